@@ -1,0 +1,21 @@
+package rt
+
+import "time"
+
+// Instant is a point on the machine's monotonic clock, in nanoseconds. Instants
+// of different machines have nothing to do with each other.
+type Instant int64
+
+// Add returns the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Sub returns the time from earlier to i.
+func (i Instant) Sub(earlier Instant) time.Duration { return time.Duration(i - earlier) }
+
+// Clock is the only source of time on layers 1 to 4, so that the same code runs
+// in real time (KernelClock) and in a test's time (rttest.Clock).
+type Clock interface {
+	Now() Instant
+	// SleepUntil returns at or after the deadline, at once if it has passed.
+	SleepUntil(deadline Instant)
+}
