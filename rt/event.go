@@ -1,0 +1,112 @@
+package rt
+
+import "sync/atomic"
+
+// Code says what happened; codeTable has one sentence for each.
+type Code uint8
+
+// The events of the tick. The comment says what A and B of the Event are.
+const (
+	NoEvent      Code = iota
+	Overrun           // A: grid points skipped; B: 1 when it was ours, 0 when the host's
+	BusStale          // A: bit set of the joints without a present position
+	BusLost           // A: replies lost in this cycle; B: replies corrupt
+	JointFrozen       // A: joint; B: how long it has been stale, ns
+	ChunkMerged       // A: request key; B: rows that were joined
+	ChunkRefused      // A: request key; B: the refusal, chunk's own number
+	RequestSent       // A: request key; B: delay asked for, in action steps
+	Starved           // A: last executed step
+	ActionTooOld      // A: step; B: age, ns
+	LimitClipped      // A: bit set of the joints that were clipped
+	GoalRefused       // A: bit set of the joints whose goal was not a number
+	StateChanged      // A: state before; B: state after
+	TorqueOn
+	TorqueOff
+	EpisodeReset // A: the new episode
+	ForcedGC     // A: collections since the last one; B: how many of them by hand
+	numCodes
+)
+
+var codeTable = [numCodes]struct{ name, sentence string }{
+	NoEvent:      {"none", "nothing happened"},
+	Overrun:      {"overrun", "a tick finished after the next one was due"},
+	BusStale:     {"bus_stale", "some joints did not answer and keep their last position"},
+	BusLost:      {"bus_lost", "replies on the servo bus were lost or corrupt"},
+	JointFrozen:  {"joint_frozen", "a joint has been silent for too long and is held where it is"},
+	ChunkMerged:  {"chunk_merged", "a chunk was joined into the schedule"},
+	ChunkRefused: {"chunk_refused", "a chunk was not joined into the schedule"},
+	RequestSent:  {"request_sent", "an observation was handed to the sender"},
+	Starved:      {"starved", "an action was due and the schedule had none"},
+	ActionTooOld: {"action_too_old", "an action was older than the maximum action age and was not executed"},
+	LimitClipped: {"limit_clipped", "a goal lay outside the robot's limits and was clipped"},
+	GoalRefused:  {"goal_refused", "a goal was not a number and the joint keeps its last one"},
+	StateChanged: {"state_changed", "the edge changed its state"},
+	TorqueOn:     {"torque_on", "torque was switched on"},
+	TorqueOff:    {"torque_off", "torque was switched off"},
+	EpisodeReset: {"episode_reset", "a new episode began"},
+	ForcedGC:     {"forced_gc", "the memory limit forced a garbage collection while the arm was armed"},
+}
+
+// String returns the code's name as it appears in logs and JSON.
+func (c Code) String() string { return c.row().name }
+
+// Sentence says in plain words what happened.
+func (c Code) Sentence() string { return c.row().sentence }
+
+func (c Code) row() struct{ name, sentence string } {
+	if c >= numCodes {
+		c = NoEvent
+	}
+	return codeTable[c]
+}
+
+// Event is what a real-time thread leaves behind instead of a log line.
+type Event struct {
+	At   Instant
+	Code Code
+	A, B int64 // what the Code says
+}
+
+// Events carries events off the tick and counts them by code, also those for
+// which the queue had no room.
+//
+// Owner: one goroutine emits, one drains, any may read the counters.
+type Events struct {
+	ring    *Ring[Event]
+	dropped atomic.Uint64
+	counts  [numCodes]atomic.Uint64
+}
+
+// NewEvents returns a queue for n events, a power of two.
+func NewEvents(n int) *Events { return &Events{ring: NewRing[Event](n)} }
+
+// Emit queues the event. It never blocks: when the queue is full the event is
+// dropped, and counted.
+//
+//rt:noalloc
+func (q *Events) Emit(e Event) {
+	q.counts[e.Code].Add(1)
+	slot := q.ring.Reserve()
+	if slot == nil {
+		q.dropped.Add(1)
+		return
+	}
+	*slot = e
+	q.ring.Commit()
+}
+
+// Drain calls handle for every event that was queued when it was called, oldest
+// first.
+func (q *Events) Drain(handle func(Event)) {
+	for range q.ring.Len() {
+		e := *q.ring.Peek()
+		q.ring.Release()
+		handle(e)
+	}
+}
+
+// Dropped returns how many events found the queue full.
+func (q *Events) Dropped() uint64 { return q.dropped.Load() }
+
+// Count returns how many events of the code were emitted, dropped ones included.
+func (q *Events) Count(c Code) uint64 { return q.counts[c].Load() }

@@ -1,0 +1,105 @@
+package rt
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// NoKey is the key of a Latest before its first Publish; it is below every key
+// that can be published.
+const NoKey = math.MinInt64
+
+// Latest hands the newest value from one producer to one consumer, blocking
+// neither: three slots, one at the producer, one at the consumer, one in
+// transit. A value the consumer did not get to is replaced by a newer one.
+//
+// Newer means a higher key (a sequence number, an instant, a step). A key not
+// above the last published one is refused and counted, so what the consumer sees
+// only ever moves forward, however the producer's input was reordered or
+// repeated.
+//
+// Owner: one goroutine calls Back and Publish, one goroutine calls Front, any
+// may read the counters.
+type Latest[T any] struct {
+	slots [3]slot[T]
+
+	// Owner: producer.
+	back   uint32
+	newest int64 // last published key
+
+	// Owner: consumer.
+	_     [cacheLine]byte
+	front uint32
+
+	// Atomic.
+	_        [cacheLine]byte
+	transit  atomic.Uint32 // slot between the two, plus unread
+	refused  atomic.Uint64
+	replaced atomic.Uint64
+}
+
+type slot[T any] struct {
+	value T
+	key   int64
+}
+
+const unread = 1 << 31 // the slot in transit was published and not yet taken
+
+// NewLatest returns a Latest whose three slots were each prepared by init
+// (buffers allocated, memory touched); init may be nil.
+func NewLatest[T any](init func(*T)) *Latest[T] {
+	l := &Latest[T]{back: 0, front: 1, newest: NoKey}
+	l.transit.Store(2)
+	for i := range l.slots {
+		l.slots[i].key = NoKey
+		if init != nil {
+			init(&l.slots[i].value)
+		}
+	}
+	return l
+}
+
+// Back lends the slot to fill before the next Publish. It still holds whatever
+// was left in it, not the value published last.
+//
+//rt:noalloc
+func (l *Latest[T]) Back() *T { return &l.slots[l.back].value }
+
+// Publish makes the Back slot the newest value under the key. It reports false,
+// and counts, when the key is not above the last published one: then nothing
+// changes and the slot stays with the producer.
+//
+//rt:noalloc
+func (l *Latest[T]) Publish(key int64) bool {
+	if key <= l.newest {
+		l.refused.Add(1)
+		return false
+	}
+	l.newest = key
+	l.slots[l.back].key = key
+	old := l.transit.Swap(l.back | unread)
+	if old&unread != 0 {
+		l.replaced.Add(1)
+	}
+	l.back = old &^ unread
+	return true
+}
+
+// Front lends the newest value with its key until the next Front, and reports
+// whether it is new since the last call. Before the first Publish it is a slot as
+// init left it, under NoKey.
+//
+//rt:noalloc
+func (l *Latest[T]) Front() (v *T, key int64, fresh bool) {
+	if fresh = l.transit.Load()&unread != 0; fresh {
+		l.front = l.transit.Swap(l.front) &^ unread
+	}
+	s := &l.slots[l.front]
+	return &s.value, s.key, fresh
+}
+
+// Refused returns how many publications were refused for their key.
+func (l *Latest[T]) Refused() uint64 { return l.refused.Load() }
+
+// Replaced returns how many published values the consumer never saw.
+func (l *Latest[T]) Replaced() uint64 { return l.replaced.Load() }

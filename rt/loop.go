@@ -1,0 +1,240 @@
+package rt
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// ErrRealTimeRefused means that the kernel refused real-time scheduling and the
+// loop was told to insist on it.
+var ErrRealTimeRefused = errors.New("rt: real time refused by the kernel")
+
+// Mode says how much a Loop insists on real-time scheduling.
+type Mode uint8
+
+// The modes of a Loop.
+const (
+	ModeAuto    Mode = iota // ask, and go on without
+	ModeRequire             // ask, and fail without
+	ModeOff                 // do not ask
+)
+
+// UnpinnedCPU as LoopConfig.CPU leaves pinning to the design rule: the last CPU
+// this process may use where there are at least 4, otherwise none.
+const UnpinnedCPU = -1
+
+// LoopConfig is what a Loop is made from. There are no defaults: Clock and
+// Period must be set.
+type LoopConfig struct {
+	Clock  Clock
+	Period time.Duration
+	Mode   Mode
+	CPU    int // the CPU to pin the thread to, or UnpinnedCPU
+}
+
+// Tick is one call of the step.
+type Tick struct {
+	Index    uint64  // grid point since the start, skipped ones counted
+	Deadline Instant // when the step was due
+	Woke     Instant // when it began
+	Skipped  uint64  // grid points lost between the last tick and this one
+}
+
+// Grant is the kernel's answer to the loop's wish for real time.
+type Grant struct {
+	Granted bool
+	Why     string // when not granted, one sentence on which limit to raise
+	CPU     int    // the CPU the thread is pinned to, or UnpinnedCPU
+}
+
+// LoopStats is a reading of the loop's counters.
+type LoopStats struct {
+	Ticks        uint64        // steps that were called
+	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait
+	OverrunsHost uint64        // the others past it: the machine did not let them run
+	Skipped      uint64        // grid points lost to overruns
+	CPU          time.Duration // CPU time of the loop's thread in all ticks
+	Lateness     *Hist         // waking minus deadline; live, not a copy
+}
+
+// earlyWake is how long before the deadline the loop wakes a first time. A sleep
+// of more than 10 ms always loses the thread's P; the early wake-up fetches one
+// ahead of time and the second, short sleep keeps it.
+const earlyWake = 2 * time.Millisecond
+
+// Loop calls a step once a period on a thread of its own.
+//
+// Owner: one goroutine calls Run, once; any may call Grant and Stats.
+type Loop struct {
+	// Constant after NewLoop.
+	cfg      LoopConfig
+	acquire  func(cpu int) Grant // asks the kernel, for the calling thread
+	cpuTime  func() time.Duration
+	lateness *Hist
+
+	// Atomic.
+	grant        atomic.Pointer[Grant]
+	ticks        atomic.Uint64
+	overrunsOwn  atomic.Uint64
+	overrunsHost atomic.Uint64
+	skipped      atomic.Uint64
+	cpu          atomic.Int64 // ns
+}
+
+// cpuMeter is a Clock that also knows how long the calling thread has computed.
+// Both clocks are; a Clock that is not one measures the real thread.
+type cpuMeter interface{ ThreadCPU() time.Duration }
+
+// NewLoop panics on a nil Clock and on a period that is not positive.
+func NewLoop(cfg LoopConfig) *Loop {
+	if cfg.Clock == nil || cfg.Period <= 0 {
+		panic("rt: NewLoop wants a clock and a period above 0")
+	}
+	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, lateness: NewHist()}
+	if m, ok := cfg.Clock.(cpuMeter); ok {
+		l.cpuTime = m.ThreadCPU
+	}
+	if cfg.Clock != KernelClock() {
+		// A loop in simulated time never sleeps; at SCHED_FIFO it would starve
+		// the machine.
+		l.acquire = func(int) Grant {
+			return Grant{Why: "simulated time needs no real-time scheduling", CPU: UnpinnedCPU}
+		}
+	}
+	l.grant.Store(&Grant{Why: "the loop has not started", CPU: UnpinnedCPU})
+	return l
+}
+
+// Run calls step once a period until stop is set; the first call is one period
+// after Run began. step returns how long it waited for the bus, which tells our
+// overruns from the host's.
+//
+// Deadlines are absolute: a late tick does not shift the grid, and a tick that
+// ends after the next deadline skips to the first grid point still ahead
+// instead of catching up in a burst.
+//
+// Run locks its goroutine to the OS thread for good: a thread that was given a
+// real-time class must die with its goroutine and not join the pool. Before it
+// returns the thread is back in the class it came from.
+//
+// With ModeRequire it returns an error wrapping ErrRealTimeRefused, before the
+// first step, when the kernel refuses. It fails for nothing else.
+func (l *Loop) Run(stop *atomic.Bool, step func(Tick) (busWait time.Duration)) error {
+	runtime.LockOSThread()
+	defer releaseRealTime(saveScheduling())
+	if err := l.schedule(); err != nil {
+		return err
+	}
+	prefaultStack()
+	l.run(stop, step)
+	return nil
+}
+
+// schedule settles the thread's class and publishes the answer.
+func (l *Loop) schedule() error {
+	g := Grant{Why: "real-time scheduling is switched off", CPU: UnpinnedCPU}
+	if l.cfg.Mode != ModeOff {
+		g = l.acquire(l.cfg.CPU)
+	}
+	l.grant.Store(&g)
+	if l.cfg.Mode == ModeRequire && !g.Granted {
+		return fmt.Errorf("%w: %s", ErrRealTimeRefused, g.Why)
+	}
+	return nil
+}
+
+//rt:noalloc
+func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
+	period := l.cfg.Period
+	tick := Tick{Deadline: l.cfg.Clock.Now().Add(period)}
+	spent := l.cpuTime()
+	for !stop.Load() {
+		l.sleepUntil(tick.Deadline)
+		tick.Woke = l.cfg.Clock.Now()
+		l.lateness.Record(tick.Woke.Sub(tick.Deadline))
+
+		busWait := step(tick)
+
+		now, before := l.cfg.Clock.Now(), spent
+		spent = l.cpuTime()
+		tick.Deadline, tick.Skipped = nextDeadline(tick.Deadline, now, period)
+		tick.Index += 1 + tick.Skipped
+		l.count(tick.Skipped, spent-before, busWait)
+	}
+}
+
+// sleepUntil sleeps to the deadline in two stages where the period is long
+// enough for the first to matter.
+//
+//rt:noalloc
+func (l *Loop) sleepUntil(deadline Instant) {
+	if l.cfg.Period > 2*earlyWake {
+		l.cfg.Clock.SleepUntil(deadline.Add(-earlyWake))
+	}
+	l.cfg.Clock.SleepUntil(deadline)
+}
+
+// count books one tick that skipped grid points, computed for cpu and waited for
+// the bus.
+//
+//rt:noalloc
+func (l *Loop) count(skipped uint64, cpu, busWait time.Duration) {
+	l.ticks.Add(1)
+	l.cpu.Add(int64(cpu))
+	if skipped == 0 {
+		return
+	}
+	l.skipped.Add(skipped)
+	if cpu+busWait > l.cfg.Period {
+		l.overrunsOwn.Add(1)
+	} else {
+		l.overrunsHost.Add(1)
+	}
+}
+
+// nextDeadline returns the first deadline on the grid prev+n*period (n >= 1)
+// that is not yet past, and how many grid points it jumped over. Deadlines
+// derive from the previous deadline, not from now: late wake-ups do not drift.
+//
+//rt:noalloc
+func nextDeadline(prev, now Instant, period time.Duration) (next Instant, skipped uint64) {
+	next = prev.Add(period)
+	if late := now.Sub(next); late > 0 {
+		skipped = uint64((late + period - 1) / period)
+		next = next.Add(time.Duration(skipped) * period)
+	}
+	return next, skipped
+}
+
+// Grant returns what the kernel granted. It is final once the first step runs.
+func (l *Loop) Grant() Grant { return *l.grant.Load() }
+
+// Stats returns the counters as they stand.
+func (l *Loop) Stats() LoopStats {
+	return LoopStats{
+		Ticks:        l.ticks.Load(),
+		OverrunsOwn:  l.overrunsOwn.Load(),
+		OverrunsHost: l.overrunsHost.Load(),
+		Skipped:      l.skipped.Load(),
+		CPU:          time.Duration(l.cpu.Load()),
+		Lateness:     l.lateness,
+	}
+}
+
+// stackReserve is more than the deepest step needs, in bytes.
+const stackReserve = 64 << 10
+
+// prefaultStack makes the goroutine's stack grow, and its pages exist, before
+// the first tick instead of during it.
+//
+//go:noinline
+func prefaultStack() byte {
+	var reserve [stackReserve]byte
+	for i := 0; i < len(reserve); i += 4096 {
+		reserve[i] = 1
+	}
+	return reserve[len(reserve)-1]
+}

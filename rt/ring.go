@@ -1,0 +1,75 @@
+package rt
+
+import "sync/atomic"
+
+const cacheLine = 64 // bytes; Cortex-A72/A76 and x86-64
+
+// Ring is a bounded queue of slots that are allocated once and lent, not copied.
+//
+// Owner: one goroutine calls Reserve and Commit, one goroutine calls Peek and
+// Release, any may call Len. Neither side blocks; what to do when the ring is
+// full is the producer's choice.
+type Ring[T any] struct {
+	slots []T // len is a power of two
+
+	_    [cacheLine]byte
+	head atomic.Uint64 // next slot to fill; only the producer stores
+	_    [cacheLine]byte
+	tail atomic.Uint64 // next slot to drain; only the consumer stores
+	_    [cacheLine]byte
+}
+
+// NewRing panics unless n is a power of two: it is a constant at every call
+// site, so a bad one is a bug in the program, not an input to report.
+func NewRing[T any](n int) *Ring[T] {
+	if n <= 0 || n&(n-1) != 0 {
+		panic("rt: NewRing wants a power of two")
+	}
+	return &Ring[T]{slots: make([]T, n)}
+}
+
+// Reserve lends the next free slot, or nil when the ring is full. The slot
+// still holds whatever its last user left in it, and stays reserved until
+// Commit: reserving again lends the same one.
+//
+//rt:noalloc
+func (r *Ring[T]) Reserve() *T {
+	head := r.head.Load()
+	if head-r.tail.Load() == uint64(len(r.slots)) {
+		return nil
+	}
+	return &r.slots[head&uint64(len(r.slots)-1)]
+}
+
+// Commit hands the slot last lent by Reserve to the consumer.
+//
+//rt:noalloc
+func (r *Ring[T]) Commit() { r.head.Store(r.head.Load() + 1) }
+
+// Peek lends the oldest committed slot, or nil when the ring is empty.
+//
+//rt:noalloc
+func (r *Ring[T]) Peek() *T {
+	tail := r.tail.Load()
+	if tail == r.head.Load() {
+		return nil
+	}
+	return &r.slots[tail&uint64(len(r.slots)-1)]
+}
+
+// Release returns the slot last lent by Peek to the producer.
+//
+//rt:noalloc
+func (r *Ring[T]) Release() { r.tail.Store(r.tail.Load() + 1) }
+
+// Len returns how many committed slots wait for the consumer, 0 to Cap. From a
+// third goroutine it is a reading that was true a moment ago.
+//
+//rt:noalloc
+func (r *Ring[T]) Len() int {
+	tail := r.tail.Load() // before head: the other way round the difference can go negative
+	return int(min(r.head.Load()-tail, uint64(len(r.slots))))
+}
+
+// Cap returns how many slots the ring has.
+func (r *Ring[T]) Cap() int { return len(r.slots) }

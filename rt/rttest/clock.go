@@ -1,0 +1,74 @@
+// Package rttest fakes time for tests of real-time code: a sleep returns at once
+// and leaves the clock where a sleeper would have woken.
+package rttest
+
+import (
+	"sync"
+	"time"
+
+	"edgert/rt"
+)
+
+// Clock is an rt.Clock that moves only when somebody sleeps or when it is told
+// to. It has one time for all of its users: whoever sleeps furthest pulls the
+// others along.
+type Clock struct {
+	mu   sync.Mutex
+	now  rt.Instant                   // Guarded by mu.
+	cpu  time.Duration                // Guarded by mu.
+	late map[rt.Instant]time.Duration // Guarded by mu.
+}
+
+// NewClock returns a clock that stands at start.
+func NewClock(start rt.Instant) *Clock {
+	return &Clock{now: start, late: map[rt.Instant]time.Duration{}}
+}
+
+// Now returns the simulated time.
+func (c *Clock) Now() rt.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// SleepUntil moves time to the deadline, and past it when LateAt said so. A
+// deadline in the past moves nothing.
+func (c *Clock) SleepUntil(deadline rt.Instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = max(c.now, deadline)
+	if late, ok := c.late[deadline]; ok {
+		c.now = max(c.now, deadline.Add(late))
+		delete(c.late, deadline)
+	}
+}
+
+// LateAt makes the next sleep to the deadline end d after it.
+func (c *Clock) LateAt(deadline rt.Instant, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late[deadline] = d
+}
+
+// Advance moves time by d during which nobody computed: a wait, or a host that
+// ran something else.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// Work moves time by d and books it as CPU time.
+func (c *Clock) Work(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	c.cpu += d
+}
+
+// ThreadCPU returns all CPU time that was worked.
+func (c *Clock) ThreadCPU() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cpu
+}

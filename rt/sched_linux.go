@@ -1,0 +1,209 @@
+package rt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	loopPriority  = 80 // SCHED_FIFO; above every other thread of a robot, below the kernel's own
+	minCPUsToPin  = 4  // with fewer, a pinned loop waits for whatever else runs there
+	fineSlack     = 1  // ns of timer slack for a loop that stays SCHED_OTHER; the default is 50 us
+	nicePasses    = 4  // walks over the threads; they may be cloned while we walk
+	minNice       = -20
+	maxNice       = 19
+	unlimitedHint = "systemd LimitMEMLOCK=infinity, or `ulimit -l unlimited`"
+)
+
+// scheduling is how the kernel scheduled a thread before the loop took it.
+type scheduling struct {
+	attr *unix.SchedAttr // nil: unknown, and so left alone
+	cpus unix.CPUSet
+}
+
+// saveScheduling reads the calling thread's class and CPUs.
+func saveScheduling() scheduling {
+	var s scheduling
+	if unix.SchedGetaffinity(0, &s.cpus) != nil {
+		return s
+	}
+	s.attr, _ = unix.SchedGetAttr(0, 0)
+	return s
+}
+
+// releaseRealTime puts the calling thread back into the class and onto the CPUs
+// it came from. Reset-on-fork stays: taking it off needs a privilege, and the
+// thread starts no other.
+func releaseRealTime(s scheduling) {
+	if s.attr == nil {
+		return
+	}
+	s.attr.Flags |= unix.SCHED_FLAG_RESET_ON_FORK
+	// Giving privileges up is always allowed.
+	unix.SchedSetAttr(0, s.attr, 0)
+	unix.SchedSetaffinity(0, &s.cpus)
+}
+
+// acquireRealTime asks for SCHED_FIFO and, by the design rule, a CPU of its own
+// for the calling thread.
+func acquireRealTime(cpu int) Grant {
+	pinned, err := pin(cpu)
+	if err != nil {
+		return Grant{Why: err.Error(), CPU: UnpinnedCPU}
+	}
+	err = unix.SchedSetAttr(0, &unix.SchedAttr{
+		Policy:   unix.SCHED_FIFO,
+		Priority: loopPriority,
+		Flags:    unix.SCHED_FLAG_RESET_ON_FORK, // threads and children start as SCHED_OTHER
+	}, 0)
+	if err != nil {
+		unix.Prctl(unix.PR_SET_TIMERSLACK, fineSlack, 0, 0, 0) // best effort: wakes 40 us earlier
+		return Grant{Why: refusal(err), CPU: pinned}
+	}
+	return Grant{Granted: true, CPU: pinned}
+}
+
+// pin binds the calling thread to the CPU, or by the design rule to the last one
+// it may use, and returns which.
+func pin(cpu int) (int, error) {
+	var allowed, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		return UnpinnedCPU, fmt.Errorf("the CPUs of this process are not readable: %w", err)
+	}
+	if cpu == UnpinnedCPU {
+		if allowed.Count() < minCPUsToPin {
+			return UnpinnedCPU, nil
+		}
+		cpu = lastCPU(&allowed)
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return UnpinnedCPU, fmt.Errorf("the loop cannot be pinned to CPU %d (%w); this process may use %d CPUs up to number %d, so give one of those",
+			cpu, err, allowed.Count(), lastCPU(&allowed))
+	}
+	return cpu, nil
+}
+
+// lastCPU returns the highest number in the set, -1 when it is empty.
+func lastCPU(set *unix.CPUSet) int {
+	for cpu := len(set)*strconv.IntSize - 1; cpu >= 0; cpu-- {
+		if set.IsSet(cpu) {
+			return cpu
+		}
+	}
+	return -1
+}
+
+// refusal turns the kernel's error into the sentence of Grant.Why.
+func refusal(err error) string {
+	var limit unix.Rlimit
+	if !errors.Is(err, unix.EPERM) || unix.Getrlimit(unix.RLIMIT_RTPRIO, &limit) != nil {
+		return fmt.Sprintf("the kernel refused SCHED_FIFO %d: %v", loopPriority, err)
+	}
+	return permissionRefusal(limit.Cur)
+}
+
+// permissionRefusal says what stands in the way when the kernel answered EPERM.
+func permissionRefusal(rtprio uint64) string {
+	if rtprio >= loopPriority {
+		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
+			loopPriority, rtprio)
+	}
+	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd LimitRTPRIO=95, or `ulimit -r 95`) or give the program CAP_SYS_NICE",
+		loopPriority, rtprio)
+}
+
+// NiceProcess sets the nice value, -20 (first) to 19 (last), of every thread of
+// the process that is not in a real-time class; threads started later inherit
+// it. The error names the limit to raise.
+func NiceProcess(nice int) error {
+	if nice < minNice || nice > maxNice {
+		return fmt.Errorf("rt: nice %d, want %d to %d", nice, minNice, maxNice)
+	}
+	done := map[int]bool{}
+	for range nicePasses {
+		news, err := niceThreads(nice, done)
+		if err != nil {
+			return err
+		}
+		if news == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// niceThreads walks the threads once, skips and extends done, and returns how
+// many it had not seen before.
+func niceThreads(nice int, done map[int]bool) (news int, err error) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return 0, fmt.Errorf("rt: list threads: %w", err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil || done[tid] {
+			continue
+		}
+		done[tid] = true
+		news++
+		if err := niceThread(tid, nice); err != nil {
+			return news, err
+		}
+	}
+	return news, nil
+}
+
+func niceThread(tid, nice int) error {
+	attr, err := unix.SchedGetAttr(tid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil // it ended meanwhile
+	}
+	if err == nil && attr.Policy != unix.SCHED_NORMAL && attr.Policy != unix.SCHED_BATCH {
+		return nil
+	}
+	err = unix.Setpriority(unix.PRIO_PROCESS, tid, nice)
+	switch {
+	case err == nil, errors.Is(err, unix.ESRCH):
+		return nil
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fmt.Errorf("rt: nice %d: %w: raise RLIMIT_NICE (systemd LimitNICE=%d, or `ulimit -e %d`) or give the program CAP_SYS_NICE",
+			nice, err, nice, 20-nice)
+	}
+	return fmt.Errorf("rt: nice %d for thread %d: %w", nice, tid, err)
+}
+
+// LockMemory keeps every page that was touched once in memory, now and later,
+// without touching any itself: populating all of Go's reservations (plain
+// MCL_FUTURE) multiplies the resident size.
+//
+// It refuses when locked memory is limited, because then the runtime's next
+// mapping could fail, which ends the process.
+func LockMemory() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return fmt.Errorf("rt: lock memory: %w", err)
+	}
+	if limit.Cur != unix.RLIM_INFINITY && !mayLockMemory() {
+		return fmt.Errorf("rt: lock memory: RLIMIT_MEMLOCK is %d bytes, want unlimited (%s), or give the program CAP_IPC_LOCK",
+			limit.Cur, unlimitedHint)
+	}
+	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
+		return fmt.Errorf("rt: lock memory: %w; %s", err, unlimitedHint)
+	}
+	return nil
+}
+
+// mayLockMemory reports whether CAP_IPC_LOCK is effective.
+func mayLockMemory() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // version 3 writes two words
+	if unix.Capget(&header, &data[0]) != nil {
+		return false
+	}
+	return data[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0
+}

@@ -1,0 +1,21 @@
+//go:build !linux
+
+package rt
+
+import "errors"
+
+type scheduling struct{}
+
+func saveScheduling() scheduling { return scheduling{} }
+
+func releaseRealTime(scheduling) {}
+
+func acquireRealTime(int) Grant {
+	return Grant{Why: "real-time scheduling is implemented for Linux only", CPU: UnpinnedCPU}
+}
+
+// NiceProcess is implemented for Linux only.
+func NiceProcess(int) error { return errors.ErrUnsupported }
+
+// LockMemory is implemented for Linux only.
+func LockMemory() error { return errors.ErrUnsupported }

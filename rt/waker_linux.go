@@ -1,0 +1,84 @@
+package rt
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Waker rouses a thread that sleeps in the kernel, through an eventfd. Unlike a
+// channel it does not pass through Go's scheduler, so the tick can call Wake
+// without handing its P to anyone.
+//
+// Wakes do not add up: any number of them before a Wait make one.
+//
+// Owner: any goroutine calls Wake, one calls Wait; Close comes after both.
+type Waker struct {
+	fd atomic.Int32 // -1 after Close, so that a late Wake hits nobody's file
+}
+
+// NewWaker opens the eventfd.
+func NewWaker() (*Waker, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("rt: eventfd: %w", err)
+	}
+	w := &Waker{}
+	w.fd.Store(int32(fd))
+	return w, nil
+}
+
+// one is what a write adds to the eventfd's counter: 1 whichever end comes first
+// would be 1<<56, which a second write still has room for.
+var one = [8]byte{1}
+
+// Wake makes the current or the next Wait return true. It never blocks.
+//
+//rt:noalloc
+func (w *Waker) Wake() {
+	// The only error of an open eventfd is a full counter, and then the waiter
+	// has been woken already.
+	unix.Write(int(w.fd.Load()), one[:])
+}
+
+// Wait sleeps until Wake is called, at once if it was called since the last
+// Wait, and reports true; or false after the timeout. A negative timeout means
+// no timeout. It occupies its OS thread.
+//
+//rt:noalloc
+func (w *Waker) Wait(timeout time.Duration) (woken bool) {
+	deadline := kernel.Now().Add(timeout)
+	fd := w.fd.Load()
+	polled := [1]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}
+	for {
+		var left *unix.Timespec
+		if timeout >= 0 {
+			ts := unix.NsecToTimespec(int64(max(deadline.Sub(kernel.Now()), 0)))
+			left = &ts
+		}
+		n, err := unix.Ppoll(polled[:], left, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		var counter [8]byte
+		if n == 0 || err != nil {
+			return false
+		}
+		_, err = unix.Read(int(fd), counter[:])
+		return err == nil
+	}
+}
+
+// Close gives the eventfd back. It does not end a Wait.
+func (w *Waker) Close() error {
+	fd := w.fd.Swap(-1)
+	if fd < 0 {
+		return nil
+	}
+	if err := unix.Close(int(fd)); err != nil {
+		return fmt.Errorf("rt: close eventfd: %w", err)
+	}
+	return nil
+}
