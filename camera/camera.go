@@ -15,6 +15,10 @@ import (
 // ErrStalled means that no frame came within the source's watchdog time.
 var ErrStalled = errors.New("camera: no frame")
 
+// ErrClosed means that the source was closed, which is how its capture thread
+// learns to stop.
+var ErrClosed = errors.New("camera: closed")
+
 // PixelFormat says how Frame.Pix is laid out.
 type PixelFormat uint8
 

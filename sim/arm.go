@@ -1,0 +1,64 @@
+package sim
+
+import "math"
+
+// The joints that move the tip; the others follow in a pose but are not seen.
+const (
+	pan   = 0
+	elbow = 2
+)
+
+// The arm: two links of equal length on a base at the near edge of the table.
+const (
+	linkLength = 0.28
+	baseX      = 0.0
+	baseY      = -0.35
+)
+
+// maxStep is the servos' speed limit per tick: 180 degrees a second, and 240
+// percent a second for the gripper.
+var maxStep = [DOF]float64{3, 3, 3, 3, 3, 4}
+
+// towards moves q by at most limit in the direction of goal: what one servo does
+// in one tick, or in the given part of one.
+//
+//rt:noalloc
+func towards(q, goal, limit float64) float64 {
+	return q + min(max(goal-q, -limit), limit)
+}
+
+// reach returns where the elbow and the tip are for two joint angles in degrees,
+// counter-clockwise, the pan from +x.
+//
+//rt:noalloc
+func reach(panDeg, elbowDeg float64) (e, tip Point) {
+	a, b := radians(panDeg), radians(panDeg+elbowDeg)
+	e.X = baseX + float64(linkLength*math.Cos(a))
+	e.Y = baseY + float64(linkLength*math.Sin(a))
+	tip.X = e.X + float64(linkLength*math.Cos(b))
+	tip.Y = e.Y + float64(linkLength*math.Sin(b))
+	return e, tip
+}
+
+// poseAt returns the joints that put the tip at p, elbow to the right. The three
+// joints that do not move the tip follow from the others, so that a policy has
+// six numbers to learn.
+//
+//rt:noalloc
+func poseAt(p Point, grip float64) [DOF]float64 {
+	l := float64(linkLength) // a variable, so that its products round as a float64's do
+	dx, dy := p.X-baseX, p.Y-baseY
+	c := (float64(dx*dx) + float64(dy*dy) - float64(l*l) - float64(l*l)) / float64(float64(2*l)*l)
+	q2 := math.Acos(min(max(c, -1), 1))
+	q1 := math.Atan2(dy, dx) - math.Atan2(float64(l*math.Sin(q2)), l+float64(l*math.Cos(q2)))
+	return [DOF]float64{degrees(q1), -30, degrees(q2), 0.25 * degrees(q1), -degrees(q1), grip}
+}
+
+// pi is rounded before it is divided, as everybody's radians() does.
+const pi = float64(math.Pi)
+
+//rt:noalloc
+func radians(deg float64) float64 { return deg * (pi / 180) }
+
+//rt:noalloc
+func degrees(rad float64) float64 { return rad * (180 / pi) }

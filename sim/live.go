@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"sync"
+	"time"
+
+	"edgert/rt"
+)
+
+// catchUpTicksMax bounds how many ticks one call judges. A world that nobody has
+// touched for ten minutes loses the rest of that time, and Score counts it.
+const catchUpTicksMax = 600 * TicksPerSecond
+
+// Live is a World on a clock. It is the servosim.Plant of a simulated bus and
+// lends camera.Source views, and it never runs by itself: whoever touches it
+// brings it up to that instant.
+//
+// The world is judged on its own 60 Hz grid, from start. Between two grid points
+// each joint moves towards its goal at the servo's speed limit, so the phase of
+// the edge's tick against the grid does not matter: a goal written at any phase
+// is answered by one tick of motion per period, and a goal written exactly on
+// the grid gives exactly World.Step. Reading never changes the motion.
+//
+// A joint without torque holds its place: there is no gravity on the table.
+//
+// Owner: any thread. The lock is held for arithmetic only, never while sleeping,
+// painting or writing. Time that has been seen is not rewound: an instant before
+// the newest one counts as the newest.
+type Live struct {
+	clock rt.Clock
+	start rt.Instant
+
+	mu      sync.Mutex
+	world   *World            // guarded by mu; world.q holds the joints at the last grid point
+	tick    int64             // guarded by mu; the grid point that world stands on
+	phase   float64           // guarded by mu; newest instant seen, in [0, 1) of the period
+	newest  rt.Instant        // guarded by mu
+	motion  [DOF]motion       // guarded by mu
+	skipped int64             // guarded by mu; ticks lost to catchUpTicksMax
+	goals   [DOF]goalRegister // guarded by mu
+}
+
+// motion is one joint's straight line within the present tick: from q at phase
+// from towards the goal, or standing still.
+type motion struct {
+	q    float64
+	from float64
+}
+
+// goalRegister is what the bus last told a servo.
+type goalRegister struct {
+	goal   float64 // degrees, the gripper in percent
+	torque bool
+}
+
+// Score is what the arm has achieved so far.
+type Score struct {
+	Reached, Collided, Timeouts int
+	SkippedTicks                int64 // of the world, after ten minutes without a touch
+}
+
+// NewLive puts w on the clock; its grid begins at start. Live owns w from now on.
+func NewLive(w *World, clock rt.Clock, start rt.Instant) *Live {
+	l := &Live{clock: clock, start: start, world: w, newest: start}
+	for j, q := range w.q {
+		l.motion[j].q = q
+		l.goals[j].goal = q
+	}
+	return l
+}
+
+// Goal sets a joint's goal in encoder counts, as servosim.Plant wants it.
+//
+//rt:noalloc
+func (l *Live) Goal(now rt.Instant, joint int, raw int) {
+	l.mu.Lock()
+	l.advance(now)
+	l.rebase(joint)
+	l.goals[joint].goal = fromRaw(joint, raw)
+	l.mu.Unlock()
+}
+
+// Torque lets a joint follow its goal, or stop where it is.
+//
+//rt:noalloc
+func (l *Live) Torque(now rt.Instant, joint int, on bool) {
+	l.mu.Lock()
+	l.advance(now)
+	l.rebase(joint)
+	l.goals[joint].torque = on
+	l.mu.Unlock()
+}
+
+// Present returns where a joint is, rounded to an encoder count.
+//
+//rt:noalloc
+func (l *Live) Present(now rt.Instant, joint int) (raw int) {
+	l.mu.Lock()
+	l.advance(now)
+	raw = toRaw(joint, l.at(joint, l.phase))
+	l.mu.Unlock()
+	return raw
+}
+
+// Score returns what has been judged until the clock's present instant.
+func (l *Live) Score() Score {
+	now := l.clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(now)
+	s := Score{SkippedTicks: l.skipped}
+	s.Reached, s.Collided, s.Timeouts = l.world.Legs()
+	return s
+}
+
+// look returns what a camera sees at instant now, and the instant that it shows,
+// which is later than now only when somebody has already touched a later one.
+//
+//rt:noalloc
+func (l *Live) look(now rt.Instant) (Scene, rt.Instant) {
+	l.mu.Lock()
+	l.advance(now)
+	s := l.world.Scene()
+	s.Pan = l.at(pan, l.phase)
+	s.Elbow = l.at(elbow, l.phase)
+	at := l.newest
+	l.mu.Unlock()
+	return s, at
+}
+
+// advance judges every grid point up to now. Guarded by mu.
+//
+//rt:noalloc
+func (l *Live) advance(now rt.Instant) {
+	if now <= l.newest {
+		return
+	}
+	l.newest = now
+	last := int64(now-l.start) / int64(time.Second) * TicksPerSecond
+	last += int64(now-l.start) % int64(time.Second) * TicksPerSecond / int64(time.Second)
+	if lost := last - l.tick - catchUpTicksMax; lost > 0 {
+		l.skipped += lost
+		l.tick += lost
+	}
+	for l.tick < last {
+		for j := range l.motion {
+			l.world.q[j] = l.at(j, 1)
+			l.motion[j] = motion{q: l.world.q[j]}
+		}
+		l.world.judge()
+		l.tick++
+	}
+	begin, end := l.grid(last), l.grid(last+1)
+	l.phase = float64(now-begin) / float64(end-begin)
+}
+
+// grid returns the first instant that belongs to grid point k.
+//
+//rt:noalloc
+func (l *Live) grid(k int64) rt.Instant {
+	whole, part := k/TicksPerSecond, k%TicksPerSecond
+	ns := (part*int64(time.Second) + TicksPerSecond - 1) / TicksPerSecond
+	return l.start + rt.Instant(whole*int64(time.Second)+ns)
+}
+
+// at returns a joint's place at a phase of the present tick. Guarded by mu.
+//
+//rt:noalloc
+func (l *Live) at(joint int, phase float64) float64 {
+	m := &l.motion[joint]
+	if !l.goals[joint].torque {
+		return m.q
+	}
+	return towards(m.q, l.goals[joint].goal, float64(maxStep[joint]*(phase-m.from)))
+}
+
+// rebase starts a new straight line where the joint is. Guarded by mu.
+//
+//rt:noalloc
+func (l *Live) rebase(joint int) {
+	l.motion[joint] = motion{q: l.at(joint, l.phase), from: l.phase}
+}

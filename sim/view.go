@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"edgert/camera"
+	"edgert/rt"
+)
+
+// defaultFPS is a view's rate when its format names none.
+const defaultFPS = 30
+
+// view of a Live world through one camera.
+type liveView struct {
+	live   *Live
+	name   string
+	format camera.Format
+	origin rt.Instant // frame k is taken at origin + k periods
+
+	next   uint64      // owner: the capture thread; the first frame not yet delivered
+	closed atomic.Bool // atomic
+}
+
+// Camera lends a camera on the world. Zero fields of format mean the native
+// 160x120 RGB8 at 30 frames a second; other sizes show the same scene larger or
+// smaller. The camera's frames lie on its own grid, which begins now.
+//
+// A reader that is late for a frame gets the next one and sees the gap in
+// Frame.Sequence. Frame.At is the instant that the picture really shows.
+func (l *Live) Camera(name string, format camera.Format) camera.Source {
+	if format.Width == 0 && format.Height == 0 {
+		format.Width, format.Height = NativeWidth, NativeHeight
+	}
+	if format.Pixels == 0 {
+		format.Pixels = camera.RGB8
+	}
+	if format.FPS == 0 {
+		format.FPS = defaultFPS
+	}
+	if format.Width < 1 || format.Height < 1 || format.Width > MaxSide || format.Height > MaxSide || format.FPS < 1 || format.Pixels != camera.RGB8 {
+		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second", name, format, MaxSide))
+	}
+	return &liveView{live: l, name: name, format: format, origin: l.clock.Now()}
+}
+
+// Format returns what Grab delivers.
+func (v *liveView) Format() camera.Format { return v.format }
+
+// Grab sleeps until the next frame's instant and paints the world as it is then.
+//
+//rt:noalloc
+func (v *liveView) Grab(dst *camera.Frame) error {
+	if v.closed.Load() {
+		return camera.ErrClosed
+	}
+	k := max(v.next, v.firstAfter(v.live.clock.Now()))
+	at := v.instant(k)
+	v.live.clock.SleepUntil(at)
+	if v.closed.Load() {
+		return camera.ErrClosed
+	}
+	scene, shown := v.live.look(at)
+	dst.Format, dst.Sequence, dst.At = v.format, k, shown
+	scene.Render(dst.Pix[:v.format.FrameBytes()], v.format.Width, v.format.Height)
+	v.next = k + 1
+	return nil
+}
+
+// Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.
+func (v *liveView) Close() error {
+	v.closed.Store(true)
+	return nil
+}
+
+// instant returns when frame k is taken.
+//
+//rt:noalloc
+func (v *liveView) instant(k uint64) rt.Instant {
+	fps := uint64(v.format.FPS)
+	part := (k%fps*uint64(time.Second) + fps - 1) / fps
+	return v.origin + rt.Instant(k/fps*uint64(time.Second)+part)
+}
+
+// firstAfter returns the first frame taken at or after now.
+//
+//rt:noalloc
+func (v *liveView) firstAfter(now rt.Instant) uint64 {
+	if now <= v.origin {
+		return 0
+	}
+	fps, since := uint64(v.format.FPS), uint64(now-v.origin)
+	k := since/uint64(time.Second)*fps + since%uint64(time.Second)*fps/uint64(time.Second)
+	if v.instant(k) < now {
+		k++
+	}
+	return k
+}

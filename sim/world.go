@@ -1,0 +1,194 @@
+// Package sim is a small world to act in: a planar two-link arm on a table that
+// carries targets around a post, seen by a camera from above.
+//
+// Three things live here and each is usable alone. World is the task itself,
+// pure and without a clock: Step moves the six servos by one 60 Hz tick and
+// judges. Scene is what a camera sees of it, at any size. Live puts one World on
+// a clock, so that a simulated servo bus and simulated cameras share it without
+// knowing of each other.
+//
+// A leg of the task: bring the tip within 15 mm of the target and keep it there
+// for ten ticks, without ever touching the post that stands in between. Then the
+// next target appears on the other side, so that an episode lasts as long as
+// wanted. A policy can be trained on this world elsewhere and run here, because
+// every draw, position and pixel is defined to the last bit that matters; see
+// testdata/sim.
+//
+// Metres, degrees (the gripper in percent) and ticks. Products are wrapped in
+// float64() where a fused multiply-add would change the result between machines.
+package sim
+
+import "math"
+
+// DOF is the number of joints, in the order shoulder_pan, shoulder_lift,
+// elbow_flex, wrist_flex, wrist_roll, gripper.
+const DOF = 6
+
+// TicksPerSecond is the rate of the world's own grid.
+const TicksPerSecond = 60
+
+// The rules of the task.
+const (
+	postRadius   = 0.050 // the tip inside this circle is a collision
+	targetRadius = 0.015 // the tip inside this circle is at the target
+	dwellTicks   = 10    // ticks at the target, in a row, that end a leg
+	legTicksMax  = 360   // a leg that takes longer is given up
+)
+
+// Point is a place on the table in metres: x to the camera's right, y away from
+// the arm's base.
+type Point struct{ X, Y float64 }
+
+// Outcome says how a leg ended.
+type Outcome uint8
+
+// The ways in which a leg ends.
+const (
+	Reached  Outcome = iota + 1 // at the target, and the post was never touched
+	Collided                    // at the target, but the post was touched on the way
+	TimedOut                    // not there after 360 ticks
+)
+
+// Leg is one ended attempt at one target.
+type Leg struct {
+	Side    int // +1 right, -1 left: where its target lay
+	Outcome Outcome
+	Ticks   int
+}
+
+// World is the arm, the post and the present target.
+//
+// Owner: one goroutine; Live adds the lock.
+type World struct {
+	draws  draws
+	q      [DOF]float64
+	post   Point
+	target Point
+	side   int // of the present target
+
+	legTicks int
+	near     int  // ticks at the target, in a row
+	hit      bool // the post was touched during this leg
+	ended    [TimedOut + 1]int
+	last     Leg
+}
+
+// NewWorld draws a world from seed. direction is +1 when the first target lies
+// on the right and the arm starts on the left, -1 for the mirror image.
+func NewWorld(seed uint64, direction int) *World {
+	w := new(World)
+	w.Reset(seed, direction)
+	return w
+}
+
+// Reset makes w the world that NewWorld returns and forgets all legs.
+//
+//rt:noalloc
+func (w *World) Reset(seed uint64, direction int) {
+	if direction != 1 && direction != -1 {
+		panic("sim: direction must be +1 or -1")
+	}
+	*w = World{draws: draws{state: seed}, side: direction}
+	w.post.X = w.draws.uniform(-0.02, 0.02)
+	w.post.Y = w.draws.uniform(-0.02, 0.02)
+	w.q = poseAt(w.draws.place(-direction), 0)
+	w.target = w.draws.place(direction)
+}
+
+// Step moves the servos by one tick towards goal, which has DOF values, and then
+// judges.
+//
+//rt:noalloc
+func (w *World) Step(goal []float64) {
+	if len(goal) != DOF {
+		panic("sim: want one goal per joint")
+	}
+	for j := range w.q {
+		w.q[j] = towards(w.q[j], goal[j], maxStep[j])
+	}
+	w.judge()
+}
+
+// judge counts one tick and ends the leg when it is over. Touching the post
+// does not stop the arm; it only spoils the leg.
+//
+//rt:noalloc
+func (w *World) judge() {
+	tip := w.Tip()
+	w.legTicks++
+	if distance(tip, w.post) < postRadius {
+		w.hit = true
+	}
+	if distance(tip, w.target) < targetRadius {
+		w.near++
+	} else {
+		w.near = 0
+	}
+	switch {
+	case w.near >= dwellTicks && w.hit:
+		w.endLeg(Collided)
+		w.side = -w.side
+	case w.near >= dwellTicks:
+		w.endLeg(Reached)
+		w.side = -w.side
+	case w.legTicks >= legTicksMax:
+		w.endLeg(TimedOut) // same side again, so holding still earns nothing
+	default:
+		return
+	}
+	w.target = w.draws.place(w.side)
+	w.legTicks, w.near, w.hit = 0, 0, false
+}
+
+//rt:noalloc
+func (w *World) endLeg(o Outcome) {
+	w.ended[o]++
+	w.last = Leg{Side: w.side, Outcome: o, Ticks: w.legTicks}
+}
+
+// Q returns the joints in degrees, the gripper in percent.
+func (w *World) Q() [DOF]float64 { return w.q }
+
+// Tip returns where the arm's tip is.
+//
+//rt:noalloc
+func (w *World) Tip() Point {
+	_, tip := reach(w.q[pan], w.q[elbow])
+	return tip
+}
+
+// Target returns the present target.
+func (w *World) Target() Point { return w.target }
+
+// Post returns the centre of the post, which stands for the whole run.
+func (w *World) Post() Point { return w.post }
+
+// Legs counts the legs ended so far.
+func (w *World) Legs() (reached, collided, timeouts int) {
+	return w.ended[Reached], w.ended[Collided], w.ended[TimedOut]
+}
+
+// LastLeg returns the leg that ended last; its Outcome is zero before the first.
+func (w *World) LastLeg() Leg { return w.last }
+
+// LegTicks returns how many ticks the present leg has lasted; 0 right after a
+// new target appeared.
+func (w *World) LegTicks() int { return w.legTicks }
+
+// Scene returns what a camera sees now.
+//
+//rt:noalloc
+func (w *World) Scene() Scene {
+	return Scene{Pan: w.q[pan], Elbow: w.q[elbow], Target: w.target, Post: w.post}
+}
+
+// Render paints the native picture, 120 rows of 160 RGB pixels, into dst.
+//
+//rt:noalloc
+func (w *World) Render(dst []byte) {
+	s := w.Scene()
+	s.Render(dst, NativeWidth, NativeHeight)
+}
+
+//rt:noalloc
+func distance(a, b Point) float64 { return math.Hypot(a.X-b.X, a.Y-b.Y) }
