@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"runtime"
+	"slices"
+)
+
+// A golden set's tensors are named in/<input> and out/<output>.
+const (
+	goldenIn  = "in/"
+	goldenOut = "out/"
+)
+
+// goldenSet is one recorded batch: what went in and what came out.
+type goldenSet struct {
+	name    string
+	rows    int
+	inputs  map[string]any // []byte, []int64 or []float32 of all rows
+	outputs map[string][]float32
+}
+
+// replayGolden runs every golden set, row by row and in the largest batch that fits,
+// and compares the outputs with the recorded ones.
+func (m *Model) replayGolden() error {
+	m.batchInvariant = true
+	for _, name := range m.bundle.golden {
+		set, err := m.bundle.loadGolden(name)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrBundle, filepath.Join(m.bundle.Dir, name), err)
+		}
+		alone, err := m.replay(set, 1)
+		if err != nil {
+			return err
+		}
+		if batch := min(set.rows, m.maxBatch); batch > 1 {
+			together, err := m.replay(set, batch)
+			if err != nil {
+				return err
+			}
+			m.batchInvariant = m.batchInvariant && slices.Equal(alone, together)
+		}
+	}
+	return nil
+}
+
+// replay runs a set in pieces of at most batch rows and returns all chunk_robot
+// rows.
+func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
+	var robot []float32
+	for first := 0; first < set.rows; first += batch {
+		n := min(batch, set.rows-first)
+		for name, values := range set.inputs {
+			m.fill(name, values, first, n, set.rows)
+		}
+		if err := m.Run(n); err != nil {
+			return nil, fmt.Errorf("%w: %s, rows %d to %d: %w", ErrGolden, set.name, first, first+n-1, err)
+		}
+		for i := range n {
+			if err := m.compare(set, outputModel, first+i, m.ChunkModel(i), m.bundle.GoldenTol.ChunkModel); err != nil {
+				return nil, err
+			}
+			if err := m.compare(set, outputRobot, first+i, m.ChunkRobot(i), m.bundle.GoldenTol.ChunkRobot); err != nil {
+				return nil, err
+			}
+			robot = append(robot, m.ChunkRobot(i)...)
+		}
+	}
+	return robot, nil
+}
+
+// fill copies rows first to first+n of an input of rows rows to the front of its
+// tensor.
+func (m *Model) fill(name string, values any, first, n, rows int) {
+	switch a := m.array(name).(type) {
+	case []byte:
+		copyRows(a, values.([]byte), first, n, rows)
+	case []int64:
+		copyRows(a, values.([]int64), first, n, rows)
+	case []float32:
+		copyRows(a, values.([]float32), first, n, rows)
+	}
+}
+
+func copyRows[T any](dst, src []T, first, n, rows int) {
+	size := len(src) / rows
+	copy(dst, src[first*size:(first+n)*size])
+}
+
+// compare wants got within tolerance of the recorded output of one row. The value
+// that is furthest off is named; NaN is always off.
+func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tolerance float64) error {
+	want := row(set.outputs[output], r, len(got))
+	worst, off := 0, 0.0
+	for i := range got {
+		if d := math.Abs(float64(got[i]) - float64(want[i])); d > off || math.IsNaN(d) {
+			worst, off = i, d
+		}
+		if math.IsNaN(off) {
+			break
+		}
+	}
+	if off <= tolerance {
+		return nil
+	}
+	dim := m.bundle.ActionDim
+	version, _ := RuntimeVersion()
+	return fmt.Errorf("%w: %s: %s[%d, %d, %d] (%s) = %v, want %v: off by %.3g, tolerance %.3g (ONNX Runtime %s on %s/%s); another library version or machine computes too differently, or the graph is not the one that was recorded: export the bundle again",
+		ErrGolden, set.name, output, r, worst/dim, worst%dim, m.bundle.ActionNames[worst%dim], got[worst], want[worst], off, tolerance, version, runtime.GOOS, runtime.GOARCH)
+}
+
+// loadGolden reads one golden set and checks it against the bundle's inputs and
+// outputs.
+func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
+	file, err := readBounded(filepath.Join(b.Dir, filepath.FromSlash(name)), maxGoldenBytes)
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := parseTensors(file)
+	if err != nil {
+		return nil, err
+	}
+	set := &goldenSet{name: name, inputs: map[string]any{}, outputs: map[string][]float32{}}
+	for _, p := range b.inputs() {
+		t, err := set.take(tensors, goldenIn, p)
+		if err != nil {
+			return nil, err
+		}
+		switch t.dtype {
+		case "U8":
+			set.inputs[p.name] = t.data
+		case "I64":
+			set.inputs[p.name] = t.int64s()
+		case "F32":
+			set.inputs[p.name] = t.float32s()
+		}
+	}
+	for _, p := range b.outputs() {
+		t, err := set.take(tensors, goldenOut, p)
+		if err != nil {
+			return nil, err
+		}
+		set.outputs[p.name] = t.float32s()
+	}
+	return set, nil
+}
+
+// take returns a port's tensor, which must have the port's type and shape and the
+// set's number of rows; the first one taken sets that number.
+func (s *goldenSet) take(tensors map[string]tensor, side string, p port) (tensor, error) {
+	t, ok := tensors[side+p.name]
+	if !ok {
+		return tensor{}, fmt.Errorf("no tensor %s%s", side, p.name)
+	}
+	if len(t.shape) > 0 && s.rows == 0 {
+		s.rows = int(t.shape[0])
+	}
+	want := append([]int64{int64(s.rows)}, p.shape...)
+	if s.rows < 1 || t.dtype != p.dtype() || !slices.Equal(t.shape, want) {
+		return tensor{}, fmt.Errorf("%s%s is %s %v, want %s %v", side, p.name, t.dtype, t.shape, p.dtype(), want)
+	}
+	return t, nil
+}

@@ -1,0 +1,125 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	ort "github.com/yalue/onnxruntime_go"
+)
+
+// anyBatch is how ONNX Runtime reports a symbolic dimension.
+const anyBatch = -1
+
+// The names of the graph's inputs and outputs. A picture is "image." and the
+// camera's name.
+const (
+	imagePrefix    = "image."
+	inputState     = "state"
+	inputNoise     = "noise"
+	inputPrefix    = "prefix"
+	inputPrefixLen = "prefix_len"
+	inputDelay     = "delay"
+	inputPrefixEnd = "prefix_end"
+	inputMode      = "rtc_mode"
+	inputBeta      = "beta"
+
+	outputModel = "chunk_model"
+	outputRobot = "chunk_robot"
+)
+
+// port is one input or output of a graph: its element type and its shape without
+// the batch dimension.
+type port struct {
+	name  string
+	kind  ort.TensorElementDataType
+	shape []int64
+}
+
+func (p port) String() string {
+	return fmt.Sprintf("%s %s %v", p.name, p.kind, append([]int64{anyBatch}, p.shape...))
+}
+
+// inputs returns what the graph must take, in a fixed order.
+func (m *Meta) inputs() []port {
+	var ports []port
+	for _, c := range m.Cameras {
+		ports = append(ports, port{imagePrefix + c.Name, ort.TensorElementDataTypeUint8, []int64{int64(c.H), int64(c.W), 3}})
+	}
+	rows := int64(m.ChunkSize)
+	ports = append(ports, port{inputState, ort.TensorElementDataTypeFloat, []int64{int64(len(m.StateNames))}})
+	if m.NoiseDim > 0 {
+		ports = append(ports, port{inputNoise, ort.TensorElementDataTypeFloat, []int64{rows, int64(m.NoiseDim)}})
+	}
+	if m.RTC != "none" {
+		ports = append(ports, port{inputPrefix, ort.TensorElementDataTypeFloat, []int64{rows, int64(m.ActionDim)}})
+		for _, name := range []string{inputPrefixLen, inputDelay, inputPrefixEnd, inputMode} {
+			ports = append(ports, port{name, ort.TensorElementDataTypeInt64, nil})
+		}
+		ports = append(ports, port{inputBeta, ort.TensorElementDataTypeFloat, nil})
+	}
+	return ports
+}
+
+// outputs returns what the graph must give.
+func (m *Meta) outputs() []port {
+	shape := []int64{int64(m.ChunkSize), int64(m.ActionDim)}
+	return []port{
+		{outputModel, ort.TensorElementDataTypeFloat, shape},
+		{outputRobot, ort.TensorElementDataTypeFloat, shape},
+	}
+}
+
+// checkGraph compares what the graph declares with what bundle.json implies, and
+// names every difference.
+func checkGraph(m *Meta, inputs, outputs []ort.InputOutputInfo) error {
+	return errors.Join(
+		comparePorts("input", m.inputs(), inputs),
+		comparePorts("output", m.outputs(), outputs),
+	)
+}
+
+func comparePorts(side string, want []port, have []ort.InputOutputInfo) error {
+	var errs []error
+	for _, p := range want {
+		i := slices.IndexFunc(have, func(info ort.InputOutputInfo) bool { return info.Name == p.name })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("the graph has no %s %s", side, p))
+		} else if err := comparePort(p, have[i]); err != nil {
+			errs = append(errs, fmt.Errorf("%s %w", side, err))
+		}
+	}
+	for _, info := range have {
+		if !slices.ContainsFunc(want, func(p port) bool { return p.name == info.Name }) {
+			errs = append(errs, fmt.Errorf("the graph has an %s %s that %s does not imply", side, info.Name, manifestName))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func comparePort(want port, have ort.InputOutputInfo) error {
+	got := port{have.Name, have.DataType, nil}
+	if have.OrtValueType != ort.ONNXTypeTensor || len(have.Dimensions) == 0 {
+		return fmt.Errorf("%s is not a tensor with a batch dimension, want %s", have.Name, want)
+	}
+	got.shape = have.Dimensions[1:]
+	if got.kind != want.kind || !slices.Equal(got.shape, want.shape) {
+		return fmt.Errorf("%s: want %s", got, want)
+	}
+	if have.Dimensions[0] != anyBatch {
+		return fmt.Errorf("%s has a batch of %d, want a dynamic one", have.Name, have.Dimensions[0])
+	}
+	return nil
+}
+
+// dtype returns the element type's name in a safetensors file.
+func (p port) dtype() string {
+	switch p.kind {
+	case ort.TensorElementDataTypeUint8:
+		return "U8"
+	case ort.TensorElementDataTypeInt64:
+		return "I64"
+	default:
+		return "F32"
+	}
+}

@@ -1,0 +1,250 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// BundleVersion is the bundle.json version that this program reads.
+const BundleVersion = 1
+
+// Bounds of the sizes that bundle.json may declare. They keep a broken file from
+// asking for gigabytes and index arithmetic within an int.
+const (
+	maxDim      = 1024    // joints of a state or an action
+	maxRows     = 10_000  // actions of a chunk
+	maxCameras  = 16      //
+	maxSide     = 16_384  // pixels of one side of a picture
+	maxPixels   = 1 << 26 // pixels of one picture
+	maxNumSteps = 1000    // Euler steps
+	maxFPS      = 10_000  //
+)
+
+// Camera is one picture input of the graph: image.<Name>, u8 [B, H, W, 3], RGB.
+type Camera struct {
+	Name string `json:"name"`
+	H    int    `json:"height"`
+	W    int    `json:"width"`
+}
+
+// Bytes returns the size of one picture.
+func (c Camera) Bytes() int { return c.H * c.W * 3 }
+
+// Tolerance is how far a golden output may be away from the recorded one:
+// |got - want| <= tolerance, in the unit of the output.
+type Tolerance struct {
+	ChunkModel float64 `json:"chunk_model"`
+	ChunkRobot float64 `json:"chunk_robot"`
+}
+
+// Tokenizer names the text side of a policy that reads its task.
+type Tokenizer struct {
+	Kind   string `json:"kind"`
+	MaxLen int    `json:"max_len"`
+}
+
+// Meta is what bundle.json says. Slices are shared: do not write to them.
+type Meta struct {
+	BundleVersion int    `json:"bundle_version"`
+	PolicyType    string `json:"policy_type"`
+
+	// Where the policy comes from; free text for people and logs.
+	SourceRepo      string `json:"source_repo,omitempty"`
+	SourceRevision  string `json:"source_revision,omitempty"`
+	WeightsSHA256   string `json:"weights_sha256,omitempty"`
+	Exporter        string `json:"exporter,omitempty"`
+	LeRobotVersion  string `json:"lerobot_version,omitempty"`
+	Licence         string `json:"licence,omitempty"`
+	ImageTransform  string `json:"image_transform,omitempty"`
+	NormState       string `json:"norm_state,omitempty"`
+	NormAction      string `json:"norm_action,omitempty"`
+	NormStatsSHA256 string `json:"norm_stats_sha256,omitempty"`
+	Opset           int    `json:"opset,omitempty"`
+	DType           string `json:"dtype,omitempty"`
+
+	// The contract with a robot. FPS is the control rate that the policy was
+	// trained at, in Hz; ChunkSize the actions of a chunk (H); NActionSteps how many
+	// of them are meant to be executed. Names are in vector order, one unit each.
+	// Limits, when given, are [lowest, highest] in those units: what the training
+	// data contained, with a margin.
+	FPS          float64      `json:"fps"`
+	ChunkSize    int          `json:"chunk_size"`
+	NActionSteps int          `json:"n_action_steps,omitempty"`
+	ActionDim    int          `json:"action_dim"`
+	ActionNames  []string     `json:"action_names"`
+	ActionUnits  []string     `json:"action_units,omitempty"`
+	ActionLimits [][2]float64 `json:"action_limits,omitempty"`
+	StateNames   []string     `json:"state_names"`
+	StateUnits   []string     `json:"state_units,omitempty"`
+	StateLimits  [][2]float64 `json:"state_limits,omitempty"`
+	RelativeMask []bool       `json:"relative_mask,omitempty"`
+	Cameras      []Camera     `json:"cameras"`
+
+	// The sampler. NumSteps are the Euler steps in the graph (0 for a policy that
+	// does not sample), NoiseDim the width of the noise rows (0: no noise input).
+	NumSteps int `json:"num_steps,omitempty"`
+	NoiseDim int `json:"noise_dim,omitempty"`
+
+	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay
+	// the longest delay in steps that the trained prefix knows; PrefixEnd the row
+	// where guidance ends by default.
+	RTC         string `json:"rtc"`
+	RTCMaxDelay int    `json:"rtc_max_delay,omitempty"`
+	PrefixEnd   int    `json:"prefix_end,omitempty"`
+	Schedule    string `json:"schedule,omitempty"`
+	PrefixSpace string `json:"prefix_space,omitempty"`
+
+	Tokenizer *Tokenizer `json:"tokenizer,omitempty"`
+
+	// BatchBuckets are batch sizes worth using, ascending; BatchInvariant says that
+	// a row's bytes do not depend on the batch it ran in.
+	BatchBuckets   []int     `json:"batch_buckets,omitempty"`
+	BatchInvariant bool      `json:"batch_invariant,omitempty"`
+	GoldenTol      Tolerance `json:"golden_tolerance"`
+
+	// Files holds the SHA-256 in hex of the bundle's other files, by slash path.
+	Files map[string]string `json:"files"`
+}
+
+// Guided tells whether the graph can pull a chunk towards a prefix.
+func (m *Meta) Guided() bool { return slices.Contains(strings.Split(m.RTC, ","), "guided") }
+
+// Trained tells whether the policy was trained with prefixes.
+func (m *Meta) Trained() bool { return slices.Contains(strings.Split(m.RTC, ","), "trained") }
+
+// parse reads bundle.json: unknown keys, trailing data and impossible values are
+// errors, and all impossible values are named at once.
+func (m *Meta) parse(raw []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(m); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return errors.New("data after the closing brace")
+	}
+	if m.BundleVersion != BundleVersion {
+		return fmt.Errorf("bundle_version is %d, this program reads version %d: export the policy again", m.BundleVersion, BundleVersion)
+	}
+	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
+}
+
+func (m *Meta) checkRobot() (errs []error) {
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if m.PolicyType == "" {
+		wrong("policy_type is missing")
+	}
+	if !(m.FPS > 0 && m.FPS <= maxFPS) {
+		wrong("fps is %v, want above 0 and at most %d", m.FPS, maxFPS)
+	}
+	if m.ChunkSize < 1 || m.ChunkSize > maxRows {
+		wrong("chunk_size is %d, want 1 to %d", m.ChunkSize, maxRows)
+	}
+	if m.NActionSteps < 0 || m.NActionSteps > m.ChunkSize {
+		wrong("n_action_steps is %d, want 0 to chunk_size %d", m.NActionSteps, m.ChunkSize)
+	}
+	if m.ActionDim < 1 || m.ActionDim > maxDim || len(m.ActionNames) != m.ActionDim {
+		wrong("action_dim is %d with %d action_names, want as many names as joints, 1 to %d", m.ActionDim, len(m.ActionNames), maxDim)
+	}
+	if len(m.StateNames) < 1 || len(m.StateNames) > maxDim {
+		wrong("state_names has %d names, want 1 to %d", len(m.StateNames), maxDim)
+	}
+	if m.RelativeMask != nil && len(m.RelativeMask) != m.ActionDim {
+		wrong("relative_mask has %d values, want %d", len(m.RelativeMask), m.ActionDim)
+	}
+	errs = append(errs, checkJoints("action", m.ActionNames, m.ActionUnits, m.ActionLimits)...)
+	return append(errs, checkJoints("state", m.StateNames, m.StateUnits, m.StateLimits)...)
+}
+
+// checkJoints checks one vector's names, and its units and limits when given.
+func checkJoints(vector string, names, units []string, limits [][2]float64) (errs []error) {
+	for i, name := range names {
+		if name == "" || slices.Contains(names[:i], name) {
+			errs = append(errs, fmt.Errorf("%s_names[%d] is %q, want names that are not empty and differ", vector, i, name))
+		}
+	}
+	if units != nil && len(units) != len(names) {
+		errs = append(errs, fmt.Errorf("%s_units has %d units, want one for each of the %d names", vector, len(units), len(names)))
+	}
+	if limits != nil && len(limits) != len(names) {
+		errs = append(errs, fmt.Errorf("%s_limits has %d pairs, want one for each of the %d names", vector, len(limits), len(names)))
+	}
+	for i, l := range limits {
+		if !(l[0] < l[1]) {
+			errs = append(errs, fmt.Errorf("%s_limits[%d] is %v, want [lowest, highest]", vector, i, l))
+		}
+	}
+	return errs
+}
+
+func (m *Meta) checkCameras() (errs []error) {
+	if len(m.Cameras) > maxCameras {
+		return []error{fmt.Errorf("cameras has %d entries, want at most %d", len(m.Cameras), maxCameras)}
+	}
+	for i, c := range m.Cameras {
+		if c.Name == "" || slices.ContainsFunc(m.Cameras[:i], func(d Camera) bool { return d.Name == c.Name }) {
+			errs = append(errs, fmt.Errorf("cameras[%d].name is %q, want names that are not empty and differ", i, c.Name))
+		}
+		if c.H < 1 || c.W < 1 || c.H > maxSide || c.W > maxSide || c.H*c.W > maxPixels {
+			errs = append(errs, fmt.Errorf("cameras[%d] is %dx%d (height x width), want 1 to %d pixels a side and at most %d in all", i, c.H, c.W, maxSide, maxPixels))
+		}
+	}
+	return errs
+}
+
+func (m *Meta) checkSampler() (errs []error) {
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if m.NumSteps < 0 || m.NumSteps > maxNumSteps {
+		wrong("num_steps is %d, want 0 to %d", m.NumSteps, maxNumSteps)
+	}
+	if m.NoiseDim < 0 || m.NoiseDim > maxDim {
+		wrong("noise_dim is %d, want 0 to %d", m.NoiseDim, maxDim)
+	}
+	switch m.RTC {
+	case "none", "guided", "guided,trained":
+	default:
+		wrong("rtc is %q, want none, guided or guided,trained", m.RTC)
+	}
+	if m.Guided() && m.NumSteps < 1 {
+		wrong("num_steps is %d with rtc %q, want at least 1: guidance is clamped to it", m.NumSteps, m.RTC)
+	}
+	if m.RTCMaxDelay < 0 || m.RTCMaxDelay >= max(m.ChunkSize, 1) || m.Trained() != (m.RTCMaxDelay > 0) {
+		wrong("rtc_max_delay is %d with rtc %q, want 1 to chunk_size-1 for a trained prefix and 0 otherwise", m.RTCMaxDelay, m.RTC)
+	}
+	if m.PrefixEnd < 0 || m.PrefixEnd > m.ChunkSize {
+		wrong("prefix_end is %d, want 0 to chunk_size %d", m.PrefixEnd, m.ChunkSize)
+	}
+	if m.PrefixSpace != "" && m.PrefixSpace != "robot" {
+		wrong("prefix_space is %q, want robot", m.PrefixSpace)
+	}
+	if m.Tokenizer != nil {
+		wrong("tokenizer is %q: policies that read their task are not served yet", m.Tokenizer.Kind)
+	}
+	if !slices.IsSorted(m.BatchBuckets) || (len(m.BatchBuckets) > 0 && m.BatchBuckets[0] < 1) {
+		wrong("batch_buckets is %v, want ascending sizes from 1", m.BatchBuckets)
+	}
+	for name, tol := range map[string]float64{"chunk_model": m.GoldenTol.ChunkModel, "chunk_robot": m.GoldenTol.ChunkRobot} {
+		if !(tol > 0) || math.IsInf(tol, 0) {
+			wrong("golden_tolerance.%s is %v, want above 0", name, tol)
+		}
+	}
+	return errs
+}
+
+func (m *Meta) checkFiles() (errs []error) {
+	if m.Files[graphName] == "" {
+		errs = append(errs, fmt.Errorf("files does not list %s with its sha256", graphName))
+	}
+	for name, sum := range m.Files {
+		if len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
+			errs = append(errs, fmt.Errorf("files[%q] is %q, want a sha256 in lower-case hex", name, sum))
+		}
+	}
+	return errs
+}

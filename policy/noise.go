@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+)
+
+// NoiseKey selects one of 2^64 independent noise streams.
+type NoiseKey uint64
+
+// NewNoiseKey derives a key from names that identify a stream, for example the
+// bundle's digest, the robot and the session. The names' boundaries count: ("ab",
+// "c") and ("a", "bc") differ.
+func NewNoiseKey(names ...string) NoiseKey {
+	h := sha256.New()
+	var size [8]byte
+	for _, name := range names {
+		binary.LittleEndian.PutUint64(size[:], uint64(len(name)))
+		h.Write(size[:])
+		h.Write([]byte(name))
+	}
+	return NoiseKey(binary.LittleEndian.Uint64(h.Sum(nil)))
+}
+
+// FillNoise fills dst with standard normal numbers that depend on key, seq and the
+// index only: the same request gets the same noise on any machine, whoever asked
+// before. Values 4k to 4k+3 come from the counter (seq, k).
+//
+// Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC11),
+// Philox4x32-10; Box and Muller 1958.
+//
+//rt:noalloc
+func FillNoise(dst []float32, key NoiseKey, seq uint64) {
+	var z [4]float32
+	for at, block := 0, uint64(0); at < len(dst); block++ {
+		x := philox([4]uint32{uint32(seq), uint32(seq >> 32), uint32(block), uint32(block >> 32)}, [2]uint32{uint32(key), uint32(key >> 32)})
+		z[0], z[1] = boxMuller(x[0], x[1])
+		z[2], z[3] = boxMuller(x[2], x[3])
+		at += copy(dst[at:], z[:])
+	}
+}
+
+// philox is Philox4x32-10: ten rounds of two 32x32 bit products.
+//
+//rt:noalloc
+func philox(x [4]uint32, key [2]uint32) [4]uint32 {
+	const (
+		mul0, mul1   = 0xD2511F53, 0xCD9E8D57
+		weyl0, weyl1 = 0x9E3779B9, 0xBB67AE85
+		rounds       = 10
+	)
+	for range rounds {
+		p0, p1 := uint64(mul0)*uint64(x[0]), uint64(mul1)*uint64(x[2])
+		x = [4]uint32{uint32(p1>>32) ^ x[1] ^ key[0], uint32(p1), uint32(p0>>32) ^ x[3] ^ key[1], uint32(p0)}
+		key[0] += weyl0
+		key[1] += weyl1
+	}
+	return x
+}
+
+// boxMuller turns two uniform words into two independent standard normal numbers.
+// The half keeps the logarithm's argument off 0, so that |z| <= 6.8.
+//
+//rt:noalloc
+func boxMuller(a, b uint32) (z0, z1 float32) {
+	const unit = 1.0 / (1 << 32)
+	radius := math.Sqrt(-2 * logUnit((float64(a)+0.5)*unit))
+	sin, cos := sinCosTurn(float64(b) * unit)
+	return float32(radius * cos), float32(radius * sin)
+}
+
+// logUnit returns the natural logarithm of u for 0 < u < 1, within a few ulp. It
+// is written out, with every product rounded before it is added, because the
+// standard library's is assembly on some machines and compilers fuse
+// multiply-adds on others: noise must not depend on the machine.
+//
+// log(2^e m) = e log 2 + 2 atanh(s), s = (m-1)/(m+1), |s| < 0.172.
+//
+//rt:noalloc
+func logUnit(u float64) float64 {
+	bits := math.Float64bits(u)
+	exp := int(bits>>52) - 1023
+	m := math.Float64frombits(bits&(1<<52-1) | 1023<<52) // [1, 2)
+	if m > math.Sqrt2 {
+		m *= 0.5
+		exp++
+	}
+	s := (m - 1) / (m + 1)
+	ss := float64(s * s)
+	sum := 0.0
+	for k := 23; k >= 1; k -= 2 {
+		sum = float64(sum*ss) + 1/float64(k)
+	}
+	return float64(float64(exp)*math.Ln2) + float64(2*float64(s*sum))
+}
+
+// sinCosTurn returns the sine and cosine of a share of a full turn, 0 <= turn < 1,
+// within a few ulp, for the same reason as logUnit. Quarters are taken off
+// exactly; the rest, below a quarter turn, goes through the Taylor series.
+//
+//rt:noalloc
+func sinCosTurn(turn float64) (sin, cos float64) {
+	quarter := math.Floor(turn * 4)
+	x := float64((turn*4 - quarter) * (math.Pi / 2))
+	xx := float64(x * x)
+	sin, cos = 1, 1
+	for k := 22; k >= 2; k -= 2 {
+		sin = 1 - float64(float64(xx*sin)/float64(k*(k+1)))
+		cos = 1 - float64(float64(xx*cos)/float64(k*(k-1)))
+	}
+	sin = float64(x * sin)
+	switch int(quarter) & 3 {
+	case 1:
+		return cos, -sin
+	case 2:
+		return -sin, -cos
+	case 3:
+		return -cos, sin
+	}
+	return sin, cos
+}

@@ -1,0 +1,181 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	ort "github.com/yalue/onnxruntime_go"
+)
+
+// The oldest ONNX Runtime that has the C API this program is built for. Newer ones
+// keep old APIs.
+const (
+	minRuntimeMajor = 1
+	minRuntimeMinor = 24
+
+	runtimeWheel = "onnxruntime==1.24.3"
+)
+
+// RuntimeEnv is the environment variable that names the library.
+const RuntimeEnv = "EDGERT_ORT"
+
+var (
+	runtimeMu      sync.Mutex // guards the two below
+	runtimePath    string
+	runtimeVersion string
+)
+
+// OpenRuntime loads ONNX Runtime, once per process; later calls do nothing. The
+// first of these that exists is taken:
+//
+//	path                                         what the caller was told (--ort); a library or a folder
+//	$EDGERT_ORT                                  the same
+//	.cache/onnxruntime/lib                       below the working directory, the program's folder, or a parent of either
+//	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise
+//	libonnxruntime.so.1                          by the system's loader
+//
+// A library that was named but does not load or is too old is an error, never
+// skipped. All errors wrap ErrNoRuntime.
+func OpenRuntime(path string) error {
+	runtimeMu.Lock()
+	defer runtimeMu.Unlock()
+	if runtimePath != "" {
+		return nil
+	}
+	found, version, err := findRuntime(path)
+	if err != nil {
+		return err
+	}
+	ort.SetSharedLibraryPath(found)
+	// Errors are returned; the library's own log would print them a second time.
+	if err := ort.InitializeEnvironment(ort.WithLogLevelFatal()); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrNoRuntime, found, err)
+	}
+	runtimePath, runtimeVersion = found, version
+	return nil
+}
+
+// RuntimeVersion returns the loaded library's version and path, empty before
+// OpenRuntime.
+func RuntimeVersion() (version, path string) {
+	runtimeMu.Lock()
+	defer runtimeMu.Unlock()
+	return runtimeVersion, runtimePath
+}
+
+func findRuntime(path string) (found, version string, err error) {
+	if path == "" {
+		path = os.Getenv(RuntimeEnv)
+	}
+	if path != "" {
+		return loadNamed(path)
+	}
+	var tried []string
+	for _, root := range searchRoots() {
+		for _, pattern := range []string{
+			filepath.Join(root, ".cache", "onnxruntime", "lib"),
+			filepath.Join(root, ".venv", "lib", "python3.*", "site-packages", "onnxruntime", "capi"),
+		} {
+			tried = append(tried, pattern)
+			dirs, _ := filepath.Glob(pattern) // the pattern is well formed
+			for _, dir := range dirs {
+				if lib, ok := libraryIn(dir); ok {
+					return loadNamed(lib)
+				}
+			}
+		}
+	}
+	const system = "libonnxruntime.so.1"
+	if version, err = libraryVersion(system); err == nil {
+		return system, version, checkVersion(system, version)
+	}
+	return "", "", fmt.Errorf("%w %d.%d or newer found. Looked for %s below: %s; and for %s in the system's library folders.\n%s", ErrNoRuntime,
+		minRuntimeMajor, minRuntimeMinor, "libonnxruntime.so*", strings.Join(tried, ", "), system, howToGet())
+}
+
+// howToGet says how to install the library, in words that can be pasted.
+func howToGet() string {
+	return fmt.Sprintf(`To get it (about 17 MB, no root needed):
+    pip download --no-deps --dest .cache/onnxruntime %s
+    unzip -j -o .cache/onnxruntime/onnxruntime-*.whl 'onnxruntime/capi/libonnxruntime.so.*' -d .cache/onnxruntime/lib
+or point --ort or %s at a libonnxruntime.so of version %d.%d or newer for %s/%s.`,
+		runtimeWheel, RuntimeEnv, minRuntimeMajor, minRuntimeMinor, runtime.GOOS, runtime.GOARCH)
+}
+
+func loadNamed(path string) (found, version string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", "", fmt.Errorf("%w: %w\n%s", ErrNoRuntime, err, howToGet())
+	}
+	if info.IsDir() {
+		lib, ok := libraryIn(path)
+		if !ok {
+			return "", "", fmt.Errorf("%w: no libonnxruntime.so* in %s\n%s", ErrNoRuntime, path, howToGet())
+		}
+		path = lib
+	}
+	// The loader searches the system for a bare file name.
+	if path, err = filepath.Abs(path); err != nil {
+		return "", "", fmt.Errorf("%w: %w", ErrNoRuntime, err)
+	}
+	if version, err = libraryVersion(path); err != nil {
+		return "", "", fmt.Errorf("%w: cannot load %s: %w", ErrNoRuntime, path, err)
+	}
+	return path, version, checkVersion(path, version)
+}
+
+// libraryIn returns the library of a folder; the newest by name when there are
+// several.
+func libraryIn(dir string) (string, bool) {
+	libs, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*")) // sorted
+	if len(libs) == 0 {
+		return "", false
+	}
+	return libs[len(libs)-1], true
+}
+
+// searchRoots returns the working directory, the program's folder and all their
+// parents, nearest first.
+func searchRoots() []string {
+	var roots []string
+	add := func(dir string, err error) {
+		for err == nil {
+			roots = append(roots, dir)
+			parent := filepath.Dir(dir)
+			if parent == dir {
+				return
+			}
+			dir = parent
+		}
+	}
+	add(os.Getwd())
+	exe, err := os.Executable()
+	add(filepath.Dir(exe), err)
+	return roots
+}
+
+// checkVersion wants at least the version whose C API this program speaks.
+func checkVersion(path, version string) error {
+	major, minor, err := parseVersion(version)
+	if err == nil && major == minRuntimeMajor && minor >= minRuntimeMinor {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is version %s, want %d.%d or a newer %d.x\n%s",
+		ErrNoRuntime, path, version, minRuntimeMajor, minRuntimeMinor, minRuntimeMajor, howToGet())
+}
+
+func parseVersion(version string) (major, minor int, err error) {
+	parts := strings.Split(version, ".")
+	if len(parts) < 2 {
+		return 0, 0, errors.New("want MAJOR.MINOR")
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	return major, minor, errors.Join(err1, err2)
+}
