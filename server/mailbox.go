@@ -1,0 +1,147 @@
+package server
+
+import (
+	"math/bits"
+	"sync"
+
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// request is one observation as it arrived: the header, the body still encoded,
+// and when. Its buffer is reused.
+type request struct {
+	header wire.Header
+	body   []byte
+	at     rt.Instant
+}
+
+// requestKey orders the observations of one robot: epochs count its reconnects,
+// sequence numbers its requests.
+type requestKey struct {
+	epoch uint32
+	seq   uint64
+}
+
+func (k requestKey) after(o requestKey) bool {
+	return k.epoch > o.epoch || k.epoch == o.epoch && k.seq > o.seq
+}
+
+// mailbox holds the newest observation of one robot until the worker takes it.
+// Newest means the largest (epoch, seq), not the last to arrive: an observation
+// that was overtaken on its way is refused.
+//
+// Three buffers change places, so that the worker reads one while another is
+// being filled, and nothing is copied under mu.
+type mailbox struct {
+	filling sync.Mutex // held by deposit; a robot that moves to another link has two senders for a moment
+	back    *request   // Guarded by filling.
+
+	mu         sync.Mutex // guards the rest; held for a few instructions
+	waiting    *request
+	full       bool
+	seen       bool // newest is valid
+	newest     requestKey
+	superseded uint64 // replaced before the worker came, since the session opened
+	sinceReply uint64 // of these, not yet reported to the robot
+	late       uint64 // refused: not newer than one that was here already
+
+	front *request // Owner: worker.
+}
+
+func newMailbox() mailbox {
+	return mailbox{back: new(request), waiting: new(request), front: new(request)}
+}
+
+// deposit copies an observation in and reports whether it is the newest one
+// now. It allocates only when the body is larger than all before it.
+//
+// Owner: the transport's receiving goroutines.
+//
+//rt:noalloc
+func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) bool {
+	m.filling.Lock()
+	defer m.filling.Unlock()
+	key := requestKey{h.SessionEpoch, h.SeqID}
+
+	m.mu.Lock()
+	late := m.seen && !key.after(m.newest)
+	if late {
+		m.late++
+	}
+	m.mu.Unlock()
+	if late {
+		return false
+	}
+
+	m.back.header, m.back.at = h, at
+	if cap(m.back.body) < len(body) {
+		m.back.body = make([]byte, 0, roomFor(len(body))) //rt:allow grows to the largest observation, then never again
+	}
+	m.back.body = append(m.back.body[:0], body...)
+
+	m.mu.Lock()
+	m.back, m.waiting = m.waiting, m.back
+	if m.full {
+		m.superseded++
+		m.sinceReply++
+	}
+	m.full, m.seen, m.newest = true, true, key
+	m.mu.Unlock()
+	return true
+}
+
+// roomFor leaves an eighth to spare and rounds up to a power of two, so that
+// pictures whose size varies do not make the buffer grow again and again.
+func roomFor(n int) int { return 1 << bits.Len(uint(n+n/8)) }
+
+// take lends the waiting observation until the next take; ok is false when
+// there is none.
+//
+// Owner: worker.
+//
+//rt:noalloc
+func (m *mailbox) take() (r *request, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.full {
+		return nil, false
+	}
+	m.front, m.waiting, m.full = m.waiting, m.front, false
+	return m.front, true
+}
+
+// pending reports whether an observation waits.
+//
+//rt:noalloc
+func (m *mailbox) pending() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.full
+}
+
+// takeSuperseded returns how many observations were replaced since it was last
+// called; the next reply carries the number.
+//
+//rt:noalloc
+func (m *mailbox) takeSuperseded() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.sinceReply
+	m.sinceReply = 0
+	return n
+}
+
+// clear forgets the waiting observation without counting it as superseded.
+func (m *mailbox) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.full = false
+}
+
+// counts returns the lifetime numbers of replaced and of refused observations.
+func (m *mailbox) counts() (superseded, late uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.superseded, m.late
+}

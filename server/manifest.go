@@ -1,0 +1,257 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrManifest marks every error that the operator cures by editing the
+// manifest (or the flags that override it).
+var ErrManifest = errors.New("manifest")
+
+const (
+	manifestBytesMax = 1 << 20 // a manifest is a page, not a data set
+	maxSessionsMax   = 10_000  // one mailbox each; more than one process can feed
+	warmupMax        = 1_000
+
+	// DefaultListen is where the server waits when the manifest names neither
+	// an endpoint to listen on nor one to dial: this machine only.
+	DefaultListen = "tcp/127.0.0.1:7447"
+)
+
+// Config is the manifest: what one lean-server process serves, to whom, and
+// over which endpoints. The YAML keys are the field tags; an absent key keeps
+// the default that its comment gives.
+type Config struct {
+	Model       ModelConfig `yaml:"model"`
+	Service     string      `yaml:"service"`      // last segment of the key prefix; default: default_task, else "default"
+	DefaultTask string      `yaml:"default_task"` // prompt of a session that opens without one
+	PinTask     bool        `yaml:"pin_task"`     // refuse sessions with another task
+
+	ServingMode      string   `yaml:"serving_mode"`      // auto, shared or exclusive (one session); default auto
+	MaxSessions      int      `yaml:"max_sessions"`      // 1..10000, default 5
+	WarmupInferences int      `yaml:"warmup_inferences"` // before the server announces itself; default 2
+	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
+	Clients          []string `yaml:"clients"`           // the robot ids that may open a session; empty: all
+	Scheduler        string   `yaml:"scheduler"`         // round_robin, the default
+	MaxBatch         int      `yaml:"max_batch"`         // robots per inference; 1, the default
+	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill; default 0
+	Zenoh            Zenoh    `yaml:"zenoh"`
+	HealthPort       int      `yaml:"health_port"` // HTTP /healthz /readyz /metrics; default 9100, 0 disables
+	Debug            Debug    `yaml:"debug"`
+
+	file  string         // where it was loaded from, for errors
+	lines map[string]int // key path -> line
+}
+
+// ModelConfig names the policy bundle.
+type ModelConfig struct {
+	RepoOrPath string `yaml:"repo_or_path"` // bundle directory; relative to the manifest's folder
+	Revision   string `yaml:"revision"`     // second segment of the key prefix; default main
+	Dtype      string `yaml:"dtype"`        // float32 or absent: a bundle's type is fixed when it is exported
+	Device     string `yaml:"device"`       // cpu, the default
+}
+
+// Zenoh says how the process meets its robots.
+type Zenoh struct {
+	ConnectEndpoints []string `yaml:"connect_endpoints"` // routers to dial
+	ListenEndpoints  []string `yaml:"listen_endpoints"`  // where robots and routers may dial in
+	TLS              TLS      `yaml:"tls"`
+}
+
+// TLS names the PEM files of the tls/ endpoints, relative to the manifest's
+// folder.
+type TLS struct {
+	RootCACertificate   string `yaml:"root_ca_certificate"`
+	ConnectCertificate  string `yaml:"connect_certificate"`
+	ConnectPrivateKey   string `yaml:"connect_private_key"`
+	ListenCertificate   string `yaml:"listen_certificate"`
+	ListenPrivateKey    string `yaml:"listen_private_key"`
+	EnableMTLS          bool   `yaml:"enable_mtls"`
+	VerifyNameOnConnect bool   `yaml:"verify_name_on_connect"` // default true
+}
+
+// Debug configures the capture ring for byte-exact replay.
+type Debug struct {
+	CaptureDir string `yaml:"capture_dir"`
+	CaptureMax int    `yaml:"capture_max"` // default 256
+}
+
+// DefaultConfig is a manifest that names nothing.
+func DefaultConfig() Config {
+	return Config{
+		Model:            ModelConfig{Revision: "main", Device: "cpu"},
+		ServingMode:      "auto",
+		MaxSessions:      5,
+		WarmupInferences: 2,
+		Scheduler:        "round_robin",
+		MaxBatch:         1,
+		Zenoh:            Zenoh{TLS: TLS{VerifyNameOnConnect: true}},
+		HealthPort:       9100,
+		Debug:            Debug{CaptureMax: 256},
+	}
+}
+
+// LoadManifest reads the YAML file at path into a Config, with defaults for
+// absent keys and relative paths resolved against the file's folder. Unknown
+// keys, wrong types and impossible values are refused: the error names the
+// file, the line, what was got and what was wanted, and wraps ErrManifest.
+func LoadManifest(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrManifest, err)
+	}
+	if len(data) > manifestBytesMax {
+		return Config{}, fmt.Errorf("%w: %s has %d bytes, want at most %d", ErrManifest, path, len(data), manifestBytesMax)
+	}
+	cfg := DefaultConfig()
+	cfg.file = path
+	if cfg.lines, err = decodeStrict(data, &cfg); err != nil {
+		return Config{}, fmt.Errorf("%w: %s:%w", ErrManifest, path, err)
+	}
+	if err := cfg.Check(); err != nil {
+		return Config{}, err
+	}
+	cfg.resolve(filepath.Dir(path))
+	return cfg, nil
+}
+
+// resolve makes every path absolute to the manifest's folder.
+func (c *Config) resolve(folder string) {
+	tls := &c.Zenoh.TLS
+	for _, p := range []*string{
+		&c.Model.RepoOrPath, &c.Debug.CaptureDir, &tls.RootCACertificate, &tls.ConnectCertificate,
+		&tls.ConnectPrivateKey, &tls.ListenCertificate, &tls.ListenPrivateKey,
+	} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(folder, *p)
+		}
+	}
+}
+
+// Check reports the first impossible value. The order and, where the key is
+// the same, the texts are those of LeRobot's PolicyServerManifest.
+func (c *Config) Check() error {
+	m, tls := c.Model, c.Zenoh.TLS
+	switch {
+	case m.RepoOrPath == "":
+		return c.wrong("model.repo_or_path", "--model.repo_or_path is required (the policy this server serves): set model.repo_or_path to a bundle directory")
+	case !slices.Contains([]string{"auto", "shared", "exclusive"}, c.ServingMode):
+		return c.wrong("serving_mode", "serving_mode must be one of auto|shared|exclusive, got '%s'", c.ServingMode)
+	case c.MaxSessions < 1:
+		return c.wrong("max_sessions", "max_sessions must be >= 1, got %d", c.MaxSessions)
+	case c.MaxSessions > maxSessionsMax:
+		return c.wrong("max_sessions", "max_sessions must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
+	case m.Revision == "":
+		return c.wrong("model.revision", "model.revision is empty, want a label such as main")
+	case m.Device != "" && m.Device != "cpu":
+		return c.wrong("model.device", "model.device must be cpu (the ONNX Runtime execution provider of this build), got '%s'", m.Device)
+	case m.Dtype != "" && m.Dtype != "float32":
+		return c.wrong("model.dtype", "model.dtype is fixed when the bundle is exported; want float32 or no such key, got '%s'", m.Dtype)
+	case c.WarmupInferences < 0 || c.WarmupInferences > warmupMax:
+		return c.wrong("warmup_inferences", "warmup_inferences must be 0..%d, got %d", warmupMax, c.WarmupInferences)
+	case c.PinTask && c.DefaultTask == "":
+		return c.wrong("pin_task", "pin_task is true but default_task is empty: name the task to pin")
+	case c.Scheduler != "round_robin":
+		return c.wrong("scheduler", "scheduler must be round_robin, got '%s'", c.Scheduler)
+	case c.MaxBatch != 1:
+		return c.wrong("max_batch", "max_batch must be 1 (robots are served one by one), got %d", c.MaxBatch)
+	case c.BatchWindowMS != 0:
+		return c.wrong("batch_window_ms", "batch_window_ms must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+	case c.HealthPort < 0 || c.HealthPort > 65535:
+		return c.wrong("health_port", "health_port must be 0 (off) or 1..65535, got %d", c.HealthPort)
+	case c.Debug.CaptureMax < 1:
+		return c.wrong("debug.capture_max", "debug.capture_max must be >= 1, got %d", c.Debug.CaptureMax)
+	case (tls.ConnectCertificate == "") != (tls.ConnectPrivateKey == ""):
+		return c.wrong("zenoh.tls", "zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together, got only one of them")
+	case (tls.ListenCertificate == "") != (tls.ListenPrivateKey == ""):
+		return c.wrong("zenoh.tls", "zenoh.tls.listen_certificate and zenoh.tls.listen_private_key go together, got only one of them")
+	}
+	return errors.Join(c.checkEndpoints("zenoh.connect_endpoints", c.Zenoh.ConnectEndpoints),
+		c.checkEndpoints("zenoh.listen_endpoints", c.Zenoh.ListenEndpoints))
+}
+
+func (c *Config) checkEndpoints(key string, endpoints []string) error {
+	for _, e := range endpoints {
+		protocol, address, ok := strings.Cut(e, "/")
+		switch {
+		case !ok || address == "":
+			return c.wrong(key, "endpoint '%s' of %s is not Zenoh's form protocol/address, such as tcp/localhost:7447", e, key)
+		case protocol == "tcp" || protocol == "tls":
+			_, port, err := net.SplitHostPort(address)
+			n, numErr := strconv.Atoi(port)
+			if err != nil || numErr != nil || n < 1 || n > 65535 {
+				return c.wrong(key, "endpoint '%s' of %s wants host:port after %s/, such as %s/localhost:7447", e, key, protocol, protocol)
+			}
+		}
+	}
+	return nil
+}
+
+// wrong builds the one line that the operator reads.
+func (c *Config) wrong(key, format string, args ...any) error {
+	where := ""
+	if c.file != "" {
+		where = c.file + ": "
+		for path := key; path != ""; path, _, _ = cutLast(path) {
+			if line := c.lines[path]; line > 0 {
+				where = fmt.Sprintf("%s:%d: ", c.file, line)
+				break
+			}
+		}
+	}
+	return fmt.Errorf("%w: %s%s", ErrManifest, where, fmt.Sprintf(format, args...))
+}
+
+func cutLast(path string) (before, after string, found bool) {
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		return path[:i], path[i+1:], true
+	}
+	return "", path, false
+}
+
+// Sessions is the capacity and whether one robot has the server to itself.
+// A bundle's graph is a pure function, so auto means shared.
+func (c *Config) Sessions() (limit int, mode string) {
+	if c.ServingMode == "exclusive" {
+		return 1, "exclusive"
+	}
+	return c.MaxSessions, "shared"
+}
+
+// Listen is the endpoints to listen on: the manifest's, or DefaultListen when
+// it names no endpoint at all.
+func (c *Config) Listen() []string {
+	if len(c.Zenoh.ListenEndpoints) == 0 && len(c.Zenoh.ConnectEndpoints) == 0 {
+		return []string{DefaultListen}
+	}
+	return c.Zenoh.ListenEndpoints
+}
+
+// HealthAddress is where HTTP listens, or "" when it is off. It reaches as far
+// as the data plane does: a server that only this machine can reach keeps its
+// metrics to this machine too.
+func (c *Config) HealthAddress() string {
+	if c.HealthPort == 0 {
+		return ""
+	}
+	host := "127.0.0.1"
+	if len(c.Zenoh.ConnectEndpoints) > 0 {
+		host = ""
+	}
+	for _, e := range c.Listen() {
+		_, address, _ := strings.Cut(e, "/")
+		h, _, err := net.SplitHostPort(address)
+		ip := net.ParseIP(h)
+		if err == nil && h != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			host = ""
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(c.HealthPort))
+}

@@ -1,0 +1,210 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func load(t *testing.T, text string) (Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "server.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return LoadManifest(path)
+}
+
+// The manifest of seeds/000 section 8.6 with everything this build can do.
+const fullManifest = `
+model:
+  {
+    repo_or_path: bundle,
+    revision: main,
+    dtype: null,
+    device: cpu,
+  }
+service: demo
+default_task: "fold the towel"
+pin_task: true
+serving_mode: shared
+max_sessions: 7
+warmup_inferences: 3
+strict_fps: true
+clients: [arm-1, "arm-2"]
+scheduler: round_robin
+max_batch: 1
+batch_window_ms: 0
+zenoh:
+  connect_endpoints: ["tls/router.gpu-cluster.internal:7447"]
+  listen_endpoints:
+    - tcp/0.0.0.0:7447
+  tls:
+    root_ca_certificate: ca.pem
+    connect_certificate: /etc/edge/cert.pem
+    connect_private_key: key.pem
+    listen_certificate: cert.pem
+    listen_private_key: key.pem
+    enable_mtls: true
+    verify_name_on_connect: false
+health_port: 0
+debug: { capture_dir: null, capture_max: 16 }
+`
+
+func TestLoadManifestReadsEveryKey(t *testing.T) {
+	cfg, err := load(t, fullManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(cfg.file)
+	want := Config{
+		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), Revision: "main", Device: "cpu"},
+		Service: "demo", DefaultTask: "fold the towel", PinTask: true, ServingMode: "shared", MaxSessions: 7,
+		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 1,
+		Zenoh: Zenoh{
+			ConnectEndpoints: []string{"tls/router.gpu-cluster.internal:7447"},
+			ListenEndpoints:  []string{"tcp/0.0.0.0:7447"},
+			TLS: TLS{
+				RootCACertificate: filepath.Join(dir, "ca.pem"), ConnectCertificate: "/etc/edge/cert.pem",
+				ConnectPrivateKey: filepath.Join(dir, "key.pem"), ListenCertificate: filepath.Join(dir, "cert.pem"),
+				ListenPrivateKey: filepath.Join(dir, "key.pem"), EnableMTLS: true,
+			},
+		},
+		Debug: Debug{CaptureMax: 16},
+	}
+	cfg.file, cfg.lines = "", nil
+	if !equalConfig(cfg, want) {
+		t.Errorf("LoadManifest = %+v\nwant %+v", cfg, want)
+	}
+}
+
+func equalConfig(a, b Config) bool {
+	same := slices.Equal(a.Clients, b.Clients) && slices.Equal(a.Zenoh.ConnectEndpoints, b.Zenoh.ConnectEndpoints) &&
+		slices.Equal(a.Zenoh.ListenEndpoints, b.Zenoh.ListenEndpoints)
+	return same && a.Model == b.Model && a.Service == b.Service && a.DefaultTask == b.DefaultTask && a.PinTask == b.PinTask &&
+		a.ServingMode == b.ServingMode && a.MaxSessions == b.MaxSessions && a.WarmupInferences == b.WarmupInferences &&
+		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch &&
+		a.BatchWindowMS == b.BatchWindowMS && a.HealthPort == b.HealthPort && a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug
+}
+
+func TestLoadManifestDefaults(t *testing.T) {
+	cfg, err := load(t, "model: {repo_or_path: /b}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.file, cfg.lines = "", nil
+	want := DefaultConfig()
+	want.Model.RepoOrPath = "/b"
+	if !equalConfig(cfg, want) {
+		t.Errorf("LoadManifest = %+v\nwant %+v", cfg, want)
+	}
+	if got := cfg.Listen(); !slices.Equal(got, []string{DefaultListen}) {
+		t.Errorf("Listen() = %v, want %v", got, DefaultListen)
+	}
+}
+
+// Every refusal is one line that names the line, what was got and what to
+// write instead.
+func TestLoadManifestRefuses(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"unknown key, one letter off", "model: {repo_or_path: b}\nmax_session: 3\n", `:2: unknown key "max_session", did you mean "max_sessions"?`},
+		{"unknown key in a section", "model:\n  repo_or_path: b\n  revison: x\n", `:3: unknown key "model.revison", did you mean "model.revision"?`},
+		{"known key in the wrong section", "model: {repo_or_path: b}\nconnect_endpoints: [tcp/a:1]\n", `:2: unknown key "connect_endpoints", did you mean "zenoh.connect_endpoints"?`},
+		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n", `:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
+		{"key nothing resembles", "model:\n  weights: 7\n", `:2: unknown key "model.weights", known here: repo_or_path, revision, dtype, device`},
+		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
+		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},
+		{"draft key in a section", "zenoh:\n  mode: peer\n", `:2: unknown key "zenoh.mode": it follows from`},
+		{"word for a number", "max_sessions: four\n", `:1: max_sessions must be a whole number, got the string "four"`},
+		{"fraction for a whole number", "max_sessions: 1.5\n", `:1: max_sessions must be a whole number, got the number 1.5`},
+		{"string for a switch", "model: {repo_or_path: b}\npin_task: \"yes\"\n", `:2: pin_task must be true or false, got the string "yes"`},
+		{"number for a string", "model: {repo_or_path: b, revision: 1.0}\n", `:1: model.revision must be a string (in quotes), got the number 1.0`},
+		{"string for a section", "\nmodel: bundle\n", `:2: model must be a mapping of keys, got the string "bundle"`},
+		{"string for a list", "zenoh:\n  connect_endpoints: tcp/a:1\n", `:2: zenoh.connect_endpoints must be a list, such as ["tcp/localhost:7447"], got the string "tcp/a:1"`},
+		{"number in a list", "clients: [a, 7]\n", `:1: clients[1] must be a string (in quotes), got the number 7`},
+		{"list for the whole file", "- a\n- b\n", `:1: the manifest must be a mapping of keys, got a list`},
+		{"key twice", "model: {repo_or_path: b}\nservice: a\nservice: b\n", `:3: `},
+		{"second document", "model: {repo_or_path: b}\n---\nservice: a\n", `:2: a second document begins here`},
+		{"tab and colon soup", "model: {repo_or_path: b\n", `not valid YAML`},
+		{"nothing", "", `model.repo_or_path is required`},
+		{"no bundle", "service: demo\n", `model.repo_or_path is required`},
+		{"serving mode", "model: {repo_or_path: b}\nserving_mode: multiplexed\n", `:2: serving_mode must be one of auto|shared|exclusive, got 'multiplexed'`},
+		{"no sessions", "model: {repo_or_path: b}\n\nmax_sessions: 0\n", `:3: max_sessions must be >= 1, got 0`},
+		{"too many sessions", "model: {repo_or_path: b}\nmax_sessions: 10001\n", `max_sessions must be <= 10000, got 10001`},
+		{"number beyond int", "model: {repo_or_path: b}\nmax_sessions: 99999999999999999999\n", `:2: `},
+		{"gpu", "model: {repo_or_path: b, device: cuda}\n", `model.device must be cpu`},
+		{"dtype", "model: {repo_or_path: b, dtype: bfloat16}\n", `model.dtype is fixed when the bundle is exported`},
+		{"warmup", "model: {repo_or_path: b}\nwarmup_inferences: -1\n", `warmup_inferences must be 0..1000, got -1`},
+		{"pin without task", "model: {repo_or_path: b}\npin_task: true\n", `:2: pin_task is true but default_task is empty`},
+		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n", `scheduler must be round_robin, got 'lottery'`},
+		{"batch", "model: {repo_or_path: b}\nmax_batch: 8\n", `max_batch must be 1`},
+		{"batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2.5\n", `batch_window_ms must be 0 while max_batch is 1, got 2.5`},
+		{"health port", "model: {repo_or_path: b}\nhealth_port: 70000\n", `health_port must be 0 (off) or 1..65535, got 70000`},
+		{"endpoint without protocol", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"localhost:7447\"]}\n", `endpoint 'localhost:7447' of zenoh.connect_endpoints is not Zenoh's form`},
+		{"endpoint without port", "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [tcp/0.0.0.0]\n", `:3: endpoint 'tcp/0.0.0.0' of zenoh.listen_endpoints wants host:port`},
+		{"certificate without key", "model: {repo_or_path: b}\nzenoh: {tls: {connect_certificate: c.pem}}\n", `zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.text)
+			if err == nil {
+				t.Fatalf("LoadManifest(%q) = nil, want an error with %q", tt.text, tt.want)
+			}
+			if !errors.Is(err, ErrManifest) {
+				t.Errorf("error %v is not ErrManifest", err)
+			}
+			if got := err.Error(); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
+				t.Errorf("LoadManifest(%q) = %q, want one line with %q", tt.text, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestLoadManifestOfMissingFileSaysSo(t *testing.T) {
+	_, err := LoadManifest(filepath.Join(t.TempDir(), "none.yaml"))
+	if !errors.Is(err, ErrManifest) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none.yaml") {
+		t.Errorf("LoadManifest(none.yaml) = %v, want ErrManifest, os.ErrNotExist and the name", err)
+	}
+}
+
+func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
+	tests := []struct {
+		name            string
+		listen, connect []string
+		port            int
+		want            string
+	}{
+		{"off", nil, nil, 0, ""},
+		{"default listens on this machine", nil, nil, 9100, "127.0.0.1:9100"},
+		{"listens on localhost by name", []string{"tcp/localhost:7447"}, nil, 9100, "127.0.0.1:9100"},
+		{"listens on IPv6 loopback", []string{"tcp/[::1]:7447"}, nil, 9100, "127.0.0.1:9100"},
+		{"listens to the network", []string{"tcp/0.0.0.0:7447"}, nil, 9100, ":9100"},
+		{"one endpoint of two is open", []string{"tcp/127.0.0.1:7447", "tcp/10.0.0.1:7447"}, nil, 9100, ":9100"},
+		{"dials a router", nil, []string{"tcp/router:7447"}, 9100, ":9100"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Config{HealthPort: tt.port, Zenoh: Zenoh{ListenEndpoints: tt.listen, ConnectEndpoints: tt.connect}}
+			if got := c.HealthAddress(); got != tt.want {
+				t.Errorf("HealthAddress() = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Property: whatever the bytes, LoadManifest's decoder neither panics nor
+// answers with more than one line.
+func FuzzDecodeStrict(f *testing.F) {
+	f.Add([]byte(fullManifest))
+	f.Add([]byte("model: &a {repo_or_path: b}\nzenoh: *a\n<<: *a\n"))
+	f.Add([]byte("? [a]\n: b\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cfg := DefaultConfig()
+		if _, err := decodeStrict(data, &cfg); err != nil && strings.ContainsAny(err.Error(), "\n\r") {
+			t.Errorf("decodeStrict(%q) = %q, want one line", data, err)
+		}
+	})
+}

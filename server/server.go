@@ -1,0 +1,2 @@
+// Package server serves one exported policy to many robots.
+package server

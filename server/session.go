@@ -1,0 +1,189 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// Session is one robot that opened one. What a policy needs travels with every
+// request, so a session is only an address, a mailbox and counters: losing it
+// costs the robot one handshake.
+type Session struct {
+	// Constant after open.
+	uuid    string // the robot's id, one key segment
+	id      string // 32 hex digits, new at every open
+	task    string
+	rtc     bool // condition chunks on the prefix
+	noise   policy.NoiseKey
+	actions wire.Publisher // nil in tests of the pure parts
+
+	box mailbox
+
+	episode   atomic.Int64 // of the last reset or observation; -1 before
+	droppedAt atomic.Int64 // when the robot's liveliness token vanished; 0 while it is there or never came
+
+	// Owner: the one who closes it, under the registry's lock.
+	closed bool
+
+	// Owner: worker.
+	lastEvent  rt.Instant // when the robot was last told about a bad observation
+	everTold   bool
+	errorCount uint64
+}
+
+// newSession makes a session for uuid that no token has vouched for yet.
+func newSession(uuid string) *Session {
+	s := &Session{uuid: uuid, id: randomID(), box: newMailbox()}
+	s.episode.Store(-1)
+	return s
+}
+
+func randomID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails, says its documentation
+	return hex.EncodeToString(id[:])
+}
+
+// deposit puts an observation into the mailbox. A robot that sends is alive,
+// whatever its token says.
+//
+//rt:noalloc
+func (s *Session) deposit(h wire.Header, body []byte, at rt.Instant) bool {
+	s.droppedAt.Store(0)
+	return s.box.deposit(h, body, at)
+}
+
+// tokenChanged notes that the robot's liveliness token came or went.
+func (s *Session) tokenChanged(alive bool, now rt.Instant) {
+	if alive {
+		s.droppedAt.Store(0)
+		return
+	}
+	s.droppedAt.CompareAndSwap(0, int64(max(now, 1)))
+}
+
+// alive reports whether nothing speaks against the robot being there.
+func (s *Session) alive() bool { return s.droppedAt.Load() == 0 }
+
+// reset begins an episode: what waits belongs to the one before.
+func (s *Session) reset(episode int64) {
+	s.box.clear()
+	s.episode.Store(episode)
+}
+
+// registry holds the open sessions, sorted by uuid. Readers take no lock: every
+// change makes a new list.
+type registry struct {
+	mu   sync.Mutex // held while the list is replaced
+	list atomic.Pointer[[]*Session]
+}
+
+func newRegistry() *registry {
+	r := new(registry)
+	r.list.Store(&[]*Session{})
+	return r
+}
+
+// all lends the sessions in byte order of their uuids; nobody may write to it.
+//
+//rt:noalloc
+func (r *registry) all() []*Session { return *r.list.Load() }
+
+// find returns the session of uuid, or nil.
+//
+//rt:noalloc
+func (r *registry) find(uuid string) *Session {
+	list := r.all()
+	low, high := 0, len(list)
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		switch c := strings.Compare(list[middle].uuid, uuid); {
+		case c == 0:
+			return list[middle]
+		case c < 0:
+			low = middle + 1
+		default:
+			high = middle
+		}
+	}
+	return nil
+}
+
+// others counts the sessions of everyone but uuid: opening again never counts
+// against the capacity.
+func (r *registry) others(uuid string) int {
+	n := len(r.all())
+	if r.find(uuid) != nil {
+		n--
+	}
+	return n
+}
+
+// add inserts s and returns the session of the same uuid that it displaced.
+func (r *registry) add(s *Session) (displaced *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := slices.Clone(r.all())
+	i, found := slices.BinarySearchFunc(list, s.uuid, func(e *Session, uuid string) int { return strings.Compare(e.uuid, uuid) })
+	if found {
+		displaced, list[i] = list[i], s
+		displaced.closed = true
+	} else {
+		list = slices.Insert(list, i, s)
+	}
+	r.list.Store(&list)
+	return displaced
+}
+
+// remove takes exactly this session out, not a newer one of the same robot, and
+// reports whether it was there.
+func (r *registry) remove(s *Session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.all(), s)
+	if i < 0 {
+		return false
+	}
+	list := slices.Delete(slices.Clone(r.all()), i, i+1)
+	r.list.Store(&list)
+	s.closed = true
+	return true
+}
+
+// roundRobin gives every robot that waits one inference per turn, in byte order
+// of the uuids: the first after the last one served, else the first of all.
+type roundRobin struct{ last string }
+
+// next returns the session to serve, or nil when nobody waits. sessions are
+// sorted by uuid.
+//
+// Owner: worker.
+//
+//rt:noalloc
+func (r *roundRobin) next(sessions []*Session) *Session {
+	var first *Session
+	for _, s := range sessions {
+		if !s.box.pending() {
+			continue
+		}
+		if s.uuid > r.last {
+			r.last = s.uuid
+			return s
+		}
+		if first == nil {
+			first = s
+		}
+	}
+	if first != nil {
+		r.last = first.uuid
+	}
+	return first
+}
