@@ -1,0 +1,310 @@
+package servo
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+)
+
+// Port is a serial line. It never blocks but in Wait.
+type Port interface {
+	// Write sends all of p or fails.
+	Write(p []byte) (int, error)
+	// Read returns what has arrived, n = 0 when nothing has. It fails with
+	// ErrPortLost when the device is gone.
+	Read(p []byte) (int, error)
+	// Wait returns when there is something to read or the timeout has passed;
+	// it may return earlier for no reason.
+	Wait(timeout time.Duration) error
+	Close() error
+}
+
+// Time on the line. A byte takes ten bit times.
+const (
+	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
+	lossWait    = 2500 * time.Microsecond // beyond the computed end, for a reply that may be lost
+	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
+	lineIdle    = 2 * time.Millisecond    // silence that ends the late replies of a failed transaction
+	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
+	maxAttempts = 3                       // of an acknowledged transaction
+)
+
+// Bus is one half-duplex line of servos: it sends an instruction and collects
+// the status frames that answer it.
+//
+// Owner: one thread at a time. The counters may be read by any thread.
+type Bus struct {
+	// Constant after NewBus.
+	port   Port
+	clock  rt.Clock
+	byteNs float64
+
+	// Owner: the calling thread.
+	tx     []byte
+	rx     [512]byte
+	one    *group // of the acknowledged transactions
+	dirty  bool   // the last exchange may have left bytes behind
+	settle time.Duration
+	waited time.Duration
+	lost   bool
+
+	// Atomic.
+	corrupt, retries atomic.Uint64
+}
+
+// NewBus returns a bus on an open port that runs at baud.
+func NewBus(port Port, baud int, clock rt.Clock) *Bus {
+	return &Bus{
+		port:   port,
+		clock:  clock,
+		byteNs: 10 * float64(time.Second) / float64(baud),
+		tx:     make([]byte, 0, maxLen+4),
+		one:    &group{slot: [256]int8{}, all: 1, data: make([]byte, maxLen), faults: make([]Fault, 1)},
+		dirty:  true, // whoever had the port before may have left bytes
+	}
+}
+
+// group is a set of servos that answer one instruction with params bytes each.
+type group struct {
+	request  []byte
+	slot     [256]int8 // index by id, -1 for servos that are not meant
+	params   int
+	wire     time.Duration // computed time from the first byte out to the last byte in
+	all      uint32        // bit i is set for every index
+	answered uint32        // bit i is set when index i has answered
+	data     []byte        // params bytes per index
+	faults   []Fault       // the error byte per index
+}
+
+func (b *Bus) newGroup(addr byte, count int, ids []ID) *group {
+	g := &group{
+		request: AppendSyncRead(nil, addr, count, ids),
+		params:  count,
+		all:     uint32(1)<<len(ids) - 1,
+		data:    make([]byte, count*len(ids)),
+		faults:  make([]Fault, len(ids)),
+	}
+	g.mean(ids...)
+	g.wire = b.wireTime(len(g.request), len(ids), count)
+	return g
+}
+
+// mean sets who is expected to answer.
+func (g *group) mean(ids ...ID) {
+	for i := range g.slot {
+		g.slot[i] = -1
+	}
+	for i, id := range ids {
+		g.slot[id] = int8(i)
+	}
+}
+
+// param returns what index i answered.
+func (g *group) param(i int) []byte { return g.data[i*g.params : (i+1)*g.params] }
+
+// wireTime computes how long a request and its replies occupy the line.
+func (b *Bus) wireTime(request, replies, params int) time.Duration {
+	size := request + replies*(frameOverhead+params)
+	return time.Duration(float64(size)*b.byteNs) + time.Duration(replies)*replyGap
+}
+
+// gather sends the group's request and collects its replies, by id and in any
+// order, until all are there, the patience beyond the computed end is used up,
+// or the deadline has come. It returns the bits of those that did not answer.
+//
+// In the usual case it sleeps to the computed end, polls once and reads once;
+// waking up for every reply would cost more than the replies are worth.
+//
+//rt:noalloc
+func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (missing uint32) {
+	g.answered = 0
+	b.waited = 0
+	if b.dirty {
+		b.drain()
+	}
+	b.dirty = true
+	start := b.clock.Now()
+	if !b.send(g.request) {
+		return g.all
+	}
+	end := start.Add(g.wire + b.settle)
+	b.sleepUntil(min(end, deadline))
+
+	giveUp := min(end.Add(patience), deadline)
+	have := 0
+	for {
+		b.wait(giveUp)
+		n, err := b.port.Read(b.rx[have:])
+		if err != nil {
+			b.lost = true
+			break
+		}
+		have = b.file(g, have+n)
+		if g.answered == g.all {
+			b.dirty = have > 0
+			break
+		}
+		if b.clock.Now() >= giveUp {
+			break
+		}
+	}
+	return g.all &^ g.answered
+}
+
+// file takes the frames out of the first have bytes received, files them by id
+// and moves the rest, less than one frame, to the front. It returns the size of
+// the rest.
+//
+//rt:noalloc
+func (b *Bus) file(g *group, have int) int {
+	in := b.rx[:have]
+	for len(in) > 0 {
+		frame, rest := Cut(in, g.params)
+		if len(rest)+len(frame) != len(in) {
+			b.corrupt.Add(1) // bytes between the frames that are none
+		}
+		in = rest
+		if frame == nil {
+			break
+		}
+		i := g.slot[frame.ID()]
+		if i < 0 || g.answered&(1<<i) != 0 {
+			b.corrupt.Add(1)
+			continue
+		}
+		g.answered |= 1 << i
+		g.faults[i] = frame.Fault()
+		copy(g.param(int(i)), frame.Params())
+	}
+	return copy(b.rx[:], in)
+}
+
+//rt:noalloc
+func (b *Bus) send(frame []byte) bool {
+	if _, err := b.port.Write(frame); err != nil {
+		b.lost = true
+		return false
+	}
+	return true
+}
+
+// sleepUntil and wait count the time they meant to wait as waited for the bus;
+// what the scheduler adds to it is not the bus's.
+//
+//rt:noalloc
+func (b *Bus) sleepUntil(t rt.Instant) {
+	if d := t.Sub(b.clock.Now()); d > 0 {
+		b.clock.SleepUntil(t)
+		b.waited += d
+	}
+}
+
+//rt:noalloc
+func (b *Bus) wait(until rt.Instant) {
+	start := b.clock.Now()
+	d := max(0, until.Sub(start))
+	if err := b.port.Wait(d); err != nil {
+		b.lost = true
+	}
+	b.waited += min(d, b.clock.Now().Sub(start))
+}
+
+// drain throws away what earlier exchanges left behind.
+//
+//rt:noalloc
+func (b *Bus) drain() {
+	for total := 0; total < maxDrain; {
+		n, err := b.port.Read(b.rx[:])
+		if n == 0 || err != nil {
+			return
+		}
+		total += n
+	}
+}
+
+// Ping asks one servo whether it is there and returns its error byte.
+func (b *Bus) Ping(id ID) (Fault, error) {
+	b.tx = AppendPing(b.tx[:0], id)
+	_, fault, err := b.ask(id, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ping id %d: %w", id, err)
+	}
+	return fault, nil
+}
+
+// ReadRegister returns the value of one register and the servo's error byte.
+func (b *Bus) ReadRegister(id ID, r Register) (int, Fault, error) {
+	b.tx = AppendRead(b.tx[:0], id, r)
+	data, fault, err := b.ask(id, r.Width())
+	if err != nil {
+		return 0, 0, fmt.Errorf("read %s of id %d: %w", r, id, err)
+	}
+	return r.Decode(parseWord(data)), fault, nil
+}
+
+// WriteRegister sets one register and waits for the acknowledgement. It is
+// repeated when that does not come, so the value must bear it.
+func (b *Bus) WriteRegister(id ID, r Register, value int) (Fault, error) {
+	word, err := r.Encode(value)
+	if err != nil {
+		return 0, err
+	}
+	b.tx = AppendWrite(b.tx[:0], id, r, word)
+	_, fault, err := b.ask(id, 0)
+	if err != nil {
+		return 0, fmt.Errorf("write %s of id %d: %w", r, id, err)
+	}
+	return fault, nil
+}
+
+// SyncWrite sets one register of all ids at once; nobody answers.
+func (b *Bus) SyncWrite(r Register, ids []ID, words []uint16) error {
+	b.tx = AppendSyncWrite(b.tx[:0], r, ids, words)
+	if !b.send(b.tx) {
+		return fmt.Errorf("write %s: %w", r, ErrPortLost)
+	}
+	// The servos hear nothing else while the frame is on the line.
+	b.sleepUntil(b.clock.Now().Add(b.wireTime(len(b.tx), 0, 0) + replyGap))
+	return nil
+}
+
+// ask sends b.tx to one servo and returns its params bytes, which are borrowed
+// until the next transaction, and its error byte.
+func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
+	g := b.one
+	g.mean(id)
+	g.request, g.params = b.tx, params
+	g.wire = b.wireTime(len(b.tx), 1, params)
+	var before uint64
+	for attempt := range maxAttempts {
+		if attempt > 0 {
+			b.retries.Add(1)
+			b.quiet()
+		}
+		before = b.corrupt.Load()
+		deadline := b.clock.Now().Add(g.wire + 2*ackWait)
+		if b.gather(g, ackWait, deadline) == 0 {
+			return g.param(0), g.faults[0], nil
+		}
+		if b.lost {
+			return nil, 0, ErrPortLost
+		}
+	}
+	if b.corrupt.Load() != before {
+		return nil, 0, ErrGarbled
+	}
+	return nil, 0, ErrNoReply
+}
+
+// quiet waits until the late replies of a failed transaction are over, since
+// one of them would pass for the answer to the next.
+func (b *Bus) quiet() {
+	for until := b.clock.Now().Add(ackWait); b.clock.Now() < until; {
+		b.wait(b.clock.Now().Add(lineIdle))
+		if n, err := b.port.Read(b.rx[:]); n == 0 || err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package servo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// MotorCalibration is one motor's entry in a calibration file. The servo adds
+// the homing offset itself; range_min and range_max are raw positions with the
+// offset applied.
+type MotorCalibration struct {
+	ID           int
+	DriveMode    int // not 0: the unit runs against the raw position
+	HomingOffset int
+	RangeMin     int
+	RangeMax     int
+}
+
+// Calibration maps motor names to their calibration, as LeRobot's file does.
+type Calibration map[string]MotorCalibration
+
+// LoadCalibration reads a LeRobot calibration file. Unlike LeRobot it accepts
+// exactly the five integer keys per motor and names whatever is wrong; every
+// failure wraps ErrCalibration.
+func LoadCalibration(path string) (Calibration, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %w; calibrate the arm or name its file", ErrCalibration, err)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrCalibration, err)
+	}
+	c, err := ParseCalibration(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrCalibration, path, err)
+	}
+	return c, nil
+}
+
+// motorJSON has pointers, so that a missing key is not a zero.
+type motorJSON struct {
+	ID           *int `json:"id"`
+	DriveMode    *int `json:"drive_mode"`
+	HomingOffset *int `json:"homing_offset"`
+	RangeMin     *int `json:"range_min"`
+	RangeMax     *int `json:"range_max"`
+}
+
+// ParseCalibration reads the contents of a LeRobot calibration file.
+func ParseCalibration(data []byte) (Calibration, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var file map[string]*motorJSON
+	if err := dec.Decode(&file); err != nil {
+		return nil, fmt.Errorf("want a JSON object of motors: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("want one JSON object, got more behind it")
+	}
+	if len(file) == 0 {
+		return nil, errors.New("want a JSON object of motors, got none")
+	}
+	c := make(Calibration, len(file))
+	for name, m := range file {
+		entry, err := m.calibration()
+		if err != nil {
+			return nil, fmt.Errorf("motor %s: %w", name, err)
+		}
+		c[name] = entry
+	}
+	return c, nil
+}
+
+func (m *motorJSON) calibration() (MotorCalibration, error) {
+	if m == nil {
+		return MotorCalibration{}, errors.New("got null, want an object")
+	}
+	var missing []string
+	take := func(key string, v *int) int {
+		if v == nil {
+			missing = append(missing, key)
+			return 0
+		}
+		return *v
+	}
+	c := MotorCalibration{
+		ID:           take("id", m.ID),
+		DriveMode:    take("drive_mode", m.DriveMode),
+		HomingOffset: take("homing_offset", m.HomingOffset),
+		RangeMin:     take("range_min", m.RangeMin),
+		RangeMax:     take("range_max", m.RangeMax),
+	}
+	if len(missing) > 0 {
+		return c, fmt.Errorf("no %s", strings.Join(missing, ", "))
+	}
+	return c, c.check()
+}
+
+// check holds what is true for every motor of every robot. A raw position may
+// be negative only on a multi-turn servo, which OpenArm does not leave so.
+func (m MotorCalibration) check() error {
+	if m.RangeMin == m.RangeMax {
+		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was recorded, calibrate again", m.RangeMin)
+	}
+	if m.RangeMin > m.RangeMax || m.RangeMin < 0 || m.RangeMax > maxPositionRaw {
+		return fmt.Errorf("got range %d to %d, want 0 <= range_min < range_max <= %d", m.RangeMin, m.RangeMax, maxPositionRaw)
+	}
+	if _, err := HomingOffset.Encode(m.HomingOffset); err != nil {
+		return fmt.Errorf("homing_offset: %w", err)
+	}
+	return nil
+}
+
+// Check reports whether the calibration belongs to robot: the same motors, each
+// with its id. It fails with ErrCalibration.
+func (c Calibration) Check(robot Robot) error {
+	want := make(map[string]bool, len(robot.Motors))
+	for _, m := range robot.Motors {
+		want[m.Name] = true
+		entry, ok := c[m.Name]
+		if !ok {
+			return fmt.Errorf("%w: no motor %s, which %s has; it has %s", ErrCalibration, m.Name, robot.Name, strings.Join(c.names(), ", "))
+		}
+		if entry.ID != int(m.ID) {
+			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID, robot.Name)
+		}
+		if err := entry.check(); err != nil {
+			return fmt.Errorf("%w: motor %s: %w", ErrCalibration, m.Name, err)
+		}
+	}
+	for _, name := range c.names() {
+		if !want[name] {
+			return fmt.Errorf("%w: unknown motor %s: %s has no such motor", ErrCalibration, name, robot.Name)
+		}
+	}
+	return nil
+}
+
+// names returns the motors by their id, as LeRobot writes them.
+func (c Calibration) names() []string {
+	names := make([]string, 0, len(c))
+	for name := range c {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		a, b := c[names[i]].ID, c[names[j]].ID
+		return a < b || a == b && names[i] < names[j]
+	})
+	return names
+}
+
+// Save writes the file as LeRobot does: motors by id, four spaces of indent, no
+// newline at the end. A reader sees the old file or the new one, never half.
+func (c Calibration) Save(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("servo: save calibration: %w", err)
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, c.appendJSON(nil), 0o644); err != nil {
+		return fmt.Errorf("servo: save calibration: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("servo: save calibration: %w", err)
+	}
+	return nil
+}
+
+func (c Calibration) appendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for i, name := range c.names() {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		m := c[name]
+		dst = append(dst, "\n    "...)
+		dst = strconv.AppendQuote(dst, name)
+		dst = fmt.Appendf(dst, ": {\n        \"id\": %d,\n        \"drive_mode\": %d,\n        \"homing_offset\": %d,\n"+
+			"        \"range_min\": %d,\n        \"range_max\": %d\n    }", m.ID, m.DriveMode, m.HomingOffset, m.RangeMin, m.RangeMax)
+	}
+	return append(dst, "\n}"...)
+}
+
+// CalibrationPath returns where LeRobot keeps the calibration of the robot
+// called id (empty: LeRobot's None): below $HF_LEROBOT_CALIBRATION, else
+// $HF_LEROBOT_HOME/calibration, else $HF_HOME/lerobot/calibration, else
+// ~/.cache/huggingface/lerobot/calibration. Older releases of LeRobot named the
+// folder after the robot; such a file is taken when there is no newer one.
+func CalibrationPath(robot, id string) string {
+	if id == "" {
+		id = "None"
+	}
+	dir := filepath.Join(calibrationRoot(), "robots")
+	path := filepath.Join(dir, "so_follower", id+".json")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if old := filepath.Join(dir, robot+"_follower", id+".json"); exists(old) {
+		return old
+	}
+	return path
+}
+
+func calibrationRoot() string {
+	if dir := os.Getenv("HF_LEROBOT_CALIBRATION"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv("HF_LEROBOT_HOME"); dir != "" {
+		return filepath.Join(dir, "calibration")
+	}
+	hub := os.Getenv("HF_HOME")
+	if hub == "" {
+		home, _ := os.UserHomeDir() // without a home the path is relative, and the error names it
+		hub = filepath.Join(home, ".cache", "huggingface")
+	}
+	return filepath.Join(hub, "lerobot", "calibration")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,155 @@
+package servo
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"edgert/rt"
+)
+
+// Stats counts what happened on an arm's bus since it was opened.
+type Stats struct {
+	Cycles       uint64   // calls of Read
+	Lost         uint64   // positions that were asked for and did not come
+	Corrupt      uint64   // runs of bytes that were no frame, and frames nobody asked for
+	Retries      uint64   // repeated transactions, none of them on the tick
+	Alerts       uint64   // positions that came with a fault
+	ClippedGoals uint64   // positions limited to the calibrated range
+	RefusedGoals uint64   // whole goals not sent because of a NaN or an infinity
+	Cycle        *rt.Hist // how long Read took
+}
+
+// Stats may be called by any thread.
+func (a *Arm) Stats() Stats {
+	return Stats{
+		Cycles:       a.cycles.Load(),
+		Lost:         a.losses.Load(),
+		Corrupt:      a.bus.corrupt.Load(),
+		Retries:      a.bus.retries.Load(),
+		Alerts:       a.alerts.Load(),
+		ClippedGoals: a.clipped.Load(),
+		RefusedGoals: a.refused.Load(),
+		Cycle:        a.cycle,
+	}
+}
+
+// Read asks all motors for their present position and writes it into dst, in
+// the robot's order and units. A motor that does not answer in time keeps its
+// last position and has its bit set in stale.
+//
+// A clean cycle takes the time of the bytes on the line; a lost reply adds
+// lossWait; at the deadline it returns in any case.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
+	if len(dst) != len(a.joints) {
+		panic("servo: Read wants room for one position per motor")
+	}
+	start := a.clock.Now()
+	stale = a.bus.gather(a.positions, lossWait, deadline)
+	for i := range a.joints {
+		if stale&(1<<i) == 0 {
+			raw := PresentPosition.Decode(parseWord(a.positions.param(i)))
+			a.present[i] = float32(a.joints[i].scale.value(raw))
+			if a.positions.faults[i] != 0 {
+				a.alerts.Add(1)
+			}
+		}
+		dst[i] = a.present[i]
+	}
+	a.cycles.Add(1)
+	a.losses.Add(uint64(bits.OnesCount32(stale)))
+	a.cycle.Record(a.clock.Now().Sub(start))
+	return stale
+}
+
+// Write sends a goal position to every motor, in the robot's order and units;
+// nobody answers. Each is limited to its calibrated range. A goal with a NaN or
+// an infinity is not sent at all: the motors stay with the last one.
+//
+// Only call it between TorqueOn and TorqueOff: some firmware takes a goal for a
+// reason to switch torque on.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Write(goal []float32) {
+	if len(goal) != len(a.joints) {
+		panic("servo: Write wants one goal per motor")
+	}
+	for _, v := range goal {
+		if v-v != 0 { // true for NaN and infinities only
+			a.refused.Add(1)
+			return
+		}
+	}
+	for i, v := range goal {
+		j := &a.joints[i]
+		raw, clamped := j.scale.raw(float64(v))
+		inside := min(j.max, max(j.min, raw))
+		if clamped || inside != raw {
+			a.clipped.Add(1)
+		}
+		a.goals[i] = signMagnitude(inside, table[GoalPosition].signBit)
+	}
+	a.frame = AppendSyncWrite(a.frame[:0], GoalPosition, a.ids, a.goals)
+	a.bus.send(a.frame)
+}
+
+// BusWait returns how long the last Read meant to wait for the bus. Write waits
+// for nothing.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) BusWait() time.Duration { return a.bus.waited }
+
+// Fault returns the error byte that came with motor i's newest position.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Fault(i int) Fault { return a.positions.faults[i] }
+
+// Lost reports whether the port has failed for good, as after a pulled plug.
+// Read then returns at once with every motor stale.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Lost() bool { return a.bus.lost }
+
+// MeasureCycles reads all positions n times and returns the 99th percentile of
+// a whole cycle: the read, and the goals' time on the line. It also learns how
+// long after the computed end replies are really there, which depends on the
+// adapter and the servos, so that Read wakes up once.
+func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
+	took := make([]time.Duration, 0, n)
+	lost := make([]int, len(a.joints))
+	a.bus.settle = 0
+	for range n {
+		start := a.clock.Now()
+		missing := a.bus.gather(a.positions, ackWait, start.Add(2*ackWait))
+		took = append(took, a.clock.Now().Sub(start))
+		for i := range lost {
+			lost[i] += int(missing >> i & 1)
+		}
+	}
+	for i, k := range lost {
+		if k > n/10 {
+			return 0, fmt.Errorf("servo: motor %d (%s) on %s answered %d of %d reads: %w; check its cable and power",
+				a.joints[i].id, a.joints[i].name, a.path, n-k, n, ErrNoReply)
+		}
+	}
+	slices.Sort(took)
+	a.bus.settle = min(settleMax, max(0, took[n/2]-a.positions.wire))
+	goals := a.bus.wireTime(cap(a.frame), 0, 0)
+	return took[min(n-1, n*99/100)] + goals, nil
+}
+
+// settleMax bounds what MeasureCycles may learn.
+const settleMax = 2 * time.Millisecond

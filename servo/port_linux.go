@@ -1,0 +1,196 @@
+package servo
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// serialPort is a tty on its file descriptor. go.bug.st/serial would do for
+// opening, but not for the tick: its select refuses descriptors from 1024 on,
+// and it does not tell a pulled plug from a local Close.
+type serialPort struct {
+	fd   int
+	poll [1]unix.PollFd
+	left unix.Timespec
+}
+
+const (
+	writeWait   = 5 // milliseconds for room in the tty's buffer, far more than a frame needs
+	baudPercent = 2.5
+)
+
+// OpenPort opens a serial device raw, 8N1, at any baud rate the driver can do,
+// for this process alone. It fails with ErrPortAbsent, ErrPortBusy or
+// ErrPortDenied.
+//
+// TIOCEXCL keeps other programs from opening the device, but not root; flock
+// covers that for programs that ask, as LeRobot's pyserial does.
+func OpenPort(path string, baud int) (Port, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	if err := setUp(fd, path, baud); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	lowLatency(fd, path)
+	// What a powering servo or a modem probe left in the buffer is no reply.
+	if err := unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIOFLUSH); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("servo: flush %s: %w", path, err)
+	}
+	return &serialPort{fd: fd, poll: [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}}, nil
+}
+
+func openError(path string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EIO):
+		return fmt.Errorf("%w: open %s: %w; plug the adapter in, or name another port", ErrPortAbsent, path, err)
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: open %s: %w; end the program that has it", ErrPortBusy, path, err)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: open %s: %w; add the user to the group dialout and log in again", ErrPortDenied, path, err)
+	}
+	return fmt.Errorf("servo: open %s: %w", path, err)
+}
+
+func setUp(fd int, path string, baud int) error {
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("%w: %s is locked by another program; end it first", ErrPortBusy, path)
+		}
+		return fmt.Errorf("servo: lock %s: %w", path, err)
+	}
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
+	if err != nil {
+		return fmt.Errorf("servo: %s is no serial port: %w", path, err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TIOCEXCL, 0); err != nil {
+		return fmt.Errorf("servo: claim %s: %w", path, err)
+	}
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
+	// Without HUPCL the modem lines stay as they are: some boards reset on them.
+	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER
+	t.Ispeed, t.Ospeed = uint32(baud), uint32(baud)
+	// With VMIN 1 an empty buffer reads as EAGAIN, so that 0 can only mean the
+	// device is gone.
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS2, t); err != nil {
+		return fmt.Errorf("servo: set %s to %d baud: %w", path, baud, err)
+	}
+	// Drivers round to what their clock can do without saying so.
+	got, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
+	if err != nil {
+		return fmt.Errorf("servo: read back %s: %w", path, err)
+	}
+	if off := 100 * (float64(got.Ospeed)/float64(baud) - 1); off > baudPercent || off < -baudPercent {
+		return fmt.Errorf("servo: %s runs at %d baud, want %d: this adapter cannot, use another", path, got.Ospeed, baud)
+	}
+	return nil
+}
+
+// serialStruct is the kernel's struct serial_struct.
+//
+// Source: include/uapi/linux/serial.h.
+type serialStruct struct {
+	Type, Line       int32
+	Port             uint32
+	IRQ, Flags       int32
+	XmitFifoSize     int32
+	CustomDivisor    int32
+	BaudBase         int32
+	CloseDelay       uint16
+	IOType, Reserved byte
+	Hub6             int32
+	ClosingWait      uint16
+	ClosingWait2     uint16
+	IomemBase        uintptr
+	IomemRegShift    uint16
+	_                [2]byte
+	PortHigh         uint32
+	IomapBase        uintptr
+}
+
+const asyncLowLatency = 1 << 13
+
+// lowLatency asks the driver to hand bytes over at once. FTDI adapters collect
+// them for 16 ms otherwise; other drivers and ptys refuse, and need it not.
+func lowLatency(fd int, path string) {
+	var s serialStruct
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL, uintptr(unsafe.Pointer(&s))); errno == 0 {
+		s.Flags |= asyncLowLatency
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCSSERIAL, uintptr(unsafe.Pointer(&s)))
+	}
+	if device, err := filepath.EvalSymlinks(path); err == nil {
+		_ = os.WriteFile("/sys/bus/usb-serial/devices/"+filepath.Base(device)+"/latency_timer", []byte("1"), 0)
+	}
+}
+
+//rt:noalloc
+func (p *serialPort) Write(b []byte) (int, error) {
+	sent := 0
+	for tries := 0; sent < len(b); {
+		n, err := unix.Write(p.fd, b[sent:])
+		if n > 0 {
+			sent += n
+			continue
+		}
+		if err == unix.EINTR {
+			continue
+		}
+		if err != unix.EAGAIN || tries == writeWait {
+			return sent, ErrPortLost
+		}
+		tries++
+		p.poll[0].Events = unix.POLLOUT
+		_ = p.Wait(time.Millisecond)
+		p.poll[0].Events = unix.POLLIN
+	}
+	return sent, nil
+}
+
+//rt:noalloc
+func (p *serialPort) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(p.fd, b)
+		switch {
+		case n > 0:
+			return n, nil
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return 0, nil
+		default: // 0 after a hang-up, EIO when the other end of a pty is gone
+			return 0, ErrPortLost
+		}
+	}
+}
+
+// Wait uses ppoll, whose timeout is not rounded to milliseconds. A signal ends
+// it early; the caller knows the time it waits for and comes back.
+//
+//rt:noalloc
+func (p *serialPort) Wait(timeout time.Duration) error {
+	p.left = unix.NsecToTimespec(int64(timeout))
+	n, err := unix.Ppoll(p.poll[:], &p.left, nil)
+	if err != nil && err != unix.EINTR {
+		return ErrPortLost
+	}
+	if n > 0 && p.poll[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 && p.poll[0].Revents&unix.POLLIN == 0 {
+		return ErrPortLost
+	}
+	return nil
+}
+
+// Close gives the port back. TIOCEXCL would outlive us on a pty whose other
+// side stays open.
+func (p *serialPort) Close() error {
+	_ = unix.IoctlSetInt(p.fd, unix.TIOCNXCL, 0)
+	return unix.Close(p.fd)
+}

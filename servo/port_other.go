@@ -1,0 +1,14 @@
+//go:build !linux
+
+package servo
+
+import (
+	"errors"
+	"fmt"
+)
+
+// OpenPort needs Linux: other systems have neither arbitrary baud rates nor
+// ppoll.
+func OpenPort(path string, baud int) (Port, error) {
+	return nil, fmt.Errorf("servo: open %s at %d baud: %w", path, baud, errors.ErrUnsupported)
+}
