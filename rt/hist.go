@@ -17,6 +17,8 @@ const (
 	histBuckets = 1<<histBits + (histTopBits-histBits)*histHalf
 )
 
+const rankSlack = 1e-6
+
 const _ = uint64(1<<histTopBits - 1 - histLimit) // the last bucket holds histLimit
 
 // Hist counts durations from 0 to 60 s in fixed buckets, so that quantiles are
@@ -83,14 +85,15 @@ func (h *Hist) Quantile(q float64) time.Duration {
 	if n == 0 {
 		return 0
 	}
-	rank := max(uint64(math.Ceil(q*float64(n))), 1)
+	// The product of 0.07 and 100 is a little above 7 and must not ask for the 8th.
+	rank := max(uint64(math.Ceil(q*float64(n)-rankSlack)), 1)
 	for i, c := range counts {
 		if c >= rank {
 			return min(upperBound(i), h.Max())
 		}
 		rank -= c
 	}
-	return h.Max() // q*n rounded up past n
+	return h.Max() // q*n was rounded up past n
 }
 
 // Max returns the longest recorded duration, exactly; 0 when there is none.

@@ -46,7 +46,7 @@ type slot[T any] struct {
 const unread = 1 << 31 // the slot in transit was published and not yet taken
 
 // NewLatest returns a Latest whose three slots were each prepared by init
-// (buffers allocated, memory touched); init may be nil.
+// (buffers allocated, and cleared so that their pages exist); init may be nil.
 func NewLatest[T any](init func(*T)) *Latest[T] {
 	l := &Latest[T]{back: 0, front: 1, newest: NoKey}
 	l.transit.Store(2)

@@ -124,7 +124,9 @@ func NewLoop(cfg LoopConfig) *Loop {
 // first step, when the kernel refuses. It fails for nothing else.
 func (l *Loop) Run(stop *atomic.Bool, step func(Tick) (busWait time.Duration)) error {
 	runtime.LockOSThread()
-	defer releaseRealTime(saveScheduling())
+	if l.cfg.Mode != ModeOff {
+		defer releaseRealTime(saveScheduling())
+	}
 	if err := l.schedule(); err != nil {
 		return err
 	}

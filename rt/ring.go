@@ -25,7 +25,9 @@ func NewRing[T any](n int) *Ring[T] {
 	if n <= 0 || n&(n-1) != 0 {
 		panic("rt: NewRing wants a power of two")
 	}
-	return &Ring[T]{slots: make([]T, n)}
+	r := &Ring[T]{slots: make([]T, n)}
+	clear(r.slots) // touches every page now instead of in the producer's first round
+	return r
 }
 
 // Reserve lends the next free slot, or nil when the ring is full. The slot

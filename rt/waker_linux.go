@@ -16,7 +16,8 @@ import (
 //
 // Owner: any goroutine calls Wake, one calls Wait; Close comes after both.
 type Waker struct {
-	fd atomic.Int32 // -1 after Close, so that a late Wake hits nobody's file
+	fd      atomic.Int32 // -1 after Close, so that a late Wake hits nobody's file
+	counter [8]byte      // Owner: the waiter. What it reads and does not look at.
 }
 
 // NewWaker opens the eventfd.
@@ -51,6 +52,9 @@ func (w *Waker) Wake() {
 func (w *Waker) Wait(timeout time.Duration) (woken bool) {
 	deadline := kernel.Now().Add(timeout)
 	fd := w.fd.Load()
+	if fd < 0 {
+		return false // poll would take a negative descriptor for "ignore" and sleep
+	}
 	polled := [1]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}
 	for {
 		var left *unix.Timespec
@@ -62,11 +66,10 @@ func (w *Waker) Wait(timeout time.Duration) (woken bool) {
 		if err == unix.EINTR {
 			continue
 		}
-		var counter [8]byte
 		if n == 0 || err != nil {
 			return false
 		}
-		_, err = unix.Read(int(fd), counter[:])
+		_, err = unix.Read(int(fd), w.counter[:])
 		return err == nil
 	}
 }

@@ -1,0 +1,139 @@
+package rt
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The clock must be the kernel's own CLOCK_MONOTONIC: absolute sleeps and the
+// time stamps of drivers are in it.
+func TestKernelClockIsTheKernels(t *testing.T) {
+	const slack = 100 * time.Microsecond // of calibrate on a busy machine; typically below 1 us
+	clock := KernelClock()
+	for range 100 {
+		before := monotonic()
+		now := clock.Now()
+		after := monotonic()
+		if now < before || now > after.Add(slack) {
+			t.Fatalf("Now = %d, want within the kernel's %d and %d", now, before, after)
+		}
+	}
+}
+
+func TestKernelClockSleepsToAbsoluteDeadlines(t *testing.T) {
+	clock := KernelClock()
+	start := clock.Now()
+	for i := range 5 {
+		deadline := start.Add(time.Duration(i+1) * 5 * time.Millisecond)
+		clock.SleepUntil(deadline)
+		if now := clock.Now(); now < deadline {
+			t.Fatalf("woke %v before the deadline", deadline.Sub(now))
+		}
+	}
+	clock.SleepUntil(start) // in the past: returns
+}
+
+// interrupt sends signals to the thread until stop is set. SIGURG is Go's own
+// preemption signal: the runtime handles it and expects strays.
+func interrupt(tid int, stop *atomic.Bool) (sent int) {
+	for !stop.Load() {
+		if unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) == nil {
+			sent++
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return sent
+}
+
+// signalled runs sleep on a thread that gets a signal every millisecond.
+func signalled(t *testing.T, sleep func()) {
+	t.Helper()
+	var stop atomic.Bool
+	tid, sent := make(chan int), make(chan int)
+	go func() { sent <- interrupt(<-tid, &stop) }()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	tid <- unix.Gettid()
+	sleep()
+	stop.Store(true)
+	if n := <-sent; n == 0 {
+		t.Error("no signal was sent, so nothing was tested")
+	}
+}
+
+func TestSleepUntilSurvivesSignals(t *testing.T) {
+	signalled(t, func() {
+		clock := KernelClock()
+		deadline := clock.Now().Add(50 * time.Millisecond)
+		clock.SleepUntil(deadline)
+		if now := clock.Now(); now < deadline {
+			t.Errorf("a signal ended the sleep %v early", deadline.Sub(now))
+		}
+	})
+}
+
+func TestKernelClockNoAlloc(t *testing.T) {
+	clock := KernelClock()
+	if n := testing.AllocsPerRun(20, func() {
+		clock.SleepUntil(clock.Now().Add(100 * time.Microsecond))
+		ThreadCPU()
+	}); n != 0 {
+		t.Errorf("Now, SleepUntil and ThreadCPU allocate %v times, want 0", n)
+	}
+}
+
+func TestThreadCPUCountsWorkAndNotSleep(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	clock := KernelClock()
+	before := ThreadCPU()
+	clock.SleepUntil(clock.Now().Add(30 * time.Millisecond))
+	slept := ThreadCPU() - before
+	if slept > 10*time.Millisecond {
+		t.Errorf("a sleep of 30ms cost %v of CPU time", slept)
+	}
+	for before = ThreadCPU(); ThreadCPU()-before < 5*time.Millisecond; { // ends only if it counts
+	}
+}
+
+func TestParseSteal(t *testing.T) {
+	tests := []struct {
+		name, stat string
+		want       time.Duration
+	}{
+		{"of all CPUs", "cpu  10 20 30 40 50 60 70 123 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n", 1230 * time.Millisecond},
+		{"a kernel before 2.6.11 has no column", "cpu  10 20 30 40\n", 0},
+		{"not a number", "cpu  1 2 3 4 5 6 7 x 0 0\n", 0},
+		{"another line first", "intr 1 2 3 4 5 6 7 8 9\n", 0},
+		{"empty", "", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := parseSteal([]byte(tt.stat)); got != tt.want {
+				t.Errorf("parseSteal(%q) = %v, want %v", tt.stat, got, tt.want)
+			}
+		})
+	}
+	if first, second := StealTime(), StealTime(); second < first {
+		t.Errorf("StealTime went from %v to %v", first, second)
+	}
+}
+
+func BenchmarkReadClock(b *testing.B) {
+	clock := KernelClock()
+	b.ReportAllocs()
+	for b.Loop() {
+		clock.Now()
+	}
+}
+
+func BenchmarkReadThreadCPU(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		ThreadCPU()
+	}
+}

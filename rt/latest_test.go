@@ -1,0 +1,135 @@
+package rt
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+func TestLatest(t *testing.T) {
+	l := NewLatest(func(v *[]int) { *v = []int{-1} })
+	if v, key, fresh := l.Front(); (*v)[0] != -1 || key != NoKey || fresh {
+		t.Fatalf("Front before Publish = %v, %d, %t, want [-1], NoKey, false", *v, key, fresh)
+	}
+	tests := []struct {
+		name         string
+		publish      []int64 // keys; the value is the key
+		wantKey      int64
+		wantFresh    bool
+		wantRefused  uint64 // in total
+		wantReplaced uint64 // in total
+	}{
+		{"a first value", []int64{7}, 7, true, 0, 0},
+		{"nothing new", nil, 7, false, 0, 0},
+		{"the same key again", []int64{7}, 7, false, 1, 0},
+		{"an older key", []int64{3}, 7, false, 2, 0},
+		{"two at once, the newer wins", []int64{8, 9}, 9, true, 2, 1},
+		{"newer, then older: the newer stays", []int64{20, 10}, 20, true, 3, 1},
+		{"a gap", []int64{1 << 40}, 1 << 40, true, 3, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, k := range tt.publish {
+				(*l.Back())[0] = int(k)
+				l.Publish(k)
+			}
+			v, key, fresh := l.Front()
+			if key != tt.wantKey || (*v)[0] != int(tt.wantKey) || fresh != tt.wantFresh {
+				t.Errorf("Front = %v, %d, %t, want [%d], same, %t", *v, key, fresh, tt.wantKey, tt.wantFresh)
+			}
+			if l.Refused() != tt.wantRefused || l.Replaced() != tt.wantReplaced {
+				t.Errorf("refused, replaced = %d, %d, want %d, %d", l.Refused(), l.Replaced(), tt.wantRefused, tt.wantReplaced)
+			}
+		})
+	}
+}
+
+func TestLatestAcceptsNegativeKeys(t *testing.T) {
+	l := NewLatest[int](nil)
+	if !l.Publish(NoKey+1) || !l.Publish(-5) || l.Publish(-6) {
+		t.Error("Publish of NoKey+1, -5, -6: want true, true, false")
+	}
+}
+
+// Property: under any interleaving the consumer never sees a torn value, never
+// goes back, and ends with the newest; every publication is seen, replaced or
+// refused.
+func TestLatestUnderConcurrency(t *testing.T) {
+	const n = 30_000
+	l := NewLatest(func(v *[]int64) { *v = make([]int64, 8) })
+	newest := int64(NoKey)
+	accepted := uint64(0)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range int64(n) {
+			key := i - rng.Int64N(4) // late and repeated ones
+			for j := range *l.Back() {
+				(*l.Back())[j] = key
+			}
+			if l.Publish(key) != (key > newest) {
+				t.Errorf("Publish(%d) after %d = %t", key, newest, key <= newest)
+			}
+			if key > newest {
+				newest = key
+				accepted++
+			}
+		}
+		(*l.Back())[0] = n
+		for j := range *l.Back() {
+			(*l.Back())[j] = n
+		}
+		l.Publish(n)
+		accepted++
+	})
+	last, seen := int64(NoKey), uint64(0)
+	for last < n {
+		v, key, fresh := l.Front()
+		if fresh != (key > last) || key < last {
+			t.Fatalf("key %d after %d, fresh %t", key, last, fresh)
+		}
+		for _, x := range *v {
+			if fresh && x != key {
+				t.Fatalf("value %v under key %d", *v, key)
+			}
+		}
+		last = key
+		if fresh {
+			seen++
+		} else {
+			runtime.Gosched()
+		}
+	}
+	wg.Wait()
+	if seen+l.Replaced() != accepted || accepted+l.Refused() != n+1 {
+		t.Errorf("%d seen + %d replaced of %d accepted, + %d refused of %d published",
+			seen, l.Replaced(), accepted, l.Refused(), n+1)
+	}
+}
+
+func TestLatestNoAlloc(t *testing.T) {
+	l := NewLatest[[32]byte](nil)
+	key := int64(0)
+	if n := testing.AllocsPerRun(1000, func() {
+		key++
+		l.Back()[0] = byte(key)
+		l.Publish(key)
+		l.Publish(key)
+		l.Front()
+	}); n != 0 {
+		t.Errorf("Back to Front allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkPassLatest(b *testing.B) {
+	l := NewLatest[[24]float32](nil)
+	key := int64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		key++
+		l.Back()[0] = 1
+		l.Publish(key)
+		l.Front()
+	}
+}

@@ -1,0 +1,224 @@
+package rt_test
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+const period = 10 * time.Millisecond
+
+// runLoop runs the loop in a goroutine of its own, because Run keeps its thread,
+// until step has been called n times.
+func runLoop(l *rt.Loop, n int, step func(rt.Tick) time.Duration) error {
+	var stop atomic.Bool
+	done := make(chan error)
+	go func() {
+		calls := 0
+		done <- l.Run(&stop, func(tick rt.Tick) time.Duration {
+			calls++
+			if calls == n {
+				stop.Store(true)
+			}
+			return step(tick)
+		})
+	}()
+	return <-done
+}
+
+func simulated(start rt.Instant) (*rt.Loop, *rttest.Clock) {
+	clock := rttest.NewClock(start)
+	return rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, CPU: rt.UnpinnedCPU}), clock
+}
+
+// A tick that ends late costs whole grid points and never shifts the grid.
+func TestLoopKeepsTheGridThroughOverruns(t *testing.T) {
+	loop, clock := simulated(1000)
+	clock.LateAt(1000+20e6, 3*time.Millisecond)
+	var got []rt.Tick
+	runLoop(loop, 5, func(tick rt.Tick) time.Duration {
+		got = append(got, tick)
+		if len(got) == 2 {
+			clock.Work(25 * time.Millisecond)
+		}
+		return 0
+	})
+	want := []rt.Tick{
+		{Index: 0, Deadline: 1000 + 10e6, Woke: 1000 + 10e6},
+		{Index: 1, Deadline: 1000 + 20e6, Woke: 1000 + 23e6},
+		{Index: 4, Deadline: 1000 + 50e6, Woke: 1000 + 50e6, Skipped: 2},
+		{Index: 5, Deadline: 1000 + 60e6, Woke: 1000 + 60e6},
+		{Index: 6, Deadline: 1000 + 70e6, Woke: 1000 + 70e6},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("ticks = %+v\nwant    %+v", got, want)
+	}
+	s := loop.Stats()
+	if s.Ticks != 5 || s.Skipped != 2 || s.Lateness.Max() != 3*time.Millisecond || s.Lateness.Count() != 5 {
+		t.Errorf("Stats = %+v, lateness max %v of %d, want 5 ticks, 2 skipped, 3ms of 5",
+			s, s.Lateness.Max(), s.Lateness.Count())
+	}
+	if s.CPU != 25*time.Millisecond {
+		t.Errorf("Stats().CPU = %v, want 25ms", s.CPU)
+	}
+}
+
+func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
+	tests := []struct {
+		name                 string
+		cpu, bus, gone, late time.Duration // computed, waited for the bus, taken by the host, woken late
+		wantOwn, wantHost    uint64
+	}{
+		{name: "idle"},
+		{name: "uses the whole period", cpu: 4e6, bus: 6e6},
+		{name: "computes too long", cpu: 11e6, wantOwn: 1},
+		{name: "waits too long for the bus", bus: 11e6, wantOwn: 1},
+		{name: "computes and waits too long together", cpu: 5e6, bus: 6e6, wantOwn: 1},
+		{name: "is preempted", cpu: 4e6, bus: 5e6, gone: 2e6, wantHost: 1},
+		{name: "wakes too late", cpu: 1e6, late: 10e6, wantHost: 1},
+		{name: "wakes late and is too slow as well", cpu: 11e6, late: 1e6, wantOwn: 1},
+		{name: "is preempted within the period", cpu: 1e6, gone: 8e6},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			loop, clock := simulated(0)
+			clock.LateAt(10e6, tt.late)
+			runLoop(loop, 2, func(tick rt.Tick) time.Duration {
+				if tick.Index > 0 {
+					return 0
+				}
+				clock.Work(tt.cpu)
+				clock.Advance(tt.bus + tt.gone)
+				return tt.bus
+			})
+			if s := loop.Stats(); s.OverrunsOwn != tt.wantOwn || s.OverrunsHost != tt.wantHost {
+				t.Errorf("overruns own, host = %d, %d, want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.wantOwn, tt.wantHost)
+			}
+		})
+	}
+}
+
+// sleepLog is a Clock that remembers what it was asked to sleep for.
+type sleepLog struct {
+	*rttest.Clock
+	until []rt.Instant
+}
+
+func (s *sleepLog) SleepUntil(deadline rt.Instant) {
+	s.until = append(s.until, deadline)
+	s.Clock.SleepUntil(deadline)
+}
+
+func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
+	tests := []struct {
+		name   string
+		period time.Duration
+		want   []rt.Instant
+	}{
+		{"60 Hz", 16_666_667, []rt.Instant{14_666_667, 16_666_667}},
+		{"1 kHz", time.Millisecond, []rt.Instant{1_000_000}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := &sleepLog{Clock: rttest.NewClock(0)}
+			loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: tt.period})
+			runLoop(loop, 1, func(rt.Tick) time.Duration { return 0 })
+			if !slices.Equal(clock.until, tt.want) {
+				t.Errorf("slept until %v, want %v", clock.until, tt.want)
+			}
+		})
+	}
+}
+
+func TestLoopModes(t *testing.T) {
+	refuse := rt.Grant{Why: "raise the limit", CPU: rt.UnpinnedCPU}
+	allow := rt.Grant{Granted: true, CPU: 3}
+	tests := []struct {
+		name      string
+		mode      rt.Mode
+		answer    rt.Grant
+		wantAsked bool
+		wantTicks uint64
+		wantErr   error
+	}{
+		{"auto, granted", rt.ModeAuto, allow, true, 1, nil},
+		{"auto, refused, goes on", rt.ModeAuto, refuse, true, 1, nil},
+		{"require, granted", rt.ModeRequire, allow, true, 1, nil},
+		{"require, refused, fails before the first step", rt.ModeRequire, refuse, true, 0, rt.ErrRealTimeRefused},
+		{"off, does not ask", rt.ModeOff, allow, false, 1, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: tt.mode, CPU: 3})
+			asked := false
+			loop.SetAcquire(func(cpu int) rt.Grant { asked = cpu == 3; return tt.answer })
+			err := runLoop(loop, 1, func(rt.Tick) time.Duration { return 0 })
+			if !errors.Is(err, tt.wantErr) || (err == nil) != (tt.wantErr == nil) {
+				t.Errorf("Run = %v, want %v", err, tt.wantErr)
+			}
+			if err != nil && !strings.Contains(err.Error(), refuse.Why) {
+				t.Errorf("Run = %q, want it to say %q", err, refuse.Why)
+			}
+			if got := loop.Stats().Ticks; got != tt.wantTicks || asked != tt.wantAsked {
+				t.Errorf("ticks %d, asked for CPU 3 %t, want %d, %t", got, asked, tt.wantTicks, tt.wantAsked)
+			}
+			if g := loop.Grant(); asked && g != tt.answer || !asked && (g.Granted || g.Why == "") {
+				t.Errorf("Grant = %+v after the answer %+v", g, tt.answer)
+			}
+		})
+	}
+}
+
+// A loop in simulated time never sleeps, so at SCHED_FIFO it would take a CPU
+// from everything else.
+func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
+	loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: rt.ModeRequire, CPU: rt.UnpinnedCPU})
+	err := runLoop(loop, 1, func(rt.Tick) time.Duration { return 0 })
+	if !errors.Is(err, rt.ErrRealTimeRefused) || !strings.Contains(err.Error(), "simulated") {
+		t.Errorf("Run = %v, want ErrRealTimeRefused for simulated time", err)
+	}
+}
+
+func TestLoopDoesNotAllocate(t *testing.T) {
+	const warmup, ticks = 100, 10_000
+	loop, clock := simulated(0)
+	var before, after runtime.MemStats
+	calls := 0
+	runLoop(loop, warmup+ticks, func(rt.Tick) time.Duration {
+		calls++
+		switch calls {
+		case warmup:
+			runtime.ReadMemStats(&before)
+		case warmup + ticks:
+			runtime.ReadMemStats(&after)
+		}
+		clock.Work(time.Duration(calls%12) * time.Millisecond) // overruns take their path too
+		return 0
+	})
+	if n := after.Mallocs - before.Mallocs; n != 0 {
+		t.Errorf("%d ticks allocate %d objects, want 0", ticks, n)
+	}
+}
+
+func TestNewLoopPanicsWithout(t *testing.T) {
+	for name, cfg := range map[string]rt.LoopConfig{
+		"a clock":  {Period: period},
+		"a period": {Clock: rttest.NewClock(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("NewLoop(%+v) did not panic", cfg)
+				}
+			}()
+			rt.NewLoop(cfg)
+		})
+	}
+}

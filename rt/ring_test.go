@@ -1,0 +1,121 @@
+package rt
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// Property: whatever the order of calls, a ring behaves like a slice with a
+// bound.
+func TestRingAgainstSlice(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		ring := NewRing[int](1 << rng.IntN(5))
+		var oracle []int
+		for op := range 400 {
+			if rng.IntN(2) == 0 {
+				slot := ring.Reserve()
+				if full := len(oracle) == ring.Cap(); (slot == nil) != full {
+					t.Fatalf("seed %d op %d: Reserve = %v with %d of %d slots used", seed, op, slot, len(oracle), ring.Cap())
+				}
+				if slot != nil && rng.IntN(8) > 0 { // now and then a producer gives up
+					*slot = op
+					ring.Commit()
+					oracle = append(oracle, op)
+				}
+			} else {
+				slot := ring.Peek()
+				if (slot == nil) != (len(oracle) == 0) || slot != nil && *slot != oracle[0] {
+					t.Fatalf("seed %d op %d: Peek = %v, want the first of %v", seed, op, slot, oracle)
+				}
+				if slot != nil {
+					ring.Release()
+					oracle = oracle[1:]
+				}
+			}
+			if ring.Len() != len(oracle) {
+				t.Fatalf("seed %d op %d: Len = %d, want %d", seed, op, ring.Len(), len(oracle))
+			}
+		}
+	}
+}
+
+func TestRingHandsOverEverythingInOrder(t *testing.T) {
+	const n = 20_000
+	r := NewRing[[4]uint64](8)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := uint64(0); i < n; {
+			s := r.Reserve()
+			if s == nil {
+				runtime.Gosched()
+				continue
+			}
+			*s = [4]uint64{i, i, i, i}
+			r.Commit()
+			i++
+		}
+	})
+	wg.Go(func() { // a third party may look
+		for range 1000 {
+			if n := r.Len(); n < 0 || n > r.Cap() {
+				t.Errorf("Len = %d, want 0 to %d", n, r.Cap())
+			}
+			runtime.Gosched()
+		}
+	})
+	for i := uint64(0); i < n; {
+		s := r.Peek()
+		if s == nil {
+			runtime.Gosched()
+			continue
+		}
+		if *s != [4]uint64{i, i, i, i} {
+			t.Fatalf("slot %d = %v", i, *s)
+		}
+		r.Release()
+		i++
+	}
+	wg.Wait()
+}
+
+func TestNewRingPanicsUnlessPowerOfTwo(t *testing.T) {
+	for _, n := range []int{-4, 0, 3, 6, 1000} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("NewRing(%d) did not panic", n)
+				}
+			}()
+			NewRing[byte](n)
+		}()
+	}
+}
+
+func TestRingNoAlloc(t *testing.T) {
+	r := NewRing[[64]byte](2)
+	if n := testing.AllocsPerRun(1000, func() {
+		r.Reserve()[0] = 1
+		r.Commit()
+		if r.Len() != 1 {
+			t.Fatal("Len != 1")
+		}
+		r.Peek()
+		r.Release()
+	}); n != 0 {
+		t.Errorf("Reserve to Release allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkPassRing(b *testing.B) {
+	r := NewRing[Event](64)
+	b.ReportAllocs()
+	for b.Loop() {
+		*r.Reserve() = Event{Code: Starved}
+		r.Commit()
+		r.Peek()
+		r.Release()
+	}
+}

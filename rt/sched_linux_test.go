@@ -1,0 +1,306 @@
+package rt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a process asks of the kernel stays with it, so these tests run in
+// processes of their own: the test binary calls itself with the role's name in
+// this variable.
+const (
+	roleVariable   = "RT_TEST_ROLE"
+	rightsVariable = "RT_TEST_NO_RIGHTS" // set: the child takes its own limits away first
+)
+
+// roles run in a child; what they print is the child's answer.
+var roles = map[string]func() error{
+	"require":            func() error { return oneTick(ModeRequire, UnpinnedCPU) },
+	"auto":               func() error { return oneTick(ModeAuto, UnpinnedCPU) },
+	"nice":               func() error { return NiceProcess(-10) },
+	"lock":               LockMemory,
+	"nice around a loop": niceAroundALoop,
+	"lock and grow":      lockAndGrow,
+}
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	if os.Getenv(rightsVariable) != "" {
+		for limit, value := range map[int]uint64{unix.RLIMIT_RTPRIO: 0, unix.RLIMIT_NICE: 0, unix.RLIMIT_MEMLOCK: 64 << 10} {
+			if err := unix.Setrlimit(limit, &unix.Rlimit{Cur: value, Max: value}); err != nil {
+				fmt.Println(err)
+			}
+		}
+	}
+	if err := roles[role](); err != nil {
+		fmt.Print(err)
+	}
+}
+
+// asRole runs the role in a child and returns what it printed. Without rights the
+// child has neither the capabilities nor the limits to ask the kernel for
+// anything.
+func asRole(t *testing.T, role string, rights bool) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	// A child under -race would linger for a second when it exits.
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
+	if !rights {
+		cmd.Env = append(cmd.Env, rightsVariable+"=1")
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	done := make(chan error)
+	go func() { // a thread that gave up capabilities must not come back to the pool
+		runtime.LockOSThread()
+		if !rights {
+			for _, capability := range []uintptr{unix.CAP_SYS_NICE, unix.CAP_IPC_LOCK, unix.CAP_SYS_RESOURCE} {
+				unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // EPERM: not root, has none of them
+			}
+		}
+		done <- cmd.Run()
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("role %s: %v\n%s", role, err, out.String())
+	}
+	return out.String()
+}
+
+// oneTick runs a loop on the kernel's clock for a tick and says what was granted.
+func oneTick(mode Mode, cpu int) error {
+	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: time.Millisecond, Mode: mode, CPU: cpu})
+	var stop atomic.Bool
+	err := loop.Run(&stop, func(Tick) time.Duration { stop.Store(true); return 0 })
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("ran %d, granted %t: %s", loop.Stats().Ticks, loop.Grant().Granted, loop.Grant().Why)
+}
+
+func niceAroundALoop() error {
+	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: time.Millisecond, CPU: UnpinnedCPU})
+	var stop atomic.Bool
+	var tid int
+	var err error
+	loop.Run(&stop, func(Tick) time.Duration {
+		tid = unix.Gettid()
+		err = NiceProcess(7)
+		stop.Store(true)
+		return 0
+	})
+	if err != nil {
+		return err
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		id, _ := strconv.Atoi(task.Name())
+		raw, err := unix.Getpriority(unix.PRIO_PROCESS, id) // the system call's 20-nice
+		want := 7
+		if id == tid && loop.Grant().Granted {
+			want = 0
+		}
+		if err == nil && 20-raw != want {
+			return fmt.Errorf("thread %d (loop: %t) has nice %d, want %d", id, id == tid, 20-raw, want)
+		}
+	}
+	return errors.New("ok")
+}
+
+// lockAndGrow locks memory and then lets Go map more of it.
+func lockAndGrow() error {
+	if err := LockMemory(); err != nil {
+		return err
+	}
+	waste(64 << 20)
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	field := func(name string) (kB int) {
+		_, rest, _ := strings.Cut(string(status), name+":")
+		kB, _ = strconv.Atoi(strings.Fields(rest)[0])
+		return kB
+	}
+	if locked, resident := field("VmLck"), field("VmRSS"); locked == 0 || resident > 200_000 {
+		return fmt.Errorf("locked %d kB, resident %d kB, want some and at most 200000", locked, resident)
+	}
+	return errors.New("ok")
+}
+
+func TestTheKernelsRefusalsNameTheLimit(t *testing.T) {
+	tests := []struct {
+		role string
+		want []string
+	}{
+		{"require", []string{"real time refused", "RLIMIT_RTPRIO is 0", "LimitRTPRIO", "ulimit -r", "CAP_SYS_NICE"}},
+		{"auto", []string{"ran 1, granted false", "RLIMIT_RTPRIO is 0"}},
+		{"nice", []string{"nice -10", "LimitNICE=-10", "ulimit -e 30", "CAP_SYS_NICE"}},
+		{"lock", []string{"RLIMIT_MEMLOCK is 65536 bytes", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.role, func(t *testing.T) {
+			got := asRole(t, tt.role, false)
+			for _, want := range tt.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s says %q, want it to contain %q", tt.role, got, want)
+				}
+			}
+			if strings.Contains(got, "\n") {
+				t.Errorf("%s says %q, want one line", tt.role, got)
+			}
+		})
+	}
+}
+
+func TestNiceProcessSparesTheLoop(t *testing.T) {
+	if got := asRole(t, "nice around a loop", true); got != "ok" {
+		t.Error(got)
+	}
+}
+
+func TestLockMemoryOnFault(t *testing.T) {
+	if !mayLockMemory() {
+		t.Skip("locking memory wants CAP_IPC_LOCK")
+	}
+	if got := asRole(t, "lock and grow", true); got != "ok" {
+		t.Error(got)
+	}
+}
+
+func TestNiceProcessRefusesNonsense(t *testing.T) {
+	for _, nice := range []int{-21, 20} {
+		if err := NiceProcess(nice); err == nil {
+			t.Errorf("NiceProcess(%d) = nil, want an error", nice)
+		}
+	}
+}
+
+func TestPermissionRefusal(t *testing.T) {
+	tests := []struct {
+		name   string
+		rtprio uint64
+		want   string
+	}{
+		{"no limit set", 0, "LimitRTPRIO=95"},
+		{"limit just too low", loopPriority - 1, "RLIMIT_RTPRIO is 79"},
+		{"limit high enough", loopPriority, "cpu.rt_runtime_us"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := permissionRefusal(tt.rtprio); !strings.Contains(got, tt.want) {
+				t.Errorf("permissionRefusal(%d) = %q, want it to contain %q", tt.rtprio, got, tt.want)
+			}
+		})
+	}
+}
+
+// On the kernel's clock the loop wakes at or after deadlines that stay on the
+// grid, in the class and on the CPU it says it was granted, and leaves the thread
+// as it found it.
+func TestLoopOnTheKernel(t *testing.T) {
+	const n, period = 50, 2 * time.Millisecond
+	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: period, CPU: UnpinnedCPU})
+	var stop atomic.Bool
+	var ticks []Tick
+	var during, before, after scheduling
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the readings are of the thread
+		before = saveScheduling()
+		err := loop.Run(&stop, func(tick Tick) time.Duration {
+			ticks = append(ticks, tick)
+			during = saveScheduling()
+			stop.Store(len(ticks) == n)
+			return 0
+		})
+		after = saveScheduling()
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	for i, tick := range ticks {
+		if tick.Woke < tick.Deadline {
+			t.Errorf("tick %d woke %v early", i, tick.Deadline.Sub(tick.Woke))
+		}
+		if grid := ticks[0].Deadline.Add(time.Duration(tick.Index) * period); tick.Deadline != grid {
+			t.Errorf("tick %d of index %d is due at %d, want %d", i, tick.Index, tick.Deadline, grid)
+		}
+	}
+	g := loop.Grant()
+	if fifo := during.attr.Policy == unix.SCHED_FIFO && during.attr.Priority == loopPriority; fifo != g.Granted {
+		t.Errorf("class %d, priority %d during Run, but Grant = %+v", during.attr.Policy, during.attr.Priority, g)
+	}
+	if reset := during.attr.Flags&unix.SCHED_FLAG_RESET_ON_FORK != 0; reset != g.Granted {
+		t.Errorf("reset-on-fork %t during Run, but Grant = %+v", reset, g)
+	}
+	if pinned := during.cpus.Count() == 1; pinned != (g.CPU != UnpinnedCPU) && before.cpus.Count() > 1 {
+		t.Errorf("%d CPUs during Run, but Grant = %+v", during.cpus.Count(), g)
+	}
+	if after.attr.Policy != before.attr.Policy || after.cpus != before.cpus {
+		t.Errorf("thread left with class %d, CPUs %v, found with %d, %v",
+			after.attr.Policy, after.cpus.Count(), before.attr.Policy, before.cpus.Count())
+	}
+	if s := loop.Stats(); s.Ticks != n || s.Lateness.Count() != n {
+		t.Errorf("Stats = %d ticks, %d latenesses, want %d", s.Ticks, s.Lateness.Count(), n)
+	}
+	t.Logf("granted %t, lateness p50 %v, max %v", g.Granted, loop.Stats().Lateness.Quantile(0.5), loop.Stats().Lateness.Max())
+}
+
+func TestPin(t *testing.T) {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
+	}
+	last := lastCPU(&allowed)
+	byRule := UnpinnedCPU
+	if allowed.Count() >= minCPUsToPin {
+		byRule = last
+	}
+	tests := []struct {
+		name    string
+		cpu     int
+		want    int
+		wantErr string
+	}{
+		{"by the design rule", UnpinnedCPU, byRule, ""},
+		{"a CPU of ours", last, last, ""},
+		{"a CPU that is not there", last + 1, UnpinnedCPU, fmt.Sprintf("CPU %d", last+1)},
+		{"a number beyond any machine", 1 << 20, UnpinnedCPU, "CPU 1048576"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			done := make(chan struct{})
+			go func() { // the thread goes with its affinity
+				runtime.LockOSThread()
+				defer close(done)
+				got, err := pin(tt.cpu)
+				if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+					t.Errorf("pin(%d) = %d, %v, want %d, %q", tt.cpu, got, err, tt.want, tt.wantErr)
+				}
+			}()
+			<-done
+		})
+	}
+}
