@@ -88,7 +88,7 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	}
 	a.positions = a.bus.newGroup(PresentPosition.Addr(), PresentPosition.Width(), a.ids)
 	a.frame = make([]byte, 0, len(AppendSyncWrite(nil, GoalPosition, a.ids, a.goals)))
-	if err := a.bringUp(); err != nil {
+	if err := a.bringUp(cfg.Calibration); err != nil {
 		return nil, errors.Join(err, port.Close())
 	}
 	return a, nil
@@ -120,14 +120,30 @@ func newJoints(cfg ArmConfig) ([]joint, error) {
 }
 
 // bringUp does what OpenArm does on the bus.
-func (a *Arm) bringUp() error {
+func (a *Arm) bringUp(calibration Calibration) error {
 	if err := a.find(); err != nil {
 		return err
 	}
 	for i := range a.joints {
-		if err := a.checkModel(&a.joints[i]); err != nil {
+		j := &a.joints[i]
+		if err := a.checkModel(j); err != nil {
 			return err
 		}
+		if err := a.checkCalibration(j, calibration[j.name]); err != nil {
+			return err
+		}
+	}
+	// Only now is it known that this is the arm: nothing was written before.
+	for i := range a.joints {
+		if err := a.configure(&a.joints[i]); err != nil {
+			return err
+		}
+	}
+	if err := a.readPositions(); err != nil {
+		return err
+	}
+	for i := range a.joints {
+		a.take(i)
 	}
 	return nil
 }

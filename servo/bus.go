@@ -23,6 +23,7 @@ type Port interface {
 
 // Time on the line. A byte takes ten bit times.
 const (
+	settleMax   = 2 * time.Millisecond    // bounds what MeasureCycles may learn
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
 	lossWait    = 2500 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
@@ -42,13 +43,14 @@ type Bus struct {
 	byteNs float64
 
 	// Owner: the calling thread.
-	tx     []byte
-	rx     [512]byte
-	one    *group // of the acknowledged transactions
-	dirty  bool   // the last exchange may have left bytes behind
-	settle time.Duration
-	waited time.Duration
-	lost   bool
+	tx       []byte
+	rx       [512]byte
+	one      *group        // of the acknowledged transactions
+	dirty    bool          // the last exchange may have left bytes behind
+	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
+	waited   time.Duration // for the bus, during the last gather
+	patience time.Duration // for an acknowledgement
+	lost     bool          // the port has failed
 
 	// Atomic.
 	corrupt, retries atomic.Uint64
@@ -57,12 +59,13 @@ type Bus struct {
 // NewBus returns a bus on an open port that runs at baud.
 func NewBus(port Port, baud int, clock rt.Clock) *Bus {
 	return &Bus{
-		port:   port,
-		clock:  clock,
-		byteNs: 10 * float64(time.Second) / float64(baud),
-		tx:     make([]byte, 0, maxLen+4),
-		one:    &group{slot: [256]int8{}, all: 1, data: make([]byte, maxLen), faults: make([]Fault, 1)},
-		dirty:  true, // whoever had the port before may have left bytes
+		port:     port,
+		clock:    clock,
+		byteNs:   10 * float64(time.Second) / float64(baud),
+		tx:       make([]byte, 0, maxLen+4),
+		patience: ackWait,
+		one:      &group{all: 1, data: make([]byte, maxLen), faults: make([]Fault, 1)},
+		dirty:    true, // whoever had the port before may have left bytes
 	}
 }
 
@@ -284,8 +287,8 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 			b.quiet()
 		}
 		before = b.corrupt.Load()
-		deadline := b.clock.Now().Add(g.wire + 2*ackWait)
-		if b.gather(g, ackWait, deadline) == 0 {
+		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
+		if b.gather(g, b.patience, deadline) == 0 {
 			return g.param(0), g.faults[0], nil
 		}
 		if b.lost {
@@ -301,7 +304,7 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 // quiet waits until the late replies of a failed transaction are over, since
 // one of them would pass for the answer to the next.
 func (b *Bus) quiet() {
-	for until := b.clock.Now().Add(ackWait); b.clock.Now() < until; {
+	for until := b.clock.Now().Add(b.patience); b.clock.Now() < until; {
 		b.wait(b.clock.Now().Add(lineIdle))
 		if n, err := b.port.Read(b.rx[:]); n == 0 || err != nil {
 			return

@@ -53,8 +53,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	stale = a.bus.gather(a.positions, lossWait, deadline)
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
-			raw := PresentPosition.Decode(parseWord(a.positions.param(i)))
-			a.present[i] = float32(a.joints[i].scale.value(raw))
+			a.take(i)
 			if a.positions.faults[i] != 0 {
 				a.alerts.Add(1)
 			}
@@ -65,6 +64,14 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.losses.Add(uint64(bits.OnesCount32(stale)))
 	a.cycle.Record(a.clock.Now().Sub(start))
 	return stale
+}
+
+// take keeps the position that motor i has answered.
+//
+//rt:noalloc
+func (a *Arm) take(i int) {
+	raw := PresentPosition.Decode(parseWord(a.positions.param(i)))
+	a.present[i] = float32(a.joints[i].scale.value(raw))
 }
 
 // Write sends a goal position to every motor, in the robot's order and units;
@@ -150,6 +157,3 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	goals := a.bus.wireTime(cap(a.frame), 0, 0)
 	return took[min(n-1, n*99/100)] + goals, nil
 }
-
-// settleMax bounds what MeasureCycles may learn.
-const settleMax = 2 * time.Millisecond

@@ -41,6 +41,9 @@ var (
 	ErrPortLost = errors.New("servo: port lost")
 )
 
+// ErrTorque means that a motor did not confirm that its torque is on, or off.
+var ErrTorque = errors.New("servo: torque not confirmed")
+
 // ID names one servo on the line: 0 to 252, or Broadcast.
 type ID uint8
 

@@ -1,7 +1,137 @@
 package servo
 
-// TorqueOn makes every motor hold where it is.
-func (a *Arm) TorqueOn() error { return nil }
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
-// TorqueOff makes every motor limp.
-func (a *Arm) TorqueOff() error { return nil }
+const (
+	offRounds = 3                    // times the torque-off frame is sent to motors that have not confirmed it
+	offWait   = 5 * time.Millisecond // for one confirmation: six silent motors must not take longer than 200 ms
+)
+
+// TorqueOn makes every motor hold where it is: goal := present first, because a
+// goal left in the register would make the arm jump, then torque. Both are read
+// back. When a motor does not confirm, all torque goes off again and the error,
+// which wraps ErrTorque, names it.
+//
+// It takes some 5 ms for six motors at 1 Mbaud.
+//
+// Owner: the thread that owns the arm.
+func (a *Arm) TorqueOn() error {
+	if err := a.readPositions(); err != nil {
+		return err
+	}
+	for i := range a.goals {
+		a.goals[i] = parseWord(a.positions.param(i)) // the same encoding in both registers
+	}
+	if bad := a.set(GoalPosition, a.goals); len(bad) > 0 {
+		return fmt.Errorf("%w: %s did not take its own position for a goal; if it stands outside its limits, move it inside by hand", ErrTorque, a.motors(bad))
+	}
+	on := make([]uint16, len(a.ids))
+	for i := range on {
+		on[i] = 1
+	}
+	if bad := a.set(TorqueEnable, on); len(bad) > 0 {
+		err := fmt.Errorf("%w: %s did not switch on; check its cable and power", ErrTorque, a.motors(bad))
+		if off := a.TorqueOff(); off != nil {
+			err = fmt.Errorf("%w; %w", err, off)
+		}
+		return err
+	}
+	// As LeRobot does, so that nothing wears the EEPROM in motion.
+	return a.bus.SyncWrite(Lock, a.ids, on)
+}
+
+// TorqueOff makes every motor limp: one frame to all, read back, and then each
+// motor by itself as often as needed. It ignores faults and goes on past
+// failures; the error, which wraps ErrTorque, names the motors that may still
+// be under torque. It works after bus errors and takes 200 ms at most for six
+// motors.
+//
+// Owner: the thread that owns the arm, after the tick has ended.
+func (a *Arm) TorqueOff() error {
+	a.bus.lost = false // try whatever happened before
+	off := make([]uint16, len(a.ids))
+	if bad := a.set(TorqueEnable, off); len(bad) > 0 {
+		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
+	}
+	return nil
+}
+
+// readPositions fills a.positions with an answer of every motor.
+func (a *Arm) readPositions() error {
+	missing := a.positions.all
+	for attempt := range maxAttempts {
+		if attempt > 0 {
+			a.bus.retries.Add(1)
+			a.bus.quiet()
+		}
+		missing = a.bus.gather(a.positions, ackWait, a.clock.Now().Add(2*ackWait))
+		if missing == 0 {
+			return nil
+		}
+	}
+	var bad []int
+	for i := range a.joints {
+		if missing>>i&1 != 0 {
+			bad = append(bad, i)
+		}
+	}
+	return fmt.Errorf("%w: %s gave no position; check its cable and power", ErrMotorMissing, a.motors(bad))
+}
+
+// set writes one register of all motors, at first with one frame, and returns
+// the motors that do not have the value afterwards.
+func (a *Arm) set(r Register, words []uint16) (bad []int) {
+	b := a.bus
+	if b.dirty {
+		b.quiet()
+	}
+	check := b.newGroup(r.Addr(), r.Width(), a.ids)
+	for range offRounds {
+		if b.SyncWrite(r, a.ids, words) != nil {
+			break
+		}
+		missing := b.gather(check, offWait, a.clock.Now().Add(check.wire+2*offWait))
+		bad = bad[:0]
+		for i, want := range words {
+			if missing>>i&1 != 0 || parseWord(check.param(i)) != want {
+				bad = append(bad, i)
+			}
+		}
+		if len(bad) == 0 {
+			return nil
+		}
+	}
+	return a.setSingly(r, words)
+}
+
+// setSingly is what remains when the group does not confirm: acknowledged
+// writes, one motor after the other.
+func (a *Arm) setSingly(r Register, words []uint16) (bad []int) {
+	patience := a.bus.patience
+	a.bus.patience = offWait
+	defer func() { a.bus.patience = patience }()
+	for i, id := range a.ids {
+		want := r.Decode(words[i])
+		if _, err := a.bus.WriteRegister(id, r, want); err != nil {
+			bad = append(bad, i)
+			continue
+		}
+		if got, _, err := a.bus.ReadRegister(id, r); err != nil || got != want {
+			bad = append(bad, i)
+		}
+	}
+	return bad
+}
+
+// motors names joints for a message.
+func (a *Arm) motors(index []int) string {
+	names := make([]string, len(index))
+	for k, i := range index {
+		names[k] = fmt.Sprintf("%d (%s)", a.joints[i].id, a.joints[i].name)
+	}
+	return fmt.Sprintf("motor %s on %s", strings.Join(names, ", "), a.path)
+}
