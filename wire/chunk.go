@@ -1,0 +1,129 @@
+package wire
+
+import "github.com/tinylib/msgp/msgp"
+
+// ActionChunk is the answer to one Observation: the next actions. Row i of both
+// matrices is action step n+1+i, where n is the step at which the observation
+// was taken.
+type ActionChunk struct {
+	// Echoes of the request's header. The header of the answer carries them
+	// too and is what counts.
+	SeqIDEcho        uint64
+	ClientMonoNsEcho int64
+	EpisodeIDEcho    uint32
+
+	ChunkModel     Matrix  // [H, A] as the model made them
+	ChunkRobot     Matrix  // [H, A'] in the robot's units
+	QueueWaitMs    float64 // from arrival to the start of work
+	InferenceMs    float64 // the whole of the work, without encoding the answer
+	SupersededSeqs uint64  // observations of this robot replaced unseen since the last answer
+	ServerLoad     float64 // sessions / max_sessions
+
+	// Optional keys.
+	HasT     bool
+	T        int64 // echo of the observation's t
+	HasN     bool
+	N        int64  // echo of the observation's n
+	ServerID string // travels when not empty
+
+	names *interned
+}
+
+// Reset empties c and keeps its memory.
+//
+//rt:noalloc
+func (c *ActionChunk) Reset() {
+	model, robot, names := c.ChunkModel, c.ChunkRobot, c.names
+	model.clear()
+	robot.clear()
+	*c = ActionChunk{ChunkModel: model, ChunkRobot: robot, names: names}
+}
+
+// AppendActionChunk appends the body of c.
+//
+//rt:noalloc
+func AppendActionChunk(dst []byte, c *ActionChunk) []byte {
+	keys := uint32(9)
+	for _, has := range [...]bool{c.HasT, c.HasN, c.ServerID != ""} {
+		if has {
+			keys++
+		}
+	}
+	dst = msgp.AppendMapHeader(dst, keys)
+	dst = msgp.AppendString(dst, "seq_id_echo")
+	dst = msgp.AppendUint64(dst, c.SeqIDEcho)
+	dst = appendIntKey(dst, "client_mono_ns_echo", c.ClientMonoNsEcho)
+	dst = appendIntKey(dst, "episode_id_echo", int64(c.EpisodeIDEcho))
+	dst = msgp.AppendString(dst, "chunk_model")
+	dst = appendMatrix(dst, &c.ChunkModel)
+	dst = msgp.AppendString(dst, "chunk_robot")
+	dst = appendMatrix(dst, &c.ChunkRobot)
+	dst = appendFloatKey(dst, "queue_wait_ms", c.QueueWaitMs)
+	dst = appendFloatKey(dst, "inference_ms", c.InferenceMs)
+	dst = msgp.AppendString(dst, "superseded_seqs")
+	dst = msgp.AppendUint64(dst, c.SupersededSeqs)
+	dst = appendFloatKey(dst, "server_load", c.ServerLoad)
+	if c.HasT {
+		dst = appendIntKey(dst, "t", c.T)
+	}
+	if c.HasN {
+		dst = appendIntKey(dst, "n", c.N)
+	}
+	if c.ServerID != "" {
+		dst = appendTextKey(dst, "server_id", c.ServerID)
+	}
+	return dst
+}
+
+// ParseActionChunk reads a body into c, copying the actions into c's memory,
+// which is reused. A chunk with a NaN or an infinity is refused. After an error
+// c is empty.
+//
+//rt:noalloc
+func ParseActionChunk(c *ActionChunk, src []byte) error {
+	c.Reset()
+	if c.names == nil {
+		c.names = newInterned()
+	}
+	var r reader
+	for range r.open(src) {
+		c.field(&r, r.key())
+	}
+	if err := r.close(); err != nil {
+		c.Reset()
+		return err
+	}
+	return nil
+}
+
+//rt:noalloc
+func (c *ActionChunk) field(r *reader, key []byte) {
+	switch string(key) {
+	case "seq_id_echo":
+		c.SeqIDEcho = r.uint64("seq_id_echo")
+	case "client_mono_ns_echo":
+		_, c.ClientMonoNsEcho = r.optionalInt("client_mono_ns_echo")
+	case "episode_id_echo":
+		c.EpisodeIDEcho = r.uint32("episode_id_echo")
+	case "chunk_model":
+		r.matrix(&c.ChunkModel, "chunk_model")
+	case "chunk_robot":
+		r.matrix(&c.ChunkRobot, "chunk_robot")
+	case "queue_wait_ms":
+		c.QueueWaitMs = r.float("queue_wait_ms")
+	case "inference_ms":
+		c.InferenceMs = r.float("inference_ms")
+	case "superseded_seqs":
+		c.SupersededSeqs = r.uint64("superseded_seqs")
+	case "server_load":
+		c.ServerLoad = r.float("server_load")
+	case "t":
+		c.HasT, c.T = r.optionalInt("t")
+	case "n":
+		c.HasN, c.N = r.optionalInt("n")
+	case "server_id":
+		c.ServerID = c.names.text(r.text("server_id", MaxNameBytes))
+	default:
+		r.skip(0)
+	}
+}

@@ -1,0 +1,389 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// appendInt writes the shortest form, as Python's msgpack does: msgp would
+// write a positive 300 as int16, Python writes uint16.
+//
+//rt:noalloc
+func appendInt(dst []byte, v int64) []byte {
+	if v >= 0 {
+		return msgp.AppendUint64(dst, uint64(v))
+	}
+	return msgp.AppendInt64(dst, v)
+}
+
+func appendStrings(dst []byte, list []string) []byte {
+	dst = msgp.AppendArrayHeader(dst, uint32(len(list)))
+	for _, s := range list {
+		dst = msgp.AppendString(dst, s)
+	}
+	return dst
+}
+
+func appendTextKey(dst []byte, key, value string) []byte {
+	return msgp.AppendString(msgp.AppendString(dst, key), value)
+}
+
+func appendIntKey(dst []byte, key string, value int64) []byte {
+	return appendInt(msgp.AppendString(dst, key), value)
+}
+
+func appendFloatKey(dst []byte, key string, value float64) []byte {
+	return msgp.AppendFloat64(msgp.AppendString(dst, key), value)
+}
+
+func appendBoolKey(dst []byte, key string, value bool) []byte {
+	return msgp.AppendBool(msgp.AppendString(dst, key), value)
+}
+
+func appendStringsKey(dst []byte, key string, value []string) []byte {
+	return appendStrings(msgp.AppendString(dst, key), value)
+}
+
+// reader walks MessagePack that a stranger sent. The first fault sticks: from
+// then on every method returns zero and count loops end, so that callers check
+// err once. Slices it returns are part of the source.
+type reader struct {
+	b   []byte
+	err error
+}
+
+// open starts on a body, which must be a map with sane keys.
+//
+//rt:noalloc
+func (r *reader) open(src []byte) (keys int) {
+	r.b = src
+	if len(src) > MaxMessageBytes {
+		r.tooLarge("message bytes", len(src), MaxMessageBytes)
+		return 0
+	}
+	return r.mapHeader("message", MaxMapKeys)
+}
+
+// close reports the first fault, or bytes behind the message.
+//
+//rt:noalloc
+func (r *reader) close() error {
+	if r.err == nil && len(r.b) != 0 {
+		r.wrong("message", "its end")
+	}
+	return r.err
+}
+
+//rt:noalloc
+func (r *reader) mapHeader(field string, limit int) int {
+	n, rest, err := msgp.ReadMapHeaderBytes(r.b)
+	if err != nil {
+		r.wrong(field, "a map")
+		return 0
+	}
+	return r.count(field, n, limit, rest)
+}
+
+//rt:noalloc
+func (r *reader) arrayHeader(field string, limit int) int {
+	n, rest, err := msgp.ReadArrayHeaderBytes(r.b)
+	if err != nil {
+		r.wrong(field, "a list")
+		return 0
+	}
+	return r.count(field, n, limit, rest)
+}
+
+//rt:noalloc
+func (r *reader) count(field string, n uint32, limit int, rest []byte) int {
+	if int64(n) > int64(limit) {
+		r.tooLarge(field, int(min(n, math.MaxInt32)), limit)
+		return 0
+	}
+	r.b = rest
+	return int(n)
+}
+
+// key reads a map key; Python allows str and bin there, nothing else.
+//
+//rt:noalloc
+func (r *reader) key() []byte { return r.text("map key", MaxNameBytes) }
+
+// null consumes a nil, which stands for the field's default.
+//
+//rt:noalloc
+func (r *reader) null() bool {
+	if len(r.b) == 0 || r.b[0] != 0xc0 {
+		return false
+	}
+	r.b = r.b[1:]
+	return true
+}
+
+// int reads an integer between lo and hi, in whichever form it was written.
+//
+//rt:noalloc
+func (r *reader) int(field string, lo, hi int64) int64 {
+	if r.null() {
+		return 0
+	}
+	v, rest, err := msgp.ReadInt64Bytes(r.b)
+	if err != nil || v < lo || v > hi {
+		r.outside(field, lo, hi)
+		return 0
+	}
+	r.b = rest
+	return v
+}
+
+//rt:noalloc
+func (r *reader) uint64(field string) uint64 {
+	if r.null() {
+		return 0
+	}
+	v, rest, err := msgp.ReadUint64Bytes(r.b)
+	if err != nil {
+		r.wrong(field, "an unsigned integer")
+		return 0
+	}
+	r.b = rest
+	return v
+}
+
+// optionalInt reads any 64-bit integer; has is false for nil.
+//
+//rt:noalloc
+func (r *reader) optionalInt(field string) (has bool, v int64) {
+	if r.null() {
+		return false, 0
+	}
+	return true, r.int(field, math.MinInt64, math.MaxInt64)
+}
+
+//rt:noalloc
+func (r *reader) optionalFloat(field string) (has bool, v float64) {
+	if r.null() {
+		return false, 0
+	}
+	return true, r.float(field)
+}
+
+//rt:noalloc
+func (r *reader) uint32(field string) uint32 { return uint32(r.int(field, 0, math.MaxUint32)) }
+
+// float reads a finite number; integers are numbers too, because Python sends
+// `fps: 30` as it was typed.
+//
+//rt:noalloc
+func (r *reader) float(field string) float64 {
+	if r.null() {
+		return 0
+	}
+	switch msgp.NextType(r.b) {
+	case msgp.IntType, msgp.UintType:
+		return float64(r.int(field, math.MinInt64, math.MaxInt64))
+	}
+	v, rest, err := msgp.ReadFloat64Bytes(r.b)
+	if err != nil {
+		r.wrong(field, "a number")
+		return 0
+	}
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		r.notFinite(field)
+		return 0
+	}
+	r.b = rest
+	return v
+}
+
+//rt:noalloc
+func (r *reader) bool(field string) bool {
+	if r.null() {
+		return false
+	}
+	v, rest, err := msgp.ReadBoolBytes(r.b)
+	if err != nil {
+		r.wrong(field, "true or false")
+		return false
+	}
+	r.b = rest
+	return v
+}
+
+// text reads valid UTF-8 from a str, or from a bin, as Python's decoder lets
+// pass.
+//
+//rt:noalloc
+func (r *reader) text(field string, limit int) []byte {
+	if r.null() {
+		return nil
+	}
+	if len(r.b) == 0 || !isStr(r.b[0]) && !isBin(r.b[0]) {
+		r.wrong(field, "text")
+		return nil
+	}
+	v := r.payload(field, limit)
+	if !utf8.Valid(v) {
+		r.wrong(field, "UTF-8")
+		return nil
+	}
+	return v
+}
+
+// data reads a bin; a str is refused, as in Python's decoder.
+//
+//rt:noalloc
+func (r *reader) data(field string, limit int) []byte {
+	if len(r.b) == 0 || !isBin(r.b[0]) {
+		r.wrong(field, "bytes")
+		return nil
+	}
+	return r.payload(field, limit)
+}
+
+func isStr(lead byte) bool { return lead&0xe0 == 0xa0 || lead >= 0xd9 && lead <= 0xdb }
+func isBin(lead byte) bool { return lead >= 0xc4 && lead <= 0xc6 }
+
+// payload cuts the bytes of the str or bin that comes next. It is not msgp's
+// because that turns a 32-bit length negative on 32-bit machines.
+//
+//rt:noalloc
+func (r *reader) payload(field string, limit int) []byte {
+	lead, b := r.b[0], r.b[1:]
+	var size, n int64
+	switch lead {
+	case 0xc4, 0xd9:
+		size = 1
+	case 0xc5, 0xda:
+		size = 2
+	case 0xc6, 0xdb:
+		size = 4
+	default:
+		n = int64(lead & 0x1f)
+	}
+	if int64(len(b)) < size {
+		r.wrong(field, "its length")
+		return nil
+	}
+	switch size {
+	case 1:
+		n = int64(b[0])
+	case 2:
+		n = int64(binary.BigEndian.Uint16(b))
+	case 4:
+		n = int64(binary.BigEndian.Uint32(b))
+	}
+	b = b[size:]
+	if n > int64(limit) {
+		r.tooLarge(field, int(min(n, math.MaxInt32)), limit)
+		return nil
+	}
+	if int64(len(b)) < n {
+		r.wrong(field, "all of its bytes")
+		return nil
+	}
+	r.b = b[n:]
+	return b[:n:n]
+}
+
+// skip passes over one value of any kind that an unknown key holds.
+//
+//rt:noalloc
+func (r *reader) skip(depth int) {
+	if r.err != nil {
+		return
+	}
+	items := 0
+	switch msgp.NextType(r.b) {
+	case msgp.MapType:
+		items = 2 * r.elements(msgp.ReadMapHeaderBytes(r.b))
+	case msgp.ArrayType:
+		items = r.elements(msgp.ReadArrayHeaderBytes(r.b))
+	default:
+		rest, err := msgp.Skip(r.b)
+		if err != nil {
+			r.wrong("unknown key", "a whole MessagePack value")
+			return
+		}
+		r.b = rest
+	}
+	if items > 0 && depth == MaxDepth {
+		r.tooLarge("nesting of an unknown key", depth+1, MaxDepth)
+	}
+	for ; items > 0 && r.err == nil; items-- {
+		r.skip(depth + 1)
+	}
+}
+
+// elements refuses a claim of more elements than bytes are left for.
+//
+//rt:noalloc
+func (r *reader) elements(n uint32, rest []byte, err error) int {
+	if err != nil || int64(n) > int64(len(rest)) {
+		r.wrong("unknown key", "all of its elements")
+		return 0
+	}
+	r.b = rest
+	return int(n)
+}
+
+// strings reads a list of names into dst[:0]. Not hot: it allocates.
+func (r *reader) strings(dst []string, field string, limit int) []string {
+	dst = dst[:0]
+	if r.null() {
+		return dst
+	}
+	for range r.arrayHeader(field, MaxNames) {
+		dst = append(dst, r.string(field, limit))
+		if r.err != nil {
+			return dst[:0]
+		}
+	}
+	return dst
+}
+
+// string reads a text. Not hot: it allocates.
+func (r *reader) string(field string, limit int) string { return string(r.text(field, limit)) }
+
+// The faults format text, so they are kept out of the marked functions.
+
+//go:noinline
+func (r *reader) wrong(field, want string) {
+	got := "the end of the message"
+	if len(r.b) > 0 {
+		got = fmt.Sprintf("%v (0x%02x)", msgp.NextType(r.b), r.b[0])
+	}
+	r.fail(fmt.Errorf("wire: %s: got %s, want %s: %w", field, got, want, ErrMalformed))
+}
+
+//go:noinline
+func (r *reader) outside(field string, lo, hi int64) {
+	r.wrong(field, fmt.Sprintf("an integer in %d..%d", lo, hi))
+}
+
+//go:noinline
+func (r *reader) tooLarge(field string, got, limit int) {
+	r.fail(fmt.Errorf("wire: %s: got %d, want at most %d: %w", field, got, limit, ErrTooLarge))
+}
+
+//go:noinline
+func (r *reader) notFinite(field string) {
+	r.fail(fmt.Errorf("wire: %s: got NaN or infinity, want a finite number: %w", field, ErrNotFinite))
+}
+
+//go:noinline
+func (r *reader) shape(field, got, want string) {
+	r.fail(fmt.Errorf("wire: %s: got %s, want %s: %w", field, got, want, ErrShape))
+}
+
+// fail keeps the first fault and takes the bytes away, so that all loops end.
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	r.b = nil
+}

@@ -1,0 +1,141 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Contract is what both sides agreed on at open: the sizes that every later
+// message must have. A zero number or an empty list is not checked.
+//
+// Owner: constant after the session is open.
+type Contract struct {
+	StateDim  int
+	ActionDim int
+	Horizon   int           // most rows of a chunk or prefix
+	Cameras   []CameraShape // pictures that must be there; H and W 0: any size
+}
+
+// CheckObservation refuses an observation that the policy cannot take: a state
+// of another length, a missing camera, a raw picture of another size (a JPEG's
+// size is judged by its decoder), a prefix of another width or longer than the
+// horizon, or two prefixes of unequal length. Cameras the policy does not know
+// are none of its business.
+//
+//rt:noalloc
+func (c *Contract) CheckObservation(o *Observation) error {
+	if c.StateDim != 0 && len(o.State) != c.StateDim {
+		return errCount("state", len(o.State), c.StateDim)
+	}
+	for i := range c.Cameras {
+		if err := c.Cameras[i].check(o.Images); err != nil {
+			return err
+		}
+	}
+	if err := c.matrix("prefix_model", &o.PrefixModel, 0); err != nil {
+		return err
+	}
+	if err := c.matrix("prefix_robot", &o.PrefixRobot, c.ActionDim); err != nil {
+		return err
+	}
+	if o.PrefixModel.Rows != 0 && o.PrefixRobot.Rows != 0 && o.PrefixModel.Rows != o.PrefixRobot.Rows {
+		return errCount("rows of prefix_model beside prefix_robot", o.PrefixModel.Rows, o.PrefixRobot.Rows)
+	}
+	return nil
+}
+
+// CheckChunk refuses a chunk that the robot cannot execute: no actions, more
+// than the horizon, or actions of another width.
+//
+//rt:noalloc
+func (c *Contract) CheckChunk(a *ActionChunk) error {
+	if a.ChunkRobot.Rows == 0 {
+		return errCount("rows of chunk_robot", 0, max(1, c.Horizon))
+	}
+	if err := c.matrix("chunk_robot", &a.ChunkRobot, c.ActionDim); err != nil {
+		return err
+	}
+	// An old server's model space may be wider than the robot's.
+	if err := c.matrix("chunk_model", &a.ChunkModel, 0); err != nil {
+		return err
+	}
+	if a.ChunkModel.Rows != 0 && a.ChunkModel.Rows != a.ChunkRobot.Rows {
+		return errCount("rows of chunk_model beside chunk_robot", a.ChunkModel.Rows, a.ChunkRobot.Rows)
+	}
+	return nil
+}
+
+// matrix checks rows against the horizon and, when cols is not 0, the width.
+//
+//rt:noalloc
+func (c *Contract) matrix(field string, m *Matrix, cols int) error {
+	if c.Horizon != 0 && m.Rows > c.Horizon {
+		return errAtMost(field, m.Rows, c.Horizon)
+	}
+	if cols != 0 && m.Rows != 0 && m.Cols != cols {
+		return errCount(field, m.Cols, cols)
+	}
+	return nil
+}
+
+//rt:noalloc
+func (s *CameraShape) check(images []Image) error {
+	for i := range images {
+		m := &images[i]
+		if m.Name != s.Name {
+			continue
+		}
+		if m.Codec == Raw && s.H != 0 && (m.H != s.H || m.W != s.W) {
+			return errPicture(m, s)
+		}
+		return nil
+	}
+	return errCamera(s.Name, images)
+}
+
+// CheckUnits refuses units that both sides name and that differ: an arm that is
+// told radians and expects degrees moves 57 times too far. A list that one side
+// does not give is not checked.
+func CheckUnits(field string, server, client []string) error {
+	if len(server) == 0 || len(client) == 0 || slices.Equal(server, client) {
+		return nil
+	}
+	return fmt.Errorf("wire: %s: client has %q, server wants %q: %w", field, client, server, ErrShape)
+}
+
+// CheckCameraShapes refuses cameras that both sides give a size for and that
+// differ.
+func CheckCameraShapes(server, client []CameraShape) error {
+	for _, s := range server {
+		i := slices.IndexFunc(client, func(c CameraShape) bool { return c.Name == s.Name })
+		if i >= 0 && client[i] != s {
+			return fmt.Errorf("wire: camera %s: client has %dx%dx%d, server wants %dx%dx%d (height x width x channels): %w",
+				s.Name, client[i].H, client[i].W, client[i].C, s.H, s.W, s.C, ErrShape)
+		}
+	}
+	return nil
+}
+
+//go:noinline
+func errCount(field string, got, want int) error {
+	return fmt.Errorf("wire: %s: got %d, want %d: %w", field, got, want, ErrShape)
+}
+
+//go:noinline
+func errAtMost(field string, got, want int) error {
+	return fmt.Errorf("wire: rows of %s: got %d, want at most %d: %w", field, got, want, ErrShape)
+}
+
+//go:noinline
+func errPicture(got *Image, want *CameraShape) error {
+	return fmt.Errorf("wire: image %s: got %dx%d, want %dx%d (height x width): %w", want.Name, got.H, got.W, want.H, want.W, ErrShape)
+}
+
+//go:noinline
+func errCamera(want string, images []Image) error {
+	names := make([]string, len(images))
+	for i := range images {
+		names[i] = images[i].Name
+	}
+	return fmt.Errorf("wire: images: got %q, want %s among them: %w", names, want, ErrShape)
+}

@@ -1,0 +1,193 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// KeyRoot begins every key. The leading @ makes the first chunk verbatim, so
+// that a subscriber of ** does not see robot traffic by accident.
+const KeyRoot = "@lerobot"
+
+// ServerAliveAny matches the liveliness token of every server of every service.
+const ServerAliveAny = KeyRoot + "/*/*/*/server/alive"
+
+// Defaults of a service's key when the manifest leaves them empty.
+const (
+	DefaultRevision = "main"
+	DefaultService  = "default"
+)
+
+// MaxUUIDBytes bounds the name under which a robot is known.
+const MaxUUIDBytes = 128
+
+// Why a text cannot be a key segment.
+var (
+	ErrSlugEmpty    = errors.New("wire: key segment has no usable character")
+	ErrSlugReserved = errors.New("wire: key segment is reserved")
+	ErrKey          = errors.New("wire: not a key of this schema")
+)
+
+// Chunks with a meaning of their own, which no name may take.
+var reserved = []string{"status", "session", "server", "obs", "action", "reset", "alive"}
+
+// Slug turns any text into one key segment: each run of characters outside
+// [A-Za-z0-9_.-] becomes one dash, then dashes and dots are cut at both ends.
+// It is lossy on purpose: `a/b` and `a-b` are the same segment.
+//
+// Source: reference/drafts.md A4; stripping white space first, as the draft
+// does, changes nothing, because it becomes a dash that is cut.
+func Slug(segment string) (string, error) {
+	var b strings.Builder
+	run := false
+	for i := range len(segment) {
+		c := segment[i]
+		if slugByte(c) {
+			b.WriteByte(c)
+		} else if !run {
+			b.WriteByte('-')
+		}
+		run = !slugByte(c)
+	}
+	slug := strings.Trim(b.String(), "-.")
+	switch {
+	case slug == "":
+		return "", fmt.Errorf("wire: got %q, want at least one of A-Za-z0-9_: %w", segment, ErrSlugEmpty)
+	case slices.Contains(reserved, slug):
+		return "", fmt.Errorf("wire: got %q, want a name other than %s: %w", segment, strings.Join(reserved, ", "), ErrSlugReserved)
+	}
+	return slug, nil
+}
+
+func slugByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
+}
+
+// CheckUUID accepts a robot's name only when its slug is the name itself:
+// a server that registered `a b` would wait for ever for observations that
+// arrive as `a-b`.
+func CheckUUID(uuid string) error {
+	if len(uuid) > MaxUUIDBytes {
+		return fmt.Errorf("wire: client_uuid: got %d bytes, want at most %d: %w", len(uuid), MaxUUIDBytes, ErrTooLarge)
+	}
+	slug, err := Slug(uuid)
+	if err != nil {
+		return fmt.Errorf("wire: client_uuid: %w", err)
+	}
+	if slug != uuid {
+		return fmt.Errorf("wire: client_uuid: got %q, want only A-Za-z0-9_.- as in %q: %w", uuid, slug, ErrKey)
+	}
+	return nil
+}
+
+// ServicePrefix is the key under which a service's keys lie. service is the
+// service's name, or its default task; an empty revision or service takes its
+// default.
+func ServicePrefix(model, revision, service string) (string, error) {
+	if revision == "" {
+		revision = DefaultRevision
+	}
+	if service == "" {
+		service = DefaultService
+	}
+	prefix := KeyRoot
+	for _, segment := range []string{model, revision, service} {
+		slug, err := Slug(segment)
+		if err != nil {
+			return "", err
+		}
+		prefix += "/" + slug
+	}
+	return prefix, nil
+}
+
+// Keys of one robot below a service prefix; uuid is slugged.
+func ObsKey(prefix, uuid string) (string, error)         { return robotKey(prefix, uuid, "/obs") }
+func ActionKey(prefix, uuid string) (string, error)      { return robotKey(prefix, uuid, "/action") }
+func ResetKey(prefix, uuid string) (string, error)       { return robotKey(prefix, uuid, "/reset") }
+func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/alive") }
+
+// EpochAliveKey is the robot's second liveliness token: one for each session
+// epoch, so that the death of an old one does not evict a robot that is back.
+func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
+	return robotKey(prefix, uuid, "/"+strconv.FormatUint(uint64(epoch), 10)+"/alive")
+}
+
+func robotKey(prefix, uuid, leaf string) (string, error) {
+	slug, err := Slug(uuid)
+	if err != nil {
+		return "", err
+	}
+	return prefix + "/" + slug + leaf, nil
+}
+
+// Keys of a service.
+func StatusKey(prefix string) string      { return prefix + "/status" }
+func SessionKey(prefix string) string     { return prefix + "/session" }
+func ServerAliveKey(prefix string) string { return prefix + "/server/alive" }
+
+// Key expressions by which a server hears all robots.
+func ObsWildcard(prefix string) string         { return prefix + "/*/obs" }
+func ResetWildcard(prefix string) string       { return prefix + "/*/reset" }
+func ClientAliveWildcard(prefix string) string { return prefix + "/*/alive" }
+func EpochAliveWildcard(prefix string) string  { return prefix + "/*/*/alive" }
+
+// ClientUUID returns the robot's chunk of an obs, action, reset or alive key:
+// the last but one. The string is part of key.
+//
+//rt:noalloc
+func ClientUUID(key string) (string, error) {
+	end := strings.LastIndexByte(key, '/')
+	if end < 0 {
+		return "", errKey(key, "a key with a client chunk")
+	}
+	return key[strings.LastIndexByte(key[:end], '/')+1 : end], nil
+}
+
+// ParseEpochAlive splits a key made by EpochAliveKey.
+func ParseEpochAlive(prefix, key string) (uuid string, epoch uint32, err error) {
+	rest, ok := strings.CutPrefix(key, prefix+"/")
+	parts := strings.Split(rest, "/")
+	if !ok || len(parts) != 3 || parts[2] != "alive" {
+		return "", 0, errKey(key, prefix+"/UUID/EPOCH/alive")
+	}
+	n, err := strconv.ParseUint(parts[1], 10, 32)
+	if err != nil {
+		return "", 0, errKey(key, prefix+"/UUID/EPOCH/alive")
+	}
+	return parts[0], uint32(n), nil
+}
+
+// Service is the parsed prefix of a service's keys: three slugs.
+type Service struct{ Model, Revision, Name string }
+
+// Prefix is the inverse of ParseServicePrefix.
+func (s Service) Prefix() string {
+	return KeyRoot + "/" + s.Model + "/" + s.Revision + "/" + s.Name
+}
+
+// ParseServicePrefix splits `@lerobot/MODEL/REVISION/SERVICE`.
+func ParseServicePrefix(prefix string) (Service, error) {
+	parts := strings.Split(prefix, "/")
+	if len(parts) != 4 || parts[0] != KeyRoot || slices.Contains(parts, "") {
+		return Service{}, errKey(prefix, KeyRoot+"/MODEL/REVISION/SERVICE")
+	}
+	return Service{Model: parts[1], Revision: parts[2], Name: parts[3]}, nil
+}
+
+// ServiceOf returns the service whose server declared the liveliness token key.
+func ServiceOf(serverAliveKey string) (Service, error) {
+	prefix, ok := strings.CutSuffix(serverAliveKey, "/server/alive")
+	if !ok {
+		return Service{}, errKey(serverAliveKey, ServerAliveAny)
+	}
+	return ParseServicePrefix(prefix)
+}
+
+//go:noinline
+func errKey(got, want string) error {
+	return fmt.Errorf("wire: got %q, want %s: %w", got, want, ErrKey)
+}

@@ -1,0 +1,361 @@
+package wire
+
+import (
+	"fmt"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// Codec says how a picture is stored.
+type Codec uint8
+
+// The codecs; JPEG is what a message that names none means.
+const (
+	JPEG Codec = iota
+	Raw        // H x W x 3 bytes, R first, rows top to bottom
+)
+
+// String returns the codec's name on the wire.
+func (c Codec) String() string {
+	if c == Raw {
+		return "raw"
+	}
+	return "jpeg"
+}
+
+// Image is one camera's picture. H, W and C are 0 for JPEG, whose size stands
+// in its own bytes; C is 3 for Raw.
+type Image struct {
+	Name    string // canonical, such as observation.images.top
+	Codec   Codec
+	H, W, C int
+	Data    []byte // after Parse: part of the source
+}
+
+// Span names a run of actions of a chunk that the server still remembers:
+// rows Start to End (half-open) of the answer to request key Source.
+type Span struct {
+	Source     int64
+	Start, End int32
+}
+
+// Observation is one instant of a robot's inputs together with what it will do
+// until the answer comes.
+type Observation struct {
+	State               []float32 // [state_dim]
+	Images              []Image
+	Task                string
+	InferenceDelaySteps int    // rows of the prefix that will have run when the chunk arrives
+	PrefixModel         Matrix // unexecuted rows as the model made them; row 0 is the next action
+	PrefixRobot         Matrix // the same rows as the arm will execute them
+	EpisodeStart        bool
+
+	// Optional keys. Each travels only when its Has is set.
+	HasT          bool
+	T             int64 // request key: grows with each request of a session epoch
+	HasN          bool
+	N             int64 // last executed action step; row 0 of the answer is step N+1
+	HasOverlapEnd bool
+	OverlapEnd    int // rows of the prefix that condition the chunk end before this one
+	HasRunway     bool
+	RunwayMs      float64 // until the robot runs out of actions
+	HasFrameAge   bool
+	FrameAgeMs    float64 // of the oldest picture when the state was read
+	Spans         []Span  // travels when not empty
+
+	names *interned
+}
+
+// interned remembers a few texts, so that the names and the task of every next
+// message of the same robot cost no allocation.
+type interned struct {
+	texts [2 * MaxImages]string
+	next  int
+}
+
+//go:noinline
+func newInterned() *interned { return new(interned) }
+
+//rt:noalloc
+func (n *interned) text(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	for i := range n.texts {
+		if n.texts[i] == string(b) {
+			return n.texts[i]
+		}
+	}
+	return n.remember(b)
+}
+
+// remember allocates, the first time that a text is seen.
+//
+//go:noinline
+func (n *interned) remember(b []byte) string {
+	s := string(b)
+	n.texts[n.next] = s
+	n.next = (n.next + 1) % len(n.texts)
+	return s
+}
+
+// Reset empties o and keeps its memory.
+//
+//rt:noalloc
+func (o *Observation) Reset() {
+	prefixModel, prefixRobot := o.PrefixModel, o.PrefixRobot
+	prefixModel.clear()
+	prefixRobot.clear()
+	*o = Observation{
+		State: o.State[:0], Images: o.Images[:0], Spans: o.Spans[:0],
+		PrefixModel: prefixModel, PrefixRobot: prefixRobot, names: o.names,
+	}
+}
+
+// AppendObservation appends the body of o. A picture or prefix whose data does
+// not fill its sizes is a programmer's error and panics.
+//
+//rt:noalloc
+func AppendObservation(dst []byte, o *Observation) []byte {
+	dst = msgp.AppendMapHeader(dst, 7+o.optional())
+	dst = msgp.AppendString(dst, "state")
+	dst = appendVector(dst, o.State)
+	dst = msgp.AppendString(dst, "images")
+	dst = msgp.AppendMapHeader(dst, uint32(len(o.Images)))
+	for i := range o.Images {
+		dst = appendImage(dst, &o.Images[i])
+	}
+	dst = appendTextKey(dst, "task", o.Task)
+	dst = appendIntKey(dst, "inference_delay_steps", int64(o.InferenceDelaySteps))
+	dst = msgp.AppendString(dst, "prefix_model")
+	dst = appendMatrix(dst, &o.PrefixModel)
+	dst = msgp.AppendString(dst, "prefix_robot")
+	dst = appendMatrix(dst, &o.PrefixRobot)
+	dst = appendBoolKey(dst, "episode_start", o.EpisodeStart)
+	return o.appendOptional(dst)
+}
+
+//rt:noalloc
+func (o *Observation) optional() (n uint32) {
+	for _, has := range [...]bool{o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+//rt:noalloc
+func (o *Observation) appendOptional(dst []byte) []byte {
+	if o.HasT {
+		dst = appendIntKey(dst, "t", o.T)
+	}
+	if o.HasN {
+		dst = appendIntKey(dst, "n", o.N)
+	}
+	if len(o.Spans) > 0 {
+		dst = msgp.AppendString(dst, "spans")
+		dst = msgp.AppendArrayHeader(dst, uint32(len(o.Spans)))
+		for _, s := range o.Spans {
+			dst = msgp.AppendArrayHeader(dst, 3)
+			dst = appendInt(dst, s.Source)
+			dst = appendInt(dst, int64(s.Start))
+			dst = appendInt(dst, int64(s.End))
+		}
+	}
+	if o.HasOverlapEnd {
+		dst = appendIntKey(dst, "overlap_end", int64(o.OverlapEnd))
+	}
+	if o.HasRunway {
+		dst = appendFloatKey(dst, "runway_ms", o.RunwayMs)
+	}
+	if o.HasFrameAge {
+		dst = appendFloatKey(dst, "frame_age_ms", o.FrameAgeMs)
+	}
+	return dst
+}
+
+//rt:noalloc
+func appendImage(dst []byte, m *Image) []byte {
+	dst = msgp.AppendString(dst, m.Name)
+	if m.Codec == Raw {
+		if m.C != 3 || m.H*m.W*m.C != len(m.Data) {
+			panic("wire: raw picture is not H x W x 3 bytes")
+		}
+		dst = msgp.AppendMapHeader(dst, 3)
+		dst = appendTextKey(dst, "codec", "raw")
+		dst = msgp.AppendString(dst, "shape")
+		dst = msgp.AppendArrayHeader(dst, 3)
+		dst = appendInt(dst, int64(m.H))
+		dst = appendInt(dst, int64(m.W))
+		dst = appendInt(dst, int64(m.C))
+	} else {
+		dst = msgp.AppendMapHeader(dst, 2)
+		dst = appendTextKey(dst, "codec", "jpeg")
+	}
+	dst = msgp.AppendString(dst, "data")
+	return msgp.AppendBytes(dst, m.Data)
+}
+
+// ParseObservation reads a body into o. Pictures are borrowed from src; all
+// else is copied into o's memory, which is reused. After an error o is empty.
+// Sizes are judged against the schema only: Contract judges them against a
+// policy.
+//
+//rt:noalloc
+func ParseObservation(o *Observation, src []byte) error {
+	o.Reset()
+	if o.names == nil {
+		o.names = newInterned()
+	}
+	var r reader
+	for range r.open(src) {
+		o.field(&r, r.key())
+	}
+	if err := r.close(); err != nil {
+		o.Reset()
+		return err
+	}
+	return nil
+}
+
+//rt:noalloc
+func (o *Observation) field(r *reader, key []byte) {
+	switch string(key) {
+	case "state":
+		o.State = r.vector(o.State, "state")
+	case "images":
+		o.images(r)
+	case "task":
+		o.Task = o.names.text(r.text("task", MaxTextBytes))
+	case "inference_delay_steps":
+		o.InferenceDelaySteps = int(r.int("inference_delay_steps", -MaxRows, MaxRows))
+	case "prefix_model":
+		r.matrix(&o.PrefixModel, "prefix_model")
+	case "prefix_robot":
+		r.matrix(&o.PrefixRobot, "prefix_robot")
+	case "episode_start":
+		o.EpisodeStart = r.bool("episode_start")
+	case "t":
+		o.HasT, o.T = r.optionalInt("t")
+	case "n":
+		o.HasN, o.N = r.optionalInt("n")
+	case "spans":
+		o.spans(r)
+	case "overlap_end":
+		if o.HasOverlapEnd = !r.null(); o.HasOverlapEnd {
+			o.OverlapEnd = int(r.int("overlap_end", 0, MaxRows))
+		}
+	case "runway_ms":
+		o.HasRunway, o.RunwayMs = r.optionalFloat("runway_ms")
+	case "frame_age_ms":
+		o.HasFrameAge, o.FrameAgeMs = r.optionalFloat("frame_age_ms")
+	default:
+		r.skip(0)
+	}
+}
+
+// images reads the map of pictures. Of two with one name the last wins, as in
+// a Python dict.
+//
+//rt:noalloc
+func (o *Observation) images(r *reader) {
+	o.Images = o.Images[:0]
+	for range r.mapHeader("images", MaxImages) {
+		name := r.text("image name", MaxNameBytes)
+		i := o.find(name)
+		if i == len(o.Images) {
+			o.Images = append(o.Images, Image{})
+		}
+		o.Images[i] = Image{Name: o.names.text(name)}
+		r.image(&o.Images[i])
+		if r.err != nil {
+			return
+		}
+	}
+}
+
+//rt:noalloc
+func (o *Observation) find(name []byte) int {
+	for i := range o.Images {
+		if o.Images[i].Name == string(name) {
+			return i
+		}
+	}
+	return len(o.Images)
+}
+
+//rt:noalloc
+func (r *reader) image(m *Image) {
+	var v tensorView
+	hasData := false
+	for range r.mapHeader("image", MaxMapKeys) {
+		switch key := r.key(); string(key) {
+		case "codec":
+			m.Codec = r.codec()
+		case "shape":
+			r.dims("image shape", &v)
+		case "data":
+			m.Data, hasData = r.data("image data", MaxImageBytes), true
+		default:
+			r.skip(0)
+		}
+	}
+	if r.err != nil {
+		return
+	}
+	if !hasData || len(m.Data) == 0 {
+		r.shape("image", "no data", "a picture")
+		return
+	}
+	if m.Codec != Raw {
+		return
+	}
+	m.H, m.W, m.C = v.shape[0], v.shape[1], v.shape[2]
+	if v.rank != 3 || m.C != 3 || m.H > MaxImageSide || m.W > MaxImageSide || m.H*m.W*m.C != len(m.Data) {
+		r.rawShape(v.shape[:v.rank], len(m.Data))
+	}
+}
+
+//rt:noalloc
+func (r *reader) codec() Codec {
+	name := r.text("codec", MaxNameBytes)
+	switch string(name) {
+	case "raw":
+		return Raw
+	case "jpeg":
+		return JPEG
+	}
+	r.badCodec(name)
+	return JPEG
+}
+
+//rt:noalloc
+func (o *Observation) spans(r *reader) {
+	o.Spans = o.Spans[:0]
+	if r.null() {
+		return
+	}
+	for range r.arrayHeader("spans", MaxSpans) {
+		if r.arrayHeader("span", 3) != 3 {
+			r.shape("span", "another number of values", "source, start and end")
+			return
+		}
+		var s Span
+		_, s.Source = r.optionalInt("span source")
+		s.Start = int32(r.int("span start", 0, MaxRows))
+		s.End = int32(r.int("span end", int64(s.Start), MaxRows))
+		o.Spans = append(o.Spans, s)
+	}
+}
+
+//go:noinline
+func (r *reader) badCodec(name []byte) {
+	r.shape("image", fmt.Sprintf("codec %q", name), "jpeg or raw")
+}
+
+//go:noinline
+func (r *reader) rawShape(shape []int, n int) {
+	r.shape("image", fmt.Sprintf("raw shape %v with %d bytes", shape, n),
+		fmt.Sprintf("[H, W, 3] with H x W x 3 bytes, sides at most %d", MaxImageSide))
+}
