@@ -1,0 +1,129 @@
+package servosim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// pty is a pseudo-terminal in raw mode. The master's end is the wire; one
+// descriptor of the client's end stays open, so that clients may come and go
+// without the master reading EIO or the settings being forgotten.
+//
+// It is read with poll(2) on the raw descriptor and not through os.File, whose
+// netpoller would put another thread between a request and its reply.
+type pty struct {
+	name   string
+	master int
+	slave  int
+	bell   int // eventfd that ends a blocked read
+
+	poll     [2]unix.PollFd
+	settings unix.Termios
+}
+
+func (p *pty) open(baud int) (err error) {
+	p.master, p.slave, p.bell = -1, -1, -1
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open /dev/ptmx: %w", err)
+	}
+	n, err := unix.IoctlGetInt(p.master, unix.TIOCGPTN)
+	if err != nil {
+		return fmt.Errorf("number of the pty: %w", err)
+	}
+	if err = unix.IoctlSetPointerInt(p.master, unix.TIOCSPTLCK, 0); err != nil {
+		return fmt.Errorf("unlock the pty: %w", err)
+	}
+	p.name = "/dev/pts/" + strconv.Itoa(n)
+	if p.slave, err = unix.Open(p.name, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open %s: %w", p.name, err)
+	}
+	if p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	raw := unix.Termios{Cflag: unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER, Ispeed: uint32(baud), Ospeed: uint32(baud)}
+	raw.Cc[unix.VMIN] = 1
+	if err = unix.IoctlSetTermios(p.slave, unix.TCSETS2, &raw); err != nil {
+		return fmt.Errorf("raw mode on %s: %w", p.name, err)
+	}
+	p.poll = [2]unix.PollFd{{Fd: int32(p.master), Events: unix.POLLIN}, {Fd: int32(p.bell), Events: unix.POLLIN}}
+	return nil
+}
+
+func (p *pty) close() {
+	for _, fd := range []int{p.master, p.slave, p.bell} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// read blocks until there are bytes, and returns how many it put into dst; 0
+// when it was woken, -1 when the terminal is beyond use.
+//
+//rt:noalloc
+func (p *pty) read(dst []byte) int {
+	for {
+		if _, err := unix.Poll(p.poll[:], -1); err != nil {
+			if err == unix.EINTR {
+				continue
+			}
+			return -1
+		}
+		if p.poll[1].Revents != 0 {
+			return 0
+		}
+		n, err := unix.Read(p.master, dst)
+		switch {
+		case err == unix.EAGAIN || err == unix.EINTR:
+			continue
+		case err != nil:
+			return -1
+		}
+		return n
+	}
+}
+
+// write returns how many bytes the terminal took, which is all of them unless
+// the client has not read for thousands of bytes.
+//
+//rt:noalloc
+func (p *pty) write(src []byte) (done int) {
+	for done < len(src) {
+		n, err := unix.Write(p.master, src[done:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return done
+		}
+		done += n
+	}
+	return done
+}
+
+// baud returns the rate that the client has set, 0 when it cannot be read.
+//
+//rt:noalloc
+func (p *pty) baud() int {
+	// The wrapper in unix returns its result on the heap.
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.master), unix.TCGETS2, uintptr(unsafe.Pointer(&p.settings)))
+	if errno != 0 {
+		return 0
+	}
+	return int(p.settings.Ospeed)
+}
+
+func (p *pty) wake() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	unix.Write(p.bell, one[:])
+}

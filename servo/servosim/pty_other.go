@@ -1,0 +1,14 @@
+//go:build !linux
+
+package servosim
+
+import "errors"
+
+type pty struct{ name string }
+
+func (p *pty) open(baud int) error  { return errors.New("simulated buses need Linux") }
+func (p *pty) close()               {}
+func (p *pty) read(dst []byte) int  { return -1 }
+func (p *pty) write(src []byte) int { return 0 }
+func (p *pty) baud() int            { return 0 }
+func (p *pty) wake()                {}
