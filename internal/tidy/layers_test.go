@@ -1,0 +1,192 @@
+package tidy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// layers is the architecture: imports go down, from a higher number to a lower
+// one, never sideways. A new package is entered here, or the test fails.
+var layers = []struct {
+	level  int
+	folder string
+	why    string
+}{
+	{1, "rt", "time, threads and what they exchange know nothing of robots"},
+	{1, "rt/rttest", "the fake clock, for the tests of every layer"},
+	{1, "internal/exit", "one table of exit codes for all programs"},
+	{2, "servo", "one bus protocol and its arm"},
+	{2, "servo/servosim", "the bus from the motors' side"},
+	{2, "camera", "pictures with their true age"},
+	{2, "jpeg", "one format"},
+	{2, "wire", "the nouns that cross the network, and their bytes"},
+	{2, "wire/zenoh", "the transport in pure Go"},
+	{2, "wire/zenoh/codec", "Zenoh's messages as bytes"},
+	{2, "wire/zenoh/keyexpr", "Zenoh's key expressions"},
+	{2, "wire/zenohgo", "the transport on libzenohc"},
+	{3, "chunk", "which action when"},
+	{3, "policy", "exported models"},
+	{3, "record", "log and replay"},
+	{3, "sim", "a world to act in"},
+	{4, "edge", "the robot process"},
+	{4, "server", "the inference process"},
+	{4, "bench", "the measurements"},
+	{5, "cmd", "flags, config, open, run, exit code; no logic"},
+	{6, "internal/tidy", "looks at the code from outside"},
+}
+
+// sideways lists the only imports within a layer.
+var sideways = []struct{ from, to, why string }{
+	{"rt/rttest", "rt", "a fake implements the interface beside it"},
+	{"wire/zenoh", "wire", "the transport implements wire.Session"},
+	{"wire/zenoh", "wire/zenoh/codec", "a part of it"},
+	{"wire/zenoh", "wire/zenoh/keyexpr", "a part of it"},
+	{"wire/zenohgo", "wire", "the transport implements wire.Session"},
+	{"bench", "edge", "it measures the real edge"},
+	{"bench", "server", "it measures the real server"},
+}
+
+var libraries = []string{"rt", "servo", "camera", "jpeg", "wire", "chunk", "policy", "record", "sim"}
+
+// bans hold for folders and everything below them, and for tests too, which may
+// otherwise import sideways.
+var bans = []struct {
+	from, to []string // folders; import paths
+	why      string
+}{
+	{[]string{"servo/servosim"}, []string{"edgert/servo"}, "two independent readings of the datasheet check each other"},
+	{[]string{"edge"}, []string{"edgert/server"}, "wire is their whole contract"},
+	{[]string{"server"}, []string{"edgert/edge"}, "wire is their whole contract"},
+	{libraries, []string{"log"},
+		"layers 1 to 3 return errors and count; only a process decides what to log"},
+	{libraries, []string{"edgert/internal/exit"},
+		"a library returns errors; only a process knows its exit code"},
+	{append([]string{"edge", "server", "internal"}, libraries...), []string{"edgert/cmd", "edgert/bench"},
+		"nothing imports a program or the measurements"},
+}
+
+// layerOf returns the level of the entry that fits the folder best, 0 for none.
+func layerOf(dir string) (level int) {
+	longest := 0
+	for _, l := range layers {
+		exact := dir == l.folder
+		below := l.folder == "cmd" && strings.HasPrefix(dir, "cmd/")
+		if (exact || below) && len(l.folder) > longest {
+			level, longest = l.level, len(l.folder)
+		}
+	}
+	return level
+}
+
+// checkLayers returns what breaks the tables above.
+func checkLayers(t *tree) (findings []string) {
+	unknown := map[string]bool{}
+	for _, f := range t.files {
+		if layerOf(f.dir) == 0 {
+			if !unknown[f.dir] {
+				findings = append(findings, fmt.Sprintf("%s: package in no layer: enter it into the table with its reason", f.dir))
+			}
+			unknown[f.dir] = true
+			continue
+		}
+		for _, spec := range f.ast.Imports {
+			if why := badImport(f, importPath(spec)); why != "" {
+				findings = append(findings, fmt.Sprintf("%s imports %s: %s", t.at(spec.Pos()), importPath(spec), why))
+			}
+		}
+	}
+	return findings
+}
+
+// badImport says why the file may not import the path, "" when it may.
+func badImport(f *file, imported string) (why string) {
+	to, ours := strings.CutPrefix(imported, module+"/")
+	if to == f.dir {
+		return "" // an external test imports what it tests
+	}
+	for _, b := range bans {
+		if within(f.dir, b.from) && within(imported, b.to) {
+			return b.why
+		}
+	}
+	if !ours {
+		return ""
+	}
+	from, below := layerOf(f.dir), layerOf(to)
+	switch {
+	case below < from, f.test && below == from:
+		return ""
+	case below > from:
+		return fmt.Sprintf("imports go down, and layer %d is above layer %d", below, from)
+	}
+	for _, s := range sideways {
+		if s.from == f.dir && s.to == to {
+			return ""
+		}
+	}
+	return fmt.Sprintf("packages of layer %d do not import each other; they meet one layer up", from)
+}
+
+func TestImportsGoDown(t *testing.T) {
+	for _, f := range checkLayers(theModule(t)) {
+		t.Error(f)
+	}
+}
+
+func TestEveryEntryHasAReason(t *testing.T) {
+	for _, l := range layers {
+		if l.why == "" {
+			t.Errorf("layer of %s has no reason", l.folder)
+		}
+	}
+	for _, s := range sideways {
+		if s.why == "" {
+			t.Errorf("%s may import %s without a reason", s.from, s.to)
+		}
+	}
+	for _, b := range bans {
+		if b.why == "" {
+			t.Errorf("%v may not import %v without a reason", b.from, b.to)
+		}
+	}
+}
+
+func TestLayerRulesBite(t *testing.T) {
+	tests := []struct {
+		name, path, imports string
+		want                []string
+	}{
+		{"down is fine", "edge/a.go", "edgert/chunk", nil},
+		{"the standard library is fine", "rt/a.go", "sync", nil},
+		{"up", "rt/a.go", "edgert/servo", []string{"rt/a.go:2 imports edgert/servo: imports go down"}},
+		{"up from a test", "chunk/a_test.go", "edgert/edge", []string{"imports go down"}},
+		{"sideways in layer 2", "camera/a.go", "edgert/jpeg", []string{"do not import each other"}},
+		{"sideways in layer 3", "chunk/a.go", "edgert/policy", []string{"do not import each other"}},
+		{"sideways from a test is fine", "servo/a_test.go", "edgert/servo/servosim", nil},
+		{"servo from its simulator", "servo/servosim/a.go", "edgert/servo", []string{"two independent readings"}},
+		{"servo from its simulator's test", "servo/servosim/a_test.go", "edgert/servo", []string{"two independent readings"}},
+		{"a package's own external test", "servo/servosim/a_test.go", "edgert/servo/servosim", nil},
+		{"edge from server", "server/a.go", "edgert/edge", []string{"whole contract"}},
+		{"server from edge's test", "edge/a_test.go", "edgert/server", []string{"whole contract"}},
+		{"wire from its transport is fine", "wire/zenoh/a.go", "edgert/wire", nil},
+		{"the transport from wire", "wire/a.go", "edgert/wire/zenoh", []string{"do not import each other"}},
+		{"a logger in layer 3", "sim/a.go", "log/slog", []string{"only a process decides"}},
+		{"a logger below wire", "wire/zenoh/a.go", "log", []string{"only a process decides"}},
+		{"a logger in layer 4 is fine", "server/a.go", "log/slog", nil},
+		{"the exit codes in a process are fine", "edge/a.go", "edgert/internal/exit", nil},
+		{"the exit codes in a library", "servo/a.go", "edgert/internal/exit", []string{"only a process knows"}},
+		{"a program", "edge/a.go", "edgert/cmd/edge-rt", []string{"nothing imports a program"}},
+		{"the measurements", "server/a_test.go", "edgert/bench", []string{"nothing imports a program"}},
+		{"the measurements from their program are fine", "cmd/bench/a.go", "edgert/bench", nil},
+		{"a program from a program", "cmd/bench/a.go", "edgert/cmd/edge-rt", []string{"do not import each other"}},
+		{"a package nobody entered", "motor/a.go", "fmt", []string{"motor: package in no layer"}},
+		{"an unknown folder below a known one", "rt/spin/a.go", "fmt", []string{"rt/spin: package in no layer"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := sample(t, map[string]string{tt.path: "package p\nimport _ \"" + tt.imports + "\"\n"})
+			want(t, checkLayers(tr), tt.want)
+		})
+	}
+}
