@@ -23,14 +23,12 @@ func NewCompatSchedule(horizon, dof int) *Schedule {
 //
 //rt:noalloc
 func (s *Schedule) lowest() int64 {
-	if s.live == 0 {
-		return noStep
-	}
-	for step := s.n + 1; ; step++ { // live > 0: one of the next len(slots) steps is held
+	for step := s.n + 1; step <= s.n+int64(len(s.slots)); step++ {
 		if s.holds(step) {
 			return step
 		}
 	}
+	return noStep
 }
 
 // AppendSpans describes the next actions, at most maxRows, by the chunks they
@@ -40,12 +38,10 @@ func (s *Schedule) lowest() int64 {
 //rt:noalloc
 func (s *Schedule) AppendSpans(dst []Span, maxRows int) []Span {
 	first := len(dst)
-	left := s.live
-	for step := s.n + 1; left > 0 && maxRows > 0; step++ {
+	for step := s.n + 1; step <= s.n+int64(len(s.slots)) && maxRows > 0; step++ {
 		if !s.holds(step) {
 			continue
 		}
-		left--
 		maxRows--
 		c := &s.slots[step&s.mask]
 		index := int(step - c.start)
