@@ -1,0 +1,95 @@
+"""A small writer for ONNX graphs, and the inputs and outputs that every bundle's graph has."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .bundle import CAMERAS, JOINTS
+
+OPSET = 17
+IR_VERSION = 8
+ROWS = 50
+BATCH = "B"  # the dynamic dimension, first everywhere
+
+INPUTS = {
+    f"image.{CAMERAS[0]['name']}": (TensorProto.UINT8, [BATCH, CAMERAS[0]["height"], CAMERAS[0]["width"], 3]),
+    "state": (TensorProto.FLOAT, [BATCH, len(JOINTS)]),
+    "noise": (TensorProto.FLOAT, [BATCH, ROWS, len(JOINTS)]),
+    "prefix": (TensorProto.FLOAT, [BATCH, ROWS, len(JOINTS)]),
+    "prefix_len": (TensorProto.INT64, [BATCH]),
+    "delay": (TensorProto.INT64, [BATCH]),
+    "prefix_end": (TensorProto.INT64, [BATCH]),
+    "rtc_mode": (TensorProto.INT64, [BATCH]),
+    "beta": (TensorProto.FLOAT, [BATCH]),
+}
+OUTPUTS = {name: (TensorProto.FLOAT, [BATCH, ROWS, len(JOINTS)]) for name in ("chunk_model", "chunk_robot")}
+
+
+class Graph:
+    """Collects nodes and constants. Values are named by strings; equal constants are stored once."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._initializers: list[onnx.TensorProto] = []
+
+    def const(self, value: np.ndarray | float | list[int], dtype: type = np.float32) -> str:
+        """A constant."""
+        array = np.asarray(value, dtype)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            name = f"c{len(self._constants)}"
+            self._constants[key] = name
+            self._initializers.append(numpy_helper.from_array(array, name))
+        return self._constants[key]
+
+    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
+        """One node; returns its output's name (the first of several: then name.1, name.2 and so on follow)."""
+        name = f"n{len(self._nodes)}"
+        names = [name] + [f"{name}.{i}" for i in range(1, outputs)]
+        self._nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
+        return name
+
+    def name(self, value: str, name: str) -> None:
+        """Gives a value the name of an output."""
+        self._nodes.append(helper.make_node("Identity", [value], [name]))
+
+    def encode(self, metadata: dict[str, object]) -> bytes:
+        """The checked model. Metadata lets a lone file explain itself."""
+        port = lambda name, spec: helper.make_tensor_value_info(name, *spec)  # noqa: E731
+        graph = helper.make_graph(
+            self._nodes,
+            "policy",
+            [port(*item) for item in INPUTS.items()],
+            [port(*item) for item in OUTPUTS.items()],
+            self._initializers,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="edgert-train")
+        model.ir_version = IR_VERSION
+        helper.set_model_props(model, {key: str(value) for key, value in metadata.items()})
+        onnx.checker.check_model(model, full_check=True)
+        return model.SerializeToString(deterministic=True)
+
+
+def column(g: Graph, value: str, rank: int) -> str:
+    """Reshapes [B] so that it broadcasts over a tensor of `rank` dimensions."""
+    return g.op("Unsqueeze", value, g.const(list(range(1, rank)), np.int64))
+
+
+def row_index(g: Graph) -> str:
+    """The row numbers, int64 [1, ROWS]."""
+    return g.const(np.arange(ROWS)[None], np.int64)
+
+
+def below(g: Graph, limit: str) -> str:
+    """Which rows are below a per-sample limit: [B] -> bool [B, ROWS, 1]."""
+    mask = g.op("Less", row_index(g), column(g, limit, 2))
+    return g.op("Unsqueeze", mask, g.const([2], np.int64))
+
+
+def hard_rows(g: Graph) -> tuple[str, str]:
+    """The rows that repeat the prefix, bool [B, ROWS, 1], and their number min(delay, prefix_len), int64 [B]: modes 2 and
+    3 only."""
+    count = g.op("Min", "delay", "prefix_len")
+    trained = g.op("Greater", "rtc_mode", g.const(1, np.int64))
+    return g.op("And", below(g, count), column(g, trained, 3)), count
