@@ -1,0 +1,112 @@
+package chunk
+
+import (
+	"testing"
+	"time"
+)
+
+func trigger(e Estimator) *DRTC {
+	return NewDRTC(DRTCConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: e, PrefixEnd: 24})
+}
+
+func TestFirstRequestLeavesAtOnce(t *testing.T) {
+	d := trigger(NewJK(20.0/60, DefaultAlpha, DefaultBeta, DefaultK))
+	if fire, delay := d.OnTick(0); !fire || delay != 0 {
+		t.Errorf("OnTick(0) = %v, %d, want fire with delay 0: nothing can be conditioned", fire, delay)
+	}
+	if d.Cooldown() != 21 {
+		t.Errorf("Cooldown() = %d, want s_min + epsilon = 21 while no latency is known", d.Cooldown())
+	}
+}
+
+func TestTriggerWaitsForSMin(t *testing.T) {
+	d := trigger(Fixed(0.05))
+	for _, tt := range []struct {
+		size int
+		want bool
+	}{{50, false}, {31, false}, {30, true}} {
+		if fire, _ := d.OnTick(tt.size); fire != tt.want {
+			t.Errorf("OnTick(%d) = %v, want %v", tt.size, fire, tt.want)
+		}
+	}
+}
+
+func TestLostChunkIsAskedForAgain(t *testing.T) {
+	d := trigger(Fixed(0.1)) // 6 ticks
+	var fired []int
+	for tick := range 17 {
+		if fire, _ := d.OnTick(20 - tick); fire {
+			fired = append(fired, tick)
+		}
+	}
+	if len(fired) != 3 || fired[1] != 8 || fired[2] != 16 {
+		t.Errorf("requests on ticks %v, want [0 8 16]", fired)
+	}
+	// Ticks without a valid observation count down but do not fire.
+	for range 7 {
+		d.OnIdleTick()
+	}
+	if fire, _ := d.OnTick(0); !fire {
+		t.Errorf("OnTick after %d idle ticks does not fire", 7)
+	}
+	d.Rearm()
+	if fire, _ := d.OnTick(0); !fire {
+		t.Errorf("OnTick after Rearm does not fire")
+	}
+}
+
+func TestWarmupTeachesNothing(t *testing.T) {
+	d := trigger(NewJK(20.0/60, DefaultAlpha, DefaultBeta, DefaultK))
+	d.OnChunk(3*time.Second, true)
+	d.OnChunk(-time.Second, false)
+	if d.Steps() != 20 || d.Excluded() != 2 {
+		t.Errorf("Steps() = %d with %d excluded, want 20 with 2", d.Steps(), d.Excluded())
+	}
+	d.OnChunk(100*time.Millisecond, false)
+	if d.Steps() != 6 {
+		t.Errorf("Steps() after 100 ms = %d, want 6", d.Steps())
+	}
+}
+
+func TestDelayAndPrefixEnd(t *testing.T) {
+	d := NewDRTC(DRTCConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: Fixed(0.3), PrefixEnd: 24, MaxDelay: 12})
+	if _, delay := d.OnTick(9); delay != 9 {
+		t.Errorf("delay with 9 live rows = %d, want 9", delay)
+	}
+	d.Rearm()
+	if _, delay := d.OnTick(30); delay != 12 {
+		t.Errorf("delay with 30 live rows = %d, want MaxDelay 12", delay)
+	}
+	for _, tt := range []struct{ bundle, delay, want int }{
+		{24, 3, 24}, {24, 27, 23}, {0, 3, 30}, {0, 25, 25}, {40, 20, 30}, {24, 60, 0},
+	} {
+		d.cfg.PrefixEnd = tt.bundle
+		if got := d.PrefixEnd(tt.delay); got != tt.want {
+			t.Errorf("PrefixEnd(%d) with the bundle's %d = %d, want %d", tt.delay, tt.bundle, got, tt.want)
+		}
+	}
+}
+
+func TestNewEstimatorRefusesUnknownNames(t *testing.T) {
+	for _, name := range EstimatorNames {
+		if _, err := NewEstimator(name, 0.1); err != nil {
+			t.Errorf("NewEstimator(%q) = %v, want none", name, err)
+		}
+	}
+	if _, err := NewEstimator("ewma", 0.1); err == nil {
+		t.Errorf("NewEstimator(ewma) = nil, want an error")
+	}
+}
+
+func BenchmarkTick(b *testing.B) {
+	s, d := NewSchedule(50, 6), trigger(Fixed(0.05))
+	c := &Chunk{Rows: 50, DOF: 6, Robot: make([]float32, 300), Model: make([]float32, 300)}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Pop(0, 0)
+		if fire, _ := d.OnTick(s.Size()); fire {
+			c.Key, c.Step = c.Key+1, s.NextStep()
+			s.Merge(c)
+		}
+	}
+}
