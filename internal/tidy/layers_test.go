@@ -2,6 +2,7 @@ package tidy
 
 import (
 	"fmt"
+	"path"
 	"strings"
 	"testing"
 )
@@ -21,9 +22,8 @@ var layers = []struct {
 	{2, "camera", "pictures with their true age"},
 	{2, "jpeg", "one format"},
 	{2, "wire", "the nouns that cross the network, and their bytes"},
+	{2, "wire/wiretest", "the frozen vectors, for the tests of everybody who speaks wire"},
 	{2, "wire/zenoh", "the transport in pure Go"},
-	{2, "wire/zenoh/codec", "Zenoh's messages as bytes"},
-	{2, "wire/zenoh/keyexpr", "Zenoh's key expressions"},
 	{2, "wire/zenohgo", "the transport on libzenohc"},
 	{3, "chunk", "which action when"},
 	{3, "policy", "exported models"},
@@ -32,16 +32,32 @@ var layers = []struct {
 	{4, "edge", "the robot process"},
 	{4, "server", "the inference process"},
 	{4, "bench", "the measurements"},
+	{4, "internal/flagfile", "the file behind --config, for all programs"},
 	{5, "cmd", "flags, config, open, run, exit code; no logic"},
 	{6, "internal/tidy", "looks at the code from outside"},
+}
+
+// parted lists the folders whose own folders are of the same layer. Parts import
+// each other, programs do not.
+var parted = []struct{ folder, why string }{
+	{"wire/zenoh", "a transport has a codec, key expressions and links, each a package to test alone"},
+	{"cmd", "one folder for each program"},
+}
+
+// partedOf returns the folder that dir is a part of, dir itself when none is.
+func partedOf(dir string) string {
+	for _, p := range parted {
+		if within(dir, []string{p.folder}) {
+			return p.folder
+		}
+	}
+	return dir
 }
 
 // sideways lists the only imports within a layer.
 var sideways = []struct{ from, to, why string }{
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
 	{"wire/zenoh", "wire", "the transport implements wire.Session"},
-	{"wire/zenoh", "wire/zenoh/codec", "a part of it"},
-	{"wire/zenoh", "wire/zenoh/keyexpr", "a part of it"},
 	{"wire/zenohgo", "wire", "the transport implements wire.Session"},
 	{"bench", "edge", "it measures the real edge"},
 	{"bench", "server", "it measures the real server"},
@@ -66,17 +82,14 @@ var bans = []struct {
 		"nothing imports a program or the measurements"},
 }
 
-// layerOf returns the level of the entry that fits the folder best, 0 for none.
+// layerOf returns the folder's level, 0 for none.
 func layerOf(dir string) (level int) {
-	longest := 0
 	for _, l := range layers {
-		exact := dir == l.folder
-		below := l.folder == "cmd" && strings.HasPrefix(dir, "cmd/")
-		if (exact || below) && len(l.folder) > longest {
-			level, longest = l.level, len(l.folder)
+		if l.folder == partedOf(dir) {
+			return l.level
 		}
 	}
-	return level
+	return 0
 }
 
 // checkLayers returns what breaks the tables above.
@@ -113,6 +126,9 @@ func badImport(f *file, imported string) (why string) {
 	if !ours {
 		return ""
 	}
+	if fake(to) && !f.test && !fake(f.dir) {
+		return "a package named after what it tests is for tests"
+	}
 	from, below := layerOf(f.dir), layerOf(to)
 	switch {
 	case below < from, f.test && below == from:
@@ -120,13 +136,20 @@ func badImport(f *file, imported string) (why string) {
 	case below > from:
 		return fmt.Sprintf("imports go down, and layer %d is above layer %d", below, from)
 	}
+	if partedOf(f.dir) == partedOf(to) && partedOf(to) != "cmd" {
+		return ""
+	}
 	for _, s := range sideways {
-		if s.from == f.dir && s.to == to {
+		if s.from == partedOf(f.dir) && s.to == partedOf(to) {
 			return ""
 		}
 	}
 	return fmt.Sprintf("packages of layer %d do not import each other; they meet one layer up", from)
 }
+
+// fake reports whether the folder holds what other packages' tests use, such as
+// rt/rttest.
+func fake(dir string) bool { return path.Base(dir) == path.Base(path.Dir(dir))+"test" }
 
 func TestImportsGoDown(t *testing.T) {
 	for _, f := range checkLayers(theModule(t)) {
@@ -138,6 +161,11 @@ func TestEveryEntryHasAReason(t *testing.T) {
 	for _, l := range layers {
 		if l.why == "" {
 			t.Errorf("layer of %s has no reason", l.folder)
+		}
+	}
+	for _, p := range parted {
+		if p.why == "" {
+			t.Errorf("%s has parts without a reason", p.folder)
 		}
 	}
 	for _, s := range sideways {
@@ -167,9 +195,13 @@ func TestLayerRulesBite(t *testing.T) {
 		{"servo from its simulator", "servo/servosim/a.go", "edgert/servo", []string{"two independent readings"}},
 		{"servo from its simulator's test", "servo/servosim/a_test.go", "edgert/servo", []string{"two independent readings"}},
 		{"a package's own external test", "servo/servosim/a_test.go", "edgert/servo/servosim", nil},
+		{"a fake in a program", "edge/a.go", "edgert/rt/rttest", []string{"is for tests"}},
+		{"a fake in a test is fine", "edge/a_test.go", "edgert/rt/rttest", nil},
 		{"edge from server", "server/a.go", "edgert/edge", []string{"whole contract"}},
 		{"server from edge's test", "edge/a_test.go", "edgert/server", []string{"whole contract"}},
 		{"wire from its transport is fine", "wire/zenoh/a.go", "edgert/wire", nil},
+		{"a part from a part is fine", "wire/zenoh/link/a.go", "edgert/wire/zenoh/codec", nil},
+		{"camera from a part", "wire/zenoh/link/a.go", "edgert/camera", []string{"do not import each other"}},
 		{"the transport from wire", "wire/a.go", "edgert/wire/zenoh", []string{"do not import each other"}},
 		{"a logger in layer 3", "sim/a.go", "log/slog", []string{"only a process decides"}},
 		{"a logger below wire", "wire/zenoh/a.go", "log", []string{"only a process decides"}},

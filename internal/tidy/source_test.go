@@ -1,0 +1,323 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The sizes of the house style. Tests may be longer: their tables are data.
+const (
+	maxFileLines     = 400
+	maxFunctionLines = 70
+	maxFiles         = 20 // of a package, without tests and without the twins for other systems; 12 is the aim
+)
+
+// sourceRules are what can be seen in a file's syntax. Each is tried on samples:
+// a file by its path, or several with a line "-- path" before each.
+var sourceRules = []struct {
+	name, why string
+	check     func(*tree) []string
+	samples   []sourceSample
+}{
+	{
+		"files are short", "a file is one noun, and fits into a reader's head",
+		longFiles,
+		[]sourceSample{
+			{"at the limit", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines-1), nil},
+			{"one above", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines), []string{"a/a.go: 401 lines"}},
+			{"tests may", "a/a_test.go", "package a\n" + strings.Repeat("//\n", maxFileLines), nil},
+		},
+	},
+	{
+		"functions are short", "what does not fit on a screen is two things",
+		longFunctions,
+		[]sourceSample{
+			{"at the limit", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-2) + "}\n", nil},
+			{"one above", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-1) + "}\n", []string{"a/a.go:2: F has 71 lines"}},
+			{"the doc comment is not counted", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFunctionLines) + "func F() {}\n", nil},
+		},
+	},
+	{
+		"packages are small", "more files than that are two packages, or one that nobody overlooks",
+		manyFiles,
+		[]sourceSample{
+			{"at the limit", "a/a.go", manySources(maxFiles), nil},
+			{"one above", "a/a.go", manySources(maxFiles + 1), []string{"a: 21 files"}},
+			{"twins and tests are free", "a/a.go", manySources(maxFiles) + "-- a/x_other.go\npackage a\n-- a/x_test.go\npackage a\n", nil},
+		},
+	},
+	{
+		"a package has one comment", "a newcomer reads one story, and knows where it is",
+		packageComments,
+		[]sourceSample{
+			{"one", "a/a.go", "// Package a is.\npackage a\n-- a/b.go\npackage a\n", nil},
+			{"none", "a/a.go", "package a\n", []string{"a: no package comment"}},
+			{"two", "a/a.go", "// Package a is.\npackage a\n-- a/b.go\n// Package a is too.\npackage a\n", []string{"a: 2 package comments"}},
+			{"one that does not begin so", "a/a.go", "// This is a.\npackage a\n", []string{`want it to begin "Package a "`}},
+			{"a program's", "cmd/a/a.go", "// Command a does.\npackage main\n", nil},
+			{"a directive is none", "a/a.go", "//go:build linux\n\npackage a\n", []string{"a: no package comment"}},
+		},
+	},
+	{
+		"packages are nouns", "a package without a subject collects everything",
+		bannedNames,
+		[]sourceSample{
+			{"a noun", "servo/a.go", "package servo\n", nil},
+			{"a drawer", "servo/utils/a.go", "package utils\n", []string{"servo/utils"}},
+			{"a drawer in disguise", "servo/a.go", "package common\n", []string{"servo: package common"}},
+		},
+	},
+	{
+		"banned calls", "see calls",
+		bannedCalls,
+		[]sourceSample{
+			{"the clock's own file", "rt/clock_linux.go", "package rt\nimport \"time\"\nvar _ = time.Now\n", nil},
+			{"another file of rt", "rt/loop.go", "package rt\nimport \"time\"\nvar _ = time.Now\n", []string{"rt/loop.go:3: time.Now"}},
+			{"by another name", "edge/a.go", "package edge\nimport zeit \"time\"\nfunc f() { zeit.Sleep(1) }\n", []string{"time.Sleep"}},
+			{"a timer", "chunk/a.go", "package chunk\nimport \"time\"\nvar _ = time.NewTicker(1)\n", []string{"time.NewTicker"}},
+			{"durations are fine", "chunk/a.go", "package chunk\nimport \"time\"\nconst x = time.Second\n", nil},
+			{"another thing of that name", "chunk/a.go", "package chunk\nvar clock rt.Clock\nvar _ = clock.Now()\n", nil},
+			{"in a test", "edge/a_test.go", "package edge\nimport \"time\"\nvar _ = time.Now()\n", nil},
+			{"in the transport", "wire/zenoh/link/a.go", "package link\nimport \"time\"\nvar _ = time.Now()\n", nil},
+			{"in a program", "cmd/edge-rt/a.go", "package main\nimport \"time\"\nvar _ = time.Now()\n", nil},
+			{"a finalizer", "server/a.go", "package server\nimport \"runtime\"\nfunc f() { runtime.SetFinalizer(nil, nil) }\n", []string{"runtime.SetFinalizer"}},
+			{"an exit", "edge/a.go", "package edge\nimport \"os\"\nfunc f() { os.Exit(1) }\n", []string{"os.Exit"}},
+			{"a dot import hides it", "edge/a.go", "package edge\nimport . \"time\"\nvar _ = Now()\n", []string{"hides"}},
+		},
+	},
+	{
+		"goroutines", "see starters",
+		strayGoroutines,
+		[]sourceSample{
+			{"a process", "edge/a.go", "package edge\nfunc f() { go f() }\n", nil},
+			{"a library", "chunk/a.go", "package chunk\nfunc f() { go f() }\n", []string{"chunk/a.go:2: go statement"}},
+			{"a library, hidden in a group", "policy/a.go", "package policy\nfunc f() { g.Go(func() {}) }\n", []string{"policy/a.go:2: go statement"}},
+			{"a part of the transport", "wire/zenoh/link/a.go", "package link\nfunc f() { go f() }\n", nil},
+			{"the codec beside it", "wire/a.go", "package wire\nfunc f() { go f() }\n", []string{"wire/a.go:2"}},
+			{"a test", "chunk/a_test.go", "package chunk\nfunc f() { go f() }\n", nil},
+		},
+	},
+}
+
+type sourceSample struct {
+	name, path, src string
+	want            []string
+}
+
+// calls are not made outside the folders or files that have a reason to. Tests
+// may.
+var calls = []struct {
+	pkg     string
+	names   []string
+	why     string
+	allowed []string
+}{
+	{"time", []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+		"rt.Clock is the only clock, so that the same code runs in a test's own time", []string{
+			"rt/clock_linux.go", "rt/clock_other.go", // the clock itself
+			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
+			"cmd", "bench", "internal", // programs and tests about the code
+		}},
+	{"runtime", []string{"SetFinalizer", "AddCleanup"},
+		"a finalizer closes things at an instant nobody chose; close them explicitly", nil},
+	{"os", []string{"Exit"},
+		"an exit skips every deferred torque-off; return an error", []string{"cmd"}},
+}
+
+// starters are the folders that may start goroutines, and why each needs to.
+var starters = []struct{ folder, why string }{
+	{"edge", "a process owns its threads"},
+	{"server", "a process owns its threads"},
+	{"bench", "it drives processes"},
+	{"cmd", "signals"},
+	{"wire/zenoh", "each link has a receiver and a sender"},
+	{"wire/zenohgo", "it waits for the C library"},
+	{"servo/servosim", "the motors live beside the program that talks to them"},
+}
+
+func longFiles(t *tree) (findings []string) {
+	for _, f := range t.files {
+		if !f.test && f.lines > maxFileLines {
+			findings = append(findings, fmt.Sprintf("%s: %d lines, want at most %d", f.path, f.lines, maxFileLines))
+		}
+	}
+	return findings
+}
+
+func longFunctions(t *tree) (findings []string) {
+	for _, f := range t.files {
+		for _, decl := range f.ast.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || f.test {
+				continue
+			}
+			if n := t.line(fn.End()) - t.line(fn.Pos()) + 1; n > maxFunctionLines {
+				findings = append(findings, fmt.Sprintf("%s: %s has %d lines, want at most %d", t.at(fn.Pos()), fn.Name.Name, n, maxFunctionLines))
+			}
+		}
+	}
+	return findings
+}
+
+func manyFiles(t *tree) (findings []string) {
+	dirs, files := t.dirs()
+	for _, dir := range dirs {
+		n := 0
+		for _, f := range files[dir] {
+			if !strings.HasSuffix(f.path, "_other.go") {
+				n++
+			}
+		}
+		if n > maxFiles {
+			findings = append(findings, fmt.Sprintf("%s: %d files, want at most %d", dir, n, maxFiles))
+		}
+	}
+	return findings
+}
+
+// manySources is a sample's text with n files in all.
+func manySources(n int) string {
+	src := "package a\n"
+	for i := range n - 1 {
+		src += fmt.Sprintf("-- a/a%d.go\npackage a\n", i)
+	}
+	return src
+}
+
+func packageComments(t *tree) (findings []string) {
+	dirs, files := t.dirs()
+	for _, dir := range dirs {
+		comments := 0
+		for _, f := range files[dir] {
+			text := f.ast.Doc.Text() // without directives
+			if text == "" {
+				continue
+			}
+			comments++
+			begin := "Package " + f.ast.Name.Name + " "
+			if f.ast.Name.Name != "main" && !strings.HasPrefix(text, begin) {
+				findings = append(findings, fmt.Sprintf("%s: package comment, want it to begin %q", f.path, begin))
+			}
+		}
+		switch comments {
+		case 0:
+			findings = append(findings, dir+": no package comment")
+		case 1:
+		default:
+			findings = append(findings, fmt.Sprintf("%s: %d package comments, want 1", dir, comments))
+		}
+	}
+	return findings
+}
+
+var drawers = []string{"util", "utils", "common", "helper", "helpers", "base", "core", "types", "interfaces", "manager", "misc", "shared", "lib"}
+
+func bannedNames(t *tree) (findings []string) {
+	dirs, files := t.dirs()
+	for _, dir := range dirs {
+		if name := files[dir][0].ast.Name.Name; slices.Contains(drawers, name) || slices.Contains(drawers, path.Base(dir)) {
+			findings = append(findings, fmt.Sprintf("%s: package %s, want a noun a robot engineer would say", dir, name))
+		}
+	}
+	return findings
+}
+
+func bannedCalls(t *tree) (findings []string) {
+	for _, f := range t.files {
+		for _, c := range calls {
+			name := f.importName(c.pkg)
+			if f.test || name == "" || within(f.path, c.allowed) {
+				continue
+			}
+			if name == "." {
+				findings = append(findings, fmt.Sprintf("%s: a dot import of %s hides its calls", f.path, c.pkg))
+			}
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok || !slices.Contains(c.names, sel.Sel.Name) {
+					return true
+				}
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == name {
+					findings = append(findings, fmt.Sprintf("%s: %s.%s: %s", t.at(sel.Pos()), c.pkg, sel.Sel.Name, c.why))
+				}
+				return true
+			})
+		}
+	}
+	return findings
+}
+
+func strayGoroutines(t *tree) (findings []string) {
+	var folders []string
+	for _, s := range starters {
+		folders = append(folders, s.folder)
+	}
+	report := func(p token.Pos) {
+		findings = append(findings, t.at(p)+": go statement, but only processes and the packages listed as starters start goroutines")
+	}
+	for _, f := range t.files {
+		if f.test || within(f.dir, folders) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				report(n.Pos())
+			case *ast.CallExpr: // sync.WaitGroup.Go and its like
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" && len(n.Args) == 1 {
+					report(n.Pos())
+				}
+			}
+			return true
+		})
+	}
+	return findings
+}
+
+func TestSourceRules(t *testing.T) {
+	for _, r := range sourceRules {
+		t.Run(r.name, func(t *testing.T) {
+			for _, f := range r.check(theModule(t)) {
+				t.Errorf("%s (%s)", f, r.why)
+			}
+		})
+	}
+}
+
+func TestSourceRulesBite(t *testing.T) {
+	for _, r := range sourceRules {
+		for _, s := range r.samples {
+			t.Run(r.name+"/"+s.name, func(t *testing.T) {
+				files := map[string]string{}
+				name, rest := s.path, s.src
+				for {
+					text, next, more := strings.Cut(rest, "-- ")
+					files[name] = text
+					if !more {
+						break
+					}
+					name, rest, _ = strings.Cut(next, "\n")
+				}
+				want(t, r.check(sample(t, files)), s.want)
+			})
+		}
+	}
+}
+
+func TestEveryExceptionHasAReason(t *testing.T) {
+	for _, c := range calls {
+		if c.why == "" {
+			t.Errorf("%s.%v is banned without a reason", c.pkg, c.names)
+		}
+	}
+	for _, s := range starters {
+		if s.why == "" {
+			t.Errorf("%s starts goroutines without a reason", s.folder)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package tidy
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// machinePath finds a path that exists on somebody's machine and nowhere else.
+// It is written so that it does not find itself.
+var machinePath = regexp.MustCompile(`(?:^|[^\w.~-])/(?:wo` + `rk|ro` + `ot|tmp/sea` + `ms|home/[a-z]\w*)/[\w.-]`)
+
+// machinePaths returns where the files name such a path, binary files too: an
+// exported model carries the paths of the script that wrote it.
+func machinePaths(fsys fs.FS, names []string) (findings []string, err error) {
+	for _, name := range names {
+		content, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return nil, err
+		}
+		for i, line := range bytes.Split(content, []byte("\n")) {
+			if found := machinePath.Find(line); found != nil {
+				findings = append(findings, fmt.Sprintf("%s:%d: %q exists on one machine only", name, i+1, found))
+			}
+		}
+	}
+	return findings, nil
+}
+
+func TestTrackedFilesNameNoMachinePaths(t *testing.T) {
+	cmd := exec.Command("git", "ls-files", "-z")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("git ls-files: %v: not a checkout, so nothing says which files are tracked", err)
+	}
+	var names []string
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		// A file may be deleted and not yet committed; a link is not content.
+		if info, err := os.Lstat(root + "/" + name); err == nil && info.Mode().IsRegular() {
+			names = append(names, name)
+		}
+	}
+	findings, err := machinePaths(os.DirFS(root), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		t.Error(f)
+	}
+}
+
+func TestMachinePathRuleBites(t *testing.T) {
+	tests := []struct{ name, content, want string }{
+		{"in a comment", "// see /wo" + "rk/main/rt", "a:1"},
+		{"in the second line", "x\ncp /ro" + "ot/go/bin/x .\n", "a:2"},
+		{"in a binary", "\x00\x08/wo" + "rk/train.py\x00", "a:1"},
+		{"a home", "file:///home/" + "ann/x", "a:1"},
+		{"a relative path", "../wo" + "rk/x and frame" + "work/x and ./ro" + "ot/x", ""},
+		{"a URL's path", "https://example.org/wo" + "rk/x", ""},
+		{"a system path", "/usr/lib/x /proc/self /tmp/x /dev/ttyACM0", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			findings, err := machinePaths(fstest.MapFS{"a": {Data: []byte(tt.content)}}, []string{"a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wants []string
+			if tt.want != "" {
+				wants = []string{tt.want}
+			}
+			want(t, findings, wants)
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+)
+
+// typeInfo answers questions that syntax cannot. It type-checks one package at a
+// time, when first asked, on the compiler's export data of what it imports.
+type typeInfo struct {
+	dir     string // of the module
+	tree    *tree
+	checked map[string]map[ast.Expr]types.TypeAndValue // by folder
+}
+
+// oneByte reports whether the expression, written so on that line, has a type of
+// one byte: the runtime keeps all 256 values ready, so turning one into an
+// interface does not allocate. The compiler's report does not say.
+func (i *typeInfo) oneByte(name string, line int, expr string) bool {
+	for e, tv := range i.check(path.Dir(name)) {
+		pos := i.tree.fset.Position(e.Pos())
+		if pos.Line != line || pos.Filename != name || types.ExprString(e) != expr {
+			continue
+		}
+		if basic, ok := tv.Type.Underlying().(*types.Basic); ok {
+			switch basic.Kind() {
+			case types.Bool, types.Int8, types.Uint8:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// check returns the types of the folder's expressions, as far as they are known.
+func (i *typeInfo) check(dir string) map[ast.Expr]types.TypeAndValue {
+	if known, ok := i.checked[dir]; ok {
+		return known
+	}
+	if i.checked == nil {
+		i.checked = map[string]map[ast.Expr]types.TypeAndValue{}
+	}
+	info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
+	i.checked[dir] = info.Types
+	built, exports := i.list(dir)
+	var files []*ast.File
+	for _, f := range i.tree.files {
+		if f.dir == dir && built[path.Base(f.path)] {
+			files = append(files, f.ast)
+		}
+	}
+	lookup := func(imported string) (io.ReadCloser, error) { return os.Open(exports[imported]) }
+	config := types.Config{
+		Importer:    importer.ForCompiler(token.NewFileSet(), "gc", lookup),
+		FakeImportC: true,
+		Error:       func(error) {}, // what cannot be typed is not a byte
+	}
+	config.Check(dir, i.tree.fset, files, &info)
+	return info.Types
+}
+
+// list asks the go command which files of the folder are built here, and where
+// the export data of its imports lies.
+func (i *typeInfo) list(dir string) (built map[string]bool, exports map[string]string) {
+	built, exports = map[string]bool{}, map[string]string{}
+	const format = `{{if .DepOnly}}{{.ImportPath}} {{.Export}}{{else}}{{range .GoFiles}}{{.}}
+{{end}}{{range .CgoFiles}}{{.}}
+{{end}}{{end}}`
+	cmd := exec.Command("go", "list", "-export", "-deps", "-f", format, "./"+dir)
+	cmd.Dir = i.dir
+	out, err := cmd.Output()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "tidy: go list %s: %v\n", dir, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		switch fields := strings.Fields(line); len(fields) {
+		case 1:
+			built[fields[0]] = true
+		case 2:
+			exports[fields[0]] = fields[1]
+		}
+	}
+	return built, exports
+}
