@@ -1,0 +1,195 @@
+// Edge-rt runs a robot arm from a policy that lives on another machine.
+//
+//	edge-rt --fps 60 --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu-box:7447
+//
+// It ends with one of the codes of internal/exit.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"edgert/edge"
+	"edgert/internal/exit"
+	"edgert/internal/flagfile"
+	"edgert/rt"
+)
+
+const description = `Runs a robot arm from a policy that lives on another machine.
+
+A real-time thread reads the arm, takes the next action from the schedule, limits it and writes it back, 30 to 60 times a second. Everything else, cameras and network, happens beside it.
+
+Examples:
+  edge-rt --bus sim --camera top=sim                        the simulated arm against a server on this machine
+  edge-rt --fps 60 --bus /dev/ttyACM0 --connect tcp/gpu:7447  a real SO-101
+  edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
+
+Exit codes: 0 stopped as asked, 1 broke while running, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
+
+type cli struct {
+	runFlags `embed:""`
+
+	Run     struct{} `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
+	Version struct{} `cmd:"" help:"Print the version and which transport is built in."`
+}
+
+type runFlags struct {
+	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
+
+	FPS         float64  `name:"fps" default:"60" help:"Ticks per second; what the policy was trained at."`
+	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
+	Robot       string   `default:"so101" help:"The arm's description."`
+	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
+	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE, such as top=sim; repeat for more." placeholder:"NAME=SOURCE"`
+	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens; repeat for more."`
+	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
+	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
+	ID          string   `name:"id" help:"The robot's name; default: this host's own, made at the first run." placeholder:"NAME"`
+
+	Schedule string        `default:"drtc" help:"Which discipline decides when to ask and how to merge."`
+	SMin     int           `name:"s-min" help:"Actions to run from each chunk before the next is asked for; 0: 0.4 of a chunk."`
+	Duration time.Duration `help:"Stop after this long; 0: never."`
+	Seed     uint64        `help:"Seed of the simulated world."`
+	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
+	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU; -1: the last one where there are at least four."`
+
+	JPEGQuality             int               `name:"jpeg-quality" default:"90" help:"1 to 100; 0 sends raw pictures."`
+	MaxActionAge            time.Duration     `default:"3s" help:"Never run an action whose observation is older."`
+	DegradedAfter           time.Duration     `default:"1s" help:"Without a chunk for this long the state is DEGRADED."`
+	RequestTimeout          time.Duration     `default:"5s" help:"Without a chunk for this long the session is opened again."`
+	ReconnectInitialBackoff time.Duration     `default:"500ms" help:"First wait between attempts to reach the server."`
+	ReconnectMaxBackoff     time.Duration     `default:"10s" help:"Longest wait between attempts."`
+	MaxOffline              time.Duration     `default:"60s" help:"Give up after this long without device or server."`
+	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold or repeat_last."`
+	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
+	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
+	JSON                    string            `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
+	Quiet                   bool              `help:"No status line and no log, only the summary."`
+}
+
+// version is set by the Makefile.
+var version = "dev"
+
+func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
+
+func run(args []string, stdout, stderr *os.File) exit.Code {
+	var c cli
+	parser, err := kong.New(&c, kong.Name("edge-rt"), kong.Description(description), kong.DefaultEnvars("EDGE_RT"),
+		kong.Configuration(flagfile.Load), kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
+	if err != nil {
+		panic(err) // the grammar above is wrong
+	}
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		code := exit.Of(err)
+		if code == exit.Failure {
+			code = exit.Usage
+		}
+		fmt.Fprintf(stderr, "edge-rt: %v; see edge-rt --help\n", err)
+		return code
+	}
+	if ctx.Command() == "version" {
+		fmt.Fprintf(stdout, "edge-rt %s, transport zenoh (built in, pure Go)\n", version)
+		return exit.Clean
+	}
+	return c.start(stdout, stderr)
+}
+
+// start runs the edge and prints its summary.
+func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
+	cfg, err := r.config(stderr)
+	if err != nil {
+		return complain(stderr, err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	e, err := edge.Open(ctx, cfg)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return exit.Clean
+		}
+		return complain(stderr, err)
+	}
+	summary, err := e.Run(ctx)
+	table := io.Writer(stdout)
+	if r.JSON == "-" {
+		table = stderr
+	}
+	summary.WriteTable(table)
+	if werr := r.writeJSON(summary, stdout); werr != nil && err == nil {
+		err = werr
+	}
+	return complain(stderr, err)
+}
+
+func (r *runFlags) writeJSON(s *edge.Summary, stdout io.Writer) error {
+	switch r.JSON {
+	case "":
+		return nil
+	case "-":
+		return s.WriteJSON(stdout)
+	}
+	f, err := os.Create(r.JSON)
+	if err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	if err := s.WriteJSON(f); err != nil {
+		f.Close()
+		return fmt.Errorf("--json: %w", err)
+	}
+	return f.Close()
+}
+
+// config turns the flags into the edge's configuration.
+func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
+	cfg := edge.Config{
+		FPS: r.FPS, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
+		Task: r.Task, ID: r.ID, Schedule: r.Schedule, SMin: r.SMin, Duration: r.Duration, Seed: r.Seed,
+		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,
+		JPEGQuality: r.JPEGQuality, OnExit: r.OnExit, Fallback: r.Fallback,
+		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
+		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
+		Tags: r.Tag, Log: slog.New(slog.DiscardHandler),
+	}
+	for _, c := range r.Camera {
+		name, source, ok := strings.Cut(c, "=")
+		if !ok || name == "" || source == "" {
+			return cfg, exit.Errorf(exit.Usage, "--camera %q: want NAME=SOURCE, such as top=sim", c)
+		}
+		cfg.Cameras = append(cfg.Cameras, edge.CameraConfig{Name: name, Source: source})
+	}
+	if !r.Quiet {
+		line := newTerminal(stderr)
+		cfg.Log = slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{ReplaceAttr: brief}))
+		if line.tty {
+			cfg.Status = line
+		}
+	}
+	return cfg, nil
+}
+
+// brief leaves the date out of log lines: the journal has it.
+func brief(groups []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey && len(groups) == 0 {
+		return slog.String("t", a.Value.Time().Format("15:04:05.000"))
+	}
+	return a
+}
+
+// complain prints err, if there is one, in one line and returns its code.
+func complain(stderr io.Writer, err error) exit.Code {
+	if err != nil {
+		fmt.Fprintf(stderr, "edge-rt: %v\n", err)
+	}
+	return exit.Of(err)
+}

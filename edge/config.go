@@ -1,0 +1,126 @@
+package edge
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// Limits of what a configuration or a server may ask for.
+const (
+	maxFPS     = 1000
+	maxHorizon = 1024
+	maxCameras = 8
+	simName    = "sim" // as --bus or as a camera's source
+)
+
+// CameraConfig is one --camera NAME=SOURCE.
+type CameraConfig struct {
+	Name   string // top: observation.images.top on the wire
+	Source string // sim
+}
+
+// Config is one robot's run. Durations and sizes as in design.md section 12.
+type Config struct {
+	FPS         float64
+	Bus         string // sim, or a serial port
+	Robot       string // so101
+	Calibration string // file; empty: LeRobot's place, and for sim the simulator's own
+	Cameras     []CameraConfig
+	Connect     []string // Zenoh endpoints of the server or router
+	Service     string   // empty: the only one in reach
+	Task        string
+	ID          string // empty: this host's own
+	Schedule    string // drtc
+	SMin        int    // 0: 0.4 of the chunk
+	Duration    time.Duration
+	Seed        uint64 // of the simulated world
+	RT          rt.Mode
+	CPU         int // to pin the tick to, rt.UnpinnedCPU otherwise
+	JPEGQuality int // 0: raw pictures
+	OnExit      string
+	Fallback    string
+
+	MaxActionAge            time.Duration
+	DegradedAfter           time.Duration
+	RequestTimeout          time.Duration
+	ReconnectInitialBackoff time.Duration
+	ReconnectMaxBackoff     time.Duration
+	MaxOffline              time.Duration
+
+	Tags map[string]string
+
+	Status StatusWriter // live status line; nil: none
+	Log    *slog.Logger
+}
+
+// check refuses what cannot run, naming the flag, what was got and what is
+// wanted.
+func (c *Config) check() error {
+	usage := func(format string, args ...any) error { return exit.Errorf(exit.Usage, format, args...) }
+	switch {
+	case !(c.FPS >= 1 && c.FPS <= maxFPS):
+		return usage("--fps is %v, want 1 to %d", c.FPS, maxFPS)
+	case c.Bus == "":
+		return usage("--bus is missing: give the arm's serial port (edge-rt --bus /dev/ttyACM0), or sim")
+	case len(c.Connect) == 0:
+		return usage("--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
+	case len(c.Cameras) > maxCameras:
+		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
+	case c.Schedule != "drtc":
+		return usage("--schedule is %q, want drtc", c.Schedule)
+	case c.JPEGQuality < 0 || c.JPEGQuality > 100:
+		return usage("--jpeg-quality is %d, want 1 to 100, or 0 for raw pictures", c.JPEGQuality)
+	case c.Fallback != "hold" && c.Fallback != "repeat_last":
+		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
+	}
+	if _, ok := exitModes[c.OnExit]; !ok {
+		return usage("--on-exit is %q, want park, hold or off", c.OnExit)
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--max-action-age", c.MaxActionAge}, {"--degraded-after", c.DegradedAfter}, {"--request-timeout", c.RequestTimeout},
+		{"--reconnect-initial-backoff", c.ReconnectInitialBackoff}, {"--reconnect-max-backoff", c.ReconnectMaxBackoff}, {"--max-offline", c.MaxOffline},
+	} {
+		if d.value <= 0 {
+			return usage("%s is %v, want more than 0", d.flag, d.value)
+		}
+	}
+	if c.Duration < 0 {
+		return usage("--duration is %v, want 0 (no end) or more", c.Duration)
+	}
+	return c.checkCameras(usage)
+}
+
+func (c *Config) checkCameras(usage func(string, ...any) error) error {
+	seen := map[string]bool{}
+	for _, cam := range c.Cameras {
+		switch {
+		case cam.Name == "" || cam.Source == "":
+			return usage("--camera wants NAME=SOURCE, such as top=sim")
+		case seen[cam.Name]:
+			return usage("--camera %s is given twice", cam.Name)
+		case cam.Source == simName && c.Bus != simName:
+			return usage("--camera %s=sim shows the simulated arm, which --bus %s is not: use --bus sim too", cam.Name, c.Bus)
+		case cam.Source != simName:
+			return usage("--camera %s=%s: only sim is built in so far", cam.Name, cam.Source)
+		}
+		seen[cam.Name] = true
+	}
+	return nil
+}
+
+func (c *Config) period() time.Duration { return time.Duration(float64(time.Second) / c.FPS) }
+
+// describe names the exit reason of an ordinary end.
+func (c *Config) describe() string {
+	if c.Duration > 0 {
+		return fmt.Sprintf("ran for %v as asked", c.Duration)
+	}
+	return "stopped by signal"
+}

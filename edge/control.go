@@ -1,0 +1,376 @@
+package edge
+
+import (
+	"sync/atomic"
+	"time"
+
+	"edgert/chunk"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// bus is what the tick needs of an arm; *servo.Arm is one.
+type bus interface {
+	Read(dst []float32, deadline rt.Instant) (stale uint32)
+	Write(goal []float32)
+	BusWait() time.Duration
+	TorqueOn() error
+}
+
+// How long a joint may be silent, design.md section 3.
+const (
+	jointStale = 100 * time.Millisecond // this joint keeps its goal
+	busSilence = 200 * time.Millisecond // nothing may move
+	busReserve = 3 * time.Millisecond   // of each period, for the goal write and the rest of the tick
+)
+
+// torqueTries bounds how often the first merge tries to switch the torque on.
+const torqueTries = 3
+
+// phase is what the tick does with the motors.
+type phase uint8
+
+const (
+	untouched phase = iota // torque is as it was found: nothing is written
+	arming                 // a chunk is there: goal := present, torque on
+	armed                  // actions run
+	parking                // moving back to where the run began
+	done
+)
+
+// snapshot is one observation on its way to the sender: the state, what is
+// being asked, and the actions that will run meanwhile.
+type snapshot struct {
+	key     int64
+	epoch   uint32
+	episode uint32
+	start   bool // first observation of the episode
+	at      rt.Instant
+	step    int64 // of row 0 of the answer
+	delay   int
+	end     int // row at which conditioning ends
+	runway  time.Duration
+	state   []float32 // [dof]
+	rows    int       // rows in the two prefixes
+	robot   []float32 // [horizon*dof]
+	model   []float32 // [horizon*dof]
+}
+
+// departure tells the tick how old the pictures of a request were.
+type departure struct {
+	key    int64
+	source rt.Instant // older of the state and the oldest picture
+}
+
+// arrival is one chunk on its way from the receiver to the tick.
+type arrival struct {
+	epoch, episode uint32
+	body           wire.ActionChunk
+}
+
+// control is one robot's tick: read, act, write, then merge and ask.
+type control struct {
+	// Constant after Open.
+	clock    rt.Clock
+	period   time.Duration
+	dof      int
+	bus      bus
+	maxAge   time.Duration
+	quiet    time.Duration // degraded_after
+	offline  time.Duration // max_offline
+	parkStep []float32     // [dof] travel per tick while parking
+	parkMax  time.Duration
+	exitMode ExitMode
+
+	// Owner: tick thread.
+	sched    *chunk.Schedule
+	drtc     *chunk.DRTC
+	requests chunk.Requests
+	limits   limiter
+	joined   chunk.Chunk
+	state    []float32
+	seen     []rt.Instant // per joint
+	goal     []float32
+	park     []float32 // where the arm stood when it was armed
+	parkEnd  rt.Instant
+	phase    phase
+	tries    int
+	epoch    uint32
+	key      int64
+	episode  uint32
+	fresh    bool // the next observation starts an episode
+	lastGood rt.Instant
+	began    rt.Instant
+	now      State
+	nowSince rt.Instant
+	frozen   uint32
+	silent   bool
+
+	// Shared with other threads through their own types.
+	stop      *atomic.Bool
+	leave     atomic.Bool // asked to park and stop
+	link      *linkFlags
+	snapshots *rt.Latest[snapshot]
+	waker     *rt.Waker
+	departed  *rt.Ring[departure]
+	inbox     *rt.Latest[arrival]
+	events    *rt.Events
+	stats     *tickStats
+	failed    atomic.Pointer[error]
+}
+
+// tick is one period. Everything that touches the schedule happens here, so it
+// has one owner and no lock.
+//
+//rt:noalloc
+func (c *control) tick(t rt.Tick) time.Duration {
+	if c.began == 0 {
+		c.begin(t.Woke)
+	}
+	c.read(t)
+	switch c.phase {
+	case arming:
+		c.arm(t.Woke)
+	case armed:
+		c.act(t.Woke)
+	case parking:
+		c.parkOn(t.Woke)
+	}
+	c.merge(t.Woke)
+	c.ask(t.Woke)
+	c.settle(t.Woke)
+	return c.bus.BusWait()
+}
+
+//rt:noalloc
+func (c *control) begin(now rt.Instant) {
+	c.began, c.lastGood, c.nowSince = now, now, now
+	for j := range c.seen {
+		c.seen[j] = now
+	}
+}
+
+// read fetches the joints and applies the stale rules.
+//
+//rt:noalloc
+func (c *control) read(t rt.Tick) {
+	stale := c.bus.Read(c.state, t.Deadline.Add(c.period-busReserve))
+	c.frozen = 0
+	count, longest := 0, time.Duration(1<<62)
+	for j := range c.seen {
+		if stale&(1<<j) == 0 {
+			c.seen[j] = t.Woke
+		}
+		quiet := t.Woke.Sub(c.seen[j])
+		longest = min(longest, quiet)
+		if quiet >= jointStale {
+			c.frozen |= 1 << j
+			count++
+		}
+	}
+	silent := count >= 2 || longest >= busSilence
+	if silent && !c.silent {
+		c.events.Emit(rt.Event{At: t.Woke, Code: rt.BusLost, A: int64(count)})
+	}
+	c.silent = silent
+}
+
+// arm switches the torque on, once, with every goal at the present position.
+// The bus is busy for longer than in other ticks; it happens once a run.
+func (c *control) arm(now rt.Instant) {
+	if c.silent || c.frozen != 0 {
+		return
+	}
+	if err := c.bus.TorqueOn(); err != nil {
+		if c.tries++; c.tries >= torqueTries {
+			c.fail(err)
+		}
+		return
+	}
+	copy(c.goal, c.state)
+	copy(c.park, c.state)
+	c.phase = armed
+	c.events.Emit(rt.Event{At: now, Code: rt.TorqueOn})
+	c.stats.armed.Store(true)
+}
+
+// act runs the next action, or holds.
+//
+//rt:noalloc
+func (c *control) act(now rt.Instant) {
+	if c.leave.Load() {
+		c.depart(now)
+		return
+	}
+	if c.silent {
+		c.bus.Write(c.goal)
+		c.stats.starved.Add(1)
+		return
+	}
+	action, age, verdict := c.sched.Pop(now, c.maxAge)
+	switch verdict {
+	case chunk.Ready:
+		c.stats.age.Record(age)
+		c.stats.actions.Add(1)
+		c.limits.apply(c.goal, action, c.frozen)
+	case chunk.TooOld:
+		c.stats.tooOld.Add(1)
+		c.starve(now)
+	default:
+		c.starve(now)
+	}
+	c.bus.Write(c.goal)
+}
+
+//rt:noalloc
+func (c *control) starve(now rt.Instant) {
+	c.stats.starved.Add(1)
+	c.move(now, Starved)
+}
+
+// merge joins at most one waiting chunk.
+//
+//rt:noalloc
+func (c *control) merge(now rt.Instant) {
+	for d := c.departed.Peek(); d != nil; d = c.departed.Peek() {
+		if r, ok := c.requests.Take(d.key); ok {
+			r.Source = d.source
+			c.requests.Put(r)
+		}
+		c.departed.Release()
+	}
+	a, key, fresh := c.inbox.Front()
+	if !fresh {
+		return
+	}
+	r, known := c.requests.Take(key)
+	switch {
+	case a.epoch != c.epoch:
+		c.stats.drop(dropEpoch)
+		return
+	case a.episode != c.episode:
+		c.stats.drop(dropEpisode)
+		return
+	case !known:
+		c.stats.drop(dropUnknown)
+		return
+	}
+	robot := a.body.ChunkRobot
+	c.joined = chunk.Chunk{
+		Key: key, Step: r.Step, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data, Source: r.Source,
+		Prov: chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
+	}
+	res := c.sched.Merge(&c.joined)
+	if res.Outcome != chunk.Joined {
+		c.stats.drop(dropOutcome + int(res.Outcome))
+		c.events.Emit(rt.Event{At: now, Code: rt.ChunkRefused, A: key, B: int64(res.Outcome)})
+		return
+	}
+	rtt := c.clock.Now().Sub(r.Captured)
+	c.drtc.OnChunk(rtt, false)
+	c.stats.chunks.Add(1)
+	c.stats.rtt.Record(rtt)
+	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
+	c.stats.network.Record(max(0, rtt-served))
+	c.lastGood, c.fresh = now, false
+	c.link.merged.Store(int64(now))
+	if c.phase == untouched {
+		c.phase = arming
+	}
+	c.move(now, Merged)
+}
+
+// ask decides whether the next observation leaves, and hands it over.
+//
+//rt:noalloc
+func (c *control) ask(now rt.Instant) {
+	if epoch := c.link.epoch.Load(); epoch != c.epoch {
+		c.epoch = epoch
+		if epoch != 0 {
+			c.drtc.Rearm()
+			c.move(now, Opened)
+		}
+	}
+	if c.epoch == 0 || c.silent || c.frozen != 0 || c.phase >= parking || c.now == Dead || c.link.blind.Load() > 0 {
+		c.drtc.OnIdleTick()
+		return
+	}
+	size := c.sched.Size()
+	fire, delay := c.drtc.OnTick(size)
+	if !fire {
+		return
+	}
+	c.key++
+	s := c.snapshots.Back()
+	s.key, s.epoch, s.episode, s.start = c.key, c.epoch, c.episode, c.fresh
+	s.at, s.step, s.delay = now, c.sched.NextStep(), delay
+	s.end = c.drtc.PrefixEnd(delay)
+	s.runway = time.Duration(size) * c.period
+	copy(s.state, c.state)
+	s.rows = c.sched.CopyPrefix(s.robot, s.model, s.end)
+	if c.phase == armed {
+		c.limits.preview(c.goal, s.robot[:s.rows*c.dof])
+	}
+	c.requests.Put(chunk.Request{Key: c.key, Step: s.step, Captured: now, Source: now, Delay: delay, PrefixRows: s.rows})
+	c.link.sentKey.Store(c.key)
+	c.stats.requests.Add(1)
+	c.stats.delay.Store(int64(c.drtc.Steps()))
+	if c.snapshots.Publish(c.key) {
+		c.waker.Wake()
+	}
+}
+
+// settle reports what this tick changed about the run as a whole.
+//
+//rt:noalloc
+func (c *control) settle(now rt.Instant) {
+	if c.silent {
+		c.move(now, BusSilent)
+	}
+	if c.phase == armed && now.Sub(c.lastGood) >= c.quiet {
+		c.move(now, Quiet)
+	}
+	if c.link.lost.Swap(false) {
+		c.move(now, LinkLost)
+	}
+	if c.link.refused.Load() {
+		c.move(now, Refused)
+	}
+	if now.Sub(c.lastGood) >= c.offline && c.phase < parking {
+		c.move(now, Offline)
+	}
+	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
+	c.nowSince = now
+	c.stats.size.Store(int64(c.sched.Size()))
+	switch {
+	case c.now == Dead:
+		c.leave.Store(true)
+		fallthrough
+	case c.leave.Load():
+		if c.phase < armed || c.phase == done {
+			c.stop.Store(true)
+		} else if c.phase == armed && c.now == Dead {
+			c.depart(now)
+		}
+	}
+}
+
+// move applies a cause to the state machine.
+//
+//rt:noalloc
+func (c *control) move(now rt.Instant, cause Cause) {
+	next := c.now.After(cause)
+	if next == c.now {
+		return
+	}
+	c.events.Emit(rt.Event{At: now, Code: rt.StateChanged, A: int64(c.now), B: int64(next)})
+	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
+	c.now, c.nowSince = next, now
+	c.stats.state.Store(uint32(next))
+}
+
+// fail ends the run with an error; the arm is let go by whoever waits for it.
+func (c *control) fail(err error) {
+	c.failed.CompareAndSwap(nil, &err)
+	c.stop.Store(true)
+}

@@ -1,0 +1,156 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"edgert/camera"
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/servosim"
+	"edgert/sim"
+)
+
+// The cycle-time check of Open.
+const (
+	measuredCycles = 100
+	measureTries   = 3   // a hiccup of the host is not the bus
+	busShare       = 0.6 // of the period that the slowest cycles may take
+	busBackoffMax  = 10 * time.Second
+	simDirection   = 1  // the first target lies on the right
+	simCameraFPS   = 60 // a simulated camera is as fast as the world
+)
+
+// openArm opens the bus, the simulator's or a port.
+func (e *Edge) openArm(ctx context.Context) error {
+	path := e.cfg.Bus
+	if path == simName {
+		if err := e.openSim(); err != nil {
+			return err
+		}
+		path = e.simBus.Path()
+	}
+	calibration, err := e.calibration()
+	if err != nil {
+		return exit.With(exit.Config, err)
+	}
+	cfg := servo.ArmConfig{Path: path, Robot: e.robot, Calibration: calibration, Clock: e.clock}
+	if e.arm, err = e.retryArm(ctx, cfg); err != nil {
+		return err
+	}
+	return e.measureBus()
+}
+
+func (e *Edge) openSim() (err error) {
+	if n := len(e.robot.Motors); n != sim.DOF {
+		return exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, e.robot.Name, n)
+	}
+	e.world = sim.NewLive(sim.NewWorld(e.cfg.Seed, simDirection), e.clock, e.clock.Now())
+	e.simBus, err = servosim.Open(servosim.Config{Plant: e.world, Clock: e.clock})
+	return err
+}
+
+// calibration loads the robot's file; the simulated arm brings its own.
+func (e *Edge) calibration() (servo.Calibration, error) {
+	switch {
+	case e.cfg.Calibration != "":
+		return servo.LoadCalibration(e.cfg.Calibration)
+	case e.cfg.Bus == simName:
+		return simCalibration(e.robot), nil
+	}
+	path := servo.CalibrationPath(e.robot.Name, e.cfg.ID)
+	c, err := servo.LoadCalibration(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("no calibration for %s at %s: calibrate with LeRobot, or give --calibration FILE", e.robot.Name, path)
+	}
+	return c, err
+}
+
+// simCalibration is the simulated arm's: testdata/demo/so101.json holds the
+// same, and a test compares them.
+func simCalibration(r servo.Robot) servo.Calibration {
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		k := servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
+		if m.Norm == servo.Range0100 {
+			k.RangeMin, k.RangeMax = 1000, 3000
+		}
+		c[m.Name] = k
+	}
+	return c
+}
+
+// retryArm opens the arm; a port that is not there yet may come.
+func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
+	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
+	told := false
+	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
+		arm, err := servo.OpenArm(cfg)
+		switch {
+		case err == nil:
+			return arm, nil
+		case errors.Is(err, servo.ErrCalibration):
+			return nil, exit.With(exit.Config, err)
+		case errors.Is(err, servo.ErrHeld):
+			return nil, exit.With(exit.Fault, err)
+		case !errors.Is(err, servo.ErrPortAbsent) || e.clock.Now().Add(backoff) > giveUp:
+			return nil, exit.With(exit.Absent, err)
+		}
+		if !told {
+			e.log.Warn("waiting for the bus", "why", err)
+			told = true
+		}
+		for end := e.clock.Now().Add(backoff); e.clock.Now() < end; {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
+		}
+	}
+}
+
+// measureBus refuses a rate that the bus cannot keep.
+func (e *Edge) measureBus() error {
+	period := e.cfg.period()
+	limit := time.Duration(busShare * float64(period))
+	best := time.Duration(1<<63 - 1)
+	for range measureTries {
+		p99, err := e.arm.MeasureCycles(measuredCycles)
+		if err != nil {
+			return exit.With(exit.Absent, err)
+		}
+		if best = min(best, p99); best <= limit {
+			return nil
+		}
+	}
+	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %.0f Hz it may take %v: lower --fps, set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
+		best.Round(10*time.Microsecond), e.cfg.FPS, limit.Round(10*time.Microsecond))
+}
+
+// openCameras opens every camera.
+func (e *Edge) openCameras() error {
+	for _, c := range e.cfg.Cameras {
+		format := camera.Format{Width: sim.NativeWidth, Height: sim.NativeHeight, Pixels: camera.RGB8, FPS: simCameraFPS}
+		e.eyes = append(e.eyes, newEye(c.Name, e.world.Camera(c.Name, format)))
+	}
+	return nil
+}
+
+// settleIn asks the kernel and the runtime for quiet: everything is allocated
+// by now. What is refused is said once and the run goes on.
+func (e *Edge) settleIn() {
+	if err := rt.NiceProcess(niceOthers); err != nil {
+		e.log.Info("the other threads keep their nice value", "why", err)
+	}
+	if err := rt.LockMemory(); err != nil {
+		e.log.Info("memory is not locked", "why", err)
+	}
+	e.heap.hold()
+}
+
+// niceOthers is for every thread but the tick's.
+const niceOthers = -10

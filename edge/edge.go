@@ -1,0 +1,315 @@
+// Package edge is the robot's process: it ticks one arm on the action chunks of
+// a policy that runs elsewhere.
+//
+// One thread owns the tick (control.go): read the joints, pop the next action,
+// limit it, write it, then merge at most one waiting chunk and decide whether to
+// ask for the next. Around it, capture threads keep the newest picture of each
+// camera (capture.go), the sender turns the tick's snapshots into observations
+// (observe.go), the transport's receiver leaves the newest chunk (receive.go),
+// and the link keeps a session open (link.go). They meet the tick only in
+// rt.Latest, rt.Ring and atomic flags.
+//
+// Open allocates and may fail; Run neither allocates on its paths nor fails but
+// changes State (state.go); the arm is let go on every way out.
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/chunk"
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/servosim"
+	"edgert/sim"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+// errOffline is the cause of a connect context that ran into max_offline.
+var errOffline = errors.New("gave up after --max-offline")
+
+// Bounds of the rings between the threads.
+const (
+	eventSlots     = 1024
+	departureSlots = 64
+)
+
+// Edge is one robot, open and ready to run.
+type Edge struct {
+	cfg      Config
+	clock    rt.Clock
+	log      *slog.Logger
+	robot    servo.Robot
+	identity *identity
+	world    *sim.Live // nil on hardware
+	simBus   *servosim.Bus
+	arm      *servo.Arm
+	eyes     []*eye
+	net      wire.Session
+	link     *link
+	control  *control
+	sender   *sender
+	loop     *rt.Loop
+
+	stop    atomic.Bool // ends the tick
+	ending  atomic.Bool // ends every other thread
+	threads sync.WaitGroup
+	started rt.Instant
+	opened  time.Duration // spent in Open after the bus was there
+	steal   time.Duration
+	heap    heapWindow
+	score   scoreAtStop
+}
+
+// Open takes the bus, the cameras and a session, retrying what is absent until
+// max_offline. On error everything it took is given back.
+func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log}
+	defer func() {
+		if err != nil {
+			e.release()
+			e = nil
+		}
+	}()
+	if e.robot, err = servo.RobotByName(cfg.Robot); err != nil {
+		return e, exit.With(exit.Usage, err)
+	}
+	if e.identity, err = claim(cfg.ID); err != nil {
+		return e, exit.With(exit.Config, err)
+	}
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2) // a waking tick never queues for a P
+	if err = e.openArm(ctx); err != nil {
+		return e, err
+	}
+	if err = e.openCameras(); err != nil {
+		return e, err
+	}
+	began := e.clock.Now()
+	if err = e.connect(ctx); err != nil {
+		return e, err
+	}
+	e.opened = e.clock.Now().Sub(began)
+	err = e.build()
+	return e, err
+}
+
+// connect joins the network and opens the first session.
+func (e *Edge) connect(ctx context.Context) error {
+	wait, cancel := context.WithTimeoutCause(ctx, e.cfg.MaxOffline, errOffline)
+	defer cancel()
+	inbox := newInbox()
+	stats := newTickStats()
+	flags := &linkFlags{}
+	e.control = &control{link: flags, inbox: inbox, stats: stats}
+	receive := &receiver{link: flags, inbox: inbox, stats: stats, told: func(ev wire.Event) {
+		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
+	}}
+	e.link = &link{
+		cfg: &e.cfg, id: e.identity.ID, names: e.robot.ActionNames(), log: e.log, clock: e.clock,
+		flags: flags, uplink: new(atomic.Pointer[uplink]), take: receive.deposit,
+	}
+	var err error
+	e.net, err = zenoh.Open(wait, zenoh.Config{Connect: e.cfg.Connect})
+	if err == nil {
+		e.link.net = e.net
+		err = e.link.connect(wait)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case wait.Err() != nil:
+		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)
+	}
+	return err
+}
+
+func newInbox() *rt.Latest[arrival] { return rt.NewLatest[arrival](nil) }
+
+// build allocates what the session's sizes need.
+func (e *Edge) build() error {
+	t, dof := e.link.terms, len(e.robot.Motors)
+	period := e.cfg.period()
+	smin := e.cfg.SMin
+	if smin == 0 {
+		smin = chunk.DefaultSMin(t.horizon)
+	}
+	if smin < 1 || smin >= t.horizon {
+		return exit.Errorf(exit.Usage, "--s-min is %d, want 1 to %d: the policy's chunks have %d actions", smin, t.horizon-1, t.horizon)
+	}
+	estimator, err := chunk.NewEstimator("jk", float64(smin)/e.cfg.FPS)
+	if err != nil {
+		return err
+	}
+	waker, err := rt.NewWaker()
+	if err != nil {
+		return err
+	}
+	c := e.control
+	c.clock, c.period, c.dof, c.bus = e.clock, period, dof, e.arm
+	c.maxAge, c.quiet, c.offline = e.cfg.MaxActionAge, e.cfg.DegradedAfter, e.cfg.MaxOffline
+	c.exitMode, c.parkMax = exitModes[e.cfg.OnExit], parkLimit
+	c.sched = chunk.NewSchedule(t.horizon, dof)
+	c.drtc = chunk.NewDRTC(chunk.DRTCConfig{
+		Horizon: t.horizon, SMin: smin, Epsilon: chunk.DefaultEpsilon, FPS: e.cfg.FPS,
+		Estimator: estimator, PrefixEnd: t.prefixEnd,
+	})
+	c.state, c.goal, c.park = make([]float32, dof), make([]float32, dof), make([]float32, dof)
+	c.seen = make([]rt.Instant, dof)
+	c.limits, c.parkStep = limitsOf(e.robot, e.arm, period)
+	c.now, c.episode, c.fresh = Connecting, 1, true
+	c.stop, c.waker = &e.stop, waker
+	c.events = rt.NewEvents(eventSlots)
+	c.departed = rt.NewRing[departure](departureSlots)
+	c.snapshots = rt.NewLatest(func(s *snapshot) {
+		s.state = make([]float32, dof)
+		s.robot, s.model = make([]float32, t.horizon*dof), make([]float32, t.horizon*dof)
+	})
+	c.stats.inState[Connecting].Add(int64(e.opened))
+	c.link.blind.Store(int32(len(e.eyes)))
+	if e.sender, err = newSender(c, e.eyes, e.cfg.JPEGQuality, e.cfg.Task); err != nil {
+		return err
+	}
+	e.sender.uplink = e.link.uplink
+	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
+	return nil
+}
+
+// limitsOf derives the last gate from the robot's table and its calibration.
+func limitsOf(r servo.Robot, arm *servo.Arm, period time.Duration) (l limiter, park []float32) {
+	for j := range r.Motors {
+		low, high := arm.Range(j)
+		step := r.MaxVelocity[j] * period.Seconds()
+		l.min, l.max = append(l.min, float32(low)), append(l.max, float32(high))
+		l.step = append(l.step, float32(step))
+		park = append(park, float32(step*parkSpeed))
+	}
+	return l, park
+}
+
+// Run ticks until ctx ends, the duration is over or the run fails, lets the arm
+// go, and returns what happened. The error carries the exit code.
+func (e *Edge) Run(ctx context.Context) (*Summary, error) {
+	defer e.release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.settleIn()
+	e.started, e.steal = e.clock.Now(), rt.StealTime()
+	linked := make(chan error, 1)
+	for _, eye := range e.eyes {
+		e.spawn(func() error { eye.capture(e.clock, &e.ending, &e.control.link.blind); return nil })
+	}
+	e.spawn(func() error { return e.sender.run(&e.ending) })
+	e.threads.Add(1)
+	go func() { defer e.threads.Done(); linked <- e.link.keep(ctx) }()
+	ticked := make(chan error, 1)
+	go func() { ticked <- e.tickThread() }()
+
+	tickErr := e.watch(ctx, ticked)
+	cancel()
+	e.ending.Store(true)
+	e.control.waker.Wake()
+	e.threads.Wait()
+	err := e.verdict(tickErr, <-linked)
+	if off := e.letGo(); off != nil && err == nil {
+		err = off
+	}
+	return e.summarize(err), err
+}
+
+// tickThread runs the loop; a panic in it must not leave the arm under torque,
+// so it becomes an error and the arm is let go like on every other way out.
+func (e *Edge) tickThread() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("tick: panic: %v", p)
+		}
+	}()
+	return e.loop.Run(&e.stop, e.control.tick)
+}
+
+// spawn starts a helper thread whose failure ends the run.
+func (e *Edge) spawn(run func() error) {
+	e.threads.Add(1)
+	go func() {
+		defer e.threads.Done()
+		defer func() {
+			if p := recover(); p != nil {
+				err := fmt.Errorf("panic: %v", p)
+				e.control.failed.CompareAndSwap(nil, &err)
+				e.control.leave.Store(true)
+			}
+		}()
+		if err := run(); err != nil {
+			e.control.failed.CompareAndSwap(nil, &err)
+			e.control.leave.Store(true)
+		}
+	}()
+}
+
+// verdict picks the error that explains the end.
+func (e *Edge) verdict(tickErr, linkErr error) error {
+	failed := e.control.failed.Load()
+	switch {
+	case errors.Is(tickErr, rt.ErrRealTimeRefused):
+		return exit.With(exit.RealTime, tickErr)
+	case tickErr != nil:
+		return tickErr
+	case linkErr != nil:
+		return linkErr
+	case failed != nil:
+		return *failed
+	case State(e.control.stats.state.Load()) == Dead:
+		return exit.Errorf(exit.Absent, "no chunk for %v: gave up", e.cfg.MaxOffline)
+	}
+	return nil
+}
+
+// letGo ends the arm's torque as --on-exit says. The tick has ended: the arm is
+// this goroutine's now.
+func (e *Edge) letGo() error {
+	if !e.control.stats.armed.Load() || e.control.exitMode == ExitHold {
+		return nil
+	}
+	if err := e.arm.TorqueOff(); err != nil {
+		return fmt.Errorf("torque may still be on: %w", err)
+	}
+	return nil
+}
+
+// release gives back whatever Open took, in the opposite order.
+func (e *Edge) release() {
+	if e.link != nil && e.link.net != nil {
+		e.link.close()
+	}
+	if e.net != nil {
+		e.net.Close()
+	}
+	for _, eye := range e.eyes {
+		eye.source.Close()
+	}
+	if e.arm != nil {
+		e.arm.Close()
+	}
+	if e.simBus != nil {
+		e.simBus.Close()
+	}
+	if e.control != nil && e.control.waker != nil {
+		e.control.waker.Close()
+	}
+	if e.identity != nil {
+		e.identity.release()
+	}
+}

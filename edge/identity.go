@@ -1,0 +1,113 @@
+package edge
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/wire"
+)
+
+// maxTwins bounds how many edges on one host may share a configured id.
+const maxTwins = 64
+
+// identity is a robot's name on the network, held by a lock on a file for as
+// long as the edge runs, so that two edges never share it.
+type identity struct {
+	ID   string
+	Dir  string
+	lock *os.File
+}
+
+// stateDir is where the edge keeps its id: systemd's, else the user's.
+func stateDir() (string, error) {
+	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" {
+		return dir, nil
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "edge-rt"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("no place for the robot's id: %w; set XDG_STATE_HOME or --id", err)
+	}
+	return filepath.Join(home, ".local", "state", "edge-rt"), nil
+}
+
+// claim locks the id want, or this host's own when want is empty. When another
+// edge holds it, the next of <id>-2, <id>-3, … that is free is taken.
+func claim(want string) (*identity, error) {
+	dir, err := stateDir()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("robot id: %w; set XDG_STATE_HOME to a writable directory", err)
+	}
+	if want == "" {
+		if want, err = hostID(filepath.Join(dir, "id")); err != nil {
+			return nil, err
+		}
+	}
+	if want, err = wire.Slug(want); err != nil {
+		return nil, fmt.Errorf("--id: %w; use letters, digits, '_', '.' and '-'", err)
+	}
+	for n := 1; n <= maxTwins; n++ {
+		id := want
+		if n > 1 {
+			id = fmt.Sprintf("%s-%d", want, n)
+		}
+		f, err := os.OpenFile(filepath.Join(dir, id+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("robot id %s: %w", id, err)
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return &identity{ID: id, Dir: dir, lock: f}, nil
+		}
+		f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("robot id %s: lock: %w", id, err)
+		}
+	}
+	return nil, fmt.Errorf("robot id %s and its first %d twins are all in use on this host", want, maxTwins-1)
+}
+
+// hostID reads this host's id, making one at the first run.
+func hostID(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		if id := strings.TrimSpace(string(b)); id != "" {
+			return id, nil
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("robot id: %w", err)
+	}
+	var raw [4]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return "", fmt.Errorf("robot id: %w", err)
+	}
+	id := "edge-" + hex.EncodeToString(raw[:])
+	// Another edge may be doing the same: whoever links first wins.
+	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
+		return "", fmt.Errorf("robot id: %w", err)
+	}
+	defer os.Remove(tmp)
+	if err := os.Link(tmp, path); errors.Is(err, os.ErrExist) {
+		b, err := os.ReadFile(path)
+		return strings.TrimSpace(string(b)), err
+	} else if err != nil {
+		return "", fmt.Errorf("robot id: %w", err)
+	}
+	return id, nil
+}
+
+// release lets the next edge have the id.
+func (i *identity) release() { i.lock.Close() }

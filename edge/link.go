@@ -1,0 +1,320 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// Time-outs of the control queries, from LeRobot's draft client.
+const (
+	statusTimeout = 2 * time.Second
+	closeTimeout  = time.Second
+	linkPoll      = 50 * time.Millisecond // how fast a lost session is noticed
+)
+
+// errNoService means that nobody serves; it passes.
+var errNoService = errors.New("no lean-server answers")
+
+// terms are what an open session was agreed on; a later session must offer the
+// same, or it would run another model's actions.
+type terms struct {
+	prefix      string
+	model       string
+	revision    string
+	sha256      string
+	horizon     int
+	prefixEnd   int
+	actionNames []string
+}
+
+// link keeps a session open with one server.
+//
+// Owner: the link goroutine, apart from lost.
+type link struct {
+	// Constant after Open.
+	cfg    *Config
+	id     string
+	names  []string // action names in order
+	log    *slog.Logger
+	clock  rt.Clock
+	net    wire.Session
+	flags  *linkFlags
+	uplink *atomic.Pointer[uplink]
+	take   func(wire.Sample) // deposit a sample of the action topic
+
+	terms     terms
+	publisher wire.Publisher
+	epoch     uint32
+	sessionID string
+	tokenGone atomic.Bool // transport: the server's liveliness token vanished
+	openedAt  rt.Instant
+	opened    atomic.Uint64
+	loud      string // last complaint, so that a retry says it once
+}
+
+// find returns the key prefix of the service to use.
+func (l *link) find(ctx context.Context) (string, error) {
+	keys, err := l.net.Tokens(ctx, wire.ServerAliveAny, statusTimeout)
+	if err != nil {
+		return "", err
+	}
+	want := ""
+	if l.cfg.Service != "" {
+		if want, err = wire.Slug(l.cfg.Service); err != nil {
+			return "", exit.Errorf(exit.Usage, "--service: %w", err)
+		}
+	}
+	var found []string
+	for _, key := range keys {
+		svc, err := wire.ServiceOf(key)
+		if err != nil || want != "" && svc.Name != want {
+			continue
+		}
+		if p := svc.Prefix(); !slices.Contains(found, p) {
+			found = append(found, p)
+		}
+	}
+	slices.Sort(found)
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1 && want == "":
+		return "", exit.Errorf(exit.Config, "%d services are in reach (%s): choose one with --service NAME", len(found), strings.Join(found, ", "))
+	case len(found) > 1:
+		return "", exit.Errorf(exit.Config, "several models serve %q (%s): connect to one of them only", l.cfg.Service, strings.Join(found, ", "))
+	case want != "":
+		return "", fmt.Errorf("%w as service %q at %s", errNoService, l.cfg.Service, strings.Join(l.cfg.Connect, ", "))
+	}
+	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.cfg.Connect, ", "))
+}
+
+// handshake finds the server and opens a session. An error with an exit code is
+// final, any other passes.
+func (l *link) handshake(ctx context.Context) error {
+	prefix, err := l.find(ctx)
+	if err != nil {
+		return err
+	}
+	l.epoch++
+	ack, err := l.open(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	t, err := l.agree(prefix, ack)
+	if err != nil {
+		return err
+	}
+	if err := l.declare(prefix); err != nil {
+		return err
+	}
+	for _, w := range ack.Warnings {
+		l.log.Warn("server: " + w)
+	}
+	l.terms, l.sessionID = t, ack.SessionID
+	l.tokenGone.Store(false)
+	l.openedAt = l.clock.Now()
+	l.opened.Add(1)
+	l.loud = ""
+	l.uplink.Store(&uplink{publisher: l.publisher, epoch: l.epoch, old: ack.T == 0})
+	l.flags.epoch.Store(l.epoch)
+	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
+	return nil
+}
+
+// open asks for a session.
+func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
+	request := wire.SessionOpen{
+		ClientUUID: l.id, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
+		SchemaVersion: wire.SchemaVersion, RTCEnabled: true, Task: l.cfg.Task,
+		SessionEpoch: l.epoch,
+	}
+	for _, key := range keys(l.cfg.Tags) {
+		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
+	}
+	for _, c := range l.cfg.Cameras {
+		request.CameraNames = append(request.CameraNames, imageKey+c.Name)
+	}
+	replies, err := l.net.Get(ctx, wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range replies {
+		if r.Err {
+			continue
+		}
+		var ack wire.SessionAck
+		if err := wire.ParseSessionAck(&ack, r.Payload); err != nil {
+			return nil, fmt.Errorf("session at %s: %w", prefix, err)
+		}
+		if ack.Accepted {
+			return &ack, nil
+		}
+		if ack.Temporary() {
+			return nil, fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad)
+		}
+		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, ack.Error)
+	}
+	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
+}
+
+// agree checks the server's side of the contract.
+func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
+	t := terms{
+		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
+		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon, actionNames: ack.ActionNames,
+	}
+	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
+		return t, exit.Errorf(exit.Config, "%s says chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)
+	}
+	if len(ack.ActionNames) == 0 {
+		l.log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this robot's", "want", l.names)
+	} else if !slices.Equal(ack.ActionNames, l.names) {
+		return t, exit.Errorf(exit.Config, "%s maps its chunk columns to %v, this robot has %v: wrong model or robot", prefix, ack.ActionNames, l.names)
+	}
+	if ack.StateDim != 0 && ack.StateDim != len(l.names) {
+		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim, len(l.names))
+	}
+	if ack.TrainedFPS != 0 && ack.TrainedFPS != l.cfg.FPS {
+		l.log.Warn("the policy was trained at another rate: it will move at another speed", "trained", ack.TrainedFPS, "fps", l.cfg.FPS)
+	}
+	if old := l.terms; old.prefix != "" {
+		switch {
+		case t.prefix != old.prefix, t.model != old.model, t.revision != old.revision, t.horizon != old.horizon:
+			return t, exit.Errorf(exit.Config, "the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.model, old.revision, old.horizon, t.model, t.revision, t.horizon)
+		case old.sha256 != "" && t.sha256 != "" && t.sha256 != old.sha256:
+			return t, exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s", old.sha256, t.sha256)
+		}
+	}
+	return t, nil
+}
+
+// declare makes the robot known on the network; a session outlives its links,
+// so this happens once.
+func (l *link) declare(prefix string) error {
+	if l.publisher != nil {
+		return nil
+	}
+	obs, err := wire.ObsKey(prefix, l.id)
+	if err != nil {
+		return err
+	}
+	action, err := wire.ActionKey(prefix, l.id)
+	if err != nil {
+		return err
+	}
+	alive, err := wire.ClientAliveKey(prefix, l.id)
+	if err != nil {
+		return err
+	}
+	if _, err := l.net.Subscribe(action, l.take); err != nil {
+		return err
+	}
+	publisher, err := l.net.Publisher(obs, wire.ObservationQoS)
+	if err != nil {
+		return err
+	}
+	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), func(_ string, up bool) { l.tokenGone.Store(!up) }); err != nil {
+		return err
+	}
+	if _, err := l.net.Token(alive); err != nil {
+		return err
+	}
+	l.publisher = publisher
+	return nil
+}
+
+// connect repeats the handshake until a session is open, ctx ends or the server
+// refuses for good.
+func (l *link) connect(ctx context.Context) error {
+	backoff := l.cfg.ReconnectInitialBackoff
+	for {
+		err := l.handshake(ctx)
+		if err == nil {
+			return nil
+		}
+		if exit.Of(err) != exit.Failure {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
+		}
+		if text := err.Error(); text != l.loud {
+			l.log.Info("no session yet, trying again", "why", text)
+			l.loud = text
+		}
+		if !l.rest(ctx, backoff) {
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
+		}
+		backoff = min(2*backoff, l.cfg.ReconnectMaxBackoff)
+	}
+}
+
+// rest waits on the clock in slices, so that the end of ctx is noticed.
+func (l *link) rest(ctx context.Context, d time.Duration) bool {
+	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
+		if ctx.Err() != nil {
+			return false
+		}
+		l.clock.SleepUntil(min(end, l.clock.Now().Add(linkPoll)))
+	}
+	return ctx.Err() == nil
+}
+
+// keep watches the open session and opens another when it is lost, until ctx
+// ends or a refusal is final.
+func (l *link) keep(ctx context.Context) error {
+	for l.rest(ctx, linkPoll) {
+		why := l.trouble()
+		if why == "" {
+			continue
+		}
+		l.log.Warn("session lost", "why", why)
+		l.flags.epoch.Store(0)
+		l.uplink.Store(nil)
+		l.flags.lost.Store(true)
+		if err := l.connect(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			l.flags.refused.Store(true)
+			return err
+		}
+	}
+	return nil
+}
+
+// trouble says what is wrong with the open session, or nothing.
+func (l *link) trouble() string {
+	if l.tokenGone.Load() {
+		return "the server's liveliness token is gone"
+	}
+	last := max(rt.Instant(l.flags.merged.Load()), l.openedAt)
+	if quiet := l.clock.Now().Sub(last); quiet > l.cfg.RequestTimeout {
+		return fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
+	}
+	return ""
+}
+
+// close tells the server that the robot leaves.
+func (l *link) close() {
+	if l.flags.epoch.Swap(0) == 0 {
+		return
+	}
+	l.uplink.Store(nil)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.id, SessionID: l.sessionID})
+	if _, err := l.net.Get(ctx, wire.SessionKey(l.terms.prefix), body, closeTimeout); err != nil {
+		l.log.Debug("session close", "err", err)
+	}
+}

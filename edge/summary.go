@@ -1,0 +1,202 @@
+package edge
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sort"
+	"text/tabwriter"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// Summary is what a run did; its JSON keys are the contract of design.md
+// section 12.
+type Summary struct {
+	Ticks         uint64             `json:"ticks"`
+	OverrunsOwn   uint64             `json:"overruns_own"`
+	OverrunsHost  uint64             `json:"overruns_host"`
+	StarvedTicks  uint64             `json:"starved_ticks"`
+	LatenessUS    Quantiles          `json:"lateness_us"`
+	Requests      uint64             `json:"requests"`
+	Chunks        uint64             `json:"chunks"`
+	ChunksDropped map[string]uint64  `json:"chunks_dropped"`
+	RTTms         ShortQuantiles     `json:"rtt_ms"`
+	ActionAgeMS   ShortQuantiles     `json:"action_age_ms"`
+	NetworkMS     ShortQuantiles     `json:"network_ms"`
+	PathMallocs   uint64             `json:"path_mallocs"`
+	GCCycles      uint64             `json:"gc_cycles"`
+	Bus           BusSummary         `json:"bus"`
+	Frames        map[string]Frames  `json:"frames"`
+	Targets       int                `json:"targets_reached"`
+	Collisions    int                `json:"collisions"`
+	InState       map[string]float64 `json:"seconds_in_state"`
+	RT            Granted            `json:"rt"`
+	Exit          Ending             `json:"exit"`
+
+	// Beyond the contract.
+	ID            string         `json:"id"`
+	Schedule      string         `json:"schedule"`
+	FPS           float64        `json:"fps"`
+	Horizon       int            `json:"horizon"`
+	SMin          int            `json:"s_min"`
+	LatencySteps  int            `json:"latency_estimate_steps"`
+	Actions       uint64         `json:"actions"`
+	ActionsTooOld uint64         `json:"actions_too_old"`
+	Skipped       uint64         `json:"ticks_skipped"`
+	Replaced      uint64         `json:"observations_replaced"`
+	SendErrors    uint64         `json:"send_errors"`
+	RangeClips    uint64         `json:"clipped_range"`
+	StepClips     uint64         `json:"clipped_step"`
+	Timeouts      int            `json:"targets_timed_out"`
+	MallocWindow  uint64         `json:"path_mallocs_ticks"`
+	ForcedGC      uint64         `json:"gc_forced"`
+	StealMS       float64        `json:"host_steal_ms"`
+	CPUShare      float64        `json:"rt_cpu_share"`
+	RSSMB         float64        `json:"rss_mb"`
+	Sessions      uint64         `json:"sessions_opened"`
+	Server        *ServerSummary `json:"server,omitempty"`
+	Seconds       float64        `json:"seconds"`
+}
+
+// Quantiles are of a histogram, in the unit that the key names.
+type Quantiles struct {
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+}
+
+// ShortQuantiles leave out the 99.9th percentile of what happens too rarely.
+type ShortQuantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+// BusSummary is the servo bus; times are of one read and write of all joints.
+type BusSummary struct {
+	Cycles  uint64  `json:"cycles"`
+	Lost    uint64  `json:"lost"`
+	Corrupt uint64  `json:"corrupt"`
+	Retries uint64  `json:"retries"`
+	P50     float64 `json:"us_p50"`
+	P99     float64 `json:"us_p99"`
+}
+
+// Frames is one camera.
+type Frames struct {
+	Captured uint64  `json:"captured"`
+	Dropped  uint64  `json:"dropped"`
+	Age      float64 `json:"age_ms_p99"`
+	Errors   uint64  `json:"errors"`
+}
+
+// Granted says whether the kernel gave the tick its real-time priority.
+type Granted struct {
+	Granted bool   `json:"granted"`
+	Why     string `json:"why"`
+}
+
+// Ending is how the process ended.
+type Ending struct {
+	Code   int    `json:"code"`
+	Reason string `json:"reason"`
+}
+
+// ServerSummary is whom the edge last worked with.
+type ServerSummary struct {
+	Model    string `json:"model"`
+	Revision string `json:"revision"`
+	SHA256   string `json:"model_sha256,omitempty"`
+	Prefix   string `json:"prefix"`
+}
+
+func short(h *rt.Hist, unit time.Duration) ShortQuantiles {
+	q := long(h, unit)
+	return ShortQuantiles{q.P50, q.P99, q.Max}
+}
+
+func long(h *rt.Hist, unit time.Duration) Quantiles {
+	in := func(d time.Duration) float64 { return round3(float64(d) / float64(unit)) }
+	return Quantiles{in(h.Quantile(0.5)), in(h.Quantile(0.99)), in(h.Quantile(0.999)), in(h.Max())}
+}
+
+func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
+
+// WriteJSON writes the summary, one object, indented.
+func (s *Summary) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(s)
+}
+
+// WriteTable writes what a person wants to read after a run.
+func (s *Summary) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+	row("robot", "%s, %.0f s at %.0f Hz, %s", s.ID, s.Seconds, s.FPS, s.Schedule)
+	row("ticks", "%d, starved %d, overruns own %d, host %d", s.Ticks, s.StarvedTicks, s.OverrunsOwn, s.OverrunsHost)
+	row("lateness", "p50 %.0f us, p99 %.0f us, p99.9 %.0f us, max %.0f us", s.LatenessUS.P50, s.LatenessUS.P99, s.LatenessUS.P999, s.LatenessUS.Max)
+	row("bus", "%d cycles, p50 %.0f us, p99 %.0f us, lost %d, corrupt %d", s.Bus.Cycles, s.Bus.P50, s.Bus.P99, s.Bus.Lost, s.Bus.Corrupt)
+	row("requests", "%d sent, %d chunks merged, dropped %s", s.Requests, s.Chunks, counts(s.ChunksDropped))
+	row("round trip", "p50 %.1f ms, p99 %.1f ms, max %.1f ms; network p50 %.1f ms; estimate %d ticks", s.RTTms.P50, s.RTTms.P99, s.RTTms.Max, s.NetworkMS.P50, s.LatencySteps)
+	row("action age", "p50 %.0f ms, p99 %.0f ms, max %.0f ms", s.ActionAgeMS.P50, s.ActionAgeMS.P99, s.ActionAgeMS.Max)
+	for _, name := range keys(s.Frames) {
+		f := s.Frames[name]
+		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms", f.Captured, f.Dropped, f.Age)
+	}
+	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles, s.MallocWindow, s.RSSMB)
+	if s.RT.Granted {
+		row("real time", "granted")
+	} else {
+		row("real time", "refused: %s", s.RT.Why)
+	}
+	row("states", "%s", seconds(s.InState))
+	row("targets", "%d reached, %d collisions, %d timed out", s.Targets, s.Collisions, s.Timeouts)
+	row("exit", "%d, %s", s.Exit.Code, s.Exit.Reason)
+	return t.Flush()
+}
+
+func keys[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func counts(m map[string]uint64) string {
+	out := ""
+	for _, name := range keys(m) {
+		out += fmt.Sprintf(", %s %d", name, m[name])
+	}
+	if out == "" {
+		return "none"
+	}
+	return out[2:]
+}
+
+func seconds(m map[string]float64) string {
+	out := ""
+	for _, name := range keys(m) {
+		if m[name] > 0 {
+			out += fmt.Sprintf(", %s %.1f s", name, m[name])
+		}
+	}
+	if out == "" {
+		return "none"
+	}
+	return out[2:]
+}
+
+// ending is the summary's exit for an error, or for an end as asked.
+func ending(err error, asked string) Ending {
+	if err != nil {
+		return Ending{int(exit.Of(err)), err.Error()}
+	}
+	return Ending{int(exit.Clean), asked}
+}

@@ -1,0 +1,176 @@
+package edge
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/rt"
+)
+
+const (
+	housekeeping = 20 * time.Millisecond
+	warmUp       = 5 * time.Second // after arming, before allocations are counted
+	leaveLimit   = parkLimit + 2*time.Second
+)
+
+// heapWindow counts allocations from the end of the warm-up to the stop.
+//
+// Owner: the housekeeping goroutine.
+type heapWindow struct {
+	release     func()
+	armedAt     rt.Instant
+	open        bool
+	closed      bool
+	from, to    rt.HeapStat
+	first, last uint64 // ticks
+}
+
+func (h *heapWindow) hold() { h.release = rt.HoldGC(0) }
+
+// scoreAtStop is the simulated world's score before the arm parks.
+type scoreAtStop struct {
+	taken                       bool
+	reached, collided, timeouts int
+}
+
+// watch is the housekeeping of a run: duration, status line, events, the window
+// in which allocations are counted. It returns when the tick has ended.
+func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
+	var line statusLine
+	end := rt.Instant(1<<63 - 1)
+	if e.cfg.Duration > 0 {
+		end = e.started.Add(e.cfg.Duration)
+	}
+	nextLine, leaveBy := e.started, rt.Instant(0)
+	for {
+		select {
+		case err := <-ticked:
+			e.tidy()
+			return err
+		default:
+		}
+		now := e.clock.Now()
+		if leaveBy == 0 && (ctx.Err() != nil || now >= end) {
+			e.control.leave.Store(true)
+		}
+		if leaveBy == 0 && e.control.leave.Load() {
+			leaveBy = now.Add(leaveLimit)
+			e.tally()
+		}
+		if leaveBy != 0 && now >= leaveBy {
+			e.stop.Store(true)
+		}
+		e.count(now)
+		e.control.events.Drain(e.report)
+		if e.cfg.Status != nil && now >= nextLine {
+			e.cfg.Status.Write(line.format(e, now))
+			nextLine = now.Add(statusEvery)
+		}
+		e.clock.SleepUntil(now.Add(housekeeping))
+	}
+}
+
+// count opens the allocation window once the run is warm.
+func (e *Edge) count(now rt.Instant) {
+	h := &e.heap
+	switch {
+	case h.open || h.closed || !e.control.stats.armed.Load():
+	case h.armedAt == 0:
+		h.armedAt = now
+	case now.Sub(h.armedAt) >= warmUp:
+		h.open, h.from, h.first = true, rt.ReadHeap(), e.loop.Stats().Ticks
+	}
+}
+
+// tally closes the books of the run proper: what follows is the way out.
+func (e *Edge) tally() {
+	if h := &e.heap; h.open && !h.closed {
+		h.closed, h.to, h.last = true, rt.ReadHeap(), e.loop.Stats().Ticks
+	}
+	if e.world != nil && !e.score.taken {
+		s := e.world.Score()
+		e.score = scoreAtStop{true, s.Reached, s.Collided, s.Timeouts}
+	}
+}
+
+// tidy ends what watch began.
+func (e *Edge) tidy() {
+	e.tally()
+	e.control.events.Drain(e.report)
+	if e.cfg.Status != nil {
+		e.cfg.Status.Clear()
+	}
+	e.heap.release()
+}
+
+// report turns the events that a person wants to know of into log lines.
+func (e *Edge) report(ev rt.Event) {
+	switch ev.Code {
+	case rt.StateChanged:
+		e.log.Info("state", "from", State(ev.A).String(), "to", State(ev.B).String())
+	case rt.BusLost:
+		e.log.Warn(ev.Code.Sentence(), "silent_joints", ev.A)
+	case rt.TorqueOn:
+		e.log.Info(ev.Code.Sentence())
+	}
+}
+
+// residentMB reads the process's resident size.
+func residentMB() float64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseFloat(fields[1], 64)
+	return round3(pages * float64(os.Getpagesize()) / (1 << 20))
+}
+
+// summarize reads every counter after the run.
+func (e *Edge) summarize(err error) *Summary {
+	c, st, loop := e.control, e.control.stats, e.loop.Stats()
+	arm := e.arm.Stats()
+	grant := e.loop.Grant()
+	took := e.clock.Now().Sub(e.started)
+	s := &Summary{
+		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, Skipped: loop.Skipped,
+		StarvedTicks: st.starved.Load(), LatenessUS: long(loop.Lateness, time.Microsecond),
+		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
+		RTTms: short(st.rtt, time.Millisecond), ActionAgeMS: short(st.age, time.Millisecond), NetworkMS: short(st.network, time.Millisecond),
+		Bus: BusSummary{
+			Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
+			P50: micros(arm.Cycle, 0.5), P99: micros(arm.Cycle, 0.99),
+		},
+		Frames: map[string]Frames{}, InState: map[string]float64{}, RT: Granted{grant.Granted, grant.Why},
+		Targets: e.score.reached, Collisions: e.score.collided, Timeouts: e.score.timeouts,
+		ID: e.identity.ID, Schedule: e.cfg.Schedule, FPS: e.cfg.FPS, Horizon: e.link.terms.horizon, SMin: c.drtc.SMin(),
+		LatencySteps: c.drtc.Steps(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
+		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
+		RangeClips: c.limits.rangeClips, StepClips: c.limits.stepClips, Sessions: e.link.opened.Load(),
+		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: residentMB(), Seconds: round3(took.Seconds()),
+		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
+		Server:   &ServerSummary{e.link.terms.model, e.link.terms.revision, e.link.terms.sha256, e.link.terms.prefix},
+	}
+	if h := &e.heap; h.closed {
+		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
+		s.ForcedGC, s.MallocWindow = h.to.Forced-h.from.Forced, h.last-h.first
+	}
+	for _, eye := range e.eyes {
+		s.Frames[eye.name] = Frames{eye.captured.Load(), eye.dropped.Load(), round3(float64(eye.age.Quantile(0.99)) / 1e6), eye.errors.Load()}
+	}
+	for state := range numStates {
+		s.InState[state.String()] = round3(float64(st.inState[state].Load()) / 1e9)
+	}
+	s.Exit = ending(err, e.cfg.describe())
+	return s
+}
+
+func micros(h *rt.Hist, q float64) float64 {
+	return round3(float64(h.Quantile(q)) / float64(time.Microsecond))
+}

@@ -1,0 +1,60 @@
+// Package exit holds the one table of exit codes that both programs share and
+// that the systemd units are tested against.
+package exit
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code is a process exit status.
+type Code int
+
+// The table. RestartPreventExitStatus= in the units lists the codes after which
+// a restart cannot help.
+const (
+	Clean    Code = 0 // stopped as asked
+	Failure  Code = 1 // something broke while running: restart
+	Usage    Code = 2 // a flag or argument is wrong: do not restart
+	Config   Code = 3 // config, manifest or bundle invalid, or a contract refused: do not restart
+	Absent   Code = 4 // device or server absent past max_offline: restart slowly
+	RealTime Code = 5 // real time refused by the kernel with --rt=require: do not restart
+	Fault    Code = 6 // fault latched, an operator is needed: do not restart
+)
+
+// Error is an error that knows the exit code it deserves.
+type Error struct {
+	Code Code
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// With gives err the exit code; nil stays nil.
+func With(code Code, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{code, err}
+}
+
+// Errorf is With(code, fmt.Errorf(format, args...)).
+func Errorf(code Code, format string, args ...any) error {
+	return With(code, fmt.Errorf(format, args...))
+}
+
+// Of returns the code that err asks for: Clean for nil, Failure when nobody said.
+func Of(err error) Code {
+	var e *Error
+	switch {
+	case err == nil:
+		return Clean
+	case errors.As(err, &e):
+		return e.Code
+	default:
+		return Failure
+	}
+}
