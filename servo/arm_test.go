@@ -1,0 +1,117 @@
+package servo
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"edgert/rt/rttest"
+)
+
+func TestOpenConfiguresOnce(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l.servos[2].mem[18] = 12 | 0x10
+	if _, err := l.open(); err != nil {
+		t.Fatal(err)
+	}
+	for id := 1; id <= 6; id++ {
+		s := l.servos[id]
+		gripper := [4]int{1000, 0, 0, 1000}
+		if id == 6 {
+			gripper = [4]int{500, 250, 25, 500}
+		}
+		if got := [4]int{s.word(16), s.word(28), int(s.mem[36]), s.word(48)}; got != gripper {
+			t.Errorf("motor %d: torque limit, current, overload, limit now = %v, want %v", id, got, gripper)
+		}
+		if s.mem[21] != 16 || s.mem[22] != 32 || s.mem[41] != 254 || s.mem[85] != 254 || s.mem[18] != 12 {
+			t.Errorf("motor %d: P %d D %d acceleration %d maximum %d phase %d, want 16 32 254 254 12", id, s.mem[21], s.mem[22], s.mem[41], s.mem[85], s.mem[18])
+		}
+		if s.mem[55] != 1 || s.unlocked == 0 {
+			t.Errorf("motor %d: lock %d, %d writes while unlocked, want 1 and some", id, s.mem[55], s.unlocked)
+		}
+	}
+	l.forget()
+	if _, err := l.open(); err != nil {
+		t.Fatal(err)
+	}
+	for _, req := range l.log {
+		if req[4] == 3 || req[4] == 0x83 {
+			t.Errorf("the second OpenArm wrote % X, want it to compare only: EEPROM wears", req)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	tests := []struct {
+		name string
+		set  func(*line)
+		want error
+		text string
+	}{
+		{"one motor missing", func(l *line) { l.servos[3] = nil }, ErrMotorMissing,
+			"no reply from motor 3 (elbow_flex) on fake: answered 1 2 4 5 6; check its cable, power and id"},
+		{"the chain broken", func(l *line) { l.servos[5], l.servos[6] = nil, nil }, ErrMotorMissing,
+			"no reply from motor 5 (wrist_roll), 6 (gripper) on fake: answered 1 2 3 4; check the cable behind motor 4 (wrist_flex)"},
+		{"nobody there", func(l *line) { l.servos = [254]*fakeServo{} }, ErrMotorMissing, "nobody answered at 1000000 baud; check the motors' power"},
+		{"two motors of one id", func(l *line) {
+			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
+		}, ErrMotorMissing, "two motors may have the same id"},
+		{"another model", func(l *line) { l.servos[4].put(3, 1284) }, ErrWrongModel, "motor 4 (wrist_flex) on fake: got model number 1284, want 777"},
+		{"another homing offset", func(l *line) { l.servos[2].put(31, 0x0864) }, ErrCalibration,
+			"motor 2 (shoulder_lift) on fake: the servo has homing offset -100 and range 0 to 4095, the file has 0 and 0 to 4095"},
+		{"other limits", func(l *line) { l.servos[2].put(9, 800); l.servos[2].put(11, 3000) }, ErrCalibration, "range 800 to 3000"},
+		{"wheel mode under torque", func(l *line) { l.servos[1].mem[33], l.servos[1].mem[40] = 1, 1 }, ErrHeld, "motor 1 (shoulder_pan) on fake: wants Operating_Mode = 0"},
+		{"a plug that was pulled", func(l *line) { l.dead = true }, ErrPortAbsent, "plug the adapter in again"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+			tt.set(l)
+			a, err := l.open()
+			if a != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("OpenArm = %v, %v, want %v with %q", a, err, tt.want, tt.text)
+			}
+			for _, req := range l.log {
+				if tt.want != ErrHeld && (req[4] == 3 || req[4] == 0x83) {
+					t.Errorf("OpenArm wrote % X to an arm it then refused", req)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenAcceptsItsCalibration(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l.servos[6].put(9, 1000) // as calibrate writes them
+	l.servos[6].put(11, 3000)
+	if _, err := l.open(); err != nil {
+		t.Errorf("OpenArm with the file's limits in the servo = %v, want nil", err)
+	}
+}
+
+func TestOpenRetriesALostReply(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	for id := 1; id <= 6; id++ {
+		l.servos[id].muteTimes = 2
+	}
+	a, err := l.open()
+	if err != nil {
+		t.Fatalf("OpenArm = %v, want it to ask again", err)
+	}
+	if got := a.Stats().Retries; got != 12 {
+		t.Errorf("counted %d retries, want 12", got)
+	}
+}
+
+func TestRobotByName(t *testing.T) {
+	r, err := RobotByName("so101")
+	if got := strings.Join(r.ActionNames(), " "); err != nil || got != "shoulder_pan.pos shoulder_lift.pos elbow_flex.pos wrist_flex.pos wrist_roll.pos gripper.pos" {
+		t.Errorf("RobotByName(so101) = %s, %v", got, err)
+	}
+	if len(r.MaxVelocity) != len(r.Motors) {
+		t.Errorf("%d velocities for %d motors", len(r.MaxVelocity), len(r.Motors))
+	}
+	if _, err := RobotByName("so102"); !errors.Is(err, ErrUnknownRobot) || !strings.Contains(err.Error(), `"so102", want one of so100, so101`) {
+		t.Errorf("RobotByName(so102) = %v, want the known ones", err)
+	}
+}

@@ -1,0 +1,138 @@
+package servo
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const demoFile = "../testdata/demo/so101.json"
+
+func TestCalibrationFileRoundTrip(t *testing.T) {
+	c, err := LoadCalibration(demoFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(c, demoCalibration()) {
+		t.Errorf("LoadCalibration(%s) = %+v, want %+v", demoFile, c, demoCalibration())
+	}
+	if err := c.Check(soArm("so101")); err != nil {
+		t.Errorf("Check = %v, want nil", err)
+	}
+	path := filepath.Join(t.TempDir(), "robots", "so_follower", "black.json")
+	if err := c.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := os.ReadFile(path)
+	want, _ := os.ReadFile(demoFile) // written by Python's json.dump(indent=4)
+	if strings.TrimSpace(string(got)) != strings.TrimSpace(string(want)) {
+		t.Errorf("Save wrote\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestLoadCalibrationRefuses(t *testing.T) {
+	const motor = `"id": 1, "drive_mode": 0, "homing_offset": 0, "range_min": 0, "range_max": 4095`
+	tests := []struct{ name, text, want string }{
+		{"not JSON", `id: 1`, "want a JSON object of motors"},
+		{"empty", ``, "want a JSON object of motors: EOF"},
+		{"half a file", `{"a": {` + motor, "unexpected EOF"},
+		{"a list", `[1]`, "want a JSON object of motors"},
+		{"no motors", `{}`, "got none"},
+		{"more behind it", `{"a": {` + motor + `}} {}`, "more behind it"},
+		{"a motor that is null", `{"a": null}`, "motor a: got null"},
+		{"a missing key", `{"a": {"id": 1, "drive_mode": 0, "range_min": 0, "range_max": 4095}}`, "motor a: no homing_offset"},
+		{"an unknown key", `{"a": {` + motor + `, "speed": 1}}`, `unknown field "speed"`},
+		{"a fraction", `{"a": {"id": 1.5}}`, "number 1.5"},
+		{"an empty range", strings.Replace(`{"a": {`+motor+`}}`, "4095", "0", 1), "range_min and range_max are both 0"},
+		{"a range that runs down", strings.Replace(`{"a": {`+motor+`}}`, `"range_min": 0`, `"range_min": 4096`, 1), "got range 4096 to 4095"},
+		{"an offset that does not fit", strings.Replace(`{"a": {`+motor+`}}`, `"homing_offset": 0`, `"homing_offset": 2048`, 1), "Homing_Offset = 2048 does not fit"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "c.json")
+			if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := LoadCalibration(path)
+			if !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("LoadCalibration(%s) = %v, want %q and the path", tt.text, err, tt.want)
+			}
+		})
+	}
+	if _, err := LoadCalibration("/none/such.json"); !errors.Is(err, os.ErrNotExist) || !errors.Is(err, ErrCalibration) {
+		t.Errorf("LoadCalibration of no file = %v, want both reasons", err)
+	}
+}
+
+func TestCheckNamesTheMotor(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(Calibration)
+		want   string
+	}{
+		{"a missing motor", func(c Calibration) { delete(c, "gripper") }, "no motor gripper, which so101 has; it has shoulder_pan, shoulder_lift"},
+		{"an unknown motor", func(c Calibration) { c["tail"] = MotorCalibration{ID: 7, RangeMax: 1} }, "unknown motor tail"},
+		{"a wrong id", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 5, RangeMax: 1} }, "motor gripper: got id 5, want 6"},
+		{"an empty range", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMin: 7, RangeMax: 7} }, "motor gripper: range_min and range_max are both 7"},
+	}
+	for _, tt := range tests {
+		c := demoCalibration()
+		tt.change(c)
+		if err := c.Check(soArm("so101")); !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Check = %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestCalibrationPath(t *testing.T) {
+	dir := t.TempDir()
+	tests := []struct {
+		name string
+		env  map[string]string
+		id   string
+		want string
+	}{
+		{"a folder of its own", map[string]string{"HF_LEROBOT_CALIBRATION": "/c"}, "black", "/c/robots/so_follower/black.json"},
+		{"LeRobot's home", map[string]string{"HF_LEROBOT_HOME": "/l"}, "black", "/l/calibration/robots/so_follower/black.json"},
+		{"Hugging Face's home", map[string]string{"HF_HOME": "/h"}, "black", "/h/lerobot/calibration/robots/so_follower/black.json"},
+		{"the user's home", map[string]string{"HOME": "/u"}, "black", "/u/.cache/huggingface/lerobot/calibration/robots/so_follower/black.json"},
+		{"no id", map[string]string{"HF_HOME": "/h"}, "", "/h/lerobot/calibration/robots/so_follower/None.json"},
+		{"a file of an older release", map[string]string{"HF_LEROBOT_CALIBRATION": dir}, "old", dir + "/robots/so101_follower/old.json"},
+	}
+	if err := demoCalibration().Save(dir + "/robots/so101_follower/old.json"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, key := range []string{"HF_LEROBOT_CALIBRATION", "HF_LEROBOT_HOME", "HF_HOME"} {
+				t.Setenv(key, tt.env[key])
+			}
+			if home, ok := tt.env["HOME"]; ok {
+				t.Setenv("HOME", home)
+			}
+			if got := CalibrationPath("so101", tt.id); got != tt.want {
+				t.Errorf("CalibrationPath(so101, %q) = %s, want %s", tt.id, got, tt.want)
+			}
+		})
+	}
+}
+
+// Property: whatever the bytes, a calibration that parses also survives being
+// written and parsed again.
+func FuzzParseCalibration(f *testing.F) {
+	f.Add(demoCalibration().appendJSON(nil))
+	f.Add([]byte(`{"a": null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseCalibration(data)
+		if err != nil {
+			return
+		}
+		again, err := ParseCalibration(c.appendJSON(nil))
+		if err != nil || !reflect.DeepEqual(again, c) {
+			t.Errorf("%s parses, is written as %s and parses to %v, %v", data, c.appendJSON(nil), again, err)
+		}
+	})
+}

@@ -1,0 +1,258 @@
+package servo
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick
+
+func (l *line) deadline() rt.Instant { return l.clock.Now().Add(farAway) }
+
+// degrees is LeRobot's formula for a range of 0 to 4095.
+func degrees(raw int) float32 { return float32((float64(raw) - 2047.5) * 360 / 4095) }
+
+func TestCleanCycleIsOneWriteOnePollOneRead(t *testing.T) {
+	a, l := openLine(t)
+	start := l.clock.Now()
+	dst := make([]float32, 6)
+	stale := a.Read(dst, l.deadline())
+	took := l.clock.Now().Sub(start)
+
+	want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005), (2006 - 1000) / 20.}
+	if stale != 0 || !slices.Equal(dst, want) {
+		t.Errorf("Read = %v, stale %06b, want %v, 0", dst, stale, want)
+	}
+	if l.writes != 1 || l.waits != 1 || l.reads != 1 {
+		t.Errorf("a clean cycle made %d writes, %d polls, %d reads, want one each", l.writes, l.waits, l.reads)
+	}
+	// 14 bytes out, 6 x 8 in, 6 gaps.
+	if wire := 62*10*time.Microsecond + 6*replyGap; took != wire || a.BusWait() != wire {
+		t.Errorf("a clean cycle took %v, waited %v, want %v", took, a.BusWait(), wire)
+	}
+}
+
+func TestReadKeepsWhatAnswered(t *testing.T) {
+	const clean = 620*time.Microsecond + 6*replyGap
+	tests := []struct {
+		name      string
+		set       func(*line)
+		wantStale uint32
+		wantExtra time.Duration // at most, beyond a clean cycle
+		corrupt   uint64
+	}{
+		{"one silent motor", func(l *line) { l.servos[3].mute = true }, 0b000100, 3 * time.Millisecond, 0},
+		{"two silent motors", func(l *line) { l.servos[1].mute, l.servos[6].mute = true, true }, 0b100001, 3 * time.Millisecond, 0},
+		{"all silent", func(l *line) {
+			for id := 1; id <= 6; id++ {
+				l.servos[id].mute = true
+			}
+		}, 0b111111, 3 * time.Millisecond, 0},
+		{"replies in another order", func(l *line) { l.order = []byte{6, 2, 5, 1, 3, 4} }, 0, 0, 0},
+		{"a reply that comes late, but in time", func(l *line) { l.servos[6].lateBy = time.Millisecond }, 0, 2 * time.Millisecond, 0},
+		{"a reply that comes too late", func(l *line) { l.servos[6].lateBy = 6 * time.Millisecond }, 0b100000, 3 * time.Millisecond, 0},
+		{"noise before every reply", func(l *line) {
+			l.tamper = func(r []byte) []byte { return append([]byte{0xFF}, r...) }
+		}, 0, time.Millisecond, 6},
+		{"a flipped bit", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[5] ^= 4; return r }) }, 0b000010, 3 * time.Millisecond, 1},
+		{"a lost byte", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { return append(r[:5], r[6:]...) }) }, 0b000010, 3 * time.Millisecond, 1},
+		{"a length that claims the rest", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[3] = 200; return r }) }, 0b000010, 3 * time.Millisecond, 1},
+		{"a reply of a motor that was not asked", func(l *line) { l.tamper = onlyFor(2, reply9) }, 0b000010, 3 * time.Millisecond, 1},
+		{"a reply that comes twice", func(l *line) { l.tamper = onlyFor(1, func(r []byte) []byte { return append(r, r...) }) }, 0, 2 * time.Millisecond, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, l := openLine(t)
+			dst := make([]float32, 6)
+			a.Read(dst, l.deadline())
+			for id := 1; id <= 6; id++ {
+				l.servos[id].put(56, 3000+id) // what a motor that answers reports now
+			}
+			tt.set(l)
+			before, start := a.Stats(), l.clock.Now()
+			stale := a.Read(dst, l.deadline())
+			took, after := l.clock.Now().Sub(start), a.Stats()
+			if stale != tt.wantStale {
+				t.Errorf("stale = %06b, want %06b", stale, tt.wantStale)
+			}
+			for i := range 5 {
+				want := degrees(3001 + i)
+				if tt.wantStale>>i&1 != 0 {
+					want = degrees(2001 + i)
+				}
+				if dst[i] != want {
+					t.Errorf("position %d = %v, want %v", i, dst[i], want)
+				}
+			}
+			if took > clean+tt.wantExtra {
+				t.Errorf("took %v, want at most %v", took, clean+tt.wantExtra)
+			}
+			if got := after.Corrupt - before.Corrupt; got != tt.corrupt {
+				t.Errorf("counted %d corrupt, want %d", got, tt.corrupt)
+			}
+			lost := uint64(0)
+			for i := range 6 {
+				lost += uint64(tt.wantStale >> i & 1)
+			}
+			if got := after.Lost - before.Lost; got != lost {
+				t.Errorf("counted %d lost, want %d", got, lost)
+			}
+		})
+	}
+}
+
+func onlyFor(id byte, change func([]byte) []byte) func([]byte) []byte {
+	return func(r []byte) []byte {
+		if r[2] == id {
+			return change(r)
+		}
+		return r
+	}
+}
+
+func reply9([]byte) []byte { return []byte{0xFF, 0xFF, 9, 4, 0, 0, 8, 0xEA} }
+
+// Goal: a reply that misses its tick must not pass for the next tick's.
+func TestLateBytesAreDrained(t *testing.T) {
+	a, l := openLine(t)
+	dst := make([]float32, 6)
+	l.servos[6].lateBy = 6 * time.Millisecond
+	a.Read(dst, l.deadline())
+	l.servos[6].lateBy = 0
+	l.servos[6].put(56, 3000)
+	l.clock.Advance(10 * time.Millisecond)
+	if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != 100 {
+		t.Errorf("Read after a late reply = %v for the gripper, stale %06b, want 100, 0", dst[5], stale)
+	}
+	l.forget()
+	if a.Read(dst, l.deadline()); l.reads != 1 {
+		t.Errorf("the cycle after made %d reads, want 1: the line is clean again", l.reads)
+	}
+}
+
+func TestReadEndsAtTheDeadline(t *testing.T) {
+	a, l := openLine(t)
+	start := l.clock.Now()
+	stale := a.Read(make([]float32, 6), start.Add(500*time.Microsecond))
+	if took := l.clock.Now().Sub(start); took != 500*time.Microsecond || stale != 0b111100 {
+		t.Errorf("Read took %v, stale %06b, want 500us with the first two motors", took, stale)
+	}
+}
+
+func TestFaultComesWithThePosition(t *testing.T) {
+	a, l := openLine(t)
+	l.servos[6].err = 0x20
+	dst := make([]float32, 6)
+	if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != (2006-1000)/20. {
+		t.Errorf("Read with an overloaded gripper = %v, stale %06b, want its position, 0", dst[5], stale)
+	}
+	if a.Fault(5) != FaultOverload || a.Fault(0) != 0 || a.Stats().Alerts != 1 {
+		t.Errorf("faults %02X, %02X, %d alerts, want 20, 0 and one", a.Fault(5), a.Fault(0), a.Stats().Alerts)
+	}
+}
+
+func TestWriteLimitsAndRefuses(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
+	tests := []struct {
+		name        string
+		goal        []float32
+		want        []int // raw; nil: nothing may be sent
+		wantClipped uint64
+		wantRefused uint64
+	}{
+		{"inside", []float32{0, 10, -10, 90, -90, 50}, []int{2047, 2161, 1933, 3071, 1023, 2000}, 0, 0},
+		{"beyond the range", []float32{181, -181, 0, 0, 0, 100.5}, []int{4095, 0, 2047, 2047, 2047, 3000}, 3, 0},
+		{"far beyond", []float32{1e30, -1e30, 0, 0, 0, -1e30}, []int{4095, 0, 2047, 2047, 2047, 1000}, 3, 0},
+		{"a NaN", []float32{0, 0, nan, 0, 0, 0}, nil, 0, 1},
+		{"an infinity", []float32{0, 0, 0, 0, 0, inf}, nil, 0, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, l := openLine(t)
+			a.Write(tt.goal)
+			if tt.want == nil && l.writes != 0 {
+				t.Errorf("Write(%v) sent % X, want nothing", tt.goal, l.log)
+			}
+			for i, want := range tt.want {
+				if got := l.servos[i+1].word(42); got != want {
+					t.Errorf("goal of motor %d = %d, want %d", i+1, got, want)
+				}
+			}
+			if s := a.Stats(); s.ClippedGoals != tt.wantClipped || s.RefusedGoals != tt.wantRefused {
+				t.Errorf("counted %d clipped, %d refused, want %d, %d", s.ClippedGoals, s.RefusedGoals, tt.wantClipped, tt.wantRefused)
+			}
+		})
+	}
+}
+
+// What is read may be written back: the arm must not creep.
+func TestPresentWrittenBackMovesNothing(t *testing.T) {
+	a, l := openLine(t)
+	for raw := 1000; raw < 3000; raw += 7 {
+		for id := 1; id <= 6; id++ {
+			l.servos[id].put(56, raw)
+		}
+		dst := make([]float32, 6)
+		a.Read(dst, l.deadline())
+		a.Write(dst)
+		l.clock.Advance(time.Millisecond)
+		for id := 1; id <= 6; id++ {
+			if got := l.servos[id].word(42); got != raw && got != raw-1 {
+				t.Fatalf("motor %d at %d gets goal %d, want it within LeRobot's one step", id, raw, got)
+			}
+		}
+	}
+}
+
+func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
+	a, l := openLine(t)
+	l.gap = replyGap + 100*time.Microsecond // six servos that take longer than assumed
+	p99, err := a.MeasureCycles(100)
+	want := 620*time.Microsecond + 6*150*time.Microsecond + 260*time.Microsecond
+	if err != nil || p99 != want {
+		t.Errorf("MeasureCycles = %v, %v, want %v", p99, err, want)
+	}
+	l.forget()
+	if stale := a.Read(make([]float32, 6), l.deadline()); stale != 0 || l.waits != 1 || l.reads != 1 {
+		t.Errorf("Read then made %d polls, %d reads, stale %06b, want one each, 0", l.waits, l.reads, stale)
+	}
+	l.servos[4].mute = true
+	if _, err := a.MeasureCycles(20); err == nil {
+		t.Error("MeasureCycles with a silent motor = nil, want an error")
+	}
+}
+
+func TestLostPort(t *testing.T) {
+	a, l := openLine(t)
+	l.dead = true
+	start := l.clock.Now()
+	stale := a.Read(make([]float32, 6), l.deadline())
+	a.Write(make([]float32, 6))
+	if stale != 0b111111 || !a.Lost() || l.clock.Now() != start {
+		t.Errorf("Read on a dead port: stale %06b, lost %v after %v, want all, true, at once", stale, a.Lost(), l.clock.Now().Sub(start))
+	}
+}
+
+func TestCycleNoAlloc(t *testing.T) {
+	a, l := openLine(t)
+	l.keep = false
+	dst := make([]float32, 6)
+	for _, faulty := range []bool{false, true} {
+		l.servos[2].mute = faulty
+		l.servos[6].lateBy = 0
+		if faulty {
+			l.servos[6].lateBy = 6 * time.Millisecond
+		}
+		if n := testing.AllocsPerRun(1000, func() {
+			a.Read(dst, l.deadline())
+			a.Write(dst)
+			l.clock.Advance(10 * time.Millisecond)
+		}); n != 0 {
+			t.Errorf("a cycle (faulty %v) allocates %v times, want 0", faulty, n)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package servo
+
+import (
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// line is a Port in simulated time with servos behind it. Replies arrive byte
+// by byte when a real line would deliver them. It was written from the
+// datasheet's frame picture and shares no code with the package; it does not
+// allocate once its buffers have grown.
+type line struct {
+	clock    *rttest.Clock
+	byteTime time.Duration
+	gap      time.Duration
+	servos   [254]*fakeServo
+	order    []byte // sync read answers in this order instead of the list's
+	tamper   func(reply []byte) []byte
+	dead     bool
+
+	keep   bool // keep requests in log
+	log    [][]byte
+	free   rt.Instant // when the line is idle again
+	bytes  []byte     // on their way to the host
+	at     []rt.Instant
+	next   int // first of bytes that was not read yet
+	writes int
+	waits  int
+	reads  int
+}
+
+type fakeServo struct {
+	mem       [128]byte
+	err       byte
+	mute      bool
+	lateBy    time.Duration
+	muteTimes int // ignore that many requests
+	unlocked  int // writes that came while the EEPROM was open
+}
+
+func newLine(clock *rttest.Clock, ids ...byte) *line {
+	l := &line{clock: clock, byteTime: 10 * time.Microsecond, gap: replyGap, keep: true}
+	for _, id := range ids {
+		s := &fakeServo{}
+		s.put(3, 777)
+		s.mem[5] = id
+		s.put(11, 4095)
+		s.mem[18] = 12
+		s.mem[21], s.mem[22] = 32, 32
+		s.put(16, 1000)
+		s.put(48, 1000)
+		s.mem[55] = 1
+		s.put(56, 2000+int(id))
+		l.servos[id] = s
+	}
+	return l
+}
+
+func (s *fakeServo) put(addr, v int) { s.mem[addr], s.mem[addr+1] = byte(v), byte(v>>8) }
+func (s *fakeServo) word(addr int) int {
+	return int(s.mem[addr]) | int(s.mem[addr+1])<<8
+}
+
+func (l *line) Write(p []byte) (int, error) {
+	l.writes++
+	if l.dead {
+		return 0, ErrPortLost
+	}
+	if l.keep {
+		l.log = append(l.log, append([]byte(nil), p...))
+	}
+	l.free = max(l.free, l.clock.Now()).Add(time.Duration(len(p)) * l.byteTime)
+	sum := byte(0)
+	for _, b := range p[2:] {
+		sum += b
+	}
+	if p[0] != 0xFF || p[1] != 0xFF || sum != 0xFF || int(p[3]) != len(p)-4 {
+		return len(p), nil // servos do not answer what they cannot read
+	}
+	id, inst, par := p[2], p[4], p[5:len(p)-1]
+	switch inst {
+	case 1:
+		l.answer(id, 0, 0)
+	case 2:
+		l.answer(id, int(par[0]), int(par[1]))
+	case 3:
+		if l.set(id, int(par[0]), par[1:]) {
+			l.answer(id, 0, 0)
+		}
+	case 0x82:
+		ids := par[2:]
+		if l.order != nil {
+			ids = l.order
+		}
+		for _, id := range ids {
+			l.answer(id, int(par[0]), int(par[1]))
+		}
+	case 0x83:
+		size := int(par[1])
+		for rest := par[2:]; len(rest) > size; rest = rest[1+size:] {
+			l.set(rest[0], int(par[0]), rest[1:1+size])
+		}
+	}
+	return len(p), nil
+}
+
+func (l *line) set(id byte, addr int, data []byte) bool {
+	s := l.servos[id]
+	if s == nil || s.mute {
+		return false
+	}
+	if addr < 40 && s.mem[55] == 0 {
+		s.unlocked++
+	}
+	copy(s.mem[addr:], data)
+	return true
+}
+
+func (l *line) answer(id byte, addr, n int) {
+	s := l.servos[id]
+	if s == nil || s.mute {
+		return
+	}
+	if s.muteTimes > 0 {
+		s.muteTimes--
+		return
+	}
+	var buf [260]byte
+	reply := append(buf[:0], 0xFF, 0xFF, id, byte(n+2), s.err)
+	reply = append(reply, s.mem[addr:addr+n]...)
+	sum := byte(0)
+	for _, b := range reply[2:] {
+		sum += b
+	}
+	reply = append(reply, ^sum)
+	if l.tamper != nil {
+		reply = l.tamper(append([]byte(nil), reply...))
+	}
+	t := l.free.Add(l.gap + s.lateBy)
+	if l.next == len(l.bytes) {
+		l.bytes, l.at, l.next = l.bytes[:0], l.at[:0], 0
+	}
+	for _, b := range reply {
+		t = t.Add(l.byteTime)
+		l.bytes, l.at = append(l.bytes, b), append(l.at, t)
+	}
+	if s.lateBy == 0 {
+		l.free = t
+	}
+}
+
+func (l *line) Read(p []byte) (int, error) {
+	l.reads++
+	if l.dead {
+		return 0, ErrPortLost
+	}
+	n, now := 0, l.clock.Now()
+	for n < len(p) && l.next < len(l.bytes) && l.at[l.next] <= now {
+		p[n] = l.bytes[l.next]
+		n++
+		l.next++
+	}
+	return n, nil
+}
+
+func (l *line) Wait(timeout time.Duration) error {
+	l.waits++
+	if l.dead {
+		return ErrPortLost
+	}
+	until := l.clock.Now().Add(timeout)
+	if l.next < len(l.bytes) {
+		until = min(until, max(l.at[l.next], l.clock.Now()))
+	}
+	l.clock.SleepUntil(until)
+	return nil
+}
+
+func (l *line) Close() error { return nil }
+
+// noise puts bytes on the line right now.
+func (l *line) noise(b ...byte) {
+	for _, v := range b {
+		l.bytes, l.at = append(l.bytes, v), append(l.at, l.clock.Now())
+	}
+}
+
+// forget empties the log and the call counts.
+func (l *line) forget() { l.log, l.writes, l.waits, l.reads = nil, 0, 0, 0 }
+
+func demoCalibration() Calibration {
+	c := Calibration{}
+	for i, m := range soArm("so101").Motors {
+		c[m.Name] = MotorCalibration{ID: i + 1, RangeMax: 4095}
+	}
+	c["gripper"] = MotorCalibration{ID: 6, RangeMin: 1000, RangeMax: 3000}
+	return c
+}
+
+// openLine opens an SO-101 on a line of six servos.
+func openLine(t testing.TB) (*Arm, *line) {
+	t.Helper()
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	a, err := l.open()
+	if err != nil {
+		t.Fatalf("OpenArm: %v", err)
+	}
+	l.forget()
+	return a, l
+}
+
+func (l *line) open() (*Arm, error) {
+	return OpenArm(ArmConfig{Path: "fake", Robot: soArm("so101"), Calibration: demoCalibration(), Clock: l.clock, Port: l})
+}

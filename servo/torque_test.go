@@ -1,0 +1,140 @@
+package servo
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+)
+
+func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
+	a, l := openLine(t)
+	l.servos[2].put(56, 0x8005) // five steps below zero, in the register's own encoding
+	start := l.clock.Now()
+	if err := a.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	took := l.clock.Now().Sub(start)
+	goal, torque := -1, -1
+	for i, req := range l.log {
+		switch {
+		case req[4] == 0x83 && req[5] == 42 && goal < 0:
+			goal = i
+		case (req[4] == 0x83 || req[4] == 3) && req[5] == 40 && torque < 0:
+			torque = i
+		}
+	}
+	if goal < 0 || torque < goal {
+		t.Errorf("goal was request %d, torque %d, want goal first: % X", goal, torque, l.log)
+	}
+	for id := 1; id <= 6; id++ {
+		s := l.servos[id]
+		if s.mem[40] != 1 || s.word(42) != s.word(56) || s.mem[55] != 1 {
+			t.Errorf("motor %d: torque %d, goal %d at %d, lock %d, want 1, its position, 1", id, s.mem[40], s.word(42), s.word(56), s.mem[55])
+		}
+	}
+	if took > 6*time.Millisecond {
+		t.Errorf("TorqueOn took %v, want at most 6ms: it happens within a tick", took)
+	}
+}
+
+func TestTorqueOnFailsWhole(t *testing.T) {
+	a, l := openLine(t)
+	for id := range 6 {
+		l.servos[id+1].mem[40] = 0
+	}
+	l.servos[4].mute = true
+	if err := a.TorqueOn(); !errors.Is(err, ErrMotorMissing) || !strings.Contains(err.Error(), "4 (wrist_flex)") {
+		t.Errorf("TorqueOn = %v, want it to name motor 4", err)
+	}
+	for id := 1; id <= 6; id++ {
+		if l.servos[id].mem[40] != 0 {
+			t.Errorf("motor %d is under torque, want none", id)
+		}
+	}
+}
+
+func TestTorqueOff(t *testing.T) {
+	tests := []struct {
+		name     string
+		set      func(*line)
+		wantErr  string
+		wantLeft []int // still under torque
+	}{
+		{"all answer", func(*line) {}, "", nil},
+		{"a fault is no failure", func(l *line) { l.servos[6].err = 0x20 }, "", nil},
+		{"the frame is lost twice", func(l *line) { l.servos[3].muteTimes = 2 }, "", nil},
+		{"one motor is silent", func(l *line) { l.servos[2].mute = true }, "motor 2 (shoulder_lift) on fake may still be under torque", []int{2}},
+		{"two motors are silent", func(l *line) { l.servos[2].mute, l.servos[6].mute = true, true }, "motor 2 (shoulder_lift), 6 (gripper)", []int{2, 6}},
+		{"after noise", func(l *line) { l.noise(0xFF, 0xFF, 1, 3, 0, 0, 0xFB) }, "", nil},
+		{"all silent", func(l *line) {
+			for id := 1; id <= 6; id++ {
+				l.servos[id].mute = true
+			}
+		}, "1 (shoulder_pan), 2 (shoulder_lift), 3 (elbow_flex)", []int{1, 2, 3, 4, 5, 6}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, l := openLine(t)
+			if err := a.TorqueOn(); err != nil {
+				t.Fatal(err)
+			}
+			a.bus.dirty, a.bus.lost = true, true // as after an error
+			tt.set(l)
+			start := l.clock.Now()
+			err := a.TorqueOff()
+			took := l.clock.Now().Sub(start)
+			if tt.wantErr == "" && err != nil || tt.wantErr != "" && (!errors.Is(err, ErrTorque) || !strings.Contains(err.Error(), tt.wantErr)) {
+				t.Errorf("TorqueOff = %v, want %q", err, tt.wantErr)
+			}
+			left := map[int]bool{}
+			for _, id := range tt.wantLeft {
+				left[id] = true
+			}
+			for id := 1; id <= 6; id++ {
+				if on := l.servos[id].mem[40] != 0; on != left[id] {
+					t.Errorf("motor %d under torque: %v, want %v", id, on, left[id])
+				}
+			}
+			if took > 200*time.Millisecond {
+				t.Errorf("took %v, want at most 200ms", took)
+			}
+		})
+	}
+}
+
+func TestTorqueOffOnADeadPort(t *testing.T) {
+	a, l := openLine(t)
+	l.dead = true
+	if err := a.TorqueOff(); !errors.Is(err, ErrTorque) || !strings.Contains(err.Error(), "6 (gripper)") {
+		t.Errorf("TorqueOff on a dead port = %v, want it to name every motor", err)
+	}
+}
+
+// Goal: whoever finds an arm that holds itself up does not let it fall.
+func TestOpenLeavesTorqueAlone(t *testing.T) {
+	for _, torque := range []byte{0, 1} {
+		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+		for id := 1; id <= 6; id++ {
+			l.servos[id].mem[40] = torque
+		}
+		a, err := l.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, req := range l.log {
+			writes := req[4] == 3 || req[4] == 0x83
+			if writes && (req[5] == 40 || req[5] == 42) {
+				t.Errorf("torque %d: OpenArm sent % X, which touches torque or goal", torque, req)
+			}
+			if writes && torque == 1 {
+				t.Errorf("OpenArm sent % X to a motor under torque, want no write", req)
+			}
+		}
+		if want := 6 * int(torque); len(a.Held()) != want {
+			t.Errorf("torque %d: Held() = %v, want %d motors", torque, a.Held(), want)
+		}
+	}
+}
