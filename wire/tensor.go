@@ -165,11 +165,8 @@ func (r *reader) tensor(field string) (v tensorView, present bool) {
 
 //rt:noalloc
 func (r *reader) dtype(field string, v *tensorView) {
-	before := r.b
 	name := r.text(field, MaxNameBytes)
-	v.dtype = dtypeOf(name)
-	if v.dtype == 0 && r.err == nil {
-		r.b = before
+	if v.dtype = dtypeOf(name); v.dtype == 0 {
 		r.badDType(field, name)
 	}
 }
@@ -328,7 +325,7 @@ func (r *reader) matrix(m *Matrix, field string) {
 
 //go:noinline
 func (r *reader) badDType(field string, name []byte) {
-	r.wrong(field, fmt.Sprintf("dtype %s, not %q", dtypeNames, name))
+	r.fail(fmt.Errorf("wire: %s: got dtype %q, want %s: %w", field, name, dtypeNames, ErrMalformed))
 }
 
 //go:noinline

@@ -1,0 +1,136 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"edgert/wire/wiretest"
+)
+
+// demoContract is what a six-joint arm with one camera agrees on.
+var demoContract = Contract{StateDim: 2, ActionDim: 2, Horizon: 4, Cameras: []CameraShape{{"top", 1, 2, 3}}}
+
+// demoObservation fits demoContract and sets every optional key.
+func demoObservation() *Observation {
+	return &Observation{
+		State:               []float32{1, -2},
+		Images:              []Image{{Name: "top", Codec: Raw, H: 1, W: 2, C: 3, Data: []byte{1, 2, 3, 4, 5, 6}}, {Name: "wrist", Data: []byte{0xff, 0xd8}}},
+		Task:                "around the post",
+		InferenceDelaySteps: 3,
+		PrefixModel:         Matrix{2, 3, []float32{1, 2, 3, 4, 5, 6}},
+		PrefixRobot:         Matrix{2, 2, []float32{1, 2, 3, 4}},
+		EpisodeStart:        true,
+		HasT:                true, T: 7,
+		HasN: true, N: -1,
+		HasOverlapEnd: true, OverlapEnd: 2,
+		HasRunway: true, RunwayMs: 12.5,
+		HasFrameAge: true, FrameAgeMs: 3.25,
+		Spans: []Span{{10, 1, 2}, {12, 0, 6}},
+	}
+}
+
+func demoChunk() *ActionChunk {
+	return &ActionChunk{
+		SeqIDEcho: 9, ClientMonoNsEcho: -5, EpisodeIDEcho: 2,
+		ChunkModel: Matrix{2, 3, []float32{1, 2, 3, 4, 5, 6}}, ChunkRobot: Matrix{2, 2, []float32{1, 2, 3, 4}},
+		QueueWaitMs: 1.5, InferenceMs: 2.25, SupersededSeqs: 1, ServerLoad: 0.5,
+		HasT: true, T: 7, HasN: true, N: -1, ServerID: "gpu-1",
+	}
+}
+
+// live holds what the running draft tolerates and we refuse: each returns the
+// error that must come.
+var live = map[string]struct {
+	got  func() error
+	want error
+}{
+	"nan_state": {func() error {
+		return sendObservation(func(o *Observation) { o.State[1] = float32(math.NaN()) })
+	}, ErrNotFinite},
+	"nan_prefix": {func() error {
+		return sendObservation(func(o *Observation) { o.PrefixRobot.Data[3] = float32(math.Inf(-1)) })
+	}, ErrNotFinite},
+	"nan_chunk": {func() error {
+		c := demoChunk()
+		c.ChunkRobot.Data[2] = float32(math.Inf(1))
+		return ParseActionChunk(new(ActionChunk), AppendActionChunk(nil, c))
+	}, ErrNotFinite},
+	"state_one_short": {func() error {
+		return sendObservation(func(o *Observation) { o.State = o.State[:1] })
+	}, ErrShape},
+	"missing_camera": {func() error {
+		return sendObservation(func(o *Observation) { o.Images = o.Images[1:] })
+	}, ErrShape},
+	"wrong_prefix_width": {func() error {
+		return sendObservation(func(o *Observation) { o.PrefixRobot = Matrix{2, 3, make([]float32, 6)} })
+	}, ErrShape},
+	"unequal_prefixes": {func() error {
+		return sendObservation(func(o *Observation) { o.PrefixRobot = Matrix{1, 2, make([]float32, 2)} })
+	}, ErrShape},
+	"uuid_with_space": {func() error { return CheckUUID("a b") }, ErrKey},
+	"unknown_op": {func() error {
+		_, err := ParseOp(appendTextKey([]byte{0x81}, "op", "clsoe"))
+		return err
+	}, ErrMalformed},
+	"msg_type_ignored": {func() error {
+		return Header{SchemaVersion: SchemaVersion, MsgType: MsgEvent}.Check(MsgActionChunk)
+	}, ErrMalformed},
+	"huge_message": {func() error { return ParseReset(new(Reset), make([]byte, MaxMessageBytes+1)) }, ErrTooLarge},
+	"many_pictures": {func() error {
+		return sendObservation(func(o *Observation) {
+			for i := range MaxImages {
+				o.Images = append(o.Images, Image{Name: fmt.Sprint(i), Data: []byte{1}})
+			}
+		})
+	}, ErrTooLarge},
+	"deep_nesting": {func() error {
+		src := append(msgp.AppendString([]byte{0x81}, "x"), bytes.Repeat([]byte{0x91}, MaxDepth+2)...)
+		return ParseReset(new(Reset), append(src, 0xc0))
+	}, ErrTooLarge},
+}
+
+// sendObservation changes a good observation, sends it, and judges it as a
+// server does.
+func sendObservation(change func(*Observation)) error {
+	o := demoObservation()
+	change(o)
+	var got Observation
+	if err := ParseObservation(&got, AppendObservation(nil, o)); err != nil {
+		return err
+	}
+	return demoContract.CheckObservation(&got)
+}
+
+func TestLiveDeviations(t *testing.T) {
+	if err := sendObservation(func(*Observation) {}); err != nil {
+		t.Fatalf("the unchanged observation is refused: %v", err)
+	}
+	named := wiretest.Deviations(t, "live")
+	for name, d := range live {
+		if _, ok := named[name]; !ok {
+			t.Errorf("%s is not in deviations.json", name)
+		}
+		delete(named, name)
+		err := d.got()
+		if !errors.Is(err, d.want) || !strings.Contains(err.Error(), "got") {
+			t.Errorf("%s = %v, want %v with what was got", name, err, d.want)
+		}
+	}
+	for name := range named {
+		t.Errorf("deviations.json names live/%s, which no test holds", name)
+	}
+}
+
+// TestDeepestNestingIsAccepted: the bound itself passes.
+func TestDeepestNestingIsAccepted(t *testing.T) {
+	src := append(msgp.AppendString([]byte{0x81}, "x"), bytes.Repeat([]byte{0x91}, MaxDepth)...)
+	if err := ParseReset(new(Reset), append(src, 0xc0)); err != nil {
+		t.Errorf("ParseReset at depth %d = %v, want nil", MaxDepth, err)
+	}
+}

@@ -1,0 +1,189 @@
+package wire
+
+import (
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// docTables returns the first two cells of every table row below a heading of
+// docs/wire.md, without back-quotes.
+func docTables(t *testing.T) map[string][][]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := map[string][][]string{}
+	heading := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			heading = strings.TrimLeft(line, "# ")
+		}
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		var cells []string
+		for _, c := range strings.Split(strings.Trim(line, "|"), "|") {
+			cells = append(cells, strings.Trim(strings.TrimSpace(c), "`"))
+		}
+		tables[heading] = append(tables[heading], cells)
+	}
+	return tables
+}
+
+// keysOf lists the keys of an encoded message in their order.
+func keysOf(t *testing.T, body []byte) (keys []string) {
+	t.Helper()
+	var r reader
+	for range r.open(body) {
+		keys = append(keys, string(r.key()))
+		r.skip(0)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// TestDocKeys compares the keys of each message, in order and with what is
+// optional, with what the encoders write when everything and when nothing is
+// set.
+func TestDocKeys(t *testing.T) {
+	caps := Capabilities{T: ExtensionLevel, ModelSHA256: "ab", CameraShapes: demoContract.Cameras, ActionUnits: []string{"deg"}, StateUnits: []string{"deg"}}
+	messages := map[string]struct{ full, bare []byte }{
+		"Observation": {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
+		"ActionChunk": {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},
+		"SessionOpen": {AppendSessionOpen(nil, &SessionOpen{ServerID: "x", SessionEpoch: 1, CameraShapes: caps.CameraShapes,
+			ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits}), AppendSessionOpen(nil, &SessionOpen{})},
+		"SessionAck": {AppendSessionAck(nil, &SessionAck{Capabilities: caps, ServerID: "x", Draining: true, RetryAfterMs: 1}),
+			AppendSessionAck(nil, &SessionAck{})},
+		"Status":       {AppendStatus(nil, &Status{Capabilities: caps, ServerID: "x", ServerLoad: 1, Draining: true}), AppendStatus(nil, &Status{})},
+		"Reset":        {AppendReset(nil, &Reset{}), AppendReset(nil, &Reset{})},
+		"ResetAck":     {AppendResetAck(nil, &ResetAck{}), AppendResetAck(nil, &ResetAck{})},
+		"SessionClose": {AppendSessionClose(nil, &SessionClose{}), AppendSessionClose(nil, &SessionClose{})},
+		"Event":        {AppendEvent(nil, &Event{}), AppendEvent(nil, &Event{})},
+	}
+	tables := docTables(t)
+	for name, m := range messages {
+		var full, bare []string
+		for _, row := range tables[name][1:] {
+			if row[0] == "code" && len(row) == 2 { // the table of event codes
+				break
+			}
+			full = append(full, row[0])
+			if !strings.Contains(row[1], "optional") {
+				bare = append(bare, row[0])
+			}
+		}
+		if got := keysOf(t, m.full); !slices.Equal(got, full) {
+			t.Errorf("%s writes %v, docs/wire.md says %v", name, got, full)
+		}
+		if got := keysOf(t, m.bare); !slices.Equal(got, bare) {
+			t.Errorf("%s without optional keys writes %v, docs/wire.md says %v", name, got, bare)
+		}
+	}
+}
+
+func TestDocHeader(t *testing.T) {
+	rows := docTables(t)["Header"][1:]
+	h := reflect.TypeFor[Header]()
+	offset := 0
+	for i, row := range rows {
+		size := int(h.Field(i).Type.Size())
+		field := strings.ToLower(h.Field(i).Name)
+		if row[0] != strconv.Itoa(offset) || row[1] != strconv.Itoa(size) || strings.ReplaceAll(row[3], "_", "") != field {
+			t.Errorf("row %v, want offset %d, size %d, field %s", row, offset, size, field)
+		}
+		offset += size
+	}
+	if offset != HeaderSize {
+		t.Errorf("the table has %d bytes, want %d", offset, HeaderSize)
+	}
+}
+
+func TestDocEventCodes(t *testing.T) {
+	var got []string
+	for _, row := range docTables(t)["Event"] {
+		if len(row) == 2 && row[0] != "code" {
+			got = append(got, row[0])
+		}
+	}
+	want := []string{string(EventDraining), string(EventBadObservation), string(EventUnknownSession), string(EventLate)}
+	if !slices.Equal(got, want) {
+		t.Errorf("event codes in docs/wire.md = %v, want %v", got, want)
+	}
+}
+
+// TestDocLimits compares the table with every Max constant of the package.
+func TestDocLimits(t *testing.T) {
+	documented := map[string]string{}
+	for _, row := range docTables(t)["Limits"][1:] {
+		documented[row[0]] = row[1]
+	}
+	for name, value := range maxConstants(t) {
+		if documented[name] != value {
+			t.Errorf("docs/wire.md has %s = %q, the code %s", name, documented[name], value)
+		}
+		delete(documented, name)
+	}
+	for name := range documented {
+		t.Errorf("docs/wire.md has %s, the code does not", name)
+	}
+}
+
+func maxConstants(t *testing.T) map[string]string {
+	t.Helper()
+	set := token.NewFileSet()
+	values := map[string]string{}
+	for _, name := range []string{"doc.go", "keys.go"} {
+		file, err := parser.ParseFile(set, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, s := range g.Specs {
+				spec := s.(*ast.ValueSpec)
+				if !strings.HasPrefix(spec.Names[0].Name, "Max") {
+					continue
+				}
+				v, err := types.Eval(set, nil, token.NoPos, types.ExprString(spec.Values[0]))
+				if err != nil {
+					continue // a constant of another name
+				}
+				values[spec.Names[0].Name] = constant.ToInt(v.Value).ExactString()
+			}
+		}
+	}
+	return values
+}
+
+// TestDocKeysOfService compares the table of keys with the functions.
+func TestDocKeysOfService(t *testing.T) {
+	const p, u = "PREFIX", "UUID"
+	obs, _ := ObsKey(p, u)
+	action, _ := ActionKey(p, u)
+	reset, _ := ResetKey(p, u)
+	alive, _ := ClientAliveKey(p, u)
+	want := []string{StatusKey(p), SessionKey(p), ServerAliveKey(p), obs, action, reset, alive, p + "/" + u + "/EPOCH/alive"}
+	var got []string
+	for _, row := range docTables(t)["Keys"][1:] {
+		got = append(got, row[0])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("keys in docs/wire.md = %v, want %v", got, want)
+	}
+}

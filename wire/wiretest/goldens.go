@@ -1,0 +1,99 @@
+// Package wiretest lends tests the frozen vectors of the draft's Python code
+// (testdata/golden/draft_goldens.json) and the list of those from which we
+// deviate on purpose (deviations.json).
+//
+// The file's sections belong to the packages that implement them. A package
+// walks its sections with Section, and asks Deviations which vectors it must
+// answer otherwise than Python; package wire's tests check that every section
+// has an owner.
+package wiretest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Deviation names one vector, or a behaviour seen on the running branch, that
+// we answer otherwise on purpose.
+type Deviation struct {
+	Section string `json:"section"`
+	Name    string `json:"name"`   // the vector's name, or its index, or * for the whole section
+	Owner   string `json:"owner"`  // package whose tests hold it
+	Python  string `json:"python"` // what the draft does
+	Ours    string `json:"ours"`
+	Reason  string `json:"reason"`
+}
+
+// Vectors returns all sections of the frozen file, each as its JSON text.
+func Vectors(t testing.TB) map[string]json.RawMessage {
+	t.Helper()
+	var all map[string]json.RawMessage
+	load(t, "draft_goldens.json", &all)
+	return all
+}
+
+// Section decodes one section into the slice or map that into points to.
+func Section(t testing.TB, name string, into any) {
+	t.Helper()
+	raw, ok := Vectors(t)[name]
+	if !ok {
+		t.Fatalf("draft_goldens.json has no section %q", name)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		t.Fatalf("draft_goldens.json, section %s: %v", name, err)
+	}
+}
+
+// Deviations returns the deviations of a section by vector name.
+func Deviations(t testing.TB, section string) map[string]Deviation {
+	t.Helper()
+	named := map[string]Deviation{}
+	for _, d := range AllDeviations(t) {
+		if d.Section == section {
+			named[d.Name] = d
+		}
+	}
+	return named
+}
+
+// AllDeviations returns the whole of deviations.json.
+func AllDeviations(t testing.TB) []Deviation {
+	t.Helper()
+	var file struct {
+		Deviations []Deviation `json:"deviations"`
+	}
+	load(t, "deviations.json", &file)
+	return file.Deviations
+}
+
+// Golden returns the path of a file in testdata/golden.
+func Golden(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "testdata", "golden", name)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}
+
+func load(t testing.TB, name string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(Golden(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
