@@ -46,6 +46,20 @@ func oneByteConversion(n int) error { return fault(n) }
 func oneBit(n int) { keep = n > 3 }
 
 //rt:noalloc
+func inlinedByte(s *state) error { return s.asError() }
+
+type state struct{ narrow fault }
+
+func (s *state) asError() error { return s.narrow }
+
+//rt:noalloc
+func inlinedWord(s *other) error { return s.asError() }
+
+type other struct{ wide big }
+
+func (s *other) asError() error { return s.wide }
+
+//rt:noalloc
 func wordError(b big) error { return b }
 
 //rt:noalloc
@@ -94,6 +108,7 @@ func TestNoAllocRuleBites(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, checkNoAlloc(tr, dir), []string{
+		"inlinedWord is //rt:noalloc, but s.wide escapes",
 		"wordError is //rt:noalloc, but b escapes",
 		"wordConversion is //rt:noalloc, but big(n) escapes",
 		"moved is //rt:noalloc, but n moves",

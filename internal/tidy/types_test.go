@@ -24,20 +24,44 @@ type typeInfo struct {
 // oneByte reports whether the expression, written so on that line, has a type of
 // one byte: the runtime keeps all 256 values ready, so turning one into an
 // interface does not allocate. The compiler's report does not say.
+//
+// An expression that is not on the line came with an inlined function, of this
+// package or, after a package's name, of another: then all that are written so
+// in that package must be of one byte.
 func (i *typeInfo) oneByte(name string, line int, expr string) bool {
-	for e, tv := range i.check(path.Dir(name)) {
-		pos := i.tree.fset.Position(e.Pos())
-		if pos.Line != line || pos.Filename != name || types.ExprString(e) != expr {
+	if here, all := i.written(path.Dir(name), expr, name, line); here || all {
+		return here || all
+	}
+	pkg, rest, ok := strings.Cut(expr, ".")
+	for _, f := range i.tree.files {
+		if !ok || f.test || f.ast.Name.Name != pkg {
 			continue
 		}
-		if basic, ok := tv.Type.Underlying().(*types.Basic); ok {
-			switch basic.Kind() {
-			case types.Bool, types.Int8, types.Uint8:
-				return true
-			}
+		if _, all := i.written(f.dir, rest, "", 0); all {
+			return true
 		}
 	}
 	return false
+}
+
+// written looks for expressions written so in the folder, and reports whether
+// one on that line is of one byte, and whether there are any and all are while
+// none is on that line.
+func (i *typeInfo) written(dir, expr, name string, line int) (here, all bool) {
+	found, wide, onLine := false, false, false
+	for e, tv := range i.check(dir) {
+		if tv.Type == nil || types.ExprString(e) != expr {
+			continue
+		}
+		basic, ok := tv.Type.Underlying().(*types.Basic)
+		narrow := ok && (basic.Kind() == types.Bool || basic.Kind() == types.Int8 || basic.Kind() == types.Uint8)
+		found, wide = true, wide || !narrow
+		if pos := i.tree.fset.Position(e.Pos()); pos.Line == line && pos.Filename == name {
+			onLine = true
+			here = here || narrow
+		}
+	}
+	return here, found && !wide && !onLine
 }
 
 // check returns the types of the folder's expressions, as far as they are known.
