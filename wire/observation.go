@@ -313,7 +313,7 @@ func (r *reader) image(m *Image) {
 	}
 	m.H, m.W, m.C = v.shape[0], v.shape[1], v.shape[2]
 	if v.rank != 3 || m.C != 3 || m.H > MaxImageSide || m.W > MaxImageSide || m.H*m.W*m.C != len(m.Data) {
-		r.rawShape(v.shape[:v.rank], len(m.Data))
+		r.rawShape(v, len(m.Data))
 	}
 }
 
@@ -355,7 +355,7 @@ func (r *reader) badCodec(name []byte) {
 }
 
 //go:noinline
-func (r *reader) rawShape(shape []int, n int) {
-	r.shape("image", fmt.Sprintf("raw shape %v with %d bytes", shape, n),
+func (r *reader) rawShape(v tensorView, n int) {
+	r.shape("image", fmt.Sprintf("raw shape %v with %d bytes", v.shape[:v.rank], n),
 		fmt.Sprintf("[H, W, 3] with H x W x 3 bytes, sides at most %d", MaxImageSide))
 }

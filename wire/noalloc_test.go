@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"bytes"
+	"testing"
+)
+
+// policyMessages are of the size that a two-camera arm exchanges: two JPEGs of
+// 20 kB, a prefix and a chunk of 50 actions of six joints.
+func policyMessages() (*Observation, *ActionChunk) {
+	o, c := demoObservation(), demoChunk()
+	o.State = make([]float32, 6)
+	o.Images = []Image{
+		{Name: "observation.images.top", Data: make([]byte, 20_000)},
+		{Name: "observation.images.wrist", Data: make([]byte, 20_000)},
+	}
+	o.PrefixModel = Matrix{50, 6, make([]float32, 300)}
+	o.PrefixRobot = Matrix{50, 6, make([]float32, 300)}
+	c.ChunkModel, c.ChunkRobot = o.PrefixModel, o.PrefixRobot
+	return o, c
+}
+
+// TestHotPathNoAlloc: after the first message nothing on the way of an
+// observation and of a chunk allocates, neither writing nor reading nor
+// judging, also when two robots take turns in one Observation.
+func TestHotPathNoAlloc(t *testing.T) {
+	o, c := policyMessages()
+	other := *o
+	other.Task, other.Images = "sort the screws", []Image{{Name: "observation.images.side", Codec: Raw, H: 2, W: 2, C: 3, Data: make([]byte, 12)}}
+	contract := Contract{StateDim: 6, ActionDim: 6, Horizon: 50, Cameras: []CameraShape{{Name: "observation.images.top"}}}
+	header := Header{SchemaVersion: SchemaVersion, MsgType: MsgObservation, SeqID: 1}
+
+	buf := make([]byte, 0, 64<<10)
+	obsBytes, otherBytes, chunkBytes := AppendObservation(nil, o), AppendObservation(nil, &other), AppendActionChunk(nil, c)
+	headerBytes := AppendHeader(nil, header)
+	var po Observation
+	var pc ActionChunk
+	var tensor Tensor
+	tensorBytes := appendVector(nil, o.State)
+	paths := map[string]func(){
+		"AppendHeader":      func() { buf = AppendHeader(buf[:0], header) },
+		"AppendObservation": func() { buf = AppendObservation(buf[:0], o) },
+		"AppendActionChunk": func() { buf = AppendActionChunk(buf[:0], c) },
+		"ParseHeader": func() {
+			h, err := ParseHeader(headerBytes)
+			check(t, err)
+			check(t, h.Check(MsgObservation))
+		},
+		"ParseObservation": func() {
+			check(t, ParseObservation(&po, obsBytes))
+			check(t, contract.CheckObservation(&po))
+		},
+		"ParseObservation of two robots": func() {
+			check(t, ParseObservation(&po, obsBytes))
+			check(t, ParseObservation(&po, otherBytes))
+		},
+		"ParseActionChunk": func() {
+			check(t, ParseActionChunk(&pc, chunkBytes))
+			check(t, contract.CheckChunk(&pc))
+		},
+		"ParseTensor": func() {
+			_, err := ParseTensor(&tensor, tensorBytes)
+			check(t, err)
+		},
+		"ClientUUID": func() {
+			_, err := ClientUUID("@lerobot/m/main/s/robot-07/obs")
+			check(t, err)
+		},
+	}
+	for name, path := range paths {
+		if n := testing.AllocsPerRun(200, path); n != 0 {
+			t.Errorf("%s allocates %v times, want 0", name, n)
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+
+// TestParseBorrowsPicturesAndCopiesNumbers: a picture is the source's bytes,
+// the rest survives the source.
+func TestParseBorrowsPicturesAndCopiesNumbers(t *testing.T) {
+	src := AppendObservation(nil, demoObservation())
+	var o Observation
+	check(t, ParseObservation(&o, src))
+	at := bytes.Index(src, []byte{1, 2, 3, 4, 5, 6})
+	if &o.Images[0].Data[0] != &src[at] {
+		t.Error("the picture is a copy, want the source's bytes")
+	}
+	if cap(o.Images[0].Data) != 6 {
+		t.Errorf("cap of the picture = %d, want 6: an append must not write into the source", cap(o.Images[0].Data))
+	}
+	clear(src)
+	if o.State[1] != -2 || o.Task != "around the post" || o.Images[0].Name != "top" || o.PrefixRobot.Data[3] != 4 {
+		t.Errorf("after the source is gone: %v %q %q %v", o.State, o.Task, o.Images[0].Name, o.PrefixRobot)
+	}
+}
+
+func BenchmarkAppendObservation(b *testing.B) {
+	o, _ := policyMessages()
+	buf := AppendObservation(nil, o)
+	b.SetBytes(int64(len(buf)))
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = AppendObservation(buf[:0], o)
+	}
+}
+
+func BenchmarkParseObservation(b *testing.B) {
+	o, _ := policyMessages()
+	src := AppendObservation(nil, o)
+	b.SetBytes(int64(len(src)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := ParseObservation(o, src); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkParseActionChunk(b *testing.B) {
+	_, c := policyMessages()
+	src := AppendActionChunk(nil, c)
+	b.SetBytes(int64(len(src)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := ParseActionChunk(c, src); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
