@@ -10,6 +10,8 @@ package jpeg
 #cgo nocallback edgert_decode
 #cgo noescape edgert_size
 #cgo nocallback edgert_size
+#cgo noescape edgert_renew
+#cgo nocallback edgert_renew
 
 #if defined(__has_include)
 #if !__has_include(<turbojpeg.h>)
@@ -37,6 +39,16 @@ static long long edgert_size(tjhandle t, const unsigned char *src, unsigned long
 	if ((long long)w * h > max_pixels) return edgert_toolarge;
 	if (space != TJCS_YCbCr && space != TJCS_RGB && space != TJCS_GRAY) return edgert_badformat;
 	return (long long)w << 32 | h;
+}
+
+// After an error in a header libjpeg-turbo 2.1 stays in the middle of it and
+// would read the next picture as its continuation.
+static int edgert_renew(tjhandle *t) {
+	tjhandle fresh = tjInitDecompress();
+	if (fresh == NULL) return edgert_corrupt;
+	tjDestroy(*t);
+	*t = fresh;
+	return 0;
 }
 
 // The picture's own size is compared before anything is decoded, so that the
@@ -112,7 +124,10 @@ func (e *Encoder) Close() error {
 // Decoder decompresses pictures.
 //
 // Owner: one goroutine at a time.
-type Decoder struct{ handle C.tjhandle }
+type Decoder struct {
+	handle C.tjhandle
+	failed bool // the last picture did; the handle is renewed before the next
+}
 
 // NewDecoder returns a decoder. Close frees it.
 func NewDecoder() (*Decoder, error) {
@@ -128,14 +143,12 @@ func NewDecoder() (*Decoder, error) {
 //
 //rt:noalloc
 func (d *Decoder) Size(src []byte) (w, h int, err error) {
-	if d.handle == nil {
-		return 0, 0, ErrClosed
-	}
-	if len(src) == 0 {
-		return 0, 0, ErrCorrupt
+	if err := d.ready(src); err != nil {
+		return 0, 0, err
 	}
 	r := C.edgert_size(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(len(src)), MaxPixels)
 	if r < 0 {
+		d.failed = true
 		return 0, 0, sentinel(int(r))
 	}
 	return int(r >> 32), int(r & 0xffffffff), nil
@@ -151,8 +164,8 @@ func (d *Decoder) Size(src []byte) (w, h int, err error) {
 //
 //rt:noalloc
 func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
-	if d.handle == nil {
-		return ErrClosed
+	if err := d.ready(src); err != nil {
+		return err
 	}
 	if !pictureOK(w, h) || !scansOK(src) {
 		return ErrTooLarge
@@ -160,13 +173,30 @@ func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 	if len(dst) < w*h*3 {
 		return ErrSize
 	}
-	if len(src) == 0 {
-		return ErrCorrupt
-	}
 	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(len(src)),
 		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(h), MaxPixels)
 	if r < 0 {
+		d.failed = true
 		return sentinel(int(r))
+	}
+	return nil
+}
+
+// ready prepares for the next picture.
+//
+//rt:noalloc
+func (d *Decoder) ready(src []byte) error {
+	if d.handle == nil {
+		return ErrClosed
+	}
+	if len(src) == 0 {
+		return ErrCorrupt
+	}
+	if d.failed {
+		if r := C.edgert_renew(&d.handle); r < 0 {
+			return sentinel(int(r))
+		}
+		d.failed = false
 	}
 	return nil
 }

@@ -1,0 +1,425 @@
+//go:build cgo
+
+package jpeg
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	stdjpeg "image/jpeg"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const bandsW, bandsH = 128, 64
+
+// bands are the colours of testdata/jpeg, each 32 columns wide.
+var bands = [4][3]byte{{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {255, 140, 0}}
+
+func picture() []byte {
+	pix := make([]byte, bandsW*bandsH*3)
+	for i := range bandsW * bandsH {
+		copy(pix[3*i:], bands[i%bandsW/32][:])
+	}
+	return pix
+}
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	src, err := os.ReadFile(filepath.Join("..", "testdata", "jpeg", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
+func decoder(t testing.TB) *Decoder {
+	t.Helper()
+	d, err := NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func encode(t testing.TB, pix []byte, w, h, quality int) []byte {
+	t.Helper()
+	e, err := NewEncoder(quality)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	dst := make([]byte, MaxSize(w, h))
+	n, err := e.EncodeRGB(dst, pix, w, h)
+	if err != nil {
+		t.Fatalf("EncodeRGB(%dx%d) = %v", w, h, err)
+	}
+	return dst[:n]
+}
+
+// checkBands compares the middle of each band, away from the blurred borders.
+func checkBands(t *testing.T, pix []byte, want [4][3]byte, tolerance int) {
+	t.Helper()
+	for band, colour := range want {
+		for row := range bandsH {
+			for col := 32*band + 8; col < 32*band+24; col++ {
+				got := pix[3*(row*bandsW+col):][:3]
+				for c := range 3 {
+					if d := int(got[c]) - int(colour[c]); d > tolerance || d < -tolerance {
+						t.Fatalf("pixel (%d,%d) of band %d = %v, want %v +-%d", row, col, band, got, colour, tolerance)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Pictures of another encoder come out red, green, blue and orange: the channel
+// order is RGB.
+func TestDecodeOthersPictures(t *testing.T) {
+	gray := [4][3]byte{{76, 76, 76}, {150, 150, 150}, {29, 29, 29}, {158, 158, 158}} // ITU-R 601 luma
+	for _, tt := range []struct {
+		file string
+		want [4][3]byte
+	}{
+		{"bands_420.jpg", bands},
+		{"bands_444.jpg", bands},
+		{"bands_progressive.jpg", bands},
+		{"bands_rgb.jpg", bands},
+		{"bands_gray.jpg", gray},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			d, src := decoder(t), read(t, tt.file)
+			if w, h, err := d.Size(src); w != bandsW || h != bandsH || err != nil {
+				t.Fatalf("Size() = %d, %d, %v, want %d, %d", w, h, err, bandsW, bandsH)
+			}
+			pix := make([]byte, bandsW*bandsH*3)
+			if err := d.DecodeRGB(pix, src, bandsW, bandsH); err != nil {
+				t.Fatalf("DecodeRGB() = %v", err)
+			}
+			checkBands(t, pix, tt.want, 3)
+		})
+	}
+}
+
+// The standard library judges both directions: it shares nothing with the C one.
+func TestStandardLibraryAgrees(t *testing.T) {
+	pix := picture()
+	src := encode(t, pix, bandsW, bandsH, 95)
+	im, err := stdjpeg.Decode(bytes.NewReader(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, ok := im.(*image.YCbCr)
+	if !ok || y.SubsampleRatio != image.YCbCrSubsampleRatio420 {
+		t.Errorf("encoded as %T, want 4:2:0 YCbCr", im)
+	}
+	got := make([]byte, 0, len(pix))
+	for row := range bandsH {
+		for col := range bandsW {
+			c := color.RGBAModel.Convert(im.At(col, row)).(color.RGBA)
+			got = append(got, c.R, c.G, c.B)
+		}
+	}
+	checkBands(t, got, bands, 3)
+
+	rgba := image.NewRGBA(image.Rect(0, 0, bandsW, bandsH))
+	for i := range bandsW * bandsH {
+		copy(rgba.Pix[4*i:], append(slices.Clone(pix[3*i:3*i+3]), 255))
+	}
+	var file bytes.Buffer
+	if err := stdjpeg.Encode(&file, rgba, &stdjpeg.Options{Quality: 95}); err != nil {
+		t.Fatal(err)
+	}
+	clear(got)
+	if err := decoder(t).DecodeRGB(got, file.Bytes(), bandsW, bandsH); err != nil {
+		t.Fatal(err)
+	}
+	checkBands(t, got, bands, 3)
+}
+
+// Odd sizes, one pixel included, survive within what quality 95 loses on a
+// smooth picture, and the bound of MaxSize holds for noise at quality 100.
+func TestRoundTripSizes(t *testing.T) {
+	d := decoder(t)
+	for _, size := range [][2]int{{1, 1}, {7, 3}, {16, 16}, {17, 33}, {160, 120}, {321, 243}} {
+		w, h := size[0], size[1]
+		smooth, noise := make([]byte, w*h*3), make([]byte, w*h*3)
+		for i := range w * h {
+			smooth[3*i], smooth[3*i+1], smooth[3*i+2] = byte(i%w/2), byte(i/w/2), 128
+		}
+		for i, x := 0, uint32(1); i < len(noise); i++ {
+			x = x*1664525 + 1013904223
+			noise[i] = byte(x >> 24)
+		}
+		got := make([]byte, w*h*3)
+		if err := d.DecodeRGB(got, encode(t, smooth, w, h, 95), w, h); err != nil {
+			t.Fatalf("%dx%d: %v", w, h, err)
+		}
+		for i := range got {
+			if delta := int(got[i]) - int(smooth[i]); delta > 12 || delta < -12 {
+				t.Fatalf("%dx%d: byte %d = %d, want %d +-12", w, h, i, got[i], smooth[i])
+			}
+		}
+		if n := len(encode(t, noise, w, h, 100)); n > MaxSize(w, h) {
+			t.Errorf("%dx%d: noise takes %d bytes, MaxSize says %d", w, h, n, MaxSize(w, h))
+		}
+	}
+}
+
+// patchSize writes another size into the frame header of a picture.
+func patchSize(src []byte, w, h int) []byte {
+	out := slices.Clone(src)
+	for i := 2; i+9 < len(out); {
+		marker, length := out[i+1], int(binary.BigEndian.Uint16(out[i+2:]))
+		if marker == 0xc0 || marker == 0xc2 {
+			binary.BigEndian.PutUint16(out[i+5:], uint16(h))
+			binary.BigEndian.PutUint16(out[i+7:], uint16(w))
+			return out
+		}
+		i += 2 + length
+	}
+	panic("no frame header")
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	whole := read(t, "bands_420.jpg")
+	progressive := read(t, "bands_progressive.jpg")
+	scan := progressive[bytes.LastIndex(progressive, []byte{0xff, 0xda}) : len(progressive)-2]
+	bomb := append(slices.Clone(progressive[:len(progressive)-2]), bytes.Repeat(scan, 400)...)
+	flipped := slices.Clone(whole)
+	for i := len(flipped) - 200; i < len(flipped)-100; i++ {
+		flipped[i] = 0xff
+	}
+	tests := []struct {
+		name string
+		src  []byte
+		w, h int
+		want error
+	}{
+		{"no bytes", nil, bandsW, bandsH, ErrCorrupt},
+		{"only the first marker", whole[:2], bandsW, bandsH, ErrCorrupt},
+		{"not a picture", []byte("hello, world"), bandsW, bandsH, ErrCorrupt},
+		{"cut in the header", whole[:100], bandsW, bandsH, ErrCorrupt},
+		{"cut in the middle", whole[:len(whole)*2/3], bandsW, bandsH, ErrCorrupt},
+		{"cut before the end marker", whole[:len(whole)-2], bandsW, bandsH, ErrCorrupt},
+		{"nonsense in the scan", flipped, bandsW, bandsH, ErrCorrupt},
+		{"narrower than told", whole, bandsW + 1, bandsH, ErrSize},
+		{"turned", whole, bandsH, bandsW, ErrSize},
+		{"half the size, to which the library could scale", whole, bandsW / 2, bandsH / 2, ErrSize},
+		{"a header of 65500x65500 on a small file", patchSize(whole, 65500, 65500)[:200], bandsW, bandsH, ErrCorrupt},
+		{"a header of 65500x65500 with its tables", patchSize(whole, 65500, 65500), bandsW, bandsH, ErrTooLarge},
+		{"a header of no width", patchSize(whole, 0, 64), bandsW, bandsH, ErrCorrupt},
+		{"told a size without limit", whole, 1 << 31, 1 << 31, ErrTooLarge},
+		{"told a negative size", whole, -1, bandsH, ErrTooLarge},
+		{"410 scans", bomb, bandsW, bandsH, ErrTooLarge},
+		{"four components", read(t, "bands_cmyk.jpg"), bandsW, bandsH, ErrFormat},
+	}
+	d := decoder(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dst := bytes.Repeat([]byte{0xa5}, bandsW*bandsH*3+64)
+			err := d.DecodeRGB(dst[:bandsW*bandsH*3:bandsW*bandsH*3], tt.src, tt.w, tt.h)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("DecodeRGB() = %v, want %v", err, tt.want)
+			}
+			if !bytes.Equal(dst[bandsW*bandsH*3:], bytes.Repeat([]byte{0xa5}, 64)) {
+				t.Errorf("DecodeRGB() wrote behind dst")
+			}
+			// The decoder is as good as new afterwards.
+			if err := d.DecodeRGB(dst, whole, bandsW, bandsH); err != nil {
+				t.Errorf("DecodeRGB() of a good picture afterwards = %v", err)
+			}
+		})
+	}
+	if err := d.DecodeRGB(make([]byte, bandsW*bandsH*3-1), whole, bandsW, bandsH); !errors.Is(err, ErrSize) {
+		t.Errorf("DecodeRGB into one byte less = %v, want %v", err, ErrSize)
+	}
+}
+
+// A file of a few kilobytes cannot hold the decoder: the worst progressive
+// picture that is let through takes milliseconds.
+func TestManyScansAreBounded(t *testing.T) {
+	src := read(t, "bands_progressive.jpg")
+	scan := src[bytes.LastIndex(src, []byte{0xff, 0xda}) : len(src)-2]
+	src = append(slices.Clone(src[:len(src)-2]), bytes.Repeat(scan, maxScans-10)...)
+	if !scansOK(src) || scansOK(append(slices.Clone(src), scan...)) {
+		t.Fatalf("scansOK does not draw the line at %d scans", maxScans)
+	}
+	start := time.Now()
+	_ = decoder(t).DecodeRGB(make([]byte, bandsW*bandsH*3), src, bandsW, bandsH)
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("DecodeRGB of %d scans took %v, want below 1s", maxScans, took)
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	for _, quality := range []int{-1, 0, 101} {
+		if _, err := NewEncoder(quality); !errors.Is(err, ErrQuality) {
+			t.Errorf("NewEncoder(%d) = %v, want %v", quality, err, ErrQuality)
+		}
+	}
+	e, err := NewEncoder(90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pix, dst := make([]byte, 16*16*3), make([]byte, MaxSize(16, 16))
+	for _, tt := range []struct {
+		name     string
+		dst, pix []byte
+		w, h     int
+		want     error
+	}{
+		{"as it should be", dst, pix, 16, 16, nil},
+		{"one byte less than MaxSize", dst[:len(dst)-1], pix, 16, 16, ErrSize},
+		{"a pixel too few", dst, pix[3:], 16, 16, ErrSize},
+		{"no width", dst, nil, 0, 16, ErrTooLarge},
+		{"a size that overflows", dst, pix, 1 << 62, 4, ErrTooLarge},
+		{"wider than a JPEG can be", make([]byte, MaxSize(65536, 1)), make([]byte, 65536*3), 65536, 1, ErrTooLarge},
+	} {
+		if _, err := e.EncodeRGB(tt.dst, tt.pix, tt.w, tt.h); !errors.Is(err, tt.want) {
+			t.Errorf("%s: EncodeRGB() = %v, want %v", tt.name, err, tt.want)
+		}
+	}
+	if err := errors.Join(e.Close()); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	if _, err := e.EncodeRGB(dst, pix, 16, 16); !errors.Is(err, ErrClosed) || !errors.Is(e.Close(), ErrClosed) {
+		t.Errorf("EncodeRGB() after Close = %v, want %v", err, ErrClosed)
+	}
+}
+
+func TestExplainSaysGotAndWanted(t *testing.T) {
+	d, src := decoder(t), read(t, "bands_420.jpg")
+	for _, tt := range []struct {
+		src  []byte
+		w, h int
+		want string
+	}{
+		{src, 160, 120, "got 128x64, want 160x120"},
+		{src[:len(src)-9], bandsW, bandsH, "Premature end of JPEG file"},
+	} {
+		err := d.DecodeRGB(make([]byte, tt.w*tt.h*3), tt.src, tt.w, tt.h)
+		if got := d.Explain(err, tt.src, tt.w, tt.h); !errors.Is(got, err) || !strings.Contains(got.Error(), tt.want) {
+			t.Errorf("Explain(%v) = %v, want one that says %q", err, got, tt.want)
+		}
+	}
+	if got := d.Explain(nil, src, 1, 1); got != nil {
+		t.Errorf("Explain(nil) = %v, want nil", got)
+	}
+}
+
+func TestJPEGNoAlloc(t *testing.T) {
+	pix, dst := picture(), make([]byte, MaxSize(bandsW, bandsH))
+	e, err := NewEncoder(90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	d, out := decoder(t), make([]byte, len(pix))
+	if n := testing.AllocsPerRun(100, func() {
+		n, err := e.EncodeRGB(dst, pix, bandsW, bandsH)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := d.Size(dst[:n]); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.DecodeRGB(out, dst[:n], bandsW, bandsH); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.DecodeRGB(out, dst[:n/2], bandsW, bandsH); err != ErrCorrupt {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a picture allocates %v times, want 0", n)
+	}
+}
+
+// Property: whatever the bytes, the decoder returns, writes nothing behind the
+// picture it was told to expect, and decodes a good picture afterwards.
+func FuzzDecode(f *testing.F) {
+	for _, name := range []string{"bands_420.jpg", "bands_444.jpg", "bands_progressive.jpg", "bands_rgb.jpg", "bands_gray.jpg", "bands_cmyk.jpg"} {
+		f.Add(read(f, name))
+	}
+	good, d := read(f, "bands_420.jpg"), decoder(f)
+	f.Add(patchSize(good, 65500, 65500))
+	guard := bytes.Repeat([]byte{0xa5}, 4096)
+	f.Fuzz(func(t *testing.T, src []byte) {
+		w, h, err := d.Size(src)
+		if err != nil || w*h > 1<<20 {
+			w, h = bandsW, bandsH
+		}
+		dst := append(make([]byte, w*h*3), guard...)
+		err = d.DecodeRGB(dst[:w*h*3], src, w, h)
+		if !bytes.Equal(dst[w*h*3:], guard) {
+			t.Fatalf("DecodeRGB of %d bytes as %dx%d wrote behind dst", len(src), w, h)
+		}
+		if d.Explain(err, src, w, h) == nil != (err == nil) {
+			t.Fatalf("Explain(%v) loses the error", err)
+		}
+		out := make([]byte, bandsW*bandsH*3)
+		if err := d.DecodeRGB(out, good, bandsW, bandsH); err != nil {
+			t.Fatalf("DecodeRGB of a good picture afterwards = %v", err)
+		}
+	})
+}
+
+// scenery is a picture with some texture, so that a benchmark means something.
+func scenery(w, h int) []byte {
+	pix := make([]byte, w*h*3)
+	x := uint32(1)
+	for i := range w * h {
+		x = x*1664525 + 1013904223
+		noise := byte(x >> 29)
+		pix[3*i], pix[3*i+1], pix[3*i+2] = byte(i%w*255/w)+noise, byte(i/w*255/h)+noise, byte(i/w/8*8)^noise
+	}
+	return pix
+}
+
+var benchSizes = [][2]int{{160, 120}, {640, 480}}
+
+func BenchmarkEncodeRGB(b *testing.B) {
+	for _, size := range benchSizes {
+		w, h := size[0], size[1]
+		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
+			e, err := NewEncoder(90)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			pix, dst := scenery(w, h), make([]byte, MaxSize(w, h))
+			b.SetBytes(int64(len(pix)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := e.EncodeRGB(dst, pix, w, h); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDecodeRGB(b *testing.B) {
+	for _, size := range benchSizes {
+		w, h := size[0], size[1]
+		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
+			d, src, dst := decoder(b), encode(b, scenery(w, h), w, h, 90), make([]byte, w*h*3)
+			b.SetBytes(int64(len(dst)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := d.DecodeRGB(dst, src, w, h); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
