@@ -1,0 +1,64 @@
+# The commands people and CI run. `make` alone explains them.
+
+GO       ?= go
+DURATION ?= 20s
+SEED     ?= 1
+MANIFEST ?= testdata/demo/server.yaml
+FUZZTIME ?= 10s
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -X main.version=$(VERSION)
+export EDGERT_PYTHON ?= $(CURDIR)/.venv/bin/python
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## install what demo needs (Debian packages, ONNX Runtime)
+	@tools/setup.sh demo
+
+.PHONY: build
+build: ## build bin/edge-rt and bin/lean-server
+	@mkdir -p bin
+	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: setup build ## run server and simulated arm for 20 s and check what the arm did
+	@$(GO) run ./tools/demo --manifest $(MANIFEST) --duration $(DURATION) --seed $(SEED)
+
+.PHONY: test
+test: ## run everything: formatting, vet, tests, race detector, short fuzzing
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory check race fuzz
+
+.PHONY: check
+check: build ## formatting, vet and all tests
+	@test -z "$$(gofmt -s -l $$(git ls-files '*.go'))" || { gofmt -s -l $$(git ls-files '*.go'); echo 'gofmt -s these files'; exit 1; }
+	$(GO) vet ./...
+	$(GO) test -timeout 10m ./...
+
+.PHONY: race
+race: ## all tests under the race detector
+	$(GO) test -race -short -timeout 15m ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@tools/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## Go benchmarks of every package
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: sim-full
+sim-full: ## closed loop in virtual time, 200 seeds each way at delays of 3, 8 and 16 ticks
+	EDGERT_FULL=1 $(GO) test -run TestClosedLoop -v -timeout 60m ./internal/fleet
+
+.PHONY: train
+train: ## train and export the demo policy again (an hour of one core, needs PyTorch)
+	tools/train/run.sh
+
+.PHONY: clean
+clean: ## remove what was built and installed here
+	rm -rf bin .venv

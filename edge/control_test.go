@@ -1,0 +1,443 @@
+package edge
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/chunk"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+const (
+	testDOF     = 2
+	testHorizon = 20
+	testSMin    = 8
+	testPeriod  = 10 * time.Millisecond
+)
+
+// fakeBus is two joints that go where they are told at once.
+type fakeBus struct {
+	at       [testDOF]float32
+	silent   uint32
+	torque   bool
+	writes   [][testDOF]float32
+	failing  int // TorqueOn calls that fail
+	deadline rt.Instant
+}
+
+func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
+	b.deadline = deadline
+	for j := range dst {
+		if b.silent&(1<<j) == 0 {
+			dst[j] = b.at[j]
+		}
+	}
+	return b.silent
+}
+
+func (b *fakeBus) Write(goal []float32) {
+	if b.torque {
+		copy(b.at[:], goal)
+	}
+	if cap(b.writes) > len(b.writes) {
+		b.writes = append(b.writes, [testDOF]float32(goal))
+	}
+}
+
+func (b *fakeBus) BusWait() time.Duration { return 0 }
+
+func (b *fakeBus) TorqueOn() error {
+	if b.failing > 0 {
+		b.failing--
+		return errors.New("no answer")
+	}
+	b.torque = true
+	return nil
+}
+
+// rig is a control on fakes, ticked by hand.
+type rig struct {
+	*control
+	bus   *fakeBus
+	time  *rttest.Clock
+	index uint64
+	slope float32 // of the answers' rows
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	waker, err := rt.NewWaker()
+	if err != nil {
+		t.Skipf("no eventfd on this system: %v", err)
+	}
+	t.Cleanup(func() { waker.Close() })
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096)}
+	c := &control{
+		clock: clock, period: testPeriod, dof: testDOF, bus: fake,
+		maxAge: time.Second, quiet: 100 * time.Millisecond, offline: 2 * time.Second,
+		parkStep: []float32{0.5, 0.5}, parkMax: time.Second, exitMode: ExitPark,
+		sched: chunk.NewSchedule(testHorizon, testDOF),
+		drtc: chunk.NewDRTC(chunk.DRTCConfig{
+			Horizon: testHorizon, SMin: testSMin, Epsilon: 1, FPS: 100, Estimator: chunk.Fixed(0.03), PrefixEnd: 10,
+		}),
+		limits: limiter{min: []float32{-90, 0}, max: []float32{90, 100}, step: []float32{3, 3}},
+		state:  make([]float32, testDOF), goal: make([]float32, testDOF), park: make([]float32, testDOF),
+		seen: make([]rt.Instant, testDOF), now: Connecting, episode: 1, fresh: true,
+		stop: new(atomic.Bool), link: &linkFlags{}, waker: waker, events: rt.NewEvents(1024),
+		departed: rt.NewRing[departure](64), inbox: newInbox(), stats: newTickStats(),
+		snapshots: rt.NewLatest(func(s *snapshot) {
+			s.state = make([]float32, testDOF)
+			s.robot, s.model = make([]float32, testHorizon*testDOF), make([]float32, testHorizon*testDOF)
+		}),
+	}
+	c.link.epoch.Store(1)
+	return &rig{control: c, bus: fake, time: clock}
+}
+
+// step ticks n times.
+func (r *rig) step(n int) {
+	for range n {
+		r.index++
+		now := r.time.Now()
+		r.tick(rt.Tick{Index: r.index, Deadline: now, Woke: now})
+		r.time.SleepUntil(now.Add(testPeriod))
+	}
+}
+
+// answer delivers a chunk for request key: its rows begin at value and rise by
+// slope.
+func (r *rig) answer(key int64, value float32) {
+	a := r.inbox.Back()
+	a.epoch, a.episode = r.link.epoch.Load(), 1
+	rows := make([]float32, testHorizon*testDOF)
+	for i := range rows {
+		rows[i] = value + r.slope*float32(i/testDOF)
+	}
+	m := wire.Matrix{Rows: testHorizon, Cols: testDOF, Data: rows}
+	a.body.ChunkRobot, a.body.ChunkModel = m, m
+	r.inbox.Publish(key)
+}
+
+// serve answers every request after delay ticks, for n ticks.
+func (r *rig) serve(n, delay int, value float32) {
+	due := map[int]int64{}
+	last := r.key
+	for i := range n {
+		if key, ok := due[i]; ok {
+			r.answer(key, value)
+		}
+		r.step(1)
+		if r.key != last {
+			last = r.key
+			due[i+delay] = last
+		}
+	}
+}
+
+func TestTorqueIsUntouchedBeforeTheFirstChunk(t *testing.T) {
+	r := newRig(t)
+	r.step(20)
+	if r.bus.torque || len(r.bus.writes) != 0 || r.stats.starved.Load() != 0 {
+		t.Errorf("before a chunk: torque %v, %d writes, %d starved, want none", r.bus.torque, len(r.bus.writes), r.stats.starved.Load())
+	}
+	if r.stats.requests.Load() == 0 {
+		t.Error("no request was sent")
+	}
+}
+
+// The first tick with a valid observation asks; after the merge the goal starts
+// at the present position and moves no faster than the limit.
+func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
+	r := newRig(t)
+	r.step(1)
+	if got := r.stats.requests.Load(); got != 1 {
+		t.Fatalf("requests after the first tick = %d, want 1", got)
+	}
+	r.answer(1, 20)
+	r.step(1) // merges
+	if r.bus.torque {
+		t.Fatal("torque was switched on within the merging tick")
+	}
+	r.step(1) // arms
+	if !r.bus.torque || r.goal[0] != 5 || r.goal[1] != 50 {
+		t.Fatalf("after arming torque %v goal %v, want true [5 50]", r.bus.torque, r.goal)
+	}
+	r.step(6)
+	want := [][testDOF]float32{{8, 47}, {11, 44}, {14, 41}, {17, 38}, {20, 35}, {20, 32}}
+	for i, w := range want {
+		if r.bus.writes[i] != w {
+			t.Errorf("write %d = %v, want %v", i, r.bus.writes[i], w)
+		}
+	}
+	if r.limits.stepClips == 0 {
+		t.Error("no step was counted as clipped")
+	}
+	if r.now != Streaming {
+		t.Errorf("state %v, want STREAMING", r.now)
+	}
+}
+
+func TestTorqueThatCannotBeSwitchedOnEndsTheRun(t *testing.T) {
+	r := newRig(t)
+	r.bus.failing = torqueTries
+	r.step(1)
+	r.answer(1, 20)
+	r.step(1 + torqueTries)
+	if err := r.failed.Load(); err == nil || !r.stop.Load() {
+		t.Errorf("failed = %v, stop = %v, want an error and the end", err, r.stop.Load())
+	}
+}
+
+func TestSteadyStreamNeverStarves(t *testing.T) {
+	r := newRig(t)
+	r.serve(300, 3, 10)
+	if n := r.stats.starved.Load(); n != 0 {
+		t.Errorf("starved %d ticks, want 0", n)
+	}
+	if got := r.sched.N(); got < 290 {
+		t.Errorf("executed step %d after 300 ticks, want about 295", got)
+	}
+}
+
+// One lost chunk must cost about one round trip: the trigger asks again after
+// estimate + epsilon + 1 ticks, long before the schedule runs dry.
+func TestALostChunkIsAskedForAgain(t *testing.T) {
+	r := newRig(t)
+	r.serve(60, 3, 10)
+	before := r.key
+	for r.key == before {
+		r.step(1)
+	}
+	lost, at := r.key, r.index
+	for r.key == lost {
+		r.step(1)
+	}
+	if again := r.index - at; again > 6 {
+		t.Errorf("asked again after %d ticks, want at most 6 (estimate 3 + epsilon 1 + 1)", again)
+	}
+	r.step(2)
+	r.answer(r.key, 10)
+	r.step(1)
+	if n := r.stats.starved.Load(); n != 0 {
+		t.Errorf("starved %d ticks after one lost chunk, want 0", n)
+	}
+}
+
+func TestRunningDryHoldsAndRecovers(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	goal := r.goal[0]
+	r.step(testHorizon + 10) // nobody answers
+	if r.now != Stalled {
+		t.Fatalf("state %v, want STALLED", r.now)
+	}
+	if r.goal[0] != goal || r.stats.starved.Load() == 0 {
+		t.Errorf("goal %v starved %d, want %v held and counted", r.goal[0], r.stats.starved.Load(), goal)
+	}
+	n := len(r.bus.writes)
+	r.step(1)
+	if len(r.bus.writes) != n+1 {
+		t.Error("holding does not write the goal: the servo's own watchdog would fire")
+	}
+	r.answer(r.key, 12)
+	r.step(2)
+	if r.now != Streaming {
+		t.Errorf("state after a new chunk %v, want STREAMING", r.now)
+	}
+}
+
+func TestQuietServerIsDegradedWhileActionsLast(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	r.step(12) // more than quiet, less than a chunk
+	if r.now != Degraded {
+		t.Errorf("state %v, want DEGRADED", r.now)
+	}
+}
+
+func TestOldActionsNeverRun(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	r.maxAge = 5 * testPeriod
+	n := r.sched.N()
+	r.step(10)
+	if r.stats.tooOld.Load() == 0 || r.sched.N() > n+5 {
+		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.sched.N())
+	}
+}
+
+func TestStaleJoints(t *testing.T) {
+	tests := []struct {
+		name    string
+		silent  uint32
+		ticks   int
+		moves   [testDOF]bool
+		stalled bool
+	}{
+		{"one joint for 90 ms changes nothing", 1, 9, [testDOF]bool{true, true}, false},
+		{"one joint for 120 ms is frozen, the other moves", 1, 12, [testDOF]bool{false, true}, false},
+		{"two joints for 120 ms hold everything", 3, 12, [testDOF]bool{false, false}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.slope = 0.1
+			r.serve(60, 3, 10)
+			r.bus.silent = tt.silent
+			r.step(tt.ticks)
+			before := [testDOF]float32(r.goal)
+			r.step(1)
+			for j := range testDOF {
+				if moved := r.goal[j] != before[j]; moved != tt.moves[j] {
+					t.Errorf("joint %d moved %v, want %v (goal %v → %v)", j, moved, tt.moves[j], before, r.goal)
+				}
+			}
+			if (r.now == Stalled) != tt.stalled {
+				t.Errorf("state %v, want stalled %v", r.now, tt.stalled)
+			}
+		})
+	}
+}
+
+func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
+	r := newRig(t)
+	now := r.time.Now()
+	r.step(1)
+	if want := now.Add(testPeriod - busReserve); r.bus.deadline != want {
+		t.Errorf("read deadline %v after the tick, want %v", r.bus.deadline.Sub(now), want.Sub(now))
+	}
+}
+
+func TestLinkLossAndReturn(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	r.link.epoch.Store(0)
+	r.link.lost.Store(true)
+	sent := r.stats.requests.Load()
+	r.step(8)
+	if r.now != Reconnecting || r.stats.requests.Load() != sent {
+		t.Fatalf("state %v, %d requests without a session, want RECONNECTING and none", r.now, r.stats.requests.Load()-sent)
+	}
+	if r.stats.starved.Load() != 0 {
+		t.Error("starved although actions were left")
+	}
+	r.link.epoch.Store(2)
+	r.step(1)
+	if r.now != Connecting || r.stats.requests.Load() != sent+1 {
+		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.now, r.stats.requests.Load()-sent)
+	}
+	r.answer(r.key, 10)
+	r.step(1)
+	if r.now != Streaming {
+		t.Errorf("state %v, want STREAMING", r.now)
+	}
+}
+
+func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	r.step(int(r.offline/testPeriod) + 1)
+	if r.now != Dead || r.phase != parking {
+		t.Fatalf("state %v phase %d, want DEAD and parking", r.now, r.phase)
+	}
+	r.step(200)
+	if !r.stop.Load() || math.Abs(float64(r.goal[0]-5)) > 1e-3 {
+		t.Errorf("stop %v goal %v, want true and back at 5", r.stop.Load(), r.goal)
+	}
+}
+
+func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
+	for mode, phaseAfter := range map[ExitMode]phase{ExitPark: parking, ExitHold: done, ExitOff: done} {
+		r := newRig(t)
+		r.exitMode = mode
+		r.serve(60, 3, 10)
+		r.leave.Store(true)
+		r.step(1)
+		if r.phase != phaseAfter {
+			t.Errorf("mode %d: phase %d after leaving, want %d", mode, r.phase, phaseAfter)
+		}
+		r.step(200)
+		if !r.stop.Load() {
+			t.Errorf("mode %d: the tick never ended", mode)
+		}
+	}
+}
+
+func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.step(3)
+	r.leave.Store(true)
+	r.step(1)
+	if !r.stop.Load() || len(r.bus.writes) != 0 {
+		t.Errorf("stop %v, %d writes, want true and none", r.stop.Load(), len(r.bus.writes))
+	}
+}
+
+// The age of an action counts from the oldest picture when that is older than
+// the state.
+func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
+	r := newRig(t)
+	r.step(1)
+	d := r.departed.Reserve()
+	*d = departure{key: 1, source: r.time.Now().Add(-500 * time.Millisecond)}
+	r.departed.Commit()
+	r.answer(1, 6)
+	r.step(3)
+	if got := r.stats.age.Max(); got < 500*time.Millisecond {
+		t.Errorf("action age %v, want at least 500 ms", got)
+	}
+}
+
+func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
+	tests := []struct {
+		name   string
+		break_ func(r *rig, a *arrival) int64
+		reason int
+	}{
+		{"earlier session", func(r *rig, a *arrival) int64 { a.epoch = 7; return 1 }, dropEpoch},
+		{"earlier episode", func(r *rig, a *arrival) int64 { a.episode = 9; return 1 }, dropEpisode},
+		{"never asked", func(r *rig, a *arrival) int64 { return 40 }, dropUnknown},
+		{"wrong width", func(r *rig, a *arrival) int64 {
+			a.body.ChunkRobot = wire.Matrix{Rows: 2, Cols: 3, Data: make([]float32, 6)}
+			return 1
+		}, dropOutcome + int(chunk.BadShape)},
+		{"not a number", func(r *rig, a *arrival) int64 {
+			a.body.ChunkRobot.Data[3] = float32(math.NaN())
+			return 1
+		}, dropOutcome + int(chunk.NotFinite)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.step(1)
+			a := r.inbox.Back()
+			a.epoch, a.episode = 1, 1
+			m := wire.Matrix{Rows: 2, Cols: testDOF, Data: make([]float32, 4)}
+			a.body.ChunkRobot, a.body.ChunkModel = m, m
+			r.inbox.Publish(tt.break_(r, a))
+			r.step(1)
+			if got := r.stats.dropped[tt.reason].Load(); got != 1 || r.stats.chunks.Load() != 0 {
+				t.Errorf("%s: %d dropped as %q, %d merged; want 1 and 0 (all: %v)", tt.name, got, dropNames[tt.reason], r.stats.chunks.Load(), r.stats.dropTotals())
+			}
+		})
+	}
+}
+
+func TestTickNoAlloc(t *testing.T) {
+	r := newRig(t)
+	r.serve(200, 3, 10)
+	r.bus.writes = r.bus.writes[:0:0]
+	if n := testing.AllocsPerRun(500, func() {
+		now := r.time.Now()
+		r.tick(rt.Tick{Deadline: now, Woke: now})
+		r.time.SleepUntil(now.Add(testPeriod))
+	}); n != 0 {
+		t.Errorf("tick allocates %v times, want 0", n)
+	}
+}

@@ -1,0 +1,185 @@
+// Demo runs lean-server and edge-rt on this machine, the arm simulated, and
+// checks what the arm did: the whole system end to end, on real parts.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// How long the parts may take beyond the run itself.
+const (
+	startLimit = 30 * time.Second // server: load, golden set, warm-up
+	stopLimit  = 5 * time.Second
+	edgeLimit  = 30 * time.Second
+)
+
+type options struct {
+	bin, manifest, keep string
+	duration            time.Duration
+	seed                uint64
+	targets, collisions int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
+	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.DurationVar(&o.duration, "duration", 20*time.Second, "how long the arm runs")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the simulated world")
+	flag.IntVar(&o.targets, "targets", 7, "fewest targets to reach in 20 s; fewer seconds want proportionally fewer")
+	flag.IntVar(&o.collisions, "collisions", 1, "most collisions")
+	flag.StringVar(&o.keep, "json", "", "folder to keep both summaries in")
+	flag.Parse()
+	if err := demo(o); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func demo(o options) (err error) {
+	dir := o.keep
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "edgert-demo-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	endpoint, err := freeEndpoint()
+	if err != nil {
+		return err
+	}
+	server := command(o.bin, "lean-server", "--manifest", o.manifest, "--listen", "tcp/"+endpoint, "--health-port", "0")
+	if err := server.Start(); err != nil {
+		return fmt.Errorf("%w (run `make build` first)", err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- server.Wait() }()
+	defer func() {
+		if stopErr := stop(server, exited); stopErr != nil && err == nil {
+			err = stopErr
+		}
+	}()
+	if err := awaitServer(endpoint, exited); err != nil {
+		return err
+	}
+	summary := filepath.Join(dir, "edge.json")
+	edge := command(o.bin, "edge-rt", "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", "tcp/"+endpoint,
+		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--json", summary)
+	if err := edge.Start(); err != nil {
+		return err
+	}
+	overdue := time.AfterFunc(o.duration+edgeLimit, func() { edge.Process.Kill() })
+	defer overdue.Stop()
+	if err := edge.Wait(); err != nil {
+		return fmt.Errorf("edge-rt: %w", err)
+	}
+	return judge(summary, o)
+}
+
+func command(bin, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(bin, name), args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd
+}
+
+// freeEndpoint asks the kernel for a port that nobody uses.
+func freeEndpoint() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// awaitServer returns when the server listens.
+func awaitServer(endpoint string, exited chan error) error {
+	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		select {
+		case err := <-exited:
+			exited <- err
+			return fmt.Errorf("lean-server ended before it served: %w", err)
+		default:
+		}
+		if c, err := net.DialTimeout("tcp", endpoint, time.Second); err == nil {
+			c.Close()
+			return nil
+		}
+	}
+	return fmt.Errorf("lean-server did not listen within %v", startLimit)
+}
+
+// stop ends the server by its process id and waits for its summary.
+func stop(server *exec.Cmd, exited chan error) error {
+	server.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-exited:
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return fmt.Errorf("lean-server: %w", err)
+		}
+		return nil
+	case <-time.After(stopLimit):
+		server.Process.Kill()
+		return fmt.Errorf("lean-server did not stop within %v of SIGTERM", stopLimit)
+	}
+}
+
+// report is what the demo reads of the edge's summary.
+type report struct {
+	Ticks       uint64                 `json:"ticks"`
+	OverrunsOwn uint64                 `json:"overruns_own"`
+	Targets     int                    `json:"targets_reached"`
+	Collisions  int                    `json:"collisions"`
+	Age         struct{ P99 float64 }  `json:"action_age_ms"`
+	FPS         float64                `json:"fps"`
+	SMin        int                    `json:"s_min"`
+	Estimate    int                    `json:"latency_estimate_steps"`
+	Exit        struct{ Code int }     `json:"exit"`
+	RT          struct{ Granted bool } `json:"rt"`
+}
+
+// judge prints each check with its figures and fails if one fails.
+func judge(path string, o options) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var r report
+	if err := json.Unmarshal(b, &r); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	want := int(float64(o.targets) * min(1, o.duration.Seconds()/20))
+	bound := float64(r.SMin+2*r.Estimate+3) * 1000 / r.FPS
+	failed := 0
+	check := func(ok bool, format string, args ...any) {
+		mark := "ok  "
+		if !ok {
+			mark = "FAIL"
+			failed++
+		}
+		fmt.Printf("%s  %s\n", mark, fmt.Sprintf(format, args...))
+	}
+	fmt.Println()
+	check(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
+	check(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
+	check(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
+	check(r.Ticks > 0 && r.Age.P99 <= bound, "action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound, r.SMin, r.Estimate)
+	check(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
+	if failed > 0 {
+		return fmt.Errorf("%d checks failed", failed)
+	}
+	return nil
+}
