@@ -47,6 +47,7 @@ type Bus struct {
 	rx       [512]byte
 	one      *group        // of the acknowledged transactions
 	dirty    bool          // the last exchange may have left bytes behind
+	heard    bool          // the last exchange brought bytes
 	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
 	waited   time.Duration // for the bus, during the last gather
 	patience time.Duration // for an acknowledgement
@@ -114,8 +115,13 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 }
 
 // gather sends the group's request and collects its replies, by id and in any
-// order, until all are there, the patience beyond the computed end is used up,
-// or the deadline has come. It returns the bits of those that did not answer.
+// order, until all are there, the line was silent for patience beyond the
+// computed end or the last byte, or the deadline has come. It returns the bits
+// of those that did not answer.
+//
+// When several servos answered the last time and none does now, the host or the
+// adapter is late rather than all of them gone: then it waits for the first byte
+// until the deadline.
 //
 // In the usual case it sleeps to the computed end, polls once and reads once;
 // waking up for every reply would cost more than the replies are worth.
@@ -136,6 +142,10 @@ func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (mis
 	b.sleepUntil(min(end, deadline))
 
 	giveUp := min(end.Add(patience), deadline)
+	if g.all > 1 && b.heard {
+		giveUp = deadline
+	}
+	b.heard = false
 	have := 0
 	for {
 		b.wait(giveUp)
@@ -143,6 +153,10 @@ func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (mis
 		if err != nil {
 			b.lost = true
 			break
+		}
+		if n > 0 {
+			b.heard = true
+			giveUp = min(max(end, b.clock.Now()).Add(patience), deadline)
 		}
 		have = b.file(g, have+n)
 		if g.answered == g.all {

@@ -40,7 +40,7 @@ func (a *Arm) Stats() Stats {
 // last position and has its bit set in stale.
 //
 // A clean cycle takes the time of the bytes on the line; a lost reply adds
-// lossWait; at the deadline it returns in any case.
+// lossWait, 2.5 ms; at the deadline it returns in any case.
 //
 // Owner: tick thread.
 //
@@ -64,6 +64,14 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.losses.Add(uint64(bits.OnesCount32(stale)))
 	a.cycle.Record(a.clock.Now().Sub(start))
 	return stale
+}
+
+// Range returns the calibrated range of motor i in its unit, low before high:
+// what Write limits a goal to.
+func (a *Arm) Range(i int) (low, high float64) {
+	j := &a.joints[i]
+	low, high = j.scale.value(j.min), j.scale.value(j.max)
+	return min(low, high), max(low, high)
 }
 
 // take keeps the position that motor i has answered.

@@ -51,7 +51,7 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 			for id := 1; id <= 6; id++ {
 				l.servos[id].mute = true
 			}
-		}, 0b111111, 3 * time.Millisecond, 0},
+		}, 0b111111, farAway, 0},
 		{"replies in another order", func(l *line) { l.order = []byte{6, 2, 5, 1, 3, 4} }, 0, 0, 0},
 		{"a reply that comes late, but in time", func(l *line) { l.servos[6].lateBy = time.Millisecond }, 0, 2 * time.Millisecond, 0},
 		{"a reply that comes too late", func(l *line) { l.servos[6].lateBy = 6 * time.Millisecond }, 0b100000, 3 * time.Millisecond, 0},
@@ -131,6 +131,41 @@ func TestLateBytesAreDrained(t *testing.T) {
 	l.forget()
 	if a.Read(dst, l.deadline()); l.reads != 1 {
 		t.Errorf("the cycle after made %d reads, want 1: the line is clean again", l.reads)
+	}
+}
+
+// A late host is waited for, a dead bus is not, from the second cycle on.
+func TestSilenceOfAll(t *testing.T) {
+	a, l := openLine(t)
+	dst := make([]float32, 6)
+	cycle := func(late time.Duration) (uint32, time.Duration) {
+		for id := 1; id <= 6; id++ {
+			l.servos[id].mute = late < 0
+		}
+		l.free = l.clock.Now().Add(late)
+		start := l.clock.Now()
+		stale := a.Read(dst, l.deadline())
+		took := l.clock.Now().Sub(start)
+		l.clock.Advance(50 * time.Millisecond)
+		return stale, took
+	}
+	const clean = 620*time.Microsecond + 6*replyGap
+	steps := []struct {
+		name      string
+		late      time.Duration // < 0: no reply at all
+		wantStale uint32
+		wantTook  time.Duration
+	}{
+		{"clean", 0, 0, clean},
+		{"the host is late", 8 * time.Millisecond, 0, clean + 8*time.Millisecond},
+		{"the bus goes dead", -1, 0b111111, farAway},
+		{"the bus stays dead", -1, 0b111111, clean + lossWait},
+		{"the bus comes back", 0, 0, clean},
+	}
+	for _, tt := range steps {
+		if stale, took := cycle(tt.late); stale != tt.wantStale || took != tt.wantTook {
+			t.Errorf("%s: stale %06b after %v, want %06b after %v", tt.name, stale, took, tt.wantStale, tt.wantTook)
+		}
 	}
 }
 

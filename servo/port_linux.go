@@ -173,16 +173,14 @@ func (p *serialPort) Read(b []byte) (int, error) {
 }
 
 // Wait uses ppoll, whose timeout is not rounded to milliseconds. A signal ends
-// it early; the caller knows the time it waits for and comes back.
+// it early; the caller knows the time it waits for and comes back. A hang-up
+// ends it too, and Read then says so.
 //
 //rt:noalloc
 func (p *serialPort) Wait(timeout time.Duration) error {
 	p.left = unix.NsecToTimespec(int64(timeout))
-	n, err := unix.Ppoll(p.poll[:], &p.left, nil)
+	_, err := unix.Ppoll(p.poll[:], &p.left, nil)
 	if err != nil && err != unix.EINTR {
-		return ErrPortLost
-	}
-	if n > 0 && p.poll[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 && p.poll[0].Revents&unix.POLLIN == 0 {
 		return ErrPortLost
 	}
 	return nil

@@ -1,0 +1,243 @@
+package servo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+
+	"golang.org/x/sys/unix"
+)
+
+// openPty returns the master's descriptor and the path of its other side.
+func openPty(t *testing.T) (master int, path string) {
+	t.Helper()
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals here: ", err)
+	}
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, fmt.Sprintf("/dev/pts/%d", n)
+}
+
+func mustOpen(t *testing.T, path string, baud int) Port {
+	t.Helper()
+	p, err := OpenPort(path, baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestOpenPortRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	master, path := openPty(t)
+	defer unix.Close(master)
+	p := mustOpen(t, path, 1_000_000)
+	tests := []struct {
+		name, path string
+		want       error
+		text       string
+	}{
+		{"nothing there", "/dev/ttyACM97", ErrPortAbsent, "plug the adapter in"},
+		{"in use", path, ErrPortBusy, "another program"},
+		{"a file", file, unix.ENOTTY, "is no serial port"},
+	}
+	for _, tt := range tests {
+		q, err := OpenPort(tt.path, 1_000_000)
+		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // other words where TIOCEXCL binds
+		if q != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.path) || !busy && !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, path, 1_000_000).Close()
+}
+
+// The master sees the settings its other side was given.
+func TestOpenPortIsRawAtAnyBaud(t *testing.T) {
+	for _, baud := range []int{1_000_000, 115_200, 76_800, 1_234_567} {
+		master, path := openPty(t)
+		p := mustOpen(t, path, baud)
+		got, err := unix.IoctlGetTermios(master, unix.TCGETS2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int(got.Ospeed) != baud || got.Lflag != 0 || got.Iflag != 0 || got.Oflag != 0 || got.Cflag&unix.CSIZE != unix.CS8 {
+			t.Errorf("at %d baud: speed %d, flags %o %o %o %o", baud, got.Ospeed, got.Iflag, got.Oflag, got.Cflag, got.Lflag)
+		}
+		all := make([]byte, 256)
+		for i := range all {
+			all[i] = byte(i)
+		}
+		if _, err := p.Write(all); err != nil {
+			t.Fatal(err)
+		}
+		back := make([]byte, 512)
+		if n, err := unix.Read(master, back); err != nil || !bytes.Equal(back[:n], all) {
+			t.Errorf("the other side read % X, %v, want 0 to 255 unchanged", back[:n], err)
+		}
+		p.Close()
+		unix.Close(master)
+	}
+}
+
+func TestPortWaitsAndReads(t *testing.T) {
+	master, path := openPty(t)
+	p := mustOpen(t, path, 1_000_000)
+	defer p.Close()
+	buf := make([]byte, 64)
+	if n, err := p.Read(buf); n != 0 || err != nil {
+		t.Errorf("Read of nothing = %d, %v, want 0, nil", n, err)
+	}
+	clock := rt.KernelClock()
+	start := clock.Now()
+	for clock.Now() < start.Add(3*time.Millisecond) {
+		if err := p.Wait(start.Add(3 * time.Millisecond).Sub(clock.Now())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := clock.Now().Sub(start); took > time.Second {
+		t.Errorf("Wait(3ms) took %v", took)
+	}
+	if _, err := unix.Write(master, []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for range 1000 { // a pty hands bytes over in a kernel worker
+		if err := p.Wait(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if n, _ = p.Read(buf); n > 0 {
+			break
+		}
+	}
+	if string(buf[:n]) != "abc" {
+		t.Errorf("Read = %q, want abc", buf[:n])
+	}
+	unix.Close(master)
+	if _, err := p.Read(buf); !errors.Is(err, ErrPortLost) {
+		t.Errorf("Read after the plug was pulled = %v, want %v", err, ErrPortLost)
+	}
+	if _, err := p.Write(buf); !errors.Is(err, ErrPortLost) {
+		t.Errorf("Write after the plug was pulled = %v, want %v", err, ErrPortLost)
+	}
+}
+
+// serve answers on the master side of a pty as six servos would, unpaced.
+func serve(master int, done chan<- error) {
+	l := newLine(nil, 1, 2, 3, 4, 5, 6)
+	buf := make([]byte, 1024)
+	for {
+		n, err := unix.Read(master, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			done <- err
+			return
+		}
+		for in := buf[:n]; len(in) >= 6; in = in[int(in[3])+4:] {
+			if reply := l.now(in[:int(in[3])+4]); len(reply) > 0 {
+				if _, err := unix.Write(master, reply); err != nil {
+					done <- err
+					return
+				}
+			}
+		}
+	}
+}
+
+// now answers a request at once instead of in simulated time.
+func (l *line) now(request []byte) []byte {
+	l.bytes, l.at, l.next, l.free, l.keep = l.bytes[:0], l.at[:0], 0, 0, false
+	l.clock = epoch
+	_, _ = l.Write(request)
+	return l.bytes
+}
+
+func TestArmOverPty(t *testing.T) {
+	master, path := openPty(t)
+	done := make(chan error, 1)
+	go serve(master, done)
+	a, err := OpenArm(ArmConfig{Path: path, Robot: soArm("so101"), Calibration: demoCalibration()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.TorqueOn(); err != nil {
+		t.Error(err)
+	}
+	clock := rt.KernelClock()
+	dst := make([]float32, 6)
+	answered := 0
+	for range 50 {
+		if a.Read(dst, clock.Now().Add(200*time.Millisecond)) == 0 {
+			answered++
+		}
+		a.Write(dst)
+	}
+	if want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005), 50.3}; !slices.Equal(dst, want) {
+		t.Errorf("Read = %v, want %v", dst, want)
+	}
+	if answered < 40 { // a loaded machine may answer late, but not as a rule
+		t.Errorf("%d of 50 reads were answered in full", answered)
+	}
+	if s := a.Stats(); s.Corrupt != 0 {
+		t.Errorf("counted %d corrupt, want 0", s.Corrupt)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		a.Read(dst, clock.Now().Add(200*time.Millisecond))
+		a.Write(dst)
+	}); n != 0 {
+		t.Errorf("a cycle over a pty allocates %v times, want 0", n)
+	}
+	if err := a.TorqueOff(); err != nil {
+		t.Error(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	unix.Close(master)
+	if err := <-done; err != nil && err != unix.EIO && err != unix.EBADF {
+		t.Error(err)
+	}
+}
+
+// The kernel's struct is 72 bytes on 64-bit machines and 60 on 32-bit ones.
+func TestSerialStructSize(t *testing.T) {
+	want := uintptr(72)
+	if bitsOfInt == 32 {
+		want = 60
+	}
+	if got := sizeOfSerialStruct; got != want {
+		t.Errorf("serialStruct has %d bytes, want %d", got, want)
+	}
+}
+
+const (
+	bitsOfInt          = 32 << (^uint(0) >> 63)
+	sizeOfSerialStruct = unsafe.Sizeof(serialStruct{})
+)
+
+// epoch is a clock for lines that do not live in simulated time.
+var epoch = rttest.NewClock(0)
