@@ -1,0 +1,199 @@
+// Package codec is the Zenoh 1.x wire format (protocol version 0x09): bytes to
+// messages and back, without sessions, sockets or time.
+//
+// A TCP stream carries batches: a little-endian uint16 length and as many bytes.
+// A batch holds transport messages back to back (Init and Open while two nodes
+// shake hands, then Frame, Fragment, KeepAlive, Close). A Frame opens a run of
+// network messages (Push, Request, Response, Declare, Interest), and a Push or a
+// Request ends in a body (Put, Del, Query). Every message is one header byte,
+// its fields, and a list of optional extensions, each flagged with whether a
+// reader that does not know it may go on.
+//
+// Parsing borrows: all slices of a parsed message point into the batch. Every
+// length is checked against the bytes that are there before anything is sliced,
+// and nothing is ever allocated by an announced size.
+//
+// Source: reference/zenoh.md, checked against the official 1.7.2, 1.9.0 and 1.10.2.
+package codec
+
+import "unicode/utf8"
+
+// Version is the protocol version every 1.x release speaks.
+const Version = 0x09
+
+// Limits of what a conforming sender can mean. A number beyond them is refused
+// with ErrRange even where the official code truncates silently.
+const (
+	MaxKey        = 1024    // bytes of a key expression; the wire allows 65535
+	MaxCookie     = 4096    // bytes
+	MaxSchema     = 255     // bytes of an encoding's schema
+	MaxParameters = 1 << 16 // bytes of a query's parameters
+	maxExtensions = 16      // in one list
+	maxZID        = 16      // bytes
+
+	maxU16 = 1<<16 - 1
+	maxU32 = 1<<32 - 1
+)
+
+// Error is why bytes are not a message. It is one byte, so that returning it
+// costs nothing.
+type Error uint8
+
+// The kinds of malformed input.
+const (
+	ErrShort     Error = 1 + iota // the message ends in the middle of a field
+	ErrRange                      // a number is larger than its field allows
+	ErrText                       // a string is not UTF-8
+	ErrExtension                  // an unknown extension that must be understood
+	ErrHeader                     // an unknown message or body id
+	ErrVersion                    // not protocol version 9
+	ErrZID                        // an all-zero node id
+)
+
+var errorText = [...]string{
+	"zenoh: no error",
+	"zenoh: message ends in the middle of a field",
+	"zenoh: number out of range",
+	"zenoh: text is not UTF-8",
+	"zenoh: unknown extension marked mandatory",
+	"zenoh: unknown message id",
+	"zenoh: protocol version is not 9",
+	"zenoh: node id is zero",
+}
+
+func (e Error) Error() string { return errorText[e] }
+
+// Header bits common to all messages.
+const (
+	flagZ  = 0x80 // extensions follow
+	idMask = 0x1f
+)
+
+// Cursor reads a batch from front to back, in place. The first malformed field
+// makes it fail for good: later reads return zero values and Err says why, so
+// that a parser may check once at its end.
+type Cursor struct {
+	b   []byte
+	err Error
+}
+
+// NewCursor reads b, which stays borrowed by everything parsed from it.
+func NewCursor(b []byte) Cursor { return Cursor{b: b} }
+
+// Len is how many bytes are left.
+func (c *Cursor) Len() int { return len(c.b) }
+
+// Err returns the first failure, or nil.
+func (c *Cursor) Err() error {
+	if c.err == 0 {
+		return nil
+	}
+	return c.err
+}
+
+func (c *Cursor) fail(e Error) {
+	if c.err == 0 {
+		c.err = e
+	}
+	c.b = nil
+}
+
+// Peek returns the next byte without consuming it; ok is false at the end.
+func (c *Cursor) Peek() (b byte, ok bool) {
+	if len(c.b) == 0 {
+		return 0, false
+	}
+	return c.b[0], true
+}
+
+// Rest consumes and lends everything left.
+func (c *Cursor) Rest() []byte {
+	b := c.b
+	c.b = nil
+	return b
+}
+
+func (c *Cursor) byte() byte {
+	if len(c.b) == 0 {
+		c.fail(ErrShort)
+		return 0
+	}
+	b := c.b[0]
+	c.b = c.b[1:]
+	return b
+}
+
+// vle reads Zenoh's variable-length integer: seven bits a byte, least
+// significant first, and a ninth byte that carries eight, so it is not
+// encoding/binary's.
+func (c *Cursor) vle() uint64 {
+	var v uint64
+	for i := 0; i < 8; i++ {
+		if i == len(c.b) {
+			c.fail(ErrShort)
+			return 0
+		}
+		b := c.b[i]
+		v |= uint64(b&0x7f) << (7 * i)
+		if b < 0x80 {
+			c.b = c.b[i+1:]
+			return v
+		}
+	}
+	if len(c.b) == 8 {
+		c.fail(ErrShort)
+		return 0
+	}
+	v |= uint64(c.b[8]) << 56
+	c.b = c.b[9:]
+	return v
+}
+
+func (c *Cursor) bounded(limit uint64) uint64 {
+	v := c.vle()
+	if v > limit {
+		c.fail(ErrRange)
+		return 0
+	}
+	return v
+}
+
+func (c *Cursor) u32() uint32 { return uint32(c.bounded(maxU32)) }
+func (c *Cursor) u16() uint16 { return uint16(c.bounded(maxU16)) }
+
+func (c *Cursor) take(n int) []byte {
+	if n > len(c.b) {
+		c.fail(ErrShort)
+		return nil
+	}
+	b := c.b[:n:n]
+	c.b = c.b[n:]
+	return b
+}
+
+// slice lends a length-prefixed run of at most limit bytes.
+func (c *Cursor) slice(limit uint64) []byte { return c.take(int(c.bounded(limit))) }
+
+func (c *Cursor) text(limit uint64) []byte {
+	b := c.slice(limit)
+	if !utf8.Valid(b) {
+		c.fail(ErrText)
+		return nil
+	}
+	return b
+}
+
+// AppendVLE appends v as a variable-length integer of one to nine bytes.
+//
+//rt:noalloc
+func AppendVLE(dst []byte, v uint64) []byte {
+	for i := 0; v > 0x7f && i < 8; i++ {
+		dst = append(dst, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(dst, byte(v))
+}
+
+func appendSlice(dst, b []byte) []byte {
+	return append(AppendVLE(dst, uint64(len(b))), b...)
+}

@@ -1,0 +1,93 @@
+package codec
+
+// Extension headers as they are written: id (bits 0-3), mandatory (0x10) and
+// encoding (0x20 number, 0x40 bytes). The same id with another encoding is
+// another extension.
+const (
+	extUnit = 0x00
+	extNum  = 0x20
+	extBuf  = 0x40
+	extEnc  = 0x60
+	extMust = 0x10
+)
+
+// extensions walks the list behind a message's fields:
+//
+//	for x := c.extensions(header); x.next(); {
+//		switch x.id {
+//		case extQoS: ... x.num
+//		default: x.skip()
+//		}
+//	}
+type extensions struct {
+	c    *Cursor
+	more bool
+	n    int
+
+	id  byte // id, mandatory and encoding bits
+	num uint64
+	buf []byte
+}
+
+func (c *Cursor) extensions(header byte) extensions {
+	return extensions{c: c, more: header&flagZ != 0}
+}
+
+func (x *extensions) next() bool {
+	if !x.more || x.c.err != 0 {
+		return false
+	}
+	if x.n++; x.n > maxExtensions {
+		x.c.fail(ErrRange)
+		return false
+	}
+	h := x.c.byte()
+	x.more, x.id, x.num, x.buf = h&flagZ != 0, h&^flagZ, 0, nil
+	switch h & extEnc {
+	case extNum:
+		x.num = x.c.vle()
+	case extBuf:
+		x.buf = x.c.slice(maxU32)
+	case extEnc:
+		x.c.fail(ErrHeader)
+	}
+	return x.c.err == 0
+}
+
+// skip passes over an extension this reader does not know, which fails when the
+// sender marked it mandatory.
+func (x *extensions) skip() {
+	if x.id&extMust != 0 {
+		x.c.fail(ErrExtension)
+	}
+}
+
+// skipAll passes over a list in which nothing is known.
+func (c *Cursor) skipAll(header byte) {
+	for x := c.extensions(header); x.next(); {
+		x.skip()
+	}
+}
+
+// list appends extensions behind a message whose header byte is dst[last] and
+// sets each predecessor's "more follow" bit as it goes.
+type list struct {
+	dst  []byte
+	last int
+}
+
+func (l *list) add(id byte) {
+	l.dst[l.last] |= flagZ
+	l.last = len(l.dst)
+	l.dst = append(l.dst, id)
+}
+
+func (l *list) addNum(id byte, v uint64) {
+	l.add(id)
+	l.dst = AppendVLE(l.dst, v)
+}
+
+func (l *list) addBuf(id byte, b []byte) {
+	l.add(id)
+	l.dst = appendSlice(l.dst, b)
+}

@@ -1,0 +1,256 @@
+package codec
+
+// Kind is a network message's id.
+type Kind uint8
+
+// The network messages. Ids at and above KindInterest never begin a transport
+// message, which is how the end of a Frame is found.
+const (
+	KindInterest Kind = 0x19
+	KindFinal    Kind = 0x1a
+	KindResponse Kind = 0x1b
+	KindRequest  Kind = 0x1c
+	KindPush     Kind = 0x1d
+	KindDeclare  Kind = 0x1e
+	KindOAM      Kind = 0x1f
+)
+
+// Message is one network message: Kind names the field that is set. A reader
+// keeps one Message and parses into it again and again.
+type Message struct {
+	Kind     Kind
+	Push     Push
+	Request  Request
+	Response Response
+	Final    Final
+	Declare  Declare
+	Interest Interest
+}
+
+const (
+	flagN = 0x20 // the Expr has a suffix
+	flagM = 0x40 // the Expr's scope is the sender's
+)
+
+// IsNetwork reports whether a header byte begins a network message.
+func IsNetwork(header byte) bool { return Kind(ID(header)) >= KindInterest }
+
+// ParseMessage reads one network message. Everything in m is overwritten or
+// stale; slices are lent by the cursor's bytes.
+//
+//rt:noalloc
+func ParseMessage(c *Cursor, m *Message) error {
+	h := c.byte()
+	m.Kind = Kind(ID(h))
+	switch m.Kind {
+	case KindPush:
+		c.push(h, &m.Push)
+	case KindRequest:
+		c.request(h, &m.Request)
+	case KindResponse:
+		c.response(h, &m.Response)
+	case KindFinal:
+		c.final(h, &m.Final)
+	case KindDeclare:
+		c.declare(h, &m.Declare)
+	case KindInterest:
+		c.interest(h, &m.Interest)
+	case KindOAM:
+		c.u16()
+		c.skipAll(h)
+		skipBody(c, h)
+	default:
+		c.fail(ErrHeader)
+	}
+	return c.Err()
+}
+
+// AppendMessage appends the message that m.Kind names.
+func AppendMessage(dst []byte, m *Message) []byte {
+	switch m.Kind {
+	case KindPush:
+		return AppendPush(dst, &m.Push)
+	case KindRequest:
+		return AppendRequest(dst, &m.Request)
+	case KindResponse:
+		return AppendResponse(dst, &m.Response)
+	case KindFinal:
+		return AppendFinal(dst, &m.Final)
+	case KindDeclare:
+		return AppendDeclare(dst, &m.Declare)
+	case KindInterest:
+		return AppendInterest(dst, &m.Interest)
+	}
+	panic("codec: no such message kind")
+}
+
+// Push carries one sample.
+type Push struct {
+	Envelope
+	Expr Expr
+	Data Data
+}
+
+func (c *Cursor) push(h byte, m *Push) {
+	*m = Push{Envelope: Envelope{QoS: DefaultQoS}}
+	m.Expr = c.expr(h&flagN != 0, h&flagM != 0)
+	for x := c.extensions(h); x.next(); {
+		if !m.take(&x) {
+			x.skip()
+		}
+	}
+	c.data(&m.Data)
+}
+
+// AppendPush appends m.
+//
+//rt:noalloc
+func AppendPush(dst []byte, m *Push) []byte {
+	head := len(dst)
+	dst = appendExpr(append(dst, byte(KindPush)), m.Expr, head, flagN, flagM)
+	l := list{dst, head}
+	l.addEnvelope(&m.Envelope)
+	l.addNode(&m.Envelope)
+	return appendData(l.dst, &m.Data)
+}
+
+// Size is at least as many bytes as AppendPush writes, at most pushOverhead more.
+func (m *Push) Size() int {
+	return pushOverhead + len(m.Expr.Suffix) + len(m.Data.Payload) + len(m.Data.Attachment) + len(m.Data.Encoding.Schema)
+}
+
+const pushOverhead = 160
+
+// Request asks the queryables of a key.
+type Request struct {
+	Envelope
+	ID        uint32
+	Expr      Expr
+	Target    Target
+	Budget    uint64
+	TimeoutMS uint64 // 0: not said
+	Query     Query
+}
+
+// Target is which queryables a Request is for.
+type Target uint64
+
+// The targets.
+const (
+	BestMatching Target = 0
+	All          Target = 1
+	AllComplete  Target = 2
+)
+
+const (
+	extTarget    = 0x04 | extMust | extNum
+	extBudget    = 0x05 | extNum
+	extTimeout   = 0x06 | extNum
+	extResponder = 0x03 | extBuf
+)
+
+func (c *Cursor) request(h byte, m *Request) {
+	*m = Request{Envelope: Envelope{QoS: DefaultQoS}, ID: c.u32()}
+	m.Expr = c.expr(h&flagN != 0, h&flagM != 0)
+	for x := c.extensions(h); x.next(); {
+		switch x.id {
+		case extTarget:
+			if m.Target = Target(x.num); m.Target > AllComplete {
+				c.fail(ErrRange)
+			}
+		case extBudget:
+			m.Budget = x.num
+		case extTimeout:
+			m.TimeoutMS = x.num
+		default:
+			if !m.take(&x) {
+				x.skip()
+			}
+		}
+	}
+	c.query(&m.Query)
+}
+
+// AppendRequest appends m.
+func AppendRequest(dst []byte, m *Request) []byte {
+	head := len(dst)
+	dst = AppendVLE(append(dst, byte(KindRequest)), uint64(m.ID))
+	dst = appendExpr(dst, m.Expr, head, flagN, flagM)
+	l := list{dst, head}
+	l.addEnvelope(&m.Envelope)
+	if m.Target != BestMatching {
+		l.addNum(extTarget, uint64(m.Target))
+	}
+	if m.Budget != 0 {
+		l.addNum(extBudget, m.Budget)
+	}
+	if m.TimeoutMS != 0 {
+		l.addNum(extTimeout, m.TimeoutMS)
+	}
+	l.addNode(&m.Envelope)
+	return appendQuery(l.dst, &m.Query)
+}
+
+// Response is one answer to the Request of the same ID.
+type Response struct {
+	Envelope
+	ID            uint32
+	Expr          Expr // empty in errors that a router makes
+	Responder     Entity
+	Err           bool   // Data is an error's encoding and payload
+	Consolidation uint64 // 0: not said
+	Data          Data
+}
+
+func (c *Cursor) response(h byte, m *Response) {
+	*m = Response{Envelope: Envelope{QoS: DefaultQoS}, ID: c.u32()}
+	m.Expr = c.expr(h&flagN != 0, h&flagM != 0)
+	for x := c.extensions(h); x.next(); {
+		if x.id == extResponder {
+			b := NewCursor(x.buf)
+			if m.Responder = b.entity(); b.err != 0 {
+				c.fail(b.err)
+			}
+		} else if !m.take(&x) {
+			x.skip()
+		}
+	}
+	c.answer(m)
+}
+
+// AppendResponse appends m.
+func AppendResponse(dst []byte, m *Response) []byte {
+	head := len(dst)
+	dst = AppendVLE(append(dst, byte(KindResponse)), uint64(m.ID))
+	dst = appendExpr(dst, m.Expr, head, flagN, flagM)
+	l := list{dst, head}
+	l.addEnvelope(&m.Envelope)
+	if len(m.Responder.ZID) > 0 {
+		l.add(extResponder)
+		l.dst = appendEntity(AppendVLE(l.dst, uint64(m.Responder.size())), m.Responder)
+	}
+	return appendAnswer(l.dst, m)
+}
+
+// Final ends the responses to a Request.
+type Final struct {
+	Envelope
+	ID uint32
+}
+
+func (c *Cursor) final(h byte, m *Final) {
+	*m = Final{Envelope: Envelope{QoS: DefaultQoS}, ID: c.u32()}
+	for x := c.extensions(h); x.next(); {
+		if !m.take(&x) {
+			x.skip()
+		}
+	}
+}
+
+// AppendFinal appends m.
+func AppendFinal(dst []byte, m *Final) []byte {
+	head := len(dst)
+	l := list{AppendVLE(append(dst, byte(KindFinal)), uint64(m.ID)), head}
+	l.addEnvelope(&m.Envelope)
+	return l.dst
+}

@@ -1,0 +1,210 @@
+package codec
+
+// Timestamp is when a sample was made: NTP64 since 1970 and the clock's node.
+// It is absent when ID is empty.
+type Timestamp struct {
+	Time uint64
+	ID   []byte
+}
+
+func (c *Cursor) timestamp() Timestamp {
+	t := Timestamp{Time: c.vle(), ID: c.slice(maxZID)}
+	if len(t.ID) == 0 {
+		c.fail(ErrZID)
+	}
+	return t
+}
+
+func appendTimestamp(dst []byte, t Timestamp) []byte {
+	return appendSlice(AppendVLE(dst, t.Time), t.ID)
+}
+
+func (t Timestamp) size() int { return vleSize(t.Time) + 1 + len(t.ID) }
+
+// Encoding is a payload's type: an id of Zenoh's table and an optional schema.
+// The zero value is plain bytes and is not written.
+type Encoding struct {
+	ID     uint32
+	Schema []byte
+}
+
+func (e Encoding) zero() bool { return e.ID == 0 && len(e.Schema) == 0 }
+
+func (c *Cursor) encoding() Encoding {
+	v := c.u32()
+	e := Encoding{ID: v >> 1}
+	if v&1 != 0 {
+		e.Schema = c.slice(MaxSchema)
+	}
+	return e
+}
+
+func appendEncoding(dst []byte, e Encoding) []byte {
+	if len(e.Schema) == 0 {
+		return AppendVLE(dst, uint64(e.ID)<<1)
+	}
+	return appendSlice(AppendVLE(dst, uint64(e.ID)<<1|1), e.Schema)
+}
+
+func (e Encoding) size() int {
+	if len(e.Schema) == 0 {
+		return vleSize(uint64(e.ID) << 1)
+	}
+	return vleSize(uint64(e.ID)<<1|1) + vleSize(uint64(len(e.Schema))) + len(e.Schema)
+}
+
+// Entity names a publisher, querier or queryable: its node and a number there.
+// It is absent when ZID is empty.
+type Entity struct {
+	ZID []byte
+	ID  uint32
+}
+
+func (c *Cursor) entity() Entity {
+	n := int(c.byte()>>4) + 1
+	return Entity{ZID: c.take(n), ID: c.u32()}
+}
+
+func appendEntity(dst []byte, e Entity) []byte {
+	dst = append(dst, byte(len(e.ZID)-1)<<4)
+	return AppendVLE(append(dst, e.ZID...), uint64(e.ID))
+}
+
+func (e Entity) size() int { return 1 + len(e.ZID) + vleSize(uint64(e.ID)) }
+
+// Source says which entity made a sample, and its how manieth it was.
+type Source struct {
+	Entity
+	SN uint32
+}
+
+func parseSource(b []byte) (Source, Error) {
+	c := NewCursor(b)
+	s := Source{Entity: c.entity(), SN: c.u32()}
+	return s, c.err
+}
+
+func (l *list) addSource(s Source) {
+	if len(s.ZID) == 0 {
+		return
+	}
+	l.add(extSource)
+	l.dst = AppendVLE(l.dst, uint64(s.size()+vleSize(uint64(s.SN))))
+	l.dst = AppendVLE(appendEntity(l.dst, s.Entity), uint64(s.SN))
+}
+
+// Expr is a key expression on the wire: a number that stands for a declared
+// prefix (0: none) and the text behind it, plainly concatenated. Sender says
+// whose numbers are meant: those of the node that sent this message, or those
+// that the receiver declared.
+type Expr struct {
+	Scope  uint16
+	Suffix []byte
+	Sender bool
+}
+
+// Key is the whole text as an Expr, as every message of ours carries it.
+func Key(key []byte) Expr { return Expr{Suffix: key, Sender: true} }
+
+func (c *Cursor) expr(suffix, sender bool) Expr {
+	e := Expr{Scope: c.u16(), Sender: sender}
+	if suffix {
+		e.Suffix = c.text(MaxKey)
+	}
+	return e
+}
+
+// appendExpr appends e and sets its flag bits in the header dst[head].
+func appendExpr(dst []byte, e Expr, head int, flagN, flagM byte) []byte {
+	dst = AppendVLE(dst, uint64(e.Scope))
+	if len(e.Suffix) > 0 {
+		dst[head] |= flagN
+		dst = appendSlice(dst, e.Suffix)
+	}
+	if e.Sender {
+		dst[head] |= flagM
+	}
+	return dst
+}
+
+// vleSize is how many bytes AppendVLE writes.
+func vleSize(v uint64) int {
+	n := 1
+	for v > 0x7f && n < 9 {
+		v >>= 7
+		n++
+	}
+	return n
+}
+
+// QoS is the byte that travels with every network message: priority (bits 0-2),
+// block instead of drop (0x08), express (0x10), block the first only (0x20).
+type QoS byte
+
+// QoS of messages that do not choose their own.
+const (
+	DefaultQoS QoS = 0x05 // Data, drop
+	ControlQoS QoS = 0x08 // declarations and interests: Control, block
+	RequestQoS QoS = 0x0d // Data, block
+
+	Block   QoS = 0x08
+	Express QoS = 0x10
+)
+
+// Priority is 0 (control, most urgent) to 7 (background).
+func (q QoS) Priority() uint8 { return uint8(q) & 7 }
+
+// Envelope is what every network message may carry around its own fields.
+type Envelope struct {
+	QoS       QoS
+	Timestamp Timestamp
+	Node      uint16 // routing context between routers; clients ignore it
+}
+
+// Extensions of the envelope.
+const (
+	extQoS       = 0x01 | extNum
+	extTimestamp = 0x02 | extBuf
+	extNode      = 0x03 | extMust | extNum
+)
+
+// take reports whether the extension belongs to the envelope, and keeps it.
+func (e *Envelope) take(x *extensions) bool {
+	switch x.id {
+	case extQoS:
+		e.QoS = QoS(x.num)
+	case extTimestamp:
+		c := NewCursor(x.buf)
+		e.Timestamp = c.timestamp()
+		if c.err != 0 {
+			x.c.fail(c.err)
+		}
+	case extNode:
+		if x.num > maxU16 {
+			x.c.fail(ErrRange)
+		}
+		e.Node = uint16(x.num)
+	default:
+		return false
+	}
+	return true
+}
+
+// addEnvelope appends what differs from the defaults; the node id is written
+// last by the messages that have one.
+func (l *list) addEnvelope(e *Envelope) {
+	if e.QoS != DefaultQoS {
+		l.addNum(extQoS, uint64(e.QoS))
+	}
+	if len(e.Timestamp.ID) > 0 {
+		l.add(extTimestamp)
+		l.dst = AppendVLE(l.dst, uint64(e.Timestamp.size()))
+		l.dst = appendTimestamp(l.dst, e.Timestamp)
+	}
+}
+
+func (l *list) addNode(e *Envelope) {
+	if e.Node != 0 {
+		l.addNum(extNode, uint64(e.Node))
+	}
+}

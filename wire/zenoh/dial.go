@@ -1,0 +1,98 @@
+package zenoh
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// attemptLimit is how long one attempt to connect may take.
+const attemptLimit = 5 * time.Second
+
+// dialer keeps one endpoint connected.
+type dialer struct {
+	s        *Session
+	endpoint string
+
+	mu   sync.Mutex
+	last error // why the last attempt failed, guarded by mu
+}
+
+// run dials until the session closes.
+func (d *dialer) run() {
+	s := d.s
+	pause := s.cfg.BackoffMin
+	for s.ctx.Err() == nil {
+		f, err := d.dial()
+		if err == nil {
+			s.cfg.Log("connected to " + d.endpoint)
+			began := time.Now()
+			err = f.run()
+			if time.Since(began) > s.cfg.Lease {
+				pause = s.cfg.BackoffMin
+			}
+		}
+		d.mu.Lock()
+		d.last = err
+		d.mu.Unlock()
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.cfg.Log(fmt.Sprintf("no link to %s, next attempt in about %v: %v", d.endpoint, pause, err))
+		// Half the pause is random, so that a fleet does not come back in step.
+		wait := pause/2 + rand.N(pause/2+1)
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(wait):
+		}
+		pause = min(2*pause, s.cfg.BackoffMax)
+	}
+}
+
+func (d *dialer) dial() (*face, error) {
+	addr, err := address(d.endpoint)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(d.s.ctx, attemptLimit)
+	defer cancel()
+	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, unreachable(d.endpoint, err)
+	}
+	link.Tune(conn)
+	// A node id of its own for every attempt: the peer may still hold our last
+	// link, and would refuse the same node until that one's lease has ended.
+	l, err := link.Dial(ctx, conn, d.s.linkConfig(codec.Client, newZID()))
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("wire/zenoh: no Zenoh session at %s: %w", d.endpoint, err)
+	}
+	f, err := d.s.join(l, upstream)
+	if err != nil {
+		l.Discard()
+		return nil, fmt.Errorf("wire/zenoh: %s: %w", d.endpoint, err)
+	}
+	return f, nil
+}
+
+// failure is what to tell who waited in vain for the first link.
+func (d *dialer) failure(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last != nil {
+		return d.last
+	}
+	return unreachable(d.endpoint, ctx.Err())
+}
+
+func (s *Session) linkConfig(role codec.Role, zid []byte) link.Config {
+	return link.Config{ZID: zid, Role: role, Lease: s.cfg.Lease, KeepAlive: s.cfg.KeepAlive,
+		MaxMessage: s.cfg.MaxMessage, Budget: s.budget, Counters: &s.counters}
+}

@@ -1,0 +1,86 @@
+package link
+
+import "edgert/wire/zenoh/codec"
+
+// urgent is the most urgent priority with something to send, or -1.
+func (o *outbox) urgent() int {
+	for p := range o.queues {
+		if !o.queues[p].empty() {
+			return p
+		}
+	}
+	return -1
+}
+
+// fill packs the most urgent messages into one batch behind two bytes for its
+// length: as many as fit, one Frame per run of messages on the same lane. A
+// message that fits no batch travels alone, in fragments, between which more
+// urgent lanes may pass. Called with mu held.
+//
+//rt:noalloc
+func (o *outbox) fill() {
+	o.batch = append(o.batch[:0], 0, 0)
+	open := -1 // the lane of the Frame that is being filled
+	for {
+		p := o.urgent()
+		if p < 0 {
+			return
+		}
+		q := &o.queues[p]
+		if q.fragmenting() {
+			if len(o.batch) == 2 {
+				o.fragment(q, uint8(p))
+			}
+			return
+		}
+		n, e := q.size(), &q.entries[q.first]
+		l := lane(uint8(p), e.reliable)
+		header := 0
+		if l != open {
+			header = codec.FrameHeader
+		}
+		if len(o.batch)+header+n > o.link.batch {
+			if len(o.batch) == 2 {
+				q.split()
+				o.fragment(q, uint8(p))
+			}
+			return
+		}
+		if l != open {
+			o.batch = codec.AppendFrame(o.batch, codec.Lane{Reliable: e.reliable, SN: o.next(l), Priority: uint8(p)})
+			open = l
+		}
+		express := e.express
+		_, msg := q.pop()
+		o.batch = append(o.batch, msg...)
+		q.bytes -= n
+		if express {
+			return
+		}
+	}
+}
+
+// fragment appends the next piece of a message that is larger than a batch.
+func (o *outbox) fragment(q *queue, p uint8) {
+	l := lane(p, q.reliable)
+	n := min(o.link.batch-len(o.batch)-codec.FragmentHeader, len(q.rest)-q.sent)
+	o.batch = codec.AppendFragment(o.batch, codec.Lane{
+		Reliable: q.reliable, SN: o.next(l), Priority: p,
+		More: q.sent+n < len(q.rest), First: o.link.patch && q.sent == 0,
+	})
+	o.batch = append(o.batch, q.rest[q.sent:q.sent+n]...)
+	q.sent += n
+	q.bytes -= n
+	if !q.fragmenting() {
+		q.rest, q.sent = q.rest[:0], 0
+		if cap(q.rest) > keepBytes {
+			q.rest = nil
+		}
+	}
+}
+
+func (o *outbox) next(l int) uint32 {
+	sn := o.sn[l]
+	o.sn[l] = (sn + 1) & o.link.mask
+	return sn
+}

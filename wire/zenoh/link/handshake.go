@@ -1,0 +1,219 @@
+package link
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+// Most bytes of a handshake batch: an initiator reads cookies of foreign makes,
+// an acceptor only its own.
+const (
+	maxInitiatorBatch = 8 << 10
+	maxAcceptorBatch  = 1 << 10
+	cookieBytes       = 16
+)
+
+// Dial opens a link as the initiator. It ends early when ctx does.
+func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
+	defer guard(ctx, conn)()
+	s := &stream{conn: conn, buf: make([]byte, 2+maxInitiatorBatch), limit: maxInitiatorBatch}
+	ours := codec.Init{Role: cfg.Role, ZID: cfg.ZID, Resolution: codec.DefaultResolution,
+		Batch: codec.DefaultBatch, QoS: true, Patch: 1}
+	if err := s.write(codec.AppendInit(prefix(), &ours)); err != nil {
+		return nil, err
+	}
+	batch, err := s.next()
+	if err != nil {
+		return nil, fmt.Errorf("zenoh: wait for InitAck: %w", err)
+	}
+	theirs, cookie, err := parseInitAck(batch, &ours)
+	if err != nil {
+		s.refuse(codec.CloseInvalid)
+		return nil, err
+	}
+	sn := randomSN(ours.Resolution.Min(theirs.Resolution))
+	syn := codec.Open{LeaseMS: uint64(cfg.Lease.Milliseconds()), SN: sn, Cookie: cookie}
+	if err := s.write(codec.AppendOpen(prefix(), &syn)); err != nil {
+		return nil, err
+	}
+	if batch, err = s.next(); err != nil {
+		return nil, fmt.Errorf("zenoh: wait for OpenAck: %w", err)
+	}
+	ack, err := parseOpen(batch, true)
+	if err != nil {
+		s.refuse(codec.CloseInvalid)
+		return nil, err
+	}
+	l := open(conn, cfg, &ours, &theirs, time.Duration(ack.LeaseMS)*time.Millisecond, sn, ack.SN)
+	l.in.stream.keep(s)
+	return l, nil
+}
+
+// parseInitAck returns the acceptor's Init with its own copies of what must
+// outlive the batch.
+func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []byte, err error) {
+	c := codec.NewCursor(batch)
+	if err := expect(&c, codec.IDInit, "InitAck"); err != nil {
+		return theirs, nil, err
+	}
+	if theirs, err = codec.ParseInit(&c); err != nil {
+		return theirs, nil, err
+	}
+	switch {
+	case !theirs.Ack:
+		err = errors.New("zenoh: got InitSyn, want InitAck")
+	case theirs.Role == codec.Client:
+		err = errors.New("zenoh: both ends are clients, connect to a router or a listener")
+	case theirs.Resolution != ours.Resolution.Min(theirs.Resolution):
+		err = fmt.Errorf("zenoh: peer raised the resolution to %#x, want at most %#x", theirs.Resolution, ours.Resolution)
+	case theirs.Batch < MinBatch:
+		err = fmt.Errorf("zenoh: peer offers batches of %d bytes, want at least %d", theirs.Batch, MinBatch)
+	case theirs.Patch > ours.Patch:
+		err = fmt.Errorf("zenoh: peer raised the patch level to %d, want at most %d", theirs.Patch, ours.Patch)
+	}
+	theirs.ZID = append([]byte(nil), theirs.ZID...)
+	return theirs, append([]byte(nil), theirs.Cookie...), err
+}
+
+// Accept opens a link as the acceptor. admit decides, once the peer is known;
+// a refusal is the reason that the peer gets to see.
+func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason, ok bool)) (*Link, error) {
+	conn.SetDeadline(time.Now().Add(HandshakeTimeout))
+	defer conn.SetDeadline(time.Time{})
+	s := &stream{conn: conn, buf: make([]byte, 2+maxAcceptorBatch), limit: maxAcceptorBatch}
+	theirs, err := s.acceptInit()
+	if err != nil {
+		return nil, err
+	}
+	var cookie [cookieBytes]byte
+	rand.Read(cookie[:])
+	ours := codec.Init{Ack: true, Role: cfg.Role, ZID: cfg.ZID, Resolution: codec.DefaultResolution.Min(theirs.Resolution),
+		Batch: theirs.Batch, Cookie: cookie[:], QoS: theirs.QoS, Patch: min(1, theirs.Patch)}
+	if err := s.write(codec.AppendInit(prefix(), &ours)); err != nil {
+		return nil, err
+	}
+	batch, err := s.next()
+	if err != nil {
+		return nil, fmt.Errorf("zenoh: wait for OpenSyn: %w", err)
+	}
+	syn, err := parseOpen(batch, false)
+	if err == nil && subtle.ConstantTimeCompare(syn.Cookie, cookie[:]) != 1 {
+		err = errors.New("zenoh: OpenSyn without our cookie")
+	}
+	if err != nil {
+		s.refuse(codec.CloseInvalid)
+		return nil, err
+	}
+	if refusal, ok := admit(Remote{ZID: string(theirs.ZID), Role: theirs.Role}); !ok {
+		s.refuse(refusal)
+		return nil, fmt.Errorf("zenoh: refused %v: %v", conn.RemoteAddr(), refusal)
+	}
+	sn := randomSN(ours.Resolution)
+	ack := codec.Open{Ack: true, LeaseMS: uint64(cfg.Lease.Milliseconds()), SN: sn}
+	if err := s.write(codec.AppendOpen(prefix(), &ack)); err != nil {
+		return nil, err
+	}
+	l := open(conn, cfg, &ours, &theirs, time.Duration(syn.LeaseMS)*time.Millisecond, sn, syn.SN)
+	l.in.stream.keep(s)
+	return l, nil
+}
+
+func (s *stream) acceptInit() (codec.Init, error) {
+	batch, err := s.next()
+	if err != nil {
+		return codec.Init{}, fmt.Errorf("zenoh: wait for InitSyn: %w", err)
+	}
+	c := codec.NewCursor(batch)
+	if err := expect(&c, codec.IDInit, "InitSyn"); err != nil {
+		s.refuse(codec.CloseInvalid)
+		return codec.Init{}, err
+	}
+	theirs, err := codec.ParseInit(&c)
+	switch {
+	case err != nil:
+	case theirs.Ack:
+		err = errors.New("zenoh: got InitAck, want InitSyn")
+	case theirs.Batch < MinBatch:
+		err = fmt.Errorf("zenoh: got an offer of %d-byte batches, want at least %d", theirs.Batch, MinBatch)
+	}
+	if err != nil {
+		s.refuse(codec.CloseInvalid)
+	}
+	theirs.ZID = append([]byte(nil), theirs.ZID...)
+	return theirs, err
+}
+
+func parseOpen(batch []byte, ack bool) (codec.Open, error) {
+	c := codec.NewCursor(batch)
+	if err := expect(&c, codec.IDOpen, "Open"); err != nil {
+		return codec.Open{}, err
+	}
+	m, err := codec.ParseOpen(&c)
+	if err != nil {
+		return m, err
+	}
+	if m.Ack != ack {
+		return m, errors.New("zenoh: Open from the wrong side")
+	}
+	if d := time.Duration(m.LeaseMS) * time.Millisecond; d < minLease || d > maxLease {
+		return m, fmt.Errorf("zenoh: peer's lease is %v, want %v to %v", d, minLease, maxLease)
+	}
+	return m, nil
+}
+
+// expect turns a Close that arrives instead of id into its error.
+func expect(c *codec.Cursor, id byte, what string) error {
+	h, ok := c.Peek()
+	switch {
+	case ok && codec.ID(h) == id:
+		return nil
+	case ok && codec.ID(h) == codec.IDClose:
+		reason, err := codec.ParseClose(c)
+		if err != nil {
+			return err
+		}
+		return reasonError("wait for "+what, reason)
+	}
+	return fmt.Errorf("zenoh: got message %#x, want %s", h, what)
+}
+
+// guard bounds a handshake by ctx and the timeout; the returned function lifts
+// both.
+func guard(ctx context.Context, conn net.Conn) (lift func()) {
+	deadline := time.Now().Add(HandshakeTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		if stop() {
+			conn.SetDeadline(time.Time{})
+		}
+	}
+}
+
+func randomSN(r codec.Resolution) uint32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint32(b[:]) & r.Mask()
+}
+
+// prefix is room for a batch's length, which write fills in.
+func prefix() []byte { return make([]byte, 2, 128) }
+
+func (s *stream) write(batch []byte) error {
+	binary.LittleEndian.PutUint16(batch, uint16(len(batch)-2))
+	_, err := s.conn.Write(batch)
+	return err
+}
+
+func (s *stream) refuse(reason codec.Reason) { s.write(codec.AppendClose(prefix(), reason)) }

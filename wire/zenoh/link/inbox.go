@@ -1,0 +1,172 @@
+package link
+
+import (
+	"errors"
+	"os"
+
+	"edgert/wire/zenoh/codec"
+)
+
+const (
+	priorities = 8
+	lanes      = 2 * priorities
+)
+
+// lane numbers the sequences: one per priority and reliability.
+func lane(priority uint8, reliable bool) int {
+	n := int(priority) * 2
+	if reliable {
+		n++
+	}
+	return n
+}
+
+// inbox is the receiving half. Owner: the goroutine in Link.Run.
+type inbox struct {
+	link    *Link
+	stream  stream
+	last    [lanes]uint32
+	partial [lanes]partial
+	msg     codec.Message
+}
+
+func (in *inbox) init(l *Link, sn uint32) {
+	in.link = l
+	in.stream = stream{conn: l.conn, buf: make([]byte, 2+max(l.batch, maxInitiatorBatch)+readAhead), limit: l.batch, lease: l.lease}
+	for i := range in.last {
+		in.last[i] = (sn - 1) & l.mask
+		in.partial[i].budget = l.cfg.Budget
+		in.partial[i].limit = l.cfg.MaxMessage
+	}
+}
+
+// run reads batches until the link ends. It never returns nil.
+func (in *inbox) run(handle func(*codec.Message) error) error {
+	defer func() {
+		for i := range in.partial {
+			in.partial[i].clear()
+		}
+	}()
+	for {
+		batch, err := in.stream.next()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return ErrExpired
+		}
+		if err != nil {
+			return err
+		}
+		if err := in.parse(batch, handle); err != nil {
+			return err
+		}
+	}
+}
+
+// parse handles the transport messages of one batch.
+//
+//rt:noalloc
+func (in *inbox) parse(batch []byte, handle func(*codec.Message) error) error {
+	c := codec.NewCursor(batch)
+	for {
+		h, ok := c.Peek()
+		if !ok {
+			return c.Err()
+		}
+		var err error
+		switch {
+		case codec.ID(h) == codec.IDFrame:
+			err = in.frame(&c, handle)
+		case codec.ID(h) == codec.IDFragment:
+			err = in.fragment(&c, handle)
+		case codec.ID(h) == codec.IDKeepAlive, codec.ID(h) == codec.IDTransportOAM:
+			err = codec.SkipTransport(&c)
+		case codec.ID(h) == codec.IDClose:
+			err = closed(&c)
+		default:
+			err = codec.ErrHeader
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func closed(c *codec.Cursor) error {
+	reason, err := codec.ParseClose(c)
+	if err != nil {
+		return err
+	}
+	return &CloseError{reason}
+}
+
+func (in *inbox) frame(c *codec.Cursor, handle func(*codec.Message) error) error {
+	m, err := codec.ParseLane(c)
+	if err != nil {
+		return err
+	}
+	fresh, _, err := in.advance(m)
+	if err != nil {
+		return err
+	}
+	for {
+		h, ok := c.Peek()
+		if !ok || !codec.IsNetwork(h) {
+			return nil
+		}
+		if err := codec.ParseMessage(c, &in.msg); err != nil {
+			return err
+		}
+		if !fresh {
+			continue
+		}
+		if err := handle(&in.msg); err != nil {
+			return err
+		}
+	}
+}
+
+// advance checks a sequence number: fresh is false for what was seen before,
+// next is true for the direct successor.
+func (in *inbox) advance(m codec.Lane) (fresh, next bool, err error) {
+	mask := in.link.mask
+	if m.SN&^mask != 0 || !in.link.qos && m.Priority != dataPriority {
+		return false, false, codec.ErrRange
+	}
+	last := &in.last[lane(m.Priority, m.Reliable)]
+	gap := (m.SN - *last) & mask
+	if gap == 0 || gap > mask>>1 {
+		in.link.cfg.Counters.StaleSN.Add(1)
+		return false, false, nil
+	}
+	*last = m.SN
+	return true, gap == 1, nil
+}
+
+func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) error {
+	m, err := codec.ParseLane(c)
+	if err != nil {
+		return err
+	}
+	piece := c.Rest()
+	fresh, next, err := in.advance(m)
+	if err != nil || !fresh {
+		return err
+	}
+	p := &in.partial[lane(m.Priority, m.Reliable)]
+	whole, lost := p.add(piece, m, next, in.link.patch)
+	if lost {
+		in.link.cfg.Counters.Unassembled.Add(1)
+	}
+	if whole == nil {
+		return nil
+	}
+	w := codec.NewCursor(whole)
+	if codec.ParseMessage(&w, &in.msg) != nil {
+		// The official side drops such a message and keeps the link.
+		in.link.cfg.Counters.Unassembled.Add(1)
+		p.clear()
+		return nil
+	}
+	err = handle(&in.msg)
+	p.clear()
+	return err
+}

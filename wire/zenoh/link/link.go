@@ -1,0 +1,155 @@
+// Package link is one open Zenoh transport over one stream: the handshake, a
+// writer that owns the sending half, a reader that owns the receiving half, and
+// the leases by which both ends notice that the other is gone.
+//
+// Sending is a queue per priority. Send and Push copy a message into its queue
+// and return; the writer waits until the kernel has hardly any unsent bytes
+// left, only then picks the most urgent messages, packs them into one batch and
+// writes it. A Slot is a place in a queue whose message may be replaced until
+// the writer picks it up, so that what leaves is always the newest.
+//
+// Receiving parses in place: a Message handed to the handler lends slices of the
+// read buffer, or of a reassembly buffer, until the handler returns.
+//
+// In steady state neither direction allocates.
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+// Limits of one link.
+const (
+	HandshakeTimeout = 10 * time.Second
+	MinBatch         = 64 // bytes; the official acceptor panics below 11
+	minLease         = 100 * time.Millisecond
+	maxLease         = time.Hour
+	// stallLimit is how long a batch may wait for a peer that does not read.
+	stallLimit = 5 * time.Second
+)
+
+// Errors by which a link ends or refuses.
+var (
+	ErrCongested = errors.New("zenoh: message dropped, the link is congested")
+	ErrTooLarge  = errors.New("zenoh: message larger than the limit")
+	ErrExpired   = errors.New("zenoh: nothing heard within the peer's lease")
+	ErrStalled   = errors.New("zenoh: the peer does not read")
+	ErrClosed    = errors.New("zenoh: link closed")
+)
+
+// CloseError is a Close that the peer sent.
+type CloseError struct{ Reason codec.Reason }
+
+func (e *CloseError) Error() string { return "zenoh: peer closed: " + e.Reason.String() }
+
+// Config is what this node says of itself in the handshake, and its limits.
+type Config struct {
+	ZID        []byte // 1 to 16 bytes, the last not zero
+	Role       codec.Role
+	Lease      time.Duration // the peer may give us up after so much silence
+	KeepAlive  time.Duration // we speak at least so often
+	MaxMessage int           // bytes of one message, both ways
+	Budget     *Budget       // shared by the session's links
+	Counters   *Counters     // shared by the session's links
+}
+
+// Remote is what the peer said of itself.
+type Remote struct {
+	ZID  string // raw bytes without trailing zeros
+	Role codec.Role
+}
+
+// Link is an open transport.
+type Link struct {
+	// Constant after the handshake.
+	conn    net.Conn
+	cfg     Config
+	remote  Remote
+	lease   time.Duration // the peer's
+	batch   int           // bytes per batch, prefix included
+	mask    uint32        // of sequence numbers
+	qos     bool          // a lane per priority
+	patch   bool          // fragments carry first and drop marks
+	written chan struct{} // closed when the writer has ended
+
+	out outbox // guarded by its own lock
+	in  inbox  // owner: the goroutine in Run
+
+	endOnce sync.Once
+}
+
+// open finishes a Link whose handshake is done. txSN and rxSN are where the
+// lanes of each side start.
+func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Duration, txSN, rxSN uint32) *Link {
+	resolution := ours.Resolution.Min(theirs.Resolution)
+	l := &Link{
+		conn: conn, cfg: cfg, lease: lease,
+		remote:  Remote{ZID: string(theirs.ZID), Role: theirs.Role},
+		batch:   int(min(ours.Batch, theirs.Batch)),
+		mask:    resolution.Mask(),
+		qos:     ours.QoS && theirs.QoS,
+		patch:   min(ours.Patch, theirs.Patch) >= 1,
+		written: make(chan struct{}),
+	}
+	l.out.init(l, txSN)
+	l.in.init(l, rxSN)
+	return l
+}
+
+// Remote is who is at the other end.
+func (l *Link) Remote() Remote { return l.remote }
+
+// Addr is the other end's address.
+func (l *Link) Addr() net.Addr { return l.conn.RemoteAddr() }
+
+// Run carries the link until it ends and says why; it never returns nil. handle
+// gets every network message, on this goroutine; its error ends the link.
+func (l *Link) Run(handle func(*codec.Message) error) error {
+	go l.out.run()
+	err := l.in.run(handle)
+	var malformed codec.Error
+	if errors.As(err, &malformed) {
+		l.cfg.Counters.Malformed.Add(1)
+		l.Close(codec.CloseInvalid)
+	}
+	l.end(err)
+	<-l.written
+	if cause := l.out.cause(); cause != nil {
+		return cause
+	}
+	if malformed == 0 && l.out.isClosing() {
+		return ErrClosed
+	}
+	return err
+}
+
+// Close sends what is queued and a Close, for at most a second, and ends the
+// link. It returns at once; Run returns when it is done.
+func (l *Link) Close(reason codec.Reason) { l.out.close(reason) }
+
+// end closes the socket and frees whoever waits for room.
+func (l *Link) end(err error) {
+	l.endOnce.Do(func() {
+		l.out.abort(err)
+		if l.out.isClosing() {
+			select { // the writer still has a Close to say
+			case <-l.written:
+			case <-time.After(closeLimit):
+			}
+		}
+		l.conn.Close()
+	})
+}
+
+func reasonError(what string, reason codec.Reason) error {
+	return fmt.Errorf("zenoh: %s: %w", what, &CloseError{reason})
+}
+
+// Discard closes a link that will not Run.
+func (l *Link) Discard() { l.conn.Close() }

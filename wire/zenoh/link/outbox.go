@@ -1,0 +1,307 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+const (
+	dataPriority = 5
+	closeLimit   = time.Second // to say what is queued and goodbye
+)
+
+// outbox is the sending half: queues that anyone fills, and the writer that
+// empties them.
+type outbox struct {
+	// Constant after init.
+	link *Link
+	wake chan struct{} // one token: there is something to do
+	room room
+
+	// Owner: the writer.
+	batch []byte
+	sn    [lanes]uint32 // the next of each lane
+
+	// Guarded by mu, which is held while nothing blocks.
+	mu      sync.Mutex
+	drained sync.Cond // on mu: room was made, or the end came
+	queues  [priorities]queue
+	closing bool
+	reason  codec.Reason
+	err     error // the link has ended
+	failure error // why the writer ended it
+}
+
+func (o *outbox) init(l *Link, sn uint32) {
+	o.link = l
+	o.wake = make(chan struct{}, 1)
+	o.drained.L = &o.mu
+	o.batch = make([]byte, 0, l.batch)
+	o.room.init(l.conn)
+	for i := range o.sn {
+		o.sn[i] = sn
+	}
+}
+
+// Push queues one sample. It copies, and allocates nothing in steady state.
+// With a dropping QoS it never waits and returns ErrCongested instead.
+//
+//rt:noalloc
+func (l *Link) Push(p *codec.Push, how How) error {
+	o := &l.out
+	size := p.Size()
+	o.mu.Lock()
+	q, err := o.admit(size, how)
+	if err != nil {
+		o.mu.Unlock()
+		return err
+	}
+	before := q.tail(size)
+	q.buf = codec.AppendPush(before, p)
+	n := len(q.buf) - len(before)
+	q.add(entry{n: n, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, n)
+	o.mu.Unlock()
+	o.signal()
+	return nil
+}
+
+// Latest queues one sample in a slot, where it replaces one that has not begun
+// to leave. It never waits.
+//
+//rt:noalloc
+func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error) {
+	o := &l.out
+	size := p.Size()
+	if size > l.cfg.MaxMessage {
+		return false, ErrTooLarge
+	}
+	o.mu.Lock()
+	if o.err != nil || o.closing {
+		o.mu.Unlock()
+		return false, ErrClosed
+	}
+	q := o.queue(how)
+	replaced = s.waiting
+	old := 0
+	if replaced {
+		old = len(s.msg)
+	}
+	s.msg = codec.AppendPush(reserve(s.msg[:0], size), p)
+	if replaced {
+		q.bytes += len(s.msg) - old
+		o.mu.Unlock()
+		l.cfg.Counters.Replaced.Add(1)
+		return true, nil
+	}
+	s.waiting = true
+	q.add(entry{slot: s, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(s.msg))
+	o.mu.Unlock()
+	o.signal()
+	return false, nil
+}
+
+// Send queues one encoded message. It copies.
+func (l *Link) Send(msg []byte, how How) error {
+	o := &l.out
+	o.mu.Lock()
+	q, err := o.admit(len(msg), how)
+	if err != nil {
+		o.mu.Unlock()
+		return err
+	}
+	q.buf = append(q.tail(len(msg)), msg...)
+	q.add(entry{n: len(msg), reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(msg))
+	o.mu.Unlock()
+	o.signal()
+	return nil
+}
+
+func (o *outbox) queue(how How) *queue {
+	if !o.link.qos {
+		return &o.queues[dataPriority]
+	}
+	return &o.queues[how.QoS.Priority()]
+}
+
+// admit finds the queue that size bytes may join, waiting for room when the QoS
+// blocks, for at most stallLimit. Called with mu held.
+func (o *outbox) admit(size int, how How) (*queue, error) {
+	if size > o.link.cfg.MaxMessage {
+		return nil, ErrTooLarge
+	}
+	q := o.queue(how)
+	if o.err != nil || o.closing {
+		return nil, ErrClosed
+	}
+	if how.QoS&codec.Block == 0 {
+		if !q.fits(size, dropBytes) {
+			o.link.cfg.Counters.Dropped.Add(1)
+			return nil, ErrCongested
+		}
+		return q, nil
+	}
+	if q.fits(size, blockBytes) {
+		return q, nil
+	}
+	if how.Try {
+		o.link.cfg.Counters.Dropped.Add(1)
+		return nil, ErrCongested
+	}
+	return o.await(q, size)
+}
+
+// await is the slow way of admit: it waits for room.
+func (o *outbox) await(q *queue, size int) (*queue, error) {
+	expired := false
+	timer := time.AfterFunc(stallLimit, func() {
+		o.mu.Lock()
+		expired = true
+		o.mu.Unlock()
+		o.drained.Broadcast()
+	})
+	defer timer.Stop()
+	for !q.fits(size, blockBytes) {
+		o.drained.Wait()
+		switch {
+		case o.err != nil || o.closing:
+			return nil, ErrClosed
+		case expired:
+			return nil, ErrCongested
+		}
+	}
+	return q, nil
+}
+
+func (o *outbox) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) close(reason codec.Reason) {
+	o.mu.Lock()
+	if !o.closing {
+		o.closing, o.reason = true, reason
+		o.link.conn.SetWriteDeadline(time.Now().Add(closeLimit))
+	}
+	o.mu.Unlock()
+	o.drained.Broadcast()
+	o.signal()
+}
+
+func (o *outbox) abort(err error) {
+	o.mu.Lock()
+	if o.err == nil {
+		o.err = err
+	}
+	o.mu.Unlock()
+	o.drained.Broadcast()
+	o.signal()
+}
+
+func (o *outbox) isClosing() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closing
+}
+
+func (o *outbox) cause() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failure
+}
+
+// run is the writer: it waits for messages, waits for room, picks the most
+// urgent and writes them, and speaks up when it has been silent for too long.
+func (o *outbox) run() {
+	defer close(o.link.written)
+	silence := time.NewTimer(o.link.cfg.KeepAlive)
+	defer silence.Stop()
+	for {
+		keepAlive := false
+		if o.idle() {
+			select {
+			case <-o.wake:
+			case <-silence.C:
+				keepAlive = true
+			}
+		}
+		done, err := o.step(keepAlive)
+		if err != nil {
+			o.fail(err)
+			return
+		}
+		if done {
+			// The peer closes when it has read our Close; closing first could
+			// make the kernel discard what it has not read yet.
+			time.AfterFunc(closeLimit, func() { o.link.conn.Close() })
+			return
+		}
+		silence.Reset(o.link.cfg.KeepAlive)
+	}
+}
+
+// step writes one batch, if there is one to write.
+//
+//rt:noalloc
+func (o *outbox) step(keepAlive bool) (done bool, err error) {
+	conn := o.link.conn
+	o.mu.Lock()
+	closing := o.closing
+	o.mu.Unlock()
+	if !closing {
+		conn.SetWriteDeadline(time.Now().Add(stallLimit))
+	}
+	if err := o.room.until(); err != nil {
+		return false, err
+	}
+	o.mu.Lock()
+	o.fill()
+	if len(o.batch) == 2 {
+		switch {
+		case o.closing:
+			o.batch, done = codec.AppendClose(o.batch, o.reason), true
+		case o.err != nil:
+			o.mu.Unlock()
+			return true, nil
+		case keepAlive:
+			o.batch = codec.AppendKeepAlive(o.batch)
+		}
+	}
+	o.mu.Unlock()
+	o.drained.Broadcast()
+	if len(o.batch) == 2 {
+		return false, nil
+	}
+	binary.LittleEndian.PutUint16(o.batch, uint16(len(o.batch)-2))
+	_, err = conn.Write(o.batch)
+	return done, err
+}
+
+func (o *outbox) idle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.urgent() < 0 && !o.closing && o.err == nil
+}
+
+// fail ends the link from the writer's side; the reader then sees a closed
+// connection.
+func (o *outbox) fail(err error) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = ErrStalled
+		o.link.cfg.Counters.Stalled.Add(1)
+	}
+	o.mu.Lock()
+	if o.err == nil {
+		o.failure = err
+	}
+	o.mu.Unlock()
+	o.abort(err)
+	o.link.conn.Close()
+}

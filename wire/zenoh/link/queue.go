@@ -1,0 +1,121 @@
+package link
+
+import "edgert/wire/zenoh/codec"
+
+// Bounds of one priority's queue. The newest of a dropping publisher is refused
+// when more than dropBytes wait; a blocking one waits at blockBytes. A message
+// larger than the bound passes when nothing waits before it.
+const (
+	dropBytes  = 256 << 10
+	blockBytes = 4 << 20
+	maxQueued  = 4096 // messages
+)
+
+// entry is one message of a queue.
+type entry struct {
+	n        int // bytes in the queue's buffer; 0 with a slot
+	slot     *Slot
+	reliable bool
+	express  bool
+}
+
+// queue holds the messages of one priority in order. Guarded by outbox.mu.
+type queue struct {
+	entries []entry
+	first   int
+	buf     []byte // the messages without a slot, one behind the other
+	head    int    // of the first of them
+	bytes   int    // waiting, slots and the rest of rest included
+
+	rest     []byte // the message that is being sent in fragments
+	sent     int    // bytes of it that are in fragments already
+	reliable bool   // its lane
+}
+
+func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
+func (q *queue) fragmenting() bool { return q.sent < len(q.rest) }
+
+// fits reports whether n more bytes may wait behind what does, up to limit.
+func (q *queue) fits(n, limit int) bool {
+	return q.bytes == 0 || q.bytes+n <= limit && len(q.entries)-q.first < maxQueued
+}
+
+// tail lends the buffer to append a message of at most n bytes to.
+func (q *queue) tail(n int) []byte {
+	// Moving up pays only when it frees half; otherwise the buffer grows.
+	if len(q.buf)+n > cap(q.buf) && q.head > len(q.buf)/2 {
+		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
+		q.head = 0
+	}
+	return reserve(q.buf, n)
+}
+
+func (q *queue) add(e entry, n int) {
+	if len(q.entries) == cap(q.entries) && q.first > len(q.entries)/2 {
+		q.entries = q.entries[:copy(q.entries, q.entries[q.first:])]
+		q.first = 0
+	}
+	q.entries = append(q.entries, e)
+	q.bytes += n
+}
+
+// pop takes the first message out and lends its bytes until the queue changes.
+func (q *queue) pop() (entry, []byte) {
+	e := q.entries[q.first]
+	q.entries[q.first].slot = nil
+	if q.first++; q.first == len(q.entries) {
+		q.entries, q.first = q.entries[:0], 0
+	}
+	var msg []byte
+	if e.slot != nil {
+		msg = e.slot.msg
+		e.slot.waiting = false
+	} else {
+		msg = q.buf[q.head : q.head+e.n]
+		if q.head += e.n; q.head == len(q.buf) {
+			q.buf, q.head = q.buf[:0], 0
+			if cap(q.buf) > keepBytes {
+				q.buf = nil
+			}
+		}
+	}
+	return e, msg
+}
+
+// size is how long the first message is.
+func (q *queue) size() int {
+	e := &q.entries[q.first]
+	if e.slot != nil {
+		return len(e.slot.msg)
+	}
+	return e.n
+}
+
+// split takes the first message out to be sent in fragments.
+func (q *queue) split() {
+	e, msg := q.pop()
+	q.sent, q.reliable = 0, e.reliable
+	if e.slot != nil {
+		e.slot.msg, q.rest = q.rest[:0], msg // the slot is free for the next at once
+		return
+	}
+	q.rest = append(reserve(q.rest[:0], len(msg)), msg...)
+}
+
+// Slot is a place in a link's queue for one publisher's newest message: Latest
+// replaces a message that the writer has not picked up yet. Its zero value is
+// ready; it belongs to one link.
+type Slot struct {
+	msg     []byte // guarded by outbox.mu
+	waiting bool
+}
+
+// How is how a message travels.
+type How struct {
+	QoS      codec.QoS // priority, block or drop, express
+	Reliable bool
+	Try      bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
+}
+
+// Control is how declarations and interests travel, sent with locks held.
+var Control = How{QoS: codec.ControlQoS, Reliable: true, Try: true}

@@ -1,0 +1,69 @@
+package link
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+// readAhead is how much more than one batch the read buffer holds, so that
+// small batches arrive several to a system call.
+const readAhead = 16 << 10
+
+// stream cuts a connection into batches. Owner: whoever reads.
+type stream struct {
+	conn  net.Conn
+	buf   []byte
+	r, w  int           // unread bytes are buf[r:w]
+	limit int           // bytes of a batch
+	lease time.Duration // 0: deadlines are someone else's
+}
+
+// next lends the next batch, without its length, until the following call. An
+// empty batch is legal.
+func (s *stream) next() ([]byte, error) {
+	if err := s.fill(2); err != nil {
+		return nil, err
+	}
+	n := int(binary.LittleEndian.Uint16(s.buf[s.r:]))
+	if n > s.limit {
+		return nil, codec.ErrRange
+	}
+	if err := s.fill(2 + n); err != nil {
+		return nil, err
+	}
+	b := s.buf[s.r+2 : s.r+2+n]
+	s.r += 2 + n
+	return b, nil
+}
+
+// fill reads until n unread bytes are there.
+func (s *stream) fill(n int) error {
+	if s.r == s.w {
+		s.r, s.w = 0, 0
+	}
+	if s.r+n > len(s.buf) {
+		s.w = copy(s.buf, s.buf[s.r:s.w])
+		s.r = 0
+	}
+	for s.w-s.r < n {
+		if s.lease > 0 {
+			s.conn.SetReadDeadline(time.Now().Add(s.lease))
+		}
+		m, err := s.conn.Read(s.buf[s.w:])
+		s.w += m
+		if err != nil && s.w-s.r < n {
+			if err == io.EOF && s.w > s.r {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// keep takes over what the handshake's stream had read too far.
+func (s *stream) keep(from *stream) { s.w = copy(s.buf, from.buf[from.r:from.w]) }

@@ -1,0 +1,44 @@
+package zenoh
+
+import "sync/atomic"
+
+// refusals counts what the session's bounds refused. Atomic.
+type refusals struct {
+	HalfOpen     atomic.Uint64
+	Sessions     atomic.Uint64
+	Keys         atomic.Uint64
+	Declarations atomic.Uint64
+	Queries      atomic.Uint64
+	Replies      atomic.Uint64
+	Routes       atomic.Uint64
+}
+
+// Stats is what a session's bounds and queues have given up since Open.
+type Stats struct {
+	Dropped     uint64 // messages a dropping QoS gave up on a congested link
+	Replaced    uint64 // unsent samples that a newer one replaced
+	Malformed   uint64 // links ended for bytes that are no message
+	StaleSN     uint64 // frames that arrived twice or too late
+	Unassembled uint64 // fragmented messages given up
+	Stalled     uint64 // links ended because the peer did not read
+
+	HalfOpen     uint64 // connections pushed out before their handshake was done
+	Sessions     uint64 // links refused at MaxSessions
+	Keys         uint64 // messages with a key that is none, or is too long
+	Declarations uint64 // declarations beyond the limit of a link
+	Queries      uint64 // queries beyond the limit of a link, answered with nothing
+	Replies      uint64 // replies beyond the limit of a Get, or with a foreign key
+	Routes       uint64 // times the cache of incoming keys overflowed
+}
+
+// Stats returns the counters.
+func (s *Session) Stats() Stats {
+	c, r := &s.counters, &s.refused
+	return Stats{
+		Dropped: c.Dropped.Load(), Replaced: c.Replaced.Load(), Malformed: c.Malformed.Load(),
+		StaleSN: c.StaleSN.Load(), Unassembled: c.Unassembled.Load(), Stalled: c.Stalled.Load(),
+		HalfOpen: r.HalfOpen.Load(), Sessions: r.Sessions.Load(), Keys: r.Keys.Load(),
+		Declarations: r.Declarations.Load(), Queries: r.Queries.Load(), Replies: r.Replies.Load(),
+		Routes: r.Routes.Load(),
+	}
+}

@@ -1,0 +1,249 @@
+// Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP.
+//
+// A Session dials and listens. To whatever it dials, a router or another
+// listener, it is a Zenoh client: it declares its subscribers, queryables and
+// tokens there and sends every publication. Whoever dials it, it serves its own
+// objects: it answers interests, delivers their samples, asks their queryables
+// and knows their tokens. It does not forward between its links; that is what
+// routers are for. All links are equal: a publication goes to every link that
+// may want it, a Get asks them all.
+//
+// A lost link is dialled again with backoff, for ever, and everything is
+// declared anew on it. What the other side had declared is forgotten with its
+// link: its tokens vanish, and appear again when it comes back.
+//
+// A Session does not hear its own publications and does not answer its own
+// queries. It does see its own tokens.
+//
+// Subpackages: codec is the format, keyexpr the matching, link one transport.
+//
+// Source: reference/zenoh.md; checked against eclipse-zenoh 1.9.0.
+package zenoh
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// Config says where a Session meets others. Zero values are the defaults.
+type Config struct {
+	Connect []string // endpoints to dial and keep, tcp/host:port
+	Listen  []string // endpoints to listen on, tcp/host:port; port 0 takes a free one
+
+	Lease     time.Duration // peers give us up after so much silence; default 2 s
+	KeepAlive time.Duration // we speak at least so often; default a quarter of Lease
+
+	BackoffMin time.Duration // first pause after a lost link; default 0.5 s
+	BackoffMax time.Duration // longest pause; default 4 s
+
+	MaxMessage  int // bytes of one message, both ways; default 32 MiB
+	MaxSessions int // accepted links; default 1000
+
+	// Log gets one line for a link that comes or goes. It must not block.
+	// Default: none.
+	Log func(line string)
+}
+
+// Defaults.
+const (
+	DefaultLease       = 2 * time.Second
+	DefaultBackoffMin  = 500 * time.Millisecond
+	DefaultBackoffMax  = 4 * time.Second
+	DefaultMaxMessage  = 32 << 20
+	DefaultMaxSessions = 1000
+
+	// reassemblyMessages is how many largest messages may be in reassembly at
+	// once, over all links.
+	reassemblyMessages = 4
+)
+
+func (c *Config) check() error {
+	if len(c.Connect) == 0 && len(c.Listen) == 0 {
+		return errors.New("wire/zenoh: neither an endpoint to connect to nor one to listen on, give one like tcp/127.0.0.1:7447")
+	}
+	for _, e := range append(append([]string(nil), c.Connect...), c.Listen...) {
+		if _, err := address(e); err != nil {
+			return err
+		}
+	}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = c.Lease / 4
+	}
+	if c.Lease < 100*time.Millisecond || c.Lease > time.Hour || c.KeepAlive <= 0 || c.KeepAlive > c.Lease/2 {
+		return fmt.Errorf("wire/zenoh: lease %v with keep-alive %v, want a lease of 100ms to 1h and at least two keep-alives in it", c.Lease, c.KeepAlive)
+	}
+	if c.BackoffMin == 0 {
+		c.BackoffMin = DefaultBackoffMin
+	}
+	if c.BackoffMax == 0 {
+		c.BackoffMax = max(DefaultBackoffMax, c.BackoffMin)
+	}
+	if c.MaxMessage == 0 {
+		c.MaxMessage = DefaultMaxMessage
+	}
+	if c.MaxSessions == 0 {
+		c.MaxSessions = DefaultMaxSessions
+	}
+	if c.Log == nil {
+		c.Log = func(string) {}
+	}
+	return nil
+}
+
+// Session implements wire.Session.
+type Session struct {
+	// Constant after Open.
+	cfg    Config
+	zid    []byte
+	budget *link.Budget
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	counters link.Counters // atomic
+	refused  refusals      // atomic
+
+	tasks     sync.WaitGroup // every goroutine of the session
+	listeners []net.Listener
+
+	// deliver is held while a callback runs, so that callbacks come one at a
+	// time and none after Undeclare. It may be held when taking mu, not the
+	// other way round.
+	deliver sync.Mutex
+
+	// epoch changes with every own subscriber; cached routes carry it.
+	epoch atomic.Uint64
+
+	// Guarded by mu, which is held while nothing blocks and no callback runs.
+	mu         sync.Mutex
+	closed     bool
+	lastID     uint32
+	faces      []*face
+	guests     map[string]bool // node ids of accepted links
+	publishers map[*publisher]bool
+	objects    map[uint32]*object
+	watchers   map[uint32]*watcher
+	present    map[string]int // tokens: how many declarations of each key are alive
+	gets       map[uint32]*get
+	lists      map[uint32]*listing
+	first      chan struct{} // closed when the first link is up
+	isUp       bool
+
+	events tokenEvents // own lock
+}
+
+var _ wire.Session = (*Session)(nil)
+
+// Open starts a session. With endpoints to listen on it returns when all are
+// listening, or says which cannot be. Without, it returns when the first link
+// is up, or when ctx ends with an error that names an endpoint and why nobody
+// answers there.
+func Open(ctx context.Context, cfg Config) (wire.Session, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s := newSession(cfg)
+	for _, e := range cfg.Listen {
+		if err := s.listen(e); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	s.start(s.events.run)
+	for _, l := range s.listeners {
+		s.start(func() { s.acceptFrom(l) })
+	}
+	dials := make([]*dialer, len(cfg.Connect))
+	for i, e := range cfg.Connect {
+		dials[i] = &dialer{s: s, endpoint: e}
+		s.start(dials[i].run)
+	}
+	if len(cfg.Listen) > 0 {
+		return s, nil
+	}
+	select {
+	case <-s.first:
+		return s, nil
+	case <-ctx.Done():
+		s.Close()
+		return nil, dials[0].failure(ctx)
+	}
+}
+
+func newSession(cfg Config) *Session {
+	s := &Session{
+		cfg: cfg, zid: newZID(), budget: link.NewBudget(reassemblyMessages * cfg.MaxMessage),
+		guests: map[string]bool{}, publishers: map[*publisher]bool{}, objects: map[uint32]*object{},
+		watchers: map[uint32]*watcher{}, present: map[string]int{}, gets: map[uint32]*get{},
+		lists: map[uint32]*listing{}, first: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.events.init(s)
+	return s
+}
+
+func (s *Session) start(task func()) {
+	s.tasks.Add(1)
+	go func() {
+		defer s.tasks.Done()
+		task()
+	}()
+}
+
+// Close says goodbye on every link and ends the session's goroutines. No
+// callback runs afterwards.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return wire.ErrClosed
+	}
+	s.closed = true
+	faces := append([]*face(nil), s.faces...)
+	s.mu.Unlock()
+	s.cancel()
+	for _, l := range s.listeners {
+		l.Close()
+	}
+	for _, f := range faces {
+		f.link.Close(codec.CloseGeneric)
+	}
+	s.events.close()
+	s.tasks.Wait()
+	return nil
+}
+
+// Connected reports whether at least one link is up.
+func (s *Session) Connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.faces) > 0
+}
+
+// id returns a number that no other object, interest or request of the session
+// has. Called with mu held.
+func (s *Session) id() uint32 {
+	s.lastID++
+	return s.lastID
+}
+
+// newZID makes a node id whose length no peer shortens: the last byte is not
+// zero.
+func newZID() []byte {
+	zid := make([]byte, 16)
+	rand.Read(zid)
+	zid[15] |= 1
+	return zid
+}
