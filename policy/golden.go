@@ -35,7 +35,7 @@ func (m *Model) replayGolden() error {
 		if err != nil {
 			return err
 		}
-		if batch := min(set.rows, m.maxBatch); batch > 1 {
+		if batch := min(set.rows, m.opt.MaxBatch); batch > 1 {
 			together, err := m.replay(set, batch)
 			if err != nil {
 				return err

@@ -113,10 +113,14 @@ type Meta struct {
 }
 
 // Guided tells whether the graph can pull a chunk towards a prefix.
-func (m *Meta) Guided() bool { return slices.Contains(strings.Split(m.RTC, ","), "guided") }
+//
+//rt:noalloc
+func (m *Meta) Guided() bool { return strings.Contains(m.RTC, "guided") }
 
 // Trained tells whether the policy was trained with prefixes.
-func (m *Meta) Trained() bool { return slices.Contains(strings.Split(m.RTC, ","), "trained") }
+//
+//rt:noalloc
+func (m *Meta) Trained() bool { return strings.Contains(m.RTC, "trained") }
 
 // parse reads bundle.json: unknown keys, trailing data and impossible values are
 // errors, and all impossible values are named at once.

@@ -5,48 +5,61 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// MaxBatchLimit bounds Options.MaxBatch: a wish beyond it is a mistake.
-const MaxBatchLimit = 256
+// Bounds of Options: a wish beyond them is a mistake.
+const (
+	MaxBatchLimit   = 256
+	MaxBuffersLimit = 8
+)
 
 // Options of a Model.
 type Options struct {
 	MaxBatch     int  // rows of one inference at most; 0: 1
+	Buffers      int  // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
 	IntraThreads int  // threads inside one inference; 0: 1
 	Spin         bool // threads spin while they wait for work: faster, at the price of every other program's cores
 }
 
-// Model is an opened bundle: a session and its tensors for up to MaxBatch rows.
+// withDefaults fills in what is zero and checks the rest.
+func (o Options) withDefaults() (Options, error) {
+	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 1), max(o.Buffers, 1), max(o.IntraThreads, 1)
+	if o.MaxBatch > MaxBatchLimit || o.Buffers > MaxBuffersLimit {
+		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers, MaxBatchLimit, MaxBuffersLimit)
+	}
+	return o, nil
+}
+
+// Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows.
 //
-// Rows are filled through Image, State, Noise, Prefix and SetControls, run with
-// Run, and read through ChunkModel and ChunkRobot. The slices they lend are the
-// tensors' own memory, outside the Go heap: valid until Close, and overwritten by
-// the next Run (chunks) or by whoever fills the row (inputs). A row keeps its
-// inputs until they are overwritten.
+// Rows are filled through Image, State, Noise, Prefix and SetControls, run with Run
+// or RunBuffer, and read through ChunkModel and ChunkRobot. The slices they lend are
+// the tensors' own memory, outside the Go heap: valid until Close, and overwritten by
+// the next run of their buffer (chunks) or by whoever fills the row (inputs). A row
+// keeps its inputs until they are overwritten.
 //
-// Owner: one goroutine locked to its thread calls Run and reads chunks. Rows that no
-// Run is using may be filled by others, each by one at a time.
+// Owner: one goroutine locked to its thread runs. Rows of a buffer that is not
+// running may be filled and read by others, each row by one at a time.
 type Model struct {
 	// Constant after Open.
 	bundle         *Bundle
-	maxBatch       int
+	opt            Options
 	batchInvariant bool
 	session        *ort.DynamicAdvancedSession
-	bindings       []*ort.IoBinding // [batch-1]
+	bindings       []*ort.IoBinding // [buffer * MaxBatch + batch - 1]
 	values         []ort.Value      // tensors of all bindings
 
-	// Tensor memory, row after row.
-	images                         [][]byte // per camera
-	state, noise, prefix, beta     []float32
-	prefixLen, delay, prefixEnd    []int64
-	mode                           []int64
-	chunkModel, chunkRobot         []float32
-	imageBytes                     []int // per camera, of one row
-	stateRow, noiseRow, actionsRow int   // elements of one row
+	// Tensor memory, row after row, and the elements of one row.
+	images                      [][]byte // per camera
+	state, noise, prefix, beta  []float32
+	prefixLen, delay, prefixEnd []int64
+	mode                        []int64
+	chunkModel, chunkRobot      []float32
+	imageRow                    []int // per camera
+	stateRow, noiseRow          int
+	actionsRow                  int
 }
 
 // Open builds the session, checks the graph against bundle.json, replays the golden
@@ -58,23 +71,23 @@ func (b *Bundle) Open(opt Options) (*Model, error) {
 	if !ort.IsInitialized() {
 		return nil, fmt.Errorf("%w: call OpenRuntime before Open", ErrNoRuntime)
 	}
-	opt.MaxBatch, opt.IntraThreads = max(opt.MaxBatch, 1), max(opt.IntraThreads, 1)
-	if opt.MaxBatch > MaxBatchLimit {
-		return nil, fmt.Errorf("policy: max batch is %d, want at most %d", opt.MaxBatch, MaxBatchLimit)
+	opt, err := opt.withDefaults()
+	if err != nil {
+		return nil, err
 	}
-	m := &Model{bundle: b, maxBatch: opt.MaxBatch}
-	if err := m.open(opt); err != nil {
+	m := &Model{bundle: b, opt: opt}
+	if err := m.open(); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
 }
 
-func (m *Model) open(opt Options) error {
+func (m *Model) open() error {
 	path := filepath.Join(m.bundle.Dir, graphName)
 	if err := m.checkGraph(path); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
 	}
-	options, err := sessionOptions(opt)
+	options, err := m.opt.session()
 	if err != nil {
 		return err
 	}
@@ -84,13 +97,13 @@ func (m *Model) open(opt Options) error {
 	}
 	m.allocate()
 	if err := m.bind(); err != nil {
-		return fmt.Errorf("policy: bind tensors: %w", err)
+		return fmt.Errorf("policy: %w", err)
 	}
 	if err := m.replayGolden(); err != nil {
 		return err
 	}
 	// The first run of a shape plans its memory: let no robot wait for that.
-	for batch := 1; batch <= m.maxBatch; batch++ {
+	for batch := 1; batch <= m.opt.MaxBatch; batch++ {
 		if err := m.Run(batch); err != nil {
 			return err
 		}
@@ -116,128 +129,33 @@ func (m *Model) checkGraph(path string) error {
 	return checkGraph(&m.bundle.Meta, inputs, outputs)
 }
 
-func sessionOptions(opt Options) (*ort.SessionOptions, error) {
-	o, err := ort.NewSessionOptions()
+// session returns the library's session options.
+func (o Options) session() (*ort.SessionOptions, error) {
+	options, err := ort.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 	spin := "0"
-	if opt.Spin {
+	if o.Spin {
 		spin = "1"
 	}
 	err = errors.Join(
-		o.SetIntraOpNumThreads(opt.IntraThreads),
-		o.SetInterOpNumThreads(1), // the graphs are chains
-		o.AddSessionConfigEntry("session.intra_op.allow_spinning", spin),
-		o.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
+		options.SetIntraOpNumThreads(o.IntraThreads),
+		options.SetInterOpNumThreads(1), // the graphs are chains
+		options.AddSessionConfigEntry("session.intra_op.allow_spinning", spin),
+		options.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
 	)
 	if err != nil {
-		return nil, errors.Join(err, o.Destroy())
+		return nil, errors.Join(err, options.Destroy())
 	}
-	return o, nil
-}
-
-// allocate reserves the tensors of maxBatch rows.
-func (m *Model) allocate() {
-	meta, n := &m.bundle.Meta, m.maxBatch
-	for _, c := range meta.Cameras {
-		m.images = append(m.images, newArray[byte](n*c.Bytes()))
-		m.imageBytes = append(m.imageBytes, c.Bytes())
-	}
-	m.stateRow = len(meta.StateNames)
-	m.noiseRow = meta.ChunkSize * meta.NoiseDim
-	m.actionsRow = meta.ChunkSize * meta.ActionDim
-	m.state, m.noise = newArray[float32](n*m.stateRow), newArray[float32](n*m.noiseRow)
-	m.prefix, m.beta = newArray[float32](n*m.actionsRow), newArray[float32](n)
-	m.prefixLen, m.delay = newArray[int64](n), newArray[int64](n)
-	m.prefixEnd, m.mode = newArray[int64](n), newArray[int64](n)
-	m.chunkModel, m.chunkRobot = newArray[float32](n*m.actionsRow), newArray[float32](n*m.actionsRow)
-}
-
-// bind makes one binding per batch size; all share the same memory. A run with a
-// prepared binding allocates nothing.
-func (m *Model) bind() error {
-	for batch := 1; batch <= m.maxBatch; batch++ {
-		binding, err := m.session.CreateIoBinding()
-		if err != nil {
-			return err
-		}
-		m.bindings = append(m.bindings, binding)
-		for _, p := range m.bundle.inputs() {
-			value, err := m.value(p, batch)
-			if err == nil {
-				err = binding.BindInput(p.name, value)
-			}
-			if err != nil {
-				return fmt.Errorf("%s, batch %d: %w", p, batch, err)
-			}
-		}
-		for _, p := range m.bundle.outputs() {
-			value, err := m.value(p, batch)
-			if err == nil {
-				err = binding.BindOutput(p.name, value)
-			}
-			if err != nil {
-				return fmt.Errorf("%s, batch %d: %w", p, batch, err)
-			}
-		}
-	}
-	return nil
-}
-
-// value wraps the first batch rows of a port's memory as a tensor of the library.
-func (m *Model) value(p port, batch int) (ort.Value, error) {
-	shape := ort.NewShape(append([]int64{int64(batch)}, p.shape...)...)
-	var value ort.Value
-	var err error
-	switch a := m.array(p.name).(type) {
-	case []byte:
-		value, err = ort.NewTensor(shape, a)
-	case []int64:
-		value, err = ort.NewTensor(shape, a)
-	case []float32:
-		value, err = ort.NewTensor(shape, a)
-	}
-	if err != nil {
-		return nil, err
-	}
-	m.values = append(m.values, value)
-	return value, nil
-}
-
-// array returns the memory of an input or output: []byte, []int64 or []float32.
-func (m *Model) array(name string) any {
-	switch name {
-	case inputState:
-		return m.state
-	case inputNoise:
-		return m.noise
-	case inputPrefix:
-		return m.prefix
-	case inputPrefixLen:
-		return m.prefixLen
-	case inputDelay:
-		return m.delay
-	case inputPrefixEnd:
-		return m.prefixEnd
-	case inputMode:
-		return m.mode
-	case inputBeta:
-		return m.beta
-	case outputModel:
-		return m.chunkModel
-	case outputRobot:
-		return m.chunkRobot
-	}
-	cam := slices.IndexFunc(m.bundle.Cameras, func(c Camera) bool { return imagePrefix+c.Name == name })
-	return m.images[cam]
+	return options, nil
 }
 
 // Bundle returns what the model was opened from.
 func (m *Model) Bundle() *Bundle { return m.bundle }
 
-// MaxBatch returns how many rows there are.
-func (m *Model) MaxBatch() int { return m.maxBatch }
+// MaxBatch returns the largest batch.
+func (m *Model) MaxBatch() int { return m.opt.MaxBatch }
 
 // BatchInvariant tells whether every golden row gave the same bytes alone and in
 // its batch, on this machine. When false, a replay needs the recorded batch size.
@@ -246,7 +164,7 @@ func (m *Model) BatchInvariant() bool { return m.batchInvariant }
 // Image lends row i's picture from camera cam, RGB bytes [H, W, 3].
 //
 //rt:noalloc
-func (m *Model) Image(i, cam int) []byte { return row(m.images[cam], i, m.imageBytes[cam]) }
+func (m *Model) Image(i, cam int) []byte { return row(m.images[cam], i, m.imageRow[cam]) }
 
 // State lends row i's joint state, in robot units and the order of StateNames.
 //
@@ -276,13 +194,21 @@ func (m *Model) SetControls(i int, c Controls) {
 	m.beta[i] = min(max(c.Beta, 0), float32(m.bundle.NumSteps))
 }
 
-// Run computes the chunks of rows 0 to batch-1. Errors wrap ErrRun; the model stays
-// usable. It blocks its thread inside the library; the garbage collector does not
-// wait for it.
+// Run computes the chunks of rows 0 to batch-1, 1 <= batch <= MaxBatch. Errors wrap
+// ErrRun; the model stays usable. It blocks its thread inside the library; the
+// garbage collector does not wait for it.
 //
 //rt:noalloc
-func (m *Model) Run(batch int) error {
-	if err := m.session.RunWithBinding(m.bindings[batch-1]); err != nil {
+func (m *Model) Run(batch int) error { return m.RunBuffer(0, batch) }
+
+// RunBuffer is Run for the rows of one buffer: k*MaxBatch to k*MaxBatch+batch-1.
+//
+//rt:noalloc
+func (m *Model) RunBuffer(k, batch int) error {
+	if batch < 1 || batch > m.opt.MaxBatch {
+		panic("policy: batch outside 1..MaxBatch")
+	}
+	if err := m.session.RunWithBinding(m.bindings[k*m.opt.MaxBatch+batch-1]); err != nil {
 		return runError(err)
 	}
 	return nil
@@ -291,13 +217,13 @@ func (m *Model) Run(batch int) error {
 func runError(err error) error { return fmt.Errorf("%w: %w", ErrRun, err) }
 
 // ChunkModel lends row i's chunk in the policy's own normalised units, [ChunkSize,
-// ActionDim]. Lent until the next Run.
+// ActionDim]. Lent until the next run of its buffer.
 //
 //rt:noalloc
 func (m *Model) ChunkModel(i int) []float32 { return row(m.chunkModel, i, m.actionsRow) }
 
 // ChunkRobot lends row i's chunk in robot units, [ChunkSize, ActionDim], in the
-// order of ActionNames. Lent until the next Run.
+// order of ActionNames. Lent until the next run of its buffer.
 //
 //rt:noalloc
 func (m *Model) ChunkRobot(i int) []float32 { return row(m.chunkRobot, i, m.actionsRow) }
@@ -327,20 +253,7 @@ func (m *Model) Close() error {
 	if m.session != nil {
 		errs = append(errs, m.session.Destroy())
 	}
-	if m.chunkRobot != nil { // allocated last
-		for _, a := range m.images {
-			freeArray(a)
-		}
-		for _, a := range [][]float32{m.state, m.noise, m.prefix, m.beta, m.chunkModel, m.chunkRobot} {
-			freeArray(a)
-		}
-		for _, a := range [][]int64{m.prefixLen, m.delay, m.prefixEnd, m.mode} {
-			freeArray(a)
-		}
-	}
-	*m = Model{bundle: m.bundle}
+	m.free()
+	*m = Model{bundle: m.bundle, opt: m.opt}
 	return errors.Join(errs...)
 }
-
-// row lends row i of size elements; the capacity ends with the row.
-func row[T any](a []T, i, size int) []T { return a[i*size : (i+1)*size : (i+1)*size] }

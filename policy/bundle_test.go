@@ -1,0 +1,231 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	demoDir  = "../testdata/demo/bundle"
+	stillDir = "../testdata/demo/still"
+)
+
+// copyBundle copies a bundle into a folder of its own, edits its manifest as decoded
+// JSON, and returns the folder.
+func copyBundle(t *testing.T, from string, edit func(manifest map[string]any)) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, manifestName)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest map[string]any
+	if err := json.Unmarshal(raw, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if edit != nil {
+		edit(manifest)
+	}
+	if raw, err = json.Marshal(manifest); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// replaceFile overwrites a file of a bundle and puts its new digest in the manifest.
+func replaceFile(t *testing.T, dir, name string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, manifestName)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest map[string]any
+	if err := json.Unmarshal(raw, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	manifest["files"].(map[string]any)[name] = hex.EncodeToString(sum[:])
+	if raw, err = json.Marshal(manifest); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLoadBundleReadsTheDemo(t *testing.T) {
+	b, err := LoadBundle(demoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.FPS != 60 || b.ChunkSize != 50 || b.ActionDim != 6 || b.RTCMaxDelay != 20 || b.PrefixEnd != 24 {
+		t.Errorf("fps %v, chunk_size %d, action_dim %d, rtc_max_delay %d, prefix_end %d, want 60, 50, 6, 20, 24",
+			b.FPS, b.ChunkSize, b.ActionDim, b.RTCMaxDelay, b.PrefixEnd)
+	}
+	if want := (Camera{"top", 120, 160}); len(b.Cameras) != 1 || b.Cameras[0] != want {
+		t.Errorf("cameras %v, want [%v]", b.Cameras, want)
+	}
+	if !b.Guided() || !b.Trained() {
+		t.Errorf("guided %v, trained %v, want both", b.Guided(), b.Trained())
+	}
+	if len(b.golden) != 3 {
+		t.Errorf("golden sets %v, want 3", b.golden)
+	}
+}
+
+// The digest is defined by a command, so that anybody can compute it: compare with
+// that command.
+func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
+	b, err := LoadBundle(stillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "find * -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-64")
+	cmd.Dir = stillDir
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("no sha256sum here: %v", err)
+	}
+	if want := strings.TrimSpace(string(out)); b.SHA256 != want {
+		t.Errorf("SHA256 = %s, want %s", b.SHA256, want)
+	}
+}
+
+func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
+	set := func(key string, value any) func(map[string]any) {
+		return func(m map[string]any) { m[key] = value }
+	}
+	remove := func(key string) func(map[string]any) {
+		return func(m map[string]any) { delete(m, key) }
+	}
+	tests := []struct {
+		name string
+		edit func(map[string]any)
+		want string
+	}{
+		{"unknown key", set("chunksize", 50), `"chunksize"`},
+		{"another version", set("bundle_version", 2), "bundle_version is 2"},
+		{"type missing", remove("policy_type"), "policy_type is missing"},
+		{"rate missing", remove("fps"), "fps is 0"},
+		{"rate negative", set("fps", -30), "fps is -30"},
+		{"rows missing", remove("chunk_size"), "chunk_size is 0"},
+		{"rows beyond the bound", set("chunk_size", 1_000_000), "chunk_size is 1000000"},
+		{"more executed rows than rows", set("n_action_steps", 51), "n_action_steps is 51"},
+		{"names and joints differ in number", set("action_dim", 7), "action_dim is 7 with 6 action_names"},
+		{"joint named twice", set("state_names", []string{"a", "a"}), `state_names[1] is "a"`},
+		{"joint without a name", set("state_names", []string{""}), `state_names[0] is ""`},
+		{"units missing for some", set("action_units", []string{"degrees"}), "action_units has 1 units"},
+		{"limits upside down", set("state_limits", [][2]float64{{0, 1}, {0, 1}, {5, 4}, {0, 1}, {0, 1}, {0, 1}}), "state_limits[2] is [5 4]"},
+		{"picture without size", set("cameras", []Camera{{Name: "top"}}), "cameras[0] is 0x0"},
+		{"two cameras of a name", set("cameras", []Camera{{"top", 4, 4}, {"top", 4, 4}}), `cameras[1].name is "top"`},
+		{"unknown conditioning", set("rtc", "vjp"), `rtc is "vjp"`},
+		{"guidance without steps", remove("num_steps"), "num_steps is 0 with rtc"},
+		{"trained prefix without a delay", remove("rtc_max_delay"), "rtc_max_delay is 0"},
+		{"delay as long as the chunk", set("rtc_max_delay", 50), "rtc_max_delay is 50"},
+		{"guidance beyond the chunk", set("prefix_end", 51), "prefix_end is 51"},
+		{"prefix in model space", set("prefix_space", "model"), `prefix_space is "model"`},
+		{"policy that reads", set("tokenizer", Tokenizer{Kind: "bpe"}), `tokenizer is "bpe"`},
+		{"tolerance missing", remove("golden_tolerance"), "golden_tolerance.chunk_model is 0"},
+		{"graph not listed", func(m map[string]any) { delete(m["files"].(map[string]any), graphName) }, "files does not list policy.onnx"},
+		{"digest malformed", func(m map[string]any) { m["files"].(map[string]any)[graphName] = "00" }, `files["policy.onnx"] is "00"`},
+		{"listed file absent", func(m map[string]any) {
+			m["files"].(map[string]any)["policy.onnx.data"] = strings.Repeat("0", 64)
+		}, "policy.onnx.data is listed"},
+		{"graph is another file", func(m map[string]any) {
+			m["files"].(map[string]any)[graphName] = strings.Repeat("0", 64)
+		}, "policy.onnx is not the file that was exported"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
+			if !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("LoadBundle = %v, want ErrBundle with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestLoadBundleNamesAllWrongValuesAtOnce(t *testing.T) {
+	_, err := LoadBundle(copyBundle(t, stillDir, func(m map[string]any) { m["fps"], m["rtc"] = 0, "x" }))
+	if err == nil || !strings.Contains(err.Error(), "fps is 0") || !strings.Contains(err.Error(), `rtc is "x"`) {
+		t.Errorf("LoadBundle = %v, want both fps and rtc named", err)
+	}
+}
+
+func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
+	withoutGolden := copyBundle(t, stillDir, func(m map[string]any) {
+		for name := range m["files"].(map[string]any) {
+			if strings.HasPrefix(name, goldenDir) {
+				delete(m["files"].(map[string]any), name)
+			}
+		}
+	})
+	if err := os.RemoveAll(filepath.Join(withoutGolden, goldenDir)); err != nil {
+		t.Fatal(err)
+	}
+	trailing := copyBundle(t, stillDir, nil)
+	raw, err := os.ReadFile(filepath.Join(trailing, manifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(trailing, manifestName), append(raw, "{}"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, dir, want string }{
+		{"empty folder", t.TempDir(), "is not a bundle directory"},
+		{"no folder", filepath.Join(t.TempDir(), "absent"), "is not a bundle directory"},
+		{"no golden set", withoutGolden, "no golden set"},
+		{"data behind the manifest", trailing, "data after the closing brace"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("LoadBundle(%s) = %v, want ErrBundle with %q", tt.name, err, tt.want)
+			}
+		})
+	}
+}
+
+// Property: no bytes crash the manifest parser, and what it accepts is within the
+// bounds that later arithmetic relies on.
+func FuzzParseMeta(f *testing.F) {
+	for _, dir := range []string{demoDir, stillDir} {
+		raw, err := os.ReadFile(filepath.Join(dir, manifestName))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+		f.Add(bytes.Replace(raw, []byte("50"), []byte("-50"), 1))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var m Meta
+		if m.parse(raw) != nil {
+			return
+		}
+		if m.ChunkSize < 1 || m.ActionDim < 1 || len(m.ActionNames) != m.ActionDim || !(m.FPS > 0) || m.RTCMaxDelay >= m.ChunkSize {
+			t.Fatalf("parse accepts %+v", m)
+		}
+		c := m.Condition(m.ChunkSize+1, m.ChunkSize+1, -1)
+		if c.PrefixLen != m.ChunkSize || c.Delay > c.PrefixLen {
+			t.Fatalf("Condition = %+v with chunk_size %d", c, m.ChunkSize)
+		}
+	})
+}

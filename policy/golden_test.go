@@ -1,0 +1,101 @@
+package policy
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const goldenFile = goldenDir + "/b4_modes0123.safetensors"
+
+// editTensor applies edit to the bytes of one tensor of a golden file and returns
+// the whole file.
+func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join(dir, goldenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, err := parseTensors(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(tensors[tensor].data) // borrows from file
+	return file
+}
+
+// Goal: a bundle that computes something else than was recorded is refused, and the
+// message leads to the value. Method: change what was recorded.
+func TestGoldenSetThatIsNotReproduced(t *testing.T) {
+	needRuntime(t)
+	at := func(row, step, joint int) int { return 4 * ((row*50+step)*6 + joint) }
+	add := func(offset int, delta float64) func([]byte) {
+		return func(data []byte) {
+			v := math.Float32frombits(binary.LittleEndian.Uint32(data[offset:]))
+			binary.LittleEndian.PutUint32(data[offset:], math.Float32bits(float32(float64(v)+delta)))
+		}
+	}
+	tests := []struct {
+		name, tensor string
+		edit         func([]byte)
+		want         string // "" when the set is still good
+	}{
+		{"recorded robot row differs", "out/chunk_robot", add(at(2, 17, 3), 0.5), "chunk_robot[2, 17, 3] (wrist_flex.pos)"},
+		{"recorded model row differs", "out/chunk_model", add(at(0, 49, 5), -0.5), "chunk_model[0, 49, 5] (gripper.pos)"},
+		{"recorded row is not a number", "out/chunk_robot", add(at(3, 0, 0), math.NaN()), "chunk_robot[3, 0, 0]"},
+		{"input differs", "in/state", add(4*(6*1+2), 3), "chunk_model[1, "},
+		{"difference within tolerance", "out/chunk_robot", add(at(2, 17, 3), 0.0005), ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := copyBundle(t, stillDir, nil)
+			replaceFile(t, dir, goldenFile, editTensor(t, dir, tt.tensor, tt.edit))
+			b, err := LoadBundle(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := b.Open(Options{MaxBatch: 4})
+			if tt.want == "" {
+				if err != nil {
+					t.Fatalf("Open = %v, want success", err)
+				}
+				m.Close()
+				return
+			}
+			if !errors.Is(err, ErrGolden) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), goldenFile) {
+				t.Errorf("Open = %v, want ErrGolden with %s and %q", err, goldenFile, tt.want)
+			}
+		})
+	}
+}
+
+func TestGoldenSetThatDoesNotFit(t *testing.T) {
+	needRuntime(t)
+	tests := []struct {
+		name string
+		file []byte
+		want string
+	}{
+		{"no tensors", tensorFile("{}", 0), "no tensor in/image.top"},
+		{"another type", tensorFile(`{"in/image.top":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4), "in/image.top is F32 [1], want U8 [1 120 160 3]"},
+		{"no rows", tensorFile(`{"in/image.top":{"dtype":"U8","shape":[0,120,160,3],"data_offsets":[0,0]}}`, 0), "in/image.top is U8 [0 120 160 3]"},
+		{"torn", []byte("{}"), "not a safetensors file"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := copyBundle(t, stillDir, nil)
+			replaceFile(t, dir, goldenFile, tt.file)
+			b, err := LoadBundle(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
+			}
+		})
+	}
+}

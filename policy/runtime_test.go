@@ -1,0 +1,89 @@
+package policy
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheckVersion(t *testing.T) {
+	tests := []struct {
+		version string
+		ok      bool
+	}{
+		{"1.24.3", true}, {"1.24.0", true}, {"1.30.0", true}, {"1.23.2", false}, {"1.9.0", false},
+		{"2.0.0", false}, {"0.25.0", false}, {"", false}, {"1", false}, {"x.y", false},
+	}
+	for _, tt := range tests {
+		err := checkVersion("lib.so", tt.version)
+		if (err == nil) != tt.ok {
+			t.Errorf("checkVersion(%q) = %v, want ok %v", tt.version, err, tt.ok)
+		}
+		if err != nil && (!errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), "want 1.24")) {
+			t.Errorf("checkVersion(%q) = %v, want ErrNoRuntime that says which version", tt.version, err)
+		}
+	}
+}
+
+// A library that was named is never replaced by another one, and the message says
+// how to get a good one.
+func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
+	folder := t.TempDir()
+	text := filepath.Join(folder, "libonnxruntime.so.1.24.3")
+	if err := os.WriteFile(text, []byte("not a library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, path, want string }{
+		{"absent file", filepath.Join(folder, "absent.so"), "pip download --no-deps"},
+		{"folder without a library", t.TempDir(), "no libonnxruntime.so*"},
+		{"file that is no library", text, "cannot load " + text},
+		{"folder with a file that is no library", folder, "cannot load " + text},
+		{"library that is not ONNX Runtime", "/lib/x86_64-linux-gnu/libm.so.6", "not ONNX Runtime"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := os.Stat(tt.path); err != nil && strings.HasPrefix(tt.path, "/lib") {
+				t.Skip(err)
+			}
+			_, _, err := findRuntime(tt.path)
+			if !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("findRuntime(%q) = %v, want ErrNoRuntime with %q", tt.path, err, tt.want)
+			}
+			t.Setenv(RuntimeEnv, tt.path)
+			if _, _, err := findRuntime(""); !errors.Is(err, ErrNoRuntime) {
+				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime", RuntimeEnv, tt.path, err)
+			}
+		})
+	}
+}
+
+func TestFindRuntimeSearchesTheParents(t *testing.T) {
+	t.Setenv(RuntimeEnv, "")
+	root := t.TempDir()
+	lib := filepath.Join(root, ".cache", "onnxruntime", "lib", "libonnxruntime.so.1.24.3")
+	deep := filepath.Join(root, "a", "b")
+	for _, dir := range []string{filepath.Dir(lib), deep} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(lib, []byte("not a library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(deep)
+	// It is found and then refused by its path, instead of another one being taken.
+	if _, _, err := findRuntime(""); err == nil || !strings.Contains(err.Error(), lib) {
+		t.Errorf("findRuntime below %s = %v, want an error about %s", root, err, lib)
+	}
+}
+
+func TestOpenRuntimeOnceIsEnough(t *testing.T) {
+	needRuntime(t)
+	if err := OpenRuntime("/absent"); err != nil {
+		t.Errorf("second OpenRuntime = %v, want nil", err)
+	}
+	if version, path := RuntimeVersion(); version == "" || path == "" {
+		t.Errorf("RuntimeVersion() = %q, %q, want both", version, path)
+	}
+}

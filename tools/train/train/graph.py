@@ -1,0 +1,179 @@
+"""The trained policy as an ONNX graph: preprocessing, both networks, Real-Time Chunking and the Euler steps.
+
+Written node by node rather than traced, so that what runs on the robot's server can be read here. The loop over the
+steps is unrolled: everything that depends on a step's time alone is a constant, and no sine, cosine or logarithm is left
+(their last bits depend on a tensor's width, and a chunk must not depend on the batch it was computed in).
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from . import nets
+from .fit import Policy
+from .onnxgraph import Graph, below, column, hard_rows, row_index
+
+STEPS = 10  # Euler steps
+EPSILON = 1e-8  # beside a standard deviation, as LeRobot has it
+
+
+def guidance_limit(step: int, steps: int = STEPS) -> float:
+    """The largest guidance weight of a step: min(N, (tau^2 + (1-tau)^2) / (tau (1-tau))), tau = step / N.
+
+    Source: Black et al., Real-Time Execution of Action Chunking Flow Policies, eq. 2; N is the weight at which a guided
+    step copies the prefix and beyond which it overshoots.
+    """
+    if step == 0:
+        return float(steps)
+    tau = step / steps
+    return min(float(steps), ((1 - tau) ** 2 + tau**2) / (tau * (1 - tau)))
+
+
+def build(policy: Policy, metadata: dict[str, object]) -> bytes:
+    """The graph of a trained policy."""
+    g = Graph()
+    stats = {name: g.const(value) for name, value in policy.stats.items()}
+    state = _normalised(g, "state", stats, "state")
+    scene = _eyes(g, policy.eyes, "image.top", state)
+    films = _films(g, policy.hands, g.op("Concat", state, scene, axis=1))
+
+    hard, delay = hard_rows(g)
+    prefix = _normalised(g, "prefix", stats, "action")
+    prefix = g.op("Where", below(g, "prefix_len"), prefix, g.const(0.0))
+    weight = _guidance(g, delay)
+    x = g.op("Where", hard, prefix, "noise")
+    for step in range(STEPS):
+        v = _velocity(g, policy.hands, x, step, hard, films)
+        x = _euler(g, x, v, step, prefix, weight, hard)
+    g.name(x, "chunk_model")
+    g.name(g.op("Add", g.op("Mul", x, stats["action_std"]), stats["action_mean"]), "chunk_robot")
+    return g.encode(metadata)
+
+
+def _normalised(g: Graph, value: str, stats: dict[str, str], kind: str) -> str:
+    scale = g.op("Add", stats[f"{kind}_std"], g.const(EPSILON))
+    return g.op("Div", g.op("Sub", value, stats[f"{kind}_mean"]), scale)
+
+
+def _linear(g: Graph, p: nets.Params, x: str) -> str:
+    return g.op("Add", g.op("MatMul", x, g.const(p["w"])), g.const(p["b"]))
+
+
+def _silu(g: Graph, x: str) -> str:
+    return g.op("Mul", x, g.op("Sigmoid", x))
+
+
+def _norm(g: Graph, p: nets.Params, x: str) -> str:
+    return g.op("LayerNormalization", x, g.const(p["scale"]), g.const(p["shift"]), axis=-1, epsilon=nets.EPSILON)
+
+
+def _eyes(g: Graph, p: nets.Params, picture: str, state: str) -> str:
+    """Picture u8 [B, 120, 160, 3] -> scene [B, 4]."""
+    x = g.op("Cast", g.op("Transpose", picture, perm=[0, 3, 1, 2]), to=1)
+    x = g.op("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = g.op("Sub", g.op("Mul", x, g.const(2 / 255)), g.const(1.0))
+    for name, size, stride, channels in (("conv1", 5, 2, 3), ("conv2", 3, 2, nets.MAPS[0]), ("conv3", 3, 1, nets.MAPS[1])):
+        x = g.op("Relu", _convolution(g, p[name], x, size, stride, channels))
+    heat = _convolution(g, p["maps"], x, 1, 1, nets.MAPS[2])
+    heat = g.op("Softmax", g.op("Reshape", heat, g.const([0, 0, -1], np.int64)), axis=2)
+    points = g.op("MatMul", heat, g.const(nets.grid(15, 20)))
+    points = g.op("Reshape", points, g.const([0, 2 * nets.MAPS[3]], np.int64))
+    x = _silu(g, _linear(g, p["mlp1"], g.op("Concat", points, state, axis=1)))
+    return _linear(g, p["mlp2"], x)
+
+
+def _convolution(g: Graph, p: nets.Params, x: str, size: int, stride: int, channels: int) -> str:
+    kernel = np.asarray(p["w"]).reshape(size, size, channels, -1).transpose(3, 2, 0, 1)
+    return g.op("Conv", x, g.const(kernel), g.const(p["b"]), strides=[stride, stride], pads=[size // 2] * 4)
+
+
+def _films(g: Graph, p: nets.Params, context: str) -> list[str]:
+    """Per block, what the context adds to scale and shift: [B, 1, 2 * WIDTH]. What the time adds is a constant."""
+    x = _silu(g, _linear(g, p["context1"], context))
+    x = _silu(g, _linear(g, p["context2"], x))
+    c = _linear(g, p["context3"], x)
+    return [column_of_rows(g, g.op("MatMul", c, g.const(b["film"]["w"]))) for b in p["blocks"]]
+
+
+def column_of_rows(g: Graph, value: str) -> str:
+    """[B, n] -> [B, 1, n]."""
+    return g.op("Unsqueeze", value, g.const([1], np.int64))
+
+
+def _guidance(g: Graph, delay: str) -> str:
+    """Guidance weights [B, 50, 1]: 1 up to the delay, then falling linearly to 0 at the end, and 0 in modes without
+    guidance. Source: LeRobot and real-time-chunking-kinetix, get_prefix_weights, schedule linear."""
+    end = g.op("Cast", g.op("Min", "prefix_len", "prefix_end"), to=1)
+    d = g.op("Min", g.op("Cast", delay, to=1), end)
+    left = g.op("Sub", column(g, end, 2), g.op("Cast", row_index(g), to=1))
+    span = g.op("Add", g.op("Sub", end, d), g.const(1.0))
+    weight = g.op("Clip", g.op("Div", left, column(g, span, 2)), g.const(0.0), g.const(1.0))
+    guided = g.op("Or", _mode(g, 1), _mode(g, 3))
+    weight = g.op("Mul", weight, g.op("Cast", column(g, guided, 2), to=1))
+    return g.op("Unsqueeze", weight, g.const([2], np.int64))
+
+
+def _mode(g: Graph, mode: int) -> str:
+    return g.op("Equal", "rtc_mode", g.const(mode, np.int64))
+
+
+def _velocity(g: Graph, p: nets.Params, x: str, step: int, hard: str, films: list[str]) -> str:
+    h = g.op("Add", g.op("MatMul", x, g.const(p["rows"]["w"])), g.const(np.asarray(p["rows"]["b"] + p["position"])))
+    for block, context in zip(p["blocks"], films):
+        free, still = time_film(p, block, 1 - step / STEPS), time_film(p, block, 0.0)
+        film = g.op("Add", g.op("Where", hard, g.const(still), g.const(free)), context)
+        scale = g.op("Slice", film, *_span(g, 0, nets.WIDTH))
+        shift = g.op("Slice", film, *_span(g, nets.WIDTH, 2 * nets.WIDTH))
+        y = g.op("Add", g.op("Mul", _norm(g, block["norm1"], h), scale), shift)
+        y = _silu(g, _linear(g, block["mix1"], g.op("Transpose", y, perm=[0, 2, 1])))
+        h = g.op("Add", h, g.op("Transpose", _linear(g, block["mix2"], y), perm=[0, 2, 1]))
+        y = _silu(g, _linear(g, block["channel1"], _norm(g, block["norm2"], h)))
+        h = g.op("Add", h, _linear(g, block["channel2"], y))
+    return _linear(g, p["velocity"], _norm(g, p["norm"], h))
+
+
+def time_film(p: nets.Params, block: nets.Params, time: float) -> np.ndarray:
+    """What a row's time adds to its scale and shift, with the 1 of (1 + scale) and the bias: [1, 1, 2 * WIDTH]."""
+    embedded = nets.embed_time(p, jnp.float32(time))
+    film = np.array(embedded @ block["film"]["w"] + block["film"]["b"])
+    film[: nets.WIDTH] += 1
+    return film[None, None]
+
+
+def _span(g: Graph, first: int, last: int) -> list[str]:
+    return [g.const([value], np.int64) for value in (first, last, 2)]
+
+
+def _euler(g: Graph, x: str, v: str, step: int, prefix: str, weight: str, hard: str) -> str:
+    """x - (v - g err) / N with err = W (Y - x1), x1 = x - t v; hard rows are Y."""
+    t = 1 - step / STEPS
+    clean = g.op("Sub", x, g.op("Mul", v, g.const(t)))
+    error = g.op("Mul", g.op("Sub", prefix, clean), weight)
+    beta = g.op("Min", "beta", g.const(guidance_limit(step)))
+    pull = g.op("Mul", column(g, beta, 3), error)
+    x = g.op("Sub", x, g.op("Mul", g.op("Sub", v, pull), g.const(1 / STEPS)))
+    return g.op("Where", hard, prefix, x)
+
+
+def sample(policy: Policy, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """chunk_model by a plain loop over the training networks: a second reading of the graph, for tests."""
+    s, p = policy.stats, policy.hands
+    state = (batch["state"] - s["state_mean"]) / (s["state_std"] + EPSILON)
+    picture = batch["image.top"].astype(np.float32).reshape(-1, 60, 2, 80, 2, 3).mean((2, 4)) * (2 / 255) - 1
+    context = jnp.concatenate([state, nets.eyes(policy.eyes, picture, state)], -1)
+    prefix = (batch["prefix"] - s["action_mean"]) / (s["action_std"] + EPSILON)
+    chunks = []
+    for b in range(len(state)):
+        rows, mode = np.arange(nets.ROWS), batch["rtc_mode"][b]
+        length, end = batch["prefix_len"][b], min(batch["prefix_end"][b], batch["prefix_len"][b])
+        delay = min(batch["delay"][b], length)
+        goal = np.where((rows < length)[:, None], prefix[b], 0)
+        hard = (rows < delay) & (mode >= 2)
+        weight = np.clip((end - rows) / (end - min(delay, end) + 1), 0, 1) * (mode in (1, 3))
+        x = np.where(hard[:, None], goal, batch["noise"][b])
+        for step in range(STEPS):
+            t = 1 - step / STEPS
+            v = np.asarray(nets.hands(p, x[None], jnp.array([t]), hard[None], context[b : b + 1]))[0]
+            pull = min(float(batch["beta"][b]), guidance_limit(step)) * weight[:, None] * (goal - (x - t * v))
+            x = np.where(hard[:, None], goal, x - (v - pull) / STEPS)
+        chunks.append(x)
+    return np.stack(chunks)
