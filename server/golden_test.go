@@ -1,71 +1,32 @@
 package server
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
+
+	"edgert/wire/wiretest"
 )
 
-// The vectors were recorded from LeRobot's draft server; provenance is in the
-// file. Where ours refuses or answers differently on purpose,
-// deviations_server.json names the vector and the reason.
-const (
-	goldenFile     = "../testdata/golden/draft_server.json"
-	deviationsFile = "../testdata/golden/deviations_server.json"
-	sharedFile     = "../../shared/vectors/draft_goldens.json"
-)
-
-func readJSON(t *testing.T, path string, into any) {
-	t.Helper()
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-}
-
-// golden decodes one section of the vectors.
+// golden decodes one section of the vectors that were recorded from LeRobot's
+// draft server.
 func golden[T any](t *testing.T, section string) []T {
 	t.Helper()
-	var all map[string]json.RawMessage
-	readJSON(t, goldenFile, &all)
 	var rows []T
-	if err := json.Unmarshal(all[section], &rows); err != nil || len(rows) == 0 {
-		t.Fatalf("section %s: %d rows, %v", section, len(rows), err)
+	wiretest.Section(t, section, &rows)
+	if len(rows) == 0 {
+		t.Fatalf("section %s is empty", section)
 	}
 	return rows
 }
 
-// deviation returns the reason why we differ from the vector "section/name".
-func deviation(t *testing.T, vector string) (reason string, ok bool) {
+// deviates reports whether deviations.json says that we answer the vector
+// otherwise on purpose.
+func deviates(t *testing.T, section, name string) bool {
 	t.Helper()
-	var list []struct{ Vector, Reason string }
-	readJSON(t, deviationsFile, &list)
-	for _, d := range list {
-		if d.Vector == vector {
-			return d.Reason, true
-		}
-	}
-	return "", false
-}
-
-func TestGoldenVectorsAreTheSharedOnes(t *testing.T) {
-	if _, err := os.Stat(filepath.Dir(sharedFile)); err != nil {
-		t.Skip("../shared/vectors is not here; the copy in testdata/golden is what the other tests use")
-	}
-	var ours, shared map[string]any
-	readJSON(t, goldenFile, &ours)
-	readJSON(t, sharedFile, &shared)
-	for section, rows := range ours {
-		if !strings.HasPrefix(section, "_") && !reflect.DeepEqual(rows, shared[section]) {
-			t.Errorf("section %s differs from %s", section, sharedFile)
-		}
-	}
+	named := wiretest.Deviations(t, section)
+	_, one := named[name]
+	_, all := named["*"]
+	return one || all
 }
 
 func TestRoundRobinGolden(t *testing.T) {

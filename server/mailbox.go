@@ -53,13 +53,14 @@ func newMailbox() mailbox {
 	return mailbox{back: new(request), waiting: new(request), front: new(request)}
 }
 
-// deposit copies an observation in and reports whether it is the newest one
-// now. It allocates only when the body is larger than all before it.
+// deposit copies an observation in. newest is false when one that is not older
+// was here already; replaced says that one was waiting and is lost. It allocates
+// only when the body is larger than all before it.
 //
 // Owner: the transport's receiving goroutines.
 //
 //rt:noalloc
-func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) bool {
+func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) (newest, replaced bool) {
 	m.filling.Lock()
 	defer m.filling.Unlock()
 	key := requestKey{h.SessionEpoch, h.SeqID}
@@ -71,7 +72,7 @@ func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) bool {
 	}
 	m.mu.Unlock()
 	if late {
-		return false
+		return false, false
 	}
 
 	m.back.header, m.back.at = h, at
@@ -82,13 +83,13 @@ func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) bool {
 
 	m.mu.Lock()
 	m.back, m.waiting = m.waiting, m.back
-	if m.full {
+	if replaced = m.full; replaced {
 		m.superseded++
 		m.sinceReply++
 	}
 	m.full, m.seen, m.newest = true, true, key
 	m.mu.Unlock()
-	return true
+	return true, replaced
 }
 
 // roomFor leaves an eighth to spare and rounds up to a power of two, so that

@@ -1,2 +1,304 @@
 // Package server serves one exported policy to many robots.
+//
+// An observation arrives on the transport's receiving goroutine, which copies
+// it into its robot's mailbox (steward.go, mailbox.go) and returns. The worker, one
+// locked thread that owns the model, takes the newest observation of the robot
+// whose turn it is (session.go), decodes it straight into the model's tensors
+// (tensor.go), infers, and publishes the chunk with the observation's header on
+// the robot's action key (worker.go), dropping it rather than waiting for a
+// robot whose link is full. Nothing on that way allocates once buffers have
+// grown to the robots' sizes, and the garbage collector is off meanwhile.
+//
+// The steward is the goroutine for everything slow: it answers status, session
+// and reset queries (control.go, validate.go), tells robots what went wrong, and
+// closes the sessions of robots that left (steward.go).
+//
+// The manifest (manifest.go, strict.go) says what is served; health.go shows how
+// it goes. What a policy needs travels with each request, so a server that dies
+// takes nothing with it: its robots open a session at the next one.
 package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+const (
+	// observationSlack is what an observation may have beside its pictures:
+	// state, prefixes, names. Cameras that the policy does not use may come too,
+	// so pictures count four times.
+	observationSlack  = 1 << 20
+	pictureAllowance  = 4
+	gcBase            = 256 << 20 // bytes of heap before the fuse of rt.HoldGC blows, beside the mailboxes
+	workerStopTimeout = 1200 * time.Millisecond
+)
+
+var (
+	errTooLarge  = errors.New("observation is larger than the pictures of this policy can be")
+	errNoSession = errors.New("no session is open here: open one")
+)
+
+// Deps is what a Server works with. All are required.
+type Deps struct {
+	Meta    *policy.Meta
+	SHA256  string // of the bundle
+	Repo    string // model id, first part of the key prefix
+	Model   Model
+	Network wire.Session
+	Clock   rt.Clock
+	Log     *slog.Logger
+}
+
+// Server is one policy being served.
+type Server struct {
+	// Constant after New.
+	cfg            Config
+	prefix         string // of all its keys
+	id             string // server_id
+	caps           wire.Capabilities
+	limit          int // sessions
+	observationMax int // bytes
+	network        wire.Session
+	clock          rt.Clock
+	log            *slog.Logger
+	sessions       *registry
+	stats          *stats
+	worker         *worker
+
+	queries chan query
+	notices chan notice
+
+	// Atomic.
+	warmed   atomic.Bool // warm-up is over
+	serving  atomic.Bool // everything is declared
+	draining atomic.Bool
+	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
+
+	// Owner: steward.
+	strangers    map[string]stranger
+	servedBefore uint64
+	collectedAt  uint64
+}
+
+// New prepares a server; nothing is declared before Serve.
+func New(cfg Config, d Deps) (*Server, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	service := cfg.Service
+	if service == "" {
+		service = cfg.DefaultTask
+	}
+	prefix, err := wire.ServicePrefix(d.Repo, cfg.Model.Revision, service)
+	if err != nil {
+		return nil, cfg.wrong("service", "no key can be made of model %s, revision %s, service %s: %v",
+			pyString(d.Repo), pyString(cfg.Model.Revision), pyString(service), err)
+	}
+	limit, mode := cfg.Sessions()
+	s := &Server{
+		cfg: cfg, prefix: prefix, id: serverID(), limit: limit,
+		caps:    capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
+		network: d.Network, clock: d.Clock, log: d.Log,
+		sessions: newRegistry(), stats: newStats(),
+		queries: make(chan query, queriesWaiting), notices: make(chan notice, noticesWaiting),
+		strangers:      make(map[string]stranger),
+		observationMax: min(observationMax(d.Meta), wire.MaxMessageBytes),
+	}
+	row, err := newRow(d.Meta, d.Model, &s.caps)
+	if err != nil {
+		return nil, err
+	}
+	chunkBytes := 2*4*d.Meta.ChunkSize*d.Meta.ActionDim + 1024
+	s.worker = &worker{
+		clock: d.Clock, meta: d.Meta, model: d.Model, sessions: s.sessions, limit: limit, serverID: s.id,
+		stats: s.stats, log: d.Log, wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		row: row, payload: make([]byte, 0, chunkBytes), attachment: make([]byte, 0, wire.HeaderSize),
+	}
+	return s, nil
+}
+
+func observationMax(m *policy.Meta) int {
+	n := observationSlack
+	for _, c := range m.Cameras {
+		n += pictureAllowance * c.Bytes()
+	}
+	return n
+}
+
+// serverID tells replicas of one service apart.
+func serverID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "server"
+	}
+	var random [3]byte
+	_, _ = rand.Read(random[:]) // never fails, says its documentation
+	return host + "-" + hex.EncodeToString(random[:])
+}
+
+// Prefix is the first part of all keys of the service.
+func (s *Server) Prefix() string { return s.prefix }
+
+// Ready reports whether robots get chunks here: the model is warm, everything
+// is declared, some link is up, and the server is not about to leave.
+func (s *Server) Ready() (ok bool, why string) {
+	switch {
+	case s.draining.Load():
+		return false, "draining"
+	case !s.warmed.Load():
+		return false, "warming up"
+	case !s.serving.Load():
+		return false, "declaring"
+	}
+	return s.worker.healthy()
+}
+
+// Serve warms the model up, declares the service and answers robots until ctx
+// is done; then it finishes the request in hand, withdraws everything and
+// returns nil. The network stays open. It is called once.
+func (s *Server) Serve(ctx context.Context) error {
+	warmed, died := make(chan struct{}), make(chan error, 1)
+	var running sync.WaitGroup
+	running.Go(func() {
+		died <- s.worker.run(s.cfg.WarmupInferences, func() { close(warmed) })
+	})
+	stopWorker := sync.OnceFunc(func() { close(s.worker.stop) })
+	defer stopWorker()
+	select {
+	case err := <-died:
+		return errors.Join(err, s.worker.row.close())
+	case <-warmed:
+	}
+	s.warmed.Store(true)
+	release := rt.HoldGC(s.heapFuse())
+	defer release()
+	heap := rt.ReadHeap()
+	s.collectedAt = heap.Allocs
+	s.baseline.Store(&heap)
+
+	stopSteward := make(chan struct{})
+	running.Go(func() { s.steward(stopSteward) })
+	declared, err := s.declare()
+	if err != nil {
+		close(stopSteward)
+		return errors.Join(err, undeclare(declared))
+	}
+	s.serving.Store(true)
+	s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.limit, "mode", s.caps.ServingMode,
+		"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
+
+	select {
+	case err = <-died:
+	case <-ctx.Done():
+		err = nil
+	}
+	s.draining.Store(true)
+	token := len(declared) - 1 // the server's own, declared last, goes first
+	failed := declared[token].Undeclare()
+	stopWorker()
+	if err == nil {
+		err = s.awaitWorker(died)
+	}
+	close(stopSteward)
+	failed = errors.Join(failed, undeclare(declared[:token]))
+	for _, session := range s.sessions.all() {
+		failed = errors.Join(failed, session.actions.Undeclare())
+	}
+	if failed != nil && !errors.Is(failed, wire.ErrClosed) && !errors.Is(failed, wire.ErrDisconnected) {
+		s.log.Warn("not everything was withdrawn", "why", failed)
+	}
+	return err
+}
+
+// heapFuse is the heap size at which the collector runs after all: a robot's
+// mailbox may hold three observations.
+func (s *Server) heapFuse() int64 {
+	return gcBase + int64(s.limit)*3*int64(roomFor(s.observationMax))
+}
+
+// awaitWorker waits for the request in hand, but not for ever.
+func (s *Server) awaitWorker(died <-chan error) error {
+	timeout := time.NewTimer(workerStopTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-died:
+		return errors.Join(err, s.worker.row.close())
+	case <-timeout.C:
+		return fmt.Errorf("server: the request in hand took longer than %v to finish", workerStopTimeout)
+	}
+}
+
+// declare announces the service, the server's own token last, so that whoever
+// sees the token finds the rest.
+func (s *Server) declare() (declared []wire.Declaration, err error) {
+	for _, next := range []func() (wire.Declaration, error){
+		func() (wire.Declaration, error) {
+			return s.network.Subscribe(wire.ObsWildcard(s.prefix), s.onObservation)
+		},
+		func() (wire.Declaration, error) {
+			return s.network.Queryable(wire.StatusKey(s.prefix), s.enqueue(statusQuery))
+		},
+		func() (wire.Declaration, error) {
+			return s.network.Queryable(wire.SessionKey(s.prefix), s.enqueue(sessionQuery))
+		},
+		func() (wire.Declaration, error) {
+			return s.network.Queryable(wire.ResetWildcard(s.prefix), s.enqueue(resetQuery))
+		},
+		func() (wire.Declaration, error) {
+			return s.network.SubscribeTokens(wire.ClientAliveWildcard(s.prefix), s.onToken)
+		},
+		func() (wire.Declaration, error) {
+			return s.network.SubscribeTokens(wire.EpochAliveWildcard(s.prefix), s.onToken)
+		},
+		func() (wire.Declaration, error) { return s.network.Token(wire.ServerAliveKey(s.prefix)) },
+	} {
+		d, err := next()
+		if err != nil {
+			return declared, fmt.Errorf("server: declare %s: %w", s.prefix, err)
+		}
+		declared = append(declared, d)
+	}
+	return declared, nil
+}
+
+func undeclare(declared []wire.Declaration) (err error) {
+	for _, d := range declared {
+		err = errors.Join(err, d.Undeclare())
+	}
+	return err
+}
+
+// Summary is what happened so far.
+func (s *Server) Summary() Summary {
+	out := Summary{Service: s.prefix, ServerID: s.id}
+	s.stats.fill(&out)
+	out.Sessions.Active = len(s.sessions.all())
+	if before := s.baseline.Load(); before != nil {
+		now := rt.ReadHeap()
+		out.PathMallocs = now.Allocs - before.Allocs
+		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
+	}
+	return out
+}
+
+// modelID is the name a bundle is served under: what it says it is, else its
+// folder's name.
+func modelID(b *policy.Bundle) string {
+	if b.SourceRepo != "" {
+		return b.SourceRepo
+	}
+	return filepath.Base(b.Dir)
+}

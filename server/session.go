@@ -27,22 +27,22 @@ type Session struct {
 
 	box mailbox
 
-	episode   atomic.Int64 // of the last reset or observation; -1 before
-	droppedAt atomic.Int64 // when the robot's liveliness token vanished; 0 while it is there or never came
-
-	// Owner: the one who closes it, under the registry's lock.
-	closed bool
+	// Atomic.
+	episode    atomic.Int64 // of the last reset or observation; -1 before
+	seenAt     atomic.Int64 // when the robot last opened or sent
+	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while nothing speaks against it
+	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
 
 	// Owner: worker.
-	lastEvent  rt.Instant // when the robot was last told about a bad observation
-	everTold   bool
-	errorCount uint64
+	told   rt.Instant // when the robot was last told about a bad observation
+	spoken bool       // told is valid
 }
 
 // newSession makes a session for uuid that no token has vouched for yet.
 func newSession(uuid string) *Session {
 	s := &Session{uuid: uuid, id: randomID(), box: newMailbox()}
 	s.episode.Store(-1)
+	s.tokenEpoch.Store(-1)
 	return s
 }
 
@@ -56,19 +56,37 @@ func randomID() string {
 // whatever its token says.
 //
 //rt:noalloc
-func (s *Session) deposit(h wire.Header, body []byte, at rt.Instant) bool {
+func (s *Session) deposit(h wire.Header, body []byte, at rt.Instant) (newest, replaced bool) {
+	s.seenAt.Store(int64(at))
 	s.droppedAt.Store(0)
 	return s.box.deposit(h, body, at)
 }
 
-// tokenChanged notes that the robot's liveliness token came or went.
+// tokenChanged notes that the robot's liveliness token came or went. Once the
+// robot shows tokens with an epoch, only those count.
 func (s *Session) tokenChanged(alive bool, now rt.Instant) {
-	if alive {
+	switch {
+	case alive:
 		s.droppedAt.Store(0)
-		return
+	case s.tokenEpoch.Load() < 0:
+		s.drop(now)
 	}
-	s.droppedAt.CompareAndSwap(0, int64(max(now, 1)))
 }
+
+// epochTokenChanged is tokenChanged for the token of one epoch. The death of an
+// old epoch's token says nothing about a robot that came back.
+func (s *Session) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
+	newest := s.tokenEpoch.Load()
+	switch {
+	case alive && int64(epoch) >= newest:
+		s.tokenEpoch.Store(int64(epoch))
+		s.droppedAt.Store(0)
+	case !alive && int64(epoch) == newest:
+		s.drop(now)
+	}
+}
+
+func (s *Session) drop(now rt.Instant) { s.droppedAt.CompareAndSwap(0, int64(max(now, 1))) }
 
 // alive reports whether nothing speaks against the robot being there.
 func (s *Session) alive() bool { return s.droppedAt.Load() == 0 }
@@ -135,7 +153,6 @@ func (r *registry) add(s *Session) (displaced *Session) {
 	i, found := slices.BinarySearchFunc(list, s.uuid, func(e *Session, uuid string) int { return strings.Compare(e.uuid, uuid) })
 	if found {
 		displaced, list[i] = list[i], s
-		displaced.closed = true
 	} else {
 		list = slices.Insert(list, i, s)
 	}
@@ -154,7 +171,6 @@ func (r *registry) remove(s *Session) bool {
 	}
 	list := slices.Delete(slices.Clone(r.all()), i, i+1)
 	r.list.Store(&list)
-	s.closed = true
 	return true
 }
 

@@ -60,7 +60,7 @@ func TestMailboxRefusesWhatIsOlderThanTheServed(t *testing.T) {
 	m := newMailbox()
 	m.deposit(obsHeader(0, 5), nil, 0)
 	m.take()
-	if m.deposit(obsHeader(0, 4), nil, 0) || m.pending() {
+	if newest, _ := m.deposit(obsHeader(0, 4), nil, 0); newest || m.pending() {
 		t.Error("deposit of seq 4 after seq 5 was taken = true, want false")
 	}
 }
@@ -172,8 +172,8 @@ func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
 	r := newRegistry()
 	old, fresh := newSession("a"), newSession("a")
 	r.add(old)
-	if d := r.add(fresh); d != old || !old.closed {
-		t.Errorf("add displaced %v, want the old session, closed", d)
+	if d := r.add(fresh); d != old {
+		t.Errorf("add displaced %v, want the old session", d)
 	}
 	if r.remove(old) {
 		t.Error("remove(old) = true, want false: it is not there any more")
@@ -196,5 +196,44 @@ func TestRegistryNoAlloc(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("find and next allocate %v times, want 0", n)
+	}
+}
+
+// Presence is keyed by (uuid, epoch).
+func TestSessionPresence(t *testing.T) {
+	type step struct {
+		what  string
+		epoch uint32
+		alive bool // wanted after the step
+	}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"plain token of a stock client", []step{{"put", 0, true}, {"drop", 0, false}, {"put", 0, true}}},
+		{"an observation revives", []step{{"drop", 0, false}, {"obs", 0, true}}},
+		{"epoch token goes", []step{{"eput", 1, true}, {"edrop", 1, false}, {"eput", 2, true}}},
+		{"old epoch dies after the new one came", []step{{"eput", 1, true}, {"eput", 2, true}, {"edrop", 1, true}, {"edrop", 2, false}}},
+		{"old epoch dies before the new one came", []step{{"edrop", 0, true}, {"eput", 1, true}}},
+		{"plain token says nothing beside epochs", []step{{"eput", 3, true}, {"drop", 0, true}, {"edrop", 3, false}}},
+		{"late put of an old epoch", []step{{"eput", 3, true}, {"eput", 2, true}, {"edrop", 2, true}, {"edrop", 3, false}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSession("arm")
+			for i, st := range tt.steps {
+				switch st.what {
+				case "put", "drop":
+					s.tokenChanged(st.what == "put", 5)
+				case "eput", "edrop":
+					s.epochTokenChanged(st.epoch, st.what == "eput", 5)
+				case "obs":
+					s.deposit(obsHeader(0, 1), nil, 5)
+				}
+				if s.alive() != st.alive {
+					t.Fatalf("step %d %v: alive() = %v, want %v", i, st, s.alive(), st.alive)
+				}
+			}
+		})
 	}
 }

@@ -1,0 +1,206 @@
+package server
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"edgert/wire"
+)
+
+// happyOpen, happyCaps and happyConfig are the base that the draft's vectors
+// override.
+func happyOpen() wire.SessionOpen {
+	return wire.SessionOpen{
+		ClientUUID: "robot-07", RobotType: "so100", PolicyType: "pi0", FPS: 30, ActionNames: []string{"a.pos", "b.pos"},
+		CameraNames: []string{"observation.images.front"}, StateDim: 6, SchemaVersion: 1, Task: "t",
+	}
+}
+
+func happyCaps() wire.Capabilities {
+	return wire.Capabilities{
+		PolicyType: "pi0", ActionNames: []string{"a.pos", "b.pos"}, ExpectedCameras: []string{"observation.images.front"},
+		StateDim: 6, ChunkSize: 50, TrainedFPS: 30, SupportsRTC: true,
+	}
+}
+
+func happyConfig() Config {
+	return Config{DefaultTask: "t", MaxSessions: 4}
+}
+
+func TestAdmissionGolden(t *testing.T) {
+	for _, row := range golden[struct {
+		Name string
+		Open struct {
+			SchemaVersion *int      `json:"schema_version"`
+			ActionNames   *[]string `json:"action_names"`
+			CameraNames   *[]string `json:"camera_names"`
+			StateDim      *int      `json:"state_dim"`
+			Task          *string
+			FPS           *float64
+			PolicyType    *string `json:"policy_type"`
+			RTC           *bool   `json:"rtc_enabled"`
+		} `json:"open_overrides"`
+		Caps struct {
+			ActionNames *[]string `json:"action_names"`
+			Cameras     *[]string `json:"expected_cameras"`
+			StateDim    *int      `json:"state_dim"`
+			RTC         *bool     `json:"supports_rtc"`
+		} `json:"caps_overrides"`
+		Manifest struct {
+			PinTask   *bool `json:"pin_task"`
+			StrictFPS *bool `json:"strict_fps"`
+		} `json:"manifest_overrides"`
+		Active     int
+		OK         bool
+		Error      string
+		Warnings   []string
+		Downgraded bool `json:"rtc_downgraded"`
+	}](t, "validate_session_open") {
+		open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+		override(&open.SchemaVersion, row.Open.SchemaVersion)
+		override(&open.ActionNames, row.Open.ActionNames)
+		override(&open.CameraNames, row.Open.CameraNames)
+		override(&open.StateDim, row.Open.StateDim)
+		override(&open.Task, row.Open.Task)
+		override(&open.FPS, row.Open.FPS)
+		override(&open.PolicyType, row.Open.PolicyType)
+		override(&open.RTCEnabled, row.Open.RTC)
+		override(&caps.ActionNames, row.Caps.ActionNames)
+		override(&caps.ExpectedCameras, row.Caps.Cameras)
+		override(&caps.StateDim, row.Caps.StateDim)
+		override(&caps.SupportsRTC, row.Caps.RTC)
+		override(&cfg.PinTask, row.Manifest.PinTask)
+		override(&cfg.StrictFPS, row.Manifest.StrictFPS)
+
+		a := admission{caps: caps, cfg: &cfg, limit: cfg.MaxSessions, active: row.Active, open: &open}
+		text := ""
+		if r := a.judge(); r != nil {
+			text = r.text
+		}
+		if text != row.Error || (text == "") != row.OK || len(a.warnings) != len(row.Warnings) ||
+			len(a.warnings) > 0 && !reflect.DeepEqual(a.warnings, row.Warnings) || a.downgraded != row.Downgraded {
+			t.Errorf("%s: judge() = %q, warnings %q, downgraded %v\nwant %q, %q, %v",
+				row.Name, text, a.warnings, a.downgraded, row.Error, row.Warnings, row.Downgraded)
+		}
+	}
+}
+
+func override[T any](dst, src *T) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+// What LeRobot's server lets through and ours does not.
+func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
+	tests := []struct {
+		name      string
+		change    func(o *wire.SessionOpen, c *wire.Capabilities, cfg *Config)
+		want      string
+		temporary bool
+	}{
+		{"no id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "" }, "client_uuid", false},
+		{"reserved id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "server" }, "client_uuid", false},
+		{"id that is no key segment", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "a b" }, `"a-b"`, false},
+		{"id with a wildcard", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "*" }, "client_uuid", false},
+		{"id not on the list", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *Config) { cfg.Clients = []string{"robot-08"} }, "client 'robot-07' is not on this server's list", false},
+		{"radians for degrees", func(o *wire.SessionOpen, c *wire.Capabilities, _ *Config) {
+			o.ActionUnits, c.ActionUnits = []string{"radians", "radians"}, []string{"degrees", "degrees"}
+		}, "action_units", false},
+		{"state in other units", func(o *wire.SessionOpen, c *wire.Capabilities, _ *Config) {
+			o.StateUnits, c.StateUnits = []string{"radians"}, []string{"degrees"}
+		}, "state_units", false},
+		{"picture of another size", func(o *wire.SessionOpen, c *wire.Capabilities, _ *Config) {
+			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 480, W: 640, C: 3}}
+			c.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
+		}, "480x640", false},
+		{"full is for now only", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *Config) { cfg.MaxSessions = 0 }, "server full: 0/0", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+			tt.change(&open, &caps, &cfg)
+			a := admission{caps: caps, cfg: &cfg, limit: cfg.MaxSessions, open: &open}
+			r := a.judge()
+			if r == nil || !strings.Contains(r.text, tt.want) || r.temporary != tt.temporary {
+				t.Errorf("judge() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)
+			}
+		})
+	}
+}
+
+// Units and sizes that only one side names are no reason to refuse.
+func TestAdmissionAcceptsWhatOneSideDoesNotSay(t *testing.T) {
+	open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+	caps.ActionUnits = []string{"degrees", "degrees"}
+	caps.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
+	cfg.Clients = []string{"robot-07"}
+	a := admission{caps: caps, cfg: &cfg, limit: 4, open: &open}
+	if r := a.judge(); r != nil || a.warnings != nil {
+		t.Errorf("judge() = %+v, warnings %q, want neither", r, a.warnings)
+	}
+}
+
+func TestPyString(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"a", `'a'`}, {"don't", `"don't"`}, {`say "don't"`, `'say "don\'t"'`}, {"a\nb\\", `'a\nb\\'`}, {"", `''`},
+	}
+	for _, tt := range tests {
+		if got := pyString(tt.in); got != tt.want {
+			t.Errorf("pyString(%q) = %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+// serving_mode and max_sessions resolve as in the draft; which policies may be
+// shared does not: a bundle's graph keeps no state, whatever its name.
+func TestServingModeGolden(t *testing.T) {
+	for _, row := range golden[struct {
+		Name    string
+		NObs    *int `json:"n_obs_steps"`
+		API     bool `json:"chunk_api"`
+		Resolve map[string]any
+	}](t, "classify") {
+		for mode, want := range row.Resolve {
+			cfg := Config{ServingMode: mode, MaxSessions: 4}
+			limit, got := cfg.Sessions()
+			if reflect.DeepEqual(want, []any{got, float64(limit)}) {
+				continue
+			}
+			if !deviates(t, "classify", row.Name) {
+				t.Errorf("%s, n_obs_steps %v, chunk api %v: Sessions() with serving_mode %s = %s, %d, want %v or a named deviation", row.Name, row.NObs, row.API, mode, got, limit, want)
+			}
+		}
+	}
+}
+
+func TestManifestGolden(t *testing.T) {
+	change := map[string]func(*Config){
+		"no_repo":          func(c *Config) { c.Model.RepoOrPath = "" },
+		"bad_mode":         func(c *Config) { c.ServingMode = "multiplexed" },
+		"max0":             func(c *Config) { c.MaxSessions = 0 },
+		"neg":              func(c *Config) { c.MaxSessions = -3 },
+		"repo_error_first": func(c *Config) { *c = Config{ServingMode: "x"} },
+	}
+	for _, row := range golden[struct {
+		Name  string
+		Error *string
+	}](t, "manifest_validation") {
+		f, ok := change[row.Name]
+		if !ok {
+			if !deviates(t, "manifest_validation", row.Name) {
+				t.Errorf("vector manifest_validation/%s is neither tested nor a named deviation", row.Name)
+			}
+			continue
+		}
+		cfg := DefaultConfig()
+		cfg.Model.RepoOrPath = "bundle"
+		f(&cfg)
+		err := cfg.Check()
+		want := strings.TrimPrefix(*row.Error, "ValueError: ")
+		if err == nil || !strings.HasPrefix(err.Error(), "manifest: "+want) {
+			t.Errorf("%s: Check() = %v, want %q", row.Name, err, want)
+		}
+	}
+}
