@@ -12,10 +12,9 @@ import (
 // defaultFPS is a view's rate when its format names none.
 const defaultFPS = 30
 
-// view of a Live world through one camera.
+// liveView is one camera on a Live world.
 type liveView struct {
 	live   *Live
-	name   string
 	format camera.Format
 	origin rt.Instant // frame k is taken at origin + k periods
 
@@ -42,7 +41,7 @@ func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	if format.Width < 1 || format.Height < 1 || format.Width > MaxSide || format.Height > MaxSide || format.FPS < 1 || format.Pixels != camera.RGB8 {
 		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second", name, format, MaxSide))
 	}
-	return &liveView{live: l, name: name, format: format, origin: l.clock.Now()}
+	return &liveView{live: l, format: format, origin: l.clock.Now()}
 }
 
 // Format returns what Grab delivers.

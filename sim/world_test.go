@@ -1,0 +1,159 @@
+package sim
+
+import "testing"
+
+func TestHoldingStillNeverScores(t *testing.T) {
+	for seed := range uint64(50) {
+		for _, direction := range []int{1, -1} {
+			w := NewWorld(seed, direction)
+			q := w.Q()
+			for range 20 * TicksPerSecond {
+				w.Step(q[:])
+			}
+			r, c, o := w.Legs()
+			if r != 0 || c != 0 || o != 3 {
+				t.Errorf("seed %d, %+d: Legs() = %d, %d, %d, want 0, 0, 3", seed, direction, r, c, o)
+			}
+		}
+	}
+}
+
+func TestATargetNotReachedStaysOnItsSide(t *testing.T) {
+	w := NewWorld(5, -1)
+	q := w.Q()
+	for range 5 * legTicksMax {
+		w.Step(q[:])
+	}
+	if leg := w.LastLeg(); leg != (Leg{Side: -1, Outcome: TimedOut, Ticks: legTicksMax}) {
+		t.Errorf("LastLeg() = %+v, want a timeout on the left after %d ticks", leg, legTicksMax)
+	}
+	if w.Target().X >= 0 {
+		t.Errorf("target at %v, want the left side", w.Target())
+	}
+}
+
+func TestATouchedPostSpoilsOneLegAndTheWorldGoesOn(t *testing.T) {
+	w := NewWorld(1, 1)
+	through := poseAt(w.Post(), 0)
+	for range 60 {
+		w.Step(through[:])
+	}
+	reachTarget(t, w)
+	if r, c, _ := w.Legs(); r != 0 || c != 1 {
+		t.Fatalf("after touching the post: reached %d, collided %d, want 0, 1", r, c)
+	}
+	if w.Target().X >= 0 {
+		t.Errorf("target at %v, want the other side", w.Target())
+	}
+	var e teacher
+	for r, _, _ := w.Legs(); r == 0; r, _, _ = w.Legs() {
+		if w.LegTicks() > legTicksMax-2 {
+			t.Fatal("the next leg was not reached either")
+		}
+		goal := e.goal(w)
+		w.Step(goal[:])
+	}
+}
+
+func TestTheTargetMustBeHeldForTenTicks(t *testing.T) {
+	w := NewWorld(2, 1)
+	there := poseAt(w.Target(), 0)
+	first := w.Target()
+	inside := 0
+	for w.Target() == first {
+		w.Step(there[:])
+		if distance(w.Tip(), first) < targetRadius {
+			inside++
+		}
+	}
+	if inside != dwellTicks {
+		t.Errorf("the leg ended after %d ticks at the target, want %d", inside, dwellTicks)
+	}
+}
+
+func TestServosKeepTheirSpeedLimit(t *testing.T) {
+	w := NewWorld(0, 1)
+	q := w.Q()
+	goal := [DOF]float64{q[0] + 100, q[1] - 100, q[2] + 1, q[3], q[4] - 2.5, 100}
+	w.Step(goal[:])
+	want := [DOF]float64{q[0] + 3, q[1] - 3, q[2] + 1, q[3], q[4] - 2.5, 4}
+	if got := w.Q(); got != want {
+		t.Errorf("after one tick q = %v, want %v", got, want)
+	}
+}
+
+func TestResetIsANewWorld(t *testing.T) {
+	w := NewWorld(3, 1)
+	reachTarget(t, w)
+	w.Reset(9, -1)
+	if *w != *NewWorld(9, -1) {
+		t.Errorf("Reset(9, -1) = %+v, want %+v", *w, *NewWorld(9, -1))
+	}
+}
+
+func TestWorldNoAlloc(t *testing.T) {
+	w := NewWorld(0, 1)
+	goal := make([]float64, DOF)
+	small := make([]byte, NativeWidth*NativeHeight*3)
+	large := make([]byte, 640*480*3)
+	if n := testing.AllocsPerRun(50, func() {
+		w.Step(goal)
+		w.Render(small)
+		s := w.Scene()
+		s.Render(large, 640, 480)
+		w.Reset(1, -1)
+	}); n != 0 {
+		t.Errorf("Step, Render and Reset allocate %v times, want 0", n)
+	}
+}
+
+// Every size shows the whole native view, centred. Where the picture is an
+// integer multiple, a disc's middle must have the disc's colour.
+func TestOtherSizesShowTheSameScene(t *testing.T) {
+	w := NewWorld(4, 1)
+	for _, size := range []struct{ w, h int }{{160, 120}, {640, 480}, {320, 480}, {1280, 480}, {80, 60}, {161, 119}} {
+		pix := make([]byte, size.w*size.h*3)
+		s := w.Scene()
+		s.Render(pix, size.w, size.h)
+		mpp := 0.004 * max(160/float64(size.w), 120/float64(size.h))
+		at := func(p Point) [3]byte {
+			col, row := int(p.X/mpp+float64(size.w)/2), int(float64(size.h)/2-p.Y/mpp)
+			return [3]byte(pix[(row*size.w+col)*3:])
+		}
+		if got := at(w.Target()); got != [3]byte{220, 30, 30} {
+			t.Errorf("%dx%d: the target's middle is %v, want red", size.w, size.h, got)
+		}
+		if got := at(w.Tip()); got != [3]byte{20, 160, 60} {
+			t.Errorf("%dx%d: the tip's middle is %v, want green", size.w, size.h, got)
+		}
+		if got := at(Point{-0.31, 0.23}); got != [3]byte{225, 225, 225} {
+			t.Errorf("%dx%d: the far left corner of the table is %v, want background", size.w, size.h, got)
+		}
+	}
+}
+
+func BenchmarkRender(b *testing.B) {
+	for _, size := range []struct {
+		name string
+		w, h int
+	}{{"160x120", 160, 120}, {"640x480", 640, 480}} {
+		b.Run(size.name, func(b *testing.B) {
+			w := NewWorld(0, 1)
+			pix := make([]byte, size.w*size.h*3)
+			b.ReportAllocs()
+			for b.Loop() {
+				s := w.Scene()
+				s.Render(pix, size.w, size.h)
+			}
+		})
+	}
+}
+
+func BenchmarkStep(b *testing.B) {
+	w := NewWorld(0, 1)
+	q := w.Q()
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Step(q[:])
+	}
+}
