@@ -280,7 +280,7 @@ func TestStaleJoints(t *testing.T) {
 		moves   [testDOF]bool
 		stalled bool
 	}{
-		{"one joint for 90 ms changes nothing", 1, 9, [testDOF]bool{true, true}, false},
+		{"one joint for 90 ms changes nothing", 1, 8, [testDOF]bool{true, true}, false},
 		{"one joint for 120 ms is frozen, the other moves", 1, 12, [testDOF]bool{false, true}, false},
 		{"two joints for 120 ms hold everything", 3, 12, [testDOF]bool{false, false}, true},
 	}

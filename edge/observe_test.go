@@ -1,0 +1,162 @@
+package edge
+
+import (
+	"bytes"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/jpeg"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// outbox is a publisher that keeps the last message.
+type outbox struct{ body, header []byte }
+
+func (o *outbox) Undeclare() error { return nil }
+
+func (o *outbox) Put(payload, attachment []byte) error {
+	_, err := o.PutLatest(payload, attachment)
+	return err
+}
+
+func (o *outbox) PutLatest(payload, attachment []byte) (bool, error) {
+	o.body, o.header = append(o.body[:0], payload...), append(o.header[:0], attachment...)
+	return false, nil
+}
+
+// orange fills a frame with one colour.
+type orange struct{ format camera.Format }
+
+func (o orange) Format() camera.Format { return o.format }
+func (o orange) Close() error          { return nil }
+
+func (o orange) Grab(f *camera.Frame) error {
+	f.Format = o.format
+	for i := 0; i < len(f.Pix); i += 3 {
+		f.Pix[i], f.Pix[i+1], f.Pix[i+2] = 240, 120, 0
+	}
+	return nil
+}
+
+// newTestSender returns a sender with one camera that has a picture of age
+// 7 ms at instant 1 s.
+func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
+	t.Helper()
+	waker, err := rt.NewWaker()
+	if err != nil {
+		t.Skipf("no eventfd on this system: %v", err)
+	}
+	t.Cleanup(func() { waker.Close() })
+	c := &control{
+		clock: rttest.NewClock(0), dof: 2, waker: waker, link: &linkFlags{}, stats: newTickStats(),
+		departed: rt.NewRing[departure](4), snapshots: rt.NewLatest[snapshot](nil),
+	}
+	e := newEye("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}})
+	f := e.newest.Back()
+	e.source.Grab(f)
+	f.At = rt.Instant(993 * time.Millisecond)
+	e.newest.Publish(1)
+	s, err := newSender(c, []*eye{e}, quality, "pick")
+	if err != nil {
+		t.Skipf("no libjpeg-turbo: %v", err)
+	}
+	out := &outbox{}
+	s.uplink = new(atomic.Pointer[uplink])
+	s.uplink.Store(&uplink{publisher: out, epoch: 3})
+	return s, out
+}
+
+func testSnapshot() *snapshot {
+	return &snapshot{
+		key: 9, epoch: 3, episode: 2, start: true, at: rt.Instant(time.Second), step: 41, delay: 4, end: 10,
+		runway: 250 * time.Millisecond, state: []float32{1, 2}, rows: 2,
+		robot: []float32{1, 2, 3, 4, 0, 0}, model: []float32{5, 6, 7, 8, 0, 0},
+	}
+}
+
+func TestObservationSaysWhatTheTickAsked(t *testing.T) {
+	s, out := newTestSender(t, 90)
+	if err := s.send(testSnapshot()); err != nil {
+		t.Fatal(err)
+	}
+	h, err := wire.ParseHeader(out.header)
+	want := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 2, ClientMonoNs: int64(time.Second), SessionEpoch: 3}
+	if err != nil || h != want {
+		t.Fatalf("header %+v, %v, want %+v", h, err, want)
+	}
+	var o wire.Observation
+	if err := wire.ParseObservation(&o, out.body); err != nil {
+		t.Fatal(err)
+	}
+	if o.N != 40 || o.T != 9 || o.InferenceDelaySteps != 4 || o.OverlapEnd != 10 || !o.EpisodeStart || o.Task != "pick" {
+		t.Errorf("observation %+v", o)
+	}
+	if o.RunwayMs != 250 || o.FrameAgeMs < 6.9 || o.FrameAgeMs > 7.1 {
+		t.Errorf("runway %v frame age %v, want 250 and 7", o.RunwayMs, o.FrameAgeMs)
+	}
+	if o.PrefixRobot.Rows != 2 || o.PrefixRobot.Data[3] != 4 || o.PrefixModel.Rows != 0 {
+		t.Errorf("prefix robot %+v model %+v, want the two robot rows alone", o.PrefixRobot, o.PrefixModel)
+	}
+	if len(o.Images) != 1 || o.Images[0].Name != "observation.images.top" || o.Images[0].Codec != wire.JPEG {
+		t.Fatalf("images %+v", o.Images)
+	}
+	d, err := jpeg.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pix := make([]byte, 32*16*3)
+	if err := d.DecodeRGB(pix, o.Images[0].Data, 32, 16); err != nil || pix[0] < 220 || pix[2] > 30 {
+		t.Errorf("first pixel %v (%v), want about 240 120 0: red first", pix[:3], err)
+	}
+	if got := s.departed.Peek(); got == nil || got.key != 9 || got.source != rt.Instant(993*time.Millisecond) {
+		t.Errorf("departure %+v, want key 9 and the picture's instant", got)
+	}
+}
+
+func TestObservationForAnOldServerHasBothPrefixesAndNoNewKeys(t *testing.T) {
+	s, out := newTestSender(t, 0)
+	s.uplink.Store(&uplink{publisher: out, epoch: 3, old: true})
+	if err := s.send(testSnapshot()); err != nil {
+		t.Fatal(err)
+	}
+	var o wire.Observation
+	if err := wire.ParseObservation(&o, out.body); err != nil {
+		t.Fatal(err)
+	}
+	if o.HasT || o.HasN || o.HasOverlapEnd || o.HasRunway || bytes.Contains(out.body, []byte("runway_ms")) {
+		t.Error("keys that an old server does not know were sent")
+	}
+	if o.PrefixModel.Rows != 2 || o.PrefixRobot.Rows != 2 || o.PrefixModel.Data[0] != 5 {
+		t.Errorf("prefixes %+v %+v, want two rows of both", o.PrefixModel, o.PrefixRobot)
+	}
+	if o.Images[0].Codec != wire.Raw || o.Images[0].H != 16 || o.Images[0].W != 32 || o.Images[0].Data[0] != 240 {
+		t.Errorf("raw image %v %dx%d", o.Images[0].Codec, o.Images[0].W, o.Images[0].H)
+	}
+}
+
+func TestSnapshotOfALostSessionIsNotSent(t *testing.T) {
+	s, out := newTestSender(t, 0)
+	snap := testSnapshot()
+	snap.epoch = 2
+	if err := s.send(snap); err != nil || out.body != nil || s.stats.late.Load() != 1 {
+		t.Errorf("sent %d bytes, late %d, %v; want nothing sent and 1 counted", len(out.body), s.stats.late.Load(), err)
+	}
+}
+
+func TestSenderNoAlloc(t *testing.T) {
+	s, _ := newTestSender(t, 90)
+	snap := testSnapshot()
+	s.send(snap)
+	if n := testing.AllocsPerRun(100, func() {
+		s.send(snap)
+		for s.departed.Peek() != nil {
+			s.departed.Release()
+		}
+	}); n != 0 {
+		t.Errorf("send allocates %v times, want 0", n)
+	}
+}
