@@ -46,6 +46,8 @@ type Config struct {
 	HealthPort       int      `yaml:"health_port"` // HTTP /healthz /readyz /metrics; default 9100, 0 disables
 	Debug            Debug    `yaml:"debug"`
 
+	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "" searches. Of the machine, not of the service
+
 	file  string         // where it was loaded from, for errors
 	lines map[string]int // key path -> line
 }
@@ -206,7 +208,7 @@ func (c *Config) wrong(key, format string, args ...any) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: %s%s", ErrManifest, where, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s%w", ErrManifest, where, fmt.Errorf(format, args...))
 }
 
 func cutLast(path string) (before, after string, found bool) {

@@ -170,50 +170,37 @@ func (s *Server) Ready() (ok bool, why string) {
 // is done; then it finishes the request in hand, withdraws everything and
 // returns nil. The network stays open. It is called once.
 func (s *Server) Serve(ctx context.Context) error {
-	warmed, died := make(chan struct{}), make(chan error, 1)
-	var running sync.WaitGroup
-	running.Go(func() {
-		died <- s.worker.run(s.cfg.WarmupInferences, func() { close(warmed) })
-	})
-	stopWorker := sync.OnceFunc(func() { close(s.worker.stop) })
-	defer stopWorker()
+	worker := s.startWorker()
 	select {
-	case err := <-died:
-		return errors.Join(err, s.worker.row.close())
-	case <-warmed:
+	case <-worker.warmed:
+	case <-worker.done:
+		return worker.err
 	}
 	s.warmed.Store(true)
-	release := rt.HoldGC(s.heapFuse())
-	defer release()
+	defer rt.HoldGC(s.heapFuse())()
 	heap := rt.ReadHeap()
 	s.collectedAt = heap.Allocs
 	s.baseline.Store(&heap)
 
-	stopSteward := make(chan struct{})
-	running.Go(func() { s.steward(stopSteward) })
+	stewarding, stopSteward := context.WithCancel(context.Background())
+	var steward sync.WaitGroup
+	steward.Go(func() { s.steward(stewarding) })
 	declared, err := s.declare()
-	if err != nil {
-		close(stopSteward)
-		return errors.Join(err, undeclare(declared))
-	}
-	s.serving.Store(true)
-	s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.limit, "mode", s.caps.ServingMode,
-		"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
-
-	select {
-	case err = <-died:
-	case <-ctx.Done():
-		err = nil
+	if err == nil {
+		s.serving.Store(true)
+		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.limit, "mode", s.caps.ServingMode,
+			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
+		select {
+		case <-worker.done:
+		case <-ctx.Done():
+		}
 	}
 	s.draining.Store(true)
-	token := len(declared) - 1 // the server's own, declared last, goes first
-	failed := declared[token].Undeclare()
-	stopWorker()
-	if err == nil {
-		err = s.awaitWorker(died)
-	}
-	close(stopSteward)
-	failed = errors.Join(failed, undeclare(declared[:token]))
+	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
+	err = errors.Join(err, worker.finish())
+	stopSteward()
+	steward.Wait()
+	failed = errors.Join(failed, undeclare(declared[:max(0, len(declared)-1)]))
 	for _, session := range s.sessions.all() {
 		failed = errors.Join(failed, session.actions.Undeclare())
 	}
@@ -229,13 +216,31 @@ func (s *Server) heapFuse() int64 {
 	return gcBase + int64(s.limit)*3*int64(roomFor(s.observationMax))
 }
 
-// awaitWorker waits for the request in hand, but not for ever.
-func (s *Server) awaitWorker(died <-chan error) error {
+// working is the worker's goroutine seen from outside.
+type working struct {
+	worker *worker
+	warmed chan struct{}
+	done   chan struct{} // closed at its end; then err is valid
+	err    error
+}
+
+func (s *Server) startWorker() *working {
+	w := &working{worker: s.worker, warmed: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.err = errors.Join(s.worker.run(s.cfg.WarmupInferences, func() { close(w.warmed) }), s.worker.row.close())
+	}()
+	return w
+}
+
+// finish lets the request in hand end, but does not wait for ever.
+func (w *working) finish() error {
+	close(w.worker.stop)
 	timeout := time.NewTimer(workerStopTimeout)
 	defer timeout.Stop()
 	select {
-	case err := <-died:
-		return errors.Join(err, s.worker.row.close())
+	case <-w.done:
+		return w.err
 	case <-timeout.C:
 		return fmt.Errorf("server: the request in hand took longer than %v to finish", workerStopTimeout)
 	}

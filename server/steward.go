@@ -128,8 +128,8 @@ func (s *Server) onToken(key string, alive bool) {
 }
 
 // steward does what may take time and may allocate: queries, events to
-// strangers, and the garbage of robots that left. It stops with stop.
-func (s *Server) steward(stop <-chan struct{}) {
+// strangers, and the garbage of robots that left. It ends with ctx.
+func (s *Server) steward(ctx context.Context) {
 	tick := time.NewTicker(housekeeping)
 	defer tick.Stop()
 	for {
@@ -139,8 +139,8 @@ func (s *Server) steward(stop <-chan struct{}) {
 		case n := <-s.notices:
 			s.tell(n)
 		case <-tick.C:
-			s.housekeep()
-		case <-stop:
+			s.housekeep(ctx)
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -187,21 +187,21 @@ func (s *Server) forgive(uuid string) {
 }
 
 // housekeep runs about once a second.
-func (s *Server) housekeep() {
+func (s *Server) housekeep(ctx context.Context) {
 	now := s.clock.Now()
 	for uuid, known := range s.strangers {
 		if now.Sub(known.told) > strangerMemory {
 			s.forgive(uuid)
 		}
 	}
-	s.collectSessions(now)
+	s.collectSessions(ctx, now)
 	s.collectHeap()
 }
 
 // collectSessions closes the sessions of robots that are gone: the token
 // vanished and stayed away, or nothing was heard for long. A token that another
 // link still shows saves the session, and so does being cut off ourselves.
-func (s *Server) collectSessions(now rt.Instant) {
+func (s *Server) collectSessions(ctx context.Context, now rt.Instant) {
 	var gone []*Session
 	for _, session := range s.sessions.all() {
 		if s.gone(session, now) != "" {
@@ -213,7 +213,7 @@ func (s *Server) collectSessions(now rt.Instant) {
 	}
 	present := make(map[string]bool)
 	for _, wildcard := range []string{wire.ClientAliveWildcard(s.prefix), wire.EpochAliveWildcard(s.prefix)} {
-		keys, err := s.network.Tokens(context.Background(), wildcard, tokenTimeout)
+		keys, err := s.network.Tokens(ctx, wildcard, tokenTimeout)
 		if err != nil {
 			s.log.Warn("cannot ask which robots are there; their sessions stay", "why", err)
 			return

@@ -76,7 +76,7 @@ type walker struct {
 func (w *walker) learn(t reflect.Type, prefix string) {
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag.Get("yaml")
-		if tag == "" {
+		if tag == "" || tag == "-" {
 			continue
 		}
 		path := join(prefix, tag)
@@ -179,7 +179,7 @@ func (w *walker) unknown(t reflect.Type, name, path string) string {
 	}
 	siblings := make([]string, 0, t.NumField())
 	for i := range t.NumField() {
-		if tag := t.Field(i).Tag.Get("yaml"); tag != "" {
+		if tag := t.Field(i).Tag.Get("yaml"); tag != "" && tag != "-" {
 			siblings = append(siblings, tag)
 		}
 	}
@@ -228,7 +228,7 @@ func distance(a, b string) int {
 
 func fieldByTag(t reflect.Type, name string) (reflect.Type, bool) {
 	for i := range t.NumField() {
-		if tag := t.Field(i).Tag.Get("yaml"); tag != "" && tag == name {
+		if tag := t.Field(i).Tag.Get("yaml"); tag == name && tag != "-" {
 			return t.Field(i).Type, true
 		}
 	}
