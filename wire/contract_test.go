@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestCheckObservation(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Observation)
+		ok     bool
+	}{
+		{"as agreed", func(*Observation) {}, true},
+		{"no prefix", func(o *Observation) { o.PrefixModel, o.PrefixRobot = Matrix{}, Matrix{} }, true},
+		{"only one prefix", func(o *Observation) { o.PrefixModel = Matrix{} }, true},
+		{"an empty prefix of any width", func(o *Observation) { o.PrefixRobot = Matrix{Cols: 9} }, true},
+		{"a JPEG, whose size the decoder judges", func(o *Observation) { o.Images[0] = Image{Name: "top", Data: []byte{1}} }, true},
+		{"state one long", func(o *Observation) { o.State = append(o.State, 0) }, false},
+		{"raw picture of another height", func(o *Observation) { o.Images[0].H = 2 }, false},
+		{"raw picture of another width", func(o *Observation) { o.Images[0].W = 3 }, false},
+		{"camera renamed", func(o *Observation) { o.Images[0].Name = "Top" }, false},
+		{"prefix longer than the horizon", func(o *Observation) { o.PrefixModel.Rows, o.PrefixRobot.Rows = 5, 5 }, false},
+		{"prefix of another width", func(o *Observation) { o.PrefixRobot.Cols = 3 }, false},
+		{"prefixes of unequal length", func(o *Observation) { o.PrefixModel.Rows = 1 }, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := demoObservation()
+			tt.change(o)
+			if err := demoContract.CheckObservation(o); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrShape) {
+				t.Errorf("CheckObservation = %v, want ok %v", err, tt.ok)
+			}
+		})
+	}
+	var anything Contract
+	if err := anything.CheckObservation(&Observation{}); err != nil {
+		t.Errorf("a contract without numbers refuses: %v", err)
+	}
+}
+
+func TestCheckChunk(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*ActionChunk)
+		ok     bool
+	}{
+		{"as agreed", func(*ActionChunk) {}, true},
+		{"no model chunk", func(c *ActionChunk) { c.ChunkModel = Matrix{} }, true},
+		{"as long as the horizon", func(c *ActionChunk) { c.ChunkModel.Rows, c.ChunkRobot.Rows = 4, 4 }, true},
+		{"longer than the horizon", func(c *ActionChunk) { c.ChunkModel.Rows, c.ChunkRobot.Rows = 5, 5 }, false},
+		{"no actions", func(c *ActionChunk) { c.ChunkRobot = Matrix{} }, false},
+		{"another width", func(c *ActionChunk) { c.ChunkRobot.Cols = 3 }, false},
+		{"unequal lengths", func(c *ActionChunk) { c.ChunkModel.Rows = 1 }, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := demoChunk()
+			tt.change(c)
+			if err := demoContract.CheckChunk(c); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrShape) {
+				t.Errorf("CheckChunk = %v, want ok %v", err, tt.ok)
+			}
+		})
+	}
+}
+
+func TestCheckUnitsAndCameraShapes(t *testing.T) {
+	deg, rad := []string{"deg", "deg"}, []string{"deg", "rad"}
+	for _, tt := range []struct {
+		name           string
+		server, client []string
+		ok             bool
+	}{
+		{"equal", deg, deg, true},
+		{"only the server names them", deg, nil, true},
+		{"only the robot names them", nil, rad, true},
+		{"different", deg, rad, false},
+		{"another number", deg, deg[:1], false},
+	} {
+		if err := CheckUnits("action_units", tt.server, tt.client); (err == nil) != tt.ok {
+			t.Errorf("%s: CheckUnits = %v, want ok %v", tt.name, err, tt.ok)
+		}
+	}
+	top := CameraShape{"top", 120, 160, 3}
+	for _, tt := range []struct {
+		name           string
+		server, client []CameraShape
+		ok             bool
+	}{
+		{"equal", []CameraShape{top}, []CameraShape{{"wrist", 1, 1, 3}, top}, true},
+		{"not given", []CameraShape{top}, nil, true},
+		{"turned", []CameraShape{top}, []CameraShape{{"top", 160, 120, 3}}, false},
+	} {
+		if err := CheckCameraShapes(tt.server, tt.client); (err == nil) != tt.ok {
+			t.Errorf("%s: CheckCameraShapes = %v, want ok %v", tt.name, err, tt.ok)
+		}
+	}
+}
+
+// TestTemporary: only want of room is worth another try.
+func TestTemporary(t *testing.T) {
+	tests := []struct {
+		name string
+		ack  SessionAck
+		want bool
+	}{
+		{"accepted", SessionAck{Accepted: true, RetryAfterMs: 1}, false},
+		{"an old server is full", SessionAck{Error: "server full: 5/5 sessions active"}, true},
+		{"draining", SessionAck{Draining: true}, true},
+		{"told when to retry", SessionAck{RetryAfterMs: 100}, true},
+		{"contract", SessionAck{Error: "state dim mismatch: server=6, client=7"}, false},
+	}
+	for _, tt := range tests {
+		if got := tt.ack.Temporary(); got != tt.want {
+			t.Errorf("%s: Temporary = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestParseOp: what a session query asks for, and a close is not an open.
+func TestParseOp(t *testing.T) {
+	open, close := AppendSessionOpen(nil, &SessionOpen{}), AppendSessionClose(nil, &SessionClose{})
+	for _, tt := range []struct {
+		src  []byte
+		want string
+	}{{open, OpOpen}, {close, OpClose}, {[]byte{0x80}, OpOpen}} {
+		if got, err := ParseOp(tt.src); got != tt.want || err != nil {
+			t.Errorf("ParseOp(% x) = %q, %v, want %q", tt.src, got, err, tt.want)
+		}
+	}
+	if err := ParseSessionOpen(new(SessionOpen), close); !errors.Is(err, ErrMalformed) {
+		t.Errorf("ParseSessionOpen of a close = %v, want ErrMalformed", err)
+	}
+	if err := ParseSessionClose(new(SessionClose), open); !errors.Is(err, ErrMalformed) {
+		t.Errorf("ParseSessionClose of an open = %v, want ErrMalformed", err)
+	}
+}
