@@ -89,6 +89,9 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	a.positions = a.bus.newGroup(PresentPosition.Addr(), PresentPosition.Width(), a.ids)
 	a.frame = make([]byte, 0, len(AppendSyncWrite(nil, GoalPosition, a.ids, a.goals)))
 	if err := a.bringUp(cfg.Calibration); err != nil {
+		if a.bus.lost {
+			err = fmt.Errorf("%w: %w; plug the adapter in again", ErrPortAbsent, err)
+		}
 		return nil, errors.Join(err, port.Close())
 	}
 	return a, nil
@@ -160,7 +163,7 @@ func (a *Arm) find() error {
 			here = append(here, fmt.Sprint(j.id))
 			last = i
 		case errors.Is(err, ErrPortLost):
-			return fmt.Errorf("%w: %s: %w; plug the adapter in again", ErrPortAbsent, a.path, err)
+			return a.wrap(&j, err)
 		default:
 			missing = append(missing, fmt.Sprintf("%d (%s)", j.id, j.name))
 			cause = err

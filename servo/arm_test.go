@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"edgert/rt/rttest"
 )
@@ -62,6 +63,9 @@ func TestOpenRefuses(t *testing.T) {
 		{"other limits", func(l *line) { l.servos[2].put(9, 800); l.servos[2].put(11, 3000) }, ErrCalibration, "range 800 to 3000"},
 		{"wheel mode under torque", func(l *line) { l.servos[1].mem[33], l.servos[1].mem[40] = 1, 1 }, ErrHeld, "motor 1 (shoulder_pan) on fake: wants Operating_Mode = 0"},
 		{"a plug that was pulled", func(l *line) { l.dead = true }, ErrPortAbsent, "plug the adapter in again"},
+		{"a plug that is pulled meanwhile", func(l *line) {
+			l.tamper = onlyFor(4, func(r []byte) []byte { l.dead = true; return r })
+		}, ErrPortAbsent, "motor 4 (wrist_flex) on fake: ping id 4: servo: port lost; plug the adapter in again"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,6 +104,24 @@ func TestOpenRetriesALostReply(t *testing.T) {
 	}
 	if got := a.Stats().Retries; got != 12 {
 		t.Errorf("counted %d retries, want 12", got)
+	}
+}
+
+// A reply that comes after its transaction was given up looks like the answer
+// to the repetition.
+func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
+	a, l := openLine(t)
+	s := l.servos[2]
+	s.put(48, 111)
+	l.tamper = func(r []byte) []byte {
+		if s.lateBy = 0; s.word(48) == 111 {
+			s.lateBy = ackWait + time.Millisecond
+			s.put(48, 222) // what the second reply says
+		}
+		return r
+	}
+	if got, _, err := a.bus.ReadRegister(2, TorqueLimit); got != 222 || err != nil {
+		t.Errorf("ReadRegister = %d, %v, want 222: the first reply came too late", got, err)
 	}
 }
 

@@ -66,6 +66,7 @@ func TestTorqueOff(t *testing.T) {
 		{"all answer", func(*line) {}, "", nil},
 		{"a fault is no failure", func(l *line) { l.servos[6].err = 0x20 }, "", nil},
 		{"the frame is lost twice", func(l *line) { l.servos[3].muteTimes = 2 }, "", nil},
+		{"replies are lost in the group and alone", func(l *line) { l.servos[3].muteTimes = 4 }, "", nil},
 		{"one motor is silent", func(l *line) { l.servos[2].mute = true }, "motor 2 (shoulder_lift) on fake may still be under torque", []int{2}},
 		{"two motors are silent", func(l *line) { l.servos[2].mute, l.servos[6].mute = true, true }, "motor 2 (shoulder_lift), 6 (gripper)", []int{2, 6}},
 		{"after noise", func(l *line) { l.noise(0xFF, 0xFF, 1, 3, 0, 0, 0xFB) }, "", nil},

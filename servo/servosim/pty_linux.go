@@ -20,13 +20,18 @@ type pty struct {
 	master int
 	slave  int
 	bell   int // eventfd that ends a blocked read
+	watch  int // inotify of clients that come and go; -1 where the kernel has none to give
 
-	poll     [2]unix.PollFd
+	poll     [3]unix.PollFd
 	settings unix.Termios
+	clients  int
+	events   [eventBuffer]byte
 }
 
+const eventBuffer = 16 * unix.SizeofInotifyEvent
+
 func (p *pty) open(baud int) (err error) {
-	p.master, p.slave, p.bell = -1, -1, -1
+	p.master, p.slave, p.bell, p.watch = -1, -1, -1, -1
 	defer func() {
 		if err != nil {
 			p.close()
@@ -54,12 +59,21 @@ func (p *pty) open(baud int) (err error) {
 	if err = unix.IoctlSetTermios(p.slave, unix.TCSETS2, &raw); err != nil {
 		return fmt.Errorf("raw mode on %s: %w", p.name, err)
 	}
-	p.poll = [2]unix.PollFd{{Fd: int32(p.master), Events: unix.POLLIN}, {Fd: int32(p.bell), Events: unix.POLLIN}}
+	if w, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err == nil {
+		p.watch = w
+		if _, err := unix.InotifyAddWatch(w, p.name, unix.IN_OPEN|unix.IN_CLOSE); err != nil {
+			unix.Close(w)
+			p.watch = -1
+		}
+	}
+	for i, fd := range [...]int{p.master, p.bell, p.watch} {
+		p.poll[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
 	return nil
 }
 
 func (p *pty) close() {
-	for _, fd := range []int{p.master, p.slave, p.bell} {
+	for _, fd := range [...]int{p.master, p.slave, p.bell, p.watch} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -81,6 +95,12 @@ func (p *pty) read(dst []byte) int {
 		if p.poll[1].Revents != 0 {
 			return 0
 		}
+		if p.poll[2].Revents != 0 {
+			p.clientsChanged()
+		}
+		if p.poll[0].Revents == 0 {
+			continue
+		}
 		n, err := unix.Read(p.master, dst)
 		switch {
 		case err == unix.EAGAIN || err == unix.EINTR:
@@ -89,6 +109,37 @@ func (p *pty) read(dst []byte) int {
 			return -1
 		}
 		return n
+	}
+}
+
+// clientsChanged counts who has the terminal open. When the last client is gone
+// it does what the last close of a real tty does, and what our own descriptor on
+// the client's end prevents: replies that nobody read are forgotten, and
+// exclusive use ends, without which only root could open the terminal again.
+//
+//rt:noalloc
+func (p *pty) clientsChanged() {
+	for {
+		n, err := unix.Read(p.watch, p.events[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n < unix.SizeofInotifyEvent {
+			break
+		}
+		for e := p.events[:n]; len(e) >= unix.SizeofInotifyEvent; {
+			switch mask := binary.NativeEndian.Uint32(e[4:]); {
+			case mask&unix.IN_OPEN != 0:
+				p.clients++
+			case mask&unix.IN_CLOSE != 0:
+				p.clients--
+			}
+			e = e[min(unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(e[12:])), len(e)):]
+		}
+	}
+	if p.clients == 0 {
+		unix.IoctlSetInt(p.slave, unix.TIOCNXCL, 0)
+		unix.IoctlSetInt(p.slave, unix.TCFLSH, unix.TCIFLUSH)
 	}
 }
 
