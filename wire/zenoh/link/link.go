@@ -17,6 +17,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ var (
 	ErrExpired   = errors.New("zenoh: nothing heard within the peer's lease")
 	ErrStalled   = errors.New("zenoh: the peer does not read")
 	ErrClosed    = errors.New("zenoh: link closed")
+	ErrEOF       = errors.New("zenoh: the peer ended the connection without a word")
 )
 
 // CloseError is a Close that the peer sent.
@@ -113,6 +115,9 @@ func (l *Link) Addr() net.Addr { return l.conn.RemoteAddr() }
 func (l *Link) Run(handle func(*codec.Message) error) error {
 	go l.out.run()
 	err := l.in.run(handle)
+	if err == io.EOF {
+		err = ErrEOF
+	}
 	var malformed codec.Error
 	if errors.As(err, &malformed) {
 		l.cfg.Counters.Malformed.Add(1)
