@@ -106,7 +106,8 @@ func TestParseSteal(t *testing.T) {
 		want       time.Duration
 	}{
 		{"of all CPUs", "cpu  10 20 30 40 50 60 70 123 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n", 1230 * time.Millisecond},
-		{"a kernel before 2.6.11 has no column", "cpu  10 20 30 40\n", 0},
+		{"an even older kernel", "cpu  10 20 30 40\n", 0},
+		{"a kernel without the column", "cpu  1 2 3 4 5 6 7\n", 0},
 		{"not a number", "cpu  1 2 3 4 5 6 7 x 0 0\n", 0},
 		{"another line first", "intr 1 2 3 4 5 6 7 8 9\n", 0},
 		{"empty", "", 0},

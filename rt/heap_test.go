@@ -55,9 +55,13 @@ func TestHoldGCFuse(t *testing.T) {
 	release := HoldGC(24 << 20)
 	defer release()
 	held := ReadHeap()
-	waste(256 << 20)
-	after := ReadHeap()
-	if automatic := (after.Cycles - after.Forced) - (held.Cycles - held.Forced); automatic == 0 {
-		t.Errorf("256 MB of garbage under a limit of 24 MiB collected %d times, want at least 1", automatic)
+	const rounds = 32 // a cycle counts when it ends, which a busy machine delays
+	for range rounds {
+		waste(64 << 20)
+		now := ReadHeap()
+		if (now.Cycles-now.Forced)-(held.Cycles-held.Forced) > 0 {
+			return
+		}
 	}
+	t.Errorf("%d MiB of garbage under a limit of 24 MiB collected nothing", rounds*64)
 }

@@ -57,7 +57,7 @@ func bucketOf(d time.Duration) int {
 // upperBound returns the longest duration that falls into bucket i.
 func upperBound(i int) time.Duration {
 	shift := max(i/histHalf-1, 0)
-	return time.Duration((i-shift*histHalf+1)<<shift - 1)
+	return time.Duration(i-shift*histHalf+1)<<shift - 1
 }
 
 // Count returns how many durations were recorded.

@@ -46,6 +46,7 @@ func TestHistQuantile(t *testing.T) {
 		{"one", []time.Duration{42}, 0.5, 42, 42},
 		{"exact below 256 ns", []time.Duration{1, 2, 3, 255}, 0.75, 3, 255},
 		{"never above the maximum", []time.Duration{1_000_000}, 0.99, 1_000_000, 1_000_000},
+		{"a rank that is whole but for rounding", firstNanoseconds(100), 0.07, 7, 100},
 		{"negative counts as 0", []time.Duration{-5}, 1, 0, 0},
 		{"the limit itself", []time.Duration{histLimit}, 1, histLimit, histLimit},
 		{"beyond the limit", []time.Duration{time.Hour}, 1, upperBound(bucketOf(histLimit)), time.Hour},
@@ -64,6 +65,14 @@ func TestHistQuantile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// firstNanoseconds is 1 ns, 2 ns, ..., n ns.
+func firstNanoseconds(n int) (d []time.Duration) {
+	for i := range n {
+		d = append(d, time.Duration(i+1))
+	}
+	return d
 }
 
 // Every bucket's upper bound lies in it and the next nanosecond in the next one.

@@ -1,0 +1,40 @@
+package rt_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// A loop at 100 Hz publishes a state; another goroutine would take the newest.
+// The third tick takes too long, so the grid point after it is skipped.
+func ExampleLoop() {
+	clock := rttest.NewClock(0)
+	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: 10 * time.Millisecond, CPU: rt.UnpinnedCPU})
+	states := rt.NewLatest(func(s *[]float32) { *s = make([]float32, 6) })
+	var stop atomic.Bool
+	done := make(chan error)
+	go func() {
+		done <- loop.Run(&stop, func(tick rt.Tick) time.Duration {
+			(*states.Back())[0] = float32(tick.Index)
+			states.Publish(int64(tick.Deadline))
+			if tick.Index == 2 {
+				clock.Work(15 * time.Millisecond)
+			}
+			stop.Store(tick.Index >= 5)
+			return 0
+		})
+	}()
+	fmt.Println("error:", <-done)
+	state, key, _ := states.Front()
+	s := loop.Stats()
+	fmt.Println("newest state:", (*state)[0], "of", time.Duration(key))
+	fmt.Println(s.Ticks, "ticks,", s.Skipped, "skipped,", s.OverrunsOwn, "overrun of ours")
+	// Output:
+	// error: <nil>
+	// newest state: 5 of 60ms
+	// 5 ticks, 1 skipped, 1 overrun of ours
+}
