@@ -1,0 +1,93 @@
+package fleet
+
+import (
+	"edgert/policy"
+	"edgert/sim"
+)
+
+// Observation is what a request carries.
+type Observation struct {
+	Seed      uint64 // stream and number of the request, for its noise
+	Direction int
+	Seq       uint64
+	State     [sim.DOF]float32
+	Picture   []byte    // 120x160 RGB
+	Prefix    []float32 // live rows in robot units, [rows*DOF], from the step after the capture
+	Rows      int
+	Delay     int // rows that will have run when the answer comes
+	PrefixEnd int // first row that is free
+}
+
+// Policy answers observations.
+type Policy interface {
+	// Horizon is the rows of an answer, DOF their width.
+	Horizon() int
+	DOF() int
+	// PrefixEnd is the row at which conditioning ends at most, 0 for no limit.
+	PrefixEnd() int
+	// Answer returns [Horizon*DOF] in robot units, lent until the next Answer.
+	Answer(o *Observation) ([]float32, error)
+}
+
+// Exported is a policy bundle in ONNX Runtime, one request at a time. It counts
+// requests per conditioning mode.
+type Exported struct {
+	Model *policy.Model
+	Modes map[policy.Mode]int
+}
+
+// NewExported returns a policy on the first row of an opened model.
+func NewExported(m *policy.Model) *Exported {
+	return &Exported{Model: m, Modes: map[policy.Mode]int{}}
+}
+
+// Horizon is the bundle's chunk size.
+func (e *Exported) Horizon() int { return e.Model.Bundle().ChunkSize }
+
+// DOF is the bundle's action dimension.
+func (e *Exported) DOF() int { return e.Model.Bundle().ActionDim }
+
+// PrefixEnd is the bundle's.
+func (e *Exported) PrefixEnd() int { return e.Model.Bundle().PrefixEnd }
+
+// Answer runs the model, conditioned as the bundle says.
+func (e *Exported) Answer(o *Observation) ([]float32, error) {
+	m := e.Model
+	copy(m.Image(0, 0), o.Picture)
+	copy(m.State(0), o.State[:])
+	policy.FillNoise(m.Noise(0), policy.NoiseKey(2*o.Seed+uint64(o.Direction+1)/2), o.Seq)
+	clear(m.Prefix(0))
+	copy(m.Prefix(0), o.Prefix[:o.Rows*sim.DOF])
+	c := m.Bundle().Condition(o.Rows, o.Delay, o.PrefixEnd)
+	e.Modes[c.Mode]++
+	m.SetControls(0, c)
+	if err := m.Run(1); err != nil {
+		return nil, err
+	}
+	return m.ChunkRobot(0), nil
+}
+
+// Still answers every observation with its own state: the policy that must not
+// score.
+type Still struct {
+	chunk [stillHorizon * sim.DOF]float32
+}
+
+const stillHorizon = 50
+
+// Horizon is that of the demo policy.
+func (*Still) Horizon() int { return stillHorizon }
+
+// DOF is the arm's.
+func (*Still) DOF() int { return sim.DOF }
+
+// PrefixEnd is no limit.
+func (*Still) PrefixEnd() int { return 0 }
+
+// Answer repeats the state.
+func (s *Still) Answer(o *Observation) ([]float32, error) {
+	for i := range stillHorizon {
+		copy(s.chunk[i*sim.DOF:], o.State[:])
+	}
+	return s.chunk[:], nil
+}

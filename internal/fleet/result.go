@@ -1,0 +1,125 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+
+	"edgert/chunk"
+	"edgert/sim"
+)
+
+// agesMax is the oldest action that is told apart, in ticks.
+const agesMax = 1024
+
+// Side counts the legs towards targets on one side.
+type Side struct{ Reached, Collided, TimedOut int }
+
+// Legs is how many ended.
+func (s Side) Legs() int { return s.Reached + s.Collided + s.TimedOut }
+
+// Success is the share of ended legs that reached their target without touching
+// the post; 0 when no leg ended.
+func (s Side) Success() float64 {
+	if s.Legs() == 0 {
+		return 0
+	}
+	return float64(s.Reached) / float64(s.Legs())
+}
+
+// Result sums up all worlds of a Run.
+type Result struct {
+	Runs  int // worlds
+	Ticks int // of each
+	Delay int
+
+	Right, Left Side // by where the target lay
+
+	Actions     int // ticks with an action
+	Starved     int // ticks without one, after the first
+	Requests    int
+	Outcomes    map[chunk.Outcome]int
+	Unknown     int // answers to requests that were forgotten
+	MaxEstimate int // longest latency estimate in steps
+
+	legTicks []int     // of reached legs
+	jumps    []float64 // degrees between the live row and the one that replaced it
+	ages     [agesMax + 1]int
+}
+
+func (r *Result) leg(l sim.Leg) {
+	side := &r.Right
+	if l.Side < 0 {
+		side = &r.Left
+	}
+	switch l.Outcome {
+	case sim.Reached:
+		side.Reached++
+		r.legTicks = append(r.legTicks, l.Ticks)
+	case sim.Collided:
+		side.Collided++
+	case sim.TimedOut:
+		side.TimedOut++
+	}
+}
+
+func (r *Result) age(ticks int) { r.ages[min(max(ticks, 0), agesMax)]++ }
+
+// Both sums the sides.
+func (r *Result) Both() Side {
+	return Side{
+		Reached:  r.Right.Reached + r.Left.Reached,
+		Collided: r.Right.Collided + r.Left.Collided,
+		TimedOut: r.Right.TimedOut + r.Left.TimedOut,
+	}
+}
+
+// per20s scales a sum to one robot and 20 seconds.
+func (r *Result) per20s(n int) float64 {
+	return float64(n) * DefaultTicks / float64(r.Ticks) / float64(r.Runs)
+}
+
+// LegsPer20s returns the legs that a robot ends in 20 seconds.
+func (r *Result) LegsPer20s() float64 { return r.per20s(r.Both().Legs()) }
+
+// StarvedPer20s returns the ticks in 20 seconds on which a robot had no action.
+func (r *Result) StarvedPer20s() float64 { return r.per20s(r.Starved) }
+
+// RequestsPer20s returns the requests of a robot in 20 seconds.
+func (r *Result) RequestsPer20s() float64 { return r.per20s(r.Requests) }
+
+// LegSeconds returns the q-quantile of a reached leg's time in seconds, 0
+// without one.
+func (r *Result) LegSeconds(q float64) float64 { return float64(quantile(r.legTicks, q)) / fps }
+
+// Jump returns the q-quantile of what a merge moves pan or elbow by, in degrees.
+func (r *Result) Jump(q float64) float64 { return quantile(r.jumps, q) }
+
+// Age returns the q-quantile of the executed actions' age in ticks.
+func (r *Result) Age(q float64) int {
+	seen := 0
+	for ticks, n := range r.ages {
+		if seen += n; n > 0 && float64(seen) >= q*float64(r.Actions) {
+			return ticks
+		}
+	}
+	return 0
+}
+
+// String is one line of a report.
+func (r *Result) String() string {
+	b := r.Both()
+	return fmt.Sprintf("delay %d: success/leg %.4f (right %.4f left %.4f) of %d legs, collided %d, timeouts %d | legs/20s %.2f, s/leg median %.2f p95 %.2f"+
+		" | jump median %.2f p95 %.2f deg, starved/20s %.1f, requests/20s %.1f, age p99 %d ticks, estimate at most %d",
+		r.Delay, b.Success(), r.Right.Success(), r.Left.Success(), b.Legs(), b.Collided, b.TimedOut, r.LegsPer20s(), r.LegSeconds(.5), r.LegSeconds(.95),
+		r.Jump(.5), r.Jump(.95), r.StarvedPer20s(), r.RequestsPer20s(), r.Age(.99), r.MaxEstimate)
+}
+
+// quantile returns the nearest-rank q-quantile, zero without values.
+func quantile[T int | float64](values []T, q float64) T {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	rank := int(q*float64(len(sorted))+0.999999) - 1
+	return sorted[min(max(rank, 0), len(sorted)-1)]
+}
