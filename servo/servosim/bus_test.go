@@ -1,0 +1,332 @@
+package servosim
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+
+	"golang.org/x/sys/unix"
+)
+
+// posed is a plant whose shafts stand where the published vectors have them.
+type posed struct {
+	place  [6]int
+	goal   [6]int
+	torque [6]bool
+}
+
+func newPosed() *posed {
+	return &posed{place: [6]int{2064, 2080, 2096, 2112, 2128, 2144}}
+}
+
+func (p *posed) Goal(_ rt.Instant, joint, raw int)       { p.goal[joint] = raw }
+func (p *posed) Present(_ rt.Instant, joint int) int     { return p.place[joint] }
+func (p *posed) Torque(_ rt.Instant, joint int, on bool) { p.torque[joint] = on }
+
+// The vendor's and LeRobot's frames, byte for byte. Requests that the servo does
+// not answer have an empty reply.
+func TestVectors(t *testing.T) {
+	const ack = "FF FF 01 02 00 FC"
+	tests := []struct{ name, request, reply string }{
+		{"ping", "FF FF 01 02 01 FB", ack},
+		{"read the model", "FF FF 01 04 02 03 02 F3", "FF FF 01 04 00 09 03 EE"},
+		{"read the firmware's major number", "FF FF 01 04 02 00 01 F7", "FF FF 01 03 00 03 F8"},
+		{"read the firmware's minor number", "FF FF 01 04 02 01 01 F6", "FF FF 01 03 00 0A F1"},
+		{"read the position", "FF FF 01 04 02 38 02 BE", "FF FF 01 04 00 10 08 E2"},
+		{"torque on", "FF FF 01 04 03 28 01 CE", ack},
+		{"torque off", "FF FF 01 04 03 28 00 CF", ack},
+		{"goal 2048", "FF FF 01 05 03 2A 00 08 C4", ack},
+		{"goal, time and speed", "FF FF 01 09 03 2A 00 08 00 00 E8 03 D5", ack},
+		{"acceleration, goal, time and speed", "FF FF 01 0A 03 29 32 00 08 00 00 E8 03 A3", ack},
+		{"goal -100", "FF FF 01 0A 03 29 32 64 80 00 00 E8 03 C7", ack},
+		{"unlock", "FF FF 01 04 03 37 00 C0", ack},
+		{"lock", "FF FF 01 04 03 37 01 BF", ack},
+		{"return delay 0", "FF FF 01 04 03 07 00 F0", ack},
+		{"acceleration limit 254", "FF FF 01 04 03 55 FE A4", ack},
+		{"registered goal 1024", "FF FF 01 05 04 2A 00 04 C7", ack},
+		{"action for all", "FF FF FE 02 05 FA", ""},
+		{"reset the count of turns", "FF FF 01 02 0A F2", ack},
+		{"sync write goal 2048", "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7", ""},
+		{"sync read the positions", "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26",
+			"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1 | FF FF 03 04 00 30 08 C0 | FF FF 04 04 00 40 08 AF" +
+				"FF FF 05 04 00 50 08 9E | FF FF 06 04 00 60 08 8D"},
+		{"torque off in one frame", "FF FF FE 10 83 28 01 01 00 02 00 03 00 04 00 05 00 06 00 30", ""},
+		{"torque off for all", "FF FF FE 04 03 28 00 D2", ""},
+		{"ping for all", "FF FF FE 02 01 FE", "FF FF 01 02 00 FC | FF FF 02 02 00 FB | FF FF 03 02 00 FA" +
+			"FF FF 04 02 00 F9 | FF FF 05 02 00 F8 | FF FF 06 02 00 F7"},
+		{"undefined memory reads zero", "FF FF 01 04 02 E0 02 16", "FF FF 01 04 00 00 00 FA"},
+		{"a wrong checksum is not answered", "FF FF 01 02 01 FA", ""},
+		{"an unknown instruction is not answered", "FF FF 01 02 7F 7D", ""},
+		{"an absent servo does not answer", "FF FF 09 02 01 F3", ""},
+		{"a read for all is not answered", "FF FF FE 04 02 38 02 C1", ""},
+		{"garbage before a frame is skipped", "00 FF 12 FF FF FF 01 02 01 FB", ack},
+		{"a sync read leaves out whom it does not find", "FF FF FE 07 82 38 02 01 09 02 32",
+			"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1"},
+	}
+	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
+	c := dial(t, b)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c.t = t
+			c.ask(tt.request, tt.reply)
+		})
+	}
+}
+
+// A control cycle of six servos at 1 Mbaud is 260 us of sync write, 140 us of
+// request and six replies of 80 us, each 50 us after what came before it.
+func TestRepliesArriveAtTheWiresPace(t *testing.T) {
+	tests := []struct {
+		name    string
+		cfg     Config
+		request string
+		reply   int
+		want    time.Duration
+	}{
+		{"sync read", Config{}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 920 * time.Microsecond},
+		{"sync write and sync read at once", Config{}, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7" +
+			"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 1180 * time.Microsecond},
+		{"longer turnaround", Config{Turnaround: 100 * time.Microsecond}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 1220 * time.Microsecond},
+		{"slower wire", Config{Baud: 500_000}, "FF FF 01 02 01 FB", 6, 290 * time.Microsecond},
+		{"no pace", Config{Unpaced: true}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 0},
+		{"a slot stays empty", Config{}, "FF FF FE 07 82 38 02 01 09 02 32", 16, 500 * time.Microsecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := rttest.NewClock(1_000_000)
+			tt.cfg.Clock = clock
+			c := dial(t, open(t, tt.cfg))
+			c.send(unhex(t, tt.request))
+			if got := c.receive(tt.reply, patience); len(got) != tt.reply {
+				t.Fatalf("got %d bytes, want %d", len(got), tt.reply)
+			}
+			if got := clock.Now().Sub(1_000_000); got != tt.want {
+				t.Errorf("the last reply arrived after %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAPacedReplyIsNotEarly(t *testing.T) {
+	clock := rt.KernelClock()
+	c := dial(t, open(t, Config{Clock: clock}))
+	request := unhex(t, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26")
+	for range 20 {
+		start := clock.Now()
+		c.send(request)
+		if got := c.receive(48, patience); len(got) != 48 {
+			t.Fatalf("got %d bytes, want 48", len(got))
+		}
+		if took := clock.Now().Sub(start); took < 920*time.Microsecond {
+			t.Fatalf("six replies after %v, want at least 920us", took)
+		}
+	}
+}
+
+// watchedClock tells a test that the wire has looked at the time.
+type watchedClock struct {
+	*rttest.Clock
+	looks atomic.Int64
+}
+
+func (c *watchedClock) Now() rt.Instant {
+	defer c.looks.Add(1)
+	return c.Clock.Now()
+}
+
+// A client that is killed in the middle of a request must not swallow the next
+// one's.
+func TestHalfAFrameIsForgottenAfterASilence(t *testing.T) {
+	clock := &watchedClock{Clock: rttest.NewClock(1)}
+	b := open(t, Config{Clock: clock})
+	c := dial(t, b)
+	looks := clock.looks.Load()
+	c.send([]byte{0xFF, 0xFF, 1, 200, 3}) // 199 bytes are missing
+	waitFor(t, "the wire to read", func() bool { return clock.looks.Load() > looks })
+	clock.Advance(interByteMax + time.Millisecond)
+	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+	if got := b.Counters().GarbageBytes; got != 5 {
+		t.Errorf("GarbageBytes = %d, want 5", got)
+	}
+}
+
+func TestAFrameMayComeInPieces(t *testing.T) {
+	clock := &watchedClock{Clock: rttest.NewClock(1)}
+	c := dial(t, open(t, Config{Clock: clock}))
+	for _, part := range []byte{0xFF, 0xFF, 1, 2, 1} {
+		looks := clock.looks.Load()
+		c.send([]byte{part})
+		waitFor(t, "the wire to read", func() bool { return clock.looks.Load() > looks })
+		clock.Advance(interByteMax)
+	}
+	c.ask("FB", "FF FF 01 02 00 FC")
+}
+
+func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	if err := os.Symlink("/nowhere", path); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, Config{Link: path})
+	if target, err := os.Readlink(path); target != b.Path() || err != nil {
+		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
+	}
+	c := dial(t, b)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("a second Close = %v", err)
+	}
+	if n, err := unix.Write(c.fd, ping); err != unix.EIO {
+		t.Errorf("write after Close = %d, %v, want EIO", n, err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the link is still there: %v", err)
+	}
+}
+
+func TestALinkSparesWhatIsNotALink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
+		b.Close()
+		t.Errorf("Open with a file at its link = %v, want ErrLink", err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "precious" {
+		t.Errorf("the file now holds %q", got)
+	}
+}
+
+func TestCloseLeavesAnotherBusesLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	first := open(t, Config{Link: path})
+	second := open(t, Config{Link: path})
+	first.Close()
+	if target, _ := os.Readlink(path); target != second.Path() {
+		t.Errorf("link = %q, want the second bus at %s", target, second.Path())
+	}
+}
+
+func TestCloseEndsTheGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 20 {
+		b := open(t, Config{})
+		b.Close()
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines after 20 buses, %d before", after, before)
+	}
+}
+
+func TestClientsMayComeAndGo(t *testing.T) {
+	b := open(t, Config{Unpaced: true})
+	for range 50 {
+		c := dial(t, b)
+		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+		c.close()
+	}
+}
+
+// The bus's own descriptor must not keep alive what a last close ends.
+func TestTheLastClientTakesItsReplyAndItsClaimAlong(t *testing.T) {
+	b := open(t, Config{Unpaced: true})
+	first := dial(t, b)
+	if err := unix.IoctlSetInt(first.fd, unix.TIOCEXCL, 0); err != nil {
+		t.Fatal(err)
+	}
+	first.send(ping)
+	first.receive(0, 0)
+	waitFor(t, "a reply", func() bool { return b.Counters().Replies == 1 })
+	first.close()
+	waitFor(t, "the claim to end", func() bool {
+		v, err := unix.IoctlGetInt(b.pty.slave, unix.TIOCGEXCL)
+		return err == nil && v == 0
+	})
+	dial(t, b).ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+}
+
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !done(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+func TestOpenRefusesWhatNoBusHas(t *testing.T) {
+	for _, cfg := range []Config{{IDs: []uint8{}}, {IDs: []uint8{253}}, {IDs: make([]uint8, 254)}, {Baud: 9600}} {
+		if b, err := Open(cfg); err == nil {
+			b.Close()
+			t.Errorf("Open(%d ids, %d baud) succeeds", len(cfg.IDs), cfg.Baud)
+		}
+	}
+}
+
+func TestTwoBusesAndManyServos(t *testing.T) {
+	ids := make([]uint8, 30)
+	for i := range ids {
+		ids[i] = uint8(i + 10)
+	}
+	other := open(t, Config{Unpaced: true})
+	b := open(t, Config{IDs: ids, Unpaced: true})
+	c := dial(t, b)
+	c.send(unhex(t, "FF FF FE 02 01 FE"))
+	got := c.receive(30*6, patience)
+	for i, id := range ids {
+		if got[i*6+2] != id {
+			t.Fatalf("servo %d answers as %d, want %d", i, got[i*6+2], id)
+		}
+	}
+	if n := other.Counters().Requests; n != 0 {
+		t.Errorf("the other bus heard %d requests", n)
+	}
+}
+
+// Process-wide, because the program that embeds a bus promises it process-wide.
+func TestACycleNoAlloc(t *testing.T) {
+	b := open(t, Config{Unpaced: true})
+	c := dial(t, b)
+	request := unhex(t, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7"+
+		"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26 FF FF 01 04 03 28 01 CE")
+	cycle := func() {
+		c.send(request)
+		if got := c.receive(54, patience); len(got) != 54 {
+			t.Fatalf("got %d bytes, want 54", len(got))
+		}
+	}
+	for range 50 {
+		cycle()
+	}
+	if n := testing.AllocsPerRun(500, cycle); n != 0 {
+		t.Errorf("a cycle allocates %v times, want 0", n)
+	}
+	if want := []bool{true, false, false, false, false, false}; !slices.Equal(b.TorqueEnabled(), want) {
+		t.Errorf("TorqueEnabled() = %v, want %v", b.TorqueEnabled(), want)
+	}
+}
+
+func BenchmarkCycle(b *testing.B) {
+	bus := open(b, Config{Unpaced: true})
+	c := dial(b, bus)
+	request := unhex(b, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7"+
+		"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26")
+	b.ReportAllocs()
+	for b.Loop() {
+		c.send(request)
+		if got := c.receive(48, patience); len(got) != 48 {
+			b.Fatalf("got %d bytes, want 48", len(got))
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package servosim
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// client is a program at the other end of the terminal.
+type client struct {
+	t   testing.TB
+	fd  int
+	buf [4096]byte
+}
+
+func dial(t testing.TB, b *Bus) *client {
+	t.Helper()
+	fd, err := unix.Open(b.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("open %s: %v", b.Path(), err)
+	}
+	c := &client{t: t, fd: fd}
+	t.Cleanup(c.close)
+	return c
+}
+
+func (c *client) close() {
+	if c.fd >= 0 {
+		unix.Close(c.fd)
+		c.fd = -1
+	}
+}
+
+func (c *client) send(request []byte) {
+	if n, err := unix.Write(c.fd, request); n != len(request) || err != nil {
+		c.t.Fatalf("write = %d, %v, want %d", n, err, len(request))
+	}
+}
+
+// receive reads want bytes, or what there is when nothing more comes in time.
+func (c *client) receive(want int, patience time.Duration) []byte {
+	n := 0
+	for n < want {
+		fds := [1]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
+		if k, err := unix.Poll(fds[:], int(patience/time.Millisecond)); err == unix.EINTR {
+			continue
+		} else if k <= 0 {
+			break
+		}
+		k, err := unix.Read(c.fd, c.buf[n:])
+		if err != nil {
+			break
+		}
+		n += k
+	}
+	return c.buf[:n]
+}
+
+// patience is how long a test waits for bytes that should come. No test waits
+// for silence: see ask.
+const patience = 5 * time.Second
+
+// ask sends a request in hex and wants exactly this reply, also in hex. A ping of
+// servo 6 follows, whose answer proves that nothing more came before it.
+func (c *client) ask(request, want string) {
+	c.t.Helper()
+	c.send(unhex(c.t, request))
+	full := append(unhex(c.t, want), pong...)
+	c.send(ping)
+	if got := c.receive(len(full), patience); !bytes.Equal(got, full) {
+		c.t.Errorf("%s is answered by % X, want %s", request, bytes.TrimSuffix(got, pong), want)
+	}
+}
+
+var (
+	ping = []byte{0xFF, 0xFF, 6, 2, 1, 0xF6}
+	pong = []byte{0xFF, 0xFF, 6, 2, 0, 0xF7}
+)
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// open starts a bus that the test's end closes.
+func open(t testing.TB, cfg Config) *Bus {
+	t.Helper()
+	b, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
