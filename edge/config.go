@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"edgert/internal/exit"
@@ -76,6 +77,11 @@ func (c *Config) check() error {
 		return usage("--jpeg-quality is %d, want 1 to 100, or 0 for raw pictures", c.JPEGQuality)
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
+	}
+	for _, endpoint := range c.Connect {
+		if addr, ok := strings.CutPrefix(endpoint, "tcp/"); !ok || !strings.Contains(addr, ":") {
+			return usage("--connect %q: want tcp/HOST:PORT, such as tcp/localhost:7447", endpoint)
+		}
 	}
 	if _, ok := exitModes[c.OnExit]; !ok {
 		return usage("--on-exit is %q, want park, hold or off", c.OnExit)

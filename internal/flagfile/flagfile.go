@@ -32,7 +32,8 @@ func Load(r io.Reader) (kong.Resolver, error) {
 	}
 	raw := map[string]any{}
 	if err := yaml.UnmarshalWithOptions(b, &raw, yaml.Strict()); err != nil {
-		return nil, exit.Errorf(exit.Config, "config file: want a YAML map from flag names to values: %w", err)
+		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
+		return nil, exit.Errorf(exit.Config, "config file: want a YAML map from flag names to values: %s", line)
 	}
 	values := map[string]any{}
 	for key, v := range raw {

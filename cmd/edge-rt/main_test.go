@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo/servosim"
+)
+
+var binary string
+
+// TestMain builds the program once: these tests run it as a user would.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "edge-rt-test-")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "edge-rt")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		os.Stderr.Write(out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// edgeRT runs the program to its end and returns exit code and outputs.
+func edgeRT(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	overdue := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	defer overdue.Stop()
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), log.String()
+}
+
+// simBus is a simulated arm as a device for another process.
+func simBus(t *testing.T) *servosim.Bus {
+	t.Helper()
+	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+const nobody = "tcp/127.0.0.1:9" // the discard port: nobody listens
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	arm := simBus(t)
+	arm.Mute(3, true)
+	calibration := filepath.Join("..", "..", "testdata", "demo", "so101.json")
+	tests := []struct {
+		name string
+		args []string
+		code int
+		says []string
+	}{
+		{"no bus", nil, 2, []string{"--bus", "/dev/ttyACM0"}},
+		{"unknown flag", []string{"--bsu", "sim"}, 2, []string{"--bsu"}},
+		{"fps of zero", []string{"--bus", "sim", "--fps", "0"}, 2, []string{"--fps is 0", "1 to 1000"}},
+		{"unknown robot", []string{"--bus", "sim", "--robot", "r2d2"}, 2, []string{"r2d2", "so101"}},
+		{"camera without a source", []string{"--bus", "sim", "--camera", "top"}, 2, []string{"top", "NAME=SOURCE"}},
+		{"camera twice", []string{"--bus", "sim", "--camera", "top=sim", "--camera", "top=sim"}, 2, []string{"top", "twice"}},
+		{"simulated camera on hardware", []string{"--bus", "/dev/null", "--camera", "top=sim"}, 2, []string{"top=sim", "--bus sim"}},
+		{"unknown schedule", []string{"--bus", "sim", "--schedule", "magic"}, 2, []string{"magic", "drtc"}},
+		{"unknown exit mode", []string{"--bus", "sim", "--on-exit", "dance"}, 2, []string{"dance", "park"}},
+		{"fallback for velocity robots", []string{"--bus", "sim", "--fallback", "zero"}, 2, []string{"zero", "hold"}},
+		{"bad duration", []string{"--bus", "sim", "--duration", "20"}, 2, []string{"duration"}},
+		{"bad endpoint", []string{"--bus", "sim", "--connect", "localhost:7447", "--max-offline", "1s"}, 2, []string{"localhost:7447", "tcp/"}},
+		{"unknown key in the config file", []string{"--config", file("c.yaml", "bus: sim\nfbs: 60\n")}, 3, []string{"fbs"}},
+		{"config file that is no map", []string{"--config", file("d.yaml", "- 1\n")}, 3, []string{"config file"}},
+		{"missing config file", []string{"--config", filepath.Join(dir, "none.yaml")}, 2, []string{"none.yaml"}},
+		{"endpoint absent", []string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, 4, []string{"127.0.0.1:9", "lean-server"}},
+		{"port absent", []string{"--bus", "/dev/ttyNONE", "--calibration", calibration, "--max-offline", "300ms", "--reconnect-initial-backoff", "100ms"}, 4, []string{"/dev/ttyNONE"}},
+		{"motor missing", []string{"--bus", arm.Path(), "--calibration", calibration, "--connect", nobody}, 4, []string{"3", "elbow_flex", "cable"}},
+		{"no calibration", []string{"--bus", arm.Path(), "--calibration", filepath.Join(dir, "none.json")}, 3, []string{"none.json"}},
+		{"calibration that is no JSON", []string{"--bus", arm.Path(), "--calibration", file("bad.json", "{")}, 3, []string{"bad.json"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := edgeRT(t, append([]string{"--quiet"}, tt.args...)...)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d; it said: %s", code, tt.code, stderr)
+			}
+			if lines := strings.Count(stderr, "\n"); lines != 1 || stdout != "" {
+				t.Errorf("%d lines on stderr and %q on stdout, want one line:\n%s", lines, stdout, stderr)
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(stderr, word) {
+					t.Errorf("message lacks %q: %s", word, stderr)
+				}
+			}
+		})
+	}
+	for i, on := range arm.TorqueEnabled() {
+		if on {
+			t.Errorf("motor %d is under torque after all that", i+1)
+		}
+	}
+}
+
+func TestConfigFilePrecedence(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "edge.yaml")
+	text := "bus: sim\ncamera: [top=sim]\nconnect: [" + nobody + "]\nmax_offline: 300ms\non-exit: dance\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := edgeRT(t, "--quiet", "--config", path)
+	if code != 2 || !strings.Contains(stderr, "dance") {
+		t.Errorf("file alone: code %d, %q; want its on-exit refused", code, stderr)
+	}
+	t.Setenv("EDGE_RT_ON_EXIT", "waltz")
+	if _, _, stderr = edgeRT(t, "--quiet", "--config", path); !strings.Contains(stderr, "waltz") {
+		t.Errorf("environment over file: %q, want waltz", stderr)
+	}
+	code, _, stderr = edgeRT(t, "--quiet", "--config", path, "--on-exit", "off")
+	if code != 4 || !strings.Contains(stderr, "127.0.0.1:9") {
+		t.Errorf("flag over both: code %d, %q; want it to get as far as the server", code, stderr)
+	}
+}
+
+func TestHelpTeaches(t *testing.T) {
+	code, stdout, _ := edgeRT(t, "--help")
+	if code != 0 {
+		t.Errorf("--help exits %d, want 0", code)
+	}
+	for _, word := range []string{"Examples", "--bus", "--camera", "--on-exit", "version", "Exit codes"} {
+		if !strings.Contains(stdout, word) {
+			t.Errorf("--help lacks %q", word)
+		}
+	}
+}
+
+func TestVersionSaysTheTransport(t *testing.T) {
+	code, stdout, _ := edgeRT(t, "version")
+	if code != 0 || !strings.Contains(stdout, "edge-rt") || !strings.Contains(stdout, "zenoh") {
+		t.Errorf("version: %d %q", code, stdout)
+	}
+}
