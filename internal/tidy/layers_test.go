@@ -32,26 +32,35 @@ var layers = []struct {
 	{4, "edge", "the robot process"},
 	{4, "server", "the inference process"},
 	{4, "bench", "the measurements"},
+	{4, "internal/fleet", "many robots in virtual time"},
+	{4, "server/servertest", "a server's model and network, played for its tests"},
 	{4, "internal/flagfile", "the file behind --config, for all programs"},
 	{5, "cmd", "flags, config, open, run, exit code; no logic"},
+	{5, "tools", "programs for those who work on the repository"},
 	{6, "internal/tidy", "looks at the code from outside"},
 }
 
-// parted lists the folders whose own folders are of the same layer. Parts import
-// each other, programs do not.
-var parted = []struct{ folder, why string }{
-	{"wire/zenoh", "a transport has a codec, key expressions and links, each a package to test alone"},
-	{"cmd", "one folder for each program"},
+// parted lists the folders whose own folders are of the same layer, and whether
+// those may import each other.
+var parted = []struct {
+	folder string
+	meet   bool
+	why    string
+}{
+	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
+	{"cmd", false, "one folder for each program"},
+	{"tools", false, "one folder for each program"},
 }
 
-// partedOf returns the folder that dir is a part of, dir itself when none is.
-func partedOf(dir string) string {
+// partedOf returns the folder that dir is a part of, dir itself when none is,
+// and whether its parts meet.
+func partedOf(dir string) (folder string, meet bool) {
 	for _, p := range parted {
 		if within(dir, []string{p.folder}) {
-			return p.folder
+			return p.folder, p.meet
 		}
 	}
-	return dir
+	return dir, false
 }
 
 // sideways lists the only imports within a layer.
@@ -84,8 +93,9 @@ var bans = []struct {
 
 // layerOf returns the folder's level, 0 for none.
 func layerOf(dir string) (level int) {
+	folder, _ := partedOf(dir)
 	for _, l := range layers {
-		if l.folder == partedOf(dir) {
+		if l.folder == folder {
 			return l.level
 		}
 	}
@@ -136,11 +146,13 @@ func badImport(f *file, imported string) (why string) {
 	case below > from:
 		return fmt.Sprintf("imports go down, and layer %d is above layer %d", below, from)
 	}
-	if partedOf(f.dir) == partedOf(to) && partedOf(to) != "cmd" {
+	fromFolder, _ := partedOf(f.dir)
+	toFolder, meet := partedOf(to)
+	if fromFolder == toFolder && meet {
 		return ""
 	}
 	for _, s := range sideways {
-		if s.from == partedOf(f.dir) && s.to == partedOf(to) {
+		if s.from == fromFolder && s.to == toFolder {
 			return ""
 		}
 	}

@@ -121,12 +121,12 @@ var calls = []struct {
 		"rt.Clock is the only clock, so that the same code runs in a test's own time", []string{
 			"rt/clock_linux.go", "rt/clock_other.go", // the clock itself
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
-			"cmd", "bench", "internal", // programs and tests about the code
+			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
 		}},
 	{"runtime", []string{"SetFinalizer", "AddCleanup"},
 		"a finalizer closes things at an instant nobody chose; close them explicitly", nil},
 	{"os", []string{"Exit"},
-		"an exit skips every deferred torque-off; return an error", []string{"cmd"}},
+		"an exit skips every deferred torque-off; return an error", []string{"cmd", "tools"}},
 }
 
 // starters are the folders that may start goroutines, and why each needs to.
@@ -135,6 +135,7 @@ var starters = []struct{ folder, why string }{
 	{"server", "a process owns its threads"},
 	{"bench", "it drives processes"},
 	{"cmd", "signals"},
+	{"tools", "programs own their threads"},
 	{"wire/zenoh", "each link has a receiver and a sender"},
 	{"wire/zenohgo", "it waits for the C library"},
 	{"servo/servosim", "the motors live beside the program that talks to them"},
