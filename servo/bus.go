@@ -28,6 +28,7 @@ const (
 	lossWait    = 2500 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
 	lineIdle    = 2 * time.Millisecond    // silence that ends the late replies of a failed transaction
+	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
 	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
 	maxAttempts = 3                       // of an acknowledged transaction
 )
@@ -46,7 +47,7 @@ type Bus struct {
 	tx       []byte
 	rx       [512]byte
 	one      *group        // of the acknowledged transactions
-	dirty    bool          // the last exchange may have left bytes behind
+	dirty    int           // exchanges before which to drain, because an earlier one may have left bytes
 	heard    bool          // the last exchange brought bytes
 	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
 	waited   time.Duration // for the bus, during the last gather
@@ -54,7 +55,7 @@ type Bus struct {
 	lost     bool          // the port has failed
 
 	// Atomic.
-	corrupt, retries atomic.Uint64
+	corrupt, late, retries atomic.Uint64
 }
 
 // NewBus returns a bus on an open port that runs at baud.
@@ -66,7 +67,7 @@ func NewBus(port Port, baud int, clock rt.Clock) *Bus {
 		tx:       make([]byte, 0, maxLen+4),
 		patience: ackWait,
 		one:      &group{all: 1, data: make([]byte, maxLen), faults: make([]Fault, 1)},
-		dirty:    true, // whoever had the port before may have left bytes
+		dirty:    drains, // whoever had the port before may have left bytes
 	}
 }
 
@@ -130,12 +131,13 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (missing uint32) {
 	g.answered = 0
 	b.waited = 0
-	if b.dirty {
+	if b.dirty > 0 {
 		b.drain()
+		b.dirty--
 	}
-	b.dirty = true
 	start := b.clock.Now()
 	if !b.send(g.request) {
+		b.dirty = drains
 		return g.all
 	}
 	end := start.Add(g.wire + b.settle)
@@ -146,7 +148,7 @@ func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (mis
 		giveUp = deadline
 	}
 	b.heard = false
-	have := 0
+	have, clean := 0, false
 	for {
 		b.wait(giveUp)
 		n, err := b.port.Read(b.rx[have:])
@@ -160,19 +162,23 @@ func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (mis
 		}
 		have = b.file(g, have+n)
 		if g.answered == g.all {
-			b.dirty = have > 0
+			clean = have == 0
 			break
 		}
 		if b.clock.Now() >= giveUp {
 			break
 		}
 	}
+	if !clean {
+		b.dirty = drains
+	}
 	return g.all &^ g.answered
 }
 
 // file takes the frames out of the first have bytes received, files them by id
 // and moves the rest, less than one frame, to the front. It returns the size of
-// the rest.
+// the rest. Of two replies of one servo the second counts: the first is then a
+// late one of an earlier request, since bytes do not overtake each other.
 //
 //rt:noalloc
 func (b *Bus) file(g *group, have int) int {
@@ -187,9 +193,12 @@ func (b *Bus) file(g *group, have int) int {
 			break
 		}
 		i := g.slot[frame.ID()]
-		if i < 0 || g.answered&(1<<i) != 0 {
-			b.corrupt.Add(1)
+		if i < 0 {
+			b.corrupt.Add(1) // nobody asked for it
 			continue
+		}
+		if g.answered&(1<<i) != 0 {
+			b.late.Add(1)
 		}
 		g.answered |= 1 << i
 		g.faults[i] = frame.Fault()

@@ -14,6 +14,7 @@ type Stats struct {
 	Cycles       uint64   // calls of Read
 	Lost         uint64   // positions that were asked for and did not come
 	Corrupt      uint64   // runs of bytes that were no frame, and frames nobody asked for
+	Late         uint64   // replies that came so late that the next cycle had to discard them
 	Retries      uint64   // repeated transactions, none of them on the tick
 	Alerts       uint64   // positions that came with a fault
 	ClippedGoals uint64   // positions limited to the calibrated range
@@ -27,6 +28,7 @@ func (a *Arm) Stats() Stats {
 		Cycles:       a.cycles.Load(),
 		Lost:         a.losses.Load(),
 		Corrupt:      a.bus.corrupt.Load(),
+		Late:         a.bus.late.Load(),
 		Retries:      a.bus.retries.Load(),
 		Alerts:       a.alerts.Load(),
 		ClippedGoals: a.clipped.Load(),

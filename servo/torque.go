@@ -86,7 +86,7 @@ func (a *Arm) readPositions() error {
 // the motors that do not have the value afterwards.
 func (a *Arm) set(r Register, words []uint16) (bad []int) {
 	b := a.bus
-	if b.dirty {
+	if b.dirty > 0 {
 		b.quiet()
 	}
 	check := b.newGroup(r.Addr(), r.Width(), a.ids)
