@@ -5,6 +5,7 @@ import onnxruntime
 
 from . import bundle, camera
 from .onnxgraph import INPUTS, OUTPUTS, ROWS
+from .rtc import FREE, GUIDED, TRAINED, TRAINED_GUIDED
 from .world import World
 
 Batch = dict[str, np.ndarray]
@@ -13,7 +14,6 @@ EXECUTED = 20  # rows of the first chunk that run before the sets are recorded, 
 DELAY, LONG_DELAY = 8, 12
 PREFIX_END = 24
 BETA = 10.0
-FREE, GUIDED, TRAINED, TRAINED_GUIDED = range(4)
 
 
 def session(model: bytes | str, threads: int = 1) -> onnxruntime.InferenceSession:

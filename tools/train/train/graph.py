@@ -7,25 +7,14 @@ steps is unrolled: everything that depends on a step's time alone is a constant,
 
 import jax.numpy as jnp
 import numpy as np
+from onnx import TensorProto
 
-from . import nets
+from . import nets, rtc
 from .fit import Policy
-from .onnxgraph import Graph, below, column, hard_rows, row_index
+from .onnxgraph import Graph
 
 STEPS = 10  # Euler steps
 EPSILON = 1e-8  # beside a standard deviation, as LeRobot has it
-
-
-def guidance_limit(step: int, steps: int = STEPS) -> float:
-    """The largest guidance weight of a step: min(N, (tau^2 + (1-tau)^2) / (tau (1-tau))), tau = step / N.
-
-    Source: Black et al., Real-Time Execution of Action Chunking Flow Policies, eq. 2; N is the weight at which a guided
-    step copies the prefix and beyond which it overshoots.
-    """
-    if step == 0:
-        return float(steps)
-    tau = step / steps
-    return min(float(steps), ((1 - tau) ** 2 + tau**2) / (tau * (1 - tau)))
 
 
 def build(policy: Policy, metadata: dict[str, object]) -> bytes:
@@ -36,14 +25,14 @@ def build(policy: Policy, metadata: dict[str, object]) -> bytes:
     scene = _eyes(g, policy.eyes, "image.top", state)
     films = _films(g, policy.hands, g.op("Concat", state, scene, axis=1))
 
-    hard, delay = hard_rows(g)
     prefix = _normalised(g, "prefix", stats, "action")
-    prefix = g.op("Where", below(g, "prefix_len"), prefix, g.const(0.0))
-    weight = _guidance(g, delay)
+    prefix = g.op("Where", rtc.below(g, "prefix_len"), prefix, g.const(0.0))
+    hard, weight = rtc.hard_rows(g), rtc.guidance(g)
     x = g.op("Where", hard, prefix, "noise")
     for step in range(STEPS):
-        v = _velocity(g, policy.hands, x, step, hard, films)
-        x = _euler(g, x, v, step, prefix, weight, hard)
+        t, limit = 1 - step / STEPS, rtc.guidance_limit(step, STEPS)
+        v = _velocity(g, policy.hands, x, t, hard, films)
+        x = rtc.euler(g, x, v, t, 1 / STEPS, limit, prefix, weight, hard)
     g.name(x, "chunk_model")
     g.name(g.op("Add", g.op("Mul", x, stats["action_std"]), stats["action_mean"]), "chunk_robot")
     return g.encode(metadata)
@@ -68,7 +57,7 @@ def _norm(g: Graph, p: nets.Params, x: str) -> str:
 
 def _eyes(g: Graph, p: nets.Params, picture: str, state: str) -> str:
     """Picture u8 [B, 120, 160, 3] -> scene [B, 4]."""
-    x = g.op("Cast", g.op("Transpose", picture, perm=[0, 3, 1, 2]), to=1)
+    x = g.op("Cast", g.op("Transpose", picture, perm=[0, 3, 1, 2]), to=TensorProto.FLOAT)
     x = g.op("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
     x = g.op("Sub", g.op("Mul", x, g.const(2 / 255)), g.const(1.0))
     for name, size, stride, channels in (("conv1", 5, 2, 3), ("conv2", 3, 2, nets.MAPS[0]), ("conv3", 3, 1, nets.MAPS[1])):
@@ -91,35 +80,14 @@ def _films(g: Graph, p: nets.Params, context: str) -> list[str]:
     x = _silu(g, _linear(g, p["context1"], context))
     x = _silu(g, _linear(g, p["context2"], x))
     c = _linear(g, p["context3"], x)
-    return [column_of_rows(g, g.op("MatMul", c, g.const(b["film"]["w"]))) for b in p["blocks"]]
+    one = g.const([1], np.int64)
+    return [g.op("Unsqueeze", g.op("MatMul", c, g.const(b["film"]["w"])), one) for b in p["blocks"]]
 
 
-def column_of_rows(g: Graph, value: str) -> str:
-    """[B, n] -> [B, 1, n]."""
-    return g.op("Unsqueeze", value, g.const([1], np.int64))
-
-
-def _guidance(g: Graph, delay: str) -> str:
-    """Guidance weights [B, 50, 1]: 1 up to the delay, then falling linearly to 0 at the end, and 0 in modes without
-    guidance. Source: LeRobot and real-time-chunking-kinetix, get_prefix_weights, schedule linear."""
-    end = g.op("Cast", g.op("Min", "prefix_len", "prefix_end"), to=1)
-    d = g.op("Min", g.op("Cast", delay, to=1), end)
-    left = g.op("Sub", column(g, end, 2), g.op("Cast", row_index(g), to=1))
-    span = g.op("Add", g.op("Sub", end, d), g.const(1.0))
-    weight = g.op("Clip", g.op("Div", left, column(g, span, 2)), g.const(0.0), g.const(1.0))
-    guided = g.op("Or", _mode(g, 1), _mode(g, 3))
-    weight = g.op("Mul", weight, g.op("Cast", column(g, guided, 2), to=1))
-    return g.op("Unsqueeze", weight, g.const([2], np.int64))
-
-
-def _mode(g: Graph, mode: int) -> str:
-    return g.op("Equal", "rtc_mode", g.const(mode, np.int64))
-
-
-def _velocity(g: Graph, p: nets.Params, x: str, step: int, hard: str, films: list[str]) -> str:
+def _velocity(g: Graph, p: nets.Params, x: str, time: float, hard: str, films: list[str]) -> str:
     h = g.op("Add", g.op("MatMul", x, g.const(p["rows"]["w"])), g.const(np.asarray(p["rows"]["b"] + p["position"])))
     for block, context in zip(p["blocks"], films):
-        free, still = time_film(p, block, 1 - step / STEPS), time_film(p, block, 0.0)
+        free, still = _time_film(p, block, time), _time_film(p, block, 0.0)
         film = g.op("Add", g.op("Where", hard, g.const(still), g.const(free)), context)
         scale = g.op("Slice", film, *_span(g, 0, nets.WIDTH))
         shift = g.op("Slice", film, *_span(g, nets.WIDTH, 2 * nets.WIDTH))
@@ -131,7 +99,7 @@ def _velocity(g: Graph, p: nets.Params, x: str, step: int, hard: str, films: lis
     return _linear(g, p["velocity"], _norm(g, p["norm"], h))
 
 
-def time_film(p: nets.Params, block: nets.Params, time: float) -> np.ndarray:
+def _time_film(p: nets.Params, block: nets.Params, time: float) -> np.ndarray:
     """What a row's time adds to its scale and shift, with the 1 of (1 + scale) and the bias: [1, 1, 2 * WIDTH]."""
     embedded = nets.embed_time(p, jnp.float32(time))
     film = np.array(embedded @ block["film"]["w"] + block["film"]["b"])
@@ -141,17 +109,6 @@ def time_film(p: nets.Params, block: nets.Params, time: float) -> np.ndarray:
 
 def _span(g: Graph, first: int, last: int) -> list[str]:
     return [g.const([value], np.int64) for value in (first, last, 2)]
-
-
-def _euler(g: Graph, x: str, v: str, step: int, prefix: str, weight: str, hard: str) -> str:
-    """x - (v - g err) / N with err = W (Y - x1), x1 = x - t v; hard rows are Y."""
-    t = 1 - step / STEPS
-    clean = g.op("Sub", x, g.op("Mul", v, g.const(t)))
-    error = g.op("Mul", g.op("Sub", prefix, clean), weight)
-    beta = g.op("Min", "beta", g.const(guidance_limit(step)))
-    pull = g.op("Mul", column(g, beta, 3), error)
-    x = g.op("Sub", x, g.op("Mul", g.op("Sub", v, pull), g.const(1 / STEPS)))
-    return g.op("Where", hard, prefix, x)
 
 
 def sample(policy: Policy, batch: dict[str, np.ndarray]) -> np.ndarray:
@@ -167,13 +124,13 @@ def sample(policy: Policy, batch: dict[str, np.ndarray]) -> np.ndarray:
         length, end = batch["prefix_len"][b], min(batch["prefix_end"][b], batch["prefix_len"][b])
         delay = min(batch["delay"][b], length)
         goal = np.where((rows < length)[:, None], prefix[b], 0)
-        hard = (rows < delay) & (mode >= 2)
-        weight = np.clip((end - rows) / (end - min(delay, end) + 1), 0, 1) * (mode in (1, 3))
+        hard = (rows < delay) & (mode >= rtc.TRAINED)
+        weight = np.clip((end - rows) / (end - min(delay, end) + 1), 0, 1) * (mode in (rtc.GUIDED, rtc.TRAINED_GUIDED))
         x = np.where(hard[:, None], goal, batch["noise"][b])
         for step in range(STEPS):
             t = 1 - step / STEPS
             v = np.asarray(nets.hands(p, x[None], jnp.array([t]), hard[None], context[b : b + 1]))[0]
-            pull = min(float(batch["beta"][b]), guidance_limit(step)) * weight[:, None] * (goal - (x - t * v))
+            pull = min(float(batch["beta"][b]), rtc.guidance_limit(step, STEPS)) * weight[:, None] * (goal - (x - t * v))
             x = np.where(hard[:, None], goal, x - (v - pull) / STEPS)
         chunks.append(x)
     return np.stack(chunks)

@@ -69,27 +69,3 @@ class Graph:
         helper.set_model_props(model, {key: str(value) for key, value in metadata.items()})
         onnx.checker.check_model(model, full_check=True)
         return model.SerializeToString(deterministic=True)
-
-
-def column(g: Graph, value: str, rank: int) -> str:
-    """Reshapes [B] so that it broadcasts over a tensor of `rank` dimensions."""
-    return g.op("Unsqueeze", value, g.const(list(range(1, rank)), np.int64))
-
-
-def row_index(g: Graph) -> str:
-    """The row numbers, int64 [1, ROWS]."""
-    return g.const(np.arange(ROWS)[None], np.int64)
-
-
-def below(g: Graph, limit: str) -> str:
-    """Which rows are below a per-sample limit: [B] -> bool [B, ROWS, 1]."""
-    mask = g.op("Less", row_index(g), column(g, limit, 2))
-    return g.op("Unsqueeze", mask, g.const([2], np.int64))
-
-
-def hard_rows(g: Graph) -> tuple[str, str]:
-    """The rows that repeat the prefix, bool [B, ROWS, 1], and their number min(delay, prefix_len), int64 [B]: modes 2 and
-    3 only."""
-    count = g.op("Min", "delay", "prefix_len")
-    trained = g.op("Greater", "rtc_mode", g.const(1, np.int64))
-    return g.op("And", below(g, count), column(g, trained, 3)), count

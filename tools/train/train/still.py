@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import bundle, golden, onnxgraph
+from . import bundle, golden, onnxgraph, rtc
 
 NOTES = """# A bundle that stands still
 
@@ -23,7 +23,7 @@ it fits wherever the demo policy fits and reaches nothing.
 def build() -> bytes:
     """The graph."""
     g = onnxgraph.Graph()
-    hard, _ = onnxgraph.hard_rows(g)
+    hard = rtc.hard_rows(g)
     present = g.op("Unsqueeze", "state", g.const([1], np.int64))
     rows = g.op("Where", hard, "prefix", present)
     g.name(rows, "chunk_robot")

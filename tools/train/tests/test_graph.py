@@ -1,0 +1,59 @@
+"""The graph computes what the training networks compute. Needs JAX; skipped without."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+try:
+    import jax
+
+    from train import fit, graph, nets, weights
+except ImportError as err:
+    raise unittest.SkipTest(f"needs JAX: {err}") from err
+
+from train import golden, rtc, teacher
+from train.world import World
+
+
+def _untrained(seed: int) -> "fit.Policy":
+    eyes, hands = jax.random.split(jax.random.key(seed))
+    stats = fit.statistics(teacher.demonstrate(np.random.default_rng(seed), 500))
+    return fit.Policy(
+        jax.tree.map(np.asarray, nets.init_eyes(eyes)), jax.tree.map(np.asarray, nets.init_hands(hands)), stats
+    )
+
+
+class GraphTest(unittest.TestCase):
+    def test_all_modes_agree_with_a_plain_loop(self) -> None:
+        policy = _untrained(3)
+        session = golden.session(graph.build(policy, {}))
+        worlds = [World(i, 1 - 2 * (i % 2)) for i in range(4)]
+        first = golden.run(session, golden.request(worlds, 1, [rtc.FREE] * 4))["chunk_robot"]
+        batch = golden.request(worlds, 2, [rtc.FREE, rtc.GUIDED, rtc.TRAINED, rtc.TRAINED_GUIDED], first, 12)
+        batch["beta"][1] = 3.0
+        got = golden.run(session, batch)["chunk_model"]
+        np.testing.assert_allclose(got, graph.sample(policy, batch), atol=1e-5)
+
+    def test_a_row_does_not_depend_on_its_batch(self) -> None:
+        self.assertTrue(golden.batch_invariant(graph.build(_untrained(4), {})))
+
+    def test_weights_survive_a_file(self) -> None:
+        policy = _untrained(5)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "nets.safetensors"
+            weights.save(path, policy)
+            again = weights.load(path)
+        self.assertEqual(weights.digest(again), weights.digest(policy))
+        self.assertEqual(graph.build(again, {}), graph.build(policy, {}))
+
+    def test_a_short_training_learns_and_repeats(self) -> None:
+        recipe = fit.Recipe(eyes_steps=1, hands_steps=30, pictures=256, chunks=1000, report=lambda line: None)
+        a, b = fit.fit(1, recipe), fit.fit(1, recipe)
+        self.assertEqual(weights.digest(a), weights.digest(b))
+        self.assertNotEqual(weights.digest(a), weights.digest(fit.fit(2, recipe)))
+
+
+if __name__ == "__main__":
+    unittest.main()
