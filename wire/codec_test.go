@@ -143,6 +143,7 @@ func TestHostileBytes(t *testing.T) {
 		{"state of integers", body("state", tensorBytes("<i4", []int64{2}, 8)...), ErrShape},
 		{"five axes", body("state", tensorBytes("<f4", []int64{1, 1, 1, 1, 2}, 8)...), ErrTooLarge},
 		{"a product beyond 64 bits", body("state", tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)...), ErrShape},
+		{"grey raw picture", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x83}, "codec"), append(msgp.AppendString(nil, "raw"), tensorOf("", []int64{1, 1, 1}, []byte{7})[8:]...)...)...), ErrShape},
 		{"data longer than the shape", body("state", tensorBytes("<f4", []int64{2}, 12)...), ErrShape},
 		{"float64 beyond float32", body("state", tensorOf("<f8", []int64{1}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x7e})...), ErrNotFinite},
 		{"span of two values", body("spans", 0x91, 0x92, 1, 2), ErrShape},
@@ -160,6 +161,15 @@ func TestHostileBytes(t *testing.T) {
 				t.Errorf("error %q, want it to say got and want", err)
 			}
 		})
+	}
+}
+
+// TestTensorProductDoesNotWrap: 2^107 bytes are 0 modulo 2^64, which is how
+// much data there is.
+func TestTensorProductDoesNotWrap(t *testing.T) {
+	src := tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)
+	if _, err := ParseTensor(new(Tensor), src); !errors.Is(err, ErrShape) {
+		t.Errorf("ParseTensor = %v, want ErrShape", err)
 	}
 }
 
@@ -197,6 +207,10 @@ func TestTolerance(t *testing.T) {
 	two := append([]byte{0x82}, appendImage(appendImage(nil, &Image{Name: "x", Data: []byte{1}}), &Image{Name: "x", Data: []byte{2}})...)
 	if check(t, ParseObservation(&o, body("images", two...))); len(o.Images) != 1 || o.Images[0].Data[0] != 2 {
 		t.Errorf("of two pictures with one name %v, want only the last", o.Images)
+	}
+	var ack ResetAck
+	if check(t, ParseResetAck(&ack, []byte{0x80})); !ack.OK {
+		t.Error("a ResetAck without ok reads as a failure, want true")
 	}
 	var s SessionOpen
 	if check(t, ParseSessionOpen(&s, body("fps", 30))); s.FPS != 30 {

@@ -49,7 +49,8 @@ func TestCheckChunk(t *testing.T) {
 		{"no model chunk", func(c *ActionChunk) { c.ChunkModel = Matrix{} }, true},
 		{"as long as the horizon", func(c *ActionChunk) { c.ChunkModel.Rows, c.ChunkRobot.Rows = 4, 4 }, true},
 		{"longer than the horizon", func(c *ActionChunk) { c.ChunkModel.Rows, c.ChunkRobot.Rows = 5, 5 }, false},
-		{"no actions", func(c *ActionChunk) { c.ChunkRobot = Matrix{} }, false},
+		{"nothing at all", func(c *ActionChunk) { c.ChunkRobot, c.ChunkModel = Matrix{}, Matrix{} }, false},
+		{"no robot chunk", func(c *ActionChunk) { c.ChunkRobot = Matrix{} }, false},
 		{"another width", func(c *ActionChunk) { c.ChunkRobot.Cols = 3 }, false},
 		{"unequal lengths", func(c *ActionChunk) { c.ChunkModel.Rows = 1 }, false},
 	}

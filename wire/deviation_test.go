@@ -90,7 +90,7 @@ var live = map[string]struct {
 		})
 	}, ErrTooLarge},
 	"deep_nesting": {func() error {
-		src := append(msgp.AppendString([]byte{0x81}, "x"), bytes.Repeat([]byte{0x91}, MaxDepth+2)...)
+		src := append(msgp.AppendString([]byte{0x81}, "x"), bytes.Repeat([]byte{0x91}, MaxDepth+1)...)
 		return ParseReset(new(Reset), append(src, 0xc0))
 	}, ErrTooLarge},
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
@@ -80,6 +81,42 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
+// TestForeignSectionsAreTested: a section that another package owns is named in
+// that package's tests, and every deviation from it names a vector that exists.
+func TestForeignSectionsAreTested(t *testing.T) {
+	all := wiretest.Vectors(t)
+	for section, s := range sections {
+		if s.owner == "" || s.owner == "traces" {
+			continue
+		}
+		files, err := filepath.Glob("../" + s.owner + "/*_test.go")
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s has no tests for section %s: %v", s.owner, section, err)
+		}
+		mentioned := false
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mentioned = mentioned || strings.Contains(string(text), strconv.Quote(section))
+		}
+		if !mentioned {
+			t.Errorf("no test of %s mentions section %s", s.owner, section)
+		}
+		var vectors []json.RawMessage
+		must(json.Unmarshal(all[section], &vectors))
+		named := wiretest.Deviations(t, section)
+		delete(named, "*")
+		for i, v := range vectors {
+			delete(named, vectorName(v, i))
+		}
+		for name := range named {
+			t.Errorf("deviations.json names %s/%s, which does not exist", section, name)
+		}
+	}
+}
+
 // TestDeviationsAreComplete wants a reason with each entry.
 func TestDeviationsAreComplete(t *testing.T) {
 	for _, d := range wiretest.AllDeviations(t) {
@@ -105,6 +142,29 @@ func TestTracesHaveAnOwner(t *testing.T) {
 		if _, ok := owners[name]; !ok {
 			t.Errorf("trace %s has no owner", name)
 		}
+	}
+}
+
+// TestSessionNames: of the names that were tried on the running draft, those
+// that it refused are refused; "a b" and "x/y", which it took, are too (live
+// deviation uuid_with_space).
+func TestSessionNames(t *testing.T) {
+	var traces struct {
+		Session struct{ Rows [][]any } `json:"session_semantics"`
+	}
+	wiretest.Section(t, "behaviour_traces", &traces)
+	tried := 0
+	for _, row := range traces.Session.Rows {
+		if row[0] != "open_uuid" {
+			continue
+		}
+		tried++
+		if err := CheckUUID(row[1].(string)); err == nil {
+			t.Errorf("CheckUUID(%q) = nil, want a refusal", row[1])
+		}
+	}
+	if tried != 4 {
+		t.Errorf("%d names in the trace, want 4", tried)
 	}
 }
 
