@@ -123,7 +123,7 @@ func (e *MaxLast) Seconds() float64 {
 		return e.initial
 	}
 	longest := e.window[0]
-	for _, s := range e.window[1:min(e.n, maxLastWindow)] {
+	for _, s := range e.window[1:] { // 0 where nothing was observed yet
 		longest = max(longest, s)
 	}
 	return longest

@@ -177,6 +177,16 @@ func TestCopyPrefix(t *testing.T) {
 	}
 }
 
+// Spans go behind what the caller has, and never grow into it.
+func TestAppendSpans(t *testing.T) {
+	s := NewSchedule(4, 1)
+	s.Merge(ramp(7, 0, 3, 0))
+	got := s.AppendSpans([]Span{{7, -2, 0}}, 2)
+	if want := []Span{{7, -2, 0}, {7, 0, 2}}; !slices.Equal(got, want) {
+		t.Errorf("AppendSpans = %v, want %v", got, want)
+	}
+}
+
 func TestClearKeepsStepAndRequest(t *testing.T) {
 	s := NewSchedule(4, 1)
 	s.Merge(ramp(3, 0, 4, 0))

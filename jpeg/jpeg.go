@@ -36,6 +36,9 @@ const (
 	// 48 MiB of RGB, about as much again inside the library.
 	MaxPixels = 1 << 24
 
+	// maxSide is the longest side that a JPEG header can announce.
+	maxSide = 65535
+
 	// maxScans is the most scans a picture may have. Baseline has 1, progressive
 	// encoders write about 10; each costs a pass over the whole picture, so a
 	// small file with hundreds would hold the decoder for seconds.
@@ -54,7 +57,7 @@ func MaxSize(w, h int) int {
 //
 //rt:noalloc
 func pictureOK(w, h int) bool {
-	return w > 0 && h > 0 && w <= MaxPixels && h <= MaxPixels && w*h <= MaxPixels && w < 65536 && h < 65536
+	return w > 0 && h > 0 && w <= maxSide && h <= maxSide && int64(w)*int64(h) <= MaxPixels
 }
 
 // scansOK reports whether src has at most maxScans scan headers. Entropy-coded
