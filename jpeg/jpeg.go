@@ -33,7 +33,7 @@ var (
 
 const (
 	// MaxPixels is the largest picture that is encoded or decoded, 4096 x 4096:
-	// 48 MiB of RGB, about as much again inside the library.
+	// 48 MiB of RGB, and for a progressive picture twice that inside the library.
 	MaxPixels = 1 << 24
 
 	// maxSide is the longest side that a JPEG header can announce.
