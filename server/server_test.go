@@ -1,0 +1,788 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/jpeg"
+	"edgert/policy"
+	"edgert/rt/rttest"
+	"edgert/server/servertest"
+	"edgert/wire"
+)
+
+const patience = 10 * time.Second // only a broken test waits so long
+
+// bench is a server on a network of its own, and one robot that talks to it.
+type bench struct {
+	t       *testing.T
+	server  *Server
+	model   *servertest.Model
+	clock   *rttest.Clock
+	network *servertest.Network
+	session wire.Session // the robots'
+	stop    func() error // ends Serve and returns its error
+}
+
+func config() Config {
+	cfg := DefaultConfig()
+	cfg.Model.RepoOrPath = "bundle"
+	cfg.Service = "demo"
+	cfg.MaxSessions = 2
+	return cfg
+}
+
+func newBench(t *testing.T, cfg Config) *bench {
+	t.Helper()
+	b := &bench{t: t, model: servertest.NewModel(), clock: rttest.NewClock(1), network: servertest.NewNetwork()}
+	var err error
+	b.server, err = New(cfg, Deps{
+		Meta: servertest.Meta(), SHA256: "5ha", Repo: "test/fake", Model: b.model,
+		Network: b.network.Session(), Clock: b.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.session = b.network.Session()
+	return b
+}
+
+// serve starts the server and waits until it has announced itself.
+func serve(t *testing.T, cfg Config, change ...func(*bench)) *bench {
+	t.Helper()
+	b := newBench(t, cfg)
+	for _, f := range change {
+		f(b)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.server.Serve(ctx) }()
+	b.stop = sync.OnceValue(func() error {
+		cancel()
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(patience):
+			t.Fatal("Serve did not return")
+			return nil
+		}
+	})
+	t.Cleanup(func() { _ = b.stop() })
+	eventually(t, "the server's token", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 1 })
+	return b
+}
+
+// eventually polls for what another goroutine is about to do.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not happen within %v", what, patience)
+		}
+	}
+}
+
+func (b *bench) query(key string, payload []byte) []wire.Reply {
+	b.t.Helper()
+	replies, err := b.session.Get(b.t.Context(), key, payload, patience)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return replies
+}
+
+// fakeOpen fits the fake policy.
+func fakeOpen(uuid string) wire.SessionOpen {
+	m := servertest.Meta()
+	return wire.SessionOpen{
+		ClientUUID: uuid, RobotType: "so101", PolicyType: "fake", FPS: 60, ActionNames: m.ActionNames,
+		CameraNames: []string{"observation.images.top"}, StateDim: 2, SchemaVersion: 1, RTCEnabled: true,
+	}
+}
+
+func (b *bench) open(o wire.SessionOpen) wire.SessionAck {
+	b.t.Helper()
+	replies := b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionOpen(nil, &o))
+	if len(replies) != 1 {
+		b.t.Fatalf("open got %d replies, want 1", len(replies))
+	}
+	var ack wire.SessionAck
+	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
+		b.t.Fatal(err)
+	}
+	return ack
+}
+
+func (b *bench) status() wire.Status {
+	b.t.Helper()
+	replies := b.query(wire.StatusKey(b.server.Prefix()), nil)
+	if len(replies) != 1 {
+		b.t.Fatalf("status got %d replies, want 1", len(replies))
+	}
+	var s wire.Status
+	if err := wire.ParseStatus(&s, replies[0].Payload); err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// robot subscribes to its actions and publishes observations.
+type robot struct {
+	b     *bench
+	obs   wire.Publisher
+	inbox chan sample
+}
+
+type sample struct {
+	header wire.Header
+	chunk  wire.ActionChunk
+	event  wire.Event
+}
+
+func (b *bench) robot(uuid string) *robot {
+	b.t.Helper()
+	r := &robot{b: b, inbox: make(chan sample, 100)}
+	key, err := wire.ActionKey(b.server.Prefix(), uuid)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := b.session.Subscribe(key, r.receive); err != nil {
+		b.t.Fatal(err)
+	}
+	key, _ = wire.ObsKey(b.server.Prefix(), uuid)
+	r.obs, err = b.session.Publisher(key, wire.ObservationQoS)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (r *robot) receive(s wire.Sample) {
+	var got sample
+	var err error
+	if got.header, err = wire.ParseHeader(s.Attachment); err == nil {
+		if got.header.MsgType == wire.MsgEvent {
+			err = wire.ParseEvent(&got.event, s.Payload)
+		} else {
+			err = wire.ParseActionChunk(&got.chunk, s.Payload)
+		}
+	}
+	if err != nil {
+		r.b.t.Errorf("the robot cannot read what the server sent: %v", err)
+	}
+	r.inbox <- got
+}
+
+// picture is a plain red picture as JPEG.
+func picture(t testing.TB, w, h int) []byte {
+	t.Helper()
+	e, err := jpeg.NewEncoder(90)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer e.Close()
+	pix, dst := make([]byte, 3*w*h), make([]byte, jpeg.MaxSize(w, h))
+	for i := 0; i < len(pix); i += 3 {
+		pix[i] = 250
+	}
+	n, err := e.EncodeRGB(dst, pix, w, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dst[:n]
+}
+
+func fakeObs(t testing.TB) *wire.Observation {
+	return &wire.Observation{
+		State:  []float32{10, 20},
+		Images: []wire.Image{{Name: "observation.images.top", Data: picture(t, servertest.PictureW, servertest.PictureH)}},
+	}
+}
+
+func (r *robot) send(h wire.Header, o *wire.Observation) {
+	r.b.t.Helper()
+	if err := r.obs.Put(wire.AppendObservation(nil, o), wire.AppendHeader(nil, h)); err != nil {
+		r.b.t.Fatal(err)
+	}
+}
+
+func (r *robot) next() sample {
+	r.b.t.Helper()
+	select {
+	case s := <-r.inbox:
+		return s
+	case <-time.After(patience):
+		r.b.t.Fatal("the server sent nothing")
+		return sample{}
+	}
+}
+
+func TestStatusSaysWhatIsServed(t *testing.T) {
+	b := serve(t, config())
+	got := b.status()
+	if got.ModelRepo != "test/fake" || got.ModelRevision != "main" || got.PolicyType != "fake" || !got.WarmedUp || got.ChunkSize != 8 ||
+		got.TrainedFPS != 60 || got.RTCExecutionHorizon != 4 || !got.SupportsRTC || got.ServingMode != "shared" || got.MaxSessions != 2 ||
+		got.T != wire.ExtensionLevel || got.ModelSHA256 != "5ha" || got.ServerID == "" || got.Draining ||
+		!slices.Equal(got.ExpectedCameras, []string{"observation.images.top"}) || got.CameraShapes[0] != (wire.CameraShape{Name: "observation.images.top", H: 16, W: 24, C: 3}) {
+		t.Errorf("status = %+v", got)
+	}
+	if b.server.Prefix() != "@lerobot/test-fake/main/demo" {
+		t.Errorf("prefix = %s", b.server.Prefix())
+	}
+}
+
+// One request from end to end: what comes back carries the observation's header
+// and both chunks, conditioned on the prefix.
+func TestObservationBecomesChunk(t *testing.T) {
+	b := serve(t, config())
+	ack := b.open(fakeOpen("arm"))
+	if !ack.Accepted || ack.SessionID == "" || !ack.SupportsRTC || !ack.Extended() || ack.ServerLoad != 0.5 || !ack.WarmedUp {
+		t.Fatalf("ack = %+v", ack)
+	}
+	r := b.robot("arm")
+	o := fakeObs(t)
+	o.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 2, 3, 4, 5, 6}}
+	o.PrefixModel = wire.Matrix{Rows: 2, Cols: 2, Data: []float32{9, 9, 9, 9}} // an old client's, of another length
+	o.InferenceDelaySteps = 2
+	o.HasT, o.T, o.HasN, o.N = true, 77, true, -1
+	h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 3, ClientMonoNs: -5, SessionEpoch: 4}
+	r.send(h, o)
+	got := r.next()
+	if got.header != h.Reply(wire.MsgActionChunk) {
+		t.Errorf("header = %+v, want that of the observation, as a chunk", got.header)
+	}
+	c := got.chunk
+	if c.SeqIDEcho != 9 || c.EpisodeIDEcho != 3 || c.ClientMonoNsEcho != -5 || !c.HasT || c.T != 77 || !c.HasN || c.N != -1 ||
+		c.ServerID != b.server.id || c.ServerLoad != 0.5 || c.SupersededSeqs != 0 {
+		t.Errorf("chunk = %+v", c)
+	}
+	want := []float32{1, 2, 3, 4, 10.03, 20.03, 10.04, 20.04}
+	if c.ChunkRobot.Rows != 8 || c.ChunkRobot.Cols != 2 || !near(c.ChunkRobot.Data[:8], want, 1e-5) {
+		t.Errorf("chunk_robot = %v, want the first two rows of the prefix, then %v", c.ChunkRobot, want)
+	}
+	if c.ChunkModel.Rows != 8 || !near(c.ChunkModel.Data[:2], []float32{0.5, 1}, 1e-5) {
+		t.Errorf("chunk_model = %v", c.ChunkModel)
+	}
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if pix := b.model.Image(0, 0); pix[0] < 230 || pix[1] > 25 || pix[2] > 25 {
+		t.Errorf("the picture's first pixel = %v, want red in RGB order", pix[:3])
+	}
+	if s := b.server.Summary(); s.Requests != 1 || s.Errors != 0 || s.Conditioning["trained"] != 1 || s.Sessions.Opened != 1 {
+		t.Errorf("summary = %+v", s)
+	}
+}
+
+func near(got, want []float32, tolerance float64) bool {
+	for i := range want {
+		if math.Abs(float64(got[i]-want[i])) > tolerance {
+			return false
+		}
+	}
+	return len(got) >= len(want)
+}
+
+// The same request id gets the same noise, on any server and in any session.
+func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
+	var first []float32
+	for range 2 {
+		b := serve(t, config())
+		b.open(fakeOpen("arm"))
+		r := b.robot("arm")
+		r.send(obsHeader(0, 1), fakeObs(t))
+		r.next()
+		if err := b.stop(); err != nil {
+			t.Fatal(err)
+		}
+		noise := slices.Clone(b.model.Noise(0))
+		if first == nil {
+			first = noise
+		} else if !slices.Equal(first, noise) {
+			t.Errorf("noise = %v, then %v", first, noise)
+		}
+	}
+}
+
+// Which conditioning a request gets; d is in steps, the policy knows 3.
+func TestConditioning(t *testing.T) {
+	tests := []struct {
+		name      string
+		rows, d   int
+		end       int // -1: not sent
+		rtc       bool
+		mode      policy.Mode
+		delay     int
+		prefixEnd int
+	}{
+		{"no prefix", 0, 2, -1, true, policy.ModeFree, 0, 4},
+		{"delay the policy was trained for", 8, 3, -1, true, policy.ModeTrained, 3, 4},
+		{"delay beyond it", 8, 4, -1, true, policy.ModeGuided, 4, 4},
+		{"no delay", 8, 0, -1, true, policy.ModeGuided, 0, 4},
+		{"delay longer than the prefix", 2, 7, -1, true, policy.ModeTrained, 2, 4},
+		{"negative delay of a broken client", 8, -5, -1, true, policy.ModeGuided, 0, 4},
+		{"the client's overlap end", 8, 2, 6, true, policy.ModeTrained, 2, 6},
+		{"overlap end beyond the chunk", 8, 2, 99, true, policy.ModeTrained, 2, 8},
+		{"overlap end 0 asks for nothing", 8, 2, 0, true, policy.ModeFree, 0, 4},
+		{"session without RTC", 8, 2, -1, false, policy.ModeFree, 0, 4},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, config())
+			r := b.server.worker.row
+			r.obs.PrefixRobot = wire.Matrix{Rows: tt.rows, Cols: 2, Data: make([]float32, 2*tt.rows)}
+			r.obs.InferenceDelaySteps = tt.d
+			r.obs.HasOverlapEnd, r.obs.OverlapEnd = tt.end >= 0, max(tt.end, 0)
+			c := r.condition(tt.rtc)
+			if c.Mode != tt.mode || c.Delay != tt.delay || c.PrefixEnd != tt.prefixEnd || c.Beta > 10 {
+				t.Errorf("condition(%d rows, delay %d, end %d) = %+v, want %v, delay %d, end %d, beta at most 10 steps",
+					tt.rows, tt.d, tt.end, c, tt.mode, tt.delay, tt.prefixEnd)
+			}
+		})
+	}
+}
+
+// A robot that sends nonsense is told why, and others do not notice.
+func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*wire.Observation)
+		body   []byte
+		want   string
+	}{
+		{"not MessagePack", nil, []byte{0xc1}, "wire"},
+		{"state one short", func(o *wire.Observation) { o.State = o.State[:1] }, nil, "state: got 1, want 2"},
+		{"NaN in the state", func(o *wire.Observation) { o.State[1] = float32(math.NaN()) }, nil, "state"},
+		{"no camera", func(o *wire.Observation) { o.Images = nil }, nil, "observation.images.top"},
+		{"camera by another name", func(o *wire.Observation) { o.Images[0].Name = "top" }, nil, "observation.images.top"},
+		{"picture of another size", func(o *wire.Observation) { o.Images[0].Data = picture(t, 32, 32) }, nil, "32x32"},
+		{"torn picture", func(o *wire.Observation) { o.Images[0].Data = o.Images[0].Data[:40] }, nil, "jpeg"},
+		{"raw picture of another size", func(o *wire.Observation) {
+			o.Images[0] = wire.Image{Name: "observation.images.top", Codec: wire.Raw, H: 1, W: 2, C: 3, Data: make([]byte, 6)}
+		}, nil, "1x2"},
+		{"prefix of another width", func(o *wire.Observation) {
+			o.PrefixRobot = wire.Matrix{Rows: 1, Cols: 3, Data: make([]float32, 3)}
+		}, nil, "prefix_robot"},
+		{"prefix longer than a chunk", func(o *wire.Observation) {
+			o.PrefixRobot = wire.Matrix{Rows: 9, Cols: 2, Data: make([]float32, 18)}
+		}, nil, "prefix_robot"},
+	}
+	b := serve(t, config())
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b.clock.Advance(2 * eventInterval)
+			h := obsHeader(0, uint64(i+1))
+			body := tt.body
+			if tt.change != nil {
+				o := fakeObs(t)
+				tt.change(o)
+				body = wire.AppendObservation(nil, o)
+			}
+			if err := r.obs.Put(body, wire.AppendHeader(nil, h)); err != nil {
+				t.Fatal(err)
+			}
+			got := r.next()
+			if got.header != h.Reply(wire.MsgEvent) || got.event.Code != wire.EventBadObservation || got.event.Seq != h.SeqID || !strings.Contains(got.event.Text, tt.want) {
+				t.Errorf("answer = %+v, want a bad_observation event with %q", got, tt.want)
+			}
+		})
+	}
+	r.send(obsHeader(0, 99), fakeObs(t))
+	if got := r.next(); got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != 99 {
+		t.Errorf("a good observation afterwards = %+v, want a chunk", got.header)
+	}
+	if s := b.server.Summary(); s.Errors != uint64(len(tests)) || s.Requests != 1 {
+		t.Errorf("summary = %d errors, %d requests, want %d and 1", s.Errors, s.Requests, len(tests))
+	}
+}
+
+// A stock client asks again at once when it gets an event, so they are spaced.
+func TestEventsAreSpaced(t *testing.T) {
+	b := serve(t, config())
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	bad := fakeObs(t)
+	bad.State = bad.State[:1]
+	for seq := uint64(1); seq <= 5; seq++ {
+		r.send(obsHeader(0, seq), bad)
+		eventually(t, "the request", func() bool { return b.server.stats.bad.Load() == seq })
+	}
+	b.clock.Advance(2 * eventInterval)
+	r.send(obsHeader(0, 6), bad)
+	if first, second := r.next(), r.next(); first.event.Seq != 1 || second.event.Seq != 6 {
+		t.Errorf("events for seq %d and %d, want 1 and 6", first.event.Seq, second.event.Seq)
+	}
+	if n := b.server.stats.silenced.Load(); n != 4 {
+		t.Errorf("silenced = %d, want 4", n)
+	}
+}
+
+func TestUnusableChunksAreNotPublished(t *testing.T) {
+	broken := true
+	b := serve(t, config(), func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		b.model.Before = func() error {
+			if broken {
+				return policy.ErrRun
+			}
+			return nil
+		}
+	})
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	r.send(obsHeader(0, 1), fakeObs(t))
+	if got := r.next(); got.header.MsgType != wire.MsgEvent || !strings.Contains(got.event.Text, "inference failed") {
+		t.Errorf("answer = %+v, want an event", got)
+	}
+	broken = false
+	b.model.NotFinite.Store(true)
+	b.clock.Advance(2 * eventInterval)
+	r.send(obsHeader(0, 2), fakeObs(t))
+	if got := r.next(); got.header.MsgType != wire.MsgEvent || !strings.Contains(got.event.Text, "not finite") {
+		t.Errorf("answer = %+v, want an event", got)
+	}
+	if s := b.server.stats; s.failed.Load() != 1 || s.notFinite.Load() != 1 || s.requests.Load() != 0 {
+		t.Errorf("failed %d, not finite %d, requests %d, want 1, 1, 0", s.failed.Load(), s.notFinite.Load(), s.requests.Load())
+	}
+}
+
+func TestUnknownSessionIsTold(t *testing.T) {
+	b := serve(t, config())
+	r := b.robot("ghost")
+	r.send(obsHeader(0, 1), fakeObs(t))
+	if got := r.next(); got.event.Code != wire.EventUnknownSession || got.event.Seq != 1 || got.header.MsgType != wire.MsgEvent {
+		t.Errorf("answer = %+v, want an unknown_session event", got)
+	}
+	r.send(obsHeader(0, 2), fakeObs(t)) // within a second: silence
+	eventually(t, "silence", func() bool { return b.server.stats.silenced.Load() == 1 })
+	b.clock.Advance(2 * strangerInterval)
+	r.send(obsHeader(0, 3), fakeObs(t))
+	if got := r.next(); got.event.Seq != 3 {
+		t.Errorf("second answer is for seq %d, want 3", got.event.Seq)
+	}
+	if n := b.server.stats.unknown.Load(); n != 3 {
+		t.Errorf("unknown = %d, want 3", n)
+	}
+}
+
+// Samples that are no observation are counted, never served.
+func TestMalformedSamples(t *testing.T) {
+	b := serve(t, config())
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	body := wire.AppendObservation(nil, fakeObs(t))
+	h := obsHeader(0, 1)
+	future, chunk := h, h
+	future.SchemaVersion, chunk.MsgType = 2, wire.MsgActionChunk
+	for _, s := range []struct{ body, attachment []byte }{
+		{body, nil},
+		{body, []byte("short")},
+		{body, wire.AppendHeader(nil, future)},
+		{body, wire.AppendHeader(nil, chunk)},
+		{make([]byte, b.server.observationMax+1), wire.AppendHeader(nil, h)},
+	} {
+		if err := r.obs.Put(s.body, s.attachment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.server.stats.malformed.Load(); n != 5 {
+		t.Errorf("malformed = %d, want 5", n)
+	}
+	r.send(h, fakeObs(t))
+	got := r.next()
+	for got.header.MsgType == wire.MsgEvent {
+		got = r.next()
+	}
+	if got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != 1 {
+		t.Errorf("a good observation afterwards = %+v, want a chunk", got.header)
+	}
+}
+
+// While the worker is busy, only the newest observation of each robot waits;
+// the reply says how many were replaced, and robots take turns.
+func TestNewestWinsAndNobodyStarves(t *testing.T) {
+	entered, leave := make(chan struct{}, 100), make(chan struct{})
+	b := serve(t, config(), func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		b.model.Before = func() error {
+			entered <- struct{}{}
+			<-leave
+			return nil
+		}
+	})
+	b.open(fakeOpen("a"))
+	b.open(fakeOpen("z"))
+	a, z := b.robot("a"), b.robot("z")
+	a.send(obsHeader(0, 1), fakeObs(t))
+	<-entered // the worker holds a/1
+	for seq := uint64(2); seq <= 5; seq++ {
+		a.send(obsHeader(0, seq), fakeObs(t))
+	}
+	a.send(obsHeader(0, 3), fakeObs(t)) // late
+	z.send(obsHeader(0, 1), fakeObs(t))
+	leave <- struct{}{}
+	if got := a.next(); got.header.SeqID != 1 {
+		t.Errorf("first reply to a = seq %d, want 1", got.header.SeqID)
+	}
+	<-entered
+	leave <- struct{}{} // z's turn, though a waits too
+	if got := z.next(); got.header.SeqID != 1 {
+		t.Errorf("reply to z = seq %d, want 1", got.header.SeqID)
+	}
+	<-entered
+	leave <- struct{}{}
+	// The draft's rule: replaced ones are reported with the next reply.
+	if got := a.next(); got.header.SeqID != 5 || len(a.inbox) != 0 {
+		t.Errorf("second reply to a = seq %d, want 5 and no other", got.header.SeqID)
+	}
+	superseded, late := b.server.stats.superseded.Load(), b.server.stats.late.Load()
+	if superseded != 3 || late != 1 {
+		t.Errorf("superseded %d, late %d, want 3 and 1", superseded, late)
+	}
+}
+
+func TestSessionsOpenCloseAndReplace(t *testing.T) {
+	b := serve(t, config()) // room for 2
+	first := b.open(fakeOpen("a"))
+	b.open(fakeOpen("b"))
+	full := b.open(fakeOpen("c"))
+	if full.Accepted || full.Error != "server full: 2/2 sessions active" || !full.Temporary() || full.ServerLoad != 1 || full.RetryAfterMs == 0 {
+		t.Errorf("third open = %+v, want a temporary refusal with the load", full)
+	}
+	again := b.open(fakeOpen("a"))
+	if !again.Accepted || again.SessionID == first.SessionID {
+		t.Errorf("opening again = %+v, want a new session that does not count against the room", again)
+	}
+	sessionKey := wire.SessionKey(b.server.Prefix())
+	closeSession := func(c wire.SessionClose) {
+		var ack wire.ResetAck
+		replies := b.query(sessionKey, wire.AppendSessionClose(nil, &c))
+		if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil || !ack.OK {
+			t.Errorf("close(%+v) = %+v, %v, want ok", c, ack, err)
+		}
+	}
+	closeSession(wire.SessionClose{ClientUUID: "a", SessionID: first.SessionID})
+	if n := b.status().ActiveSessions; n != 2 {
+		t.Errorf("sessions after a stale close = %d, want 2", n)
+	}
+	closeSession(wire.SessionClose{ClientUUID: "a", SessionID: again.SessionID})
+	closeSession(wire.SessionClose{ClientUUID: "b"})
+	closeSession(wire.SessionClose{ClientUUID: "nobody"})
+	if s := b.server.Summary().Sessions; s.Active != 0 || s.Opened != 3 || s.Closed != 3 || s.Refused != 1 {
+		t.Errorf("sessions = %+v, want 3 opened, 3 closed, 1 refused, none active", s)
+	}
+}
+
+func TestOpenForAnotherReplicaIsNotAnswered(t *testing.T) {
+	b := serve(t, config())
+	o := fakeOpen("a")
+	o.ServerID = "somebody-else"
+	if r := b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionOpen(nil, &o)); len(r) != 0 {
+		t.Errorf("open for another server got %d replies, want none", len(r))
+	}
+	o.ServerID = b.server.id
+	if ack := b.open(o); !ack.Accepted || ack.ServerID != b.server.id {
+		t.Errorf("open by name = %+v, want accepted", ack)
+	}
+}
+
+func TestContractRefusalIsFinal(t *testing.T) {
+	b := serve(t, config())
+	o := fakeOpen("a")
+	o.ActionNames = []string{"b.pos", "a.pos"}
+	if ack := b.open(o); ack.Accepted || ack.Temporary() || !strings.Contains(ack.Error, "refusing to map chunk columns to motors") {
+		t.Errorf("open with swapped joints = %+v, want a final refusal", ack)
+	}
+	if replies := b.query(wire.SessionKey(b.server.Prefix()), []byte("nonsense")); len(replies) != 1 || !bytes.Contains(replies[0].Payload, []byte("server error")) {
+		t.Errorf("nonsense got %+v, want a refusal", replies)
+	}
+}
+
+func TestReset(t *testing.T) {
+	b := serve(t, config())
+	b.open(fakeOpen("a"))
+	tests := []struct {
+		name, key, uuid string
+		ok              bool
+	}{
+		{"own episode", "a", "a", true},
+		{"nobody", "b", "b", false},
+		{"somebody else's by body", "b", "a", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			key, err := wire.ResetKey(b.server.Prefix(), tt.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			replies := b.query(key, wire.AppendReset(nil, &wire.Reset{ClientUUID: tt.uuid, EpisodeID: 7}))
+			var ack wire.ResetAck
+			if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil || ack.OK != tt.ok || replies[0].Key != key {
+				t.Errorf("reset(%s on %s) = %+v, %v, want ok %v", tt.uuid, tt.key, ack, err, tt.ok)
+			}
+		})
+	}
+	if e := b.server.sessions.find("a").episode.Load(); e != 7 {
+		t.Errorf("episode = %d, want 7", e)
+	}
+}
+
+// A robot whose token vanished loses its session after the grace, unless it is
+// seen again.
+func TestSessionsEndWithTheirRobots(t *testing.T) {
+	b := serve(t, config())
+	b.open(fakeOpen("gone"))
+	b.open(fakeOpen("back"))
+	alive := func(uuid string) wire.Declaration {
+		key, err := wire.ClientAliveKey(b.server.Prefix(), uuid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := b.session.Token(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for _, d := range []wire.Declaration{alive("gone"), alive("back")} {
+		if err := d.Undeclare(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.clock.Advance(tokenGrace / 2)
+	alive("back")
+	b.clock.Advance(tokenGrace)
+	eventually(t, "the end of the session", func() bool { return b.server.sessions.find("gone") == nil })
+	if b.server.sessions.find("back") == nil {
+		t.Error("the robot that came back lost its session")
+	}
+}
+
+// A robot that opened and never showed a token or an observation does not keep
+// its place for ever; one that pauses with its token up does.
+func TestIdleSessionsEnd(t *testing.T) {
+	b := serve(t, config())
+	b.open(fakeOpen("ghost"))
+	b.open(fakeOpen("paused"))
+	key, err := wire.EpochAliveKey(b.server.Prefix(), "paused", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.session.Token(key); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Advance(idleTimeout + time.Second)
+	eventually(t, "the end of the session", func() bool { return b.server.sessions.find("ghost") == nil })
+	if b.server.sessions.find("paused") == nil {
+		t.Error("the paused robot lost its session")
+	}
+}
+
+// On stop the request in hand is finished and everything is withdrawn.
+func TestServeDrains(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b := serve(t, config(), func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		b.model.Before = func() error {
+			entered <- struct{}{}
+			<-leave
+			return nil
+		}
+	})
+	b.open(fakeOpen("a"))
+	r := b.robot("a")
+	before := b.network.Declarations()
+	r.send(obsHeader(0, 1), fakeObs(t))
+	<-entered
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.stop() }()
+	eventually(t, "the server's token gone", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 0 })
+	if ready, why := b.server.Ready(); ready || why != "draining" {
+		t.Errorf("Ready() = %v, %q, want draining", ready, why)
+	}
+	if ack := b.open(fakeOpen("late")); ack.Accepted || !ack.Temporary() || !ack.Draining {
+		t.Errorf("open while draining = %+v, want a temporary refusal", ack)
+	}
+	close(leave)
+	if err := <-stopped; err != nil {
+		t.Errorf("Serve = %v, want nil", err)
+	}
+	if got := r.next(); got.header.SeqID != 1 || got.header.MsgType != wire.MsgActionChunk {
+		t.Errorf("the request in hand got %+v, want its chunk", got.header)
+	}
+	if n := b.network.Declarations(); n != before-7 {
+		t.Errorf("declarations left = %d, want %d", n, before-7)
+	}
+}
+
+// A worker that panics ends Serve with an error instead of the process with
+// Go's exit code for panics, which a supervisor takes for a usage error.
+func TestServeReportsAPanic(t *testing.T) {
+	b := serve(t, config(), func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		b.model.Before = func() error { panic("bad graph") }
+	})
+	b.open(fakeOpen("a"))
+	b.robot("a").send(obsHeader(0, 1), fakeObs(t))
+	eventually(t, "the worker's end", func() bool { ok, _ := b.server.Ready(); return !ok })
+	if err := b.stop(); err == nil || !strings.Contains(err.Error(), "bad graph") {
+		t.Errorf("Serve = %v, want the panic", err)
+	}
+}
+
+func TestServeReportsAFailedWarmup(t *testing.T) {
+	b := newBench(t, config())
+	b.model.Before = func() error { return policy.ErrRun }
+	if err := b.server.Serve(t.Context()); !errors.Is(err, policy.ErrRun) || b.network.Declarations() != 0 {
+		t.Errorf("Serve = %v with %d declarations, want ErrRun and none", err, b.network.Declarations())
+	}
+}
+
+// From the transport's callback to the transport's Put, a request allocates
+// nothing once the buffers have grown.
+func TestRequestPathNoAlloc(t *testing.T) {
+	b := newBench(t, config())
+	o := fakeOpen("arm")
+	if ack := b.server.open(&o); !ack.Accepted {
+		t.Fatalf("open = %+v", ack)
+	}
+	obs := fakeObs(t)
+	obs.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
+	obs.InferenceDelaySteps, obs.HasT = 2, true
+	body, seq := wire.AppendObservation(nil, obs), uint64(0)
+	key, err := wire.ObsKey(b.server.Prefix(), "arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attachment := make([]byte, 0, wire.HeaderSize)
+	cycle := func() {
+		for range 2 { // the second replaces the first
+			seq++
+			attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
+			b.server.onObservation(wire.Sample{Key: key, Payload: body, Attachment: attachment})
+		}
+		if !b.server.worker.step() {
+			t.Fatal("nothing to serve")
+		}
+	}
+	for range 10 {
+		cycle()
+	}
+	if n := testing.AllocsPerRun(200, cycle); n != 0 {
+		t.Errorf("a request allocates %v times, want 0", n)
+	}
+	if n := b.server.stats.requests.Load(); n < 200 {
+		t.Errorf("served %d requests, want more than 200: %+v", n, b.server.Summary())
+	}
+}
