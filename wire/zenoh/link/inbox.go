@@ -28,6 +28,10 @@ type inbox struct {
 	last    [lanes]uint32
 	partial [lanes]partial
 	msg     codec.Message
+
+	// Here and not on the stack, because the compiler cannot see that parsing
+	// does not keep them.
+	batch, whole codec.Cursor
 }
 
 func (in *inbox) init(l *Link, sn uint32) {
@@ -65,7 +69,8 @@ func (in *inbox) run(handle func(*codec.Message) error) error {
 //
 //rt:noalloc
 func (in *inbox) parse(batch []byte, handle func(*codec.Message) error) error {
-	c := codec.NewCursor(batch)
+	in.batch = codec.NewCursor(batch)
+	c := &in.batch
 	for {
 		h, ok := c.Peek()
 		if !ok {
@@ -74,13 +79,13 @@ func (in *inbox) parse(batch []byte, handle func(*codec.Message) error) error {
 		var err error
 		switch {
 		case codec.ID(h) == codec.IDFrame:
-			err = in.frame(&c, handle)
+			err = in.frame(c, handle)
 		case codec.ID(h) == codec.IDFragment:
-			err = in.fragment(&c, handle)
+			err = in.fragment(c, handle)
 		case codec.ID(h) == codec.IDKeepAlive, codec.ID(h) == codec.IDTransportOAM:
-			err = codec.SkipTransport(&c)
+			err = codec.SkipTransport(c)
 		case codec.ID(h) == codec.IDClose:
-			err = closed(&c)
+			err = closed(c)
 		default:
 			err = codec.ErrHeader
 		}
@@ -159,8 +164,8 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 	if whole == nil {
 		return nil
 	}
-	w := codec.NewCursor(whole)
-	if codec.ParseMessage(&w, &in.msg) != nil {
+	in.whole = codec.NewCursor(whole)
+	if codec.ParseMessage(&in.whole, &in.msg) != nil {
 		// The official side drops such a message and keeps the link.
 		in.link.cfg.Counters.Unassembled.Add(1)
 		p.clear()

@@ -139,13 +139,13 @@ func (o *outbox) admit(size int, how How) (*queue, error) {
 		return nil, ErrClosed
 	}
 	if how.QoS&codec.Block == 0 {
-		if !q.fits(size, dropBytes) {
+		if !q.fits(size, dropBytes, dropMessages) {
 			o.link.cfg.Counters.Dropped.Add(1)
 			return nil, ErrCongested
 		}
 		return q, nil
 	}
-	if q.fits(size, blockBytes) {
+	if q.fits(size, blockBytes, blockMessages) {
 		return q, nil
 	}
 	if how.Try {
@@ -165,7 +165,7 @@ func (o *outbox) await(q *queue, size int) (*queue, error) {
 		o.drained.Broadcast()
 	})
 	defer timer.Stop()
-	for !q.fits(size, blockBytes) {
+	for !q.fits(size, blockBytes, blockMessages) {
 		o.drained.Wait()
 		switch {
 		case o.err != nil || o.closing:

@@ -2,13 +2,17 @@ package link
 
 import "edgert/wire/zenoh/codec"
 
-// Bounds of one priority's queue. The newest of a dropping publisher is refused
-// when more than dropBytes wait; a blocking one waits at blockBytes. A message
-// larger than the bound passes when nothing waits before it.
+// Bounds of one priority's queue. A message of a dropping publisher is refused
+// when dropBytes or dropMessages would wait, a blocking one waits at blockBytes
+// or blockMessages. A message larger than the bound passes when nothing waits
+// before it. A queue has room for the first pair from its first use on, so that
+// no burst of a dropping publisher allocates.
 const (
-	dropBytes  = 256 << 10
-	blockBytes = 4 << 20
-	maxQueued  = 4096 // messages
+	dropBytes     = 128 << 10 // what the official queue holds: two batches
+	dropMessages  = 256
+	blockBytes    = 4 << 20
+	blockMessages = 4096
+	slotMessages  = 64 // room for waiting slots, which nothing bounds but the publishers
 )
 
 // entry is one message of a queue.
@@ -35,15 +39,18 @@ type queue struct {
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
 func (q *queue) fragmenting() bool { return q.sent < len(q.rest) }
 
-// fits reports whether n more bytes may wait behind what does, up to limit.
-func (q *queue) fits(n, limit int) bool {
-	return q.bytes == 0 || q.bytes+n <= limit && len(q.entries)-q.first < maxQueued
+// fits reports whether a message of n bytes may join what waits.
+func (q *queue) fits(n, maxBytes, maxMessages int) bool {
+	return q.bytes == 0 || q.bytes+n <= maxBytes && len(q.entries)-q.first < maxMessages
 }
 
 // tail lends the buffer to append a message of at most n bytes to.
 func (q *queue) tail(n int) []byte {
-	// Moving up pays only when it frees half; otherwise the buffer grows.
-	if len(q.buf)+n > cap(q.buf) && q.head > len(q.buf)/2 {
+	if q.buf == nil {
+		q.buf = make([]byte, 0, dropBytes)
+	}
+	// What waits moves up when it is little, or when that frees half.
+	if len(q.buf)+n > cap(q.buf) && (len(q.buf)-q.head <= dropBytes || q.head > len(q.buf)/2) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
 		q.head = 0
 	}
@@ -51,7 +58,10 @@ func (q *queue) tail(n int) []byte {
 }
 
 func (q *queue) add(e entry, n int) {
-	if len(q.entries) == cap(q.entries) && q.first > len(q.entries)/2 {
+	if q.entries == nil {
+		q.entries = make([]entry, 0, dropMessages+slotMessages)
+	}
+	if len(q.entries) == cap(q.entries) && q.first > 0 {
 		q.entries = q.entries[:copy(q.entries, q.entries[q.first:])]
 		q.first = 0
 	}
