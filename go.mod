@@ -14,12 +14,12 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.66.1 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect
-	github.com/tinylib/msgp v1.6.5 // indirect
+	github.com/tinylib/msgp v1.6.5
 	github.com/yalue/onnxruntime_go v1.27.0 // indirect
 	go.bug.st/serial v1.8.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	golang.org/x/mod v0.18.0 // indirect
-	golang.org/x/sys v0.43.0 // indirect
+	golang.org/x/sys v0.43.0
 	golang.org/x/tools v0.22.0 // indirect
 	google.golang.org/protobuf v1.36.8 // indirect
 	pgregory.net/rapid v1.2.0 // indirect

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -15,6 +16,7 @@ type bus interface {
 	Write(goal []float32)
 	BusWait() time.Duration
 	TorqueOn() error
+	Lost() bool // the port is gone for good
 }
 
 // How long a joint may be silent, design.md section 3.
@@ -26,6 +28,9 @@ const (
 
 // torqueTries bounds how often the first merge tries to switch the torque on.
 const torqueTries = 3
+
+// errBusGone ends the run: the port was pulled.
+var errBusGone = exit.Errorf(exit.Absent, "the servo bus is gone: its port was unplugged")
 
 // phase is what the tick does with the motors.
 type phase uint8
@@ -167,6 +172,9 @@ func (c *control) read(t rt.Tick) {
 			c.frozen |= 1 << j
 			count++
 		}
+	}
+	if c.bus.Lost() {
+		c.fail(errBusGone)
 	}
 	silent := count >= 2 || longest >= busSilence
 	if silent && !c.silent {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/rt/rttest"
 	"edgert/wire"
@@ -26,6 +27,7 @@ type fakeBus struct {
 	silent   uint32
 	torque   bool
 	writes   [][testDOF]float32
+	gone     bool
 	failing  int // TorqueOn calls that fail
 	deadline rt.Instant
 }
@@ -50,6 +52,8 @@ func (b *fakeBus) Write(goal []float32) {
 }
 
 func (b *fakeBus) BusWait() time.Duration { return 0 }
+
+func (b *fakeBus) Lost() bool { return b.gone }
 
 func (b *fakeBus) TorqueOn() error {
 	if b.failing > 0 {
@@ -302,6 +306,16 @@ func TestStaleJoints(t *testing.T) {
 				t.Errorf("state %v, want stalled %v", r.now, tt.stalled)
 			}
 		})
+	}
+}
+
+func TestAPulledPlugEndsTheRun(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	r.bus.gone = true
+	r.step(1)
+	if err := r.failed.Load(); err == nil || exit.Of(*err) != exit.Absent || !r.stop.Load() {
+		t.Errorf("failed = %v, stop %v, want code 4 and the end", err, r.stop.Load())
 	}
 }
 

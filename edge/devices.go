@@ -42,6 +42,9 @@ func (e *Edge) openArm(ctx context.Context) error {
 	if e.arm, err = e.retryArm(ctx, cfg); err != nil {
 		return err
 	}
+	if held := e.arm.Held(); len(held) > 0 {
+		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
+	}
 	return e.measureBus()
 }
 

@@ -22,6 +22,16 @@ const (
 	linkPoll      = 50 * time.Millisecond // how fast a lost session is noticed
 )
 
+// What is known of the server's liveliness token.
+const (
+	tokenUnseen int32 = iota
+	tokenAlive
+	tokenGone
+)
+
+// tokenGrace is how long a token may take to show after the session is open.
+const tokenGrace = 2 * time.Second
+
 // errNoService means that nobody serves; it passes.
 var errNoService = errors.New("no lean-server answers")
 
@@ -56,7 +66,7 @@ type link struct {
 	publisher wire.Publisher
 	epoch     uint32
 	sessionID string
-	tokenGone atomic.Bool // transport: the server's liveliness token vanished
+	presence  atomic.Int32 // of the server's liveliness token, written by the transport too
 	openedAt  rt.Instant
 	opened    atomic.Uint64
 	loud      string // last complaint, so that a retry says it once
@@ -121,7 +131,7 @@ func (l *link) handshake(ctx context.Context) error {
 		l.log.Warn("server: " + w)
 	}
 	l.terms, l.sessionID = t, ack.SessionID
-	l.tokenGone.Store(false)
+	l.presence.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.loud = ""
@@ -223,7 +233,7 @@ func (l *link) declare(prefix string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), func(_ string, up bool) { l.tokenGone.Store(!up) }); err != nil {
+	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), l.tokenMoved); err != nil {
 		return err
 	}
 	if _, err := l.net.Token(alive); err != nil {
@@ -231,6 +241,17 @@ func (l *link) declare(prefix string) error {
 	}
 	l.publisher = publisher
 	return nil
+}
+
+// tokenMoved notes that the server's token came or went.
+//
+// Owner: the transport's goroutine.
+func (l *link) tokenMoved(_ string, up bool) {
+	if up {
+		l.presence.Store(tokenAlive)
+	} else {
+		l.presence.Store(tokenGone)
+	}
 }
 
 // connect repeats the handshake until a session is open, ctx ends or the server
@@ -295,8 +316,15 @@ func (l *link) keep(ctx context.Context) error {
 
 // trouble says what is wrong with the open session, or nothing.
 func (l *link) trouble() string {
-	if l.tokenGone.Load() {
+	switch l.presence.Load() {
+	case tokenGone:
 		return "the server's liveliness token is gone"
+	case tokenUnseen:
+		// It may have vanished between the query that found it and the
+		// subscription that watches it: then no event ever comes.
+		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
+			return "the server's liveliness token does not show"
+		}
 	}
 	last := max(rt.Instant(l.flags.merged.Load()), l.openedAt)
 	if quiet := l.clock.Now().Sub(last); quiet > l.cfg.RequestTimeout {

@@ -43,7 +43,7 @@ func (r *receiver) deposit(s wire.Sample) {
 		return
 	}
 	switch {
-	case h.MsgType != wire.MsgActionChunk:
+	case h.Check(wire.MsgActionChunk) != nil:
 		r.stats.drop(dropHeader)
 		return
 	case h.SessionEpoch != r.link.epoch.Load():

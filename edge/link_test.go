@@ -1,0 +1,244 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+var testNames = []string{"pan.pos", "gripper.pos"}
+
+// scripted is a server that answers session requests as the test says, over a
+// real transport on loopback.
+type scripted struct {
+	t        *testing.T
+	endpoint string
+	net      wire.Session
+	token    wire.Declaration
+
+	mu    sync.Mutex
+	ack   wire.SessionAck
+	opens []wire.SessionOpen
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "tcp/" + l.Addr().String()
+}
+
+func goodAck() wire.SessionAck {
+	a := wire.SessionAck{Accepted: true, SessionID: "s1", SchemaVersion: 1}
+	a.ModelRepo, a.ModelRevision, a.ActionNames, a.StateDim = "demo/m", "main", testNames, 2
+	a.ChunkSize, a.TrainedFPS, a.RTCExecutionHorizon, a.T = 50, 60, 24, 1
+	return a
+}
+
+func newScripted(t *testing.T, services ...string) *scripted {
+	t.Helper()
+	s := &scripted{t: t, endpoint: freePort(t), ack: goodAck()}
+	var err error
+	if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.net.Close() })
+	for _, name := range services {
+		prefix, err := wire.ServicePrefix("demo/m", "main", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.net.Queryable(wire.SessionKey(prefix), s.session); err != nil {
+			t.Fatal(err)
+		}
+		if s.token, err = s.net.Token(wire.ServerAliveKey(prefix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *scripted) session(q wire.Query) {
+	defer q.Finish()
+	var open wire.SessionOpen
+	if wire.ParseSessionOpen(&open, q.Payload()) != nil {
+		return // a close
+	}
+	s.mu.Lock()
+	s.opens = append(s.opens, open)
+	body := wire.AppendSessionAck(nil, &s.ack)
+	s.mu.Unlock()
+	q.Reply(q.Key(), body)
+}
+
+func (s *scripted) answer(change func(*wire.SessionAck)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.ack)
+}
+
+func (s *scripted) opened() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.opens)
+}
+
+// dial returns a link to the scripted server and what it logs.
+func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
+	t.Helper()
+	n, err := zenoh.Open(t.Context(), zenoh.Config{Connect: []string{s.endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	log := new(bytes.Buffer)
+	return &link{
+		cfg: &Config{
+			FPS: 60, Robot: "so101", Service: service, Connect: []string{s.endpoint}, RequestTimeout: time.Second, Task: "pick",
+			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
+			Cameras: []CameraConfig{{"top", "sim"}},
+		},
+		id: "arm", names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
+		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), take: func(wire.Sample) {},
+	}, log
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestLinkOpensTheOnlyService(t *testing.T) {
+	s := newScripted(t, "demo")
+	l, _ := s.dial(t, "")
+	if err := l.connect(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	o := s.opens[0]
+	if o.ClientUUID != "arm" || o.FPS != 60 || o.StateDim != 2 || fmt.Sprint(o.ActionNames) != fmt.Sprint(testNames) ||
+		fmt.Sprint(o.CameraNames) != "[observation.images.top]" || o.Task != "pick" || !o.RTCEnabled || o.SchemaVersion != 1 {
+		t.Errorf("asked with %+v", o)
+	}
+	if l.flags.epoch.Load() != 1 || l.terms.horizon != 50 || l.terms.prefixEnd != 24 || l.uplink.Load().old {
+		t.Errorf("epoch %d terms %+v uplink %+v", l.flags.epoch.Load(), l.terms, l.uplink.Load())
+	}
+}
+
+func TestLinkRefusals(t *testing.T) {
+	tests := []struct {
+		name     string
+		services []string
+		service  string
+		change   func(*wire.SessionAck)
+		code     exit.Code // exit.Failure: it keeps trying until the time is over
+		says     string
+	}{
+		{"two services and no choice", []string{"demo", "other"}, "", nil, exit.Config, "--service"},
+		{"a service that is not there", []string{"demo"}, "pick", nil, exit.Failure, `"pick"`},
+		{"nobody serves", nil, "", nil, exit.Failure, "no lean-server answers"},
+		{"contract refused", []string{"demo"}, "", func(a *wire.SessionAck) { a.Accepted, a.Error = false, "state dim mismatch: server=6, client=2" }, exit.Config, "state dim mismatch"},
+		{"full", []string{"demo"}, "", func(a *wire.SessionAck) { a.Accepted, a.Error = false, "server full: 5/5 sessions active" }, exit.Failure, "5/5"},
+		{"other columns", []string{"demo"}, "", func(a *wire.SessionAck) { a.ActionNames = []string{"gripper.pos", "pan.pos"} }, exit.Config, "gripper.pos"},
+		{"chunks of one action", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 1 }, exit.Config, "chunk_size 1"},
+		{"chunks without end", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 4096 }, exit.Config, "chunk_size"},
+		{"another state", []string{"demo"}, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScripted(t, tt.services...)
+			if tt.change != nil {
+				s.answer(tt.change)
+			}
+			l, _ := s.dial(t, tt.service)
+			err := l.connect(within(t, 800*time.Millisecond))
+			if err == nil || exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("connect = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
+			}
+			if l.flags.epoch.Load() != 0 {
+				t.Error("a session counts as open")
+			}
+		})
+	}
+}
+
+func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
+	s := newScripted(t, "demo")
+	s.answer(func(a *wire.SessionAck) { a.ActionNames, a.T = nil, 0 })
+	l, log := s.dial(t, "demo")
+	if err := l.connect(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "order cannot be checked") {
+		t.Errorf("no loud warning: %s", log)
+	}
+	if !l.uplink.Load().old {
+		t.Error("a server without t in its ack counts as a new one")
+	}
+}
+
+// await polls until cond holds or the time is over.
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(8 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
+	s := newScripted(t, "demo")
+	l, _ := s.dial(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := l.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l.cfg.RequestTimeout = time.Minute
+	ended := make(chan error, 1)
+	go func() { ended <- l.keep(ctx) }()
+	s.token.Undeclare()
+	await(t, "the loss", func() bool { return l.flags.lost.Load() && l.flags.epoch.Load() == 0 })
+	token, err := s.net.Token(wire.ServerAliveKey(l.terms.prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer token.Undeclare()
+	await(t, "the second session", func() bool { return l.flags.epoch.Load() > 1 })
+	if s.opened() != 2 {
+		t.Errorf("%d sessions were asked for, want 2", s.opened())
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("keep = %v, want nil after cancel", err)
+	}
+}
+
+func TestLinkGivesUpOnAnotherModel(t *testing.T) {
+	s := newScripted(t, "demo")
+	l, _ := s.dial(t, "")
+	if err := l.connect(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
+	l.cfg.RequestTimeout = 100 * time.Millisecond // silence: the session is opened again
+	err := l.keep(within(t, 8*time.Second))
+	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.flags.refused.Load() {
+		t.Errorf("keep = %v, want a refusal with code 3", err)
+	}
+}
