@@ -3,10 +3,8 @@ package sim
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"edgert/camera"
-	"edgert/rt"
 )
 
 // defaultFPS is a view's rate when its format names none.
@@ -16,7 +14,7 @@ const defaultFPS = 30
 type liveView struct {
 	live   *Live
 	format camera.Format
-	origin rt.Instant // frame k is taken at origin + k periods
+	grid   camera.Grid
 
 	next   uint64      // owner: the capture thread; the first frame not yet delivered
 	closed atomic.Bool // atomic
@@ -41,7 +39,7 @@ func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	if format.Width < 1 || format.Height < 1 || format.Width > MaxSide || format.Height > MaxSide || format.FPS < 1 || format.Pixels != camera.RGB8 {
 		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second", name, format, MaxSide))
 	}
-	return &liveView{live: l, format: format, origin: l.clock.Now()}
+	return &liveView{live: l, format: format, grid: camera.Grid{Origin: l.clock.Now(), FPS: format.FPS}}
 }
 
 // Format returns what Grab delivers.
@@ -54,8 +52,8 @@ func (v *liveView) Grab(dst *camera.Frame) error {
 	if v.closed.Load() {
 		return camera.ErrClosed
 	}
-	k := max(v.next, v.firstAfter(v.live.clock.Now()))
-	at := v.instant(k)
+	k := max(v.next, v.grid.First(v.live.clock.Now()))
+	at := v.grid.Instant(k)
 	v.live.clock.SleepUntil(at)
 	if v.closed.Load() {
 		return camera.ErrClosed
@@ -71,28 +69,4 @@ func (v *liveView) Grab(dst *camera.Frame) error {
 func (v *liveView) Close() error {
 	v.closed.Store(true)
 	return nil
-}
-
-// instant returns when frame k is taken.
-//
-//rt:noalloc
-func (v *liveView) instant(k uint64) rt.Instant {
-	fps := uint64(v.format.FPS)
-	part := (k%fps*uint64(time.Second) + fps - 1) / fps
-	return v.origin + rt.Instant(k/fps*uint64(time.Second)+part)
-}
-
-// firstAfter returns the first frame taken at or after now.
-//
-//rt:noalloc
-func (v *liveView) firstAfter(now rt.Instant) uint64 {
-	if now <= v.origin {
-		return 0
-	}
-	fps, since := uint64(v.format.FPS), uint64(now-v.origin)
-	k := since/uint64(time.Second)*fps + since%uint64(time.Second)*fps/uint64(time.Second)
-	if v.instant(k) < now {
-		k++
-	}
-	return k
 }

@@ -246,7 +246,6 @@ func TestTheLastClientTakesItsReplyAndItsClaimAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.send(ping)
-	first.receive(0, 0)
 	waitFor(t, "a reply", func() bool { return b.Counters().Replies == 1 })
 	first.close()
 	waitFor(t, "the claim to end", func() bool {

@@ -138,8 +138,8 @@ func (p *pty) clientsChanged() {
 		}
 	}
 	if p.clients == 0 {
-		unix.IoctlSetInt(p.slave, unix.TIOCNXCL, 0)
 		unix.IoctlSetInt(p.slave, unix.TCFLSH, unix.TCIFLUSH)
+		unix.IoctlSetInt(p.slave, unix.TIOCNXCL, 0)
 	}
 }
 

@@ -30,7 +30,16 @@ func (s *servo) write(addr uint8, data []byte, now rt.Instant) {
 		s.follow(now)
 	}
 	if open {
-		copy(s.flash[:eepromEnd], s.mem[:eepromEnd])
+		s.save(from, to)
+	}
+}
+
+// save carries a range of memory over to flash.
+//
+//rt:noalloc
+func (s *servo) save(from, to int) {
+	for a := from; a < min(to, eepromEnd); a++ {
+		s.flash[a] = s.mem[a]
 	}
 }
 
@@ -60,6 +69,9 @@ func (s *servo) centre(now rt.Instant) {
 	off := s.cfg.Plant.Present(now, s.joint) - centre
 	off = min(max(off, -(signOffset-1)), signOffset-1)
 	s.setWord(regOffset, signed(off, signOffset))
+	if s.mem[regLock] == 0 {
+		s.save(regOffset, regOffset+2)
+	}
 }
 
 // follow hands the goal register to the plant.

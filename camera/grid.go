@@ -1,0 +1,38 @@
+package camera
+
+import (
+	"time"
+
+	"edgert/rt"
+)
+
+// Grid is when a camera takes its pictures: frame k at Origin + k/FPS seconds,
+// rounded up to the next nanosecond. It never drifts.
+type Grid struct {
+	Origin rt.Instant
+	FPS    int // at least 1
+}
+
+// Instant returns when frame k is taken.
+//
+//rt:noalloc
+func (g Grid) Instant(k uint64) rt.Instant {
+	fps := uint64(g.FPS)
+	part := (k%fps*uint64(time.Second) + fps - 1) / fps
+	return g.Origin + rt.Instant(k/fps*uint64(time.Second)+part)
+}
+
+// First returns the first frame taken at or after now.
+//
+//rt:noalloc
+func (g Grid) First(now rt.Instant) uint64 {
+	if now <= g.Origin {
+		return 0
+	}
+	fps, since := uint64(g.FPS), uint64(now-g.Origin)
+	k := since/uint64(time.Second)*fps + since%uint64(time.Second)*fps/uint64(time.Second)
+	if g.Instant(k) < now {
+		k++
+	}
+	return k
+}

@@ -1,0 +1,47 @@
+package camera
+
+import (
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+func TestGridKeepsItsRateForever(t *testing.T) {
+	tests := []struct {
+		fps  int
+		k    uint64
+		want time.Duration
+	}{
+		{30, 0, 0},
+		{30, 1, 33_333_334},
+		{30, 3, 100 * time.Millisecond},
+		{60, 1, 16_666_667},
+		{60, 60 * 3600 * 24 * 365, 365 * 24 * time.Hour},
+		{1, 7, 7 * time.Second},
+	}
+	for _, tt := range tests {
+		g := Grid{Origin: 5, FPS: tt.fps}
+		if got := g.Instant(tt.k).Sub(5); got != tt.want {
+			t.Errorf("%d fps: Instant(%d) = origin + %v, want %v", tt.fps, tt.k, got, tt.want)
+		}
+	}
+}
+
+func TestFirstIsTheFrameAtOrAfter(t *testing.T) {
+	for _, fps := range []int{1, 7, 25, 30, 60, 90, 1000} {
+		g := Grid{Origin: rt.Instant(time.Hour), FPS: fps}
+		if got := g.First(0); got != 0 {
+			t.Errorf("%d fps: First(before the origin) = %d, want 0", fps, got)
+		}
+		for _, k := range []uint64{0, 1, 2, uint64(fps), uint64(fps) + 1, 1_000_003} {
+			at := g.Instant(k)
+			if got := g.First(at); got != k {
+				t.Errorf("%d fps: First(instant of frame %d) = %d", fps, k, got)
+			}
+			if got := g.First(at + 1); got != k+1 {
+				t.Errorf("%d fps: First(just after frame %d) = %d, want %d", fps, k, got, k+1)
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package servosim
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestScriptedFaults(t *testing.T) {
+	const (
+		ping1     = "FF FF 01 02 01 FB"
+		syncRead3 = "FF FF FE 07 82 38 02 01 02 03 38"
+	)
+	tests := []struct {
+		name           string
+		set            func(*Bus)
+		request, reply string
+		next           string // the reply to the same request, afterwards
+	}{
+		{"a mute servo", func(b *Bus) { b.Mute(1, true) }, ping1, "", ""},
+		{"a mute servo in a sync read", func(b *Bus) { b.Mute(2, true) }, syncRead3,
+			"FF FF 01 04 00 10 08 E2 | FF FF 03 04 00 30 08 C0", "FF FF 01 04 00 10 08 E2 | FF FF 03 04 00 30 08 C0"},
+		{"back again", func(b *Bus) { b.Mute(1, true); b.Mute(1, false) }, ping1, "FF FF 01 02 00 FC", "FF FF 01 02 00 FC"},
+		{"a dropped reply", func(b *Bus) { b.DropReplies(2, 1) }, syncRead3,
+			"FF FF 01 04 00 10 08 E2 | FF FF 03 04 00 30 08 C0",
+			"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1 | FF FF 03 04 00 30 08 C0"},
+		{"a corrupt reply", func(b *Bus) { b.CorruptReplies(1, 1) }, ping1, "FF FF 01 02 55 FC", "FF FF 01 02 00 FC"},
+		{"a truncated reply", func(b *Bus) { b.TruncateReplies(1, 1) }, ping1, "FF FF 01", "FF FF 01 02 00 FC"},
+		{"an error byte", func(b *Bus) { b.SetFault(1, 0x20) }, "FF FF 01 04 02 38 02 BE", "FF FF 01 04 20 10 08 C2", "FF FF 01 04 20 10 08 C2"},
+		{"an error byte in an acknowledgement", func(b *Bus) { b.SetFault(1, 1) }, "FF FF 01 04 03 28 00 CF", "FF FF 01 02 01 FB", "FF FF 01 02 01 FB"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
+			c := dial(t, b)
+			tt.set(b)
+			c.ask(tt.request, tt.reply)
+			c.ask(tt.request, tt.next)
+		})
+	}
+}
+
+func TestALateReplyHoldsUpTheLine(t *testing.T) {
+	clock := rttest.NewClock(1)
+	b := open(t, Config{Clock: clock})
+	c := dial(t, b)
+	b.DelayReplies(1, 1, 50*time.Millisecond)
+	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+	if now := time.Duration(clock.Now()); now < 50*time.Millisecond || b.Counters().Faults != 1 {
+		t.Errorf("both replies after %v with %d faults, want 50ms at least and 1", now, b.Counters().Faults)
+	}
+}
+
+func TestAChainMayStopAtASilentServo(t *testing.T) {
+	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1), ChainStops: true})
+	b.Mute(2, true)
+	dial(t, b).ask("FF FF FE 07 82 38 02 01 02 03 38", "FF FF 01 04 00 10 08 E2")
+}
+
+func TestAnIDChangeIsAcknowledgedByTheOldID(t *testing.T) {
+	b := open(t, Config{Clock: rttest.NewClock(1)})
+	c := dial(t, b)
+	c.ask("FF FF 01 04 03 05 09 E9", "FF FF 01 02 00 FC")
+	c.ask("FF FF 01 02 01 FB", "")
+	c.ask("FF FF 09 04 03 37 01 B7", "FF FF 09 02 00 F4")
+}
+
+func TestTwoServosOfOneIDAnswerOnTopOfEachOther(t *testing.T) {
+	b := open(t, Config{IDs: []uint8{1, 1, 6}, Clock: rttest.NewClock(1)})
+	c := dial(t, b)
+	c.send(append(unhex(t, "FF FF 01 02 01 FB"), ping...))
+	got := bytes.Clone(c.receive(12, patience))
+	if len(got) != 12 || checksum(got[2:5]) == got[5] || b.Counters().Collisions != 1 {
+		t.Errorf("two servos answer % X with %d collisions, want a wrong checksum and 1", got, b.Counters().Collisions)
+	}
+}
+
+func TestReturnLevelZeroAnswersReadsOnly(t *testing.T) {
+	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
+	c := dial(t, b)
+	c.ask("FF FF 01 04 03 08 00 EF", "FF FF 01 02 00 FC") // at the level so far
+	c.ask("FF FF 01 04 03 28 01 CE", "")
+	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+	c.ask("FF FF 01 04 02 38 02 BE", "FF FF 01 04 00 10 08 E2")
+}
+
+// setBaud is what a client does before it speaks.
+func (c *client) setBaud(baud int) {
+	t, err := unix.IoctlGetTermios(c.fd, unix.TCGETS2)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	t.Cflag = t.Cflag&^unix.CBAUD | unix.BOTHER
+	t.Ispeed, t.Ospeed = uint32(baud), uint32(baud)
+	if err := unix.IoctlSetTermios(c.fd, unix.TCSETS2, t); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func TestTheWrongBaudRateIsNotHeard(t *testing.T) {
+	b := open(t, Config{Clock: rttest.NewClock(1)})
+	c := dial(t, b)
+	c.setBaud(500_000)
+	c.send(unhex(t, "FF FF 01 02 01 FB"))
+	waitFor(t, "the request", func() bool { return b.Counters().WrongBaud == 1 })
+	c.setBaud(1_000_000)
+	c.ask("FF FF 01 04 03 06 01 F0", "FF FF 01 02 00 FC") // from here on 500,000
+	c.ask("FF FF 01 02 01 FB", "")
+	c.setBaud(500_000)
+	c.send(unhex(t, "FF FF 01 02 01 FB"))
+	if got := c.receive(6, patience); !bytes.Equal(got, unhex(t, "FF FF 01 02 00 FC")) {
+		t.Errorf("at its new rate servo 1 answers % X", got)
+	}
+}
+
+func TestAPowerCycleLetsGo(t *testing.T) {
+	plant := newPosed()
+	b := open(t, Config{Plant: plant, Clock: rttest.NewClock(1)})
+	dial(t, b).ask("FF FF 01 04 03 28 01 CE", "FF FF 01 02 00 FC")
+	b.PowerCycle()
+	if b.TorqueEnabled()[0] || plant.torque[0] {
+		t.Error("torque is on after a power cycle")
+	}
+}
+
+// A client that never reads loses bytes; the bus goes on and counts them.
+func TestAClientThatDoesNotReadLosesBytes(t *testing.T) {
+	b := open(t, Config{Unpaced: true})
+	c := dial(t, b)
+	request := unhex(t, "FF FF 01 04 02 00 F8 00") // answered by 254 bytes
+	for b.Counters().Overflow == 0 {
+		if _, err := unix.Write(c.fd, request); err != nil && err != unix.EAGAIN {
+			t.Fatal(err)
+		}
+		if b.Counters().Replies > 10_000 {
+			t.Fatal("10,000 unread replies fit into the terminal")
+		}
+	}
+	c.close()
+	again := dial(t, b)
+	waitFor(t, "an answer after the flood", func() bool {
+		again.send(ping) // may itself be lost as long as old replies flow
+		return bytes.HasSuffix(again.receive(len(again.buf), 20*time.Millisecond), pong)
+	})
+}

@@ -1,0 +1,279 @@
+package servosim
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// alone returns one servo without a bus.
+func alone(t *testing.T, cfg Config) (*servo, *posed, *rttest.Clock) {
+	t.Helper()
+	plant := newPosed()
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	cfg.Plant, cfg.Clock = plant, clock
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	s := new(servo)
+	s.powerUp(&cfg, 0, 1, clock.Now())
+	return s, plant, clock
+}
+
+func TestTheTableHasNoOverlap(t *testing.T) {
+	end := 0
+	for _, r := range table {
+		if int(r.addr) < end || r.size < 1 || r.size > 2 {
+			t.Errorf("register %d, %d bytes, begins before %d", r.addr, r.size, end)
+		}
+		end = int(r.addr + r.size)
+	}
+}
+
+func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
+	s, plant, _ := alone(t, Config{Model: 2825, Baud: 115_200})
+	plant.torque[0] = true
+	s.restart(0)
+	tests := []struct {
+		name      string
+		reg, want int
+	}{
+		{"goal", regGoal, 2064}, {"present", regPresent, 2064}, {"torque limit", regTorqueLimit, 1000},
+		{"model", regModel, 2825}, {"upper limit", regMaxLimit, 4095},
+	}
+	for _, tt := range tests {
+		if got := int(s.word(tt.reg)); got != tt.want {
+			t.Errorf("%s = %d, want %d", tt.name, got, tt.want)
+		}
+	}
+	if s.mem[regTorque] != 0 || plant.torque[0] {
+		t.Error("torque is on after power-up")
+	}
+	if s.mem[regBaud] != 4 || s.mem[regLock] != 1 {
+		t.Errorf("baud code %d, lock %d, want 4, 1", s.mem[regBaud], s.mem[regLock])
+	}
+}
+
+func TestTheLockDecidesWhatSurvives(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	now := clock.Now()
+	s.write(21, []byte{16}, now)
+	if s.mem[21] != 16 {
+		t.Errorf("P = %d with the lock closed, want 16 in the working copy", s.mem[21])
+	}
+	s.restart(now)
+	if s.mem[21] != 32 {
+		t.Errorf("P = %d after a power cycle with the lock closed, want 32", s.mem[21])
+	}
+	s.write(regLock, []byte{0}, now)
+	s.write(21, []byte{16}, now)
+	s.write(regTorqueLimit, []byte{100, 0}, now)
+	s.restart(now)
+	if s.mem[21] != 16 || s.word(regTorqueLimit) != 1000 || s.mem[regLock] != 1 {
+		t.Errorf("after a power cycle with the lock open P = %d, torque limit = %d, lock = %d, want 16, 1000, 1",
+			s.mem[21], s.word(regTorqueLimit), s.mem[regLock])
+	}
+}
+
+// What is written with the lock closed must not reach flash with a later write.
+func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	s.write(21, []byte{16}, clock.Now())
+	s.write(regLock, []byte{0}, clock.Now())
+	s.write(22, []byte{7}, clock.Now())
+	s.restart(clock.Now())
+	if s.mem[21] != 32 || s.mem[22] != 7 {
+		t.Errorf("P, D = %d, %d after a power cycle, want 32, 7", s.mem[21], s.mem[22])
+	}
+}
+
+func TestReadOnlyMemoryStays(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	s.write(0, []byte{9, 9, 9, 9, 9}, clock.Now())
+	s.write(regVoltage, []byte{1}, clock.Now())
+	s.write(255, []byte{1, 2, 3}, clock.Now()) // runs over the end
+	if got := s.read(nil, 0, 5, clock.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
+		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
+	}
+	if got := s.read(nil, regVoltage, 1, clock.Now()); got[0] != 74 {
+		t.Errorf("voltage = %d, want 74", got[0])
+	}
+	if got := s.read(nil, 254, 4, clock.Now()); !bytes.Equal(got, make([]byte, 4)) {
+		t.Errorf("memory beyond its end = %v, want zeros", got)
+	}
+}
+
+func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
+	tests := []struct {
+		name        string
+		lo, hi, off int
+		goal, want  int
+	}{
+		{"as it is", 0, 4095, 0, 3000, 3000},
+		{"below the range", 1000, 3000, 0, 10, 1000},
+		{"above the range", 1000, 3000, 0, 4000, 3000},
+		{"negative", 0, 4095, 0, -100, 0},
+		{"with an offset", 0, 4095, 100, 3000, 3100},
+		{"with a negative offset", 0, 4095, -100, 3000, 2900},
+		{"the turn wraps", 0, 4095, 100, 4090, 94},
+		{"no limits at all", 0, 0, 0, 3000, 3000},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, plant, clock := alone(t, Config{})
+			s.setWord(regMinLimit, uint16(tt.lo))
+			s.setWord(regMaxLimit, uint16(tt.hi))
+			s.setWord(regOffset, signed(tt.off, signOffset))
+			g := signed(tt.goal, signPosition)
+			s.write(regGoal, []byte{byte(g), byte(g >> 8)}, clock.Now())
+			if plant.goal[0] != tt.want {
+				t.Errorf("goal %d in [%d, %d] offset %d goes to %d, want %d", tt.goal, tt.lo, tt.hi, tt.off, plant.goal[0], tt.want)
+			}
+		})
+	}
+}
+
+func TestTheOffsetMovesWhatIsRead(t *testing.T) {
+	tests := []struct {
+		name        string
+		off, place  int
+		phase, want int
+	}{
+		{"positive", 100, 2064, 12, 1964},
+		{"negative", -100, 2064, 12, 2164},
+		{"below zero it wraps in a single turn", 2047, 10, 12, 2059},
+		{"below zero it is negative over several turns", 2047, 10, 12 | phaseTurns, -2037},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, plant, clock := alone(t, Config{})
+			plant.place[0] = tt.place
+			s.mem[regPhase] = byte(tt.phase)
+			w := signed(tt.off, signOffset)
+			s.write(regOffset, []byte{byte(w), byte(w >> 8)}, clock.Now())
+			b := s.read(nil, regPresent, 2, clock.Now())
+			if got := magnitude(uint16(b[0])|uint16(b[1])<<8, signPosition); got != tt.want {
+				t.Errorf("place %d with offset %d reads %d, want %d", tt.place, tt.off, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	plant.place[0] = 3000
+	s.write(regTorque, []byte{torqueOn}, clock.Now())
+	s.write(regTorque, []byte{torqueCentre}, clock.Now())
+	b := s.read(nil, regPresent, 2, clock.Now())
+	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[regTorque] != torqueOn || !plant.torque[0] {
+		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[regTorque], centre)
+	}
+}
+
+func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
+	for lock, want := range []int{3000 - centre, 0} {
+		s, plant, clock := alone(t, Config{})
+		plant.place[0] = 3000
+		s.write(regLock, []byte{byte(lock)}, clock.Now())
+		s.write(regTorque, []byte{torqueCentre}, clock.Now())
+		s.restart(clock.Now())
+		if got := s.offset(); got != want {
+			t.Errorf("lock %d: offset %d after a power cycle, want %d", lock, got, want)
+		}
+	}
+}
+
+func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	s.write(regGoal, []byte{0xB8, 0x0B}, clock.Now())
+	if plant.torque[0] || s.mem[regTorque] != 0 {
+		t.Error("a goal alone turns torque on")
+	}
+	plant.goal[0] = -1
+	s.write(regTorque, []byte{torqueOn}, clock.Now())
+	if plant.goal[0] != 3000 || !plant.torque[0] {
+		t.Errorf("torque on: goal %d, torque %v, want 3000, true", plant.goal[0], plant.torque[0])
+	}
+	s.write(regTorque, []byte{2}, clock.Now())
+	if plant.torque[0] {
+		t.Error("a damped servo follows its goal")
+	}
+
+	s, plant, clock = alone(t, Config{GoalTakesTorque: true})
+	s.write(regGoal, []byte{0xB8, 0x0B}, clock.Now())
+	if !plant.torque[0] || s.mem[regTorque] != torqueOn {
+		t.Error("GoalTakesTorque: a goal leaves torque off")
+	}
+}
+
+// A write that covers torque and goal in one frame turns torque on towards the
+// new goal.
+func TestOneWriteOverSeveralRegisters(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	s.write(regTorque, []byte{1, 50, 0xB8, 0x0B}, clock.Now())
+	if !plant.torque[0] || plant.goal[0] != 3000 || s.mem[41] != 50 {
+		t.Errorf("torque %v, goal %d, acceleration %d, want true, 3000, 50", plant.torque[0], plant.goal[0], s.mem[41])
+	}
+}
+
+func TestARegisteredWriteWaitsForItsAction(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	ask := func(inst uint8, params ...byte) { s.obey(request{1, inst, params}, nil, clock.Now()) }
+	ask(instRegWrite, regGoal, 0, 4)
+	ask(instRegWrite, regGoal, 0, 5)
+	if s.mem[regAsync] != 1 || plant.goal[0] != 0 {
+		t.Errorf("before the action: flag %d, goal %d, want 1, 0", s.mem[regAsync], plant.goal[0])
+	}
+	ask(instAction)
+	if s.mem[regAsync] != 0 || plant.goal[0] != 0x500 {
+		t.Errorf("after the action: flag %d, goal %#x, want 0 and the second one, 0x500", s.mem[regAsync], plant.goal[0])
+	}
+	plant.goal[0] = 7
+	ask(instAction)
+	if plant.goal[0] != 7 {
+		t.Error("an action without a registered write does something")
+	}
+}
+
+func TestVelocityAndMovingFollowThePlant(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	s.write(regTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
+	plant.place[0] -= 20
+	clock.Advance(20 * time.Millisecond)
+	b := s.read(nil, regPresent, 15, clock.Now())
+	if v := magnitude(uint16(b[2])|uint16(b[3])<<8, signPosition); v != -1000 || b[10] != 1 {
+		t.Errorf("velocity %d, moving %d, want -1000, 1", v, b[10])
+	}
+	plant.place[0] = 3000
+	if b := s.read(nil, regMoving, 1, clock.Now()); b[0] != 0 {
+		t.Error("still moving at the goal")
+	}
+}
+
+func TestImpossibleSettingsAreNotTaken(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	s.write(regID, []byte{254, 99}, clock.Now())
+	if s.mem[regID] != 1 || s.mem[regBaud] != 0 {
+		t.Errorf("id %d, baud code %d, want 1, 0", s.mem[regID], s.mem[regBaud])
+	}
+}
+
+func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
+	f := newFreeShafts(1)
+	now := rt.Instant(time.Second)
+	f.Goal(now, 0, 4000)
+	if got := f.Present(now.Add(time.Second), 0); got != centre {
+		t.Errorf("without torque the shaft is at %d, want %d", got, centre)
+	}
+	now = now.Add(time.Second)
+	f.Torque(now, 0, true)
+	if got := f.Present(now.Add(time.Second/4), 0); got != centre+freeSpeed/4 {
+		t.Errorf("after a quarter of a second at %d, want %d", got, centre+freeSpeed/4)
+	}
+	if got := f.Present(now.Add(time.Second), 0); got != 4000 {
+		t.Errorf("after a second at %d, want 4000", got)
+	}
+}
