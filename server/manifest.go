@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"edgert/wire"
 )
 
 // ErrManifest marks every error that the operator cures by editing the
@@ -225,6 +227,20 @@ func (c *Config) Sessions() (limit int, mode string) {
 		return 1, "exclusive"
 	}
 	return c.MaxSessions, "shared"
+}
+
+// prefix is the key under which model is served.
+func (c *Config) prefix(model string) (string, error) {
+	service := c.Service
+	if service == "" {
+		service = c.DefaultTask
+	}
+	prefix, err := wire.ServicePrefix(model, c.Model.Revision, service)
+	if err != nil {
+		return "", c.wrong("service", "no key can be made of model %s, revision %s, service %s: %w",
+			pyString(model), pyString(c.Model.Revision), pyString(service), err)
+	}
+	return prefix, nil
 }
 
 // Listen is the endpoints to listen on: the manifest's, or DefaultListen when

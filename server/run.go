@@ -4,17 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/wire"
 	"edgert/wire/zenoh"
 )
 
-// routerPatience is how long a server that only dials waits for its router
-// before it gives up and lets the supervisor try again slowly.
-const routerPatience = 60 * time.Second
+const (
+	// routerPatience is how long a server that only dials waits for its router
+	// before it gives up and lets the supervisor try again slowly.
+	routerPatience = 60 * time.Second
+	// linksPerSession leaves room for robots that come back before their old
+	// link is given up, and for those that are refused.
+	linksPerSession = 2
+	linksMin        = 1000
+
+	checkInferences = 20
+)
 
 // ErrAbsent marks that no router answered in time.
 var ErrAbsent = errors.New("server: no router answers")
@@ -46,9 +57,9 @@ func Load(cfg Config) (*Loaded, error) {
 func (l *Loaded) Close() error { return l.Model.Close() }
 
 // Run serves the manifest until ctx is done: load, join the network, serve,
-// leave. The summary is valid also beside an error.
+// leave. The summary's Service is empty when it did not come to serving.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, err error) {
-	if err := cfg.Check(); err != nil {
+	if err := errors.Join(cfg.Check(), cfg.checkTransport()); err != nil {
 		return summary, err
 	}
 	var health *Health
@@ -65,21 +76,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	}
 	defer func() { err = errors.Join(err, loaded.Close()) }()
 	version, library := policy.RuntimeVersion()
-	log.Info("policy", "bundle", loaded.Bundle.Dir, "type", loaded.Bundle.PolicyType, "sha256", loaded.Bundle.SHA256[:12], "onnxruntime", version, "library", library)
-
-	waiting, cancel := context.WithTimeout(ctx, routerPatience)
-	defer cancel()
-	network, err := zenoh.Open(waiting, zenoh.Config{
-		Connect: cfg.Zenoh.ConnectEndpoints, Listen: cfg.Listen(),
-		Log: func(line string) { log.Info(line) },
-	})
-	if err != nil {
-		switch {
-		case ctx.Err() != nil:
-			return summary, nil // told to stop while waiting
-		case waiting.Err() != nil:
-			return summary, fmt.Errorf("%w: waited %v: %w", ErrAbsent, routerPatience, err)
-		}
+	log.Info("policy", "bundle", loaded.Bundle.Dir, "type", loaded.Bundle.PolicyType,
+		"sha256", loaded.Bundle.SHA256[:12], "onnxruntime", version, "library", library)
+	network, err := enter(ctx, cfg, log)
+	if err != nil || network == nil {
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
@@ -95,4 +95,157 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	}
 	err = server.Serve(ctx)
 	return server.Summary(), err
+}
+
+// checkTransport refuses what the transport of this build does not do: an
+// operator who asks for encryption must not get a server without.
+func (c *Config) checkTransport() error {
+	unset := TLS{VerifyNameOnConnect: true}
+	if c.Zenoh.TLS != unset {
+		return c.wrong("zenoh.tls", "zenoh.tls is set, but the transport of this build speaks tcp/ only: remove it, or put a router with TLS in between")
+	}
+	for key, endpoints := range map[string][]string{
+		"zenoh.connect_endpoints": c.Zenoh.ConnectEndpoints, "zenoh.listen_endpoints": c.Zenoh.ListenEndpoints,
+	} {
+		for _, e := range endpoints {
+			if !strings.HasPrefix(e, "tcp/") {
+				return c.wrong(key, "endpoint '%s' of %s: the transport of this build speaks tcp/ only, such as tcp/localhost:7447", e, key)
+			}
+		}
+	}
+	return nil
+}
+
+// enter joins the Zenoh network; nil without an error means that ctx ended
+// first.
+func enter(ctx context.Context, cfg Config, log *slog.Logger) (wire.Session, error) {
+	waiting, cancel := context.WithTimeout(ctx, routerPatience)
+	defer cancel()
+	limit, _ := cfg.Sessions()
+	network, err := zenoh.Open(waiting, zenoh.Config{
+		Connect: cfg.Zenoh.ConnectEndpoints, Listen: cfg.Listen(),
+		MaxSessions: max(linksMin, linksPerSession*limit),
+		Log:         func(line string) { log.Info(line) },
+	})
+	switch {
+	case err == nil:
+		log.Info("network", "listen", cfg.Listen(), "connect", cfg.Zenoh.ConnectEndpoints)
+		return network, nil
+	case ctx.Err() != nil:
+		return nil, nil
+	case waiting.Err() != nil:
+		return nil, fmt.Errorf("%w: waited %v: %w", ErrAbsent, routerPatience, err)
+	}
+	return nil, err
+}
+
+// modelID is the name a bundle is served under: what it says it is.
+func modelID(b *policy.Bundle) string {
+	if b.SourceRepo != "" {
+		return b.SourceRepo
+	}
+	return b.PolicyType
+}
+
+// Report is what a manifest would serve.
+type Report struct {
+	Prefix      string   `json:"prefix"`
+	Model       string   `json:"model"`
+	Revision    string   `json:"revision"`
+	Bundle      string   `json:"bundle"`
+	SHA256      string   `json:"sha256"`
+	PolicyType  string   `json:"policy_type"`
+	FPS         float64  `json:"fps"`
+	ChunkSize   int      `json:"chunk_size"`
+	ActionNames []string `json:"action_names"`
+	StateNames  []string `json:"state_names"`
+	Cameras     []string `json:"cameras"` // NAME HxW
+	RTC         string   `json:"rtc"`
+	RTCMaxDelay int      `json:"rtc_max_delay"`
+	PrefixEnd   int      `json:"prefix_end"`
+	MaxSessions int      `json:"max_sessions"`
+	Mode        string   `json:"serving_mode"`
+	Listen      []string `json:"listen"`
+	Connect     []string `json:"connect"`
+	Health      string   `json:"health"`
+	Runtime     string   `json:"onnxruntime"`
+	Library     string   `json:"library"`
+	InferenceMs float64  `json:"inference_ms"` // median of a few
+}
+
+// Examine loads everything that Run would, golden sets included, and reports
+// it without joining the network.
+func Examine(cfg Config) (report Report, err error) {
+	if err := errors.Join(cfg.Check(), cfg.checkTransport()); err != nil {
+		return report, err
+	}
+	loaded, err := Load(cfg)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, loaded.Close()) }()
+	prefix, err := cfg.prefix(modelID(loaded.Bundle))
+	if err != nil {
+		return report, err
+	}
+	b := loaded.Bundle
+	limit, mode := cfg.Sessions()
+	report = Report{
+		Prefix: prefix, Model: modelID(b), Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
+		FPS: b.FPS, ChunkSize: b.ChunkSize, ActionNames: b.ActionNames, StateNames: b.StateNames,
+		RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, Mode: mode,
+		Listen: cfg.Listen(), Connect: cfg.Zenoh.ConnectEndpoints, Health: cfg.HealthAddress(),
+	}
+	for _, c := range b.Cameras {
+		report.Cameras = append(report.Cameras, fmt.Sprintf("%s %dx%d", wireCamera(c.Name), c.H, c.W))
+	}
+	report.Runtime, report.Library = policy.RuntimeVersion()
+	report.InferenceMs, err = loaded.median()
+	return report, err
+}
+
+// median times a few inferences, in milliseconds.
+func (l *Loaded) median() (float64, error) {
+	clock, h := rt.KernelClock(), rt.NewHist()
+	for range checkInferences {
+		start := clock.Now()
+		if err := l.Model.Run(1); err != nil {
+			return 0, err
+		}
+		h.Record(clock.Now().Sub(start))
+	}
+	return ms(h.Quantile(0.5)), nil
+}
+
+// Print writes the report for a person.
+func (r *Report) Print(w io.Writer) error {
+	health := r.Health
+	if health == "" {
+		health = "off"
+	}
+	_, err := fmt.Fprintf(w, `ok: would serve %s
+  model      %s @ %s, type %s, %g Hz, chunks of %d actions
+  bundle     %s
+             sha256 %s, golden sets reproduced
+  actions    %s
+  state      %s
+  cameras    %s (height x width)
+  prefix     rtc %s, trained up to %d steps, guided up to row %d
+  sessions   %d, %s
+  listen     %s
+  connect    %s
+  health     %s
+  inference  %.2f ms (median of %d), ONNX Runtime %s
+             %s
+`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256,
+		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd,
+		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), health, r.InferenceMs, checkInferences, r.Runtime, r.Library)
+	return err
+}
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
 }

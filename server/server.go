@@ -26,7 +26,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,14 +97,9 @@ func New(cfg Config, d Deps) (*Server, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	service := cfg.Service
-	if service == "" {
-		service = cfg.DefaultTask
-	}
-	prefix, err := wire.ServicePrefix(d.Repo, cfg.Model.Revision, service)
+	prefix, err := cfg.prefix(d.Repo)
 	if err != nil {
-		return nil, cfg.wrong("service", "no key can be made of model %s, revision %s, service %s: %v",
-			pyString(d.Repo), pyString(cfg.Model.Revision), pyString(service), err)
+		return nil, err
 	}
 	limit, mode := cfg.Sessions()
 	s := &Server{
@@ -297,13 +291,4 @@ func (s *Server) Summary() Summary {
 		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
 	}
 	return out
-}
-
-// modelID is the name a bundle is served under: what it says it is, else its
-// folder's name.
-func modelID(b *policy.Bundle) string {
-	if b.SourceRepo != "" {
-		return b.SourceRepo
-	}
-	return filepath.Base(b.Dir)
 }

@@ -1,0 +1,214 @@
+// Lean-server serves one exported policy to many robots.
+//
+//	lean-server --manifest server.yaml
+//
+// It ends with one of the codes of internal/exit.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"edgert/internal/exit"
+	"edgert/internal/flagfile"
+	"edgert/policy"
+	"edgert/server"
+)
+
+const description = `Serves one exported policy to many robots.
+
+The newest observation of each robot wins, robots take turns, and a robot that cannot take its chunk never holds up another. What is served, to whom and over which endpoints stands in the manifest, a YAML file.
+
+Examples:
+  lean-server --manifest testdata/demo/server.yaml                         the demo policy, on this machine only
+  lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
+  lean-server --manifest server.yaml --connect tcp/router:7447             behind a Zenoh router
+  lean-server check --manifest server.yaml                                 load everything, say what would be served
+  curl localhost:9100/readyz                                               503 until robots get chunks
+  curl localhost:9100/metrics                                              Prometheus
+
+Exit codes: 0 stopped as asked, 1 broke while running or a port is taken, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid, 4 no router answers.`
+
+type cli struct {
+	flags `embed:""`
+
+	Serve   struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
+	Check   struct{} `cmd:"" help:"Load everything, replay the golden sets, print what would be served."`
+	Version struct{} `cmd:"" help:"Print the version and which transport is built in."`
+}
+
+type flags struct {
+	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and LEAN_SERVER_* variables win over it." placeholder:"FILE"`
+
+	Manifest   string   `help:"What to serve; testdata/demo/server.yaml is one." placeholder:"FILE"`
+	Listen     []string `help:"Where robots and routers may dial in, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
+	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
+	HealthPort *int     `help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: none." placeholder:"PORT"`
+	ORT        string   `name:"ort" help:"ONNX Runtime library, or the folder it is in; default: $EDGERT_ORT, .cache, .venv, the system's." placeholder:"PATH"`
+	JSON       string   `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
+	Quiet      bool     `help:"No log, only the summary and errors."`
+}
+
+// version is set by the Makefile.
+var version = "dev"
+
+func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
+
+func run(args []string, stdout, stderr io.Writer) exit.Code {
+	var c cli
+	left := -1 // set when the parser wants to leave, after --help
+	parser, err := kong.New(&c, kong.Name("lean-server"), kong.Description(description), kong.DefaultEnvars("LEAN_SERVER"),
+		kong.Configuration(flagfile.Load), kong.Writers(stdout, stderr), kong.Exit(func(code int) { left = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
+	if err != nil {
+		panic(err) // the grammar above is wrong
+	}
+	ctx, err := parser.Parse(args)
+	if left >= 0 {
+		return exit.Code(left)
+	}
+	if err != nil {
+		code := exit.Of(err)
+		if code == exit.Failure {
+			code = exit.Usage
+		}
+		fmt.Fprintf(stderr, "lean-server: %v; see lean-server --help\n", err)
+		return code
+	}
+	if ctx.Command() == "version" {
+		fmt.Fprintf(stdout, "lean-server %s, transport zenoh (built in, pure Go)\n", version)
+		return exit.Clean
+	}
+	cfg, err := c.config()
+	switch {
+	case err != nil:
+	case ctx.Command() == "check":
+		err = c.check(cfg, stdout)
+	default:
+		err = c.serve(cfg, stdout, stderr)
+	}
+	return complain(stderr, err)
+}
+
+// config is the manifest with the flags laid over it.
+func (f *flags) config() (server.Config, error) {
+	if f.Manifest == "" {
+		return server.Config{}, exit.Errorf(exit.Usage, "--manifest is missing: name the YAML file that says what to serve, such as --manifest testdata/demo/server.yaml")
+	}
+	cfg, err := server.LoadManifest(f.Manifest)
+	if err != nil {
+		return cfg, err
+	}
+	if len(f.Listen) > 0 {
+		cfg.Zenoh.ListenEndpoints = f.Listen
+	}
+	if len(f.Connect) > 0 {
+		cfg.Zenoh.ConnectEndpoints = f.Connect
+	}
+	if f.HealthPort != nil {
+		cfg.HealthPort = *f.HealthPort
+	}
+	cfg.Runtime = f.ORT
+	return cfg, nil
+}
+
+// serve runs the server until a signal and prints its summary. A second signal
+// ends the process at once.
+func (f *flags) serve(cfg server.Config, stdout, stderr io.Writer) error {
+	log := slog.New(slog.DiscardHandler)
+	if !f.Quiet {
+		log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{ReplaceAttr: brief}))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	summary, err := server.Run(ctx, cfg, log)
+	if summary.Service == "" {
+		return err
+	}
+	summary.Exit.Code, summary.Exit.Reason = int(codeOf(err)), "stopped"
+	if err != nil {
+		summary.Exit.Reason = err.Error()
+	}
+	table := stdout
+	if f.JSON == "-" {
+		table = stderr
+	}
+	return errors.Join(err, summary.Print(table), f.writeJSON(summary, stdout))
+}
+
+func (f *flags) check(cfg server.Config, stdout io.Writer) error {
+	report, err := server.Examine(cfg)
+	if err != nil {
+		return err
+	}
+	if f.JSON != "-" {
+		err = report.Print(stdout)
+	}
+	return errors.Join(err, f.writeJSON(report, stdout))
+}
+
+func (f *flags) writeJSON(v any, stdout io.Writer) error {
+	if f.JSON == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	text = append(text, '\n')
+	if f.JSON == "-" {
+		_, err = stdout.Write(text)
+		return err
+	}
+	if err := os.WriteFile(f.JSON, text, 0o644); err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	return nil
+}
+
+// brief leaves the date out of log lines: the journal has it.
+func brief(groups []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey && len(groups) == 0 {
+		return slog.String("t", a.Value.Time().Format("15:04:05.000"))
+	}
+	return a
+}
+
+// codeOf is the exit code of an error of package server: what an operator must
+// mend before a restart can help is exit.Config. A port that is taken is not
+// that, it may be free in a moment.
+func codeOf(err error) exit.Code {
+	for _, mend := range []error{server.ErrManifest, policy.ErrBundle, policy.ErrGolden, policy.ErrNoRuntime} {
+		if errors.Is(err, mend) {
+			return exit.Config
+		}
+	}
+	if errors.Is(err, server.ErrAbsent) {
+		return exit.Absent
+	}
+	return exit.Of(err)
+}
+
+// complain prints err, if there is one, in one line and returns its code. Only
+// the recipe for getting ONNX Runtime keeps its lines, to be pasted.
+func complain(stderr io.Writer, err error) exit.Code {
+	if err != nil {
+		text := err.Error()
+		if !errors.Is(err, policy.ErrNoRuntime) {
+			text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+		}
+		fmt.Fprintf(stderr, "lean-server: %s\n", text)
+	}
+	return codeOf(err)
+}
