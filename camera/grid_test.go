@@ -45,3 +45,11 @@ func TestFirstIsTheFrameAtOrAfter(t *testing.T) {
 		}
 	}
 }
+
+func TestGridNoAlloc(t *testing.T) {
+	g := Grid{FPS: 30}
+	var k uint64
+	if n := testing.AllocsPerRun(100, func() { k = g.First(g.Instant(k) + 1) }); n != 0 || k < 100 {
+		t.Errorf("First and Instant allocate %v times until frame %d, want 0", n, k)
+	}
+}

@@ -9,7 +9,10 @@ import (
 // tangent of a circle around it. It keeps one side for a whole leg.
 //
 // Source: the demonstrations that the demo policy is trained on.
-type teacher struct{ side float64 }
+type teacher struct {
+	side float64
+	leg  Point // the target that side was chosen for
+}
 
 const (
 	teacherClearance = 0.085
@@ -22,8 +25,8 @@ const (
 func (e *teacher) goal(w *World) [DOF]float64 {
 	p, g, c := w.Tip(), w.Target(), w.Post()
 	lateral, ahead := offset(p, g, c)
-	if w.LegTicks() == 0 {
-		e.side = 1
+	if e.leg != g {
+		e.side, e.leg = 1, g
 		if lateral > 0 {
 			e.side = -1
 		}

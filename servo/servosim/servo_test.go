@@ -9,6 +9,21 @@ import (
 	"edgert/rt/rttest"
 )
 
+// posed is a plant whose shafts stand where the published vectors have them.
+type posed struct {
+	place  [6]int
+	goal   [6]int
+	torque [6]bool
+}
+
+func newPosed() *posed {
+	return &posed{place: [6]int{2064, 2080, 2096, 2112, 2128, 2144}}
+}
+
+func (p *posed) Goal(_ rt.Instant, joint, raw int)       { p.goal[joint] = raw }
+func (p *posed) Present(_ rt.Instant, joint int) int     { return p.place[joint] }
+func (p *posed) Torque(_ rt.Instant, joint int, on bool) { p.torque[joint] = on }
+
 // alone returns one servo without a bus.
 func alone(t *testing.T, cfg Config) (*servo, *posed, *rttest.Clock) {
 	t.Helper()

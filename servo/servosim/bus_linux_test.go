@@ -16,21 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// posed is a plant whose shafts stand where the published vectors have them.
-type posed struct {
-	place  [6]int
-	goal   [6]int
-	torque [6]bool
-}
-
-func newPosed() *posed {
-	return &posed{place: [6]int{2064, 2080, 2096, 2112, 2128, 2144}}
-}
-
-func (p *posed) Goal(_ rt.Instant, joint, raw int)       { p.goal[joint] = raw }
-func (p *posed) Present(_ rt.Instant, joint int) int     { return p.place[joint] }
-func (p *posed) Torque(_ rt.Instant, joint int, on bool) { p.torque[joint] = on }
-
 // The vendor's and LeRobot's frames, byte for byte. Requests that the servo does
 // not answer have an empty reply.
 func TestVectors(t *testing.T) {

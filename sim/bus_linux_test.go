@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo/servosim"
+
+	"golang.org/x/sys/unix"
+)
+
+var _ servosim.Plant = (*Live)(nil)
+
+// The whole chain without a driver: frames on a terminal, a paced wire, servos,
+// the world and a camera, in simulated time. The teacher drives at 60 Hz with the
+// phase that the bus happens to have and must do as well as without a bus.
+func TestTheTeacherWorksThroughTheBus(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	world := NewWorld(3, 1)
+	live := NewLive(world, clock, clock.Now())
+	bus, err := servosim.Open(servosim.Config{Plant: live, Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bus.Close()
+	fd, err := unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	cam := live.Camera("top", camera.Format{})
+	frame := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
+
+	start := clock.Now().Add(28 * time.Millisecond) // a frame is due 5 ms after every other tick
+	torque := []byte{0xFE, 16, 0x83, 40, 1, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1}
+	var e teacher
+	var raw [DOF]int
+	for k := range 20 * TicksPerSecond {
+		tick := start + rt.Instant(k)*rt.Instant(time.Second)/TicksPerSecond
+		clock.SleepUntil(tick)
+		live.mu.Lock()
+		live.advance(tick)
+		goal := e.goal(world)
+		live.mu.Unlock()
+		write := []byte{0xFE, 22, 0x83, 42, 2}
+		for j, q := range goal {
+			r := toRaw(j, q)
+			write = append(write, byte(j+1), byte(r), byte(r>>8))
+		}
+		exchange(t, fd, nil, write)
+		if k == 0 {
+			exchange(t, fd, nil, torque)
+		}
+		exchange(t, fd, raw[:], []byte{0xFE, 10, 0x82, 56, 2, 1, 2, 3, 4, 5, 6})
+		if k%2 == 0 {
+			if err := cam.Grab(&frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if s := live.Score(); s.Reached < 8 || s.Collided+s.Timeouts > 0 {
+		t.Errorf("Score() = %+v, want at least 8 reached and nothing else", s)
+	}
+	for j, q := range world.Q() {
+		if d := raw[j] - toRaw(j, q); d > 40 || d < -40 { // one tick of motion
+			t.Errorf("joint %d reads %d, the world has %d", j, raw[j], toRaw(j, q))
+		}
+	}
+	if late := clock.Now().Sub(start); late > 20*time.Second+100*time.Millisecond {
+		t.Errorf("1,200 cycles took %v of simulated time", late)
+	}
+}
+
+// exchange sends one frame and, when raw is given, reads a position for each of
+// its elements.
+func exchange(t *testing.T, fd int, raw []int, body []byte) {
+	t.Helper()
+	frame := append([]byte{0xFF, 0xFF}, body...)
+	var sum byte
+	for _, v := range body {
+		sum += v
+	}
+	if _, err := unix.Write(fd, append(frame, ^sum)); err != nil {
+		t.Fatal(err)
+	}
+	replies := make([]byte, 0, 8*len(raw))
+	for len(replies) < cap(replies) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, 5000); n == 0 || (err != nil && err != unix.EINTR) {
+			t.Fatalf("%d of %d bytes, poll: %v", len(replies), cap(replies), err)
+		}
+		n, err := unix.Read(fd, replies[len(replies):cap(replies)])
+		if err == nil {
+			replies = replies[:len(replies)+n]
+		}
+	}
+	for j := range raw {
+		raw[j] = int(replies[8*j+5]) | int(replies[8*j+6])<<8
+	}
+}
