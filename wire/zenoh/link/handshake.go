@@ -25,8 +25,7 @@ const (
 func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 	defer guard(ctx, conn)()
 	s := &stream{conn: conn, buf: make([]byte, 2+maxInitiatorBatch), limit: maxInitiatorBatch}
-	ours := codec.Init{Role: cfg.Role, ZID: cfg.ZID, Resolution: codec.DefaultResolution,
-		Batch: codec.DefaultBatch, QoS: true, Patch: 1}
+	ours := cfg.offer()
 	if err := s.write(codec.AppendInit(prefix(), &ours)); err != nil {
 		return nil, err
 	}

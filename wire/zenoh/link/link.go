@@ -31,8 +31,9 @@ const (
 	MinBatch         = 64 // bytes; the official acceptor panics below 11
 	minLease         = 100 * time.Millisecond
 	maxLease         = time.Hour
-	// stallLimit is how long a batch may wait for a peer that does not read.
-	stallLimit = 5 * time.Second
+	// DefaultStall is how long a batch, or a blocking send, may wait for a peer
+	// that does not read. The official code waits as long.
+	DefaultStall = 5 * time.Second
 )
 
 // Errors by which a link ends or refuses.
@@ -56,9 +57,21 @@ type Config struct {
 	Role       codec.Role
 	Lease      time.Duration // the peer may give us up after so much silence
 	KeepAlive  time.Duration // we speak at least so often
+	Stall      time.Duration // how long to wait for a peer that does not read; 0 is DefaultStall
 	MaxMessage int           // bytes of one message, both ways
 	Budget     *Budget       // shared by the session's links
 	Counters   *Counters     // shared by the session's links
+
+	small *codec.Init // sizes to offer instead of the largest, in tests
+}
+
+// offer is what this node begins a handshake with.
+func (c *Config) offer() codec.Init {
+	i := codec.Init{Role: c.Role, ZID: c.ZID, Resolution: codec.DefaultResolution, Batch: codec.DefaultBatch, QoS: true, Patch: 1}
+	if s := c.small; s != nil {
+		i.Resolution, i.Batch, i.QoS, i.Patch = s.Resolution, s.Batch, s.QoS, s.Patch
+	}
+	return i
 }
 
 // Remote is what the peer said of itself.
@@ -89,6 +102,9 @@ type Link struct {
 // open finishes a Link whose handshake is done. txSN and rxSN are where the
 // lanes of each side start.
 func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Duration, txSN, rxSN uint32) *Link {
+	if cfg.Stall == 0 {
+		cfg.Stall = DefaultStall
+	}
 	resolution := ours.Resolution.Min(theirs.Resolution)
 	l := &Link{
 		conn: conn, cfg: cfg, lease: lease,

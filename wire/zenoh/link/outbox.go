@@ -129,7 +129,7 @@ func (o *outbox) queue(how How) *queue {
 }
 
 // admit finds the queue that size bytes may join, waiting for room when the QoS
-// blocks, for at most stallLimit. Called with mu held.
+// blocks, for at most Config.Stall. Called with mu held.
 func (o *outbox) admit(size int, how How) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
 		return nil, ErrTooLarge
@@ -158,7 +158,7 @@ func (o *outbox) admit(size int, how How) (*queue, error) {
 // await is the slow way of admit: it waits for room.
 func (o *outbox) await(q *queue, size int) (*queue, error) {
 	expired := false
-	timer := time.AfterFunc(stallLimit, func() {
+	timer := time.AfterFunc(o.link.cfg.Stall, func() {
 		o.mu.Lock()
 		expired = true
 		o.mu.Unlock()
@@ -256,7 +256,7 @@ func (o *outbox) step(keepAlive bool) (done bool, err error) {
 	closing := o.closing
 	o.mu.Unlock()
 	if !closing {
-		conn.SetWriteDeadline(time.Now().Add(stallLimit))
+		conn.SetWriteDeadline(time.Now().Add(o.link.cfg.Stall))
 	}
 	if err := o.room.until(); err != nil {
 		return false, err

@@ -1,0 +1,244 @@
+package keyexpr
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Source: reference/zenoh.md section 9.4, which agrees with the upstream tests.
+var table = []struct {
+	a, b                 string
+	intersects, includes bool
+}{
+	{"a/b", "a/b", true, true}, {"*", "abc", true, true}, {"*", "x/abc", false, false},
+	{"ab/*", "ab", false, false}, {"ab/**", "ab", true, true}, {"**", "a/b/c", true, true},
+	{"a/*/c/*/e", "a/c/e", false, false}, {"a/**/c/**/e", "a/c/e", true, true},
+	{"a/**/c/*/e/*", "a/b/b/b/c/d/d/c/d/e/f", true, true},
+	{"a/**/c/*/e/*", "a/b/b/b/c/d/d/c/d/d/e/f", false, false},
+	{"**/xyz", "a/b/xyz/d/e/f/xyz", true, true}, {"ab$*cd", "abxxcxxcd", true, true},
+	{"ab$*cd", "abxxcxxcdx", false, false}, {"ab$*", "ab", true, true},
+	{"x/a$*de", "x/abc$*de", true, true}, {"x/a$*d$*e", "x/a$*e", true, false},
+	{"x/a$*e", "x/a$*d$*e", true, true}, {"x/$*d", "x/$*e", false, false},
+	{"x/$*abc", "x/abc$*", true, false}, {"@a", "@a/**", true, false}, {"@a/**", "@a", true, true},
+	{"@a/**", "@a/@b", false, false}, {"@a/*", "@a/@b", false, false}, {"@a/**/@b", "@a/@b", true, true},
+	{"**", "@a", false, false}, {"@a", "**/@a", true, false},
+	{"@a/**/@c/@b", "@a/@c/**/@b", true, false}, {"@a/**/@b", "@a/**/@c/**/@b", false, false},
+	{"@lerobot/*/*/*/server/alive", "@lerobot/m/main/demo/server/alive", true, true},
+	{"@a$*", "@ab", false, false}, {"$*", "a", true, true}, {"a$*", "a/b", false, false},
+}
+
+func TestTable(t *testing.T) {
+	for _, tt := range table {
+		if got := Intersects(tt.a, tt.b); got != tt.intersects {
+			t.Errorf("Intersects(%q, %q) = %v, want %v", tt.a, tt.b, got, tt.intersects)
+		}
+		if got := Intersects(tt.b, tt.a); got != tt.intersects {
+			t.Errorf("Intersects(%q, %q) = %v, want %v", tt.b, tt.a, got, tt.intersects)
+		}
+		if got := Includes(tt.a, tt.b); got != tt.includes {
+			t.Errorf("Includes(%q, %q) = %v, want %v", tt.a, tt.b, got, tt.includes)
+		}
+	}
+}
+
+func TestCheckAndCanonical(t *testing.T) {
+	for _, tt := range []struct {
+		in, canonical string
+		err           error
+	}{
+		{"a", "a", nil}, {"a/b c/é", "a/b c/é", nil}, {"**/a/*/$*b$*", "**/a/*/$*b$*", nil}, {"*/**", "*/**", nil},
+		{"**/*", "*/**", ErrCanonical}, {"**/**", "**", ErrCanonical}, {"**/*/**/*", "*/*/**", ErrCanonical},
+		{"a/**/*/b", "a/*/**/b", ErrCanonical}, {"$*", "*", ErrCanonical}, {"a$*$*b", "a$*b", ErrCanonical},
+		{"a$*$*$*$*", "a$*", ErrCanonical}, {"$*$*/x", "*/x", ErrCanonical}, {"**/$*", "*/**", ErrCanonical},
+		{"", "", ErrSyntax}, {"/a", "", ErrSyntax}, {"a/", "", ErrSyntax}, {"a//b", "", ErrSyntax},
+		{"a*", "", ErrSyntax}, {"*a", "", ErrSyntax}, {"***", "", ErrSyntax}, {"a#b", "", ErrSyntax}, {"a?b", "", ErrSyntax},
+		{"x$y", "", ErrSyntax}, {"x$", "", ErrSyntax}, {"$", "", ErrSyntax}, {"a$**", "", ErrSyntax}, {"\xff", "", ErrSyntax},
+		{strings.Repeat("a", MaxBytes), strings.Repeat("a", MaxBytes), nil}, {strings.Repeat("a", MaxBytes+1), "", ErrLimit},
+		{strings.Repeat("a/", MaxChunks-1) + "a", strings.Repeat("a/", MaxChunks-1) + "a", nil},
+		{strings.Repeat("a/", MaxChunks) + "a", "", ErrLimit},
+	} {
+		if err := Check(tt.in); err != tt.err {
+			t.Errorf("Check(%q) = %v, want %v", tt.in, err, tt.err)
+		}
+		got, err := Canonical(tt.in)
+		if tt.err != nil && tt.err != ErrCanonical {
+			if err != tt.err {
+				t.Errorf("Canonical(%q) = %v, want %v", tt.in, err, tt.err)
+			}
+			continue
+		}
+		if got != tt.canonical || err != nil || Check(got) != nil {
+			t.Errorf("Canonical(%q) = %q, %v, want %q", tt.in, got, err, tt.canonical)
+		}
+	}
+}
+
+// The oracle: does a literal key match an expression? Written from the meaning
+// of the wildcards, with recursion and without tables.
+func matches(expr, key []string) bool {
+	if len(expr) == 0 {
+		return len(key) == 0
+	}
+	if expr[0] == "**" {
+		return matches(expr[1:], key) || len(key) > 0 && !strings.HasPrefix(key[0], "@") && matches(expr, key[1:])
+	}
+	return len(key) > 0 && chunkMatches(expr[0], key[0]) && matches(expr[1:], key[1:])
+}
+
+func chunkMatches(pattern, chunk string) bool {
+	if strings.HasPrefix(chunk, "@") || strings.HasPrefix(pattern, "@") {
+		return pattern == chunk
+	}
+	return pattern == "*" || bytesMatch(pattern, chunk)
+}
+
+func bytesMatch(pattern, chunk string) bool {
+	head, tail, any := strings.Cut(pattern, "$*")
+	if !any {
+		return pattern == chunk
+	}
+	if !strings.HasPrefix(chunk, head) {
+		return false
+	}
+	for i := len(head); i <= len(chunk); i++ {
+		if bytesMatch(tail, chunk[i:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// keys is every literal key of up to three chunks over a small alphabet.
+func keys() [][]string {
+	chunks := []string{"a", "b", "ab", "ba", "aa", "bb", "@a", "@b"}
+	all := [][]string{}
+	for _, x := range chunks {
+		all = append(all, []string{x})
+		for _, y := range chunks {
+			all = append(all, []string{x, y})
+			for _, z := range chunks {
+				all = append(all, []string{x, y, z})
+			}
+		}
+	}
+	return all
+}
+
+func randomExpr(r *rand.Rand) string {
+	parts := []string{"a", "b", "ab", "*", "**", "a$*", "$*b", "$*a$*", "@a", "@b"}
+	n := 1 + r.IntN(4)
+	out := make([]string, n)
+	for i := range out {
+		out[i] = parts[r.IntN(len(parts))]
+	}
+	s, err := Canonical(strings.Join(out, "/"))
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// Property: a literal key matches an expression exactly as the oracle says; two
+// expressions that share a key intersect; one that includes another has all of
+// the other's keys, and intersects and includes agree with each other.
+func TestAgainstOracle(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	all := keys()
+	shared, inside := 0, 0
+	for range 1500 {
+		a, b := randomExpr(r), randomExpr(r)
+		ca, cb := strings.Split(a, "/"), strings.Split(b, "/")
+		common, subset := false, true
+		for _, k := range all {
+			inA, inB := matches(ca, k), matches(cb, k)
+			key := strings.Join(k, "/")
+			if got := Intersects(a, key); got != inA {
+				t.Fatalf("Intersects(%q, %q) = %v, want %v", a, key, got, inA)
+			}
+			if got := Includes(a, key); got != inA {
+				t.Fatalf("Includes(%q, %q) = %v, want %v", a, key, got, inA)
+			}
+			common = common || inA && inB
+			subset = subset && (!inB || inA)
+		}
+		if common && !Intersects(a, b) {
+			t.Errorf("Intersects(%q, %q) = false, but they share a key", a, b)
+		}
+		if Intersects(a, b) != Intersects(b, a) {
+			t.Errorf("Intersects(%q, %q) depends on the order", a, b)
+		}
+		if Includes(a, b) && !subset {
+			t.Errorf("Includes(%q, %q) = true, but a key of the second is not the first's", a, b)
+		}
+		if Includes(a, b) && !Intersects(a, b) {
+			t.Errorf("%q includes %q without intersecting it", a, b)
+		}
+		if common {
+			shared++
+		}
+		if Includes(a, b) {
+			inside++
+		}
+	}
+	if shared < 100 || inside < 20 {
+		t.Errorf("only %d pairs intersected and %d were included: the property was hardly tried", shared, inside)
+	}
+}
+
+// Goal: chains of wildcards that take the official matcher exponential time
+// take us a bounded one.
+func TestHostileChainsAreCheap(t *testing.T) {
+	for _, tt := range []struct{ name, a, b string }{
+		{"chunks", strings.Repeat("**/a/", 31) + "b", strings.Repeat("a/", 63) + "a"},
+		{"bytes", strings.Repeat("$*a", 300) + "b", strings.Repeat("a", 1024)},
+		{"bytes on both sides", strings.Repeat("$*a", 300) + "b", strings.Repeat("a$*", 300)},
+	} {
+		began := time.Now()
+		for range 10 {
+			Intersects(tt.a, tt.b)
+			Includes(tt.a, tt.b)
+		}
+		if took := time.Since(began) / 20; took > 100*time.Millisecond {
+			t.Errorf("%s: %v a match", tt.name, took)
+		}
+	}
+}
+
+func TestMatchNoAlloc(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() {
+		Intersects("@lerobot/*/$*in/**/obs", "@lerobot/m/main/demo/robot/x/obs")
+		Includes("@lerobot/*/$*in/**/obs", "@lerobot/m/main/demo/robot/x/obs")
+	}); n != 0 {
+		t.Errorf("matching allocates %v times, want 0", n)
+	}
+}
+
+// Property: nothing panics; what Canonical returns passes Check and stays; an
+// expression intersects and includes itself.
+func FuzzMatch(f *testing.F) {
+	for _, tt := range table {
+		f.Add(tt.a, tt.b)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		Intersects(a, b)
+		Includes(a, b)
+		c, err := Canonical(a)
+		if err != nil {
+			return
+		}
+		if Check(c) != nil || !Intersects(c, c) || !Includes(c, c) {
+			t.Fatalf("Canonical(%q) = %q: %v", a, c, Check(c))
+		}
+		if d, err := Canonical(b); err == nil && Intersects(c, d) != Intersects(d, c) {
+			t.Fatalf("Intersects(%q, %q) depends on the order", c, d)
+		}
+	})
+}
+
+func BenchmarkIntersects(b *testing.B) {
+	for b.Loop() {
+		Intersects("@lerobot/*/*/*/server/alive", "@lerobot/around-the-post/main/demo/server/alive")
+	}
+}

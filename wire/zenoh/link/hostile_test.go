@@ -1,0 +1,303 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func framed(batch []byte) []byte {
+	return append(binary.LittleEndian.AppendUint16(nil, uint16(len(batch))), batch...)
+}
+
+// Goal: whoever begins badly is refused, and told why where the official code
+// tells.
+func TestAcceptRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name, send, want string
+		err              string
+	}{
+		{"version 8", "0108f211223344", "0302", "version"},
+		{"role 3", "01093311223344", "0302", "out of range"},
+		{"zero id", "01093200000000", "0302", "zero"},
+		{"batch of 10 bytes", "4109 32 11223344 0a 0a00", "0302", "want at least 64"},
+		{"mandatory extension", "810932112233441e", "0302", "mandatory"},
+		{"InitAck", "2109321122334404deadbeef", "0302", "want InitSyn"},
+		{"keep-alive first", "04", "0302", "want InitSyn"},
+		{"frame first", "2505", "0302", "want InitSyn"},
+		{"close first", "0300", "0302", "normal"},
+		{"empty", "", "0302", "want InitSyn"},
+		{"cut", "0109f211", "0302", "ends"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := tcpPair(t)
+			a.Write(framed(unhex(t, tt.send)))
+			_, err := Accept(b, config(2, codec.Peer), func(Remote) (codec.Reason, bool) { return 0, true })
+			b.Close()
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("Accept = %v, want it to say %q", err, tt.err)
+			}
+			if got, _ := io.ReadAll(a); hex.EncodeToString(got) != hex.EncodeToString(framed(unhex(t, tt.want))) {
+				t.Errorf("refusal = %x, want %s", got, tt.want)
+			}
+		})
+	}
+	t.Run("larger than a handshake", func(t *testing.T) {
+		a, b := tcpPair(t)
+		a.Write([]byte{0xff, 0xff, 1})
+		if _, err := Accept(b, config(2, codec.Peer), nil); !errors.Is(err, codec.ErrRange) {
+			t.Errorf("Accept = %v, want %v", err, codec.ErrRange)
+		}
+	})
+}
+
+// answer plays an acceptor that says what it is told to.
+func answer(t *testing.T, conn net.Conn, replies ...string) {
+	buf := make([]byte, 1024)
+	for _, r := range replies {
+		if _, err := conn.Read(buf); err != nil {
+			return
+		}
+		conn.Write(framed(unhex(t, r)))
+	}
+}
+
+func TestDialRefuses(t *testing.T) {
+	const ack = "a109 31 aabbccdd 04deadbeef 01"
+	for _, tt := range []struct {
+		name    string
+		replies []string
+		err     string
+	}{
+		{"client at the other end", []string{"2109 32 aabbccdd 04deadbeef"}, "both ends are clients"},
+		{"raised resolution", []string{"6109 31 aabbccdd 0f ffff 04deadbeef"}, "raised the resolution"},
+		{"batch of 10 bytes", []string{"6109 31 aabbccdd 0a 0a00 04deadbeef"}, "at least 64"},
+		{"raised patch", []string{"a109 31 aabbccdd 04deadbeef 2702"}, "raised the patch"},
+		{"InitSyn", []string{"0109 31 aabbccdd"}, "want InitAck"},
+		{"closed by the peer", []string{"0304"}, "already connected"},
+		{"closed after OpenSyn", []string{ack, "0302"}, "invalid"},
+		{"OpenSyn", []string{ack, "02 9040 00 04deadbeef"}, "wrong side"},
+		{"lease of 1 ms", []string{ack, "22 01 00"}, "lease is 1ms"},
+		{"lease of 0", []string{ack, "62 00 00"}, "lease is 0s"},
+		{"lease of a day", []string{ack, "62 80a305 00"}, "lease is 24h"},
+		{"cookie longer than its batch", []string{"2109 31 aabbccdd ff0f dead"}, "ends"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := tcpPair(t)
+			go answer(t, b, tt.replies...)
+			if _, err := Dial(context.Background(), a, config(1, codec.Client)); err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("Dial = %v, want it to say %q", err, tt.err)
+			}
+		})
+	}
+	t.Run("silence until the context ends", func(t *testing.T) {
+		a, _ := tcpPair(t)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if _, err := Dial(ctx, a, config(1, codec.Client)); err == nil || time.Since(began) > 5*time.Second {
+			t.Errorf("Dial = %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// session is a link whose remote is played by raw bytes. Its sequence numbers
+// begin where the handshake said.
+func session(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
+	t.Helper()
+	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	return theirs, ours.conn, ours.out.sn[0]
+}
+
+// Goal: malformed bytes end the link with Close INVALID and never panic; what is
+// merely old or unknown passes.
+func TestInboundBytes(t *testing.T) {
+	frame := func(sn uint32, body string) []byte {
+		return append(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: sn, Priority: 5}), unhex(t, body)...)
+	}
+	const put = "7d00066465 6d6f2f6101026869"
+	for _, tt := range []struct {
+		name    string
+		batch   func(sn uint32) []byte
+		pushes  int
+		invalid bool
+	}{
+		{"two pushes", func(sn uint32) []byte { return frame(sn, put+put) }, 2, false},
+		{"two frames", func(sn uint32) []byte { return append(frame(sn, put), frame(sn+1, put)...) }, 2, false},
+		{"the same frame twice", func(sn uint32) []byte { return append(frame(sn, put), frame(sn, put)...) }, 1, false},
+		{"a gap", func(sn uint32) []byte { return frame(sn+100, put) }, 1, false},
+		{"OAM", func(sn uint32) []byte { return frame(sn, "df0121080100"+put) }, 1, false},
+		{"empty batch", func(sn uint32) []byte { return nil }, 0, false},
+		{"keep-alive before a frame", func(sn uint32) []byte { return append([]byte{4}, frame(sn, put)...) }, 1, false},
+		{"push cut short", func(sn uint32) []byte { return frame(sn, put[:len(put)-2]) }, 0, true},
+		{"payload length of 4 GiB", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f6101ffffffff0f68") }, 0, true},
+		{"payload length of 9 bytes", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f6101ffffffffffffffffff") }, 0, true},
+		{"scope beyond 16 bits", func(sn uint32) []byte { return frame(sn, "7d808004") }, 0, true},
+		{"key that is not UTF-8", func(sn uint32) []byte { return frame(sn, "7d0002fffe01026869") }, 0, true},
+		{"key of 1025 bytes", func(sn uint32) []byte {
+			return append(frame(sn, "7d008108"), append(bytes.Repeat([]byte{'a'}, 1025), 1, 0)...)
+		}, 0, true},
+		{"unknown mandatory extension", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f618116026869") }, 0, true},
+		{"unknown extension", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f618106026869") }, 1, false},
+		{"17 extensions", func(sn uint32) []byte {
+			return frame(sn, "7d000664656d6f2f6181"+strings.Repeat("86", 16)+"06026869")
+		}, 0, true},
+		{"reserved extension encoding", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f618166026869") }, 0, true},
+		{"number beyond the mask", func(sn uint32) []byte { return frame(1<<28, put) }, 0, true},
+		{"Init in an open session", func(sn uint32) []byte { return unhex(t, "01093211223344") }, 0, true},
+		{"transport message 8", func(sn uint32) []byte { return []byte{8} }, 0, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, raw, sn := session(t)
+			raw.Write(framed(tt.batch(sn)))
+			raw.Write(framed([]byte{codec.IDClose, 0}))
+			pushes := 0
+			err := l.Run(func(m *codec.Message) error {
+				if m.Kind == codec.KindPush {
+					pushes++
+				}
+				return nil
+			})
+			var malformed codec.Error
+			if errors.As(err, &malformed) != tt.invalid || pushes != tt.pushes {
+				t.Errorf("Run = %v after %d pushes, want invalid %v after %d", err, pushes, tt.invalid, tt.pushes)
+			}
+			if tt.invalid && l.cfg.Counters.Malformed.Load() != 1 {
+				t.Errorf("counted %d malformed, want 1", l.cfg.Counters.Malformed.Load())
+			}
+			got, _ := io.ReadAll(raw)
+			if tt.invalid && !bytes.Contains(got, framed([]byte{codec.IDClose, byte(codec.CloseInvalid)})) {
+				t.Errorf("the peer was told % x, want a Close INVALID", got)
+			}
+		})
+	}
+}
+
+// Goal: fragments join to whole messages, or are given up and counted, and
+// never take more memory than the limits.
+func TestReassembly(t *testing.T) {
+	msg := codec.AppendPush(nil, numbered(7, 5000))
+	third := len(msg) / 3
+	a, b, c := msg[:third], msg[third:2*third], msg[2*third:]
+	first, more, last := codec.Lane{First: true, More: true}, codec.Lane{More: true}, codec.Lane{}
+	type step struct {
+		lane  codec.Lane
+		piece []byte
+		skip  uint32 // numbers lost before it
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+		whole int
+		lost  uint64
+	}{
+		{"three fragments", []step{{first, a, 0}, {more, b, 0}, {last, c, 0}}, 1, 0},
+		{"one is missing", []step{{first, a, 0}, {more, b, 1}, {last, c, 0}}, 0, 1},
+		{"begins anew", []step{{first, a, 0}, {first, a, 0}, {more, b, 0}, {last, c, 0}}, 1, 1},
+		{"no first", []step{{more, b, 0}, {last, c, 0}}, 0, 0},
+		{"dropped by the sender", []step{{first, a, 0}, {codec.Lane{Drop: true}, nil, 0}, {first, a, 0}, {more, b, 0}, {last, c, 0}}, 1, 1},
+		{"does not decode", []step{{first, []byte{0x7d, 0xff}, 0}, {last, []byte{0xff}, 0}, {first, a, 0}, {more, b, 0}, {last, c, 0}}, 1, 1},
+		{"larger than a message may be", append([]step{{first, a, 0}}, repeat(step{more, make([]byte, 60_000), 0}, 80)...), 0, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, raw, sn := session(t)
+			go func() {
+				for _, s := range tt.steps {
+					s.lane.Reliable, s.lane.Priority = true, 5
+					s.lane.SN = (sn + s.skip) & l.mask
+					sn += 1 + s.skip
+					raw.Write(framed(append(codec.AppendFragment(nil, s.lane), s.piece...)))
+				}
+				raw.Write(framed([]byte{codec.IDClose, 0}))
+			}()
+			whole := 0
+			l.Run(func(m *codec.Message) error {
+				if m.Kind == codec.KindPush && bytes.Equal(m.Push.Data.Payload, numbered(7, 5000).Data.Payload) {
+					whole++
+				}
+				return nil
+			})
+			if got := l.cfg.Counters.Unassembled.Load(); whole != tt.whole || got != tt.lost {
+				t.Errorf("%d messages whole and %d lost, want %d and %d", whole, got, tt.whole, tt.lost)
+			}
+			if used := l.cfg.Budget.Used(); used != 0 {
+				t.Errorf("%d bytes of the budget are still taken", used)
+			}
+		})
+	}
+}
+
+func repeat[T any](v T, n int) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = v
+	}
+	return all
+}
+
+func TestBudgetIsShared(t *testing.T) {
+	b := NewBudget(100)
+	one, two := partial{limit: 100, budget: b}, partial{limit: 100, budget: b}
+	first := codec.Lane{First: true, More: true}
+	one.add(make([]byte, 60), first, true, true)
+	if _, lost := two.add(make([]byte, 60), first, true, true); !lost || b.Used() != 60 {
+		t.Errorf("a second lane took 60 of 40 bytes left: lost %v, used %d", lost, b.Used())
+	}
+	one.clear()
+	if _, lost := two.add(make([]byte, 60), first, true, true); lost {
+		t.Error("what was freed cannot be taken again")
+	}
+}
+
+// Property: whatever the bytes, the reader of an open link neither panics nor
+// hangs nor keeps any of the reassembly budget.
+func FuzzInbox(f *testing.F) {
+	f.Add(append(codec.AppendFrame(nil, codec.Lane{Reliable: true, Priority: 5}), codec.AppendPush(nil, numbered(1, 9))...))
+	f.Add(append(codec.AppendFragment(nil, codec.Lane{First: true, More: true, Priority: 5}), 1, 2, 3))
+	f.Add([]byte{codec.IDKeepAlive, codec.IDClose, 0})
+	f.Add(unhex(f, "a500310 0be09210866 00000c64656d6f2f6c6976652f7231be0921081a"))
+	f.Fuzz(func(t *testing.T, batch []byte) {
+		cfg := config(1, codec.Client)
+		a, b := net.Pipe()
+		defer a.Close()
+		defer b.Close()
+		offer := cfg.offer()
+		l := open(a, cfg, &offer, &offer, time.Second, 0, 0)
+		for n := len(batch)/3 + 1; len(batch) > 0; {
+			n = min(n, len(batch))
+			if l.in.parse(batch[:n], func(m *codec.Message) error {
+				if m.Kind == codec.KindPush && len(m.Push.Data.Payload) > 1<<20 {
+					t.Errorf("payload of %d bytes from %d", len(m.Push.Data.Payload), len(batch))
+				}
+				return nil
+			}) != nil {
+				break
+			}
+			batch = batch[n:]
+		}
+		for i := range l.in.partial {
+			l.in.partial[i].clear()
+		}
+		if used := cfg.Budget.Used(); used != 0 {
+			t.Errorf("%d bytes of the budget are still taken", used)
+		}
+	})
+}

@@ -1,0 +1,332 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+func config(zid byte, role codec.Role) Config {
+	return Config{ZID: []byte{zid}, Role: role, Lease: 2 * time.Second, KeepAlive: 500 * time.Millisecond,
+		MaxMessage: 4 << 20, Budget: NewBudget(16 << 20), Counters: new(Counters)}
+}
+
+// tcpPair is both ends of a loopback connection.
+func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if dialled, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if accepted, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{dialled, accepted} {
+		Tune(c)
+		t.Cleanup(func() { c.Close() })
+	}
+	return dialled, accepted
+}
+
+// pair opens a link over loopback and returns both ends, not running yet.
+func pair(t testing.TB, client, server Config) (*Link, *Link) {
+	t.Helper()
+	a, b := tcpPair(t)
+	type result struct {
+		l   *Link
+		err error
+	}
+	accepted := make(chan result, 1)
+	go func() {
+		l, err := Accept(b, server, func(Remote) (codec.Reason, bool) { return 0, true })
+		accepted <- result{l, err}
+	}()
+	l, err := Dial(context.Background(), a, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-accepted
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return l, r.l
+}
+
+// received collects numbered payloads.
+type received struct {
+	mu   sync.Mutex
+	nums []int
+	sums []int
+}
+
+func (r *received) handle(m *codec.Message) error {
+	if m.Kind != codec.KindPush {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nums = append(r.nums, int(binary.LittleEndian.Uint32(m.Push.Data.Payload)))
+	r.sums = append(r.sums, len(m.Push.Data.Payload))
+	return nil
+}
+
+func (r *received) snapshot() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]int(nil), r.nums...)
+}
+
+func numbered(n, size int) *codec.Push {
+	p := &codec.Push{Expr: codec.Key([]byte("k")), Envelope: codec.Envelope{QoS: codec.DefaultQoS}}
+	p.Data.Payload = bytes.Repeat([]byte{byte(n)}, size)
+	binary.LittleEndian.PutUint32(p.Data.Payload, uint32(n))
+	return p
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 10 s", what)
+		}
+	}
+}
+
+var (
+	drop  = How{QoS: codec.DefaultQoS}
+	block = How{QoS: codec.RequestQoS, Reliable: true}
+)
+
+// Goal: while the other end does not read, PutLatest keeps replacing; when it
+// reads again what comes last is the newest, in order, and only what the kernel
+// had already taken came before it.
+func TestLatestReplacesUnderAStalledReader(t *testing.T) {
+	const size, count = 60_000, 400
+	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	go ours.Run(func(*codec.Message) error { return nil })
+	slot := new(Slot)
+	replaced := 0
+	for i := 1; i <= count; i++ {
+		r, err := ours.Latest(slot, numbered(i, size), drop)
+		if err != nil {
+			t.Fatalf("Latest(%d) = %v", i, err)
+		}
+		if r {
+			replaced++
+		}
+		time.Sleep(200 * time.Microsecond) // let the writer have its turn
+	}
+	if replaced == 0 {
+		t.Fatal("nothing was replaced while nobody read")
+	}
+	var got received
+	go theirs.Run(got.handle)
+	eventually(t, "the newest", func() bool {
+		all := got.snapshot()
+		return len(all) > 0 && all[len(all)-1] == count
+	})
+	all := got.snapshot()
+	for i := 1; i < len(all); i++ {
+		if all[i] <= all[i-1] {
+			t.Errorf("sample %d came after %d", all[i], all[i-1])
+		}
+	}
+	if len(all)+replaced != count {
+		t.Errorf("%d arrived and %d were replaced of %d", len(all), replaced, count)
+	}
+	if n := ours.cfg.Counters.Replaced.Load(); n != uint64(replaced) {
+		t.Errorf("counted %d replaced, want %d", n, replaced)
+	}
+	t.Logf("%d of %d left, the last behind %d kB of older ones", len(all), count, (len(all)-1)*size/1000)
+}
+
+func TestDropNeverWaits(t *testing.T) {
+	ours, _ := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	go ours.Run(func(*codec.Message) error { return nil })
+	dropped := 0
+	var slowest time.Duration
+	for i := range 2000 {
+		p := numbered(i, 20_000)
+		began := time.Now()
+		if err := ours.Push(p, drop); errors.Is(err, ErrCongested) {
+			dropped++
+		} else if err != nil {
+			t.Fatalf("Push = %v", err)
+		}
+		slowest = max(slowest, time.Since(began))
+	}
+	if dropped == 0 || uint64(dropped) != ours.cfg.Counters.Dropped.Load() {
+		t.Errorf("dropped %d, counted %d, want the same and not 0", dropped, ours.cfg.Counters.Dropped.Load())
+	}
+	if slowest > time.Second { // a busy machine's hiccup, but no stall
+		t.Errorf("the slowest Push took %v", slowest)
+	}
+}
+
+func TestBlockIsBounded(t *testing.T) {
+	cfg := config(1, codec.Client)
+	cfg.Stall = 200 * time.Millisecond
+	ours, _ := pair(t, cfg, config(2, codec.Peer))
+	ended := make(chan error, 1)
+	go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
+	began := time.Now()
+	var err error
+	sent := 0
+	for err == nil && sent < 100_000 {
+		err = ours.Push(numbered(sent, 20_000), block)
+		sent++
+	}
+	if !errors.Is(err, ErrCongested) && !errors.Is(err, ErrClosed) {
+		t.Errorf("blocking Push to a peer that does not read = %v", err)
+	}
+	if sent*20_000 < blockBytes {
+		t.Errorf("gave up after %d bytes, want at least the %d that may wait", sent*20_000, blockBytes)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("blocked for %v with a stall limit of %v", took, cfg.Stall)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrStalled) || ours.cfg.Counters.Stalled.Load() != 1 {
+			t.Errorf("Run = %v, stalled %d, want %v and 1", err, ours.cfg.Counters.Stalled.Load(), ErrStalled)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the link did not end")
+	}
+}
+
+func TestSilentPeerExpires(t *testing.T) {
+	client := config(1, codec.Client)
+	client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
+	_, theirs := pair(t, client, config(2, codec.Peer)) // the client never runs
+	began := time.Now()
+	if err := theirs.Run(func(*codec.Message) error { return nil }); !errors.Is(err, ErrExpired) {
+		t.Errorf("Run = %v, want %v", err, ErrExpired)
+	}
+	if took := time.Since(began); took < 140*time.Millisecond {
+		t.Errorf("gave up after %v, before the lease of 150ms", took)
+	}
+}
+
+func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
+	a, b := config(1, codec.Client), config(2, codec.Peer)
+	a.Lease, a.KeepAlive = 200*time.Millisecond, 40*time.Millisecond
+	b.Lease, b.KeepAlive = a.Lease, a.KeepAlive
+	ours, theirs := pair(t, a, b)
+	ended := make(chan error, 2)
+	go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
+	go func() { ended <- theirs.Run(func(*codec.Message) error { return nil }) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("an idle link ended: %v", err)
+	case <-time.After(5 * a.Lease):
+	}
+	ours.Close(codec.CloseGeneric)
+	first, second := <-ended, <-ended
+	var closed *CloseError
+	if !errors.As(first, &closed) && !errors.As(second, &closed) || !errors.Is(first, ErrClosed) && !errors.Is(second, ErrClosed) {
+		t.Errorf("Close ended the sides with %v and %v, want ErrClosed and a CloseError", first, second)
+	}
+}
+
+// Goal: what is queued before Close arrives before the peer sees the end.
+func TestCloseFlushes(t *testing.T) {
+	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	for i := range 50 {
+		if err := ours.Push(numbered(i, 30_000), block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours.Close(codec.CloseGeneric)
+	if err := ours.Push(numbered(50, 10), block); !errors.Is(err, ErrClosed) {
+		t.Errorf("Push after Close = %v, want %v", err, ErrClosed)
+	}
+	go ours.Run(func(*codec.Message) error { return nil })
+	var got received
+	var closed *CloseError
+	if err := theirs.Run(got.handle); !errors.As(err, &closed) {
+		t.Errorf("Run = %v, want the peer's Close", err)
+	}
+	if n := len(got.snapshot()); n != 50 {
+		t.Errorf("%d samples arrived before the end, want 50", n)
+	}
+}
+
+// Goal: every size of batch, sequence number and feature set carries messages of
+// every size, in order, also when sequence numbers wrap many times.
+func TestSizesAndWraps(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		small codec.Init
+		count int
+	}{
+		{"defaults", codec.Init{Resolution: codec.DefaultResolution, Batch: codec.DefaultBatch, QoS: true, Patch: 1}, 200},
+		{"smallest batch", codec.Init{Resolution: codec.DefaultResolution, Batch: MinBatch, QoS: true, Patch: 1}, 50},
+		{"7-bit numbers", codec.Init{Resolution: 0, Batch: 512, QoS: true, Patch: 1}, 1000},
+		{"14-bit numbers, no QoS, no patch", codec.Init{Resolution: 9, Batch: 2048}, 1000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client := config(1, codec.Client)
+			client.small = &tt.small
+			ours, theirs := pair(t, client, config(2, codec.Peer))
+			var got received
+			go ours.Run(func(*codec.Message) error { return nil })
+			go theirs.Run(got.handle)
+			size := func(i int) int { return 4 + (i*i*37)%3000 }
+			for i := range tt.count {
+				if err := ours.Push(numbered(i, size(i)), block); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, "all messages", func() bool { return len(got.snapshot()) == tt.count })
+			for i := range tt.count {
+				if got.nums[i] != i || got.sums[i] != size(i) {
+					t.Fatalf("message %d = number %d of %d bytes, want %d bytes", i, got.nums[i], got.sums[i], size(i))
+				}
+			}
+		})
+	}
+}
+
+// Goal: a more urgent message passes between the fragments of a large one, and
+// leaves before what was queued earlier.
+func TestUrgentPassesFragments(t *testing.T) {
+	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	background := How{QoS: codec.QoS(7) | codec.Block, Reliable: true}
+	for i := range 3 {
+		if err := ours.Push(numbered(i, 1_000_000), background); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ours.Push(numbered(99, 10), How{QoS: 1, Reliable: true}); err != nil {
+		t.Fatal(err)
+	}
+	var got received
+	go ours.Run(func(*codec.Message) error { return nil })
+	go theirs.Run(got.handle)
+	eventually(t, "all", func() bool { return len(got.snapshot()) == 4 })
+	if all := got.snapshot(); all[0] != 99 {
+		t.Errorf("arrived as %v, want 99 first", all)
+	}
+}
+
+func TestTooLargeIsRefused(t *testing.T) {
+	ours, _ := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	if err := ours.Push(numbered(1, 5<<20), block); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("Push = %v, want %v", err, ErrTooLarge)
+	}
+	if _, err := ours.Latest(new(Slot), numbered(1, 5<<20), drop); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("Latest = %v, want %v", err, ErrTooLarge)
+	}
+}
