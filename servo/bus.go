@@ -30,7 +30,7 @@ const (
 	lineIdle    = 2 * time.Millisecond    // silence that ends the late replies of a failed transaction
 	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
 	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
-	maxAttempts = 3                       // of an acknowledged transaction
+	maxAttempts = 8                       // of an acknowledged transaction: a host under load is late a few times in a row
 )
 
 // Bus is one half-duplex line of servos: it sends an instruction and collects
@@ -52,6 +52,7 @@ type Bus struct {
 	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
 	waited   time.Duration // for the bus, during the last gather
 	patience time.Duration // for an acknowledgement
+	attempts int           // of an acknowledged transaction
 	lost     bool          // the port has failed
 
 	// Atomic.
@@ -66,6 +67,7 @@ func NewBus(port Port, baud int, clock rt.Clock) *Bus {
 		byteNs:   10 * float64(time.Second) / float64(baud),
 		tx:       make([]byte, 0, maxLen+4),
 		patience: ackWait,
+		attempts: maxAttempts,
 		one:      &group{all: 1, data: make([]byte, maxLen), faults: make([]Fault, 1)},
 		dirty:    drains, // whoever had the port before may have left bytes
 	}
@@ -304,7 +306,7 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 	g.request, g.params = b.tx, params
 	g.wire = b.wireTime(len(b.tx), 1, params)
 	var before uint64
-	for attempt := range maxAttempts {
+	for attempt := range b.attempts {
 		if attempt > 0 {
 			b.retries.Add(1)
 			b.quiet()

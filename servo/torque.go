@@ -111,9 +111,8 @@ func (a *Arm) set(r Register, words []uint16) (bad []int) {
 // setSingly is what remains when the group does not confirm: acknowledged
 // writes, one motor after the other.
 func (a *Arm) setSingly(r Register, words []uint16) (bad []int) {
-	patience := a.bus.patience
-	a.bus.patience = offWait
-	defer func() { a.bus.patience = patience }()
+	a.bus.patience, a.bus.attempts = offWait, offRounds
+	defer func() { a.bus.patience, a.bus.attempts = ackWait, maxAttempts }()
 	for i, id := range a.ids {
 		want := r.Decode(words[i])
 		if _, err := a.bus.WriteRegister(id, r, want); err != nil {
