@@ -71,19 +71,14 @@ func demo(o options) (err error) {
 			err = stopErr
 		}
 	}()
-	if err := awaitServer(endpoint, exited); err != nil {
-		return err
-	}
 	summary := filepath.Join(dir, "edge.json")
 	edge := command(o.bin, "edge-rt", "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", "tcp/"+endpoint,
-		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--json", summary)
+		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", startLimit.String(), "--json", summary)
 	if err := edge.Start(); err != nil {
 		return err
 	}
-	overdue := time.AfterFunc(o.duration+edgeLimit, func() { edge.Process.Kill() })
-	defer overdue.Stop()
-	if err := edge.Wait(); err != nil {
-		return fmt.Errorf("edge-rt: %w", err)
+	if err := await(edge, exited, o.duration+startLimit+edgeLimit); err != nil {
+		return err
 	}
 	return judge(summary, o)
 }
@@ -104,21 +99,27 @@ func freeEndpoint() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// awaitServer returns when the server listens.
-func awaitServer(endpoint string, exited chan error) error {
-	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		select {
-		case err := <-exited:
-			exited <- err
-			return fmt.Errorf("lean-server ended before it served: %w", err)
-		default:
+// await returns when the edge has ended by itself. It ends it when the server
+// is gone, which no arm could wait out, and when it takes too long.
+func await(edge *exec.Cmd, exited chan error, limit time.Duration) error {
+	done := make(chan error, 1)
+	go func() { done <- edge.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("edge-rt: %w", err)
 		}
-		if c, err := net.DialTimeout("tcp", endpoint, time.Second); err == nil {
-			c.Close()
-			return nil
-		}
+		return nil
+	case err := <-exited:
+		exited <- err
+		edge.Process.Signal(syscall.SIGTERM)
+		<-done
+		return fmt.Errorf("lean-server ended during the run: %v", err)
+	case <-time.After(limit):
+		edge.Process.Kill()
+		<-done
+		return fmt.Errorf("edge-rt did not end within %v", limit)
 	}
-	return fmt.Errorf("lean-server did not listen within %v", startLimit)
 }
 
 // stop ends the server by its process id and waits for its summary.

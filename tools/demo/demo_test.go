@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// buildAll builds both programs and this one into a folder.
+func buildAll(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../../cmd/edge-rt", "../../cmd/lean-server", ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// runDemo runs the demo as make does, for a few seconds, and returns its exit
+// code, what it printed and the edge's summary.
+func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, out string, r report) {
+	t.Helper()
+	bin, keep := buildAll(t), t.TempDir()
+	check := exec.Command(filepath.Join(bin, "lean-server"), "check", "--manifest", manifest)
+	if text, err := check.CombinedOutput(); err != nil {
+		if strings.Contains(string(text), "ONNX Runtime") {
+			t.Skipf("no ONNX Runtime here: %s", text)
+		}
+		t.Fatalf("lean-server check: %v\n%s", err, text)
+	}
+	cmd := exec.Command(filepath.Join(bin, "demo"), "--bin", bin, "--manifest", manifest, "--duration", seconds.String(), "--json", keep)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(keep, "edge.json"))
+	if err != nil {
+		t.Fatalf("no summary: %v\n%s", err, text)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(text), r
+}
+
+// The demo must be able to fail: a policy that answers the present position
+// reaches nothing.
+func TestStandingStillFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the arm for seconds")
+	}
+	code, out, r := runDemo(t, "../../testdata/demo/still.yaml", 8*time.Second)
+	if code != 1 || r.Targets != 0 || r.Ticks < 300 {
+		t.Errorf("demo with the still bundle: exit %d, %d targets, %d ticks; want 1, 0, about 480\n%s", code, r.Targets, r.Ticks, out)
+	}
+	if !strings.Contains(out, "FAIL  targets reached 0") {
+		t.Errorf("it does not say why:\n%s", out)
+	}
+}
+
+func TestTheDemoPolicyReachesTargets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the arm for seconds")
+	}
+	_, out, r := runDemo(t, "../../testdata/demo/server.yaml", 8*time.Second)
+	if r.Targets < 2 || r.Exit.Code != 0 {
+		t.Errorf("%d targets in 8 s, exit %d; want at least 2 and 0\n%s", r.Targets, r.Exit.Code, out)
+	}
+}
