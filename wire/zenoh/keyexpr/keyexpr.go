@@ -44,6 +44,7 @@ func Check(s string) error {
 		return ErrSyntax
 	}
 	afterAny := false // the previous chunk was **
+	var err error
 	for rest, more := s, true; more; {
 		var chunk string
 		chunk, rest, more = strings.Cut(rest, "/")
@@ -51,11 +52,11 @@ func Check(s string) error {
 			return ErrSyntax
 		}
 		if chunk == "$*" || strings.Contains(chunk, "$*$*") || afterAny && (chunk == "*" || chunk == "**") {
-			return ErrCanonical
+			err = ErrCanonical // unless the rest is no expression at all
 		}
 		afterAny = chunk == "**"
 	}
-	return nil
+	return err
 }
 
 // Wild reports whether s has a wildcard.

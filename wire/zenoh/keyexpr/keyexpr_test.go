@@ -54,7 +54,7 @@ func TestCheckAndCanonical(t *testing.T) {
 		{"a$*$*$*$*", "a$*", ErrCanonical}, {"$*$*/x", "*/x", ErrCanonical}, {"**/$*", "*/**", ErrCanonical},
 		{"", "", ErrSyntax}, {"/a", "", ErrSyntax}, {"a/", "", ErrSyntax}, {"a//b", "", ErrSyntax},
 		{"a*", "", ErrSyntax}, {"*a", "", ErrSyntax}, {"***", "", ErrSyntax}, {"a#b", "", ErrSyntax}, {"a?b", "", ErrSyntax},
-		{"x$y", "", ErrSyntax}, {"x$", "", ErrSyntax}, {"$", "", ErrSyntax}, {"a$**", "", ErrSyntax}, {"\xff", "", ErrSyntax},
+		{"x$y", "", ErrSyntax}, {"x$", "", ErrSyntax}, {"$", "", ErrSyntax}, {"a$**", "", ErrSyntax}, {"\xff", "", ErrSyntax}, {"**/*/", "", ErrSyntax}, {"$*/a*", "", ErrSyntax},
 		{strings.Repeat("a", MaxBytes), strings.Repeat("a", MaxBytes), nil}, {strings.Repeat("a", MaxBytes+1), "", ErrLimit},
 		{strings.Repeat("a/", MaxChunks-1) + "a", strings.Repeat("a/", MaxChunks-1) + "a", nil},
 		{strings.Repeat("a/", MaxChunks) + "a", "", ErrLimit},
