@@ -79,7 +79,7 @@ func (f *face) request(m *codec.Request) {
 		}
 	}
 	_, twice := f.inquiries[m.ID]
-	if len(f.inquiries) >= maxInquiries || twice {
+	if len(shares) > 0 && (len(f.inquiries) >= maxInquiries || twice) {
 		s.refused.Queries.Add(1)
 		shares = nil
 	}

@@ -1,0 +1,301 @@
+package zenoh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// attacker is a node that handshakes well and then says what it likes.
+type attacker struct {
+	t    *testing.T
+	link *link.Link
+	conn net.Conn
+	said chan codec.Message // what the victim answers, its slices stale
+	end  chan error
+}
+
+func attack(t *testing.T, at string, zid []byte) (*attacker, error) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	l, err := link.Dial(context.Background(), conn, link.Config{ZID: zid, Role: codec.Client, Lease: time.Minute,
+		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(1 << 20), Counters: new(link.Counters)})
+	if err != nil {
+		return nil, err
+	}
+	a := &attacker{t: t, link: l, conn: conn, said: make(chan codec.Message, 10_000), end: make(chan error, 1)}
+	go func() {
+		a.end <- l.Run(func(m *codec.Message) error {
+			select {
+			case a.said <- *m:
+			default:
+			}
+			return nil
+		})
+	}()
+	return a, nil
+}
+
+func mustAttack(t *testing.T, at string) *attacker {
+	t.Helper()
+	a, err := attack(t, at, newZID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *attacker) send(m codec.Message) {
+	a.t.Helper()
+	if err := a.link.Send(codec.AppendMessage(nil, &m), link.How{QoS: codec.RequestQoS, Reliable: true}); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *attacker) declare(kind codec.DeclareKind, id uint32, key string) {
+	a.t.Helper()
+	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
+		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
+}
+
+// settle waits until the victim has acted on everything before: it answers a
+// query behind it.
+func (a *attacker) settle(id uint32) {
+	a.t.Helper()
+	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Expr: codec.Key([]byte("@nobody"))}})
+	for {
+		select {
+		case m := <-a.said:
+			if m.Kind == codec.KindFinal && m.Final.ID == id {
+				return
+			}
+		case err := <-a.end:
+			a.t.Fatalf("the link ended: %v", err)
+		case <-time.After(10 * time.Second):
+			a.t.Fatal("no answer in 10 s")
+		}
+	}
+}
+
+// serves checks that the victim still does its work for others.
+func serves(t *testing.T, victim *Session, at string) {
+	t.Helper()
+	var got samples
+	sub, err := victim.Subscribe("@good/*", got.deposit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Undeclare()
+	good := mustOpen(t, Config{Connect: []string{at}})
+	defer good.Close()
+	pub, err := good.Publisher("@good/a", wire.ActionQoS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
+}
+
+// Goal: keys that bring the official router down are refused one by one; the
+// link and everyone else go on.
+func TestHostileKeys(t *testing.T) {
+	victim, at := listener(t, Config{})
+	a := mustAttack(t, at)
+	bad := []string{"x$y", "a//b", "", "/", "a#b", "**/*", "***", strings.Repeat("a/", 70) + "b"}
+	for i, key := range bad {
+		for _, kind := range []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken, codec.DeclareExpr} {
+			a.declare(kind, uint32(i+1), key)
+		}
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(key))}})
+		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: uint32(i + 1),
+			Mode: codec.InterestCurrentFuture, About: 0xf, Restricted: true, Expr: codec.Key([]byte(key))}})
+	}
+	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Expr{Scope: 7, Suffix: []byte("/x"), Sender: true}}})
+	a.settle(1)
+	if got, want := victim.Stats().Keys, uint64(len(bad)*6+1); got != want {
+		t.Errorf("%d keys refused, want %d", got, want)
+	}
+	victim.mu.Lock()
+	f := victim.faces[0]
+	if n := len(f.subscribers) + len(f.queryables) + len(f.tokens) + len(f.interests); n != 0 {
+		t.Errorf("%d of the bad declarations are kept", n)
+	}
+	victim.mu.Unlock()
+	serves(t, victim, at)
+}
+
+// Goal: whatever a link declares, what we keep of it is bounded and counted.
+func TestHostileCounts(t *testing.T) {
+	victim, at := listener(t, Config{})
+	held := make(chan wire.Query, maxInquiries+1)
+	if _, err := victim.Queryable("@held", func(q wire.Query) { held <- q }); err != nil {
+		t.Fatal(err)
+	}
+	var got samples
+	if _, err := victim.Subscribe("@push/**", got.deposit); err != nil {
+		t.Fatal(err)
+	}
+	a := mustAttack(t, at)
+	const n = maxDeclared + 500
+	for i := range uint32(n) {
+		key := fmt.Sprintf("@flood/%d/**", i)
+		for _, kind := range []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken, codec.DeclareExpr} {
+			a.declare(kind, i+1, key)
+		}
+		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: i + 1,
+			Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte(key))}})
+		a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: i + 1, Expr: codec.Key([]byte("@held"))}})
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(fmt.Sprintf("@push/%d", i)))}})
+	}
+	a.settle(1 << 20)
+	victim.mu.Lock()
+	f := victim.faces[0]
+	sizes := []int{len(f.subscribers), len(f.queryables), len(f.tokens), len(f.exprs), len(f.interests), len(f.inquiries)}
+	victim.mu.Unlock()
+	for i, size := range sizes {
+		if size != maxDeclared {
+			t.Errorf("table %d holds %d, want %d", i, size, maxDeclared)
+		}
+	}
+	s := victim.Stats()
+	if s.Declarations != 5*500 || s.Queries != 500 || s.Routes == 0 || got.count() != n {
+		t.Errorf("stats %+v, %d samples; want 2500 declarations and 500 queries refused, the route cache overflowed, %d samples", s, got.count(), n)
+	}
+	serves(t, victim, at)
+}
+
+// Goal: the measured way to 23 GB at an official router costs us next to
+// nothing.
+func TestHostileWildcards(t *testing.T) {
+	victim, at := listener(t, Config{})
+	if _, err := victim.Subscribe(strings.Repeat("**/a/", 30)+"b", func(wire.Sample) {}); err != nil {
+		t.Fatal(err)
+	}
+	a := mustAttack(t, at)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	for i := range uint32(60) {
+		a.declare(codec.DeclareSubscriber, i+1, strings.Repeat("**/a/", 30)+fmt.Sprint(i))
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(strings.Repeat("a/", 62) + fmt.Sprint(i)))}})
+	}
+	a.settle(1)
+	runtime.ReadMemStats(&after)
+	if took := time.Since(began); took > 5*time.Second || after.TotalAlloc-before.TotalAlloc > 64<<20 {
+		t.Errorf("took %v and %d MB", took, (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+}
+
+// Goal: silent connections push each other out instead of keeping a good client
+// away.
+func TestIdleConnectionsDoNotBlock(t *testing.T) {
+	victim, at := listener(t, Config{Log: func(string) {}})
+	for range maxHalfOpen + 50 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	began := time.Now()
+	serves(t, victim, at)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("a good client had to wait %v", took)
+	}
+	if got := victim.Stats().HalfOpen; got < 50 {
+		t.Errorf("%d idle connections were pushed out, want at least 50", got)
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	_, at := listener(t, Config{MaxSessions: 2})
+	zid := newZID()
+	first, err := attack(t, at, zid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		zid  []byte
+		want codec.Reason
+	}{
+		{"same node again", zid, codec.CloseMaxLinks},
+		{"second node", newZID(), 0},
+		{"third node", newZID(), codec.CloseMaxSessions},
+	} {
+		_, err := attack(t, at, tt.zid)
+		var closed *link.CloseError
+		if tt.want == 0 && err != nil || tt.want != 0 && (!errors.As(err, &closed) || closed.Reason != tt.want) {
+			t.Errorf("%s: %v, want reason %d", tt.name, err, tt.want)
+		}
+	}
+	first.conn.Close()
+	eventually(t, "a free place", func() bool { _, err := attack(t, at, zid); return err == nil })
+}
+
+// FuzzSession feeds network messages of any bytes to a session through a real
+// link. Property: no panic, and the session closes with nothing left behind.
+func FuzzSession(f *testing.F) {
+	for _, m := range []codec.Message{
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareToken, ID: 1, Expr: codec.Key([]byte("@t/1"))}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.UndeclareToken, ID: 1}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 1, Expr: codec.Expr{Suffix: []byte("@t")}}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareFinal, Answers: true, Interest: 1}},
+		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1, Mode: 3, About: 0x8e, Restricted: true, Expr: codec.Key([]byte("@t/**"))}},
+		{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@t/1")), Data: codec.Data{Payload: []byte("x")}}},
+		{Kind: codec.KindRequest, Request: codec.Request{ID: 1, Expr: codec.Key([]byte("@t/1"))}},
+		{Kind: codec.KindResponse, Response: codec.Response{ID: 3, Expr: codec.Key([]byte("@t/1"))}},
+		{Kind: codec.KindFinal, Final: codec.Final{ID: 3}},
+	} {
+		f.Add(codec.AppendMessage(nil, &m), uint8(m.Kind))
+	}
+	f.Fuzz(func(t *testing.T, msgs []byte, role uint8) {
+		cfg := Config{Listen: []string{"tcp/unused:0"}, MaxMessage: 1 << 16}
+		if err := cfg.check(); err != nil {
+			t.Fatal(err)
+		}
+		s := newSession(cfg)
+		s.start(s.events.run)
+		s.Subscribe("@t/**", func(wire.Sample) {})
+		s.Queryable("@t/*", func(q wire.Query) { q.Reply("@t/1", nil); q.Finish() })
+		s.SubscribeTokens("@t/*", func(string, bool) {})
+		a, b := net.Pipe()
+		go func() {
+			remote, err := link.Dial(context.Background(), a, s.linkConfig(codec.Role(role%3), newZID()))
+			if err != nil {
+				a.Close()
+				return
+			}
+			for rest := msgs; len(rest) > 0; {
+				n := min(len(rest), 1+int(role))
+				remote.Send(rest[:n], link.Control)
+				rest = rest[n:]
+			}
+			remote.Close(codec.CloseGeneric)
+			remote.Run(func(*codec.Message) error { return nil })
+		}()
+		var door doorstep
+		s.welcome(b, &door)
+		if n := s.budget.Used(); n != 0 || len(s.faces) != 0 || len(s.guests) != 0 || len(s.gets) != 0 {
+			t.Errorf("left behind: %d bytes, %d faces, %d guests", n, len(s.faces), len(s.guests))
+		}
+		s.mu.Lock()
+		for key, n := range s.present {
+			t.Errorf("token %q is still counted %d times", key, n)
+		}
+		s.mu.Unlock()
+		s.Close()
+	})
+}
