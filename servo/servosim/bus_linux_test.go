@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -82,6 +83,7 @@ func TestRepliesArriveAtTheWiresPace(t *testing.T) {
 		{"longer turnaround", Config{Turnaround: 100 * time.Microsecond}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 1220 * time.Microsecond},
 		{"slower wire", Config{Baud: 500_000}, "FF FF 01 02 01 FB", 6, 290 * time.Microsecond},
 		{"no pace", Config{Unpaced: true}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 0},
+		{"a return delay of 100 units", Config{}, "FF FF 01 04 03 07 64 8C FF FF 01 02 01 FB", 12, 500 * time.Microsecond},
 		{"a slot stays empty", Config{}, "FF FF FE 07 82 38 02 01 09 02 32", 16, 500 * time.Microsecond},
 	}
 	for _, tt := range tests {
@@ -97,6 +99,63 @@ func TestRepliesArriveAtTheWiresPace(t *testing.T) {
 				t.Errorf("the last reply arrived after %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestADroppedReplyStillTakesItsTime(t *testing.T) {
+	clock := rttest.NewClock(1_000_000)
+	b := open(t, Config{Clock: clock})
+	c := dial(t, b)
+	b.DropReplies(1, 1)
+	c.send(append(unhex(t, "FF FF 01 02 01 FB"), ping...))
+	if got := c.receive(6, patience); !bytes.Equal(got, pong) {
+		t.Fatalf("got % X, want % X", got, pong)
+	}
+	// Request 60, turnaround 50, silence 60, turnaround 50, reply 60: the second
+	// request came while the first servo would have answered.
+	if got := clock.Now().Sub(1_000_000); got != 280*time.Microsecond {
+		t.Errorf("the second reply arrived after %v, want 280us", got)
+	}
+}
+
+// diary is a plant that remembers when it was asked for what.
+type diary struct {
+	*posed
+	clock   rt.Clock
+	goals   []rt.Instant
+	present []rt.Instant
+	early   bool // it was told about an instant that had not come yet
+}
+
+func (d *diary) Goal(now rt.Instant, joint, raw int) {
+	d.goals = append(d.goals, now)
+	d.early = d.early || d.clock.Now() < now
+}
+
+func (d *diary) Present(now rt.Instant, joint int) int {
+	d.present = append(d.present, now)
+	return d.posed.Present(now, joint)
+}
+
+// A goal takes effect when its frame has left the wire, and a position is
+// measured when its servo begins to answer.
+func TestThePlantIsAskedAtTheInstantsOfTheWire(t *testing.T) {
+	const start = 1_000_000
+	clock := rttest.NewClock(start)
+	plant := &diary{posed: newPosed(), clock: clock}
+	b := open(t, Config{Plant: plant, Clock: clock, IDs: []uint8{1, 6}})
+	c := dial(t, b)
+	c.send(unhex(t, "FF FF FE 0A 83 2A 02 01 00 08 06 00 08 31 FF FF FE 06 82 38 02 01 06 38"))
+	if got := c.receive(16, patience); len(got) != 16 {
+		t.Fatalf("got %d bytes, want 16", len(got))
+	}
+	b.Close() // so that the plant is ours
+	us := func(n int) rt.Instant { return start + rt.Instant(n)*rt.Instant(time.Microsecond) }
+	if want := []rt.Instant{us(140), us(140)}; !slices.Equal(plant.goals, want) || plant.early {
+		t.Errorf("goals at %v, early %v, want %v", plant.goals, plant.early, want)
+	}
+	if want := []rt.Instant{us(290), us(420)}; !slices.Equal(plant.present[len(plant.present)-2:], want) {
+		t.Errorf("positions at %v, want %v in the end", plant.present, want)
 	}
 }
 

@@ -5,6 +5,37 @@ import (
 	"testing"
 )
 
+func TestCutResynchronises(t *testing.T) {
+	tests := []struct {
+		name     string
+		in       []byte
+		id, inst uint8
+		used     int
+		ok, bad  bool
+	}{
+		{"a frame", []byte{0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 6, true, false},
+		{"a frame and more", []byte{0xFF, 0xFF, 6, 2, 1, 0xF6, 0xFF}, 6, 1, 6, true, false},
+		{"one FF too many", []byte{0xFF, 0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 7, true, false},
+		{"noise", []byte{0xFF, 0, 0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 8, true, false},
+		{"a wrong checksum costs one byte", []byte{0xFF, 0xFF, 6, 2, 1, 0xF7}, 0, 0, 1, false, true},
+		{"not complete", []byte{0xFF, 0xFF, 6, 2, 1}, 0, 0, 0, false, false},
+		{"only noise", []byte{1, 2, 3}, 0, 0, 3, false, false},
+		{"noise and a beginning", []byte{1, 2, 0xFF}, 0, 0, 2, false, false},
+		{"a length of nothing", []byte{0xFF, 0xFF, 6, 1, 1, 0xF7}, 0, 0, 6, false, false},
+		{"a length beyond the limit", []byte{0xFF, 0xFF, 6, 251, 1, 1}, 0, 0, 6, false, false},
+		{"nothing", nil, 0, 0, 0, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, used, ok, bad := cut(tt.in)
+			if r.id != tt.id || r.inst != tt.inst || used != tt.used || ok != tt.ok || bad != tt.bad {
+				t.Errorf("cut(% X) = id %d, instruction %d, used %d, %v, %v, want %d, %d, %d, %v, %v",
+					tt.in, r.id, r.inst, used, ok, bad, tt.id, tt.inst, tt.used, tt.ok, tt.bad)
+			}
+		})
+	}
+}
+
 // Property: whatever the bytes, cut makes progress or waits for a frame that fits
 // the buffer, uses no more than there is, and a request it returns is intact.
 func FuzzCut(f *testing.F) {
