@@ -118,6 +118,24 @@ func TestBatchLeavesOtherRowsAlone(t *testing.T) {
 	}
 }
 
+// The same request gives the same chunk wherever its row lies.
+func TestDemoModelReadsTheRowsOfItsBuffer(t *testing.T) {
+	m := openModel(t, demoDir, Options{MaxBatch: 2, Buffers: 2})
+	for i, seed := range []uint64{1, 2, 3, 1} {
+		fillRow(m, i, seed)
+		m.SetControls(i, Controls{Beta: 10})
+	}
+	if err := errors.Join(m.Run(2), m.RunBuffer(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(m.ChunkRobot(0), m.ChunkRobot(3)) {
+		t.Error("the same request gives another chunk in the second buffer")
+	}
+	if slices.Equal(m.ChunkRobot(0), m.ChunkRobot(2)) {
+		t.Error("another request gives the same chunk in the second buffer")
+	}
+}
+
 func TestDemoModelIsBatchInvariant(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 4})
 	if !m.Bundle().Meta.BatchInvariant {
@@ -276,6 +294,7 @@ func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 		{"no state input", rename("state", "stata"), "the graph has no input state"},
 		{"another camera", rename("image.top", "image.tip"), "the graph has no input image.top"},
 		{"an input too many", rename("image.top", "image.tip"), "the graph has an input image.tip"},
+		{"batch of one only", bytes.ReplaceAll(graph, []byte{10, 3, 18, 1, 'B'}, []byte{10, 3, 8, 0x81, 0}), "has a batch of 1"},
 		{"torn", graph[:len(graph)/2], graphName},
 		{"empty", nil, graphName},
 		{"text", []byte("this is not a graph"), graphName},
@@ -346,6 +365,45 @@ func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 	if grown := residentKB(t) - before; grown > 16*1024 {
 		t.Errorf("100 refused bundles grow the process by %d kB, want less than 16 MB", grown)
 	}
+}
+
+// Every tensor and thread of a closed model is gone.
+func TestCloseReturnsMemoryAndThreads(t *testing.T) {
+	needRuntime(t)
+	b, err := LoadBundle(stillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cycle := func(times int) {
+		for range times {
+			m, err := b.Open(Options{MaxBatch: 16, IntraThreads: 3})
+			if err == nil {
+				err = m.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cycle(5)
+	memory, threads := residentKB(t), threadCount(t)
+	cycle(40)
+	// 40 leaked tensor sets would be 41 MB, 40 leaked sessions 80 threads.
+	if grown := residentKB(t) - memory; grown > 16*1024 {
+		t.Errorf("40 models grow the process by %d kB, want less than 16 MB", grown)
+	}
+	if grown := threadCount(t) - threads; grown > 20 { // the Go runtime may start some
+		t.Errorf("40 models leave %d threads, want none", grown)
+	}
+}
+
+func threadCount(t *testing.T) int {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Skipf("no /proc here: %v", err)
+	}
+	return len(tasks)
 }
 
 func residentKB(t *testing.T) int {

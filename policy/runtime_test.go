@@ -51,8 +51,8 @@ func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 				t.Errorf("findRuntime(%q) = %v, want ErrNoRuntime with %q", tt.path, err, tt.want)
 			}
 			t.Setenv(RuntimeEnv, tt.path)
-			if _, _, err := findRuntime(""); !errors.Is(err, ErrNoRuntime) {
-				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime", RuntimeEnv, tt.path, err)
+			if _, _, err := findRuntime(""); !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime with %q", RuntimeEnv, tt.path, err, tt.want)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ EPSILON = 1e-8  # beside a standard deviation, as LeRobot has it
 def build(policy: Policy, metadata: dict[str, object]) -> bytes:
     """The graph of a trained policy."""
     g = Graph()
-    stats = {name: g.const(value) for name, value in policy.stats.items()}
+    stats = {name: g.const(value) for name, value in sorted(policy.stats.items())}
     state = _normalised(g, "state", stats, "state")
     scene = _eyes(g, policy.eyes, "image.top", state)
     films = _films(g, policy.hands, g.op("Concat", state, scene, axis=1))
