@@ -26,6 +26,7 @@ const (
 // policy is loaded, so that whoever watches sees it start.
 type Health struct {
 	http   http.Server
+	listen net.Addr
 	done   chan struct{} // closed when the HTTP server has ended
 	server atomic.Pointer[Server]
 }
@@ -36,7 +37,7 @@ func ListenHealth(address string) (*Health, error) {
 	if err != nil {
 		return nil, fmt.Errorf("health_port: %w (another lean-server? choose a free port, or 0 for none)", err)
 	}
-	h := &Health{done: make(chan struct{})}
+	h := &Health{listen: listener.Addr(), done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.healthz)
 	mux.HandleFunc("GET /readyz", h.readyz)
@@ -48,6 +49,9 @@ func ListenHealth(address string) (*Health, error) {
 	}()
 	return h, nil
 }
+
+// Address is where it listens, with the real port.
+func (h *Health) Address() string { return h.listen.String() }
 
 // Watch shows s from now on.
 func (h *Health) Watch(s *Server) { h.server.Store(s) }

@@ -56,6 +56,26 @@ func Load(cfg Config) (*Loaded, error) {
 // Close frees the model.
 func (l *Loaded) Close() error { return l.Model.Close() }
 
+// loadUntil is Load; nil without an error means that ctx ended first. ONNX
+// Runtime cannot be interrupted, so what it is doing then ends with the process.
+func loadUntil(ctx context.Context, cfg Config) (*Loaded, error) {
+	type result struct {
+		loaded *Loaded
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		loaded, err := Load(cfg)
+		done <- result{loaded, err}
+	}()
+	select {
+	case r := <-done:
+		return r.loaded, r.err
+	case <-ctx.Done():
+		return nil, nil
+	}
+}
+
 // Run serves the manifest until ctx is done: load, join the network, serve,
 // leave. The summary's Service is empty when it did not come to serving.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, err error) {
@@ -70,8 +90,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 		defer health.Close()
 		log.Info("health", "address", address)
 	}
-	loaded, err := Load(cfg)
-	if err != nil {
+	loaded, err := loadUntil(ctx, cfg)
+	if err != nil || loaded == nil {
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, loaded.Close()) }()

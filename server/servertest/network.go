@@ -222,8 +222,6 @@ type publisher struct {
 }
 
 // Put delivers to every subscriber that matches.
-//
-//rt:noalloc
 func (p *publisher) Put(payload, attachment []byte) error {
 	p.network.mu.RLock()
 	defer p.network.mu.RUnlock()

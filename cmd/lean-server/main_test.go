@@ -1,0 +1,518 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/jpeg"
+	"edgert/policy"
+	"edgert/server"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+const (
+	demo      = "../../testdata/demo"
+	stopLimit = 2 * time.Second  // from SIGTERM to the end of the process
+	patience  = 30 * time.Second // only a broken test waits so long
+)
+
+var program string
+
+// TestMain builds the program once: these tests run it as a user would.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "lean-server-test-")
+	if err != nil {
+		panic(err)
+	}
+	program = filepath.Join(dir, "lean-server")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		os.Stderr.Write(out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func needRuntime(t *testing.T) {
+	t.Helper()
+	if err := policy.OpenRuntime(""); err != nil {
+		t.Skipf("no ONNX Runtime here: %.80s", err)
+	}
+}
+
+// leanServer runs the program to its end and returns exit code and outputs.
+func leanServer(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), env...)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	overdue := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer overdue.Stop()
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), log.String()
+}
+
+// manifest writes a manifest and returns its path.
+func manifest(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "server.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// brokenBundle copies the demo bundle, lets change do its worst, puts the
+// digests of the changed files right, and returns a manifest that serves it.
+func brokenBundle(t *testing.T, change func(files map[string][]byte, meta map[string]any)) string {
+	t.Helper()
+	from, dir := filepath.Join(demo, "bundle"), t.TempDir()
+	files := map[string][]byte{}
+	err := filepath.WalkDir(from, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, _ := filepath.Rel(from, path)
+		files[name], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := map[string]any{}
+	if err := json.Unmarshal(files["bundle.json"], &meta); err != nil {
+		t.Fatal(err)
+	}
+	change(files, meta)
+	for name := range meta["files"].(map[string]any) {
+		sum := sha256.Sum256(files[name])
+		meta["files"].(map[string]any)[name] = hex.EncodeToString(sum[:])
+	}
+	if files["bundle.json"], err = json.Marshal(meta); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range files {
+		path := filepath.Join(dir, "bundle", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "server.yaml")
+	if err := os.WriteFile(path, []byte("model: {repo_or_path: bundle}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// falsify changes the first value of a tensor of a golden set: a graph that
+// answers correctly does not answer that.
+func falsify(t *testing.T, file []byte, tensor string) {
+	t.Helper()
+	size := binary.LittleEndian.Uint64(file)
+	var header map[string]struct {
+		Offsets [2]int `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(file[8:8+size], &header); err != nil || header[tensor].Offsets[1] == 0 {
+		t.Fatalf("no %s in %v, %v", tensor, header, err)
+	}
+	at := file[8+int(size)+header[tensor].Offsets[0]:]
+	binary.LittleEndian.PutUint32(at, math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(at))+1))
+}
+
+// Bad input is one clear line and a code, and the program is gone.
+func TestBadInput(t *testing.T) {
+	good := filepath.Join(demo, "server.yaml")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
+	tests := []struct {
+		name    string
+		args    []string
+		runtime bool // needs ONNX Runtime to get that far
+		code    int
+		says    []string
+	}{
+		{"no manifest", nil, false, 2, []string{"--manifest", "server.yaml"}},
+		{"unknown flag", []string{"--manifst", good}, false, 2, []string{"--manifst", "--help"}},
+		{"unknown command", []string{"serf"}, false, 2, []string{"serf"}},
+		{"health port that is no number", []string{"--health-port", "x", "--manifest", good}, false, 2, []string{"health-port"}},
+		{"missing manifest", []string{"--manifest", "none.yaml"}, false, 3, []string{"none.yaml", "--manifest"}},
+		{"unknown manifest key", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\nmax_session: 3\n")}, false, 3,
+			[]string{"server.yaml:2:", `"max_session"`, `"max_sessions"`}},
+		{"wrong type in the manifest", []string{"--manifest", manifest(t, "max_sessions: four\n")}, false, 3,
+			[]string{"server.yaml:1:", "max_sessions", "whole number", "four"}},
+		{"not YAML", []string{"--manifest", manifest(t, "a: [\n")}, false, 3, []string{"server.yaml:1:", "YAML"}},
+		{"missing bundle", []string{"--manifest", manifest(t, "\nmodel: {repo_or_path: nothing-here}\n")}, false, 3,
+			[]string{"server.yaml:2:", "nothing-here", "bundle"}},
+		{"endpoint that is none", []string{"--manifest", good, "--listen", "localhost:7447"}, false, 3, []string{"localhost:7447", "tcp/"}},
+		{"encryption that is not there", []string{"--manifest", good, "--connect", "tls/router:7447"}, false, 3, []string{"tls/router:7447", "tcp/"}},
+		{"no ONNX Runtime", []string{"--manifest", good, "--ort", "/nowhere/libonnxruntime.so"}, false, 3, []string{"ONNX Runtime", "/nowhere", "pip download"}},
+		{"corrupt ONNX", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
+			files["policy.onnx"] = files["policy.onnx"][:1000]
+		})}, true, 3, []string{"policy.onnx"}},
+		{"golden set fails", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
+			falsify(t, files["golden/b1_mode0.safetensors"], "out/chunk_robot")
+		})}, true, 3, []string{"golden", "b1_mode0", "chunk_robot"}},
+		{"no chunk output", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
+			files["policy.onnx"] = bytes.ReplaceAll(files["policy.onnx"], []byte("chunk_robot"), []byte("other_robot"))
+		})}, true, 3, []string{"chunk_robot"}},
+		{"health port busy", []string{"--manifest", good, "--health-port", port}, false, 1, []string{"health_port", port, "in use"}},
+		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port}, true, 1, []string{port, "in use"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.runtime {
+				needRuntime(t)
+			}
+			code, stdout, stderr := leanServer(t, nil, append([]string{"--quiet"}, tt.args...)...)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d; it said: %s", code, tt.code, stderr)
+			}
+			// The way to get ONNX Runtime is a recipe of several lines behind the one.
+			if lines := strings.Count(stderr, "\n"); stdout != "" || lines != 1 && !strings.Contains(stderr, "pip download") {
+				t.Errorf("%d lines on stderr and %q on stdout, want one line:\n%s", lines, stdout, stderr)
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(stderr, word) {
+					t.Errorf("message lacks %q: %s", word, stderr)
+				}
+			}
+		})
+	}
+}
+
+// A corrupt file that the digests give away is found before ONNX Runtime is.
+func TestChangedFileIsFoundByItsDigest(t *testing.T) {
+	path := brokenBundle(t, func(map[string][]byte, map[string]any) {})
+	graph := filepath.Join(filepath.Dir(path), "bundle", "policy.onnx")
+	if err := os.Truncate(graph, 1000); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := leanServer(t, nil, "check", "--manifest", path)
+	if code != 3 || !strings.Contains(stderr, "policy.onnx") || !strings.Contains(stderr, "sha256") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d, %q, want 3 and one line about the digest of policy.onnx", code, stderr)
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	if code, stdout, stderr := leanServer(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "lean-server ") || stderr != "" {
+		t.Errorf("version = %d, %q, %q", code, stdout, stderr)
+	}
+	code, stdout, stderr := leanServer(t, nil, "--help")
+	if code != 0 || stderr != "" {
+		t.Errorf("--help = %d, stderr %q", code, stderr)
+	}
+	for _, word := range []string{"Examples:", "testdata/demo/server.yaml", "LEAN_SERVER_MANIFEST", "Exit codes"} {
+		if !strings.Contains(stdout, word) {
+			t.Errorf("--help lacks %q", word)
+		}
+	}
+}
+
+func TestCheckSaysWhatWouldBeServed(t *testing.T) {
+	needRuntime(t)
+	code, stdout, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml")}, "check", "--json", "-")
+	var r server.Report
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
+	}
+	if !strings.HasSuffix(r.Prefix, "/main/demo") || r.FPS != 60 || r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
+		len(r.Listen) != 1 || r.Listen[0] != server.DefaultListen || r.InferenceMs <= 0 || r.Cameras[0] != "observation.images.top 120x160" {
+		t.Errorf("report = %+v", r)
+	}
+}
+
+// running is the program while it serves.
+type running struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	log      bytes.Buffer // complete after stop
+	endpoint string
+	health   string
+	json     string
+}
+
+func start(t *testing.T) *running {
+	t.Helper()
+	needRuntime(t)
+	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), json: filepath.Join(t.TempDir(), "summary.json")}
+	port := freePort(t)
+	r.health = "http://127.0.0.1:" + port
+	r.cmd = exec.Command(program, "--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json)
+	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.cmd.Process.Kill() }) // fails when it has ended, as it should
+	return r
+}
+
+// awaitReady returns when /readyz says so; until then it must have said 503.
+func (r *running) awaitReady() {
+	r.t.Helper()
+	seen := map[int]bool{}
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		code := r.get("/readyz")
+		if seen[code] = true; code == http.StatusOK {
+			if !seen[http.StatusServiceUnavailable] {
+				r.t.Error("/readyz was never 503 while the policy was loaded")
+			}
+			return
+		}
+	}
+	r.t.Fatalf("not ready within %v", patience)
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+}
+
+// get returns the HTTP status of a page, 0 when nobody answers.
+func (r *running) get(page string) int {
+	response, err := http.Get(r.health + page)
+	if err != nil {
+		return 0
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// end sends sig and wants a clean end in time with nothing left behind.
+func (r *running) end(sig os.Signal) {
+	r.t.Helper()
+	began := time.Now()
+	if err := r.cmd.Process.Signal(sig); err != nil {
+		r.t.Fatal(err)
+	}
+	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
+	defer overdue.Stop()
+	err := r.cmd.Wait()
+	if took := time.Since(began); err != nil || took > stopLimit {
+		r.t.Errorf("ended after %v with %v, want a clean end within %v:\n%s", took, err, stopLimit, r.log.String())
+	}
+	for _, address := range []string{strings.TrimPrefix(r.endpoint, "tcp/"), strings.TrimPrefix(r.health, "http://")} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			r.t.Errorf("something still listens: %v", err)
+			continue
+		}
+		l.Close()
+	}
+}
+
+// stop is end, and returns the summary.
+func (r *running) stop(sig os.Signal) (s server.Summary) {
+	r.t.Helper()
+	r.end(sig)
+	text, err := os.ReadFile(r.json)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func TestIdleServerStopsOnEitherSignal(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			r := start(t)
+			r.awaitReady()
+			for _, page := range []string{"/healthz", "/metrics"} {
+				if code := r.get(page); code != http.StatusOK {
+					t.Errorf("%s = %d, want 200", page, code)
+				}
+			}
+			if s := r.stop(sig); s.Requests != 0 || s.Exit.Code != 0 || s.Exit.Reason != "stopped" {
+				t.Errorf("summary = %+v", s)
+			}
+		})
+	}
+}
+
+// A server that is told to stop while it loads its policy does not finish
+// loading first.
+func TestStopsWhileLoading(t *testing.T) {
+	r := start(t)
+	for end := time.Now().Add(patience); r.get("/healthz") != http.StatusOK; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no health page")
+		}
+	}
+	r.end(syscall.SIGTERM)
+}
+
+// The real program over real TCP with the real policy: every observation gets
+// its chunk, the trained prefix is honoured to the bit that matters, and the
+// whole process allocates next to nothing per request.
+func TestServesTheDemoPolicy(t *testing.T) {
+	const requests = 400
+	r := start(t)
+	r.awaitReady()
+	network, err := zenoh.Open(t.Context(), zenoh.Config{Connect: []string{r.endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer network.Close()
+	keys, err := network.Tokens(t.Context(), wire.ServerAliveAny, time.Second)
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("servers alive: %v, %v, want one", keys, err)
+	}
+	service, err := wire.ServiceOf(keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm := newArm(t, network, service.Prefix())
+	sent := arm.prefix()
+	for seq := uint64(1); seq <= requests; seq++ {
+		chunk := arm.ask(seq)
+		for i, want := range sent.Data {
+			if got := chunk.ChunkRobot.Data[i]; got-want > 1e-3 || want-got > 1e-3 {
+				t.Fatalf("request %d: value %d of the hard prefix = %v, want %v", seq, i, got, want)
+			}
+		}
+	}
+	s := r.stop(syscall.SIGTERM)
+	if s.Requests != requests || s.Errors != 0 || s.Conditioning["trained"] != requests || s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
+		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, requests)
+	}
+	// Opening the session and the links allocates; a request must not.
+	if s.PathMallocs > requests/2 {
+		t.Errorf("the process allocated %d objects for %d requests, want less than one for two", s.PathMallocs, requests)
+	}
+	if s.GCCycles != s.GCForced {
+		t.Errorf("%d collections, %d of them by hand, want no others", s.GCCycles, s.GCForced)
+	}
+	t.Logf("%d requests, %d objects, %d collections, inference p50 %.2f ms, service p99 %.2f ms", s.Requests, s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
+}
+
+// arm is a robot that asks and waits.
+type arm struct {
+	t       *testing.T
+	actions chan wire.ActionChunk
+	obs     wire.Publisher
+	body    wire.Observation
+}
+
+func newArm(t *testing.T, network wire.Session, prefix string) *arm {
+	t.Helper()
+	bundle, err := policy.LoadBundle(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arm{t: t, actions: make(chan wire.ActionChunk, 1)}
+	open := wire.SessionOpen{
+		ClientUUID: "test-arm", RobotType: "so101", FPS: 60, ActionNames: bundle.ActionNames, CameraNames: []string{"observation.images.top"},
+		StateDim: len(bundle.StateNames), SchemaVersion: wire.SchemaVersion, RTCEnabled: true,
+	}
+	replies, err := network.Get(t.Context(), wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &open), patience)
+	if err != nil || len(replies) != 1 {
+		t.Fatalf("open: %v, %v, want one reply", replies, err)
+	}
+	var ack wire.SessionAck
+	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil || !ack.Accepted {
+		t.Fatalf("ack = %+v, %v", ack, err)
+	}
+	key, _ := wire.ActionKey(prefix, open.ClientUUID)
+	if _, err := network.Subscribe(key, a.receive); err != nil {
+		t.Fatal(err)
+	}
+	key, _ = wire.ObsKey(prefix, open.ClientUUID)
+	if a.obs, err = network.Publisher(key, wire.ObservationQoS); err != nil {
+		t.Fatal(err)
+	}
+	encoder, err := jpeg.NewEncoder(90)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer encoder.Close()
+	camera := bundle.Cameras[0]
+	picture := make([]byte, jpeg.MaxSize(camera.W, camera.H))
+	n, err := encoder.EncodeRGB(picture, make([]byte, camera.Bytes()), camera.W, camera.H)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.body = wire.Observation{
+		State:               []float32{40, -30, 90, 10, -40, 0},
+		Images:              []wire.Image{{Name: "observation.images.top", Data: picture[:n]}},
+		InferenceDelaySteps: 3, PrefixRobot: a.prefix(),
+	}
+	return a
+}
+
+// prefix is what the arm will do anyway: three rows near where it is.
+func (a *arm) prefix() wire.Matrix {
+	return wire.Matrix{Rows: 3, Cols: 6, Data: []float32{
+		40.5, -30, 90.5, 10, -40.5, 0,
+		41, -30, 91, 10, -41, 0,
+		41.5, -30, 91.5, 10, -41.5, 0,
+	}}
+}
+
+func (a *arm) receive(s wire.Sample) {
+	h, err := wire.ParseHeader(s.Attachment)
+	var c wire.ActionChunk
+	if err == nil && h.MsgType == wire.MsgActionChunk {
+		err = wire.ParseActionChunk(&c, s.Payload)
+	}
+	if err != nil || h.MsgType != wire.MsgActionChunk || c.SeqIDEcho != h.SeqID {
+		a.t.Errorf("the server sent %+v %q, %v, want a chunk", h, s.Payload, err)
+	}
+	a.actions <- c
+}
+
+func (a *arm) ask(seq uint64) wire.ActionChunk {
+	a.t.Helper()
+	h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}
+	if err := a.obs.Put(wire.AppendObservation(nil, &a.body), wire.AppendHeader(nil, h)); err != nil {
+		a.t.Fatal(err)
+	}
+	select {
+	case c := <-a.actions:
+		if c.SeqIDEcho != seq || c.ChunkRobot.Rows != 50 || c.ChunkModel.Rows != 50 {
+			a.t.Fatalf("request %d got %d %dx%d", seq, c.SeqIDEcho, c.ChunkRobot.Rows, c.ChunkRobot.Cols)
+		}
+		return c
+	case <-time.After(patience):
+		a.t.Fatalf("request %d got no answer", seq)
+		return wire.ActionChunk{}
+	}
+}
