@@ -70,6 +70,20 @@ func boxMuller(a, b uint32) (z0, z1 float32) {
 	return float32(radius * cos), float32(radius * sin)
 }
 
+// Coefficients of atanh(s)/s, sin(x)/x and cos(x) in the square of the argument,
+// highest power first, with as many terms as |s| < 0.172 and x < pi/2 need.
+var (
+	atanhSeries = [...]float64{1. / 23, 1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13, 1. / 11, 1. / 9, 1. / 7, 1. / 5, 1. / 3, 1}
+	sinSeries   = [...]float64{
+		-1. / 25852016738884976640000, 1. / 51090942171709440000, -1. / 121645100408832000, 1. / 355687428096000,
+		-1. / 1307674368000, 1. / 6227020800, -1. / 39916800, 1. / 362880, -1. / 5040, 1. / 120, -1. / 6, 1,
+	}
+	cosSeries = [...]float64{
+		-1. / 1124000727777607680000, 1. / 2432902008176640000, -1. / 6402373705728000, 1. / 20922789888000,
+		-1. / 87178291200, 1. / 479001600, -1. / 3628800, 1. / 40320, -1. / 720, 1. / 24, -1. / 2, 1,
+	}
+)
+
 // logUnit returns the natural logarithm of u for 0 < u < 1, within a few ulp. It
 // is written out, with every product rounded before it is added, because the
 // standard library's is assembly on some machines and compilers fuse
@@ -89,8 +103,8 @@ func logUnit(u float64) float64 {
 	s := (m - 1) / (m + 1)
 	ss := float64(s * s)
 	sum := 0.0
-	for k := 23; k >= 1; k -= 2 {
-		sum = float64(sum*ss) + 1/float64(k)
+	for _, c := range atanhSeries {
+		sum = float64(sum*ss) + c
 	}
 	return float64(float64(exp)*math.Ln2) + float64(2*float64(s*sum))
 }
@@ -104,10 +118,9 @@ func sinCosTurn(turn float64) (sin, cos float64) {
 	quarter := math.Floor(turn * 4)
 	x := float64((turn*4 - quarter) * (math.Pi / 2))
 	xx := float64(x * x)
-	sin, cos = 1, 1
-	for k := 22; k >= 2; k -= 2 {
-		sin = 1 - float64(float64(xx*sin)/float64(k*(k+1)))
-		cos = 1 - float64(float64(xx*cos)/float64(k*(k-1)))
+	for i := range sinSeries {
+		sin = float64(sin*xx) + sinSeries[i]
+		cos = float64(cos*xx) + cosSeries[i]
 	}
 	sin = float64(x * sin)
 	switch int(quarter) & 3 {
