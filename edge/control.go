@@ -103,7 +103,8 @@ type control struct {
 	epoch    uint32
 	key      int64
 	episode  uint32
-	fresh    bool // the next observation starts an episode
+	fresh    bool   // the next observation starts an episode
+	reset    uint32 // of resets, those carried out
 	lastGood rt.Instant
 	began    rt.Instant
 	now      State
@@ -113,7 +114,9 @@ type control struct {
 
 	// Shared with other threads through their own types.
 	stop      *atomic.Bool
-	leave     atomic.Bool // asked to park and stop
+	leave     atomic.Bool   // asked to park and stop
+	paused    atomic.Bool   // asked to hold and ask for nothing; the schedule stays
+	resets    atomic.Uint32 // episodes asked for so far
 	link      *linkFlags
 	snapshots *rt.Latest[snapshot]
 	waker     *rt.Waker
@@ -133,6 +136,7 @@ func (c *control) tick(t rt.Tick) time.Duration {
 		c.begin(t.Woke)
 	}
 	c.read(t)
+	c.obey(t.Woke)
 	switch c.phase {
 	case arming:
 		c.arm(t.Woke)
@@ -202,6 +206,26 @@ func (c *control) arm(now rt.Instant) {
 	c.stats.armed.Store(true)
 }
 
+// obey takes the operator's wishes.
+//
+//rt:noalloc
+func (c *control) obey(now rt.Instant) {
+	if c.paused.Load() {
+		// Nobody is asked, so nobody is missed.
+		c.lastGood = now
+		c.link.merged.Store(int64(now))
+	}
+	if n := c.resets.Load(); n != c.reset {
+		c.reset = n
+		c.sched.Clear()
+		c.drtc.Rearm()
+		c.episode++
+		c.fresh = true
+		c.stats.episode.Store(c.episode)
+		c.events.Emit(rt.Event{At: now, Code: rt.EpisodeReset, A: int64(c.episode)})
+	}
+}
+
 // act runs the next action, or holds.
 //
 //rt:noalloc
@@ -210,9 +234,11 @@ func (c *control) act(now rt.Instant) {
 		c.depart(now)
 		return
 	}
-	if c.silent {
+	if c.silent || c.paused.Load() {
 		c.bus.Write(c.goal)
-		c.stats.starved.Add(1)
+		if c.silent {
+			c.stats.starved.Add(1)
+		}
 		return
 	}
 	action, age, verdict := c.sched.Pop(now, c.maxAge)
@@ -299,7 +325,7 @@ func (c *control) ask(now rt.Instant) {
 			c.move(now, Opened)
 		}
 	}
-	if c.epoch == 0 || c.silent || c.frozen != 0 || c.phase >= parking || c.now == Dead || c.link.blind.Load() > 0 {
+	if c.epoch == 0 || c.silent || c.frozen != 0 || c.phase >= parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() {
 		c.drtc.OnIdleTick()
 		return
 	}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,7 @@ type Edge struct {
 	link     *link
 	control  *control
 	sender   *sender
+	operator net.Listener
 	loop     *rt.Loop
 
 	stop    atomic.Bool // ends the tick
@@ -100,7 +102,10 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		return e, err
 	}
 	e.opened = e.clock.Now().Sub(began)
-	err = e.build()
+	if err = e.build(); err != nil {
+		return e, err
+	}
+	err = e.listen()
 	return e, err
 }
 
@@ -170,6 +175,7 @@ func (e *Edge) build() error {
 	c.seen = make([]rt.Instant, dof)
 	c.limits, c.parkStep = limitsOf(e.robot, e.arm, period)
 	c.now, c.episode, c.fresh = Connecting, 1, true
+	c.stats.episode.Store(c.episode)
 	c.stop, c.waker = &e.stop, waker
 	c.events = rt.NewEvents(eventSlots)
 	c.departed = rt.NewRing[departure](departureSlots)
@@ -214,6 +220,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.spawn(func() error { return e.sender.run(&e.ending) })
 	e.threads.Add(1)
 	go func() { defer e.threads.Done(); linked <- e.link.keep(ctx) }()
+	e.spawn(func() error { return e.serveOperator(ctx) })
 	ticked := make(chan error, 1)
 	go func() { ticked <- e.tickThread() }()
 
@@ -221,6 +228,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	cancel()
 	e.ending.Store(true)
 	e.control.waker.Wake()
+	e.operator.Close()
 	e.threads.Wait()
 	err := e.verdict(tickErr, <-linked)
 	if off := e.letGo(); off != nil && err == nil {
@@ -291,6 +299,9 @@ func (e *Edge) letGo() error {
 
 // release gives back whatever Open took, in the opposite order.
 func (e *Edge) release() {
+	if e.operator != nil {
+		e.operator.Close()
+	}
 	if e.link != nil && e.link.net != nil {
 		e.link.close()
 	}

@@ -131,6 +131,7 @@ func (l *link) handshake(ctx context.Context) error {
 		l.log.Warn("server: " + w)
 	}
 	l.terms, l.sessionID = t, ack.SessionID
+	l.flags.evicted.Store(false)
 	l.presence.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
@@ -325,6 +326,9 @@ func (l *link) trouble() string {
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
 			return "the server's liveliness token does not show"
 		}
+	}
+	if l.flags.evicted.Load() {
+		return "the server closed the session"
 	}
 	last := max(rt.Instant(l.flags.merged.Load()), l.openedAt)
 	if quiet := l.clock.Now().Sub(last); quiet > l.cfg.RequestTimeout {

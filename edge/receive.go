@@ -12,6 +12,7 @@ import (
 type linkFlags struct {
 	epoch   atomic.Uint32 // link: of the open session, 0 when there is none
 	lost    atomic.Bool   // link: set when a session is lost; the tick takes it back
+	evicted atomic.Bool   // receiver: the server does not know the session, or leaves; link takes it back
 	refused atomic.Bool   // link: the server refuses the contract for good
 	blind   atomic.Int32  // capture threads: cameras without a first picture
 	sentKey atomic.Int64  // tick: newest request
@@ -71,6 +72,9 @@ func (r *receiver) notice(payload []byte) {
 	if err := wire.ParseEvent(&r.event, payload); err != nil {
 		r.stats.drop(dropBody)
 		return
+	}
+	if r.event.Code == wire.EventUnknownSession || r.event.Code == wire.EventDraining {
+		r.link.evicted.Store(true)
 	}
 	if r.told != nil {
 		r.told(r.event)

@@ -32,7 +32,7 @@ type tickStats struct {
 	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	size, delay                                atomic.Int64
-	state                                      atomic.Uint32
+	state, episode                             atomic.Uint32
 	armed, left                                atomic.Bool
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist

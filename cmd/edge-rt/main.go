@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,14 +34,18 @@ Examples:
   edge-rt --bus sim --camera top=sim                        the simulated arm against a server on this machine
   edge-rt --fps 60 --bus /dev/ttyACM0 --connect tcp/gpu:7447  a real SO-101
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
+  edge-rt ctl status                                        how the running edge goes
+  edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
 
 Exit codes: 0 stopped as asked, 1 broke while running, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
 
 type cli struct {
 	runFlags `embed:""`
 
-	Run     struct{} `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
-	Version struct{} `cmd:"" help:"Print the version and which transport is built in."`
+	Run     struct{}  `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
+	Ctl     ctlCmd    `cmd:"" help:"Pause, resume or reset a running edge, or ask how it goes."`
+	SimBus  simBusCmd `cmd:"" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
+	Version struct{}  `cmd:"" help:"Print the version and which transport is built in."`
 }
 
 type runFlags struct {
@@ -77,6 +82,15 @@ type runFlags struct {
 	Quiet                   bool              `help:"No status line and no log, only the summary."`
 }
 
+type ctlCmd struct {
+	Word string `arg:"" enum:"pause,resume,reset,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. status: print the state."`
+}
+
+type simBusCmd struct {
+	Link    string `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
+	Unpaced bool   `help:"Answer at once instead of at the baud rate."`
+}
+
 // version is set by the Makefile.
 var version = "dev"
 
@@ -98,11 +112,34 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 		fmt.Fprintf(stderr, "edge-rt: %v; see edge-rt --help\n", err)
 		return code
 	}
-	if ctx.Command() == "version" {
+	switch ctx.Command() {
+	case "version":
 		fmt.Fprintf(stdout, "edge-rt %s, transport zenoh (built in, pure Go)\n", version)
 		return exit.Clean
+	case "ctl <word>":
+		return c.ctl(stdout, stderr)
+	case "sim-bus":
+		return c.simBus(stdout, stderr)
 	}
 	return c.start(stdout, stderr)
+}
+
+// ctl sends one command and prints what the edge answers, as JSON.
+func (c *cli) ctl(stdout, stderr io.Writer) exit.Code {
+	reply, err := edge.Ctl(c.ID, c.Ctl.Word)
+	if err != nil {
+		return complain(stderr, err)
+	}
+	enc := json.NewEncoder(stdout)
+	enc.SetIndent("", "  ")
+	return complain(stderr, enc.Encode(reply))
+}
+
+func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	cfg := edge.SimBusConfig{Robot: c.Robot, Link: c.SimBus.Link, Unpaced: c.SimBus.Unpaced, Seed: c.Seed}
+	return complain(stderr, edge.ServeSimBus(ctx, cfg, stdout))
 }
 
 // start runs the edge and prints its summary.

@@ -20,6 +20,7 @@ var layers = []struct {
 	{2, "servo", "one bus protocol and its arm"},
 	{2, "servo/servosim", "the bus from the motors' side"},
 	{2, "camera", "pictures with their true age"},
+	{2, "camera/cameratest", "a pattern source, for tests of cameras and encoders"},
 	{2, "jpeg", "one format"},
 	{2, "wire", "the nouns that cross the network, and their bytes"},
 	{2, "wire/wiretest", "the frozen vectors, for the tests of everybody who speaks wire"},
@@ -66,6 +67,7 @@ func partedOf(dir string) (folder string, meet bool) {
 // sideways lists the only imports within a layer.
 var sideways = []struct{ from, to, why string }{
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
+	{"camera/cameratest", "camera", "a fake implements the interface beside it"},
 	{"wire/zenoh", "wire", "the transport implements wire.Session"},
 	{"wire/zenohgo", "wire", "the transport implements wire.Session"},
 	{"bench", "edge", "it measures the real edge"},

@@ -1,0 +1,196 @@
+package edge
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/wire"
+)
+
+// Limits of the operator's socket.
+const (
+	ctlTimeout   = 5 * time.Second // one command, answer included
+	ctlLine      = 4096            // bytes of a command
+	resetLimit   = time.Second     // the server's acknowledgement of a reset
+	tickPatience = time.Second     // for the tick to take a command
+)
+
+// CtlCommands are the words of edge-rt ctl.
+var CtlCommands = []string{"pause", "resume", "reset", "status"}
+
+// CtlReply is the answer to one of them: what the run looks like now.
+type CtlReply struct {
+	OK       bool    `json:"ok"`
+	Error    string  `json:"error,omitempty"`
+	ID       string  `json:"id"`
+	State    string  `json:"state"`
+	Paused   bool    `json:"paused"`
+	Episode  uint32  `json:"episode_id"`
+	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
+	Ticks    uint64  `json:"ticks"`
+	Queue    int64   `json:"queue"`
+	Starved  uint64  `json:"starved_ticks"`
+	Requests uint64  `json:"requests"`
+	Chunks   uint64  `json:"chunks"`
+	RTTms    float64 `json:"rtt_ms_p50"`
+	Overruns uint64  `json:"overruns_own"`
+	Targets  int     `json:"targets_reached"`
+}
+
+// socketPath is where the edge called id listens for its operator.
+func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
+
+// listen opens the operator's socket; the id's lock is held, so a socket that
+// is there already is a dead edge's.
+func (e *Edge) listen() error {
+	path := socketPath(e.identity.Dir, e.identity.ID)
+	os.Remove(path)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("operator socket: %w", err)
+	}
+	e.operator = l
+	return nil
+}
+
+// serveOperator answers commands, one connection at a time, until the socket is
+// closed.
+func (e *Edge) serveOperator(ctx context.Context) error {
+	for {
+		c, err := e.operator.Accept()
+		if err != nil {
+			return nil // closed: the run is over
+		}
+		c.SetDeadline(time.Now().Add(ctlTimeout))
+		r := bufio.NewReaderSize(c, ctlLine)
+		line, err := r.ReadSlice('\n')
+		var reply CtlReply
+		if err != nil {
+			reply.Error = "want one command and a newline"
+		} else {
+			reply = e.command(ctx, string(line[:len(line)-1]))
+		}
+		json.NewEncoder(c).Encode(reply)
+		c.Close()
+	}
+}
+
+// command carries out one of CtlCommands.
+func (e *Edge) command(ctx context.Context, word string) CtlReply {
+	c := e.control
+	var err error
+	acked := false
+	switch word {
+	case "pause":
+		c.paused.Store(true)
+	case "resume":
+		c.paused.Store(false)
+	case "reset":
+		if err = e.reset(); err == nil {
+			acked = e.link.reset(ctx, c.stats.episode.Load())
+		}
+	case "status":
+	default:
+		err = fmt.Errorf("unknown command %q, want one of %v", word, CtlCommands)
+	}
+	reply := e.ctlStatus()
+	reply.OK, reply.Acked = err == nil, acked
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	return reply
+}
+
+// reset asks the tick for a new episode and waits until it has begun.
+func (e *Edge) reset() error {
+	c := e.control
+	before := c.stats.episode.Load()
+	c.resets.Add(1)
+	for end := e.clock.Now().Add(tickPatience); c.stats.episode.Load() == before; {
+		if e.clock.Now() > end {
+			return errors.New("the tick does not answer")
+		}
+		e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period()))
+	}
+	return nil
+}
+
+func (e *Edge) ctlStatus() CtlReply {
+	st, loop := e.control.stats, e.loop.Stats()
+	reply := CtlReply{
+		ID: e.identity.ID, State: State(st.state.Load()).String(), Paused: e.control.paused.Load(), Episode: st.episode.Load(),
+		Ticks: loop.Ticks, Queue: st.size.Load(), Starved: st.starved.Load(), Requests: st.requests.Load(), Chunks: st.chunks.Load(),
+		RTTms: round3(float64(st.rtt.Quantile(0.5)) / 1e6), Overruns: loop.OverrunsOwn,
+	}
+	if e.world != nil {
+		reply.Targets = e.world.Score().Reached
+	}
+	return reply
+}
+
+// reset tells the server that an episode begins. The server holds nothing that
+// must change, so a lost answer is only said.
+func (l *link) reset(ctx context.Context, episode uint32) bool {
+	if l.flags.epoch.Load() == 0 {
+		return false
+	}
+	key, err := wire.ResetKey(l.terms.prefix, l.id)
+	if err != nil {
+		return false
+	}
+	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.id, EpisodeID: episode})
+	replies, err := l.net.Get(ctx, key, body, resetLimit)
+	for _, r := range replies {
+		var ack wire.ResetAck
+		if !r.Err && wire.ParseResetAck(&ack, r.Payload) == nil && ack.OK {
+			return true
+		}
+	}
+	l.log.Warn("the server did not confirm the reset", "episode", episode, "err", err)
+	return false
+}
+
+// Ctl sends one command to the edge called id on this host, or to the only one
+// that runs when id is empty.
+func Ctl(id, word string) (CtlReply, error) {
+	var reply CtlReply
+	dir, err := stateDir()
+	if err != nil {
+		return reply, exit.With(exit.Config, err)
+	}
+	path := socketPath(dir, id)
+	if id == "" {
+		found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+		if err != nil || len(found) == 0 {
+			return reply, exit.Errorf(exit.Absent, "no edge runs here (no socket in %s)", dir)
+		}
+		if len(found) > 1 {
+			return reply, exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id", len(found), found)
+		}
+		path = found[0]
+	}
+	c, err := net.DialTimeout("unix", path, ctlTimeout)
+	if err != nil {
+		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w", path, err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(ctlTimeout))
+	if _, err := fmt.Fprintln(c, word); err != nil {
+		return reply, err
+	}
+	if err := json.NewDecoder(c).Decode(&reply); err != nil {
+		return reply, fmt.Errorf("answer of the edge: %w", err)
+	}
+	if !reply.OK {
+		return reply, errors.New(reply.Error)
+	}
+	return reply, nil
+}

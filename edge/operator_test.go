@@ -1,0 +1,99 @@
+package edge
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"edgert/rt"
+)
+
+func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
+	r := newRig(t)
+	r.slope = 0.1
+	r.serve(60, 3, 10)
+	size, n, goal, asked := r.sched.Size(), r.sched.N(), r.goal[0], r.stats.requests.Load()
+	r.paused.Store(true)
+	r.step(500) // longer than quiet and offline
+	if r.sched.Size() != size || r.sched.N() != n || r.goal[0] != goal || r.stats.requests.Load() != asked {
+		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.sched.Size(), n, r.sched.N(), goal, r.goal[0], r.stats.requests.Load()-asked)
+	}
+	if r.stats.starved.Load() != 0 || r.now != Streaming {
+		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.now)
+	}
+	r.maxAge = 0
+	r.paused.Store(false)
+	r.step(1)
+	if r.sched.N() != n+1 {
+		t.Errorf("resume: n = %d, want %d", r.sched.N(), n+1)
+	}
+}
+
+func TestResetBeginsAnEpisode(t *testing.T) {
+	r := newRig(t)
+	r.serve(60, 3, 10)
+	before := r.key
+	r.resets.Add(1)
+	r.step(1)
+	if r.episode != 2 || r.sched.Size() != 0 || r.stats.episode.Load() != 2 {
+		t.Fatalf("episode %d with %d actions left, want 2 and none", r.episode, r.sched.Size())
+	}
+	if r.key != before+1 {
+		t.Fatalf("%d requests in the resetting tick, want 1", r.key-before)
+	}
+	snap, _, _ := r.snapshots.Front()
+	if !snap.start || snap.episode != 2 || snap.rows != 0 {
+		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.start, snap.episode, snap.rows)
+	}
+	r.answer(r.key, 10) // the rig answers for episode 1
+	r.step(1)
+	if got := r.stats.dropped[dropEpisode].Load(); got != 1 {
+		t.Errorf("%d chunks of the old episode dropped, want 1", got)
+	}
+}
+
+func TestCtlOverTheSocket(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	id, err := claim("arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.release()
+	r := newRig(t)
+	e := &Edge{
+		identity: id, control: r.control, clock: rt.KernelClock(), cfg: Config{FPS: 100},
+		loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod}),
+		link: &link{flags: r.control.link, log: slog.New(slog.DiscardHandler)},
+	}
+	if err := e.listen(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- e.serveOperator(context.Background()) }()
+	reply, err := Ctl("", "pause")
+	if err != nil || !reply.OK || !reply.Paused || reply.ID != "arm" || reply.State != "CONNECTING" {
+		t.Errorf("pause = %+v, %v", reply, err)
+	}
+	if !r.paused.Load() {
+		t.Error("the tick was not told")
+	}
+	if reply, err = Ctl("arm", "resume"); err != nil || reply.Paused {
+		t.Errorf("resume = %+v, %v", reply, err)
+	}
+	if _, err = Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "dance") {
+		t.Errorf("unknown command = %v", err)
+	}
+	if _, err = Ctl("arm", "reset"); err == nil || !strings.Contains(err.Error(), "tick") {
+		t.Errorf("reset without a running tick = %v, want an error that says so", err)
+	}
+	e.operator.Close()
+	<-done
+	if _, err := os.Stat(socketPath(id.Dir, "arm")); !os.IsNotExist(err) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+	if _, err := Ctl("arm", "status"); err == nil {
+		t.Error("a dead edge answered")
+	}
+}
