@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"image"
 	"image/color"
 	stdjpeg "image/jpeg"
@@ -372,55 +371,4 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("DecodeRGB of a good picture afterwards = %v", err)
 		}
 	})
-}
-
-// scenery is a picture with some texture, so that a benchmark means something.
-func scenery(w, h int) []byte {
-	pix := make([]byte, w*h*3)
-	x := uint32(1)
-	for i := range w * h {
-		x = x*1664525 + 1013904223
-		noise := byte(x >> 29)
-		pix[3*i], pix[3*i+1], pix[3*i+2] = byte(i%w*255/w)+noise, byte(i/w*255/h)+noise, byte(i/w/8*8)^noise
-	}
-	return pix
-}
-
-var benchSizes = [][2]int{{160, 120}, {640, 480}}
-
-func BenchmarkEncodeRGB(b *testing.B) {
-	for _, size := range benchSizes {
-		w, h := size[0], size[1]
-		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			e, err := NewEncoder(90)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer e.Close()
-			pix, dst := scenery(w, h), make([]byte, MaxSize(w, h))
-			b.SetBytes(int64(len(pix)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := e.EncodeRGB(dst, pix, w, h); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkDecodeRGB(b *testing.B) {
-	for _, size := range benchSizes {
-		w, h := size[0], size[1]
-		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			d, src, dst := decoder(b), encode(b, scenery(w, h), w, h, 90), make([]byte, w*h*3)
-			b.SetBytes(int64(len(dst)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := d.DecodeRGB(dst, src, w, h); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }
