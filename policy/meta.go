@@ -70,9 +70,10 @@ type Meta struct {
 
 	// The contract with a robot. FPS is the control rate that the policy was
 	// trained at, in Hz; ChunkSize the actions of a chunk (H); NActionSteps how many
-	// of them are meant to be executed. Names are in vector order, one unit each.
-	// Limits, when given, are [lowest, highest] in those units: what the training
-	// data contained, with a margin.
+	// of them are meant to be executed. Names are in vector order, one unit each, in
+	// LeRobot's words (degrees, range_0_100, range_m100_100). Limits, when given, are
+	// [lowest, highest] in those units: what the training data contained, with a
+	// margin.
 	FPS          float64      `json:"fps"`
 	ChunkSize    int          `json:"chunk_size"`
 	NActionSteps int          `json:"n_action_steps,omitempty"`

@@ -18,9 +18,9 @@ from . import tensors
 BUNDLE_VERSION = 1
 EXPORTER = "edgert-train 1"
 
-# The SO-101's joints in LeRobot's order, their units, and the range the demo task moves them in.
+# The SO-101's joints in LeRobot's order, their units, and what the demo task moves them in, with a margin.
 JOINTS = ["shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos", "gripper.pos"]
-UNITS = ["degrees"] * 5 + ["percent"]
+UNITS = ["degrees"] * 5 + ["range_0_100"]  # LeRobot's words
 LIMITS = [[-30.0, 110.0], [-45.0, -15.0], [25.0, 150.0], [-15.0, 40.0], [-110.0, 30.0], [0.0, 100.0]]
 CAMERAS = [{"name": "top", "height": 120, "width": 160}]
 
