@@ -339,7 +339,7 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 
 // A server that is asked again and again to open a broken bundle must not grow.
 func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
-	needRuntime(t)
+	needQuietMemory(t)
 	dir := copyBundle(t, demoDir, nil)
 	graph, err := os.ReadFile(filepath.Join(dir, graphName))
 	if err != nil {
@@ -369,7 +369,7 @@ func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 
 // Every tensor and thread of a closed model is gone.
 func TestCloseReturnsMemoryAndThreads(t *testing.T) {
-	needRuntime(t)
+	needQuietMemory(t)
 	b, err := LoadBundle(stillDir)
 	if err != nil {
 		t.Fatal(err)
@@ -395,6 +395,16 @@ func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 	if grown := threadCount(t) - threads; grown > 20 { // the Go runtime may start some
 		t.Errorf("40 models leave %d threads, want none", grown)
 	}
+}
+
+// needQuietMemory skips tests of what the process holds where that is not its own
+// doing: the race detector keeps shadow memory.
+func needQuietMemory(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("measures the whole process: not with -short")
+	}
+	needRuntime(t)
 }
 
 func threadCount(t *testing.T) int {

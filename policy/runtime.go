@@ -101,7 +101,7 @@ func findRuntime(path string) (found, version string, err error) {
 
 // howToGet says how to install the library, in words that can be pasted.
 func howToGet() string {
-	return fmt.Sprintf(`To get it (about 17 MB, no root needed):
+	return fmt.Sprintf(`To get it: "make setup" in a checkout; or, by hand (about 17 MB, no root needed):
     pip download --no-deps --dest .cache/onnxruntime %s
     unzip -j -o .cache/onnxruntime/onnxruntime-*.whl 'onnxruntime/capi/libonnxruntime.so.*' -d .cache/onnxruntime/lib
 or point --ort or %s at a libonnxruntime.so of version %d.%d or newer for %s/%s.`,

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Trains the demo policy again and writes both demo bundles: about 40 minutes of
+# one idle core. SEED=n trains another policy, OUT=dir writes it elsewhere.
+set -eu
+cd "$(dirname "$0")"
+seed=${SEED:-0}
+out=${OUT:-../../testdata/demo/bundle}
+
+[ -x .venv/bin/python ] || python3 -m venv .venv
+.venv/bin/pip install -q --disable-pip-version-check -r requirements.txt
+nice .venv/bin/python -m train --seed "$seed" --out "$out" --weights "nets-$seed.safetensors"
+.venv/bin/python -m train.still --out ../../testdata/demo/still
+.venv/bin/python -m train.rollout "$out" --delay 8
