@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -176,6 +177,51 @@ func TestHostileCounts(t *testing.T) {
 	serves(t, victim, at)
 }
 
+// Goal: a querier that reads no replies holds up nobody but itself: a reply
+// from the callback does not wait for it.
+func TestStalledQuerierHoldsUpNobody(t *testing.T) {
+	victim, at := listener(t, Config{})
+	big := make([]byte, 1<<20)
+	failed := make(chan error, 100)
+	if _, err := victim.Queryable("@big", func(q wire.Query) {
+		failed <- q.Reply("@big", big)
+		q.Finish()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	l, err := link.Dial(context.Background(), conn, victim.linkConfig(codec.Client, newZID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(20) {
+		m := codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+			Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: i + 1, Expr: codec.Key([]byte("@big"))}}
+		l.Send(codec.AppendMessage(nil, &m), link.How{QoS: codec.RequestQoS, Reliable: true})
+	}
+	// It sends, and reads nothing until the test ends.
+	release := make(chan struct{})
+	defer close(release)
+	go l.Run(func(*codec.Message) error { <-release; return nil })
+	began := time.Now()
+	for congested := false; !congested; {
+		select {
+		case err := <-failed:
+			congested = errors.Is(err, link.ErrCongested)
+		case <-time.After(3 * time.Second):
+			t.Fatal("no reply was refused within 3 s")
+		}
+	}
+	serves(t, victim, at)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("others waited %v for a querier that does not read", took)
+	}
+}
+
 // Goal: the measured way to 23 GB at an official router costs us next to
 // nothing.
 func TestHostileWildcards(t *testing.T) {
@@ -202,12 +248,20 @@ func TestHostileWildcards(t *testing.T) {
 // away.
 func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	victim, at := listener(t, Config{Log: func(string) {}})
+	var first net.Conn
 	for range maxHalfOpen + 50 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
+		if first == nil {
+			first = conn
+		}
+	}
+	first.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, err := first.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest silent connection is still open: %d bytes, %v", n, err)
 	}
 	began := time.Now()
 	serves(t, victim, at)

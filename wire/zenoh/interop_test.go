@@ -219,6 +219,10 @@ func theyWatch(t *testing.T, ours *Session, theirs *node) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
+	if keys := theirs.do("tokens", args{"key": "@i/none/*"}).Keys; len(keys) != 0 || time.Since(began) > 3*time.Second {
+		t.Errorf("liveliness get of nobody = %v after %v, want nothing at once", keys, time.Since(began))
+	}
 	eventually(t, "their liveliness get to see it", func() bool {
 		return slices.Equal(theirs.do("tokens", args{"key": "@i/live/*"}).Keys, []string{"@i/live/first"})
 	})

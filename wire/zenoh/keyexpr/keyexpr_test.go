@@ -147,7 +147,7 @@ func TestAgainstOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := keys()
 	shared, inside := 0, 0
-	for range 1500 {
+	for range 600 {
 		a, b := randomExpr(r), randomExpr(r)
 		ca, cb := strings.Split(a, "/"), strings.Split(b, "/")
 		common, subset := false, true
@@ -182,7 +182,7 @@ func TestAgainstOracle(t *testing.T) {
 			inside++
 		}
 	}
-	if shared < 100 || inside < 20 {
+	if shared < 50 || inside < 10 {
 		t.Errorf("only %d pairs intersected and %d were included: the property was hardly tried", shared, inside)
 	}
 }

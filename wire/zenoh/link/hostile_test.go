@@ -143,6 +143,8 @@ func TestInboundBytes(t *testing.T) {
 		{"two pushes", func(sn uint32) []byte { return frame(sn, put+put) }, 2, false},
 		{"two frames", func(sn uint32) []byte { return append(frame(sn, put), frame(sn+1, put)...) }, 2, false},
 		{"the same frame twice", func(sn uint32) []byte { return append(frame(sn, put), frame(sn, put)...) }, 1, false},
+		{"an older frame", func(sn uint32) []byte { return append(frame(sn+5, put), frame(sn+1, put)...) }, 1, false},
+		{"a frame from half the circle away", func(sn uint32) []byte { return frame((sn+1<<27)&0x0fffffff, put) }, 0, false},
 		{"a gap", func(sn uint32) []byte { return frame(sn+100, put) }, 1, false},
 		{"OAM", func(sn uint32) []byte { return frame(sn, "df0121080100"+put) }, 1, false},
 		{"empty batch", func(sn uint32) []byte { return nil }, 0, false},

@@ -64,7 +64,7 @@ func (l *Link) Push(p *codec.Push, how How) error {
 	before := q.tail(size)
 	q.buf = codec.AppendPush(before, p)
 	n := len(q.buf) - len(before)
-	q.add(entry{n: n, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, n)
+	q.add(entry{n: n, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, n) //rt:allow the queue's first use
 	o.mu.Unlock()
 	o.signal()
 	return nil
@@ -91,7 +91,7 @@ func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error
 	if replaced {
 		old = len(s.msg)
 	}
-	s.msg = codec.AppendPush(reserve(s.msg[:0], size), p)
+	s.msg = codec.AppendPush(reserve(s.msg[:0], size), p) //rt:allow growth to twice the need
 	if replaced {
 		q.bytes += len(s.msg) - old
 		o.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error
 		return true, nil
 	}
 	s.waiting = true
-	q.add(entry{slot: s, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(s.msg))
+	q.add(entry{slot: s, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(s.msg)) //rt:allow the queue's first use
 	o.mu.Unlock()
 	o.signal()
 	return false, nil

@@ -1,0 +1,180 @@
+package zenoh
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+// Goal: a key that several nodes hold appears once and vanishes with the last.
+func TestSharedTokenVanishesWithTheLast(t *testing.T) {
+	server, at := listener(t, Config{})
+	var seen presence
+	if _, err := server.SubscribeTokens("@h/*", seen.deposit); err != nil {
+		t.Fatal(err)
+	}
+	a, b := mustOpen(t, Config{Connect: []string{at}}), mustOpen(t, Config{Connect: []string{at}})
+	for _, s := range []*Session{a, b, server} {
+		if _, err := s.Token("@h/shared"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all three to be counted", func() bool {
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		return server.present["@h/shared"] == 3
+	})
+	mark, err := a.Token("@h/mark")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(all ...string) {
+		t.Helper()
+		eventually(t, "reports", func() bool { return slices.Equal(seen.seen(), all) })
+	}
+	want("+@h/shared", "+@h/mark")
+	mark.Undeclare()
+	a.Close()
+	want("+@h/shared", "+@h/mark", "-@h/mark")
+	for _, o := range server.ownTokens() {
+		o.Undeclare()
+	}
+	b.Close()
+	want("+@h/shared", "+@h/mark", "-@h/mark", "-@h/shared")
+}
+
+func (s *Session) ownTokens() []*object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*object
+	for _, o := range s.objects {
+		if o.kind == codec.DeclareToken {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// Goal: what an upstream no longer reports, because the watcher is gone, is
+// forgotten and not shown to the next watcher.
+func TestForgottenTokensDoNotComeBack(t *testing.T) {
+	server, at := listener(t, Config{})
+	token, err := server.Token("@w/old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Token("@w/new"); err != nil {
+		t.Fatal(err)
+	}
+	edge := mustOpen(t, Config{Connect: []string{at}})
+	var first, second presence
+	w, err := edge.SubscribeTokens("@w/*", first.deposit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both tokens", func() bool { return len(first.seen()) == 2 })
+	w.Undeclare()
+	token.Undeclare()
+	eventually(t, "the list without it", func() bool {
+		keys, err := edge.Tokens(context.Background(), "@w/*", time.Second)
+		return err == nil && slices.Equal(keys, []string{"@w/new"})
+	})
+	if _, err := edge.SubscribeTokens("@w/*", second.deposit); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the remaining token", func() bool { return slices.Equal(second.seen(), []string{"+@w/new"}) })
+	if n := len(first.seen()); n != 2 {
+		t.Errorf("an undeclared watcher got %d reports, want the 2 from before", n)
+	}
+}
+
+// Goal: a client's interests are answered as the official publishers, queriers
+// and liveliness subscribers expect: what exists with the interest's number,
+// the end of it, later changes without the number, nothing twice.
+func TestInterestsAreAnswered(t *testing.T) {
+	victim, at := listener(t, Config{})
+	sub := func(key string) *subscriber {
+		d, err := victim.Subscribe(key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.(*subscriber)
+	}
+	first := sub("@n/a/1")
+	sub("@n/a/2")
+	sub("@elsewhere")
+	a := mustAttack(t, at)
+	ask := func(mode codec.Mode, about uint8, key string) []codec.Declare {
+		t.Helper()
+		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
+			ID: 5, Mode: mode, About: about, Restricted: key != "", Expr: codec.Key([]byte(key))}})
+		return a.declarations(func(d codec.Declare) bool { return d.Kind == codec.DeclareFinal && d.Interest == 5 })
+	}
+	if got := ask(codec.InterestCurrent, codec.AboutSubscribers, "@n/**"); len(got) != 2 || got[0].ID != 0 || !got[0].Answers || got[0].Interest != 5 {
+		t.Errorf("current: %+v, want two answers with id 0", got)
+	}
+	if got := ask(codec.InterestCurrent, codec.AboutSubscribers, ""); len(got) != 3 {
+		t.Errorf("unrestricted: %+v, want three answers", got)
+	}
+	if got := ask(codec.InterestCurrent, codec.AboutQueryables|codec.AboutTokens, "@n/**"); len(got) != 0 {
+		t.Errorf("of other kinds: %+v, want none", got)
+	}
+	got := ask(codec.InterestCurrentFuture, codec.AboutSubscribers|codec.AboutAggregate, "@n/**")
+	if len(got) != 1 || got[0].ID == 0 {
+		t.Fatalf("aggregate: %+v, want one answer with an id", got)
+	}
+	third := sub("@n/a/3")
+	for _, s := range []*subscriber{first, third} {
+		s.Undeclare()
+	}
+	for _, o := range victim.objectsOn("@n/a/2") {
+		o.Undeclare()
+	}
+	if got := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareSubscriber }); len(got) != 0 {
+		t.Errorf("aggregate, three changes before the last goes: %+v, want none", got)
+	}
+	a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: 5, Mode: codec.InterestFinal}})
+	if got := ask(codec.InterestCurrentFuture, codec.AboutSubscribers, "@n/**"); len(got) != 0 {
+		t.Errorf("after all are gone: %+v, want none", got)
+	}
+	sub("@n/a/4").Undeclare()
+	got = a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareSubscriber })
+	if len(got) != 1 || got[0].Answers || got[0].Kind != codec.DeclareSubscriber {
+		t.Errorf("a later one: %+v, want one declaration without a number", got)
+	}
+}
+
+func (s *Session) objectsOn(key string) []*object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*object
+	for _, o := range s.objects {
+		if o.key == key {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// declarations returns what the victim declares before the one that ends it.
+func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
+	a.t.Helper()
+	var all []codec.Declare
+	for {
+		select {
+		case m := <-a.said:
+			if m.Kind != codec.KindDeclare {
+				continue
+			}
+			if last(m.Declare) {
+				return all
+			}
+			all = append(all, m.Declare)
+		case <-time.After(5 * time.Second):
+			a.t.Fatal("not declared within 5 s")
+		}
+	}
+}
