@@ -9,11 +9,11 @@ import numpy as np
 try:
     import jax
 
-    from train import fit, graph, nets, weights
+    from train import fit, golden, graph, nets, rtc, weights
 except ImportError as err:
-    raise unittest.SkipTest(f"needs JAX: {err}") from err
+    raise unittest.SkipTest(f"needs JAX, onnx and onnxruntime: {err}") from err
 
-from train import golden, rtc, teacher
+from train import teacher
 from train.world import World
 
 

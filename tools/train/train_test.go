@@ -1,0 +1,37 @@
+// Package train holds the Python that trains and exports the demo policy; its tests
+// run with the others where Python has numpy, and skip what they cannot import.
+package train
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// python returns an interpreter that has numpy: $EDGERT_PYTHON, the repository's
+// .venv, or the system's.
+func python(t *testing.T) string {
+	t.Helper()
+	venv, err := filepath.Abs("../../.venv/bin/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{os.Getenv("EDGERT_PYTHON"), venv, "python3"} {
+		if name != "" && exec.Command(name, "-c", "import numpy").Run() == nil {
+			return name
+		}
+	}
+	t.Skip("needs Python with numpy: tools/setup.sh test")
+	return ""
+}
+
+func TestPython(t *testing.T) {
+	cmd := exec.Command(python(t), "-m", "unittest", "-v")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "test_pictures_are_the_frozen_ones") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
