@@ -1,0 +1,119 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+// stopLimit is how long a child may take to end when asked.
+const stopLimit = 5 * time.Second
+
+// maxChildOutput bounds what is kept of a child's outputs, each.
+const maxChildOutput = 16 << 20
+
+// child is a process of ours, ended by its id.
+type child struct {
+	name           string
+	cmd            *exec.Cmd
+	stdout, stderr capped
+	exited         chan struct{}
+	err            error  // of Wait; after exited
+	threads        string // its scheduling classes while it measured, as classesOf says
+}
+
+// capped keeps the beginning of what is written to it.
+type capped struct{ bytes.Buffer }
+
+func (c *capped) Write(p []byte) (int, error) {
+	c.Buffer.Write(p[:min(len(p), max(maxChildOutput-c.Len(), 0))])
+	return len(p), nil
+}
+
+// startChild starts the command and keeps its outputs. Should this program die,
+// the kernel ends the child.
+func startChild(cmd *exec.Cmd) (*child, error) {
+	c := &child{name: cmd.Args[0], cmd: cmd, exited: make(chan struct{})}
+	if i := strings.LastIndexByte(c.name, os.PathSeparator); i >= 0 {
+		c.name = c.name[i+1:]
+	}
+	cmd.Stdout, cmd.Stderr = &c.stdout, &c.stderr
+	endWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
+	}
+	go func() { c.err = cmd.Wait(); close(c.exited) }()
+	return c, nil
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// running reports whether the child has not ended yet.
+func (c *child) running() bool {
+	select {
+	case <-c.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// wait returns when the child has ended, by itself or, after the limit, by us.
+// What it said about a failure becomes the error, and its exit code ours.
+func (c *child) wait(limit time.Duration) error {
+	select {
+	case <-c.exited:
+	case <-time.After(limit):
+		c.cmd.Process.Kill()
+		<-c.exited
+		return fmt.Errorf("%s did not end within %v", c.name, limit)
+	}
+	var status *exec.ExitError
+	if errors.As(c.err, &status) {
+		code := exit.Code(status.ExitCode())
+		if code < exit.Failure || code > exit.Fault {
+			code = exit.Failure
+		}
+		return exit.Errorf(code, "%s ended with %v: %s", c.name, status, c.lastWords())
+	}
+	return c.err
+}
+
+// lastWords is the last line the child wrote to its standard error.
+func (c *child) lastWords() string {
+	lines := strings.Split(strings.TrimSpace(c.stderr.String()), "\n")
+	return lines[len(lines)-1]
+}
+
+func (c *child) interrupt() { c.cmd.Process.Signal(syscall.SIGINT) }
+
+// stop ends a child that is still running.
+func (c *child) stop() error {
+	if c.running() {
+		c.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	return c.wait(stopLimit)
+}
+
+// scrubbed is the environment without the variables that change how the
+// programs run, so that a measurement does not depend on the shell it is
+// started from.
+func scrubbed(environ []string) []string {
+	var kept []string
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		ours := strings.HasPrefix(name, "EDGE_RT_") || strings.HasPrefix(name, "LEAN_SERVER_") || strings.HasPrefix(name, "BENCH_")
+		tuning := name == "GOGC" || name == "GOMAXPROCS" || name == "GOMEMLIMIT" || name == "GODEBUG"
+		if (!ours || name == "LEAN_SERVER_ORT") && !tuning {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}

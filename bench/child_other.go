@@ -1,0 +1,14 @@
+//go:build !linux
+
+package bench
+
+import (
+	"errors"
+	"os/exec"
+)
+
+func endWithParent(*exec.Cmd) {}
+
+func shareCPUs(int, int) error { return errors.ErrUnsupported }
+
+func threadUse() (faults, involuntary int64) { return 0, 0 }

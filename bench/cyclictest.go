@@ -1,0 +1,213 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// How cyclictest is run.
+const (
+	subjectPriority = 80      // SCHED_FIFO; rt.Loop's
+	histogramUS     = 100_000 // longer latenesses are only counted, and taken as long as the longest
+)
+
+// howToGet is what a machine without cyclictest is told.
+const howToGet = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` (Debian, Ubuntu, Raspberry Pi OS)"
+
+// Reference is the cyclictest of this machine.
+type Reference struct {
+	Path    string `json:"path,omitempty"`
+	Version string `json:"version,omitempty"`
+	Missing string `json:"missing,omitempty"` // why there is none, and what to do
+
+	writesJSON bool // since 2.1
+}
+
+// FindCyclictest looks for cyclictest, tries whether the kernel lets it run, and
+// says what is missing when it cannot.
+func FindCyclictest(ctx context.Context) Reference {
+	path, err := exec.LookPath("cyclictest")
+	if err != nil {
+		return Reference{Missing: howToGet}
+	}
+	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput() // exits 0 or 1 by version
+	r := Reference{Path: path, Version: versionIn(string(help)), writesJSON: strings.Contains(string(help), "--json")}
+	var said strings.Builder
+	try := exec.CommandContext(ctx, path, "-q", "-t", "1", "-p", strconv.Itoa(subjectPriority), "-i", "1000", "-l", "1")
+	try.Stderr = &said
+	if err := try.Run(); err != nil && ctx.Err() == nil {
+		why, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		r.Missing = fmt.Sprintf("cyclictest may not run here (%v: %s), so there is nothing to compare with: run as root, or raise `ulimit -r` to %d", err, why, subjectPriority)
+	}
+	return r
+}
+
+// versionIn finds the number in "cyclictest V 2.40", "" when there is none.
+func versionIn(help string) string {
+	first, _, _ := strings.Cut(help, "\n")
+	_, version, _ := strings.Cut(first, " V ")
+	return strings.TrimSpace(version)
+}
+
+// cyclictestRun is one run under way.
+type cyclictestRun struct {
+	child  *child
+	json   string // the file it writes, "" where it prints text
+	before time.Time
+}
+
+// start begins a run with the subject's period. offset is the phase as --secaligned takes
+// it, negative for none; tuned says whether it may hold the CPUs awake.
+func (r Reference) start(dir string, period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
+	args := []string{"-q", "-m", "-t", "1", "-p", strconv.Itoa(subjectPriority),
+		"-i", strconv.FormatInt(intervalOf(period).Microseconds(), 10), "-h", strconv.Itoa(histogramUS)}
+	run := &cyclictestRun{}
+	if r.writesJSON {
+		run.json = filepath.Join(dir, "cyclictest.json")
+		if err := os.Remove(run.json); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		args = append(args, "--json="+run.json, "--histfile="+os.DevNull)
+	}
+	if offset >= 0 {
+		args = append(args, "--secaligned="+strconv.FormatInt(offset.Microseconds(), 10))
+	}
+	if cpu >= 0 {
+		args = append(args, "-a", strconv.Itoa(cpu))
+	}
+	if !tuned {
+		args = append(args, "--default-system")
+	}
+	run.before = time.Now()
+	var err error
+	run.child, err = startChild(exec.Command(r.Path, args...))
+	return run, err
+}
+
+// intervalOf is the period as cyclictest can take it, in whole microseconds.
+func intervalOf(period time.Duration) time.Duration { return period.Round(time.Microsecond) }
+
+// finish ends the run and returns what it counted.
+func (r *cyclictestRun) finish() (*Run, error) {
+	r.child.interrupt()
+	if err := r.child.wait(stopLimit); err != nil {
+		return nil, fmt.Errorf("cyclictest: %w", err)
+	}
+	run := &Run{Seconds: time.Since(r.before).Seconds(), Threads: r.child.threads}
+	text, parse := r.child.stdout.Bytes(), ParseCyclictest
+	if r.json != "" {
+		var err error
+		if text, err = os.ReadFile(r.json); err != nil {
+			return nil, fmt.Errorf("cyclictest: %w", err)
+		}
+		parse = ParseCyclictestJSON
+	}
+	tally, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	run.Tally, run.Lateness, run.Ticks = &tally, tally.Quantiles(), tally.Count()
+	return run, nil
+}
+
+// ParseCyclictestJSON reads the file that `cyclictest -h N --json=FILE` writes,
+// all threads together.
+func ParseCyclictestJSON(b []byte) (t Tally, err error) {
+	var file struct {
+		Threads map[string]struct {
+			Histogram map[string]uint64 `json:"histogram"`
+			Cycles    uint64            `json:"cycles"`
+			Max       int64             `json:"max"`
+		} `json:"thread"`
+	}
+	if err := json.Unmarshal(b, &file); err != nil {
+		return t, fmt.Errorf("cyclictest's JSON: %w", err)
+	}
+	for _, thread := range file.Threads {
+		var counted uint64
+		for key, n := range thread.Histogram {
+			us, err := strconv.ParseUint(key, 10, 32)
+			if err != nil {
+				return t, fmt.Errorf("cyclictest's JSON: histogram key %q, want microseconds", key)
+			}
+			t.AddUS(float64(us), n)
+			counted += n
+		}
+		if thread.Cycles > counted {
+			t.AddUS(float64(thread.Max), thread.Cycles-counted)
+		}
+	}
+	if t.n == 0 {
+		return t, errors.New("cyclictest's JSON holds no latency: did it run for less than a period?")
+	}
+	return t, nil
+}
+
+// ParseCyclictest reads what `cyclictest -q -h N` prints: one line of
+// microseconds and counts, a column for each thread, per bin, and a summary in
+// lines that begin with #.
+func ParseCyclictest(text []byte) (t Tally, err error) {
+	var maxima, overflows []int64
+	lines := bufio.NewScanner(strings.NewReader(string(text)))
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if list, ok := strings.CutPrefix(line, "# Max Latencies:"); ok {
+			maxima, err = numbers(list)
+		} else if list, ok := strings.CutPrefix(line, "# Histogram Overflows:"); ok {
+			overflows, err = numbers(list)
+		} else if line != "" && line[0] >= '0' && line[0] <= '9' {
+			err = t.addRow(line)
+		}
+		if err != nil {
+			return t, fmt.Errorf("cyclictest's line %q: %w", line, err)
+		}
+	}
+	if len(overflows) > len(maxima) {
+		return t, fmt.Errorf("cyclictest counts overflows of %d threads and names the maxima of %d", len(overflows), len(maxima))
+	}
+	for i, n := range overflows {
+		t.AddUS(float64(maxima[i]), uint64(n))
+	}
+	if t.n == 0 {
+		return t, errors.New("cyclictest printed no latency: did it run for less than a period?")
+	}
+	if len(maxima) > 0 {
+		t.max = max(t.max, float64(slices.Max(maxima)))
+	}
+	return t, lines.Err()
+}
+
+// addRow counts one line of the histogram.
+func (t *Tally) addRow(line string) error {
+	row, err := numbers(line)
+	if err != nil {
+		return err
+	}
+	for _, n := range row[1:] {
+		t.AddUS(float64(row[0]), uint64(n))
+	}
+	return nil
+}
+
+// numbers parses a list of counts.
+func numbers(list string) ([]int64, error) {
+	var all []int64
+	for _, word := range strings.Fields(list) {
+		n, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%q, want a number", word)
+		}
+		all = append(all, int64(n))
+	}
+	return all, nil
+}

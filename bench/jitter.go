@@ -1,0 +1,263 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// JitterConfig says what Jitter measures. There are no defaults.
+type JitterConfig struct {
+	FPS             float64       // ticks per second, 1 to 1000
+	Duration, Slice time.Duration // in all, and of one slice; starting the programs comes on top
+	Load            string        // one of Loads
+	Subjects        []string      // Loop, Edge
+	CPU             int           // to pin the subjects to; -1: by edge-rt's rule
+	Bin, Manifest   string        // folder of edge-rt and lean-server; what to serve
+	Self            []string      // the command that runs this program's parts
+	Version         string
+	Log             io.Writer // progress
+}
+
+const (
+	maxFPS      = 1000
+	maxDuration = 24 * time.Hour
+)
+
+func (c *JitterConfig) check() error {
+	switch {
+	case !(c.FPS >= 1 && c.FPS <= maxFPS):
+		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to %d", c.FPS, maxFPS)
+	case c.Slice <= 0 || c.Duration <= 0 || c.Duration > maxDuration:
+		return exit.Errorf(exit.Usage, "--duration is %v and --slice %v, want more than 0 and at most %v", c.Duration, c.Slice, maxDuration)
+	case len(c.Subjects) == 0:
+		return exit.Errorf(exit.Usage, "--subject names nothing to measure, want %s, %s or both", Loop, Edge)
+	case !slices.Contains(Loads, c.Load):
+		return exit.Errorf(exit.Usage, "--load is %q, want one of %s", c.Load, strings.Join(Loads, ", "))
+	}
+	for i, s := range c.Subjects {
+		if s != Loop && s != Edge || slices.Contains(c.Subjects[:i], s) {
+			return exit.Errorf(exit.Usage, "--subject %s: want %s and %s, each once", s, Loop, Edge)
+		}
+	}
+	return nil
+}
+
+// Run is what one program did in one slice.
+type Run struct {
+	Ticks        uint64          `json:"ticks"`
+	Seconds      float64         `json:"seconds"`
+	Lateness     Quantiles       `json:"lateness_us"`
+	Tally        *Tally          `json:"histogram_us,omitempty"` // nil: only the quantiles are known
+	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`
+	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
+	Starved      uint64          `json:"starved_ticks,omitempty"`
+	Bus          *Bus            `json:"bus,omitempty"`
+	Threads      string          `json:"threads,omitempty"` // how many are scheduled how
+	Granted      bool            `json:"-"`
+	Why          string          `json:"-"`
+	Detail       json.RawMessage `json:"detail,omitempty"` // the program's own summary
+}
+
+// Slice is a few seconds of one subject.
+type Slice struct {
+	Round      int     `json:"round"`
+	Subject    string  `json:"subject"`
+	Form       string  `json:"form"`
+	Began      float64 `json:"began_s"`     // since the first slice
+	StealShare float64 `json:"steal_share"` // of all CPUs' time, taken by the host
+	Run        *Run    `json:"run"`
+	Reference  *Run    `json:"cyclictest,omitempty"` // in the same seconds
+}
+
+// subject is a program that ticks.
+type subject interface {
+	start(d time.Duration, require bool) (*child, error)
+	result(ended *child) (*Run, error)
+}
+
+// jitter is one measurement under way.
+type jitter struct {
+	cfg       JitterConfig
+	period    time.Duration
+	clock     rt.Clock
+	reference Reference
+	subjects  map[string]subject
+	robot     *robotSubject // nil when the edge is not measured
+	dir       string
+	began     time.Time
+	slices    []Slice
+}
+
+// Jitter measures. When ctx ends early the report is of the slices that were
+// complete. On return every process it started has ended.
+func Jitter(ctx context.Context, cfg JitterConfig) (report *Report, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	j := &jitter{cfg: cfg, period: time.Duration(float64(time.Second) / cfg.FPS), clock: rt.KernelClock(), subjects: map[string]subject{}}
+	j.reference = FindCyclictest(ctx)
+	rounds, length, err := plan(kindsOf(cfg.Subjects, j.reference.Missing == ""), cfg.Duration, cfg.Slice)
+	if err != nil {
+		return nil, err
+	}
+	if j.dir, err = os.MkdirTemp("", "edgert-bench-"); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(j.dir)
+	machine := ReadMachine(os.DirFS("/"))
+	var server json.RawMessage
+	if err := j.open(); err != nil {
+		return nil, err
+	}
+	stopLoad, err := startLoad(cfg.Load, cfg.Self)
+	if err == nil {
+		err = errors.Join(j.measure(ctx, rounds, length), stopLoad())
+	}
+	if j.robot != nil {
+		var stopErr error
+		server, stopErr = j.robot.stop()
+		err = errors.Join(err, stopErr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(j.slices) == 0 {
+		return nil, errors.New("ended before the first slice was complete")
+	}
+	report = newReport(cfg, length, j.reference, j.slices)
+	report.Machine, report.Server = machine, server
+	return report, nil
+}
+
+// open prepares the subjects.
+func (j *jitter) open() (err error) {
+	for _, name := range j.cfg.Subjects {
+		switch name {
+		case Loop:
+			j.subjects[Loop] = &loopSubject{j.cfg.Self, j.cfg.FPS, j.cfg.CPU}
+		case Edge:
+			j.robot, err = startRobot(j.cfg.Bin, j.cfg.Manifest, j.dir, j.cfg.FPS, j.cfg.CPU)
+			if err != nil {
+				return err
+			}
+			j.subjects[Edge] = j.robot
+		}
+	}
+	return nil
+}
+
+// measure runs the slices.
+func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Duration) error {
+	j.began = time.Now()
+	for i, kinds := range rounds {
+		for _, k := range kinds {
+			fmt.Fprintf(j.cfg.Log, "round %d of %d: %s %s, %v\n", i+1, len(rounds), k.subject, k.form, length.Round(time.Millisecond))
+			s, err := j.slice(ctx, k, length)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			s.Round = i + 1
+			j.slices = append(j.slices, s)
+		}
+	}
+	return nil
+}
+
+// slice runs one.
+func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Slice, err error) {
+	s = Slice{Subject: k.subject, Form: k.form, Began: time.Since(j.began).Seconds()}
+	steal, began := rt.StealTime(), time.Now()
+	switch {
+	case k.subject == Cyclictest:
+		s.Run, err = j.alone(ctx, length)
+	default:
+		s.Run, s.Reference, err = j.ticking(ctx, k, length)
+	}
+	s.StealShare = (rt.StealTime() - steal).Seconds() / time.Since(began).Seconds() / float64(runtime.NumCPU())
+	return s, err
+}
+
+// alone runs cyclictest with nothing beside it, and lets the machine sleep as
+// deep as it does under the subjects.
+func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) {
+	c, err := j.reference.start(j.dir, j.period, -1, j.pinned(), false)
+	if err != nil {
+		return nil, err
+	}
+	tid, err := awaitTick(ctx, c.child)
+	if err == nil && j.pinned() < 0 {
+		err = shareCPUs(os.Getpid(), tid) // cyclictest pins itself, the subjects do not
+	}
+	if err == nil {
+		sleep(ctx, length)
+	}
+	run, finishErr := c.finish()
+	return run, errors.Join(err, finishErr)
+}
+
+// ticking runs a subject, and cyclictest beside it where the form says so.
+func (j *jitter) ticking(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
+	program := j.subjects[k.subject]
+	c, err := program.start(length, k.form == Beside)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer context.AfterFunc(ctx, c.interrupt)()
+	if k.form == Beside {
+		if reference, err = j.beside(ctx, c, length); err != nil {
+			c.interrupt()
+		}
+	} else {
+		awaitExit(ctx, c, length/2)
+		c.threads = classesOf(threadsOf(c.pid()))
+	}
+	if waitErr := c.wait(length + serverLimit); waitErr != nil {
+		return nil, nil, waitErr // it explains what went wrong beside it, too
+	}
+	if err == nil {
+		run, err = program.result(c)
+	}
+	return run, reference, err
+}
+
+// beside runs cyclictest half a period away from the subject until that ends.
+func (j *jitter) beside(ctx context.Context, c *child, length time.Duration) (*Run, error) {
+	tid, err := awaitTick(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	quiet, err := quietInstant(j.clock, j.period, func() (uint64, error) { return sleepsOf(c.pid(), tid) })
+	if err != nil {
+		return nil, err
+	}
+	second := nextSecond(j.clock)
+	r, err := j.reference.start(j.dir, j.period, alignment(quiet, second, j.period, intervalOf(j.period)), j.pinned(), true)
+	if err != nil {
+		return nil, err
+	}
+	own, err := awaitTick(ctx, r.child)
+	if err == nil {
+		err = shareCPUs(tid, own)
+	}
+	c.threads = classesOf(threadsOf(c.pid()))
+	awaitExit(ctx, c, length+serverLimit)
+	run, finishErr := r.finish()
+	return run, errors.Join(err, finishErr)
+}
+
+// pinned is the CPU that the subjects pin themselves to, -1 for none.
+func (j *jitter) pinned() int { return pinnedBy(j.cfg.CPU, runtime.NumCPU()) }

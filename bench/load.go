@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+// Loads are what may run beside all subjects, at nice 0, in a process of its own.
+var Loads = []string{"none", "cpu", "alloc", "stress"}
+
+// startLoad starts the load and returns what ends it.
+func startLoad(name string, self []string) (stop func() error, err error) {
+	var cmd *exec.Cmd
+	switch name {
+	case "none":
+		return func() error { return nil }, nil
+	case "stress":
+		path, err := exec.LookPath("stress-ng")
+		if err != nil {
+			return nil, exit.Errorf(exit.Usage, "--load stress wants stress-ng: `apt-get install stress-ng`, or take --load cpu")
+		}
+		cmd = exec.Command(path, "--cpu", strconv.Itoa(runtime.NumCPU()), "--quiet")
+	case "cpu", "alloc":
+		cmd = exec.Command(self[0], append(slices.Clone(self[1:]), "part", "load", name)...)
+		cmd.Env = scrubbed(cmd.Environ())
+	default:
+		return nil, exit.Errorf(exit.Usage, "--load is %q, want one of %s", name, strings.Join(Loads, ", "))
+	}
+	c, err := startChild(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return c.stop, nil
+}
+
+// LoadPart keeps the machine busy until ctx ends: what `bench part load` runs for
+// Jitter.
+func LoadPart(ctx context.Context, name string) error {
+	var work func(context.Context)
+	workers := runtime.NumCPU()
+	switch name {
+	case "cpu":
+		work = spin
+	case "alloc":
+		work, workers = allocate, 1
+	default:
+		return errors.New("want cpu or alloc")
+	}
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() { work(ctx) })
+	}
+	all.Wait()
+	return nil
+}
+
+// spin computes.
+func spin(ctx context.Context) {
+	x := uint64(1)
+	for ctx.Err() == nil {
+		for range 1 << 16 {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+		}
+	}
+	if x == 0 {
+		panic("unreachable: xorshift has no zero") // keeps x alive
+	}
+}
+
+// The allocating neighbour: 100 MB/s of objects of 64 B to 16 kB, a live heap of
+// 64 MB, half of it pointers, so that its collector works about twice a second.
+const (
+	allocBytesPerSecond = 100e6
+	allocLiveBytes      = 64 << 20
+	allocMin, allocMax  = 64, 16 << 10
+	allocPause          = time.Millisecond
+)
+
+type allocation struct {
+	bytes []byte
+	links []*allocation
+}
+
+// allocate makes garbage at a steady rate.
+func allocate(ctx context.Context) {
+	live := make([]*allocation, 2*allocLiveBytes/(allocMin+allocMax))
+	for began, done := time.Now(), 0.0; ctx.Err() == nil; time.Sleep(allocPause) {
+		for done < allocBytesPerSecond*time.Since(began).Seconds() {
+			size := allocMin + rand.IntN(allocMax-allocMin)
+			a := &allocation{bytes: make([]byte, size/2), links: make([]*allocation, size/16)}
+			for i := range a.links {
+				a.links[i] = a // work for the collector, and garbage with it
+			}
+			live[rand.IntN(len(live))] = a
+			done += float64(size)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// LoopPart is the bare loop, in a process of its own: what `bench part loop`
+// runs for Jitter.
+type LoopPart struct {
+	FPS      float64
+	Duration time.Duration
+	CPU      int
+	Require  bool // real time, or fail
+}
+
+// LoopResult is what a LoopPart measured.
+type LoopResult struct {
+	Lateness     *Tally    `json:"lateness_us"`
+	Jitter       Quantiles `json:"period_jitter_us"` // how far a tick's distance from the last is from the period
+	OverrunsOwn  uint64    `json:"overruns_own"`
+	OverrunsHost uint64    `json:"overruns_host"`
+	Skipped      uint64    `json:"ticks_skipped"`
+	Granted      bool      `json:"granted"`
+	Why          string    `json:"why"`
+	Seconds      float64   `json:"seconds"`
+	GCCycles     uint64    `json:"gc_cycles"`
+	Faults       int64     `json:"page_faults"`          // of the tick's thread, after the first tick
+	Involuntary  int64     `json:"involuntary_switches"` // likewise
+}
+
+// niceOthers is edge-rt's, for all threads but the tick's.
+const niceOthers = -10
+
+// Run measures on the kernel's clock, with the process set up as edge-rt sets
+// itself up, and writes a LoopResult as JSON.
+func (p LoopPart) Run(w io.Writer) error {
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
+	period := time.Duration(float64(time.Second) / p.FPS)
+	ticks := int(p.Duration / period)
+	samples := make([]loopSample, 0, ticks)
+	mode := rt.ModeAuto
+	if p.Require {
+		mode = rt.ModeRequire
+	}
+	loop := rt.NewLoop(rt.LoopConfig{Clock: rt.KernelClock(), Period: period, Mode: mode, CPU: p.CPU})
+	rt.NiceProcess(niceOthers) // as far as allowed; the report shows the classes
+	rt.LockMemory()
+	defer rt.HoldGC(0)()
+	heap, began := rt.ReadHeap(), time.Now()
+
+	var stop atomic.Bool
+	var first, last threadCount
+	err := loop.Run(&stop, func(t rt.Tick) time.Duration {
+		if len(samples) == 0 {
+			first.read()
+		}
+		samples = append(samples, loopSample{t.Deadline, t.Woke})
+		if len(samples) >= ticks {
+			last.read()
+			stop.Store(true)
+		}
+		return 0
+	})
+	if err != nil {
+		return exit.With(exit.RealTime, err)
+	}
+	seconds, after := time.Since(began).Seconds(), rt.ReadHeap()
+	r, stats, grant := summarize(samples, period), loop.Stats(), loop.Grant()
+	r.Seconds, r.GCCycles = seconds, after.Cycles-heap.Cycles
+	r.OverrunsOwn, r.OverrunsHost, r.Skipped = stats.OverrunsOwn, stats.OverrunsHost, stats.Skipped
+	r.Granted, r.Why = grant.Granted, grant.Why
+	r.Faults, r.Involuntary = last.faults-first.faults, last.involuntary-first.involuntary
+	return json.NewEncoder(w).Encode(r)
+}
+
+// loopSample is one tick.
+type loopSample struct{ deadline, woke rt.Instant }
+
+// threadCount is threadUse at some instant.
+type threadCount struct{ faults, involuntary int64 }
+
+func (c *threadCount) read() { c.faults, c.involuntary = threadUse() }
+
+// summarize counts lateness, and jitter between ticks that are neighbours.
+func summarize(samples []loopSample, period time.Duration) LoopResult {
+	var late, jitter Tally
+	for i, s := range samples {
+		late.Add(s.woke.Sub(s.deadline), 1)
+		if i > 0 && s.deadline.Sub(samples[i-1].deadline) == period {
+			apart := s.woke.Sub(samples[i-1].woke) - period
+			jitter.Add(time.Duration(math.Abs(float64(apart))), 1)
+		}
+	}
+	return LoopResult{Lateness: &late, Jitter: jitter.Quantiles()}
+}
+
+// loopSubject runs LoopParts.
+type loopSubject struct {
+	self []string // the command of this program
+	fps  float64
+	cpu  int
+}
+
+func (l *loopSubject) start(d time.Duration, require bool) (*child, error) {
+	args := append(l.self[1:len(l.self):len(l.self)], "part", "loop", "--fps", strconv.FormatFloat(l.fps, 'g', -1, 64),
+		"--duration", d.String(), "--cpu="+strconv.Itoa(l.cpu))
+	if require {
+		args = append(args, "--require")
+	}
+	cmd := exec.Command(l.self[0], args...)
+	cmd.Env = scrubbed(cmd.Environ())
+	return startChild(cmd)
+}
+
+func (l *loopSubject) result(c *child) (*Run, error) {
+	var r LoopResult
+	if err := json.Unmarshal(c.stdout.Bytes(), &r); err != nil || r.Lateness == nil {
+		return nil, fmt.Errorf("the bare loop's result is unreadable: %w", err)
+	}
+	return &Run{
+		Ticks: r.Lateness.Count(), Seconds: r.Seconds, Lateness: r.Lateness.Quantiles(), Tally: r.Lateness,
+		OverrunsOwn: &r.OverrunsOwn, OverrunsHost: &r.OverrunsHost, Threads: c.threads, Granted: r.Granted, Why: r.Why, Detail: c.stdout.Bytes(),
+	}, nil
+}

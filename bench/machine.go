@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"encoding/binary"
+	"io/fs"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Machine is what one has to know of the machine to read a lateness. What the
+// kernel does not tell is empty.
+type Machine struct {
+	Kernel      string `json:"kernel"`
+	Preempt     string `json:"preempt"` // PREEMPT_RT, PREEMPT_DYNAMIC (none), ...
+	CPU         string `json:"cpu"`
+	Cores       int    `json:"cores"`
+	Virtual     string `json:"virtual"` // how one knows that it is, else "no"
+	Clocksource string `json:"clocksource"`
+	Governor    string `json:"governor"`
+	Isolation   string `json:"isolation"` // of the kernel's command line
+	RTRuntime   string `json:"sched_rt_runtime_us"`
+	RTPeriod    string `json:"sched_rt_period_us"`
+	FairServer  string `json:"fair_server_ns"`
+	DMALatency  string `json:"cpu_dma_latency_us"` // asked for by others, before cyclictest asks for 0
+	Temperature string `json:"temperature_c"`
+	Load        string `json:"loadavg"` // before the first slice
+	Go          string `json:"go"`
+	GOMAXPROCS  int    `json:"gomaxprocs"` // of the subjects
+	GC          string `json:"gc"`         // of the subjects
+}
+
+// ReadMachine reads the root file system's /proc, /sys and /dev.
+func ReadMachine(root fs.FS) Machine {
+	line := func(name string) string {
+		b, _ := fs.ReadFile(root, name)
+		text, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
+		return text
+	}
+	cpuinfo, _ := fs.ReadFile(root, "proc/cpuinfo")
+	m := Machine{
+		Kernel: line("proc/sys/kernel/osrelease"), Preempt: preemptOf(line("proc/sys/kernel/version"), line("sys/kernel/realtime"), line("sys/kernel/debug/sched/preempt")),
+		CPU: cpuOf(string(cpuinfo), line("proc/device-tree/model")), Cores: runtime.NumCPU(),
+		Virtual:     virtualOf(string(cpuinfo), line("sys/hypervisor/type"), line("sys/class/dmi/id/sys_vendor")+" "+line("sys/class/dmi/id/product_name")),
+		Clocksource: line("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+		Governor:    line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+		Isolation:   isolationOf(line("proc/cmdline")),
+		RTRuntime:   line("proc/sys/kernel/sched_rt_runtime_us"), RTPeriod: line("proc/sys/kernel/sched_rt_period_us"),
+		FairServer: line("sys/kernel/debug/sched/fair_server/cpu0/runtime"), DMALatency: dmaLatency(root),
+		Temperature: celsius(line("sys/class/thermal/thermal_zone0/temp")), Load: line("proc/loadavg"),
+		Go: runtime.Version(), GOMAXPROCS: runtime.NumCPU() + 2, GC: "off while they tick",
+	}
+	return m
+}
+
+// preemptOf finds the model in `uname -v`, and for a dynamic kernel the one in
+// parentheses in its debug file.
+func preemptOf(version, realtime, dynamic string) string {
+	model := "none named"
+	for _, word := range strings.Fields(version) {
+		if strings.HasPrefix(word, "PREEMPT") {
+			model = word
+		}
+	}
+	if realtime == "1" && model != "PREEMPT_RT" {
+		model += " (real time)"
+	}
+	if _, rest, ok := strings.Cut(dynamic, "("); ok {
+		chosen, _, _ := strings.Cut(rest, ")")
+		model += " (" + chosen + ")"
+	}
+	return model
+}
+
+// cpuOf is the processor's name, on ARM boards the board's.
+func cpuOf(cpuinfo, board string) string {
+	if board = strings.Trim(board, "\x00"); board != "" {
+		return board
+	}
+	return cpuinfoField(cpuinfo, "model name")
+}
+
+func cpuinfoField(cpuinfo, key string) string {
+	for l := range strings.Lines(cpuinfo) {
+		if name, value, ok := strings.Cut(l, ":"); ok && strings.TrimSpace(name) == key {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// virtualOf says how the machine shows that it is one of several on a host.
+func virtualOf(cpuinfo, hypervisor, dmi string) string {
+	for _, maker := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google Compute", "Virtual Machine"} {
+		if strings.Contains(dmi, maker) {
+			return "yes: " + strings.TrimSpace(dmi)
+		}
+	}
+	switch {
+	case hypervisor != "":
+		return "yes: " + hypervisor
+	case strings.Contains(" "+cpuinfoField(cpuinfo, "flags")+" ", " hypervisor "):
+		return "yes: the CPU's hypervisor flag"
+	}
+	return "no"
+}
+
+// isolationOf keeps what the command line says about CPUs set aside.
+func isolationOf(cmdline string) string {
+	var kept []string
+	for _, word := range strings.Fields(cmdline) {
+		key, _, _ := strings.Cut(word, "=")
+		switch key {
+		case "isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "preempt", "idle", "intel_idle.max_cstate", "processor.max_cstate":
+			kept = append(kept, word)
+		}
+	}
+	if kept == nil {
+		return "none"
+	}
+	return strings.Join(kept, " ")
+}
+
+// noDMALimit is what the kernel says when nobody asks.
+const noDMALimit = 2_000_000_000
+
+// dmaLatency is the wake-up latency, in microseconds, that some process asks the
+// idle CPUs to keep to.
+func dmaLatency(root fs.FS) string {
+	f, err := root.Open("dev/cpu_dma_latency")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var b [4]byte
+	if n, _ := f.Read(b[:]); n < len(b) {
+		return ""
+	}
+	us := int32(binary.NativeEndian.Uint32(b[:]))
+	if us == noDMALimit {
+		return "not held"
+	}
+	return strconv.Itoa(int(us))
+}
+
+func celsius(milli string) string {
+	n, err := strconv.Atoi(milli)
+	if err != nil {
+		return ""
+	}
+	return strconv.FormatFloat(float64(n)/1000, 'f', 1, 64)
+}
+
+// rows are the machine's facts for people, empty ones left out.
+func (m Machine) rows() [][2]string {
+	all := [][2]string{
+		{"kernel", m.Kernel + ", " + m.Preempt},
+		{"machine", strconv.Itoa(m.Cores) + " cores, " + m.CPU},
+		{"virtual", m.Virtual},
+		{"clocksource", m.Clocksource},
+		{"governor", m.Governor},
+		{"isolation", m.Isolation},
+		{"RT throttling", m.RTRuntime + " of " + m.RTPeriod + " us"},
+		{"fair server", m.FairServer},
+		{"cpu_dma_latency", m.DMALatency},
+		{"temperature", m.Temperature},
+		{"load average", m.Load},
+		{"Go", m.Go + ", GOMAXPROCS " + strconv.Itoa(m.GOMAXPROCS) + ", collector " + m.GC},
+	}
+	var kept [][2]string
+	for _, r := range all {
+		if r[1] != "" {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"edgert/rt"
+)
+
+// How a thread is watched for its rhythm.
+const (
+	watchPeriods    = 8
+	watchesInPeriod = 64
+	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20
+	minWatch        = 40 * time.Millisecond // of fast loops more periods are seen
+)
+
+var errNoRhythm = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period out of phase")
+
+// quietInstant watches a thread that runs once a period, and returns an instant
+// in the middle of its longest sleep: there another thread disturbs it least. So
+// is every whole number of periods later. sleeps counts how often the thread
+// went to sleep so far.
+func quietInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, error)) (rt.Instant, error) {
+	began := clock.Now()
+	last, err := sleeps()
+	if err != nil {
+		return 0, err
+	}
+	asleep, middles := rt.Instant(0), []rt.Instant(nil)
+	step := max(period/watchesInPeriod, minWatchStep)
+	for now := began; now.Sub(began) < max(watchPeriods*period, minWatch); {
+		clock.SleepUntil(now.Add(step))
+		now = clock.Now()
+		n, err := sleeps()
+		if err != nil {
+			return 0, err
+		}
+		if n == last {
+			continue
+		}
+		if length := now.Sub(asleep); asleep != 0 && length > period/2 && length < period {
+			middles = append(middles, asleep.Add(length/2))
+		}
+		last, asleep = n, now
+	}
+	if len(middles) == 0 {
+		return 0, errNoRhythm
+	}
+	return typical(middles, period), nil
+}
+
+// typical is the first instant moved to the median phase of all, so that a sleep
+// cut short by a disturbance, or a look that came late, does not count.
+func typical(instants []rt.Instant, period time.Duration) rt.Instant {
+	first := instants[0]
+	var shifts []time.Duration
+	for _, i := range instants {
+		shifts = append(shifts, modulo(i.Sub(first)+period/2, period)-period/2)
+	}
+	slices.Sort(shifts)
+	return first.Add(shifts[len(shifts)/2])
+}
+
+// modulo is d in 0 to period.
+func modulo(d, period time.Duration) time.Duration {
+	return (d%period + period) % period
+}
+
+// latestStart is how far into a second cyclictest may be started and still be
+// trusted to begin at the next one; it gives the next one up after 0.9 s.
+const latestStart = 700 * time.Millisecond
+
+// nextSecond waits until cyclictest may be started, and returns the second of
+// the kernel's clock at which it will begin.
+func nextSecond(clock rt.Clock) rt.Instant {
+	now := clock.Now()
+	if rest := modulo(time.Duration(now), time.Second); rest > latestStart {
+		clock.SleepUntil(now.Add(time.Second - rest))
+		now = clock.Now()
+	}
+	return now.Add(time.Second - modulo(time.Duration(now), time.Second))
+}
+
+// alignment is what --secaligned must be for a cyclictest that begins at the
+// second to wake at quiet instants.
+//
+// Source: rt-tests 2.x, cyclictest.c, timerthread: the first wake-up is one
+// interval after the second and the offset.
+func alignment(quiet, second rt.Instant, period, interval time.Duration) time.Duration {
+	return modulo(quiet.Sub(second)-interval, period)
+}

@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"slices"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+// The subjects.
+const (
+	Cyclictest = "cyclictest"
+	Loop       = "loop"
+	Edge       = "edge"
+)
+
+// The forms of a slice: a subject apart from the others, or cyclictest beside it
+// in the same seconds.
+const (
+	Apart  = "apart"
+	Beside = "beside"
+)
+
+// minSlice is the shortest slice of which a percentile says anything.
+const minSlice = 500 * time.Millisecond
+
+// kind is what a slice measures.
+type kind struct{ subject, form string }
+
+// kindsOf lists the slices of one round.
+func kindsOf(subjects []string, reference bool) (all []kind) {
+	if reference {
+		all = append(all, kind{Cyclictest, Apart})
+	}
+	for _, s := range subjects {
+		all = append(all, kind{s, Apart})
+		if reference {
+			all = append(all, kind{s, Beside})
+		}
+	}
+	return all
+}
+
+// plan spreads the total over rounds of all kinds, each round in another order,
+// so that what else the machine does at regular times meets all of them. The
+// slices get shorter where the total is not enough for one round.
+func plan(kinds []kind, total, slice time.Duration) (rounds [][]kind, length time.Duration, err error) {
+	round := time.Duration(len(kinds)) * slice
+	n := max(int(total/round), 1)
+	length = min(slice, total/time.Duration(len(kinds)))
+	if length < minSlice {
+		return nil, 0, exit.Errorf(exit.Usage, "slices of %v say nothing: want --duration %v or more (%d slices to a round) and --slice %v or more",
+			length, time.Duration(len(kinds))*minSlice, len(kinds), minSlice)
+	}
+	for i := range n {
+		order := slices.Concat(kinds[i%len(kinds):], kinds[:i%len(kinds)])
+		if i%2 == 1 {
+			slices.Reverse(order)
+		}
+		rounds = append(rounds, order)
+	}
+	return rounds, length, nil
+}

@@ -1,0 +1,254 @@
+package bench
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+	"time"
+)
+
+const (
+	// disturbedShare of the CPUs' time taken by the host makes a slice one that
+	// says more about the host than about the subject.
+	disturbedShare = 0.02
+
+	farLate = time.Millisecond // what counts as far too late
+	perMany = 10_000           // ticks, in which those are given
+)
+
+// Report is what Jitter found; its JSON is what the table shows, and the slices
+// it comes from.
+type Report struct {
+	Bench     string          `json:"bench"`
+	Version   string          `json:"version"`
+	FPS       float64         `json:"fps"`
+	Load      string          `json:"load"`
+	SliceS    float64         `json:"slice_s"`
+	Figure    *Figure         `json:"figure,omitempty"`
+	Machine   Machine         `json:"machine"`
+	Reference Reference       `json:"cyclictest"`
+	Results   []Result        `json:"results"`
+	Slices    []Slice         `json:"slices"`
+	Server    json.RawMessage `json:"server,omitempty"` // lean-server's summary
+}
+
+// Figure is the one figure to quote: how late the whole edge, or where it was
+// not measured the bare loop, wakes beside cyclictest in the same seconds.
+type Figure struct {
+	Subject       string  `json:"subject"`
+	Ticks         uint64  `json:"ticks"`
+	P99           float64 `json:"p99_us"`
+	CyclictestP99 float64 `json:"cyclictest_p99_us"`
+	Ratio         Ratio   `json:"ratio"`
+}
+
+// Ratio is a subject's lateness in units of cyclictest's. On a virtual machine a
+// ratio of the longest says nothing.
+type Ratio struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+// Result adds up the slices of one subject in one form.
+type Result struct {
+	Subject string  `json:"subject"`
+	Form    string  `json:"form"`
+	Slices  int     `json:"slices"`
+	Steal   float64 `json:"steal_share"`
+	Total
+	Reference   *Total  `json:"cyclictest,omitempty"`    // what the ratio is to: in the same seconds, or apart as well
+	Ratio       *Ratio  `json:"ratio,omitempty"`         // nil without cyclictest
+	Undisturbed *Calm   `json:"undisturbed,omitempty"`   // nil when all slices are, or none is
+	Disturbed   int     `json:"disturbed_slices"`        // the host took more than 2 % of the CPUs
+	Starved     uint64  `json:"starved_ticks,omitempty"` // the edge had no action
+	BusP50      float64 `json:"bus_us_p50,omitempty"`    // median over the slices
+	BusP99      float64 `json:"bus_us_p99,omitempty"`
+	Refused     string  `json:"real_time_refused,omitempty"` // why the kernel did not grant it
+}
+
+// Total is of one program over several slices. Without Pooled the quantiles are
+// medians over the slices, for only those of each were to be had.
+type Total struct {
+	Ticks        uint64    `json:"ticks"`
+	Seconds      float64   `json:"seconds"`
+	Lateness     Quantiles `json:"lateness_us"`
+	Pooled       bool      `json:"pooled"`
+	FarLate      *float64  `json:"over_1ms_per_10000,omitempty"`
+	OverrunsOwn  *uint64   `json:"overruns_own,omitempty"`
+	OverrunsHost *uint64   `json:"overruns_host,omitempty"`
+	Threads      string    `json:"threads,omitempty"`
+	Tally        *Tally    `json:"histogram_us,omitempty"`
+}
+
+// Calm is a result without the slices that the host disturbed.
+type Calm struct {
+	Slices   int       `json:"slices"`
+	Lateness Quantiles `json:"lateness_us"`
+	Ratio    *Ratio    `json:"ratio,omitempty"`
+}
+
+func newReport(cfg JitterConfig, length time.Duration, reference Reference, all []Slice) *Report {
+	r := &Report{Bench: "jitter", Version: cfg.Version, FPS: cfg.FPS, Load: cfg.Load, SliceS: length.Seconds(), Reference: reference, Slices: all}
+	alone := slicesOf(all, Cyclictest, Apart)
+	for _, k := range []kind{{Cyclictest, Apart}, {Loop, Apart}, {Edge, Apart}, {Loop, Beside}, {Edge, Beside}} {
+		if mine := slicesOf(all, k.subject, k.form); len(mine) > 0 {
+			r.Results = append(r.Results, newResult(k, mine, alone))
+		}
+	}
+	r.Figure = figureOf(r.Results)
+	return r
+}
+
+func slicesOf(all []Slice, subject, form string) (some []Slice) {
+	for _, s := range all {
+		if s.Subject == subject && s.Form == form {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// newResult adds up slices of one kind; alone are cyclictest's apart.
+func newResult(k kind, mine, alone []Slice) Result {
+	r := Result{Subject: k.subject, Form: k.form, Slices: len(mine), Total: total(runs(mine))}
+	var busP50, busP99 []float64
+	calm := []Slice(nil)
+	for _, s := range mine {
+		r.Steal += s.StealShare / float64(len(mine))
+		r.Starved += s.Run.Starved
+		if s.Run.Bus != nil {
+			busP50, busP99 = append(busP50, s.Run.Bus.P50), append(busP99, s.Run.Bus.P99)
+		}
+		if k.subject != Cyclictest && !s.Run.Granted {
+			r.Refused = s.Run.Why
+		}
+		if s.StealShare <= disturbedShare {
+			calm = append(calm, s)
+		}
+	}
+	r.BusP50, r.BusP99 = median(busP50), median(busP99)
+	r.Reference, r.Ratio = compare(k, mine, alone)
+	r.Disturbed = len(mine) - len(calm)
+	if r.Disturbed > 0 && len(calm) > 0 {
+		_, ratio := compare(k, calm, slices.DeleteFunc(slices.Clone(alone), func(s Slice) bool { return s.StealShare > disturbedShare }))
+		r.Undisturbed = &Calm{len(calm), total(runs(calm)).Lateness, ratio}
+	}
+	return r
+}
+
+// compare holds a subject's slices against cyclictest: that of the same
+// seconds, or the one apart. Percentiles are those of all ticks; where a slice
+// has only its quantiles the ratio beside is the median over the slices.
+func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
+	if k.subject == Cyclictest {
+		return nil, nil
+	}
+	of := runs(alone)
+	if k.form == Beside {
+		of = nil
+		for _, s := range mine {
+			of = append(of, s.Reference)
+		}
+	}
+	if len(of) == 0 {
+		return nil, nil
+	}
+	subject, reference := total(runs(mine)), total(of)
+	if k.form == Apart {
+		return nil, ratioOf(subject.Lateness, reference.Lateness)
+	}
+	if subject.Pooled {
+		return &reference, ratioOf(subject.Lateness, reference.Lateness)
+	}
+	var p50, p99 []float64
+	for i, s := range mine {
+		if r := ratioOf(s.Run.Lateness, of[i].Lateness); r != nil {
+			p50, p99 = append(p50, r.P50), append(p99, r.P99)
+		}
+	}
+	if p50 == nil {
+		return &reference, nil
+	}
+	return &reference, &Ratio{median(p50), median(p99)}
+}
+
+// ratioOf is nil where the reference was too early to divide by.
+func ratioOf(subject, reference Quantiles) *Ratio {
+	if reference.P50 < 1 || reference.P99 < 1 {
+		return nil
+	}
+	return &Ratio{subject.P50 / reference.P50, subject.P99 / reference.P99}
+}
+
+func runs(of []Slice) (all []*Run) {
+	for _, s := range of {
+		all = append(all, s.Run)
+	}
+	return all
+}
+
+// total adds runs of one program up.
+func total(of []*Run) (t Total) {
+	var tally Tally
+	var p50, p90, p99, p999 []float64
+	t.Pooled = true
+	for _, r := range of {
+		t.Ticks += r.Ticks
+		t.Seconds += r.Seconds
+		t.Threads = r.Threads
+		t.OverrunsOwn, t.OverrunsHost = sum(t.OverrunsOwn, r.OverrunsOwn), sum(t.OverrunsHost, r.OverrunsHost)
+		t.Lateness.Max = max(t.Lateness.Max, r.Lateness.Max)
+		p50, p90, p99, p999 = append(p50, r.Lateness.P50), append(p90, r.Lateness.P90), append(p99, r.Lateness.P99), append(p999, r.Lateness.P999)
+		if r.Tally == nil {
+			t.Pooled = false
+			continue
+		}
+		tally.Merge(r.Tally)
+	}
+	if !t.Pooled {
+		t.Lateness.P50, t.Lateness.P90, t.Lateness.P99, t.Lateness.P999 = median(p50), median(p90), median(p99), median(p999)
+		return t
+	}
+	longest := t.Lateness.Max
+	t.Lateness, t.Tally = tally.Quantiles(), &tally
+	t.Lateness.Max = longest
+	if n := tally.Count(); n > 0 {
+		far := float64(tally.Above(farLate)) / float64(n) * perMany
+		t.FarLate = &far
+	}
+	return t
+}
+
+func sum(a, b *uint64) *uint64 {
+	if a == nil || b == nil {
+		return b
+	}
+	both := *a + *b
+	return &both
+}
+
+// median is the middle, of an even number the mean of the two; 0 of none.
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// figureOf takes the edge's, else the loop's.
+func figureOf(results []Result) (f *Figure) {
+	for _, r := range results {
+		if r.Form == Beside && r.Ratio != nil && (f == nil || r.Subject == Edge) {
+			f = &Figure{r.Subject, r.Ticks, r.Lateness.P99, r.Reference.Lateness.P99, *r.Ratio}
+		}
+	}
+	return f
+}
+
+// WriteJSON writes the report, one object, indented.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}

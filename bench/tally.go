@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// rankSlack keeps 0.07 x 100, a little above 7 in binary, from asking for the
+// 8th of 100.
+const rankSlack = 1e-6
+
+// maxTallyBins bounds what is read from another program's output; a minute holds
+// 60,000,000 microseconds, but no histogram that was measured has so many bins.
+const maxTallyBins = 1 << 20
+
+// Tally counts latenesses by the whole microsecond below them, as cyclictest
+// does. Its zero value is empty.
+type Tally struct {
+	bins map[int64]uint64 // us -> how many
+	n    uint64
+	max  float64 // us, exact
+}
+
+// Add counts n latenesses of d. A negative one counts as 0.
+func (t *Tally) Add(d time.Duration, n uint64) {
+	t.AddUS(float64(d)/float64(time.Microsecond), n)
+}
+
+// AddUS is Add in microseconds.
+func (t *Tally) AddUS(us float64, n uint64) {
+	if n == 0 {
+		return
+	}
+	if t.bins == nil {
+		t.bins = map[int64]uint64{}
+	}
+	t.bins[int64(max(us, 0))] += n
+	t.n += n
+	t.max = max(t.max, us)
+}
+
+// Merge adds all of other.
+func (t *Tally) Merge(other *Tally) {
+	for us, n := range other.bins {
+		t.AddUS(float64(us), n)
+	}
+	t.max = max(t.max, other.max)
+}
+
+// Count returns how many latenesses were counted.
+func (t *Tally) Count() uint64 { return t.n }
+
+// Max returns the longest lateness in microseconds, 0 when there is none.
+func (t *Tally) Max() float64 { return t.max }
+
+// Quantile returns the lateness in microseconds that the fraction q of all do
+// not exceed, 0 when there is none.
+func (t *Tally) Quantile(q float64) float64 {
+	rank := max(uint64(math.Ceil(q*float64(t.n)-rankSlack)), 1)
+	var below uint64
+	for _, us := range t.keys() {
+		if below += t.bins[us]; below >= rank {
+			return float64(us)
+		}
+	}
+	return t.max
+}
+
+// Above returns how many latenesses are at least limit.
+func (t *Tally) Above(limit time.Duration) (n uint64) {
+	for us, count := range t.bins {
+		if us >= limit.Microseconds() {
+			n += count
+		}
+	}
+	return n
+}
+
+// keys returns the bins in ascending order.
+func (t *Tally) keys() []int64 { return slices.Sorted(maps.Keys(t.bins)) }
+
+// Quantiles are those of a tally, in microseconds.
+type Quantiles struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90,omitempty"` // absent where only a summary was to be had
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+}
+
+// Quantiles returns those of the whole tally.
+func (t *Tally) Quantiles() Quantiles {
+	return Quantiles{t.Quantile(0.5), t.Quantile(0.9), t.Quantile(0.99), t.Quantile(0.999), t.max}
+}
+
+// MarshalJSON writes the bins as [[microseconds, count], ...] in ascending order.
+func (t *Tally) MarshalJSON() ([]byte, error) {
+	pairs := make([][2]uint64, 0, len(t.bins))
+	for _, us := range t.keys() {
+		pairs = append(pairs, [2]uint64{uint64(us), t.bins[us]})
+	}
+	return json.Marshal(pairs)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; the microseconds may be
+// fractions, and the largest becomes Max.
+func (t *Tally) UnmarshalJSON(b []byte) error {
+	var pairs [][2]float64
+	if err := json.Unmarshal(b, &pairs); err != nil {
+		return err
+	}
+	if len(pairs) > maxTallyBins {
+		return fmt.Errorf("%d bins, want at most %d", len(pairs), maxTallyBins)
+	}
+	*t = Tally{}
+	for _, p := range pairs {
+		if p[0] < 0 || p[0] > math.MaxInt32*1e3 || p[1] < 0 || p[1] > math.MaxInt32 || p[1] != math.Trunc(p[1]) {
+			return fmt.Errorf("bin %v, want [microseconds, count]", p)
+		}
+		t.AddUS(p[0], uint64(p[1]))
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// How a child is awaited.
+const (
+	tickLimit = 15 * time.Second // for its tick thread to appear
+	tickPoll  = 5 * time.Millisecond
+)
+
+// minCPUsToPin is rt's rule: the subjects pin their tick to the last CPU where
+// there are at least this many.
+const minCPUsToPin = 4
+
+func pinnedBy(wish, cpus int) int {
+	if wish < 0 && cpus >= minCPUsToPin {
+		return cpus - 1
+	}
+	return max(wish, -1)
+}
+
+// awaitTick returns the id of the child's tick thread once the kernel has made
+// it real-time, and notes the classes of all its threads.
+func awaitTick(ctx context.Context, c *child) (tid int, err error) {
+	for end := time.Now().Add(tickLimit); time.Now().Before(end); sleep(ctx, tickPoll) {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if !c.running() {
+			return 0, errors.New(c.name + " ended before it ticked")
+		}
+		threads := threadsOf(c.pid())
+		if tid, ok := tickThread(threads); ok {
+			c.threads = classesOf(threads)
+			return tid, nil
+		}
+	}
+	return 0, errors.New(c.name + " got no real-time thread within " + tickLimit.String())
+}
+
+// awaitExit returns when the child has ended, after d, or when ctx ends.
+func awaitExit(ctx context.Context, c *child, d time.Duration) {
+	select {
+	case <-c.exited:
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
