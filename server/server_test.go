@@ -292,24 +292,27 @@ func near(got, want []float32, tolerance float64) bool {
 	return len(got) >= len(want)
 }
 
-// The same request id gets the same noise, on any server and in any session.
+// The same request id gets the same noise, on any server and in any session;
+// another request gets other noise.
 func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
-	var first []float32
-	for range 2 {
-		b := serve(t, config())
-		b.open(fakeOpen("arm"))
-		r := b.robot("arm")
-		r.send(obsHeader(0, 1), fakeObs(t))
-		r.next()
-		if err := b.stop(); err != nil {
+	noise := func(uuid string, seq uint64) []float32 {
+		b := newBench(t, config())
+		o := fakeOpen(uuid)
+		if ack := b.server.open(&o); !ack.Accepted {
+			t.Fatalf("ack = %+v", ack)
+		}
+		s := b.server.sessions.find(uuid)
+		if _, err := b.server.worker.row.fill(s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
 			t.Fatal(err)
 		}
-		noise := slices.Clone(b.model.Noise(0))
-		if first == nil {
-			first = noise
-		} else if !slices.Equal(first, noise) {
-			t.Errorf("noise = %v, then %v", first, noise)
-		}
+		return slices.Clone(b.model.Noise(0))
+	}
+	first := noise("arm", 1)
+	if again := noise("arm", 1); !slices.Equal(first, again) {
+		t.Errorf("the same request got %v, then %v", first, again)
+	}
+	if slices.Equal(first, noise("arm", 2)) || slices.Equal(first, noise("leg", 1)) {
+		t.Error("another request or another robot got the same noise")
 	}
 }
 
@@ -401,6 +404,9 @@ func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	r.send(obsHeader(0, 99), fakeObs(t))
 	if got := r.next(); got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != 99 {
 		t.Errorf("a good observation afterwards = %+v, want a chunk", got.header)
+	}
+	if err := b.stop(); err != nil { // the count follows the chunk
+		t.Fatal(err)
 	}
 	if s := b.server.Summary(); s.Errors != uint64(len(tests)) || s.Requests != 1 {
 		t.Errorf("summary = %d errors, %d requests, want %d and 1", s.Errors, s.Requests, len(tests))
@@ -532,8 +538,8 @@ func TestNewestWinsAndNobodyStarves(t *testing.T) {
 	a.send(obsHeader(0, 3), fakeObs(t)) // late
 	z.send(obsHeader(0, 1), fakeObs(t))
 	leave <- struct{}{}
-	if got := a.next(); got.header.SeqID != 1 {
-		t.Errorf("first reply to a = seq %d, want 1", got.header.SeqID)
+	if got := a.next(); got.header.SeqID != 1 || got.chunk.SupersededSeqs != 3 {
+		t.Errorf("first reply to a = seq %d, %d superseded, want 1 and 3", got.header.SeqID, got.chunk.SupersededSeqs)
 	}
 	<-entered
 	leave <- struct{}{} // z's turn, though a waits too
@@ -542,9 +548,9 @@ func TestNewestWinsAndNobodyStarves(t *testing.T) {
 	}
 	<-entered
 	leave <- struct{}{}
-	// The draft's rule: replaced ones are reported with the next reply.
-	if got := a.next(); got.header.SeqID != 5 || len(a.inbox) != 0 {
-		t.Errorf("second reply to a = seq %d, want 5 and no other", got.header.SeqID)
+	// The draft's rule: replaced ones are reported once, with the next reply.
+	if got := a.next(); got.header.SeqID != 5 || got.chunk.SupersededSeqs != 0 || len(a.inbox) != 0 {
+		t.Errorf("second reply to a = seq %d, %d superseded, want 5, 0 and no other reply", got.header.SeqID, got.chunk.SupersededSeqs)
 	}
 	superseded, late := b.server.stats.superseded.Load(), b.server.stats.late.Load()
 	if superseded != 3 || late != 1 {
@@ -561,6 +567,9 @@ func TestSessionsOpenCloseAndReplace(t *testing.T) {
 		t.Errorf("third open = %+v, want a temporary refusal with the load", full)
 	}
 	again := b.open(fakeOpen("a"))
+	if key, _ := wire.ActionKey(b.server.Prefix(), "a"); b.network.Publishers(key) != 1 {
+		t.Errorf("publishers on a's action key = %d, want 1", b.network.Publishers(key))
+	}
 	if !again.Accepted || again.SessionID == first.SessionID {
 		t.Errorf("opening again = %+v, want a new session that does not count against the room", again)
 	}
@@ -669,6 +678,38 @@ func TestSessionsEndWithTheirRobots(t *testing.T) {
 	}
 }
 
+// Within the grace a robot without its token keeps its session.
+func TestTokenGrace(t *testing.T) {
+	b := newBench(t, config())
+	o := fakeOpen("arm")
+	b.server.open(&o)
+	b.server.sessions.find("arm").tokenChanged(false, b.clock.Now())
+	for _, step := range []struct {
+		wait time.Duration
+		want bool
+	}{{tokenGrace, true}, {time.Millisecond, false}} {
+		b.clock.Advance(step.wait)
+		b.server.housekeep(t.Context())
+		if got := b.server.sessions.find("arm") != nil; got != step.want {
+			t.Errorf("session after another %v = %v, want %v", step.wait, got, step.want)
+		}
+	}
+}
+
+// An observation that raced ahead of the open must not tell the robot that it
+// has no session when it has one by now.
+func TestStrangerThatOpenedMeanwhileIsNotTold(t *testing.T) {
+	b := newBench(t, config())
+	o := fakeOpen("arm")
+	b.server.open(&o)
+	r := b.robot("arm")
+	b.server.tell(notice{uuid: "arm", code: wire.EventUnknownSession})
+	b.server.tell(notice{uuid: "arm", code: wire.EventBadObservation})
+	if got := r.next(); got.event.Code != wire.EventBadObservation {
+		t.Errorf("first event = %+v, want only the bad_observation", got.event)
+	}
+}
+
 // A robot that opened and never showed a token or an observation does not keep
 // its place for ever; one that pauses with its token up does.
 func TestIdleSessionsEnd(t *testing.T) {
@@ -705,6 +746,7 @@ func TestServeDrains(t *testing.T) {
 	before := b.network.Declarations()
 	r.send(obsHeader(0, 1), fakeObs(t))
 	<-entered
+	r.send(obsHeader(0, 2), fakeObs(t)) // waits, and is abandoned
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.stop() }()
 	eventually(t, "the server's token gone", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 0 })
@@ -720,6 +762,9 @@ func TestServeDrains(t *testing.T) {
 	}
 	if got := r.next(); got.header.SeqID != 1 || got.header.MsgType != wire.MsgActionChunk {
 		t.Errorf("the request in hand got %+v, want its chunk", got.header)
+	}
+	if key, _ := wire.ActionKey(b.server.Prefix(), "a"); b.network.Publishers(key) != 0 {
+		t.Error("the publisher on the robot's action key is still declared")
 	}
 	if n := b.network.Declarations(); n != before-7 {
 		t.Errorf("declarations left = %d, want %d", n, before-7)

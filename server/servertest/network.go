@@ -20,6 +20,7 @@ type Network struct {
 	queryables  []*declaration
 	tokens      []*declaration
 	watchers    []*declaration
+	publishers  []*declaration
 }
 
 // declaration is anything a session announced.
@@ -46,6 +47,18 @@ func (n *Network) CountTokens(expr string) int {
 	count := 0
 	for _, d := range n.tokens {
 		if match(expr, d.key) {
+			count++
+		}
+	}
+	return count
+}
+
+// Publishers returns how many publishers are declared on key.
+func (n *Network) Publishers(key string) (count int) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, d := range n.publishers {
+		if d.key == key {
 			count++
 		}
 	}
@@ -120,7 +133,8 @@ func (s *session) declare(list *[]*declaration, d *declaration) (*declaration, e
 }
 
 func (s *session) Publisher(key string, _ wire.QoS) (wire.Publisher, error) {
-	return &publisher{network: s.network, key: key}, nil
+	d, err := s.declare(&s.network.publishers, &declaration{key: key})
+	return &publisher{d}, err
 }
 
 func (s *session) Subscribe(expr string, deposit func(wire.Sample)) (wire.Declaration, error) {
@@ -203,7 +217,7 @@ func (s *session) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	n := s.network
-	for _, list := range []*[]*declaration{&n.subscribers, &n.queryables, &n.tokens, &n.watchers} {
+	for _, list := range []*[]*declaration{&n.subscribers, &n.queryables, &n.tokens, &n.watchers, &n.publishers} {
 		n.mu.RLock()
 		mine := slices.Clone(*list)
 		n.mu.RUnlock()
@@ -216,10 +230,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-type publisher struct {
-	network *Network
-	key     string
-}
+type publisher struct{ *declaration }
 
 // Put delivers to every subscriber that matches.
 func (p *publisher) Put(payload, attachment []byte) error {
@@ -236,8 +247,6 @@ func (p *publisher) Put(payload, attachment []byte) error {
 func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
 	return false, p.Put(payload, attachment)
 }
-
-func (p *publisher) Undeclare() error { return nil }
 
 // query is one question to one queryable; its replies are read after done.
 type query struct {
