@@ -53,7 +53,7 @@ bench: ## Go benchmarks of every package
 
 .PHONY: sim-full
 sim-full: ## closed loop in virtual time, 200 seeds each way at delays of 3, 8 and 16 ticks
-	EDGERT_FULL=1 $(GO) test -run TestClosedLoop -v -timeout 60m ./internal/fleet
+	FLEET_FULL=1 $(GO) test -run Full -v -timeout 60m ./internal/fleet
 
 .PHONY: train
 train: ## train and export the demo policy again (an hour of one core, needs PyTorch)

@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,13 +16,47 @@ const (
 	maxFPS     = 1000
 	maxHorizon = 1024
 	maxCameras = 8
+	maxSide    = 4096
 	simName    = "sim" // as --bus or as a camera's source
 )
 
-// CameraConfig is one --camera NAME=SOURCE.
+// CameraConfig is one --camera NAME=SOURCE[:WIDTHxHEIGHT][@FPS].
 type CameraConfig struct {
-	Name   string // top: observation.images.top on the wire
-	Source string // sim
+	Name          string // top: observation.images.top on the wire
+	Source        string // sim
+	Width, Height int    // 0: what the policy wants, else 640x480
+	FPS           int    // 0: 60 for a picture of the policy's, else 30
+}
+
+// ParseCamera reads the value of one --camera flag.
+func ParseCamera(text string) (c CameraConfig, err error) {
+	bad := func() (CameraConfig, error) {
+		return CameraConfig{}, exit.Errorf(exit.Usage, "--camera %q: want NAME=SOURCE, such as top=sim or side=sim:640x480@30", text)
+	}
+	name, source, ok := strings.Cut(text, "=")
+	if !ok || name == "" || source == "" {
+		return bad()
+	}
+	c.Name = name
+	source, fps, timed := strings.Cut(source, "@")
+	if timed {
+		if c.FPS, err = strconv.Atoi(fps); err != nil || c.FPS < 1 || c.FPS > maxFPS {
+			return bad()
+		}
+	}
+	source, size, sized := strings.Cut(source, ":")
+	if sized {
+		w, h, _ := strings.Cut(size, "x")
+		c.Width, err = strconv.Atoi(w)
+		if err == nil {
+			c.Height, err = strconv.Atoi(h)
+		}
+		if err != nil || c.Width < 1 || c.Height < 1 || max(c.Width, c.Height) > maxSide {
+			return bad()
+		}
+	}
+	c.Source = source
+	return c, nil
 }
 
 // Config is one robot's run. Durations and sizes as in design.md section 12.

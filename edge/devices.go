@@ -23,6 +23,9 @@ const (
 	busBackoffMax  = 10 * time.Second
 	simDirection   = 1  // the first target lies on the right
 	simCameraFPS   = 60 // a simulated camera is as fast as the world
+	usualWidth     = 640
+	usualHeight    = 480
+	usualFPS       = 30
 )
 
 // openArm opens the bus, the simulator's or a port.
@@ -137,10 +140,33 @@ func (e *Edge) measureBus() error {
 // openCameras opens every camera.
 func (e *Edge) openCameras() error {
 	for _, c := range e.cfg.Cameras {
-		format := camera.Format{Width: sim.NativeWidth, Height: sim.NativeHeight, Pixels: camera.RGB8, FPS: simCameraFPS}
-		e.eyes = append(e.eyes, newEye(c.Name, e.world.Camera(c.Name, format)))
+		e.eyes = append(e.eyes, newEye(c.Name, e.world.Camera(c.Name, e.format(c))))
 	}
 	return nil
+}
+
+// format is what to ask of a camera: what the user says, else what the policy
+// was trained on, else what a camera usually gives.
+func (e *Edge) format(c CameraConfig) camera.Format {
+	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
+	for _, shape := range e.link.terms.shapes {
+		if shape.Name != imageKey+c.Name {
+			continue
+		}
+		if f.Width == 0 {
+			f.Width, f.Height = shape.W, shape.H
+		}
+		if f.FPS == 0 {
+			f.FPS = simCameraFPS
+		}
+	}
+	if f.Width == 0 {
+		f.Width, f.Height = usualWidth, usualHeight
+	}
+	if f.FPS == 0 {
+		f.FPS = usualFPS
+	}
+	return f
 }
 
 // settleIn asks the kernel and the runtime for quiet: everything is allocated

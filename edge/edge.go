@@ -94,11 +94,11 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err = e.openArm(ctx); err != nil {
 		return e, err
 	}
-	if err = e.openCameras(); err != nil {
-		return e, err
-	}
 	began := e.clock.Now()
 	if err = e.connect(ctx); err != nil {
+		return e, err
+	}
+	if err = e.openCameras(); err != nil {
 		return e, err
 	}
 	e.opened = e.clock.Now().Sub(began)
@@ -121,7 +121,7 @@ func (e *Edge) connect(ctx context.Context) error {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
 	}}
 	e.link = &link{
-		cfg: &e.cfg, id: e.identity.ID, names: e.robot.ActionNames(), log: e.log, clock: e.clock,
+		cfg: &e.cfg, id: e.identity.ID, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
 		flags: flags, uplink: new(atomic.Pointer[uplink]), take: receive.deposit,
 	}
 	var err error
@@ -139,6 +139,14 @@ func (e *Edge) connect(ctx context.Context) error {
 		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)
 	}
 	return err
+}
+
+// unitsOf names the unit of each joint as LeRobot does.
+func unitsOf(r servo.Robot) (units []string) {
+	for _, m := range r.Motors {
+		units = append(units, m.Norm.String())
+	}
+	return units
 }
 
 func newInbox() *rt.Latest[arrival] { return rt.NewLatest[arrival](nil) }

@@ -45,6 +45,7 @@ type terms struct {
 	horizon     int
 	prefixEnd   int
 	actionNames []string
+	shapes      []wire.CameraShape // of the policy's pictures, where the server says
 }
 
 // link keeps a session open with one server.
@@ -55,6 +56,7 @@ type link struct {
 	cfg    *Config
 	id     string
 	names  []string // action names in order
+	units  []string // of each
 	log    *slog.Logger
 	clock  rt.Clock
 	net    wire.Session
@@ -147,7 +149,7 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 	request := wire.SessionOpen{
 		ClientUUID: l.id, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
 		SchemaVersion: wire.SchemaVersion, RTCEnabled: true, Task: l.cfg.Task,
-		SessionEpoch: l.epoch,
+		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units,
 	}
 	for _, key := range keys(l.cfg.Tags) {
 		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
@@ -183,6 +185,7 @@ func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
 	t := terms{
 		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
 		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon, actionNames: ack.ActionNames,
+		shapes: ack.CameraShapes,
 	}
 	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
 		return t, exit.Errorf(exit.Config, "%s says chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)

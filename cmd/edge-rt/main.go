@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -55,7 +54,7 @@ type runFlags struct {
 	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
 	Robot       string   `default:"so101" help:"The arm's description."`
 	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
-	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE, such as top=sim; repeat for more." placeholder:"NAME=SOURCE"`
+	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE[:WxH][@FPS], such as top=sim; repeat for more." placeholder:"NAME=SOURCE"`
 	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens; repeat for more."`
 	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
@@ -199,11 +198,11 @@ func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 		Tags: r.Tag, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range r.Camera {
-		name, source, ok := strings.Cut(c, "=")
-		if !ok || name == "" || source == "" {
-			return cfg, exit.Errorf(exit.Usage, "--camera %q: want NAME=SOURCE, such as top=sim", c)
+		cam, err := edge.ParseCamera(c)
+		if err != nil {
+			return cfg, err
 		}
-		cfg.Cameras = append(cfg.Cameras, edge.CameraConfig{Name: name, Source: source})
+		cfg.Cameras = append(cfg.Cameras, cam)
 	}
 	if !r.Quiet {
 		line := newTerminal(stderr)
