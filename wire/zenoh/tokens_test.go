@@ -77,6 +77,11 @@ func TestForgottenTokensDoNotComeBack(t *testing.T) {
 	}
 	eventually(t, "both tokens", func() bool { return len(first.seen()) == 2 })
 	w.Undeclare()
+	edge.mu.Lock()
+	if n := len(edge.present) + len(edge.faces[0].tokens); n != 0 {
+		t.Errorf("%d tokens are still held for nobody", n)
+	}
+	edge.mu.Unlock()
 	token.Undeclare()
 	eventually(t, "the list without it", func() bool {
 		keys, err := edge.Tokens(context.Background(), "@w/*", time.Second)

@@ -87,7 +87,7 @@ func (in *inbox) parse(batch []byte, handle func(*codec.Message) error) error {
 		case codec.ID(h) == codec.IDClose:
 			err = closed(c) //rt:allow the link ends
 		default:
-			err = codec.ErrHeader //rt:allow a one-byte value becomes an error
+			err = codec.ErrHeader
 		}
 		if err != nil {
 			return err

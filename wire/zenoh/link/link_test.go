@@ -330,3 +330,37 @@ func TestTooLargeIsRefused(t *testing.T) {
 		t.Errorf("Latest = %v, want %v", err, ErrTooLarge)
 	}
 }
+
+// Goal: queueing, packing and parsing, each on its own and without the sockets.
+func TestLinkNoAlloc(t *testing.T) {
+	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	small, large := numbered(1, 300), numbered(2, 150_000)
+	slot := new(Slot)
+	sn := theirs.in.last[lane(5, false)]
+	got := 0
+	handle := func(m *codec.Message) error { got += len(m.Push.Data.Payload); return nil }
+	exchange := func() {
+		if ours.Push(small, drop) != nil {
+			t.Fatal("Push failed")
+		}
+		if _, err := ours.Latest(slot, large, drop); err != nil {
+			t.Fatal(err)
+		}
+		for ours.out.urgent() >= 0 {
+			ours.out.fill()
+			if err := theirs.in.parse(ours.out.batch[2:], handle); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 3 {
+		exchange()
+	}
+	got = 0
+	if n := testing.AllocsPerRun(100, exchange); n != 0 {
+		t.Errorf("an exchange allocates %v times, want 0", n)
+	}
+	if want := 101 * 150_300; got != want || theirs.in.last[lane(5, false)] == sn {
+		t.Errorf("%d bytes arrived, want %d", got, want)
+	}
+}
