@@ -57,6 +57,7 @@ type Config struct {
 // ModelConfig names the policy bundle.
 type ModelConfig struct {
 	RepoOrPath string `yaml:"repo_or_path"` // bundle directory; relative to the manifest's folder
+	ID         string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
 	Revision   string `yaml:"revision"`     // second segment of the key prefix; default main
 	Dtype      string `yaml:"dtype"`        // float32 or absent: a bundle's type is fixed when it is exported
 	Device     string `yaml:"device"`       // cpu, the default

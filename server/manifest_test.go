@@ -23,6 +23,7 @@ const fullManifest = `
 model:
   {
     repo_or_path: bundle,
+    id: lerobot/pi0_towels,
     revision: main,
     dtype: null,
     device: cpu,
@@ -61,7 +62,7 @@ func TestLoadManifestReadsEveryKey(t *testing.T) {
 	}
 	dir := filepath.Dir(cfg.file)
 	want := Config{
-		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), Revision: "main", Device: "cpu"},
+		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), ID: "lerobot/pi0_towels", Revision: "main", Device: "cpu"},
 		Service: "demo", DefaultTask: "fold the towel", PinTask: true, ServingMode: "shared", MaxSessions: 7,
 		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 1,
 		Zenoh: Zenoh{
@@ -114,7 +115,7 @@ func TestLoadManifestRefuses(t *testing.T) {
 		{"unknown key in a section", "model:\n  repo_or_path: b\n  revison: x\n", `:3: unknown key "model.revison", did you mean "model.revision"?`},
 		{"known key in the wrong section", "model: {repo_or_path: b}\nconnect_endpoints: [tcp/a:1]\n", `:2: unknown key "connect_endpoints", did you mean "zenoh.connect_endpoints"?`},
 		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n", `:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
-		{"key nothing resembles", "model:\n  weights: 7\n", `:2: unknown key "model.weights", known here: repo_or_path, revision, dtype, device`},
+		{"key nothing resembles", "model:\n  weights: 7\n", `:2: unknown key "model.weights", known here: repo_or_path, id, revision, dtype, device`},
 		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
 		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},
 		{"draft key in a section", "zenoh:\n  mode: peer\n", `:2: unknown key "zenoh.mode": it follows from`},

@@ -104,7 +104,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
-		Meta: &loaded.Bundle.Meta, SHA256: loaded.Bundle.SHA256, Repo: modelID(loaded.Bundle),
+		Meta: &loaded.Bundle.Meta, SHA256: loaded.Bundle.SHA256, Repo: loaded.modelID(&cfg),
 		Model: loaded.Model, Network: network, Clock: rt.KernelClock(), Log: log,
 	})
 	if err != nil {
@@ -159,12 +159,16 @@ func enter(ctx context.Context, cfg Config, log *slog.Logger) (wire.Session, err
 	return nil, err
 }
 
-// modelID is the name a bundle is served under: what it says it is.
-func modelID(b *policy.Bundle) string {
-	if b.SourceRepo != "" {
-		return b.SourceRepo
+// modelID is the name that a bundle is served under: the manifest's, else what
+// the bundle says it was made from.
+func (l *Loaded) modelID(cfg *Config) string {
+	switch {
+	case cfg.Model.ID != "":
+		return cfg.Model.ID
+	case l.Bundle.SourceRepo != "":
+		return l.Bundle.SourceRepo
 	}
-	return b.PolicyType
+	return l.Bundle.PolicyType
 }
 
 // Report is what a manifest would serve.
@@ -204,14 +208,14 @@ func Examine(cfg Config) (report Report, err error) {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, loaded.Close()) }()
-	prefix, err := cfg.prefix(modelID(loaded.Bundle))
+	prefix, err := cfg.prefix(loaded.modelID(&cfg))
 	if err != nil {
 		return report, err
 	}
 	b := loaded.Bundle
 	limit, mode := cfg.Sessions()
 	report = Report{
-		Prefix: prefix, Model: modelID(b), Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
+		Prefix: prefix, Model: loaded.modelID(&cfg), Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
 		FPS: b.FPS, ChunkSize: b.ChunkSize, ActionNames: b.ActionNames, StateNames: b.StateNames,
 		RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, Mode: mode,
 		Listen: cfg.Listen(), Connect: cfg.Zenoh.ConnectEndpoints, Health: cfg.HealthAddress(),

@@ -247,7 +247,7 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
 	}
-	if !strings.HasSuffix(r.Prefix, "/main/demo") || r.FPS != 60 || r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
+	if r.Prefix != "@lerobot/demo-around-the-post/main/demo" || r.Model != "demo/around-the-post" || r.FPS != 60 || r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
 		len(r.Listen) != 1 || r.Listen[0] != server.DefaultListen || r.InferenceMs <= 0 || r.Cameras[0] != "observation.images.top 120x160" {
 		t.Errorf("report = %+v", r)
 	}
