@@ -37,6 +37,13 @@ import (
 // errOffline is the cause of a connect context that ran into max_offline.
 var errOffline = errors.New("gave up after --max-offline")
 
+// How often the transport dials a server that is gone. A refused connection
+// costs nothing, and the arm holds until one is accepted.
+const (
+	dialMin = 100 * time.Millisecond
+	dialMax = time.Second
+)
+
 // Bounds of the rings between the threads.
 const (
 	eventSlots     = 1024
@@ -125,7 +132,9 @@ func (e *Edge) connect(ctx context.Context) error {
 		flags: flags, uplink: new(atomic.Pointer[uplink]), take: receive.deposit,
 	}
 	var err error
-	e.net, err = zenoh.Open(wait, zenoh.Config{Connect: e.cfg.Connect})
+	e.net, err = zenoh.Open(wait, zenoh.Config{
+		Connect: e.cfg.Connect, BackoffMin: dialMin, BackoffMax: dialMax,
+	})
 	if err == nil {
 		e.link.net = e.net
 		err = e.link.connect(wait)

@@ -68,6 +68,7 @@ type link struct {
 	publisher wire.Publisher
 	epoch     uint32
 	sessionID string
+	back      atomic.Bool  // transport: the token came (back); ends a rest
 	presence  atomic.Int32 // of the server's liveliness token, written by the transport too
 	openedAt  rt.Instant
 	opened    atomic.Uint64
@@ -253,6 +254,7 @@ func (l *link) declare(prefix string) error {
 func (l *link) tokenMoved(_ string, up bool) {
 	if up {
 		l.presence.Store(tokenAlive)
+		l.back.Store(true)
 	} else {
 		l.presence.Store(tokenGone)
 	}
@@ -277,18 +279,23 @@ func (l *link) connect(ctx context.Context) error {
 			l.log.Info("no session yet, trying again", "why", text)
 			l.loud = text
 		}
-		if !l.rest(ctx, backoff) {
+		if !l.rest(ctx, backoff, true) {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
 		}
 		backoff = min(2*backoff, l.cfg.ReconnectMaxBackoff)
 	}
 }
 
-// rest waits on the clock in slices, so that the end of ctx is noticed.
-func (l *link) rest(ctx context.Context, d time.Duration) bool {
+// rest waits on the clock in slices, so that the end of ctx is noticed, and
+// with eager the server's return too: the back-off grows to many seconds, and
+// the arm holds meanwhile.
+func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
 		if ctx.Err() != nil {
 			return false
+		}
+		if eager && l.back.Swap(false) {
+			return true
 		}
 		l.clock.SleepUntil(min(end, l.clock.Now().Add(linkPoll)))
 	}
@@ -298,7 +305,7 @@ func (l *link) rest(ctx context.Context, d time.Duration) bool {
 // keep watches the open session and opens another when it is lost, until ctx
 // ends or a refusal is final.
 func (l *link) keep(ctx context.Context) error {
-	for l.rest(ctx, linkPoll) {
+	for l.rest(ctx, linkPoll, false) {
 		why := l.trouble()
 		if why == "" {
 			continue
@@ -307,6 +314,7 @@ func (l *link) keep(ctx context.Context) error {
 		l.flags.epoch.Store(0)
 		l.uplink.Store(nil)
 		l.flags.lost.Store(true)
+		l.back.Store(false)
 		if err := l.connect(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil

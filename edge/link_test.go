@@ -210,6 +210,7 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.cfg.RequestTimeout = time.Minute
+	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Minute, time.Minute // its return must end the wait
 	ended := make(chan error, 1)
 	go func() { ended <- l.keep(ctx) }()
 	s.token.Undeclare()
