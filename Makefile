@@ -28,6 +28,14 @@ build: ## build bin/edge-rt and bin/lean-server
 demo: setup build ## run server and simulated arm for 20 s and check what the arm did
 	@$(GO) run ./tools/demo --manifest $(MANIFEST) --duration $(DURATION) --seed $(SEED)
 
+.PHONY: steady
+steady: setup build ## no allocation in 10,000 ticks of the whole edge, three times (9 minutes)
+	@$(GO) run ./tools/steady
+
+.PHONY: soak
+soak: setup build ## three edges for 10 minutes, the server killed five times
+	@$(GO) run ./tools/soak
+
 .PHONY: test
 test: ## run everything: formatting, vet, tests, race detector, short fuzzing
 	@tools/setup.sh test

@@ -4,16 +4,14 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
+
+	"edgert/tools/proc"
 )
 
 // How long the parts may take beyond the run itself.
@@ -56,86 +54,38 @@ func demo(o options) (err error) {
 	} else if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	endpoint, err := freeEndpoint()
+	endpoint, err := proc.FreeEndpoint()
 	if err != nil {
 		return err
 	}
-	server := command(o.bin, "lean-server", "--manifest", o.manifest, "--listen", "tcp/"+endpoint, "--health-port", "0")
-	if err := server.Start(); err != nil {
-		return fmt.Errorf("%w (run `make build` first)", err)
+	server, err := proc.Start(o.bin, "lean-server", nil, "--manifest", o.manifest, "--listen", endpoint, "--health-port", "0")
+	if err != nil {
+		return err
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- server.Wait() }()
 	defer func() {
-		if stopErr := stop(server, exited); stopErr != nil && err == nil {
+		if stopErr := server.Stop(stopLimit); stopErr != nil && err == nil {
 			err = stopErr
 		}
 	}()
 	summary := filepath.Join(dir, "edge.json")
-	edge := command(o.bin, "edge-rt", "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", "tcp/"+endpoint,
+	edge, err := proc.Start(o.bin, "edge-rt", nil, "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
 		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", startLimit.String(), "--json", summary)
-	if err := edge.Start(); err != nil {
+	if err != nil {
 		return err
 	}
-	if err := await(edge, exited, o.duration+startLimit+edgeLimit); err != nil {
-		return err
+	select {
+	case <-edge.Done():
+		if err := edge.Err(); err != nil {
+			return err
+		}
+	case <-server.Done(): // no arm could wait that out
+		edge.Stop(edgeLimit)
+		return fmt.Errorf("lean-server ended during the run: %v", server.Err())
+	case <-time.After(o.duration + startLimit + edgeLimit):
+		edge.Kill()
+		return fmt.Errorf("edge-rt did not end by itself")
 	}
 	return judge(summary, o)
-}
-
-func command(bin, name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(bin, name), args...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	return cmd
-}
-
-// freeEndpoint asks the kernel for a port that nobody uses.
-func freeEndpoint() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// await returns when the edge has ended by itself. It ends it when the server
-// is gone, which no arm could wait out, and when it takes too long.
-func await(edge *exec.Cmd, exited chan error, limit time.Duration) error {
-	done := make(chan error, 1)
-	go func() { done <- edge.Wait() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			return fmt.Errorf("edge-rt: %w", err)
-		}
-		return nil
-	case err := <-exited:
-		exited <- err
-		edge.Process.Signal(syscall.SIGTERM)
-		<-done
-		return fmt.Errorf("lean-server ended during the run: %v", err)
-	case <-time.After(limit):
-		edge.Process.Kill()
-		<-done
-		return fmt.Errorf("edge-rt did not end within %v", limit)
-	}
-}
-
-// stop ends the server by its process id and waits for its summary.
-func stop(server *exec.Cmd, exited chan error) error {
-	server.Process.Signal(syscall.SIGTERM)
-	select {
-	case err := <-exited:
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return fmt.Errorf("lean-server: %w", err)
-		}
-		return nil
-	case <-time.After(stopLimit):
-		server.Process.Kill()
-		return fmt.Errorf("lean-server did not stop within %v of SIGTERM", stopLimit)
-	}
 }
 
 // report is what the demo reads of the edge's summary.

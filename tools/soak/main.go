@@ -1,0 +1,240 @@
+// Soak runs several edges against one server, kills the server now and then
+// with SIGKILL, and checks that every arm holds, comes back by itself and goes
+// on reaching targets.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"edgert/tools/proc"
+)
+
+const (
+	stopLimit  = 8 * time.Second
+	watchEvery = 20 * time.Millisecond
+	serveLimit = 30 * time.Second
+)
+
+type options struct {
+	bin, manifest, keep string
+	edges, kills        int
+	duration, down      time.Duration
+	targets             int
+	back                time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
+	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.StringVar(&o.keep, "json", "", "folder to keep the summaries in")
+	flag.IntVar(&o.edges, "edges", 3, "robots at once")
+	flag.IntVar(&o.kills, "kills", 5, "times the server is killed")
+	flag.DurationVar(&o.duration, "duration", 10*time.Minute, "how long the arms run")
+	flag.DurationVar(&o.down, "down", 5*time.Second, "how long the server stays away")
+	flag.IntVar(&o.targets, "targets", 30, "fewest targets of every edge")
+	flag.DurationVar(&o.back, "back", 2*time.Second, "longest time from the server's return to every robot's next action")
+	flag.Parse()
+	if err := soak(o); err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// fleet is one run.
+type fleet struct {
+	o        options
+	endpoint string
+	dir      string
+	server   *proc.Child
+	edges    []*proc.Child
+}
+
+func soak(o options) (err error) {
+	f := &fleet{o: o, dir: o.keep}
+	if f.dir == "" {
+		if f.dir, err = os.MkdirTemp("", "edgert-soak-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(f.dir)
+	} else if err := os.MkdirAll(f.dir, 0o755); err != nil {
+		return err
+	}
+	if f.endpoint, err = proc.FreeEndpoint(); err != nil {
+		return err
+	}
+	defer f.end()
+	if err := f.serve(); err != nil {
+		return err
+	}
+	for i := range o.edges {
+		edge, err := proc.Start(o.bin, "edge-rt", []string{"STATE_DIRECTORY=" + f.dir}, "--quiet", "--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
+			"--connect", f.endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json", f.summary(i))
+		if err != nil {
+			return err
+		}
+		f.edges = append(f.edges, edge)
+	}
+	slowest, err := f.killing()
+	if err != nil {
+		return err
+	}
+	for i, e := range f.edges {
+		if err := e.Err(); err != nil {
+			return fmt.Errorf("%s: %w", f.id(i), err)
+		}
+	}
+	return f.judge(slowest)
+}
+
+func (f *fleet) id(i int) string      { return fmt.Sprintf("soak%d", i+1) }
+func (f *fleet) summary(i int) string { return filepath.Join(f.dir, f.id(i)+".json") }
+
+func (f *fleet) end() {
+	for _, e := range f.edges {
+		select {
+		case <-e.Done():
+		default:
+			e.Kill()
+		}
+	}
+	if f.server != nil {
+		f.server.Stop(stopLimit)
+	}
+}
+
+func (f *fleet) serve() (err error) {
+	f.server, err = proc.Start(f.o.bin, "lean-server", nil, "--quiet", "--manifest", f.o.manifest, "--listen", f.endpoint, "--health-port", "0")
+	return err
+}
+
+// killing kills the server at even distances and returns how long, at worst, a
+// robot waited for its next chunk after the server was back.
+func (f *fleet) killing() (slowest time.Duration, err error) {
+	pause := f.o.duration / time.Duration(f.o.kills+1)
+	for k := range f.o.kills {
+		time.Sleep(pause - f.o.down)
+		f.server.Kill()
+		time.Sleep(f.o.down)
+		before, err := f.chunks()
+		if err != nil {
+			return 0, err
+		}
+		if err := f.serve(); err != nil {
+			return 0, err
+		}
+		listening, err := f.listening()
+		if err != nil {
+			return 0, err
+		}
+		took, err := f.allBack(before, listening)
+		if err != nil {
+			return 0, fmt.Errorf("after kill %d: %w", k+1, err)
+		}
+		fmt.Printf("kill %d: every robot had a new chunk %v after the server was back\n", k+1, took.Round(time.Millisecond))
+		slowest = max(slowest, took)
+	}
+	return slowest, nil
+}
+
+// listening returns when the server's port is open: from then on it could be
+// reached.
+func (f *fleet) listening() (time.Time, error) {
+	for end := time.Now().Add(serveLimit); time.Now().Before(end); time.Sleep(watchEvery) {
+		select {
+		case <-f.server.Done():
+			return time.Time{}, fmt.Errorf("lean-server did not come back: %w", f.server.Err())
+		default:
+		}
+		if proc.Listens(f.endpoint) {
+			return time.Now(), nil
+		}
+	}
+	return time.Time{}, errors.New("lean-server did not listen again")
+}
+
+// allBack waits until every robot has merged a chunk that it had not before.
+func (f *fleet) allBack(before []uint64, since time.Time) (time.Duration, error) {
+	for end := time.Now().Add(serveLimit); time.Now().Before(end); time.Sleep(watchEvery) {
+		now, err := f.chunks()
+		if err != nil {
+			return 0, err
+		}
+		waiting := 0
+		for i := range now {
+			if now[i] <= before[i] {
+				waiting++
+			}
+		}
+		if waiting == 0 {
+			return time.Since(since), nil
+		}
+	}
+	return 0, fmt.Errorf("not every robot came back within %v", serveLimit)
+}
+
+// chunks asks every edge how many chunks it has merged.
+func (f *fleet) chunks() (n []uint64, err error) {
+	for i := range f.edges {
+		cmd := exec.Command(filepath.Join(f.o.bin, "edge-rt"), "ctl", "status", "--id", f.id(i))
+		cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+f.dir)
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("ctl status of %s: %w", f.id(i), err)
+		}
+		var reply struct {
+			Chunks uint64 `json:"chunks"`
+		}
+		if err := json.Unmarshal(out, &reply); err != nil {
+			return nil, err
+		}
+		n = append(n, reply.Chunks)
+	}
+	return n, nil
+}
+
+// judge prints each robot's figures and fails if one misses its marks.
+func (f *fleet) judge(slowest time.Duration) error {
+	failed := 0
+	mark := func(ok bool) string {
+		if !ok {
+			failed++
+			return "FAIL"
+		}
+		return "ok  "
+	}
+	for i := range f.o.edges {
+		b, err := os.ReadFile(f.summary(i))
+		if err != nil {
+			return err
+		}
+		var r struct {
+			Ticks      uint64 `json:"ticks"`
+			Own        uint64 `json:"overruns_own"`
+			Starved    uint64 `json:"starved_ticks"`
+			Targets    int    `json:"targets_reached"`
+			Collisions int    `json:"collisions"`
+			Mallocs    uint64 `json:"path_mallocs"`
+			Sessions   uint64 `json:"sessions_opened"`
+		}
+		if err := json.Unmarshal(b, &r); err != nil {
+			return err
+		}
+		ok := r.Targets >= f.o.targets && r.Own == 0 && r.Sessions == uint64(f.o.kills)+1
+		fmt.Printf("%s  %s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want 0), starved %d, %d sessions (want %d)\n",
+			mark(ok), f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, r.Starved, r.Sessions, f.o.kills+1)
+	}
+	fmt.Printf("%s  slowest return %v, want at most %v\n", mark(slowest <= f.o.back), slowest.Round(time.Millisecond), f.o.back)
+	if failed > 0 {
+		return fmt.Errorf("%d checks failed", failed)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// Steady proves that nothing allocates on a running robot's paths: the whole
+// edge with a second, larger camera and its status line on, against the real
+// server, and not one heap object or collection in the whole process over the
+// window after warm-up.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"edgert/tools/proc"
+)
+
+const (
+	warmUp    = 8 * time.Second // session, arming and the edge's own 5 s
+	stopLimit = 8 * time.Second
+	fps       = 60
+)
+
+type options struct {
+	bin, manifest string
+	ticks         uint64
+	runs          int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
+	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.Uint64Var(&o.ticks, "ticks", 10000, "ticks after warm-up in which nothing may be allocated")
+	flag.IntVar(&o.runs, "runs", 3, "runs, each of which must hold")
+	flag.Parse()
+	for run := range o.runs {
+		if err := steady(o, run); err != nil {
+			fmt.Fprintln(os.Stderr, "steady:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+func steady(o options, run int) (err error) {
+	dir, err := os.MkdirTemp("", "edgert-steady-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	endpoint, err := proc.FreeEndpoint()
+	if err != nil {
+		return err
+	}
+	health, err := proc.FreeEndpoint()
+	if err != nil {
+		return err
+	}
+	port := health[len("tcp/127.0.0.1:"):]
+	server, err := proc.Start(o.bin, "lean-server", nil, "--quiet", "--manifest", o.manifest, "--listen", endpoint, "--health-port", port,
+		"--json", filepath.Join(dir, "server.json"))
+	if err != nil {
+		return err
+	}
+	defer server.Stop(stopLimit)
+	screen, err := proc.Terminal()
+	if err != nil {
+		return err
+	}
+	defer screen.Close()
+	duration := warmUp + time.Duration(o.ticks)*time.Second/fps
+	fmt.Printf("run %d of %d: %v\n", run+1, o.runs, duration.Round(time.Second))
+	edge, err := proc.StartOn(screen, o.bin, "edge-rt", nil, "--bus", "sim", "--camera", "top=sim", "--camera", "extra=sim", "--fps", strconv.Itoa(fps),
+		"--connect", endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json", filepath.Join(dir, "edge.json"))
+	if err != nil {
+		return err
+	}
+	if err := edge.Err(); err != nil {
+		return err
+	}
+	scrape(port)
+	if err := server.Stop(stopLimit); err != nil {
+		return err
+	}
+	return judge(dir, o)
+}
+
+// scrape reads the metrics once, after the window.
+func scrape(port string) {
+	if r, err := http.Get("http://127.0.0.1:" + port + "/metrics"); err == nil {
+		r.Body.Close()
+	}
+}
+
+func judge(dir string, o options) error {
+	var edge struct {
+		Mallocs  uint64  `json:"path_mallocs"`
+		GC       uint64  `json:"gc_cycles"`
+		Window   uint64  `json:"path_mallocs_ticks"`
+		Own      uint64  `json:"overruns_own"`
+		Chunks   uint64  `json:"chunks"`
+		RSS      float64 `json:"rss_mb"`
+		Lateness struct {
+			P99 float64 `json:"p99"`
+		} `json:"lateness_us"`
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "edge.json"))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &edge); err != nil {
+		return err
+	}
+	// Skipped grid points are ticks that did not happen.
+	enough := edge.Window >= o.ticks*98/100 && edge.Chunks > 0
+	ok := edge.Mallocs == 0 && edge.GC == 0 && edge.Own == 0 && enough
+	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d), overruns own %d, lateness p99 %.0f us, RSS %.0f MB\n",
+		edge.Mallocs, edge.GC, edge.Window, o.ticks, edge.Own, edge.Lateness.P99, edge.RSS)
+	if !ok {
+		return fmt.Errorf("not steady")
+	}
+	return nil
+}
