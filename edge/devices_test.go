@@ -38,10 +38,16 @@ func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 	if first.ID != "arm-one" || second.ID != "arm-one-2" {
 		t.Errorf("ids %q and %q, want arm-one and arm-one-2", first.ID, second.ID)
 	}
+	if a, b := first.nextEpoch(), first.nextEpoch(); a != 1 || b != 2 {
+		t.Errorf("epochs %d, %d, want 1, 2", a, b)
+	}
 	first.release()
 	again, err := claim("arm one")
 	if err != nil || again.ID != "arm-one" {
 		t.Fatalf("after release %v, %v, want arm-one", again, err)
+	}
+	if next := again.nextEpoch(); next != 3 {
+		t.Errorf("epoch after a restart %d, want 3: an old token must not pass for a new one", next)
 	}
 	again.release()
 }

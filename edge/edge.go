@@ -128,7 +128,7 @@ func (e *Edge) connect(ctx context.Context) error {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
 	}}
 	e.link = &link{
-		cfg: &e.cfg, id: e.identity.ID, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
+		cfg: &e.cfg, who: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
 		flags: flags, uplink: new(atomic.Pointer[uplink]), take: receive.deposit,
 	}
 	var err error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +21,34 @@ const maxTwins = 64
 // identity is a robot's name on the network, held by a lock on a file for as
 // long as the edge runs, so that two edges never share it.
 type identity struct {
-	ID   string
-	Dir  string
-	lock *os.File
+	ID    string
+	Dir   string
+	lock  *os.File // its text is the last session epoch
+	epoch uint32
+}
+
+// nextEpoch returns a session epoch that this robot has never used, also not
+// before a restart: a token of an earlier process that dies late must not be
+// mistaken for this one's.
+func (i *identity) nextEpoch() uint32 {
+	if i.epoch++; i.epoch == 0 {
+		i.epoch = 1
+	}
+	if i.lock != nil {
+		// A lost write costs uniqueness after the next restart only.
+		i.lock.WriteAt(fmt.Appendf(nil, "%-10d\n", i.epoch), 0)
+	}
+	return i.epoch
+}
+
+// resume reads the last epoch.
+func (i *identity) resume() {
+	var b [16]byte
+	n, _ := i.lock.ReadAt(b[:], 0)
+	last, err := strconv.ParseUint(strings.TrimSpace(string(b[:n])), 10, 32)
+	if err == nil {
+		i.epoch = uint32(last)
+	}
 }
 
 // stateDir is where the edge keeps its id: systemd's, else the user's.
@@ -69,7 +95,9 @@ func claim(want string) (*identity, error) {
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return &identity{ID: id, Dir: dir, lock: f}, nil
+			held := &identity{ID: id, Dir: dir, lock: f}
+			held.resume()
+			return held, nil
 		}
 		f.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {

@@ -54,7 +54,7 @@ type terms struct {
 type link struct {
 	// Constant after Open.
 	cfg    *Config
-	id     string
+	who    *identity
 	names  []string // action names in order
 	units  []string // of each
 	log    *slog.Logger
@@ -64,15 +64,16 @@ type link struct {
 	uplink *atomic.Pointer[uplink]
 	take   func(wire.Sample) // deposit a sample of the action topic
 
-	terms     terms
-	publisher wire.Publisher
-	epoch     uint32
-	sessionID string
-	back      atomic.Bool  // transport: the token came (back); ends a rest
-	presence  atomic.Int32 // of the server's liveliness token, written by the transport too
-	openedAt  rt.Instant
-	opened    atomic.Uint64
-	loud      string // last complaint, so that a retry says it once
+	terms         terms
+	publisher     wire.Publisher
+	epoch         uint32
+	presenceToken wire.Declaration // of this robot and epoch
+	sessionID     string
+	back          atomic.Bool  // transport: the token came (back); ends a rest
+	presence      atomic.Int32 // of the server's liveliness token, written by the transport too
+	openedAt      rt.Instant
+	opened        atomic.Uint64
+	loud          string // last complaint, so that a retry says it once
 }
 
 // find returns the key prefix of the service to use.
@@ -118,7 +119,7 @@ func (l *link) handshake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.epoch++
+	l.epoch = l.who.nextEpoch()
 	ack, err := l.open(ctx, prefix)
 	if err != nil {
 		return err
@@ -128,6 +129,9 @@ func (l *link) handshake(ctx context.Context) error {
 		return err
 	}
 	if err := l.declare(prefix); err != nil {
+		return err
+	}
+	if err := l.appear(prefix); err != nil {
 		return err
 	}
 	for _, w := range ack.Warnings {
@@ -148,7 +152,7 @@ func (l *link) handshake(ctx context.Context) error {
 // open asks for a session.
 func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
-		ClientUUID: l.id, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
+		ClientUUID: l.who.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
 		SchemaVersion: wire.SchemaVersion, RTCEnabled: true, Task: l.cfg.Task,
 		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units,
 	}
@@ -219,15 +223,15 @@ func (l *link) declare(prefix string) error {
 	if l.publisher != nil {
 		return nil
 	}
-	obs, err := wire.ObsKey(prefix, l.id)
+	obs, err := wire.ObsKey(prefix, l.who.ID)
 	if err != nil {
 		return err
 	}
-	action, err := wire.ActionKey(prefix, l.id)
+	action, err := wire.ActionKey(prefix, l.who.ID)
 	if err != nil {
 		return err
 	}
-	alive, err := wire.ClientAliveKey(prefix, l.id)
+	alive, err := wire.ClientAliveKey(prefix, l.who.ID)
 	if err != nil {
 		return err
 	}
@@ -245,6 +249,24 @@ func (l *link) declare(prefix string) error {
 		return err
 	}
 	l.publisher = publisher
+	return nil
+}
+
+// appear shows this robot's presence in the session's epoch, and takes back the
+// last epoch's.
+func (l *link) appear(prefix string) error {
+	key, err := wire.EpochAliveKey(prefix, l.who.ID, l.epoch)
+	if err != nil {
+		return err
+	}
+	token, err := l.net.Token(key)
+	if err != nil {
+		return err
+	}
+	if l.presenceToken != nil {
+		l.presenceToken.Undeclare()
+	}
+	l.presenceToken = token
 	return nil
 }
 
@@ -356,7 +378,7 @@ func (l *link) close() {
 	l.uplink.Store(nil)
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.id, SessionID: l.sessionID})
+	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.who.ID, SessionID: l.sessionID})
 	if _, err := l.net.Get(ctx, wire.SessionKey(l.terms.prefix), body, closeTimeout); err != nil {
 		l.log.Debug("session close", "err", err)
 	}

@@ -113,7 +113,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
 			Cameras: []CameraConfig{{Name: "top", Source: "sim"}},
 		},
-		id: "arm", names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
+		who: &identity{ID: "arm"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
 		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), take: func(wire.Sample) {},
 	}, log
 }

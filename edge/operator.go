@@ -142,11 +142,11 @@ func (l *link) reset(ctx context.Context, episode uint32) bool {
 	if l.flags.epoch.Load() == 0 {
 		return false
 	}
-	key, err := wire.ResetKey(l.terms.prefix, l.id)
+	key, err := wire.ResetKey(l.terms.prefix, l.who.ID)
 	if err != nil {
 		return false
 	}
-	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.id, EpisodeID: episode})
+	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.who.ID, EpisodeID: episode})
 	replies, err := l.net.Get(ctx, key, body, resetLimit)
 	for _, r := range replies {
 		var ack wire.ResetAck
