@@ -68,6 +68,7 @@ func partedOf(dir string) (folder string, meet bool) {
 var sideways = []struct{ from, to, why string }{
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
 	{"camera/cameratest", "camera", "a fake implements the interface beside it"},
+	{"tools", "tools/proc", "the demo and the long runs start the real programs the same way"},
 	{"wire/zenoh", "wire", "the transport implements wire.Session"},
 	{"wire/zenohgo", "wire", "the transport implements wire.Session"},
 	{"bench", "edge", "it measures the real edge"},
