@@ -50,7 +50,7 @@ var parted = []struct {
 }{
 	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
 	{"cmd", false, "one folder for each program"},
-	{"tools", false, "one folder for each program"},
+	{"tools", true, "one folder for each program, and tools/proc starts the real ones for them"},
 }
 
 // partedOf returns the folder that dir is a part of, dir itself when none is,
@@ -68,7 +68,6 @@ func partedOf(dir string) (folder string, meet bool) {
 var sideways = []struct{ from, to, why string }{
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
 	{"camera/cameratest", "camera", "a fake implements the interface beside it"},
-	{"tools", "tools/proc", "the demo and the long runs start the real programs the same way"},
 	{"wire/zenoh", "wire", "the transport implements wire.Session"},
 	{"wire/zenohgo", "wire", "the transport implements wire.Session"},
 	{"bench", "edge", "it measures the real edge"},
