@@ -12,8 +12,10 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// attemptLimit is how long one attempt to connect may take.
-const attemptLimit = 5 * time.Second
+// connectLimit is how long the system may try to connect before we begin anew:
+// it repeats a lost SYN after 1, 3 and 7 seconds, which is slow to notice that
+// a network is back.
+const connectLimit = 3 * time.Second
 
 // dialer keeps one endpoint connected.
 type dialer struct {
@@ -60,16 +62,14 @@ func (d *dialer) dial() (*face, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(d.s.ctx, attemptLimit)
-	defer cancel()
-	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", addr)
+	conn, err := (&net.Dialer{KeepAlive: -1, Timeout: connectLimit}).DialContext(d.s.ctx, "tcp", addr)
 	if err != nil {
 		return nil, unreachable(d.endpoint, err)
 	}
 	link.Tune(conn)
 	// A node id of its own for every attempt: the peer may still hold our last
 	// link, and would refuse the same node until that one's lease has ended.
-	l, err := link.Dial(ctx, conn, d.s.linkConfig(codec.Client, newZID()))
+	l, err := link.Dial(d.s.ctx, conn, d.s.linkConfig(codec.Client, newZID()))
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("wire/zenoh: no Zenoh session at %s: %w", d.endpoint, err)
@@ -82,7 +82,7 @@ func (d *dialer) dial() (*face, error) {
 	return f, nil
 }
 
-// failure is what to tell who waited in vain for the first link.
+// failure is why an endpoint has no link when ctx ended the wait for one.
 func (d *dialer) failure(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,6 +90,15 @@ func (d *dialer) failure(ctx context.Context) error {
 		return d.last
 	}
 	return unreachable(d.endpoint, ctx.Err())
+}
+
+// failures is what to tell who waited in vain for the first link, on one line.
+func failures(ctx context.Context, dials []*dialer) error {
+	err := dials[0].failure(ctx)
+	for _, d := range dials[1:] {
+		err = fmt.Errorf("%w; %w", err, d.failure(ctx))
+	}
+	return err
 }
 
 func (s *Session) linkConfig(role codec.Role, zid []byte) link.Config {

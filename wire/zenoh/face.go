@@ -95,11 +95,19 @@ func (f *face) introduce() {
 	if f.kind == guestPeer {
 		// Until it has seen this a peer holds us for interested in everything.
 		f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
+	}
+	if !f.mustBeAsked() {
 		return
 	}
 	for _, w := range f.s.watchers {
 		f.interest(w.interest())
 	}
+}
+
+// mustBeAsked reports whether the remote tells of tokens only when an interest asks:
+// an upstream, and a router that dialled us. Others declare theirs by themselves.
+func (f *face) mustBeAsked() bool {
+	return f.kind == upstream || f.link.Remote().Role == codec.Router
 }
 
 // run carries the link until it ends, and says why.

@@ -271,7 +271,7 @@ func weWatch(t *testing.T, ours *Session, theirs *node) {
 
 func TestOfficialClientAtOurListener(t *testing.T) {
 	python := interopPython(t)
-	for _, mode := range []string{"client", "peer"} {
+	for _, mode := range []string{"client", "peer", "router"} {
 		t.Run(mode, func(t *testing.T) {
 			ours, at := listener(t, Config{})
 			theirs := startNode(t, python)
@@ -315,6 +315,28 @@ func TestBothAtOfficialRouter(t *testing.T) {
 		other.Close()
 		eventually(t, "its end", func() bool { return slices.Equal(got.seen(), []string{"+@two/a", "-@two/a"}) })
 	})
+}
+
+// Goal: both sides' keep-alives hold an idle link for several leases.
+func TestOfficialLinkOutlivesItsLeases(t *testing.T) {
+	python := interopPython(t)
+	var lost samples
+	ours, at := listener(t, Config{Lease: 400 * time.Millisecond, Log: func(line string) {
+		lost.deposit(wire.Sample{Key: line})
+	}})
+	theirs := startNode(t, python)
+	theirs.do("open", args{"mode": "client", "connect": []string{at}, "lease_ms": 400})
+	theirs.do("token", args{"name": "t", "key": "@idle"})
+	var got presence
+	if _, err := ours.SubscribeTokens("@idle", got.deposit); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if seen := got.seen(); !slices.Equal(seen, []string{"+@idle"}) || lost.count() != 1 {
+		t.Errorf("after five leases: tokens %v, %d log lines, want +@idle and 1", seen, lost.count())
+	}
+	theirs.kill()
+	eventually(t, "the token to vanish", func() bool { return slices.Equal(got.seen(), []string{"+@idle", "-@idle"}) })
 }
 
 func freeEndpoint(t *testing.T) string {

@@ -46,7 +46,7 @@ func (s *Session) SubscribeTokens(key string, deposit func(key string, alive boo
 		}
 	}
 	for _, f := range s.faces {
-		if f.kind == upstream {
+		if f.mustBeAsked() {
 			f.interest(w.interest())
 		}
 	}
@@ -60,7 +60,7 @@ func (w *watcher) Undeclare() error {
 	if s.watchers[w.id] == w {
 		delete(s.watchers, w.id)
 		for _, f := range s.faces {
-			if f.kind == upstream {
+			if f.mustBeAsked() {
 				f.interest(codec.Interest{ID: w.id, Mode: codec.InterestFinal})
 				f.unwatch()
 			}
@@ -155,7 +155,7 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	id := s.id()
 	s.lists[id] = l
 	for _, f := range s.faces {
-		if f.kind == upstream {
+		if f.mustBeAsked() {
 			l.waiting[f] = true
 			f.interest(codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens,
 				Restricted: true, Expr: codec.Key([]byte(key))})

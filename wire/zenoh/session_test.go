@@ -259,6 +259,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{"no port", Config{Listen: []string{"tcp/localhost"}}, "missing port"},
 		{"options", Config{Connect: []string{"tcp/localhost:7447#iface=lo"}}, "none are supported"},
 		{"nobody there", Config{Connect: []string{closed}}, "nobody answers at " + closed + ": connection refused"},
+		{"nobody at either", Config{Connect: []string{closed, "tcp/localhost:1"}}, "connection refused; wire/zenoh: nobody answers at tcp/localhost:1: connection refused"},
 		{"silent listener", Config{Connect: []string{"tcp/" + busy.Addr().String()}}, "tcp/" + busy.Addr().String()},
 		{"port taken", Config{Listen: []string{"tcp/" + busy.Addr().String()}}, "address already in use"},
 		{"lease too short", Config{Listen: []string{"tcp/127.0.0.1:0"}, Lease: time.Millisecond}, "lease 1ms"},

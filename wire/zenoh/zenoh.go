@@ -178,7 +178,7 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 		return s, nil
 	case <-ctx.Done():
 		s.Close()
-		return nil, dials[0].failure(ctx)
+		return nil, failures(ctx, dials)
 	}
 }
 
