@@ -96,7 +96,7 @@ func (a axes) grid(b *strings.Builder) {
 		fmt.Fprintf(b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%.0f</text>`,
 			left, right, y, y, left-5, y+4, math.Pow(10, d))
 	}
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">lateness, ticks at each</text>`, (left+right)/2, bottom+30)
+	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">lateness (x) and ticks (y)</text>`, (left+right)/2, bottom+30)
 }
 
 // microseconds writes a power of ten of them.

@@ -40,12 +40,24 @@ func (c *capped) Write(p []byte) (int, error) {
 // startChild starts the command and keeps its outputs. Should this program die,
 // the kernel ends the child.
 func startChild(cmd *exec.Cmd) (*child, error) {
+	endWithParent(cmd)
+	return launch(cmd)
+}
+
+// startGroup starts the command as a process group of its own, to be paused as
+// a whole.
+func startGroup(cmd *exec.Cmd) (*child, error) {
+	endWithParent(cmd)
+	ownGroup(cmd)
+	return launch(cmd)
+}
+
+func launch(cmd *exec.Cmd) (*child, error) {
 	c := &child{name: cmd.Args[0], cmd: cmd, exited: make(chan struct{})}
 	if i := strings.LastIndexByte(c.name, os.PathSeparator); i >= 0 {
 		c.name = c.name[i+1:]
 	}
 	cmd.Stdout, cmd.Stderr = &c.stdout, &c.stderr
-	endWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}
@@ -96,10 +108,12 @@ func (c *child) interrupt() { c.cmd.Process.Signal(syscall.SIGINT) }
 
 // stop ends a child that is still running.
 func (c *child) stop() error {
-	if c.running() {
-		c.cmd.Process.Signal(syscall.SIGTERM)
+	asked := c.running() && c.cmd.Process.Signal(syscall.SIGTERM) == nil
+	err := c.wait(stopLimit)
+	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && asked && status.Signaled() && status.Signal() == syscall.SIGTERM {
+		return nil // it had not come to catching the signal, or does not
 	}
-	return c.wait(stopLimit)
+	return err
 }
 
 // scrubbed is the environment without the variables that change how the

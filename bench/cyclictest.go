@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,26 +126,19 @@ func (r *cyclictestRun) finish() (*Run, error) {
 func ParseCyclictestJSON(b []byte) (t Tally, err error) {
 	var file struct {
 		Threads map[string]struct {
-			Histogram map[string]uint64 `json:"histogram"`
-			Cycles    uint64            `json:"cycles"`
-			Max       int64             `json:"max"`
+			Histogram Tally  `json:"histogram"`
+			Cycles    uint64 `json:"cycles"`
+			Max       uint32 `json:"max"` // us
 		} `json:"thread"`
 	}
+	b = bytes.ReplaceAll(b, []byte("-nan"), []byte("0")) // its mean of no cycle, which is no JSON
 	if err := json.Unmarshal(b, &file); err != nil {
 		return t, fmt.Errorf("cyclictest's JSON: %w", err)
 	}
 	for _, thread := range file.Threads {
-		var counted uint64
-		for key, n := range thread.Histogram {
-			us, err := strconv.ParseUint(key, 10, 32)
-			if err != nil {
-				return t, fmt.Errorf("cyclictest's JSON: histogram key %q, want microseconds", key)
-			}
-			t.AddUS(float64(us), n)
-			counted += n
-		}
-		if thread.Cycles > counted {
-			t.AddUS(float64(thread.Max), thread.Cycles-counted)
+		t.Merge(&thread.Histogram)
+		if n := thread.Histogram.Count(); thread.Cycles > n {
+			t.AddUS(float64(thread.Max), thread.Cycles-n) // beyond the histogram
 		}
 	}
 	if t.n == 0 {

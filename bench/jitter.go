@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -94,9 +93,11 @@ type jitter struct {
 	reference Reference
 	subjects  map[string]subject
 	robot     *robotSubject // nil when the edge is not measured
+	load      *load
 	dir       string
 	began     time.Time
 	slices    []Slice
+	retried   []string // why subjects did not start, and were started again
 }
 
 // Jitter measures. When ctx ends early the report is of the slices that were
@@ -120,9 +121,8 @@ func Jitter(ctx context.Context, cfg JitterConfig) (report *Report, err error) {
 	if err := j.open(); err != nil {
 		return nil, err
 	}
-	stopLoad, err := startLoad(cfg.Load, cfg.Self)
-	if err == nil {
-		err = errors.Join(j.measure(ctx, rounds, length), stopLoad())
+	if j.load, err = startLoad(cfg.Load, cfg.Self); err == nil {
+		err = errors.Join(j.measure(ctx, rounds, length), j.load.stop())
 	}
 	if j.robot != nil {
 		var stopErr error
@@ -136,7 +136,7 @@ func Jitter(ctx context.Context, cfg JitterConfig) (report *Report, err error) {
 		return nil, errors.New("ended before the first slice was complete")
 	}
 	report = newReport(cfg, length, j.reference, j.slices)
-	report.Machine, report.Server = machine, server
+	report.Machine, report.Server, report.Retried = machine, server, j.retried
 	return report, nil
 }
 
@@ -176,88 +176,3 @@ func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Durat
 	}
 	return nil
 }
-
-// slice runs one.
-func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Slice, err error) {
-	s = Slice{Subject: k.subject, Form: k.form, Began: time.Since(j.began).Seconds()}
-	steal, began := rt.StealTime(), time.Now()
-	switch {
-	case k.subject == Cyclictest:
-		s.Run, err = j.alone(ctx, length)
-	default:
-		s.Run, s.Reference, err = j.ticking(ctx, k, length)
-	}
-	s.StealShare = (rt.StealTime() - steal).Seconds() / time.Since(began).Seconds() / float64(runtime.NumCPU())
-	return s, err
-}
-
-// alone runs cyclictest with nothing beside it, and lets the machine sleep as
-// deep as it does under the subjects.
-func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) {
-	c, err := j.reference.start(j.dir, j.period, -1, j.pinned(), false)
-	if err != nil {
-		return nil, err
-	}
-	tid, err := awaitTick(ctx, c.child)
-	if err == nil && j.pinned() < 0 {
-		err = shareCPUs(os.Getpid(), tid) // cyclictest pins itself, the subjects do not
-	}
-	if err == nil {
-		sleep(ctx, length)
-	}
-	run, finishErr := c.finish()
-	return run, errors.Join(err, finishErr)
-}
-
-// ticking runs a subject, and cyclictest beside it where the form says so.
-func (j *jitter) ticking(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
-	program := j.subjects[k.subject]
-	c, err := program.start(length, k.form == Beside)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer context.AfterFunc(ctx, c.interrupt)()
-	if k.form == Beside {
-		if reference, err = j.beside(ctx, c, length); err != nil {
-			c.interrupt()
-		}
-	} else {
-		awaitExit(ctx, c, length/2)
-		c.threads = classesOf(threadsOf(c.pid()))
-	}
-	if waitErr := c.wait(length + serverLimit); waitErr != nil {
-		return nil, nil, waitErr // it explains what went wrong beside it, too
-	}
-	if err == nil {
-		run, err = program.result(c)
-	}
-	return run, reference, err
-}
-
-// beside runs cyclictest half a period away from the subject until that ends.
-func (j *jitter) beside(ctx context.Context, c *child, length time.Duration) (*Run, error) {
-	tid, err := awaitTick(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	quiet, err := quietInstant(j.clock, j.period, func() (uint64, error) { return sleepsOf(c.pid(), tid) })
-	if err != nil {
-		return nil, err
-	}
-	second := nextSecond(j.clock)
-	r, err := j.reference.start(j.dir, j.period, alignment(quiet, second, j.period, intervalOf(j.period)), j.pinned(), true)
-	if err != nil {
-		return nil, err
-	}
-	own, err := awaitTick(ctx, r.child)
-	if err == nil {
-		err = shareCPUs(tid, own)
-	}
-	c.threads = classesOf(threadsOf(c.pid()))
-	awaitExit(ctx, c, length+serverLimit)
-	run, finishErr := r.finish()
-	return run, errors.Join(err, finishErr)
-}
-
-// pinned is the CPU that the subjects pin themselves to, -1 for none.
-func (j *jitter) pinned() int { return pinnedBy(j.cfg.CPU, runtime.NumCPU()) }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os/exec"
 	"runtime"
@@ -18,12 +19,18 @@ import (
 // Loads are what may run beside all subjects, at nice 0, in a process of its own.
 var Loads = []string{"none", "cpu", "alloc", "stress"}
 
-// startLoad starts the load and returns what ends it.
-func startLoad(name string, self []string) (stop func() error, err error) {
+// load is a process group that keeps the machine busy; nil is none.
+type load struct {
+	child  *child
+	paused bool
+}
+
+// startLoad starts the load of that name.
+func startLoad(name string, self []string) (*load, error) {
 	var cmd *exec.Cmd
 	switch name {
 	case "none":
-		return func() error { return nil }, nil
+		return nil, nil
 	case "stress":
 		path, err := exec.LookPath("stress-ng")
 		if err != nil {
@@ -36,11 +43,38 @@ func startLoad(name string, self []string) (stop func() error, err error) {
 	default:
 		return nil, exit.Errorf(exit.Usage, "--load is %q, want one of %s", name, strings.Join(Loads, ", "))
 	}
-	c, err := startChild(cmd)
+	c, err := startGroup(cmd)
 	if err != nil {
 		return nil, err
 	}
-	return c.stop, nil
+	return &load{child: c}, nil
+}
+
+// pause stops the load where it is.
+func (l *load) pause() {
+	if l != nil && !l.paused {
+		l.paused = signalGroup(l.child.pid(), pauseSignal) == nil
+	}
+}
+
+// resume lets a paused load go on.
+func (l *load) resume() {
+	if l != nil && l.paused {
+		l.paused = signalGroup(l.child.pid(), resumeSignal) != nil
+	}
+}
+
+// stop ends the load. It must still be there: a measurement that says under load
+// was.
+func (l *load) stop() error {
+	if l == nil {
+		return nil
+	}
+	l.resume()
+	if !l.child.running() {
+		return fmt.Errorf("the load ended on its way: %s", l.child.lastWords())
+	}
+	return l.child.stop()
 }
 
 // LoadPart keeps the machine busy until ctx ends: what `bench part load` runs for

@@ -151,16 +151,27 @@ func celsius(milli string) string {
 	return strconv.FormatFloat(float64(n)/1000, 'f', 1, 64)
 }
 
+// throttling is how much of the time real-time threads may take.
+func throttling(runtime, period string) string {
+	switch runtime {
+	case "":
+		return ""
+	case "-1":
+		return "off"
+	}
+	return runtime + " of " + period + " us"
+}
+
 // rows are the machine's facts for people, empty ones left out.
 func (m Machine) rows() [][2]string {
 	all := [][2]string{
-		{"kernel", m.Kernel + ", " + m.Preempt},
+		{"kernel", strings.TrimPrefix(m.Kernel+", "+m.Preempt, ", ")},
 		{"machine", strconv.Itoa(m.Cores) + " cores, " + m.CPU},
 		{"virtual", m.Virtual},
 		{"clocksource", m.Clocksource},
 		{"governor", m.Governor},
 		{"isolation", m.Isolation},
-		{"RT throttling", m.RTRuntime + " of " + m.RTPeriod + " us"},
+		{"RT throttling", throttling(m.RTRuntime, m.RTPeriod)},
 		{"fair server", m.FairServer},
 		{"cpu_dma_latency", m.DMALatency},
 		{"temperature", m.Temperature},

@@ -40,7 +40,7 @@ func quietInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, e
 		if n == last {
 			continue
 		}
-		if length := now.Sub(asleep); asleep != 0 && length > period/2 && length < period {
+		if length := now.Sub(asleep); asleep != 0 && length > period/2 && length < 3*period/2 {
 			middles = append(middles, asleep.Add(length/2))
 		}
 		last, asleep = n, now

@@ -29,7 +29,8 @@ type Report struct {
 	Reference Reference       `json:"cyclictest"`
 	Results   []Result        `json:"results"`
 	Slices    []Slice         `json:"slices"`
-	Server    json.RawMessage `json:"server,omitempty"` // lean-server's summary
+	Retried   []string        `json:"retried,omitempty"` // why a subject did not start, and was started again
+	Server    json.RawMessage `json:"server,omitempty"`  // lean-server's summary
 }
 
 // Figure is the one figure to quote: how late the whole edge, or where it was

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -13,9 +14,11 @@ import (
 // 8th of 100.
 const rankSlack = 1e-6
 
-// maxTallyBins bounds what is read from another program's output; a minute holds
-// 60,000,000 microseconds, but no histogram that was measured has so many bins.
-const maxTallyBins = 1 << 20
+// Bounds of what is read from another program's output.
+const (
+	maxTallyBins = 1 << 20
+	maxTallyUS   = 1e12 // eleven days
+)
 
 // Tally counts latenesses by the whole microsecond below them, as cyclictest
 // does. Its zero value is empty.
@@ -97,31 +100,36 @@ func (t *Tally) Quantiles() Quantiles {
 	return Quantiles{t.Quantile(0.5), t.Quantile(0.9), t.Quantile(0.99), t.Quantile(0.999), t.max}
 }
 
-// MarshalJSON writes the bins as [[microseconds, count], ...] in ascending order.
+// MarshalJSON writes the bins as an object from microseconds to counts, in
+// ascending order; cyclictest's own JSON looks the same.
 func (t *Tally) MarshalJSON() ([]byte, error) {
-	pairs := make([][2]uint64, 0, len(t.bins))
-	for _, us := range t.keys() {
-		pairs = append(pairs, [2]uint64{uint64(us), t.bins[us]})
+	text := []byte{'{'}
+	for i, us := range t.keys() {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = fmt.Appendf(text, `"%d":%d`, us, t.bins[us])
 	}
-	return json.Marshal(pairs)
+	return append(text, '}'), nil
 }
 
 // UnmarshalJSON reads what MarshalJSON writes; the microseconds may be
-// fractions, and the largest becomes Max.
+// fractions, and the longest becomes Max.
 func (t *Tally) UnmarshalJSON(b []byte) error {
-	var pairs [][2]float64
-	if err := json.Unmarshal(b, &pairs); err != nil {
+	var bins map[string]uint64
+	if err := json.Unmarshal(b, &bins); err != nil {
 		return err
 	}
-	if len(pairs) > maxTallyBins {
-		return fmt.Errorf("%d bins, want at most %d", len(pairs), maxTallyBins)
+	if len(bins) > maxTallyBins {
+		return fmt.Errorf("%d bins, want at most %d", len(bins), maxTallyBins)
 	}
 	*t = Tally{}
-	for _, p := range pairs {
-		if p[0] < 0 || p[0] > math.MaxInt32*1e3 || p[1] < 0 || p[1] > math.MaxInt32 || p[1] != math.Trunc(p[1]) {
-			return fmt.Errorf("bin %v, want [microseconds, count]", p)
+	for key, n := range bins {
+		us, err := strconv.ParseFloat(key, 64)
+		if err != nil || !(us >= 0 && us <= maxTallyUS) || n > math.MaxUint32 {
+			return fmt.Errorf("bin %q: %d, want microseconds: count", key, n)
 		}
-		t.AddUS(p[0], uint64(p[1]))
+		t.AddUS(us, n)
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ func pinnedBy(wish, cpus int) int {
 
 // awaitTick returns the id of the child's tick thread once the kernel has made
 // it real-time, and notes the classes of all its threads.
-func awaitTick(ctx context.Context, c *child) (tid int, err error) {
-	for end := time.Now().Add(tickLimit); time.Now().Before(end); sleep(ctx, tickPoll) {
+func awaitTick(ctx context.Context, c *child, limit time.Duration) (tid int, err error) {
+	for end := time.Now().Add(limit); time.Now().Before(end); sleep(ctx, tickPoll) {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
@@ -39,7 +39,7 @@ func awaitTick(ctx context.Context, c *child) (tid int, err error) {
 			return tid, nil
 		}
 	}
-	return 0, errors.New(c.name + " got no real-time thread within " + tickLimit.String())
+	return 0, errors.New(c.name + " got no real-time thread within " + limit.String())
 }
 
 // awaitExit returns when the child has ended, after d, or when ctx ends.

@@ -1,0 +1,71 @@
+package bench
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+func TestScrubbed(t *testing.T) {
+	got := scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort", "BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "HOME=/h=1"})
+	want := []string{"PATH=/bin", "LEAN_SERVER_ORT=/ort", "EDGERT_ORT=/o", "HOME=/h=1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("scrubbed = %q, want %q", got, want)
+	}
+}
+
+func TestChildren(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skipf("no shell here: %v", err)
+	}
+	tests := []struct {
+		name, script string
+		code         exit.Code
+		says         string
+	}{
+		{"ends well", "echo out", exit.Clean, ""},
+		{"its exit code and last words become ours", "echo first >&2; echo 'no runtime' >&2; exit 3", exit.Config, "no runtime"},
+		{"a code that is not of our table", "exit 42", exit.Failure, "42"},
+		{"killed", "kill -KILL $$", exit.Failure, "killed"},
+		{"hangs", "exec sleep 60", exit.Failure, "did not end within"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := startChild(exec.Command("sh", "-c", tt.script))
+			if err != nil {
+				t.Fatal(err)
+			}
+			limit := 10 * time.Second
+			if tt.name == "hangs" {
+				limit = 50 * ms
+			}
+			err = c.wait(limit)
+			if exit.Of(err) != tt.code || err != nil && !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("wait = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
+			}
+			if c.running() {
+				t.Error("the child is still there")
+			}
+		})
+	}
+	if _, err := startChild(exec.Command("/nowhere/edge-rt")); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("startChild of nothing = %v, want code 2 and the cure", err)
+	}
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	var c capped
+	chunk := make([]byte, 1<<20)
+	for range maxChildOutput>>20 + 2 {
+		if n, err := c.Write(chunk); n != len(chunk) || err != nil {
+			t.Fatalf("Write = %d, %v", n, err)
+		}
+	}
+	if c.Len() != maxChildOutput {
+		t.Errorf("kept %d bytes, want %d", c.Len(), maxChildOutput)
+	}
+}

@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestParseCyclictest(t *testing.T) {
+	golden := func(name string) string {
+		b, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	type want struct {
+		n             uint64
+		p50, p99, max float64
+		err           string
+	}
+	tests := []struct {
+		name  string
+		parse func([]byte) (Tally, error)
+		text  string
+		want  want
+	}{
+		{"text of two threads, with overflows", ParseCyclictest, golden("cyclictest-2.40-h24.txt"), want{200, 9, 382, 382, ""}},
+		{"JSON of two threads, with overflows", ParseCyclictestJSON, golden("cyclictest-2.40-h24.json"), want{200, 9, 368, 368, ""}},
+		{"text of one thread", ParseCyclictest, "# Histogram\n000003 000002\n000004 000001\n# Max Latencies: 00004\n# Histogram Overflows: 00000\n", want{3, 3, 4, 4, ""}},
+		{"text without a summary", ParseCyclictest, "000003 000002\n", want{2, 3, 3, 3, ""}},
+		{"nothing", ParseCyclictest, "", want{err: "no latency"}},
+		{"only empty bins", ParseCyclictest, "000003 000000\n", want{err: "no latency"}},
+		{"a torn line", ParseCyclictest, "000003 0000x2\n", want{err: `"0000x2", want a number`}},
+		{"overflows of nobody", ParseCyclictest, "000003 000001\n# Histogram Overflows: 00002\n", want{err: "overflows of 1 threads"}},
+		{"JSON without a histogram", ParseCyclictestJSON, `{"thread":{"0":{"cycles":2,"max":9}}}`, want{2, 9, 9, 9, ""}},
+		{"JSON without a cycle", ParseCyclictestJSON, `{"thread":{"0":{"cycles":0,"avg":-nan}}}`, want{err: "no latency"}},
+		{"JSON of something else", ParseCyclictestJSON, `{}`, want{err: "no latency"}},
+		{"torn JSON", ParseCyclictestJSON, `{"thread":`, want{err: "cyclictest's JSON"}},
+		{"a histogram of words", ParseCyclictestJSON, `{"thread":{"0":{"histogram":{"a":1}}}}`, want{err: `"a"`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := tt.parse([]byte(tt.text))
+			if err != nil || tt.want.err != "" {
+				if err == nil || tt.want.err == "" || !strings.Contains(err.Error(), tt.want.err) {
+					t.Fatalf("error %v, want %q", err, tt.want.err)
+				}
+				return
+			}
+			if q := got.Quantiles(); got.Count() != tt.want.n || q.P50 != tt.want.p50 || q.P99 != tt.want.p99 || q.Max != tt.want.max {
+				t.Errorf("%d samples, p50 %v, p99 %v, max %v; want %+v", got.Count(), q.P50, q.P99, q.Max, tt.want)
+			}
+		})
+	}
+}
+
+// Property: no panic, and what is accepted holds at least one sample, none of
+// which is later than Max.
+func FuzzParseCyclictest(f *testing.F) {
+	for _, name := range []string{"cyclictest-2.40-h24.txt", "cyclictest-2.40-h24.json"} {
+		b, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, parse := range []func([]byte) (Tally, error){ParseCyclictest, ParseCyclictestJSON} {
+			if got, err := parse(b); err == nil && (got.Count() == 0 || got.Quantile(1) > got.Max()) {
+				t.Fatalf("%d samples, the last %v, max %v", got.Count(), got.Quantile(1), got.Max())
+			}
+		}
+	})
+}
+
+func TestCyclictestAbsent(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if r := FindCyclictest(context.Background()); r.Path != "" || !strings.Contains(r.Missing, "rt-tests") {
+		t.Errorf("FindCyclictest = %+v, want how to get it", r)
+	}
+}
+
+// A cyclictest that may not run says so in the words of the program.
+func TestCyclictestRefused(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change scheduling policy!' >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "cyclictest"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	r := FindCyclictest(context.Background())
+	if r.Version != "1.00" || r.writesJSON || !strings.Contains(r.Missing, "Unable to change scheduling policy") || !strings.Contains(r.Missing, "ulimit -r") {
+		t.Errorf("FindCyclictest = %+v, want version 1.00 without JSON and the refusal", r)
+	}
+}

@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+const ms = time.Millisecond
+
+// rhythm is a thread that goes to sleep at the given times after each tick.
+func rhythm(clock rt.Clock, first rt.Instant, period time.Duration, naps ...time.Duration) func() (uint64, error) {
+	return func() (uint64, error) {
+		var n uint64
+		for _, nap := range naps {
+			if since := clock.Now().Sub(first.Add(nap)); since >= 0 {
+				n += uint64(since/period) + 1
+			}
+		}
+		return n, nil
+	}
+}
+
+func TestQuietInstant(t *testing.T) {
+	const period = 16 * ms
+	tests := []struct {
+		name string
+		naps []time.Duration
+		want time.Duration // after a tick
+	}{
+		{"the bare loop: wakes 2 ms before the tick and at it", []time.Duration{14 * ms, 0}, 7 * ms},
+		{"the edge: waits for the bus, too", []time.Duration{14 * ms, 100 * time.Microsecond, 1300 * time.Microsecond}, 7650 * time.Microsecond},
+		{"cyclictest: one wake-up a period", []time.Duration{0}, 8 * ms},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := rttest.NewClock(12345678)
+			first := clock.Now().Add(3 * ms)
+			got, err := quietInstant(clock, period, rhythm(clock, first, period, tt.naps...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The fake thread's sleep of one wake-up a period looks as long as the period.
+			const look = period / watchesInPeriod
+			if off := modulo(got.Sub(first)-tt.want+period/2, period) - period/2; off < -look || off > look {
+				t.Errorf("quiet %v after a tick, want %v", modulo(got.Sub(first), period), tt.want)
+			}
+		})
+	}
+}
+
+func TestQuietInstantOfAnAlwaysBusyThread(t *testing.T) {
+	clock := rttest.NewClock(0)
+	_, err := quietInstant(clock, 16*ms, rhythm(clock, 0, 4*ms, 0))
+	if !errors.Is(err, errNoRhythm) {
+		t.Errorf("quietInstant = %v, want %v", err, errNoRhythm)
+	}
+	gone := errors.New("no such process")
+	if _, err := quietInstant(clock, 16*ms, func() (uint64, error) { return 0, gone }); !errors.Is(err, gone) {
+		t.Errorf("quietInstant of a thread that is gone = %v, want %v", err, gone)
+	}
+}
+
+func TestTypicalIgnoresOutliers(t *testing.T) {
+	const period = 10 * ms
+	at := func(v ...time.Duration) (all []rt.Instant) {
+		for _, d := range v {
+			all = append(all, rt.Instant(0).Add(d))
+		}
+		return all
+	}
+	tests := []struct {
+		name string
+		in   []rt.Instant
+		want time.Duration // modulo the period
+	}{
+		{"one", at(3 * ms), 3 * ms},
+		{"a disturbed one in the middle", at(3*ms, 17*ms, 23*ms, 33*ms), 3 * ms},
+		{"a disturbed one first", at(7*ms, 13*ms, 23*ms, 33*ms), 3 * ms},
+		{"around the period's end", at(9900*time.Microsecond, 20*ms, 30100*time.Microsecond), 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := modulo(time.Duration(typical(tt.in, period)), period); got != tt.want {
+				t.Errorf("typical(%v) = %v, want %v", tt.in, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAlignment(t *testing.T) {
+	const period, interval = 16 * ms, 16 * ms
+	second := rt.Instant(0).Add(2 * time.Second)
+	for _, quiet := range []time.Duration{0, 5 * ms, 1999 * ms, 2003 * ms} {
+		offset := alignment(rt.Instant(0).Add(quiet), second, period, interval)
+		wake := second.Add(offset + interval)
+		if offset < 0 || offset >= period || modulo(wake.Sub(rt.Instant(0).Add(quiet)), period) != 0 {
+			t.Errorf("alignment to %v = %v: wakes at %v", quiet, offset, wake)
+		}
+	}
+}
+
+func TestNextSecond(t *testing.T) {
+	tests := []struct {
+		name      string
+		now       time.Duration
+		want, and time.Duration // the second, and when it is known
+	}{
+		{"early in a second", 5100 * ms, 6 * time.Second, 5100 * ms},
+		{"at the last moment", 5700 * ms, 6 * time.Second, 5700 * ms},
+		{"too late for this one", 5701 * ms, 7 * time.Second, 6 * time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := rttest.NewClock(rt.Instant(0).Add(tt.now))
+			if got := nextSecond(clock); got != rt.Instant(0).Add(tt.want) || clock.Now() != rt.Instant(0).Add(tt.and) {
+				t.Errorf("nextSecond at %v = %d at %d, want %v at %v", tt.now, got, clock.Now(), tt.want, tt.and)
+			}
+		})
+	}
+}
+
+// The real cyclictest, told to, wakes in the middle of another's sleep.
+func TestCyclictestKeepsTheDistance(t *testing.T) {
+	ctx := context.Background()
+	reference := FindCyclictest(ctx)
+	if reference.Missing != "" {
+		t.Skip(reference.Missing)
+	}
+	const period = 16 * ms
+	clock := rt.KernelClock()
+	quiet := func(offset time.Duration) (*cyclictestRun, rt.Instant) {
+		t.Helper()
+		c, err := reference.start(t.TempDir(), period, offset, -1, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.child.stop() })
+		tid, err := awaitTick(ctx, c.child, tickLimit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if offset >= 0 {
+			sleep(ctx, 1100*ms) // it begins at the next second
+		}
+		at, err := quietInstant(clock, period, func() (uint64, error) { return sleepsOf(c.child.pid(), tid) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, at
+	}
+	_, first := quiet(-1)
+	second := nextSecond(clock)
+	c, other := quiet(alignment(first, second, period, period))
+	if apart := modulo(other.Sub(first), period); apart < period/4 || apart > 3*period/4 {
+		t.Errorf("cyclictests wake %v apart, want about %v", apart, period/2)
+	}
+	if run, err := c.finish(); err != nil || run.Ticks == 0 || run.Threads == "" {
+		t.Errorf("finish = %+v, %v; want ticks and threads", run, err)
+	}
+}

@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+func TestPlan(t *testing.T) {
+	all := kindsOf([]string{Loop, Edge}, true)
+	if len(all) != 5 {
+		t.Fatalf("kindsOf = %v, want five", all)
+	}
+	tests := []struct {
+		name         string
+		kinds        []kind
+		total, slice time.Duration
+		rounds       int
+		length       time.Duration
+		refused      bool
+	}{
+		{"two minutes", all, 2 * time.Minute, 8 * time.Second, 3, 8 * time.Second, false},
+		{"what is left of a round is left", all, 119 * time.Second, 8 * time.Second, 2, 8 * time.Second, false},
+		{"too short for a round", all, 10 * time.Second, 8 * time.Second, 1, 2 * time.Second, false},
+		{"at the limit", all, 2500 * ms, 8 * time.Second, 1, 500 * ms, false},
+		{"below it", all, 2499 * ms, 8 * time.Second, 0, 0, true},
+		{"a short slice", all, time.Minute, 499 * ms, 0, 0, true},
+		{"without cyclictest", kindsOf([]string{Loop}, false), 10 * time.Second, 5 * time.Second, 2, 5 * time.Second, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rounds, length, err := plan(tt.kinds, tt.total, tt.slice)
+			if refused := err != nil; refused != tt.refused || refused && exit.Of(err) != exit.Usage {
+				t.Fatalf("plan = %v, want refused %t with code 2", err, tt.refused)
+			}
+			if len(rounds) != tt.rounds || length != tt.length {
+				t.Errorf("plan = %d rounds of %v, want %d of %v", len(rounds), length, tt.rounds, tt.length)
+			}
+			for i, r := range rounds {
+				for _, k := range tt.kinds {
+					if !slices.Contains(r, k) || len(r) != len(tt.kinds) {
+						t.Errorf("round %d is %v, want every kind once", i, r)
+					}
+				}
+				if i > 0 && len(r) > 1 && slices.Equal(r, rounds[i-1]) {
+					t.Errorf("rounds %d and %d have the same order %v", i-1, i, r)
+				}
+			}
+		})
+	}
+}
+
+func TestJitterRefusesNonsense(t *testing.T) {
+	good := JitterConfig{FPS: 60, Duration: time.Minute, Slice: time.Second, Load: "none", Subjects: []string{Loop}, CPU: -1, Log: io.Discard}
+	if err := good.check(); err != nil {
+		t.Fatalf("check = %v, want none", err)
+	}
+	tests := []struct {
+		name  string
+		spoil func(*JitterConfig)
+		says  string
+	}{
+		{"no rate", func(c *JitterConfig) { c.FPS = 0 }, "--fps"},
+		{"too fast", func(c *JitterConfig) { c.FPS = 1001 }, "--fps"},
+		{"no time", func(c *JitterConfig) { c.Duration = 0 }, "--duration"},
+		{"more than a day", func(c *JitterConfig) { c.Duration = 25 * time.Hour }, "--duration"},
+		{"no slice", func(c *JitterConfig) { c.Slice = -1 }, "--slice"},
+		{"nothing to measure", func(c *JitterConfig) { c.Subjects = nil }, "--subject"},
+		{"an unknown subject", func(c *JitterConfig) { c.Subjects = []string{"moon"} }, "moon"},
+		{"a subject twice", func(c *JitterConfig) { c.Subjects = []string{Loop, Loop} }, "each once"},
+		{"an unknown load", func(c *JitterConfig) { c.Load = "moon" }, "moon"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bad := good
+			tt.spoil(&bad)
+			if _, err := Jitter(t.Context(), bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("Jitter = %v, want code 2 and %q", err, tt.says)
+			}
+		})
+	}
+}
+
+func TestPinnedBy(t *testing.T) {
+	tests := []struct{ wish, cpus, want int }{{-1, 2, -1}, {-1, 4, 3}, {-1, 8, 7}, {0, 2, 0}, {1, 8, 1}}
+	for _, tt := range tests {
+		if got := pinnedBy(tt.wish, tt.cpus); got != tt.want {
+			t.Errorf("pinnedBy(%d, %d) = %d, want %d", tt.wish, tt.cpus, got, tt.want)
+		}
+	}
+}

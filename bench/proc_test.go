@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"os"
+	"testing"
+)
+
+const fifoStat = `3847 (odd ) name) S 3709 3709 26161 0 -1 4194624 33 0 0 0 0 0 0 0 -81 0 2 0 363978 71442432 1036 18446744073709551615 94813519941632 94813519968605 140734671883872 0 0 0 8192 4 18946 1 0 0 -1 0 80 1 0 0 0 94813519989208 94813519992168 94814096732160 140734671886791 140734671886864 140734671886864 140734671888356 0`
+
+func TestParseStat(t *testing.T) {
+	tests := []struct {
+		name, line string
+		want       thread
+		ok         bool
+	}{
+		{"a FIFO thread with brackets in its name", fifoStat, thread{3847, 1, 80, 0}, true},
+		{"cut short", fifoStat[:60], thread{}, false},
+		{"no name", "12 S 1 1", thread{}, false},
+		{"empty", "", thread{}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, ok := parseStat([]byte(tt.line)); ok != tt.ok || ok && got != tt.want {
+				t.Errorf("parseStat = %+v, %t, want %+v, %t", got, ok, tt.want, tt.ok)
+			}
+		})
+	}
+}
+
+func TestClassesOf(t *testing.T) {
+	threads := []thread{{1, 0, 0, -10}, {2, 1, 80, 0}, {3, 0, 0, -10}, {4, 0, 0, 0}, {5, 9, 0, 0}}
+	if got, want := classesOf(threads), "1 FIFO 80, 1 OTHER, 2 OTHER nice -10, 1 policy 9"; got != want {
+		t.Errorf("classesOf = %q, want %q", got, want)
+	}
+	if tid, ok := tickThread(threads); tid != 2 || !ok {
+		t.Errorf("tickThread = %d, %t, want 2", tid, ok)
+	}
+	if _, ok := tickThread([]thread{{1, 1, 40, 0}, {2, 2, 80, 0}}); ok {
+		t.Error("tickThread takes a thread of another priority or policy")
+	}
+}
+
+func TestParseSleeps(t *testing.T) {
+	n, err := parseSleeps([]byte("Name:\tx\nvoluntary_ctxt_switches:\t39\nnonvoluntary_ctxt_switches:\t7\n"))
+	if n != 39 || err != nil {
+		t.Errorf("parseSleeps = %d, %v, want 39", n, err)
+	}
+	if _, err := parseSleeps([]byte("Name:\tx\nnonvoluntary_ctxt_switches:\t7\n")); err == nil {
+		t.Error("parseSleeps takes the involuntary ones")
+	}
+}
+
+func TestThreadsOfThisProcess(t *testing.T) {
+	if _, err := os.Stat("/proc/self/task"); err != nil {
+		t.Skipf("no /proc here: %v", err)
+	}
+	for _, th := range threadsOf(os.Getpid()) {
+		if th.tid == os.Getpid() {
+			return
+		}
+	}
+	t.Errorf("threadsOf(%d) lacks the first thread", os.Getpid())
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte(fifoStat))
+	f.Fuzz(func(t *testing.T, b []byte) { parseStat(b); parseSleeps(b) }) // no panic
+}

@@ -1,0 +1,242 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// run is a program that ticked once at each lateness.
+func run(us ...float64) *Run {
+	t := tallyOf(us...)
+	var own uint64 = 1
+	return &Run{Ticks: t.Count(), Seconds: 1, Lateness: t.Quantiles(), Tally: t, Granted: true, OverrunsOwn: &own}
+}
+
+// quantilesOnly is a program that keeps its histogram to itself.
+func quantilesOnly(p50, p99 float64) *Run {
+	return &Run{Ticks: 60, Seconds: 1, Lateness: Quantiles{P50: p50, P99: p99, Max: 2 * p99}, Granted: true, Bus: &Bus{P50: 1000, P99: 2000}}
+}
+
+func sampleReport() *Report {
+	all := []Slice{
+		{Round: 1, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 20)},
+		{Round: 1, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 80)},
+		{Round: 1, Subject: Loop, Form: Beside, Run: run(20, 20, 20, 30), Reference: run(10, 10, 10, 20)},
+		{Round: 1, Subject: Edge, Form: Apart, Run: quantilesOnly(30, 60)},
+		{Round: 1, Subject: Edge, Form: Beside, Run: quantilesOnly(30, 60), Reference: run(10, 10, 10, 20)},
+		{Round: 2, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 1500), StealShare: 0.5},
+		{Round: 2, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 4000)},
+		{Round: 2, Subject: Loop, Form: Beside, Run: run(20, 20, 20, 3000), Reference: run(10, 10, 10, 6000), StealShare: 0.03},
+		{Round: 2, Subject: Edge, Form: Apart, Run: quantilesOnly(50, 100)},
+		{Round: 2, Subject: Edge, Form: Beside, Run: quantilesOnly(50, 120), Reference: run(10, 10, 10, 20)},
+	}
+	r := newReport(JitterConfig{FPS: 60, Load: "none", Version: "v<1>", Subjects: []string{Loop, Edge}}, 8e9, Reference{Version: "2.40"}, all)
+	r.Machine = Machine{Kernel: "6.1", Preempt: "PREEMPT_RT", Cores: 4, CPU: `Cortex <A76> & "co"`, Virtual: "no"}
+	return r
+}
+
+func TestResults(t *testing.T) {
+	far := func(v float64) *float64 { return &v }
+	r := sampleReport()
+	tests := []struct {
+		subject, form string
+		ticks         uint64
+		pooled        bool
+		p50, p99, max float64
+		far           *float64
+		ratio         *Ratio
+		calm          *Ratio
+		disturbed     int
+	}{
+		{Cyclictest, Apart, 8, true, 10, 1500, 1500, far(1250), nil, nil, 1},
+		{Loop, Apart, 8, true, 20, 4000, 4000, far(1250), &Ratio{2, 4000.0 / 1500}, nil, 0},
+		{Edge, Apart, 120, false, 40, 80, 200, nil, &Ratio{4, 80.0 / 1500}, nil, 0},
+		{Loop, Beside, 8, true, 20, 3000, 3000, far(1250), &Ratio{2, 0.5}, &Ratio{2, 1.5}, 1},
+		{Edge, Beside, 120, false, 40, 90, 240, nil, &Ratio{4, 4.5}, nil, 0},
+	}
+	if len(r.Results) != len(tests) {
+		t.Fatalf("%d results, want %d", len(r.Results), len(tests))
+	}
+	same := func(a, b *Ratio) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+	for i, tt := range tests {
+		got := r.Results[i]
+		if got.Subject != tt.subject || got.Form != tt.form || got.Ticks != tt.ticks || got.Pooled != tt.pooled || got.Slices != 2 || got.Disturbed != tt.disturbed {
+			t.Errorf("result %d = %s %s, %d ticks of %d slices, pooled %t, disturbed %d; want %+v", i, got.Subject, got.Form, got.Ticks, got.Slices, got.Pooled, got.Disturbed, tt)
+		}
+		if q := got.Lateness; q.P50 != tt.p50 || q.P99 != tt.p99 || q.Max != tt.max {
+			t.Errorf("%s %s: lateness %+v, want p50 %v, p99 %v, max %v", tt.subject, tt.form, q, tt.p50, tt.p99, tt.max)
+		}
+		if (got.FarLate == nil) != (tt.far == nil) || tt.far != nil && *got.FarLate != *tt.far {
+			t.Errorf("%s %s: later than 1 ms %v, want %v", tt.subject, tt.form, got.FarLate, tt.far)
+		}
+		if !same(got.Ratio, tt.ratio) {
+			t.Errorf("%s %s: ratio %+v, want %+v", tt.subject, tt.form, got.Ratio, tt.ratio)
+		}
+		if calm := got.Undisturbed; (calm != nil) != (tt.disturbed > 0) || calm != nil && !same(calm.Ratio, tt.calm) {
+			t.Errorf("%s %s: undisturbed %+v, want the ratio %+v", tt.subject, tt.form, calm, tt.calm)
+		}
+	}
+	if f := r.Figure; f == nil || f.Subject != Edge || f.P99 != 90 || f.CyclictestP99 != 20 || f.Ratio != (Ratio{4, 4.5}) {
+		t.Errorf("figure %+v, want the edge's beside", f)
+	}
+	if own := r.Results[1].OverrunsOwn; own == nil || *own != 2 {
+		t.Errorf("overruns of two slices %v, want 2", own)
+	}
+}
+
+func TestWithoutCyclictest(t *testing.T) {
+	all := []Slice{{Round: 1, Subject: Loop, Form: Apart, Run: run(20, 30)}}
+	r := newReport(JitterConfig{Subjects: []string{Loop}}, 8e9, Reference{Missing: howToGet}, all)
+	if r.Figure != nil || len(r.Results) != 1 || r.Results[0].Ratio != nil {
+		t.Errorf("figure %v, results %+v; want no ratio", r.Figure, r.Results)
+	}
+	var b bytes.Buffer
+	if err := r.WriteTable(&b); err != nil || !strings.Contains(b.String(), "apt-get install rt-tests") {
+		t.Errorf("the table does not say how to get cyclictest: %v\n%s", err, b.String())
+	}
+}
+
+// A cyclictest that is never a microsecond late is nothing to divide by.
+func TestRatioOfNothing(t *testing.T) {
+	if r := ratioOf(Quantiles{P50: 5, P99: 9}, Quantiles{P50: 0, P99: 3}); r != nil {
+		t.Errorf("ratioOf = %+v, want none", r)
+	}
+}
+
+func TestReportJSONKeys(t *testing.T) {
+	var b bytes.Buffer
+	if err := sampleReport().WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(b.Bytes(), &tree); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{
+		"bench", "version", "fps", "load", "slice_s", "figure.subject", "figure.p99_us", "figure.cyclictest_p99_us", "figure.ratio.p50", "figure.ratio.p99",
+		"machine.kernel", "machine.preempt", "machine.cores", "machine.virtual", "machine.go", "machine.gomaxprocs", "machine.sched_rt_runtime_us",
+		"cyclictest.version", "results.1.subject", "results.1.form", "results.1.ticks", "results.1.lateness_us.p50", "results.1.lateness_us.p90",
+		"results.1.lateness_us.p99", "results.1.lateness_us.p999", "results.1.lateness_us.max", "results.1.ratio.p99", "results.1.over_1ms_per_10000",
+		"results.1.overruns_own", "results.1.steal_share", "results.1.histogram_us.20", "results.4.bus_us_p50", "results.4.bus_us_p99",
+		"results.4.cyclictest.lateness_us.p99", "slices.0.round", "slices.0.run.histogram_us.10", "slices.4.cyclictest.ticks",
+	} {
+		if !has(tree, strings.Split(key, ".")) {
+			t.Errorf("the JSON lacks %s", key)
+		}
+	}
+}
+
+// has follows a path of keys and indices.
+func has(node any, path []string) bool {
+	for _, key := range path {
+		switch n := node.(type) {
+		case map[string]any:
+			next, ok := n[key]
+			if !ok {
+				return false
+			}
+			node = next
+		case []any:
+			i := int(key[0] - '0')
+			if i >= len(n) {
+				return false
+			}
+			node = n[i]
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// The page is well-formed even as XML, loads nothing, and shows every result.
+func TestPage(t *testing.T) {
+	var b bytes.Buffer
+	if err := sampleReport().WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	dec := xml.NewDecoder(strings.NewReader(text))
+	charts, paths := 0, 0
+	for {
+		tok, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the page is not well-formed: %v", err)
+		}
+		if e, ok := tok.(xml.StartElement); ok {
+			switch e.Name.Local {
+			case "svg":
+				charts++
+			case "path":
+				paths++
+			case "script", "link", "img", "iframe":
+				t.Errorf("the page has a %s element", e.Name.Local)
+			}
+		}
+	}
+	// Two edges draw marks only; two subjects beside have a cyclictest each.
+	if charts != 5 || paths != 3+2 {
+		t.Errorf("%d charts with %d histograms, want 5 with 5", charts, paths)
+	}
+	if m := regexp.MustCompile(`(src|href|url\(|@import|https?:)`).FindString(text); m != "" {
+		t.Errorf("the page refers to something outside: %q", m)
+	}
+	if m := regexp.MustCompile(`NaN|Inf|%!`).FindString(text); m != "" {
+		t.Errorf("the page holds %q", m)
+	}
+	for _, word := range []string{"whole edge, beside", "Cortex &lt;A76&gt;", "ratio of 4.50"} {
+		if !strings.Contains(text, word) {
+			t.Errorf("the page lacks %q", word)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := sampleReport().WriteTable(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"PREEMPT_RT", "apart:", "beside:", "bare loop", "whole edge", "cyclictest", "4.50", "medians over its slices (2)", "bus p50 1000 us"} {
+		if !strings.Contains(b.String(), word) {
+			t.Errorf("the table lacks %q:\n%s", word, b.String())
+		}
+	}
+}
+
+func TestChartScales(t *testing.T) {
+	a := axes{decadesX0: 0, decadesX1: 4, decadesY1: 3}
+	if a.x(1) != left || a.x(10_000) != right || a.x(100) != (left+right)/2.0 || a.x(1e9) != right || a.x(0) != left {
+		t.Errorf("x of 1, 10000, 100, 1e9, 0 us = %v, %v, %v, %v, %v", a.x(1), a.x(10_000), a.x(100), a.x(1e9), a.x(0))
+	}
+	if a.y(0) != bottom || a.y(1000) != top || a.y(1) >= bottom {
+		t.Errorf("y of 0, 1000, 1 ticks = %v, %v, %v", a.y(0), a.y(1000), a.y(1))
+	}
+	var all uint64
+	for _, n := range bars(tallyOf(0, 1, 5, 5, 99, 100, 101)) {
+		all += n
+	}
+	if all != 7 {
+		t.Errorf("bars hold %d ticks, want 7", all)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	tests := []struct {
+		in   []float64
+		want float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}}
+	for _, tt := range tests {
+		if got := median(tt.in); got != tt.want {
+			t.Errorf("median(%v) = %v, want %v", tt.in, got, tt.want)
+		}
+	}
+}

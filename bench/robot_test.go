@@ -1,0 +1,48 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseEdge(t *testing.T) {
+	const summary = `{"ticks":60,"overruns_own":1,"overruns_host":2,"starved_ticks":3,"lateness_us":{"p50":24.9,"p99":52.9,"p999":92.6,"max":92.683},
+		"bus":{"cycles":60,"lost":1,"us_p50":1081,"us_p99":1636},"rt":{"granted":false,"why":"raise it"},"seconds":1.5EXTRA}`
+	tests := []struct {
+		name, extra string
+		want        Quantiles
+		pooled      bool
+	}{
+		{"without a histogram its own quantiles stand", "", Quantiles{24.9, 0, 52.9, 92.6, 92.683}, false},
+		{"with one its counts do", `,"lateness_histogram_us":{"20.1":59,"92.9":1}`, Quantiles{20, 20, 92, 92, 92.683}, true},
+		{"an empty one is none", `,"lateness_histogram_us":{}`, Quantiles{24.9, 0, 52.9, 92.6, 92.683}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := parseEdge([]byte(strings.Replace(summary, "EXTRA", tt.extra, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Lateness != tt.want || (r.Tally != nil) != tt.pooled {
+				t.Errorf("lateness %+v, histogram %t; want %+v, %t", r.Lateness, r.Tally != nil, tt.want, tt.pooled)
+			}
+			if r.Ticks != 60 || *r.OverrunsOwn != 1 || *r.OverrunsHost != 2 || r.Starved != 3 || r.Bus.P99 != 1636 || r.Granted || r.Why != "raise it" || r.Seconds != 1.5 {
+				t.Errorf("parseEdge = %+v", r)
+			}
+		})
+	}
+	for _, bad := range []string{"", "{", `{"ticks":0}`, `{"ticks":1,"lateness_histogram_us":{"x":1}}`} {
+		if _, err := parseEdge([]byte(bad)); err == nil {
+			t.Errorf("parseEdge(%s) has no error", bad)
+		}
+	}
+}
+
+func FuzzParseEdge(f *testing.F) {
+	f.Add([]byte(`{"ticks":60,"lateness_us":{"p50":24.9},"lateness_histogram_us":{"20.1":59}}`))
+	f.Fuzz(func(t *testing.T, b []byte) { // no panic, and never a run without ticks
+		if r, err := parseEdge(b); err == nil && r.Ticks == 0 {
+			t.Fatal("a run without ticks")
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"time"
+
+	"edgert/rt"
+)
+
+const (
+	// alignLead is how much longer a subject runs when cyclictest is beside it,
+	// which begins once the rhythm is known, and then at a full second.
+	alignLead = 1500 * time.Millisecond
+
+	// startTries bounds how often a subject is started for a slice: edge-rt
+	// refuses a bus that is too slow, and on a busy machine the simulated one is
+	// now and then.
+	startTries = 3
+)
+
+// notStarted is the error of a subject that ended before it ticked.
+type notStarted struct{ error }
+
+func (n notStarted) Unwrap() error { return n.error }
+
+// slice runs one.
+func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Slice, err error) {
+	s = Slice{Subject: k.subject, Form: k.form, Began: time.Since(j.began).Seconds()}
+	steal, began := rt.StealTime(), time.Now()
+	if k.subject == Cyclictest {
+		s.Run, err = j.alone(ctx, length)
+	} else {
+		s.Run, s.Reference, err = j.ticking(ctx, k, length)
+	}
+	s.StealShare = (rt.StealTime() - steal).Seconds() / time.Since(began).Seconds() / float64(runtime.NumCPU())
+	return s, err
+}
+
+// alone runs cyclictest with nothing beside it, and lets the machine sleep as
+// deep as it does under the subjects.
+func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) {
+	c, err := j.reference.start(j.dir, j.period, -1, j.pinned(), false)
+	if err != nil {
+		return nil, err
+	}
+	tid, err := awaitTick(ctx, c.child, tickLimit)
+	if err == nil && j.pinned() < 0 {
+		err = shareCPUs(os.Getpid(), tid) // cyclictest pins itself, the subjects do not
+	}
+	if err == nil {
+		sleep(ctx, length)
+	}
+	run, finishErr := c.finish()
+	return run, errors.Join(err, finishErr)
+}
+
+// ticking runs a subject, and cyclictest beside it where the form says so.
+func (j *jitter) ticking(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
+	if k.form == Beside {
+		length += alignLead
+	}
+	for try := 1; ; try++ {
+		run, reference, err = j.attempt(ctx, k, length)
+		var failed notStarted
+		if !errors.As(err, &failed) || ctx.Err() != nil || try == startTries {
+			return run, reference, err
+		}
+		j.retried = append(j.retried, err.Error())
+	}
+}
+
+// attempt is ticking once. The load rests until the subject ticks: what is
+// measured is a robot on a busy machine, not its start.
+func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
+	program := j.subjects[k.subject]
+	j.load.pause()
+	defer j.load.resume()
+	c, err := program.start(length, k.form == Beside)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer context.AfterFunc(ctx, c.interrupt)()
+	tid, tickErr := awaitTick(ctx, c, min(length, tickLimit))
+	switch {
+	case tickErr != nil && k.form == Beside:
+		err = tickErr
+	case k.form == Beside:
+		reference, err = j.beside(ctx, c, tid, length)
+	default: // where the kernel grants nothing, apart is measured all the same
+		j.load.resume()
+		awaitExit(ctx, c, length/2)
+		if classes := classesOf(threadsOf(c.pid())); classes != "" {
+			c.threads = classes
+		}
+	}
+	if err != nil {
+		c.interrupt()
+	}
+	if waitErr := c.wait(length + serverLimit); waitErr != nil && tickErr != nil {
+		return nil, nil, notStarted{waitErr}
+	} else if waitErr != nil {
+		return nil, nil, waitErr // it explains what went wrong beside it, too
+	}
+	if err == nil {
+		run, err = program.result(c)
+	}
+	return run, reference, err
+}
+
+// beside runs cyclictest half a period away from the subject until that ends.
+func (j *jitter) beside(ctx context.Context, c *child, tid int, length time.Duration) (*Run, error) {
+	quiet, err := quietInstant(j.clock, j.period, func() (uint64, error) { return sleepsOf(c.pid(), tid) })
+	if err != nil {
+		return nil, err
+	}
+	second := nextSecond(j.clock)
+	r, err := j.reference.start(j.dir, j.period, alignment(quiet, second, j.period, intervalOf(j.period)), j.pinned(), true)
+	if err != nil {
+		return nil, err
+	}
+	own, err := awaitTick(ctx, r.child, tickLimit)
+	if err == nil {
+		err = shareCPUs(tid, own)
+	}
+	j.load.resume()
+	c.threads = classesOf(threadsOf(c.pid()))
+	awaitExit(ctx, c, length+serverLimit)
+	run, finishErr := r.finish()
+	return run, errors.Join(err, finishErr)
+}
+
+// pinned is the CPU that the subjects pin themselves to, -1 for none.
+func (j *jitter) pinned() int { return pinnedBy(j.cfg.CPU, runtime.NumCPU()) }

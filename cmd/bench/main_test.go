@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/bench"
+)
+
+// programs is the folder of bench, edge-rt and lean-server.
+var programs string
+
+// TestMain builds them once: these tests run them as a user would.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "bench-test-")
+	if err != nil {
+		panic(err)
+	}
+	programs = dir
+	if out, err := exec.Command("go", "build", "-o", dir+string(os.PathSeparator), "../...").CombinedOutput(); err != nil {
+		os.Stderr.Write(out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// runBench runs bench from the repository's root to its end.
+func runBench(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(programs, "bench"), args...)
+	cmd.Dir = filepath.Join("..", "..")
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	overdue := time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() })
+	defer overdue.Stop()
+	err := cmd.Wait()
+	var status *exec.ExitError
+	if err != nil && !errors.As(err, &status) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), log.String()
+}
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	tests := []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"no command", nil, 2, "jitter"},
+		{"unknown flag", []string{"jitter", "--fbs", "60"}, 2, "--fbs"},
+		{"no rate", []string{"jitter", "--fps", "0"}, 2, "--fps is 0"},
+		{"unknown load", []string{"jitter", "--load", "moon"}, 2, "moon"},
+		{"unknown subject", []string{"jitter", "--subject", "moon"}, 2, "moon"},
+		{"slices too short", []string{"jitter", "--duration", "1s"}, 2, "--duration"},
+		{"two reports on one output", []string{"jitter", "--json", "-", "--html", "-"}, 2, "standard output"},
+		{"no programs", []string{"jitter", "--bin", dir, "--duration", "5s"}, 2, "make build"},
+		{"no manifest", []string{"jitter", "--bin", programs, "--manifest", filepath.Join(dir, "none.yaml"), "--duration", "5s"}, 3, "none.yaml"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := runBench(t, tt.args...)
+			if code != tt.code || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "\n") != 1 || stdout != "" {
+				t.Errorf("exit code %d, %q on stdout, said %q; want %d and one line with %q", code, stdout, stderr, tt.code, tt.says)
+			}
+		})
+	}
+}
+
+func TestHelpTeaches(t *testing.T) {
+	code, general, _ := runBench(t, "--help")
+	_, jitter, _ := runBench(t, "jitter", "--help")
+	if code != 0 {
+		t.Errorf("--help exits %d, want 0", code)
+	}
+	for _, word := range []string{"Examples", "jitter", "version", "Exit codes", "ulimit -r 80"} {
+		if !strings.Contains(general, word) {
+			t.Errorf("--help lacks %q", word)
+		}
+	}
+	if strings.Contains(general, "part ") {
+		t.Errorf("--help shows the inner commands:\n%s", general)
+	}
+	for _, word := range []string{"--fps", "--slice", "--load", "--bin", "--html", "BENCH_DURATION"} {
+		if !strings.Contains(jitter, word) {
+			t.Errorf("jitter --help lacks %q", word)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if code, stdout, _ := runBench(t, "version"); code != 0 || !strings.HasPrefix(stdout, "bench ") {
+		t.Errorf("version: %d %q", code, stdout)
+	}
+}
+
+func TestFlagWinsOverEnvironment(t *testing.T) {
+	t.Setenv("BENCH_FPS", "0")
+	if code, _, stderr := runBench(t, "jitter"); code != 2 || !strings.Contains(stderr, "--fps is 0") {
+		t.Errorf("environment alone: %d %q, want its rate refused", code, stderr)
+	}
+	if _, _, stderr := runBench(t, "jitter", "--fps", "2000"); !strings.Contains(stderr, "--fps is 2000") {
+		t.Errorf("flag over environment: %q, want the flag's rate refused", stderr)
+	}
+}
+
+// needs skips where what a measurement is made with is absent.
+func needs(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("measures for seconds")
+	}
+	if r := bench.FindCyclictest(t.Context()); r.Missing != "" {
+		t.Skip(r.Missing)
+	}
+}
+
+// The whole measurement in its shortest form. The figures of two seconds say
+// nothing; that they are there, and add up, is what is tested.
+func TestJitterOfLoopAndEdge(t *testing.T) {
+	needs(t)
+	dir := t.TempDir()
+	before := children(t)
+	code, stdout, stderr := runBench(t, "jitter", "--duration", "4s", "--quiet", "--json", "-", "--html", filepath.Join(dir, "j.html"), "--load", "cpu")
+	if strings.Contains(stderr, "ONNX Runtime") || strings.Contains(stderr, "turbojpeg") {
+		t.Skip(stderr)
+	}
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	var r bench.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatalf("%v in %s", err, stdout)
+	}
+	if len(r.Results) != 5 || len(r.Slices) != 5 || r.Figure == nil || r.Figure.Subject != bench.Edge || r.Figure.Ratio.P99 <= 0 {
+		t.Fatalf("%d results of %d slices, figure %+v; want 5 of 5 and the edge's", len(r.Results), len(r.Slices), r.Figure)
+	}
+	for _, res := range r.Results {
+		if res.Ticks < 20 || res.Lateness.P50 <= 0 || res.Lateness.P99 < res.Lateness.P50 || res.Lateness.Max < res.Lateness.P99 {
+			t.Errorf("%s %s: %d ticks, lateness %+v", res.Subject, res.Form, res.Ticks, res.Lateness)
+		}
+		if !strings.HasPrefix(res.Threads, "1 FIFO 80, ") {
+			t.Errorf("%s %s: threads %q, want one at FIFO 80", res.Subject, res.Form, res.Threads)
+		}
+		if (res.Subject == bench.Edge) != (res.BusP50 > 0) {
+			t.Errorf("%s %s: bus p50 %v us", res.Subject, res.Form, res.BusP50)
+		}
+		if (res.Form == bench.Beside) != (res.Reference != nil) {
+			t.Errorf("%s %s: cyclictest beside %+v", res.Subject, res.Form, res.Reference)
+		}
+	}
+	if len(r.Server) == 0 || r.Machine.Kernel == "" || r.Machine.GOMAXPROCS != runtime.NumCPU()+2 {
+		t.Errorf("server summary %d bytes, machine %+v", len(r.Server), r.Machine)
+	}
+	if page, err := os.ReadFile(filepath.Join(dir, "j.html")); err != nil || !bytes.Contains(page, []byte("<svg")) {
+		t.Errorf("page: %v, %d bytes", err, len(page))
+	}
+	if after := children(t); after != before {
+		t.Errorf("%d processes of ours are left, before there were %d", after, before)
+	}
+}
+
+// children counts the running processes of this test's programs.
+func children(t *testing.T) (n int) {
+	t.Helper()
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, l := range links {
+		if exe, err := os.Readlink(l); err == nil && strings.HasPrefix(exe, programs) {
+			n++
+		}
+	}
+	return n
+}
+
+// A measurement that is interrupted ends what it started and reports what it
+// has.
+func TestInterrupted(t *testing.T) {
+	needs(t)
+	cmd := exec.Command(filepath.Join(programs, "bench"), "jitter", "--subject", "loop", "--slice", "1s", "--duration", "1m", "--json", "-")
+	var out bytes.Buffer
+	log := &watched{word: "round 1 of 20: loop apart", seen: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &out, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	overdue := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	defer overdue.Stop()
+	select {
+	case <-log.seen: // the first slice is complete
+	case <-time.After(30 * time.Second):
+		t.Error("no second slice")
+	}
+	cmd.Process.Signal(os.Interrupt)
+	err := cmd.Wait()
+	var r bench.Report
+	if jsonErr := json.Unmarshal(out.Bytes(), &r); err != nil || jsonErr != nil || len(r.Slices) != 1 || r.Slices[0].Subject != bench.Cyclictest {
+		t.Errorf("%v, %v, %d slices; want the one that was complete", err, jsonErr, len(r.Slices))
+	}
+	if n := children(t); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+// watched closes seen when the word was written.
+type watched struct {
+	text bytes.Buffer
+	word string
+	seen chan struct{}
+	done bool
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.text.Write(p)
+	if !w.done && strings.Contains(w.text.String(), w.word) {
+		w.done = true
+		close(w.seen)
+	}
+	return len(p), nil
+}
