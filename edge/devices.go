@@ -119,7 +119,8 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 	}
 }
 
-// measureBus refuses a rate that the bus cannot keep.
+// measureBus refuses a rate that the bus cannot keep. A simulated bus is slow
+// only when this machine is busy, which no other rate would cure.
 func (e *Edge) measureBus() error {
 	period := e.cfg.period()
 	limit := time.Duration(busShare * float64(period))
@@ -132,6 +133,10 @@ func (e *Edge) measureBus() error {
 		if best = min(best, p99); best <= limit {
 			return nil
 		}
+	}
+	if e.simBus != nil {
+		e.log.Warn("the simulated bus is slow: this machine is busy", "p99", best.Round(10*time.Microsecond), "want", limit.Round(10*time.Microsecond))
+		return nil
 	}
 	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %.0f Hz it may take %v: lower --fps, set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
 		best.Round(10*time.Microsecond), e.cfg.FPS, limit.Round(10*time.Microsecond))
@@ -172,9 +177,6 @@ func (e *Edge) format(c CameraConfig) camera.Format {
 // settleIn asks the kernel and the runtime for quiet: everything is allocated
 // by now. What is refused is said once and the run goes on.
 func (e *Edge) settleIn() {
-	if err := rt.NiceProcess(niceOthers); err != nil {
-		e.log.Info("the other threads keep their nice value", "why", err)
-	}
 	if err := rt.LockMemory(); err != nil {
 		e.log.Info("memory is not locked", "why", err)
 	}

@@ -97,7 +97,10 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
 	}
-	runtime.GOMAXPROCS(runtime.NumCPU() + 2) // a waking tick never queues for a P
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)           // a waking tick never queues for a P
+	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
+		e.log.Info("the other threads keep their nice value", "why", err)
+	}
 	if err = e.openArm(ctx); err != nil {
 		return e, err
 	}

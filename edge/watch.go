@@ -28,7 +28,10 @@ type heapWindow struct {
 	first, last uint64 // ticks
 }
 
-func (h *heapWindow) hold() { h.release = rt.HoldGC(0) }
+func (h *heapWindow) hold() {
+	h.release = rt.HoldGC(0)
+	rt.Stock()
+}
 
 // scoreAtStop is the simulated world's score before the arm parks.
 type scoreAtStop struct {

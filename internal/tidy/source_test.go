@@ -132,6 +132,7 @@ var calls = []struct {
 
 // starters are the folders that may start goroutines, and why each needs to.
 var starters = []struct{ folder, why string }{
+	{"rt", "Stock makes them only to fill the runtime's free lists"},
 	{"edge", "a process owns its threads"},
 	{"server", "a process owns its threads"},
 	{"bench", "it drives processes"},

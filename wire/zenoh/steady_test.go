@@ -5,11 +5,11 @@ import (
 	"net"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"edgert/rt"
 	"edgert/wire"
 )
 
@@ -75,7 +75,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	// As on an armed edge: a collection would empty the runtime's own caches,
 	// which then allocate.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	stockRuntime()
+	rt.Stock()
 	for i := range 2000 {
 		tick(i)
 	}
@@ -93,33 +93,6 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	if mallocs != 0 {
 		t.Errorf("%d mallocs in %d ticks, want 0", mallocs, ticks)
 	}
-}
-
-// stockRuntime fills the runtime's own free lists, which otherwise fill over
-// hours, one allocation at a time: every goroutine that blocks on a channel or
-// a lock takes a record from its processor's list and leaves it on another's;
-// every system call that takes long on a busy machine may need a new thread.
-func stockRuntime() {
-	const waiters, threads = 1024, 16 // a processor's list holds 128 records
-	var ready, done sync.WaitGroup
-	gate := make(chan struct{})
-	for i := range waiters {
-		ready.Add(1)
-		done.Add(1)
-		go func() {
-			defer done.Done()
-			if i < threads {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-			}
-			ready.Done()
-			<-gate
-		}()
-	}
-	ready.Wait()
-	time.Sleep(10 * time.Millisecond) // until the last of them blocks
-	close(gate)
-	done.Wait()
 }
 
 func TestPutAllocatesNothing(t *testing.T) {
