@@ -98,10 +98,21 @@ func (c *child) wait(limit time.Duration) error {
 	return c.err
 }
 
-// lastWords is the last line the child wrote to its standard error.
+// lastWords is the error that the child ended with: what it last wrote to its
+// standard error behind its name, the first line of it.
 func (c *child) lastWords() string {
-	lines := strings.Split(strings.TrimSpace(c.stderr.String()), "\n")
-	return lines[len(lines)-1]
+	text := strings.TrimSpace(c.stderr.String())
+	prefix := c.name + ": "
+	if i := strings.LastIndex("\n"+text, "\n"+prefix); i >= 0 {
+		text = text[i+len(prefix):]
+	} else if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[i+1:] // not one of ours: its last line
+	}
+	first, _, more := strings.Cut(text, "\n")
+	if more {
+		first += " (it says more when run alone)"
+	}
+	return first
 }
 
 func (c *child) interrupt() { c.cmd.Process.Signal(syscall.SIGINT) }

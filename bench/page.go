@@ -41,8 +41,9 @@ svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; 
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table></div>
 {{end}}<h2>Reading it</h2>
-<p>Lateness is waking less the scheduled instant, in microseconds. "&gt;1 ms" is how many of 10,000 ticks were that late; "x" is the ratio to cyclictest,
-of the same seconds where it ran beside. "own" and "host" are ticks that ran past the next deadline by our doing and by the machine's.</p>
+<p>Lateness is waking less the scheduled instant, in microseconds. "&gt;1ms/10k" is how many of 10,000 ticks were a millisecond late or more; "x" is the ratio to cyclictest,
+of the same seconds where it ran beside. "own" and "host" are ticks that ran past the next deadline by our doing and by the machine's. In the form
+"beside" the subject starts a second or two before cyclictest, for its rhythm must be known first; those ticks count for the subject.</p>
 <ul>{{range .Notes}}<li>{{.}}</li>{{end}}</ul>
 <h2>Machine</h2>
 <table class="facts">{{range .Facts}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>

@@ -93,7 +93,7 @@ func TestTypicalIgnoresOutliers(t *testing.T) {
 }
 
 func TestAlignment(t *testing.T) {
-	const period, interval = 16 * ms, 16 * ms
+	const period, interval = 16 * ms, 19 * ms // unlike each other, so that both are seen to count
 	second := rt.Instant(0).Add(2 * time.Second)
 	for _, quiet := range []time.Duration{0, 5 * ms, 1999 * ms, 2003 * ms} {
 		offset := alignment(rt.Instant(0).Add(quiet), second, period, interval)

@@ -39,7 +39,7 @@ func startRobot(bin, manifest, dir string, fps float64, cpu int) (*robotSubject,
 		return nil, err
 	}
 	cmd := exec.Command(filepath.Join(bin, "lean-server"), "--manifest", manifest, "--listen", "tcp/"+r.endpoint,
-		"--health-port", "0", "--json", r.summary("server"))
+		"--health-port", "0", "--quiet", "--json", r.summary("server"))
 	cmd.Env = scrubbed(cmd.Environ())
 	if r.server, err = startChild(cmd); err != nil {
 		return nil, err

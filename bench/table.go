@@ -34,7 +34,7 @@ func (r *Report) rowsOf(form string) (rows []row) {
 	return rows
 }
 
-var columns = []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1 ms", "x p50", "x p99", "own", "host", "steal"}
+var columns = []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k", "x p50", "x p99", "own", "host", "steal"}
 
 // cells are what stands below columns.
 func (r row) cells() []string {
