@@ -22,6 +22,10 @@ const (
 	Fault    Code = 6 // fault latched, an operator is needed: do not restart
 )
 
+// Final are the codes after which a restart cannot help: somebody has to act
+// first. The units' RestartPreventExitStatus= and the README say the same.
+var Final = []Code{Usage, Config, RealTime, Fault}
+
 // Error is an error that knows the exit code it deserves.
 type Error struct {
 	Code Code

@@ -17,6 +17,7 @@ var layers = []struct {
 	{1, "rt", "time, threads and what they exchange know nothing of robots"},
 	{1, "rt/rttest", "the fake clock, for the tests of every layer"},
 	{1, "internal/exit", "one table of exit codes for all programs"},
+	{1, "internal/notify", "what any process tells its service manager"},
 	{2, "servo", "one bus protocol and its arm"},
 	{2, "servo/servosim", "the bus from the motors' side"},
 	{2, "camera", "pictures with their true age"},
@@ -38,6 +39,7 @@ var layers = []struct {
 	{4, "internal/flagfile", "the file behind --config, for all programs"},
 	{5, "cmd", "flags, config, open, run, exit code; no logic"},
 	{5, "tools", "programs for those who work on the repository"},
+	{6, "systemd", "holds the units against the programs"},
 	{6, "internal/tidy", "looks at the code from outside"},
 }
 
