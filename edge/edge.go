@@ -76,6 +76,7 @@ type Edge struct {
 	steal   time.Duration
 	heap    heapWindow
 	score   scoreAtStop
+	herald  herald
 }
 
 // Open takes the bus, the cameras and a session, retrying what is absent until
@@ -84,7 +85,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log}
+	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log, herald: openHerald(cfg.Log)}
 	defer func() {
 		if err != nil {
 			e.release()
@@ -101,10 +102,12 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
+	e.herald.socket.Status("looking for the arm")
 	if err = e.openArm(ctx); err != nil {
 		return e, err
 	}
 	began := e.clock.Now()
+	e.herald.socket.Status("looking for a server")
 	if err = e.connect(ctx); err != nil {
 		return e, err
 	}
@@ -343,4 +346,5 @@ func (e *Edge) release() {
 	if e.identity != nil {
 		e.identity.release()
 	}
+	e.herald.socket.Close()
 }

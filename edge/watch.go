@@ -67,6 +67,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 			e.stop.Store(true)
 		}
 		e.count(now)
+		e.herald.look(now, e.loop.Stats().Ticks, State(e.control.stats.state.Load()), leaveBy != 0)
 		e.control.events.Drain(e.report)
 		if e.cfg.Status != nil && now >= nextLine {
 			e.cfg.Status.Write(line.format(e, now))
@@ -102,6 +103,7 @@ func (e *Edge) tally() {
 // tidy ends what watch began.
 func (e *Edge) tidy() {
 	e.tally()
+	e.herald.look(e.clock.Now(), e.loop.Stats().Ticks, State(e.control.stats.state.Load()), true)
 	e.control.events.Drain(e.report)
 	if e.cfg.Status != nil {
 		e.cfg.Status.Clear()
