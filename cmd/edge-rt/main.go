@@ -35,6 +35,7 @@ Examples:
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
   edge-rt ctl status                                        how the running edge goes
   edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
+  edge-rt torque off --bus /dev/ttyACM0                     make the arm limp, after a program that was killed
 
 Exit codes: 0 stopped as asked, 1 broke while running, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
 
@@ -44,6 +45,7 @@ type cli struct {
 	Run     struct{}  `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
 	Ctl     ctlCmd    `cmd:"" help:"Pause, resume or reset a running edge, or ask how it goes."`
 	SimBus  simBusCmd `cmd:"" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
+	Torque  torqueCmd `cmd:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
 	Version struct{}  `cmd:"" help:"Print the version and which transport is built in."`
 }
 
@@ -90,6 +92,10 @@ type simBusCmd struct {
 	Unpaced bool   `help:"Answer at once instead of at the baud rate."`
 }
 
+type torqueCmd struct {
+	Word string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
+}
+
 // version is set by the Makefile.
 var version = "dev"
 
@@ -119,6 +125,8 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 		return c.ctl(stdout, stderr)
 	case "sim-bus":
 		return c.simBus(stdout, stderr)
+	case "torque <word>":
+		return complain(stderr, edge.TorqueOff(edge.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
 	}
 	return c.start(stdout, stderr)
 }
