@@ -16,6 +16,9 @@ import (
 // stopLimit is how long a child may take to end when asked.
 const stopLimit = 5 * time.Second
 
+// waitMin lets a child that has ended be seen to have.
+const waitMin = 10 * time.Millisecond
+
 // maxChildOutput bounds what is kept of a child's outputs, each.
 const maxChildOutput = 16 << 20
 
@@ -82,7 +85,7 @@ func (c *child) running() bool {
 func (c *child) wait(limit time.Duration) error {
 	select {
 	case <-c.exited:
-	case <-time.After(limit):
+	case <-time.After(max(limit, waitMin)):
 		c.cmd.Process.Kill()
 		<-c.exited
 		return fmt.Errorf("%s did not end within %v", c.name, limit)

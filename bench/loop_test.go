@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,9 +69,16 @@ func TestLoadRests(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skipf("no shell here: %v", err)
 	}
-	c, err := startGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; while :; do :; done"))
+	ready := filepath.Join(t.TempDir(), "ready")
+	c, err := startGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.cmd.Process.Kill() })
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(ms) {
+		if _, err := os.Stat(ready); err == nil { // it catches the signal now
+			break
+		}
 	}
 	l := &load{child: c}
 	state := func() string {

@@ -10,10 +10,10 @@ import (
 
 // How a thread is watched for its rhythm.
 const (
-	watchPeriods    = 8
+	watchedSleeps   = 7
+	watchPeriods    = 64 // at most; where we are kept from looking we see few sleeps
 	watchesInPeriod = 64
 	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20
-	minWatch        = 40 * time.Millisecond // of fast loops more periods are seen
 )
 
 var errNoRhythm = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period out of phase")
@@ -30,7 +30,7 @@ func quietInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, e
 	}
 	asleep, middles := rt.Instant(0), []rt.Instant(nil)
 	step := max(period/watchesInPeriod, minWatchStep)
-	for now := began; now.Sub(began) < max(watchPeriods*period, minWatch); {
+	for now := began; len(middles) < watchedSleeps && now.Sub(began) < watchPeriods*period; {
 		clock.SleepUntil(now.Add(step))
 		now = clock.Now()
 		n, err := sleeps()

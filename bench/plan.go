@@ -53,10 +53,11 @@ func plan(kinds []kind, total, slice time.Duration) (rounds [][]kind, length tim
 			length, time.Duration(len(kinds))*minSlice, len(kinds), minSlice)
 	}
 	for i := range n {
-		order := slices.Concat(kinds[i%len(kinds):], kinds[:i%len(kinds)])
+		order := slices.Clone(kinds)
 		if i%2 == 1 {
 			slices.Reverse(order)
 		}
+		order = slices.Concat(order[i%len(order):], order[:i%len(order)])
 		rounds = append(rounds, order)
 	}
 	return rounds, length, nil

@@ -31,7 +31,7 @@ func sampleReport() *Report {
 		{Round: 1, Subject: Edge, Form: Apart, Run: quantilesOnly(30, 60)},
 		{Round: 1, Subject: Edge, Form: Beside, Run: quantilesOnly(30, 60), Reference: run(10, 10, 10, 20)},
 		{Round: 2, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 1500), StealShare: 0.5},
-		{Round: 2, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 4000)},
+		{Round: 2, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 4000), StealShare: 0.03},
 		{Round: 2, Subject: Loop, Form: Beside, Run: run(20, 20, 20, 3000), Reference: run(10, 10, 10, 6000), StealShare: 0.03},
 		{Round: 2, Subject: Edge, Form: Apart, Run: quantilesOnly(50, 100)},
 		{Round: 2, Subject: Edge, Form: Beside, Run: quantilesOnly(50, 120), Reference: run(10, 10, 10, 20)},
@@ -55,7 +55,7 @@ func TestResults(t *testing.T) {
 		disturbed     int
 	}{
 		{Cyclictest, Apart, 8, true, 10, 1500, 1500, far(1250), nil, nil, 1},
-		{Loop, Apart, 8, true, 20, 4000, 4000, far(1250), &Ratio{2, 4000.0 / 1500}, nil, 0},
+		{Loop, Apart, 8, true, 20, 4000, 4000, far(1250), &Ratio{2, 4000.0 / 1500}, &Ratio{2, 4}, 1},
 		{Edge, Apart, 120, false, 40, 80, 200, nil, &Ratio{4, 80.0 / 1500}, nil, 0},
 		{Loop, Beside, 8, true, 20, 3000, 3000, far(1250), &Ratio{2, 0.5}, &Ratio{2, 1.5}, 1},
 		{Edge, Beside, 120, false, 40, 90, 240, nil, &Ratio{4, 4.5}, nil, 0},

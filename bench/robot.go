@@ -45,7 +45,8 @@ func startRobot(bin, manifest, dir string, fps float64, cpu int) (*robotSubject,
 		return nil, err
 	}
 	if err := r.awaitServer(); err != nil {
-		return nil, errors.Join(err, r.server.stop())
+		r.server.stop() // err says why, also when it ended by itself
+		return nil, err
 	}
 	return r, nil
 }
