@@ -14,7 +14,7 @@ type bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale uint32)
 	Write(goal []float32)
 	BusWait() time.Duration
-	TorqueOn() error
+	ArmStep(deadline rt.Instant) (armed bool, err error)
 	Lost() bool // the port is gone for good
 }
 
@@ -24,9 +24,6 @@ const (
 	busSilence = 200 * time.Millisecond // nothing may move
 	busReserve = 3 * time.Millisecond   // of each period, for the goal write and the rest of the tick
 )
-
-// torqueTries bounds how often the first merge tries to switch the torque on.
-const torqueTries = 3
 
 // errBusGone ends the run: the port was pulled.
 var errBusGone = exit.Errorf(exit.Absent, "the servo bus is gone: its port was unplugged")
@@ -68,7 +65,6 @@ type control struct {
 	park     []float32 // where the arm stood when it was armed
 	parkEnd  rt.Instant
 	phase    phase
-	tries    int
 	epoch    uint32
 	key      int64
 	episode  uint32
@@ -78,7 +74,8 @@ type control struct {
 	began    rt.Instant
 	now      State
 	nowSince rt.Instant
-	frozen   uint32
+	stale    uint32 // joints that did not answer in this tick
+	frozen   uint32 // those silent for so long that they keep their goal
 	silent   bool
 
 	// Shared with other threads through their own types.
@@ -108,7 +105,7 @@ func (c *control) tick(t rt.Tick) time.Duration {
 	c.obey(t.Woke)
 	switch c.phase {
 	case arming:
-		c.arm(t.Woke)
+		c.arm(t)
 	case armed:
 		c.act(t.Woke)
 	case parking:
@@ -132,11 +129,11 @@ func (c *control) begin(now rt.Instant) {
 //
 //rt:noalloc
 func (c *control) read(t rt.Tick) {
-	stale := c.bus.Read(c.state, t.Deadline.Add(c.period-busReserve))
+	c.stale = c.bus.Read(c.state, t.Deadline.Add(c.period-busReserve))
 	c.frozen = 0
 	count, longest := 0, time.Duration(1<<62)
 	for j := range c.seen {
-		if stale&(1<<j) == 0 {
+		if c.stale&(1<<j) == 0 {
 			c.seen[j] = t.Woke
 		}
 		quiet := t.Woke.Sub(c.seen[j])
@@ -156,22 +153,23 @@ func (c *control) read(t rt.Tick) {
 	c.silent = silent
 }
 
-// arm switches the torque on, once, with every goal at the present position.
-// The bus is busy for longer than in other ticks; it happens once a run.
-func (c *control) arm(now rt.Instant) {
-	if c.silent || c.frozen != 0 {
+// arm takes the next step towards a torque that holds the arm where it is; it
+// happens once a run, over some ticks.
+func (c *control) arm(t rt.Tick) {
+	if c.stale != 0 {
 		return
 	}
-	if err := c.bus.TorqueOn(); err != nil {
-		if c.tries++; c.tries >= torqueTries {
-			c.fail(err)
-		}
+	holds, err := c.bus.ArmStep(t.Deadline.Add(c.period - busReserve))
+	if err != nil {
+		c.fail(err)
+	}
+	if !holds {
 		return
 	}
 	copy(c.goal, c.state)
 	copy(c.park, c.state)
 	c.phase = armed
-	c.events.Emit(rt.Event{At: now, Code: rt.TorqueOn})
+	c.events.Emit(rt.Event{At: t.Woke, Code: rt.TorqueOn})
 	c.stats.armed.Store(true)
 }
 

@@ -28,7 +28,7 @@ type fakeBus struct {
 	torque   bool
 	writes   [][testDOF]float32
 	gone     bool
-	failing  int // TorqueOn calls that fail
+	failing  bool
 	deadline rt.Instant
 }
 
@@ -55,13 +55,12 @@ func (b *fakeBus) BusWait() time.Duration { return 0 }
 
 func (b *fakeBus) Lost() bool { return b.gone }
 
-func (b *fakeBus) TorqueOn() error {
-	if b.failing > 0 {
-		b.failing--
-		return errors.New("no answer")
+func (b *fakeBus) ArmStep(rt.Instant) (bool, error) {
+	if b.failing {
+		return false, errors.New("no answer")
 	}
 	b.torque = true
-	return nil
+	return true, nil
 }
 
 // rig is a control on fakes, ticked by hand.
@@ -189,10 +188,10 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 
 func TestTorqueThatCannotBeSwitchedOnEndsTheRun(t *testing.T) {
 	r := newRig(t)
-	r.bus.failing = torqueTries
+	r.bus.failing = true
 	r.step(1)
 	r.answer(1, 20)
-	r.step(1 + torqueTries)
+	r.step(2)
 	if err := r.failed.Load(); err == nil || !r.stop.Load() {
 		t.Errorf("failed = %v, stop = %v, want an error and the end", err, r.stop.Load())
 	}

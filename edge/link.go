@@ -286,6 +286,7 @@ func (l *link) tokenMoved(_ string, up bool) {
 // refuses for good.
 func (l *link) connect(ctx context.Context) error {
 	backoff := l.cfg.ReconnectInitialBackoff
+	var last error // the one that says more than that time is up
 	for {
 		err := l.handshake(ctx)
 		if err == nil {
@@ -294,15 +295,18 @@ func (l *link) connect(ctx context.Context) error {
 		if exit.Of(err) != exit.Failure {
 			return err
 		}
+		if last == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			last = err
+		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
 		}
 		if text := err.Error(); text != l.loud {
 			l.log.Info("no session yet, trying again", "why", text)
 			l.loud = text
 		}
 		if !l.rest(ctx, backoff, true) {
-			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
 		}
 		backoff = min(2*backoff, l.cfg.ReconnectMaxBackoff)
 	}

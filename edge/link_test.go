@@ -166,7 +166,7 @@ func TestLinkRefusals(t *testing.T) {
 				s.answer(tt.change)
 			}
 			l, _ := s.dial(t, tt.service)
-			err := l.connect(within(t, 800*time.Millisecond))
+			err := l.connect(within(t, 1500*time.Millisecond))
 			if err == nil || exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("connect = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
 			}

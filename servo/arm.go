@@ -37,6 +37,7 @@ type Arm struct {
 	present   []float32 // newest known position per joint, in its unit
 	goals     []uint16  // last goal per joint, as the register has it
 	frame     []byte
+	arming    arming
 
 	// Atomic.
 	cycles, losses, alerts, clipped, refused atomic.Uint64

@@ -11,39 +11,6 @@ const (
 	offWait   = 5 * time.Millisecond // for one confirmation: six silent motors must not take longer than 200 ms
 )
 
-// TorqueOn makes every motor hold where it is: goal := present first, because a
-// goal left in the register would make the arm jump, then torque. Both are read
-// back. When a motor does not confirm, all torque goes off again and the error,
-// which wraps ErrTorque, names it.
-//
-// It takes some 5 ms for six motors at 1 Mbaud.
-//
-// Owner: the thread that owns the arm.
-func (a *Arm) TorqueOn() error {
-	if err := a.readPositions(); err != nil {
-		return err
-	}
-	for i := range a.goals {
-		a.goals[i] = parseWord(a.positions.param(i)) // the same encoding in both registers
-	}
-	if bad := a.set(GoalPosition, a.goals); len(bad) > 0 {
-		return fmt.Errorf("%w: %s did not take its own position for a goal; if it stands outside its limits, move it inside by hand", ErrTorque, a.motors(bad))
-	}
-	on := make([]uint16, len(a.ids))
-	for i := range on {
-		on[i] = 1
-	}
-	if bad := a.set(TorqueEnable, on); len(bad) > 0 {
-		err := fmt.Errorf("%w: %s did not switch on; check its cable and power", ErrTorque, a.motors(bad))
-		if off := a.TorqueOff(); off != nil {
-			err = fmt.Errorf("%w; %w", err, off)
-		}
-		return err
-	}
-	// As LeRobot does, so that nothing wears the EEPROM in motion.
-	return a.bus.SyncWrite(Lock, a.ids, on)
-}
-
 // TorqueOff makes every motor limp: one frame to all, read back, and then each
 // motor by itself as often as needed. It ignores faults and goes on past
 // failures; the error, which wraps ErrTorque, names the motors that may still
