@@ -1,0 +1,21 @@
+#!/bin/sh
+# Runs go test over the module. Some tests run real programs against real
+# clocks, and a virtual machine whose host takes its cores away for 100 ms fails
+# them through no fault of the code. A package that fails is therefore run
+# again, twice at most (those that passed are cached), and named at the end.
+set -u
+cd "$(dirname "$0")/.."
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+again=
+for try in 1 2 3; do
+	go test "$@" >"$log" 2>&1
+	rc=$?
+	grep -v 'no test files' "$log"
+	[ $rc = 0 ] && break
+	failed=$(sed -n 's/^FAIL[[:space:]]\{1,\}\([^[:space:]]*\/[^[:space:]]*\).*/\1/p' "$log" | tr '\n' ' ')
+	case $(cat "$log") in *'build failed'* | *'setup failed'*) break ;; esac
+	[ $try = 3 ] || { again="$again $failed"; printf 'run again: %s\n' "$failed"; }
+done
+[ -z "$again" ] || printf 'failed at first:%s\n' "$again"
+exit $rc
