@@ -81,6 +81,7 @@ type control struct {
 	// Shared with other threads through their own types.
 	stop      *atomic.Bool
 	leave     atomic.Bool   // asked to park and stop
+	hurry     atomic.Bool   // asked to stop without parking
 	paused    atomic.Bool   // asked to hold and ask for nothing; the schedule stays
 	resets    atomic.Uint32 // episodes asked for so far
 	link      *linkFlags
@@ -159,6 +160,7 @@ func (c *control) arm(t rt.Tick) {
 	if c.stale != 0 {
 		return
 	}
+	c.stats.touched.Store(true)
 	holds, err := c.bus.ArmStep(t.Deadline.Add(c.period - busReserve))
 	if err != nil {
 		c.fail(err)

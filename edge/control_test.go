@@ -29,6 +29,7 @@ type fakeBus struct {
 	writes   [][testDOF]float32
 	gone     bool
 	failing  bool
+	steps    int // ArmStep calls before the last
 	deadline rt.Instant
 }
 
@@ -58,6 +59,10 @@ func (b *fakeBus) Lost() bool { return b.gone }
 func (b *fakeBus) ArmStep(rt.Instant) (bool, error) {
 	if b.failing {
 		return false, errors.New("no answer")
+	}
+	if b.steps > 0 {
+		b.steps--
+		return false, nil
 	}
 	b.torque = true
 	return true, nil
@@ -379,6 +384,36 @@ func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
 		if !r.stop.Load() {
 			t.Errorf("mode %d: the tick never ended", mode)
 		}
+	}
+}
+
+func TestASecondSignalSkipsParking(t *testing.T) {
+	r := newRig(t)
+	r.serve(200, 3, 60)
+	r.leave.Store(true)
+	r.step(2)
+	r.hurry.Store(true)
+	r.step(2)
+	if !r.stop.Load() {
+		t.Error("still parking")
+	}
+}
+
+// Leaving between the first torque write and its confirmation must still end
+// with the torque off.
+func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
+	r := newRig(t)
+	r.bus.steps = 3
+	r.step(1)
+	r.answer(1, 10)
+	r.step(2)
+	if !r.stats.touched.Load() || r.stats.armed.Load() {
+		t.Errorf("touched %v armed %v in the middle of arming, want true false", r.stats.touched.Load(), r.stats.armed.Load())
+	}
+	r.leave.Store(true)
+	r.step(1)
+	if !r.stop.Load() {
+		t.Error("the tick goes on")
 	}
 }
 

@@ -248,13 +248,14 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	go func() { ticked <- e.tickThread() }()
 
 	tickErr := e.watch(ctx, ticked)
+	off := e.letGo() // first of all: other threads may take their time
 	cancel()
 	e.ending.Store(true)
 	e.control.waker.Wake()
 	e.operator.Close()
 	e.threads.Wait()
 	err := e.verdict(tickErr, <-linked)
-	if off := e.letGo(); off != nil && err == nil {
+	if err == nil {
 		err = off
 	}
 	return e.summarize(err), err
@@ -308,10 +309,13 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 	return nil
 }
 
+// Hurry makes a run that is ending skip the parking: the second Ctrl-C.
+func (e *Edge) Hurry() { e.control.hurry.Store(true) }
+
 // letGo ends the arm's torque as --on-exit says. The tick has ended: the arm is
 // this goroutine's now.
 func (e *Edge) letGo() error {
-	if !e.control.stats.armed.Load() || e.control.exitMode == ExitHold {
+	if !e.control.stats.touched.Load() || e.control.exitMode == ExitHold {
 		return nil
 	}
 	if err := e.arm.TorqueOff(); err != nil {

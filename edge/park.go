@@ -52,7 +52,7 @@ func (c *control) parkOn(now rt.Instant) {
 		}
 	}
 	c.bus.Write(c.goal)
-	if there || c.silent || now >= c.parkEnd {
+	if there || c.silent || now >= c.parkEnd || c.hurry.Load() {
 		c.phase = done
 	}
 }

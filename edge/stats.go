@@ -33,7 +33,7 @@ type tickStats struct {
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	size, delay                                atomic.Int64
 	state, episode                             atomic.Uint32
-	armed, left                                atomic.Bool
+	touched, armed, left                       atomic.Bool             // touched: torque may be on
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist
 

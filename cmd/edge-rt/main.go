@@ -164,6 +164,12 @@ func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
 		}
 		return complain(stderr, err)
 	}
+	again := make(chan os.Signal, 1)
+	context.AfterFunc(ctx, func() { signal.Notify(again, syscall.SIGINT, syscall.SIGTERM) })
+	go func() {
+		<-again
+		e.Hurry()
+	}()
 	summary, err := e.Run(ctx)
 	table := io.Writer(stdout)
 	if r.JSON == "-" {
