@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+// manager stands for systemd: it returns what was said since the last call.
+func manager(t *testing.T, watchdog string) (said func() []string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", watchdog)
+	t.Setenv("WATCHDOG_PID", "")
+	buf := make([]byte, 4096)
+	return func() (lines []string) {
+		for {
+			l.SetReadDeadline(time.Now().Add(time.Millisecond)) // what was sent is there already
+			n, err := l.Read(buf)
+			if err != nil {
+				return lines
+			}
+			lines = append(lines, string(buf[:n]))
+		}
+	}
+}
+
+// idle is a server whose worker is only what the herald sees of it.
+func idle() *Server {
+	w := &worker{clock: rt.KernelClock(), wake: make(chan struct{}, 1)}
+	w.alive.Store(true)
+	return &Server{worker: w, sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock()}
+}
+
+// The worker is played step by step: what it does between two looks decides
+// whether the watchdog is fed.
+func TestHeraldSaysWhatIsTrueWhenItBecomesTrue(t *testing.T) {
+	said := manager(t, "30000000") // fed at a third: every 10 s
+	s := idle()
+	h := &herald{socket: openHerald(slog.New(slog.DiscardHandler)), server: s, told: -1}
+	defer h.socket.Close()
+	consume := func() {
+		select {
+		case <-s.worker.wake:
+		default:
+		}
+	}
+	steps := []struct {
+		name   string
+		before func()
+		at     time.Duration
+		want   string
+	}{
+		{"loading", func() {}, 20 * time.Second, "STATUS=loading the policy WATCHDOG=1"},
+		{"warm, not declared", func() { s.warmed.Store(true); consume() }, 21 * time.Second, ""},
+		{"declared", func() { s.serving.Store(true); consume() }, 22 * time.Second, "READY=1 STATUS=serving @lerobot/m/r/s, sessions: 0"},
+		{"the idle worker wakes when poked", consume, 30 * time.Second, "WATCHDOG=1"},
+		{"a request is begun", func() { consume(); s.worker.busySince.Store(35e9) }, 40 * time.Second, "WATCHDOG=1"},
+		{"it takes long", func() {}, 50 * time.Second, ""},
+		{"it takes for ever: the manager acts", func() {}, 500 * time.Second, ""},
+		{"it ended, another began", func() { s.worker.busySince.Store(501e9) }, 502 * time.Second, "WATCHDOG=1"},
+		{"it ended", func() { s.worker.busySince.Store(0) }, 512 * time.Second, "WATCHDOG=1"},
+		{"stuck between requests: the poke stays", func() {}, 522 * time.Second, ""},
+		{"still", func() {}, 532 * time.Second, ""},
+		{"it moved again", consume, 533 * time.Second, "WATCHDOG=1"},
+		{"moved, but fed a moment ago", consume, 534 * time.Second, ""},
+		{"what moved counts when feeding is due", func() {}, 543 * time.Second, "WATCHDOG=1"},
+	}
+	for _, st := range steps {
+		st.before()
+		h.look(rt.Instant(st.at))
+		if got := strings.Join(said(), " "); got != st.want {
+			t.Errorf("%s: look(%v) said %q, want %q", st.name, st.at, got, st.want)
+		}
+	}
+}
+
+func TestHeraldSaysThatTheServerLeaves(t *testing.T) {
+	said := manager(t, "")
+	ctx, cancel := context.WithCancel(context.Background())
+	socket := openHerald(slog.New(slog.DiscardHandler))
+	defer socket.Close()
+	end := announce(ctx, socket, idle())
+	cancel()
+	end()
+	if got := said(); !slices.Equal(got[1:], []string{"STATUS=draining", "STOPPING=1"}) {
+		t.Errorf("after the end of its context it said %q", got)
+	}
+}
