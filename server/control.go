@@ -100,7 +100,7 @@ func (s *Server) session(body []byte) (reply []byte, silent bool) {
 		err = wire.ParseSessionOpen(&o, body)
 	}
 	if err != nil {
-		s.stats.refused.Add(1)
+		s.stats.refused[refusedMalformed].Add(1)
 		return wire.AppendSessionAck(nil, &wire.SessionAck{
 			Error: "server error: " + err.Error(), SchemaVersion: wire.SchemaVersion, ServerLoad: s.load(), ServerID: s.id,
 		}), false
@@ -119,20 +119,20 @@ func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 	judged := admission{caps: s.caps, cfg: &s.cfg, limit: s.limit, active: s.sessions.others(o.ClientUUID), open: o}
 	r := judged.judge()
 	if r == nil && ack.Draining {
-		r = &refusal{text: "server is draining: open elsewhere", temporary: true}
+		r = &refusal{refusedDraining, drainingText}
 	}
 	var session *Session
 	if r == nil {
 		var err error
 		if session, err = s.newSession(o, judged.downgraded); err != nil {
-			r = &refusal{text: "server error: " + err.Error(), temporary: true}
+			r = &refusal{refusedInternal, "server error: " + err.Error()}
 		}
 	}
 	if r != nil {
-		s.stats.refused.Add(1)
-		s.log.Warn("session refused", "client", o.ClientUUID, "why", r.text)
+		s.stats.refused[r.reason].Add(1)
+		s.log.Warn("session refused", "client", o.ClientUUID, "reason", r.reason.String(), "why", r.text)
 		ack.Error, ack.ServerLoad = r.text, s.load()
-		if r.temporary {
+		if r.reason.temporary() {
 			ack.RetryAfterMs = retryAfterFull
 		}
 		return ack
@@ -142,6 +142,9 @@ func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 	}
 	s.stats.opened.Add(1)
 	s.forgive(session.uuid)
+	if s.draining.Load() { // it began meanwhile, and this robot was not told
+		s.events.put(session.actions, drainingHeader(session), drainingEvent)
+	}
 	s.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "fps", o.FPS, "rtc", session.rtc,
 		"sessions", fmt.Sprintf("%d/%d", len(s.sessions.all()), s.limit), "warnings", len(judged.warnings))
 	ack.Accepted, ack.Warnings, ack.SessionID = true, judged.warnings, session.id
@@ -154,6 +157,7 @@ func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 func (s *Server) newSession(o *wire.SessionOpen, downgraded bool) (*Session, error) {
 	session := newSession(o.ClientUUID)
 	session.rtc = o.RTCEnabled && !downgraded
+	session.ours = o.ServerID != "" || o.SessionEpoch > 0
 	session.noise = policy.NewNoiseKey(s.caps.ModelSHA256, o.ClientUUID)
 	session.seenAt.Store(int64(s.clock.Now()))
 	if session.task = o.Task; session.task == "" {

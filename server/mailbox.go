@@ -92,6 +92,16 @@ func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) (newest, re
 	return true, replaced
 }
 
+// overtaken reports whether a newer observation than h was here, which a
+// duplicate was not.
+//
+//rt:noalloc
+func (m *mailbox) overtaken(h wire.Header) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.newest.after(requestKey{h.SessionEpoch, h.SeqID})
+}
+
 // roomFor leaves an eighth to spare and rounds up to a power of two, so that
 // pictures whose size varies do not make the buffer grow again and again.
 func roomFor(n int) int { return 1 << bits.Len(uint(n+n/8)) }

@@ -50,6 +50,9 @@ type Config struct {
 
 	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "" searches. Of the machine, not of the service
 
+	Audit   string `yaml:"-"` // file of the audit lines, "-" for standard output; "": none
+	Version string `yaml:"-"` // of the program, for /metrics
+
 	file  string         // where it was loaded from, for errors
 	lines map[string]int // key path -> line
 }
@@ -84,8 +87,8 @@ type TLS struct {
 
 // Debug configures the capture ring for byte-exact replay.
 type Debug struct {
-	CaptureDir string `yaml:"capture_dir"`
-	CaptureMax int    `yaml:"capture_max"` // default 256
+	CaptureDir string `yaml:"capture_dir"` // folder of the newest requests and answers; default: none are kept
+	CaptureMax int    `yaml:"capture_max"` // how many, 1..4096, default 256
 }
 
 // DefaultConfig is a manifest that names nothing.
@@ -171,8 +174,8 @@ func (c *Config) Check() error {
 		return c.wrong("batch_window_ms", "batch_window_ms must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
 	case c.HealthPort < 0 || c.HealthPort > 65535:
 		return c.wrong("health_port", "health_port must be 0 (off) or 1..65535, got %d", c.HealthPort)
-	case c.Debug.CaptureMax < 1:
-		return c.wrong("debug.capture_max", "debug.capture_max must be >= 1, got %d", c.Debug.CaptureMax)
+	case c.Debug.CaptureMax < 1 || c.Debug.CaptureMax > captureMaxMax:
+		return c.wrong("debug.capture_max", "debug.capture_max must be 1..%d, got %d", captureMaxMax, c.Debug.CaptureMax)
 	case (tls.ConnectCertificate == "") != (tls.ConnectPrivateKey == ""):
 		return c.wrong("zenoh.tls", "zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together, got only one of them")
 	case (tls.ListenCertificate == "") != (tls.ListenPrivateKey == ""):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
@@ -82,6 +83,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	if err := errors.Join(cfg.Check(), cfg.checkTransport()); err != nil {
 		return summary, err
 	}
+	manager := openHerald(log)
+	defer manager.Close()
 	var health *Health
 	if address := cfg.HealthAddress(); address != "" {
 		if health, err = ListenHealth(address); err != nil {
@@ -90,6 +93,14 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 		defer health.Close()
 		log.Info("health", "address", address)
 	}
+	if err := cfg.probeListen(); err != nil {
+		return summary, err
+	}
+	journal, err := openJournal(&cfg, rt.KernelClock(), log)
+	if err != nil {
+		return summary, err
+	}
+	defer func() { err = errors.Join(err, journal.close()) }()
 	loaded, err := loadUntil(ctx, cfg)
 	if err != nil || loaded == nil {
 		return summary, err
@@ -105,7 +116,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
 		Meta: &loaded.Bundle.Meta, SHA256: loaded.Bundle.SHA256, Repo: loaded.modelID(&cfg),
-		Model: loaded.Model, Network: network, Clock: rt.KernelClock(), Log: log,
+		Model: loaded.Model, Network: network, Clock: rt.KernelClock(), Log: log, journal: journal,
 	})
 	if err != nil {
 		return summary, err
@@ -113,6 +124,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	if health != nil {
 		health.Watch(server)
 	}
+	defer announce(ctx, manager, server)()
 	err = server.Serve(ctx)
 	return server.Summary(), err
 }
@@ -131,6 +143,21 @@ func (c *Config) checkTransport() error {
 			if !strings.HasPrefix(e, "tcp/") {
 				return c.wrong(key, "endpoint '%s' of %s: the transport of this build speaks tcp/ only, such as tcp/localhost:7447", e, key)
 			}
+		}
+	}
+	return nil
+}
+
+// probeListen reports an endpoint that is taken before the policy is loaded,
+// which takes seconds; the transport binds it for good afterwards.
+func (c *Config) probeListen() error {
+	for _, e := range c.Listen() {
+		probe, err := net.Listen("tcp", strings.TrimPrefix(e, "tcp/"))
+		if err != nil {
+			return fmt.Errorf("zenoh.listen_endpoints: %w (another lean-server? choose a free port with --listen)", err)
+		}
+		if err := probe.Close(); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -43,6 +43,10 @@ const (
 	pictureAllowance  = 4
 	gcBase            = 256 << 20 // bytes of heap before the fuse of rt.HoldGC blows, beside the mailboxes
 	workerStopTimeout = 1200 * time.Millisecond
+
+	// retryAfterDraining is when a robot without another server may ask here
+	// again, ms: about what a restart takes.
+	retryAfterDraining = 1000
 )
 
 var (
@@ -50,7 +54,7 @@ var (
 	errNoSession = errors.New("no session is open here: open one")
 )
 
-// Deps is what a Server works with. All are required.
+// Deps is what a Server works with. All that is exported is required.
 type Deps struct {
 	Meta    *policy.Meta
 	SHA256  string // of the bundle
@@ -59,6 +63,8 @@ type Deps struct {
 	Network wire.Session
 	Clock   rt.Clock
 	Log     *slog.Logger
+
+	journal *journal // what cfg asks for, opened before the model was; nil: none
 }
 
 // Server is one policy being served.
@@ -76,6 +82,7 @@ type Server struct {
 	sessions       *registry
 	stats          *stats
 	worker         *worker
+	journal        *journal // nil: none
 
 	queries chan query
 	notices chan notice
@@ -87,6 +94,7 @@ type Server struct {
 	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
 
 	// Owner: steward.
+	events       eventWriter
 	strangers    map[string]stranger
 	servedBefore uint64
 	collectedAt  uint64
@@ -118,8 +126,11 @@ func New(cfg Config, d Deps) (*Server, error) {
 	chunkBytes := 2*4*d.Meta.ChunkSize*d.Meta.ActionDim + 1024
 	s.worker = &worker{
 		clock: d.Clock, meta: d.Meta, model: d.Model, sessions: s.sessions, limit: limit, serverID: s.id,
-		stats: s.stats, log: d.Log, wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		stats: s.stats, log: d.Log, journal: d.journal, wake: make(chan struct{}, 1), stop: make(chan struct{}),
 		row: row, payload: make([]byte, 0, chunkBytes), attachment: make([]byte, 0, wire.HeaderSize),
+	}
+	if s.journal = d.journal; s.journal != nil && s.journal.capture != nil {
+		s.journal.capture.sha256 = d.SHA256
 	}
 	return s, nil
 }
@@ -164,6 +175,7 @@ func (s *Server) Ready() (ok bool, why string) {
 // is done; then it finishes the request in hand, withdraws everything and
 // returns nil. The network stays open. It is called once.
 func (s *Server) Serve(ctx context.Context) error {
+	defer s.startJournal()()
 	worker := s.startWorker()
 	select {
 	case <-worker.warmed:
@@ -190,6 +202,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 	}
 	s.draining.Store(true)
+	s.announceDraining()
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
 	err = errors.Join(err, worker.finish())
 	stopSteward()
@@ -208,6 +221,42 @@ func (s *Server) Serve(ctx context.Context) error {
 // mailbox may hold three observations.
 func (s *Server) heapFuse() int64 {
 	return gcBase + int64(s.limit)*3*int64(roomFor(s.observationMax))
+}
+
+// startJournal starts the journal's goroutine; stop ends it when the worker has
+// ended and everything is written.
+func (s *Server) startJournal() (stop func()) {
+	if s.journal == nil {
+		return func() {}
+	}
+	var running sync.WaitGroup
+	running.Go(s.journal.run)
+	return func() {
+		close(s.journal.stop)
+		running.Wait()
+	}
+}
+
+const drainingText = "server is draining: open elsewhere"
+
+// drainingEvent tells a robot to leave before the server does.
+var drainingEvent = &wire.Event{Code: wire.EventDraining, Text: drainingText, RetryAfterMs: retryAfterDraining}
+
+// announceDraining tells every robot that the server is about to leave, so that
+// it can look for another one while its actions last.
+func (s *Server) announceDraining() {
+	var events eventWriter
+	for _, session := range s.sessions.all() {
+		events.put(session.actions, drainingHeader(session), drainingEvent)
+	}
+}
+
+// drainingHeader is the header of an event that answers no observation.
+func drainingHeader(s *Session) *wire.Header {
+	return &wire.Header{
+		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
+		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: uint32(max(0, s.tokenEpoch.Load())),
+	}
 }
 
 // working is the worker's goroutine seen from outside.

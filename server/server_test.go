@@ -422,7 +422,7 @@ func TestEventsAreSpaced(t *testing.T) {
 	bad.State = bad.State[:1]
 	for seq := uint64(1); seq <= 5; seq++ {
 		r.send(obsHeader(0, seq), bad)
-		eventually(t, "the request", func() bool { return b.server.stats.bad.Load() == seq })
+		eventually(t, "the request", func() bool { return b.server.stats.outcomes[badObservation].Load() == seq })
 	}
 	b.clock.Advance(2 * eventInterval)
 	r.send(obsHeader(0, 6), bad)
@@ -458,8 +458,8 @@ func TestUnusableChunksAreNotPublished(t *testing.T) {
 	if got := r.next(); got.header.MsgType != wire.MsgEvent || !strings.Contains(got.event.Text, "not finite") {
 		t.Errorf("answer = %+v, want an event", got)
 	}
-	if s := b.server.stats; s.failed.Load() != 1 || s.notFinite.Load() != 1 || s.requests.Load() != 0 {
-		t.Errorf("failed %d, not finite %d, requests %d, want 1, 1, 0", s.failed.Load(), s.notFinite.Load(), s.requests.Load())
+	if s := b.server.stats; s.outcomes[inferenceFailed].Load() != 1 || s.outcomes[notFinite].Load() != 1 || s.outcomes[answered].Load() != 0 {
+		t.Errorf("failed %d, not finite %d, requests %d, want 1, 1, 0", s.outcomes[inferenceFailed].Load(), s.outcomes[notFinite].Load(), s.outcomes[answered].Load())
 	}
 }
 
@@ -741,12 +741,16 @@ func TestServeDrains(t *testing.T) {
 			return nil
 		}
 	})
-	b.open(fakeOpen("a"))
+	o := fakeOpen("a")
+	o.SessionEpoch = 3
+	b.open(o)
 	r := b.robot("a")
 	before := b.network.Declarations()
-	r.send(obsHeader(0, 1), fakeObs(t))
+	h := obsHeader(3, 1)
+	h.EpisodeID = 7
+	r.send(h, fakeObs(t))
 	<-entered
-	r.send(obsHeader(0, 2), fakeObs(t)) // waits, and is abandoned
+	r.send(obsHeader(3, 2), fakeObs(t)) // waits, and is abandoned
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.stop() }()
 	eventually(t, "the server's token gone", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 0 })
@@ -759,6 +763,11 @@ func TestServeDrains(t *testing.T) {
 	close(leave)
 	if err := <-stopped; err != nil {
 		t.Errorf("Serve = %v, want nil", err)
+	}
+	notice := r.next()
+	want := wire.Event{Code: wire.EventDraining, Text: "server is draining: open elsewhere", RetryAfterMs: 1000}
+	if notice.event != want || notice.header != (wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, EpisodeID: 7, SessionEpoch: 3}) {
+		t.Errorf("while draining the robot got %+v, want %+v", notice, want)
 	}
 	if got := r.next(); got.header.SeqID != 1 || got.header.MsgType != wire.MsgActionChunk {
 		t.Errorf("the request in hand got %+v, want its chunk", got.header)
@@ -827,7 +836,7 @@ func TestRequestPathNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(200, cycle); n != 0 {
 		t.Errorf("a request allocates %v times, want 0", n)
 	}
-	if n := b.server.stats.requests.Load(); n < 200 {
+	if n := b.server.stats.outcomes[answered].Load(); n < 200 {
 		t.Errorf("served %d requests, want more than 200: %+v", n, b.server.Summary())
 	}
 }

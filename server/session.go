@@ -22,6 +22,7 @@ type Session struct {
 	id      string // 32 hex digits, new at every open
 	task    string
 	rtc     bool // condition chunks on the prefix
+	ours    bool // the robot knows the optional keys, and what an event is
 	noise   policy.NoiseKey
 	actions wire.Publisher // nil in tests of the pure parts
 
@@ -33,9 +34,25 @@ type Session struct {
 	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while nothing speaks against it
 	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
 
-	// Owner: worker.
-	told   rt.Instant // when the robot was last told about a bad observation
-	spoken bool       // told is valid
+	told   lastWord // Owner: worker.
+	warned lastWord // Owner: steward.
+}
+
+// lastWord spaces the events to one robot.
+type lastWord struct {
+	at     rt.Instant
+	spoken bool // at is valid
+}
+
+// due reports whether an event may be sent now, and if so remembers it.
+//
+//rt:noalloc
+func (l *lastWord) due(now rt.Instant) bool {
+	if l.spoken && now.Sub(l.at) < eventInterval {
+		return false
+	}
+	l.at, l.spoken = now, true
+	return true
 }
 
 // newSession makes a session for uuid that no token has vouched for yet.

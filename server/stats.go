@@ -14,37 +14,92 @@ import (
 //
 // Atomic; the histograms have one writer, the worker.
 type stats struct {
-	requests   atomic.Uint64 // answered with a chunk
-	superseded atomic.Uint64 // observations replaced by a newer one before their turn
-	late       atomic.Uint64 // observations refused: not newer than one that was here
-	unknown    atomic.Uint64 // observations of robots without a session
-	malformed  atomic.Uint64 // samples without a proper header, or too large
-	bad        atomic.Uint64 // observations that did not decode or fit the policy
-	failed     atomic.Uint64 // inferences that failed
-	notFinite  atomic.Uint64 // chunks with NaN or infinity, not published
-	unsent     atomic.Uint64 // chunks the transport refused
-	lostQuery  atomic.Uint64 // queries refused because too many were waiting
-	silenced   atomic.Uint64 // events not sent because one was sent a moment ago
+	outcomes   [numOutcomes]atomic.Uint64 // requests that had their turn
+	superseded atomic.Uint64              // observations replaced by a newer one before their turn
+	late       atomic.Uint64              // observations refused: not newer than one that was here
+	unknown    atomic.Uint64              // observations of robots without a session
+	malformed  atomic.Uint64              // samples without a proper header, or too large
+	lostQuery  atomic.Uint64              // queries refused because too many were waiting
+	silenced   atomic.Uint64              // events not sent because one was sent a moment ago
+
+	receivedBytes atomic.Uint64 // of observations, served or not
+	sentBytes     atomic.Uint64 // of chunks
 
 	opened  atomic.Uint64
 	closed  atomic.Uint64
-	refused atomic.Uint64
+	refused [numRefused]atomic.Uint64
 
 	modes [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
 
-	wait      *rt.Hist // from arrival to the start of work
-	decode    *rt.Hist // parse, pictures, tensors
-	inference *rt.Hist // the graph alone
-	service   *rt.Hist // from arrival to the chunk's hand-over to the transport
+	wait      *durations // from arrival to the start of work
+	decode    *durations // parse, pictures, tensors
+	inference *durations // the graph alone
+	service   *durations // from arrival to the chunk's hand-over to the transport
 }
 
 func newStats() *stats {
-	return &stats{wait: rt.NewHist(), decode: rt.NewHist(), inference: rt.NewHist(), service: rt.NewHist()}
+	return &stats{wait: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
 }
 
 // errors is every request that got no chunk though it had its turn.
-func (s *stats) errors() uint64 {
-	return s.bad.Load() + s.failed.Load() + s.notFinite.Load() + s.unsent.Load()
+func (s *stats) errors() (n uint64) {
+	for o := answered + 1; o < numOutcomes; o++ {
+		n += s.outcomes[o].Load()
+	}
+	return n
+}
+
+func (s *stats) refusals() (n uint64) {
+	for i := range s.refused {
+		n += s.refused[i].Load()
+	}
+	return n
+}
+
+// bounds are the upper ends of the buckets that /metrics shows, in seconds: fine
+// around one inference of a small and of a large policy.
+var bounds = [...]time.Duration{
+	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond, 7500 * time.Microsecond,
+	10 * time.Millisecond, 15 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 75 * time.Millisecond,
+	100 * time.Millisecond, 150 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 10 * time.Second,
+}
+
+// durations counts how long something took, finely for quantiles and in the
+// few buckets of bounds for /metrics.
+//
+// Owner: one goroutine records, any may read meanwhile.
+type durations struct {
+	*rt.Hist
+	buckets [len(bounds) + 1]atomic.Uint64
+	sum     atomic.Int64 // ns
+}
+
+func newDurations() *durations { return &durations{Hist: rt.NewHist()} }
+
+//rt:noalloc
+func (d *durations) record(v time.Duration) {
+	d.Record(v)
+	i := 0
+	for i < len(bounds) && v > bounds[i] {
+		i++
+	}
+	d.sum.Add(int64(v))
+	d.buckets[i].Add(1)
+}
+
+// cumulative returns how many there were in all, their sum in seconds, and how
+// many took at most each bound.
+func (d *durations) cumulative() (count uint64, sum float64, buckets map[float64]uint64) {
+	buckets = make(map[float64]uint64, len(bounds))
+	for i := range d.buckets {
+		count += d.buckets[i].Load()
+		if i < len(bounds) {
+			buckets[bounds[i].Seconds()] = count
+		}
+	}
+	return count, time.Duration(d.sum.Load()).Seconds(), buckets
 }
 
 // Quantiles of a duration in milliseconds.
@@ -94,16 +149,16 @@ type Summary struct {
 }
 
 func (s *stats) fill(out *Summary) {
-	out.Requests, out.Errors = s.requests.Load(), s.errors()
+	out.Requests, out.Errors = s.outcomes[answered].Load(), s.errors()
 	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
 	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
-	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), s.refused.Load()
+	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), s.refusals()
 	out.Conditioning = make(map[string]uint64)
 	for mode := range s.modes {
 		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()
 	}
-	out.QueueWaitMs, out.DecodeMs = quantiles(s.wait), quantiles(s.decode)
-	out.InferenceMs, out.ServiceMs = quantiles(s.inference), quantiles(s.service)
+	out.QueueWaitMs, out.DecodeMs = quantiles(s.wait.Hist), quantiles(s.decode.Hist)
+	out.InferenceMs, out.ServiceMs = quantiles(s.inference.Hist), quantiles(s.service.Hist)
 }
 
 // Print writes the summary as the table a person reads at the end of a run.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ const (
 	idleGCObjects = 200_000
 )
 
+var errLate = errors.New("a newer observation was here already")
+
 // notice is an event for a robot that cannot be told from a callback.
 type notice struct {
 	uuid   string
@@ -65,6 +68,7 @@ func (s *Server) onObservation(sample wire.Sample) {
 		s.stats.malformed.Add(1)
 		return
 	}
+	s.stats.receivedBytes.Add(uint64(len(sample.Payload)))
 	session := s.sessions.find(uuid)
 	switch {
 	case err != nil:
@@ -80,6 +84,10 @@ func (s *Server) onObservation(sample wire.Sample) {
 		newest, replaced := session.deposit(h, sample.Payload, now)
 		if !newest {
 			s.stats.late.Add(1)
+			// An old client takes an event for the answer to its newest request.
+			if session.ours && session.box.overtaken(h) {
+				s.queue(notice{session.uuid, h, wire.EventLate, errLate.Error()})
+			}
 			return
 		}
 		if replaced {
@@ -92,17 +100,20 @@ func (s *Server) onObservation(sample wire.Sample) {
 	}
 }
 
-// notify queues an event for the steward to send; when there are too many, it
-// is lost and counted.
+// notify queues an event for a robot whose name is only lent.
 //
 //go:noinline
 func (s *Server) notify(uuid string, h wire.Header, code wire.EventCode, why error) {
-	if len(s.notices) == cap(s.notices) {
-		s.stats.silenced.Add(1)
-		return
-	}
+	s.queue(notice{strings.Clone(uuid), h, code, because(why)})
+}
+
+// queue hands an event to the steward to send; when there are too many, it is
+// lost and counted.
+//
+//go:noinline
+func (s *Server) queue(n notice) {
 	select {
-	case s.notices <- notice{strings.Clone(uuid), h, code, why.Error()}:
+	case s.notices <- n:
 	default:
 		s.stats.silenced.Add(1)
 	}
@@ -146,19 +157,23 @@ func (s *Server) steward(ctx context.Context) {
 	}
 }
 
-// tell sends an event to a robot, at most one per interval to a stranger.
+// tell sends an event to a robot, at most one per interval.
 func (s *Server) tell(n notice) {
 	event := wire.Event{Code: n.code, Text: n.text, Seq: n.header.SeqID}
 	now := s.clock.Now()
+	if session := s.sessions.find(n.uuid); session != nil {
+		switch {
+		case n.code == wire.EventUnknownSession: // it opened meanwhile
+		case session.warned.due(now):
+			s.events.put(session.actions, &n.header, &event)
+		default:
+			s.stats.silenced.Add(1)
+		}
+		return
+	}
 	known, ok := s.strangers[n.uuid]
 	if ok && now.Sub(known.told) < strangerInterval {
 		s.stats.silenced.Add(1)
-		return
-	}
-	if session := s.sessions.find(n.uuid); session != nil {
-		if n.code != wire.EventUnknownSession { // it opened meanwhile
-			put(session.actions, n.header, &event)
-		}
 		return
 	}
 	if !ok {
@@ -173,7 +188,7 @@ func (s *Server) tell(n notice) {
 		}
 		s.log.Warn("observations without a session", "client", n.uuid, "why", n.text)
 	}
-	put(known.publisher, n.header, &event)
+	s.events.put(known.publisher, &n.header, &event)
 	known.told = now
 	s.strangers[n.uuid] = known
 }
@@ -251,7 +266,7 @@ func (s *Server) gone(session *Session, now rt.Instant) (why string) {
 // collectHeap collects garbage by hand when no robot was served since it last
 // looked, so that the collector never has to run while one waits.
 func (s *Server) collectHeap() {
-	served := s.stats.requests.Load()
+	served := s.stats.outcomes[answered].Load()
 	idle := served == s.servedBefore
 	s.servedBefore = served
 	heap := rt.ReadHeap()

@@ -39,36 +39,48 @@ func (r *row) close() error {
 	return r.decoder.Close()
 }
 
-// fill decodes body into row 0 and returns what the graph will do with the
-// prefix. The error says what is wrong with the observation; then the row holds
+// fill decodes body into row 0 and returns the controls that it set. The error says what is wrong with the observation; then the row holds
 // garbage and must not run.
 //
 //rt:noalloc
-func (r *row) fill(s *Session, seq uint64, body []byte) (policy.Mode, error) {
+func (r *row) fill(s *Session, seq uint64, body []byte) (c policy.Controls, err error) {
 	if err := wire.ParseObservation(&r.obs, body); err != nil {
-		return 0, err
+		return c, err
 	}
 	// Only the robot's space conditions a chunk. The model's tail is an old
 	// client's habit, and may differ in length when its loop ran in between.
 	r.obs.PrefixModel.Rows, r.obs.PrefixModel.Cols, r.obs.PrefixModel.Data = 0, 0, r.obs.PrefixModel.Data[:0]
 	if err := r.contract.CheckObservation(&r.obs); err != nil {
-		return 0, err
+		return c, err
 	}
 	for cam := range r.contract.Cameras {
 		if err := r.picture(cam); err != nil {
-			return 0, err
+			return c, err
 		}
 	}
 	copy(r.model.State(0), r.obs.State)
 	if r.meta.NoiseDim > 0 {
 		policy.FillNoise(r.model.Noise(0), s.noise, seq)
 	}
-	controls := r.condition(s.rtc)
-	if controls.PrefixLen > 0 {
+	c = r.condition(s.rtc)
+	if c.PrefixLen > 0 {
 		copy(r.model.Prefix(0), r.obs.PrefixRobot.Data)
 	}
-	r.model.SetControls(0, controls)
-	return controls.Mode, nil
+	r.model.SetControls(0, c)
+	return c, nil
+}
+
+// answer makes c the chunk that the model's row 0 holds, as an answer to h. The
+// matrices are lent until the next run.
+//
+//rt:noalloc
+func (r *row) answer(c *wire.ActionChunk, h *wire.Header) {
+	*c = wire.ActionChunk{
+		SeqIDEcho: h.SeqID, ClientMonoNsEcho: h.ClientMonoNs, EpisodeIDEcho: h.EpisodeID,
+		ChunkModel: wire.Matrix{Rows: r.meta.ChunkSize, Cols: r.meta.ActionDim, Data: r.model.ChunkModel(0)},
+		ChunkRobot: wire.Matrix{Rows: r.meta.ChunkSize, Cols: r.meta.ActionDim, Data: r.model.ChunkRobot(0)},
+		HasT:       r.obs.HasT, T: r.obs.T, HasN: r.obs.HasN, N: r.obs.N,
+	}
 }
 
 // picture decodes camera cam straight into its tensor.

@@ -21,6 +21,35 @@ const fpsTolerance = 1e-6
 // retryAfterFull is what a robot is told to wait when there is no room, ms.
 const retryAfterFull = 1000
 
+// refusedReason is why a session was not opened.
+type refusedReason uint8
+
+const (
+	refusedMalformed refusedReason = iota
+	refusedSchema
+	refusedClient
+	refusedFull
+	refusedActions
+	refusedState
+	refusedCameras
+	refusedTask
+	refusedFPS
+	refusedDraining
+	refusedInternal
+	numRefused
+)
+
+var refusedNames = [numRefused]string{
+	"malformed", "schema", "client", "full", "actions", "state", "cameras", "task", "fps", "draining", "internal",
+}
+
+func (r refusedReason) String() string { return refusedNames[r] }
+
+// temporary reports whether it is about room, not about the contract.
+func (r refusedReason) temporary() bool {
+	return r == refusedFull || r == refusedDraining || r == refusedInternal
+}
+
 // capabilities is what the bundle in m is announced as.
 func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capabilities {
 	c := wire.Capabilities{
@@ -45,11 +74,10 @@ func wireCamera(name string) string {
 	return imagePrefix + name
 }
 
-// refusal is why a session was not opened. A temporary one is about room, not
-// about the contract.
+// refusal is why a session was not opened, for counters and for people.
 type refusal struct {
-	text      string
-	temporary bool
+	reason refusedReason
+	text   string
 }
 
 // admission is everything that an open is judged by.
@@ -69,18 +97,16 @@ type admission struct {
 //
 // Source: reference/drafts.md A9.
 func (a *admission) judge() *refusal {
-	for _, check := range []func() string{a.schema, a.identity} {
-		if text := check(); text != "" {
-			return &refusal{text: text}
-		}
-	}
-	if a.active >= a.limit {
-		return &refusal{text: fmt.Sprintf("server full: %d/%d sessions active", a.active, a.limit), temporary: true}
-	}
-	for _, check := range []func() string{a.actions, a.state, a.cameras, a.task, a.rate} {
-		if text := check(); text != "" {
+	for _, c := range []struct {
+		reason refusedReason
+		check  func() string
+	}{
+		{refusedSchema, a.schema}, {refusedClient, a.identity}, {refusedFull, a.room}, {refusedActions, a.actions},
+		{refusedState, a.state}, {refusedCameras, a.cameras}, {refusedTask, a.task}, {refusedFPS, a.rate},
+	} {
+		if text := c.check(); text != "" {
 			a.warnings = nil
-			return &refusal{text: text}
+			return &refusal{c.reason, text}
 		}
 	}
 	o := a.open
@@ -112,6 +138,13 @@ func (a *admission) identity() string {
 	}
 	if len(a.cfg.Clients) > 0 && !slices.Contains(a.cfg.Clients, a.open.ClientUUID) {
 		return fmt.Sprintf("client %s is not on this server's list of clients", pyString(a.open.ClientUUID))
+	}
+	return ""
+}
+
+func (a *admission) room() string {
+	if a.active >= a.limit {
+		return fmt.Sprintf("server full: %d/%d sessions active", a.active, a.limit)
 	}
 	return ""
 }

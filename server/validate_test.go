@@ -123,7 +123,7 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 			tt.change(&open, &caps, &cfg)
 			a := admission{caps: caps, cfg: &cfg, limit: cfg.MaxSessions, open: &open}
 			r := a.judge()
-			if r == nil || !strings.Contains(r.text, tt.want) || r.temporary != tt.temporary {
+			if r == nil || !strings.Contains(r.text, tt.want) || r.reason.temporary() != tt.temporary {
 				t.Errorf("judge() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)
 			}
 		})

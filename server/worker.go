@@ -56,6 +56,7 @@ type worker struct {
 	serverID string
 	stats    *stats
 	log      *slog.Logger
+	journal  *journal      // nil: none
 	wake     chan struct{} // cap 1: something was deposited
 	stop     chan struct{}
 
@@ -65,7 +66,9 @@ type worker struct {
 
 	// Owner: worker.
 	row        *row
-	turn       roundRobin
+	order      roundRobin
+	turn       turn // in hand
+	events     eventWriter
 	chunk      wire.ActionChunk
 	payload    []byte
 	attachment []byte
@@ -126,7 +129,7 @@ func (w *worker) warm(n int) error {
 //
 //rt:noalloc
 func (w *worker) step() bool {
-	s := w.turn.next(w.sessions.all())
+	s := w.order.next(w.sessions.all())
 	if s == nil {
 		return false
 	}
@@ -146,81 +149,114 @@ func (w *worker) step() bool {
 //
 //rt:noalloc
 func (w *worker) serve(s *Session, r *request, start rt.Instant) {
-	h := r.header
-	mode, err := w.row.fill(s, h.SeqID, r.body)
-	if err != nil {
-		w.stats.bad.Add(1)
-		w.refuse(s, h, err)
-		return
+	t := &w.turn
+	*t = turn{session: s, header: r.header, queueWait: start.Sub(r.at)}
+	reply := w.payload[:0]
+	if err := w.infer(t, r.body, start); err != nil {
+		w.stats.outcomes[t.outcome].Add(1)
+		w.refuse(t, err)
+	} else {
+		w.answer(t)
+		reply = w.payload
 	}
-	s.episode.Store(int64(h.EpisodeID))
+	t.at = w.clock.Now()
+	t.service = t.at.Sub(r.at)
+	if t.rows > 0 {
+		w.stats.service.record(t.service)
+	}
+	w.journal.note(t, r.body, reply)
+}
+
+// infer turns the observation in body into a chunk in the model's outputs.
+//
+//rt:noalloc
+func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
+	t.controls, err = w.row.fill(t.session, t.header.SeqID, body)
 	decoded := w.clock.Now()
-	if err := w.model.Run(1); err != nil {
-		w.stats.failed.Add(1)
-		w.refuse(s, h, err)
-		return
+	t.decode = decoded.Sub(start)
+	if err != nil {
+		t.outcome = badObservation
+		return err
+	}
+	t.session.episode.Store(int64(t.header.EpisodeID))
+	err = w.model.Run(1)
+	t.inference = w.clock.Now().Sub(decoded)
+	if err != nil {
+		t.outcome = inferenceFailed
+		return err
 	}
 	if !w.model.Finite(0) {
-		w.stats.notFinite.Add(1)
-		w.refuse(s, h, errNotFinite)
-		return
+		t.outcome = notFinite
+		return errNotFinite
 	}
-	inferred := w.clock.Now()
-	w.stats.wait.Record(start.Sub(r.at))
-	w.stats.decode.Record(decoded.Sub(start))
-	w.stats.inference.Record(inferred.Sub(decoded))
-	w.stats.modes[mode].Add(1)
-	w.answer(s, h, start.Sub(r.at), inferred.Sub(start))
-	w.stats.service.Record(w.clock.Now().Sub(r.at))
+	w.stats.wait.record(t.queueWait)
+	w.stats.decode.record(t.decode)
+	w.stats.inference.record(t.inference)
+	w.stats.modes[t.controls.Mode].Add(1)
+	return nil
 }
 
 // errNotFinite is a chunk no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
+// answer publishes the chunk.
+//
 //rt:noalloc
-func (w *worker) answer(s *Session, h wire.Header, wait, inference time.Duration) {
-	c, obs := &w.chunk, &w.row.obs
-	*c = wire.ActionChunk{
-		SeqIDEcho: h.SeqID, ClientMonoNsEcho: h.ClientMonoNs, EpisodeIDEcho: h.EpisodeID,
-		ChunkModel:     wire.Matrix{Rows: w.meta.ChunkSize, Cols: w.meta.ActionDim, Data: w.model.ChunkModel(0)},
-		ChunkRobot:     wire.Matrix{Rows: w.meta.ChunkSize, Cols: w.meta.ActionDim, Data: w.model.ChunkRobot(0)},
-		QueueWaitMs:    ms(wait),
-		InferenceMs:    ms(inference),
-		SupersededSeqs: s.box.takeSuperseded(),
-		ServerLoad:     float64(len(w.sessions.all())) / float64(w.limit),
-		HasT:           obs.HasT, T: obs.T, HasN: obs.HasN, N: obs.N,
-	}
-	if obs.HasT {
+func (w *worker) answer(t *turn) {
+	c := &w.chunk
+	w.row.answer(c, &t.header)
+	c.QueueWaitMs, c.InferenceMs = ms(t.queueWait), ms(t.decode+t.inference)
+	c.SupersededSeqs = t.session.box.takeSuperseded()
+	c.ServerLoad = float64(len(w.sessions.all())) / float64(w.limit)
+	if c.HasT {
 		c.ServerID = w.serverID
 	}
-	w.payload = wire.AppendActionChunk(w.payload[:0], c)
-	w.attachment = wire.AppendHeader(w.attachment[:0], h.Reply(wire.MsgActionChunk))
-	if err := s.actions.Put(w.payload, w.attachment); err != nil {
-		w.stats.unsent.Add(1)
-		return
+	t.superseded, t.rows = c.SupersededSeqs, c.ChunkRobot.Rows
+	if c.HasN {
+		t.first = c.N + 1
 	}
-	w.stats.requests.Add(1)
+	w.payload = wire.AppendActionChunk(w.payload[:0], c)
+	w.attachment = wire.AppendHeader(w.attachment[:0], t.header.Reply(wire.MsgActionChunk))
+	if err := t.session.actions.Put(w.payload, w.attachment); err != nil {
+		t.outcome = unsent
+		t.why = because(err)
+	} else {
+		w.stats.sentBytes.Add(uint64(len(w.payload)))
+	}
+	w.stats.outcomes[t.outcome].Add(1)
 }
 
-// refuse tells the robot, and the log, why there is no chunk.
+// refuse tells the robot, and the log, why there is no chunk. A failure of the
+// model is a bad_observation too: the same again would fail again.
 //
 //go:noinline
-func (w *worker) refuse(s *Session, h wire.Header, err error) {
-	now := w.clock.Now()
-	if s.spoken && now.Sub(s.told) < eventInterval {
+func (w *worker) refuse(t *turn, err error) {
+	t.why = because(err)
+	if !t.session.told.due(w.clock.Now()) {
 		w.stats.silenced.Add(1)
 		return
 	}
-	s.told, s.spoken = now, true
-	w.log.Warn("no chunk for "+s.uuid, "seq", h.SeqID, "why", err)
-	put(s.actions, h, &wire.Event{Code: wire.EventBadObservation, Text: err.Error(), Seq: h.SeqID})
+	w.log.Warn("no chunk for "+t.session.uuid, "seq", t.header.SeqID, "why", err)
+	w.events.put(t.session.actions, &t.header, &wire.Event{Code: wire.EventBadObservation, Text: t.why, Seq: t.header.SeqID})
 }
+
+// because is the text of err, no longer than an event carries.
+//
+//go:noinline
+func because(err error) string {
+	text := err.Error()
+	return strings.ToValidUTF8(text[:min(len(text), eventTextMax)], "")
+}
+
+// eventWriter publishes events; it owns what they are encoded into.
+type eventWriter struct{ body, header []byte }
 
 // put publishes an event beside the header of the observation it is about. An
 // event that is lost is no worse than the chunk that was not sent.
-func put(p wire.Publisher, h wire.Header, e *wire.Event) {
-	e.Text = strings.ToValidUTF8(e.Text[:min(len(e.Text), eventTextMax)], "")
-	_ = p.Put(wire.AppendEvent(nil, e), wire.AppendHeader(nil, h.Reply(wire.MsgEvent)))
+func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
+	w.body = wire.AppendEvent(w.body[:0], e)
+	w.header = wire.AppendHeader(w.header[:0], h.Reply(wire.MsgEvent))
+	_ = p.Put(w.body, w.header)
 }
 
 // healthy reports whether the worker's thread lives and makes progress.

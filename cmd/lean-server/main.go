@@ -34,6 +34,8 @@ Examples:
   lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
   lean-server --manifest server.yaml --connect tcp/router:7447             behind a Zenoh router
   lean-server check --manifest server.yaml                                 load everything, say what would be served
+  lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
+  lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
   curl localhost:9100/readyz                                               503 until robots get chunks
   curl localhost:9100/metrics                                              Prometheus
 
@@ -42,8 +44,11 @@ Exit codes: 0 stopped as asked, 1 broke while running or a port is taken, 2 wron
 type cli struct {
 	flags `embed:""`
 
-	Serve   struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
-	Check   struct{} `cmd:"" help:"Load everything, replay the golden sets, print what would be served."`
+	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
+	Check  struct{} `cmd:"" help:"Load everything, replay the golden sets, print what would be served."`
+	Replay struct {
+		Dir string `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
+	} `cmd:"" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
 	Version struct{} `cmd:"" help:"Print the version and which transport is built in."`
 }
 
@@ -55,6 +60,7 @@ type flags struct {
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	HealthPort *int     `help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: none." placeholder:"PORT"`
 	ORT        string   `name:"ort" help:"ONNX Runtime library, or the folder it is in; default: $EDGERT_ORT, .cache, .venv, the system's." placeholder:"PATH"`
+	Audit      string   `help:"Write one JSON line for each request to this file, - for standard output; default: none." placeholder:"FILE"`
 	JSON       string   `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
 	Quiet      bool     `help:"No log, only the summary and errors."`
 }
@@ -90,10 +96,13 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		return exit.Clean
 	}
 	cfg, err := c.config()
+	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
 	switch {
 	case err != nil:
-	case ctx.Command() == "check":
+	case command == "check":
 		err = c.check(cfg, stdout)
+	case command == "replay":
+		err = c.replay(cfg, stdout)
 	default:
 		err = c.serve(cfg, stdout, stderr)
 	}
@@ -118,7 +127,7 @@ func (f *flags) config() (server.Config, error) {
 	if f.HealthPort != nil {
 		cfg.HealthPort = *f.HealthPort
 	}
-	cfg.Runtime = f.ORT
+	cfg.Runtime, cfg.Audit, cfg.Version = f.ORT, f.Audit, version
 	return cfg, nil
 }
 
@@ -141,7 +150,7 @@ func (f *flags) serve(cfg server.Config, stdout, stderr io.Writer) error {
 		summary.Exit.Reason = err.Error()
 	}
 	table := stdout
-	if f.JSON == "-" {
+	if f.JSON == "-" || f.Audit == "-" {
 		table = stderr
 	}
 	return errors.Join(err, summary.Print(table), f.writeJSON(summary, stdout))
@@ -156,6 +165,29 @@ func (f *flags) check(cfg server.Config, stdout io.Writer) error {
 		err = report.Print(stdout)
 	}
 	return errors.Join(err, f.writeJSON(report, stdout))
+}
+
+// replay answers captured requests again.
+func (c *cli) replay(cfg server.Config, stdout io.Writer) error {
+	dir := c.Replay.Dir
+	if dir == "" {
+		dir = cfg.Debug.CaptureDir
+	}
+	if dir == "" {
+		return exit.Errorf(exit.Usage, "replay wants the folder of the captured requests: lean-server replay DIR, or a manifest with debug.capture_dir")
+	}
+	replayed, err := server.Replay(cfg, dir)
+	if err != nil {
+		return err
+	}
+	if c.JSON != "-" {
+		err = replayed.Print(stdout)
+	}
+	if !replayed.OK() {
+		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered otherwise now, %d are unreadable",
+			replayed.Requests-replayed.Exact, replayed.Requests, replayed.Unreadable))
+	}
+	return errors.Join(err, c.writeJSON(replayed, stdout))
 }
 
 func (f *flags) writeJSON(v any, stdout io.Writer) error {
@@ -194,8 +226,11 @@ func codeOf(err error) exit.Code {
 			return exit.Config
 		}
 	}
-	if errors.Is(err, server.ErrAbsent) {
+	switch {
+	case errors.Is(err, server.ErrAbsent):
 		return exit.Absent
+	case errors.Is(err, server.ErrNoCaptures):
+		return exit.Usage
 	}
 	return exit.Of(err)
 }

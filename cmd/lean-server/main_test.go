@@ -428,6 +428,7 @@ func TestServesTheDemoPolicy(t *testing.T) {
 type arm struct {
 	t       *testing.T
 	actions chan wire.ActionChunk
+	events  chan wire.Event
 	obs     wire.Publisher
 	body    wire.Observation
 }
@@ -438,7 +439,7 @@ func newArm(t *testing.T, network wire.Session, prefix string) *arm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arm{t: t, actions: make(chan wire.ActionChunk, 1)}
+	a := &arm{t: t, actions: make(chan wire.ActionChunk, 1), events: make(chan wire.Event, 8)}
 	open := wire.SessionOpen{
 		ClientUUID: "test-arm", RobotType: "so101", FPS: 60, ActionNames: bundle.ActionNames, CameraNames: []string{"observation.images.top"},
 		StateDim: len(bundle.StateNames), SchemaVersion: wire.SchemaVersion, RTCEnabled: true,
@@ -489,6 +490,14 @@ func (a *arm) prefix() wire.Matrix {
 
 func (a *arm) receive(s wire.Sample) {
 	h, err := wire.ParseHeader(s.Attachment)
+	if err == nil && h.MsgType == wire.MsgEvent {
+		var e wire.Event
+		if err := wire.ParseEvent(&e, s.Payload); err != nil {
+			a.t.Error(err)
+		}
+		a.events <- e
+		return
+	}
 	var c wire.ActionChunk
 	if err == nil && h.MsgType == wire.MsgActionChunk {
 		err = wire.ParseActionChunk(&c, s.Payload)

@@ -1,0 +1,196 @@
+package server
+
+import (
+	"runtime"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+const metricPrefix = "lean_server_"
+
+// metrics shows a server to Prometheus. It reads the counters when it is
+// scraped: the request path only adds to atomics, and nothing is counted twice.
+type metrics struct {
+	server     func() *Server // nil before the policy is loaded
+	scalars    []scalar
+	histograms []histogram
+	staleness  *prometheus.Desc
+	build      *prometheus.Desc
+	model      *prometheus.Desc
+}
+
+// scalar is one series: a counter or a gauge.
+type scalar struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(*Server) float64
+}
+
+type histogram struct {
+	desc  *prometheus.Desc
+	value func(*stats) *durations
+}
+
+// metricsOf returns the registry of a server that may come later.
+func metricsOf(server func() *Server) *prometheus.Registry {
+	m := &metrics{
+		server:    server,
+		staleness: series("session_staleness_seconds", "Since the robot's last observation, or since it opened.", nil, "client"),
+		build:     series("build_info", "1, with what this is.", nil, "version", "go", "onnxruntime", "schema"),
+		model:     series("model_info", "1, with what is served.", nil, "prefix", "sha256", "policy_type", "server_id"),
+	}
+	m.countRequests()
+	m.countSessions()
+	m.countJournal()
+	for name, h := range map[string]struct {
+		help  string
+		value func(*stats) *durations
+	}{
+		"queue_wait_seconds": {"From an observation's arrival to the start of work on it.", func(s *stats) *durations { return s.wait }},
+		"decode_seconds":     {"Parsing an observation and decoding its pictures.", func(s *stats) *durations { return s.decode }},
+		"inference_seconds":  {"The graph alone.", func(s *stats) *durations { return s.inference }},
+		"service_seconds":    {"From an observation's arrival to the chunk's hand-over to the transport.", func(s *stats) *durations { return s.service }},
+	} {
+		m.histograms = append(m.histograms, histogram{series(name, h.help, nil), h.value})
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m)
+	return r
+}
+
+func series(name, help string, labels prometheus.Labels, variable ...string) *prometheus.Desc {
+	return prometheus.NewDesc(metricPrefix+name, help, variable, labels)
+}
+
+func (m *metrics) counter(name, help string, labels prometheus.Labels, value func(*stats) *atomic.Uint64) {
+	m.add(prometheus.CounterValue, name, help, labels, func(s *Server) float64 { return float64(value(s.stats).Load()) })
+}
+
+func (m *metrics) add(kind prometheus.ValueType, name, help string, labels prometheus.Labels, value func(*Server) float64) {
+	m.scalars = append(m.scalars, scalar{series(name, help, labels), kind, value})
+}
+
+func (m *metrics) countRequests() {
+	m.counter("requests_total", "Observations answered with a chunk.", nil, func(s *stats) *atomic.Uint64 { return &s.outcomes[answered] })
+	for o := range numOutcomes {
+		value := func(s *stats) *atomic.Uint64 { return &s.outcomes[o] }
+		m.counter("outcomes_total", "Observations that had their turn, by how it ended.", prometheus.Labels{"outcome": o.String()}, value)
+		if reason := o.String(); o != answered {
+			if o == inferenceFailed {
+				reason = "inference" // its name since before outcomes had names
+			}
+			m.counter("errors_total", "Observations that had their turn and got no chunk.", prometheus.Labels{"reason": reason}, value)
+		}
+	}
+	for reason, value := range map[string]func(*stats) *atomic.Uint64{
+		"superseded":      func(s *stats) *atomic.Uint64 { return &s.superseded },
+		"late":            func(s *stats) *atomic.Uint64 { return &s.late },
+		"unknown_session": func(s *stats) *atomic.Uint64 { return &s.unknown },
+		"malformed":       func(s *stats) *atomic.Uint64 { return &s.malformed },
+	} {
+		m.counter("observations_dropped_total", "Observations that never had a turn.", prometheus.Labels{"reason": reason}, value)
+	}
+	for mode := policy.ModeFree; mode <= policy.ModeTrainedGuided; mode++ {
+		m.counter("conditioning_total", "Chunks by what was done with the prefix.", prometheus.Labels{"mode": mode.String()},
+			func(s *stats) *atomic.Uint64 { return &s.modes[mode] })
+	}
+	m.counter("observation_bytes_total", "Bodies of observations, served or not.", nil, func(s *stats) *atomic.Uint64 { return &s.receivedBytes })
+	m.counter("chunk_bytes_total", "Bodies of chunks.", nil, func(s *stats) *atomic.Uint64 { return &s.sentBytes })
+	m.counter("events_silenced_total", "Events not sent because one was sent a moment ago.", nil, func(s *stats) *atomic.Uint64 { return &s.silenced })
+	m.counter("queries_lost_total", "Queries refused because too many were waiting.", nil, func(s *stats) *atomic.Uint64 { return &s.lostQuery })
+}
+
+func (m *metrics) countSessions() {
+	m.counter("sessions_opened_total", "Sessions opened.", nil, func(s *stats) *atomic.Uint64 { return &s.opened })
+	m.counter("sessions_closed_total", "Sessions closed.", nil, func(s *stats) *atomic.Uint64 { return &s.closed })
+	m.add(prometheus.CounterValue, "sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(s.stats.refusals()) })
+	for r := range numRefused {
+		m.counter("opens_rejected_total", "Sessions refused, by reason.", prometheus.Labels{"reason": r.String()},
+			func(s *stats) *atomic.Uint64 { return &s.refused[r] })
+	}
+	gauge := func(name, help string, value func(*Server) float64) {
+		m.add(prometheus.GaugeValue, name, help, nil, value)
+	}
+	gauge("active_sessions", "Sessions open now.", func(s *Server) float64 { return float64(len(s.sessions.all())) })
+	gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.limit) })
+	gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(s.warmed.Load()) })
+	gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(s.draining.Load()) })
+}
+
+func (m *metrics) countJournal() {
+	for name, c := range map[string]struct {
+		help  string
+		value func(*journal) *atomic.Uint64
+	}{
+		"audit_lines_total":      {"Audit lines written.", func(j *journal) *atomic.Uint64 { return &j.lines }},
+		"audit_dropped_total":    {"Audit lines that the disk was too slow for.", func(j *journal) *atomic.Uint64 { return &j.linesLost }},
+		"captures_total":         {"Requests captured.", func(j *journal) *atomic.Uint64 { return &j.kept }},
+		"captures_dropped_total": {"Requests that the disk was too slow to capture.", func(j *journal) *atomic.Uint64 { return &j.keptNot }},
+	} {
+		m.add(prometheus.CounterValue, name, c.help, nil, func(s *Server) float64 {
+			if s.journal == nil {
+				return 0
+			}
+			return float64(c.value(s.journal).Load())
+		})
+	}
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Describe is prometheus.Collector's.
+func (m *metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, s := range m.scalars {
+		out <- s.desc
+	}
+	for _, h := range m.histograms {
+		out <- h.desc
+	}
+	out <- m.staleness
+	out <- m.build
+	out <- m.model
+}
+
+// Collect is prometheus.Collector's. Before there is a server everything is 0.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	s := m.server()
+	empty := newStats()
+	for _, c := range m.scalars {
+		value := 0.0
+		if s != nil {
+			value = c.value(s)
+		}
+		out <- prometheus.MustNewConstMetric(c.desc, c.kind, value)
+	}
+	for _, h := range m.histograms {
+		d := h.value(empty)
+		if s != nil {
+			d = h.value(s.stats)
+		}
+		count, sum, buckets := d.cumulative()
+		out <- prometheus.MustNewConstHistogram(h.desc, count, sum, buckets)
+	}
+	if s == nil {
+		return
+	}
+	now := s.clock.Now()
+	for _, session := range s.sessions.all() { // at most max_sessions
+		stale := now.Sub(rt.Instant(session.seenAt.Load()))
+		out <- prometheus.MustNewConstMetric(m.staleness, prometheus.GaugeValue, stale.Seconds(), session.uuid)
+	}
+	onnx, _ := policy.RuntimeVersion()
+	out <- prometheus.MustNewConstMetric(m.build, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))
+	out <- prometheus.MustNewConstMetric(m.model, prometheus.GaugeValue, 1, s.prefix, s.caps.ModelSHA256, s.caps.PolicyType, s.id)
+}
