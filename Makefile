@@ -5,6 +5,7 @@ DURATION ?= 20s
 SEED     ?= 1
 MANIFEST ?= testdata/demo/server.yaml
 FUZZTIME ?= 10s
+PREFIX   ?= /usr/local
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -X main.version=$(VERSION)
 export EDGERT_PYTHON ?= $(CURDIR)/.venv/bin/python
@@ -66,6 +67,19 @@ sim-full: ## closed loop in virtual time, 200 seeds each way at delays of 3, 8 a
 .PHONY: train
 train: ## train and export the demo policy again (an hour of one core, needs PyTorch)
 	tools/train/run.sh
+
+UNITS := edge-rt@.service lean-server.service
+
+.PHONY: install
+install: build ## install programs, units and udev rules (DESTDIR, PREFIX=/usr/local)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/edge-rt bin/lean-server
+	install -d -m 755 $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)/etc/edge-rt $(DESTDIR)/etc/lean-server
+	for u in $(UNITS); do sed 's,/usr/\(bin\|share\)/,$(PREFIX)/\1/,g' systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u || exit 1; done
+	chmod 644 $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
+	install -D -m 644 systemd/99-edge-rt.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/99-edge-rt.rules
+	install -D -m 644 systemd/edge-rt.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/edge-rt.conf
+	install -D -m 644 docs/systemd.md $(DESTDIR)$(PREFIX)/share/doc/edge-rt/systemd.md
+	@echo 'next: systemd-sysusers && systemctl daemon-reload && udevadm control --reload && udevadm trigger (docs/systemd.md)'
 
 .PHONY: clean
 clean: ## remove what was built and installed here

@@ -1,0 +1,121 @@
+package systemd
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const rulesFile = "99-edge-rt.rules"
+
+// term is one comparison or assignment of a udev rule.
+var term = regexp.MustCompile(`^[A-Z_]+(\{[^}]+\})?(==|!=|=|\+=|:=)"[^"]*"$`)
+
+// udevadm verify came with systemd 254; where it is older, the syntax is
+// checked by hand: terms, commas, and jumps that arrive.
+func TestRulesAreWellFormed(t *testing.T) {
+	text, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels, jumps := map[string]bool{}, map[string]int{}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		for _, part := range strings.Split(line, ", ") {
+			if !term.MatchString(part) {
+				t.Errorf("line %d: %q is neither comparison nor assignment", n, part)
+			}
+			value := strings.Trim(part[strings.Index(part, "=")+1:], `"=`)
+			switch {
+			case strings.HasPrefix(part, "LABEL="):
+				labels[value] = true
+			case strings.HasPrefix(part, "GOTO="):
+				jumps[value] = n
+			}
+		}
+	}
+	for label, line := range jumps {
+		if !labels[label] {
+			t.Errorf("line %d jumps to %s, which is nowhere", line, label)
+		}
+	}
+	if len(jumps) != len(labels) {
+		t.Errorf("%d labels, %d of them used", len(labels), len(jumps))
+	}
+	if out, err := exec.Command("udevadm", "verify", rulesFile).CombinedOutput(); err != nil && !strings.Contains(string(out), "nknown command") && !strings.Contains(err.Error(), "not found") {
+		t.Errorf("udevadm verify: %v\n%s", err, out)
+	}
+}
+
+// What the rules are for, each by the line that does it.
+func TestRulesDoWhatTheyAreFor(t *testing.T) {
+	text, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, line := range map[string]string{
+		"FTDI latency of 1 ms":      `SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"`,
+		"Dynamixel U2D2":            `(?m)idVendor}=="0403".*6014`,
+		"Feetech and Waveshare":     `(?m)idVendor}=="1a86".*7523.*55d3`,
+		"group of the bus":          `GROUP="dialout", MODE="0660"`,
+		"group of the cameras":      `GROUP="video", MODE="0660"`,
+		"ModemManager keeps off":    `ENV{ID_MM_DEVICE_IGNORE}="1"`,
+		"name by serial number":     `SYMLINK\+="edge-rt/bus-\$env{ID_SERIAL_SHORT}"`,
+		"name by socket":            `SYMLINK\+="edge-rt/bus-\$env{ID_PATH_TAG}"`,
+		"camera by serial number":   `SYMLINK\+="edge-rt/camera-\$env{ID_SERIAL_SHORT}"`,
+		"only nodes with a picture": `ATTR{index}!="0", GOTO=`,
+	} {
+		if !regexp.MustCompile(line).Match(text) {
+			t.Errorf("%s: nothing like %s", what, line)
+		}
+	}
+}
+
+// make install puts everything where systemd looks, with the paths of PREFIX.
+func TestInstall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds both programs")
+	}
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("no make here")
+	}
+	root := t.TempDir()
+	out, err := exec.Command("make", "-C", "..", "--no-print-directory", "install", "DESTDIR="+root, "PREFIX=/opt/robot").CombinedOutput()
+	if err != nil {
+		t.Fatalf("make install: %v\n%s", err, out)
+	}
+	for path, mode := range map[string]os.FileMode{
+		"opt/robot/bin/edge-rt":                            0o755,
+		"opt/robot/bin/lean-server":                        0o755,
+		"opt/robot/lib/systemd/system/edge-rt@.service":    0o644,
+		"opt/robot/lib/systemd/system/lean-server.service": 0o644,
+		"opt/robot/lib/udev/rules.d/99-edge-rt.rules":      0o644,
+		"opt/robot/lib/sysusers.d/edge-rt.conf":            0o644,
+		"opt/robot/share/doc/edge-rt/systemd.md":           0o644,
+		"etc/edge-rt":                                      0o755 | os.ModeDir,
+		"etc/lean-server":                                  0o755 | os.ModeDir,
+	} {
+		st, err := os.Stat(filepath.Join(root, path))
+		if err != nil {
+			t.Error(err)
+		} else if st.Mode() != mode {
+			t.Errorf("%s: mode %v, want %v", path, st.Mode(), mode)
+		}
+	}
+	for _, name := range []string{edgeUnit, serverUnit} {
+		u := readUnit(t, filepath.Join(root, "opt/robot/lib/systemd/system", name))
+		for _, line := range append(u["ExecStart"], u["ExecStopPost"]...) {
+			if program, _, _ := strings.Cut(strings.TrimPrefix(line, "-"), " "); program != "/bin/sh" && !strings.HasPrefix(program, "/opt/robot/bin/") {
+				t.Errorf("%s starts %s, which is not installed", name, program)
+			}
+		}
+	}
+}

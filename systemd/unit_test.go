@@ -1,0 +1,296 @@
+package systemd
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+const (
+	edgeUnit   = "edge-rt@.service"
+	serverUnit = "lean-server.service"
+)
+
+// unit is a unit file: its settings by name, each with all its values.
+type unit map[string][]string
+
+func readUnit(t *testing.T, path string) unit {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	u, section := unit{}, ""
+	for s, line := bufio.NewScanner(f), 1; s.Scan(); line++ {
+		text := s.Text()
+		key, value, assigns := strings.Cut(text, "=")
+		switch {
+		case text == "" || text[0] == '#':
+		case text[0] == '[':
+			section = text
+		case !assigns || section == "" || strings.TrimSpace(text) != text:
+			t.Errorf("%s:%d: %q is no setting", path, line, text)
+		default:
+			u[key] = append(u[key], value)
+		}
+	}
+	return u
+}
+
+// one returns the value of a setting that must be there once.
+func (u unit) one(t *testing.T, key string) string {
+	t.Helper()
+	if len(u[key]) != 1 {
+		t.Fatalf("%s= is set %d times, want once", key, len(u[key]))
+	}
+	return u[key][0]
+}
+
+// seconds returns the value of a time in seconds.
+func (u unit) seconds(t *testing.T, key string) time.Duration {
+	t.Helper()
+	n, err := strconv.Atoi(u.one(t, key))
+	if err != nil {
+		t.Fatalf("%s=%s, want a number of seconds", key, u.one(t, key))
+	}
+	return time.Duration(n) * time.Second
+}
+
+// inSource returns what a pattern's group finds in a file of this repository.
+func inSource(t *testing.T, path, pattern string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(pattern).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("%s has nothing like %s", path, pattern)
+	}
+	return string(m[1])
+}
+
+// The programs' table of exit codes, the units and the README say the same.
+func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
+	var final []string
+	for _, code := range exit.Final {
+		final = append(final, strconv.Itoa(int(code)))
+	}
+	for _, name := range []string{edgeUnit, serverUnit} {
+		u := readUnit(t, name)
+		if got := strings.Fields(u.one(t, "RestartPreventExitStatus")); !slices.Equal(got, final) {
+			t.Errorf("%s: RestartPreventExitStatus=%v, want exit.Final, %v", name, got, final)
+		}
+		if got := u.one(t, "Restart"); got != "on-failure" {
+			t.Errorf("%s: Restart=%s, want on-failure: all codes but 0 and those above", name, got)
+		}
+		if !slices.Contains(u["Environment"], "GOTRACEBACK=crash") {
+			t.Errorf("%s: a panic would exit with code 2, after which there is no restart; want GOTRACEBACK=crash", name)
+		}
+	}
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| (\d) \|.*\|(.*)\|$`).FindAllSubmatch(readme, -1)
+	if len(rows) != int(exit.Fault)+1 {
+		t.Fatalf("README has %d exit codes, want %d", len(rows), exit.Fault+1)
+	}
+	for _, row := range rows {
+		code, restart := string(row[1]), strings.TrimSpace(string(row[2]))
+		if (restart == "no") != slices.Contains(final, code) {
+			t.Errorf("README: restart after code %s: %q, and exit.Final is %v", code, restart, final)
+		}
+	}
+}
+
+func TestSettingsThatTheProgramsRelyOn(t *testing.T) {
+	tests := []struct{ unit, key, want, why string }{
+		{edgeUnit, "Type", "notify", "the program says when the tick runs"},
+		{edgeUnit, "NotifyAccess", "main", "nobody else may feed the watchdog"},
+		{edgeUnit, "WatchdogSignal", "SIGKILL", "a hung process cannot park"},
+		{edgeUnit, "LimitRTPRIO", "80", "the tick asks for SCHED_FIFO 80"},
+		{edgeUnit, "LimitNICE", "-10", "the other threads ask for nice -10"},
+		{edgeUnit, "LimitMEMLOCK", "infinity", "memory is locked"},
+		{edgeUnit, "StateDirectory", "edge-rt", "the id and its lock are kept there"},
+		{edgeUnit, "PrivateDevices", "no", "the bus and the cameras are devices"},
+		{edgeUnit, "NoNewPrivileges", "yes", "it needs no more than it has"},
+		{edgeUnit, "ProtectSystem", "strict", "it writes to its state directory alone"},
+		{serverUnit, "Type", "notify", "the program says when robots get chunks"},
+		{serverUnit, "NotifyAccess", "main", "nobody else may feed the watchdog"},
+		{serverUnit, "LimitMEMLOCK", "infinity", "GPU drivers pin memory"},
+		{serverUnit, "PrivateDevices", "no", "the GPU is a device"},
+		{serverUnit, "StateDirectory", "lean-server", "captures go there"},
+	}
+	units := map[string]unit{edgeUnit: readUnit(t, edgeUnit), serverUnit: readUnit(t, serverUnit)}
+	for _, tt := range tests {
+		if got := units[tt.unit].one(t, tt.key); got != tt.want {
+			t.Errorf("%s: %s=%s, want %s: %s", tt.unit, tt.key, got, tt.want, tt.why)
+		}
+	}
+	for _, bad := range []struct{ key, why string }{
+		{"CPUSchedulingPolicy", "every thread would be real-time, and starve the tty's workers"},
+		{"ProcSubset", "/proc/stat has the steal time"},
+		{"DynamicUser", "the user must be in dialout, and own its state between runs"},
+	} {
+		if v := units[edgeUnit][bad.key]; v != nil {
+			t.Errorf("%s: %s=%v, want it unset: %s", edgeUnit, bad.key, v, bad.why)
+		}
+	}
+	if v := units[edgeUnit]["RestrictRealtime"]; slices.Contains(v, "yes") {
+		t.Errorf("%s: RestrictRealtime=yes refuses the tick its class", edgeUnit)
+	}
+}
+
+func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
+	u := readUnit(t, edgeUnit)
+	program, flags, _ := strings.Cut(u.one(t, "ExecStart"), " ")
+	posts := u["ExecStopPost"]
+	if want := "-" + program + " torque off " + flags; len(posts) == 0 || posts[0] != want {
+		t.Errorf("ExecStopPost=%q, want first %q: the same bus, and a failure must not skip the next", posts, want)
+	}
+}
+
+// Durations that depend on each other.
+func TestDurationsFitTogether(t *testing.T) {
+	u := readUnit(t, edgeUnit)
+	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/main.go", "MaxOffline +time.Duration +`default:\"([^\"]+)\""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := u.seconds(t, "TimeoutStartSec"); got < 2*offline+30*time.Second {
+		t.Errorf("TimeoutStartSec is %v, want 30 s more than twice --max-offline, %v: for bus and server", got, offline)
+	}
+	seconds := func(path, pattern string) time.Duration {
+		d, err := time.ParseDuration(inSource(t, path, pattern) + "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	way := seconds("edge/park.go", `parkLimit += (\d+) \* time.Second`) + seconds("edge/watch.go", `leaveLimit += parkLimit \+ (\d+)\*time.Second`)
+	slow := seconds(edgePath, `exec sleep (\d+)`)
+	if got := u.seconds(t, "TimeoutStopSec"); got < way+3*time.Second || got <= slow {
+		t.Errorf("TimeoutStopSec is %v, want more than parking and leaving (%v) and 3 s, and than the slow restart's sleep (%v)", got, way, slow)
+	}
+	burst, err := strconv.Atoi(u.one(t, "StartLimitBurst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if every := slow + u.seconds(t, "RestartSec"); time.Duration(burst)*every <= u.seconds(t, "StartLimitIntervalSec") {
+		t.Errorf("%d restarts after code 4, one in %v, hit the start limit of %v: an absent device must not stop the service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
+	}
+	server := readUnit(t, serverUnit)
+	if hung := seconds("server/worker.go", `hungAfter = (\d+) \* time.Second`); server.seconds(t, "WatchdogSec") < 2*hung {
+		t.Errorf("lean-server's WatchdogSec is %v, want at least twice the longest request, %v", server.seconds(t, "WatchdogSec"), hung)
+	}
+}
+
+const edgePath = "systemd/" + edgeUnit
+
+// The shell line of the unit, tried with every code: it sleeps after 4 alone.
+func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
+	posts := readUnit(t, edgeUnit)["ExecStopPost"]
+	line, ok := strings.CutPrefix(posts[len(posts)-1], "/bin/sh -c '")
+	if !ok {
+		t.Fatalf("ExecStopPost=%s is no shell line", posts[len(posts)-1])
+	}
+	line = strings.ReplaceAll(strings.TrimSuffix(line, "'"), "$$", "$") // as systemd does
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho slept $1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range []string{"0", "1", "2", "3", "4", "5", "6", "KILL", "ABRT"} {
+		cmd := exec.Command("/bin/sh", "-c", line)
+		cmd.Env = []string{"PATH=" + bin, "EXIT_STATUS=" + status}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("after %s: %v\n%s", status, err, out)
+		}
+		if slept := strings.HasPrefix(string(out), "slept"); slept != (status == strconv.Itoa(int(exit.Absent))) {
+			t.Errorf("after %s it said %q", status, out)
+		}
+	}
+}
+
+// systemd's own opinion of the units, with the paths of programs that exist.
+func TestUnitsVerify(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze here (Debian: apt install systemd)")
+	}
+	dir := t.TempDir()
+	verify := func(change func(string) string) (string, error) {
+		var files []string
+		for _, name := range []string{edgeUnit, serverUnit} {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, path)
+		}
+		cmd := exec.Command(analyze, append([]string{"verify", "--man=no"}, files...)...)
+		cmd.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=warning")
+		out, err := cmd.CombinedOutput()
+		// It also speaks of other units of this machine.
+		var ours []string
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "edge-rt") || strings.Contains(line, "lean-server") || strings.Contains(line, dir) {
+				ours = append(ours, line)
+			}
+		}
+		return strings.Join(ours, ""), err
+	}
+	for _, program := range []string{"edge-rt", "lean-server"} {
+		if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := verify(func(text string) string { return text })
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	if out != "" {
+		t.Errorf("systemd-analyze verify says (%v):\n%s", err, out)
+	}
+	out, _ = verify(func(text string) string { return strings.Replace(text, "WatchdogSec=", "WatchdogSecs=", 1) })
+	if !strings.Contains(out, "WatchdogSecs") {
+		t.Errorf("a setting that does not exist goes unnoticed, so this test proves nothing; it said:\n%s", out)
+	}
+}
+
+func TestSysusers(t *testing.T) {
+	text, err := os.ReadFile("edge-rt.sysusers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, groups := range map[string][]string{edgeUnit: {"dialout", "video"}, serverUnit: nil} {
+		u := readUnit(t, name)
+		user := u.one(t, "User")
+		if !regexp.MustCompile(`(?m)^u ` + user + ` `).Match(text) {
+			t.Errorf("%s runs as %s, whom edge-rt.sysusers does not make", name, user)
+		}
+		for _, g := range groups {
+			if !strings.Contains(string(text), fmt.Sprintf("m %s %s\n", user, g)) || !slices.Contains(strings.Fields(u.one(t, "SupplementaryGroups")), g) {
+				t.Errorf("%s is not in group %s in both places", user, g)
+			}
+		}
+	}
+}
