@@ -30,6 +30,8 @@ func appendAudit(dst []byte, t *turn, ts time.Time) []byte {
 	dst = strconv.AppendUint(dst, h.SeqID, 10)
 	dst = append(dst, `,"episode_id":`...)
 	dst = strconv.AppendUint(dst, uint64(h.EpisodeID), 10)
+	dst = append(dst, `,"client_mono_ns":`...) // the robot's own; here only to join logs by
+	dst = strconv.AppendInt(dst, h.ClientMonoNs, 10)
 	dst = appendMs(dst, `,"queue_wait_ms":`, t.queueWait)
 	dst = appendMs(dst, `,"decode_ms":`, t.decode)
 	dst = appendMs(dst, `,"inference_ms":`, t.inference)

@@ -29,7 +29,17 @@ func Start(bin, name string, env []string, args ...string) (*Child, error) {
 
 // StartOn is Start with another place for the program's stderr.
 func StartOn(stderr *os.File, bin, name string, env []string, args ...string) (*Child, error) {
-	cmd := exec.Command(filepath.Join(bin, name), args...)
+	return start(exec.Command(filepath.Join(bin, name), args...), name, stderr, env)
+}
+
+// StartIn is Start in a network namespace.
+func StartIn(namespace, bin, name string, env []string, args ...string) (*Child, error) {
+	// ip replaces itself by the program, so the process id is the program's.
+	args = append([]string{"netns", "exec", namespace, filepath.Join(bin, name)}, args...)
+	return start(exec.Command("ip", args...), name, os.Stderr, env)
+}
+
+func start(cmd *exec.Cmd, name string, stderr *os.File, env []string) (*Child, error) {
 	cmd.Stdout, cmd.Stderr = os.Stdout, stderr
 	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {

@@ -1,0 +1,225 @@
+// Cut puts a server and an edge into two network namespaces, takes the cable
+// between them away for a while, and checks how old the first observation is
+// that the server sees afterwards: newest wins to the last byte.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/tools/proc"
+)
+
+// The namespaces of this test and the cable between them. The addresses exist
+// only inside.
+const (
+	serverSpace, edgeSpace = "edgert-server", "edgert-edge"
+	serverCable, edgeCable = "edgert-s", "edgert-e"
+	serverAddr, edgeAddr   = "10.77.0.1", "10.77.0.2"
+	port                   = "7447"
+
+	settle    = 8 * time.Second
+	stopLimit = 8 * time.Second
+)
+
+type options struct {
+	bin, manifest string
+	cut, after    time.Duration
+	cuts          int
+	age           time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
+	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.DurationVar(&o.cut, "cut", 2*time.Second, "how long the cable is away")
+	flag.DurationVar(&o.after, "after", 6*time.Second, "between two cuts")
+	flag.IntVar(&o.cuts, "cuts", 3, "how many cuts")
+	flag.DurationVar(&o.age, "age", 200*time.Millisecond, "how old the first observation after a cut may be")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "cut:", err)
+		os.Exit(1)
+	}
+}
+
+func ip(args ...string) error {
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s (needs root and iproute2)", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// lay makes both namespaces and the cable.
+func lay() error {
+	for _, args := range [][]string{
+		{"netns", "add", serverSpace},
+		{"netns", "add", edgeSpace},
+		{"link", "add", serverCable, "netns", serverSpace, "type", "veth", "peer", "name", edgeCable, "netns", edgeSpace},
+		{"-n", serverSpace, "addr", "add", serverAddr + "/24", "dev", serverCable},
+		{"-n", edgeSpace, "addr", "add", edgeAddr + "/24", "dev", edgeCable},
+		{"-n", serverSpace, "link", "set", serverCable, "up"},
+		{"-n", edgeSpace, "link", "set", edgeCable, "up"},
+		{"-n", serverSpace, "link", "set", "lo", "up"},
+		{"-n", edgeSpace, "link", "set", "lo", "up"},
+	} {
+		if err := ip(args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unlay() {
+	exec.Command("ip", "netns", "del", serverSpace).Run()
+	exec.Command("ip", "netns", "del", edgeSpace).Run()
+}
+
+func run(o options) error {
+	dir, err := os.MkdirTemp("", "edgert-cut-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	unlay() // of a run that was killed
+	defer unlay()
+	if err := lay(); err != nil {
+		return err
+	}
+	audit, summary := filepath.Join(dir, "audit.jsonl"), filepath.Join(dir, "edge.json")
+	server, err := proc.StartIn(serverSpace, o.bin, "lean-server", nil, "--quiet", "--manifest", o.manifest,
+		"--listen", "tcp/"+serverAddr+":"+port, "--health-port", "0", "--audit", audit)
+	if err != nil {
+		return err
+	}
+	defer server.Stop(stopLimit)
+	duration := settle + time.Duration(o.cuts)*(o.cut+o.after)
+	edge, err := proc.StartIn(edgeSpace, o.bin, "edge-rt", []string{"STATE_DIRECTORY=" + dir}, "--bus", "sim", "--camera", "top=sim",
+		"--connect", "tcp/"+serverAddr+":"+port, "--duration", duration.String(), "--json", summary)
+	if err != nil {
+		return err
+	}
+	time.Sleep(settle)
+	var back []time.Time
+	for range o.cuts {
+		// The server's end goes down: the edge's carrier is lost with it, and no
+		// packet of either side gets through.
+		if err := ip("-n", serverSpace, "link", "set", serverCable, "down"); err != nil {
+			edge.Kill()
+			return err
+		}
+		time.Sleep(o.cut)
+		if err := ip("-n", serverSpace, "link", "set", serverCable, "up"); err != nil {
+			edge.Kill()
+			return err
+		}
+		back = append(back, time.Now())
+		time.Sleep(o.after)
+	}
+	if err := edge.Err(); err != nil {
+		return err
+	}
+	if err := server.Stop(stopLimit); err != nil {
+		return err
+	}
+	return judge(o, audit, summary, back)
+}
+
+// line is what the test reads of an audit line.
+type line struct {
+	TS      time.Time `json:"ts"`
+	Seq     uint64    `json:"seq_id"`
+	Mono    int64     `json:"client_mono_ns"`
+	Service float64   `json:"service_ms"`
+	Outcome string    `json:"outcome"`
+}
+
+func read(path string) (lines []line, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var l line
+		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		lines = append(lines, l)
+	}
+	sort.Slice(lines, func(i, j int) bool { return lines[i].TS.Before(lines[j].TS) })
+	return lines, nil
+}
+
+// bootTime is the wall clock at the zero of the monotonic clock, which both
+// namespaces share: this test alone may compare the two.
+func bootTime() time.Time {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return time.Now().Add(-time.Duration(ts.Nano()))
+}
+
+func judge(o options, audit, summary string, back []time.Time) error {
+	lines, err := read(audit)
+	if err != nil {
+		return err
+	}
+	boot, failed := bootTime(), 0
+	for i, t := range back {
+		first := -1
+		for k, l := range lines {
+			if l.TS.After(t) {
+				first = k
+				break
+			}
+		}
+		if first < 0 {
+			fmt.Printf("FAIL  cut %d: the server saw nothing afterwards\n", i+1)
+			failed++
+			continue
+		}
+		l := lines[first]
+		arrived := l.TS.Add(-time.Duration(l.Service * float64(time.Millisecond)))
+		age := arrived.Sub(boot.Add(time.Duration(l.Mono)))
+		mark := "ok  "
+		if age > o.age {
+			mark = "FAIL"
+			failed++
+		}
+		fmt.Printf("%s  cut %d of %v: first observation %v after the cable was back, %v old (want at most %v)\n",
+			mark, i+1, o.cut, arrived.Sub(t).Round(time.Millisecond), age.Round(time.Millisecond), o.age)
+	}
+	b, err := os.ReadFile(summary)
+	if err != nil {
+		return err
+	}
+	var s struct {
+		Starved uint64             `json:"starved_ticks"`
+		Ticks   uint64             `json:"ticks"`
+		States  map[string]float64 `json:"seconds_in_state"`
+		Targets int                `json:"targets_reached"`
+		Hits    int                `json:"collisions"`
+		FPS     float64            `json:"fps"`
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	fmt.Printf("the arm: held for %.1f s of %.0f s, reached %d targets, %d collisions; states %v\n",
+		float64(s.Starved)/s.FPS, float64(s.Ticks)/s.FPS, s.Targets, s.Hits, s.States)
+	if failed > 0 {
+		return fmt.Errorf("%d of %d cuts failed", failed, len(back))
+	}
+	return nil
+}
