@@ -37,6 +37,10 @@ steady: setup build ## no allocation in 10,000 ticks of the whole edge, three ti
 soak: setup build ## three edges for 10 minutes, the server killed five times
 	@$(GO) run ./tools/soak
 
+.PHONY: cut
+cut: setup build ## the cable between server and edge is away for 2 s, three times (root, iproute2)
+	@$(GO) run ./tools/cut
+
 .PHONY: test
 test: ## run everything: formatting, vet, tests, race detector, short fuzzing
 	@tools/setup.sh test
@@ -65,7 +69,7 @@ sim-full: ## closed loop in virtual time, 200 seeds each way at delays of 3, 8 a
 	FLEET_FULL=1 $(GO) test -run Full -v -timeout 60m ./internal/fleet
 
 .PHONY: train
-train: ## train and export the demo policy again (an hour of one core, needs PyTorch)
+train: ## train and export the demo policy again (an hour of one core, installs JAX)
 	tools/train/run.sh
 
 UNITS := edge-rt@.service lean-server.service
