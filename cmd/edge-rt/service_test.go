@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/server"
+	"edgert/servo/servosim"
+	"edgert/wire/zenoh"
+)
+
+const (
+	patience = 30 * time.Second // only a broken test waits so long
+	demo     = "../../testdata/demo"
+)
+
+// manager stands for systemd's end of one service.
+type manager struct {
+	t    *testing.T
+	path string
+	conn *net.UnixConn
+	said []string
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return &manager{t: t, path: path, conn: l}
+}
+
+// hear returns the next message, "" when none comes within d.
+func (m *manager) hear(d time.Duration) string {
+	m.conn.SetReadDeadline(time.Now().Add(d))
+	buf := make([]byte, 4096)
+	n, err := m.conn.Read(buf)
+	if err != nil {
+		return ""
+	}
+	m.said = append(m.said, string(buf[:n]))
+	return string(buf[:n])
+}
+
+// await returns when the manager hears want.
+func (m *manager) await(want string) {
+	m.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if m.hear(time.Until(end)) == want {
+			return
+		}
+	}
+	m.t.Fatalf("%s did not come within %v; heard %q", want, patience, m.said)
+}
+
+// output collects what a running program says.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// service starts a program as a unit would, and kills it at the test's end.
+func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cmd, *output) {
+	t.Helper()
+	cmd, out := exec.Command(program, args...), new(output)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir(), "NOTIFY_SOCKET="+m.path, "WATCHDOG_USEC=600000")
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	})
+	return cmd, out
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "tcp/" + l.Addr().String()
+}
+
+// Both real programs under a service manager. The edge starts first, alone: it
+// must not claim to be ready before there is a server to have a session with.
+func TestServicesSayWhatIsTrue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the arm for seconds")
+	}
+	if err := policy.OpenRuntime(""); err != nil {
+		t.Skipf("no ONNX Runtime here: %.80s", err)
+	}
+	lean := filepath.Join(t.TempDir(), "lean-server")
+	if out, err := exec.Command("go", "build", "-o", lean, "../lean-server").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	endpoint := freePort(t)
+	me, ms := newManager(t), newManager(t)
+	edge, log := service(t, me, binary, "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--reconnect-initial-backoff", "100ms", "--reconnect-max-backoff", "200ms")
+	me.await("STATUS=looking for a server")
+	if got := me.hear(700 * time.Millisecond); got != "" {
+		t.Errorf("without a server the edge says %q", got)
+	}
+	srv, srvLog := service(t, ms, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
+	ms.await("READY=1")
+	if !strings.Contains(srvLog.String(), "msg=serving") {
+		t.Errorf("the server is ready before it serves:\n%s", srvLog)
+	}
+	me.await("READY=1")
+	if !strings.Contains(log.String(), "session open") {
+		t.Errorf("the edge is ready before its session is open:\n%s", log)
+	}
+	if slices.Contains(me.said, "WATCHDOG=1") {
+		t.Errorf("the edge feeds the watchdog before it is ready: %q", me.said)
+	}
+	me.await("STATUS=STREAMING")
+	for _, m := range []*manager{me, ms} {
+		from := time.Now()
+		for range 4 {
+			m.await("WATCHDOG=1")
+		}
+		if took := time.Since(from); took > 3*time.Second {
+			t.Errorf("four feedings took %v, want about 800 ms: the watchdog's period is 600 ms", took)
+		}
+	}
+	edge.Process.Signal(syscall.SIGTERM)
+	me.await("STOPPING=1")
+	if err := edge.Wait(); err != nil {
+		t.Errorf("edge: %v\n%s", err, log)
+	}
+	srv.Process.Signal(syscall.SIGTERM)
+	ms.await("STOPPING=1")
+	if err := srv.Wait(); err != nil {
+		t.Errorf("server: %v\n%s", err, srvLog)
+	}
+}
+
+// stay is a policy for a robot without cameras: every action is the state.
+type stay struct {
+	state, noise, prefix, chunk []float32
+	dof                         int
+}
+
+func newStay(m *policy.Meta) *stay {
+	n := m.ChunkSize * m.ActionDim
+	return &stay{make([]float32, len(m.StateNames)), nil, make([]float32, n), make([]float32, n), m.ActionDim}
+}
+
+func (s *stay) Image(_, _ int) []byte            { return nil }
+func (s *stay) State(int) []float32              { return s.state }
+func (s *stay) Noise(int) []float32              { return s.noise }
+func (s *stay) Prefix(int) []float32             { return s.prefix }
+func (s *stay) SetControls(int, policy.Controls) {}
+func (s *stay) ChunkModel(int) []float32         { return s.chunk }
+func (s *stay) ChunkRobot(int) []float32         { return s.chunk }
+func (s *stay) Finite(int) bool                  { return true }
+func (s *stay) Run(int) error {
+	for i := range s.chunk {
+		s.chunk[i] = s.state[i%s.dof]
+	}
+	return nil
+}
+
+// serveStay serves stay to SO-101s at endpoint.
+func serveStay(t *testing.T, endpoint string) {
+	t.Helper()
+	cfg, err := server.LoadManifest(demo + "/server.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := policy.LoadBundle(demo + "/bundle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := bundle.Meta
+	meta.Cameras, meta.NoiseDim = nil, 0
+	network, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(cfg, server.Deps{
+		Meta: &meta, SHA256: "5ha", Repo: "test/stay", Model: newStay(&meta), Network: network,
+		Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		network.Close()
+	})
+}
+
+// What the unit does after a watchdog's SIGKILL: the bus outlives the edge, the
+// arm is stiff, and ExecStopPost= with the same configuration makes it limp.
+func TestTorqueOffAfterAKill(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a pseudo-terminal stays claimed by the killed edge, which a real port does not")
+	}
+	bus, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	defer bus.Close()
+	endpoint := freePort(t)
+	serveStay(t, endpoint)
+	config := filepath.Join(t.TempDir(), "left.yaml")
+	text := "bus: " + bus.Path() + "\ncalibration: " + demo + "/so101.json\nconnect: [" + endpoint + "]\non-exit: hold\n"
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := newManager(t)
+	edge, log := service(t, m, binary, "--config", config)
+	for end := time.Now().Add(patience); slices.Contains(bus.TorqueEnabled(), false); {
+		if time.Now().After(end) {
+			t.Fatalf("the arm was never armed: %v\n%s", bus.TorqueEnabled(), log)
+		}
+		m.hear(50 * time.Millisecond)
+	}
+	edge.Process.Kill()
+	edge.Wait()
+	if on := bus.TorqueEnabled(); slices.Contains(on, false) {
+		t.Fatalf("torque %v after the kill: there is nothing left to test", on)
+	}
+	t.Setenv("SERVICE_RESULT", "watchdog")
+	t.Setenv("EXIT_CODE", "killed")
+	code, stdout, stderr := edgeRT(t, "torque", "off", "--config", config)
+	if code != 0 || !strings.Contains(stdout, "off on 6 motors") {
+		t.Errorf("torque off: code %d, %q, %q", code, stdout, stderr)
+	}
+	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
+		t.Errorf("torque %v after torque off", on)
+	}
+	if code, _, stderr = edgeRT(t, "torque", "off", "--bus", "/dev/ttyNONE"); code != 4 || !strings.Contains(stderr, "/dev/ttyNONE") {
+		t.Errorf("torque off at an absent port: code %d, %q, want 4", code, stderr)
+	}
+	if code, _, stderr = edgeRT(t, "torque", "on", "--config", config); code != 2 {
+		t.Errorf("torque on: code %d, %q, want 2", code, stderr)
+	}
+}
