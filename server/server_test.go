@@ -804,9 +804,22 @@ func TestServeReportsAFailedWarmup(t *testing.T) {
 }
 
 // From the transport's callback to the transport's Put, a request allocates
-// nothing once the buffers have grown.
+// nothing once the buffers have grown, with audit and capture as without.
 func TestRequestPathNoAlloc(t *testing.T) {
-	b := newBench(t, config())
+	t.Run("alone", func(t *testing.T) { requestPathNoAlloc(t, newBench(t, config())) })
+	t.Run("audited and captured", func(t *testing.T) {
+		b := newBench(t, config())
+		b.journal(newJournal(t, t.TempDir(), 8, io.Discard))
+		stop := b.server.startJournal()
+		requestPathNoAlloc(t, b)
+		stop()
+		if j := b.server.journal; j.kept.Load() == 0 || j.lines.Load() == 0 {
+			t.Errorf("wrote %d lines and %d captures, want some", j.lines.Load(), j.kept.Load())
+		}
+	})
+}
+
+func requestPathNoAlloc(t *testing.T, b *bench) {
 	o := fakeOpen("arm")
 	if ack := b.server.open(&o); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
@@ -830,7 +843,7 @@ func TestRequestPathNoAlloc(t *testing.T) {
 			t.Fatal("nothing to serve")
 		}
 	}
-	for range 10 {
+	for range 100 {
 		cycle()
 	}
 	if n := testing.AllocsPerRun(200, cycle); n != 0 {
