@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -66,6 +67,26 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 		if on && i != 2 {
 			t.Errorf("motor %d is still under torque", i+1)
 		}
+	}
+}
+
+// Nobody waits for those who are silent: asking them takes seconds.
+func TestTorqueOffIsToldToAllFirst(t *testing.T) {
+	b := torquedArm(t)
+	for id := uint8(1); id <= 5; id++ {
+		b.Mute(id, true)
+	}
+	began, done := time.Now(), make(chan error, 1)
+	go func() {
+		done <- TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder))
+	}()
+	for b.TorqueEnabled()[5] {
+		time.Sleep(time.Millisecond)
+	}
+	limp := time.Since(began)
+	err := <-done
+	if all := time.Since(began); limp > all/2 || exit.Of(err) != exit.Absent {
+		t.Errorf("motor 6 was limp after %v of %v, want it among the first; %v", limp, all, err)
 	}
 }
 

@@ -86,7 +86,7 @@ func (h *herald) look(now rt.Instant) {
 func (h *herald) progress() bool {
 	w := h.server.worker
 	busy := rt.Instant(w.busySince.Load())
-	moved := busy != h.busy || len(w.wake) == 0 && busy == 0
+	moved := busy != h.busy || len(w.wake) == 0
 	h.busy = busy
 	select {
 	case w.wake <- struct{}{}:
