@@ -1,0 +1,182 @@
+package server
+
+import (
+	"bufio"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire"
+)
+
+// The buckets are Prometheus's: each holds all durations up to its bound, the
+// bound included, and they agree with a plain count.
+func TestDurationsAreCumulative(t *testing.T) {
+	d := newDurations()
+	var all []time.Duration
+	for _, b := range bounds {
+		all = append(all, b-1, b, b+1)
+	}
+	all = append(all, 0, time.Minute)
+	sum := 0.0
+	for _, v := range all {
+		d.record(v)
+		sum += v.Seconds()
+	}
+	count, gotSum, buckets := d.cumulative()
+	if count != uint64(len(all)) || math.Abs(gotSum-sum) > 1e-9 || len(buckets) != len(bounds) {
+		t.Errorf("cumulative() = %d, %g, %d buckets, want %d, %g, %d", count, gotSum, len(buckets), len(all), sum, len(bounds))
+	}
+	for _, b := range bounds {
+		want := uint64(0)
+		for _, v := range all {
+			if v <= b {
+				want++
+			}
+		}
+		if buckets[b.Seconds()] != want {
+			t.Errorf("bucket %v = %d, want %d", b, buckets[b.Seconds()], want)
+		}
+	}
+	for i := 1; i < len(bounds); i++ {
+		if bounds[i] <= bounds[i-1] {
+			t.Errorf("bound %v after %v", bounds[i], bounds[i-1])
+		}
+	}
+}
+
+// scrape returns the series of our own and their values.
+func scrape(t *testing.T, h *Health) map[string]float64 {
+	t.Helper()
+	_, text := page(t, h, "/metrics")
+	series := map[string]float64{}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		if at := strings.LastIndexByte(line, ' '); strings.HasPrefix(line, metricPrefix) && at > 0 {
+			value, err := strconv.ParseFloat(line[at+1:], 64)
+			if err != nil {
+				t.Fatalf("line %q: %v", line, err)
+			}
+			series[line[:at]] = value
+		}
+	}
+	return series
+}
+
+// What a run leaves in /metrics, from before the policy is loaded on.
+func TestMetrics(t *testing.T) {
+	h, err := ListenHealth("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if before := scrape(t, h); before["lean_server_requests_total"] != 0 || len(before) < 50 {
+		t.Errorf("before there is a server: %d series, want all of them at 0", len(before))
+	}
+	cfg := config()
+	cfg.Version = "v7"
+	j := newJournal(t, t.TempDir(), 8, io.Discard)
+	b := serve(t, cfg, func(b *bench) {
+		b.journal(j)
+		b.server.cfg.WarmupInferences = 0
+		b.model.Before = func() error { b.clock.Advance(4 * time.Millisecond); return nil }
+		h.Watch(b.server)
+	})
+	b.open(fakeOpen("arm"))
+	b.open(fakeOpen("leg"))
+	b.open(fakeOpen("tail")) // the server is full
+	wrong := fakeOpen("arm")
+	wrong.StateDim = 3
+	b.open(wrong)
+	r := b.robot("arm")
+	body := 0
+	for seq := uint64(1); seq <= 3; seq++ {
+		o := fakeObs(t)
+		if seq == 2 {
+			o.State = o.State[:1]
+		}
+		body += len(wire.AppendObservation(nil, o))
+		r.send(obsHeader(0, seq), o)
+		r.next()
+	}
+	b.clock.Advance(3 * time.Second)
+	if err := b.stop(); err != nil { // the counts follow the chunk
+		t.Fatal(err)
+	}
+	got := scrape(t, h)
+	for series, want := range map[string]float64{
+		"lean_server_requests_total":                            2,
+		`lean_server_outcomes_total{outcome="ok"}`:              2,
+		`lean_server_outcomes_total{outcome="bad_observation"}`: 1,
+		`lean_server_errors_total{reason="bad_observation"}`:    1,
+		`lean_server_errors_total{reason="inference"}`:          0,
+		"lean_server_sessions_opened_total":                     2,
+		"lean_server_sessions_refused_total":                    2,
+		`lean_server_opens_rejected_total{reason="full"}`:       1,
+		`lean_server_opens_rejected_total{reason="state"}`:      1,
+		`lean_server_opens_rejected_total{reason="task"}`:       0,
+		`lean_server_conditioning_total{mode="free"}`:           2,
+		"lean_server_observation_bytes_total":                   float64(body),
+		"lean_server_warmed_up":                                 1,
+		"lean_server_draining":                                  1,
+		"lean_server_audit_lines_total":                         3,
+		"lean_server_audit_dropped_total":                       0,
+		"lean_server_captures_total":                            3,
+		"lean_server_captures_dropped_total":                    0,
+		`lean_server_session_staleness_seconds{client="arm"}`:   3.004, // the last inference took 4 ms
+		`lean_server_session_staleness_seconds{client="leg"}`:   3.008,
+		"lean_server_inference_seconds_count":                   2,
+		"lean_server_inference_seconds_sum":                     0.008,
+		`lean_server_inference_seconds_bucket{le="0.003"}`:      0,
+		`lean_server_inference_seconds_bucket{le="0.005"}`:      2,
+		`lean_server_inference_seconds_bucket{le="+Inf"}`:       2,
+		"lean_server_queue_wait_seconds_count":                  2,
+		"lean_server_decode_seconds_count":                      2,
+		"lean_server_service_seconds_count":                     2,
+		`lean_server_service_seconds_bucket{le="0.005"}`:        2,
+	} {
+		if value, ok := got[series]; !ok || math.Abs(value-want) > 1e-9 {
+			t.Errorf("%s = %v (there: %v), want %v", series, value, ok, want)
+		}
+	}
+	if n := got["lean_server_chunk_bytes_total"]; n < 2*2*4*16 { // two chunks of two matrices of 16 floats
+		t.Errorf("chunk bytes = %v", n)
+	}
+	build, model := 0, 0
+	for series, value := range got {
+		if strings.HasPrefix(series, "lean_server_build_info{") && strings.Contains(series, `version="v7"`) && value == 1 {
+			build++
+		}
+		if strings.HasPrefix(series, "lean_server_model_info{") && strings.Contains(series, `sha256="5ha"`) && strings.Contains(series, `prefix="@lerobot/test-fake/main/demo"`) {
+			model++
+		}
+	}
+	if build != 1 || model != 1 {
+		t.Errorf("%d build_info with the version, %d model_info with the bundle, want 1 of each", build, model)
+	}
+}
+
+// A robot that left takes its series along: there are never more than
+// max_sessions.
+func TestStalenessEndsWithTheSession(t *testing.T) {
+	h, err := ListenHealth("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	b := newBench(t, config())
+	h.Watch(b.server)
+	o := fakeOpen("arm")
+	b.server.open(&o)
+	const series = `lean_server_session_staleness_seconds{client="arm"}`
+	if _, ok := scrape(t, h)[series]; !ok {
+		t.Errorf("no %s", series)
+	}
+	b.server.drop(b.server.sessions.find("arm"), "test")
+	if _, ok := scrape(t, h)[series]; ok {
+		t.Errorf("%s stays", series)
+	}
+}
