@@ -69,7 +69,9 @@ func modulo(d, period time.Duration) time.Duration {
 }
 
 // latestStart is how far into a second cyclictest may be started and still be
-// trusted to begin at the next one; it gives the next one up after 0.9 s.
+// trusted to begin at the next one; it gives the next one up after 0.9 s. Where
+// it comes too late all the same, a whole number of ticks per second keeps the
+// phase.
 const latestStart = 700 * time.Millisecond
 
 // nextSecond waits until cyclictest may be started, and returns the second of

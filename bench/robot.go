@@ -97,9 +97,11 @@ func (r *robotSubject) start(d time.Duration, require bool) (*child, error) {
 	if require {
 		mode = "require"
 	}
+	// On exit it holds: the simulated arm need not be let go, and under full load
+	// its simulated motors may answer too late to confirm it.
 	cmd := exec.Command(filepath.Join(r.bin, "edge-rt"), "--fps", strconv.FormatFloat(r.fps, 'g', -1, 64),
 		"--bus", "sim", "--camera", "top=sim", "--connect", "tcp/"+r.endpoint, "--max-offline", "10s",
-		"--duration", d.String(), "--on-exit", "off", "--rt", mode, "--cpu="+strconv.Itoa(r.cpu),
+		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cpu),
 		"--quiet", "--json", r.summary("edge"))
 	// Its id stays out of the user's state directory.
 	cmd.Env = append(scrubbed(cmd.Environ()), "STATE_DIRECTORY="+r.dir)

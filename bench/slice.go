@@ -83,7 +83,11 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 		return nil, nil, err
 	}
 	defer context.AfterFunc(ctx, c.interrupt)()
-	tid, tickErr := awaitTick(ctx, c, min(length, tickLimit))
+	limit := tickLimit
+	if j.reference.Missing != "" {
+		limit = min(limit, length) // the kernel may grant nothing, and the load waits
+	}
+	tid, tickErr := awaitTick(ctx, c, limit)
 	switch {
 	case tickErr != nil && k.form == Beside:
 		err = tickErr
