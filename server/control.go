@@ -137,6 +137,17 @@ func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 		}
 		return ack
 	}
+	s.admit(session)
+	s.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "fps", o.FPS, "rtc", session.rtc,
+		"sessions", fmt.Sprintf("%d/%d", len(s.sessions.all()), s.limit), "warnings", len(judged.warnings))
+	ack.Accepted, ack.Warnings, ack.SessionID = true, judged.warnings, session.id
+	ack.Capabilities, ack.ServerLoad = s.capabilities(), s.load()
+	ack.SupportsRTC = session.rtc
+	return ack
+}
+
+// admit registers a session in the place of its robot's earlier one.
+func (s *Server) admit(session *Session) {
 	if displaced := s.sessions.add(session); displaced != nil {
 		s.stats.closed.Add(1)
 	}
@@ -145,12 +156,6 @@ func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 	if s.draining.Load() { // it began meanwhile, and this robot was not told
 		s.events.put(session.actions, drainingHeader(session), drainingEvent)
 	}
-	s.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "fps", o.FPS, "rtc", session.rtc,
-		"sessions", fmt.Sprintf("%d/%d", len(s.sessions.all()), s.limit), "warnings", len(judged.warnings))
-	ack.Accepted, ack.Warnings, ack.SessionID = true, judged.warnings, session.id
-	ack.Capabilities, ack.ServerLoad = s.capabilities(), s.load()
-	ack.SupportsRTC = session.rtc
-	return ack
 }
 
 // newSession prepares a session with a publisher on its robot's action key.

@@ -1,0 +1,304 @@
+package server
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"edgert/wire"
+)
+
+// live is a robot's life in one epoch: the session it opened and its token.
+type live struct {
+	b     *bench
+	id    string // of the session
+	token wire.Declaration
+}
+
+// live opens a session as edge-rt does and shows its token.
+func (b *bench) live(uuid string, epoch uint32) live {
+	b.t.Helper()
+	o := fakeOpen(uuid)
+	o.SessionEpoch = epoch
+	ack := b.open(o)
+	if !ack.Accepted {
+		b.t.Fatalf("open(%s, %d) = %+v", uuid, epoch, ack)
+	}
+	key, err := wire.EpochAliveKey(b.server.Prefix(), uuid, epoch)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	token, err := b.session.Token(key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return live{b, ack.SessionID, token}
+}
+
+// die lets the token vanish, as the end of a link does.
+func (l live) die() {
+	l.b.t.Helper()
+	if err := l.token.Undeclare(); err != nil {
+		l.b.t.Fatal(err)
+	}
+}
+
+// after lists the sessions that the server holds after it has looked twice, the
+// second time past the grace.
+func (b *bench) after(grace time.Duration) (ids []string) {
+	b.server.housekeep(b.t.Context())
+	b.clock.Advance(grace)
+	b.server.housekeep(b.t.Context())
+	for _, s := range b.server.sessions.all() {
+		ids = append(ids, s.uuid+" "+s.id)
+	}
+	return ids
+}
+
+// Who keeps a session, by what happened to the robots. The server's own
+// steward is not running: the test keeps house.
+func TestPresenceByEpoch(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(b *bench) (kept []live)
+		uuid []string // of kept
+	}{
+		{"both robots are there", func(b *bench) []live { return []live{b.live("a", 1), b.live("b", 1)} }, []string{"a", "b"}},
+		{"one is gone for good", func(b *bench) []live {
+			b.live("a", 1).die()
+			return []live{b.live("b", 1)}
+		}, []string{"b"}},
+		{"the old token dies after the robot came back", func(b *bench) []live {
+			old := b.live("a", 1)
+			back := b.live("a", 2)
+			old.die()
+			return []live{back}
+		}, []string{"a"}},
+		{"the old token dies between the open and the new token", func(b *bench) []live {
+			old := b.live("a", 1)
+			o := fakeOpen("a")
+			o.SessionEpoch = 2
+			ack := b.open(o)
+			old.die()
+			return []live{{id: ack.SessionID}}
+		}, []string{"a"}},
+		{"the old token dies before the robot came back", func(b *bench) []live {
+			b.live("a", 1).die()
+			return []live{b.live("a", 2)}
+		}, []string{"a"}},
+		{"the robot came back and is gone again", func(b *bench) []live {
+			old := b.live("a", 1)
+			b.live("a", 2).die()
+			old.die()
+			return nil
+		}, nil},
+		{"a second robot's death takes nobody along", func(b *bench) []live {
+			one, two := b.live("arm", 7), b.live("arm-2", 7)
+			two.die()
+			return []live{one}
+		}, []string{"arm"}},
+		{"a robot whose name begins like another's", func(b *bench) []live {
+			b.live("arm", 7).die()
+			return []live{b.live("arm-2", 7)}
+		}, []string{"arm-2"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := serveQueries(t)
+			var want []string
+			for i, l := range tt.do(b) {
+				want = append(want, tt.uuid[i]+" "+l.id)
+			}
+			if got := b.after(tokenGrace + time.Second); !slices.Equal(got, want) {
+				t.Errorf("sessions = %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// serveQueries is a server that answers queries and sees tokens, but whose
+// housekeeping the test does.
+func serveQueries(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t, config())
+	declared, err := b.server.declare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case q := <-b.server.queries:
+				b.server.answer(q)
+			case <-done:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(done)
+		<-ended
+		if err := undeclare(declared); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// A robot that restarts replaces its session, with a new id and an empty
+// mailbox: its request numbers may begin again.
+func TestRestartReplacesTheSession(t *testing.T) {
+	b := serve(t, config())
+	first := b.live("arm", 1)
+	r := b.robot("arm")
+	r.send(obsHeader(1, 900), fakeObs(t))
+	if got := r.next(); got.header.SeqID != 900 {
+		t.Fatalf("first answer = %+v", got.header)
+	}
+	second := b.live("arm", 2)
+	first.die()
+	r.send(obsHeader(2, 1), fakeObs(t))
+	if got := r.next(); got.header.SeqID != 1 || got.header.MsgType != wire.MsgActionChunk || got.header.SessionEpoch != 2 {
+		t.Errorf("answer after the restart = %+v, want the chunk of request 1", got.header)
+	}
+	if s := b.server.sessions.find("arm"); first.id == second.id || s.id != second.id || !s.alive() {
+		t.Errorf("sessions %s, then %s; the server holds %s, alive %v", first.id, second.id, s.id, s.alive())
+	}
+	if n := len(b.server.sessions.all()); n != 1 {
+		t.Errorf("%d sessions, want 1", n)
+	}
+}
+
+// A straggler of the life before does not shut out the new one.
+func TestStragglerOfAnOldEpochIsLate(t *testing.T) {
+	b := serve(t, config())
+	b.live("arm", 2)
+	r := b.robot("arm")
+	r.send(obsHeader(2, 1), fakeObs(t))
+	r.next()
+	r.send(obsHeader(1, 900), fakeObs(t))
+	if got := r.next(); got.event.Code != wire.EventLate || got.event.Seq != 900 {
+		t.Errorf("the straggler got %+v, want a late event", got)
+	}
+	r.send(obsHeader(2, 2), fakeObs(t))
+	if got := r.next(); got.header.SeqID != 2 || got.header.MsgType != wire.MsgActionChunk {
+		t.Errorf("the next request got %+v, want its chunk", got.header)
+	}
+}
+
+// Late is for the overtaken only: a duplicate's answer is on its way, and an old
+// client takes any event for the answer to its newest request.
+func TestLateEvent(t *testing.T) {
+	b := serve(t, config())
+	b.live("arm", 1)
+	o := fakeOpen("stock")
+	b.open(o)
+	arm, stock := b.robot("arm"), b.robot("stock")
+	late := func() uint64 { return b.server.stats.late.Load() }
+	for _, r := range []*robot{arm, stock} {
+		epoch := uint32(1)
+		if r == stock {
+			epoch = 0
+		}
+		before := late()
+		r.send(obsHeader(epoch, 5), fakeObs(t))
+		r.next()
+		r.send(obsHeader(epoch, 5), fakeObs(t)) // a duplicate
+		r.send(obsHeader(epoch, 3), fakeObs(t)) // overtaken
+		r.send(obsHeader(epoch, 4), fakeObs(t)) // within the interval of events
+		if n := late() - before; n != 3 {
+			t.Errorf("late = %d, want 3", n)
+		}
+	}
+	if got := arm.next(); got.event != (wire.Event{Code: wire.EventLate, Text: errLate.Error(), Seq: 3}) || got.header.SeqID != 3 || got.header.MsgType != wire.MsgEvent {
+		t.Errorf("the overtaken observation got %+v, want a late event", got)
+	}
+	arm.send(obsHeader(1, 6), fakeObs(t))
+	if got := arm.next(); got.header.MsgType != wire.MsgActionChunk {
+		t.Errorf("the next request got %+v, want its chunk and no other event before", got)
+	}
+	stock.send(obsHeader(0, 6), fakeObs(t))
+	if got := stock.next(); got.header.MsgType != wire.MsgActionChunk {
+		t.Errorf("the stock client got %+v, want no event", got)
+	}
+}
+
+// Every robot hears of the drain while the server's token is still up, so that
+// it asks another server before it takes this one for dead.
+func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
+	b := serve(t, config())
+	b.live("a", 3)
+	b.open(fakeOpen("b"))
+	told := make(chan string, 8)
+	for _, uuid := range []string{"a", "b"} {
+		key, err := wire.ActionKey(b.server.Prefix(), uuid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.session.Subscribe(key, func(s wire.Sample) {
+			var e wire.Event
+			if err := wire.ParseEvent(&e, s.Payload); err != nil || e.Code != wire.EventDraining || e.RetryAfterMs <= 0 || e.Seq != 0 {
+				t.Errorf("%s got %+v, %v, want a draining event", uuid, e, err)
+			}
+			told <- uuid
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.session.SubscribeTokens(wire.ServerAliveAny, func(_ string, alive bool) {
+		if !alive {
+			told <- "token"
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	close(told)
+	var order []string
+	for what := range told {
+		order = append(order, what)
+	}
+	if !slices.Equal(order, []string{"a", "b", "token"}) {
+		t.Errorf("order = %q, want both robots, then the token", order)
+	}
+}
+
+// A robot whose open crossed the announcement is told as well.
+func TestOpenThatCrossesTheDrainIsTold(t *testing.T) {
+	b := newBench(t, config())
+	r := b.robot("arm")
+	o := fakeOpen("arm")
+	session, err := b.server.newSession(&o, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.server.draining.Store(true)
+	b.server.admit(session)
+	if got := r.next(); got.event.Code != wire.EventDraining || got.header.MsgType != wire.MsgEvent {
+		t.Errorf("the robot got %+v, want a draining event", got)
+	}
+}
+
+// A robot with a session that sends what is no observation is told no more
+// often than one that sends bad ones.
+func TestMalformedSamplesAreToldNowAndThen(t *testing.T) {
+	b := newBench(t, config())
+	o := fakeOpen("arm")
+	b.server.open(&o)
+	r := b.robot("arm")
+	for range 5 {
+		b.server.tell(notice{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})
+	}
+	b.clock.Advance(2 * eventInterval)
+	b.server.tell(notice{uuid: "arm", code: wire.EventBadObservation, text: "again"})
+	if first, second := r.next(), r.next(); first.event.Text != "malformed" || second.event.Text != "again" || len(r.inbox) != 0 {
+		t.Errorf("events %q and %q and %d more, want one per interval", first.event.Text, second.event.Text, len(r.inbox))
+	}
+	if n := b.server.stats.silenced.Load(); n != 4 {
+		t.Errorf("silenced = %d, want 4", n)
+	}
+}
