@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,7 +156,7 @@ func TestBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
+	port, free := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port), freePort(t)
 	tests := []struct {
 		name    string
 		args    []string
@@ -188,7 +189,17 @@ func TestBadInput(t *testing.T) {
 			files["policy.onnx"] = bytes.ReplaceAll(files["policy.onnx"], []byte("chunk_robot"), []byte("other_robot"))
 		})}, true, 3, []string{"chunk_robot"}},
 		{"health port busy", []string{"--manifest", good, "--health-port", port}, false, 1, []string{"health_port", port, "in use"}},
-		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port}, true, 1, []string{port, "in use"}},
+		// With no ONNX Runtime either: the port is looked at before the policy is loaded.
+		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port, "--ort", "/nowhere"}, false, 1,
+			[]string{"listen_endpoints", port, "in use", "--listen"}},
+		{"capture ring without end", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n")}, false, 3,
+			[]string{"server.yaml:2:", "debug.capture_max", "5000", "4096"}},
+		{"captures into a file", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\nhealth_port: 0\nzenoh: {listen_endpoints: [\"tcp/127.0.0.1:"+free+"\"]}\ndebug: {capture_dir: server.yaml}\n")}, false, 3,
+			[]string{"server.yaml:4:", "debug.capture_dir"}},
+		{"audit into a folder that is not there", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + free, "--audit", "/nowhere/audit.jsonl"}, false, 3,
+			[]string{"--audit", "/nowhere/audit.jsonl"}},
+		{"replay of nothing", []string{"replay", "--manifest", good}, false, 2, []string{"replay DIR", "debug.capture_dir"}},
+		{"replay of an empty folder", []string{"replay", t.TempDir(), "--manifest", good}, false, 2, []string{"no captured requests", "debug.capture_dir"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,6 +218,45 @@ func TestBadInput(t *testing.T) {
 				if !strings.Contains(stderr, word) {
 					t.Errorf("message lacks %q: %s", word, stderr)
 				}
+			}
+		})
+	}
+}
+
+// An ONNX Runtime of another version, or one that only claims the right one, is
+// refused before it runs anything.
+func TestWrongRuntime(t *testing.T) {
+	const source = `struct base { const void *(*get_api)(unsigned); const char *(*get_version)(void); };
+static const void *get_api(unsigned v) { return 0; }
+static const char *get_version(void) { return VERSION; }
+static const struct base base = { get_api, get_version };
+const struct base *OrtGetApiBase(void) { return BASE; }
+`
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ort.c"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, version, base, want string }{
+		{"older", `"1.20.0"`, "&base", "is version 1.20.0, want 1.24 or a newer 1.x"},
+		{"another major", `"2.0.0"`, "&base", "is version 2.0.0, want 1.24"},
+		{"right number without the API", `"1.24.9"`, "&base", "API"},
+		{"no version", "0", "&base", "not ONNX Runtime"},
+		{"no base", `"1.24.3"`, "0", "not ONNX Runtime"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			lib := filepath.Join(t.TempDir(), "libonnxruntime.so.1.24.3")
+			if out, err := exec.Command(cc, "-shared", "-fPIC", "-DVERSION="+tt.version, "-DBASE="+tt.base, "-o", lib, filepath.Join(dir, "ort.c")).CombinedOutput(); err != nil {
+				t.Skipf("%v: %s", err, out)
+			}
+			code, stdout, stderr := leanServer(t, nil, "--quiet", "--manifest", filepath.Join(demo, "server.yaml"), "--health-port", "0",
+				"--listen", "tcp/127.0.0.1:"+freePort(t), "--ort", lib)
+			first, _, _ := strings.Cut(stderr, "\n")
+			if code != 3 || stdout != "" || !strings.Contains(first, lib) || !strings.Contains(first, tt.want) || !strings.Contains(first, "ONNX Runtime") {
+				t.Errorf("exit code %d, %q, want 3 and a line with the library and %q", code, stderr, tt.want)
 			}
 		})
 	}
@@ -263,13 +313,14 @@ type running struct {
 	json     string
 }
 
-func start(t *testing.T) *running {
+// start runs the program with the demo's manifest; args may name another one.
+func start(t *testing.T, args ...string) *running {
 	t.Helper()
 	needRuntime(t)
 	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), json: filepath.Join(t.TempDir(), "summary.json")}
 	port := freePort(t)
 	r.health = "http://127.0.0.1:" + port
-	r.cmd = exec.Command(program, "--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json)
+	r.cmd = exec.Command(program, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -380,29 +431,90 @@ func TestStopsWhileLoading(t *testing.T) {
 	r.end(syscall.SIGTERM)
 }
 
-// The real program over real TCP with the real policy: every observation gets
-// its chunk, the trained prefix is honoured to the bit that matters, and the
-// whole process allocates next to nothing per request.
-func TestServesTheDemoPolicy(t *testing.T) {
-	const requests = 400
-	r := start(t)
-	r.awaitReady()
-	network, err := zenoh.Open(t.Context(), zenoh.Config{Connect: []string{r.endpoint}})
+// dial joins the server's network and finds its service.
+func (r *running) dial() (network wire.Session, prefix string) {
+	r.t.Helper()
+	network, err := zenoh.Open(r.t.Context(), zenoh.Config{Connect: []string{r.endpoint}})
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	defer network.Close()
-	keys, err := network.Tokens(t.Context(), wire.ServerAliveAny, time.Second)
+	r.t.Cleanup(func() { _ = network.Close() }) // a test may have closed it
+	keys, err := network.Tokens(r.t.Context(), wire.ServerAliveAny, time.Second)
 	if err != nil || len(keys) != 1 {
-		t.Fatalf("servers alive: %v, %v, want one", keys, err)
+		r.t.Fatalf("servers alive: %v, %v, want one", keys, err)
 	}
 	service, err := wire.ServiceOf(keys[0])
 	if err != nil {
+		r.t.Fatal(err)
+	}
+	return network, service.Prefix()
+}
+
+// The real program over real TCP with the real policy: every observation gets
+// its chunk, the trained prefix is honoured to the bit that matters, the robot
+// hears when the server leaves, and the whole process allocates next to nothing
+// per request.
+func TestServesTheDemoPolicy(t *testing.T) {
+	serveDemo(t, start(t), 20)
+}
+
+// The same with everything on the record: one audit line for each request, the
+// newest of them captured, and each of these answered byte for byte again.
+func TestServesOnTheRecord(t *testing.T) {
+	const captures = 12
+	dir := t.TempDir()
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	arm := newArm(t, network, service.Prefix())
+	path := manifest(t, fmt.Sprintf("model: {repo_or_path: %q}\ndebug: {capture_dir: %q, capture_max: %d}\n", bundle, filepath.Join(dir, "captures"), captures))
+	audit := filepath.Join(dir, "audit.jsonl")
+	serveDemo(t, start(t, "--manifest", path, "--audit", audit), 100)
+
+	text, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	for i, line := range lines {
+		var a struct {
+			Client  string  `json:"client_uuid"`
+			Seq     uint64  `json:"seq_id"`
+			Outcome string  `json:"outcome"`
+			Mode    string  `json:"conditioning"`
+			Ms      float64 `json:"inference_ms"`
+		}
+		if err := json.Unmarshal(line, &a); err != nil || a.Client != "test-arm" || a.Seq != uint64(i+1) || a.Outcome != "ok" || a.Mode != "trained" || a.Ms <= 0 {
+			t.Fatalf("audit line %d = %s, %v", i, line, err)
+		}
+	}
+	if len(lines) != demoRequests {
+		t.Errorf("%d audit lines for %d requests", len(lines), demoRequests)
+	}
+	replay := func() (code int, stdout, stderr string) { return leanServer(t, nil, "replay", "--manifest", path) }
+	if code, stdout, stderr := replay(); code != 0 || stdout != fmt.Sprintf("%d captured requests: %[1]d answered byte for byte as then, 0 not, 0 unreadable\n", captures) {
+		t.Errorf("replay = %d, %s%s", code, stdout, stderr)
+	}
+	torn := filepath.Join(dir, "captures", "request-00003.safetensors")
+	if err := os.Truncate(torn, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := replay(); code != 1 || !strings.Contains(stdout, torn) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("replay with a torn file = %d, %s%s, want 1 and its name", code, stdout, stderr)
+	}
+}
+
+const demoRequests = 400
+
+// serveDemo asks the demo policy and stops the server, which must not have
+// allocated more than mallocs objects meanwhile.
+func serveDemo(t *testing.T, r *running, mallocs uint64) {
+	t.Helper()
+	r.awaitReady()
+	network, prefix := r.dial()
+	arm := newArm(t, network, prefix)
 	sent := arm.prefix()
-	for seq := uint64(1); seq <= requests; seq++ {
+	for seq := uint64(1); seq <= demoRequests; seq++ {
 		chunk := arm.ask(seq)
 		for i, want := range sent.Data {
 			if got := chunk.ChunkRobot.Data[i]; got-want > 1e-3 || want-got > 1e-3 {
@@ -411,17 +523,110 @@ func TestServesTheDemoPolicy(t *testing.T) {
 		}
 	}
 	s := r.stop(syscall.SIGTERM)
-	if s.Requests != requests || s.Errors != 0 || s.Conditioning["trained"] != requests || s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
-		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, requests)
+	select {
+	case e := <-arm.events:
+		if e.Code != wire.EventDraining || e.RetryAfterMs <= 0 || e.Text == "" {
+			t.Errorf("the robot got %+v, want a draining event", e)
+		}
+	case <-time.After(patience):
+		t.Error("the robot was not told that the server left")
 	}
-	// Opening the session and the links allocates; a request must not.
-	if s.PathMallocs > requests/2 {
-		t.Errorf("the process allocated %d objects for %d requests, want less than one for two", s.PathMallocs, requests)
+	if s.Requests != demoRequests || s.Errors != 0 || s.Conditioning["trained"] != demoRequests || s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
+		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, demoRequests)
+	}
+	// Opening the session and the links allocates, and so do buffers while they
+	// grow; a request must not.
+	if s.PathMallocs > mallocs {
+		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests, mallocs)
 	}
 	if s.GCCycles != s.GCForced {
 		t.Errorf("%d collections, %d of them by hand, want no others", s.GCCycles, s.GCForced)
 	}
 	t.Logf("%d requests, %d objects, %d collections, inference p50 %.2f ms, service p99 %.2f ms", s.Requests, s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
+}
+
+// Every reason of seeds/000 section 8.4 for which a server refuses, over TCP
+// from the real program.
+func TestSessionRefusals(t *testing.T) {
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, "--manifest", manifest(t, fmt.Sprintf(`model: {repo_or_path: %q}
+default_task: "around the post"
+pin_task: true
+strict_fps: true
+max_sessions: 1
+clients: [arm-1, arm-2]
+`, bundle)))
+	r.awaitReady()
+	network, prefix := r.dial()
+	tests := []struct {
+		name      string
+		change    func(o *wire.SessionOpen)
+		want      string
+		temporary bool
+	}{
+		{"schema", func(o *wire.SessionOpen) { o.SchemaVersion = 2 }, "schema_version 2 outside supported range [1, 1]", false},
+		{"client not on the list", func(o *wire.SessionOpen) { o.ClientUUID = "arm-3" }, "client 'arm-3' is not on this server's list", false},
+		{"client that is no key segment", func(o *wire.SessionOpen) { o.ClientUUID = "arm 1" }, "client_uuid", false},
+		{"action order", func(o *wire.SessionOpen) {
+			o.ActionNames = append([]string{o.ActionNames[1], o.ActionNames[0]}, o.ActionNames[2:]...)
+		}, "refusing to map chunk columns to motors", false},
+		{"action count", func(o *wire.SessionOpen) { o.ActionNames = o.ActionNames[:5] }, "refusing to map chunk columns to motors", false},
+		{"action units", func(o *wire.SessionOpen) { o.ActionUnits = slices.Repeat([]string{"radians"}, 6) }, "action_units", false},
+		{"state dim", func(o *wire.SessionOpen) { o.StateDim = 7 }, "state dim mismatch: server=6, client=7", false},
+		{"state units", func(o *wire.SessionOpen) { o.StateUnits = slices.Repeat([]string{"radians"}, 6) }, "state_units", false},
+		{"camera", func(o *wire.SessionOpen) { o.CameraNames = []string{"observation.images.wrist"} }, "missing camera features ['observation.images.top']", false},
+		{"camera size", func(o *wire.SessionOpen) {
+			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.top", H: 480, W: 640, C: 3}}
+		}, "480x640", false},
+		{"pinned task", func(o *wire.SessionOpen) { o.Task = "fold the towel" }, "task is pinned to 'around the post' on this server, got 'fold the towel'", false},
+		{"fps", func(o *wire.SessionOpen) { o.FPS = 30 }, "client fps=30 != trained fps=60 (strict_fps=true)", false},
+		{"nothing wrong", func(*wire.SessionOpen) {}, "", false},
+		{"the same robot again", func(*wire.SessionOpen) {}, "", false},
+		{"full", func(o *wire.SessionOpen) { o.ClientUUID = "arm-2" }, "server full: 1/1 sessions active", true},
+		{"wrong while full: final all the same", func(o *wire.SessionOpen) { o.SchemaVersion = 2 }, "schema_version", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := demoOpen(t, "arm-1")
+			tt.change(&o)
+			ack := openSession(t, network, prefix, o)
+			if ack.Accepted != (tt.want == "") || !strings.Contains(ack.Error, tt.want) || ack.Temporary() != tt.temporary ||
+				tt.temporary && (ack.ServerLoad != 1 || ack.RetryAfterMs <= 0) {
+				t.Errorf("ack = %+v, want accepted %v, an error with %q, temporary %v", ack, tt.want == "", tt.want, tt.temporary)
+			}
+		})
+	}
+	if s := r.stop(syscall.SIGTERM); s.Sessions.Opened != 2 || s.Sessions.Refused != uint64(len(tests)-2) {
+		t.Errorf("sessions = %+v, want 2 opened and %d refused", s.Sessions, len(tests)-2)
+	}
+}
+
+// demoOpen fits the demo policy.
+func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
+	t.Helper()
+	bundle, err := policy.LoadBundle(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire.SessionOpen{
+		ClientUUID: uuid, RobotType: "so101", FPS: 60, ActionNames: bundle.ActionNames, CameraNames: []string{"observation.images.top"},
+		StateDim: len(bundle.StateNames), SchemaVersion: wire.SchemaVersion, RTCEnabled: true,
+	}
+}
+
+func openSession(t *testing.T, network wire.Session, prefix string, o wire.SessionOpen) (ack wire.SessionAck) {
+	t.Helper()
+	replies, err := network.Get(t.Context(), wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &o), patience)
+	if err != nil || len(replies) != 1 {
+		t.Fatalf("open: %v, %v, want one reply", replies, err)
+	}
+	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
+		t.Fatal(err)
+	}
+	return ack
 }
 
 // arm is a robot that asks and waits.
@@ -440,17 +645,9 @@ func newArm(t *testing.T, network wire.Session, prefix string) *arm {
 		t.Fatal(err)
 	}
 	a := &arm{t: t, actions: make(chan wire.ActionChunk, 1), events: make(chan wire.Event, 8)}
-	open := wire.SessionOpen{
-		ClientUUID: "test-arm", RobotType: "so101", FPS: 60, ActionNames: bundle.ActionNames, CameraNames: []string{"observation.images.top"},
-		StateDim: len(bundle.StateNames), SchemaVersion: wire.SchemaVersion, RTCEnabled: true,
-	}
-	replies, err := network.Get(t.Context(), wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &open), patience)
-	if err != nil || len(replies) != 1 {
-		t.Fatalf("open: %v, %v, want one reply", replies, err)
-	}
-	var ack wire.SessionAck
-	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil || !ack.Accepted {
-		t.Fatalf("ack = %+v, %v", ack, err)
+	open := demoOpen(t, "test-arm")
+	if ack := openSession(t, network, prefix, open); !ack.Accepted {
+		t.Fatalf("ack = %+v", ack)
 	}
 	key, _ := wire.ActionKey(prefix, open.ClientUUID)
 	if _, err := network.Subscribe(key, a.receive); err != nil {
