@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -20,6 +21,7 @@ type Summary struct {
 	OverrunsHost  uint64             `json:"overruns_host"`
 	StarvedTicks  uint64             `json:"starved_ticks"`
 	LatenessUS    Quantiles          `json:"lateness_us"`
+	LatenessHist  map[string]uint64  `json:"lateness_histogram_us,omitempty"` // upper bound in microseconds: ticks
 	Requests      uint64             `json:"requests"`
 	Chunks        uint64             `json:"chunks"`
 	ChunksDropped map[string]uint64  `json:"chunks_dropped"`
@@ -122,6 +124,15 @@ func short(h *rt.Hist, unit time.Duration) ShortQuantiles {
 func long(h *rt.Hist, unit time.Duration) Quantiles {
 	in := func(d time.Duration) float64 { return round3(float64(d) / float64(unit)) }
 	return Quantiles{in(h.Quantile(0.5)), in(h.Quantile(0.99)), in(h.Quantile(0.999)), in(h.Max())}
+}
+
+// histogram lists the buckets by their upper bound in the unit.
+func histogram(h *rt.Hist, unit time.Duration) map[string]uint64 {
+	m := map[string]uint64{}
+	for upper, n := range h.Buckets {
+		m[strconv.FormatFloat(float64(upper)/float64(unit), 'f', -1, 64)] += n
+	}
+	return m
 }
 
 func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }

@@ -146,7 +146,8 @@ func (e *Edge) summarize(err error) *Summary {
 	s := &Summary{
 		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, Skipped: loop.Skipped,
 		StarvedTicks: st.starved.Load(), LatenessUS: long(loop.Lateness, time.Microsecond),
-		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
+		LatenessHist: histogram(loop.Lateness, time.Microsecond),
+		Requests:     st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
 		RTTms: short(st.rtt, time.Millisecond), ActionAgeMS: short(st.age, time.Millisecond), NetworkMS: short(st.network, time.Millisecond),
 		Bus: BusSummary{
 			Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,

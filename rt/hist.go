@@ -98,3 +98,13 @@ func (h *Hist) Quantile(q float64) time.Duration {
 
 // Max returns the longest recorded duration, exactly; 0 when there is none.
 func (h *Hist) Max() time.Duration { return time.Duration(h.max.Load()) }
+
+// Buckets yields every bucket that is not empty, shortest first: the longest
+// duration that falls into it, and how many did.
+func (h *Hist) Buckets(yield func(upper time.Duration, n uint64) bool) {
+	for i := range h.buckets {
+		if n := h.buckets[i].Load(); n > 0 && !yield(upperBound(i), n) {
+			return
+		}
+	}
+}

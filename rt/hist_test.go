@@ -145,3 +145,27 @@ func BenchmarkReadHist(b *testing.B) {
 		h.Quantile(0.99)
 	}
 }
+
+func TestHistBucketsHoldWhatWasRecorded(t *testing.T) {
+	h := NewHist()
+	for _, d := range []time.Duration{5, 5, time.Millisecond, 70 * time.Second} {
+		h.Record(d)
+	}
+	var total uint64
+	last := time.Duration(-1)
+	for upper, n := range h.Buckets {
+		if upper <= last {
+			t.Errorf("bucket %v after %v: want them ascending", upper, last)
+		}
+		if upper == 5 && n != 2 {
+			t.Errorf("bucket of 5 ns holds %d, want 2", n)
+		}
+		last, total = upper, total+n
+	}
+	if total != 4 {
+		t.Errorf("buckets hold %d, want 4", total)
+	}
+	for range h.Buckets {
+		return // stopping early must be allowed
+	}
+}

@@ -1,0 +1,97 @@
+package edge
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// The keys that scripts rely on, written a second time.
+var contractKeys = []string{
+	"ticks", "overruns_own", "overruns_host", "starved_ticks", "lateness_us", "requests", "chunks", "chunks_dropped",
+	"rtt_ms", "action_age_ms", "network_ms", "path_mallocs", "gc_cycles", "bus", "frames", "targets_reached", "collisions",
+	"seconds_in_state", "rt", "exit",
+}
+
+func TestSummaryKeepsItsKeys(t *testing.T) {
+	var out bytes.Buffer
+	s := Summary{
+		ChunksDropped: map[string]uint64{"late": 2}, Frames: map[string]Frames{"top": {Captured: 5}},
+		InState: map[string]float64{"STREAMING": 1.5}, Exit: ending(exit.Errorf(exit.Absent, "gone"), ""),
+	}
+	if err := s.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(out.Bytes(), &m); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range contractKeys {
+		if _, ok := m[key]; !ok {
+			t.Errorf("key %q is missing", key)
+		}
+	}
+	for key, want := range map[string]string{
+		"lateness_us": `{"p50":0,"p99":0,"p999":0,"max":0}`, "rtt_ms": `{"p50":0,"p99":0,"max":0}`,
+		"bus": `{"cycles":0,"lost":0,"corrupt":0,"retries":0,"us_p50":0,"us_p99":0}`,
+		"rt":  `{"granted":false,"why":""}`, "exit": `{"code":4,"reason":"gone"}`,
+		"frames": `{"top":{"captured":5,"dropped":0,"age_ms_p99":0,"errors":0}}`,
+	} {
+		var got bytes.Buffer
+		json.Compact(&got, m[key])
+		if got.String() != want {
+			t.Errorf("%s = %s, want %s", key, got.String(), want)
+		}
+	}
+}
+
+func TestSummaryTableSaysWhatHappened(t *testing.T) {
+	var out bytes.Buffer
+	s := Summary{
+		ID: "arm", Ticks: 1200, Targets: 9, Collisions: 1, ChunksDropped: map[string]uint64{"late": 2, "epoch": 1},
+		InState: map[string]float64{"STREAMING": 20, "DEAD": 0}, RT: Granted{false, "raise LimitRTPRIO"}, Exit: Ending{3, "refused"},
+	}
+	if err := s.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s", "refused: raise LimitRTPRIO", "3, refused"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("table lacks %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "DEAD") {
+		t.Error("a state that never was is listed")
+	}
+}
+
+func TestHistogramSumsToTheCount(t *testing.T) {
+	h := rt.NewHist()
+	for i := range 1000 {
+		h.Record(time.Duration(i) * time.Microsecond)
+	}
+	var sum uint64
+	for _, n := range histogram(h, time.Microsecond) {
+		sum += n
+	}
+	if sum != 1000 {
+		t.Errorf("histogram holds %d, want 1000", sum)
+	}
+}
+
+func TestStatusLineNoAlloc(t *testing.T) {
+	r := newRig(t)
+	r.serve(100, 3, 10)
+	e := &Edge{control: r.control, loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod})}
+	var l statusLine
+	if line := string(l.format(e, r.time.Now())); !strings.HasPrefix(line, "STREAMING") || !strings.Contains(line, "queue ") {
+		t.Errorf("status line %q", line)
+	}
+	if n := testing.AllocsPerRun(100, func() { l.format(e, r.time.Now()) }); n != 0 {
+		t.Errorf("format allocates %v times, want 0", n)
+	}
+}
