@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/internal/exit"
 	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/server"
@@ -259,6 +260,30 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 				t.Errorf("exit code %d, %q, want 3 and a line with the library and %q", code, stderr, tt.want)
 			}
 		})
+	}
+}
+
+// The codes that the program can end with are those of the page and of --help.
+func TestExitCodesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Exit codes")
+	_, help, _ := strings.Cut(description, "Exit codes: ")
+	codes := map[exit.Code]bool{}
+	for _, err := range []error{
+		nil, errors.New("broke"), server.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), server.ErrManifest, policy.ErrBundle,
+		policy.ErrGolden, policy.ErrNoRuntime, server.ErrAbsent,
+	} {
+		code := codeOf(err)
+		codes[code] = true
+		if row, word := fmt.Sprintf("| %d | ", code), fmt.Sprintf("%d ", code); !strings.Contains(table, row) || !strings.Contains(help, word) {
+			t.Errorf("%v ends with %d, which docs/server.md or --help does not explain", err, code)
+		}
+	}
+	if rows := strings.Count(table, "\n| ") - 1; rows != len(codes) {
+		t.Errorf("docs/server.md explains %d exit codes, the program has %d", rows, len(codes))
 	}
 }
 

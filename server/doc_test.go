@@ -1,0 +1,180 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// docTable returns the rows of the first table below a heading of docs/server.md,
+// cells trimmed, without the table's own head.
+func docTable(t *testing.T, heading, first string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("docs/server.md has no section %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, table, found := strings.Cut(section, "\n| "+first+" |")
+	if !found {
+		t.Fatalf("section %q has no table that begins with %q", heading, first)
+	}
+	for i, line := range strings.Split(table, "\n") {
+		switch {
+		case i < 2: // the rest of the head, and the rule below it
+		case !strings.HasPrefix(line, "|"):
+			return rows
+		default:
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			for j := range cells {
+				cells[j] = strings.TrimSpace(cells[j])
+			}
+			rows = append(rows, cells)
+		}
+	}
+	return rows
+}
+
+// manifestKeys walks the struct that the manifest is decoded into.
+func manifestKeys(v reflect.Value, prefix string) (rows [][]string) {
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag.Get("yaml")
+		if tag == "" || tag == "-" {
+			continue
+		}
+		f, key := v.Field(i), join(prefix, tag)
+		kind, value := "", ""
+		switch f.Kind() {
+		case reflect.Struct:
+			rows = append(rows, manifestKeys(f, key)...)
+			continue
+		case reflect.String:
+			kind, value = "text", f.String()
+		case reflect.Bool:
+			kind, value = "switch", fmt.Sprint(f.Bool())
+		case reflect.Int, reflect.Float64:
+			kind, value = "number", fmt.Sprint(f.Interface())
+		case reflect.Slice:
+			kind = "list"
+		}
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		rows = append(rows, []string{"`" + key + "`", kind, value})
+	}
+	return rows
+}
+
+func TestManifestTable(t *testing.T) {
+	var got [][]string
+	for _, row := range docTable(t, "Manifest", "key") {
+		if len(row) != 4 || row[3] == "" {
+			t.Errorf("row %q has no meaning", row)
+		}
+		got = append(got, row[:3])
+	}
+	want := manifestKeys(reflect.ValueOf(DefaultConfig()), "")
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || !slices.Equal(got[i], want[i]) {
+			t.Fatalf("row %d of the manifest's table: docs %q, code %q", i, got[min(i, len(got)-1)], want[min(i, len(want)-1)])
+		}
+	}
+}
+
+// The metrics' table against what Prometheus would read, labels and kinds
+// included.
+func TestMetricsTable(t *testing.T) {
+	b := newBench(t, config())
+	o := fakeOpen("arm")
+	b.server.open(&o) // for the series that there is one of for each session
+	families, err := metricsOf(func() *Server { return b.server }).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), metricPrefix) {
+			continue
+		}
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, "`"+l.GetName()+"`")
+		}
+		slices.Sort(labels)
+		want = append(want, fmt.Sprintf("`%s` %s %s", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", ")))
+	}
+	var got []string
+	for _, row := range docTable(t, "Pages", "metric") {
+		labels := strings.Split(row[2], ", ")
+		slices.Sort(labels)
+		got = append(got, fmt.Sprintf("%s %s %s", row[0], row[1], strings.Join(labels, ", ")))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/server.md lists\n%s\nand the code shows\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Every value of a label that comes from a table in the code stands in the page.
+func TestDocNamesEveryReason(t *testing.T) {
+	text, err := os.ReadFile("../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Concat(outcomeNames[:], refusedNames[:]) {
+		if !strings.Contains(string(text), name) {
+			t.Errorf("docs/server.md does not name %q", name)
+		}
+	}
+}
+
+func TestAuditTable(t *testing.T) {
+	turn := sampleTurn()
+	turn.why = "something"
+	decoder := json.NewDecoder(strings.NewReader(string(appendAudit(nil, turn, time.Now()))))
+	var want []string
+	for depth := 0; ; {
+		token, err := decoder.Token()
+		if err != nil {
+			break
+		}
+		if d, ok := token.(json.Delim); ok {
+			if d == '{' || d == '[' {
+				depth++
+			} else {
+				depth--
+			}
+			continue
+		}
+		if key, ok := token.(string); ok && depth == 1 {
+			want = append(want, "`"+key+"`")
+			skipValue(t, decoder)
+		}
+	}
+	var got []string
+	for _, row := range docTable(t, "Audit", "field") {
+		got = append(got, row[0])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/server.md lists %q, a line has %q", got, want)
+	}
+}
+
+// skipValue reads the value behind a key.
+func skipValue(t *testing.T, d *json.Decoder) {
+	t.Helper()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		t.Fatal(err)
+	}
+}
