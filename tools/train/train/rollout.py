@@ -133,7 +133,7 @@ def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
     p = hits / n
     centre = p + z * z / (2 * n)
     spread = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return float((centre - spread) / (1 + z * z / n)), float((centre + spread) / (1 + z * z / n))
+    return max(0.0, float((centre - spread) / (1 + z * z / n))), min(1.0, float((centre + spread) / (1 + z * z / n)))
 
 
 def main() -> None:
