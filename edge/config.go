@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -78,7 +79,7 @@ type Config struct {
 	CPU         int // to pin the tick to, rt.UnpinnedCPU otherwise
 	JPEGQuality int // 0: raw pictures
 	OnExit      string
-	Fallback    string
+	Fallback    string // hold or repeat_last: for goals that are positions both keep the last goal
 
 	MaxActionAge            time.Duration
 	DegradedAfter           time.Duration
@@ -106,6 +107,8 @@ func (c *Config) check() error {
 		return usage("--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
 	case len(c.Cameras) > maxCameras:
 		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
+	case c.CPU < rt.UnpinnedCPU || c.CPU >= runtime.NumCPU():
+		return usage("--cpu is %d, want 0 to %d, or -1 to choose", c.CPU, runtime.NumCPU()-1)
 	case c.Schedule != "drtc":
 		return usage("--schedule is %q, want drtc", c.Schedule)
 	case c.JPEGQuality < 0 || c.JPEGQuality > 100:

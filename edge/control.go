@@ -306,16 +306,19 @@ func (c *control) ask(now rt.Instant) {
 	c.key++
 	s := c.snapshots.Back()
 	s.key, s.epoch, s.episode, s.start = c.key, c.epoch, c.episode, c.fresh
-	s.at, s.step, s.delay = now, c.sched.NextStep(), delay
+	s.at, s.step = now, c.sched.NextStep()
 	s.end = c.drtc.PrefixEnd(delay)
 	s.runway = time.Duration(size) * c.period
 	copy(s.state, c.state)
 	s.rows = c.sched.CopyPrefix(s.robot, s.model, s.end)
+	delay = min(delay, s.rows) // only what is sent can be conditioned
+	s.delay = delay
 	if c.phase == armed {
 		c.limits.preview(c.goal, s.robot[:s.rows*c.dof])
 	}
 	c.requests.Put(chunk.Request{Key: c.key, Step: s.step, Captured: now, Source: now, Delay: delay, PrefixRows: s.rows})
 	c.link.sentKey.Store(c.key)
+	c.link.asked.Store(int64(now))
 	c.stats.requests.Add(1)
 	c.stats.delay.Store(int64(c.drtc.Steps()))
 	if c.snapshots.Publish(c.key) {
@@ -340,6 +343,7 @@ func (c *control) settle(now rt.Instant) {
 		c.move(now, Refused)
 	}
 	if now.Sub(c.lastGood) >= c.offline && c.phase < parking {
+		c.stats.busFault.Store(c.silent || c.frozen != 0)
 		c.move(now, Offline)
 	}
 	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))

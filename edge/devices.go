@@ -48,7 +48,7 @@ func (e *Edge) openArm(ctx context.Context) error {
 	if held := e.arm.Held(); len(held) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
 	}
-	return e.measureBus()
+	return e.measureBus(ctx)
 }
 
 func (e *Edge) openSim() (err error) {
@@ -121,22 +121,29 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 
 // measureBus refuses a rate that the bus cannot keep. A simulated bus is slow
 // only when this machine is busy, which no other rate would cure.
-func (e *Edge) measureBus() error {
-	period := e.cfg.period()
-	limit := time.Duration(busShare * float64(period))
+func (e *Edge) measureBus(ctx context.Context) error {
+	limit := time.Duration(busShare * float64(e.cfg.period()))
 	best := time.Duration(1<<63 - 1)
+	var lost error
 	for range measureTries {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		p99, err := e.arm.MeasureCycles(measuredCycles)
 		if err != nil {
-			return exit.With(exit.Absent, err)
+			lost = err
+			continue
 		}
 		if best = min(best, p99); best <= limit {
 			return nil
 		}
 	}
-	if e.simBus != nil {
-		e.log.Warn("the simulated bus is slow: this machine is busy", "p99", best.Round(10*time.Microsecond), "want", limit.Round(10*time.Microsecond))
+	switch {
+	case e.simBus != nil:
+		e.log.Warn("the simulated bus is slow: this machine is busy", "want", limit.Round(10*time.Microsecond), "why", lost)
 		return nil
+	case lost != nil:
+		return exit.With(exit.Absent, lost)
 	}
 	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %.0f Hz it may take %v: lower --fps, set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
 		best.Round(10*time.Microsecond), e.cfg.FPS, limit.Round(10*time.Microsecond))

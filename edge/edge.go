@@ -267,6 +267,7 @@ func (e *Edge) tickThread() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("tick: panic: %v", p)
+			e.control.exitMode = ExitOff // nothing may be trusted to hold the arm
 		}
 	}()
 	return e.loop.Run(&e.stop, e.control.tick)
@@ -303,6 +304,8 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 		return linkErr
 	case failed != nil:
 		return *failed
+	case State(e.control.stats.state.Load()) == Dead && e.control.stats.busFault.Load():
+		return exit.Errorf(exit.Absent, "joints were silent for %v: gave up; check the arm's cables and power", e.cfg.MaxOffline)
 	case State(e.control.stats.state.Load()) == Dead:
 		return exit.Errorf(exit.Absent, "no chunk for %v: gave up", e.cfg.MaxOffline)
 	}

@@ -125,13 +125,14 @@ func (l *link) handshake(ctx context.Context) error {
 		return err
 	}
 	t, err := l.agree(prefix, ack)
+	if err == nil {
+		err = l.declare(prefix)
+	}
+	if err == nil {
+		err = l.appear(prefix)
+	}
 	if err != nil {
-		return err
-	}
-	if err := l.declare(prefix); err != nil {
-		return err
-	}
-	if err := l.appear(prefix); err != nil {
+		l.giveBack(prefix, ack.SessionID) // or it would hold a place until it idles out
 		return err
 	}
 	for _, w := range ack.Warnings {
@@ -143,7 +144,7 @@ func (l *link) handshake(ctx context.Context) error {
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.loud = ""
-	l.uplink.Store(&uplink{publisher: l.publisher, epoch: l.epoch, old: ack.T == 0})
+	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
 	l.flags.epoch.Store(l.epoch)
 	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
 	return nil
@@ -367,8 +368,11 @@ func (l *link) trouble() string {
 	if l.flags.evicted.Load() {
 		return "the server closed the session"
 	}
-	last := max(rt.Instant(l.flags.merged.Load()), l.openedAt)
-	if quiet := l.clock.Now().Sub(last); quiet > l.cfg.RequestTimeout {
+	merged := rt.Instant(l.flags.merged.Load())
+	if rt.Instant(l.flags.asked.Load()) <= merged {
+		return "" // nothing is due: an edge that cannot ask blames no server
+	}
+	if quiet := l.clock.Now().Sub(max(merged, l.openedAt)); quiet > l.cfg.RequestTimeout {
 		return fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
 	return ""
@@ -380,10 +384,15 @@ func (l *link) close() {
 		return
 	}
 	l.uplink.Store(nil)
+	l.giveBack(l.terms.prefix, l.sessionID)
+}
+
+// giveBack closes a session at the server.
+func (l *link) giveBack(prefix, session string) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.who.ID, SessionID: l.sessionID})
-	if _, err := l.net.Get(ctx, wire.SessionKey(l.terms.prefix), body, closeTimeout); err != nil {
+	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.who.ID, SessionID: session})
+	if _, err := l.net.Get(ctx, wire.SessionKey(prefix), body, closeTimeout); err != nil {
 		l.log.Debug("session close", "err", err)
 	}
 }

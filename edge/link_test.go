@@ -14,6 +14,7 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh"
 )
@@ -31,6 +32,8 @@ type scripted struct {
 	mu    sync.Mutex
 	ack   wire.SessionAck
 	opens []wire.SessionOpen
+
+	closed atomic.Int32
 }
 
 func freePort(t *testing.T) string {
@@ -77,7 +80,8 @@ func (s *scripted) session(q wire.Query) {
 	defer q.Finish()
 	var open wire.SessionOpen
 	if wire.ParseSessionOpen(&open, q.Payload()) != nil {
-		return // a close
+		s.closed.Add(1)
+		return
 	}
 	s.mu.Lock()
 	s.opens = append(s.opens, open)
@@ -230,6 +234,34 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	}
 }
 
+// A session that the server opened and the edge refuses must be given back: it
+// would hold one of few places until it idles out.
+func TestLinkGivesBackWhatItRefuses(t *testing.T) {
+	s := newScripted(t, "demo")
+	s.answer(func(a *wire.SessionAck) { a.StateDim = 7 })
+	l, _ := s.dial(t, "")
+	if err := l.connect(within(t, 3*time.Second)); err == nil {
+		t.Fatal("a state of another size was accepted")
+	}
+	await(t, "the close", func() bool { return s.closed.Load() == 1 })
+}
+
+// An edge that has asked for nothing since the last chunk (paused, or without a
+// valid state) blames no server.
+func TestNothingAskedIsNoTrouble(t *testing.T) {
+	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)), flags: &linkFlags{}}
+	l.presence.Store(tokenAlive)
+	l.flags.merged.Store(int64(time.Minute))
+	l.flags.asked.Store(int64(time.Minute) - 1)
+	if why := l.trouble(); why != "" {
+		t.Errorf("trouble() = %q, want none", why)
+	}
+	l.flags.asked.Store(int64(time.Minute) + 1)
+	if why := l.trouble(); why == "" {
+		t.Error("an unanswered request an hour ago is no trouble")
+	}
+}
+
 func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	s := newScripted(t, "demo")
 	l, _ := s.dial(t, "")
@@ -238,6 +270,7 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	}
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
 	l.cfg.RequestTimeout = 100 * time.Millisecond // silence: the session is opened again
+	l.flags.asked.Store(int64(l.clock.Now()))
 	err := l.keep(within(t, 8*time.Second))
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.flags.refused.Load() {
 		t.Errorf("keep = %v, want a refusal with code 3", err)

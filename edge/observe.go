@@ -42,6 +42,7 @@ type sender struct {
 // uplink is where observations of the open session go.
 type uplink struct {
 	publisher wire.Publisher
+	prefix    string
 	epoch     uint32
 	old       bool // the server speaks the schema without our keys: no t in its ack
 }

@@ -9,7 +9,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"edgert/internal/exit"
 	"edgert/wire"
@@ -17,10 +21,11 @@ import (
 
 // Limits of the operator's socket.
 const (
-	ctlTimeout   = 5 * time.Second // one command, answer included
-	ctlLine      = 4096            // bytes of a command
-	resetLimit   = time.Second     // the server's acknowledgement of a reset
-	tickPatience = time.Second     // for the tick to take a command
+	ctlTimeout   = 5 * time.Second        // one command, answer included
+	ctlRead      = 500 * time.Millisecond // for the command itself: who says nothing holds up nobody
+	ctlLine      = 4096                   // bytes of a command
+	resetLimit   = time.Second            // the server's acknowledgement of a reset
+	tickPatience = time.Second            // for the tick to take a command
 )
 
 // CtlCommands are the words of edge-rt ctl.
@@ -69,7 +74,8 @@ func (e *Edge) serveOperator(ctx context.Context) error {
 		if err != nil {
 			return nil // closed: the run is over
 		}
-		c.SetDeadline(time.Now().Add(ctlTimeout))
+		c.SetReadDeadline(time.Now().Add(ctlRead))
+		c.SetWriteDeadline(time.Now().Add(ctlTimeout))
 		r := bufio.NewReaderSize(c, ctlLine)
 		line, err := r.ReadSlice('\n')
 		var reply CtlReply
@@ -142,7 +148,11 @@ func (l *link) reset(ctx context.Context, episode uint32) bool {
 	if l.flags.epoch.Load() == 0 {
 		return false
 	}
-	key, err := wire.ResetKey(l.terms.prefix, l.who.ID)
+	up := l.uplink.Load()
+	if up == nil {
+		return false
+	}
+	key, err := wire.ResetKey(up.prefix, l.who.ID)
 	if err != nil {
 		return false
 	}
@@ -158,6 +168,17 @@ func (l *link) reset(ctx context.Context, episode uint32) bool {
 	return false
 }
 
+// abandoned reports whether nobody holds the lock of the id that a socket
+// belongs to: its edge was killed.
+func abandoned(socket string) bool {
+	f, err := os.Open(strings.TrimSuffix(socket, ".sock") + ".lock")
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
 // Ctl sends one command to the edge called id on this host, or to the only one
 // that runs when id is empty.
 func Ctl(id, word string) (CtlReply, error) {
@@ -169,6 +190,7 @@ func Ctl(id, word string) (CtlReply, error) {
 	path := socketPath(dir, id)
 	if id == "" {
 		found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+		found = slices.DeleteFunc(found, abandoned)
 		if err != nil || len(found) == 0 {
 			return reply, exit.Errorf(exit.Absent, "no edge runs here (no socket in %s)", dir)
 		}

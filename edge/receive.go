@@ -16,6 +16,7 @@ type linkFlags struct {
 	refused atomic.Bool   // link: the server refuses the contract for good
 	blind   atomic.Int32  // capture threads: cameras without a first picture
 	sentKey atomic.Int64  // tick: newest request
+	asked   atomic.Int64  // tick: instant of the newest request
 	merged  atomic.Int64  // tick: instant of the newest merge
 }
 

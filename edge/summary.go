@@ -163,7 +163,7 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	if s.RT.Granted {
 		row("real time", "granted")
 	} else {
-		row("real time", "refused: %s", s.RT.Why)
+		row("real time", "no: %s", s.RT.Why)
 	}
 	row("states", "%s", seconds(s.InState))
 	row("targets", "%d reached, %d collisions, %d timed out", s.Targets, s.Collisions, s.Timeouts)

@@ -59,7 +59,7 @@ func TestSummaryTableSaysWhatHappened(t *testing.T) {
 	if err := s.WriteTable(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s", "refused: raise LimitRTPRIO", "3, refused"} {
+	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s", "no: raise LimitRTPRIO", "3, refused"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, out.String())
 		}

@@ -47,7 +47,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 	if e.cfg.Duration > 0 {
 		end = e.started.Add(e.cfg.Duration)
 	}
-	nextLine, leaveBy := e.started, rt.Instant(0)
+	nextLine, leaveBy, told := e.started, rt.Instant(0), false
 	for {
 		select {
 		case err := <-ticked:
@@ -65,6 +65,12 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		}
 		if leaveBy != 0 && now >= leaveBy {
 			e.stop.Store(true)
+		}
+		if !told && e.loop.Stats().Ticks > 0 {
+			told = true
+			if g := e.loop.Grant(); !g.Granted && e.cfg.RT != rt.ModeOff {
+				e.log.Warn("the tick runs without real-time priority", "why", g.Why)
+			}
 		}
 		e.count(now)
 		e.herald.look(now, e.loop.Stats().Ticks, State(e.control.stats.state.Load()), leaveBy != 0)

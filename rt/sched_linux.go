@@ -113,7 +113,7 @@ func permissionRefusal(rtprio uint64) string {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
 			loopPriority, rtprio)
 	}
-	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd LimitRTPRIO=95, or `ulimit -r 95`) or give the program CAP_SYS_NICE",
+	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd LimitRTPRIO=80, or `ulimit -r 80`) or give the program CAP_SYS_NICE",
 		loopPriority, rtprio)
 }
 

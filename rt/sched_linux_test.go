@@ -217,7 +217,7 @@ func TestPermissionRefusal(t *testing.T) {
 		rtprio uint64
 		want   string
 	}{
-		{"no limit set", 0, "LimitRTPRIO=95"},
+		{"no limit set", 0, "LimitRTPRIO=80"},
 		{"limit just too low", loopPriority - 1, "RLIMIT_RTPRIO is 79"},
 		{"limit high enough", loopPriority, "cpu.rt_runtime_us"},
 	}

@@ -73,8 +73,14 @@ func (a *Arm) TorqueOn() error {
 	}
 	for {
 		armed, err := a.ArmStep(a.clock.Now().Add(2 * ackWait))
-		if armed || err != nil {
+		if err != nil {
+			if off := a.TorqueOff(); off != nil { // half an arm under torque is worse than none
+				err = fmt.Errorf("%w; %w", err, off)
+			}
 			return err
+		}
+		if armed {
+			return nil
 		}
 	}
 }

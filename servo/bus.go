@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"bytes"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,7 @@ const (
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
 	lossWait    = 2500 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
-	lineIdle    = 2 * time.Millisecond    // silence that ends the late replies of a failed transaction
+	quietMax    = 300 * time.Millisecond  // for the line to fall silent after a failed transaction
 	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
 	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
 	maxAttempts = 8                       // of an acknowledged transaction: a host under load is late a few times in a row
@@ -300,39 +301,59 @@ func (b *Bus) SyncWrite(r Register, ids []ID, words []uint16) error {
 
 // ask sends b.tx to one servo and returns its params bytes, which are borrowed
 // until the next transaction, and its error byte.
+//
+// A reply does not say which register it is about, so a late one would pass for
+// the answer to the next question. After a failed attempt the line must have
+// been silent for as long as an attempt waits, and what a repeated question
+// brings counts when it comes twice.
 func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 	g := b.one
 	g.mean(id)
 	g.request, g.params = b.tx, params
 	g.wire = b.wireTime(len(b.tx), 1, params)
-	var before uint64
+	var last [maxLen]byte
+	before, repeated, seen := b.corrupt.Load(), false, false
 	for attempt := range b.attempts {
 		if attempt > 0 {
 			b.retries.Add(1)
 			b.quiet()
 		}
-		before = b.corrupt.Load()
 		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
 		if b.gather(g, b.patience, deadline) == 0 {
-			return g.param(0), g.faults[0], nil
+			if !repeated || params == 0 || seen && bytes.Equal(last[:params], g.param(0)) {
+				if repeated {
+					b.quiet()
+				}
+				return g.param(0), g.faults[0], nil
+			}
+			seen = true
+			copy(last[:], g.param(0))
+			continue
 		}
 		if b.lost {
 			return nil, 0, ErrPortLost
 		}
+		repeated = true
 	}
+	b.quiet()
 	if b.corrupt.Load() != before {
 		return nil, 0, ErrGarbled
 	}
 	return nil, 0, ErrNoReply
 }
 
-// quiet waits until the late replies of a failed transaction are over, since
-// one of them would pass for the answer to the next.
+// quiet waits until the line has been silent for as long as an attempt waits:
+// the late replies of a failed transaction are over then.
 func (b *Bus) quiet() {
-	for until := b.clock.Now().Add(b.patience); b.clock.Now() < until; {
-		b.wait(b.clock.Now().Add(lineIdle))
-		if n, err := b.port.Read(b.rx[:]); n == 0 || err != nil {
+	idle := b.clock.Now().Add(b.patience)
+	for end := b.clock.Now().Add(quietMax); b.clock.Now() < min(idle, end); {
+		b.wait(idle)
+		n, err := b.port.Read(b.rx[:])
+		if err != nil {
 			return
+		}
+		if n > 0 {
+			idle = b.clock.Now().Add(b.patience)
 		}
 	}
 }

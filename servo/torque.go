@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	offRounds = 3                    // times the torque-off frame is sent to motors that have not confirmed it
-	offWait   = 5 * time.Millisecond // for one confirmation: six silent motors must not take longer than 200 ms
+	offRounds   = 3                    // times the torque-off frame is sent to motors that have not confirmed it
+	offAttempts = 2                    // of each write to a single motor after that
+	offWait     = 5 * time.Millisecond // for one confirmation: six silent motors must not take longer than 200 ms
 )
 
 // TorqueOff makes every motor limp: one frame to all, read back, and then each
@@ -78,7 +79,7 @@ func (a *Arm) set(r Register, words []uint16) (bad []int) {
 // setSingly is what remains when the group does not confirm: acknowledged
 // writes, one motor after the other.
 func (a *Arm) setSingly(r Register, words []uint16) (bad []int) {
-	a.bus.patience, a.bus.attempts = offWait, offRounds
+	a.bus.patience, a.bus.attempts = offWait, offAttempts
 	defer func() { a.bus.patience, a.bus.attempts = ackWait, maxAttempts }()
 	for i, id := range a.ids {
 		want := r.Decode(words[i])

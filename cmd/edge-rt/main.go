@@ -155,6 +155,10 @@ func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
 	if err != nil {
 		return complain(stderr, err)
 	}
+	out, err := r.openJSON(stdout)
+	if err != nil {
+		return complain(stderr, err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	e, err := edge.Open(ctx, cfg)
@@ -176,28 +180,28 @@ func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
 		table = stderr
 	}
 	summary.WriteTable(table)
-	if werr := r.writeJSON(summary, stdout); werr != nil && err == nil {
-		err = werr
+	if out != nil {
+		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil && err == nil {
+			err = fmt.Errorf("--json: %w", werr)
+		}
 	}
 	return complain(stderr, err)
 }
 
-func (r *runFlags) writeJSON(s *edge.Summary, stdout io.Writer) error {
+// openJSON opens what --json names before the arm moves, so that a bad path
+// costs nothing. The file is nil when there is none.
+func (r *runFlags) openJSON(stdout *os.File) (*os.File, error) {
 	switch r.JSON {
 	case "":
-		return nil
+		return nil, nil
 	case "-":
-		return s.WriteJSON(stdout)
+		return stdout, nil
 	}
 	f, err := os.Create(r.JSON)
 	if err != nil {
-		return fmt.Errorf("--json: %w", err)
+		return nil, exit.Errorf(exit.Usage, "--json: %w", err)
 	}
-	if err := s.WriteJSON(f); err != nil {
-		f.Close()
-		return fmt.Errorf("--json: %w", err)
-	}
-	return f.Close()
+	return f, nil
 }
 
 // config turns the flags into the edge's configuration.
