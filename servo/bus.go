@@ -28,10 +28,12 @@ const (
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
 	lossWait    = 2500 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
-	quietMax    = 300 * time.Millisecond  // for the line to fall silent after a failed transaction
+	hushTime    = 100 * time.Millisecond  // silence after which a late reply is not expected any more
+	quietMax    = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
+	doubtFor    = time.Second             // after a failed transaction: read everything twice
 	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
 	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
-	maxAttempts = 8                       // of an acknowledged transaction: a host under load is late a few times in a row
+	maxAttempts = 4                       // of an acknowledged transaction: a host under load is late a few times in a row
 )
 
 // Bus is one half-duplex line of servos: it sends an instruction and collects
@@ -54,6 +56,8 @@ type Bus struct {
 	waited   time.Duration // for the bus, during the last gather
 	patience time.Duration // for an acknowledgement
 	attempts int           // of an acknowledged transaction
+	hush     time.Duration // silence that ends a failed transaction
+	doubt    rt.Instant    // until when a read counts only when it comes twice
 	lost     bool          // the port has failed
 
 	// Atomic.
@@ -69,6 +73,7 @@ func NewBus(port Port, baud int, clock rt.Clock) *Bus {
 		tx:       make([]byte, 0, maxLen+4),
 		patience: ackWait,
 		attempts: maxAttempts,
+		hush:     hushTime,
 		one:      &group{all: 1, data: make([]byte, maxLen), faults: make([]Fault, 1)},
 		dirty:    drains, // whoever had the port before may have left bytes
 	}
@@ -303,28 +308,24 @@ func (b *Bus) SyncWrite(r Register, ids []ID, words []uint16) error {
 // until the next transaction, and its error byte.
 //
 // A reply does not say which register it is about, so a late one would pass for
-// the answer to the next question. After a failed attempt the line must have
-// been silent for as long as an attempt waits, and what a repeated question
-// brings counts when it comes twice.
+// the answer to the next question. After a failed attempt the line must first
+// fall silent, and for a while what is read counts only when it is read twice.
 func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 	g := b.one
 	g.mean(id)
 	g.request, g.params = b.tx, params
 	g.wire = b.wireTime(len(b.tx), 1, params)
 	var last [maxLen]byte
-	before, repeated, seen := b.corrupt.Load(), false, false
-	for attempt := range b.attempts {
-		if attempt > 0 {
-			b.retries.Add(1)
-			b.quiet()
-		}
+	before, seen := b.corrupt.Load(), false
+	for failed := 0; failed < b.attempts; {
 		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
 		if b.gather(g, b.patience, deadline) == 0 {
-			if !repeated || params == 0 || seen && bytes.Equal(last[:params], g.param(0)) {
-				if repeated {
-					b.quiet()
-				}
+			sure := params == 0 || b.clock.Now() >= b.doubt || seen && bytes.Equal(last[:params], g.param(0))
+			if sure {
 				return g.param(0), g.faults[0], nil
+			}
+			if seen {
+				failed++ // two answers, and they differ
 			}
 			seen = true
 			copy(last[:], g.param(0))
@@ -333,19 +334,21 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 		if b.lost {
 			return nil, 0, ErrPortLost
 		}
-		repeated = true
+		failed++
+		b.retries.Add(1)
+		b.quiet()
+		b.doubt = b.clock.Now().Add(doubtFor)
 	}
-	b.quiet()
 	if b.corrupt.Load() != before {
 		return nil, 0, ErrGarbled
 	}
 	return nil, 0, ErrNoReply
 }
 
-// quiet waits until the line has been silent for as long as an attempt waits:
-// the late replies of a failed transaction are over then.
+// quiet waits until the line has been silent for b.hush: the late replies of a
+// failed transaction are over then.
 func (b *Bus) quiet() {
-	idle := b.clock.Now().Add(b.patience)
+	idle := b.clock.Now().Add(b.hush)
 	for end := b.clock.Now().Add(quietMax); b.clock.Now() < min(idle, end); {
 		b.wait(idle)
 		n, err := b.port.Read(b.rx[:])
@@ -353,7 +356,7 @@ func (b *Bus) quiet() {
 			return
 		}
 		if n > 0 {
-			idle = b.clock.Now().Add(b.patience)
+			idle = b.clock.Now().Add(b.hush)
 		}
 	}
 }

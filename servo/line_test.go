@@ -20,6 +20,9 @@ type line struct {
 	order    []byte // sync read answers in this order instead of the list's
 	tamper   func(reply []byte) []byte
 	dead     bool
+	// The answers numbered lateFrom to lateTo, this included, come lateAll later.
+	answers, lateFrom, lateTo int
+	lateAll                   time.Duration
 
 	keep   bool // keep requests in log
 	log    [][]byte
@@ -139,7 +142,11 @@ func (l *line) answer(id byte, addr, n int) {
 	if l.tamper != nil {
 		reply = l.tamper(append([]byte(nil), reply...))
 	}
-	t := l.free.Add(l.gap + s.lateBy)
+	late := s.lateBy
+	if l.answers++; l.lateAll > 0 && l.answers >= l.lateFrom && l.answers <= l.lateTo {
+		late = l.lateAll
+	}
+	t := l.free.Add(l.gap + late)
 	if l.next == len(l.bytes) {
 		l.bytes, l.at, l.next = l.bytes[:0], l.at[:0], 0
 	}
@@ -147,7 +154,7 @@ func (l *line) answer(id byte, addr, n int) {
 		t = t.Add(l.byteTime)
 		l.bytes, l.at = append(l.bytes, b), append(l.at, t)
 	}
-	if s.lateBy == 0 {
+	if late == 0 {
 		l.free = t
 	}
 }

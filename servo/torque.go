@@ -55,7 +55,9 @@ func (a *Arm) readPositions() error {
 func (a *Arm) set(r Register, words []uint16) (bad []int) {
 	b := a.bus
 	if b.dirty > 0 {
+		b.hush = offWait
 		b.quiet()
+		b.hush = hushTime
 	}
 	check := b.newGroup(r.Addr(), r.Width(), a.ids)
 	for range offRounds {
@@ -79,8 +81,8 @@ func (a *Arm) set(r Register, words []uint16) (bad []int) {
 // setSingly is what remains when the group does not confirm: acknowledged
 // writes, one motor after the other.
 func (a *Arm) setSingly(r Register, words []uint16) (bad []int) {
-	a.bus.patience, a.bus.attempts = offWait, offAttempts
-	defer func() { a.bus.patience, a.bus.attempts = ackWait, maxAttempts }()
+	a.bus.patience, a.bus.attempts, a.bus.hush = offWait, offAttempts, offWait
+	defer func() { a.bus.patience, a.bus.attempts, a.bus.hush = ackWait, maxAttempts, hushTime }()
 	for i, id := range a.ids {
 		want := r.Decode(words[i])
 		if _, err := a.bus.WriteRegister(id, r, want); err != nil {
