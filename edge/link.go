@@ -70,6 +70,7 @@ type link struct {
 	presenceToken wire.Declaration // of this robot and epoch
 	sessionID     string
 	back          atomic.Bool  // transport: the token came (back); ends a rest
+	vanished      atomic.Bool  // transport: the token went away since the handshake began, even if it is back
 	presence      atomic.Int32 // of the server's liveliness token, written by the transport too
 	openedAt      rt.Instant
 	opened        atomic.Uint64
@@ -115,6 +116,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 // handshake finds the server and opens a session. An error with an exit code is
 // final, any other passes.
 func (l *link) handshake(ctx context.Context) error {
+	l.vanished.Store(false)
 	prefix, err := l.find(ctx)
 	if err != nil {
 		return err
@@ -280,6 +282,7 @@ func (l *link) tokenMoved(_ string, up bool) {
 		l.back.Store(true)
 	} else {
 		l.presence.Store(tokenGone)
+		l.vanished.Store(true)
 	}
 }
 
@@ -355,10 +358,10 @@ func (l *link) keep(ctx context.Context) error {
 
 // trouble says what is wrong with the open session, or nothing.
 func (l *link) trouble() string {
-	switch l.presence.Load() {
-	case tokenGone:
+	if l.vanished.Load() {
 		return "the server's liveliness token is gone"
-	case tokenUnseen:
+	}
+	if l.presence.Load() == tokenUnseen {
 		// It may have vanished between the query that found it and the
 		// subscription that watches it: then no event ever comes.
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/servo/servosim"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+// still is a server without a policy: it answers every observation with a chunk
+// that stays where the arm is, over a real transport.
+type still struct {
+	endpoint, prefix string
+	net              wire.Session
+	token            wire.Declaration
+
+	mu        sync.Mutex
+	refuse    bool
+	publisher wire.Publisher
+}
+
+const stillHorizon = 30
+
+func newStill(t *testing.T) *still {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &still{endpoint: "tcp/" + l.Addr().String()}
+	l.Close()
+	if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.net.Close() })
+	if s.prefix, err = wire.ServicePrefix("test/still", "main", "still"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.net.Queryable(wire.SessionKey(s.prefix), s.session); err != nil {
+		t.Fatal(err)
+	}
+	action, err := wire.ActionKey(s.prefix, "arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.publisher, err = s.net.Publisher(action, wire.ActionQoS); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.net.Subscribe(wire.ObsWildcard(s.prefix), s.observe); err != nil {
+		t.Fatal(err)
+	}
+	if s.token, err = s.net.Token(wire.ServerAliveKey(s.prefix)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *still) session(q wire.Query) {
+	defer q.Finish()
+	var open wire.SessionOpen
+	if wire.ParseSessionOpen(&open, q.Payload()) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ack := wire.SessionAck{Accepted: !s.refuse, SchemaVersion: 1, SessionID: "s"}
+	ack.ModelRepo, ack.ActionNames, ack.StateDim, ack.ChunkSize, ack.T = "test/still", open.ActionNames, open.StateDim, stillHorizon, 1
+	if s.refuse {
+		ack.Error = "state dim mismatch: server=7, client=6"
+	}
+	q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
+}
+
+func (s *still) observe(sample wire.Sample) {
+	h, err := wire.ParseHeader(sample.Attachment)
+	var o wire.Observation
+	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {
+		return
+	}
+	m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
+	for range stillHorizon {
+		m.Data = append(m.Data, o.State...)
+	}
+	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+	header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
+	go s.publisher.Put(body, header) // a callback must not call back
+}
+
+// stiff counts the motors under torque.
+func stiff(b *servosim.Bus) (n int) {
+	for _, on := range b.TorqueEnabled() {
+		if on {
+			n++
+		}
+	}
+	return n
+}
+
+// armed starts the program on the simulated bus and returns when the arm holds
+// itself up.
+func armed(t *testing.T, s *still, b *servosim.Bus, args ...string) *exec.Cmd {
+	t.Helper()
+	args = append([]string{"--quiet", "--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
+		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s"}, args...)
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	for end := time.Now().Add(20 * time.Second); stiff(b) < 6; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the arm was never armed: %d motors under torque", stiff(b))
+		}
+	}
+	return cmd
+}
+
+// Whatever ends a run that had the arm under torque, the arm is let go, or held
+// where that was asked for.
+func TestEveryWayOutLetsTheArmGo(t *testing.T) {
+	tests := []struct {
+		name  string
+		args  []string
+		end   func(*exec.Cmd, *still)
+		code  int
+		stiff int
+	}{
+		{"SIGINT", nil, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGINT) }, 0, 0},
+		{"SIGTERM", nil, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
+		{"SIGTERM twice", nil, func(c *exec.Cmd, _ *still) {
+			c.Process.Signal(syscall.SIGTERM)
+			time.Sleep(50 * time.Millisecond)
+			c.Process.Signal(syscall.SIGTERM)
+		}, 0, 0},
+		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
+		{"on-exit hold", []string{"--on-exit", "hold"}, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGTERM) }, 0, 6},
+		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *still) {}, 0, 0},
+		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *still) {
+			s.mu.Lock()
+			s.refuse = true
+			s.mu.Unlock()
+			s.token.Undeclare()
+			s.token, _ = s.net.Token(wire.ServerAliveKey(s.prefix))
+		}, 3, 0},
+		{"a server that stays away", []string{"--max-offline", "1500ms"}, func(_ *exec.Cmd, s *still) { s.net.Close() }, 4, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, b := newStill(t), simBus(t)
+			cmd := armed(t, s, b, tt.args...)
+			tt.end(cmd, s)
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Fatal("it does not end")
+			}
+			if code := cmd.ProcessState.ExitCode(); code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			if got := stiff(b); got != tt.stiff {
+				t.Errorf("%d motors under torque afterwards, want %d", got, tt.stiff)
+			}
+		})
+	}
+}
