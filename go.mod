@@ -3,24 +3,24 @@ module edgert
 go 1.26
 
 require (
-	github.com/HdrHistogram/hdrhistogram-go v1.1.2 // indirect
-	github.com/alecthomas/kong v1.13.0 // indirect
+	github.com/alecthomas/kong v1.13.0
+	github.com/goccy/go-yaml v1.18.0
+	github.com/prometheus/client_golang v1.23.2
+	github.com/tinylib/msgp v1.6.5
+	github.com/yalue/onnxruntime_go v1.27.0
+	golang.org/x/sys v0.43.0
+	pgregory.net/rapid v1.2.0
+)
+
+require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/goccy/go-yaml v1.18.0 // indirect
+	github.com/kr/text v0.2.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
-	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.66.1 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect
-	github.com/tinylib/msgp v1.6.5
-	github.com/yalue/onnxruntime_go v1.27.0 // indirect
-	go.bug.st/serial v1.8.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
-	golang.org/x/mod v0.18.0 // indirect
-	golang.org/x/sys v0.43.0
-	golang.org/x/tools v0.22.0 // indirect
 	google.golang.org/protobuf v1.36.8 // indirect
-	pgregory.net/rapid v1.2.0 // indirect
 )
