@@ -1,0 +1,184 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
+	needRuntime(t)
+	graph, err := os.ReadFile(filepath.Join(stillDir, graphName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rename := func(old, new string) []byte {
+		if len(old) != len(new) || !bytes.Contains(graph, []byte(old)) {
+			t.Fatalf("cannot rename %s to %s in the graph", old, new)
+		}
+		return bytes.ReplaceAll(graph, []byte(old), []byte(new))
+	}
+	tests := []struct {
+		name  string
+		graph []byte
+		want  string
+	}{
+		{"no chunk output", rename("chunk_robot", "chunk_rabot"), "the graph has no output chunk_robot"},
+		{"no state input", rename("state", "stata"), "the graph has no input state"},
+		{"another camera", rename("image.top", "image.tip"), "the graph has no input image.top"},
+		{"an input too many", rename("image.top", "image.tip"), "the graph has an input image.tip"},
+		{"batch of one only", bytes.ReplaceAll(graph, []byte{10, 3, 18, 1, 'B'}, []byte{10, 3, 8, 0x81, 0}), "has a batch of 1"},
+		{"torn", graph[:len(graph)/2], graphName},
+		{"empty", nil, graphName},
+		{"text", []byte("this is not a graph"), graphName},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := copyBundle(t, stillDir, nil)
+			replaceFile(t, dir, graphName, tt.graph)
+			b, err := LoadBundle(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
+	needRuntime(t)
+	for _, tt := range []struct {
+		name string
+		edit func(map[string]any)
+		want string
+	}{
+		{"camera size", func(m map[string]any) { m["cameras"] = []Camera{{"top", 60, 80}} }, "want image.top"},
+		{"rows", func(m map[string]any) { m["chunk_size"], m["n_action_steps"] = 49, 49 }, "want chunk_robot"},
+		{"noise", func(m map[string]any) { m["noise_dim"] = 32 }, "want noise"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A server that is asked again and again to open a broken bundle must not grow.
+func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
+	needQuietMemory(t)
+	dir := copyBundle(t, demoDir, nil)
+	graph, err := os.ReadFile(filepath.Join(dir, graphName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaceFile(t, dir, graphName, graph[:len(graph)-1000])
+	b, err := LoadBundle(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func(times int) {
+		for range times {
+			if m, err := b.Open(Options{MaxBatch: 8}); err == nil {
+				m.Close()
+				t.Fatal("Open accepts a torn graph")
+			}
+		}
+	}
+	refuse(20)
+	before := residentKB(t)
+	refuse(100)
+	// 100 leaked graphs would be 84 MB, 100 leaked tensor sets 50 MB.
+	if grown := residentKB(t) - before; grown > 16*1024 {
+		t.Errorf("100 refused bundles grow the process by %d kB, want less than 16 MB", grown)
+	}
+}
+
+// Every tensor and thread of a closed model is gone.
+func TestCloseReturnsMemoryAndThreads(t *testing.T) {
+	needQuietMemory(t)
+	b, err := LoadBundle(stillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cycle := func(times int) {
+		for range times {
+			m, err := b.Open(Options{MaxBatch: 16, IntraThreads: 3})
+			if err == nil {
+				err = m.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cycle(5)
+	memory, threads := residentKB(t), threadCount(t)
+	cycle(40)
+	// 40 leaked tensor sets would be 41 MB, 40 leaked sessions 80 threads.
+	if grown := residentKB(t) - memory; grown > 16*1024 {
+		t.Errorf("40 models grow the process by %d kB, want less than 16 MB", grown)
+	}
+	if grown := threadCount(t) - threads; grown > 20 { // the Go runtime may start some
+		t.Errorf("40 models leave %d threads, want none", grown)
+	}
+}
+
+// needQuietMemory skips tests of what the process holds where that is not its own
+// doing: the race detector keeps shadow memory.
+func needQuietMemory(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("measures the whole process: not with -short")
+	}
+	needRuntime(t)
+}
+
+func threadCount(t *testing.T) int {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Skipf("no /proc here: %v", err)
+	}
+	return len(tasks)
+}
+
+func residentKB(t *testing.T) int {
+	t.Helper()
+	runtime.GC()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skipf("no /proc here: %v", err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kb, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kb
+}
+
+func TestOpenRefusesWishesBeyondTheBounds(t *testing.T) {
+	needRuntime(t)
+	b, err := LoadBundle(stillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, opt := range []Options{{MaxBatch: MaxBatchLimit + 1}, {Buffers: MaxBuffersLimit + 1}} {
+		if m, err := b.Open(opt); err == nil {
+			m.Close()
+			t.Errorf("Open(%+v) succeeds, want an error", opt)
+		}
+	}
+}
