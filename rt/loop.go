@@ -157,6 +157,9 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		l.sleepUntil(tick.Deadline)
 		tick.Woke = l.cfg.Clock.Now()
 		l.lateness.Record(tick.Woke.Sub(tick.Deadline))
+		// A host that takes the CPU away while the thread wakes up is booked as
+		// the thread's CPU time; the tick's own work begins here.
+		woke := l.cpuTime()
 
 		busWait := step(tick)
 
@@ -164,7 +167,8 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		spent = l.cpuTime()
 		tick.Deadline, tick.Skipped = nextDeadline(tick.Deadline, now, period)
 		tick.Index += 1 + tick.Skipped
-		l.count(tick.Skipped, spent-before, busWait)
+		l.cpu.Add(int64(spent - before))
+		l.count(tick.Skipped, spent-woke, busWait)
 	}
 }
 
@@ -185,7 +189,6 @@ func (l *Loop) sleepUntil(deadline Instant) {
 //rt:noalloc
 func (l *Loop) count(skipped uint64, cpu, busWait time.Duration) {
 	l.ticks.Add(1)
-	l.cpu.Add(int64(cpu))
 	if skipped == 0 {
 		return
 	}
