@@ -118,6 +118,13 @@ func (f *flags) config() (server.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
+	for flag, endpoints := range map[string][]string{"--listen": f.Listen, "--connect": f.Connect} {
+		for _, e := range endpoints {
+			if address, ok := strings.CutPrefix(e, "tcp/"); !ok || !strings.Contains(address, ":") {
+				return cfg, exit.Errorf(exit.Usage, "%s %q: want tcp/HOST:PORT, such as tcp/localhost:7447", flag, e)
+			}
+		}
+	}
 	if len(f.Listen) > 0 {
 		cfg.Zenoh.ListenEndpoints = f.Listen
 	}
