@@ -76,6 +76,7 @@ func TestBadInput(t *testing.T) {
 	}
 	arm := simBus(t)
 	arm.Mute(3, true)
+	whole := simBus(t)
 	calibration := filepath.Join("..", "..", "testdata", "demo", "so101.json")
 	tests := []struct {
 		name string
@@ -101,6 +102,8 @@ func TestBadInput(t *testing.T) {
 		{"endpoint absent", []string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, 4, []string{"127.0.0.1:9", "lean-server"}},
 		{"port absent", []string{"--bus", "/dev/ttyNONE", "--calibration", calibration, "--max-offline", "300ms", "--reconnect-initial-backoff", "100ms"}, 4, []string{"/dev/ttyNONE"}},
 		{"motor missing", []string{"--bus", arm.Path(), "--calibration", calibration, "--connect", nobody}, 4, []string{"3", "elbow_flex", "cable"}},
+		{"calibration of another arm", []string{"--bus", whole.Path(), "--calibration", file("other.json", otherArm(t, calibration, `"homing_offset": 0`, `"homing_offset": -123`))}, 3, []string{"homing offset", "-123", "calibrat"}},
+		{"calibration of another robot", []string{"--bus", whole.Path(), "--calibration", file("koch.json", otherArm(t, calibration, "shoulder_pan", "shoulder_yaw"))}, 3, []string{"shoulder_pan"}},
 		{"no calibration", []string{"--bus", arm.Path(), "--calibration", filepath.Join(dir, "none.json")}, 3, []string{"none.json"}},
 		{"calibration that is no JSON", []string{"--bus", arm.Path(), "--calibration", file("bad.json", "{")}, 3, []string{"bad.json"}},
 	}
@@ -125,6 +128,20 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("motor %d is under torque after all that", i+1)
 		}
 	}
+}
+
+// otherArm is the text of a calibration file with one thing changed.
+func otherArm(t *testing.T, path, old, new string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(b), old, new, 1)
+	if changed == string(b) {
+		t.Fatalf("%s holds no %q", path, old)
+	}
+	return changed
 }
 
 func TestConfigFilePrecedence(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -173,5 +174,28 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 				t.Errorf("%d motors under torque afterwards, want %d", got, tt.stiff)
 			}
 		})
+	}
+}
+
+// With two services in reach the operator has to choose; torque stays untouched.
+func TestTwoServicesWantAChoice(t *testing.T) {
+	s, b := newStill(t), simBus(t)
+	other, err := wire.ServicePrefix("test/other", "main", "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.net.Token(wire.ServerAliveKey(other)); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--quiet", "--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.endpoint, "--id", "arm"}
+	code, _, stderr := edgeRT(t, args...)
+	if code != 3 || !strings.Contains(stderr, "--service") || !strings.Contains(stderr, "still") || !strings.Contains(stderr, "other") {
+		t.Errorf("two services: code %d, %q; want 3 and both named beside --service", code, stderr)
+	}
+	if code, _, stderr = edgeRT(t, append(args, "--service", "still", "--duration", "500ms")...); code != 0 {
+		t.Errorf("with --service still: code %d, %q", code, stderr)
+	}
+	if n := stiff(b); n != 0 {
+		t.Errorf("%d motors under torque", n)
 	}
 }
