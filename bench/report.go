@@ -211,8 +211,7 @@ func total(of []*Run) (t Total) {
 		return t
 	}
 	longest := t.Lateness.Max
-	t.Lateness, t.Tally = tally.Quantiles(), &tally
-	t.Lateness.Max = longest
+	t.Lateness, t.Tally = tally.Quantiles().upTo(longest), &tally
 	if n := tally.Count(); n > 0 {
 		far := float64(tally.Above(farLate)) / float64(n) * perMany
 		t.FarLate = &far

@@ -160,8 +160,7 @@ func parseEdge(b []byte) (*Run, error) {
 		OverrunsOwn: &s.OverrunsOwn, OverrunsHost: &s.OverrunsHost, Granted: s.RT.Granted, Why: s.RT.Why, Detail: b,
 	}
 	if run.Tally != nil && run.Tally.Count() > 0 {
-		run.Lateness = run.Tally.Quantiles()
-		run.Lateness.Max = s.Lateness.Max // exact; the histogram's is a bucket's
+		run.Lateness = run.Tally.Quantiles().upTo(s.Lateness.Max)
 	} else {
 		run.Tally = nil
 	}

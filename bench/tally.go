@@ -100,6 +100,12 @@ func (t *Tally) Quantiles() Quantiles {
 	return Quantiles{t.Quantile(0.5), t.Quantile(0.9), t.Quantile(0.99), t.Quantile(0.999), t.max}
 }
 
+// upTo returns q with the exact longest lateness known: a bucket's upper bound
+// may lie above it.
+func (q Quantiles) upTo(longest float64) Quantiles {
+	return Quantiles{min(q.P50, longest), min(q.P90, longest), min(q.P99, longest), min(q.P999, longest), longest}
+}
+
 // MarshalJSON writes the bins as an object from microseconds to counts, in
 // ascending order; cyclictest's own JSON looks the same.
 func (t *Tally) MarshalJSON() ([]byte, error) {
