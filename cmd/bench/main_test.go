@@ -78,7 +78,7 @@ func TestBadInput(t *testing.T) {
 		{"no rate", []string{"jitter", "--fps", "0"}, 2, "--fps is 0"},
 		{"unknown load", []string{"jitter", "--load", "moon"}, 2, "moon"},
 		{"unknown subject", []string{"jitter", "--subject", "moon"}, 2, "moon"},
-		{"slices too short", []string{"jitter", "--subject", "loop", "--duration", "1s"}, 2, "--duration"},
+		{"slices too short", []string{"jitter", "--subject", "loop", "--duration", "100ms"}, 2, "--duration"},
 		{"two reports on one output", []string{"jitter", "--json", "-", "--html", "-"}, 2, "standard output"},
 		{"no programs", []string{"jitter", "--bin", dir, "--duration", "5s"}, 2, "make build"},
 		{"no manifest", []string{"jitter", "--bin", programs, "--manifest", filepath.Join(dir, "none.yaml"), "--duration", "5s"}, 3, "none.yaml"},
