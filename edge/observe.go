@@ -20,7 +20,6 @@ const senderPoll = 50 * time.Millisecond
 // Owner: the sender thread.
 type sender struct {
 	// Constant after Open.
-	clock   rt.Clock
 	dof     int
 	eyes    []*eye
 	encoder *jpeg.Encoder // nil: raw pictures
@@ -29,7 +28,6 @@ type sender struct {
 	snapshots *rt.Latest[snapshot]
 	waker     *rt.Waker
 	departed  *rt.Ring[departure]
-	link      *linkFlags
 	uplink    *atomic.Pointer[uplink]
 	stats     *tickStats
 
@@ -54,8 +52,8 @@ const sendBuffer = 64 << 10
 // quality 0 sends raw pictures.
 func newSender(c *control, eyes []*eye, quality int, task string) (*sender, error) {
 	s := &sender{
-		clock: c.clock, dof: c.dof, eyes: eyes, task: task, snapshots: c.snapshots, waker: c.waker,
-		departed: c.departed, link: c.link, stats: c.stats, header: make([]byte, 0, wire.HeaderSize),
+		dof: c.dof, eyes: eyes, task: task, snapshots: c.snapshots, waker: c.waker,
+		departed: c.departed, stats: c.stats, header: make([]byte, 0, wire.HeaderSize),
 	}
 	if quality > 0 {
 		var err error

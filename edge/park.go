@@ -33,7 +33,6 @@ const (
 func (c *control) depart(now rt.Instant) {
 	c.bus.Write(c.goal)
 	c.phase = done
-	c.stats.left.Store(true)
 	if c.exitMode == ExitPark && !c.silent {
 		c.phase, c.parkEnd = parking, now.Add(c.parkMax)
 	}

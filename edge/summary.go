@@ -240,7 +240,7 @@ type tickStats struct {
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	size, delay                                atomic.Int64
 	state, episode                             atomic.Uint32
-	touched, armed, left, busFault             atomic.Bool             // touched: torque may be on; busFault: gave up for the bus's sake
+	touched, armed, busFault                   atomic.Bool             // touched: torque may be on; busFault: gave up for the bus's sake
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist
 

@@ -10,21 +10,20 @@ import (
 // terms are what an open session was agreed on; a later session must offer the
 // same, or it would run another model's actions.
 type terms struct {
-	prefix      string
-	model       string
-	revision    string
-	sha256      string
-	horizon     int
-	prefixEnd   int
-	actionNames []string
-	shapes      []wire.CameraShape // of the policy's pictures, where the server says
+	prefix    string
+	model     string
+	revision  string
+	sha256    string
+	horizon   int
+	prefixEnd int
+	shapes    []wire.CameraShape // of the policy's pictures, where the server says
 }
 
 // agree checks the server's side of the contract.
 func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
 	t := terms{
 		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
-		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon, actionNames: ack.ActionNames,
+		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon,
 		shapes: ack.CameraShapes,
 	}
 	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
