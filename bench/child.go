@@ -13,8 +13,8 @@ import (
 	"edgert/internal/exit"
 )
 
-// stopLimit is how long a child may take to end when asked.
-const stopLimit = 5 * time.Second
+// StopLimit is how long a child may take to end when asked.
+const StopLimit = 5 * time.Second
 
 // waitMin lets a child that has ended be seen to have.
 const waitMin = 10 * time.Millisecond
@@ -22,14 +22,14 @@ const waitMin = 10 * time.Millisecond
 // maxChildOutput bounds what is kept of a child's outputs, each.
 const maxChildOutput = 16 << 20
 
-// child is a process of ours, ended by its id.
-type child struct {
-	name           string
+// Child is a process of ours, ended by its id.
+type Child struct {
+	Name string // of its program
+
 	cmd            *exec.Cmd
 	stdout, stderr capped
 	exited         chan struct{}
-	err            error  // of Wait; after exited
-	threads        string // its scheduling classes while it measured, as classesOf says
+	err            error // of Wait; after exited
 }
 
 // capped keeps the beginning of what is written to it.
@@ -40,25 +40,25 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// startChild starts the command and keeps its outputs. Should this program die,
-// the kernel ends the child.
-func startChild(cmd *exec.Cmd) (*child, error) {
+// Start starts the command and keeps its outputs. Should this program die, the
+// kernel ends the child.
+func Start(cmd *exec.Cmd) (*Child, error) {
 	endWithParent(cmd)
 	return launch(cmd)
 }
 
-// startGroup starts the command as a process group of its own, to be paused as
+// StartGroup starts the command as a process group of its own, to be paused as
 // a whole.
-func startGroup(cmd *exec.Cmd) (*child, error) {
+func StartGroup(cmd *exec.Cmd) (*Child, error) {
 	endWithParent(cmd)
 	ownGroup(cmd)
 	return launch(cmd)
 }
 
-func launch(cmd *exec.Cmd) (*child, error) {
-	c := &child{name: cmd.Args[0], cmd: cmd, exited: make(chan struct{})}
-	if i := strings.LastIndexByte(c.name, os.PathSeparator); i >= 0 {
-		c.name = c.name[i+1:]
+func launch(cmd *exec.Cmd) (*Child, error) {
+	c := &Child{Name: cmd.Args[0], cmd: cmd, exited: make(chan struct{})}
+	if i := strings.LastIndexByte(c.Name, os.PathSeparator); i >= 0 {
+		c.Name = c.Name[i+1:]
 	}
 	cmd.Stdout, cmd.Stderr = &c.stdout, &c.stderr
 	if err := cmd.Start(); err != nil {
@@ -68,10 +68,14 @@ func launch(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-func (c *child) pid() int { return c.cmd.Process.Pid }
+// PID returns the process id.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// running reports whether the child has not ended yet.
-func (c *child) running() bool {
+// Exited is closed when the child has ended.
+func (c *Child) Exited() <-chan struct{} { return c.exited }
+
+// Running reports whether the child has not ended yet.
+func (c *Child) Running() bool {
 	select {
 	case <-c.exited:
 		return false
@@ -80,15 +84,19 @@ func (c *child) running() bool {
 	}
 }
 
-// wait returns when the child has ended, by itself or, after the limit, by us.
+// Stdout returns what the child wrote to its standard output. The child must
+// have ended.
+func (c *Child) Stdout() []byte { return c.stdout.Bytes() }
+
+// Wait returns when the child has ended, by itself or, after the limit, by us.
 // What it said about a failure becomes the error, and its exit code ours.
-func (c *child) wait(limit time.Duration) error {
+func (c *Child) Wait(limit time.Duration) error {
 	select {
 	case <-c.exited:
 	case <-time.After(max(limit, waitMin)):
 		c.cmd.Process.Kill()
 		<-c.exited
-		return fmt.Errorf("%s did not end within %v", c.name, limit)
+		return fmt.Errorf("%s did not end within %v", c.Name, limit)
 	}
 	var status *exec.ExitError
 	if errors.As(c.err, &status) {
@@ -96,16 +104,17 @@ func (c *child) wait(limit time.Duration) error {
 		if code < exit.Failure || code > exit.Fault {
 			code = exit.Failure
 		}
-		return exit.Errorf(code, "%s ended with %v: %s", c.name, status, c.lastWords())
+		return exit.Errorf(code, "%s ended with %v: %s", c.Name, status, c.LastWords())
 	}
 	return c.err
 }
 
-// lastWords is the error that the child ended with: what it last wrote to its
-// standard error behind its name, the first line of it.
-func (c *child) lastWords() string {
+// LastWords is the error that the child ended with: what it last wrote to its
+// standard error behind its name, the first line of it. The child must have
+// ended.
+func (c *Child) LastWords() string {
 	text := strings.TrimSpace(c.stderr.String())
-	prefix := c.name + ": "
+	prefix := c.Name + ": "
 	if i := strings.LastIndex("\n"+text, "\n"+prefix); i >= 0 {
 		text = text[i+len(prefix):]
 	} else if i := strings.LastIndexByte(text, '\n'); i >= 0 {
@@ -118,22 +127,30 @@ func (c *child) lastWords() string {
 	return first
 }
 
-func (c *child) interrupt() { c.cmd.Process.Signal(syscall.SIGINT) }
+// Interrupt asks the child to end; the caller waits for it.
+func (c *Child) Interrupt() { c.cmd.Process.Signal(syscall.SIGINT) }
 
-// stop ends a child that is still running.
-func (c *child) stop() error {
-	asked := c.running() && c.cmd.Process.Signal(syscall.SIGTERM) == nil
-	err := c.wait(stopLimit)
+// Stop ends a child that is still running.
+func (c *Child) Stop() error {
+	asked := c.Running() && c.cmd.Process.Signal(syscall.SIGTERM) == nil
+	err := c.Wait(StopLimit)
 	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && asked && status.Signaled() && status.Signal() == syscall.SIGTERM {
 		return nil // it had not come to catching the signal, or does not
 	}
 	return err
 }
 
-// scrubbed is the environment without the variables that change how the
+// Pause stops every process of a child of StartGroup where it is, Resume lets
+// them go on.
+func (c *Child) Pause() error { return signalGroup(c.PID(), pauseSignal) }
+
+// Resume lets a paused group go on.
+func (c *Child) Resume() error { return signalGroup(c.PID(), resumeSignal) }
+
+// Scrubbed is the environment without the variables that change how the
 // programs run, so that a measurement does not depend on the shell it is
 // started from.
-func scrubbed(environ []string) []string {
+func Scrubbed(environ []string) []string {
 	var kept []string
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")

@@ -14,7 +14,3 @@ func ownGroup(*exec.Cmd) {}
 const pauseSignal, resumeSignal = 0, 0
 
 func signalGroup(int, int) error { return errors.ErrUnsupported }
-
-func shareCPUs(int, int) error { return errors.ErrUnsupported }
-
-func threadUse() (faults, involuntary int64) { return 0, 0 }

@@ -11,10 +11,10 @@ import (
 )
 
 func TestScrubbed(t *testing.T) {
-	got := scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort", "BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "HOME=/h=1"})
+	got := Scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort", "BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "HOME=/h=1"})
 	want := []string{"PATH=/bin", "LEAN_SERVER_ORT=/ort", "EDGERT_ORT=/o", "HOME=/h=1"}
 	if !slices.Equal(got, want) {
-		t.Errorf("scrubbed = %q, want %q", got, want)
+		t.Errorf("Scrubbed = %q, want %q", got, want)
 	}
 }
 
@@ -36,25 +36,25 @@ func TestChildren(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := startChild(exec.Command("sh", "-c", tt.script))
+			c, err := Start(exec.Command("sh", "-c", tt.script))
 			if err != nil {
 				t.Fatal(err)
 			}
 			limit := 10 * time.Second
 			if tt.name == "hangs" {
-				limit = 50 * ms
+				limit = 50 * time.Millisecond
 			}
-			err = c.wait(limit)
+			err = c.Wait(limit)
 			if exit.Of(err) != tt.code || err != nil && !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("wait = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
+				t.Errorf("Wait = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
 			}
-			if c.running() {
+			if c.Running() {
 				t.Error("the child is still there")
 			}
 		})
 	}
-	if _, err := startChild(exec.Command("/nowhere/edge-rt")); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "make build") {
-		t.Errorf("startChild of nothing = %v, want code 2 and the cure", err)
+	if _, err := Start(exec.Command("/nowhere/edge-rt")); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("Start of nothing = %v, want code 2 and the cure", err)
 	}
 }
 

@@ -162,8 +162,8 @@ func throttling(runtime, period string) string {
 	return runtime + " of " + period + " us"
 }
 
-// rows are the machine's facts for people, empty ones left out.
-func (m Machine) rows() [][2]string {
+// Rows are the machine's facts for people, empty ones left out.
+func (m Machine) Rows() [][2]string {
 	all := [][2]string{
 		{"kernel", strings.TrimPrefix(m.Kernel+", "+m.Preempt, ", ")},
 		{"machine", strconv.Itoa(m.Cores) + " cores, " + m.CPU},

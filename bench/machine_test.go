@@ -31,7 +31,7 @@ func TestReadMachine(t *testing.T) {
 	if bare.Virtual != "no" || bare.Isolation != "none" || bare.DMALatency != "" || bare.Temperature != "" || bare.Cores < 1 {
 		t.Errorf("ReadMachine of an empty file system = %+v", bare)
 	}
-	for _, row := range bare.rows() {
+	for _, row := range bare.Rows() {
 		if row[1] == "" || strings.HasPrefix(row[1], ",") || strings.Contains(row[1], " of  us") {
 			t.Errorf("row %q of an unknown machine says %q", row[0], row[1])
 		}

@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -46,6 +47,10 @@ func (t *Tally) AddUS(us float64, n uint64) {
 	t.max = max(t.max, us)
 }
 
+// Reach makes the longest at least us microseconds, where it is known better than
+// its bin says.
+func (t *Tally) Reach(us float64) { t.max = max(t.max, us) }
+
 // Merge adds all of other.
 func (t *Tally) Merge(other *Tally) {
 	for us, n := range other.bins {
@@ -83,6 +88,17 @@ func (t *Tally) Above(limit time.Duration) (n uint64) {
 	return n
 }
 
+// Bins returns the counts by whole microseconds, in ascending order.
+func (t *Tally) Bins() iter.Seq2[int64, uint64] {
+	return func(yield func(int64, uint64) bool) {
+		for _, us := range t.keys() {
+			if !yield(us, t.bins[us]) {
+				return
+			}
+		}
+	}
+}
+
 // keys returns the bins in ascending order.
 func (t *Tally) keys() []int64 { return slices.Sorted(maps.Keys(t.bins)) }
 
@@ -100,9 +116,9 @@ func (t *Tally) Quantiles() Quantiles {
 	return Quantiles{t.Quantile(0.5), t.Quantile(0.9), t.Quantile(0.99), t.Quantile(0.999), t.max}
 }
 
-// upTo returns q with the exact longest lateness known: a bucket's upper bound
+// UpTo returns q with the exact longest lateness known: a bucket's upper bound
 // may lie above it.
-func (q Quantiles) upTo(longest float64) Quantiles {
+func (q Quantiles) UpTo(longest float64) Quantiles {
 	return Quantiles{min(q.P50, longest), min(q.P90, longest), min(q.P99, longest), min(q.P999, longest), longest}
 }
 

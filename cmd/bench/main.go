@@ -11,14 +11,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"edgert/bench"
+	"edgert/bench/jitter"
 	"edgert/internal/exit"
 	"edgert/internal/flagfile"
 )
@@ -41,20 +40,6 @@ type cli struct {
 	Jitter  jitterFlags `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
 	Version struct{}    `cmd:"" help:"Print the version."`
 	Part    partFlags   `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
-}
-
-type jitterFlags struct {
-	FPS      float64       `name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
-	Duration time.Duration `default:"2m" help:"In all; starting the programs comes on top."`
-	Slice    time.Duration `default:"8s" help:"Each subject in turn runs for this long, round after round."`
-	Load     string        `default:"none" enum:"none,cpu,alloc,stress" help:"What else the machine does: none, cpu (a busy thread per core), alloc (100 MB/s of garbage), stress (stress-ng)."`
-	Subject  []string      `default:"loop,edge" help:"What to measure: loop (rt.Loop with an empty step), edge (edge-rt and lean-server)."`
-	CPU      int           `name:"cpu" default:"-1" help:"Pin the subjects to this CPU; -1: as edge-rt does, the last one where there are at least four."`
-	Bin      string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
-	Manifest string        `default:"testdata/demo/server.yaml" help:"What lean-server serves." placeholder:"FILE"`
-	JSON     string        `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`
-	HTML     string        `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
-	Quiet    bool          `help:"No progress, only the table."`
 }
 
 // partFlags are for bench itself.
@@ -103,48 +88,13 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		fmt.Fprintf(stdout, "bench %s\n", version)
 	case "part loop":
 		p := c.Part.Loop
-		err = bench.LoopPart{FPS: p.FPS, Duration: p.Duration, CPU: p.CPU, Require: p.Require}.Run(stdout)
+		err = jitter.LoopPart{FPS: p.FPS, Duration: p.Duration, CPU: p.CPU, Require: p.Require}.Run(stdout)
 	case "part load <name>":
-		err = bench.LoadPart(ctx, c.Part.Load.Name)
+		err = jitter.LoadPart(ctx, c.Part.Load.Name)
 	default:
 		err = c.Jitter.run(ctx, stdout, stderr)
 	}
 	return complain(stderr, err)
-}
-
-func (f *jitterFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if f.JSON == "-" && f.HTML == "-" {
-		return exit.Errorf(exit.Usage, "--json - and --html -: only one of them goes to standard output")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("bench does not find its own program: %w", err)
-	}
-	cfg := bench.JitterConfig{
-		FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Load: f.Load, Subjects: f.Subject, CPU: f.CPU,
-		Bin: f.Bin, Manifest: f.Manifest, Self: []string{self}, Version: version, Log: stderr,
-	}
-	if cfg.Bin == "" {
-		cfg.Bin = filepath.Dir(self)
-	}
-	if f.Quiet {
-		cfg.Log = io.Discard
-	}
-	report, err := bench.Jitter(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	table := stdout
-	if f.JSON == "-" || f.HTML == "-" {
-		table = stderr
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	if err := write("--json", f.JSON, stdout, report.WriteJSON); err != nil {
-		return err
-	}
-	return write("--html", f.HTML, stdout, report.WriteHTML)
 }
 
 // write sends what a flag asks for to the file it names.

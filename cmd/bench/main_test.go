@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench"
+	"edgert/bench/jitter"
 )
 
 var (
@@ -149,7 +149,7 @@ func needs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures for seconds")
 	}
-	if r := bench.FindCyclictest(t.Context()); r.Missing != "" {
+	if r := jitter.FindCyclictest(t.Context()); r.Missing != "" {
 		t.Skip(r.Missing)
 	}
 }
@@ -171,11 +171,11 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	var r bench.Report
+	var r jitter.Report
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
-	if len(r.Results) != 5 || len(r.Slices) != 5 || r.Figure == nil || r.Figure.Subject != bench.Edge || r.Figure.Ratio.P99 <= 0 {
+	if len(r.Results) != 5 || len(r.Slices) != 5 || r.Figure == nil || r.Figure.Subject != jitter.Edge || r.Figure.Ratio.P99 <= 0 {
 		t.Fatalf("%d results of %d slices, figure %+v; want 5 of 5 and the edge's", len(r.Results), len(r.Slices), r.Figure)
 	}
 	for _, res := range r.Results {
@@ -185,10 +185,10 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 		if !strings.HasPrefix(res.Threads, "1 FIFO 80, ") {
 			t.Errorf("%s %s: threads %q, want one at FIFO 80", res.Subject, res.Form, res.Threads)
 		}
-		if (res.Subject == bench.Edge) != (res.BusP50 > 0) {
+		if (res.Subject == jitter.Edge) != (res.BusP50 > 0) {
 			t.Errorf("%s %s: bus p50 %v us", res.Subject, res.Form, res.BusP50)
 		}
-		if (res.Form == bench.Beside) != (res.Reference != nil) {
+		if (res.Form == jitter.Beside) != (res.Reference != nil) {
 			t.Errorf("%s %s: cyclictest beside %+v", res.Subject, res.Form, res.Reference)
 		}
 	}
@@ -208,11 +208,11 @@ func TestJitterUnderLoad(t *testing.T) {
 	needs(t)
 	before := children(t)
 	code, stdout, stderr := runBench(t, "jitter", "--subject", "loop", "--duration", "3s", "--quiet", "--json", "-", "--load", "cpu")
-	var r bench.Report
+	var r jitter.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
 	}
-	if r.Load != "cpu" || len(r.Results) != 3 || r.Figure == nil || r.Figure.Subject != bench.Loop {
+	if r.Load != "cpu" || len(r.Results) != 3 || r.Figure == nil || r.Figure.Subject != jitter.Loop {
 		t.Errorf("load %q, %d results, figure %+v; want cpu, three and the loop's", r.Load, len(r.Results), r.Figure)
 	}
 	if after := children(t); after != before {
@@ -252,8 +252,8 @@ func TestInterrupted(t *testing.T) {
 	}
 	cmd.Process.Signal(os.Interrupt)
 	err := cmd.Wait()
-	var r bench.Report
-	if jsonErr := json.Unmarshal(out.Bytes(), &r); err != nil || jsonErr != nil || len(r.Slices) != 1 || r.Slices[0].Subject != bench.Cyclictest {
+	var r jitter.Report
+	if jsonErr := json.Unmarshal(out.Bytes(), &r); err != nil || jsonErr != nil || len(r.Slices) != 1 || r.Slices[0].Subject != jitter.Cyclictest {
 		t.Errorf("%v, %v, %d slices; want the one that was complete", err, jsonErr, len(r.Slices))
 	}
 	if n := children(t); n != 0 {

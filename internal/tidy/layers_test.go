@@ -51,6 +51,7 @@ var parted = []struct {
 	why    string
 }{
 	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
+	{"bench", true, "one folder for each measurement, on what all of them share"},
 	{"cmd", false, "one folder for each program"},
 	{"tools", true, "one folder for each program, and tools/proc starts the real ones for them"},
 }

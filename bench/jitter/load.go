@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 )
 
@@ -21,7 +22,7 @@ var Loads = []string{"none", "cpu", "alloc", "stress"}
 
 // load is a process group that keeps the machine busy; nil is none.
 type load struct {
-	child  *child
+	child  *bench.Child
 	paused bool
 }
 
@@ -39,11 +40,11 @@ func startLoad(name string, self []string) (*load, error) {
 		cmd = exec.Command(path, "--cpu", strconv.Itoa(runtime.NumCPU()), "--quiet")
 	case "cpu", "alloc":
 		cmd = exec.Command(self[0], append(slices.Clone(self[1:]), "part", "load", name)...)
-		cmd.Env = scrubbed(cmd.Environ())
+		cmd.Env = bench.Scrubbed(cmd.Environ())
 	default:
 		return nil, exit.Errorf(exit.Usage, "--load is %q, want one of %s", name, strings.Join(Loads, ", "))
 	}
-	c, err := startGroup(cmd)
+	c, err := bench.StartGroup(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +54,14 @@ func startLoad(name string, self []string) (*load, error) {
 // pause stops the load where it is.
 func (l *load) pause() {
 	if l != nil && !l.paused {
-		l.paused = signalGroup(l.child.pid(), pauseSignal) == nil
+		l.paused = l.child.Pause() == nil
 	}
 }
 
 // resume lets a paused load go on.
 func (l *load) resume() {
 	if l != nil && l.paused {
-		l.paused = signalGroup(l.child.pid(), resumeSignal) != nil
+		l.paused = l.child.Resume() != nil
 	}
 }
 
@@ -71,14 +72,14 @@ func (l *load) stop() error {
 		return nil
 	}
 	l.resume()
-	if !l.child.running() {
-		return fmt.Errorf("the load ended on its way: %s", l.child.lastWords())
+	if !l.child.Running() {
+		return fmt.Errorf("the load ended on its way: %s", l.child.LastWords())
 	}
-	return l.child.stop()
+	return l.child.Stop()
 }
 
 // LoadPart keeps the machine busy until ctx ends: what `bench part load` runs for
-// Jitter.
+// Measure.
 func LoadPart(ctx context.Context, name string) error {
 	var work func(context.Context)
 	workers := runtime.NumCPU()

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"fmt"
@@ -118,7 +118,7 @@ func (f *Figure) String() string {
 func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "bench jitter\t%g Hz, load %s, slices of %.1f s\n", r.FPS, r.Load, r.SliceS)
-	for _, fact := range r.Machine.rows() {
+	for _, fact := range r.Machine.Rows() {
 		fmt.Fprintf(t, "%s\t%s\n", fact[0], fact[1])
 	}
 	if r.Reference.Version != "" {

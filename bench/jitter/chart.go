@@ -1,9 +1,11 @@
-package bench
+package jitter
 
 import (
 	"fmt"
 	"math"
 	"strings"
+
+	"edgert/bench"
 )
 
 // The charts' layout, in SVG units.
@@ -47,9 +49,9 @@ func axesOf(r *Report) axes {
 }
 
 // bars counts a tally by the barsPerDecade-th of a decade.
-func bars(t *Tally) map[int]uint64 {
+func bars(t *bench.Tally) map[int]uint64 {
 	counts := map[int]uint64{}
-	for us, n := range t.bins {
+	for us, n := range t.Bins() {
 		counts[barOf(us)] += n
 	}
 	return counts
@@ -71,7 +73,7 @@ func (a axes) y(n float64) float64 {
 }
 
 // outline is the histogram as a path of steps.
-func (a axes) outline(t *Tally) string {
+func (a axes) outline(t *bench.Tally) string {
 	counts := bars(t)
 	var b strings.Builder
 	fmt.Fprintf(&b, "M%d %d", left, bottom)

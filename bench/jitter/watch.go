@@ -1,9 +1,11 @@
-package bench
+package jitter
 
 import (
 	"context"
 	"errors"
 	"time"
+
+	"edgert/bench"
 )
 
 // How a child is awaited.
@@ -25,27 +27,27 @@ func pinnedBy(wish, cpus int) int {
 
 // awaitTick returns the id of the child's tick thread once the kernel has made
 // it real-time, and notes the classes of all its threads.
-func awaitTick(ctx context.Context, c *child, limit time.Duration) (tid int, err error) {
+func awaitTick(ctx context.Context, c *process, limit time.Duration) (tid int, err error) {
 	for end := time.Now().Add(limit); time.Now().Before(end); sleep(ctx, tickPoll) {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		if !c.running() {
-			return 0, errors.New(c.name + " ended before it ticked")
+		if !c.Running() {
+			return 0, errors.New(c.Name + " ended before it ticked")
 		}
-		threads := threadsOf(c.pid())
-		if tid, ok := tickThread(threads); ok {
-			c.threads = classesOf(threads)
+		threads := bench.ThreadsOf(c.PID())
+		if tid, ok := bench.TickThread(threads, subjectPriority); ok {
+			c.threads = bench.ClassesOf(threads)
 			return tid, nil
 		}
 	}
-	return 0, errors.New(c.name + " got no real-time thread within " + limit.String())
+	return 0, errors.New(c.Name + " got no real-time thread within " + limit.String())
 }
 
 // awaitExit returns when the child has ended, after d, or when ctx ends.
-func awaitExit(ctx context.Context, c *child, d time.Duration) {
+func awaitExit(ctx context.Context, c *process, d time.Duration) {
 	select {
-	case <-c.exited:
+	case <-c.Exited():
 	case <-ctx.Done():
 	case <-time.After(d):
 	}

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"io"
@@ -75,30 +75,30 @@ func TestPlanTurnsTheOrder(t *testing.T) {
 }
 
 func TestJitterRefusesNonsense(t *testing.T) {
-	good := JitterConfig{FPS: 60, Duration: time.Minute, Slice: time.Second, Load: "none", Subjects: []string{Loop}, CPU: -1, Log: io.Discard}
+	good := Config{FPS: 60, Duration: time.Minute, Slice: time.Second, Load: "none", Subjects: []string{Loop}, CPU: -1, Log: io.Discard}
 	if err := good.check(); err != nil {
 		t.Fatalf("check = %v, want none", err)
 	}
 	tests := []struct {
 		name  string
-		spoil func(*JitterConfig)
+		spoil func(*Config)
 		says  string
 	}{
-		{"no rate", func(c *JitterConfig) { c.FPS = 0 }, "--fps"},
-		{"too fast", func(c *JitterConfig) { c.FPS = 1001 }, "--fps"},
-		{"no time", func(c *JitterConfig) { c.Duration = 0 }, "--duration"},
-		{"more than a day", func(c *JitterConfig) { c.Duration = 25 * time.Hour }, "--duration"},
-		{"no slice", func(c *JitterConfig) { c.Slice = -1 }, "--slice"},
-		{"nothing to measure", func(c *JitterConfig) { c.Subjects = nil }, "--subject"},
-		{"an unknown subject", func(c *JitterConfig) { c.Subjects = []string{"moon"} }, "moon"},
-		{"a subject twice", func(c *JitterConfig) { c.Subjects = []string{Loop, Loop} }, "each once"},
-		{"an unknown load", func(c *JitterConfig) { c.Load = "moon" }, "moon"},
+		{"no rate", func(c *Config) { c.FPS = 0 }, "--fps"},
+		{"too fast", func(c *Config) { c.FPS = 1001 }, "--fps"},
+		{"no time", func(c *Config) { c.Duration = 0 }, "--duration"},
+		{"more than a day", func(c *Config) { c.Duration = 25 * time.Hour }, "--duration"},
+		{"no slice", func(c *Config) { c.Slice = -1 }, "--slice"},
+		{"nothing to measure", func(c *Config) { c.Subjects = nil }, "--subject"},
+		{"an unknown subject", func(c *Config) { c.Subjects = []string{"moon"} }, "moon"},
+		{"a subject twice", func(c *Config) { c.Subjects = []string{Loop, Loop} }, "each once"},
+		{"an unknown load", func(c *Config) { c.Load = "moon" }, "moon"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := good
 			tt.spoil(&bad)
-			if _, err := Jitter(t.Context(), bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
+			if _, err := Measure(t.Context(), bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("Jitter = %v, want code 2 and %q", err, tt.says)
 			}
 		})

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"edgert/bench"
 )
 
 // How cyclictest is run.
@@ -62,7 +64,7 @@ func versionIn(help string) string {
 
 // cyclictestRun is one run under way.
 type cyclictestRun struct {
-	child  *child
+	child  *process
 	json   string // the file it writes, "" where it prints text
 	before time.Time
 }
@@ -91,7 +93,7 @@ func (r Reference) start(dir string, period, offset time.Duration, cpu int, tune
 	}
 	run.before = time.Now()
 	var err error
-	run.child, err = startChild(exec.Command(r.Path, args...))
+	run.child, err = start(exec.Command(r.Path, args...))
 	return run, err
 }
 
@@ -100,12 +102,12 @@ func intervalOf(period time.Duration) time.Duration { return period.Round(time.M
 
 // finish ends the run and returns what it counted.
 func (r *cyclictestRun) finish() (*Run, error) {
-	r.child.interrupt()
-	if err := r.child.wait(stopLimit); err != nil {
+	r.child.Interrupt()
+	if err := r.child.Wait(bench.StopLimit); err != nil {
 		return nil, fmt.Errorf("cyclictest: %w", err)
 	}
 	run := &Run{Seconds: time.Since(r.before).Seconds(), Threads: r.child.threads}
-	text, parse := r.child.stdout.Bytes(), ParseCyclictest
+	text, parse := r.child.Stdout(), ParseCyclictest
 	if r.json != "" {
 		var err error
 		if text, err = os.ReadFile(r.json); err != nil {
@@ -123,12 +125,12 @@ func (r *cyclictestRun) finish() (*Run, error) {
 
 // ParseCyclictestJSON reads the file that `cyclictest -h N --json=FILE` writes,
 // all threads together.
-func ParseCyclictestJSON(b []byte) (t Tally, err error) {
+func ParseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	var file struct {
 		Threads map[string]struct {
-			Histogram Tally  `json:"histogram"`
-			Cycles    uint64 `json:"cycles"`
-			Max       uint32 `json:"max"` // us
+			Histogram bench.Tally `json:"histogram"`
+			Cycles    uint64      `json:"cycles"`
+			Max       uint32      `json:"max"` // us
 		} `json:"thread"`
 	}
 	b = bytes.ReplaceAll(b, []byte("-nan"), []byte("0")) // its mean of no cycle, which is no JSON
@@ -141,7 +143,7 @@ func ParseCyclictestJSON(b []byte) (t Tally, err error) {
 			t.AddUS(float64(thread.Max), thread.Cycles-n) // beyond the histogram
 		}
 	}
-	if t.n == 0 {
+	if t.Count() == 0 {
 		return t, errors.New("cyclictest's JSON holds no latency: did it run for less than a period?")
 	}
 	return t, nil
@@ -150,7 +152,7 @@ func ParseCyclictestJSON(b []byte) (t Tally, err error) {
 // ParseCyclictest reads what `cyclictest -q -h N` prints: one line of
 // microseconds and counts, a column for each thread, per bin, and a summary in
 // lines that begin with #.
-func ParseCyclictest(text []byte) (t Tally, err error) {
+func ParseCyclictest(text []byte) (t bench.Tally, err error) {
 	var maxima, overflows []int64
 	lines := bufio.NewScanner(strings.NewReader(string(text)))
 	for lines.Scan() {
@@ -160,7 +162,7 @@ func ParseCyclictest(text []byte) (t Tally, err error) {
 		} else if list, ok := strings.CutPrefix(line, "# Histogram Overflows:"); ok {
 			overflows, err = numbers(list)
 		} else if line != "" && line[0] >= '0' && line[0] <= '9' {
-			err = t.addRow(line)
+			err = addRow(&t, line)
 		}
 		if err != nil {
 			return t, fmt.Errorf("cyclictest's line %q: %w", line, err)
@@ -172,17 +174,17 @@ func ParseCyclictest(text []byte) (t Tally, err error) {
 	for i, n := range overflows {
 		t.AddUS(float64(maxima[i]), uint64(n))
 	}
-	if t.n == 0 {
+	if t.Count() == 0 {
 		return t, errors.New("cyclictest printed no latency: did it run for less than a period?")
 	}
 	if len(maxima) > 0 {
-		t.max = max(t.max, float64(slices.Max(maxima)))
+		t.Reach(float64(slices.Max(maxima)))
 	}
 	return t, lines.Err()
 }
 
 // addRow counts one line of the histogram.
-func (t *Tally) addRow(line string) error {
+func addRow(t *bench.Tally, line string) error {
 	row, err := numbers(line)
 	if err != nil {
 		return err

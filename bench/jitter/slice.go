@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"edgert/bench"
 	"edgert/rt"
 )
 
@@ -82,7 +83,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if err != nil {
 		return nil, nil, err
 	}
-	defer context.AfterFunc(ctx, c.interrupt)()
+	defer context.AfterFunc(ctx, c.Interrupt)()
 	limit := tickLimit
 	if j.reference.Missing != "" {
 		limit = min(limit, length) // the kernel may grant nothing, and the load waits
@@ -96,14 +97,14 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	default: // where the kernel grants nothing, apart is measured all the same
 		j.load.resume()
 		awaitExit(ctx, c, length/2)
-		if classes := classesOf(threadsOf(c.pid())); classes != "" {
+		if classes := bench.ClassesOf(bench.ThreadsOf(c.PID())); classes != "" {
 			c.threads = classes
 		}
 	}
 	if err != nil {
-		c.interrupt()
+		c.Interrupt()
 	}
-	if waitErr := c.wait(length + serverLimit); waitErr != nil && tickErr != nil {
+	if waitErr := c.Wait(length + serverLimit); waitErr != nil && tickErr != nil {
 		return nil, nil, notStarted{waitErr}
 	} else if waitErr != nil {
 		return nil, nil, waitErr // it explains what went wrong beside it, too
@@ -115,8 +116,8 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 }
 
 // beside runs cyclictest half a period away from the subject until that ends.
-func (j *jitter) beside(ctx context.Context, c *child, tid int, length time.Duration) (*Run, error) {
-	quiet, err := quietInstant(j.clock, j.period, func() (uint64, error) { return sleepsOf(c.pid(), tid) })
+func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Duration) (*Run, error) {
+	quiet, err := quietInstant(j.clock, j.period, func() (uint64, error) { return bench.SleepsOf(c.PID(), tid) })
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (j *jitter) beside(ctx context.Context, c *child, tid int, length time.Dura
 		err = shareCPUs(tid, own)
 	}
 	j.load.resume()
-	c.threads = classesOf(threadsOf(c.pid()))
+	c.threads = bench.ClassesOf(bench.ThreadsOf(c.PID()))
 	awaitExit(ctx, c, length+serverLimit)
 	run, finishErr := r.finish()
 	return run, errors.Join(err, finishErr)

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"edgert/bench"
 )
 
 func TestParseCyclictest(t *testing.T) {
@@ -23,7 +25,7 @@ func TestParseCyclictest(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		parse func([]byte) (Tally, error)
+		parse func([]byte) (bench.Tally, error)
 		text  string
 		want  want
 	}{
@@ -68,7 +70,7 @@ func FuzzParseCyclictest(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, parse := range []func([]byte) (Tally, error){ParseCyclictest, ParseCyclictestJSON} {
+		for _, parse := range []func([]byte) (bench.Tally, error){ParseCyclictest, ParseCyclictestJSON} {
 			if got, err := parse(b); err == nil && (got.Count() == 0 || got.Quantile(1) > got.Max()) {
 				t.Fatalf("%d samples, the last %v, max %v", got.Count(), got.Quantile(1), got.Max())
 			}

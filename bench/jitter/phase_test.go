@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/bench"
 	"edgert/rt"
 	"edgert/rt/rttest"
 )
@@ -139,7 +140,7 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { c.child.stop() })
+		t.Cleanup(func() { c.child.Stop() })
 		tid, err := awaitTick(ctx, c.child, tickLimit)
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +148,7 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 		if offset >= 0 {
 			sleep(ctx, 1100*ms) // it begins at the next second
 		}
-		at, err := quietInstant(clock, period, func() (uint64, error) { return sleepsOf(c.child.pid(), tid) })
+		at, err := quietInstant(clock, period, func() (uint64, error) { return bench.SleepsOf(c.child.PID(), tid) })
 		if err != nil {
 			t.Fatal(err)
 		}

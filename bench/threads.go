@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// thread is how the kernel schedules one thread.
-type thread struct {
-	tid, policy, priority, nice int
+// Thread is how the kernel schedules one thread.
+type Thread struct {
+	TID, Policy, Priority, Nice int
 }
 
 // Scheduling policies by number.
@@ -22,8 +22,8 @@ var policies = map[int]string{0: "OTHER", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "ID
 
 const policyFIFO = 1
 
-// threadsOf lists the threads of a process, none when it is gone.
-func threadsOf(pid int) (all []thread) {
+// ThreadsOf lists the threads of a process, none when it is gone.
+func ThreadsOf(pid int) (all []Thread) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, name := range files {
 		if b, err := os.ReadFile(name); err == nil {
@@ -45,7 +45,7 @@ const (
 )
 
 // parseStat reads one thread's line; ok is false when it is not one.
-func parseStat(b []byte) (t thread, ok bool) {
+func parseStat(b []byte) (t Thread, ok bool) {
 	tid, _, _ := bytes.Cut(b, []byte(" "))
 	end := bytes.LastIndexByte(b, ')')
 	fields := strings.Fields(string(b[end+1:]))
@@ -53,37 +53,37 @@ func parseStat(b []byte) (t thread, ok bool) {
 		return t, false
 	}
 	var errs [4]error
-	t.tid, errs[0] = strconv.Atoi(string(tid))
-	t.nice, errs[1] = strconv.Atoi(fields[statNice])
-	t.priority, errs[2] = strconv.Atoi(fields[statPriority])
-	t.policy, errs[3] = strconv.Atoi(fields[statPolicy])
+	t.TID, errs[0] = strconv.Atoi(string(tid))
+	t.Nice, errs[1] = strconv.Atoi(fields[statNice])
+	t.Priority, errs[2] = strconv.Atoi(fields[statPriority])
+	t.Policy, errs[3] = strconv.Atoi(fields[statPolicy])
 	return t, errs == [4]error{}
 }
 
-// tickThread finds the thread that measures: the one at SCHED_FIFO with the
-// subjects' priority.
-func tickThread(threads []thread) (tid int, ok bool) {
+// TickThread finds the thread that ticks: the one at SCHED_FIFO with this
+// priority.
+func TickThread(threads []Thread, priority int) (tid int, ok bool) {
 	for _, t := range threads {
-		if t.policy == policyFIFO && t.priority == subjectPriority {
-			return t.tid, true
+		if t.Policy == policyFIFO && t.Priority == priority {
+			return t.TID, true
 		}
 	}
 	return 0, false
 }
 
-// classesOf says how many threads are scheduled how, such as
+// ClassesOf says how many threads are scheduled how, such as
 // "1 FIFO 80, 12 OTHER nice -10".
-func classesOf(threads []thread) string {
+func ClassesOf(threads []Thread) string {
 	counts := map[string]int{}
 	for _, t := range threads {
-		class := policies[t.policy]
+		class := policies[t.Policy]
 		switch {
 		case class == "":
-			class = fmt.Sprintf("policy %d", t.policy)
-		case t.priority > 0:
-			class += fmt.Sprintf(" %d", t.priority)
-		case t.nice != 0:
-			class += fmt.Sprintf(" nice %d", t.nice)
+			class = fmt.Sprintf("policy %d", t.Policy)
+		case t.Priority > 0:
+			class += fmt.Sprintf(" %d", t.Priority)
+		case t.Nice != 0:
+			class += fmt.Sprintf(" nice %d", t.Nice)
 		}
 		counts[class]++
 	}
@@ -97,8 +97,8 @@ func classesOf(threads []thread) string {
 	return strings.Join(words, ", ")
 }
 
-// sleepsOf returns how often the thread went to sleep so far.
-func sleepsOf(pid, tid int) (uint64, error) {
+// SleepsOf returns how often the thread went to sleep so far.
+func SleepsOf(pid, tid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
 	if err != nil {
 		return 0, err

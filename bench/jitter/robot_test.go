@@ -1,8 +1,10 @@
-package bench
+package jitter
 
 import (
 	"strings"
 	"testing"
+
+	"edgert/bench"
 )
 
 func TestParseEdge(t *testing.T) {
@@ -10,12 +12,12 @@ func TestParseEdge(t *testing.T) {
 		"bus":{"cycles":60,"lost":1,"us_p50":1081,"us_p99":1636},"rt":{"granted":false,"why":"raise it"},"seconds":1.5EXTRA}`
 	tests := []struct {
 		name, extra string
-		want        Quantiles
+		want        bench.Quantiles
 		pooled      bool
 	}{
-		{"without a histogram its own quantiles stand", "", Quantiles{24.9, 0, 52.9, 92.6, 92.683}, false},
-		{"with one its counts do", `,"lateness_histogram_us":{"20.1":59,"92.9":1}`, Quantiles{20, 20, 92, 92, 92.683}, true},
-		{"an empty one is none", `,"lateness_histogram_us":{}`, Quantiles{24.9, 0, 52.9, 92.6, 92.683}, false},
+		{"without a histogram its own quantiles stand", "", bench.Quantiles{P50: 24.9, P90: 0, P99: 52.9, P999: 92.6, Max: 92.683}, false},
+		{"with one its counts do", `,"lateness_histogram_us":{"20.1":59,"92.9":1}`, bench.Quantiles{P50: 20, P90: 20, P99: 92, P999: 92, Max: 92.683}, true},
+		{"an empty one is none", `,"lateness_histogram_us":{}`, bench.Quantiles{P50: 24.9, P90: 0, P99: 52.9, P999: 92.6, Max: 92.683}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,13 +10,13 @@ const fifoStat = `3847 (odd ) name) S 3709 3709 26161 0 -1 4194624 33 0 0 0 0 0 
 func TestParseStat(t *testing.T) {
 	tests := []struct {
 		name, line string
-		want       thread
+		want       Thread
 		ok         bool
 	}{
-		{"a FIFO thread with brackets in its name", fifoStat, thread{3847, 1, 80, 0}, true},
-		{"cut short", fifoStat[:60], thread{}, false},
-		{"no name", "12 S 1 1", thread{}, false},
-		{"empty", "", thread{}, false},
+		{"a FIFO thread with brackets in its name", fifoStat, Thread{3847, 1, 80, 0}, true},
+		{"cut short", fifoStat[:60], Thread{}, false},
+		{"no name", "12 S 1 1", Thread{}, false},
+		{"empty", "", Thread{}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -28,15 +28,15 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestClassesOf(t *testing.T) {
-	threads := []thread{{1, 0, 0, -10}, {2, 1, 80, 0}, {3, 0, 0, -10}, {4, 0, 0, 0}, {5, 9, 0, 0}}
-	if got, want := classesOf(threads), "1 FIFO 80, 1 OTHER, 2 OTHER nice -10, 1 policy 9"; got != want {
-		t.Errorf("classesOf = %q, want %q", got, want)
+	threads := []Thread{{1, 0, 0, -10}, {2, 1, 80, 0}, {3, 0, 0, -10}, {4, 0, 0, 0}, {5, 9, 0, 0}}
+	if got, want := ClassesOf(threads), "1 FIFO 80, 1 OTHER, 2 OTHER nice -10, 1 policy 9"; got != want {
+		t.Errorf("ClassesOf = %q, want %q", got, want)
 	}
-	if tid, ok := tickThread(threads); tid != 2 || !ok {
-		t.Errorf("tickThread = %d, %t, want 2", tid, ok)
+	if tid, ok := TickThread(threads, 80); tid != 2 || !ok {
+		t.Errorf("TickThread = %d, %t, want 2", tid, ok)
 	}
-	if _, ok := tickThread([]thread{{1, 1, 40, 0}, {2, 2, 80, 0}}); ok {
-		t.Error("tickThread takes a thread of another priority or policy")
+	if _, ok := TickThread([]Thread{{1, 1, 40, 0}, {2, 2, 80, 0}}, 80); ok {
+		t.Error("TickThread takes a thread of another priority or policy")
 	}
 }
 
@@ -54,12 +54,12 @@ func TestThreadsOfThisProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/task"); err != nil {
 		t.Skipf("no /proc here: %v", err)
 	}
-	for _, th := range threadsOf(os.Getpid()) {
-		if th.tid == os.Getpid() {
+	for _, th := range ThreadsOf(os.Getpid()) {
+		if th.TID == os.Getpid() {
 			return
 		}
 	}
-	t.Errorf("threadsOf(%d) lacks the first thread", os.Getpid())
+	t.Errorf("ThreadsOf(%d) lacks the first thread", os.Getpid())
 }
 
 func FuzzParseStat(f *testing.F) {

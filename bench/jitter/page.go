@@ -1,10 +1,12 @@
-package bench
+package jitter
 
 import (
 	"fmt"
 	"html/template"
 	"io"
 	"strings"
+
+	"edgert/bench"
 )
 
 // page is the report for a browser: one file that loads nothing.
@@ -81,7 +83,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		Forms  []form
 		Notes  []string
 		Facts  [][2]string
-	}{r, forms, r.notes(), r.Machine.rows()})
+	}{r, forms, r.notes(), r.Machine.Rows()})
 }
 
 // chart draws a result's histogram, and in outline the cyclictest's beside it.
@@ -107,6 +109,6 @@ func (a axes) chart(res *Result) string {
 	return b.String()
 }
 
-func legend(b *strings.Builder, class, name string, q Quantiles, y int) {
+func legend(b *strings.Builder, class, name string, q bench.Quantiles, y int) {
 	fmt.Fprintf(b, `<text class="%s" x="%d" y="%d" text-anchor="end">%s: p50 %.0f, p99 %.0f, max %.0f</text>`, class, right, y, name, q.P50, q.P99, q.Max)
 }

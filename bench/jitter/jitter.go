@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
 
-// JitterConfig says what Jitter measures. There are no defaults.
-type JitterConfig struct {
+// Config says what Measure measures. There are no defaults.
+type Config struct {
 	FPS             float64       // ticks per second, 1 to 1000
 	Duration, Slice time.Duration // in all, and of one slice; starting the programs comes on top
 	Load            string        // one of Loads
@@ -33,7 +34,7 @@ const (
 	maxDuration = 24 * time.Hour
 )
 
-func (c *JitterConfig) check() error {
+func (c *Config) check() error {
 	switch {
 	case !(c.FPS >= 1 && c.FPS <= maxFPS):
 		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to %d", c.FPS, maxFPS)
@@ -56,8 +57,8 @@ func (c *JitterConfig) check() error {
 type Run struct {
 	Ticks        uint64          `json:"ticks"`
 	Seconds      float64         `json:"seconds"`
-	Lateness     Quantiles       `json:"lateness_us"`
-	Tally        *Tally          `json:"histogram_us,omitempty"` // nil: only the quantiles are known
+	Lateness     bench.Quantiles `json:"lateness_us"`
+	Tally        *bench.Tally    `json:"histogram_us,omitempty"` // nil: only the quantiles are known
 	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`
 	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
 	Starved      uint64          `json:"starved_ticks,omitempty"`
@@ -81,13 +82,13 @@ type Slice struct {
 
 // subject is a program that ticks.
 type subject interface {
-	start(d time.Duration, require bool) (*child, error)
-	result(ended *child) (*Run, error)
+	start(d time.Duration, require bool) (*process, error)
+	result(ended *process) (*Run, error)
 }
 
 // jitter is one measurement under way.
 type jitter struct {
-	cfg       JitterConfig
+	cfg       Config
 	period    time.Duration
 	clock     rt.Clock
 	reference Reference
@@ -100,9 +101,9 @@ type jitter struct {
 	retried   []string // why subjects did not start, and were started again
 }
 
-// Jitter measures. When ctx ends early the report is of the slices that were
+// Measure measures. When ctx ends early the report is of the slices that were
 // complete. On return every process it started has ended.
-func Jitter(ctx context.Context, cfg JitterConfig) (report *Report, err error) {
+func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func Jitter(ctx context.Context, cfg JitterConfig) (report *Report, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(j.dir)
-	machine := ReadMachine(os.DirFS("/"))
+	machine := bench.ReadMachine(os.DirFS("/"))
 	var server json.RawMessage
 	if err := j.open(); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/bench"
 	"edgert/rt"
 )
 
@@ -70,11 +71,11 @@ func TestLoadRests(t *testing.T) {
 		t.Skipf("no shell here: %v", err)
 	}
 	ready := filepath.Join(t.TempDir(), "ready")
-	c, err := startGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
+	c, err := bench.StartGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.cmd.Process.Kill() })
+	t.Cleanup(func() { c.Stop() })
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(ms) {
 		if _, err := os.Stat(ready); err == nil { // it catches the signal now
 			break
@@ -82,7 +83,7 @@ func TestLoadRests(t *testing.T) {
 	}
 	l := &load{child: c}
 	state := func() string {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.pid()))
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,8 +100,8 @@ func TestLoadRests(t *testing.T) {
 		t.Error("a resumed load is still stopped")
 	}
 	l.pause()
-	if err := l.stop(); err != nil || c.running() {
-		t.Errorf("stop of a paused load: %v, running %t", err, c.running())
+	if err := l.stop(); err != nil || c.Running() {
+		t.Errorf("stop of a paused load: %v, running %t", err, c.Running())
 	}
 	if err := l.stop(); err == nil {
 		t.Error("a load that has ended by itself is no error")

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 )
 
@@ -24,7 +25,7 @@ type robotSubject struct {
 	bin, dir string
 	fps      float64
 	cpu      int
-	server   *child
+	server   *process
 	endpoint string
 }
 
@@ -40,12 +41,12 @@ func startRobot(bin, manifest, dir string, fps float64, cpu int) (*robotSubject,
 	}
 	cmd := exec.Command(filepath.Join(bin, "lean-server"), "--manifest", manifest, "--listen", "tcp/"+r.endpoint,
 		"--health-port", "0", "--quiet", "--json", r.summary("server"))
-	cmd.Env = scrubbed(cmd.Environ())
-	if r.server, err = startChild(cmd); err != nil {
+	cmd.Env = bench.Scrubbed(cmd.Environ())
+	if r.server, err = start(cmd); err != nil {
 		return nil, err
 	}
 	if err := r.awaitServer(); err != nil {
-		r.server.stop() // err says why, also when it ended by itself
+		r.server.Stop() // err says why, also when it ended by itself
 		return nil, err
 	}
 	return r, nil
@@ -68,8 +69,8 @@ func freeEndpoint() (string, error) {
 // awaitServer returns when the server listens.
 func (r *robotSubject) awaitServer() error {
 	for end := time.Now().Add(serverLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if !r.server.running() {
-			if err := r.server.wait(0); err != nil {
+		if !r.server.Running() {
+			if err := r.server.Wait(0); err != nil {
 				return err
 			}
 			return errors.New("lean-server ended before it served")
@@ -83,15 +84,15 @@ func (r *robotSubject) awaitServer() error {
 
 // stop ends the server and returns its summary.
 func (r *robotSubject) stop() (json.RawMessage, error) {
-	if err := r.server.stop(); err != nil {
+	if err := r.server.Stop(); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(r.summary("server"))
 }
 
-func (r *robotSubject) start(d time.Duration, require bool) (*child, error) {
-	if !r.server.running() {
-		return nil, fmt.Errorf("lean-server ended on its way: %s", r.server.lastWords())
+func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
+	if !r.server.Running() {
+		return nil, fmt.Errorf("lean-server ended on its way: %s", r.server.LastWords())
 	}
 	mode := "auto"
 	if require {
@@ -104,21 +105,21 @@ func (r *robotSubject) start(d time.Duration, require bool) (*child, error) {
 		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cpu),
 		"--quiet", "--json", r.summary("edge"))
 	// Its id stays out of the user's state directory.
-	cmd.Env = append(scrubbed(cmd.Environ()), "STATE_DIRECTORY="+r.dir)
-	return startChild(cmd)
+	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+r.dir)
+	return start(cmd)
 }
 
 // EdgeSummary is what is read of edge-rt's own summary. The histogram is
 // missing where an older edge-rt wrote it.
 type EdgeSummary struct {
-	Ticks        uint64    `json:"ticks"`
-	OverrunsOwn  uint64    `json:"overruns_own"`
-	OverrunsHost uint64    `json:"overruns_host"`
-	Starved      uint64    `json:"starved_ticks"`
-	Lateness     Quantiles `json:"lateness_us"`
-	Histogram    *Tally    `json:"lateness_histogram_us"`
-	Bus          *Bus      `json:"bus"`
-	Seconds      float64   `json:"seconds"`
+	Ticks        uint64          `json:"ticks"`
+	OverrunsOwn  uint64          `json:"overruns_own"`
+	OverrunsHost uint64          `json:"overruns_host"`
+	Starved      uint64          `json:"starved_ticks"`
+	Lateness     bench.Quantiles `json:"lateness_us"`
+	Histogram    *bench.Tally    `json:"lateness_histogram_us"`
+	Bus          *Bus            `json:"bus"`
+	Seconds      float64         `json:"seconds"`
 	RT           struct {
 		Granted bool   `json:"granted"`
 		Why     string `json:"why"`
@@ -133,7 +134,7 @@ type Bus struct {
 	P99    float64 `json:"us_p99"`
 }
 
-func (r *robotSubject) result(c *child) (*Run, error) {
+func (r *robotSubject) result(c *process) (*Run, error) {
 	b, err := os.ReadFile(r.summary("edge"))
 	if err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func parseEdge(b []byte) (*Run, error) {
 		OverrunsOwn: &s.OverrunsOwn, OverrunsHost: &s.OverrunsHost, Granted: s.RT.Granted, Why: s.RT.Why, Detail: b,
 	}
 	if run.Tally != nil && run.Tally.Count() > 0 {
-		run.Lateness = run.Tally.Quantiles().upTo(s.Lateness.Max)
+		run.Lateness = run.Tally.Quantiles().UpTo(s.Lateness.Max)
 	} else {
 		run.Tally = nil
 	}

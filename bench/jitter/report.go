@@ -1,10 +1,12 @@
-package bench
+package jitter
 
 import (
 	"encoding/json"
 	"io"
 	"slices"
 	"time"
+
+	"edgert/bench"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 	perMany = 10_000           // ticks, in which those are given
 )
 
-// Report is what Jitter found; its JSON is what the table shows, and the slices
+// Report is what Measure found; its JSON is what the table shows, and the slices
 // it comes from.
 type Report struct {
 	Bench     string          `json:"bench"`
@@ -25,7 +27,7 @@ type Report struct {
 	Load      string          `json:"load"`
 	SliceS    float64         `json:"slice_s"`
 	Figure    *Figure         `json:"figure,omitempty"`
-	Machine   Machine         `json:"machine"`
+	Machine   bench.Machine   `json:"machine"`
 	Reference Reference       `json:"cyclictest"`
 	Results   []Result        `json:"results"`
 	Slices    []Slice         `json:"slices"`
@@ -70,25 +72,25 @@ type Result struct {
 // Total is of one program over several slices. Without Pooled the quantiles are
 // medians over the slices, for only those of each were to be had.
 type Total struct {
-	Ticks        uint64    `json:"ticks"`
-	Seconds      float64   `json:"seconds"`
-	Lateness     Quantiles `json:"lateness_us"`
-	Pooled       bool      `json:"pooled"`
-	FarLate      *float64  `json:"over_1ms_per_10000,omitempty"`
-	OverrunsOwn  *uint64   `json:"overruns_own,omitempty"`
-	OverrunsHost *uint64   `json:"overruns_host,omitempty"`
-	Threads      string    `json:"threads,omitempty"`
-	Tally        *Tally    `json:"histogram_us,omitempty"`
+	Ticks        uint64          `json:"ticks"`
+	Seconds      float64         `json:"seconds"`
+	Lateness     bench.Quantiles `json:"lateness_us"`
+	Pooled       bool            `json:"pooled"`
+	FarLate      *float64        `json:"over_1ms_per_10000,omitempty"`
+	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`
+	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
+	Threads      string          `json:"threads,omitempty"`
+	Tally        *bench.Tally    `json:"histogram_us,omitempty"`
 }
 
 // Calm is a result without the slices that the host disturbed.
 type Calm struct {
-	Slices   int       `json:"slices"`
-	Lateness Quantiles `json:"lateness_us"`
-	Ratio    *Ratio    `json:"ratio,omitempty"`
+	Slices   int             `json:"slices"`
+	Lateness bench.Quantiles `json:"lateness_us"`
+	Ratio    *Ratio          `json:"ratio,omitempty"`
 }
 
-func newReport(cfg JitterConfig, length time.Duration, reference Reference, all []Slice) *Report {
+func newReport(cfg Config, length time.Duration, reference Reference, all []Slice) *Report {
 	r := &Report{Bench: "jitter", Version: cfg.Version, FPS: cfg.FPS, Load: cfg.Load, SliceS: length.Seconds(), Reference: reference, Slices: all}
 	alone := slicesOf(all, Cyclictest, Apart)
 	for _, k := range []kind{{Cyclictest, Apart}, {Loop, Apart}, {Edge, Apart}, {Loop, Beside}, {Edge, Beside}} {
@@ -174,7 +176,7 @@ func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 }
 
 // ratioOf is nil where the reference was too early to divide by.
-func ratioOf(subject, reference Quantiles) *Ratio {
+func ratioOf(subject, reference bench.Quantiles) *Ratio {
 	if reference.P50 < 1 || reference.P99 < 1 {
 		return nil
 	}
@@ -190,7 +192,7 @@ func runs(of []Slice) (all []*Run) {
 
 // total adds runs of one program up.
 func total(of []*Run) (t Total) {
-	var tally Tally
+	var tally bench.Tally
 	var p50, p90, p99, p999 []float64
 	t.Pooled = true
 	for _, r := range of {
@@ -211,7 +213,7 @@ func total(of []*Run) (t Total) {
 		return t
 	}
 	longest := t.Lateness.Max
-	t.Lateness, t.Tally = tally.Quantiles().upTo(longest), &tally
+	t.Lateness, t.Tally = tally.Quantiles().UpTo(longest), &tally
 	if n := tally.Count(); n > 0 {
 		far := float64(tally.Above(farLate)) / float64(n) * perMany
 		t.FarLate = &far

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"encoding/json"
@@ -11,12 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
 
 // LoopPart is the bare loop, in a process of its own: what `bench part loop`
-// runs for Jitter.
+// runs for Measure.
 type LoopPart struct {
 	FPS      float64
 	Duration time.Duration
@@ -26,17 +27,17 @@ type LoopPart struct {
 
 // LoopResult is what a LoopPart measured.
 type LoopResult struct {
-	Lateness     *Tally    `json:"lateness_us"`
-	Jitter       Quantiles `json:"period_jitter_us"` // how far a tick's distance from the last is from the period
-	OverrunsOwn  uint64    `json:"overruns_own"`
-	OverrunsHost uint64    `json:"overruns_host"`
-	Skipped      uint64    `json:"ticks_skipped"`
-	Granted      bool      `json:"granted"`
-	Why          string    `json:"why"`
-	Seconds      float64   `json:"seconds"`
-	GCCycles     uint64    `json:"gc_cycles"`
-	Faults       int64     `json:"page_faults"`          // of the tick's thread, after the first tick
-	Involuntary  int64     `json:"involuntary_switches"` // likewise
+	Lateness     *bench.Tally    `json:"lateness_us"`
+	Jitter       bench.Quantiles `json:"period_jitter_us"` // how far a tick's distance from the last is from the period
+	OverrunsOwn  uint64          `json:"overruns_own"`
+	OverrunsHost uint64          `json:"overruns_host"`
+	Skipped      uint64          `json:"ticks_skipped"`
+	Granted      bool            `json:"granted"`
+	Why          string          `json:"why"`
+	Seconds      float64         `json:"seconds"`
+	GCCycles     uint64          `json:"gc_cycles"`
+	Faults       int64           `json:"page_faults"`          // of the tick's thread, after the first tick
+	Involuntary  int64           `json:"involuntary_switches"` // likewise
 }
 
 // niceOthers is edge-rt's, for all threads but the tick's.
@@ -94,7 +95,7 @@ func (c *threadCount) read() { c.faults, c.involuntary = threadUse() }
 
 // summarize counts lateness, and jitter between ticks that are neighbours.
 func summarize(samples []loopSample, period time.Duration) LoopResult {
-	var late, jitter Tally
+	var late, jitter bench.Tally
 	for i, s := range samples {
 		late.Add(s.woke.Sub(s.deadline), 1)
 		if i > 0 && s.deadline.Sub(samples[i-1].deadline) == period {
@@ -112,24 +113,24 @@ type loopSubject struct {
 	cpu  int
 }
 
-func (l *loopSubject) start(d time.Duration, require bool) (*child, error) {
+func (l *loopSubject) start(d time.Duration, require bool) (*process, error) {
 	args := append(l.self[1:len(l.self):len(l.self)], "part", "loop", "--fps", strconv.FormatFloat(l.fps, 'g', -1, 64),
 		"--duration", d.String(), "--cpu="+strconv.Itoa(l.cpu))
 	if require {
 		args = append(args, "--require")
 	}
 	cmd := exec.Command(l.self[0], args...)
-	cmd.Env = scrubbed(cmd.Environ())
-	return startChild(cmd)
+	cmd.Env = bench.Scrubbed(cmd.Environ())
+	return start(cmd)
 }
 
-func (l *loopSubject) result(c *child) (*Run, error) {
+func (l *loopSubject) result(c *process) (*Run, error) {
 	var r LoopResult
-	if err := json.Unmarshal(c.stdout.Bytes(), &r); err != nil || r.Lateness == nil {
+	if err := json.Unmarshal(c.Stdout(), &r); err != nil || r.Lateness == nil {
 		return nil, fmt.Errorf("the bare loop's result is unreadable: %w", err)
 	}
 	return &Run{
 		Ticks: r.Lateness.Count(), Seconds: r.Seconds, Lateness: r.Lateness.Quantiles(), Tally: r.Lateness,
-		OverrunsOwn: &r.OverrunsOwn, OverrunsHost: &r.OverrunsHost, Threads: c.threads, Granted: r.Granted, Why: r.Why, Detail: c.stdout.Bytes(),
+		OverrunsOwn: &r.OverrunsOwn, OverrunsHost: &r.OverrunsHost, Threads: c.threads, Granted: r.Granted, Why: r.Why, Detail: c.Stdout(),
 	}, nil
 }

@@ -1,4 +1,4 @@
-package bench
+package jitter
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"edgert/bench"
 )
 
 // run is a program that ticked once at each lateness.
@@ -20,7 +22,7 @@ func run(us ...float64) *Run {
 
 // quantilesOnly is a program that keeps its histogram to itself.
 func quantilesOnly(p50, p99 float64) *Run {
-	return &Run{Ticks: 60, Seconds: 1, Lateness: Quantiles{P50: p50, P99: p99, Max: 2 * p99}, Granted: true, Bus: &Bus{P50: 1000, P99: 2000}}
+	return &Run{Ticks: 60, Seconds: 1, Lateness: bench.Quantiles{P50: p50, P99: p99, Max: 2 * p99}, Granted: true, Bus: &Bus{P50: 1000, P99: 2000}}
 }
 
 func sampleReport() *Report {
@@ -36,8 +38,8 @@ func sampleReport() *Report {
 		{Round: 2, Subject: Edge, Form: Apart, Run: quantilesOnly(50, 100)},
 		{Round: 2, Subject: Edge, Form: Beside, Run: quantilesOnly(50, 120), Reference: run(10, 10, 10, 20)},
 	}
-	r := newReport(JitterConfig{FPS: 60, Load: "none", Version: "v<1>", Subjects: []string{Loop, Edge}}, 8e9, Reference{Version: "2.40"}, all)
-	r.Machine = Machine{Kernel: "6.1", Preempt: "PREEMPT_RT", Cores: 4, CPU: `Cortex <A76> & "co"`, Virtual: "no"}
+	r := newReport(Config{FPS: 60, Load: "none", Version: "v<1>", Subjects: []string{Loop, Edge}}, 8e9, Reference{Version: "2.40"}, all)
+	r.Machine = bench.Machine{Kernel: "6.1", Preempt: "PREEMPT_RT", Cores: 4, CPU: `Cortex <A76> & "co"`, Virtual: "no"}
 	return r
 }
 
@@ -92,7 +94,7 @@ func TestResults(t *testing.T) {
 
 func TestWithoutCyclictest(t *testing.T) {
 	all := []Slice{{Round: 1, Subject: Loop, Form: Apart, Run: run(20, 30)}}
-	r := newReport(JitterConfig{Subjects: []string{Loop}}, 8e9, Reference{Missing: howToGet}, all)
+	r := newReport(Config{Subjects: []string{Loop}}, 8e9, Reference{Missing: howToGet}, all)
 	if r.Figure != nil || len(r.Results) != 1 || r.Results[0].Ratio != nil {
 		t.Errorf("figure %v, results %+v; want no ratio", r.Figure, r.Results)
 	}
@@ -104,7 +106,7 @@ func TestWithoutCyclictest(t *testing.T) {
 
 // A cyclictest that is never a microsecond late is nothing to divide by.
 func TestRatioOfNothing(t *testing.T) {
-	if r := ratioOf(Quantiles{P50: 5, P99: 9}, Quantiles{P50: 0, P99: 3}); r != nil {
+	if r := ratioOf(bench.Quantiles{P50: 5, P99: 9}, bench.Quantiles{P50: 0, P99: 3}); r != nil {
 		t.Errorf("ratioOf = %+v, want none", r)
 	}
 }
@@ -239,4 +241,12 @@ func TestMedian(t *testing.T) {
 			t.Errorf("median(%v) = %v, want %v", tt.in, got, tt.want)
 		}
 	}
+}
+
+func tallyOf(us ...float64) *bench.Tally {
+	t := &bench.Tally{}
+	for _, v := range us {
+		t.AddUS(v, 1)
+	}
+	return t
 }
