@@ -102,6 +102,9 @@ func (c *control) tick(t rt.Tick) time.Duration {
 	if c.began == 0 {
 		c.begin(t.Woke)
 	}
+	if t.OverranItself(c.period) {
+		c.events.Emit(rt.Event{At: t.Woke, Code: rt.Overrun, A: int64(t.CPU), B: int64(t.BusWait)})
+	}
 	c.read(t)
 	c.obey(t.Woke)
 	switch c.phase {

@@ -124,6 +124,8 @@ func (e *Edge) report(ev rt.Event) {
 		e.log.Info("state", "from", State(ev.A).String(), "to", State(ev.B).String())
 	case rt.BusLost:
 		e.log.Warn(ev.Code.Sentence(), "silent_joints", ev.A)
+	case rt.Overrun:
+		e.log.Warn(ev.Code.Sentence(), "computed", time.Duration(ev.A), "bus", time.Duration(ev.B), "host_steal", rt.StealTime()-e.steal)
 	case rt.TorqueOn:
 		e.log.Info(ev.Code.Sentence())
 	}

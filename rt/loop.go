@@ -41,6 +41,17 @@ type Tick struct {
 	Deadline Instant // when the step was due
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
+
+	// Of the last tick: how long it computed, and waited for the bus.
+	CPU, BusWait time.Duration
+}
+
+// OverranItself reports whether the last tick was past its deadline by what it
+// did, computing and waiting for the bus, and not by what the machine did to it.
+//
+//rt:noalloc
+func (t Tick) OverranItself(period time.Duration) bool {
+	return t.Skipped > 0 && t.CPU+t.BusWait > period
 }
 
 // Grant is the kernel's answer to the loop's wish for real time.
@@ -168,7 +179,8 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		tick.Deadline, tick.Skipped = nextDeadline(tick.Deadline, now, period)
 		tick.Index += 1 + tick.Skipped
 		l.cpu.Add(int64(spent - before))
-		l.count(tick.Skipped, spent-woke, busWait)
+		tick.CPU, tick.BusWait = spent-woke, busWait
+		l.count(&tick)
 	}
 }
 
@@ -183,17 +195,16 @@ func (l *Loop) sleepUntil(deadline Instant) {
 	l.cfg.Clock.SleepUntil(deadline)
 }
 
-// count books one tick that skipped grid points, computed for cpu and waited for
-// the bus.
+// count books the tick before next.
 //
 //rt:noalloc
-func (l *Loop) count(skipped uint64, cpu, busWait time.Duration) {
+func (l *Loop) count(next *Tick) {
 	l.ticks.Add(1)
-	if skipped == 0 {
+	if next.Skipped == 0 {
 		return
 	}
-	l.skipped.Add(skipped)
-	if cpu+busWait > l.cfg.Period {
+	l.skipped.Add(next.Skipped)
+	if next.OverranItself(l.cfg.Period) {
 		l.overrunsOwn.Add(1)
 	} else {
 		l.overrunsHost.Add(1)
