@@ -11,14 +11,23 @@
 // nothing and an older answer loses. Executing is popping slot n+1; n moves
 // only when an action ran.
 //
-// DRTC says when to ask for the next chunk: when few enough actions are left
+// Trigger says when to ask for the next chunk: when few enough actions are left
 // and the cooldown since the last request has run out. A lost chunk thus costs
-// one round trip. Nothing here reads a clock, does I/O or allocates after New.
+// one round trip.
+//
+// A Discipline is all of it as one step machine: Pop, OnChunk and OnTick, in
+// this order on every tick. The runtime, the tests and the simulation drive the
+// same one, made by New. Nothing here reads a clock, does I/O or allocates after
+// New.
 //
 // Source: Distributed Real-Time Chunking, sections 3.3 to 3.6.
 package chunk
 
-import "edgert/rt"
+import (
+	"time"
+
+	"edgert/rt"
+)
 
 // Provenance says where an action came from.
 type Provenance struct {
@@ -32,7 +41,7 @@ type Provenance struct {
 // Chunk is one answer of the policy, as the receiver lends it to Merge.
 type Chunk struct {
 	Key  int64 // request key; the newer request has the larger key
-	Step int64 // action step of row 0: NextStep at the capture of its observation
+	Step int64 // action step of row 0: the one that came next at the capture of its observation
 	Rows int
 	DOF  int
 
@@ -56,10 +65,11 @@ const (
 	BadShape                 // rows, width or slice lengths are not the schedule's
 	Ahead                    // its steps lie outside the ring
 	NotFinite                // a row holds NaN or infinity
+	Unknown                  // its request was never sent, was answered before, or is forgotten
 	numOutcomes
 )
 
-var outcomeNames = [numOutcomes]string{"joined", "late", "older", "duplicate", "bad_shape", "ahead", "not_finite"}
+var outcomeNames = [numOutcomes]string{"joined", "late", "older", "duplicate", "bad_shape", "ahead", "not_finite", "unknown_seq"}
 
 func (o Outcome) String() string {
 	if int(o) >= len(outcomeNames) {
@@ -70,7 +80,7 @@ func (o Outcome) String() string {
 
 // Outcomes lists every outcome, for whoever prints the counts.
 func Outcomes() []Outcome {
-	return []Outcome{Joined, Late, Older, Duplicate, BadShape, Ahead, NotFinite}
+	return []Outcome{Joined, Late, Older, Duplicate, BadShape, Ahead, NotFinite, Unknown}
 }
 
 // MergeResult is the outcome of one Merge with its figures.
@@ -78,6 +88,8 @@ type MergeResult struct {
 	Outcome Outcome
 	Stored  int // rows that are now in the schedule
 	Delay   int // rows that had run before the merge
+
+	RTT time.Duration // capture to merge, filled in by Discipline.OnChunk
 
 	// Rows of the chunk whose step the schedule already held, and the Euclidean
 	// distance of the two robot rows: the discontinuity a merge causes.

@@ -81,7 +81,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := NewDRTC(DRTCConfig{Horizon: p.H, SMin: p.SMin, Epsilon: p.Epsilon, FPS: p.FPS, Estimator: e, Compat: true})
+	d := NewTrigger(TriggerConfig{Horizon: p.H, SMin: p.SMin, Epsilon: p.Epsilon, FPS: p.FPS, Estimator: e, Compat: true})
 	s := NewCompatSchedule(p.H, 1)
 	register, fired := NewWatermark(-1), 0
 	type reply struct{ due, ticks, key, start int }

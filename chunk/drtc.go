@@ -1,138 +1,99 @@
 package chunk
 
-import "time"
+import (
+	"time"
 
-// DefaultEpsilon is the safety margin of the cooldown in ticks.
-const DefaultEpsilon = 1
+	"edgert/rt"
+)
 
-// DefaultSMin returns the fewest actions of a chunk that shall run before the
-// next is asked for, when nobody says: 0.4 of the horizon.
-func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
-
-// DRTCConfig is what the trigger needs to know.
-type DRTCConfig struct {
-	Horizon   int     // rows of a chunk
-	SMin      int     // fewest actions to run from each chunk; 0: DefaultSMin
-	Epsilon   int     // ticks added to the cooldown, so that a slightly late answer is not asked for twice
-	FPS       float64 // ticks per second
-	Estimator Estimator
-	PrefixEnd int // row at which the bundle's conditioning ends; 0: no limit
-	MaxDelay  int // longest delay to report in steps; 0: no limit
-
-	// Compat starts as the DRTC program does, s_min + epsilon ticks after the
-	// first; otherwise the first request leaves at once.
-	Compat bool
-}
-
-// DRTC decides on which tick to ask for the next chunk, and which delay to
-// announce. It fires when at most H - s_min actions are left and the cooldown
-// has run out; firing sets the cooldown to the latency estimate plus epsilon.
-// It never waits for an answer: a lost chunk is asked for again after
-// estimate + epsilon + 1 ticks, and the newer request supersedes the older.
+// drtc is the default discipline: the canonical Schedule, asked for by Trigger.
+// A chunk is conditioned on the rows that will run meanwhile.
 //
-// Owner: the tick thread.
-type DRTC struct {
-	cfg      DRTCConfig
-	cooldown int
-	warmups  uint64
+// Source: Distributed Real-Time Chunking, algorithm 1.
+type drtc struct {
+	schedule *Schedule
+	trigger  *Trigger
+	requests Requests
+	key      int64
 }
 
-// NewDRTC returns a trigger that is ready to fire. It panics unless
-// 0 < SMin < Horizon, FPS > 0, Epsilon >= 0 and there is an Estimator: callers
-// check what users typed.
-func NewDRTC(cfg DRTCConfig) *DRTC {
-	if cfg.SMin == 0 {
-		cfg.SMin = DefaultSMin(cfg.Horizon)
+func newDRTC(c Config) (*drtc, error) {
+	estimator, err := c.estimator("jk")
+	if err != nil {
+		return nil, err
 	}
-	if cfg.SMin < 1 || cfg.SMin >= cfg.Horizon || !(cfg.FPS > 0) || cfg.Epsilon < 0 || cfg.Estimator == nil {
-		panic("chunk: want 0 < s_min < horizon, fps > 0, epsilon >= 0 and an estimator")
-	}
-	d := &DRTC{cfg: cfg}
-	if cfg.Compat {
-		d.cooldown = cfg.SMin + cfg.Epsilon
-	}
-	return d
+	return &drtc{
+		schedule: NewSchedule(c.Horizon, c.DOF),
+		trigger: NewTrigger(TriggerConfig{
+			Horizon: c.Horizon, SMin: c.SMin, Epsilon: c.Epsilon, FPS: c.FPS,
+			Estimator: estimator, PrefixEnd: c.PrefixEnd, MaxDelay: c.MaxDelay,
+		}),
+	}, nil
 }
 
-// OnTick advances the cooldown by one tick and says whether to ask for a chunk
-// now. size is Schedule.Size after this tick's Pop and Merge. delaySteps is what
-// to announce: the estimate, but not more than the live rows that can be
-// conditioned. Call it once per tick on which an observation could leave, else
-// OnIdleTick.
-//
 //rt:noalloc
-func (d *DRTC) OnTick(size int) (fire bool, delaySteps int) {
-	if size > d.cfg.Horizon-d.cfg.SMin || d.cooldown > 0 {
-		d.OnIdleTick()
-		return false, 0
+func (d *drtc) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.Duration, Verdict) {
+	return d.schedule.Pop(now, maxAge)
+}
+
+//rt:noalloc
+func (d *drtc) Peek() []float32 { return d.schedule.Peek() }
+
+//rt:noalloc
+func (d *drtc) OnChunk(now rt.Instant, c *Chunk) MergeResult {
+	q, known := d.requests.Take(c.Key)
+	if !known {
+		return d.schedule.refuse(Unknown)
 	}
-	steps := d.Steps()
-	d.cooldown = steps + d.cfg.Epsilon
-	return true, d.delay(steps, size)
-}
-
-// OnIdleTick advances the cooldown on a tick that has nothing valid to send.
-//
-//rt:noalloc
-func (d *DRTC) OnIdleTick() { d.cooldown = max(d.cooldown-1, 0) }
-
-// OnChunk learns from a merged chunk: latency is capture to merge. The server's
-// warm-up answers are slower than the rest and teach nothing.
-//
-//rt:noalloc
-func (d *DRTC) OnChunk(latency time.Duration, warmup bool) {
-	if warmup || latency < 0 {
-		d.warmups++
-		return
+	c.Step, c.Source = q.Step, q.Source
+	r := d.schedule.Merge(c)
+	r.RTT = now.Sub(q.Captured)
+	if r.Outcome == Joined {
+		d.trigger.OnChunk(r.RTT, false)
 	}
-	d.cfg.Estimator.Observe(latency.Seconds())
+	return r
 }
 
-// Rearm lets the next tick fire: the request under way is known to be lost, for
-// instance with its session.
-//
 //rt:noalloc
-func (d *DRTC) Rearm() { d.cooldown = 0 }
-
-// Steps returns the latency estimate in action steps, 1 to max(1, H/2).
-//
-//rt:noalloc
-func (d *DRTC) Steps() int {
-	return Steps(d.cfg.Estimator.Seconds(), d.cfg.FPS, d.cfg.Horizon)
-}
-
-// PrefixEnd returns the row at which the conditioning of a chunk with this
-// announced delay ends: at least max(s_min, delay) rows stay free.
-//
-//rt:noalloc
-func (d *DRTC) PrefixEnd(delay int) int {
-	end := d.cfg.Horizon - max(d.cfg.SMin, delay)
-	if d.cfg.PrefixEnd > 0 {
-		end = min(end, d.cfg.PrefixEnd)
+func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
+	size := d.schedule.Size()
+	fire, delay := d.trigger.OnTick(size)
+	if !fire {
+		return false
 	}
-	return max(end, 0)
+	d.key++
+	a.Key, a.Step, a.Runway = d.key, d.schedule.NextStep(), size
+	a.PrefixEnd = d.trigger.PrefixEnd(delay)
+	a.Spans = a.Spans[:0]
+	a.Rows = d.schedule.CopyPrefix(a.Robot, nil, a.PrefixEnd)
+	a.ModelRows = d.schedule.CopyPrefix(nil, a.Model, a.Rows)
+	a.Delay = min(delay, a.Rows) // only what is sent can be conditioned
+	d.requests.Put(Request{Key: a.Key, Step: a.Step, Captured: now, Source: now, Delay: a.Delay, PrefixRows: a.Rows})
+	return true
 }
 
-// Cooldown returns the ticks until the trigger may fire again.
-//
 //rt:noalloc
-func (d *DRTC) Cooldown() int { return d.cooldown }
-
-// SMin returns the fewest actions that run from each chunk.
-//
-//rt:noalloc
-func (d *DRTC) SMin() int { return d.cfg.SMin }
-
-// Excluded returns how many round trips the estimate left out.
-//
-//rt:noalloc
-func (d *DRTC) Excluded() uint64 { return d.warmups }
+func (d *drtc) OnIdleTick() { d.trigger.OnIdleTick() }
 
 //rt:noalloc
-func (d *DRTC) delay(steps, size int) int {
-	steps = min(steps, size)
-	if d.cfg.MaxDelay > 0 {
-		steps = min(steps, d.cfg.MaxDelay)
-	}
-	return steps
+func (d *drtc) Pictured(key int64, source rt.Instant) { d.requests.pictured(key, source) }
+
+//rt:noalloc
+func (d *drtc) Rearm() { d.trigger.Rearm() }
+
+//rt:noalloc
+func (d *drtc) Reset() {
+	d.schedule.Clear()
+	d.trigger.Rearm()
 }
+
+//rt:noalloc
+func (d *drtc) Last() Provenance { return d.schedule.Last() }
+
+//rt:noalloc
+func (d *drtc) View() View {
+	return View{N: d.schedule.N(), Size: d.schedule.Size(), Estimate: d.trigger.Steps(), Cooldown: d.trigger.Cooldown(), SMin: d.trigger.SMin()}
+}
+
+//rt:noalloc
+func (d *drtc) Count(o Outcome) uint64 { return d.schedule.Count(o) }

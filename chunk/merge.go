@@ -23,6 +23,14 @@ func (s *Schedule) Merge(c *Chunk) MergeResult {
 	return r
 }
 
+// refuse counts an answer that does not reach Merge.
+//
+//rt:noalloc
+func (s *Schedule) refuse(o Outcome) MergeResult {
+	s.counts[o]++
+	return MergeResult{Outcome: o}
+}
+
 // admit lets a request pass that is newer than every one before.
 //
 //rt:noalloc

@@ -241,7 +241,7 @@ func TestNewestOnlyEqualsJoin(t *testing.T) {
 func TestTriggerPeriod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		horizon := rapid.IntRange(4, 60).Draw(t, "horizon")
-		d := NewDRTC(DRTCConfig{
+		d := NewTrigger(TriggerConfig{
 			Horizon:   horizon,
 			SMin:      rapid.IntRange(1, horizon-1).Draw(t, "s_min"),
 			Epsilon:   rapid.IntRange(0, 3).Draw(t, "epsilon"),

@@ -34,6 +34,16 @@ func (q *Requests) Put(r Request) {
 	q.slots[i], q.held[i] = r, true
 }
 
+// pictured corrects the source of a request that is under way.
+//
+//rt:noalloc
+func (q *Requests) pictured(key int64, source rt.Instant) {
+	i := uint64(key) % requestSlots
+	if q.held[i] && q.slots[i].Key == key {
+		q.slots[i].Source = min(q.slots[i].Source, source)
+	}
+}
+
 // Take returns the request with this key and forgets it; ok is false when it was
 // never sent, was answered before, or is too long ago.
 //

@@ -152,6 +152,18 @@ func (s *Schedule) Pop(now rt.Instant, maxAge time.Duration) (action []float32, 
 	return s.robot[int(i)*s.dof : (int(i)+1)*s.dof : (int(i)+1)*s.dof], age, Ready
 }
 
+// Peek lends the action of step n+1, [dof], nil when there is none.
+//
+//rt:noalloc
+func (s *Schedule) Peek() []float32 {
+	step := s.head()
+	if step == noStep {
+		return nil
+	}
+	i := int(step & s.mask)
+	return s.robot[i*s.dof : (i+1)*s.dof : (i+1)*s.dof]
+}
+
 // Last returns the provenance of the action executed last.
 //
 //rt:noalloc

@@ -225,7 +225,7 @@ func TestRequests(t *testing.T) {
 
 func TestChunkNoAlloc(t *testing.T) {
 	s, q := NewSchedule(50, 6), &Requests{}
-	d := NewDRTC(DRTCConfig{Horizon: 50, Epsilon: 1, FPS: 60, Estimator: NewJK(0.1, DefaultAlpha, DefaultBeta, DefaultK), PrefixEnd: 24})
+	d := NewTrigger(TriggerConfig{Horizon: 50, Epsilon: 1, FPS: 60, Estimator: NewJK(0.1, DefaultAlpha, DefaultBeta, DefaultK), PrefixEnd: 24})
 	c := &Chunk{Rows: 50, DOF: 6, Robot: make([]float32, 300), Model: make([]float32, 300)}
 	prefix, spans := make([]float32, 300), make([]Span, 0, 50)
 	row := make([]float32, 6)

@@ -54,9 +54,7 @@ type control struct {
 	exitMode ExitMode
 
 	// Owner: tick thread.
-	sched    *chunk.Schedule
-	drtc     *chunk.DRTC
-	requests chunk.Requests
+	plan     chunk.Discipline
 	limits   limiter
 	joined   chunk.Chunk
 	state    []float32
@@ -189,8 +187,7 @@ func (c *control) obey(now rt.Instant) {
 	}
 	if n := c.resets.Load(); n != c.reset {
 		c.reset = n
-		c.sched.Clear()
-		c.drtc.Rearm()
+		c.plan.Reset()
 		c.episode++
 		c.fresh = true
 		c.stats.episode.Store(c.episode)
@@ -213,7 +210,7 @@ func (c *control) act(now rt.Instant) {
 		}
 		return
 	}
-	action, age, verdict := c.sched.Pop(now, c.maxAge)
+	action, age, verdict := c.plan.Pop(now, c.maxAge)
 	switch verdict {
 	case chunk.Ready:
 		c.stats.age.Record(age)
@@ -239,17 +236,13 @@ func (c *control) starve(now rt.Instant) {
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
 	for d := c.departed.Peek(); d != nil; d = c.departed.Peek() {
-		if r, ok := c.requests.Take(d.key); ok {
-			r.Source = d.source
-			c.requests.Put(r)
-		}
+		c.plan.Pictured(d.key, d.source)
 		c.departed.Release()
 	}
 	a, key, fresh := c.inbox.Front()
 	if !fresh {
 		return
 	}
-	r, known := c.requests.Take(key)
 	switch {
 	case a.epoch != c.epoch:
 		c.stats.drop(dropEpoch)
@@ -257,27 +250,26 @@ func (c *control) merge(now rt.Instant) {
 	case a.episode != c.episode:
 		c.stats.drop(dropEpisode)
 		return
-	case !known:
-		c.stats.drop(dropUnknown)
-		return
 	}
 	robot := a.body.ChunkRobot
 	c.joined = chunk.Chunk{
-		Key: key, Step: r.Step, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data, Source: r.Source,
+		Key: key, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data,
 		Prov: chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
 	}
-	res := c.sched.Merge(&c.joined)
-	if res.Outcome != chunk.Joined {
+	res := c.plan.OnChunk(c.clock.Now(), &c.joined)
+	switch {
+	case res.Outcome == chunk.Unknown:
+		c.stats.drop(dropUnknown)
+		return
+	case res.Outcome != chunk.Joined:
 		c.stats.drop(dropOutcome + int(res.Outcome))
 		c.events.Emit(rt.Event{At: now, Code: rt.ChunkRefused, A: key, B: int64(res.Outcome)})
 		return
 	}
-	rtt := c.clock.Now().Sub(r.Captured)
-	c.drtc.OnChunk(rtt, false)
 	c.stats.chunks.Add(1)
-	c.stats.rtt.Record(rtt)
+	c.stats.rtt.Record(res.RTT)
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
-	c.stats.network.Record(max(0, rtt-served))
+	c.stats.network.Record(max(0, res.RTT-served))
 	c.lastGood, c.fresh = now, false
 	c.link.merged.Store(int64(now))
 	if c.phase == untouched {
@@ -293,37 +285,30 @@ func (c *control) ask(now rt.Instant) {
 	if epoch := c.link.epoch.Load(); epoch != c.epoch {
 		c.epoch = epoch
 		if epoch != 0 {
-			c.drtc.Rearm()
+			c.plan.Rearm()
 			c.move(now, Opened)
 		}
 	}
 	if c.epoch == 0 || c.silent || c.frozen != 0 || c.phase >= parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() {
-		c.drtc.OnIdleTick()
+		c.plan.OnIdleTick()
 		return
 	}
-	size := c.sched.Size()
-	fire, delay := c.drtc.OnTick(size)
-	if !fire {
-		return
-	}
-	c.key++
 	s := c.snapshots.Back()
-	s.key, s.epoch, s.episode, s.start = c.key, c.epoch, c.episode, c.fresh
-	s.at, s.step = now, c.sched.NextStep()
-	s.end = c.drtc.PrefixEnd(delay)
-	s.runway = time.Duration(size) * c.period
-	copy(s.state, c.state)
-	s.rows = c.sched.CopyPrefix(s.robot, s.model, s.end)
-	delay = min(delay, s.rows) // only what is sent can be conditioned
-	s.delay = delay
-	if c.phase == armed {
-		c.limits.preview(c.goal, s.robot[:s.rows*c.dof])
+	if !c.plan.OnTick(now, c.state, &s.ask) {
+		return
 	}
-	c.requests.Put(chunk.Request{Key: c.key, Step: s.step, Captured: now, Source: now, Delay: delay, PrefixRows: s.rows})
+	c.key = s.ask.Key
+	s.epoch, s.episode, s.start = c.epoch, c.episode, c.fresh
+	s.at = now
+	s.runway = time.Duration(s.ask.Runway) * c.period
+	copy(s.state, c.state)
+	if c.phase == armed {
+		c.limits.preview(c.goal, s.ask.Robot[:s.ask.Rows*c.dof])
+	}
 	c.link.sentKey.Store(c.key)
 	c.link.asked.Store(int64(now))
 	c.stats.requests.Add(1)
-	c.stats.delay.Store(int64(c.drtc.Steps()))
+	c.stats.delay.Store(int64(c.plan.View().Estimate))
 	if c.snapshots.Publish(c.key) {
 		c.waker.Wake()
 	}
@@ -351,7 +336,7 @@ func (c *control) settle(now rt.Instant) {
 	}
 	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
 	c.nowSince = now
-	c.stats.size.Store(int64(c.sched.Size()))
+	c.stats.size.Store(int64(c.plan.View().Size))
 	switch {
 	case c.now == Dead:
 		c.leave.Store(true)

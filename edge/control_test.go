@@ -84,16 +84,20 @@ func newRig(t *testing.T) *rig {
 		t.Skipf("no eventfd on this system: %v", err)
 	}
 	t.Cleanup(func() { waker.Close() })
+	plan, err := chunk.New(chunk.Config{
+		Schedule: chunk.ScheduleDRTC, Horizon: testHorizon, DOF: testDOF, FPS: 100, PrefixEnd: 10,
+		SMin: testSMin, Epsilon: 1, Estimator: "fixed", Fixed: 30 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096)}
 	c := &control{
 		clock: clock, period: testPeriod, dof: testDOF, bus: fake,
 		maxAge: time.Second, quiet: 100 * time.Millisecond, offline: 2 * time.Second,
 		parkStep: []float32{0.5, 0.5}, parkMax: time.Second, exitMode: ExitPark,
-		sched: chunk.NewSchedule(testHorizon, testDOF),
-		drtc: chunk.NewDRTC(chunk.DRTCConfig{
-			Horizon: testHorizon, SMin: testSMin, Epsilon: 1, FPS: 100, Estimator: chunk.Fixed(0.03), PrefixEnd: 10,
-		}),
+		plan:   plan,
 		limits: limiter{min: []float32{-90, 0}, max: []float32{90, 100}, step: []float32{3, 3}},
 		state:  make([]float32, testDOF), goal: make([]float32, testDOF), park: make([]float32, testDOF),
 		seen: make([]rt.Instant, testDOF), now: Connecting, episode: 1, fresh: true,
@@ -101,7 +105,7 @@ func newRig(t *testing.T) *rig {
 		departed: rt.NewRing[departure](64), inbox: newInbox(), stats: newTickStats(),
 		snapshots: rt.NewLatest(func(s *snapshot) {
 			s.state = make([]float32, testDOF)
-			s.robot, s.model = make([]float32, testHorizon*testDOF), make([]float32, testHorizon*testDOF)
+			s.ask = chunk.NewAsk(testHorizon, testDOF)
 		}),
 	}
 	c.link.epoch.Store(1)
@@ -208,7 +212,7 @@ func TestSteadyStreamNeverStarves(t *testing.T) {
 	if n := r.stats.starved.Load(); n != 0 {
 		t.Errorf("starved %d ticks, want 0", n)
 	}
-	if got := r.sched.N(); got < 290 {
+	if got := r.plan.View().N; got < 290 {
 		t.Errorf("executed step %d after 300 ticks, want about 295", got)
 	}
 }
@@ -273,10 +277,10 @@ func TestOldActionsNeverRun(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.maxAge = 5 * testPeriod
-	n := r.sched.N()
+	n := r.plan.View().N
 	r.step(10)
-	if r.stats.tooOld.Load() == 0 || r.sched.N() > n+5 {
-		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.sched.N())
+	if r.stats.tooOld.Load() == 0 || r.plan.View().N > n+5 {
+		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.plan.View().N)
 	}
 }
 

@@ -170,16 +170,12 @@ func newInbox() *rt.Latest[arrival] { return rt.NewLatest[arrival](nil) }
 func (e *Edge) build() error {
 	t, dof := e.link.terms, len(e.robot.Motors)
 	period := e.cfg.period()
-	smin := e.cfg.SMin
-	if smin == 0 {
-		smin = chunk.DefaultSMin(t.horizon)
-	}
-	if smin < 1 || smin >= t.horizon {
-		return exit.Errorf(exit.Usage, "--s-min is %d, want 1 to %d: the policy's chunks have %d actions", smin, t.horizon-1, t.horizon)
-	}
-	estimator, err := chunk.NewEstimator("jk", float64(smin)/e.cfg.FPS)
+	plan, err := chunk.New(chunk.Config{
+		Schedule: e.cfg.Schedule, Horizon: t.horizon, DOF: dof, FPS: e.cfg.FPS, PrefixEnd: t.prefixEnd,
+		SMin: e.cfg.SMin, Epsilon: chunk.DefaultEpsilon,
+	})
 	if err != nil {
-		return err
+		return exit.With(exit.Usage, err)
 	}
 	waker, err := rt.NewWaker()
 	if err != nil {
@@ -189,11 +185,7 @@ func (e *Edge) build() error {
 	c.clock, c.period, c.dof, c.bus = e.clock, period, dof, e.arm
 	c.maxAge, c.quiet, c.offline = e.cfg.MaxActionAge, e.cfg.DegradedAfter, e.cfg.MaxOffline
 	c.exitMode, c.parkMax = exitModes[e.cfg.OnExit], parkLimit
-	c.sched = chunk.NewSchedule(t.horizon, dof)
-	c.drtc = chunk.NewDRTC(chunk.DRTCConfig{
-		Horizon: t.horizon, SMin: smin, Epsilon: chunk.DefaultEpsilon, FPS: e.cfg.FPS,
-		Estimator: estimator, PrefixEnd: t.prefixEnd,
-	})
+	c.plan = plan
 	c.state, c.goal, c.park = make([]float32, dof), make([]float32, dof), make([]float32, dof)
 	c.seen = make([]rt.Instant, dof)
 	c.limits, c.parkStep = limitsOf(e.robot, e.arm, period)
@@ -204,7 +196,7 @@ func (e *Edge) build() error {
 	c.departed = rt.NewRing[departure](departureSlots)
 	c.snapshots = rt.NewLatest(func(s *snapshot) {
 		s.state = make([]float32, dof)
-		s.robot, s.model = make([]float32, t.horizon*dof), make([]float32, t.horizon*dof)
+		s.ask = chunk.NewAsk(t.horizon, dof)
 	})
 	c.stats.inState[Connecting].Add(int64(e.opened))
 	c.link.blind.Store(int32(len(e.eyes)))

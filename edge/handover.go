@@ -3,6 +3,7 @@ package edge
 import (
 	"time"
 
+	"edgert/chunk"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -10,19 +11,13 @@ import (
 // snapshot is one observation on its way to the sender: the state, what is
 // being asked, and the actions that will run meanwhile.
 type snapshot struct {
-	key     int64
+	ask     chunk.Ask
 	epoch   uint32
 	episode uint32
 	start   bool // first observation of the episode
 	at      rt.Instant
-	step    int64 // of row 0 of the answer
-	delay   int
-	end     int // row at which conditioning ends
 	runway  time.Duration
 	state   []float32 // [dof]
-	rows    int       // rows in the two prefixes
-	robot   []float32 // [horizon*dof]
-	model   []float32 // [horizon*dof]
 }
 
 // departure tells the tick how old the pictures of a request were.

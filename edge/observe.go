@@ -117,11 +117,11 @@ func (s *sender) send(snap *snapshot) error {
 	s.fill(snap, up, oldest)
 	s.body = wire.AppendObservation(s.body[:0], &s.observation)
 	s.header = wire.AppendHeader(s.header[:0], wire.Header{
-		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(snap.key),
+		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(snap.ask.Key),
 		EpisodeID: snap.episode, ClientMonoNs: int64(snap.at), SessionEpoch: snap.epoch,
 	})
 	if d := s.departed.Reserve(); d != nil {
-		*d = departure{snap.key, oldest}
+		*d = departure{snap.ask.Key, oldest}
 		s.departed.Commit()
 	}
 	replaced, err := up.publisher.PutLatest(s.body, s.header)
@@ -168,25 +168,32 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o := &s.observation
 	o.State = snap.state
 	o.Task = s.task
-	o.InferenceDelaySteps = snap.delay
+	a := &snap.ask
+	o.InferenceDelaySteps = a.Delay
 	o.EpisodeStart = snap.start
-	rows := wire.Matrix{}
-	if snap.rows > 0 {
-		rows = wire.Matrix{Rows: snap.rows, Cols: s.dof, Data: snap.robot[:snap.rows*s.dof]}
-	}
-	o.PrefixRobot, o.PrefixModel = rows, wire.Matrix{}
+	o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, a.Rows), wire.Matrix{}
 	o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge = false, false, false, false, false
 	if up.old {
 		// A peer of the draft conditions on the model's own rows and wants both
 		// prefixes of equal length.
-		if snap.rows > 0 {
-			o.PrefixModel = wire.Matrix{Rows: snap.rows, Cols: s.dof, Data: snap.model[:snap.rows*s.dof]}
-		}
+		rows := min(a.Rows, a.ModelRows)
+		o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, rows), s.matrix(a.Model, rows)
+		o.InferenceDelaySteps = min(a.Delay, rows)
 		return
 	}
-	o.HasT, o.T = true, snap.key
-	o.HasN, o.N = true, snap.step-1
-	o.HasOverlapEnd, o.OverlapEnd = true, snap.end
+	o.HasT, o.T = true, a.Key
+	o.HasN, o.N = true, a.Step-1
+	o.HasOverlapEnd, o.OverlapEnd = true, a.PrefixEnd
 	o.HasRunway, o.RunwayMs = true, float64(snap.runway)/float64(time.Millisecond)
 	o.HasFrameAge, o.FrameAgeMs = true, float64(snap.at.Sub(oldest))/float64(time.Millisecond)
+}
+
+// matrix is the first rows of a prefix, nothing for none.
+//
+//rt:noalloc
+func (s *sender) matrix(data []float32, rows int) wire.Matrix {
+	if rows == 0 {
+		return wire.Matrix{}
+	}
+	return wire.Matrix{Rows: rows, Cols: s.dof, Data: data[:rows*s.dof]}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgert/camera"
+	"edgert/chunk"
 	"edgert/jpeg"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -72,9 +73,12 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 
 func testSnapshot() *snapshot {
 	return &snapshot{
-		key: 9, epoch: 3, episode: 2, start: true, at: rt.Instant(time.Second), step: 41, delay: 4, end: 10,
-		runway: 250 * time.Millisecond, state: []float32{1, 2}, rows: 2,
-		robot: []float32{1, 2, 3, 4, 0, 0}, model: []float32{5, 6, 7, 8, 0, 0},
+		epoch: 3, episode: 2, start: true, at: rt.Instant(time.Second),
+		runway: 250 * time.Millisecond, state: []float32{1, 2},
+		ask: chunk.Ask{
+			Key: 9, Step: 41, Delay: 4, PrefixEnd: 10, Rows: 2, ModelRows: 2,
+			Robot: []float32{1, 2, 3, 4, 0, 0}, Model: []float32{5, 6, 7, 8, 0, 0},
+		},
 	}
 }
 

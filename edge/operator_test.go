@@ -14,11 +14,11 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.1
 	r.serve(60, 3, 10)
-	size, n, goal, asked := r.sched.Size(), r.sched.N(), r.goal[0], r.stats.requests.Load()
+	size, n, goal, asked := r.plan.View().Size, r.plan.View().N, r.goal[0], r.stats.requests.Load()
 	r.paused.Store(true)
 	r.step(500) // longer than quiet and offline
-	if r.sched.Size() != size || r.sched.N() != n || r.goal[0] != goal || r.stats.requests.Load() != asked {
-		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.sched.Size(), n, r.sched.N(), goal, r.goal[0], r.stats.requests.Load()-asked)
+	if r.plan.View().Size != size || r.plan.View().N != n || r.goal[0] != goal || r.stats.requests.Load() != asked {
+		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.plan.View().Size, n, r.plan.View().N, goal, r.goal[0], r.stats.requests.Load()-asked)
 	}
 	if r.stats.starved.Load() != 0 || r.now != Streaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.now)
@@ -26,8 +26,8 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r.maxAge = 0
 	r.paused.Store(false)
 	r.step(1)
-	if r.sched.N() != n+1 {
-		t.Errorf("resume: n = %d, want %d", r.sched.N(), n+1)
+	if r.plan.View().N != n+1 {
+		t.Errorf("resume: n = %d, want %d", r.plan.View().N, n+1)
 	}
 }
 
@@ -37,15 +37,15 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	before := r.key
 	r.resets.Add(1)
 	r.step(1)
-	if r.episode != 2 || r.sched.Size() != 0 || r.stats.episode.Load() != 2 {
-		t.Fatalf("episode %d with %d actions left, want 2 and none", r.episode, r.sched.Size())
+	if r.episode != 2 || r.plan.View().Size != 0 || r.stats.episode.Load() != 2 {
+		t.Fatalf("episode %d with %d actions left, want 2 and none", r.episode, r.plan.View().Size)
 	}
 	if r.key != before+1 {
 		t.Fatalf("%d requests in the resetting tick, want 1", r.key-before)
 	}
 	snap, _, _ := r.snapshots.Front()
-	if !snap.start || snap.episode != 2 || snap.rows != 0 {
-		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.start, snap.episode, snap.rows)
+	if !snap.start || snap.episode != 2 || snap.ask.Rows != 0 {
+		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.start, snap.episode, snap.ask.Rows)
 	}
 	r.answer(r.key, 10) // the rig answers for episode 1
 	r.step(1)

@@ -3,8 +3,8 @@
 // bus or a network in between, so that 20 seconds of motion take as long as its
 // inferences.
 //
-// What decides the motion is the real thing: sim.World, jpeg, chunk.Schedule,
-// chunk.DRTC and the exported policy. What is left out is played by numbers: an
+// What decides the motion is the real thing: sim.World, jpeg, chunk.Discipline
+// and the exported policy. What is left out is played by numbers: an
 // answer takes Delay ticks from capture to merge, and may be late or lost. One
 // tick is the edge's: read, pop, write, merge at most one answer, trigger. A run
 // is a function of its Config, to the last bit.

@@ -23,17 +23,18 @@ type robot struct {
 	link  link
 
 	// Fresh in every world.
-	schedule *chunk.Schedule
-	trigger  *chunk.DRTC
-	requests *chunk.Requests
-	obs      Observation
-	goal     [sim.DOF]float64
+	plan chunk.Discipline
+	obs  Observation
+	goal [sim.DOF]float64
+
+	ask  chunk.Ask
+	next [sim.DOF]float32 // the action before a merge
 }
 
 func newRobot(cfg *Config) (r *robot, err error) {
 	r = &robot{cfg: cfg}
 	r.obs.Picture = make([]byte, sim.NativeWidth*sim.NativeHeight*3)
-	r.obs.Prefix = make([]float32, cfg.Policy.Horizon()*sim.DOF)
+	r.ask = chunk.NewAsk(cfg.Policy.Horizon(), sim.DOF)
 	if cfg.Quality == 0 {
 		return r, nil
 	}
@@ -56,19 +57,16 @@ func (r *robot) close() {
 
 // run plays one world and adds what happened to sum.
 func (r *robot) run(seed uint64, direction int, sum *Result) error {
-	horizon := r.cfg.Policy.Horizon()
 	r.world.Reset(seed, direction)
 	r.link.reset(seed, direction)
-	r.schedule = chunk.NewSchedule(horizon, sim.DOF)
-	r.requests = new(chunk.Requests)
-	r.trigger = chunk.NewDRTC(chunk.DRTCConfig{
-		Horizon:   horizon,
-		SMin:      r.cfg.SMin,
-		Epsilon:   r.cfg.Epsilon,
-		FPS:       fps,
-		Estimator: chunk.NewJK(float64(r.cfg.SMin)/fps, chunk.DefaultAlpha, chunk.DefaultBeta, chunk.DefaultK),
-		PrefixEnd: r.cfg.Policy.PrefixEnd(),
+	plan, err := chunk.New(chunk.Config{
+		Schedule: chunk.ScheduleDRTC, Horizon: r.cfg.Policy.Horizon(), DOF: sim.DOF, FPS: fps, PrefixEnd: r.cfg.Policy.PrefixEnd(),
+		SMin: r.cfg.SMin, Epsilon: r.cfg.Epsilon,
 	})
+	if err != nil {
+		return err
+	}
+	r.plan = plan
 	r.obs.Seed, r.obs.Direction, r.obs.Seq = seed, direction, 0
 	r.goal = r.world.Q()
 	for tick := range r.cfg.Ticks {
@@ -83,20 +81,21 @@ func (r *robot) run(seed uint64, direction int, sum *Result) error {
 // the servos move towards the goal until the next.
 func (r *robot) tick(tick int, sum *Result) error {
 	now := rt.Instant(tick) * rt.Instant(period)
-	action, age, verdict := r.schedule.Pop(now, time.Duration(r.cfg.MaxAge)*period)
+	action, age, verdict := r.plan.Pop(now, time.Duration(r.cfg.MaxAge)*period)
 	switch {
 	case verdict == chunk.Ready:
 		r.take(action)
 		sum.Actions++
 		sum.age(int(age / period))
-	case r.schedule.N() >= 0: // holds the last goal; before the first action nothing is due
+	case r.plan.View().N >= 0: // holds the last goal; before the first action nothing is due
 		sum.Starved++
 	}
 	if a, ok := r.link.receive(tick); ok {
 		r.merge(now, a, sum)
 	}
-	if fire, delay := r.trigger.OnTick(r.schedule.Size()); fire {
-		if err := r.request(tick, now, delay, sum); err != nil {
+	r.observe()
+	if r.plan.OnTick(now, r.obs.State[:], &r.ask) {
+		if err := r.request(tick, sum); err != nil {
 			return err
 		}
 	}
@@ -105,6 +104,16 @@ func (r *robot) tick(tick int, sum *Result) error {
 		sum.leg(r.world.LastLeg())
 	}
 	return nil
+}
+
+// observe reads the joints.
+func (r *robot) observe() {
+	for j, v := range r.world.Q() {
+		if r.cfg.Counts {
+			v = encoder(j, v)
+		}
+		r.obs.State[j] = float32(v)
+	}
 }
 
 // take makes an action the goal of this tick.
@@ -118,31 +127,24 @@ func (r *robot) take(action []float32) {
 }
 
 func (r *robot) merge(now rt.Instant, a answer, sum *Result) {
-	q, ok := r.requests.Take(a.key)
-	if !ok {
+	held := copy(r.next[:], r.plan.Peek()) > 0 // else there is nothing to jump from
+	m := r.plan.OnChunk(now, &chunk.Chunk{
+		Key: a.key, Rows: r.cfg.Policy.Horizon(), DOF: sim.DOF, Robot: a.chunk,
+		Prov: chunk.Provenance{Seq: uint64(a.key)},
+	})
+	if m.Outcome == chunk.Unknown {
 		sum.Unknown++
 		return
 	}
-	horizon := r.cfg.Policy.Horizon()
-	next := r.schedule.NextStep()
-	jump := math.NaN() // no action was left, so there is nothing to jump from
-	if i := int(next - q.Step); i < horizon && r.schedule.CopyPrefix(r.obs.Prefix, nil, 1) == 1 {
-		row := a.chunk[i*sim.DOF:]
-		jump = max(math.Abs(float64(row[pan]-r.obs.Prefix[pan])), math.Abs(float64(row[elbow]-r.obs.Prefix[elbow])))
-	}
-	m := r.schedule.Merge(&chunk.Chunk{
-		Key: a.key, Step: q.Step, Rows: horizon, DOF: sim.DOF, Robot: a.chunk, Source: q.Source,
-		Prov: chunk.Provenance{Seq: uint64(a.key)},
-	})
 	sum.Outcomes[m.Outcome]++
 	if m.Outcome != chunk.Joined {
 		return
 	}
-	if !math.IsNaN(jump) {
+	if row := r.plan.Peek(); held && row != nil {
+		jump := max(math.Abs(float64(row[pan]-r.next[pan])), math.Abs(float64(row[elbow]-r.next[elbow])))
 		sum.jumps = append(sum.jumps, jump)
 	}
-	r.trigger.OnChunk(now.Sub(q.Captured), false)
-	sum.MaxEstimate = max(sum.MaxEstimate, r.trigger.Steps())
+	sum.MaxEstimate = max(sum.MaxEstimate, r.plan.View().Estimate)
 }
 
 // The joints that move the tip.
@@ -153,15 +155,9 @@ const (
 
 // request captures an observation and has it answered; the answer comes back
 // through the link.
-func (r *robot) request(tick int, now rt.Instant, delay int, sum *Result) error {
-	o := &r.obs
-	o.Seq++
-	for j, v := range r.world.Q() {
-		if r.cfg.Counts {
-			v = encoder(j, v)
-		}
-		o.State[j] = float32(v)
-	}
+func (r *robot) request(tick int, sum *Result) error {
+	o, a := &r.obs, &r.ask
+	o.Seq = uint64(a.Key)
 	r.world.Render(o.Picture)
 	if r.cfg.Quality > 0 {
 		n, err := r.enc.EncodeRGB(r.file, o.Picture, sim.NativeWidth, sim.NativeHeight)
@@ -172,17 +168,13 @@ func (r *robot) request(tick int, now rt.Instant, delay int, sum *Result) error 
 			return err
 		}
 	}
-	o.Delay, o.PrefixEnd = delay, r.trigger.PrefixEnd(delay)
-	o.Rows = r.schedule.CopyPrefix(o.Prefix, nil, r.cfg.Policy.Horizon())
-	r.requests.Put(chunk.Request{
-		Key: int64(o.Seq), Step: r.schedule.NextStep(), Captured: now, Source: now, Delay: delay, PrefixRows: o.Rows,
-	})
+	o.Delay, o.PrefixEnd, o.Rows, o.Prefix = a.Delay, a.PrefixEnd, a.Rows, a.Robot
 	rows, err := r.cfg.Policy.Answer(o)
 	if err != nil {
 		return fmt.Errorf("request %d on tick %d: %w", o.Seq, tick, err)
 	}
 	sum.Requests++
-	r.link.send(r.cfg, tick, int64(o.Seq), rows)
+	r.link.send(r.cfg, tick, a.Key, rows)
 	return nil
 }
 

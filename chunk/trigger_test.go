@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-func trigger(e Estimator) *DRTC {
-	return NewDRTC(DRTCConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: e, PrefixEnd: 24})
+func trigger(e Estimator) *Trigger {
+	return NewTrigger(TriggerConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: e, PrefixEnd: 24})
 }
 
 func TestFirstRequestLeavesAtOnce(t *testing.T) {
@@ -69,7 +69,7 @@ func TestWarmupTeachesNothing(t *testing.T) {
 }
 
 func TestDelayAndPrefixEnd(t *testing.T) {
-	d := NewDRTC(DRTCConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: Fixed(0.3), PrefixEnd: 24, MaxDelay: 12})
+	d := NewTrigger(TriggerConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: Fixed(0.3), PrefixEnd: 24, MaxDelay: 12})
 	if _, delay := d.OnTick(9); delay != 9 {
 		t.Errorf("delay with 9 live rows = %d, want 9", delay)
 	}

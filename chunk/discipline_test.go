@@ -1,0 +1,145 @@
+package chunk
+
+import (
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+// bench drives a discipline the way a robot does: an answer comes delay ticks
+// after its request unless lost says otherwise; row i of every answer is its
+// step plus key/1000.
+type bench struct {
+	Discipline
+	ask     Ask
+	tick    int
+	delay   int
+	lost    func(key int64) bool
+	state   []float32
+	flying  map[int]Ask
+	answer  Chunk
+	actions []float32
+	starved int // ticks without an action after the first
+	asked   []int
+	merged  []MergeResult
+}
+
+const (
+	benchHorizon = 20
+	benchPeriod  = 10 * time.Millisecond
+)
+
+func newBench(t *testing.T, c Config, delay int) *bench {
+	t.Helper()
+	c.Horizon, c.DOF, c.FPS = benchHorizon, 1, 100
+	d, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{
+		Discipline: d, ask: NewAsk(benchHorizon, 1), delay: delay, state: make([]float32, 1),
+		flying: map[int]Ask{}, answer: Chunk{Rows: benchHorizon, DOF: 1, Robot: make([]float32, benchHorizon), Model: make([]float32, benchHorizon)},
+	}
+}
+
+func (b *bench) now() rt.Instant {
+	return rt.Instant(time.Second).Add(time.Duration(b.tick) * benchPeriod)
+}
+
+func (b *bench) run(ticks int) {
+	for range ticks {
+		action, _, v := b.Pop(b.now(), 0)
+		if v == Ready {
+			b.actions = append(b.actions, action[0])
+			b.state[0] = action[0]
+		} else if len(b.actions) > 0 {
+			b.starved++
+		}
+		if a, ok := b.flying[b.tick]; ok {
+			delete(b.flying, b.tick)
+			b.answer.Key = a.Key
+			for i := range b.answer.Robot {
+				b.answer.Robot[i] = float32(a.Step) + float32(i) + float32(a.Key)/1000
+				b.answer.Model[i] = -b.answer.Robot[i]
+			}
+			b.merged = append(b.merged, b.OnChunk(b.now(), &b.answer))
+		}
+		if b.OnTick(b.now(), b.state, &b.ask) {
+			b.asked = append(b.asked, b.tick)
+			if b.lost == nil || !b.lost(b.ask.Key) {
+				b.flying[b.tick+b.delay] = b.ask
+			}
+		}
+		b.tick++
+	}
+}
+
+// Every discipline runs without an allocation once it is made.
+func TestDisciplineNoAlloc(t *testing.T) {
+	for _, name := range Schedules {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{Schedule: name, Epsilon: 1}, 3)
+			b.run(200)
+			b.flying, b.actions, b.asked, b.merged = map[int]Ask{}, nil, nil, nil
+			var key int64
+			if n := testing.AllocsPerRun(500, func() {
+				b.tick++
+				b.Pop(b.now(), time.Second)
+				b.Peek()
+				b.answer.Key = key
+				b.OnChunk(b.now(), &b.answer)
+				if b.OnTick(b.now(), b.state, &b.ask) {
+					key = b.ask.Key
+				}
+				b.Pictured(key, b.now())
+				b.View()
+			}); n != 0 {
+				t.Errorf("%v allocations per tick, want 0", n)
+			}
+		})
+	}
+}
+
+func TestDRTCDiscipline(t *testing.T) {
+	b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10}, 3)
+	b.lost = func(key int64) bool { return key%3 == 0 }
+	b.run(300)
+	if b.asked[0] != 0 || b.starved != 0 || len(b.actions) != 296 {
+		t.Errorf("first request on tick %d, %d actions, %d starved; want tick 0, 296 and none", b.asked[0], len(b.actions), b.starved)
+	}
+	for i, a := range b.actions {
+		if int(a) != i {
+			t.Fatalf("action %d is of step %v", i, a)
+		}
+	}
+	if r := b.merged[1]; r.Outcome != Joined || r.Delay != 3 || r.RTT != 3*benchPeriod {
+		t.Errorf("second merge = %+v, want delay 3 after 30 ms", r)
+	}
+	b.answer.Key = 4711
+	if got := b.OnChunk(b.now(), &b.answer).Outcome; got != Unknown || b.Count(Unknown) != 1 {
+		t.Errorf("an answer nobody asked for = %v, want %v", got, Unknown)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := Config{Schedule: ScheduleDRTC, Horizon: 50, DOF: 6, FPS: 60, Epsilon: 1}
+	if _, err := New(good); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Config){
+		"no such schedule":     func(c *Config) { c.Schedule = "guess" },
+		"no such estimator":    func(c *Config) { c.Estimator = "guess" },
+		"a horizon of one":     func(c *Config) { c.Horizon = 1 },
+		"no joints":            func(c *Config) { c.DOF = 0 },
+		"no rate":              func(c *Config) { c.FPS = 0 },
+		"negative epsilon":     func(c *Config) { c.Epsilon = -1 },
+		"s_min of the horizon": func(c *Config) { c.SMin = 50 },
+	} {
+		c := good
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%s: New accepts it", name)
+		}
+	}
+}

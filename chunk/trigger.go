@@ -1,0 +1,138 @@
+package chunk
+
+import "time"
+
+// DefaultEpsilon is the safety margin of the cooldown in ticks.
+const DefaultEpsilon = 1
+
+// DefaultSMin returns the fewest actions of a chunk that shall run before the
+// next is asked for, when nobody says: 0.4 of the horizon.
+func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
+
+// TriggerConfig is what the trigger needs to know.
+type TriggerConfig struct {
+	Horizon   int     // rows of a chunk
+	SMin      int     // fewest actions to run from each chunk; 0: DefaultSMin
+	Epsilon   int     // ticks added to the cooldown, so that a slightly late answer is not asked for twice
+	FPS       float64 // ticks per second
+	Estimator Estimator
+	PrefixEnd int // row at which the bundle's conditioning ends; 0: no limit
+	MaxDelay  int // longest delay to report in steps; 0: no limit
+
+	// Compat starts as the DRTC program does, s_min + epsilon ticks after the
+	// first; otherwise the first request leaves at once.
+	Compat bool
+}
+
+// Trigger decides on which tick to ask for the next chunk, and which delay to
+// announce. It fires when at most H - s_min actions are left and the cooldown
+// has run out; firing sets the cooldown to the latency estimate plus epsilon.
+// It never waits for an answer: a lost chunk is asked for again after
+// estimate + epsilon + 1 ticks, and the newer request supersedes the older.
+//
+// Owner: the tick thread.
+type Trigger struct {
+	cfg      TriggerConfig
+	cooldown int
+	warmups  uint64
+}
+
+// NewTrigger returns a trigger that is ready to fire. It panics unless
+// 0 < SMin < Horizon, FPS > 0, Epsilon >= 0 and there is an Estimator: callers
+// check what users typed.
+func NewTrigger(cfg TriggerConfig) *Trigger {
+	if cfg.SMin == 0 {
+		cfg.SMin = DefaultSMin(cfg.Horizon)
+	}
+	if cfg.SMin < 1 || cfg.SMin >= cfg.Horizon || !(cfg.FPS > 0) || cfg.Epsilon < 0 || cfg.Estimator == nil {
+		panic("chunk: want 0 < s_min < horizon, fps > 0, epsilon >= 0 and an estimator")
+	}
+	d := &Trigger{cfg: cfg}
+	if cfg.Compat {
+		d.cooldown = cfg.SMin + cfg.Epsilon
+	}
+	return d
+}
+
+// OnTick advances the cooldown by one tick and says whether to ask for a chunk
+// now. size is Schedule.Size after this tick's Pop and Merge. delaySteps is what
+// to announce: the estimate, but not more than the live rows that can be
+// conditioned. Call it once per tick on which an observation could leave, else
+// OnIdleTick.
+//
+//rt:noalloc
+func (d *Trigger) OnTick(size int) (fire bool, delaySteps int) {
+	if size > d.cfg.Horizon-d.cfg.SMin || d.cooldown > 0 {
+		d.OnIdleTick()
+		return false, 0
+	}
+	steps := d.Steps()
+	d.cooldown = steps + d.cfg.Epsilon
+	return true, d.delay(steps, size)
+}
+
+// OnIdleTick advances the cooldown on a tick that has nothing valid to send.
+//
+//rt:noalloc
+func (d *Trigger) OnIdleTick() { d.cooldown = max(d.cooldown-1, 0) }
+
+// OnChunk learns from a merged chunk: latency is capture to merge. The server's
+// warm-up answers are slower than the rest and teach nothing.
+//
+//rt:noalloc
+func (d *Trigger) OnChunk(latency time.Duration, warmup bool) {
+	if warmup || latency < 0 {
+		d.warmups++
+		return
+	}
+	d.cfg.Estimator.Observe(latency.Seconds())
+}
+
+// Rearm lets the next tick fire: the request under way is known to be lost, for
+// instance with its session.
+//
+//rt:noalloc
+func (d *Trigger) Rearm() { d.cooldown = 0 }
+
+// Steps returns the latency estimate in action steps, 1 to max(1, H/2).
+//
+//rt:noalloc
+func (d *Trigger) Steps() int {
+	return Steps(d.cfg.Estimator.Seconds(), d.cfg.FPS, d.cfg.Horizon)
+}
+
+// PrefixEnd returns the row at which the conditioning of a chunk with this
+// announced delay ends: at least max(s_min, delay) rows stay free.
+//
+//rt:noalloc
+func (d *Trigger) PrefixEnd(delay int) int {
+	end := d.cfg.Horizon - max(d.cfg.SMin, delay)
+	if d.cfg.PrefixEnd > 0 {
+		end = min(end, d.cfg.PrefixEnd)
+	}
+	return max(end, 0)
+}
+
+// Cooldown returns the ticks until the trigger may fire again.
+//
+//rt:noalloc
+func (d *Trigger) Cooldown() int { return d.cooldown }
+
+// SMin returns the fewest actions that run from each chunk.
+//
+//rt:noalloc
+func (d *Trigger) SMin() int { return d.cfg.SMin }
+
+// Excluded returns how many round trips the estimate left out.
+//
+//rt:noalloc
+func (d *Trigger) Excluded() uint64 { return d.warmups }
+
+//rt:noalloc
+func (d *Trigger) delay(steps, size int) int {
+	steps = min(steps, size)
+	if d.cfg.MaxDelay > 0 {
+		steps = min(steps, d.cfg.MaxDelay)
+	}
+	return steps
+}
