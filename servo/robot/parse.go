@@ -1,0 +1,368 @@
+package robot
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"edgert/servo/table"
+)
+
+// robotFile is a description as it is written.
+type robotFile struct {
+	Like        string            `yaml:"like"` // a built-in arm to start from
+	Name        string            `yaml:"name"`
+	Kind        string            `yaml:"kind"` // follower, leader
+	Calibration []string          `yaml:"calibration"`
+	Factory     *bool             `yaml:"factory_calibrated"`
+	Baud        int               `yaml:"baud"`
+	Settings    yaml.MapSlice     `yaml:"settings"`
+	Motors      []motorFile       `yaml:"motors"`
+	Rename      renameFile        `yaml:"rename"`
+	Safety      map[string]string `yaml:"safety"`
+}
+
+type renameFile struct {
+	Cameras map[string]string `yaml:"cameras"`
+	Joints  map[string]string `yaml:"joints"`
+}
+
+type motorFile struct {
+	Name        string        `yaml:"name"`
+	ID          int           `yaml:"id"`
+	Shadow      int           `yaml:"shadow"`
+	Model       string        `yaml:"model"`
+	Norm        string        `yaml:"norm"`
+	MaxVelocity float64       `yaml:"max_velocity"`
+	MaxStep     float64       `yaml:"max_step"`
+	Limits      []float64     `yaml:"limits"`
+	FullTurn    bool          `yaml:"full_turn"`
+	DriveMode   int           `yaml:"drive_mode"`
+	Homing      int           `yaml:"homing_offset"`
+	Trigger     *float64      `yaml:"trigger"`
+	Settings    yaml.MapSlice `yaml:"settings"`
+}
+
+// Parse reads a description; source names it in errors, which wrap ErrInvalid.
+func Parse(source string, data []byte) (Robot, error) {
+	r, err := parse(data)
+	if err != nil {
+		return Robot{}, fmt.Errorf("%w: %s: %w", ErrInvalid, source, err)
+	}
+	return r, nil
+}
+
+func parse(data []byte) (Robot, error) {
+	file, err := decode(data)
+	if err != nil {
+		return Robot{}, err
+	}
+	r := Robot{Safety: defaultSafety}
+	if file.Like != "" {
+		if r, err = like(file.Like); err != nil {
+			return r, err
+		}
+	}
+	if err := file.fill(&r); err != nil {
+		return r, err
+	}
+	return r, r.check()
+}
+
+func decode(data []byte) (file robotFile, err error) {
+	if len(data) > maxBytes {
+		return file, fmt.Errorf("%d bytes, want at most %d", len(data), maxBytes)
+	}
+	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
+		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
+		return file, fmt.Errorf("%s; see the built-in descriptions for the form", line)
+	}
+	return file, nil
+}
+
+// like returns the built-in arm that another starts from. Only a whole one will
+// do, so that descriptions do not form chains, or rings, of files.
+func like(name string) (Robot, error) {
+	data, err := Source(name)
+	if err != nil {
+		return Robot{}, fmt.Errorf("like: got %q, want one of %s", name, strings.Join(Names(), ", "))
+	}
+	file, err := decode(data)
+	if err != nil {
+		return Robot{}, err
+	}
+	if file.Like != "" {
+		return Robot{}, fmt.Errorf("like: %s is itself like %s: write that", name, file.Like)
+	}
+	return parse(data)
+}
+
+// fill puts what the file says over what r has.
+func (f *robotFile) fill(r *Robot) error {
+	if f.Name != "" {
+		r.Name = f.Name
+	}
+	switch f.Kind {
+	case "", "follower", "leader":
+		r.Leader = f.Kind == "leader" || f.Kind == "" && r.Leader
+	default:
+		return fmt.Errorf("kind: got %q, want follower or leader", f.Kind)
+	}
+	if len(f.Calibration) > 0 {
+		r.Calibration = f.Calibration
+	}
+	if f.Factory != nil {
+		r.Factory = *f.Factory
+	}
+	if f.Baud != 0 {
+		r.Baud = f.Baud
+	}
+	if f.Rename.Cameras != nil {
+		r.Rename.Cameras = f.Rename.Cameras
+	}
+	if f.Rename.Joints != nil {
+		r.Rename.Joints = f.Rename.Joints
+	}
+	if err := r.Safety.fill(f.Safety); err != nil {
+		return err
+	}
+	common, err := settings(f.Settings)
+	if err != nil {
+		return err
+	}
+	if len(f.Motors) > 0 {
+		r.Motors = nil
+		for _, m := range f.Motors {
+			motor, err := m.motor()
+			if err != nil {
+				return fmt.Errorf("motor %q: %w", m.Name, err)
+			}
+			r.Motors = append(r.Motors, motor)
+		}
+	}
+	for i := range r.Motors {
+		own := &r.Motors[i].Settings
+		if len(f.Motors) == 0 {
+			*own = merge(*own, common) // what this file says wins over what came with the arm
+		} else {
+			*own = merge(common, *own)
+		}
+	}
+	return nil
+}
+
+func (f *motorFile) motor() (m Motor, err error) {
+	m = Motor{
+		Name: f.Name, MaxVelocity: f.MaxVelocity, MaxStep: f.MaxStep, FullTurn: f.FullTurn,
+		DriveMode: f.DriveMode, Homing: f.Homing, Trigger: f.Trigger,
+	}
+	if f.ID < 0 || f.ID > MaxID || f.Shadow < 0 || f.Shadow > MaxID {
+		return m, fmt.Errorf("got id %d and shadow %d, want 0 to %d", f.ID, f.Shadow, MaxID)
+	}
+	m.ID, m.Shadow = uint8(f.ID), uint8(f.Shadow)
+	if m.Model, err = table.ByName(f.Model); err != nil {
+		return m, err
+	}
+	norm, ok := norms[strings.ToLower(f.Norm)]
+	if !ok {
+		return m, fmt.Errorf("norm: got %q, want degrees, range_0_100 or range_m100_100", f.Norm)
+	}
+	m.Norm = norm
+	if f.Limits != nil {
+		if len(f.Limits) != 2 || !(f.Limits[0] < f.Limits[1]) {
+			return m, fmt.Errorf("limits: got %v, want [low, high]", f.Limits)
+		}
+		m.Limits = [2]float64(f.Limits)
+	}
+	m.Settings, err = settings(f.Settings)
+	return m, err
+}
+
+// settings turns names into registers, keeping the order.
+func settings(file yaml.MapSlice) (out []Setting, err error) {
+	for _, item := range file {
+		name := fmt.Sprint(item.Key)
+		reg, ok := table.RegisterByName(name)
+		if !ok {
+			return nil, fmt.Errorf("settings: no register %q, want one of LeRobot's names, such as Return_Delay_Time", name)
+		}
+		if slices.Contains(barred, reg) {
+			return nil, fmt.Errorf("settings: %s is no setting: it is written by setup-motors, calibrate or the driver itself", reg)
+		}
+		var v int
+		switch n := item.Value.(type) {
+		case uint64:
+			if n > math.MaxInt32 {
+				return nil, fmt.Errorf("settings: %s = %d does not fit", reg, n)
+			}
+			v = int(n)
+		case int64:
+			v = int(n)
+		default:
+			return nil, fmt.Errorf("settings: %s: got %v, want a whole number", reg, item.Value)
+		}
+		out = append(out, Setting{reg, v})
+	}
+	return out, nil
+}
+
+// barred are the registers no description may set: a wrong value makes a motor
+// unreachable, run away, or move at once. Phase is among them because its other
+// bits differ between servos.
+var barred = []table.Register{
+	table.MotorID, table.BaudRate, table.ResponseStatusLevel, table.Phase, table.SecondaryID, table.ProtocolType, table.HomingOffset,
+	table.MinPositionLimit, table.MaxPositionLimit, table.TorqueEnable, table.Lock, table.GoalPosition, table.GoalVelocity, table.GoalPWM, table.BusWatchdog,
+}
+
+// merge puts the later settings over the earlier ones and behind them.
+func merge(earlier, later []Setting) []Setting {
+	out := slices.Clone(earlier)
+	for _, s := range later {
+		if i := slices.IndexFunc(out, func(c Setting) bool { return c.Register == s.Register }); i >= 0 {
+			out[i] = s
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// fill sets what the file's safety block says.
+func (s *Safety) fill(file map[string]string) error {
+	for key, value := range file {
+		if err := s.set(key, value); err != nil {
+			return fmt.Errorf("safety: %s: got %q, want %w", key, value, err)
+		}
+	}
+	return nil
+}
+
+func (s *Safety) set(key, value string) (err error) {
+	reactions := map[string]*Reaction{"overload": &s.Overload, "overheat": &s.Overheat, "voltage": &s.Voltage, "encoder": &s.Encoder}
+	returns := map[string]*Return{"after_replug": &s.AfterReplug, "after_reset": &s.AfterReset}
+	times := map[string]*time.Duration{"bus_watchdog": &s.BusWatchdog, "slew_for": &s.SlewFor}
+	switch {
+	case reactions[key] != nil:
+		*reactions[key] = Reaction(value)
+		if !slices.Contains([]Reaction{Ignore, Hold, Limp, Stop}, Reaction(value)) {
+			return fmt.Errorf("ignore, hold, limp or stop")
+		}
+	case returns[key] != nil:
+		*returns[key] = Return(value)
+		if Return(value) != Resume && Return(value) != Operator {
+			return fmt.Errorf("resume or operator")
+		}
+	case times[key] != nil:
+		if *times[key], err = time.ParseDuration(value); err != nil || *times[key] < 0 || *times[key] > 10*time.Second {
+			return fmt.Errorf("a time such as 100ms, up to 10s")
+		}
+	case key == "slew":
+		if _, err = fmt.Sscan(value, &s.Slew); err != nil || !(s.Slew > 0 && s.Slew <= 1) {
+			return fmt.Errorf("a share above 0 and up to 1")
+		}
+	default:
+		return fmt.Errorf("overload, overheat, voltage, encoder, after_replug, after_reset, bus_watchdog, slew or slew_for")
+	}
+	return nil
+}
+
+// check holds what must be true of every description.
+func (r *Robot) check() error {
+	switch {
+	case r.Name == "" || strings.ContainsAny(r.Name, "/ \t\n"):
+		return fmt.Errorf("name: got %q, want a word", r.Name)
+	case len(r.Calibration) == 0:
+		return fmt.Errorf("calibration is missing: want the folder of LeRobot's files, such as [so_follower]")
+	case len(r.Motors) == 0 || len(r.IDs()) > MaxMotors:
+		return fmt.Errorf("motors: got %d, want 1 to %d", len(r.IDs()), MaxMotors)
+	case r.Baud < 1200 || r.Baud > 10_500_000:
+		return fmt.Errorf("baud: got %d, want 1200 to 10500000", r.Baud)
+	}
+	for _, c := range r.Calibration {
+		if c == "" || strings.ContainsAny(c, "/\\") || c == ".." {
+			return fmt.Errorf("calibration: got %q, want the name of a folder", c)
+		}
+	}
+	ids, names := map[uint8]string{}, map[string]bool{}
+	for _, m := range r.Motors {
+		if err := r.checkMotor(m); err != nil {
+			return fmt.Errorf("motor %q: %w", m.Name, err)
+		}
+		for _, id := range []uint8{m.ID, m.Shadow} {
+			if other, twice := ids[id]; twice && (id != 0 || m.ID == 0) {
+				return fmt.Errorf("motor %q: id %d is %q's", m.Name, id, other)
+			}
+			if id != 0 || m.ID == 0 {
+				ids[id] = m.Name
+			}
+			if m.Shadow == 0 {
+				break
+			}
+		}
+		if names[m.Name] {
+			return fmt.Errorf("motor %q is there twice", m.Name)
+		}
+		names[m.Name] = true
+	}
+	return r.checkRename(names)
+}
+
+func (r *Robot) checkMotor(m Motor) error {
+	first := r.Motors[0].Model
+	switch {
+	case m.Name == "" || strings.ContainsAny(m.Name, "./ \t\n"):
+		return fmt.Errorf("got that name, want a word")
+	case m.Model.Protocol != first.Protocol:
+		return fmt.Errorf("%s speaks %s and %s speaks %s: one bus has one protocol", m.Model.Name, m.Model.Protocol, first.Name, first.Protocol)
+	case !(m.MaxVelocity > 0) || math.IsInf(m.MaxVelocity, 0):
+		return fmt.Errorf("max_velocity: got %v, want more than 0, in its unit per second", m.MaxVelocity)
+	case !(m.MaxStep >= 0):
+		return fmt.Errorf("max_step: got %v, want 0 (none) or more", m.MaxStep)
+	case m.Shadow != 0 && !m.Model.Has(table.SecondaryID):
+		return fmt.Errorf("shadow: %s has no Secondary_ID", m.Model.Name)
+	case m.Trigger != nil && !r.Leader:
+		return fmt.Errorf("trigger: only a leader has one")
+	}
+	for _, reg := range []table.Register{table.PresentPosition, table.GoalPosition, table.TorqueEnable} {
+		if m.Model.Row(reg) != first.Row(reg) {
+			return fmt.Errorf("%s keeps %s elsewhere than %s: they cannot share a sync read", m.Model.Name, reg, first.Name)
+		}
+	}
+	for _, s := range m.Settings {
+		row := m.Model.Row(s.Register)
+		if row.Size == 0 || row.Area == table.ReadOnly {
+			return fmt.Errorf("settings: %s has no %s to write", m.Model.Name, s.Register)
+		}
+		if err := row.Check(s.Value); err != nil {
+			return fmt.Errorf("settings: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *Robot) checkRename(names map[string]bool) error {
+	taken := map[string]bool{}
+	for from, to := range r.Rename.Joints {
+		if !names[from] || to == "" {
+			return fmt.Errorf("rename: joints: %s: %s: want a joint of this robot and its new name", from, to)
+		}
+	}
+	for _, name := range r.ActionNames() {
+		if taken[name] {
+			return fmt.Errorf("rename: joints: two joints are called %s", strings.TrimSuffix(name, ".pos"))
+		}
+		taken[name] = true
+	}
+	cameras := map[string]bool{}
+	for from, to := range r.Rename.Cameras {
+		if from == "" || to == "" || cameras[to] {
+			return fmt.Errorf("rename: cameras: %q: %q: want two names, each new one once", from, to)
+		}
+		cameras[to] = true
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package robot
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/servo/table"
+)
+
+func TestBuiltInArms(t *testing.T) {
+	ids := map[string][]uint8{
+		"so100": {1, 2, 3, 4, 5, 6}, "so101": {1, 2, 3, 4, 5, 6}, "so100_leader": {1, 2, 3, 4, 5, 6}, "so101_leader": {1, 2, 3, 4, 5, 6},
+		"koch": {1, 2, 3, 4, 5, 6}, "koch_leader": {1, 2, 3, 4, 5, 6}, "omx": {11, 12, 13, 14, 15, 16}, "omx_leader": {1, 2, 3, 4, 5, 6},
+		"widowx": {1, 2, 4, 6, 7, 8, 9, 3, 5}, "generic": {1, 2, 3, 4, 5, 6},
+	}
+	if len(Names()) != len(ids) {
+		t.Errorf("Names() = %v, want the %d of this test", Names(), len(ids))
+	}
+	for name, want := range ids {
+		r, err := ByName(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if r.Name != name || !reflect.DeepEqual(r.IDs(), want) || r.Leader != strings.HasSuffix(name, "_leader") {
+			t.Errorf("%s: name %q, ids %v, leader %v, want ids %v", name, r.Name, r.IDs(), r.Leader, want)
+		}
+	}
+}
+
+// The settings that LeRobot writes, motor by motor.
+//
+// Source: LeRobot 0.4.4, configure of SOFollower, KochFollower and OmxFollower.
+func TestSettingsAreLeRobots(t *testing.T) {
+	tests := []struct {
+		robot, motor string
+		want         map[string]int
+	}{
+		{"so101", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Maximum_Acceleration": 254, "Acceleration": 254,
+			"Operating_Mode": 0, "P_Coefficient": 16, "I_Coefficient": 0, "D_Coefficient": 32}},
+		{"so100", "gripper", map[string]int{"Return_Delay_Time": 0, "Maximum_Acceleration": 254, "Acceleration": 254,
+			"Operating_Mode": 0, "P_Coefficient": 16, "I_Coefficient": 0, "D_Coefficient": 32,
+			"Max_Torque_Limit": 500, "Torque_Limit": 500, "Protection_Current": 250, "Overload_Torque": 25}},
+		{"koch", "shoulder_pan", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4}},
+		{"koch", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500, "Position_I_Gain": 0, "Position_D_Gain": 600}},
+		{"koch", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5}},
+		{"omx", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500, "Position_I_Gain": 0, "Position_D_Gain": 600}},
+		{"omx_leader", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5, "Drive_Mode": 1, "Current_Limit": 100, "Goal_Current": 100}},
+	}
+	for _, tt := range tests {
+		r, err := ByName(tt.robot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range r.Motors {
+			if m.Name != tt.motor {
+				continue
+			}
+			got := map[string]int{}
+			for _, s := range m.Settings {
+				got[s.Register.String()] = s.Value
+			}
+			if !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("%s %s: %v, want %v", tt.robot, tt.motor, got, tt.want)
+			}
+		}
+	}
+}
+
+const small = `
+name: pair
+calibration: [pair]
+baud: 1000000
+settings: {Return_Delay_Time: 0}
+motors:
+  - {name: a, id: 1, model: sts3215, norm: degrees, max_velocity: 10}
+  - {name: b, id: 2, model: sts3215, norm: range_0_100, max_velocity: 10, settings: {Return_Delay_Time: 5}}
+`
+
+func TestFileSaysMore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "arm.yaml")
+	text := "like: so101\nname: mine\nrename:\n  cameras: {top: front}\n  joints: {gripper: jaw}\n" +
+		"safety: {overload: limp, after_reset: resume, bus_watchdog: 60ms, slew: 0.5}\nsettings: {P_Coefficient: 20}\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ByName(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := r.ActionNames()
+	if names[0] != "shoulder_pan.pos" || names[5] != "jaw.pos" || r.CameraName("top") != "front" || r.CameraName("side") != "side" {
+		t.Errorf("names %v, camera %s", names, r.CameraName("top"))
+	}
+	s := r.Safety
+	if s.Overload != Limp || s.Overheat != Stop || s.AfterReset != Resume || s.BusWatchdog != 60*time.Millisecond || s.Slew != 0.5 {
+		t.Errorf("safety %+v", s)
+	}
+	if p, _ := r.Motors[2].Setting(table.PCoefficient); p != 20 {
+		t.Errorf("elbow P is %d, want 20: the file wins over what came with the arm", p)
+	}
+	if r, err = Parse("small", []byte(small)); err != nil || len(r.Motors) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if v, _ := r.Motors[1].Setting(table.ReturnDelayTime); v != 5 {
+		t.Errorf("motor's own setting is %d, want 5", v)
+	}
+}
+
+func TestBadDescriptions(t *testing.T) {
+	tests := []struct{ name, from, to, says string }{
+		{"unknown key", "baud:", "bauds:", "bauds"},
+		{"unknown model", "model: sts3215, norm: degrees", "model: sts9999, norm: degrees", "sts9999"},
+		{"two protocols", "model: sts3215, norm: degrees", "model: xl430-w250, norm: degrees", "one protocol"},
+		{"id twice", "id: 2", "id: 1", "id 1"},
+		{"id too high", "id: 2", "id: 253", "253"},
+		{"name twice", "name: b", "name: a", "twice"},
+		{"name with a dot", "name: b", "name: b.pos", "word"},
+		{"unknown unit", "norm: degrees", "norm: radians", "radians"},
+		{"no speed", "norm: degrees, max_velocity: 10", "norm: degrees", "max_velocity"},
+		{"no motors", "motors:", "rename: {}\nmotors: []\nxx:", "xx"},
+		{"unknown register", "Return_Delay_Time: 0}", "Return_Delay: 0}", "Return_Delay"},
+		{"register that the model lacks", "Return_Delay_Time: 0}", "Position_P_Gain: 0}", "no Position_P_Gain"},
+		{"register that is read", "Return_Delay_Time: 0}", "Present_Position: 0}", "no Present_Position"},
+		{"register that bricks", "Return_Delay_Time: 0}", "Phase: 0}", "Phase is no setting"},
+		{"value too large", "Return_Delay_Time: 0}", "Return_Delay_Time: 300}", "300"},
+		{"value that is no number", "Return_Delay_Time: 0}", "Return_Delay_Time: x}", "whole number"},
+		{"reaction", "baud:", "safety: {overload: pray}\nbaud:", "pray"},
+		{"folder with a path", "calibration: [pair]", "calibration: [../pair]", "folder"},
+		{"renamed to another", "baud:", "rename: {joints: {a: b}}\nbaud:", "two joints"},
+		{"renamed unknown", "baud:", "rename: {joints: {c: d}}\nbaud:", "c: d"},
+		{"like nobody", "baud:", "like: r2d2\nbaud:", "r2d2"},
+		{"like a likeness", "baud:", "like: so100\nbaud:", "so101"},
+		{"limits", "norm: degrees", "norm: degrees, limits: [5, 1]", "limits"},
+		{"kind", "baud:", "kind: boss\nbaud:", "boss"},
+		{"baud", "1000000", "12", "12"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(small, tt.from, tt.to, 1)
+			if text == small {
+				t.Fatal("the test changes nothing")
+			}
+			_, err := Parse("x.yaml", []byte(text))
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want one line of %v with %q", err, ErrInvalid, tt.says)
+			}
+		})
+	}
+	if _, err := ByName("r2d2"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "so101") {
+		t.Errorf("ByName = %v", err)
+	}
+	if _, err := ByName("/nowhere/x.yaml"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("ByName = %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(small))
+	for _, name := range Names() {
+		text, _ := Source(name)
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := Parse("fuzz", data)
+		if err == nil && (len(r.Motors) == 0 || len(r.ActionNames()) != len(r.Motors)) {
+			t.Errorf("accepted %+v", r)
+		}
+	})
+}

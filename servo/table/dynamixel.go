@@ -1,0 +1,106 @@
+package table
+
+// xRows is the table of the X series. Signed values are two's complement.
+var xRows = []Row{
+	{ModelNumber, 0, 2, ReadOnly, Unsigned, false},
+	{FirmwareVersion, 6, 1, ReadOnly, Unsigned, false},
+	{MotorID, 7, 1, EEPROM, Unsigned, false},
+	{BaudRate, 8, 1, EEPROM, Unsigned, false},
+	{ReturnDelayTime, 9, 1, EEPROM, Unsigned, false},
+	{DriveMode, 10, 1, EEPROM, Unsigned, false},
+	{OperatingMode, 11, 1, EEPROM, Unsigned, false},
+	{SecondaryID, 12, 1, EEPROM, Unsigned, false},
+	{ProtocolType, 13, 1, EEPROM, Unsigned, false},
+	{HomingOffset, 20, 4, EEPROM, Twos, false},
+	{MovingThreshold, 24, 4, EEPROM, Unsigned, false},
+	{MaxTemperatureLimit, 31, 1, EEPROM, Unsigned, false},
+	{MaxVoltageLimit, 32, 2, EEPROM, Unsigned, false},
+	{MinVoltageLimit, 34, 2, EEPROM, Unsigned, false},
+	{PWMLimit, 36, 2, EEPROM, Unsigned, false},
+	{CurrentLimit, 38, 2, EEPROM, Unsigned, false},
+	{AccelerationLimit, 40, 4, EEPROM, Unsigned, false},
+	{VelocityLimit, 44, 4, EEPROM, Unsigned, false},
+	{MaxPositionLimit, 48, 4, EEPROM, Unsigned, false},
+	{MinPositionLimit, 52, 4, EEPROM, Unsigned, false},
+	{Shutdown, 63, 1, EEPROM, Unsigned, false},
+	{TorqueEnable, 64, 1, RAM, Unsigned, false},
+	{LED, 65, 1, RAM, Unsigned, false},
+	{ResponseStatusLevel, 68, 1, RAM, Unsigned, false},
+	{RegisteredInstruction, 69, 1, ReadOnly, Unsigned, false},
+	{Status, 70, 1, ReadOnly, Unsigned, false},
+	{VelocityIGain, 76, 2, RAM, Unsigned, false},
+	{VelocityPGain, 78, 2, RAM, Unsigned, false},
+	{PositionDGain, 80, 2, RAM, Unsigned, false},
+	{PositionIGain, 82, 2, RAM, Unsigned, false},
+	{PositionPGain, 84, 2, RAM, Unsigned, false},
+	{Feedforward2ndGain, 88, 2, RAM, Unsigned, false},
+	{Feedforward1stGain, 90, 2, RAM, Unsigned, false},
+	{BusWatchdog, 98, 1, RAM, Twos, false},
+	{GoalPWM, 100, 2, RAM, Twos, false},
+	{GoalCurrent, 102, 2, RAM, Twos, false},
+	{GoalVelocity, 104, 4, RAM, Twos, false},
+	{ProfileAcceleration, 108, 4, RAM, Unsigned, false},
+	{ProfileVelocity, 112, 4, RAM, Unsigned, false},
+	{GoalPosition, 116, 4, RAM, Twos, false},
+	{RealtimeTick, 120, 2, ReadOnly, Unsigned, false},
+	{Moving, 122, 1, ReadOnly, Unsigned, false},
+	{MovingStatus, 123, 1, ReadOnly, Unsigned, false},
+	{PresentPWM, 124, 2, ReadOnly, Twos, false},
+	{PresentCurrent, 126, 2, ReadOnly, Twos, false},
+	{PresentVelocity, 128, 4, ReadOnly, Twos, false},
+	{PresentPosition, 132, 4, ReadOnly, Twos, false},
+	{VelocityTrajectory, 136, 4, ReadOnly, Twos, false},
+	{PositionTrajectory, 140, 4, ReadOnly, Twos, false},
+	{PresentVoltage, 144, 2, ReadOnly, Unsigned, false},
+	{PresentTemperature, 146, 1, ReadOnly, Unsigned, false},
+}
+
+// loadRow is what the models without a current sensor keep at 126. LeRobot
+// calls it Present_Current there too, and so do we in a setting's name only.
+var loadRow = Row{PresentLoad, 126, 2, ReadOnly, Twos, false}
+
+// axRows is the table of the AX-12A, on protocol 1.0.
+var axRows = []Row{
+	{ModelNumber, 0, 2, ReadOnly, Unsigned, false},
+	{FirmwareVersion, 2, 1, ReadOnly, Unsigned, false},
+	{MotorID, 3, 1, EEPROM, Unsigned, false},
+	{BaudRate, 4, 1, EEPROM, Unsigned, false},
+	{ReturnDelayTime, 5, 1, EEPROM, Unsigned, false},
+	{MinPositionLimit, 6, 2, EEPROM, Unsigned, false},
+	{MaxPositionLimit, 8, 2, EEPROM, Unsigned, false},
+	{MaxTemperatureLimit, 11, 1, EEPROM, Unsigned, false},
+	{MinVoltageLimit, 12, 1, EEPROM, Unsigned, false},
+	{MaxVoltageLimit, 13, 1, EEPROM, Unsigned, false},
+	{MaxTorqueLimit, 14, 2, EEPROM, Unsigned, false},
+	{ResponseStatusLevel, 16, 1, EEPROM, Unsigned, false},
+	{LEDAlarmCondition, 17, 1, EEPROM, Unsigned, false},
+	{Shutdown, 18, 1, EEPROM, Unsigned, false},
+	{TorqueEnable, 24, 1, RAM, Unsigned, false},
+	{LED, 25, 1, RAM, Unsigned, false},
+	{CWComplianceMargin, 26, 1, RAM, Unsigned, false},
+	{CCWComplianceMargin, 27, 1, RAM, Unsigned, false},
+	{CWComplianceSlope, 28, 1, RAM, Unsigned, false},
+	{CCWComplianceSlope, 29, 1, RAM, Unsigned, false},
+	{GoalPosition, 30, 2, RAM, Unsigned, false},
+	{GoalVelocity, 32, 2, RAM, 10, false},
+	{TorqueLimit, 34, 2, RAM, Unsigned, false},
+	{PresentPosition, 36, 2, ReadOnly, Unsigned, false},
+	{PresentVelocity, 38, 2, ReadOnly, 10, false},
+	{PresentLoad, 40, 2, ReadOnly, 10, false},
+	{PresentVoltage, 42, 1, ReadOnly, Unsigned, false},
+	{PresentTemperature, 43, 1, ReadOnly, Unsigned, false},
+	{RegisteredInstruction, 44, 1, ReadOnly, Unsigned, false},
+	{Moving, 46, 1, ReadOnly, Unsigned, false},
+	// Lock is left out: on an AX-12 it cannot be taken back before a power cycle.
+	{Punch, 48, 2, RAM, Unsigned, false},
+}
+
+// Operating modes of the X series.
+const (
+	ModeCurrent          = 0
+	ModeVelocity         = 1
+	ModePosition         = 3
+	ModeExtendedPosition = 4
+	ModeCurrentPosition  = 5
+	ModePWM              = 16
+)

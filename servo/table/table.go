@@ -1,0 +1,233 @@
+// Package table holds the control tables of the servos we drive, as data:
+// which registers a model has, where they lie and how a value is encoded.
+//
+// A Register is a noun that all models share, under LeRobot's name; a Row says
+// where one model keeps it. Adding a model is adding a Model to models, and a
+// list of rows where no list fits yet.
+//
+// Sources: Feetech memory tables (STS3215, SCS15), ROBOTIS e-manual (X series,
+// AX-12A), LeRobot motors/feetech/tables.py and motors/dynamixel/tables.py.
+package table
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Protocol is what a servo speaks: the frame, and the order of a word's bytes.
+type Protocol uint8
+
+const (
+	Feetech    Protocol = iota // STS and SMS: words little endian
+	FeetechSCS                 // the same frame, words big endian, no sync read
+	Dynamixel1                 // the same frame again, words little endian, no sync read
+	Dynamixel2                 // its own frame: stuffing, CRC, two-byte addresses
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case Feetech:
+		return "Feetech STS/SMS"
+	case FeetechSCS:
+		return "Feetech SCS"
+	case Dynamixel1:
+		return "Dynamixel 1.0"
+	case Dynamixel2:
+		return "Dynamixel 2.0"
+	}
+	return fmt.Sprintf("Protocol(%d)", uint8(p))
+}
+
+// SyncRead reports whether one request can read all servos; without it each is
+// asked by itself.
+func (p Protocol) SyncRead() bool { return p == Feetech || p == Dynamixel2 }
+
+// Area says what a write to a register costs: EEPROM wears out after some
+// 10,000 to 100,000 writes and stalls the servo for milliseconds.
+type Area uint8
+
+const (
+	RAM Area = iota
+	EEPROM
+	ReadOnly
+)
+
+// Sign says how a register encodes negative values: not at all, as two's
+// complement, or as a magnitude with the sign in bit n.
+type Sign int8
+
+const (
+	Unsigned Sign = 0
+	Twos     Sign = -1 // any positive Sign is the number of the sign bit
+)
+
+// Row is one register of one model.
+type Row struct {
+	Register Register
+	Addr     int
+	Size     int // bytes: 1, 2 or 4; 0 when the model has no such register
+	Area     Area
+	Sign     Sign
+	Big      bool // the first byte is the highest
+}
+
+// Model is one kind of servo.
+type Model struct {
+	Name       string // as LeRobot writes it, such as xl430-w250
+	Number     int    // what Model_Number reads
+	Protocol   Protocol
+	Resolution int     // encoder steps of a turn, or of the potentiometer's range
+	Span       float64 // degrees that Resolution-1 steps stand for in LeRobot's arithmetic
+	Offset     int     // Present = Actual + Offset*Homing_Offset; 0: no such register
+	CurrentMA  float64 // milliamperes of one step of Present_Current; 0: it has none
+	rows       [NumRegisters]Row
+}
+
+// newModel files a list of rows. It panics on a row that is there twice, since
+// the lists are part of the program.
+func newModel(m Model, rows []Row, without ...Register) *Model {
+	for _, r := range rows {
+		if slices.Contains(without, r.Register) {
+			continue
+		}
+		if m.rows[r.Register].Size != 0 {
+			panic("table: " + m.Name + " has " + r.Register.String() + " twice")
+		}
+		r.Big = m.Protocol == FeetechSCS
+		m.rows[r.Register] = r
+	}
+	return &m
+}
+
+// Row returns where the model keeps a register; its Size is 0 when the model
+// has none.
+func (m *Model) Row(r Register) Row { return m.rows[r] }
+
+// Has reports whether the model has the register.
+func (m *Model) Has(r Register) bool { return m.rows[r].Size != 0 }
+
+// MaxRaw is the highest position within a turn.
+func (m *Model) MaxRaw() int { return m.Resolution - 1 }
+
+// ByName returns a model. The error names the ones there are.
+func ByName(name string) (*Model, error) {
+	for _, m := range models {
+		if m.Name == strings.ToLower(name) {
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("no servo model %q, want one of %s", name, strings.Join(Names(), ", "))
+}
+
+// ByNumber returns the first model of that number which speaks p, nil when it
+// is not known.
+func ByNumber(number int, p Protocol) *Model {
+	for _, m := range models {
+		if m.Number == number && m.Protocol == p {
+			return m
+		}
+	}
+	return nil
+}
+
+// Names lists all models.
+func Names() []string {
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.Name
+	}
+	return names
+}
+
+// Baud is one speed a family knows and the code that its Baud_Rate holds.
+type Baud struct{ Rate, Code int }
+
+// Bauds lists the speeds of a protocol's servos, the usual ones first.
+//
+// Feetech's manual and LeRobot disagree on what codes 5 to 7 stand for; these
+// are LeRobot's, and a scan tries both.
+func (p Protocol) Bauds() []Baud {
+	switch p {
+	case Dynamixel2:
+		return []Baud{{1_000_000, 3}, {57_600, 1}, {115_200, 2}, {2_000_000, 4}, {3_000_000, 5}, {4_000_000, 6}, {9_600, 0}}
+	case Dynamixel1:
+		return []Baud{{1_000_000, 1}, {57_142, 34}, {117_647, 16}, {500_000, 3}, {250_000, 7}, {200_000, 9}, {400_000, 4}, {19_230, 103}, {9_615, 207}}
+	}
+	return []Baud{{1_000_000, 0}, {500_000, 1}, {250_000, 2}, {128_000, 3}, {115_200, 4}, {57_600, 5}, {38_400, 6}, {19_200, 7}}
+}
+
+// BaudCode returns the code of a rate, or false when the family has none.
+func (p Protocol) BaudCode(rate int) (int, bool) {
+	for _, b := range p.Bauds() {
+		if b.Rate == rate {
+			return b.Code, true
+		}
+	}
+	return 0, false
+}
+
+// Decode returns the value of the row's bytes.
+//
+//rt:noalloc
+func (r Row) Decode(b []byte) int {
+	word := uint32(0)
+	for i := range r.Size {
+		at := i
+		if !r.Big {
+			at = r.Size - 1 - i
+		}
+		word = word<<8 | uint32(b[at])
+	}
+	switch {
+	case r.Sign == Unsigned:
+		return int(word)
+	case r.Sign == Twos:
+		unused := 32 - 8*r.Size
+		return int(int32(word<<unused) >> unused)
+	}
+	magnitude := int(word & (1<<r.Sign - 1))
+	if word&(1<<r.Sign) != 0 {
+		return -magnitude
+	}
+	return magnitude
+}
+
+// Limits returns the smallest and the largest value that the row can hold.
+//
+//rt:noalloc
+func (r Row) Limits() (low, high int) {
+	switch {
+	case r.Sign == Unsigned:
+		return 0, 1<<(8*r.Size) - 1
+	case r.Sign == Twos:
+		return -1 << (8*r.Size - 1), 1<<(8*r.Size-1) - 1
+	}
+	return 1 - 1<<r.Sign, 1<<r.Sign - 1
+}
+
+// Check fails when value does not fit the register.
+func (r Row) Check(value int) error {
+	if low, high := r.Limits(); value < low || value > high {
+		return fmt.Errorf("%s = %d does not fit, want %d to %d", r.Register, value, low, high)
+	}
+	return nil
+}
+
+// Append appends the row's bytes of a value that fits.
+//
+//rt:noalloc
+func (r Row) Append(dst []byte, value int) []byte {
+	word := uint32(value)
+	if r.Sign > 0 && value < 0 {
+		word = uint32(-value) | 1<<r.Sign
+	}
+	for i := range r.Size {
+		shift := 8 * i
+		if r.Big {
+			shift = 8 * (r.Size - 1 - i)
+		}
+		dst = append(dst, byte(word>>shift))
+	}
+	return dst
+}
