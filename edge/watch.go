@@ -2,9 +2,6 @@ package edge
 
 import (
 	"context"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"edgert/rt"
@@ -131,20 +128,6 @@ func (e *Edge) report(ev rt.Event) {
 	}
 }
 
-// residentMB reads the process's resident size.
-func residentMB() float64 {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(b))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseFloat(fields[1], 64)
-	return round3(pages * float64(os.Getpagesize()) / (1 << 20))
-}
-
 // summarize reads every counter after the run.
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
@@ -167,7 +150,7 @@ func (e *Edge) summarize(err error) *Summary {
 		LatencySteps: c.plan.View().Estimate, Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
 		RangeClips: c.limits.rangeClips, StepClips: c.limits.stepClips, Sessions: e.link.opened.Load(),
-		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: residentMB(), Seconds: round3(took.Seconds()),
+		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		Server:   &ServerSummary{e.link.terms.model, e.link.terms.revision, e.link.terms.sha256, e.link.terms.prefix},
 	}

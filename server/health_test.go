@@ -106,7 +106,7 @@ func TestSummaryKeys(t *testing.T) {
 	}
 	for _, key := range []string{
 		"service", "server_id", "requests", "errors", "superseded", "late", "unknown_session", "malformed", "sessions",
-		"conditioning", "queue_wait_ms", "decode_ms", "inference_ms", "service_ms", "path_mallocs", "gc_cycles", "gc_by_hand", "exit",
+		"conditioning", "queue_wait_ms", "decode_ms", "inference_ms", "service_ms", "path_mallocs", "gc_cycles", "gc_by_hand", "rss_mb", "exit",
 	} {
 		if _, ok := keys[key]; !ok {
 			t.Errorf("summary lacks %q: %s", key, text)

@@ -142,6 +142,7 @@ type Summary struct {
 	PathMallocs  uint64            `json:"path_mallocs"` // heap objects allocated since the worker was ready
 	GCCycles     uint64            `json:"gc_cycles"`    // collections since then
 	GCForced     uint64            `json:"gc_by_hand"`   // those of them run while idle
+	RSSMB        float64           `json:"rss_mb"`       // resident size at the end
 	Exit         struct {
 		Code   int    `json:"code"`
 		Reason string `json:"reason"`
@@ -158,6 +159,7 @@ func (s *stats) fill(out *Summary) {
 		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()
 	}
 	out.QueueWaitMs, out.DecodeMs = quantiles(s.wait.Hist), quantiles(s.decode.Hist)
+	out.RSSMB = float64(rt.ResidentSize()) / (1 << 20)
 	out.InferenceMs, out.ServiceMs = quantiles(s.inference.Hist), quantiles(s.service.Hist)
 }
 
@@ -172,13 +174,13 @@ func (s *Summary) Print(w io.Writer) error {
   decode      %8.2f  %8.2f  %8.2f
   inference   %8.2f  %8.2f  %8.2f
   service     %8.2f  %8.2f  %8.2f
-  heap          %8d   objects allocated while serving, %d collections (%d while idle)
+  heap          %8d   objects allocated while serving, %d collections (%d while idle), RSS %.0f MB
 `, s.Service, s.ServerID,
 		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
 		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,
 		s.InferenceMs.P50, s.InferenceMs.P99, s.InferenceMs.Max, s.ServiceMs.P50, s.ServiceMs.P99, s.ServiceMs.Max,
-		s.PathMallocs, s.GCCycles, s.GCForced)
+		s.PathMallocs, s.GCCycles, s.GCForced, s.RSSMB)
 	return err
 }
