@@ -2,103 +2,147 @@ package zenoh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
 	"edgert/wire/zenoh/link"
 )
 
-// connectLimit is how long the system may try to connect before we begin anew:
-// it repeats a lost SYN after 1, 3 and 7 seconds, which is slow to notice that
-// a network is back.
-const connectLimit = 3 * time.Second
+// attemptLimit is how long one of several endpoints may take to become a link:
+// the next one may be quicker.
+const attemptLimit = 5 * time.Second
 
-// dialer keeps one endpoint connected.
+// dialer keeps the session linked to one of its endpoints: to a second one that
+// leads to the same network it would get everything twice.
 type dialer struct {
-	s        *Session
-	endpoint string
+	s         *Session
+	endpoints []endpoint.Endpoint
+	next      int // which to try first. Owner: run
 
 	mu   sync.Mutex
-	last error // why the last attempt failed, guarded by mu
+	last []error // why the last attempt at each failed, guarded by mu
 }
 
-// run dials until the session closes.
+// run dials until the session closes. It tries one endpoint after the other and
+// pauses when all have failed. After a lost link it begins with the same
+// endpoint, or with the one behind it when that one has just fallen silent.
 func (d *dialer) run() {
 	s := d.s
 	pause := s.cfg.BackoffMin
 	for s.ctx.Err() == nil {
-		f, err := d.dial()
-		if err == nil {
-			s.cfg.Log("connected to " + d.endpoint)
-			began := time.Now()
-			err = f.run()
-			if time.Since(began) > s.cfg.Lease {
-				pause = s.cfg.BackoffMin
-			}
+		f := d.round(pause)
+		if f == nil {
+			// Half the pause is random, so that a fleet does not come back in step.
+			s.sleep(pause/2 + rand.N(pause/2+1))
+			pause = min(2*pause, s.cfg.BackoffMax)
+			continue
 		}
-		d.mu.Lock()
-		d.last = err
-		d.mu.Unlock()
+		at := d.endpoints[d.next].String()
+		s.cfg.Log("connected to " + at)
+		s.cfg.Links(LinkEvent{Endpoint: at, Dialled: true, Up: true})
+		began := time.Now()
+		err := f.run()
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.cfg.Log(fmt.Sprintf("no link to %s, next attempt in about %v: %v", d.endpoint, pause, err))
-		// Half the pause is random, so that a fleet does not come back in step.
-		wait := pause/2 + rand.N(pause/2+1)
-		select {
-		case <-s.ctx.Done():
-		case <-time.After(wait):
+		if time.Since(began) > s.cfg.Lease {
+			pause = s.cfg.BackoffMin
 		}
-		pause = min(2*pause, s.cfg.BackoffMax)
+		wait := rand.N(pause + 1)
+		d.failed(err, fmt.Sprintf("lost %s, next attempt in %v: %v", at, wait.Round(time.Millisecond), err))
+		if errors.Is(err, link.ErrExpired) || errors.Is(err, link.ErrUnconfirmed) {
+			d.next = (d.next + 1) % len(d.endpoints)
+		}
+		s.sleep(wait)
 	}
 }
 
-func (d *dialer) dial() (*face, error) {
-	addr, err := address(d.endpoint)
+// round tries every endpoint once. It returns the first link, nil without one.
+func (d *dialer) round(pause time.Duration) *face {
+	for i := range d.endpoints {
+		if i > 0 {
+			d.next = (d.next + 1) % len(d.endpoints)
+		}
+		f, err := d.dial(d.endpoints[d.next])
+		if err == nil {
+			return f
+		}
+		if d.s.ctx.Err() != nil {
+			return nil
+		}
+		next := "next attempt in about " + pause.String()
+		if i < len(d.endpoints)-1 {
+			next = "trying the next endpoint"
+		}
+		d.failed(err, fmt.Sprintf("no link to %s, %s: %v", d.endpoints[d.next], next, err))
+	}
+	return nil
+}
+
+func (d *dialer) failed(err error, line string) {
+	d.mu.Lock()
+	d.last[d.next] = err
+	d.mu.Unlock()
+	d.s.cfg.Log(line)
+	d.s.cfg.Links(LinkEvent{Endpoint: d.endpoints[d.next].String(), Dialled: true, Err: err})
+}
+
+func (d *dialer) dial(e endpoint.Endpoint) (*face, error) {
+	ctx := d.s.ctx
+	if len(d.endpoints) > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, attemptLimit)
+		defer cancel()
+	}
+	conn, err := e.Dial(ctx, link.Tune)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := (&net.Dialer{KeepAlive: -1, Timeout: connectLimit}).DialContext(d.s.ctx, "tcp", addr)
-	if err != nil {
-		return nil, unreachable(d.endpoint, err)
-	}
-	link.Tune(conn)
 	// A node id of its own for every attempt: the peer may still hold our last
 	// link, and would refuse the same node until that one's lease has ended.
-	l, err := link.Dial(d.s.ctx, conn, d.s.linkConfig(codec.Client, newZID()))
+	l, err := link.Dial(ctx, conn, d.s.linkConfig(codec.Client, newZID()))
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("wire/zenoh: no Zenoh session at %s: %w", d.endpoint, err)
+		return nil, fmt.Errorf("wire/zenoh: no Zenoh session at %s: %w", e, e.Refused(err))
 	}
 	f, err := d.s.join(l, upstream)
 	if err != nil {
 		l.Discard()
-		return nil, fmt.Errorf("wire/zenoh: %s: %w", d.endpoint, err)
+		return nil, fmt.Errorf("wire/zenoh: %s: %w", e, err)
 	}
 	return f, nil
 }
 
-// failure is why an endpoint has no link when ctx ended the wait for one.
-func (d *dialer) failure(ctx context.Context) error {
+// failures is why no endpoint has a link when ctx ended the wait for one, on one
+// line.
+func (d *dialer) failures(ctx context.Context) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.last != nil {
-		return d.last
-	}
-	return unreachable(d.endpoint, ctx.Err())
-}
-
-// failures is what to tell who waited in vain for the first link, on one line.
-func failures(ctx context.Context, dials []*dialer) error {
-	err := dials[0].failure(ctx)
-	for _, d := range dials[1:] {
-		err = fmt.Errorf("%w; %w", err, d.failure(ctx))
+	for i, e := range d.last {
+		if e == nil {
+			e = d.endpoints[i].Unreachable(ctx.Err())
+		}
+		if err == nil {
+			err = e
+			continue
+		}
+		err = fmt.Errorf("%w; %w", err, e)
 	}
 	return err
+}
+
+func (s *Session) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-s.ctx.Done():
+	case <-t.C:
+	}
 }
 
 func (s *Session) linkConfig(role codec.Role, zid []byte) link.Config {

@@ -49,8 +49,6 @@ type face struct {
 	gone        bool
 }
 
-var errSecondLink = errors.New("already connected to this node through another endpoint")
-
 // join adds a link to the session and declares everything on it.
 func (s *Session) join(l *link.Link, k kind) (*face, error) {
 	f := &face{
@@ -64,15 +62,8 @@ func (s *Session) join(l *link.Link, k kind) (*face, error) {
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	if k == upstream {
-		if l.Remote().ZID == string(s.zid) {
-			return nil, errors.New("this endpoint is our own")
-		}
-		for _, o := range s.faces {
-			if o.kind == upstream && o.link.Remote().ZID == l.Remote().ZID {
-				return nil, errSecondLink
-			}
-		}
+	if k == upstream && l.Remote().ZID == string(s.zid) {
+		return nil, errors.New("this endpoint is our own")
 	}
 	s.faces = append(s.faces, f)
 	s.retarget("")

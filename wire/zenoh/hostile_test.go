@@ -341,7 +341,7 @@ func FuzzSession(f *testing.F) {
 			remote.Run(func(*codec.Message) error { return nil })
 		}()
 		var door doorstep
-		s.welcome(b, &door)
+		s.welcome(b, func(c net.Conn) (net.Conn, error) { return c, nil }, &door)
 		if n := s.budget.Used(); n != 0 || len(s.faces) != 0 || len(s.guests) != 0 || len(s.gets) != 0 {
 			t.Errorf("left behind: %d bytes, %d faces, %d guests", n, len(s.faces), len(s.guests))
 		}

@@ -1,13 +1,13 @@
 package zenoh
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"sync"
 	"time"
 
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
 	"edgert/wire/zenoh/link"
 )
 
@@ -16,24 +16,11 @@ import (
 // away.
 const maxHalfOpen = 100
 
-func (s *Session) listen(endpoint string) error {
-	addr, err := address(endpoint)
-	if err != nil {
-		return err
-	}
-	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), "tcp", addr)
-	if err != nil {
-		return fmt.Errorf("wire/zenoh: cannot listen on %s: %w", endpoint, err)
-	}
-	s.listeners = append(s.listeners, l)
-	return nil
-}
-
 // Endpoints lists what the session listens on, with the real port numbers.
 func (s *Session) Endpoints() []string {
 	var all []string
 	for _, l := range s.listeners {
-		all = append(all, "tcp/"+l.Addr().String())
+		all = append(all, l.Endpoint())
 	}
 	return all
 }
@@ -75,7 +62,7 @@ func (d *doorstep) clear() {
 	}
 }
 
-func (s *Session) acceptFrom(l net.Listener) {
+func (s *Session) acceptFrom(l *endpoint.Listener) {
 	var door doorstep
 	defer door.clear()
 	for s.ctx.Err() == nil {
@@ -91,13 +78,38 @@ func (s *Session) acceptFrom(l net.Listener) {
 		if door.enter(conn) {
 			s.refused.HalfOpen.Add(1)
 		}
-		s.start(func() { s.welcome(conn, &door) })
+		s.start(func() { s.welcome(conn, l.Secure, &door) })
 	}
 }
 
-func (s *Session) welcome(conn net.Conn, door *doorstep) {
+// welcome carries an accepted connection from its first byte to its last.
+func (s *Session) welcome(conn net.Conn, secure func(net.Conn) (net.Conn, error), door *doorstep) {
+	from := conn.RemoteAddr().String()
 	link.Tune(conn)
-	var guest string
+	f, guest, err := s.receive(conn, secure)
+	door.leave(conn)
+	if err != nil {
+		conn.Close()
+		s.cfg.Log(fmt.Sprintf("refused %s: %v", from, err))
+		s.cfg.Links(LinkEvent{Endpoint: from, Err: err})
+	} else {
+		s.cfg.Log("accepted " + from)
+		s.cfg.Links(LinkEvent{Endpoint: from, Up: true})
+		err = f.run()
+		s.cfg.Log(fmt.Sprintf("lost %s: %v", from, err))
+		s.cfg.Links(LinkEvent{Endpoint: from, Err: err})
+	}
+	if guest != "" {
+		s.dismiss(guest)
+	}
+}
+
+// receive does the handshakes. guest is the node that was admitted, also when
+// what came after failed.
+func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, guest string, err error) {
+	if conn, err = secure(conn); err != nil {
+		return nil, "", err
+	}
 	l, err := link.Accept(conn, s.linkConfig(codec.Peer, s.zid), func(r link.Remote) (codec.Reason, bool) {
 		reason, ok := s.admit(r)
 		if ok {
@@ -105,27 +117,15 @@ func (s *Session) welcome(conn net.Conn, door *doorstep) {
 		}
 		return reason, ok
 	})
-	door.leave(conn)
-	var f *face
-	if err == nil {
-		kind := guestClient
-		if l.Remote().Role != codec.Client {
-			kind = guestPeer
-		}
-		f, err = s.join(l, kind)
-	}
 	if err != nil {
-		conn.Close()
-		if guest != "" {
-			s.dismiss(guest)
-		}
-		s.cfg.Log(fmt.Sprintf("refused %v: %v", conn.RemoteAddr(), err))
-		return
+		return nil, guest, err
 	}
-	s.cfg.Log(fmt.Sprintf("accepted %v", conn.RemoteAddr()))
-	err = f.run()
-	s.dismiss(guest)
-	s.cfg.Log(fmt.Sprintf("lost %v: %v", conn.RemoteAddr(), err))
+	k := guestClient
+	if l.Remote().Role != codec.Client {
+		k = guestPeer
+	}
+	f, err = s.join(l, k)
+	return f, guest, err
 }
 
 // admit decides whether a node may join, and remembers it if so.

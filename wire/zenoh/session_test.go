@@ -254,10 +254,10 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		want string
 	}{
 		{"no endpoint", Config{}, "neither an endpoint"},
-		{"no scheme", Config{Connect: []string{"localhost:7447"}}, "want tcp/host:port"},
-		{"unsupported scheme", Config{Connect: []string{"udp/localhost:7447"}}, "want tcp/host:port"},
+		{"no scheme", Config{Connect: []string{"localhost:7447"}}, "want tcp/host:port, tls/host:port or unixsock-stream/path"},
+		{"unsupported scheme", Config{Connect: []string{"udp/localhost:7447"}}, "want tcp/host:port, tls/host:port or unixsock-stream/path"},
 		{"no port", Config{Listen: []string{"tcp/localhost"}}, "missing port"},
-		{"options", Config{Connect: []string{"tcp/localhost:7447#iface=lo"}}, "none are supported"},
+		{"options", Config{Connect: []string{"tcp/localhost:7447#iface=lo"}}, "supported on tls/ only"},
 		{"nobody there", Config{Connect: []string{closed}}, "nobody answers at " + closed + ": connection refused"},
 		{"nobody at either", Config{Connect: []string{closed, "tcp/localhost:1"}}, "connection refused; wire/zenoh: nobody answers at tcp/localhost:1: connection refused"},
 		{"silent listener", Config{Connect: []string{"tcp/" + busy.Addr().String()}}, "tcp/" + busy.Addr().String()},

@@ -1,4 +1,5 @@
-// Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP.
+// Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP, TLS
+// and unix sockets.
 //
 // A Session dials and listens. To whatever it dials, a router or another
 // listener, it is a Zenoh client: it declares its subscribers, queryables and
@@ -8,14 +9,16 @@
 // routers are for. All links are equal: a publication goes to every link that
 // may want it, a Get asks them all.
 //
-// A lost link is dialled again with backoff, for ever, and everything is
-// declared anew on it. What the other side had declared is forgotten with its
+// It is linked to one of the endpoints that it dials: when that link is lost, to
+// the next one that answers, with backoff when none does, for ever. Everything
+// is declared anew on the new link. What the other side had declared is forgotten with its
 // link: its tokens vanish, and appear again when it comes back.
 //
 // A Session does not hear its own publications and does not answer its own
 // queries. It does see its own tokens.
 //
-// Subpackages: codec is the format, keyexpr the matching, link one transport.
+// Subpackages: codec is the format, keyexpr the matching, endpoint the places to
+// dial and to listen on, link one transport.
 //
 // Source: reference/zenoh.md; checked against eclipse-zenoh 1.9.0.
 package zenoh
@@ -23,85 +26,14 @@ package zenoh
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
 	"edgert/wire/zenoh/link"
 )
-
-// Config says where a Session meets others. Zero values are the defaults.
-type Config struct {
-	Connect []string // endpoints to dial and keep, tcp/host:port
-	Listen  []string // endpoints to listen on, tcp/host:port; port 0 takes a free one
-
-	Lease     time.Duration // peers give us up after so much silence; default 2 s
-	KeepAlive time.Duration // we speak at least so often; default a quarter of Lease
-
-	BackoffMin time.Duration // first pause after a lost link; default 0.5 s
-	BackoffMax time.Duration // longest pause; default 4 s
-
-	MaxMessage  int // bytes of one message, both ways; default 32 MiB
-	MaxSessions int // accepted links; default 1000
-
-	// Log gets one line for a link that comes or goes. It must not block.
-	// Default: none.
-	Log func(line string)
-}
-
-// Defaults.
-const (
-	DefaultLease       = 2 * time.Second
-	DefaultBackoffMin  = 500 * time.Millisecond
-	DefaultBackoffMax  = 4 * time.Second
-	DefaultMaxMessage  = 32 << 20
-	DefaultMaxSessions = 1000
-
-	// reassemblyMessages is how many largest messages may be in reassembly at
-	// once, over all links.
-	reassemblyMessages = 4
-)
-
-func (c *Config) check() error {
-	if len(c.Connect) == 0 && len(c.Listen) == 0 {
-		return errors.New("wire/zenoh: neither an endpoint to connect to nor one to listen on, give one like tcp/127.0.0.1:7447")
-	}
-	for _, e := range append(append([]string(nil), c.Connect...), c.Listen...) {
-		if _, err := address(e); err != nil {
-			return err
-		}
-	}
-	if c.Lease == 0 {
-		c.Lease = DefaultLease
-	}
-	if c.KeepAlive == 0 {
-		c.KeepAlive = c.Lease / 4
-	}
-	if c.Lease < 100*time.Millisecond || c.Lease > time.Hour || c.KeepAlive <= 0 || c.KeepAlive > c.Lease/2 {
-		return fmt.Errorf("wire/zenoh: lease %v with keep-alive %v, want a lease of 100ms to 1h and at least two keep-alives in it", c.Lease, c.KeepAlive)
-	}
-	if c.BackoffMin == 0 {
-		c.BackoffMin = DefaultBackoffMin
-	}
-	if c.BackoffMax == 0 {
-		c.BackoffMax = max(DefaultBackoffMax, c.BackoffMin)
-	}
-	if c.MaxMessage == 0 {
-		c.MaxMessage = DefaultMaxMessage
-	}
-	if c.MaxSessions == 0 {
-		c.MaxSessions = DefaultMaxSessions
-	}
-	if c.Log == nil {
-		c.Log = func(string) {}
-	}
-	return nil
-}
 
 // Session implements wire.Session.
 type Session struct {
@@ -116,7 +48,7 @@ type Session struct {
 	refused  refusals      // atomic
 
 	tasks     sync.WaitGroup // every goroutine of the session
-	listeners []net.Listener
+	listeners []*endpoint.Listener
 
 	// deliver is held while a callback runs, so that callbacks come one at a
 	// time and none after Undeclare. It may be held when taking mu, not the
@@ -155,20 +87,21 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 		return nil, err
 	}
 	s := newSession(cfg)
-	for _, e := range cfg.Listen {
-		if err := s.listen(e); err != nil {
+	for _, e := range cfg.listen {
+		l, err := e.Listen()
+		if err != nil {
 			s.Close()
 			return nil, err
 		}
+		s.listeners = append(s.listeners, l)
 	}
 	s.start(s.events.run)
 	for _, l := range s.listeners {
 		s.start(func() { s.acceptFrom(l) })
 	}
-	dials := make([]*dialer, len(cfg.Connect))
-	for i, e := range cfg.Connect {
-		dials[i] = &dialer{s: s, endpoint: e}
-		s.start(dials[i].run)
+	d := &dialer{s: s, endpoints: cfg.connect, last: make([]error, len(cfg.connect))}
+	if len(cfg.connect) > 0 {
+		s.start(d.run)
 	}
 	if len(cfg.Listen) > 0 {
 		return s, nil
@@ -178,7 +111,7 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 		return s, nil
 	case <-ctx.Done():
 		s.Close()
-		return nil, failures(ctx, dials)
+		return nil, d.failures(ctx)
 	}
 }
 

@@ -1,11 +1,6 @@
 package link
 
-import (
-	"errors"
-	"os"
-
-	"edgert/wire/zenoh/codec"
-)
+import "edgert/wire/zenoh/codec"
 
 const (
 	priorities = 8
@@ -36,7 +31,9 @@ type inbox struct {
 
 func (in *inbox) init(l *Link, sn uint32) {
 	in.link = l
-	in.stream = stream{conn: l.conn, buf: make([]byte, 2+max(l.batch, maxInitiatorBatch)+readAhead), limit: l.batch, lease: l.lease}
+	in.stream = stream{conn: l.conn, buf: make([]byte, 2+max(l.batch, maxInitiatorBatch)+readAhead), limit: l.batch,
+		lease: l.lease, deaf: max(minDeaf, pulses*l.cfg.KeepAlive)}
+	in.stream.pulse.init(l.conn)
 	for i := range in.last {
 		in.last[i] = (sn - 1) & l.mask
 		in.partial[i].budget = l.cfg.Budget
@@ -53,9 +50,6 @@ func (in *inbox) run(handle func(*codec.Message) error) error {
 	}()
 	for {
 		batch, err := in.stream.next()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return ErrExpired
-		}
 		if err != nil {
 			return err
 		}

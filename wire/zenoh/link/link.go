@@ -34,16 +34,23 @@ const (
 	// DefaultStall is how long a batch, or a blocking send, may wait for a peer
 	// that does not read. The official code waits as long.
 	DefaultStall = 5 * time.Second
+	// A link ends when the peer's system has confirmed nothing of what we sent
+	// for so many keep-alives, and at least minDeaf: a robot gets over a cut
+	// cable on a new link sooner than on the old one, which still holds what was
+	// on its way when the cable went.
+	pulses  = 3
+	minDeaf = time.Second
 )
 
 // Errors by which a link ends or refuses.
 var (
-	ErrCongested = errors.New("zenoh: message dropped, the link is congested")
-	ErrTooLarge  = errors.New("zenoh: message larger than the limit")
-	ErrExpired   = errors.New("zenoh: nothing heard within the peer's lease")
-	ErrStalled   = errors.New("zenoh: the peer does not read")
-	ErrClosed    = errors.New("zenoh: link closed")
-	ErrEOF       = errors.New("zenoh: the peer ended the connection without a word")
+	ErrCongested   = errors.New("zenoh: message dropped, the link is congested")
+	ErrTooLarge    = errors.New("zenoh: message larger than the limit")
+	ErrExpired     = errors.New("zenoh: nothing heard within the peer's lease")
+	ErrUnconfirmed = errors.New("zenoh: the network confirms nothing of what we send")
+	ErrStalled     = errors.New("zenoh: the peer does not read")
+	ErrClosed      = errors.New("zenoh: link closed")
+	ErrEOF         = errors.New("zenoh: the peer ended the connection without a word")
 )
 
 // CloseError is a Close that the peer sent.
@@ -131,7 +138,7 @@ func (l *Link) Addr() net.Addr { return l.conn.RemoteAddr() }
 func (l *Link) Run(handle func(*codec.Message) error) error {
 	go l.out.run()
 	err := l.in.run(handle)
-	if err == io.EOF {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		err = ErrEOF
 	}
 	var malformed codec.Error
@@ -164,13 +171,16 @@ func (l *Link) end(err error) {
 			case <-time.After(closeLimit):
 			}
 		}
-		l.conn.Close()
+		l.hangUp()
 	})
 }
+
+// hangUp closes the socket at once. TLS would first wait for room to say so.
+func (l *Link) hangUp() { bare(l.conn).Close() }
 
 func reasonError(what string, reason codec.Reason) error {
 	return fmt.Errorf("zenoh: %s: %w", what, &CloseError{reason})
 }
 
 // Discard closes a link that will not Run.
-func (l *Link) Discard() { l.conn.Close() }
+func (l *Link) Discard() { l.hangUp() }

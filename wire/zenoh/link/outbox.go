@@ -1,6 +1,7 @@
 package link
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -240,7 +241,10 @@ func (o *outbox) run() {
 		if done {
 			// The peer closes when it has read our Close; closing first could
 			// make the kernel discard what it has not read yet.
-			time.AfterFunc(closeLimit, func() { o.link.conn.Close() })
+			time.AfterFunc(closeLimit, o.link.hangUp)
+			if secure, ok := o.link.conn.(*tls.Conn); ok && o.isClosing() {
+				secure.CloseWrite()
+			}
 			return
 		}
 		silence.Reset(o.link.cfg.KeepAlive)
@@ -303,5 +307,5 @@ func (o *outbox) fail(err error) {
 	}
 	o.mu.Unlock()
 	o.abort(err)
-	o.link.conn.Close()
+	o.link.hangUp()
 }

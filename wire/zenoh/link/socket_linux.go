@@ -2,34 +2,44 @@ package link
 
 import (
 	"net"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// unsentBytes is how much the kernel may hold that it has not sent yet: what
-// waits there can no longer be replaced by something newer.
-const unsentBytes = 16 << 10
+const (
+	// unsentBytes is how much the kernel may hold that it has not sent yet: what
+	// waits there can no longer be replaced by something newer.
+	unsentBytes = 16 << 10
+
+	// unixBuffer is the send buffer of a unix socket, where nothing is unsent:
+	// the kernel doubles it, counts its own bookkeeping in, and finds room when
+	// less than a quarter is in use.
+	unixBuffer = 4 * unsentBytes
+)
 
 // Tune sets a connection up for messages whose newest matters: no Nagle, little
 // unsent in the kernel, quick and steady retransmission after a gap in the
 // network, and an end when the peer acknowledges nothing for too long. Errors
-// are ignored: an old kernel or a unix socket is merely slower.
+// are ignored: an old kernel is merely slower.
 func Tune(conn net.Conn) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return
+	switch c := bare(conn).(type) {
+	case *net.UnixConn:
+		c.SetWriteBuffer(unixBuffer)
+	case *net.TCPConn:
+		c.SetNoDelay(true)
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return
+		}
+		raw.Control(func(fd uintptr) {
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(DefaultStall/time.Millisecond))
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
+		})
 	}
-	tcp.SetNoDelay(true)
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) {
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(DefaultStall/time.Millisecond))
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
-	})
 }
 
 // room waits until the kernel holds fewer than unsentBytes unsent, within the
@@ -41,12 +51,8 @@ type room struct {
 }
 
 func (r *room) init(conn net.Conn) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
+	raw := system(conn)
+	if raw == nil {
 		return
 	}
 	r.wait = raw.Write
@@ -67,4 +73,46 @@ func (r *room) until() error {
 		return nil
 	}
 	return r.wait(r.poll)
+}
+
+// pulse tells how long the other end's system has confirmed nothing. Owner: the
+// reader.
+type pulse struct {
+	control func(func(uintptr)) error
+	ask     func(uintptr)
+	info    unix.TCPInfo
+	errno   syscall.Errno
+}
+
+func (p *pulse) init(conn net.Conn) {
+	raw := system(conn)
+	if _, ok := bare(conn).(*net.TCPConn); !ok || raw == nil {
+		return
+	}
+	p.control = raw.Control
+	p.ask = func(fd uintptr) {
+		size := uint32(unsafe.Sizeof(p.info))
+		_, _, p.errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO,
+			uintptr(unsafe.Pointer(&p.info)), uintptr(unsafe.Pointer(&size)), 0)
+	}
+}
+
+// silent is how long something has been under way without any acknowledgement.
+// It is 0 when all has arrived, and for a peer that answers and has no room:
+// that one is slow, not gone.
+func (p *pulse) silent() time.Duration {
+	if p.control == nil || p.control(p.ask) != nil || p.errno != 0 || p.info.Unacked == 0 || p.info.Probes > 0 {
+		return 0
+	}
+	return time.Duration(p.info.Last_ack_recv) * time.Millisecond
+}
+
+// system is the way to a connection's descriptor, nil when it has none.
+func system(conn net.Conn) syscall.RawConn {
+	if c, ok := bare(conn).(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			return raw
+		}
+	}
+	return nil
 }

@@ -2,11 +2,14 @@
 
 package link
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // Tune does what this system offers without its own calls.
 func Tune(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := bare(conn).(*net.TCPConn); ok {
 		tcp.SetNoDelay(true)
 	}
 }
@@ -16,3 +19,9 @@ type room struct{}
 
 func (*room) init(net.Conn) {}
 func (*room) until() error  { return nil }
+
+// pulse is not taken here: the peer's lease is what remains.
+type pulse struct{}
+
+func (*pulse) init(net.Conn)         {}
+func (*pulse) silent() time.Duration { return 0 }

@@ -1,9 +1,12 @@
 package link
 
 import (
+	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"edgert/wire/zenoh/codec"
@@ -13,13 +16,24 @@ import (
 // small batches arrive several to a system call.
 const readAhead = 16 << 10
 
+// bare is the connection below TLS, or conn itself.
+func bare(conn net.Conn) net.Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return conn
+}
+
 // stream cuts a connection into batches. Owner: whoever reads.
 type stream struct {
 	conn  net.Conn
 	buf   []byte
-	r, w  int           // unread bytes are buf[r:w]
-	limit int           // bytes of a batch
-	lease time.Duration // 0: deadlines are someone else's
+	r, w  int // unread bytes are buf[r:w]
+	limit int // bytes of a batch
+
+	lease time.Duration // how long the peer may be silent; 0: deadlines are someone else's
+	deaf  time.Duration // how long its system may confirm nothing of what we sent
+	pulse pulse
 }
 
 // next lends the next batch, without its length, until the following call. An
@@ -50,10 +64,7 @@ func (s *stream) fill(n int) error {
 		s.r = 0
 	}
 	for s.w-s.r < n {
-		if s.lease > 0 {
-			s.conn.SetReadDeadline(time.Now().Add(s.lease))
-		}
-		m, err := s.conn.Read(s.buf[s.w:])
+		m, err := s.read(s.buf[s.w:])
 		s.w += m
 		if err != nil && s.w-s.r < n {
 			if err == io.EOF && s.w > s.r {
@@ -63,6 +74,29 @@ func (s *stream) fill(n int) error {
 		}
 	}
 	return nil
+}
+
+// read waits for bytes until the lease is over, and looks up in between whether
+// the network still carries ours: a peer's lease may be many times longer than
+// what a robot can wait for it.
+func (s *stream) read(p []byte) (int, error) {
+	if s.lease == 0 {
+		return s.conn.Read(p)
+	}
+	for waited := time.Duration(0); ; {
+		slice := min(s.lease-waited, s.deaf/pulses)
+		s.conn.SetReadDeadline(time.Now().Add(slice))
+		n, err := s.conn.Read(p)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if waited += slice; waited >= s.lease {
+			return 0, ErrExpired
+		}
+		if s.pulse.silent() >= s.deaf {
+			return 0, ErrUnconfirmed
+		}
+	}
 }
 
 // keep takes over what the handshake's stream had read too far.

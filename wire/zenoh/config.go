@@ -1,0 +1,169 @@
+package zenoh
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/link"
+)
+
+// Config says where a Session meets others. Zero values are the defaults.
+//
+// Endpoints are Zenoh's: tcp/host:port, tls/host:port or unixsock-stream/path.
+type Config struct {
+	Connect []string // endpoints of one network, of which one is dialled and kept
+	Listen  []string // endpoints to listen on; port 0 takes a free one
+
+	TLS endpoint.Security // of tls/ endpoints without options of their own
+
+	Lease     time.Duration // peers give us up after so much silence; default 2 s
+	KeepAlive time.Duration // we speak at least so often; default a quarter of Lease
+
+	BackoffMin time.Duration // first pause when no endpoint answers; default 0.5 s
+	BackoffMax time.Duration // longest pause; default 4 s
+
+	MaxMessage  int // bytes of one message, both ways; default 32 MiB
+	MaxSessions int // accepted links; default 1000
+
+	// Log gets one line for a link that comes or goes. It must not block.
+	// Default: none.
+	Log func(line string)
+
+	// Links hears of every link that comes or goes and of every attempt that
+	// failed, with the reason as an error for errors.As and errors.Is. It must
+	// not block. Default: none.
+	Links func(LinkEvent)
+
+	connect, listen []endpoint.Endpoint // parsed by check
+}
+
+// LinkEvent is a link that came or went, or that did not come about.
+type LinkEvent struct {
+	Endpoint string // the one dialled, or the address of who dialled us
+	Dialled  bool
+	Up       bool
+	Err      error // why not, when not Up
+}
+
+// Errors of links, in LinkEvent.Err and in what Open returns.
+type (
+	// CloseError is the reason that the other side gave.
+	CloseError = link.CloseError
+	// AuthError is a TLS handshake that one side refused, with what to do.
+	AuthError = endpoint.AuthError
+)
+
+// Reasons of a CloseError. The official implementation gives MaxLinks, Invalid,
+// ConnectionToSelf and Generic; after the handshake it ends most links without a
+// word, which is ErrEOF.
+const (
+	CloseGeneric          = codec.CloseGeneric
+	CloseUnsupported      = codec.CloseUnsupported
+	CloseInvalid          = codec.CloseInvalid
+	CloseMaxSessions      = codec.CloseMaxSessions
+	CloseMaxLinks         = codec.CloseMaxLinks
+	CloseExpired          = codec.CloseExpired
+	CloseUnresponsive     = codec.CloseUnresponsive
+	CloseConnectionToSelf = codec.CloseConnectionToSelf
+)
+
+// Reasons that this side found by itself, and errors of Put.
+var (
+	ErrExpired     = link.ErrExpired
+	ErrUnconfirmed = link.ErrUnconfirmed
+	ErrStalled     = link.ErrStalled
+	ErrEOF         = link.ErrEOF
+	ErrCongested   = link.ErrCongested
+	ErrTooLarge    = link.ErrTooLarge
+)
+
+// Defaults.
+const (
+	DefaultLease       = 2 * time.Second
+	DefaultBackoffMin  = 500 * time.Millisecond
+	DefaultBackoffMax  = 4 * time.Second
+	DefaultMaxMessage  = 32 << 20
+	DefaultMaxSessions = 1000
+
+	maxEndpoints = 64 // of each list
+
+	// reassemblyMessages is how many largest messages may be in reassembly at
+	// once, over all links.
+	reassemblyMessages = 4
+)
+
+// Check refuses what Open would refuse without asking the network: endpoints
+// that are none, certificate files that cannot be used, impossible values.
+func (c Config) Check() error { return c.check() }
+
+func (c *Config) check() error {
+	if len(c.Connect) == 0 && len(c.Listen) == 0 {
+		return errors.New("wire/zenoh: neither an endpoint to connect to nor one to listen on, give one like tcp/127.0.0.1:7447")
+	}
+	if err := c.checkEndpoints(); err != nil {
+		return err
+	}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = c.Lease / 4
+	}
+	if c.Lease < 100*time.Millisecond || c.Lease > time.Hour || c.KeepAlive <= 0 || c.KeepAlive > c.Lease/2 {
+		return fmt.Errorf("wire/zenoh: lease %v with keep-alive %v, want a lease of 100ms to 1h and at least two keep-alives in it", c.Lease, c.KeepAlive)
+	}
+	if c.BackoffMin == 0 {
+		c.BackoffMin = DefaultBackoffMin
+	}
+	if c.BackoffMax == 0 {
+		c.BackoffMax = max(DefaultBackoffMax, c.BackoffMin)
+	}
+	if c.BackoffMin < 0 || c.BackoffMax < c.BackoffMin {
+		return fmt.Errorf("wire/zenoh: backoff of %v to %v, want a longest pause that is no shorter than the first", c.BackoffMin, c.BackoffMax)
+	}
+	if c.MaxMessage == 0 {
+		c.MaxMessage = DefaultMaxMessage
+	}
+	if c.MaxSessions == 0 {
+		c.MaxSessions = DefaultMaxSessions
+	}
+	if c.Log == nil {
+		c.Log = func(string) {}
+	}
+	if c.Links == nil {
+		c.Links = func(LinkEvent) {}
+	}
+	return nil
+}
+
+// checkEndpoints parses both lists.
+func (c *Config) checkEndpoints() error {
+	if n := max(len(c.Connect), len(c.Listen)); n > maxEndpoints {
+		return fmt.Errorf("wire/zenoh: %d endpoints in one list, want at most %d", n, maxEndpoints)
+	}
+	c.connect, c.listen = nil, nil
+	for _, text := range c.Connect {
+		e, err := endpoint.Parse(text, c.TLS)
+		if err == nil {
+			err = e.CheckDial()
+		}
+		if err != nil {
+			return err
+		}
+		c.connect = append(c.connect, e)
+	}
+	for _, text := range c.Listen {
+		e, err := endpoint.Parse(text, c.TLS)
+		if err == nil {
+			err = e.CheckListen()
+		}
+		if err != nil {
+			return err
+		}
+		c.listen = append(c.listen, e)
+	}
+	return nil
+}

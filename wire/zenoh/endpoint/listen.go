@@ -1,0 +1,166 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// handshakeLimit bounds a TLS handshake on either side.
+	handshakeLimit = 10 * time.Second
+
+	// socketMode lets the owner and the group of a socket file connect.
+	socketMode = 0o660
+)
+
+// Listener accepts the connections of one endpoint.
+type Listener struct {
+	net.Listener
+	endpoint Endpoint
+	lock     *os.File // of a socket file
+	keys     *keys    // of tls/
+}
+
+// Listen binds the endpoint. On a socket file it takes the place of one that a
+// dead process left behind, and refuses one that somebody listens on.
+func (e Endpoint) Listen() (*Listener, error) {
+	fail := func(err error) (*Listener, error) {
+		return nil, fmt.Errorf("wire/zenoh: cannot listen on %s: %w", e, err)
+	}
+	l := &Listener{endpoint: e}
+	var err error
+	switch e.Protocol {
+	case Unix:
+		if l.lock, err = claim(e.Address); err != nil {
+			return fail(err)
+		}
+		if l.Listener, err = net.Listen("unix", e.Address); err == nil {
+			err = os.Chmod(e.Address, socketMode)
+		}
+		if err != nil {
+			l.Close()
+			return fail(err)
+		}
+		return l, nil
+	case TLS:
+		l.keys = &keys{security: e.Security}
+		if _, err := l.keys.current(); err != nil {
+			return nil, err
+		}
+	}
+	if l.Listener, err = (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), "tcp", e.Address); err != nil {
+		return fail(err)
+	}
+	return l, nil
+}
+
+// claim locks a socket file for this process, as the official implementation
+// does, with a file beside it, and removes a socket that nobody holds.
+func claim(path string) (lock *os.File, err error) {
+	if lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("another process listens there (it holds %s.lock): stop it or choose another path", path)
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return lock, nil
+	case err != nil:
+		return nil, err
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, errors.New("the file exists and is no socket: choose another path")
+	}
+	return lock, os.Remove(path)
+}
+
+// Endpoint is where the listener listens, with the real port.
+func (l *Listener) Endpoint() string { return l.endpoint.Protocol + "/" + l.Addr().String() }
+
+// Close ends the listener. It removes its socket file, and lets go of the lock
+// last.
+func (l *Listener) Close() (err error) {
+	if l.Listener != nil {
+		err = l.Listener.Close()
+	}
+	if l.lock != nil {
+		l.lock.Close()
+	}
+	return err
+}
+
+// Secure does the TLS handshake on an accepted connection, if the endpoint has
+// one. It ends at the latest with conn's deadline.
+func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
+	if l.keys == nil {
+		return conn, nil
+	}
+	cfg, err := l.keys.current()
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Now().Add(handshakeLimit))
+	secure := tls.Server(conn, cfg)
+	if err := secure.Handshake(); err != nil {
+		return nil, fmt.Errorf("wire/zenoh: TLS handshake: %w", err)
+	}
+	return secure, nil
+}
+
+// keys are the certificates of a listener, read again when a file has changed.
+// A set that cannot be used does not replace one that could.
+type keys struct {
+	security Security
+
+	mu    sync.Mutex
+	cfg   *tls.Config // guarded by mu
+	stamp [3]stamp    // guarded by mu
+}
+
+// stamp tells a file's versions apart.
+type stamp struct {
+	size    int64
+	changed time.Time
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info.Size(), info.ModTime()}
+}
+
+func (k *keys) current() (*tls.Config, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := &k.security
+	now := [3]stamp{stampOf(s.ListenCertificate), stampOf(s.ListenKey), stampOf(s.RootCA)}
+	if k.cfg != nil && now == k.stamp {
+		return k.cfg, nil
+	}
+	cfg, err := s.listening()
+	if err != nil && k.cfg == nil {
+		return nil, err
+	}
+	k.stamp = now
+	if err == nil {
+		k.cfg = cfg
+	}
+	return k.cfg, nil
+}

@@ -1,0 +1,294 @@
+package zenoh
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/endpoint/endpointtest"
+)
+
+// transports lists where a listener may listen, and how both sides are set up.
+func transports(t testing.TB) map[string]struct{ listen, dial Config } {
+	ca := endpointtest.New(t)
+	cert, key := ca.Issue("server", "127.0.0.1")
+	robot, robotKey := ca.Issue("robot")
+	plain := endpoint.Security{RootCA: ca.CA, ListenCertificate: cert, ListenKey: key}
+	mutual := plain
+	mutual.MutualTLS = true
+	mutual.ConnectCertificate, mutual.ConnectKey = robot, robotKey
+	return map[string]struct{ listen, dial Config }{
+		"tcp":  {listen: Config{Listen: []string{"tcp/127.0.0.1:0"}}},
+		"tls":  {Config{Listen: []string{"tls/127.0.0.1:0"}, TLS: plain}, Config{TLS: endpoint.Security{RootCA: ca.CA}}},
+		"mtls": {Config{Listen: []string{"tls/127.0.0.1:0"}, TLS: mutual}, Config{TLS: mutual}},
+		"unix": {listen: Config{Listen: []string{"unixsock-stream/" + filepath.Join(t.TempDir(), "z.sock")}}},
+	}
+}
+
+// Goal: messages from nothing to 5 MB cross every transport both ways, unharmed
+// and in order.
+func TestSizesOverEveryTransport(t *testing.T) {
+	sizes := []int{0, 1, 63, 4096, 65_470, 65_480, 65_536, 131_072, 1 << 20, 5_000_000}
+	for name, cfg := range transports(t) {
+		t.Run(name, func(t *testing.T) {
+			a, at := listener(t, cfg.listen)
+			cfg.dial.Connect = []string{at}
+			b := mustOpen(t, cfg.dial)
+			for _, way := range [][2]*Session{{b, a}, {a, b}} {
+				var mu sync.Mutex
+				var sums [][32]byte
+				sub, err := way[1].Subscribe("@size", func(s wire.Sample) {
+					mu.Lock()
+					defer mu.Unlock()
+					sums = append(sums, sha256.Sum256(s.Payload))
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				hearing(t, way[0], "@size")
+				pub, err := way[0].Publisher("@size", wire.QoS{Block: true, Reliable: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range sizes {
+					if err := pub.Put(pattern(n), nil); err != nil {
+						t.Fatalf("Put(%d bytes) = %v", n, err)
+					}
+				}
+				eventually(t, "all samples", func() bool { mu.Lock(); defer mu.Unlock(); return len(sums) == len(sizes) })
+				for i, n := range sizes {
+					if sums[i] != sha256.Sum256(pattern(n)) {
+						t.Errorf("the sample of %d bytes arrived as another", n)
+					}
+				}
+				sub.Undeclare()
+			}
+		})
+	}
+}
+
+// Goal: over every transport, what waits behind a reader that does not read can
+// be replaced, so that what it reads first is at most a few batches old.
+func TestNewestWinsOverEveryTransport(t *testing.T) {
+	const size, count = 30_000, 300
+	for name, cfg := range transports(t) {
+		t.Run(name, func(t *testing.T) {
+			a, at := listener(t, cfg.listen)
+			cfg.dial.Connect = []string{at}
+			b := mustOpen(t, cfg.dial)
+			hold := make(chan struct{})
+			var got samples
+			if _, err := a.Subscribe("@new", func(s wire.Sample) { <-hold; got.deposit(wire.Sample{Payload: s.Payload[:2]}) }); err != nil {
+				t.Fatal(err)
+			}
+			pub, err := b.Publisher("@new", wire.ObservationQoS)
+			if err != nil {
+				t.Fatal(err)
+			}
+			payload := make([]byte, size)
+			replaced := 0
+			for i := range count {
+				payload[0], payload[1] = byte(i), byte(i>>8)
+				r, err := pub.PutLatest(payload, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r {
+					replaced++
+				}
+				time.Sleep(300 * time.Microsecond)
+			}
+			close(hold)
+			eventually(t, "the newest", func() bool {
+				n := got.count()
+				return n > 0 && int(got.at(n - 1).Payload[0])|int(got.at(n - 1).Payload[1])<<8 == count-1
+			})
+			if replaced == 0 {
+				t.Error("nothing was replaced while nobody read")
+			}
+			t.Logf("%d of %d replaced, %d kB went out before the newest", replaced, count, (got.count()-1)*size/1000)
+		})
+	}
+}
+
+// events collects what Config.Links says.
+type events struct {
+	mu  sync.Mutex
+	all []LinkEvent
+}
+
+func (e *events) add(ev LinkEvent) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ev)
+}
+
+func (e *events) last(up bool) (ev LinkEvent, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, v := range e.all {
+		if v.Up == up {
+			ev = v
+			n++
+		}
+	}
+	return ev, n
+}
+
+// Goal: a session with several endpoints is linked to one, goes on to the next
+// when that dies, declares everything there, and says why it left.
+func TestFailover(t *testing.T) {
+	first, at1 := listener(t, Config{})
+	second, at2 := listener(t, Config{})
+	var links events
+	cfg := quick(freeEndpoint(t)) // where nobody answers
+	cfg.Connect = append(cfg.Connect, at1, at2)
+	cfg.Links = links.add
+	edge := mustOpen(t, cfg)
+	if ev, n := links.last(true); n != 1 || ev.Endpoint != at1 {
+		t.Fatalf("linked to %+v (%d), want %s", ev, n, at1)
+	}
+	if _, err := edge.Token("@fo/edge"); err != nil {
+		t.Fatal(err)
+	}
+	var seen1, seen2 presence
+	first.SubscribeTokens("@fo/*", seen1.deposit)
+	second.SubscribeTokens("@fo/*", seen2.deposit)
+	eventually(t, "the token at the first", func() bool { return len(seen1.seen()) == 1 })
+	if len(seen2.seen()) != 0 {
+		t.Error("linked to both endpoints at once: everything would arrive twice")
+	}
+	first.Close()
+	eventually(t, "the token at the second", func() bool { return len(seen2.seen()) == 1 })
+	var closed *CloseError
+	if ev, _ := links.last(false); !ev.Dialled {
+		t.Errorf("last event %+v", ev)
+	}
+	links.mu.Lock()
+	found := false
+	for _, ev := range links.all {
+		found = found || ev.Endpoint == at1 && errors.As(ev.Err, &closed) && closed.Reason == CloseGeneric
+	}
+	links.mu.Unlock()
+	if !found {
+		t.Errorf("no event says that %s closed: %+v", at1, links.all)
+	}
+}
+
+// Goal: an endpoint that accepts connections and then says nothing does not
+// keep a session from the one behind it.
+func TestFailoverFromSilence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes the time of an attempt")
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_, at := listener(t, Config{})
+	ctx, cancel := context.WithTimeout(context.Background(), 3*attemptLimit)
+	defer cancel()
+	s, err := Open(ctx, Config{Connect: []string{"tcp/" + silent.Addr().String(), at}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+// Goal: a refused handshake says why as a typed error, from Open too.
+func TestRefusalsAreTyped(t *testing.T) {
+	full, at := listener(t, Config{MaxSessions: 1})
+	if _, err := full.Subscribe("@used", func(wire.Sample) {}); err != nil {
+		t.Fatal(err)
+	}
+	busy := mustOpen(t, Config{Connect: []string{at}})
+	if _, err := busy.Token("@busy"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the busy client to be known", func() bool {
+		keys, _ := full.Tokens(context.Background(), "@busy", time.Second)
+		return len(keys) == 1
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := Open(ctx, Config{Connect: []string{at}})
+	var closed *CloseError
+	if !errors.As(err, &closed) || closed.Reason != CloseMaxSessions {
+		t.Errorf("Open at a full listener = %v, want a CloseError with MaxSessions", err)
+	}
+	set := transports(t)["mtls"]
+	_, at = listener(t, set.listen)
+	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err = Open(ctx, Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: set.dial.TLS.RootCA}})
+	var auth *AuthError
+	if !errors.As(err, &auth) || !strings.Contains(err.Error(), "refused our certificate") {
+		t.Errorf("Open without a certificate = %v, want an AuthError", err)
+	}
+}
+
+// Goal: a listener killed without a goodbye leaves its socket file, and the next
+// one takes its place.
+func TestUnixSocketComesBack(t *testing.T) {
+	at := "unixsock-stream/" + filepath.Join(t.TempDir(), "z.sock")
+	server, _ := listener(t, Config{Listen: []string{at}})
+	edge := mustOpen(t, quick(at))
+	server.Close()
+	eventually(t, "the loss", func() bool { return !edge.Connected() })
+	_, path, _ := strings.Cut(at, "/")
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	listener(t, Config{Listen: []string{at}})
+	eventually(t, "the edge to be back", edge.Connected)
+}
+
+// Goal: the official implementation and ours trust each other over TLS, both
+// ways round.
+func TestOfficialOverTLS(t *testing.T) {
+	python := interopPython(t)
+	cfg := transports(t)["mtls"]
+	tls := cfg.listen.TLS
+	theirTLS := args{
+		"transport/link/tls/root_ca_certificate": tls.RootCA, "transport/link/tls/enable_mtls": true,
+		"transport/link/tls/listen_certificate": tls.ListenCertificate, "transport/link/tls/listen_private_key": tls.ListenKey,
+		"transport/link/tls/connect_certificate": tls.ConnectCertificate, "transport/link/tls/connect_private_key": tls.ConnectKey,
+	}
+	t.Run("they listen", func(t *testing.T) {
+		at := strings.Replace(freeEndpoint(t), "tcp/", "tls/", 1)
+		theirs := startNode(t, python)
+		theirs.do("open", args{"mode": "router", "listen": []string{at}, "config": theirTLS})
+		dial := cfg.dial
+		dial.Connect = []string{at}
+		across(t, mustOpen(t, dial), theirs)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := Open(ctx, Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: tls.RootCA}})
+		var auth *AuthError
+		if !errors.As(err, &auth) {
+			t.Errorf("Open without a certificate = %v, want an AuthError", err)
+		}
+	})
+	t.Run("we listen", func(t *testing.T) {
+		ours, at := listener(t, cfg.listen)
+		theirs := startNode(t, python)
+		theirs.do("open", args{"mode": "client", "connect": []string{at}, "config": theirTLS})
+		across(t, ours, theirs)
+	})
+}
