@@ -20,7 +20,7 @@ import (
 type Config struct {
 	FPS             float64       // ticks per second, 1 to 1000
 	Duration, Slice time.Duration // in all, and of one slice; starting the programs comes on top
-	Load            string        // one of Loads
+	Load            string        // one of bench.Loads
 	Subjects        []string      // Loop, Edge
 	CPU             int           // to pin the subjects to; -1: by edge-rt's rule
 	Bin, Manifest   string        // folder of edge-rt and lean-server; what to serve
@@ -42,8 +42,8 @@ func (c *Config) check() error {
 		return exit.Errorf(exit.Usage, "--duration is %v and --slice %v, want more than 0 and at most %v", c.Duration, c.Slice, maxDuration)
 	case len(c.Subjects) == 0:
 		return exit.Errorf(exit.Usage, "--subject names nothing to measure, want %s, %s or both", Loop, Edge)
-	case !slices.Contains(Loads, c.Load):
-		return exit.Errorf(exit.Usage, "--load is %q, want one of %s", c.Load, strings.Join(Loads, ", "))
+	case !slices.Contains(bench.Loads, c.Load):
+		return exit.Errorf(exit.Usage, "--load is %q, want one of %s", c.Load, strings.Join(bench.Loads, ", "))
 	}
 	for i, s := range c.Subjects {
 		if s != Loop && s != Edge || slices.Contains(c.Subjects[:i], s) {
@@ -94,7 +94,7 @@ type jitter struct {
 	reference Reference
 	subjects  map[string]subject
 	robot     *robotSubject // nil when the edge is not measured
-	load      *load
+	load      *bench.Load
 	dir       string
 	began     time.Time
 	slices    []Slice
@@ -122,12 +122,12 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := j.open(); err != nil {
 		return nil, err
 	}
-	if j.load, err = startLoad(cfg.Load, cfg.Self); err == nil {
-		err = errors.Join(j.measure(ctx, rounds, length), j.load.stop())
+	if j.load, err = bench.StartLoad(cfg.Load, cfg.Self); err == nil {
+		err = errors.Join(j.measure(ctx, rounds, length), j.load.Stop())
 	}
 	if j.robot != nil {
 		var stopErr error
-		server, stopErr = j.robot.stop()
+		server, stopErr = j.robot.server.Stop()
 		err = errors.Join(err, stopErr)
 	}
 	if err != nil {

@@ -2,17 +2,10 @@ package jitter
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"edgert/bench"
 	"edgert/rt"
 )
 
@@ -43,67 +36,5 @@ func TestLoopPart(t *testing.T) {
 	}
 	if r.Lateness.Count() != 100 || r.Lateness.Quantile(0.5) == 0 || r.Seconds < 0.2 || r.GCCycles != 0 {
 		t.Errorf("result %+v with %d ticks; want 100, some time late, in at least 0.2 s, without a collection", r, r.Lateness.Count())
-	}
-}
-
-func TestLoadsEnd(t *testing.T) {
-	for _, name := range []string{"cpu", "alloc"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*ms)
-		if err := LoadPart(ctx, name); err != nil || ctx.Err() == nil {
-			t.Errorf("LoadPart(%s) = %v before its context ended", name, err)
-		}
-		cancel()
-	}
-	if err := LoadPart(t.Context(), "moon"); err == nil {
-		t.Error("LoadPart of an unknown load has no error")
-	}
-	if none, err := startLoad("none", nil); none != nil || err != nil {
-		t.Errorf("startLoad(none) = %v, %v, want nothing", none, err)
-	}
-	if _, err := startLoad("moon", nil); err == nil {
-		t.Error("startLoad of an unknown load has no error")
-	}
-}
-
-// A paused load does nothing, a resumed one goes on, and both end.
-func TestLoadRests(t *testing.T) {
-	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skipf("no shell here: %v", err)
-	}
-	ready := filepath.Join(t.TempDir(), "ready")
-	c, err := bench.StartGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Stop() })
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(ms) {
-		if _, err := os.Stat(ready); err == nil { // it catches the signal now
-			break
-		}
-	}
-	l := &load{child: c}
-	state := func() string {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Fields(string(b))[2]
-	}
-	l.pause()
-	for end := time.Now().Add(5 * time.Second); state() != "T"; time.Sleep(ms) {
-		if time.Now().After(end) {
-			t.Fatalf("a paused load is in state %s, want T", state())
-		}
-	}
-	l.resume()
-	if s := state(); s == "T" {
-		t.Error("a resumed load is still stopped")
-	}
-	l.pause()
-	if err := l.stop(); err != nil || c.Running() {
-		t.Errorf("stop of a paused load: %v, running %t", err, c.Running())
-	}
-	if err := l.stop(); err == nil {
-		t.Error("a load that has ended by itself is no error")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,87 +11,27 @@ import (
 	"time"
 
 	"edgert/bench"
-	"edgert/internal/exit"
 )
 
-// serverLimit is how long the server may take to listen: it loads the model,
-// replays the golden set and warms up.
-const serverLimit = 30 * time.Second
-
 // robotSubject is the whole edge: edge-rt with a simulated arm and camera,
-// against a lean-server on this machine.
+// against a lean-server on this machine that serves all of its slices.
 type robotSubject struct {
 	bin, dir string
 	fps      float64
 	cpu      int
-	server   *process
-	endpoint string
+	server   *bench.Server
 }
 
-// startRobot starts the server, which then serves all of the edge's slices.
 func startRobot(bin, manifest, dir string, fps float64, cpu int) (*robotSubject, error) {
-	r := &robotSubject{bin: bin, dir: dir, fps: fps, cpu: cpu}
-	if _, err := os.Stat(filepath.Join(bin, "edge-rt")); err != nil {
-		return nil, exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
-	}
-	var err error
-	if r.endpoint, err = freeEndpoint(); err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(filepath.Join(bin, "lean-server"), "--manifest", manifest, "--listen", "tcp/"+r.endpoint,
-		"--health-port", "0", "--quiet", "--json", r.summary("server"))
-	cmd.Env = bench.Scrubbed(cmd.Environ())
-	if r.server, err = start(cmd); err != nil {
-		return nil, err
-	}
-	if err := r.awaitServer(); err != nil {
-		r.server.Stop() // err says why, also when it ended by itself
-		return nil, err
-	}
-	return r, nil
+	server, err := bench.StartServer(bin, manifest, dir)
+	return &robotSubject{bin: bin, dir: dir, fps: fps, cpu: cpu, server: server}, err
 }
 
-func (r *robotSubject) summary(program string) string {
-	return filepath.Join(r.dir, program+".json")
-}
-
-// freeEndpoint asks the kernel for a port that nobody uses.
-func freeEndpoint() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// awaitServer returns when the server listens.
-func (r *robotSubject) awaitServer() error {
-	for end := time.Now().Add(serverLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if !r.server.Running() {
-			if err := r.server.Wait(0); err != nil {
-				return err
-			}
-			return errors.New("lean-server ended before it served")
-		}
-		if c, err := net.DialTimeout("tcp", r.endpoint, time.Second); err == nil {
-			return c.Close()
-		}
-	}
-	return fmt.Errorf("lean-server did not listen within %v", serverLimit)
-}
-
-// stop ends the server and returns its summary.
-func (r *robotSubject) stop() (json.RawMessage, error) {
-	if err := r.server.Stop(); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(r.summary("server"))
-}
+func (r *robotSubject) summary() string { return filepath.Join(r.dir, "edge.json") }
 
 func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
-	if !r.server.Running() {
-		return nil, fmt.Errorf("lean-server ended on its way: %s", r.server.LastWords())
+	if err := r.server.Alive(); err != nil {
+		return nil, err
 	}
 	mode := "auto"
 	if require {
@@ -101,9 +40,9 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	// On exit it holds: the simulated arm need not be let go, and under full load
 	// its simulated motors may answer too late to confirm it.
 	cmd := exec.Command(filepath.Join(r.bin, "edge-rt"), "--fps", strconv.FormatFloat(r.fps, 'g', -1, 64),
-		"--bus", "sim", "--camera", "top=sim", "--connect", "tcp/"+r.endpoint, "--max-offline", "10s",
+		"--bus", "sim", "--camera", "top=sim", "--connect", r.server.Endpoint, "--max-offline", "10s",
 		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cpu),
-		"--quiet", "--json", r.summary("edge"))
+		"--quiet", "--json", r.summary())
 	// Its id stays out of the user's state directory.
 	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+r.dir)
 	return start(cmd)
@@ -135,7 +74,7 @@ type Bus struct {
 }
 
 func (r *robotSubject) result(c *process) (*Run, error) {
-	b, err := os.ReadFile(r.summary("edge"))
+	b, err := os.ReadFile(r.summary())
 	if err != nil {
 		return nil, err
 	}

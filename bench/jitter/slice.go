@@ -77,8 +77,8 @@ func (j *jitter) ticking(ctx context.Context, k kind, length time.Duration) (run
 // measured is a robot on a busy machine, not its start.
 func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	program := j.subjects[k.subject]
-	j.load.pause()
-	defer j.load.resume()
+	j.load.Pause()
+	defer j.load.Resume()
 	c, err := program.start(length, k.form == Beside)
 	if err != nil {
 		return nil, nil, err
@@ -95,7 +95,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	case k.form == Beside:
 		reference, err = j.beside(ctx, c, tid, length)
 	default: // where the kernel grants nothing, apart is measured all the same
-		j.load.resume()
+		j.load.Resume()
 		awaitExit(ctx, c, length/2)
 		if classes := bench.ClassesOf(bench.ThreadsOf(c.PID())); classes != "" {
 			c.threads = classes
@@ -104,7 +104,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if err != nil {
 		c.Interrupt()
 	}
-	if waitErr := c.Wait(length + serverLimit); waitErr != nil && tickErr != nil {
+	if waitErr := c.Wait(length + bench.ServerLimit); waitErr != nil && tickErr != nil {
 		return nil, nil, notStarted{waitErr}
 	} else if waitErr != nil {
 		return nil, nil, waitErr // it explains what went wrong beside it, too
@@ -130,9 +130,9 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 	if err == nil {
 		err = shareCPUs(tid, own)
 	}
-	j.load.resume()
+	j.load.Resume()
 	c.threads = bench.ClassesOf(bench.ThreadsOf(c.PID()))
-	awaitExit(ctx, c, length+serverLimit)
+	awaitExit(ctx, c, length+bench.ServerLimit)
 	run, finishErr := r.finish()
 	return run, errors.Join(err, finishErr)
 }

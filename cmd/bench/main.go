@@ -17,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"edgert/bench"
 	"edgert/bench/jitter"
 	"edgert/internal/exit"
 	"edgert/internal/flagfile"
@@ -90,7 +91,7 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		p := c.Part.Loop
 		err = jitter.LoopPart{FPS: p.FPS, Duration: p.Duration, CPU: p.CPU, Require: p.Require}.Run(stdout)
 	case "part load <name>":
-		err = jitter.LoadPart(ctx, c.Part.Load.Name)
+		err = bench.LoadPart(ctx, c.Part.Load.Name)
 	default:
 		err = c.Jitter.run(ctx, stdout, stderr)
 	}

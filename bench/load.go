@@ -1,4 +1,4 @@
-package jitter
+package bench
 
 import (
 	"context"
@@ -13,21 +13,21 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
 	"edgert/internal/exit"
 )
 
 // Loads are what may run beside all subjects, at nice 0, in a process of its own.
 var Loads = []string{"none", "cpu", "alloc", "stress"}
 
-// load is a process group that keeps the machine busy; nil is none.
-type load struct {
-	child  *bench.Child
+// Load is a process group that keeps the machine busy; nil is none.
+type Load struct {
+	child  *Child
 	paused bool
 }
 
-// startLoad starts the load of that name.
-func startLoad(name string, self []string) (*load, error) {
+// StartLoad starts the load of that name. self is the command of a program whose
+// `part load NAME` is LoadPart.
+func StartLoad(name string, self []string) (*Load, error) {
 	var cmd *exec.Cmd
 	switch name {
 	case "none":
@@ -40,46 +40,45 @@ func startLoad(name string, self []string) (*load, error) {
 		cmd = exec.Command(path, "--cpu", strconv.Itoa(runtime.NumCPU()), "--quiet")
 	case "cpu", "alloc":
 		cmd = exec.Command(self[0], append(slices.Clone(self[1:]), "part", "load", name)...)
-		cmd.Env = bench.Scrubbed(cmd.Environ())
+		cmd.Env = Scrubbed(cmd.Environ())
 	default:
 		return nil, exit.Errorf(exit.Usage, "--load is %q, want one of %s", name, strings.Join(Loads, ", "))
 	}
-	c, err := bench.StartGroup(cmd)
+	c, err := StartGroup(cmd)
 	if err != nil {
 		return nil, err
 	}
-	return &load{child: c}, nil
+	return &Load{child: c}, nil
 }
 
-// pause stops the load where it is.
-func (l *load) pause() {
+// Pause stops the load where it is.
+func (l *Load) Pause() {
 	if l != nil && !l.paused {
 		l.paused = l.child.Pause() == nil
 	}
 }
 
-// resume lets a paused load go on.
-func (l *load) resume() {
+// Resume lets a paused load go on.
+func (l *Load) Resume() {
 	if l != nil && l.paused {
 		l.paused = l.child.Resume() != nil
 	}
 }
 
-// stop ends the load. It must still be there: a measurement that says under load
+// Stop ends the load. It must still be there: a measurement that says under load
 // was.
-func (l *load) stop() error {
+func (l *Load) Stop() error {
 	if l == nil {
 		return nil
 	}
-	l.resume()
+	l.Resume()
 	if !l.child.Running() {
 		return fmt.Errorf("the load ended on its way: %s", l.child.LastWords())
 	}
 	return l.child.Stop()
 }
 
-// LoadPart keeps the machine busy until ctx ends: what `bench part load` runs for
-// Measure.
+// LoadPart keeps the machine busy until ctx ends: what `bench part load` runs.
 func LoadPart(ctx context.Context, name string) error {
 	var work func(context.Context)
 	workers := runtime.NumCPU()

@@ -1,0 +1,74 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLoadsEnd(t *testing.T) {
+	for _, name := range []string{"cpu", "alloc"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := LoadPart(ctx, name); err != nil || ctx.Err() == nil {
+			t.Errorf("LoadPart(%s) = %v before its context ended", name, err)
+		}
+		cancel()
+	}
+	if err := LoadPart(t.Context(), "moon"); err == nil {
+		t.Error("LoadPart of an unknown load has no error")
+	}
+	if none, err := StartLoad("none", nil); none != nil || err != nil {
+		t.Errorf("StartLoad(none) = %v, %v, want nothing", none, err)
+	}
+	if _, err := StartLoad("moon", nil); err == nil {
+		t.Error("StartLoad of an unknown load has no error")
+	}
+}
+
+// A paused load does nothing, a resumed one goes on, and both end.
+func TestLoadRests(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skipf("no shell here: %v", err)
+	}
+	ready := filepath.Join(t.TempDir(), "ready")
+	c, err := StartGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Stop() })
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(ready); err == nil { // it catches the signal now
+			break
+		}
+	}
+	l := &Load{child: c}
+	state := func() string {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(b))[2]
+	}
+	l.Pause()
+	for end := time.Now().Add(5 * time.Second); state() != "T"; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("a paused load is in state %s, want T", state())
+		}
+	}
+	l.Resume()
+	if s := state(); s == "T" {
+		t.Error("a resumed load is still stopped")
+	}
+	l.Pause()
+	if err := l.Stop(); err != nil || c.Running() {
+		t.Errorf("Stop of a paused load: %v, running %t", err, c.Running())
+	}
+	if err := l.Stop(); err == nil {
+		t.Error("a load that has ended by itself is no error")
+	}
+}
