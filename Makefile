@@ -64,6 +64,13 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 bench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+.PHONY: rust-ping
+rust-ping: ## build bin/rust-ping, the official Zenoh that bench wire measures against (cargo, 5 minutes)
+	@command -v cargo >/dev/null || { echo 'cargo is missing: install Rust from https://rustup.rs'; exit 1; }
+	@mkdir -p bin
+	@cargo build -q --release --locked --manifest-path tools/interop/rust-ping/Cargo.toml --target-dir bin/rust
+	@cp bin/rust/release/rust-ping bin/rust-ping
+
 .PHONY: sim-full
 sim-full: ## closed loop in virtual time, 200 seeds each way at delays of 3, 8 and 16 ticks
 	FLEET_FULL=1 $(GO) test -run Full -v -timeout 60m ./internal/fleet

@@ -40,8 +40,8 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Start starts the command and keeps its outputs. Should this program die, the
-// kernel ends the child.
+// Start starts the command and keeps its outputs, the standard one unless the
+// command has a place for it. Should this program die, the kernel ends the child.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	endWithParent(cmd)
 	return launch(cmd)
@@ -60,7 +60,10 @@ func launch(cmd *exec.Cmd) (*Child, error) {
 	if i := strings.LastIndexByte(c.Name, os.PathSeparator); i >= 0 {
 		c.Name = c.Name[i+1:]
 	}
-	cmd.Stdout, cmd.Stderr = &c.stdout, &c.stderr
+	cmd.Stderr = &c.stderr
+	if cmd.Stdout == nil {
+		cmd.Stdout = &c.stdout
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}

@@ -30,8 +30,9 @@ Examples:
   bench jitter --duration 10m --load stress --html j.html  under full load, with a page of histograms
   bench jitter --subject loop --fps 1000 --duration 1m    the bare loop alone, at 1 kHz; needs no server
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
+  bench wire --duration 2m                                round trips and throughput of Zenoh, ours beside the official one
 
-Build first (make build) and run as root, or with ulimit -r 80: without real-time priority there is nothing to measure.
+Build first (make build), and run jitter as root, or with ulimit -r 80: without real-time priority there is nothing to measure.
 
 Exit codes: 0 measured, 1 broke while running, 2 wrong flag or program missing, 3 manifest, bundle or ONNX Runtime invalid, 5 real time refused.`
 
@@ -39,6 +40,7 @@ type cli struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and BENCH_* variables win over it." placeholder:"FILE"`
 
 	Jitter  jitterFlags `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
+	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Version struct{}    `cmd:"" help:"Print the version."`
 	Part    partFlags   `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
 }
@@ -54,6 +56,7 @@ type partFlags struct {
 	Load struct {
 		Name string `arg:"" enum:"cpu,alloc"`
 	} `cmd:""`
+	Wire wireEnd `cmd:""`
 }
 
 // version is set by the Makefile.
@@ -92,6 +95,10 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		err = jitter.LoopPart{FPS: p.FPS, Duration: p.Duration, CPU: p.CPU, Require: p.Require}.Run(stdout)
 	case "part load <name>":
 		err = bench.LoadPart(ctx, c.Part.Load.Name)
+	case "part wire <subject> <role> <how> <endpoint> <key>":
+		err = c.Part.Wire.run(ctx, os.Stdin, stdout)
+	case "wire":
+		err = c.Wire.run(ctx, stdout, stderr)
 	default:
 		err = c.Jitter.run(ctx, stdout, stderr)
 	}

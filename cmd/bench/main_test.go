@@ -80,6 +80,8 @@ func TestBadInput(t *testing.T) {
 		{"unknown subject", []string{"jitter", "--subject", "moon"}, 2, "moon"},
 		{"slices too short", []string{"jitter", "--subject", "loop", "--duration", "100ms"}, 2, "--duration"},
 		{"two reports on one output", []string{"jitter", "--json", "-", "--html", "-"}, 2, "standard output"},
+		{"a message too small", []string{"wire", "--size", "4"}, 2, "--size 4"},
+		{"no time", []string{"wire", "--duration", "0s"}, 2, "--duration 0s"},
 		{"no programs", []string{"jitter", "--bin", dir, "--duration", "5s"}, 2, "make build"},
 		{"no manifest", []string{"jitter", "--bin", programs, "--manifest", filepath.Join(dir, "none.yaml"), "--duration", "5s"}, 3, "none.yaml"},
 	}
@@ -99,6 +101,7 @@ func TestBadInput(t *testing.T) {
 func TestHelpTeaches(t *testing.T) {
 	code, general, _ := runBench(t, "--help")
 	_, jitter, _ := runBench(t, "jitter", "--help")
+	_, wire, _ := runBench(t, "wire", "--help")
 	if code != 0 {
 		t.Errorf("--help exits %d, want 0", code)
 	}
@@ -113,6 +116,11 @@ func TestHelpTeaches(t *testing.T) {
 	for _, word := range []string{"--fps", "--slice", "--load", "--bin", "--html", "BENCH_DURATION"} {
 		if !strings.Contains(jitter, word) {
 			t.Errorf("jitter --help lacks %q", word)
+		}
+	}
+	for _, word := range []string{"--size", "--python", "--rust", "BENCH_DURATION"} {
+		if !strings.Contains(wire, word) {
+			t.Errorf("wire --help lacks %q", word)
 		}
 	}
 }

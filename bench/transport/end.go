@@ -1,0 +1,128 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+)
+
+// End is one end of a pair of ours, in a process of its own.
+type End struct {
+	Subject  string // Native or TCP
+	Role     string // ping or pong
+	How      string // listen or connect
+	Endpoint string // tcp/host:port
+	Key      string // of this pair
+}
+
+// answer is one line of any end.
+type answer struct {
+	NS       []int64 `json:"ns,omitempty"`       // of each round trip, or of the whole flood
+	Received *uint64 `json:"received,omitempty"` // messages of a flood that arrived
+	Mallocs  *uint64 `json:"mallocs,omitempty"`  // objects allocated meanwhile, or so far
+}
+
+// echo is the other end as a ping sees it. Owner: the ping's goroutine.
+type echo interface {
+	// trip sends payload and returns when as much has come back.
+	trip(payload []byte) error
+	// send is for floods: the other end counts what it gets.
+	send(payload []byte) error
+	// count returns when the other end has read all that was sent, and how many
+	// messages that were.
+	count() (uint64, error)
+}
+
+// Run serves commands from in until it ends:
+//
+//	rtt BYTES COUNT    times COUNT round trips
+//	flood BYTES COUNT  times the way of COUNT messages
+//	mallocs            says how many objects this process has allocated so far
+func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
+	open := e.native
+	if e.Subject == TCP {
+		open = e.tcp
+	}
+	other, stop, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	enc := json.NewEncoder(out)
+	if err := enc.Encode(answer{}); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		a, err := obey(other, lines.Text())
+		if err != nil {
+			return err
+		}
+		if err := enc.Encode(a); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// maxCommand bounds what one command asks for.
+const (
+	maxBytes = 8 << 20
+	maxCount = 1 << 20
+)
+
+func obey(other echo, line string) (answer, error) {
+	var what string
+	var size, count int
+	if n, _ := fmt.Sscan(line, &what, &size, &count); n >= 1 && what == "mallocs" {
+		n := mallocs()
+		return answer{Mallocs: &n}, nil
+	} else if n != 3 || size < minBytes || size > maxBytes || count < 1 || count > maxCount || other == nil {
+		return answer{}, fmt.Errorf("bench: command %q, want rtt, flood or mallocs with bytes and count", line)
+	}
+	payload := make([]byte, size)
+	a := answer{NS: make([]int64, 0, count)}
+	run := flood
+	if what == "rtt" {
+		run = trips
+	}
+	before := mallocs()
+	err := run(other, payload, count, &a)
+	n := mallocs() - before
+	a.Mallocs = &n
+	return a, err
+}
+
+// mallocs is how many objects this process has allocated so far.
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+func trips(other echo, payload []byte, count int, a *answer) error {
+	for range count {
+		sent := time.Now()
+		if err := other.trip(payload); err != nil {
+			return err
+		}
+		a.NS = append(a.NS, time.Since(sent).Nanoseconds())
+	}
+	return nil
+}
+
+func flood(other echo, payload []byte, count int, a *answer) error {
+	began := time.Now()
+	for range count {
+		if err := other.send(payload); err != nil {
+			return err
+		}
+	}
+	n, err := other.count()
+	a.NS, a.Received = append(a.NS, time.Since(began).Nanoseconds()), &n
+	return err
+}

@@ -1,0 +1,159 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+)
+
+// Config says what Measure measures. There are no defaults.
+type Config struct {
+	Duration time.Duration // in all; starting the programs comes on top
+	Sizes    []int         // bytes of a message
+	Python   string        // an interpreter with the official wheel
+	Rust     string        // the program of tools/interop/rust-ping
+	Self     []string      // the command that runs this program's parts
+	Version  string
+	Log      io.Writer // progress
+}
+
+const (
+	minBytes    = 8 // one byte ends a flood
+	minRounds   = 3
+	maxDuration = 24 * time.Hour
+	maxSizes    = 16
+
+	tripBytes  = 8 << 20  // of round trips in one turn of a subject
+	maxTrips   = 400      // in one turn
+	floodBytes = 32 << 20 // of a flood in one turn
+	maxFlood   = 20_000   // messages in one turn
+	minTurn    = 20       // trips or messages in one turn
+)
+
+func (c *Config) check() error {
+	switch {
+	case c.Duration <= 0 || c.Duration > maxDuration:
+		return exit.Errorf(exit.Usage, "--duration %v, want more than 0 and at most %v", c.Duration, maxDuration)
+	case len(c.Sizes) == 0 || len(c.Sizes) > maxSizes:
+		return exit.Errorf(exit.Usage, "--size: %d sizes, want 1 to %d", len(c.Sizes), maxSizes)
+	}
+	for _, n := range c.Sizes {
+		if n < minBytes || n > maxBytes {
+			return exit.Errorf(exit.Usage, "--size %d, want %d to %d bytes", n, minBytes, maxBytes)
+		}
+	}
+	return nil
+}
+
+// Turn is what one subject did in one round.
+type Turn struct {
+	Round   int     `json:"round"`
+	Subject string  `json:"subject"`
+	Path    string  `json:"path"`
+	Bytes   int     `json:"bytes"`
+	Flood   bool    `json:"flood"` // one way, as fast as possible; else round trips
+	Count   int     `json:"count"` // messages of a flood, or round trips
+	Lost    int     `json:"lost,omitempty"`
+	Seconds float64 `json:"seconds"`
+	P50     float64 `json:"p50_us,omitempty"` // of a round trip
+	CPU     float64 `json:"cpu_us"`           // of both ends, for each
+	Mallocs *uint64 `json:"mallocs,omitempty"`
+
+	ns []int64
+}
+
+// Measure starts all subjects and lets them take turns. What a machine lacks is
+// named in the report. When ctx ends, it reports the turns until then.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	machine := bench.ReadMachine(os.DirFS("/"))
+	f, err := assemble(ctx, cfg)
+	defer f.end()
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(cfg.Log, "bench: %d pairs are up, measuring for %v\n", len(f.pairs), cfg.Duration)
+	if _, err := f.round(ctx, 0); err != nil { // not counted: caches, connections, the interpreter
+		return nil, err
+	}
+	var turns []Turn
+	began := time.Now()
+	for n := 1; n <= minRounds || time.Since(began) < cfg.Duration; n++ {
+		some, err := f.round(ctx, n)
+		if ctx.Err() != nil && turns != nil {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		turns = append(turns, some...)
+	}
+	return newReport(cfg, machine, f.missing, turns), nil
+}
+
+// round lets every pair do its share, in an order that turns.
+func (f *field) round(ctx context.Context, n int) (turns []Turn, err error) {
+	for i := range f.pairs {
+		p := f.pairs[(i+n)%len(f.pairs)]
+		for _, size := range f.cfg.Sizes {
+			for _, flood := range []bool{false, true} {
+				t, err := p.turn(ctx, n, size, flood)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s: %w", p.subject, p.path, err)
+				}
+				turns = append(turns, t)
+			}
+		}
+	}
+	return turns, nil
+}
+
+// turn lets one pair do its share of one round.
+func (p *pair) turn(ctx context.Context, round, size int, flood bool) (Turn, error) {
+	t := Turn{Round: round, Subject: p.subject, Path: p.path, Bytes: size, Flood: flood}
+	what := "rtt"
+	t.Count = min(max(tripBytes/size, minTurn), maxTrips)
+	if flood {
+		what = "flood"
+		t.Count = min(max(floodBytes/size, minTurn), maxFlood)
+	}
+	before, counts, err := p.pongMallocs(ctx)
+	if err != nil {
+		return t, err
+	}
+	ran := p.runTime()
+	a, err := p.ping.do(ctx, what, size, t.Count)
+	if err != nil {
+		return t, err
+	}
+	t.CPU = float64((p.runTime() - ran).Microseconds()) / float64(t.Count)
+	after, _, err := p.pongMallocs(ctx)
+	if err != nil {
+		return t, err
+	}
+	if counts && a.Mallocs != nil {
+		n := *a.Mallocs + max(after-before, p.asking) - p.asking
+		t.Mallocs = &n
+	}
+	if len(a.NS) == 0 || !flood && len(a.NS) != t.Count || flood && a.Received == nil {
+		return t, fmt.Errorf("bench: %s answered %s with %d times, want %d", p.ping.Name, what, len(a.NS), t.Count)
+	}
+	t.ns = a.NS
+	for _, ns := range a.NS {
+		t.Seconds += float64(ns) / 1e9
+	}
+	if flood {
+		t.Lost = t.Count - int(*a.Received)
+		return t, nil
+	}
+	slices.Sort(t.ns)
+	t.P50 = float64(t.ns[len(t.ns)/2]) / 1e3
+	return t, nil
+}

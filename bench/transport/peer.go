@@ -1,0 +1,128 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/bench"
+)
+
+// answerLimit is how long an end may take to start or to obey one command.
+const answerLimit = 20 * time.Second
+
+// maxAnswer bounds one line of an end.
+const maxAnswer = 32 << 20
+
+// peer is one end of a pair, running.
+type peer struct {
+	*bench.Child
+	in    io.WriteCloser
+	lines chan []byte // closed when the end has closed its output
+}
+
+// startPeer starts an end and waits until it says that it is ready.
+func startPeer(ctx context.Context, argv []string) (*peer, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = bench.Scrubbed(os.Environ())
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	cmd.Stdout = theirs
+	p := &peer{lines: make(chan []byte, 1)}
+	if p.in, err = cmd.StdinPipe(); err == nil {
+		p.Child, err = bench.Start(cmd)
+	}
+	theirs.Close()
+	if err != nil {
+		out.Close()
+		return nil, err
+	}
+	go p.read(out)
+	if _, err := p.answer(ctx); err != nil {
+		p.end()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *peer) read(out *os.File) {
+	defer close(p.lines)
+	defer out.Close()
+	scan := bufio.NewScanner(out)
+	scan.Buffer(nil, maxAnswer)
+	for scan.Scan() {
+		p.lines <- append([]byte(nil), scan.Bytes()...)
+	}
+}
+
+// do sends one command and returns the answer to it.
+func (p *peer) do(ctx context.Context, command string, numbers ...int) (answer, error) {
+	for _, n := range numbers {
+		command += " " + strconv.Itoa(n)
+	}
+	if _, err := io.WriteString(p.in, command+"\n"); err != nil {
+		return answer{}, p.failure()
+	}
+	return p.answer(ctx)
+}
+
+func (p *peer) answer(ctx context.Context) (a answer, err error) {
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			return a, p.failure()
+		}
+		if err := json.Unmarshal(line, &a); err != nil {
+			return a, fmt.Errorf("bench: %s said %.80q, want one line of JSON", p.Name, line)
+		}
+		return a, nil
+	case <-time.After(answerLimit):
+		return a, fmt.Errorf("bench: %s did not answer within %v", p.Name, answerLimit)
+	case <-ctx.Done():
+		return a, ctx.Err()
+	}
+}
+
+// failure says why an end is gone.
+func (p *peer) failure() error {
+	if err := p.Wait(bench.StopLimit); err != nil {
+		return err
+	}
+	return fmt.Errorf("bench: %s ended: %s", p.Name, p.LastWords())
+}
+
+// end lets the process go: its standard input ends, and then it does.
+func (p *peer) end() {
+	p.in.Close()
+	for range p.lines {
+	}
+	if p.Wait(bench.StopLimit) != nil {
+		p.Stop()
+	}
+}
+
+// runTime is how long the threads of a process have run on a CPU, 0 when the
+// kernel does not say.
+//
+// Source: Documentation/scheduler/sched-stats.rst, the first number of
+// /proc/PID/task/TID/schedstat, in nanoseconds.
+func runTime(pid int) (sum time.Duration) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, name := range files {
+		b, _ := os.ReadFile(name)
+		first, _, _ := strings.Cut(string(b), " ")
+		n, _ := strconv.ParseInt(first, 10, 64)
+		sum += time.Duration(n)
+	}
+	return sum
+}

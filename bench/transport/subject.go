@@ -1,0 +1,186 @@
+package transport
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// The subjects.
+const (
+	Native = "native" // wire/zenoh
+	Rust   = "rust"   // the crate zenoh
+	Python = "python" // the wheel eclipse-zenoh
+	TCP    = "tcp"    // no protocol at all
+)
+
+// The ways between the ends of a pair.
+const (
+	Direct = "direct" // one listens, the other dials
+	Routed = "router" // both dial an official router
+)
+
+//go:embed ping.py
+var pingScript string
+
+// pair is one subject on one way, both ends running. Owner: measure.
+type pair struct {
+	subject, path string
+	ping, pong    *peer
+	asking        uint64 // allocations of the far end for being asked
+}
+
+func (p *pair) ends() []*peer { return []*peer{p.pong, p.ping} }
+
+// runTime is of both ends.
+func (p *pair) runTime() time.Duration { return runTime(p.ping.PID()) + runTime(p.pong.PID()) }
+
+// pongMallocs is how often the far end has allocated so far; ok is false where an
+// implementation does not say.
+func (p *pair) pongMallocs(ctx context.Context) (n uint64, ok bool, err error) {
+	if p.subject != Native && p.subject != TCP {
+		return 0, false, nil
+	}
+	a, err := p.pong.do(ctx, "mallocs")
+	if err != nil || a.Mallocs == nil {
+		return 0, false, err
+	}
+	return *a.Mallocs, true, nil
+}
+
+// calibrate learns what asking costs.
+func (p *pair) calibrate(ctx context.Context) error {
+	var last uint64
+	for range 3 {
+		n, _, err := p.pongMallocs(ctx)
+		if err != nil {
+			return err
+		}
+		p.asking, last = n-last, n
+	}
+	return nil
+}
+
+// field is everything that runs.
+type field struct {
+	cfg     Config
+	router  *peer
+	at      string // where the router listens
+	pairs   []*pair
+	missing []string // what could not take part, and how to get it
+}
+
+// assemble starts all subjects that this machine has.
+func assemble(ctx context.Context, cfg Config) (*field, error) {
+	f := &field{cfg: cfg}
+	hasPython := f.look(Python, cfg.Python, "-c", "import zenoh; zenoh.open")
+	hasRust := false
+	if _, err := os.Stat(cfg.Rust); err == nil {
+		hasRust = true
+	} else {
+		f.missing = append(f.missing, fmt.Sprintf("no %s, so the official Rust implementation does not take part: run `make rust-ping`, or name the program with --rust", cfg.Rust))
+	}
+	subjects := []string{Native}
+	if hasRust {
+		subjects = append(subjects, Rust)
+	}
+	if hasPython {
+		subjects = append(subjects, Python)
+		if err := f.route(ctx); err != nil {
+			return f, err
+		}
+	}
+	for _, s := range subjects {
+		if err := f.join(ctx, s, Direct); err != nil {
+			return f, err
+		}
+		if f.router == nil {
+			continue
+		}
+		if err := f.join(ctx, s, Routed); err != nil {
+			return f, err
+		}
+	}
+	return f, f.join(ctx, TCP, Direct)
+}
+
+// look reports whether a program answers, and notes how to get it if not.
+func (f *field) look(subject string, argv ...string) bool {
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err == nil {
+		return true
+	}
+	text := strings.TrimSpace(string(out))
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	f.missing = append(f.missing, fmt.Sprintf("no official Zenoh for %s (%s: %v %s), so neither it nor a router takes part: run `make interop`, or name an interpreter with --python",
+		subject, argv[0], err, text))
+	return false
+}
+
+func (f *field) route(ctx context.Context) (err error) {
+	if f.at, err = freeEndpoint(); err != nil {
+		return err
+	}
+	f.router, err = startPeer(ctx, f.argv(Python, "route", "listen", f.at, "router"))
+	return err
+}
+
+// join starts a pair.
+func (f *field) join(ctx context.Context, subject, path string) (err error) {
+	p := &pair{subject: subject, path: path}
+	at, how := f.at, "connect"
+	if path == Direct {
+		how = "listen"
+		if at, err = freeEndpoint(); err != nil {
+			return err
+		}
+	}
+	key := "bench/" + subject
+	if p.pong, err = startPeer(ctx, f.argv(subject, "pong", how, at, key)); err != nil {
+		return fmt.Errorf("%s, %s: %w", subject, path, err)
+	}
+	if p.ping, err = startPeer(ctx, f.argv(subject, "ping", "connect", at, key)); err != nil {
+		p.pong.end()
+		return fmt.Errorf("%s, %s: %w", subject, path, err)
+	}
+	f.pairs = append(f.pairs, p)
+	return p.calibrate(ctx)
+}
+
+// argv is the command for one end; all take the same four arguments.
+func (f *field) argv(subject string, end ...string) []string {
+	switch subject {
+	case Rust:
+		return append([]string{f.cfg.Rust}, end...)
+	case Python:
+		return append([]string{f.cfg.Python, "-c", pingScript}, end...)
+	}
+	return append(append(f.cfg.Self, "part", "wire", subject), end...)
+}
+
+// end lets everything go.
+func (f *field) end() {
+	for _, p := range f.pairs {
+		for _, end := range p.ends() {
+			end.end()
+		}
+	}
+	if f.router != nil {
+		f.router.end()
+	}
+}
+
+// freeEndpoint finds a port that nobody listens on now.
+func freeEndpoint() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("bench: no free port: %w", err)
+	}
+	defer l.Close()
+	return "tcp/" + l.Addr().String(), nil
+}

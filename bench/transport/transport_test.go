@@ -1,0 +1,99 @@
+package transport
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"edgert/bench"
+)
+
+// serve runs an end on commands and returns its lines.
+func serve(t *testing.T, e End, commands string) ([]answer, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := e.Run(t.Context(), strings.NewReader(commands), &out)
+	var all []answer
+	for dec := json.NewDecoder(&out); ; {
+		var a answer
+		if dec.Decode(&a) == io.EOF {
+			return all, err
+		}
+		all = append(all, a)
+	}
+}
+
+func TestEndsOfAPair(t *testing.T) {
+	for _, subject := range []string{Native, TCP} {
+		t.Run(subject, func(t *testing.T) {
+			at, err := freeEndpoint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, stop := io.Pipe()
+			ready, up := io.Pipe()
+			ended := make(chan error)
+			go func() { ended <- End{subject, "pong", "listen", at, "k"}.Run(t.Context(), in, up) }()
+			ready.Read(make([]byte, 100))
+			go io.Copy(io.Discard, ready)
+			all, err := serve(t, End{subject, "ping", "connect", at, "k"}, "rtt 100000 30\nflood 64 5000\nrtt 8 3\nmallocs\n")
+			if err != nil || len(all) != 5 {
+				t.Fatalf("%d answers, %v; want that it is ready and 4", len(all), err)
+			}
+			if len(all[1].NS) != 30 || len(all[2].NS) != 1 || *all[2].Received != 5000 || len(all[3].NS) != 3 || *all[4].Mallocs == 0 {
+				t.Errorf("answers %+v", all[1:])
+			}
+			stop.Close()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWrongCommands(t *testing.T) {
+	for _, line := range []string{"", "rtt", "rtt 64", "rtt 64 0", "rtt 4 1", "rtt 64 9999999", "flood 99999999 1", "rtt a b"} {
+		if _, err := obey(&tcpPing{}, line); err == nil {
+			t.Errorf("%q was obeyed", line)
+		}
+	}
+	if _, err := obey(nil, "rtt 64 1"); err == nil {
+		t.Error("a pong obeyed rtt")
+	}
+}
+
+// Goal: figures are of all turns, ratios only of turns of the same round.
+func TestReportAddsUp(t *testing.T) {
+	n := uint64(4)
+	trips := func(round int, subject string, us ...int64) Turn {
+		t := Turn{Round: round, Subject: subject, Path: Direct, Bytes: 64, Count: len(us), P50: float64(us[len(us)/2]), CPU: 7}
+		for _, v := range us {
+			t.ns = append(t.ns, v*1000)
+		}
+		return t
+	}
+	ours := trips(1, Native, 10, 20, 30)
+	ours.Mallocs = &n
+	late := trips(2, Native, 100, 200, 300)
+	late.Mallocs = &n
+	turns := []Turn{ours, late, trips(1, Rust, 20, 20, 20), trips(2, Rust, 100, 100, 100),
+		{Round: 1, Subject: Native, Path: Direct, Bytes: 64, Flood: true, Count: 1000, Lost: 100, Seconds: 2},
+	}
+	r := newReport(Config{Sizes: []int{64}}, bench.Machine{}, []string{"no moon"}, turns)
+	if len(r.RoundTrips) != 2 || len(r.Floods) != 1 || r.Rounds != 2 {
+		t.Fatalf("%+v", r)
+	}
+	// 1.0 in the first round, 2.0 in the second.
+	if a := r.RoundTrips[0]; a.Subject != Native || a.Count != 6 || a.Min != 10 || a.P50 != 30 || a.P99 != 200 || a.XRust != 1.5 || *a.Mallocs != 8.0/6 {
+		t.Errorf("native = %+v", a)
+	}
+	if f := r.Floods[0]; f.Rate != 450 || f.Lost != 100 || f.XRust != 0 {
+		t.Errorf("flood = %+v", f)
+	}
+	var text bytes.Buffer
+	if err := r.WriteTable(&text); err != nil || !strings.Contains(text.String(), "no moon") || strings.Count(text.String(), "native") != 2 {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"edgert/bench/transport"
+)
+
+// measureWire runs the whole measurement in its shortest form.
+func measureWire(t *testing.T, python string) (r transport.Report) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("measures for seconds")
+	}
+	before := children(t)
+	code, stdout, stderr := runBench(t, "wire", "--duration", "1ms", "--size", "64,100000", "--quiet", "--json", "-", "--python", python, "--rust", "none")
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
+	}
+	for _, res := range r.RoundTrips {
+		if res.Count < 60 || res.Min <= 0 || res.P50 < res.Min || res.P99 < res.P50 || res.CPU <= 0 || res.XTCP <= 0 || res.XRust != 0 {
+			t.Errorf("round trips of %s, %s, %d bytes: %+v", res.Subject, res.Path, res.Bytes, res)
+		}
+		if (res.Mallocs == nil) != (res.Subject == transport.Python) {
+			t.Errorf("round trips of %s: mallocs %v", res.Subject, res.Mallocs)
+		}
+	}
+	for _, res := range r.Floods {
+		if res.Count < 60 || res.Lost != 0 || res.Rate <= 0 || res.MBytes <= 0 || res.CPU <= 0 {
+			t.Errorf("flood of %s, %s, %d bytes: %+v", res.Subject, res.Path, res.Bytes, res)
+		}
+	}
+	if after := children(t); after != before {
+		t.Errorf("%d processes of ours are left, before there were %d", after, before)
+	}
+	return r
+}
+
+// Where the official implementation is absent the report says so, and holds the
+// rest.
+func TestWireWithoutJudges(t *testing.T) {
+	r := measureWire(t, "none")
+	if len(r.Missing) != 2 || !strings.Contains(r.Missing[0], "--python") || !strings.Contains(r.Missing[1], "make rust-ping") {
+		t.Errorf("missing %q, want Python and Rust", r.Missing)
+	}
+	if len(r.RoundTrips) != 4 || len(r.Floods) != 4 || r.Rounds != 3 || len(r.Turns) != 24 {
+		t.Errorf("%d and %d results of %d turns in %d rounds, want two subjects at two sizes", len(r.RoundTrips), len(r.Floods), len(r.Turns), r.Rounds)
+	}
+}
+
+func TestWireBesidePython(t *testing.T) {
+	python := os.Getenv("EDGERT_PYTHON")
+	if out, err := exec.Command(python, "-c", "import zenoh; zenoh.open").CombinedOutput(); err != nil {
+		t.Skipf("no official Zenoh: %v %s; run make test, or name an interpreter in EDGERT_PYTHON", err, out)
+	}
+	// TCP is direct only; ours and theirs are direct and through the router.
+	if r := measureWire(t, python); len(r.Missing) != 1 || len(r.RoundTrips) != 10 || len(r.Floods) != 10 {
+		t.Errorf("missing %q, %d and %d results; want Rust, 10 and 10", r.Missing, len(r.RoundTrips), len(r.Floods))
+	}
+}
