@@ -1,56 +1,191 @@
 // Package jpeg turns camera pictures into JPEG and back with libjpeg-turbo, in
-// memory that the caller owns.
+// memory that the caller owns, and looks at JPEG without decoding it.
 //
-// A picture is 8-bit RGB, height x width x 3, rows top to bottom, no padding; it
-// is compressed with 4:2:0 chroma, like OpenCV does. An Encoder or Decoder
-// allocates nothing per picture and belongs to one goroutine at a time; its
-// destination may be C memory, such as a tensor of the inference runtime.
+// A picture is what a camera delivers (Image): packed or planar YUV, gray or
+// RGB. It is encoded as it lies, with no detour through RGB. An Encoder or
+// Decoder allocates nothing per picture and belongs to one goroutine at a time;
+// its destination may be C memory, such as a tensor of the inference runtime.
 //
 // A Decoder takes hostile bytes: it writes only a picture of exactly the size it
 // was told, and refuses everything else. Its errors are bare sentinels, because
 // it runs once per picture; Decoder.Explain says got and wanted.
 //
-// Without cgo the constructors return ErrNoLibrary, and everything else that
-// needs no pictures still builds.
+// Inspect is pure Go. Without cgo the constructors return ErrNoLibrary, and
+// everything else that needs no pictures still builds.
 package jpeg
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 )
 
 // Errors of this package, for errors.Is.
 var (
-	ErrNoLibrary = errors.New("jpeg: built without libjpeg-turbo: install libturbojpeg0-dev and a C compiler, build with CGO_ENABLED=1")
-	ErrQuality   = errors.New("jpeg: quality out of range, want 1 to 100")
-	ErrCorrupt   = errors.New("jpeg: corrupt or truncated picture")
-	ErrFormat    = errors.New("jpeg: not an RGB, YCbCr or gray picture")
-	ErrSize      = errors.New("jpeg: wrong size")
-	ErrTooLarge  = errors.New("jpeg: picture too large")
-	ErrClosed    = errors.New("jpeg: used after Close")
+	ErrNoLibrary   = errors.New("jpeg: built without libjpeg-turbo: install libturbojpeg0-dev and a C compiler, build with CGO_ENABLED=1")
+	ErrQuality     = errors.New("jpeg: quality out of range, want 1 to 100")
+	ErrParams      = errors.New("jpeg: unknown chroma, or a restart interval out of range")
+	ErrCorrupt     = errors.New("jpeg: corrupt or truncated picture")
+	ErrFormat      = errors.New("jpeg: not an RGB, YCbCr or gray picture of 8 bits")
+	ErrProgressive = errors.New("jpeg: progressive picture, want baseline")
+	ErrSize        = errors.New("jpeg: wrong size")
+	ErrTooLarge    = errors.New("jpeg: picture too large")
+	ErrClosed      = errors.New("jpeg: used after Close")
 )
 
 const (
 	// MaxPixels is the largest picture that is encoded or decoded, 4096 x 4096:
-	// 48 MiB of RGB, and for a progressive picture twice that inside the library.
+	// 48 MiB of RGB.
 	MaxPixels = 1 << 24
 
 	// maxSide is the longest side that a JPEG header can announce.
 	maxSide = 65535
 
-	// maxScans is the most scans a picture may have. Baseline has 1, progressive
-	// encoders write about 10; each costs a pass over the whole picture, so a
-	// small file with hundreds would hold the decoder for seconds.
-	maxScans = 32
+	// maxScans is the most scans a baseline picture can need, one for each
+	// component. More would hold the decoder: each is a pass over the picture.
+	maxScans = 3
+
+	// maxRestart is the most rows of blocks between two restart markers.
+	maxRestart = 9999
 )
 
-// MaxSize returns the bytes that EncodeRGB may need for a w x h picture: what the
-// library asks for in 4:2:0.
+// Layout says how Image.Pix is laid out.
+type Layout uint8
+
+// The layouts that can be encoded and converted.
+const (
+	RGB  Layout = iota + 1 // 3 bytes per pixel
+	Gray                   // 1 byte per pixel, 0 black to 255 white
+	YUYV                   // Y0 Cb Y1 Cr for two pixels: 4:2:2, an even width
+	NV12                   // all Y, then Cb and Cr in turn for blocks of 2 x 2: 4:2:0
+	I420                   // all Y, all Cb, all Cr: 4:2:0
+)
+
+// Image is an uncompressed picture, rows top to bottom.
+type Image struct {
+	W, H   int
+	Layout Layout
+	// Stride is the bytes from one row to the next, of the first plane; 0: no
+	// padding. I420 knows no padding.
+	Stride int
+	// Full says that YUV levels span 0 to 255, as in JPEG itself. Most cameras
+	// deliver ITU-R 601's 16 to 235, which are widened on the way.
+	Full bool
+	Pix  []byte
+}
+
+// Bytes returns how many bytes Pix must have at least, 0 for an image that
+// cannot be.
+//
+//rt:noalloc
+func (m *Image) Bytes() int {
+	if !pictureOK(m.W, m.H) || m.Stride < 0 || m.Stride > 4*maxSide {
+		return 0
+	}
+	row, rows := m.W, m.H
+	switch m.Layout {
+	case RGB:
+		row = 3 * m.W
+	case Gray:
+	case YUYV:
+		if m.W%2 != 0 {
+			return 0
+		}
+		row = 2 * m.W
+	case NV12:
+		row, rows = (m.W+1)&^1, m.H+(m.H+1)/2
+	case I420:
+		if m.Stride != 0 && m.Stride != m.W {
+			return 0
+		}
+		return m.W*m.H + 2*((m.W+1)/2)*((m.H+1)/2)
+	default:
+		return 0
+	}
+	stride := row
+	if m.Stride != 0 {
+		stride = m.Stride
+	}
+	if stride < row {
+		return 0
+	}
+	return stride*(rows-1) + row
+}
+
+// stride returns the bytes from one row to the next.
+//
+//rt:noalloc
+func (m *Image) stride() int {
+	switch {
+	case m.Stride != 0:
+		return m.Stride
+	case m.Layout == RGB:
+		return 3 * m.W
+	case m.Layout == YUYV:
+		return 2 * m.W
+	case m.Layout == NV12:
+		return (m.W + 1) &^ 1
+	}
+	return m.W
+}
+
+// Chroma says how many colour samples a JPEG keeps.
+type Chroma uint8
+
+// The chroma samplings. The zero value keeps what the picture has: 4:2:2 of YUYV,
+// and 4:2:0 of all others, RGB among them, as OpenCV does.
+const (
+	ChromaOfPicture Chroma = iota
+	Chroma420
+	Chroma422
+	Chroma444
+	ChromaGray  // seen by Inspect only
+	ChromaOther // seen by Inspect only
+)
+
+func (c Chroma) String() string {
+	return [...]string{"as the picture", "4:2:0", "4:2:2", "4:4:4", "gray", "other"}[min(c, ChromaOther)]
+}
+
+// Params are an encoder's.
+type Params struct {
+	Quality int // 1 to 100
+	Chroma  Chroma
+	// Restart is the rows of blocks from one restart marker to the next, up to
+	// 9999; 0: none. A decoder that lost its way finds it again there. Encoders
+	// with restart markers take turns, in the whole process.
+	Restart int
+}
+
+func (p *Params) check() error {
+	switch {
+	case p.Quality < 1 || p.Quality > 100:
+		return fmt.Errorf("%w, got %d", ErrQuality, p.Quality)
+	case p.Chroma > Chroma444:
+		return fmt.Errorf("%w: chroma %v, want 4:2:0, 4:2:2 or 4:4:4", ErrParams, p.Chroma)
+	case p.Restart < 0 || p.Restart > maxRestart:
+		return fmt.Errorf("%w: restart every %d rows, want 0 to %d", ErrParams, p.Restart, maxRestart)
+	}
+	return nil
+}
+
+// MaxSize returns the bytes that a w x h picture may need as JPEG in 4:2:0: what
+// the library asks for. MaxSizeOf is for other chroma.
 //
 // Source: turbojpeg.c, tjBufSize.
-func MaxSize(w, h int) int {
-	return (w+15)&^15*((h+15)&^15)*3 + 2048
+func MaxSize(w, h int) int { return MaxSizeOf(w, h, Chroma420) }
+
+// MaxSizeOf returns the bytes that a w x h picture may need as JPEG with the
+// given chroma; ChromaOfPicture counts as 4:2:2.
+//
+//rt:noalloc
+func MaxSizeOf(w, h int, c Chroma) int {
+	switch c {
+	case Chroma420:
+		return (w+15)&^15*((h+15)&^15)*3 + 2048
+	case Chroma444:
+		return (w+7)&^7*((h+7)&^7)*6 + 2048
+	}
+	return (w+15)&^15*((h+7)&^7)*4 + 2048
 }
 
 // pictureOK reports whether w x h is a picture this package handles.
@@ -60,37 +195,19 @@ func pictureOK(w, h int) bool {
 	return w > 0 && h > 0 && w <= maxSide && h <= maxSide && int64(w)*int64(h) <= MaxPixels
 }
 
-// scansOK reports whether src has at most maxScans scan headers. Entropy-coded
-// data cannot hold FF DA, so nothing is counted there by accident.
-//
-//rt:noalloc
-func scansOK(src []byte) bool {
-	scans := 0
-	for {
-		i := bytes.IndexByte(src, 0xff)
-		if i < 0 || i+1 >= len(src) {
-			return true
-		}
-		if src[i+1] == 0xda {
-			if scans++; scans > maxScans {
-				return false
-			}
-		}
-		src = src[i+1:]
-	}
-}
-
 // explain wraps a decoder's sentinel with what the picture is and should be.
-func explain(err error, gotW, gotH, w, h, size int, detail string) error {
-	switch {
+func explain(err error, src []byte, w, h int, detail string) error {
+	switch p, seen := Inspect(src); {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrSize):
-		return fmt.Errorf("%w: got %dx%d, want %dx%d", err, gotW, gotH, w, h)
+		return fmt.Errorf("%w: got %dx%d, want %dx%d", err, p.W, p.H, w, h)
 	case errors.Is(err, ErrTooLarge):
-		return fmt.Errorf("%w: got %dx%d in %d bytes, want at most %d pixels and %d scans", err, gotW, gotH, size, MaxPixels, maxScans)
+		return fmt.Errorf("%w: got %dx%d in %d bytes, want at most %d pixels and %d scans", err, p.W, p.H, len(src), MaxPixels, maxScans)
+	case errors.Is(err, ErrCorrupt) && seen != nil:
+		return fmt.Errorf("%w: %d bytes, of which %d make sense", err, len(src), p.End)
 	case detail != "":
-		return fmt.Errorf("%w: %d bytes: %s", err, size, detail)
+		return fmt.Errorf("%w: %d bytes: %s", err, len(src), detail)
 	}
-	return fmt.Errorf("%w: %d bytes", err, size)
+	return fmt.Errorf("%w: %d bytes", err, len(src))
 }

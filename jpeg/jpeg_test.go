@@ -92,14 +92,13 @@ func TestDecodeOthersPictures(t *testing.T) {
 	}{
 		{"bands_420.jpg", bands},
 		{"bands_444.jpg", bands},
-		{"bands_progressive.jpg", bands},
 		{"bands_rgb.jpg", bands},
 		{"bands_gray.jpg", gray},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			d, src := decoder(t), read(t, tt.file)
-			if w, h, err := d.Size(src); w != bandsW || h != bandsH || err != nil {
-				t.Fatalf("Size() = %d, %d, %v, want %d, %d", w, h, err, bandsW, bandsH)
+			if p, err := Inspect(src); p.W != bandsW || p.H != bandsH || p.End != len(src) || !p.Tables || err != nil {
+				t.Fatalf("Inspect() = %+v, %v, want %dx%d with tables, %d bytes", p, err, bandsW, bandsH, len(src))
 			}
 			pix := make([]byte, bandsW*bandsH*3)
 			if err := d.DecodeRGB(pix, src, bandsW, bandsH); err != nil {
@@ -193,8 +192,8 @@ func patchSize(src []byte, w, h int) []byte {
 func TestDecodeRefuses(t *testing.T) {
 	whole := read(t, "bands_420.jpg")
 	progressive := read(t, "bands_progressive.jpg")
-	scan := progressive[bytes.LastIndex(progressive, []byte{0xff, 0xda}) : len(progressive)-2]
-	bomb := append(slices.Clone(progressive[:len(progressive)-2]), bytes.Repeat(scan, 400)...)
+	scan := whole[bytes.LastIndex(whole, []byte{0xff, 0xda}) : len(whole)-2]
+	bomb := append(append(slices.Clone(whole[:len(whole)-2]), bytes.Repeat(scan, 400)...), 0xff, 0xd9)
 	flipped := slices.Clone(whole)
 	for i := len(flipped) - 200; i < len(flipped)-100; i++ {
 		flipped[i] = 0xff
@@ -215,12 +214,13 @@ func TestDecodeRefuses(t *testing.T) {
 		{"narrower than told", whole, bandsW + 1, bandsH, ErrSize},
 		{"turned", whole, bandsH, bandsW, ErrSize},
 		{"half the size, to which the library could scale", whole, bandsW / 2, bandsH / 2, ErrSize},
-		{"a header of 65500x65500 on a small file", patchSize(whole, 65500, 65500)[:200], bandsW, bandsH, ErrCorrupt},
+		{"a header of 65500x65500 on a small file", patchSize(whole, 65500, 65500)[:200], bandsW, bandsH, ErrTooLarge},
 		{"a header of 65500x65500 with its tables", patchSize(whole, 65500, 65500), bandsW, bandsH, ErrTooLarge},
 		{"a header of no width", patchSize(whole, 0, 64), bandsW, bandsH, ErrCorrupt},
 		{"told a size without limit", whole, math.MaxInt, math.MaxInt, ErrTooLarge},
 		{"told a negative size", whole, -1, bandsH, ErrTooLarge},
-		{"410 scans", bomb, bandsW, bandsH, ErrTooLarge},
+		{"400 scans", bomb, bandsW, bandsH, ErrTooLarge},
+		{"progressive", progressive, bandsW, bandsH, ErrProgressive},
 		{"four components", read(t, "bands_cmyk.jpg"), bandsW, bandsH, ErrFormat},
 	}
 	d := decoder(t)
@@ -245,19 +245,25 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// A file of a few kilobytes cannot hold the decoder: the worst progressive
-// picture that is let through takes milliseconds.
+// A small file cannot hold the decoder: of the largest picture with the most
+// scans that is let through, every block is one bit per component.
 func TestManyScansAreBounded(t *testing.T) {
-	src := read(t, "bands_progressive.jpg")
+	src := patchSize(read(t, "bands_420.jpg"), 4096, 4096)
 	scan := src[bytes.LastIndex(src, []byte{0xff, 0xda}) : len(src)-2]
-	src = append(slices.Clone(src[:len(src)-2]), bytes.Repeat(scan, maxScans-10)...)
-	if !scansOK(src) || scansOK(append(slices.Clone(src), scan...)) {
-		t.Fatalf("scansOK does not draw the line at %d scans", maxScans)
+	src = append(append(src[:len(src)-2:len(src)-2], bytes.Repeat(scan, maxScans-1)...), 0xff, 0xd9)
+	if _, err := Inspect(src); err != nil {
+		t.Fatalf("Inspect() of %d scans = %v, want it let through", maxScans, err)
 	}
+	if _, err := Inspect(append(append(src[:len(src)-2:len(src)-2], scan...), 0xff, 0xd9)); !errors.Is(err, ErrTooLarge) {
+		t.Fatalf("Inspect() of %d scans = %v, want %v", maxScans+1, err, ErrTooLarge)
+	}
+	d, dst := decoder(t), make([]byte, 3*4096*4096)
 	start := time.Now()
-	_ = decoder(t).DecodeRGB(make([]byte, bandsW*bandsH*3), src, bandsW, bandsH)
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("DecodeRGB of %d scans took %v, want below 1s", maxScans, took)
+	if err := d.DecodeRGB(dst, src, 4096, 4096); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("DecodeRGB() of a large picture with little in it = %v, want %v", err, ErrCorrupt)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("DecodeRGB of %d scans took %v, want below 5s", maxScans, took)
 	}
 }
 
@@ -305,7 +311,8 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 		want string
 	}{
 		{src, 160, 120, "got 128x64, want 160x120"},
-		{src[:len(src)-9], bandsW, bandsH, "Premature end of JPEG file"},
+		{src[:len(src)-9], bandsW, bandsH, "make sense"},
+		{append(src[:len(src)-90:len(src)-90], 0xff, 0xd9), bandsW, bandsH, "end of data segment"},
 	} {
 		err := d.DecodeRGB(make([]byte, tt.w*tt.h*3), tt.src, tt.w, tt.h)
 		if got := d.Explain(err, tt.src, tt.w, tt.h); !errors.Is(got, err) || !strings.Contains(got.Error(), tt.want) {
@@ -330,9 +337,6 @@ func TestJPEGNoAlloc(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := d.Size(dst[:n]); err != nil {
-			t.Fatal(err)
-		}
 		if err := d.DecodeRGB(out, dst[:n], bandsW, bandsH); err != nil {
 			t.Fatal(err)
 		}
@@ -354,7 +358,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add(patchSize(good, 65500, 65500))
 	guard := bytes.Repeat([]byte{0xa5}, 4096)
 	f.Fuzz(func(t *testing.T, src []byte) {
-		w, h, err := d.Size(src)
+		p, err := Inspect(src)
+		if p.End < 0 || p.End > len(src) || p.Insert < 0 || p.Insert > p.End {
+			t.Fatalf("Inspect of %d bytes = %+v", len(src), p)
+		}
+		w, h := p.W, p.H
 		if err != nil || w*h > 1<<20 {
 			w, h = bandsW, bandsH
 		}
@@ -365,6 +373,17 @@ func FuzzDecode(f *testing.F) {
 		}
 		if d.Explain(err, src, w, h) == nil != (err == nil) {
 			t.Fatalf("Explain(%v) loses the error", err)
+		}
+		if err == nil {
+			// What decodes does so with its padding cut off and its tables written out.
+			file := append(append(append([]byte(nil), src[:p.Insert]...), StandardTables...), src[p.Insert:p.End]...)
+			if q, err := Inspect(file); err != nil || !q.Tables {
+				t.Fatalf("Inspect with the tables written out = %+v, %v", q, err)
+			}
+			again := make([]byte, w*h*3)
+			if err := d.DecodeRGB(again, file, w, h); err != nil || !bytes.Equal(again, dst[:w*h*3]) {
+				t.Fatalf("with the tables written out the picture is another one: %v", err)
+			}
 		}
 		out := make([]byte, bandsW*bandsH*3)
 		if err := d.DecodeRGB(out, good, bandsW, bandsH); err != nil {

@@ -1,0 +1,172 @@
+//go:build cgo
+
+package jpeg
+
+/*
+#cgo noescape edgert_decode
+#cgo nocallback edgert_decode
+#cgo noescape edgert_renew
+#cgo nocallback edgert_renew
+#cgo noescape edgert_rgb_planes
+#cgo nocallback edgert_rgb_planes
+#include "turbo.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Decoder decompresses pictures.
+//
+// Owner: one goroutine at a time.
+type Decoder struct {
+	handle C.tjhandle
+	failed bool // the last picture did; the handle is renewed before the next
+	planes planes
+}
+
+// NewDecoder returns a decoder. Close frees it.
+func NewDecoder() (*Decoder, error) {
+	handle := C.tjInitDecompress()
+	if handle == nil {
+		return nil, fmt.Errorf("jpeg: no decompressor: %s", C.GoString(C.tjGetErrorStr2(nil)))
+	}
+	return &Decoder{handle: handle}, nil
+}
+
+// DecodeRGB decompresses src, which must be a baseline w x h picture, into the
+// first w*h*3 bytes of dst. After an error dst holds anything. A gray picture
+// becomes equal channels, and one without Huffman tables uses the standard's.
+//
+// Errors: ErrSize when the picture has another size or dst is too short;
+// ErrTooLarge; ErrProgressive; ErrFormat for CMYK; ErrCorrupt for anything the
+// library so much as warns about, since half a picture is worse for a policy
+// than none.
+//
+//rt:noalloc
+func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error { return d.decode(dst, src, w, h, 1) }
+
+// DecodeScaled is DecodeRGB for a picture of which w x h is the whole, a half, a
+// quarter or an eighth (rounded up): the library leaves out the frequencies that
+// would be thrown away, which is faster than scaling and not the same picture.
+// So a policy must allow it.
+//
+//rt:noalloc
+func (d *Decoder) DecodeScaled(dst, src []byte, w, h int) error {
+	p, err := Inspect(src)
+	if err != nil {
+		return err
+	}
+	shrink := 1
+	for shrink < 8 && ((p.W+shrink-1)/shrink != w || (p.H+shrink-1)/shrink != h) {
+		shrink *= 2
+	}
+	return d.decode(dst, src, w, h, shrink)
+}
+
+//rt:noalloc
+func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
+	if err := d.ready(); err != nil {
+		return err
+	}
+	if !pictureOK(w, h) {
+		return ErrTooLarge
+	}
+	p, err := Inspect(src)
+	switch {
+	case err != nil:
+		return err
+	case p.Progressive:
+		return ErrProgressive
+	case len(dst) < w*h*3:
+		return ErrSize
+	}
+	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(p.End),
+		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(h), C.int(shrink), MaxPixels)
+	if r < 0 {
+		d.failed = true
+		return sentinel(int(r))
+	}
+	return nil
+}
+
+// ConvertRGB turns an uncompressed picture into RGB in the first m.W*m.H*3 bytes
+// of dst. The first YUV picture of a size allocates room for its planes.
+//
+// Errors: ErrSize when m.Pix or dst is too short; ErrTooLarge.
+//
+//rt:noalloc
+func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {
+	if err := d.ready(); err != nil {
+		return err
+	}
+	if !pictureOK(m.W, m.H) {
+		return ErrTooLarge
+	}
+	if want := m.Bytes(); want == 0 || len(m.Pix) < want || len(dst) < 3*m.W*m.H {
+		return ErrSize
+	}
+	switch m.Layout {
+	case RGB:
+		for y := range m.H {
+			copy(dst[3*m.W*y:3*m.W*(y+1)], m.Pix[m.stride()*y:])
+		}
+		return nil
+	case Gray:
+		for y := range m.H {
+			row := dst[3*m.W*y : 3*m.W*(y+1)]
+			for x, v := range m.Pix[m.stride()*y : m.stride()*y+m.W] {
+				row[3*x], row[3*x+1], row[3*x+2] = v, v, v
+			}
+		}
+		return nil
+	}
+	chroma := Chroma420
+	if m.Layout == YUYV {
+		chroma = Chroma422
+	}
+	y, cw, ch := d.planes.of(m, chroma)
+	if r := C.edgert_rgb_planes(d.handle, y, C.int(m.W), C.int(m.H), cw, ch, subsamp(chroma), (*C.uchar)(unsafe.SliceData(dst))); r < 0 {
+		d.failed = true
+		return sentinel(int(r))
+	}
+	return nil
+}
+
+// ready prepares for the next picture.
+//
+//rt:noalloc
+func (d *Decoder) ready() error {
+	if d.handle == nil {
+		return ErrClosed
+	}
+	if d.failed {
+		if r := C.edgert_renew(&d.handle); r < 0 {
+			return sentinel(int(r))
+		}
+		d.failed = false
+	}
+	return nil
+}
+
+// Explain wraps what DecodeRGB(dst, src, w, h) returned with got, wanted and the
+// library's own words. Call it before the next picture.
+func (d *Decoder) Explain(err error, src []byte, w, h int) error {
+	detail := ""
+	if d.handle != nil && d.failed {
+		detail = C.GoString(C.tjGetErrorStr2(d.handle))
+	}
+	return explain(err, src, w, h, detail)
+}
+
+// Close frees the decoder.
+func (d *Decoder) Close() error {
+	if d.handle == nil {
+		return ErrClosed
+	}
+	C.tjDestroy(d.handle)
+	d.handle = nil
+	return nil
+}

@@ -1,0 +1,237 @@
+//go:build cgo
+
+package jpeg
+
+/*
+#cgo CFLAGS: -O3
+#cgo LDFLAGS: -lturbojpeg
+#cgo noescape edgert_encode
+#cgo nocallback edgert_encode
+#cgo noescape edgert_encode_planes
+#cgo nocallback edgert_encode_planes
+#cgo noescape edgert_split_yuyv
+#cgo nocallback edgert_split_yuyv
+#cgo noescape edgert_split_nv12
+#cgo nocallback edgert_split_nv12
+#cgo noescape edgert_split_gray
+#cgo nocallback edgert_split_gray
+#cgo noescape edgert_widen
+#cgo nocallback edgert_widen
+#cgo noescape edgert_set_restart
+#cgo nocallback edgert_set_restart
+
+#if defined(__has_include)
+#if !__has_include(<turbojpeg.h>)
+#error "turbojpeg.h is missing: apt-get install libturbojpeg0-dev, or build with CGO_ENABLED=0"
+#endif
+#endif
+#define EDGERT_RESTART 1
+#include "turbo.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Encoder compresses pictures.
+//
+// Owner: one goroutine at a time.
+type Encoder struct {
+	handle C.tjhandle
+	params Params
+	planes planes
+}
+
+// The library's restart interval is one for the process: encoders that want one
+// write it, and hold off all others, while they encode.
+var (
+	restart  sync.RWMutex
+	restarts atomic.Int32 // open encoders with restart markers
+)
+
+// NewEncoder returns an encoder of the given quality, 1 to 100, in the chroma of
+// the picture. Close frees it.
+func NewEncoder(quality int) (*Encoder, error) { return NewEncoderOf(Params{Quality: quality}) }
+
+// NewEncoderOf returns an encoder. Close frees it.
+func NewEncoderOf(p Params) (*Encoder, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	handle := C.tjInitCompress()
+	if handle == nil {
+		return nil, fmt.Errorf("jpeg: no compressor: %s", C.GoString(C.tjGetErrorStr2(nil)))
+	}
+	if p.Restart > 0 {
+		restarts.Add(1)
+	}
+	return &Encoder{handle: handle, params: p}, nil
+}
+
+// EncodeRGB compresses the w x h picture pix of packed RGB; see Encode.
+//
+//rt:noalloc
+func (e *Encoder) EncodeRGB(dst, pix []byte, w, h int) (n int, err error) {
+	if pictureOK(w, h) && len(pix) != w*h*3 {
+		return 0, ErrSize
+	}
+	return e.Encode(dst, &Image{W: w, H: h, Layout: RGB, Pix: pix})
+}
+
+// Encode compresses m into dst, which must have MaxSizeOf(m.W, m.H, chroma)
+// bytes, and returns how many it used. The first picture of a size allocates
+// room for its planes, later ones nothing.
+//
+// Errors: ErrSize when m.Pix is shorter than m.Bytes() or dst is too short;
+// ErrTooLarge for a size that cannot be.
+//
+//rt:noalloc
+func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
+	if e.handle == nil {
+		return 0, ErrClosed
+	}
+	if !pictureOK(m.W, m.H) {
+		return 0, ErrTooLarge
+	}
+	if want := m.Bytes(); want == 0 || len(m.Pix) < want || len(dst) < MaxSizeOf(m.W, m.H, e.ChromaOf(m.Layout)) {
+		return 0, ErrSize
+	}
+	if restarts.Load() == 0 {
+		return e.encode(dst, m)
+	}
+	if e.params.Restart == 0 {
+		restart.RLock()
+		n, err = e.encode(dst, m)
+		restart.RUnlock()
+		return n, err
+	}
+	restart.Lock()
+	C.edgert_set_restart(C.int(e.params.Restart))
+	n, err = e.encode(dst, m)
+	C.edgert_set_restart(0)
+	restart.Unlock()
+	return n, err
+}
+
+// ChromaOf returns what a picture of that layout is encoded with.
+//
+//rt:noalloc
+func (e *Encoder) ChromaOf(l Layout) Chroma {
+	planar := l == NV12 || l == I420 || l == Gray
+	switch c := e.params.Chroma; {
+	case planar, l == YUYV && c == Chroma420, l != YUYV && c == ChromaOfPicture:
+		return Chroma420
+	case l == YUYV: // more than it has would be made up
+		return Chroma422
+	default:
+		return c
+	}
+}
+
+//rt:noalloc
+func (e *Encoder) encode(dst []byte, m *Image) (n int, err error) {
+	chroma := e.ChromaOf(m.Layout)
+	out, room := (*C.uchar)(unsafe.SliceData(dst)), C.ulong(len(dst))
+	w, h, quality := C.int(m.W), C.int(m.H), C.int(e.params.Quality)
+	var r C.long
+	switch m.Layout {
+	case RGB:
+		r = C.edgert_encode(e.handle, (*C.uchar)(unsafe.SliceData(m.Pix)), w, h, C.int(m.stride()), C.TJPF_RGB, subsamp(chroma), quality, out, room)
+	default:
+		y, cw, ch := e.planes.of(m, chroma)
+		r = C.edgert_encode_planes(e.handle, y, w, h, cw, ch, subsamp(chroma), quality, out, room)
+	}
+	if r < 0 {
+		return 0, sentinel(int(r))
+	}
+	return int(r), nil
+}
+
+// Close frees the encoder.
+func (e *Encoder) Close() error {
+	if e.handle == nil {
+		return ErrClosed
+	}
+	if e.params.Restart > 0 {
+		restarts.Add(-1)
+	}
+	C.tjDestroy(e.handle)
+	e.handle = nil
+	return nil
+}
+
+// planes is room for one picture's Y, Cb and Cr.
+type planes struct{ room []byte }
+
+// of returns m's planes, one behind the other and without padding, and the size
+// of the chroma's. They are m's own where it has them.
+//
+//rt:noalloc
+func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {
+	cw, ch = C.int((m.W+1)/2), C.int((m.H+1)/2)
+	if chroma == Chroma422 {
+		ch = C.int(m.H)
+	}
+	src := unsafe.SliceData(m.Pix)
+	luma, colours := m.W*m.H, 2*int(cw)*int(ch)
+	if m.Layout == I420 && m.Full {
+		return (*C.uchar)(src), cw, ch
+	}
+	if len(p.room) < luma+colours {
+		p.grow(luma + colours)
+	}
+	room := (*C.uint8_t)(unsafe.SliceData(p.room))
+	full := C.int(0)
+	if m.Full {
+		full = 1
+	}
+	w, h, stride := C.int(m.W), C.int(m.H), C.int(m.stride())
+	switch m.Layout {
+	case YUYV:
+		half := C.int(1)
+		if chroma == Chroma422 {
+			half = 0
+		}
+		C.edgert_split_yuyv(room, (*C.uint8_t)(src), w, h, stride, half, full)
+	case Gray:
+		C.edgert_split_gray(room, (*C.uint8_t)(src), w, h, stride)
+	case NV12:
+		C.edgert_split_nv12(room, (*C.uint8_t)(src), w, h, stride, full)
+	default:
+		C.edgert_widen(room, (*C.uint8_t)(src), C.int(luma), C.int(colours))
+	}
+	return (*C.uchar)(unsafe.SliceData(p.room)), cw, ch
+}
+
+//go:noinline
+func (p *planes) grow(n int) { p.room = make([]byte, n) }
+
+//rt:noalloc
+func subsamp(c Chroma) C.int {
+	switch c {
+	case Chroma422:
+		return C.TJSAMP_422
+	case Chroma444:
+		return C.TJSAMP_444
+	}
+	return C.TJSAMP_420
+}
+
+// sentinel maps a return value of the C functions.
+//
+//rt:noalloc
+func sentinel(code int) error {
+	switch code {
+	case C.edgert_badsize:
+		return ErrSize
+	case C.edgert_toolarge:
+		return ErrTooLarge
+	case C.edgert_badformat:
+		return ErrFormat
+	}
+	return ErrCorrupt
+}

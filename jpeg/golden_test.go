@@ -1,0 +1,251 @@
+//go:build cgo
+
+package jpeg
+
+import (
+	"bytes"
+	"image"
+	stdjpeg "image/jpeg"
+	"image/png"
+	"testing"
+)
+
+const sceneW, sceneH = 96, 64
+
+// rgbOf returns a picture's RGB, read through the standard library alone.
+func rgbOf(im image.Image) []byte {
+	b := im.Bounds()
+	pix := make([]byte, 0, 3*b.Dx()*b.Dy())
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			r, g, bl, _ := im.At(x, y).RGBA()
+			pix = append(pix, byte(r>>8), byte(g>>8), byte(bl>>8))
+		}
+	}
+	return pix
+}
+
+func golden(t *testing.T, name string) []byte { return read(t, "golden/"+name) }
+
+func goldenPNG(t *testing.T, name string) []byte {
+	t.Helper()
+	im, err := png.Decode(bytes.NewReader(golden(t, name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rgbOf(im)
+}
+
+// difference returns the largest and the mean difference of two pictures.
+func difference(a, b []byte) (most int, mean float64) {
+	sum := 0
+	for i := range a {
+		d := int(a[i]) - int(b[i])
+		if d < 0 {
+			d = -d
+		}
+		most, sum = max(most, d), sum+d
+	}
+	return most, float64(sum) / float64(len(a))
+}
+
+// What an independent decoder makes of a JPEG is what ours puts into a tensor:
+// the same channels, the same way up.
+func TestDecodeIsTheIndependentDecoders(t *testing.T) {
+	for file, want := range map[string]string{
+		"scene_420.jpg": "scene_420.png", "scene_422.jpg": "scene_422.png", "scene_444.jpg": "scene_444.png",
+		"scene_gray.jpg": "scene_gray.png", "scene_restart.jpg": "scene_restart.png", "scene_bare.jpg": "scene_422.png",
+	} {
+		got := make([]byte, 3*sceneW*sceneH)
+		if err := decoder(t).DecodeRGB(got, golden(t, file), sceneW, sceneH); err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if most, mean := difference(got, goldenPNG(t, want)); most > 2 || mean > 0.1 {
+			t.Errorf("%s: differs from %s by %d at most, %.2f in the mean, want 2 and 0.1", file, want, most, mean)
+		}
+	}
+}
+
+// sceneImages are the raw forms of the golden picture.
+func sceneImages(t *testing.T) map[string]Image {
+	all := map[string]Image{
+		"rgb":  {Layout: RGB, Pix: goldenPNG(t, "scene.png")},
+		"gray": {Layout: Gray, Pix: golden(t, "scene.gray")},
+	}
+	for name, layout := range map[string]Layout{"yuyv": YUYV, "nv12": NV12, "i420": I420} {
+		all[name+" full"] = Image{Layout: layout, Full: true, Pix: golden(t, "scene_full."+name)}
+		all[name+" narrow"] = Image{Layout: layout, Pix: golden(t, "scene_narrow."+name)}
+	}
+	for name, m := range all {
+		m.W, m.H = sceneW, sceneH
+		all[name] = m
+	}
+	return all
+}
+
+// Every raw form of the picture comes out as the picture: encoded by us and
+// decoded by the standard library, and converted without JPEG.
+func TestEncodeIsThePicture(t *testing.T) {
+	for name, m := range sceneImages(t) {
+		want := goldenPNG(t, "scene.png")
+		if m.Layout == Gray {
+			want = goldenPNG(t, "scene_gray.png")
+		}
+		for _, p := range []Params{{Quality: 95}, {Quality: 95, Chroma: Chroma420}, {Quality: 95, Chroma: Chroma444}, {Quality: 95, Restart: 1}} {
+			e, err := NewEncoderOf(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst := make([]byte, MaxSizeOf(sceneW, sceneH, e.ChromaOf(m.Layout)))
+			n, err := e.Encode(dst, &m)
+			if err != nil {
+				t.Fatalf("%s, %+v: %v", name, p, err)
+			}
+			chroma := e.ChromaOf(m.Layout)
+			e.Close()
+			pic, err := Inspect(dst[:n])
+			if err != nil || pic.Chroma != chroma || (pic.Restart > 0) != (p.Restart > 0) {
+				t.Errorf("%s, %+v: Inspect() = %+v, %v, want chroma %v", name, p, pic, err, chroma)
+			}
+			im, err := stdjpeg.Decode(bytes.NewReader(dst[:n]))
+			if err != nil {
+				t.Fatalf("%s, %+v: the standard library says %v", name, p, err)
+			}
+			// The library's own q90 pictures differ by as much: chroma is averaged.
+			if most, mean := difference(rgbOf(im), want); mean > 3 || most > 90 {
+				t.Errorf("%s, %+v: differs by %d at most, %.2f in the mean, want 90 and 3", name, p, most, mean)
+			}
+		}
+		got := make([]byte, 3*sceneW*sceneH)
+		if err := decoder(t).ConvertRGB(got, &m); err != nil {
+			t.Errorf("%s: ConvertRGB() = %v", name, err)
+		} else if most, mean := difference(got, want); mean > 2 || most > 90 {
+			t.Errorf("%s: ConvertRGB() differs by %d at most, %.2f in the mean, want 90 and 2", name, most, mean)
+		}
+	}
+}
+
+// A picture in a larger one, as a camera with padded rows delivers it, is the
+// same picture.
+func TestStrideIsSkipped(t *testing.T) {
+	for name, m := range sceneImages(t) {
+		if m.Layout == I420 {
+			continue
+		}
+		stride := m.stride()
+		rows := len(m.Pix) / stride
+		wide := make([]byte, rows*(stride+10))
+		for i := range wide {
+			wide[i] = 0x77
+		}
+		for y := range rows {
+			copy(wide[y*(stride+10):], m.Pix[y*stride:(y+1)*stride])
+		}
+		padded := m
+		padded.Stride, padded.Pix = stride+10, wide[:len(wide)-10]
+		a, b := make([]byte, 3*sceneW*sceneH), make([]byte, 3*sceneW*sceneH)
+		d := decoder(t)
+		if err := d.ConvertRGB(a, &m); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.ConvertRGB(b, &padded); err != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s with padded rows: %v, or another picture", name, err)
+		}
+		padded.Pix = padded.Pix[:len(padded.Pix)-1]
+		if err := d.ConvertRGB(b, &padded); err != ErrSize {
+			t.Errorf("%s one byte short: %v, want %v", name, err, ErrSize)
+		}
+	}
+}
+
+// Scaling in the transform gives the picture, smaller.
+func TestDecodeScaled(t *testing.T) {
+	whole := goldenPNG(t, "scene_422.png")
+	for _, k := range []int{1, 2, 4, 8} {
+		w, h := sceneW/k, sceneH/k
+		got, want := make([]byte, 3*w*h), make([]byte, 0, 3*w*h)
+		if err := decoder(t).DecodeScaled(got, golden(t, "scene_422.jpg"), w, h); err != nil {
+			t.Fatalf("1/%d: %v", k, err)
+		}
+		for i := range 3 * w * h {
+			c, x, y, sum := i%3, i/3%w, i/3/w, 0
+			for j := range k * k {
+				sum += int(whole[3*((y*k+j/k)*sceneW+x*k+j%k)+c])
+			}
+			want = append(want, byte(sum/k/k))
+		}
+		if most, mean := difference(got, want); mean > []float64{1: 0.1, 2: 3, 4: 4, 8: 6}[k] {
+			t.Errorf("1/%d: differs from the mean of the pixels by %d at most, %.2f in the mean", k, most, mean)
+		}
+	}
+	if err := decoder(t).DecodeScaled(make([]byte, 3*32*21), golden(t, "scene_422.jpg"), 32, 21); err != ErrSize {
+		t.Errorf("a third: %v, want %v", err, ErrSize)
+	}
+	if err := decoder(t).DecodeRGB(make([]byte, 3*48*32), golden(t, "scene_422.jpg"), 48, 32); err != ErrSize {
+		t.Errorf("a half, without being asked to scale: %v, want %v", err, ErrSize)
+	}
+}
+
+// A webcam's picture with the tables written out is one for any decoder.
+func TestStandardTablesMakeItWhole(t *testing.T) {
+	bare := golden(t, "scene_bare.jpg")
+	p, err := Inspect(bare)
+	if err != nil || p.Tables || p.Chroma != Chroma422 || p.W != sceneW || p.H != sceneH {
+		t.Fatalf("Inspect() = %+v, %v, want one without tables", p, err)
+	}
+	if _, err := stdjpeg.Decode(bytes.NewReader(bare)); err == nil {
+		t.Fatal("the standard library decodes it as it is: it is no test")
+	}
+	whole := append(append(append([]byte(nil), bare[:p.Insert]...), StandardTables...), bare[p.Insert:p.End]...)
+	im, err := stdjpeg.Decode(bytes.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most, mean := difference(rgbOf(im), goldenPNG(t, "scene_422.png")); mean > 3 {
+		t.Errorf("differs by %d at most, %.2f in the mean", most, mean)
+	}
+	var other bytes.Buffer // the standard library writes the same tables
+	stdjpeg.Encode(&other, image.NewYCbCr(image.Rect(0, 0, 8, 8), image.YCbCrSubsampleRatio420), nil)
+	if n := len(StandardTables); n != 420 || !bytes.Contains(other.Bytes(), []byte(StandardTables[4+29:4+29+17])) {
+		t.Errorf("StandardTables has %d bytes, or another AC table than the standard library's", n)
+	}
+}
+
+func TestInspectPadding(t *testing.T) {
+	src := golden(t, "scene_420.jpg")
+	padded := append(bytes.Clone(src), 0, 0, 0xff, 0xd9, 0x12)
+	if p, err := Inspect(padded); err != nil || p.End != len(src) {
+		t.Errorf("Inspect() of a padded picture = %+v, %v, want its end at %d", p, err, len(src))
+	}
+	for cut := range len(src) {
+		if p, err := Inspect(src[:cut]); err == nil {
+			t.Fatalf("Inspect() of %d of %d bytes = %+v, want an error", cut, len(src), p)
+		}
+	}
+}
+
+func TestEveryLayoutAllocatesNothing(t *testing.T) {
+	for name, m := range sceneImages(t) {
+		e, err := NewEncoder(90)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		d, dst, rgb := decoder(t), make([]byte, MaxSizeOf(sceneW, sceneH, Chroma444)), make([]byte, 3*sceneW*sceneH)
+		if n := testing.AllocsPerRun(20, func() {
+			n, err := e.Encode(dst, &m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.DecodeScaled(rgb, dst[:n], sceneW/2, sceneH/2); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.ConvertRGB(rgb, &m); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s allocates %v times, want 0", name, n)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package jpeg
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Picture is what the markers of a JPEG say.
+type Picture struct {
+	W, H        int
+	Chroma      Chroma
+	Progressive bool
+	Restart     int // blocks between restart markers, 0: none
+	// Tables says that every Huffman table that the scan uses is in the file. The
+	// pictures of many webcams lack them: the standard's own are meant.
+	Tables bool
+	// Insert is where StandardTables go when they are missing: before everything
+	// but the first segments, so that a table the file does bring still wins.
+	Insert int
+	// End is where the picture ends, behind its EOI; what follows is padding of
+	// the driver. After an error: how far the bytes made sense.
+	End int
+}
+
+// The markers that are looked at.
+//
+// Source: ITU-T T.81 (1992), table B.1.
+const (
+	markSOF0 = 0xc0 // baseline
+	markSOF1 = 0xc1 // extended sequential: baseline with more tables
+	markSOF2 = 0xc2 // progressive
+	markDHT  = 0xc4
+	markJPG  = 0xc8
+	markDAC  = 0xcc
+	markRST0 = 0xd0
+	markRST7 = 0xd7
+	markSOI  = 0xd8
+	markEOI  = 0xd9
+	markSOS  = 0xda
+	markDQT  = 0xdb
+	markDRI  = 0xdd
+	markAPP0 = 0xe0
+	markCOM  = 0xfe
+)
+
+// Inspect reads the markers of src from SOI to EOI without decoding anything: a
+// few microseconds for a picture of a webcam. It holds src for hostile.
+//
+// Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge
+// above MaxPixels or for more scans than components; ErrFormat for anything but
+// 1 or 3 components of 8 bits, Huffman coded. A progressive picture is no error
+// here.
+//
+//rt:noalloc
+func Inspect(src []byte) (p Picture, err error) {
+	if len(src) < 4 || src[0] != 0xff || src[1] != markSOI {
+		return p, ErrCorrupt
+	}
+	s := scanner{src: src, at: 2}
+	for !s.done {
+		if err := s.segment(); err != nil {
+			s.End = s.at
+			return s.Picture, err
+		}
+	}
+	s.End = s.at
+	s.Tables = s.used&^s.tables == 0
+	if s.used&^s.tables&^standardSet != 0 {
+		return s.Picture, ErrCorrupt
+	}
+	return s.Picture, nil
+}
+
+// scanner walks the segments of one picture.
+type scanner struct {
+	Picture
+	src          []byte
+	at           int
+	components   int
+	scans        int
+	quantized    bool  // a DQT was seen
+	tables, used uint8 // Huffman tables: DC in bits 0 to 3, AC in 4 to 7
+	done         bool
+}
+
+// segment reads the marker at s.at and what belongs to it.
+//
+//rt:noalloc
+func (s *scanner) segment() error {
+	for s.at+1 < len(s.src) && s.src[s.at] == 0xff && s.src[s.at+1] == 0xff {
+		s.at++ // fill bytes
+	}
+	if s.at+1 >= len(s.src) || s.src[s.at] != 0xff {
+		return ErrCorrupt
+	}
+	mark := s.src[s.at+1]
+	if mark == markEOI {
+		if s.scans == 0 {
+			return ErrCorrupt
+		}
+		s.at, s.done = s.at+2, true
+		return nil
+	}
+	if mark < markSOF0 || mark >= markRST0 && mark <= markSOI || s.at+4 > len(s.src) {
+		return ErrCorrupt
+	}
+	size := int(binary.BigEndian.Uint16(s.src[s.at+2:]))
+	if size < 2 || s.at+2+size > len(s.src) {
+		return ErrCorrupt
+	}
+	body := s.src[s.at+4 : s.at+2+size]
+	if s.Insert == 0 && (mark < markAPP0 || mark == markCOM) {
+		s.Insert = s.at
+	}
+	var err error
+	switch {
+	case mark == markSOS:
+		err = s.scan(body)
+	case mark == markDHT:
+		err = s.huffman(body)
+	case mark == markDQT:
+		s.quantized = true
+	case mark == markDRI:
+		if len(body) != 2 {
+			return ErrCorrupt
+		}
+		s.Restart = int(binary.BigEndian.Uint16(body))
+	case mark == markSOF0, mark == markSOF1, mark == markSOF2:
+		s.Progressive = mark == markSOF2
+		err = s.frame(body)
+	case mark < markRST0: // other codings, DAC among them
+		err = ErrFormat
+	}
+	if err != nil {
+		return err
+	}
+	s.at += 2 + size
+	if mark == markSOS {
+		s.entropy()
+	}
+	return nil
+}
+
+// frame reads a frame header.
+//
+//rt:noalloc
+func (s *scanner) frame(body []byte) error {
+	if s.components != 0 || len(body) < 6 || len(body) != 6+3*int(body[5]) {
+		return ErrCorrupt
+	}
+	s.H, s.W = int(binary.BigEndian.Uint16(body[1:])), int(binary.BigEndian.Uint16(body[3:]))
+	s.components = int(body[5])
+	switch {
+	case body[0] != 8 || s.components != 1 && s.components != 3:
+		return ErrFormat
+	case s.W == 0 || s.H == 0: // a height that comes later, as DNL, is for scanners
+		return ErrCorrupt
+	case s.W*s.H > MaxPixels:
+		return ErrTooLarge
+	}
+	s.Chroma = ChromaGray
+	if s.components == 3 {
+		s.Chroma = chromaOf(body[7], body[10], body[13])
+	}
+	return nil
+}
+
+// chromaOf names the sampling factors of three components.
+//
+//rt:noalloc
+func chromaOf(y, cb, cr byte) Chroma {
+	if cb != 0x11 || cr != 0x11 {
+		return ChromaOther
+	}
+	switch y {
+	case 0x22:
+		return Chroma420
+	case 0x21:
+		return Chroma422
+	case 0x11:
+		return Chroma444
+	}
+	return ChromaOther
+}
+
+// huffman notes which tables a DHT segment brings.
+//
+//rt:noalloc
+func (s *scanner) huffman(body []byte) error {
+	for len(body) > 0 {
+		if len(body) < 17 || body[0]&^0x13 != 0 {
+			return ErrCorrupt
+		}
+		values := 0
+		for _, n := range body[1:17] {
+			values += int(n)
+		}
+		if values > 256 || 17+values > len(body) {
+			return ErrCorrupt
+		}
+		s.tables |= 1 << (body[0]&3 + body[0]>>4*4)
+		body = body[17+values:]
+	}
+	return nil
+}
+
+// scan reads a scan header.
+//
+//rt:noalloc
+func (s *scanner) scan(body []byte) error {
+	if s.components == 0 || !s.quantized || len(body) < 1 || len(body) != 4+2*int(body[0]) || int(body[0]) > s.components || body[0] == 0 {
+		return ErrCorrupt
+	}
+	s.scans++
+	if !s.Progressive && s.scans > maxScans {
+		return ErrTooLarge
+	}
+	for i := range int(body[0]) {
+		selector := body[2+2*i]
+		if selector&^0x33 != 0 {
+			return ErrCorrupt
+		}
+		s.used |= 1<<(selector>>4) | 1<<(selector&3+4)
+	}
+	return nil
+}
+
+// entropy skips coded data up to the next marker that is not part of it.
+//
+//rt:noalloc
+func (s *scanner) entropy() {
+	for {
+		i := bytes.IndexByte(s.src[s.at:], 0xff)
+		if i < 0 || s.at+i+1 >= len(s.src) {
+			s.at = len(s.src)
+			return
+		}
+		s.at += i
+		next := s.src[s.at+1]
+		if next != 0 && next != 0xff && (next < markRST0 || next > markRST7) {
+			return
+		}
+		if next == 0xff {
+			s.at++
+		} else {
+			s.at += 2
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// The C side of package jpeg: libjpeg-turbo's TurboJPEG API on memory that the
+// caller owns, and the two loops that are several times faster as vectors.
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <turbojpeg.h>
+
+enum { edgert_corrupt = -1, edgert_badsize = -2, edgert_toolarge = -3, edgert_badformat = -4 };
+
+// One row of luma. ITU-R 601 levels 16..235 become JFIF's 0..255:
+// 149/128 is 255/219 to 1 part in 4000, which rounds to the same level.
+static void edgert_luma(uint8_t *restrict dst, const uint8_t *restrict src, int n, int step, int full) {
+	if (full) {
+		if (step == 1) { memcpy(dst, src, (size_t)n); return; }
+		for (int i = 0; i < n; i++) dst[i] = src[2 * i];
+		return;
+	}
+	if (step == 1) {
+		for (int i = 0; i < n; i++) { int v = (src[i] * 149 - 16 * 149 + 64) >> 7; dst[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v); }
+		return;
+	}
+	for (int i = 0; i < n; i++) { int v = (src[2 * i] * 149 - 16 * 149 + 64) >> 7; dst[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v); }
+}
+
+// Chroma levels 16..240 become 0..255 around 128: 255/224 = 1.1384, 583/512 is 1.1387.
+static inline uint8_t edgert_wide(int c) {
+	int v = ((c - 128) * 583 + 128 * 512 + 256) >> 9;
+	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+// Two chroma rows of a packed picture, step bytes apart from pixel to pixel, to
+// one planar row each of Cb and Cr. a == b keeps the row, a != b averages the two.
+static void edgert_chroma(uint8_t *restrict u, uint8_t *restrict v, const uint8_t *a, const uint8_t *b, int n, int step, int gap, int full) {
+	if (step == 4 && gap == 2 && full && a == b) {
+		for (int i = 0; i < n; i++) { u[i] = a[4 * i]; v[i] = a[4 * i + 2]; }
+	} else if (step == 4 && gap == 2 && full) {
+		for (int i = 0; i < n; i++) { u[i] = (uint8_t)((a[4 * i] + b[4 * i] + 1) >> 1); v[i] = (uint8_t)((a[4 * i + 2] + b[4 * i + 2] + 1) >> 1); }
+	} else if (step == 4 && gap == 2) {
+		for (int i = 0; i < n; i++) { u[i] = edgert_wide((a[4 * i] + b[4 * i] + 1) >> 1); v[i] = edgert_wide((a[4 * i + 2] + b[4 * i + 2] + 1) >> 1); }
+	} else if (full) {
+		for (int i = 0; i < n; i++) { u[i] = a[2 * i]; v[i] = a[2 * i + 1]; }
+	} else {
+		for (int i = 0; i < n; i++) { u[i] = edgert_wide(a[2 * i]); v[i] = edgert_wide(a[2 * i + 1]); }
+	}
+}
+
+// YUYV to planes at y, then Cb, then Cr; half: every second chroma row only, as 4:2:0.
+static void edgert_split_yuyv(uint8_t *y, const uint8_t *src, int w, int h, int stride, int half, int full) {
+	int cw = w / 2, ch = half ? (h + 1) / 2 : h;
+	uint8_t *u = y + (size_t)w * h, *v = u + (size_t)cw * ch;
+	for (int row = 0; row < h; row++) edgert_luma(y + (size_t)row * w, src + (size_t)row * stride, w, 2, full);
+	for (int row = 0; row < ch; row++) {
+		const uint8_t *a = src + (size_t)(half ? 2 * row : row) * stride + 1;
+		const uint8_t *b = half && 2 * row + 1 < h ? a + stride : a;
+		edgert_chroma(u + (size_t)row * cw, v + (size_t)row * cw, a, b, cw, 4, 2, full);
+	}
+}
+
+// NV12 to planes at y, then Cb, then Cr.
+static void edgert_split_nv12(uint8_t *y, const uint8_t *src, int w, int h, int stride, int full) {
+	int cw = (w + 1) / 2, ch = (h + 1) / 2;
+	uint8_t *u = y + (size_t)w * h, *v = u + (size_t)cw * ch;
+	for (int row = 0; row < h; row++) edgert_luma(y + (size_t)row * w, src + (size_t)row * stride, w, 1, full);
+	const uint8_t *uv = src + (size_t)h * stride;
+	for (int row = 0; row < ch; row++) edgert_chroma(u + (size_t)row * cw, v + (size_t)row * cw, uv + (size_t)row * stride, uv + (size_t)row * stride, cw, 2, 1, full);
+}
+
+// Gray to planes with colourless 4:2:0 chroma: policies expect three components.
+static void edgert_split_gray(uint8_t *y, const uint8_t *src, int w, int h, int stride) {
+	for (int row = 0; row < h; row++) memcpy(y + (size_t)row * w, src + (size_t)row * stride, (size_t)w);
+	memset(y + (size_t)w * h, 128, 2 * (size_t)((w + 1) / 2) * ((h + 1) / 2));
+}
+
+// Planes of levels 16..235 to planes of 0..255 in place of their own.
+static void edgert_widen(uint8_t *dst, const uint8_t *src, int luma, int chroma) {
+	edgert_luma(dst, src, luma, 1, 0);
+	for (int i = luma; i < luma + chroma; i++) dst[i] = edgert_wide(src[i]);
+}
+
+#ifdef EDGERT_RESTART
+// TurboJPEG 2 takes the restart interval from its environment alone. The entry is
+// made before there are threads and rewritten in place, under the caller's lock.
+static char edgert_restart[] = "TJ_RESTART=\0\0\0\0\0\0\0\0";
+__attribute__((constructor)) static void edgert_environment(void) {
+	if (getenv("TJ_RESTART") == NULL) putenv(edgert_restart);
+}
+static void edgert_set_restart(int rows) {
+	char *value = edgert_restart + strlen("TJ_RESTART=");
+	if (rows > 0) snprintf(value, 8, "%d", rows);
+	else value[0] = 0;
+}
+#endif
+
+// Returns the bytes written, or edgert_*. The library believes that a buffer it
+// may not grow has tjBufSize bytes, so that is checked here.
+static long edgert_encode(tjhandle t, const unsigned char *pix, int w, int h, int stride, int format, int subsamp, int quality, unsigned char *dst, unsigned long cap) {
+	unsigned long n = cap;
+	if (cap < tjBufSize(w, h, subsamp)) return edgert_badsize;
+	if (tjCompress2(t, pix, w, stride, h, format, &dst, &n, subsamp, quality, TJFLAG_NOREALLOC) != 0) return edgert_corrupt;
+	return (long)n;
+}
+
+// The same from planes of w, (chroma) cw and cw bytes a row.
+static long edgert_encode_planes(tjhandle t, const unsigned char *y, int w, int h, int cw, int ch, int subsamp, int quality, unsigned char *dst, unsigned long cap) {
+	unsigned long n = cap;
+	const unsigned char *planes[3] = {y, y + (size_t)w * h, y + (size_t)w * h + (size_t)cw * ch};
+	int strides[3] = {w, cw, cw};
+	if (cap < tjBufSize(w, h, subsamp)) return edgert_badsize;
+	if (tjCompressFromYUVPlanes(t, planes, w, strides, h, subsamp, &dst, &n, quality, TJFLAG_NOREALLOC) != 0) return edgert_corrupt;
+	return (long)n;
+}
+
+// Planes to RGB.
+static int edgert_rgb_planes(tjhandle t, const unsigned char *y, int w, int h, int cw, int ch, int subsamp, unsigned char *dst) {
+	const unsigned char *planes[3] = {y, y + (size_t)w * h, y + (size_t)w * h + (size_t)cw * ch};
+	int strides[3] = {w, cw, cw};
+	return tjDecodeYUVPlanes(t, planes, strides, subsamp, dst, w, 0, h, TJPF_RGB, 0) != 0 ? edgert_corrupt : 0;
+}
+
+// After an error in a header libjpeg-turbo 2.1 stays in the middle of it and
+// would read the next picture as its continuation.
+static int edgert_renew(tjhandle *t) {
+	tjhandle fresh = tjInitDecompress();
+	if (fresh == NULL) return edgert_corrupt;
+	tjDestroy(*t);
+	*t = fresh;
+	return 0;
+}
+
+// The picture's own size is compared before anything is decoded, so that dst is
+// written to w * h * 3 bytes at most; shrink is 1, 2, 4 or 8.
+static int edgert_decode(tjhandle t, const unsigned char *src, unsigned long n, unsigned char *dst, int w, int h, int shrink, long long max_pixels) {
+	int pw = 0, ph = 0, subsamp = 0, space = 0;
+	if (tjDecompressHeader3(t, src, n, &pw, &ph, &subsamp, &space) != 0) return edgert_corrupt;
+	if (pw <= 0 || ph <= 0) return edgert_corrupt;
+	if ((long long)pw * ph > max_pixels) return edgert_toolarge;
+	if (space != TJCS_YCbCr && space != TJCS_RGB && space != TJCS_GRAY) return edgert_badformat;
+	if ((pw + shrink - 1) / shrink != w || (ph + shrink - 1) / shrink != h) return edgert_badsize;
+	if (tjDecompress2(t, src, n, dst, w, 0, h, TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) return edgert_corrupt;
+	return 0;
+}
