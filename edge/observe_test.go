@@ -15,9 +15,10 @@ import (
 )
 
 // outbox is a publisher that keeps the last message.
-type outbox struct{ body, header []byte }
-
-func (o *outbox) Undeclare() error { return nil }
+type outbox struct {
+	wire.Publisher // nothing else of it is called
+	body, header   []byte
+}
 
 func (o *outbox) Put(payload, attachment []byte) error {
 	_, err := o.PutLatest(payload, attachment)

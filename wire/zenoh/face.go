@@ -37,6 +37,7 @@ type face struct {
 	exprs  map[uint16]string // numbers that the remote declared for keys
 	routes map[string]*route
 	joined []byte // a numbered key and its suffix
+	texts  texts
 
 	// Guarded by s.mu.
 	subscribers map[uint32]string
@@ -81,7 +82,7 @@ func (f *face) introduce() {
 		return
 	}
 	for _, o := range f.s.objects {
-		f.declare(codec.Declare{Kind: o.kind, ID: o.id, Expr: codec.Key([]byte(o.key))})
+		f.declare(codec.Declare{Kind: o.kind, ID: o.id, Expr: codec.Key([]byte(o.key)), Complete: o.complete()})
 	}
 	if f.kind == guestPeer {
 		// Until it has seen this a peer holds us for interested in everything.
@@ -92,6 +93,11 @@ func (f *face) introduce() {
 	}
 	for _, w := range f.s.watchers {
 		f.interest(w.interest())
+	}
+	if f.kind == upstream {
+		for p := range f.s.publishers {
+			f.interest(p.interest())
+		}
 	}
 }
 
@@ -133,7 +139,7 @@ func (s *Session) leave(f *face) {
 func (f *face) handle(m *codec.Message) error {
 	switch m.Kind {
 	case codec.KindPush:
-		f.push(&m.Push)
+		f.push(&m.Push, m.Reliable)
 	case codec.KindRequest:
 		f.request(&m.Request)
 	case codec.KindResponse:

@@ -73,7 +73,7 @@ func (f *face) answerCurrent(i *interest, id uint32, future bool) {
 			continue
 		}
 		done[o.kind] = true
-		d := codec.Declare{Answers: true, Interest: id, Kind: o.kind, Expr: codec.Key([]byte(o.key))}
+		d := codec.Declare{Answers: true, Interest: id, Kind: o.kind, Expr: codec.Key([]byte(o.key)), Complete: o.complete()}
 		if i.aggregates(o) {
 			d.Expr = codec.Key([]byte(i.key))
 		}
@@ -108,7 +108,7 @@ func (f *face) tell(o *object) {
 		if i.aggregates(o) {
 			key = i.key
 		}
-		f.declare(codec.Declare{Kind: o.kind, ID: f.known(i, o), Expr: codec.Key([]byte(key))})
+		f.declare(codec.Declare{Kind: o.kind, ID: f.known(i, o), Expr: codec.Key([]byte(key)), Complete: o.complete()})
 	}
 }
 

@@ -32,7 +32,17 @@ func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declara
 
 // Queryable calls answer for every query whose key matches.
 func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	q := &queryable{answer: answer}
+	return s.queryable(key, answer, false)
+}
+
+// CompleteQueryable is Queryable with the promise that it knows every value
+// under its key.
+func (s *Session) CompleteQueryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
+	return s.queryable(key, answer, true)
+}
+
+func (s *Session) queryable(key string, answer func(wire.Query), complete bool) (wire.Declaration, error) {
+	q := &queryable{answer: answer, complete: complete}
 	q.object = object{s: s, kind: codec.DeclareQueryable, key: key, queryable: q}
 	if err := s.announce(&q.object); err != nil {
 		return nil, err
@@ -49,6 +59,8 @@ func (s *Session) Token(key string) (wire.Declaration, error) {
 	}
 	return t, nil
 }
+
+func (o *object) complete() bool { return o.queryable != nil && o.queryable.complete }
 
 func checkKey(key string) error {
 	if err := keyexpr.Check(key); err != nil {
@@ -79,7 +91,7 @@ func (s *Session) announce(o *object) error {
 		if f.kind == guestClient {
 			f.tell(o)
 		} else {
-			f.declare(codec.Declare{Kind: o.kind, ID: o.id, Expr: codec.Key([]byte(o.key))})
+			f.declare(codec.Declare{Kind: o.kind, ID: o.id, Expr: codec.Key([]byte(o.key)), Complete: o.complete()})
 		}
 	}
 	return nil

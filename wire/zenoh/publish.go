@@ -15,6 +15,7 @@ import (
 type publisher struct {
 	// Constant.
 	s   *Session
+	id  uint32 // of its interest in subscribers
 	key string
 	how link.How
 
@@ -50,8 +51,33 @@ func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
+	p.id = s.id()
 	s.publishers[p] = true
+	for _, f := range s.faces {
+		if f.kind == upstream {
+			f.interest(p.interest())
+		}
+	}
 	return p, nil
+}
+
+// interest asks an upstream who subscribes to the publisher's key.
+func (p *publisher) interest() codec.Interest {
+	return codec.Interest{ID: p.id, Mode: codec.InterestCurrentFuture, About: codec.AboutSubscribers,
+		Restricted: true, Expr: codec.Key([]byte(p.key))}
+}
+
+// Matching reports whether anybody is known to subscribe to the key.
+func (p *publisher) Matching() bool {
+	s := p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.faces {
+		if intersectsAny(f.subscribers, p.key) {
+			return true
+		}
+	}
+	return false
 }
 
 func qosByte(q wire.QoS) codec.QoS {
@@ -74,6 +100,10 @@ func qosByte(q wire.QoS) codec.QoS {
 func (p *publisher) Put(payload, attachment []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.put(payload, attachment)
+}
+
+func (p *publisher) put(payload, attachment []byte) error {
 	if err := p.prepare(payload, attachment); err != nil {
 		return err
 	}
@@ -107,6 +137,20 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 	}
 	p.push.Data.Payload, p.push.Data.Attachment = nil, nil
 	return replaced, err
+}
+
+// PutWith is Put with everything that a sample can carry.
+func (p *publisher) PutWith(sample wire.Sample) error {
+	data, err := dataOf(p.s, sample)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.push.Data = data
+	err = p.put(sample.Payload, sample.Attachment)
+	p.push.Data = codec.Data{}
+	return err
 }
 
 // prepare brings the targets up to date and the sample into place. Called with
@@ -173,8 +217,16 @@ func (p *publisher) Undeclare() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.s.mu.Lock()
-	delete(p.s.publishers, p)
-	p.s.mu.Unlock()
+	s := p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.publishers[p] {
+		delete(s.publishers, p)
+		for _, f := range s.faces {
+			if f.kind == upstream {
+				f.interest(codec.Interest{ID: p.id, Mode: codec.InterestFinal})
+			}
+		}
+	}
 	return nil
 }

@@ -3,7 +3,6 @@ package zenoh
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,8 +25,9 @@ var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier 
 // queryable is an own queryable.
 type queryable struct {
 	object
-	answer func(wire.Query)
-	closed bool // guarded by Session.deliver
+	answer   func(wire.Query)
+	complete bool // it promises to know every value under its key
+	closed   bool // guarded by Session.deliver
 }
 
 // Undeclare returns when answer is not running and will not be called.
@@ -71,9 +71,9 @@ func (f *face) request(m *codec.Request) {
 		payload: clone(m.Query.Payload), attachment: clone(m.Query.Attachment)}
 	var shares []*share
 	s.mu.Lock()
-	if ok && m.Target != codec.AllComplete { // ours do not promise completeness
+	if ok {
 		for _, o := range s.objects {
-			if o.queryable != nil && keyexpr.Intersects(o.key, key) {
+			if o.queryable != nil && o.answers(key, m.Target) {
 				shares = append(shares, &share{inquiry: q, queryable: o.queryable})
 			}
 		}
@@ -107,6 +107,14 @@ func (f *face) request(m *codec.Request) {
 	q.onReader.Store(false)
 }
 
+// answers reports whether a queryable is one that a question on key is for.
+func (o *object) answers(key string, target codec.Target) bool {
+	if target == codec.AllComplete {
+		return o.queryable.complete && keyexpr.Includes(o.key, key)
+	}
+	return keyexpr.Intersects(o.key, key)
+}
+
 func clone(b []byte) []byte {
 	if b == nil {
 		return nil
@@ -128,25 +136,37 @@ func (q *inquiry) Attachment() []byte { return q.attachment }
 
 // Reply sends one reply. Its key must match the query's.
 func (q *share) Reply(key string, payload []byte) error {
+	return q.ReplyWith(wire.Sample{Key: key, Payload: payload})
+}
+
+// ReplyWith is Reply with everything that a sample can carry.
+func (q *share) ReplyWith(sample wire.Sample) error {
+	key := sample.Key
+	data, err := dataOf(q.face.s, sample)
+	if err != nil {
+		return err
+	}
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	if !keyexpr.Intersects(key, q.key) && !strings.Contains(q.parameters, "_anyke") {
+	if !keyexpr.Intersects(key, q.key) && !anyKey(q.parameters) {
 		return fmt.Errorf("wire/zenoh: reply on %q to a query on %q, want a key that matches it", key, q.key)
 	}
-	return q.respond(key, payload, false)
+	return q.respond(key, data, false)
 }
 
 // ReplyErr sends an error as a reply.
-func (q *share) ReplyErr(payload []byte) error { return q.respond(q.key, payload, true) }
+func (q *share) ReplyErr(payload []byte) error {
+	return q.respond(q.key, codec.Data{Payload: payload}, true)
+}
 
-func (q *share) respond(key string, payload []byte, failed bool) error {
+func (q *share) respond(key string, data codec.Data, failed bool) error {
 	if q.finished.Load() || q.over.Load() {
 		return errQueryOver
 	}
 	m := codec.Message{Kind: codec.KindResponse, Response: codec.Response{
 		Envelope: codec.Envelope{QoS: q.qos}, ID: q.id, Expr: codec.Key([]byte(key)), Err: failed,
-		Responder: codec.Entity{ZID: q.face.s.zid, ID: q.queryable.id}, Data: codec.Data{Payload: payload},
+		Responder: codec.Entity{ZID: q.face.s.zid, ID: q.queryable.id}, Data: data,
 	}}
 	// On the reader a reply must not wait for the writer's peer: it would hold
 	// up every other link's callbacks.

@@ -20,14 +20,10 @@ type subscriber struct {
 	closed  bool // guarded by Session.deliver
 }
 
-// push delivers one sample to the subscribers that match. Deletions carry no
-// sample and are passed over.
+// push delivers one sample to the subscribers that match.
 //
 //rt:noalloc
-func (f *face) push(m *codec.Push) {
-	if m.Data.Delete {
-		return
-	}
+func (f *face) push(m *codec.Push, reliable bool) {
 	key, ok := f.expand(m.Expr)
 	if !ok {
 		f.s.refused.Keys.Add(1)
@@ -45,7 +41,7 @@ func (f *face) push(m *codec.Push) {
 	f.s.deliver.Lock()
 	for _, sub := range r.subscribers {
 		if !sub.closed {
-			sub.deposit(wire.Sample{Key: r.key, Payload: m.Data.Payload, Attachment: m.Data.Attachment})
+			sub.deposit(f.texts.sampleOf(r.key, &m.Data, m.QoS, reliable)) //rt:allow a schema that has changed
 		}
 	}
 	f.s.deliver.Unlock()

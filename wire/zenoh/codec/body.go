@@ -94,8 +94,9 @@ func appendData(dst []byte, m *Data) []byte {
 
 // Consolidation is how a querier wants several replies on one key.
 const (
-	ConsolidateNone   = 1
-	ConsolidateLatest = 3
+	ConsolidateNone      = 1
+	ConsolidateMonotonic = 2
+	ConsolidateLatest    = 3
 )
 
 // Query is what a Request asks.

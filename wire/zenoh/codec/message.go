@@ -19,6 +19,7 @@ const (
 // keeps one Message and parses into it again and again.
 type Message struct {
 	Kind     Kind
+	Reliable bool // which lane it came on; of the frame around it, not of its own bytes
 	Push     Push
 	Request  Request
 	Response Response

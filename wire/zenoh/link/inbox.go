@@ -106,6 +106,7 @@ func (in *inbox) frame(c *codec.Cursor, handle func(*codec.Message) error) error
 	if err != nil {
 		return err
 	}
+	in.msg.Reliable = m.Reliable
 	for {
 		h, ok := c.Peek()
 		if !ok || !codec.IsNetwork(h) {
@@ -165,6 +166,7 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 		p.clear()
 		return nil
 	}
+	in.msg.Reliable = m.Reliable
 	err = handle(&in.msg)
 	p.clear()
 	return err

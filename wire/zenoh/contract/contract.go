@@ -1,0 +1,188 @@
+// Package contract is everything that wire.Session promises, as one test suite
+// for whatever implements it and over whatever network lies between:
+//
+//	func TestContract(t *testing.T) {
+//		contract.Run(t, func(t *testing.T) contract.Net {
+//			left, right := ... // two open sessions that reach each other
+//			return contract.Net{Left: left, Right: right}
+//		})
+//	}
+//
+// Run calls its function once for every case, and runs each case in both
+// directions, so the function should be cheap: keep routers running across
+// calls and only open sessions. It registers its own clean-up with t; closing a
+// session a second time must be harmless there.
+//
+// The cases wait for what they need through the interface itself: a publisher's
+// Matching, a Get's replies, Tokens. Nothing is timed but by generous bounds on
+// what must not block.
+//
+// What an implementation cannot do is said in Net, and the cases that need it
+// are skipped with a word; nothing is skipped silently.
+package contract
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/wire"
+)
+
+// Net is two sessions on one network.
+type Net struct {
+	Left, Right wire.Session
+
+	// Cut ends every link between the two without a word, as a network does;
+	// the sessions must find each other again. Nil: this network cannot.
+	Cut func()
+
+	// NoLatest says that PutLatest replaces nothing here: it is a Put.
+	NoLatest bool
+}
+
+// pair is a Net seen in one direction.
+type pair struct {
+	*testing.T
+	from, to wire.Session
+	net      Net
+}
+
+type testCase struct {
+	name string
+	run  func(p pair)
+}
+
+// Run runs the whole suite over sessions that open makes.
+func Run(t *testing.T, open func(t *testing.T) Net) {
+	for _, group := range [][]testCase{pubsub, congestion, queries, tokens, life} {
+		for _, c := range group {
+			t.Run(c.name, func(t *testing.T) {
+				for _, back := range []bool{false, true} {
+					name := "left to right"
+					if back {
+						name = "right to left"
+					}
+					t.Run(name, func(t *testing.T) {
+						n := open(t)
+						p := pair{T: t, from: n.Left, to: n.Right, net: n}
+						if back {
+							p.from, p.to = n.Right, n.Left
+						}
+						c.run(p)
+					})
+				}
+			})
+		}
+	}
+}
+
+// patience is how long anything that must happen may take on a loaded machine.
+const patience = 20 * time.Second
+
+// eventually waits for a condition that another goroutine brings about.
+func (p pair) eventually(what string, ok func() bool) {
+	p.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// blocking is a QoS by which nothing is lost.
+var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
+
+func (p pair) publisher(s wire.Session, key string, qos wire.QoS) wire.Publisher {
+	p.Helper()
+	pub, err := s.Publisher(key, qos)
+	if err != nil {
+		p.Fatalf("Publisher(%s) = %v", key, err)
+	}
+	return pub
+}
+
+// heard is a publisher that knows of a subscriber.
+func (p pair) heard(s wire.Session, key string, qos wire.QoS) wire.Publisher {
+	p.Helper()
+	pub := p.publisher(s, key, qos)
+	p.eventually("a subscriber on "+key, pub.Matching)
+	return pub
+}
+
+func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {
+	p.Helper()
+	sub, err := s.Subscribe(expr, deposit)
+	if err != nil {
+		p.Fatalf("Subscribe(%s) = %v", expr, err)
+	}
+	return sub
+}
+
+func (p pair) put(pub wire.Publisher, payload, attachment []byte) {
+	p.Helper()
+	if err := pub.Put(payload, attachment); err != nil {
+		p.Fatalf("Put(%d bytes) = %v", len(payload), err)
+	}
+}
+
+// basket collects samples with copies of what they lend.
+type basket struct {
+	mu  sync.Mutex
+	all []wire.Sample
+}
+
+func (b *basket) deposit(s wire.Sample) {
+	s.Payload, s.Attachment = bytes.Clone(s.Payload), bytes.Clone(s.Attachment)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = append(b.all, s)
+}
+
+func (b *basket) samples() []wire.Sample {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.all)
+}
+
+func (b *basket) count() int { return len(b.samples()) }
+
+// keys lists the keys of the samples, sorted.
+func (b *basket) keys() []string {
+	keys := []string{}
+	for _, s := range b.samples() {
+		keys = append(keys, s.Key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// settled returns how many samples there are when no more have come for a while.
+func (b *basket) settled() int {
+	n := -1
+	for n != b.count() {
+		n = b.count()
+		time.Sleep(150 * time.Millisecond)
+	}
+	return n
+}
+
+// pattern is n bytes that tell their place and their sample.
+func pattern(seed, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8 + seed)
+	}
+	return b
+}
+
+// number writes and reads a sample's number.
+func number(b []byte, n int) { copy(b, fmt.Sprintf("%08d", n)) }
+
+func numberOf(b []byte) (n int) {
+	fmt.Sscanf(string(b[:8]), "%d", &n)
+	return n
+}

@@ -1,0 +1,171 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"edgert/wire"
+)
+
+var life = []testCase{
+	{"after the links were cut everything is declared again", func(p pair) {
+		if p.net.Cut == nil {
+			p.Skip("this network cannot cut its links")
+		}
+		var got basket
+		p.subscribe(p.to, "@c/re/s", got.deposit)
+		p.queryable(p.to, "@c/re/q", says("@c/re/q", "yes"))
+		p.complete(p.to, "@c/re/c", says("@c/re/c", "all"))
+		p.token(p.to, "@c/re/t")
+		d, _ := p.watch(p.from, "@c/re/*")
+		pub := p.heard(p.from, "@c/re/s", blocking)
+		works := func() {
+			p.Helper()
+			before := got.count()
+			p.eventually("a sample", func() bool { pub.Put(nil, nil); return got.count() > before })
+			p.eventually("a reply", func() bool {
+				r, err := p.from.Get(context.Background(), "@c/re/q", nil, time.Second)
+				return err == nil && slices.Equal(texts(r), []string{"yes"})
+			})
+			p.eventually("the complete queryable", func() bool {
+				r, err := p.from.Ask(context.Background(), wire.Question{Key: "@c/re/c", Target: wire.TargetComplete, Timeout: time.Second})
+				return err == nil && slices.Equal(texts(r), []string{"all"})
+			})
+			p.eventually("the matching status", pub.Matching)
+			p.eventually("the token", func() bool { all := d.of("@c/re/t"); return len(all)%2 == 1 })
+		}
+		works()
+		for range 2 {
+			before := len(d.of("@c/re/t"))
+			p.net.Cut()
+			p.eventually("the token to vanish and come back", func() bool { return len(d.of("@c/re/t")) >= before+2 })
+			works()
+		}
+		for i, e := range d.of("@c/re/t") {
+			if want := "+-"[i%2 : i%2+1]; e[:1] != want {
+				p.Errorf("entry %d is %s, want a %s", i, e, want)
+			}
+		}
+		// One subscription is one subscription, however often it was declared.
+		got.settled()
+		before := got.count()
+		p.put(pub, []byte("once"), nil)
+		p.eventually("the sample", func() bool { return got.count() > before })
+		if n := got.settled() - before; n != 1 {
+			p.Errorf("one sample came %d times", n)
+		}
+	}},
+	{"a closed session's tokens vanish and its objects are gone", func(p pair) {
+		p.token(p.to, "@c/close/t")
+		p.subscribe(p.to, "@c/close/s", func(wire.Sample) {})
+		p.queryable(p.to, "@c/close/q", says("@c/close/q", "here"))
+		d, _ := p.watch(p.from, "@c/close/*")
+		pub := p.heard(p.from, "@c/close/s", blocking)
+		p.reached(p.from, "@c/close/q", 1)
+		p.reads(d, "+@c/close/t")
+		if err := p.to.Close(); err != nil {
+			p.Errorf("Close = %v", err)
+		}
+		p.reads(d, "+@c/close/t", "-@c/close/t")
+		p.eventually("the matching status", func() bool { return !pub.Matching() })
+		r, err := p.from.Get(context.Background(), "@c/close/q", nil, patience)
+		if len(r) != 0 || err != nil && !errors.Is(err, wire.ErrDisconnected) {
+			p.Errorf("Get = %v, %v, want nothing", texts(r), err)
+		}
+	}},
+	{"a closed session refuses", func(p pair) {
+		pub := p.publisher(p.from, "@c/shut", blocking)
+		sub := p.subscribe(p.from, "@c/shut", func(wire.Sample) {})
+		if !p.from.Connected() {
+			p.Error("not Connected while a link is up")
+		}
+		if err := p.from.Close(); err != nil {
+			p.Errorf("Close = %v", err)
+		}
+		if p.from.Connected() {
+			p.Error("Connected after Close")
+		}
+		refused := func(what string, err error) {
+			p.Helper()
+			if !errors.Is(err, wire.ErrClosed) {
+				p.Errorf("%s after Close = %v, want %v", what, err, wire.ErrClosed)
+			}
+		}
+		_, err := p.from.Publisher("@c/x", blocking)
+		refused("Publisher", err)
+		_, err = p.from.Subscribe("@c/x", func(wire.Sample) {})
+		refused("Subscribe", err)
+		_, err = p.from.Queryable("@c/x", func(q wire.Query) { q.Finish() })
+		refused("Queryable", err)
+		_, err = p.from.Token("@c/x")
+		refused("Token", err)
+		_, err = p.from.SubscribeTokens("@c/x", func(string, bool) {})
+		refused("SubscribeTokens", err)
+		_, err = p.from.Get(context.Background(), "@c/x", nil, time.Second)
+		refused("Get", err)
+		_, err = p.from.Tokens(context.Background(), "@c/x", time.Second)
+		refused("Tokens", err)
+		refused("Put", pub.Put(nil, nil))
+		_, err = pub.PutLatest(nil, nil)
+		refused("PutLatest", err)
+		refused("a second Close", p.from.Close())
+		if err := sub.Undeclare(); err != nil && !errors.Is(err, wire.ErrClosed) {
+			p.Errorf("Undeclare after Close = %v", err)
+		}
+		if pub.Matching() {
+			p.Error("Matching after Close")
+		}
+	}},
+	{"Close ends a question that waits", func(p pair) {
+		asked := make(chan struct{}, 100)
+		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for p.from.Connected() { // the first may find nobody yet
+				p.from.Get(context.Background(), "@c/wait", nil, patience)
+			}
+		}()
+		<-asked
+		p.from.Close()
+		select {
+		case <-done:
+		case <-time.After(patience / 2):
+			p.Errorf("Get still waits %v after Close", patience/2)
+		}
+	}},
+	{"no callback runs after Undeclare has returned", func(p pair) {
+		pub := p.publisher(p.from, "@c/after", wire.QoS{Reliable: true})
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					pub.Put(nil, nil)
+					time.Sleep(20 * time.Microsecond)
+				}
+			}
+		}()
+		for range 20 {
+			over := false // only ever touched with the callbacks excluded
+			n := 0
+			heard := make(chan struct{}, 1)
+			sub := p.subscribe(p.to, "@c/after", func(wire.Sample) {
+				if over {
+					panic("a callback after Undeclare")
+				}
+				if n++; n == 1 {
+					heard <- struct{}{}
+				}
+			})
+			<-heard
+			sub.Undeclare()
+			over = true
+		}
+	}},
+}
