@@ -39,6 +39,7 @@ class Facts:
     rtc: str = "guided,trained"
     rtc_max_delay: int = 20
     prefix_end: int = 24
+    schedule: str = "linear"
     norm: str = "MEAN_STD"
     norm_stats_sha256: str = ""
     batch_invariant: bool = True
@@ -83,11 +84,11 @@ def describe(facts: Facts) -> dict[str, object]:
         "norm_action": facts.norm,
         "norm_stats_sha256": facts.norm_stats_sha256,
         "num_steps": facts.num_steps,
-        "noise_dim": len(JOINTS),
+        "noise_dim": len(JOINTS) if facts.num_steps else 0,
         "rtc": facts.rtc,
         "rtc_max_delay": facts.rtc_max_delay,
         "prefix_end": facts.prefix_end,
-        "schedule": "linear",
+        "schedule": facts.schedule,
         "prefix_space": "robot",
         "dtype": "float32",
         "batch_invariant": facts.batch_invariant,

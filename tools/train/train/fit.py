@@ -29,10 +29,12 @@ class Recipe:
 
     eyes_steps: int = 2_400
     hands_steps: int = 10_000
+    plain_steps: int = 20_000
     pictures: int = PICTURES
     chunks: int = CHUNKS
     eyes_rate: float = 3e-3
     hands_rate: float = 2e-3
+    plain_rate: float = 2e-3
     eyes_state_error: float = 0.02  # in normalised units
     hands_state_error: float = 0.01
     hands_scene_error: float = 0.02  # in scene units, 2 mm
@@ -41,7 +43,8 @@ class Recipe:
 
 @dataclass
 class Policy:
-    """Trained parameters and the statistics that normalise state and action."""
+    """Trained parameters and the statistics that normalise state and action. The hands are those of a sampler
+    (nets.hands) or of a regression (nets.plain)."""
 
     eyes: nets.Params
     hands: nets.Params
@@ -123,6 +126,27 @@ def fit_hands(key: jax.Array, data: teacher.Chunks, stats: dict[str, np.ndarray]
 
     start = nets.init_hands(k_init)
     return _descend("hands", loss, start, arrays, k_run, recipe.hands_steps, recipe.hands_rate, recipe.report)
+
+
+def fit_plain(key: jax.Array, data: teacher.Chunks, stats: dict[str, np.ndarray], recipe: Recipe) -> nets.Params:
+    """Regression: state and scene -> chunk. One answer to a scene, so the mean is the answer."""
+    k_init, k_run = jax.random.split(key)
+    arrays = (
+        (data.state - stats["state_mean"]) / (stats["state_std"] + 1e-8),
+        data.scene / nets.SCENE_UNIT,
+        (data.action - stats["action_mean"]) / (stats["action_std"] + 1e-8),
+    )
+
+    def loss(p: nets.Params, k: jax.Array, arrays: tuple[jax.Array, ...]) -> jax.Array:
+        k_pick, k_state, k_scene = jax.random.split(k, 3)
+        i = jax.random.randint(k_pick, (BATCH,), 0, arrays[0].shape[0])
+        state, scene, action = (a[i] for a in arrays)
+        state = state + recipe.hands_state_error * jax.random.normal(k_state, state.shape)
+        scene = scene + recipe.hands_scene_error * jax.random.normal(k_scene, scene.shape)
+        return _huber(nets.plain(p, jnp.concatenate([state, scene], -1)) - action, 0.05)
+
+    start = nets.init_plain(k_init)
+    return _descend("plain", loss, start, arrays, k_run, recipe.plain_steps, recipe.plain_rate, recipe.report)
 
 
 def _pictures(rng: np.random.Generator, n: int, stats: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:

@@ -21,11 +21,11 @@ def build(policy: Policy, metadata: dict[str, object]) -> bytes:
     """The graph of a trained policy."""
     g = Graph()
     stats = {name: g.const(value) for name, value in sorted(policy.stats.items())}
-    state = _normalised(g, "state", stats, "state")
-    scene = _eyes(g, policy.eyes, "image.top", state)
+    state = normalised(g, "state", stats, "state")
+    scene = see(g, policy.eyes, "image.top", state)
     films = _films(g, policy.hands, g.op("Concat", state, scene, axis=1))
 
-    prefix = _normalised(g, "prefix", stats, "action")
+    prefix = normalised(g, "prefix", stats, "action")
     prefix = g.op("Where", rtc.below(g, "prefix_len"), prefix, g.const(0.0))
     hard, weight = rtc.hard_rows(g), rtc.guidance(g)
     x = g.op("Where", hard, prefix, "noise")
@@ -38,16 +38,16 @@ def build(policy: Policy, metadata: dict[str, object]) -> bytes:
     return g.encode(metadata)
 
 
-def _normalised(g: Graph, value: str, stats: dict[str, str], kind: str) -> str:
+def normalised(g: Graph, value: str, stats: dict[str, str], kind: str) -> str:
     scale = g.op("Add", stats[f"{kind}_std"], g.const(EPSILON))
     return g.op("Div", g.op("Sub", value, stats[f"{kind}_mean"]), scale)
 
 
-def _linear(g: Graph, p: nets.Params, x: str) -> str:
+def linear(g: Graph, p: nets.Params, x: str) -> str:
     return g.op("Add", g.op("MatMul", x, g.const(p["w"])), g.const(p["b"]))
 
 
-def _silu(g: Graph, x: str) -> str:
+def silu(g: Graph, x: str) -> str:
     return g.op("Mul", x, g.op("Sigmoid", x))
 
 
@@ -55,7 +55,7 @@ def _norm(g: Graph, p: nets.Params, x: str) -> str:
     return g.op("LayerNormalization", x, g.const(p["scale"]), g.const(p["shift"]), axis=-1, epsilon=nets.EPSILON)
 
 
-def _eyes(g: Graph, p: nets.Params, picture: str, state: str) -> str:
+def see(g: Graph, p: nets.Params, picture: str, state: str) -> str:
     """Picture u8 [B, 120, 160, 3] -> scene [B, 4]."""
     x = g.op("Cast", g.op("Transpose", picture, perm=[0, 3, 1, 2]), to=TensorProto.FLOAT)
     x = g.op("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
@@ -66,8 +66,8 @@ def _eyes(g: Graph, p: nets.Params, picture: str, state: str) -> str:
     heat = g.op("Softmax", g.op("Reshape", heat, g.const([0, 0, -1], np.int64)), axis=2)
     points = g.op("MatMul", heat, g.const(nets.grid(15, 20)))
     points = g.op("Reshape", points, g.const([0, 2 * nets.MAPS[3]], np.int64))
-    x = _silu(g, _linear(g, p["mlp1"], g.op("Concat", points, state, axis=1)))
-    return _linear(g, p["mlp2"], x)
+    x = silu(g, linear(g, p["mlp1"], g.op("Concat", points, state, axis=1)))
+    return linear(g, p["mlp2"], x)
 
 
 def _convolution(g: Graph, p: nets.Params, x: str, size: int, stride: int, channels: int) -> str:
@@ -77,9 +77,9 @@ def _convolution(g: Graph, p: nets.Params, x: str, size: int, stride: int, chann
 
 def _films(g: Graph, p: nets.Params, context: str) -> list[str]:
     """Per block, what the context adds to scale and shift: [B, 1, 2 * WIDTH]. What the time adds is a constant."""
-    x = _silu(g, _linear(g, p["context1"], context))
-    x = _silu(g, _linear(g, p["context2"], x))
-    c = _linear(g, p["context3"], x)
+    x = silu(g, linear(g, p["context1"], context))
+    x = silu(g, linear(g, p["context2"], x))
+    c = linear(g, p["context3"], x)
     one = g.const([1], np.int64)
     return [g.op("Unsqueeze", g.op("MatMul", c, g.const(b["film"]["w"])), one) for b in p["blocks"]]
 
@@ -92,11 +92,11 @@ def _velocity(g: Graph, p: nets.Params, x: str, time: float, hard: str, films: l
         scale = g.op("Slice", film, *_span(g, 0, nets.WIDTH))
         shift = g.op("Slice", film, *_span(g, nets.WIDTH, 2 * nets.WIDTH))
         y = g.op("Add", g.op("Mul", _norm(g, block["norm1"], h), scale), shift)
-        y = _silu(g, _linear(g, block["mix1"], g.op("Transpose", y, perm=[0, 2, 1])))
-        h = g.op("Add", h, g.op("Transpose", _linear(g, block["mix2"], y), perm=[0, 2, 1]))
-        y = _silu(g, _linear(g, block["channel1"], _norm(g, block["norm2"], h)))
-        h = g.op("Add", h, _linear(g, block["channel2"], y))
-    return _linear(g, p["velocity"], _norm(g, p["norm"], h))
+        y = silu(g, linear(g, block["mix1"], g.op("Transpose", y, perm=[0, 2, 1])))
+        h = g.op("Add", h, g.op("Transpose", linear(g, block["mix2"], y), perm=[0, 2, 1]))
+        y = silu(g, linear(g, block["channel1"], _norm(g, block["norm2"], h)))
+        h = g.op("Add", h, linear(g, block["channel2"], y))
+    return linear(g, p["velocity"], _norm(g, p["norm"], h))
 
 
 def _time_film(p: nets.Params, block: nets.Params, time: float) -> np.ndarray:

@@ -19,6 +19,7 @@ SCENE = 4  # target x, y, post x, y
 
 MAPS = (12, 32, 32, 24)  # channels of the four convolutions; the last are softmax maps
 WIDTH, BLOCKS = 64, 3
+PLAIN_WIDTH = 128  # of the hands without a sampler
 TIME_FEATURES = 32
 SHORTEST_PERIOD, LONGEST_PERIOD = 4e-3, 4.0
 EPSILON = 1e-5  # of a layer norm
@@ -79,6 +80,23 @@ def init_hands(key: jax.Array) -> Params:
         "norm": _norm(),
         "velocity": _linear(next(k), WIDTH, JOINTS),
     }
+
+
+def init_plain(key: jax.Array) -> Params:
+    """The hands of a policy without a sampler: state and scene to a whole chunk at once."""
+    k = jax.random.split(key, 3)
+    return {
+        "hidden1": _linear(k[0], JOINTS + SCENE, PLAIN_WIDTH),
+        "hidden2": _linear(k[1], PLAIN_WIDTH, PLAIN_WIDTH),
+        "chunk": _linear(k[2], PLAIN_WIDTH, ROWS * JOINTS),
+    }
+
+
+def plain(p: Params, context: jax.Array) -> jax.Array:
+    """Normalised state and scene [B, 10] -> normalised chunk [B, 50, 6]."""
+    x = jax.nn.silu(_apply(p["hidden1"], context))
+    x = jax.nn.silu(_apply(p["hidden2"], x))
+    return _apply(p["chunk"], x).reshape(-1, ROWS, JOINTS)
 
 
 def hands(p: Params, x: jax.Array, time: jax.Array, hard: jax.Array, context: jax.Array) -> jax.Array:

@@ -54,13 +54,13 @@ class Graph:
         """Gives a value the name of an output."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
 
-    def encode(self, metadata: dict[str, object]) -> bytes:
+    def encode(self, metadata: dict[str, object], inputs: dict[str, tuple[int, list]] = INPUTS) -> bytes:
         """The checked model. Metadata lets a lone file explain itself."""
         port = lambda name, spec: helper.make_tensor_value_info(name, *spec)  # noqa: E731
         graph = helper.make_graph(
             self._nodes,
             "policy",
-            [port(*item) for item in INPUTS.items()],
+            [port(*item) for item in inputs.items()],
             [port(*item) for item in OUTPUTS.items()],
             self._initializers,
         )

@@ -114,6 +114,33 @@ PLAIN, PREFIX, STALE = 0, 1, 2
 SHARES = [0.45, 0.25, 0.30]
 
 
+def far_side(scenes: Scenes) -> Array:
+    """The way of a teacher who always passes the post on its far side: left when going right, right when going left."""
+    return scenes.side
+
+
+def demonstrate_one_way(rng: np.random.Generator, n: int) -> Chunks:
+    """Plain chunks of a teacher who always takes the far side, so that there is one answer to a scene and a policy that
+    regresses to the mean has nothing to average over. No prefix."""
+    scenes = draw_scenes(rng, n)
+    way = far_side(scenes)
+    tip, grip = scenes.tip, scenes.grip
+    tips, grips = [], []
+    for _ in range(ROWS):
+        tip = step(tip, scenes.target, scenes.post, way)
+        grip = step_grip(grip, tip, scenes.target)
+        tips.append(tip)
+        grips.append(grip)
+    none = np.zeros(n, np.int64)
+    return Chunks(
+        state=pose(scenes.tip, scenes.grip).astype(np.float32),
+        action=pose(np.stack(tips, 1), np.stack(grips, 1)).astype(np.float32),
+        scene=np.concatenate([scenes.target, scenes.post], -1).astype(np.float32),
+        shortest=none,
+        longest=none,
+    )
+
+
 def demonstrate(rng: np.random.Generator, n: int) -> Chunks:
     """Chunks of three kinds.
 

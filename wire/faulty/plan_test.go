@@ -1,0 +1,196 @@
+package faulty
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const tick = time.Second / 60
+
+func mustParse(t *testing.T, text string) *Script {
+	t.Helper()
+	s, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"an unknown key", "faults: [{kind: drop_chunk, when: 1s}]", "unknown field"},
+		{"an unknown kind", "faults: [{kind: lose_chunk}]", "kind is"},
+		{"a wrong type", "faults: 7", "line 1"},
+		{"a share above one", "faults: [{kind: drop_chunk, share: 1.5}]", "share is 1.5"},
+		{"a negative share", "faults: [{kind: drop_chunk, share: -0.5}]", "share is -0.5"},
+		{"a share that is no number", "faults: [{kind: drop_chunk, share: .nan}]", "share is NaN"},
+		{"a share where there is none", "faults: [{kind: blackout, share: 0.5}]", "has none"},
+		{"a spike without a delay", "faults: [{kind: spike, at: 1s}]", "delay is 0s"},
+		{"a delay where there is none", "faults: [{kind: drop_chunk, delay: 1s}]", "delay is 1s"},
+		{"a delay of hours", "faults: [{kind: spike, delay: 2h}]", "delay is 2h"},
+		{"a time without a unit", "faults: [{kind: blackout, at: 5}]", `at is "5"`},
+		{"a time before the begin", "faults: [{kind: blackout, at: -5s}]", `at is "-5s"`},
+		{"a restart without an end", "faults: [{kind: restart, at: 5s}]", "needs for"},
+		{"a spike with for", "faults: [{kind: spike, delay: 1s, for: 2s}]", "has no for"},
+		{"every without for", "faults: [{kind: blackout, every: 10s}]", "every without for"},
+		{"windows that overlap", "faults: [{kind: blackout, every: 1s, for: 1s}]", "every is 1s"},
+		{"a rate of nothing", "faults: [{kind: bandwidth}]", "bytes_per_second is 0"},
+		{"a rate too low", "faults: [{kind: bandwidth, bytes_per_second: 10}]", "bytes_per_second is 10"},
+		{"too many", "faults: [" + strings.Repeat("{kind: blackout},", 65) + "]", "65 faults"},
+		{"too long", strings.Repeat("#", 1<<17), "131072 bytes"},
+	} {
+		_, err := Parse([]byte(tt.text))
+		if !errors.Is(err, ErrScript) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line with %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestWindows(t *testing.T) {
+	s := mustParse(t, `
+name: windows
+faults:
+  - {kind: blackout, at: 2s, for: 1s, every: 10s}
+  - {kind: restart, at: 5s, for: 500ms}
+  - {kind: spike, at: 7s, delay: 300ms, every: 10s}
+`)
+	p := s.Plan(1, tick)
+	for _, tt := range []struct {
+		at         time.Duration
+		lost, away bool
+	}{
+		{1999 * time.Millisecond, false, false}, {2 * time.Second, true, false}, {2999 * time.Millisecond, true, false},
+		{3 * time.Second, false, false}, {5 * time.Second, true, true}, {5500 * time.Millisecond, false, false},
+		{12500 * time.Millisecond, true, false}, {15 * time.Second, false, false},
+	} {
+		if got := p.Observation(tt.at).Lost; got != tt.lost {
+			t.Errorf("observation at %v: lost %v", tt.at, got)
+		}
+		if got := p.Chunk(tt.at).Lost; got != tt.lost {
+			t.Errorf("chunk at %v: lost %v", tt.at, got)
+		}
+		if got := p.Away(tt.at); got != tt.away {
+			t.Errorf("server at %v: away %v", tt.at, got)
+		}
+	}
+	for _, tt := range []struct {
+		after, until, want time.Duration
+	}{
+		{-1, 6 * time.Second, 0}, {6 * time.Second, 7 * time.Second, 300 * time.Millisecond},
+		{7 * time.Second, 16 * time.Second, 0}, {-1, 30 * time.Second, 900 * time.Millisecond},
+	} {
+		if got := p.Spikes(tt.after, tt.until); got != tt.want {
+			t.Errorf("spikes after %v until %v: %v, want %v", tt.after, tt.until, got, tt.want)
+		}
+	}
+}
+
+// Chance belongs to the tick, not to the message: whoever sends on the same tick
+// meets the same fate, and the shares are what the script says.
+func TestDrawsAreCommon(t *testing.T) {
+	s := mustParse(t, `
+faults:
+  - {kind: drop_observation, share: 0.2}
+  - {kind: drop_chunk, share: 0.05}
+  - {kind: jitter, delay: 30ms}
+`)
+	const n = 200_000
+	p, again, other := s.Plan(7, tick), s.Plan(7, tick), s.Plan(8, tick)
+	up, down, same := 0, 0, 0
+	var late time.Duration
+	for i := range n {
+		at := time.Duration(i)*tick + tick/2
+		o, c := p.Observation(at), p.Chunk(at)
+		if o != again.Observation(at+tick/4) || c != again.Chunk(at-tick/4) {
+			t.Fatalf("tick %d: another fate on the same tick", i)
+		}
+		up += boolInt(o.Lost)
+		down += boolInt(c.Lost)
+		same += boolInt(o.Lost == other.Observation(at).Lost)
+		late += o.Delay
+	}
+	for name, tt := range map[string]struct{ got, want float64 }{
+		"observations lost": {float64(up) / n, 0.2}, "chunks lost": {float64(down) / n, 0.05},
+		"equal fates of two seeds": {float64(same) / n, 0.2*0.2 + 0.8*0.8},
+		"mean jitter in ms":        {late.Seconds() * 1000 / n, 15},
+	} {
+		if math.Abs(tt.got-tt.want) > 0.01*max(tt.want, 1) {
+			t.Errorf("%s: %.4f, want %.4f", name, tt.got, tt.want)
+		}
+	}
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func TestLine(t *testing.T) {
+	pass, hold := Fate{}, Fate{Hold: true, Swapped: true}
+	swap := Fate{Swapped: true}
+	for _, tt := range []struct {
+		name  string
+		fates []Fate
+		want  []int
+		lost  int
+	}{
+		{"nothing happens", []Fate{pass, pass}, []int{0, 1}, 0},
+		{"lost", []Fate{{Lost: true}, pass}, []int{1}, 1},
+		{"doubled", []Fate{{Twice: true}, pass}, []int{0, 0, 1}, 0},
+		{"swapped, all along the window", []Fate{hold, hold, hold, hold}, []int{1, 0, 3, 2}, 0},
+		{"held once", []Fate{hold, swap, swap}, []int{1, 0, 2}, 0},
+		{"held as the window closes", []Fate{hold, pass, pass}, []int{1, 2}, 1},
+		{"a lost one does not free the held", []Fate{hold, {Lost: true}, swap}, []int{2, 0}, 1},
+	} {
+		var l Line[int]
+		var got []int
+		lost := 0
+		for i, f := range tt.fates {
+			var n int
+			got, n = l.Pass(f, i, got)
+			lost += n
+		}
+		if !slices.Equal(got, tt.want) || lost != tt.lost {
+			t.Errorf("%s: %v with %d lost, want %v with %d", tt.name, got, lost, tt.want, tt.lost)
+		}
+	}
+}
+
+func TestTransit(t *testing.T) {
+	var l Line[int]
+	slow := Fate{Rate: 10_000, Delay: 5 * time.Millisecond}
+	if got := l.Transit(0, slow, 1000); got != 105*time.Millisecond {
+		t.Errorf("the first takes %v, want 105ms", got)
+	}
+	if got := l.Transit(50*time.Millisecond, slow, 1000); got != 205*time.Millisecond {
+		t.Errorf("the one behind it is there at %v, want 205ms", got)
+	}
+	if got := l.Transit(60*time.Millisecond, Fate{}, 1000); got != 60*time.Millisecond {
+		t.Errorf("without a limit: %v, want 60ms", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("name: a\nfaults:\n  - {kind: drop_chunk, at: 1s, for: 2s, every: 10s, share: 0.5}\n"))
+	f.Add([]byte("faults: [{kind: spike, delay: 1s}, {kind: bandwidth, bytes_per_second: 1000}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse(data)
+		if err != nil {
+			return
+		}
+		p := s.Plan(1, tick)
+		for at := range 100 {
+			p.Observation(time.Duration(at) * time.Second)
+			p.Chunk(time.Duration(at) * time.Second)
+		}
+		if d := p.Spikes(-1, time.Hour); d < 0 {
+			t.Errorf("spikes of %v", d)
+		}
+	})
+}

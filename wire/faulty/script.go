@@ -1,0 +1,187 @@
+// Package faulty spoils the messages between a robot and a server by a script:
+// it loses, doubles, reorders, delays and throttles them, so that every way of
+// scheduling chunks can be measured under the same faults.
+//
+// A Script is YAML. A Plan is a script with a seed: a pure function from an
+// instant to what happens to a message then, drawn per tick and not per message,
+// so that two clients that send at different times still meet the same faults
+// (common random numbers). Line applies a plan to one direction's messages in
+// any kind of time; Session wraps a wire.Session in real time.
+//
+// The six message faults and the spike are those of Distributed Real-Time
+// Chunking, section 5.
+package faulty
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Kind is what a fault does.
+type Kind string
+
+// The kinds of faults. A chunk's faults strike where it reaches the robot, an
+// observation's where it leaves.
+const (
+	DropObservation      Kind = "drop_observation"
+	DropChunk            Kind = "drop_chunk"
+	DuplicateObservation Kind = "duplicate_observation"
+	DuplicateChunk       Kind = "duplicate_chunk"
+	ReorderObservation   Kind = "reorder_observation" // held until the next one has passed
+	ReorderChunk         Kind = "reorder_chunk"
+	Spike                Kind = "spike"     // the server stops for Delay, once per At or Every
+	Latency              Kind = "latency"   // every answer comes Delay later
+	Jitter               Kind = "jitter"    // every message comes 0 to Delay later
+	Blackout             Kind = "blackout"  // nothing passes, either way
+	Restart              Kind = "restart"   // the server is killed and comes back after For
+	Bandwidth            Kind = "bandwidth" // BytesPerSecond each way
+)
+
+// Kinds lists all of them, in the order of the documentation.
+var Kinds = []Kind{
+	DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk,
+	Spike, Latency, Jitter, Blackout, Restart, Bandwidth,
+}
+
+// Bounds of a script: a wish beyond them is a mistake.
+const (
+	maxFaults = 64
+	maxTime   = 24 * time.Hour
+	maxDelay  = time.Minute
+	minRate   = 1000 // bytes a second; below, an observation takes minutes
+	maxRate   = 1 << 40
+	maxScript = 64 << 10 // bytes of YAML
+)
+
+// Fault is one entry of a script. It is active from At for For, and again after
+// every Every; without For it never ends, without Every it comes once.
+type Fault struct {
+	Kind           Kind
+	At, For, Every time.Duration
+	Share          float64 // of the messages in that time; 0 in YAML means 1
+	Delay          time.Duration
+	BytesPerSecond int
+}
+
+// Script is a list of faults with a name for reports.
+type Script struct {
+	Name   string
+	Faults []Fault
+}
+
+// ErrScript is what Parse returns for a script that says nothing that can be
+// done.
+var ErrScript = errors.New("faulty: bad script")
+
+// source is the YAML of a Script.
+type source struct {
+	Name   string        `yaml:"name"`
+	Faults []sourceFault `yaml:"faults"`
+}
+
+type sourceFault struct {
+	Kind           Kind    `yaml:"kind"`
+	At             string  `yaml:"at"`
+	For            string  `yaml:"for"`
+	Every          string  `yaml:"every"`
+	Share          float64 `yaml:"share"`
+	Delay          string  `yaml:"delay"`
+	BytesPerSecond int     `yaml:"bytes_per_second"`
+}
+
+// Parse reads a script. Unknown keys, wrong types and impossible numbers are
+// refused, each with the entry that holds it.
+func Parse(data []byte) (*Script, error) {
+	if len(data) > maxScript {
+		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
+	}
+	var src source
+	if err := yaml.UnmarshalWithOptions(data, &src, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrScript, oneLine(err))
+	}
+	if len(src.Faults) > maxFaults {
+		return nil, fmt.Errorf("%w: %d faults, want at most %d", ErrScript, len(src.Faults), maxFaults)
+	}
+	s := &Script{Name: src.Name}
+	for i, f := range src.Faults {
+		fault, err := f.fault()
+		if err == nil {
+			err = fault.check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: fault %d (%s): %w", ErrScript, i+1, f.Kind, err)
+		}
+		s.Faults = append(s.Faults, fault)
+	}
+	return s, nil
+}
+
+// oneLine is the YAML module's error without its picture of the source.
+func oneLine(err error) string {
+	var y yaml.Error
+	if errors.As(err, &y) {
+		line := ""
+		if t := y.GetToken(); t != nil && t.Position != nil {
+			line = fmt.Sprintf("line %d: ", t.Position.Line)
+		}
+		return line + strings.Join(strings.Fields(y.GetMessage()), " ")
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+func (f sourceFault) fault() (Fault, error) {
+	out := Fault{Kind: f.Kind, Share: f.Share, BytesPerSecond: f.BytesPerSecond}
+	if out.Share == 0 {
+		out.Share = 1
+	}
+	for _, d := range []struct {
+		key, text string
+		to        *time.Duration
+	}{{"at", f.At, &out.At}, {"for", f.For, &out.For}, {"every", f.Every, &out.Every}, {"delay", f.Delay, &out.Delay}} {
+		if d.text == "" {
+			continue
+		}
+		v, err := time.ParseDuration(d.text)
+		if err != nil || v < 0 || v > maxTime {
+			return out, fmt.Errorf("%s is %q, want a duration such as 1.5s, 0s to %v", d.key, d.text, maxTime)
+		}
+		*d.to = v
+	}
+	return out, nil
+}
+
+// shared are the kinds that a share of the messages meets.
+var shared = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk}
+
+// delaying are the kinds that need a delay.
+var delaying = []Kind{Spike, Latency, Jitter}
+
+// check refuses what cannot be meant.
+func (f *Fault) check() error {
+	switch {
+	case !slices.Contains(Kinds, f.Kind):
+		return fmt.Errorf("kind is %q, want one of %v", f.Kind, Kinds)
+	case !(f.Share > 0 && f.Share <= 1):
+		return fmt.Errorf("share is %v, want above 0 and at most 1", f.Share)
+	case f.Share != 1 && !slices.Contains(shared, f.Kind):
+		return fmt.Errorf("share is %v, but a %s has none", f.Share, f.Kind)
+	case slices.Contains(delaying, f.Kind) != (f.Delay > 0) || f.Delay > maxDelay:
+		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay, delaying)
+	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth && (f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
+		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and none otherwise", f.BytesPerSecond, minRate, maxRate)
+	case f.Kind == Spike && f.For != 0:
+		return errors.New("a spike has no for: its delay says how long the server stops")
+	case f.Kind == Restart && f.For == 0:
+		return errors.New("a restart needs for: how long the server is away")
+	case f.Every != 0 && f.Kind != Spike && f.For == 0:
+		return errors.New("every without for: say how long it lasts each time")
+	case f.Every != 0 && f.Every <= max(f.For, f.Delay):
+		return fmt.Errorf("every is %v, want more than the %v that it lasts", f.Every, max(f.For, f.Delay))
+	}
+	return nil
+}
