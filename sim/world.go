@@ -29,7 +29,7 @@ const TicksPerSecond = 60
 
 // The rules of the task.
 const (
-	postRadius   = 0.050 // the tip inside this circle is a collision
+	postRadius   = 0.050 // the tip inside this circle is a collision, and what a picture shows
 	targetRadius = 0.015 // the tip inside this circle is at the target
 	dwellTicks   = 10    // ticks at the target, in a row, that end a leg
 	legTicksMax  = 360   // a leg that takes longer is given up
@@ -56,10 +56,28 @@ type Leg struct {
 	Ticks   int
 }
 
+// MaxLag is the longest servo lag that a world plays, in ticks.
+const MaxLag = 8
+
+// Rules make the world harder than the one that policies were trained in. The
+// zero value is the demo world.
+type Rules struct {
+	Clearance float64 // metres added to the post's radius when judging; the pictures do not show it
+	Speed     float64 // the servos' speed limit as a multiple of the demo's; 0: 1
+	Lag       int     // ticks until the servos begin to follow a goal, 0 to MaxLag
+}
+
+// Narrow is the harder world: 21 mm less room beside the post of the 35 mm that
+// the teacher keeps, servos twice as fast, so that they follow a jump instead of
+// smoothing it, and two ticks late.
+var Narrow = Rules{Clearance: 0.021, Speed: 2, Lag: 2}
+
 // World is the arm, the post and the present target.
 //
 // Owner: one goroutine; Live adds the lock.
 type World struct {
+	rules  Rules
+	late   [MaxLag][DOF]float64 // goals on their way to the servos, oldest first
 	draws  draws
 	q      [DOF]float64
 	post   Point
@@ -84,15 +102,30 @@ func NewWorld(seed uint64, direction int) *World {
 // Reset makes w the world that NewWorld returns and forgets all legs.
 //
 //rt:noalloc
-func (w *World) Reset(seed uint64, direction int) {
+func (w *World) Reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
+
+// ResetUnder is Reset into a world with other rules. Places and targets are the
+// same: only moving and judging differ.
+//
+//rt:noalloc
+func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
+	if rules.Lag < 0 || rules.Lag > MaxLag || rules.Clearance < 0 || rules.Speed < 0 {
+		panic("sim: want a lag of 0 to MaxLag ticks, and neither clearance nor speed below 0")
+	}
+	if rules.Speed == 0 {
+		rules.Speed = 1
+	}
 	if direction != 1 && direction != -1 {
 		panic("sim: direction must be +1 or -1")
 	}
-	*w = World{draws: draws{state: seed}, side: direction}
+	*w = World{rules: rules, draws: draws{state: seed}, side: direction}
 	w.post.X = w.draws.uniform(-0.02, 0.02)
 	w.post.Y = w.draws.uniform(-0.02, 0.02)
 	w.q = poseAt(w.draws.place(-direction), 0)
 	w.target = w.draws.place(direction)
+	for i := range w.late {
+		w.late[i] = w.q // a servo that was told nothing holds its place
+	}
 }
 
 // Step moves the servos by one tick towards goal, which has DOF values, and then
@@ -104,9 +137,25 @@ func (w *World) Step(goal []float64) {
 		panic("sim: want one goal per joint")
 	}
 	for j := range w.q {
-		w.q[j] = towards(w.q[j], goal[j], maxStep[j])
+		w.q[j] = towards(w.q[j], w.lagged(j, goal[j]), maxStep[j]*w.rules.Speed)
 	}
 	w.judge()
+}
+
+// lagged queues one joint's goal and returns the one that its servo follows now.
+//
+//rt:noalloc
+func (w *World) lagged(joint int, goal float64) float64 {
+	n := w.rules.Lag
+	if n == 0 {
+		return goal
+	}
+	due := w.late[0][joint]
+	for i := range n - 1 {
+		w.late[i][joint] = w.late[i+1][joint]
+	}
+	w.late[n-1][joint] = goal
+	return due
 }
 
 // judge counts one tick and ends the leg when it is over. Touching the post
@@ -116,7 +165,7 @@ func (w *World) Step(goal []float64) {
 func (w *World) judge() {
 	tip := w.Tip()
 	w.legTicks++
-	if distance(tip, w.post) < postRadius {
+	if distance(tip, w.post) < postRadius+w.rules.Clearance {
 		w.hit = true
 	}
 	if distance(tip, w.target) < targetRadius {

@@ -28,6 +28,7 @@ var layers = []struct {
 	{2, "jpeg", "one format"},
 	{2, "wire", "the nouns that cross the network, and their bytes"},
 	{2, "wire/wiretest", "the frozen vectors, for the tests of everybody who speaks wire"},
+	{2, "wire/faulty", "a transport that loses, doubles and delays by a script"},
 	{2, "wire/zenoh", "the transport in pure Go"},
 	{2, "wire/zenohgo", "the transport on libzenohc"},
 	{3, "chunk", "which action when"},
@@ -78,8 +79,10 @@ var sideways = []struct{ from, to, why string }{
 	{"servo", "servo/table", "an arm is made of models"},
 	{"servo", "servo/packet", "a bus speaks in frames"},
 	{"servo", "servo/robot", "an arm is opened from its description"},
+	{"wire/faulty", "wire", "it wraps a wire.Session"},
 	{"wire/zenoh", "wire", "the transport implements wire.Session"},
 	{"wire/zenohgo", "wire", "the transport implements wire.Session"},
+	{"bench", "internal/fleet", "it measures in virtual time"},
 	{"bench", "edge", "it measures the real edge"},
 	{"bench", "server", "it measures the real server"},
 }
