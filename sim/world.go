@@ -105,12 +105,13 @@ func NewWorld(seed uint64, direction int) *World {
 func (w *World) Reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
 
 // ResetUnder is Reset into a world with other rules. Places and targets are the
-// same: only moving and judging differ.
+// same: only moving and judging differ. It panics on a lag outside 0 to MaxLag
+// and on a clearance or speed below 0.
 //
 //rt:noalloc
 func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
 	if rules.Lag < 0 || rules.Lag > MaxLag || rules.Clearance < 0 || rules.Speed < 0 {
-		panic("sim: want a lag of 0 to MaxLag ticks, and neither clearance nor speed below 0")
+		panic("sim: rules out of bounds")
 	}
 	if rules.Speed == 0 {
 		rules.Speed = 1
@@ -201,8 +202,13 @@ func (w *World) Q() [DOF]float64 { return w.q }
 // Tip returns where the arm's tip is.
 //
 //rt:noalloc
-func (w *World) Tip() Point {
-	_, tip := reach(w.q[pan], w.q[elbow])
+func (w *World) Tip() Point { return TipAt(w.q[pan], w.q[elbow]) }
+
+// TipAt returns where the tip is when pan and elbow stand at these degrees.
+//
+//rt:noalloc
+func TipAt(panDeg, elbowDeg float64) Point {
+	_, tip := reach(panDeg, elbowDeg)
 	return tip
 }
 

@@ -1,6 +1,9 @@
 package sim
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestHoldingStillNeverScores(t *testing.T) {
 	for seed := range uint64(50) {
@@ -155,5 +158,56 @@ func BenchmarkStep(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w.Step(q[:])
+	}
+}
+
+// Other rules change moving and judging, never the places; the zero value is the
+// demo world to the last bit.
+func TestRules(t *testing.T) {
+	demo, same, narrow := NewWorld(5, 1), NewWorld(5, 1), NewWorld(5, 1)
+	same.ResetUnder(Rules{}, 5, 1)
+	narrow.ResetUnder(Narrow, 5, 1)
+	if *same != *demo {
+		t.Error("the zero rules give another world")
+	}
+	if narrow.Target() != demo.Target() || narrow.Post() != demo.Post() || narrow.Q() != demo.Q() {
+		t.Error("other rules moved the places")
+	}
+	goal := demo.Q()
+	goal[pan] += 90
+	start := demo.Q()[pan]
+	var demoPan, narrowPan []float64
+	for range 4 {
+		demo.Step(goal[:])
+		narrow.Step(goal[:])
+		demoPan, narrowPan = append(demoPan, demo.Q()[pan]-start), append(narrowPan, narrow.Q()[pan]-start)
+	}
+	for i, want := range []float64{3, 6, 9, 12} {
+		if math.Abs(demoPan[i]-want) > 1e-9 {
+			t.Errorf("demo: %v degrees after %d ticks, want %v", demoPan[i], i+1, want)
+		}
+	}
+	for i, want := range []float64{0, 0, 6, 12} { // two ticks late, twice as fast
+		if math.Abs(narrowPan[i]-want) > 1e-9 {
+			t.Errorf("narrow: %v degrees after %d ticks, want %v", narrowPan[i], i+1, want)
+		}
+	}
+	// The tip at 60 mm from the post's centre collides in the narrow world only.
+	for _, tt := range []struct {
+		rules Rules
+		hit   bool
+	}{{Rules{}, false}, {Narrow, true}} {
+		w := new(World)
+		w.ResetUnder(tt.rules, 5, 1)
+		w.q = poseAt(Point{X: w.post.X, Y: w.post.Y + 0.060}, 0)
+		hold := w.q
+		for range MaxLag {
+			w.late[0] = hold
+			w.late[1] = hold
+			w.Step(hold[:])
+		}
+		if w.hit != tt.hit {
+			t.Errorf("%+v: the post is touched %v at 60 mm, want %v", tt.rules, w.hit, tt.hit)
+		}
 	}
 }

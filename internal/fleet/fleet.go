@@ -3,19 +3,21 @@
 // bus or a network in between, so that 20 seconds of motion take as long as its
 // inferences.
 //
-// What decides the motion is the real thing: sim.World, jpeg, chunk.Discipline
-// and the exported policy. What is left out is played by numbers: an
-// answer takes Delay ticks from capture to merge, and may be late or lost. One
-// tick is the edge's: read, pop, write, merge at most one answer, trigger. A run
-// is a function of its Config, to the last bit.
+// What decides the motion is the real thing: sim.World, jpeg, chunk.Discipline,
+// the wire's encoding (for its size), the script of faults and the exported
+// policy. What is left out is played by numbers: the network's and the server's
+// time. One tick is the edge's: read, pop, write, merge at most one answer,
+// trigger. A run is a function of its Config, to the last bit.
 package fleet
 
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"edgert/chunk"
 	"edgert/sim"
+	"edgert/wire/faulty"
 )
 
 const (
@@ -29,13 +31,23 @@ const (
 	// in edge-rt.
 	DefaultMaxAge = 180
 
-	delayMax = 10_000
-	seedsMax = 1_000_000
-	ticksMax = 10_000_000
-	fps      = 60
+	// DefaultReconnect is what an edge needs to open a session with a server that
+	// came back.
+	DefaultReconnect = 300 * time.Millisecond
+
+	delayMax   = 10_000
+	seedsMax   = 1_000_000
+	ticksMax   = 10_000_000
+	computeMax = time.Minute
+
+	// FPS is the rate of the world and of every loop in it.
+	FPS = 60
+
+	// Period is one tick.
+	Period = time.Second / FPS
 )
 
-// ErrConfig is what Run returns for impossible numbers.
+// ErrConfig is what Run and Open return for impossible numbers.
 var ErrConfig = errors.New("fleet: bad config")
 
 // Config says what to run. The zero value of a field is its default, where one
@@ -47,16 +59,26 @@ type Config struct {
 	Seeds     int    // worlds in each direction; default 1
 	Ticks     int    // length of each run; default DefaultTicks
 
-	Delay  int     // ticks between capture and merge; default and least 1
-	Jitter int     // up to so many ticks more, drawn per answer
-	Loss   float64 // share of answers that never come, 0 to 1
+	// Schedule is the discipline and its settings; default chunk.ScheduleDRTC.
+	// Horizon, DOF, FPS and PrefixEnd are filled in.
+	Schedule chunk.Config
+	MaxAge   int // ticks; default DefaultMaxAge
 
-	SMin    int // default chunk.DefaultSMin
-	Epsilon int // default chunk.DefaultEpsilon
-	MaxAge  int // ticks; default DefaultMaxAge
+	// An answer takes the network twice and the server once, before any fault.
+	// Delay is a short form: so many ticks from capture to merge, default and
+	// least 1, where neither of the two is given.
+	Network time.Duration // one way
+	Compute time.Duration // of one answer
+	Delay   int
 
-	Quality int  // of the JPEG pictures, 1 to 100; 0: raw
-	Counts  bool // read the state and write the goal through 4096-step encoders
+	Faults    *faulty.Script // default none
+	Reconnect time.Duration  // default DefaultReconnect
+
+	Rules   sim.Rules // default the demo world
+	Quality int       // of the JPEG pictures, 1 to 100; 0: raw
+	Counts  bool      // read the state and write the goal through 4096-step encoders
+
+	Trace func(*Tick) // called on every tick; what it gets is lent
 }
 
 // check fills in the defaults and refuses what cannot run.
@@ -67,15 +89,17 @@ func (c *Config) check() error {
 	if c.Policy.DOF() != sim.DOF {
 		return fmt.Errorf("%w: the policy drives %d joints, want %d", ErrConfig, c.Policy.DOF(), sim.DOF)
 	}
-	if c.FirstSeed == 0 {
-		c.FirstSeed = DefaultSeed
+	orDefault(&c.FirstSeed, DefaultSeed)
+	orDefault(&c.Seeds, 1)
+	orDefault(&c.Ticks, DefaultTicks)
+	orDefault(&c.MaxAge, DefaultMaxAge)
+	orDefault(&c.Reconnect, DefaultReconnect)
+	orDefault(&c.Schedule.Schedule, chunk.ScheduleDRTC)
+	c.Schedule.Horizon, c.Schedule.DOF, c.Schedule.FPS = c.Policy.Horizon(), sim.DOF, FPS
+	orDefault(&c.Schedule.PrefixEnd, c.Policy.PrefixEnd())
+	if c.Network == 0 && c.Compute == 0 {
+		orDefault(&c.Delay, 1)
 	}
-	c.Seeds = orDefault(c.Seeds, 1)
-	c.Ticks = orDefault(c.Ticks, DefaultTicks)
-	c.Delay = orDefault(c.Delay, 1)
-	c.SMin = orDefault(c.SMin, chunk.DefaultSMin(c.Policy.Horizon()))
-	c.Epsilon = orDefault(c.Epsilon, chunk.DefaultEpsilon)
-	c.MaxAge = orDefault(c.MaxAge, DefaultMaxAge)
 	for _, f := range []struct {
 		name     string
 		got      int
@@ -83,47 +107,53 @@ func (c *Config) check() error {
 	}{
 		{"seeds", c.Seeds, 1, seedsMax},
 		{"ticks", c.Ticks, 1, ticksMax},
-		{"delay", c.Delay, 1, delayMax},
-		{"jitter", c.Jitter, 0, delayMax},
-		{"s_min", c.SMin, 1, c.Policy.Horizon() - 1},
-		{"epsilon", c.Epsilon, 0, delayMax},
+		{"delay", c.Delay, 0, delayMax},
 		{"max age", c.MaxAge, 1, ticksMax},
 		{"quality", c.Quality, 0, 100},
+		{"network time in ns", int(c.Network), 0, int(computeMax)},
+		{"compute time in ns", int(c.Compute), 0, int(computeMax)},
+		{"time to reconnect in ns", int(c.Reconnect), 0, int(computeMax)},
 	} {
 		if f.got < f.min || f.got > f.max {
 			return fmt.Errorf("%w: %s is %d, want %d to %d", ErrConfig, f.name, f.got, f.min, f.max)
 		}
 	}
-	if !(c.Loss >= 0 && c.Loss <= 1) {
-		return fmt.Errorf("%w: loss is %v, want 0 to 1", ErrConfig, c.Loss)
+	if c.Delay > 0 && (c.Network > 0 || c.Compute > 0) {
+		return fmt.Errorf("%w: a delay of %d ticks beside %v of network and %v of compute: name one", ErrConfig, c.Delay, c.Network, c.Compute)
+	}
+	if c.Delay > 0 {
+		c.Compute = time.Duration(c.Delay) * Period
+	}
+	if _, err := chunk.New(c.Schedule); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil
 }
 
-func orDefault(v, def int) int {
-	if v == 0 {
-		return def
+func orDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
 	}
-	return v
 }
 
 // Run runs Seeds worlds in each direction, one after the other, and returns what
 // came of them. It fails when the config is impossible or the policy does.
 func Run(cfg Config) (Result, error) {
-	if err := cfg.check(); err != nil {
-		return Result{}, err
-	}
-	r, err := newRobot(&cfg)
+	r, err := Open(cfg)
 	if err != nil {
 		return Result{}, err
 	}
-	defer r.close()
-	result := Result{Runs: 2 * cfg.Seeds, Ticks: cfg.Ticks, Delay: cfg.Delay, Outcomes: map[chunk.Outcome]int{}}
+	defer r.Close()
+	cfg = r.cfg
+	result := Result{Ticks: cfg.Ticks, Delay: cfg.Delay}
 	for i := range cfg.Seeds {
 		for _, direction := range []int{1, -1} {
-			if err := r.run(cfg.FirstSeed+uint64(i), direction, &result); err != nil {
-				return result, fmt.Errorf("fleet: seed %d, direction %+d: %w", cfg.FirstSeed+uint64(i), direction, err)
+			outcome, err := r.Play(cfg.FirstSeed+uint64(i), direction)
+			if err != nil {
+				return result, err
 			}
+			result.add(&outcome)
 		}
 	}
 	return result, nil

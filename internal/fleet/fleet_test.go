@@ -2,14 +2,15 @@ package fleet
 
 import (
 	"errors"
-	"math"
 	"os"
 	"reflect"
 	"testing"
+	"time"
 
 	"edgert/chunk"
 	"edgert/policy"
 	"edgert/sim"
+	"edgert/wire/faulty"
 )
 
 // fullEnv asks for the published size: 200 worlds in each direction, a minute
@@ -66,14 +67,26 @@ func TestClosedLoopFull(t *testing.T) {
 	}
 	for _, cfg := range []Config{
 		{Policy: p, Seeds: 100, Delay: 8, Quality: 90, Counts: true},
-		{Policy: p, Seeds: 100, Delay: 5, Jitter: 6, Loss: 0.1, Quality: 90, Counts: true},
+		{Policy: p, Seeds: 100, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true},
 	} {
 		r := mustRun(t, cfg)
-		t.Logf("jpeg %d, encoders %v, jitter %d, loss %v: %s", cfg.Quality, cfg.Counts, cfg.Jitter, cfg.Loss, &r)
+		t.Logf("jpeg %d, encoders %v, faults %v: %s", cfg.Quality, cfg.Counts, cfg.Faults, &r)
 		if r.Both().Success() < 0.99 {
 			t.Errorf("success per leg %.4f, want 0.99", r.Both().Success())
 		}
 	}
+}
+
+// badLink loses one answer in ten and brings the others up to 6 ticks late.
+const badLink = "faults: [{kind: drop_chunk, share: 0.1}, {kind: jitter, delay: 50ms}]"
+
+func script(t *testing.T, text string) *faulty.Script {
+	t.Helper()
+	s, err := faulty.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func mustRun(t *testing.T, cfg Config) Result {
@@ -93,8 +106,8 @@ func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
 	if got := r.LegsPer20s(); got < legs {
 		t.Errorf("delay %d: %.2f legs per 20 s, want %.1f", r.Delay, got, legs)
 	}
-	if r.Starved != 0 || r.Unknown != 0 {
-		t.Errorf("delay %d: %d starved ticks and %d unknown answers, want none", r.Delay, r.Starved, r.Unknown)
+	if r.Starved != 0 || r.Outcomes[chunk.Unknown] != 0 {
+		t.Errorf("delay %d: %d starved ticks and %d unknown answers, want none", r.Delay, r.Starved, r.Outcomes[chunk.Unknown])
 	}
 	if bound := chunk.DefaultSMin(p.Horizon()) + 2*r.MaxEstimate + 3; r.Age(.99) > bound {
 		t.Errorf("delay %d: action age p99 is %d ticks, want at most %d", r.Delay, r.Age(.99), bound)
@@ -106,7 +119,7 @@ func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
 // repeated.
 func TestClosedLoopOverABadLink(t *testing.T) {
 	p := demo(t)
-	cfg := Config{Policy: p, Seeds: 2, Ticks: 600, Delay: 5, Jitter: 6, Loss: 0.1, Quality: 90, Counts: true}
+	cfg := Config{Policy: p, Seeds: 2, Ticks: 600, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true}
 	r := mustRun(t, cfg)
 	t.Log(r.String())
 	if r.Both().Success() < 0.9 || r.LegsPer20s() < 7 {
@@ -137,12 +150,12 @@ type counter struct {
 	seen []Observation
 }
 
-func (c *counter) Answer(o *Observation) ([]float32, error) {
+func (c *counter) Answer(o *Observation) (Answer, error) {
 	for i := range c.rows {
 		c.rows[i] = float32(o.Seq)
 	}
 	c.seen = append(c.seen, *o)
-	return c.rows[:], nil
+	return Answer{Robot: c.rows[:]}, nil
 }
 
 // With a delay of D ticks exactly D rows run before the merge, the first request
@@ -150,17 +163,12 @@ func (c *counter) Answer(o *Observation) ([]float32, error) {
 func TestLoopTiming(t *testing.T) {
 	for _, delay := range []int{1, 3, 20} {
 		c := new(counter)
-		cfg := Config{Policy: c, Delay: delay, Ticks: 200}
-		if err := cfg.check(); err != nil {
-			t.Fatal(err)
-		}
-		r, err := newRobot(&cfg)
+		r, err := Open(Config{Policy: c, Delay: delay, Ticks: 200})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var sum Result
-		sum.Outcomes = map[chunk.Outcome]int{}
-		if err := r.run(1, 1, &sum); err != nil {
+		sum, err := r.Play(1, 1)
+		if err != nil {
 			t.Fatal(err)
 		}
 		if first := c.seen[0]; first.Rows != 0 || first.Delay != 0 {
@@ -174,18 +182,18 @@ func TestLoopTiming(t *testing.T) {
 		if got := r.plan.Last(); int(got.Delay) != delay {
 			t.Errorf("delay %d: %d rows ran before the last merge, want %d", delay, got.Delay, delay)
 		}
-		if want := cfg.Ticks - delay - 1; sum.Actions != want || sum.Starved != 0 {
+		if want := 200 - delay - 1; sum.Actions != want || sum.Starved != 0 {
 			t.Errorf("delay %d: %d actions and %d starved ticks, want %d and 0", delay, sum.Actions, sum.Starved, want)
 		}
 	}
 }
 
 func TestLostAnswersStarveAndRecover(t *testing.T) {
-	r := mustRun(t, Config{Policy: new(counter), Delay: 3, Loss: 1, Ticks: 210})
+	r := mustRun(t, Config{Policy: new(counter), Delay: 3, Faults: script(t, "faults: [{kind: drop_chunk}]"), Ticks: 210})
 	if r.Actions != 0 || r.Starved != 0 || r.Requests != 2*10 { // every s_min + epsilon + 1 = 22 ticks
 		t.Errorf("without answers: %d actions, %d starved, %d requests, want 0, 0, 20", r.Actions, r.Starved, r.Requests)
 	}
-	r = mustRun(t, Config{Policy: new(counter), Delay: 3, Loss: 0.5, Seeds: 5})
+	r = mustRun(t, Config{Policy: new(counter), Delay: 3, Faults: script(t, "faults: [{kind: drop_chunk, share: 0.5}]"), Seeds: 5})
 	if r.Starved > r.Actions/100 || r.Outcomes[chunk.Joined] < 100 {
 		t.Errorf("half the answers lost: %d of %d ticks starved with %d chunks, want under 1 %%", r.Starved, r.Actions, r.Outcomes[chunk.Joined])
 	}
@@ -198,10 +206,10 @@ func TestRunRefuses(t *testing.T) {
 		"negative seeds":       func(c *Config) { c.Seeds = -1 },
 		"negative ticks":       func(c *Config) { c.Ticks = -1 },
 		"negative delay":       func(c *Config) { c.Delay = -1 },
-		"negative jitter":      func(c *Config) { c.Jitter = -1 },
-		"s_min of the horizon": func(c *Config) { c.SMin = 50 },
-		"a loss above all":     func(c *Config) { c.Loss = 1.1 },
-		"no loss at all":       func(c *Config) { c.Loss = math.NaN() },
+		"s_min of the horizon": func(c *Config) { c.Schedule.SMin = 50 },
+		"no such schedule":     func(c *Config) { c.Schedule.Schedule = "none" },
+		"two delays":           func(c *Config) { c.Delay, c.Network = 3, Period },
+		"a network of an hour": func(c *Config) { c.Network = time.Hour },
 		"too good a quality":   func(c *Config) { c.Quality = 101 },
 	} {
 		cfg := good()
@@ -221,4 +229,84 @@ type failing struct {
 	err error
 }
 
-func (f failing) Answer(*Observation) ([]float32, error) { return nil, f.err }
+func (f failing) Answer(*Observation) (Answer, error) { return Answer{}, f.err }
+
+// What the schedule must not notice: doubled messages, both ways, change nothing
+// but the bytes that travel.
+func TestDuplicatesChangeNothing(t *testing.T) {
+	run := func(text string) Result {
+		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 3, Ticks: 600, Faults: script(t, text)})
+		r.UpBytes, r.DownBytes = 0, 0
+		return r
+	}
+	plain, doubled := run("{}"), run("faults: [{kind: duplicate_observation}, {kind: duplicate_chunk}]")
+	if !reflect.DeepEqual(plain, doubled) {
+		t.Errorf("without: %v\nwith: %v", &plain, &doubled)
+	}
+}
+
+// One robot through one fault of each kind, by hand.
+func TestFaultsInTheLoop(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		check      func(r *Result) (ok bool)
+	}{
+		{"a blackout shorter than the schedule starves nobody", "faults: [{kind: blackout, at: 2s, for: 300ms}]",
+			func(r *Result) bool { return r.Starved == 0 && r.Lost > 0 && len(r.Recoveries) == 2 }},
+		{"a blackout of 2 s starves for what the schedule does not cover", "faults: [{kind: blackout, at: 2s, for: 2s}]",
+			func(r *Result) bool { return r.Starved > 2*60 && r.Starved < 2*120 && len(r.Recoveries) == 2 }},
+		{"a restart empties the server and is taken up again", "faults: [{kind: restart, at: 2s, for: 2s}]",
+			func(r *Result) bool { return r.Starved > 2*60 && r.Starved < 2*(120+20) && r.Outcomes[chunk.Joined] > 2*20 }},
+		{"a spike delays every request behind it", "faults: [{kind: spike, at: 2s, delay: 1s}]",
+			func(r *Result) bool { return r.Starved > 0 && r.Lost == 0 && r.Superseded > 0 && r.MaxEstimate > 5 }},
+		{"latency is learned", "faults: [{kind: latency, delay: 99ms}]",
+			func(r *Result) bool { return r.Starved == 0 && r.MaxEstimate == 11 }},
+		{"reordering loses the older", "faults: [{kind: reorder_chunk, at: 2s, for: 2s}]",
+			func(r *Result) bool { return r.Starved == 0 && r.Outcomes[chunk.Older] == 0 }},
+		{"a line of 100 kB/s takes half a second for a raw picture", "faults: [{kind: bandwidth, bytes_per_second: 100000}]",
+			func(r *Result) bool { return r.MaxEstimate == 25 && r.Outcomes[chunk.Joined] > 0 }},
+	} {
+		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Ticks: 600, Faults: script(t, tt.text)})
+		if !tt.check(&r) {
+			t.Errorf("%s: %d starved, %d lost, %d recoveries, %d superseded, estimate %d, outcomes %v",
+				tt.name, r.Starved, r.Lost, len(r.Recoveries), r.Superseded, r.MaxEstimate, r.Outcomes)
+		}
+	}
+}
+
+// A request that was lost is asked for again within the estimate and two ticks.
+func TestLostRequestsAreRepeatedInTime(t *testing.T) {
+	for _, text := range []string{
+		"faults: [{kind: drop_chunk, share: 0.2}, {kind: drop_observation, share: 0.2}]",
+		"faults: [{kind: drop_chunk, share: 0.2}, {kind: jitter, delay: 60ms}, {kind: spike, at: 1s, delay: 200ms, every: 2s}]",
+	} {
+		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 10, Faults: script(t, text)})
+		if r.Lost < 50 || Quantile(r.Again, 1) > 2 {
+			t.Errorf("%s: %d lost, repeated up to %d ticks after the estimate, want 2", text, r.Lost, Quantile(r.Again, 1))
+		}
+	}
+}
+
+func TestSeams(t *testing.T) {
+	var s seams
+	at := func(pan, elbow float64) (g [sim.DOF]float64) { g[0], g[2] = pan, elbow; return g }
+	for i, step := range []struct {
+		goal [sim.DOF]float64
+		seq  uint64
+		jump float64
+		seam bool
+	}{
+		{at(0, 0), 1, 0, false}, {at(1, 0), 1, 1, false}, {at(2, 0), 1, 0, false},
+		{at(3, 0), 2, 0, true}, // goes on as before
+		{at(9, 0), 3, 5, true}, {at(15, 1), 3, 1, false},
+	} {
+		jump, seam := s.step(step.goal, step.seq)
+		if seam != step.seam || i > 0 && jump != step.jump {
+			t.Errorf("step %d: %v, %v, want %v, %v", i, jump, seam, step.jump, step.seam)
+		}
+	}
+	s.hold(at(15, 1))
+	if jump, seam := s.step(at(15, 1), 4); jump != 0 || !seam {
+		t.Errorf("from a standstill: %v, %v, want 0, true", jump, seam)
+	}
+}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"edgert/chunk"
 	"edgert/policy"
 	"edgert/sim"
 )
@@ -13,10 +14,16 @@ type Observation struct {
 	State     [sim.DOF]float32
 	Picture   []byte    // 120x160 RGB
 	Prefix    []float32 // live rows in robot units, [rows*DOF], from the step after the capture
+	Model     []float32 // the same in the policy's units, as far as they are there
 	Rows      int
-	Delay     int // rows that will have run when the answer comes
-	PrefixEnd int // first row that is free
+	Spans     []chunk.Span // instead of the rows
+	Delay     int          // rows that will have run when the answer comes
+	PrefixEnd int          // first row that is free
 }
+
+// Answer is a chunk, [Horizon*DOF] in robot units and in the policy's; Model may
+// be empty.
+type Answer struct{ Robot, Model []float32 }
 
 // Policy answers observations.
 type Policy interface {
@@ -25,8 +32,10 @@ type Policy interface {
 	DOF() int
 	// PrefixEnd is the row at which conditioning ends at most, 0 for no limit.
 	PrefixEnd() int
-	// Answer returns [Horizon*DOF] in robot units, lent until the next Answer.
-	Answer(o *Observation) ([]float32, error)
+	// Answer computes a chunk, lent until the next Answer.
+	Answer(o *Observation) (Answer, error)
+	// Forget drops what is kept of a robot: its server was started again.
+	Forget()
 }
 
 // Exported is a policy bundle in ONNX Runtime, one request at a time. It counts
@@ -51,7 +60,7 @@ func (e *Exported) DOF() int { return e.Model.Bundle().ActionDim }
 func (e *Exported) PrefixEnd() int { return e.Model.Bundle().PrefixEnd }
 
 // Answer runs the model, conditioned as the bundle says.
-func (e *Exported) Answer(o *Observation) ([]float32, error) {
+func (e *Exported) Answer(o *Observation) (Answer, error) {
 	m := e.Model
 	copy(m.Image(0, 0), o.Picture)
 	copy(m.State(0), o.State[:])
@@ -62,10 +71,13 @@ func (e *Exported) Answer(o *Observation) ([]float32, error) {
 	e.Modes[c.Mode]++
 	m.SetControls(0, c)
 	if err := m.Run(1); err != nil {
-		return nil, err
+		return Answer{}, err
 	}
-	return m.ChunkRobot(0), nil
+	return Answer{Robot: m.ChunkRobot(0), Model: m.ChunkModel(0)}, nil
 }
+
+// Forget does nothing: every request carries all that its answer needs.
+func (e *Exported) Forget() {}
 
 // Still answers every observation with its own state: the policy that must not
 // score.
@@ -85,9 +97,12 @@ func (*Still) DOF() int { return sim.DOF }
 func (*Still) PrefixEnd() int { return 0 }
 
 // Answer repeats the state.
-func (s *Still) Answer(o *Observation) ([]float32, error) {
+func (s *Still) Answer(o *Observation) (Answer, error) {
 	for i := range stillHorizon {
 		copy(s.chunk[i*sim.DOF:], o.State[:])
 	}
-	return s.chunk[:], nil
+	return Answer{Robot: s.chunk[:]}, nil
 }
+
+// Forget does nothing.
+func (*Still) Forget() {}

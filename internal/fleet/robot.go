@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"edgert/chunk"
@@ -11,30 +12,38 @@ import (
 	"edgert/sim"
 )
 
-const period = time.Second / fps
-
-// robot is one arm at a time, with what survives from one world to the next.
-type robot struct {
-	cfg   *Config
-	enc   *jpeg.Encoder
+// Robot is one arm with its link, playing one world after the other.
+//
+// Owner: one goroutine.
+type Robot struct {
+	cfg   Config
+	enc   *jpeg.Encoder // nil: raw pictures
 	dec   *jpeg.Decoder
 	file  []byte
-	world sim.World
-	link  link
+	sizes messages
+	ask   chunk.Ask
+	next  [sim.DOF]float32 // the action before a merge
 
 	// Fresh in every world.
-	plan chunk.Discipline
-	obs  Observation
-	goal [sim.DOF]float64
-
-	ask  chunk.Ask
-	next [sim.DOF]float32 // the action before a merge
+	world     sim.World
+	plan      chunk.Discipline
+	net       network
+	seed      uint64
+	direction int
+	state     [sim.DOF]float32
+	goal      [sim.DOF]float64
+	out       Outcome
+	seams     seams
+	losses    losses
+	row       Tick
 }
 
-func newRobot(cfg *Config) (r *robot, err error) {
-	r = &robot{cfg: cfg}
-	r.obs.Picture = make([]byte, sim.NativeWidth*sim.NativeHeight*3)
-	r.ask = chunk.NewAsk(cfg.Policy.Horizon(), sim.DOF)
+// Open checks the config and returns a robot; its caller closes it.
+func Open(cfg Config) (r *Robot, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	r = &Robot{cfg: cfg, ask: chunk.NewAsk(cfg.Policy.Horizon(), sim.DOF)}
 	if cfg.Quality == 0 {
 		return r, nil
 	}
@@ -43,138 +52,164 @@ func newRobot(cfg *Config) (r *robot, err error) {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	if r.dec, err = jpeg.NewDecoder(); err != nil {
+		r.enc.Close()
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	return r, nil
 }
 
-func (r *robot) close() {
-	if r.cfg.Quality > 0 {
+// Close releases the JPEG library's memory.
+func (r *Robot) Close() {
+	if r.enc != nil {
 		r.enc.Close()
 		r.dec.Close()
 	}
 }
 
-// run plays one world and adds what happened to sum.
-func (r *robot) run(seed uint64, direction int, sum *Result) error {
-	r.world.Reset(seed, direction)
-	r.link.reset(seed, direction)
-	plan, err := chunk.New(chunk.Config{
-		Schedule: chunk.ScheduleDRTC, Horizon: r.cfg.Policy.Horizon(), DOF: sim.DOF, FPS: fps, PrefixEnd: r.cfg.Policy.PrefixEnd(),
-		SMin: r.cfg.SMin, Epsilon: r.cfg.Epsilon,
-	})
+// Play plays one world and returns what came of it.
+func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
+	r.world.ResetUnder(r.cfg.Rules, seed, direction)
+	r.seed, r.direction = seed, direction
+	r.out = Outcome{Seed: seed, Direction: direction, Runs: 1, Outcomes: map[chunk.Outcome]int{}}
+	r.seams, r.losses, r.row = seams{}, losses{since: -1}, Tick{}
+	r.goal = r.world.Q()
+	plan, err := chunk.New(r.cfg.Schedule)
 	if err != nil {
-		return err
+		return r.out, err
 	}
 	r.plan = plan
-	r.obs.Seed, r.obs.Direction, r.obs.Seq = seed, direction, 0
-	r.goal = r.world.Q()
+	faults := r.cfg.Faults.Plan(2*seed+uint64(direction+1)/2, Period)
+	r.net = newNetwork(&r.cfg, faults, r.losses.lose)
+	r.cfg.Policy.Forget()
 	for tick := range r.cfg.Ticks {
-		if err := r.tick(tick, sum); err != nil {
-			return err
+		if err := r.tick(tick); err != nil {
+			return r.out, fmt.Errorf("fleet: seed %d, direction %+d: %w", seed, direction, err)
 		}
 	}
-	return nil
+	r.losses.finish(time.Duration(r.cfg.Ticks)*Period, &r.out)
+	r.out.Inferences, r.out.Superseded = r.net.inferences, r.net.superseded
+	r.out.UpBytes, r.out.DownBytes = r.net.upSize, r.net.downSize
+	return r.out, nil
 }
 
 // tick is one period in the edge's order. The state is that of the tick's begin;
 // the servos move towards the goal until the next.
-func (r *robot) tick(tick int, sum *Result) error {
-	now := rt.Instant(tick) * rt.Instant(period)
-	action, age, verdict := r.plan.Pop(now, time.Duration(r.cfg.MaxAge)*period)
-	switch {
-	case verdict == chunk.Ready:
-		r.take(action)
-		sum.Actions++
-		sum.age(int(age / period))
-	case r.plan.View().N >= 0: // holds the last goal; before the first action nothing is due
-		sum.Starved++
-	}
-	if a, ok := r.link.receive(tick); ok {
-		r.merge(now, a, sum)
-	}
+func (r *Robot) tick(tick int) error {
+	now := time.Duration(tick) * Period
+	at := rt.Instant(now)
+	r.row.begin(r.seed, r.direction, tick)
 	r.observe()
-	if r.plan.OnTick(now, r.obs.State[:], &r.ask) {
-		if err := r.request(tick, sum); err != nil {
+	r.act(at)
+	if err := r.net.advance(now, r.cfg.Policy); err != nil {
+		return err
+	}
+	open, fresh := r.net.open(now, r.cfg.Policy.Forget)
+	if fresh {
+		r.plan.Rearm()
+	}
+	if f := r.net.receive(now); f != nil {
+		r.merge(now, f)
+	}
+	r.row.view(r.plan.View()) // what the trigger sees
+	if !open {
+		r.plan.OnIdleTick()
+	} else if r.plan.OnTick(at, r.state[:], &r.ask) {
+		if err := r.request(tick, now); err != nil {
 			return err
 		}
 	}
 	r.world.Step(r.goal[:])
 	if r.world.LegTicks() == 0 {
-		sum.leg(r.world.LastLeg())
+		r.out.leg(r.world.LastLeg())
+		r.seams.way = 0
+	}
+	if r.cfg.Trace != nil {
+		r.row.end(r.goal, r.world.Q(), r.plan.View())
+		r.cfg.Trace(&r.row)
 	}
 	return nil
 }
 
 // observe reads the joints.
-func (r *robot) observe() {
+func (r *Robot) observe() {
 	for j, v := range r.world.Q() {
 		if r.cfg.Counts {
 			v = encoder(j, v)
 		}
-		r.obs.State[j] = float32(v)
+		r.state[j] = float32(v)
 	}
 }
 
-// take makes an action the goal of this tick.
-func (r *robot) take(action []float32) {
-	for j, v := range action {
-		r.goal[j] = float64(v)
-		if r.cfg.Counts {
-			r.goal[j] = encoder(j, r.goal[j])
+// act runs the action that is due; without one the last goal holds, and before
+// the first nothing is due.
+func (r *Robot) act(now rt.Instant) {
+	action, age, verdict := r.plan.Pop(now, time.Duration(r.cfg.MaxAge)*Period)
+	switch {
+	case verdict == chunk.Ready:
+		for j, v := range action {
+			r.goal[j] = float64(v)
+			if r.cfg.Counts {
+				r.goal[j] = encoder(j, r.goal[j])
+			}
 		}
+		r.out.Actions++
+		r.out.age(int(age / Period))
+		r.row.Seq = r.plan.Last().Seq
+		if jump, seam := r.seams.step(r.goal, r.row.Seq); seam {
+			r.out.Seams = append(r.out.Seams, jump)
+		}
+	case r.out.Actions > 0:
+		r.out.Starved++
+		r.row.Starved = true
+		r.seams.hold(r.goal)
 	}
 }
 
-func (r *robot) merge(now rt.Instant, a answer, sum *Result) {
+// merge gives an answer to the discipline.
+func (r *Robot) merge(now time.Duration, f *flight) {
 	held := copy(r.next[:], r.plan.Peek()) > 0 // else there is nothing to jump from
-	m := r.plan.OnChunk(now, &chunk.Chunk{
-		Key: a.key, Rows: r.cfg.Policy.Horizon(), DOF: sim.DOF, Robot: a.chunk,
-		Prov: chunk.Provenance{Seq: uint64(a.key)},
+	m := r.plan.OnChunk(rt.Instant(now), &chunk.Chunk{
+		Key: f.key, Rows: len(f.answer.Robot) / sim.DOF, DOF: sim.DOF, Robot: f.answer.Robot, Model: f.answer.Model,
+		Prov: chunk.Provenance{Seq: uint64(f.key)},
 	})
-	if m.Outcome == chunk.Unknown {
-		sum.Unknown++
-		return
-	}
-	sum.Outcomes[m.Outcome]++
+	r.row.merged(f, now, &m)
+	r.out.Outcomes[m.Outcome]++
 	if m.Outcome != chunk.Joined {
 		return
 	}
 	if row := r.plan.Peek(); held && row != nil {
-		jump := max(math.Abs(float64(row[pan]-r.next[pan])), math.Abs(float64(row[elbow]-r.next[elbow])))
-		sum.jumps = append(sum.jumps, jump)
+		r.out.Jumps = append(r.out.Jumps, max(math.Abs(float64(row[pan]-r.next[pan])), math.Abs(float64(row[elbow]-r.next[elbow]))))
 	}
-	sum.MaxEstimate = max(sum.MaxEstimate, r.plan.View().Estimate)
+	r.losses.recover(now, &r.out)
+	r.out.Switches += r.seams.turn(f.answer.Robot[m.Delay*sim.DOF:], r.world.Post())
+	r.out.MaxEstimate = max(r.out.MaxEstimate, r.plan.View().Estimate)
 }
 
-// The joints that move the tip.
-const (
-	pan   = 0
-	elbow = 2
-)
-
-// request captures an observation and has it answered; the answer comes back
-// through the link.
-func (r *robot) request(tick int, sum *Result) error {
-	o, a := &r.obs, &r.ask
-	o.Seq = uint64(a.Key)
-	r.world.Render(o.Picture)
-	if r.cfg.Quality > 0 {
-		n, err := r.enc.EncodeRGB(r.file, o.Picture, sim.NativeWidth, sim.NativeHeight)
+// request captures an observation and puts it on its way.
+func (r *Robot) request(tick int, now time.Duration) error {
+	a := &r.ask
+	f := &flight{key: a.Key, obs: Observation{
+		Seed: r.seed, Direction: r.direction, Seq: uint64(a.Key), State: r.state, Picture: make([]byte, sim.NativeWidth*sim.NativeHeight*3),
+		Prefix: slices.Clone(a.Robot[:a.Rows*sim.DOF]), Model: slices.Clone(a.Model[:a.ModelRows*sim.DOF]), Rows: a.Rows,
+		Spans: slices.Clone(a.Spans), Delay: a.Delay, PrefixEnd: a.PrefixEnd,
+	}}
+	file := f.obs.Picture
+	r.world.Render(file)
+	if r.enc != nil {
+		n, err := r.enc.EncodeRGB(r.file, f.obs.Picture, sim.NativeWidth, sim.NativeHeight)
 		if err != nil {
 			return err
 		}
-		if err := r.dec.DecodeRGB(o.Picture, r.file[:n], sim.NativeWidth, sim.NativeHeight); err != nil {
+		file = r.file[:n]
+		if err := r.dec.DecodeRGB(f.obs.Picture, file, sim.NativeWidth, sim.NativeHeight); err != nil {
 			return err
 		}
 	}
-	o.Delay, o.PrefixEnd, o.Rows, o.Prefix = a.Delay, a.PrefixEnd, a.Rows, a.Robot
-	rows, err := r.cfg.Policy.Answer(o)
-	if err != nil {
-		return fmt.Errorf("request %d on tick %d: %w", o.Seq, tick, err)
-	}
-	sum.Requests++
-	r.link.send(r.cfg, tick, a.Key, rows)
+	f.bytes = r.sizes.observation(&f.obs, file, r.enc != nil)
+	r.out.Requests++
+	r.row.Requested = true
+	r.losses.ask(f.key, tick, r.row.Estimate)
+	r.net.send(now, f)
 	return nil
 }
 

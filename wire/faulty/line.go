@@ -41,6 +41,9 @@ func (l *Line[T]) Pass(f Fate, m T, out []T) (passed []T, lost int) {
 // Holding reports whether a message is held back.
 func (l *Line[T]) Holding() bool { return l.holding }
 
+// Held returns the message that is held back.
+func (l *Line[T]) Held() T { return l.held }
+
 // Drop forgets what is held.
 func (l *Line[T]) Drop() {
 	var none T

@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"edgert/chunk"
 	"edgert/sim"
@@ -26,27 +27,43 @@ func (s Side) Success() float64 {
 	return float64(s.Reached) / float64(s.Legs())
 }
 
-// Result sums up all worlds of a Run.
-type Result struct {
-	Runs  int // worlds
-	Ticks int // of each
-	Delay int
+// Outcome is what came of one world, or of several added up.
+type Outcome struct {
+	Seed      uint64
+	Direction int
+	Runs      int
 
 	Right, Left Side // by where the target lay
 
 	Actions     int // ticks with an action
 	Starved     int // ticks without one, after the first
 	Requests    int
+	Inferences  int // requests that the server computed
+	Superseded  int // requests that a newer one replaced in the server's mailbox
+	Lost        int // requests that were lost, or whose answer was
+	UpBytes     int // observations
+	DownBytes   int // chunks
 	Outcomes    map[chunk.Outcome]int
-	Unknown     int // answers to requests that were forgotten
 	MaxEstimate int // longest latency estimate in steps
+	Switches    int // new plans that pass the post on another side than the plan before
 
-	legTicks []int     // of reached legs
-	jumps    []float64 // degrees between the live row and the one that replaced it
-	ages     [agesMax + 1]int
+	LegTicks   []int           // of reached legs
+	Jumps      []float64       // degrees between the live row and the one that replaced it
+	Seams      []float64       // degrees between a chunk's first action and where the last two led
+	Recoveries []time.Duration // from the first message lost to the next merge
+	Again      []int           // ticks from a lost request to the next, less the estimate at the lost one
+
+	ages [agesMax + 1]int
 }
 
-func (r *Result) leg(l sim.Leg) {
+// Result sums up all worlds of a Run.
+type Result struct {
+	Outcome
+	Ticks int // of each
+	Delay int
+}
+
+func (r *Outcome) leg(l sim.Leg) {
 	side := &r.Right
 	if l.Side < 0 {
 		side = &r.Left
@@ -54,7 +71,7 @@ func (r *Result) leg(l sim.Leg) {
 	switch l.Outcome {
 	case sim.Reached:
 		side.Reached++
-		r.legTicks = append(r.legTicks, l.Ticks)
+		r.LegTicks = append(r.LegTicks, l.Ticks)
 	case sim.Collided:
 		side.Collided++
 	case sim.TimedOut:
@@ -62,10 +79,43 @@ func (r *Result) leg(l sim.Leg) {
 	}
 }
 
-func (r *Result) age(ticks int) { r.ages[min(max(ticks, 0), agesMax)]++ }
+func (r *Outcome) age(ticks int) { r.ages[min(max(ticks, 0), agesMax)]++ }
+
+// Add adds another outcome to r.
+func (r *Outcome) Add(o *Outcome) {
+	r.Runs += o.Runs
+	for _, s := range []struct{ to, from *Side }{{&r.Right, &o.Right}, {&r.Left, &o.Left}} {
+		s.to.Reached += s.from.Reached
+		s.to.Collided += s.from.Collided
+		s.to.TimedOut += s.from.TimedOut
+	}
+	for _, n := range []struct{ to, from *int }{
+		{&r.Actions, &o.Actions}, {&r.Starved, &o.Starved}, {&r.Requests, &o.Requests}, {&r.Inferences, &o.Inferences},
+		{&r.Superseded, &o.Superseded}, {&r.Lost, &o.Lost}, {&r.UpBytes, &o.UpBytes}, {&r.DownBytes, &o.DownBytes}, {&r.Switches, &o.Switches},
+	} {
+		*n.to += *n.from
+	}
+	if r.Outcomes == nil {
+		r.Outcomes = map[chunk.Outcome]int{}
+	}
+	for k, n := range o.Outcomes {
+		r.Outcomes[k] += n
+	}
+	r.MaxEstimate = max(r.MaxEstimate, o.MaxEstimate)
+	r.LegTicks = append(r.LegTicks, o.LegTicks...)
+	r.Jumps = append(r.Jumps, o.Jumps...)
+	r.Seams = append(r.Seams, o.Seams...)
+	r.Recoveries = append(r.Recoveries, o.Recoveries...)
+	r.Again = append(r.Again, o.Again...)
+	for i, n := range o.ages {
+		r.ages[i] += n
+	}
+}
+
+func (r *Result) add(o *Outcome) { r.Outcome.Add(o) }
 
 // Both sums the sides.
-func (r *Result) Both() Side {
+func (r *Outcome) Both() Side {
 	return Side{
 		Reached:  r.Right.Reached + r.Left.Reached,
 		Collided: r.Right.Collided + r.Left.Collided,
@@ -89,13 +139,13 @@ func (r *Result) RequestsPer20s() float64 { return r.per20s(r.Requests) }
 
 // LegSeconds returns the q-quantile of a reached leg's time in seconds, 0
 // without one.
-func (r *Result) LegSeconds(q float64) float64 { return float64(quantile(r.legTicks, q)) / fps }
+func (r *Outcome) LegSeconds(q float64) float64 { return float64(Quantile(r.LegTicks, q)) / FPS }
 
 // Jump returns the q-quantile of what a merge moves pan or elbow by, in degrees.
-func (r *Result) Jump(q float64) float64 { return quantile(r.jumps, q) }
+func (r *Outcome) Jump(q float64) float64 { return Quantile(r.Jumps, q) }
 
 // Age returns the q-quantile of the executed actions' age in ticks.
-func (r *Result) Age(q float64) int {
+func (r *Outcome) Age(q float64) int {
 	seen := 0
 	for ticks, n := range r.ages {
 		if seen += n; n > 0 && float64(seen) >= q*float64(r.Actions) {
@@ -114,8 +164,8 @@ func (r *Result) String() string {
 		r.Jump(.5), r.Jump(.95), r.StarvedPer20s(), r.RequestsPer20s(), r.Age(.99), r.MaxEstimate)
 }
 
-// quantile returns the nearest-rank q-quantile, zero without values.
-func quantile[T int | float64](values []T, q float64) T {
+// Quantile returns the nearest-rank q-quantile, zero without values.
+func Quantile[T int | float64 | time.Duration](values []T, q float64) T {
 	if len(values) == 0 {
 		return 0
 	}

@@ -1,0 +1,203 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"edgert/wire/faulty"
+)
+
+// flight is one request, from its observation to its answer.
+type flight struct {
+	key      int64
+	obs      Observation
+	bytes    int // of the message it is now
+	answer   Answer
+	sent     time.Duration // when it left the robot
+	served   time.Duration // when the server began with it
+	answered time.Duration // when the answer left the server
+	at       time.Duration // when it is at the end of its present way
+}
+
+// network plays the way from a request to its answer and the server in between:
+// a mailbox in which the newest wins, and one worker. Lost messages are
+// reported to loss.
+type network struct {
+	cfg  *Config
+	plan *faulty.Plan
+	loss func(key int64, at time.Duration)
+
+	up, down     faulty.Line[*flight]
+	upAt, downAt time.Duration // a stream delivers in order
+	inbound      []*flight     // on their way to the server
+	outbound     []*flight     // on their way to the robot
+	waiting      *flight       // in the server's mailbox
+	serving      *flight
+	done         time.Duration // when serving is answered
+	began        time.Duration // of the newest inference
+	newest       int64         // key that the mailbox has seen
+	read         int64         // key that the robot's inbox has seen
+	away         bool
+	openAgain    time.Duration // when the session is there after a restart
+	reopened     bool
+	inferences   int
+	superseded   int
+	upSize       int // bytes of all that left the robot
+	downSize     int
+	scratch      []*flight
+	messages     messages
+}
+
+func newNetwork(cfg *Config, plan *faulty.Plan, loss func(int64, time.Duration)) network {
+	return network{cfg: cfg, plan: plan, loss: loss, began: -1}
+}
+
+// open reports whether there is a session, and once after each restart that it
+// is a new one.
+func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
+	away := n.plan.Away(now)
+	if away && !n.away { // killed: what it held is gone with it
+		for _, f := range n.inbound {
+			n.loss(f.key, now)
+		}
+		for _, f := range []*flight{n.waiting, n.serving} {
+			if f != nil {
+				n.loss(f.key, now)
+			}
+		}
+		n.inbound, n.waiting, n.serving = n.inbound[:0], nil, nil
+		n.up.Drop()
+		n.down.Drop()
+		forget()
+	}
+	if n.away && !away {
+		n.openAgain, n.reopened = now+n.cfg.Reconnect, true
+	}
+	n.away = away
+	if away || now < n.openAgain {
+		return false, false
+	}
+	fresh, n.reopened = n.reopened, false
+	return true, fresh
+}
+
+// send puts an observation on its way.
+func (n *network) send(now time.Duration, f *flight) {
+	f.sent = now
+	n.upSize += f.bytes
+	fate := n.plan.Observation(now)
+	n.scratch = n.pass(&n.up, fate, f, now)
+	for _, p := range n.scratch {
+		n.upAt = max(n.upAt, n.up.Transit(now, fate, p.bytes)+n.cfg.Network)
+		p.at = n.upAt
+		n.inbound = append(n.inbound, p)
+	}
+}
+
+// pass applies a fate; a doubled message becomes two.
+func (n *network) pass(line *faulty.Line[*flight], fate faulty.Fate, f *flight, at time.Duration) []*flight {
+	var held *flight
+	if line.Holding() && !fate.Lost && !fate.Swapped {
+		held = line.Held()
+	}
+	passed, _ := line.Pass(fate, f, n.scratch[:0])
+	switch {
+	case fate.Lost:
+		n.loss(f.key, at)
+	case held != nil:
+		n.loss(held.key, at)
+	}
+	if len(passed) == 2 && passed[0] == passed[1] {
+		twin := *f
+		passed[1] = &twin
+	}
+	return passed
+}
+
+// advance lets the server work until now.
+func (n *network) advance(now time.Duration, p Policy) error {
+	for {
+		arrival := len(n.inbound) > 0 && n.inbound[0].at <= now
+		finished := n.serving != nil && n.done <= now
+		switch {
+		case finished && (!arrival || n.done <= n.inbound[0].at):
+			n.finish()
+			if next := n.waiting; next != nil {
+				n.waiting = nil
+				if err := n.begin(next, n.done, p); err != nil {
+					return err
+				}
+			}
+		case arrival:
+			f := n.inbound[0]
+			n.inbound = slices.Delete(n.inbound, 0, 1)
+			if err := n.deposit(f, p); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// deposit is the mailbox: what is not newer than all before is refused.
+func (n *network) deposit(f *flight, p Policy) error {
+	if f.key <= n.newest {
+		return nil
+	}
+	n.newest = f.key
+	if n.serving == nil {
+		return n.begin(f, f.at, p)
+	}
+	if n.waiting != nil {
+		n.superseded++
+	}
+	n.waiting = f
+	return nil
+}
+
+// begin starts an inference. Its chunk is computed now; it is there when the
+// spikes that are due and the policy's own time have passed.
+func (n *network) begin(f *flight, at time.Duration, p Policy) error {
+	stop := n.plan.Spikes(n.began, at)
+	n.began = at
+	f.served = at + stop
+	n.serving, n.done = f, f.served+n.cfg.Compute
+	lent, err := p.Answer(&f.obs)
+	if err != nil {
+		return err
+	}
+	f.answer = Answer{Robot: slices.Clone(lent.Robot), Model: slices.Clone(lent.Model)}
+	n.inferences++
+	return nil
+}
+
+// finish puts the answer on its way.
+func (n *network) finish() {
+	f := n.serving
+	n.serving = nil
+	f.answered = n.done
+	f.bytes = n.messages.answer(f.key, &f.answer)
+	n.downSize += f.bytes
+	fate := n.plan.Chunk(f.answered)
+	n.downAt = max(n.downAt, n.down.Transit(f.answered, fate, f.bytes)+n.cfg.Network)
+	f.at = n.downAt
+	n.outbound = append(n.outbound, f)
+}
+
+// receive returns the newest answer that has come by now and was not read
+// before, nil without one. Those it overtook are gone, as in the edge's inbox.
+func (n *network) receive(now time.Duration) (newest *flight) {
+	for len(n.outbound) > 0 && n.outbound[0].at <= now {
+		f := n.outbound[0]
+		n.outbound = slices.Delete(n.outbound, 0, 1)
+		n.scratch = n.pass(&n.down, n.plan.Chunk(f.at), f, f.at)
+		for _, p := range n.scratch {
+			if p.key <= n.read {
+				continue
+			}
+			newest, n.read = p, p.key
+		}
+	}
+	return newest
+}

@@ -1,0 +1,130 @@
+package fleet
+
+import (
+	"math"
+	"time"
+
+	"edgert/sim"
+)
+
+// The joints that move the tip.
+const (
+	pan   = 0
+	elbow = 2
+)
+
+// seams finds where the motion passes from one chunk to the next.
+type seams struct {
+	seq   uint64 // request whose action ran last
+	last  [2]float64
+	speed [2]float64 // per tick
+	ran   int        // actions
+	way   int        // side of the post that the newest plan passes on, 0: none yet in this leg
+}
+
+// step takes an executed goal and, where its chunk is another than the one
+// before, says how far it lies from where the last two goals lead: the larger of
+// pan and elbow, in degrees.
+func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
+	now := [2]float64{goal[pan], goal[elbow]}
+	seam = s.ran >= 2 && seq != s.seq
+	for i := range now {
+		jump = max(jump, math.Abs(now[i]-s.last[i]-s.speed[i]))
+		s.speed[i] = now[i] - s.last[i]
+	}
+	if s.ran == 0 {
+		s.speed = [2]float64{}
+	}
+	s.last, s.seq = now, seq
+	s.ran++
+	return jump, seam
+}
+
+// hold notes a tick without an action: the arm stands.
+func (s *seams) hold(goal [sim.DOF]float64) {
+	s.last, s.speed = [2]float64{goal[pan], goal[elbow]}, [2]float64{}
+}
+
+// turn says, as 1 or 0, whether the rows of a new plan pass the post on another
+// side than the plan before: a mode switch.
+func (s *seams) turn(rows []float32, post sim.Point) int {
+	way := wayOf(rows, post)
+	switched := way != 0 && s.way != 0 && way != s.way
+	if way != 0 {
+		s.way = way
+	}
+	if switched {
+		return 1
+	}
+	return 0
+}
+
+// wayOf is +1 where the tip passes the post on its far side, -1 on the near one,
+// 0 when the rows do not pass it.
+func wayOf(rows []float32, post sim.Point) int {
+	var before sim.Point
+	for i := 0; i+sim.DOF <= len(rows); i += sim.DOF {
+		tip := sim.TipAt(float64(rows[i+pan]), float64(rows[i+elbow]))
+		if i > 0 && (tip.X > post.X) != (before.X > post.X) {
+			if tip.Y > post.Y {
+				return 1
+			}
+			return -1
+		}
+		before = tip
+	}
+	return 0
+}
+
+// losses follows what was lost until it has been made good.
+type losses struct {
+	since    time.Duration // of the first message lost since the last merge, -1: none
+	requests []sentRequest
+}
+
+type sentRequest struct {
+	key            int64
+	tick, estimate int
+	lost           bool
+}
+
+// lose notes a message that will not come.
+func (l *losses) lose(key int64, at time.Duration) {
+	if l.since < 0 {
+		l.since = at
+	}
+	for i := len(l.requests) - 1; i >= 0; i-- {
+		if l.requests[i].key == key {
+			l.requests[i].lost = true
+			return
+		}
+	}
+}
+
+// ask notes a request.
+func (l *losses) ask(key int64, tick, estimate int) {
+	l.requests = append(l.requests, sentRequest{key: key, tick: tick, estimate: estimate})
+}
+
+// recover notes a merge.
+func (l *losses) recover(now time.Duration, out *Outcome) {
+	if l.since >= 0 {
+		out.Recoveries = append(out.Recoveries, now-l.since)
+		l.since = -1
+	}
+}
+
+// finish counts what had not recovered at the end, and how long after a lost
+// request the next one left.
+func (l *losses) finish(end time.Duration, out *Outcome) {
+	l.recover(end, out)
+	for i := range l.requests {
+		if !l.requests[i].lost {
+			continue
+		}
+		out.Lost++
+		if i+1 < len(l.requests) {
+			out.Again = append(out.Again, l.requests[i+1].tick-l.requests[i].tick-l.requests[i].estimate)
+		}
+	}
+}
