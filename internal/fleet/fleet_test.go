@@ -17,15 +17,17 @@ import (
 // per delay on one core.
 const fullEnv = "FLEET_FULL"
 
-// demo opens the demo bundle.
-func demo(tb testing.TB) *Exported {
+// demo opens the demo bundle, bundle any of testdata/demo.
+func demo(tb testing.TB) *Exported { return bundle(tb, "bundle") }
+
+func bundle(tb testing.TB, name string) *Exported {
 	tb.Helper()
 	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
 		tb.Skipf("needs ONNX Runtime: %v", err)
 	} else if err != nil {
 		tb.Fatal(err)
 	}
-	b, err := policy.LoadBundle("../../testdata/demo/bundle")
+	b, err := policy.LoadBundle("../../testdata/demo/" + name)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -48,6 +50,18 @@ func TestClosedLoop(t *testing.T) {
 		r := mustRun(t, Config{Policy: p, Seeds: 3, Ticks: 600, Delay: delay})
 		t.Log(r.String())
 		checkLoop(t, r, p, 0.97, 7.5) // 50 legs: one miss is allowed
+	}
+}
+
+// The policy without a sampler does the same task: what it cannot do is continue
+// a schedule.
+func TestClosedLoopWithoutASampler(t *testing.T) {
+	p := bundle(t, "plain")
+	r := mustRun(t, Config{Policy: p, Seeds: 5, Ticks: 600, Delay: 3})
+	t.Log(r.String())
+	checkLoop(t, r, p, 0.95, 7.5)
+	if p.Modes[policy.ModeFree] != r.Inferences {
+		t.Errorf("modes %v of %d inferences, want all free", p.Modes, r.Inferences)
 	}
 }
 
@@ -256,7 +270,9 @@ func TestFaultsInTheLoop(t *testing.T) {
 		{"a blackout of 2 s starves for what the schedule does not cover", "faults: [{kind: blackout, at: 2s, for: 2s}]",
 			func(r *Result) bool { return r.Starved > 2*60 && r.Starved < 2*120 && len(r.Recoveries) == 2 }},
 		{"a restart empties the server and is taken up again", "faults: [{kind: restart, at: 2s, for: 2s}]",
-			func(r *Result) bool { return r.Starved > 2*60 && r.Starved < 2*(120+20) && r.Outcomes[chunk.Joined] > 2*20 }},
+			func(r *Result) bool {
+				return r.Starved > 2*60 && r.Starved < 2*(120+20) && r.Outcomes[chunk.Joined] > 2*20
+			}},
 		{"a spike delays every request behind it", "faults: [{kind: spike, at: 2s, delay: 1s}]",
 			func(r *Result) bool { return r.Starved > 0 && r.Lost == 0 && r.Superseded > 0 && r.MaxEstimate > 5 }},
 		{"latency is learned", "faults: [{kind: latency, delay: 99ms}]",
