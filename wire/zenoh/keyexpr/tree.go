@@ -1,0 +1,291 @@
+package keyexpr
+
+import "strings"
+
+// Tree holds values by key expression and finds those that intersect another
+// one without looking at the rest: a lookup costs what it finds, not what there
+// is, but for wildcards inside chunks, which are tried one by one.
+//
+// A lookup visits each pair of a node and a place in the sought expression at
+// most once, so hostile chains of ** cost the product of the two sizes and no
+// more. Lookups use scratch space of the tree: one at a time, under the lock
+// that guards changes.
+type Tree[T any] struct {
+	root  node[T]
+	len   int
+	nodes int
+
+	sought chunks
+	lookup uint64 // numbers the lookups
+	found  []T
+}
+
+// node is one chunk on the way to an expression.
+type node[T any] struct {
+	parent *node[T]
+	chunk  string
+	place  int // in the parent's plain or globs
+
+	plain []*node[T]          // children that only themselves match, but for wildcards of the sought
+	index map[string]*node[T] // the same, once they are many
+	globs []*node[T]          // children with $*
+	star  *node[T]            // child *
+	any   *node[T]            // child **
+
+	value T
+	set   bool
+
+	lookup uint64    // that visited the node last
+	seen   [2]uint64 // places of the sought expression that it came with
+}
+
+// few is how many children are searched one by one.
+const few = 8
+
+// Len is how many expressions have a value.
+func (t *Tree[T]) Len() int { return t.len }
+
+// Nodes is how many chunks are stored; an expression shares those of its
+// beginning with others.
+func (t *Tree[T]) Nodes() int { return t.nodes }
+
+// Put sets the value of an expression that has passed Check.
+func (t *Tree[T]) Put(key string, v T) {
+	n := &t.root
+	for rest, more := key, true; more; {
+		var chunk string
+		chunk, rest, more = strings.Cut(rest, "/")
+		c := n.child(chunk)
+		if c == nil {
+			c = &node[T]{parent: n, chunk: strings.Clone(chunk)}
+			n.adopt(c)
+			t.nodes++
+		}
+		n = c
+	}
+	if !n.set {
+		t.len++
+	}
+	n.value, n.set = v, true
+}
+
+// Get returns the value of exactly this expression.
+func (t *Tree[T]) Get(key string) (v T, ok bool) {
+	if n := t.find(key); n != nil {
+		return n.value, n.set
+	}
+	return v, false
+}
+
+// Delete takes an expression out.
+func (t *Tree[T]) Delete(key string) {
+	n := t.find(key)
+	if n == nil || !n.set {
+		return
+	}
+	var none T
+	n.value, n.set = none, false
+	t.len--
+	for n.parent != nil && n.barren() {
+		n.parent.orphan(n)
+		t.nodes--
+		n = n.parent
+	}
+}
+
+func (t *Tree[T]) find(key string) *node[T] {
+	n := &t.root
+	for rest, more := key, true; more && n != nil; {
+		var chunk string
+		chunk, rest, more = strings.Cut(rest, "/")
+		n = n.child(chunk)
+	}
+	return n
+}
+
+// AppendAll appends the values of all expressions.
+func (t *Tree[T]) AppendAll(dst []T) []T { return t.root.appendAll(dst) }
+
+func (n *node[T]) appendAll(dst []T) []T {
+	if n.set {
+		dst = append(dst, n.value)
+	}
+	for _, c := range n.plain {
+		dst = c.appendAll(dst)
+	}
+	for _, c := range n.globs {
+		dst = c.appendAll(dst)
+	}
+	if n.star != nil {
+		dst = n.star.appendAll(dst)
+	}
+	if n.any != nil {
+		dst = n.any.appendAll(dst)
+	}
+	return dst
+}
+
+// AppendMatches appends the value of every expression that intersects key, each
+// once. An expression beyond the limits of Check intersects nothing.
+//
+//rt:noalloc
+func (t *Tree[T]) AppendMatches(dst []T, key string) []T {
+	if len(key) > MaxBytes || !t.sought.cut(key) {
+		return dst
+	}
+	t.lookup++
+	t.found = dst
+	t.visit(&t.root, 0)
+	dst, t.found = t.found, nil
+	return dst
+}
+
+// visit goes on from a node that the sought expression's first i chunks have
+// led to. It follows the recurrence of reference/zenoh.md 9.2 from the front.
+func (t *Tree[T]) visit(n *node[T], i int) {
+	if n.lookup != t.lookup {
+		n.lookup, n.seen = t.lookup, [2]uint64{}
+	}
+	if n.seen[i>>6]&(1<<(i&63)) != 0 {
+		return
+	}
+	n.seen[i>>6] |= 1 << (i & 63)
+	if i == t.sought.n && n.set {
+		t.found = append(t.found, n.value)
+	}
+	if n.any != nil {
+		t.visit(n.any, i)
+	}
+	if i == t.sought.n {
+		return
+	}
+	chunk := t.sought.s[i]
+	switch {
+	case chunk == "**":
+		t.visit(n, i+1)
+		t.eachWild(n, chunk, i)
+		return
+	case verbatim(chunk):
+		if c := n.child(chunk); c != nil {
+			t.visit(c, i+1)
+		}
+		return
+	}
+	if n.parent != nil && n.parent.any == n {
+		t.visit(n, i+1)
+	}
+	if Wild(chunk) {
+		t.eachWild(n, chunk, i+1)
+		return
+	}
+	if c := n.child(chunk); c != nil {
+		t.visit(c, i+1)
+	}
+	if n.star != nil {
+		t.visit(n.star, i+1)
+	}
+	for _, c := range n.globs {
+		if chunkMatch(c.chunk, chunk, false) {
+			t.visit(c, i+1)
+		}
+	}
+}
+
+// eachWild visits the children that a chunk with a wildcard matches, with next
+// as their place.
+func (t *Tree[T]) eachWild(n *node[T], chunk string, next int) {
+	everything := chunk == "**" || chunk == "*"
+	for _, c := range n.plain {
+		if !verbatim(c.chunk) && (everything || chunkMatch(chunk, c.chunk, false)) {
+			t.visit(c, next)
+		}
+	}
+	for _, c := range n.globs {
+		if everything || chunkMatch(chunk, c.chunk, false) {
+			t.visit(c, next)
+		}
+	}
+	if n.star != nil {
+		t.visit(n.star, next)
+	}
+}
+
+// child returns the child that holds exactly this chunk, or nil.
+func (n *node[T]) child(chunk string) *node[T] {
+	switch {
+	case chunk == "*":
+		return n.star
+	case chunk == "**":
+		return n.any
+	case !verbatim(chunk) && Wild(chunk):
+		return among(n.globs, chunk)
+	case n.index != nil:
+		return n.index[chunk]
+	}
+	return among(n.plain, chunk)
+}
+
+func among[T any](nodes []*node[T], chunk string) *node[T] {
+	for _, c := range nodes {
+		if c.chunk == chunk {
+			return c
+		}
+	}
+	return nil
+}
+
+func (n *node[T]) adopt(c *node[T]) {
+	switch {
+	case c.chunk == "*":
+		n.star = c
+	case c.chunk == "**":
+		n.any = c
+	case !verbatim(c.chunk) && Wild(c.chunk):
+		c.place = len(n.globs)
+		n.globs = append(n.globs, c)
+	default:
+		c.place = len(n.plain)
+		n.plain = append(n.plain, c)
+		if n.index != nil {
+			n.index[c.chunk] = c
+		} else if len(n.plain) > few {
+			n.index = make(map[string]*node[T], 2*few)
+			for _, p := range n.plain {
+				n.index[p.chunk] = p
+			}
+		}
+	}
+}
+
+func (n *node[T]) orphan(c *node[T]) {
+	switch {
+	case c.chunk == "*":
+		n.star = nil
+	case c.chunk == "**":
+		n.any = nil
+	case !verbatim(c.chunk) && Wild(c.chunk):
+		n.globs = without(n.globs, c)
+	default:
+		n.plain = without(n.plain, c)
+		if n.index != nil {
+			delete(n.index, c.chunk)
+			if len(n.plain) == 0 {
+				n.index = nil
+			}
+		}
+	}
+}
+
+// without takes c out by putting the last one in its place.
+func without[T any](nodes []*node[T], c *node[T]) []*node[T] {
+	last := len(nodes) - 1
+	nodes[last].place = c.place
+	nodes[c.place] = nodes[last]
+	nodes[last] = nil
+	return nodes[:last]
+}
+
+// barren reports whether a node holds nothing any more.
+func (n *node[T]) barren() bool {
+	return !n.set && len(n.plain) == 0 && len(n.globs) == 0 && n.star == nil && n.any == nil
+}

@@ -1,0 +1,257 @@
+package keyexpr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// exprs draws canonical expressions over so few chunks that they often meet.
+var exprs = rapid.Custom(func(t *rapid.T) string {
+	chunk := rapid.SampledFrom([]string{"a", "b", "ab", "ba", "*", "**", "a$*", "$*b", "$*a$*", "@a", "@b", "@a$*"})
+	s, err := Canonical(strings.Join(rapid.SliceOfN(chunk, 1, 6).Draw(t, "chunks"), "/"))
+	if err != nil {
+		t.Fatalf("Canonical = %v", err)
+	}
+	return s
+})
+
+// Property: a tree that expressions were put into and taken out of finds exactly
+// those that intersect, each once; when all are taken out nothing is left.
+func TestTreeAgainstPairs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tree Tree[string]
+		held := map[string]bool{}
+		for range rapid.IntRange(1, 30).Draw(t, "changes") {
+			e := exprs.Draw(t, "expr")
+			if held[e] && rapid.Bool().Draw(t, "out") {
+				tree.Delete(e)
+				delete(held, e)
+			} else {
+				tree.Put(e, e)
+				held[e] = true
+			}
+			tree.Delete("never/there")
+			sought := exprs.Draw(t, "sought")
+			want := []string{}
+			for h := range held {
+				if Intersects(h, sought) {
+					want = append(want, h)
+				}
+			}
+			got := tree.AppendMatches([]string{}, sought)
+			slices.Sort(want)
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Fatalf("matches of %q among %v = %v, want %v", sought, held, got, want)
+			}
+			if v, ok := tree.Get(sought); ok != held[sought] || ok && v != sought {
+				t.Fatalf("Get(%q) = %q, %v", sought, v, ok)
+			}
+		}
+		if got := tree.AppendAll(nil); len(got) != len(held) || tree.Len() != len(held) {
+			t.Fatalf("all = %v, Len %d, want %d", got, tree.Len(), len(held))
+		}
+		for h := range held {
+			tree.Delete(h)
+		}
+		if !tree.root.barren() || tree.Nodes() != 0 || tree.Len() != 0 {
+			t.Fatalf("%d nodes and %d values are left of an empty tree", tree.Nodes(), tree.Len())
+		}
+	})
+}
+
+// slowIntersects is the recurrence of reference/zenoh.md 9.2 as it stands there,
+// without tables.
+func slowIntersects(l, r []string) bool {
+	switch {
+	case len(l) > 0 && l[0] == "**":
+		return slowIntersects(l[1:], r) || len(r) > 0 && r[0][0] != '@' && slowIntersects(l, r[1:])
+	case len(r) > 0 && r[0] == "**":
+		return slowIntersects(l, r[1:]) || len(l) > 0 && l[0][0] != '@' && slowIntersects(l[1:], r)
+	case len(l) > 0 && len(r) > 0:
+		return slowChunk(l[0], r[0], false) && slowIntersects(l[1:], r[1:])
+	}
+	return len(l) == 0 && len(r) == 0
+}
+
+// slowIncludes is 9.3, likewise.
+func slowIncludes(l, r []string) bool {
+	switch {
+	case len(l) > 0 && l[0] == "**":
+		return slowIncludes(l[1:], r) || len(r) > 0 && r[0][0] != '@' && slowIncludes(l, r[1:])
+	case len(r) > 0 && r[0] == "**":
+		return false
+	case len(l) > 0 && len(r) > 0:
+		return slowChunk(l[0], r[0], true) && slowIncludes(l[1:], r[1:])
+	}
+	return len(l) == 0 && len(r) == 0
+}
+
+func slowChunk(a, b string, includes bool) bool {
+	switch {
+	case a == b:
+		return true
+	case a[0] == '@' || b[0] == '@':
+		return false
+	case a == "*":
+		return true
+	case b == "*":
+		return !includes
+	}
+	return slowBytes(tokens(a), tokens(b), includes)
+}
+
+// tokens cuts a chunk into bytes, with $* as one.
+func tokens(s string) (all []string) {
+	for len(s) > 0 {
+		n := 1
+		if strings.HasPrefix(s, "$*") {
+			n = 2
+		}
+		all, s = append(all, s[:n]), s[n:]
+	}
+	return all
+}
+
+func slowBytes(a, b []string, includes bool) bool {
+	switch {
+	case len(a) > 0 && a[0] == "$*":
+		return slowBytes(a[1:], b, includes) || len(b) > 0 && slowBytes(a, b[1:], includes)
+	case len(b) > 0 && b[0] == "$*":
+		return !includes && (slowBytes(a, b[1:], includes) || len(a) > 0 && slowBytes(a[1:], b, includes))
+	case len(a) > 0 && len(b) > 0:
+		return a[0] == b[0] && slowBytes(a[1:], b[1:], includes)
+	}
+	return len(a) == 0 && len(b) == 0
+}
+
+// Property: the tables agree with the recurrences they were made from.
+func TestMatchAgainstRecurrences(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")
+		l, r := strings.Split(a, "/"), strings.Split(b, "/")
+		if got, want := Intersects(a, b), slowIntersects(l, r); got != want {
+			t.Fatalf("Intersects(%q, %q) = %v, want %v", a, b, got, want)
+		}
+		if got, want := Includes(a, b), slowIncludes(l, r); got != want {
+			t.Fatalf("Includes(%q, %q) = %v, want %v", a, b, got, want)
+		}
+	})
+}
+
+// Property: canonical form is one step away, keeps what the expression matches,
+// and equal sets of the same shape get equal forms.
+func TestCanonicalKeepsTheMeaning(t *testing.T) {
+	all := keys()
+	chunk := rapid.SampledFrom([]string{"a", "b", "*", "**", "$*", "a$*$*", "$*$*b", "@a"})
+	rapid.Check(t, func(t *rapid.T) {
+		raw := rapid.SliceOfN(chunk, 1, 5).Draw(t, "chunks")
+		c, err := Canonical(strings.Join(raw, "/"))
+		if err != nil || Check(c) != nil {
+			t.Fatalf("Canonical(%v) = %q, %v, Check %v", raw, c, err, Check(c))
+		}
+		if again, _ := Canonical(c); again != c {
+			t.Fatalf("Canonical(%q) = %q", c, again)
+		}
+		for _, k := range all {
+			if matches(raw, k) != matches(strings.Split(c, "/"), k) {
+				t.Fatalf("%v and its canonical form %q differ on %v", raw, c, k)
+			}
+		}
+	})
+}
+
+// Goal: the wildcards that take the official router 23 GB are looked up in
+// bounded time and nothing more.
+func TestHostileLookupsAreCheap(t *testing.T) {
+	var tree Tree[int]
+	for i := range 60 {
+		tree.Put(strings.Repeat("**/a/", 30)+fmt.Sprint("x", i), i)
+	}
+	tree.Put(strings.Repeat("**/a/", 31)+"**", 1000)
+	key := strings.Repeat("a/", 63) + "a"
+	var got []int
+	began := time.Now()
+	for range 100 {
+		got = tree.AppendMatches(got[:0], key)
+	}
+	if took := time.Since(began) / 100; took > 20*time.Millisecond || !slices.Equal(got, []int{1000}) {
+		t.Errorf("a lookup took %v and found %v, want the one that matches", took, got)
+	}
+}
+
+func TestTreeNoAlloc(t *testing.T) {
+	var tree Tree[int]
+	for i := range 1000 {
+		tree.Put(fmt.Sprintf("@f/r%d/act", i), i)
+		tree.Put(fmt.Sprintf("@f/*/x%d/**", i), i)
+	}
+	dst := make([]int, 0, 16)
+	if n := testing.AllocsPerRun(100, func() { dst = tree.AppendMatches(dst[:0], "@f/r77/act") }); n != 0 || len(dst) != 1 {
+		t.Errorf("a lookup allocates %v times and finds %v, want none and one", n, dst)
+	}
+}
+
+// Property: nothing panics, and a tree agrees with Intersects on any expression
+// that Check lets through.
+func FuzzTree(f *testing.F) {
+	for _, tt := range table {
+		f.Add(tt.a + "\n" + tt.b + "\na/**/b\n@a/**\n$*a/*")
+	}
+	f.Fuzz(func(t *testing.T, lines string) {
+		var tree Tree[string]
+		var all []string
+		for _, line := range strings.Split(lines, "\n") {
+			if len(all) < 16 && Check(line) == nil && !slices.Contains(all, line) {
+				tree.Put(line, line)
+				all = append(all, line)
+			}
+		}
+		for _, sought := range all {
+			got := tree.AppendMatches(nil, sought)
+			for _, e := range all {
+				if n := strings.Count("\n"+strings.Join(got, "\n")+"\n", "\n"+e+"\n"); n > 1 || (n == 1) != Intersects(e, sought) {
+					t.Fatalf("%q finds %q %d times, Intersects says %v", sought, e, n, Intersects(e, sought))
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkMatchKey finds the one subscriber of a key among n, by the tree and
+// by trying each.
+func BenchmarkMatchKey(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		var tree Tree[int]
+		var all []string
+		for i := range n {
+			key := fmt.Sprintf("@lerobot/model/main/demo/robot-%d/action", i)
+			tree.Put(key, i)
+			all = append(all, key)
+		}
+		dst := make([]int, 0, 4)
+		key := all[n/2]
+		b.Run(fmt.Sprintf("by=tree/n=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = tree.AppendMatches(dst[:0], key)
+			}
+		})
+		b.Run(fmt.Sprintf("by=each/n=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = dst[:0]
+				for i, k := range all {
+					if Intersects(k, key) {
+						dst = append(dst, i)
+					}
+				}
+			}
+		})
+	}
+}
