@@ -1,9 +1,10 @@
-// Package servosim is a Feetech bus without hardware: any number of STS3215
-// servos behind a pseudo-terminal that a driver opens like /dev/ttyACM0.
+// Package servosim is a servo bus without hardware: any number of Feetech or
+// Dynamixel servos behind a pseudo-terminal that a driver opens like
+// /dev/ttyACM0.
 //
-// It is written from the datasheet alone and shares no line with the driver that
-// it tests, so that the two are independent readings of the same paper. Vendor
-// SDKs accept it.
+// It is written from the datasheets alone and shares no line with the driver
+// that it tests, so that the two are independent readings of the same paper.
+// The vendors' SDKs and LeRobot's bus classes accept it.
 //
 // One goroutine on its own thread is the wire. It reads what the client wrote,
 // waits until the last byte of a request would have left a real wire at the
@@ -11,8 +12,11 @@
 // its last byte would have arrived. What the joints do is a Plant's business:
 // the bus carries goals there and encoder counts back.
 //
-// The memory table, the frame format and the rules (what is answered, what is
-// ignored, what needs the lock) are in table.go, frame.go and servo.go.
+// The servos are data: a memory table per series and a row per model in
+// feetech.go and dynamixel.go. The two ways of framing are in frame.go (Feetech
+// and Dynamixel protocol 1.0) and packet.go (protocol 2.0), the rules (what is
+// answered, what is ignored, what needs the lock) in servo.go, write.go and
+// instruct.go. Faults come by call (faults.go) or by script (script.go).
 package servosim
 
 import (
@@ -28,8 +32,9 @@ import (
 )
 
 // Plant is what the servos' shafts are connected to. joint counts the servos
-// from 0 in the order of Config.IDs; raw is in encoder counts, 0 to 4095. A call
-// must not block. now never goes backwards.
+// from 0 in the order of Config.Servos; raw is in the servo's encoder counts, 0
+// to 4095 (1023 with SCS and AX servos), and may go beyond where a servo counts
+// turns. A call must not block. now never goes backwards.
 type Plant interface {
 	// Goal says where the servo shall go; it moves only while torque is on.
 	Goal(now rt.Instant, joint int, raw int)
@@ -37,31 +42,61 @@ type Plant interface {
 	Torque(now rt.Instant, joint int, on bool)
 }
 
+// Servo is one motor of a bus.
+type Servo struct {
+	ID    uint8
+	Model string // one of Models
+}
+
 // Config describes a bus. The zero value, with a clock, is an SO-101's.
 type Config struct {
-	IDs     []uint8  // default 1 to 6
-	Model   uint16   // default 777, the STS3215
-	Baud    int      // bits per second, default 1,000,000; one that register 6 can express
+	Servos []Servo // default: IDs, all of one Model
+	IDs    []uint8 // default 1 to 6
+	Model  uint16  // default 777, the STS3215
+
+	Baud    int      // bits per second, default 1,000,000; one that the servos know
 	Unpaced bool     // replies at once, not at the speed of the wire
-	Plant   Plant    // default: servos that turn 270 degrees a second, starting in the middle
+	Plant   Plant    // default: shafts that turn 270 degrees a second, starting in the middle
+	Fitted  bool     // without a Plant: motors and a control loop fitted to measurements instead
+	Loads   []Load   // of a fitted bus, per servo
 	Clock   rt.Clock // default rt.KernelClock
 	Link    string   // a symbolic link to make to the terminal; none when empty
+	Faults  Script
 
 	// Turnaround is how long a servo takes from the end of a request, or of its
-	// predecessor's reply, to the first bit of its own. Default 50 us.
+	// predecessor's reply, to the first bit of its own, on top of its return delay.
+	// Default 50 us, of protocol 2.0 25 us.
 	Turnaround time.Duration
-	// GoalTakesTorque makes a goal written with torque off turn torque on. The
-	// datasheets do not say which; the default leaves torque off.
-	GoalTakesTorque bool
-	// ChainStops ends a sync read at a silent servo. By default the next servo
-	// answers after the silent one's slot has passed.
-	ChainStops bool
+	// Latency is the adapter's: it delivers what has arrived every so often, as
+	// an FTDI chip does (16 ms) or a full-speed USB port (1 ms). Default: at once.
+	Latency time.Duration
+	// BootTime is how long a servo is silent after a reboot. Default 0.8 s, X 0.4 s.
+	BootTime time.Duration
+	// Echo makes the adapter return what it is sent.
+	Echo bool
+	// Endurance is after how many writes a servo's EEPROM keeps no more. Default
+	// never.
+	Endurance int
+
+	// What the datasheets leave open.
+	GoalTakesTorque bool // Feetech: a goal written with torque off turns torque on
+	LockedIgnores   bool // Feetech: an EEPROM write with the lock closed does nothing; by default it lasts until power is off
+	ChainStops      bool // a sync read ends at a silent servo; by default the next one answers after its slot has passed
+	SilentCRC       bool // X: a wrong CRC is not answered; by default with error 3
+	LimitIsRange    bool // X: a value beyond a limit register is refused with error 4; by default with 6
+	Lenient         bool // X: a header that nobody stuffed is taken as data, as one vendor's SDK sends it
+
+	// Worked out by check.
+	models []*model
+	codes  []uint8
+	motors electrics
 }
 
 const (
-	idMax             = 252
-	servosMax         = 253
-	defaultTurnaround = 50 * time.Microsecond
+	idMax              = 252
+	servosMax          = 253
+	defaultTurnaround  = 50 * time.Microsecond
+	defaultTurnaroundX = 25 * time.Microsecond
 )
 
 // ErrLink means that Config.Link exists and is not a symbolic link.
@@ -70,18 +105,27 @@ var ErrLink = errors.New("servosim: link path is taken")
 // Bus is a running bus.
 type Bus struct {
 	// Constant after Open.
-	cfg  Config
-	pty  pty
-	done chan struct{} // closed when the wire's goroutine has ended
+	cfg     Config
+	packets bool          // protocol 2.0
+	silence time.Duration // that ends an unfinished frame
+	done    chan struct{} // closed when the wire's goroutine has ended
+	orders  chan order
 
 	closing atomic.Bool
 	once    sync.Once
 
 	// Owner: the wire's goroutine.
 	wire wire
+	pty  pty
+	in   bool // the adapter is plugged in
 
-	mu     sync.Mutex
-	servos []servo // guarded by mu; never held while sleeping or writing
+	mu       sync.Mutex // never held while sleeping or writing
+	servos   []servo    // guarded by mu
+	rail     rail       // guarded by mu
+	timeline timeline   // guarded by mu
+	plugged  bool       // guarded by mu: what the script wants
+	path     string     // guarded by mu
+	injected [injectedMax]Injected
 
 	counters counters // atomic
 }
@@ -91,61 +135,108 @@ func Open(cfg Config) (*Bus, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	b := &Bus{cfg: cfg, done: make(chan struct{})}
+	b := &Bus{cfg: cfg, packets: cfg.models[0].table.series.packets(), silence: interByteMax,
+		done: make(chan struct{}), orders: make(chan order, 1), plugged: true, in: true}
+	if b.packets {
+		b.silence = interByteMaxX
+	}
 	if err := b.pty.open(cfg.Baud); err != nil {
 		return nil, fmt.Errorf("servosim: %w", err)
 	}
-	if cfg.Link != "" {
-		if err := link(b.pty.name, cfg.Link); err != nil {
-			b.pty.close()
-			return nil, err
-		}
+	if err := b.publish(); err != nil {
+		b.pty.close()
+		return nil, err
 	}
 	now := cfg.Clock.Now()
-	b.servos = make([]servo, len(cfg.IDs))
-	for i, id := range cfg.IDs {
-		b.servos[i].powerUp(&b.cfg, i, id, now)
+	if b.cfg.Plant == nil {
+		if b.cfg.Fitted {
+			b.cfg.motors = newFitted(cfg.models, cfg.Loads, now)
+			b.cfg.Plant = b.cfg.motors
+		} else {
+			b.cfg.Plant = newFreeShafts(cfg.models)
+		}
+	}
+	b.timeline = newTimeline(cfg.Faults, len(cfg.Servos), now)
+	b.servos = make([]servo, len(cfg.Servos))
+	for i := range b.servos {
+		b.servos[i].powerUp(&b.cfg, &b.rail, i, now)
 	}
 	go b.run()
 	return b, nil
 }
 
 func (c *Config) check() error {
-	if c.IDs == nil {
-		c.IDs = []uint8{1, 2, 3, 4, 5, 6}
+	if err := c.fill(); err != nil {
+		return err
 	}
-	c.IDs = slices.Clone(c.IDs)
-	if len(c.IDs) == 0 || len(c.IDs) > servosMax {
-		return fmt.Errorf("servosim: got %d servos, want 1 to %d", len(c.IDs), servosMax)
-	}
-	for _, id := range c.IDs {
-		if id > idMax {
-			return fmt.Errorf("servosim: got servo id %d, want 0 to %d", id, idMax)
+	first := c.models[0].table.series
+	for i, m := range c.models {
+		if s := m.table.series; s.packets() != first.packets() || s.feetech() != first.feetech() {
+			return fmt.Errorf("servosim: %s and %s do not speak the same protocol; want one on a bus", c.models[0].name, m.name)
 		}
-	}
-	if c.Model == 0 {
-		c.Model = modelSTS3215
-	}
-	if c.Baud == 0 {
-		c.Baud = bauds[0]
-	}
-	if !slices.Contains(bauds[:], c.Baud) {
-		return fmt.Errorf("servosim: got %d baud, want one of %v", c.Baud, bauds)
+		code, ok := m.table.code(c.Baud)
+		if !ok {
+			return fmt.Errorf("servosim: got %d baud, want one of %v for %s", c.Baud, m.table.rates(), m.name)
+		}
+		c.codes[i] = code
 	}
 	if c.Turnaround == 0 {
 		c.Turnaround = defaultTurnaround
+		if first.packets() {
+			c.Turnaround = defaultTurnaroundX
+		}
 	}
 	if c.Clock == nil {
 		c.Clock = rt.KernelClock()
 	}
-	if c.Plant == nil {
-		c.Plant = newFreeShafts(len(c.IDs))
+	return c.Faults.check()
+}
+
+// fill works out which servos there are.
+func (c *Config) fill() error {
+	if c.IDs == nil {
+		c.IDs = []uint8{1, 2, 3, 4, 5, 6}
+	}
+	c.Servos = slices.Clone(c.Servos)
+	if c.Servos == nil {
+		if c.Model == 0 {
+			c.Model = 777
+		}
+		m, err := modelByNumber(c.Model)
+		if err != nil {
+			return err
+		}
+		for _, id := range c.IDs {
+			c.Servos = append(c.Servos, Servo{id, m.name})
+		}
+	}
+	if len(c.Servos) == 0 || len(c.Servos) > servosMax {
+		return fmt.Errorf("servosim: got %d servos, want 1 to %d", len(c.Servos), servosMax)
+	}
+	c.models, c.codes = nil, make([]uint8, len(c.Servos))
+	for _, s := range c.Servos {
+		if s.ID > idMax {
+			return fmt.Errorf("servosim: got servo id %d, want 0 to %d", s.ID, idMax)
+		}
+		m, err := modelByName(s.Model)
+		if err != nil {
+			return err
+		}
+		c.models = append(c.models, m)
+	}
+	if c.Baud == 0 {
+		c.Baud = 1_000_000
 	}
 	return nil
 }
 
-// Path returns the terminal's device node, which is what Link points to.
-func (b *Bus) Path() string { return b.pty.name }
+// Path returns the terminal's device node, which is what Link points to. It is
+// another one after the bus was unplugged and plugged in again.
+func (b *Bus) Path() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.path
+}
 
 // Close unplugs the bus: it ends the goroutine, hangs up every client and
 // removes the link. A second call does nothing.
@@ -156,7 +247,7 @@ func (b *Bus) Close() error {
 		<-b.done
 		b.pty.close()
 		if b.cfg.Link != "" {
-			unlink(b.pty.name, b.cfg.Link)
+			unlink(b.path, b.cfg.Link)
 		}
 	})
 	return nil
@@ -167,24 +258,61 @@ func (b *Bus) run() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	defer close(b.done)
 	for !b.closing.Load() {
-		n := b.pty.read(b.wire.room())
+		n := b.pty.read(b.wire.room(), b.pause())
 		if n < 0 {
 			return
 		}
 		if n > 0 {
 			b.receive(n)
+			continue
+		}
+		select {
+		case o := <-b.orders:
+			b.mu.Lock()
+			b.plugged = o.plug
+			b.mu.Unlock()
+			o.done <- b.plug()
+		default:
+			b.plug()
 		}
 	}
 }
 
-// TorqueEnabled says for each servo, in the order of Config.IDs, whether it
-// holds torque.
-func (b *Bus) TorqueEnabled() []bool {
+// pause does what is due and returns how long nothing else is; negative for
+// ever.
+//
+//rt:noalloc
+func (b *Bus) pause() time.Duration {
+	at := b.next()
+	if at == forever {
+		return -1
+	}
+	now := b.cfg.Clock.Now()
+	b.late(now)
+	b.tick(now)
+	if b.unsettled() {
+		return 0
+	}
+	if at = b.next(); at == forever {
+		return -1
+	}
+	return max(at.Sub(now), 0)
+}
+
+// next returns when something is due that no client asks for.
+//
+//rt:noalloc
+func (b *Bus) next() rt.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	on := make([]bool, len(b.servos))
+	at := b.timeline.next()
 	for i := range b.servos {
-		on[i] = b.servos[i].mem[regTorque] == torqueOn
+		if fires, armed := b.servos[i].watchdog(); armed {
+			at = min(at, fires)
+		}
 	}
-	return on
+	for i := range b.wire.out.lates {
+		at = min(at, b.wire.out.late[i].at)
+	}
+	return at
 }

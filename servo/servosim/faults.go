@@ -3,24 +3,16 @@ package servosim
 import (
 	"sync/atomic"
 	"time"
+
+	"edgert/rt"
 )
 
 // script is what a test has in store for one servo. Guarded by Bus.mu.
 type script struct {
-	mute                          bool
-	drop, corrupt, truncate, late int // replies still to spoil
-	lateBy                        time.Duration
+	mute                           bool
+	drop, corrupt, truncate, stall int // replies still to spoil
+	stallBy                        time.Duration
 }
-
-type faultKind uint8
-
-const (
-	faultNone faultKind = iota
-	faultDrop
-	faultCorrupt
-	faultTruncate
-	faultLate
-)
 
 // Mute makes a servo deaf and dumb, as if unplugged, or brings it back.
 func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo) { s.faults.mute = on }) }
@@ -40,12 +32,39 @@ func (b *Bus) TruncateReplies(id uint8, n int) {
 // DelayReplies holds back the next n replies, and all that follow on the line,
 // by d.
 func (b *Bus) DelayReplies(id uint8, n int, d time.Duration) {
-	b.script(id, func(s *servo) { s.faults.late, s.faults.lateBy = n, d })
+	b.script(id, func(s *servo) { s.faults.stall, s.faults.stallBy = n, d })
 }
 
 // SetFault sets the error bits that a servo reports in every status packet, for
-// instance 0x20 for an overload. The packet's data stays valid.
-func (b *Bus) SetFault(id uint8, bits uint8) { b.script(id, func(s *servo) { s.fault = bits }) }
+// instance 0x20 for an overload; an X servo reports an alert and has the bits in
+// its hardware error register. The packet's data stays valid, and torque stays.
+func (b *Bus) SetFault(id uint8, bits uint8) { b.script(id, func(s *servo) { s.forced = bits }) }
+
+// Pin makes a sensor stick: whatever is measured, these bytes of the servo's
+// memory read as data. No data lets all its sensors go.
+func (b *Bus) Pin(id uint8, addr int, data ...byte) {
+	b.script(id, func(s *servo) {
+		if len(data) == 0 {
+			s.pin = [memSize]pin{}
+		}
+		for i, v := range data {
+			s.pin[addr+i] = pin{true, v}
+		}
+	})
+}
+
+// SetSupply sets the voltage of a servo's supply without load. Below some 4 V the
+// servo goes out; it boots when the voltage is back.
+func (b *Bus) SetSupply(id uint8, volts float64) {
+	now := b.cfg.Clock.Now()
+	b.script(id, func(s *servo) { s.supply(volts, now) })
+}
+
+// Overload trips a servo's overload protection, as a blocked joint does.
+func (b *Bus) Overload(id uint8) {
+	now := b.cfg.Clock.Now()
+	b.script(id, func(s *servo) { s.overload(now) })
+}
 
 // PowerCycle switches the supply of all servos off and on: torque is gone, and
 // what was written with the lock closed is forgotten.
@@ -58,49 +77,111 @@ func (b *Bus) PowerCycle() {
 	}
 }
 
+// Unplug pulls the adapter out: every client is hung up, and the link is gone.
+// The servos stay as they are.
+func (b *Bus) Unplug() error { return b.order(false) }
+
+// Replug puts the adapter back: a new terminal at the same link.
+func (b *Bus) Replug() error { return b.order(true) }
+
 // script changes every servo of this id.
 func (b *Bus) script(id uint8, change func(*servo)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
-		if b.servos[i].mem[regID] == id {
-			change(&b.servos[i])
+		if s := &b.servos[i]; s.mem[s.t.at.id] == id {
+			change(s)
 		}
 	}
 }
 
-// takeFault uses up one scripted fault for a reply that is due.
+// fault is what happens to one reply.
+type fault struct {
+	kind kind
+	by   time.Duration
+	n    int
+	seed uint64
+}
+
+// dice returns the i-th number of this fault.
 //
 //rt:noalloc
-func (b *Bus) takeFault(servo int) (faultKind, time.Duration) {
+func (f fault) dice(i int) uint64 { return mix(f.seed + uint64(i)) }
+
+// mix is a finalizer: neighbouring numbers become unrelated ones.
+//
+// Source: SplitMix64.
+//
+//rt:noalloc
+func mix(v uint64) uint64 {
+	v += 0x9E3779B97F4A7C15
+	v = (v ^ v>>30) * 0xBF58476D1CE4E5B9
+	v = (v ^ v>>27) * 0x94D049BB133111EB
+	return v ^ v>>31
+}
+
+// takeFault uses up one fault for a reply that is due.
+//
+//rt:noalloc
+func (b *Bus) takeFault(servo int, now rt.Instant) (f fault) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f := &b.servos[servo].faults
-	kind := faultNone
+	c := &b.servos[servo].faults
 	switch {
-	case f.drop > 0:
-		f.drop--
-		kind = faultDrop
-	case f.corrupt > 0:
-		f.corrupt--
-		kind = faultCorrupt
-	case f.truncate > 0:
-		f.truncate--
-		kind = faultTruncate
-	case f.late > 0:
-		f.late--
-		kind = faultLate
+	case c.drop > 0:
+		c.drop--
+		f.kind = kindDrop
+	case c.corrupt > 0:
+		c.corrupt--
+		f.kind = kindGarble
+	case c.truncate > 0:
+		c.truncate--
+		f.kind = kindTruncate
+	case c.stall > 0:
+		c.stall--
+		f.kind, f.by = kindStall, c.stallBy
 	default:
-		return faultNone, 0
+		if f = b.timeline.draw(servo, &b.servos[servo], now); f.kind == kindNone {
+			return f
+		}
 	}
-	b.counters.faults.Add(1)
-	return kind, f.lateBy
+	s := &b.servos[servo]
+	b.note(now, f.kind, s.mem[s.t.at.id])
+	return f
+}
+
+// Injected is one fault that has happened.
+type Injected struct {
+	At   rt.Instant
+	Kind string // as in a script
+	ID   uint8  // of the servo; 0 for the whole bus
+}
+
+const injectedMax = 256
+
+// note keeps an entry of what was injected. Guarded by mu.
+//
+//rt:noalloc
+func (b *Bus) note(at rt.Instant, k kind, id uint8) {
+	n := b.counters.faults.Add(1) - 1
+	b.injected[n%injectedMax] = Injected{at, kindNames[k], id}
+}
+
+// Injected returns the newest faults, at most 256, oldest first.
+func (b *Bus) Injected() (all []Injected) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.counters.faults.Load()
+	for i := n - min(n, injectedMax); i < n; i++ {
+		all = append(all, b.injected[i%injectedMax])
+	}
+	return all
 }
 
 // counters are written by the wire's goroutine and read by anyone.
 type counters struct {
-	requests, replies, badChecksums, garbage         atomic.Uint64
-	wrongBaud, ignored, collisions, overflow, faults atomic.Uint64
+	requests, replies, badChecksums, garbage                 atomic.Uint64
+	wrongBaud, ignored, collisions, overflow, faults, forged atomic.Uint64
 }
 
 // Counters is what the bus has seen since Open.
@@ -114,6 +195,7 @@ type Counters struct {
 	Collisions   uint64 // replies of two servos with one id
 	Overflow     uint64 // bytes lost because the client does not read
 	Faults       uint64 // scripted faults that have happened
+	Forged       uint64 // spoiled replies whose checksum fits: no client can know
 }
 
 // Counters returns the counts so far.
@@ -122,6 +204,6 @@ func (b *Bus) Counters() Counters {
 	return Counters{
 		Requests: c.requests.Load(), Replies: c.replies.Load(), BadChecksums: c.badChecksums.Load(),
 		GarbageBytes: c.garbage.Load(), WrongBaud: c.wrongBaud.Load(), Ignored: c.ignored.Load(),
-		Collisions: c.collisions.Load(), Overflow: c.overflow.Load(), Faults: c.faults.Load(),
+		Collisions: c.collisions.Load(), Overflow: c.overflow.Load(), Faults: c.faults.Load(), Forged: c.forged.Load(),
 	}
 }

@@ -1,6 +1,6 @@
 package servosim
 
-// A frame, in both directions:
+// A frame of Feetech and of Dynamixel protocol 1.0, in both directions:
 //
 //	FF FF | id | length | instruction or error | parameters ... | checksum
 //
@@ -9,42 +9,23 @@ package servosim
 // occur inside a frame, and a receiver that lost its place drops one byte and
 // looks again.
 //
-// Source: Feetech communication protocol manual, section 1.
-
-// The instructions an STS3215 obeys; others are ignored without a reply.
-const (
-	instPing      = 0x01
-	instRead      = 0x02
-	instWrite     = 0x03
-	instRegWrite  = 0x04
-	instAction    = 0x05
-	instReset     = 0x0A
-	instSyncRead  = 0x82
-	instSyncWrite = 0x83
-)
-
+// Source: Feetech communication protocol manual, section 1; ROBOTIS e-manual,
+// protocol 1.0.
 const (
 	broadcast     = 0xFE
 	frameOverhead = 6 // of a frame without parameters
 	lengthMax     = 250
 	dataMax       = lengthMax - 2 // of a reply
-	replyMax      = frameOverhead + 255
 )
-
-// request is one intact frame. params borrows from the wire's buffer.
-type request struct {
-	id     uint8
-	inst   uint8
-	params []byte
-}
 
 // cut finds the first intact request in buf and returns how many bytes it used
 // up, garbage before it included. ok is false when used bytes were garbage or,
 // with used == 0, when the frame has not come to its end yet. bad says that the
-// garbage began like a frame whose checksum was wrong.
+// garbage began like a frame whose checksum was wrong; r.id is whom it named.
+// params are borrowed.
 //
 //rt:noalloc
-func cut(buf []byte) (r request, used int, ok, bad bool) {
+func cut(buf []byte) (r frame, used int, ok, bad bool) {
 	for used < len(buf) {
 		f := buf[used:]
 		switch {
@@ -52,15 +33,21 @@ func cut(buf []byte) (r request, used int, ok, bad bool) {
 			used++
 			continue
 		case len(f) < 4 || len(f) < int(f[3])+4:
-			return request{}, used, false, false
+			return frame{}, used, false, false
 		}
 		end := int(f[3]) + 4
 		if checksum(f[2:end-1]) != f[end-1] {
-			return request{}, used + 1, false, true
+			return frame{id: f[2]}, used + 1, false, true
 		}
-		return request{id: f[2], inst: f[4], params: f[5 : end-1]}, used + end, true, false
+		return frame{id: f[2], inst: f[4], params: f[5 : end-1]}, used + end, true, false
 	}
-	return request{}, used, false, false
+	return frame{}, used, false, false
+}
+
+// frame is one intact frame, or a packet of protocol 2.0 without its stuffing.
+type frame struct {
+	id, inst uint8
+	params   []byte
 }
 
 // appendStatus appends a servo's reply.

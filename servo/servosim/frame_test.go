@@ -17,7 +17,7 @@ func TestCutResynchronises(t *testing.T) {
 		{"a frame and more", []byte{0xFF, 0xFF, 6, 2, 1, 0xF6, 0xFF}, 6, 1, 6, true, false},
 		{"one FF too many", []byte{0xFF, 0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 7, true, false},
 		{"noise", []byte{0xFF, 0, 0xFF, 0xFF, 6, 2, 1, 0xF6}, 6, 1, 8, true, false},
-		{"a wrong checksum costs one byte", []byte{0xFF, 0xFF, 6, 2, 1, 0xF7}, 0, 0, 1, false, true},
+		{"a wrong checksum costs one byte", []byte{0xFF, 0xFF, 6, 2, 1, 0xF7}, 6, 0, 1, false, true},
 		{"not complete", []byte{0xFF, 0xFF, 6, 2, 1}, 0, 0, 0, false, false},
 		{"only noise", []byte{1, 2, 3}, 0, 0, 3, false, false},
 		{"noise and a beginning", []byte{1, 2, 0xFF}, 0, 0, 2, false, false},
@@ -66,30 +66,40 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// Property: no request can make a servo panic or answer more than a frame holds.
+// Property: no request can make a servo panic or answer more than a reply holds,
+// and whatever it was told, it still has an id and a baud rate.
 func FuzzServo(f *testing.F) {
-	f.Add(uint8(instWrite), []byte{40, 1, 0, 0, 8})
-	f.Add(uint8(instRead), []byte{250, 250})
-	f.Add(uint8(instRegWrite), []byte{5, 254, 9})
-	f.Fuzz(func(t *testing.T, inst uint8, params []byte) {
-		if len(params) > lengthMax-2 || !wellFormed(request{1, inst, params}) {
+	f.Add(uint8(0), uint8(instWrite), []byte{40, 1, 0, 0, 8})
+	f.Add(uint8(0), uint8(instRead), []byte{250, 250})
+	f.Add(uint8(0), uint8(instRegWrite), []byte{5, 254, 9})
+	f.Add(uint8(4), uint8(instWrite), []byte{116, 0, 0, 8, 0, 0})
+	f.Add(uint8(4), uint8(instWrite), []byte{168, 0, 224, 0, 64, 0})
+	f.Add(uint8(5), uint8(instRead), []byte{0, 0, 255, 255})
+	f.Add(uint8(14), uint8(instRecovery), []byte{})
+	f.Fuzz(func(t *testing.T, which, inst uint8, params []byte) {
+		if len(params) > packetMax {
 			return
 		}
-		cfg := Config{}
+		m := models[int(which)%len(models)]
+		cfg := Config{Servos: []Servo{{1, m.name}}, Plant: newPosed()}
 		if err := cfg.check(); err != nil {
 			t.Fatal(err)
 		}
+		r, fits := parse(frame{1, inst, params}, m.table.series.packets())
+		if !fits || toMany(inst) {
+			return
+		}
 		s := new(servo)
-		s.powerUp(&cfg, 0, 1, 1)
+		s.powerUp(&cfg, new(rail), 0, 1)
 		for i := range 3 {
-			data, _ := s.obey(request{1, inst, params}, nil, 2)
-			s.obey(request{1, instAction, nil}, nil, 3)
-			if len(data) > dataMax {
-				t.Fatalf("round %d: a reply of %d bytes, want at most %d", i, len(data), dataMax)
+			data, _, _ := s.obey(&r, nil, 2)
+			s.obey(&request{id: 1, inst: instAction}, nil, 3)
+			if len(data) > memSize {
+				t.Fatalf("round %d: a reply of %d bytes, want at most %d", i, len(data), memSize)
 			}
 		}
-		if !s.hears(bauds[s.mem[regBaud]]) || s.mem[regID] > idMax {
-			t.Fatalf("baud code %d, id %d", s.mem[regBaud], s.mem[regID])
+		if s.t.rate(s.mem[s.t.at.baud]) == 0 || s.mem[s.t.at.id] > idMax {
+			t.Fatalf("baud code %d, id %d", s.mem[s.t.at.baud], s.mem[s.t.at.id])
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,5 +30,71 @@ func link(target, path string) error {
 func unlink(target, path string) {
 	if now, err := os.Readlink(path); err == nil && now == target {
 		os.Remove(path)
+	}
+}
+
+// order is a hand that pulls the adapter out or puts it in.
+type order struct {
+	plug bool
+	done chan error
+}
+
+// publish makes the terminal known.
+func (b *Bus) publish() error {
+	if b.cfg.Link != "" {
+		if err := link(b.pty.name, b.cfg.Link); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	b.path = b.pty.name
+	b.mu.Unlock()
+	return nil
+}
+
+// unsettled reports whether the adapter is not as the script wants it.
+//
+//rt:noalloc
+func (b *Bus) unsettled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.plugged != b.in
+}
+
+// plug pulls the adapter out or puts it in, whichever is wanted.
+func (b *Bus) plug() error {
+	if !b.unsettled() {
+		return nil
+	}
+	if b.in {
+		b.in = false
+		if b.cfg.Link != "" {
+			unlink(b.pty.name, b.cfg.Link)
+		}
+		b.pty.unplug()
+		b.wire.head, b.wire.tail, b.wire.out.lates = 0, 0, 0
+		return nil
+	}
+	b.in = true
+	if err := b.pty.plug(b.cfg.Baud); err != nil {
+		return fmt.Errorf("servosim: plug in again: %w", err)
+	}
+	return b.publish()
+}
+
+// order has the wire's goroutine plug or unplug.
+func (b *Bus) order(plug bool) error {
+	o := order{plug, make(chan error, 1)}
+	select {
+	case b.orders <- o:
+	case <-b.done:
+		return errors.New("servosim: the bus is closed")
+	}
+	b.pty.wake()
+	select {
+	case err := <-o.done:
+		return err
+	case <-b.done:
+		return errors.New("servosim: the bus is closed")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,7 @@ type pty struct {
 	watch  int // inotify of clients that come and go; -1 where the kernel has none to give
 
 	poll     [3]unix.PollFd
+	left     unix.Timespec
 	settings unix.Termios
 	clients  int
 	events   [eventBuffer]byte
@@ -30,13 +32,26 @@ type pty struct {
 
 const eventBuffer = 16 * unix.SizeofInotifyEvent
 
+// open makes the bell and plugs the terminal in.
 func (p *pty) open(baud int) (err error) {
-	p.master, p.slave, p.bell, p.watch = -1, -1, -1, -1
+	p.master, p.slave, p.watch = -1, -1, -1
+	if p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	if err = p.plug(baud); err != nil {
+		p.close()
+	}
+	return err
+}
+
+// plug makes a new terminal.
+func (p *pty) plug(baud int) (err error) {
 	defer func() {
 		if err != nil {
-			p.close()
+			p.unplug()
 		}
 	}()
+	p.clients = 0
 	if p.master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open /dev/ptmx: %w", err)
 	}
@@ -51,9 +66,6 @@ func (p *pty) open(baud int) (err error) {
 	if p.slave, err = unix.Open(p.name, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open %s: %w", p.name, err)
 	}
-	if p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fmt.Errorf("eventfd: %w", err)
-	}
 	raw := unix.Termios{Cflag: unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER, Ispeed: uint32(baud), Ospeed: uint32(baud)}
 	raw.Cc[unix.VMIN] = 1
 	if err = unix.IoctlSetTermios(p.slave, unix.TCSETS2, &raw); err != nil {
@@ -66,33 +78,61 @@ func (p *pty) open(baud int) (err error) {
 			p.watch = -1
 		}
 	}
-	for i, fd := range [...]int{p.master, p.bell, p.watch} {
-		p.poll[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	}
+	p.watched()
 	return nil
 }
 
-func (p *pty) close() {
-	for _, fd := range [...]int{p.master, p.slave, p.bell, p.watch} {
-		if fd >= 0 {
-			unix.Close(fd)
+// watched says what a read waits for; a descriptor that is not there does not
+// count.
+func (p *pty) watched() {
+	for i, fd := range [...]int{p.master, p.bell, p.watch} {
+		p.poll[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+}
+
+// unplug hangs every client up.
+func (p *pty) unplug() {
+	for _, fd := range [...]*int{&p.master, &p.slave, &p.watch} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
 		}
+	}
+	p.watched()
+}
+
+func (p *pty) close() {
+	p.unplug()
+	if p.bell >= 0 {
+		unix.Close(p.bell)
+		p.bell = -1
 	}
 }
 
 // read blocks until there are bytes, and returns how many it put into dst; 0
-// when it was woken, -1 when the terminal is beyond use.
+// when it was woken or the time has passed, -1 when the terminal is beyond use.
+// A negative time is for ever.
 //
 //rt:noalloc
-func (p *pty) read(dst []byte) int {
+func (p *pty) read(dst []byte, timeout time.Duration) int {
 	for {
-		if _, err := unix.Poll(p.poll[:], -1); err != nil {
-			if err == unix.EINTR {
-				continue
-			}
+		var left *unix.Timespec
+		if timeout >= 0 {
+			p.left = unix.NsecToTimespec(int64(timeout))
+			left = &p.left
+		}
+		n, err := unix.Ppoll(p.poll[:], left, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
 			return -1
+		case n == 0:
+			return 0
 		}
 		if p.poll[1].Revents != 0 {
+			var rung [8]byte
+			unix.Read(p.bell, rung[:])
 			return 0
 		}
 		if p.poll[2].Revents != 0 {
@@ -101,7 +141,7 @@ func (p *pty) read(dst []byte) int {
 		if p.poll[0].Revents == 0 {
 			continue
 		}
-		n, err := unix.Read(p.master, dst)
+		n, err = unix.Read(p.master, dst)
 		switch {
 		case err == unix.EAGAIN || err == unix.EINTR:
 			continue

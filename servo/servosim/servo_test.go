@@ -11,13 +11,13 @@ import (
 
 // posed is a plant whose shafts stand where the published vectors have them.
 type posed struct {
-	place  [6]int
-	goal   [6]int
-	torque [6]bool
+	place  [7]int
+	goal   [7]int
+	torque [7]bool
 }
 
 func newPosed() *posed {
-	return &posed{place: [6]int{2064, 2080, 2096, 2112, 2128, 2144}}
+	return &posed{place: [7]int{2064, 2080, 2096, 2112, 2128, 2144}}
 }
 
 func (p *posed) Goal(_ rt.Instant, joint, raw int)       { p.goal[joint] = raw }
@@ -30,21 +30,29 @@ func alone(t *testing.T, cfg Config) (*servo, *posed, *rttest.Clock) {
 	plant := newPosed()
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	cfg.Plant, cfg.Clock = plant, clock
+	if cfg.Servos == nil && cfg.IDs == nil {
+		cfg.IDs = []uint8{1}
+	}
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)
 	}
 	s := new(servo)
-	s.powerUp(&cfg, 0, 1, clock.Now())
+	s.powerUp(&cfg, new(rail), 0, clock.Now())
 	return s, plant, clock
 }
 
-func TestTheTableHasNoOverlap(t *testing.T) {
-	end := 0
-	for _, r := range table {
-		if int(r.addr) < end || r.size < 1 || r.size > 2 {
-			t.Errorf("register %d, %d bytes, begins before %d", r.addr, r.size, end)
+func TestNoTableHasAnOverlap(t *testing.T) {
+	for _, m := range models {
+		end := 0
+		for _, r := range m.table.rows {
+			if r.addr == xIndirect {
+				break // what comes then is made by a loop
+			}
+			if int(r.addr) < end || r.size != 1 && r.size != 2 && r.size != 4 || int(r.addr+uint16(r.size)) > m.table.size {
+				t.Errorf("%s: register %d, %d bytes, begins before %d or ends after %d", m.name, r.addr, r.size, end, m.table.size)
+			}
+			end = int(r.addr) + int(r.size)
 		}
-		end = int(r.addr + r.size)
 	}
 }
 
@@ -56,19 +64,19 @@ func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
 		name      string
 		reg, want int
 	}{
-		{"goal", regGoal, 2064}, {"present", regPresent, 2064}, {"torque limit", regTorqueLimit, 1000},
-		{"model", regModel, 2825}, {"upper limit", regMaxLimit, 4095},
+		{"goal", stsGoal, 2064}, {"present", stsPresent, 2064}, {"torque limit", stsTorqueLimit, 1000},
+		{"model", 3, 2825}, {"upper limit", 11, 4095},
 	}
 	for _, tt := range tests {
-		if got := int(s.word(tt.reg)); got != tt.want {
+		if got := int(s.get(tt.reg)); got != tt.want {
 			t.Errorf("%s = %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	if s.mem[regTorque] != 0 || plant.torque[0] {
+	if s.mem[stsTorque] != 0 || plant.torque[0] {
 		t.Error("torque is on after power-up")
 	}
-	if s.mem[regBaud] != 4 || s.mem[regLock] != 1 {
-		t.Errorf("baud code %d, lock %d, want 4, 1", s.mem[regBaud], s.mem[regLock])
+	if s.mem[6] != 4 || s.mem[55] != 1 {
+		t.Errorf("baud code %d, lock %d, want 4, 1", s.mem[6], s.mem[55])
 	}
 }
 
@@ -83,13 +91,13 @@ func TestTheLockDecidesWhatSurvives(t *testing.T) {
 	if s.mem[21] != 32 {
 		t.Errorf("P = %d after a power cycle with the lock closed, want 32", s.mem[21])
 	}
-	s.write(regLock, []byte{0}, now)
+	s.write(55, []byte{0}, now)
 	s.write(21, []byte{16}, now)
-	s.write(regTorqueLimit, []byte{100, 0}, now)
+	s.write(stsTorqueLimit, []byte{100, 0}, now)
 	s.restart(now)
-	if s.mem[21] != 16 || s.word(regTorqueLimit) != 1000 || s.mem[regLock] != 1 {
+	if s.mem[21] != 16 || s.get(stsTorqueLimit) != 1000 || s.mem[55] != 1 {
 		t.Errorf("after a power cycle with the lock open P = %d, torque limit = %d, lock = %d, want 16, 1000, 1",
-			s.mem[21], s.word(regTorqueLimit), s.mem[regLock])
+			s.mem[21], s.get(stsTorqueLimit), s.mem[55])
 	}
 }
 
@@ -97,7 +105,7 @@ func TestTheLockDecidesWhatSurvives(t *testing.T) {
 func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
 	s, _, clock := alone(t, Config{})
 	s.write(21, []byte{16}, clock.Now())
-	s.write(regLock, []byte{0}, clock.Now())
+	s.write(55, []byte{0}, clock.Now())
 	s.write(22, []byte{7}, clock.Now())
 	s.restart(clock.Now())
 	if s.mem[21] != 32 || s.mem[22] != 7 {
@@ -108,12 +116,12 @@ func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
 func TestReadOnlyMemoryStays(t *testing.T) {
 	s, _, clock := alone(t, Config{})
 	s.write(0, []byte{9, 9, 9, 9, 9}, clock.Now())
-	s.write(regVoltage, []byte{1}, clock.Now())
+	s.write(62, []byte{1}, clock.Now())
 	s.write(255, []byte{1, 2, 3}, clock.Now()) // runs over the end
 	if got := s.read(nil, 0, 5, clock.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
 		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
 	}
-	if got := s.read(nil, regVoltage, 1, clock.Now()); got[0] != 74 {
+	if got := s.read(nil, 62, 1, clock.Now()); got[0] != 74 {
 		t.Errorf("voltage = %d, want 74", got[0])
 	}
 	if got := s.read(nil, 254, 4, clock.Now()); !bytes.Equal(got, make([]byte, 4)) {
@@ -139,11 +147,11 @@ func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s, plant, clock := alone(t, Config{})
-			s.setWord(regMinLimit, uint16(tt.lo))
-			s.setWord(regMaxLimit, uint16(tt.hi))
-			s.setWord(regOffset, signed(tt.off, signOffset))
+			s.put(9, int64(tt.lo))
+			s.put(11, int64(tt.hi))
+			s.put(stsOffset, signed(tt.off, signOffset))
 			g := signed(tt.goal, signPosition)
-			s.write(regGoal, []byte{byte(g), byte(g >> 8)}, clock.Now())
+			s.write(stsGoal, []byte{byte(g), byte(g >> 8)}, clock.Now())
 			if plant.goal[0] != tt.want {
 				t.Errorf("goal %d in [%d, %d] offset %d goes to %d, want %d", tt.goal, tt.lo, tt.hi, tt.off, plant.goal[0], tt.want)
 			}
@@ -166,11 +174,11 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, plant, clock := alone(t, Config{})
 			plant.place[0] = tt.place
-			s.mem[regPhase] = byte(tt.phase)
+			s.mem[stsPhase] = byte(tt.phase)
 			w := signed(tt.off, signOffset)
-			s.write(regOffset, []byte{byte(w), byte(w >> 8)}, clock.Now())
-			b := s.read(nil, regPresent, 2, clock.Now())
-			if got := magnitude(uint16(b[0])|uint16(b[1])<<8, signPosition); got != tt.want {
+			s.write(stsOffset, []byte{byte(w), byte(w >> 8)}, clock.Now())
+			b := s.read(nil, stsPresent, 2, clock.Now())
+			if got := magnitude(int64(b[0])|int64(b[1])<<8, signPosition); got != tt.want {
 				t.Errorf("place %d with offset %d reads %d, want %d", tt.place, tt.off, got, tt.want)
 			}
 		})
@@ -180,11 +188,11 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
 	plant.place[0] = 3000
-	s.write(regTorque, []byte{torqueOn}, clock.Now())
-	s.write(regTorque, []byte{torqueCentre}, clock.Now())
-	b := s.read(nil, regPresent, 2, clock.Now())
-	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[regTorque] != torqueOn || !plant.torque[0] {
-		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[regTorque], centre)
+	s.write(stsTorque, []byte{torqueOn}, clock.Now())
+	s.write(stsTorque, []byte{torqueCentre}, clock.Now())
+	b := s.read(nil, stsPresent, 2, clock.Now())
+	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[stsTorque] != torqueOn || !plant.torque[0] {
+		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[stsTorque], centre)
 	}
 }
 
@@ -192,8 +200,8 @@ func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 	for lock, want := range []int{3000 - centre, 0} {
 		s, plant, clock := alone(t, Config{})
 		plant.place[0] = 3000
-		s.write(regLock, []byte{byte(lock)}, clock.Now())
-		s.write(regTorque, []byte{torqueCentre}, clock.Now())
+		s.write(55, []byte{byte(lock)}, clock.Now())
+		s.write(stsTorque, []byte{torqueCentre}, clock.Now())
 		s.restart(clock.Now())
 		if got := s.offset(); got != want {
 			t.Errorf("lock %d: offset %d after a power cycle, want %d", lock, got, want)
@@ -203,23 +211,23 @@ func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 
 func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
-	s.write(regGoal, []byte{0xB8, 0x0B}, clock.Now())
-	if plant.torque[0] || s.mem[regTorque] != 0 {
+	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
+	if plant.torque[0] || s.mem[stsTorque] != 0 {
 		t.Error("a goal alone turns torque on")
 	}
 	plant.goal[0] = -1
-	s.write(regTorque, []byte{torqueOn}, clock.Now())
+	s.write(stsTorque, []byte{torqueOn}, clock.Now())
 	if plant.goal[0] != 3000 || !plant.torque[0] {
 		t.Errorf("torque on: goal %d, torque %v, want 3000, true", plant.goal[0], plant.torque[0])
 	}
-	s.write(regTorque, []byte{2}, clock.Now())
+	s.write(stsTorque, []byte{2}, clock.Now())
 	if plant.torque[0] {
 		t.Error("a damped servo follows its goal")
 	}
 
 	s, plant, clock = alone(t, Config{GoalTakesTorque: true})
-	s.write(regGoal, []byte{0xB8, 0x0B}, clock.Now())
-	if !plant.torque[0] || s.mem[regTorque] != torqueOn {
+	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
+	if !plant.torque[0] || s.mem[stsTorque] != torqueOn {
 		t.Error("GoalTakesTorque: a goal leaves torque off")
 	}
 }
@@ -228,7 +236,7 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 // new goal.
 func TestOneWriteOverSeveralRegisters(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
-	s.write(regTorque, []byte{1, 50, 0xB8, 0x0B}, clock.Now())
+	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B}, clock.Now())
 	if !plant.torque[0] || plant.goal[0] != 3000 || s.mem[41] != 50 {
 		t.Errorf("torque %v, goal %d, acceleration %d, want true, 3000, 50", plant.torque[0], plant.goal[0], s.mem[41])
 	}
@@ -236,15 +244,18 @@ func TestOneWriteOverSeveralRegisters(t *testing.T) {
 
 func TestARegisteredWriteWaitsForItsAction(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
-	ask := func(inst uint8, params ...byte) { s.obey(request{1, inst, params}, nil, clock.Now()) }
-	ask(instRegWrite, regGoal, 0, 4)
-	ask(instRegWrite, regGoal, 0, 5)
-	if s.mem[regAsync] != 1 || plant.goal[0] != 0 {
-		t.Errorf("before the action: flag %d, goal %d, want 1, 0", s.mem[regAsync], plant.goal[0])
+	ask := func(inst uint8, params ...byte) {
+		r, _ := parse(frame{1, inst, params}, false)
+		s.obey(&r, nil, clock.Now())
+	}
+	ask(instRegWrite, stsGoal, 0, 4)
+	ask(instRegWrite, stsGoal, 0, 5)
+	if s.mem[64] != 1 || plant.goal[0] != 0 {
+		t.Errorf("before the action: flag %d, goal %d, want 1, 0", s.mem[64], plant.goal[0])
 	}
 	ask(instAction)
-	if s.mem[regAsync] != 0 || plant.goal[0] != 0x500 {
-		t.Errorf("after the action: flag %d, goal %#x, want 0 and the second one, 0x500", s.mem[regAsync], plant.goal[0])
+	if s.mem[64] != 0 || plant.goal[0] != 0x500 {
+		t.Errorf("after the action: flag %d, goal %#x, want 0 and the second one, 0x500", s.mem[64], plant.goal[0])
 	}
 	plant.goal[0] = 7
 	ask(instAction)
@@ -255,29 +266,31 @@ func TestARegisteredWriteWaitsForItsAction(t *testing.T) {
 
 func TestVelocityAndMovingFollowThePlant(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
-	s.write(regTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
 	plant.place[0] -= 20
 	clock.Advance(20 * time.Millisecond)
-	b := s.read(nil, regPresent, 15, clock.Now())
-	if v := magnitude(uint16(b[2])|uint16(b[3])<<8, signPosition); v != -1000 || b[10] != 1 {
+	b := s.read(nil, stsPresent, 15, clock.Now())
+	if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); v != -1000 || b[10] != 1 {
 		t.Errorf("velocity %d, moving %d, want -1000, 1", v, b[10])
 	}
 	plant.place[0] = 3000
-	if b := s.read(nil, regMoving, 1, clock.Now()); b[0] != 0 {
+	if b := s.read(nil, 66, 1, clock.Now()); b[0] != 0 {
 		t.Error("still moving at the goal")
 	}
 }
 
 func TestImpossibleSettingsAreNotTaken(t *testing.T) {
 	s, _, clock := alone(t, Config{})
-	s.write(regID, []byte{254, 99}, clock.Now())
-	if s.mem[regID] != 1 || s.mem[regBaud] != 0 {
-		t.Errorf("id %d, baud code %d, want 1, 0", s.mem[regID], s.mem[regBaud])
+	s.write(5, []byte{254, 99}, clock.Now())
+	if s.mem[5] != 1 || s.mem[6] != 0 {
+		t.Errorf("id %d, baud code %d, want 1, 0", s.mem[5], s.mem[6])
 	}
 }
 
 func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
-	f := newFreeShafts(1)
+	m, _ := modelByName("sts3215")
+	f := newFreeShafts([]*model{m})
+	const freeSpeed = 3072
 	now := rt.Instant(time.Second)
 	f.Goal(now, 0, 4000)
 	if got := f.Present(now.Add(time.Second), 0); got != centre {

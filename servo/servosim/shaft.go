@@ -6,8 +6,9 @@ import (
 	"edgert/rt"
 )
 
-// freeSpeed is how fast a shaft without a plant turns, in counts per second.
-const freeSpeed = 3072
+// freeTurn is how much of its encoder's range a shaft without a plant turns in a
+// second.
+const freeTurn = 0.75
 
 // freeShafts is the built-in plant: shafts that start in the middle, turn at a
 // constant speed towards their goal, and stay where they are without torque.
@@ -18,14 +19,17 @@ type freeShafts struct{ shafts []shaft }
 // shaft moves from place at instant since.
 type shaft struct {
 	place, goal float64
+	speed       float64 // counts per second
 	since       rt.Instant
 	torque      bool
 }
 
-func newFreeShafts(n int) *freeShafts {
-	f := &freeShafts{shafts: make([]shaft, n)}
-	for i := range f.shafts {
-		f.shafts[i].place, f.shafts[i].goal = centre, centre
+func newFreeShafts(models []*model) *freeShafts {
+	f := &freeShafts{shafts: make([]shaft, len(models))}
+	for i, m := range models {
+		middle := float64(m.table.counts) / 2
+		f.shafts[i].place, f.shafts[i].goal = middle, middle
+		f.shafts[i].speed = freeTurn * float64(m.table.counts)
 	}
 	return f
 }
@@ -45,13 +49,13 @@ func (f *freeShafts) Torque(now rt.Instant, joint int, on bool) {
 //rt:noalloc
 func (f *freeShafts) Present(now rt.Instant, joint int) int {
 	f.shafts[joint].settle(now)
-	return int(f.shafts[joint].place + 0.5)
+	return round(f.shafts[joint].place)
 }
 
 //rt:noalloc
 func (s *shaft) settle(now rt.Instant) {
 	if s.torque && now > s.since {
-		reach := freeSpeed * float64(now.Sub(s.since)) / float64(time.Second)
+		reach := s.speed * float64(now.Sub(s.since)) / float64(time.Second)
 		s.place += min(max(s.goal-s.place, -reach), reach)
 	}
 	s.since = max(s.since, now)

@@ -11,9 +11,12 @@ const (
 
 	// A frame whose rest does not come is forgotten after this silence, so that a
 	// client killed in the middle of a request does not swallow the next one's.
-	interByteMax = 20 * time.Millisecond
+	// Dynamixel's is longer.
+	interByteMax  = 20 * time.Millisecond
+	interByteMaxX = 100 * time.Millisecond
 
 	wireBuffer = 4096
+	replyMax   = 3 * memSize // a whole memory, stuffed
 )
 
 // wire is the state of the half-duplex line.
@@ -22,14 +25,17 @@ const (
 type wire struct {
 	buf        [wireBuffer]byte
 	head, tail int
+	plain      [wireBuffer]byte // the parameters of a packet without their stuffing
 
 	baud     int
 	byteTime time.Duration // 0 when unpaced
 	lastRead rt.Instant
 	lineEnd  rt.Instant // when the last byte known of has left the wire
 
-	data  [memSize]byte
-	reply [replyMax]byte
+	data    [memSize]byte
+	reply   [replyMax]byte
+	spoiled [2*replyMax + noiseMax]byte
+	out     outbox
 }
 
 // room returns where the next bytes go. An unfinished frame is shorter than the
@@ -50,7 +56,7 @@ func (w *wire) room() []byte {
 func (b *Bus) receive(n int) {
 	w := &b.wire
 	now := b.cfg.Clock.Now()
-	if w.tail > w.head && now.Sub(w.lastRead) > interByteMax {
+	if w.tail > w.head && now.Sub(w.lastRead) > b.silence {
 		b.counters.garbage.Add(uint64(w.tail - w.head))
 		w.head = w.tail
 	}
@@ -62,41 +68,64 @@ func (b *Bus) receive(n int) {
 		w.byteTime = bitsPerByte * time.Second / time.Duration(w.baud)
 	}
 	w.lineEnd = max(w.lineEnd, now).Add(time.Duration(n) * w.byteTime)
+	b.tick(now)
+	if b.echoes(now) {
+		b.sleepUntil(w.lineEnd)
+		b.deliver(w.buf[w.tail-n : w.tail])
+	}
 	for {
-		r, used, ok, bad := cut(w.buf[w.head:w.tail])
+		f, used, ok, bad := b.cut(w.buf[w.head:w.tail])
 		w.head += used
-		if ok {
-			b.counters.requests.Add(1)
-			end := w.lineEnd.Add(-time.Duration(w.tail-w.head) * w.byteTime)
-			b.sleepUntil(end)
-			b.execute(r, end)
+		if !ok && !bad {
+			b.counters.garbage.Add(uint64(used))
+			if used == 0 {
+				break
+			}
 			continue
 		}
-		if bad {
-			b.counters.badChecksums.Add(1)
+		end := w.lineEnd.Add(-time.Duration(w.tail-w.head) * w.byteTime)
+		b.sleepUntil(end)
+		if ok {
+			b.counters.requests.Add(1)
+			b.execute(f, end)
+			continue
 		}
+		b.counters.badChecksums.Add(1)
 		b.counters.garbage.Add(uint64(used))
-		if used == 0 {
-			return
-		}
+		b.refuse(f, end)
 	}
+	b.flush()
+}
+
+//rt:noalloc
+func (b *Bus) cut(buf []byte) (f frame, used int, ok, bad bool) {
+	if b.packets {
+		return cutPacket(buf, b.wire.plain[:0], b.cfg.Lenient)
+	}
+	return cut(buf)
 }
 
 // execute lets the servos obey one request whose last byte left at end.
 //
 //rt:noalloc
-func (b *Bus) execute(r request, end rt.Instant) {
-	if !b.audible() {
+func (b *Bus) execute(f frame, end rt.Instant) {
+	if !b.audible(end) {
 		b.counters.wrongBaud.Add(1)
 		return
 	}
-	p := r.params
+	b.feed(end)
+	r, fits := parse(f, b.packets)
 	switch {
-	case r.inst == instSyncRead && r.id == broadcast && len(p) >= 3:
-		b.syncRead(p[0], p[1], p[2:], end)
-	case r.inst == instSyncWrite && r.id == broadcast && len(p) >= 3:
-		b.syncWrite(p[0], int(p[1]), p[2:], end)
-	case !wellFormed(r):
+	case !fits || toMany(r.inst) && r.id != broadcast:
+		b.counters.ignored.Add(1)
+		b.complain(r, resultLength, axInstruction, end)
+	case r.inst == instSyncWrite, r.inst == instBulkWrite:
+		b.writeMany(r, end)
+	case r.inst == instSyncRead, r.inst == instBulkRead:
+		b.readMany(r, end)
+	case r.inst == instFastSyncRead, r.inst == instFastBulkRead:
+		b.readFast(r, end)
+	case r.id == broadcast && r.inst == instRead:
 		b.counters.ignored.Add(1)
 	case r.id == broadcast:
 		b.broadcast(r, end)
@@ -105,173 +134,214 @@ func (b *Bus) execute(r request, end rt.Instant) {
 	}
 }
 
-// wellFormed reports whether a servo obeys the request at all.
+// feed tells every watchdog that the bus is alive.
 //
 //rt:noalloc
-func wellFormed(r request) bool {
-	switch r.inst {
-	case instPing, instAction, instReset:
-		return len(r.params) == 0
-	case instRead:
-		return len(r.params) == 2 && r.id != broadcast
-	case instWrite, instRegWrite:
-		return len(r.params) >= 2
+func (b *Bus) feed(now rt.Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.servos {
+		b.servos[i].expire(now)
+		b.servos[i].feed = now
 	}
-	return false
 }
 
 // audible reports whether some servo listens at the client's baud rate.
 //
 //rt:noalloc
-func (b *Bus) audible() bool {
+func (b *Bus) audible(now rt.Instant) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
-		if b.servos[i].hears(b.wire.baud) {
+		if b.servos[i].hears(b.wire.baud, now) {
 			return true
 		}
 	}
 	return false
 }
 
-// unicast executes a request to one servo. Two servos that have the same id
-// both obey, and answer on top of each other.
+// unicast executes a request to one servo.
 //
 //rt:noalloc
 func (b *Bus) unicast(r request, end rt.Instant) {
+	reply, start, from, knows := b.ask(&r, end)
+	switch {
+	case from >= 0:
+		b.send(from, reply, start)
+	case !knows:
+		b.counters.ignored.Add(1)
+		b.complain(r, resultInst, axInstruction, end)
+	}
+}
+
+// ask lets the servos of r.id obey, and returns the status packet of the one
+// that answers; from is -1 when none does. Two servos that have the same id both
+// obey, and answer on top of each other. knows is false when no servo does that
+// hears it.
+//
+//rt:noalloc
+func (b *Bus) ask(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, knows bool) {
 	w := &b.wire
-	var reply []byte
-	var start rt.Instant
-	answering, from := 0, 0
+	from, knows = -1, true
+	answering := 0
+	b.mu.Lock()
 	for i := range b.servos {
 		s := &b.servos[i]
-		b.mu.Lock()
-		if s.hears(w.baud) && s.mem[regID] == r.id {
-			start = end.Add(s.delay())
-			if data, answers := s.obey(r, w.data[:0], start); answers {
-				reply = appendStatus(w.reply[:0], r.id, s.fault, data)
-				answering, from = answering+1, i
-			}
+		obeys, answers := s.named(r.id)
+		if !obeys || !s.hears(w.baud, end) {
+			continue
 		}
-		b.mu.Unlock()
+		if !s.t.series.knows(r.inst) {
+			knows = false
+			continue
+		}
+		at := end.Add(s.delay())
+		data, code, level := s.obey(r, w.data[:0], at)
+		if answers && level {
+			reply, start, from = b.status(r.id, s.error(code), data), at, i
+			answering++
+		}
 	}
-	if answering == 0 {
-		return
-	}
+	b.mu.Unlock()
 	if answering > 1 {
 		b.counters.collisions.Add(1)
 		garble(reply)
 	}
-	b.send(from, reply, start)
+	return reply, start, from, knows
+}
+
+// status builds a status packet.
+//
+//rt:noalloc
+func (b *Bus) status(id, fault uint8, data []byte) []byte {
+	if b.packets {
+		return appendPacket(b.wire.reply[:0], id, fault, data)
+	}
+	return appendStatus(b.wire.reply[:0], id, fault, data)
+}
+
+// complain answers a request that a Dynamixel does not understand. A Feetech
+// servo says nothing.
+//
+//rt:noalloc
+func (b *Bus) complain(r request, x, ax uint8, end rt.Instant) {
+	from := -1
+	var start rt.Instant
+	var fault uint8
+	b.mu.Lock()
+	for i := range b.servos {
+		s := &b.servos[i]
+		if s.t.series.feetech() || s.mem[s.t.at.id] != r.id || !s.hears(b.wire.baud, end) || s.mem[s.t.at.returnLevel] < 2 {
+			continue
+		}
+		from, start, fault = i, end.Add(s.delay()), s.error(s.code(x, ax))
+	}
+	b.mu.Unlock()
+	if from >= 0 {
+		b.send(from, b.status(r.id, fault, nil), start)
+	}
+}
+
+// refuse is for a request whose checksum was wrong: AX and, unless SilentCRC,
+// X servos say so.
+//
+//rt:noalloc
+func (b *Bus) refuse(f frame, end rt.Instant) {
+	if f.id != broadcast && !(b.packets && b.cfg.SilentCRC) {
+		b.complain(request{id: f.id}, resultCRC, axChecksum, end)
+	}
 }
 
 // broadcast executes a request to all servos. Only a ping is answered, by one
-// after the other in the order of Config.IDs.
+// after the other in the order of their ids.
 //
 //rt:noalloc
 func (b *Bus) broadcast(r request, end rt.Instant) {
-	w := &b.wire
-	for i := range b.servos {
-		s := &b.servos[i]
-		b.mu.Lock()
-		hears := s.hears(w.baud)
-		start := end.Add(s.delay())
-		var reply []byte
-		if hears {
-			data, _ := s.obey(r, w.data[:0], start)
-			reply = appendStatus(w.reply[:0], s.mem[regID], s.fault, data)
-		}
-		b.mu.Unlock()
-		if hears && r.inst == instPing {
-			end = b.send(i, reply, start)
-		}
-	}
-}
-
-// syncRead lets the listed servos answer in the order of the list. A servo that
-// is not there leaves its slot empty.
-//
-//rt:noalloc
-func (b *Bus) syncRead(addr, size uint8, ids []byte, end rt.Instant) {
-	w := &b.wire
-	for _, id := range ids {
-		i := b.find(id)
-		if i < 0 {
-			if b.cfg.ChainStops {
-				return
+	if r.inst == instPing {
+		for id := range idMax + 1 {
+			one := request{id: uint8(id), inst: instPing}
+			if reply, start, from, _ := b.ask(&one, end); from >= 0 {
+				end = b.send(from, reply, start)
 			}
-			end = end.Add(b.turnaround() + time.Duration(int(size)+frameOverhead)*w.byteTime)
-			continue
 		}
-		s := &b.servos[i]
-		b.mu.Lock()
-		start := end.Add(s.delay())
-		data := s.read(w.data[:0], addr, size, start)
-		reply := appendStatus(w.reply[:0], id, s.fault, data)
-		b.mu.Unlock()
-		end = b.send(i, reply, start)
+		return
 	}
-}
-
-// syncWrite hands every listed servo its part; nobody answers.
-//
-//rt:noalloc
-func (b *Bus) syncWrite(addr uint8, size int, parts []byte, end rt.Instant) {
-	for size > 0 && len(parts) > size {
-		if i := b.find(parts[0]); i >= 0 {
-			b.mu.Lock()
-			b.servos[i].write(addr, parts[1:1+size], end)
-			b.mu.Unlock()
-		}
-		parts = parts[1+size:]
-	}
-}
-
-// find returns the servo that hears this id, -1 when there is none.
-//
-//rt:noalloc
-func (b *Bus) find(id uint8) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
-		if b.servos[i].mem[regID] == id && b.servos[i].hears(b.wire.baud) {
-			return i
+		if s := &b.servos[i]; s.hears(b.wire.baud, end) && s.t.series.knows(r.inst) {
+			s.obey(&r, b.wire.data[:0], end)
 		}
 	}
-	return -1
 }
 
-// send makes a reply that begins at start readable when its last byte would have
-// arrived, and returns that instant. A scripted fault may spoil it.
+// readMany lets the listed servos answer in the order of the list. A servo that
+// is not there leaves its slot empty.
 //
 //rt:noalloc
-func (b *Bus) send(servo int, reply []byte, start rt.Instant) rt.Instant {
-	w := &b.wire
-	end := start.Add(time.Duration(len(reply)) * w.byteTime)
-	w.lineEnd = end
-	fault, late := b.takeFault(servo)
-	switch fault {
-	case faultDrop:
-		return end
-	case faultCorrupt:
-		garble(reply)
-	case faultTruncate:
-		reply = reply[:len(reply)/2]
-	case faultLate:
-		end = max(end, b.cfg.Clock.Now()).Add(late)
-		w.lineEnd = end
-		b.cfg.Clock.SleepUntil(end)
+func (b *Bus) readMany(r request, end rt.Instant) {
+	overhead := frameOverhead
+	if b.packets {
+		overhead = packetOverhead + 1
 	}
-	b.sleepUntil(end)
-	b.counters.replies.Add(1)
-	if n := b.pty.write(reply); n < len(reply) {
-		b.counters.overflow.Add(uint64(len(reply) - n))
+	for {
+		p, ok := r.next()
+		if !ok {
+			return
+		}
+		if !b.knows(p.id, r.inst, end) {
+			if b.cfg.ChainStops {
+				return
+			}
+			end = end.Add(b.turnaround() + time.Duration(p.size+overhead)*b.wire.byteTime)
+			continue
+		}
+		one := request{id: p.id, inst: instRead, addr: p.addr, size: p.size}
+		if reply, start, from, _ := b.ask(&one, end); from >= 0 {
+			end = b.send(from, reply, start)
+		}
 	}
-	return end
+}
+
+// knows reports whether a servo of this id hears the client and obeys the
+// instruction.
+//
+//rt:noalloc
+func (b *Bus) knows(id, inst uint8, now rt.Instant) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.servos {
+		s := &b.servos[i]
+		if s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) && s.t.series.knows(inst) {
+			return inst != instFastSyncRead && inst != instFastBulkRead || s.mem[xFirmware] >= xFastReads
+		}
+	}
+	return false
+}
+
+// writeMany hands every listed servo its part; nobody answers.
+//
+//rt:noalloc
+func (b *Bus) writeMany(r request, end rt.Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		p, ok := r.next()
+		if !ok {
+			return
+		}
+		for i := range b.servos {
+			s := &b.servos[i]
+			if obeys, _ := s.named(p.id); obeys && s.hears(b.wire.baud, end) && s.t.series.knows(r.inst) {
+				s.write(p.addr, p.data, end)
+			}
+		}
+	}
 }
 
 //rt:noalloc
 func (b *Bus) sleepUntil(at rt.Instant) {
+	b.late(at)
 	if !b.cfg.Unpaced {
 		b.cfg.Clock.SleepUntil(at)
 	}
@@ -284,8 +354,3 @@ func (b *Bus) turnaround() time.Duration {
 	}
 	return b.cfg.Turnaround
 }
-
-// garble spoils a reply so that its checksum cannot be right.
-//
-//rt:noalloc
-func garble(reply []byte) { reply[len(reply)-2] ^= 0x55 }

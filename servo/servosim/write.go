@@ -2,44 +2,110 @@ package servosim
 
 import "edgert/rt"
 
-// write stores data from addr on and lets it take effect. Read-only bytes are
-// passed over without a complaint, as the servo does. Below eepromEnd a write
-// survives a power cycle only if the lock was open.
+// write stores data from addr on, lets it take effect, and returns the code for
+// the status packet. A Feetech servo never complains: it passes over what is
+// read-only and holds the rest inside its range. A Dynamixel refuses the whole
+// write. Below t.eeprom a write survives a power cycle, with Feetech only if the
+// lock was open.
 //
 //rt:noalloc
-func (s *servo) write(addr uint8, data []byte, now rt.Instant) {
-	torque, id, baud := s.mem[regTorque], s.mem[regID], s.mem[regBaud]
-	open := s.mem[regLock] == 0
-	from, to := int(addr), min(int(addr)+len(data), memSize)
-	for a := from; a < to; a++ {
-		if writable[a] {
-			s.mem[a] = data[a-from]
+func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
+	if !s.t.series.feetech() {
+		if code := s.check(addr, data); code != 0 {
+			return code
 		}
 	}
-	covers := func(reg, size int) bool { return from < reg+size && to > reg }
-	if s.mem[regID] > idMax {
-		s.mem[regID] = id
+	open := !s.locked()
+	old := s.effects()
+	from, to := s.t.size, 0 // what was touched
+	for i, v := range data {
+		a := s.indirect(addr + i)
+		r := s.t.row(a)
+		if r == nil || r.access == ro || !open && a < s.t.eeprom && s.cfg.LockedIgnores {
+			continue
+		}
+		s.mem[a] = v
+		from, to = min(from, int(r.addr)), max(to, int(r.addr)+int(r.size))
 	}
-	if int(s.mem[regBaud]) >= len(bauds) {
-		s.mem[regBaud] = baud
-	}
-	if covers(regTorque, 1) {
-		s.torque(torque, now)
-	}
-	if covers(regGoal, 2) {
-		s.follow(now)
-	}
-	if open {
+	s.hold(from, to)
+	s.react(old, from, to, now)
+	if open && from < s.t.eeprom && to > from {
 		s.save(from, to)
 	}
+	s.tune(now)
+	return 0
 }
+
+// before is what a write's effects depend on.
+type before struct{ torque, id, baud, mode uint8 }
+
+//rt:noalloc
+func (s *servo) effects() before {
+	at := &s.t.at
+	b := before{torque: s.mem[at.torque], id: s.mem[at.id], baud: s.mem[at.baud]}
+	if at.mode != none {
+		b.mode = s.mem[at.mode]
+	}
+	return b
+}
+
+// locked reports whether EEPROM writes do not last.
+//
+//rt:noalloc
+func (s *servo) locked() bool { return s.t.series.feetech() && s.mem[s.t.at.lock] != 0 }
 
 // save carries a range of memory over to flash.
 //
 //rt:noalloc
 func (s *servo) save(from, to int) {
-	for a := from; a < min(to, eepromEnd); a++ {
-		s.flash[a] = s.mem[a]
+	s.wear++
+	if s.cfg.Endurance > 0 && int(s.wear) > s.cfg.Endurance {
+		return // worn out
+	}
+	copy(s.flash[from:min(to, s.t.eeprom)], s.mem[from:min(to, s.t.eeprom)])
+}
+
+// hold keeps what a Feetech servo was given inside its registers' ranges.
+//
+//rt:noalloc
+func (s *servo) hold(from, to int) {
+	for a := from; s.t.series.feetech() && a < to; a++ {
+		r := s.t.row(a)
+		if r == nil || int(r.addr) != a || r.lo == r.hi || a == s.t.at.id || a == s.t.at.baud {
+			continue
+		}
+		if v := s.t.load(&s.mem, r); v < r.lo || v > r.hi {
+			s.put(a, min(max(v, r.lo), r.hi))
+		}
+	}
+}
+
+// react lets a write take effect.
+//
+//rt:noalloc
+func (s *servo) react(old before, from, to int, now rt.Instant) {
+	at := &s.t.at
+	covers := func(reg int) bool { return reg != none && from <= reg && reg < to }
+	if s.mem[at.id] > idMax {
+		s.mem[at.id] = old.id
+	}
+	if s.t.rate(s.mem[at.baud]) == 0 {
+		s.mem[at.baud] = old.baud
+	}
+	if covers(at.mode) && s.mem[at.mode] != old.mode {
+		s.changeMode(now)
+	}
+	if s.t.series == seriesX && covers(xWatchdog) {
+		s.feed = now
+	}
+	if covers(at.torque) {
+		s.torque(old.torque, now)
+	}
+	if covers(at.goal) {
+		s.follow(now)
+	}
+	if s.t.series == seriesAX && covers(axTorqueLimit) && s.get(axTorqueLimit) > 0 {
+		s.alarm &^= axOverload
 	}
 }
 
@@ -47,30 +113,38 @@ func (s *servo) save(from, to int) {
 //
 //rt:noalloc
 func (s *servo) torque(before uint8, now rt.Instant) {
-	switch s.mem[regTorque] {
-	case torqueOn:
+	on := s.mem[s.t.at.torque]
+	switch {
+	case on == torqueOn:
 		if before != torqueOn {
+			if s.t.series == seriesX && s.mem[xMode] == xModePosition {
+				s.origin = turnsOf(s.cfg.Plant.Present(now, s.joint))
+			}
 			_, raw := s.goal()
 			s.cfg.Plant.Goal(now, s.joint, raw) // a stale goal register makes the arm jump
 			s.cfg.Plant.Torque(now, s.joint, true)
 		}
-	case torqueCentre:
-		s.mem[regTorque] = before
-		s.centre(now)
-	default: // free or damped
-		s.cfg.Plant.Torque(now, s.joint, false)
+		return
+	case on == torqueCentre && s.t.series == seriesSTS:
+		s.mem[s.t.at.torque] = before
+		s.centre(centre, now)
+		return
+	}
+	s.cfg.Plant.Torque(now, s.joint, false) // free, or damped
+	if s.t.series.feetech() {
+		s.alarm &^= faultOverload
+		s.health.capped, s.health.overSince = false, 0
 	}
 }
 
-// centre sets the offset so that the shaft's place reads 2048.
+// centre sets an STS's offset so that the shaft's place reads as place.
 //
 //rt:noalloc
-func (s *servo) centre(now rt.Instant) {
-	off := s.cfg.Plant.Present(now, s.joint) - centre
-	off = min(max(off, -(signOffset-1)), signOffset-1)
-	s.setWord(regOffset, signed(off, signOffset))
-	if s.mem[regLock] == 0 {
-		s.save(regOffset, regOffset+2)
+func (s *servo) centre(place int, now rt.Instant) {
+	off := s.cfg.Plant.Present(now, s.joint)&4095 - place
+	s.put(stsOffset, signed(min(max(off, -(signOffset-1)), signOffset-1), signOffset))
+	if !s.locked() {
+		s.save(stsOffset, stsOffset+2)
 	}
 }
 
@@ -78,10 +152,139 @@ func (s *servo) centre(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
+	if s.t.series == seriesSTS && s.mem[s.t.at.mode] == modeStep {
+		s.health.stepTo = s.cfg.Plant.Present(now, s.joint) + magnitude(s.get(stsGoal), signPosition)
+	}
 	_, raw := s.goal()
-	s.cfg.Plant.Goal(now, s.joint, raw)
-	if s.cfg.GoalTakesTorque && s.mem[regTorque] != torqueOn {
-		s.mem[regTorque] = torqueOn
+	if s.positions() {
+		s.cfg.Plant.Goal(now, s.joint, raw)
+	}
+	takes := s.cfg.GoalTakesTorque && s.t.series.feetech() || s.t.series == seriesAX || s.t.series == seriesX && s.mem[xDriveMode]&8 != 0
+	if takes && s.mem[s.t.at.torque] != torqueOn && !s.cut() {
+		s.mem[s.t.at.torque] = torqueOn
 		s.cfg.Plant.Torque(now, s.joint, true)
 	}
+}
+
+// positions reports whether the servo goes where its goal position is.
+//
+//rt:noalloc
+func (s *servo) positions() bool {
+	switch s.t.series {
+	case seriesSTS:
+		return s.mem[s.t.at.mode] == modePosition || s.mem[s.t.at.mode] == modeStep
+	case seriesX:
+		m := s.mem[xMode]
+		return m == xModePosition || m == xModeExtended || m == xModeCurrentPos
+	}
+	return true
+}
+
+// check returns the code with which a Dynamixel refuses a write, 0 for none.
+//
+//rt:noalloc
+func (s *servo) check(addr int, data []byte) uint8 {
+	end := addr + len(data)
+	next := s.mem
+	for a := addr; a < end; a++ {
+		p := s.indirect(a)
+		r := s.t.row(p)
+		if r == nil || r.access == ro || p >= s.t.size || !s.has(p) {
+			return s.code(resultAccess, axRange)
+		}
+		if p == a && (int(r.addr) < addr || int(r.addr)+int(r.size) > end) {
+			return s.code(resultLength, axRange)
+		}
+		if p < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX && s.mem[s.t.at.lock] != 0) {
+			return s.code(resultAccess, axInstruction)
+		}
+		next[p] = data[a-addr]
+	}
+	for a := addr; a < end; a++ {
+		r := s.t.row(s.indirect(a))
+		v := s.t.load(&next, r)
+		switch {
+		case r.lo != r.hi && (v < r.lo || v > r.hi):
+			return s.code(resultRange, axRange)
+		case s.t.series == seriesAX && (int(r.addr) == s.t.at.baud && s.t.rate(uint8(v)) == 0 || int(r.addr) == s.t.at.lock && v == 0 && s.mem[s.t.at.lock] != 0):
+			return axRange
+		case s.t.series == seriesAX && int(r.addr) == axGoal && s.beyond(v):
+			return axAngle
+		case s.t.series == seriesX:
+			if code := s.checkX(int(r.addr), v, &next); code != 0 {
+				return code
+			}
+		}
+	}
+	return 0
+}
+
+// code is the result of a refused write, in the series' own words.
+//
+//rt:noalloc
+func (s *servo) code(x, ax uint8) uint8 {
+	if s.t.series == seriesX {
+		return x
+	}
+	return ax
+}
+
+// has reports whether this model has the register at all: some X servos have no
+// current control.
+//
+//rt:noalloc
+func (s *servo) has(addr int) bool {
+	return s.t.series != seriesX || s.model.amp > 0 || addr != xLimitCurrent && addr != xLimitCurrent+1 && addr != xGoalCurrent && addr != xGoalCurrent+1
+}
+
+// beyond reports whether a goal lies outside the position limits.
+//
+//rt:noalloc
+func (s *servo) beyond(v int64) bool {
+	lo, hi := s.get(s.t.at.minLimit), s.get(s.t.at.maxLimit)
+	return (lo != 0 || hi != 0) && (v < lo || v > hi)
+}
+
+// checkX holds one value of an X servo's write against its rules.
+//
+//rt:noalloc
+func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {
+	limit := func(reg int) int64 { return s.t.load(next, s.t.row(reg)) }
+	beyond := false
+	switch addr {
+	case xMode:
+		switch v {
+		case xModeVelocity, xModePosition, xModeExtended, xModePWM:
+		case xModeCurrent, xModeCurrentPos:
+			if s.model.amp == 0 {
+				return resultRange
+			}
+		default:
+			return resultRange
+		}
+	case xTorque:
+		if v == 1 && s.cut() {
+			return resultFail
+		}
+	case xGoalPWM:
+		beyond = max(v, -v) > limit(xLimitPWM)
+	case xGoalCurrent:
+		beyond = max(v, -v) > limit(xLimitCurrent)
+	case xGoalVelocity:
+		beyond = max(v, -v) > limit(xLimitVelocity)
+	case xGoal:
+		beyond = s.mem[xMode] == xModePosition && s.beyond(v)
+	case xAcceleration, xProfile:
+	default:
+		return 0
+	}
+	switch {
+	case addr != xMode && addr != xTorque && s.mem[xWatchdog] == watchdogFired:
+		return resultRange
+	case beyond && s.cfg.LimitIsRange:
+		return resultRange
+	case beyond:
+		return resultLimit
+	}
+	return 0
 }

@@ -1,0 +1,267 @@
+package servosim
+
+import "math"
+
+// The memory of the Dynamixel X series. Values are little endian, signed ones
+// two's complement. Factory values are the XL430-W250's; dynamixelModels lists
+// what the others have instead.
+//
+// Source: ROBOTIS e-manual, control tables of the X series.
+const (
+	xFirmware       = 6
+	xDriveMode      = 10
+	xMode           = 11
+	xSecondID       = 12
+	xOffset         = 20
+	xVoltageMax     = 32
+	xVoltageMin     = 34
+	xLimitPWM       = 36
+	xLimitCurrent   = 38
+	xLimitVelocity  = 44
+	xShutdown       = 63
+	xTorque         = 64
+	xHardwareError  = 70
+	xVelocityI      = 76
+	xVelocityP      = 78
+	xPositionD      = 80
+	xPositionI      = 82
+	xPositionP      = 84
+	xWatchdog       = 98
+	xGoalPWM        = 100
+	xGoalCurrent    = 102
+	xGoalVelocity   = 104
+	xAcceleration   = 108
+	xProfile        = 112
+	xGoal           = 116
+	xRealtimeTick   = 120
+	xMovingStatus   = 123
+	xPresentPWM     = 124
+	xPresentLoad    = 126
+	xPresent        = 132
+	xTrajectoryV    = 136
+	xTrajectory     = 140
+	xBackupReady    = 147
+	xIndirect       = 168
+	xIndirectData   = 224
+	xIndirect2      = 578
+	xIndirectData2  = 634
+	xIndirects      = 28 // in each of the two windows
+	xIndirectsShort = 20
+	xMeasuredEnd    = 148
+	xIndirectLow    = 64 // what an indirect address may point to
+	xIndirectHigh   = 661
+	xGoalRange      = 1_048_575 // in extended position mode
+	xHomingLimit    = 1024      // in position mode
+	xFastReads      = 45        // firmware that knows them
+	xModeCurrent    = 0
+	xModeVelocity   = 1
+	xModePosition   = 3
+	xModeExtended   = 4
+	xModeCurrentPos = 5
+	xModePWM        = 16
+)
+
+// The result codes of a protocol 2.0 status packet, and its alert bit.
+const (
+	resultFail   = 0x01
+	resultInst   = 0x02
+	resultCRC    = 0x03
+	resultRange  = 0x04
+	resultLength = 0x05
+	resultLimit  = 0x06
+	resultAccess = 0x07
+	alert        = 0x80
+)
+
+var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000}, {6, 4_000_000}, {7, 4_500_000}}
+
+const maxInt32 = math.MaxInt32
+
+var xTable = indexed(table{
+	series: seriesX, size: 662, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
+	at: places{model: 0, id: 7, baud: 8, returnDelay: 9, returnLevel: 68, minLimit: 52, maxLimit: 48, offset: xOffset, mode: xMode,
+		maxTemperature: 31, maxVoltage: xVoltageMax, minVoltage: xVoltageMin, torque: xTorque, goal: xGoal, torqueLimit: none, lock: none,
+		present: xPresent, velocity: 128, load: xPresentLoad, voltage: 144, temperature: 146, registered: 69, moving: 122},
+	rows: append([]register{
+		{0, 2, ro, 0, 0, 0},                        // model
+		{2, 4, ro, 0, 0, 0},                        // model information
+		{xFirmware, 1, ro, 0, 0, 0},                // firmware
+		{7, 1, rw, 1, 0, 252},                      // id
+		{8, 1, rw, 3, 0, 7},                        // baud code
+		{9, 1, rw, 250, 0, 254},                    // return delay, 2 us
+		{xDriveMode, 1, rw, 0, 0, 13},              // drive mode
+		{xMode, 1, rw, 3, 0, 16},                   // operating mode
+		{xSecondID, 1, rw, 255, 0, 255},            // secondary id
+		{13, 1, rw, 2, 1, 2},                       // protocol
+		{xOffset, 4, rw, 0, -1_044_479, 1_044_479}, // homing offset
+		{24, 4, rw, 10, 0, 1023},                   // moving threshold, 0.229 rpm
+		{31, 1, rw, 72, 0, 100},                    // temperature limit, deg C
+		{xVoltageMax, 2, rw, 140, 31, 160},         // upper voltage limit, 0.1 V
+		{xVoltageMin, 2, rw, 60, 31, 160},          // lower voltage limit
+		{xLimitPWM, 2, rw, 885, 0, 885},            // PWM limit
+		{xLimitCurrent, 2, rw, 1193, 0, 2047},      // current limit
+		{xLimitVelocity, 4, rw, 265, 0, 2047},      // velocity limit, 0.229 rpm
+		{48, 4, rw, 4095, 0, 4095},                 // upper position limit
+		{52, 4, rw, 0, 0, 4095},                    // lower position limit
+		{60, 1, rw, 0, 0, 3},                       // startup configuration
+		{xShutdown, 1, rw, 52, 0, 63},              // hardware errors that cut torque
+		{xTorque, 1, rw, 0, 0, 1},                  // torque enable
+		{65, 1, rw, 0, 0, 1},                       // LED
+		{68, 1, rw, 2, 0, 2},                       // status return level
+		{69, 1, ro, 0, 0, 0},                       // a registered write is waiting
+		{xHardwareError, 1, ro, 0, 0, 0},           // hardware error
+		{xVelocityI, 2, rw, 1000, 0, 16383},        // velocity I
+		{xVelocityP, 2, rw, 100, 0, 16383},         // velocity P
+		{xPositionD, 2, rw, 4000, 0, 16383},        // position D
+		{xPositionI, 2, rw, 0, 0, 16383},           // position I
+		{xPositionP, 2, rw, 640, 0, 16383},         // position P
+		{88, 2, rw, 0, 0, 16383},                   // feed-forward, 2nd
+		{90, 2, rw, 0, 0, 16383},                   // feed-forward, 1st
+		{xWatchdog, 1, rw, 0, 0, 127},              // bus watchdog, 20 ms
+		{xGoalPWM, 2, rw, 0, -885, 885},            // goal PWM
+		{xGoalCurrent, 2, rw, 0, -2047, 2047},      // goal current
+		{xGoalVelocity, 4, rw, 0, -2047, 2047},     // goal velocity
+		{xAcceleration, 4, rw, 0, 0, 32767},        // profile acceleration
+		{xProfile, 4, rw, 0, 0, 32767},             // profile velocity
+		{xGoal, 4, rw, 0, -xGoalRange, xGoalRange}, // goal position
+		{xRealtimeTick, 2, ro, 0, 0, 0},            // realtime tick, ms
+		{122, 1, ro, 0, 0, 0},                      // moving
+		{xMovingStatus, 1, ro, 0, 0, 0},            // moving status
+		{xPresentPWM, 2, ro, 0, 0, 0},              // present PWM
+		{xPresentLoad, 2, ro, 0, 0, 0},             // present load or current
+		{128, 4, ro, 0, 0, 0},                      // present velocity
+		{xPresent, 4, ro, 0, 0, 0},                 // present position
+		{xTrajectoryV, 4, ro, 0, 0, 0},             // velocity trajectory
+		{xTrajectory, 4, ro, 0, 0, 0},              // position trajectory
+		{144, 2, ro, 0, 0, 0},                      // input voltage, 0.1 V
+		{146, 1, ro, 0, 0, 0},                      // temperature, deg C
+		{xBackupReady, 1, ro, 0, 0, 0},             // a backup exists
+	}, indirectRows()...),
+})
+
+// indirectRows are the two windows of the indirect addresses. Their data has no
+// memory of its own.
+func indirectRows() (rows []register) {
+	for _, w := range [][2]int{{xIndirect, xIndirectData}, {xIndirect2, xIndirectData2}} {
+		for i := range xIndirects {
+			rows = append(rows, register{uint16(w[0] + 2*i), 2, rw, int64(w[1] + i), xIndirectLow, xIndirectHigh})
+		}
+		for i := range xIndirects {
+			rows = append(rows, register{uint16(w[1] + i), 1, rw, 0, 0, 0})
+		}
+	}
+	return rows
+}
+
+// The memory of the AX series, protocol 1.0.
+//
+// Source: ROBOTIS e-manual, AX-12A.
+const (
+	axMaxTorque   = 14
+	axShutdown    = 18
+	axTorque      = 24
+	axMargin      = 26
+	axSlope       = 28
+	axGoal        = 30
+	axSpeed       = 32
+	axTorqueLimit = 34
+	axPresent     = 36
+	axMeasuredEnd = 47
+)
+
+// The error bits of a protocol 1.0 status packet.
+const (
+	axVoltage     = 1 << 0
+	axAngle       = 1 << 1
+	axOverheat    = 1 << 2
+	axRange       = 1 << 3
+	axChecksum    = 1 << 4
+	axOverload    = 1 << 5
+	axInstruction = 1 << 6
+)
+
+var axTable = indexed(table{
+	series: seriesAX, size: 50, eeprom: 24, counts: 1024, arc: 300 * math.Pi / 180,
+	bauds: []baud{{1, 1_000_000}, {0, 2_000_000}, {3, 500_000}, {4, 400_000}, {7, 250_000}, {9, 200_000}, {16, 117_647}, {34, 57_142}, {103, 19_230}, {207, 9615}},
+	at: places{model: 0, id: 3, baud: 4, returnDelay: 5, returnLevel: 16, minLimit: 6, maxLimit: 8, offset: none, mode: none,
+		maxTemperature: 11, maxVoltage: 13, minVoltage: 12, torque: axTorque, goal: axGoal, torqueLimit: axTorqueLimit, lock: 47,
+		present: axPresent, velocity: 38, load: 40, voltage: 42, temperature: 43, registered: 44, moving: 46},
+	rows: []register{
+		{0, 2, ro, 0, 0, 0},                 // model
+		{2, 1, ro, 0, 0, 0},                 // firmware
+		{3, 1, rw, 1, 0, 253},               // id
+		{4, 1, rw, 1, 0, 254},               // baud code
+		{5, 1, rw, 250, 0, 254},             // return delay, 2 us
+		{6, 2, rw, 0, 0, 1023},              // clockwise limit
+		{8, 2, rw, 1023, 0, 1023},           // counter-clockwise limit
+		{11, 1, rw, 70, 0, 150},             // temperature limit, deg C
+		{12, 1, rw, 60, 50, 250},            // lower voltage limit, 0.1 V
+		{13, 1, rw, 140, 50, 250},           // upper voltage limit
+		{axMaxTorque, 2, rw, 1023, 0, 1023}, // torque limit at power-up
+		{16, 1, rw, 2, 0, 2},                // status return level
+		{17, 1, rw, 36, 0, 127},             // faults that light the LED
+		{axShutdown, 1, rw, 36, 0, 127},     // faults that cut torque
+		{axTorque, 1, rw, 0, 0, 1},          // torque enable
+		{25, 1, rw, 0, 0, 1},                // LED
+		{axMargin, 1, rw, 1, 0, 255},        // clockwise compliance margin
+		{27, 1, rw, 1, 0, 255},              // counter-clockwise compliance margin
+		{axSlope, 1, rw, 32, 0, 254},        // clockwise compliance slope
+		{29, 1, rw, 32, 0, 254},             // counter-clockwise compliance slope
+		{axGoal, 2, rw, 0, 0, 1023},         // goal position
+		{axSpeed, 2, rw, 0, 0, 2047},        // moving speed, 0.111 rpm
+		{axTorqueLimit, 2, rw, 0, 0, 1023},  // torque limit; from register 14 at power-up
+		{axPresent, 2, ro, 0, 0, 0},         // present position
+		{38, 2, ro, 0, 0, 0},                // present speed
+		{40, 2, ro, 0, 0, 0},                // present load
+		{42, 1, ro, 0, 0, 0},                // present voltage, 0.1 V
+		{43, 1, ro, 0, 0, 0},                // present temperature, deg C
+		{44, 1, ro, 0, 0, 0},                // a registered write is waiting
+		{46, 1, ro, 0, 0, 0},                // moving
+		{47, 1, rw, 0, 0, 1},                // lock
+		{48, 2, rw, 32, 0, 1023},            // punch
+	},
+})
+
+// The XL330's motor is fitted to measurements; the others' constants follow from
+// the data sheets' stall torque and no-load speed.
+//
+// Source: Rhoban/bam, xl330; ROBOTIS e-manual.
+var dynamixelModels = []model{
+	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0, false,
+		motor{volts: 12, kt: 1.88, ohm: 15, inertia: 0.012, coulomb: 0.04, viscous: 0.03, stall: 1.5, stepsPerDuty: 885 * 128}},
+	{"xl330-m288", 1200, [2]byte{52}, xTable, xl330(1750), 0.001, true,
+		motor{volts: 5, kt: 0.387, ohm: 4.02, inertia: 0.0018, coulomb: 0.0128, viscous: 0.0037, stall: 0.52, stepsPerDuty: 885 * 256}},
+	{"xl330-m077", 1190, [2]byte{52}, xTable, xl330(1750), 0.001, true,
+		motor{volts: 5, kt: 0.104, ohm: 2.4, inertia: 0.0004, coulomb: 0.005, viscous: 0.001, stall: 0.215, stepsPerDuty: 885 * 256}},
+	{"xc330-t288", 1220, [2]byte{52}, xTable, xc330(320), 0.001, true,
+		motor{volts: 11.1, kt: 1.63, ohm: 19.7, inertia: 0.004, coulomb: 0.02, viscous: 0.01, stall: 0.92, stepsPerDuty: 885 * 256}},
+	{"xc330-t181", 1210, [2]byte{52}, xTable, xc330(500), 0.001, true,
+		motor{volts: 11.1, kt: 1.05, ohm: 15, inertia: 0.003, coulomb: 0.015, viscous: 0.008, stall: 0.76, stepsPerDuty: 885 * 256}},
+	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0, false,
+		motor{volts: 12, kt: 1.08, ohm: 8.1, inertia: 0.008, coulomb: 0.04, viscous: 0.03, stall: 1.6, stepsPerDuty: 885 * 128}},
+	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350, 1920), 0.00269, false,
+		motor{volts: 12, kt: 2.49, ohm: 7.3, inertia: 0.02, coulomb: 0.06, viscous: 0.05, stall: 4.1, stepsPerDuty: 885 * 128}},
+	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330, 1920), 0.00269, false,
+		motor{volts: 12, kt: 1.49, ohm: 6, inertia: 0.015, coulomb: 0.05, viscous: 0.04, stall: 3, stepsPerDuty: 885 * 128}},
+	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128, 1920), 0.00269, false,
+		motor{volts: 12, kt: 3.82, ohm: 4.3, inertia: 0.06, coulomb: 0.12, viscous: 0.1, stall: 10.6, stepsPerDuty: 885 * 128}},
+	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280, 1920), 0.00269, false,
+		motor{volts: 12, kt: 1.64, ohm: 2.8, inertia: 0.04, coulomb: 0.1, viscous: 0.08, stall: 7.1, stepsPerDuty: 885 * 128}},
+	{"ax-12", 12, [2]byte{24}, axTable, nil, 0, false,
+		motor{volts: 11.2, kt: 1.94, ohm: 15.5, inertia: 0.008, coulomb: 0.04, viscous: 0.02, stall: 1.5, stepsPerDuty: 1024}},
+}
+
+func xl330(amps int64) []setting {
+	return []setting{{31, 70}, {xVoltageMax, 70}, {xVoltageMin, 35}, {xLimitCurrent, amps}, {xLimitVelocity, 445}, {xShutdown, 53},
+		{xVelocityI, 1600}, {xVelocityP, 180}, {xPositionD, 0}, {xPositionP, 400}}
+}
+
+func xc330(velocity int64) []setting {
+	return []setting{{31, 70}, {xVoltageMax, 140}, {xVoltageMin, 55}, {xLimitCurrent, 910}, {xLimitVelocity, velocity}, {xShutdown, 52},
+		{xVelocityI, 1200}, {xVelocityP, 40}, {xPositionD, 0}, {xPositionP, 900}}
+}
+
+func xm(amps, velocity, velocityI int64) []setting {
+	return []setting{{31, 80}, {xVoltageMax, 160}, {xVoltageMin, 95}, {xLimitCurrent, amps}, {xLimitVelocity, velocity},
+		{xVelocityI, velocityI}, {xPositionD, 0}, {xPositionP, 800}}
+}

@@ -1,0 +1,283 @@
+package servosim
+
+import (
+	"math"
+	"time"
+
+	"edgert/rt"
+)
+
+// health is the electrical and thermal side of a servo: what it draws, how warm
+// it is, what it protects itself from.
+//
+// Guarded by Bus.mu.
+type health struct {
+	at                    rt.Instant
+	duty                  float64 // -1 to 1
+	amps                  float64
+	celsius               float64
+	volts                 float64 // of the supply without load
+	rail                  float64 // as measured, with the load of all
+	oven                  float64 // degrees that a script adds
+	capped                bool    // after an overload
+	stepTo                int     // STS, step mode: where the steps end
+	overSince, surgeSince rt.Instant
+}
+
+// rail is the supply that all servos of a bus hang on.
+type rail struct{ amps float64 }
+
+const (
+	ambient      = 30.0  // deg C
+	heatTime     = 540.0 // s, of the housing
+	heatStall    = 89.6  // deg C above ambient in the end, at full duty and standing still: half of it for ten minutes gives 15
+	railOhm      = 0.15
+	sagMax       = 5.0  // V, that the rail may lose
+	resetVolts   = 4.0  // below it a 7.4 V servo's processor stops
+	resetShare   = 0.54 // the same for any servo, of its nominal supply
+	standsBelow  = 2.0  // counts/s that count as standing still
+	overloadDuty = 0.8
+	overloadTime = 2 * time.Second // of a servo without registers for it
+	afterTrip    = 0.2             // of its torque that an overloaded Feetech servo keeps
+)
+
+// electrics is the part of a plant that knows the motor: what it draws. A plant
+// that does not is asked how fast its shafts turn instead.
+type electrics interface {
+	Plant
+	drive(now rt.Instant, joint int) (duty, amps float64)
+	tune(now rt.Instant, joint int, v settings)
+	push(now rt.Instant, joint int, torque float64)
+}
+
+// monitor brings health up to an instant, and with it the error bits.
+//
+//rt:noalloc
+func (s *servo) monitor(now rt.Instant) {
+	h := &s.health
+	s.expire(now)
+	s.draw(now)
+	dt := now.Sub(h.at).Seconds()
+	if dt > 0 {
+		m := &s.model.motor
+		share := h.amps * m.ohm / m.volts
+		end := ambient + h.oven + heatStall*share*share
+		h.celsius = end + (h.celsius-end)*math.Exp(-dt/heatTime)
+		h.at = now
+	}
+	h.rail = max(h.volts-min(s.rail.amps*railOhm, sagMax), 0)
+	s.protect(now)
+}
+
+// draw finds out how much the motor works.
+//
+//rt:noalloc
+func (s *servo) draw(now rt.Instant) {
+	h, m := &s.health, &s.model.motor
+	old := math.Abs(h.amps * h.duty)
+	if s.cfg.motors != nil {
+		h.duty, h.amps = s.cfg.motors.drive(now, s.joint)
+	} else {
+		// The plant says how the shaft moves; this is what it takes.
+		h.duty, h.amps = 0, 0
+		if v := float64(s.velocity); s.mem[s.t.at.torque] == torqueOn && math.Abs(v) > standsBelow {
+			w := v * s.t.arc / float64(s.t.counts)
+			h.amps = (math.Copysign(m.coulomb, w) + m.viscous*w) / m.kt
+			h.duty = min(max((h.amps*m.ohm+m.kt*w)/m.volts, -1), 1)
+		}
+	}
+	if s.t.series == seriesX {
+		f := float64(s.facing())
+		h.duty, h.amps = f*h.duty, f*h.amps
+	}
+	s.rail.amps = max(s.rail.amps+math.Abs(h.amps*h.duty)-old, 0) // the bridge draws amps only while it is on
+}
+
+// protect sets the error bits and does what they demand.
+//
+//rt:noalloc
+func (s *servo) protect(now rt.Instant) {
+	h := &s.health
+	deci := int64(h.rail*10 + 0.5)
+	low := deci < s.get(s.t.at.minVoltage) || deci > s.get(s.t.at.maxVoltage)
+	hot := int64(h.celsius+0.5) >= s.get(s.t.at.maxTemperature)
+	limit, after := overloadDuty, overloadTime
+	switch s.t.series {
+	case seriesSTS:
+		limit, after = float64(s.get(stsOverload))/100, time.Duration(s.get(stsProtectTime))*10*time.Millisecond
+	case seriesSCS:
+		limit, after = float64(s.get(39))/100, time.Duration(s.get(38))*10*time.Millisecond
+	}
+	over := s.lasts(&h.overSince, math.Abs(h.duty) > limit, after, now)
+	if s.t.series.feetech() {
+		s.alarm &^= faultVoltage | faultTemperature | faultCurrent
+		s.raise(low, faultVoltage)
+		s.raise(hot, faultTemperature)
+		s.raise(over, faultOverload)
+		h.capped = h.capped || over
+		if s.t.series == seriesSTS {
+			amps := float64(s.get(stsProtectAmps)) * stsAmp
+			s.raise(s.lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)
+		}
+		if s.cut() {
+			s.letGo(now)
+		}
+		return
+	}
+	// Both Dynamixel series have these three at the same bits.
+	if s.t.series == seriesAX {
+		s.alarm &^= axVoltage | axOverheat
+	}
+	s.raise(low, axVoltage)
+	s.raise(hot, axOverheat)
+	s.raise(over, axOverload)
+	if s.cut() {
+		s.letGo(now)
+	}
+}
+
+//rt:noalloc
+func (s *servo) raise(on bool, bit uint8) {
+	if on {
+		s.alarm |= bit
+	}
+}
+
+// lasts reports whether a condition has held for some time.
+//
+//rt:noalloc
+func (s *servo) lasts(since *rt.Instant, holds bool, d time.Duration, now rt.Instant) bool {
+	switch {
+	case !holds:
+		*since = 0
+	case *since == 0:
+		*since = now
+	}
+	return holds && now.Sub(*since) >= d
+}
+
+// cut reports whether a fault takes the torque away.
+//
+//rt:noalloc
+func (s *servo) cut() bool {
+	switch s.t.series {
+	case seriesX:
+		return s.alarm&s.mem[xShutdown] != 0
+	case seriesAX:
+		return s.alarm&s.mem[axShutdown] != 0
+	}
+	return s.alarm&s.mem[stsUnload]&^faultOverload != 0 // an overload only weakens it
+}
+
+// letGo ends torque because of a fault.
+//
+//rt:noalloc
+func (s *servo) letGo(now rt.Instant) {
+	if s.t.series == seriesAX && s.alarm&axOverload != 0 {
+		s.put(axTorqueLimit, 0)
+	}
+	if s.mem[s.t.at.torque] != 0 {
+		s.mem[s.t.at.torque] = 0
+		s.cfg.Plant.Torque(now, s.joint, false)
+	}
+}
+
+// overload trips the protection, as a blocked gripper does.
+//
+//rt:noalloc
+func (s *servo) overload(now rt.Instant) {
+	s.alarm |= faultOverload // the same bit in all series
+	s.health.capped = true
+	if !s.t.series.feetech() && s.cut() {
+		s.letGo(now)
+	}
+	s.tune(now)
+}
+
+// supply sets the voltage without load. Too low a one stops the servo, and when
+// it is back the servo boots: torque is off then, and RAM forgotten.
+//
+//rt:noalloc
+func (s *servo) supply(volts float64, now rt.Instant) {
+	s.health.volts = volts
+	low := min(resetVolts, resetShare*s.model.motor.volts)
+	switch {
+	case volts < low && !s.dead:
+		s.dead = true
+		s.cfg.Plant.Torque(now, s.joint, false)
+		s.mem[s.t.at.torque] = 0
+	case volts >= low && s.dead:
+		s.reboot(now)
+	}
+}
+
+// heat adds degrees to the housing at once, or takes the source away.
+//
+//rt:noalloc
+func (s *servo) heat(degrees float64, on bool) {
+	if on {
+		s.health.oven = degrees
+		s.health.celsius += degrees
+	} else {
+		s.health.oven = 0
+	}
+}
+
+// push turns a fitted servo's shaft from outside.
+//
+//rt:noalloc
+func (b *Bus) push(s *servo, torque float64, on bool, now rt.Instant) {
+	if b.cfg.motors == nil {
+		return
+	}
+	if !on {
+		torque = 0
+	}
+	b.cfg.motors.push(now, s.joint, torque)
+}
+
+// State is what a servo is and does at an instant, in its own registers' terms.
+type State struct {
+	ID           uint8
+	Model        string
+	Torque       bool
+	Position     int // as a client would read it
+	Goal         int
+	Duty         float64 // -1 to 1
+	Amps         float64
+	Volts        float64
+	Celsius      float64
+	Fault        uint8 // Feetech, AX: the error bits; X: the hardware error
+	EEPROMWrites uint32
+}
+
+// States returns what every servo does now, in the order of Config.Servos.
+func (b *Bus) States() []State {
+	now := b.cfg.Clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]State, len(b.servos))
+	for i := range b.servos {
+		s := &b.servos[i]
+		s.refresh(now)
+		goal, _ := s.goal()
+		h := &s.health
+		all[i] = State{ID: s.mem[s.t.at.id], Model: s.model.name, Torque: s.mem[s.t.at.torque] == torqueOn,
+			Position: s.present(b.cfg.Plant.Present(now, i)), Goal: goal, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.celsius,
+			Fault: s.alarm | s.forced, EEPROMWrites: s.wear}
+	}
+	return all
+}
+
+// TorqueEnabled says for each servo, in the order of Config.Servos, whether it
+// holds torque.
+func (b *Bus) TorqueEnabled() []bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	on := make([]bool, len(b.servos))
+	for i := range b.servos {
+		s := &b.servos[i]
+		on[i] = s.mem[s.t.at.torque] == torqueOn
+	}
+	return on
+}

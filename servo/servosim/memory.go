@@ -1,0 +1,230 @@
+package servosim
+
+import (
+	"time"
+
+	"edgert/rt"
+)
+
+// read appends size bytes of memory from addr on. Undefined bytes read 0.
+//
+//rt:noalloc
+func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
+	s.refresh(now)
+	for a := addr; a < addr+size; a++ {
+		var v byte
+		if p := s.indirect(a); p < s.t.size {
+			v = s.mem[p]
+			if s.pin[p].stuck {
+				v = s.pin[p].value
+			}
+		}
+		dst = append(dst, v)
+	}
+	return dst
+}
+
+// indirect returns which byte of memory an address really means.
+//
+//rt:noalloc
+func (s *servo) indirect(a int) int {
+	if s.t.series != seriesX {
+		return a
+	}
+	data, table := xIndirectData, xIndirect
+	n := a - data
+	if s.short() { // 20 entries, their data right behind them
+		data = xIndirect + 2*xIndirectsShort
+		if n = a - data; n >= xIndirectsShort {
+			return a
+		}
+	} else if a >= xIndirectData2 {
+		data, table = xIndirectData2, xIndirect2
+		n = a - data
+	}
+	if n < 0 || n >= xIndirects {
+		return a
+	}
+	return int(s.get(table + 2*n))
+}
+
+// short reports whether this is an X330, whose indirect window is smaller and
+// elsewhere from firmware 52 on.
+//
+//rt:noalloc
+func (s *servo) short() bool { return s.model.short && s.mem[xFirmware] >= 52 }
+
+// refresh measures: position, velocity, load, movement, health.
+//
+//rt:noalloc
+func (s *servo) refresh(now rt.Instant) {
+	raw := s.cfg.Plant.Present(now, s.joint)
+	if since := now.Sub(s.measuredAt); since >= velocityWindow {
+		s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
+		s.measured, s.measuredAt = raw, now
+	}
+	s.monitor(now)
+	on := s.mem[s.t.at.torque] == torqueOn
+	goal, goalRaw := s.goal()
+	off := goalRaw - raw
+	moving := int64(0)
+	if on && (off > 1 || off < -1) {
+		moving = 1
+	}
+	s.put(s.t.at.moving, moving)
+	h := &s.health
+	deci := int64(h.rail*10 + 0.5)
+	s.put(s.t.at.voltage, deci)
+	s.put(s.t.at.temperature, int64(h.celsius+0.5))
+	switch s.t.series {
+	case seriesSTS:
+		s.put(stsPresent, signed(s.present(raw), signPosition))
+		v := s.velocity
+		if s.mem[stsPhase]&phaseSteps == 0 {
+			v /= 50
+		}
+		s.put(s.t.at.velocity, signed(v, signPosition))
+		s.put(s.t.at.load, signed(int(h.duty*1000), signLoad))
+		s.put(stsCurrent, signed(int(h.amps/stsAmp), signPosition))
+		s.mem[stsStatus] = s.error(0)
+		s.put(stsGoalReadback, signed(goal, signPosition))
+	case seriesSCS:
+		s.put(stsPresent, int64(s.present(raw)))
+		s.put(s.t.at.velocity, signed(s.velocity, signPosition))
+		s.put(s.t.at.load, signed(int(h.duty*1000), signLoad))
+		s.mem[stsStatus] = s.error(0)
+	case seriesAX:
+		s.put(axPresent, int64(s.present(raw)))
+		s.put(s.t.at.velocity, signed(int(float64(s.velocity)/axSpeedUnit), signLoad))
+		s.put(s.t.at.load, signed(int(h.duty*1023), signLoad))
+	case seriesX:
+		s.refreshX(now, raw, goalRaw)
+	}
+}
+
+// The units of speeds, in counts per second, and of an STS's current.
+const (
+	stsAmp      = 0.0065                        // A
+	xSpeedUnit  = 0.229 * 4096 / 60             // 0.229 rpm
+	axSpeedUnit = 0.111 * 360 / 60 * 1023 / 300 // 0.111 rpm
+	xAccelUnit  = 214.577 * 4096 / 3600         // 214.577 rev/min2, in counts/s2
+)
+
+//rt:noalloc
+func (s *servo) refreshX(now rt.Instant, raw, goalRaw int) {
+	h := &s.health
+	s.put(xPresent, int64(s.present(raw)))
+	s.put(s.t.at.velocity, int64(float64(s.facing()*s.velocity)/xSpeedUnit))
+	s.put(xPresentPWM, int64(h.duty*885))
+	if unit := s.model.amp; unit > 0 {
+		s.put(xPresentLoad, int64(h.amps/unit))
+	} else {
+		s.put(xPresentLoad, int64(h.duty*1000))
+	}
+	s.put(xTrajectory, int64(s.present(goalRaw)))
+	s.put(xTrajectoryV, 0)
+	s.put(xRealtimeTick, int64(time.Duration(now)/time.Millisecond)&0x7FFF)
+	status := int64(1) // in position
+	if s.mem[s.t.at.moving] != 0 {
+		status = 0
+		s.put(xTrajectoryV, s.get(s.t.at.velocity))
+	}
+	s.put(xMovingStatus, status)
+	s.mem[xHardwareError] = s.alarm | s.forced
+	s.mem[xBackupReady] = 0
+	if s.stored {
+		s.mem[xBackupReady] = 1
+	}
+}
+
+// turnsOf returns the counts of the whole turns in raw.
+//
+//rt:noalloc
+func turnsOf(raw int) int { return raw &^ 4095 }
+
+// facing is -1 for an X servo whose drive mode turns it round.
+//
+//rt:noalloc
+func (s *servo) facing() int {
+	if s.t.series == seriesX && s.mem[xDriveMode]&1 != 0 {
+		return -1
+	}
+	return 1
+}
+
+// present turns an encoder count into what the client is told.
+//
+//rt:noalloc
+func (s *servo) present(raw int) int {
+	switch s.t.series {
+	case seriesSTS:
+		p := raw - s.offset()
+		switch {
+		case s.mem[s.t.at.mode] == modeStep:
+			_, goal := s.goal()
+			return goal - raw // the steps that are left
+		case s.mem[stsPhase]&phaseTurns == 0:
+			p &= 4095
+		}
+		return p
+	case seriesX:
+		p := s.facing() * (raw - s.origin)
+		if s.mem[xMode] == xModePosition {
+			p &= 4095
+		}
+		return p + s.offset()
+	}
+	return min(max(raw, 0), s.t.counts-1)
+}
+
+// goal returns the goal position held inside the limits, in the client's counts
+// and in the encoder's.
+//
+//rt:noalloc
+func (s *servo) goal() (goal, raw int) {
+	v := s.get(s.t.at.goal)
+	lo, hi := int(s.get(s.t.at.minLimit)), int(s.get(s.t.at.maxLimit))
+	switch s.t.series {
+	case seriesSTS:
+		goal = magnitude(v, signPosition)
+		if s.mem[s.t.at.mode] == modeStep {
+			return goal, s.health.stepTo
+		}
+		if lo != 0 || hi != 0 {
+			goal = min(max(goal, lo), hi)
+		}
+		raw = goal + s.offset()
+		if s.mem[stsPhase]&phaseTurns == 0 {
+			raw &= 4095
+		}
+		return goal, raw
+	case seriesX:
+		goal = int(v)
+		raw = s.facing() * (goal - s.offset())
+		if s.mem[xMode] == xModePosition {
+			raw &= 4095
+		}
+		return goal, raw + s.origin
+	}
+	goal = min(int(v), s.t.counts-1)
+	if lo != 0 || hi != 0 {
+		goal = min(max(goal, lo), hi)
+	}
+	return goal, goal
+}
+
+// offset is what an STS subtracts from its encoder and an X adds to it. In
+// position mode an X does not obey one of more than a quarter turn.
+//
+//rt:noalloc
+func (s *servo) offset() int {
+	switch s.t.series {
+	case seriesSTS:
+		return magnitude(s.get(stsOffset)&(2*signOffset-1), signOffset)
+	case seriesX:
+		if v := int(s.get(xOffset)); s.mem[xMode] != xModePosition || v <= xHomingLimit && v >= -xHomingLimit {
+			return v
+		}
+	}
+	return 0
+}

@@ -1,0 +1,182 @@
+package servosim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// series is a family of servos that share a memory table and its rules.
+type series uint8
+
+const (
+	seriesSTS series = iota // Feetech STS and SMS
+	seriesSCS               // Feetech SCS
+	seriesX                 // Dynamixel X: protocol 2.0
+	seriesAX                // Dynamixel AX: protocol 1.0
+)
+
+// packets reports whether the series speaks protocol 2.0.
+func (s series) packets() bool { return s == seriesX }
+
+func (s series) feetech() bool { return s == seriesSTS || s == seriesSCS }
+
+// access is what a client may do with a register.
+type access uint8
+
+const (
+	ro access = iota
+	rw
+)
+
+// register is one row of a memory table: its first address, its width in bytes,
+// its value as it leaves the factory, and the range of values that the servo
+// takes; lo = hi means any.
+type register struct {
+	addr    uint16
+	size    uint8
+	access  access
+	factory int64
+	lo, hi  int64
+}
+
+// places are the addresses of the registers that the simulator itself acts on;
+// none where a series has no such register.
+type places struct {
+	model, id, baud, returnDelay, returnLevel int
+	minLimit, maxLimit, offset, mode          int
+	maxTemperature, maxVoltage, minVoltage    int
+	torque, goal, torqueLimit, lock           int
+	present, velocity, load                   int
+	voltage, temperature, registered, moving  int
+}
+
+const none = -1
+
+// table is the memory of a series.
+type table struct {
+	series    series
+	bigEndian bool
+	size      int     // bytes of memory
+	eeprom    int     // below it a byte survives a power cycle
+	counts    int     // of the encoder, in arc
+	arc       float64 // radians
+	bauds     []baud
+	at        places
+	rows      []register
+	index     [memSize]uint8 // for each byte of memory: 1 + its row, 0 for none
+}
+
+// baud is a rate and the code that names it in the memory.
+type baud struct {
+	code uint8
+	rate int
+}
+
+const memSize = 1024 // of the largest memory
+
+// model is one kind of servo: what is its own in its series' table, and its
+// motor.
+type model struct {
+	name     string // LeRobot's
+	number   uint16
+	firmware [2]byte // major and minor; one byte where the series has one
+	table    *table
+	factory  []setting
+	amp      float64 // X: what a unit of current is, in A; 0 where there is a load instead
+	short    bool    // X330: the small indirect window
+	motor    motor
+}
+
+type setting struct {
+	addr  int
+	value int64
+}
+
+// motor is what turns the shaft. kt is in N m/A, which is V s/rad too, and with
+// ohm and inertia (kg m2) is seen at the output shaft.
+type motor struct {
+	volts            float64 // of the supply it is meant for
+	kt, ohm, inertia float64
+	coulomb, viscous float64 // N m, N m s/rad
+	stall            float64 // N m, the data sheet's
+	stepsPerDuty     float64 // of a full duty's P gain: how many counts x gain give a duty of 1
+}
+
+// indexed fills the table's index.
+func indexed(t table) *table {
+	for i, r := range t.rows {
+		for a := int(r.addr); a < int(r.addr)+int(r.size); a++ {
+			t.index[a] = uint8(i + 1)
+		}
+	}
+	return &t
+}
+
+// row returns the register that covers a byte, nil where there is none.
+//
+//rt:noalloc
+func (t *table) row(addr int) *register {
+	if addr < 0 || addr >= memSize || t.index[addr] == 0 {
+		return nil
+	}
+	return &t.rows[t.index[addr]-1]
+}
+
+// rate returns the speed that a baud code names, 0 for none.
+//
+//rt:noalloc
+func (t *table) rate(code uint8) int {
+	for i := range t.bauds {
+		if t.bauds[i].code == code {
+			return t.bauds[i].rate
+		}
+	}
+	return 0
+}
+
+// code returns the code of a speed.
+func (t *table) code(rate int) (uint8, bool) {
+	for _, b := range t.bauds {
+		if b.rate == rate {
+			return b.code, true
+		}
+	}
+	return 0, false
+}
+
+func (t *table) rates() (all []int) {
+	for _, b := range t.bauds {
+		all = append(all, b.rate)
+	}
+	return all
+}
+
+var models = slices.Concat(feetechModels, dynamixelModels)
+
+// Models returns the names of the servos that there are, LeRobot's where it has
+// one.
+func Models() (names []string) {
+	for i := range models {
+		names = append(names, models[i].name)
+	}
+	return names
+}
+
+func modelByName(name string) (*model, error) {
+	for i := range models {
+		if models[i].name == name {
+			return &models[i], nil
+		}
+	}
+	return nil, fmt.Errorf("servosim: got model %q, want one of %s", name, strings.Join(Models(), ", "))
+}
+
+func modelByNumber(number uint16) (*model, error) {
+	for i := range models {
+		if models[i].number == number {
+			return &models[i], nil
+		}
+	}
+	return nil, fmt.Errorf("servosim: got model number %d, want that of one of %s", number, strings.Join(Models(), ", "))
+}

@@ -1,0 +1,143 @@
+package servosim
+
+// The instructions. Feetech and both Dynamixel protocols share the codes of the
+// first seven.
+const (
+	instPing         = 0x01
+	instRead         = 0x02
+	instWrite        = 0x03
+	instRegWrite     = 0x04
+	instAction       = 0x05
+	instSyncRead     = 0x82
+	instSyncWrite    = 0x83
+	instRecovery     = 0x06 // Feetech: all but the id as it left the factory; Dynamixel: factory reset
+	instReboot       = 0x08
+	instStore        = 0x09 // Feetech: keep the memory for a recovery
+	instReset        = 0x0A // Feetech: forget the turns
+	instCalibrate    = 0x0B // Feetech
+	instClear        = 0x10 // Dynamixel
+	instBackup       = 0x20 // Dynamixel
+	instFastSyncRead = 0x8A // Dynamixel
+	instBulkRead     = 0x92 // Dynamixel
+	instBulkWrite    = 0x93 // Dynamixel
+	instFastBulkRead = 0x9A // Dynamixel
+	instCount        = 256
+)
+
+// request is what a frame asks for. data is what to write, the rest of the
+// parameters of an instruction to many, or all parameters of any other.
+type request struct {
+	id, inst   uint8
+	addr, size int
+	data       []byte
+}
+
+// parse takes a frame's parameters apart. fits is false when their number is
+// not what the instruction needs.
+//
+//rt:noalloc
+func parse(f frame, packets bool) (r request, fits bool) {
+	p := f.params
+	width := 1 // of an address and of a size
+	if packets {
+		width = 2
+	}
+	r = request{id: f.id, inst: f.inst, data: p}
+	switch f.inst {
+	case instPing, instAction, instReboot:
+		return r, len(p) == 0
+	case instRead:
+		if len(p) != 2*width {
+			return r, false
+		}
+		r.addr, r.size, r.data = number(p, width), number(p[width:], width), nil
+	case instWrite, instRegWrite:
+		if len(p) <= width {
+			return r, false
+		}
+		r.addr, r.size, r.data = number(p, width), len(p)-width, p[width:]
+	case instSyncRead, instSyncWrite, instFastSyncRead:
+		if len(p) <= 2*width {
+			return r, false
+		}
+		r.addr, r.size, r.data = number(p, width), number(p[width:], width), p[2*width:]
+		return r, r.size > 0
+	}
+	return r, true
+}
+
+// number reads an address or a size.
+//
+//rt:noalloc
+func number(p []byte, width int) int {
+	if width == 1 {
+		return int(p[0])
+	}
+	return int(p[0]) | int(p[1])<<8
+}
+
+// part is one servo's share of an instruction to many.
+type part struct {
+	id         uint8
+	addr, size int
+	data       []byte // of a write
+}
+
+// next takes the next share off r.data; ok is false at the end, or when what is
+// left is too short.
+//
+//rt:noalloc
+func (r *request) next() (p part, ok bool) {
+	d := r.data
+	p = part{addr: r.addr, size: r.size}
+	head := 1
+	if r.inst == instBulkRead || r.inst == instBulkWrite || r.inst == instFastBulkRead {
+		if head = 5; len(d) < head {
+			return p, false
+		}
+		p.addr, p.size = number(d[1:], 2), number(d[3:], 2)
+	}
+	write := r.inst == instSyncWrite || r.inst == instBulkWrite
+	whole := head
+	if write {
+		whole += p.size
+	}
+	if len(d) < whole || len(d) == 0 {
+		return p, false
+	}
+	p.id, r.data = d[0], d[whole:]
+	if write {
+		p.data = d[head:whole]
+	}
+	return p, true
+}
+
+// toMany reports whether the instruction names the servos it is for.
+//
+//rt:noalloc
+func toMany(inst uint8) bool {
+	switch inst {
+	case instSyncRead, instSyncWrite, instFastSyncRead, instBulkRead, instBulkWrite, instFastBulkRead:
+		return true
+	}
+	return false
+}
+
+// knows reports whether a servo of the series obeys the instruction.
+//
+//rt:noalloc
+func (s series) knows(inst uint8) bool {
+	switch inst {
+	case instPing, instRead, instWrite, instRegWrite, instAction, instSyncWrite, instRecovery:
+		return true
+	case instSyncRead:
+		return s == seriesSTS || s == seriesX
+	case instReboot:
+		return s != seriesAX
+	case instStore, instReset, instCalibrate:
+		return s == seriesSTS
+	case instClear, instBackup, instFastSyncRead, instBulkRead, instBulkWrite, instFastBulkRead:
+		return s == seriesX
+	}
+	return false
+}

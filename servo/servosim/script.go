@@ -1,0 +1,321 @@
+package servosim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"edgert/rt"
+)
+
+// ErrScript means that a fault script is not one.
+var ErrScript = errors.New("servosim: fault script does not fit")
+
+// Script is what goes wrong on a bus, and when. The same script and requests
+// give the same faults.
+//
+//	seed: 7
+//	faults:
+//	  - {kind: drop, ids: [3], probability: 0.01}
+//	  - {kind: late, by: 8ms, from: 2s, until: 10s, count: 5}
+//	  - {kind: brownout, volts: 3.5, from: 5s, until: 5.3s}
+//	  - {kind: unplug, from: 8s, until: 10s}
+type Script struct {
+	Seed   uint64  `yaml:"seed"`
+	Faults []Fault `yaml:"faults"`
+}
+
+// Fault is one line of a script. Times count from Open.
+type Fault struct {
+	Kind        string        `yaml:"kind"`        // one of Kinds
+	IDs         []uint8       `yaml:"ids"`         // default: all servos
+	Probability float64       `yaml:"probability"` // of each reply; default 1
+	Count       int           `yaml:"count"`       // replies at most; default any
+	From        time.Duration `yaml:"from"`
+	Until       time.Duration `yaml:"until"`   // default: for ever
+	By          time.Duration `yaml:"by"`      // late, stall: how long; default 5 ms
+	Bits        int           `yaml:"bits"`    // corrupt: how many flip; default 1
+	Bytes       int           `yaml:"bytes"`   // noise: how many; default 8, at most 64
+	Volts       float64       `yaml:"volts"`   // brownout: of the supply
+	Degrees     float64       `yaml:"degrees"` // heat: on top of what the motor makes
+	Torque      float64       `yaml:"torque"`  // push: N m, on a fitted bus
+}
+
+// kind says what a fault does.
+type kind uint8
+
+const (
+	kindNone kind = iota
+	// To a reply.
+	kindDrop
+	kindCorrupt
+	kindTruncate
+	kindDuplicate
+	kindLate
+	kindStall
+	kindWrongID
+	kindNoise
+	kindReorder
+	kindGarble
+	// Over a span of time.
+	kindMute
+	kindEcho
+	kindBrownout
+	kindHeat
+	kindPush
+	kindUnplug
+	// At an instant.
+	kindOverload
+	kindReboot
+	kinds
+)
+
+var kindNames = [kinds]string{
+	kindDrop: "drop", kindCorrupt: "corrupt", kindTruncate: "truncate", kindDuplicate: "duplicate", kindLate: "late",
+	kindStall: "stall", kindWrongID: "wrong_id", kindNoise: "noise", kindReorder: "reorder", kindGarble: "garble", kindMute: "mute",
+	kindEcho: "echo", kindBrownout: "brownout", kindHeat: "heat", kindPush: "push", kindUnplug: "unplug", kindOverload: "overload", kindReboot: "reboot",
+}
+
+// Kinds returns what may go wrong.
+func Kinds() []string { return kindNames[1:] }
+
+const (
+	faultLinesMax  = 64
+	scriptBytesMax = 1 << 20
+	defaultBy      = 5 * time.Millisecond
+	defaultNoise   = 8
+)
+
+// LoadScript reads a script from a file. It fails with ErrScript.
+func LoadScript(path string) (s Script, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", ErrScript, err)
+	}
+	s, err = ParseScript(text)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// ParseScript reads a script. It fails with ErrScript.
+func ParseScript(text []byte) (s Script, err error) {
+	if len(text) > scriptBytesMax {
+		return s, fmt.Errorf("%w: %d bytes, want at most %d", ErrScript, len(text), scriptBytesMax)
+	}
+	if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
+		return s, fmt.Errorf("%w: %s", ErrScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " "))
+	}
+	return s, s.check()
+}
+
+func (s *Script) check() error {
+	if len(s.Faults) > faultLinesMax {
+		return fmt.Errorf("%w: %d faults, want at most %d", ErrScript, len(s.Faults), faultLinesMax)
+	}
+	for i := range s.Faults {
+		if err := s.Faults[i].check(); err != nil {
+			return fmt.Errorf("%w: fault %d: %w", ErrScript, i+1, err)
+		}
+	}
+	return nil
+}
+
+func (f *Fault) check() error {
+	k := kind(slices.Index(kindNames[:], f.Kind))
+	bad := func(name string, v any, want string) error { return fmt.Errorf("%s: got %v, want %s", name, v, want) }
+	switch {
+	case f.Kind == "" || k >= kinds:
+		return bad("kind", fmt.Sprintf("%q", f.Kind), "one of "+strings.Join(Kinds(), ", "))
+	case !(f.Probability >= 0 && f.Probability <= 1):
+		return bad("probability", f.Probability, "0 to 1")
+	case f.Count < 0 || f.From < 0 || f.By < 0 || f.Bits < 0:
+		return errors.New("a count or a time is negative")
+	case f.Until != 0 && f.Until <= f.From:
+		return bad("until", f.Until, "a time after from")
+	case f.Bytes < 0 || f.Bytes > noiseMax:
+		return bad("bytes", f.Bytes, fmt.Sprintf("1 to %d", noiseMax))
+	case k == kindBrownout && !(f.Volts >= 0 && f.Volts < 60):
+		return bad("volts", f.Volts, "0 to 60")
+	case math.IsNaN(f.Degrees+f.Torque) || math.IsInf(f.Degrees+f.Torque, 0):
+		return errors.New("degrees or torque is not a number")
+	}
+	return nil
+}
+
+// timeline is a script under way. Guarded by Bus.mu.
+type timeline struct {
+	seed  uint64
+	start rt.Instant
+	lines []line
+}
+
+type line struct {
+	kind         kind
+	ids          [256]bool
+	threshold    uint64 // of the dice
+	left         int    // replies; -1: any
+	from, until  rt.Instant
+	by           time.Duration
+	n            int
+	value        float64
+	tries        []uint64 // replies so far, per servo: the dice depend on nothing else
+	begun, ended bool
+}
+
+const forever = rt.Instant(math.MaxInt64)
+
+func newTimeline(s Script, servos int, now rt.Instant) timeline {
+	t := timeline{seed: s.Seed, start: now}
+	for _, f := range s.Faults {
+		l := line{kind: kind(slices.Index(kindNames[:], f.Kind)), threshold: math.MaxUint64, left: -1, by: f.By, n: max(f.Bits, 1),
+			from: now.Add(f.From), until: forever, value: f.Volts + f.Degrees + f.Torque, tries: make([]uint64, servos)}
+		for i := range l.ids {
+			l.ids[i] = f.IDs == nil || slices.Contains(f.IDs, uint8(i))
+		}
+		if f.Probability > 0 && f.Probability < 1 {
+			l.threshold = uint64(f.Probability * math.MaxUint64)
+		}
+		if f.Count > 0 {
+			l.left = f.Count
+		}
+		if f.Until > 0 {
+			l.until = now.Add(f.Until)
+		}
+		if l.by == 0 {
+			l.by = defaultBy
+		}
+		if l.kind == kindNoise {
+			if l.n = f.Bytes; l.n == 0 {
+				l.n = defaultNoise
+			}
+		}
+		t.lines = append(t.lines, l)
+	}
+	return t
+}
+
+// draw returns what happens to a servo's reply.
+//
+//rt:noalloc
+func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
+	for i := range t.lines {
+		l := &t.lines[i]
+		if l.kind > kindGarble || !l.ids[s.mem[s.t.at.id]] || now < l.from || now >= l.until || l.left == 0 {
+			continue
+		}
+		seed := mix(t.seed ^ mix(uint64(i)<<32|uint64(servo)) + l.tries[servo]<<8)
+		l.tries[servo]++
+		if mix(seed) > l.threshold {
+			continue
+		}
+		if l.left > 0 {
+			l.left--
+		}
+		return fault{l.kind, l.by, l.n, seed}
+	}
+	return fault{}
+}
+
+// next returns when the timeline wants to be looked at again.
+//
+//rt:noalloc
+func (t *timeline) next() rt.Instant {
+	at := forever
+	for i := range t.lines {
+		switch l := &t.lines[i]; {
+		case l.kind <= kindGarble || l.ended:
+		case !l.begun:
+			at = min(at, l.from)
+		default:
+			at = min(at, l.until)
+		}
+	}
+	return at
+}
+
+// echoes reports whether the adapter returns what it is sent.
+//
+//rt:noalloc
+func (b *Bus) echoes(now rt.Instant) bool {
+	if b.cfg.Echo {
+		return true
+	}
+	for i := range b.timeline.lines {
+		if l := &b.timeline.lines[i]; l.kind == kindEcho && now >= l.from && now < l.until {
+			return true
+		}
+	}
+	return false
+}
+
+// tick does what is due: the beginnings and ends of the script's spans, and the
+// watchdogs.
+//
+//rt:noalloc
+func (b *Bus) tick(now rt.Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.timeline.lines {
+		l := &b.timeline.lines[i]
+		if l.kind <= kindGarble || l.ended {
+			continue
+		}
+		if !l.begun && now >= l.from {
+			l.begun = true
+			l.ended = l.kind >= kindOverload
+			b.change(l, true, now)
+		}
+		if l.begun && !l.ended && now >= l.until {
+			l.ended = true
+			b.change(l, false, now)
+		}
+	}
+	for i := range b.servos {
+		b.servos[i].expire(now)
+	}
+}
+
+// change begins or ends one line of the script. Guarded by mu.
+//
+//rt:noalloc
+func (b *Bus) change(l *line, on bool, now rt.Instant) {
+	if on {
+		b.note(now, l.kind, 0)
+	}
+	if l.kind == kindUnplug {
+		b.plugged = !on
+		return
+	}
+	for i := range b.servos {
+		s := &b.servos[i]
+		if !l.ids[s.mem[s.t.at.id]] {
+			continue
+		}
+		switch l.kind {
+		case kindMute:
+			s.faults.mute = on
+		case kindBrownout:
+			if on {
+				s.supply(l.value, now)
+			} else {
+				s.supply(s.model.motor.volts, now)
+			}
+		case kindHeat:
+			s.heat(l.value, on)
+		case kindPush:
+			b.push(s, l.value, on, now)
+		case kindOverload:
+			s.overload(now)
+		case kindReboot:
+			s.reboot(now)
+		}
+	}
+}

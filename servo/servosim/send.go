@@ -1,0 +1,305 @@
+package servosim
+
+import (
+	"time"
+
+	"edgert/rt"
+)
+
+const (
+	noiseMax = 64 // bytes of one burst
+	lateMax  = 16 // replies that may be under way late at once
+)
+
+// outbox holds what the adapter has not delivered yet.
+//
+// Owner: the wire's goroutine.
+type outbox struct {
+	held   [2 * replyMax]byte // for the adapter's next transfer
+	holds  int
+	due    rt.Instant
+	kept   [2*replyMax + noiseMax]byte // a reply that its successor overtakes
+	keeps  int
+	late   [lateMax]lateReply
+	lates  int
+	missed uint64 // late replies that found no room
+}
+
+type lateReply struct {
+	at rt.Instant
+	n  int
+	b  [replyMax]byte
+}
+
+// send makes a reply that begins at start readable when its last byte would have
+// arrived, and returns that instant. A fault may spoil it.
+//
+//rt:noalloc
+func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
+	w := &b.wire
+	end := start.Add(time.Duration(len(reply)) * w.byteTime)
+	w.lineEnd = end
+	b.counters.replies.Add(1)
+	f := b.takeFault(from, start)
+	switch f.kind {
+	case kindNone:
+	case kindStall:
+		end = max(end, b.cfg.Clock.Now()).Add(f.by)
+		w.lineEnd = end
+		b.cfg.Clock.SleepUntil(end)
+	case kindLate:
+		b.postpone(reply, max(end, b.cfg.Clock.Now()).Add(f.by))
+		return end
+	case kindDrop:
+		b.counters.replies.Add(^uint64(0))
+		return end
+	default:
+		spoiled := b.spoil(f, reply)
+		end = end.Add(time.Duration(max(0, len(spoiled)-len(reply))) * w.byteTime)
+		w.lineEnd = end
+		reply = spoiled
+		if f.kind == kindReorder {
+			w.out.keeps = copy(w.out.kept[:], reply)
+			return end
+		}
+	}
+	b.sleepUntil(end)
+	b.hand(reply, end)
+	if n := w.out.keeps; n > 0 {
+		w.out.keeps = 0
+		b.hand(w.out.kept[:n], end)
+	}
+	return end
+}
+
+// hand gives bytes that have arrived at end to the client: at once, or with the
+// adapter's next transfer.
+//
+//rt:noalloc
+func (b *Bus) hand(bytes []byte, end rt.Instant) {
+	l := rt.Instant(b.cfg.Latency)
+	if l == 0 || b.cfg.Unpaced {
+		b.deliver(bytes)
+		return
+	}
+	o := &b.wire.out
+	due := (end + l - 1) / l * l
+	if o.holds > 0 && (o.due != due || o.holds+len(bytes) > len(o.held)) {
+		b.transfer()
+	}
+	o.due = due
+	o.holds += copy(o.held[o.holds:], bytes)
+}
+
+// transfer delivers what the adapter holds.
+//
+//rt:noalloc
+func (b *Bus) transfer() {
+	o := &b.wire.out
+	b.sleepUntil(o.due)
+	b.deliver(o.held[:o.holds])
+	o.holds = 0
+}
+
+// flush delivers what is still held when a request has been answered.
+//
+//rt:noalloc
+func (b *Bus) flush() {
+	o := &b.wire.out
+	if o.keeps > 0 {
+		b.hand(o.kept[:o.keeps], b.wire.lineEnd)
+		o.keeps = 0
+	}
+	if o.holds > 0 {
+		b.transfer()
+	}
+}
+
+//rt:noalloc
+func (b *Bus) deliver(bytes []byte) {
+	if n := b.pty.write(bytes); n < len(bytes) {
+		b.counters.overflow.Add(uint64(len(bytes) - n))
+	}
+}
+
+// postpone keeps a reply back while the line goes on.
+//
+//rt:noalloc
+func (b *Bus) postpone(reply []byte, at rt.Instant) {
+	o := &b.wire.out
+	if o.lates == lateMax || len(reply) > replyMax {
+		o.missed++
+		return
+	}
+	l := &o.late[o.lates]
+	l.at, l.n = at, copy(l.b[:], reply)
+	o.lates++
+}
+
+// late delivers the postponed replies that are due by an instant, sleeping to
+// each.
+//
+//rt:noalloc
+func (b *Bus) late(until rt.Instant) {
+	o := &b.wire.out
+	for o.lates > 0 {
+		first := 0
+		for i := range o.lates {
+			if o.late[i].at < o.late[first].at {
+				first = i
+			}
+		}
+		l := &o.late[first]
+		if l.at > until {
+			return
+		}
+		b.cfg.Clock.SleepUntil(l.at)
+		b.deliver(l.b[:l.n])
+		o.lates--
+		if first != o.lates {
+			o.late[first] = o.late[o.lates]
+		}
+	}
+}
+
+// spoil returns what a fault makes of a reply.
+//
+//rt:noalloc
+func (b *Bus) spoil(f fault, reply []byte) []byte {
+	w := &b.wire
+	out := append(w.spoiled[:0], reply...)
+	switch f.kind {
+	case kindGarble:
+		garble(out)
+	case kindCorrupt:
+		for i := range f.n {
+			bit := int(f.dice(i) % uint64(8*len(out)))
+			out[bit/8] ^= 1 << (bit % 8)
+		}
+	case kindTruncate:
+		out = out[:len(out)/2]
+	case kindDuplicate:
+		out = append(out, reply...)
+	case kindWrongID:
+		b.renumber(out, uint8(f.dice(0)%uint64(idMax)))
+	case kindNoise:
+		out = out[:0]
+		for i := range min(f.n, noiseMax) {
+			v := byte(f.dice(i))
+			if v < 0x60 {
+				v = 0xFF // what a floating line mostly reads as
+			}
+			out = append(out, v)
+		}
+		out = append(out, reply...)
+	}
+	if b.forged(out, reply) {
+		b.counters.forged.Add(1)
+	}
+	return out
+}
+
+// forged reports whether spoiled bytes hold an intact frame that is not the
+// reply: no client can know that it is wrong.
+//
+//rt:noalloc
+func (b *Bus) forged(out, reply []byte) bool {
+	for rest := out; len(rest) > 0; {
+		_, used, ok, _ := b.cut(rest)
+		if used == 0 {
+			rest = rest[1:] // an unfinished frame hides what is behind it
+			continue
+		}
+		if ok && !isReply(rest[:used], reply) {
+			return true
+		}
+		rest = rest[used:]
+	}
+	return false
+}
+
+// isReply reports whether bytes end in the reply.
+//
+//rt:noalloc
+func isReply(bytes, reply []byte) bool {
+	if len(bytes) < len(reply) {
+		return false
+	}
+	return string(bytes[len(bytes)-len(reply):]) == string(reply)
+}
+
+// renumber gives a reply another id, with a checksum that fits.
+//
+//rt:noalloc
+func (b *Bus) renumber(reply []byte, id uint8) {
+	end := len(reply)
+	if b.packets {
+		reply[4] = id
+		c := crc(reply[:end-2])
+		reply[end-2], reply[end-1] = byte(c), byte(c>>8)
+		return
+	}
+	reply[2] = id
+	reply[end-1] = checksum(reply[2 : end-1])
+}
+
+// garble spoils a reply so that its checksum cannot be right.
+//
+//rt:noalloc
+func garble(reply []byte) { reply[len(reply)-2] ^= 0x55 }
+
+// readFast lets the listed servos answer in one packet: each appends its error
+// byte, id, data and the CRC of all that came before. It ends at the first servo
+// that is not there. The packet is not stuffed.
+//
+//rt:noalloc
+func (b *Bus) readFast(r request, end rt.Instant) {
+	w := &b.wire
+	length := 1
+	for all := r; ; {
+		p, ok := all.next()
+		if !ok {
+			break
+		}
+		length += p.size + 4
+	}
+	reply := append(w.reply[:0], 0xFF, 0xFF, 0xFD, 0, broadcast, byte(length), byte(length>>8), statusInst)
+	sent := 0
+	for {
+		p, ok := r.next()
+		if !ok || len(reply)+p.size+4 > len(w.reply) || !b.knows(p.id, r.inst, end) {
+			return
+		}
+		i := b.find(p.id, end)
+		s := &b.servos[i]
+		b.mu.Lock()
+		if sent == 0 {
+			end = end.Add(s.delay()) // its successors follow at once
+		}
+		one := request{id: p.id, inst: instRead, addr: p.addr, size: p.size}
+		data, code, _ := s.obey(&one, w.data[:0], end)
+		reply = append(reply, s.error(code), p.id)
+		reply = append(reply, data...)
+		for range p.size - len(data) {
+			reply = append(reply, 0)
+		}
+		b.mu.Unlock()
+		reply = appendCRC(reply, crc(reply))
+		end = b.send(i, reply[sent:], end)
+		sent = len(reply)
+	}
+}
+
+// find returns the first servo that hears this id, -1 when there is none.
+//
+//rt:noalloc
+func (b *Bus) find(id uint8, now rt.Instant) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.servos {
+		if s := &b.servos[i]; s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) {
+			return i
+		}
+	}
+	return -1
+}
