@@ -30,6 +30,7 @@ Examples:
   bench jitter --duration 10m --load stress --html j.html  under full load, with a page of histograms
   bench jitter --subject loop --fps 1000 --duration 1m    the bare loop alone, at 1 kHz; needs no server
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
+  bench faults --virtual --faults compare --html f.html   schedules under identical faults, with plots
   bench wire --duration 2m                                round trips and throughput of Zenoh, ours beside the official one
 
 Build first (make build), and run jitter as root, or with ulimit -r 80: without real-time priority there is nothing to measure.
@@ -41,6 +42,7 @@ type cli struct {
 
 	Jitter  jitterFlags `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
 	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
+	Faults  faultsFlags `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
 	Version struct{}    `cmd:"" help:"Print the version."`
 	Part    partFlags   `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
 }
@@ -97,6 +99,8 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		err = bench.LoadPart(ctx, c.Part.Load.Name)
 	case "part wire <subject> <role> <how> <endpoint> <key>":
 		err = c.Part.Wire.run(ctx, os.Stdin, stdout)
+	case "faults":
+		err = c.Faults.run(ctx, stdout, stderr)
 	case "wire":
 		err = c.Wire.run(ctx, stdout, stderr)
 	default:

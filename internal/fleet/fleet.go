@@ -95,6 +95,7 @@ func (c *Config) check() error {
 	orDefault(&c.MaxAge, DefaultMaxAge)
 	orDefault(&c.Reconnect, DefaultReconnect)
 	orDefault(&c.Schedule.Schedule, chunk.ScheduleDRTC)
+	orDefault(&c.Schedule.Epsilon, chunk.DefaultEpsilon)
 	c.Schedule.Horizon, c.Schedule.DOF, c.Schedule.FPS = c.Policy.Horizon(), sim.DOF, FPS
 	orDefault(&c.Schedule.PrefixEnd, c.Policy.PrefixEnd())
 	if c.Network == 0 && c.Compute == 0 {

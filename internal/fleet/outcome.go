@@ -123,6 +123,9 @@ func (r *Outcome) Both() Side {
 	}
 }
 
+// Success is that of both sides.
+func (r *Outcome) Success() float64 { return r.Both().Success() }
+
 // per20s scales a sum to one robot and 20 seconds.
 func (r *Result) per20s(n int) float64 {
 	return float64(n) * DefaultTicks / float64(r.Ticks) / float64(r.Runs)

@@ -1,0 +1,63 @@
+package faults
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+	"time"
+
+	"edgert/internal/fleet"
+)
+
+// csvColumns are the per-tick columns of the DRTC program, behind the three that
+// tell the runs apart. Its instants are seconds since the episode began.
+//
+// Source: drtc utils/metrics at d20888c.
+var csvColumns = []string{
+	"faults", "schedule", "seed",
+	"t", "step", "schedule_size", "latency_estimate_steps", "latency_estimate_ms", "cooldown", "stall", "obs_triggered", "action_received",
+	"measured_latency_ms", "obs_sent_ts", "server_obs_received_ts", "server_action_sent_ts", "action_received_ts",
+	"chunk_overlap_count", "chunk_mean_l2", "chunk_max_l2",
+}
+
+// WriteCSV writes every tick of the first episode of every cell.
+func (r *Report) WriteCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(csvColumns); err != nil {
+		return err
+	}
+	for s, cell := range r.Cells {
+		for c, row := range cell.Rows {
+			for i := range r.traces[s][c] {
+				t := &r.traces[s][c][i]
+				name := []string{cell.Faults, row.Schedule, strconv.FormatUint(t.Seed, 10)}
+				if err := out.Write(append(name, fields(t)...)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// fields are a tick's, empty where there is none.
+func fields(t *fleet.Tick) []string {
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
+	flag := func(b bool) string {
+		if b {
+			return "1"
+		}
+		return "0"
+	}
+	at := time.Duration(t.Tick) * fleet.Period
+	f := []string{
+		number(at.Seconds()), strconv.FormatInt(t.Step, 10), strconv.Itoa(t.Size), strconv.Itoa(t.Estimate),
+		number(float64(t.Estimate) * fleet.Period.Seconds() * 1000), strconv.Itoa(t.Cooldown), flag(t.Size == 0), flag(t.Requested), flag(t.Received),
+	}
+	if !t.Received {
+		return append(f, "", "", "", "", "", "", "", "")
+	}
+	return append(f, number(t.Measured.Seconds()*1000), number(t.Sent.Seconds()), number(t.ServerIn.Seconds()), number(t.ServerOut.Seconds()),
+		number(t.ReceiveAt.Seconds()), strconv.Itoa(t.Overlap), number(t.MeanL2), number(t.MaxL2))
+}

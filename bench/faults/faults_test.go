@@ -1,0 +1,197 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/policy"
+	"edgert/wire/faulty"
+)
+
+func TestEveryScenarioIsSound(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range ScenarioNames() {
+		s, err := LoadScenario(name)
+		if err != nil || s.Name != name || s.Script.Name == "" || seen[s.Script.Name] {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+		seen[s.Script.Name] = true
+	}
+	for _, kind := range faulty.Kinds {
+		used := false
+		for _, name := range ScenarioNames() {
+			s, _ := LoadScenario(name)
+			for _, f := range s.Script.Faults {
+				used = used || f.Kind == kind
+			}
+		}
+		if !used {
+			t.Errorf("no scenario has a %s", kind)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	var err error
+	code := func(want exit.Code, name string) {
+		t.Helper()
+		if exit.Of(err) != want || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, code %v, want one line and %v", name, err, exit.Of(err), want)
+		}
+	}
+	_, err = LoadScenario("none_such")
+	code(exit.Usage, "an unknown scenario")
+	_, err = LoadScenario("./none_such.yaml")
+	code(exit.Usage, "a file that is not there")
+	_, err = ParseContender("fast")
+	code(exit.Usage, "an unknown schedule")
+	_, err = ParseContender("drtc+fast")
+	code(exit.Usage, "an unknown option")
+	for name, change := range map[string]func(*Config){
+		"no scenario": func(c *Config) { c.Scenarios = nil }, "no contender": func(c *Config) { c.Contenders = nil },
+		"an odd number": func(c *Config) { c.Episodes = 3 }, "no episode": func(c *Config) { c.Episodes = 0 },
+		"too short": func(c *Config) { c.Duration = time.Millisecond }, "no such world": func(c *Config) { c.World = "moon" },
+		"no worker": func(c *Config) { c.Workers = -1 },
+	} {
+		cfg := config(t)
+		change(&cfg)
+		_, err = Play(context.Background(), cfg)
+		code(exit.Usage, name)
+	}
+}
+
+func config(t *testing.T) Config {
+	t.Helper()
+	cfg := Config{
+		Episodes: 4, Duration: 2 * time.Second, Network: 4 * time.Millisecond, Compute: 20 * time.Millisecond,
+		Bundle: "../../testdata/demo/still", Plain: "../../testdata/demo/plain", Log: io.Discard,
+	}
+	for _, name := range []string{"none", "blackout", "loss_20"} {
+		s, err := LoadScenario(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Scenarios = append(cfg.Scenarios, s)
+	}
+	for _, name := range []string{"drtc", "drtc+plain"} {
+		c, err := ParseContender(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Contenders = append(cfg.Contenders, c)
+	}
+	return cfg
+}
+
+// A small comparison, and all that it is written as.
+func TestPlay(t *testing.T) {
+	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	}
+	cfg := config(t)
+	report, err := Play(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Play(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.TookS = report.TookS
+	if text(t, report.WriteJSON) != text(t, again.WriteJSON) || text(t, report.WriteCSV) != text(t, again.WriteCSV) {
+		t.Error("the same comparison came out differently")
+	}
+	var parsed Report
+	if err := json.Unmarshal([]byte(text(t, report.WriteJSON)), &parsed); err != nil || len(parsed.Cells) != 3 || len(parsed.Cells[0].Rows) != 2 {
+		t.Fatalf("JSON: %v, %+v", err, parsed)
+	}
+	if got := parsed.Cells[0].Rows[0].Metrics["reached"]; got.Mean != 0 || got.N != 4 {
+		t.Errorf("standing still reaches %+v", got)
+	}
+	if got := parsed.Cells[0].Rows[0].Metrics["recovery_ms"]; got.N != 0 {
+		t.Errorf("without a loss there is a recovery: %+v", got)
+	}
+	rows, err := csv.NewReader(strings.NewReader(text(t, report.WriteCSV))).ReadAll()
+	if err != nil || len(rows) != 1+3*2*120 || len(rows[0]) != 20 {
+		t.Errorf("CSV: %d rows, %v", len(rows), err)
+	}
+	table := text(t, report.WriteTable)
+	for _, want := range []string{"none: no fault", "loss_20: 20 %", "drtc+plain", "reached/min"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+	html := text(t, report.WriteHTML)
+	if strings.Count(html, "<figure>") != 3 || strings.Contains(html, "NaN") {
+		t.Error("the page does not hold one figure for each scenario, or a NaN")
+	}
+	if m := regexp.MustCompile(`(src|href)="?https?:|@import|url\(`).FindString(html); m != "" {
+		t.Errorf("the page loads something: %s", m)
+	}
+	wellFormed(t, text(t, report.WriteSVG))
+}
+
+func text(t *testing.T, write func(io.Writer) error) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func wellFormed(t *testing.T, svg string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		if _, err := d.Token(); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatalf("the figure is not XML: %v", err)
+		}
+	}
+}
+
+func TestInterruptedPlayFails(t *testing.T) {
+	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Play(ctx, config(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Play() = %v, want that it was cancelled", err)
+	}
+}
+
+func TestInterval(t *testing.T) {
+	// 5 values, mean 3, sd sqrt(2.5); t(4) = 2.776.
+	got := interval([]float64{1, 2, 3, math.NaN(), 4, 5})
+	if got.N != 5 || got.Mean != 3 || math.Abs(got.High-3-2.776*math.Sqrt(2.5/5)) > 0.01 || math.Abs(got.High+got.Low-6) > 1e-9 {
+		t.Errorf("interval = %+v", got)
+	}
+	if got := interval([]float64{math.NaN()}); got != (Interval{}) {
+		t.Errorf("without values: %+v", got)
+	}
+	for _, tt := range []struct {
+		degrees int
+		want    float64
+	}{{1, 12.706}, {3, 3.182}, {10, 2.228}, {30, 2.042}, {199, 1.972}} {
+		if got := student(tt.degrees); math.Abs(got-tt.want) > 0.01*tt.want {
+			t.Errorf("student(%d) = %.4f, want %.3f", tt.degrees, got, tt.want)
+		}
+	}
+	if d := difference([]float64{5, 6, 7}, []float64{4, 5, 6}); d.Mean != 1 || d.Low != 1 || d.High != 1 {
+		t.Errorf("paired difference of a constant = %+v", d)
+	}
+}

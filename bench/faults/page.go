@@ -1,0 +1,145 @@
+package faults
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strings"
+)
+
+// page is the report for a browser: one file that loads nothing.
+var page = template.Must(template.New("page").Parse(`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width"/>
+<title>bench faults</title>
+<style>
+:root { color-scheme: light dark; --bar: #0b6bcb; --line: #8884; --first: #c4511a; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: pre; }
+th:first-child, td:first-child { text-align: left; }
+.scroll { overflow-x: auto; }
+.bars { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: 1rem; }
+.bars svg { width: 100%; height: auto; } .bars text { font: 11px system-ui, sans-serif; fill: currentColor; }
+.bar { fill: var(--bar); fill-opacity: .55; } .first { fill: var(--first); fill-opacity: .55; } .ci { stroke: currentColor; stroke-width: 1.4; }
+figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
+</style>
+</head>
+<body>
+<h1>Schedules under identical faults</h1>
+<p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{if .Report.Virtual}}virtual{{else}}real{{end}} time,
+{{.Report.NetworkMs}} ms of network each way, {{.Report.ComputeMs}} ms for the policy. Bars are means over episodes with their 95 % intervals.</p>
+{{range .Cells}}<h2 id="{{.Name}}">{{.Name}}: {{.Title}}</h2>
+<div class="bars">{{range .Bars}}{{.}}{{end}}</div>
+<div class="scroll"><table><tr>{{range $.Columns}}<th>{{.}}</th>{{end}}</tr>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table></div>
+{{range .Figures}}<figure>{{.}}</figure>
+{{end}}{{end}}<h2>Reading it</h2>
+<p>A leg succeeds when the target is reached and the post was never touched. <b>starved</b>: ticks on which an action was due and none was there. <b>recovery</b>: from the
+first message lost to the next merged chunk. <b>seam</b>: how far a chunk's first executed action lies from where the two before it lead. <b>switches</b>: new plans
+that pass the post on another side than the plan before. <b>age</b>: of the executed action's observation. <b>less best</b>: the paired difference of success to
+the contender with the highest mean; an interval that includes 0 says that they cannot be told apart.</p>
+</body>
+</html>
+`))
+
+// cellPage is one scenario's part of the page.
+type cellPage struct {
+	Name, Title string
+	Bars        []template.HTML
+	Rows        [][]string
+	Figures     []template.HTML
+}
+
+// WriteHTML writes the report as one page with plots. The figure of an episode
+// is drawn for the first contender of each scenario, and for all of them when
+// there is one scenario.
+func (r *Report) WriteHTML(w io.Writer) error {
+	var cells []cellPage
+	for s := range r.Cells {
+		cell := &r.Cells[s]
+		p := cellPage{Name: cell.Faults, Title: cell.Title}
+		for _, m := range metrics {
+			if svg := drawBars(m, cell.Rows); svg != "" {
+				p.Bars = append(p.Bars, template.HTML(svg)) // of numbers and escaped names
+			}
+		}
+		for i := range cell.Rows {
+			p.Rows = append(p.Rows, cell.Rows[i].cells())
+			if len(r.traces) > 0 && len(r.traces[s][i]) > 0 && (i == 0 || len(r.Cells) == 1) {
+				p.Figures = append(p.Figures, template.HTML(r.episode(s, i)))
+			}
+		}
+		cells = append(cells, p)
+	}
+	head := []string{"schedule"}
+	for _, col := range columns {
+		head = append(head, col.heading)
+	}
+	return page.Execute(w, struct {
+		Report  *Report
+		Cells   []cellPage
+		Columns []string
+	}{r, cells, append(head, "less best, 95 %")})
+}
+
+// episode is the figure of the first episode of a cell.
+func (r *Report) episode(scenario, contender int) string {
+	cell := &r.Cells[scenario]
+	ticks := r.traces[scenario][contender]
+	title := fmt.Sprintf("%s, %s, seed %d", cell.Rows[contender].Schedule, cell.Title, ticks[0].Seed)
+	return drawEpisode(title, ticks, r.cfg.Scenarios[scenario].Script)
+}
+
+// WriteSVG writes the figure of the first episode of the first cell.
+func (r *Report) WriteSVG(w io.Writer) error {
+	_, err := io.WriteString(w, r.episode(0, 0)+"\n")
+	return err
+}
+
+const barHeight, barsLeft, barsRight = 18, 130, 420
+
+// drawBars draws one metric of all contenders with their intervals, "" when
+// nobody has it.
+func drawBars(m metric, rows []Entry) string {
+	high := math.Inf(-1)
+	for i := range rows {
+		if v := rows[i].Metrics[m.Key]; v.N > 0 {
+			high = max(high, v.High, v.Mean)
+		}
+	}
+	if math.IsInf(high, -1) {
+		return ""
+	}
+	if m.Key == "success" {
+		high = max(high, 100)
+	}
+	high = max(high, 1e-9)
+	x := func(v float64) float64 { return barsLeft + max(v, 0)/high*(barsRight-barsLeft-70) }
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img"><text x="0" y="14" font-weight="600">%s (%s)</text>`, barsRight, 26+barHeight*len(rows), escape(m.Title), escape(m.Unit))
+	for i := range rows {
+		y := 22 + barHeight*i
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, barsLeft-6, y+12, escape(rows[i].Schedule))
+		v := rows[i].Metrics[m.Key]
+		if v.N == 0 {
+			fmt.Fprintf(&b, `<text x="%d" y="%d">none</text>`, barsLeft+4, y+12)
+			continue
+		}
+		class := "bar"
+		if i == 0 {
+			class = "first"
+		}
+		middle := float64(y) + barHeight/2 - 1
+		fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`, class, barsLeft, y+1, x(v.Mean)-barsLeft, barHeight-4)
+		fmt.Fprintf(&b, `<path class="ci" d="M%.1f %.1fH%.1fM%.1f %dv8M%.1f %dv8"/>`, x(v.Low), middle, x(v.High), x(v.Low), y+4, x(v.High), y+4)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%.3g</text>`, x(max(v.High, v.Mean))+4, y+12, v.Mean)
+	}
+	b.WriteString("</svg>")
+	return b.String()
+}

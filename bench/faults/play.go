@@ -1,0 +1,181 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/internal/fleet"
+	"edgert/policy"
+)
+
+// job is one episode of one contender in one scenario.
+type job struct{ scenario, contender, episode int }
+
+// Play runs the comparison in virtual time.
+func Play(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if err := policy.OpenRuntime(cfg.ORT); err != nil {
+		return nil, exit.With(exit.Config, err)
+	}
+	b := &board{cfg: &cfg, began: time.Now(), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
+	for s := range cfg.Scenarios {
+		b.results[s], b.traces[s] = make([][]fleet.Outcome, len(cfg.Contenders)), make([][]fleet.Tick, len(cfg.Contenders))
+		for c := range cfg.Contenders {
+			b.results[s][c] = make([]fleet.Outcome, cfg.Episodes)
+		}
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	return b.report(), nil
+}
+
+// board hands out the jobs and takes their outcomes, each into a place of its
+// own.
+type board struct {
+	cfg     *Config
+	began   time.Time
+	results [][][]fleet.Outcome // [scenario][contender][episode]
+	traces  [][][]fleet.Tick    // [scenario][contender], of the first episode
+
+	mu   sync.Mutex
+	next int // guarded by mu: the job to take
+	done int // guarded by mu
+	said time.Time
+	err  error
+}
+
+// run starts the workers and waits for them.
+func (b *board) run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	for range b.cfg.Workers {
+		workers.Go(func() {
+			if err := b.work(ctx); err != nil {
+				b.fail(err)
+			}
+		})
+	}
+	workers.Wait()
+	return errors.Join(b.err, context.Cause(ctx))
+}
+
+// take returns the next job. Jobs are ordered so that all contenders play an
+// episode before the next begins: what was done when somebody interrupts is
+// still paired.
+func (b *board) take() (j job, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	cells := len(b.cfg.Scenarios) * len(b.cfg.Contenders)
+	if b.err != nil || b.next >= cells*b.cfg.Episodes {
+		return job{}, false
+	}
+	n := b.next
+	b.next++
+	return job{n % cells / len(b.cfg.Contenders), n % len(b.cfg.Contenders), n / cells}, true
+}
+
+func (b *board) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// progress is how often a line of it is written.
+const progress = 5 * time.Second
+
+func (b *board) tell() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.done++
+	if now := time.Now(); now.Sub(b.said) > progress {
+		b.said = now
+		all := len(b.cfg.Scenarios) * len(b.cfg.Contenders) * b.cfg.Episodes
+		fmt.Fprintf(b.cfg.Log, "%d of %d episodes, %.0f s\n", b.done, all, now.Sub(b.began).Seconds())
+	}
+}
+
+// work plays jobs until none is left, on models of its own.
+func (b *board) work(ctx context.Context) error {
+	players := players{cfg: b.cfg, open: map[bool]*fleet.Exported{}}
+	defer players.close()
+	for ctx.Err() == nil {
+		j, ok := b.take()
+		if !ok {
+			return nil
+		}
+		outcome, trace, err := players.play(j)
+		if err != nil {
+			return err
+		}
+		b.results[j.scenario][j.contender][j.episode] = outcome
+		if j.episode == 0 {
+			b.traces[j.scenario][j.contender] = trace
+		}
+		b.tell()
+	}
+	return nil
+}
+
+// players keeps one worker's policies.
+type players struct {
+	cfg  *Config
+	open map[bool]*fleet.Exported // by Contender.Plain
+}
+
+func (p *players) close() {
+	for _, e := range p.open {
+		e.Model.Close()
+	}
+}
+
+func (p *players) policy(plain bool) (*fleet.Exported, error) {
+	if e := p.open[plain]; e != nil {
+		return e, nil
+	}
+	dir := p.cfg.Bundle
+	if plain {
+		dir = p.cfg.Plain
+	}
+	b, err := policy.LoadBundle(dir)
+	if err != nil {
+		return nil, exit.With(exit.Config, err)
+	}
+	m, err := b.Open(policy.Options{})
+	if err != nil {
+		return nil, exit.With(exit.Config, err)
+	}
+	p.open[plain] = fleet.NewExported(m)
+	return p.open[plain], nil
+}
+
+// play runs one episode; the ticks of the first of each cell are kept.
+func (p *players) play(j job) (fleet.Outcome, []fleet.Tick, error) {
+	contender, cfg := p.cfg.Contenders[j.contender], p.cfg
+	exported, err := p.policy(contender.Plain)
+	if err != nil {
+		return fleet.Outcome{}, nil, err
+	}
+	var trace []fleet.Tick
+	run := fleet.Config{
+		Policy: exported, Ticks: cfg.ticks(), Schedule: contender.Schedule, Network: cfg.Network, Compute: cfg.Compute,
+		Faults: cfg.Scenarios[j.scenario].Script, Rules: worlds[cfg.World], Quality: cfg.Quality, Counts: true,
+	}
+	if j.episode == 0 {
+		run.Trace = func(t *fleet.Tick) { trace = append(trace, *t) }
+	}
+	robot, err := fleet.Open(run)
+	if err != nil {
+		return fleet.Outcome{}, nil, fmt.Errorf("%s: %w", contender.Name, err)
+	}
+	defer robot.Close()
+	outcome, err := robot.Play(cfg.episode(j.episode))
+	return outcome, trace, err
+}

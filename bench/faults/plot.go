@@ -1,0 +1,271 @@
+package faults
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"edgert/internal/fleet"
+	"edgert/sim"
+	"edgert/wire/faulty"
+)
+
+// The layout of a figure, in SVG units.
+const (
+	figureWidth = 1000
+	plotLeft    = 120
+	plotRight   = 985
+	panelGap    = 26
+)
+
+// figure draws one episode as the DRTC paper does: trajectories, the fault
+// windows, what was sent and received, cooldown, latency estimate against what
+// was measured, and the schedule's size, over one time axis.
+type figure struct {
+	b       strings.Builder
+	ticks   []fleet.Tick
+	seconds float64
+	y       float64 // top of the next panel
+}
+
+// jointNames label the trajectories.
+var jointNames = [sim.DOF]string{"shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"}
+
+// drawEpisode returns the figure of an episode as SVG.
+func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string {
+	f := &figure{ticks: ticks, seconds: float64(len(ticks)) * fleet.Period.Seconds(), y: 34}
+	windows := windowsOf(script, f.seconds)
+	f.shade(windows)
+	for j, name := range jointNames {
+		f.trajectory(j, name)
+	}
+	f.gantt(windows)
+	f.events()
+	f.lines("cooldown (ticks)", 60, line{"cooldown", "a", func(t *fleet.Tick) float64 { return float64(t.Cooldown) }})
+	f.latency()
+	f.lines("actions left", 60, line{"schedule size", "a", func(t *fleet.Tick) float64 { return float64(t.Size) }})
+	f.axis()
+	height := f.y + 30
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
+		figureWidth, height, escape(title), svgStyle, plotLeft, escape(title), f.b.String())
+}
+
+// svgStyle makes a figure readable alone, outside the page.
+const svgStyle = `<style>svg{background:#fff}text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:14px;font-weight:600}.g{stroke:#ccc;stroke-width:.7;fill:none}` +
+	`.a{stroke:#0b6bcb;stroke-width:1.2;fill:none}.b{stroke:#c4511a;stroke-width:1.2;fill:none}.q{stroke:#999;stroke-width:.8;fill:none}.d{fill:#c4511a}.o{fill:#0b6bcb}` +
+	`.w{fill:#c4511a;fill-opacity:.10}.f{fill:#c4511a;fill-opacity:.75}.s{fill:#b00020;fill-opacity:.35}</style>`
+
+func escape(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
+}
+
+func (f *figure) x(seconds float64) float64 {
+	return plotLeft + seconds/f.seconds*(plotRight-plotLeft)
+}
+
+func (f *figure) at(i int) float64 { return f.x(float64(i) * fleet.Period.Seconds()) }
+
+// window is when a fault acts.
+type window struct {
+	kind     faulty.Kind
+	from, to float64 // seconds
+}
+
+// windowsOf lists the windows of a script that do not last the whole episode.
+func windowsOf(script *faulty.Script, seconds float64) (out []window) {
+	if script == nil {
+		return nil
+	}
+	for i := range script.Faults {
+		fault := &script.Faults[i]
+		begun := -1
+		n := int(seconds * fleet.FPS)
+		for tick := range n + 1 {
+			active := tick < n && fault.Active(time.Duration(tick)*fleet.Period)
+			switch {
+			case active && begun < 0:
+				begun = tick
+			case !active && begun >= 0:
+				out = append(out, window{fault.Kind, float64(begun) / fleet.FPS, float64(tick) / fleet.FPS})
+				begun = -1
+			}
+		}
+	}
+	return out
+}
+
+// shade marks the windows behind every panel; its height is known only to the
+// caller, so the figure's whole height is shaded.
+func (f *figure) shade(windows []window) {
+	for _, w := range windows {
+		if w.to-w.from < f.seconds {
+			fmt.Fprintf(&f.b, `<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from), max(f.x(w.to)-f.x(w.from), 1), figureHeight)
+		}
+	}
+}
+
+// figureHeight is that of all panels below the title.
+const figureHeight = sim.DOF*(56+panelGap) + 5*(60+panelGap) + 10
+
+// panel begins a panel of this height with values from low to high.
+func (f *figure) panel(label string, height, low, high float64) (y func(v float64) float64) {
+	top, bottom := f.y, f.y+height
+	f.y = bottom + panelGap
+	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, (top+bottom)/2, escape(label))
+	fmt.Fprintf(&f.b, `<path class="g" d="M%d %.1fH%dM%d %.1fH%d"/>`, plotLeft, top, plotRight, plotLeft, bottom, plotRight)
+	if high > low {
+		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%.3g</text><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`,
+			plotLeft-8, top+10, high, plotLeft-8, bottom, low)
+	}
+	return func(v float64) float64 {
+		if high <= low {
+			return bottom
+		}
+		return bottom - (min(max(v, low), high)-low)/(high-low)*(bottom-top)
+	}
+}
+
+// path draws values, leaving gaps where skip says so and passing over points on
+// a straight line.
+func (f *figure) path(class string, y func(float64) float64, value func(t *fleet.Tick) (v float64, ok bool)) {
+	var d strings.Builder
+	pen := false
+	for i := range f.ticks {
+		v, ok := value(&f.ticks[i])
+		if !ok {
+			pen = false
+			continue
+		}
+		if pen && i+1 < len(f.ticks) {
+			before, _ := value(&f.ticks[i-1])
+			if after, more := value(&f.ticks[i+1]); more && math.Abs(after-2*v+before) < 1e-9 {
+				continue
+			}
+		}
+		letter := 'L'
+		if !pen {
+			letter = 'M'
+		}
+		fmt.Fprintf(&d, "%c%.1f %.1f", letter, f.at(i), y(v))
+		pen = true
+	}
+	fmt.Fprintf(&f.b, `<path class="%s" d="%s"/>`, class, d.String())
+}
+
+// trajectory draws a joint's goals, with gaps where none was due or there.
+func (f *figure) trajectory(joint int, name string) {
+	low, high := math.Inf(1), math.Inf(-1)
+	for i := range f.ticks {
+		low, high = min(low, f.ticks[i].Goal[joint], f.ticks[i].Q[joint]), max(high, f.ticks[i].Goal[joint], f.ticks[i].Q[joint])
+	}
+	if high-low < 1 {
+		low, high = low-1, high+1
+	}
+	y := f.panel(name, 56, low, high)
+	f.path("q", y, func(t *fleet.Tick) (float64, bool) { return t.Q[joint], true })
+	f.path("a", y, func(t *fleet.Tick) (float64, bool) { return t.Goal[joint], !t.Starved && t.Step >= 0 })
+}
+
+// gantt draws each kind's windows in a lane.
+func (f *figure) gantt(windows []window) {
+	var kinds []faulty.Kind
+	for _, w := range windows {
+		known := false
+		for _, k := range kinds {
+			known = known || k == w.kind
+		}
+		if !known {
+			kinds = append(kinds, w.kind)
+		}
+	}
+	y := f.panel("faults", 60, 0, 0)
+	lane := 60 / float64(max(len(kinds), 1))
+	top := y(0) - 60
+	for i, k := range kinds {
+		at := top + float64(i)*lane
+		for _, w := range windows {
+			if w.kind == k {
+				fmt.Fprintf(&f.b, `<rect class="f" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, f.x(w.from), at+1, max(f.x(w.to)-f.x(w.from), 2), lane-2)
+			}
+		}
+		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">%s</text>`, plotLeft+4, at+lane/2+4, k)
+	}
+}
+
+// events marks observations that left, answers that were merged, and ticks
+// without an action.
+func (f *figure) events() {
+	y := f.panel("sent, merged,", 60, 0, 0)
+	bottom := y(0)
+	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">starved</text>`, plotLeft-8, bottom-14)
+	begun := -1
+	for i := range len(f.ticks) + 1 {
+		starved := i < len(f.ticks) && f.ticks[i].Starved
+		switch {
+		case starved && begun < 0:
+			begun = i
+		case !starved && begun >= 0:
+			fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="16"/>`, f.at(begun), bottom-18, max(f.at(i)-f.at(begun), 1))
+			begun = -1
+		}
+	}
+	for i := range f.ticks {
+		if f.ticks[i].Requested {
+			fmt.Fprintf(&f.b, `<circle class="o" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), bottom-50)
+		}
+		if f.ticks[i].Received {
+			fmt.Fprintf(&f.b, `<circle class="d" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), bottom-32)
+		}
+	}
+}
+
+// line is one curve of a panel.
+type line struct {
+	name, class string
+	of          func(t *fleet.Tick) float64
+}
+
+func (f *figure) lines(label string, height float64, lines ...line) {
+	high := 1.0
+	for i := range f.ticks {
+		for _, l := range lines {
+			high = max(high, l.of(&f.ticks[i]))
+		}
+	}
+	y := f.panel(label, height, 0, high)
+	for _, l := range lines {
+		f.path(l.class, y, func(t *fleet.Tick) (float64, bool) { return l.of(t), true })
+	}
+}
+
+// latency draws the estimate as a line and every measured round trip as a point.
+func (f *figure) latency() {
+	high := 1.0
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
+	estimate := func(t *fleet.Tick) float64 { return float64(t.Estimate) * ms(fleet.Period) }
+	for i := range f.ticks {
+		high = max(high, estimate(&f.ticks[i]), ms(f.ticks[i].Measured))
+	}
+	y := f.panel("latency (ms)", 60, 0, high)
+	f.path("a", y, func(t *fleet.Tick) (float64, bool) { return estimate(t), true })
+	for i := range f.ticks {
+		if f.ticks[i].Received {
+			fmt.Fprintf(&f.b, `<circle class="d" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), y(ms(f.ticks[i].Measured)))
+		}
+	}
+}
+
+// axis writes the seconds.
+func (f *figure) axis() {
+	step := 1.0
+	for f.seconds/step > 25 {
+		step *= 5
+	}
+	for s := 0.0; s <= f.seconds+1e-9; s += step {
+		fmt.Fprintf(&f.b, `<text x="%.1f" y="%.1f" text-anchor="middle">%g</text>`, f.x(s), f.y-8, s)
+	}
+	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="middle">seconds; blue: goals, sent observations, estimate; orange: merged chunks, measured latency; grey: joints; red: starved</text>`,
+		(plotLeft+plotRight)/2, f.y+8)
+	f.y += 8
+}

@@ -1,0 +1,99 @@
+package faults
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"edgert/internal/fleet"
+)
+
+// Report is what a comparison found; its JSON holds what the table shows.
+type Report struct {
+	Bench     string  `json:"bench"`
+	Version   string  `json:"version"`
+	Virtual   bool    `json:"virtual"`
+	World     string  `json:"world"`
+	Episodes  int     `json:"episodes"`
+	Seconds   float64 `json:"seconds"` // of an episode
+	FirstSeed uint64  `json:"first_seed"`
+	NetworkMs float64 `json:"network_ms"`
+	ComputeMs float64 `json:"compute_ms"`
+	TookS     float64 `json:"took_s"`
+	Cells     []Cell  `json:"cells"`
+
+	traces [][][]fleet.Tick // [scenario][contender]
+	cfg    *Config
+}
+
+// Cell is one scenario with all its contenders.
+type Cell struct {
+	Faults string  `json:"faults"`
+	Title  string  `json:"title"`
+	Best   string  `json:"best"` // contender with the highest mean success
+	Rows   []Entry `json:"rows"`
+}
+
+// Entry is one contender in one scenario. The differences are paired: this
+// contender less the best, and less the first, of the same episodes.
+type Entry struct {
+	Schedule string              `json:"schedule"`
+	Metrics  map[string]Interval `json:"metrics"`
+	VsBest   Interval            `json:"success_less_best"`
+	VsFirst  Interval            `json:"success_less_first"`
+
+	values map[string][]float64
+}
+
+// report turns the outcomes into figures.
+func (b *board) report() *Report {
+	cfg := b.cfg
+	r := &Report{
+		Bench: "faults", Version: cfg.Version, Virtual: true, World: cfg.World, Episodes: cfg.Episodes, Seconds: cfg.Duration.Seconds(),
+		FirstSeed: cfg.FirstSeed, NetworkMs: cfg.Network.Seconds() * 1000, ComputeMs: cfg.Compute.Seconds() * 1000,
+		TookS: time.Since(b.began).Seconds(), traces: b.traces, cfg: cfg,
+	}
+	for s, scenario := range cfg.Scenarios {
+		cell := Cell{Faults: scenario.Name, Title: scenario.Script.Name}
+		for c, contender := range cfg.Contenders {
+			cell.Rows = append(cell.Rows, entry(contender.Name, b.results[s][c], cfg.Duration))
+		}
+		cell.compare()
+		r.Cells = append(r.Cells, cell)
+	}
+	return r
+}
+
+func entry(name string, outcomes []fleet.Outcome, d time.Duration) Entry {
+	e := Entry{Schedule: name, Metrics: map[string]Interval{}, values: map[string][]float64{}}
+	for _, m := range metrics {
+		values := make([]float64, len(outcomes))
+		for i := range outcomes {
+			values[i] = m.Of(&outcomes[i], d)
+		}
+		e.values[m.Key], e.Metrics[m.Key] = values, interval(values)
+	}
+	return e
+}
+
+// compare finds the best and pairs everyone with it and with the first.
+func (c *Cell) compare() {
+	best := 0
+	for i := range c.Rows {
+		if c.Rows[i].Metrics["success"].Mean > c.Rows[best].Metrics["success"].Mean {
+			best = i
+		}
+	}
+	c.Best = c.Rows[best].Schedule
+	for i := range c.Rows {
+		c.Rows[i].VsBest = difference(c.Rows[i].values["success"], c.Rows[best].values["success"])
+		c.Rows[i].VsFirst = difference(c.Rows[i].values["success"], c.Rows[0].values["success"])
+	}
+}
+
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}

@@ -1,0 +1,80 @@
+package faults
+
+import (
+	"embed"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"edgert/chunk"
+	"edgert/internal/exit"
+	"edgert/wire/faulty"
+)
+
+// Scenario is one script of faults under a short name.
+type Scenario struct {
+	Name   string
+	Script *faulty.Script
+}
+
+//go:embed scripts/*.yaml
+var scripts embed.FS
+
+// Comparison lists the scenarios of the published comparison, in its order.
+var Comparison = []string{
+	"none", "delay_3", "delay_8", "delay_16", "loss_5", "loss_20", "duplicate", "reorder", "spikes", "blackout", "restart", "loss_20_spikes",
+}
+
+// ScenarioNames lists all built-in scenarios: those of the comparison first.
+func ScenarioNames() []string {
+	names := slices.Clone(Comparison)
+	entries, _ := scripts.ReadDir("scripts") // embedded, cannot fail
+	for _, e := range entries {
+		if name := strings.TrimSuffix(e.Name(), ".yaml"); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// LoadScenario returns the built-in scenario of that name, or the one in the
+// YAML file: a name with a dot or a slash is a file's.
+func LoadScenario(name string) (Scenario, error) {
+	var data []byte
+	var err error
+	if strings.ContainsAny(name, "./") {
+		if data, err = os.ReadFile(name); err != nil {
+			return Scenario{}, exit.Errorf(exit.Usage, "--faults: %w", err)
+		}
+	} else if data, err = scripts.ReadFile("scripts/" + name + ".yaml"); err != nil {
+		return Scenario{}, exit.Errorf(exit.Usage, "--faults: no scenario %q, want a YAML file or one of %s", name, strings.Join(ScenarioNames(), ", "))
+	}
+	script, err := faulty.Parse(data)
+	if err != nil {
+		return Scenario{}, exit.Errorf(exit.Config, "--faults %s: %w", name, err)
+	}
+	base := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
+	if script.Name == "" {
+		script.Name = base
+	}
+	return Scenario{Name: base, Script: script}, nil
+}
+
+// Title is what a report calls the scenario.
+func (s Scenario) Title() string { return fmt.Sprintf("%s: %s", s.Name, s.Script.Name) }
+
+// WriteList names scenarios, schedules and options.
+func WriteList(w io.Writer) error {
+	for _, name := range ScenarioNames() {
+		s, err := LoadScenario(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%-16s %s\n", name, s.Script.Name)
+	}
+	_, err := fmt.Fprintf(w, "\nschedules: %s\noptions, each behind a +: %s\n", strings.Join(chunk.Schedules, " "), strings.Join(Options(), " "))
+	return err
+}

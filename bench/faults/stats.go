@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"math"
+	"time"
+
+	"edgert/internal/fleet"
+)
+
+// Interval is a mean over episodes with its 95 % confidence interval. N counts
+// the episodes that have a value.
+type Interval struct {
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	N    int     `json:"n"`
+}
+
+// interval returns the mean of the values that are numbers, with Student's
+// interval.
+func interval(values []float64) Interval {
+	n, sum := 0, 0.0
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			n++
+			sum += v
+		}
+	}
+	if n == 0 {
+		return Interval{}
+	}
+	i := Interval{N: n, Mean: sum / float64(n)}
+	i.Low, i.High = i.Mean, i.Mean
+	if n == 1 {
+		return i
+	}
+	squares := 0.0
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			squares += (v - i.Mean) * (v - i.Mean)
+		}
+	}
+	half := student(n-1) * math.Sqrt(squares/float64(n-1)/float64(n))
+	i.Low, i.High = i.Mean-half, i.Mean+half
+	return i
+}
+
+// student is the 97.5 % quantile of Student's distribution, within 1 % from 3
+// degrees of freedom on.
+//
+// Source: Abramowitz and Stegun 26.7.5.
+func student(degrees int) float64 {
+	switch degrees {
+	case 1:
+		return 12.706
+	case 2:
+		return 4.303
+	}
+	const z = 1.959964
+	v := float64(degrees)
+	return z + (z*z*z+z)/(4*v) + (5*math.Pow(z, 5)+16*z*z*z+3*z)/(96*v*v) + (3*math.Pow(z, 7)+19*math.Pow(z, 5)+17*z*z*z-15*z)/(384*v*v*v)
+}
+
+// difference is the paired difference of two contenders' values.
+func difference(a, b []float64) Interval {
+	d := make([]float64, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	return interval(d)
+}
+
+// metric is one figure of an episode. NaN: the episode has none.
+type metric struct {
+	Key, Title, Unit string
+	Better           int // +1: more is better, -1: less is, 0: neither
+	Of               func(o *fleet.Outcome, d time.Duration) float64
+}
+
+// metrics are the columns of the comparison.
+var metrics = []metric{
+	{"success", "success per leg", "%", 1, func(o *fleet.Outcome, _ time.Duration) float64 { return 100 * o.Success() }},
+	{"reached", "targets reached", "/min", 1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Both().Reached, d) }},
+	{"leg_seconds", "time per leg", "s", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+		return mean(o.LegTicks, func(t int) float64 { return float64(t) / fleet.FPS })
+	}},
+	{"starved_ticks", "starved ticks", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Starved, d) }},
+	{"recovery_ms", "recovery after a loss", "ms", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+		return mean(o.Recoveries, func(d time.Duration) float64 { return d.Seconds() * 1000 })
+	}},
+	{"seam_degrees", "seam jump p95", "deg", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+		if len(o.Seams) == 0 {
+			return math.NaN()
+		}
+		return fleet.Quantile(o.Seams, 0.95)
+	}},
+	{"mode_switches", "mode switches", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Switches, d) }},
+	{"age_ms", "action age p95", "ms", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+		return float64(o.Age(0.95)) * fleet.Period.Seconds() * 1000
+	}},
+	{"inferences", "inferences", "/s", -1, func(o *fleet.Outcome, d time.Duration) float64 { return float64(o.Inferences) / d.Seconds() }},
+	{"kilobytes", "sent both ways", "kB/s", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+		return float64(o.UpBytes+o.DownBytes) / 1000 / d.Seconds()
+	}},
+	{"again_ticks", "repeated after the estimate, at most", "ticks", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+		if len(o.Again) == 0 {
+			return math.NaN()
+		}
+		return float64(fleet.Quantile(o.Again, 1))
+	}},
+}
+
+func perMinute(n int, d time.Duration) float64 { return float64(n) / d.Minutes() }
+
+func mean[T any](values []T, of func(T) float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sum := 0.0
+	for _, v := range values {
+		sum += of(v)
+	}
+	return sum / float64(len(values))
+}

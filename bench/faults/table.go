@@ -1,0 +1,64 @@
+package faults
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// columns of the table, by metric: heading and how a mean is printed.
+var columns = []struct{ key, heading, format string }{
+	{"success", "success %", "%.1f"},
+	{"reached", "reached/min", "%.1f"},
+	{"starved_ticks", "starved/min", "%.1f"},
+	{"recovery_ms", "recovery ms", "%.0f"},
+	{"seam_degrees", "seam p95 deg", "%.2f"},
+	{"mode_switches", "switches/min", "%.2f"},
+	{"age_ms", "age p95 ms", "%.0f"},
+	{"inferences", "infer/s", "%.2f"},
+	{"kilobytes", "kB/s", "%.0f"},
+}
+
+// WriteTable writes one block per scenario: means, for success with its
+// interval and the paired difference to the best.
+func (r *Report) WriteTable(w io.Writer) error {
+	how := "real time"
+	if r.Virtual {
+		how = "virtual time"
+	}
+	fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s, %.0f ms network each way, %.0f ms policy; means, success with its 95 %% interval\n",
+		r.Episodes, r.Seconds, r.World, how, r.NetworkMs, r.ComputeMs)
+	for _, c := range r.Cells {
+		fmt.Fprintf(w, "\n%s: %s\n", c.Faults, c.Title)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		head := []string{"schedule"}
+		for _, col := range columns {
+			head = append(head, col.heading)
+		}
+		fmt.Fprintln(t, strings.Join(append(head, "less best, 95 %"), "\t")+"\t")
+		for i := range c.Rows {
+			fmt.Fprintln(t, strings.Join(c.Rows[i].cells(), "\t")+"\t")
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Entry) cells() []string {
+	cells := []string{e.Schedule}
+	for _, col := range columns {
+		m := e.Metrics[col.key]
+		text := "-"
+		if m.N > 0 {
+			text = fmt.Sprintf(col.format, m.Mean)
+		}
+		if col.key == "success" && m.N > 0 {
+			text += fmt.Sprintf(" [%.1f, %.1f]", m.Low, m.High)
+		}
+		cells = append(cells, text)
+	}
+	return append(cells, fmt.Sprintf("%+.1f [%+.1f, %+.1f]", e.VsBest.Mean, e.VsBest.Low, e.VsBest.High))
+}

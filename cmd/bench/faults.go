@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"edgert/bench/faults"
+	"edgert/internal/exit"
+)
+
+type faultsFlags struct {
+	Virtual  bool          `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network."`
+	Faults   []string      `default:"none,loss_20,spikes,blackout" help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them." placeholder:"NAME,…"`
+	Schedule []string      `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. The first is the one that episodes are drawn of." placeholder:"NAME,…"`
+	Episodes int           `default:"20" help:"Per cell and contender, each with the same seeds and faults."`
+	Seed     uint64        `default:"1000" help:"Of the first world."`
+	Duration time.Duration `default:"10s" help:"Of an episode."`
+	World    string        `default:"demo" enum:"demo,narrow" help:"demo, or narrow: less room beside the post, faster servos, two ticks late."`
+	Network  time.Duration `default:"4ms" help:"Virtual: one way, without faults."`
+	Compute  time.Duration `default:"20ms" help:"Virtual: of the policy, without faults."`
+	Quality  int           `default:"90" help:"Of the JPEG pictures; 0: raw."`
+	Workers  int           `default:"0" help:"Episodes at once; 0: one per CPU."`
+	Bundle   string        `default:"testdata/demo/bundle" help:"The policy." placeholder:"DIR"`
+	Plain    string        `default:"testdata/demo/plain" help:"The policy of contenders with +plain." placeholder:"DIR"`
+	ORT      string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
+	List     bool          `help:"Name scenarios, schedules and options."`
+	JSON     string        `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`
+	CSV      string        `name:"csv" help:"Write every tick of the first episode of each cell to this file, with the DRTC program's columns." placeholder:"FILE"`
+	HTML     string        `name:"html" help:"Write the report as a page with plots to this file." placeholder:"FILE"`
+	SVG      string        `name:"svg" help:"Write the figure of the first episode of the first cell to this file." placeholder:"FILE"`
+	Quiet    bool          `help:"No progress, only the table."`
+}
+
+func (f *faultsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if f.List {
+		return faults.WriteList(stdout)
+	}
+	cfg, err := f.config(stderr)
+	if err != nil {
+		return err
+	}
+	report, err := faults.Play(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	table := stdout
+	for _, name := range []string{f.JSON, f.CSV, f.HTML, f.SVG} {
+		if name == "-" {
+			table = stderr
+		}
+	}
+	if err := report.WriteTable(table); err != nil {
+		return err
+	}
+	for _, out := range []struct {
+		flag, name string
+		render     func(io.Writer) error
+	}{{"--json", f.JSON, report.WriteJSON}, {"--csv", f.CSV, report.WriteCSV}, {"--html", f.HTML, report.WriteHTML}, {"--svg", f.SVG, report.WriteSVG}} {
+		if err := write(out.flag, out.name, stdout, out.render); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
+	cfg := faults.Config{
+		Episodes: f.Episodes, FirstSeed: f.Seed, Duration: f.Duration, World: f.World, Network: f.Network, Compute: f.Compute,
+		Quality: f.Quality, Workers: f.Workers, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: stderr,
+	}
+	if f.Quiet {
+		cfg.Log = io.Discard
+	}
+	outputs := 0
+	for _, name := range []string{f.JSON, f.CSV, f.HTML, f.SVG} {
+		if name == "-" {
+			outputs++
+		}
+	}
+	if outputs > 1 {
+		return cfg, exit.Errorf(exit.Usage, "%d of --json, --csv, --html and --svg are -: only one of them goes to standard output", outputs)
+	}
+	names := f.Faults
+	if len(names) == 1 && names[0] == "compare" {
+		names = faults.Comparison
+	}
+	for _, name := range names {
+		s, err := faults.LoadScenario(name)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Scenarios = append(cfg.Scenarios, s)
+	}
+	for _, name := range f.Schedule {
+		c, err := faults.ParseContender(name)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Contenders = append(cfg.Contenders, c)
+	}
+	return cfg, nil
+}
