@@ -61,11 +61,11 @@ const (
 	Joined    Outcome = iota // at least one row is still to run
 	Late                     // every row had run already, or had lost to a newer one
 	Older                    // a newer request has been merged before
-	Duplicate                // this request has been merged before
+	Duplicate                // this request has been answered before
 	BadShape                 // rows, width or slice lengths are not the schedule's
-	Ahead                    // its steps lie outside the ring
+	Ahead                    // its steps lie outside the ring, or the queue is full
 	NotFinite                // a row holds NaN or infinity
-	Unknown                  // its request was never sent, was answered before, or is forgotten
+	Unknown                  // its request was never sent or is forgotten
 	numOutcomes
 )
 

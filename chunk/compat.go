@@ -32,15 +32,18 @@ func (s *Schedule) lowest() int64 {
 }
 
 // AppendSpans describes the next actions, at most maxRows, by the chunks they
-// came from, for a server that keeps its raw chunks. Gaps are passed over, as
-// the DRTC program does.
+// came from, for a server that keeps its raw chunks: up to the first gap, or, in
+// the program's arithmetic, passing over gaps.
 //
 //rt:noalloc
 func (s *Schedule) AppendSpans(dst []Span, maxRows int) []Span {
 	first := len(dst)
 	for step := s.n + 1; step <= s.n+int64(len(s.slots)) && maxRows > 0; step++ {
 		if !s.holds(step) {
-			continue
+			if s.compat {
+				continue
+			}
+			break
 		}
 		maxRows--
 		c := &s.slots[step&s.mask]

@@ -1,7 +1,6 @@
 package chunk
 
 import (
-	"fmt"
 	"time"
 
 	"edgert/rt"
@@ -73,8 +72,9 @@ type Ask struct {
 	// robot units and of Model in the policy's, or the same as Spans.
 	Rows         int
 	ModelRows    int       // rows of Model that are there; fewer than Rows when answers came without
+	BothRows     bool      // send Model too, even to a server that conditions on Robot
 	Robot, Model []float32 // [horizon*dof]
-	Spans        []Span    // empty: the rows travel
+	Spans        []Span    // not empty: they travel instead, where the server knows them
 }
 
 // NewAsk returns room for the prefix of a horizon.
@@ -92,56 +92,4 @@ type View struct {
 	Estimate int   // of the round trip, in ticks; 0: none
 	Cooldown int   // ticks until a request may leave; 0: now
 	SMin     int   // fewest actions that run from each chunk; 0: the discipline has no such bound
-}
-
-// ScheduleDRTC asks early, again without waiting for an answer, and conditions
-// each chunk on what will run meanwhile.
-const ScheduleDRTC = "drtc"
-
-// Schedules lists what New knows, the default first.
-var Schedules = []string{ScheduleDRTC}
-
-// Config says which discipline, for chunks of which size.
-type Config struct {
-	Schedule  string  // of Schedules
-	Horizon   int     // rows of a chunk
-	DOF       int     // joints
-	FPS       float64 // actions per second
-	PrefixEnd int     // row at which the bundle's conditioning ends; 0: no limit
-	MaxDelay  int     // longest delay to announce; 0: no limit
-
-	SMin      int           // fewest actions to run from each chunk; 0: DefaultSMin
-	Epsilon   int           // ticks added to the latency estimate, see DefaultEpsilon
-	Estimator string        // of EstimatorNames; empty: the schedule's own
-	Fixed     time.Duration // what the estimator fixed predicts; 0: DefaultFixed
-}
-
-// New returns the discipline that c names, or one line that says what is wrong.
-func New(c Config) (Discipline, error) {
-	if c.Horizon < 2 || c.DOF < 1 || !(c.FPS > 0) || c.Epsilon < 0 {
-		return nil, fmt.Errorf("chunk: horizon %d, %d joints, %v fps, epsilon %d: want at least 2, 1, more than 0, and 0", c.Horizon, c.DOF, c.FPS, c.Epsilon)
-	}
-	if c.SMin == 0 {
-		c.SMin = DefaultSMin(c.Horizon)
-	}
-	if c.SMin < 1 || c.SMin >= c.Horizon {
-		return nil, fmt.Errorf("chunk: s_min is %d, want 1 to %d: the chunks have %d actions", c.SMin, c.Horizon-1, c.Horizon)
-	}
-	switch c.Schedule {
-	case ScheduleDRTC:
-		return newDRTC(c)
-	}
-	return nil, fmt.Errorf("chunk: no schedule %q, want one of %v", c.Schedule, Schedules)
-}
-
-// estimator returns the one asked for, else the schedule's own.
-func (c *Config) estimator(own string) (Estimator, error) {
-	name := c.Estimator
-	if name == "" {
-		name = own
-	}
-	if name == "fixed" && c.Fixed > 0 {
-		return Fixed(c.Fixed.Seconds()), nil
-	}
-	return NewEstimator(name, float64(c.SMin)/c.FPS)
 }

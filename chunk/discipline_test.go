@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -20,8 +21,9 @@ type bench struct {
 	flying  map[int]Ask
 	answer  Chunk
 	actions []float32
-	starved int // ticks without an action after the first
-	asked   []int
+	starved int     // ticks without an action after the first
+	asked   []int   // tick of each request
+	keys    []int64 // key of each
 	merged  []MergeResult
 }
 
@@ -66,7 +68,7 @@ func (b *bench) run(ticks int) {
 			b.merged = append(b.merged, b.OnChunk(b.now(), &b.answer))
 		}
 		if b.OnTick(b.now(), b.state, &b.ask) {
-			b.asked = append(b.asked, b.tick)
+			b.asked, b.keys = append(b.asked, b.tick), append(b.keys, b.ask.Key)
 			if b.lost == nil || !b.lost(b.ask.Key) {
 				b.flying[b.tick+b.delay] = b.ask
 			}
@@ -129,12 +131,18 @@ func TestNewRefuses(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Config){
 		"no such schedule":     func(c *Config) { c.Schedule = "guess" },
-		"no such estimator":    func(c *Config) { c.Estimator = "guess" },
+		"no such estimator":    func(c *Config) { c.Estimator.Name = "guess" },
 		"a horizon of one":     func(c *Config) { c.Horizon = 1 },
 		"no joints":            func(c *Config) { c.DOF = 0 },
 		"no rate":              func(c *Config) { c.FPS = 0 },
 		"negative epsilon":     func(c *Config) { c.Epsilon = -1 },
 		"s_min of the horizon": func(c *Config) { c.SMin = 50 },
+		"no such prefix":       func(c *Config) { c.Prefix = "guess" },
+		"a threshold above 1":  func(c *Config) { c.Threshold = 1.1 },
+		"no similarity":        func(c *Config) { c.Similarity = math.NaN() },
+		"a negative buffer":    func(c *Config) { c.Buffer = -1 },
+		"no such cooldown":     func(c *Config) { c.Cooldown = numCooldowns },
+		"no such aggregate":    func(c *Config) { c.Aggregate = numAggregates },
 	} {
 		c := good
 		change(&c)

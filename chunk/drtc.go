@@ -9,26 +9,32 @@ import (
 // drtc is the default discipline: the canonical Schedule, asked for by Trigger.
 // A chunk is conditioned on the rows that will run meanwhile.
 //
-// Source: Distributed Real-Time Chunking, algorithm 1.
+// With Compat a chunk starts at the step that ran last, so that its first row is
+// always late, spans pass over gaps and start one step behind the chunk they
+// condition, and the first request waits s_min + epsilon ticks.
+//
+// Source: Distributed Real-Time Chunking, algorithm 1; the program at d20888c.
 type drtc struct {
 	schedule *Schedule
 	trigger  *Trigger
 	requests Requests
+	prefix   string
 	key      int64
 }
 
-func newDRTC(c Config) (*drtc, error) {
-	estimator, err := c.estimator("jk")
-	if err != nil {
-		return nil, err
-	}
-	return &drtc{
+func newDRTC(c Config, e Estimator) *drtc {
+	d := &drtc{
 		schedule: NewSchedule(c.Horizon, c.DOF),
+		prefix:   c.Prefix,
 		trigger: NewTrigger(TriggerConfig{
 			Horizon: c.Horizon, SMin: c.SMin, Epsilon: c.Epsilon, FPS: c.FPS,
-			Estimator: estimator, PrefixEnd: c.PrefixEnd, MaxDelay: c.MaxDelay,
+			Estimator: e, PrefixEnd: c.PrefixEnd, MaxDelay: c.MaxDelay, Cooldown: c.Cooldown, Compat: c.Compat,
 		}),
-	}, nil
+	}
+	if c.Compat {
+		d.schedule = NewCompatSchedule(c.Horizon, c.DOF)
+	}
+	return d
 }
 
 //rt:noalloc
@@ -41,9 +47,9 @@ func (d *drtc) Peek() []float32 { return d.schedule.Peek() }
 
 //rt:noalloc
 func (d *drtc) OnChunk(now rt.Instant, c *Chunk) MergeResult {
-	q, known := d.requests.Take(c.Key)
-	if !known {
-		return d.schedule.refuse(Unknown)
+	q, o := d.requests.Take(c.Key)
+	if o != Joined {
+		return d.schedule.refuse(o)
 	}
 	c.Step, c.Source = q.Step, q.Source
 	r := d.schedule.Merge(c)
@@ -64,9 +70,14 @@ func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 	d.key++
 	a.Key, a.Step, a.Runway = d.key, d.schedule.NextStep(), size
 	a.PrefixEnd = d.trigger.PrefixEnd(delay)
-	a.Spans = a.Spans[:0]
-	a.Rows = d.schedule.CopyPrefix(a.Robot, nil, a.PrefixEnd)
-	a.ModelRows = d.schedule.CopyPrefix(nil, a.Model, a.Rows)
+	a.Rows, a.ModelRows, a.BothRows, a.Spans = 0, 0, false, a.Spans[:0]
+	if d.prefix != PrefixNone {
+		a.Rows = d.schedule.CopyPrefix(a.Robot, nil, a.PrefixEnd)
+		a.ModelRows = d.schedule.CopyPrefix(nil, a.Model, a.Rows)
+	}
+	if d.prefix == PrefixSpans {
+		a.Spans = d.schedule.AppendSpans(a.Spans, a.PrefixEnd)
+	}
 	a.Delay = min(delay, a.Rows) // only what is sent can be conditioned
 	d.requests.Put(Request{Key: a.Key, Step: a.Step, Captured: now, Source: now, Delay: a.Delay, PrefixRows: a.Rows})
 	return true
@@ -92,7 +103,10 @@ func (d *drtc) Last() Provenance { return d.schedule.Last() }
 
 //rt:noalloc
 func (d *drtc) View() View {
-	return View{N: d.schedule.N(), Size: d.schedule.Size(), Estimate: d.trigger.Steps(), Cooldown: d.trigger.Cooldown(), SMin: d.trigger.SMin()}
+	return View{
+		N: d.schedule.N(), Size: d.schedule.Size(), Estimate: d.trigger.Steps(),
+		Cooldown: d.trigger.Cooldown(), SMin: d.trigger.SMin(),
+	}
 }
 
 //rt:noalloc

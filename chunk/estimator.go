@@ -3,6 +3,8 @@ package chunk
 import (
 	"fmt"
 	"math"
+	"strings"
+	"time"
 )
 
 // Estimator predicts the next round trip from the last ones, in seconds.
@@ -23,21 +25,55 @@ const (
 // DefaultFixed is the prediction of the fixed estimator in seconds.
 const DefaultFixed = 0.1
 
-// EstimatorNames lists what NewEstimator knows.
-var EstimatorNames = []string{"jk", "max_last_10", "fixed"}
+// The estimators, as --estimator names them.
+const (
+	EstimatorJK      = "jk"          // mean + K deviations, both forgotten exponentially
+	EstimatorMaxLast = "max_last_n"  // the longest of the last n
+	EstimatorFixed   = "fixed"       // always the same
+	EstimatorLeRobot = "lerobot"     // the longest ever, LeRobot's LatencyTracker
+	maxLast10        = "max_last_10" // the DRTC program's name for n = 10
+)
 
-// NewEstimator returns the estimator called name. initial is the prediction in
-// seconds before the first sample (DRTC: s_min/fps); fixed ignores it.
-func NewEstimator(name string, initial float64) (Estimator, error) {
-	switch name {
-	case "jk":
-		return NewJK(initial, DefaultAlpha, DefaultBeta, DefaultK), nil
-	case "max_last_10":
-		return NewMaxLast(initial), nil
-	case "fixed":
-		return Fixed(DefaultFixed), nil
+// EstimatorNames lists what NewEstimator knows.
+var EstimatorNames = []string{EstimatorJK, EstimatorMaxLast, EstimatorFixed, EstimatorLeRobot}
+
+// EstimatorConfig says which estimator.
+type EstimatorConfig struct {
+	Name    string        // of EstimatorNames
+	Initial float64       // jk, max_last_n: seconds predicted before the first sample (DRTC: s_min/fps)
+	K       float64       // jk: deviations above the mean; 0: DefaultK
+	Window  int           // max_last_n: round trips that count; 0: 10, at most MaxWindow
+	Fixed   time.Duration // fixed; 0: DefaultFixed
+}
+
+// NewEstimator returns the estimator that c names.
+func NewEstimator(c EstimatorConfig) (Estimator, error) {
+	if c.Name == maxLast10 {
+		c.Name, c.Window = EstimatorMaxLast, defaultWindow
 	}
-	return nil, fmt.Errorf("chunk: no latency estimator %q, want one of %v", name, EstimatorNames)
+	if c.K == 0 {
+		c.K = DefaultK
+	}
+	if c.Window == 0 {
+		c.Window = defaultWindow
+	}
+	if c.Fixed == 0 {
+		c.Fixed = time.Duration(DefaultFixed * float64(time.Second))
+	}
+	if !(c.K > 0) || c.Window < 1 || c.Window > MaxWindow || c.Fixed < 0 || !(c.Initial >= 0) {
+		return nil, fmt.Errorf("chunk: estimator with K %v, window %d, fixed %v, initial %v s: want K above 0, 1 to %d, and no negative times", c.K, c.Window, c.Fixed, c.Initial, MaxWindow)
+	}
+	switch c.Name {
+	case EstimatorJK:
+		return NewJK(c.Initial, DefaultAlpha, DefaultBeta, c.K), nil
+	case EstimatorMaxLast:
+		return NewMaxLast(c.Initial, c.Window), nil
+	case EstimatorFixed:
+		return Fixed(c.Fixed.Seconds()), nil
+	case EstimatorLeRobot:
+		return NewLatencyTracker(DefaultTrackerSize), nil
+	}
+	return nil, fmt.Errorf("chunk: no latency estimator %q, want %s", c.Name, strings.Join(EstimatorNames, ", "))
 }
 
 // Steps quantises a latency to action steps: rounded up, at least 1, and at most
@@ -51,6 +87,17 @@ func Steps(seconds, fps float64, horizon int) int {
 		steps = min(steps, float64(max(1, horizon/2)))
 	}
 	return int(steps)
+}
+
+// stepsMax bounds what a latency can be quantised to: beyond it, nobody waits.
+const stepsMax = 1 << 20
+
+// lerobotSteps quantises a latency as LeRobot's engines do: rounded up, 0 for
+// none. The order of operations is theirs, for it decides on the last bit.
+//
+//rt:noalloc
+func lerobotSteps(seconds, fps float64) int {
+	return int(min(math.Ceil(seconds/(1/fps)), stepsMax))
 }
 
 // JK is the Jacobson-Karels estimator: mean + K deviations, both exponentially
@@ -93,25 +140,31 @@ func (e *JK) Seconds() float64 {
 	return e.mean + float64(e.k*e.dev)
 }
 
-// maxLastWindow is the number of round trips that MaxLast remembers.
-const maxLastWindow = 10
+// MaxWindow is the most round trips that MaxLast remembers; defaultWindow is the
+// DRTC program's.
+const (
+	MaxWindow     = 1000
+	defaultWindow = 10
+)
 
-// MaxLast predicts the longest of the last 10 round trips.
+// MaxLast predicts the longest of the last round trips.
 type MaxLast struct {
 	initial float64
-	window  [maxLastWindow]float64
+	window  []float64
 	n       int // samples so far
 }
 
-// NewMaxLast returns an estimator that predicts initial seconds until its first
-// sample.
-func NewMaxLast(initial float64) *MaxLast { return &MaxLast{initial: initial} }
+// NewMaxLast returns an estimator that remembers as many round trips as window
+// says, and predicts initial seconds until its first sample.
+func NewMaxLast(initial float64, window int) *MaxLast {
+	return &MaxLast{initial: initial, window: make([]float64, window)}
+}
 
-// Observe learns one round trip and forgets the eleventh last.
+// Observe learns one round trip and forgets the oldest.
 //
 //rt:noalloc
 func (e *MaxLast) Observe(seconds float64) {
-	e.window[e.n%maxLastWindow] = seconds
+	e.window[e.n%len(e.window)] = seconds
 	e.n++
 }
 

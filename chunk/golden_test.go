@@ -15,9 +15,11 @@ import (
 const goldens = "../testdata/golden/drtc.json"
 
 // section decodes one section of the goldens.
-func section[T any](t *testing.T, name string) []T {
+func section[T any](t *testing.T, name string) []T { return sectionOf[T](t, goldens, name) }
+
+func sectionOf[T any](t *testing.T, file, name string) []T {
 	t.Helper()
-	raw, err := os.ReadFile(goldens)
+	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,7 @@ func TestGoldensEqualRecording(t *testing.T) {
 	if err := json.Unmarshal(raw, &want); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"lww", "estimators", "initial_steps_fps_smin", "schedule", "control_loop"} {
+	for _, name := range []string{"lww", "estimators", "initial_steps_fps_smin", "schedule", "control_loop", "filter", "butter_sos"} {
 		if got := section[any](t, name); !reflect.DeepEqual(any(got), want[name]) {
 			t.Errorf("section %s of %s differs from %s", name, goldens, recording)
 		}
@@ -130,7 +132,7 @@ func (c estimatorCase) estimator(t *testing.T) Estimator {
 	case "jk":
 		return NewJK(p.SMin/p.FPS, alpha, beta, p.K)
 	case "max_last_10":
-		return NewMaxLast(p.SMin / p.FPS)
+		return NewMaxLast(p.SMin/p.FPS, 10)
 	case "fixed":
 		return Fixed(fixed)
 	}

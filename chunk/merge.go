@@ -1,7 +1,5 @@
 package chunk
 
-import "math"
-
 // Merge joins a chunk into the schedule: for every step above n the row of the
 // newer request stays. Only a request newer than all merged before is taken, so
 // that what conditioned a chunk is always the schedule it is merged into. The
@@ -49,15 +47,25 @@ func (s *Schedule) admit(key int64) Outcome {
 //
 //rt:noalloc
 func (s *Schedule) check(c *Chunk) Outcome {
-	if c.Rows < 1 || c.Rows > s.horizon || c.DOF != s.dof || len(c.Robot) != c.Rows*c.DOF {
-		return BadShape
-	}
-	if len(c.Model) != 0 && len(c.Model) != len(c.Robot) {
-		return BadShape
+	if o := checkShape(c, s.horizon, s.dof); o != Joined {
+		return o
 	}
 	// All rows must fit above n; a chunk behind n is late, not wrong.
 	if c.Step < 0 || c.Step > s.n+int64(len(s.slots)-c.Rows)+1 {
 		return Ahead
+	}
+	return Joined
+}
+
+// checkShape refuses a chunk whose rows are not what was agreed on.
+//
+//rt:noalloc
+func checkShape(c *Chunk, horizon, dof int) Outcome {
+	if c.Rows < 1 || c.Rows > horizon || c.DOF != dof || len(c.Robot) != c.Rows*c.DOF {
+		return BadShape
+	}
+	if len(c.Model) != 0 && len(c.Model) != len(c.Robot) {
+		return BadShape
 	}
 	if !finite(c.Robot) || !finite(c.Model) {
 		return NotFinite
@@ -77,7 +85,7 @@ func (s *Schedule) join(c *Chunk) MergeResult {
 		step := c.Step + int64(row)
 		held := s.holds(step)
 		if held {
-			d := s.distance(step, c.Robot[row*s.dof:(row+1)*s.dof])
+			d := distance(s.robot[int(step&s.mask)*s.dof:][:s.dof], c.Robot[row*s.dof:(row+1)*s.dof])
 			sum += d
 			r.MaxL2 = max(r.MaxL2, d)
 			r.Overlap++
@@ -113,19 +121,6 @@ func (s *Schedule) store(step int64, row, delay int, c *Chunk) {
 	if cell.hasModel {
 		copy(s.model[i*s.dof:(i+1)*s.dof], c.Model[row*s.dof:])
 	}
-}
-
-// distance is the Euclidean distance of a held robot row to another.
-//
-//rt:noalloc
-func (s *Schedule) distance(step int64, row []float32) float64 {
-	held := s.robot[int(step&s.mask)*s.dof:][:len(row)]
-	var sum float32
-	for i, v := range row {
-		d := v - held[i]
-		sum += d * d
-	}
-	return math.Sqrt(float64(sum))
 }
 
 //rt:noalloc

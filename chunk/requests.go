@@ -2,10 +2,10 @@ package chunk
 
 import "edgert/rt"
 
-// requestSlots is how many requests are remembered. At one request per
-// estimate + epsilon + 1 >= 3 ticks this is over 3 s of lost answers at 60 Hz;
-// an answer that comes later has been superseded long ago.
-const requestSlots = 64
+// requestSlots is how many requests are remembered: over 4 s at 60 Hz for a
+// discipline that asks on every tick, 12 s for one with a cooldown. An answer
+// that comes later has been superseded long ago.
+const requestSlots = 256
 
 // Request is what the edge keeps about an observation that it has sent, because
 // the answer only echoes the sequence number.
@@ -16,6 +16,7 @@ type Request struct {
 	Source     rt.Instant // older of the state and the pictures
 	Delay      int        // announced, in steps
 	PrefixRows int        // rows that were sent as conditioning
+	Merges     uint64     // answers merged before it was sent
 }
 
 // Requests remembers the last requests by key.
@@ -24,14 +25,15 @@ type Request struct {
 type Requests struct {
 	slots [requestSlots]Request
 	held  [requestSlots]bool
+	done  [requestSlots]bool // answered
 }
 
-// Put remembers r and forgets the request 64 keys before it.
+// Put remembers r and forgets the one that had its slot, 256 keys before.
 //
 //rt:noalloc
 func (q *Requests) Put(r Request) {
 	i := uint64(r.Key) % requestSlots
-	q.slots[i], q.held[i] = r, true
+	q.slots[i], q.held[i], q.done[i] = r, true, false
 }
 
 // pictured corrects the source of a request that is under way.
@@ -44,15 +46,19 @@ func (q *Requests) pictured(key int64, source rt.Instant) {
 	}
 }
 
-// Take returns the request with this key and forgets it; ok is false when it was
-// never sent, was answered before, or is too long ago.
+// Take returns the request with this key and notes that it was answered. The
+// outcome is Joined, Unknown when it was never sent or is too long ago, or
+// Duplicate when it was answered before.
 //
 //rt:noalloc
-func (q *Requests) Take(key int64) (r Request, ok bool) {
+func (q *Requests) Take(key int64) (r Request, o Outcome) {
 	i := uint64(key) % requestSlots
-	if !q.held[i] || q.slots[i].Key != key {
-		return Request{}, false
+	switch {
+	case !q.held[i] || q.slots[i].Key != key:
+		return Request{}, Unknown
+	case q.done[i]:
+		return Request{}, Duplicate
 	}
-	q.held[i] = false
-	return q.slots[i], true
+	q.done[i] = true
+	return q.slots[i], Joined
 }

@@ -202,23 +202,23 @@ func TestClearKeepsStepAndRequest(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	var q Requests
-	for key := int64(1); key <= 65; key++ {
+	for key := int64(1); key <= requestSlots+1; key++ {
 		q.Put(Request{Key: key, Step: 10 * key})
 	}
 	for _, tt := range []struct {
 		name string
 		key  int64
-		want bool
+		want Outcome
 	}{
-		{"forgotten after 64 more", 1, false},
-		{"the oldest remembered", 2, true},
-		{"answered before", 2, false},
-		{"the newest", 65, true},
-		{"never sent", 66, false},
-		{"negative", -1, false},
+		{"forgotten", 1, Unknown},
+		{"the oldest remembered", 2, Joined},
+		{"answered before", 2, Duplicate},
+		{"the newest", requestSlots + 1, Joined},
+		{"never sent", requestSlots + 2, Unknown},
+		{"negative", -1, Unknown},
 	} {
-		if r, ok := q.Take(tt.key); ok != tt.want || ok && r.Step != 10*tt.key {
-			t.Errorf("%s: Take(%d) = %+v, %v, want %v", tt.name, tt.key, r, ok, tt.want)
+		if r, o := q.Take(tt.key); o != tt.want || o == Joined && r.Step != 10*tt.key {
+			t.Errorf("%s: Take(%d) = %+v, %v, want %v", tt.name, tt.key, r, o, tt.want)
 		}
 	}
 }

@@ -9,6 +9,21 @@ const DefaultEpsilon = 1
 // next is asked for, when nobody says: 0.4 of the horizon.
 func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
 
+// CooldownMode says what the cooldown does.
+type CooldownMode uint8
+
+// The cooldown modes. The DRTC program has all three; only the first recovers
+// from a lost answer without a flood of requests.
+const (
+	CooldownCounts CooldownMode = iota // counts down with every tick
+	CooldownMerge                      // ends when a chunk is merged, never by itself
+	CooldownOff                        // there is none: every tick below the threshold asks
+	numCooldowns
+)
+
+// CooldownNames lists the modes as --cooldown names them, in their order.
+var CooldownNames = []string{"counts", "merge", "off"}
+
 // TriggerConfig is what the trigger needs to know.
 type TriggerConfig struct {
 	Horizon   int     // rows of a chunk
@@ -18,6 +33,8 @@ type TriggerConfig struct {
 	Estimator Estimator
 	PrefixEnd int // row at which the bundle's conditioning ends; 0: no limit
 	MaxDelay  int // longest delay to report in steps; 0: no limit
+
+	Cooldown CooldownMode
 
 	// Compat starts as the DRTC program does, s_min + epsilon ticks after the
 	// first; otherwise the first request leaves at once.
@@ -48,9 +65,7 @@ func NewTrigger(cfg TriggerConfig) *Trigger {
 		panic("chunk: want 0 < s_min < horizon, fps > 0, epsilon >= 0 and an estimator")
 	}
 	d := &Trigger{cfg: cfg}
-	if cfg.Compat {
-		d.cooldown = cfg.SMin + cfg.Epsilon
-	}
+	d.Rearm()
 	return d
 }
 
@@ -62,25 +77,34 @@ func NewTrigger(cfg TriggerConfig) *Trigger {
 //
 //rt:noalloc
 func (d *Trigger) OnTick(size int) (fire bool, delaySteps int) {
-	if size > d.cfg.Horizon-d.cfg.SMin || d.cooldown > 0 {
+	if size > d.cfg.Horizon-d.cfg.SMin || d.cooldown > 0 && d.cfg.Cooldown != CooldownOff {
 		d.OnIdleTick()
 		return false, 0
 	}
 	steps := d.Steps()
-	d.cooldown = steps + d.cfg.Epsilon
+	if d.cfg.Cooldown != CooldownOff {
+		d.cooldown = steps + d.cfg.Epsilon
+	}
 	return true, d.delay(steps, size)
 }
 
 // OnIdleTick advances the cooldown on a tick that has nothing valid to send.
 //
 //rt:noalloc
-func (d *Trigger) OnIdleTick() { d.cooldown = max(d.cooldown-1, 0) }
+func (d *Trigger) OnIdleTick() {
+	if d.cfg.Cooldown == CooldownCounts {
+		d.cooldown = max(d.cooldown-1, 0)
+	}
+}
 
 // OnChunk learns from a merged chunk: latency is capture to merge. The server's
 // warm-up answers are slower than the rest and teach nothing.
 //
 //rt:noalloc
 func (d *Trigger) OnChunk(latency time.Duration, warmup bool) {
+	if d.cfg.Cooldown == CooldownMerge {
+		d.cooldown = 0
+	}
 	if warmup || latency < 0 {
 		d.warmups++
 		return
@@ -89,10 +113,15 @@ func (d *Trigger) OnChunk(latency time.Duration, warmup bool) {
 }
 
 // Rearm lets the next tick fire: the request under way is known to be lost, for
-// instance with its session.
+// instance with its session. With Compat it begins as the program begins.
 //
 //rt:noalloc
-func (d *Trigger) Rearm() { d.cooldown = 0 }
+func (d *Trigger) Rearm() {
+	d.cooldown = 0
+	if d.cfg.Compat {
+		d.cooldown = d.cfg.SMin + d.cfg.Epsilon
+	}
+}
 
 // Steps returns the latency estimate in action steps, 1 to max(1, H/2).
 //

@@ -89,12 +89,17 @@ func TestDelayAndPrefixEnd(t *testing.T) {
 
 func TestNewEstimatorRefusesUnknownNames(t *testing.T) {
 	for _, name := range EstimatorNames {
-		if _, err := NewEstimator(name, 0.1); err != nil {
+		if _, err := NewEstimator(EstimatorConfig{Name: name, Initial: 0.1}); err != nil {
 			t.Errorf("NewEstimator(%q) = %v, want none", name, err)
 		}
 	}
-	if _, err := NewEstimator("ewma", 0.1); err == nil {
-		t.Errorf("NewEstimator(ewma) = nil, want an error")
+	for _, bad := range []EstimatorConfig{
+		{Name: "ewma"}, {}, {Name: EstimatorJK, K: -1}, {Name: EstimatorMaxLast, Window: -1},
+		{Name: EstimatorMaxLast, Window: MaxWindow + 1}, {Name: EstimatorFixed, Fixed: -1}, {Name: EstimatorJK, Initial: -1},
+	} {
+		if _, err := NewEstimator(bad); err == nil {
+			t.Errorf("NewEstimator(%+v) = nil, want an error", bad)
+		}
 	}
 }
 

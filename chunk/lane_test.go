@@ -1,0 +1,420 @@
+package chunk
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Without faults every discipline but sync feeds the arm without a gap, and every
+// action is the one of its step: nothing is skipped, nothing runs twice.
+func TestDisciplinesRunInStep(t *testing.T) {
+	for _, name := range Schedules {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
+			b.run(400)
+			gaps := 0
+			if name == ScheduleSync {
+				gaps = b.starved
+			}
+			if len(b.actions) < 300 || b.starved != gaps {
+				t.Errorf("%d actions and %d starved ticks in 400, want no gap", len(b.actions), b.starved)
+			}
+			if name == ScheduleAppend {
+				return // its rows are by design computed for other steps
+			}
+			for i, a := range b.actions {
+				if int(a+0.1) != i {
+					t.Fatalf("action %d is of step %v", i, a)
+				}
+			}
+		})
+	}
+}
+
+// One lost answer costs about one round trip, whatever the discipline; with
+// Compat it costs what it costs in the original.
+func TestOneLostAnswer(t *testing.T) {
+	type figures struct{ ours, compat int } // longest gap between two requests around the loss, in ticks
+	for name, want := range map[string]figures{
+		ScheduleDRTC:   {5, 5},
+		ScheduleRTC:    {4, 101},
+		ScheduleAppend: {4, 101},
+		ScheduleSync:   {4, 101},
+		ScheduleV1:     {4, 1},
+		ScheduleAsync:  {10, 10}, // it asks on every tick, unless an earlier answer filled the queue
+	} {
+		for _, compat := range []bool{false, true} {
+			b := newBench(t, Config{
+				Schedule: name, Epsilon: 1, Compat: compat, Buffer: 100 * time.Millisecond, RequestTimeout: time.Second,
+				Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 30 * time.Millisecond},
+			}, 3)
+			b.run(200)
+			lost := b.ask.Key + 1
+			b.lost = func(key int64) bool { return key == lost }
+			b.run(200)
+			var gap int
+			for i, key := range b.keys {
+				if key == lost {
+					gap = b.asked[i+1] - b.asked[i]
+				}
+			}
+			limit := want.ours
+			if compat {
+				limit = want.compat
+			}
+			if gap < 1 || gap > limit || compat && limit > 100 && gap < 99 {
+				t.Errorf("%s, compat %v: asked again after %d ticks, want %d", name, compat, gap, limit)
+			}
+		}
+	}
+}
+
+// An idle start wastes no row: nothing ran while the first answer was under way.
+// LeRobot's engine, and with Compat ours, drops ceil(round trip * fps) rows.
+func TestIdleStart(t *testing.T) {
+	for _, compat := range []bool{false, true} {
+		b := newBench(t, Config{Schedule: ScheduleRTC, Epsilon: 1, Compat: compat}, 3)
+		b.run(6)
+		want := 0
+		if compat {
+			want = 3
+		}
+		if got := int(b.actions[0]); got != want || b.merged[0].Delay != want {
+			t.Errorf("compat %v: the first action is row %d with %d dropped, want %d", compat, got, b.merged[0].Delay, want)
+		}
+	}
+}
+
+// The prefix of rtc is what is left, never more; with Compat zeros fill it up to
+// the end of conditioning, and the delay may exceed it.
+func TestRTCPrefix(t *testing.T) {
+	for _, compat := range []bool{false, true} {
+		b := newBench(t, Config{
+			Schedule: ScheduleRTC, Epsilon: 1, Compat: compat, PrefixEnd: 10, Buffer: 50 * time.Millisecond,
+			Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 80 * time.Millisecond},
+		}, 3)
+		b.run(100)
+		for len(b.asked) == 0 || b.asked[len(b.asked)-1] != b.tick-1 {
+			b.run(1)
+		}
+		a := &b.ask
+		rows, delay := a.Runway, a.Runway
+		if compat {
+			rows, delay = 10, 8
+		}
+		if a.Rows != rows || a.ModelRows != rows || a.Delay != delay || a.PrefixEnd != 10 || !a.BothRows {
+			t.Errorf("compat %v: prefix %d/%d rows, delay %d, end %d; want %d rows, delay %d, end 10", compat, a.Rows, a.ModelRows, a.Delay, a.PrefixEnd, rows, delay)
+		}
+		for i := range a.Rows {
+			if held := i < a.Runway; (a.Robot[i] != 0) != held || held && a.Model[i] != -a.Robot[i] {
+				t.Errorf("compat %v: row %d is %v/%v", compat, i, a.Robot[i], a.Model[i])
+			}
+		}
+	}
+}
+
+// A second answer that would repeat the motion is refused by append and sync, and
+// replaces by its steps in rtc.
+func TestSupersededAnswers(t *testing.T) {
+	for name, want := range map[string][]Outcome{
+		ScheduleAppend: {Joined, Older, Duplicate},
+		ScheduleSync:   {Joined, Older, Duplicate},
+		ScheduleRTC:    {Joined, Joined, Duplicate},
+	} {
+		b := newBench(t, Config{Schedule: name, Epsilon: 1}, 1000)
+		b.run(40) // two requests at least, none answered
+		if len(b.asked) < 2 {
+			t.Fatalf("%s: %d requests", name, len(b.asked))
+		}
+		var got []Outcome
+		for _, key := range []int64{1, 2, 2} {
+			b.answer.Key = key
+			got = append(got, b.OnChunk(b.now(), &b.answer).Outcome)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// What must go goes again: a lost answer with nothing left does not stop the arm,
+// as it does with Compat (vectors, "a lost answer with nothing left stops it").
+func TestAsyncRecoversWithNothingLeft(t *testing.T) {
+	for _, compat := range []bool{false, true} {
+		b := newBench(t, Config{Schedule: ScheduleAsync, Epsilon: 1, Compat: compat, Similarity: 1e6}, 3)
+		b.run(5)
+		lost := b.ask.Key + 1
+		b.lost = func(key int64) bool { return key == lost }
+		b.run(200)
+		if stopped := len(b.actions) < 30; stopped != compat {
+			t.Errorf("compat %v: %d actions, %d requests", compat, len(b.actions), len(b.asked))
+		}
+	}
+}
+
+// v1 trims by the clock with Compat, by what ran without; its first answer is
+// never trimmed.
+func TestV1Trim(t *testing.T) {
+	for _, compat := range []bool{false, true} {
+		b := newBench(t, Config{Schedule: ScheduleV1, Epsilon: 1, Compat: compat, Buffer: time.Millisecond}, 7)
+		b.run(60) // asks with nothing left: the next answer finds an idle arm
+		if first := b.merged[0]; first.Delay != 0 {
+			t.Errorf("compat %v: the first answer lost %d rows", compat, first.Delay)
+		}
+		want := 0
+		if compat {
+			want = 7
+		}
+		if got := b.merged[len(b.merged)-1].Delay; got != want {
+			t.Errorf("compat %v: an answer to an idle arm lost %d rows, want %d", compat, got, want)
+		}
+	}
+}
+
+func TestTooOldActionsNeverRun(t *testing.T) {
+	for _, name := range Schedules {
+		b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
+		b.run(10)
+		b.tick += 1000 // ten seconds of nothing
+		n := b.View().N
+		if _, age, v := b.Pop(b.now(), time.Second); v != TooOld || age < 9*time.Second || b.View().Size != 0 || b.View().N != n {
+			t.Errorf("%s: Pop() = %v at age %v with %d left, want too_old and none left", name, v, age, b.View().Size)
+		}
+		if !b.OnTick(b.now(), b.state, &b.ask) && b.View().Cooldown == 0 {
+			t.Errorf("%s: asks for nothing after its actions were too old", name)
+		}
+	}
+}
+
+func TestResetBeginsAnew(t *testing.T) {
+	for _, name := range Schedules {
+		b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
+		b.run(50)
+		n := b.View().N
+		b.Reset()
+		if b.View().Size != 0 || b.Peek() != nil || b.View().N != n {
+			t.Errorf("%s: after Reset %+v", name, b.View())
+		}
+		if !b.OnTick(b.now(), b.state, &b.ask) {
+			t.Errorf("%s: no request after Reset", name)
+		}
+	}
+}
+
+// Property: whatever is lost, late, doubled or swapped, no discipline goes back, runs
+// an action twice, answers what was not asked, or stops asking for good.
+func TestDisciplinesSurviveAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom(Schedules).Draw(t, "schedule")
+		d, err := New(Config{Schedule: name, Horizon: 8, DOF: 1, FPS: 100, Epsilon: 1, Buffer: 50 * time.Millisecond, Compat: rapid.Bool().Draw(t, "compat")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bench{Discipline: d, ask: NewAsk(8, 1), state: []float32{0}}
+		var asked []int64
+		for range rapid.IntRange(1, 150).Draw(t, "ticks") {
+			n := d.View().N
+			if _, _, v := d.Pop(b.now(), 0); v == Ready != (d.View().N > n) {
+				t.Fatalf("%s: n went from %d to %d on %v", name, n, d.View().N, v)
+			}
+			if len(asked) > 0 && rapid.Bool().Draw(t, "arrives") {
+				c := rowsFrom(rapid.IntRange(1, 9).Draw(t, "rows"), 1, 0, 0)
+				c.Key = rapid.SampledFrom(asked).Draw(t, "answer")
+				if r := d.OnChunk(b.now(), c); r.Outcome == Unknown || (r.Stored > 0) != (r.Outcome == Joined) {
+					t.Fatalf("%s: answer to %d of %v = %+v", name, c.Key, asked, r)
+				}
+			}
+			b.state[0] += rapid.Float32Range(0, 2).Draw(t, "moved")
+			if d.OnTick(b.now(), b.state, &b.ask) {
+				asked = append(asked, b.ask.Key)
+			}
+			if s := d.View().Size; s < 0 || s > queueHorizons*8 {
+				t.Fatalf("%s: size %d", name, s)
+			}
+			b.tick++
+		}
+		d.Reset()
+		if !within(d, b, 40) {
+			t.Fatalf("%s: never asks again", name)
+		}
+	})
+}
+
+// within says whether the discipline asks within so many ticks.
+func within(d Discipline, b *bench, ticks int) bool {
+	for range ticks {
+		b.tick++
+		if d.OnTick(b.now(), b.state, &b.ask) {
+			return true
+		}
+	}
+	return false
+}
+
+// hand is a bench whose answers the test delivers itself.
+func hand(t *testing.T, c Config, ticks int) *bench {
+	t.Helper()
+	c.Epsilon = 1
+	b := newBench(t, c, 1<<30)
+	b.run(ticks)
+	return b
+}
+
+func (b *bench) deliver(key int64) MergeResult {
+	b.answer.Key = key
+	return b.OnChunk(b.now(), &b.answer)
+}
+
+// A chunk whose rows have all run changes nothing; with Compat it empties the
+// queue of async and v1, as in the original, and rtc's by its round trip.
+func TestLateAnswers(t *testing.T) {
+	for _, name := range []string{ScheduleAsync, ScheduleV1, ScheduleRTC} {
+		for _, compat := range []bool{false, true} {
+			b := hand(t, Config{Schedule: name, Compat: compat, Threshold: 1, Similarity: -1, Buffer: time.Second, RequestTimeout: 10 * time.Millisecond}, 1)
+			b.deliver(1)
+			b.run(2) // asks again, with the first rows run
+			late := b.ask.Key
+			b.delay = 1
+			b.run(benchHorizon + 8)
+			if b.View().Size == 0 {
+				t.Fatalf("%s, compat %v: nothing left to lose", name, compat)
+			}
+			r, left := b.deliver(late), b.View().Size
+			if r.Outcome == Joined || !compat && left == 0 {
+				t.Errorf("%s, compat %v: %v with %d left", name, compat, r.Outcome, left)
+			}
+			if wantEmpty := compat && name != ScheduleRTC; wantEmpty && (r.Outcome != Late || left != 0) {
+				t.Errorf("%s, compat %v: %v with %d left, want late and none", name, compat, r.Outcome, left)
+			}
+		}
+	}
+}
+
+// An answer that a newer one overtook is refused.
+func TestOlderAnswers(t *testing.T) {
+	for _, name := range []string{ScheduleRTC, ScheduleV1, ScheduleAsync} {
+		b := hand(t, Config{Schedule: name}, 40)
+		if b.deliver(2).Outcome != Joined || b.deliver(1).Outcome != Older {
+			t.Errorf("%s takes an older answer after a newer one", name)
+		}
+	}
+}
+
+// With Compat an answer must be the newest request's, and come in time.
+func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
+	for _, name := range []string{ScheduleRTC, ScheduleAppend, ScheduleSync} {
+		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
+		b := hand(t, c, 12) // the second request is under way
+		if got := b.deliver(1).Outcome; got != Older {
+			t.Errorf("%s: an answer to a request that timed out = %v, want older", name, got)
+		}
+		if got := b.deliver(2).Outcome; got != Joined {
+			t.Errorf("%s: the answer that it waits for = %v, want joined", name, got)
+		}
+		b = hand(t, c, 1)
+		for range 10 { // it times out while nobody may ask
+			b.tick++
+			b.OnIdleTick()
+		}
+		if got := b.deliver(1).Outcome; got != Older {
+			t.Errorf("%s: an answer after the time-out = %v, want older", name, got)
+		}
+	}
+}
+
+// While one answer is awaited the same step is not asked for again.
+func TestAsyncAsksOncePerStep(t *testing.T) {
+	b := hand(t, Config{Schedule: ScheduleAsync, Similarity: -1, Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 80 * time.Millisecond}}, 19)
+	if want := []int{0, 9, 18}; !slices.Equal(b.asked, want) {
+		t.Errorf("requests on ticks %v, want %v: estimate 8 + epsilon 1", b.asked, want)
+	}
+}
+
+// When an older answer was appended, the newer request is void and the next may
+// leave.
+func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
+	b := hand(t, Config{Schedule: ScheduleAppend, Buffer: time.Second}, 10)
+	b.deliver(1)
+	if b.View().Cooldown != 0 || !b.OnTick(b.now(), b.state, &b.ask) {
+		t.Errorf("waits %d ticks for an answer that it would refuse", b.View().Cooldown)
+	}
+}
+
+// A request leaves when the actions left last exactly Buffer, and an estimate that
+// exceeds them does not make it wait longer than they last.
+func TestBufferAndRunway(t *testing.T) {
+	b := hand(t, Config{
+		Schedule: ScheduleRTC, SMin: 2, Buffer: 120 * time.Millisecond,
+		Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: time.Second},
+	}, 1)
+	b.deliver(1)
+	b.run(30)
+	if want := []int{0, 8, 21}; len(b.asked) < 3 || !slices.Equal(b.asked[:3], want) {
+		t.Errorf("requests on ticks %v, want %v: with 12 actions left, and 12 + epsilon later", b.asked, want)
+	}
+}
+
+// append keeps the young tail behind a head that became too old.
+func TestAppendDropsTheOldHeadOnly(t *testing.T) {
+	b := hand(t, Config{Schedule: ScheduleAppend, Buffer: time.Second}, 1)
+	b.deliver(1)
+	b.tick += 50
+	b.OnTick(b.now(), b.state, &b.ask)
+	b.deliver(b.ask.Key)
+	if _, _, v := b.Pop(b.now(), 400*time.Millisecond); v != TooOld || b.View().Size != benchHorizon {
+		t.Errorf("Pop() = %v with %d left, want too_old with the young chunk left", v, b.View().Size)
+	}
+	if _, _, v := b.Pop(b.now(), 400*time.Millisecond); v != Ready {
+		t.Errorf("the next Pop() = %v, want ready", v)
+	}
+}
+
+// Of a blended queue nothing is kept: what lies behind an old head is of later
+// steps than the arm would run it at.
+func TestBlendedQueueIsDroppedWhole(t *testing.T) {
+	b := hand(t, Config{Schedule: ScheduleAsync, Threshold: 1, Similarity: -1}, 1)
+	b.deliver(1)
+	b.tick += 50
+	b.run(5)
+	b.deliver(b.ask.Key) // five rows reach beyond the first chunk
+	if _, _, v := b.Pop(b.now(), 400*time.Millisecond); v != TooOld || b.View().Size != 0 {
+		t.Errorf("Pop() = %v with %d left, want too_old and none", v, b.View().Size)
+	}
+}
+
+// Spans stop at a gap, so that row i of the prefix is step n+1+i; the DRTC program
+// passes over it.
+func TestSpansAndGaps(t *testing.T) {
+	for compat, want := range map[bool][]Span{
+		false: {{Key: 1, Start: 0, End: 2}},
+		true:  {{Key: 1, Start: 0, End: 2}, {Key: 2, Start: 0, End: 3}},
+	} {
+		s := NewSchedule(4, 1)
+		s.compat = compat
+		s.Merge(ramp(1, 0, 2, 0))
+		s.Merge(ramp(2, 3, 3, 0))
+		if got := s.AppendSpans(nil, 8); !slices.Equal(got, want) {
+			t.Errorf("compat %v: spans %v, want %v", compat, got, want)
+		}
+	}
+}
+
+// What drtc sends with each kind of prefix.
+func TestDRTCPrefixes(t *testing.T) {
+	for prefix, want := range map[string][2]int{PrefixRows: {10, 0}, PrefixSpans: {10, 1}, PrefixNone: {0, 0}} {
+		b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10, Prefix: prefix}, 3)
+		b.run(100)
+		if got := [2]int{b.ask.Rows, len(b.ask.Spans)}; got != want {
+			t.Errorf("prefix %s: %v rows and spans, want %v", prefix, got, want)
+		}
+		if want[1] > 0 && b.ask.Spans[0].End-b.ask.Spans[0].Start != 10 {
+			t.Errorf("prefix %s: spans %v, want 10 rows", prefix, b.ask.Spans)
+		}
+		if c := (Config{Schedule: ScheduleDRTC, Prefix: prefix}); c.Conditioned() != (prefix != PrefixNone) {
+			t.Errorf("prefix %s: conditioned = %v", prefix, c.Conditioned())
+		}
+	}
+}

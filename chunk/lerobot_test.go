@@ -1,0 +1,248 @@
+package chunk
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+// Recordings of LeRobot's own code; testdata/golden/lerobot.md says how.
+const (
+	lerobotGoldens = "../testdata/golden/lerobot.json"
+	lerobotTraces  = "../testdata/golden/lerobot_scheduling.json"
+)
+
+func TestLeRobotGoldensEqualRecording(t *testing.T) {
+	raw, err := os.ReadFile(filepath.FromSlash("../../shared/vectors/lerobot_goldens.json"))
+	if err != nil {
+		t.Skipf("the recording is not beside this checkout: %v", err)
+	}
+	var want map[string]any
+	if err := json.Unmarshal(raw, &want); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"interpolator", "latency_tracker_maxlen5"} {
+		if got := sectionOf[any](t, lerobotGoldens, name); !reflect.DeepEqual(any(got), want[name]) {
+			t.Errorf("section %s of %s differs from the recording", name, lerobotGoldens)
+		}
+	}
+}
+
+func TestLatencyTrackerGolden(t *testing.T) {
+	type row struct {
+		Add, Max, P95, P50, P0, P1 float64
+		Len                        int
+	}
+	e := NewLatencyTracker(5)
+	if e.Seconds() != 0 || e.Percentile(0.95) != 0 {
+		t.Errorf("without samples Seconds() = %v, Percentile(0.95) = %v, want 0", e.Seconds(), e.Percentile(0.95))
+	}
+	for i, c := range sectionOf[row](t, lerobotGoldens, "latency_tracker_maxlen5") {
+		e.Observe(c.Add)
+		got := row{c.Add, e.Seconds(), e.Percentile(0.95), e.Percentile(0.5), e.Percentile(0), e.Percentile(1), e.Len()}
+		if got != c {
+			t.Errorf("sample %d: %+v, want %+v", i, got, c)
+		}
+	}
+	e.Reset()
+	if e.Seconds() != 0 || e.Len() != 0 {
+		t.Errorf("after Reset %v of %d, want none", e.Seconds(), e.Len())
+	}
+}
+
+// ceil(latency / (1/fps)) in Python's order of operations: k/fps may land on k or
+// k+1.
+func TestLeRobotSteps(t *testing.T) {
+	for _, c := range []struct {
+		seconds, fps float64
+		want         int
+	}{{0, 30, 0}, {0.1, 30, 3}, {0.1001, 30, 4}, {0.001, 30, 1}, {4.9, 30, 147}, {1e12, 60, stepsMax}} {
+		if got := lerobotSteps(c.seconds, c.fps); got != c.want {
+			t.Errorf("lerobotSteps(%v, %v) = %d, want %d", c.seconds, c.fps, got, c.want)
+		}
+	}
+}
+
+func TestAggregateGolden(t *testing.T) {
+	type golden struct {
+		Name          string
+		Old, New, Out []float32
+	}
+	cases := sectionOf[golden](t, lerobotTraces, "aggregate")
+	if len(cases) != int(numAggregates) {
+		t.Fatalf("%d functions recorded, want %d", len(cases), numAggregates)
+	}
+	for _, c := range cases {
+		f, err := AggregateByName(c.Name)
+		if err != nil || f.String() != c.Name {
+			t.Fatalf("AggregateByName(%q) = %v, %v", c.Name, f, err)
+		}
+		if f.blend(c.Old, c.New); !slices.Equal(c.Old, c.Out) {
+			t.Errorf("%s = %v, want %v", c.Name, c.Old, c.Out)
+		}
+	}
+	if _, err := AggregateByName("median"); err == nil {
+		t.Error("AggregateByName(median) = nil, want an error")
+	}
+}
+
+func TestSimilarityGolden(t *testing.T) {
+	type golden struct {
+		A, B    []float32
+		Similar bool
+	}
+	for i, c := range sectionOf[golden](t, lerobotTraces, "similarity") {
+		d := &async{lane: lane{c: Config{Similarity: DefaultSimilarity}}, seen: c.A, hasSeen: true}
+		if got := d.similar(c.B); got != c.Similar {
+			t.Errorf("case %d: similar = %v at distance %v, want %v", i, got, distance(c.A, c.B), c.Similar)
+		}
+	}
+}
+
+type queueCase struct {
+	Name  string
+	RTC   bool
+	Trace []struct {
+		Op           string
+		Rows         [][2]float32
+		Row          *[2]float32
+		Delay        int
+		QSize, Index int
+		Empty        bool
+	}
+}
+
+func TestActionQueueGolden(t *testing.T) {
+	for _, c := range sectionOf[queueCase](t, lerobotTraces, "action_queue") {
+		t.Run(c.Name, func(t *testing.T) {
+			q := NewActionQueue(64, 2) // room for whatever was recorded
+			for i, op := range c.Trace {
+				switch op.Op {
+				case "merge":
+					chunk := queueChunk(op.Rows)
+					if c.RTC {
+						q.Replace(chunk, op.Delay)
+					} else if !q.Append(chunk) {
+						t.Fatalf("op %d: no room", i)
+					}
+				case "get":
+					if got := q.Get(); (got == nil) != (op.Row == nil) || got != nil && [2]float32(got) != *op.Row {
+						t.Errorf("op %d: Get() = %v, want %v", i, got, op.Row)
+					}
+				case "left":
+					_, model, ok := q.LeftOver()
+					var want []float32
+					for _, row := range op.Rows {
+						want = append(want, row[:]...)
+					}
+					if ok != (op.Rows != nil) || !slices.Equal(model, want) {
+						t.Errorf("op %d: LeftOver() = %v, %v, want %v", i, model, ok, op.Rows)
+					}
+				}
+				if q.Len() != op.QSize || (q.Len() == 0) != op.Empty || q.Index() != op.Index {
+					t.Errorf("op %d (%s): %d left at index %d, want %d at %d", i, op.Op, q.Len(), q.Index(), op.QSize, op.Index)
+				}
+			}
+		})
+	}
+}
+
+// queueChunk is a recorded chunk: the model's rows are the robot's, negated.
+func queueChunk(rows [][2]float32) *Chunk {
+	c := &Chunk{Rows: len(rows), DOF: 2}
+	for _, row := range rows {
+		c.Robot = append(c.Robot, row[:]...)
+		c.Model = append(c.Model, -row[0], -row[1])
+	}
+	return c
+}
+
+type clientCase struct {
+	Name             string
+	Threshold, Speed float64
+	Aggregate        string
+	Chunk            int
+	Ticks            []struct {
+		Ran    *float32
+		Latest int64
+		Came   *int64
+		Size   int
+		Sent   *struct {
+			Label    int64
+			MustGo   bool `json:"must_go"`
+			Enqueued bool
+		}
+	}
+}
+
+// The real client and server, tick by tick: what runs, what is left, and what is
+// asked for, with the answers coming as they were recorded.
+func TestAsyncClientGolden(t *testing.T) {
+	for _, c := range sectionOf[clientCase](t, lerobotTraces, "client") {
+		t.Run(c.Name, func(t *testing.T) { replayClient(t, c) })
+	}
+}
+
+func replayClient(t *testing.T, c clientCase) {
+	f, err := AggregateByName(c.Aggregate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Config{Schedule: ScheduleAsync, Horizon: c.Chunk, DOF: 1, FPS: 30, Threshold: c.Threshold, Aggregate: f, Compat: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask, keys := NewAsk(c.Chunk, 1), map[int64]int64{} // newest key of a label
+	state, answers := []float32{0}, 0
+	var asked, enqueued []int64 // labels, each once
+	for i, want := range c.Ticks {
+		now := rt.Instant(i) * rt.Instant(33*time.Millisecond)
+		action, _, v := d.Pop(now, 0)
+		if (v == Ready) != (want.Ran != nil) || v == Ready && action[0] != *want.Ran {
+			t.Fatalf("tick %d: Pop() = %v, %v, want %v", i, action, v, want.Ran)
+		}
+		if v == Ready {
+			state[0] += float32(c.Speed)
+		}
+		if want.Came != nil {
+			answers++
+			chunk := &Chunk{Key: keys[*want.Came], Rows: c.Chunk, DOF: 1}
+			for row := range c.Chunk {
+				chunk.Robot = append(chunk.Robot, float32(float32(float32(*want.Came)+float32(float32(0.01)*float32(row)))+float32(answers)))
+			}
+			d.OnChunk(now, chunk)
+		}
+		if d.OnTick(now, state, &ask) {
+			keys[ask.Step] = ask.Key
+			asked = addLabel(asked, ask.Step)
+			if want.Sent == nil || !want.Sent.Enqueued || want.Sent.Label != ask.Step {
+				t.Fatalf("tick %d: asks for step %d, want %+v", i, ask.Step, want.Sent)
+			}
+		}
+		if want.Sent != nil && want.Sent.Enqueued {
+			enqueued = addLabel(enqueued, want.Sent.Label)
+		}
+		if got := d.View(); got.N != want.Latest || got.Size != want.Size {
+			t.Fatalf("tick %d: n %d, %d left, want %d, %d", i, got.N, got.Size, want.Latest, want.Size)
+		}
+	}
+	if !slices.Equal(asked, enqueued) {
+		t.Errorf("asked for steps %v, want %v", asked, enqueued)
+	}
+	if len(asked) < 3 && c.Speed > 0 {
+		t.Errorf("%d requests: the recording says nothing", len(asked))
+	}
+}
+
+func addLabel(labels []int64, label int64) []int64 {
+	if n := len(labels); n > 0 && labels[n-1] == label {
+		return labels
+	}
+	return append(labels, label)
+}
