@@ -86,9 +86,13 @@ func TestControlLoopGolden(t *testing.T) {
 
 func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	p := c.Params
+	estimator, err := ParseEstimator(p.Estimator)
+	if err != nil {
+		t.Fatal(err)
+	}
 	made, err := New(Config{
 		Schedule: ScheduleDRTC, Horizon: p.H, DOF: 1, FPS: p.FPS, SMin: p.SMin, Epsilon: p.Epsilon,
-		Estimator: EstimatorConfig{Name: p.Estimator}, Cooldown: cooldownOf(c), Compat: true,
+		Estimator: estimator, Cooldown: cooldownOf(c), Compat: true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package chunk
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -27,15 +28,30 @@ const DefaultFixed = 0.1
 
 // The estimators, as --estimator names them.
 const (
-	EstimatorJK      = "jk"          // mean + K deviations, both forgotten exponentially
-	EstimatorMaxLast = "max_last_n"  // the longest of the last n
-	EstimatorFixed   = "fixed"       // always the same
-	EstimatorLeRobot = "lerobot"     // the longest ever, LeRobot's LatencyTracker
-	maxLast10        = "max_last_10" // the DRTC program's name for n = 10
+	EstimatorJK      = "jk"         // mean + K deviations, both forgotten exponentially
+	EstimatorMaxLast = "max_last_n" // the longest of the last n
+	EstimatorFixed   = "fixed"      // always the same
+	EstimatorLeRobot = "lerobot"    // the longest ever, LeRobot's LatencyTracker
+	lastOf           = "max_last_"  // + n
 )
 
-// EstimatorNames lists what NewEstimator knows.
+// EstimatorNames lists the estimators; n of max_last_n is a number.
 var EstimatorNames = []string{EstimatorJK, EstimatorMaxLast, EstimatorFixed, EstimatorLeRobot}
+
+// ParseEstimator reads an estimator's name: jk, max_last_10, fixed, lerobot.
+// max_last_n itself is max_last_10, as in the DRTC program.
+func ParseEstimator(name string) (EstimatorConfig, error) {
+	c := EstimatorConfig{Name: name}
+	if n, ok := strings.CutPrefix(name, lastOf); ok && name != EstimatorMaxLast {
+		window, err := strconv.Atoi(n)
+		if err != nil || window < 1 {
+			return c, fmt.Errorf("chunk: no latency estimator %q, want a number of round trips behind %s, such as max_last_10", name, lastOf)
+		}
+		c.Name, c.Window = EstimatorMaxLast, window
+	}
+	_, err := NewEstimator(c)
+	return c, err
+}
 
 // EstimatorConfig says which estimator.
 type EstimatorConfig struct {
@@ -48,9 +64,6 @@ type EstimatorConfig struct {
 
 // NewEstimator returns the estimator that c names.
 func NewEstimator(c EstimatorConfig) (Estimator, error) {
-	if c.Name == maxLast10 {
-		c.Name, c.Window = EstimatorMaxLast, defaultWindow
-	}
 	if c.K == 0 {
 		c.K = DefaultK
 	}

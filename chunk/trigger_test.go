@@ -93,6 +93,18 @@ func TestNewEstimatorRefusesUnknownNames(t *testing.T) {
 			t.Errorf("NewEstimator(%q) = %v, want none", name, err)
 		}
 	}
+	for name, want := range map[string]EstimatorConfig{
+		"jk": {Name: EstimatorJK}, "max_last_10": {Name: EstimatorMaxLast, Window: 10}, "max_last_n": {Name: EstimatorMaxLast}, "lerobot": {Name: EstimatorLeRobot},
+	} {
+		if got, err := ParseEstimator(name); got != want || err != nil {
+			t.Errorf("ParseEstimator(%q) = %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"", "ewma", "max_last_", "max_last_0", "max_last_1001"} {
+		if _, err := ParseEstimator(name); err == nil {
+			t.Errorf("ParseEstimator(%q) = nil, want an error", name)
+		}
+	}
 	for _, bad := range []EstimatorConfig{
 		{Name: "ewma"}, {}, {Name: EstimatorJK, K: -1}, {Name: EstimatorMaxLast, Window: -1},
 		{Name: EstimatorMaxLast, Window: MaxWindow + 1}, {Name: EstimatorFixed, Fixed: -1}, {Name: EstimatorJK, Initial: -1},

@@ -17,7 +17,7 @@ type Contender struct {
 }
 
 // ParseContender reads a schedule's name and its options, joined by plus signs:
-// drtc, rtc+compat, drtc+max_last_10, async+plain.
+// drtc, rtc+compat, drtc+spans, drtc+max_last_10, async+plain.
 func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
 	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}}
@@ -34,17 +34,29 @@ func ParseContender(text string) (Contender, error) {
 
 // Options lists what may follow a schedule's name.
 func Options() []string {
-	return slices.Concat([]string{"compat", "plain"}, chunk.EstimatorNames)
+	return slices.Concat([]string{"compat", "plain"}, chunk.Prefixes, chunk.AggregateNames, chunk.EstimatorNames)
 }
 
 func (c *Contender) set(option string) error {
 	switch {
 	case option == "plain":
 		c.Plain = true
-	case slices.Contains(chunk.EstimatorNames, option):
-		c.Schedule.Estimator = option
-	default:
+		return nil
+	case option == "compat":
+		c.Schedule.Compat = true
+		return nil
+	case slices.Contains(chunk.Prefixes, option):
+		c.Schedule.Prefix = option
+		return nil
+	}
+	if f, err := chunk.AggregateByName(option); err == nil {
+		c.Schedule.Aggregate = f
+		return nil
+	}
+	estimator, err := chunk.ParseEstimator(option)
+	if err != nil {
 		return fmt.Errorf("no option %q, want one of %s", option, strings.Join(Options(), ", "))
 	}
+	c.Schedule.Estimator = estimator
 	return nil
 }
