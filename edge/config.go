@@ -10,6 +10,8 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/endpoint"
 )
 
 // Limits of what a configuration or a server may ask for.
@@ -60,6 +62,13 @@ func ParseCamera(text string) (c CameraConfig, err error) {
 	return c, nil
 }
 
+// TLS names PEM files.
+type TLS struct {
+	CA   string // authorities that vouch for the server; empty: the system's
+	Cert string // what the robot shows, leaf first; empty: nothing
+	Key  string
+}
+
 // Config is one robot's run. Durations and sizes as in design.md section 12.
 type Config struct {
 	FPS         float64
@@ -67,7 +76,8 @@ type Config struct {
 	Robot       string // so101
 	Calibration string // file; empty: LeRobot's place, and for sim the simulator's own
 	Cameras     []CameraConfig
-	Connect     []string // Zenoh endpoints of the server or router
+	Connect     []string // Zenoh endpoints of the server or router, one of which is used
+	TLS         TLS      // of tls/ endpoints
 	Service     string   // empty: the only one in reach
 	Task        string
 	ID          string // empty: this host's own
@@ -116,10 +126,8 @@ func (c *Config) check() error {
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
 	}
-	for _, endpoint := range c.Connect {
-		if addr, ok := strings.CutPrefix(endpoint, "tcp/"); !ok || !strings.Contains(addr, ":") {
-			return usage("--connect %q: want tcp/HOST:PORT, such as tcp/localhost:7447", endpoint)
-		}
+	if err := c.checkConnect(); err != nil {
+		return err
 	}
 	if _, ok := exitModes[c.OnExit]; !ok {
 		return usage("--on-exit is %q, want park, hold or off", c.OnExit)
@@ -139,6 +147,41 @@ func (c *Config) check() error {
 		return usage("--duration is %v, want 0 (no end) or more", c.Duration)
 	}
 	return c.checkCameras(usage)
+}
+
+// checkConnect refuses endpoints that are none and certificates that cannot be
+// used or would not be.
+func (c *Config) checkConnect() error {
+	encrypted := false
+	for _, text := range c.Connect {
+		e, err := endpoint.Parse(text, endpoint.Security{})
+		if err == nil {
+			e.Security = endpoint.Security{} // its files come below
+			err = e.CheckDial()
+		}
+		if err != nil {
+			return exit.Errorf(exit.Usage, "--connect: %w", err)
+		}
+		encrypted = encrypted || e.Protocol == endpoint.TLS
+	}
+	switch {
+	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
+		return exit.Errorf(exit.Usage, "--tls-cert and --tls-key go together, got only one of them")
+	case c.TLS != TLS{} && !encrypted:
+		return exit.Errorf(exit.Usage, "--tls-ca, --tls-cert and --tls-key are for tls/ endpoints, and --connect has none: write tls/HOST:PORT there, or leave them out")
+	}
+	if err := c.transport().Check(); err != nil {
+		return exit.Errorf(exit.Config, "--connect, --tls-ca, --tls-cert, --tls-key: %w", err)
+	}
+	return nil
+}
+
+// transport is how the robot joins the network.
+func (c *Config) transport() zenoh.Config {
+	return zenoh.Config{
+		Connect: c.Connect, BackoffMin: dialMin, BackoffMax: dialMax,
+		TLS: endpoint.Security{RootCA: c.TLS.CA, ConnectCertificate: c.TLS.Cert, ConnectKey: c.TLS.Key},
+	}
 }
 
 func (c *Config) checkCameras(usage func(string, ...any) error) error {

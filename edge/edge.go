@@ -138,9 +138,9 @@ func (e *Edge) connect(ctx context.Context) error {
 		flags: flags, uplink: new(atomic.Pointer[uplink]), take: receive.deposit,
 	}
 	var err error
-	e.net, err = zenoh.Open(wait, zenoh.Config{
-		Connect: e.cfg.Connect, BackoffMin: dialMin, BackoffMax: dialMax,
-	})
+	transport := e.cfg.transport()
+	transport.Log = func(line string) { e.log.Info(line) }
+	e.net, err = zenoh.Open(wait, transport)
 	if err == nil {
 		e.link.net = e.net
 		err = e.link.connect(wait)

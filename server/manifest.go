@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"edgert/wire"
+	"edgert/wire/zenoh/endpoint"
 )
 
 // ErrManifest marks every error that the operator cures by editing the
@@ -187,16 +188,12 @@ func (c *Config) Check() error {
 
 func (c *Config) checkEndpoints(key string, endpoints []string) error {
 	for _, e := range endpoints {
-		protocol, address, ok := strings.Cut(e, "/")
-		switch {
-		case !ok || address == "":
-			return c.wrong(key, "endpoint '%s' of %s is not Zenoh's form protocol/address, such as tcp/localhost:7447", e, key)
-		case protocol == "tcp" || protocol == "tls":
-			_, port, err := net.SplitHostPort(address)
-			n, numErr := strconv.Atoi(port)
-			if err != nil || numErr != nil || n < 1 || n > 65535 {
-				return c.wrong(key, "endpoint '%s' of %s wants host:port after %s/, such as %s/localhost:7447", e, key, protocol, protocol)
-			}
+		parsed, err := endpoint.Parse(e, endpoint.Security{})
+		if err == nil && strings.HasSuffix(parsed.Address, ":0") && parsed.Protocol != endpoint.Unix {
+			err = errors.New("port 0 is no port that a robot could know, want 1 to 65535")
+		}
+		if err != nil {
+			return c.wrong(key, "'%s' of %s: %w", e, key, err)
 		}
 	}
 	return nil
@@ -268,7 +265,10 @@ func (c *Config) HealthAddress() string {
 		host = ""
 	}
 	for _, e := range c.Listen() {
-		_, address, _ := strings.Cut(e, "/")
+		protocol, address, _ := strings.Cut(e, "/")
+		if protocol == endpoint.Unix {
+			continue
+		}
 		h, _, err := net.SplitHostPort(address)
 		ip := net.ParseIP(h)
 		if err == nil && h != "localhost" && (ip == nil || !ip.IsLoopback()) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"edgert/wire/zenoh/endpoint/endpointtest"
 )
 
 func load(t *testing.T, text string) (Config, error) {
@@ -144,8 +146,10 @@ func TestLoadManifestRefuses(t *testing.T) {
 		{"batch", "model: {repo_or_path: b}\nmax_batch: 8\n", `max_batch must be 1`},
 		{"batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2.5\n", `batch_window_ms must be 0 while max_batch is 1, got 2.5`},
 		{"health port", "model: {repo_or_path: b}\nhealth_port: 70000\n", `health_port must be 0 (off) or 1..65535, got 70000`},
-		{"endpoint without protocol", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"localhost:7447\"]}\n", `endpoint 'localhost:7447' of zenoh.connect_endpoints is not Zenoh's form`},
-		{"endpoint without port", "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [tcp/0.0.0.0]\n", `:3: endpoint 'tcp/0.0.0.0' of zenoh.listen_endpoints wants host:port`},
+		{"endpoint without protocol", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"localhost:7447\"]}\n", `'localhost:7447' of zenoh.connect_endpoints: wire/zenoh: endpoint "localhost:7447": want tcp/host:port`},
+		{"endpoint without port", "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [tcp/0.0.0.0]\n", `:3: 'tcp/0.0.0.0' of zenoh.listen_endpoints: wire/zenoh: endpoint "tcp/0.0.0.0": want tcp/host:port`},
+		{"endpoint with port 0", "model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"tcp/0.0.0.0:0\"]}\n", `port 0 is no port`},
+		{"endpoint of another transport", "model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"quic/0.0.0.0:7447\"]}\n", `want tcp/host:port, tls/host:port or unixsock-stream/path`},
 		{"certificate without key", "model: {repo_or_path: b}\nzenoh: {tls: {connect_certificate: c.pem}}\n", `zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together`},
 	}
 	for _, tt := range tests {
@@ -208,4 +212,58 @@ func FuzzDecodeStrict(f *testing.F) {
 			t.Errorf("decodeStrict(%q) = %q, want one line", data, err)
 		}
 	})
+}
+
+// Goal: a TLS setting that would do nothing, or whose files cannot be used, is
+// refused with its line, the file and the cure; good ones pass.
+func TestTLSIsCheckedBeforeServing(t *testing.T) {
+	ca := endpointtest.New(t)
+	cert, key := ca.Issue("server", "127.0.0.1")
+	tls := func(endpoints, keys string) string {
+		return "model: {repo_or_path: b}\nzenoh:\n  " + endpoints + "\n  tls:\n    " + strings.ReplaceAll(keys, "; ", "\n    ") + "\n"
+	}
+	listen, dial := `listen_endpoints: ["tls/0.0.0.0:7447"]`, `connect_endpoints: ["tls/router:7447"]`
+	plain := `listen_endpoints: ["tcp/0.0.0.0:7447"]`
+	shown := "listen_certificate: " + cert + "; listen_private_key: " + key
+	for _, tt := range []struct {
+		name, text string
+		want       []string // none: it passes
+	}{
+		{"listening", tls(listen, shown), nil},
+		{"mutual", tls(listen, shown+"; root_ca_certificate: "+ca.CA+"; enable_mtls: true"), nil},
+		{"dialling", tls(dial, "connect_certificate: "+cert+"; connect_private_key: "+key+"; root_ca_certificate: "+ca.CA), nil},
+		{"dialling any name", tls(dial, "verify_name_on_connect: false"), nil},
+		{"no TLS", "model: {repo_or_path: b}\n", nil},
+		{"a TLS endpoint without keys", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"tls/router:7447\"]}\n", nil},
+		{"options of the endpoint itself", "model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"tls/0.0.0.0:7447#listen_certificate_file=" + cert + ";listen_private_key_file=" + key + "\"]}\n", nil},
+		{"listening in the clear", tls(plain, shown), []string{":5:", "listen_certificate", "zenoh.listen_endpoints", "tls/"}},
+		{"mutual in the clear", tls(plain, "enable_mtls: true"), []string{":4:", "zenoh.tls", "tls/"}},
+		{"shown to no router", tls(listen, shown+"; connect_certificate: "+cert+"; connect_private_key: "+key), []string{":7:", "connect_certificate", "zenoh.connect_endpoints"}},
+		{"listening without a certificate", tls(listen, "root_ca_certificate: "+ca.CA), []string{":4:", "certificate to show"}},
+		{"mutual without authorities", tls(listen, shown+"; enable_mtls: true"), []string{"give the root CA"}},
+		{"mutual dialling without a certificate", tls(dial, "enable_mtls: true"), []string{"certificate to show when dialling"}},
+		{"absent file", tls(listen, "listen_certificate: none.pem; listen_private_key: "+key), []string{"none.pem", "no such file"}},
+		{"a key that is none", tls(listen, "listen_certificate: "+cert+"; listen_private_key: "+cert), []string{cert, "PEM"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := load(t, tt.text)
+			if err == nil {
+				err = cfg.checkTransport()
+			}
+			if len(tt.want) == 0 {
+				if err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrManifest) {
+				t.Fatalf("error %v is not ErrManifest", err)
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%q, want one line with %q", err, w)
+				}
+			}
+		})
+	}
 }

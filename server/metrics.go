@@ -103,6 +103,8 @@ func (m *metrics) countRequests() {
 	}
 	m.counter("observation_bytes_total", "Bodies of observations, served or not.", nil, func(s *stats) *atomic.Uint64 { return &s.receivedBytes })
 	m.counter("chunk_bytes_total", "Bodies of chunks.", nil, func(s *stats) *atomic.Uint64 { return &s.sentBytes })
+	m.counter("chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower than the policy.", nil,
+		func(s *stats) *atomic.Uint64 { return &s.replaced })
 	m.counter("events_silenced_total", "Events not sent because one was sent a moment ago.", nil, func(s *stats) *atomic.Uint64 { return &s.silenced })
 	m.counter("queries_lost_total", "Queries refused because too many were waiting.", nil, func(s *stats) *atomic.Uint64 { return &s.lostQuery })
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/endpoint"
 )
 
 const (
@@ -129,30 +130,56 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	return server.Summary(), err
 }
 
-// checkTransport refuses what the transport of this build does not do: an
-// operator who asks for encryption must not get a server without.
+// checkTransport refuses endpoints that are none, certificates that cannot be
+// used, and TLS keys that no endpoint obeys: an operator who asks for encryption
+// must not get a server without.
 func (c *Config) checkTransport() error {
-	unset := TLS{VerifyNameOnConnect: true}
-	if c.Zenoh.TLS != unset {
-		return c.wrong("zenoh.tls", "zenoh.tls is set, but the transport of this build speaks tcp/ only: remove it, or put a router with TLS in between")
+	tls, z := c.Zenoh.TLS, c.Zenoh
+	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())
+	const idle = "%s is set, but no endpoint of %s begins with tls/: write tls/host:port there, or remove the key"
+	switch {
+	case tls.ConnectCertificate != "" && !dials:
+		return c.wrong("zenoh.tls.connect_certificate", idle, "zenoh.tls.connect_certificate", "zenoh.connect_endpoints")
+	case tls.ListenCertificate != "" && !listens:
+		return c.wrong("zenoh.tls.listen_certificate", idle, "zenoh.tls.listen_certificate", "zenoh.listen_endpoints")
+	case tls != TLS{VerifyNameOnConnect: true} && !dials && !listens:
+		return c.wrong("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
 	}
-	for key, endpoints := range map[string][]string{
-		"zenoh.connect_endpoints": c.Zenoh.ConnectEndpoints, "zenoh.listen_endpoints": c.Zenoh.ListenEndpoints,
-	} {
-		for _, e := range endpoints {
-			if !strings.HasPrefix(e, "tcp/") {
-				return c.wrong(key, "endpoint '%s' of %s: the transport of this build speaks tcp/ only, such as tcp/localhost:7447", e, key)
-			}
-		}
+	if err := c.transport().Check(); err != nil {
+		return c.wrong("zenoh.tls", "zenoh: %w", err)
 	}
 	return nil
+}
+
+func encrypted(endpoints []string) bool {
+	return slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, endpoint.TLS+"/") })
+}
+
+// transport is the session that the manifest describes.
+func (c *Config) transport() zenoh.Config {
+	limit, _ := c.Sessions()
+	tls := c.Zenoh.TLS
+	return zenoh.Config{
+		Connect: c.Zenoh.ConnectEndpoints, Listen: c.Listen(), MaxSessions: max(linksMin, linksPerSession*limit),
+		TLS: endpoint.Security{
+			RootCA:             tls.RootCACertificate,
+			ConnectCertificate: tls.ConnectCertificate, ConnectKey: tls.ConnectPrivateKey,
+			ListenCertificate: tls.ListenCertificate, ListenKey: tls.ListenPrivateKey,
+			MutualTLS: tls.EnableMTLS, AnyName: !tls.VerifyNameOnConnect,
+		},
+	}
 }
 
 // probeListen reports an endpoint that is taken before the policy is loaded,
 // which takes seconds; the transport binds it for good afterwards.
 func (c *Config) probeListen() error {
-	for _, e := range c.Listen() {
-		probe, err := net.Listen("tcp", strings.TrimPrefix(e, "tcp/"))
+	cfg := c.transport()
+	for _, text := range cfg.Listen {
+		e, err := endpoint.Parse(text, cfg.TLS)
+		if err != nil {
+			return err
+		}
+		probe, err := e.Listen()
 		if err != nil {
 			return fmt.Errorf("zenoh.listen_endpoints: %w (another lean-server? choose a free port with --listen)", err)
 		}
@@ -168,12 +195,9 @@ func (c *Config) probeListen() error {
 func enter(ctx context.Context, cfg Config, log *slog.Logger) (wire.Session, error) {
 	waiting, cancel := context.WithTimeout(ctx, routerPatience)
 	defer cancel()
-	limit, _ := cfg.Sessions()
-	network, err := zenoh.Open(waiting, zenoh.Config{
-		Connect: cfg.Zenoh.ConnectEndpoints, Listen: cfg.Listen(),
-		MaxSessions: max(linksMin, linksPerSession*limit),
-		Log:         func(line string) { log.Info(line) },
-	})
+	transport := cfg.transport()
+	transport.Log = func(line string) { log.Info(line) }
+	network, err := zenoh.Open(waiting, transport)
 	switch {
 	case err == nil:
 		log.Info("network", "listen", cfg.Listen(), "connect", cfg.Zenoh.ConnectEndpoints)

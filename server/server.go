@@ -158,7 +158,8 @@ func serverID() string {
 func (s *Server) Prefix() string { return s.prefix }
 
 // Ready reports whether robots get chunks here: the model is warm, everything
-// is declared, some link is up, and the server is not about to leave.
+// is declared, robots can come in, and the server is not about to leave. A
+// server that listens waits for them; one that only dials needs its router.
 func (s *Server) Ready() (ok bool, why string) {
 	switch {
 	case s.draining.Load():
@@ -167,6 +168,8 @@ func (s *Server) Ready() (ok bool, why string) {
 		return false, "warming up"
 	case !s.serving.Load():
 		return false, "declaring"
+	case len(s.cfg.Listen()) == 0 && !s.network.Connected():
+		return false, "no link to a router"
 	}
 	return s.worker.healthy()
 }

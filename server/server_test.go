@@ -853,3 +853,50 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 		t.Errorf("served %d requests, want more than 200: %+v", n, b.server.Summary())
 	}
 }
+
+// Goal: chunks that cannot leave yet give way to newer ones: the robot gets the
+// newest when its link has room again.
+func TestNewestChunkWins(t *testing.T) {
+	b := serve(t, config())
+	r := b.robot("a")
+	b.open(fakeOpen("a"))
+	r.send(wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 1}, fakeObs(t))
+	if s := r.next(); s.header.SeqID != 1 || s.header.MsgType != wire.MsgActionChunk {
+		t.Fatalf("first answer is %+v, want the chunk of observation 1", s)
+	}
+	resume := b.network.Stall()
+	for seq := uint64(2); seq <= 4; seq++ {
+		r.send(wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq}, fakeObs(t))
+		eventually(t, "the answer", func() bool { return b.server.stats.outcomes[answered].Load() == seq })
+	}
+	resume()
+	if s := r.next(); s.header.SeqID != 4 {
+		t.Errorf("the robot got the chunk of observation %d first, want the newest, 4", s.header.SeqID)
+	}
+	if n := b.server.stats.replaced.Load(); n != 2 {
+		t.Errorf("replaced = %d, want 2", n)
+	}
+}
+
+// cutOff is a session without a link.
+type cutOff struct{ wire.Session }
+
+func (cutOff) Connected() bool { return false }
+
+// Goal: a server that only dials is not ready while no router answers; one that
+// listens is ready though no robot is there yet.
+func TestReadyNeedsAWayIn(t *testing.T) {
+	b := serve(t, config())
+	b.server.network = cutOff{b.server.network}
+	if ok, why := b.server.Ready(); !ok {
+		t.Errorf("a listening server without robots is not ready: %s", why)
+	}
+	b.server.cfg.Zenoh.ConnectEndpoints = []string{"tcp/router:7447"}
+	if ok, why := b.server.Ready(); ok || why != "no link to a router" {
+		t.Errorf("Ready() = %v, %q without a router, want no link to a router", ok, why)
+	}
+	b.server.cfg.Zenoh.ListenEndpoints = []string{DefaultListen}
+	if ok, why := b.server.Ready(); !ok {
+		t.Errorf("a server that listens too is not ready without a router: %s", why)
+	}
+}

@@ -21,6 +21,7 @@ type stats struct {
 	malformed  atomic.Uint64              // samples without a proper header, or too large
 	lostQuery  atomic.Uint64              // queries refused because too many were waiting
 	silenced   atomic.Uint64              // events not sent because one was sent a moment ago
+	replaced   atomic.Uint64              // chunks that a newer one replaced before they left
 
 	receivedBytes atomic.Uint64 // of observations, served or not
 	sentBytes     atomic.Uint64 // of chunks

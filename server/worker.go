@@ -199,7 +199,8 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 // errNotFinite is a chunk no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
-// answer publishes the chunk.
+// answer publishes the chunk. It takes the place of one that has not begun to
+// leave: a robot that reads slowly shall get the newest, not the oldest.
 //
 //rt:noalloc
 func (w *worker) answer(t *turn) {
@@ -217,11 +218,15 @@ func (w *worker) answer(t *turn) {
 	}
 	w.payload = wire.AppendActionChunk(w.payload[:0], c)
 	w.attachment = wire.AppendHeader(w.attachment[:0], t.header.Reply(wire.MsgActionChunk))
-	if err := t.session.actions.Put(w.payload, w.attachment); err != nil {
+	replaced, err := t.session.actions.PutLatest(w.payload, w.attachment)
+	if err != nil {
 		t.outcome = unsent
 		t.why = because(err)
 	} else {
 		w.stats.sentBytes.Add(uint64(len(w.payload)))
+	}
+	if replaced {
+		w.stats.replaced.Add(1)
 	}
 	w.stats.outcomes[t.outcome].Add(1)
 }

@@ -32,6 +32,8 @@ A real-time thread reads the arm, takes the next action from the schedule, limit
 Examples:
   edge-rt --bus sim --camera top=sim                        the simulated arm against a server on this machine
   edge-rt --fps 60 --bus /dev/ttyACM0 --connect tcp/gpu:7447  a real SO-101
+  edge-rt --bus sim --connect tls/gpu:7447 --tls-ca ca.pem --tls-cert robot.pem --tls-key robot.key
+                                                            encrypted, both sides with certificates
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
   edge-rt ctl status                                        how the running edge goes
   edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
@@ -57,7 +59,10 @@ type runFlags struct {
 	Robot       string   `default:"so101" help:"The arm's description."`
 	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
 	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE[:WxH][@FPS], such as top=sim; repeat for more." placeholder:"NAME=SOURCE"`
-	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens; repeat for more."`
+	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens: tcp/HOST:PORT, tls/HOST:PORT or unixsock-stream/PATH; repeat for others to turn to when it is gone."`
+	TLSCA       string   `name:"tls-ca" help:"PEM file of the authorities that vouch for the server; default: the system's." placeholder:"FILE"`
+	TLSCert     string   `name:"tls-cert" help:"PEM file of the robot's certificate, for a server that asks for one." placeholder:"FILE"`
+	TLSKey      string   `name:"tls-key" help:"PEM file of its private key." placeholder:"FILE"`
 	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
 	ID          string   `name:"id" help:"The robot's name; default: this host's own, made at the first run." placeholder:"NAME"`
@@ -208,6 +213,7 @@ func (r *runFlags) openJSON(stdout *os.File) (*os.File, error) {
 func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 	cfg := edge.Config{
 		FPS: r.FPS, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
+		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
 		Task: r.Task, ID: r.ID, Schedule: r.Schedule, SMin: r.SMin, Duration: r.Duration, Seed: r.Seed,
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,
 		JPEGQuality: r.JPEGQuality, OnExit: r.OnExit, Fallback: r.Fallback,

@@ -23,6 +23,7 @@ import (
 	"edgert/internal/flagfile"
 	"edgert/policy"
 	"edgert/server"
+	"edgert/wire/zenoh/endpoint"
 )
 
 const description = `Serves one exported policy to many robots.
@@ -32,7 +33,7 @@ The newest observation of each robot wins, robots take turns, and a robot that c
 Examples:
   lean-server --manifest testdata/demo/server.yaml                         the demo policy, on this machine only
   lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
-  lean-server --manifest server.yaml --connect tcp/router:7447             behind a Zenoh router
+  lean-server --manifest server.yaml --connect tls/router:7447             behind a Zenoh router, certificates in the manifest
   lean-server check --manifest server.yaml                                 load everything, say what would be served
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
@@ -120,8 +121,8 @@ func (f *flags) config() (server.Config, error) {
 	}
 	for flag, endpoints := range map[string][]string{"--listen": f.Listen, "--connect": f.Connect} {
 		for _, e := range endpoints {
-			if address, ok := strings.CutPrefix(e, "tcp/"); !ok || !strings.Contains(address, ":") {
-				return cfg, exit.Errorf(exit.Usage, "%s %q: want tcp/HOST:PORT, such as tcp/localhost:7447", flag, e)
+			if _, err := endpoint.Parse(e, endpoint.Security{}); err != nil {
+				return cfg, exit.Errorf(exit.Usage, "%s: %w", flag, err)
 			}
 		}
 	}

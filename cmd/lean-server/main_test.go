@@ -178,7 +178,10 @@ func TestBadInput(t *testing.T) {
 		{"missing bundle", []string{"--manifest", manifest(t, "\nmodel: {repo_or_path: nothing-here}\n")}, false, 3,
 			[]string{"server.yaml:2:", "nothing-here", "bundle"}},
 		{"endpoint that is none", []string{"--manifest", good, "--listen", "localhost:7447"}, false, 2, []string{"--listen", "localhost:7447", "tcp/"}},
-		{"encryption that is not there", []string{"--manifest", good, "--connect", "tls/router:7447"}, false, 2, []string{"tls/router:7447", "tcp/"}},
+		{"another transport", []string{"--manifest", good, "--connect", "quic/router:7447"}, false, 2, []string{"--connect", "quic/router:7447", "tls/"}},
+		{"encryption without a certificate", []string{"--manifest", good, "--listen", "tls/127.0.0.1:" + free}, false, 3, []string{"tls/", "certificate to show"}},
+		{"certificate that is not there", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [\"tls/127.0.0.1:"+free+"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n")}, false, 3,
+			[]string{"server.yaml:4:", "none.pem", "no such file"}},
 		{"no ONNX Runtime", []string{"--manifest", good, "--ort", "/nowhere/libonnxruntime.so"}, false, 3, []string{"ONNX Runtime", "/nowhere", "pip download"}},
 		{"corrupt ONNX", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
 			files["policy.onnx"] = files["policy.onnx"][:1000]

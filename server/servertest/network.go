@@ -21,6 +21,9 @@ type Network struct {
 	tokens      []*declaration
 	watchers    []*declaration
 	publishers  []*declaration
+
+	stalled bool                   // guarded by mu
+	held    map[string]wire.Sample // by key, guarded by mu
 }
 
 // declaration is anything a session announced.
@@ -259,8 +262,36 @@ func (p *publisher) PutWith(sample wire.Sample) error {
 	return nil
 }
 
-func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
+// PutLatest delivers like Put or, while the network is stalled, replaces what
+// waits on the key.
+func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
+	p.network.mu.Lock()
+	if p.network.stalled {
+		defer p.network.mu.Unlock()
+		_, replaced = p.network.held[p.key]
+		p.network.held[p.key] = wire.Sample{Payload: slices.Clone(payload), Attachment: slices.Clone(attachment)}
+		return replaced, nil
+	}
+	p.network.mu.Unlock()
 	return false, p.Put(payload, attachment)
+}
+
+// Stall is a link without room: what PutLatest publishes waits, of each key the
+// newest, until the returned function delivers it.
+func (n *Network) Stall() (resume func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stalled, n.held = true, map[string]wire.Sample{}
+	return func() {
+		n.mu.Lock()
+		held := n.held
+		n.stalled = false
+		n.mu.Unlock()
+		for key, s := range held {
+			p := publisher{&declaration{network: n, key: key}}
+			_ = p.PutWith(s) // never fails
+		}
+	}
 }
 
 // Matching reports whether a subscriber matches.
