@@ -71,21 +71,35 @@ func TickThread(threads []Thread, priority int) (tid int, ok bool) {
 	return 0, false
 }
 
+// class is how the kernel schedules the thread, such as "OTHER nice -10".
+func (t Thread) class() string {
+	class := policies[t.Policy]
+	switch {
+	case class == "":
+		class = fmt.Sprintf("policy %d", t.Policy)
+	case t.Priority > 0:
+		class += fmt.Sprintf(" %d", t.Priority)
+	case t.Nice != 0:
+		class += fmt.Sprintf(" nice %d", t.Nice)
+	}
+	return class
+}
+
+// ClassOf says how a thread is scheduled whose /proc stat file holds stat.
+func ClassOf(stat []byte) string {
+	t, ok := parseStat(stat)
+	if !ok {
+		return "unknown"
+	}
+	return t.class()
+}
+
 // ClassesOf says how many threads are scheduled how, such as
 // "1 FIFO 80, 12 OTHER nice -10".
 func ClassesOf(threads []Thread) string {
 	counts := map[string]int{}
 	for _, t := range threads {
-		class := policies[t.Policy]
-		switch {
-		case class == "":
-			class = fmt.Sprintf("policy %d", t.Policy)
-		case t.Priority > 0:
-			class += fmt.Sprintf(" %d", t.Priority)
-		case t.Nice != 0:
-			class += fmt.Sprintf(" nice %d", t.Nice)
-		}
-		counts[class]++
+		counts[t.class()]++
 	}
 	var words []string
 	for class, n := range counts {

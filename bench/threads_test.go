@@ -40,6 +40,14 @@ func TestClassesOf(t *testing.T) {
 	}
 }
 
+func TestClassOf(t *testing.T) {
+	for stat, want := range map[string]string{fifoStat: "FIFO 80", "1 (x) S": "unknown"} {
+		if got := ClassOf([]byte(stat)); got != want {
+			t.Errorf("ClassOf = %q, want %q", got, want)
+		}
+	}
+}
+
 func TestParseSleeps(t *testing.T) {
 	n, err := parseSleeps([]byte("Name:\tx\nvoluntary_ctxt_switches:\t39\nnonvoluntary_ctxt_switches:\t7\n"))
 	if n != 39 || err != nil {

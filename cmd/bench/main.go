@@ -32,6 +32,7 @@ Examples:
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
   bench faults --virtual --faults compare --html f.html   schedules under identical faults, with plots
   bench wire --duration 2m                                round trips and throughput of Zenoh, ours beside the official one
+  bench recipe --load stress                              which class the other threads should have, under full load
 
 Build first (make build), and run jitter as root, or with ulimit -r 80: without real-time priority there is nothing to measure.
 
@@ -43,6 +44,7 @@ type cli struct {
 	Jitter  jitterFlags `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
 	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Faults  faultsFlags `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
+	Recipe  recipeFlags `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
 	Version struct{}    `cmd:"" help:"Print the version."`
 	Part    partFlags   `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
 }
@@ -55,6 +57,7 @@ type partFlags struct {
 		CPU      int           `name:"cpu" required:""`
 		Require  bool
 	} `cmd:""`
+	Edge edgePart `cmd:""`
 	Load struct {
 		Name string `arg:"" enum:"cpu,alloc"`
 	} `cmd:""`
@@ -103,6 +106,10 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		err = c.Faults.run(ctx, stdout, stderr)
 	case "wire":
 		err = c.Wire.run(ctx, stdout, stderr)
+	case "part edge":
+		err = c.Part.Edge.run(ctx, stdout)
+	case "recipe":
+		err = c.Recipe.run(ctx, stdout, stderr)
 	default:
 		err = c.Jitter.run(ctx, stdout, stderr)
 	}

@@ -1,0 +1,29 @@
+package recipe
+
+import (
+	"context"
+	"os/exec"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/bench"
+)
+
+func setNice(tid, nice int) error {
+	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_NORMAL, Nice: int32(nice)}, 0)
+}
+
+// setRoundRobin leaves reset-on-fork out: the recipe that is measured does.
+func setRoundRobin(tid, priority int) error {
+	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: uint32(priority)}, 0)
+}
+
+// childClass starts a program from one of the process's threads, as a recorder
+// would start an encoder, and says how the kernel schedules it.
+func childClass(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "cat", "/proc/self/stat").Output()
+	if err != nil {
+		return "unknown: " + err.Error()
+	}
+	return bench.ClassOf(out)
+}

@@ -1,0 +1,70 @@
+package recipe
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"edgert/jpeg"
+)
+
+// The garbage made inside the process.
+const (
+	allocBytesPerSecond = 20e6
+	allocSize           = 4 << 10
+	allocLive           = 2048 // objects kept, 8 MB
+	allocPause          = time.Millisecond
+)
+
+// inside starts the load that shares the edge's process; the others run outside.
+func inside(ctx context.Context, all *sync.WaitGroup, load string) {
+	switch load {
+	case "encode":
+		for range runtime.NumCPU() {
+			all.Go(func() { encode(ctx) })
+		}
+	case "alloc":
+		all.Go(func() { allocate(ctx) })
+	}
+}
+
+// The preview that every core encodes.
+const (
+	previewWidth, previewHeight = 640, 480
+	previewQuality              = 90
+)
+
+// encode compresses pictures as fast as it can, as a recorder or a live preview
+// without a limit would.
+func encode(ctx context.Context) {
+	enc, err := jpeg.NewEncoder(previewQuality)
+	if err != nil {
+		return // the edge itself has failed by now
+	}
+	defer enc.Close()
+	picture := make([]byte, previewWidth*previewHeight*3)
+	for i := range picture {
+		picture[i] = byte(i * i >> 7)
+	}
+	file := make([]byte, jpeg.MaxSize(previewWidth, previewHeight))
+	for ctx.Err() == nil {
+		if _, err := enc.EncodeRGB(file, picture, previewWidth, previewHeight); err != nil {
+			return
+		}
+	}
+}
+
+// allocate makes garbage at a steady rate.
+func allocate(ctx context.Context) {
+	live := make([][]byte, allocLive)
+	began, done, next := time.Now(), 0.0, 0
+	for ctx.Err() == nil {
+		for done < allocBytesPerSecond*time.Since(began).Seconds() {
+			live[next] = make([]byte, allocSize)
+			next = (next + 1) % len(live)
+			done += allocSize
+		}
+		time.Sleep(allocPause)
+	}
+}

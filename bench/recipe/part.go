@@ -1,0 +1,132 @@
+package recipe
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"edgert/bench"
+	"edgert/edge"
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// Part is the edge with one recipe, in a process of its own: what
+// `bench part edge` runs.
+type Part struct {
+	Cell
+	FPS      float64
+	Duration time.Duration
+	Connect  string // the server's endpoint
+}
+
+// Result is what a Part prints.
+type Result struct {
+	Edge *edge.Summary `json:"edge"`
+
+	Threads  string  `json:"threads"`  // how many are scheduled how, while the arm moved
+	Children string  `json:"children"` // how a child process is scheduled that a thread of the edge starts
+	RTShare  float64 `json:"rt_share"` // of all CPUs' time, taken by real-time threads of the process
+	RTPeak   float64 `json:"rt_peak"`  // the same in the worst quarter of a second
+}
+
+const (
+	tickPriority = 80 // rt.Loop's
+	otherRR      = 40
+	niceHigh     = -10 // edge-rt's own
+	gcPercent    = 100 // Go's default
+	watchEvery   = 50 * time.Millisecond
+	shareEvery   = 250 * time.Millisecond
+)
+
+// Run runs the edge and writes a Result as JSON.
+func (p Part) Run(ctx context.Context, w io.Writer) error {
+	camera, err := edge.ParseCamera("top=sim")
+	if err != nil {
+		return err
+	}
+	e, err := edge.Open(ctx, edge.Config{
+		FPS: p.FPS, Bus: "sim", Robot: "so101", Cameras: []edge.CameraConfig{camera}, Connect: []string{p.Connect},
+		Schedule: "drtc", Duration: p.Duration, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "hold", Fallback: "hold",
+		MaxActionAge: 3 * time.Second, DegradedAfter: 500 * time.Millisecond, RequestTimeout: 5 * time.Second,
+		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 10 * time.Second, MaxOffline: 20 * time.Second,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	var r Result
+	var all sync.WaitGroup
+	all.Go(func() { p.keep(running, &r) })
+	inside(running, &all, p.Load)
+	r.Edge, err = e.Run(ctx)
+	stop()
+	all.Wait()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(w).Encode(r)
+}
+
+// keep applies the recipe to threads as they come, and watches what the kernel
+// makes of it, until ctx ends. It begins once the tick is real-time.
+func (p Part) keep(ctx context.Context, r *Result) {
+	var shares shareMeter
+	done := map[int]bool{}
+	for ctx.Err() == nil {
+		threads := ownThreads()
+		if _, ticking := bench.TickThread(threads, tickPriority); ticking {
+			if p.GC == "on" {
+				debug.SetGCPercent(gcPercent) // the edge had switched it off
+			}
+			if news := p.schedule(threads, done); news == nil && r.Children == "" {
+				r.Threads, r.Children = bench.ClassesOf(threads), childClass(ctx)
+			}
+			shares.read(time.Now())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchEvery):
+		}
+	}
+	r.RTShare, r.RTPeak = shares.total(), shares.peak
+}
+
+// schedule gives every thread that is not in done the recipe's class, and
+// returns the new ones.
+func (p Part) schedule(threads []bench.Thread, done map[int]bool) (news []int) {
+	for _, t := range threads {
+		if t.Priority == tickPriority || done[t.TID] {
+			continue
+		}
+		done[t.TID] = true
+		news = append(news, t.TID)
+		var err error
+		switch p.Others {
+		case "nice0":
+			err = setNice(t.TID, 0)
+		case "nice-10":
+			err = setNice(t.TID, niceHigh)
+		case "rr40":
+			err = setRoundRobin(t.TID, otherRR)
+		}
+		if err != nil {
+			done[t.TID] = false // it may have ended; else the report's classes show it
+		}
+	}
+	return news
+}
+
+// Check refuses a part that no matrix would ask for.
+func (p Part) Check() error {
+	if !slices.Contains(Others, p.Others) || !slices.Contains(Collectors, p.GC) || !slices.Contains(Loads, p.Load) {
+		return exit.Errorf(exit.Usage, "no such recipe: %+v", p.Cell)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package recipe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"edgert/bench"
+	"edgert/edge"
+)
+
+// Report is what Measure found; its JSON is what the table shows, and the slices
+// it comes from.
+type Report struct {
+	Bench   string        `json:"bench"`
+	Version string        `json:"version"`
+	FPS     float64       `json:"fps"`
+	SliceS  float64       `json:"slice_s"`
+	Machine bench.Machine `json:"machine"`
+	Cells   []Total       `json:"cells"`
+	Slices  []Slice       `json:"slices"`
+}
+
+// Total is one cell over all rounds.
+type Total struct {
+	Cell
+	Rounds       int             `json:"rounds"` // that have a result
+	Failed       []string        `json:"failed,omitempty"`
+	Ticks        uint64          `json:"ticks"`
+	Lateness     bench.Quantiles `json:"lateness_us"`
+	OverrunsOwn  uint64          `json:"overruns_own"`
+	OverrunsHost uint64          `json:"overruns_host"`
+	Starved      uint64          `json:"starved_ticks"`
+	BusCycles    uint64          `json:"bus_cycles"`
+	BusLost      uint64          `json:"bus_lost"` // replies, of six in each cycle
+	BusP50       float64         `json:"bus_us_p50"`
+	BusP99       float64         `json:"bus_us_p99"`
+	GCCycles     uint64          `json:"gc_cycles"`
+	GCForced     uint64          `json:"gc_forced"`
+	RTShare      float64         `json:"rt_share"`
+	RTPeak       float64         `json:"rt_peak"`
+	StealMS      float64         `json:"host_steal_ms"`
+	Threads      string          `json:"threads"`
+	Children     string          `json:"children"`
+}
+
+func newReport(cfg Config, machine bench.Machine, slices []Slice) *Report {
+	r := &Report{Bench: "recipe", Version: cfg.Version, FPS: cfg.FPS, SliceS: cfg.Slice.Seconds(), Machine: machine, Slices: slices}
+	for _, cell := range cfg.Cells {
+		r.Cells = append(r.Cells, totalOf(cell, slices))
+	}
+	return r
+}
+
+// totalOf adds up a cell's slices. Latenesses are pooled; of the bus, whose
+// histogram a summary does not hold, the worst slice counts.
+func totalOf(cell Cell, slices []Slice) Total {
+	t := Total{Cell: cell}
+	var late bench.Tally
+	for _, s := range slices {
+		switch {
+		case s.Cell != cell:
+			continue
+		case s.Result == nil:
+			t.Failed = append(t.Failed, s.Failed)
+			continue
+		}
+		t.Rounds++
+		t.add(s.Result, &late)
+	}
+	t.Lateness = late.Quantiles()
+	if t.Rounds > 0 {
+		t.RTShare /= float64(t.Rounds)
+	}
+	return t
+}
+
+func (t *Total) add(r *Result, late *bench.Tally) {
+	e := r.Edge
+	t.Ticks += e.Ticks
+	t.OverrunsOwn += e.OverrunsOwn
+	t.OverrunsHost += e.OverrunsHost
+	t.Starved += e.StarvedTicks
+	t.BusCycles += e.Bus.Cycles
+	t.BusLost += e.Bus.Lost
+	t.BusP50, t.BusP99 = max(t.BusP50, e.Bus.P50), max(t.BusP99, e.Bus.P99)
+	t.GCCycles += e.GCCycles
+	t.GCForced += e.ForcedGC
+	t.RTShare += r.RTShare
+	t.RTPeak = max(t.RTPeak, r.RTPeak)
+	t.StealMS += e.StealMS
+	t.Threads, t.Children = r.Threads, r.Children
+	pool(late, e)
+}
+
+// pool adds a summary's histogram, whose keys are upper bounds in microseconds.
+func pool(late *bench.Tally, e *edge.Summary) {
+	var part bench.Tally
+	b, err := json.Marshal(e.LatenessHist)
+	if err == nil && json.Unmarshal(b, &part) == nil {
+		late.Merge(&part)
+	}
+	late.Reach(e.LatenessUS.Max)
+}
+
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// WriteTable writes the report for a terminal.
+func (r *Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "bench recipe\t%g Hz, slices of %v\n", r.FPS, time.Duration(r.SliceS*float64(time.Second)))
+	for _, fact := range r.Machine.Rows() {
+		fmt.Fprintf(t, "%s\t%s\n", fact[0], fact[1])
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nload\tothers\tgc\tticks\tlate p50\tp99\tmax us\town\thost\tbus p50\tp99 us\tlost %\tstarved\tGC\tRT share\tpeak\tsteal ms\tchildren\t")
+	for _, c := range r.Cells {
+		lost := 0.0
+		if c.BusCycles > 0 {
+			lost = 100 * float64(c.BusLost) / float64(c.BusCycles*motors)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t%.0f\t%.2f\t%d\t%d\t%.1f%%\t%.1f%%\t%.0f\t%s\t\n",
+			c.Load, c.Others, c.GC, c.Ticks, c.Lateness.P50, c.Lateness.P99, c.Lateness.Max, c.OverrunsOwn, c.OverrunsHost,
+			c.BusP50, c.BusP99, lost, c.Starved, c.GCCycles, 100*c.RTShare, 100*c.RTPeak, c.StealMS, c.Children)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, c := range r.Cells {
+		for _, why := range c.Failed {
+			fmt.Fprintf(w, "others %s, collector %s, load %s: a slice failed: %s\n", c.Others, c.GC, c.Load, why)
+		}
+	}
+	return nil
+}
+
+// motors is how many the simulated arm has.
+const motors = 6
