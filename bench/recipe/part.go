@@ -88,7 +88,7 @@ func (p Part) keep(ctx context.Context, r *Result) {
 			if news := p.schedule(threads, done); news == nil && r.Children == "" {
 				r.Threads, r.Children = bench.ClassesOf(threads), childClass(ctx)
 			}
-			shares.read(time.Now())
+			shares.read()
 		}
 		select {
 		case <-ctx.Done():

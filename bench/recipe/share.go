@@ -15,16 +15,16 @@ func ownThreads() []bench.Thread { return bench.ThreadsOf(os.Getpid()) }
 
 // shareMeter sums what the process's real-time threads take of the CPUs.
 type shareMeter struct {
-	used   map[int]time.Duration // by thread, at the last reading
-	sum    time.Duration
-	began  time.Time
-	marked time.Time
-	before time.Duration // sum at marked
-	peak   float64
+	used        map[int]time.Duration // by thread, at the last reading
+	sum, before time.Duration         // since began; at marked
+	began       time.Time
+	marked      time.Time // the last reading that was not held up
+	peak        float64
 }
 
 // read adds what was used since the last reading.
-func (m *shareMeter) read(now time.Time) {
+func (m *shareMeter) read() {
+	now := time.Now()
 	if m.used == nil {
 		m.used, m.began, m.marked = map[int]time.Duration{}, now, now
 	}
@@ -41,13 +41,14 @@ func (m *shareMeter) read(now time.Time) {
 		}
 		m.used[t.TID] = used
 	}
-	if d := now.Sub(m.marked); d >= shareEvery {
+	// A reader that is kept from reading would count more than the interval had.
+	if d := now.Sub(m.marked); d >= shareEvery && time.Since(now) < shareEvery/25 {
 		m.peak = max(m.peak, share(m.sum-m.before, d))
 		m.marked, m.before = now, m.sum
 	}
 }
 
-func (m *shareMeter) total() float64 { return share(m.sum, m.marked.Sub(m.began)) }
+func (m *shareMeter) total() float64 { return share(m.before, m.marked.Sub(m.began)) }
 
 func share(used, of time.Duration) float64 {
 	if of <= 0 {

@@ -18,7 +18,7 @@ type recipeFlags struct {
 	GC       []string      `name:"gc" default:"off,on" help:"Go's collector while the arm moves: off (what edge-rt does), on."`
 	Load     []string      `default:"none,stress,encode,alloc" help:"What else happens: none, stress (stress-ng on every core), encode (pictures on every core, in the edge's process), alloc (20 MB/s of garbage in it)."`
 	Rounds   int           `default:"2" help:"How often each combination runs."`
-	Slice    time.Duration `default:"6s" help:"How long each time."`
+	Slice    time.Duration `default:"10s" help:"How long each time; the first five seconds after arming warm up and do not count for the collector."`
 	Bin      string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
 	Manifest string        `default:"testdata/demo/server.yaml" help:"What lean-server serves." placeholder:"FILE"`
 	JSON     string        `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`

@@ -1,0 +1,147 @@
+package recipe
+
+import (
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/bench"
+	"edgert/edge"
+	"edgert/internal/exit"
+)
+
+func TestMatrix(t *testing.T) {
+	cells, err := Matrix([]string{"nice0", "rr40"}, []string{"off"}, []string{"none", "alloc"})
+	want := []Cell{{"nice0", "off", "none"}, {"rr40", "off", "none"}, {"nice0", "off", "alloc"}, {"rr40", "off", "alloc"}}
+	if err != nil || !slices.Equal(cells, want) {
+		t.Errorf("Matrix = %v, %v, want %v", cells, err, want)
+	}
+	for _, tt := range []struct {
+		name             string
+		others, gc, load []string
+		says             string
+	}{
+		{"nothing", nil, Collectors, Loads, "--others"},
+		{"unknown", Others, []string{"maybe"}, Loads, "--gc maybe"},
+		{"twice", Others, Collectors, []string{"none", "none"}, "--load none"},
+	} {
+		if _, err := Matrix(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: Matrix = %v, want code 2 and %q", tt.name, err, tt.says)
+		}
+	}
+}
+
+// Every round has each cell once, and no two rounds in a row begin alike.
+func TestTurned(t *testing.T) {
+	cells, err := Matrix(Others, Collectors, Loads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last Cell
+	for round := range 5 {
+		order := turned(cells, round)
+		if len(order) != len(cells) || order[0] == last {
+			t.Errorf("round %d has %d cells and begins with %v, as the one before did: %v", round, len(order), order[0], last)
+		}
+		for _, c := range cells {
+			if !slices.Contains(order, c) {
+				t.Errorf("round %d lacks %v", round, c)
+			}
+		}
+		last = order[0]
+	}
+}
+
+func TestConfigRefusesNonsense(t *testing.T) {
+	good := Config{FPS: 60, Rounds: 1, Slice: 5 * time.Second, Log: io.Discard}
+	if err := good.check(); err != nil {
+		t.Fatal(err)
+	}
+	for says, spoil := range map[string]func(*Config){
+		"--fps is 0":     func(c *Config) { c.FPS = 0 },
+		"--slice is 1s":  func(c *Config) { c.Slice = time.Second },
+		"--rounds is -1": func(c *Config) { c.Rounds = -1 },
+	} {
+		c := good
+		spoil(&c)
+		if err := c.check(); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), says) {
+			t.Errorf("check = %v, want code 2 and %q", err, says)
+		}
+	}
+	if err := (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Check(); exit.Of(err) != exit.Usage {
+		t.Errorf("Check of an unknown recipe = %v, want code 2", err)
+	}
+}
+
+func TestTotalOf(t *testing.T) {
+	cell, other := Cell{"rr40", "off", "none"}, Cell{"nice0", "off", "none"}
+	run := func(ticks uint64, late string, worst, bus float64) *Result {
+		return &Result{
+			Edge: &edge.Summary{
+				Ticks: ticks, OverrunsOwn: 1, LatenessHist: map[string]uint64{late: ticks}, LatenessUS: edge.Quantiles{Max: worst},
+				Bus: edge.BusSummary{Cycles: ticks, Lost: 3, P99: bus},
+			},
+			RTShare: 0.25, RTPeak: bus / 10000, Children: "RR 40",
+		}
+	}
+	got := totalOf(cell, []Slice{
+		{Cell: cell, Result: run(100, "20.5", 29, 2000)},
+		{Cell: other, Result: run(1, "1", 1, 1)},
+		{Cell: cell, Failed: "no bus"},
+		{Cell: cell, Result: run(100, "90", 99.5, 1000)},
+	})
+	if got.Rounds != 2 || got.Ticks != 200 || got.OverrunsOwn != 2 || got.BusLost != 6 || got.BusP99 != 2000 || len(got.Failed) != 1 || got.RTShare != 0.25 || got.RTPeak != 0.2 {
+		t.Errorf("totalOf = %+v", got)
+	}
+	if q := got.Lateness; q.P50 != 20 || q.P99 != 90 || q.Max != 99.5 {
+		t.Errorf("lateness %+v, want p50 20, p99 90, max 99.5", q)
+	}
+	var table strings.Builder
+	r := &Report{FPS: 60, SliceS: 5, Machine: bench.Machine{Cores: 2}, Cells: []Total{got}}
+	if err := r.WriteTable(&table); err != nil || !strings.Contains(table.String(), "RR 40") || !strings.Contains(table.String(), "no bus") {
+		t.Errorf("table %v:\n%s", err, &table)
+	}
+}
+
+// What this process's own threads are given, they have.
+func TestScheduleGivesTheClass(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has these classes")
+	}
+	ready, leave := make(chan int), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		runtime.LockOSThread() // and so it ends with the goroutine, class and all
+		ready <- threadID()
+		<-leave
+	})
+	defer all.Wait()
+	defer close(leave)
+	tid := <-ready
+	class := func() string {
+		for _, th := range ownThreads() {
+			if th.TID == tid {
+				return bench.ClassesOf([]bench.Thread{th})
+			}
+		}
+		return "gone"
+	}
+	one := []bench.Thread{{TID: tid}}
+	if err := setNice(tid, 3); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if got := class(); got != "1 OTHER nice 3" {
+		t.Errorf("after setNice(3) the thread is %s", got)
+	}
+	if news := (Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{}); len(news) != 1 {
+		t.Errorf("schedule saw %d new threads, want 1", len(news))
+	}
+	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" { // the latter where the kernel refuses
+		t.Errorf("after rr40 the thread is %s", got)
+	}
+}

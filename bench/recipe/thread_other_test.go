@@ -1,0 +1,5 @@
+//go:build !linux
+
+package recipe
+
+func threadID() int { return 0 }
