@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"edgert/rt"
@@ -114,18 +115,27 @@ func (e *Edge) tidy() {
 	e.heap.release()
 }
 
-// report turns the events that a person wants to know of into log lines.
+// report turns the events that a person wants to know of into log lines, without
+// making garbage: something went wrong, and the arm still moves.
 func (e *Edge) report(ev rt.Event) {
+	level, attrs := slog.LevelInfo, [3]slog.Attr{}
+	n := 0
 	switch ev.Code {
 	case rt.StateChanged:
-		e.log.Info("state", "from", State(ev.A).String(), "to", State(ev.B).String())
+		attrs[0], attrs[1], n = slog.String("from", State(ev.A).String()), slog.String("to", State(ev.B).String()), 2
+		e.log.LogAttrs(context.Background(), level, "state", attrs[:n]...)
+		return
 	case rt.BusLost:
-		e.log.Warn(ev.Code.Sentence(), "silent_joints", ev.A)
+		level, attrs[0], n = slog.LevelWarn, slog.Int64("silent_joints", ev.A), 1
 	case rt.Overrun:
-		e.log.Warn(ev.Code.Sentence(), "computed", time.Duration(ev.A), "bus", time.Duration(ev.B), "host_steal", rt.StealTime()-e.steal)
+		level, n = slog.LevelWarn, 3
+		attrs[0], attrs[1] = slog.Duration("computed", time.Duration(ev.A)), slog.Duration("bus", time.Duration(ev.B))
+		attrs[2] = slog.Duration("host_steal", rt.StealTime()-e.steal)
 	case rt.TorqueOn:
-		e.log.Info(ev.Code.Sentence())
+	default:
+		return
 	}
+	e.log.LogAttrs(context.Background(), level, ev.Code.Sentence(), attrs[:n]...)
 }
 
 // summarize reads every counter after the run.

@@ -109,6 +109,8 @@ func TestParseSteal(t *testing.T) {
 		{"an even older kernel", "cpu  10 20 30 40\n", 0},
 		{"a kernel without the column", "cpu  1 2 3 4 5 6 7\n", 0},
 		{"not a number", "cpu  1 2 3 4 5 6 7 x 0 0\n", 0},
+		{"a number no machine reaches", "cpu  1 2 3 4 5 6 7 999999999999999 0 0\n", 0},
+		{"cut short", "cpu  1 2 3 4 5 6 7 8", 0},
 		{"another line first", "intr 1 2 3 4 5 6 7 8 9\n", 0},
 		{"empty", "", 0},
 	}
@@ -121,6 +123,9 @@ func TestParseSteal(t *testing.T) {
 	}
 	if first, second := StealTime(), StealTime(); second < first {
 		t.Errorf("StealTime went from %v to %v", first, second)
+	}
+	if n := testing.AllocsPerRun(10, func() { StealTime() }); n != 0 {
+		t.Errorf("StealTime allocates %v times, want 0", n)
 	}
 }
 

@@ -2,8 +2,7 @@ package rt
 
 import (
 	"bytes"
-	"os"
-	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,16 +15,32 @@ func ThreadCPU() time.Duration { return time.Duration(clockTime(unix.CLOCK_THREA
 
 // StealTime returns how long this machine's CPUs together were taken away by the
 // host so far, in steps of 10 ms. It is 0 where the kernel does not tell, as on
-// a machine that is not virtual. It reads a file: not for the tick.
+// a machine that is not virtual. It reads a file: not for the tick. It makes no
+// garbage.
 func StealTime() time.Duration {
-	stat, err := os.ReadFile("/proc/stat")
+	fd := statFile()
+	if fd < 0 {
+		return 0
+	}
+	var line [statLine]byte
+	n, err := unix.Pread(fd, line[:], 0)
 	if err != nil {
 		return 0
 	}
-	return parseSteal(stat)
+	return parseSteal(line[:n])
 }
 
+// statFile stays open for the life of the process; -1 where there is none.
+var statFile = sync.OnceValue(func() int {
+	fd, err := unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+})
+
 const (
+	statLine   = 256                   // more than the first line, ten numbers of at most 20 digits
 	stealField = 8                     // in the "cpu" line, its name counted
 	clockTick  = 10 * time.Millisecond // the kernel's USER_HZ is 100 on every Linux ABI in use
 )
@@ -35,14 +50,30 @@ const (
 //
 // Source: proc_stat(5).
 func parseSteal(stat []byte) time.Duration {
-	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	fields := bytes.Fields(line)
-	if len(fields) <= stealField || string(fields[0]) != "cpu" {
+	rest, ok := bytes.CutPrefix(stat, []byte("cpu "))
+	if !ok {
 		return 0
 	}
-	ticks, err := strconv.ParseInt(string(fields[stealField]), 10, 64)
-	if err != nil {
-		return 0
+	field, value, digits := 0, int64(0), 0
+	for _, c := range rest {
+		switch {
+		case c >= '0' && c <= '9' && digits < maxDigits:
+			value, digits = value*10+int64(c-'0'), digits+1
+		case c == ' ' || c == '\n':
+			if digits > 0 {
+				if field++; field == stealField {
+					return time.Duration(value) * clockTick
+				}
+			}
+			if value, digits = 0, 0; c == '\n' {
+				return 0
+			}
+		default:
+			return 0
+		}
 	}
-	return time.Duration(ticks) * clockTick
+	return 0
 }
+
+// maxDigits of a count keep it, in nanoseconds, inside 63 bits.
+const maxDigits = 11

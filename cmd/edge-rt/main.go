@@ -22,6 +22,7 @@ import (
 	"edgert/edge"
 	"edgert/internal/exit"
 	"edgert/internal/flagfile"
+	"edgert/internal/logline"
 	"edgert/rt"
 )
 
@@ -230,20 +231,12 @@ func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 	}
 	if !r.Quiet {
 		line := newTerminal(stderr)
-		cfg.Log = slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{ReplaceAttr: brief}))
+		cfg.Log = slog.New(logline.New(line, slog.LevelInfo))
 		if line.tty {
 			cfg.Status = line
 		}
 	}
 	return cfg, nil
-}
-
-// brief leaves the date out of log lines: the journal has it.
-func brief(groups []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey && len(groups) == 0 {
-		return slog.String("t", a.Value.Time().Format("15:04:05.000"))
-	}
-	return a
 }
 
 // complain prints err, if there is one, in one line and returns its code.

@@ -21,6 +21,7 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/internal/flagfile"
+	"edgert/internal/logline"
 	"edgert/policy"
 	"edgert/server"
 	"edgert/wire/zenoh/endpoint"
@@ -144,7 +145,7 @@ func (f *flags) config() (server.Config, error) {
 func (f *flags) serve(cfg server.Config, stdout, stderr io.Writer) error {
 	log := slog.New(slog.DiscardHandler)
 	if !f.Quiet {
-		log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{ReplaceAttr: brief}))
+		log = slog.New(logline.New(stderr, slog.LevelInfo))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -215,14 +216,6 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 		return fmt.Errorf("--json: %w", err)
 	}
 	return nil
-}
-
-// brief leaves the date out of log lines: the journal has it.
-func brief(groups []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey && len(groups) == 0 {
-		return slog.String("t", a.Value.Time().Format("15:04:05.000"))
-	}
-	return a
 }
 
 // codeOf is the exit code of an error of package server: what an operator must

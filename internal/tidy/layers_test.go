@@ -17,6 +17,7 @@ var layers = []struct {
 	{1, "rt", "time, threads and what they exchange know nothing of robots"},
 	{1, "rt/rttest", "the fake clock, for the tests of every layer"},
 	{1, "internal/exit", "one table of exit codes for all programs"},
+	{1, "internal/logline", "log lines of all programs"},
 	{1, "internal/notify", "what any process tells its service manager"},
 	{2, "servo", "one bus protocol and its arm"},
 	{2, "servo/table", "which register a servo keeps where: data that codec, arm and descriptions share"},

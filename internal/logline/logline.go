@@ -1,0 +1,154 @@
+// Package logline writes the programs' log lines for people: the time of day,
+// the level, what happened, and its attributes as key=value, on one line. A line
+// of plain attributes makes no garbage, so that saying what went wrong does not
+// add to it; log through slog.Logger.LogAttrs to keep it that way.
+package logline
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// lineSize is room for what the programs say; a longer line allocates.
+const lineSize = 1024
+
+// timeOfDay leaves the date out: the journal has it.
+const timeOfDay = "15:04:05.000"
+
+// Handler is a slog.Handler for lines.
+type Handler struct {
+	out    *output
+	level  slog.Leveler
+	prefix string // groups, each with its dot
+	attrs  []byte // of WithAttrs, as they are written
+}
+
+// output is shared by all handlers of one writer.
+type output struct {
+	mu   sync.Mutex
+	w    io.Writer // Guarded by mu
+	line []byte    // Guarded by mu
+}
+
+// New returns a handler that writes lines of at least level to w, each with one
+// call of Write.
+func New(w io.Writer, level slog.Leveler) *Handler {
+	return &Handler{out: &output{w: w, line: make([]byte, 0, lineSize)}, level: level}
+}
+
+// Enabled implements slog.Handler.
+func (h *Handler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
+
+// Handle implements slog.Handler.
+func (h *Handler) Handle(_ context.Context, r slog.Record) error {
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	b := h.out.line[:0]
+	if !r.Time.IsZero() {
+		b = append(b, "t="...)
+		b = r.Time.AppendFormat(b, timeOfDay)
+		b = append(b, ' ')
+	}
+	b = append(b, "level="...)
+	b = append(b, r.Level.String()...)
+	b = append(b, " msg="...)
+	b = appendText(b, r.Message)
+	b = append(b, h.attrs...)
+	r.Attrs(func(a slog.Attr) bool {
+		b = appendAttr(b, h.prefix, a)
+		return true
+	})
+	b = append(b, '\n')
+	if cap(b) <= 4*lineSize { // a giant is not kept
+		h.out.line = b
+	}
+	_, err := h.out.w.Write(b)
+	return err
+}
+
+// WithAttrs implements slog.Handler.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	c := *h
+	c.attrs = append([]byte(nil), h.attrs...)
+	for _, a := range attrs {
+		c.attrs = appendAttr(c.attrs, h.prefix, a)
+	}
+	return &c
+}
+
+// WithGroup implements slog.Handler.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	c := *h
+	if name != "" {
+		c.prefix += name + "."
+	}
+	return &c
+}
+
+// appendAttr writes " prefix.key=value", for a group each of its members.
+func appendAttr(b []byte, prefix string, a slog.Attr) []byte {
+	v := a.Value.Resolve()
+	if a.Key == "" && v.Kind() != slog.KindGroup {
+		return b
+	}
+	if v.Kind() == slog.KindGroup {
+		if a.Key != "" {
+			prefix += a.Key + "."
+		}
+		for _, member := range v.Group() {
+			b = appendAttr(b, prefix, member)
+		}
+		return b
+	}
+	b = append(b, ' ')
+	b = appendText(b, prefix+a.Key)
+	b = append(b, '=')
+	switch v.Kind() {
+	case slog.KindInt64:
+		return strconv.AppendInt(b, v.Int64(), 10)
+	case slog.KindUint64:
+		return strconv.AppendUint(b, v.Uint64(), 10)
+	case slog.KindFloat64:
+		return strconv.AppendFloat(b, v.Float64(), 'g', -1, 64)
+	case slog.KindBool:
+		return strconv.AppendBool(b, v.Bool())
+	case slog.KindDuration:
+		return appendDuration(b, v.Duration())
+	case slog.KindTime:
+		return v.Time().AppendFormat(b, time.RFC3339Nano)
+	}
+	return appendText(b, v.String())
+}
+
+// appendDuration writes milliseconds where that reads well, and what
+// time.Duration says for the rest.
+func appendDuration(b []byte, d time.Duration) []byte {
+	if d <= -time.Minute || d >= time.Minute {
+		return append(b, d.String()...)
+	}
+	b = strconv.AppendFloat(b, float64(d.Round(time.Microsecond))/1e6, 'f', -1, 64)
+	return append(b, "ms"...)
+}
+
+// appendText quotes what would not read as one word.
+func appendText(b []byte, s string) []byte {
+	if s == "" || !plain(s) {
+		return strconv.AppendQuote(b, s)
+	}
+	return append(b, s...)
+}
+
+func plain(s string) bool {
+	for _, r := range s {
+		if r == '"' || r == '=' || r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
