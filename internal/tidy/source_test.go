@@ -120,6 +120,7 @@ var calls = []struct {
 	{"time", []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
 		"rt.Clock is the only clock, so that the same code runs in a test's own time", []string{
 			"rt/clock_linux.go", "rt/clock_other.go", // the clock itself
+			"rt/stock.go",                          // fills the runtime's heaps of timers
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
 			"edge/operator.go",                       // deadlines of its socket
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
