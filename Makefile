@@ -6,6 +6,7 @@ SEED     ?= 1
 MANIFEST ?= testdata/demo/server.yaml
 FUZZTIME ?= 10s
 PREFIX   ?= /usr/local
+ARCH     ?= amd64
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -X main.version=$(VERSION)
 export EDGERT_PYTHON ?= $(CURDIR)/.venv/bin/python
@@ -45,6 +46,11 @@ cut: setup build ## the cable between server and edge is away for 2 s, three tim
 test: ## run everything: formatting, vet, tests, race detector, short fuzzing
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory check race fuzz
+
+.PHONY: test-v4l2
+test-v4l2: ## the capture tests on real V4L2 devices, in a machine that QEMU emulates (ARCH=amd64 or arm64)
+	@tools/setup.sh v4l2 $(ARCH)
+	@nice -n 15 $(GO) run ./tools/v4l2vm --arch $(ARCH)
 
 .PHONY: check
 check: build ## formatting, vet and all tests

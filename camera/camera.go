@@ -1,57 +1,126 @@
 // Package camera captures pictures off the tick and hands out the newest with
 // its true age.
 //
-// A Source fills slots that its caller owns; the capture thread lends them from
-// an rt.Latest, so a picture is written once and never copied on its way to the
-// encoder.
+// A Source delivers frames into slots that its caller lends from an rt.Latest,
+// or lends its own memory for the time that the slot holds it, so a picture is
+// never copied on its way to the encoder. camera/v4l2 is the kernel's cameras,
+// camera/replay is files, camera/pattern paints.
 package camera
 
 import (
 	"errors"
+	"fmt"
 
 	"edgert/rt"
 )
 
-// ErrStalled means that no frame came within the source's watchdog time.
-var ErrStalled = errors.New("camera: no frame")
-
-// ErrClosed means that the source was closed, which is how its capture thread
-// learns to stop.
-var ErrClosed = errors.New("camera: closed")
+// Errors of a Source, for errors.Is. All but ErrClosed pass: Grab tries again.
+var (
+	ErrStalled = errors.New("camera: no frame")                    // none came within the source's watchdog time
+	ErrGone    = errors.New("camera: unplugged")                   // the device is away; Grab looks for it again
+	ErrStream  = errors.New("camera: the driver broke the stream") // it is set up again
+	ErrClosed  = errors.New("camera: closed")                      // by Close: how the capture thread learns to stop
+)
 
 // PixelFormat says how Frame.Pix is laid out.
 type PixelFormat uint8
 
 // The pixel formats a Source can deliver.
 const (
-	RGB8 PixelFormat = iota + 1 // 3 bytes per pixel, R first, rows top to bottom
+	RGB8  PixelFormat = iota + 1 // 3 bytes per pixel, R first, rows top to bottom
+	MJPEG                        // one JPEG picture, perhaps without Huffman tables and with padding behind
+	YUYV                         // Y0 Cb Y1 Cr: 4:2:2
+	NV12                         // all Y, then Cb and Cr in turn: 4:2:0
+	Gray8                        // 1 byte per pixel
 )
+
+var pixelNames = [...]string{"", "rgb", "mjpeg", "yuyv", "nv12", "grey"}
+
+func (p PixelFormat) String() string {
+	if int(p) < len(pixelNames) {
+		return pixelNames[p]
+	}
+	return fmt.Sprintf("pixel format %d", uint8(p))
+}
+
+// ParsePixelFormat reads what String writes.
+func ParsePixelFormat(name string) (PixelFormat, error) {
+	for p, n := range pixelNames {
+		if n == name && n != "" {
+			return PixelFormat(p), nil
+		}
+	}
+	return 0, fmt.Errorf("camera: pixel format %q, want mjpeg, yuyv, nv12, grey or rgb", name)
+}
 
 // Format is what a Source was negotiated to deliver.
 type Format struct {
 	Width, Height int
 	Pixels        PixelFormat
 	FPS           int
+	Stride        int  // bytes from one row to the next; 0: no padding
+	Full          bool // YUV levels span 0 to 255 instead of ITU-R 601's 16 to 235
+	Size          int  // most bytes of one frame; 0: what the fields above say
 }
 
-// FrameBytes is the size of one frame's pixels.
-func (f Format) FrameBytes() int { return f.Width * f.Height * 3 }
+// FrameBytes is the most bytes that one frame takes.
+func (f Format) FrameBytes() int {
+	row := f.Width
+	switch f.Pixels {
+	case RGB8:
+		row = 3 * f.Width
+	case YUYV, MJPEG: // no JPEG of a camera is larger than the picture it was made from
+		row = 2 * f.Width
+	}
+	size := max(row, f.Stride) * f.Height
+	if f.Pixels == NV12 {
+		size += max(row, f.Stride) * ((f.Height + 1) / 2)
+	}
+	return max(size, f.Size)
+}
 
-// Frame is one picture. Pix belongs to whoever lent the Frame to Grab.
+func (f Format) String() string {
+	return fmt.Sprintf("%v %dx%d at %d frames a second", f.Pixels, f.Width, f.Height, f.FPS)
+}
+
+// Frame is one picture. Pix belongs to whoever lent the Frame to Grab, or, where
+// the source is a Lender, to the source until the Frame is lent to Grab again.
 type Frame struct {
 	Format
-	Sequence uint64     // the driver's counter; a gap is a dropped frame
+	Sequence uint64     // grows by one for each picture the device took; a gap is dropped frames
 	At       rt.Instant // when the picture was taken, not when it arrived
 	Pix      []byte
+	Lent     int // the source's own mark of what it lent
 }
 
 // Source delivers frames at its own rate.
 type Source interface {
 	Format() Format
-	// Grab blocks until a frame newer than the last one is there and fills dst,
-	// whose Pix must have room for Format().FrameBytes(). It allocates nothing.
+	// Grab blocks until a frame newer than the last one is there, at most for the
+	// source's watchdog time, and fills dst, whose Pix must have room for
+	// Format().FrameBytes() unless the source is a Lender. In steady state it
+	// allocates nothing.
 	//
 	// Owner: one capture thread.
 	Grab(dst *Frame) error
+	// Close ends the source, after the last Grab and the last use of a frame.
 	Close() error
 }
+
+// Lender is a Source that points Frame.Pix at memory of its own. It lends for at
+// most LentMax frames at a time.
+type Lender interface{ Lends() }
+
+// LentMax is how many frames a caller may hold: the slots of one rt.Latest.
+const LentMax = 3
+
+// Counts say where the gaps in Frame.Sequence come from. Their sum is the gap.
+type Counts struct {
+	Missed   uint64 // the driver had no room for them, or lost them
+	Skipped  uint64 // dequeued, but a newer one was there already
+	Broken   uint64 // marked bad by the driver, or too short
+	Restarts uint64 // times that the stream was set up again; what passed meanwhile is in no sequence
+}
+
+// Counter is a Source that knows its Counts. Any thread may ask.
+type Counter interface{ Counts() Counts }

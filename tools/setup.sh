@@ -2,7 +2,8 @@
 # Installs what a fresh Debian or Ubuntu lacks: a C compiler and libjpeg-turbo
 # (Debian packages) and ONNX Runtime (a Python wheel that holds the library).
 # With "test" also the Python packages that act as independent judges in tests.
-# Run by `make demo`, `make test` and CI; a second run does nothing in a second.
+# With "v4l2" and an architecture what tools/v4l2vm needs instead: the emulator and
+# what builds a kernel module. Run by `make demo`, `make test` and CI; a second run does nothing in a second.
 set -eu
 cd "$(dirname "$0")/.."
 want=${1:-demo}
@@ -13,8 +14,26 @@ have_header() { [ -e /usr/include/turbojpeg.h ] || [ -e /usr/local/include/turbo
 
 missing=
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
-have_header || missing="$missing libturbojpeg0-dev"
-python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
+have() { PATH=$PATH:/sbin:/usr/sbin command -v "$1" >/dev/null 2>&1; }
+if [ "$want" = v4l2 ]; then
+	have make || missing="$missing make"
+	have depmod || missing="$missing kmod"
+	ldconfig -p 2>/dev/null | grep -q 'libelf\.so\.1' || /sbin/ldconfig -p | grep -q 'libelf\.so\.1' || missing="$missing libelf1"
+	case ${2:-amd64} in
+	amd64) have qemu-system-x86_64 || missing="$missing qemu-system-x86" ;;
+	arm64) have qemu-system-aarch64 || missing="$missing qemu-system-arm" ;;
+	*) say "v4l2 ${2}: want amd64 or arm64"; exit 2 ;;
+	esac
+	if [ "$(dpkg --print-architecture 2>/dev/null)" != "${2:-amd64}" ]; then
+		case ${2:-amd64} in
+		amd64) have x86_64-linux-gnu-gcc || missing="$missing gcc-x86-64-linux-gnu" ;;
+		arm64) have aarch64-linux-gnu-gcc || missing="$missing gcc-aarch64-linux-gnu" ;;
+		esac
+	fi
+else
+	have_header || missing="$missing libturbojpeg0-dev"
+	python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
+fi
 if [ "$want" = test ]; then
 	command -v cyclictest >/dev/null 2>&1 || missing="$missing rt-tests"
 fi
@@ -42,6 +61,9 @@ command -v go >/dev/null 2>&1 || {
 	exit 3
 }
 
+if [ "$want" = v4l2 ]; then
+	exit 0
+fi
 if [ ! -x .venv/bin/python ]; then
 	say "creating .venv"
 	python3 -m venv .venv

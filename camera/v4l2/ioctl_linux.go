@@ -1,0 +1,203 @@
+package v4l2
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Values of the kernel's interface.
+//
+// Source: include/uapi/linux/videodev2.h, v4l2-controls.h (Linux 6.1).
+const (
+	bufTypeCapture = 1
+	memoryMmap     = 1
+	fieldAny       = 0
+
+	capCapture    = 0x00000001
+	capCaptureMP  = 0x00001000
+	capMeta       = 0x00800000
+	capStreaming  = 0x04000000
+	capDeviceCaps = 0x80000000 // deviceCaps describe this node alone
+
+	bufFlagError       = 0x00000040
+	bufFlagStampMask   = 0x0000e000
+	bufFlagStampSteady = 0x00002000 // CLOCK_MONOTONIC
+
+	sizeDiscrete     = 1
+	intervalDiscrete = 1
+
+	canSetInterval = 0x1000 // V4L2_CAP_TIMEPERFRAME
+
+	ctrlNext     = 0x80000000
+	ctrlDisabled = 0x0001
+	ctrlReadOnly = 0x0004
+	ctrlInactive = 0x0010
+	ctrlWrites   = 0x0040 // write only: buttons
+
+	ctrlInteger     = 1
+	ctrlBoolean     = 2
+	ctrlMenu        = 3
+	ctrlButton      = 4
+	ctrlIntegerMenu = 9
+	ctrlBitmask     = 8
+
+	colorspaceJPEG  = 7
+	quantizationLow = 2 // limited range
+	quantizationAll = 1 // full range
+)
+
+// fourcc packs a pixel format's four letters.
+func fourcc(s string) uint32 {
+	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
+}
+
+// The structs below are the kernel's, on 64-bit machines with its usual ioctl
+// numbers: amd64, arm64, riscv64. layout_test.go compares them with the C
+// compiler's reading of the kernel's own header.
+
+type capability struct {
+	driver                            [16]byte
+	card, busInfo                     [32]byte
+	version, capabilities, deviceCaps uint32
+	_                                 [3]uint32
+}
+
+type fmtdesc struct {
+	index, kind, flags uint32
+	description        [32]byte
+	pixelformat, mbus  uint32
+	_                  [3]uint32
+}
+
+type frmsize struct {
+	index, pixelformat, kind uint32
+	// Discrete: width, height. Otherwise min, max and step of the width, then of
+	// the height.
+	u [6]uint32
+	_ [2]uint32
+}
+
+type fraction struct{ num, den uint32 }
+
+type frmival struct {
+	index, pixelformat, width, height, kind uint32
+	min, max, step                          fraction // discrete: min alone
+	_                                       [2]uint32
+}
+
+type pixFormat struct {
+	width, height, pixelformat, field         uint32
+	bytesPerLine, sizeImage, colorspace, priv uint32
+	flags, encoding, quantization, transfer   uint32
+}
+
+type format struct {
+	kind uint32
+	_    uint32 // the union holds pointers, so it lies on 8 bytes
+	pix  pixFormat
+	_    [200 - unsafe.Sizeof(pixFormat{})]byte
+}
+
+type streamparm struct {
+	kind             uint32
+	capability, mode uint32
+	perFrame         fraction
+	extended, reads  uint32
+	_                [200 - 24]byte
+}
+
+type requestBuffers struct {
+	count, kind, memory, capabilities, flags uint32
+}
+
+type buffer struct {
+	index, kind, bytesUsed, flags, field uint32
+	timestamp                            unix.Timeval
+	timecode                             [16]byte
+	sequence, memory                     uint32
+	offset                               uint64 // a union; for mmap its lower half
+	length                               uint32
+	_                                    uint32
+	requestFD                            int32
+}
+
+type queryctrl struct {
+	id, kind                       uint32
+	name                           [32]byte
+	minimum, maximum, step, preset int32
+	flags                          uint32
+	_                              [2]uint32
+}
+
+type querymenu struct {
+	id, index uint32
+	name      [32]byte // of an integer menu: an int64
+	_         uint32
+}
+
+type control struct {
+	id    uint32
+	value int32
+}
+
+// The sizes are part of the ioctl numbers, so a wrong one does not compile.
+var (
+	_ [104]byte = [unsafe.Sizeof(capability{})]byte{}
+	_ [64]byte  = [unsafe.Sizeof(fmtdesc{})]byte{}
+	_ [44]byte  = [unsafe.Sizeof(frmsize{})]byte{}
+	_ [52]byte  = [unsafe.Sizeof(frmival{})]byte{}
+	_ [208]byte = [unsafe.Sizeof(format{})]byte{}
+	_ [8]byte   = [unsafe.Offsetof(format{}.pix)]byte{}
+	_ [204]byte = [unsafe.Sizeof(streamparm{})]byte{}
+	_ [20]byte  = [unsafe.Sizeof(requestBuffers{})]byte{}
+	_ [88]byte  = [unsafe.Sizeof(buffer{})]byte{}
+	_ [24]byte  = [unsafe.Offsetof(buffer{}.timestamp)]byte{}
+	_ [64]byte  = [unsafe.Offsetof(buffer{}.offset)]byte{}
+	_ [68]byte  = [unsafe.Sizeof(queryctrl{})]byte{}
+	_ [44]byte  = [unsafe.Sizeof(querymenu{})]byte{}
+	_ [8]byte   = [unsafe.Sizeof(control{})]byte{}
+)
+
+// The directions in an ioctl number.
+const (
+	ioWrite = 1
+	ioRead  = 2
+	ioBoth  = ioRead | ioWrite
+)
+
+// Source: include/uapi/asm-generic/ioctl.h, _IOC.
+const (
+	vidiocQueryCap  = ioRead<<30 | unsafe.Sizeof(capability{})<<16 | 'V'<<8 | 0
+	vidiocEnumFmt   = ioBoth<<30 | unsafe.Sizeof(fmtdesc{})<<16 | 'V'<<8 | 2
+	vidiocSFmt      = ioBoth<<30 | unsafe.Sizeof(format{})<<16 | 'V'<<8 | 5
+	vidiocReqBufs   = ioBoth<<30 | unsafe.Sizeof(requestBuffers{})<<16 | 'V'<<8 | 8
+	vidiocQueryBuf  = ioBoth<<30 | unsafe.Sizeof(buffer{})<<16 | 'V'<<8 | 9
+	vidiocQBuf      = ioBoth<<30 | unsafe.Sizeof(buffer{})<<16 | 'V'<<8 | 15
+	vidiocDQBuf     = ioBoth<<30 | unsafe.Sizeof(buffer{})<<16 | 'V'<<8 | 17
+	vidiocStreamOn  = ioWrite<<30 | 4<<16 | 'V'<<8 | 18
+	vidiocStreamOff = ioWrite<<30 | 4<<16 | 'V'<<8 | 19
+	vidiocGParm     = ioBoth<<30 | unsafe.Sizeof(streamparm{})<<16 | 'V'<<8 | 21
+	vidiocSParm     = ioBoth<<30 | unsafe.Sizeof(streamparm{})<<16 | 'V'<<8 | 22
+	vidiocGCtrl     = ioBoth<<30 | unsafe.Sizeof(control{})<<16 | 'V'<<8 | 27
+	vidiocSCtrl     = ioBoth<<30 | unsafe.Sizeof(control{})<<16 | 'V'<<8 | 28
+	vidiocQueryCtrl = ioBoth<<30 | unsafe.Sizeof(queryctrl{})<<16 | 'V'<<8 | 36
+	vidiocQueryMenu = ioBoth<<30 | unsafe.Sizeof(querymenu{})<<16 | 'V'<<8 | 37
+	vidiocEnumSizes = ioBoth<<30 | unsafe.Sizeof(frmsize{})<<16 | 'V'<<8 | 74
+	vidiocEnumIvals = ioBoth<<30 | unsafe.Sizeof(frmival{})<<16 | 'V'<<8 | 75
+)
+
+// ioctl asks the driver; p points to what the number says.
+//
+//rt:noalloc
+func ioctl(fd int, number uintptr, p unsafe.Pointer) unix.Errno {
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), number, uintptr(p))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// text reads a C string that may fill its field.
+func text(b []byte) string { return unix.ByteSliceToString(b) }

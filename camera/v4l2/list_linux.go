@@ -1,0 +1,62 @@
+package v4l2
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// List returns the cameras of this machine by number. Nodes that are no cameras
+// are left out; those that may not be opened are named in denied.
+func List() (all []Info, denied []error) {
+	nodes, _ := filepath.Glob("/dev/video*")
+	slices.SortFunc(nodes, func(a, b string) int { return number(a) - number(b) })
+	ids, paths := links("/dev/v4l/by-id/*"), links("/dev/v4l/by-path/*")
+	for _, node := range nodes {
+		info, err := Look(node)
+		switch {
+		case err == nil:
+			info.ByID, info.ByPath = ids[node], paths[node]
+			all = append(all, info)
+		case !errors.Is(err, ErrNoVideo) && !errors.Is(err, ErrAbsent):
+			denied = append(denied, err)
+		}
+	}
+	return all, denied
+}
+
+// Look says what the camera at a path says of itself, without disturbing whoever
+// uses it.
+func Look(path string) (Info, error) {
+	d, err := openDevice(path)
+	if err != nil {
+		return Info{}, err
+	}
+	defer d.close()
+	return Info{
+		Path: path, Card: text(d.cap.card[:]), Driver: text(d.cap.driver[:]), Bus: text(d.cap.busInfo[:]),
+		Modes: d.modes(Want{}), Controls: d.controls(),
+	}, nil
+}
+
+func number(node string) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(node, "/dev/video"))
+	if err != nil {
+		return 1 << 30
+	}
+	return n
+}
+
+// links maps nodes to the names that udev made for them.
+func links(pattern string) map[string]string {
+	m := map[string]string{}
+	found, _ := filepath.Glob(pattern)
+	for _, link := range found {
+		if node, err := filepath.EvalSymlinks(link); err == nil && m[node] == "" {
+			m[node] = link
+		}
+	}
+	return m
+}

@@ -1,0 +1,569 @@
+//go:build linux
+
+package v4l2
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	stdjpeg "image/jpeg"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/camera"
+	"edgert/jpeg"
+	"edgert/rt"
+)
+
+// machineEnv says that this is the machine of `make test-v4l2`: /dev/video0 and
+// video1 are the kernel's vivid driver, video10 is v4l2loopback. Everywhere else
+// the tests below are skipped, because they break the cameras on purpose.
+const machineEnv = "EDGERT_V4L2_MACHINE"
+
+const (
+	vivid    = "/dev/video0"
+	loopback = "/dev/video10"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if os.Getenv(machineEnv) != "" && code == 0 {
+		code = leaks()
+	}
+	os.Exit(code)
+}
+
+// leaks reports what the tests have left behind, as an exit status.
+func leaks() int {
+	left := 0
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, fd := range fds {
+		if target, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(target, "/dev/video") {
+			fmt.Println("LEFT descriptor", target)
+			left++
+		}
+	}
+	maps, _ := os.ReadFile("/proc/self/maps")
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, "/dev/video") {
+			fmt.Print("LEFT mapping ", line)
+			left++
+		}
+	}
+	for end := time.Now().Add(2 * time.Second); runtime.NumGoroutine() > 1 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := runtime.NumGoroutine(); n > 1 {
+		buf := make([]byte, 1<<16)
+		fmt.Printf("LEFT %d goroutines\n%s\n", n-1, buf[:runtime.Stack(buf, true)])
+		left++
+	}
+	if left > 0 {
+		return 1
+	}
+	fmt.Println("LEFT nothing: no descriptor, no mapping, no goroutine")
+	return 0
+}
+
+func machine(t *testing.T) {
+	t.Helper()
+	if os.Getenv(machineEnv) == "" {
+		t.Skip("runs in the machine of make test-v4l2")
+	}
+}
+
+// small is a picture that an emulated processor can paint at full rate.
+var small = Want{Width: 320, Height: 180, FPS: 25, Pixels: camera.YUYV}
+
+func open(t *testing.T, cfg Config) *Source {
+	t.Helper()
+	machine(t)
+	if cfg.Path == "" {
+		cfg.Path = vivid
+	}
+	if cfg.Want == (Want{}) {
+		cfg.Want = small
+	}
+	s, err := Open(cfg, rt.KernelClock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// grab returns the next frame; stalls of the emulated processor are retried.
+func grab(t *testing.T, s *Source, f *camera.Frame) {
+	t.Helper()
+	for range 10 {
+		err := s.Grab(f)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, camera.ErrStalled) {
+			t.Fatalf("Grab() = %v", err)
+		}
+	}
+	t.Fatal("Grab() stalls for ten watchdogs")
+}
+
+// set changes a control as another program would.
+func set(t *testing.T, name, value string) {
+	t.Helper()
+	d, err := openDevice(vivid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if err := d.apply([]Setting{{name, value}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMachineLists(t *testing.T) {
+	machine(t)
+	all, denied := List()
+	if len(all) < 2 || len(denied) > 0 || all[0].Path != vivid || all[0].Card != "vivid" {
+		t.Fatalf("List() = %d cameras, %v, want vivid's two", len(all), denied)
+	}
+	seen := map[camera.PixelFormat]int{}
+	for _, m := range all[0].Modes {
+		seen[m.Pixels]++
+	}
+	for _, p := range []camera.PixelFormat{camera.YUYV, camera.NV12, camera.Gray8, camera.RGB8} {
+		if seen[p] < 4 {
+			t.Errorf("%d modes of %v, want several", seen[p], p)
+		}
+	}
+	if len(all[0].Controls) < 10 {
+		t.Errorf("%d controls, want vivid's dozens", len(all[0].Controls))
+	}
+	t.Logf("%d modes, %d controls", len(all[0].Modes), len(all[0].Controls))
+}
+
+// Every pixel format streams, whole, in order, with the instants of the driver,
+// and red is red in each.
+func TestMachineFormats(t *testing.T) {
+	machine(t)
+	set(t, "test-pattern", "100-red")
+	defer set(t, "test-pattern", "75-colorbar")
+	set(t, "osd-text-mode", "none")
+	for _, p := range []camera.PixelFormat{camera.YUYV, camera.NV12, camera.Gray8, camera.RGB8} {
+		t.Run(p.String(), func(t *testing.T) {
+			s := open(t, Config{Want: Want{Width: 320, Height: 180, FPS: 25, Pixels: p}})
+			if f := s.Format(); f.Pixels != p || f.Width != 320 || f.Height != 180 || f.FPS != 25 {
+				t.Fatalf("Format() = %+v", f)
+			}
+			var f camera.Frame
+			last := camera.Frame{}
+			for range 8 {
+				grab(t, s, &f)
+				now := rt.KernelClock().Now()
+				if f.At > now || now.Sub(f.At) > 5*time.Second || f.At <= last.At || f.Sequence <= last.Sequence {
+					t.Fatalf("frame %d at %v after frame %d at %v, now %v", f.Sequence, f.At, last.Sequence, last.At, now)
+				}
+				last = f
+				last.Pix = nil
+			}
+			if got, want := middle(&f), colour(p); !near(got, want) {
+				t.Errorf("a red picture holds %v in the middle, want %v", got, want)
+			}
+			_, picked, _ := s.Describe()
+			t.Log(picked)
+		})
+	}
+}
+
+// middle returns the bytes of the picture's middle pixel.
+func middle(f *camera.Frame) []byte {
+	row := f.Pix[90*f.Stride:]
+	switch f.Pixels {
+	case camera.YUYV:
+		return row[2*160:][:4]
+	case camera.RGB8:
+		return row[3*160:][:3]
+	case camera.NV12:
+		uv := f.Pix[f.Stride*180:][f.Stride*45+160:]
+		return []byte{row[160], uv[0], uv[1]}
+	}
+	return row[160:][:1]
+}
+
+// colour is pure red by ITU-R BT.601, narrow range.
+func colour(p camera.PixelFormat) []byte {
+	switch p {
+	case camera.YUYV:
+		return []byte{81, 90, 81, 240}
+	case camera.RGB8:
+		return []byte{255, 0, 0}
+	case camera.NV12:
+		return []byte{81, 90, 240}
+	}
+	return nil // grey: vivid's own levels
+}
+
+func near(got, want []byte) bool {
+	for i := range want {
+		if d := int(got[i]) - int(want[i]); d < -3 || d > 3 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestMachineRates(t *testing.T) {
+	for _, fps := range []int{5, 10, 25} {
+		s := open(t, Config{Want: Want{Width: 320, Height: 180, FPS: fps, Pixels: camera.YUYV}})
+		if s.Format().FPS != fps {
+			t.Errorf("asked for %d frames a second, got %v", fps, s.Format())
+		}
+		var f camera.Frame
+		var steps []time.Duration
+		for at, seq := rt.Instant(0), uint64(0); len(steps) < 7; at, seq = f.At, f.Sequence {
+			grab(t, s, &f)
+			if at != 0 {
+				steps = append(steps, f.At.Sub(at)/time.Duration(f.Sequence-seq))
+			}
+		}
+		slices.Sort(steps)
+		if m, want := steps[len(steps)/2], time.Second/time.Duration(fps); m < want*8/10 || m > want*12/10 {
+			t.Errorf("%d frames a second: a frame takes %v, want %v", fps, m, want)
+		}
+		s.Close()
+	}
+}
+
+func TestMachineControls(t *testing.T) {
+	s := open(t, Config{Controls: []Setting{{"brightness", "77"}, {"gain", "50"}, {"horizontal-flip", "on"}}})
+	defer set(t, "horizontal-flip", "off")
+	all := map[string]int32{}
+	for _, c := range s.stream.controls() {
+		all[c.Name] = c.Value
+	}
+	if all["brightness"] != 77 || all["gain"] != 50 || all["gain-automatic"] != 0 || all["horizontal-flip"] != 1 {
+		t.Errorf("brightness %d, gain %d, automatic %d, flip %d, want 77, 50, 0, 1", all["brightness"], all["gain"], all["gain-automatic"], all["horizontal-flip"])
+	}
+	s.Close()
+	for _, bad := range []Setting{{"brightness", "256"}, {"exposure", "100"}, {"nonsense", "1"}, {"gain", "much"}} {
+		if _, err := Open(Config{Path: vivid, Want: small, Controls: []Setting{bad}}, rt.KernelClock()); !errors.Is(err, ErrControl) {
+			t.Errorf("%v: Open() = %v, want %v", bad, err, ErrControl)
+		}
+	}
+	s = open(t, Config{Controls: []Setting{{"gain", "auto"}}}) // after an error the camera is free
+	if c, _ := find(s.stream.controls(), cidAutogain); c.Value != 1 {
+		t.Errorf("gain=auto leaves the automatic at %d", c.Value)
+	}
+}
+
+// A reader that comes late gets the newest frame, and every gap has a reason.
+func TestMachineDrainsToTheNewest(t *testing.T) {
+	s := open(t, Config{})
+	var f camera.Frame
+	grab(t, s, &f)
+	first, before := f.Sequence, s.Counts()
+	taken := uint64(0)
+	for range 3 {
+		time.Sleep(400 * time.Millisecond)
+		grab(t, s, &f)
+		taken++
+		if age := rt.KernelClock().Now().Sub(f.At); age > 350*time.Millisecond {
+			t.Errorf("after a pause the frame is %v old: the oldest of the queue, not the newest", age)
+		}
+	}
+	c := since(before, s.Counts())
+	if c.Skipped == 0 || f.Sequence-first != taken+c.Skipped+c.Missed+c.Broken {
+		t.Errorf("frames %d to %d, %d taken, %+v: the gaps are not explained", first, f.Sequence, taken, c)
+	}
+}
+
+// since returns what was counted in between.
+func since(a, b camera.Counts) camera.Counts {
+	return camera.Counts{Missed: b.Missed - a.Missed, Skipped: b.Skipped - a.Skipped, Broken: b.Broken - a.Broken, Restarts: b.Restarts - a.Restarts}
+}
+
+func TestMachineDropsAreCounted(t *testing.T) {
+	s := open(t, Config{})
+	var f camera.Frame
+	grab(t, s, &f)
+	first, before := f.Sequence, s.Counts()
+	set(t, "percentage-of-dropped-buffers", "50")
+	defer set(t, "percentage-of-dropped-buffers", "0")
+	const n = 15
+	for range n {
+		grab(t, s, &f)
+	}
+	c := since(before, s.Counts())
+	if c.Missed == 0 || f.Sequence-first != n+c.Skipped+c.Missed+c.Broken {
+		t.Errorf("frames %d to %d, %d taken, %+v: want every gap counted", first, f.Sequence, n, c)
+	}
+	t.Logf("%d taken, %+v", n, c)
+}
+
+func TestMachineErrorFramesAreNotDelivered(t *testing.T) {
+	s := open(t, Config{})
+	var f camera.Frame
+	grab(t, s, &f)
+	set(t, "inject-v4l2-buf-flag-error", "1")
+	for range 6 {
+		grab(t, s, &f)
+	}
+	if c := s.Counts(); c.Broken != 1 || c.Restarts != 0 {
+		t.Errorf("%+v after one error frame, want it counted and nothing else", c)
+	}
+}
+
+// After a fatal error the stream is set up again by itself.
+func TestMachineFatalErrorIsRepaired(t *testing.T) {
+	s := open(t, Config{Controls: []Setting{{"brightness", "99"}}})
+	var f camera.Frame
+	grab(t, s, &f)
+	seq := f.Sequence
+	set(t, "brightness", "10")
+	set(t, "inject-fatal-streaming-error", "1")
+	if err := until(s, &f, camera.ErrStream); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		grab(t, s, &f)
+	}
+	if c := s.Counts(); c.Restarts != 1 || f.Sequence <= seq {
+		t.Errorf("%+v and frame %d after frame %d, want one restart and higher numbers", c, f.Sequence, seq)
+	}
+	if v, _ := s.stream.control(0x00980900); v != 99 {
+		t.Errorf("brightness is %d after the repair, want 99 again", v)
+	}
+}
+
+// until grabs until the error comes.
+func until(s *Source, f *camera.Frame, want error) error {
+	for range 50 {
+		if err := s.Grab(f); errors.Is(err, want) {
+			return nil
+		} else if err != nil && !errors.Is(err, camera.ErrStalled) {
+			return fmt.Errorf("Grab() = %w, want %w", err, want)
+		}
+	}
+	return fmt.Errorf("Grab() never says %w", want)
+}
+
+// An unplugged camera is noticed at once, what was lent stays as it is although
+// the device is let go, and after plugging in the same source goes on.
+func TestMachineUnplugAndReplug(t *testing.T) {
+	s := open(t, Config{})
+	var held [camera.LentMax]camera.Frame
+	var copies [camera.LentMax][]byte
+	for i := range held {
+		grab(t, s, &held[i])
+		copies[i] = bytes.Clone(held[i].Pix)
+	}
+	set(t, "disconnect", "1")
+	began := time.Now()
+	var f camera.Frame
+	if err := until(s, &f, camera.ErrGone); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("noticed after %v", took)
+	}
+	maps, _ := os.ReadFile("/proc/self/maps")
+	if strings.Contains(string(maps), vivid) {
+		t.Error("a page of the unplugged camera is still mapped")
+	}
+	for i := range held {
+		if !bytes.Equal(held[i].Pix, copies[i]) {
+			t.Errorf("the picture lent as %d changed", i)
+		}
+	}
+	for i := range held { // vivid is plugged in again when its last user has closed it
+		for range 40 {
+			if err := s.Grab(&held[i]); err == nil {
+				break
+			} else if !errors.Is(err, camera.ErrGone) && !errors.Is(err, camera.ErrStalled) {
+				t.Fatal(err)
+			}
+		}
+		if held[i].Lent == 0 {
+			t.Fatal("no frame after plugging in again")
+		}
+	}
+	if c := s.Counts(); c.Restarts != 1 || len(s.orphans) == 0 {
+		t.Errorf("%+v, %d orphans, want one restart", c, len(s.orphans))
+	}
+	for _, o := range s.orphans {
+		for i, b := range o.buffers {
+			if b.lent {
+				t.Errorf("buffer %d of the old stream is still there", i)
+			}
+		}
+	}
+}
+
+// A driver that delivers nothing is given up after the watchdog's time.
+func TestMachineWatchdog(t *testing.T) {
+	s := open(t, Config{})
+	var f camera.Frame
+	grab(t, s, &f)
+	set(t, "percentage-of-dropped-buffers", "100")
+	began := time.Now()
+	var err error
+	for range 3 { // one may be on its way
+		if err = s.Grab(&f); err != nil {
+			break
+		}
+	}
+	took := time.Since(began)
+	set(t, "percentage-of-dropped-buffers", "0")
+	if !errors.Is(err, camera.ErrStalled) || took < minWatchdog || took > minWatchdog+3*time.Second {
+		t.Errorf("Grab() = %v after %v, want %v after %v", err, took, camera.ErrStalled, minWatchdog)
+	}
+	grab(t, s, &f)
+	if c := s.Counts(); c.Restarts == 0 {
+		t.Errorf("%+v, want a restart", c)
+	}
+}
+
+func TestMachineBusy(t *testing.T) {
+	open(t, Config{})
+	if _, err := Open(Config{Path: vivid, Want: small}, rt.KernelClock()); !errors.Is(err, ErrBusy) {
+		t.Errorf("a second Open() = %v, want %v", err, ErrBusy)
+	}
+	if info, err := Look(vivid); err != nil || len(info.Modes) == 0 {
+		t.Errorf("Look() at a camera in use = %d modes, %v", len(info.Modes), err)
+	}
+	if _, err := Open(Config{Path: "/dev/video77"}, rt.KernelClock()); !errors.Is(err, ErrAbsent) {
+		t.Errorf("Open() of nothing = %v, want %v", err, ErrAbsent)
+	}
+	if _, err := Open(Config{Path: "/dev/null"}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) {
+		t.Errorf("Open() of /dev/null = %v, want %v", err, ErrNoVideo)
+	}
+}
+
+// From dequeue to hand-over nothing is allocated, in three slots as rt.Latest
+// has them.
+func TestMachineGrabNoAlloc(t *testing.T) {
+	s := open(t, Config{})
+	var slots [camera.LentMax]camera.Frame
+	i := 0
+	if n := testing.AllocsPerRun(30, func() {
+		for s.Grab(&slots[i%len(slots)]) != nil {
+		}
+		i++
+	}); n != 0 && s.Counts().Restarts == 0 {
+		t.Errorf("Grab allocates %v times, want 0", n)
+	}
+}
+
+// feed writes motion JPEG into the loopback's other side, every second picture
+// without Huffman tables and with padding behind, until stop is closed.
+func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
+	t.Helper()
+	fd, err := unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const outputType = 2
+	f := format{kind: outputType, pix: pixFormat{width: 320, height: 240, pixelformat: fourcc("MJPG"), field: 1, sizeImage: 320 * 240 * 2}}
+	if errno := ioctl(fd, vidiocSFmt, unsafe.Pointer(&f)); errno != 0 {
+		t.Fatalf("the loopback refuses MJPEG: %v", errno)
+	}
+	var whole bytes.Buffer
+	im := image.NewYCbCr(image.Rect(0, 0, 320, 240), image.YCbCrSubsampleRatio422)
+	for i := range im.Y {
+		im.Y[i] = byte(i%320*200/320 + i/320/8)
+	}
+	for i := range im.Cb {
+		im.Cb[i], im.Cr[i] = 90, 240
+	}
+	if err := stdjpeg.Encode(&whole, im, &stdjpeg.Options{Quality: 85}); err != nil {
+		t.Fatal(err)
+	}
+	pictures := [2][]byte{whole.Bytes(), append(bare(whole.Bytes()), 0, 0, 0, 0)}
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		defer unix.Close(fd)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(60 * time.Millisecond):
+				unix.Write(fd, pictures[i%2])
+			}
+		}
+	}()
+	return done
+}
+
+// bare returns a JPEG without its Huffman tables.
+func bare(src []byte) []byte {
+	out := bytes.Clone(src[:2])
+	for i := 2; ; {
+		n := 2 + int(src[i+2])<<8 + int(src[i+3])
+		switch src[i+1] {
+		case 0xda:
+			return append(out, src[i:]...)
+		case 0xc4:
+		default:
+			out = append(out, src[i:i+n]...)
+		}
+		i += n
+	}
+}
+
+func TestMachineMotionJPEG(t *testing.T) {
+	machine(t)
+	stop := make(chan struct{})
+	done := feed(t, stop)
+	defer func() { close(stop); <-done }()
+	var s *Source
+	var err error
+	for range 50 { // with exclusive_caps it is a camera only once the first picture is there
+		if s, err = Open(Config{Path: loopback}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) && !errors.Is(err, ErrMode) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if f := s.Format(); f.Pixels != camera.MJPEG || f.Width != 320 || f.Height != 240 || s.lends {
+		t.Fatalf("Format() = %+v, lends %v, want MJPEG 320x240 in copies", f, s.lends)
+	}
+	var slots [camera.LentMax]camera.Frame
+	with, without := 0, 0
+	for i := 0; with < 4 || without < 4; i++ {
+		if i == 100 {
+			t.Fatalf("%d pictures with tables and %d without in 100, want 4 each", with, without)
+		}
+		f := &slots[i%len(slots)]
+		grab(t, s, f)
+		p, err := jpeg.Inspect(f.Pix)
+		if err != nil {
+			t.Logf("picture of %d bytes: %v", len(f.Pix), err) // torn by the loopback
+			continue
+		}
+		file := bytes.Clone(f.Pix[:p.End])
+		if p.Tables {
+			with++
+		} else {
+			without++
+			if _, err := stdjpeg.Decode(bytes.NewReader(file)); err == nil {
+				t.Error("a picture without tables decodes as it is")
+			}
+			file = append(append(bytes.Clone(f.Pix[:p.Insert]), jpeg.StandardTables...), f.Pix[p.Insert:p.End]...)
+		}
+		if im, err := stdjpeg.Decode(bytes.NewReader(file)); err != nil || im.Bounds().Dx() != 320 {
+			t.Errorf("picture with tables %v: %v", p.Tables, err)
+		}
+	}
+	t.Logf("%d pictures with tables, %d without", with, without)
+}

@@ -1,0 +1,135 @@
+package v4l2
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"edgert/camera"
+)
+
+// Want is what to choose a mode by.
+type Want struct {
+	Width, Height int                // exactly; 0: any
+	NearW, NearH  int                // when any: at least this, as little more as possible; 0: 640x480
+	FPS           int                // at least, as little more as possible; 0: 30
+	Pixels        camera.PixelFormat // exactly; 0: the best
+	Raw           bool               // the best is what needs no decoding, because pictures will be changed; else MJPEG, which is sent as it is
+}
+
+const (
+	usualFPS    = 30
+	usualWidth  = 640
+	usualHeight = 480
+	fpsSlack    = 0.6 // 29.97 is 30
+)
+
+// preference orders pixel formats, best first.
+func (w *Want) preference() []camera.PixelFormat {
+	if w.Raw {
+		return []camera.PixelFormat{camera.YUYV, camera.NV12, camera.RGB8, camera.MJPEG, camera.Gray8}
+	}
+	return []camera.PixelFormat{camera.MJPEG, camera.NV12, camera.YUYV, camera.RGB8, camera.Gray8}
+}
+
+// choose picks the best of a camera's modes: the size first, then a rate that is
+// at least the one wanted, then the pixels that cost least, then the rate that is
+// closest. It says what it passed over.
+func choose(modes []Mode, w Want) (Mode, error) {
+	if len(modes) == 0 {
+		return Mode{}, fmt.Errorf("%w: it offers none of mjpeg, yuyv, nv12, grey and rgb", ErrMode)
+	}
+	left := modes
+	if w.Pixels != 0 {
+		left = filter(left, func(m Mode) bool { return m.Pixels == w.Pixels })
+		if len(left) == 0 {
+			return Mode{}, fmt.Errorf("%w: pixel format %v; it has %s", ErrMode, w.Pixels, list(modes, func(m Mode) string { return m.Pixels.String() }))
+		}
+	}
+	width, height := w.Width, w.Height
+	if width == 0 {
+		width, height = nearest(left, w)
+	}
+	sized := filter(left, func(m Mode) bool { return m.Width == width && m.Height == height })
+	if len(sized) == 0 {
+		return Mode{}, fmt.Errorf("%w: %dx%d; it has %s", ErrMode, width, height, list(left, func(m Mode) string { return fmt.Sprintf("%dx%d", m.Width, m.Height) }))
+	}
+	fps := float64(w.FPS)
+	if fps == 0 {
+		fps = usualFPS
+	}
+	order := w.preference()
+	return slices.MinFunc(sized, func(a, b Mode) int {
+		if slowA, slowB := a.FPS < fps-fpsSlack, b.FPS < fps-fpsSlack; slowA != slowB {
+			return sign(slowA)
+		} else if slowA && a.FPS != b.FPS {
+			return sign(a.FPS < b.FPS)
+		}
+		if p, q := slices.Index(order, a.Pixels), slices.Index(order, b.Pixels); p != q {
+			return p - q
+		}
+		return sign(a.FPS > b.FPS) - sign(b.FPS > a.FPS)
+	}), nil
+}
+
+func sign(worse bool) int {
+	if worse {
+		return 1
+	}
+	return -1
+}
+
+// nearest returns the smallest size that holds the one that is near enough, or
+// the largest that there is.
+func nearest(modes []Mode, w Want) (width, height int) {
+	nw, nh := w.NearW, w.NearH
+	if nw == 0 {
+		nw, nh = usualWidth, usualHeight
+	}
+	best := slices.MinFunc(modes, func(a, b Mode) int {
+		if smallA, smallB := a.Width < nw || a.Height < nh, b.Width < nw || b.Height < nh; smallA != smallB {
+			return sign(smallA)
+		} else if smallA {
+			return b.Width*b.Height - a.Width*a.Height
+		}
+		return a.Width*a.Height - b.Width*b.Height
+	})
+	return best.Width, best.Height
+}
+
+func filter(modes []Mode, keep func(Mode) bool) (kept []Mode) {
+	for _, m := range modes {
+		if keep(m) {
+			kept = append(kept, m)
+		}
+	}
+	return kept
+}
+
+// list names what the modes have, each once.
+func list(modes []Mode, name func(Mode) string) string {
+	var names []string
+	for _, m := range modes {
+		if n := name(m); !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (m Mode) String() string {
+	return fmt.Sprintf("%v %dx%d at %v frames a second", m.Pixels, m.Width, m.Height, math.Round(m.FPS*100)/100)
+}
+
+// remark says how the mode falls short of what was wanted, or nothing.
+func (m Mode) remark(w Want) string {
+	fps := float64(w.FPS)
+	if fps == 0 {
+		fps = usualFPS
+	}
+	if m.FPS < fps-fpsSlack {
+		return fmt.Sprintf("%v frames a second is the most it gives at this size, wanted %v", math.Round(m.FPS*100)/100, fps)
+	}
+	return ""
+}

@@ -1,0 +1,379 @@
+package v4l2
+
+import (
+	"errors"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/camera"
+	"edgert/rt"
+)
+
+const (
+	minWatchdog    = time.Second
+	watchdogFrames = 4
+	retryEvery     = 250 * time.Millisecond // a camera that is away
+	copies         = camera.LentMax + 1     // of pictures, where the driver's buffers cannot be lent
+)
+
+// Source is an open camera.
+//
+// Owner: the capture thread, apart from the counts.
+type Source struct {
+	// Constant after Open.
+	cfg       Config
+	clock     rt.Clock
+	mode      Mode
+	format    camera.Format
+	card, bus string
+	lends     bool
+	remark    string
+
+	stream     *stream // nil while the camera is away
+	generation int     // of streams
+	orphans    []orphan
+	copies     []mapping  // where the driver's buffers are not lent
+	retryAt    rt.Instant // when the camera is away
+	sequence   uint64
+	last       uint32 // the driver's sequence number of the newest buffer
+	counted    bool   // last is one of this stream
+
+	missed, skipped, broken, restarts atomic.Uint64
+	closed                            atomic.Bool
+}
+
+// orphan is what is lent of a stream that ended.
+type orphan struct {
+	generation int
+	buffers    []mapping
+}
+
+var (
+	_ camera.Source  = (*Source)(nil)
+	_ camera.Lender  = (*Source)(nil)
+	_ camera.Counter = (*Source)(nil)
+)
+
+// Open opens a camera, chooses its mode, sets its controls and starts it.
+func Open(cfg Config, clock rt.Clock) (*Source, error) {
+	s := &Source{cfg: cfg, clock: clock}
+	d, err := openDevice(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	s.card, s.bus = text(d.cap.card[:]), text(d.cap.busInfo[:])
+	if s.mode, err = choose(d.modes(cfg.Want), cfg.Want); err == nil {
+		s.format, err = d.setMode(s.mode)
+	}
+	if err == nil {
+		err = d.apply(cfg.Controls)
+	}
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	s.mode.FPS = float64(s.format.FPS)
+	s.remark = s.mode.remark(cfg.Want)
+	if s.cfg.Watchdog == 0 {
+		s.cfg.Watchdog = max(minWatchdog, watchdogFrames*time.Second/time.Duration(s.format.FPS))
+	}
+	if s.stream, err = d.startStream(); err != nil {
+		return nil, err
+	}
+	s.generation = 1
+	s.lends = s.stream.lends()
+	if !s.lends {
+		s.copies = make([]mapping, copies)
+		for i := range s.copies {
+			s.copies[i].mem = make([]byte, len(s.stream.buffers[0].mem))
+		}
+	}
+	return s, nil
+}
+
+// Format returns what Grab delivers.
+func (s *Source) Format() camera.Format { return s.format }
+
+// Lends says that frames point at the source's memory.
+func (s *Source) Lends() {}
+
+// Describe says which camera this is, what was picked and how that falls short
+// of what was wanted, if it does.
+func (s *Source) Describe() (card, picked, remark string) {
+	return s.card, s.format.String(), s.remark
+}
+
+// Counts returns why sequence numbers are missing.
+func (s *Source) Counts() camera.Counts {
+	return camera.Counts{Missed: s.missed.Load(), Skipped: s.skipped.Load(), Broken: s.broken.Load(), Restarts: s.restarts.Load()}
+}
+
+// Grab lends the newest frame. Errors: camera.ErrStalled, ErrStream and ErrGone,
+// after which the next call sets the stream up again; camera.ErrClosed.
+//
+//rt:noalloc
+func (s *Source) Grab(dst *camera.Frame) error {
+	if s.closed.Load() {
+		return camera.ErrClosed
+	}
+	s.giveBack(dst)
+	if s.stream == nil {
+		if err := s.reopen(); err != nil {
+			return err
+		}
+	}
+	for limit := s.clock.Now().Add(s.cfg.Watchdog); ; {
+		left := limit.Sub(s.clock.Now())
+		if left <= 0 {
+			return s.fail(camera.ErrStalled)
+		}
+		if s.stream.wait(int(left/time.Millisecond)+1) == 0 {
+			continue
+		}
+		index, errno := s.newest()
+		switch {
+		case errno == unix.ENODEV:
+			return s.fail(camera.ErrGone)
+		case errno != 0:
+			return s.fail(camera.ErrStream)
+		case index >= 0:
+			s.lend(dst, index)
+			return nil
+		}
+	}
+}
+
+// newest dequeues all full buffers and keeps the newest good one, whose
+// description is s.stream.dq then; -1: there is none. The errno is one that ends
+// the stream.
+//
+//rt:noalloc
+func (s *Source) newest() (index int, errno unix.Errno) {
+	st := s.stream
+	index = -1
+	kept := buffer{}
+	for range len(st.buffers) {
+		errno := st.dequeue()
+		if errno == unix.EAGAIN {
+			if index < 0 && st.poll[0].Revents&unix.POLLIN == 0 {
+				return -1, unix.EIO // poll says error, and nothing more comes
+			}
+			break
+		}
+		if errno != 0 || int(st.dq.index) >= len(st.buffers) {
+			return -1, max(errno, 1)
+		}
+		s.count(st.dq.sequence)
+		back := int(st.dq.index)
+		if s.good(&st.dq) {
+			if index >= 0 {
+				s.skipped.Add(1)
+			}
+			back, index, kept = index, back, st.dq
+		} else {
+			s.broken.Add(1)
+		}
+		if back >= 0 {
+			if errno := st.queue(back); errno != 0 {
+				return -1, errno
+			}
+		}
+	}
+	st.dq = kept
+	return index, 0
+}
+
+// good reports whether a buffer holds a whole picture.
+//
+//rt:noalloc
+func (s *Source) good(b *buffer) bool {
+	if b.flags&bufFlagError != 0 || b.bytesUsed == 0 || int(b.bytesUsed) > len(s.stream.buffers[b.index].mem) {
+		return false
+	}
+	if s.format.Pixels == camera.MJPEG {
+		return true
+	}
+	whole := s.format
+	whole.Size = 0
+	return int(b.bytesUsed) >= whole.FrameBytes()
+}
+
+// count follows the driver's sequence number, which may wrap. A driver that does
+// not count, or starts again, missed nothing.
+//
+//rt:noalloc
+func (s *Source) count(sequence uint32) {
+	step := sequence - s.last
+	if !s.counted || step == 0 || step > 1<<31 {
+		step = 1
+	}
+	s.missed.Add(uint64(step - 1))
+	s.sequence += uint64(step)
+	s.last, s.counted = sequence, true
+}
+
+// lend points dst at the buffer, or at a copy of it.
+//
+//rt:noalloc
+func (s *Source) lend(dst *camera.Frame, index int) {
+	st, b := s.stream, &s.stream.dq
+	now := s.clock.Now()
+	dst.Format, dst.Sequence, dst.At = s.format, s.sequence, now
+	if stamp := rt.Instant(b.timestamp.Nano()); b.flags&bufFlagStampMask == bufFlagStampSteady && stamp > 0 {
+		dst.At = min(stamp, now)
+	}
+	if s.lends {
+		st.buffers[index].lent = true
+		dst.Pix, dst.Lent = st.buffers[index].mem[:b.bytesUsed], s.generation*maxBuffers+index+1
+		return
+	}
+	for i := range s.copies {
+		if c := &s.copies[i]; !c.lent {
+			n := copy(c.mem, st.buffers[index].mem[:b.bytesUsed])
+			c.lent, dst.Pix, dst.Lent = true, c.mem[:n], i+1
+			break
+		}
+	}
+	st.queue(index) // an error shows at the next dequeue
+}
+
+// giveBack takes back what dst held.
+//
+//rt:noalloc
+func (s *Source) giveBack(dst *camera.Frame) {
+	mark := dst.Lent - 1
+	if mark < 0 {
+		return
+	}
+	dst.Lent, dst.Pix = 0, nil
+	if !s.lends {
+		s.copies[mark].lent = false
+		return
+	}
+	if st := s.stream; st != nil && mark/maxBuffers == s.generation {
+		index := mark % maxBuffers
+		st.buffers[index].lent = false
+		st.queue(index)
+		return
+	}
+	s.bury(mark)
+}
+
+// bury frees a picture that was lent by a stream that ended.
+//
+//go:noinline
+func (s *Source) bury(mark int) {
+	for i := range s.orphans {
+		o := &s.orphans[i]
+		if index := mark % maxBuffers; mark/maxBuffers == o.generation {
+			unmap(o.buffers[index].mem)
+			o.buffers[index] = mapping{}
+			return
+		}
+	}
+}
+
+// fail ends the stream and plans the next try.
+//
+//go:noinline
+func (s *Source) fail(why error) error {
+	s.end()
+	s.retryAt = s.clock.Now()
+	return why
+}
+
+func (s *Source) end() {
+	if s.stream == nil {
+		return
+	}
+	lent := s.stream.stop()
+	s.stream = nil
+	kept := s.orphans[:0]
+	for _, o := range append(s.orphans, orphan{s.generation, lent}) {
+		for _, b := range o.buffers {
+			if b.lent {
+				kept = append(kept, o)
+				break
+			}
+		}
+	}
+	s.orphans = kept
+}
+
+// reopen finds the camera again and sets it up as it was. While it is away each
+// call takes retryEvery.
+//
+//go:noinline
+func (s *Source) reopen() error {
+	s.clock.SleepUntil(s.retryAt)
+	s.retryAt = s.clock.Now().Add(retryEvery)
+	d := s.locate()
+	if d == nil {
+		return camera.ErrGone
+	}
+	format, err := d.setMode(s.mode)
+	if err == nil {
+		err = d.apply(s.cfg.Controls)
+	}
+	if err != nil || format.FrameBytes() > s.format.FrameBytes() || format.Stride != s.format.Stride {
+		d.close()
+		return camera.ErrGone
+	}
+	st, err := d.startStream()
+	if err != nil { // startStream closed it
+		if errors.Is(err, ErrAbsent) {
+			return camera.ErrGone
+		}
+		return camera.ErrStream
+	}
+	if s.lends != st.lends() || !s.lends && len(st.buffers[0].mem) > len(s.copies[0].mem) {
+		st.stop()
+		return camera.ErrStream
+	}
+	s.stream, s.counted = st, false
+	s.generation++
+	s.restarts.Add(1)
+	return nil
+}
+
+// locate opens the camera where it was, or wherever it says that it is the same
+// one in the same socket: the kernel numbers nodes anew.
+func (s *Source) locate() *device {
+	nodes, _ := filepath.Glob("/dev/video*")
+	for _, path := range append([]string{s.cfg.Path}, nodes...) {
+		d, err := openDevice(path)
+		if err != nil {
+			continue
+		}
+		if d.same(s.card, s.bus) {
+			return d
+		}
+		d.close()
+	}
+	return nil
+}
+
+// Close stops the camera. Frames that are still lent must not be used any more.
+func (s *Source) Close() error {
+	if s.closed.Swap(true) {
+		return camera.ErrClosed
+	}
+	if s.stream != nil {
+		for i := range s.stream.buffers {
+			s.stream.buffers[i].lent = false
+		}
+		s.end()
+	}
+	for _, o := range s.orphans {
+		for _, b := range o.buffers {
+			if b.lent {
+				unmap(b.mem)
+			}
+		}
+	}
+	s.orphans = nil
+	return nil
+}

@@ -1,0 +1,27 @@
+//go:build !linux
+
+package v4l2
+
+import (
+	"errors"
+
+	"edgert/camera"
+	"edgert/rt"
+)
+
+var errSystem = errors.New("v4l2: cameras are read on Linux only")
+
+// Source is a stand-in: Open never returns one.
+type Source struct{ camera.Source }
+
+// Open fails.
+func Open(Config, rt.Clock) (*Source, error) { return nil, errSystem }
+
+// Describe returns nothing.
+func (s *Source) Describe() (card, picked, remark string) { return "", "", "" }
+
+// List finds nothing.
+func List() (all []Info, denied []error) { return nil, []error{errSystem} }
+
+// Look fails.
+func Look(string) (Info, error) { return Info{}, errSystem }

@@ -1,0 +1,178 @@
+// V4l2vm runs the real capture tests in a small machine of its own, because the
+// kernels of build machines have no video: QEMU, Debian's stock kernel, the
+// kernel's own test driver vivid, and v4l2loopback for motion JPEG.
+//
+//	go run ./tools/v4l2vm --arch amd64
+//
+// The machine holds nothing but an init of ours, static test binaries and the
+// modules; it boots in seconds. It prints what ran and fails with the tests.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+func main() {
+	arch := flag.String("arch", "amd64", "architecture of the machine: amd64 or arm64")
+	cache := flag.String("cache", ".cache/v4l2vm", "folder for kernels and modules, kept from run to run")
+	run := flag.String("run", "", "only the tests that match, as go test -run")
+	limit := flag.Duration("limit", 10*time.Minute, "give up after this long")
+	verbose := flag.Bool("v", false, "show all that the machine prints")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	err := (&machine{arch: *arch, cache: *cache, run: *run, verbose: *verbose}).boot(ctx)
+	cancel()
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "v4l2vm: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// machine is what to boot.
+type machine struct {
+	arch, cache, run string
+	verbose          bool
+
+	dir string // kernel, modules, what was built
+}
+
+// emulators are QEMU's arguments. The processor is emulated, not borrowed: a
+// build machine seldom has /dev/kvm, and tests must not depend on it.
+var emulators = map[string][]string{
+	"amd64": {"qemu-system-x86_64", "-cpu", "max", "-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off nokaslr tsc=reliable"},
+	"arm64": {"qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-append", "console=ttyAMA0 quiet panic=-1 rdinit=/init nokaslr"},
+}
+
+func (m *machine) boot(ctx context.Context) error {
+	emulator, ok := emulators[m.arch]
+	if !ok {
+		return fmt.Errorf("--arch is %q, want amd64 or arm64", m.arch)
+	}
+	m.dir = filepath.Join(m.cache, m.arch)
+	began := time.Now()
+	if err := command(ctx, nil, "tools/v4l2vm/kernel.sh", m.arch, m.dir); err != nil {
+		return err
+	}
+	archive, err := m.pack(ctx)
+	if err != nil {
+		return err
+	}
+	version, err := os.ReadFile(filepath.Join(m.dir, "version"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("machine %s, kernel %s: ready after %.0f s\n", m.arch, strings.TrimSpace(string(version)), time.Since(began).Seconds())
+	args := append(emulator[1:len(emulator):len(emulator)], "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2", "-nographic", "-no-reboot", "-nodefaults",
+		"-serial", "stdio", "-kernel", filepath.Join(m.dir, "vmlinuz"), "-initrd", archive)
+	cmd := exec.CommandContext(ctx, emulator[0], args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; tools/setup.sh v4l2 installs it", emulator[0], err)
+	}
+	passed := m.follow(out)
+	cmd.Wait()
+	if ctx.Err() != nil {
+		return fmt.Errorf("the machine ran out of time: %w", ctx.Err())
+	}
+	if !passed {
+		return errors.New("the machine's tests failed")
+	}
+	fmt.Printf("machine %s: all passed after %.0f s\n", m.arch, time.Since(began).Seconds())
+	return nil
+}
+
+// pack builds the programs and writes the machine's whole file system.
+func (m *machine) pack(ctx context.Context) (string, error) {
+	env := []string{"GOOS=linux", "GOARCH=" + m.arch, "CGO_ENABLED=0"}
+	initFile, tests := filepath.Join(m.dir, "init"), filepath.Join(m.dir, "v4l2.test")
+	if err := command(ctx, env, "go", "build", "-ldflags=-s -w", "-o", initFile, "./tools/v4l2vm/init"); err != nil {
+		return "", err
+	}
+	if err := command(ctx, env, "go", "test", "-c", "-ldflags=-s -w", "-o", tests, "./camera/v4l2"); err != nil {
+		return "", err
+	}
+	archive := filepath.Join(m.dir, "initramfs.gz")
+	a, err := newInitramfs(archive)
+	if err != nil {
+		return "", err
+	}
+	a.addFile("init", initFile)
+	a.addFile("v4l2.test", tests)
+	order, err := os.ReadFile(filepath.Join(m.dir, "order"))
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for _, name := range append(strings.Fields(string(order)), "v4l2loopback.ko") {
+		a.addFile("mods/"+name, filepath.Join(m.dir, name))
+		lines = append(lines, strings.TrimSpace(name+" "+parameters[strings.SplitN(name, ".", 2)[0]]))
+	}
+	a.add("mods/order", []byte(strings.Join(lines, "\n")+"\n"))
+	line := "/v4l2.test -test.v -test.timeout=5m"
+	if m.run != "" {
+		line += " -test.run=" + m.run
+	}
+	a.add("tests", []byte(line+"\n"))
+	return archive, a.close()
+}
+
+// parameters make two webcams of vivid, and video10 of v4l2loopback.
+var parameters = map[string]string{
+	"vivid":        "n_devs=2 node_types=0x1,0x1 num_inputs=1,1 input_types=0,0 multiplanar=1,1",
+	"v4l2loopback": "devices=1 max_buffers=8 video_nr=10 exclusive_caps=1 card_label=LoopCam",
+}
+
+// follow reads what the machine prints, shows what ran, and reports whether all
+// of it passed.
+func (m *machine) follow(out io.Reader) (passed bool) {
+	ran := 0
+	lines := bufio.NewScanner(out)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for lines.Scan() {
+		line := strings.TrimRight(lines.Text(), "\r")
+		word := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(word, "--- PASS"):
+			ran++
+			fmt.Println("  " + strings.TrimPrefix(line, "--- "))
+		case strings.HasPrefix(line, "MACHINE PASS"):
+			passed = ran > 0
+		case strings.HasPrefix(word, "=== "), word == "", word == "PASS":
+			if m.verbose {
+				fmt.Println(line)
+			}
+		default:
+			fmt.Println("  " + line)
+		}
+	}
+	fmt.Printf("machine %s: %d tests passed\n", m.arch, ran)
+	return passed
+}
+
+// command runs a program of the host; it speaks only when it fails.
+func command(ctx context.Context, env []string, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return nil
+}
