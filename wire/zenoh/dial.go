@@ -105,12 +105,19 @@ func (d *dialer) dial(e endpoint.Endpoint) (*face, error) {
 	}
 	// A node id of its own for every attempt: the peer may still hold our last
 	// link, and would refuse the same node until that one's lease has ended.
-	l, err := link.Dial(ctx, conn, d.s.linkConfig(codec.Client, newZID()))
+	role, zid, k := codec.Client, newZID(), upstream
+	if len(d.s.listeners) > 0 {
+		// Who has clients of his own is nobody's client but a peer, and must be
+		// known by one id so that two peers never hold two links: else samples
+		// would come twice, or go round.
+		role, zid, k = codec.Peer, d.s.zid, peer
+	}
+	l, err := link.Dial(ctx, conn, d.s.linkConfig(role, zid))
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("wire/zenoh: no Zenoh session at %s: %w", e, e.Refused(err))
 	}
-	f, err := d.s.join(l, upstream)
+	f, err := d.s.join(l, k)
 	if err != nil {
 		l.Discard()
 		return nil, fmt.Errorf("wire/zenoh: %s: %w", e, err)

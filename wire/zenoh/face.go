@@ -12,18 +12,20 @@ import (
 
 // Bounds of what one link may make us remember.
 const (
-	maxDeclared  = 1024 // subscribers, queryables, tokens, interests and numbered keys, of each
-	maxRoutes    = 1024 // incoming keys whose subscribers are remembered
-	maxInquiries = 1024 // queries that wait for their last reply
+	maxDeclared    = 16384   // subscribers, queryables, tokens and interests, of each
+	maxNumbers     = 4096    // numbered keys
+	maxNumberBytes = 1 << 20 // of numbered keys
+	maxRoutes      = 1024    // incoming keys whose receivers are remembered
+	maxInquiries   = 1024    // queries that wait for their last reply
 )
 
 // kind is what the other end of a link is to us.
 type kind uint8
 
 const (
-	upstream    kind = iota // we dialled it and are its client
-	guestClient             // it dialled us as a client: it asks by interests
-	guestPeer               // it dialled us as a peer or router: everyone declares everything
+	upstream    kind = iota // we are its client
+	guestClient             // it is our client: it asks by interests, and we relay for it
+	peer                    // both of us are no clients: everyone declares everything
 )
 
 // face is one link as the session sees it.
@@ -34,39 +36,57 @@ type face struct {
 	kind kind
 
 	// Owner: the link's reader.
-	exprs  map[uint16]string // numbers that the remote declared for keys
-	routes map[string]*route
-	joined []byte // a numbered key and its suffix
-	texts  texts
+	exprs     map[uint16]string // numbers that the remote declared for keys
+	exprBytes int
+	routes    map[string]*route
+	spare     route      // of a key that is not remembered
+	joined    []byte     // a numbered key and its suffix
+	relayed   codec.Push // on its way to other links
+	texts     texts
 
 	// Guarded by s.mu.
-	subscribers map[uint32]string
-	queryables  map[uint32]string
-	tokens      map[uint32]string
-	interests   map[uint32]*interest
-	told        map[uint32]bool // own objects that a guestClient knows of
-	ready       bool            // a guestPeer has declared all it had at the start
-	inquiries   map[uint32]*inquiry
-	gone        bool
+	declarations [len(kinds)]map[uint32]*entry // what the remote has declared, by its numbers
+	interests    map[uint32]*interest          // of a guestClient
+	told         map[*entry]info               // what the remote knows of
+	ready        bool                          // a peer has declared all it had at the start
+	inquiries    map[uint32]*inquiry
+	aimed        uint64 // the route that it was added to last
+	gone         bool
 }
+
+var errSecondLink = errors.New("already connected to this node on another link")
 
 // join adds a link to the session and declares everything on it.
 func (s *Session) join(l *link.Link, k kind) (*face, error) {
 	f := &face{
 		s: s, link: l, kind: k,
 		exprs: map[uint16]string{}, routes: map[string]*route{},
-		subscribers: map[uint32]string{}, queryables: map[uint32]string{}, tokens: map[uint32]string{},
-		interests: map[uint32]*interest{}, told: map[uint32]bool{}, inquiries: map[uint32]*inquiry{},
+		interests: map[uint32]*interest{}, told: map[*entry]info{}, inquiries: map[uint32]*inquiry{},
+	}
+	for i := range f.declarations {
+		f.declarations[i] = map[uint32]*entry{}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	if k == upstream && l.Remote().ZID == string(s.zid) {
+	if l.Remote().ZID == string(s.zid) {
 		return nil, errors.New("this endpoint is our own")
 	}
+	for _, o := range s.faces {
+		if o.link.Remote().ZID == l.Remote().ZID {
+			return nil, errSecondLink
+		}
+	}
 	s.faces = append(s.faces, f)
+	if k != guestClient {
+		s.north = append(s.north, f)
+	}
+	if k == peer {
+		s.unready++
+	}
+	s.epoch.Add(1)
 	s.retarget("")
 	f.introduce()
 	if !s.isUp {
@@ -81,28 +101,30 @@ func (f *face) introduce() {
 	if f.kind == guestClient {
 		return
 	}
-	for _, o := range f.s.objects {
-		f.declare(codec.Declare{Kind: o.kind, ID: o.id, Expr: codec.Key([]byte(o.key)), Complete: o.complete()})
+	s := f.s
+	for _, k := range kinds {
+		for _, e := range s.matches(k, "") {
+			f.show(e)
+		}
 	}
-	if f.kind == guestPeer {
+	if f.kind == peer {
 		// Until it has seen this a peer holds us for interested in everything.
 		f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
 	}
-	if !f.mustBeAsked() {
-		return
-	}
-	for _, w := range f.s.watchers {
-		f.interest(w.interest())
+	if f.mustBeAsked() {
+		for _, w := range s.watchers {
+			f.interest(w.interest())
+		}
 	}
 	if f.kind == upstream {
-		for p := range f.s.publishers {
+		for p := range s.publishers {
 			f.interest(p.interest())
 		}
 	}
 }
 
 // mustBeAsked reports whether the remote tells of tokens only when an interest asks:
-// an upstream, and a router that dialled us. Others declare theirs by themselves.
+// an upstream, and a router that is our peer. Others declare theirs by themselves.
 func (f *face) mustBeAsked() bool {
 	return f.kind == upstream || f.link.Remote().Role == codec.Router
 }
@@ -119,20 +141,32 @@ func (s *Session) leave(f *face) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.gone = true
-	s.faces = slices.DeleteFunc(s.faces, func(o *face) bool { return o == f })
+	same := func(o *face) bool { return o == f }
+	s.faces = slices.DeleteFunc(s.faces, same)
+	s.north = slices.DeleteFunc(s.north, same)
+	if f.kind == peer && !f.ready {
+		s.unready--
+	}
+	s.epoch.Add(1)
 	s.retarget("")
-	for _, key := range f.tokens {
-		s.vanish(key)
+	for id := range f.interests {
+		f.disinterest(id)
+	}
+	for i, table := range f.declarations {
+		for id := range table {
+			f.drop(kinds[i], id)
+		}
 	}
 	for _, q := range f.inquiries {
 		q.cancel()
 	}
-	for _, g := range s.gets {
-		g.finish(f)
+	for _, q := range s.questions {
+		q.finish(f)
 	}
 	for _, l := range s.lists {
 		l.finish(f)
 	}
+	s.routeBytes.Add(-f.forgetRoutes())
 }
 
 // handle acts on one message. Owner: the link's reader.
@@ -145,7 +179,7 @@ func (f *face) handle(m *codec.Message) error {
 	case codec.KindResponse:
 		f.response(&m.Response)
 	case codec.KindFinal:
-		f.s.finishGet(f, m.Final.ID)
+		f.s.finished(f, m.Final.ID)
 	case codec.KindDeclare:
 		f.declared(&m.Declare)
 	case codec.KindInterest:
@@ -163,6 +197,9 @@ func (f *face) send(m *codec.Message, how link.How) {
 }
 
 func (f *face) declare(d codec.Declare) {
+	if f.gone {
+		return
+	}
 	d.Envelope.QoS = codec.ControlQoS
 	f.send(&codec.Message{Kind: codec.KindDeclare, Declare: d}, link.Control)
 }

@@ -19,7 +19,7 @@ const (
 	maxReplyBytes = 64 << 20
 )
 
-// get collects the replies to one question.
+// get collects the replies to one question of ours.
 type get struct {
 	// Constant.
 	key string
@@ -27,20 +27,22 @@ type get struct {
 	how wire.Consolidation
 
 	done    chan struct{}  // closed when nobody is left to wait for
-	waiting map[*face]bool // guarded by Session.mu
+	left    int            // who is: links together, own queryables together; guarded by Session.mu
 	replies []wire.Reply   // guarded by Session.mu
-	newest  map[string]int // the place of each key's reply, if they are consolidated; guarded by Session.mu
+	newest  map[string]int // the place of each key's last reply; guarded by Session.mu
 	bytes   int            // guarded by Session.mu
 }
 
-// finish stops waiting for a link. Called with s.mu held.
-func (g *get) finish(f *face) {
-	if g.waiting[f] {
-		delete(g.waiting, f)
-		if len(g.waiting) == 0 {
-			close(g.done)
-		}
+// part ends one of those who are waited for. Called with s.mu held.
+func (g *get) part() {
+	if g.left--; g.left == 0 {
+		close(g.done)
 	}
+}
+
+// welcome reports whether a reply's key is one that was asked for.
+func (g *get) welcome(key string, failed bool) bool {
+	return failed || g.any || keyexpr.Intersects(key, g.key)
 }
 
 // add keeps a reply, or passes over it as the consolidation demands. It reports
@@ -86,31 +88,45 @@ func (s *Session) Ask(ctx context.Context, q wire.Question) ([]wire.Reply, error
 	if err != nil {
 		return nil, err
 	}
-	g := &get{key: q.Key, any: anyKey(q.Parameters), how: q.Consolidation, done: make(chan struct{}),
-		waiting: map[*face]bool{}, newest: map[string]int{}}
+	g := &get{key: q.Key, any: anyKey(q.Parameters), how: q.Consolidation, done: make(chan struct{}), newest: map[string]int{}}
 	s.mu.Lock()
-	if err := s.reachable(); err != nil {
+	own, links := s.answerers(q.Key, m.Target, nil)
+	if err := s.reachable(); err != nil && (s.closed || len(own) == 0) {
 		s.mu.Unlock()
 		return nil, err
 	}
-	id := s.id()
-	m.Request.ID = id
-	for _, f := range s.faces {
-		if f.answers(q.Key) {
-			g.waiting[f] = true
-			f.send(&m, link.How{QoS: codec.RequestQoS, Reliable: true, Try: true})
-		}
+	asked := s.askedOf(links)
+	if asked != nil {
+		asked.get = g
+		g.left++
 	}
-	if len(g.waiting) == 0 {
+	var ours *inquiry
+	if len(own) > 0 {
+		ours = &inquiry{s: s, get: g, qos: m.QoS, key: q.Key, parameters: q.Parameters,
+			payload: clone(q.Payload), attachment: clone(q.Attachment)}
+		g.left++
+		ours.open(own, q.Timeout)
+	}
+	if g.left == 0 {
 		close(g.done)
 	}
-	s.gets[id] = g
 	s.mu.Unlock()
+	if asked != nil {
+		asked.send(s, links, &m, link.How{QoS: m.QoS, Reliable: true})
+	}
+	if ours != nil {
+		s.events.add(event{ask: ours.ask})
+	}
+	err = s.await(ctx, g.done, q.Timeout)
 
-	err = await(ctx, g.done, q.Timeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.gets, id)
+	if asked != nil {
+		delete(s.questions, asked.id)
+	}
+	if ours != nil {
+		ours.cancel()
+	}
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
@@ -118,7 +134,7 @@ func (s *Session) Ask(ctx context.Context, q wire.Question) ([]wire.Reply, error
 }
 
 // requestOf is a question on the wire.
-func requestOf(q *wire.Question) (m codec.Message, err error) {
+func requestOf(q *wire.Question) (m codec.Request, err error) {
 	if err := checkKey(q.Key); err != nil {
 		return m, err
 	}
@@ -134,12 +150,12 @@ func requestOf(q *wire.Question) (m codec.Message, err error) {
 	if err != nil {
 		return m, err
 	}
-	return codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+	return codec.Request{
 		Envelope: codec.Envelope{QoS: codec.RequestQoS}, Expr: codec.Key([]byte(q.Key)),
 		Target: targets[q.Target], TimeoutMS: uint64(q.Timeout.Milliseconds()),
 		Query: codec.Query{Consolidation: consolidations[q.Consolidation], Parameters: []byte(q.Parameters), Attachment: q.Attachment,
 			HasBody: q.Payload != nil || q.Encoding != wire.Encoding{}, Encoding: encoding, Payload: q.Payload},
-	}}, nil
+	}, nil
 }
 
 var (
@@ -160,13 +176,14 @@ func anyKey(parameters string) bool {
 	return false
 }
 
-// await waits for done or the timeout, neither of which is an error.
-func await(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
+// await waits for done, the timeout or Close, neither of which is an error.
+func (s *Session) await(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-done:
 	case <-timer.C:
+	case <-s.ctx.Done():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -182,41 +199,4 @@ func (s *Session) reachable() error {
 		return wire.ErrDisconnected
 	}
 	return nil
-}
-
-// response collects a reply. Owner: the link's reader.
-func (f *face) response(m *codec.Response) {
-	var key string
-	if m.Expr.Scope != 0 || len(m.Expr.Suffix) > 0 {
-		var ok bool
-		if key, ok = f.key(m.Expr); !ok {
-			return
-		}
-	}
-	s := f.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.gets[m.ID]
-	if g == nil || !g.waiting[f] {
-		return
-	}
-	foreign := !m.Err && !g.any && !keyexpr.Intersects(key, g.key)
-	if foreign || !g.add(replyOf(key, m)) {
-		s.refused.Replies.Add(1)
-	}
-}
-
-// replyOf is a reply with its own copies of what m lends.
-func replyOf(key string, m *codec.Response) wire.Reply {
-	d := &m.Data
-	return wire.Reply{Key: key, Payload: append([]byte{}, d.Payload...), Err: m.Err, Attachment: clone(d.Attachment),
-		Encoding: wire.Encoding{ID: uint16(d.Encoding.ID), Schema: string(d.Encoding.Schema)}, Time: d.Timestamp.Time, Delete: d.Delete}
-}
-
-func (s *Session) finishGet(f *face, id uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if g := s.gets[id]; g != nil {
-		g.finish(f)
-	}
 }

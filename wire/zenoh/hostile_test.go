@@ -130,15 +130,67 @@ func TestHostileKeys(t *testing.T) {
 	}
 	victim.mu.Lock()
 	f := victim.faces[0]
-	if n := len(f.subscribers) + len(f.queryables) + len(f.tokens) + len(f.interests); n != 0 {
+	if n := len(f.declarations[0]) + len(f.declarations[1]) + len(f.declarations[2]) + len(f.interests); n != 0 {
 		t.Errorf("%d of the bad declarations are kept", n)
 	}
 	victim.mu.Unlock()
 	serves(t, victim, at)
 }
 
-// Goal: whatever a link declares, what we keep of it is bounded and counted.
+// Goal: whatever a link declares, what we keep of it is bounded and counted, and
+// forgotten with the link.
 func TestHostileCounts(t *testing.T) {
+	victim, at := listener(t, Config{Log: func(string) {}})
+	sizes := func() [5]int {
+		victim.mu.Lock()
+		defer victim.mu.Unlock()
+		f := victim.faces[0]
+		return [5]int{len(f.declarations[0]), len(f.declarations[1]), len(f.declarations[2]), len(f.interests), len(f.exprs)}
+	}
+	flood := func(n int, say func(a *attacker, id uint32, key string)) [5]int {
+		a := mustAttack(t, at)
+		for i := range uint32(n) {
+			say(a, i+1, fmt.Sprintf("@flood/%d/**", i))
+		}
+		a.settle(1 << 20)
+		got := sizes()
+		a.conn.Close()
+		eventually(t, "the link's end", func() bool {
+			victim.mu.Lock()
+			defer victim.mu.Unlock()
+			return len(victim.faces) == 0
+		})
+		return got
+	}
+	refused := uint64(0)
+	for i, kind := range kinds {
+		got := flood(maxDeclared+500, func(a *attacker, id uint32, key string) { a.declare(kind, id, key) })
+		refused += 500
+		if got[i] != maxDeclared || victim.Stats().Declarations != refused {
+			t.Errorf("kind %d: %d kept, %d refused in all; want %d and %d", kind, got[i], victim.Stats().Declarations, maxDeclared, refused)
+		}
+	}
+	got := flood(maxDeclared+500, func(a *attacker, id uint32, key string) {
+		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: id,
+			Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte(key))}})
+	})
+	if refused += 500; got[3] != maxDeclared || victim.Stats().Declarations != refused {
+		t.Errorf("%d interests kept, %d refused in all; want %d and %d", got[3], victim.Stats().Declarations, maxDeclared, refused)
+	}
+	got = flood(maxNumbers+500, func(a *attacker, id uint32, key string) { a.declare(codec.DeclareExpr, id, key) })
+	if refused += 500; got[4] != maxNumbers || victim.Stats().Declarations != refused {
+		t.Errorf("%d numbered keys kept, %d refused in all; want %d and %d", got[4], victim.Stats().Declarations, maxNumbers, refused)
+	}
+	victim.mu.Lock()
+	if victim.memory() != 0 || victim.routeBytes.Load() != 0 {
+		t.Errorf("%d bytes of declarations and %d of routes are counted when all links are gone", victim.memory(), victim.routeBytes.Load())
+	}
+	victim.mu.Unlock()
+	serves(t, victim, at)
+}
+
+// Goal: queries that nobody finishes and keys that never come again are bounded.
+func TestHostileQueriesAndRoutes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	held := make(chan wire.Query, maxInquiries+1)
 	if _, err := victim.Queryable("@held", func(q wire.Query) { held <- q }); err != nil {
@@ -149,30 +201,43 @@ func TestHostileCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := mustAttack(t, at)
-	const n = maxDeclared + 500
+	const n = 1024 + 500
 	for i := range uint32(n) {
-		key := fmt.Sprintf("@flood/%d/**", i)
-		for _, kind := range []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken, codec.DeclareExpr} {
-			a.declare(kind, i+1, key)
-		}
-		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: i + 1,
-			Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte(key))}})
 		a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: i + 1, Expr: codec.Key([]byte("@held"))}})
 		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(fmt.Sprintf("@push/%d", i)))}})
 	}
 	a.settle(1 << 20)
 	victim.mu.Lock()
 	f := victim.faces[0]
-	sizes := []int{len(f.subscribers), len(f.queryables), len(f.tokens), len(f.exprs), len(f.interests), len(f.inquiries)}
+	inquiries := len(f.inquiries)
 	victim.mu.Unlock()
-	for i, size := range sizes {
-		if size != maxDeclared {
-			t.Errorf("table %d holds %d, want %d", i, size, maxDeclared)
-		}
+	if s := victim.Stats(); inquiries != maxInquiries || s.Queries != 500 || s.Routes != 1 || got.count() != n {
+		t.Errorf("%d inquiries, stats %+v, %d samples; want %d, 500 queries refused, one overflow of routes, %d samples", inquiries, s, got.count(), maxInquiries, n)
 	}
-	s := victim.Stats()
-	if s.Declarations != 5*500 || s.Queries != 500 || s.Routes == 0 || got.count() != n {
-		t.Errorf("stats %+v, %d samples; want 2500 declarations and 500 queries refused, the route cache overflowed, %d samples", s, got.count(), n)
+	serves(t, victim, at)
+}
+
+// Goal: long keys without anything in common are bounded by what they take, for
+// all links together, and routes likewise.
+func TestHostileKeysAreBoundedInBytes(t *testing.T) {
+	victim, at := listener(t, Config{Log: func(string) {}})
+	for n := range 3 {
+		a := mustAttack(t, at)
+		for i := range uint32(4000) {
+			key := strings.Repeat(fmt.Sprintf("%d-%d/", n, i), 60) + strings.Repeat("x", 400)
+			a.declare(codec.DeclareToken, i+1, key)
+			a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(key))}})
+		}
+		a.settle(1 << 20)
+	}
+	victim.mu.Lock()
+	memory := victim.memory()
+	victim.mu.Unlock()
+	if memory > maxDeclaredBytes+1<<20 || memory < maxDeclaredBytes/2 || victim.Stats().Declarations == 0 {
+		t.Errorf("%d bytes of declarations, %d refused; want about %d and some", memory, victim.Stats().Declarations, maxDeclaredBytes)
+	}
+	if n := victim.routeBytes.Load(); n > maxRouteBytes {
+		t.Errorf("%d bytes of routes, want at most %d", n, maxRouteBytes)
 	}
 	serves(t, victim, at)
 }
@@ -342,12 +407,12 @@ func FuzzSession(f *testing.F) {
 		}()
 		var door doorstep
 		s.welcome(b, func(c net.Conn) (net.Conn, error) { return c, nil }, &door)
-		if n := s.budget.Used(); n != 0 || len(s.faces) != 0 || len(s.guests) != 0 || len(s.gets) != 0 {
+		if n := s.budget.Used(); n != 0 || len(s.faces) != 0 || len(s.guests) != 0 || len(s.questions) != 0 {
 			t.Errorf("left behind: %d bytes, %d faces, %d guests", n, len(s.faces), len(s.guests))
 		}
 		s.mu.Lock()
-		for key, n := range s.present {
-			t.Errorf("token %q is still counted %d times", key, n)
+		for _, e := range s.matches(codec.DeclareToken, "") {
+			t.Errorf("token %q is still counted %d times", e.key, e.alive())
 		}
 		s.mu.Unlock()
 		s.Close()

@@ -5,14 +5,23 @@ import (
 	"edgert/wire/zenoh/keyexpr"
 )
 
-// interest is what a guest client wants to be told of, now and later.
+// interest is what a guest client wants to be told of, now and later. Guarded by
+// Session.mu.
 type interest struct {
+	// Constant.
+	face      *face
 	about     uint8
 	key       string // "" is everything
 	aggregate bool   // one declaration on key for all subscribers, one for all queryables
 
-	// The ids of those declarations; 0 while nothing matches.
-	aggregated map[codec.DeclareKind]uint32
+	// Those declarations, while something matches.
+	aggregated map[codec.DeclareKind]aggregation
+}
+
+// aggregation is one declaration for all entries of a kind.
+type aggregation struct {
+	id   uint32
+	info info
 }
 
 var aboutKind = map[codec.DeclareKind]uint8{
@@ -21,15 +30,12 @@ var aboutKind = map[codec.DeclareKind]uint8{
 	codec.DeclareToken:      codec.AboutTokens,
 }
 
-// wants reports whether the interest is about an object.
-func (i *interest) wants(o *object) bool {
-	return i.about&aboutKind[o.kind] != 0 && (i.key == "" || keyexpr.Intersects(i.key, o.key))
-}
+func (i *interest) in(kind codec.DeclareKind) bool { return i.about&aboutKind[kind] != 0 }
 
-// aggregates reports whether o is to be announced under the interest's own key.
-// Tokens never are.
-func (i *interest) aggregates(o *object) bool {
-	return i.aggregate && o.kind != codec.DeclareToken && i.key != ""
+// aggregates reports whether entries of a kind are declared under the interest's
+// own key. Tokens never are.
+func (i *interest) aggregates(kind codec.DeclareKind) bool {
+	return i.aggregate && kind != codec.DeclareToken && i.key != ""
 }
 
 // asked answers a remote's interest: what exists, the end of it, and for a
@@ -38,104 +44,181 @@ func (i *interest) aggregates(o *object) bool {
 // for that end. Owner: the link's reader.
 func (f *face) asked(m *codec.Interest) {
 	s := f.s
-	i := &interest{about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
+	i := &interest{face: f, about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
 	valid := true
 	if m.Restricted {
 		i.key, valid = f.key(m.Expr)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f.gone {
+		return
+	}
 	if m.Mode == codec.InterestFinal {
-		delete(f.interests, m.ID)
+		f.disinterest(m.ID)
 		return
 	}
 	future := m.Mode&codec.InterestFuture != 0 && f.kind == guestClient && valid
-	if future && len(f.interests) >= maxDeclared {
-		s.refused.Declarations.Add(1)
-		future = false
+	if future {
+		f.disinterest(m.ID) // the same number again replaces
+		if len(f.interests) >= maxDeclared || s.memory() > maxDeclaredBytes {
+			s.refused.Declarations.Add(1)
+			future = false
+		}
 	}
 	if future {
-		i.aggregated = map[codec.DeclareKind]uint32{}
+		i.aggregated = map[codec.DeclareKind]aggregation{}
 		f.interests[m.ID] = i
+		s.want(i)
 	}
-	// A late joiner of an upstream was told everything when it joined.
+	// An upstream was told everything when we joined it.
 	if m.Mode&codec.InterestCurrent != 0 && valid && f.kind != upstream {
-		f.answerCurrent(i, m.ID, future)
+		for _, kind := range kinds {
+			if i.in(kind) {
+				i.answer(kind, m.ID, future)
+			}
+		}
 	}
 	f.declare(codec.Declare{Answers: true, Interest: m.ID, Kind: codec.DeclareFinal})
 }
 
-// answerCurrent declares what matches an interest now. Called with s.mu held.
-func (f *face) answerCurrent(i *interest, id uint32, future bool) {
-	done := map[codec.DeclareKind]bool{}
-	for _, o := range f.s.objects {
-		if !i.wants(o) || i.aggregates(o) && done[o.kind] {
+// want enters an interest where changes look for it. Called with mu held.
+func (s *Session) want(i *interest) {
+	if i.key == "" {
+		s.unrestricted[i] = struct{}{}
+		return
+	}
+	s.wanted.add(i.key, i)
+	s.declaredBytes += entryBytes + len(i.key)
+}
+
+// disinterest ends an interest and forgets what the remote was told for it
+// alone: it does not remember either. Called with s.mu held.
+func (f *face) disinterest(id uint32) {
+	i := f.interests[id]
+	if i == nil {
+		return
+	}
+	s := f.s
+	delete(f.interests, id)
+	if i.key == "" {
+		delete(s.unrestricted, i)
+	} else {
+		s.wanted.remove(i.key, i)
+		s.declaredBytes -= entryBytes + len(i.key)
+	}
+	for _, kind := range kinds {
+		if !i.in(kind) || i.aggregates(kind) {
 			continue
 		}
-		done[o.kind] = true
-		d := codec.Declare{Answers: true, Interest: id, Kind: o.kind, Expr: codec.Key([]byte(o.key)), Complete: o.complete()}
-		if i.aggregates(o) {
-			d.Expr = codec.Key([]byte(i.key))
+		for _, e := range s.matches(kind, i.key) {
+			if _, told := f.told[e]; told && !f.wants(e) {
+				delete(f.told, e)
+			}
 		}
+	}
+}
+
+// wants reports whether an interest of the remote names the entry itself. Called
+// with s.mu held.
+func (f *face) wants(e *entry) bool {
+	s := f.s
+	for _, all := range s.wanted.matching(e.key) {
+		for i := range all {
+			if i.face == f && i.in(e.kind) && !i.aggregates(e.kind) {
+				return true
+			}
+		}
+	}
+	for i := range s.unrestricted {
+		if i.face == f && i.in(e.kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// answer declares what matches an interest now. Called with s.mu held.
+func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
+	f := i.face
+	if i.aggregates(kind) {
+		now, any := i.joined(kind)
+		if !any {
+			return
+		}
+		a := aggregation{info: now}
 		if future {
-			d.ID = f.known(i, o)
+			a.id = f.s.id()
+			i.aggregated[kind] = a
+		}
+		d := declaration(kind, a.id, i.key, now)
+		d.Answers, d.Interest = true, id
+		f.declare(d)
+		return
+	}
+	for _, e := range f.s.matches(kind, i.key) {
+		if !e.visible(f) {
+			continue
+		}
+		var now info
+		if kind == codec.DeclareQueryable {
+			now = e.infoFor(f)
+		}
+		d := declaration(kind, 0, e.key, now)
+		d.Answers, d.Interest = true, id
+		if future {
+			d.ID = e.id
+			f.told[e] = now
 		}
 		f.declare(d)
 	}
 }
 
-// known returns the id under which a future interest knows o, and notes that
-// the remote does. Called with s.mu held.
-func (f *face) known(i *interest, o *object) uint32 {
-	if !i.aggregates(o) {
-		f.told[o.id] = true
-		return o.id
-	}
-	if i.aggregated[o.kind] == 0 {
-		i.aggregated[o.kind] = f.s.id()
-	}
-	return i.aggregated[o.kind]
-}
-
-// tell announces a new object to a guest client that asked for such. Called
-// with s.mu held.
-func (f *face) tell(o *object) {
-	for _, i := range f.interests {
-		if !i.wants(o) || i.aggregates(o) && i.aggregated[o.kind] != 0 || !i.aggregates(o) && f.told[o.id] {
+// joined is what all entries that match an interest promise together; any is
+// false when there are none.
+func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
+	for _, e := range i.face.s.matches(kind, i.key) {
+		if !e.visible(i.face) {
 			continue
 		}
-		key := o.key
-		if i.aggregates(o) {
-			key = i.key
+		var one info
+		if kind == codec.DeclareQueryable {
+			one = e.infoFor(i.face)
+			one.complete = one.complete && keyexpr.Includes(e.key, i.key)
 		}
-		f.declare(codec.Declare{Kind: o.kind, ID: f.known(i, o), Expr: codec.Key([]byte(key)), Complete: o.complete()})
+		if !any {
+			all, any = one, true
+		} else {
+			all = all.better(one)
+		}
 	}
+	return all, any
 }
 
-// untell takes an object back that is no longer in s.objects. Called with s.mu
-// held.
-func (f *face) untell(o *object) {
-	if f.told[o.id] {
-		delete(f.told, o.id)
-		f.declare(codec.Declare{Kind: o.kind + 1, ID: o.id})
+// show tells the remote what has become of an entry. Called with s.mu held.
+func (i *interest) show(e *entry) {
+	if !i.in(e.kind) {
+		return
 	}
-	for _, i := range f.interests {
-		id := i.aggregated[o.kind]
-		if id == 0 || !i.wants(o) || f.s.any(i, o.kind) {
-			continue
+	if !i.aggregates(e.kind) {
+		i.face.show(e)
+		return
+	}
+	was, told := i.aggregated[e.kind]
+	if told && e.kind == codec.DeclareSubscriber && e.visible(i.face) {
+		return // one more subscriber changes nothing
+	}
+	now, any := i.joined(e.kind)
+	switch {
+	case !any && told:
+		delete(i.aggregated, e.kind)
+		i.face.declare(codec.Declare{Kind: e.kind + 1, ID: was.id})
+	case any && (!told || was.info != now):
+		if !told {
+			was.id = i.face.s.id()
 		}
-		i.aggregated[o.kind] = 0
-		f.declare(codec.Declare{Kind: o.kind + 1, ID: id})
+		was.info = now
+		i.aggregated[e.kind] = was
+		i.face.declare(declaration(e.kind, was.id, i.key, now))
 	}
-}
-
-// any reports whether some object of a kind matches an interest. Called with mu
-// held.
-func (s *Session) any(i *interest, kind codec.DeclareKind) bool {
-	for _, o := range s.objects {
-		if o.kind == kind && i.wants(o) {
-			return true
-		}
-	}
-	return false
 }

@@ -122,7 +122,7 @@ func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 	}
 	k := guestClient
 	if l.Remote().Role != codec.Client {
-		k = guestPeer
+		k = peer
 	}
 	f, err = s.join(l, k)
 	return f, guest, err

@@ -3,12 +3,10 @@ package zenoh
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
 )
 
 // watcher is an own subscriber to tokens.
@@ -40,12 +38,11 @@ func (s *Session) SubscribeTokens(key string, deposit func(key string, alive boo
 	}
 	w := &watcher{s: s, id: s.id(), key: key, deposit: deposit}
 	s.watchers[w.id] = w
-	for k := range s.present {
-		if keyexpr.Intersects(key, k) {
-			s.events.add(tokenEvent{w, k, true})
-		}
+	s.watching.add(key, w)
+	for _, e := range s.matches(codec.DeclareToken, key) {
+		s.events.add(event{w: w, key: e.key, alive: true})
 	}
-	for _, f := range s.faces {
+	for _, f := range s.north {
 		if f.mustBeAsked() {
 			f.interest(w.interest())
 		}
@@ -59,10 +56,11 @@ func (w *watcher) Undeclare() error {
 	s.mu.Lock()
 	if s.watchers[w.id] == w {
 		delete(s.watchers, w.id)
-		for _, f := range s.faces {
+		s.watching.remove(w.key, w)
+		for _, f := range s.north {
 			if f.mustBeAsked() {
 				f.interest(codec.Interest{ID: w.id, Mode: codec.InterestFinal})
-				f.unwatch()
+				f.unasked(codec.DeclareToken, w.key, func(e *entry) bool { return len(s.watching.matching(e.key)) > 0 })
 			}
 		}
 	}
@@ -73,47 +71,32 @@ func (w *watcher) Undeclare() error {
 	return nil
 }
 
-// unwatch forgets the tokens of an upstream that no watcher covers any more:
-// nobody will tell us when they vanish. Called with s.mu held.
-func (f *face) unwatch() {
-	for id, key := range f.tokens {
-		if !f.s.watched(key) {
-			delete(f.tokens, id)
-			f.s.vanish(key)
+// unasked forgets what a link that must be asked has declared on key for a
+// question that we have taken back, unless another one still covers it: nobody
+// will tell us when it ends. Called with s.mu held.
+func (f *face) unasked(kind codec.DeclareKind, key string, covered func(*entry) bool) {
+	gone := map[*entry]bool{}
+	for _, e := range f.s.matches(kind, key) {
+		if e.holder(f) != nil && !covered(e) {
+			gone[e] = true
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	for id, e := range f.table(kind) {
+		if gone[e] {
+			f.drop(kind, id)
 		}
 	}
 }
 
-func (s *Session) watched(key string) bool {
-	for _, w := range s.watchers {
-		if keyexpr.Intersects(w.key, key) {
-			return true
-		}
-	}
-	return false
-}
-
-// appear counts one more declaration of a token. Called with mu held.
-func (s *Session) appear(key string) {
-	s.present[key]++
-	if s.present[key] == 1 {
-		s.report(key, true)
-	}
-}
-
-// vanish counts one less. Called with mu held.
-func (s *Session) vanish(key string) {
-	s.present[key]--
-	if s.present[key] == 0 {
-		delete(s.present, key)
-		s.report(key, false)
-	}
-}
-
+// report tells the watchers of a token that appeared or vanished. Called with mu
+// held.
 func (s *Session) report(key string, alive bool) {
-	for _, w := range s.watchers {
-		if keyexpr.Intersects(w.key, key) {
-			s.events.add(tokenEvent{w, key, alive})
+	for _, all := range s.watching.matching(key) {
+		for w := range all {
+			s.events.add(event{w: w, key: key, alive: alive})
 		}
 	}
 }
@@ -126,7 +109,7 @@ type listing struct {
 }
 
 func (l *listing) add(f *face, key string) {
-	if l.waiting[f] && len(l.keys) < maxReplies {
+	if l.waiting[f] && len(l.keys) < maxDeclared {
 		l.keys[key] = true
 	}
 }
@@ -154,7 +137,7 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	}
 	id := s.id()
 	s.lists[id] = l
-	for _, f := range s.faces {
+	for _, f := range s.north {
 		if f.mustBeAsked() {
 			l.waiting[f] = true
 			f.interest(codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens,
@@ -166,17 +149,15 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	}
 	s.mu.Unlock()
 
-	err := await(ctx, l.done, timeout)
+	err := s.await(ctx, l.done, timeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.lists, id)
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	for k := range s.present {
-		if keyexpr.Intersects(key, k) {
-			l.keys[k] = true
-		}
+	for _, e := range s.matches(codec.DeclareToken, key) {
+		l.keys[e.key] = true
 	}
 	all := make([]string, 0, len(l.keys))
 	for k := range l.keys {
@@ -184,63 +165,4 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	}
 	slices.Sort(all)
 	return all, err
-}
-
-// tokenEvent is one report that a watcher is owed.
-type tokenEvent struct {
-	w     *watcher
-	key   string
-	alive bool
-}
-
-// tokenEvents carries reports from wherever they arise, with locks held, to the
-// one goroutine that delivers them in order.
-type tokenEvents struct {
-	s       *Session
-	mu      sync.Mutex
-	changed sync.Cond    // on mu
-	queue   []tokenEvent // guarded by mu
-	ended   bool         // guarded by mu
-}
-
-func (e *tokenEvents) init(s *Session) {
-	e.s = s
-	e.changed.L = &e.mu
-}
-
-func (e *tokenEvents) add(ev tokenEvent) {
-	e.mu.Lock()
-	e.queue = append(e.queue, ev)
-	e.mu.Unlock()
-	e.changed.Signal()
-}
-
-func (e *tokenEvents) close() {
-	e.mu.Lock()
-	e.ended = true
-	e.mu.Unlock()
-	e.changed.Signal()
-}
-
-func (e *tokenEvents) run() {
-	for {
-		e.mu.Lock()
-		for len(e.queue) == 0 && !e.ended {
-			e.changed.Wait()
-		}
-		batch := e.queue
-		e.queue = nil
-		ended := e.ended
-		e.mu.Unlock()
-		if ended {
-			return
-		}
-		for _, ev := range batch {
-			e.s.deliver.Lock()
-			if !ev.w.closed {
-				ev.w.deposit(ev.key, ev.alive)
-			}
-			e.s.deliver.Unlock()
-		}
-	}
 }

@@ -16,6 +16,8 @@ type object struct {
 	id   uint32
 	key  string
 
+	entry *entry // while it is declared; guarded by Session.mu
+
 	sub       *subscriber // the one that is set, by kind
 	queryable *queryable
 }
@@ -80,20 +82,7 @@ func (s *Session) announce(o *object) error {
 		return wire.ErrClosed
 	}
 	o.id = s.id()
-	s.objects[o.id] = o
-	switch o.kind {
-	case codec.DeclareSubscriber:
-		s.epoch.Add(1)
-	case codec.DeclareToken:
-		s.appear(o.key)
-	}
-	for _, f := range s.faces {
-		if f.kind == guestClient {
-			f.tell(o)
-		} else {
-			f.declare(codec.Declare{Kind: o.kind, ID: o.id, Expr: codec.Key([]byte(o.key)), Complete: o.complete()})
-		}
-	}
+	s.adopt(o)
 	return nil
 }
 
@@ -102,22 +91,9 @@ func (o *object) Undeclare() error {
 	s := o.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.objects[o.id] != o {
-		return nil
-	}
-	delete(s.objects, o.id)
-	switch o.kind {
-	case codec.DeclareSubscriber:
-		s.epoch.Add(1)
-	case codec.DeclareToken:
-		s.vanish(o.key)
-	}
-	for _, f := range s.faces {
-		if f.kind == guestClient {
-			f.untell(o)
-		} else {
-			f.declare(codec.Declare{Kind: o.kind + 1, ID: o.id})
-		}
+	if o.entry != nil {
+		s.abandon(o)
+		o.entry = nil
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// publisher sends samples on one key to every link that wants them.
+// publisher sends samples on one key to every link that wants them, and to the
+// own subscribers.
 type publisher struct {
 	// Constant.
 	s   *Session
@@ -19,12 +20,18 @@ type publisher struct {
 	key string
 	how link.How
 
-	stale atomic.Bool // links or their subscribers have changed
+	stale atomic.Bool // links or subscribers have changed
 
 	mu      sync.Mutex // held while a Put copies, or waits when it blocks
 	push    codec.Push // guarded by mu
 	targets []target   // guarded by mu
 	closed  bool       // guarded by mu
+	nobody  error      // why there are no targets; guarded by mu
+
+	// For the session's own subscribers, guarded by mu.
+	own      []*subscriber
+	slot     localSlot
+	encoding wire.Encoding // of the sample in hand
 }
 
 // target is a link that wants a publisher's samples, and the place of the newest
@@ -34,8 +41,9 @@ type target struct {
 	slot *link.Slot
 }
 
-// Publisher declares a publisher. Nothing is sent for it; the links that have no
-// subscriber for its key are passed over.
+// Publisher declares a publisher. A router is asked who subscribes, for Matching;
+// it gets the samples all the same, because one that may not tell us would mute
+// us. Other links that have no subscriber for the key are passed over.
 func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -53,6 +61,7 @@ func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	}
 	p.id = s.id()
 	s.publishers[p] = true
+	s.aimers.add(key, p)
 	for _, f := range s.faces {
 		if f.kind == upstream {
 			f.interest(p.interest())
@@ -72,12 +81,7 @@ func (p *publisher) Matching() bool {
 	s := p.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.faces {
-		if intersectsAny(f.subscribers, p.key) {
-			return true
-		}
-	}
-	return false
+	return !s.closed && len(s.matches(codec.DeclareSubscriber, p.key)) > 0
 }
 
 func qosByte(q wire.QoS) codec.QoS {
@@ -107,7 +111,12 @@ func (p *publisher) put(payload, attachment []byte) error {
 	if err := p.prepare(payload, attachment); err != nil {
 		return err
 	}
-	var first error
+	first := p.nobody
+	if len(p.own) > 0 {
+		if err := p.s.events.sample(p); err != nil && first == nil {
+			first = err
+		}
+	}
 	for i := range p.targets {
 		if err := p.targets[i].link.Push(&p.push, p.how); err != nil && err != link.ErrClosed && first == nil {
 			first = err
@@ -126,6 +135,10 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 	defer p.mu.Unlock()
 	if err := p.prepare(payload, attachment); err != nil {
 		return false, err
+	}
+	err = p.nobody
+	if len(p.own) > 0 {
+		replaced = p.s.events.latest(p)
 	}
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -147,9 +160,9 @@ func (p *publisher) PutWith(sample wire.Sample) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.push.Data = data
+	p.push.Data, p.encoding = data, sample.Encoding
 	err = p.put(sample.Payload, sample.Attachment)
-	p.push.Data = codec.Data{}
+	p.push.Data, p.encoding = codec.Data{}, wire.Encoding{}
 	return err
 }
 
@@ -169,8 +182,8 @@ func (p *publisher) prepare(payload, attachment []byte) error {
 	return nil
 }
 
-// aim finds the links that want the publisher's samples; slots of links that
-// stay are kept. Called with p.mu held.
+// aim finds who wants the publisher's samples; slots of links that stay are
+// kept. Called with p.mu held.
 func (p *publisher) aim() error {
 	s := p.s
 	s.mu.Lock()
@@ -178,16 +191,18 @@ func (p *publisher) aim() error {
 	if s.closed {
 		return wire.ErrClosed
 	}
+	p.nobody = nil
 	if len(s.faces) == 0 && len(s.listeners) == 0 {
-		p.targets = nil
-		return wire.ErrDisconnected
+		p.nobody = wire.ErrDisconnected
 	}
 	old := p.targets
-	p.targets = nil
-	for _, f := range s.faces {
-		if !f.hears(p.key) {
-			continue
+	p.targets, p.own = nil, nil
+	s.aiming++
+	add := func(f *face) {
+		if f.aimed == s.aiming {
+			return
 		}
+		f.aimed = s.aiming
 		t := target{link: f.link}
 		for _, o := range old {
 			if o.link == f.link {
@@ -199,14 +214,33 @@ func (p *publisher) aim() error {
 		}
 		p.targets = append(p.targets, t)
 	}
+	for _, e := range s.matches(codec.DeclareSubscriber, p.key) {
+		for _, o := range e.own {
+			p.own = append(p.own, o.sub)
+		}
+		for i := range e.holders {
+			add(e.holders[i].face)
+		}
+	}
+	for _, f := range s.north {
+		if f.kind == upstream || !f.ready {
+			add(f)
+		}
+	}
 	return nil
 }
 
 // retarget makes publishers look at their links again: all of them for "", else
 // those that a subscriber on key concerns. Called with mu held.
 func (s *Session) retarget(key string) {
-	for p := range s.publishers {
-		if key == "" || keyexpr.Intersects(key, p.key) {
+	if key == "" {
+		for p := range s.publishers {
+			p.stale.Store(true)
+		}
+		return
+	}
+	for _, all := range s.aimers.matching(key) {
+		for p := range all {
 			p.stale.Store(true)
 		}
 	}
@@ -222,9 +256,11 @@ func (p *publisher) Undeclare() error {
 	defer s.mu.Unlock()
 	if s.publishers[p] {
 		delete(s.publishers, p)
+		s.aimers.remove(p.key, p)
 		for _, f := range s.faces {
 			if f.kind == upstream {
 				f.interest(codec.Interest{ID: p.id, Mode: codec.InterestFinal})
+				f.unasked(codec.DeclareSubscriber, p.key, func(e *entry) bool { return len(s.aimers.matching(e.key)) > 0 })
 			}
 		}
 	}

@@ -39,21 +39,26 @@ func (q *queryable) Undeclare() error {
 	return err
 }
 
-// inquiry is one request of a remote; every matching queryable has its share.
+// inquiry is one question that we answer: every matching queryable of ours has
+// its share, and links to which it was relayed have theirs together.
 type inquiry struct {
 	// Constant.
-	face       *face
-	id         uint32
+	s          *Session
+	face       *face  // who asks, or nil for ourselves, and then
+	get        *get   // who collects
+	id         uint32 // of the face's choice
 	qos        codec.QoS
 	key        string
 	parameters string
-	payload    []byte
+	payload    []byte // nil unless own queryables are asked, like attachment
 	attachment []byte
 	watchdog   *time.Timer
+	shares     []*share
 
 	over     atomic.Bool // finished, expired or cancelled: nothing may be sent any more
 	onReader atomic.Bool // the queryables are being called, on the link's reader
-	left     int         // shares not finished, guarded by Session.mu
+	left     int         // shares not finished, and one for all links; guarded by Session.mu
+	relayed  *question   // guarded by Session.mu
 }
 
 // share is a wire.Query: one queryable's part in an inquiry.
@@ -63,56 +68,76 @@ type share struct {
 	finished  atomic.Bool
 }
 
-// request asks the queryables that match. Owner: the link's reader.
+// request asks the queryables that match, ours and those of other links. Owner:
+// the link's reader.
 func (f *face) request(m *codec.Request) {
 	s := f.s
-	key, ok := f.key(m.Expr)
-	q := &inquiry{face: f, id: m.ID, qos: m.QoS, key: key, parameters: string(m.Query.Parameters),
-		payload: clone(m.Query.Payload), attachment: clone(m.Query.Attachment)}
-	var shares []*share
+	q := &inquiry{s: s, face: f, id: m.ID, qos: relayedQoS(m.QoS), parameters: string(m.Query.Parameters)}
+	var ok bool
+	q.key, ok = f.key(m.Expr)
 	s.mu.Lock()
-	if ok {
-		for _, o := range s.objects {
-			if o.queryable != nil && o.answers(key, m.Target) {
-				shares = append(shares, &share{inquiry: q, queryable: o.queryable})
-			}
-		}
+	var own []*object
+	var links []*face
+	if ok && !f.gone {
+		own, links = s.answerers(q.key, m.Target, f)
 	}
 	_, twice := f.inquiries[m.ID]
-	if len(shares) > 0 && (len(f.inquiries) >= maxInquiries || twice) {
+	if len(own)+len(links) > 0 && (len(f.inquiries) >= maxInquiries || twice) {
 		s.refused.Queries.Add(1)
-		shares = nil
+		own, links = nil, nil
 	}
-	if len(shares) == 0 {
+	if len(own)+len(links) == 0 {
 		s.mu.Unlock()
 		if !twice {
 			q.sendFinal()
 		}
 		return
 	}
-	q.left = len(shares)
-	q.watchdog = time.AfterFunc(queryTime(m.TimeoutMS), q.expire)
+	if len(own) > 0 {
+		q.payload, q.attachment = clone(m.Query.Payload), clone(m.Query.Attachment)
+	}
+	if q.relayed = s.askedOf(links); q.relayed != nil {
+		q.relayed.inquiry = q
+		q.left++
+	}
+	q.open(own, queryTime(m.TimeoutMS))
 	f.inquiries[m.ID] = q
 	s.mu.Unlock()
-	q.onReader.Store(true)
-	s.deliver.Lock()
-	for _, sh := range shares {
-		if sh.queryable.closed {
+	if q.relayed != nil {
+		out := *m
+		out.Envelope = codec.Envelope{QoS: q.qos, Timestamp: m.Timestamp}
+		out.Expr = codec.Key([]byte(q.key))
+		q.relayed.send(s, links, &out, link.How{QoS: q.qos, Reliable: true, Patience: relayPatience})
+		s.relayed.Queries.Add(1)
+	}
+	if len(own) > 0 {
+		q.onReader.Store(true)
+		q.ask()
+		q.onReader.Store(false)
+	}
+}
+
+// open gives each queryable its share and starts the watchdog. Called with s.mu
+// held.
+func (q *inquiry) open(own []*object, timeout time.Duration) {
+	for _, o := range own {
+		q.shares = append(q.shares, &share{inquiry: q, queryable: o.queryable})
+	}
+	q.left += len(own)
+	q.watchdog = time.AfterFunc(timeout+queryGrace, q.expire)
+}
+
+// ask calls the queryables.
+func (q *inquiry) ask() {
+	q.s.deliver.Lock()
+	defer q.s.deliver.Unlock()
+	for _, sh := range q.shares {
+		if sh.queryable.closed || q.over.Load() {
 			sh.Finish()
 		} else {
 			sh.queryable.answer(sh)
 		}
 	}
-	s.deliver.Unlock()
-	q.onReader.Store(false)
-}
-
-// answers reports whether a queryable is one that a question on key is for.
-func (o *object) answers(key string, target codec.Target) bool {
-	if target == codec.AllComplete {
-		return o.queryable.complete && keyexpr.Includes(o.key, key)
-	}
-	return keyexpr.Intersects(o.key, key)
 }
 
 func clone(b []byte) []byte {
@@ -124,9 +149,9 @@ func clone(b []byte) []byte {
 
 func queryTime(ms uint64) time.Duration {
 	if ms == 0 {
-		return defaultQueryTimeout + queryGrace
+		return defaultQueryTimeout
 	}
-	return time.Duration(min(ms, uint64(maxQueryTimeout.Milliseconds())))*time.Millisecond + queryGrace
+	return time.Duration(min(ms, uint64(maxQueryTimeout.Milliseconds()))) * time.Millisecond
 }
 
 func (q *inquiry) Key() string        { return q.key }
@@ -141,18 +166,17 @@ func (q *share) Reply(key string, payload []byte) error {
 
 // ReplyWith is Reply with everything that a sample can carry.
 func (q *share) ReplyWith(sample wire.Sample) error {
-	key := sample.Key
-	data, err := dataOf(q.face.s, sample)
+	data, err := dataOf(q.s, sample)
 	if err != nil {
 		return err
 	}
-	if err := checkKey(key); err != nil {
+	if err := checkKey(sample.Key); err != nil {
 		return err
 	}
-	if !keyexpr.Intersects(key, q.key) && !anyKey(q.parameters) {
-		return fmt.Errorf("wire/zenoh: reply on %q to a query on %q, want a key that matches it", key, q.key)
+	if !anyKey(q.parameters) && !keyexpr.Intersects(sample.Key, q.key) {
+		return fmt.Errorf("wire/zenoh: reply on %q to a query on %q, want a key that matches it", sample.Key, q.key)
 	}
-	return q.respond(key, data, false)
+	return q.respond(sample.Key, data, false)
 }
 
 // ReplyErr sends an error as a reply.
@@ -166,8 +190,16 @@ func (q *share) respond(key string, data codec.Data, failed bool) error {
 	}
 	m := codec.Message{Kind: codec.KindResponse, Response: codec.Response{
 		Envelope: codec.Envelope{QoS: q.qos}, ID: q.id, Expr: codec.Key([]byte(key)), Err: failed,
-		Responder: codec.Entity{ZID: q.face.s.zid, ID: q.queryable.id}, Data: data,
+		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.id}, Data: data,
 	}}
+	if q.face == nil {
+		q.s.mu.Lock()
+		defer q.s.mu.Unlock()
+		if !q.get.add(replyOf(key, &m.Response)) {
+			q.s.refused.Replies.Add(1)
+		}
+		return nil
+	}
 	// On the reader a reply must not wait for the writer's peer: it would hold
 	// up every other link's callbacks.
 	return q.face.link.Send(codec.AppendMessage(nil, &m), link.How{QoS: q.qos, Reliable: true, Try: q.onReader.Load()})
@@ -179,41 +211,48 @@ func (q *share) Finish() {
 	if q.finished.Swap(true) {
 		return
 	}
-	s := q.face.s
-	s.mu.Lock()
-	q.left--
-	last := q.left == 0
-	if last {
-		q.forget()
-	}
-	s.mu.Unlock()
-	if last && !q.over.Swap(true) {
-		q.sendFinal()
+	q.s.mu.Lock()
+	q.part()
+	q.s.mu.Unlock()
+}
+
+// part ends one share, and with the last one the inquiry. Called with s.mu held.
+func (q *inquiry) part() {
+	if q.left--; q.left == 0 {
+		q.end()
 	}
 }
 
-// forget takes the inquiry out of its link's table. Called with s.mu held.
-func (q *inquiry) forget() {
+// end says once that no more replies will come. Called with s.mu held.
+func (q *inquiry) end() {
 	q.watchdog.Stop()
-	if q.face.inquiries[q.id] == q {
+	if q.relayed != nil {
+		delete(q.s.questions, q.relayed.id)
+	}
+	if q.face != nil && q.face.inquiries[q.id] == q {
 		delete(q.face.inquiries, q.id)
+	}
+	if q.over.Swap(true) {
+		return
+	}
+	if q.face == nil {
+		q.get.part()
+	} else {
+		q.sendFinal()
 	}
 }
 
 // expire ends an inquiry whose queryables did not.
 func (q *inquiry) expire() {
-	q.face.s.mu.Lock()
-	q.forget()
-	q.face.s.mu.Unlock()
-	if !q.over.Swap(true) {
-		q.sendFinal()
-	}
+	q.s.mu.Lock()
+	defer q.s.mu.Unlock()
+	q.end()
 }
 
-// cancel drops an inquiry whose link is gone. Called with s.mu held.
+// cancel drops an inquiry whose querier is gone. Called with s.mu held.
 func (q *inquiry) cancel() {
-	q.watchdog.Stop()
 	q.over.Store(true)
+	q.end()
 }
 
 func (q *inquiry) sendFinal() {

@@ -1,16 +1,32 @@
 package zenoh
 
 import (
+	"time"
+
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/keyexpr"
+	"edgert/wire/zenoh/link"
+)
+
+const (
+	// maxRouteBytes bounds the remembered routes of all links together.
+	maxRouteBytes = 8 << 20
+	routeBytes    = 256 // of one, beside its key
+
+	// relayPatience is how long a blocking message on its way from link to link
+	// may wait for room there, and with it whatever its sender says behind it. A
+	// link that has made somebody wait in vain is not waited for again until it
+	// takes something.
+	relayPatience = 250 * time.Millisecond
 )
 
 // route remembers who gets the samples of one incoming key.
 type route struct {
 	key         string
-	epoch       uint64 // of the session's subscribers when they were matched
+	epoch       uint64 // of the subscriptions when they were matched
 	subscribers []*subscriber
+	links       []*face
 }
 
 // subscriber is an own subscriber.
@@ -20,7 +36,8 @@ type subscriber struct {
 	closed  bool // guarded by Session.deliver
 }
 
-// push delivers one sample to the subscribers that match.
+// push delivers one sample to the own subscribers that match, and relays it to
+// the links that have others.
 //
 //rt:noalloc
 func (f *face) push(m *codec.Push, reliable bool) {
@@ -35,20 +52,50 @@ func (f *face) push(m *codec.Push, reliable bool) {
 			return
 		}
 	}
-	if len(r.subscribers) == 0 {
-		return
-	}
-	f.s.deliver.Lock()
-	for _, sub := range r.subscribers {
-		if !sub.closed {
-			sub.deposit(f.texts.sampleOf(r.key, &m.Data, m.QoS, reliable)) //rt:allow a schema that has changed
+	if len(r.subscribers) > 0 {
+		f.s.deliver.Lock()
+		for _, sub := range r.subscribers {
+			if !sub.closed {
+				sub.deposit(f.texts.sampleOf(r.key, &m.Data, m.QoS, reliable)) //rt:allow a schema that has changed
+			}
 		}
+		f.s.deliver.Unlock()
 	}
-	f.s.deliver.Unlock()
+	if len(r.links) > 0 {
+		f.relay(r, m, key, reliable)
+	}
 }
 
-// match finds the subscribers of a key that came for the first time, or again
-// after they have changed.
+// relay sends a sample on as it came, its key written out. Each link takes it or
+// drops it by the sample's own QoS.
+//
+//rt:noalloc
+func (f *face) relay(r *route, m *codec.Push, key []byte, reliable bool) {
+	out := &f.relayed
+	out.Envelope = codec.Envelope{QoS: relayedQoS(m.QoS), Timestamp: m.Timestamp}
+	out.Expr, out.Data = codec.Key(key), m.Data
+	how := link.How{QoS: out.QoS, Reliable: reliable, Patience: relayPatience}
+	for _, to := range r.links {
+		if to.link.Push(out, how) == nil {
+			f.s.relayed.Samples.Add(1)
+		} else {
+			f.s.relayed.Dropped.Add(1)
+			how.Try = true // one wait for each sample, not one for each link
+		}
+	}
+	*out = codec.Push{}
+}
+
+// relayedQoS keeps others out of the lane of declarations.
+func relayedQoS(q codec.QoS) codec.QoS {
+	if q.Priority() == 0 {
+		q |= codec.DefaultQoS
+	}
+	return q
+}
+
+// match finds the receivers of a key that came for the first time, or again
+// after subscriptions have changed.
 func (f *face) match(key []byte, r *route) *route {
 	s := f.s
 	if r == nil {
@@ -56,20 +103,57 @@ func (f *face) match(key []byte, r *route) *route {
 			s.refused.Keys.Add(1)
 			return nil
 		}
-		if len(f.routes) == maxRoutes {
-			clear(f.routes)
-			s.refused.Routes.Add(1)
-		}
-		r = &route{key: string(key)}
-		f.routes[r.key] = r
+		r = f.newRoute(string(key))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.epoch, r.subscribers = s.epoch.Load(), r.subscribers[:0]
-	for _, o := range s.objects {
-		if o.sub != nil && keyexpr.Intersects(o.key, r.key) {
+	r.epoch, r.subscribers, r.links = s.epoch.Load(), r.subscribers[:0], r.links[:0]
+	s.aiming++
+	for _, e := range s.matches(codec.DeclareSubscriber, r.key) {
+		for _, o := range e.own {
 			r.subscribers = append(r.subscribers, o.sub)
+		}
+		for i := range e.holders {
+			if to := e.holders[i].face; to.aimed != s.aiming && f.relays(to) {
+				to.aimed = s.aiming
+				r.links = append(r.links, to)
+			}
+		}
+	}
+	if s.unready > 0 {
+		for _, to := range s.north {
+			if to.kind == peer && !to.ready && to.aimed != s.aiming && f.relays(to) {
+				r.links = append(r.links, to)
+			}
 		}
 	}
 	return r
+}
+
+// newRoute makes room for one more route, and remembers none when all links
+// together remember too much.
+func (f *face) newRoute(key string) *route {
+	s := f.s
+	cost := int64(routeBytes + len(key))
+	if len(f.routes) == maxRoutes || s.routeBytes.Load()+cost > maxRouteBytes {
+		s.routeBytes.Add(-f.forgetRoutes())
+		s.refused.Routes.Add(1)
+		if s.routeBytes.Load()+cost > maxRouteBytes {
+			f.spare.key = key
+			return &f.spare
+		}
+	}
+	s.routeBytes.Add(cost)
+	r := &route{key: key}
+	f.routes[key] = r
+	return r
+}
+
+// forgetRoutes returns how many bytes it freed.
+func (f *face) forgetRoutes() (freed int64) {
+	for key := range f.routes {
+		freed += int64(routeBytes + len(key))
+	}
+	clear(f.routes)
+	return freed
 }

@@ -88,7 +88,7 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 	if err := up.Put(nil, nil); !errors.Is(err, wire.ErrDisconnected) {
 		t.Errorf("Put without a link = %v, want %v", err, wire.ErrDisconnected)
 	}
-	if _, err := edge.Get(context.Background(), "@r/q", nil, time.Second); !errors.Is(err, wire.ErrDisconnected) {
+	if _, err := edge.Get(context.Background(), "@r/server", nil, time.Second); !errors.Is(err, wire.ErrDisconnected) {
 		t.Errorf("Get without a link = %v, want %v", err, wire.ErrDisconnected)
 	}
 	again := mustOpen(t, Config{Listen: []string{at}})

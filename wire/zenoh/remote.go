@@ -2,7 +2,6 @@ package zenoh
 
 import (
 	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
 )
 
 // declared notes what a remote declares or takes back. Owner: the link's reader.
@@ -12,7 +11,7 @@ func (f *face) declared(m *codec.Declare) {
 		f.number(m)
 		return
 	case codec.UndeclareExpr:
-		delete(f.exprs, uint16(m.ID))
+		f.unnumber(uint16(m.ID))
 		return
 	}
 	var key string
@@ -29,19 +28,10 @@ func (f *face) declared(m *codec.Declare) {
 		return
 	}
 	switch m.Kind {
-	case codec.DeclareSubscriber:
-		if f.note(f.subscribers, m.ID, key) {
-			s.retarget(key)
-		}
-	case codec.UndeclareSubscriber:
-		if old, ok := f.subscribers[m.ID]; ok {
-			delete(f.subscribers, m.ID)
-			s.retarget(old)
-		}
-	case codec.DeclareQueryable:
-		f.note(f.queryables, m.ID, key)
-	case codec.UndeclareQueryable:
-		delete(f.queryables, m.ID)
+	case codec.DeclareSubscriber, codec.DeclareQueryable:
+		f.note(m, key)
+	case codec.UndeclareSubscriber, codec.UndeclareQueryable:
+		f.drop(m.Kind-1, m.ID)
 	case codec.DeclareToken:
 		f.tokenDeclared(m, key)
 	case codec.UndeclareToken:
@@ -59,22 +49,57 @@ func (f *face) number(m *codec.Declare) {
 	if !ok || m.ID == 0 {
 		return
 	}
-	if _, known := f.exprs[uint16(m.ID)]; !known && len(f.exprs) >= maxDeclared {
+	id := uint16(m.ID)
+	old, known := f.exprs[id]
+	bytes := f.exprBytes + len(key) - len(old)
+	if !known && len(f.exprs) >= maxNumbers || bytes > maxNumberBytes {
 		f.s.refused.Declarations.Add(1)
 		return
 	}
-	f.exprs[uint16(m.ID)] = key
+	f.exprs[id], f.exprBytes = key, bytes
 }
 
-// note remembers a declaration, within the link's limit.
-func (f *face) note(table map[uint32]string, id uint32, key string) bool {
-	if _, known := table[id]; !known && len(table) >= maxDeclared {
-		f.s.refused.Declarations.Add(1)
-		return false
-	}
-	table[id] = key
-	return true
+func (f *face) unnumber(id uint16) {
+	f.exprBytes -= len(f.exprs[id])
+	delete(f.exprs, id)
 }
+
+// note remembers a declaration under its number, within the limits of the link
+// and of the session. A number that is declared again has changed. Called with
+// s.mu held.
+func (f *face) note(m *codec.Declare, key string) {
+	s := f.s
+	table := f.table(m.Kind)
+	i := info{complete: m.Complete, distance: m.Distance}
+	old, known := table[m.ID]
+	switch {
+	case known && old.key == key:
+		if h := old.holder(f); h != nil && h.ids == 1 {
+			s.inform(old, h, i)
+		}
+		return
+	case known:
+		f.drop(m.Kind, m.ID)
+	case len(table) >= maxDeclared || s.memory() > maxDeclaredBytes || s.events.full():
+		s.refused.Declarations.Add(1)
+		return
+	}
+	e := s.entry(m.Kind, key)
+	table[m.ID] = e
+	s.hold(f, e, i)
+}
+
+// drop forgets a declaration by its number. Called with s.mu held.
+func (f *face) drop(kind codec.DeclareKind, id uint32) {
+	table := f.table(kind)
+	if e, ok := table[id]; ok {
+		delete(table, id)
+		f.s.release(f, e)
+	}
+}
+
+// table is what a remote has declared of a kind.
+func (f *face) table(kind codec.DeclareKind) map[uint32]*entry { return f.declarations[kind/2-1] }
 
 // tokenDeclared notes a token, or adds it to the listing that it answers.
 // Called with s.mu held.
@@ -85,36 +110,34 @@ func (f *face) tokenDeclared(m *codec.Declare, key string) {
 			l.add(f, key)
 			return
 		}
-		if s.watchers[m.Interest] == nil {
+		if f.mustBeAsked() && s.watchers[m.Interest] == nil {
 			return // of an interest that we have taken back
 		}
 	}
-	old, known := f.tokens[m.ID]
-	if known && old == key || !f.note(f.tokens, m.ID, key) {
-		return
-	}
-	s.appear(key)
-	if known {
-		s.vanish(old)
-	}
+	f.note(m, key)
 }
 
-// tokenUndeclared forgets a token by its id or, when that was never declared to
-// us, by its key. Called with s.mu held.
+// tokenUndeclared forgets a token by its number or, when that was never declared
+// to us, by its key. Called with s.mu held.
 func (f *face) tokenUndeclared(id uint32, key string) {
-	old, known := f.tokens[id]
-	if !known || key != "" && key != old {
-		known = false
-		for id, old = range f.tokens {
-			if old == key {
-				known = true
-				break
-			}
-		}
+	table := f.table(codec.DeclareToken)
+	e, known := table[id]
+	if known && (key == "" || key == e.key) {
+		f.drop(codec.DeclareToken, id)
+		return
 	}
-	if known {
-		delete(f.tokens, id)
-		f.s.vanish(old)
+	if key == "" {
+		return
+	}
+	e, ok := f.s.tree(codec.DeclareToken).Get(key)
+	if !ok || e.holder(f) == nil {
+		return
+	}
+	for id, other := range table {
+		if other == e {
+			f.drop(codec.DeclareToken, id)
+			return
+		}
 	}
 }
 
@@ -122,8 +145,10 @@ func (f *face) tokenUndeclared(id uint32, key string) {
 // word that it has told us everything. Called with s.mu held.
 func (f *face) declaredAll(m *codec.Declare) {
 	if !m.Answers || m.Interest == 0 {
-		if f.kind == guestPeer && !f.ready {
+		if f.kind == peer && !f.ready {
 			f.ready = true
+			f.s.unready--
+			f.s.epoch.Add(1)
 			f.s.retarget("")
 		}
 		return
@@ -133,23 +158,9 @@ func (f *face) declaredAll(m *codec.Declare) {
 	}
 }
 
-// hears reports whether samples on key should be sent to the remote. Called
-// with s.mu held.
-func (f *face) hears(key string) bool {
-	return f.kind == upstream || f.kind == guestPeer && !f.ready || intersectsAny(f.subscribers, key)
-}
-
-// answers reports whether the remote should be asked about key. Called with
-// s.mu held.
-func (f *face) answers(key string) bool {
-	return f.kind == upstream || f.kind == guestPeer && !f.ready || intersectsAny(f.queryables, key)
-}
-
-func intersectsAny(table map[uint32]string, key string) bool {
-	for _, k := range table {
-		if keyexpr.Intersects(k, key) {
-			return true
-		}
-	}
-	return false
+// relays reports whether what comes from one link may go to the other: one of
+// the two must be a client of ours, because peers and routers reach each other
+// without us.
+func (f *face) relays(to *face) bool {
+	return f != to && (f.kind == guestClient || to.kind == guestClient)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"edgert/wire"
+	"edgert/wire/zenoh/codec"
 )
 
 // listener opens a session on a free port and returns its endpoint.
@@ -102,9 +103,12 @@ func hearing(t *testing.T, s *Session, key string) {
 	eventually(t, "a subscriber on "+key, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return slices.ContainsFunc(s.faces, func(f *face) bool {
-			return intersectsAny(f.subscribers, key) || f.kind == upstream
-		})
+		for _, e := range s.matches(codec.DeclareSubscriber, key) {
+			if len(e.holders) > 0 {
+				return true
+			}
+		}
+		return slices.ContainsFunc(s.faces, func(f *face) bool { return f.kind == upstream })
 	})
 }
 

@@ -13,6 +13,14 @@ type refusals struct {
 	Routes       atomic.Uint64
 }
 
+// relays counts what went from link to link. Atomic.
+type relays struct {
+	Samples atomic.Uint64
+	Queries atomic.Uint64
+	Replies atomic.Uint64
+	Dropped atomic.Uint64
+}
+
 // Stats is what a session's bounds and queues have given up since Open.
 type Stats struct {
 	Dropped     uint64 // messages a dropping QoS gave up on a congested link
@@ -29,6 +37,11 @@ type Stats struct {
 	Queries      uint64 // queries beyond the limit of a link, answered with nothing
 	Replies      uint64 // replies beyond the limit of a Get, or with a foreign key
 	Routes       uint64 // times the cache of incoming keys overflowed
+
+	RelayedSamples uint64 // samples passed on from one link to another, once per receiver
+	RelayedQueries uint64 // queries passed on, once whatever the number of links
+	RelayedReplies uint64 // replies passed on
+	RelayDropped   uint64 // samples and replies that the other link did not take
 }
 
 // Stats returns the counters.
@@ -39,6 +52,7 @@ func (s *Session) Stats() Stats {
 		StaleSN: c.StaleSN.Load(), Unassembled: c.Unassembled.Load(), Stalled: c.Stalled.Load(),
 		HalfOpen: r.HalfOpen.Load(), Sessions: r.Sessions.Load(), Keys: r.Keys.Load(),
 		Declarations: r.Declarations.Load(), Queries: r.Queries.Load(), Replies: r.Replies.Load(),
-		Routes: r.Routes.Load(),
+		Routes: r.Routes.Load(), RelayedSamples: s.relayed.Samples.Load(), RelayedQueries: s.relayed.Queries.Load(),
+		RelayedReplies: s.relayed.Replies.Load(), RelayDropped: s.relayed.Dropped.Load(),
 	}
 }

@@ -25,7 +25,8 @@ func TestSharedTokenVanishesWithTheLast(t *testing.T) {
 	eventually(t, "all three to be counted", func() bool {
 		server.mu.Lock()
 		defer server.mu.Unlock()
-		return server.present["@h/shared"] == 3
+		e, ok := server.tree(codec.DeclareToken).Get("@h/shared")
+		return ok && e.alive() == 3
 	})
 	mark, err := a.Token("@h/mark")
 	if err != nil {
@@ -50,10 +51,8 @@ func (s *Session) ownTokens() []*object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []*object
-	for _, o := range s.objects {
-		if o.kind == codec.DeclareToken {
-			all = append(all, o)
-		}
+	for _, e := range s.matches(codec.DeclareToken, "") {
+		all = append(all, e.own...)
 	}
 	return all
 }
@@ -78,7 +77,7 @@ func TestForgottenTokensDoNotComeBack(t *testing.T) {
 	eventually(t, "both tokens", func() bool { return len(first.seen()) == 2 })
 	w.Undeclare()
 	edge.mu.Lock()
-	if n := len(edge.present) + len(edge.faces[0].tokens); n != 0 {
+	if n := edge.tree(codec.DeclareToken).Len() + len(edge.faces[0].table(codec.DeclareToken)); n != 0 {
 		t.Errorf("%d tokens are still held for nobody", n)
 	}
 	edge.mu.Unlock()
@@ -156,10 +155,8 @@ func (s *Session) objectsOn(key string) []*object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []*object
-	for _, o := range s.objects {
-		if o.key == key {
-			all = append(all, o)
-		}
+	for _, e := range s.matches(codec.DeclareSubscriber, key) {
+		all = append(all, e.own...)
 	}
 	return all
 }

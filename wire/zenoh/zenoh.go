@@ -1,24 +1,32 @@
 // Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP, TLS
 // and unix sockets.
 //
-// A Session dials and listens. To whatever it dials, a router or another
-// listener, it is a Zenoh client: it declares its subscribers, queryables and
-// tokens there and sends every publication. Whoever dials it, it serves its own
-// objects: it answers interests, delivers their samples, asks their queryables
-// and knows their tokens. It does not forward between its links; that is what
-// routers are for. All links are equal: a publication goes to every link that
-// may want it, a Get asks them all.
+// A Session dials, listens, or both. One that only dials is a Zenoh client of
+// what it dials, a router or another listener: it declares its subscribers,
+// queryables and tokens there, and sends every publication. One that listens is
+// a peer. For each client that dials it, it is the router: it answers interests,
+// and passes samples, questions with their replies, and tokens between that
+// client and everybody else. Peers and routers, whoever dialled whom, tell each
+// other all that they and their clients have, and nothing goes from one of them
+// to another through a third, because they reach each other: so nothing comes
+// twice and nothing goes round.
+//
+// What is passed on keeps its QoS, and a link that does not take it loses it by
+// that QoS: a droppable sample at once, a blocking one when it has waited a
+// quarter of a second, and at once for as long as the link takes nothing. Nobody
+// else's traffic waits.
 //
 // It is linked to one of the endpoints that it dials: when that link is lost, to
 // the next one that answers, with backoff when none does, for ever. Everything
 // is declared anew on the new link. What the other side had declared is forgotten with its
 // link: its tokens vanish, and appear again when it comes back.
 //
-// A Session does not hear its own publications and does not answer its own
-// queries. It does see its own tokens.
+// A Session hears its own publications, answers its own questions and sees its
+// own tokens, as everybody else's.
 //
 // Subpackages: codec is the format, keyexpr the matching, endpoint the places to
-// dial and to listen on, link one transport.
+// dial and to listen on, link one transport, contract the tests of any
+// wire.Session.
 //
 // Source: reference/zenoh.md; checked against eclipse-zenoh 1.9.0.
 package zenoh
@@ -32,6 +40,7 @@ import (
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/keyexpr"
 	"edgert/wire/zenoh/link"
 )
 
@@ -55,25 +64,38 @@ type Session struct {
 	// other way round.
 	deliver sync.Mutex
 
-	// epoch changes with every own subscriber; cached routes carry it.
-	epoch atomic.Uint64
+	// epoch changes with every subscriber and every link; cached routes carry it.
+	epoch      atomic.Uint64
+	routeBytes atomic.Int64 // of all links' cached routes
+	relayed    relays       // atomic
 
 	// Guarded by mu, which is held while nothing blocks and no callback runs.
-	mu         sync.Mutex
-	closed     bool
-	lastID     uint32
-	faces      []*face
-	guests     map[string]bool // node ids of accepted links
-	publishers map[*publisher]bool
-	objects    map[uint32]*object
-	watchers   map[uint32]*watcher
-	present    map[string]int // tokens: how many declarations of each key are alive
-	gets       map[uint32]*get
-	lists      map[uint32]*listing
-	first      chan struct{} // closed when the first link is up
-	isUp       bool
+	mu       sync.Mutex
+	closed   bool
+	lastID   uint32
+	aiming   uint64 // numbers the searches for links, for face.aimed
+	faces    []*face
+	north    []*face         // those that are no guest clients
+	unready  int             // peers that have not told us all they have
+	guests   map[string]bool // node ids of accepted links
+	first    chan struct{}   // closed when the first link is up
+	isUp     bool
+	watchers map[uint32]*watcher
+	lists    map[uint32]*listing
 
-	events tokenEvents // own lock
+	publishers map[*publisher]bool
+	questions  map[uint32]*question
+
+	// All that is declared, by anybody, and who waits for changes of it.
+	index         [len(kinds)]keyexpr.Tree[*entry]
+	declaredBytes int // of the entries and interests, without the trees
+	matched       []*entry
+	aimers        crowd[*publisher]
+	watching      crowd[*watcher]
+	wanted        crowd[*interest]
+	unrestricted  map[*interest]struct{}
+
+	events localEvents // own lock
 }
 
 var _ wire.Session = (*Session)(nil)
@@ -118,9 +140,9 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 func newSession(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, zid: newZID(), budget: link.NewBudget(reassemblyMessages * cfg.MaxMessage),
-		guests: map[string]bool{}, publishers: map[*publisher]bool{}, objects: map[uint32]*object{},
-		watchers: map[uint32]*watcher{}, present: map[string]int{}, gets: map[uint32]*get{},
-		lists: map[uint32]*listing{}, first: make(chan struct{}),
+		guests: map[string]bool{}, publishers: map[*publisher]bool{}, watchers: map[uint32]*watcher{},
+		lists: map[uint32]*listing{}, questions: map[uint32]*question{}, unrestricted: map[*interest]struct{}{},
+		first: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.events.init(s)
@@ -144,6 +166,7 @@ func (s *Session) Close() error {
 		return wire.ErrClosed
 	}
 	s.closed = true
+	s.retarget("")
 	faces := append([]*face(nil), s.faces...)
 	s.mu.Unlock()
 	s.cancel()

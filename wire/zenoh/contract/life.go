@@ -78,9 +78,7 @@ var life = []testCase{
 	{"a closed session refuses", func(p pair) {
 		pub := p.publisher(p.from, "@c/shut", blocking)
 		sub := p.subscribe(p.from, "@c/shut", func(wire.Sample) {})
-		if !p.from.Connected() {
-			p.Error("not Connected while a link is up")
-		}
+		p.eventually("the link to show", p.from.Connected)
 		if err := p.from.Close(); err != nil {
 			p.Errorf("Close = %v", err)
 		}

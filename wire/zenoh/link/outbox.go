@@ -43,6 +43,7 @@ func (o *outbox) init(l *Link, sn uint32) {
 	o.wake = make(chan struct{}, 1)
 	o.drained.L = &o.mu
 	o.batch = make([]byte, 0, l.batch)
+	o.queues[0].control = true
 	o.room.init(l.conn)
 	for i := range o.sn {
 		o.sn[i] = sn
@@ -130,7 +131,7 @@ func (o *outbox) queue(how How) *queue {
 }
 
 // admit finds the queue that size bytes may join, waiting for room when the QoS
-// blocks, for at most Config.Stall. Called with mu held.
+// blocks, for at most Config.Stall or as long as how says. Called with mu held.
 func (o *outbox) admit(size int, how How) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
 		return nil, ErrTooLarge
@@ -146,32 +147,39 @@ func (o *outbox) admit(size int, how How) (*queue, error) {
 		}
 		return q, nil
 	}
-	if q.fits(size, blockBytes, blockMessages) {
+	if q.fits(size, blockBytes, q.messages()) {
+		q.behind = false
 		return q, nil
 	}
-	if how.Try {
+	if how.Try || how.Patience > 0 && q.behind {
+		q.behind = how.Patience > 0
 		o.link.cfg.Counters.Dropped.Add(1)
 		return nil, ErrCongested
 	}
-	return o.await(q, size)
+	return o.await(q, size, how.Patience)
 }
 
 // await is the slow way of admit: it waits for room.
-func (o *outbox) await(q *queue, size int) (*queue, error) {
-	expired := false
-	timer := time.AfterFunc(o.link.cfg.Stall, func() {
+func (o *outbox) await(q *queue, size int, patience time.Duration) (*queue, error) {
+	expired, limit := false, o.link.cfg.Stall
+	if patience > 0 {
+		limit = min(limit, patience)
+	}
+	timer := time.AfterFunc(limit, func() {
 		o.mu.Lock()
 		expired = true
 		o.mu.Unlock()
 		o.drained.Broadcast()
 	})
 	defer timer.Stop()
-	for !q.fits(size, blockBytes, blockMessages) {
+	for !q.fits(size, blockBytes, q.messages()) {
 		o.drained.Wait()
 		switch {
 		case o.err != nil || o.closing:
 			return nil, ErrClosed
 		case expired:
+			q.behind = patience > 0
+			o.link.cfg.Counters.Dropped.Add(1)
 			return nil, ErrCongested
 		}
 	}

@@ -1,6 +1,10 @@
 package link
 
-import "edgert/wire/zenoh/codec"
+import (
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
 
 // Bounds of one priority's queue. A message of a dropping publisher is refused
 // when dropBytes or dropMessages would wait, a blocking one waits at blockBytes
@@ -8,11 +12,12 @@ import "edgert/wire/zenoh/codec"
 // before it. A queue has room for the first pair from its first use on, so that
 // no burst of a dropping publisher allocates.
 const (
-	dropBytes     = 128 << 10 // what the official queue holds: two batches
-	dropMessages  = 256
-	blockBytes    = 4 << 20
-	blockMessages = 4096
-	slotMessages  = 64 // room for waiting slots, which nothing bounds but the publishers
+	dropBytes       = 128 << 10 // what the official queue holds: two batches
+	dropMessages    = 256
+	blockBytes      = 4 << 20
+	blockMessages   = 4096
+	controlMessages = 1 << 16 // declarations: small, and all at once when a link opens
+	slotMessages    = 64      // room for waiting slots, which nothing bounds but the publishers
 )
 
 // entry is one message of a queue.
@@ -31,6 +36,9 @@ type queue struct {
 	head    int    // of the first of them
 	bytes   int    // waiting, slots and the rest of rest included
 
+	control bool // for declarations
+	behind  bool // somebody has waited in vain for room, and none was made since
+
 	rest     []byte // the message that is being sent in fragments
 	sent     int    // bytes of it that are in fragments already
 	reliable bool   // its lane
@@ -38,6 +46,14 @@ type queue struct {
 
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
 func (q *queue) fragmenting() bool { return q.sent < len(q.rest) }
+
+// messages is how many a blocking one waits behind.
+func (q *queue) messages() int {
+	if q.control {
+		return controlMessages
+	}
+	return blockMessages
+}
 
 // fits reports whether a message of n bytes may join what waits.
 func (q *queue) fits(n, maxBytes, maxMessages int) bool {
@@ -125,6 +141,11 @@ type How struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
 	Try      bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
+
+	// Patience bounds the wait of a blocking message, instead of Config.Stall, and
+	// there is none for a queue that has made somebody wait in vain since it had
+	// room last.
+	Patience time.Duration
 }
 
 // Control is how declarations and interests travel, sent with locks held.
