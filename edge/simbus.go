@@ -4,51 +4,104 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	"edgert/internal/exit"
 	"edgert/rt"
-	"edgert/servo"
+	"edgert/servo/robot"
 	"edgert/servo/servosim"
 	"edgert/sim"
 )
 
 // SimBusConfig is one edge-rt sim-bus.
 type SimBusConfig struct {
-	Robot   string // so101, so100, or single: one motor of id 1
+	Robot   string // an arm's name or description, or single: one motor of id 1
 	Link    string // path of a symbolic link to the pseudo-terminal
 	Unpaced bool   // answer at once instead of at the baud rate
+	Faults  string // file of a fault script; none when empty
+	Motors  bool   // joints move as measured motors do, not as the world's ideal ones
+	Latency time.Duration
 	Seed    uint64
 }
 
 // singleRobot is the name of a bus with one motor.
 const singleRobot = "single"
 
+// armLoads is what gravity does to the six joints of a small arm whose upper
+// arm is level, from its base to its gripper.
+var armLoads = []servosim.Load{{}, {Gravity: 0.9, Level: 2048}, {Gravity: 0.45, Level: 2048}, {Gravity: 0.12, Level: 2048}, {}, {}}
+
 // ServeSimBus serves a simulated bus to any other program until ctx ends.
 func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	if cfg.Link == "" {
 		return exit.Errorf(exit.Usage, "--link is missing: where the device shall appear, such as --link /tmp/so101")
 	}
-	clock := rt.KernelClock()
-	bus := servosim.Config{IDs: []uint8{1}, Unpaced: cfg.Unpaced, Clock: clock, Link: cfg.Link}
+	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency,
+		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true}
+	if cfg.Faults != "" {
+		var err error
+		if bus.Faults, err = servosim.LoadScript(cfg.Faults); err != nil {
+			return exit.With(exit.Config, fmt.Errorf("--faults: %w", err))
+		}
+	}
 	if cfg.Robot != singleRobot {
-		robot, err := servo.RobotByName(cfg.Robot)
+		r, err := robot.ByName(cfg.Robot)
 		if err != nil {
 			return exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
 		}
-		bus.IDs = nil
-		for _, m := range robot.Motors {
-			bus.IDs = append(bus.IDs, uint8(m.ID))
-		}
-		bus.Plant = sim.NewLive(sim.NewWorld(cfg.Seed, simDirection), clock, clock.Now())
+		furnish(&bus, r, cfg)
 	}
 	b, err := servosim.Open(bus)
 	if err != nil {
 		return exit.With(exit.Config, err)
 	}
 	defer b.Close()
-	fmt.Fprintf(out, "%s: %d motors at %s (%s), until SIGTERM\n", cfg.Robot, len(bus.IDs), cfg.Link, b.Path())
+	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link, b.Path(), bus.Baud)
 	for ctx.Err() == nil {
-		clock.SleepUntil(clock.Now().Add(linkPoll))
+		bus.Clock.SleepUntil(bus.Clock.Now().Add(linkPoll))
 	}
+	c := b.Counters()
+	fmt.Fprintf(out, "%d requests, %d replies, %d wrong checksums, %d bytes of garbage, %d faults injected\n",
+		c.Requests, c.Replies, c.BadChecksums, c.GarbageBytes, c.Faults)
 	return nil
+}
+
+// furnish puts a robot's motors on the bus, and behind them the world that
+// edge-rt --bus sim shows, where the arm fits into it.
+func furnish(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
+	bus.Servos, bus.Baud = nil, r.Baud
+	fits := len(r.Motors) == sim.DOF && !r.Leader
+	for _, m := range r.Motors {
+		bus.Servos = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		if m.Shadow != 0 {
+			bus.Servos = append(bus.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name})
+			fits = false
+		}
+		fits = fits && m.Model.Resolution == simResolution
+	}
+	switch {
+	case cfg.Motors && fits:
+		bus.Loads = armLoads
+	case cfg.Motors:
+	case fits:
+		bus.Plant = sim.NewLive(sim.NewWorld(cfg.Seed, simDirection), bus.Clock, bus.Clock.Now())
+	default:
+		bus.Fitted = false
+	}
+}
+
+// simResolution is of the encoders in sim.World.
+const simResolution = 4096
+
+// inventory is how a bus with its motors is named to people.
+func inventory(servos []servosim.Servo) string {
+	var parts []string
+	for i, s := range servos {
+		if i == 0 || servos[i-1].Model != s.Model {
+			parts = append(parts, s.Model)
+		}
+		parts[len(parts)-1] += fmt.Sprintf(" %d", s.ID)
+	}
+	return fmt.Sprintf("%d motors (%s)", len(servos), strings.Join(parts, ", "))
 }

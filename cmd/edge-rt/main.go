@@ -38,6 +38,7 @@ Examples:
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
   edge-rt ctl status                                        how the running edge goes
   edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
+  edge-rt sim-bus --robot koch --link /tmp/koch --faults f.yaml  a Koch whose bus goes wrong as f.yaml says
   edge-rt torque off --bus /dev/ttyACM0                     make the arm limp, after a program that was killed
 
 Exit codes: 0 stopped as asked, 1 broke while running, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
@@ -94,8 +95,11 @@ type ctlCmd struct {
 }
 
 type simBusCmd struct {
-	Link    string `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
-	Unpaced bool   `help:"Answer at once instead of at the baud rate."`
+	Link    string        `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
+	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
+	Faults  string        `help:"YAML script of what goes wrong, and when (docs/simulator.md)." placeholder:"FILE"`
+	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones."`
+	Latency time.Duration `help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
 }
 
 type torqueCmd struct {
@@ -151,7 +155,8 @@ func (c *cli) ctl(stdout, stderr io.Writer) exit.Code {
 func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	cfg := edge.SimBusConfig{Robot: c.Robot, Link: c.SimBus.Link, Unpaced: c.SimBus.Unpaced, Seed: c.Seed}
+	s := &c.SimBus
+	cfg := edge.SimBusConfig{Robot: c.Robot, Link: s.Link, Unpaced: s.Unpaced, Faults: s.Faults, Motors: s.Motors, Latency: s.Latency, Seed: c.Seed}
 	return complain(stderr, edge.ServeSimBus(ctx, cfg, stdout))
 }
 

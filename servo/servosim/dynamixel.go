@@ -247,7 +247,7 @@ var dynamixelModels = []model{
 		motor{volts: 12, kt: 3.82, ohm: 4.3, inertia: 0.06, coulomb: 0.12, viscous: 0.1, stall: 10.6, stepsPerDuty: 885 * 128}},
 	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280, 1920), 0.00269, false,
 		motor{volts: 12, kt: 1.64, ohm: 2.8, inertia: 0.04, coulomb: 0.1, viscous: 0.08, stall: 7.1, stepsPerDuty: 885 * 128}},
-	{"ax-12", 12, [2]byte{24}, axTable, nil, 0, false,
+	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0, false,
 		motor{volts: 11.2, kt: 1.94, ohm: 15.5, inertia: 0.008, coulomb: 0.04, viscous: 0.02, stall: 1.5, stepsPerDuty: 1024}},
 }
 

@@ -209,7 +209,7 @@ func TestVectors(t *testing.T) {
 		vectors []vector
 		posed   bool
 	}{
-		{"sts3215", feetechVectors, true}, {"scs0009", scsVectors, false}, {"xl430-w250", xVectors, false}, {"ax-12", axVectors, false},
+		{"sts3215", feetechVectors, true}, {"scs0009", scsVectors, false}, {"xl430-w250", xVectors, false}, {"ax-12a", axVectors, false},
 		{"xl330-m288", []vector{{name: "D2 ping", request: "FF FF FD 00 01 03 00 01 19 4E", reply: "FF FF FD 00 01 07 00 55 00 B0 04 34 B2 D4"}}, false},
 	} {
 		for _, v := range series.vectors {
