@@ -1,0 +1,2 @@
+class Accelerator:
+    pass

@@ -1,0 +1,6 @@
+def disable_progress_bar():
+    pass
+
+
+def enable_progress_bar():
+    pass

@@ -1,0 +1,2 @@
+device = object
+dtype = object
