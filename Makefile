@@ -62,6 +62,11 @@ check: build ## formatting, vet and all tests
 race: ## all tests under the race detector
 	tools/test.sh -race -short -timeout 15m ./...
 
+.PHONY: interop
+interop: build ## programs that were not written here against ours: servo SDKs, LeRobot's bus classes
+	@tools/setup.sh interop
+	@.venv/bin/python tools/interop/bus/judge.py bin/edge-rt
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@tools/fuzz.sh $(FUZZTIME)

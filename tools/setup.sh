@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what a fresh Debian or Ubuntu lacks: a C compiler and libjpeg-turbo
 # (Debian packages) and ONNX Runtime (a Python wheel that holds the library).
-# With "test" also the Python packages that act as independent judges in tests.
+# With "test" also the Python packages that act as independent judges in tests,
+# with "interop" those that drive our programs.
 # With "v4l2" and an architecture what tools/v4l2vm needs instead: the emulator and
 # what builds a kernel module. Run by `make demo`, `make test` and CI; a second run does nothing in a second.
 set -eu
@@ -78,6 +79,9 @@ wheels() { # name requirements-file [pip options]
 	fi
 }
 wheels runtime tools/requirements-runtime.txt --no-deps
-if [ "$want" = test ]; then
+if [ "$want" = test ] || [ "$want" = interop ]; then
 	wheels test tools/requirements-test.txt
+fi
+if [ "$want" = interop ]; then
+	wheels bus tools/interop/bus/requirements.txt --no-deps
 fi
