@@ -1,0 +1,132 @@
+package stage
+
+import (
+	"fmt"
+	"math"
+)
+
+// RateLimit keeps each joint's velocity and acceleration within bounds. It slows
+// down in time to stop at where it is going.
+type RateLimit struct {
+	dt           float64
+	speed, accel []float64 // [dof] units per second, and per second squared; +Inf: no bound
+	at, v        []float64 // [dof]
+	aheadAt      []float64 // scratch of Preview
+	aheadV       []float64
+	started      bool
+}
+
+// NewRateLimit returns limits for rows of dof joints, rate rows per second. speed
+// and accel are in units per second and per second squared for every joint; 0 means
+// no limit.
+func NewRateLimit(speed, accel, rate float64, dof int) (*RateLimit, error) {
+	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) {
+		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want no negative limits", speed, accel, rate)
+	}
+	l := &RateLimit{
+		dt: 1 / rate, speed: make([]float64, dof), accel: make([]float64, dof),
+		at: make([]float64, dof), v: make([]float64, dof), aheadAt: make([]float64, dof), aheadV: make([]float64, dof),
+	}
+	for j := range dof {
+		l.speed[j], l.accel[j] = unlimited(speed), unlimited(accel)
+	}
+	return l, nil
+}
+
+func unlimited(v float64) float64 {
+	if v == 0 {
+		return math.Inf(1)
+	}
+	return v
+}
+
+// Reset puts the arm at rest at row, [dof].
+//
+//rt:noalloc
+func (l *RateLimit) Reset(row []float32) {
+	for j, x := range row {
+		l.at[j], l.v[j] = float64(x), 0
+	}
+	l.started = true
+}
+
+// Rest says that the arm was held where it is for this tick.
+//
+//rt:noalloc
+func (l *RateLimit) Rest() { clear(l.v) }
+
+// Apply limits the row, [dof], in place. The first row passes when there was no
+// Reset before. A value that is not finite stays for the last gate to see.
+//
+//rt:noalloc
+func (l *RateLimit) Apply(row []float32) {
+	if !l.started {
+		l.Reset(row)
+		return
+	}
+	l.run(l.at, l.v, row)
+}
+
+// Preview does to rows, [n*dof], what Apply would if they came next with steps
+// ticks for each, on the line from one to the next.
+//
+//rt:noalloc
+func (l *RateLimit) Preview(rows []float32, steps int) {
+	if !l.started {
+		return
+	}
+	copy(l.aheadAt, l.at)
+	copy(l.aheadV, l.v)
+	for dof := len(l.at); len(rows) >= dof; rows = rows[dof:] {
+		for j := range l.at {
+			from, to := l.aheadAt[j], float64(rows[j])
+			for i := 1; i <= steps; i++ {
+				l.move(j, &l.aheadAt[j], &l.aheadV[j], from+(to-from)*float64(i)/float64(steps))
+			}
+			if finite(to) {
+				rows[j] = float32(l.aheadAt[j])
+			}
+		}
+	}
+}
+
+//rt:noalloc
+func (l *RateLimit) run(at, v []float64, row []float32) {
+	for j, x := range row {
+		to := float64(x)
+		if !finite(to) {
+			v[j] = 0
+			continue
+		}
+		l.move(j, &at[j], &v[j], to)
+		row[j] = float32(at[j])
+	}
+}
+
+// move takes one tick towards to.
+//
+//rt:noalloc
+func (l *RateLimit) move(j int, at, v *float64, to float64) {
+	if !finite(to) {
+		*v = 0
+		return
+	}
+	way := to - *at
+	want := way / l.dt
+	// The fastest that still stops within the way that is left, braking by
+	// accel*dt in every tick: v*v/(2*accel) + v*dt/2 <= |way|.
+	if a := l.accel[j]; !math.IsInf(a, 1) {
+		half := a * l.dt / 2
+		stop := math.Sqrt(half*half+2*a*math.Abs(way)) - half
+		want = math.Copysign(math.Min(math.Abs(want), stop), want)
+		want = min(max(want, *v-a*l.dt), *v+a*l.dt)
+	}
+	want = min(max(want, -l.speed[j]), l.speed[j])
+	*v = want
+	if *at += want * l.dt; math.Abs(to-*at) < 1e-9*max(1, math.Abs(to)) {
+		*at = to
+	}
+}
+
+//rt:noalloc
+func finite(x float64) bool { return x-x == 0 }

@@ -1,0 +1,344 @@
+package stage
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"slices"
+	"testing"
+)
+
+func goldens[T any](t *testing.T, file, name string) (cases []T) {
+	t.Helper()
+	raw, err := os.ReadFile("../../testdata/golden/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(all[name], &cases); err != nil || len(cases) == 0 {
+		t.Fatalf("%s of %s: %d cases, %v", name, file, len(cases), err)
+	}
+	return cases
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-11*max(1, math.Abs(b)) }
+
+// scipy's own coefficients, 72 sets, relative to 1e-11.
+func TestButterworthDesignGolden(t *testing.T) {
+	type golden struct {
+		FPS, Cutoff float64
+		Order       int
+		SOS         [][6]float64
+	}
+	for _, c := range goldens[golden](t, "drtc.json", "butter_sos") {
+		got := design(c.Cutoff, c.FPS, c.Order)
+		if len(got) != len(c.SOS) {
+			t.Fatalf("%v Hz at %v, order %d: %d sections, want %d", c.Cutoff, c.FPS, c.Order, len(got), len(c.SOS))
+		}
+		for i, s := range got {
+			for k, v := range []float64{s.b0, s.b1, s.b2, 1, s.a1, s.a2} {
+				if w := c.SOS[i][k]; math.Abs(v-w) > 1e-11*math.Abs(w)+1e-15 {
+					t.Errorf("%v Hz at %v, order %d, section %d: coefficient %d is %v, want %v", c.Cutoff, c.FPS, c.Order, i, k, v, w)
+				}
+			}
+		}
+	}
+}
+
+type filterCase struct {
+	Name              string
+	FPS, Cutoff, Gain float64
+	Order             int
+	DType             string
+	X, Y              [][]float64
+}
+
+// The DRTC program's filter around scipy's sosfilt, step by step; the gains of 2
+// and more, which NewButterworth refuses, included.
+func TestButterworthGolden(t *testing.T) {
+	for _, c := range goldens[filterCase](t, "drtc.json", "filter") {
+		t.Run(c.Name, func(t *testing.T) {
+			dof := len(c.X[0])
+			f := newButterworth(ButterworthConfig{FPS: c.FPS, Cutoff: c.Cutoff, Order: c.Order, Gain: c.Gain}, dof)
+			if c.DType == "<f4" {
+				compareFloat32(t, f, c)
+				return
+			}
+			n := len(f.sections)
+			for j := range dof {
+				z, last := f.now.z[j*n:(j+1)*n], c.X[0][j]
+				f.settle(z, last)
+				for i := 1; i < len(c.X); i++ {
+					if last = f.step(z, last, c.X[i][j]); !near(last, c.Y[i][j]) {
+						t.Fatalf("joint %d, step %d: %v, want %v", j, i, last, c.Y[i][j])
+					}
+				}
+			}
+		})
+	}
+}
+
+func compareFloat32(t *testing.T, f *Butterworth, c filterCase) {
+	for i, x := range c.X {
+		row := make([]float32, len(x))
+		for j, v := range x {
+			row[j] = float32(v)
+		}
+		f.Apply(row)
+		for j, v := range row {
+			if math.Abs(float64(v)-c.Y[i][j]) > 1e-6 {
+				t.Errorf("step %d: %v, want %v", i, row, c.Y[i])
+			}
+		}
+	}
+}
+
+func TestNewButterworthRefuses(t *testing.T) {
+	good := ButterworthConfig{FPS: 60, Cutoff: 3, Order: 2, Gain: 1.4}
+	if _, err := NewButterworth(good, 6); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := NewButterworth(ButterworthConfig{FPS: 60, Cutoff: 3}, 1); err != nil || f.gain != 1 || len(f.sections) != 1 {
+		t.Errorf("without order and gain: %+v, %v, want order 2 and gain 1", f, err)
+	}
+	for name, change := range map[string]func(*ButterworthConfig){
+		"no cutoff":         func(c *ButterworthConfig) { c.Cutoff = 0 },
+		"a cutoff too high": func(c *ButterworthConfig) { c.Cutoff = 30 },
+		"no number":         func(c *ButterworthConfig) { c.Cutoff = math.NaN() },
+		"order 5":           func(c *ButterworthConfig) { c.Order = 5 },
+		"a negative order":  func(c *ButterworthConfig) { c.Order = -1 },
+		"a gain of 2":       func(c *ButterworthConfig) { c.Gain = 2 },
+		"a negative gain":   func(c *ButterworthConfig) { c.Gain = -1 },
+	} {
+		c := good
+		change(&c)
+		if _, err := NewButterworth(c, 6); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// Preview says what Apply will do, and changes nothing; Reset lets the next row
+// pass.
+func TestButterworthPreviewAndReset(t *testing.T) {
+	f, err := NewButterworth(ButterworthConfig{FPS: 60, Cutoff: 3, Order: 3, Gain: 1.4}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(i int) []float32 { return []float32{float32(i % 5), float32(-3 * i)} }
+	preview := func(from, n int) (rows []float32) {
+		for i := range n {
+			rows = append(rows, next(from+i)...)
+		}
+		f.Preview(rows)
+		return rows
+	}
+	for _, start := range []int{0, 4} { // before the first row, and after some
+		want := preview(start, 4)
+		if again := preview(start, 4); !slices.Equal(want, again) {
+			t.Fatalf("Preview changed the filter: %v, then %v", want, again)
+		}
+		var got []float32
+		for i := range 4 {
+			row := next(start + i)
+			f.Apply(row)
+			got = append(got, row...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("from row %d: Apply made %v, Preview said %v", start, got, want)
+		}
+	}
+	f.Reset()
+	row := []float32{77, -7}
+	if f.Apply(row); row[0] != 77 || row[1] != -7 {
+		t.Errorf("the first row after Reset is %v, want as it came", row)
+	}
+}
+
+func TestInterpolatorGolden(t *testing.T) {
+	type golden struct {
+		Multiplier int
+		In         [][]float32
+		Out        []struct {
+			A      []float32
+			Policy bool
+		}
+	}
+	for _, c := range goldens[golden](t, "lerobot.json", "interpolator") {
+		p, err := NewInterpolator(c.Multiplier, len(c.In[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := c.In
+		for i, want := range c.Out {
+			if p.NeedsAction() {
+				p.Add(in[0])
+				in = in[1:]
+			}
+			if got := p.Next(); !slices.Equal(got, want.A) || p.Emitted() != want.Policy {
+				t.Errorf("x%d, tick %d: %v of the policy %v, want %v %v", c.Multiplier, i, got, p.Emitted(), want.A, want.Policy)
+			}
+		}
+		if len(in) > 0 || !p.NeedsAction() || p.Next() != nil || p.Emitted() {
+			t.Errorf("x%d: %d actions left, or something after the last", c.Multiplier, len(in))
+		}
+		p.Reset()
+		p.Add(c.In[1])
+		if got := p.Next(); !slices.Equal(got, c.In[1]) || !p.NeedsAction() {
+			t.Errorf("x%d: after Reset %v and more, want the action alone", c.Multiplier, got)
+		}
+	}
+	for _, n := range []int{0, -1, MaxMultiplier + 1} {
+		if _, err := NewInterpolator(n, 1); err == nil {
+			t.Errorf("a multiplier of %d: no error", n)
+		}
+	}
+}
+
+// A step of the goal is followed within both bounds, without overshoot, and ends
+// exactly there.
+func TestRateLimit(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		speed, accel float64
+		fewest       int // ticks to get there
+	}{
+		{"neither", 0, 0, 1}, {"velocity", 30, 0, 100}, {"acceleration", 0, 200, 58}, {"both", 30, 200, 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const rate, goal = 60.0, 50.0
+			l, err := NewRateLimit(c.speed, c.accel, rate, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Reset([]float32{0})
+			at, v, took := 0.0, 0.0, 0
+			for tick := range 400 {
+				row := []float32{goal}
+				l.Apply(row)
+				next := float64(row[0])
+				speed := (next - at) * rate
+				if c.speed > 0 && math.Abs(speed) > c.speed*1.001 {
+					t.Fatalf("tick %d: velocity %v, want at most %v", tick, speed, c.speed)
+				}
+				if c.accel > 0 && math.Abs(speed-v)*rate > c.accel*1.01 {
+					t.Fatalf("tick %d: acceleration %v, want at most %v", tick, (speed-v)*rate, c.accel)
+				}
+				if next > goal {
+					t.Fatalf("tick %d: overshoots to %v", tick, next)
+				}
+				if at = next; at < goal {
+					took++
+				}
+				v = speed
+			}
+			if at != goal || took+1 < c.fewest || took > c.fewest+c.fewest/3+2 {
+				t.Errorf("at %v after %d ticks, want %v after about %d", at, took+1, goal, c.fewest)
+			}
+		})
+	}
+}
+
+func TestRateLimitPreviewRestAndNaN(t *testing.T) {
+	l, err := NewRateLimit(30, 100, 60, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := []float32{5}
+	if l.Preview(row, 1); row[0] != 5 {
+		t.Errorf("Preview before anything ran = %v, want 5", row)
+	}
+	l.Apply(row) // the first passes
+	for range 5 {
+		l.Apply([]float32{9})
+	}
+	rows := []float32{9, 9, 2}
+	l.Preview(rows, 1)
+	for i, x := range []float32{9, 9, 2} {
+		one := []float32{x}
+		if l.Apply(one); one[0] != rows[i] {
+			t.Errorf("row %d: Apply made %v, Preview said %v", i, one[0], rows[i])
+		}
+	}
+	nan := []float32{float32(math.NaN())}
+	if l.Apply(nan); !math.IsNaN(float64(nan[0])) || l.v[0] != 0 {
+		t.Errorf("NaN became %v at velocity %v, want it untouched and the joint at rest", nan, l.v[0])
+	}
+	l.v[0] = 3
+	if l.Rest(); l.v[0] != 0 {
+		t.Error("Rest left a velocity")
+	}
+	for _, bad := range [][3]float64{{-1, 0, 60}, {0, -1, 60}, {0, 0, 0}, {math.NaN(), 0, 60}} {
+		if _, err := NewRateLimit(bad[0], bad[1], bad[2], 1); err == nil {
+			t.Errorf("limits %v: no error", bad)
+		}
+	}
+}
+
+func TestStagesNoAlloc(t *testing.T) {
+	f, _ := NewButterworth(ButterworthConfig{FPS: 60, Cutoff: 3, Order: 4, Gain: 1.4}, 6)
+	p, _ := NewInterpolator(2, 6)
+	l, _ := NewRateLimit(30, 100, 120, 6)
+	row, rows := make([]float32, 6), make([]float32, 60)
+	if n := testing.AllocsPerRun(200, func() {
+		if p.NeedsAction() {
+			f.Apply(row)
+			p.Add(row)
+		}
+		l.Apply(p.Next())
+		f.Preview(rows)
+		l.Preview(rows, 2)
+		l.Rest()
+	}); n != 0 {
+		t.Errorf("%v allocations per tick, want 0", n)
+	}
+}
+
+// Without a stage an action passes to the bit; with all, the filter sees actions,
+// the limits see ticks, and Preview says what will come.
+func TestChain(t *testing.T) {
+	plain, err := NewChain(Config{}, 60, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := []float32{1.5, -2}
+	plain.Preview(row)
+	plain.Add(row)
+	if got := plain.Next(); !slices.Equal(got, row) || !plain.NeedsAction() || plain.Next() != nil || plain.Multiplier() != 1 {
+		t.Errorf("without stages %v became %v, or more", row, got)
+	}
+	c, err := NewChain(Config{Cutoff: 3, Gain: 1.4, Multiplier: 2, Velocity: 20, Accel: 300}, 30, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Reset([]float32{0})
+	c.Add([]float32{0})
+	if c.Next() == nil || !c.NeedsAction() {
+		t.Fatal("the first action lasts longer than a tick")
+	}
+	rows := []float32{5, 5, 5, 0}
+	want := slices.Clone(rows)
+	c.Preview(want)
+	for i, x := range rows {
+		c.Add([]float32{x})
+		c.Next()
+		if got := c.Next(); math.Abs(float64(got[0]-want[i])) > 0.05 || !c.NeedsAction() {
+			t.Errorf("action %d ends at %v, Preview said %v", i, got, want[i])
+		}
+	}
+	if c.Next() != nil || c.limit.v[0] != 0 {
+		t.Error("a tick without an action leaves a velocity")
+	}
+	c.limit.v[0] = 1
+	if c.Rest(); c.limit.v[0] != 0 {
+		t.Error("Rest leaves a velocity")
+	}
+	for _, bad := range []Config{{Order: 2}, {Gain: 1}, {Cutoff: 99}, {Multiplier: -1}, {Velocity: -1}, {Accel: -1}} {
+		if _, err := NewChain(bad, 60, 1); err == nil {
+			t.Errorf("%+v: no error", bad)
+		}
+	}
+}
