@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -90,6 +91,7 @@ type liveVector struct {
 		R    bool
 		Msgs []struct {
 			M       string
+			V       string // the body of an OAM, hex
 			Key     string
 			Body    any
 			Payload string
@@ -115,36 +117,114 @@ func liveVectors(t *testing.T) []liveVector {
 	return file.Vectors
 }
 
-// foreign reports whether a recorded batch holds something that we never write:
-// shared memory and other extensions of Init and Open, or gossip.
-func (v liveVector) foreign() bool {
-	for _, d := range v.Decoded {
-		if d.T == "OpenSyn" && strings.Contains(v.Name, "/raw-client/") {
-			return true // the recorder's own script, which wrote 10 s in milliseconds
+// exceptions are the recorded batches that we do not write byte for byte, each
+// with the reason, how many there are of it, and what makes it what we would
+// write. Every other batch is equal.
+var exceptions = []struct {
+	reason string
+	count  int
+	ours   func(v liveVector, batch []byte) (want []byte, applies bool)
+}{
+	{"an Init offers or answers shared memory, low latency or compression, which we never do", 18, func(v liveVector, batch []byte) ([]byte, bool) {
+		if ID(batch[0]) != IDInit {
+			return nil, false
 		}
-		for id := range d.Ext {
-			known := map[string]string{"InitSyn": "01 27", "InitAck": "01 27", "Frame": "31", "Fragment": "31 02 03"}
-			if !strings.Contains(known[d.T], id) {
-				return true
+		end := 3 + int(batch[2]>>4) + 1
+		if batch[0]&flagS != 0 {
+			end += 3
+		}
+		if batch[0]&flagA != 0 {
+			end += 1 + int(batch[end])
+		}
+		return keepExtensions(batch, end, "01 27")
+	}},
+	{"an Open carries the shared memory challenge, which we skip", 18, func(v liveVector, batch []byte) ([]byte, bool) {
+		if ID(batch[0]) != IDOpen {
+			return nil, false
+		}
+		end := 1 + vleLen(batch[1:])
+		end += vleLen(batch[end:])
+		if batch[0]&flagA == 0 {
+			end += 1 + int(batch[end])
+		}
+		return keepExtensions(batch, end, "")
+	}},
+	{"the recorder's own client says 10 s in milliseconds, we like the official nodes in seconds", 6, func(v liveVector, batch []byte) ([]byte, bool) {
+		rest, ok := bytes.CutPrefix(batch, []byte{0x02, 0x90, 0x4e})
+		return append([]byte{0x42, 0x0a}, rest...), ok
+	}},
+	{"a frame carries gossip between peers and routers, which we skip", 3, func(v liveVector, batch []byte) (want []byte, applies bool) {
+		want = batch
+		for _, d := range v.Decoded {
+			for _, m := range d.Msgs {
+				if m.M != "OAM" {
+					continue
+				}
+				gossip, err := hex.DecodeString(m.V)
+				if err != nil {
+					return nil, false
+				}
+				whole := append([]byte{0xdf, 0x01, 0x21, 0x08, byte(len(gossip))}, gossip...)
+				want, applies = bytes.Replace(want, whole, nil, 1), bytes.Contains(want, whole)
 			}
 		}
-		for _, m := range d.Msgs {
-			if m.M == "OAM" {
-				return true
-			}
-		}
-	}
-	return false
+		return want, applies
+	}},
 }
 
-// Goal: whatever official programs say to each other parses, and what we would
-// say ourselves comes out byte-equal.
+// silences are the vectors without bytes: an official router ends a link without
+// a Close. TestEndWithoutClose of package link holds what we make of it.
+var silences = []string{"1.9.0/close/lease-expired", "1.9.0/close/decode-error", "1.9.0/close/unresponsive"}
+
+func vleLen(b []byte) int {
+	n := 1
+	for b[n-1] >= 0x80 && n < 9 { // the ninth byte has eight bits
+		n++
+	}
+	return n
+}
+
+// keepExtensions returns the batch with those of the extensions behind its first
+// end bytes whose ids are in known. It walks the list by itself, without the
+// code under test.
+func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped bool) {
+	kept = append(kept, batch[:end]...)
+	kept[0] &^= flagZ
+	more, last := batch[0]&flagZ != 0, 0
+	for at := end; more; {
+		h := batch[at]
+		n := 1
+		switch h & 0x60 {
+		case 0x20:
+			n += vleLen(batch[at+1:])
+		case 0x40:
+			n += 1 + int(batch[at+1])
+		}
+		if strings.Contains(known, hex.EncodeToString([]byte{h & 0x7f})) && known != "" {
+			kept[last] |= flagZ
+			last = len(kept)
+			kept = append(kept, batch[at:at+n]...)
+			kept[last] &^= flagZ
+		} else {
+			dropped = true
+		}
+		at += n
+		more = h&0x80 != 0
+	}
+	return kept, dropped
+}
+
+// Goal: whatever official programs say to each other parses, and comes out
+// byte-equal when we say it ourselves, but for the exceptions, which differ in
+// nothing else than their reason.
 func TestLiveBatches(t *testing.T) {
 	vectors := liveVectors(t)
-	var parsed, equal, silent int
+	var silent []string
+	equal := 0
+	counts := make([]int, len(exceptions))
 	for _, v := range vectors {
 		if v.Hex == nil {
-			silent++ // a bare close of the connection was recorded
+			silent = append(silent, v.Name)
 			continue
 		}
 		batch, err := hex.DecodeString(*v.Hex)
@@ -156,17 +236,28 @@ func TestLiveBatches(t *testing.T) {
 			t.Errorf("%s: recode(% x) = %v", v.Name, batch, err)
 			continue
 		}
-		parsed++
-		if v.foreign() {
+		if bytes.Equal(out, batch) {
+			equal++
 			continue
 		}
-		if !bytes.Equal(out, batch) {
-			t.Errorf("%s: recode = % x, want % x", v.Name, out, batch)
+		want := batch
+		for i, e := range exceptions {
+			if ours, ok := e.ours(v, batch); ok {
+				want = ours
+				counts[i]++
+				break
+			}
 		}
-		equal++
+		if !bytes.Equal(out, want) {
+			t.Errorf("%s: recode = % x, want % x", v.Name, out, want)
+		}
 	}
-	if len(vectors) != 374 || parsed+silent != 374 || silent != 3 || equal < 326 {
-		t.Errorf("vectors %d, parsed %d, silent %d, compared %d; want 374, 371, 3, at least 326", len(vectors), parsed, silent, equal)
+	for i, e := range exceptions {
+		if counts[i] != e.count {
+			t.Errorf("%s: %d batches, want %d", e.reason, counts[i], e.count)
+		}
 	}
-	t.Logf("parsed %d, byte-equal %d", parsed, equal)
+	if len(vectors) != 374 || equal != 326 || !slices.Equal(silent, silences) {
+		t.Errorf("%d vectors, %d byte-equal, silent %v; want 374, 326 and %v", len(vectors), equal, silent, silences)
+	}
 }

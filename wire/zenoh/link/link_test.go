@@ -364,3 +364,31 @@ func TestLinkNoAlloc(t *testing.T) {
 		t.Errorf("%d bytes arrived, want %d", got, want)
 	}
 }
+
+// Goal: a connection that ends without a Close, as official nodes end it after
+// malformed input, an expired lease or a stalled reader, is told from one that
+// was closed.
+func TestEndWithoutClose(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(*Link)
+		want error
+	}{
+		{"without a word", (*Link).Discard, ErrEOF},
+		{"with a Close", func(l *Link) { go l.Run(func(*codec.Message) error { return nil }); l.Close(codec.CloseGeneric) }, &CloseError{codec.CloseGeneric}},
+	} {
+		ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+		ended := make(chan error, 1)
+		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
+		tt.end(theirs)
+		select {
+		case err := <-ended:
+			var closed *CloseError
+			if errors.As(tt.want, &closed) != errors.As(err, &closed) || tt.want == ErrEOF && err != ErrEOF {
+				t.Errorf("%s: Run = %v, want %v", tt.name, err, tt.want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: the link goes on", tt.name)
+		}
+	}
+}
