@@ -39,6 +39,17 @@ const (
 	done
 )
 
+// The parts of a tick, in their order.
+const (
+	lapRead  = iota // all joints
+	lapAct          // the next action, its limits, and the goals on the bus
+	lapMerge        // at most one chunk
+	lapAsk          // the trigger, and the snapshot for the sender
+	numLaps
+)
+
+var lapNames = [numLaps]string{"read", "act", "merge", "ask"}
+
 // control is one robot's tick: read, act, write, then merge and ask.
 type control struct {
 	// Constant after Open.
@@ -88,6 +99,7 @@ type control struct {
 	departed  *rt.Ring[departure]
 	inbox     *rt.Latest[arrival]
 	events    *rt.Events
+	laps      *rt.Laps // of the tick, by lapNames
 	stats     *tickStats
 	failed    atomic.Pointer[error]
 }
@@ -103,7 +115,9 @@ func (c *control) tick(t rt.Tick) time.Duration {
 	if t.OverranItself(c.period) {
 		c.events.Emit(rt.Event{At: t.Woke, Code: rt.Overrun, A: int64(t.CPU), B: int64(t.BusWait)})
 	}
+	c.laps.Begin(t.Woke)
 	c.read(t)
+	c.laps.Mark(lapRead)
 	c.obey(t.Woke)
 	switch c.phase {
 	case arming:
@@ -113,9 +127,13 @@ func (c *control) tick(t rt.Tick) time.Duration {
 	case parking:
 		c.parkOn(t.Woke)
 	}
+	c.laps.Mark(lapAct)
 	c.merge(t.Woke)
+	c.laps.Mark(lapMerge)
 	c.ask(t.Woke)
 	c.settle(t.Woke)
+	c.laps.Mark(lapAsk)
+	c.laps.End()
 	return c.bus.BusWait()
 }
 

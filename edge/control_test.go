@@ -94,6 +94,7 @@ func newRig(t *testing.T) *rig {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096)}
 	c := &control{
+		laps:  rt.NewLaps(rt.KernelClock(), numLaps),
 		clock: clock, period: testPeriod, dof: testDOF, bus: fake,
 		maxAge: time.Second, quiet: 100 * time.Millisecond, offline: 2 * time.Second,
 		parkStep: []float32{0.5, 0.5}, parkMax: time.Second, exitMode: ExitPark,

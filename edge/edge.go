@@ -192,7 +192,7 @@ func (e *Edge) build() error {
 	c.now, c.episode, c.fresh = Connecting, 1, true
 	c.stats.episode.Store(c.episode)
 	c.stop, c.waker = &e.stop, waker
-	c.events = rt.NewEvents(eventSlots)
+	c.events, c.laps = rt.NewEvents(eventSlots), rt.NewLaps(e.clock, numLaps)
 	c.departed = rt.NewRing[departure](departureSlots)
 	c.snapshots = rt.NewLatest(func(s *snapshot) {
 		s.state = make([]float32, dof)

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,28 +42,29 @@ type Summary struct {
 	Exit          Ending             `json:"exit"`
 
 	// Beyond the contract.
-	ID            string         `json:"id"`
-	Schedule      string         `json:"schedule"`
-	FPS           float64        `json:"fps"`
-	Horizon       int            `json:"horizon"`
-	SMin          int            `json:"s_min"`
-	LatencySteps  int            `json:"latency_estimate_steps"`
-	Actions       uint64         `json:"actions"`
-	ActionsTooOld uint64         `json:"actions_too_old"`
-	Skipped       uint64         `json:"ticks_skipped"`
-	Replaced      uint64         `json:"observations_replaced"`
-	SendErrors    uint64         `json:"send_errors"`
-	RangeClips    uint64         `json:"clipped_range"`
-	StepClips     uint64         `json:"clipped_step"`
-	Timeouts      int            `json:"targets_timed_out"`
-	MallocWindow  uint64         `json:"path_mallocs_ticks"`
-	ForcedGC      uint64         `json:"gc_forced"`
-	StealMS       float64        `json:"host_steal_ms"`
-	CPUShare      float64        `json:"rt_cpu_share"`
-	RSSMB         float64        `json:"rss_mb"`
-	Sessions      uint64         `json:"sessions_opened"`
-	Server        *ServerSummary `json:"server,omitempty"`
-	Seconds       float64        `json:"seconds"`
+	Phases        map[string]ShortQuantiles `json:"phases_us"` // of a tick: read, act, merge, ask, and all of it as tick
+	ID            string                    `json:"id"`
+	Schedule      string                    `json:"schedule"`
+	FPS           float64                   `json:"fps"`
+	Horizon       int                       `json:"horizon"`
+	SMin          int                       `json:"s_min"`
+	LatencySteps  int                       `json:"latency_estimate_steps"`
+	Actions       uint64                    `json:"actions"`
+	ActionsTooOld uint64                    `json:"actions_too_old"`
+	Skipped       uint64                    `json:"ticks_skipped"`
+	Replaced      uint64                    `json:"observations_replaced"`
+	SendErrors    uint64                    `json:"send_errors"`
+	RangeClips    uint64                    `json:"clipped_range"`
+	StepClips     uint64                    `json:"clipped_step"`
+	Timeouts      int                       `json:"targets_timed_out"`
+	MallocWindow  uint64                    `json:"path_mallocs_ticks"`
+	ForcedGC      uint64                    `json:"gc_forced"`
+	StealMS       float64                   `json:"host_steal_ms"`
+	CPUShare      float64                   `json:"rt_cpu_share"`
+	RSSMB         float64                   `json:"rss_mb"`
+	Sessions      uint64                    `json:"sessions_opened"`
+	Server        *ServerSummary            `json:"server,omitempty"`
+	Seconds       float64                   `json:"seconds"`
 }
 
 // Quantiles are of a histogram, in the unit that the key names.
@@ -154,6 +156,7 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	row("ticks", "%d, starved %d, overruns own %d, host %d", s.Ticks, s.StarvedTicks, s.OverrunsOwn, s.OverrunsHost)
 	row("lateness", "p50 %.0f us, p99 %.0f us, p99.9 %.0f us, max %.0f us", s.LatenessUS.P50, s.LatenessUS.P99, s.LatenessUS.P999, s.LatenessUS.Max)
 	row("bus", "%d cycles, p50 %.0f us, p99 %.0f us, lost %d, corrupt %d", s.Bus.Cycles, s.Bus.P50, s.Bus.P99, s.Bus.Lost, s.Bus.Corrupt)
+	row("phases", "p50/p99 us: %s", phases(s.Phases))
 	row("requests", "%d sent, %d chunks merged, dropped %s", s.Requests, s.Chunks, counts(s.ChunksDropped))
 	row("round trip", "p50 %.1f ms, p99 %.1f ms, max %.1f ms; network p50 %.1f ms; estimate %d ticks", s.RTTms.P50, s.RTTms.P99, s.RTTms.Max, s.NetworkMS.P50, s.LatencySteps)
 	row("action age", "p50 %.0f ms, p99 %.0f ms, max %.0f ms", s.ActionAgeMS.P50, s.ActionAgeMS.P99, s.ActionAgeMS.Max)
@@ -273,4 +276,15 @@ func (s *tickStats) dropTotals() map[string]uint64 {
 		}
 	}
 	return m
+}
+
+// phases lists the parts of a tick in their order.
+func phases(all map[string]ShortQuantiles) string {
+	var b []byte
+	for _, name := range append(lapNames[:], "tick") {
+		if q, ok := all[name]; ok {
+			b = fmt.Appendf(b, "%s %.0f/%.0f  ", name, q.P50, q.P99)
+		}
+	}
+	return string(bytes.TrimSpace(b))
 }

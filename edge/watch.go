@@ -174,6 +174,10 @@ func (e *Edge) summarize(err error) *Summary {
 	for state := range numStates {
 		s.InState[state.String()] = round3(float64(st.inState[state].Load()) / 1e9)
 	}
+	s.Phases = map[string]ShortQuantiles{"tick": short(c.laps.Whole(), time.Microsecond)}
+	for i, name := range lapNames {
+		s.Phases[name] = short(c.laps.Part(i), time.Microsecond)
+	}
 	s.Exit = ending(err, e.cfg.describe())
 	return s
 }

@@ -63,7 +63,8 @@ type Run struct {
 	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
 	Starved      uint64          `json:"starved_ticks,omitempty"`
 	Bus          *Bus            `json:"bus,omitempty"`
-	Threads      string          `json:"threads,omitempty"` // how many are scheduled how
+	Phases       Phases          `json:"phases_us,omitempty"` // of a tick
+	Threads      string          `json:"threads,omitempty"`   // how many are scheduled how
 	Granted      bool            `json:"-"`
 	Why          string          `json:"-"`
 	Detail       json.RawMessage `json:"detail,omitempty"` // the program's own summary

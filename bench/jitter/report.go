@@ -66,6 +66,7 @@ type Result struct {
 	Starved     uint64  `json:"starved_ticks,omitempty"` // the edge had no action
 	BusP50      float64 `json:"bus_us_p50,omitempty"`    // median over the slices
 	BusP99      float64 `json:"bus_us_p99,omitempty"`
+	Phases      Phases  `json:"phases_us,omitempty"`         // of a tick: medians over the slices, and the longest
 	Refused     string  `json:"real_time_refused,omitempty"` // why the kernel did not grant it
 }
 
@@ -130,6 +131,7 @@ func newResult(k kind, mine, alone []Slice) Result {
 		}
 	}
 	r.BusP50, r.BusP99 = median(busP50), median(busP99)
+	r.Phases = phasesOf(runs(mine))
 	r.Reference, r.Ratio = compare(k, mine, alone)
 	r.Disturbed = len(mine) - len(calm)
 	if r.Disturbed > 0 && len(calm) > 0 {

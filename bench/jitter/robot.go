@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"edgert/bench"
@@ -59,10 +60,50 @@ type EdgeSummary struct {
 	Histogram    *bench.Tally    `json:"lateness_histogram_us"`
 	Bus          *Bus            `json:"bus"`
 	Seconds      float64         `json:"seconds"`
+	Phases       Phases          `json:"phases_us"`
 	RT           struct {
 		Granted bool   `json:"granted"`
 		Why     string `json:"why"`
 	} `json:"rt"`
+}
+
+// Phases are the parts of a tick by name, and all of it as "tick".
+type Phases map[string]Phase
+
+// Phase is one part of a tick, in microseconds.
+type Phase struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+// phasesOf are the medians of all slices' quantiles, and the longest of all.
+func phasesOf(runs []*Run) Phases {
+	p50, p99, all := map[string][]float64{}, map[string][]float64{}, Phases{}
+	for _, r := range runs {
+		for name, p := range r.Phases {
+			p50[name], p99[name] = append(p50[name], p.P50), append(p99[name], p.P99)
+			all[name] = Phase{Max: max(all[name].Max, p.Max)}
+		}
+	}
+	for name, p := range all {
+		all[name] = Phase{median(p50[name]), median(p99[name]), p.Max}
+	}
+	return all
+}
+
+// phaseOrder is the tick's own.
+var phaseOrder = []string{"read", "act", "merge", "ask", "tick"}
+
+// String lists the parts in their order.
+func (p Phases) String() string {
+	var words []string
+	for _, name := range phaseOrder {
+		if q, ok := p[name]; ok {
+			words = append(words, fmt.Sprintf("%s p50 %.0f, p99 %.0f, max %.0f us", name, q.P50, q.P99, q.Max))
+		}
+	}
+	return strings.Join(words, "; ")
 }
 
 // Bus is the edge's phase on the servo bus: one read and write of all joints.
@@ -96,7 +137,7 @@ func parseEdge(b []byte) (*Run, error) {
 		return nil, errors.New("edge-rt's summary has no ticks: it never ran")
 	}
 	run := &Run{
-		Ticks: s.Ticks, Seconds: s.Seconds, Lateness: s.Lateness, Tally: s.Histogram, Starved: s.Starved, Bus: s.Bus,
+		Ticks: s.Ticks, Seconds: s.Seconds, Lateness: s.Lateness, Tally: s.Histogram, Starved: s.Starved, Bus: s.Bus, Phases: s.Phases,
 		OverrunsOwn: &s.OverrunsOwn, OverrunsHost: &s.OverrunsHost, Granted: s.RT.Granted, Why: s.RT.Why, Detail: b,
 	}
 	if run.Tally != nil && run.Tally.Count() > 0 {

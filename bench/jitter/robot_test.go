@@ -9,7 +9,7 @@ import (
 
 func TestParseEdge(t *testing.T) {
 	const summary = `{"ticks":60,"overruns_own":1,"overruns_host":2,"starved_ticks":3,"lateness_us":{"p50":24.9,"p99":52.9,"p999":92.6,"max":92.683},
-		"bus":{"cycles":60,"lost":1,"us_p50":1081,"us_p99":1636},"rt":{"granted":false,"why":"raise it"},"seconds":1.5EXTRA}`
+		"bus":{"cycles":60,"lost":1,"us_p50":1081,"us_p99":1636},"phases_us":{"read":{"p50":900,"p99":1500,"max":1600}},"rt":{"granted":false,"why":"raise it"},"seconds":1.5EXTRA}`
 	tests := []struct {
 		name, extra string
 		want        bench.Quantiles
@@ -28,7 +28,7 @@ func TestParseEdge(t *testing.T) {
 			if r.Lateness != tt.want || (r.Tally != nil) != tt.pooled {
 				t.Errorf("lateness %+v, histogram %t; want %+v, %t", r.Lateness, r.Tally != nil, tt.want, tt.pooled)
 			}
-			if r.Ticks != 60 || *r.OverrunsOwn != 1 || *r.OverrunsHost != 2 || r.Starved != 3 || r.Bus.P99 != 1636 || r.Granted || r.Why != "raise it" || r.Seconds != 1.5 {
+			if r.Ticks != 60 || *r.OverrunsOwn != 1 || *r.OverrunsHost != 2 || r.Starved != 3 || r.Bus.P99 != 1636 || r.Granted || r.Why != "raise it" || r.Seconds != 1.5 || r.Phases["read"] != (Phase{900, 1500, 1600}) {
 				t.Errorf("parseEdge = %+v", r)
 			}
 		})
@@ -47,4 +47,17 @@ func FuzzParseEdge(f *testing.F) {
 			t.Fatal("a run without ticks")
 		}
 	})
+}
+
+func TestPhasesOf(t *testing.T) {
+	run := func(p50, p99, longest float64) *Run {
+		return &Run{Phases: Phases{"tick": {p50, p99, longest}, "read": {1, 2, 3}}}
+	}
+	got := phasesOf([]*Run{run(10, 90, 500), run(30, 70, 100), {}, run(20, 80, 200)})
+	if got["tick"] != (Phase{20, 80, 500}) {
+		t.Errorf("tick = %+v, want the medians 20 and 80, and the longest 500", got["tick"])
+	}
+	if text := got.String(); text != "read p50 1, p99 2, max 3 us; tick p50 20, p99 80, max 500 us" {
+		t.Errorf("String = %q", text)
+	}
 }

@@ -84,6 +84,9 @@ func (r *Report) notes() (all []string) {
 		if res.BusP50 > 0 {
 			say("%s: read and write of the bus p50 %.0f us, p99 %.0f us; %d ticks without an action.", name, res.BusP50, res.BusP99, res.Starved)
 		}
+		if len(res.Phases) > 0 {
+			say("%s: parts of a tick: %s.", name, res.Phases)
+		}
 		if res.Refused != "" {
 			say("%s: the kernel refused real time: %s.", name, res.Refused)
 		}
