@@ -87,8 +87,8 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 	if !b.Guided() || !b.Trained() {
 		t.Errorf("guided %v, trained %v, want both", b.Guided(), b.Trained())
 	}
-	if len(b.golden) != 3 {
-		t.Errorf("golden sets %v, want 3", b.golden)
+	if len(b.golden) != 4 {
+		t.Errorf("golden sets %v, want 4", b.golden)
 	}
 }
 

@@ -1,6 +1,9 @@
 package policy
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 	trained := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, PrefixEnd: 24}
@@ -12,17 +15,18 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 		rows, delay, end int
 		want             Controls
 	}{
-		{"no prefix, no conditioning", trained, 0, 8, 24, Controls{0, 0, 24, ModeFree, 10}},
-		{"known delay", trained, 30, 8, 24, Controls{30, 8, 24, ModeTrained, 10}},
-		{"longest known delay", trained, 30, 20, 24, Controls{30, 20, 24, ModeTrained, 10}},
-		{"one step beyond is guided", trained, 30, 21, 24, Controls{30, 21, 24, ModeGuided, 10}},
-		{"delay beyond the prefix is the prefix", trained, 12, 40, 24, Controls{12, 12, 24, ModeTrained, 10}},
-		{"negative numbers are none", trained, -1, -1, -1, Controls{0, 0, 24, ModeFree, 10}},
-		{"end defaults to the bundle's", trained, 30, 8, 0, Controls{30, 8, 24, ModeTrained, 10}},
-		{"end is kept inside the chunk", trained, 30, 8, 99, Controls{30, 8, 50, ModeTrained, 10}},
-		{"prefix is kept inside the chunk", trained, 99, 8, 24, Controls{50, 8, 24, ModeTrained, 10}},
-		{"untrained policy is guided with its own steps", guided, 30, 8, 24, Controls{30, 8, 24, ModeGuided, 5}},
-		{"policy without conditioning", none, 30, 8, 24, Controls{30, 8, 24, ModeFree, 0}},
+		{"no prefix, no conditioning", trained, 0, 8, 24, Controls{PrefixLen: 0, Delay: 0, PrefixEnd: 24, Mode: ModeFree, Beta: 10}},
+		{"known delay", trained, 30, 8, 24, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
+		{"longest known delay", trained, 30, 20, 24, Controls{PrefixLen: 30, Delay: 20, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
+		{"one step beyond is guided", trained, 30, 21, 24, Controls{PrefixLen: 30, Delay: 21, PrefixEnd: 24, Mode: ModeGuided, Beta: 10}},
+		{"delay beyond the prefix is the prefix", trained, 12, 40, 24, Controls{PrefixLen: 12, Delay: 12, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
+		{"negative numbers are none", trained, -1, -1, -1, Controls{PrefixLen: 0, Delay: 0, PrefixEnd: 24, Mode: ModeFree, Beta: 10}},
+		{"end defaults to the bundle's", trained, 30, 8, 0, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
+		{"end is kept inside the chunk", trained, 30, 8, 99, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 50, Mode: ModeTrained, Beta: 10}},
+		{"prefix is kept inside the chunk", trained, 99, 8, 24, Controls{PrefixLen: 50, Delay: 8, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
+		{"untrained policy is guided with its own steps", guided, 30, 8, 24, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeGuided, Beta: 5}},
+		{"no delay is guided: a trained prefix of no rows is none", trained, 30, 0, 24, Controls{PrefixLen: 30, PrefixEnd: 24, Mode: ModeGuided, Beta: 10}},
+		{"policy without conditioning", none, 30, 8, 24, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeFree, Beta: 0}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -37,5 +41,55 @@ func TestConditionNoAlloc(t *testing.T) {
 	m := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, PrefixEnd: 24}
 	if n := testing.AllocsPerRun(100, func() { m.Condition(30, 21, 24) }); n != 0 {
 		t.Errorf("Condition allocates %v times, want 0", n)
+	}
+}
+
+func TestConditionAs(t *testing.T) {
+	trained := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, PrefixEnd: 24}
+	for _, tt := range []struct {
+		mode        string
+		rows, delay int
+		want        Mode
+	}{
+		{ConditionAuto, 30, 8, ModeTrained}, {ConditionAuto, 30, 21, ModeGuided}, {"", 30, 8, ModeTrained},
+		{ConditionOff, 30, 8, ModeFree},
+		{ConditionGuided, 30, 8, ModeGuided}, {ConditionGuided, 0, 0, ModeFree},
+		{ConditionTrained, 30, 20, ModeTrained}, {ConditionTrained, 30, 21, ModeFree},
+		{ConditionTrainedGuided, 30, 8, ModeTrainedGuided}, {ConditionTrainedGuided, 30, 21, ModeGuided}, {ConditionTrainedGuided, 30, 0, ModeGuided},
+	} {
+		how := Conditioning{Mode: tt.mode, Schedule: ScheduleExp, SigmaD: 0.2, Beta: 5}
+		got := trained.ConditionAs(&how, tt.rows, tt.delay, 0)
+		if got.Mode != tt.want || got.Schedule != ScheduleExp || got.SigmaD != 0.2 || got.Beta != 5 {
+			t.Errorf("%q with %d rows and delay %d: %+v, want mode %v", tt.mode, tt.rows, tt.delay, got, tt.want)
+		}
+	}
+}
+
+func TestCheckConditioning(t *testing.T) {
+	all := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, Schedule: "linear,zeros,ones,exp"}
+	linear := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided", Schedule: "linear"}
+	none := Meta{ChunkSize: 50, RTC: "none"}
+	nan := float32(math.NaN())
+	for _, tt := range []struct {
+		name string
+		meta *Meta
+		how  Conditioning
+		ok   bool
+	}{
+		{"nothing asked", &none, Conditioning{}, true}, {"off", &none, Conditioning{Mode: ConditionOff}, true},
+		{"all of it", &all, Conditioning{ConditionTrainedGuided, ScheduleExp, 0.2, 10}, true},
+		{"guidance that is not there", &none, Conditioning{Mode: ConditionGuided}, false},
+		{"a trained prefix that is not there", &linear, Conditioning{Mode: ConditionTrained}, false},
+		{"a mode that does not exist", &all, Conditioning{Mode: "soft"}, false},
+		{"a schedule that the graph does not take", &linear, Conditioning{Schedule: ScheduleOnes}, false},
+		{"a schedule that does not exist", &all, Conditioning{Schedule: 4}, false},
+		{"a deviation that the graph does not take", &linear, Conditioning{SigmaD: 0.2}, false},
+		{"a deviation of one for everybody", &linear, Conditioning{SigmaD: 1}, true},
+		{"a deviation below nothing", &all, Conditioning{SigmaD: -1}, false}, {"no deviation", &all, Conditioning{SigmaD: nan}, false},
+		{"a weight that overshoots", &all, Conditioning{Beta: 11}, false}, {"no weight", &all, Conditioning{Beta: nan}, false},
+	} {
+		if err := tt.meta.CheckConditioning(tt.how); (err == nil) != tt.ok {
+			t.Errorf("%s: %v, want ok %v", tt.name, err, tt.ok)
+		}
 	}
 }

@@ -23,6 +23,8 @@ const (
 	inputPrefixEnd = "prefix_end"
 	inputMode      = "rtc_mode"
 	inputBeta      = "beta"
+	inputSchedule  = "schedule"
+	inputSigmaD    = "sigma_d"
 
 	outputModel = "chunk_model"
 	outputRobot = "chunk_robot"
@@ -57,6 +59,9 @@ func (m *Meta) inputs() []port {
 			ports = append(ports, port{name, ort.TensorElementDataTypeInt64, nil})
 		}
 		ports = append(ports, port{inputBeta, ort.TensorElementDataTypeFloat, nil})
+	}
+	if m.Scheduled() {
+		ports = append(ports, port{inputSchedule, ort.TensorElementDataTypeInt64, nil}, port{inputSigmaD, ort.TensorElementDataTypeFloat, nil})
 	}
 	return ports
 }

@@ -94,7 +94,9 @@ type Meta struct {
 
 	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay
 	// the longest delay in steps that the trained prefix knows; PrefixEnd the row
-	// where guidance ends by default.
+	// where guidance ends by default. Schedule lists how guidance may fall, from
+	// "linear" alone to all of ScheduleNames; with more than one the graph takes
+	// the schedule and sigma_d, per sample.
 	RTC         string `json:"rtc"`
 	RTCMaxDelay int    `json:"rtc_max_delay,omitempty"`
 	PrefixEnd   int    `json:"prefix_end,omitempty"`
@@ -122,6 +124,11 @@ func (m *Meta) Guided() bool { return strings.Contains(m.RTC, "guided") }
 //
 //rt:noalloc
 func (m *Meta) Trained() bool { return strings.Contains(m.RTC, "trained") }
+
+// Scheduled tells whether the graph takes a schedule and sigma_d.
+//
+//rt:noalloc
+func (m *Meta) Scheduled() bool { return strings.Contains(m.Schedule, ",") }
 
 // parse reads bundle.json: unknown keys, trailing data and impossible values are
 // errors, and all impossible values are named at once.
@@ -224,6 +231,12 @@ func (m *Meta) checkSampler() (errs []error) {
 	}
 	if m.PrefixEnd < 0 || m.PrefixEnd > m.ChunkSize {
 		wrong("prefix_end is %d, want 0 to chunk_size %d", m.PrefixEnd, m.ChunkSize)
+	}
+	if all := strings.Join(ScheduleNames, ","); m.Schedule != "" && m.Schedule != ScheduleNames[0] && m.Schedule != all {
+		wrong("schedule is %q, want %s or %s", m.Schedule, ScheduleNames[0], all)
+	}
+	if m.Scheduled() && m.RTC == "none" {
+		wrong("schedule is %q with rtc none, want nothing", m.Schedule)
 	}
 	if m.PrefixSpace != "" && m.PrefixSpace != "robot" {
 		wrong("prefix_space is %q, want robot", m.PrefixSpace)

@@ -54,8 +54,9 @@ type Model struct {
 	// Tensor memory, row after row, and the elements of one row.
 	images                      [][]byte // per camera
 	state, noise, prefix, beta  []float32
+	sigmaD                      []float32
 	prefixLen, delay, prefixEnd []int64
-	mode                        []int64
+	mode, schedule              []int64
 	chunkModel, chunkRobot      []float32
 	imageRow                    []int // per camera
 	stateRow, noiseRow          int
@@ -192,6 +193,11 @@ func (m *Model) SetControls(i int, c Controls) {
 	m.prefixEnd[i] = int64(c.PrefixEnd)
 	m.mode[i] = int64(c.Mode)
 	m.beta[i] = min(max(c.Beta, 0), float32(m.bundle.NumSteps))
+	m.schedule[i] = int64(c.Schedule)
+	m.sigmaD[i] = c.SigmaD
+	if c.SigmaD <= 0 {
+		m.sigmaD[i] = 1
+	}
 }
 
 // Run computes the chunks of rows 0 to batch-1, 1 <= batch <= MaxBatch. Errors wrap

@@ -154,7 +154,7 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	}
 	const rows, delay, end = 30, 8, 24
 	for i, mode := range []Mode{ModeFree, ModeGuided, ModeTrained} {
-		m.SetControls(i, Controls{rows, delay, end, mode, 10})
+		m.SetControls(i, Controls{PrefixLen: rows, Delay: delay, PrefixEnd: end, Mode: mode, Beta: 10})
 	}
 	if err := m.Run(3); err != nil {
 		t.Fatal(err)
@@ -176,6 +176,42 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 		if !m.Finite(i) {
 			t.Errorf("Finite(%d) = false, want true", i)
 		}
+	}
+}
+
+// Schedule and deviation are per sample: in one batch, zeros leave the tail free,
+// ones hold all of it, and a smaller deviation holds it closer.
+func TestDemoModelTakesASchedulePerSample(t *testing.T) {
+	const rows, delay, end = 30, 4, 24
+	controls := []Controls{
+		{Schedule: ScheduleLinear}, {Schedule: ScheduleZeros}, {Schedule: ScheduleOnes}, {Schedule: ScheduleExp},
+		{Schedule: ScheduleLinear, SigmaD: 0.2},
+	}
+	m := openModel(t, demoDir, Options{MaxBatch: len(controls)})
+	if !m.Bundle().Scheduled() {
+		t.Fatal("the demo bundle takes no schedule")
+	}
+	for i, c := range controls {
+		fillRow(m, i, 1)
+		for k := range m.Prefix(i) {
+			m.Prefix(i)[k] = m.State(i)[k%6]
+		}
+		c.PrefixLen, c.Delay, c.PrefixEnd, c.Mode, c.Beta = rows, delay, end, ModeGuided, 10
+		m.SetControls(i, c)
+	}
+	if err := m.Run(len(controls)); err != nil {
+		t.Fatal(err)
+	}
+	tail := func(i int) (sum float64) { // mean distance of the rows that only the schedule holds
+		for k := (delay + 1) * 6; k < end*6; k++ {
+			sum += math.Abs(float64(m.ChunkRobot(i)[k] - m.Prefix(i)[k]))
+		}
+		return sum / float64((end-delay-1)*6)
+	}
+	linear, zeros, ones, exp, close := tail(0), tail(1), tail(2), tail(3), tail(4)
+	if !(ones < linear && linear < exp && exp < zeros && close < linear) {
+		t.Errorf("distance of the tail: ones %.3f, linear %.3f, exp %.3f, zeros %.3f, linear with sigma 0.2 %.3f; want them in this order, the last below linear",
+			ones, linear, exp, zeros, close)
 	}
 }
 

@@ -46,13 +46,13 @@ type floatArray struct {
 
 func (m *Model) floats() []floatArray {
 	return []floatArray{
-		{&m.state, m.stateRow}, {&m.noise, m.noiseRow}, {&m.prefix, m.actionsRow}, {&m.beta, 1},
+		{&m.state, m.stateRow}, {&m.noise, m.noiseRow}, {&m.prefix, m.actionsRow}, {&m.beta, 1}, {&m.sigmaD, 1},
 		{&m.chunkModel, m.actionsRow}, {&m.chunkRobot, m.actionsRow},
 	}
 }
 
 func (m *Model) ints() []*[]int64 {
-	return []*[]int64{&m.prefixLen, &m.delay, &m.prefixEnd, &m.mode}
+	return []*[]int64{&m.prefixLen, &m.delay, &m.prefixEnd, &m.mode, &m.schedule}
 }
 
 // bind makes one binding per buffer and batch size; those of a buffer share its
@@ -127,6 +127,10 @@ func (m *Model) array(name string) any {
 		return m.mode
 	case inputBeta:
 		return m.beta
+	case inputSchedule:
+		return m.schedule
+	case inputSigmaD:
+		return m.sigmaD
 	case outputModel:
 		return m.chunkModel
 	case outputRobot:

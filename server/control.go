@@ -162,6 +162,9 @@ func (s *Server) admit(session *Session) {
 func (s *Server) newSession(o *wire.SessionOpen, downgraded bool) (*Session, error) {
 	session := newSession(o.ClientUUID)
 	session.rtc = o.RTCEnabled && !downgraded
+	if session.rtc {
+		session.past = policy.NewHistory(s.meta.ChunkSize, s.meta.ActionDim)
+	}
 	session.ours = o.ServerID != "" || o.SessionEpoch > 0
 	session.noise = policy.NewNoiseKey(s.caps.ModelSHA256, o.ClientUUID)
 	session.seenAt.Store(int64(s.clock.Now()))

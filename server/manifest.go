@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"edgert/policy"
 	"edgert/wire"
 	"edgert/wire/zenoh/endpoint"
 )
@@ -45,9 +46,11 @@ type Config struct {
 	Scheduler        string   `yaml:"scheduler"`         // round_robin, the default
 	MaxBatch         int      `yaml:"max_batch"`         // robots per inference; 1, the default
 	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill; default 0
-	Zenoh            Zenoh    `yaml:"zenoh"`
-	HealthPort       int      `yaml:"health_port"` // HTTP /healthz /readyz /metrics; default 9100, 0 disables
-	Debug            Debug    `yaml:"debug"`
+
+	Conditioning Conditioning `yaml:"conditioning"`
+	Zenoh        Zenoh        `yaml:"zenoh"`
+	HealthPort   int          `yaml:"health_port"` // HTTP /healthz /readyz /metrics; default 9100, 0 disables
+	Debug        Debug        `yaml:"debug"`
 
 	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "" searches. Of the machine, not of the service
 
@@ -65,6 +68,22 @@ type ModelConfig struct {
 	Revision   string `yaml:"revision"`     // second segment of the key prefix; default main
 	Dtype      string `yaml:"dtype"`        // float32 or absent: a bundle's type is fixed when it is exported
 	Device     string `yaml:"device"`       // cpu, the default
+}
+
+// Conditioning says how chunks are conditioned on what a robot will run until
+// they come.
+type Conditioning struct {
+	Mode     string  `yaml:"mode"`     // of policy.ConditioningModes, default auto
+	Schedule string  `yaml:"schedule"` // of policy.ScheduleNames, default linear
+	SigmaD   float64 `yaml:"sigma_d"`  // default 1
+	Beta     float64 `yaml:"beta"`     // default 0: as many as the policy has Euler steps
+}
+
+// policy returns the same in the policy's terms.
+func (c *Conditioning) policy() policy.Conditioning {
+	return policy.Conditioning{
+		Mode: c.Mode, Schedule: policy.Schedule(slices.Index(policy.ScheduleNames, c.Schedule)), SigmaD: float32(c.SigmaD), Beta: float32(c.Beta),
+	}
 }
 
 // Zenoh says how the process meets its robots.
@@ -101,6 +120,7 @@ func DefaultConfig() Config {
 		WarmupInferences: 2,
 		Scheduler:        "round_robin",
 		MaxBatch:         1,
+		Conditioning:     Conditioning{Mode: policy.ConditionAuto, Schedule: policy.ScheduleNames[policy.ScheduleLinear], SigmaD: 1},
 		Zenoh:            Zenoh{TLS: TLS{VerifyNameOnConnect: true}},
 		HealthPort:       9100,
 		Debug:            Debug{CaptureMax: 256},
@@ -173,6 +193,14 @@ func (c *Config) Check() error {
 		return c.wrong("max_batch", "max_batch must be 1 (robots are served one by one), got %d", c.MaxBatch)
 	case c.BatchWindowMS != 0:
 		return c.wrong("batch_window_ms", "batch_window_ms must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+	case !slices.Contains(policy.ConditioningModes, c.Conditioning.Mode):
+		return c.wrong("conditioning.mode", "conditioning.mode must be one of %s, got '%s'", strings.Join(policy.ConditioningModes, "|"), c.Conditioning.Mode)
+	case !slices.Contains(policy.ScheduleNames, c.Conditioning.Schedule):
+		return c.wrong("conditioning.schedule", "conditioning.schedule must be one of %s, got '%s'", strings.Join(policy.ScheduleNames, "|"), c.Conditioning.Schedule)
+	case !(c.Conditioning.SigmaD > 0 && c.Conditioning.SigmaD <= 100):
+		return c.wrong("conditioning.sigma_d", "conditioning.sigma_d must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)
+	case !(c.Conditioning.Beta >= 0 && c.Conditioning.Beta <= 1000):
+		return c.wrong("conditioning.beta", "conditioning.beta must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
 	case c.HealthPort < 0 || c.HealthPort > 65535:
 		return c.wrong("health_port", "health_port must be 0 (off) or 1..65535, got %d", c.HealthPort)
 	case c.Debug.CaptureMax < 1 || c.Debug.CaptureMax > captureMaxMax:

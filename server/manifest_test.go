@@ -41,6 +41,7 @@ clients: [arm-1, "arm-2"]
 scheduler: round_robin
 max_batch: 1
 batch_window_ms: 0
+conditioning: { mode: trained_guided, schedule: exp, sigma_d: 0.2, beta: 5 }
 zenoh:
   connect_endpoints: ["tls/router.gpu-cluster.internal:7447"]
   listen_endpoints:
@@ -67,6 +68,7 @@ func TestLoadManifestReadsEveryKey(t *testing.T) {
 		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), ID: "lerobot/pi0_towels", Revision: "main", Device: "cpu"},
 		Service: "demo", DefaultTask: "fold the towel", PinTask: true, ServingMode: "shared", MaxSessions: 7,
 		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 1,
+		Conditioning: Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5},
 		Zenoh: Zenoh{
 			ConnectEndpoints: []string{"tls/router.gpu-cluster.internal:7447"},
 			ListenEndpoints:  []string{"tcp/0.0.0.0:7447"},
@@ -90,7 +92,8 @@ func equalConfig(a, b Config) bool {
 	return same && a.Model == b.Model && a.Service == b.Service && a.DefaultTask == b.DefaultTask && a.PinTask == b.PinTask &&
 		a.ServingMode == b.ServingMode && a.MaxSessions == b.MaxSessions && a.WarmupInferences == b.WarmupInferences &&
 		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch &&
-		a.BatchWindowMS == b.BatchWindowMS && a.HealthPort == b.HealthPort && a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug
+		a.BatchWindowMS == b.BatchWindowMS && a.HealthPort == b.HealthPort && a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug &&
+		a.Conditioning == b.Conditioning
 }
 
 func TestLoadManifestDefaults(t *testing.T) {
@@ -128,6 +131,10 @@ func TestLoadManifestRefuses(t *testing.T) {
 		{"string for a section", "\nmodel: bundle\n", `:2: model must be a mapping of keys, got the string "bundle"`},
 		{"string for a list", "zenoh:\n  connect_endpoints: tcp/a:1\n", `:2: zenoh.connect_endpoints must be a list, such as ["tcp/localhost:7447"], got the string "tcp/a:1"`},
 		{"number in a list", "clients: [a, 7]\n", `:1: clients[1] must be a string (in quotes), got the number 7`},
+		{"no such conditioning", "model: {repo_or_path: b}\nconditioning: {mode: soft}\n", `:2: conditioning.mode must be one of auto|off|guided|trained|trained_guided, got 'soft'`},
+		{"no such schedule", "model: {repo_or_path: b}\nconditioning: {schedule: cosine}\n", `:2: conditioning.schedule must be one of linear|zeros|ones|exp, got 'cosine'`},
+		{"a deviation of nothing", "model: {repo_or_path: b}\nconditioning: {sigma_d: 0.0}\n", `:2: conditioning.sigma_d must be above 0`},
+		{"a negative weight", "model: {repo_or_path: b}\nconditioning: {beta: -1.0}\n", `:2: conditioning.beta must be 0`},
 		{"list for the whole file", "- a\n- b\n", `:1: the manifest must be a mapping of keys, got a list`},
 		{"key twice", "model: {repo_or_path: b}\nservice: a\nservice: b\n", `:3: `},
 		{"second document", "model: {repo_or_path: b}\n---\nservice: a\n", `:2: a second document begins here`},

@@ -101,6 +101,10 @@ func (m *metrics) countRequests() {
 		m.counter("conditioning_total", "Chunks by what was done with the prefix.", prometheus.Labels{"mode": mode.String()},
 			func(s *stats) *atomic.Uint64 { return &s.modes[mode] })
 	}
+	for use, name := range map[pastUse]string{pastFound: "found", pastMissed: "missed"} {
+		m.counter("spans_total", "Requests that name rows of earlier chunks, by whether all were there.", prometheus.Labels{"outcome": name},
+			func(s *stats) *atomic.Uint64 { return &s.past[use] })
+	}
 	m.counter("observation_bytes_total", "Bodies of observations, served or not.", nil, func(s *stats) *atomic.Uint64 { return &s.receivedBytes })
 	m.counter("chunk_bytes_total", "Bodies of chunks.", nil, func(s *stats) *atomic.Uint64 { return &s.sentBytes })
 	m.counter("chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower than the policy.", nil,

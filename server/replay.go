@@ -54,7 +54,7 @@ func Replay(cfg Config, dir string) (r Replayed, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, loaded.Close()) }()
-	r, err = replay(&loaded.Bundle.Meta, loaded.Bundle.SHA256, loaded.Model, found)
+	r, err = replay(&loaded.Bundle.Meta, loaded.Bundle.SHA256, loaded.Model, cfg.Conditioning.policy(), found)
 	r.Dir, r.Bundle, r.Unreadable = dir, loaded.Bundle.Dir, r.Unreadable+len(unreadable)
 	for _, torn := range unreadable {
 		r.Differences = append(r.Differences, Difference{File: torn.file, Why: torn.why})
@@ -85,17 +85,22 @@ func readCaptures(dir string) (found, unreadable []captured, err error) {
 	return found, unreadable, nil
 }
 
-func replay(meta *policy.Meta, sha256 string, model Model, requests []captured) (r Replayed, err error) {
+func replay(meta *policy.Meta, sha256 string, model Model, how policy.Conditioning, requests []captured) (r Replayed, err error) {
 	caps := capabilities(meta, sha256, "", "", "")
-	row, err := newRow(meta, model, &caps)
+	row, err := newRow(meta, model, &caps, how)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, row.close()) }()
+	pasts := map[pastKey]*policy.History{}
 	for i := range requests {
 		c := &requests[i]
 		r.Requests++
-		if why := row.replay(c, sha256); why != "" {
+		key := pastKey{c.uuid, c.header.SessionEpoch}
+		if pasts[key] == nil {
+			pasts[key] = policy.NewHistory(meta.ChunkSize, meta.ActionDim)
+		}
+		if why := row.replay(c, sha256, pasts[key]); why != "" {
 			r.Differences = append(r.Differences, Difference{c.file, c.uuid, c.header.SeqID, why})
 		} else {
 			r.Exact++
@@ -104,14 +109,20 @@ func replay(meta *policy.Meta, sha256 string, model Model, requests []captured) 
 	return r, nil
 }
 
+// pastKey is one robot's session in a capture.
+type pastKey struct {
+	uuid  string
+	epoch uint32
+}
+
 // replay answers one captured request again and says what is different, "" when
-// nothing is.
-func (r *row) replay(c *captured, sha256 string) (why string) {
+// nothing is. past holds the chunks that were replayed before it.
+func (r *row) replay(c *captured, sha256 string, past *policy.History) (why string) {
 	if c.sha256 != sha256 {
 		return fmt.Sprintf("captured with bundle %.12s, this is %.12s", c.sha256, sha256)
 	}
 	session := newSession(c.uuid)
-	session.rtc, session.noise = c.rtc, policy.NewNoiseKey(sha256, c.uuid)
+	session.rtc, session.noise, session.past = c.rtc, policy.NewNoiseKey(sha256, c.uuid), past
 	got, text := r.run(session, c)
 	want := c.outcome
 	if want == unsent.String() { // of the link, not of the request
@@ -131,8 +142,12 @@ func (r *row) replay(c *captured, sha256 string) (why string) {
 	// What the moment made of the answer is not the request's.
 	is.QueueWaitMs, is.InferenceMs, is.SupersededSeqs = was.QueueWaitMs, was.InferenceMs, was.SupersededSeqs
 	is.ServerLoad, is.ServerID = was.ServerLoad, was.ServerID
+	r.remember(session)
 	if bytes.Equal(wire.AppendActionChunk(nil, &is), c.reply) {
 		return ""
+	}
+	if r.past == pastMissed {
+		return "it names rows of chunks that were answered before the first capture that is left"
 	}
 	return fmt.Sprintf("another chunk: largest difference %g of chunk_model, %g of chunk_robot",
 		farthest(was.ChunkModel.Data, is.ChunkModel.Data), farthest(was.ChunkRobot.Data, is.ChunkRobot.Data))

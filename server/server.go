@@ -74,6 +74,7 @@ type Server struct {
 	prefix         string // of all its keys
 	id             string // server_id
 	caps           wire.Capabilities
+	meta           *policy.Meta
 	limit          int // sessions
 	observationMax int // bytes
 	network        wire.Session
@@ -119,7 +120,12 @@ func New(cfg Config, d Deps) (*Server, error) {
 		strangers:      make(map[string]stranger),
 		observationMax: min(observationMax(d.Meta), wire.MaxMessageBytes),
 	}
-	row, err := newRow(d.Meta, d.Model, &s.caps)
+	how := cfg.Conditioning.policy()
+	if err := d.Meta.CheckConditioning(how); err != nil {
+		return nil, cfg.wrong("conditioning", "%w", err)
+	}
+	s.meta = d.Meta
+	row, err := newRow(d.Meta, d.Model, &s.caps, how)
 	if err != nil {
 		return nil, err
 	}

@@ -345,12 +345,68 @@ func TestConditioning(t *testing.T) {
 			r.obs.PrefixRobot = wire.Matrix{Rows: tt.rows, Cols: 2, Data: make([]float32, 2*tt.rows)}
 			r.obs.InferenceDelaySteps = tt.d
 			r.obs.HasOverlapEnd, r.obs.OverlapEnd = tt.end >= 0, max(tt.end, 0)
-			c := r.condition(tt.rtc)
+			c := r.condition(r.prefix(&Session{rtc: tt.rtc}))
 			if c.Mode != tt.mode || c.Delay != tt.delay || c.PrefixEnd != tt.prefixEnd || c.Beta > 10 {
 				t.Errorf("condition(%d rows, delay %d, end %d) = %+v, want %v, delay %d, end %d, beta at most 10 steps",
 					tt.rows, tt.d, tt.end, c, tt.mode, tt.delay, tt.prefixEnd)
 			}
 		})
+	}
+}
+
+// A request may name rows of the server's own chunks. What is not there any more
+// costs the conditioning of one chunk, and is counted.
+func TestSpans(t *testing.T) {
+	b := newBench(t, config())
+	r := b.server.worker.row
+	s := &Session{rtc: true, past: policy.NewHistory(8, 2)}
+	for _, key := range []int64{5, 6} {
+		for i := range b.server.worker.model.ChunkRobot(0) {
+			b.server.worker.model.ChunkRobot(0)[i] = float32(100*key) + float32(i)
+		}
+		r.obs.HasT, r.obs.T = true, key
+		r.remember(s)
+	}
+	for _, tt := range []struct {
+		name  string
+		spans []wire.Span
+		rtc   bool
+		want  []float32
+		use   pastUse
+	}{
+		{"none", nil, true, nil, pastNotAsked},
+		{"one run", []wire.Span{{Source: 6, Start: 2, End: 4}}, true, []float32{604, 605, 606, 607}, pastFound},
+		{"two runs", []wire.Span{{Source: 5, Start: 7, End: 8}, {Source: 6, Start: 2, End: 3}}, true, []float32{514, 515, 604, 605}, pastFound},
+		{"a forgotten chunk, in front", []wire.Span{{Source: 4, Start: 0, End: 1}, {Source: 6, Start: 2, End: 3}}, true, nil, pastMissed},
+		{"a forgotten chunk, behind", []wire.Span{{Source: 6, Start: 2, End: 3}, {Source: 4, Start: 0, End: 1}}, true, nil, pastMissed},
+		{"rows that no chunk has", []wire.Span{{Source: 6, Start: 7, End: 9}}, true, nil, pastMissed},
+		{"more rows than a chunk", []wire.Span{{Source: 6, Start: 0, End: 8}, {Source: 5, Start: 0, End: 1}}, true, nil, pastMissed},
+		{"a session without RTC", []wire.Span{{Source: 6, Start: 2, End: 4}}, false, nil, pastNotAsked},
+	} {
+		r.obs.PrefixRobot, r.obs.Spans = wire.Matrix{}, tt.spans
+		s.rtc = tt.rtc
+		rows := r.prefix(s)
+		if got := b.server.worker.model.Prefix(0)[:2*rows]; !slices.Equal(got, tt.want) || r.past != tt.use {
+			t.Errorf("%s: %v, use %d, want %v, %d", tt.name, got, r.past, tt.want, tt.use)
+		}
+	}
+	r.obs.PrefixRobot = wire.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 2}}
+	r.obs.Spans, s.rtc = []wire.Span{{Source: 6, Start: 0, End: 8}}, true
+	if rows := r.prefix(s); rows != 1 || r.past != pastNotAsked {
+		t.Errorf("rows that travel: %d, use %d, want 1 and not asked", rows, r.past)
+	}
+	if n := testing.AllocsPerRun(100, func() { r.remember(s); r.obs.PrefixRobot.Rows = 0; r.prefix(s) }); n != 0 {
+		t.Errorf("spans allocate %v times a request", n)
+	}
+}
+
+// A policy that cannot do what the manifest asks for is refused before it serves.
+func TestConditioningThatThePolicyLacks(t *testing.T) {
+	cfg := config()
+	cfg.Conditioning.Schedule = "exp"
+	_, err := New(cfg, Deps{Meta: servertest.Meta(), Model: servertest.NewModel(), Repo: "test/fake"})
+	if !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "schedule exp") {
+		t.Errorf("New() = %v, want %v about the schedule", err, ErrManifest)
 	}
 }
 

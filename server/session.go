@@ -34,8 +34,9 @@ type Session struct {
 	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while nothing speaks against it
 	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
 
-	told   lastWord // Owner: worker.
-	warned lastWord // Owner: steward.
+	past   *policy.History // nil: nothing is conditioned. Owner: worker.
+	told   lastWord        // Owner: worker.
+	warned lastWord        // Owner: steward.
 }
 
 // lastWord spaces the events to one robot.

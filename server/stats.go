@@ -31,6 +31,7 @@ type stats struct {
 	refused [numRefused]atomic.Uint64
 
 	modes [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
+	past  [pastMissed + 1]atomic.Uint64               // requests by what came of their spans
 
 	wait      *durations // from arrival to the start of work
 	decode    *durations // parse, pictures, tensors

@@ -17,11 +17,22 @@ type row struct {
 	model    Model
 	decoder  *jpeg.Decoder // nil for a policy without cameras
 	contract wire.Contract
+	how      policy.Conditioning
 	obs      wire.Observation
+	past     pastUse // of the observation in obs
 }
 
-func newRow(meta *policy.Meta, model Model, caps *wire.Capabilities) (*row, error) {
-	r := &row{meta: meta, model: model, contract: wire.Contract{
+// pastUse says what came of an observation that names rows of earlier chunks.
+type pastUse uint8
+
+const (
+	pastNotAsked pastUse = iota
+	pastFound
+	pastMissed // at least one is forgotten: the chunk is not conditioned
+)
+
+func newRow(meta *policy.Meta, model Model, caps *wire.Capabilities, how policy.Conditioning) (*row, error) {
+	r := &row{meta: meta, model: model, how: how, contract: wire.Contract{
 		StateDim: len(meta.StateNames), ActionDim: meta.ActionDim, Horizon: meta.ChunkSize, Cameras: caps.CameraShapes,
 	}}
 	if len(meta.Cameras) == 0 {
@@ -62,12 +73,49 @@ func (r *row) fill(s *Session, seq uint64, body []byte) (c policy.Controls, err 
 	if r.meta.NoiseDim > 0 {
 		policy.FillNoise(r.model.Noise(0), s.noise, seq)
 	}
-	c = r.condition(s.rtc)
-	if c.PrefixLen > 0 {
-		copy(r.model.Prefix(0), r.obs.PrefixRobot.Data)
-	}
+	c = r.condition(r.prefix(s))
 	r.model.SetControls(0, c)
 	return c, nil
+}
+
+// prefix puts what the robot will run meanwhile into the model's row, and
+// returns how many rows there are: those that travel, else those that its spans
+// name in the server's own chunks. Nothing is conditioned on half a prefix: one
+// row of it missing would shift the rest in time.
+//
+//rt:noalloc
+func (r *row) prefix(s *Session) (rows int) {
+	r.past = pastNotAsked
+	if !s.rtc {
+		return 0
+	}
+	dst := r.model.Prefix(0)
+	if rows = r.obs.PrefixRobot.Rows; rows > 0 {
+		copy(dst, r.obs.PrefixRobot.Data)
+		return rows
+	}
+	if len(r.obs.Spans) == 0 || s.past == nil {
+		return 0
+	}
+	r.past = pastFound
+	for _, span := range r.obs.Spans {
+		n := s.past.Copy(dst[rows*r.meta.ActionDim:], span.Source, int(span.Start), int(span.End))
+		if n == 0 && span.End > span.Start {
+			r.past = pastMissed
+			return 0
+		}
+		rows += n
+	}
+	return rows
+}
+
+// remember keeps the chunk in the model's row for spans of later requests.
+//
+//rt:noalloc
+func (r *row) remember(s *Session) {
+	if s.past != nil && r.obs.HasT {
+		s.past.Put(r.obs.T, r.model.ChunkRobot(0))
+	}
 }
 
 // answer makes c the chunk that the model's row 0 holds, as an answer to h. The
@@ -108,27 +156,18 @@ func (r *row) picture(cam int) error {
 // errNoPicture cannot happen after CheckObservation.
 var errNoPicture = errors.New("server: camera missing")
 
-// condition chooses what the graph does with the prefix: the trained prefix
-// where the policy knows the delay, guidance beyond it and for a delay of
-// nothing, which a trained prefix would ignore.
+// condition chooses what the graph does with that many rows of prefix.
 //
 //rt:noalloc
-func (r *row) condition(rtc bool) policy.Controls {
-	rows, end := r.obs.PrefixRobot.Rows, 0
+func (r *row) condition(rows int) policy.Controls {
+	end := 0
 	if r.obs.HasOverlapEnd {
 		end = r.obs.OverlapEnd
 		if end == 0 {
 			rows = 0 // the client wants nothing conditioned
 		}
 	}
-	if !rtc {
-		rows = 0
-	}
-	c := r.meta.Condition(rows, r.obs.InferenceDelaySteps, end)
-	if c.Mode == policy.ModeTrained && c.Delay == 0 && r.meta.Guided() {
-		c.Mode = policy.ModeGuided
-	}
-	return c
+	return r.meta.ConditionAs(&r.how, rows, r.obs.InferenceDelaySteps, end)
 }
 
 //go:noinline

@@ -117,7 +117,7 @@ func (w *worker) warm(n int) error {
 			rows = min(1, w.meta.ChunkSize)
 		}
 		policy.FillNoise(w.model.Noise(0), 0, uint64(i))
-		w.model.SetControls(0, w.meta.Condition(rows, rows, 0))
+		w.model.SetControls(0, w.meta.ConditionAs(&w.row.how, rows, rows, 0))
 		if err := w.model.Run(1); err != nil {
 			return err
 		}
@@ -193,6 +193,8 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 	w.stats.decode.record(t.decode)
 	w.stats.inference.record(t.inference)
 	w.stats.modes[t.controls.Mode].Add(1)
+	w.stats.past[w.row.past].Add(1)
+	w.row.remember(t.session)
 	return nil
 }
 

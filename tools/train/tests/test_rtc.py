@@ -38,8 +38,8 @@ def _run(g: Graph, rows: str, batch: golden.Batch) -> np.ndarray:
     return golden.run(golden.session(g.encode({})), batch)["chunk_model"]
 
 
-def _toy(batch: golden.Batch, steps: int, drag: float, example: dict, limit: list[float]) -> np.ndarray:
-    """Samples with the velocity K x - m - drag t x, which every example uses."""
+def _toy(batch: golden.Batch, steps: int, drag: float, example: dict, limit: list[float] | None = None) -> np.ndarray:
+    """Samples with the velocity K x - m - drag t x, which every example uses. limit: instead of the graph's own."""
     g = Graph()
     hard, weight = rtc.hard_rows(g), rtc.guidance(g)
     mean = np.zeros(JOINTS)
@@ -50,7 +50,7 @@ def _toy(batch: golden.Batch, steps: int, drag: float, example: dict, limit: lis
         time = g.op("Where", hard, g.const(0.0), g.const(t))
         gain = g.op("Sub", g.const(example["K"]), g.op("Mul", time, g.const(drag)))
         v = g.op("Sub", g.op("Mul", x, gain), g.const(mean))
-        x = rtc.euler(g, x, v, t, 1 / steps, limit[step], "prefix", weight, hard)
+        x = rtc.euler(g, x, v, t, 1 / steps, g.const(limit[step]) if limit else rtc.limit(g, step, steps), "prefix", weight, hard)
     return _run(g, x, batch)
 
 
@@ -58,10 +58,19 @@ class RTCTest(unittest.TestCase):
     def test_guidance_limits(self) -> None:
         for row in EXAMPLES["guidance"]:
             self.assertAlmostEqual(rtc.guidance_limit(row["k"], row["N"]), row["g10"], places=12)
+            self.assertAlmostEqual(rtc.guidance_limit(row["k"], row["N"], 0.2), row["soare02"], places=12)
 
-    def test_linear_weights(self) -> None:
-        rows = [w for w in EXAMPLES["weights"] if w["schedule"] == "linear"]
-        self.assertGreater(len(rows), 3)
+    def test_limits_in_the_graph(self) -> None:
+        for sigma in (1.0, 0.5, 0.2, 0.0):
+            for step in range(10):
+                g = Graph()
+                value = g.op("Add", rtc.limit(g, step, 10), g.op("Mul", "sigma_d", g.const(0.0)))
+                got = _run(g, rtc.column(g, value, 3), _batch(1, sigma_d=[sigma]))[0, 0, 0]
+                np.testing.assert_allclose(got, rtc.guidance_limit(step, 10, sigma), rtol=1e-6)
+
+    def test_weights_of_all_schedules(self) -> None:
+        rows = EXAMPLES["weights"]
+        self.assertEqual({w["schedule"] for w in rows}, set(rtc.SCHEDULES))
         g, n = Graph(), len(rows)
         got = _run(
             g,
@@ -72,12 +81,15 @@ class RTCTest(unittest.TestCase):
                 delay=[w["d"] for w in rows],
                 prefix_end=[w["e"] for w in rows],
                 rtc_mode=[rtc.GUIDED] * n,
+                schedule=[rtc.SCHEDULES.index(w["schedule"]) for w in rows],
             ),
         )
         for b, w in enumerate(rows):
             want = np.zeros(ROWS)
             want[: w["H"]] = w["w"]
-            np.testing.assert_allclose(got[b, :, 0], want, atol=1e-7, err_msg=f"d {w['d']}, e {w['e']}")
+            np.testing.assert_allclose(got[b, :, 0], want, atol=2e-7, err_msg=f"{w['schedule']}, d {w['d']}, e {w['e']}")
+            again = rtc.weights(rtc.SCHEDULES.index(w["schedule"]), w["d"], w["e"])
+            np.testing.assert_allclose(again, want, atol=1e-12)
 
     def test_weights_end_with_the_prefix(self) -> None:
         """A prefix that is shorter than prefix_end must not pull rows that it does not have towards zero."""
@@ -97,15 +109,16 @@ class RTCTest(unittest.TestCase):
             got = _toy(batch, e["N"], 0.0, e, limits)
             np.testing.assert_allclose(got[0, : e["H"], : e["A"]], e[name], atol=2e-6, err_msg=name)
 
-    def test_free_and_trained_samples_share_a_batch(self) -> None:
+    def test_free_guided_and_trained_samples_share_a_batch(self) -> None:
         e = EXAMPLES["ex3"]
-        pick = [0, 2]  # sample 1 uses another schedule
+        taus = [k / e["N"] for k in range(e["N"])]
+        limits = [e["beta"]] + [((1 - t) ** 2 + t**2) / (t * (1 - t)) for t in taus[1:]]  # not clamped to the steps either
         batch = _batch(
-            2, noise=[e["x0"][b] for b in pick], prefix=[e["Y"][b] for b in pick], prefix_len=[0, 2], delay=[0, 2],
-            prefix_end=[0, 6], rtc_mode=[rtc.FREE, rtc.TRAINED], beta=[e["beta"]] * 2,
+            3, noise=e["x0"], prefix=e["Y"], prefix_len=[0, 6, 2], delay=[0, 1, 2], prefix_end=[0, 5, 6],
+            rtc_mode=[rtc.FREE, rtc.GUIDED, rtc.TRAINED], beta=[e["beta"]] * 3, schedule=[rtc.LINEAR, rtc.EXP, rtc.LINEAR],
         )  # fmt: skip
-        got = _toy(batch, e["N"], 0.1, e, [rtc.guidance_limit(k, e["N"]) for k in range(e["N"])])
-        want = np.array([e["out"][b] for b in pick])
+        got = _toy(batch, e["N"], 0.1, e, limits)
+        want = np.array(e["out"])
         np.testing.assert_allclose(got[:, : want.shape[1], : want.shape[2]], want, atol=2e-6)
 
 

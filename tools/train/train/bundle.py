@@ -39,7 +39,7 @@ class Facts:
     rtc: str = "guided,trained"
     rtc_max_delay: int = 20
     prefix_end: int = 24
-    schedule: str = "linear"
+    schedule: str = "linear,zeros,ones,exp"
     norm: str = "MEAN_STD"
     norm_stats_sha256: str = ""
     batch_invariant: bool = True

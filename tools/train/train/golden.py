@@ -5,7 +5,7 @@ import onnxruntime
 
 from . import bundle, camera
 from .onnxgraph import INPUTS, OUTPUTS, ROWS
-from .rtc import FREE, GUIDED, TRAINED, TRAINED_GUIDED
+from .rtc import EXP, FREE, GUIDED, LINEAR, ONES, TRAINED, TRAINED_GUIDED, ZEROS
 from .world import World
 
 Batch = dict[str, np.ndarray]
@@ -60,14 +60,15 @@ def ports(
     mode: np.ndarray,
 ) -> Batch:
     """The graph's inputs under their names and in their types."""
-    values = [picture, state, noise, prefix, rows, delay, end, mode, np.full(len(state), BETA)]
-    types = [np.uint8] + [np.float32] * 3 + [np.int64] * 4 + [np.float32]
+    n = len(state)
+    values = [picture, state, noise, prefix, rows, delay, end, mode, np.full(n, BETA), np.full(n, LINEAR), np.ones(n)]
+    types = [np.uint8] + [np.float32] * 3 + [np.int64] * 4 + [np.float32, np.int64, np.float32]
     return {name: np.ascontiguousarray(v, t) for name, v, t in zip(INPUTS, values, types)}
 
 
 def record(model: bytes) -> dict[str, Batch]:
-    """Three sets: one free, one with a trained prefix, and a batch of all four modes whose first row has no prefix. Fails
-    when a graph does not return the committed rows."""
+    """Four sets: one free, one with a trained prefix, a batch of all four modes whose first row has no prefix, and a
+    batch of all four schedules with several deviations. Fails when a graph does not return the committed rows."""
     graph = session(model)
     worlds = [World(7), World(8, -1), World(9), World(10, -1)]
     first = run(graph, request(worlds, 1, [FREE] * 4))["chunk_robot"]
@@ -76,10 +77,14 @@ def record(model: bytes) -> dict[str, Batch]:
             world.step(row)
     mixed = request(worlds, 4, [FREE, GUIDED, TRAINED, TRAINED_GUIDED], first, LONG_DELAY)
     mixed["prefix_len"][0] = 0
+    schedules = request(worlds, 5, [GUIDED, GUIDED, TRAINED_GUIDED, GUIDED], first)
+    schedules["schedule"][:] = [LINEAR, ZEROS, ONES, EXP]
+    schedules["sigma_d"][:] = [0.2, 1.0, 0.5, 0.2]
     sets = {
         "b1_mode0": request(worlds[:1], 2, [FREE]),
         "b1_mode2": request(worlds[1:2], 3, [TRAINED], first[1:2]),
         "b4_modes0123": mixed,
+        "b4_schedules": schedules,
     }
     recorded = {}
     for name, batch in sets.items():

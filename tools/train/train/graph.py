@@ -30,7 +30,7 @@ def build(policy: Policy, metadata: dict[str, object]) -> bytes:
     hard, weight = rtc.hard_rows(g), rtc.guidance(g)
     x = g.op("Where", hard, prefix, "noise")
     for step in range(STEPS):
-        t, limit = 1 - step / STEPS, rtc.guidance_limit(step, STEPS)
+        t, limit = 1 - step / STEPS, rtc.limit(g, step, STEPS)
         v = _velocity(g, policy.hands, x, t, hard, films)
         x = rtc.euler(g, x, v, t, 1 / STEPS, limit, prefix, weight, hard)
     g.name(x, "chunk_model")
@@ -125,12 +125,13 @@ def sample(policy: Policy, batch: dict[str, np.ndarray]) -> np.ndarray:
         delay = min(batch["delay"][b], length)
         goal = np.where((rows < length)[:, None], prefix[b], 0)
         hard = (rows < delay) & (mode >= rtc.TRAINED)
-        weight = np.clip((end - rows) / (end - min(delay, end) + 1), 0, 1) * (mode in (rtc.GUIDED, rtc.TRAINED_GUIDED))
+        weight = rtc.weights(batch["schedule"][b], delay, end) * (mode in (rtc.GUIDED, rtc.TRAINED_GUIDED))
         x = np.where(hard[:, None], goal, batch["noise"][b])
         for step in range(STEPS):
             t = 1 - step / STEPS
             v = np.asarray(nets.hands(p, x[None], jnp.array([t]), hard[None], context[b : b + 1]))[0]
-            pull = min(float(batch["beta"][b]), rtc.guidance_limit(step, STEPS)) * weight[:, None] * (goal - (x - t * v))
+            limit = rtc.guidance_limit(step, STEPS, float(batch["sigma_d"][b]))
+            pull = min(float(batch["beta"][b]), limit) * weight[:, None] * (goal - (x - t * v))
             x = np.where(hard[:, None], goal, x - (v - pull) / STEPS)
         chunks.append(x)
     return np.stack(chunks)

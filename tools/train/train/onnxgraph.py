@@ -21,6 +21,8 @@ INPUTS = {
     "prefix_end": (TensorProto.INT64, [BATCH]),
     "rtc_mode": (TensorProto.INT64, [BATCH]),
     "beta": (TensorProto.FLOAT, [BATCH]),
+    "schedule": (TensorProto.INT64, [BATCH]),
+    "sigma_d": (TensorProto.FLOAT, [BATCH]),
 }
 OUTPUTS = {name: (TensorProto.FLOAT, [BATCH, ROWS, len(JOINTS)]) for name in ("chunk_model", "chunk_robot")}
 
@@ -28,24 +30,26 @@ OUTPUTS = {name: (TensorProto.FLOAT, [BATCH, ROWS, len(JOINTS)]) for name in ("c
 class Graph:
     """Collects nodes and constants. Values are named by strings; equal constants are stored once."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix  # of all names
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._initializers: list[onnx.TensorProto] = []
+        self._taken = 0
 
     def const(self, value: np.ndarray | float | list[int], dtype: type = np.float32) -> str:
         """A constant."""
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
-            name = f"c{len(self._constants)}"
+            name = f"{self._prefix}c{len(self._constants)}"
             self._constants[key] = name
             self._initializers.append(numpy_helper.from_array(array, name))
         return self._constants[key]
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
         """One node; returns its output's name (the first of several: then name.1, name.2 and so on follow)."""
-        name = f"n{len(self._nodes)}"
+        name = f"{self._prefix}n{len(self._nodes)}"
         names = [name] + [f"{name}.{i}" for i in range(1, outputs)]
         self._nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
         return name
@@ -53,6 +57,16 @@ class Graph:
     def name(self, value: str, name: str) -> None:
         """Gives a value the name of an output."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
+
+    def take(self) -> list[onnx.NodeProto]:
+        """The nodes since the last call, for a graph that is put together elsewhere."""
+        nodes, self._taken = self._nodes[self._taken :], len(self._nodes)
+        return nodes
+
+    @property
+    def initializers(self) -> list[onnx.TensorProto]:
+        """The constants."""
+        return self._initializers
 
     def encode(self, metadata: dict[str, object], inputs: dict[str, tuple[int, list]] = INPUTS) -> bytes:
         """The checked model. Metadata lets a lone file explain itself."""

@@ -13,14 +13,27 @@ from .onnxgraph import ROWS, Graph
 
 FREE, GUIDED, TRAINED, TRAINED_GUIDED = range(4)
 
+# How guidance falls between the delay and the prefix's end. The graph's input 0 is the first.
+LINEAR, ZEROS, ONES, EXP = range(4)
+SCHEDULES = ("linear", "zeros", "ones", "exp")
 
-def guidance_limit(step: int, steps: int) -> float:
-    """The largest guidance weight of a step: min(N, (tau^2 + (1 - tau)^2) / (tau (1 - tau))), tau = step / N. With N a
-    guided step copies the prefix; with more it overshoots."""
-    if step == 0:
+
+def guidance_limit(step: int, steps: int, sigma: float = 1.0) -> float:
+    """The largest guidance weight of a step: min(N, ((1 - tau)^2 + s^2 tau^2) / (s^2 tau (1 - tau))), tau = step / N, for
+    actions with a prior deviation s. With N a guided step copies the prefix; with more it overshoots."""
+    if step == 0 or sigma == 0:
         return float(steps)
     tau = step / steps
-    return min(float(steps), ((1 - tau) ** 2 + tau**2) / (tau * (1 - tau)))
+    return min(float(steps), ((1 - tau) ** 2 + (sigma * tau) ** 2) / (sigma**2 * tau * (1 - tau)))
+
+
+def limit(g: Graph, step: int, steps: int) -> str:
+    """guidance_limit of every sample, for its sigma_d: [B]."""
+    if step == 0:
+        return g.const(float(steps))
+    tau = step / steps
+    falling = g.op("Div", g.const((1 - tau) / tau), g.op("Mul", "sigma_d", "sigma_d"))
+    return g.op("Min", g.op("Add", falling, g.const(tau / (1 - tau))), g.const(float(steps)))
 
 
 def column(g: Graph, value: str, rank: int) -> str:
@@ -41,23 +54,58 @@ def hard_rows(g: Graph) -> str:
 
 
 def guidance(g: Graph) -> str:
-    """Guidance weights [B, ROWS, 1]: 1 up to the delay, then falling linearly to 0 at the end of the prefix or at
-    prefix_end; 0 in modes without guidance."""
-    end = g.op("Cast", g.op("Min", "prefix_len", "prefix_end"), to=TensorProto.FLOAT)
-    start = g.op("Min", g.op("Cast", _delay(g), to=TensorProto.FLOAT), end)
+    """Guidance weights [B, ROWS, 1]: 1 up to the delay, then falling to 0 at the end of the prefix or at prefix_end, by
+    the sample's schedule; 0 in modes without guidance."""
+    end, start = bounds(g)
     left = g.op("Sub", column(g, end, 2), g.const(np.arange(ROWS)[None]))
     span = g.op("Add", g.op("Sub", end, start), g.const(1.0))
     weight = g.op("Clip", g.op("Div", left, column(g, span, 2)), g.const(0.0), g.const(1.0))
+    weight = scheduled(g, weight, end, start)
     guided = g.op("Or", _mode(g, GUIDED), _mode(g, TRAINED_GUIDED))
     weight = g.op("Mul", weight, g.op("Cast", column(g, guided, 2), to=TensorProto.FLOAT))
     return g.op("Unsqueeze", weight, g.const([2], np.int64))
 
 
-def euler(g: Graph, x: str, v: str, time: float, size: float, limit: float, prefix: str, weight: str, hard: str) -> str:
-    """One step of `size` at `time`: x - size (v - w (Y - (x - t v))), w = min(beta, limit) * weight. Hard rows are Y."""
+def bounds(g: Graph) -> tuple[str, str]:
+    """Where guidance ends and where it begins to fall, float [B]; the end wins over the begin."""
+    end = g.op("Cast", g.op("Min", "prefix_len", "prefix_end"), to=TensorProto.FLOAT)
+    return end, g.op("Min", g.op("Cast", _delay(g), to=TensorProto.FLOAT), end)
+
+
+def scheduled(g: Graph, linear: str, end: str, start: str) -> str:
+    """The weights [B, ROWS] of the sample's schedule, from the linear ones."""
+    rows = g.const(np.arange(ROWS)[None])
+    grown = g.op("Sub", g.op("Exp", linear), g.const(1.0))
+    shapes = {
+        ZEROS: g.op("Cast", g.op("Less", rows, column(g, start, 2)), to=TensorProto.FLOAT),
+        ONES: g.op("Cast", g.op("Less", rows, column(g, end, 2)), to=TensorProto.FLOAT),
+        EXP: g.op("Mul", linear, g.op("Mul", grown, g.const(1 / (np.e - 1)))),
+    }
+    weight = linear
+    for schedule, shape in shapes.items():
+        chosen = g.op("Equal", "schedule", g.const(schedule, np.int64))
+        weight = g.op("Where", column(g, chosen, 2), shape, weight)
+    return weight
+
+
+def weights(schedule: int, delay: int, end: int) -> np.ndarray:
+    """The same in numpy, one sample, [ROWS]: a second reading for tests."""
+    rows, start = np.arange(ROWS), min(delay, end)
+    linear = np.clip((end - rows) / (end - start + 1), 0, 1)
+    return {
+        LINEAR: linear,
+        ZEROS: (rows < start).astype(float),
+        ONES: (rows < end).astype(float),
+        EXP: linear * np.expm1(linear) / (np.e - 1),
+    }[schedule]
+
+
+def euler(g: Graph, x: str, v: str, time: float, size: float, limit: str, prefix: str, weight: str, hard: str) -> str:
+    """One step of `size` at `time`: x - size (v - w (Y - (x - t v))), w = min(beta, limit) * weight, limit
+    being [B] or one value. Hard rows are Y."""
     clean = g.op("Sub", x, g.op("Mul", v, g.const(time)))
     error = g.op("Mul", g.op("Sub", prefix, clean), weight)
-    beta = g.op("Min", "beta", g.const(limit))
+    beta = g.op("Min", "beta", limit)
     pull = g.op("Mul", column(g, beta, 3), error)
     x = g.op("Sub", x, g.op("Mul", g.op("Sub", v, pull), g.const(size)))
     return g.op("Where", hard, prefix, x)

@@ -1,0 +1,72 @@
+package policy
+
+// How much of a robot's past a History keeps.
+const (
+	historyChunks = 10      // as DRTC's server does
+	historyBytes  = 4 << 20 // of one robot at most: fewer chunks of a large policy
+)
+
+// History remembers the last chunks of one robot, so that a request may name the
+// rows that condition it instead of carrying them. It is a cache: what is not
+// there any more costs one chunk that is not conditioned.
+//
+// Owner: one goroutine.
+type History struct {
+	horizon, dof int
+	keys         []int64 // 0: an empty place
+	rows         []float32
+	next         int
+}
+
+// NewHistory returns room for the chunks [horizon*dof] of one robot.
+func NewHistory(horizon, dof int) *History {
+	n := min(historyChunks, max(1, historyBytes/(4*horizon*dof)))
+	return &History{horizon: horizon, dof: dof, keys: make([]int64, n), rows: make([]float32, n*horizon*dof)}
+}
+
+// Put keeps a chunk under the key of its request, above 0, and forgets the
+// oldest. A key that is there already is replaced.
+//
+//rt:noalloc
+func (h *History) Put(key int64, chunk []float32) {
+	if key <= 0 || len(chunk) != h.horizon*h.dof {
+		return
+	}
+	at := h.find(key)
+	if at < 0 {
+		at = h.next
+		h.next = (h.next + 1) % len(h.keys)
+	}
+	h.keys[at] = key
+	copy(h.rows[at*len(chunk):], chunk)
+}
+
+// Copy copies rows start to end of the chunk under key to dst, and returns how
+// many: 0 when the chunk is not there, the rows are not its own, or dst has no
+// room for them.
+//
+//rt:noalloc
+func (h *History) Copy(dst []float32, key int64, start, end int) (rows int) {
+	at := h.find(key)
+	if at < 0 || start < 0 || end <= start || end > h.horizon || (end-start)*h.dof > len(dst) {
+		return 0
+	}
+	first := at * h.horizon * h.dof
+	return copy(dst, h.rows[first+start*h.dof:first+end*h.dof]) / h.dof
+}
+
+// Clear forgets everything.
+func (h *History) Clear() { clear(h.keys) }
+
+//rt:noalloc
+func (h *History) find(key int64) int {
+	if key <= 0 {
+		return -1
+	}
+	for i, k := range h.keys {
+		if k == key {
+			return i
+		}
+	}
+	return -1
+}
