@@ -1,0 +1,86 @@
+package packet
+
+// Fast is how far the reading of a merged status frame has come. The frame is
+// not stuffed; each servo's block ends with the CRC of everything before it, so
+// that the blocks before a missing servo are good.
+type Fast struct {
+	Start int    // of the frame in the bytes
+	Done  int    // blocks read
+	crc   uint16 // of everything up to the next block
+	size  int    // bytes up to the next block
+}
+
+const (
+	fastHeader = 8 // up to and with INST
+	fastBlock  = 4 // ERR, ID and CRC of one servo
+)
+
+// FastSize is the size of a merged status of count servos with params bytes each.
+func FastSize(count, params int) int { return fastHeader + count*(params+fastBlock) }
+
+// Next reads the next block of a merged status of count servos with params bytes
+// each. ok is false when it is not all there yet; broken when it never will be,
+// because the frame is damaged from there on.
+//
+//rt:noalloc
+func (f *Fast) Next(in []byte, count, params int) (r Reply, ok, broken bool) {
+	return f.next(in, FastSize(count, params), params)
+}
+
+//rt:noalloc
+func (f *Fast) next(in []byte, total, params int) (r Reply, ok, broken bool) {
+	if f.size == 0 {
+		for f.Start < len(in) && !fastHeaded(in[f.Start:], total-dxlHeader) {
+			f.Start++
+		}
+		if len(in)-f.Start < fastHeader {
+			return Reply{}, false, false
+		}
+		f.size, f.crc = fastHeader, crc(0, in[f.Start:f.Start+fastHeader])
+	}
+	b := in[f.Start:]
+	end := f.size + params + fastBlock
+	if len(b) < end {
+		return Reply{}, false, false
+	}
+	block := b[f.size:end]
+	c := crc(f.crc, block[:params+2])
+	if c != uint16(block[params+2])|uint16(block[params+3])<<8 {
+		return Reply{}, false, true
+	}
+	f.crc, f.size = crc(c, block[params+2:]), end
+	f.Done++
+	return Reply{ID: block[1], Err: block[0], Params: block[2 : params+2]}, true, false
+}
+
+// CutFastBulk reads a merged status whose blocks have each span's N bytes, as
+// far as it is good, and returns what is behind.
+func CutFastBulk(in []byte, spans []Span) (replies []Reply, rest []byte) {
+	total := fastHeader
+	for _, s := range spans {
+		total += s.N + fastBlock
+	}
+	var f Fast
+	for _, s := range spans {
+		r, ok, _ := f.next(in, total, s.N)
+		if !ok {
+			break
+		}
+		replies = append(replies, r)
+	}
+	return replies, in[min(len(in), f.Start+f.size):]
+}
+
+// fastHeaded reports whether b begins with the header of a merged status of that
+// LEN, or with the start of one.
+//
+//rt:noalloc
+func fastHeaded(b []byte, length int) bool {
+	header := [fastHeader]byte{0xFF, 0xFF, 0xFD, 0, Broadcast, byte(length), byte(length >> 8), byte(status)}
+	for i := range min(len(b), len(header)) {
+		if b[i] != header[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,85 @@
+// Package packet writes and reads the frames of servo buses: the frame that
+// Feetech and Dynamixel protocol 1.0 share (plain.go) and that of Dynamixel
+// protocol 2.0 (dynamixel.go). It knows no register and keeps no state.
+//
+// Appending never fails: what does not fit a frame is a mistake of the program
+// and panics. Cutting takes any bytes, never panics, and drops one byte at a
+// time, because a damaged frame may hide the start of the next one.
+//
+// Sources: Feetech STS protocol manual; ROBOTIS e-manual, protocols 1.0 and 2.0.
+package packet
+
+// Broadcast is the id that every servo obeys; none answers but to a ping.
+const Broadcast = 0xFE
+
+// Instruction is what a request asks for.
+type Instruction byte
+
+// The instructions. Those in brackets are Feetech's meaning where it has one of
+// its own.
+const (
+	Ping         Instruction = 0x01
+	Read         Instruction = 0x02
+	Write        Instruction = 0x03
+	RegWrite     Instruction = 0x04 // kept until Action
+	Action       Instruction = 0x05
+	FactoryReset Instruction = 0x06 // [Recovery: keeps the id]; protocol 1.0 resets the id too
+	Reboot       Instruction = 0x08
+	Backup       Instruction = 0x09 // Feetech: store what Recovery restores
+	ResetTurns   Instruction = 0x0A // Feetech
+	Calibrate    Instruction = 0x0B // Feetech: the present angle becomes the middle
+	Clear        Instruction = 0x10 // protocol 2.0
+	TableBackup  Instruction = 0x20 // protocol 2.0
+	status       Instruction = 0x55 // protocol 2.0
+	SyncRead     Instruction = 0x82
+	SyncWrite    Instruction = 0x83
+	FastSyncRead Instruction = 0x8A // protocol 2.0
+	BulkRead     Instruction = 0x92
+	BulkWrite    Instruction = 0x93 // protocol 2.0
+	FastBulkRead Instruction = 0x9A // protocol 2.0
+)
+
+// maxIDInReply is the last id that a servo can have.
+const maxIDInReply = 0xFD
+
+// Reply is one intact status frame. Params is borrowed from the bytes it was cut
+// from, which Dynamixel 2.0 unstuffs in place.
+type Reply struct {
+	ID     byte
+	Err    byte // as it was on the line: bits, or a code and the alert bit
+	Params []byte
+}
+
+// Span is one register range of one servo, for bulk instructions.
+type Span struct {
+	ID      byte
+	Addr, N int
+	Data    []byte // for writing
+}
+
+// Format writes requests and finds replies.
+type Format interface {
+	// Append appends any instruction with its parameters.
+	Append(dst []byte, id byte, inst Instruction, params ...byte) []byte
+	// AppendRead asks id for n bytes from addr.
+	AppendRead(dst []byte, id byte, addr, n int) []byte
+	// AppendWrite sets the bytes from addr of id.
+	AppendWrite(dst []byte, id byte, addr int, data []byte) []byte
+	// AppendSyncRead asks all ids for n bytes from addr; each answers with a
+	// frame of its own.
+	AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte
+	// AppendSyncWrite sets n bytes from addr of all ids, data holding n for
+	// each; nobody answers.
+	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
+	// Cut finds the first intact status frame in in that carries params bytes,
+	// or that says why it carries none; params < 0 takes any number. ok is
+	// false when there is none, and rest is then what may still become one.
+	// Where rest and the frame do not make up in, bytes were skipped: skipped
+	// counts them.
+	Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool)
+	// Overhead is the size of a status frame without parameters.
+	Overhead() int
+	// Refused reports whether the error byte says that the request was not
+	// carried out.
+	Refused(err byte) bool
+}
