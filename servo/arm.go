@@ -3,16 +3,19 @@ package servo
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 
 	"edgert/rt"
+	"edgert/servo/robot"
+	"edgert/servo/table"
 )
 
 // ArmConfig says which arm to open.
 type ArmConfig struct {
 	Path        string      // serial device, such as /dev/ttyACM0; with Port only a name for messages
-	Robot       Robot       // from RobotByName
+	Robot       robot.Robot // from robot.ByName
 	Calibration Calibration // from LoadCalibration
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
@@ -25,43 +28,61 @@ type ArmConfig struct {
 type Arm struct {
 	// Constant after OpenArm.
 	path   string
-	robot  Robot
+	robot  robot.Robot
 	joints []joint
-	ids    []ID
+	units  []unit // every servo: those of the joints in their order, then shadows
+	ids    []ID   // of the joints
+	all    []ID   // of the units
+	rows   rows
 	clock  rt.Clock
 	held   []string
+	notes  []string
 
 	// Owner: tick thread.
 	bus       *Bus
 	positions *group
+	slow      int       // consecutive cycles in which the fast sync read was not whole
 	present   []float32 // newest known position per joint, in its unit
-	goals     []uint16  // last goal per joint, as the register has it
-	frame     []byte
+	faults    []Fault   // per joint, with the newest position
+	goals     []int     // last goal per joint, raw
 	arming    arming
+	health    *health
 
 	// Atomic.
 	cycles, losses, alerts, clipped, refused atomic.Uint64
 	cycle                                    *rt.Hist
 }
 
-// joint is one motor with its calibration.
+// unit is one servo.
+type unit struct {
+	id     ID
+	name   string
+	model  *table.Model
+	joint  int // whose goals it takes
+	shadow bool
+}
+
+// joint is one axis with its calibration.
 type joint struct {
 	id       ID
 	name     string
-	model    int // Model_Number
 	scale    scale
 	min, max int // raw
 }
+
+// rows are the registers that the tick uses; all motors of a bus keep them in
+// the same place.
+type rows struct{ position, goal, torque table.Row }
 
 // OpenArm opens the port, finds every motor, checks model and calibration, and
 // writes the robot's settings where they differ. Torque stays as it is. After
 // OpenArm every joint has a position.
 //
 // It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrMotorMissing,
-// ErrWrongModel, ErrCalibration or ErrHeld, and leaves the port closed then.
+// ErrWrongModel, ErrCalibration, ErrHeld or ErrLatched, and leaves the port
+// closed then.
 func OpenArm(cfg ArmConfig) (*Arm, error) {
-	joints, err := newJoints(cfg)
-	if err != nil {
+	if err := cfg.Calibration.Check(cfg.Robot); err != nil {
 		return nil, err
 	}
 	clock := cfg.Clock
@@ -70,25 +91,12 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	}
 	port := cfg.Port
 	if port == nil {
+		var err error
 		if port, err = OpenPort(cfg.Path, cfg.Robot.Baud); err != nil {
 			return nil, err
 		}
 	}
-	a := &Arm{
-		path:    cfg.Path,
-		robot:   cfg.Robot,
-		joints:  joints,
-		clock:   clock,
-		bus:     NewBus(port, cfg.Robot.Baud, clock),
-		present: make([]float32, len(joints)),
-		goals:   make([]uint16, len(joints)),
-		cycle:   rt.NewHist(),
-	}
-	for _, j := range joints {
-		a.ids = append(a.ids, j.id)
-	}
-	a.positions = a.bus.newGroup(PresentPosition.Addr(), PresentPosition.Width(), a.ids)
-	a.frame = make([]byte, 0, len(AppendSyncWrite(nil, GoalPosition, a.ids, a.goals)))
+	a := newArm(cfg, port, clock)
 	if err := a.bringUp(cfg.Calibration); err != nil {
 		if a.bus.lost {
 			err = fmt.Errorf("%w: %w; plug the adapter in again", ErrPortAbsent, err)
@@ -98,58 +106,113 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	return a, nil
 }
 
-func newJoints(cfg ArmConfig) ([]joint, error) {
+func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	r := cfg.Robot
-	if len(r.Motors) == 0 || len(r.Motors) > maxSyncMotors || r.Baud <= 0 {
-		return nil, fmt.Errorf("servo: robot %q has %d motors at %d baud, want 1 to %d motors and a baud rate", r.Name, len(r.Motors), r.Baud, maxSyncMotors)
+	n := len(r.Motors)
+	model := r.Motors[0].Model
+	a := &Arm{
+		path: cfg.Path, robot: r, clock: clock,
+		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
+		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
+		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),
+		cycle: rt.NewHist(),
 	}
-	if err := cfg.Calibration.Check(r); err != nil {
-		return nil, err
-	}
-	seen := make(map[ID]string, len(r.Motors))
-	joints := make([]joint, len(r.Motors))
 	for i, m := range r.Motors {
-		model, ok := models[m.Model]
-		if !ok {
-			return nil, fmt.Errorf("%w: robot %s, motor %s: got %q, want sts3215, sts3250 or sm8512bl", ErrWrongModel, r.Name, m.Name, m.Model)
-		}
-		if other, ok := seen[m.ID]; ok || m.ID > MaxID {
-			return nil, fmt.Errorf("servo: robot %s, motor %s: got id %d, want one of 0 to %d that %q has not", r.Name, m.Name, m.ID, MaxID, other)
-		}
-		seen[m.ID] = m.Name
 		c := cfg.Calibration[m.Name]
-		joints[i] = joint{id: m.ID, name: m.Name, model: model, scale: newScale(m.Norm, c), min: c.RangeMin, max: c.RangeMax}
+		a.joints = append(a.joints, joint{id: m.ID, name: m.Name, scale: newScale(m, c), min: c.RangeMin, max: c.RangeMax})
+		a.ids = append(a.ids, m.ID)
+		a.units = append(a.units, unit{m.ID, m.Name, m.Model, i, false})
 	}
-	return joints, nil
+	for i, m := range r.Motors {
+		if m.Shadow != 0 {
+			a.units = append(a.units, unit{m.Shadow, m.Name + "_shadow", m.Model, i, true})
+		}
+	}
+	for _, u := range a.units {
+		a.all = append(a.all, u.id)
+	}
+	a.narrow()
+	a.positions = a.bus.newGroup(a.rows.position.Addr, a.rows.position.Size, a.ids)
+	a.health = newHealth(a)
+	return a
+}
+
+// narrow puts the robot's own limits inside the calibrated range.
+func (a *Arm) narrow() {
+	for i := range a.joints {
+		j := &a.joints[i]
+		own := a.robot.Motors[i].Limits
+		if own == [2]float64{} {
+			continue
+		}
+		low, _ := j.scale.raw(own[0])
+		high, _ := j.scale.raw(own[1])
+		j.min, j.max = max(j.min, min(low, high)), min(j.max, max(low, high))
+	}
 }
 
 // bringUp does what OpenArm does on the bus.
 func (a *Arm) bringUp(calibration Calibration) error {
+	a.bus.DetectEcho(a.unusedID())
 	if err := a.find(); err != nil {
 		return err
 	}
-	for i := range a.joints {
-		j := &a.joints[i]
-		if err := a.checkModel(j); err != nil {
+	for _, u := range a.units {
+		if err := a.checkModel(u); err != nil {
 			return err
 		}
-		if err := a.checkCalibration(j, calibration[j.name]); err != nil {
+		if err := a.checkLatched(u); err != nil {
+			return err
+		}
+		if err := a.checkCalibration(u, calibration[a.robot.Motors[u.joint].Name]); err != nil {
 			return err
 		}
 	}
 	// Only now is it known that this is the arm: nothing was written before.
-	for i := range a.joints {
-		if err := a.configure(&a.joints[i]); err != nil {
+	for _, u := range a.units {
+		if err := a.configure(u); err != nil {
 			return err
 		}
 	}
 	if err := a.readPositions(); err != nil {
 		return err
 	}
+	a.tryFast()
 	for i := range a.joints {
 		a.take(i)
 	}
+	a.health.due = a.clock.Now().Add(healthEvery)
 	return nil
+}
+
+// unusedID is one that no motor of the robot has.
+func (a *Arm) unusedID() ID {
+	id := MaxID
+	for ; strings.IndexByte(string(a.all), id) >= 0; id-- {
+	}
+	return id
+}
+
+// fastTries bounds the attempts to have a fast sync read answered whole.
+const fastTries = 3
+
+// tryFast finds out whether the motors' firmware knows the fast sync read: one
+// merged reply instead of one each.
+func (a *Arm) tryFast() {
+	if a.bus.protocol != table.Dynamixel2 {
+		return
+	}
+	a.bus.setFast(a.positions, true)
+	for range fastTries {
+		if a.bus.gather(a.positions, ackWait, a.clock.Now().Add(2*ackWait)) == 0 {
+			return
+		}
+		a.bus.quiet()
+	}
+	a.bus.setFast(a.positions, false)
+	if a.readPositions() != nil {
+		a.bus.dirty = drains // the tick will see who is missing
+	}
 }
 
 // find pings every motor and names those that do not answer.
@@ -157,14 +220,14 @@ func (a *Arm) find() error {
 	var here, missing []string
 	var cause error
 	last := -1
-	for i, j := range a.joints {
+	for i, j := range a.units {
 		_, err := a.bus.Ping(j.id)
 		switch {
 		case err == nil:
 			here = append(here, fmt.Sprint(j.id))
 			last = i
 		case errors.Is(err, ErrPortLost):
-			return a.wrap(&j, err)
+			return a.wrap(j, err)
 		default:
 			missing = append(missing, fmt.Sprintf("%d (%s)", j.id, j.name))
 			cause = err
@@ -179,26 +242,48 @@ func (a *Arm) find() error {
 		return fmt.Errorf("%w: %s: nobody answered at %d baud; check the motors' power, the cable to the first one and the baud rate", ErrMotorMissing, what, a.robot.Baud)
 	case errors.Is(cause, ErrGarbled):
 		return fmt.Errorf("%w: %s: answered %s; the reply was garbled, so two motors may have the same id", ErrMotorMissing, what, strings.Join(here, " "))
-	case len(missing) > 1 && len(missing) == len(a.joints)-1-last:
-		return fmt.Errorf("%w: %s: answered %s; check the cable behind motor %d (%s)", ErrMotorMissing, what, strings.Join(here, " "), a.joints[last].id, a.joints[last].name)
+	case len(missing) > 1 && len(missing) == len(a.units)-1-last:
+		return fmt.Errorf("%w: %s: answered %s; check the cable behind motor %d (%s)", ErrMotorMissing, what, strings.Join(here, " "), a.units[last].id, a.units[last].name)
 	}
 	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what, strings.Join(here, " "))
 }
 
-func (a *Arm) checkModel(j *joint) error {
-	got, _, err := a.bus.ReadRegister(j.id, ModelNumber)
+func (a *Arm) checkModel(u unit) error {
+	got, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
 	if err != nil {
-		return a.wrap(j, err)
+		return a.wrap(u, err)
 	}
-	if got != j.model {
-		return fmt.Errorf("%w: motor %d (%s) on %s: got model number %d, want %d; is this a %s?", ErrWrongModel, j.id, j.name, a.path, got, j.model, a.robot.Name)
+	if got == u.model.Number {
+		return nil
 	}
-	return nil
+	found := fmt.Sprintf("model number %d", got)
+	if m := table.ByNumber(got, a.bus.protocol); m != nil {
+		found += " (" + m.Name + ")"
+	}
+	return fmt.Errorf("%w: motor %d (%s) on %s: got %s, want %d (%s); is this a %s?",
+		ErrWrongModel, u.id, u.name, a.path, found, u.model.Number, u.model.Name, a.robot.Name)
 }
 
 // wrap says which motor an error came from.
-func (a *Arm) wrap(j *joint, err error) error {
-	return fmt.Errorf("servo: motor %d (%s) on %s: %w", j.id, j.name, a.path, err)
+func (a *Arm) wrap(u unit, err error) error {
+	return fmt.Errorf("servo: motor %d (%s) on %s: %w", u.id, u.name, a.path, err)
+}
+
+// Notes returns what OpenArm found and put right by itself, for people.
+func (a *Arm) Notes() []string { return a.notes }
+
+// Limits returns per joint how far it may travel in one tick, from its goal and
+// from where it was measured, in its unit; an infinity where there is no limit.
+func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
+	for _, m := range a.robot.Motors {
+		step = append(step, float32(m.MaxVelocity*period))
+		far := math.Inf(1)
+		if m.MaxStep > 0 {
+			far = m.MaxStep
+		}
+		fromPresent = append(fromPresent, float32(far))
+	}
+	return step, fromPresent
 }
 
 // Close closes the port. It leaves torque as it is, so that a caller may choose

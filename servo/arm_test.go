@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgert/rt/rttest"
+	"edgert/servo/table"
 )
 
 func TestOpenConfiguresOnce(t *testing.T) {
@@ -120,20 +121,7 @@ func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 		}
 		return r
 	}
-	if got, _, err := a.bus.ReadRegister(2, TorqueLimit); got != 222 || err != nil {
+	if got, _, err := a.bus.ReadRegister(2, so101().Motors[0].Model.Row(table.TorqueLimit)); got != 222 || err != nil {
 		t.Errorf("ReadRegister = %d, %v, want 222: the first reply came too late", got, err)
-	}
-}
-
-func TestRobotByName(t *testing.T) {
-	r, err := RobotByName("so101")
-	if got := strings.Join(r.ActionNames(), " "); err != nil || got != "shoulder_pan.pos shoulder_lift.pos elbow_flex.pos wrist_flex.pos wrist_roll.pos gripper.pos" {
-		t.Errorf("RobotByName(so101) = %s, %v", got, err)
-	}
-	if len(r.MaxVelocity) != len(r.Motors) {
-		t.Errorf("%d velocities for %d motors", len(r.MaxVelocity), len(r.Motors))
-	}
-	if _, err := RobotByName("so102"); !errors.Is(err, ErrUnknownRobot) || !strings.Contains(err.Error(), `"so102", want one of so100, so101`) {
-		t.Errorf("RobotByName(so102) = %v, want the known ones", err)
 	}
 }

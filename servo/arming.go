@@ -2,8 +2,11 @@ package servo
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"edgert/rt"
+	"edgert/servo/table"
 )
 
 // armTries bounds how often a register is written again for a motor that does
@@ -14,10 +17,12 @@ const armTries = 10
 type stage uint8
 
 const (
-	setGoal stage = iota
+	wake stage = iota // clear a bus watchdog that has fired: goals are refused until then
+	setGoal
 	checkGoal
 	setTorque
 	checkTorque
+	guard // lock the EEPROM, set the bus watchdog
 )
 
 // arming is the way from a limp arm to one that holds where it is.
@@ -25,13 +30,14 @@ type arming struct {
 	stage stage
 	tries int
 	check *group
-	words []uint16 // what the last set wrote
+	row   table.Row
+	words []int // what the last set wrote
 }
 
 // ArmStep takes one step towards an arm that holds where it is: goal := present
 // first, because a goal left in the register would make the arm jump, then
 // torque, both read back. It is one exchange on the bus, fit for a tick, and
-// reports armed after the last of about five. The tick's Read must have
+// reports armed after the last of about six. The tick's Read must have
 // brought every joint just before; the wait counts in BusWait.
 //
 // When a motor does not confirm, all torque goes off again and the error, which
@@ -39,14 +45,19 @@ type arming struct {
 //
 // Owner: the thread that owns the arm.
 func (a *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
-	m, before := &a.arming, a.bus.waited
-	defer func() { a.bus.waited += before }()
+	m := &a.arming
 	switch m.stage {
+	case wake:
+		m.stage = setGoal
+		if row := a.watchdogRow(); row.Size != 0 {
+			return false, a.bus.SyncWrite(row, a.all, make([]int, len(a.all)))
+		}
+		fallthrough
 	case setGoal:
 		for i := range a.goals {
-			a.goals[i] = parseWord(a.positions.param(i)) // the same encoding in both registers
+			a.goals[i] = a.raw(i)
 		}
-		return false, a.write(GoalPosition, a.goals, checkGoal)
+		return false, a.write(a.rows.goal, a.ids, a.goals, checkGoal)
 	case checkGoal:
 		if bad := a.unconfirmed(deadline); len(bad) > 0 {
 			return false, a.again(setGoal, bad, "did not take its own position for a goal; if it stands outside its limits, move it inside by hand")
@@ -54,16 +65,42 @@ func (a *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
 		m.stage, m.tries = setTorque, 0
 		fallthrough
 	case setTorque:
-		return false, a.write(TorqueEnable, a.ones(), checkTorque)
-	default:
+		return false, a.write(a.rows.torque, a.all, ones(len(a.all)), checkTorque)
+	case checkTorque:
 		if bad := a.unconfirmed(deadline); len(bad) > 0 {
 			return false, a.again(setTorque, bad, "did not switch on; check its cable and power")
 		}
+		m.stage = guard
+		if row := a.units[0].model.Row(table.Lock); row.Size != 0 {
+			// As LeRobot does, so that nothing wears the EEPROM in motion.
+			return false, a.bus.SyncWrite(row, a.all, ones(len(a.all)))
+		}
+		fallthrough
+	default:
 		a.arming = arming{}
-		// As LeRobot does, so that nothing wears the EEPROM in motion.
-		return true, a.bus.SyncWrite(Lock, a.ids, a.ones())
+		a.health.expect(true)
+		if row := a.watchdogRow(); row.Size != 0 && a.robot.Safety.BusWatchdog > 0 {
+			return true, a.bus.SyncWrite(row, a.all, slices.Repeat([]int{watchdogTicks(a.robot.Safety.BusWatchdog)}, len(a.all)))
+		}
+		return true, nil
 	}
 }
+
+// watchdogRow is the register of Dynamixel's bus watchdog; its Size is 0 on
+// other servos. Any instruction feeds it, to whomever; when it fires, the motor
+// stops where it is and keeps its torque.
+func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWatchdog) }
+
+// watchdogTicks is the register's value for a time: steps of 20 ms, at least two.
+func watchdogTicks(d time.Duration) int {
+	const step, least, most = 20 * time.Millisecond, 2, 127
+	return int(min(most, max(least, (d+step-1)/step)))
+}
+
+// raw is the position that joint i answered last.
+//
+//rt:noalloc
+func (a *Arm) raw(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
 
 // TorqueOn is all of ArmStep at once, for whoever has no tick.
 func (a *Arm) TorqueOn() error {
@@ -85,28 +122,23 @@ func (a *Arm) TorqueOn() error {
 	}
 }
 
-func (a *Arm) ones() []uint16 {
-	on := make([]uint16, len(a.ids))
-	for i := range on {
-		on[i] = 1
-	}
-	return on
-}
+func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// write sends one register to all motors and prepares the check.
-func (a *Arm) write(r Register, words []uint16, next stage) error {
+// write sends one register to several motors and prepares the check.
+func (a *Arm) write(r table.Row, ids []ID, words []int, next stage) error {
 	m := &a.arming
-	m.check, m.words, m.stage = a.bus.newGroup(r.Addr(), r.Width(), a.ids), words, next
-	return a.bus.SyncWrite(r, a.ids, words)
+	m.check, m.words, m.stage = a.bus.newGroup(r.Addr, r.Size, ids), words, next
+	m.row = r
+	return a.bus.SyncWrite(r, ids, words)
 }
 
 // unconfirmed reads back what write sent and returns the motors that have
-// something else, or do not answer.
+// something else, or do not answer, as indices of units.
 func (a *Arm) unconfirmed(deadline rt.Instant) (bad []int) {
 	m := &a.arming
 	missing := a.bus.gather(m.check, offWait, deadline)
 	for i, want := range m.words {
-		if missing>>i&1 != 0 || parseWord(m.check.param(i)) != want {
+		if missing>>i&1 != 0 || m.row.Decode(m.check.param(i)) != want {
 			bad = append(bad, i)
 		}
 	}

@@ -1,12 +1,12 @@
 package servo
 
 import (
-	"bytes"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"edgert/rt"
+	"edgert/servo/packet"
+	"edgert/servo/table"
 )
 
 // Port is a serial line. It never blocks but in Wait.
@@ -27,6 +27,8 @@ const (
 	settleMax   = 2 * time.Millisecond    // bounds what MeasureCycles may learn
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
 	lossWait    = 2500 * time.Microsecond // beyond the computed end, for a reply that may be lost
+	lossMax     = 2900 * time.Microsecond // what a lost reply may cost in all, asking again included
+	slotWait    = 300 * time.Microsecond  // for a reply whose successors have come
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
 	hushTime    = 100 * time.Millisecond  // silence after which a late reply is not expected any more
 	quietMax    = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
@@ -34,26 +36,33 @@ const (
 	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
 	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
 	maxAttempts = 4                       // of an acknowledged transaction: a host under load is late a few times in a row
+	maxRead     = 200                     // bytes of one answer
+	maxFrame    = 512                     // bytes of one request
 )
 
-// Bus is one half-duplex line of servos: it sends an instruction and collects
-// the status frames that answer it.
+// Bus is one half-duplex line of servos of one protocol: it sends an instruction
+// and collects the status frames that answer it.
 //
 // Owner: one thread at a time. The counters may be read by any thread.
 type Bus struct {
 	// Constant after NewBus.
-	port   Port
-	clock  rt.Clock
-	byteNs float64
+	port     Port
+	clock    rt.Clock
+	byteNs   float64
+	protocol table.Protocol
+	format   packet.Format
 
 	// Owner: the calling thread.
 	tx       []byte
-	rx       [512]byte
+	data     []byte // of a sync write
+	rx       [1024]byte
+	echo     echo
 	one      *group        // of the acknowledged transactions
 	dirty    int           // exchanges before which to drain, because an earlier one may have left bytes
 	heard    bool          // the last exchange brought bytes
 	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
-	waited   time.Duration // for the bus, during the last gather
+	waited   time.Duration // for the bus, since the caller set it to 0
+	end      rt.Instant    // when the last request's replies were due
 	patience time.Duration // for an acknowledgement
 	attempts int           // of an acknowledged transaction
 	hush     time.Duration // silence that ends a failed transaction
@@ -61,47 +70,95 @@ type Bus struct {
 	lost     bool          // the port has failed
 
 	// Atomic.
-	corrupt, late, retries atomic.Uint64
+	corrupt, late, retries, refused atomic.Uint64
 }
 
 // NewBus returns a bus on an open port that runs at baud.
-func NewBus(port Port, baud int, clock rt.Clock) *Bus {
-	return &Bus{
+func NewBus(port Port, baud int, protocol table.Protocol, clock rt.Clock) *Bus {
+	b := &Bus{
 		port:     port,
 		clock:    clock,
 		byteNs:   10 * float64(time.Second) / float64(baud),
-		tx:       make([]byte, 0, maxLen+4),
+		protocol: protocol,
+		format:   formats[protocol],
+		tx:       make([]byte, 0, maxFrame),
+		data:     make([]byte, 0, maxFrame),
 		patience: ackWait,
 		attempts: maxAttempts,
 		hush:     hushTime,
-		one:      &group{all: 1, data: make([]byte, maxLen), faults: make([]Fault, 1)},
 		dirty:    drains, // whoever had the port before may have left bytes
 	}
+	b.one = &group{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)}
+	return b
 }
 
-// group is a set of servos that answer one instruction with params bytes each.
+var formats = [...]packet.Format{
+	table.Feetech: packet.Feetech, table.FeetechSCS: packet.Feetech,
+	table.Dynamixel1: packet.Dynamixel1, table.Dynamixel2: packet.Dynamixel2{},
+}
+
+// group is a set of servos that answer with params bytes each.
 type group struct {
 	request  []byte
+	ids      []byte
+	addr     int
 	slot     [256]int8 // index by id, -1 for servos that are not meant
 	params   int
+	last     int           // index that is expected to answer last
 	wire     time.Duration // computed time from the first byte out to the last byte in
 	all      uint32        // bit i is set for every index
 	answered uint32        // bit i is set when index i has answered
+	refused  uint32        // bit i is set when it answered that it will not
 	data     []byte        // params bytes per index
-	faults   []Fault       // the error byte per index
+	errs     []byte        // the error byte per index
+
+	fast     bool // one merged reply
+	merged   packet.Fast
+	broken   bool   // and it is damaged
+	request2 []byte // to those who did not answer, built anew each time
+	ids2     []byte
+	singly   []*group // protocols without a sync read ask each servo by itself
 }
 
-func (b *Bus) newGroup(addr byte, count int, ids []ID) *group {
+// newGroup prepares the reading of n bytes from addr of several servos.
+func (b *Bus) newGroup(addr, n int, ids []ID) *group {
 	g := &group{
-		request: AppendSyncRead(nil, addr, count, ids),
-		params:  count,
-		all:     uint32(1)<<len(ids) - 1,
-		data:    make([]byte, count*len(ids)),
-		faults:  make([]Fault, len(ids)),
+		ids:    ids,
+		addr:   addr,
+		params: n,
+		last:   len(ids) - 1,
+		all:    uint32(1)<<len(ids) - 1,
+		data:   make([]byte, n*len(ids)),
+		errs:   make([]byte, len(ids)),
 	}
 	g.mean(ids...)
-	g.wire = b.wireTime(len(g.request), len(ids), count)
+	if !b.protocol.SyncRead() {
+		for _, id := range ids {
+			one := &group{ids: []ID{id}, addr: addr, params: n, all: 1, data: make([]byte, n), errs: make([]byte, 1)}
+			one.mean(id)
+			one.request = b.format.AppendRead(nil, id, addr, n)
+			one.wire = b.wireTime(len(one.request), 1, n)
+			g.singly = append(g.singly, one)
+			g.wire += one.wire
+		}
+		return g
+	}
+	g.request = b.format.AppendSyncRead(nil, addr, n, ids)
+	g.request2, g.ids2 = make([]byte, 0, len(g.request)), make([]byte, 0, len(ids))
+	g.wire = b.wireTime(len(g.request), len(ids), n)
 	return g
+}
+
+// setFast makes the group use the fast sync read, or no longer.
+func (b *Bus) setFast(g *group, fast bool) {
+	g.fast = fast
+	if !fast {
+		g.request = b.format.AppendSyncRead(g.request[:0], g.addr, g.params, g.ids)
+		g.wire = b.wireTime(len(g.request), len(g.ids), g.params)
+		return
+	}
+	g.request = packet.Dynamixel2{}.AppendFastSyncRead(g.request[:0], g.addr, g.params, g.ids)
+	g.wire = time.Duration(float64(len(g.request)+packet.FastSize(len(g.ids), g.params))*b.byteNs) + replyGap
 }
 
 // mean sets who is expected to answer.
@@ -115,40 +172,110 @@ func (g *group) mean(ids ...ID) {
 }
 
 // param returns what index i answered.
+//
+//rt:noalloc
 func (g *group) param(i int) []byte { return g.data[i*g.params : (i+1)*g.params] }
 
+// missing returns the bits of those that gave no data.
+//
+//rt:noalloc
+func (g *group) missing() uint32 { return g.all&^g.answered | g.refused }
+
 // wireTime computes how long a request and its replies occupy the line.
+//
+//rt:noalloc
 func (b *Bus) wireTime(request, replies, params int) time.Duration {
-	size := request + replies*(frameOverhead+params)
+	size := request + replies*(b.format.Overhead()+params)
 	return time.Duration(float64(size)*b.byteNs) + time.Duration(replies)*replyGap
 }
 
 // gather sends the group's request and collects its replies, by id and in any
 // order, until all are there, the line was silent for patience beyond the
 // computed end or the last byte, or the deadline has come. It returns the bits
-// of those that did not answer.
+// of those that gave no data.
+//
+//rt:noalloc
+func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (missing uint32) {
+	g.answered, g.refused, g.broken = 0, 0, false
+	g.merged = packet.Fast{}
+	if g.singly != nil {
+		return b.gatherSingly(g, patience, deadline)
+	}
+	b.exchange(g, g.request, g.wire, g.fast, patience, deadline)
+	return g.missing()
+}
+
+// gatherSingly asks one servo after the other.
+//
+//rt:noalloc
+func (b *Bus) gatherSingly(g *group, patience time.Duration, deadline rt.Instant) uint32 {
+	for i, one := range g.singly {
+		if b.lost || b.clock.Now() >= deadline {
+			break
+		}
+		one.answered, one.refused = 0, 0
+		b.exchange(one, one.request, one.wire, false, patience, deadline)
+		g.errs[i] = one.errs[0]
+		if one.missing() == 0 {
+			g.answered |= 1 << i
+			copy(g.param(i), one.data)
+		}
+	}
+	return g.missing()
+}
+
+// again asks those who did not answer once more, while the time that a lost
+// reply may cost in all lasts. It returns the bits of those still missing.
+//
+//rt:noalloc
+func (b *Bus) again(g *group, missing uint32, deadline rt.Instant) uint32 {
+	if g.singly != nil || b.lost || missing == g.all && g.all != 1 {
+		return missing // each was asked by itself; or nobody is there at all
+	}
+	g.ids2 = g.ids2[:0]
+	for i, id := range g.ids {
+		if missing&(1<<i) != 0 {
+			g.ids2 = append(g.ids2, id)
+			g.last = i
+		}
+	}
+	g.request2 = b.format.AppendSyncRead(g.request2[:0], g.addr, g.params, g.ids2)
+	wire := b.wireTime(len(g.request2), len(g.ids2), g.params)
+	limit := min(deadline, b.end.Add(lossMax))
+	if b.clock.Now().Add(wire+b.settle) <= limit {
+		b.retries.Add(1)
+		g.refused = 0
+		b.exchange(g, g.request2, wire, false, lossWait, limit)
+		b.dirty = drains // the first reply may still come, behind the second
+	}
+	g.last = len(g.ids) - 1
+	return g.missing()
+}
+
+// exchange sends a request and collects the replies of those in g that have not
+// answered yet.
 //
 // When several servos answered the last time and none does now, the host or the
 // adapter is late rather than all of them gone: then it waits for the first byte
-// until the deadline.
+// until the deadline. When the last in the list has answered, the others' turn
+// is over.
 //
 // In the usual case it sleeps to the computed end, polls once and reads once;
 // waking up for every reply would cost more than the replies are worth.
 //
 //rt:noalloc
-func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (missing uint32) {
-	g.answered = 0
-	b.waited = 0
+func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, patience time.Duration, deadline rt.Instant) {
 	if b.dirty > 0 {
 		b.drain()
 		b.dirty--
 	}
 	start := b.clock.Now()
-	if !b.send(g.request) {
+	if !b.send(request) {
 		b.dirty = drains
-		return g.all
+		return
 	}
-	end := start.Add(g.wire + b.settle)
+	end := start.Add(wire + b.settle)
+	b.end = end
 	b.sleepUntil(min(end, deadline))
 
 	giveUp := min(end.Add(patience), deadline)
@@ -159,69 +286,130 @@ func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (mis
 	have, clean := 0, false
 	for {
 		b.wait(giveUp)
-		n, err := b.port.Read(b.rx[have:])
+		n, err := b.read(b.rx[have:])
 		if err != nil {
 			b.lost = true
 			break
 		}
-		if n > 0 {
-			b.heard = true
-			giveUp = min(max(end, b.clock.Now()).Add(patience), deadline)
-		}
-		have = b.file(g, have+n)
+		have = b.file(g, have+n, fast)
 		if g.answered == g.all {
 			clean = have == 0
 			break
 		}
-		if b.clock.Now() >= giveUp {
+		if n > 0 {
+			b.heard = true
+			wait := patience
+			if !fast && g.answered&(1<<g.last) != 0 {
+				wait = min(wait, slotWait)
+			}
+			giveUp = min(max(end, b.clock.Now()).Add(wait), deadline)
+		}
+		if b.clock.Now() >= giveUp || g.broken || have == len(b.rx) {
 			break
 		}
 	}
+	b.heard = b.heard || g.answered != 0
 	if !clean {
 		b.dirty = drains
 	}
-	return g.all &^ g.answered
 }
 
 // file takes the frames out of the first have bytes received, files them by id
 // and moves the rest, less than one frame, to the front. It returns the size of
-// the rest. Of two replies of one servo the second counts: the first is then a
-// late one of an earlier request, since bytes do not overtake each other.
+// the rest.
 //
 //rt:noalloc
-func (b *Bus) file(g *group, have int) int {
+func (b *Bus) file(g *group, have int, fast bool) int {
+	if fast {
+		return b.fileMerged(g, have)
+	}
 	in := b.rx[:have]
 	for len(in) > 0 {
-		frame, rest := Cut(in, g.params)
-		if len(rest)+len(frame) != len(in) {
+		r, skipped, rest, ok := b.format.Cut(in, g.params)
+		if skipped > 0 {
 			b.corrupt.Add(1) // bytes between the frames that are none
 		}
 		in = rest
-		if frame == nil {
+		if !ok {
 			break
 		}
-		i := g.slot[frame.ID()]
-		if i < 0 {
-			b.corrupt.Add(1) // nobody asked for it
-			continue
-		}
-		if g.answered&(1<<i) != 0 {
-			b.late.Add(1)
-		}
-		g.answered |= 1 << i
-		g.faults[i] = frame.Fault()
-		copy(g.param(int(i)), frame.Params())
+		b.keep(g, r)
 	}
 	return copy(b.rx[:], in)
 }
 
+// fileMerged reads the blocks of a fast reply that have come; it stays in the
+// buffer until it is whole.
+//
+//rt:noalloc
+func (b *Bus) fileMerged(g *group, have int) int {
+	for g.merged.Done < len(g.ids) {
+		r, ok, broken := g.merged.Next(b.rx[:have], len(g.ids), g.params)
+		if broken {
+			b.corrupt.Add(1)
+			g.broken = true
+			return 0
+		}
+		if !ok {
+			return have
+		}
+		b.keep(g, r)
+	}
+	return have - g.merged.Start - packet.FastSize(len(g.ids), g.params)
+}
+
+// keep files one reply. Of two replies of one servo the second counts: the first
+// is then a late one of an earlier request, since bytes do not overtake each
+// other.
+//
+//rt:noalloc
+func (b *Bus) keep(g *group, r packet.Reply) {
+	i := g.slot[r.ID]
+	if i < 0 {
+		b.corrupt.Add(1) // nobody asked for it
+		return
+	}
+	bit := uint32(1) << i
+	if g.answered&bit != 0 {
+		b.late.Add(1)
+	}
+	g.answered |= bit
+	g.errs[i] = r.Err
+	if b.format.Refused(r.Err) {
+		b.refused.Add(1)
+		g.refused |= bit
+		return
+	}
+	g.refused &^= bit
+	copy(g.param(int(i)), r.Params)
+}
+
 //rt:noalloc
 func (b *Bus) send(frame []byte) bool {
+	if b.lost {
+		return false
+	}
 	if _, err := b.port.Write(frame); err != nil {
 		b.lost = true
 		return false
 	}
+	b.echo.owe(frame)
 	return true
+}
+
+// read reads what has arrived, without the echo of what was sent.
+//
+//rt:noalloc
+func (b *Bus) read(p []byte) (int, error) {
+	n, err := b.port.Read(p)
+	if n > 0 && b.echo.on {
+		left, wrong := b.echo.strip(p[:n])
+		if wrong {
+			b.corrupt.Add(1)
+		}
+		return left, err
+	}
+	return n, err
 }
 
 // sleepUntil and wait count the time they meant to wait as waited for the bus;
@@ -252,111 +440,9 @@ func (b *Bus) drain() {
 	for total := 0; total < maxDrain; {
 		n, err := b.port.Read(b.rx[:])
 		if n == 0 || err != nil {
-			return
+			break
 		}
 		total += n
 	}
-}
-
-// Ping asks one servo whether it is there and returns its error byte.
-func (b *Bus) Ping(id ID) (Fault, error) {
-	b.tx = AppendPing(b.tx[:0], id)
-	_, fault, err := b.ask(id, 0)
-	if err != nil {
-		return 0, fmt.Errorf("ping id %d: %w", id, err)
-	}
-	return fault, nil
-}
-
-// ReadRegister returns the value of one register and the servo's error byte.
-func (b *Bus) ReadRegister(id ID, r Register) (int, Fault, error) {
-	b.tx = AppendRead(b.tx[:0], id, r)
-	data, fault, err := b.ask(id, r.Width())
-	if err != nil {
-		return 0, 0, fmt.Errorf("read %s of id %d: %w", r, id, err)
-	}
-	return r.Decode(parseWord(data)), fault, nil
-}
-
-// WriteRegister sets one register and waits for the acknowledgement. It is
-// repeated when that does not come, so the value must bear it.
-func (b *Bus) WriteRegister(id ID, r Register, value int) (Fault, error) {
-	word, err := r.Encode(value)
-	if err != nil {
-		return 0, err
-	}
-	b.tx = AppendWrite(b.tx[:0], id, r, word)
-	_, fault, err := b.ask(id, 0)
-	if err != nil {
-		return 0, fmt.Errorf("write %s of id %d: %w", r, id, err)
-	}
-	return fault, nil
-}
-
-// SyncWrite sets one register of all ids at once; nobody answers.
-func (b *Bus) SyncWrite(r Register, ids []ID, words []uint16) error {
-	b.tx = AppendSyncWrite(b.tx[:0], r, ids, words)
-	if !b.send(b.tx) {
-		return fmt.Errorf("write %s: %w", r, ErrPortLost)
-	}
-	// The servos hear nothing else while the frame is on the line.
-	b.sleepUntil(b.clock.Now().Add(b.wireTime(len(b.tx), 0, 0) + replyGap))
-	return nil
-}
-
-// ask sends b.tx to one servo and returns its params bytes, which are borrowed
-// until the next transaction, and its error byte.
-//
-// A reply does not say which register it is about, so a late one would pass for
-// the answer to the next question. After a failed attempt the line must first
-// fall silent, and for a while what is read counts only when it is read twice.
-func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
-	g := b.one
-	g.mean(id)
-	g.request, g.params = b.tx, params
-	g.wire = b.wireTime(len(b.tx), 1, params)
-	var last [maxLen]byte
-	before, seen := b.corrupt.Load(), false
-	for failed := 0; failed < b.attempts; {
-		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
-		if b.gather(g, b.patience, deadline) == 0 {
-			sure := params == 0 || b.clock.Now() >= b.doubt || seen && bytes.Equal(last[:params], g.param(0))
-			if sure {
-				return g.param(0), g.faults[0], nil
-			}
-			if seen {
-				failed++ // two answers, and they differ
-			}
-			seen = true
-			copy(last[:], g.param(0))
-			continue
-		}
-		if b.lost {
-			return nil, 0, ErrPortLost
-		}
-		failed++
-		b.retries.Add(1)
-		b.quiet()
-		b.doubt = b.clock.Now().Add(doubtFor)
-	}
-	if b.corrupt.Load() != before {
-		return nil, 0, ErrGarbled
-	}
-	return nil, 0, ErrNoReply
-}
-
-// quiet waits until the line has been silent for b.hush: the late replies of a
-// failed transaction are over then.
-func (b *Bus) quiet() {
-	idle := b.clock.Now().Add(b.hush)
-	for end := b.clock.Now().Add(quietMax); b.clock.Now() < min(idle, end); {
-		b.wait(idle)
-		n, err := b.port.Read(b.rx[:])
-		if err != nil {
-			return
-		}
-		if n > 0 {
-			idle = b.clock.Now().Add(b.hush)
-		}
-	}
+	b.echo.forget()
 }

@@ -12,6 +12,9 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"edgert/servo/robot"
+	"edgert/servo/table"
 )
 
 // MotorCalibration is one motor's entry in a calibration file. The servo adds
@@ -105,16 +108,37 @@ func (m *motorJSON) calibration() (MotorCalibration, error) {
 	return c, c.check()
 }
 
-// check holds what is true for every motor of every robot. A raw position may
-// be negative only on a multi-turn servo, which OpenArm does not leave so.
+// check holds what is true for every motor of every robot. A range may leave a
+// turn only on a motor in extended position mode, see fits.
 func (m MotorCalibration) check() error {
 	if m.RangeMin == m.RangeMax {
 		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was recorded, calibrate again", m.RangeMin)
 	}
-	if m.RangeMin > m.RangeMax || m.RangeMin < 0 || m.RangeMax > maxPositionRaw {
-		return fmt.Errorf("got range %d to %d, want 0 <= range_min < range_max <= %d", m.RangeMin, m.RangeMax, maxPositionRaw)
+	if m.RangeMin > m.RangeMax || m.RangeMin < -maxRaw || m.RangeMax > maxRaw {
+		return fmt.Errorf("got range %d to %d, want range_min < range_max", m.RangeMin, m.RangeMax)
 	}
-	if _, err := HomingOffset.Encode(m.HomingOffset); err != nil {
+	return nil
+}
+
+// maxRaw is beyond any register, and exact as a float32.
+const maxRaw = 1 << 20
+
+// fits holds what the motor's model adds: a position within a turn, but in
+// extended position mode, and an offset that its register can hold.
+func (m MotorCalibration) fits(motor robot.Motor) error {
+	mode, _ := motor.Setting(table.OperatingMode)
+	extended := motor.Model.Protocol == table.Dynamixel2 && (mode == table.ModeExtendedPosition || mode == table.ModeCurrentPosition)
+	if top := motor.Model.MaxRaw(); !extended && (m.RangeMin < 0 || m.RangeMax > top) {
+		return fmt.Errorf("got range %d to %d, want 0 <= range_min < range_max <= %d", m.RangeMin, m.RangeMax, top)
+	}
+	row := motor.Model.Row(table.HomingOffset)
+	if row.Size == 0 {
+		if m.HomingOffset != 0 {
+			return fmt.Errorf("homing_offset: got %d, but a %s has none", m.HomingOffset, motor.Model.Name)
+		}
+		return nil
+	}
+	if err := row.Check(m.HomingOffset); err != nil {
 		return fmt.Errorf("homing_offset: %w", err)
 	}
 	return nil
@@ -122,24 +146,28 @@ func (m MotorCalibration) check() error {
 
 // Check reports whether the calibration belongs to robot: the same motors, each
 // with its id. It fails with ErrCalibration.
-func (c Calibration) Check(robot Robot) error {
-	want := make(map[string]bool, len(robot.Motors))
-	for _, m := range robot.Motors {
+func (c Calibration) Check(r robot.Robot) error {
+	want := make(map[string]bool, len(r.Motors))
+	for _, m := range r.Motors {
 		want[m.Name] = true
 		entry, ok := c[m.Name]
 		if !ok {
-			return fmt.Errorf("%w: no motor %s, which %s has; it has %s", ErrCalibration, m.Name, robot.Name, strings.Join(c.names(), ", "))
+			return fmt.Errorf("%w: no motor %s, which %s has; it has %s", ErrCalibration, m.Name, r.Name, strings.Join(c.names(), ", "))
 		}
 		if entry.ID != int(m.ID) {
-			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID, robot.Name)
+			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID, r.Name)
 		}
-		if err := entry.check(); err != nil {
+		err := entry.check()
+		if err == nil {
+			err = entry.fits(m)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: motor %s: %w", ErrCalibration, m.Name, err)
 		}
 	}
 	for _, name := range c.names() {
 		if !want[name] {
-			return fmt.Errorf("%w: unknown motor %s: %s has no such motor", ErrCalibration, name, robot.Name)
+			return fmt.Errorf("%w: unknown motor %s: %s has no such motor", ErrCalibration, name, r.Name)
 		}
 	}
 	return nil
@@ -192,21 +220,19 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 // CalibrationPath returns where LeRobot keeps the calibration of the robot
 // called id (empty: LeRobot's None): below $HF_LEROBOT_CALIBRATION, else
 // $HF_LEROBOT_HOME/calibration, else $HF_HOME/lerobot/calibration, else
-// ~/.cache/huggingface/lerobot/calibration. Older releases of LeRobot named the
-// folder after the robot; such a file is taken when there is no newer one.
-func CalibrationPath(robot, id string) string {
+// ~/.cache/huggingface/lerobot/calibration. Older releases of LeRobot called
+// some robots otherwise; such a file is taken when there is no newer one.
+func CalibrationPath(r robot.Robot, id string) string {
 	if id == "" {
 		id = "None"
 	}
-	dir := filepath.Join(calibrationRoot(), "robots")
-	path := filepath.Join(dir, "so_follower", id+".json")
-	if _, err := os.Stat(path); err == nil {
-		return path
+	dir := filepath.Join(calibrationRoot(), r.Role())
+	for _, folder := range r.Calibration {
+		if path := filepath.Join(dir, folder, id+".json"); exists(path) {
+			return path
+		}
 	}
-	if old := filepath.Join(dir, robot+"_follower", id+".json"); exists(old) {
-		return old
-	}
-	return path
+	return filepath.Join(dir, r.Calibration[0], id+".json")
 }
 
 func calibrationRoot() string {

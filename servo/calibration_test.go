@@ -19,7 +19,7 @@ func TestCalibrationFileRoundTrip(t *testing.T) {
 	if !reflect.DeepEqual(c, demoCalibration()) {
 		t.Errorf("LoadCalibration(%s) = %+v, want %+v", demoFile, c, demoCalibration())
 	}
-	if err := c.Check(soArm("so101")); err != nil {
+	if err := c.Check(so101()); err != nil {
 		t.Errorf("Check = %v, want nil", err)
 	}
 	path := filepath.Join(t.TempDir(), "robots", "so_follower", "black.json")
@@ -48,7 +48,6 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 		{"a fraction", `{"a": {"id": 1.5}}`, "number 1.5"},
 		{"an empty range", strings.Replace(`{"a": {`+motor+`}}`, "4095", "0", 1), "range_min and range_max are both 0"},
 		{"a range that runs down", strings.Replace(`{"a": {`+motor+`}}`, `"range_min": 0`, `"range_min": 4096`, 1), "got range 4096 to 4095"},
-		{"an offset that does not fit", strings.Replace(`{"a": {`+motor+`}}`, `"homing_offset": 0`, `"homing_offset": 2048`, 1), "Homing_Offset = 2048 does not fit"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,11 +76,13 @@ func TestCheckNamesTheMotor(t *testing.T) {
 		{"an unknown motor", func(c Calibration) { c["tail"] = MotorCalibration{ID: 7, RangeMax: 1} }, "unknown motor tail"},
 		{"a wrong id", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 5, RangeMax: 1} }, "motor gripper: got id 5, want 6"},
 		{"an empty range", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMin: 7, RangeMax: 7} }, "motor gripper: range_min and range_max are both 7"},
+		{"more than a turn", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMax: 4096} }, "motor gripper: got range 0 to 4096, want 0 <= range_min < range_max <= 4095"},
+		{"an offset that does not fit", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMax: 9, HomingOffset: 2048} }, "Homing_Offset = 2048 does not fit"},
 	}
 	for _, tt := range tests {
 		c := demoCalibration()
 		tt.change(c)
-		if err := c.Check(soArm("so101")); !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) {
+		if err := c.Check(so101()); !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: Check = %v, want %q", tt.name, err, tt.want)
 		}
 	}
@@ -113,7 +114,7 @@ func TestCalibrationPath(t *testing.T) {
 			if home, ok := tt.env["HOME"]; ok {
 				t.Setenv("HOME", home)
 			}
-			if got := CalibrationPath("so101", tt.id); got != tt.want {
+			if got := CalibrationPath(so101(), tt.id); got != tt.want {
 				t.Errorf("CalibrationPath(so101, %q) = %s, want %s", tt.id, got, tt.want)
 			}
 		})

@@ -2,16 +2,17 @@ package servo
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"edgert/servo/packet"
+	"edgert/servo/robot"
+	"edgert/servo/table"
 )
 
 // eepromSettle is what a servo needs after the acknowledgement of EEPROM writes
 // until it answers from them; 10 to 20 ms were seen.
 const eepromSettle = 20 * time.Millisecond
-
-// firstFixedAddr begins the factory block, where some firmware keeps its own
-// values whatever is written.
-const firstFixedAddr = 80
 
 // Held returns the motors that OpenArm found under torque and whose settings
 // differ from the robot's. They were left alone: changing gains or limits of an
@@ -21,112 +22,186 @@ func (a *Arm) Held() []string { return a.held }
 
 // checkCalibration compares what the servo applies itself, homing offset and
 // position limits, with the calibration. A servo that still has the factory's
-// limits takes any range, which Write then enforces alone.
-func (a *Arm) checkCalibration(j *joint, c MotorCalibration) error {
-	var got [3]int
-	for i, r := range [...]Register{HomingOffset, MinPositionLimit, MaxPositionLimit} {
-		v, _, err := a.bus.ReadRegister(j.id, r)
+// limits takes any range, which Write then enforces alone. A shadow has no
+// entry in the file: it follows.
+func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
+	if u.shadow {
+		return nil
+	}
+	got := [3]int{0, 0, u.model.MaxRaw()}
+	for i, r := range [...]table.Register{table.HomingOffset, table.MinPositionLimit, table.MaxPositionLimit} {
+		if !u.model.Has(r) {
+			continue
+		}
+		v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
 		if err != nil {
-			return a.wrap(j, err)
+			return a.wrap(u, err)
 		}
 		got[i] = v
 	}
 	offset, low, high := got[0], got[1], got[2]
-	factory := low == 0 && high == maxPositionRaw
+	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.FeetechSCS || u.model.Protocol == table.Dynamixel1
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
 		return nil
 	}
 	return fmt.Errorf("%w: motor %d (%s) on %s: the servo has homing offset %d and range %d to %d, the file has %d and %d to %d; "+
-		"take the file this arm was calibrated with, or calibrate it again",
-		ErrCalibration, j.id, j.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
+		"take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
+		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
+}
+
+// rebootTime is what a servo needs until it answers again; 0.3 to 0.5 s were
+// seen.
+const rebootTime = 600 * time.Millisecond
+
+// checkLatched frees a Dynamixel that has cut its torque over a hardware error:
+// only a reboot does. It is limp already, so nothing falls.
+func (a *Arm) checkLatched(u unit) error {
+	if u.model.Protocol != table.Dynamixel2 {
+		return nil
+	}
+	row := u.model.Row(table.Status)
+	status, _, err := a.bus.ReadRegister(u.id, row)
+	if err != nil {
+		return a.wrap(u, err)
+	}
+	fault := StatusFault(u.model.Protocol, status)
+	if fault == 0 {
+		return nil
+	}
+	if err := a.bus.Instruct(u.id, packet.Reboot); err != nil {
+		return a.wrap(u, err)
+	}
+	a.clock.SleepUntil(a.clock.Now().Add(rebootTime))
+	if status, _, err = a.bus.ReadRegister(u.id, row); err != nil {
+		return a.wrap(u, err)
+	}
+	if still := StatusFault(u.model.Protocol, status); still != 0 {
+		return fmt.Errorf("%w: motor %d (%s) on %s: %w, again after a reboot; let it cool, check its supply and load", ErrLatched, u.id, u.name, a.path, still)
+	}
+	a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) had latched %v and was rebooted", u.id, u.name, fault))
+	return nil
 }
 
 // configure writes the settings that differ, and reads them back. A motor under
 // torque is left as it is, see Held.
-func (a *Arm) configure(j *joint) error {
-	changes, err := a.differing(j)
+func (a *Arm) configure(u unit) error {
+	changes, err := a.differing(u)
 	if err != nil || len(changes) == 0 {
 		return err
 	}
-	torque, _, err := a.bus.ReadRegister(j.id, TorqueEnable)
+	torque, _, err := a.bus.ReadRegister(u.id, a.rows.torque)
 	if err != nil {
-		return a.wrap(j, err)
+		return a.wrap(u, err)
 	}
 	if torque != 0 {
 		for _, s := range changes {
-			if s.Register == OperatingMode || s.Register == Phase {
-				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its torque off first",
-					ErrHeld, j.id, j.name, a.path, s.Register, s.Value)
+			if s.Register == table.OperatingMode || s.Register == table.Phase || s.Register == table.SecondaryID {
+				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its torque off first (edge-rt torque off)",
+					ErrHeld, u.id, u.name, a.path, s.Register, s.Value)
 			}
 		}
-		a.held = append(a.held, j.name)
+		a.held = append(a.held, u.name)
 		return nil
 	}
-	return a.apply(j, changes)
+	return a.apply(u, changes)
 }
 
-// differing returns the settings that motor j does not have yet. Besides the
+// differing returns the settings that a motor does not have yet. Besides the
 // robot's list the multi-turn bit of Phase has to go, because with it positions
 // leave 0 to 4095; the other bits, which differ between servos, stay.
-func (a *Arm) differing(j *joint) ([]Setting, error) {
-	var changes []Setting
-	for _, s := range a.robot.Settings {
-		if s.Motor != "" && s.Motor != j.name {
-			continue
-		}
-		got, _, err := a.bus.ReadRegister(j.id, s.Register)
+func (a *Arm) differing(u unit) ([]robot.Setting, error) {
+	m := a.robot.Motors[u.joint]
+	want := m.Settings
+	if u.shadow {
+		want = append([]robot.Setting{{Register: table.SecondaryID, Value: int(m.ID)}}, want...)
+	}
+	var changes []robot.Setting
+	for _, s := range want {
+		got, _, err := a.bus.ReadRegister(u.id, u.model.Row(s.Register))
 		if err != nil {
-			return nil, a.wrap(j, err)
+			return nil, a.wrap(u, err)
 		}
 		if got != s.Value {
 			changes = append(changes, s)
 		}
 	}
-	phase, _, err := a.bus.ReadRegister(j.id, Phase)
-	if err != nil {
-		return nil, a.wrap(j, err)
+	if row := u.model.Row(table.Phase); row.Size != 0 && u.model.Protocol == table.Feetech {
+		phase, _, err := a.bus.ReadRegister(u.id, row)
+		if err != nil {
+			return nil, a.wrap(u, err)
+		}
+		if phase&table.PhaseMultiTurn != 0 {
+			changes = append(changes, robot.Setting{Register: table.Phase, Value: phase &^ table.PhaseMultiTurn})
+		}
 	}
-	if phase&phaseMultiTurn != 0 {
-		changes = append(changes, Setting{Phase, phase &^ phaseMultiTurn, j.name})
+	return a.gainsToo(want, changes), nil
+}
+
+// gainsToo adds every later setting to a change of mode: on a Dynamixel that
+// resets the gains.
+func (a *Arm) gainsToo(want, changes []robot.Setting) []robot.Setting {
+	for _, c := range changes {
+		if c.Register != table.OperatingMode || a.bus.protocol != table.Dynamixel2 {
+			continue
+		}
+		for _, s := range want {
+			if s.Register != c.Register && !slices.Contains(changes, s) {
+				changes = append(changes, s)
+			}
+		}
+		break
 	}
-	return changes, nil
+	return changes
 }
 
 // apply unlocks the EEPROM where it is needed, writes, locks it again whatever
 // happened, and reads back.
-func (a *Arm) apply(j *joint, changes []Setting) error {
-	wear := false
-	for _, s := range changes {
-		wear = wear || table[s.Register].area == eeprom
+func (a *Arm) apply(u unit, changes []robot.Setting) error {
+	if err := WriteSettings(a.bus, u.id, u.model, changes); err != nil {
+		return a.wrap(u, err)
 	}
-	if wear {
-		if _, err := a.bus.WriteRegister(j.id, Lock, 0); err != nil {
-			return a.wrap(j, err)
+	return nil
+}
+
+// WriteSettings sets registers of one motor that is not under torque, in order,
+// and reads them back. Feetech's lock is opened for it and closed again whatever
+// happened.
+func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) error {
+	lock, wear := model.Row(table.Lock), false
+	for _, s := range changes {
+		wear = wear || model.Row(s.Register).Area == table.EEPROM
+	}
+	if wear && lock.Size != 0 {
+		if _, err := b.WriteRegister(id, lock, 0); err != nil {
+			return err
 		}
 	}
 	var failed error
 	for _, s := range changes {
-		if _, failed = a.bus.WriteRegister(j.id, s.Register, s.Value); failed != nil {
+		if _, failed = b.WriteRegister(id, model.Row(s.Register), s.Value); failed != nil {
 			break
 		}
 	}
 	if wear {
-		a.clock.SleepUntil(a.clock.Now().Add(eepromSettle))
-		if _, err := a.bus.WriteRegister(j.id, Lock, 1); failed == nil {
+		b.clock.SleepUntil(b.clock.Now().Add(eepromSettle))
+	}
+	if wear && lock.Size != 0 {
+		if _, err := b.WriteRegister(id, lock, 1); failed == nil {
 			failed = err
 		}
 	}
 	if failed != nil {
-		return a.wrap(j, failed)
+		return failed
 	}
 	for _, s := range changes {
-		got, _, err := a.bus.ReadRegister(j.id, s.Register)
+		row := model.Row(s.Register)
+		got, _, err := b.ReadRegister(id, row)
 		if err != nil {
-			return a.wrap(j, err)
+			return err
 		}
-		if got != s.Value && s.Register.Addr() < firstFixedAddr {
-			return fmt.Errorf("servo: motor %d (%s) on %s: %s is %d after writing %d; its EEPROM may be worn out, replace the servo",
-				j.id, j.name, a.path, s.Register, got, s.Value)
+		fixed := row.Addr >= table.FactoryBlock && model.Protocol == table.Feetech
+		if got != s.Value && !fixed {
+			return fmt.Errorf("%s is %d after writing %d; its EEPROM may be worn out, replace the servo", s.Register, got, s.Value)
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ type Stats struct {
 	Lost         uint64   // positions that were asked for and did not come
 	Corrupt      uint64   // runs of bytes that were no frame, and frames nobody asked for
 	Late         uint64   // replies that came so late that the next cycle had to discard them
-	Retries      uint64   // repeated transactions, none of them on the tick
+	Retries      uint64   // repeated transactions; on the tick at most one per cycle, inside its budget
+	Refused      uint64   // requests that a motor answered but would not do
 	Alerts       uint64   // positions that came with a fault
 	ClippedGoals uint64   // positions limited to the calibrated range
 	RefusedGoals uint64   // whole goals not sent because of a NaN or an infinity
@@ -30,6 +31,7 @@ func (a *Arm) Stats() Stats {
 		Corrupt:      a.bus.corrupt.Load(),
 		Late:         a.bus.late.Load(),
 		Retries:      a.bus.retries.Load(),
+		Refused:      a.bus.refused.Load(),
 		Alerts:       a.alerts.Load(),
 		ClippedGoals: a.clipped.Load(),
 		RefusedGoals: a.refused.Load(),
@@ -52,11 +54,17 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		panic("servo: Read wants room for one position per motor")
 	}
 	start := a.clock.Now()
+	a.bus.waited = 0
 	stale = a.bus.gather(a.positions, lossWait, deadline)
+	a.mindFast(stale)
+	if stale != 0 {
+		stale = a.bus.again(a.positions, stale, deadline)
+	}
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
 			a.take(i)
-			if a.positions.faults[i] != 0 {
+			a.faults[i] = a.bus.faultOf(a.positions.errs[i])
+			if a.faults[i] != 0 {
 				a.alerts.Add(1)
 			}
 		}
@@ -65,7 +73,26 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.cycles.Add(1)
 	a.losses.Add(uint64(bits.OnesCount32(stale)))
 	a.cycle.Record(a.clock.Now().Sub(start))
+	a.watch(stale, deadline)
 	return stale
+}
+
+// fastPatience is how many fast replies in a row may be torn: one silent motor
+// silences all behind it there, and only itself in a plain sync read.
+const fastPatience = 3
+
+// mindFast goes back to plain sync reads when a motor stays silent.
+//
+//rt:noalloc
+func (a *Arm) mindFast(stale uint32) {
+	if !a.positions.fast {
+		return
+	}
+	if stale == 0 || stale == a.positions.all {
+		a.slow = 0
+	} else if a.slow++; a.slow >= fastPatience {
+		a.bus.setFast(a.positions, false)
+	}
 }
 
 // Range returns the calibrated range of motor i in its unit, low before high:
@@ -80,8 +107,7 @@ func (a *Arm) Range(i int) (low, high float64) {
 //
 //rt:noalloc
 func (a *Arm) take(i int) {
-	raw := PresentPosition.Decode(parseWord(a.positions.param(i)))
-	a.present[i] = float32(a.joints[i].scale.value(raw))
+	a.present[i] = float32(a.joints[i].scale.value(a.raw(i)))
 }
 
 // Write sends a goal position to every motor, in the robot's order and units;
@@ -111,10 +137,10 @@ func (a *Arm) Write(goal []float32) {
 		if clamped || inside != raw {
 			a.clipped.Add(1)
 		}
-		a.goals[i] = signMagnitude(inside, table[GoalPosition].signBit)
+		a.goals[i] = inside
 	}
-	a.frame = AppendSyncWrite(a.frame[:0], GoalPosition, a.ids, a.goals)
-	a.bus.send(a.frame)
+	a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
+	a.bus.send(a.bus.tx)
 }
 
 // BusWait returns how long the last Read meant to wait for the bus. Write waits
@@ -130,7 +156,7 @@ func (a *Arm) BusWait() time.Duration { return a.bus.waited }
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Fault(i int) Fault { return a.positions.faults[i] }
+func (a *Arm) Fault(i int) Fault { return a.faults[i] }
 
 // Lost reports whether the port has failed for good, as after a pulled plug.
 // Read then returns at once with every motor stale.
@@ -164,6 +190,7 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	}
 	slices.Sort(took)
 	a.bus.settle = min(settleMax, max(0, took[n/2]-a.positions.wire))
-	goals := a.bus.wireTime(cap(a.frame), 0, 0)
+	a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
+	goals := a.bus.wireTime(len(a.bus.tx), 0, 0)
 	return took[min(n-1, n*99/100)] + goals, nil
 }

@@ -11,6 +11,9 @@ import (
 
 const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick
 
+// never is when a test wants no look at the motors' health between its cycles.
+const never = rt.Instant(1<<63 - 1)
+
 func (l *line) deadline() rt.Instant { return l.clock.Now().Add(farAway) }
 
 // degrees is LeRobot's formula for a range of 0 to 4095.
@@ -58,10 +61,10 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 		{"noise before every reply", func(l *line) {
 			l.tamper = func(r []byte) []byte { return append([]byte{0xFF}, r...) }
 		}, 0, time.Millisecond, 6},
-		{"a flipped bit", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[5] ^= 4; return r }) }, 0b000010, 3 * time.Millisecond, 1},
+		{"a flipped bit, when asked again too", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[5] ^= 4; return r }) }, 0b000010, 3 * time.Millisecond, 2},
 		{"a lost byte", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { return append(r[:5], r[6:]...) }) }, 0b000010, 3 * time.Millisecond, 1},
-		{"a length that claims the rest", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[3] = 200; return r }) }, 0b000010, 3 * time.Millisecond, 1},
-		{"a reply of a motor that was not asked", func(l *line) { l.tamper = onlyFor(2, reply9) }, 0b000010, 3 * time.Millisecond, 1},
+		{"a length that claims the rest", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[3] = 200; return r }) }, 0b000010, 3 * time.Millisecond, 2},
+		{"a reply of a motor that was not asked", func(l *line) { l.tamper = onlyFor(2, reply9) }, 0b000010, 3 * time.Millisecond, 2},
 		{"a reply that comes twice", func(l *line) { l.tamper = onlyFor(1, func(r []byte) []byte { return append(r, r...) }) }, 0, 2 * time.Millisecond, 0},
 	}
 	for _, tt := range tests {
@@ -102,6 +105,33 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 				t.Errorf("counted %d lost, want %d", got, lost)
 			}
 		})
+	}
+}
+
+// A reply that is lost once costs time, not its value: the motor is asked again
+// within the tick.
+func TestLostReplyIsAskedForAgain(t *testing.T) {
+	for _, id := range []byte{1, 3, 6} { // the last one's turn ends later than the others'
+		a, l := openLine(t)
+		dst := make([]float32, 6)
+		a.Read(dst, l.deadline())
+		l.clock.Advance(10 * time.Millisecond)
+		l.servos[id].muteTimes = 1
+		l.servos[id].put(56, 3000)
+		start := l.clock.Now()
+		stale := a.Read(dst, l.deadline())
+		const clean = 620*time.Microsecond + 6*replyGap
+		if took := l.clock.Now().Sub(start); stale != 0 || took > clean+3*time.Millisecond {
+			t.Errorf("motor %d: stale %06b after %v, want it answered within 3ms beyond %v", id, stale, took, clean)
+		}
+		if want := degrees(3000); id != 6 && dst[id-1] != want || a.Stats().Retries != 1 || a.Stats().Lost != 0 {
+			t.Errorf("motor %d is at %v, %d retries, %d lost", id, dst[id-1], a.Stats().Retries, a.Stats().Lost)
+		}
+		l.clock.Advance(10 * time.Millisecond)
+		l.servos[id].muteTimes = 1
+		if stale := a.Read(dst, l.clock.Now().Add(clean+slotWait)); stale != 1<<(id-1) {
+			t.Errorf("motor %d: stale %06b without time to ask again, want it stale", id, stale)
+		}
 	}
 }
 
@@ -167,6 +197,7 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 // A late host is waited for, a dead bus is not, from the second cycle on.
 func TestSilenceOfAll(t *testing.T) {
 	a, l := openLine(t)
+	a.health.due = never
 	dst := make([]float32, 6)
 	cycle := func(late time.Duration) (uint32, time.Duration) {
 		for id := 1; id <= 6; id++ {
@@ -275,6 +306,7 @@ func TestPresentWrittenBackMovesNothing(t *testing.T) {
 
 func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 	a, l := openLine(t)
+	a.health.due = never
 	l.gap = replyGap + 100*time.Microsecond // six servos that take longer than assumed
 	p99, err := a.MeasureCycles(100)
 	want := 620*time.Microsecond + 6*150*time.Microsecond + 260*time.Microsecond

@@ -6,6 +6,7 @@ import (
 
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo/robot"
 )
 
 // line is a Port in simulated time with servos behind it. Replies arrive byte
@@ -198,9 +199,17 @@ func (l *line) noise(b ...byte) {
 // forget empties the log and the call counts.
 func (l *line) forget() { l.log, l.writes, l.waits, l.reads = nil, 0, 0, 0 }
 
+func so101() robot.Robot {
+	r, err := robot.ByName("so101")
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 func demoCalibration() Calibration {
 	c := Calibration{}
-	for i, m := range soArm("so101").Motors {
+	for i, m := range so101().Motors {
 		c[m.Name] = MotorCalibration{ID: i + 1, RangeMax: 4095}
 	}
 	c["gripper"] = MotorCalibration{ID: 6, RangeMin: 1000, RangeMax: 3000}
@@ -220,5 +229,5 @@ func openLine(t testing.TB) (*Arm, *line) {
 }
 
 func (l *line) open() (*Arm, error) {
-	return OpenArm(ArmConfig{Path: "fake", Robot: soArm("so101"), Calibration: demoCalibration(), Clock: l.clock, Port: l})
+	return OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l})
 }

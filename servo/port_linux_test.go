@@ -180,7 +180,7 @@ func TestArmOverPty(t *testing.T) {
 	master, path := openPty(t)
 	done := make(chan error, 1)
 	go serve(master, done)
-	a, err := OpenArm(ArmConfig{Path: path, Robot: soArm("so101"), Calibration: demoCalibration()})
+	a, err := OpenArm(ArmConfig{Path: path, Robot: so101(), Calibration: demoCalibration()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,13 @@
-// Package servo drives a chain of Feetech STS servos on one half-duplex serial
-// line, as LeRobot's SO-100 and SO-101 arms have it.
+// Package servo drives a chain of Feetech or Dynamixel servos on one half-duplex
+// serial line.
 //
-// A Bus speaks the wire format: it sends one instruction frame at a time and
-// collects the status frames that answer it. Every servo has an ID and a
-// control table of registers (table.go). Two instructions matter in motion:
-// one sync read asks all servos for their present position, one sync write
-// gives all of them a goal position; everything else is bring-up.
+// A Bus sends one instruction frame at a time (package packet) and collects the
+// status frames that answer it. Every servo has an ID and a control table of
+// registers (package table). Two instructions matter in motion: one sync read
+// asks all servos for their present position, one sync write gives all of them a
+// goal position; everything else is bring-up.
 //
-// An Arm is a Bus that knows its robot: which motors there are (robot.go),
+// An Arm is a Bus that knows its robot: which motors there are (package robot),
 // where their ranges lie (LeRobot's calibration file, calibration.go) and what
 // unit a policy speaks (degrees, or 0 to 100 for a gripper, units.go). OpenArm
 // finds and checks every motor and writes the settings LeRobot would write,
@@ -19,7 +19,12 @@
 // positions, 4096 to a turn.
 package servo
 
-import "errors"
+import (
+	"errors"
+
+	"edgert/servo/packet"
+	"edgert/servo/table"
+)
 
 // Reasons why an arm does not open. Errors returned by this package wrap one of
 // these and say what was got, what was wanted and what to do.
@@ -30,8 +35,8 @@ var (
 	ErrMotorMissing = errors.New("servo: motor missing")
 	ErrWrongModel   = errors.New("servo: wrong motor model")
 	ErrCalibration  = errors.New("servo: calibration does not fit")
-	ErrUnknownRobot = errors.New("servo: unknown robot")
 	ErrHeld         = errors.New("servo: motor is under torque")
+	ErrLatched      = errors.New("servo: motor has latched a hardware error")
 )
 
 // Reasons why one transaction on an open bus brings no answer.
@@ -45,18 +50,20 @@ var (
 var ErrTorque = errors.New("servo: torque not confirmed")
 
 // ID names one servo on the line: 0 to 252, or Broadcast.
-type ID uint8
+type ID = uint8
 
 const (
 	MaxID     ID = 252
-	Broadcast ID = 254
+	Broadcast ID = packet.Broadcast
 )
 
-// Fault is the error byte of a status frame: a set of bits, zero when healthy.
-// It is an alert, not a failure: data that comes with it is valid, and a write
-// that is answered with it was carried out.
+// Fault is a set of a servo's complaints, zero when healthy. It is an alert, not
+// a failure: data that comes with it is valid, and a write that is answered with
+// it was carried out.
 //
-// Source: FTServo SDK, status byte; the same bits as register 65.
+// The bits are those of Feetech's status byte and register 65. A Dynamixel of
+// protocol 2.0 only says FaultHardware with a reply; its Hardware_Error_Status
+// has the rest.
 type Fault uint8
 
 const (
@@ -64,7 +71,9 @@ const (
 	FaultEncoder     Fault = 1 << 1
 	FaultTemperature Fault = 1 << 2
 	FaultCurrent     Fault = 1 << 3
+	FaultShock       Fault = 1 << 4 // Dynamixel: electrical shock, or too little power to drive the motor
 	FaultOverload    Fault = 1 << 5
+	FaultHardware    Fault = 1 << 7 // latched: torque is off until the servo is rebooted
 )
 
 func (f Fault) Error() string {
@@ -77,7 +86,9 @@ func (f Fault) Error() string {
 		{FaultEncoder, "encoder fault"},
 		{FaultTemperature, "over temperature"},
 		{FaultCurrent, "over current"},
+		{FaultShock, "electrical shock"},
 		{FaultOverload, "overload"},
+		{FaultHardware, "hardware error latched"},
 	} {
 		if f&b.bit == 0 {
 			continue
@@ -98,4 +109,31 @@ func (f Fault) Error() string {
 func (f Fault) Is(target error) bool {
 	g, ok := target.(Fault)
 	return ok && f&g != 0
+}
+
+// faultOf translates the error byte of a reply.
+//
+//rt:noalloc
+func (b *Bus) faultOf(err byte) Fault {
+	switch b.protocol {
+	case table.Dynamixel2:
+		return Fault(err) & FaultHardware
+	case table.Dynamixel1:
+		return Fault(err) & (FaultVoltage | FaultTemperature | FaultOverload) // the other bits are refusals
+	}
+	return Fault(err)
+}
+
+// StatusFault translates what the register Status reads.
+//
+//rt:noalloc
+func StatusFault(p table.Protocol, status int) Fault {
+	f := Fault(status)
+	if p == table.Dynamixel2 && f&FaultEncoder != 0 {
+		f &^= FaultEncoder // bit 1 is not used there
+	}
+	if p == table.Dynamixel2 && f&FaultCurrent != 0 {
+		f = f&^FaultCurrent | FaultEncoder // bit 3 is the encoder
+	}
+	return f
 }

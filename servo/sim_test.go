@@ -10,6 +10,7 @@ import (
 
 	"edgert/rt"
 	"edgert/servo"
+	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
 
@@ -31,7 +32,7 @@ func openSim(t *testing.T, cfg servosim.Config) (*servosim.Bus, *servo.Arm) {
 }
 
 func openArm(bus *servosim.Bus) (*servo.Arm, error) {
-	robot, err := servo.RobotByName("so101")
+	r, err := robot.ByName("so101")
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +40,7 @@ func openArm(bus *servosim.Bus) (*servo.Arm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: robot, Calibration: calibration})
+	return servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: calibration})
 }
 
 // plant holds joints that jump to their goal.
@@ -178,7 +179,7 @@ func TestAnotherModelOnSimulator(t *testing.T) {
 		t.Skip("no simulator here: ", err)
 	}
 	defer bus.Close()
-	if _, err := openArm(bus); !errors.Is(err, servo.ErrWrongModel) || !strings.Contains(err.Error(), "got model number 2825, want 777") {
+	if _, err := openArm(bus); !errors.Is(err, servo.ErrWrongModel) || !strings.Contains(err.Error(), "got model number 2825 (sts3250), want 777") {
 		t.Errorf("OpenArm = %v, want %v", err, servo.ErrWrongModel)
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"edgert/servo/robot"
+	"edgert/servo/table"
 )
 
 const (
@@ -21,8 +24,8 @@ const (
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {
 	a.bus.lost = false // try whatever happened before
-	off := make([]uint16, len(a.ids))
-	if bad := a.set(TorqueEnable, off); len(bad) > 0 {
+	a.health.expect(false)
+	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}
 	return nil
@@ -42,7 +45,7 @@ func (a *Arm) readPositions() error {
 		}
 	}
 	var bad []int
-	for i := range a.joints {
+	for i := range a.joints { // the first units are the joints
 		if missing>>i&1 != 0 {
 			bad = append(bad, i)
 		}
@@ -50,24 +53,23 @@ func (a *Arm) readPositions() error {
 	return fmt.Errorf("%w: %s gave no position; check its cable and power", ErrMotorMissing, a.motors(bad))
 }
 
-// set writes one register of all motors, at first with one frame, and returns
-// the motors that do not have the value afterwards.
-func (a *Arm) set(r Register, words []uint16) (bad []int) {
-	b := a.bus
+// setAll writes one register of all motors, at first with one frame, and
+// returns the motors that do not have the value afterwards.
+func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	if b.dirty > 0 {
 		b.hush = offWait
 		b.quiet()
 		b.hush = hushTime
 	}
-	check := b.newGroup(r.Addr(), r.Width(), a.ids)
+	check := b.newGroup(r.Addr, r.Size, ids)
 	for range offRounds {
-		if b.SyncWrite(r, a.ids, words) != nil {
+		if b.SyncWrite(r, ids, words) != nil {
 			break
 		}
-		missing := b.gather(check, offWait, a.clock.Now().Add(check.wire+2*offWait))
+		missing := b.gather(check, offWait, b.clock.Now().Add(check.wire+2*offWait))
 		bad = bad[:0]
 		for i, want := range words {
-			if missing>>i&1 != 0 || parseWord(check.param(i)) != want {
+			if missing>>i&1 != 0 || r.Decode(check.param(i)) != want {
 				bad = append(bad, i)
 			}
 		}
@@ -75,32 +77,53 @@ func (a *Arm) set(r Register, words []uint16) (bad []int) {
 			return nil
 		}
 	}
-	return a.setSingly(r, words)
+	return setSingly(b, r, ids, words)
 }
 
 // setSingly is what remains when the group does not confirm: acknowledged
 // writes, one motor after the other.
-func (a *Arm) setSingly(r Register, words []uint16) (bad []int) {
-	a.bus.patience, a.bus.attempts, a.bus.hush = offWait, offAttempts, offWait
-	defer func() { a.bus.patience, a.bus.attempts, a.bus.hush = ackWait, maxAttempts, hushTime }()
-	for i, id := range a.ids {
-		want := r.Decode(words[i])
-		if _, err := a.bus.WriteRegister(id, r, want); err != nil {
+func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
+	b.Hasty(offAttempts, offWait)
+	defer b.Patient()
+	for i, id := range ids {
+		if _, err := b.WriteRegister(id, r, words[i]); err != nil {
 			bad = append(bad, i)
 			continue
 		}
-		if got, _, err := a.bus.ReadRegister(id, r); err != nil || got != want {
+		if got, _, err := b.ReadRegister(id, r); err != nil || got != words[i] {
 			bad = append(bad, i)
 		}
 	}
 	return bad
 }
 
-// motors names joints for a message.
+// Release makes every motor of a robot limp that nobody has opened: it wants no
+// calibration and configures nothing. The error wraps ErrTorque and names the
+// motors that did not confirm.
+func Release(b *Bus, r robot.Robot) error {
+	ids := r.IDs()
+	bad := setAll(b, r.Motors[0].Model.Row(table.TorqueEnable), ids, make([]int, len(ids)))
+	if len(bad) == 0 {
+		return nil
+	}
+	var names []string
+	for _, i := range bad {
+		name := "shadow"
+		for _, m := range r.Motors {
+			if m.ID == ids[i] {
+				name = m.Name
+			}
+		}
+		names = append(names, fmt.Sprintf("motor %d (%s)", ids[i], name))
+	}
+	return fmt.Errorf("%w: %s did not confirm; switch off the motors' supply", ErrTorque, strings.Join(names, ", "))
+}
+
+// motors names units for a message.
 func (a *Arm) motors(index []int) string {
 	names := make([]string, len(index))
 	for k, i := range index {
-		names[k] = fmt.Sprintf("%d (%s)", a.joints[i].id, a.joints[i].name)
+		names[k] = fmt.Sprintf("%d (%s)", a.units[i].id, a.units[i].name)
 	}
 	return fmt.Sprintf("motor %s on %s", strings.Join(names, ", "), a.path)
 }

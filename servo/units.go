@@ -1,27 +1,9 @@
 package servo
 
-import "fmt"
-
-// NormMode says which unit a motor's position has outside this package.
-type NormMode uint8
-
-const (
-	Degrees   NormMode = iota // 0 in the middle of the calibrated range
-	Range0100                 // 0 at range_min, 100 at range_max
-	RangeM100                 // -100 at range_min, 100 at range_max
+import (
+	"edgert/servo/robot"
+	"edgert/servo/table"
 )
-
-func (m NormMode) String() string {
-	switch m {
-	case Degrees:
-		return "degrees"
-	case Range0100:
-		return "range_0_100"
-	case RangeM100:
-		return "range_m100_100"
-	}
-	return fmt.Sprintf("NormMode(%d)", uint8(m))
-}
 
 // scale converts one motor's raw positions to its unit and back, bit for bit as
 // LeRobot does, because datasets and policies were made with it: a turn has
@@ -32,13 +14,19 @@ func (m NormMode) String() string {
 //
 // Source: LeRobot motors/motors_bus.py, _normalize and _unnormalize.
 type scale struct {
-	mode     NormMode
+	mode     robot.NormMode
 	min, max float64 // range_min and range_max, raw
-	flip     bool    // drive_mode is set
+	flip     bool    // drive_mode counts: a Dynamixel turns its positions round itself
+	span     float64 // degrees of steps steps
+	steps    float64
 }
 
-func newScale(mode NormMode, c MotorCalibration) scale {
-	return scale{mode: mode, min: float64(c.RangeMin), max: float64(c.RangeMax), flip: c.DriveMode != 0}
+func newScale(m robot.Motor, c MotorCalibration) scale {
+	return scale{
+		mode: m.Norm, min: float64(c.RangeMin), max: float64(c.RangeMax),
+		flip: c.DriveMode != 0 && !m.Model.Has(table.DriveMode),
+		span: m.Model.Span, steps: float64(m.Model.MaxRaw()),
+	}
 }
 
 // value returns the position in the motor's unit. The range modes clamp raw to
@@ -47,11 +35,11 @@ func newScale(mode NormMode, c MotorCalibration) scale {
 //rt:noalloc
 func (s *scale) value(raw int) float64 {
 	r := float64(raw)
-	if s.mode == Degrees {
-		return (r - (s.min+s.max)/2) * 360 / maxPositionRaw
+	if s.mode == robot.Degrees {
+		return (r - (s.min+s.max)/2) * s.span / s.steps
 	}
 	share := (min(s.max, max(s.min, r)) - s.min) / (s.max - s.min)
-	if s.mode == Range0100 {
+	if s.mode == robot.Range0100 {
 		v := float64(share * 100)
 		if s.flip {
 			return 100 - v
@@ -72,11 +60,11 @@ func (s *scale) value(raw int) float64 {
 //rt:noalloc
 func (s *scale) raw(v float64) (raw int, clamped bool) {
 	switch s.mode {
-	case Degrees:
+	case robot.Degrees:
 		// 10^6 degrees is beyond any register and still exact as an integer.
 		v = min(1e6, max(-1e6, v))
-		return int(float64(v*maxPositionRaw/360) + (s.min+s.max)/2), false
-	case Range0100:
+		return int(float64(v*s.steps/s.span) + (s.min+s.max)/2), false
+	case robot.Range0100:
 		in := min(100, max(0, v))
 		clamped = in != v
 		if s.flip {

@@ -6,7 +6,16 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"edgert/servo/robot"
 )
+
+// motorOf is an STS3215, whose drive_mode the host applies.
+func motorOf(mode robot.NormMode) robot.Motor {
+	m := so101().Motors[0]
+	m.Norm = mode
+	return m
+}
 
 type normRow struct {
 	Mode    string
@@ -42,9 +51,9 @@ const normGolden = "../testdata/golden/motor_norm.json"
 // Goal: the same numbers as LeRobot's Python, to the last bit and the last
 // encoder step, also after a trip through float32 as policies make it.
 func TestUnitsMatchLeRobot(t *testing.T) {
-	modes := map[string]NormMode{"m100": RangeM100, "p100": Range0100, "deg": Degrees}
+	modes := map[string]robot.NormMode{"m100": robot.RangeM100, "p100": robot.Range0100, "deg": robot.Degrees}
 	for _, r := range normRows(t, normGolden) {
-		s := newScale(modes[r.Mode], MotorCalibration{DriveMode: r.Drive, RangeMin: r.Min, RangeMax: r.Max})
+		s := newScale(motorOf(modes[r.Mode]), MotorCalibration{DriveMode: r.Drive, RangeMin: r.Min, RangeMax: r.Max})
 		user := s.value(r.Raw)
 		back, _ := s.raw(user)
 		back32, _ := s.raw(float64(float32(user)))
@@ -68,21 +77,21 @@ func TestUnitsGoldenIsUnchanged(t *testing.T) {
 func TestRawOutsideTheRange(t *testing.T) {
 	tests := []struct {
 		name        string
-		mode        NormMode
+		mode        robot.NormMode
 		drive       int
 		in          float64
 		want        int
 		wantClamped bool
 	}{
-		{"degrees go on", Degrees, 0, -200, -227, false},
-		{"degrees are bounded", Degrees, 0, 1e30, 11377047, false},
-		{"0 to 100 clamps above", Range0100, 0, 100.5, 4095, true},
-		{"0 to 100 clamps below, reversed", Range0100, 1, -1, 4095, true},
-		{"-100 to 100 clamps", RangeM100, 0, -101, 0, true},
-		{"the end of the range is inside", RangeM100, 0, 100, 4095, false},
+		{"degrees go on", robot.Degrees, 0, -200, -227, false},
+		{"degrees are bounded", robot.Degrees, 0, 1e30, 11377047, false},
+		{"0 to 100 clamps above", robot.Range0100, 0, 100.5, 4095, true},
+		{"0 to 100 clamps below, reversed", robot.Range0100, 1, -1, 4095, true},
+		{"-100 to 100 clamps", robot.RangeM100, 0, -101, 0, true},
+		{"the end of the range is inside", robot.RangeM100, 0, 100, 4095, false},
 	}
 	for _, tt := range tests {
-		s := newScale(tt.mode, MotorCalibration{DriveMode: tt.drive, RangeMax: 4095})
+		s := newScale(motorOf(tt.mode), MotorCalibration{DriveMode: tt.drive, RangeMax: 4095})
 		if got, clamped := s.raw(tt.in); got != tt.want || clamped != tt.wantClamped {
 			t.Errorf("%s: raw(%v) = %d, %v, want %d, %v", tt.name, tt.in, got, clamped, tt.want, tt.wantClamped)
 		}

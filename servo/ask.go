@@ -1,0 +1,195 @@
+package servo
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo/packet"
+	"edgert/servo/table"
+)
+
+// Refusal is what a Dynamixel answers instead of doing what it was asked.
+type Refusal struct {
+	Protocol table.Protocol
+	Code     byte
+}
+
+func (r Refusal) Error() string {
+	if r.Protocol == table.Dynamixel2 {
+		texts := [...]string{"", "it failed", "unknown instruction", "wrong CRC", "value out of the register's range",
+			"too few bytes", "value beyond a limit register", "no access: the register is read only, or torque is on, or the bus watchdog has fired"}
+		if code := int(r.Code &^ 0x80); code < len(texts) {
+			return "refused: " + texts[code]
+		}
+		return fmt.Sprintf("refused: code %d", r.Code&^0x80)
+	}
+	text := ""
+	for bit, what := range map[byte]string{1 << 1: "beyond the angle limits", 1 << 3: "value out of range", 1 << 4: "wrong checksum", 1 << 6: "unknown instruction"} {
+		if r.Code&bit != 0 {
+			text += ": " + what
+		}
+	}
+	return "refused" + text
+}
+
+// Ping asks one servo whether it is there and returns its fault bits.
+func (b *Bus) Ping(id ID) (Fault, error) {
+	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
+	params := 0
+	if b.protocol == table.Dynamixel2 {
+		params = 3 // model and firmware
+	}
+	_, fault, err := b.ask(id, params)
+	if err != nil {
+		return 0, fmt.Errorf("ping id %d: %w", id, err)
+	}
+	return fault, nil
+}
+
+// ReadRegister returns the value of one register and the servo's fault bits.
+func (b *Bus) ReadRegister(id ID, r table.Row) (int, Fault, error) {
+	b.tx = b.format.AppendRead(b.tx[:0], id, r.Addr, r.Size)
+	data, fault, err := b.ask(id, r.Size)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read %s of id %d: %w", r.Register, id, err)
+	}
+	return r.Decode(data), fault, nil
+}
+
+// WriteRegister sets one register and waits for the acknowledgement. It is
+// repeated when that does not come, so the value must bear it. It refuses the
+// broadcast id for what a servo keeps for good: one such frame would give every
+// servo on the bus the same id.
+func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
+	if err := r.Check(value); err != nil {
+		return 0, fmt.Errorf("servo: %w", err)
+	}
+	if id == Broadcast {
+		return 0, fmt.Errorf("servo: write %s by broadcast: nobody acknowledges that; use SyncWrite", r.Register)
+	}
+	b.data = r.Append(b.data[:0], value)
+	b.tx = b.format.AppendWrite(b.tx[:0], id, r.Addr, b.data)
+	_, fault, err := b.ask(id, 0)
+	if err != nil {
+		return 0, fmt.Errorf("write %s of id %d: %w", r.Register, id, err)
+	}
+	return fault, nil
+}
+
+// Instruct sends one servo an instruction without parameters and waits for the
+// acknowledgement once; most of them may not be repeated.
+func (b *Bus) Instruct(id ID, inst packet.Instruction) error {
+	attempts := b.attempts
+	b.attempts = 1
+	defer func() { b.attempts = attempts }()
+	b.tx = b.format.Append(b.tx[:0], id, inst)
+	if _, _, err := b.ask(id, 0); err != nil {
+		return fmt.Errorf("instruction %02X to id %d: %w", byte(inst), id, err)
+	}
+	return nil
+}
+
+// SyncWrite sets one register of all ids at once; nobody answers.
+//
+//rt:noalloc
+func (b *Bus) SyncWrite(r table.Row, ids []ID, values []int) error {
+	b.appendSyncWrite(r, ids, values)
+	if !b.send(b.tx) {
+		return ErrPortLost
+	}
+	// The servos hear nothing else while the frame is on the line.
+	b.sleepUntil(b.clock.Now().Add(b.wireTime(len(b.tx), 0, 0) + replyGap))
+	return nil
+}
+
+// appendSyncWrite leaves the frame in b.tx.
+//
+//rt:noalloc
+func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
+	b.data = b.data[:0]
+	for i := range ids {
+		b.data = r.Append(b.data, values[i])
+	}
+	b.tx = b.format.AppendSyncWrite(b.tx[:0], r.Addr, r.Size, ids, b.data)
+}
+
+// ask sends b.tx to one servo and returns its params bytes, which are borrowed
+// until the next transaction, and its fault bits.
+//
+// A reply does not say which register it is about, so a late one would pass for
+// the answer to the next question. After a failed attempt the line must first
+// fall silent, and for a while what is read counts only when it is read twice.
+func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
+	g := b.one
+	g.mean(id)
+	g.request, g.params = b.tx, params
+	g.wire = b.wireTime(len(b.tx), 1, params)
+	var last [maxRead]byte
+	before, seen := b.corrupt.Load(), false
+	for failed := 0; failed < b.attempts; {
+		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
+		if b.gather(g, b.patience, deadline) == 0 {
+			sure := params == 0 || b.clock.Now() >= b.doubt || seen && bytes.Equal(last[:params], g.param(0))
+			if sure {
+				return g.param(0), b.faultOf(g.errs[0]), nil
+			}
+			if seen {
+				failed++ // two answers, and they differ
+			}
+			seen = true
+			copy(last[:], g.param(0))
+			continue
+		}
+		if b.lost {
+			return nil, 0, ErrPortLost
+		}
+		if g.refused != 0 {
+			return nil, b.faultOf(g.errs[0]), Refusal{b.protocol, g.errs[0]}
+		}
+		if failed++; failed < b.attempts {
+			b.retries.Add(1)
+		}
+		b.quiet()
+		b.doubt = b.clock.Now().Add(doubtFor)
+	}
+	if b.corrupt.Load() != before {
+		return nil, 0, ErrGarbled
+	}
+	return nil, 0, ErrNoReply
+}
+
+// quiet waits until the line has been silent for b.hush: the late replies of a
+// failed transaction are over then.
+func (b *Bus) quiet() {
+	idle := b.clock.Now().Add(b.hush)
+	for end := b.clock.Now().Add(quietMax); b.clock.Now() < min(idle, end); {
+		b.wait(idle)
+		n, err := b.port.Read(b.rx[:])
+		if err != nil {
+			return
+		}
+		if n > 0 {
+			idle = b.clock.Now().Add(b.hush)
+		}
+	}
+}
+
+// Lost reports whether the port has failed for good.
+func (b *Bus) Lost() bool { return b.lost }
+
+// Protocol is what the servos of the bus speak.
+func (b *Bus) Protocol() table.Protocol { return b.protocol }
+
+// Clock is the bus's time.
+func (b *Bus) Clock() rt.Clock { return b.clock }
+
+// Hasty makes the bus give up early: attempts times patience each, as a search
+// over many ids wants it.
+func (b *Bus) Hasty(attempts int, patience time.Duration) {
+	b.attempts, b.patience, b.hush = attempts, patience, patience
+}
+
+// Patient undoes Hasty.
+func (b *Bus) Patient() { b.attempts, b.patience, b.hush = maxAttempts, ackWait, hushTime }
