@@ -5,18 +5,10 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/limit"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
-
-// bus is what the tick needs of an arm; *servo.Arm is one.
-type bus interface {
-	Read(dst []float32, deadline rt.Instant) (stale uint32)
-	Write(goal []float32)
-	BusWait() time.Duration
-	ArmStep(deadline rt.Instant) (armed bool, err error)
-	Lost() bool // the port is gone for good
-}
 
 // How long a joint may be silent, design.md section 3.
 const (
@@ -61,12 +53,14 @@ type control struct {
 	quiet    time.Duration // degraded_after
 	offline  time.Duration // max_offline
 	parkStep []float32     // [dof] travel per tick while parking
+	slewFor  time.Duration // after arming the arm is slow
+	slewPace float32       // share of the velocity limit then
 	parkMax  time.Duration
 	exitMode ExitMode
 
 	// Owner: tick thread.
 	plan     chunk.Discipline
-	limits   limiter
+	limits   limit.Limiter
 	joined   chunk.Chunk
 	state    []float32
 	seen     []rt.Instant // per joint
@@ -85,6 +79,8 @@ type control struct {
 	nowSince rt.Instant
 	stale    uint32 // joints that did not answer in this tick
 	frozen   uint32 // those silent for so long that they keep their goal
+	held     uint32 // those whose motor complains
+	slewEnd  rt.Instant
 	silent   bool
 
 	// Shared with other threads through their own types.
@@ -117,6 +113,7 @@ func (c *control) tick(t rt.Tick) time.Duration {
 	}
 	c.laps.Begin(t.Woke)
 	c.read(t)
+	c.mind(t.Woke)
 	c.laps.Mark(lapRead)
 	c.obey(t.Woke)
 	switch c.phase {
@@ -188,8 +185,11 @@ func (c *control) arm(t rt.Tick) {
 		return
 	}
 	copy(c.goal, c.state)
-	copy(c.park, c.state)
+	if !c.stats.armed.Load() {
+		copy(c.park, c.state) // and not where it was armed again, later
+	}
 	c.phase = armed
+	c.slewEnd = t.Woke.Add(c.slewFor)
 	c.events.Emit(rt.Event{At: t.Woke, Code: rt.TorqueOn})
 	c.stats.armed.Store(true)
 }
@@ -233,7 +233,8 @@ func (c *control) act(now rt.Instant) {
 	case chunk.Ready:
 		c.stats.age.Record(age)
 		c.stats.actions.Add(1)
-		c.limits.apply(c.goal, action, c.frozen)
+		c.slew(now)
+		c.limits.Apply(c.goal, action, c.state, c.frozen|c.held)
 	case chunk.TooOld:
 		c.stats.tooOld.Add(1)
 		c.starve(now)
@@ -321,7 +322,7 @@ func (c *control) ask(now rt.Instant) {
 	s.runway = time.Duration(s.ask.Runway) * c.period
 	copy(s.state, c.state)
 	if c.phase == armed {
-		c.limits.preview(c.goal, s.ask.Robot[:s.ask.Rows*c.dof])
+		c.limits.Preview(c.goal, s.ask.Robot[:s.ask.Rows*c.dof])
 	}
 	c.link.sentKey.Store(c.key)
 	c.link.asked.Store(int64(now))

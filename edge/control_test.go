@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/limit"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -29,6 +30,9 @@ type fakeBus struct {
 	writes   [][testDOF]float32
 	gone     bool
 	failing  bool
+	hold     uint32
+	fatal    error
+	asleep   bool
 	steps    int // ArmStep calls before the last
 	deadline rt.Instant
 }
@@ -56,6 +60,12 @@ func (b *fakeBus) BusWait() time.Duration { return 0 }
 
 func (b *fakeBus) Lost() bool { return b.gone }
 
+func (b *fakeBus) Hold() uint32 { return b.hold }
+
+func (b *fakeBus) Asleep() bool { return b.asleep && b.torque }
+
+func (b *fakeBus) Fatal() error { return b.fatal }
+
 func (b *fakeBus) ArmStep(rt.Instant) (bool, error) {
 	if b.failing {
 		return false, errors.New("no answer")
@@ -64,7 +74,7 @@ func (b *fakeBus) ArmStep(rt.Instant) (bool, error) {
 		b.steps--
 		return false, nil
 	}
-	b.torque = true
+	b.torque, b.asleep = true, false
 	return true, nil
 }
 
@@ -99,7 +109,7 @@ func newRig(t *testing.T) *rig {
 		maxAge: time.Second, quiet: 100 * time.Millisecond, offline: 2 * time.Second,
 		parkStep: []float32{0.5, 0.5}, parkMax: time.Second, exitMode: ExitPark,
 		plan:   plan,
-		limits: limiter{min: []float32{-90, 0}, max: []float32{90, 100}, step: []float32{3, 3}},
+		limits: limit.Limiter{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
 		state:  make([]float32, testDOF), goal: make([]float32, testDOF), park: make([]float32, testDOF),
 		seen: make([]rt.Instant, testDOF), now: Connecting, episode: 1, fresh: true,
 		stop: new(atomic.Bool), link: &linkFlags{}, waker: waker, events: rt.NewEvents(1024),
@@ -188,7 +198,7 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 			t.Errorf("write %d = %v, want %v", i, r.bus.writes[i], w)
 		}
 	}
-	if r.limits.stepClips == 0 {
+	if r.limits.StepClips == 0 {
 		t.Error("no step was counted as clipped")
 	}
 	if r.now != Streaming {

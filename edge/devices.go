@@ -11,6 +11,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
+	"edgert/servo/robot"
 	"edgert/servo/servosim"
 	"edgert/sim"
 )
@@ -27,6 +28,18 @@ const (
 	usualHeight    = 480
 	usualFPS       = 30
 )
+
+// namedRobot returns a built-in arm or the one a file describes.
+func namedRobot(name string) (robot.Robot, error) {
+	r, err := robot.ByName(name)
+	switch {
+	case errors.Is(err, robot.ErrInvalid):
+		return r, exit.With(exit.Config, err)
+	case err != nil:
+		return r, exit.With(exit.Usage, err)
+	}
+	return r, nil
+}
 
 // openArm opens the bus, the simulator's or a port.
 func (e *Edge) openArm(ctx context.Context) error {
@@ -48,6 +61,9 @@ func (e *Edge) openArm(ctx context.Context) error {
 	if held := e.arm.Held(); len(held) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
 	}
+	for _, note := range e.arm.Notes() {
+		e.log.Warn(note)
+	}
 	return e.measureBus(ctx)
 }
 
@@ -68,21 +84,21 @@ func (e *Edge) calibration() (servo.Calibration, error) {
 	case e.cfg.Bus == simName:
 		return simCalibration(e.robot), nil
 	}
-	path := servo.CalibrationPath(e.robot.Name, e.cfg.ID)
+	path := servo.CalibrationPath(e.robot, e.cfg.ID)
 	c, err := servo.LoadCalibration(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no calibration for %s at %s: calibrate with LeRobot, or give --calibration FILE", e.robot.Name, path)
+		return nil, fmt.Errorf("no calibration for %s at %s: run edge-rt calibrate, or give --calibration FILE", e.robot.Name, path)
 	}
 	return c, err
 }
 
 // simCalibration is the simulated arm's: testdata/demo/so101.json holds the
 // same, and a test compares them.
-func simCalibration(r servo.Robot) servo.Calibration {
+func simCalibration(r robot.Robot) servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
-		k := servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
-		if m.Norm == servo.Range0100 {
+		k := servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
+		if m.Norm == robot.Range0100 {
 			k.RangeMin, k.RangeMax = 1000, 3000
 		}
 		c[m.Name] = k
@@ -101,7 +117,7 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 			return arm, nil
 		case errors.Is(err, servo.ErrCalibration):
 			return nil, exit.With(exit.Config, err)
-		case errors.Is(err, servo.ErrHeld):
+		case errors.Is(err, servo.ErrHeld), errors.Is(err, servo.ErrLatched):
 			return nil, exit.With(exit.Fault, err)
 		case !errors.Is(err, servo.ErrPortAbsent) || e.clock.Now().Add(backoff) > giveUp:
 			return nil, exit.With(exit.Absent, err)

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"edgert/servo"
+	"edgert/servo/robot"
 )
 
 func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
-	robot, err := servo.RobotByName("so101")
+	r, err := robot.ByName("so101")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +20,7 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := simCalibration(robot); !reflect.DeepEqual(got, file) {
+	if got := simCalibration(r); !reflect.DeepEqual(got, file) {
 		t.Errorf("simCalibration = %+v, want the file's %+v", got, file)
 	}
 }

@@ -25,9 +25,11 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/limit"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
+	"edgert/servo/robot"
 	"edgert/servo/servosim"
 	"edgert/sim"
 	"edgert/wire"
@@ -55,7 +57,7 @@ type Edge struct {
 	cfg      Config
 	clock    rt.Clock
 	log      *slog.Logger
-	robot    servo.Robot
+	robot    robot.Robot
 	identity *identity
 	world    *sim.Live // nil on hardware
 	simBus   *servosim.Bus
@@ -92,8 +94,8 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 			e = nil
 		}
 	}()
-	if e.robot, err = servo.RobotByName(cfg.Robot); err != nil {
-		return e, exit.With(exit.Usage, err)
+	if e.robot, err = namedRobot(cfg.Robot); err != nil {
+		return e, err
 	}
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
@@ -157,7 +159,7 @@ func (e *Edge) connect(ctx context.Context) error {
 }
 
 // unitsOf names the unit of each joint as LeRobot does.
-func unitsOf(r servo.Robot) (units []string) {
+func unitsOf(r robot.Robot) (units []string) {
 	for _, m := range r.Motors {
 		units = append(units, m.Norm.String())
 	}
@@ -188,7 +190,8 @@ func (e *Edge) build() error {
 	c.plan = plan
 	c.state, c.goal, c.park = make([]float32, dof), make([]float32, dof), make([]float32, dof)
 	c.seen = make([]rt.Instant, dof)
-	c.limits, c.parkStep = limitsOf(e.robot, e.arm, period)
+	c.limits, c.parkStep = limitsOf(e.arm, period)
+	c.slewFor, c.slewPace = e.robot.Safety.SlewFor, float32(e.robot.Safety.Slew)
 	c.now, c.episode, c.fresh = Connecting, 1, true
 	c.stats.episode.Store(c.episode)
 	c.stop, c.waker = &e.stop, waker
@@ -209,13 +212,12 @@ func (e *Edge) build() error {
 }
 
 // limitsOf derives the last gate from the robot's table and its calibration.
-func limitsOf(r servo.Robot, arm *servo.Arm, period time.Duration) (l limiter, park []float32) {
-	for j := range r.Motors {
+func limitsOf(arm *servo.Arm, period time.Duration) (l limit.Limiter, park []float32) {
+	l.Step, l.Far = arm.Limits(period.Seconds())
+	for j, step := range l.Step {
 		low, high := arm.Range(j)
-		step := r.MaxVelocity[j] * period.Seconds()
-		l.min, l.max = append(l.min, float32(low)), append(l.max, float32(high))
-		l.step = append(l.step, float32(step))
-		park = append(park, float32(step*parkSpeed))
+		l.Min, l.Max = append(l.Min, float32(low)), append(l.Max, float32(high))
+		park = append(park, step*parkSpeed)
 	}
 	return l, park
 }

@@ -1,11 +1,9 @@
 package edge
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -25,10 +23,10 @@ type TorqueOffConfig struct {
 // the bus's retries, and goes on past those that give none. Its error names
 // them.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
-	robot, err := servo.RobotByName(cfg.Robot)
+	r, err := namedRobot(cfg.Robot)
 	switch {
 	case err != nil:
-		return exit.With(exit.Usage, err)
+		return err
 	case cfg.Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port (edge-rt torque off --bus /dev/ttyACM0), or the --config of its run")
 	case cfg.Bus == simName:
@@ -38,43 +36,19 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 		fmt.Fprintln(out, "the edge left by itself and holds the arm, as --on-exit hold says: torque stays")
 		return nil
 	}
-	port, err := servo.OpenPort(cfg.Bus, robot.Baud)
+	port, err := servo.OpenPort(cfg.Bus, r.Baud)
 	if err != nil {
 		return exit.Errorf(exit.Absent, "torque may still be on: %w", err)
 	}
-	bus := servo.NewBus(port, robot.Baud, rt.KernelClock())
-	silent := torqueOff(bus, robot.Motors)
-	if err := port.Close(); err != nil && silent == nil {
+	stiff := servo.Release(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()), r)
+	if err := port.Close(); err != nil && stiff == nil {
 		return exit.Errorf(exit.Absent, "close %s: %w", cfg.Bus, err)
 	}
-	if silent != nil {
-		return exit.Errorf(exit.Absent, "torque may still be on: %s on %s did not confirm; switch off the motors' supply", strings.Join(silent, ", "), cfg.Bus)
+	if stiff != nil {
+		return exit.Errorf(exit.Absent, "torque may still be on at %s: %w", cfg.Bus, stiff)
 	}
-	fmt.Fprintf(out, "torque is off on %d motors at %s\n", len(robot.Motors), cfg.Bus)
+	fmt.Fprintf(out, "torque is off on %d motors at %s\n", len(r.IDs()), cfg.Bus)
 	return nil
-}
-
-// torqueOff returns the motors that did not confirm.
-func torqueOff(bus *servo.Bus, motors []servo.Motor) (silent []string) {
-	ids := make([]servo.ID, len(motors))
-	for i, m := range motors {
-		ids[i] = m.ID
-	}
-	// Nobody answers this one, so nobody delays the others; what comes of it is
-	// asked below.
-	sent := bus.SyncWrite(servo.TorqueEnable, ids, make([]uint16, len(ids)))
-	for _, m := range motors {
-		on, err := 1, sent
-		if !errors.Is(err, servo.ErrPortLost) {
-			if _, err = bus.WriteRegister(m.ID, servo.TorqueEnable, 0); err == nil {
-				on, _, err = bus.ReadRegister(m.ID, servo.TorqueEnable)
-			}
-		}
-		if err != nil || on != 0 {
-			silent = append(silent, fmt.Sprintf("motor %d (%s)", m.ID, m.Name))
-		}
-	}
-	return silent
 }
 
 // leftHolding reports whether the edge whose end we clean up after has held the

@@ -10,6 +10,7 @@ import (
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/servosim"
+	"edgert/servo/table"
 )
 
 // torquedArm is a simulated arm whose motors are all under torque, as an edge
@@ -26,9 +27,13 @@ func torquedArm(t *testing.T) *servosim.Bus {
 		t.Fatal(err)
 	}
 	defer port.Close()
-	bus := servo.NewBus(port, 1_000_000, rt.KernelClock())
+	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())
+	sts, err := table.ByName("sts3215")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for id := servo.ID(1); id <= 6; id++ {
-		if _, err := bus.WriteRegister(id, servo.TorqueEnable, 1); err != nil {
+		if _, err := bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1); err != nil {
 			t.Fatal(err)
 		}
 	}

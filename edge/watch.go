@@ -131,6 +131,8 @@ func (e *Edge) report(ev rt.Event) {
 		level, n = slog.LevelWarn, 3
 		attrs[0], attrs[1] = slog.Duration("computed", time.Duration(ev.A)), slog.Duration("bus", time.Duration(ev.B))
 		attrs[2] = slog.Duration("host_steal", rt.StealTime()-e.steal)
+	case rt.JointHeld:
+		level, attrs[0], n = slog.LevelWarn, slog.Int64("joint_bits", ev.A), 1
 	case rt.TorqueOn:
 	default:
 		return
@@ -159,7 +161,7 @@ func (e *Edge) summarize(err error) *Summary {
 		ID: e.identity.ID, Schedule: e.cfg.Schedule, FPS: e.cfg.FPS, Horizon: e.link.terms.horizon, SMin: c.plan.View().SMin,
 		LatencySteps: c.plan.View().Estimate, Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
-		RangeClips: c.limits.rangeClips, StepClips: c.limits.stepClips, Sessions: e.link.opened.Load(),
+		RangeClips: c.limits.RangeClips, StepClips: c.limits.StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		Server:   &ServerSummary{e.link.terms.model, e.link.terms.revision, e.link.terms.sha256, e.link.terms.prefix},

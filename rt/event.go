@@ -21,6 +21,7 @@ const (
 	GoalRefused       // A: bit set of the joints whose goal was not a number
 	StateChanged      // A: state before; B: state after
 	TorqueOn
+	JointHeld // A: the joints, one bit each
 	TorqueOff
 	EpisodeReset // A: the new episode
 	ForcedGC     // A: collections since the last one; B: how many of them by hand
@@ -42,6 +43,7 @@ var codeTable = [numCodes]struct{ name, sentence string }{
 	GoalRefused:  {"goal_refused", "a goal was not a number and the joint keeps its last one"},
 	StateChanged: {"state_changed", "the edge changed its state"},
 	TorqueOn:     {"torque_on", "torque was switched on"},
+	JointHeld:    {"joint_held", "a joint keeps its goal because its motor complains"},
 	TorqueOff:    {"torque_off", "torque was switched off"},
 	EpisodeReset: {"episode_reset", "a new episode began"},
 	ForcedGC:     {"forced_gc", "the memory limit forced a garbage collection while the arm was armed"},

@@ -80,7 +80,9 @@ func (a *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
 		a.arming = arming{}
 		a.health.expect(true)
 		if row := a.watchdogRow(); row.Size != 0 && a.robot.Safety.BusWatchdog > 0 {
-			return true, a.bus.SyncWrite(row, a.all, slices.Repeat([]int{watchdogTicks(a.robot.Safety.BusWatchdog)}, len(a.all)))
+			ticks := watchdogTicks(a.robot.Safety.BusWatchdog)
+			a.health.leash = time.Duration(ticks)*watchdogStep - watchdogMargin
+			return true, a.bus.SyncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
 		}
 		return true, nil
 	}
@@ -91,10 +93,15 @@ func (a *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
 // stops where it is and keeps its torque.
 func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWatchdog) }
 
+const (
+	watchdogStep   = 20 * time.Millisecond
+	watchdogMargin = 5 * time.Millisecond // a servo's clock, and the way to it
+)
+
 // watchdogTicks is the register's value for a time: steps of 20 ms, at least two.
 func watchdogTicks(d time.Duration) int {
-	const step, least, most = 20 * time.Millisecond, 2, 127
-	return int(min(most, max(least, (d+step-1)/step)))
+	const least, most = 2, 127
+	return int(min(most, max(least, (d+watchdogStep-1)/watchdogStep)))
 }
 
 // raw is the position that joint i answered last.

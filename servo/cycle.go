@@ -55,6 +55,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	}
 	start := a.clock.Now()
 	a.bus.waited = 0
+	a.wakeful(start)
 	stale = a.bus.gather(a.positions, lossWait, deadline)
 	a.mindFast(stale)
 	if stale != 0 {

@@ -27,13 +27,15 @@ type health struct {
 	windows []window
 	next    int
 	due     rt.Instant
-	units   []unitHealth // per unit
-	streak  []int        // per joint: reads in a row with a complaint
-	held    uint32       // joints that keep their goal
-	limp    uint32       // joints whose torque was taken
-	off     []int        // zeros, for a sync write
-	armed   bool         // torque was switched on
-	gone    bool         // a motor has lost it
+	units   []unitHealth  // per unit
+	streak  []int         // per joint: reads in a row with a complaint
+	held    uint32        // joints that keep their goal
+	limp    uint32        // joints whose torque was taken
+	off     []int         // zeros, for a sync write
+	armed   bool          // torque was switched on
+	gone    bool          // a motor has lost it
+	asleep  bool          // the bus watchdogs have fired
+	leash   time.Duration // of the bus watchdogs; 0: none
 	stop    robot.Reaction
 	stopped int // the joint that stops the run
 	why     Fault
@@ -59,7 +61,7 @@ var spans = map[table.Protocol][][2]table.Register{
 	table.Feetech:    {{table.TorqueEnable, table.PresentTemperature}},
 	table.FeetechSCS: {{table.TorqueEnable, table.PresentTemperature}},
 	table.Dynamixel1: {{table.TorqueEnable, table.PresentTemperature}},
-	table.Dynamixel2: {{table.TorqueEnable, table.Status}, {table.PresentVoltage, table.PresentTemperature}},
+	table.Dynamixel2: {{table.TorqueEnable, table.Status}, {table.PresentVoltage, table.PresentTemperature}, {table.BusWatchdog, table.BusWatchdog}},
 }
 
 func newHealth(a *Arm) *health {
@@ -80,9 +82,19 @@ func newHealth(a *Arm) *health {
 
 // expect says whether the motors are meant to be under torque from now on.
 func (h *health) expect(torque bool) {
-	h.armed, h.gone = torque, false
+	h.armed, h.gone, h.asleep = torque, false, false
 	for i := range h.units {
 		h.units[i].missed = 0
+	}
+}
+
+// wakeful notes a silence of ours that the bus watchdogs did not bear. It comes
+// before a request ends that silence.
+//
+//rt:noalloc
+func (a *Arm) wakeful(now rt.Instant) {
+	if h := a.health; h.armed && h.leash > 0 && now.Sub(a.bus.sent) >= h.leash {
+		h.asleep = true
 	}
 }
 
@@ -189,6 +201,9 @@ func (a *Arm) note(w *window) {
 	if v, ok := w.value(m.Row(table.Status)); ok {
 		u.status = StatusFault(m.Protocol, v)
 	}
+	if v, ok := w.value(m.Row(table.BusWatchdog)); ok && v < 0 && h.armed {
+		h.asleep = true
+	}
 	if v, ok := w.value(m.Row(table.TorqueEnable)); ok {
 		expected := h.armed && h.limp&(1<<a.units[w.unit].joint) == 0
 		if v != 0 || !expected {
@@ -242,6 +257,15 @@ func (a *Arm) Hold() uint32 { return a.health.held }
 //
 //rt:noalloc
 func (a *Arm) TorqueGone() bool { return a.health.gone }
+
+// Asleep reports that Dynamixel's bus watchdogs have stopped the motors, because
+// nothing was sent for too long: they hold, and refuse goals. ArmStep wakes them
+// where they stand.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Asleep() bool { return a.health.asleep }
 
 // Fatal returns why the run must end, nil when it need not.
 //

@@ -101,13 +101,15 @@ func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 // calibration and configures nothing. The error wraps ErrTorque and names the
 // motors that did not confirm.
 func Release(b *Bus, r robot.Robot) error {
-	ids := r.IDs()
-	bad := setAll(b, r.Motors[0].Model.Row(table.TorqueEnable), ids, make([]int, len(ids)))
-	if len(bad) == 0 {
-		return nil
-	}
+	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string
-	for _, i := range bad {
+	for _, i := range setAll(b, row, ids, make([]int, len(ids))) {
+		// There is time now: the adapter may be a slow one.
+		if _, err := b.WriteRegister(ids[i], row, 0); err == nil {
+			if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
+				continue
+			}
+		}
 		name := "shadow"
 		for _, m := range r.Motors {
 			if m.ID == ids[i] {
@@ -115,6 +117,9 @@ func Release(b *Bus, r robot.Robot) error {
 			}
 		}
 		names = append(names, fmt.Sprintf("motor %d (%s)", ids[i], name))
+	}
+	if len(names) == 0 {
+		return nil
 	}
 	return fmt.Errorf("%w: %s did not confirm; switch off the motors' supply", ErrTorque, strings.Join(names, ", "))
 }

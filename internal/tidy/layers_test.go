@@ -59,6 +59,7 @@ var parted = []struct {
 	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
 	{"bench", true, "one folder for each measurement, on what all of them share"},
 	{"chunk", false, "stages stand behind any schedule and know none"},
+	{"edge", true, "a robot process has limits, a bus that comes back, bring-up and teleoperation, each a package to test alone"},
 	{"cmd", false, "one folder for each program"},
 	{"tools", true, "one folder for each program, and tools/proc starts the real ones for them"},
 }

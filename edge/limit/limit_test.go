@@ -1,12 +1,12 @@
-package edge
+package limit
 
 import (
 	"math"
 	"testing"
 )
 
-func testLimiter() *limiter {
-	return &limiter{min: []float32{-10, 0}, max: []float32{10, 100}, step: []float32{3, 4}}
+func testLimiter() *Limiter {
+	return &Limiter{Min: []float32{-10, 0}, Max: []float32{10, 100}, Step: []float32{3, 4}}
 }
 
 func TestLimiterApply(t *testing.T) {
@@ -30,9 +30,9 @@ func TestLimiterApply(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := testLimiter()
 			goal := tt.goal
-			l.apply(goal[:], tt.action[:], tt.frozen)
-			if goal != tt.want || l.rangeClips != tt.ranged || l.stepClips != tt.steps {
-				t.Errorf("apply(%v, %v) = %v clips %d %d, want %v clips %d %d", tt.goal, tt.action, goal, l.rangeClips, l.stepClips, tt.want, tt.ranged, tt.steps)
+			l.Apply(goal[:], tt.action[:], nil, tt.frozen)
+			if goal != tt.want || l.RangeClips != tt.ranged || l.StepClips != tt.steps {
+				t.Errorf("apply(%v, %v) = %v clips %d %d, want %v clips %d %d", tt.goal, tt.action, goal, l.RangeClips, l.StepClips, tt.want, tt.ranged, tt.steps)
 			}
 		})
 	}
@@ -44,12 +44,12 @@ func TestLimiterPreviewEqualsApply(t *testing.T) {
 	ahead := append([]float32(nil), rows...)
 	goal := []float32{0, 48}
 	l := testLimiter()
-	l.preview(goal, ahead)
-	if l.rangeClips+l.stepClips != 0 {
-		t.Errorf("preview counted %d clips, want 0", l.rangeClips+l.stepClips)
+	l.Preview(goal, ahead)
+	if l.RangeClips+l.StepClips != 0 {
+		t.Errorf("preview counted %d clips, want 0", l.RangeClips+l.StepClips)
 	}
 	for i := 0; i < len(rows); i += 2 {
-		l.apply(goal, rows[i:i+2], 0)
+		l.Apply(goal, rows[i:i+2], nil, 0)
 		if goal[0] != ahead[i] || goal[1] != ahead[i+1] {
 			t.Errorf("row %d: preview %v, apply %v", i/2, ahead[i:i+2], goal)
 		}
@@ -59,7 +59,7 @@ func TestLimiterPreviewEqualsApply(t *testing.T) {
 func TestLimiterNoAlloc(t *testing.T) {
 	l := testLimiter()
 	goal, rows := []float32{0, 0}, make([]float32, 40)
-	if n := testing.AllocsPerRun(100, func() { l.apply(goal, rows[:2], 0); l.preview(goal, rows) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l.Apply(goal, rows[:2], nil, 0); l.Preview(goal, rows) }); n != 0 {
 		t.Errorf("limiter allocates %v times, want 0", n)
 	}
 }

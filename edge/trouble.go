@@ -1,0 +1,63 @@
+package edge
+
+import (
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// bus is what the tick needs of an arm; *servo.Arm is one.
+type bus interface {
+	Read(dst []float32, deadline rt.Instant) (stale uint32)
+	Write(goal []float32)
+	BusWait() time.Duration
+	ArmStep(deadline rt.Instant) (armed bool, err error)
+	Lost() bool   // the port is gone for good
+	Hold() uint32 // joints that keep their goal because their motor complains
+	Asleep() bool // the motors have stopped by themselves and want to be armed again
+	Fatal() error // why the run must end; nil: it need not
+}
+
+// mind reacts to what the motors complain about: a joint may have to keep its
+// goal, or the run may have to end.
+//
+//rt:noalloc
+func (c *control) mind(now rt.Instant) {
+	held := c.bus.Hold()
+	if begun := held &^ c.held; begun != 0 {
+		for j := range c.goal {
+			if begun&(1<<j) != 0 {
+				c.goal[j] = c.state[j] // what pushes against something gives way
+			}
+		}
+		c.events.Emit(rt.Event{At: now, Code: rt.JointHeld, A: int64(held)})
+	}
+	c.held = held
+	if c.phase == armed && c.bus.Asleep() {
+		c.phase = arming // goal := present, and slowly on from there
+	}
+	if c.leave.Load() {
+		return
+	}
+	if err := c.bus.Fatal(); err != nil {
+		c.condemn(err)
+	}
+}
+
+// condemn ends the run as --on-exit says; an operator is needed.
+func (c *control) condemn(err error) {
+	err = exit.Errorf(exit.Fault, "stopped by a motor: %w", err)
+	c.failed.CompareAndSwap(nil, &err)
+	c.leave.Store(true)
+}
+
+// slew lets the arm move slowly at first.
+//
+//rt:noalloc
+func (c *control) slew(now rt.Instant) {
+	c.limits.Pace = 1
+	if now < c.slewEnd {
+		c.limits.Pace = c.slewPace
+	}
+}

@@ -1,0 +1,99 @@
+package servo
+
+import (
+	"time"
+
+	"edgert/servo/packet"
+)
+
+// group is a set of servos that answer with params bytes each.
+type group struct {
+	request  []byte
+	ids      []byte
+	addr     int
+	slot     [256]int8 // index by id, -1 for servos that are not meant
+	params   int
+	last     int           // index that is expected to answer last
+	wire     time.Duration // computed time from the first byte out to the last byte in
+	all      uint32        // bit i is set for every index
+	answered uint32        // bit i is set when index i has answered
+	refused  uint32        // bit i is set when it answered that it will not
+	data     []byte        // params bytes per index
+	errs     []byte        // the error byte per index
+
+	fast     bool // one merged reply
+	merged   packet.Fast
+	broken   bool   // and it is damaged
+	request2 []byte // to those who did not answer, built anew each time
+	ids2     []byte
+	singly   []*group // protocols without a sync read ask each servo by itself
+}
+
+// newGroup prepares the reading of n bytes from addr of several servos.
+func (b *Bus) newGroup(addr, n int, ids []ID) *group {
+	g := &group{
+		ids:    ids,
+		addr:   addr,
+		params: n,
+		last:   len(ids) - 1,
+		all:    uint32(1)<<len(ids) - 1,
+		data:   make([]byte, n*len(ids)),
+		errs:   make([]byte, len(ids)),
+	}
+	g.mean(ids...)
+	if !b.protocol.SyncRead() {
+		for _, id := range ids {
+			one := &group{ids: []ID{id}, addr: addr, params: n, all: 1, data: make([]byte, n), errs: make([]byte, 1)}
+			one.mean(id)
+			one.request = b.format.AppendRead(nil, id, addr, n)
+			one.wire = b.wireTime(len(one.request), 1, n)
+			g.singly = append(g.singly, one)
+			g.wire += one.wire
+		}
+		return g
+	}
+	g.request = b.format.AppendSyncRead(nil, addr, n, ids)
+	g.request2, g.ids2 = make([]byte, 0, len(g.request)), make([]byte, 0, len(ids))
+	g.wire = b.wireTime(len(g.request), len(ids), n)
+	return g
+}
+
+// setFast makes the group use the fast sync read, or no longer.
+func (b *Bus) setFast(g *group, fast bool) {
+	g.fast = fast
+	if !fast {
+		g.request = b.format.AppendSyncRead(g.request[:0], g.addr, g.params, g.ids)
+		g.wire = b.wireTime(len(g.request), len(g.ids), g.params)
+		return
+	}
+	g.request = packet.Dynamixel2{}.AppendFastSyncRead(g.request[:0], g.addr, g.params, g.ids)
+	g.wire = time.Duration(float64(len(g.request)+packet.FastSize(len(g.ids), g.params))*b.byteNs) + replyGap
+}
+
+// mean sets who is expected to answer.
+func (g *group) mean(ids ...ID) {
+	for i := range g.slot {
+		g.slot[i] = -1
+	}
+	for i, id := range ids {
+		g.slot[id] = int8(i)
+	}
+}
+
+// param returns what index i answered.
+//
+//rt:noalloc
+func (g *group) param(i int) []byte { return g.data[i*g.params : (i+1)*g.params] }
+
+// missing returns the bits of those that gave no data.
+//
+//rt:noalloc
+func (g *group) missing() uint32 { return g.all&^g.answered | g.refused }
+
+// wireTime computes how long a request and its replies occupy the line.
+//
+//rt:noalloc
+func (b *Bus) wireTime(request, replies, params int) time.Duration {
+	size := request + replies*(b.format.Overhead()+params)
+	return time.Duration(float64(size)*b.byteNs) + time.Duration(replies)*replyGap
+}

@@ -1,0 +1,178 @@
+package servo_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+// simOf is a robot's bus on the simulator.
+func simOf(t *testing.T, r robot.Robot, cfg servosim.Config) *servosim.Bus {
+	t.Helper()
+	for _, m := range r.Motors {
+		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		if m.Shadow != 0 {
+			cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name})
+		}
+	}
+	bus, err := servosim.Open(cfg)
+	if err != nil {
+		t.Skip("no simulator here: ", err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	return bus
+}
+
+// whole is a calibration to the motors' whole range.
+func whole(r robot.Robot) servo.Calibration {
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
+	}
+	return c
+}
+
+const (
+	scsArm = `
+name: scs
+calibration: [scs]
+baud: 1000000
+motors:
+  - {name: a, id: 1, model: scs0009, norm: range_m100_100, max_velocity: 100}
+  - {name: b, id: 2, model: scs0009, norm: range_m100_100, max_velocity: 100}
+`
+	axArm = `
+name: ax
+calibration: [ax]
+baud: 1000000
+settings: {Return_Delay_Time: 0}
+motors:
+  - {name: a, id: 1, model: ax-12a, norm: degrees, max_velocity: 100}
+  - {name: b, id: 2, model: ax-12a, norm: degrees, max_velocity: 100}
+`
+	xmArm = `
+name: xm
+calibration: [xm]
+baud: 1000000
+settings: {Return_Delay_Time: 0, Operating_Mode: 3}
+motors:
+  - {name: a, id: 1, model: xm540-w270, norm: degrees, max_velocity: 100}
+  - {name: b, id: 2, model: xm430-w350, norm: degrees, max_velocity: 100}
+  - {name: c, id: 3, model: xc330-t288, norm: degrees, max_velocity: 100}
+`
+)
+
+func robotOf(t *testing.T, name string) robot.Robot {
+	t.Helper()
+	texts := map[string]string{"scs": scsArm, "ax": axArm, "xm": xmArm}
+	r, err := robot.Parse(name, []byte(texts[name]))
+	if texts[name] == "" {
+		r, err = robot.ByName(name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Goal: every family comes up, holds where it stands, follows its goals, keeps
+// its settings and lets go, on a simulator that shares no code with the driver.
+func TestEveryFamilyOnSimulator(t *testing.T) {
+	for _, name := range []string{"so100", "koch", "omx", "generic", "scs", "ax", "xm"} {
+		t.Run(name, func(t *testing.T) {
+			r := robotOf(t, name)
+			bus := simOf(t, r, servosim.Config{})
+			arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer arm.Close()
+			for i, on := range bus.TorqueEnabled() {
+				if on {
+					t.Errorf("servo %d is under torque after OpenArm", i)
+				}
+			}
+			if err := arm.TorqueOn(); err != nil {
+				t.Fatal(err)
+			}
+			follow(t, arm, len(r.Motors))
+			if s := arm.Stats(); s.Corrupt != 0 && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 { // a reply that this host brings too late is lost, and then corrupt
+				t.Errorf("%d corrupt, %d refused", s.Corrupt, s.Refused)
+			}
+			if hot, volts := arm.Climate(); hot < 15 || hot > 80 || volts < 3 || volts > 25 {
+				t.Errorf("climate %v C, %v V", hot, volts)
+			}
+			if err := arm.TorqueOff(); err != nil {
+				t.Error(err)
+			}
+			for i, on := range bus.TorqueEnabled() {
+				if on {
+					t.Errorf("servo %d is under torque after TorqueOff", i)
+				}
+			}
+		})
+	}
+}
+
+// follow moves all joints by ten units and back, and checks that they arrive.
+func follow(t *testing.T, arm *servo.Arm, n int) {
+	t.Helper()
+	clock := rt.KernelClock()
+	at, goal := make([]float32, n), make([]float32, n)
+	for arm.Read(at, clock.Now().Add(50*time.Millisecond)) != 0 {
+	}
+	home := append([]float32(nil), at...)
+	for _, offset := range []float32{10, 0} {
+		for tick := 0; ; tick++ {
+			clock.SleepUntil(clock.Now().Add(10 * time.Millisecond))
+			arm.Read(at, clock.Now().Add(40*time.Millisecond))
+			if arm.Asleep() { // this host was away for longer than the bus watchdog bears
+				if err := arm.TorqueOn(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			there := true
+			for j := range goal {
+				goal[j] = home[j] + offset
+				there = there && math.Abs(float64(at[j]-goal[j])) < 1
+			}
+			if there && tick > 20 {
+				break
+			}
+			if tick == 300 {
+				s := arm.Stats()
+				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries", at, goal, arm.Lost(), arm.Hold(), s.Cycles, s.Lost, s.Corrupt, s.Retries)
+			}
+			arm.Write(goal)
+		}
+	}
+}
+
+// A line that hears itself: the echo of a read is a valid answer with a wrong
+// position, which must never be believed.
+func TestEchoOnSimulator(t *testing.T) {
+	for _, name := range []string{"so101", "koch"} {
+		r := robotOf(t, name)
+		bus := simOf(t, r, servosim.Config{Echo: true})
+		arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := arm.TorqueOn(); err != nil {
+			t.Fatal(err)
+		}
+		follow(t, arm, len(r.Motors))
+		if s := arm.Stats(); s.Corrupt != 0 && s.Lost == 0 && s.Retries == 0 {
+			t.Errorf("%s: %d corrupt on an echoing line, want 0", name, s.Corrupt)
+		}
+		if err := arm.TorqueOff(); err != nil {
+			t.Error(err)
+		}
+		arm.Close()
+	}
+}
