@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unitCommand returns the edge's unit's command for one instance, with the
+// installed paths replaced by those of this test: what systemd would run.
+func unitCommand(t *testing.T, key, instance, etc string) *exec.Cmd {
+	t.Helper()
+	text, err := os.ReadFile("../../systemd/edge-rt@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		command, ok := strings.CutPrefix(strings.TrimSpace(line), key+"=")
+		if !ok {
+			continue
+		}
+		command = strings.TrimPrefix(command, "-") // its failure is none of the unit's
+		command = strings.NewReplacer("/usr/bin/edge-rt", binary, "/etc/edge-rt", etc, "%i", instance).Replace(command)
+		words := strings.Fields(command)
+		return exec.Command(words[0], words[1:]...)
+	}
+	t.Fatalf("the unit has no %s=", key)
+	return nil
+}
+
+// torqueOnBus asks the six motors for Torque_Enable, with bytes that no code of
+// ours has made, and returns how many hold torque.
+func torqueOnBus(t *testing.T, path string) (on int) {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("open %s: %v", path, err)
+	}
+	defer unix.Close(fd)
+	// Half a frame may be on the line, and a last reply: both are over after this.
+	time.Sleep(100 * time.Millisecond)
+	unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH)
+	for id := byte(1); id <= 6; id++ {
+		request := []byte{0xFF, 0xFF, id, 4, 2, 40, 1, ^(id + 4 + 2 + 40 + 1)}
+		if _, err := unix.Write(fd, request); err != nil {
+			t.Fatal(err)
+		}
+		reply := make([]byte, 0, 16)
+		for end := time.Now().Add(patience); len(reply) < 7; {
+			if time.Now().After(end) {
+				t.Fatalf("motor %d answers % X", id, reply)
+			}
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			unix.Poll(fds, 100)
+			if n, _ := unix.Read(fd, reply[len(reply):cap(reply)]); n > 0 {
+				reply = reply[:len(reply)+n]
+			}
+		}
+		if reply[2] != id || reply[3] != 3 || reply[5] > 1 {
+			t.Fatalf("motor %d answers % X", id, reply)
+		}
+		on += int(reply[5])
+	}
+	return on
+}
+
+// simBusProcess serves an SO-101 from a process of its own.
+func simBusProcess(t *testing.T) (link string) {
+	t.Helper()
+	link = filepath.Join(t.TempDir(), "so101")
+	cmd := exec.Command(binary, "sim-bus", "--robot", "so101", "--link", link)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("sim-bus ends with %v", err)
+		}
+	})
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Readlink(link); err == nil {
+			return link
+		}
+		if time.Now().After(end) {
+			t.Fatal("sim-bus has made no port")
+		}
+	}
+}
+
+// A killed edge leaves the motors under torque, since nothing of it ran after
+// the kill. What the unit names as ExecStopPost= lets them go, on a bus that is
+// another process.
+func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
+	const instance = "arm" // whom the server answers
+	s, link, etc, state := newStill(t), simBusProcess(t), t.TempDir(), t.TempDir()
+	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Slowly, so that a busy machine can keep it up.
+	config := fmt.Sprintf("fps: 10\nbus: %s\ncalibration: %s\nconnect: [%s]\nquiet: true\nrequest-timeout: 1s\n", link, calibration, s.endpoint)
+	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "STATE_DIRECTORY="+state, "EDGE_RT_ID="+instance)
+
+	edge := unitCommand(t, "ExecStart", instance, etc)
+	edge.Env, edge.Stderr = env, os.Stderr
+	edge.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := edge.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Kill(-edge.Process.Pid, syscall.SIGKILL) })
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		ctl := exec.Command(binary, "ctl", "status", "--id", instance)
+		ctl.Env = env
+		out, _ := ctl.Output()
+		var status struct{ Chunks, Ticks int }
+		if json.Unmarshal(out, &status) == nil && status.Chunks >= 3 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the edge never came to run; its last status is %s", out)
+		}
+	}
+	time.Sleep(500 * time.Millisecond) // arming takes some ticks
+
+	// All of it at once, whatever processes it has.
+	if err := syscall.Kill(-edge.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	edge.Wait()
+	if on := torqueOnBus(t, link); on != 6 {
+		t.Fatalf("%d motors hold torque after the kill, want 6: otherwise there is nothing to release", on)
+	}
+	post := unitCommand(t, "ExecStopPost", instance, etc)
+	post.Env = append(env, "SERVICE_RESULT=signal", "EXIT_CODE=killed", "EXIT_STATUS=KILL")
+	if out, err := post.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", post, err, out)
+	}
+	if on := torqueOnBus(t, link); on != 0 {
+		t.Errorf("%d motors hold torque after ExecStopPost=, want 0", on)
+	}
+}
