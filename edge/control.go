@@ -6,8 +6,9 @@ import (
 
 	"edgert/chunk"
 	"edgert/edge/limit"
-	"edgert/internal/exit"
+	"edgert/edge/plug"
 	"edgert/rt"
+	"edgert/servo/robot"
 )
 
 // How long a joint may be silent, design.md section 3.
@@ -16,9 +17,6 @@ const (
 	busSilence = 200 * time.Millisecond // nothing may move
 	busReserve = 3 * time.Millisecond   // of each period, for the goal write and the rest of the tick
 )
-
-// errBusGone ends the run: the port was pulled.
-var errBusGone = exit.Errorf(exit.Absent, "the servo bus is gone: its port was unplugged")
 
 // phase is what the tick does with the motors.
 type phase uint8
@@ -53,6 +51,7 @@ type control struct {
 	quiet    time.Duration // degraded_after
 	offline  time.Duration // max_offline
 	parkStep []float32     // [dof] travel per tick while parking
+	returns  map[plug.Cause]robot.Return
 	slewFor  time.Duration // after arming the arm is slow
 	slewPace float32       // share of the velocity limit then
 	parkMax  time.Duration
@@ -159,9 +158,6 @@ func (c *control) read(t rt.Tick) {
 			c.frozen |= 1 << j
 			count++
 		}
-	}
-	if c.bus.Lost() {
-		c.fail(errBusGone)
 	}
 	silent := count >= 2 || longest >= busSilence
 	if silent && !c.silent {

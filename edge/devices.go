@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/camera"
+	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -55,16 +56,18 @@ func (e *Edge) openArm(ctx context.Context) error {
 		return exit.With(exit.Config, err)
 	}
 	cfg := servo.ArmConfig{Path: path, Robot: e.robot, Calibration: calibration, Clock: e.clock}
-	if e.arm, err = e.retryArm(ctx, cfg); err != nil {
+	arm, err := e.retryArm(ctx, cfg)
+	if err != nil {
 		return err
 	}
-	if held := e.arm.Held(); len(held) > 0 {
+	e.arm = plug.New(arm, cfg, e.clock)
+	if held := arm.Held(); len(held) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
 	}
-	for _, note := range e.arm.Notes() {
+	for _, note := range arm.Notes() {
 		e.log.Warn(note)
 	}
-	return e.measureBus(ctx)
+	return e.measureBus(ctx, arm)
 }
 
 func (e *Edge) openSim() (err error) {
@@ -137,7 +140,7 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 
 // measureBus refuses a rate that the bus cannot keep. A simulated bus is slow
 // only when this machine is busy, which no other rate would cure.
-func (e *Edge) measureBus(ctx context.Context) error {
+func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	limit := time.Duration(busShare * float64(e.cfg.period()))
 	best := time.Duration(1<<63 - 1)
 	var lost error
@@ -145,7 +148,7 @@ func (e *Edge) measureBus(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p99, err := e.arm.MeasureCycles(measuredCycles)
+		p99, err := arm.MeasureCycles(measuredCycles)
 		if err != nil {
 			lost = err
 			continue
@@ -168,7 +171,7 @@ func (e *Edge) measureBus(ctx context.Context) error {
 // openCameras opens every camera.
 func (e *Edge) openCameras() error {
 	for _, c := range e.cfg.Cameras {
-		e.eyes = append(e.eyes, newEye(c.Name, e.world.Camera(c.Name, e.format(c))))
+		e.eyes = append(e.eyes, newEye(e.robot.CameraName(c.Name), e.world.Camera(c.Name, e.format(c))))
 	}
 	return nil
 }
@@ -178,7 +181,7 @@ func (e *Edge) openCameras() error {
 func (e *Edge) format(c CameraConfig) camera.Format {
 	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
 	for _, shape := range e.link.terms.shapes {
-		if shape.Name != imageKey+c.Name {
+		if shape.Name != imageKey+e.robot.CameraName(c.Name) {
 			continue
 		}
 		if f.Width == 0 {

@@ -26,6 +26,7 @@ import (
 
 	"edgert/chunk"
 	"edgert/edge/limit"
+	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -61,7 +62,7 @@ type Edge struct {
 	identity *identity
 	world    *sim.Live // nil on hardware
 	simBus   *servosim.Bus
-	arm      *servo.Arm
+	arm      *plug.Arm
 	eyes     []*eye
 	net      wire.Session
 	link     *link
@@ -190,7 +191,8 @@ func (e *Edge) build() error {
 	c.plan = plan
 	c.state, c.goal, c.park = make([]float32, dof), make([]float32, dof), make([]float32, dof)
 	c.seen = make([]rt.Instant, dof)
-	c.limits, c.parkStep = limitsOf(e.arm, period)
+	c.limits, c.parkStep = limitsOf(e.arm.Arm(), period)
+	c.returns = map[plug.Cause]robot.Return{plug.Unplugged: e.robot.Safety.AfterReplug, plug.Restarted: e.robot.Safety.AfterReset}
 	c.slewFor, c.slewPace = e.robot.Safety.SlewFor, float32(e.robot.Safety.Slew)
 	c.now, c.episode, c.fresh = Connecting, 1, true
 	c.stats.episode.Store(c.episode)
@@ -238,6 +240,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.threads.Add(1)
 	go func() { defer e.threads.Done(); linked <- e.link.keep(ctx) }()
 	e.spawn(func() error { return e.serveOperator(ctx) })
+	e.spawn(func() error { e.arm.Keep(&e.ending); return nil })
 	ticked := make(chan error, 1)
 	go func() { ticked <- e.tickThread() }()
 

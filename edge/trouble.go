@@ -3,8 +3,10 @@ package edge
 import (
 	"time"
 
+	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/servo/robot"
 )
 
 // bus is what the tick needs of an arm; *servo.Arm is one.
@@ -13,10 +15,10 @@ type bus interface {
 	Write(goal []float32)
 	BusWait() time.Duration
 	ArmStep(deadline rt.Instant) (armed bool, err error)
-	Lost() bool   // the port is gone for good
-	Hold() uint32 // joints that keep their goal because their motor complains
-	Asleep() bool // the motors have stopped by themselves and want to be armed again
-	Fatal() error // why the run must end; nil: it need not
+	Returned() (plug.Cause, bool) // once after the arm was away
+	Hold() uint32                 // joints that keep their goal because their motor complains
+	Asleep() bool                 // the motors have stopped by themselves and want to be armed again
+	Fatal() error                 // why the run must end; nil: it need not
 }
 
 // mind reacts to what the motors complain about: a joint may have to keep its
@@ -24,6 +26,9 @@ type bus interface {
 //
 //rt:noalloc
 func (c *control) mind(now rt.Instant) {
+	if why, back := c.bus.Returned(); back {
+		c.welcome(now, why)
+	}
 	held := c.bus.Hold()
 	if begun := held &^ c.held; begun != 0 {
 		for j := range c.goal {
@@ -42,6 +47,25 @@ func (c *control) mind(now rt.Instant) {
 	}
 	if err := c.bus.Fatal(); err != nil {
 		c.condemn(err)
+	}
+}
+
+// welcome takes up an arm that was away. Nothing moves at once: what was planned
+// is dropped, and the arm is armed where it stands when the next chunk is there;
+// after a restart of its motors perhaps only when an operator says so.
+func (c *control) welcome(now rt.Instant, why plug.Cause) {
+	policy := c.returns[why]
+	c.events.Emit(rt.Event{At: now, Code: rt.BusBack, A: int64(why)})
+	c.resets.Add(1)
+	c.silent, c.frozen = false, 0
+	switch c.phase {
+	case arming, armed:
+		c.phase = untouched
+	case parking:
+		c.phase = done // it stands wherever it stands
+	}
+	if policy == robot.Operator {
+		c.paused.Store(true)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"testing"
 
+	"edgert/edge/plug"
 	"edgert/internal/exit"
+	"edgert/servo/robot"
 )
 
 // A joint whose motor complains gives way to where it stands, the others go on,
@@ -77,5 +79,44 @@ func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	}
 	if r.bus.asleep || r.phase != armed {
 		t.Errorf("asleep %v, phase %v, want awake and armed", r.bus.asleep, r.phase)
+	}
+}
+
+// An arm that was unplugged comes back: nothing moves before a chunk that was
+// asked for afterwards, and then from where it stands. After a restart of its
+// motors it waits for an operator.
+func TestArmThatComesBack(t *testing.T) {
+	for _, why := range []plug.Cause{plug.Unplugged, plug.Restarted} {
+		r := newRig(t)
+		r.returns = map[plug.Cause]robot.Return{plug.Unplugged: robot.Resume, plug.Restarted: robot.Operator}
+		r.serve(30, 1, 50)
+		r.bus.silent = 3
+		r.step(30)
+		if r.now != Stalled || r.stop.Load() {
+			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.now, r.stop.Load())
+		}
+		r.bus.silent, r.bus.back, r.bus.torque = 0, why, false
+		r.bus.at = [testDOF]float32{-30, 20}
+		from := len(r.bus.writes)
+		r.step(1)
+		if r.phase != untouched || len(r.bus.writes) != from {
+			t.Errorf("%v: phase %v, %d writes, want it untouched", why, r.phase, len(r.bus.writes)-from)
+		}
+		if why == plug.Restarted {
+			r.step(20)
+			if !r.paused.Load() || len(r.bus.writes) != from {
+				t.Errorf("%v: paused %v, %d writes, want it to wait for the operator", why, r.paused.Load(), len(r.bus.writes)-from)
+			}
+			r.paused.Store(false)
+		}
+		r.step(2)
+		r.answerEpisode(r.key, 50, r.episode)
+		r.step(6)
+		if len(r.bus.writes) == from || !r.bus.torque {
+			t.Fatalf("%v: no goal after the next chunk; phase %v", why, r.phase)
+		}
+		if first := r.bus.writes[from]; first[0] < -33 || first[0] > -27 {
+			t.Errorf("%v: the first goal is %v, want it within a step of -30, where the arm stands", why, first)
+		}
 	}
 }

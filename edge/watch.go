@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"edgert/edge/plug"
 	"edgert/rt"
 )
 
@@ -131,6 +132,8 @@ func (e *Edge) report(ev rt.Event) {
 		level, n = slog.LevelWarn, 3
 		attrs[0], attrs[1] = slog.Duration("computed", time.Duration(ev.A)), slog.Duration("bus", time.Duration(ev.B))
 		attrs[2] = slog.Duration("host_steal", rt.StealTime()-e.steal)
+	case rt.BusBack:
+		level, attrs[0], n = slog.LevelWarn, slog.String("why", plug.Cause(ev.A).String()), 1
 	case rt.JointHeld:
 		level, attrs[0], n = slog.LevelWarn, slog.Int64("joint_bits", ev.A), 1
 	case rt.TorqueOn:

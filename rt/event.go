@@ -21,6 +21,7 @@ const (
 	GoalRefused       // A: bit set of the joints whose goal was not a number
 	StateChanged      // A: state before; B: state after
 	TorqueOn
+	BusBack   // A: why the arm was away, plug.Cause
 	JointHeld // A: the joints, one bit each
 	TorqueOff
 	EpisodeReset // A: the new episode
@@ -43,6 +44,7 @@ var codeTable = [numCodes]struct{ name, sentence string }{
 	GoalRefused:  {"goal_refused", "a goal was not a number and the joint keeps its last one"},
 	StateChanged: {"state_changed", "the edge changed its state"},
 	TorqueOn:     {"torque_on", "torque was switched on"},
+	BusBack:      {"bus_back", "the arm was away and is back; it is armed again where it stands"},
 	JointHeld:    {"joint_held", "a joint keeps its goal because its motor complains"},
 	TorqueOff:    {"torque_off", "torque was switched off"},
 	EpisodeReset: {"episode_reset", "a new episode began"},

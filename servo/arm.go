@@ -19,6 +19,7 @@ type ArmConfig struct {
 	Calibration Calibration // from LoadCalibration
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
+	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
 }
 
 // Arm is a robot's motors on their bus.
@@ -47,6 +48,7 @@ type Arm struct {
 	goals     []int     // last goal per joint, raw
 	arming    arming
 	health    *health
+	closed    bool
 
 	// Atomic.
 	cycles, losses, alerts, clipped, refused atomic.Uint64
@@ -115,7 +117,10 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
 		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
 		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),
-		cycle: rt.NewHist(),
+		cycle: cfg.Cycle,
+	}
+	if a.cycle == nil {
+		a.cycle = rt.NewHist()
 	}
 	for i, m := range r.Motors {
 		c := cfg.Calibration[m.Name]
@@ -287,5 +292,14 @@ func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 }
 
 // Close closes the port. It leaves torque as it is, so that a caller may choose
-// to hold the arm.
-func (a *Arm) Close() error { return a.bus.port.Close() }
+// to hold the arm; the bus watchdog is taken off then, or it would go off.
+func (a *Arm) Close() error {
+	if row := a.watchdogRow(); row.Size != 0 && a.health.armed && !a.bus.lost {
+		_ = a.bus.SyncWrite(row, a.all, make([]int, len(a.all))) // the motors hold either way
+	}
+	a.bus.lost, a.closed = true, true
+	return a.bus.port.Close()
+}
+
+// Closed reports whether Close was called.
+func (a *Arm) Closed() bool { return a.closed }

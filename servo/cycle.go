@@ -23,6 +23,20 @@ type Stats struct {
 	Cycle        *rt.Hist // how long Read took
 }
 
+// Add adds the counts of another arm; the cycle times are the newer's.
+func (s *Stats) Add(t Stats) {
+	s.Cycles += t.Cycles
+	s.Lost += t.Lost
+	s.Corrupt += t.Corrupt
+	s.Late += t.Late
+	s.Retries += t.Retries
+	s.Refused += t.Refused
+	s.Alerts += t.Alerts
+	s.ClippedGoals += t.ClippedGoals
+	s.RefusedGoals += t.RefusedGoals
+	s.Cycle = t.Cycle
+}
+
 // Stats may be called by any thread.
 func (a *Arm) Stats() Stats {
 	return Stats{

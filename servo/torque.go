@@ -23,6 +23,9 @@ const (
 //
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {
+	if a.closed {
+		return fmt.Errorf("%w: the port is closed", ErrTorque)
+	}
 	a.bus.lost = false // try whatever happened before
 	a.health.expect(false)
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {

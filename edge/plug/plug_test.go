@@ -1,0 +1,195 @@
+package plug
+
+import (
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+const patience = 20 * time.Second // only a broken test waits so long
+
+// rig is an arm on the simulator behind a link, as a udev rule makes it, with
+// its keeper running.
+func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
+	t.Helper()
+	r, err := robot.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "arm")
+	cfg := servosim.Config{Link: link, BootTime: 200 * time.Millisecond}
+	calibration := servo.Calibration{}
+	for _, m := range r.Motors {
+		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
+	}
+	bus, err := servosim.Open(cfg)
+	if err != nil {
+		t.Skip("no simulator here: ", err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	open := servo.ArmConfig{Path: link, Robot: r, Calibration: calibration, Clock: rt.KernelClock()}
+	arm, err := servo.OpenArm(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(arm, open, rt.KernelClock())
+	var ending atomic.Bool
+	done := make(chan struct{})
+	go func() { p.Keep(&ending); close(done) }()
+	t.Cleanup(func() {
+		ending.Store(true)
+		<-done
+		p.Close()
+	})
+	return bus, p
+}
+
+// until ticks the arm until what happens, and returns how long that took.
+func until(t *testing.T, p *Arm, what string, happens func(stale uint32) bool) time.Duration {
+	t.Helper()
+	at := make([]float32, 6)
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if happens(p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))) {
+			return time.Since(began)
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("%s: not after %v; last attempt: %v", what, patience, p.Why())
+		}
+	}
+}
+
+func arm(t *testing.T, p *Arm) {
+	t.Helper()
+	until(t, p, "armed", func(stale uint32) bool {
+		if stale != 0 {
+			return false
+		}
+		done, err := p.ArmStep(rt.KernelClock().Now().Add(30 * time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	})
+}
+
+func TestReplug(t *testing.T) {
+	bus, p := rig(t, "so101")
+	arm(t, p)
+	for range 2 {
+		if err := bus.Unplug(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, p, "away", func(stale uint32) bool { return p.Away() && stale == 0b111111 })
+		time.Sleep(300 * time.Millisecond) // the keeper looks in vain
+		if err := bus.Replug(); err != nil {
+			t.Fatal(err)
+		}
+		took := until(t, p, "back", func(uint32) bool {
+			why, back := p.Returned()
+			if back && why != Unplugged {
+				t.Errorf("it was away because %v", why)
+			}
+			return back
+		})
+		t.Logf("back %v after the device", took)
+		until(t, p, "all joints", func(stale uint32) bool { return stale == 0 })
+		if on := bus.TorqueEnabled(); slices.Contains(on, false) {
+			t.Errorf("torque %v: the motors kept it, and nobody takes it", on)
+		}
+		arm(t, p)
+	}
+	if p.Returns() != 2 || p.Stats().Cycles == 0 {
+		t.Errorf("%d returns, %d cycles", p.Returns(), p.Stats().Cycles)
+	}
+	if err := p.TorqueOff(); err != nil {
+		t.Error(err)
+	}
+	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
+		t.Errorf("torque %v after TorqueOff", on)
+	}
+}
+
+// After a brown-out the motors are limp and have forgotten what was in their
+// RAM: it is written again, and nobody switches torque on.
+func TestMotorsThatRestarted(t *testing.T) {
+	for _, name := range []string{"so101", "koch"} {
+		t.Run(name, func(t *testing.T) {
+			bus, p := rig(t, name)
+			arm(t, p)
+			bus.PowerCycle()
+			until(t, p, "back", func(uint32) bool {
+				why, back := p.Returned()
+				if back && why != Restarted {
+					t.Errorf("it was away because %v", why)
+				}
+				return back
+			})
+			if on := bus.TorqueEnabled(); slices.Contains(on, true) {
+				t.Errorf("torque %v, want the motors limp until they are armed", on)
+			}
+			arm(t, p)
+			if on := bus.TorqueEnabled(); slices.Contains(on, false) {
+				t.Errorf("torque %v after arming", on)
+			}
+		})
+	}
+}
+
+// An end while the plug is out: the arm is let go when it is there again, and
+// named when it is not.
+func TestTorqueOffWhileAway(t *testing.T) {
+	bus, p := rig(t, "so101")
+	arm(t, p)
+	if err := bus.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, p, "away", func(uint32) bool { return p.Away() })
+	if err := p.TorqueOff(); err == nil {
+		t.Error("TorqueOff without a bus = nil")
+	}
+	if err := bus.Replug(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if err := p.TorqueOff(); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
+		t.Errorf("torque %v after TorqueOff", on)
+	}
+}
+
+func TestCycleNoAlloc(t *testing.T) {
+	bus, p := rig(t, "so101")
+	arm(t, p)
+	at := make([]float32, 6)
+	cycle := func() {
+		p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))
+		p.Write(at)
+		p.Returned()
+		p.Hold()
+		p.Asleep()
+		p.BusWait()
+	}
+	if n := testing.AllocsPerRun(50, cycle); n != 0 {
+		t.Errorf("a cycle allocates %v times, want 0", n)
+	}
+	if err := bus.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, p, "away", func(uint32) bool { return p.Away() })
+	if n := testing.AllocsPerRun(50, func() { p.Hold(); p.Asleep(); p.Write(at); p.BusWait() }); n != 0 {
+		t.Errorf("a cycle without an arm allocates %v times, want 0", n)
+	}
+}
