@@ -49,6 +49,7 @@ type face struct {
 	interests    map[uint32]*interest          // of a guestClient
 	told         map[*entry]info               // what the remote knows of
 	ready        bool                          // a peer has declared all it had at the start
+	world        uint32                        // our interest in all that a router knows, 0 for none
 	inquiries    map[uint32]*inquiry
 	aimed        uint64 // the route that it was added to last
 	gone         bool
@@ -111,20 +112,25 @@ func (f *face) introduce() {
 		// Until it has seen this a peer holds us for interested in everything.
 		f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
 	}
-	if f.mustBeAsked() {
+	switch {
+	case f.kind == upstream:
 		for _, w := range s.watchers {
 			f.interest(w.interest())
 		}
-	}
-	if f.kind == upstream {
 		for p := range s.publishers {
 			f.interest(p.interest())
 		}
+	case f.mustBeAsked():
+		f.world = s.id()
+		f.interest(codec.Interest{ID: f.world, Mode: codec.InterestCurrentFuture,
+			About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens})
 	}
 }
 
-// mustBeAsked reports whether the remote tells of tokens only when an interest asks:
-// an upstream, and a router that is our peer. Others declare theirs by themselves.
+// mustBeAsked reports whether the remote tells of nothing but what interests ask
+// for: an upstream, which is asked for what we want, and a router that is our
+// peer, which is asked for everything on behalf of our clients. Others declare
+// all they have by themselves.
 func (f *face) mustBeAsked() bool {
 	return f.kind == upstream || f.link.Remote().Role == codec.Router
 }

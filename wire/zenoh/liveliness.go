@@ -43,7 +43,7 @@ func (s *Session) SubscribeTokens(key string, deposit func(key string, alive boo
 		s.events.add(event{w: w, key: e.key, alive: true})
 	}
 	for _, f := range s.north {
-		if f.mustBeAsked() {
+		if f.kind == upstream {
 			f.interest(w.interest())
 		}
 	}
@@ -58,7 +58,7 @@ func (w *watcher) Undeclare() error {
 		delete(s.watchers, w.id)
 		s.watching.remove(w.key, w)
 		for _, f := range s.north {
-			if f.mustBeAsked() {
+			if f.kind == upstream {
 				f.interest(codec.Interest{ID: w.id, Mode: codec.InterestFinal})
 				f.unasked(codec.DeclareToken, w.key, func(e *entry) bool { return len(s.watching.matching(e.key)) > 0 })
 			}

@@ -110,7 +110,7 @@ func (f *face) tokenDeclared(m *codec.Declare, key string) {
 			l.add(f, key)
 			return
 		}
-		if f.mustBeAsked() && s.watchers[m.Interest] == nil {
+		if f.kind == upstream && s.watchers[m.Interest] == nil {
 			return // of an interest that we have taken back
 		}
 	}
@@ -141,10 +141,11 @@ func (f *face) tokenUndeclared(id uint32, key string) {
 	}
 }
 
-// declaredAll ends the answers to an interest; of interest 0 it is a peer's
-// word that it has told us everything. Called with s.mu held.
+// declaredAll ends the answers to an interest; of interest 0 it is a peer's word
+// that it has told us everything, of our interest in everything a router's.
+// Called with s.mu held.
 func (f *face) declaredAll(m *codec.Declare) {
-	if !m.Answers || m.Interest == 0 {
+	if !m.Answers || m.Interest == f.world {
 		if f.kind == peer && !f.ready {
 			f.ready = true
 			f.s.unready--

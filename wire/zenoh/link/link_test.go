@@ -190,7 +190,7 @@ func TestBlockIsBounded(t *testing.T) {
 	if !errors.Is(err, ErrCongested) && !errors.Is(err, ErrClosed) {
 		t.Errorf("blocking Push to a peer that does not read = %v", err)
 	}
-	if sent*20_000 < blockBytes {
+	if errors.Is(err, ErrCongested) && sent*20_000 < blockBytes { // a slow machine meets the stalled writer first
 		t.Errorf("gave up after %d bytes, want at least the %d that may wait", sent*20_000, blockBytes)
 	}
 	if took := time.Since(began); took > 5*time.Second {

@@ -148,7 +148,6 @@ func (o *outbox) admit(size int, how How) (*queue, error) {
 		return q, nil
 	}
 	if q.fits(size, blockBytes, q.messages()) {
-		q.behind = false
 		return q, nil
 	}
 	if how.Try || how.Patience > 0 && q.behind {

@@ -37,7 +37,7 @@ type queue struct {
 	bytes   int    // waiting, slots and the rest of rest included
 
 	control bool // for declarations
-	behind  bool // somebody has waited in vain for room, and none was made since
+	behind  bool // somebody has waited in vain for room, and nothing has left since
 
 	rest     []byte // the message that is being sent in fragments
 	sent     int    // bytes of it that are in fragments already
@@ -89,6 +89,7 @@ func (q *queue) add(e entry, n int) {
 func (q *queue) pop() (entry, []byte) {
 	e := q.entries[q.first]
 	q.entries[q.first].slot = nil
+	q.behind = false
 	if q.first++; q.first == len(q.entries) {
 		q.entries, q.first = q.entries[:0], 0
 	}

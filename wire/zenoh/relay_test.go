@@ -1,0 +1,381 @@
+package zenoh
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"edgert/rt"
+	"edgert/wire"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// settled waits until the listener has acted on everything that a client has
+// declared: the end of a list comes behind it.
+func settled(t testing.TB, clients ...*Session) {
+	t.Helper()
+	for _, c := range clients {
+		if _, err := c.Tokens(context.Background(), "@settled", 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func mustPublisher(t testing.TB, s *Session, key string, qos wire.QoS) wire.Publisher {
+	t.Helper()
+	p, err := s.Publisher(key, qos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Goal: samples between two clients cost the listener, and the clients, no
+// allocation, in one batch and in fragments.
+func TestRelayAllocatesNothing(t *testing.T) {
+	_, at := listener(t, Config{Log: func(string) {}})
+	from, to := mustOpen(t, silent(at)), mustOpen(t, silent(at))
+	var n atomic.Int64
+	if _, err := to.Subscribe("@relay/*", func(s wire.Sample) { n.Add(1) }); err != nil {
+		t.Fatal(err)
+	}
+	pub := mustPublisher(t, from, "@relay/a", wire.QoS{Reliable: true, Block: true})
+	eventually(t, "the subscriber to be known", pub.Matching)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	rt.Stock()
+	for _, size := range []int{64, 4096, 100_000} {
+		payload := make([]byte, size)
+		put := func() {
+			before := n.Load()
+			if err := pub.Put(payload, payload[:27]); err != nil {
+				t.Fatal(err)
+			}
+			for n.Load() == before {
+				time.Sleep(10 * time.Microsecond)
+			}
+		}
+		for range 500 {
+			put()
+		}
+		if allocs := testing.AllocsPerRun(2000, put); allocs != 0 {
+			t.Errorf("%d bytes: %v allocations for a sample through the listener, want 0", size, allocs)
+		}
+	}
+}
+
+// stuck joins a listener as a subscriber that never reads what it gets.
+func stuck(t *testing.T, at string, zid []byte, expr string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	l, err := link.Dial(context.Background(), conn, link.Config{ZID: zid, Role: codec.Client, Lease: time.Minute,
+		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(1 << 20), Counters: new(link.Counters)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
+		Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte(expr))}}
+	l.Send(codec.AppendMessage(nil, &m), link.Control)
+	hold := make(chan struct{})
+	t.Cleanup(func() { close(hold) })
+	go l.Run(func(*codec.Message) error { <-hold; return nil })
+}
+
+// Goal: subscribers that read nothing, several of them, hold up nobody: others
+// go on getting what the same publisher sends, with drop and with block, and so
+// does another publisher.
+func TestStuckLinksBlockNobody(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		t.Run(fmt.Sprintf("block=%v", block), func(t *testing.T) {
+			server, at := listener(t, Config{Log: func(string) {}})
+			from, good, other := mustOpen(t, silent(at)), mustOpen(t, silent(at)), mustOpen(t, silent(at))
+			var got, gotOther atomic.Int64
+			good.Subscribe("@s/good", func(wire.Sample) { got.Add(1) })
+			good.Subscribe("@s/other", func(wire.Sample) { gotOther.Add(1) })
+			settled(t, good)
+			for range 3 {
+				stuck(t, at, newZID(), "@s/**")
+			}
+			eventually(t, "the stuck ones to be known", func() bool {
+				server.mu.Lock()
+				defer server.mu.Unlock()
+				e, ok := server.tree(codec.DeclareSubscriber).Get("@s/**")
+				return ok && len(e.holders) == 3
+			})
+			qos := wire.QoS{Reliable: true, Block: block}
+			bulk, fine := mustPublisher(t, from, "@s/bulk", qos), mustPublisher(t, from, "@s/good", qos)
+			also := mustPublisher(t, other, "@s/other", wire.QoS{Priority: wire.DataHigh, Reliable: true, Block: block})
+			payload := make([]byte, 200_000)
+			began := time.Now()
+			const n = 100 // 20 MB for each stuck one, more than queues and sockets hold
+			for range n {
+				bulk.Put(payload, nil)
+				fine.Put(payload[:8], nil)
+				also.Put(payload[:8], nil)
+			}
+			if block {
+				eventually(t, "all samples", func() bool { return got.Load() == n && gotOther.Load() == n })
+			} else {
+				eventually(t, "what may be dropped", func() bool { fine.Put(nil, nil); also.Put(nil, nil); return got.Load() > n/2 && gotOther.Load() > n/2 })
+			}
+			took := time.Since(began)
+			t.Logf("took %v, %d and %d, stats %+v", took, got.Load(), gotOther.Load(), server.Stats())
+			if took > link.DefaultStall-time.Second {
+				t.Errorf("others waited %v for links that do not read", took)
+			}
+			if server.Stats().RelayDropped == 0 {
+				t.Error("nothing was dropped: the links were not congested")
+			}
+		})
+	}
+}
+
+// Goal: two listeners that dial each other hold one link, three in a ring pass
+// on what belongs to their clients, and nothing comes twice or goes round.
+func TestNothingGoesRound(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d listeners in a ring", n), func(t *testing.T) {
+			var ends []string
+			for range n {
+				ends = append(ends, freeEndpoint(t))
+			}
+			var hubs, leaves []*Session
+			got := make([]samples, n)
+			for i := range n {
+				cfg := silent(ends[(i+1)%n])
+				cfg.Listen = []string{ends[i]}
+				hubs = append(hubs, mustOpen(t, cfg))
+			}
+			for i := range n {
+				eventually(t, "the ring", func() bool {
+					hubs[i].mu.Lock()
+					defer hubs[i].mu.Unlock()
+					ready := 0
+					for _, f := range hubs[i].faces {
+						if f.ready {
+							ready++
+						}
+					}
+					return ready == n-1 && len(hubs[i].faces) == n-1
+				})
+				leaves = append(leaves, mustOpen(t, silent(ends[i])))
+				leaves[i].Subscribe("@ring/**", got[i].deposit)
+				leaves[i].Token(fmt.Sprintf("@ring/%d", i))
+			}
+			for i := range n {
+				eventually(t, "all tokens", func() bool {
+					keys, _ := leaves[i].Tokens(context.Background(), "@ring/*", time.Second)
+					return len(keys) == n
+				})
+			}
+			eventually(t, "every hub to know every leaf", func() bool {
+				for _, h := range hubs {
+					h.mu.Lock()
+					e, ok := h.tree(codec.DeclareSubscriber).Get("@ring/**")
+					known := ok && len(e.holders) == n
+					h.mu.Unlock()
+					if !known {
+						return false
+					}
+				}
+				return true
+			})
+			for i := range n {
+				p := mustPublisher(t, leaves[i], fmt.Sprintf("@ring/%d", i), wire.QoS{Reliable: true, Block: true})
+				for range 10 {
+					if err := p.Put([]byte("x"), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for i := range n {
+				eventually(t, "all samples", func() bool { return got[i].count() >= 10*n })
+			}
+			time.Sleep(50 * time.Millisecond)
+			for i := range n {
+				if got[i].count() != 10*n {
+					t.Errorf("leaf %d got %d samples, want %d", i, got[i].count(), 10*n)
+				}
+			}
+		})
+	}
+}
+
+// Goal: between two peers nothing is passed on, because they reach each other
+// without us; between a peer and a client everything is.
+func TestPeersAreNotBridged(t *testing.T) {
+	_, at := listener(t, Config{})
+	asPeer := func() *Session {
+		cfg := silent(at)
+		cfg.Listen = []string{"tcp/127.0.0.1:0"} // who listens is a peer
+		s := mustOpen(t, cfg)
+		eventually(t, "the link", s.Connected)
+		return s
+	}
+	a, b, client := asPeer(), asPeer(), mustOpen(t, silent(at))
+	var atB, atClient samples
+	b.Subscribe("@p/*", atB.deposit)
+	client.Subscribe("@p/*", atClient.deposit)
+	b.Token("@p/b")
+	client.Token("@p/client")
+	b.Queryable("@p/q", func(q wire.Query) { q.Reply("@p/q", []byte("b")); q.Finish() })
+	client.Queryable("@p/q", func(q wire.Query) { q.Reply("@p/q", []byte("client")); q.Finish() })
+	fromA, fromClient := mustPublisher(t, a, "@p/a", wire.ActionQoS), mustPublisher(t, client, "@p/c", wire.ActionQoS)
+	eventually(t, "the client to hear the peer", func() bool { fromA.Put(nil, nil); return heard(&atClient, "@p/a") })
+	eventually(t, "the peer to hear the client", func() bool { fromClient.Put(nil, nil); return atB.count() > 0 })
+	if heard(&atB, "@p/a") {
+		t.Error("one peer's sample was passed on to another")
+	}
+	if keys, err := a.Tokens(context.Background(), "@p/*", time.Second); err != nil || !slices.Equal(keys, []string{"@p/client"}) {
+		t.Errorf("peer a lists %v, %v, want the client's token alone", keys, err)
+	}
+	r, err := a.Get(context.Background(), "@p/q", nil, 5*time.Second)
+	if err != nil || len(r) != 1 || string(r[0].Payload) != "client" {
+		t.Errorf("peer a asked: %v, %v, want the client's reply alone", r, err)
+	}
+	if r, err = client.Get(context.Background(), "@p/q", nil, 5*time.Second); err != nil || len(r) != 2 {
+		t.Errorf("the client asked: %v, %v, want both replies", r, err)
+	}
+}
+
+func heard(got *samples, key string) bool {
+	got.mu.Lock()
+	defer got.mu.Unlock()
+	return slices.ContainsFunc(got.all, func(s wire.Sample) bool { return s.Key == key })
+}
+
+// Goal: numbers that a client declared for keys are its own: what it says with
+// them reaches others with the key written out.
+func TestNumberedKeysAreWrittenOut(t *testing.T) {
+	_, at := listener(t, Config{})
+	other := mustOpen(t, silent(at))
+	var got samples
+	other.Subscribe("@num/**", got.deposit)
+	other.Queryable("@num/q/*", func(q wire.Query) { q.Reply(q.Key(), []byte(q.Key())); q.Finish() })
+	settled(t, other)
+	a := mustAttack(t, at)
+	named := func(scope uint16, suffix string) codec.Expr {
+		return codec.Expr{Scope: scope, Suffix: []byte(suffix), Sender: true}
+	}
+	a.declare(codec.DeclareExpr, 7, "@num")
+	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 9, Expr: codec.Expr{Scope: 7, Suffix: []byte("/q/x")}}})
+	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareToken, ID: 3, Expr: named(7, "/token")}})
+	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 4, Expr: named(7, "/sub")}})
+	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(7, "/a"), Data: codec.Data{Payload: []byte("1")}}})
+	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(9, ""), Data: codec.Data{Payload: []byte("2")}}})
+	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: 11, Expr: named(9, "")}})
+	eventually(t, "both samples", func() bool { return got.count() == 2 })
+	if got.at(0).Key != "@num/a" || got.at(1).Key != "@num/q/x" {
+		t.Errorf("keys %s and %s, want @num/a and @num/q/x", got.at(0).Key, got.at(1).Key)
+	}
+	eventually(t, "the token", func() bool {
+		keys, _ := other.Tokens(context.Background(), "@num/*", time.Second)
+		return slices.Equal(keys, []string{"@num/token"})
+	})
+	eventually(t, "the subscriber", mustPublisher(t, other, "@num/sub", wire.ActionQoS).Matching)
+	for {
+		select {
+		case m := <-a.said:
+			if m.Kind != codec.KindResponse {
+				continue
+			}
+			if m.Response.ID != 11 {
+				t.Errorf("the reply's number is %d, want the asker's 11", m.Response.ID)
+			}
+			return
+		case <-time.After(10 * time.Second):
+			t.Fatal("no reply")
+		}
+	}
+}
+
+// Property: whatever a few clients subscribe to and take back, each sample
+// reaches exactly those who match at that time, each subscriber once. The
+// listener's caches are hot all the while.
+func TestRelayAgainstModel(t *testing.T) {
+	hub, at := listener(t, Config{Log: func(string) {}})
+	const n = 3
+	var clients []*Session
+	for range n {
+		clients = append(clients, mustOpen(t, silent(at)))
+	}
+	sessions := append(clients, hub)
+	keys := []string{"m/a", "m/b", "m/a/b", "m/@v"}
+	exprs := []string{"m/*", "m/**", "m/a", "m/a/**", "**/b", "m/@v", "m/$*a", "m/a/b"}
+	type one struct {
+		expr string
+		got  *atomic.Int64
+		sub  wire.Declaration
+	}
+	var pubs [][]wire.Publisher
+	for _, s := range sessions {
+		var own []wire.Publisher
+		for _, k := range keys {
+			own = append(own, mustPublisher(t, s, k, wire.QoS{Reliable: true, Block: true}))
+		}
+		pubs = append(pubs, own)
+	}
+	subs := make([][]one, len(sessions))
+	rapid.Check(t, func(t *rapid.T) {
+		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
+			i := rapid.IntRange(0, n).Draw(t, "who subscribes")
+			if len(subs[i]) > 0 && rapid.Bool().Draw(t, "undeclare") {
+				subs[i][0].sub.Undeclare()
+				subs[i] = subs[i][1:]
+			} else {
+				o := one{expr: rapid.SampledFrom(exprs).Draw(t, "expr"), got: new(atomic.Int64)}
+				o.sub, _ = sessions[i].Subscribe(o.expr, func(s wire.Sample) { o.got.Add(int64(binary.LittleEndian.Uint32(s.Payload))) })
+				subs[i] = append(subs[i], o)
+			}
+			for _, c := range clients {
+				c.Tokens(context.Background(), "@settled", 10*time.Second)
+			}
+			want := map[*atomic.Int64]int64{}
+			for _, all := range subs {
+				for _, o := range all {
+					want[o.got] = o.got.Load()
+				}
+			}
+			for round := range 4 {
+				from, k := rapid.IntRange(0, n).Draw(t, "who puts"), rapid.IntRange(0, len(keys)-1).Draw(t, "key")
+				weight := uint32(1) << (8 * (round % 3))
+				pubs[from][k].Put(binary.LittleEndian.AppendUint32(nil, weight), nil)
+				for _, all := range subs {
+					for _, o := range all {
+						if slowMatch(o.expr, keys[k]) {
+							want[o.got] += int64(weight)
+						}
+					}
+				}
+			}
+			for got, sum := range want {
+				for deadline := time.Now().Add(5 * time.Second); got.Load() != sum; time.Sleep(100 * time.Microsecond) {
+					if time.Now().After(deadline) {
+						t.Fatalf("a subscriber's sum is %#x, want %#x", got.Load(), sum)
+					}
+				}
+			}
+		}
+	})
+}
+
+// slowMatch is what the expressions of the model mean, said otherwise.
+func slowMatch(expr, key string) bool {
+	return slices.Contains(map[string][]string{
+		"m/*": {"m/a", "m/b"}, "m/**": {"m/a", "m/b", "m/a/b"}, "m/a": {"m/a"}, "m/a/**": {"m/a", "m/a/b"},
+		"**/b": {"m/b", "m/a/b"}, "m/@v": {"m/@v"}, "m/$*a": {"m/a"}, "m/a/b": {"m/a/b"},
+	}[expr], key)
+}
