@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
+	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/wire/zenoh"
@@ -19,48 +18,8 @@ const (
 	maxFPS     = 1000
 	maxHorizon = 1024
 	maxCameras = 8
-	maxSide    = 4096
 	simName    = "sim" // as --bus or as a camera's source
 )
-
-// CameraConfig is one --camera NAME=SOURCE[:WIDTHxHEIGHT][@FPS].
-type CameraConfig struct {
-	Name          string // top: observation.images.top on the wire
-	Source        string // sim
-	Width, Height int    // 0: what the policy wants, else 640x480
-	FPS           int    // 0: 60 for a picture of the policy's, else 30
-}
-
-// ParseCamera reads the value of one --camera flag.
-func ParseCamera(text string) (c CameraConfig, err error) {
-	bad := func() (CameraConfig, error) {
-		return CameraConfig{}, exit.Errorf(exit.Usage, "--camera %q: want NAME=SOURCE, such as top=sim or side=sim:640x480@30", text)
-	}
-	name, source, ok := strings.Cut(text, "=")
-	if !ok || name == "" || source == "" {
-		return bad()
-	}
-	c.Name = name
-	source, fps, timed := strings.Cut(source, "@")
-	if timed {
-		if c.FPS, err = strconv.Atoi(fps); err != nil || c.FPS < 1 || c.FPS > maxFPS {
-			return bad()
-		}
-	}
-	source, size, sized := strings.Cut(source, ":")
-	if sized {
-		w, h, _ := strings.Cut(size, "x")
-		c.Width, err = strconv.Atoi(w)
-		if err == nil {
-			c.Height, err = strconv.Atoi(h)
-		}
-		if err != nil || c.Width < 1 || c.Height < 1 || max(c.Width, c.Height) > maxSide {
-			return bad()
-		}
-	}
-	c.Source = source
-	return c, nil
-}
 
 // TLS names PEM files.
 type TLS struct {
@@ -75,7 +34,7 @@ type Config struct {
 	Bus         string // sim, or a serial port
 	Robot       string // so101
 	Calibration string // file; empty: LeRobot's place, and for sim the simulator's own
-	Cameras     []CameraConfig
+	Cameras     []eye.Config
 	Connect     []string // Zenoh endpoints of the server or router, one of which is used
 	TLS         TLS      // of tls/ endpoints
 	Service     string   // empty: the only one in reach
@@ -86,8 +45,9 @@ type Config struct {
 	Duration    time.Duration
 	Seed        uint64 // of the simulated world
 	RT          rt.Mode
-	CPU         int // to pin the tick to, rt.UnpinnedCPU otherwise
-	JPEGQuality int // 0: raw pictures
+	CPU         int  // to pin the tick to, rt.UnpinnedCPU otherwise
+	JPEGQuality int  // 0: raw pictures
+	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
 	Fallback    string // hold or repeat_last: for goals that are positions both keep the last goal
 
@@ -192,10 +152,6 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 			return usage("--camera wants NAME=SOURCE, such as top=sim")
 		case seen[cam.Name]:
 			return usage("--camera %s is given twice", cam.Name)
-		case cam.Source == simName && c.Bus != simName:
-			return usage("--camera %s=sim shows the simulated arm, which --bus %s is not: use --bus sim too", cam.Name, c.Bus)
-		case cam.Source != simName:
-			return usage("--camera %s=%s: only sim is built in so far", cam.Name, cam.Source)
 		}
 		seen[cam.Name] = true
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"edgert/camera"
+	"edgert/camera/v4l2"
+	"edgert/edge/eye"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -25,9 +27,6 @@ const (
 	busBackoffMax  = 10 * time.Second
 	simDirection   = 1  // the first target lies on the right
 	simCameraFPS   = 60 // a simulated camera is as fast as the world
-	usualWidth     = 640
-	usualHeight    = 480
-	usualFPS       = 30
 )
 
 // namedRobot returns a built-in arm or the one a file describes.
@@ -168,36 +167,74 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 		best.Round(10*time.Microsecond), e.cfg.FPS, limit.Round(10*time.Microsecond))
 }
 
-// openCameras opens every camera.
-func (e *Edge) openCameras() error {
-	for _, c := range e.cfg.Cameras {
-		e.eyes = append(e.eyes, newEye(e.robot.CameraName(c.Name), e.world.Camera(c.Name, e.format(c))))
+// openCameras opens every camera; one that is absent may come.
+func (e *Edge) openCameras(ctx context.Context) error {
+	d := eye.Develop{Quality: e.cfg.JPEGQuality, Asked: e.cfg.Reencode}
+	for i := range e.cfg.Cameras {
+		c := &e.cfg.Cameras[i]
+		d.WantW, d.WantH = e.wanted(c.Name)
+		p := eye.Place{
+			Clock: e.clock, World: e.scenery, WantW: d.WantW, WantH: d.WantH, SimFPS: simCameraFPS, Changed: d.Quality == 0 || d.Asked,
+		}
+		source, picked, err := e.retryCamera(ctx, c, p)
+		if err != nil {
+			return err
+		}
+		looks := eye.New(c.Name, source, c.MaxAge)
+		e.eyes = append(e.eyes, looks)
+		v, err := eye.NewDeveloper(looks, c, d)
+		if err != nil {
+			return err
+		}
+		e.develop = append(e.develop, v)
+		e.log.Info("camera "+c.Name, "picked", picked, "pictures", v.String())
 	}
 	return nil
 }
 
-// format is what to ask of a camera: what the user says, else what the policy
-// was trained on, else what a camera usually gives.
-func (e *Edge) format(c CameraConfig) camera.Format {
-	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
+// retryCamera opens a camera; a device that is not there yet may come.
+func (e *Edge) retryCamera(ctx context.Context, c *eye.Config, p eye.Place) (camera.Source, string, error) {
+	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
+	told := false
+	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
+		source, picked, err := eye.Open(c, p)
+		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(backoff) > giveUp {
+			return source, picked, err
+		}
+		if !told {
+			e.log.Warn("waiting for camera "+c.Name, "why", err)
+			told = true
+		}
+		for end := e.clock.Now().Add(backoff); e.clock.Now() < end; {
+			if ctx.Err() != nil {
+				return nil, "", ctx.Err()
+			}
+			e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
+		}
+	}
+}
+
+// scenery is the world that simulated cameras show: that of the simulated arm,
+// else one in which nothing moves.
+func (e *Edge) scenery() eye.World {
+	if e.world != nil {
+		return e.world
+	}
+	if e.still == nil {
+		e.still = sim.NewLive(sim.NewWorld(e.cfg.Seed, simDirection), e.clock, e.clock.Now())
+	}
+	return e.still
+}
+
+// wanted is the size of a camera's pictures that the policy was trained on, 0
+// when it does not say.
+func (e *Edge) wanted(name string) (w, h int) {
 	for _, shape := range e.link.terms.shapes {
-		if shape.Name != imageKey+e.robot.CameraName(c.Name) {
-			continue
-		}
-		if f.Width == 0 {
-			f.Width, f.Height = shape.W, shape.H
-		}
-		if f.FPS == 0 {
-			f.FPS = simCameraFPS
+		if shape.Name == eye.ImageKey+name {
+			return shape.W, shape.H
 		}
 	}
-	if f.Width == 0 {
-		f.Width, f.Height = usualWidth, usualHeight
-	}
-	if f.FPS == 0 {
-		f.FPS = usualFPS
-	}
-	return f
+	return 0, 0
 }
 
 // settleIn asks the kernel and the runtime for quiet: everything is allocated

@@ -82,29 +82,3 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 		}
 	}
 }
-
-func TestParseCamera(t *testing.T) {
-	tests := []struct {
-		text string
-		want CameraConfig
-		ok   bool
-	}{
-		{"top=sim", CameraConfig{Name: "top", Source: "sim"}, true},
-		{"side=sim:640x480@15", CameraConfig{Name: "side", Source: "sim", Width: 640, Height: 480, FPS: 15}, true},
-		{"side=sim@15", CameraConfig{Name: "side", Source: "sim", FPS: 15}, true},
-		{"top", CameraConfig{}, false},
-		{"=sim", CameraConfig{}, false},
-		{"top=", CameraConfig{}, false},
-		{"top=sim:640", CameraConfig{}, false},
-		{"top=sim:0x480", CameraConfig{}, false},
-		{"top=sim:640x9999", CameraConfig{}, false},
-		{"top=sim@0", CameraConfig{}, false},
-		{"top=sim@fast", CameraConfig{}, false},
-	}
-	for _, tt := range tests {
-		got, err := ParseCamera(tt.text)
-		if got != tt.want || (err == nil) != tt.ok {
-			t.Errorf("ParseCamera(%q) = %+v, %v, want %+v, ok %v", tt.text, got, err, tt.want, tt.ok)
-		}
-	}
-}

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/eye"
 	"edgert/edge/limit"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
@@ -61,9 +62,11 @@ type Edge struct {
 	robot    robot.Robot
 	identity *identity
 	world    *sim.Live // nil on hardware
+	still    *sim.Live // what simulated cameras see on a real bus
 	simBus   *servosim.Bus
 	arm      *plug.Arm
-	eyes     []*eye
+	eyes     []*eye.Eye
+	develop  []*eye.Developer
 	net      wire.Session
 	link     *link
 	control  *control
@@ -98,6 +101,12 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.robot, err = namedRobot(cfg.Robot); err != nil {
 		return e, err
 	}
+	cameras := make([]eye.Config, len(cfg.Cameras)) // by the policy's names
+	for i, c := range cfg.Cameras {
+		c.Name = e.robot.CameraName(c.Name)
+		cameras[i] = c
+	}
+	e.cfg.Cameras = cameras
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
 	}
@@ -114,7 +123,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err = e.connect(ctx); err != nil {
 		return e, err
 	}
-	if err = e.openCameras(); err != nil {
+	if err = e.openCameras(ctx); err != nil {
 		return e, err
 	}
 	e.opened = e.clock.Now().Sub(began)
@@ -205,9 +214,7 @@ func (e *Edge) build() error {
 	})
 	c.stats.inState[Connecting].Add(int64(e.opened))
 	c.link.blind.Store(int32(len(e.eyes)))
-	if e.sender, err = newSender(c, e.eyes, e.cfg.JPEGQuality, e.cfg.Task); err != nil {
-		return err
-	}
+	e.sender = newSender(c, e.eyes, e.develop, e.cfg.Task)
 	e.sender.uplink = e.link.uplink
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return nil
@@ -233,8 +240,8 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.settleIn()
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
 	linked := make(chan error, 1)
-	for _, eye := range e.eyes {
-		e.spawn(func() error { eye.capture(e.clock, &e.ending, &e.control.link.blind); return nil })
+	for _, looks := range e.eyes {
+		e.spawn(func() error { looks.Capture(e.clock, &e.ending, &e.control.link.blind); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
 	e.threads.Add(1)
@@ -335,8 +342,11 @@ func (e *Edge) release() {
 	if e.net != nil {
 		e.net.Close()
 	}
-	for _, eye := range e.eyes {
-		eye.source.Close()
+	for _, v := range e.develop {
+		v.Close()
+	}
+	for _, looks := range e.eyes {
+		looks.Source.Close()
 	}
 	if e.arm != nil {
 		e.arm.Close()

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/wire"
@@ -150,7 +151,7 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
 	}
 	for _, c := range l.cfg.Cameras {
-		request.CameraNames = append(request.CameraNames, imageKey+c.Name)
+		request.CameraNames = append(request.CameraNames, eye.ImageKey+c.Name)
 	}
 	replies, err := l.net.Get(ctx, wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
 	if err != nil {

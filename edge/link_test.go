@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -115,7 +116,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 		cfg: &Config{
 			FPS: 60, Robot: "so101", Service: service, Connect: []string{s.endpoint}, RequestTimeout: time.Second, Task: "pick",
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
-			Cameras: []CameraConfig{{Name: "top", Source: "sim"}},
+			Cameras: []eye.Config{{Name: "top", Source: "sim"}},
 		},
 		who: &identity{ID: "arm"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
 		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), take: func(wire.Sample) {},

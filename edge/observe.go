@@ -1,11 +1,10 @@
 package edge
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"edgert/jpeg"
+	"edgert/edge/eye"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -21,8 +20,8 @@ const senderPoll = 50 * time.Millisecond
 type sender struct {
 	// Constant after Open.
 	dof     int
-	eyes    []*eye
-	encoder *jpeg.Encoder // nil: raw pictures
+	eyes    []*eye.Eye
+	develop []*eye.Developer // of each
 	task    string
 
 	snapshots *rt.Latest[snapshot]
@@ -32,7 +31,7 @@ type sender struct {
 	stats     *tickStats
 
 	observation wire.Observation
-	pictures    [][]byte // per camera, encoded
+	stale       []string // wire names, of this observation
 	body        []byte
 	header      []byte
 }
@@ -48,32 +47,19 @@ type uplink struct {
 // sendBuffer is the room reserved in a message beside the pictures.
 const sendBuffer = 64 << 10
 
-// newSender allocates every buffer for the largest picture of each camera.
-// quality 0 sends raw pictures.
-func newSender(c *control, eyes []*eye, quality int, task string) (*sender, error) {
+// newSender allocates a body for the largest picture of each camera.
+func newSender(c *control, eyes []*eye.Eye, develop []*eye.Developer, task string) *sender {
 	s := &sender{
-		dof: c.dof, eyes: eyes, task: task, snapshots: c.snapshots, waker: c.waker,
-		departed: c.departed, stats: c.stats, header: make([]byte, 0, wire.HeaderSize),
-	}
-	if quality > 0 {
-		var err error
-		if s.encoder, err = jpeg.NewEncoder(quality); err != nil {
-			return nil, err
-		}
+		dof: c.dof, eyes: eyes, develop: develop, task: task, snapshots: c.snapshots, waker: c.waker,
+		departed: c.departed, stats: c.stats, header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
 	}
 	total := sendBuffer
-	for _, e := range eyes {
-		f := e.source.Format()
-		size := f.FrameBytes()
-		if quality > 0 {
-			size = jpeg.MaxSize(f.Width, f.Height)
-		}
-		s.pictures = append(s.pictures, make([]byte, size))
-		s.observation.Images = append(s.observation.Images, wire.Image{Name: e.wire})
-		total += size
+	for i, e := range eyes {
+		s.observation.Images = append(s.observation.Images, wire.Image{Name: e.Wire})
+		total += develop[i].MaxBytes()
 	}
 	s.body = make([]byte, 0, total)
-	return s, nil
+	return s
 }
 
 // run sends until stop is set.
@@ -102,8 +88,9 @@ func (s *sender) send(snap *snapshot) error {
 		return nil
 	}
 	oldest := snap.at
+	s.stale = s.stale[:0]
 	for i, e := range s.eyes {
-		at, err := s.picture(i, e)
+		at, err := s.develop[i].Picture(&s.observation.Images[i])
 		if err != nil {
 			return err
 		}
@@ -111,7 +98,12 @@ func (s *sender) send(snap *snapshot) error {
 			s.stats.late.Add(1)
 			return nil
 		}
-		e.age.Record(max(0, snap.at.Sub(at)))
+		age := max(0, snap.at.Sub(at))
+		e.Age.Record(age)
+		if age > e.MaxAge {
+			e.Stale.Add(1)
+			s.stale = append(s.stale, e.Wire)
+		}
 		oldest = min(oldest, at)
 	}
 	s.fill(snap, up, oldest)
@@ -136,33 +128,6 @@ func (s *sender) send(snap *snapshot) error {
 	return nil
 }
 
-// picture encodes the newest frame of camera i into its message slot and
-// returns when it was taken, 0 when there is none yet.
-//
-//rt:noalloc
-func (s *sender) picture(i int, e *eye) (rt.Instant, error) {
-	frame, _, _ := e.newest.Front()
-	if frame.At == 0 {
-		return 0, nil
-	}
-	m := &s.observation.Images[i]
-	if s.encoder == nil {
-		*m = wire.Image{Name: e.wire, Codec: wire.Raw, H: frame.Height, W: frame.Width, C: 3, Data: frame.Pix}
-		return frame.At, nil
-	}
-	n, err := s.encoder.EncodeRGB(s.pictures[i], frame.Pix, frame.Width, frame.Height)
-	if err != nil {
-		return 0, encodeError(e.name, err)
-	}
-	*m = wire.Image{Name: e.wire, Codec: wire.JPEG, Data: s.pictures[i][:n]}
-	return frame.At, nil
-}
-
-//go:noinline
-func encodeError(camera string, err error) error {
-	return fmt.Errorf("camera %s: encode: %w", camera, err)
-}
-
 //rt:noalloc
 func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o := &s.observation
@@ -172,6 +137,7 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.InferenceDelaySteps = a.Delay
 	o.EpisodeStart = snap.start
 	o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, a.Rows), wire.Matrix{}
+	o.StaleCameras = nil
 	o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge = false, false, false, false, false
 	if up.old {
 		// A peer of the draft conditions on the model's own rows and wants both
@@ -185,6 +151,7 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.HasN, o.N = true, a.Step-1
 	o.HasOverlapEnd, o.OverlapEnd = true, a.PrefixEnd
 	o.HasRunway, o.RunwayMs = true, float64(snap.runway)/float64(time.Millisecond)
+	o.StaleCameras = s.stale
 	o.HasFrameAge, o.FrameAgeMs = true, float64(snap.at.Sub(oldest))/float64(time.Millisecond)
 }
 

@@ -2,12 +2,14 @@ package edge
 
 import (
 	"bytes"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"edgert/camera"
 	"edgert/chunk"
+	"edgert/edge/eye"
 	"edgert/jpeg"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -57,15 +59,17 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 		clock: rttest.NewClock(0), dof: 2, waker: waker, link: &linkFlags{}, stats: newTickStats(),
 		departed: rt.NewRing[departure](4), snapshots: rt.NewLatest[snapshot](nil),
 	}
-	e := newEye("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}})
-	f := e.newest.Back()
-	e.source.Grab(f)
+	e := eye.New("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}}, 0)
+	f := &e.Newest.Back().Frame
+	e.Source.Grab(f)
 	f.At = rt.Instant(993 * time.Millisecond)
-	e.newest.Publish(1)
-	s, err := newSender(c, []*eye{e}, quality, "pick")
+	e.Newest.Publish(1)
+	v, err := eye.NewDeveloper(e, &eye.Config{Name: "top"}, eye.Develop{Quality: quality})
 	if err != nil {
 		t.Skipf("no libjpeg-turbo: %v", err)
 	}
+	t.Cleanup(v.Close)
+	s := newSender(c, []*eye.Eye{e}, []*eye.Developer{v}, "pick")
 	out := &outbox{}
 	s.uplink = new(atomic.Pointer[uplink])
 	s.uplink.Store(&uplink{publisher: out, epoch: 3})
@@ -80,6 +84,31 @@ func testSnapshot() *snapshot {
 			Key: 9, Step: 41, Delay: 4, PrefixEnd: 10, Rows: 2, ModelRows: 2,
 			Robot: []float32{1, 2, 3, 4, 0, 0}, Model: []float32{5, 6, 7, 8, 0, 0},
 		},
+	}
+}
+
+// A picture older than its camera's bound is called stale in the observation,
+// and to an old server nothing is said that it does not know.
+func TestObservationSaysWhichPictureIsStale(t *testing.T) {
+	for _, tt := range []struct {
+		bound time.Duration
+		old   bool
+		want  []string
+	}{{5 * time.Millisecond, false, []string{"observation.images.top"}}, {8 * time.Millisecond, false, nil}, {5 * time.Millisecond, true, nil}} {
+		s, out := newTestSender(t, 90)
+		s.eyes[0].MaxAge = tt.bound // the picture is 7 ms old
+		s.uplink.Load().old = tt.old
+		if err := s.send(testSnapshot()); err != nil {
+			t.Fatal(err)
+		}
+		var o wire.Observation
+		if err := wire.ParseObservation(&o, out.body); err != nil {
+			t.Fatal(err)
+		}
+		stale := s.eyes[0].Tally().Stale
+		if !slices.Equal(o.StaleCameras, tt.want) || stale != uint64(len(tt.want)) && !tt.old {
+			t.Errorf("bound %v, old server %v: stale cameras %v, counted %d, want %v", tt.bound, tt.old, o.StaleCameras, stale, tt.want)
+		}
 	}
 }
 

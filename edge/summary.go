@@ -97,7 +97,25 @@ type Frames struct {
 	Captured uint64  `json:"captured"`
 	Dropped  uint64  `json:"dropped"`
 	Age      float64 `json:"age_ms_p99"`
-	Errors   uint64  `json:"errors"`
+	Errors   uint64  `json:"errors"`   // failed attempts to get one
+	Missed   uint64  `json:"missed"`   // of the dropped: the driver had no room, or lost them
+	Skipped  uint64  `json:"skipped"`  // of the dropped: a newer one was there already
+	Broken   uint64  `json:"broken"`   // marked bad by the driver, or JPEG that was not whole
+	Restarts uint64  `json:"restarts"` // times that the camera was set up again
+	Stale    uint64  `json:"stale"`    // observations with a picture older than its max-age
+}
+
+// trouble says what did not go well, or nothing.
+func (f *Frames) trouble() (text string) {
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{{f.Broken, "broken"}, {f.Restarts, "restarts"}, {f.Stale, "observations with a stale picture"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.what)
+		}
+	}
+	return text
 }
 
 // Granted says whether the kernel gave the tick its real-time priority.
@@ -162,7 +180,7 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	row("action age", "p50 %.0f ms, p99 %.0f ms, max %.0f ms", s.ActionAgeMS.P50, s.ActionAgeMS.P99, s.ActionAgeMS.Max)
 	for _, name := range keys(s.Frames) {
 		f := s.Frames[name]
-		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms", f.Captured, f.Dropped, f.Age)
+		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms%s", f.Captured, f.Dropped, f.Age, f.trouble())
 	}
 	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles, s.MallocWindow, s.RSSMB)
 	if s.RT.Granted {

@@ -173,8 +173,12 @@ func (e *Edge) summarize(err error) *Summary {
 		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
 		s.ForcedGC, s.MallocWindow = h.to.Forced-h.from.Forced, h.last-h.first
 	}
-	for _, eye := range e.eyes {
-		s.Frames[eye.name] = Frames{eye.captured.Load(), eye.dropped.Load(), round3(float64(eye.age.Quantile(0.99)) / 1e6), eye.errors.Load()}
+	for _, looks := range e.eyes {
+		t := looks.Tally()
+		s.Frames[looks.Name] = Frames{
+			Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(looks.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
+			Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
+		}
 	}
 	for state := range numStates {
 		s.InState[state.String()] = round3(float64(st.inState[state].Load()) / 1e9)

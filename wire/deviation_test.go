@@ -30,7 +30,7 @@ func demoObservation() *Observation {
 		HasN: true, N: -1,
 		HasOverlapEnd: true, OverlapEnd: 2,
 		HasRunway: true, RunwayMs: 12.5,
-		HasFrameAge: true, FrameAgeMs: 3.25,
+		HasFrameAge: true, StaleCameras: []string{"observation.images.top"}, FrameAgeMs: 3.25,
 		Spans: []Span{{10, 1, 2}, {12, 0, 6}},
 	}
 }

@@ -30,6 +30,11 @@ type Image struct {
 	Codec   Codec
 	H, W, C int
 	Data    []byte // after Parse: part of the source
+
+	// Splice is sent as part of Data, in front of Data[SpliceAt]: what a camera's
+	// JPEG lacks, without a copy of the picture. Parse leaves it empty.
+	Splice   string
+	SpliceAt int
 }
 
 // Span names a run of actions of a chunk that the server still remembers:
@@ -60,8 +65,9 @@ type Observation struct {
 	HasRunway     bool
 	RunwayMs      float64 // until the robot runs out of actions
 	HasFrameAge   bool
-	FrameAgeMs    float64 // of the oldest picture when the state was read
-	Spans         []Span  // travels when not empty
+	FrameAgeMs    float64  // of the oldest picture when the state was read
+	StaleCameras  []string // names of the pictures that are older than the robot's bound; travels when not empty
+	Spans         []Span   // travels when not empty
 
 	names *interned
 }
@@ -107,7 +113,7 @@ func (o *Observation) Reset() {
 	prefixModel.clear()
 	prefixRobot.clear()
 	*o = Observation{
-		State: o.State[:0], Images: o.Images[:0], Spans: o.Spans[:0],
+		State: o.State[:0], Images: o.Images[:0], Spans: o.Spans[:0], StaleCameras: o.StaleCameras[:0],
 		PrefixModel: prefixModel, PrefixRobot: prefixRobot, names: o.names,
 	}
 }
@@ -137,7 +143,7 @@ func AppendObservation(dst []byte, o *Observation) []byte {
 
 //rt:noalloc
 func (o *Observation) optional() (n uint32) {
-	for _, has := range [...]bool{o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0} {
+	for _, has := range [...]bool{o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0, len(o.StaleCameras) > 0} {
 		if has {
 			n++
 		}
@@ -172,6 +178,13 @@ func (o *Observation) appendOptional(dst []byte) []byte {
 	if o.HasFrameAge {
 		dst = appendFloatKey(dst, "frame_age_ms", o.FrameAgeMs)
 	}
+	if len(o.StaleCameras) > 0 {
+		dst = msgp.AppendString(dst, "stale_cameras")
+		dst = msgp.AppendArrayHeader(dst, uint32(len(o.StaleCameras)))
+		for _, name := range o.StaleCameras {
+			dst = msgp.AppendString(dst, name)
+		}
+	}
 	return dst
 }
 
@@ -194,7 +207,10 @@ func appendImage(dst []byte, m *Image) []byte {
 		dst = appendTextKey(dst, "codec", "jpeg")
 	}
 	dst = msgp.AppendString(dst, "data")
-	return msgp.AppendBytes(dst, m.Data)
+	dst = msgp.AppendBytesHeader(dst, uint32(len(m.Data)+len(m.Splice)))
+	dst = append(dst, m.Data[:m.SpliceAt]...)
+	dst = append(dst, m.Splice...)
+	return append(dst, m.Data[m.SpliceAt:]...)
 }
 
 // ParseObservation reads a body into o. Pictures are borrowed from src; all
@@ -250,6 +266,8 @@ func (o *Observation) field(r *reader, key []byte) {
 		o.HasRunway, o.RunwayMs = r.optionalFloat("runway_ms")
 	case "frame_age_ms":
 		o.HasFrameAge, o.FrameAgeMs = r.optionalFloat("frame_age_ms")
+	case "stale_cameras":
+		o.staleCameras(r)
 	default:
 		r.skip(0)
 	}
@@ -346,6 +364,17 @@ func (o *Observation) spans(r *reader) {
 		s.Start = int32(r.int("span start", 0, MaxRows))
 		s.End = int32(r.int("span end", int64(s.Start), MaxRows))
 		o.Spans = append(o.Spans, s)
+	}
+}
+
+//rt:noalloc
+func (o *Observation) staleCameras(r *reader) {
+	o.StaleCameras = o.StaleCameras[:0]
+	if r.null() {
+		return
+	}
+	for range r.arrayHeader("stale_cameras", MaxImages) {
+		o.StaleCameras = append(o.StaleCameras, o.names.text(r.text("camera name", MaxNameBytes)))
 	}
 }
 

@@ -69,10 +69,10 @@ func TestZeroIsNotAbsent(t *testing.T) {
 // that reads in order meets what it knows first.
 func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
 	full, bare := demoObservation(), demoObservation()
-	bare.HasT, bare.HasN, bare.HasOverlapEnd, bare.HasRunway, bare.HasFrameAge, bare.Spans = false, false, false, false, false, nil
+	bare.HasT, bare.HasN, bare.HasOverlapEnd, bare.HasRunway, bare.HasFrameAge, bare.Spans, bare.StaleCameras = false, false, false, false, false, nil, nil
 	f, b := AppendObservation(nil, full), AppendObservation(nil, bare)
-	if f[0] != 0x8d || b[0] != 0x87 || !bytes.HasPrefix(f[1:], b[1:]) {
-		t.Errorf("with optional keys % x, want 0x8d and the rest of % x first", f, b)
+	if f[0] != 0x8e || b[0] != 0x87 || !bytes.HasPrefix(f[1:], b[1:]) {
+		t.Errorf("with optional keys % x, want 0x8e and the rest of % x first", f, b)
 	}
 }
 

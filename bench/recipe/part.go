@@ -12,6 +12,7 @@ import (
 
 	"edgert/bench"
 	"edgert/edge"
+	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -46,12 +47,12 @@ const (
 
 // Run runs the edge and writes a Result as JSON.
 func (p Part) Run(ctx context.Context, w io.Writer) error {
-	camera, err := edge.ParseCamera("top=sim")
+	camera, err := eye.Parse("top=sim")
 	if err != nil {
 		return err
 	}
 	e, err := edge.Open(ctx, edge.Config{
-		FPS: p.FPS, Bus: "sim", Robot: "so101", Cameras: []edge.CameraConfig{camera}, Connect: []string{p.Connect},
+		FPS: p.FPS, Bus: "sim", Robot: "so101", Cameras: []eye.Config{camera}, Connect: []string{p.Connect},
 		Schedule: "drtc", Duration: p.Duration, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "hold", Fallback: "hold",
 		MaxActionAge: 3 * time.Second, DegradedAfter: 500 * time.Millisecond, RequestTimeout: 5 * time.Second,
 		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 10 * time.Second, MaxOffline: 20 * time.Second,

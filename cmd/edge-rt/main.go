@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"edgert/edge"
+	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/internal/flagfile"
 	"edgert/internal/logline"
@@ -36,6 +37,7 @@ Examples:
   edge-rt --bus sim --connect tls/gpu:7447 --tls-ca ca.pem --tls-cert robot.pem --tls-key robot.key
                                                             encrypted, both sides with certificates
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
+  edge-rt cameras                                           which cameras are here, and what to write for them
   edge-rt ctl status                                        how the running edge goes
   edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
   edge-rt sim-bus --robot koch --link /tmp/koch --faults f.yaml  a Koch whose bus goes wrong as f.yaml says
@@ -46,11 +48,12 @@ Exit codes: 0 stopped as asked, 1 broke while running, 2 wrong flag, 3 config or
 type cli struct {
 	runFlags `embed:""`
 
-	Run     struct{}  `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
-	Ctl     ctlCmd    `cmd:"" help:"Pause, resume or reset a running edge, or ask how it goes."`
-	SimBus  simBusCmd `cmd:"" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
-	Torque  torqueCmd `cmd:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
-	Version struct{}  `cmd:"" help:"Print the version and which transport is built in."`
+	Run     struct{}   `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
+	Ctl     ctlCmd     `cmd:"" help:"Pause, resume or reset a running edge, or ask how it goes."`
+	SimBus  simBusCmd  `cmd:"" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
+	Torque  torqueCmd  `cmd:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
+	Cameras camerasCmd `cmd:"" help:"List the cameras with their modes and controls; or take one picture."`
+	Version struct{}   `cmd:"" help:"Print the version and which transport is built in."`
 }
 
 type runFlags struct {
@@ -60,7 +63,7 @@ type runFlags struct {
 	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
 	Robot       string   `default:"so101" help:"The arm's description."`
 	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
-	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE[:WxH][@FPS], such as top=sim; repeat for more." placeholder:"NAME=SOURCE"`
+	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE[:WxH][@FPS][,option=value]..., such as top=sim or front=/dev/video0:640x480@30,rotate=180; repeat for more. SOURCE is sim, pattern, a device (/dev/video0, /dev/v4l/by-id/...), or a picture or folder of pictures to replay. Options: format=mjpeg|yuyv|nv12|grey|rgb, crop=WxH+X+Y, rotate=90|180|270, send=WxH, quality=1..100, max-age=500ms, and a device's controls: exposure, white-balance, focus and gain (auto or a number), and all that edge-rt cameras lists." placeholder:"NAME=SOURCE"`
 	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens: tcp/HOST:PORT, tls/HOST:PORT or unixsock-stream/PATH; repeat for others to turn to when it is gone."`
 	TLSCA       string   `name:"tls-ca" help:"PEM file of the authorities that vouch for the server; default: the system's." placeholder:"FILE"`
 	TLSCert     string   `name:"tls-cert" help:"PEM file of the robot's certificate, for a server that asks for one." placeholder:"FILE"`
@@ -76,7 +79,7 @@ type runFlags struct {
 	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU; -1: the last one where there are at least four."`
 
-	JPEGQuality             int               `name:"jpeg-quality" default:"90" help:"1 to 100; 0 sends raw pictures."`
+	JPEGQuality             *int              `name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
 	MaxActionAge            time.Duration     `default:"3s" help:"Never run an action whose observation is older."`
 	DegradedAfter           time.Duration     `default:"1s" help:"Without a chunk for this long the state is DEGRADED."`
 	RequestTimeout          time.Duration     `default:"5s" help:"Without a chunk for this long the session is opened again."`
@@ -131,6 +134,10 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 	case "version":
 		fmt.Fprintf(stdout, "edge-rt %s, transport zenoh (built in, pure Go)\n", version)
 		return exit.Clean
+	case "cameras", "cameras list":
+		return complain(stderr, eye.WriteList(stdout, c.Cameras.List.All))
+	case "cameras snapshot":
+		return c.snapshot(stdout, stderr)
 	case "ctl <word>":
 		return c.ctl(stdout, stderr)
 	case "sim-bus":
@@ -222,13 +229,16 @@ func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
 		Task: r.Task, ID: r.ID, Schedule: r.Schedule, SMin: r.SMin, Duration: r.Duration, Seed: r.Seed,
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,
-		JPEGQuality: r.JPEGQuality, OnExit: r.OnExit, Fallback: r.Fallback,
+		JPEGQuality: defaultQuality, OnExit: r.OnExit, Fallback: r.Fallback,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, Log: slog.New(slog.DiscardHandler),
 	}
+	if r.JPEGQuality != nil {
+		cfg.JPEGQuality, cfg.Reencode = *r.JPEGQuality, true
+	}
 	for _, c := range r.Camera {
-		cam, err := edge.ParseCamera(c)
+		cam, err := eye.Parse(c)
 		if err != nil {
 			return cfg, err
 		}

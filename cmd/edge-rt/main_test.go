@@ -90,7 +90,7 @@ func TestBadInput(t *testing.T) {
 		{"unknown robot", []string{"--bus", "sim", "--robot", "r2d2"}, 2, []string{"r2d2", "so101"}},
 		{"camera without a source", []string{"--bus", "sim", "--camera", "top"}, 2, []string{"top", "NAME=SOURCE"}},
 		{"camera twice", []string{"--bus", "sim", "--camera", "top=sim", "--camera", "top=sim"}, 2, []string{"top", "twice"}},
-		{"simulated camera on hardware", []string{"--bus", "/dev/null", "--camera", "top=sim"}, 2, []string{"top=sim", "--bus sim"}},
+		{"a camera that is none", []string{"--bus", "sim", "--camera", "top=/dev/null,rotate=45"}, 2, []string{"rotate=45", "90"}},
 		{"unknown schedule", []string{"--bus", "sim", "--schedule", "magic"}, 2, []string{"magic", "drtc"}},
 		{"unknown exit mode", []string{"--bus", "sim", "--on-exit", "dance"}, 2, []string{"dance", "park"}},
 		{"fallback for velocity robots", []string{"--bus", "sim", "--fallback", "zero"}, 2, []string{"zero", "hold"}},

@@ -26,7 +26,8 @@ var layers = []struct {
 	{2, "servo/servosim", "the bus from the motors' side"},
 	{2, "camera", "pictures with their true age"},
 	{2, "camera/v4l2", "the kernel's cameras"},
-	{2, "camera/cameratest", "a pattern source, for tests of cameras and encoders"},
+	{2, "camera/pattern", "a camera without hardware or world: bars with a number"},
+	{2, "camera/replay", "a camera of files"},
 	{2, "jpeg", "one format"},
 	{2, "wire", "the nouns that cross the network, and their bytes"},
 	{2, "wire/wiretest", "the frozen vectors, for the tests of everybody who speaks wire"},
@@ -59,7 +60,7 @@ var parted = []struct {
 	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
 	{"bench", true, "one folder for each measurement, on what all of them share"},
 	{"chunk", false, "stages stand behind any schedule and know none"},
-	{"edge", true, "a robot process has limits, a bus that comes back, bring-up and teleoperation, each a package to test alone"},
+	{"edge", true, "a robot process has eyes, limits, a bus that comes back, bring-up and teleoperation, each a package to test alone"},
 	{"cmd", false, "one folder for each program"},
 	{"tools", true, "one folder for each program, and tools/proc starts the real ones for them"},
 }
@@ -78,7 +79,8 @@ func partedOf(dir string) (folder string, meet bool) {
 // sideways lists the only imports within a layer.
 var sideways = []struct{ from, to, why string }{
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
-	{"camera/cameratest", "camera", "a fake implements the interface beside it"},
+	{"camera/pattern", "camera", "it implements the interface above it"},
+	{"camera/replay", "camera", "it implements the interface above it"},
 	{"servo/robot", "servo/table", "a description names models and registers"},
 	{"servo", "servo/table", "an arm is made of models"},
 	{"servo", "servo/packet", "a bus speaks in frames"},

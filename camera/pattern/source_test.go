@@ -1,4 +1,4 @@
-package cameratest
+package pattern
 
 import (
 	"bytes"

@@ -1,7 +1,7 @@
-// Package cameratest is a camera that needs neither hardware nor a world: colour
+// Package pattern is a camera that needs neither hardware nor a world: colour
 // bars with the frame's number drawn into the picture, so that a test at the far
 // end of an encoder and a network can say which frame it is looking at.
-package cameratest
+package pattern
 
 import (
 	"fmt"
@@ -44,7 +44,7 @@ var _ camera.Source = (*Source)(nil)
 // a rate, and at least MinWidth x MinHeight.
 func NewSource(clock rt.Clock, format camera.Format) *Source {
 	if format.Width < MinWidth || format.Height < MinHeight || format.FPS < 1 || format.Pixels != camera.RGB8 {
-		panic(fmt.Sprintf("cameratest: got %+v, want RGB8, a rate and at least %dx%d", format, MinWidth, MinHeight))
+		panic(fmt.Sprintf("pattern: got %+v, want RGB8, a rate and at least %dx%d", format, MinWidth, MinHeight))
 	}
 	return &Source{clock: clock, format: format, grid: camera.Grid{Origin: clock.Now(), FPS: format.FPS}}
 }

@@ -1,0 +1,191 @@
+// Package replay is a camera of files: one picture, or a folder of them in the
+// order of their names, again and again at a steady rate.
+//
+// All files are read at the start, so that playing costs no disk and no memory.
+// JPEG stays as it is, as from a camera that delivers motion JPEG; PNG becomes
+// RGB.
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"edgert/camera"
+	"edgert/rt"
+)
+
+// Limits of what is read.
+const (
+	MaxFiles = 20_000
+	MaxBytes = 1 << 30 // as they lie in memory: PNG unpacked
+	maxSide  = 8192
+)
+
+// ErrFiles means that there is nothing to play, or too much, or not all alike.
+var ErrFiles = errors.New("replay: pictures")
+
+// Source plays the files.
+type Source struct {
+	clock  rt.Clock
+	format camera.Format
+	grid   camera.Grid
+	files  [][]byte
+	next   uint64 // owner: the capture thread
+	closed atomic.Bool
+}
+
+var (
+	_ camera.Source = (*Source)(nil)
+	_ camera.Lender = (*Source)(nil)
+)
+
+// Open reads a picture, or the pictures of a folder: *.jpg, *.jpeg and *.png, all
+// of one size and one kind. fps is the rate to play at.
+func Open(path string, fps int, clock rt.Clock) (*Source, error) {
+	names, err := list(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{clock: clock}
+	total := 0
+	for _, name := range names {
+		pix, format, err := read(name)
+		if err != nil {
+			return nil, err
+		}
+		format.FPS = fps
+		if total += len(pix); total > MaxBytes {
+			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", ErrFiles, path, MaxBytes>>20)
+		}
+		size := max(s.format.Size, len(pix))
+		s.format.Size, format.Size = 0, 0
+		if len(s.files) > 0 && format != s.format {
+			return nil, fmt.Errorf("%w: %s is %v, the ones before are %v", ErrFiles, name, format, s.format)
+		}
+		s.format, s.files = format, append(s.files, pix)
+		s.format.Size = size
+	}
+	s.grid = camera.Grid{Origin: clock.Now(), FPS: fps}
+	return s, nil
+}
+
+// list returns the files to play.
+func list(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if kind(e.Name()) != "" && e.Type().IsRegular() {
+			names = append(names, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(names) == 0 || len(names) > MaxFiles {
+		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", ErrFiles, path, len(names), MaxFiles)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func kind(name string) string {
+	switch ext := strings.ToLower(filepath.Ext(name)); ext {
+	case ".jpg", ".jpeg":
+		return "jpeg"
+	case ".png":
+		return "png"
+	}
+	return ""
+}
+
+// read returns a picture as it is delivered.
+func read(name string) (pix []byte, f camera.Format, err error) {
+	bad := func(why any) ([]byte, camera.Format, error) {
+		return nil, f, fmt.Errorf("%w: %s: %v", ErrFiles, name, why)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return bad(err)
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, MaxBytes/4))
+	if err != nil {
+		return bad(err)
+	}
+	var c image.Config
+	switch kind(name) {
+	case "jpeg":
+		c, err = jpeg.DecodeConfig(bytes.NewReader(b))
+		f = camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.MJPEG}
+	case "png":
+		c, err = png.DecodeConfig(bytes.NewReader(b))
+		f = camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8}
+	default:
+		return bad("want *.jpg, *.jpeg or *.png")
+	}
+	if err != nil || c.Width < 1 || c.Height < 1 || max(c.Width, c.Height) > maxSide {
+		return bad(fmt.Sprintf("%dx%d, %v; want a picture with sides of 1 to %d", c.Width, c.Height, err, maxSide))
+	}
+	if f.Pixels == camera.MJPEG {
+		return b, f, nil
+	}
+	im, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		return bad(err)
+	}
+	pix = make([]byte, 0, f.FrameBytes())
+	for y := range f.Height {
+		for x := range f.Width {
+			r, g, b, _ := im.At(im.Bounds().Min.X+x, im.Bounds().Min.Y+y).RGBA()
+			pix = append(pix, byte(r>>8), byte(g>>8), byte(b>>8))
+		}
+	}
+	return pix, f, nil
+}
+
+// Format returns what Grab delivers.
+func (s *Source) Format() camera.Format { return s.format }
+
+// Lends says that frames point at the files in memory.
+func (s *Source) Lends() {}
+
+// Grab sleeps until the next frame's instant. A late reader skips files.
+//
+//rt:noalloc
+func (s *Source) Grab(dst *camera.Frame) error {
+	if s.closed.Load() {
+		return camera.ErrClosed
+	}
+	k := max(s.next, s.grid.First(s.clock.Now()))
+	at := s.grid.Instant(k)
+	s.clock.SleepUntil(at)
+	if s.closed.Load() {
+		return camera.ErrClosed
+	}
+	dst.Format, dst.Sequence, dst.At, dst.Pix = s.format, k, at, s.files[k%uint64(len(s.files))]
+	s.next = k + 1
+	return nil
+}
+
+// Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.
+func (s *Source) Close() error {
+	s.closed.Store(true)
+	return nil
+}

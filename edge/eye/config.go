@@ -1,0 +1,175 @@
+// Package eye is the robot's eyes: what a --camera means, which device or file
+// that is, the capture thread that keeps its newest picture, and what of a
+// picture goes into an observation.
+//
+// A camera's own JPEG is sent as it came: no decoding, no encoding, and one copy
+// from the driver's buffer into the message. Only where quality, size, crop or
+// rotation are asked for, or the camera delivers something else, a Developer
+// makes a picture of its own.
+package eye
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/camera"
+	"edgert/camera/v4l2"
+	"edgert/internal/exit"
+)
+
+// Limits of what a --camera may ask for.
+const (
+	maxSide   = 4096
+	maxFPS    = 1000
+	maxOption = 32
+)
+
+// The sources that are no path.
+const (
+	Sim     = "sim"     // the simulated arm's world
+	Pattern = "pattern" // colour bars
+)
+
+// DefaultMaxAge is the age from which a picture is called stale.
+const DefaultMaxAge = 500 * time.Millisecond
+
+// Config is one --camera.
+type Config struct {
+	Name          string             // top: observation.images.top on the wire
+	Source        string             // sim, pattern, a device, a picture or a folder of pictures
+	Width, Height int                // 0: what the policy wants, or near it
+	FPS           int                // 0: 60 for a simulated camera the policy knows, else 30
+	Pixels        camera.PixelFormat // 0: the best
+	Crop          Rect               // of the camera's picture; zero: all of it
+	Rotate        int                // 0, 90, 180, 270 degrees clockwise, after Crop
+	SendW, SendH  int                // what is sent, after Rotate; 0: what the policy wants, else as it is
+	Quality       int                // of JPEG; 0: the run's
+	MaxAge        time.Duration      // older pictures are called stale; 0: DefaultMaxAge
+	Controls      []v4l2.Setting
+}
+
+// Rect is a part of a picture, in pixels.
+type Rect struct{ W, H, X, Y int }
+
+// Syntax says how a --camera is written.
+const Syntax = "NAME=SOURCE[:WxH][@FPS][,option=value]..."
+
+var (
+	sizeAtEnd = regexp.MustCompile(`:(\d+)x(\d+)$`)
+	fpsAtEnd  = regexp.MustCompile(`@(\d+)$`)
+	plainSize = regexp.MustCompile(`^(\d+)x(\d+)$`)
+	cropSize  = regexp.MustCompile(`^(\d+)x(\d+)\+(\d+)\+(\d+)$`)
+	word      = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+)
+
+// Parse reads the value of one --camera flag.
+func Parse(text string) (c Config, err error) {
+	bad := func(format string, args ...any) (Config, error) {
+		return Config{}, exit.Errorf(exit.Usage, "--camera %q: %s", text, fmt.Sprintf(format, args...))
+	}
+	rest, options, _ := strings.Cut(text, ",")
+	name, source, ok := strings.Cut(rest, "=")
+	if !ok || name == "" || source == "" {
+		return bad("want %s, such as top=sim, front=/dev/video0:640x480@30 or wrist=/dev/video2,rotate=180", Syntax)
+	}
+	c.Name = name
+	if m := fpsAtEnd.FindStringSubmatch(source); m != nil {
+		source = strings.TrimSuffix(source, m[0])
+		if c.FPS, err = strconv.Atoi(m[1]); err != nil || c.FPS < 1 || c.FPS > maxFPS {
+			return bad("%s frames a second, want 1 to %d", m[1], maxFPS)
+		}
+	}
+	if m := sizeAtEnd.FindStringSubmatch(source); m != nil {
+		source = strings.TrimSuffix(source, m[0])
+		if c.Width, c.Height, ok = sides(m[1], m[2]); !ok {
+			return bad("size %s, want sides of 1 to %d", m[0][1:], maxSide)
+		}
+	}
+	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern {
+		return bad("source %q, want sim, pattern, a device such as /dev/video0, or the path of a picture or folder, such as ./run1", source)
+	}
+	c.Source = source
+	if options == "" {
+		return c, nil
+	}
+	list := strings.Split(options, ",")
+	if len(list) > maxOption {
+		return bad("%d options, at most %d", len(list), maxOption)
+	}
+	for _, o := range list {
+		key, value, ok := strings.Cut(o, "=")
+		if !ok || value == "" {
+			return bad("option %q, want option=value", o)
+		}
+		if why := c.option(key, value); why != "" {
+			return bad("%s=%s: %s", key, value, why)
+		}
+	}
+	return c, nil
+}
+
+// option takes one option, or says why not.
+func (c *Config) option(key, value string) (why string) {
+	var err error
+	switch key {
+	case "format":
+		if c.Pixels, err = camera.ParsePixelFormat(value); err != nil {
+			return "want mjpeg, yuyv, nv12, grey or rgb"
+		}
+	case "rotate":
+		if c.Rotate, err = strconv.Atoi(value); err != nil || c.Rotate%90 != 0 || c.Rotate < 0 || c.Rotate > 270 {
+			return "want 0, 90, 180 or 270, clockwise"
+		}
+	case "crop":
+		m := cropSize.FindStringSubmatch(value)
+		ok := m != nil
+		if ok {
+			c.Crop.W, c.Crop.H, ok = sides(m[1], m[2])
+			x, errX := strconv.Atoi(m[3])
+			y, errY := strconv.Atoi(m[4])
+			ok = ok && errX == nil && errY == nil && x < maxSide && y < maxSide
+			c.Crop.X, c.Crop.Y = x, y
+		}
+		if !ok {
+			return "want WxH+X+Y, such as 480x480+80+0"
+		}
+	case "send":
+		m := plainSize.FindStringSubmatch(value)
+		ok := m != nil
+		if ok {
+			c.SendW, c.SendH, ok = sides(m[1], m[2])
+		}
+		if !ok {
+			return fmt.Sprintf("want WxH, sides of 1 to %d", maxSide)
+		}
+	case "quality":
+		if c.Quality, err = strconv.Atoi(value); err != nil || c.Quality < 1 || c.Quality > 100 {
+			return "want 1 to 100"
+		}
+	case "max-age":
+		if c.MaxAge, err = time.ParseDuration(value); err != nil || c.MaxAge <= 0 {
+			return "want a duration, such as 200ms"
+		}
+	default:
+		return c.control(key, value)
+	}
+	return ""
+}
+
+// control takes a control of the camera, whose names only the camera knows.
+func (c *Config) control(key, value string) (why string) {
+	if c.Source == Sim || c.Source == Pattern || !word.MatchString(key) {
+		return "no such option: there are format, rotate, crop, send, quality and max-age, and for a device its controls, which edge-rt cameras lists"
+	}
+	c.Controls = append(c.Controls, v4l2.Setting{Name: key, Value: value})
+	return ""
+}
+
+func sides(w, h string) (int, int, bool) {
+	a, errA := strconv.Atoi(w)
+	b, errB := strconv.Atoi(h)
+	return a, b, errA == nil && errB == nil && a >= 1 && b >= 1 && max(a, b) <= maxSide
+}

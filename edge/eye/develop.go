@@ -1,0 +1,214 @@
+package eye
+
+import (
+	"fmt"
+	"math"
+
+	"edgert/camera"
+	"edgert/internal/exit"
+	"edgert/jpeg"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// Develop says what becomes of a camera's pictures.
+type Develop struct {
+	Quality  int  // of JPEG, 1 to 100; 0: raw
+	Asked    bool // the quality was asked for: the camera's own JPEG is encoded anew
+	WantW    int  // what the policy wants, 0: anything
+	WantH    int
+	Restarts int // rows of blocks between restart markers; 0: none
+}
+
+// aspectSlack is how far the shapes of two pictures may differ before scaling
+// one to the other shows: a policy's cups must stay round.
+const aspectSlack = 0.02
+
+// Developer turns an eye's pictures into those of an observation.
+//
+// Owner: the sender thread.
+type Developer struct {
+	eye     *Eye
+	pass    bool // the camera's own JPEG leaves as it came
+	rework  *rework
+	encoder *jpeg.Encoder // nil: raw
+	decoder *jpeg.Decoder // nil: the camera's layout goes into the encoder as it is
+	rgb     []byte        // decoded or converted
+	file    []byte        // encoded
+	picture jpeg.Image
+}
+
+// NewDeveloper plans what is done to the eye's pictures and allocates all of it.
+// Close frees it.
+func NewDeveloper(e *Eye, c *Config, d Develop) (*Developer, error) {
+	f := e.Source.Format()
+	quality := d.Quality
+	if c.Quality > 0 {
+		quality = c.Quality
+	}
+	outW, outH := c.SendW, c.SendH
+	if outW == 0 {
+		outW, outH = d.WantW, d.WantH
+	}
+	if d.WantW > 0 && (outW != d.WantW || outH != d.WantH) {
+		return nil, exit.Errorf(exit.Config, "camera %s: send=%dx%d, but the policy wants %dx%d", e.Name, outW, outH, d.WantW, d.WantH)
+	}
+	r, err := newRework(f.Width, f.Height, c.Crop, c.Rotate, outW, outH)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "camera %s: %w", e.Name, err)
+	}
+	if a, b := float64(r.tw)/float64(r.th), float64(r.outW)/float64(r.outH); math.Abs(a/b-1) > aspectSlack {
+		return nil, exit.Errorf(exit.Config, "camera %s: %dx%d squeezed into %dx%d: %s", e.Name, r.tw, r.th, r.outW, r.outH, cropHint(f, c, r))
+	}
+	v := &Developer{eye: e, rework: r}
+	asked := d.Asked || c.Quality > 0
+	v.pass = f.Pixels == camera.MJPEG && quality > 0 && !asked && r.idle()
+	if v.pass {
+		return v, nil
+	}
+	if quality > 0 {
+		if v.encoder, err = jpeg.NewEncoderOf(jpeg.Params{Quality: quality, Chroma: jpeg.Chroma420, Restart: d.Restarts}); err != nil {
+			return nil, err
+		}
+		v.file = make([]byte, jpeg.MaxSize(r.outW, r.outH))
+	}
+	padded := f.Stride != 0 && f.Stride != 3*f.Width
+	if f.Pixels == camera.MJPEG || (quality == 0 || !r.idle()) && (f.Pixels != camera.RGB8 || padded) {
+		if v.decoder, err = jpeg.NewDecoder(); err != nil {
+			v.Close()
+			return nil, err
+		}
+		v.rgb = make([]byte, 3*f.Width*f.Height)
+	}
+	return v, nil
+}
+
+// cropHint names the part of the picture that has the right shape.
+func cropHint(f camera.Format, c *Config, r *rework) string {
+	w, h := r.outW, r.outH
+	if c.Rotate == 90 || c.Rotate == 270 {
+		w, h = h, w
+	}
+	cw, ch := f.Width, f.Width*h/w
+	if ch > f.Height {
+		cw, ch = f.Height*w/h, f.Height
+	}
+	return fmt.Sprintf("add crop=%dx%d+%d+%d, or choose another size of the camera (edge-rt cameras)", cw, ch, (f.Width-cw)/2, (f.Height-ch)/2)
+}
+
+// String says what is done.
+func (v *Developer) String() string {
+	how := "sent as they come"
+	switch {
+	case v.pass:
+	case v.encoder == nil:
+		how = "sent raw"
+	default:
+		how = "encoded"
+	}
+	if r := v.rework; !r.idle() {
+		how += fmt.Sprintf(" as %dx%d", r.outW, r.outH)
+	}
+	return how
+}
+
+// MaxBytes is the most that a picture takes in a message.
+func (v *Developer) MaxBytes() int {
+	switch {
+	case v.pass:
+		return v.eye.Source.Format().FrameBytes() + len(jpeg.StandardTables)
+	case v.encoder != nil:
+		return len(v.file)
+	}
+	return 3 * v.rework.outW * v.rework.outH
+}
+
+// Picture makes m the newest picture and returns when it was taken, 0 when there
+// is none yet. What m holds is lent until the next call.
+//
+//rt:noalloc
+func (v *Developer) Picture(m *wire.Image) (rt.Instant, error) {
+	s, _, _ := v.eye.Newest.Front()
+	if s.At == 0 {
+		return 0, nil
+	}
+	if v.pass {
+		*m = wire.Image{Name: v.eye.Wire, Codec: wire.JPEG, Data: s.Pix[:s.JPEG.End]}
+		if !s.JPEG.Tables {
+			m.Splice, m.SpliceAt = jpeg.StandardTables, s.JPEG.Insert
+		}
+		return s.At, nil
+	}
+	if err := v.develop(s); err != nil {
+		return 0, err
+	}
+	if v.encoder == nil {
+		*m = wire.Image{Name: v.eye.Wire, Codec: wire.Raw, H: v.picture.H, W: v.picture.W, C: 3, Data: v.picture.Pix}
+		return s.At, nil
+	}
+	n, err := v.encoder.Encode(v.file, &v.picture)
+	if err != nil {
+		return 0, v.failed(err)
+	}
+	*m = wire.Image{Name: v.eye.Wire, Codec: wire.JPEG, Data: v.file[:n]}
+	return s.At, nil
+}
+
+// develop makes v.picture what is to be encoded or sent raw.
+//
+//rt:noalloc
+func (v *Developer) develop(s *Shot) error {
+	v.picture = imageOf(&s.Frame)
+	if v.decoder == nil && v.rework.idle() {
+		if s.Pixels == camera.RGB8 && v.encoder == nil {
+			v.picture.Pix = s.Pix[:3*s.Width*s.Height]
+		}
+		return nil
+	}
+	rgb := s.Pix
+	if v.decoder != nil {
+		rgb = v.rgb
+		var err error
+		if s.Pixels == camera.MJPEG {
+			err = v.decoder.DecodeRGB(rgb, s.Pix, s.Width, s.Height)
+		} else {
+			err = v.decoder.ConvertRGB(rgb, &v.picture)
+		}
+		if err != nil {
+			return v.failed(err)
+		}
+	}
+	v.picture = jpeg.Image{W: v.rework.outW, H: v.rework.outH, Layout: jpeg.RGB, Pix: v.rework.run(rgb)}
+	return nil
+}
+
+// imageOf is a frame as the encoder calls it.
+//
+//rt:noalloc
+func imageOf(f *camera.Frame) jpeg.Image {
+	m := jpeg.Image{W: f.Width, H: f.Height, Stride: f.Stride, Full: f.Full, Pix: f.Pix, Layout: jpeg.RGB}
+	switch f.Pixels {
+	case camera.YUYV:
+		m.Layout = jpeg.YUYV
+	case camera.NV12:
+		m.Layout = jpeg.NV12
+	case camera.Gray8:
+		m.Layout = jpeg.Gray
+	}
+	return m
+}
+
+//go:noinline
+func (v *Developer) failed(err error) error {
+	return fmt.Errorf("camera %s: %w", v.eye.Name, err)
+}
+
+// Close frees the encoder and the decoder.
+func (v *Developer) Close() {
+	if v.encoder != nil {
+		v.encoder.Close()
+	}
+	if v.decoder != nil {
+		v.decoder.Close()
+	}
+}

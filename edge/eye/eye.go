@@ -1,0 +1,123 @@
+package eye
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"edgert/camera"
+	"edgert/jpeg"
+	"edgert/rt"
+)
+
+// ImageKey begins LeRobot's name of a camera's feature.
+const ImageKey = "observation.images."
+
+// errBackoff is how long a capture thread waits after a failed Grab.
+const errBackoff = 50 * time.Millisecond
+
+// Shot is a captured picture. JPEG is what its markers say, when it is one.
+type Shot struct {
+	camera.Frame
+	JPEG jpeg.Picture
+}
+
+// Eye is one camera: a capture thread that keeps the newest picture for the
+// sender.
+type Eye struct {
+	// Constant after Open.
+	Name   string // as on the command line: top
+	Wire   string // as on the wire: observation.images.top
+	Source camera.Source
+	MaxAge time.Duration
+
+	Newest *rt.Latest[Shot] // producer: capture thread; reader: sender
+	Age    *rt.Hist         // of the picture when it left; written by the sender
+	Stale  atomic.Uint64    // observations whose picture was older than MaxAge; written by the sender
+
+	// Written by the capture thread.
+	captured, dropped, torn, errors atomic.Uint64
+	lost                            atomic.Bool // the last Grab failed
+}
+
+// New returns an eye on an open source.
+func New(name string, source camera.Source, maxAge time.Duration) *Eye {
+	if maxAge == 0 {
+		maxAge = DefaultMaxAge
+	}
+	size := source.Format().FrameBytes()
+	if _, lends := source.(camera.Lender); lends {
+		size = 0
+	}
+	return &Eye{
+		Name: name, Wire: ImageKey + name, Source: source, MaxAge: maxAge, Age: rt.NewHist(),
+		Newest: rt.NewLatest(func(s *Shot) { s.Pix = make([]byte, size) }),
+	}
+}
+
+// Capture takes picture after picture until stop is set. blind falls by one with
+// the first.
+//
+// Owner: the camera's capture thread.
+func (e *Eye) Capture(clock rt.Clock, stop *atomic.Bool, blind *atomic.Int32) {
+	last, any := uint64(0), false
+	for !stop.Load() {
+		s := e.Newest.Back()
+		if err := e.Source.Grab(&s.Frame); err != nil {
+			e.errors.Add(1)
+			e.lost.Store(true)
+			if !errors.Is(err, camera.ErrStalled) {
+				clock.SleepUntil(clock.Now().Add(errBackoff))
+			}
+			continue
+		}
+		if any && s.Sequence > last+1 {
+			e.dropped.Add(s.Sequence - last - 1)
+		}
+		last, any = s.Sequence, true
+		if !e.whole(s) {
+			e.torn.Add(1)
+			continue
+		}
+		e.lost.Store(false)
+		e.Newest.Publish(int64(s.At)) // which gives the slot away
+		if e.captured.Add(1) == 1 {
+			blind.Add(-1)
+		}
+	}
+}
+
+// whole reports whether a picture may be sent: a JPEG must have all its markers
+// and the size that was negotiated. Cameras do send torn ones.
+//
+//rt:noalloc
+func (e *Eye) whole(s *Shot) bool {
+	if s.Pixels != camera.MJPEG {
+		return true
+	}
+	p, err := jpeg.Inspect(s.Pix)
+	s.JPEG = p
+	return err == nil && !p.Progressive && p.W == s.Width && p.H == s.Height
+}
+
+// Tally is what happened to the pictures.
+type Tally struct {
+	Captured uint64 // handed on
+	Dropped  uint64 // gaps in the device's numbers: missed, skipped or broken
+	Torn     uint64 // JPEG that was not whole
+	Errors   uint64 // failed attempts to get one
+	Stale    uint64 // observations with a picture older than its bound
+	Lost     bool   // the device is away now
+	Source   camera.Counts
+}
+
+// Tally returns the counts. Any thread may ask.
+func (e *Eye) Tally() Tally {
+	t := Tally{
+		Captured: e.captured.Load(), Dropped: e.dropped.Load(), Torn: e.torn.Load(), Errors: e.errors.Load(), Stale: e.Stale.Load(), Lost: e.lost.Load(),
+	}
+	if c, ok := e.Source.(camera.Counter); ok {
+		t.Source = c.Counts()
+	}
+	return t
+}

@@ -1,0 +1,471 @@
+package eye
+
+import (
+	"bytes"
+	"errors"
+	"image"
+	"image/color"
+	stdjpeg "image/jpeg"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/camera/pattern"
+	"edgert/camera/v4l2"
+	"edgert/internal/exit"
+	"edgert/jpeg"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want Config
+	}{
+		{"top=sim", Config{Name: "top", Source: "sim"}},
+		{"side=sim:640x480@15", Config{Name: "side", Source: "sim", Width: 640, Height: 480, FPS: 15}},
+		{"side=pattern@15", Config{Name: "side", Source: "pattern", FPS: 15}},
+		{"a=/dev/video0:1280x720", Config{Name: "a", Source: "/dev/video0", Width: 1280, Height: 720}},
+		{"a=/dev/v4l/by-path/platform-fd5.pcie-pci-0000:01:00.0-usb-0:1.3:1.0-video-index0:640x480@30",
+			Config{Name: "a", Source: "/dev/v4l/by-path/platform-fd5.pcie-pci-0000:01:00.0-usb-0:1.3:1.0-video-index0", Width: 640, Height: 480, FPS: 30}},
+		{"a=/dev/v4l/by-id/usb-x=y@z_1-video-index0", Config{Name: "a", Source: "/dev/v4l/by-id/usb-x=y@z_1-video-index0"}},
+		{"a=./run1,rotate=180,crop=480x360+80+60,send=240x180,quality=60,max-age=200ms,format=yuyv",
+			Config{Name: "a", Source: "./run1", Rotate: 180, Crop: Rect{480, 360, 80, 60}, SendW: 240, SendH: 180, Quality: 60, MaxAge: 200 * time.Millisecond, Pixels: camera.YUYV}},
+		{"a=/dev/video0,exposure=156,power-line-frequency=50-hz",
+			Config{Name: "a", Source: "/dev/video0", Controls: []v4l2.Setting{{Name: "exposure", Value: "156"}, {Name: "power-line-frequency", Value: "50-hz"}}}},
+	} {
+		if got, err := Parse(tt.text); err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("Parse(%q) = %+v, %v, want %+v", tt.text, got, err, tt.want)
+		}
+	}
+	for _, bad := range []string{
+		"", "top", "=sim", "top=", "top=sims", "top=sim:640", "top=sim:0x480", "top=sim:640x9999", "top=sim@0", "top=sim@fast", "top=sim@1001", "top=:640x480",
+		"top=sim,", "top=sim,rotate", "top=sim,rotate=", "top=sim,rotate=45", "top=sim,rotate=-90", "top=sim,rotate=360", "top=sim,crop=10x10", "top=sim,crop=0x10+1+1",
+		"top=sim,send=10", "top=sim,quality=0", "top=sim,quality=101", "top=sim,max-age=5", "top=sim,max-age=0s", "top=sim,format=h264", "top=sim,exposure=1", "top=/dev/video0,Exposure=1",
+	} {
+		got, err := Parse(bad)
+		if bad == "top=sim," {
+			continue // an empty list of options
+		}
+		if exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--camera") {
+			t.Errorf("Parse(%q) = %+v, %v, want a usage error that names the flag", bad, got, err)
+		}
+	}
+}
+
+// corners is a picture of which every side is different: 4x2, red, green, blue,
+// white above black, grey, yellow, cyan.
+var corners = []byte{
+	255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255,
+	0, 0, 0, 128, 128, 128, 255, 255, 0, 0, 255, 255,
+}
+
+// letters names the pixels of a picture of corners' colours, row by row.
+func letters(pix []byte, w int) (out string) {
+	names := map[[3]byte]string{
+		{255, 0, 0}: "r", {0, 255, 0}: "g", {0, 0, 255}: "b", {255, 255, 255}: "w", {0, 0, 0}: "k", {128, 128, 128}: "e", {255, 255, 0}: "y", {0, 255, 255}: "c",
+	}
+	for i := 0; i < len(pix); i += 3 {
+		if i > 0 && i/3%w == 0 {
+			out += "/"
+		}
+		if n := names[[3]byte(pix[i:])]; n != "" {
+			out += n
+		} else {
+			out += "?"
+		}
+	}
+	return out
+}
+
+func TestReworkTurnsAndCuts(t *testing.T) {
+	for _, tt := range []struct {
+		crop   Rect
+		rotate int
+		want   string
+	}{
+		{Rect{}, 0, "rgbw/keyc"},
+		{Rect{}, 90, "kr/eg/yb/cw"}, // clockwise: the left side is on top
+		{Rect{}, 180, "cyek/wbgr"},
+		{Rect{}, 270, "wc/by/ge/rk"},
+		{Rect{2, 2, 1, 0}, 0, "gb/ey"},
+		{Rect{2, 1, 2, 1}, 0, "yc"},
+		{Rect{3, 2, 1, 0}, 90, "eg/yb/cw"},
+		{Rect{2, 2, 0, 0}, 180, "ek/gr"},
+		{Rect{2, 1, 2, 0}, 270, "w/b"},
+	} {
+		r, err := newRework(4, 2, tt.crop, tt.rotate, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pix := corners
+		if !r.idle() {
+			pix = r.run(corners)
+		}
+		if got := letters(pix, r.outW); got != tt.want {
+			t.Errorf("crop %v, rotate %d: %s, want %s", tt.crop, tt.rotate, got, tt.want)
+		}
+	}
+	if _, err := newRework(4, 2, Rect{3, 2, 2, 0}, 0, 0, 0); err == nil {
+		t.Error("a crop beyond the picture is taken")
+	}
+}
+
+// Scaling keeps what is level, averages what it covers, and follows a ramp.
+func TestReworkScales(t *testing.T) {
+	for _, size := range [][4]int{{640, 480, 160, 120}, {320, 180, 240, 135}, {160, 120, 640, 480}, {7, 5, 3, 2}, {5, 3, 5, 7}, {1, 1, 9, 9}, {9, 9, 1, 1}} {
+		w, h, ow, oh := size[0], size[1], size[2], size[3]
+		r, err := newRework(w, h, Rect{}, 0, ow, oh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		level, ramp := bytes.Repeat([]byte{7, 255, 131}, w*h), make([]byte, 3*w*h)
+		for i := range w * h {
+			ramp[3*i] = byte((float64(i%w) + 0.5) / float64(w) * 255)
+			ramp[3*i+1] = byte((float64(i/w) + 0.5) / float64(h) * 255)
+		}
+		if got := r.run(level); !bytes.Equal(got, bytes.Repeat([]byte{7, 255, 131}, ow*oh)) {
+			t.Errorf("%v: a level picture does not stay level", size)
+		}
+		got := r.run(ramp)
+		for i := range ow * oh {
+			x, y := (float64(i%ow)+0.5)/float64(ow)*255, (float64(i/ow)+0.5)/float64(oh)*255
+			slack := 2 + 128/float64(min(w, h)) // half a source pixel at the border
+			if dx, dy := float64(got[3*i])-x, float64(got[3*i+1])-y; dx > slack || dx < -slack || dy > slack || dy < -slack {
+				t.Fatalf("%v: pixel %d is %d, %d, want %.0f, %.0f", size, i, got[3*i], got[3*i+1], x, y)
+			}
+		}
+	}
+	r, _ := newRework(4, 2, Rect{}, 0, 2, 1)
+	if got := r.run(corners); !bytes.Equal(got, []byte{96, 96, 32, 128, 192, 192}) {
+		t.Errorf("half of the corners is %v, want the means", got)
+	}
+}
+
+// film is a source that lends the pictures it is given, one after the other.
+type film struct {
+	format camera.Format
+	clock  rt.Clock
+	shots  [][]byte
+	step   uint64 // between sequence numbers
+	next   int
+	err    error
+	stop   *atomic.Bool
+}
+
+func (f *film) Format() camera.Format { return f.format }
+func (f *film) Lends()                {}
+func (f *film) Close() error          { return nil }
+
+func (f *film) Grab(dst *camera.Frame) error {
+	if f.next == len(f.shots) {
+		if f.stop != nil {
+			f.stop.Store(true)
+		}
+		if f.err != nil {
+			return f.err
+		}
+		f.next = 0
+	}
+	dst.Format, dst.Pix, dst.At = f.format, f.shots[f.next], f.clock.Now()+rt.Instant(f.next)
+	f.next++
+	dst.Sequence += max(f.step, 1) // every slot has its own, which is enough for one
+	return nil
+}
+
+// motion returns a JPEG of w x h as a camera sends it, with and without tables.
+func motion(t testing.TB, w, h int) (whole, bare []byte) {
+	t.Helper()
+	im := image.NewRGBA(image.Rect(0, 0, w, h))
+	for i := range w * h {
+		im.SetRGBA(i%w, i/w, color.RGBA{byte(i % w), byte(i / w), 90, 255})
+	}
+	var b bytes.Buffer
+	if err := stdjpeg.Encode(&b, im, &stdjpeg.Options{Quality: 80}); err != nil {
+		t.Fatal(err)
+	}
+	whole = b.Bytes()
+	bare = bytes.Clone(whole[:2])
+	for i := 2; ; {
+		n := 2 + int(whole[i+2])<<8 + int(whole[i+3])
+		if whole[i+1] == 0xda {
+			return whole, append(bare, whole[i:]...)
+		}
+		if whole[i+1] != 0xc4 {
+			bare = append(bare, whole[i:i+n]...)
+		}
+		i += n
+	}
+}
+
+func developer(t testing.TB, e *Eye, c Config, d Develop) *Developer {
+	t.Helper()
+	v, err := NewDeveloper(e, &c, d)
+	if errors.Is(err, jpeg.ErrNoLibrary) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Close)
+	return v
+}
+
+// show publishes a frame as the capture thread does.
+func show(t testing.TB, e *Eye) *Shot {
+	t.Helper()
+	s := e.Newest.Back()
+	if err := e.Source.Grab(&s.Frame); err != nil {
+		t.Fatal(err)
+	}
+	if !e.whole(s) {
+		t.Fatal("the picture is not whole")
+	}
+	e.Newest.Publish(int64(s.At))
+	return s
+}
+
+// A camera's own JPEG goes into the message byte by byte, and with the tables
+// where they lack; its memory is not copied before that.
+func TestPassThrough(t *testing.T) {
+	whole, bare := motion(t, 64, 48)
+	padded := append(bytes.Clone(whole), 1, 2, 3)
+	f := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{whole, padded, bare}}
+	e := New("top", f, 0)
+	v := developer(t, e, Config{Name: "top"}, Develop{Quality: 90})
+	for i := range f.shots {
+		show(t, e)
+		var m wire.Image
+		if at, err := v.Picture(&m); err != nil || at == 0 {
+			t.Fatalf("Picture() = %v, %v", at, err)
+		}
+		if &m.Data[0] != &f.shots[i][0] {
+			t.Errorf("picture %d was copied on its way to the message", i)
+		}
+		body := wire.AppendObservation(nil, &wire.Observation{Images: []wire.Image{m}})
+		var o wire.Observation
+		if err := wire.ParseObservation(&o, body); err != nil {
+			t.Fatal(err)
+		}
+		got := o.Images[0].Data
+		if i < 2 && !bytes.Equal(got, whole) {
+			t.Errorf("picture %d: %d bytes arrive, want the camera's %d", i, len(got), len(whole))
+		}
+		if p, err := jpeg.Inspect(got); err != nil || !p.Tables {
+			t.Errorf("picture %d arrives as %+v, %v, want one with its tables", i, p, err)
+		}
+		if im, err := stdjpeg.Decode(bytes.NewReader(got)); err != nil || im.Bounds().Dx() != 64 {
+			t.Errorf("picture %d: the standard library says %v", i, err)
+		}
+	}
+}
+
+// What is asked for of a picture takes the pass-through away.
+func TestPassThroughEnds(t *testing.T) {
+	whole, _ := motion(t, 64, 48)
+	for name, tt := range map[string]struct {
+		c    Config
+		d    Develop
+		w, h int
+		raw  bool
+	}{
+		"nothing":                 {Config{}, Develop{Quality: 90}, 64, 48, false},
+		"a quality for all":       {Config{}, Develop{Quality: 50, Asked: true}, 64, 48, false},
+		"a quality for this":      {Config{Quality: 50}, Develop{Quality: 90}, 64, 48, false},
+		"another size":            {Config{SendW: 32, SendH: 24}, Develop{Quality: 90}, 32, 24, false},
+		"the policy's size":       {Config{}, Develop{Quality: 90, WantW: 32, WantH: 24}, 32, 24, false},
+		"a rotation":              {Config{Rotate: 90}, Develop{Quality: 90}, 48, 64, false},
+		"a crop":                  {Config{Crop: Rect{20, 10, 1, 1}}, Develop{Quality: 90}, 20, 10, false},
+		"raw":                     {Config{}, Develop{}, 64, 48, true},
+		"raw of another size":     {Config{SendW: 32, SendH: 24}, Develop{}, 32, 24, true},
+		"restart markers":         {Config{}, Develop{Quality: 90, Asked: true, Restarts: 1}, 64, 48, false},
+		"the policy's size it is": {Config{}, Develop{Quality: 90, WantW: 64, WantH: 48}, 64, 48, false},
+	} {
+		f := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{whole}}
+		e := New("top", f, 0)
+		v := developer(t, e, tt.c, tt.d)
+		show(t, e)
+		var m wire.Image
+		if _, err := v.Picture(&m); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if passed := m.Codec == wire.JPEG && bytes.Equal(m.Data, whole); passed != (name == "nothing" || name == "the policy's size it is") {
+			t.Errorf("%s: the camera's JPEG is sent as it is: %v", name, passed)
+		}
+		if tt.raw != (m.Codec == wire.Raw) {
+			t.Errorf("%s: codec %v", name, m.Codec)
+		}
+		w, h := m.W, m.H
+		if !tt.raw {
+			p, err := jpeg.Inspect(m.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, h = p.W, p.H
+		}
+		if w != tt.w || h != tt.h || len(m.Data) > v.MaxBytes() {
+			t.Errorf("%s: %dx%d in %d bytes, want %dx%d in at most %d", name, w, h, len(m.Data), tt.w, tt.h, v.MaxBytes())
+		}
+	}
+}
+
+func TestDeveloperRefuses(t *testing.T) {
+	f := &film{format: camera.Format{Width: 320, Height: 180, Pixels: camera.YUYV, FPS: 30}}
+	for want, tt := range map[string]struct {
+		c Config
+		d Develop
+	}{
+		"add crop=240x180+40+0":          {Config{}, Develop{Quality: 90, WantW: 160, WantH: 120}},
+		"add crop=320x180+0+0":           {Config{Rotate: 90}, Develop{Quality: 90, WantW: 320, WantH: 180}},
+		"the policy wants 160x120":       {Config{SendW: 32, SendH: 24}, Develop{Quality: 90, WantW: 160, WantH: 120}},
+		"leaves the camera's picture of": {Config{Crop: Rect{320, 180, 1, 0}}, Develop{Quality: 90}},
+	} {
+		if want == "add crop=320x180+0+0" {
+			want = "add crop=101x180+109+0"
+		}
+		v, err := NewDeveloper(New("top", f, 0), &tt.c, tt.d)
+		if err == nil {
+			v.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewDeveloper(%+v, %+v) = %v, want one that says %q", tt.c, tt.d, err, want)
+		}
+	}
+}
+
+// A torn picture is counted, not sent; an error is counted and tried again.
+func TestCaptureKeepsWholePicturesOnly(t *testing.T) {
+	whole, _ := motion(t, 64, 48)
+	other, _ := motion(t, 32, 48)
+	var stop atomic.Bool
+	var blind atomic.Int32
+	blind.Store(1)
+	f := &film{
+		format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), stop: &stop, err: camera.ErrGone,
+		shots: [][]byte{whole[:len(whole)/2], other, []byte("no picture"), whole},
+	}
+	e := New("top", f, 0)
+	e.Capture(rttest.NewClock(1), &stop, &blind)
+	got := e.Tally()
+	if got.Captured != 1 || got.Torn != 3 || got.Errors != 1 || !got.Lost || blind.Load() != 0 {
+		t.Errorf("%+v with %d blind, want 1 captured, 3 torn, 1 error", got, blind.Load())
+	}
+}
+
+// From the captured frame to the bytes of the message nothing is allocated, in
+// every layout and with everything done to the picture.
+func TestPictureNoAlloc(t *testing.T) {
+	whole, bare := motion(t, 64, 48)
+	for _, f := range []*film{
+		{format: camera.Format{Pixels: camera.MJPEG}, shots: [][]byte{whole, bare}},
+		{format: camera.Format{Pixels: camera.YUYV}, shots: [][]byte{make([]byte, 2*64*48)}},
+		{format: camera.Format{Pixels: camera.NV12}, shots: [][]byte{make([]byte, 64*48*3/2)}},
+		{format: camera.Format{Pixels: camera.Gray8}, shots: [][]byte{make([]byte, 64*48)}},
+		{format: camera.Format{Pixels: camera.RGB8}, shots: [][]byte{make([]byte, 3*64*48)}},
+		{format: camera.Format{Pixels: camera.RGB8, Stride: 200}, shots: [][]byte{make([]byte, 200*48)}},
+	} {
+		f.format.Width, f.format.Height, f.format.FPS, f.clock = 64, 48, 30, rttest.NewClock(1)
+		for name, c := range map[string]Config{"as it is": {}, "changed": {Rotate: 90, SendW: 24, SendH: 32}} {
+			for _, quality := range []int{90, 0} {
+				e := New("top", f, 0)
+				v := developer(t, e, c, Develop{Quality: quality})
+				images := make([]wire.Image, 1)
+				body := make([]byte, 0, 64<<10)
+				if n := testing.AllocsPerRun(20, func() {
+					show(t, e)
+					if _, err := v.Picture(&images[0]); err != nil {
+						t.Fatal(err)
+					}
+					body = wire.AppendObservation(body[:0], &wire.Observation{Images: images})
+				}); n != 0 {
+					t.Errorf("%v, %s, quality %d: a picture allocates %v times, want 0", f.format, name, quality, n)
+				}
+			}
+		}
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		camera, file string
+		quality      int
+		bad          string
+	}{
+		{"front=pattern:160x120", "a.jpg", 90, ""},
+		{"front=sim:160x120@60,rotate=90", "b.png", 90, ""},
+		{"front=pattern:160x120,send=80x60", "c.png", 0, ""},
+		{"front=pattern:160x120", "d.jpg", 0, "name the file *.png"},
+		{"front=pattern:160x120", "d.gif", 90, "want *.jpg or *.png"},
+		{"front=/dev/video99", "d.jpg", 90, "plug it in"},
+		{"front=" + dir + "/nothing", "d.jpg", 90, "no such file"},
+	} {
+		c, err := Parse(tt.camera)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		file := filepath.Join(dir, tt.file)
+		err = Snapshot(&out, &c, Develop{Quality: tt.quality, Asked: tt.quality == 0}, file)
+		if errors.Is(err, jpeg.ErrNoLibrary) {
+			t.Skip(err)
+		}
+		if tt.bad != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.bad) {
+				t.Errorf("%s: Snapshot() = %v, want one that says %q", tt.camera, err, tt.bad)
+			}
+			continue
+		}
+		if err != nil || !strings.Contains(out.String(), "next: ") {
+			t.Errorf("%s: Snapshot() = %v, %q", tt.camera, err, out.String())
+			continue
+		}
+		r, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		im, _, err := image.Decode(r)
+		r.Close()
+		if err != nil {
+			t.Errorf("%s: %v", tt.file, err)
+		} else if want := map[string]int{"a.jpg": 160, "b.png": 120, "c.png": 80}[tt.file]; im.Bounds().Dx() != want {
+			t.Errorf("%s is %d wide, want %d", tt.file, im.Bounds().Dx(), want)
+		}
+	}
+}
+
+// The synthetic camera's number survives the encoder and every layer between, so
+// the picture at the far end is the one that was taken.
+func TestPatternArrives(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
+	e := New("top", source, 0)
+	v := developer(t, e, Config{}, Develop{Quality: 60})
+	d, err := jpeg.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	pix := make([]byte, 3*160*120)
+	for range 5 {
+		sequence := show(t, e).Sequence
+		var m wire.Image
+		if _, err := v.Picture(&m); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.DecodeRGB(pix, m.Data, 160, 120); err != nil {
+			t.Fatal(err)
+		}
+		if n := pattern.Number(pix, 160, 120); uint64(n) != sequence {
+			t.Errorf("picture %d arrives as %d", sequence, n)
+		}
+	}
+}

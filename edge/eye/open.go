@@ -1,0 +1,132 @@
+package eye
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"edgert/camera"
+	"edgert/camera/pattern"
+	"edgert/camera/replay"
+	"edgert/camera/v4l2"
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+const (
+	usualWidth  = 640
+	usualHeight = 480
+	usualFPS    = 30
+)
+
+// World lends cameras on a simulated arm.
+type World interface {
+	Camera(name string, format camera.Format) camera.Source
+}
+
+// Place is where an eye is opened.
+type Place struct {
+	Clock        rt.Clock
+	World        func() World // called for a simulated camera
+	WantW, WantH int          // what the policy wants, 0: anything
+	SimFPS       int          // of a simulated camera that the policy knows
+	Changed      bool         // pictures will be decoded: raw, or another quality
+}
+
+// Open opens the camera and says what it picked. An absent device gives an error
+// that is ErrAbsent: it may come.
+func Open(c *Config, p Place) (source camera.Source, picked string, err error) {
+	switch {
+	case c.Source == Sim || c.Source == Pattern:
+		return painted(c, p)
+	case strings.HasPrefix(c.Source, "/dev/"):
+		return device(c, p)
+	}
+	if len(c.Controls) > 0 {
+		return nil, "", exit.Errorf(exit.Usage, "camera %s: option %s: files have no controls", c.Name, c.Controls[0].Name)
+	}
+	info, err := os.Stat(c.Source)
+	if err != nil {
+		return nil, "", exit.Errorf(exit.Usage, "camera %s: %w", c.Name, err)
+	}
+	if info.Mode()&os.ModeCharDevice != 0 {
+		return device(c, p)
+	}
+	fps := c.FPS
+	if fps == 0 {
+		fps = usualFPS
+	}
+	r, err := replay.Open(c.Source, fps, p.Clock)
+	if err != nil {
+		return nil, "", exit.Errorf(exit.Config, "camera %s: %w", c.Name, err)
+	}
+	if f := r.Format(); c.Width > 0 && (c.Width != f.Width || c.Height != f.Height) || c.Pixels != 0 && c.Pixels != f.Pixels {
+		return nil, "", exit.Errorf(exit.Config, "camera %s: the files are %v, asked for was another size or format", c.Name, f)
+	}
+	return r, fmt.Sprintf("files of %s: %v", c.Source, r.Format()), nil
+}
+
+// painted opens a camera that exists in memory only: whatever size is asked for,
+// else what the policy was trained on, else what cameras usually give.
+func painted(c *Config, p Place) (camera.Source, string, error) {
+	if c.Pixels != 0 && c.Pixels != camera.RGB8 {
+		return nil, "", exit.Errorf(exit.Usage, "camera %s: format=%v, but %s paints rgb", c.Name, c.Pixels, c.Source)
+	}
+	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
+	if f.FPS == 0 && p.WantW > 0 && c.Source == Sim {
+		f.FPS = p.SimFPS
+	}
+	if f.Width == 0 {
+		f.Width, f.Height = p.WantW, p.WantH
+		if c.SendW > 0 || c.Crop != (Rect{}) || c.Rotate != 0 || f.Width == 0 {
+			f.Width, f.Height = usualWidth, usualHeight
+		}
+	}
+	if f.FPS == 0 {
+		f.FPS = usualFPS
+	}
+	if c.Source == Sim {
+		return p.World().Camera(c.Name, f), "simulated: " + f.String(), nil
+	}
+	if f.Width < pattern.MinWidth || f.Height < pattern.MinHeight {
+		return nil, "", exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, f.Width, f.Height)
+	}
+	return pattern.NewSource(p.Clock, f), "pattern: " + f.String(), nil
+}
+
+// device opens a camera of the kernel's.
+func device(c *Config, p Place) (camera.Source, string, error) {
+	want := v4l2.Want{
+		Width: c.Width, Height: c.Height, NearW: p.WantW, NearH: p.WantH, FPS: c.FPS, Pixels: c.Pixels,
+		Raw: p.Changed || c.Quality > 0 || c.Rotate != 0 || c.Crop != (Rect{}) || c.SendW > 0,
+	}
+	if c.Crop != (Rect{}) {
+		want.NearW, want.NearH = max(want.NearW, c.Crop.X+c.Crop.W), max(want.NearH, c.Crop.Y+c.Crop.H)
+	} else if c.Rotate == 90 || c.Rotate == 270 {
+		want.NearW, want.NearH = want.NearH, want.NearW
+	}
+	if c.SendW > 0 && want.NearW == 0 {
+		want.NearW, want.NearH = c.SendW, c.SendH
+	}
+	s, err := v4l2.Open(v4l2.Config{Path: c.Source, Want: want, Controls: c.Controls}, p.Clock)
+	if err != nil {
+		return nil, "", openError(c.Name, err)
+	}
+	card, picked, remark := s.Describe()
+	text := card + ": " + picked
+	if remark != "" {
+		text += " (" + remark + ")"
+	}
+	return s, text, nil
+}
+
+// openError gives an error its exit code: what is absent may come, what is wrong
+// stays wrong.
+func openError(name string, err error) error {
+	code := exit.Absent
+	if errors.Is(err, v4l2.ErrMode) || errors.Is(err, v4l2.ErrControl) || errors.Is(err, v4l2.ErrNoVideo) {
+		code = exit.Config
+	}
+	return exit.With(code, fmt.Errorf("camera %s: %w", name, err))
+}

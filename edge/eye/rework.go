@@ -1,0 +1,193 @@
+package eye
+
+import (
+	"fmt"
+	"math"
+)
+
+// rework is what is done to an RGB picture: crop, rotate, scale. All buffers and
+// tables are made once.
+type rework struct {
+	w, h       int // of the picture that comes
+	crop       Rect
+	rotate     int
+	outW, outH int
+
+	turned       []byte // cropped and rotated, where that is asked for
+	tw, th       int
+	wide         []byte // scaled across, [th][outW]
+	across, down []tap
+	scaled       []byte
+}
+
+// tap is how one pixel of a row or column is made: weights of neighbours from
+// first on, which add up to 1 << tapBits.
+type tap struct {
+	first   int
+	weights []int32
+}
+
+const tapBits = 14
+
+// newRework plans the way from a w x h picture to what is sent; outW 0 keeps the
+// size.
+func newRework(w, h int, crop Rect, rotate, outW, outH int) (*rework, error) {
+	if crop == (Rect{}) {
+		crop = Rect{W: w, H: h}
+	}
+	if crop.X+crop.W > w || crop.Y+crop.H > h {
+		return nil, fmt.Errorf("crop=%dx%d+%d+%d leaves the camera's picture of %dx%d", crop.W, crop.H, crop.X, crop.Y, w, h)
+	}
+	r := &rework{w: w, h: h, crop: crop, rotate: rotate, tw: crop.W, th: crop.H}
+	if rotate == 90 || rotate == 270 {
+		r.tw, r.th = crop.H, crop.W
+	}
+	if crop != (Rect{W: w, H: h}) || rotate != 0 {
+		r.turned = make([]byte, 3*r.tw*r.th)
+	}
+	r.outW, r.outH = outW, outH
+	if outW == 0 {
+		r.outW, r.outH = r.tw, r.th
+	}
+	if r.outW != r.tw || r.outH != r.th {
+		r.across, r.down = taps(r.tw, r.outW), taps(r.th, r.outH)
+		r.wide = make([]byte, 3*r.outW*r.th)
+		r.scaled = make([]byte, 3*r.outW*r.outH)
+	}
+	return r, nil
+}
+
+// idle reports whether nothing is done.
+func (r *rework) idle() bool { return r.turned == nil && r.scaled == nil }
+
+// taps plans one direction: the mean of what a pixel covers where it shrinks, the
+// straight line between two where it grows.
+func taps(from, to int) []tap {
+	out := make([]tap, to)
+	ratio := float64(from) / float64(to)
+	for i := range out {
+		low, high := float64(i)*ratio, float64(i+1)*ratio
+		if ratio < 1 {
+			centre := (low+high)/2 - 0.5
+			low, high = centre, centre+1
+			first := int(math.Floor(low))
+			part := low - float64(first)
+			out[i] = weigh(from, first, []float64{1 - part, part})
+			continue
+		}
+		first, last := int(math.Floor(low)), int(math.Ceil(high))
+		var weights []float64
+		for k := first; k < last; k++ {
+			weights = append(weights, (min(high, float64(k+1))-max(low, float64(k)))/ratio)
+		}
+		out[i] = weigh(from, first, weights)
+	}
+	return out
+}
+
+// weigh turns shares into integers that add up to 1 << tapBits, with those outside
+// the picture given to its border.
+func weigh(size, first int, shares []float64) tap {
+	low := min(max(first, 0), size-1)
+	high := min(max(first+len(shares)-1, low), size-1)
+	t := tap{first: low, weights: make([]int32, high-low+1)}
+	left := int32(1 << tapBits)
+	largest := 0
+	for k, share := range shares {
+		at := min(max(first+k, low), high) - low
+		v := int32(share * (1 << tapBits))
+		t.weights[at] += v
+		left -= v
+	}
+	for k, v := range t.weights {
+		if v > t.weights[largest] {
+			largest = k
+		}
+	}
+	t.weights[largest] += left
+	return t
+}
+
+// run returns the picture to send. The slice is lent until the next run.
+//
+//rt:noalloc
+func (r *rework) run(pix []byte) []byte {
+	if r.turned != nil {
+		r.turn(pix)
+		pix = r.turned
+	}
+	if r.scaled != nil {
+		r.scale(pix)
+		pix = r.scaled
+	}
+	return pix
+}
+
+// turn cuts and rotates.
+//
+//rt:noalloc
+func (r *rework) turn(pix []byte) {
+	// Where the turned picture's first pixel lies, and one step across and down,
+	// in bytes of the picture that came.
+	row := 3 * r.w
+	origin := r.crop.Y*row + 3*r.crop.X
+	right, bottom := 3*(r.crop.W-1), (r.crop.H-1)*row
+	start, across, down := origin, 3, row
+	switch r.rotate {
+	case 90:
+		start, across, down = origin+bottom, -row, 3
+	case 180:
+		start, across, down = origin+bottom+right, -3, -row
+	case 270:
+		start, across, down = origin+right, row, -3
+	}
+	if across == 3 {
+		for y := range r.th {
+			copy(r.turned[3*r.tw*y:3*r.tw*(y+1)], pix[start+y*down:])
+		}
+		return
+	}
+	for y := range r.th {
+		from := start + y*down
+		to := r.turned[3*r.tw*y : 3*r.tw*(y+1)]
+		for x := 0; x < len(to); x += 3 {
+			to[x], to[x+1], to[x+2] = pix[from], pix[from+1], pix[from+2]
+			from += across
+		}
+	}
+}
+
+// scale goes across, then down.
+//
+//rt:noalloc
+func (r *rework) scale(pix []byte) {
+	const half = 1 << (tapBits - 1)
+	for y := range r.th {
+		from, to := pix[3*r.tw*y:3*r.tw*(y+1)], r.wide[3*r.outW*y:3*r.outW*(y+1)]
+		for x := range r.across {
+			t := &r.across[x]
+			var red, green, blue int32 = half, half, half
+			p := from[3*t.first:]
+			for k, v := range t.weights {
+				red += v * int32(p[3*k])
+				green += v * int32(p[3*k+1])
+				blue += v * int32(p[3*k+2])
+			}
+			to[3*x], to[3*x+1], to[3*x+2] = byte(red>>tapBits), byte(green>>tapBits), byte(blue>>tapBits)
+		}
+	}
+	row := 3 * r.outW
+	for y := range r.down {
+		t := &r.down[y]
+		to := r.scaled[row*y : row*(y+1)]
+		for x := range to {
+			sum := int32(half)
+			at := t.first*row + x
+			for _, v := range t.weights {
+				sum += v * int32(r.wide[at])
+				at += row
+			}
+			to[x] = byte(sum >> tapBits)
+		}
+	}
+}
