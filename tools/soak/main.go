@@ -75,6 +75,9 @@ func soak(o options) (err error) {
 	if err := f.serve(); err != nil {
 		return err
 	}
+	if _, err := f.listening(); err != nil {
+		return err
+	}
 	for i := range o.edges {
 		edge, err := proc.Start(o.bin, "edge-rt", []string{"STATE_DIRECTORY=" + f.dir}, "--quiet", "--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
 			"--connect", f.endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json", f.summary(i))
@@ -151,14 +154,14 @@ func (f *fleet) listening() (time.Time, error) {
 	for end := time.Now().Add(serveLimit); time.Now().Before(end); time.Sleep(watchEvery) {
 		select {
 		case <-f.server.Done():
-			return time.Time{}, fmt.Errorf("lean-server did not come back: %w", f.server.Err())
+			return time.Time{}, fmt.Errorf("lean-server ended: %w", f.server.Err())
 		default:
 		}
 		if proc.Listens(f.endpoint) {
 			return time.Now(), nil
 		}
 	}
-	return time.Time{}, errors.New("lean-server did not listen again")
+	return time.Time{}, errors.New("lean-server does not listen")
 }
 
 // allBack waits until every robot has merged a chunk that it had not before.
