@@ -42,16 +42,19 @@ type Tick struct {
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
 
-	// Of the last tick: how long it computed, and waited for the bus.
-	CPU, BusWait time.Duration
+	// Of the last tick: how long it computed, waited for the bus, and, where it
+	// ended late, how much the host took from the machine meanwhile.
+	CPU, BusWait, Stolen time.Duration
 }
 
 // OverranItself reports whether the last tick was past its deadline by what it
 // did, computing and waiting for the bus, and not by what the machine did to it.
+// A guest's kernel books a pause by the host as CPU time of whichever thread was
+// on the CPU, so what the host says it took is not the tick's.
 //
 //rt:noalloc
 func (t Tick) OverranItself(period time.Duration) bool {
-	return t.Skipped > 0 && t.CPU+t.BusWait > period
+	return t.Skipped > 0 && t.CPU+t.BusWait-t.Stolen > period
 }
 
 // Grant is the kernel's answer to the loop's wish for real time.
@@ -64,7 +67,7 @@ type Grant struct {
 // LoopStats is a reading of the loop's counters.
 type LoopStats struct {
 	Ticks        uint64        // steps that were called
-	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait
+	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait; see Tick.OverranItself
 	OverrunsHost uint64        // the others past it: the machine did not let them run
 	Skipped      uint64        // grid points lost to overruns
 	CPU          time.Duration // CPU time of the loop's thread in all ticks
@@ -84,7 +87,12 @@ type Loop struct {
 	cfg      LoopConfig
 	acquire  func(cpu int) Grant // asks the kernel, for the calling thread
 	cpuTime  func() time.Duration
+	steal    func() time.Duration
 	lateness *Hist
+
+	// Owner: the loop's thread.
+	stealSeen time.Duration // at stealAt
+	stealAt   Instant
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -99,12 +107,21 @@ type Loop struct {
 // Both clocks are; a Clock that is not one measures the real thread.
 type cpuMeter interface{ ThreadCPU() time.Duration }
 
+// stealMeter is a Clock that also knows what a host has taken. A simulated one
+// that is not has no host.
+type stealMeter interface{ StealTime() time.Duration }
+
+// stealEvery is how often the loop notes the host's steal, so that an overrun
+// can be held against what was taken around it. Reading it costs tens of
+// microseconds, at the end of a tick.
+const stealEvery = 100 * time.Millisecond
+
 // NewLoop panics on a nil Clock and on a period that is not positive.
 func NewLoop(cfg LoopConfig) *Loop {
 	if cfg.Clock == nil || cfg.Period <= 0 {
 		panic("rt: NewLoop wants a clock and a period above 0")
 	}
-	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, lateness: NewHist()}
+	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, steal: StealTime, lateness: NewHist()}
 	if m, ok := cfg.Clock.(cpuMeter); ok {
 		l.cpuTime = m.ThreadCPU
 	}
@@ -113,6 +130,10 @@ func NewLoop(cfg LoopConfig) *Loop {
 		// the machine.
 		l.acquire = func(int) Grant {
 			return Grant{Why: "simulated time needs no real-time scheduling", CPU: UnpinnedCPU}
+		}
+		l.steal = func() time.Duration { return 0 }
+		if m, ok := cfg.Clock.(stealMeter); ok {
+			l.steal = m.StealTime
 		}
 	}
 	l.grant.Store(&Grant{Why: "the loop has not started", CPU: UnpinnedCPU})
@@ -164,6 +185,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 	period := l.cfg.Period
 	tick := Tick{Deadline: l.cfg.Clock.Now().Add(period)}
 	spent := l.cpuTime()
+	l.stealSeen, l.stealAt = l.steal(), l.cfg.Clock.Now()
 	for !stop.Load() {
 		l.sleepUntil(tick.Deadline)
 		tick.Woke = l.cfg.Clock.Now()
@@ -179,7 +201,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		tick.Deadline, tick.Skipped = nextDeadline(tick.Deadline, now, period)
 		tick.Index += 1 + tick.Skipped
 		l.cpu.Add(int64(spent - before))
-		tick.CPU, tick.BusWait = spent-woke, busWait
+		tick.CPU, tick.BusWait, tick.Stolen = spent-woke, busWait, l.stolen(now, tick.Skipped > 0)
 		l.count(&tick)
 	}
 }
@@ -193,6 +215,22 @@ func (l *Loop) sleepUntil(deadline Instant) {
 		l.cfg.Clock.SleepUntil(deadline.Add(-earlyWake))
 	}
 	l.cfg.Clock.SleepUntil(deadline)
+}
+
+// stolen returns how much the host took since the last note of it, when the tick
+// was late, and makes a new note when the last one is old.
+//
+//rt:noalloc
+func (l *Loop) stolen(now Instant, late bool) (d time.Duration) {
+	if !late && now.Sub(l.stealAt) < stealEvery {
+		return 0
+	}
+	steal := l.steal()
+	if late {
+		d = steal - l.stealSeen
+	}
+	l.stealSeen, l.stealAt = steal, now
+	return d
 }
 
 // count books the tick before next.

@@ -249,6 +249,8 @@ func TestOverranItself(t *testing.T) {
 		{"in time", rt.Tick{CPU: 9e6, BusWait: 9e6}, false},
 		{"late by computing", rt.Tick{Skipped: 1, CPU: period + 1}, true},
 		{"late by computing and the bus", rt.Tick{Skipped: 1, CPU: period / 2, BusWait: period/2 + 1}, true},
+		{"late by computing, some of it the host's", rt.Tick{Skipped: 1, CPU: 3 * period, Stolen: 2*period - 1}, true},
+		{"late by the host", rt.Tick{Skipped: 1, CPU: 3 * period, Stolen: 2 * period}, false},
 		{"late though it did little", rt.Tick{Skipped: 9, CPU: period / 2, BusWait: period / 2}, false},
 	}
 	for _, tt := range tests {

@@ -40,3 +40,45 @@ func TestATickStolenWhileWakingIsTheHosts(t *testing.T) {
 		t.Errorf("own %d, host %d, skipped %d; want 0, 1, 5", s.OverrunsOwn, s.OverrunsHost, s.Skipped)
 	}
 }
+
+// hosted is a clock whose machine is a guest: in one step the host pauses it,
+// which the guest books as the thread's CPU time, and as steal.
+type hosted struct {
+	*rttest.Clock
+	taken time.Duration
+}
+
+func (h *hosted) StealTime() time.Duration { return h.taken }
+
+func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
+	const period = 10 * time.Millisecond
+	for _, tt := range []struct {
+		name           string
+		works, taken   time.Duration
+		own, byTheHost uint64
+	}{
+		{"a pause", 60 * time.Millisecond, 55 * time.Millisecond, 0, 1},
+		{"a slow step", 60 * time.Millisecond, 0, 1, 0},
+		{"a slow step, and a short pause", 60 * time.Millisecond, 10 * time.Millisecond, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := &hosted{Clock: rttest.NewClock(0), taken: time.Hour}
+			l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
+			var stop atomic.Bool
+			ticks := 0
+			l.Run(&stop, func(rt.Tick) time.Duration {
+				if ticks++; ticks == 50 {
+					clock.Work(tt.works)
+					clock.taken += tt.taken
+				} else if ticks < 30 {
+					clock.taken += 30 * time.Millisecond // long ago, and not then
+				}
+				stop.Store(ticks == 60)
+				return 0
+			})
+			if s := l.Stats(); s.OverrunsOwn != tt.own || s.OverrunsHost != tt.byTheHost {
+				t.Errorf("own %d, host %d; want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.own, tt.byTheHost)
+			}
+		})
+	}
+}
