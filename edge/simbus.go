@@ -21,6 +21,8 @@ type SimBusConfig struct {
 	Unpaced bool   // answer at once instead of at the baud rate
 	Faults  string // file of a fault script; none when empty
 	Motors  bool   // joints move as measured motors do, not as the world's ideal ones
+	Baud    int    // 0: the robot's
+	NoFast  bool   // motors whose firmware does not know fast reads
 	Latency time.Duration
 	Seed    uint64
 }
@@ -37,7 +39,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	if cfg.Link == "" {
 		return exit.Errorf(exit.Usage, "--link is missing: where the device shall appear, such as --link /tmp/so101")
 	}
-	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency,
+	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency, NoFast: cfg.NoFast,
 		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true}
 	if cfg.Faults != "" {
 		var err error
@@ -51,6 +53,9 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 			return exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
 		}
 		furnish(&bus, r, cfg)
+	}
+	if cfg.Baud != 0 {
+		bus.Baud = cfg.Baud
 	}
 	// A bus is never late: a client would take that for a lost packet. Where the
 	// kernel refuses, it is late more often.

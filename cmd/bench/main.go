@@ -31,6 +31,8 @@ Examples:
   bench jitter --subject loop --fps 1000 --duration 1m    the bare loop alone, at 1 kHz; needs no server
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
   bench faults --virtual --faults compare --html f.html   schedules under identical faults, with plots
+  bench bus --robot koch --baud 4000000 --html b.html     six Dynamixel motors at 4 Mbaud, simulated
+  bench bus --bus /dev/ttyACM0                            a real SO-101, limp
   bench wire --duration 2m                                round trips and throughput of Zenoh, ours beside the official one
   bench recipe --load stress                              which class the other threads should have, under full load
 
@@ -42,6 +44,7 @@ type cli struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and BENCH_* variables win over it." placeholder:"FILE"`
 
 	Jitter  jitterFlags `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
+	Bus     busFlags    `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
 	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Faults  faultsFlags `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
 	Recipe  recipeFlags `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
@@ -108,6 +111,8 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		err = c.Wire.run(ctx, stdout, stderr)
 	case "part edge":
 		err = c.Part.Edge.run(ctx, stdout)
+	case "bus":
+		err = c.Bus.run(ctx, stdout, stderr)
 	case "recipe":
 		err = c.Recipe.run(ctx, stdout, stderr)
 	default:

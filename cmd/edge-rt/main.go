@@ -102,6 +102,8 @@ type simBusCmd struct {
 	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
 	Faults  string        `help:"YAML script of what goes wrong, and when (docs/simulator.md)." placeholder:"FILE"`
 	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones."`
+	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
+	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
 	Latency time.Duration `help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
 }
 
@@ -163,7 +165,7 @@ func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	s := &c.SimBus
-	cfg := edge.SimBusConfig{Robot: c.Robot, Link: s.Link, Unpaced: s.Unpaced, Faults: s.Faults, Motors: s.Motors, Latency: s.Latency, Seed: c.Seed}
+	cfg := edge.SimBusConfig{Robot: c.Robot, Link: s.Link, Unpaced: s.Unpaced, Faults: s.Faults, Motors: s.Motors, Baud: s.Baud, NoFast: s.NoFast, Latency: s.Latency, Seed: c.Seed}
 	return complain(stderr, edge.ServeSimBus(ctx, cfg, stdout))
 }
 

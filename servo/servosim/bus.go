@@ -78,6 +78,9 @@ type Config struct {
 	// never.
 	Endurance int
 
+	// NoFast makes X servos have a firmware that does not know fast reads.
+	NoFast bool
+
 	// What the datasheets leave open.
 	GoalTakesTorque bool // Feetech: a goal written with torque off turns torque on
 	LockedIgnores   bool // Feetech: an EEPROM write with the lock closed does nothing; by default it lasts until power is off

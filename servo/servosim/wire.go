@@ -313,7 +313,7 @@ func (b *Bus) knows(id, inst uint8, now rt.Instant) bool {
 	for i := range b.servos {
 		s := &b.servos[i]
 		if s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) && s.t.series.knows(inst) {
-			return inst != instFastSyncRead && inst != instFastBulkRead || s.mem[xFirmware] >= xFastReads
+			return inst != instFastSyncRead && inst != instFastBulkRead || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast
 		}
 	}
 	return false

@@ -1,0 +1,166 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+	"edgert/servo/robot"
+)
+
+// Config says what to measure.
+type Config struct {
+	Robot    string        // an arm's name or description
+	Port     string        // of real motors; empty: the simulator's
+	Baud     int           // 0: the robot's
+	Plain    bool          // simulated Dynamixel motors that do not know fast sync reads
+	FPS      float64       // cycles per second
+	Duration time.Duration // of the driver and the echo together
+	Slice    time.Duration // of each in turn
+	Drop     float64       // share of the replies lost on the second bus; 0: no second bus
+	Bin      string        // folder of edge-rt
+	CC       string        // C compiler; empty: cc
+	Version  string
+	Log      io.Writer
+}
+
+// Bounds of a measurement.
+const (
+	fpsMin, fpsMax = 1, 1000
+	sliceMin       = 500 * time.Millisecond
+	startLimit     = 10 * time.Second // of the simulator
+)
+
+func (c *Config) check() (r robot.Robot, err error) {
+	switch {
+	case !(c.FPS >= fpsMin && c.FPS <= fpsMax):
+		return r, exit.Errorf(exit.Usage, "--fps: got %v, want %d to %d", c.FPS, fpsMin, fpsMax)
+	case c.Slice < sliceMin || c.Duration < 2*c.Slice:
+		return r, exit.Errorf(exit.Usage, "--slice: got %v of %v, want at least %v and two of them", c.Slice, c.Duration, sliceMin)
+	case !(c.Drop >= 0 && c.Drop <= 0.5):
+		return r, exit.Errorf(exit.Usage, "--drop: got %v, want 0 to 0.5", c.Drop)
+	case c.Port != "" && (c.Plain || c.Baud != 0):
+		return r, exit.Errorf(exit.Usage, "--plain and --baud are the simulator's; with --bus the motors decide")
+	}
+	if r, err = robot.ByName(c.Robot); err != nil {
+		return r, exit.With(exit.Usage, err)
+	}
+	if r.Leader {
+		return r, exit.Errorf(exit.Usage, "--robot %s is moved by hand and takes no goals; want a follower", c.Robot)
+	}
+	if c.Baud != 0 {
+		r.Baud = c.Baud
+	}
+	return r, nil
+}
+
+// Measure runs the slices.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	r, err := cfg.check()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "bench-bus-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	echo, err := compile(cfg.CC, folder)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report{Bench: "bus", Version: cfg.Version, Robot: r.Name, Baud: r.Baud, FPS: cfg.FPS, Port: cfg.Port, Motors: len(r.Motors),
+		Machine: bench.ReadMachine(os.DirFS("/"))}
+	port := cfg.Port
+	if port == "" {
+		sim, link, err := cfg.simulator(folder, "clean", "")
+		if err != nil {
+			return nil, err
+		}
+		defer sim.Stop()
+		port = link
+	}
+	if err := cfg.turns(ctx, r, port, echo, report); err != nil {
+		return nil, err
+	}
+	if cfg.Drop > 0 && cfg.Port == "" {
+		if err := cfg.losses(ctx, r, folder, report); err != nil {
+			return nil, err
+		}
+	}
+	report.sum()
+	return report, nil
+}
+
+// turns lets driver and echo alternate.
+func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report) error {
+	rounds := int(c.Duration / (2 * c.Slice))
+	for i := range rounds {
+		d, err := drive(ctx, r, port, c.FPS, c.Slice)
+		if err != nil {
+			return err
+		}
+		report.addDriver(d)
+		e, err := runEcho(ctx, echo, port, r.Baud, c.FPS, c.Slice, report)
+		if err != nil {
+			return err
+		}
+		report.addEcho(e)
+		fmt.Fprintf(c.Log, "round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds, report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
+	}
+	return nil
+}
+
+// losses runs the driver on a bus that loses replies.
+func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, report *Report) error {
+	script := filepath.Join(folder, "faults.yaml")
+	text := fmt.Sprintf("seed: 1\nfaults:\n  - {kind: drop, from: 2s, probability: %g}\n", c.Drop)
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		return err
+	}
+	sim, link, err := c.simulator(folder, "lossy", script)
+	if err != nil {
+		return err
+	}
+	defer sim.Stop()
+	d, err := drive(ctx, r, link, c.FPS, c.Duration/2)
+	if err != nil {
+		return err
+	}
+	report.addLosses(d)
+	return nil
+}
+
+// simulator starts edge-rt sim-bus and returns where its port is.
+func (c *Config) simulator(folder, name, faults string) (*bench.Child, string, error) {
+	link := filepath.Join(folder, name)
+	args := []string{"sim-bus", "--robot", c.Robot, "--link", link}
+	if c.Baud != 0 {
+		args = append(args, "--baud", fmt.Sprint(c.Baud))
+	}
+	if c.Plain {
+		args = append(args, "--no-fast")
+	}
+	if faults != "" {
+		args = append(args, "--faults", faults)
+	}
+	sim, err := bench.Start(exec.Command(filepath.Join(c.Bin, "edge-rt"), args...))
+	if err != nil {
+		return nil, "", exit.Errorf(exit.Usage, "--bin: %w; make build", err)
+	}
+	for end := time.Now().Add(startLimit); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Readlink(link); err == nil {
+			return sim, link, nil
+		}
+		if !sim.Running() || time.Now().After(end) {
+			sim.Stop()
+			return nil, "", fmt.Errorf("edge-rt sim-bus did not start: %s", sim.LastWords())
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+// sample is one cycle.
+type sample struct {
+	took, cpu time.Duration
+	frames    int  // that went out
+	lost      bool // a reply did not come, or not at the first time of asking
+}
+
+// tap is the port, and counts what passes.
+type tap struct {
+	servo.Port
+	frames, out, in int
+	keep            [keptFrames][keptBytes]byte
+	size            [keptFrames]int
+}
+
+const (
+	keptFrames  = 2
+	keptBytes   = 1024
+	cleanFrames = 2 // of a cycle: sync write, sync read
+	warmUp      = 20
+	offTries    = 5
+	busMargin   = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
+)
+
+func (t *tap) Write(p []byte) (int, error) {
+	if t.frames < keptFrames {
+		t.size[t.frames] = copy(t.keep[t.frames][:], p)
+	}
+	t.frames++
+	t.out += len(p)
+	return t.Port.Write(p)
+}
+
+func (t *tap) Read(p []byte) (int, error) {
+	n, err := t.Port.Read(p)
+	t.in += n
+	return n, err
+}
+
+// drivenSlice is what the driver did in one slice.
+type drivenSlice struct {
+	samples  []sample
+	frames   [][]byte // of a clean cycle
+	in       int      // bytes of a clean cycle's replies
+	allocs   uint64
+	overruns uint64
+	granted  rt.Grant
+}
+
+// drive opens the arm and runs cycles for a while. Torque stays as it is; the
+// goals are where the arm is.
+func drive(ctx context.Context, r robot.Robot, path string, fps float64, length time.Duration) (*drivenSlice, error) {
+	calibration, err := readCalibration(r, path)
+	if err != nil {
+		return nil, err
+	}
+	port, err := servo.OpenPort(path, r.Baud)
+	if err != nil {
+		return nil, exit.With(exit.Absent, err)
+	}
+	t := &tap{Port: port}
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: path, Robot: r, Calibration: calibration, Port: t})
+	if err != nil {
+		return nil, exit.With(exit.Absent, err)
+	}
+	defer arm.Close()
+	limp := len(arm.Held()) == 0
+	if _, err := arm.MeasureCycles(100); err != nil {
+		return nil, exit.With(exit.Absent, err)
+	}
+	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length)
+	if limp { // some firmware takes a goal for a reason to hold
+		off := arm.TorqueOff()
+		for i := 1; off != nil && i < offTries; i++ {
+			off = arm.TorqueOff()
+		}
+		err = errors.Join(err, off)
+	}
+	return s, err
+}
+
+// cycles is the slice itself.
+func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length time.Duration) (*drivenSlice, error) {
+	clock := rt.KernelClock()
+	period := time.Duration(float64(time.Second) / fps)
+	s := &drivenSlice{samples: make([]sample, 0, int(length/period)+warmUp)}
+	present, goal := make([]float32, motors), make([]float32, motors)
+	arm.Read(goal, clock.Now().Add(time.Second))
+	var stop atomic.Bool
+	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+	heap := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
+	metrics.Read(heap)
+	n := 0
+	losses := func() uint64 { v := arm.Stats(); return v.Lost + v.Retries }
+	lost := losses()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, CPU: rt.UnpinnedCPU})
+	err := loop.Run(&stop, func(rt.Tick) time.Duration {
+		if n++; n == warmUp {
+			metrics.Read(heap)
+			s.allocs = heap[0].Value.Uint64()
+		}
+		t.frames, t.out, t.in = 0, 0, 0
+		cpu, start := rt.ThreadCPU(), clock.Now()
+		arm.Write(goal)
+		arm.Read(present, start.Add(period-min(busMargin, period/4)))
+		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
+		now := losses()
+		if n > warmUp && len(s.samples) < cap(s.samples) {
+			s.samples = append(s.samples, sample{took, used, t.frames, now != lost})
+		}
+		if now == lost && t.frames == cleanFrames && (s.in == 0 || t.in < s.in) {
+			s.in = t.in // late bytes of an earlier cycle only make it more
+		}
+		lost = now
+		if len(s.samples) == cap(s.samples)-warmUp {
+			metrics.Read(heap)
+			s.allocs = heap[0].Value.Uint64() - s.allocs
+			stop.Store(true)
+		}
+		return arm.BusWait()
+	})
+	if err == nil && ctx.Err() != nil {
+		err = exit.Errorf(exit.Failure, "stopped before the end")
+	}
+	for i := range keptFrames {
+		s.frames = append(s.frames, slices.Clone(t.keep[i][:t.size[i]]))
+	}
+	s.overruns, s.granted = loop.Stats().OverrunsOwn, loop.Grant()
+	return s, err
+}
+
+// readCalibration takes what the motors have for their calibration, so that the
+// arm opens whatever it was calibrated to.
+func readCalibration(r robot.Robot, path string) (servo.Calibration, error) {
+	port, err := servo.OpenPort(path, r.Baud)
+	if err != nil {
+		return nil, exit.With(exit.Absent, err)
+	}
+	defer port.Close()
+	bus := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		k := servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode}
+		for _, v := range []struct {
+			register table.Register
+			to       *int
+		}{{table.HomingOffset, &k.HomingOffset}, {table.MinPositionLimit, &k.RangeMin}, {table.MaxPositionLimit, &k.RangeMax}} {
+			if !m.Model.Has(v.register) {
+				continue
+			}
+			if *v.to, _, err = bus.ReadRegister(m.ID, m.Model.Row(v.register)); err != nil {
+				return nil, exit.With(exit.Absent, fmt.Errorf("motor %d (%s) on %s: %w", m.ID, m.Name, path, err))
+			}
+		}
+		c[m.Name] = k
+	}
+	return c, nil
+}

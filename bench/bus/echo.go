@@ -1,0 +1,74 @@
+package bus
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+)
+
+//go:embed echo/echo.c
+var echoSource []byte
+
+// echoMargin is how much longer than its cycles the echo may take.
+const echoMargin = 30 * time.Second
+
+// compile builds the C program and returns its path.
+func compile(cc, folder string) (string, error) {
+	if cc == "" {
+		cc = "cc"
+	}
+	source, program := filepath.Join(folder, "echo.c"), filepath.Join(folder, "echo")
+	if err := os.WriteFile(source, echoSource, 0o600); err != nil {
+		return "", err
+	}
+	out, err := exec.Command(cc, "-O2", "-Wall", "-o", program, source).CombinedOutput()
+	if err != nil {
+		return "", exit.Errorf(exit.Usage, "compile the C echo: %w: %s; install a C compiler (apt-get install gcc libc6-dev)", err, bytes.TrimSpace(out))
+	}
+	return program, nil
+}
+
+// runEcho runs the C program for one slice with the driver's frames.
+func runEcho(ctx context.Context, program, port string, baud int, fps float64, length time.Duration, r *Report) ([]sample, error) {
+	cycles := int(length.Seconds() * fps)
+	args := []string{port, fmt.Sprint(baud), fmt.Sprintf("%.0f", fps), fmt.Sprint(cycles), fmt.Sprint(r.BytesIn)}
+	for _, f := range r.frames {
+		args = append(args, hex.EncodeToString(f))
+	}
+	c, err := bench.Start(exec.CommandContext(ctx, program, args...))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Wait(length + echoMargin); err != nil {
+		return nil, err
+	}
+	return parseEcho(string(c.Stdout()), cycles, r.BytesIn)
+}
+
+// parseEcho reads the C program's lines.
+func parseEcho(text string, cycles, bytesIn int) (all []sample, err error) {
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		var took, cpu int64
+		var have int
+		if _, err := fmt.Sscanf(lines.Text(), "%d %d %d", &took, &cpu, &have); err != nil || took < 0 || cpu < 0 {
+			return nil, fmt.Errorf("the C echo says %q, want three numbers", lines.Text())
+		}
+		all = append(all, sample{time.Duration(took), time.Duration(cpu), cleanFrames, have != bytesIn})
+	}
+	if len(all) != cycles {
+		return nil, fmt.Errorf("the C echo has %d cycles, want %d", len(all), cycles)
+	}
+	return all, nil
+}

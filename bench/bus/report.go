@@ -1,0 +1,233 @@
+package bus
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"edgert/bench"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+// Report is what Measure found; its JSON is what the table shows, and the
+// histograms. Times are in microseconds.
+type Report struct {
+	Bench    string        `json:"bench"`
+	Version  string        `json:"version"`
+	Robot    string        `json:"robot"`
+	Motors   int           `json:"motors"`
+	Baud     int           `json:"baud"`
+	FPS      float64       `json:"fps"`
+	Port     string        `json:"port,omitempty"` // empty: the simulator's
+	Read     string        `json:"read"`           // sync, fast sync, one by one
+	Machine  bench.Machine `json:"machine"`
+	BytesOut int           `json:"bytes_out"`
+	BytesIn  int           `json:"bytes_in"`
+	WireUS   float64       `json:"wire_us"`  // of all bytes, without a gap
+	FloorUS  float64       `json:"floor_us"` // and the servos' answering times
+
+	Driver    Subject  `json:"driver"`
+	Echo      Subject  `json:"echo"`
+	RatioP50  float64  `json:"ratio_p50"`
+	RatioP99  float64  `json:"ratio_p99"`
+	Allocs    uint64   `json:"allocs"`       // of the whole process during the driver's cycles
+	Overruns  uint64   `json:"overruns_own"` // of the driver's loop
+	Refused   string   `json:"real_time_refused,omitempty"`
+	LostReply *Losses  `json:"lost_reply,omitempty"`
+	frames    [][]byte // of a clean cycle
+	replies   int
+	gap       time.Duration
+}
+
+// Subject is one program's clean cycles.
+type Subject struct {
+	Cycles  int             `json:"cycles"`
+	Other   int             `json:"other_cycles"` // with a reply missing, or another exchange in them
+	Took    bench.Quantiles `json:"cycle_us"`
+	CPU     bench.Quantiles `json:"cpu_us"` // of the thread
+	CPUMean float64         `json:"cpu_us_mean"`
+	Tally   *bench.Tally    `json:"histogram_us"`
+
+	tally, cpu bench.Tally
+	spent      time.Duration
+}
+
+// Losses is what lost replies cost. A cost is a cycle's length beyond the median
+// of the clean cycles of the same run.
+type Losses struct {
+	Cycles   int             `json:"cycles"`
+	Lost     int             `json:"lost_cycles"`
+	Clean    bench.Quantiles `json:"clean_us"`
+	Cost     bench.Quantiles `json:"cost_us"`
+	Overruns uint64          `json:"overruns_own"`
+	Tally    *bench.Tally    `json:"histogram_us"`
+}
+
+// The gaps that servos leave before they answer, as the simulator has them.
+const (
+	gapFeetech   = 50 * time.Microsecond
+	gapDynamixel = 25 * time.Microsecond
+)
+
+func (s *Subject) add(all []sample) {
+	for _, c := range all {
+		if c.lost || c.frames != cleanFrames {
+			s.Other++
+			continue
+		}
+		s.Cycles++
+		s.tally.Add(c.took, 1)
+		s.cpu.Add(c.cpu, 1)
+		s.spent += c.cpu
+	}
+}
+
+func (r *Report) addDriver(d *drivenSlice) {
+	r.Driver.add(d.samples)
+	r.Allocs += d.allocs
+	r.Overruns += d.overruns
+	if !d.granted.Granted {
+		r.Refused = d.granted.Why
+	}
+	r.frames, r.BytesOut = d.frames, 0
+	if r.BytesIn == 0 || d.in > 0 && d.in < r.BytesIn {
+		r.BytesIn = d.in
+	}
+	for _, f := range d.frames {
+		r.BytesOut += len(f)
+	}
+}
+
+func (r *Report) addEcho(e []sample) { r.Echo.add(e) }
+
+func (r *Report) addLosses(d *drivenSlice) {
+	l := &Losses{Cycles: len(d.samples), Overruns: d.overruns, Tally: new(bench.Tally)}
+	var clean, cost bench.Tally
+	var took []time.Duration
+	for _, c := range d.samples {
+		switch {
+		case c.lost:
+			took = append(took, c.took)
+			l.Tally.Add(c.took, 1)
+		case c.frames == cleanFrames:
+			clean.Add(c.took, 1)
+		}
+	}
+	l.Lost, l.Clean = len(took), clean.Quantiles()
+	for _, t := range took {
+		cost.AddUS(max(float64(t)/float64(time.Microsecond)-l.Clean.P50, 0), 1)
+	}
+	l.Cost = cost.Quantiles()
+	r.LostReply = l
+}
+
+// sum works out what the slices come to.
+func (r *Report) sum() {
+	for _, s := range []*Subject{&r.Driver, &r.Echo} {
+		s.Took, s.CPU, s.Tally = s.tally.Quantiles(), s.cpu.Quantiles(), &s.tally
+		if s.Cycles > 0 {
+			s.CPUMean = float64(s.spent.Nanoseconds()) / 1e3 / float64(s.Cycles)
+		}
+	}
+	r.floor()
+	if r.Echo.Took.P50 > 0 && r.Echo.Took.P99 > 0 {
+		r.RatioP50, r.RatioP99 = r.Driver.Took.P50/r.Echo.Took.P50, r.Driver.Took.P99/r.Echo.Took.P99
+	}
+}
+
+// floor computes what the wire takes.
+func (r *Report) floor() {
+	byteUS := 10e6 / float64(r.Baud)
+	r.WireUS = float64(r.BytesOut+r.BytesIn) * byteUS
+	gap, gaps := gapFeetech, r.Motors
+	arm, err := robot.ByName(r.Robot)
+	r.Read = "sync"
+	if err == nil && arm.Protocol() == table.Dynamixel2 {
+		gap = gapDynamixel
+		if len(r.frames) == cleanFrames && len(r.frames[1]) > fastByte && r.frames[1][fastByte] == fastSyncRead {
+			r.Read, gaps = "fast sync", 1
+		}
+	}
+	r.FloorUS = r.WireUS + float64(gaps)*float64(gap.Microseconds())
+}
+
+// Where a packet of protocol 2.0 has its instruction, and the one of a fast sync
+// read.
+const (
+	fastByte     = 7
+	fastSyncRead = 0x8A
+)
+
+// WriteJSON writes the report, one object, indented.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+var columns = []string{"", "cycles", "p50 us", "p90", "p99", "p99.9", "max", "beyond floor p50", "CPU us mean", "p99"}
+
+// rows are the lines of the table.
+func (r *Report) rows() (rows [][]string) {
+	for _, s := range []struct {
+		name string
+		of   *Subject
+	}{{"driver", &r.Driver}, {"C echo", &r.Echo}} {
+		q := s.of.Took
+		rows = append(rows, []string{s.name, fmt.Sprint(s.of.Cycles), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), us(q.P50 - r.FloorUS),
+			fmt.Sprintf("%.1f", s.of.CPUMean), us(s.of.CPU.P99)})
+	}
+	return rows
+}
+
+func us(v float64) string { return fmt.Sprintf("%.0f", v) }
+
+// notes are the sentences below the table.
+func (r *Report) notes() (all []string) {
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	say("Ratio driver to echo: p50 %.2f, p99 %.2f.", r.RatioP50, r.RatioP99)
+	say("Driver: %d allocations of the whole process in its cycles, %d own overruns, %d cycles with another exchange or a lost reply left out.", r.Allocs, r.Overruns, r.Driver.Other)
+	if r.Refused != "" {
+		say("The kernel refused real time: %s.", r.Refused)
+	}
+	if l := r.LostReply; l != nil {
+		say("A lost reply, in %d of %d cycles: p50 %.0f us, p99 %.0f us, at most %.0f us beyond a clean cycle (p50 %.0f us); %d own overruns.",
+			l.Lost, l.Cycles, l.Cost.P50, l.Cost.P99, l.Cost.Max, l.Clean.P50, l.Overruns)
+	}
+	return all
+}
+
+// title says what was measured.
+func (r *Report) title() string {
+	where := "simulated"
+	if r.Port != "" {
+		where = "on " + r.Port
+	}
+	return fmt.Sprintf("%s, %d motors %s at %d baud, sync write and %s read at %g Hz", r.Robot, r.Motors, where, r.Baud, r.Read, r.FPS)
+}
+
+// WriteTable writes the report for a terminal.
+func (r *Report) WriteTable(w io.Writer) error {
+	fmt.Fprintf(w, "bench bus: %s\n", r.title())
+	fmt.Fprintf(w, "%d bytes out, %d in: %.0f us on the wire, %.0f us with the servos' answering times\n\n", r.BytesOut, r.BytesIn, r.WireUS, r.FloorUS)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range slices.Concat([][]string{columns}, r.rows()) {
+		fmt.Fprintf(t, "%-8s", row[0])
+		for _, c := range row[1:] {
+			fmt.Fprintf(t, "\t%s", c)
+		}
+		fmt.Fprintln(t, "\t")
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, n := range r.notes() {
+		fmt.Fprintln(w, n)
+	}
+	return nil
+}

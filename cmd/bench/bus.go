@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"edgert/bench/bus"
+	"edgert/internal/exit"
+)
+
+type busFlags struct {
+	Robot    string        `default:"so101" help:"An arm that edge-rt knows, or a description FILE.yaml."`
+	Bus      string        `help:"Serial port of a real arm; default: edge-rt sim-bus. Torque stays off: support the arm." placeholder:"PORT"`
+	Baud     int           `help:"Of the simulator; default: the arm's own." placeholder:"N"`
+	Plain    bool          `help:"Simulated Dynamixel motors that do not know fast sync reads."`
+	FPS      float64       `name:"fps" default:"100" help:"Cycles per second."`
+	Duration time.Duration `default:"1m" help:"Of driver and C echo together; losing replies takes half as long again."`
+	Slice    time.Duration `default:"5s" help:"Each in turn runs for this long."`
+	Drop     float64       `default:"0.02" help:"Share of the replies that the simulator loses in the last part; 0: no such part."`
+	Bin      string        `help:"Folder of edge-rt; default: where bench is." placeholder:"DIR"`
+	JSON     string        `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`
+	HTML     string        `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
+	Quiet    bool          `help:"No progress, only the table."`
+}
+
+func (f *busFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if f.JSON == "-" && f.HTML == "-" {
+		return exit.Errorf(exit.Usage, "--json - and --html -: only one of them goes to standard output")
+	}
+	cfg := bus.Config{Robot: f.Robot, Port: f.Bus, Baud: f.Baud, Plain: f.Plain, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Drop: f.Drop,
+		Bin: f.Bin, CC: os.Getenv("CC"), Version: version, Log: stderr}
+	if cfg.Bin == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("bench does not find its own program: %w", err)
+		}
+		cfg.Bin = filepath.Dir(self)
+	}
+	if f.Quiet {
+		cfg.Log = io.Discard
+	}
+	report, err := bus.Measure(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	table := stdout
+	if f.JSON == "-" || f.HTML == "-" {
+		table = stderr
+	}
+	if err := report.WriteTable(table); err != nil {
+		return err
+	}
+	if err := write("--json", f.JSON, stdout, report.WriteJSON); err != nil {
+		return err
+	}
+	return write("--html", f.HTML, stdout, report.WriteHTML)
+}
