@@ -64,6 +64,7 @@ type Bus struct {
 	waited   time.Duration // for the bus, since the caller set it to 0
 	end      rt.Instant    // when the last request's replies were due
 	sent     rt.Instant    // when the last request left
+	free     rt.Instant    // when the line has carried all that was sent
 	patience time.Duration // for an acknowledgement
 	attempts int           // of an acknowledged transaction
 	hush     time.Duration // silence that ends a failed transaction
@@ -178,7 +179,7 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 		b.drain()
 		b.dirty--
 	}
-	start := b.clock.Now()
+	start := max(b.clock.Now(), b.free)
 	if !b.send(request) {
 		b.dirty = drains
 		return
@@ -303,6 +304,7 @@ func (b *Bus) send(frame []byte) bool {
 		return false
 	}
 	b.sent = b.clock.Now()
+	b.free = max(b.free, b.sent).Add(time.Duration(float64(len(frame)) * b.byteNs))
 	b.echo.owe(frame)
 	return true
 }

@@ -39,6 +39,19 @@ func TestCleanCycleIsOneWriteOnePollOneRead(t *testing.T) {
 	}
 }
 
+// A request behind a sync write waits for the line, and so does the driver: it
+// still wakes up once.
+func TestAReadBehindAWriteIsOnePollToo(t *testing.T) {
+	a, l := openLine(t)
+	start := l.clock.Now()
+	a.Write(make([]float32, 6))
+	stale := a.Read(make([]float32, 6), l.deadline())
+	took := l.clock.Now().Sub(start)
+	if wire := (26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 1 || l.reads != 1 {
+		t.Errorf("a write and a read took %v with %d polls and %d reads, stale %06b, want %v and one each", took, l.waits, l.reads, stale, wire)
+	}
+}
+
 func TestReadKeepsWhatAnswered(t *testing.T) {
 	const clean = 620*time.Microsecond + 6*replyGap
 	tests := []struct {

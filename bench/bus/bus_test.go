@@ -1,0 +1,142 @@
+package bus
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+func TestParseEcho(t *testing.T) {
+	tests := []struct {
+		name, text string
+		cycles     int
+		lost       int // of those
+		fails      bool
+	}{
+		{"clean", "1180000 40000 48\n1190000 41000 48\n", 2, 0, false},
+		{"a reply is missing", "1180000 40000 48\n100000000 41000 40\n", 2, 1, false},
+		{"too few", "1180000 40000 48\n", 2, 0, true},
+		{"no numbers", "echo: the port is gone\n", 1, 0, true},
+		{"negative", "-1 40000 48\n", 1, 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			all, err := parseEcho(tt.text, tt.cycles, 48)
+			lost := 0
+			for _, s := range all {
+				if s.lost {
+					lost++
+				}
+			}
+			if (err != nil) != tt.fails || lost != tt.lost && !tt.fails {
+				t.Errorf("parseEcho = %v, %v, %d lost; want %d, failure %v", all, err, lost, tt.lost, tt.fails)
+			}
+		})
+	}
+}
+
+// six is a slice of the driver's on an SO-101: two clean cycles, one with a
+// health read in it and one that lost a reply.
+func six() *drivenSlice {
+	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
+	return &drivenSlice{
+		samples: []sample{{us(1200), us(40), 2, false}, {us(1300), us(50), 2, false}, {us(1700), us(60), 3, false}, {us(3700), us(70), 3, true}},
+		frames:  [][]byte{make([]byte, 26), make([]byte, 14)}, in: 48, allocs: 1,
+	}
+}
+
+func TestTheReportAddsUp(t *testing.T) {
+	r := &Report{Robot: "so101", Motors: 6, Baud: 1_000_000, FPS: 100}
+	r.addDriver(six())
+	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2}, {took: 1300 * time.Microsecond, frames: 2}})
+	r.addLosses(six())
+	r.sum()
+	if r.BytesOut != 40 || r.BytesIn != 48 || r.WireUS != 880 || r.FloorUS != 1180 {
+		t.Errorf("%d bytes out, %d in, wire %v us, floor %v us; want 40, 48, 880, 1180", r.BytesOut, r.BytesIn, r.WireUS, r.FloorUS)
+	}
+	if r.Driver.Cycles != 2 || r.Driver.Other != 2 || r.Driver.CPUMean != 45 || r.RatioP99 != 1 || r.RatioP50 >= 1 || r.Allocs != 1 {
+		t.Errorf("driver %+v, ratios %v, %v, allocations %d", r.Driver, r.RatioP50, r.RatioP99, r.Allocs)
+	}
+	if l := r.LostReply; l.Lost != 1 || l.Clean.P50 != 1200 || l.Cost.Max != 2500 {
+		t.Errorf("losses %+v, want 1 that cost 2500 us beyond 1200", l)
+	}
+	var table, page, text bytes.Buffer
+	if err := r.WriteTable(&table); err != nil || !strings.Contains(table.String(), "1180 us with the servos") {
+		t.Errorf("table: %v\n%s", err, &table)
+	}
+	if err := r.WriteHTML(&page); err != nil || strings.Count(page.String(), "<svg") != 2 {
+		t.Errorf("page: %v, %d charts, want 2", err, strings.Count(page.String(), "<svg"))
+	}
+	var back map[string]any
+	if err := r.WriteJSON(&text); err != nil || json.Unmarshal(text.Bytes(), &back) != nil || back["ratio_p99"] != 1.0 {
+		t.Errorf("JSON: %v\n%s", err, &text)
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	good := Config{Robot: "so101", FPS: 100, Duration: time.Minute, Slice: time.Second}
+	for name, change := range map[string]func(*Config){
+		"no such arm":          func(c *Config) { c.Robot = "nope" },
+		"a leader":             func(c *Config) { c.Robot = "koch_leader" },
+		"no rate":              func(c *Config) { c.FPS = 0 },
+		"too fast":             func(c *Config) { c.FPS = 5000 },
+		"a slice too long":     func(c *Config) { c.Slice = time.Hour },
+		"more than all lost":   func(c *Config) { c.Drop = 1.5 },
+		"a simulator's rate":   func(c *Config) { c.Port, c.Baud = "/dev/ttyACM0", 500_000 },
+		"a simulator's motors": func(c *Config) { c.Port, c.Plain = "/dev/ttyACM0", true },
+	} {
+		c := good
+		change(&c)
+		if _, err := c.check(); exit.Of(err) != exit.Usage {
+			t.Errorf("%s: %v, want a usage error", name, err)
+		}
+	}
+	if _, err := good.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The real programs for a few cycles: what they measure on a busy machine says
+// nothing, what they count does.
+func TestMeasureOnTheSimulator(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program and runs for seconds")
+	}
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+	bin := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "edge-rt"), "../../cmd/edge-rt").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	tests := []struct {
+		cfg           Config
+		out, in, wire int
+		read          string
+	}{
+		{Config{Robot: "so101"}, 40, 48, 880, "sync"},
+		{Config{Robot: "koch"}, 64, 56, 1200, "fast sync"},
+		{Config{Robot: "koch", Plain: true, Baud: 4_000_000}, 64, 90, 385, "sync"},
+	}
+	for _, tt := range tests {
+		c := tt.cfg
+		c.FPS, c.Duration, c.Slice, c.Drop, c.Bin, c.Log = 50, time.Second, 500*time.Millisecond, 0.05, bin, io.Discard
+		r, err := Measure(t.Context(), c)
+		if err != nil {
+			t.Fatalf("%s: %v", c.Robot, err)
+		}
+		if r.Driver.Cycles+r.Driver.Other == 0 || r.Echo.Cycles+r.Echo.Other != 25 || r.LostReply == nil || r.LostReply.Cycles == 0 {
+			t.Errorf("%s: %d driver and %d echo cycles, losses %v", c.Robot, r.Driver.Cycles, r.Echo.Cycles, r.LostReply)
+		}
+		if r.Driver.Cycles > 0 && (r.BytesOut != tt.out || r.BytesIn != tt.in || int(r.WireUS) != tt.wire || r.Read != tt.read) {
+			t.Errorf("%s: %d bytes out, %d in, %v us, %s; want %d, %d, %d, %s", c.Robot, r.BytesOut, r.BytesIn, r.WireUS, r.Read, tt.out, tt.in, tt.wire, tt.read)
+		}
+	}
+}
