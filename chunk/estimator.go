@@ -143,6 +143,17 @@ func (e *JK) Observe(seconds float64) {
 	e.dev = float64((1-e.beta)*e.dev) + float64(e.beta*math.Abs(err))
 }
 
+// meanEstimator also tells the round trip without the margin for its deviation;
+// false before the first sample.
+type meanEstimator interface {
+	Mean() (seconds float64, ok bool)
+}
+
+// Mean returns the mean without deviations, false before the first sample.
+//
+//rt:noalloc
+func (e *JK) Mean() (seconds float64, ok bool) { return e.mean, e.seeded }
+
 // Seconds returns mean + K deviations.
 //
 //rt:noalloc

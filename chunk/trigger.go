@@ -12,17 +12,24 @@ func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
 // CooldownMode says what the cooldown does.
 type CooldownMode uint8
 
-// The cooldown modes. The DRTC program has all three; only the first recovers
-// from a lost answer without a flood of requests.
+// The cooldown modes. The DRTC program has the last three; of them only the first
+// recovers from a lost answer without a flood of requests.
+//
+// The estimate stays high for many round trips after a spike, as it must for the
+// delay that is announced. As a cooldown it then lets one lost answer cost most of
+// the actions that are left. So the default asks again after half of them, where
+// that is sooner, but never before a mean round trip has passed: the estimate
+// without its margin.
 const (
-	CooldownCounts CooldownMode = iota // counts down with every tick
+	CooldownRunway CooldownMode = iota // counts down, and is no longer than half the actions left
+	CooldownCounts                     // counts down with every tick
 	CooldownMerge                      // ends when a chunk is merged, never by itself
 	CooldownOff                        // there is none: every tick below the threshold asks
 	numCooldowns
 )
 
 // CooldownNames lists the modes as --cooldown names them, in their order.
-var CooldownNames = []string{"counts", "merge", "off"}
+var CooldownNames = []string{"runway", "counts", "merge", "off"}
 
 // TriggerConfig is what the trigger needs to know.
 type TriggerConfig struct {
@@ -43,9 +50,10 @@ type TriggerConfig struct {
 
 // Trigger decides on which tick to ask for the next chunk, and which delay to
 // announce. It fires when at most H - s_min actions are left and the cooldown
-// has run out; firing sets the cooldown to the latency estimate plus epsilon.
-// It never waits for an answer: a lost chunk is asked for again after
-// estimate + epsilon + 1 ticks, and the newer request supersedes the older.
+// has run out; firing sets the cooldown to the latency estimate plus epsilon, or
+// less (CooldownRunway). It never waits for an answer: a lost chunk is asked for
+// again after at most estimate + epsilon + 1 ticks, and the newer request
+// supersedes the older.
 //
 // Owner: the tick thread.
 type Trigger struct {
@@ -83,16 +91,32 @@ func (d *Trigger) OnTick(size int) (fire bool, delaySteps int) {
 	}
 	steps := d.Steps()
 	if d.cfg.Cooldown != CooldownOff {
-		d.cooldown = steps + d.cfg.Epsilon
+		d.cooldown = d.wait(steps, size) + d.cfg.Epsilon
 	}
 	return true, d.delay(steps, size)
+}
+
+// wait returns how many ticks an answer is given before it is asked for again,
+// of a latency estimate and with so many actions left.
+//
+//rt:noalloc
+func (d *Trigger) wait(steps, size int) int {
+	e, ok := d.cfg.Estimator.(meanEstimator)
+	if d.cfg.Cooldown != CooldownRunway || d.cfg.Compat || !ok {
+		return steps
+	}
+	mean, ok := e.Mean()
+	if !ok {
+		return steps
+	}
+	return min(steps, max(size/2, Steps(mean, d.cfg.FPS, d.cfg.Horizon)))
 }
 
 // OnIdleTick advances the cooldown on a tick that has nothing valid to send.
 //
 //rt:noalloc
 func (d *Trigger) OnIdleTick() {
-	if d.cfg.Cooldown == CooldownCounts {
+	if d.cfg.Cooldown <= CooldownCounts {
 		d.cooldown = max(d.cooldown-1, 0)
 	}
 }

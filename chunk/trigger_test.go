@@ -127,3 +127,36 @@ func BenchmarkTick(b *testing.B) {
 		}
 	}
 }
+
+// After a spike the estimate is high for long. A lost answer then costs half of
+// the actions left, not most of them; a link that is truly slow is not asked
+// twice; and the DRTC program's cooldown is there to compare with.
+func TestCooldownIsBoundedByTheRunway(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		mode     CooldownMode
+		compat   bool
+		rtts     []float64 // seconds
+		size     int
+		cooldown int
+	}{
+		{"no sample yet: as the estimate says", CooldownRunway, false, nil, 10, 21},
+		{"a quiet link", CooldownRunway, false, []float64{0.05, 0.05, 0.05}, 30, 4},
+		{"after a spike: half the actions left", CooldownRunway, false, []float64{0.05, 0.05, 0.55}, 30, 16},
+		{"after a spike, almost nothing left: a mean round trip", CooldownRunway, false, []float64{0.05, 0.05, 0.55}, 4, 8},
+		{"after a spike, as the program", CooldownCounts, false, []float64{0.05, 0.05, 0.55}, 30, 20},
+		{"after a spike, compat", CooldownRunway, true, []float64{0.05, 0.05, 0.55}, 30, 20},
+		{"a slow link is slow", CooldownRunway, false, []float64{0.3, 0.3, 0.3}, 4, 19},
+	} {
+		d := NewTrigger(TriggerConfig{
+			Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: NewJK(20./60, DefaultAlpha, DefaultBeta, DefaultK), Cooldown: tt.mode, Compat: tt.compat,
+		})
+		d.cooldown = 0
+		for _, rtt := range tt.rtts {
+			d.OnChunk(time.Duration(rtt*float64(time.Second)), false)
+		}
+		if fire, _ := d.OnTick(tt.size); !fire || d.Cooldown() != tt.cooldown {
+			t.Errorf("%s: fire %v, cooldown %d, want %d", tt.name, fire, d.Cooldown(), tt.cooldown)
+		}
+	}
+}

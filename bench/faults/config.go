@@ -42,6 +42,11 @@ type Config struct {
 
 	Quality int // of the JPEG pictures
 	Workers int // episodes at once; 0: one per CPU
+
+	// Limit ends the comparison early, after a whole round of all cells; 0: never.
+	// The report then holds the episodes that were played.
+	Limit time.Duration
+
 	Version string
 	Log     io.Writer // progress
 }

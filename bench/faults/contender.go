@@ -2,7 +2,9 @@ package faults
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"edgert/chunk"
@@ -32,25 +34,30 @@ func ParseContender(text string) (Contender, error) {
 	return c, nil
 }
 
-// Options lists what may follow a schedule's name.
+// options are what may follow a schedule's name.
+var options = map[string]func(*Contender){
+	"compat": func(c *Contender) { c.Schedule.Compat = true },
+	"plain":  func(c *Contender) { c.Plain = true },
+	"spans":  func(c *Contender) { c.Schedule.Prefix = chunk.PrefixSpans },
+	"counts": func(c *Contender) { c.Schedule.Cooldown = chunk.CooldownCounts },
+	"bare":   func(c *Contender) { c.Schedule.Prefix = chunk.PrefixNone },
+}
+
+// Options lists the options, estimators last.
 func Options() []string {
-	return slices.Concat([]string{"compat", "plain"}, chunk.Prefixes, chunk.AggregateNames, chunk.EstimatorNames)
+	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{"s_min=N"}, chunk.EstimatorNames)
 }
 
 func (c *Contender) set(option string) error {
-	switch {
-	case option == "plain":
-		c.Plain = true
-		return nil
-	case option == "compat":
-		c.Schedule.Compat = true
-		return nil
-	case slices.Contains(chunk.Prefixes, option):
-		c.Schedule.Prefix = option
+	if set := options[option]; set != nil {
+		set(c)
 		return nil
 	}
-	if f, err := chunk.AggregateByName(option); err == nil {
-		c.Schedule.Aggregate = f
+	if n, ok := strings.CutPrefix(option, "s_min="); ok {
+		var err error
+		if c.Schedule.SMin, err = strconv.Atoi(n); err != nil || c.Schedule.SMin < 1 {
+			return fmt.Errorf("s_min is %q, want a number of actions", n)
+		}
 		return nil
 	}
 	estimator, err := chunk.ParseEstimator(option)

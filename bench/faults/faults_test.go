@@ -163,6 +163,26 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
+// A limit ends the comparison after whole pairs of rounds, with all cells equal.
+func TestLimit(t *testing.T) {
+	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	}
+	cfg := config(t)
+	cfg.Limit = time.Nanosecond
+	report, err := Play(context.Background(), cfg)
+	if err != nil || report.Episodes != 2 {
+		t.Fatalf("Play() = %+v, %v, want 2 episodes", report, err)
+	}
+	for _, c := range report.Cells {
+		for _, r := range c.Rows {
+			if r.Metrics["reached"].N != 2 {
+				t.Errorf("%s, %s: %d episodes, want 2", c.Faults, r.Schedule, r.Metrics["reached"].N)
+			}
+		}
+	}
+}
+
 func TestInterruptedPlayFails(t *testing.T) {
 	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)

@@ -40,7 +40,8 @@ figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
 {{end}}</table></div>
 {{range .Figures}}<figure>{{.}}</figure>
 {{end}}{{end}}<h2>Reading it</h2>
-<p>A leg succeeds when the target is reached and the post was never touched. <b>starved</b>: ticks on which an action was due and none was there. <b>recovery</b>: from the
+<p>A leg succeeds when the target is reached and the post was never touched. <b>starved</b>: ticks on which an action was due and none was there,
+counted from the tick on which the first one runs when nothing is lost. <b>recovery</b>: from the
 first message lost to the next merged chunk. <b>seam</b>: how far a chunk's first executed action lies from where the two before it lead. <b>switches</b>: new plans
 that pass the post on another side than the plan before. <b>age</b>: of the executed action's observation. <b>less best</b>: the paired difference of success to
 the contender with the highest mean; an interval that includes 0 says that they cannot be told apart.</p>

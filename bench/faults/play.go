@@ -33,6 +33,7 @@ func Play(ctx context.Context, cfg Config) (*Report, error) {
 	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
+	cfg.Episodes = b.next / (len(cfg.Scenarios) * len(cfg.Contenders))
 	return b.report(), nil
 }
 
@@ -73,6 +74,10 @@ func (b *board) take() (j job, ok bool) {
 	defer b.mu.Unlock()
 	cells := len(b.cfg.Scenarios) * len(b.cfg.Contenders)
 	if b.err != nil || b.next >= cells*b.cfg.Episodes {
+		return job{}, false
+	}
+	late := b.cfg.Limit > 0 && time.Since(b.began) > b.cfg.Limit
+	if played := b.next / cells; late && b.next%cells == 0 && played >= 2 && played%2 == 0 {
 		return job{}, false
 	}
 	n := b.next

@@ -56,7 +56,7 @@ func (b *board) report() *Report {
 	for s, scenario := range cfg.Scenarios {
 		cell := Cell{Faults: scenario.Name, Title: scenario.Script.Name}
 		for c, contender := range cfg.Contenders {
-			cell.Rows = append(cell.Rows, entry(contender.Name, b.results[s][c], cfg.Duration))
+			cell.Rows = append(cell.Rows, entry(contender.Name, b.results[s][c][:cfg.Episodes], cfg.Duration))
 		}
 		cell.compare()
 		r.Cells = append(r.Cells, cell)

@@ -84,7 +84,7 @@ var metrics = []metric{
 	{"leg_seconds", "time per leg", "s", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
 		return mean(o.LegTicks, func(t int) float64 { return float64(t) / fleet.FPS })
 	}},
-	{"starved_ticks", "starved ticks", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Starved, d) }},
+	{"starved_ticks", "starved ticks", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Starved+o.Waited, d) }},
 	{"recovery_ms", "recovery after a loss", "ms", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
 		return mean(o.Recoveries, func(d time.Duration) float64 { return d.Seconds() * 1000 })
 	}},

@@ -20,6 +20,7 @@ type faultsFlags struct {
 	Network  time.Duration `default:"4ms" help:"Virtual: one way, without faults."`
 	Compute  time.Duration `default:"20ms" help:"Virtual: of the policy, without faults."`
 	Quality  int           `default:"90" help:"Of the JPEG pictures; 0: raw."`
+	Limit    time.Duration `help:"End early after this time, with the episodes played so far in every cell."`
 	Workers  int           `default:"0" help:"Episodes at once; 0: one per CPU."`
 	Bundle   string        `default:"testdata/demo/bundle" help:"The policy." placeholder:"DIR"`
 	Plain    string        `default:"testdata/demo/plain" help:"The policy of contenders with +plain." placeholder:"DIR"`
@@ -67,7 +68,7 @@ func (f *faultsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
 	cfg := faults.Config{
 		Episodes: f.Episodes, FirstSeed: f.Seed, Duration: f.Duration, World: f.World, Network: f.Network, Compute: f.Compute,
-		Quality: f.Quality, Workers: f.Workers, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: stderr,
+		Quality: f.Quality, Workers: f.Workers, Limit: f.Limit, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: stderr,
 	}
 	if f.Quiet {
 		cfg.Log = io.Discard

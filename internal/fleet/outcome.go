@@ -37,6 +37,7 @@ type Outcome struct {
 
 	Actions     int // ticks with an action
 	Starved     int // ticks without one, after the first
+	Waited      int // ticks before the first one, beyond what an answer takes without faults
 	Requests    int
 	Inferences  int // requests that the server computed
 	Superseded  int // requests that a newer one replaced in the server's mailbox
@@ -90,7 +91,7 @@ func (r *Outcome) Add(o *Outcome) {
 		s.to.TimedOut += s.from.TimedOut
 	}
 	for _, n := range []struct{ to, from *int }{
-		{&r.Actions, &o.Actions}, {&r.Starved, &o.Starved}, {&r.Requests, &o.Requests}, {&r.Inferences, &o.Inferences},
+		{&r.Actions, &o.Actions}, {&r.Starved, &o.Starved}, {&r.Waited, &o.Waited}, {&r.Requests, &o.Requests}, {&r.Inferences, &o.Inferences},
 		{&r.Superseded, &o.Superseded}, {&r.Lost, &o.Lost}, {&r.UpBytes, &o.UpBytes}, {&r.DownBytes, &o.DownBytes}, {&r.Switches, &o.Switches},
 	} {
 		*n.to += *n.from

@@ -162,6 +162,9 @@ func (r *Robot) act(now rt.Instant) {
 		r.out.Starved++
 		r.row.Starved = true
 		r.seams.hold(r.goal)
+	case time.Duration(now) > 2*r.cfg.Network+r.cfg.Compute+r.net.plan.Latency()+2*Period: // an answer merged on one tick runs on the next
+		r.out.Waited++
+		r.row.Starved = true
 	}
 }
 

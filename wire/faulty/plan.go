@@ -87,6 +87,16 @@ func (p *Plan) Away(at time.Duration) bool {
 	return false
 }
 
+// Latency returns what every answer costs from the begin on.
+func (p *Plan) Latency() (d time.Duration) {
+	for i := range p.faults {
+		if f := &p.faults[i]; f.Kind == Latency && f.Active(0) {
+			d += f.Delay
+		}
+	}
+	return d
+}
+
 // Spikes returns how long the server stops in all for spikes that are due in
 // (after, until].
 func (p *Plan) Spikes(after, until time.Duration) (stop time.Duration) {
