@@ -94,8 +94,11 @@ func (s *servo) stage(addr int, data []byte) uint8 {
 //
 //rt:noalloc
 func (s *servo) special(r *request, now rt.Instant) uint8 {
-	if s.t.series == seriesX {
+	switch {
+	case s.t.series == seriesX:
 		return s.specialX(r, now)
+	case s.t.series == seriesAX && r.inst != instRecovery:
+		return axInstruction // all that follows is Feetech's
 	}
 	switch r.inst {
 	case instRecovery:
