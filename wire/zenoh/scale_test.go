@@ -1,0 +1,182 @@
+package zenoh
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/codec"
+)
+
+// many is how many objects of each kind the tests of scale declare.
+const many = 10_000
+
+// Goal: ten thousand subscribers, queryables and tokens of one client reach
+// another through our listener, are found one by one, and are gone when their
+// client is. The official router takes more than 20 s for such a parent.
+func TestTenThousandDeclarations(t *testing.T) {
+	hub, at := listener(t, Config{Log: func(string) {}})
+	cfg := silent(at)
+	cfg.Lease = time.Minute // a starved machine is not what is tested
+	holder, other := mustOpen(t, cfg), mustOpen(t, cfg)
+	var got atomic.Int64
+	deposit := func(wire.Sample) { got.Add(1) }
+	answer := func(q wire.Query) { q.Reply(q.Key(), nil); q.Finish() }
+	n := many
+	if testing.Short() {
+		n = many / 10
+	}
+	began := time.Now()
+	for i := range n {
+		if _, err := holder.Subscribe(fmt.Sprintf("@many/s/%d", i), deposit); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holder.Queryable(fmt.Sprintf("@many/q/%d", i), answer); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holder.Token(fmt.Sprintf("@many/t/%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled(t, holder)
+	t.Logf("3 x %d declared in %v", n, time.Since(began))
+
+	began = time.Now()
+	var alive atomic.Int64
+	if _, err := other.SubscribeTokens("@many/t/*", func(_ string, up bool) {
+		if up {
+			alive.Add(1)
+		} else {
+			alive.Add(-1)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all tokens", func() bool { return alive.Load() == int64(n) })
+	keys, err := other.Tokens(context.Background(), "@many/t/*", 20*time.Second)
+	if err != nil || len(keys) != n || !slices.IsSorted(keys) {
+		t.Fatalf("%d tokens listed, %v, want %d", len(keys), err, n)
+	}
+	t.Logf("%d tokens watched and listed in %v", n, time.Since(began))
+
+	began = time.Now()
+	qos := wire.QoS{Reliable: true, Block: true}
+	for i := 0; i < n; i += 10 {
+		if err := mustPublisher(t, other, fmt.Sprintf("@many/s/%d", i), qos).Put([]byte("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := other.Get(context.Background(), fmt.Sprintf("@many/q/%d", i), nil, 20*time.Second); err != nil || len(r) != 1 {
+			t.Fatalf("query %d: %v, %v", i, r, err)
+		}
+	}
+	eventually(t, "all samples", func() bool { return got.Load() == int64(n/10) })
+	t.Logf("%d samples and queries in %v", n/10, time.Since(began))
+
+	began = time.Now()
+	holder.Close()
+	eventually(t, "no token", func() bool { return alive.Load() == 0 })
+	hub.mu.Lock()
+	left := hub.tree(codec.DeclareSubscriber).Len() + hub.tree(codec.DeclareQueryable).Len() + hub.tree(codec.DeclareToken).Len()
+	hub.mu.Unlock()
+	if left != 0 {
+		t.Errorf("%d entries of a client that is gone", left)
+	}
+	t.Logf("forgotten in %v", time.Since(began))
+}
+
+// hubWith is a listener whose one client has n subscribers, queryables and
+// tokens, and two clients that exchange something among them.
+func hubWith(b *testing.B, n int) (from, to *Session) {
+	hub, err := Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { hub.Close() })
+	dial := func() *Session {
+		s, err := Open(b.Context(), Config{Connect: hub.(*Session).Endpoints(), Lease: time.Minute})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { s.Close() })
+		return s.(*Session)
+	}
+	crowd := dial()
+	for i := range n {
+		crowd.Subscribe(fmt.Sprintf("@many/s/%d/act", i), func(wire.Sample) {})
+		crowd.Queryable(fmt.Sprintf("@many/q/%d", i), func(q wire.Query) { q.Finish() })
+		crowd.Token(fmt.Sprintf("@many/t/%d", i))
+	}
+	settled(b, crowd)
+	return dial(), dial()
+}
+
+// BenchmarkRelay puts a sample from one client to another through our listener,
+// where n subscribers on other keys are known.
+func BenchmarkRelay(b *testing.B) {
+	for _, n := range []int{0, many} {
+		for _, size := range []int{64, 4096, 100_000} {
+			b.Run(fmt.Sprintf("subscribers=%d/bytes=%d", n, size), func(b *testing.B) {
+				from, to := hubWith(b, n)
+				got := make(chan struct{}, 1)
+				to.Subscribe("@many/s/x/obs", func(wire.Sample) { got <- struct{}{} })
+				pub := mustPublisher(b, from, "@many/s/x/obs", wire.ActionQoS)
+				for !pub.Matching() {
+					time.Sleep(time.Millisecond)
+				}
+				payload := make([]byte, size)
+				b.ReportAllocs()
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					pub.Put(payload, nil)
+					<-got
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkRelayQuery asks a queryable of another client, where n others are
+// known.
+func BenchmarkRelayQuery(b *testing.B) {
+	for _, n := range []int{0, many} {
+		b.Run(fmt.Sprintf("queryables=%d", n), func(b *testing.B) {
+			from, to := hubWith(b, n)
+			to.Queryable("@many/q/x", func(q wire.Query) { q.Reply("@many/q/x", nil); q.Finish() })
+			settled(b, to)
+			b.ReportAllocs()
+			for b.Loop() {
+				if r, err := from.Get(b.Context(), "@many/q/x", nil, time.Minute); err != nil || len(r) != 1 {
+					b.Fatal(r, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkDeclare declares a token and takes it back, seen by another client,
+// where n other tokens are alive. It measures what changes cost, as well for the
+// caches that they void.
+func BenchmarkDeclare(b *testing.B) {
+	for _, n := range []int{0, many} {
+		b.Run(fmt.Sprintf("tokens=%d", n), func(b *testing.B) {
+			from, to := hubWith(b, n)
+			seen := make(chan bool, 1)
+			to.SubscribeTokens("@many/t/x", func(_ string, up bool) { seen <- up })
+			settled(b, to)
+			b.ReportAllocs()
+			for b.Loop() {
+				tok, err := from.Token("@many/t/x")
+				if err != nil {
+					b.Fatal(err)
+				}
+				<-seen
+				tok.Undeclare()
+				<-seen
+			}
+		})
+	}
+}
