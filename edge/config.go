@@ -9,6 +9,7 @@ import (
 	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/wire"
 	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/endpoint"
 )
@@ -59,6 +60,8 @@ type Config struct {
 	MaxOffline              time.Duration
 
 	Tags map[string]string
+
+	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: none
 
 	Status StatusWriter // live status line; nil: none
 	Log    *slog.Logger

@@ -153,6 +153,9 @@ func (e *Edge) connect(ctx context.Context) error {
 	transport := e.cfg.transport()
 	transport.Log = func(line string) { e.log.Info(line) }
 	e.net, err = zenoh.Open(wait, transport)
+	if err == nil && e.cfg.Wrap != nil {
+		e.net = e.cfg.Wrap(e.net)
+	}
 	if err == nil {
 		e.link.net = e.net
 		err = e.link.connect(wait)

@@ -25,6 +25,8 @@ import (
 	"edgert/internal/flagfile"
 	"edgert/internal/logline"
 	"edgert/rt"
+	"edgert/wire"
+	"edgert/wire/faulty"
 )
 
 const description = `Runs a robot arm from a policy that lives on another machine.
@@ -89,6 +91,8 @@ type runFlags struct {
 	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold or repeat_last."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
+	WireFaults              string            `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
+	FaultSeed               uint64            `hidden:"" help:"Seed of its chances."`
 	JSON                    string            `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
 	Quiet                   bool              `help:"No status line and no log, only the summary."`
 }
@@ -239,6 +243,14 @@ func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 	if r.JPEGQuality != nil {
 		cfg.JPEGQuality, cfg.Reencode = *r.JPEGQuality, true
 	}
+	if r.WireFaults != "" {
+		script, err := readFaults(r.WireFaults)
+		if err != nil {
+			return cfg, err
+		}
+		plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/r.FPS))
+		cfg.Wrap = func(s wire.Session) wire.Session { return faulty.Wrap(s, rt.KernelClock(), plan) }
+	}
 	for _, c := range r.Camera {
 		cam, err := eye.Parse(c)
 		if err != nil {
@@ -262,4 +274,17 @@ func complain(stderr io.Writer, err error) exit.Code {
 		fmt.Fprintf(stderr, "edge-rt: %v\n", err)
 	}
 	return exit.Of(err)
+}
+
+// readFaults reads the script of --wire-faults.
+func readFaults(name string) (*faulty.Script, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "--wire-faults: %w", err)
+	}
+	script, err := faulty.Parse(data)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "--wire-faults %s: %w", name, err)
+	}
+	return script, nil
 }

@@ -141,6 +141,7 @@ var starters = []struct{ folder, why string }{
 	{"tools", "programs own their threads"},
 	{"wire/zenoh", "each link has a receiver and a sender"},
 	{"wire/zenohgo", "it waits for the C library"},
+	{"wire/faulty", "what it holds back must come some time"},
 	{"servo/servosim", "the motors live beside the program that talks to them"},
 }
 

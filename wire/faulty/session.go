@@ -1,0 +1,181 @@
+package faulty
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"edgert/rt"
+	"edgert/wire"
+)
+
+const (
+	// step is how often what is under way is looked at: the grain of every delay.
+	step = time.Millisecond
+
+	// pendingMax bounds the messages under way in each direction; what comes on
+	// top is lost.
+	pendingMax = 256
+)
+
+// Session is a robot's wire.Session in real time, with the plan's faults between
+// it and the network: what it publishes are observations, what it subscribes to
+// are chunks. Queries and liveliness tokens pass untouched: blackouts and
+// restarts of messages are the plan's, those of the link are the caller's.
+//
+// The episode begins with the first observation. A spike holds back every chunk
+// that comes while it lasts, as a server that stops would.
+type Session struct {
+	wire.Session
+	clock rt.Clock
+	plan  *Plan
+
+	mu       sync.Mutex
+	begun    bool       // guarded by mu
+	start    rt.Instant // guarded by mu; of the episode
+	up, down way        // guarded by mu
+	closed   bool       // guarded by mu
+	ended    chan struct{}
+}
+
+// way is one direction's line and what is under way on it, in order.
+type way struct {
+	line    Line[*message]
+	flying  []*message
+	last    time.Duration // when the newest of them is due
+	spiked  time.Duration // instant up to which spikes have been taken
+	free    time.Duration // when the server goes on
+	scratch []*message
+}
+
+// message is a copy of a sample or a publication, and where it goes.
+type message struct {
+	key                 string
+	payload, attachment []byte
+	due                 time.Duration
+	deliver             func(m *message)
+}
+
+// Wrap puts the plan between a session and its user. Close ends both.
+func Wrap(s wire.Session, clock rt.Clock, plan *Plan) *Session {
+	f := &Session{Session: s, clock: clock, plan: plan, ended: make(chan struct{})}
+	f.down.spiked = -1
+	go f.run()
+	return f
+}
+
+// Close ends the session; what is under way is lost.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	<-s.ended
+	return s.Session.Close()
+}
+
+// run delivers what is due.
+func (s *Session) run() {
+	defer close(s.ended)
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return
+		}
+		for _, w := range []*way{&s.up, &s.down} {
+			s.flush(w)
+		}
+		s.mu.Unlock()
+		s.clock.SleepUntil(s.clock.Now().Add(step))
+	}
+}
+
+// now is the time since the episode began. Holds mu.
+func (s *Session) now() time.Duration {
+	if !s.begun {
+		return 0
+	}
+	return s.clock.Now().Sub(s.start)
+}
+
+// flush delivers what is due of one direction. Holds mu, so that nobody is
+// called twice at a time.
+func (s *Session) flush(w *way) {
+	n := 0
+	for n < len(w.flying) && w.flying[n].due <= s.now() {
+		w.flying[n].deliver(w.flying[n])
+		n++
+	}
+	w.flying = slices.Delete(w.flying, 0, n)
+}
+
+// send puts a message on its way. Holds mu.
+func (s *Session) send(w *way, fate Fate, at, earliest time.Duration, m *message) {
+	w.scratch, _ = w.line.Pass(fate, m, w.scratch[:0])
+	for _, p := range w.scratch {
+		if len(w.flying) >= pendingMax {
+			continue
+		}
+		w.last = max(w.last, earliest, w.line.Transit(at, fate, len(p.payload)+len(p.attachment)))
+		twin := *p
+		twin.due = w.last
+		w.flying = append(w.flying, &twin)
+	}
+	s.flush(w)
+}
+
+// Publisher wraps the publisher of observations.
+func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
+	p, err := s.Session.Publisher(key, qos)
+	if err != nil {
+		return nil, err
+	}
+	return &publisher{Publisher: p, session: s}, nil
+}
+
+type publisher struct {
+	wire.Publisher
+	session *Session
+}
+
+// Put lets the observation meet its fate.
+func (p *publisher) Put(payload, attachment []byte) error {
+	p.send(payload, attachment, func(m *message) { _ = p.Publisher.Put(m.payload, m.attachment) })
+	return nil
+}
+
+// PutLatest is Put: what is held back cannot be replaced any more.
+func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
+	p.send(payload, attachment, func(m *message) { _, _ = p.Publisher.PutLatest(m.payload, m.attachment) })
+	return false, nil
+}
+
+func (p *publisher) send(payload, attachment []byte, deliver func(*message)) {
+	s := p.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.begun {
+		s.begun, s.start = true, s.clock.Now()
+	}
+	at := s.now()
+	m := &message{payload: slices.Clone(payload), attachment: slices.Clone(attachment), deliver: deliver}
+	s.send(&s.up, s.plan.Observation(at), at, 0, m)
+}
+
+// Subscribe lets the chunks meet their fate before deposit.
+func (s *Session) Subscribe(keyexpr string, deposit func(wire.Sample)) (wire.Declaration, error) {
+	return s.Session.Subscribe(keyexpr, func(in wire.Sample) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		at := s.now()
+		w := &s.down
+		if stop := s.plan.Spikes(w.spiked, at); stop > 0 {
+			w.free = max(w.free, at) + stop
+		}
+		w.spiked = at
+		m := &message{key: in.Key, payload: slices.Clone(in.Payload), attachment: slices.Clone(in.Attachment), deliver: func(m *message) {
+			deposit(wire.Sample{Key: m.key, Payload: m.payload, Attachment: m.attachment})
+		}}
+		s.send(w, s.plan.Chunk(at), at, w.free, m)
+	})
+}
