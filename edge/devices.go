@@ -29,8 +29,8 @@ const (
 	simCameraFPS   = 60 // a simulated camera is as fast as the world
 )
 
-// namedRobot returns a built-in arm or the one a file describes.
-func namedRobot(name string) (robot.Robot, error) {
+// NamedRobot returns a built-in arm or the one a file describes.
+func NamedRobot(name string) (robot.Robot, error) {
 	r, err := robot.ByName(name)
 	switch {
 	case errors.Is(err, robot.ErrInvalid):

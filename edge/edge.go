@@ -98,7 +98,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 			e = nil
 		}
 	}()
-	if e.robot, err = namedRobot(cfg.Robot); err != nil {
+	if e.robot, err = NamedRobot(cfg.Robot); err != nil {
 		return e, err
 	}
 	cameras := make([]eye.Config, len(cfg.Cameras)) // by the policy's names

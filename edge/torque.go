@@ -23,7 +23,7 @@ type TorqueOffConfig struct {
 // the bus's retries, and goes on past those that give none. Its error names
 // them.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
-	r, err := namedRobot(cfg.Robot)
+	r, err := NamedRobot(cfg.Robot)
 	switch {
 	case err != nil:
 		return err

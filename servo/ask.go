@@ -193,3 +193,27 @@ func (b *Bus) Hasty(attempts int, patience time.Duration) {
 
 // Patient undoes Hasty.
 func (b *Bus) Patient() { b.attempts, b.patience, b.hush = maxAttempts, ackWait, hushTime }
+
+// Anyone reports whether any servo hears the line at its speed: a ping to all
+// brings some bytes within the wait, and be it that several answer at once.
+func (b *Bus) Anyone(wait time.Duration) bool {
+	b.quiet()
+	b.tx = b.format.Append(b.tx[:0], Broadcast, packet.Ping)
+	if !b.send(b.tx) {
+		return false
+	}
+	heard := 0
+	end := b.clock.Now().Add(b.wireTime(len(b.tx), 1, 0) + wait)
+	for heard == 0 && b.clock.Now() < end {
+		b.wait(end)
+		n, err := b.read(b.rx[:])
+		if err != nil {
+			b.lost = true
+			return false
+		}
+		heard += n
+	}
+	b.quiet()
+	b.dirty = drains
+	return heard > 0
+}

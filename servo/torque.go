@@ -34,6 +34,34 @@ func (a *Arm) TorqueOff() error {
 	return nil
 }
 
+// Triggers lists a leader's joints that are held so that they can be pulled.
+func (a *Arm) Triggers() (joints []int) {
+	for i, m := range a.robot.Motors {
+		if m.Trigger != nil {
+			joints = append(joints, i)
+		}
+	}
+	return joints
+}
+
+// HoldTriggers gives a leader's triggers torque at their place, with whatever
+// current their settings allow; nothing else of a leader is ever under torque.
+func (a *Arm) HoldTriggers() error {
+	for _, i := range a.Triggers() {
+		j := &a.joints[i]
+		raw, _ := j.scale.raw(*a.robot.Motors[i].Trigger)
+		for _, w := range []struct {
+			row   table.Row
+			value int
+		}{{a.rows.goal, raw}, {a.rows.torque, 1}} {
+			if _, err := a.bus.WriteRegister(j.id, w.row, w.value); err != nil {
+				return a.wrap(a.units[i], err)
+			}
+		}
+	}
+	return nil
+}
+
 // readPositions fills a.positions with an answer of every motor.
 func (a *Arm) readPositions() error {
 	missing := a.positions.all

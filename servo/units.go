@@ -80,3 +80,9 @@ func (s *scale) raw(v float64) (raw int, clamped bool) {
 		return int(float64((in+100)/200*(s.max-s.min)) + s.min), clamped
 	}
 }
+
+// Normalize returns a raw position of a motor in its unit.
+func Normalize(m robot.Motor, c MotorCalibration, raw int) float64 {
+	s := newScale(m, c)
+	return s.value(raw)
+}

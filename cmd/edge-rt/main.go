@@ -45,17 +45,28 @@ Examples:
   edge-rt sim-bus --robot koch --link /tmp/koch --faults f.yaml  a Koch whose bus goes wrong as f.yaml says
   edge-rt torque off --bus /dev/ttyACM0                     make the arm limp, after a program that was killed
 
+A new arm, step by step:
+  edge-rt ports --unplug                                    which port is the arm?
+  edge-rt scan --bus /dev/ttyACM0 --robot so101             are all motors there?
+  edge-rt setup-motors --bus /dev/ttyACM0                   give new motors their ids
+  edge-rt calibrate --bus /dev/ttyACM0 --id black           find the joints' ranges
+  edge-rt monitor --bus /dev/ttyACM0 --id black             watch every motor
+  edge-rt move elbow_flex 10 --bus /dev/ttyACM0 --id black  move one joint slowly
+  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0   drive it with a leader arm
+
 Exit codes: 0 stopped as asked, 1 broke while running, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
 
 type cli struct {
 	runFlags `embed:""`
 
-	Run     struct{}   `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
-	Ctl     ctlCmd     `cmd:"" help:"Pause, resume or reset a running edge, or ask how it goes."`
-	SimBus  simBusCmd  `cmd:"" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
-	Torque  torqueCmd  `cmd:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
-	Cameras camerasCmd `cmd:"" help:"List the cameras with their modes and controls; or take one picture."`
-	Version struct{}   `cmd:"" help:"Print the version and which transport is built in."`
+	Run         struct{}   `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
+	Ctl         ctlCmd     `cmd:"" help:"Pause, resume or reset a running edge, or ask how it goes."`
+	SimBus      simBusCmd  `cmd:"" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
+	Torque      torqueCmd  `cmd:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
+	Cameras     camerasCmd `cmd:"" help:"List the cameras with their modes and controls; or take one picture."`
+	bringupCmds `embed:""`
+
+	Version struct{} `cmd:"" help:"Print the version and which transport is built in."`
 }
 
 type runFlags struct {
@@ -150,6 +161,9 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 		return c.simBus(stdout, stderr)
 	case "torque <word>":
 		return complain(stderr, edge.TorqueOff(edge.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
+	}
+	if ok, err := c.handle(ctx, &c.runFlags, stdout); ok {
+		return complain(stderr, err)
 	}
 	return c.start(stdout, stderr)
 }

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"edgert/edge"
+	"edgert/edge/bringup"
+)
+
+// bringupCmds take an arm from its box to its first run.
+type bringupCmds struct {
+	Ports       portsCmd       `cmd:"" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
+	Scan        scanCmd        `cmd:"" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
+	SetupMotors setupMotorsCmd `cmd:"" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`
+	Calibrate   calibrateCmd   `cmd:"" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
+	Monitor     monitorCmd     `cmd:"" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
+	Move        moveCmd        `cmd:"" help:"Move one joint slowly to a position, then let the arm go."`
+	Teleop      teleopCmd      `cmd:"" help:"Drive the arm with a leader arm, on the same tick."`
+}
+
+// handle runs one of the commands; ok is false when it is none of them.
+func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (ok bool, err error) {
+	interrupt, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	arm, err := edge.NamedRobot(r.Robot)
+	if err != nil {
+		return true, err
+	}
+	cfg := bringup.Config{Bus: r.Bus, Robot: arm, ID: r.ID, Calibration: r.Calibration, In: os.Stdin, Out: stdout}
+	switch node := ctx.Selected(); node.Name {
+	case "ports":
+		err = b.Ports.run(interrupt, cfg)
+	case "scan":
+		err = b.Scan.run(interrupt, cfg, given(ctx, "robot"))
+	case "setup-motors":
+		err = b.SetupMotors.run(interrupt, cfg)
+	case "calibrate":
+		err = b.Calibrate.run(interrupt, cfg)
+	case "monitor":
+		err = b.Monitor.run(interrupt, cfg)
+	case "move":
+		err = b.Move.run(interrupt, cfg)
+	case "teleop":
+		err = b.Teleop.run(interrupt, r, arm, stdout)
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// given reports whether the flag stands on the command line.
+func given(ctx *kong.Context, flag string) bool {
+	for _, p := range ctx.Path {
+		if p.Flag != nil && p.Flag.Name == flag {
+			return true
+		}
+	}
+	return false
+}

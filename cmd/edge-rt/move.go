@@ -1,0 +1,17 @@
+package main
+
+import (
+	"context"
+
+	"edgert/edge/bringup"
+)
+
+type moveCmd struct {
+	Joint string  `arg:"" help:"The joint, such as elbow_flex."`
+	To    float64 `arg:"" help:"Where to, in the joint's unit: degrees, or 0 to 100 for a gripper. A negative one goes behind --."`
+	Speed float64 `default:"0.1" help:"Share of the joint's velocity limit."`
+}
+
+func (c *moveCmd) run(ctx context.Context, cfg bringup.Config) error {
+	return bringup.Move(ctx, bringup.MoveConfig{Config: cfg, Joint: c.Joint, To: c.To, Speed: c.Speed})
+}

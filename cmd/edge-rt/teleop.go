@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"edgert/edge/teleop"
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo/robot"
+)
+
+type teleopCmd struct {
+	Leader            string `help:"Serial port of the leader arm." placeholder:"PORT"`
+	LeaderRobot       string `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
+	LeaderID          string `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
+	LeaderCalibration string `help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
+}
+
+func (c *teleopCmd) run(ctx context.Context, r *runFlags, follower robot.Robot, stdout *os.File) error {
+	mode := map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT]
+	if r.Duration < 0 || r.Duration > 24*time.Hour*365 {
+		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", r.Duration)
+	}
+	return teleop.Run(ctx, teleop.Config{
+		FPS: r.FPS, Duration: r.Duration, RT: mode, CPU: r.CPU, OnExit: r.OnExit, Out: stdout,
+		Follower: teleop.Arm{Bus: r.Bus, Robot: follower, ID: r.ID, Calibration: r.Calibration},
+		Leader:   teleop.Arm{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
+	})
+}

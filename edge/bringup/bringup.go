@@ -1,0 +1,191 @@
+// Package bringup holds the commands that take an arm from its box to its first
+// run: find its port, find its motors, number them, calibrate them, look at
+// them, move one. Each says what to do next.
+//
+// A command is a function of a Config, the operator's keyboard and a writer. It
+// opens the bus by itself, alone, and gives it back on every way out; those that
+// switch torque on switch it off again.
+package bringup
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+// Config is what all bring-up commands share.
+type Config struct {
+	Bus         string      // serial port
+	Robot       robot.Robot // what should be on it
+	ID          string      // the robot's name, which its calibration file has
+	Calibration string      // file; empty: LeRobot's place
+	In          io.Reader   // the operator
+	Out         io.Writer
+	Clock       rt.Clock // nil: the kernel's
+}
+
+// session is one command at work.
+type session struct {
+	Config
+	lines chan string // what the operator types, without the newline; closed at the end of the input
+	bus   *servo.Bus
+	port  servo.Port
+}
+
+// maxLine bounds what an operator types.
+const maxLine = 4096
+
+func newSession(cfg Config) *session {
+	if cfg.Clock == nil {
+		cfg.Clock = rt.KernelClock()
+	}
+	return &session{Config: cfg}
+}
+
+// open takes the port at the robot's speed.
+func open(cfg Config) (*session, error) {
+	s := newSession(cfg)
+	if cfg.Bus == "" {
+		return nil, exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
+	}
+	return s, s.dial(cfg.Robot.Baud, cfg.Robot.Protocol())
+}
+
+// dial opens the port at another speed or for another protocol.
+func (s *session) dial(baud int, p table.Protocol) error {
+	s.close()
+	port, err := servo.OpenPort(s.Bus, baud)
+	if err != nil {
+		return exit.With(exit.Absent, err)
+	}
+	s.port, s.bus = port, servo.NewBus(port, baud, p, s.Clock)
+	s.bus.DetectEcho(echoID)
+	return nil
+}
+
+// echoID is an id that no arm uses.
+const echoID = servo.MaxID
+
+func (s *session) close() {
+	if s.port != nil {
+		s.port.Close()
+		s.port = nil
+	}
+}
+
+func (s *session) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
+
+// errNoOperator ends a command that nobody answers.
+var errNoOperator = exit.Errorf(exit.Usage, "nobody is at the keyboard: this command asks questions, run it in a terminal")
+
+// listen starts to read the operator's lines. The reader is left behind when
+// the command ends: a read from a terminal cannot be taken back.
+func (s *session) listen() {
+	if s.lines != nil {
+		return
+	}
+	lines := make(chan string)
+	s.lines = lines
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(s.In)
+		scanner.Buffer(make([]byte, 0, maxLine), maxLine)
+		for scanner.Scan() {
+			lines <- strings.TrimSpace(scanner.Text())
+		}
+	}()
+}
+
+// ask prints a question and waits for a line.
+func (s *session) ask(ctx context.Context, format string, args ...any) (string, error) {
+	s.listen()
+	fmt.Fprintf(s.Out, format+" ", args...)
+	select {
+	case line, ok := <-s.lines:
+		if !ok {
+			fmt.Fprintln(s.Out)
+			return "", errNoOperator
+		}
+		return line, nil
+	case <-ctx.Done():
+		fmt.Fprintln(s.Out)
+		return "", exit.Errorf(exit.Failure, "interrupted: nothing more was changed")
+	}
+}
+
+// find pings every motor of the robot and names the silent ones.
+func (s *session) find() error {
+	var silent []string
+	for _, m := range s.Robot.Motors {
+		switch _, err := s.bus.Ping(m.ID); {
+		case errors.Is(err, servo.ErrPortLost):
+			return exit.With(exit.Absent, err)
+		case err != nil:
+			silent = append(silent, fmt.Sprintf("%d (%s)", m.ID, m.Name))
+		}
+	}
+	if len(silent) == 0 {
+		return nil
+	}
+	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan --bus %s looks at every speed, edge-rt setup-motors numbers new motors",
+		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, s.Bus)
+}
+
+// read returns a register of a motor.
+func (s *session) read(m robot.Motor, r table.Register) (int, error) {
+	v, _, err := s.bus.ReadRegister(m.ID, m.Model.Row(r))
+	if err != nil {
+		return 0, exit.With(exit.Absent, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err))
+	}
+	return v, nil
+}
+
+// limp switches every motor off.
+func (s *session) limp() error {
+	if err := servo.Release(s.bus, s.Robot); err != nil {
+		return exit.With(exit.Absent, err)
+	}
+	return nil
+}
+
+// file is where the calibration is or shall be.
+func (s *session) file() string {
+	if s.Calibration != "" {
+		return s.Calibration
+	}
+	return servo.CalibrationPath(s.Robot, s.ID)
+}
+
+// flags repeats how the operator called the command, for what it says next.
+func (s *session) flags() string {
+	text := "--bus " + s.Bus
+	if s.Robot.Name != "so101" {
+		text += " --robot " + s.Robot.Name
+	}
+	if s.ID != "" {
+		text += " --id " + s.ID
+	}
+	return text
+}
+
+// load returns the calibration, or fails with what to do.
+func (s *session) load() (servo.Calibration, error) {
+	c, err := servo.LoadCalibration(s.file())
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, exit.Errorf(exit.Config, "no calibration at %s: run edge-rt calibrate %s", s.file(), s.flags())
+	case err != nil:
+		return nil, exit.With(exit.Config, err)
+	}
+	return c, nil
+}

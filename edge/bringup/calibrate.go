@@ -1,0 +1,298 @@
+package bringup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+const (
+	eepromTime   = 30 * time.Millisecond  // after an EEPROM write, until a servo answers from it
+	recordEvery  = 10 * time.Millisecond  // while ranges are recorded
+	showEvery    = 500 * time.Millisecond // and shown
+	recordMisses = 200                    // failed reads in a row that end a recording
+)
+
+// Calibrate finds where each joint's range lies, writes it into the servos and
+// into LeRobot's file. The steps and the arithmetic are LeRobot's: the operator
+// puts the arm into the middle of its range, which becomes half a turn, and then
+// moves every joint from end to end. An arm that its maker has calibrated gets
+// the factory's values.
+func Calibrate(ctx context.Context, cfg Config) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.find(); err != nil {
+		return err
+	}
+	done, err := s.reuse(ctx)
+	if done || err != nil {
+		return err
+	}
+	if err := s.limp(); err != nil {
+		return err
+	}
+	var c servo.Calibration
+	if cfg.Robot.Factory {
+		c = s.factory()
+	} else if c, err = s.measure(ctx); err != nil {
+		return err
+	}
+	return s.keep(c)
+}
+
+// reuse offers the calibration that is there already.
+func (s *session) reuse(ctx context.Context) (done bool, err error) {
+	c, err := servo.LoadCalibration(s.file())
+	if err != nil || c.Check(s.Robot) != nil || s.Robot.Factory {
+		if _, statErr := os.Stat(s.file()); statErr == nil && !s.Robot.Factory {
+			s.say("The calibration at %s does not fit and will be replaced.", s.file())
+		}
+		return false, nil
+	}
+	answer, err := s.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter to calibrate anew.", s.file())
+	if err != nil || strings.EqualFold(answer, "c") {
+		return false, err
+	}
+	if err := s.limp(); err != nil {
+		return false, err
+	}
+	return true, s.keep(c)
+}
+
+// factory is the calibration of an arm that needs none.
+func (s *session) factory() servo.Calibration {
+	c := servo.Calibration{}
+	for _, m := range s.Robot.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: m.Homing, RangeMax: m.Model.MaxRaw()}
+	}
+	return c
+}
+
+// measure asks the operator to move the arm.
+func (s *session) measure(ctx context.Context) (servo.Calibration, error) {
+	// A shadow obeys what is written to its motor's id: it must have its own
+	// offset, so it listens to nobody else for now. OpenArm binds it again.
+	for _, m := range s.shadows() {
+		if err := s.write(m, []robot.Setting{{Register: table.SecondaryID, Value: nobodyElse}}); err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range append(s.shadows(), s.Robot.Motors...) {
+		if err := s.blank(m); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.ask(ctx, "Torque is off. Move every joint to the middle of its range, then press Enter."); err != nil {
+		return nil, err
+	}
+	for _, m := range s.shadows() {
+		if _, err := s.home(m); err != nil {
+			return nil, err
+		}
+	}
+	c := servo.Calibration{}
+	for _, m := range s.Robot.Motors {
+		offset, err := s.home(m)
+		if err != nil {
+			return nil, err
+		}
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: offset, RangeMax: m.Model.MaxRaw()}
+	}
+	return c, s.record(ctx, c)
+}
+
+// nobodyElse is the Secondary_ID of a servo that obeys its own id only.
+const nobodyElse = 255
+
+// shadows are the second servos of joints, as motors of their own.
+func (s *session) shadows() (all []robot.Motor) {
+	for _, m := range s.Robot.Motors {
+		if m.Shadow != 0 {
+			m.ID, m.Name = m.Shadow, m.Name+"_shadow"
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// blank takes an old calibration out of a motor and sets the mode that counts
+// positions.
+func (s *session) blank(m robot.Motor) error {
+	settings := []robot.Setting{}
+	add := func(r table.Register, v int) {
+		if m.Model.Has(r) {
+			settings = append(settings, robot.Setting{Register: r, Value: v})
+		}
+	}
+	mode := 0
+	if m.Model.Protocol == table.Dynamixel2 {
+		mode = table.ModeExtendedPosition
+		add(table.DriveMode, m.DriveMode)
+	}
+	add(table.OperatingMode, mode)
+	add(table.HomingOffset, 0)
+	add(table.MinPositionLimit, 0)
+	add(table.MaxPositionLimit, m.Model.MaxRaw())
+	return s.write(m, settings)
+}
+
+func (s *session) write(m robot.Motor, settings []robot.Setting) error {
+	if err := servo.WriteSettings(s.bus, m.ID, m.Model, settings); err != nil {
+		return exit.With(exit.Absent, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err))
+	}
+	return nil
+}
+
+// home makes where a motor stands half a turn.
+//
+// Source: LeRobot, set_half_turn_homings.
+func (s *session) home(m robot.Motor) (offset int, err error) {
+	if !m.Model.Has(table.HomingOffset) {
+		return 0, nil
+	}
+	at, err := s.read(m, table.PresentPosition)
+	if err != nil {
+		return 0, err
+	}
+	offset = (m.Model.MaxRaw()/2 - at) * m.Model.Offset
+	if err := m.Model.Row(table.HomingOffset).Check(offset); err != nil {
+		return 0, exit.Errorf(exit.Fault, "motor %d (%s) stands at %d, at the very end of its turn: %w; the joint is far from its middle, or the horn sits wrong: move it and start again",
+			m.ID, m.Name, at, err)
+	}
+	return offset, s.write(m, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
+}
+
+// record follows the joints until the operator presses Enter.
+func (s *session) record(ctx context.Context, c servo.Calibration) error {
+	var moving []robot.Motor
+	var still []string
+	for _, m := range s.Robot.Motors {
+		if m.FullTurn {
+			still = append(still, m.Name)
+			continue
+		}
+		moving = append(moving, m)
+		entry := c[m.Name]
+		at, err := s.read(m, table.PresentPosition)
+		if err != nil {
+			return err
+		}
+		entry.RangeMin, entry.RangeMax = at, at
+		c[m.Name] = entry
+	}
+	but := ""
+	if len(still) > 0 {
+		but = " but " + strings.Join(still, " and ")
+	}
+	s.say("Now move every joint%s slowly from one end to the other. Press Enter when all have been there.", but)
+	s.listen()
+	misses, shown := 0, rt.Instant(0)
+	for {
+		select {
+		case _, ok := <-s.lines:
+			if !ok {
+				return errNoOperator
+			}
+			s.show(moving, c)
+			return s.moved(moving, c)
+		case <-ctx.Done():
+			return exit.Errorf(exit.Failure, "interrupted: the old file stays, the motors have no limits now; calibrate again")
+		default:
+		}
+		if err := s.follow(moving, c); err == nil {
+			misses = 0
+		} else if misses++; misses > recordMisses {
+			return err
+		}
+		if now := s.Clock.Now(); now >= shown {
+			shown = now.Add(showEvery)
+			s.show(moving, c)
+		}
+		s.Clock.SleepUntil(s.Clock.Now().Add(recordEvery))
+	}
+}
+
+// follow widens the ranges to where the joints are.
+func (s *session) follow(motors []robot.Motor, c servo.Calibration) error {
+	for _, m := range motors {
+		at, err := s.read(m, table.PresentPosition)
+		if err != nil {
+			return err
+		}
+		entry := c[m.Name]
+		entry.RangeMin, entry.RangeMax = min(entry.RangeMin, at), max(entry.RangeMax, at)
+		c[m.Name] = entry
+	}
+	return nil
+}
+
+func (s *session) show(motors []robot.Motor, c servo.Calibration) {
+	text := ""
+	for _, m := range motors {
+		text += fmt.Sprintf("  %s %d..%d", m.Name, c[m.Name].RangeMin, c[m.Name].RangeMax)
+	}
+	s.say("%s", strings.TrimSpace(text))
+}
+
+// moved refuses a recording in which a joint stood still.
+func (s *session) moved(motors []robot.Motor, c servo.Calibration) error {
+	var still []string
+	for _, m := range motors {
+		if c[m.Name].RangeMin == c[m.Name].RangeMax {
+			still = append(still, m.Name)
+		}
+	}
+	if len(still) > 0 {
+		return exit.Errorf(exit.Config, "%s did not move: start again and move every joint from end to end", strings.Join(still, ", "))
+	}
+	return nil
+}
+
+// keep writes a calibration into the motors and the file.
+func (s *session) keep(c servo.Calibration) error {
+	if err := c.Check(s.Robot); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	for _, m := range s.Robot.Motors {
+		entry := c[m.Name]
+		var settings []robot.Setting
+		for _, want := range []robot.Setting{{Register: table.DriveMode, Value: entry.DriveMode}, {Register: table.HomingOffset, Value: entry.HomingOffset},
+			{Register: table.MinPositionLimit, Value: entry.RangeMin}, {Register: table.MaxPositionLimit, Value: entry.RangeMax}} {
+			row := m.Model.Row(want.Register)
+			if row.Size == 0 || row.Check(want.Value) != nil {
+				continue // a range beyond a turn, which only the file can hold
+			}
+			got, err := s.read(m, want.Register)
+			if err != nil {
+				return err
+			}
+			if got != want.Value { // EEPROM wears
+				settings = append(settings, want)
+			}
+		}
+		if err := s.write(m, settings); err != nil {
+			return err
+		}
+	}
+	if err := c.Save(s.file()); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	s.say("Calibration is in the motors and at %s.", s.file())
+	if s.Robot.Leader {
+		s.say("Next: edge-rt teleop --leader %s --leader-robot %s --bus FOLLOWER", s.Bus, s.Robot.Name)
+	} else {
+		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name, s.flags())
+	}
+	return nil
+}

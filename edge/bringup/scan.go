@@ -1,0 +1,261 @@
+package bringup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/servo"
+	"edgert/servo/table"
+)
+
+// ScanConfig is one edge-rt scan.
+type ScanConfig struct {
+	Config
+	Last  uint8 // highest id to ask; 0: usualIDs
+	Named bool  // the robot was named: compare with it
+}
+
+const (
+	usualIDs  = 30
+	scanWait  = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms when nobody may set its timer
+	hearWait  = 80 * time.Millisecond // for any answer to a ping to all; a busy host is late
+	scanTurn  = 3 * time.Millisecond  // a Dynamixel lets those with lower ids answer a ping to all first
+	scanTries = 2
+)
+
+// found is one servo that answered.
+type found struct {
+	id       servo.ID
+	baud     int
+	protocol table.Protocol
+	model    *table.Model // nil: unknown
+	number   int
+	voltage  int // 0.1 V
+	fault    servo.Fault
+	twice    bool // its answers are garbled: probably two servos have the id
+}
+
+// plainBauds and packetBauds are the speeds that servos are found at, the usual
+// ones first. Feetech's sheets disagree about its slower codes, so all are tried.
+var (
+	plainBauds  = []int{1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_400, 19_200, 14_400, 9_600}
+	packetBauds = []int{1_000_000, 57_600, 115_200, 2_000_000, 3_000_000, 4_000_000, 9_600}
+)
+
+// Scan asks every id at every speed in every protocol and says who is there.
+func Scan(ctx context.Context, cfg ScanConfig) error {
+	if cfg.Bus == "" {
+		return exit.Errorf(exit.Usage, "--bus is missing: give a serial port; edge-rt ports finds it")
+	}
+	if cfg.Last == 0 {
+		cfg.Last = usualIDs
+	}
+	s := newSession(cfg.Config)
+	defer s.close()
+	var all []found
+	var err error
+	if cfg.Named {
+		p := cfg.Robot.Protocol()
+		all, err = s.scan(ctx, cfg.Last, &p)
+	}
+	if err == nil && len(all) == 0 {
+		all, err = s.scan(ctx, cfg.Last, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
+	}
+	s.say("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
+	for _, f := range all {
+		s.say("%4d  %-12s %-16s %8d %6.1fV  %s", f.id, f.name(), f.protocol, f.baud, float64(f.voltage)/10, f.state())
+	}
+	return s.advise(all, cfg.Named)
+}
+
+func (f found) name() string {
+	if f.model != nil {
+		return f.model.Name
+	}
+	return fmt.Sprintf("number %d", f.number)
+}
+
+func (f found) state() string {
+	switch {
+	case f.twice:
+		return "garbled answers: two servos with this id?"
+	case f.fault != 0:
+		return f.fault.Error()
+	}
+	return "ok"
+}
+
+// advise says what to do with what was found.
+func (s *session) advise(all []found, named bool) error {
+	for _, f := range all {
+		if f.twice {
+			s.say("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
+			return nil
+		}
+	}
+	if !named {
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot so101 (or %v)", s.Bus, "koch, omx, FILE.yaml")
+		return nil
+	}
+	missing, wrong := s.compare(all)
+	if len(missing)+len(wrong) == 0 {
+		s.say("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()), s.Robot.Name, s.flags(), s.flags())
+		return nil
+	}
+	for _, w := range wrong {
+		s.say("%s", w)
+	}
+	for _, m := range missing {
+		s.say("missing: %s", m)
+	}
+	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
+}
+
+// compare names the motors that are not there and those that are not as they
+// should be.
+func (s *session) compare(all []found) (missing, wrong []string) {
+	for _, m := range s.Robot.Motors {
+		i := slices.IndexFunc(all, func(f found) bool { return f.id == m.ID })
+		if i < 0 {
+			missing = append(missing, fmt.Sprintf("motor %d (%s)", m.ID, m.Name))
+			continue
+		}
+		f := all[i]
+		if f.model != m.Model {
+			wrong = append(wrong, fmt.Sprintf("motor %d (%s) is a %s, want a %s", m.ID, m.Name, f.name(), m.Model.Name))
+		} else if f.baud != s.Robot.Baud {
+			wrong = append(wrong, fmt.Sprintf("motor %d (%s) runs at %d baud, want %d", m.ID, m.Name, f.baud, s.Robot.Baud))
+		}
+	}
+	return missing, wrong
+}
+
+// scan looks everywhere, or only for servos of one protocol.
+func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (all []found, err error) {
+	for _, family := range []struct {
+		protocol table.Protocol
+		bauds    []int
+	}{{table.Feetech, plainBauds}, {table.Dynamixel2, packetBauds}} {
+		if only != nil && (*only == table.Dynamixel2) != (family.protocol == table.Dynamixel2) {
+			continue
+		}
+		for _, baud := range family.bauds {
+			if ctx.Err() != nil {
+				return all, exit.Errorf(exit.Failure, "interrupted")
+			}
+			if err := s.dial(baud, family.protocol); err != nil {
+				if errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) || errors.Is(err, servo.ErrPortDenied) {
+					return all, err
+				}
+				continue // the adapter cannot run at this speed
+			}
+			if !s.anyone(last) {
+				continue
+			}
+			here, err := s.sweep(baud, last, scanWait)
+			if err == nil && len(here) == 0 {
+				here, err = s.sweep(baud, last, hearWait) // somebody is there
+			}
+			if err != nil {
+				return all, err
+			}
+			all = append(all, here...)
+		}
+	}
+	slices.SortFunc(all, func(a, b found) int { return int(a.id) - int(b.id) })
+	return all, nil
+}
+
+// anyone reports whether somebody hears the port's speed now. One silence may be
+// the host's.
+func (s *session) anyone(last uint8) bool {
+	s.bus.Hasty(1, scanWait)
+	defer s.bus.Patient()
+	for range scanTries {
+		if s.bus.Anyone(hearWait + time.Duration(last)*scanTurn) {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep asks every id at the speed the port has now.
+func (s *session) sweep(baud int, last uint8, wait time.Duration) (all []found, err error) {
+	for id := servo.ID(0); id <= last; id++ {
+		s.bus.Hasty(scanTries, wait)
+		_, err := s.bus.Ping(id)
+		if errors.Is(err, servo.ErrPortLost) {
+			return nil, exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", s.Bus)
+		}
+		garbled := errors.Is(err, servo.ErrGarbled)
+		if err != nil && !garbled {
+			continue
+		}
+		s.bus.Patient()
+		f := found{id: id, baud: baud, protocol: s.bus.Protocol(), twice: garbled}
+		if !garbled {
+			f, err = s.identify(f)
+			if err != nil {
+				f.twice = errors.Is(err, servo.ErrGarbled)
+			}
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// identify finds out what a servo is. Feetech's and protocol 1.0's frames are
+// the same, so the model number tells: a Feetech servo has its firmware where
+// the other has it, and says in the third byte how its words run.
+func (s *session) identify(f found) (found, error) {
+	if f.protocol == table.Dynamixel2 {
+		number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})
+		if err != nil {
+			return f, err
+		}
+		return s.known(f, number, table.Dynamixel2)
+	}
+	number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})
+	if err != nil {
+		return f, err
+	}
+	if table.ByNumber(number, table.Dynamixel1) != nil {
+		return s.known(f, number, table.Dynamixel1)
+	}
+	order, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 2, Size: 1})
+	if err != nil {
+		return f, err
+	}
+	row, protocol := table.Row{Register: table.ModelNumber, Addr: 3, Size: 2}, table.Feetech
+	if order == 1 {
+		row.Big, protocol = true, table.FeetechSCS
+	}
+	if number, _, err = s.bus.ReadRegister(f.id, row); err != nil {
+		return f, err
+	}
+	return s.known(f, number, protocol)
+}
+
+// known fills in what the model's table lets us read.
+func (s *session) known(f found, number int, p table.Protocol) (found, error) {
+	f.number, f.protocol, f.model = number, p, table.ByNumber(number, p)
+	if f.model == nil {
+		return f, nil
+	}
+	v, fault, err := s.bus.ReadRegister(f.id, f.model.Row(table.PresentVoltage))
+	if err != nil {
+		return f, err
+	}
+	f.voltage, f.fault = v, fault
+	return f, nil
+}

@@ -1,0 +1,158 @@
+package bringup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+// highestID is how far a lone motor is looked for.
+const highestID = servo.MaxID
+
+// idWait is for the acknowledgement of a new id, which comes from the old one.
+const idWait = 50 * time.Millisecond
+
+// SetupMotors gives every motor its id and its speed, one at a time, the last of
+// the chain first, as LeRobot does it: so each is alone on the bus when its turn
+// comes, and stays connected.
+func SetupMotors(ctx context.Context, cfg Config) error {
+	if cfg.Bus == "" {
+		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
+	}
+	s := newSession(cfg)
+	defer s.close()
+	motors := slices.Clone(cfg.Robot.Motors)
+	slices.Reverse(motors)
+	s.say("Each motor of a %s gets its id. Keep the motors' supply on.", cfg.Robot.Name)
+	for _, m := range motors {
+		for _, id := range []uint8{m.Shadow, m.ID} {
+			if id == 0 && m.ID != 0 {
+				continue
+			}
+			if err := s.setUp(ctx, m, id); err != nil {
+				return err
+			}
+			if m.Shadow == 0 {
+				break
+			}
+		}
+	}
+	s.say("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s", s.flags(), s.flags())
+	return nil
+}
+
+// setUp gives one motor its id.
+func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8) error {
+	name := m.Name
+	if id == m.Shadow && m.Shadow != 0 {
+		name += "_shadow"
+	}
+	for {
+		if _, err := s.ask(ctx, "Connect the %s motor alone (%s) and press Enter.", name, m.Model.Name); err != nil {
+			return err
+		}
+		f, err := s.alone(ctx, m)
+		if err == nil {
+			err = s.number(f, m, id)
+		}
+		if err == nil {
+			s.say("%s is motor %d now.", name, id)
+			return nil
+		}
+		if errors.Is(err, servo.ErrPortAbsent) || ctx.Err() != nil {
+			return err
+		}
+		s.say("Not yet: %v", err)
+	}
+}
+
+// alone finds the only motor on the bus, at whatever speed and id.
+func (s *session) alone(ctx context.Context, m robot.Motor) (found, error) {
+	p := m.Model.Protocol
+	usual := []servo.ID{m.ID}
+	for _, other := range s.Robot.Motors {
+		usual = append(usual, other.ID, other.Shadow)
+	}
+	last := slices.Max(append(usual, usualIDs))
+	all, err := s.scan(ctx, last, &p)
+	if err == nil && len(all) == 0 {
+		all, err = s.scan(ctx, highestID, &p)
+	}
+	switch {
+	case err != nil:
+		return found{}, err
+	case len(all) == 0:
+		return found{}, errors.New("no motor answers: check its supply and cable")
+	case len(all) > 1 || all[0].twice:
+		return found{}, errors.New("more than one motor answers: connect this one alone")
+	case all[0].model != m.Model:
+		return found{}, fmt.Errorf("this is a %s, want a %s", all[0].name(), m.Model.Name)
+	}
+	return all[0], nil
+}
+
+// number writes id and speed. Torque must be off and the lock open for it; the
+// acknowledgement of a new speed may come at either, so what counts is that the
+// motor answers at the new one.
+func (s *session) number(f found, m robot.Motor, id uint8) error {
+	code, ok := m.Model.Protocol.BaudCode(s.Robot.Baud)
+	if !ok {
+		return fmt.Errorf("a %s cannot run at %d baud", m.Model.Name, s.Robot.Baud)
+	}
+	if err := s.dial(f.baud, m.Model.Protocol); err != nil {
+		return err
+	}
+	if _, err := s.bus.WriteRegister(f.id, m.Model.Row(table.TorqueEnable), 0); err != nil {
+		return err
+	}
+	if f.id != id {
+		if err := s.unlock(f.id, m.Model, 0); err != nil {
+			return err
+		}
+		// Not to be repeated: the old id is gone then, and whether it worked the
+		// new one tells.
+		s.bus.Hasty(1, idWait)
+		_, failed := s.bus.WriteRegister(f.id, m.Model.Row(table.MotorID), int(id))
+		s.bus.Patient()
+		s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
+		if _, err := s.bus.Ping(id); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	if f.baud != s.Robot.Baud {
+		if err := s.unlock(id, m.Model, 0); err != nil {
+			return err
+		}
+		s.bus.Hasty(1, scanWait)
+		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code) // answered at the old speed, the new one, or not
+	}
+	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
+	if err := s.dial(s.Robot.Baud, m.Model.Protocol); err != nil {
+		return err
+	}
+	if err := s.unlock(id, m.Model, 1); err != nil {
+		return fmt.Errorf("it does not answer as motor %d at %d baud: %w", id, s.Robot.Baud, err)
+	}
+	got, _, err := s.bus.ReadRegister(id, m.Model.Row(table.MotorID))
+	if err == nil && got != int(id) {
+		err = fmt.Errorf("its id is %d after writing %d", got, id)
+	}
+	return err
+}
+
+// unlock writes Feetech's EEPROM lock; other servos have none.
+func (s *session) unlock(id servo.ID, m *table.Model, lock int) error {
+	if !m.Has(table.Lock) {
+		_, err := s.bus.Ping(id)
+		return err
+	}
+	_, err := s.bus.WriteRegister(id, m.Row(table.Lock), lock)
+	return err
+}

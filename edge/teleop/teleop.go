@@ -1,0 +1,263 @@
+// Package teleop drives a follower arm with a leader arm that a person moves, on
+// one tick: read the leader, read the follower, limit, write.
+//
+// The follower passes the same gate as under a policy. It starts slowly from
+// where it stands until it has caught up with the leader, holds while the leader
+// or itself does not answer, and is let go on every way out. Both arms may be
+// unplugged and plugged in again.
+package teleop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/edge/limit"
+	"edgert/edge/plug"
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+)
+
+// Arm says where one of the two arms is.
+type Arm struct {
+	Bus         string // serial port
+	Robot       robot.Robot
+	ID          string // its calibration file has that name
+	Calibration string // file; empty: LeRobot's place
+}
+
+// Config is one edge-rt teleop.
+type Config struct {
+	FPS         float64
+	Follower    Arm
+	Leader      Arm    // its Robot is looked up
+	LeaderRobot string // name or file; empty: the follower's name and _leader
+	Duration    time.Duration
+	RT          rt.Mode
+	CPU         int
+	OnExit      string // park, hold, off
+	Out         io.Writer
+	Clock       rt.Clock // nil: the kernel's
+}
+
+const (
+	maxFPS     = 1000
+	busReserve = 3 * time.Millisecond // of each period, for writing and the rest
+	stillGone  = 100 * time.Millisecond
+	caughtUp   = 3.0 // in a joint's unit: nearer to the leader counts as there
+	parkLimit  = 3 * time.Second
+	parkPace   = 0.25
+	parkReach  = 2.0
+	measured   = 50 // cycles, to learn the adapter
+)
+
+// Run drives the follower until ctx ends or the duration is over.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	s := &session{cfg: cfg, clock: cfg.Clock, period: time.Duration(float64(time.Second) / cfg.FPS)}
+	if s.clock == nil {
+		s.clock = rt.KernelClock()
+	}
+	defer s.close()
+	var err error
+	if s.leader, err = s.open(cfg.Leader); err != nil {
+		return err
+	}
+	if s.follower, err = s.open(cfg.Follower); err != nil {
+		return err
+	}
+	s.prepare()
+	return s.run(ctx)
+}
+
+// check refuses what cannot run, and looks the leader up.
+func (c *Config) check() error {
+	var err error
+	switch {
+	case c.Follower.Bus == "":
+		return exit.Errorf(exit.Usage, "--bus is missing: give the follower's serial port; edge-rt ports finds it")
+	case c.Leader.Bus == "":
+		return exit.Errorf(exit.Usage, "--leader is missing: give the leader's serial port; edge-rt ports finds it")
+	case c.Leader.Bus == c.Follower.Bus:
+		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", c.Leader.Bus)
+	case !(c.FPS >= 1 && c.FPS <= maxFPS):
+		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to %d", c.FPS, maxFPS)
+	case c.OnExit != "park" && c.OnExit != "hold" && c.OnExit != "off":
+		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
+	case c.Follower.Robot.Leader:
+		return exit.Errorf(exit.Usage, "--robot %s is a leader: give the follower's", c.Follower.Robot.Name)
+	}
+	if c.LeaderRobot == "" {
+		c.LeaderRobot = c.Follower.Robot.Name + "_leader"
+	}
+	if c.Leader.Robot, err = robot.ByName(c.LeaderRobot); err != nil {
+		code := exit.Usage
+		if errors.Is(err, robot.ErrInvalid) {
+			code = exit.Config
+		}
+		return exit.With(code, fmt.Errorf("--leader-robot: %w", err))
+	}
+	return c.match()
+}
+
+// match wants a joint of the leader, in the same unit, for each of the
+// follower's.
+func (c *Config) match() error {
+	l, f := c.Leader.Robot, c.Follower.Robot
+	if len(l.Motors) != len(f.Motors) {
+		return exit.Errorf(exit.Config, "a %s has %d joints and a %s %d: they do not fit", l.Name, len(l.Motors), f.Name, len(f.Motors))
+	}
+	for i, m := range f.Motors {
+		if o := l.Motors[i]; o.Name != m.Name || o.Norm != m.Norm {
+			return exit.Errorf(exit.Config, "joint %d is %s in %s on a %s and %s in %s on a %s: they do not fit", i+1, o.Name, o.Norm, l.Name, m.Name, m.Norm, f.Name)
+		}
+	}
+	return nil
+}
+
+// session is one run.
+type session struct {
+	// Constant after prepare.
+	cfg              Config
+	clock            rt.Clock
+	period           time.Duration
+	leader, follower *plug.Arm
+
+	// Owner: tick thread.
+	gate           limit.Limiter
+	lead, at, goal []float32
+	park           []float32 // where the follower was armed
+	armed, synced  bool
+	parked         bool // park is set
+	leaderSeen     rt.Instant
+	began, parking rt.Instant
+	held           uint32
+
+	touched atomic.Bool // torque may be on
+	leave   atomic.Bool // the operator wants to stop
+	stop    atomic.Bool // the tick is over
+	ending  atomic.Bool // so are the other threads
+	failed  atomic.Pointer[error]
+	threads sync.WaitGroup
+}
+
+func (s *session) open(a Arm) (*plug.Arm, error) {
+	path := a.Calibration
+	if path == "" {
+		path = servo.CalibrationPath(a.Robot, a.ID)
+	}
+	c, err := servo.LoadCalibration(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, exit.Errorf(exit.Config, "no calibration for %s at %s: run edge-rt calibrate --bus %s --robot %s", a.Robot.Name, path, a.Bus, a.Robot.Name)
+	case err != nil:
+		return nil, exit.With(exit.Config, err)
+	}
+	cfg := servo.ArmConfig{Path: a.Bus, Robot: a.Robot, Calibration: c, Clock: s.clock}
+	arm, err := servo.OpenArm(cfg)
+	switch {
+	case errors.Is(err, servo.ErrCalibration):
+		return nil, exit.With(exit.Config, err)
+	case errors.Is(err, servo.ErrHeld), errors.Is(err, servo.ErrLatched):
+		return nil, exit.With(exit.Fault, err)
+	case err != nil:
+		return nil, exit.With(exit.Absent, err)
+	}
+	if _, err := arm.MeasureCycles(measured); err != nil {
+		return nil, errors.Join(exit.With(exit.Absent, err), arm.Close())
+	}
+	if err := arm.HoldTriggers(); err != nil {
+		return nil, errors.Join(exit.With(exit.Absent, err), arm.TorqueOff(), arm.Close())
+	}
+	return plug.New(arm, cfg, s.clock), nil
+}
+
+func (s *session) prepare() {
+	arm := s.follower.Arm()
+	n := len(s.cfg.Follower.Robot.Motors)
+	s.lead, s.at, s.goal, s.park = make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n)
+	s.gate.Step, s.gate.Far = arm.Limits(s.period.Seconds())
+	for j := range n {
+		low, high := arm.Range(j)
+		s.gate.Min, s.gate.Max = append(s.gate.Min, float32(low)), append(s.gate.Max, float32(high))
+	}
+}
+
+// run ticks, and lets the follower go.
+func (s *session) run(ctx context.Context) error {
+	loop := rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
+	for _, arm := range []*plug.Arm{s.leader, s.follower} {
+		s.threads.Add(1)
+		go func() { defer s.threads.Done(); arm.Keep(&s.ending) }()
+	}
+	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
+	ticked := make(chan error, 1)
+	go func() { ticked <- s.ticks(loop) }()
+	for done := ctx.Done(); ; {
+		select {
+		case err := <-ticked:
+			return s.end(loop, err)
+		case <-done:
+			s.leave.Store(true)
+			done = nil
+		}
+	}
+}
+
+// ticks runs the loop; a panic in it must not leave the arm under torque.
+func (s *session) ticks(loop *rt.Loop) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("tick: panic: %v", p)
+			s.cfg.OnExit = "off"
+		}
+	}()
+	return loop.Run(&s.stop, s.tick)
+}
+
+// end lets the follower go and says how it went.
+func (s *session) end(loop *rt.Loop, err error) error {
+	var off error
+	if s.touched.Load() && s.cfg.OnExit != "hold" {
+		off = s.follower.TorqueOff()
+	}
+	s.ending.Store(true)
+	s.threads.Wait()
+	if failed := s.failed.Load(); err == nil && failed != nil {
+		err = *failed
+	}
+	if errors.Is(err, rt.ErrRealTimeRefused) {
+		err = exit.With(exit.RealTime, err)
+	}
+	if off != nil {
+		err = errors.Join(err, fmt.Errorf("torque may still be on: %w", off))
+	}
+	l, f, stats := s.leader.Stats(), s.follower.Stats(), loop.Stats()
+	fmt.Fprintf(s.cfg.Out, "%d ticks, %d own and %d host overruns; leader p99 %v, %d lost; follower p99 %v, %d lost; %d goals clipped in range, %d in speed\n",
+		stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, l.Cycle.Quantile(0.99), l.Lost, f.Cycle.Quantile(0.99), f.Lost, s.gate.RangeClips, s.gate.StepClips)
+	return err
+}
+
+// close gives both arms back.
+func (s *session) close() {
+	s.ending.Store(true)
+	s.threads.Wait()
+	if s.leader != nil {
+		if !s.leader.Away() && len(s.leader.Arm().Triggers()) > 0 {
+			_ = s.leader.TorqueOff() // a trigger's spring; it holds nothing up
+		}
+		s.leader.Close()
+	}
+	if s.follower != nil {
+		s.follower.Close()
+	}
+}

@@ -1,0 +1,231 @@
+package teleop
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+const patience = 30 * time.Second // only a broken test waits so long
+
+// hands hold a leader's joints; they do not care for goals.
+type hands struct{ raw [6]atomic.Int32 }
+
+func (h *hands) Goal(rt.Instant, int, int)       {}
+func (h *hands) Torque(rt.Instant, int, bool)    {}
+func (h *hands) Present(_ rt.Instant, j int) int { return int(h.raw[j].Load()) }
+func (h *hands) all(raw int) {
+	for j := range h.raw {
+		h.raw[j].Store(int32(raw))
+	}
+}
+
+// joints follow their goals at once, and say where they are.
+type joints struct{ raw [6]atomic.Int32 }
+
+func (p *joints) Goal(_ rt.Instant, j, raw int)   { p.raw[j].Store(int32(raw)) }
+func (p *joints) Torque(rt.Instant, int, bool)    {}
+func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) }
+
+// pair is a leader and a follower on the simulator.
+func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h *hands, f *joints) {
+	t.Helper()
+	h, f = new(hands), new(joints)
+	h.all(2047)
+	for j := range f.raw {
+		f.raw[j].Store(2047)
+	}
+	dir := t.TempDir()
+	arm := func(robotName string, plant servosim.Plant) (Arm, *servosim.Bus) {
+		r, err := robot.ByName(robotName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sim := servosim.Config{Plant: plant, Link: filepath.Join(dir, robotName)}
+		c := servo.Calibration{}
+		for _, m := range r.Motors {
+			sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+			c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
+		}
+		bus, err := servosim.Open(sim)
+		if err != nil {
+			t.Skip("no simulator here: ", err)
+		}
+		t.Cleanup(func() { bus.Close() })
+		file := filepath.Join(dir, robotName+".json")
+		if err := c.Save(file); err != nil {
+			t.Fatal(err)
+		}
+		return Arm{Bus: sim.Link, Robot: r, Calibration: file}, bus
+	}
+	cfg = Config{FPS: 50, RT: rt.ModeOff, CPU: rt.UnpinnedCPU, OnExit: "off", Out: new(strings.Builder)}
+	cfg.Leader, lead = arm(name+"_leader", h)
+	cfg.Follower, follow = arm(name, f)
+	return cfg, lead, follow, h, f
+}
+
+// await returns when a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+func (p *joints) near(raw, reach int) bool {
+	for j := range p.raw {
+		if d := int(p.raw[j].Load()) - raw; d > reach || d < -reach {
+			return false
+		}
+	}
+	return true
+}
+
+// Goal: the follower goes where the leader is, survives a plug that is pulled
+// on either side, and is limp at the end.
+func TestFollowerFollows(t *testing.T) {
+	for _, name := range []string{"so101", "koch"} {
+		t.Run(name, func(t *testing.T) {
+			cfg, lead, follow, h, f := pair(t, name)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- Run(ctx, cfg) }()
+			await(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+			h.all(2300)
+			await(t, "follow", func() bool { return f.near(2300, 3) })
+			lead.Unplug()
+			time.Sleep(250 * time.Millisecond)
+			h.all(2100)
+			time.Sleep(100 * time.Millisecond)
+			if !f.near(2300, 3) {
+				t.Error("the follower moved without its leader")
+			}
+			lead.Replug()
+			await(t, "follow again", func() bool { return f.near(2100, 3) })
+			follow.Unplug()
+			h.all(2200)
+			time.Sleep(250 * time.Millisecond)
+			follow.Replug()
+			await(t, "follow after its own plug", func() bool { return f.near(2200, 3) })
+			want := 0
+			if name == "koch" {
+				want = 1 // the gripper is a trigger
+			}
+			stiff := 0
+			for _, on := range lead.TorqueEnabled() {
+				if on {
+					stiff++
+				}
+			}
+			if stiff != want {
+				t.Errorf("%d motors of the leader are under torque, want %d", stiff, want)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if slices.Contains(follow.TorqueEnabled(), true) || slices.Contains(lead.TorqueEnabled(), true) {
+				t.Errorf("torque %v and %v at the end, want none", follow.TorqueEnabled(), lead.TorqueEnabled())
+			}
+		})
+	}
+}
+
+// The follower does not jump to a leader that stands elsewhere.
+func TestSlowStart(t *testing.T) {
+	cfg, _, follow, h, f := pair(t, "so101")
+	h.all(3000)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg) }()
+	await(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	last, began := int(f.raw[0].Load()), time.Now()
+	for !f.near(3000, 3) && time.Since(began) < patience {
+		time.Sleep(10 * time.Millisecond)
+		now := int(f.raw[0].Load())
+		// 250 degrees per second at the slew's 0.3 are 17 steps a tick; late
+		// ticks of a busy host are skipped, not made up for.
+		if now-last > 17*12 {
+			t.Errorf("the follower jumped from %d to %d", last, now)
+		}
+		last = now
+	}
+	if took := time.Since(began); took < 700*time.Millisecond {
+		t.Errorf("it took %v for 84 degrees, want the slow start", took)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	so101, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := Config{FPS: 50, OnExit: "off", Follower: Arm{Bus: "/dev/a", Robot: so101}, Leader: Arm{Bus: "/dev/b"}, Out: new(strings.Builder)}
+	tests := []struct {
+		name   string
+		change func(*Config)
+		code   exit.Code
+		says   string
+	}{
+		{"no follower", func(c *Config) { c.Follower.Bus = "" }, exit.Usage, "--bus"},
+		{"no leader", func(c *Config) { c.Leader.Bus = "" }, exit.Usage, "--leader"},
+		{"one port for both", func(c *Config) { c.Leader.Bus = "/dev/a" }, exit.Usage, "own adapter"},
+		{"a leader of another kind", func(c *Config) { c.LeaderRobot = "koch_leader" }, exit.Config, "do not fit"},
+		{"no such leader", func(c *Config) { c.LeaderRobot = "r2d2" }, exit.Usage, "r2d2"},
+		{"fps", func(c *Config) { c.FPS = 0 }, exit.Usage, "--fps"},
+		{"no calibration", func(c *Config) { c.Leader.Calibration = "/none.json" }, exit.Config, "edge-rt calibrate"},
+	}
+	for _, tt := range tests {
+		cfg := good
+		tt.change(&cfg)
+		if err := Run(t.Context(), cfg); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
+		}
+	}
+}
+
+func TestTickNoAlloc(t *testing.T) {
+	cfg, _, _, _, _ := pair(t, "so101")
+	s := &session{cfg: cfg, clock: rt.KernelClock(), period: 20 * time.Millisecond}
+	var err error
+	if s.leader, err = s.open(cfg.Leader); err != nil {
+		t.Fatal(err)
+	}
+	if s.follower, err = s.open(cfg.Follower); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	s.prepare()
+	tick := func() {
+		now := s.clock.Now()
+		s.tick(rt.Tick{Deadline: now, Woke: now})
+	}
+	for n := 0; !s.armed && n < 100; n++ {
+		tick()
+	}
+	if !s.armed {
+		t.Fatal("the follower was never armed")
+	}
+	if n := testing.AllocsPerRun(50, tick); n != 0 {
+		t.Errorf("a tick allocates %v times, want 0", n)
+	}
+	if err := s.follower.TorqueOff(); err != nil {
+		t.Error(err)
+	}
+}
