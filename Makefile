@@ -5,6 +5,7 @@ DURATION ?= 20s
 SEED     ?= 1
 MANIFEST ?= testdata/demo/server.yaml
 FUZZTIME ?= 10s
+SOAK     ?= 10m
 PREFIX   ?= /usr/local
 ARCH     ?= amd64
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -37,6 +38,11 @@ steady: setup build ## no allocation in 10,000 ticks of the whole edge, three ti
 .PHONY: soak
 soak: setup build ## three edges for 10 minutes, the server killed five times
 	@$(GO) run ./tools/soak
+
+.PHONY: bus-soak
+bus-soak: ## servo driver and bus simulator: 10 minutes (SOAK) of faults at 200 Hz, 10^8 mutations for each side's parsers
+	BUS_SOAK=$(SOAK) $(GO) test -count=1 -run BusSoak -v -timeout 0 ./servo
+	PARSER_RUNS=100000000 $(GO) test -count=1 -run UnderMutations -v -timeout 0 ./servo/packet ./servo/servosim
 
 .PHONY: cut
 cut: setup build ## the cable between server and edge is away for 2 s, three times (root, iproute2)

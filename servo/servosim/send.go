@@ -26,9 +26,10 @@ type outbox struct {
 }
 
 type lateReply struct {
-	at rt.Instant
-	n  int
-	b  [replyMax]byte
+	at   rt.Instant
+	from int // the servo
+	n    int
+	b    [replyMax]byte
 }
 
 // send makes a reply that begins at start readable when its last byte would have
@@ -48,7 +49,7 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 		w.lineEnd = end
 		b.cfg.Clock.SleepUntil(end)
 	case kindLate:
-		b.postpone(reply, max(end, b.cfg.Clock.Now()).Add(f.by))
+		b.postpone(from, reply, max(end, b.cfg.Clock.Now()).Add(f.by))
 		return end
 	case kindDrop:
 		b.counters.replies.Add(^uint64(0))
@@ -63,6 +64,7 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 			return end
 		}
 	}
+	b.hasten(from, end)
 	b.sleepUntil(end)
 	b.hand(reply, end)
 	if n := w.out.keeps; n > 0 {
@@ -122,18 +124,32 @@ func (b *Bus) deliver(bytes []byte) {
 	}
 }
 
-// postpone keeps a reply back while the line goes on.
+// postpone keeps a reply back while the line goes on. It still comes before
+// anything that its servo says later: bytes of one servo do not overtake each
+// other.
 //
 //rt:noalloc
-func (b *Bus) postpone(reply []byte, at rt.Instant) {
+func (b *Bus) postpone(from int, reply []byte, at rt.Instant) {
 	o := &b.wire.out
 	if o.lates == lateMax || len(reply) > replyMax {
 		o.missed++
 		return
 	}
 	l := &o.late[o.lates]
-	l.at, l.n = at, copy(l.b[:], reply)
+	l.at, l.from, l.n = at, from, copy(l.b[:], reply)
 	o.lates++
+}
+
+// hasten makes what a servo has said late arrive before what it says now.
+//
+//rt:noalloc
+func (b *Bus) hasten(from int, now rt.Instant) {
+	o := &b.wire.out
+	for i := range o.lates {
+		if l := &o.late[i]; l.from == from {
+			l.at = min(l.at, now)
+		}
+	}
 }
 
 // late delivers the postponed replies that are due by an instant, sleeping to

@@ -1,0 +1,127 @@
+package servosim
+
+import (
+	"os"
+	"strconv"
+	"testing"
+)
+
+// runs is how many executions a test of mutations makes: PARSER_RUNS, or few.
+func runs(t *testing.T) int {
+	if v := os.Getenv("PARSER_RUNS"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return 300_000
+}
+
+// dice is a small fast generator: the mutations must not cost more than what they
+// are for.
+type dice uint64
+
+func (d *dice) roll(n int) int {
+	*d ^= *d << 13
+	*d ^= *d >> 7
+	*d ^= *d << 17
+	return int(uint64(*d) % uint64(n))
+}
+
+// mutate makes bytes for a parser: good frames behind each other, some of them
+// spoiled by flips, by what headers are made of, by losses and by cuts.
+func (d *dice) mutate(dst []byte, good [][]byte) []byte {
+	dst = dst[:0]
+	for range 1 + d.roll(3) {
+		dst = append(dst, good[d.roll(len(good))]...)
+	}
+	for range d.roll(4) {
+		i := d.roll(len(dst))
+		switch d.roll(4) {
+		case 0:
+			dst[i] ^= 1 << d.roll(8)
+		case 1:
+			dst[i] = "\xFF\xFF\xFD\x00\xFE\x55"[d.roll(6)]
+		case 2:
+			dst = append(dst[:i], dst[i+1:]...)
+		case 3:
+			dst = dst[:i]
+		}
+		if len(dst) == 0 {
+			return dst
+		}
+	}
+	return dst
+}
+
+// Many more executions than a fuzzer manages, of mutations that know the formats:
+// no panic, no hang, progress, and what a servo is told leaves it in order. Twenty
+// servos of all series obey what comes through.
+func TestParsersUnderMutations(t *testing.T) {
+	var good [][]byte
+	for _, v := range [][]vector{feetechVectors, scsVectors, xVectors, axVectors} {
+		for i := range v {
+			good = append(good, unhex(t, v[i].request))
+		}
+	}
+	var servos []*servo
+	for i := range models {
+		cfg := Config{Servos: []Servo{{1, models[i].name}}, Plant: newPosed()}
+		if err := cfg.check(); err != nil {
+			t.Fatal(err)
+		}
+		s := new(servo)
+		s.powerUp(&cfg, new(rail), 0, 1)
+		servos = append(servos, s)
+	}
+	d, n := dice(88172645463325252), runs(t)
+	executions := map[string]int{}
+	var in, plain, room []byte
+	plain, room = make([]byte, wireBuffer), make([]byte, 0, memSize)
+	for i := 0; i < n; {
+		in = d.mutate(in, good)
+		for _, packets := range []bool{false, true} {
+			name := "frames"
+			if packets {
+				name = "packets"
+			}
+			for rest, steps := in, 0; ; steps++ {
+				f, used, ok, bad := cut(rest)
+				if packets {
+					f, used, ok, bad = cutPacket(rest, plain[:0], d.roll(2) == 0)
+				}
+				executions[name]++
+				i++
+				if used < 0 || used > len(rest) || steps > len(in) || ok && used == 0 || bad && used == 0 {
+					t.Fatalf("%s: % X: uses %d of %d in step %d, ok %v, bad %v", name, in, used, len(rest), steps, ok, bad)
+				}
+				if used == 0 {
+					break
+				}
+				rest = rest[used:]
+				r, fits := parse(f, packets)
+				if !ok || !fits {
+					continue
+				}
+				for p, more := r.next(); toMany(r.inst) && more; p, more = r.next() {
+					if p.size < 0 {
+						t.Fatalf("% X: a part of %d bytes", in, p.size)
+					}
+				}
+				s := servos[d.roll(len(servos))]
+				if s.t.series.packets() != packets || !s.t.series.knows(r.inst) || toMany(r.inst) {
+					continue
+				}
+				executions["instructions"]++
+				if data, _, _ := s.obey(&r, room, 2); len(data) > memSize {
+					t.Fatalf("% X: a reply of %d bytes", in, len(data))
+				}
+				if s.mem[s.t.at.id] > idMax || s.t.rate(s.mem[s.t.at.baud]) == 0 {
+					t.Fatalf("% X leaves id %d, baud code %d", in, s.mem[s.t.at.id], s.mem[s.t.at.baud])
+				}
+			}
+		}
+	}
+	t.Logf("executions: %v", executions)
+}

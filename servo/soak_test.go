@@ -1,0 +1,209 @@
+package servo_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+// soakScript spoils some three of a hundred replies, in every way that a bus can.
+// A late reply may be a whole cycle late.
+const soakScript = `
+seed: %d
+faults:
+  - {kind: drop, probability: 0.005}
+  - {kind: corrupt, bits: 1, probability: 0.003}
+  - {kind: corrupt, bits: 3, probability: 0.003}
+  - {kind: truncate, probability: 0.003}
+  - {kind: duplicate, probability: 0.003}
+  - {kind: late, by: 4ms, probability: 0.002}
+  - {kind: late, by: 8ms, probability: 0.002}
+  - {kind: stall, by: 3ms, probability: 0.001}
+  - {kind: noise, bytes: 12, probability: 0.003}
+  - {kind: noise, bytes: 60, probability: 0.001}
+  - {kind: wrong_id, probability: 0.001}
+  - {kind: reorder, probability: 0.003}
+`
+
+// oracle is a plant that never says the same twice and remembers what it said:
+// joint j reads j, j+6, j+12, ... so that a value of another joint, or of
+// another cycle, is known for what it is.
+type oracle struct {
+	said [soakJoints][1 << 12]atomic.Int64 // by joint and value, when it was said last
+	next [soakJoints]int                   // of the bus's goroutine
+}
+
+const (
+	soakJoints = 6
+	soakValues = 4092 // a multiple of soakJoints
+	soakOld    = 100 * time.Millisecond
+	soakQuiet  = 2 * time.Second // to open the arm in
+)
+
+func (o *oracle) Goal(rt.Instant, int, int)    {}
+func (o *oracle) Torque(rt.Instant, int, bool) {}
+func (o *oracle) Present(now rt.Instant, joint int) int {
+	v := (o.next[joint]*soakJoints + joint) % soakValues
+	o.next[joint]++
+	o.said[joint][v].Store(int64(now))
+	return v
+}
+
+// soakTally is what came of the cycles.
+type soakTally struct {
+	cycles, values, stale uint64
+	old                   uint64 // true, but of an earlier cycle: its own reply was lost, and an earlier one came late
+	undetectable          uint64 // wrong, in a cycle in which a spoiled reply had a checksum that fits
+	wrong                 uint64
+	worst                 time.Duration
+}
+
+func (s *soakTally) String() string {
+	return fmt.Sprintf("%d cycles, %d values accepted, %d stale, %d of an earlier cycle, %d wrong with a checksum that fits, %d wrong; longest read %v",
+		s.cycles, s.values, s.stale, s.old, s.undetectable, s.wrong, s.worst.Round(time.Microsecond))
+}
+
+// Goal: no wrong value gets through to the tick, whatever the bus does, and
+// nothing is left behind. BUS_SOAK=10m is the whole of it: make bus-soak.
+func TestBusSoak(t *testing.T) {
+	length := 3 * time.Second
+	if v := os.Getenv("BUS_SOAK"); v != "" {
+		var err error
+		if length, err = time.ParseDuration(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, bus := range []struct {
+		robot string
+		cfg   servosim.Config
+	}{{"so101", servosim.Config{}}, {"koch", servosim.Config{}}, {"koch", servosim.Config{NoFast: true}}} {
+		name := bus.robot
+		if bus.cfg.NoFast {
+			name += ", plain"
+		}
+		t.Run(name, func(t *testing.T) { soak(t, bus.robot, bus.cfg, uint64(i+1), length/3) })
+	}
+}
+
+func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length time.Duration) {
+	r, err := robot.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Safety = robot.Safety{} // complaints are not the subject
+	goroutines := runtime.NumGoroutine()
+	script, err := servosim.ParseScript(fmt.Appendf(nil, soakScript, seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range script.Faults {
+		script.Faults[i].From = soakQuiet
+	}
+	o := new(oracle)
+	cfg.Plant, cfg.Faults = o, script
+	bus := simOf(t, r, cfg)
+	faults := time.Now().Add(soakQuiet)
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(faults))
+	var heap runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&heap)
+	objects := heap.HeapObjects
+
+	tally := cycleAll(t, arm, bus, o, r, length)
+	stats, counters := arm.Stats(), bus.Counters()
+	t.Logf("%v\n  driver: %d lost, %d corrupt, %d late, %d asked again\n  bus: %d replies, %d faults, %d of them with a checksum that fits",
+		tally, stats.Lost, stats.Corrupt, stats.Late, stats.Retries, counters.Replies, counters.Faults, counters.Forged)
+	if tally.wrong > 0 {
+		t.Errorf("%d wrong values were accepted", tally.wrong)
+	}
+	if tally.values == 0 {
+		t.Error("no value was accepted")
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&heap)
+	if grown := int64(heap.HeapObjects) - int64(objects); grown > 5000 {
+		t.Errorf("%d objects more on the heap than before", grown)
+	}
+	arm.Close()
+	bus.Close()
+	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), goroutines)
+		}
+	}
+}
+
+const soakPeriod = 5 * time.Millisecond
+
+// cycleAll reads and writes at 200 Hz and holds every accepted value against what
+// the motor said.
+func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robot.Robot, length time.Duration) *soakTally {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	clock := rt.KernelClock()
+	tally := new(soakTally)
+	present, goal := make([]float32, soakJoints), make([]float32, soakJoints)
+	forged := bus.Counters().Forged
+	next := clock.Now()
+	for end := next.Add(length); next < end; {
+		next = next.Add(soakPeriod)
+		clock.SleepUntil(next)
+		if late := clock.Now(); late > next.Add(soakPeriod) {
+			next = late
+		}
+		start := clock.Now()
+		arm.Write(goal)
+		stale := arm.Read(present, start.Add(soakPeriod-500*time.Microsecond))
+		took := clock.Now().Sub(start)
+		tally.worst = max(tally.worst, took)
+		tally.cycles++
+		now := bus.Counters().Forged
+		for j := range soakJoints {
+			if stale&(1<<j) != 0 {
+				tally.stale++
+				continue
+			}
+			tally.values++
+			raw := rawOf(r.Motors[j], present[j])
+			said := rt.Instant(o.said[j][raw].Load())
+			switch {
+			case raw%soakJoints == j && said >= start:
+			case raw%soakJoints == j && said >= start.Add(-soakOld):
+				tally.old++
+			case now != forged:
+				tally.undetectable++
+			default:
+				tally.wrong++
+				t.Logf("cycle %d: joint %d reads %d, last said %v before the cycle", tally.cycles, j, raw, start.Sub(said))
+			}
+		}
+		forged = now
+		copy(goal, present)
+	}
+	return tally
+}
+
+// rawOf turns a joint's value back into the encoder's count.
+func rawOf(m robot.Motor, v float32) int {
+	whole := float64(m.Model.MaxRaw())
+	switch m.Norm {
+	case robot.Degrees:
+		return int(math.Round(float64(v)*whole/360 + whole/2))
+	case robot.RangeM100:
+		return int(math.Round((float64(v) + 100) / 200 * whole))
+	}
+	return int(math.Round(float64(v) / 100 * whole))
+}
