@@ -18,6 +18,10 @@ func setRoundRobin(tid, priority int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: uint32(priority)}, 0)
 }
 
+func setFIFO(tid, priority int) error {
+	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: uint32(priority)}, 0)
+}
+
 // childClass starts a program from one of the process's threads, as a recorder
 // would start an encoder, and says how the kernel schedules it.
 func childClass(ctx context.Context) string {

@@ -11,4 +11,6 @@ func setNice(int, int) error { return errors.ErrUnsupported }
 
 func setRoundRobin(int, int) error { return errors.ErrUnsupported }
 
+func setFIFO(int, int) error { return errors.ErrUnsupported }
+
 func childClass(context.Context) string { return "unknown" }

@@ -21,9 +21,11 @@ import (
 // `bench part edge` runs.
 type Part struct {
 	Cell
-	FPS      float64
-	Duration time.Duration
-	Connect  string // the server's endpoint
+	FPS         float64
+	Duration    time.Duration
+	Connect     string // the server's endpoint
+	Bus         string // the arm's port
+	Calibration string // its file
 }
 
 // Result is what a Part prints.
@@ -47,12 +49,12 @@ const (
 
 // Run runs the edge and writes a Result as JSON.
 func (p Part) Run(ctx context.Context, w io.Writer) error {
-	camera, err := eye.Parse("top=sim")
+	camera, err := eye.Parse("top=pattern")
 	if err != nil {
 		return err
 	}
 	e, err := edge.Open(ctx, edge.Config{
-		FPS: p.FPS, Bus: "sim", Robot: "so101", Cameras: []eye.Config{camera}, Connect: []string{p.Connect},
+		FPS: p.FPS, Bus: p.Bus, Calibration: p.Calibration, Robot: "so101", Cameras: []eye.Config{camera}, Connect: []string{p.Connect},
 		Schedule: "drtc", Duration: p.Duration, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "hold", Fallback: "hold",
 		MaxActionAge: 3 * time.Second, DegradedAfter: 500 * time.Millisecond, RequestTimeout: 5 * time.Second,
 		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 10 * time.Second, MaxOffline: 20 * time.Second,
