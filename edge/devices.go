@@ -74,8 +74,17 @@ func (e *Edge) openSim() (err error) {
 		return exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, e.robot.Name, n)
 	}
 	e.world = sim.NewLive(sim.NewWorld(e.cfg.Seed, simDirection), e.clock, e.clock.Now())
-	e.simBus, err = servosim.Open(servosim.Config{Plant: e.world, Clock: e.clock})
+	e.simBus, err = servosim.Open(simBusOf(e.robot, e.world, e.clock))
 	return err
+}
+
+// simBusOf is the robot's bus with a simulated world behind it.
+func simBusOf(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config {
+	cfg := servosim.Config{Plant: plant, Clock: clock, Baud: r.Baud}
+	for _, m := range r.Motors {
+		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+	}
+	return cfg
 }
 
 // calibration loads the robot's file; the simulated arm brings its own.

@@ -101,6 +101,14 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 				t.Fatal(err)
 			}
 			follow(t, arm, len(r.Motors))
+			at, goal := make([]float32, len(r.Motors)), make([]float32, len(r.Motors))
+			arm.Read(goal, rt.KernelClock().Now().Add(40*time.Millisecond))
+			if n := testing.AllocsPerRun(30, func() {
+				arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
+				arm.Write(goal)
+			}); n != 0 {
+				t.Errorf("a cycle allocates %v times, want 0", n)
+			}
 			if s := arm.Stats(); s.Corrupt != 0 && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 { // a reply that this host brings too late is lost, and then corrupt
 				t.Errorf("%d corrupt, %d refused", s.Corrupt, s.Refused)
 			}

@@ -19,7 +19,7 @@ var layers = []struct {
 	{1, "internal/exit", "one table of exit codes for all programs"},
 	{1, "internal/logline", "log lines of all programs"},
 	{1, "internal/notify", "what any process tells its service manager"},
-	{2, "servo", "one bus protocol and its arm"},
+	{2, "servo", "the servo bus and its arm"},
 	{2, "servo/table", "which register a servo keeps where: data that codec, arm and descriptions share"},
 	{2, "servo/packet", "the frames on the line, without any register's meaning"},
 	{2, "servo/robot", "an arm as data, read from YAML"},
