@@ -133,6 +133,12 @@ func (c *Child) LastWords() string {
 // Interrupt asks the child to end; the caller waits for it.
 func (c *Child) Interrupt() { c.cmd.Process.Signal(syscall.SIGINT) }
 
+// Kill ends the child as a crash would, and returns when it has ended.
+func (c *Child) Kill() {
+	c.cmd.Process.Kill()
+	<-c.exited
+}
+
 // Stop ends a child that is still running.
 func (c *Child) Stop() error {
 	asked := c.Running() && c.cmd.Process.Signal(syscall.SIGTERM) == nil

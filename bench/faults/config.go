@@ -40,8 +40,9 @@ type Config struct {
 	Plain  string // of the one that takes none
 	ORT    string // ONNX Runtime's library; empty: where the policy package looks
 
-	Quality int // of the JPEG pictures
-	Workers int // episodes at once; 0: one per CPU
+	Bin     string // Live: folder of edge-rt and lean-server
+	Quality int    // of the JPEG pictures
+	Workers int    // episodes at once; 0: one per CPU
 
 	// Limit ends the comparison early, after a whole round of all cells; 0: never.
 	// The report then holds the episodes that were played.

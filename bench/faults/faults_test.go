@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -213,5 +215,36 @@ func TestInterval(t *testing.T) {
 	}
 	if d := difference([]float64{5, 6, 7}, []float64{4, 5, 6}); d.Mean != 1 || d.Low != 1 || d.High != 1 {
 		t.Errorf("paired difference of a constant = %+v", d)
+	}
+}
+
+func TestFlagsOfAContender(t *testing.T) {
+	for name, want := range map[string]string{
+		"drtc": "--schedule drtc", "rtc+compat": "--schedule rtc --compat", "async+plain": "--schedule async",
+		"drtc+spans+s_min=10": "--schedule drtc --prefix spans --s-min 10", "drtc+bare+counts": "--schedule drtc --prefix none --cooldown counts",
+		"drtc+max_last_10": "--schedule drtc --estimator max_last_10",
+	} {
+		c, err := ParseContender(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(c.flags(), " "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestReadSummary(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "edge.json")
+	text := `{"targets_reached": 3, "collisions": 1, "targets_timed_out": 2, "actions": 500, "starved_ticks": 7, "requests": 40, "chunks": 38, "bus": {}}`
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := readSummary(name)
+	if err != nil || o.Success() != 0.5 || o.Starved != 7 || o.Inferences != 38 || o.Actions != 500 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if _, err := readSummary(name + "x"); err == nil {
+		t.Error("a summary that is not there was read")
 	}
 }

@@ -23,18 +23,18 @@ func Play(ctx context.Context, cfg Config) (*Report, error) {
 	if err := policy.OpenRuntime(cfg.ORT); err != nil {
 		return nil, exit.With(exit.Config, err)
 	}
-	b := &board{cfg: &cfg, began: time.Now(), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
-	for s := range cfg.Scenarios {
-		b.results[s], b.traces[s] = make([][]fleet.Outcome, len(cfg.Contenders)), make([][]fleet.Tick, len(cfg.Contenders))
-		for c := range cfg.Contenders {
-			b.results[s][c] = make([]fleet.Outcome, cfg.Episodes)
-		}
-	}
+	b := newBoard(&cfg)
+	b.player = func(int) (player, error) { return &players{cfg: &cfg, open: map[bool]*fleet.Exported{}}, nil }
 	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
-	cfg.Episodes = b.next / (len(cfg.Scenarios) * len(cfg.Contenders))
 	return b.report(), nil
+}
+
+// player plays episodes, for one worker.
+type player interface {
+	play(j job) (fleet.Outcome, []fleet.Tick, error)
+	close()
 }
 
 // board hands out the jobs and takes their outcomes, each into a place of its
@@ -42,6 +42,7 @@ func Play(ctx context.Context, cfg Config) (*Report, error) {
 type board struct {
 	cfg     *Config
 	began   time.Time
+	player  func(worker int) (player, error)
 	results [][][]fleet.Outcome // [scenario][contender][episode]
 	traces  [][][]fleet.Tick    // [scenario][contender], of the first episode
 
@@ -52,17 +53,30 @@ type board struct {
 	err  error
 }
 
-// run starts the workers and waits for them.
+func newBoard(cfg *Config) *board {
+	b := &board{cfg: cfg, began: time.Now(), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
+	for s := range cfg.Scenarios {
+		b.results[s], b.traces[s] = make([][]fleet.Outcome, len(cfg.Contenders)), make([][]fleet.Tick, len(cfg.Contenders))
+		for c := range cfg.Contenders {
+			b.results[s][c] = make([]fleet.Outcome, cfg.Episodes)
+		}
+	}
+	return b
+}
+
+// run starts the workers and waits for them. The number of episodes becomes that
+// of those that were played.
 func (b *board) run(ctx context.Context) error {
 	var workers sync.WaitGroup
-	for range b.cfg.Workers {
+	for worker := range b.cfg.Workers {
 		workers.Go(func() {
-			if err := b.work(ctx); err != nil {
+			if err := b.work(ctx, worker); err != nil {
 				b.fail(err)
 			}
 		})
 	}
 	workers.Wait()
+	b.cfg.Episodes = b.next / (len(b.cfg.Scenarios) * len(b.cfg.Contenders))
 	return errors.Join(b.err, context.Cause(ctx))
 }
 
@@ -107,9 +121,12 @@ func (b *board) tell() {
 	}
 }
 
-// work plays jobs until none is left, on models of its own.
-func (b *board) work(ctx context.Context) error {
-	players := players{cfg: b.cfg, open: map[bool]*fleet.Exported{}}
+// work plays jobs until none is left.
+func (b *board) work(ctx context.Context, worker int) error {
+	players, err := b.player(worker)
+	if err != nil {
+		return err
+	}
 	defer players.close()
 	for ctx.Err() == nil {
 		j, ok := b.take()

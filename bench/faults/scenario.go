@@ -18,6 +18,7 @@ import (
 type Scenario struct {
 	Name   string
 	Script *faulty.Script
+	Source []byte // of the script, as YAML
 }
 
 //go:embed scripts/*.yaml
@@ -60,7 +61,7 @@ func LoadScenario(name string) (Scenario, error) {
 	if script.Name == "" {
 		script.Name = base
 	}
-	return Scenario{Name: base, Script: script}, nil
+	return Scenario{Name: base, Script: script, Source: data}, nil
 }
 
 // Title is what a report calls the scenario.

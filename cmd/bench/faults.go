@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"edgert/bench/faults"
@@ -10,7 +13,7 @@ import (
 )
 
 type faultsFlags struct {
-	Virtual  bool          `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network."`
+	Virtual  bool          `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network. Else in real time, on edge-rt and lean-server."`
 	Faults   []string      `default:"none,loss_20,spikes,blackout" help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them." placeholder:"NAME,…"`
 	Schedule []string      `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. The first is the one that episodes are drawn of." placeholder:"NAME,…"`
 	Episodes int           `default:"20" help:"Per cell and contender, each with the same seeds and faults."`
@@ -24,6 +27,7 @@ type faultsFlags struct {
 	Workers  int           `default:"0" help:"Episodes at once; 0: one per CPU."`
 	Bundle   string        `default:"testdata/demo/bundle" help:"The policy." placeholder:"DIR"`
 	Plain    string        `default:"testdata/demo/plain" help:"The policy of contenders with +plain." placeholder:"DIR"`
+	Bin      string        `help:"Real time: folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
 	ORT      string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
 	List     bool          `help:"Name scenarios, schedules and options."`
 	JSON     string        `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`
@@ -41,7 +45,11 @@ func (f *faultsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report, err := faults.Play(ctx, cfg)
+	run := faults.Live
+	if f.Virtual {
+		run = faults.Play
+	}
+	report, err := run(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -72,6 +80,13 @@ func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
 	}
 	if f.Quiet {
 		cfg.Log = io.Discard
+	}
+	if cfg.Bin = f.Bin; cfg.Bin == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return cfg, fmt.Errorf("bench does not find its own program: %w", err)
+		}
+		cfg.Bin = filepath.Dir(self)
 	}
 	outputs := 0
 	for _, name := range []string{f.JSON, f.CSV, f.HTML, f.SVG} {

@@ -65,6 +65,28 @@ func TestClosedLoopWithoutASampler(t *testing.T) {
 	}
 }
 
+// A prefix that is named instead of carried gives the same chunks, as long as the
+// server has them; after a restart it costs one chunk, counted.
+func TestSpansAreTheRowsTheyName(t *testing.T) {
+	p := demo(t)
+	run := func(prefix, faults string) (Result, int) {
+		p.Missed = 0
+		r := mustRun(t, Config{Policy: p, Ticks: 300, Delay: 3, Schedule: chunk.Config{Prefix: prefix}, Faults: script(t, faults)})
+		return r, p.Missed
+	}
+	rows, _ := run(chunk.PrefixRows, "{}")
+	spans, missed := run(chunk.PrefixSpans, "{}")
+	if missed != 0 || !reflect.DeepEqual(rows.Seams, spans.Seams) {
+		t.Errorf("%d missed; seams %v by rows, %v by spans", missed, rows.Seams, spans.Seams)
+	}
+	if spans.UpBytes >= rows.UpBytes {
+		t.Errorf("spans send %d bytes, rows %d", spans.UpBytes, rows.UpBytes)
+	}
+	if _, missed := run(chunk.PrefixSpans, "faults: [{kind: restart, at: 1s, for: 100ms}]"); missed < 1 || missed > 2*3 {
+		t.Errorf("%d requests missed after a restart of 100 ms, want one or a few in each of two worlds", missed)
+	}
+}
+
 // The published figures: at least 0.99 per leg on both sides, 8 legs per 20 s.
 func TestClosedLoopFull(t *testing.T) {
 	if os.Getenv(fullEnv) == "" {

@@ -41,13 +41,16 @@ type Policy interface {
 // Exported is a policy bundle in ONNX Runtime, one request at a time. It counts
 // requests per conditioning mode.
 type Exported struct {
-	Model *policy.Model
-	Modes map[policy.Mode]int
+	Model  *policy.Model
+	Modes  map[policy.Mode]int
+	Missed int // requests that named rows of chunks that are forgotten
+
+	past *policy.History
 }
 
 // NewExported returns a policy on the first row of an opened model.
 func NewExported(m *policy.Model) *Exported {
-	return &Exported{Model: m, Modes: map[policy.Mode]int{}}
+	return &Exported{Model: m, Modes: map[policy.Mode]int{}, past: policy.NewHistory(m.Bundle().ChunkSize, m.Bundle().ActionDim)}
 }
 
 // Horizon is the bundle's chunk size.
@@ -66,18 +69,37 @@ func (e *Exported) Answer(o *Observation) (Answer, error) {
 	copy(m.State(0), o.State[:])
 	policy.FillNoise(m.Noise(0), policy.NoiseKey(2*o.Seed+uint64(o.Direction+1)/2), o.Seq)
 	clear(m.Prefix(0))
-	copy(m.Prefix(0), o.Prefix[:o.Rows*sim.DOF])
-	c := m.Bundle().Condition(o.Rows, o.Delay, o.PrefixEnd)
+	c := m.Bundle().Condition(e.prefix(o), o.Delay, o.PrefixEnd)
 	e.Modes[c.Mode]++
 	m.SetControls(0, c)
 	if err := m.Run(1); err != nil {
 		return Answer{}, err
 	}
+	e.past.Put(int64(o.Seq), m.ChunkRobot(0))
 	return Answer{Robot: m.ChunkRobot(0), Model: m.ChunkModel(0)}, nil
 }
 
-// Forget does nothing: every request carries all that its answer needs.
-func (e *Exported) Forget() {}
+// prefix puts the rows that condition the answer into the model, and returns how
+// many. Where the request names them, one that is forgotten costs them all, as in
+// the server.
+func (e *Exported) prefix(o *Observation) (rows int) {
+	dst := e.Model.Prefix(0)
+	if len(o.Spans) == 0 {
+		return copy(dst, o.Prefix[:o.Rows*sim.DOF]) / sim.DOF
+	}
+	for _, s := range o.Spans {
+		n := e.past.Copy(dst[rows*sim.DOF:], s.Key, s.Start, s.End)
+		if n == 0 {
+			e.Missed++
+			return 0
+		}
+		rows += n
+	}
+	return rows
+}
+
+// Forget drops the chunks that a request may name.
+func (e *Exported) Forget() { e.past.Clear() }
 
 // Still answers every observation with its own state: the policy that must not
 // score.

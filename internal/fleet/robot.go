@@ -66,6 +66,9 @@ func (r *Robot) Close() {
 	}
 }
 
+// FaultSeed is the seed of a world's faults.
+func FaultSeed(seed uint64, direction int) uint64 { return 2*seed + uint64(direction+1)/2 }
+
 // Play plays one world and returns what came of it.
 func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	r.world.ResetUnder(r.cfg.Rules, seed, direction)
@@ -78,7 +81,7 @@ func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 		return r.out, err
 	}
 	r.plan = plan
-	faults := r.cfg.Faults.Plan(2*seed+uint64(direction+1)/2, Period)
+	faults := r.cfg.Faults.Plan(FaultSeed(seed, direction), Period)
 	r.net = newNetwork(&r.cfg, faults, r.losses.lose)
 	r.cfg.Policy.Forget()
 	for tick := range r.cfg.Ticks {

@@ -1,0 +1,279 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+	"edgert/internal/fleet"
+	"edgert/wire/faulty"
+)
+
+const (
+	// liveStart is what an edge needs from its start to its first observation,
+	// about: restarts are counted from there.
+	liveStart = 500 * time.Millisecond
+
+	// liveGrace is how much longer than its episode an edge may live.
+	liveGrace = 30 * time.Second
+)
+
+// liveMetrics are those that edge-rt's summary knows.
+var liveMetrics = []string{"success", "reached", "starved_ticks", "inferences"}
+
+// Live runs the comparison on the real edge-rt and lean-server, in real time,
+// with the same seeds and the same fates: edge-rt's session is wrapped into the
+// plan (faulty.Session), and a restart kills the real server. Each worker has a
+// server of its own and runs one edge at a time. What edge-rt's summary does not
+// say is missing in the report.
+func Live(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.World != WorldNames[0] {
+		return nil, exit.Errorf(exit.Usage, "--world %s is for --virtual: the programs' simulated arm lives in the demo world", cfg.World)
+	}
+	dir, err := os.MkdirTemp("", "bench-faults-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	b := newBoard(&cfg)
+	b.player = func(worker int) (player, error) {
+		return newLivePlayer(ctx, &cfg, filepath.Join(dir, strconv.Itoa(worker)))
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	r := b.report()
+	r.Virtual, r.NetworkMs, r.ComputeMs = false, 0, 0
+	for _, c := range r.Cells {
+		for _, row := range c.Rows {
+			for _, m := range metrics {
+				if !slices.Contains(liveMetrics, m.Key) {
+					delete(row.Metrics, m.Key)
+				}
+			}
+		}
+	}
+	return r, nil
+}
+
+// livePlayer is one worker's folder and server.
+type livePlayer struct {
+	ctx    context.Context
+	cfg    *Config
+	dir    string
+	server *liveServer
+	plain  bool // what server serves
+}
+
+func newLivePlayer(ctx context.Context, cfg *Config, dir string) (*livePlayer, error) {
+	return &livePlayer{ctx: ctx, cfg: cfg, dir: dir}, os.MkdirAll(dir, 0o700)
+}
+
+func (p *livePlayer) close() {
+	if p.server != nil {
+		p.server.stop()
+	}
+}
+
+// play runs one edge through one episode.
+func (p *livePlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
+	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
+	if err := p.serve(contender.Plain); err != nil {
+		return fleet.Outcome{}, nil, err
+	}
+	script, summary := filepath.Join(p.dir, "faults.yaml"), filepath.Join(p.dir, "edge.json")
+	if err := os.WriteFile(script, scenario.Source, 0o600); err != nil {
+		return fleet.Outcome{}, nil, err
+	}
+	seed, direction := p.cfg.episode(j.episode)
+	cmd := exec.Command(filepath.Join(p.cfg.Bin, "edge-rt"), append(contender.flags(),
+		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.endpoint, "--seed", strconv.FormatUint(seed, 10),
+		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary,
+		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
+	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+p.dir)
+	child, err := bench.Start(cmd)
+	if err != nil {
+		return fleet.Outcome{}, nil, err
+	}
+	var restarts sync.WaitGroup
+	restarts.Go(func() { p.restart(scenario.Script, child) })
+	err = child.Wait(p.cfg.Duration + liveGrace)
+	restarts.Wait()
+	if err != nil {
+		return fleet.Outcome{}, nil, err
+	}
+	o, err := readSummary(summary)
+	o.Seed, o.Direction = seed, direction
+	return o, nil, err
+}
+
+// serve starts a server on the contender's policy, unless it is there.
+func (p *livePlayer) serve(plain bool) (err error) {
+	if p.server != nil && p.plain == plain && p.server.child.Running() {
+		return nil
+	}
+	if p.server != nil {
+		p.server.stop()
+	}
+	p.plain = plain
+	bundle := p.cfg.Bundle
+	if plain {
+		bundle = p.cfg.Plain
+	}
+	p.server, err = startLiveServer(p.cfg.Bin, p.dir, bundle)
+	return err
+}
+
+// restart kills the server and brings it back as the script says, for as long
+// as the edge lives.
+func (p *livePlayer) restart(script *faulty.Script, edge *bench.Child) {
+	for i := range script.Faults {
+		f := &script.Faults[i]
+		if f.Kind != faulty.Restart {
+			continue
+		}
+		if !sleep(p.ctx, liveStart+f.At, edge) {
+			return
+		}
+		p.server.kill()
+		sleep(p.ctx, f.For, nil)
+		if err := p.server.start(); err != nil {
+			fmt.Fprintf(p.cfg.Log, "the server did not come back: %v\n", err)
+		}
+	}
+}
+
+// sleep waits; false when the child or the context ended first.
+func sleep(ctx context.Context, d time.Duration, child *bench.Child) bool {
+	var exited <-chan struct{}
+	if child != nil {
+		exited = child.Exited()
+	}
+	select {
+	case <-time.After(d):
+		return true
+	case <-exited:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// liveServer is a lean-server that can be killed and come back at its place.
+type liveServer struct {
+	bin, manifest, endpoint, address string
+	child                            *bench.Child
+}
+
+// startLiveServer serves a bundle on a free port.
+func startLiveServer(bin, dir, bundle string) (*liveServer, error) {
+	abs, err := filepath.Abs(bundle)
+	if err != nil {
+		return nil, err
+	}
+	manifest := filepath.Join(dir, "server.yaml")
+	text := fmt.Sprintf("model: {repo_or_path: %q, id: demo/around-the-post}\nservice: demo\ndefault_task: around the post\n", abs)
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &liveServer{bin: bin, manifest: manifest, address: l.Addr().String()}
+	s.endpoint = "tcp/" + s.address
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+// start starts the server and returns when it listens.
+func (s *liveServer) start() (err error) {
+	cmd := exec.Command(filepath.Join(s.bin, "lean-server"), "--manifest", s.manifest, "--listen", s.endpoint, "--health-port", "0", "--quiet")
+	cmd.Env = bench.Scrubbed(cmd.Environ())
+	if s.child, err = bench.Start(cmd); err != nil {
+		return err
+	}
+	for end := time.Now().Add(bench.ServerLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if !s.child.Running() {
+			return errors.Join(s.child.Wait(0), errors.New("lean-server ended by itself"))
+		}
+		if c, err := net.DialTimeout("tcp", s.address, time.Second); err == nil {
+			return c.Close()
+		}
+	}
+	s.kill()
+	return fmt.Errorf("lean-server did not listen within %v", bench.ServerLimit)
+}
+
+func (s *liveServer) kill() { s.child.Kill() }
+
+func (s *liveServer) stop() {
+	if s.child != nil {
+		_ = s.child.Stop() // a server of ours that ends badly has done its work
+	}
+}
+
+// readSummary reads what edge-rt says about an episode.
+func readSummary(name string) (o fleet.Outcome, err error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return o, err
+	}
+	var s struct {
+		Targets    int    `json:"targets_reached"`
+		Collisions int    `json:"collisions"`
+		Timeouts   int    `json:"targets_timed_out"`
+		Actions    int    `json:"actions"`
+		Starved    int    `json:"starved_ticks"`
+		Requests   int    `json:"requests"`
+		Chunks     int    `json:"chunks"`
+		Estimate   int    `json:"latency_estimate_steps"`
+		Schedule   string `json:"schedule"`
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return o, fmt.Errorf("edge-rt's summary: %w", err)
+	}
+	o.Runs = 1
+	o.Right.Reached, o.Right.Collided, o.Right.TimedOut = s.Targets, s.Collisions, s.Timeouts
+	o.Actions, o.Starved, o.Requests, o.Inferences, o.MaxEstimate = s.Actions, s.Starved, s.Requests, s.Chunks, s.Estimate
+	return o, nil
+}
+
+// flags are the contender's, for edge-rt.
+func (c *Contender) flags() (flags []string) {
+	flags = []string{"--schedule", c.Schedule.Schedule}
+	for _, option := range strings.Split(c.Name, "+")[1:] {
+		switch {
+		case option == "plain":
+		case option == "compat":
+			flags = append(flags, "--compat")
+		case option == "spans":
+			flags = append(flags, "--prefix", "spans")
+		case option == "bare":
+			flags = append(flags, "--prefix", "none")
+		case option == "counts":
+			flags = append(flags, "--cooldown", "counts")
+		case strings.HasPrefix(option, "s_min="):
+			flags = append(flags, "--s-min", strings.TrimPrefix(option, "s_min="))
+		default:
+			flags = append(flags, "--estimator", option)
+		}
+	}
+	return flags
+}
