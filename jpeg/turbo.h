@@ -9,41 +9,43 @@
 
 enum { edgert_corrupt = -1, edgert_badsize = -2, edgert_toolarge = -3, edgert_badformat = -4 };
 
-// One row of luma. ITU-R 601 levels 16..235 become JFIF's 0..255:
-// 149/128 is 255/219 to 1 part in 4000, which rounds to the same level.
+// ITU-R 601 levels become JFIF's: luma 16..235 and chroma 16..240 become 0..255.
+// 149/128 and 146/128 are 255/219 and 255/224 to within a quarter of a level; 63
+// rounds like 64 and keeps the highest at 255. Clamped first and in 16 bits
+// without sign, which compilers turn into vectors on every machine.
+static inline uint8_t edgert_bright(uint8_t y) {
+	y = y < 16 ? 16 : y;
+	y = y > 235 ? 235 : y;
+	return (uint8_t)((uint16_t)((uint16_t)(y - 16) * 149u + 63) >> 7);
+}
+static inline uint8_t edgert_wide(uint8_t c) {
+	c = c < 16 ? 16 : c;
+	c = c > 240 ? 240 : c;
+	return (uint8_t)((uint16_t)((uint16_t)(c - 16) * 146u + 63) >> 7);
+}
+static inline uint8_t edgert_mean(uint8_t a, uint8_t b) { return (uint8_t)((uint16_t)(a + b + 1) >> 1); }
+
+// One row of luma, step bytes from pixel to pixel.
 static void edgert_luma(uint8_t *restrict dst, const uint8_t *restrict src, int n, int step, int full) {
-	if (full) {
-		if (step == 1) { memcpy(dst, src, (size_t)n); return; }
-		for (int i = 0; i < n; i++) dst[i] = src[2 * i];
-		return;
-	}
-	if (step == 1) {
-		for (int i = 0; i < n; i++) { int v = (src[i] * 149 - 16 * 149 + 64) >> 7; dst[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v); }
-		return;
-	}
-	for (int i = 0; i < n; i++) { int v = (src[2 * i] * 149 - 16 * 149 + 64) >> 7; dst[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v); }
+	if (full && step == 1) memcpy(dst, src, (size_t)n);
+	else if (full) for (int i = 0; i < n; i++) dst[i] = src[2 * i];
+	else if (step == 1) for (int i = 0; i < n; i++) dst[i] = edgert_bright(src[i]);
+	else for (int i = 0; i < n; i++) dst[i] = edgert_bright(src[2 * i]);
 }
 
-// Chroma levels 16..240 become 0..255 around 128: 255/224 = 1.1384, 583/512 is 1.1387.
-static inline uint8_t edgert_wide(int c) {
-	int v = ((c - 128) * 583 + 128 * 512 + 256) >> 9;
-	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+// Chroma of two rows of YUYV, from the first Cb on, to one planar row each; a == b
+// keeps the row, else the two are averaged.
+static void edgert_chroma4(uint8_t *restrict u, uint8_t *restrict v, const uint8_t *a, const uint8_t *b, int n, int full) {
+	if (full && a == b) for (int i = 0; i < n; i++) { u[i] = a[4 * i]; v[i] = a[4 * i + 2]; }
+	else if (full) for (int i = 0; i < n; i++) { u[i] = edgert_mean(a[4 * i], b[4 * i]); v[i] = edgert_mean(a[4 * i + 2], b[4 * i + 2]); }
+	else if (a == b) for (int i = 0; i < n; i++) { u[i] = edgert_wide(a[4 * i]); v[i] = edgert_wide(a[4 * i + 2]); }
+	else for (int i = 0; i < n; i++) { u[i] = edgert_wide(edgert_mean(a[4 * i], b[4 * i])); v[i] = edgert_wide(edgert_mean(a[4 * i + 2], b[4 * i + 2])); }
 }
 
-// Two chroma rows of a packed picture, step bytes apart from pixel to pixel, to
-// one planar row each of Cb and Cr. a == b keeps the row, a != b averages the two.
-static void edgert_chroma(uint8_t *restrict u, uint8_t *restrict v, const uint8_t *a, const uint8_t *b, int n, int step, int gap, int full) {
-	if (step == 4 && gap == 2 && full && a == b) {
-		for (int i = 0; i < n; i++) { u[i] = a[4 * i]; v[i] = a[4 * i + 2]; }
-	} else if (step == 4 && gap == 2 && full) {
-		for (int i = 0; i < n; i++) { u[i] = (uint8_t)((a[4 * i] + b[4 * i] + 1) >> 1); v[i] = (uint8_t)((a[4 * i + 2] + b[4 * i + 2] + 1) >> 1); }
-	} else if (step == 4 && gap == 2) {
-		for (int i = 0; i < n; i++) { u[i] = edgert_wide((a[4 * i] + b[4 * i] + 1) >> 1); v[i] = edgert_wide((a[4 * i + 2] + b[4 * i + 2] + 1) >> 1); }
-	} else if (full) {
-		for (int i = 0; i < n; i++) { u[i] = a[2 * i]; v[i] = a[2 * i + 1]; }
-	} else {
-		for (int i = 0; i < n; i++) { u[i] = edgert_wide(a[2 * i]); v[i] = edgert_wide(a[2 * i + 1]); }
-	}
+// Chroma of a row of NV12.
+static void edgert_chroma2(uint8_t *restrict u, uint8_t *restrict v, const uint8_t *restrict a, int n, int full) {
+	if (full) for (int i = 0; i < n; i++) { u[i] = a[2 * i]; v[i] = a[2 * i + 1]; }
+	else for (int i = 0; i < n; i++) { u[i] = edgert_wide(a[2 * i]); v[i] = edgert_wide(a[2 * i + 1]); }
 }
 
 // YUYV to planes at y, then Cb, then Cr; half: every second chroma row only, as 4:2:0.
@@ -54,7 +56,7 @@ static void edgert_split_yuyv(uint8_t *y, const uint8_t *src, int w, int h, int 
 	for (int row = 0; row < ch; row++) {
 		const uint8_t *a = src + (size_t)(half ? 2 * row : row) * stride + 1;
 		const uint8_t *b = half && 2 * row + 1 < h ? a + stride : a;
-		edgert_chroma(u + (size_t)row * cw, v + (size_t)row * cw, a, b, cw, 4, 2, full);
+		edgert_chroma4(u + (size_t)row * cw, v + (size_t)row * cw, a, b, cw, full);
 	}
 }
 
@@ -64,7 +66,7 @@ static void edgert_split_nv12(uint8_t *y, const uint8_t *src, int w, int h, int 
 	uint8_t *u = y + (size_t)w * h, *v = u + (size_t)cw * ch;
 	for (int row = 0; row < h; row++) edgert_luma(y + (size_t)row * w, src + (size_t)row * stride, w, 1, full);
 	const uint8_t *uv = src + (size_t)h * stride;
-	for (int row = 0; row < ch; row++) edgert_chroma(u + (size_t)row * cw, v + (size_t)row * cw, uv + (size_t)row * stride, uv + (size_t)row * stride, cw, 2, 1, full);
+	for (int row = 0; row < ch; row++) edgert_chroma2(u + (size_t)row * cw, v + (size_t)row * cw, uv + (size_t)row * stride, cw, full);
 }
 
 // Gray to planes with colourless 4:2:0 chroma: policies expect three components.

@@ -37,6 +37,7 @@ else
 fi
 if [ "$want" = test ]; then
 	command -v cyclictest >/dev/null 2>&1 || missing="$missing rt-tests"
+	command -v tjbench >/dev/null 2>&1 || missing="$missing libjpeg-turbo-progs"
 fi
 if [ -n "$missing" ]; then
 	command -v apt-get >/dev/null 2>&1 || {

@@ -34,6 +34,9 @@ Examples:
   bench bus --robot koch --baud 4000000 --html b.html     six Dynamixel motors at 4 Mbaud, simulated
   bench bus --bus /dev/ttyACM0                            a real SO-101, limp
   bench wire --duration 2m                                round trips and throughput of Zenoh, ours beside the official one
+  bench jpeg                                              ms for a picture, beside tjbench, taking turns
+  bench camera --duration 5m                              two synthetic cameras beside the tick, and the tick alone, taking turns
+  bench camera --camera front=/dev/video0                 capture to wire and CPU of a real one
   bench recipe --load stress                              which class the other threads should have, under full load
 
 Build first (make build), and run jitter as root, or with ulimit -r 80: without real-time priority there is nothing to measure.
@@ -48,6 +51,8 @@ type cli struct {
 	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Faults  faultsFlags `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
 	Recipe  recipeFlags `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
+	Camera  cameraFlags `cmd:"" help:"How old pictures are when they stand in a message, what cameras cost, and whether the tick notices."`
+	JPEG    jpegFlags   `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`
 	Version struct{}    `cmd:"" help:"Print the version."`
 	Part    partFlags   `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
 }
@@ -113,6 +118,10 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		err = c.Part.Edge.run(ctx, stdout)
 	case "bus":
 		err = c.Bus.run(ctx, stdout, stderr)
+	case "jpeg":
+		err = c.JPEG.run(ctx, stdout, stderr)
+	case "camera":
+		err = c.Camera.run(ctx, stdout, stderr)
 	case "recipe":
 		err = c.Recipe.run(ctx, stdout, stderr)
 	default:

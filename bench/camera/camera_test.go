@@ -1,0 +1,86 @@
+package camera
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/edge/eye"
+	"edgert/internal/exit"
+	"edgert/jpeg"
+	"edgert/rt"
+)
+
+func cameras(t *testing.T, texts ...string) (all []eye.Config) {
+	t.Helper()
+	for _, text := range texts {
+		c, err := eye.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// Both kinds of slices tick, every camera's pictures reach messages, and the two
+// tables agree with the JSON.
+func TestMeasure(t *testing.T) {
+	r, err := Measure(context.Background(), Config{
+		Cameras: cameras(t, "a=pattern:160x120@30", "b=sim:160x120@30,quality=60"), Quality: 90, FPS: 60, Duration: 2 * time.Second, Slice: time.Second,
+		RT: rt.ModeOff, Log: io.Discard,
+	})
+	if errors.Is(err, jpeg.ErrNoLibrary) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cameras) != 2 || r.Slices != 1 {
+		t.Fatalf("%d cameras in %d slices, want 2 in 1", len(r.Cameras), r.Slices)
+	}
+	for _, c := range r.Cameras {
+		if c.Pictures == 0 || c.Pictures > c.Captured || c.Latency.P50 <= 0 || c.Bytes < 500 || c.How != "encoded" || c.DevelopMS <= 0 {
+			t.Errorf("%+v, want pictures with their latency", c)
+		}
+	}
+	for name, ticks := range map[string]Ticks{"with": r.With, "without": r.Without} {
+		sum := uint64(0)
+		for _, n := range ticks.columns() {
+			sum += n
+		}
+		if ticks.Ticks == 0 || sum != ticks.Ticks {
+			t.Errorf("%s: %d ticks, %d in the histogram", name, ticks.Ticks, sum)
+		}
+	}
+	var table, file bytes.Buffer
+	if err := errors.Join(r.WriteTable(&table), r.WriteJSON(&file)); err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(file.Bytes(), &back); err != nil || back.With.Ticks != r.With.Ticks || !strings.Contains(table.String(), "without") {
+		t.Errorf("JSON %v, table %q", err, table.String())
+	}
+}
+
+func TestMeasureRefuses(t *testing.T) {
+	good := Config{Cameras: cameras(t, "a=pattern"), Quality: 90, FPS: 60, Duration: 2 * time.Second, Slice: time.Second, Log: io.Discard}
+	for name, change := range map[string]func(*Config){
+		"no camera":     func(c *Config) { c.Cameras = nil },
+		"no rate":       func(c *Config) { c.FPS = 0 },
+		"short slices":  func(c *Config) { c.Slice = time.Millisecond },
+		"half a round":  func(c *Config) { c.Duration = time.Second },
+		"a tiny camera": func(c *Config) { c.Cameras = cameras(t, "a=pattern:16x16") },
+	} {
+		cfg := good
+		change(&cfg)
+		if _, err := Measure(context.Background(), cfg); exit.Of(err) != exit.Usage {
+			t.Errorf("%s: Measure() = %v, want a usage error", name, err)
+		}
+	}
+}

@@ -1,0 +1,303 @@
+// Package jpeg measures what a picture costs between camera and wire, and between
+// wire and tensor, beside libjpeg-turbo's own tjbench on the same picture.
+//
+// On a shared machine the same code takes 1 ms now and 5 ms a second later. So the
+// two take turns of a fraction of a second, both at a real-time priority where the
+// kernel grants one, and what counts is the quotient of neighbouring turns: its
+// median, and beside it the quotient of the best turns.
+package jpeg
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+	"edgert/jpeg"
+	"edgert/wire"
+)
+
+// Config says what to measure.
+type Config struct {
+	W, H     int
+	Quality  int
+	Duration time.Duration // in all
+	Version  string
+	Log      io.Writer
+}
+
+// turn is how long one subject runs at a time.
+const turn = 150 * time.Millisecond
+
+// Limits of the picture, so that a turn holds several.
+const (
+	minSide = 64
+	maxSide = 4096
+)
+
+// subject is one thing that is done with a picture.
+type subject struct {
+	name string
+	judge
+	run func() error
+}
+
+// judge says which figure of tjbench is the same work: of RGB or of planar YUV,
+// in which chroma, compressing or not. Without a chroma nobody does it.
+type judge struct {
+	chroma string
+	yuv    bool
+	decode bool
+}
+
+// Measure runs all subjects.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	if cfg.W < minSide || cfg.H < minSide || cfg.W > maxSide || cfg.H > maxSide || cfg.W%2 != 0 {
+		return nil, exit.Errorf(exit.Usage, "--size %dx%d: want sides of %d to %d, the width even", cfg.W, cfg.H, minSide, maxSide)
+	}
+	if cfg.Quality < 1 || cfg.Quality > 100 {
+		return nil, exit.Errorf(exit.Usage, "--quality is %d, want 1 to 100", cfg.Quality)
+	}
+	tool, err := exec.LookPath("tjbench")
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "tjbench is missing: apt-get install libjpeg-turbo-progs")
+	}
+	dir, err := os.MkdirTemp("", "bench-jpeg-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	pix := scenery(cfg.W, cfg.H)
+	file := filepath.Join(dir, "picture.ppm")
+	if err := os.WriteFile(file, slices.Concat(fmt.Appendf(nil, "P6\n%d %d\n255\n", cfg.W, cfg.H), pix), 0o600); err != nil {
+		return nil, err
+	}
+	subjects, done, err := newSubjects(cfg, pix)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	report := newReport(cfg, subjects)
+	undo, err := alone()
+	if err != nil {
+		report.Shared = err.Error()
+	}
+	defer undo()
+	report.Machine = bench.ReadMachine(os.DirFS("/"))
+	for end := time.Now().Add(cfg.Duration); report.Rounds == 0 || time.Now().Before(end); report.Rounds++ {
+		order := slices.Clone(subjects)
+		if report.Rounds%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, s := range order {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			theirs := 0.0
+			if s.chroma != "" {
+				if theirs, err = tjbench(ctx, tool, file, cfg, s.judge); err != nil {
+					return nil, err
+				}
+			}
+			ours, allocs, err := measure(s.run)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+			report.add(s.name, ours, theirs, allocs)
+		}
+		fmt.Fprintf(cfg.Log, "round %d\n", report.Rounds+1)
+	}
+	report.finish()
+	return report, nil
+}
+
+// measure runs for a turn and returns the milliseconds of one run and the objects
+// that it allocated.
+func measure(run func() error) (ms, allocs float64, err error) {
+	var before, after runtime.MemStats
+	if err := run(); err != nil { // whatever is allocated once
+		return 0, 0, err
+	}
+	runtime.ReadMemStats(&before)
+	n, start := 0, time.Now()
+	for time.Since(start) < turn {
+		if err := run(); err != nil {
+			return 0, 0, err
+		}
+		n++
+	}
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	return took.Seconds() * 1e3 / float64(n), float64(after.Mallocs-before.Mallocs) / float64(n), nil
+}
+
+// tjbench returns the milliseconds that the reference takes for a picture.
+func tjbench(ctx context.Context, tool, file string, cfg Config, j judge) (ms float64, err error) {
+	args := []string{file, strconv.Itoa(cfg.Quality), "-rgb", "-quiet", "-nowrite", "-subsamp", j.chroma, "-benchtime", fmt.Sprint(turn.Seconds()), "-warmup", "0.02"}
+	if j.yuv {
+		args = append(args, "-yuv")
+	}
+	out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("tjbench: %w: %s", err, bytes.TrimSpace(out))
+	}
+	speed, err := speedOf(string(out), j)
+	if err != nil {
+		return 0, err
+	}
+	return float64(cfg.W*cfg.H) / speed / 1e3, nil
+}
+
+// speedOf reads the figure, in megapixels a second, out of the line of results:
+// pixel format, row order, chroma, quality, width, height, and then the speeds.
+// With -yuv the first and the last are the colour conversion alone.
+func speedOf(out string, j judge) (float64, error) {
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) < 9 || f[0] != "RGB" {
+			continue
+		}
+		f = f[6:] // comp, ratio, decomp; with -yuv encode, comp, ratio, decomp, decode
+		if j.yuv {
+			f = f[1:]
+		}
+		at := 0
+		if j.decode {
+			at = 2
+		}
+		if speed, err := strconv.ParseFloat(f[at], 64); err == nil && speed > 0 {
+			return speed, nil
+		}
+	}
+	return 0, fmt.Errorf("tjbench: no results in %q", out)
+}
+
+// newSubjects prepares what is measured; done frees it.
+func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error) {
+	e, err := jpeg.NewEncoder(cfg.Quality)
+	if err != nil {
+		return nil, nil, exit.With(exit.Usage, err)
+	}
+	e420, err := jpeg.NewEncoderOf(jpeg.Params{Quality: cfg.Quality, Chroma: jpeg.Chroma420})
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := jpeg.NewDecoder()
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() { e.Close(); e420.Close(); d.Close() }
+	w, h := cfg.W, cfg.H
+	rgb := &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}
+	yuyv := &jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: packed(pix, w, h)}
+	nv12 := &jpeg.Image{W: w, H: h, Layout: jpeg.NV12, Pix: planar(pix, w, h)}
+	dst, tensor := make([]byte, jpeg.MaxSizeOf(w, h, jpeg.Chroma444)), make([]byte, 3*w*h)
+	encode := func(e *jpeg.Encoder, m *jpeg.Image) func() error {
+		return func() error { _, err := e.Encode(dst, m); return err }
+	}
+	file := func(e *jpeg.Encoder, m *jpeg.Image) []byte {
+		n, encodeErr := e.Encode(dst, m)
+		if encodeErr != nil {
+			err = encodeErr
+		}
+		return bytes.Clone(dst[:n])
+	}
+	decode := func(src []byte) func() error {
+		return func() error { return d.DecodeRGB(tensor, src, w, h) }
+	}
+	j422, j420 := file(e, yuyv), file(e, rgb)
+	body := make([]byte, 0, 2*len(j422)+4096)
+	images := []wire.Image{{Name: "observation.images.top", Codec: wire.JPEG}}
+	observation := &wire.Observation{Images: images}
+	pass := func() error {
+		p, err := jpeg.Inspect(j422)
+		if err != nil {
+			return err
+		}
+		images[0].Data, images[0].Splice, images[0].SpliceAt = j422[:p.End], jpeg.StandardTables, p.Insert
+		body = wire.AppendObservation(body[:0], observation)
+		return nil
+	}
+	return []subject{
+		{"encode YUYV to 4:2:2", judge{"422", true, false}, encode(e, yuyv)},
+		{"encode YUYV to 4:2:0", judge{"420", true, false}, encode(e420, yuyv)},
+		{"encode NV12 to 4:2:0", judge{"420", true, false}, encode(e, nv12)},
+		{"encode RGB to 4:2:0", judge{"420", false, false}, encode(e, rgb)},
+		{"decode 4:2:2 to RGB", judge{"422", false, true}, decode(j422)},
+		{"decode 4:2:0 to RGB", judge{"420", false, true}, decode(j420)},
+		{"pass MJPEG through", judge{}, pass},
+	}, done, err
+}
+
+// scenery is a picture with ramps, edges and sensor noise.
+func scenery(w, h int) []byte {
+	pix := make([]byte, w*h*3)
+	x := uint32(1)
+	for i := range w * h {
+		x = x*1664525 + 1013904223
+		noise := byte(x >> 29)
+		pix[3*i], pix[3*i+1], pix[3*i+2] = byte(i%w*255/w)+noise, byte(i/w*255/h)+noise, byte(i/w/8*8)^noise
+	}
+	return pix
+}
+
+// levels is a pixel by ITU-R BT.601, narrow range.
+func levels(p []byte) (y, cb, cr byte) {
+	r, g, b := int(p[0]), int(p[1]), int(p[2])
+	return byte((66*r+129*g+25*b+128)>>8 + 16), byte((-38*r-74*g+112*b+128)>>8 + 128), byte((112*r-94*g-18*b+128)>>8 + 128)
+}
+
+// mean is the mean colour of pixels.
+func mean(pixels ...[]byte) []byte {
+	out := make([]byte, 3)
+	for c := range out {
+		sum := len(pixels) / 2
+		for _, p := range pixels {
+			sum += int(p[c])
+		}
+		out[c] = byte(sum / len(pixels))
+	}
+	return out
+}
+
+// packed is a picture as YUYV.
+func packed(pix []byte, w, h int) []byte {
+	out := make([]byte, 0, 2*w*h)
+	for i := 0; i < 3*w*h; i += 6 {
+		y0, _, _ := levels(pix[i:])
+		y1, _, _ := levels(pix[i+3:])
+		_, cb, cr := levels(mean(pix[i:], pix[i+3:]))
+		out = append(out, y0, cb, y1, cr)
+	}
+	return out
+}
+
+// planar is a picture as NV12.
+func planar(pix []byte, w, h int) []byte {
+	out := make([]byte, 0, w*h+w*((h+1)/2))
+	for i := 0; i < 3*w*h; i += 3 {
+		y, _, _ := levels(pix[i:])
+		out = append(out, y)
+	}
+	for row := 0; row < h; row += 2 {
+		below := min(row+1, h-1)
+		for x := 0; x < w; x += 2 {
+			a, b := pix[3*(row*w+x):], pix[3*(below*w+x):]
+			_, cb, cr := levels(mean(a, a[3:], b, b[3:]))
+			out = append(out, cb, cr)
+		}
+	}
+	return out
+}

@@ -1,0 +1,78 @@
+package jpeg
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+)
+
+func TestSpeedOf(t *testing.T) {
+	const rgb = "\nWarmup time = 0.1 seconds\n\nPixel      JPEG\nRGB  (TD)  4:2:2    90    640    480     55.73   14.65   75.50   \n"
+	const yuv = "RGB  (TD)  4:2:2    90    640    480     231.2   73.45   14.65   100.8   410.1\n"
+	for _, tt := range []struct {
+		out  string
+		j    judge
+		want float64
+	}{
+		{rgb, judge{"422", false, false}, 55.73}, {rgb, judge{"422", false, true}, 75.5},
+		{yuv, judge{"422", true, false}, 73.45}, {yuv, judge{"422", true, true}, 100.8},
+	} {
+		if got, err := speedOf(tt.out, tt.j); got != tt.want || err != nil {
+			t.Errorf("speedOf(%+v) = %v, %v, want %v", tt.j, got, err, tt.want)
+		}
+	}
+	if _, err := speedOf("nothing\n", judge{}); err == nil {
+		t.Error("speedOf() of nothing is something")
+	}
+}
+
+func TestReportTakesNeighbours(t *testing.T) {
+	r := newReport(Config{W: 2, H: 2}, []subject{{name: "a"}, {name: "b"}})
+	for _, v := range [][2]float64{{2, 1}, {30, 20}, {9, 10}} {
+		r.add("a", v[0], v[1], 0.4)
+	}
+	r.add("b", 1, 0, 3)
+	r.finish()
+	a, b := r.Results[0], r.Results[1]
+	if a.MS != 9 || a.Tjbench != 10 || a.Ratio != 1.5 || a.BestRatio != 2 || a.Allocs != 0 {
+		t.Errorf("a = %+v, want 9 and 10 ms, ratio 1.5, best 2, no allocation", a)
+	}
+	if b.Ratio != 0 || b.Allocs != 3 {
+		t.Errorf("b = %+v, want no ratio and 3 allocations", b)
+	}
+	var out bytes.Buffer
+	if r.WriteTable(&out); !strings.Contains(out.String(), "1.50") {
+		t.Errorf("table %q lacks the ratio", out.String())
+	}
+}
+
+// One round of the real thing: every figure is there, and nothing is allocated.
+func TestMeasure(t *testing.T) {
+	if _, err := exec.LookPath("tjbench"); err != nil {
+		if _, err := Measure(context.Background(), Config{W: 64, H: 64, Quality: 90, Log: io.Discard}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "libjpeg-turbo-progs") {
+			t.Errorf("without tjbench: %v, want one that names the package", err)
+		}
+		t.Skip("needs tjbench")
+	}
+	r, err := Measure(context.Background(), Config{W: 160, H: 120, Quality: 90, Duration: time.Millisecond, Log: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, res := range r.Results {
+		if !(res.MS > 0) || res.Allocs != 0 || math.IsNaN(res.Ratio) || res.Name != "pass MJPEG through" && !(res.Tjbench > 0) {
+			t.Errorf("%+v, want times and no allocation", res)
+		}
+	}
+	for _, bad := range []Config{{W: 63, H: 64, Quality: 90}, {W: 640, H: 5000, Quality: 90}, {W: 640, H: 480}, {W: 641, H: 480, Quality: 90}} {
+		if _, err := Measure(context.Background(), bad); exit.Of(err) != exit.Usage {
+			t.Errorf("Measure(%+v) = %v, want a usage error", bad, err)
+		}
+	}
+}

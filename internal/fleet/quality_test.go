@@ -1,0 +1,60 @@
+package fleet
+
+import (
+	"os"
+	"testing"
+)
+
+// qualities are raw pictures and those of two JPEG qualities, through the real
+// encoder and decoder.
+var qualities = []int{0, 90, 60}
+
+// comparePictures plays the same worlds with each quality. Pairs: the same seeds,
+// targets, noise and delays; only the pictures differ.
+func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
+	p := demo(t)
+	results := map[int]*Result{}
+	for _, q := range qualities {
+		r := mustRun(t, Config{Policy: p, Seeds: seeds, Ticks: ticks, Delay: 5, Quality: q, Counts: true})
+		t.Logf("jpeg %d: %s", q, r.String())
+		if r.Starved != 0 {
+			t.Errorf("jpeg %d: %d starved ticks, want none", q, r.Starved)
+		}
+		results[q] = &r
+	}
+	return results
+}
+
+// JPEG at the default quality costs the demo policy nothing, at 60 next to
+// nothing.
+func TestPicturesAsJPEG(t *testing.T) {
+	results := comparePictures(t, 2, 600)
+	for _, q := range qualities {
+		r := results[q]
+		if got := r.Both().Success(); got < 0.95 {
+			t.Errorf("jpeg %d: success per leg %.3f, want 0.95: of some 30 legs one may fail", q, got)
+		}
+	}
+	again := comparePictures(t, 2, 600)
+	if a, b := results[60].Both(), again[60].Both(); a != b {
+		t.Errorf("the same worlds give %+v and then %+v", a, b)
+	}
+}
+
+// The published figures: 200 episodes of 20 s with each kind of picture.
+func TestPicturesAsJPEGFull(t *testing.T) {
+	if os.Getenv(fullEnv) == "" {
+		t.Skipf("takes minutes; set %s=1", fullEnv)
+	}
+	results := comparePictures(t, 100, 0)
+	raw := results[0]
+	for _, q := range qualities {
+		r := results[q]
+		if got, want := r.Both().Success(), raw.Both().Success()-0.01; got < want || got < 0.98 {
+			t.Errorf("jpeg %d: success per leg %.4f, raw pictures %.4f, want no less than 0.01 below and 0.98", q, got, raw.Both().Success())
+		}
+		if got := r.LegsPer20s(); got < raw.LegsPer20s()-0.2 {
+			t.Errorf("jpeg %d: %.2f legs per 20 s, raw pictures %.2f", q, got, raw.LegsPer20s())
+		}
+	}
+}
