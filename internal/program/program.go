@@ -1,0 +1,89 @@
+// Package program is the beginning and the end that all programs share: how a
+// command line is read, what --help shows, and how an error is told.
+package program
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"edgert/internal/exit"
+	"edgert/internal/flagfile"
+)
+
+// Program is one of them.
+type Program struct {
+	Name, Description string
+	Env               string // the prefix of its variables
+	Stdout, Stderr    io.Writer
+}
+
+// usesTag on a command lists those of the program's own flags that it takes, by
+// name and with commas: its --help shows only them. --help and --config are
+// always there, and a command without the tag takes all.
+const usesTag = "uses"
+
+// Parse reads the command line into grammar, a pointer to kong's struct, with
+// variables and the file behind --config below it. done is true when there is
+// nothing left to do: help was asked for, or the line is wrong and that was said.
+func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
+	left := -1 // set when the parser wants to leave, after --help
+	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
+		kong.Configuration(flagfile.Load), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}), kong.Help(help))
+	if err != nil {
+		panic(err) // the grammar is wrong
+	}
+	ctx, err = parser.Parse(args)
+	switch {
+	case left >= 0:
+		return nil, exit.Code(left), true
+	case err != nil:
+		code = exit.Of(err)
+		if code == exit.Failure {
+			code = exit.Usage
+		}
+		fmt.Fprintf(p.Stderr, "%s: %v; see %s --help\n", p.Name, err, p.Name)
+		return nil, code, true
+	}
+	return ctx, exit.Clean, false
+}
+
+// help prints kong's page without the flags that a command has no use for.
+func help(options kong.HelpOptions, ctx *kong.Context) error {
+	if node := ctx.Selected(); node != nil {
+		if uses, ok := usesOf(node); ok {
+			for _, f := range ctx.Model.Flags {
+				f.Hidden = f.Hidden || !uses[f.Name]
+			}
+		}
+	}
+	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+// usesOf finds the tag of a command or of the one it belongs to; ok is false
+// where there is none.
+func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
+	for ; node != nil && node.Tag != nil; node = node.Parent {
+		if !node.Tag.Has(usesTag) {
+			continue
+		}
+		uses = map[string]bool{"help": true, "config": true}
+		for name := range strings.SplitSeq(node.Tag.Get(usesTag), ",") {
+			uses[strings.TrimSpace(name)] = true
+		}
+		return uses, true
+	}
+	return nil, false
+}
+
+// Complain prints err, if there is one, in one line behind the program's name,
+// and returns its exit code.
+func (p *Program) Complain(err error) exit.Code {
+	if err != nil {
+		fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
+	}
+	return exit.Of(err)
+}

@@ -1,0 +1,83 @@
+package program
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"edgert/internal/exit"
+)
+
+type grammar struct {
+	Bus  string `help:"The arm's port."`
+	Seed int    `default:"3" help:"Of the world."`
+
+	Run  struct{} `cmd:"" default:"1" help:"Run."`
+	Scan struct {
+		Deep bool `help:"Every rate."`
+	} `cmd:"" uses:"bus" help:"Look for motors."`
+	Version struct{} `cmd:"" uses:"" help:"Print the version."`
+}
+
+func parse(args ...string) (g grammar, command string, code exit.Code, done bool, stdout, stderr string) {
+	var out, err strings.Builder
+	p := Program{Name: "robot", Description: "Moves.", Env: "PROGRAM_TEST", Stdout: &out, Stderr: &err}
+	ctx, code, done := p.Parse(&g, args)
+	if ctx != nil {
+		command = ctx.Command()
+	}
+	return g, command, code, done, out.String(), err.String()
+}
+
+func TestParse(t *testing.T) {
+	t.Setenv("PROGRAM_TEST_SEED", "7")
+	g, command, code, done, _, stderr := parse("scan", "--bus", "/dev/x", "--deep")
+	if g.Bus != "/dev/x" || g.Seed != 7 || !g.Scan.Deep || command != "scan" || code != 0 || done {
+		t.Errorf("Parse = %+v, %q, %d, %t (%s)", g, command, code, done, stderr)
+	}
+	_, _, code, done, _, stderr = parse("--buss", "x")
+	if code != exit.Usage || !done || !strings.HasPrefix(stderr, "robot: ") || !strings.HasSuffix(stderr, "; see robot --help\n") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("a wrong flag: code %d, done %t, said %q", code, done, stderr)
+	}
+}
+
+// A command's help shows what the command takes.
+func TestHelpShowsWhatIsUsed(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		args             []string
+		shows, leavesOut []string
+	}{
+		{"the program", []string{"--help"}, []string{"--bus", "--seed", "scan", "version"}, []string{"--deep"}},
+		{"a command", []string{"scan", "--help"}, []string{"--bus", "--deep", "--help"}, []string{"--seed"}},
+		{"one that takes nothing", []string{"version", "--help"}, []string{"--help"}, []string{"--seed", "--bus"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, code, done, stdout, _ := parse(tt.args...)
+			if code != 0 || !done {
+				t.Errorf("code %d, done %t, want 0 and true", code, done)
+			}
+			for _, word := range tt.shows {
+				if !strings.Contains(stdout, word) {
+					t.Errorf("help lacks %q:\n%s", word, stdout)
+				}
+			}
+			for _, word := range tt.leavesOut {
+				if strings.Contains(stdout, word) {
+					t.Errorf("help shows %q:\n%s", word, stdout)
+				}
+			}
+		})
+	}
+}
+
+func TestComplain(t *testing.T) {
+	var b strings.Builder
+	p := Program{Name: "robot", Stderr: &b}
+	if code := p.Complain(nil); code != exit.Clean || b.Len() != 0 {
+		t.Errorf("Complain(nil) = %d and said %q", code, &b)
+	}
+	if code := p.Complain(exit.With(exit.Absent, errors.Join(errors.New("no arm"), errors.New("no port")))); code != exit.Absent || b.String() != "robot: no arm; no port\n" {
+		t.Errorf("Complain = %d and said %q", code, &b)
+	}
+}
