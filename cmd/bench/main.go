@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"edgert/bench"
 	"edgert/bench/jitter"
 	"edgert/internal/exit"
-	"edgert/internal/flagfile"
+	"edgert/internal/program"
 )
 
 const description = `Measures edge-rt and lean-server on this machine, beside an independent judge where there is one.
@@ -79,33 +78,20 @@ func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
 
 func run(args []string, stdout, stderr io.Writer) exit.Code {
 	var c cli
-	left := -1 // set when the parser wants to leave, after --help
-	parser, err := kong.New(&c, kong.Name("bench"), kong.Description(description), kong.DefaultEnvars("BENCH"),
-		kong.Configuration(flagfile.Load), kong.Writers(stdout, stderr), kong.Exit(func(code int) { left = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
-	if err != nil {
-		panic(err) // the grammar above is wrong
-	}
-	parsed, err := parser.Parse(args)
-	if left >= 0 {
-		return exit.Code(left)
-	}
-	if err != nil {
-		code := exit.Of(err)
-		if code == exit.Failure {
-			code = exit.Usage
-		}
-		fmt.Fprintf(stderr, "bench: %v; see bench --help\n", err)
+	p := program.Program{Name: "bench", Description: description, Env: "BENCH", Stdout: stdout, Stderr: stderr}
+	parsed, code, done := p.Parse(&c, args)
+	if done {
 		return code
 	}
+	var err error
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	switch parsed.Command() {
 	case "version":
 		fmt.Fprintf(stdout, "bench %s\n", version)
 	case "part loop":
-		p := c.Part.Loop
-		err = jitter.LoopPart{FPS: p.FPS, Duration: p.Duration, CPU: p.CPU, Require: p.Require}.Run(stdout)
+		l := c.Part.Loop
+		err = jitter.LoopPart{FPS: l.FPS, Duration: l.Duration, CPU: l.CPU, Require: l.Require}.Run(stdout)
 	case "part load <name>":
 		err = bench.LoadPart(ctx, c.Part.Load.Name)
 	case "part wire <subject> <role> <how> <endpoint> <key>":
@@ -127,7 +113,7 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	default:
 		err = c.Jitter.run(ctx, stdout, stderr)
 	}
-	return complain(stderr, err)
+	return p.Complain(err)
 }
 
 // write sends what a flag asks for to the file it names.
@@ -147,12 +133,4 @@ func write(flag, name string, stdout io.Writer, render func(io.Writer) error) er
 		return fmt.Errorf("%s: %w", flag, err)
 	}
 	return f.Close()
-}
-
-// complain prints err, if there is one, in one line and returns its code.
-func complain(stderr io.Writer, err error) exit.Code {
-	if err != nil {
-		fmt.Fprintf(stderr, "bench: %s\n", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
-	}
-	return exit.Of(err)
 }
