@@ -2,6 +2,7 @@ package servo_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,5 +183,68 @@ func TestEchoOnSimulator(t *testing.T) {
 			t.Error(err)
 		}
 		arm.Close()
+	}
+}
+
+// A fast sync read ends at the first silent motor; a plain one costs only that.
+func TestSilentMotorBehindFastReads(t *testing.T) {
+	r := robotOf(t, "koch")
+	bus := simOf(t, r, servosim.Config{})
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arm.Close()
+	bus.Mute(2, true)
+	clock, at := rt.KernelClock(), make([]float32, 6)
+	only := 0
+	for range 60 {
+		if arm.Read(at, clock.Now().Add(30*time.Millisecond)) == 0b000010 {
+			only++
+		}
+		clock.SleepUntil(clock.Now().Add(5 * time.Millisecond))
+	}
+	if only < 20 {
+		t.Errorf("%d of 60 reads had motor 2 alone stale, want nearly all", only)
+	}
+}
+
+// A Dynamixel that has cut its torque over an overload is rebooted when the arm
+// is opened, and one that was left with a fired bus watchdog is woken.
+func TestDynamixelLatchedAndAsleep(t *testing.T) {
+	r := robotOf(t, "koch")
+	bus := simOf(t, r, servosim.Config{BootTime: 100 * time.Millisecond})
+	open := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)}
+	arm, err := servo.OpenArm(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := arm.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond) // longer than the watchdog bears
+	at := make([]float32, 6)
+	arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
+	if !arm.Asleep() {
+		t.Error("300 ms of silence, and the arm does not count as asleep")
+	}
+	if err := arm.TorqueOn(); err != nil {
+		t.Fatalf("waking: %v", err)
+	}
+	if arm.Asleep() {
+		t.Error("armed again and still asleep")
+	}
+	follow(t, arm, 6)
+	if err := arm.TorqueOff(); err != nil {
+		t.Fatal(err)
+	}
+	arm.Close()
+	bus.Overload(3)
+	if arm, err = servo.OpenArm(open); err != nil {
+		t.Fatal(err)
+	}
+	defer arm.Close()
+	if len(arm.Notes()) != 1 || !strings.Contains(arm.Notes()[0], "motor 3 (elbow_flex) had latched overload") {
+		t.Errorf("Notes = %q, want that motor 3 was rebooted", arm.Notes())
 	}
 }
