@@ -3,7 +3,8 @@
 // notices.
 //
 // Every picture of every camera is captured, developed and put into a message, as
-// the edge does it, only more often: an edge asks a few times a second. Slices
+// the edge does it, by one sender for all, only more often: an edge asks a few
+// times a second. Slices
 // with the cameras and without take turns, each with a 60 Hz loop of its own at
 // the edge's priority beside them, because on a shared machine only neighbours
 // can be compared.
@@ -45,7 +46,7 @@ type Config struct {
 const (
 	minSlice  = time.Second
 	heapLimit = 1 << 30 // the collector's safety net while it is off
-	sendPoll  = 500 * time.Microsecond
+	sendPoll  = time.Millisecond
 	niceness  = -10
 	bodyRoom  = 4 << 10 // of a message beside its picture
 )
@@ -105,12 +106,12 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 func slice(cfg *Config, clock rt.Clock, stations []*station, on bool, ticks *ticks) error {
 	var stop, ending atomic.Bool
 	var threads sync.WaitGroup
-	failed := make(chan error, 2*len(stations)+1)
+	failed := make(chan error, 2)
 	if on {
 		for _, s := range stations {
 			threads.Go(func() { s.capture(clock, &ending) })
-			threads.Go(func() { failed <- s.develop(clock, &ending) })
 		}
+		threads.Go(func() { failed <- send(clock, stations, &ending) })
 	}
 	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: time.Duration(float64(time.Second) / cfg.FPS), Mode: cfg.RT, CPU: rt.UnpinnedCPU})
 	threads.Go(func() {
@@ -143,6 +144,7 @@ type station struct {
 	images    [1]wire.Image
 	body      []byte
 
+	last     rt.Instant // of the picture that was sent last
 	latency  *rt.Hist
 	pictures uint64
 	bytes    uint64
@@ -188,35 +190,54 @@ func (s *station) capture(clock rt.Clock, stop *atomic.Bool) {
 	s.captureCPU += rt.ThreadCPU() - before
 }
 
-// develop puts every new picture into a message.
-func (s *station) develop(clock rt.Clock, stop *atomic.Bool) error {
+// send is the edge's sender thread: it puts every new picture of every camera into
+// a message.
+func send(clock rt.Clock, stations []*station, stop *atomic.Bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before, began := rt.ThreadCPU(), clock.Now()
-	heap := rt.ReadHeap()
-	observation := wire.Observation{Images: s.images[:]}
-	last := rt.Instant(0)
-	for !stop.Load() {
-		at, err := s.developer.Picture(&s.images[0])
-		if err != nil {
-			return err
-		}
-		if at == last {
-			clock.SleepUntil(clock.Now().Add(sendPoll))
-			continue
-		}
-		s.body = wire.AppendObservation(s.body[:0], &observation)
-		if last != 0 { // the first may have waited since the last slice
-			s.latency.Record(max(0, clock.Now().Sub(at)))
-			s.pictures++
-			s.bytes += uint64(len(s.body))
-		}
-		last = at
+	began, heap := clock.Now(), rt.ReadHeap()
+	for _, s := range stations {
+		s.last = 0
 	}
-	s.allocs += rt.ReadHeap().Allocs - heap.Allocs
-	s.developCPU += rt.ThreadCPU() - before
-	s.seconds += clock.Now().Sub(began).Seconds()
+	for !stop.Load() {
+		idle := true
+		for _, s := range stations {
+			fresh, err := s.develop(clock)
+			if err != nil {
+				return err
+			}
+			idle = idle && !fresh
+		}
+		if idle {
+			clock.SleepUntil(clock.Now().Add(sendPoll))
+		}
+	}
+	for _, s := range stations {
+		s.allocs += rt.ReadHeap().Allocs - heap.Allocs
+		s.seconds += clock.Now().Sub(began).Seconds()
+	}
 	return nil
+}
+
+// develop puts the newest picture into a message, if it is new.
+func (s *station) develop(clock rt.Clock) (fresh bool, err error) {
+	before := rt.ThreadCPU()
+	if _, key, _ := s.eye.Newest.Front(); rt.Instant(key) == s.last || key == rt.NoKey {
+		return false, nil
+	}
+	at, err := s.developer.Picture(&s.images[0])
+	if err != nil {
+		return false, err
+	}
+	s.body = wire.AppendObservation(s.body[:0], &wire.Observation{Images: s.images[:]})
+	if s.last != 0 { // the first may have waited since the last slice
+		s.latency.Record(max(0, clock.Now().Sub(at)))
+		s.pictures++
+		s.bytes += uint64(len(s.body))
+		s.developCPU += rt.ThreadCPU() - before
+	}
+	s.last = at
+	return true, nil
 }
 
 // ticks are the slices of one kind added up.
