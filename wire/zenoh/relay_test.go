@@ -381,3 +381,49 @@ func slowMatch(expr, key string) bool {
 		"**/b": {"m/b", "m/a/b"}, "m/@v": {"m/@v"}, "m/$*a": {"m/a"}, "m/a/b": {"m/a/b"},
 	}[expr], key)
 }
+
+// Goal: of complete queryables behind several clients the best is one, and all
+// are all; when one is gone another is the best, and a client that leaves in the
+// middle of a question ends its part of it.
+func TestTargetsAcrossClients(t *testing.T) {
+	_, at := listener(t, Config{Log: func(string) {}})
+	asker := mustOpen(t, silent(at))
+	var holders []*Session
+	for i := range 3 {
+		s := mustOpen(t, silent(at))
+		text := []byte(fmt.Sprint(i))
+		if _, err := s.CompleteQueryable("@best/**", func(q wire.Query) { q.Reply("@best/a", text); q.Finish() }); err != nil {
+			t.Fatal(err)
+		}
+		holders = append(holders, s)
+	}
+	some := mustOpen(t, silent(at))
+	some.Queryable("@best/a", func(q wire.Query) { q.Reply("@best/a", []byte("some")); q.Finish() })
+	settled(t, append(holders, some)...)
+	ask := func(target wire.Target) int {
+		t.Helper()
+		r, err := asker.Ask(context.Background(), wire.Question{Key: "@best/a", Target: target, Timeout: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(r)
+	}
+	for left := 3; left > 0; left-- {
+		if best, complete, all := ask(wire.TargetBest), ask(wire.TargetComplete), ask(wire.TargetAll); best != 1 || complete != left || all != left+1 {
+			t.Errorf("with %d complete ones: %d best, %d complete, %d in all", left, best, complete, all)
+		}
+		holders[left-1].Close()
+		eventually(t, "its end", func() bool { return ask(wire.TargetComplete) == left-1 })
+	}
+	if best := ask(wire.TargetBest); best != 1 { // the incomplete one
+		t.Errorf("%d replies without a complete one, want 1", best)
+	}
+	asked := make(chan struct{}, 1)
+	some.Queryable("@best/wait", func(wire.Query) { asked <- struct{}{} })
+	settled(t, some)
+	go func() { <-asked; some.Close() }()
+	began := time.Now()
+	if r, err := asker.Get(context.Background(), "@best/wait", nil, 30*time.Second); err != nil || len(r) != 0 || time.Since(began) > 15*time.Second {
+		t.Errorf("Get = %v, %v after %v, want nothing as soon as its queryable is gone", r, err, time.Since(began))
+	}
+}
