@@ -15,10 +15,10 @@ const (
 	routeBytes    = 256 // of one, beside its key
 
 	// relayPatience is how long a blocking message on its way from link to link
-	// may wait for room there, and with it whatever its sender says behind it. A
-	// link that has made somebody wait in vain is not waited for again until it
-	// takes something.
-	relayPatience = 250 * time.Millisecond
+	// waits for room at one that takes nothing, and with it whatever its sender
+	// says behind it. A link that has made somebody wait in vain is not waited for
+	// again until it takes something.
+	relayPatience = 500 * time.Millisecond
 )
 
 // route remembers who gets the samples of one incoming key.

@@ -129,6 +129,7 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 			if block {
 				eventually(t, "all samples", func() bool { return got.Load() == n && gotOther.Load() == n })
 			} else {
+				eventually(t, "the stuck links to be full", func() bool { bulk.Put(payload, nil); return server.Stats().RelayDropped > 0 })
 				eventually(t, "what may be dropped", func() bool { fine.Put(nil, nil); also.Put(nil, nil); return got.Load() > n/2 && gotOther.Load() > n/2 })
 			}
 			took := time.Since(began)

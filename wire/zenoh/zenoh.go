@@ -12,9 +12,9 @@
 // twice and nothing goes round.
 //
 // What is passed on keeps its QoS, and a link that does not take it loses it by
-// that QoS: a droppable sample at once, a blocking one when it has waited a
-// quarter of a second, and at once for as long as the link takes nothing. Nobody
-// else's traffic waits.
+// that QoS: a droppable sample at once, a blocking one when the link has taken
+// nothing for half a second, and at once for as long as it goes on taking
+// nothing. Nobody else's traffic waits.
 //
 // It is linked to one of the endpoints that it dials: when that link is lost, to
 // the next one that answers, with backoff when none does, for ever. Everything

@@ -113,9 +113,10 @@ var tokens = []testCase{
 	{"a key that several hold vanishes with the last", func(p pair) {
 		d, _ := p.watch(p.from, "@c/s/*")
 		other, _ := p.watch(p.to, "@c/s/*")
-		a, b, c := p.token(p.to, "@c/s/k"), p.token(p.to, "@c/s/k"), p.token(p.from, "@c/s/k")
-		p.reads(d, "+@c/s/k")
+		a, b := p.token(p.to, "@c/s/k"), p.token(p.to, "@c/s/k")
+		p.reads(d, "+@c/s/k") // over the network, before there is an own one
 		p.reads(other, "+@c/s/k")
+		c := p.token(p.from, "@c/s/k")
 		a.Undeclare()
 		c.Undeclare()
 		p.token(p.to, "@c/s/mark")

@@ -70,7 +70,7 @@ func (o *outbox) fragment(q *queue, p uint8) {
 	})
 	o.batch = append(o.batch, q.rest[q.sent:q.sent+n]...)
 	q.sent += n
-	q.behind = false
+	q.moved, q.behind = q.moved+1, false
 	q.bytes -= n
 	if !q.fragmenting() {
 		q.rest, q.sent = q.rest[:0], 0

@@ -164,10 +164,17 @@ func (o *outbox) await(q *queue, size int, patience time.Duration) (*queue, erro
 	if patience > 0 {
 		limit = min(limit, patience)
 	}
-	timer := time.AfterFunc(limit, func() {
+	moved, waited := q.moved, time.Duration(0)
+	var timer *time.Timer
+	timer = time.AfterFunc(limit, func() {
 		o.mu.Lock()
+		defer o.mu.Unlock()
+		if waited += limit; q.moved != moved && waited < o.link.cfg.Stall {
+			moved = q.moved
+			timer.Reset(limit)
+			return
+		}
 		expired = true
-		o.mu.Unlock()
 		o.drained.Broadcast()
 	})
 	defer timer.Stop()

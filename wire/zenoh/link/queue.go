@@ -37,6 +37,7 @@ type queue struct {
 	bytes   int    // waiting, slots and the rest of rest included
 
 	control bool // for declarations
+	moved   uint // counts what leaves
 	behind  bool // somebody has waited in vain for room, and nothing has left since
 
 	rest     []byte // the message that is being sent in fragments
@@ -89,7 +90,7 @@ func (q *queue) add(e entry, n int) {
 func (q *queue) pop() (entry, []byte) {
 	e := q.entries[q.first]
 	q.entries[q.first].slot = nil
-	q.behind = false
+	q.moved, q.behind = q.moved+1, false
 	if q.first++; q.first == len(q.entries) {
 		q.entries, q.first = q.entries[:0], 0
 	}
