@@ -42,6 +42,8 @@ func FuzzCut(f *testing.F) {
 	f.Add([]byte{0xFF, 0xFF, 1, 2, 1, 0xFB})
 	f.Add([]byte{0, 0xFF, 0xFF, 0xFF, 0xFE, 10, 0x82, 56, 2, 1, 2, 3, 4, 5, 6, 0x26, 0xFF})
 	f.Add([]byte{0xFF, 0xFF, 1, 250, 3})
+	f.Add([]byte{0xFF, 0xFF, 0xFD, 0, 1, 3, 0, 1, 0x19, 0x4E})
+	f.Add([]byte{0xFF, 0xFF, 0xFD, 0, 1, 10, 0, 3, 116, 0, 0xFF, 0xFF, 0xFD, 0xFD, 0, 0x21, 0xE7, 0xFF, 0xFF, 0xFD})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		for rest := in; ; {
 			r, used, ok, bad := cut(rest)
@@ -58,6 +60,19 @@ func FuzzCut(f *testing.F) {
 			if used == 0 {
 				if len(rest) >= lengthMax+4 {
 					t.Fatalf("%d bytes are not enough for a frame", len(rest))
+				}
+				break
+			}
+			rest = rest[used:]
+		}
+		for rest := in; ; {
+			f, used, ok, bad := cutPacket(rest, make([]byte, len(in)), len(in)%2 == 0)
+			if used < 0 || used > len(rest) || ok && (used < packetOverhead || len(f.params) > used) || bad && (ok || used == 0) {
+				t.Fatalf("cutPacket uses %d of %d, ok %v, bad %v", used, len(rest), ok, bad)
+			}
+			if used == 0 {
+				if len(rest) >= packetHead+packetMax {
+					t.Fatalf("%d bytes are not enough for a packet", len(rest))
 				}
 				return
 			}

@@ -114,7 +114,10 @@ func (s *servo) protect(now rt.Instant) {
 		s.raise(low, faultVoltage)
 		s.raise(hot, faultTemperature)
 		s.raise(over, faultOverload)
-		h.capped = h.capped || over
+		if over && !h.capped {
+			h.capped = true
+			s.tune(now)
+		}
 		if s.t.series == seriesSTS {
 			amps := float64(s.get(stsProtectAmps)) * stsAmp
 			s.raise(s.lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)

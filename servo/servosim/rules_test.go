@@ -1,0 +1,284 @@
+package servosim
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// one returns a servo of a model without a bus, its shaft in the middle.
+func one(t *testing.T, name string, cfg Config) (*servo, *rttest.Clock) {
+	t.Helper()
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	cfg.Clock, cfg.Servos = clock, []Servo{{1, name}}
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Fitted {
+		cfg.motors = newFitted(cfg.models, cfg.Loads, clock.Now())
+		cfg.Plant = cfg.motors
+	} else {
+		cfg.Plant = newFreeShafts(cfg.models)
+	}
+	s := new(servo)
+	s.powerUp(&cfg, new(rail), 0, clock.Now())
+	return s, clock
+}
+
+// le is a value's bytes, little endian.
+func le(v int64, n int) (b []byte) {
+	for i := range n {
+		b = append(b, byte(v>>(8*i)))
+	}
+	return b
+}
+
+func TestADynamixelRefusesAWholeWriteWithAReason(t *testing.T) {
+	on := func(s *servo, now rt.Instant) { s.write(xTorque, []byte{1}, now) }
+	tests := []struct {
+		name, model string
+		cfg         Config
+		before      func(*servo, rt.Instant)
+		addr        int
+		data        []byte
+		want        uint8
+	}{
+		{"a goal", "xl430-w250", Config{}, nil, xGoal, le(1000, 4), 0},
+		{"a goal beyond the limits", "xl430-w250", Config{}, nil, xGoal, le(5000, 4), resultLimit},
+		{"the same, the other way of saying it", "xl430-w250", Config{LimitIsRange: true}, nil, xGoal, le(5000, 4), resultRange},
+		{"several turns in extended mode", "xl430-w250", Config{}, func(s *servo, now rt.Instant) { s.write(xMode, []byte{4}, now) }, xGoal, le(-5000, 4), 0},
+		{"more turns than there are", "xl430-w250", Config{}, func(s *servo, now rt.Instant) { s.write(xMode, []byte{4}, now) }, xGoal, le(1<<21, 4), resultRange},
+		{"half a goal", "xl430-w250", Config{}, nil, xGoal, le(1000, 2), resultLength},
+		{"a position", "xl430-w250", Config{}, nil, xPresent, le(1000, 4), resultAccess},
+		{"nothing that there is", "xl430-w250", Config{}, nil, 300, []byte{1}, resultAccess},
+		{"EEPROM under torque", "xl430-w250", Config{}, on, xMode, []byte{4}, resultAccess},
+		{"EEPROM without", "xl430-w250", Config{}, nil, xMode, []byte{4}, 0},
+		{"current control without a sensor", "xl430-w250", Config{}, nil, xMode, []byte{5}, resultRange},
+		{"current control with one", "xl330-m288", Config{}, nil, xMode, []byte{5}, 0},
+		{"a current limit without a sensor", "xl430-w250", Config{}, nil, xLimitCurrent, le(100, 2), resultAccess},
+		{"PWM beyond its limit", "xm430-w350", Config{}, func(s *servo, now rt.Instant) { s.write(xLimitPWM, le(500, 2), now) }, xGoalPWM, le(-600, 2), resultLimit},
+		{"torque after a hardware error", "xl430-w250", Config{}, func(s *servo, now rt.Instant) { s.overload(now) }, xTorque, []byte{1}, resultFail},
+		{"an AX goal out of range", "ax-12a", Config{}, nil, axGoal, le(1024, 2), axRange},
+		{"an AX goal beyond its limits", "ax-12a", Config{}, func(s *servo, now rt.Instant) { s.write(8, le(600, 2), now) }, axGoal, le(601, 2), axAngle},
+		{"an AX's EEPROM when locked", "ax-12a", Config{}, func(s *servo, now rt.Instant) { s.write(47, []byte{1}, now) }, 5, []byte{0}, axInstruction},
+		{"an AX's lock opened", "ax-12a", Config{}, func(s *servo, now rt.Instant) { s.write(47, []byte{1}, now) }, 47, []byte{0}, axRange},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, clock := one(t, tt.model, tt.cfg)
+			if tt.before != nil {
+				tt.before(s, clock.Now())
+			}
+			mem := s.mem
+			if got := s.write(tt.addr, tt.data, clock.Now()); got != tt.want {
+				t.Errorf("write = code %d, want %d", got, tt.want)
+			}
+			if tt.want != 0 && s.mem != mem {
+				t.Error("a refused write changed something")
+			}
+		})
+	}
+}
+
+func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
+	s, clock := one(t, "xl430-w250", Config{})
+	s.write(xTorque, []byte{1}, clock.Now())
+	s.write(xWatchdog, []byte{5}, clock.Now())
+	s.write(xGoal, le(4000, 4), clock.Now())
+	clock.Advance(99 * time.Millisecond)
+	s.monitor(clock.Now())
+	if s.mem[xWatchdog] != 5 {
+		t.Fatal("it fired early")
+	}
+	clock.Advance(2 * time.Millisecond)
+	s.monitor(clock.Now())
+	stopped := s.cfg.Plant.Present(clock.Now(), 0)
+	clock.Advance(time.Second)
+	if at := s.cfg.Plant.Present(clock.Now(), 0); s.mem[xWatchdog] != watchdogFired || at != stopped || s.mem[xTorque] != 1 {
+		t.Errorf("fired %v, moved from %d to %d, torque %d", s.mem[xWatchdog], stopped, at, s.mem[xTorque])
+	}
+	if code := s.write(xGoal, le(2000, 4), clock.Now()); code != resultRange {
+		t.Errorf("a goal after it fired = code %d, want %d", code, resultRange)
+	}
+	s.write(xWatchdog, []byte{0}, clock.Now())
+	if code := s.write(xGoal, le(2000, 4), clock.Now()); code != 0 {
+		t.Errorf("a goal after it was cleared = code %d", code)
+	}
+}
+
+func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
+	s, clock := one(t, "xl330-m288", Config{})
+	s.write(xTorque, []byte{1}, clock.Now())
+	s.supply(3.2, clock.Now()) // below 3.5 V; its shutdown mask has the voltage
+	s.monitor(clock.Now())
+	if s.mem[xTorque] != 0 || s.error(0) != alert {
+		t.Fatalf("torque %d, error %#x after a dip of the supply", s.mem[xTorque], s.error(0))
+	}
+	s.supply(5, clock.Now())
+	s.monitor(clock.Now())
+	if s.error(0) != alert {
+		t.Error("the error is forgotten when the supply is back")
+	}
+	s.obey(&request{id: 1, inst: instReboot}, nil, clock.Now())
+	if s.hears(1_000_000, clock.Now()) {
+		t.Error("it hears while it boots")
+	}
+	clock.Advance(xBoot)
+	s.monitor(clock.Now())
+	if !s.hears(1_000_000, clock.Now()) || s.error(0) != 0 || s.write(xTorque, []byte{1}, clock.Now()) != 0 {
+		t.Error("not well after a reboot")
+	}
+}
+
+func TestABrownOutRestartsAServo(t *testing.T) {
+	s, clock := one(t, "sts3215", Config{})
+	s.write(stsTorque, []byte{1}, clock.Now())
+	s.write(stsTorqueLimit, le(300, 2), clock.Now())
+	s.supply(3.5, clock.Now())
+	if s.hears(1_000_000, clock.Now()) {
+		t.Error("it hears without a supply")
+	}
+	s.supply(7.4, clock.Now())
+	clock.Advance(feetechBoot)
+	if !s.hears(1_000_000, clock.Now()) || s.mem[stsTorque] != 0 || s.get(stsTorqueLimit) != 1000 {
+		t.Errorf("after the boot: torque %d, torque limit %d, want 0, 1000", s.mem[stsTorque], s.get(stsTorqueLimit))
+	}
+}
+
+func TestASecondaryIDObeysInSilence(t *testing.T) {
+	s, clock := one(t, "xl430-w250", Config{})
+	s.write(xSecondID, []byte{7}, clock.Now())
+	if obeys, answers := s.named(7); !obeys || answers {
+		t.Errorf("named(7) = %v, %v, want obedience without an answer", obeys, answers)
+	}
+	if obeys, _ := s.named(8); obeys {
+		t.Error("it obeys an id that it does not have")
+	}
+}
+
+func TestIndirectAddressesPackAWindow(t *testing.T) {
+	for model, data := range map[string]int{"xl430-w250": xIndirectData, "xl330-m288": 208} {
+		s, clock := one(t, model, Config{})
+		for i, to := range []int{xTorque, xPresent, xPresent + 1} {
+			s.write(xIndirect+2*i, le(int64(to), 2), clock.Now())
+		}
+		s.write(data, []byte{1}, clock.Now())
+		if got := s.read(nil, data, 3, clock.Now()); s.mem[xTorque] != 1 || int(got[1])|int(got[2])<<8 != 2048 {
+			t.Errorf("%s: torque %d, window %v, want 1 and 2048 behind it", model, s.mem[xTorque], got)
+		}
+	}
+}
+
+func TestEEPROMWearsOut(t *testing.T) {
+	s, clock := one(t, "sts3215", Config{Endurance: 2})
+	s.write(55, []byte{0}, clock.Now())
+	for _, p := range []byte{10, 11, 12} {
+		s.write(stsP, []byte{p}, clock.Now())
+	}
+	s.restart(clock.Now())
+	if s.mem[stsP] != 11 || s.wear != 3 {
+		t.Errorf("P = %d after %d writes, want 11 of the second one", s.mem[stsP], s.wear)
+	}
+}
+
+func TestALockedWriteMayDoNothing(t *testing.T) {
+	s, clock := one(t, "sts3215", Config{LockedIgnores: true})
+	s.write(stsP, []byte{10}, clock.Now())
+	s.write(stsTorqueLimit, le(300, 2), clock.Now())
+	if s.mem[stsP] != 32 || s.get(stsTorqueLimit) != 300 {
+		t.Errorf("P = %d, torque limit = %d, want 32 and, of RAM, 300", s.mem[stsP], s.get(stsTorqueLimit))
+	}
+}
+
+func TestAFeetechHoldsValuesInTheirRange(t *testing.T) {
+	s, clock := one(t, "sts3215", Config{})
+	if code := s.write(stsTorqueLimit, le(5000, 2), clock.Now()); code != 0 || s.get(stsTorqueLimit) != 1000 {
+		t.Errorf("torque limit 5000 = code %d, %d in the register, want 0, 1000", code, s.get(stsTorqueLimit))
+	}
+}
+
+// settled runs a fitted servo towards a goal and returns where it is then.
+func settled(s *servo, clock *rttest.Clock, goal int64, wait time.Duration) int {
+	s.write(s.t.at.torque, []byte{1}, clock.Now())
+	s.write(s.t.at.goal, le(goal, int(s.t.row(s.t.at.goal).size)), clock.Now())
+	for range int(wait / (10 * time.Millisecond)) {
+		clock.Advance(10 * time.Millisecond)
+		s.refresh(clock.Now())
+	}
+	return s.cfg.Plant.Present(clock.Now(), 0)
+}
+
+func TestAFittedMotorGoesToItsGoal(t *testing.T) {
+	for _, model := range []string{"sts3215", "sts3250", "sm8512bl", "xl430-w250", "xl330-m288", "xm430-w350", "xm540-w270", "xc330-t288"} {
+		s, clock := one(t, model, Config{Fitted: true})
+		if at := settled(s, clock, 2600, 3*time.Second); at < 2560 || at > 2620 {
+			t.Errorf("%s stands at %d, want about 2600", model, at)
+		}
+	}
+	for _, model := range []string{"scs0009", "ax-12a"} {
+		s, clock := one(t, model, Config{Fitted: true})
+		goal := []byte{600 & 0xFF, 600 >> 8}
+		if s.t.bigEndian {
+			goal[0], goal[1] = goal[1], goal[0]
+		}
+		s.write(s.t.at.torque, []byte{1}, clock.Now())
+		s.write(s.t.at.goal, goal, clock.Now())
+		clock.Advance(2 * time.Second)
+		if at := s.cfg.Plant.Present(clock.Now(), 0); at < 570 || at > 610 {
+			t.Errorf("%s stands at %d, want about 600", model, at)
+		}
+	}
+}
+
+// A P of 16 lets an arm sag by tens of counts: it is soft by design.
+func TestAFittedMotorSagsUnderALoad(t *testing.T) {
+	load := []Load{{Gravity: 0.9, Level: 2048}}
+	soft, clock := one(t, "sts3215", Config{Fitted: true, Loads: load})
+	soft.write(55, []byte{0}, clock.Now())
+	soft.write(stsP, []byte{16}, clock.Now())
+	sag := 2048 - settled(soft, clock, 2048, 2*time.Second)
+	if sag < 10 || sag > 150 {
+		t.Errorf("P 16 under 0.9 N m sags by %d counts, want tens", sag)
+	}
+	if load := magnitude(soft.get(60), signLoad); load <= 100 || load > 800 {
+		t.Errorf("load register %d while holding, want an effort upwards", load)
+	}
+	soft.write(stsTorque, []byte{0}, clock.Now())
+	held := soft.cfg.Plant.Present(clock.Now(), 0)
+	clock.Advance(time.Second)
+	if fell := held - soft.cfg.Plant.Present(clock.Now(), 0); fell < 300 {
+		t.Errorf("without torque it falls by %d counts in a second", fell)
+	}
+}
+
+// Two seconds against a stop trip the overload protection: the flag is up, and a
+// fifth of the torque is left, until torque is switched.
+func TestABlockedJointTripsItsProtection(t *testing.T) {
+	s, clock := one(t, "sts3215", Config{Fitted: true, Loads: []Load{{StopMin: 1000, StopMax: 2200}}})
+	settled(s, clock, 3500, 4*time.Second)
+	if s.alarm&faultOverload == 0 || math.Abs(s.health.duty) > 0.21 {
+		t.Errorf("alarm %#x, duty %.2f after four seconds against a stop", s.alarm, s.health.duty)
+	}
+	s.write(stsTorque, []byte{0}, clock.Now())
+	if s.error(0) != 0 {
+		t.Errorf("error %#x after torque off", s.error(0))
+	}
+}
+
+func TestHalfDutyWarmsByFifteenDegreesInTenMinutes(t *testing.T) {
+	s, clock := one(t, "sts3215", Config{Fitted: true, Loads: []Load{{StopMin: 1000, StopMax: 2100}}})
+	s.write(55, []byte{0}, clock.Now())
+	s.write(stsOverload, []byte{100}, clock.Now())
+	s.write(stsTorqueLimit, le(500, 2), clock.Now())
+	settled(s, clock, 4000, time.Second)
+	for range 599 {
+		clock.Advance(time.Second)
+		s.refresh(clock.Now())
+	}
+	if warmer := s.health.celsius - ambient; warmer < 13 || warmer > 17 {
+		t.Errorf("%.1f degrees warmer, want 15", warmer)
+	}
+}
