@@ -44,9 +44,9 @@ type oracle struct {
 
 const (
 	soakJoints = 6
-	soakValues = 4092                   // a multiple of soakJoints
-	soakOld    = 500 * time.Millisecond // of a machine that takes a thread away
-	soakQuiet  = 2 * time.Second        // to open the arm in
+	soakValues = 4092            // a multiple of soakJoints
+	soakOld    = 3 * time.Second // a machine may take a thread away for as long; a value comes again after 3.4 s
+	soakQuiet  = 2 * time.Second // to open the arm in
 	soakOpens  = 10
 )
 

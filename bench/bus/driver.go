@@ -122,7 +122,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		t.frames, t.out, t.in = 0, 0, 0
 		cpu, start := rt.ThreadCPU(), clock.Now()
 		arm.Write(goal)
-		arm.Read(present, start.Add(period-min(busMargin, period/4)))
+		arm.Read(present, start.Add(patience(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
 		now := losses()
 		if n > warmUp && len(s.samples) < cap(s.samples) {
@@ -147,6 +147,13 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	}
 	s.overruns, s.granted = loop.Stats().OverrunsOwn, loop.Grant()
 	return s, err
+}
+
+// patience is how long a cycle may take before the driver, and the echo, go on
+// without the replies that are missing.
+func patience(fps float64) time.Duration {
+	period := time.Duration(float64(time.Second) / fps)
+	return period - min(busMargin, period/4)
 }
 
 // readCalibration takes what the motors have for their calibration, so that the

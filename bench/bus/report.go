@@ -169,7 +169,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-var columns = []string{"", "cycles", "p50 us", "p90", "p99", "p99.9", "max", "beyond floor p50", "CPU us mean", "p99"}
+var columns = []string{"", "cycles", "p50 us", "p90", "p99", "p99.9", "max", "beyond floor p50", "CPU us p50", "p99", "given up"}
 
 // rows are the lines of the table.
 func (r *Report) rows() (rows [][]string) {
@@ -179,7 +179,7 @@ func (r *Report) rows() (rows [][]string) {
 	}{{"driver", &r.Driver}, {"C echo", &r.Echo}} {
 		q := s.of.Took
 		rows = append(rows, []string{s.name, fmt.Sprint(s.of.Cycles), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), us(q.P50 - r.FloorUS),
-			fmt.Sprintf("%.1f", s.of.CPUMean), us(s.of.CPU.P99)})
+			us(s.of.CPU.P50), us(s.of.CPU.P99), fmt.Sprint(s.of.Other)})
 	}
 	return rows
 }
@@ -190,7 +190,7 @@ func us(v float64) string { return fmt.Sprintf("%.0f", v) }
 func (r *Report) notes() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	say("Ratio driver to echo: p50 %.2f, p99 %.2f.", r.RatioP50, r.RatioP99)
-	say("Driver: %d allocations of the whole process in its cycles, %d own overruns, %d cycles with another exchange or a lost reply left out.", r.Allocs, r.Overruns, r.Driver.Other)
+	say("Driver: %d allocations of the whole process in its cycles, %d own overruns. Given up: cycles without all replies in time, and the driver's with another exchange in them; they are in no figure.", r.Allocs, r.Overruns)
 	if r.Refused != "" {
 		say("The kernel refused real time: %s.", r.Refused)
 	}

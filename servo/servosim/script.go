@@ -110,10 +110,20 @@ func ParseScript(text []byte) (s Script, err error) {
 	if len(text) > scriptBytesMax {
 		return s, fmt.Errorf("%w: %d bytes, want at most %d", ErrScript, len(text), scriptBytesMax)
 	}
-	if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
+	if err := decode(text, &s); err != nil {
 		return s, fmt.Errorf("%w: %s", ErrScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " "))
 	}
 	return s, s.check()
+}
+
+// decode reads YAML. The module panics on some tags.
+func decode(text []byte, s *Script) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("no YAML: %v", p)
+		}
+	}()
+	return yaml.UnmarshalWithOptions(text, s, yaml.Strict())
 }
 
 func (s *Script) check() error {

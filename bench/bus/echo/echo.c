@@ -3,9 +3,10 @@
  * read as many bytes as the replies have, count them, and look at the clock. It
  * understands none of them. What it takes is what the port takes.
  *
- *   echo PORT BAUD RATE CYCLES REPLY-BYTES FRAME...
+ *   echo PORT BAUD RATE CYCLES REPLY-BYTES PATIENCE-NS FRAME...
  *
- * Frames are in hex; each is one write(2), as the driver makes it. It prints one
+ * Frames are in hex; each is one write(2), as the driver makes it. It waits for
+ * the replies of a cycle as long as the driver would. It prints one
  * line per cycle: nanoseconds of the clock, nanoseconds of the thread's CPU, bytes
  * read.
  */
@@ -25,8 +26,7 @@
 
 #define FRAMES 4
 #define FRAME 1024
-#define PATIENCE 100000000LL /* ns, for the replies of one cycle */
-#define PRIORITY 80          /* of SCHED_FIFO, as the driver's thread has it */
+#define PRIORITY 80 /* of SCHED_FIFO, as the driver's thread has it */
 
 static int64_t now(clockid_t clock) {
 	struct timespec t;
@@ -68,16 +68,16 @@ static int open_port(const char *path, unsigned baud) {
 
 int main(int argc, char **argv) {
 	static unsigned char frame[FRAMES][FRAME], in[4096];
-	int size[FRAMES], frames = argc - 6;
+	int size[FRAMES], frames = argc - 7;
 	struct sched_param param = {.sched_priority = PRIORITY};
 	if (frames < 1 || frames > FRAMES) {
-		fprintf(stderr, "echo: want PORT BAUD RATE CYCLES REPLY-BYTES and 1 to %d frames\n", FRAMES);
+		fprintf(stderr, "echo: want PORT BAUD RATE CYCLES REPLY-BYTES PATIENCE-NS and 1 to %d frames\n", FRAMES);
 		return 2;
 	}
 	for (int i = 0; i < frames; i++) {
-		size[i] = unhex(argv[6 + i], frame[i]);
+		size[i] = unhex(argv[7 + i], frame[i]);
 	}
-	int64_t period = 1000000000LL / atoi(argv[3]);
+	int64_t period = 1000000000LL / atoi(argv[3]), patience = atoll(argv[6]);
 	int cycles = atoi(argv[4]), want = atoi(argv[5]);
 	int64_t *took = calloc(3 * (size_t)cycles, sizeof *took);
 	int fd = open_port(argv[1], (unsigned)atoi(argv[2]));
@@ -99,9 +99,10 @@ int main(int argc, char **argv) {
 			}
 		}
 		int have = 0;
-		while (have < want && now(CLOCK_MONOTONIC) - start < PATIENCE) {
+		for (int64_t left; have < want && (left = start + patience - now(CLOCK_MONOTONIC)) > 0;) {
 			struct pollfd p = {fd, POLLIN, 0};
-			poll(&p, 1, PATIENCE / 1000000);
+			struct timespec t = {left / 1000000000LL, left % 1000000000LL};
+			ppoll(&p, 1, &t, NULL);
 			ssize_t n = read(fd, in + have, sizeof in - have);
 			if (n > 0) {
 				have += (int)n;
