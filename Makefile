@@ -92,6 +92,13 @@ rust-ping: ## build bin/rust-ping, the official Zenoh that bench wire measures a
 sim-full: ## closed loop in virtual time, 200 seeds each way at delays of 3, 8 and 16 ticks
 	FLEET_FULL=1 $(GO) test -run Full -v -timeout 60m ./internal/fleet
 
+EPISODES ?= 200
+
+.PHONY: compare
+compare: build ## every schedule under every fault, EPISODES (200) paired episodes each, in virtual time (an hour of two cores)
+	bin/bench faults --virtual --faults compare --schedule drtc,rtc,append,async,v1,sync,rtc+compat,append+compat \
+		--episodes $(EPISODES) --duration 6500ms --json bin/compare.json --html bin/compare.html
+
 .PHONY: train
 train: ## train and export the demo policy again (an hour of one core, installs JAX)
 	tools/train/run.sh

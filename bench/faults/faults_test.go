@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"edgert/internal/exit"
+	"edgert/internal/fleet"
 	"edgert/policy"
 	"edgert/wire/faulty"
 )
@@ -246,5 +247,63 @@ func TestReadSummary(t *testing.T) {
 	}
 	if _, err := readSummary(name + "x"); err == nil {
 		t.Error("a summary that is not there was read")
+	}
+}
+
+// The episodes of the DRTC paper, with its parameters: gaps while messages are
+// dropped, none while they are doubled, and an estimate that comes down sooner
+// than the longest of ten.
+func TestThePapersEpisodes(t *testing.T) {
+	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	}
+	ticks := func(contender, scenario string) []fleet.Tick {
+		cfg := config(t)
+		c, err := ParseContender(contender)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := LoadScenario(scenario)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Contenders, cfg.Scenarios, cfg.Episodes, cfg.Duration = []Contender{c}, []Scenario{s}, 2, 25*time.Second
+		cfg.Network, cfg.Compute = 10*time.Millisecond, 100*time.Millisecond
+		report, err := Play(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.traces[0][0]
+	}
+	starved := func(trace []fleet.Tick, from, to float64) (n int) {
+		for _, tick := range trace[int(from*fleet.FPS):int(to*fleet.FPS)] {
+			if tick.Starved {
+				n++
+			}
+		}
+		return n
+	}
+	mixture := ticks("drtc+compat", "paper_mixture")
+	for _, tt := range []struct {
+		from, to float64
+		gaps     bool
+		what     string
+	}{
+		{0.7, 3, false, "nothing"}, {3, 5, true, "observations dropped"}, {6.5, 8.5, true, "chunks dropped"},
+		{9.5, 16, false, "everything doubled"}, {23, 25, false, "nothing again"},
+	} {
+		if got := starved(mixture, tt.from, tt.to); (got > 0) != tt.gaps {
+			t.Errorf("%s, %g to %g s: %d ticks without an action, want gaps: %v", tt.what, tt.from, tt.to, got, tt.gaps)
+		}
+	}
+	jk, longest := ticks("drtc+compat+jk", "paper_spikes"), ticks("drtc+compat+max_last_10", "paper_spikes")
+	at := func(seconds float64) int { return int(seconds * fleet.FPS) }
+	for name, trace := range map[string][]fleet.Tick{"jk": jk, "max_last_10": longest} {
+		if before, after := trace[at(4.9)].Estimate, trace[at(6.6)].Estimate; before > 9 || after != 25 {
+			t.Errorf("%s: estimate %d before the spike and %d behind it, want at most 9 and then 25, half a chunk", name, before, after)
+		}
+	}
+	if jk, longest := jk[at(9.5)].Estimate, longest[at(9.5)].Estimate; jk >= longest || longest != 25 {
+		t.Errorf("3.5 s behind the spike: jk %d, max_last_10 %d, want jk lower and the other still 25", jk, longest)
 	}
 }
