@@ -3,9 +3,13 @@ package zenoh
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -201,5 +205,196 @@ func benchTCP(b *testing.B, size int) {
 	for b.Loop() {
 		conn.Write(buf)
 		io.ReadFull(conn, buf)
+	}
+}
+
+// trip is a ping that the other end's callback answers, both of n bytes.
+func trip(t *testing.T, a, b *Session, n int) func() {
+	t.Helper()
+	pong, err := a.Publisher("@trip/pong", wire.ActionQoS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Subscribe("@trip/ping", func(s wire.Sample) { pong.Put(s.Payload, s.Attachment) }); err != nil {
+		t.Fatal(err)
+	}
+	back := make(chan int, 1)
+	if _, err := b.Subscribe("@trip/pong", func(s wire.Sample) { back <- len(s.Payload) }); err != nil {
+		t.Fatal(err)
+	}
+	ping, err := b.Publisher("@trip/ping", wire.ObservationQoS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hearing(t, a, "@trip/pong")
+	hearing(t, b, "@trip/ping")
+	payload, head := make([]byte, n), make([]byte, wire.HeaderSize)
+	timeout := time.NewTimer(time.Hour)
+	t.Cleanup(func() { timeout.Stop() })
+	return func() {
+		if err := ping.Put(payload, head); err != nil {
+			t.Fatal(err)
+		}
+		timeout.Reset(10 * time.Second)
+		select {
+		case got := <-back:
+			if got != n {
+				t.Fatalf("%d bytes came back, want %d", got, n)
+			}
+		case <-timeout.C:
+			t.Fatal("nothing came back in 10 s")
+		}
+	}
+}
+
+// Goal: a message sent and received allocates nothing, whatever its size, over
+// every transport of ours. crypto/tls allocates 24 bytes per read from the
+// socket, which is at most two for each of the 16 KiB records of a message;
+// there is no way around it with the standard library.
+func TestEverySizeAllocatesNothing(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	rt.Stock()
+	for name, cfg := range transports(t) {
+		for _, size := range []int{64, 4096, 100_000} {
+			t.Run(name+"/"+strconv.Itoa(size), func(t *testing.T) {
+				cfg.listen.Listen = append([]string(nil), cfg.listen.Listen...)
+				cfg.listen.Log = func(string) {}
+				a, at := listener(t, cfg.listen)
+				dial := cfg.dial
+				dial.Connect, dial.Log = []string{at}, func(string) {}
+				once := trip(t, a, mustOpen(t, dial), size)
+				for range 500 {
+					once()
+				}
+				// A goroutine of a session that has just ended may still allocate:
+				// of three windows the best counts.
+				const trips = 1000
+				mallocs := uint64(math.MaxUint64)
+				for i := 0; i < 3 && mallocs > 0; i++ {
+					before := counted()
+					for range trips {
+						once()
+					}
+					mallocs = min(mallocs, counted()-before)
+				}
+				perMessage := float64(mallocs) / (2 * trips)
+				t.Logf("%.3f mallocs per message of %d bytes", perMessage, size)
+				most := 0.0
+				if name == "tls" || name == "mtls" {
+					most = float64(2 * (1 + size/16384))
+				}
+				if perMessage > most {
+					t.Errorf("%.3f mallocs per message, want at most %v", perMessage, most)
+				}
+				a.Close()
+			})
+		}
+	}
+}
+
+// stream publishes n bytes every pace until stop, and counts what arrives.
+type stream struct {
+	pub      wire.Publisher
+	payload  []byte
+	pace     *time.Ticker
+	latest   bool
+	sent     atomic.Int64
+	arrived  atomic.Int64
+	replaced atomic.Int64
+	failed   atomic.Int64
+}
+
+func newStream(t *testing.T, from, to *Session, key string, n int, pace time.Duration, latest bool) *stream {
+	t.Helper()
+	st := &stream{payload: make([]byte, n), pace: time.NewTicker(pace), latest: latest}
+	if _, err := to.Subscribe(key, func(s wire.Sample) {
+		if len(s.Payload) == n && len(s.Attachment) == wire.HeaderSize {
+			st.arrived.Add(1)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	hearing(t, from, key)
+	var err error
+	if st.pub, err = from.Publisher(key, wire.QoS{Priority: wire.Data, Reliable: true}); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func (st *stream) run(stop *atomic.Bool) {
+	head := st.payload[:wire.HeaderSize]
+	for !stop.Load() {
+		<-st.pace.C
+		st.sent.Add(1)
+		var err error
+		if st.latest {
+			var replaced bool
+			if replaced, err = st.pub.PutLatest(st.payload, head); replaced {
+				st.replaced.Add(1)
+			}
+		} else {
+			err = st.pub.Put(st.payload, head)
+		}
+		if err != nil {
+			st.failed.Add(1)
+		}
+	}
+}
+
+// soakTime is how long TestSoak measures: EDGERT_SOAK, such as 1m, else as long
+// as a test may take.
+func soakTime(t *testing.T) time.Duration {
+	if text := os.Getenv("EDGERT_SOAK"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			t.Fatalf("EDGERT_SOAK=%q, want a duration such as 1m", text)
+		}
+		return d
+	}
+	if testing.Short() {
+		return 500 * time.Millisecond
+	}
+	return 2 * time.Second
+}
+
+// Goal: messages of 64 B, 4 KiB and 100 KiB in fragments, both ways at once, for
+// as long as asked, and the process allocates nothing.
+func TestSoakAllocatesNothing(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	server, at := listener(t, Config{Log: func(string) {}})
+	edge := mustOpen(t, Config{Connect: []string{at}, Log: func(string) {}})
+	var streams []*stream
+	for _, way := range []struct {
+		name     string
+		from, to *Session
+	}{{"up", edge, server}, {"down", server, edge}} {
+		streams = append(streams,
+			newStream(t, way.from, way.to, "@soak/"+way.name+"/64", 64, time.Millisecond, false),
+			newStream(t, way.from, way.to, "@soak/"+way.name+"/4k", 4<<10, 5*time.Millisecond, false),
+			newStream(t, way.from, way.to, "@soak/"+way.name+"/100k", 100<<10, 16*time.Millisecond, true))
+	}
+	rt.Stock()
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for _, st := range streams {
+		all.Add(1)
+		go func() { defer all.Done(); st.run(&stop) }()
+	}
+	time.Sleep(min(2*time.Second, soakTime(t)))
+	before, began := counted(), time.Now()
+	time.Sleep(soakTime(t))
+	mallocs, took := counted()-before, time.Since(began)
+	stop.Store(true)
+	all.Wait()
+	var sent, arrived, lost int64
+	for _, st := range streams {
+		given := st.replaced.Load() + st.failed.Load()
+		eventually(t, "what was sent", func() bool { return st.arrived.Load()+given == st.sent.Load() })
+		sent, arrived, lost = sent+st.sent.Load(), arrived+st.arrived.Load(), lost+given
+	}
+	t.Logf("%d messages in %v: %d arrived, %d replaced or dropped, %d mallocs", sent, took.Round(time.Millisecond), arrived, lost, mallocs)
+	if mallocs != 0 {
+		t.Errorf("%d mallocs in %v, want 0", mallocs, took)
 	}
 }
