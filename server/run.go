@@ -24,7 +24,7 @@ const (
 	// linksPerSession leaves room for robots that come back before their old
 	// link is given up, and for those that are refused.
 	linksPerSession = 2
-	linksMin        = 1000
+	linksMin        = 128
 
 	checkInferences = 20
 )

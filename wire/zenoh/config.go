@@ -25,8 +25,14 @@ type Config struct {
 	BackoffMin time.Duration // first pause when no endpoint answers; default 0.5 s
 	BackoffMax time.Duration // longest pause; default 4 s
 
-	MaxMessage  int // bytes of one message, both ways; default 32 MiB
-	MaxSessions int // accepted links; default 1000
+	MaxMessage  int // bytes of one message, both ways; default 16 MiB
+	MaxSessions int // accepted links; default 256
+
+	// Memory bounds the buffers of all links together, in bytes: what is being
+	// received and what waits to be sent. A busy link takes about 300 KiB. When
+	// all is taken, the links that hold the most are ended. Default: one largest
+	// message and 4 MiB.
+	Memory int
 
 	// Log gets one line for a link that comes or goes. It must not block.
 	// Default: none.
@@ -85,14 +91,12 @@ const (
 	DefaultLease       = 2 * time.Second
 	DefaultBackoffMin  = 500 * time.Millisecond
 	DefaultBackoffMax  = 4 * time.Second
-	DefaultMaxMessage  = 32 << 20
-	DefaultMaxSessions = 1000
+	DefaultMaxMessage  = 16 << 20
+	DefaultMaxSessions = 256
 
 	maxEndpoints = 64 // of each list
 
-	// reassemblyMessages is how many largest messages may be in reassembly at
-	// once, over all links.
-	reassemblyMessages = 4
+	memoryBeside = 4 << 20 // one largest message, of the default of Config.Memory
 )
 
 // Check refuses what Open would refuse without asking the network: endpoints
@@ -129,6 +133,13 @@ func (c *Config) check() error {
 	}
 	if c.MaxSessions == 0 {
 		c.MaxSessions = DefaultMaxSessions
+	}
+	if c.Memory == 0 {
+		c.Memory = c.MaxMessage + memoryBeside
+	}
+	if c.MaxMessage < 0 || c.MaxSessions < 0 || c.Memory < c.MaxMessage {
+		return fmt.Errorf("wire/zenoh: messages of at most %d bytes, %d sessions and %d bytes of memory, want room for one message at least",
+			c.MaxMessage, c.MaxSessions, c.Memory)
 	}
 	if c.Log == nil {
 		c.Log = func(string) {}

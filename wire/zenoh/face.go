@@ -3,6 +3,8 @@ package zenoh
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
@@ -15,6 +17,7 @@ const (
 	maxDeclared    = 16384   // subscribers, queryables, tokens and interests, of each
 	maxNumbers     = 4096    // numbered keys
 	maxNumberBytes = 1 << 20 // of numbered keys
+	numberBytes    = 64      // what one costs beside its text
 	maxRoutes      = 1024    // incoming keys whose receivers are remembered
 	maxInquiries   = 1024    // queries that wait for their last reply
 )
@@ -34,6 +37,9 @@ type face struct {
 	s    *Session
 	link *link.Link
 	kind kind
+
+	since time.Time
+	spoke atomic.Bool // the remote has sent a message
 
 	// Owner: the link's reader.
 	exprs     map[uint16]string // numbers that the remote declared for keys
@@ -60,7 +66,7 @@ var errSecondLink = errors.New("already connected to this node on another link")
 // join adds a link to the session and declares everything on it.
 func (s *Session) join(l *link.Link, k kind) (*face, error) {
 	f := &face{
-		s: s, link: l, kind: k,
+		s: s, link: l, kind: k, since: time.Now(),
 		exprs: map[uint16]string{}, routes: map[string]*route{},
 		interests: map[uint32]*interest{}, told: map[*entry]info{}, inquiries: map[uint32]*inquiry{},
 	}
@@ -177,6 +183,9 @@ func (s *Session) leave(f *face) {
 
 // handle acts on one message. Owner: the link's reader.
 func (f *face) handle(m *codec.Message) error {
+	if m.Kind != codec.KindOAM && !f.spoke.Load() {
+		f.spoke.Store(true)
+	}
 	switch m.Kind {
 	case codec.KindPush:
 		f.push(&m.Push, m.Reliable)

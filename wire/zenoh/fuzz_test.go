@@ -54,12 +54,19 @@ func bare(t *testing.T) *Session {
 	return s
 }
 
+// remoteConfig is of a node that has memory of its own.
+func remoteConfig(s *Session, role codec.Role) link.Config {
+	cfg := s.linkConfig(role, newZID())
+	cfg.Budget = link.NewBudget(8 << 20)
+	return cfg
+}
+
 // fuzzed lets a remote with a good handshake say msgs in pieces, and returns
 // when its link has ended.
 func fuzzed(s *Session, msgs []byte, role uint8) {
 	a, b := net.Pipe()
 	go func() {
-		remote, err := link.Dial(context.Background(), a, s.linkConfig(codec.Role(role%3), newZID()))
+		remote, err := link.Dial(context.Background(), a, remoteConfig(s, codec.Role(role%3)))
 		if err != nil {
 			a.Close()
 			return
@@ -131,7 +138,7 @@ func FuzzRelay(f *testing.F) {
 		a, b := net.Pipe()
 		var door doorstep
 		s.start(func() { s.welcome(b, plainly, &door) })
-		client, err := link.Dial(context.Background(), a, s.linkConfig(codec.Client, newZID()))
+		client, err := link.Dial(context.Background(), a, remoteConfig(s, codec.Client))
 		if err != nil {
 			t.Fatal(err)
 		}

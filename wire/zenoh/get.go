@@ -16,7 +16,7 @@ import (
 // Bounds of what one Get collects.
 const (
 	maxReplies    = 4096
-	maxReplyBytes = 64 << 20
+	maxReplyBytes = 32 << 20
 )
 
 // get collects the replies to one question of ours.

@@ -3,6 +3,7 @@ package zenoh
 import (
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,10 +12,16 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// maxHalfOpen is how many accepted connections may be in their handshake. One
-// more pushes the oldest out, so that silent connections cannot keep others
-// away.
-const maxHalfOpen = 100
+const (
+	// maxHalfOpen is how many accepted connections may be in their handshake. One
+	// more pushes out the oldest of the address that has the most, so that silent
+	// connections, or a flood of them, cannot keep others away.
+	maxHalfOpen = 100
+
+	// idleGrace is how long a new link may be without a single message before one
+	// that comes when all places are taken may have its place.
+	idleGrace = time.Second
+)
 
 // Endpoints lists what the session listens on, with the real port numbers.
 func (s *Session) Endpoints() []string {
@@ -35,12 +42,37 @@ func (d *doorstep) enter(conn net.Conn) (evicted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.conns) == maxHalfOpen {
-		d.conns[0].Close()
-		d.conns = append(d.conns[:0], d.conns[1:]...)
+		i := d.crowding()
+		d.conns[i].Close()
+		d.conns = slices.Delete(d.conns, i, i+1)
 		evicted = true
 	}
 	d.conns = append(d.conns, conn)
 	return evicted
+}
+
+// crowding is the oldest connection of the address that has the most. Called
+// with mu held.
+func (d *doorstep) crowding() (oldest int) {
+	count, most := map[string]int{}, 0
+	for _, c := range d.conns {
+		host := hostOf(c)
+		count[host]++
+		most = max(most, count[host])
+	}
+	for i, c := range d.conns {
+		if count[hostOf(c)] == most {
+			return i
+		}
+	}
+	return 0
+}
+
+func hostOf(c net.Conn) string {
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return string(tcp.IP)
+	}
+	return ""
 }
 
 func (d *doorstep) leave(conn net.Conn) {
@@ -85,6 +117,9 @@ func (s *Session) acceptFrom(l *endpoint.Listener) {
 // welcome carries an accepted connection from its first byte to its last.
 func (s *Session) welcome(conn net.Conn, secure func(net.Conn) (net.Conn, error), door *doorstep) {
 	from := conn.RemoteAddr().String()
+	if _, ok := conn.(*net.UnixConn); ok {
+		from = endpoint.Unix + "/" + conn.LocalAddr().String() // the other end has no name
+	}
 	link.Tune(conn)
 	f, guest, err := s.receive(conn, secure)
 	door.leave(conn)
@@ -124,7 +159,9 @@ func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 	if l.Remote().Role != codec.Client {
 		k = peer
 	}
-	f, err = s.join(l, k)
+	if f, err = s.join(l, k); err != nil {
+		l.Discard()
+	}
 	return f, guest, err
 }
 
@@ -137,12 +174,27 @@ func (s *Session) admit(r link.Remote) (codec.Reason, bool) {
 		return codec.CloseConnectionToSelf, false
 	case s.guests[r.ZID]:
 		return codec.CloseMaxLinks, false
-	case len(s.guests) >= s.cfg.MaxSessions:
+	case len(s.guests) >= s.cfg.MaxSessions && !s.makePlace():
 		s.refused.Sessions.Add(1)
 		return codec.CloseMaxSessions, false
 	}
 	s.guests[r.ZID] = true
 	return 0, true
+}
+
+// makePlace ends the link that has been without a message for the longest time,
+// if there is one. Called with mu held.
+func (s *Session) makePlace() bool {
+	for _, f := range s.faces { // in the order of their coming
+		zid := f.link.Remote().ZID
+		if f.kind != upstream && s.guests[zid] && !f.spoke.Load() && time.Since(f.since) > idleGrace {
+			delete(s.guests, zid)
+			f.link.Close(codec.CloseGeneric)
+			s.refused.Idle.Add(1)
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Session) dismiss(zid string) {

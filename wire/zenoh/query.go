@@ -20,6 +20,11 @@ const (
 	queryGrace          = time.Second
 )
 
+const (
+	inquiryBytes    = 1 << 10 // what a waiting query costs beside its payload
+	maxInquiryBytes = 8 << 20 // of all waiting queries
+)
+
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
 
 // queryable is an own queryable.
@@ -57,6 +62,9 @@ type inquiry struct {
 
 	over     atomic.Bool // finished, expired or cancelled: nothing may be sent any more
 	onReader atomic.Bool // the queryables are being called, on the link's reader
+	cost     int         // of Session.inquiryBytes; guarded by Session.mu
+	linked   bool        // cost is held for the face too; guarded by Session.mu
+	unread   int         // queryables that still may look at it; guarded by Session.mu
 	left     int         // shares not finished, and one for all links; guarded by Session.mu
 	relayed  *question   // guarded by Session.mu
 }
@@ -82,7 +90,11 @@ func (f *face) request(m *codec.Request) {
 		own, links = s.answerers(q.key, m.Target, f)
 	}
 	_, twice := f.inquiries[m.ID]
-	if len(own)+len(links) > 0 && (len(f.inquiries) >= maxInquiries || twice) {
+	cost := inquiryBytes + len(q.parameters)
+	if len(own) > 0 {
+		cost += len(m.Query.Payload) + len(m.Query.Attachment)
+	}
+	if len(own)+len(links) > 0 && (len(f.inquiries) >= maxInquiries || twice || !s.afford(f, cost)) {
 		s.refused.Queries.Add(1)
 		own, links = nil, nil
 	}
@@ -93,6 +105,7 @@ func (f *face) request(m *codec.Request) {
 		}
 		return
 	}
+	q.cost, q.linked, q.unread = cost, true, len(own)
 	if len(own) > 0 {
 		q.payload, q.attachment = clone(m.Query.Payload), clone(m.Query.Attachment)
 	}
@@ -115,6 +128,16 @@ func (f *face) request(m *codec.Request) {
 		q.ask()
 		q.onReader.Store(false)
 	}
+}
+
+// afford takes what a query costs until our queryables have finished with it,
+// which may be long after its link has gone. Called with mu held.
+func (s *Session) afford(f *face, cost int) bool {
+	if s.inquiryBytes+cost > maxInquiryBytes || !f.link.Hold(cost) {
+		return false
+	}
+	s.inquiryBytes += cost
+	return true
 }
 
 // open gives each queryable its share and starts the watchdog. Called with s.mu
@@ -212,7 +235,9 @@ func (q *share) Finish() {
 		return
 	}
 	q.s.mu.Lock()
+	q.unread--
 	q.part()
+	q.unburden()
 	q.s.mu.Unlock()
 }
 
@@ -232,13 +257,30 @@ func (q *inquiry) end() {
 	if q.face != nil && q.face.inquiries[q.id] == q {
 		delete(q.face.inquiries, q.id)
 	}
-	if q.over.Swap(true) {
+	first := !q.over.Swap(true)
+	q.unburden()
+	switch {
+	case !first:
+	case q.face == nil:
+		q.get.part()
+	default:
+		q.sendFinal()
+	}
+}
+
+// unburden gives back what an inquiry cost: the link's part when it is over, the
+// session's when no queryable looks at it any more. Called with s.mu held.
+func (q *inquiry) unburden() {
+	if !q.over.Load() {
 		return
 	}
-	if q.face == nil {
-		q.get.part()
-	} else {
-		q.sendFinal()
+	if q.linked {
+		q.linked = false
+		q.face.link.Hold(-q.cost)
+	}
+	if q.unread == 0 {
+		q.s.inquiryBytes -= q.cost
+		q.cost = 0
 	}
 }
 

@@ -51,17 +51,24 @@ func (f *face) number(m *codec.Declare) {
 	}
 	id := uint16(m.ID)
 	old, known := f.exprs[id]
-	bytes := f.exprBytes + len(key) - len(old)
-	if !known && len(f.exprs) >= maxNumbers || bytes > maxNumberBytes {
+	more := len(key) - len(old)
+	if !known {
+		more += numberBytes
+	}
+	if !known && len(f.exprs) >= maxNumbers || f.exprBytes+more > maxNumberBytes || !f.link.Hold(more) {
 		f.s.refused.Declarations.Add(1)
 		return
 	}
-	f.exprs[id], f.exprBytes = key, bytes
+	f.exprs[id] = key
+	f.exprBytes += more
 }
 
 func (f *face) unnumber(id uint16) {
-	f.exprBytes -= len(f.exprs[id])
-	delete(f.exprs, id)
+	if key, known := f.exprs[id]; known {
+		f.exprBytes -= len(key) + numberBytes
+		f.link.Hold(-len(key) - numberBytes)
+		delete(f.exprs, id)
+	}
 }
 
 // note remembers a declaration under its number, within the limits of the link

@@ -6,6 +6,7 @@ import "sync/atomic"
 type refusals struct {
 	HalfOpen     atomic.Uint64
 	Sessions     atomic.Uint64
+	Idle         atomic.Uint64
 	Keys         atomic.Uint64
 	Declarations atomic.Uint64
 	Queries      atomic.Uint64
@@ -28,10 +29,12 @@ type Stats struct {
 	Malformed   uint64 // links ended for bytes that are no message
 	StaleSN     uint64 // frames that arrived twice or too late
 	Unassembled uint64 // fragmented messages given up
+	Revoked     uint64 // links ended because they held most of an exhausted memory
 	Stalled     uint64 // links ended because the peer did not read
 
 	HalfOpen     uint64 // connections pushed out before their handshake was done
 	Sessions     uint64 // links refused at MaxSessions
+	Idle         uint64 // links without a message that gave their place to another
 	Keys         uint64 // messages with a key that is none, or is too long
 	Declarations uint64 // declarations beyond the limit of a link
 	Queries      uint64 // queries beyond the limit of a link, answered with nothing
@@ -49,8 +52,8 @@ func (s *Session) Stats() Stats {
 	c, r := &s.counters, &s.refused
 	return Stats{
 		Dropped: c.Dropped.Load(), Replaced: c.Replaced.Load(), Malformed: c.Malformed.Load(),
-		StaleSN: c.StaleSN.Load(), Unassembled: c.Unassembled.Load(), Stalled: c.Stalled.Load(),
-		HalfOpen: r.HalfOpen.Load(), Sessions: r.Sessions.Load(), Keys: r.Keys.Load(),
+		Revoked: c.Revoked.Load(), StaleSN: c.StaleSN.Load(), Unassembled: c.Unassembled.Load(), Stalled: c.Stalled.Load(),
+		HalfOpen: r.HalfOpen.Load(), Sessions: r.Sessions.Load(), Idle: r.Idle.Load(), Keys: r.Keys.Load(),
 		Declarations: r.Declarations.Load(), Queries: r.Queries.Load(), Replies: r.Replies.Load(),
 		Routes: r.Routes.Load(), RelayedSamples: s.relayed.Samples.Load(), RelayedQueries: s.relayed.Queries.Load(),
 		RelayedReplies: s.relayed.Replies.Load(), RelayDropped: s.relayed.Dropped.Load(),

@@ -70,18 +70,20 @@ type Session struct {
 	relayed    relays       // atomic
 
 	// Guarded by mu, which is held while nothing blocks and no callback runs.
-	mu       sync.Mutex
-	closed   bool
-	lastID   uint32
-	aiming   uint64 // numbers the searches for links, for face.aimed
-	faces    []*face
-	north    []*face         // those that are no guest clients
-	unready  int             // peers that have not told us all they have
-	guests   map[string]bool // node ids of accepted links
-	first    chan struct{}   // closed when the first link is up
-	isUp     bool
-	watchers map[uint32]*watcher
-	lists    map[uint32]*listing
+	mu      sync.Mutex
+	closed  bool
+	lastID  uint32
+	aiming  uint64 // numbers the searches for links, for face.aimed
+	faces   []*face
+	north   []*face         // those that are no guest clients
+	unready int             // peers that have not told us all they have
+	guests  map[string]bool // node ids of accepted links
+	first   chan struct{}   // closed when the first link is up
+	isUp    bool
+
+	inquiryBytes int // of queries that our queryables have not finished
+	watchers     map[uint32]*watcher
+	lists        map[uint32]*listing
 
 	publishers map[*publisher]bool
 	questions  map[uint32]*question
@@ -139,7 +141,7 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 
 func newSession(cfg Config) *Session {
 	s := &Session{
-		cfg: cfg, zid: newZID(), budget: link.NewBudget(reassemblyMessages * cfg.MaxMessage),
+		cfg: cfg, zid: newZID(), budget: link.NewBudget(cfg.Memory),
 		guests: map[string]bool{}, publishers: map[*publisher]bool{}, watchers: map[uint32]*watcher{},
 		lists: map[uint32]*listing{}, questions: map[uint32]*question{}, unrestricted: map[*interest]struct{}{},
 		first: make(chan struct{}),

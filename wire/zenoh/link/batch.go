@@ -19,6 +19,9 @@ func (o *outbox) urgent() int {
 //
 //rt:noalloc
 func (o *outbox) fill() {
+	if cap(o.batch) < o.link.batch && o.waiting() > cap(o.batch) {
+		o.enlarge()
+	}
 	o.batch = append(o.batch[:0], 0, 0)
 	open := -1 // the lane of the Frame that is being filled
 	for {
@@ -39,7 +42,7 @@ func (o *outbox) fill() {
 		if l != open {
 			header = codec.FrameHeader
 		}
-		if len(o.batch)+header+n > o.link.batch {
+		if len(o.batch)+header+n > cap(o.batch) {
 			if len(o.batch) == 2 {
 				q.split()
 				o.fragment(q, uint8(p))
@@ -60,10 +63,26 @@ func (o *outbox) fill() {
 	}
 }
 
+// waiting is how many bytes are queued. Called with mu held.
+func (o *outbox) waiting() (n int) {
+	for i := range o.queues {
+		n += o.queues[i].bytes
+	}
+	return n
+}
+
+// enlarge makes room for a full batch. Without it, large messages leave in small
+// fragments.
+func (o *outbox) enlarge() {
+	if o.link.mem.take(o.link.batch - cap(o.batch)) {
+		o.batch = make([]byte, 0, o.link.batch)
+	}
+}
+
 // fragment appends the next piece of a message that is larger than a batch.
 func (o *outbox) fragment(q *queue, p uint8) {
 	l := lane(p, q.reliable)
-	n := min(o.link.batch-len(o.batch)-codec.FragmentHeader, len(q.rest)-q.sent)
+	n := min(cap(o.batch)-len(o.batch)-codec.FragmentHeader, len(q.rest)-q.sent)
 	o.batch = codec.AppendFragment(o.batch, codec.Lane{
 		Reliable: q.reliable, SN: o.next(l), Priority: p,
 		More: q.sent+n < len(q.rest), First: o.link.patch && q.sent == 0,
@@ -73,10 +92,7 @@ func (o *outbox) fragment(q *queue, p uint8) {
 	q.moved, q.behind = q.moved+1, false
 	q.bytes -= n
 	if !q.fragmenting() {
-		q.rest, q.sent = q.rest[:0], 0
-		if cap(q.rest) > keepBytes {
-			q.rest = nil
-		}
+		q.rest, q.sent = q.mem.drop(q.rest), 0
 	}
 }
 

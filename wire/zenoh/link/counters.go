@@ -9,5 +9,6 @@ type Counters struct {
 	Malformed   atomic.Uint64 // links ended for bytes that are no message
 	StaleSN     atomic.Uint64 // frames and fragments that arrived twice or too late
 	Unassembled atomic.Uint64 // fragmented messages given up: a gap, too large, over the budget
+	Revoked     atomic.Uint64 // links ended because they held most of an exhausted budget
 	Stalled     atomic.Uint64 // links ended because the peer did not read
 }

@@ -255,22 +255,67 @@ func repeat[T any](v T, n int) []T {
 	return all
 }
 
+// Goal: when the budget is exhausted, the link that holds the most is ended, the
+// one that asks is refused this once, and what is freed can be taken again.
 func TestBudgetIsShared(t *testing.T) {
-	b := NewBudget(100)
-	one, two := partial{limit: 100, budget: b}, partial{limit: 100, budget: b}
+	b := NewBudget(300 << 10)
+	var ended []string
+	a, c := &memory{budget: b}, &memory{budget: b}
+	a.end = func() { ended = append(ended, "a") }
+	c.end = func() { ended = append(ended, "c") }
+	one, two := partial{limit: 1 << 20, mem: a}, partial{limit: 1 << 20, mem: c}
 	first := codec.Lane{First: true, More: true}
-	one.add(make([]byte, 60), first, true, true)
-	if _, lost := two.add(make([]byte, 60), first, true, true); !lost || b.Used() != 60 {
-		t.Errorf("a second lane took 60 of 40 bytes left: lost %v, used %d", lost, b.Used())
+	one.add(make([]byte, 130<<10), first, true, true)
+	if held := b.Used(); held < 130<<10 || held != cap(one.buf) {
+		t.Errorf("130 kB are counted as %d, want the buffer's %d", held, cap(one.buf))
 	}
-	one.clear()
-	if _, lost := two.add(make([]byte, 60), first, true, true); lost {
-		t.Error("what was freed cannot be taken again")
+	if _, lost := two.add(make([]byte, 70<<10), first, true, true); lost || len(ended) != 1 || ended[0] != "a" {
+		t.Errorf("a smaller holder did not get the largest one's room: lost %v, ended %v", lost, ended)
+	}
+	if _, lost := one.add(make([]byte, 400<<10), codec.Lane{More: true}, true, true); !lost {
+		t.Error("an ended link took more")
+	}
+	a.release()
+	if _, lost := two.add(make([]byte, 240<<10), codec.Lane{More: true}, true, true); !lost || len(ended) != 1 {
+		t.Errorf("who holds the most took more: lost %v, ended %v", lost, ended)
+	}
+	c.release()
+	if b.Used() != 0 {
+		t.Errorf("after all was given back %d bytes are used", b.Used())
+	}
+}
+
+// Goal: a message whose rest does not come gives its memory back.
+func TestLateMessageIsGivenUp(t *testing.T) {
+	l, _, _ := session(t)
+	p := &l.in.partial[0]
+	p.add(make([]byte, 5<<20)[:3<<20], codec.Lane{First: true, More: true}, true, true)
+	l.in.overdue(time.Now())
+	if !p.open {
+		t.Error("given up at once")
+	}
+	l.in.overdue(time.Now().Add(patience + time.Second))
+	if p.open || l.cfg.Counters.Unassembled.Load() != 1 {
+		t.Errorf("still open: %v, counted %d", p.open, l.cfg.Counters.Unassembled.Load())
+	}
+}
+
+// Goal: a batch's length costs nothing until its bytes arrive.
+func TestClaimedLengthCostsNothing(t *testing.T) {
+	l, raw, _ := session(t)
+	raw.Write([]byte{0xff, 0xfe})
+	raw.Write(make([]byte, 100))
+	raw.Close()
+	if _, err := l.in.stream.next(); err == nil {
+		t.Error("a batch without its bytes")
+	}
+	if n := len(l.in.stream.buf); n != baseBuffer {
+		t.Errorf("the buffer grew to %d bytes for 102 that came, want %d", n, baseBuffer)
 	}
 }
 
 // Property: whatever the bytes, the reader of an open link neither panics nor
-// hangs nor keeps any of the reassembly budget.
+// hangs nor keeps any of the budget.
 func FuzzInbox(f *testing.F) {
 	f.Add(append(codec.AppendFrame(nil, codec.Lane{Reliable: true, Priority: 5}), codec.AppendPush(nil, numbered(1, 9))...))
 	f.Add(append(codec.AppendFragment(nil, codec.Lane{First: true, More: true, Priority: 5}), 1, 2, 3))
@@ -295,9 +340,7 @@ func FuzzInbox(f *testing.F) {
 			}
 			batch = batch[n:]
 		}
-		for i := range l.in.partial {
-			l.in.partial[i].clear()
-		}
+		l.mem.release()
 		if used := cfg.Budget.Used(); used != 0 {
 			t.Errorf("%d bytes of the budget are still taken", used)
 		}

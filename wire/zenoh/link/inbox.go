@@ -1,6 +1,10 @@
 package link
 
-import "edgert/wire/zenoh/codec"
+import (
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
 
 const (
 	priorities = 8
@@ -31,23 +35,18 @@ type inbox struct {
 
 func (in *inbox) init(l *Link, sn uint32) {
 	in.link = l
-	in.stream = stream{conn: l.conn, buf: make([]byte, 2+max(l.batch, maxInitiatorBatch)+readAhead), limit: l.batch,
-		lease: l.lease, deaf: max(minDeaf, pulses*l.cfg.KeepAlive)}
+	in.stream = stream{conn: l.conn, buf: make([]byte, baseBuffer), limit: l.batch, mem: &l.mem, most: 2 + l.batch + readAhead,
+		lease: l.lease, deaf: max(minDeaf, pulses*l.cfg.KeepAlive), overdue: in.overdue}
 	in.stream.pulse.init(l.conn)
 	for i := range in.last {
 		in.last[i] = (sn - 1) & l.mask
-		in.partial[i].budget = l.cfg.Budget
+		in.partial[i].mem = &l.mem
 		in.partial[i].limit = l.cfg.MaxMessage
 	}
 }
 
 // run reads batches until the link ends. It never returns nil.
 func (in *inbox) run(handle func(*codec.Message) error) error {
-	defer func() {
-		for i := range in.partial {
-			in.partial[i].clear()
-		}
-	}()
 	for {
 		batch, err := in.stream.next()
 		if err != nil {
@@ -170,4 +169,14 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 	err = handle(&in.msg)
 	p.clear()
 	return err
+}
+
+// overdue gives up the messages whose rest has not come in time.
+func (in *inbox) overdue(now time.Time) {
+	for i := range in.partial {
+		if p := &in.partial[i]; p.late(now) {
+			p.clear()
+			in.link.cfg.Counters.Unassembled.Add(1)
+		}
+	}
 }

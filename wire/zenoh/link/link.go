@@ -20,6 +20,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"edgert/wire/zenoh/codec"
@@ -49,6 +50,7 @@ var (
 	ErrExpired     = errors.New("zenoh: nothing heard within the peer's lease")
 	ErrUnconfirmed = errors.New("zenoh: the network confirms nothing of what we send")
 	ErrStalled     = errors.New("zenoh: the peer does not read")
+	ErrMemory      = errors.New("zenoh: ended to free memory, this link held the most of what is set aside for all")
 	ErrClosed      = errors.New("zenoh: link closed")
 	ErrEOF         = errors.New("zenoh: the peer ended the connection without a word")
 )
@@ -66,7 +68,7 @@ type Config struct {
 	KeepAlive  time.Duration // we speak at least so often
 	Stall      time.Duration // how long to wait for a peer that does not read; 0 is DefaultStall
 	MaxMessage int           // bytes of one message, both ways
-	Budget     *Budget       // shared by the session's links
+	Budget     *Budget       // bounds what the links hold, shared by the session's links
 	Counters   *Counters     // shared by the session's links
 
 	small *codec.Init // sizes to offer instead of the largest, in tests
@@ -100,6 +102,9 @@ type Link struct {
 	patch   bool          // fragments carry first and drop marks
 	written chan struct{} // closed when the writer has ended
 
+	revoked atomic.Bool
+
+	mem memory // what the remote makes us hold
 	out outbox // guarded by its own lock
 	in  inbox  // owner: the goroutine in Run
 
@@ -122,6 +127,7 @@ func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Durati
 		patch:   min(ours.Patch, theirs.Patch) >= 1,
 		written: make(chan struct{}),
 	}
+	l.mem = memory{budget: cfg.Budget, end: l.revoke}
 	l.out.init(l, txSN)
 	l.in.init(l, rxSN)
 	return l
@@ -148,6 +154,14 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 	}
 	l.end(err)
 	<-l.written
+	l.forget()
+	if l.revoked.Load() {
+		err = ErrMemory
+	}
+	if err == ErrMemory {
+		l.cfg.Counters.Revoked.Add(1)
+		return err
+	}
 	if cause := l.out.cause(); cause != nil {
 		return cause
 	}
@@ -175,6 +189,12 @@ func (l *Link) end(err error) {
 	})
 }
 
+// revoke ends the link because it holds too much.
+func (l *Link) revoke() {
+	l.revoked.Store(true)
+	l.hangUp()
+}
+
 // hangUp closes the socket at once. TLS would first wait for room to say so.
 func (l *Link) hangUp() { bare(l.conn).Close() }
 
@@ -183,4 +203,25 @@ func reasonError(what string, reason codec.Reason) error {
 }
 
 // Discard closes a link that will not Run.
-func (l *Link) Discard() { l.hangUp() }
+func (l *Link) Discard() {
+	l.hangUp()
+	l.mem.release()
+}
+
+// forget lets go of every buffer: timers and publishers may still know the link
+// for a while.
+func (l *Link) forget() {
+	l.mem.release()
+	l.in.stream.buf = nil
+	for i := range l.in.partial {
+		l.cfg.Budget.recycle(l.in.partial[i].buf)
+		l.in.partial[i].buf = nil
+	}
+	l.in.msg = codec.Message{}
+	l.out.mu.Lock()
+	for i := range l.out.queues {
+		l.out.queues[i] = queue{mem: &l.mem}
+	}
+	l.out.batch = nil
+	l.out.mu.Unlock()
+}

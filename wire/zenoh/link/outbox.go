@@ -14,6 +14,7 @@ import (
 const (
 	dataPriority = 5
 	closeLimit   = time.Second // to say what is queued and goodbye
+	smallBatch   = 4 << 10     // what is packed into until more than that waits
 )
 
 // outbox is the sending half: queues that anyone fills, and the writer that
@@ -42,11 +43,17 @@ func (o *outbox) init(l *Link, sn uint32) {
 	o.link = l
 	o.wake = make(chan struct{}, 1)
 	o.drained.L = &o.mu
-	o.batch = make([]byte, 0, l.batch)
+	o.batch = make([]byte, 0, min(l.batch, smallBatch))
 	o.queues[0].control = true
 	o.room.init(l.conn)
 	for i := range o.sn {
 		o.sn[i] = sn
+	}
+	for i := range o.queues {
+		o.queues[i].mem = &l.mem
+		if i > 0 {
+			o.queues[i].burst = dropBytes // declarations are few
+		}
 	}
 }
 
@@ -63,7 +70,10 @@ func (l *Link) Push(p *codec.Push, how How) error {
 		o.mu.Unlock()
 		return err
 	}
-	before := q.tail(size)
+	before, ok := q.tail(size)
+	if !ok {
+		return o.crowded()
+	}
 	q.buf = codec.AppendPush(before, p)
 	n := len(q.buf) - len(before)
 	q.add(entry{n: n, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, n) //rt:allow the queue's first use
@@ -93,7 +103,11 @@ func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error
 	if replaced {
 		old = len(s.msg)
 	}
-	s.msg = codec.AppendPush(reserve(s.msg[:0], size), p) //rt:allow growth to twice the need
+	room, ok := l.mem.reserve(s.msg[:0], size)
+	if !ok {
+		return false, o.crowded()
+	}
+	s.msg = codec.AppendPush(room, p)
 	if replaced {
 		q.bytes += len(s.msg) - old
 		o.mu.Unlock()
@@ -116,11 +130,23 @@ func (l *Link) Send(msg []byte, how How) error {
 		o.mu.Unlock()
 		return err
 	}
-	q.buf = append(q.tail(len(msg)), msg...)
+	tail, ok := q.tail(len(msg))
+	if !ok {
+		return o.crowded()
+	}
+	q.buf = append(tail, msg...)
 	q.add(entry{n: len(msg), reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(msg))
 	o.mu.Unlock()
 	o.signal()
 	return nil
+}
+
+// crowded refuses a message for which the budget has no room. Called with mu
+// held, which it lets go.
+func (o *outbox) crowded() error {
+	o.mu.Unlock()
+	o.link.cfg.Counters.Dropped.Add(1)
+	return ErrCongested
 }
 
 func (o *outbox) queue(how How) *queue {

@@ -1,42 +1,21 @@
 package link
 
 import (
-	"math/bits"
-	"sync/atomic"
+	"time"
 
 	"edgert/wire/zenoh/codec"
 )
 
-// keepBytes is how large a buffer stays allocated for the next message.
-const keepBytes = 4 << 20
-
-// Budget bounds the memory of all reassembly buffers that share it.
-type Budget struct {
-	limit int64
-	used  atomic.Int64
-}
-
-// NewBudget allows limit bytes.
-func NewBudget(limit int) *Budget { return &Budget{limit: int64(limit)} }
-
-func (b *Budget) take(n int) bool {
-	if b.used.Add(int64(n)) > b.limit {
-		b.used.Add(int64(-n))
-		return false
-	}
-	return true
-}
-
-// Used is how many bytes are taken.
-func (b *Budget) Used() int64 { return b.used.Load() }
+// patience is how long a message may take from its first fragment to its last.
+const patience = 30 * time.Second
 
 // partial is a message whose fragments are still arriving on one lane.
 type partial struct {
-	buf    []byte
-	open   bool // a first fragment was seen, none missing since
-	taken  int  // of the budget
-	limit  int
-	budget *Budget
+	buf   []byte
+	open  bool      // a first fragment was seen, none missing since
+	since time.Time // when
+	limit int
+	mem   *memory
 }
 
 // add joins one fragment. whole is the finished message, lent until clear; lost
@@ -47,16 +26,12 @@ func (p *partial) add(piece []byte, m codec.Lane, next, patch bool) (whole []byt
 		p.clear()
 	}
 	if m.First || !patch && !p.open {
-		p.open = true
+		p.open, p.since = true, time.Now()
 	}
 	if !p.open {
 		return nil, lost
 	}
-	if m.Drop {
-		p.clear()
-		return nil, true
-	}
-	if !p.append(piece) {
+	if m.Drop || !p.append(piece) {
 		p.clear()
 		return nil, true
 	}
@@ -68,33 +43,17 @@ func (p *partial) add(piece []byte, m codec.Lane, next, patch bool) (whole []byt
 }
 
 func (p *partial) append(piece []byte) bool {
-	n := len(p.buf) + len(piece)
-	if n > p.limit || !p.budget.take(len(piece)) {
+	if len(p.buf)+len(piece) > p.limit {
 		return false
 	}
-	p.taken += len(piece)
-	p.buf = append(reserve(p.buf, len(piece)), piece...)
-	return true
+	roomier, ok := p.mem.lend(p.buf, len(piece))
+	if ok {
+		p.buf = append(roomier, piece...)
+	}
+	return ok
 }
 
-func (p *partial) clear() {
-	p.budget.used.Add(int64(-p.taken))
-	p.buf, p.open, p.taken = p.buf[:0], false, 0
-	if cap(p.buf) > keepBytes {
-		p.buf = nil
-	}
-}
+func (p *partial) clear() { p.buf, p.open = p.mem.giveBack(p.buf), false }
 
-// reserve makes room for n more bytes. It grows to twice the need, so that
-// messages of varying size soon stop growing it.
-func reserve(b []byte, n int) []byte {
-	need := len(b) + n
-	if need <= cap(b) {
-		return b
-	}
-	size := need + need/4
-	if need < keepBytes/2 {
-		size = max(4096, 1<<bits.Len(uint(2*need-1)))
-	}
-	return append(make([]byte, 0, size), b...)
-}
+// late reports whether the rest of a message has not come in time.
+func (p *partial) late(now time.Time) bool { return p.open && now.Sub(p.since) > patience }

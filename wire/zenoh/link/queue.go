@@ -2,6 +2,7 @@ package link
 
 import (
 	"time"
+	"unsafe"
 
 	"edgert/wire/zenoh/codec"
 )
@@ -9,15 +10,16 @@ import (
 // Bounds of one priority's queue. A message of a dropping publisher is refused
 // when dropBytes or dropMessages would wait, a blocking one waits at blockBytes
 // or blockMessages. A message larger than the bound passes when nothing waits
-// before it. A queue has room for the first pair from its first use on, so that
-// no burst of a dropping publisher allocates.
+// before it. A queue of data has room for the first pair from its first use on,
+// so that no burst of a dropping publisher allocates.
 const (
 	dropBytes       = 128 << 10 // what the official queue holds: two batches
 	dropMessages    = 256
 	blockBytes      = 4 << 20
 	blockMessages   = 4096
-	controlMessages = 1 << 16 // declarations: small, and all at once when a link opens
-	slotMessages    = 64      // room for waiting slots, which nothing bounds but the publishers
+	controlMessages = 1 << 16  // declarations: small, and all at once when a link opens
+	alwaysBytes     = 64 << 10 // of declarations have room whatever the budget says
+	slotMessages    = 64       // room for waiting slots, which nothing bounds but the publishers
 )
 
 // entry is one message of a queue.
@@ -28,8 +30,12 @@ type entry struct {
 	express  bool
 }
 
+const entryBytes = int(unsafe.Sizeof(entry{}))
+
 // queue holds the messages of one priority in order. Guarded by outbox.mu.
 type queue struct {
+	mem     *memory
+	burst   int // bytes to make room for at the first use
 	entries []entry
 	first   int
 	buf     []byte // the messages without a slot, one behind the other
@@ -61,28 +67,40 @@ func (q *queue) fits(n, maxBytes, maxMessages int) bool {
 	return q.bytes == 0 || q.bytes+n <= maxBytes && len(q.entries)-q.first < maxMessages
 }
 
-// tail lends the buffer to append a message of at most n bytes to.
-func (q *queue) tail(n int) []byte {
-	if q.buf == nil {
-		q.buf = make([]byte, 0, dropBytes)
+// tail lends the buffer to append a message of at most n bytes to. ok is false
+// when the budget has no room for it.
+func (q *queue) tail(n int) (buf []byte, ok bool) {
+	if q.buf == nil && n <= q.burst {
+		q.buf, _ = q.mem.resize(nil, q.burst)
 	}
 	// What waits moves up when it is little, or when that frees half.
 	if len(q.buf)+n > cap(q.buf) && (len(q.buf)-q.head <= dropBytes || q.head > len(q.buf)/2) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
 		q.head = 0
 	}
-	return reserve(q.buf, n)
+	if q.buf, ok = q.mem.reserve(q.buf, n); ok {
+		return q.buf, true
+	}
+	if q.burst > 0 || len(q.buf)+n > alwaysBytes {
+		return nil, false
+	}
+	q.mem.force(alwaysBytes - cap(q.buf))
+	q.buf = append(make([]byte, 0, alwaysBytes), q.buf...)
+	return q.buf, true
 }
 
 func (q *queue) add(e entry, n int) {
-	if q.entries == nil {
+	if q.entries == nil && q.burst > 0 {
 		q.entries = make([]entry, 0, dropMessages+slotMessages)
 	}
 	if len(q.entries) == cap(q.entries) && q.first > 0 {
 		q.entries = q.entries[:copy(q.entries, q.entries[q.first:])]
 		q.first = 0
 	}
-	q.entries = append(q.entries, e)
+	before := cap(q.entries)
+	if q.entries = append(q.entries, e); cap(q.entries) > before {
+		q.mem.force((cap(q.entries) - before) * entryBytes)
+	}
 	q.bytes += n
 }
 
@@ -101,10 +119,7 @@ func (q *queue) pop() (entry, []byte) {
 	} else {
 		msg = q.buf[q.head : q.head+e.n]
 		if q.head += e.n; q.head == len(q.buf) {
-			q.buf, q.head = q.buf[:0], 0
-			if cap(q.buf) > keepBytes {
-				q.buf = nil
-			}
+			q.buf, q.head = q.mem.drop(q.buf), 0
 		}
 	}
 	return e, msg
@@ -127,7 +142,12 @@ func (q *queue) split() {
 		e.slot.msg, q.rest = q.rest[:0], msg // the slot is free for the next at once
 		return
 	}
-	q.rest = append(reserve(q.rest[:0], len(msg)), msg...)
+	if cap(q.rest) < len(msg) {
+		// What is counted already may be copied, whatever the budget says.
+		q.mem.force(len(msg) - cap(q.rest))
+		q.rest = make([]byte, 0, len(msg))
+	}
+	q.rest = append(q.rest[:0], msg...)
 }
 
 // Slot is a place in a link's queue for one publisher's newest message: Latest

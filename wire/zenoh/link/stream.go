@@ -12,9 +12,13 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// readAhead is how much more than one batch the read buffer holds, so that
-// small batches arrive several to a system call.
-const readAhead = 16 << 10
+const (
+	// baseBuffer is what a link reads into until a longer batch arrives.
+	baseBuffer = 2 + maxInitiatorBatch
+	// readAhead is how much more than one batch the read buffer may hold, so that
+	// small batches arrive several to a system call.
+	readAhead = 16 << 10
+)
 
 // bare is the connection below TLS, or conn itself.
 func bare(conn net.Conn) net.Conn {
@@ -31,9 +35,15 @@ type stream struct {
 	r, w  int // unread bytes are buf[r:w]
 	limit int // bytes of a batch
 
+	mem  *memory // lends what buf grows to
+	most int     // bytes of buf; 0: it does not grow
+
 	lease time.Duration // how long the peer may be silent; 0: deadlines are someone else's
 	deaf  time.Duration // how long its system may confirm nothing of what we sent
 	pulse pulse
+
+	overdue func(now time.Time) // called now and then
+	looked  time.Time           // when
 }
 
 // next lends the next batch, without its length, until the following call. An
@@ -59,11 +69,15 @@ func (s *stream) fill(n int) error {
 	if s.r == s.w {
 		s.r, s.w = 0, 0
 	}
-	if s.r+n > len(s.buf) {
+	if s.r > 0 && s.r+n > len(s.buf) {
 		s.w = copy(s.buf, s.buf[s.r:s.w])
 		s.r = 0
 	}
 	for s.w-s.r < n {
+		// It grows when what it holds has arrived, never for what a length says.
+		if s.w == len(s.buf) && !s.grow() {
+			return ErrMemory
+		}
 		m, err := s.read(s.buf[s.w:])
 		s.w += m
 		if err != nil && s.w-s.r < n {
@@ -76,6 +90,17 @@ func (s *stream) fill(n int) error {
 	return nil
 }
 
+// grow makes the buffer larger, in two steps from the first to the last, so that
+// it has its size after the first full batch.
+func (s *stream) grow() bool {
+	size := min(4*len(s.buf), s.most)
+	if size <= len(s.buf) || !s.mem.take(size-len(s.buf)) {
+		return false
+	}
+	s.buf = append(make([]byte, 0, size), s.buf...)[:size]
+	return true
+}
+
 // read waits for bytes until the lease is over, and looks up in between whether
 // the network still carries ours: a peer's lease may be many times longer than
 // what a robot can wait for it.
@@ -85,7 +110,12 @@ func (s *stream) read(p []byte) (int, error) {
 	}
 	for waited := time.Duration(0); ; {
 		slice := min(s.lease-waited, s.deaf/pulses)
-		s.conn.SetReadDeadline(time.Now().Add(slice))
+		now := time.Now()
+		if now.Sub(s.looked) > time.Second {
+			s.overdue(now)
+			s.looked = now
+		}
+		s.conn.SetReadDeadline(now.Add(slice))
 		n, err := s.conn.Read(p)
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
