@@ -25,6 +25,9 @@ const (
 	// link is given up, and for those that are refused.
 	linksPerSession = 2
 	linksMin        = 128
+	// sessionMemory is what a robot's link may make the transport hold: its
+	// buffers, an observation that arrives in fragments and the next one.
+	sessionMemory = 512 << 10
 
 	checkInferences = 20
 )
@@ -161,6 +164,7 @@ func (c *Config) transport() zenoh.Config {
 	tls := c.Zenoh.TLS
 	return zenoh.Config{
 		Connect: c.Zenoh.ConnectEndpoints, Listen: c.Listen(), MaxSessions: max(linksMin, linksPerSession*limit),
+		Memory: zenoh.DefaultMemory + limit*sessionMemory,
 		TLS: endpoint.Security{
 			RootCA:             tls.RootCACertificate,
 			ConnectCertificate: tls.ConnectCertificate, ConnectKey: tls.ConnectPrivateKey,

@@ -97,6 +97,8 @@ const (
 	maxEndpoints = 64 // of each list
 
 	memoryBeside = 4 << 20 // one largest message, of the default of Config.Memory
+
+	DefaultMemory = DefaultMaxMessage + memoryBeside
 )
 
 // Check refuses what Open would refuse without asking the network: endpoints
