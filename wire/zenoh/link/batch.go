@@ -73,6 +73,8 @@ func (o *outbox) waiting() (n int) {
 
 // enlarge makes room for a full batch. Without it, large messages leave in small
 // fragments.
+//
+//go:noinline
 func (o *outbox) enlarge() {
 	if o.link.mem.take(o.link.batch - cap(o.batch)) {
 		o.batch = make([]byte, 0, o.link.batch)

@@ -76,7 +76,7 @@ func (l *Link) Push(p *codec.Push, how How) error {
 	}
 	q.buf = codec.AppendPush(before, p)
 	n := len(q.buf) - len(before)
-	q.add(entry{n: n, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, n) //rt:allow the queue's first use
+	q.add(entry{n: n, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, n)
 	o.mu.Unlock()
 	o.signal()
 	return nil
@@ -115,7 +115,7 @@ func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error
 		return true, nil
 	}
 	s.waiting = true
-	q.add(entry{slot: s, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(s.msg)) //rt:allow the queue's first use
+	q.add(entry{slot: s, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(s.msg))
 	o.mu.Unlock()
 	o.signal()
 	return false, nil
