@@ -36,6 +36,7 @@ type Provenance struct {
 	Episode uint32
 	Index   int32 // row within the chunk
 	Delay   int32 // rows of the chunk that had run before it was merged
+	Asked   int32 // rows that were announced to have run by then
 }
 
 // Chunk is one answer of the policy, as the receiver lends it to Merge.
@@ -49,7 +50,7 @@ type Chunk struct {
 	Model []float32 // [Rows*DOF] in the policy's units; empty when the server sends none
 
 	Source rt.Instant // older of the observation's state and its oldest picture
-	Prov   Provenance // Index and Delay are filled in by Merge
+	Prov   Provenance // Index, Delay and Asked are filled in
 }
 
 // Outcome is what Merge did with a chunk. Its String is the reason under which

@@ -51,7 +51,7 @@ func (d *drtc) OnChunk(now rt.Instant, c *Chunk) MergeResult {
 	if o != Joined {
 		return d.schedule.refuse(o)
 	}
-	c.Step, c.Source = q.Step, q.Source
+	c.Step, c.Source, c.Prov.Asked = q.Step, q.Source, int32(q.Delay)
 	r := d.schedule.Merge(c)
 	r.RTT = now.Sub(q.Captured)
 	if r.Outcome == Joined {

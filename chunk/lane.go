@@ -63,7 +63,7 @@ func (l *lane) admit(now rt.Instant, c *Chunk) (q Request, executed int, r Merge
 	if r.Outcome != Joined {
 		return q, 0, r
 	}
-	c.Step, c.Source = q.Step, q.Source
+	c.Step, c.Source, c.Prov.Asked = q.Step, q.Source, int32(q.Delay)
 	r.RTT = now.Sub(q.Captured)
 	return q, int(l.n + 1 - q.Step), r
 }

@@ -1,11 +1,17 @@
 package edge
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
+	"edgert/chunk"
+	"edgert/chunk/stage"
 	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -40,9 +46,10 @@ type Config struct {
 	TLS         TLS      // of tls/ endpoints
 	Service     string   // empty: the only one in reach
 	Task        string
-	ID          string // empty: this host's own
-	Schedule    string // drtc
-	SMin        int    // 0: 0.4 of the chunk
+	ID          string       // empty: this host's own
+	Plan        chunk.Config // the discipline; sizes and rate are filled in at Open
+	Shape       stage.Config // between schedule and bus
+	Record      io.Writer    // a line for each action that ran; nil: none
 	Duration    time.Duration
 	Seed        uint64 // of the simulated world
 	RT          rt.Mode
@@ -82,14 +89,12 @@ func (c *Config) check() error {
 		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
 	case c.CPU < rt.UnpinnedCPU || c.CPU >= runtime.NumCPU():
 		return usage("--cpu is %d, want 0 to %d, or -1 to choose", c.CPU, runtime.NumCPU()-1)
-	case c.Schedule != "drtc":
-		return usage("--schedule is %q, want drtc", c.Schedule)
 	case c.JPEGQuality < 0 || c.JPEGQuality > 100:
 		return usage("--jpeg-quality is %d, want 1 to 100, or 0 for raw pictures", c.JPEGQuality)
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
 	}
-	if err := c.checkConnect(); err != nil {
+	if err := errors.Join(c.checkConnect(), c.checkPlan()); err != nil {
 		return err
 	}
 	if _, ok := exitModes[c.OnExit]; !ok {
@@ -161,7 +166,55 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 	return nil
 }
 
-func (c *Config) period() time.Duration { return time.Duration(float64(time.Second) / c.FPS) }
+// checkPlan refuses a schedule that cannot be, and settings that it would not
+// look at.
+func (c *Config) checkPlan() error {
+	p := c.Plan
+	p.Horizon, p.DOF, p.FPS = maxHorizon, 1, c.FPS // the server's and the robot's are not known yet
+	if _, err := chunk.New(p); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if _, err := stage.NewChain(c.Shape, c.FPS, 1); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if rate := c.rate(); rate > maxFPS {
+		return exit.Errorf(exit.Usage, "--fps %v with --interpolation-multiplier %d are %v ticks per second, at most %d", c.FPS, c.Shape.Multiplier, rate, maxFPS)
+	}
+	p = c.Plan
+	for _, f := range []struct {
+		flag  string
+		given bool
+		with  []string // schedules
+	}{
+		{"--s-min", p.SMin != 0, []string{chunk.ScheduleDRTC}},
+		{"--prefix", p.Prefix != "", []string{chunk.ScheduleDRTC}},
+		{"--cooldown", p.Cooldown != chunk.CooldownRunway, []string{chunk.ScheduleDRTC}},
+		{"--buffer-time", p.Buffer != 0, []string{chunk.ScheduleRTC, chunk.ScheduleAppend, chunk.ScheduleV1}},
+		{"--chunk-size-threshold", p.Threshold != 0, []string{chunk.ScheduleAsync}},
+		{"--similarity", p.Similarity != 0, []string{chunk.ScheduleAsync}},
+		{"--aggregate-fn-name", p.Aggregate != chunk.WeightedAverage, []string{chunk.ScheduleAsync, chunk.ScheduleV1}},
+	} {
+		if f.given && !slices.Contains(f.with, p.Schedule) {
+			return exit.Errorf(exit.Usage, "%s says nothing to --schedule %s: it is for %s", f.flag, p.Schedule, strings.Join(f.with, ", "))
+		}
+	}
+	switch e := p.Estimator; {
+	case p.Cooldown > chunk.CooldownCounts && !p.Compat:
+		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add --compat to measure it all the same", chunk.CooldownNames[p.Cooldown])
+	case e.K != 0 && e.Name != chunk.EstimatorJK:
+		return exit.Errorf(exit.Usage, "--estimator-k is for --estimator jk, which has to be given with it")
+	case e.Fixed != 0 && e.Name != chunk.EstimatorFixed:
+		return exit.Errorf(exit.Usage, "--estimator-fixed is for --estimator fixed, which has to be given with it")
+	case e.Name != "" && p.Compat && !slices.Contains([]string{chunk.ScheduleDRTC, chunk.ScheduleRTC}, p.Schedule):
+		return exit.Errorf(exit.Usage, "--estimator says nothing to --schedule %s --compat, which estimates nothing", p.Schedule)
+	}
+	return nil
+}
+
+// rate is the ticks per second, FPS the actions.
+func (c *Config) rate() float64 { return c.FPS * float64(max(c.Shape.Multiplier, 1)) }
+
+func (c *Config) period() time.Duration { return time.Duration(float64(time.Second) / c.rate()) }
 
 // describe names the exit reason of an ordinary end.
 func (c *Config) describe() string {

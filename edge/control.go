@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/chunk/stage"
 	"edgert/edge/limit"
 	"edgert/edge/plug"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/servo/robot"
 )
@@ -59,6 +61,10 @@ type control struct {
 
 	// Owner: tick thread.
 	plan     chunk.Discipline
+	shape    *stage.Chain
+	cycle    int                // ticks since the discipline's last one
+	log      *record.Log        // nil: nobody wants it
+	sessions [4]*record.Session // by epoch
 	limits   limit.Limiter
 	joined   chunk.Chunk
 	state    []float32
@@ -73,6 +79,7 @@ type control struct {
 	fresh    bool   // the next observation starts an episode
 	reset    uint32 // of resets, those carried out
 	lastGood rt.Instant
+	waits    rt.Instant // when the first request left that nothing has answered; 0: none
 	began    rt.Instant
 	now      State
 	nowSince rt.Instant
@@ -184,6 +191,7 @@ func (c *control) arm(t rt.Tick) {
 	if !c.stats.armed.Load() {
 		copy(c.park, c.state) // and not where it was armed again, later
 	}
+	c.shape.Reset(c.goal)
 	c.phase = armed
 	c.slewEnd = t.Woke.Add(c.slewFor)
 	c.events.Emit(rt.Event{At: t.Woke, Code: rt.TorqueOn})
@@ -202,48 +210,13 @@ func (c *control) obey(now rt.Instant) {
 	if n := c.resets.Load(); n != c.reset {
 		c.reset = n
 		c.plan.Reset()
+		c.shape.Reset(c.goal)
+		c.waits = 0
 		c.episode++
 		c.fresh = true
 		c.stats.episode.Store(c.episode)
 		c.events.Emit(rt.Event{At: now, Code: rt.EpisodeReset, A: int64(c.episode)})
 	}
-}
-
-// act runs the next action, or holds.
-//
-//rt:noalloc
-func (c *control) act(now rt.Instant) {
-	if c.leave.Load() {
-		c.depart(now)
-		return
-	}
-	if c.silent || c.paused.Load() {
-		c.bus.Write(c.goal)
-		if c.silent {
-			c.stats.starved.Add(1)
-		}
-		return
-	}
-	action, age, verdict := c.plan.Pop(now, c.maxAge)
-	switch verdict {
-	case chunk.Ready:
-		c.stats.age.Record(age)
-		c.stats.actions.Add(1)
-		c.slew(now)
-		c.limits.Apply(c.goal, action, c.state, c.frozen|c.held)
-	case chunk.TooOld:
-		c.stats.tooOld.Add(1)
-		c.starve(now)
-	default:
-		c.starve(now)
-	}
-	c.bus.Write(c.goal)
-}
-
-//rt:noalloc
-func (c *control) starve(now rt.Instant) {
-	c.stats.starved.Add(1)
-	c.move(now, Starved)
 }
 
 // merge joins at most one waiting chunk.
@@ -285,7 +258,7 @@ func (c *control) merge(now rt.Instant) {
 	c.stats.rtt.Record(res.RTT)
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
 	c.stats.network.Record(max(0, res.RTT-served))
-	c.lastGood, c.fresh = now, false
+	c.lastGood, c.fresh, c.waits = now, false, 0
 	c.link.merged.Store(int64(now))
 	if c.phase == untouched {
 		c.phase = arming
@@ -300,10 +273,15 @@ func (c *control) ask(now rt.Instant) {
 	if epoch := c.link.epoch.Load(); epoch != c.epoch {
 		c.epoch = epoch
 		if epoch != 0 {
+			c.sessions[epoch%uint32(len(c.sessions))] = c.link.session.Load()
 			c.plan.Rearm()
 			c.move(now, Opened)
 		}
 	}
+	if c.cycle++; c.cycle < c.shape.Multiplier() {
+		return // the discipline counts actions, not ticks
+	}
+	c.cycle = 0
 	if c.epoch == 0 || c.silent || c.frozen != 0 || c.phase >= parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() {
 		c.plan.OnIdleTick()
 		return
@@ -315,13 +293,18 @@ func (c *control) ask(now rt.Instant) {
 	c.key = s.ask.Key
 	s.epoch, s.episode, s.start = c.epoch, c.episode, c.fresh
 	s.at = now
-	s.runway = time.Duration(s.ask.Runway) * c.period
+	s.runway = time.Duration(s.ask.Runway*c.shape.Multiplier()) * c.period
 	copy(s.state, c.state)
 	if c.phase == armed {
-		c.limits.Preview(c.goal, s.ask.Robot[:s.ask.Rows*c.dof])
+		rows := s.ask.Robot[:s.ask.Rows*c.dof]
+		c.shape.Preview(rows)
+		c.limits.Preview(c.goal, rows, c.shape.Multiplier())
 	}
 	c.link.sentKey.Store(c.key)
 	c.link.asked.Store(int64(now))
+	if c.waits == 0 {
+		c.waits = now
+	}
 	c.stats.requests.Add(1)
 	c.stats.delay.Store(int64(c.plan.View().Estimate))
 	if c.snapshots.Publish(c.key) {
@@ -336,7 +319,8 @@ func (c *control) settle(now rt.Instant) {
 	if c.silent {
 		c.move(now, BusSilent)
 	}
-	if c.phase == armed && now.Sub(c.lastGood) >= c.quiet {
+	// A discipline that asks rarely is not left alone before it has asked for a while.
+	if c.phase == armed && c.waits != 0 && now.Sub(c.lastGood) >= c.quiet && now.Sub(c.waits) >= c.quiet/4 {
 		c.move(now, Quiet)
 	}
 	if c.link.lost.Swap(false) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/chunk/stage"
 	"edgert/edge/limit"
 	"edgert/edge/plug"
 	"edgert/rt"
@@ -105,6 +106,10 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shape, err := stage.NewChain(stage.Config{}, 100, testDOF)
+	if err != nil {
+		t.Fatal(err)
+	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096)}
 	c := &control{
@@ -112,7 +117,7 @@ func newRig(t *testing.T) *rig {
 		clock: clock, period: testPeriod, dof: testDOF, bus: fake,
 		maxAge: time.Second, quiet: 100 * time.Millisecond, offline: 2 * time.Second,
 		parkStep: []float32{0.5, 0.5}, parkMax: time.Second, exitMode: ExitPark,
-		plan:   plan,
+		plan: plan, shape: shape,
 		limits: limit.Limiter{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
 		state:  make([]float32, testDOF), goal: make([]float32, testDOF), park: make([]float32, testDOF),
 		seen: make([]rt.Instant, testDOF), now: Connecting, episode: 1, fresh: true,

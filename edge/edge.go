@@ -25,10 +25,12 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/chunk/stage"
 	"edgert/edge/eye"
 	"edgert/edge/limit"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
@@ -185,10 +187,13 @@ func newInbox() *rt.Latest[arrival] { return rt.NewLatest[arrival](nil) }
 func (e *Edge) build() error {
 	t, dof := e.link.terms, len(e.robot.Motors)
 	period := e.cfg.period()
-	plan, err := chunk.New(chunk.Config{
-		Schedule: e.cfg.Schedule, Horizon: t.horizon, DOF: dof, FPS: e.cfg.FPS, PrefixEnd: t.prefixEnd,
-		SMin: e.cfg.SMin, Epsilon: chunk.DefaultEpsilon,
-	})
+	how := e.cfg.Plan
+	how.Horizon, how.DOF, how.FPS, how.PrefixEnd, how.RequestTimeout = t.horizon, dof, e.cfg.FPS, t.prefixEnd, e.cfg.RequestTimeout
+	plan, err := chunk.New(how)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	shape, err := stage.NewChain(e.cfg.Shape, e.cfg.FPS, dof)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -200,7 +205,14 @@ func (e *Edge) build() error {
 	c.clock, c.period, c.dof, c.bus = e.clock, period, dof, e.arm
 	c.maxAge, c.quiet, c.offline = e.cfg.MaxActionAge, e.cfg.DegradedAfter, e.cfg.MaxOffline
 	c.exitMode, c.parkMax = exitModes[e.cfg.OnExit], parkLimit
-	c.plan = plan
+	c.plan, c.shape = plan, shape
+	if e.cfg.Record != nil {
+		if c.log, err = record.NewLog(e.cfg.Record, record.Header{
+			ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: how.Schedule, FPS: e.cfg.FPS, Names: e.robot.ActionNames(),
+		}); err != nil {
+			return exit.With(exit.Config, err)
+		}
+	}
 	c.state, c.goal, c.park = make([]float32, dof), make([]float32, dof), make([]float32, dof)
 	c.seen = make([]rt.Instant, dof)
 	c.limits, c.parkStep = limitsOf(e.arm.Arm(), period)
@@ -247,6 +259,9 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		e.spawn(func() error { looks.Capture(e.clock, &e.ending, &e.control.link.blind); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
+	if e.control.log != nil {
+		e.spawn(e.keepRecord)
+	}
 	e.threads.Add(1)
 	go func() { defer e.threads.Done(); linked <- e.link.keep(ctx) }()
 	e.spawn(func() error { return e.serveOperator(ctx) })

@@ -12,6 +12,7 @@ import (
 
 	"edgert/edge/eye"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -21,6 +22,8 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 	linkPoll      = 50 * time.Millisecond // how fast a lost session is noticed
+
+	compatTimeouts = 3 // lost requests in a row that cost LeRobot's client its session
 )
 
 // What is known of the server's liveliness token.
@@ -135,6 +138,7 @@ func (l *link) handshake(ctx context.Context) error {
 	l.opened.Add(1)
 	l.loud = ""
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
+	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
 	l.flags.epoch.Store(l.epoch)
 	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
 	return nil
@@ -144,7 +148,7 @@ func (l *link) handshake(ctx context.Context) error {
 func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
 		ClientUUID: l.who.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
-		SchemaVersion: wire.SchemaVersion, RTCEnabled: true, Task: l.cfg.Task,
+		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Plan.Conditioned(), Task: l.cfg.Task,
 		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units,
 	}
 	for _, key := range keys(l.cfg.Tags) {
@@ -331,7 +335,11 @@ func (l *link) trouble() string {
 	if rt.Instant(l.flags.asked.Load()) <= merged {
 		return "" // nothing is due: an edge that cannot ask blames no server
 	}
-	if quiet := l.clock.Now().Sub(max(merged, l.openedAt)); quiet > l.cfg.RequestTimeout {
+	patience := l.cfg.RequestTimeout
+	if l.cfg.Plan.Compat {
+		patience *= compatTimeouts
+	}
+	if quiet := l.clock.Now().Sub(max(merged, l.openedAt)); quiet > patience {
 		return fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
 	return ""

@@ -138,6 +138,7 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.EpisodeStart = snap.start
 	o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, a.Rows), wire.Matrix{}
 	o.StaleCameras = nil
+	o.Spans = o.Spans[:0]
 	o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge = false, false, false, false, false
 	if up.old {
 		// A peer of the draft conditions on the model's own rows and wants both
@@ -146,6 +147,14 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 		o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, rows), s.matrix(a.Model, rows)
 		o.InferenceDelaySteps = min(a.Delay, rows)
 		return
+	}
+	if len(a.Spans) > 0 {
+		o.PrefixRobot = wire.Matrix{}
+		for _, span := range a.Spans {
+			o.Spans = append(o.Spans, wire.Span{Source: span.Key, Start: int32(span.Start), End: int32(span.End)})
+		}
+	} else if a.BothRows {
+		o.PrefixModel = s.matrix(a.Model, min(a.Rows, a.ModelRows))
 	}
 	o.HasT, o.T = true, a.Key
 	o.HasN, o.N = true, a.Step-1

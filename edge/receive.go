@@ -3,6 +3,7 @@ package edge
 import (
 	"sync/atomic"
 
+	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -10,14 +11,15 @@ import (
 // linkFlags is what the threads that talk to the network and the tick tell each
 // other. All fields are atomic; the comment says who writes.
 type linkFlags struct {
-	epoch   atomic.Uint32 // link: of the open session, 0 when there is none
-	lost    atomic.Bool   // link: set when a session is lost; the tick takes it back
-	evicted atomic.Bool   // receiver: the server does not know the session, or leaves; link takes it back
-	refused atomic.Bool   // link: the server refuses the contract for good
-	blind   atomic.Int32  // capture threads: cameras without a first picture
-	sentKey atomic.Int64  // tick: newest request
-	asked   atomic.Int64  // tick: instant of the newest request
-	merged  atomic.Int64  // tick: instant of the newest merge
+	epoch   atomic.Uint32                  // link: of the open session, 0 when there is none
+	session atomic.Pointer[record.Session] // link: the newest one, stored before its epoch
+	lost    atomic.Bool                    // link: set when a session is lost; the tick takes it back
+	evicted atomic.Bool                    // receiver: the server does not know the session, or leaves; link takes it back
+	refused atomic.Bool                    // link: the server refuses the contract for good
+	blind   atomic.Int32                   // capture threads: cameras without a first picture
+	sentKey atomic.Int64                   // tick: newest request
+	asked   atomic.Int64                   // tick: instant of the newest request
+	merged  atomic.Int64                   // tick: instant of the newest merge
 }
 
 // receiver checks chunks as they come and leaves the newest for the tick.

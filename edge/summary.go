@@ -45,10 +45,15 @@ type Summary struct {
 	Phases        map[string]ShortQuantiles `json:"phases_us"` // of a tick: read, act, merge, ask, and all of it as tick
 	ID            string                    `json:"id"`
 	Schedule      string                    `json:"schedule"`
+	Compat        bool                      `json:"compat,omitempty"`
+	Multiplier    int                       `json:"interpolation_multiplier"`
+	Recorded      uint64                    `json:"actions_recorded,omitempty"`
+	RecordLost    uint64                    `json:"actions_not_recorded,omitempty"`
 	FPS           float64                   `json:"fps"`
 	Horizon       int                       `json:"horizon"`
 	SMin          int                       `json:"s_min"`
 	LatencySteps  int                       `json:"latency_estimate_steps"`
+	StarvedBus    uint64                    `json:"starved_by_bus"` // of starved_ticks: the bus was silent
 	Actions       uint64                    `json:"actions"`
 	ActionsTooOld uint64                    `json:"actions_too_old"`
 	Skipped       uint64                    `json:"ticks_skipped"`
@@ -170,7 +175,11 @@ func (s *Summary) WriteJSON(w io.Writer) error {
 func (s *Summary) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
-	row("robot", "%s, %.0f s at %.0f Hz, %s", s.ID, s.Seconds, s.FPS, s.Schedule)
+	schedule := s.Schedule
+	if s.Compat {
+		schedule += " --compat"
+	}
+	row("robot", "%s, %.0f s at %.0f Hz, %s", s.ID, s.Seconds, s.FPS, schedule)
 	row("ticks", "%d, starved %d, overruns own %d, host %d", s.Ticks, s.StarvedTicks, s.OverrunsOwn, s.OverrunsHost)
 	row("lateness", "p50 %.0f us, p99 %.0f us, p99.9 %.0f us, max %.0f us", s.LatenessUS.P50, s.LatenessUS.P99, s.LatenessUS.P999, s.LatenessUS.Max)
 	row("bus", "%d cycles, p50 %.0f us, p99 %.0f us, lost %d, corrupt %d", s.Bus.Cycles, s.Bus.P50, s.Bus.P99, s.Bus.Lost, s.Bus.Corrupt)
@@ -259,6 +268,7 @@ var dropNames = func() (names [numDrops]string) {
 type tickStats struct {
 	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
+	starvedBus                                 atomic.Uint64 // of starved: the bus was silent
 	size, delay                                atomic.Int64
 	state, episode                             atomic.Uint32
 	touched, armed, busFault                   atomic.Bool             // touched: torque may be on; busFault: gave up for the bus's sake

@@ -161,13 +161,16 @@ func (e *Edge) summarize(err error) *Summary {
 		},
 		Frames: map[string]Frames{}, InState: map[string]float64{}, RT: Granted{grant.Granted, grant.Why},
 		Targets: e.score.reached, Collisions: e.score.collided, Timeouts: e.score.timeouts,
-		ID: e.identity.ID, Schedule: e.cfg.Schedule, FPS: e.cfg.FPS, Horizon: e.link.terms.horizon, SMin: c.plan.View().SMin,
-		LatencySteps: c.plan.View().Estimate, Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
+		ID: e.identity.ID, Schedule: e.cfg.Plan.Schedule, Compat: e.cfg.Plan.Compat, Multiplier: c.shape.Multiplier(), FPS: e.cfg.FPS, Horizon: e.link.terms.horizon, SMin: c.plan.View().SMin,
+		LatencySteps: c.plan.View().Estimate, StarvedBus: st.starvedBus.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
 		RangeClips: c.limits.RangeClips, StepClips: c.limits.StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		Server:   &ServerSummary{e.link.terms.model, e.link.terms.revision, e.link.terms.sha256, e.link.terms.prefix},
+	}
+	if c.log != nil {
+		s.Recorded, s.RecordLost = c.log.Written(), c.log.Lost()
 	}
 	if h := &e.heap; h.closed {
 		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgert/bench"
+	"edgert/chunk"
 	"edgert/edge"
 	"edgert/edge/eye"
 	"edgert/internal/exit"
@@ -55,7 +56,7 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	}
 	e, err := edge.Open(ctx, edge.Config{
 		FPS: p.FPS, Bus: p.Bus, Calibration: p.Calibration, Robot: "so101", Cameras: []eye.Config{camera}, Connect: []string{p.Connect},
-		Schedule: "drtc", Duration: p.Duration, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "hold", Fallback: "hold",
+		Plan: chunk.Config{Schedule: chunk.ScheduleDRTC, Epsilon: chunk.DefaultEpsilon}, Duration: p.Duration, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "hold", Fallback: "hold",
 		MaxActionAge: 3 * time.Second, DegradedAfter: 500 * time.Millisecond, RequestTimeout: 5 * time.Second,
 		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 10 * time.Second, MaxOffline: 20 * time.Second,
 		Log: slog.New(slog.DiscardHandler),

@@ -72,7 +72,7 @@ type cli struct {
 type runFlags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
 
-	FPS         float64  `name:"fps" default:"60" help:"Ticks per second; what the policy was trained at."`
+	FPS         float64  `name:"fps" default:"60" help:"Actions per second; what the policy was trained at."`
 	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
 	Robot       string   `default:"so101" help:"The arm's description."`
 	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
@@ -85,8 +85,6 @@ type runFlags struct {
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
 	ID          string   `name:"id" help:"The robot's name; default: this host's own, made at the first run." placeholder:"NAME"`
 
-	Schedule string        `default:"drtc" help:"Which discipline decides when to ask and how to merge."`
-	SMin     int           `name:"s-min" help:"Actions to run from each chunk before the next is asked for; 0: 0.4 of a chunk."`
 	Duration time.Duration `help:"Stop after this long; 0: never."`
 	Seed     uint64        `help:"Seed of the simulated world."`
 	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
@@ -102,10 +100,11 @@ type runFlags struct {
 	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold or repeat_last."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
-	WireFaults              string            `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
-	FaultSeed               uint64            `hidden:"" help:"Seed of its chances."`
-	JSON                    string            `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
-	Quiet                   bool              `help:"No status line and no log, only the summary."`
+	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
+	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
+	FaultSeed               uint64 `hidden:"" help:"Seed of its chances."`
+	JSON                    string `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
+	Quiet                   bool   `help:"No status line and no log, only the summary."`
 }
 
 type ctlCmd struct {
@@ -197,6 +196,14 @@ func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
 	if err != nil {
 		return complain(stderr, err)
 	}
+	actions, err := r.openRecord()
+	if err != nil {
+		return complain(stderr, err)
+	}
+	if actions != nil {
+		defer actions.Close()
+		cfg.Record = actions
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	e, err := edge.Open(ctx, cfg)
@@ -247,12 +254,15 @@ func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 	cfg := edge.Config{
 		FPS: r.FPS, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
-		Task: r.Task, ID: r.ID, Schedule: r.Schedule, SMin: r.SMin, Duration: r.Duration, Seed: r.Seed,
+		Task: r.Task, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,
 		JPEGQuality: defaultQuality, OnExit: r.OnExit, Fallback: r.Fallback,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, Log: slog.New(slog.DiscardHandler),
+	}
+	if err := r.apply(&cfg); err != nil {
+		return cfg, err
 	}
 	if r.JPEGQuality != nil {
 		cfg.JPEGQuality, cfg.Reencode = *r.JPEGQuality, true

@@ -35,6 +35,12 @@ func TestMain(m *testing.M) {
 // edgeRT runs the program to its end and returns exit code and outputs.
 func edgeRT(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return edgeRTFor(t, 30*time.Second, args...)
+}
+
+// edgeRTFor is edgeRT with another limit.
+func edgeRTFor(t *testing.T, limit time.Duration, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	var out, log bytes.Buffer
@@ -42,7 +48,7 @@ func edgeRT(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	overdue := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	overdue := time.AfterFunc(limit, func() { cmd.Process.Kill() })
 	defer overdue.Stop()
 	err := cmd.Wait()
 	var exit *exec.ExitError

@@ -23,6 +23,9 @@ type still struct {
 	net              wire.Session
 	token            wire.Declaration
 
+	play func(wire.Sample)      // instead of answering; nil: answers
+	ack  func(*wire.SessionAck) // changes what it says of itself
+
 	mu        sync.Mutex
 	refuse    bool
 	publisher wire.Publisher
@@ -74,6 +77,9 @@ func (s *still) session(q wire.Query) {
 	defer s.mu.Unlock()
 	ack := wire.SessionAck{Accepted: !s.refuse, SchemaVersion: 1, SessionID: "s"}
 	ack.ModelRepo, ack.ActionNames, ack.StateDim, ack.ChunkSize, ack.T = "test/still", open.ActionNames, open.StateDim, stillHorizon, 1
+	if s.ack != nil {
+		s.ack(&ack)
+	}
 	if s.refuse {
 		ack.Error = "state dim mismatch: server=7, client=6"
 	}
@@ -81,6 +87,10 @@ func (s *still) session(q wire.Query) {
 }
 
 func (s *still) observe(sample wire.Sample) {
+	if s.play != nil {
+		s.play(sample)
+		return
+	}
 	h, err := wire.ParseHeader(sample.Attachment)
 	var o wire.Observation
 	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {

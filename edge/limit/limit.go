@@ -31,7 +31,7 @@ func (l *Limiter) Apply(goal, action, present []float32, frozen uint32) {
 		if frozen&(1<<j) != 0 {
 			continue
 		}
-		next, ranged, stepped := l.next(j, goal[j], action[j])
+		next, ranged, stepped := l.next(j, goal[j], action[j], 1)
 		if j < len(l.Far) {
 			if near := min(present[j]+l.Far[j], max(present[j]-l.Far[j], next)); near != next {
 				next, stepped = near, true
@@ -48,25 +48,27 @@ func (l *Limiter) Apply(goal, action, present []float32, frozen uint32) {
 }
 
 // Preview writes what Apply would make of rows of actions executed from goal on,
-// without counting, as if the joints followed at once: a policy is conditioned
-// on what the arm will do. rows is [n*dof] and is overwritten.
+// each for so many ticks, without counting, as if the joints followed at once: a
+// policy is conditioned on what the arm will do. rows is [n*dof] and is
+// overwritten.
 //
 //rt:noalloc
-func (l *Limiter) Preview(goal, rows []float32) {
+func (l *Limiter) Preview(goal, rows []float32, ticks int) {
 	dof := len(goal)
 	before := goal
 	for ; len(rows) >= dof; rows = rows[dof:] {
 		for j := range before {
-			rows[j], _, _ = l.next(j, before[j], rows[j])
+			rows[j], _, _ = l.next(j, before[j], rows[j], float32(ticks))
 		}
 		before = rows[:dof]
 	}
 }
 
-// next returns where joint j may go from its goal when action is wanted.
+// next returns where joint j may go from its goal within so many ticks when action
+// is wanted.
 //
 //rt:noalloc
-func (l *Limiter) next(j int, goal, action float32) (next float32, ranged, stepped bool) {
+func (l *Limiter) next(j int, goal, action, ticks float32) (next float32, ranged, stepped bool) {
 	if math.IsNaN(float64(action)) || math.IsInf(float64(action), 0) {
 		return goal, true, false
 	}
@@ -76,7 +78,7 @@ func (l *Limiter) next(j int, goal, action float32) (next float32, ranged, stepp
 	} else if next > l.Max[j] {
 		next, ranged = l.Max[j], true
 	}
-	step := l.Step[j]
+	step := l.Step[j] * ticks
 	if l.Pace > 0 {
 		step *= l.Pace
 	}

@@ -44,7 +44,7 @@ func TestLimiterPreviewEqualsApply(t *testing.T) {
 	ahead := append([]float32(nil), rows...)
 	goal := []float32{0, 48}
 	l := testLimiter()
-	l.Preview(goal, ahead)
+	l.Preview(goal, ahead, 1)
 	if l.RangeClips+l.StepClips != 0 {
 		t.Errorf("preview counted %d clips, want 0", l.RangeClips+l.StepClips)
 	}
@@ -59,7 +59,7 @@ func TestLimiterPreviewEqualsApply(t *testing.T) {
 func TestLimiterNoAlloc(t *testing.T) {
 	l := testLimiter()
 	goal, rows := []float32{0, 0}, make([]float32, 40)
-	if n := testing.AllocsPerRun(100, func() { l.Apply(goal, rows[:2], nil, 0); l.Preview(goal, rows) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l.Apply(goal, rows[:2], nil, 0); l.Preview(goal, rows, 1) }); n != 0 {
 		t.Errorf("limiter allocates %v times, want 0", n)
 	}
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/chunk"
+	"edgert/edge"
+	"edgert/internal/exit"
+)
+
+// scheduleFlags choose the discipline and the stages behind it. A flag that was
+// not given is nil, so that one without a meaning for the schedule is noticed.
+type scheduleFlags struct {
+	Schedule string `default:"drtc" help:"Which discipline decides when to ask and how to merge: drtc (asks early, and again after a lost chunk; the best under faults), rtc and append (LeRobot's engine with and without RTC), async (SmolVLA's client), v1 (the first remote proposal), sync (waits for each chunk). docs/scheduling.md compares them."`
+	Compat   bool   `help:"Behave as the original of the schedule does where ours does better, to compare: a chunk lost there costs --request-timeout, an idle start drops actions, prefixes are filled with zeros."`
+
+	SMin      *int           `name:"s-min" placeholder:"N" help:"drtc: actions to run from each chunk before the next is asked for; default: 0.4 of a chunk. Fewer: fresher actions, more requests."`
+	Epsilon   int            `default:"1" help:"Ticks beyond the latency estimate that an answer is waited for before it is asked for again."`
+	Prefix    *string        `help:"drtc: what conditions a chunk on the actions that run meanwhile: rows (default; as the arm will run them), spans (the server's own answers, a few bytes), none." placeholder:"KIND"`
+	Cooldown  *string        `help:"drtc: when a request without an answer is repeated: runway (default; after the latency estimate, or half the actions left where that is sooner), counts (after the estimate, the paper), and with --compat merge (only an answer lets the next request go) and off (every tick asks)." placeholder:"MODE"`
+	Estimator *string        `help:"What predicts the round trip: jk (mean + K deviations), max_last_10 (the longest of ten; any number), fixed, lerobot (the longest ever). Default: the schedule's own." placeholder:"NAME"`
+	K         *float64       `name:"estimator-k" help:"jk: deviations above the mean; default 1.5. More: fewer repeated requests on an uneven network, later recovery." placeholder:"K"`
+	Fixed     *time.Duration `name:"estimator-fixed" help:"fixed: the round trip; default 100ms." placeholder:"TIME"`
+
+	BufferTime         *time.Duration `help:"rtc, append, v1: ask when the actions left last no longer; default 500ms. It must exceed the round trip." placeholder:"TIME"`
+	ChunkSizeThreshold *float64       `help:"async: ask when at most this share of a chunk is left; default 0.5." placeholder:"SHARE"`
+	Similarity         *float64       `help:"async: an observation whose joints moved less (Euclidean, robot units) says nothing new and stays here; default 1, 0: all leave." placeholder:"UNITS"`
+	AggregateFnName    *string        `help:"async, v1: what becomes of a step that is predicted twice: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative." placeholder:"NAME"`
+
+	FilterCutoff            float64 `placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
+	FilterOrder             int     `placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
+	FilterGain              float64 `placeholder:"GAIN" help:"Gain of the filter, above 0 and below 2; default 1. Above 1 makes up for some of the lag."`
+	InterpolationMultiplier int     `default:"1" help:"Ticks per action: the arm moves on the line between two actions; ticks per second are --fps times this."`
+	MaxVelocity             float64 `placeholder:"V" help:"Fastest that any joint moves, in robot units per second; 0: the robot's own limit."`
+	MaxAcceleration         float64 `placeholder:"A" help:"Hardest that any joint speeds up or brakes, in robot units per second squared; 0: no limit."`
+	Record                  string  `help:"Write each action that ran, with where it came from, as a line of JSON to this file." placeholder:"FILE"`
+}
+
+// apply puts the flags into the edge's configuration.
+func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
+	p := &cfg.Plan
+	p.Schedule, p.Compat, p.Epsilon = f.Schedule, f.Compat, f.Epsilon
+	p.SMin, p.Prefix, p.Buffer = valueOf(f.SMin), valueOf(f.Prefix), valueOf(f.BufferTime)
+	p.Threshold, p.Similarity = valueOf(f.ChunkSizeThreshold), valueOf(f.Similarity)
+	if f.Similarity != nil && p.Similarity == 0 {
+		p.Similarity = -1 // every observation leaves
+	}
+	if f.Estimator != nil {
+		if p.Estimator, err = chunk.ParseEstimator(*f.Estimator); err != nil {
+			return exit.Errorf(exit.Usage, "--estimator: %w", err)
+		}
+	}
+	p.Estimator.K, p.Estimator.Fixed = valueOf(f.K), valueOf(f.Fixed)
+	if f.Cooldown != nil {
+		mode := slices.Index(chunk.CooldownNames, *f.Cooldown)
+		if mode < 0 {
+			return exit.Errorf(exit.Usage, "--cooldown is %q, want %s", *f.Cooldown, strings.Join(chunk.CooldownNames, ", "))
+		}
+		p.Cooldown = chunk.CooldownMode(mode)
+	}
+	if f.AggregateFnName != nil {
+		if p.Aggregate, err = chunk.AggregateByName(*f.AggregateFnName); err != nil {
+			return exit.Errorf(exit.Usage, "--aggregate-fn-name: %w", err)
+		}
+	}
+	if f.InterpolationMultiplier < 1 {
+		return exit.Errorf(exit.Usage, "--interpolation-multiplier is %d, want 1 or more ticks per action", f.InterpolationMultiplier)
+	}
+	s := &cfg.Shape
+	s.Cutoff, s.Order, s.Gain = f.FilterCutoff, f.FilterOrder, f.FilterGain
+	s.Multiplier, s.Velocity, s.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
+	return nil
+}
+
+// openRecord opens the file of --record before the arm moves; nil when there is
+// none.
+func (f *scheduleFlags) openRecord() (*os.File, error) {
+	if f.Record == "" {
+		return nil, nil
+	}
+	file, err := os.Create(f.Record)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "--record: %w", err)
+	}
+	return file, nil
+}
+
+// valueOf is the value of a flag, zero when there was none.
+func valueOf[T any](flag *T) (v T) {
+	if flag != nil {
+		v = *flag
+	}
+	return v
+}

@@ -1,0 +1,230 @@
+// Package record keeps what a robot did: one line for each action that ran, with
+// where it came from.
+//
+// The tick writes fixed-size records into a ring and never waits: what does not fit
+// is counted. Another thread drains the ring into a file of JSON lines. Neither
+// allocates once the log is made.
+package record
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"sync/atomic"
+
+	"edgert/rt"
+)
+
+// MaxJoints is the widest row that a record holds.
+const MaxJoints = 32
+
+// slots is the ring's size: 34 s at 60 Hz, more than a slow disk holds up.
+const slots = 2048
+
+// lineMax bounds one line: three rows of numbers and some hundred characters.
+const lineMax = 64<<10 - 1
+
+// Session is what an action's chunk was asked for in. It never changes, so that
+// records may point to it.
+type Session struct {
+	ID       string
+	Epoch    uint32
+	Model    string
+	Revision string
+	SHA256   string // of the model; empty where the server does not say
+}
+
+// Action is one action that ran.
+type Action struct {
+	At      rt.Instant // of the tick
+	Source  rt.Instant // older of the state and the oldest picture that it was computed from
+	Step    int64      // action step
+	Seq     uint64     // request
+	Epoch   uint32
+	Episode uint32
+	Index   int32 // row of the chunk
+	Delay   int32 // rows that were announced to run before the chunk came
+	Dropped int32 // rows that had run when it was merged
+	Session *Session
+
+	Joints              int
+	Action, Goal, State [MaxJoints]float32 // as the policy said, as it was written, as it was read; robot units
+}
+
+// Log is a ring of actions and the file behind it.
+type Log struct {
+	ring    *rt.Ring[Action]
+	w       io.Writer
+	buf     []byte
+	lost    atomic.Uint64
+	written atomic.Uint64
+}
+
+// Header is the first line of a file.
+type Header struct {
+	ID       string
+	Robot    string
+	Schedule string
+	FPS      float64
+	Names    []string // of the joints, as in LeRobot's datasets
+}
+
+// NewLog returns a log that writes to w, beginning with the header. It fails when
+// the header cannot be written or the rows are too wide.
+func NewLog(w io.Writer, h Header) (*Log, error) {
+	if len(h.Names) > MaxJoints {
+		return nil, fmt.Errorf("record: %d joints, at most %d", len(h.Names), MaxJoints)
+	}
+	line := []byte(`{"record":1`)
+	line = appendText(line, "id", h.ID)
+	line = appendText(line, "robot", h.Robot)
+	line = appendText(line, "schedule", h.Schedule)
+	line = append(line, `,"fps":`...)
+	line = strconv.AppendFloat(line, h.FPS, 'g', -1, 64)
+	line = append(line, `,"names":[`...)
+	for i, name := range h.Names {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = appendQuoted(line, name)
+	}
+	if _, err := w.Write(append(line, "]}\n"...)); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	return &Log{ring: rt.NewRing[Action](slots), w: w, buf: make([]byte, 0, 2*lineMax)}, nil
+}
+
+// Reserve lends the next record to fill, nil when the ring is full: that action is
+// lost and counted.
+//
+// Owner: the tick thread, like Commit.
+//
+//rt:noalloc
+func (l *Log) Reserve() *Action {
+	a := l.ring.Reserve()
+	if a == nil {
+		l.lost.Add(1)
+	}
+	return a
+}
+
+// Commit hands the record last lent over.
+//
+//rt:noalloc
+func (l *Log) Commit() { l.ring.Commit() }
+
+// Lost returns how many actions did not fit, Written how many are in the file.
+func (l *Log) Lost() uint64    { return l.lost.Load() }
+func (l *Log) Written() uint64 { return l.written.Load() }
+
+// Drain writes what waits. The error is the file's: the log is useless then.
+//
+// Owner: one thread beside the tick.
+//
+//rt:noalloc
+func (l *Log) Drain() error {
+	l.buf = l.buf[:0]
+	for a := l.ring.Peek(); a != nil; a = l.ring.Peek() {
+		l.buf = appendAction(l.buf, a)
+		l.ring.Release()
+		l.written.Add(1)
+		if len(l.buf) > lineMax {
+			if err := l.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return l.flush()
+}
+
+//rt:noalloc
+func (l *Log) flush() error {
+	if len(l.buf) == 0 {
+		return nil
+	}
+	_, err := l.w.Write(l.buf)
+	l.buf = l.buf[:0]
+	return err
+}
+
+//rt:noalloc
+func appendAction(b []byte, a *Action) []byte {
+	b = append(b, `{"t_ns":`...)
+	b = strconv.AppendInt(b, int64(a.At), 10)
+	b = appendInt(b, "step", a.Step)
+	b = appendInt(b, "epoch", int64(a.Epoch))
+	b = appendInt(b, "episode", int64(a.Episode))
+	b = append(b, `,"seq":`...)
+	b = strconv.AppendUint(b, a.Seq, 10)
+	b = appendInt(b, "chunk_index", int64(a.Index))
+	b = appendInt(b, "delay", int64(a.Delay))
+	b = appendInt(b, "dropped", int64(a.Dropped))
+	b = appendInt(b, "source_ns", int64(a.Source))
+	if s := a.Session; s != nil {
+		b = appendText(b, "session", s.ID)
+		b = appendText(b, "model", s.Model)
+		b = appendText(b, "revision", s.Revision)
+		b = appendText(b, "model_sha256", s.SHA256)
+	}
+	b = appendRow(b, "action", a.Action[:a.Joints])
+	b = appendRow(b, "goal", a.Goal[:a.Joints])
+	b = appendRow(b, "state", a.State[:a.Joints])
+	return append(b, "}\n"...)
+}
+
+//rt:noalloc
+func appendInt(b []byte, key string, v int64) []byte {
+	b = append(b, `,"`...)
+	b = append(b, key...)
+	b = append(b, `":`...)
+	return strconv.AppendInt(b, v, 10)
+}
+
+//rt:noalloc
+func appendText(b []byte, key, v string) []byte {
+	b = append(b, `,"`...)
+	b = append(b, key...)
+	b = append(b, `":`...)
+	return appendQuoted(b, v)
+}
+
+// appendQuoted quotes as JSON does; strconv's Go quoting differs where it matters
+// to a parser.
+//
+//rt:noalloc
+func appendQuoted(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ':
+			b = append(b, `\u00`...)
+			b = append(b, hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// appendRow writes numbers; what is none becomes null.
+//
+//rt:noalloc
+func appendRow(b []byte, key string, row []float32) []byte {
+	b = append(b, `,"`...)
+	b = append(b, key...)
+	b = append(b, `":[`...)
+	for j, v := range row {
+		if j > 0 {
+			b = append(b, ',')
+		}
+		if v-v != 0 {
+			b = append(b, "null"...)
+			continue
+		}
+		b = strconv.AppendFloat(b, float64(v), 'g', -1, 32)
+	}
+	return append(b, ']')
+}
