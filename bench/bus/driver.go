@@ -37,7 +37,7 @@ const (
 	keptBytes   = 1024
 	cleanFrames = 2 // of a cycle: sync write, sync read
 	warmUp      = 20
-	offTries    = 5
+	tries       = 5                    // to open, and to let go: a busy machine is late for longer than the driver waits
 	busMargin   = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
 )
 
@@ -70,6 +70,9 @@ type drivenSlice struct {
 // goals are where the arm is.
 func drive(ctx context.Context, r robot.Robot, path string, fps float64, length time.Duration) (*drivenSlice, error) {
 	calibration, err := readCalibration(r, path)
+	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
+		calibration, err = readCalibration(r, path) // late replies of the slice before
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +93,7 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length 
 	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length)
 	if limp { // some firmware takes a goal for a reason to hold
 		off := arm.TorqueOff()
-		for i := 1; off != nil && i < offTries; i++ {
+		for i := 1; off != nil && i < tries; i++ {
 			off = arm.TorqueOff()
 		}
 		err = errors.Join(err, off)
