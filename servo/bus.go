@@ -139,7 +139,7 @@ func (b *Bus) gatherSingly(g *group, patience time.Duration, deadline rt.Instant
 //
 //rt:noalloc
 func (b *Bus) again(g *group, missing uint32, deadline rt.Instant) uint32 {
-	if g.singly != nil || b.lost || missing == g.all && g.all != 1 {
+	if g.singly != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
 		return missing // each was asked by itself; or nobody is there at all
 	}
 	g.ids2 = g.ids2[:0]
@@ -189,7 +189,7 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 	b.sleepUntil(min(end, deadline))
 
 	giveUp := min(end.Add(patience), deadline)
-	if g.all > 1 && b.heard {
+	if g.all > 1 && b.heard && !fast { // a merged reply is silent when its first motor is
 		giveUp = deadline
 	}
 	b.heard = false

@@ -103,7 +103,7 @@ func (a *Arm) mindFast(stale uint32) {
 	if !a.positions.fast {
 		return
 	}
-	if stale == 0 || stale == a.positions.all {
+	if stale == 0 {
 		a.slow = 0
 	} else if a.slow++; a.slow >= fastPatience {
 		a.bus.setFast(a.positions, false)

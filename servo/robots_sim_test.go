@@ -188,24 +188,26 @@ func TestEchoOnSimulator(t *testing.T) {
 
 // A fast sync read ends at the first silent motor; a plain one costs only that.
 func TestSilentMotorBehindFastReads(t *testing.T) {
-	r := robotOf(t, "koch")
-	bus := simOf(t, r, servosim.Config{})
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer arm.Close()
-	bus.Mute(2, true)
-	clock, at := rt.KernelClock(), make([]float32, 6)
-	only := 0
-	for range 60 {
-		if arm.Read(at, clock.Now().Add(30*time.Millisecond)) == 0b000010 {
-			only++
+	for _, id := range []uint8{1, 2} { // the first silences all
+		r := robotOf(t, "koch")
+		bus := simOf(t, r, servosim.Config{})
+		arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+		if err != nil {
+			t.Fatal(err)
 		}
-		clock.SleepUntil(clock.Now().Add(5 * time.Millisecond))
-	}
-	if only < 20 {
-		t.Errorf("%d of 60 reads had motor 2 alone stale, want nearly all", only)
+		bus.Mute(id, true)
+		clock, at := rt.KernelClock(), make([]float32, 6)
+		only := 0
+		for range 60 {
+			if arm.Read(at, clock.Now().Add(30*time.Millisecond)) == 1<<(id-1) {
+				only++
+			}
+			clock.SleepUntil(clock.Now().Add(5 * time.Millisecond))
+		}
+		if only < 20 {
+			t.Errorf("%d of 60 reads had motor %d alone stale, want nearly all", only, id)
+		}
+		arm.Close()
 	}
 }
 
