@@ -1,0 +1,45 @@
+package link
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/wire/zenoh/codec"
+)
+
+// Goal: a link whose bytes nobody confirms ends long before the peer's lease; a
+// peer that is slow, or has nothing left to confirm, does not.
+func TestUnconfirmedLinkEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		info unix.TCPInfo
+		want error
+	}{
+		{"cut", unix.TCPInfo{Unacked: 1, Last_ack_recv: 60_000}, ErrUnconfirmed},
+		{"all confirmed", unix.TCPInfo{Last_ack_recv: 60_000}, ErrExpired},
+		{"no room at the peer", unix.TCPInfo{Unacked: 1, Probes: 1, Last_ack_recv: 60_000}, ErrExpired},
+		{"confirmed a moment ago", unix.TCPInfo{Unacked: 1, Last_ack_recv: 10}, ErrExpired},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, _, _ := session(t)
+			s := &l.in.stream
+			s.lease, s.deaf = 600*time.Millisecond, 300*time.Millisecond
+			s.pulse = pulse{control: func(func(uintptr)) error { return nil }, info: tt.info}
+			if err := l.Run(func(*codec.Message) error { return nil }); !errors.Is(err, tt.want) {
+				t.Errorf("Run = %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+// Goal: a healthy link has a pulse that can be read.
+func TestPulse(t *testing.T) {
+	l, _, _ := session(t)
+	p := &l.in.stream.pulse
+	if p.silent() != 0 || p.errno != 0 || p.info.Snd_mss == 0 {
+		t.Errorf("silent for %v, errno %v, MSS %d", p.silent(), p.errno, p.info.Snd_mss)
+	}
+}
