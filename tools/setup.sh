@@ -85,4 +85,7 @@ if [ "$want" = test ] || [ "$want" = interop ]; then
 fi
 if [ "$want" = interop ]; then
 	wheels bus tools/interop/bus/requirements.txt --no-deps
+	# A second version of one package: beside the environment's own, not in it.
+	# shellcheck disable=SC2086
+	wheels zenoh-1.10 tools/interop/zenoh-1.10.txt '--no-deps --upgrade --target .venv/zenoh-1.10'
 fi

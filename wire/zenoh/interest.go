@@ -92,8 +92,9 @@ func (s *Session) want(i *interest) {
 	s.declaredBytes += entryBytes + len(i.key)
 }
 
-// disinterest ends an interest and forgets what the remote was told for it
-// alone: it does not remember either. Called with s.mu held.
+// disinterest ends an interest and takes back what the remote was told for it
+// alone, as routers do: the official client remembers it, and would show a token
+// that has ended meanwhile to its next watcher. Called with s.mu held.
 func (f *face) disinterest(id uint32) {
 	i := f.interests[id]
 	if i == nil {
@@ -114,6 +115,7 @@ func (f *face) disinterest(id uint32) {
 		for _, e := range s.matches(kind, i.key) {
 			if _, told := f.told[e]; told && !f.wants(e) {
 				delete(f.told, e)
+				f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
 			}
 		}
 	}

@@ -118,7 +118,7 @@ var congestion = []testCase{
 			number(payload, i)
 			began := time.Now()
 			r, err := pub.PutLatest(payload, nil)
-			if err != nil && !p.net.NoLatest {
+			if err != nil && !p.fromLacks.Latest {
 				p.Fatalf("PutLatest = %v", err)
 			}
 			if r {
@@ -130,7 +130,7 @@ var congestion = []testCase{
 			p.Errorf("a PutLatest waited %v", longest)
 		}
 		g.release()
-		if p.net.NoLatest {
+		if p.fromLacks.Latest {
 			p.Skip("PutLatest is a Put here: which one is last is the network's choice")
 		}
 		p.eventually("something", func() bool { return len(g.seen()) > 0 })

@@ -40,15 +40,25 @@ type Net struct {
 	// the sessions must find each other again. Nil: this network cannot.
 	Cut func()
 
-	// NoLatest says that PutLatest replaces nothing here: it is a Put.
-	NoLatest bool
+	LeftLacks, RightLacks Lacks
+}
+
+// Lacks is what a session cannot do.
+type Lacks struct {
+	Latest             bool // PutLatest replaces nothing: it is a Put
+	Time               bool // nobody can choose a sample's time
+	DeletionAttachment bool // a publisher's deletion carries no attachment
+	LongAttachment     bool // an attachment that came in fragments is lost
+	QoS                bool // a sample's QoS is not told
+	SharedTokens       bool // it sees a token vanish that another still holds, or appear twice
 }
 
 // pair is a Net seen in one direction.
 type pair struct {
 	*testing.T
-	from, to wire.Session
-	net      Net
+	from, to           wire.Session
+	fromLacks, toLacks Lacks
+	net                Net
 }
 
 type testCase struct {
@@ -68,9 +78,9 @@ func Run(t *testing.T, open func(t *testing.T) Net) {
 					}
 					t.Run(name, func(t *testing.T) {
 						n := open(t)
-						p := pair{T: t, from: n.Left, to: n.Right, net: n}
+						p := pair{T: t, from: n.Left, to: n.Right, fromLacks: n.LeftLacks, toLacks: n.RightLacks, net: n}
 						if back {
-							p.from, p.to = n.Right, n.Left
+							p.from, p.to, p.fromLacks, p.toLacks = n.Right, n.Left, n.RightLacks, n.LeftLacks
 						}
 						c.run(p)
 					})

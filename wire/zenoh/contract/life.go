@@ -120,13 +120,14 @@ var life = []testCase{
 		asked := make(chan struct{}, 100)
 		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
 		done := make(chan struct{})
+		p.eventually("a link", p.from.Connected) // who listens may see it a little later
 		go func() {
 			defer close(done)
 			for p.from.Connected() { // the first may find nobody yet
 				p.from.Get(context.Background(), "@c/wait", nil, patience)
 			}
 		}()
-		<-asked
+		p.eventually("the question", func() bool { return len(asked) > 0 })
 		p.from.Close()
 		select {
 		case <-done:

@@ -22,8 +22,8 @@ fn main() {
         let echo = move |s: zenoh::sample::Sample| pong.put(s.payload().clone()).wait().unwrap();
         session.declare_subscriber(format!("{key}/ping")).callback(echo).background().wait().unwrap();
         let sink = move |s: zenoh::sample::Sample| match (s.payload().len(), &mut *count.lock().unwrap()) {
-            (1, n) => done.put(std::mem::take(*n).to_le_bytes()).wait().unwrap(),
-            (_, n) => **n += 1,
+            (1, n) => done.put(std::mem::take(n).to_le_bytes()).wait().unwrap(),
+            (_, n) => *n += 1,
         };
         session.declare_subscriber(format!("{key}/flood")).callback(sink).background().wait().unwrap();
         println!("{{}}");

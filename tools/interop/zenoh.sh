@@ -1,0 +1,27 @@
+#!/bin/sh
+# Runs our Zenoh against the official one, both versions of it, and names every
+# case. A case that fails is run once more by itself: a dozen official processes
+# share the machine, and a host that takes its cores away for long makes any of
+# them time out. Called by `make interop`.
+set -u
+cd "$(dirname "$0")/../.."
+export EDGERT_INTEROP=1.9.0,1.10.2
+log=$(mktemp)
+trap 'rm -f "$log" "$log.failed"' EXIT
+judge() { go test -count=1 -parallel 6 -timeout 10m -v "$@" ./wire/zenoh/interop >"$log" 2>&1; }
+
+judge
+rc=$?
+grep -v '^=== ' "$log"
+printf '%s cases passed, %s failed, %s skipped\n' \
+	"$(grep -c '^ *--- PASS' "$log")" "$(grep -c '^ *--- FAIL' "$log")" "$(grep -c '^ *--- SKIP' "$log")"
+[ $rc = 0 ] && exit 0
+# The innermost of the failed cases, as patterns: what no other begins with.
+sed -n 's/^ *--- FAIL: \(.*\) ([0-9.]*s)$/\1/p' "$log" | sort -r | awk 'index(last, $0 "/") != 1 { print } { last = $0 }' >"$log.failed"
+[ -s "$log.failed" ] && [ "$(wc -l <"$log.failed")" -le 20 ] || exit $rc
+rc=0
+while read -r case; do
+	printf 'once more: %s\n' "$case"
+	judge -run "^$(printf %s "$case" | sed 's/[][().*+?^$|\\]/\\&/g; s,/,$/^,g')$" || { rc=1; grep -v '^=== ' "$log"; }
+done <"$log.failed"
+exit $rc

@@ -1,0 +1,136 @@
+package interop
+
+import (
+	"testing"
+
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/contract"
+	"edgert/wire/zenoh/zenohtest"
+)
+
+// network makes the nets of one test; what it starts itself stays up across the
+// cases.
+type network func(t *testing.T, v version) func(t *testing.T) contract.Net
+
+// networks are all places that ours and theirs can take. Those marked once are
+// tried with the newest version only.
+var networks = []struct {
+	name string
+	make network
+	once bool
+}{
+	{"ours and ours at their router", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		_, at := v.router(t)
+		a, b := proxy(t, at), proxy(t, at)
+		return func(t *testing.T) contract.Net {
+			return contract.Net{Left: ours(t, connecting(a)), Right: ours(t, connecting(b)), Cut: func() { a.Cut(); b.Cut() }}
+		}
+	}, false},
+	{"our listener and their peer", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		return atOurs(t, v, "peer")
+	}, false},
+	{"ours and their client at their router", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		_, at := v.router(t)
+		theirs := v.start(t)
+		return func(t *testing.T) contract.Net {
+			return contract.Net{Left: ours(t, zenoh.Config{Connect: []string{at}}),
+				Right: open(t, theirs, zenohtest.Config{Mode: "client", Connect: []string{at}}), RightLacks: lacks}
+		}
+	}, false},
+	{"ours and ours at two of their routers in a row", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		_, first := v.router(t)
+		_, second := v.router(t, first)
+		return func(t *testing.T) contract.Net {
+			return contract.Net{Left: ours(t, zenoh.Config{Connect: []string{first}}), Right: ours(t, zenoh.Config{Connect: []string{second}})}
+		}
+	}, false},
+	{"our listener and their client", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		return atOurs(t, v, "client")
+	}, false},
+	{"our client and their peer", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		return atTheirs(t, v, "peer")
+	}, false},
+	{"our client and their router itself", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		return atTheirs(t, v, "router")
+	}, true},
+	{"ours and their peer at our listener", through("", "peer"), true},
+	{"their client and their client at our listener", through("client", "client"), true},
+	{"ours behind our listener at their router and their client there", func(t *testing.T, v version) func(*testing.T) contract.Net {
+		_, far := v.router(t)
+		theirs := v.start(t)
+		hub := ours(t, zenoh.Config{Connect: []string{far}, Listen: []string{"tcp/127.0.0.1:0"}})
+		eventually(t, "the listener to meet the router", hub.Connected)
+		return func(t *testing.T) contract.Net {
+			return contract.Net{Left: ours(t, zenoh.Config{Connect: hub.Endpoints()}), RightLacks: lacks,
+				Right: open(t, theirs, zenohtest.Config{Mode: "client", Connect: []string{far}})}
+		}
+	}, true},
+}
+
+// lacks is what the official binding cannot do. Its observers take the end of
+// one holder of a token, itself or another, for the end of the token, and may
+// show one token twice to a watcher that came after another.
+var lacks = contract.Lacks{Latest: true, SharedTokens: true}
+
+func connecting(p *zenohtest.Proxy) zenoh.Config {
+	return zenoh.Config{Connect: []string{p.Endpoint()}}
+}
+
+// through has two sessions dial a listener of ours, which relays: theirs in a
+// mode, or ours when there is none.
+func through(left, right string) network {
+	return func(t *testing.T, v version) func(*testing.T) contract.Net {
+		hub := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})
+		a, b := v.start(t), v.start(t)
+		return func(t *testing.T) contract.Net {
+			n := contract.Net{RightLacks: lacks}
+			if left == "" {
+				n.Left = ours(t, zenoh.Config{Connect: hub.Endpoints()})
+			} else {
+				n.Left, n.LeftLacks = open(t, a, zenohtest.Config{Mode: left, Connect: hub.Endpoints()}), lacks
+			}
+			n.Right = open(t, b, zenohtest.Config{Mode: right, Connect: hub.Endpoints()})
+			return n
+		}
+	}
+}
+
+// atOurs has an official node dial a listener of ours.
+func atOurs(t *testing.T, v version, mode string) func(*testing.T) contract.Net {
+	theirs := v.start(t)
+	return func(t *testing.T) contract.Net {
+		left := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})
+		way := proxy(t, left.Endpoints()[0])
+		right := open(t, theirs, zenohtest.Config{Mode: mode, Connect: []string{way.Endpoint()},
+			More: map[string]any{"connect/retry": map[string]any{"period_init_ms": 50, "period_max_ms": 200, "period_increase_factor": 2}}})
+		return contract.Net{Left: left, Right: right, RightLacks: lacks, Cut: way.Cut}
+	}
+}
+
+// atTheirs has a session of ours dial an official node.
+func atTheirs(t *testing.T, v version, mode string) func(*testing.T) contract.Net {
+	theirs, at := v.start(t), freeEndpoint(t)
+	way := proxy(t, at)
+	return func(t *testing.T) contract.Net {
+		right := open(t, theirs, zenohtest.Config{Mode: mode, Listen: []string{at}})
+		return contract.Net{Left: ours(t, connecting(way)), Right: right, RightLacks: lacks, Cut: way.Cut}
+	}
+}
+
+func TestContract(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		some := networks
+		if len(required) == 0 {
+			some = networks[:2] // make interop runs them all
+		}
+		for _, n := range some {
+			if n.once && !v.newest {
+				continue
+			}
+			t.Run(n.name, func(t *testing.T) {
+				t.Parallel()
+				contract.Run(t, n.make(t, v))
+			})
+		}
+	})
+}

@@ -1,0 +1,328 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/endpoint/endpointtest"
+	"edgert/wire/zenoh/zenohtest"
+)
+
+// Goal: both sides' keep-alives hold an idle link for several leases, and when
+// the official process is killed, only its lease tells.
+func TestLinkOutlivesItsLeases(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		var lines atomic.Int32
+		left := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}, Lease: 400 * time.Millisecond, Log: func(string) { lines.Add(1) }})
+		node := v.start(t)
+		theirs := open(t, node, zenohtest.Config{Mode: "client", Connect: left.Endpoints(), More: map[string]any{"transport/link/tx/lease": 400}})
+		if _, err := theirs.Token("@idle"); err != nil {
+			t.Fatal(err)
+		}
+		var seen diary
+		if _, err := left.SubscribeTokens("@idle", seen.token); err != nil {
+			t.Fatal(err)
+		}
+		seen.reads(t, "+@idle")
+		before := lines.Load()
+		time.Sleep(2 * time.Second)
+		if n := lines.Load() - before; n != 0 {
+			t.Errorf("%d log lines in five idle leases, want 0", n)
+		}
+		seen.reads(t, "+@idle")
+		node.Kill()
+		seen.reads(t, "+@idle", "-@idle")
+	})
+}
+
+// everything is declared on one session, and used from another.
+type everything struct {
+	samples, tokens diary
+	pub             wire.Publisher
+	asker           wire.Session
+	root            string // of its keys
+}
+
+// declareAll declares a subscriber, a watcher, a token and a queryable on b, and
+// what uses them on a.
+func declareAll(t *testing.T, root string, a, b wire.Session) *everything {
+	t.Helper()
+	e := &everything{asker: a, root: root}
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(b.Subscribe(root+"/**", e.samples.sample))
+	must(b.Queryable(root+"/q", func(q wire.Query) { q.Reply(root+"/q", q.Payload()); q.Finish() }))
+	must(b.Token(root + "/b"))
+	must(a.SubscribeTokens(root+"/**", e.tokens.token))
+	var err error
+	e.pub, err = a.Publisher(root+"/p", wire.ActionQoS)
+	must(nil, err)
+	return e
+}
+
+func (e *everything) flows(t *testing.T, when string) {
+	t.Helper()
+	before := len(e.samples.entries())
+	eventually(t, "samples "+when, func() bool { e.pub.Put([]byte(when), nil); return len(e.samples.entries()) > before })
+	eventually(t, "replies "+when, func() bool {
+		r, err := e.asker.Get(context.Background(), e.root+"/q", []byte(when), time.Second)
+		return err == nil && len(r) == 1 && string(r[0].Payload) == when
+	})
+}
+
+// Goal: after the router was killed and started again on the same port, all
+// declarations work without anyone's help, and tokens vanished in between.
+func TestRouterKilledAndRestarted(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		router, at := v.router(t)
+		a, b := ours(t, zenoh.Config{Connect: []string{at}}), ours(t, zenoh.Config{Connect: []string{at}})
+		e := declareAll(t, "@r", a, b)
+		e.flows(t, "before")
+		e.tokens.reads(t, "+@r/b")
+		router.Kill()
+		eventually(t, "the loss to be noticed", func() bool { return !a.Connected() && !b.Connected() })
+		if err := e.pub.Put(nil, nil); err != wire.ErrDisconnected {
+			t.Errorf("Put without a link = %v, want %v", err, wire.ErrDisconnected)
+		}
+		e.tokens.reads(t, "+@r/b", "-@r/b")
+		open(t, v.start(t), zenohtest.Config{Mode: "router", Listen: []string{at}})
+		e.flows(t, "after")
+		e.tokens.reads(t, "+@r/b", "-@r/b", "+@r/b")
+	})
+}
+
+// Goal: an official client or peer that is killed with SIGKILL takes its token,
+// its subscriber and its queryable with it, and a new one takes its place.
+func TestTheirsKilled(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		for _, mode := range []string{"client", "peer"} {
+			t.Run(mode, func(t *testing.T) {
+				left := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})
+				node := v.start(t)
+				e := declareAll(t, "@r", left, open(t, node, zenohtest.Config{Mode: mode, Connect: left.Endpoints()}))
+				e.flows(t, "before")
+				e.tokens.reads(t, "+@r/b")
+				node.Kill()
+				e.tokens.reads(t, "+@r/b", "-@r/b")
+				eventually(t, "the publisher to know", func() bool { return !e.pub.Matching() })
+				began := time.Now()
+				if r, err := left.Get(context.Background(), "@r/q", nil, patience); len(r) != 0 || err != nil || time.Since(began) > patience/2 {
+					t.Errorf("Get = %v, %v after %v, want nothing at once", r, err, time.Since(began))
+				}
+				again := open(t, v.start(t), zenohtest.Config{Mode: mode, Connect: left.Endpoints()})
+				if _, err := again.Token("@r/b"); err != nil {
+					t.Fatal(err)
+				}
+				e.tokens.reads(t, "+@r/b", "-@r/b", "+@r/b")
+			})
+		}
+	})
+}
+
+// Goal: a session of ours that vanishes without a word, as with SIGKILL, is gone
+// for the official side when its connection is; and one that stops talking, as
+// with a cable, when its lease ends.
+func TestOursVanishes(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		_, at := v.router(t)
+		theirs := open(t, v.start(t), zenohtest.Config{Mode: "client", Connect: []string{at}})
+		for _, how := range []string{"killed", "silent"} {
+			t.Run(how, func(t *testing.T) {
+				var seen diary
+				if _, err := theirs.SubscribeTokens("@v/"+how, seen.token); err != nil {
+					t.Fatal(err)
+				}
+				token := "@v/" + how
+				way := proxy(t, at)
+				gone := ours(t, zenoh.Config{Connect: []string{way.Endpoint()}, Lease: 500 * time.Millisecond})
+				if _, err := gone.Token(token); err != nil {
+					t.Fatal(err)
+				}
+				seen.reads(t, "+"+token)
+				if how == "silent" {
+					way.Stall(true)
+				}
+				way.Refuse(true)
+				if how == "killed" {
+					way.Cut()
+				}
+				seen.reads(t, "+"+token, "-"+token)
+				way.Stall(false)
+				way.Refuse(false)
+				way.Cut()
+				seen.reads(t, "+"+token, "-"+token, "+"+token)
+			})
+		}
+	})
+}
+
+// Goal: a router that admits by certificate and common name lets a robot do what
+// its rules allow and nothing else, and tells apart a wrong certificate.
+func TestMutualTLSAndAccessControl(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		ca := endpointtest.New(t)
+		routerCert, routerKey := ca.Issue("router", "localhost", "127.0.0.1")
+		at := "tls/localhost:" + freeEndpoint(t)[len("tcp/127.0.0.1:"):]
+		open(t, v.start(t), zenohtest.Config{Mode: "router", Listen: []string{at}, More: map[string]any{
+			"transport/link/tls": map[string]any{"enable_mtls": true, "root_ca_certificate": ca.CA,
+				"listen_certificate": routerCert, "listen_private_key": routerKey},
+			"access_control": fleetRules,
+		}})
+		dial := func(name string) zenoh.Config {
+			cert, key := ca.Issue(name)
+			return zenoh.Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key}}
+		}
+		robot, boss, stranger := ours(t, dial("r1")), ours(t, dial("operator")), ours(t, dial("r2"))
+		t.Run("allowed", func(t *testing.T) { allowed(t, robot, boss) })
+		t.Run("denied", func(t *testing.T) { denied(t, robot, boss, stranger) })
+		for name, cfg := range map[string]zenoh.Config{
+			"no certificate":       {Connect: []string{at}, TLS: endpoint.Security{RootCA: ca.CA}},
+			"another's signature":  foreign(t, at, ca.CA),
+			"an unknown authority": {Connect: []string{at}, TLS: endpoint.Security{RootCA: endpointtest.New(t).CA}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+				defer cancel()
+				s, err := zenoh.Open(ctx, cfg)
+				var refused *zenoh.AuthError
+				if err == nil {
+					s.Close()
+				}
+				if !errors.As(err, &refused) {
+					t.Errorf("Open = %v, want an AuthError", err)
+				}
+			})
+		}
+	})
+}
+
+// Goal: the official implementation and ours trust each other over mutual TLS,
+// whoever of the two listens.
+func TestOverTLS(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		ca := endpointtest.New(t)
+		cert, key := ca.Issue("node", "localhost", "127.0.0.1")
+		mine := endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key, ListenCertificate: cert, ListenKey: key, MutualTLS: true}
+		theirs := map[string]any{"transport/link/tls": map[string]any{"enable_mtls": true, "root_ca_certificate": ca.CA,
+			"listen_certificate": cert, "listen_private_key": key, "connect_certificate": cert, "connect_private_key": key}}
+		t.Run("they listen", func(t *testing.T) {
+			at := "tls/localhost:" + freeEndpoint(t)[len("tcp/127.0.0.1:"):]
+			node := open(t, v.start(t), zenohtest.Config{Mode: "router", Listen: []string{at}, More: theirs})
+			a := ours(t, zenoh.Config{Connect: []string{at}, TLS: mine})
+			declareAll(t, "@there", a, node).flows(t, "there")
+			declareAll(t, "@back", node, a).flows(t, "back")
+		})
+		t.Run("we listen", func(t *testing.T) {
+			a := ours(t, zenoh.Config{Listen: []string{"tls/localhost:0"}, TLS: mine})
+			node := open(t, v.start(t), zenohtest.Config{Mode: "client", Connect: a.Endpoints(), More: theirs})
+			declareAll(t, "@there", a, node).flows(t, "there")
+			declareAll(t, "@back", node, a).flows(t, "back")
+		})
+	})
+}
+
+func foreign(t *testing.T, at, ca string) zenoh.Config {
+	cert, key := endpointtest.New(t).Issue("r1")
+	return zenoh.Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: ca, ConnectCertificate: cert, ConnectKey: key}}
+}
+
+// fleetRules let r1 act below fleet/r1, the operator everywhere below fleet, and
+// anybody else nowhere.
+var fleetRules = func() map[string]any {
+	every := []string{"put", "delete", "declare_subscriber", "query", "reply", "declare_queryable",
+		"liveliness_token", "liveliness_query", "declare_liveliness_subscriber"}
+	rule := func(id, keys string, messages []string) map[string]any {
+		return map[string]any{"id": id, "permission": "allow", "flows": []string{"ingress", "egress"}, "messages": messages, "key_exprs": []string{keys}}
+	}
+	return map[string]any{"enabled": true, "default_permission": "deny",
+		"rules": []any{rule("r1", "fleet/r1/**", every), rule("operators", "fleet/**", every)},
+		"subjects": []any{map[string]any{"id": "r1", "cert_common_names": []string{"r1"}},
+			map[string]any{"id": "operator", "cert_common_names": []string{"operator"}}},
+		"policies": []any{map[string]any{"rules": []string{"r1"}, "subjects": []string{"r1"}},
+			map[string]any{"rules": []string{"operators"}, "subjects": []string{"operator"}}},
+	}
+}()
+
+func allowed(t *testing.T, robot, boss wire.Session) {
+	var got, tokens diary
+	if _, err := boss.Subscribe("fleet/r1/**", got.sample); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boss.SubscribeTokens("fleet/**", tokens.token); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := robot.Token("fleet/r1/alive"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := robot.Queryable("fleet/r1/status", func(q wire.Query) { q.Reply("fleet/r1/status", []byte("fine")); q.Finish() }); err != nil {
+		t.Fatal(err)
+	}
+	tokens.reads(t, "+fleet/r1/alive")
+	pub, err := robot.Publisher("fleet/r1/state", wire.ActionQoS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the sample", func() bool { pub.Put([]byte("here"), nil); return len(got.entries()) > 0 })
+	eventually(t, "the reply", func() bool {
+		r, err := boss.Get(context.Background(), "fleet/r1/status", nil, time.Second)
+		return err == nil && len(r) == 1 && string(r[0].Payload) == "fine"
+	})
+}
+
+func denied(t *testing.T, robot, boss, stranger wire.Session) {
+	var leaked diary
+	// The robot may not hear others, and a stranger may not speak for it.
+	if _, err := robot.Subscribe("fleet/**", leaked.sample); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boss.Subscribe("fleet/r1/forged", leaked.sample); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stranger.Token("fleet/r1/false"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stranger.Queryable("fleet/r1/secret", func(q wire.Query) { q.Reply("fleet/r1/secret", []byte("no")); q.Finish() }); err != nil {
+		t.Fatal(err)
+	}
+	put := func(s wire.Session, key string) {
+		t.Helper()
+		pub, err := s.Publisher(key, wire.QoS{Reliable: true, Block: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pub.Put([]byte(key), nil); err != nil {
+			t.Fatal(err)
+		}
+		pub.Undeclare()
+	}
+	put(boss, "fleet/r2/cmd")
+	put(stranger, "fleet/r1/forged")
+	began := time.Now()
+	if r, err := stranger.Get(context.Background(), "fleet/r1/status", nil, patience); len(r) != 0 || err != nil || time.Since(began) > patience/2 {
+		t.Errorf("a stranger's question: %v, %v after %v, want nothing at once", r, err, time.Since(began))
+	}
+	if keys, err := stranger.Tokens(context.Background(), "fleet/**", patience); err != nil || !slices.Equal(keys, []string{"fleet/r1/false"}) {
+		t.Errorf("a stranger sees tokens %v, %v, want its own alone", keys, err)
+	}
+	if keys, err := boss.Tokens(context.Background(), "fleet/r1/*", patience); len(keys) != 1 || err != nil {
+		t.Errorf("the operator sees tokens %v, %v, want the robot's alone", keys, err)
+	}
+	if r, err := boss.Get(context.Background(), "fleet/r1/secret", nil, patience); len(r) != 0 || err != nil {
+		t.Errorf("a stranger's queryable answered %v, %v", r, err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if got := leaked.entries(); len(got) != 0 {
+		t.Errorf("passed though denied: %v", got)
+	}
+}

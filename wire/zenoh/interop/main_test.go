@@ -1,0 +1,202 @@
+package interop
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/zenohtest"
+)
+
+// version is one official wheel.
+type version struct {
+	name   string
+	newest bool // of those that are there
+	zenohtest.Python
+}
+
+// required is how make interop says that skipping is failing, and which
+// versions there must be: EDGERT_INTEROP=1.9.0,1.10.2
+var required = strings.FieldsFunc(os.Getenv("EDGERT_INTEROP"), func(r rune) bool { return r == ',' })
+
+// versions finds the wheels: the one of the interpreter itself, and those in
+// folders beside its environment's own that tools/setup.sh makes.
+var versions = sync.OnceValues(func() (all []version, missing string) {
+	python := os.Getenv("EDGERT_PYTHON")
+	if python == "" {
+		python, _ = filepath.Abs("../../../.venv/bin/python")
+	}
+	folders, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "zenoh-*"))
+	for _, folder := range append([]string{""}, folders...) {
+		p := zenohtest.Python{Path: python, Packages: folder}
+		name, err := p.Check()
+		if err != nil {
+			missing = err.Error() + "; run make interop, or name an interpreter in EDGERT_PYTHON"
+			continue
+		}
+		all = append(all, version{name: name, Python: p})
+	}
+	if len(all) > 0 {
+		all[len(all)-1].newest = true
+	}
+	return all, missing
+})
+
+// over runs a test over every version.
+func over(t *testing.T, test func(t *testing.T, v version)) {
+	all, missing := versions()
+	for _, name := range required {
+		if !slices.ContainsFunc(all, func(v version) bool { return v.name == name }) {
+			t.Fatalf("eclipse-zenoh %s is required and absent: %s", name, missing)
+		}
+	}
+	if len(all) == 0 {
+		t.Skip(missing)
+	}
+	if len(required) == 0 {
+		all = all[:1]
+	}
+	for _, v := range all {
+		t.Run(v.name, func(t *testing.T) { test(t, v) })
+	}
+}
+
+// start starts an official node.
+func (v version) start(t *testing.T) *zenohtest.Node {
+	t.Helper()
+	n, err := zenohtest.Start(v.Python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Stop)
+	return n
+}
+
+// open opens a node's session.
+func open(t *testing.T, n *zenohtest.Node, cfg zenohtest.Config) *zenohtest.Session {
+	t.Helper()
+	s, err := n.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// router starts an official router and returns where it listens.
+func (v version) router(t *testing.T, connect ...string) (n *zenohtest.Node, at string) {
+	t.Helper()
+	n, at = v.start(t), freeEndpoint(t)
+	open(t, n, zenohtest.Config{Mode: "router", Listen: []string{at}, Connect: connect})
+	return n, at
+}
+
+// proxy stands before an endpoint.
+func proxy(t *testing.T, at string) *zenohtest.Proxy {
+	t.Helper()
+	p, err := zenohtest.NewProxy(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// quick makes a session of ours come back soon.
+func quick(cfg zenoh.Config) zenoh.Config {
+	cfg.BackoffMin, cfg.BackoffMax = 20*time.Millisecond, 200*time.Millisecond
+	return cfg
+}
+
+// ours opens a session of ours.
+func ours(t *testing.T, cfg zenoh.Config) *zenoh.Session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var over atomic.Bool
+	if cfg.Log == nil {
+		cfg.Log = func(line string) {
+			if !over.Load() {
+				t.Log(line)
+			}
+		}
+	}
+	s, err := zenoh.Open(ctx, quick(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { over.Store(true); s.Close() })
+	return s.(*zenoh.Session)
+}
+
+func freeEndpoint(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "tcp/" + l.Addr().String()
+}
+
+const patience = 20 * time.Second
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// diary notes what arrives.
+type diary struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (d *diary) note(entry string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, entry)
+}
+
+func (d *diary) token(key string, alive bool) {
+	sign := "-"
+	if alive {
+		sign = "+"
+	}
+	d.note(sign + key)
+}
+
+func (d *diary) sample(s wire.Sample) { d.note(string(s.Payload)) }
+
+func (d *diary) entries() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.all)
+}
+
+// reads waits until the diary has exactly these entries.
+func (d *diary) reads(t *testing.T, want ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		got := d.entries()
+		if slices.Equal(got, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the diary has %v, want %v", got, want)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+"""An official Zenoh node that a test drives.
+
+Commands come on standard input and answers and events go to standard output, as
+frames: three numbers of four bytes, little-endian (the lengths of a header, a
+payload and an attachment, 0xffffffff for none), then the header in JSON and the
+other two. Every command has an id, and is answered by {"answer": id, ...};
+samples, queries, replies and token changes come as {"event": ..., ...} whenever
+they happen. The node ends when its standard input does.
+"""
+
+import itertools
+import json
+import struct
+import sys
+import threading
+
+import zenoh
+from zenoh.handlers import Callback
+
+NONE = 0xFFFFFFFF
+CUSTOM = 0xFFFF
+
+# The names of the encodings by id.
+ENCODINGS = """zenoh/bytes zenoh/string zenoh/serialized application/octet-stream text/plain
+application/json text/json application/cdr application/cbor application/yaml text/yaml text/json5
+application/python-serialized-object application/protobuf application/java-serialized-object
+application/openmetrics-text image/png image/jpeg image/gif image/bmp image/webp""".split()
+
+TARGETS = [zenoh.QueryTarget.ALL, zenoh.QueryTarget.BEST_MATCHING, zenoh.QueryTarget.ALL_COMPLETE]
+PRIORITIES = "REAL_TIME INTERACTIVE_HIGH INTERACTIVE_LOW DATA_HIGH DATA DATA_LOW BACKGROUND".split()
+CONSOLIDATIONS = [zenoh.ConsolidationMode.NONE, zenoh.ConsolidationMode.MONOTONIC, zenoh.ConsolidationMode.LATEST]
+
+out_lock = threading.Lock()
+
+
+def say(payload=None, attachment=None, **header):
+    text = json.dumps(header).encode()
+    sizes = [len(text)] + [NONE if b is None else len(b) for b in (payload, attachment)]
+    with out_lock:
+        out = sys.stdout.buffer
+        out.write(struct.pack("<III", *sizes) + text)
+        out.write(payload or b"")
+        out.write(attachment or b"")
+        out.flush()
+
+
+def hear():
+    """The next frame, or None at the end."""
+    read = sys.stdin.buffer.read
+    head = read(12)
+    if len(head) < 12:
+        return None
+    size, payload, attachment = struct.unpack("<III", head)
+    header = json.loads(read(size))
+    blobs = [None if n == NONE else read(n) for n in (payload, attachment)]
+    return header, *blobs
+
+
+def encoding_of(number, schema):
+    if number == CUSTOM:
+        return zenoh.Encoding(schema)
+    plain = zenoh.Encoding(ENCODINGS[number])
+    return plain.with_schema(schema) if schema else plain
+
+
+def encoding_to(encoding):
+    name, _, schema = str(encoding).partition(";")
+    if name in ENCODINGS:
+        return {"encoding": ENCODINGS.index(name), "schema": schema}
+    return {"encoding": CUSTOM, "schema": str(encoding)}
+
+
+def bytes_of(value):
+    return None if value is None else value.to_bytes()
+
+
+def content_of(sample):
+    """What a sample or a reply's sample holds, as the arguments of say."""
+    stamp = sample.timestamp
+    return dict(
+        key=str(sample.key_expr),
+        payload=bytes_of(sample.payload),
+        attachment=bytes_of(sample.attachment),
+        delete=sample.kind == zenoh.SampleKind.DELETE,
+        time=0 if stamp is None else int(str(stamp).partition("/")[0]),
+        **encoding_to(sample.encoding),
+    )
+
+
+class Node:
+    def __init__(self):
+        self.session = None
+        self.held = {}
+        self.queries = {}
+        self.numbers = itertools.count(1)
+
+    def open(self, mode, connect, listen, config):
+        conf = zenoh.Config()
+        conf.insert_json5("mode", json.dumps(mode))
+        conf.insert_json5("connect/endpoints", json.dumps(connect))
+        conf.insert_json5("listen/endpoints", json.dumps(listen))
+        conf.insert_json5("scouting/multicast/enabled", "false")
+        conf.insert_json5("transport/shared_memory/enabled", "false")
+        for path, value in config.items():
+            conf.insert_json5(path, json.dumps(value))
+        self.session = zenoh.open(conf)
+        return {"zid": str(self.session.zid())}
+
+    def close(self):
+        self.session.close()
+        self.held.clear()
+        self.queries.clear()
+
+    def connected(self):
+        return {"yes": len(self.session.info.transports()) > 0}
+
+    def publisher(self, name, key, priority, block, express, reliable):
+        self.held[name] = self.session.declare_publisher(
+            key,
+            congestion_control=zenoh.CongestionControl.BLOCK if block else zenoh.CongestionControl.DROP,
+            priority=getattr(zenoh.Priority, PRIORITIES[priority - 1]),
+            express=express,
+            reliability=zenoh.Reliability.RELIABLE if reliable else zenoh.Reliability.BEST_EFFORT,
+        )
+
+    def stamp(self, time):
+        if not time:
+            return None
+        nanos = ((time & 0xFFFFFFFF) * 1_000_000_000) >> 32
+        return zenoh.Timestamp(zenoh.NTP64(time >> 32, nanos), b"\x33")
+
+    def put(self, name, payload, attachment, delete, time, encoding, schema):
+        pub, stamp = self.held[name], self.stamp(time)
+        if delete:
+            pub.delete(attachment=attachment, timestamp=stamp)
+        else:
+            pub.put(payload, attachment=attachment, timestamp=stamp, encoding=encoding_of(encoding, schema))
+
+    def matching(self, name):
+        return {"yes": bool(self.held[name].matching_status.matching)}
+
+    def subscribe(self, name, key):
+        def on(sample):
+            say(
+                event="sample",
+                name=name,
+                priority=int(sample.priority),
+                block=sample.congestion_control == zenoh.CongestionControl.BLOCK,
+                express=sample.express,
+                **content_of(sample),
+            )
+
+        # On the receiving thread itself, so that who does not take holds the sender up.
+        # Nothing else: a question's replies there and a question asked at the same
+        # time hold each other up for five seconds, which ends the link.
+        self.held[name] = self.session.declare_subscriber(key, Callback(on, indirect=False))
+
+    def queryable(self, name, key, complete):
+        def on(query):
+            number = next(self.numbers)  # atomic, unlike a sum: queries come on several threads
+            self.queries[number] = query
+            say(
+                event="query",
+                name=name,
+                query=number,
+                key=str(query.key_expr),
+                parameters=str(query.parameters),
+                payload=bytes_of(query.payload),
+                attachment=bytes_of(query.attachment),
+            )
+
+        self.held[name] = self.session.declare_queryable(key, Callback(on), complete=complete)
+
+    def reply(self, query, key, payload, attachment, delete, time, encoding, schema):
+        q, stamp = self.queries[query], self.stamp(time)
+        if delete:
+            q.reply_del(key, attachment=attachment, timestamp=stamp)
+        else:
+            q.reply(key, payload, attachment=attachment, timestamp=stamp, encoding=encoding_of(encoding, schema))
+
+    def reply_err(self, query, payload, attachment):
+        self.queries[query].reply_err(payload)
+
+    def finish(self, query):
+        self.queries.pop(query).drop()
+
+    def get(self, name, key, parameters, payload, attachment, encoding, schema, target, consolidation, timeout):
+        def on(reply):
+            if reply.ok is not None:
+                say(event="reply", name=name, **content_of(reply.ok))
+            else:
+                say(event="reply", name=name, error=True, payload=bytes_of(reply.err.payload), **encoding_to(reply.err.encoding))
+
+        self.session.get(
+            key + ("?" + parameters if parameters else ""),
+            Callback(on, lambda: say(event="final", name=name)),
+            payload=payload,
+            attachment=attachment,
+            encoding=encoding_of(encoding, schema) if payload is not None else None,
+            target=TARGETS[target],
+            consolidation=CONSOLIDATIONS[consolidation],
+            timeout=timeout,
+        )
+
+    def token(self, name, key):
+        self.held[name] = self.session.liveliness().declare_token(key)
+
+    def watch(self, name, key):
+        def on(sample):
+            say(event="token", name=name, key=str(sample.key_expr), alive=sample.kind == zenoh.SampleKind.PUT)
+
+        self.held[name] = self.session.liveliness().declare_subscriber(key, Callback(on), history=True)
+
+    def tokens(self, name, key, timeout):
+        def on(reply):
+            if reply.ok is not None:
+                say(event="reply", name=name, key=str(reply.ok.key_expr))
+
+        self.session.liveliness().get(key, Callback(on, lambda: say(event="final", name=name)), timeout=timeout)
+
+    def undeclare(self, name):
+        self.held.pop(name).undeclare()
+
+
+def main():
+    node = Node()
+    say(event="ready")
+    while frame := hear():
+        command, payload, attachment = frame
+        number, do = command.pop("id"), command.pop("do")
+        if do in ("put", "reply", "reply_err", "get"):
+            command.update(payload=payload, attachment=attachment)
+        try:
+            say(answer=number, **(getattr(node, do)(**command) or {}))
+        except Exception as e:
+            say(answer=number, failed=f"{type(e).__name__}: {e}"[:500])
+
+
+main()

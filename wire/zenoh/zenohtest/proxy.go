@@ -1,0 +1,199 @@
+package zenohtest
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Proxy stands between whoever dials its Endpoint and another endpoint, and
+// misbehaves as told. All is as it should be until then.
+type Proxy struct {
+	target   string
+	listener net.Listener
+	tasks    sync.WaitGroup
+
+	delay atomic.Int64 // longest; every piece waits for a random part of it
+	rate  atomic.Int64 // bytes per second and direction, 0 for no limit
+	stall atomic.Bool  // nothing passes
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool // guarded by mu
+	closed bool              // guarded by mu
+	deaf   bool              // refuses connections, guarded by mu
+
+	Cuts atomic.Uint64 // connections ended by Cut
+}
+
+const (
+	pieceBytes  = 4 << 10 // what is delayed or slowed down at once
+	pieces      = 16      // that may be on their way, per direction
+	stallLook   = 5 * time.Millisecond
+	dialTimeout = 3 * time.Second
+)
+
+// NewProxy listens on a port of its own for connections to target, tcp/host:port.
+func NewProxy(target string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{target: strings.TrimPrefix(target, "tcp/"), listener: l, conns: map[net.Conn]bool{}}
+	p.tasks.Add(1)
+	go p.accept()
+	return p, nil
+}
+
+// Endpoint is where to dial.
+func (p *Proxy) Endpoint() string { return "tcp/" + p.listener.Addr().String() }
+
+// Delay makes every piece wait for a random time of at most d.
+func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
+
+// Slow lets only so many bytes per second pass in each direction; 0 is no limit.
+func (p *Proxy) Slow(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
+
+// Stall holds everything up, or lets it go on.
+func (p *Proxy) Stall(on bool) { p.stall.Store(on) }
+
+// Refuse ends connections as they come, or no longer.
+func (p *Proxy) Refuse(on bool) {
+	p.mu.Lock()
+	p.deaf = on
+	p.mu.Unlock()
+}
+
+// Cut ends all connections at once, without a word to either side.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			tcp.SetLinger(0)
+		}
+		c.Close()
+		p.Cuts.Add(1)
+	}
+}
+
+// Close ends everything.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.stall.Store(false)
+	p.listener.Close()
+	p.Cut()
+	p.tasks.Wait()
+}
+
+func (p *Proxy) accept() {
+	defer p.tasks.Done()
+	for {
+		near, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.tasks.Add(1)
+		go func() {
+			defer p.tasks.Done()
+			p.carry(near)
+		}()
+	}
+}
+
+// keep remembers a connection, or closes it when it must not be.
+func (p *Proxy) keep(c net.Conn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.deaf {
+		c.Close()
+		return fmt.Errorf("refused")
+	}
+	p.conns[c] = true
+	return nil
+}
+
+func (p *Proxy) forget(c net.Conn) {
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+	c.Close()
+}
+
+// carry connects near to the target until either ends.
+func (p *Proxy) carry(near net.Conn) {
+	if p.keep(near) != nil {
+		return
+	}
+	defer p.forget(near)
+	far, err := net.DialTimeout("tcp", p.target, dialTimeout)
+	if err != nil || p.keep(far) != nil {
+		return
+	}
+	defer p.forget(far)
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+		both.Add(1)
+		go func() {
+			defer both.Done()
+			p.pump(way[0], way[1])
+			way[0].Close()
+			way[1].Close()
+		}()
+	}
+	both.Wait()
+}
+
+// piece is bytes on their way.
+type piece struct {
+	bytes []byte
+	due   time.Time
+}
+
+// pump passes bytes on in order, each piece when it is due.
+func (p *Proxy) pump(from io.Reader, to io.Writer) {
+	way := make(chan piece, pieces)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for x := range way {
+			time.Sleep(time.Until(x.due))
+			for p.stall.Load() {
+				time.Sleep(stallLook)
+			}
+			if _, err := to.Write(x.bytes); err != nil {
+				if c, ok := from.(net.Conn); ok {
+					c.Close()
+				}
+				for range way {
+				}
+				return
+			}
+		}
+	}()
+	for {
+		buf := make([]byte, pieceBytes)
+		n, err := from.Read(buf)
+		if n > 0 {
+			if rate := p.rate.Load(); rate > 0 {
+				time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+			}
+			var wait time.Duration
+			if longest := p.delay.Load(); longest > 0 {
+				wait = time.Duration(rand.Int64N(longest))
+			}
+			way <- piece{buf[:n], time.Now().Add(wait)}
+		}
+		if err != nil {
+			close(way)
+			<-ended
+			return
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package zenohtest
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// echoed dials through p to an echo and returns how to send and get back.
+func echoed(t *testing.T) (*Proxy, net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { io.Copy(c, c); c.Close() }()
+		}
+	}()
+	p, err := NewProxy("tcp/" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	conn, err := net.Dial("tcp", p.Endpoint()[len("tcp/"):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return p, conn
+}
+
+func TestProxyPassesWhole(t *testing.T) {
+	p, conn := echoed(t)
+	p.Delay(2 * time.Millisecond)
+	want := make([]byte, 300_000)
+	for i := range want {
+		want[i] = byte(i >> 3)
+	}
+	go conn.Write(want)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v, equal %v", err, bytes.Equal(got, want))
+	}
+}
+
+func TestProxyMisbehaves(t *testing.T) {
+	p, conn := echoed(t)
+	trip := func() time.Duration {
+		began := time.Now()
+		conn.Write([]byte("x"))
+		io.ReadFull(conn, make([]byte, 1))
+		return time.Since(began)
+	}
+	trip()
+	p.Stall(true)
+	time.AfterFunc(100*time.Millisecond, func() { p.Stall(false) })
+	if d := trip(); d < 90*time.Millisecond {
+		t.Errorf("a stalled trip took %v", d)
+	}
+	p.Slow(20)
+	if d := trip(); d < 90*time.Millisecond { // a byte each way at 20 bytes per second
+		t.Errorf("a slow trip took %v", d)
+	}
+	p.Slow(0)
+	p.Refuse(true)
+	p.Cut()
+	if _, err := conn.Read(make([]byte, 1)); err == nil || p.Cuts.Load() != 2 {
+		t.Errorf("read after Cut = %v, %d ends cut", err, p.Cuts.Load())
+	}
+	if c, err := net.Dial("tcp", p.Endpoint()[len("tcp/"):]); err == nil {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection was kept though all are refused")
+		}
+	}
+}

@@ -1,0 +1,393 @@
+package zenohtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/wire"
+)
+
+// Config is how an official session meets others.
+type Config struct {
+	Mode    string // client, peer or router
+	Connect []string
+	Listen  []string
+	More    map[string]any // any other key of its configuration, such as access_control
+}
+
+// Session is an official session as a wire.Session. PutLatest is Put.
+type Session struct {
+	node   *Node
+	events chan head
+	closed chan struct{}
+	once   sync.Once
+	ended  sync.WaitGroup // the goroutine that delivers
+
+	deliver sync.Mutex // held while a callback runs
+
+	mu      sync.Mutex
+	objects map[string]*object     // guarded by mu
+	asking  map[string]chan<- head // questions that wait for replies, guarded by mu
+}
+
+// object is something declared in the node, under its name there.
+type object struct {
+	s       *Session
+	name    string
+	deposit func(wire.Sample)
+	answer  func(wire.Query)
+	watch   func(key string, alive bool)
+	over    bool // guarded by Session.deliver
+}
+
+var (
+	_     wire.Session = (*Session)(nil)
+	names atomic.Uint64
+)
+
+// newName is one that no object of any session has had.
+func newName() string { return strconv.FormatUint(names.Add(1), 10) }
+
+// Open opens the node's session, after closing the one before.
+func (n *Node) Open(cfg Config) (*Session, error) {
+	n.mu.Lock()
+	old := n.session
+	n.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	s := &Session{node: n, events: make(chan head, maxEvents), closed: make(chan struct{}),
+		objects: map[string]*object{}, asking: map[string]chan<- head{}}
+	n.mu.Lock()
+	n.session = s
+	n.mu.Unlock()
+	more := cfg.More
+	if more == nil {
+		more = map[string]any{}
+	}
+	list := func(v []string) []string { return append([]string{}, v...) }
+	if _, err := n.do("open", args{"mode": cfg.Mode, "connect": list(cfg.Connect), "listen": list(cfg.Listen), "config": more}, nil, nil); err != nil {
+		return nil, err
+	}
+	s.ended.Add(1)
+	go s.run()
+	return s, nil
+}
+
+// run delivers events one at a time.
+func (s *Session) run() {
+	defer s.ended.Done()
+	for {
+		select {
+		case h := <-s.events:
+			s.happen(h)
+		case <-s.closed:
+			return
+		}
+	}
+}
+
+func (s *Session) happen(h head) {
+	s.mu.Lock()
+	o := s.objects[h.Name]
+	s.mu.Unlock()
+	if o == nil {
+		return
+	}
+	s.deliver.Lock()
+	defer s.deliver.Unlock()
+	switch {
+	case o.over || s.isClosed():
+	case h.Event == "sample":
+		o.deposit(wire.Sample{Key: h.Key, Payload: h.payload, Attachment: h.attachment, Encoding: encodingOf(h), Time: h.Time, Delete: h.Delete,
+			// The binding does not tell whether a sample came reliably.
+			QoS: wire.QoS{Priority: wire.Priority(h.Priority), Reliable: true, Block: h.Block, Express: h.Express}})
+	case h.Event == "token":
+		o.watch(h.Key, h.Alive)
+	case h.Event == "query":
+		o.answer(&query{s: s, head: h})
+	}
+}
+
+func encodingOf(h head) wire.Encoding { return wire.Encoding{ID: h.Encoding, Schema: h.Schema} }
+
+func (s *Session) isClosed() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Session) do(command string, a args, payload, attachment []byte) (head, error) {
+	if s.isClosed() {
+		return head{}, wire.ErrClosed
+	}
+	return s.node.do(command, a, payload, attachment)
+}
+
+// declare makes an object in the node.
+func (s *Session) declare(o *object, command string, a args) (*object, error) {
+	o.s, o.name = s, newName()
+	a["name"] = o.name
+	s.mu.Lock()
+	s.objects[o.name] = o
+	s.mu.Unlock()
+	if _, err := s.do(command, a, nil, nil); err != nil {
+		s.mu.Lock()
+		delete(s.objects, o.name)
+		s.mu.Unlock()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Undeclare ends the object; no callback of it runs afterwards.
+func (o *object) Undeclare() error {
+	_, err := o.s.do("undeclare", args{"name": o.name}, nil, nil)
+	o.s.deliver.Lock()
+	o.over = true
+	o.s.deliver.Unlock()
+	return err
+}
+
+// Subscribe declares a subscriber.
+func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declaration, error) {
+	return declaration(s.declare(&object{deposit: deposit}, "subscribe", args{"key": key}))
+}
+
+// Queryable declares a queryable.
+func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
+	return declaration(s.declare(&object{answer: answer}, "queryable", args{"key": key, "complete": false}))
+}
+
+// CompleteQueryable declares a complete queryable.
+func (s *Session) CompleteQueryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
+	return declaration(s.declare(&object{answer: answer}, "queryable", args{"key": key, "complete": true}))
+}
+
+// Token declares a liveliness token.
+func (s *Session) Token(key string) (wire.Declaration, error) {
+	return declaration(s.declare(new(object), "token", args{"key": key}))
+}
+
+// SubscribeTokens declares a liveliness subscriber with history.
+func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.Declaration, error) {
+	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key}))
+}
+
+func declaration(o *object, err error) (wire.Declaration, error) {
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Connected reports whether the session has a link.
+func (s *Session) Connected() bool {
+	h, err := s.do("connected", nil, nil, nil)
+	return err == nil && h.Yes
+}
+
+// Close ends the session; the node can open another.
+func (s *Session) Close() error {
+	err := wire.ErrClosed
+	s.once.Do(func() {
+		_, err = s.node.do("close", nil, nil, nil)
+		close(s.closed)
+		s.ended.Wait()
+		s.node.mu.Lock()
+		s.node.session = nil
+		s.node.mu.Unlock()
+	})
+	return err
+}
+
+// publisher is a declared publisher of the node's.
+type publisher struct{ *object }
+
+// Publisher declares a publisher.
+func (s *Session) Publisher(key string, q wire.QoS) (wire.Publisher, error) {
+	if q.Priority == 0 {
+		q.Priority = wire.Data
+	}
+	if strings.Contains(key, "*") {
+		return nil, fmt.Errorf("official node: publisher on %q, which the binding takes for all keys at once", key)
+	}
+	o, err := s.declare(new(object), "publisher", args{"key": key, "priority": q.Priority, "block": q.Block, "express": q.Express, "reliable": q.Reliable})
+	if err != nil {
+		return nil, err
+	}
+	return &publisher{o}, nil
+}
+
+// Put puts a sample.
+func (p *publisher) Put(payload, attachment []byte) error {
+	return p.PutWith(wire.Sample{Payload: payload, Attachment: attachment})
+}
+
+// PutLatest is Put.
+func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
+	return false, p.Put(payload, attachment)
+}
+
+// PutWith puts or deletes.
+func (p *publisher) PutWith(m wire.Sample) error {
+	a, payload, err := contentOf(m)
+	if err != nil {
+		return err
+	}
+	a["name"] = p.name
+	_, err = p.s.do("put", a, payload, m.Attachment)
+	return err
+}
+
+// contentOf is a sample as arguments of a command.
+func contentOf(m wire.Sample) (args, []byte, error) {
+	switch {
+	case m.Delete && len(m.Payload) > 0:
+		return nil, nil, errors.New("official node: a deletion with a payload")
+	case len(m.Encoding.Schema) > 255:
+		return nil, nil, errors.New("official node: the binding cuts no schema, but the wire holds 255 bytes")
+	}
+	payload := m.Payload
+	if payload == nil {
+		payload = []byte{}
+	}
+	return args{"delete": m.Delete, "time": m.Time, "encoding": m.Encoding.ID, "schema": m.Encoding.Schema}, payload, nil
+}
+
+// Matching reports whether the node knows of a subscriber.
+func (p *publisher) Matching() bool {
+	h, err := p.s.do("matching", args{"name": p.name}, nil, nil)
+	return err == nil && h.Yes
+}
+
+// replied hands a reply to whoever asked.
+func (s *Session) replied(h head) {
+	s.mu.Lock()
+	to := s.asking[h.Name]
+	s.mu.Unlock()
+	if to == nil {
+		return
+	}
+	select {
+	case to <- h:
+	case <-s.closed:
+	}
+}
+
+// maxReplies is how many replies of one question may wait for their asker.
+const maxReplies = 65536
+
+// ask runs a command that is answered by replies and an end of them.
+func (s *Session) ask(ctx context.Context, command string, a args, payload, attachment []byte, timeout time.Duration) (all []head, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	name, replies := newName(), make(chan head, maxReplies)
+	s.mu.Lock()
+	s.asking[name] = replies
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.asking, name)
+		s.mu.Unlock()
+	}()
+	a["name"], a["timeout"] = name, timeout.Seconds()
+	if _, err := s.do(command, a, payload, attachment); err != nil {
+		return nil, err
+	}
+	overdue := time.After(timeout + answerLimit)
+	for {
+		select {
+		case h := <-replies:
+			if h.Event == "final" {
+				return all, nil
+			}
+			all = append(all, h)
+		case <-ctx.Done():
+			return all, ctx.Err()
+		case <-s.closed:
+			return all, wire.ErrClosed
+		case <-s.node.gone:
+			return all, wire.ErrDisconnected
+		case <-overdue:
+			return all, fmt.Errorf("official node: %s: no end within its timeout of %v and %v more", command, timeout, answerLimit)
+		}
+	}
+}
+
+// Get asks everybody.
+func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
+	return s.Ask(ctx, wire.Question{Key: key, Payload: payload, Timeout: timeout})
+}
+
+// Ask asks.
+func (s *Session) Ask(ctx context.Context, q wire.Question) (all []wire.Reply, err error) {
+	if q.Timeout < time.Millisecond {
+		return nil, errors.New("official node: a question without a timeout")
+	}
+	heads, err := s.ask(ctx, "get", args{"key": q.Key, "parameters": q.Parameters, "encoding": q.Encoding.ID, "schema": q.Encoding.Schema,
+		"target": q.Target, "consolidation": q.Consolidation}, q.Payload, q.Attachment, q.Timeout)
+	for _, h := range heads {
+		if h.Error && string(h.payload) == "Timeout" {
+			continue // how the official querier says that it waits no longer
+		}
+		all = append(all, wire.Reply{Key: h.Key, Payload: h.payload, Err: h.Error, Attachment: h.attachment, Encoding: encodingOf(h), Time: h.Time, Delete: h.Delete})
+	}
+	return all, err
+}
+
+// Tokens lists the live tokens that match.
+func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) (keys []string, err error) {
+	heads, err := s.ask(ctx, "tokens", args{"key": key}, nil, nil, timeout)
+	for _, h := range heads {
+		keys = append(keys, h.Key)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), err
+}
+
+// query is one that a queryable of the node's was asked.
+type query struct {
+	s *Session
+	head
+	once sync.Once
+}
+
+func (q *query) Key() string        { return q.head.Key }
+func (q *query) Parameters() string { return q.head.Parameters }
+func (q *query) Payload() []byte    { return q.payload }
+func (q *query) Attachment() []byte { return q.attachment }
+
+func (q *query) Reply(key string, payload []byte) error {
+	return q.ReplyWith(wire.Sample{Key: key, Payload: payload})
+}
+
+func (q *query) ReplyWith(m wire.Sample) error {
+	a, payload, err := contentOf(m)
+	if err != nil {
+		return err
+	}
+	a["query"], a["key"] = q.Query, m.Key
+	_, err = q.s.do("reply", a, payload, m.Attachment)
+	return err
+}
+
+func (q *query) ReplyErr(payload []byte) error {
+	_, err := q.s.do("reply_err", args{"query": q.Query}, payload, nil)
+	return err
+}
+
+func (q *query) Finish() {
+	q.once.Do(func() { q.s.do("finish", args{"query": q.Query}, nil, nil) })
+}
