@@ -1,0 +1,323 @@
+package zenoh_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/zenohtest"
+)
+
+// chaosTime is how long TestChaos lasts: make chaos says ten minutes.
+func chaosTime(t *testing.T) time.Duration {
+	d, err := time.ParseDuration(os.Getenv("CHAOS"))
+	if err != nil {
+		return 12 * time.Second
+	}
+	t.Logf("for %v", d)
+	return d
+}
+
+const (
+	killEvery = 5 * time.Second // the router's life
+	foulEvery = 700 * time.Millisecond
+)
+
+// once notes numbered samples and counts those that came before: a number is
+// given out once, so nothing may bring it twice.
+type once struct {
+	mu    sync.Mutex
+	last  map[uint64]uint64 // publisher -> its newest number
+	old   int               // came twice, or behind a newer one
+	count atomic.Uint64
+}
+
+func (o *once) deposit(s wire.Sample) {
+	who, n := binary.LittleEndian.Uint64(s.Payload), binary.LittleEndian.Uint64(s.Payload[8:])
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last == nil {
+		o.last = map[uint64]uint64{}
+	}
+	if n <= o.last[who] {
+		o.old++
+	}
+	o.last[who] = n
+	o.count.Add(1)
+}
+
+func (o *once) repeated() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.old
+}
+
+// robot is one session with everything declared on it, put through a proxy.
+type robot struct {
+	id   uint64
+	s    wire.Session
+	way  *zenohtest.Proxy
+	pub  wire.Publisher
+	n    atomic.Uint64 // of the last sample put
+	seen once
+
+	mu    sync.Mutex
+	alive map[string]int // tokens, as changes add up; guarded by mu
+}
+
+func joinRobot(t *testing.T, id uint64, at string) *robot {
+	t.Helper()
+	way, err := zenohtest.NewProxy(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(way.Close)
+	r := &robot{id: id, way: way, alive: map[string]int{}}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r.s, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{way.Endpoint()}, BackoffMin: 20 * time.Millisecond, BackoffMax: 300 * time.Millisecond})
+	must(t, err)
+	t.Cleanup(func() { r.s.Close() })
+	_, err = r.s.Subscribe("chaos/*/data", r.seen.deposit)
+	must(t, err)
+	_, err = r.s.Queryable(r.key("status"), func(q wire.Query) { q.Reply(r.key("status"), nil); q.Finish() })
+	must(t, err)
+	_, err = r.s.Token(r.key("alive"))
+	must(t, err)
+	_, err = r.s.SubscribeTokens("chaos/*/alive", func(key string, alive bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if alive {
+			r.alive[key]++
+		} else {
+			r.alive[key]--
+		}
+	})
+	must(t, err)
+	r.pub, err = r.s.Publisher(r.key("data"), wire.QoS{Priority: wire.Data, Reliable: true})
+	must(t, err)
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *robot) key(what string) string { return fmt.Sprintf("chaos/%d/%s", r.id, what) }
+
+// talk puts samples of all sizes until done.
+func (r *robot) talk(done <-chan struct{}) {
+	payload := make([]byte, 100_000)
+	binary.LittleEndian.PutUint64(payload, r.id)
+	rng := rand.New(rand.NewPCG(r.id, 1))
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+		binary.LittleEndian.PutUint64(payload[8:], r.n.Add(1))
+		size := 16 + rng.IntN(2000)
+		if rng.IntN(20) == 0 {
+			size = 60_000 + rng.IntN(40_000)
+		}
+		r.pub.Put(payload[:size], nil)
+	}
+}
+
+// sees lists the tokens that the watcher holds to be alive.
+func (r *robot) sees() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, v := range r.alive {
+		n += min(v, 1)
+	}
+	return n
+}
+
+// foul makes the way of one robot bad in one way, or good again.
+func foul(way *zenohtest.Proxy) {
+	switch rand.IntN(6) {
+	case 0:
+		way.Cut()
+	case 1:
+		way.Delay(50 * time.Millisecond)
+	case 2:
+		way.Slow(100_000)
+	case 3:
+		way.Stall(true)
+	default:
+		heal(way)
+	}
+}
+
+func heal(way *zenohtest.Proxy) {
+	way.Stall(false)
+	way.Slow(0)
+	way.Delay(0)
+}
+
+// Goal: through a router that is killed and started every few seconds, and
+// networks that lose connections, delay and stall, sessions come back by
+// themselves with all that they had declared, nothing arrives twice or out of
+// order, and neither goroutines nor descriptors nor memory grow.
+func TestChaos(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds at least")
+	}
+	at, restart := hub(t)
+	const n = 4
+	var robots []*robot
+	for i := range n {
+		robots = append(robots, joinRobot(t, uint64(i+1), at))
+	}
+	done := make(chan struct{})
+	var talking sync.WaitGroup
+	for _, r := range robots {
+		talking.Add(1)
+		go func() { defer talking.Done(); r.talk(done) }()
+	}
+	whole(t, robots, "at first")
+	early := measure(t)
+	began, kill := time.Now(), time.Now().Add(killEvery)
+	kills := 0
+	for length := chaosTime(t); time.Since(began) < length; time.Sleep(foulEvery) {
+		foul(robots[rand.IntN(n)].way)
+		if time.Now().After(kill) {
+			restart()
+			kills++
+			kill = time.Now().Add(killEvery)
+		}
+		if kills == 2 && !early.warm {
+			early = measure(t)
+			early.warm = true
+		}
+	}
+	for _, r := range robots {
+		heal(r.way)
+	}
+	whole(t, robots, "at last")
+	late := measure(t)
+	close(done)
+	talking.Wait()
+	var sent, got, cuts uint64
+	for _, r := range robots {
+		sent, got, cuts = sent+r.n.Load(), got+r.seen.count.Load(), cuts+r.way.Cuts.Load()
+		if k := r.seen.repeated(); k != 0 {
+			t.Errorf("robot %d: %d samples came twice or out of order", r.id, k)
+		}
+	}
+	t.Logf("%d router kills, %d connection ends cut, %d samples put, %d arrived (each goes to %d)", kills, cuts, sent, got, n)
+	t.Logf("early %v, late %v", early, late)
+	if late.goroutines > early.goroutines+20 || late.files > early.files+20 {
+		t.Errorf("goroutines or descriptors grew: early %v, late %v", early, late)
+	}
+	if late.rss > early.rss+64<<20 {
+		t.Errorf("memory grew: early %v, late %v", early, late)
+	}
+}
+
+// hub is an official router in a process of its own, which restart kills and
+// starts again on its port; where there is none, a listener of ours.
+func hub(t *testing.T) (at string, restart func()) {
+	python := zenohtest.Python{Path: os.Getenv("EDGERT_PYTHON")}
+	if _, err := python.Check(); err != nil {
+		t.Logf("%v: a listener of ours is the router", err)
+		open := func(at string) *zenoh.Session {
+			s, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}})
+			must(t, err)
+			return s.(*zenoh.Session)
+		}
+		s := open("tcp/127.0.0.1:0")
+		at := s.Endpoints()[0]
+		t.Cleanup(func() { s.Close() })
+		return at, func() { s.Close(); s = open(at) }
+	}
+	proxy, err := zenohtest.NewProxy("tcp/127.0.0.1:1") // a free port
+	must(t, err)
+	at = proxy.Endpoint()
+	proxy.Close()
+	start := func() *zenohtest.Node {
+		n, err := zenohtest.Start(python)
+		must(t, err)
+		_, err = n.Open(zenohtest.Config{Mode: "router", Listen: []string{at}})
+		must(t, err)
+		return n
+	}
+	n := start()
+	t.Cleanup(func() { n.Kill() })
+	return at, func() { n.Kill(); n = start() }
+}
+
+// whole waits until every robot hears, answers and sees every other.
+func whole(t *testing.T, robots []*robot, when string) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for _, r := range robots {
+		for {
+			before := r.seen.heard()
+			replies, _ := r.s.Get(t.Context(), "chaos/*/status", nil, time.Second)
+			time.Sleep(50 * time.Millisecond)
+			after := r.seen.heard()
+			news := 0
+			for who, n := range after {
+				if n > before[who] {
+					news++
+				}
+			}
+			if len(replies) == len(robots) && r.sees() == len(robots) && news == len(robots) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: robot %d hears %d, gets %d replies and sees %d tokens of %d", when, r.id, news, len(replies), r.sees(), len(robots))
+			}
+		}
+	}
+}
+
+// heard is the newest number of every publisher.
+func (o *once) heard() map[uint64]uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := map[uint64]uint64{}
+	for who, n := range o.last {
+		all[who] = n
+	}
+	return all
+}
+
+// weight is what a leak would show in.
+type weight struct {
+	goroutines, files int
+	rss               int64
+	warm              bool
+}
+
+func (w weight) String() string {
+	return fmt.Sprintf("%d goroutines, %d descriptors, %d MiB resident", w.goroutines, w.files, w.rss>>20)
+}
+
+func measure(t *testing.T) weight {
+	t.Helper()
+	runtime.GC()
+	files, _ := filepath.Glob("/proc/self/fd/*")
+	statm, err := os.ReadFile("/proc/self/statm")
+	must(t, err)
+	pages, _ := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
+	return weight{goroutines: runtime.NumGoroutine(), files: len(files), rss: pages * int64(os.Getpagesize())}
+}
