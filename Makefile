@@ -73,9 +73,10 @@ race: ## all tests under the race detector
 	tools/test.sh -race -short -timeout 15m ./...
 
 .PHONY: interop
-interop: build ## programs that were not written here against ours: servo SDKs, LeRobot's bus classes
+interop: build ## programs that were not written here against ours: servo SDKs, LeRobot's bus classes, the official Zenoh
 	@tools/setup.sh interop
 	@.venv/bin/python tools/interop/bus/judge.py bin/edge-rt
+	@tools/interop/zenoh.sh
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)
@@ -84,6 +85,11 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 .PHONY: bench
 bench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: chaos
+chaos: ## ten minutes of killed routers and bad networks: nothing lost for good, twice or leaked
+	@tools/setup.sh test
+	CHAOS=10m $(GO) test -count=1 -run 'TestChaos$$' -v -timeout 15m ./wire/zenoh
 
 .PHONY: rust-ping
 rust-ping: ## build bin/rust-ping, the official Zenoh that bench wire measures against (cargo, 5 minutes)

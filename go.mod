@@ -3,7 +3,9 @@ module edgert
 go 1.26
 
 require (
+	github.com/BooleanCat/option v0.1.0
 	github.com/alecthomas/kong v1.13.0
+	github.com/eclipse-zenoh/zenoh-go v1.9.0
 	github.com/goccy/go-yaml v1.18.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/tinylib/msgp v1.6.5

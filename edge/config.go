@@ -14,6 +14,7 @@ import (
 	"edgert/chunk/stage"
 	"edgert/edge/eye"
 	"edgert/internal/exit"
+	"edgert/internal/network"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/zenoh"
@@ -138,7 +139,7 @@ func (c *Config) checkConnect() error {
 	case c.TLS != TLS{} && !encrypted:
 		return exit.Errorf(exit.Usage, "--tls-ca, --tls-cert and --tls-key are for tls/ endpoints, and --connect has none: write tls/HOST:PORT there, or leave them out")
 	}
-	if err := c.transport().Check(); err != nil {
+	if err := network.Check(c.transport()); err != nil {
 		return exit.Errorf(exit.Config, "--connect, --tls-ca, --tls-cert, --tls-key: %w", err)
 	}
 	return nil

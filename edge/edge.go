@@ -30,6 +30,7 @@ import (
 	"edgert/edge/limit"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
+	"edgert/internal/network"
 	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
@@ -37,7 +38,6 @@ import (
 	"edgert/servo/servosim"
 	"edgert/sim"
 	"edgert/wire"
-	"edgert/wire/zenoh"
 )
 
 // errOffline is the cause of a connect context that ran into max_offline.
@@ -154,7 +154,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	var err error
 	transport := e.cfg.transport()
 	transport.Log = func(line string) { e.log.Info(line) }
-	e.net, err = zenoh.Open(wait, transport)
+	e.net, err = network.Open(wait, transport)
 	if err == nil && e.cfg.Wrap != nil {
 		e.net = e.cfg.Wrap(e.net)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"edgert/internal/network"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/wire"
@@ -148,7 +149,7 @@ func (c *Config) checkTransport() error {
 	case tls != TLS{VerifyNameOnConnect: true} && !dials && !listens:
 		return c.wrong("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
 	}
-	if err := c.transport().Check(); err != nil {
+	if err := network.Check(c.transport()); err != nil {
 		return c.wrong("zenoh.tls", "zenoh: %w", err)
 	}
 	return nil
@@ -201,11 +202,11 @@ func enter(ctx context.Context, cfg Config, log *slog.Logger) (wire.Session, err
 	defer cancel()
 	transport := cfg.transport()
 	transport.Log = func(line string) { log.Info(line) }
-	network, err := zenoh.Open(waiting, transport)
+	joined, err := network.Open(waiting, transport)
 	switch {
 	case err == nil:
 		log.Info("network", "listen", cfg.Listen(), "connect", cfg.Zenoh.ConnectEndpoints)
-		return network, nil
+		return joined, nil
 	case ctx.Err() != nil:
 		return nil, nil
 	case waiting.Err() != nil:

@@ -24,6 +24,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/internal/flagfile"
 	"edgert/internal/logline"
+	"edgert/internal/network"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/faulty"
@@ -148,7 +149,7 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 	}
 	switch ctx.Command() {
 	case "version":
-		fmt.Fprintf(stdout, "edge-rt %s, transport zenoh (built in, pure Go)\n", version)
+		fmt.Fprintf(stdout, "edge-rt %s, transport %s\n", version, network.Transport)
 		return exit.Clean
 	case "cameras", "cameras list":
 		return complain(stderr, eye.WriteList(stdout, c.Cameras.List.All))

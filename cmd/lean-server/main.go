@@ -22,6 +22,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/internal/flagfile"
 	"edgert/internal/logline"
+	"edgert/internal/network"
 	"edgert/policy"
 	"edgert/server"
 	"edgert/wire/zenoh/endpoint"
@@ -94,7 +95,7 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		return code
 	}
 	if ctx.Command() == "version" {
-		fmt.Fprintf(stdout, "lean-server %s, transport zenoh (built in, pure Go)\n", version)
+		fmt.Fprintf(stdout, "lean-server %s, transport %s\n", version, network.Transport)
 		return exit.Clean
 	}
 	cfg, err := c.config()

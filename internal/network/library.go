@@ -1,0 +1,20 @@
+//go:build zenohc
+
+package network
+
+import (
+	"context"
+
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenohgo"
+)
+
+// Transport is what the programs say of themselves.
+const Transport = "zenoh (zenoh-go on libzenohc)"
+
+// Check leaves it to the library to know its endpoints and options.
+func Check(zenoh.Config) error { return nil }
+
+// Open joins the network.
+func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) { return zenohgo.Open(ctx, cfg) }

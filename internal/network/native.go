@@ -1,0 +1,19 @@
+//go:build !zenohc
+
+package network
+
+import (
+	"context"
+
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+// Transport is what the programs say of themselves.
+const Transport = "zenoh (built in, pure Go)"
+
+// Check refuses what Open would refuse without asking the network.
+func Check(cfg zenoh.Config) error { return cfg.Check() }
+
+// Open joins the network.
+func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) { return zenoh.Open(ctx, cfg) }

@@ -1,0 +1,111 @@
+//go:build zenohc
+
+package zenohgo
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/contract"
+	"edgert/wire/zenoh/zenohtest"
+)
+
+// lacks is what the binding cannot do.
+var lacks = contract.Lacks{Latest: true, Time: true, DeletionAttachment: true, LongAttachment: true, QoS: true, SharedTokens: true}
+
+// open opens a session of the library, or of ours.
+func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cfg.BackoffMin, cfg.BackoffMax = 20*time.Millisecond, 200*time.Millisecond
+	var s wire.Session
+	var err error
+	if native {
+		s, err = zenoh.Open(ctx, cfg)
+	} else {
+		s, err = Open(ctx, cfg)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func freeEndpoint(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "tcp/" + l.Addr().String()
+}
+
+// before puts a proxy before an endpoint, to cut.
+func before(t *testing.T, at string) *zenohtest.Proxy {
+	t.Helper()
+	p, err := zenohtest.NewProxy(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Goal: the library's session keeps every promise of wire.Session, with another
+// one and with ours, whoever of the two listens.
+func TestContract(t *testing.T) {
+	for _, n := range []struct {
+		name        string
+		left, right bool // ours
+	}{
+		{"the library's listener and its client", false, false},
+		{"our listener and the library's client", true, false},
+		{"the library's listener and our client", false, true},
+	} {
+		t.Run(n.name, func(t *testing.T) {
+			contract.Run(t, func(t *testing.T) contract.Net {
+				at := freeEndpoint(t)
+				left := open(t, n.left, zenoh.Config{Listen: []string{at}})
+				way := before(t, at)
+				right := open(t, n.right, zenoh.Config{Connect: []string{way.Endpoint()}})
+				net := contract.Net{Left: left, Right: right, Cut: way.Cut}
+				if !n.left {
+					net.LeftLacks = lacks
+				}
+				if !n.right {
+					net.RightLacks = lacks
+				}
+				return net
+			})
+		})
+	}
+}
+
+// Goal: both at an official router, as a fleet's robots are.
+func TestContractAtRouter(t *testing.T) {
+	python := zenohtest.Python{Path: os.Getenv("EDGERT_PYTHON")}
+	if _, err := python.Check(); err != nil {
+		t.Skip(err)
+	}
+	router, err := zenohtest.Start(python)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(router.Stop)
+	at := freeEndpoint(t)
+	if _, err := router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}); err != nil {
+		t.Fatal(err)
+	}
+	contract.Run(t, func(t *testing.T) contract.Net {
+		cfg := zenoh.Config{Connect: []string{at}}
+		return contract.Net{Left: open(t, false, cfg), Right: open(t, true, cfg), LeftLacks: lacks}
+	})
+}
