@@ -14,12 +14,12 @@ import (
 
 // bringupCmds take an arm from its box to its first run.
 type bringupCmds struct {
-	Ports       portsCmd       `cmd:"" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
-	Scan        scanCmd        `cmd:"" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
-	SetupMotors setupMotorsCmd `cmd:"" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`
-	Calibrate   calibrateCmd   `cmd:"" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
-	Monitor     monitorCmd     `cmd:"" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
-	Move        moveCmd        `cmd:"" help:"Move one joint slowly to a position, then let the arm go."`
+	Ports       portsCmd       `cmd:"" uses:"" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
+	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
+	SetupMotors setupMotorsCmd `cmd:"" uses:"bus,robot,calibration,id" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`
+	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
+	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
+	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
 	Teleop      teleopCmd      `cmd:"" help:"Drive the arm with a leader arm, on the same tick."`
 }
 

@@ -22,9 +22,9 @@ import (
 	"edgert/edge"
 	"edgert/edge/eye"
 	"edgert/internal/exit"
-	"edgert/internal/flagfile"
 	"edgert/internal/logline"
 	"edgert/internal/network"
+	"edgert/internal/program"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/faulty"
@@ -61,13 +61,13 @@ type cli struct {
 	runFlags `embed:""`
 
 	Run         struct{}   `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
-	Ctl         ctlCmd     `cmd:"" help:"Pause, resume or reset a running edge, or ask how it goes."`
-	SimBus      simBusCmd  `cmd:"" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
-	Torque      torqueCmd  `cmd:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
-	Cameras     camerasCmd `cmd:"" help:"List the cameras with their modes and controls; or take one picture."`
+	Ctl         ctlCmd     `cmd:"" uses:"id" help:"Pause, resume or reset a running edge, or ask how it goes."`
+	SimBus      simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
+	Torque      torqueCmd  `cmd:"" uses:"bus,robot,on-exit" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
+	Cameras     camerasCmd `cmd:"" uses:"camera,jpeg-quality" help:"List the cameras with their modes and controls; or take one picture."`
 	bringupCmds `embed:""`
 
-	Version struct{} `cmd:"" help:"Print the version and which transport is built in."`
+	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
 type runFlags struct {
@@ -126,6 +126,8 @@ type torqueCmd struct {
 	Word string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
 }
 
+const name = "edge-rt"
+
 // version is set by the Makefile.
 var version = "dev"
 
@@ -133,18 +135,9 @@ func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
 
 func run(args []string, stdout, stderr *os.File) exit.Code {
 	var c cli
-	parser, err := kong.New(&c, kong.Name("edge-rt"), kong.Description(description), kong.DefaultEnvars("EDGE_RT"),
-		kong.Configuration(flagfile.Load), kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
-	if err != nil {
-		panic(err) // the grammar above is wrong
-	}
-	ctx, err := parser.Parse(args)
-	if err != nil {
-		code := exit.Of(err)
-		if code == exit.Failure {
-			code = exit.Usage
-		}
-		fmt.Fprintf(stderr, "edge-rt: %v; see edge-rt --help\n", err)
+	p := program.Program{Name: name, Description: description, Env: "EDGE_RT", Stdout: stdout, Stderr: stderr}
+	ctx, code, done := p.Parse(&c, args)
+	if done {
 		return code
 	}
 	switch ctx.Command() {
@@ -293,14 +286,6 @@ func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 	return cfg, nil
 }
 
-// complain prints err, if there is one, in one line and returns its code.
-func complain(stderr io.Writer, err error) exit.Code {
-	if err != nil {
-		fmt.Fprintf(stderr, "edge-rt: %v\n", err)
-	}
-	return exit.Of(err)
-}
-
 // readFaults reads the script of --wire-faults.
 func readFaults(name string) (*faulty.Script, error) {
 	data, err := os.ReadFile(name)
@@ -312,4 +297,9 @@ func readFaults(name string) (*faulty.Script, error) {
 		return nil, exit.Errorf(exit.Usage, "--wire-faults %s: %w", name, err)
 	}
 	return script, nil
+}
+
+func complain(stderr io.Writer, err error) exit.Code {
+	p := program.Program{Name: name, Stderr: stderr}
+	return p.Complain(err)
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"edgert/internal/exit"
-	"edgert/internal/flagfile"
 	"edgert/internal/logline"
 	"edgert/internal/network"
+	"edgert/internal/program"
 	"edgert/policy"
 	"edgert/server"
 	"edgert/wire/zenoh/endpoint"
@@ -48,11 +48,11 @@ type cli struct {
 	flags `embed:""`
 
 	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
-	Check  struct{} `cmd:"" help:"Load everything, replay the golden sets, print what would be served."`
+	Check  struct{} `cmd:"" uses:"manifest,ort" help:"Load everything, replay the golden sets, print what would be served."`
 	Replay struct {
 		Dir string `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
 	} `cmd:"" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
-	Version struct{} `cmd:"" help:"Print the version and which transport is built in."`
+	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
 type flags struct {
@@ -75,23 +75,9 @@ func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
 
 func run(args []string, stdout, stderr io.Writer) exit.Code {
 	var c cli
-	left := -1 // set when the parser wants to leave, after --help
-	parser, err := kong.New(&c, kong.Name("lean-server"), kong.Description(description), kong.DefaultEnvars("LEAN_SERVER"),
-		kong.Configuration(flagfile.Load), kong.Writers(stdout, stderr), kong.Exit(func(code int) { left = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
-	if err != nil {
-		panic(err) // the grammar above is wrong
-	}
-	ctx, err := parser.Parse(args)
-	if left >= 0 {
-		return exit.Code(left)
-	}
-	if err != nil {
-		code := exit.Of(err)
-		if code == exit.Failure {
-			code = exit.Usage
-		}
-		fmt.Fprintf(stderr, "lean-server: %v; see lean-server --help\n", err)
+	p := program.Program{Name: "lean-server", Description: description, Env: "LEAN_SERVER", Stdout: stdout, Stderr: stderr}
+	ctx, code, done := p.Parse(&c, args)
+	if done {
 		return code
 	}
 	if ctx.Command() == "version" {

@@ -34,7 +34,7 @@ const (
 	patience  = 30 * time.Second // only a broken test waits so long
 )
 
-var program string
+var built string
 
 // TestMain builds the program once: these tests run it as a user would.
 func TestMain(m *testing.M) {
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	program = filepath.Join(dir, "lean-server")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+	built = filepath.Join(dir, "lean-server")
+	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil {
 		os.Stderr.Write(out)
 		os.Exit(1)
 	}
@@ -62,7 +62,7 @@ func needRuntime(t *testing.T) {
 // leanServer runs the program to its end and returns exit code and outputs.
 func leanServer(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(built, args...)
 	cmd.Env = append(os.Environ(), env...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
@@ -348,7 +348,7 @@ func start(t *testing.T, args ...string) *running {
 	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), json: filepath.Join(t.TempDir(), "summary.json")}
 	port := freePort(t)
 	r.health = "http://127.0.0.1:" + port
-	r.cmd = exec.Command(program, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
+	r.cmd = exec.Command(built, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
