@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -213,6 +214,8 @@ func TestChaos(t *testing.T) {
 	}
 	whole(t, robots, "at last")
 	late := measure(t)
+	var stacks strings.Builder
+	pprof.Lookup("goroutine").WriteTo(&stacks, 1)
 	close(done)
 	talking.Wait()
 	var sent, got, cuts uint64
@@ -225,7 +228,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("%d router kills, %d connection ends cut, %d samples put, %d arrived (each goes to %d)", kills, cuts, sent, got, n)
 	t.Logf("early %v, late %v", early, late)
 	if late.goroutines > early.goroutines+20 || late.files > early.files+20 {
-		t.Errorf("goroutines or descriptors grew: early %v, late %v", early, late)
+		t.Errorf("goroutines or descriptors grew: early %v, late %v:\n%s", early, late, &stacks)
 	}
 	if late.rss > early.rss+64<<20 {
 		t.Errorf("memory grew: early %v, late %v", early, late)

@@ -81,7 +81,8 @@ func (n *Node) Open(cfg Config) (*Session, error) {
 	return s, nil
 }
 
-// run delivers events one at a time.
+// run delivers events one at a time, until the session is closed or its process
+// gone.
 func (s *Session) run() {
 	defer s.ended.Done()
 	for {
@@ -89,6 +90,8 @@ func (s *Session) run() {
 		case h := <-s.events:
 			s.happen(h)
 		case <-s.closed:
+			return
+		case <-s.node.gone:
 			return
 		}
 	}
