@@ -114,8 +114,8 @@ func (c *control) tick(t rt.Tick) time.Duration {
 	if c.began == 0 {
 		c.begin(t.Woke)
 	}
-	if t.OverranItself(c.period) {
-		c.events.Emit(rt.Event{At: t.Woke, Code: rt.Overrun, A: int64(t.CPU), B: int64(t.BusWait)})
+	if o := t.Overrun; o.Own {
+		c.events.Emit(rt.Event{At: t.Woke, Code: rt.TickOverrun, A: int64(o.CPU), B: int64(o.BusWait)})
 	}
 	c.laps.Begin(t.Woke)
 	c.read(t)

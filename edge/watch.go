@@ -128,7 +128,7 @@ func (e *Edge) report(ev rt.Event) {
 		return
 	case rt.BusLost:
 		level, attrs[0], n = slog.LevelWarn, slog.Int64("silent_joints", ev.A), 1
-	case rt.Overrun:
+	case rt.TickOverrun:
 		level, n = slog.LevelWarn, 3 // the host's steal is of the whole run
 		attrs[0], attrs[1] = slog.Duration("computed", time.Duration(ev.A)), slog.Duration("bus", time.Duration(ev.B))
 		attrs[2] = slog.Duration("host_steal", rt.StealTime()-e.steal)

@@ -14,7 +14,7 @@ import (
 var incidents = []rt.Event{
 	{Code: rt.StateChanged, A: int64(Streaming), B: int64(Stalled)},
 	{Code: rt.BusLost, A: 1 << 40},
-	{Code: rt.Overrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
+	{Code: rt.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
 	{Code: rt.TorqueOn},
 	{Code: rt.Starved},
 }

@@ -8,7 +8,7 @@ type Code uint8
 // The events of the tick. The comment says what A and B of the Event are.
 const (
 	NoEvent      Code = iota
-	Overrun           // by the tick itself. A: ns it computed; B: ns it waited for the bus
+	TickOverrun       // by the tick itself. A: ns it computed; B: ns it waited for the bus
 	BusStale          // A: bit set of the joints without a present position
 	BusLost           // A: replies lost in this cycle; B: replies corrupt
 	JointFrozen       // A: joint; B: how long it has been stale, ns
@@ -31,7 +31,7 @@ const (
 
 var codeTable = [numCodes]struct{ name, sentence string }{
 	NoEvent:      {"none", "nothing happened"},
-	Overrun:      {"overrun", "a tick computed and waited for the bus longer than its period"},
+	TickOverrun:  {"overrun", "a tick computed and waited for the bus longer than its period"},
 	BusStale:     {"bus_stale", "some joints did not answer and keep their last position"},
 	BusLost:      {"bus_lost", "replies on the servo bus were lost or corrupt"},
 	JointFrozen:  {"joint_frozen", "a joint has been silent for too long and is held where it is"},

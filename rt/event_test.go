@@ -36,9 +36,9 @@ func TestEventsAreDrainedInOrderAndCounted(t *testing.T) {
 	if len(got) != 4 || got[0] != 0 || got[3] != 3 {
 		t.Errorf("Drain = %v, want [0 1 2 3]", got)
 	}
-	if q.Dropped() != 3 || q.Count(Starved) != 6 || q.Count(TorqueOff) != 1 || q.Count(Overrun) != 0 {
+	if q.Dropped() != 3 || q.Count(Starved) != 6 || q.Count(TorqueOff) != 1 || q.Count(TickOverrun) != 0 {
 		t.Errorf("dropped, starved, torque off, overrun = %d, %d, %d, %d, want 3, 6, 1, 0",
-			q.Dropped(), q.Count(Starved), q.Count(TorqueOff), q.Count(Overrun))
+			q.Dropped(), q.Count(Starved), q.Count(TorqueOff), q.Count(TickOverrun))
 	}
 	again := 0
 	q.Drain(func(e Event) { again++ })

@@ -42,19 +42,18 @@ type Tick struct {
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
 
-	// Of the last tick: how long it computed, waited for the bus, and, where it
-	// ended late, how much the host took from the machine meanwhile.
-	CPU, BusWait, Stolen time.Duration
+	// Overrun is of the tick before the last, where that one ended late: what the
+	// host took is known a little later. Else it is zero.
+	Overrun Overrun
 }
 
-// OverranItself reports whether the last tick was past its deadline by what it
-// did, computing and waiting for the bus, and not by what the machine did to it.
-// A guest's kernel books a pause by the host as CPU time of whichever thread was
-// on the CPU, so what the host says it took is not the tick's.
-//
-//rt:noalloc
-func (t Tick) OverranItself(period time.Duration) bool {
-	return t.Skipped > 0 && t.CPU+t.BusWait-t.Stolen > period
+// Overrun is a tick that ended after the next deadline. It is Own when what it
+// did, computing and waiting for the bus, is longer than a period without what
+// the host took from the machine around it: a guest's kernel books a pause by its
+// host as CPU time of whichever thread was on the CPU.
+type Overrun struct {
+	CPU, BusWait, Stolen time.Duration
+	Own                  bool
 }
 
 // Grant is the kernel's answer to the loop's wish for real time.
@@ -67,7 +66,7 @@ type Grant struct {
 // LoopStats is a reading of the loop's counters.
 type LoopStats struct {
 	Ticks        uint64        // steps that were called
-	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait; see Tick.OverranItself
+	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait; see Overrun
 	OverrunsHost uint64        // the others past it: the machine did not let them run
 	Skipped      uint64        // grid points lost to overruns
 	CPU          time.Duration // CPU time of the loop's thread in all ticks
@@ -93,6 +92,8 @@ type Loop struct {
 	// Owner: the loop's thread.
 	stealSeen time.Duration // at stealAt
 	stealAt   Instant
+	late      bool
+	pending   Overrun // where late: not yet judged
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -201,9 +202,14 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		tick.Deadline, tick.Skipped = nextDeadline(tick.Deadline, now, period)
 		tick.Index += 1 + tick.Skipped
 		l.cpu.Add(int64(spent - before))
-		tick.CPU, tick.BusWait, tick.Stolen = spent-woke, busWait, l.stolen(now, tick.Skipped > 0)
-		l.count(&tick)
+		tick.Overrun = l.judge(now)
+		if tick.Skipped > 0 {
+			l.late, l.pending = true, Overrun{CPU: spent - woke, BusWait: busWait}
+		}
+		l.ticks.Add(1)
+		l.skipped.Add(tick.Skipped)
 	}
+	l.judge(l.cfg.Clock.Now())
 }
 
 // sleepUntil sleeps to the deadline in two stages where the period is long
@@ -217,36 +223,28 @@ func (l *Loop) sleepUntil(deadline Instant) {
 	l.cfg.Clock.SleepUntil(deadline)
 }
 
-// stolen returns how much the host took since the last note of it, when the tick
-// was late, and makes a new note when the last one is old.
+// judge books the overrun of the tick before, if there was one: the kernel counts
+// a pause as the host's at its next timer interrupt, which has come by now. The
+// note of the steal that it is held against is at most stealEvery older.
 //
 //rt:noalloc
-func (l *Loop) stolen(now Instant, late bool) (d time.Duration) {
-	if !late && now.Sub(l.stealAt) < stealEvery {
-		return 0
+func (l *Loop) judge(now Instant) (o Overrun) {
+	if !l.late && now.Sub(l.stealAt) < stealEvery {
+		return o
 	}
 	steal := l.steal()
-	if late {
-		d = steal - l.stealSeen
+	if l.late {
+		o, l.late = l.pending, false
+		o.Stolen = steal - l.stealSeen
+		o.Own = o.CPU+o.BusWait-o.Stolen > l.cfg.Period
+		if o.Own {
+			l.overrunsOwn.Add(1)
+		} else {
+			l.overrunsHost.Add(1)
+		}
 	}
 	l.stealSeen, l.stealAt = steal, now
-	return d
-}
-
-// count books the tick before next.
-//
-//rt:noalloc
-func (l *Loop) count(next *Tick) {
-	l.ticks.Add(1)
-	if next.Skipped == 0 {
-		return
-	}
-	l.skipped.Add(next.Skipped)
-	if next.OverranItself(l.cfg.Period) {
-		l.overrunsOwn.Add(1)
-	} else {
-		l.overrunsHost.Add(1)
-	}
+	return o
 }
 
 // nextDeadline returns the first deadline on the grid prev+n*period (n >= 1)

@@ -53,8 +53,8 @@ func TestLoopKeepsTheGridThroughOverruns(t *testing.T) {
 	want := []rt.Tick{
 		{Index: 0, Deadline: 1000 + 10e6, Woke: 1000 + 10e6},
 		{Index: 1, Deadline: 1000 + 20e6, Woke: 1000 + 23e6},
-		{Index: 4, Deadline: 1000 + 50e6, Woke: 1000 + 50e6, Skipped: 2, CPU: 25 * time.Millisecond},
-		{Index: 5, Deadline: 1000 + 60e6, Woke: 1000 + 60e6},
+		{Index: 4, Deadline: 1000 + 50e6, Woke: 1000 + 50e6, Skipped: 2},
+		{Index: 5, Deadline: 1000 + 60e6, Woke: 1000 + 60e6, Overrun: rt.Overrun{CPU: 25 * time.Millisecond, Own: true}},
 		{Index: 6, Deadline: 1000 + 70e6, Woke: 1000 + 70e6},
 	}
 	if !slices.Equal(got, want) {
@@ -236,28 +236,6 @@ func TestNewLoopPanicsWithout(t *testing.T) {
 				}
 			}()
 			rt.NewLoop(cfg)
-		})
-	}
-}
-
-func TestOverranItself(t *testing.T) {
-	tests := []struct {
-		name string
-		tick rt.Tick
-		want bool
-	}{
-		{"in time", rt.Tick{CPU: 9e6, BusWait: 9e6}, false},
-		{"late by computing", rt.Tick{Skipped: 1, CPU: period + 1}, true},
-		{"late by computing and the bus", rt.Tick{Skipped: 1, CPU: period / 2, BusWait: period/2 + 1}, true},
-		{"late by computing, some of it the host's", rt.Tick{Skipped: 1, CPU: 3 * period, Stolen: 2*period - 1}, true},
-		{"late by the host", rt.Tick{Skipped: 1, CPU: 3 * period, Stolen: 2 * period}, false},
-		{"late though it did little", rt.Tick{Skipped: 9, CPU: period / 2, BusWait: period / 2}, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.tick.OverranItself(period); got != tt.want {
-				t.Errorf("OverranItself(%+v) = %t, want %t", tt.tick, got, tt.want)
-			}
 		})
 	}
 }
