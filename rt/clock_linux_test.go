@@ -124,7 +124,7 @@ func TestParseSteal(t *testing.T) {
 	if first, second := StealTime(), StealTime(); second < first {
 		t.Errorf("StealTime went from %v to %v", first, second)
 	}
-	if n := testing.AllocsPerRun(10, func() { StealTime() }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { StealTime() }); n != 0 && !raced { // the detector moves its buffer to the heap
 		t.Errorf("StealTime allocates %v times, want 0", n)
 	}
 }

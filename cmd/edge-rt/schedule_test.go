@@ -42,6 +42,8 @@ func path(step int64) float32 { return float32(20 * math.Sin(float64(step)/25)) 
 func newPlayer(t *testing.T, old bool, lose func(int) bool) *player {
 	t.Helper()
 	p := &player{still: newStill(t), old: old, lose: lose, line: make(chan wire.Sample, 64)}
+	p.still.mu.Lock() // it listens already
+	defer p.still.mu.Unlock()
 	p.still.play = p.deposit
 	p.still.ack = func(ack *wire.SessionAck) {
 		ack.ChunkSize, ack.ModelSHA256 = playHorizon, strings.Repeat("ab", 32)

@@ -87,8 +87,11 @@ func (s *still) session(q wire.Query) {
 }
 
 func (s *still) observe(sample wire.Sample) {
-	if s.play != nil {
-		s.play(sample)
+	s.mu.Lock()
+	play := s.play
+	s.mu.Unlock()
+	if play != nil {
+		play(sample)
 		return
 	}
 	h, err := wire.ParseHeader(sample.Attachment)
