@@ -122,7 +122,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 	if cfg.Clock == nil || cfg.Period <= 0 {
 		panic("rt: NewLoop wants a clock and a period above 0")
 	}
-	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, steal: StealTime, lateness: NewHist()}
+	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, steal: new(stealReader).read, lateness: NewHist()}
 	if m, ok := cfg.Clock.(cpuMeter); ok {
 		l.cpuTime = m.ThreadCPU
 	}
