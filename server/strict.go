@@ -11,6 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"edgert/internal/strictyaml"
 )
 
 // draftKeys are keys of LeRobot's draft manifest that live elsewhere here.
@@ -46,7 +48,7 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	if err := w.structure(file.Docs[0].Body, reflect.TypeOf(dst).Elem(), ""); err != nil {
 		return nil, err
 	}
-	if err := yaml.UnmarshalWithOptions(data, dst, yaml.Strict()); err != nil {
+	if err := strictyaml.Decode(data, dst); err != nil {
 		return nil, yamlError(err)
 	}
 	return lines, nil

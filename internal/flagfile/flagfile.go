@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-	"github.com/goccy/go-yaml"
 
 	"edgert/internal/exit"
+	"edgert/internal/strictyaml"
 )
 
 // maxBytes bounds the file.
@@ -31,7 +31,7 @@ func Load(r io.Reader) (kong.Resolver, error) {
 		return nil, exit.Errorf(exit.Config, "config file is larger than %d bytes", maxBytes)
 	}
 	raw := map[string]any{}
-	if err := yaml.UnmarshalWithOptions(b, &raw, yaml.Strict()); err != nil {
+	if err := strictyaml.Decode(b, &raw); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
 		return nil, exit.Errorf(exit.Config, "config file: want a YAML map from flag names to values: %s", line)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"edgert/internal/strictyaml"
 	"edgert/servo/table"
 )
 
@@ -77,12 +78,7 @@ func decode(data []byte) (file robotFile, err error) {
 	if len(data) > maxBytes {
 		return file, fmt.Errorf("%d bytes, want at most %d", len(data), maxBytes)
 	}
-	defer func() { // the module panics on some tags
-		if p := recover(); p != nil {
-			err = fmt.Errorf("no YAML: %v", p)
-		}
-	}()
-	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
+	if err := strictyaml.Decode(data, &file); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
 		return file, fmt.Errorf("%s; see the built-in descriptions for the form", line)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"edgert/internal/strictyaml"
 	"edgert/rt"
 )
 
@@ -110,20 +111,10 @@ func ParseScript(text []byte) (s Script, err error) {
 	if len(text) > scriptBytesMax {
 		return s, fmt.Errorf("%w: %d bytes, want at most %d", ErrScript, len(text), scriptBytesMax)
 	}
-	if err := decode(text, &s); err != nil {
+	if err := strictyaml.Decode(text, &s); err != nil {
 		return s, fmt.Errorf("%w: %s", ErrScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " "))
 	}
 	return s, s.check()
-}
-
-// decode reads YAML. The module panics on some tags.
-func decode(text []byte, s *Script) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("no YAML: %v", p)
-		}
-	}()
-	return yaml.UnmarshalWithOptions(text, s, yaml.Strict())
 }
 
 func (s *Script) check() error {

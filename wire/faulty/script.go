@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"edgert/internal/strictyaml"
 )
 
 // Kind is what a fault does.
@@ -101,7 +103,7 @@ func Parse(data []byte) (*Script, error) {
 		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
 	}
 	var src source
-	if err := yaml.UnmarshalWithOptions(data, &src, yaml.Strict()); err != nil {
+	if err := strictyaml.Decode(data, &src); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrScript, oneLine(err))
 	}
 	if len(src.Faults) > maxFaults {
