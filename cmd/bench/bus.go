@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"edgert/bench/bus"
-	"edgert/internal/exit"
 )
 
 type busFlags struct {
@@ -28,34 +26,21 @@ type busFlags struct {
 }
 
 func (f *busFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if f.JSON == "-" && f.HTML == "-" {
-		return exit.Errorf(exit.Usage, "--json - and --html -: only one of them goes to standard output")
+	if err := oneToStdout(f.JSON, f.HTML); err != nil {
+		return err
 	}
 	cfg := bus.Config{Robot: f.Robot, Port: f.Bus, Baud: f.Baud, Plain: f.Plain, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Drop: f.Drop,
-		Bin: f.Bin, CC: os.Getenv("CC"), Version: version, Log: stderr}
+		Bin: f.Bin, CC: os.Getenv("CC"), Version: version, Log: progress(f.Quiet, stderr)}
 	if cfg.Bin == "" {
-		self, err := os.Executable()
+		self, err := ownPath()
 		if err != nil {
-			return fmt.Errorf("bench does not find its own program: %w", err)
+			return err
 		}
 		cfg.Bin = filepath.Dir(self)
-	}
-	if f.Quiet {
-		cfg.Log = io.Discard
 	}
 	report, err := bus.Measure(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	table := stdout
-	if f.JSON == "-" || f.HTML == "-" {
-		table = stderr
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	if err := write("--json", f.JSON, stdout, report.WriteJSON); err != nil {
-		return err
-	}
-	return write("--html", f.HTML, stdout, report.WriteHTML)
+	return deliver(stdout, stderr, report.WriteTable, output{"--json", f.JSON, report.WriteJSON}, output{"--html", f.HTML, report.WriteHTML})
 }

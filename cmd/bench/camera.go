@@ -27,7 +27,7 @@ var twoCameras = []string{"left=pattern:640x480@30", "right=pattern:640x480@30"}
 
 func (f *cameraFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg := camera.Config{
-		Quality: 90, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Version: version, Log: stderr,
+		Quality: 90, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Version: version, Log: progress(f.Quiet, stderr),
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[f.RT],
 	}
 	if f.Quality != nil {
@@ -47,19 +47,9 @@ func (f *cameraFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 		cfg.Cameras = append(cfg.Cameras, c)
 	}
-	if f.Quiet {
-		cfg.Log = io.Discard
-	}
 	report, err := camera.Measure(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	table := stdout
-	if f.JSON == "-" {
-		table = stderr
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	return write("--json", f.JSON, stdout, report.WriteJSON)
+	return deliver(stdout, stderr, report.WriteTable, output{"--json", f.JSON, report.WriteJSON})
 }

@@ -53,33 +53,15 @@ func (f *faultsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	table := stdout
-	for _, name := range []string{f.JSON, f.CSV, f.HTML, f.SVG} {
-		if name == "-" {
-			table = stderr
-		}
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	for _, out := range []struct {
-		flag, name string
-		render     func(io.Writer) error
-	}{{"--json", f.JSON, report.WriteJSON}, {"--csv", f.CSV, report.WriteCSV}, {"--html", f.HTML, report.WriteHTML}, {"--svg", f.SVG, report.WriteSVG}} {
-		if err := write(out.flag, out.name, stdout, out.render); err != nil {
-			return err
-		}
-	}
-	return nil
+	return deliver(stdout, stderr, report.WriteTable,
+		output{"--json", f.JSON, report.WriteJSON}, output{"--csv", f.CSV, report.WriteCSV},
+		output{"--html", f.HTML, report.WriteHTML}, output{"--svg", f.SVG, report.WriteSVG})
 }
 
 func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
 	cfg := faults.Config{
 		Episodes: f.Episodes, FirstSeed: f.Seed, Duration: f.Duration, World: f.World, Network: f.Network, Compute: f.Compute,
-		Quality: f.Quality, Workers: f.Workers, Limit: f.Limit, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: stderr,
-	}
-	if f.Quiet {
-		cfg.Log = io.Discard
+		Quality: f.Quality, Workers: f.Workers, Limit: f.Limit, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	if cfg.Bin = f.Bin; cfg.Bin == "" {
 		self, err := os.Executable()

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"edgert/bench/jitter"
-	"edgert/internal/exit"
 )
 
 type jitterFlags struct {
@@ -27,36 +24,23 @@ type jitterFlags struct {
 }
 
 func (f *jitterFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if f.JSON == "-" && f.HTML == "-" {
-		return exit.Errorf(exit.Usage, "--json - and --html -: only one of them goes to standard output")
+	if err := oneToStdout(f.JSON, f.HTML); err != nil {
+		return err
 	}
-	self, err := os.Executable()
+	self, err := ownPath()
 	if err != nil {
-		return fmt.Errorf("bench does not find its own program: %w", err)
+		return err
 	}
 	cfg := jitter.Config{
 		FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Load: f.Load, Subjects: f.Subject, CPU: f.CPU,
-		Bin: f.Bin, Manifest: f.Manifest, Self: []string{self}, Version: version, Log: stderr,
+		Bin: f.Bin, Manifest: f.Manifest, Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	if cfg.Bin == "" {
 		cfg.Bin = filepath.Dir(self)
-	}
-	if f.Quiet {
-		cfg.Log = io.Discard
 	}
 	report, err := jitter.Measure(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	table := stdout
-	if f.JSON == "-" || f.HTML == "-" {
-		table = stderr
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	if err := write("--json", f.JSON, stdout, report.WriteJSON); err != nil {
-		return err
-	}
-	return write("--html", f.HTML, stdout, report.WriteHTML)
+	return deliver(stdout, stderr, report.WriteTable, output{"--json", f.JSON, report.WriteJSON}, output{"--html", f.HTML, report.WriteHTML})
 }

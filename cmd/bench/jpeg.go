@@ -24,22 +24,12 @@ func (f *jpegFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if !ok {
 		return exit.Errorf(exit.Usage, "--size is %q, want WxH, such as 640x480", f.Size)
 	}
-	cfg := jpeg.Config{W: w, H: h, Quality: f.Quality, Duration: f.Duration, Version: version, Log: stderr}
-	if f.Quiet {
-		cfg.Log = io.Discard
-	}
+	cfg := jpeg.Config{W: w, H: h, Quality: f.Quality, Duration: f.Duration, Version: version, Log: progress(f.Quiet, stderr)}
 	report, err := jpeg.Measure(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	table := stdout
-	if f.JSON == "-" {
-		table = stderr
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	return write("--json", f.JSON, stdout, report.WriteJSON)
+	return deliver(stdout, stderr, report.WriteTable, output{"--json", f.JSON, report.WriteJSON})
 }
 
 // parseSize reads 640x480.

@@ -115,22 +115,3 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	}
 	return p.Complain(err)
 }
-
-// write sends what a flag asks for to the file it names.
-func write(flag, name string, stdout io.Writer, render func(io.Writer) error) error {
-	switch name {
-	case "":
-		return nil
-	case "-":
-		return render(stdout)
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return exit.Errorf(exit.Usage, "%s: %w", flag, err)
-	}
-	if err := render(f); err != nil {
-		f.Close()
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	return f.Close()
-}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -31,32 +29,22 @@ func (f *recipeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	self, err := ownPath()
 	if err != nil {
-		return fmt.Errorf("bench does not find its own program: %w", err)
+		return err
 	}
 	cfg := recipe.Config{
 		FPS: f.FPS, Cells: cells, Rounds: f.Rounds, Slice: f.Slice, Bin: f.Bin, Manifest: f.Manifest, Calibration: f.Calibration,
-		Self: []string{self}, Version: version, Log: stderr,
+		Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	if cfg.Bin == "" {
 		cfg.Bin = filepath.Dir(self)
-	}
-	if f.Quiet {
-		cfg.Log = io.Discard
 	}
 	report, err := recipe.Measure(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	table := stdout
-	if f.JSON == "-" {
-		table = stderr
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	return write("--json", f.JSON, stdout, report.WriteJSON)
+	return deliver(stdout, stderr, report.WriteTable, output{"--json", f.JSON, report.WriteJSON})
 }
 
 // edgePart is what recipe runs as processes of their own.

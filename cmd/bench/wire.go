@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -34,30 +32,20 @@ func (e wireEnd) run(ctx context.Context, stdin io.Reader, stdout io.Writer) err
 }
 
 func (f *wireFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	self, err := os.Executable()
+	self, err := ownPath()
 	if err != nil {
-		return fmt.Errorf("bench does not find its own program: %w", err)
+		return err
 	}
 	cfg := transport.Config{
 		Duration: f.Duration, Sizes: f.Size, Python: f.Python, Rust: f.Rust,
-		Self: []string{self}, Version: version, Log: stderr,
+		Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	if cfg.Rust == "" {
 		cfg.Rust = filepath.Join(filepath.Dir(self), "rust-ping")
-	}
-	if f.Quiet {
-		cfg.Log = io.Discard
 	}
 	report, err := transport.Measure(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	table := stdout
-	if f.JSON == "-" {
-		table = stderr
-	}
-	if err := report.WriteTable(table); err != nil {
-		return err
-	}
-	return write("--json", f.JSON, stdout, report.WriteJSON)
+	return deliver(stdout, stderr, report.WriteTable, output{"--json", f.JSON, report.WriteJSON})
 }
