@@ -49,10 +49,7 @@ func newAsync(c Config, e Estimator) *async {
 
 //rt:noalloc
 func (d *async) OnChunk(now rt.Instant, c *Chunk) MergeResult {
-	_, executed, r := d.admit(now, c)
-	if r.Outcome == Joined && !d.c.Compat && !d.newest.Accept(c.Key) {
-		r.Outcome = Older
-	}
+	executed, r := d.admitNewest(now, c)
 	if r.Outcome != Joined {
 		return d.count(r)
 	}
@@ -61,18 +58,7 @@ func (d *async) OnChunk(now rt.Instant, c *Chunk) MergeResult {
 	if !d.c.Compat {
 		d.see(c.Key)
 	}
-	d.merged(c.Key, r.RTT)
-	r.Delay = min(executed, c.Rows)
-	r.Stored = c.Rows - r.Delay
-	if r.Stored == 0 {
-		r.Outcome = Late
-		if !d.c.Compat {
-			return d.count(r)
-		}
-	}
-	d.overlap(c, r.Delay, &r)
-	d.queue.Blend(c, r.Delay, d.c.Aggregate)
-	return d.count(r)
+	return d.blend(c, executed, r)
 }
 
 // see remembers the state of a request as the one to compare with.

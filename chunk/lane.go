@@ -180,3 +180,35 @@ func (l *lane) overlap(c *Chunk, skip int, r *MergeResult) {
 		r.MeanL2 = sum / float64(r.Overlap)
 	}
 }
+
+// admitNewest is admit for disciplines that take only what is newer than the
+// newest answer; with Compat they take any order as it comes.
+//
+//rt:noalloc
+func (l *lane) admitNewest(now rt.Instant, c *Chunk) (executed int, r MergeResult) {
+	_, executed, r = l.admit(now, c)
+	if r.Outcome == Joined && !l.c.Compat && !l.newest.Accept(c.Key) {
+		r.Outcome = Older
+	}
+	return executed, r
+}
+
+// blend joins an admitted chunk without its first executed rows, aggregating
+// where it overlaps the queue. One with nothing left is late; with Compat it is
+// blended all the same.
+//
+//rt:noalloc
+func (l *lane) blend(c *Chunk, executed int, r MergeResult) MergeResult {
+	l.merged(c.Key, r.RTT)
+	r.Delay = min(executed, c.Rows)
+	r.Stored = c.Rows - r.Delay
+	if r.Stored == 0 {
+		r.Outcome = Late
+		if !l.c.Compat {
+			return l.count(r)
+		}
+	}
+	l.overlap(c, r.Delay, &r)
+	l.queue.Blend(c, r.Delay, l.c.Aggregate)
+	return l.count(r)
+}

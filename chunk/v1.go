@@ -22,10 +22,7 @@ func newV1(c Config, e Estimator) *v1 { return &v1{newLane(c, e)} }
 
 //rt:noalloc
 func (d *v1) OnChunk(now rt.Instant, c *Chunk) MergeResult {
-	_, executed, r := d.admit(now, c)
-	if r.Outcome == Joined && !d.c.Compat && !d.newest.Accept(c.Key) {
-		r.Outcome = Older
-	}
+	executed, r := d.admitNewest(now, c)
 	if r.Outcome != Joined {
 		return d.count(r)
 	}
@@ -35,18 +32,7 @@ func (d *v1) OnChunk(now rt.Instant, c *Chunk) MergeResult {
 			executed = int(min(r.RTT.Seconds()/(1/d.c.FPS), stepsMax))
 		}
 	}
-	d.merged(c.Key, r.RTT)
-	r.Delay = min(executed, c.Rows)
-	r.Stored = c.Rows - r.Delay
-	if r.Stored == 0 {
-		r.Outcome = Late
-		if !d.c.Compat {
-			return d.count(r)
-		}
-	}
-	d.overlap(c, r.Delay, &r)
-	d.queue.Blend(c, r.Delay, d.c.Aggregate)
-	return d.count(r)
+	return d.blend(c, executed, r)
 }
 
 //rt:noalloc
