@@ -3,6 +3,7 @@
 GO       ?= go
 DURATION ?= 20s
 SEED     ?= 1
+TRIES    ?= 3
 MANIFEST ?= testdata/demo/server.yaml
 FUZZTIME ?= 10s
 SOAK     ?= 10m
@@ -29,7 +30,7 @@ build: ## build bin/edge-rt and bin/lean-server
 
 .PHONY: demo
 demo: setup build ## run server and simulated arm for 20 s and check what the arm did
-	@$(GO) run ./tools/demo --manifest $(MANIFEST) --duration $(DURATION) --seed $(SEED)
+	@$(GO) run ./tools/demo --manifest $(MANIFEST) --duration $(DURATION) --seed $(SEED) --tries $(TRIES)
 
 .PHONY: steady
 steady: setup build ## no allocation in 10,000 ticks of the whole edge, three times (9 minutes)

@@ -44,9 +44,10 @@ type Discipline interface {
 	// Pictured tells that the oldest picture of request key is from source.
 	Pictured(key int64, source rt.Instant)
 
-	// Rearm says that no request under way will be answered, as when its session
-	// is lost: the next OnTick may ask. Reset begins an episode: it also drops
-	// every action that has not run.
+	// Rearm says that nothing could be asked for a while and that no request under
+	// way will be answered, as when its session is lost or the bus was silent: the
+	// next OnTick may ask, and drtc does, since the actions left are old. Reset
+	// begins an episode: it also drops every action that has not run.
 	Rearm()
 	Reset()
 

@@ -59,6 +59,7 @@ type TriggerConfig struct {
 type Trigger struct {
 	cfg      TriggerConfig
 	cooldown int
+	due      bool // the next tick fires, whatever is left
 	warmups  uint64
 }
 
@@ -74,6 +75,7 @@ func NewTrigger(cfg TriggerConfig) *Trigger {
 	}
 	d := &Trigger{cfg: cfg}
 	d.Rearm()
+	d.due = false
 	return d
 }
 
@@ -85,10 +87,12 @@ func NewTrigger(cfg TriggerConfig) *Trigger {
 //
 //rt:noalloc
 func (d *Trigger) OnTick(size int) (fire bool, delaySteps int) {
-	if size > d.cfg.Horizon-d.cfg.SMin || d.cooldown > 0 && d.cfg.Cooldown != CooldownOff {
+	waits := size > d.cfg.Horizon-d.cfg.SMin || d.cooldown > 0 && d.cfg.Cooldown != CooldownOff
+	if waits && !d.due {
 		d.OnIdleTick()
 		return false, 0
 	}
+	d.due = false
 	steps := d.Steps()
 	if d.cfg.Cooldown != CooldownOff {
 		d.cooldown = d.wait(steps, size) + d.cfg.Epsilon
@@ -136,14 +140,16 @@ func (d *Trigger) OnChunk(latency time.Duration, warmup bool) {
 	d.cfg.Estimator.Observe(latency.Seconds())
 }
 
-// Rearm lets the next tick fire: the request under way is known to be lost, for
-// instance with its session. With Compat it begins as the program begins.
+// Rearm makes the next tick fire, however many actions are left: the request
+// under way is known to be lost, or nothing could be asked for a while and the
+// actions left are older than their number says. With Compat it begins as the
+// program begins.
 //
 //rt:noalloc
 func (d *Trigger) Rearm() {
-	d.cooldown = 0
+	d.cooldown, d.due = 0, true
 	if d.cfg.Compat {
-		d.cooldown = d.cfg.SMin + d.cfg.Epsilon
+		d.cooldown, d.due = d.cfg.SMin+d.cfg.Epsilon, false
 	}
 }
 

@@ -55,6 +55,24 @@ func TestLostChunkIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// After a break the actions left are older than their number says, so the next
+// tick asks even with a full schedule, and only that one.
+func TestRearmAsksWhateverIsLeft(t *testing.T) {
+	for _, compat := range []bool{false, true} {
+		d := NewTrigger(TriggerConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: Fixed(0.05), Compat: compat})
+		if fire, _ := d.OnTick(45); fire {
+			t.Errorf("compat %v: the first tick fires with 45 of 50 left", compat)
+		}
+		d.Rearm()
+		if fire, delay := d.OnTick(45); fire == compat || fire && delay != 3 {
+			t.Errorf("compat %v: OnTick(45) after Rearm = %v, %d", compat, fire, delay)
+		}
+		if fire, _ := d.OnTick(44); fire {
+			t.Errorf("compat %v: fires twice", compat)
+		}
+	}
+}
+
 func TestWarmupTeachesNothing(t *testing.T) {
 	d := trigger(NewJK(20.0/60, DefaultAlpha, DefaultBeta, DefaultK))
 	d.OnChunk(3*time.Second, true)

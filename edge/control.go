@@ -88,6 +88,7 @@ type control struct {
 	held     uint32 // those whose motor complains
 	slewEnd  rt.Instant
 	silent   bool
+	mute     bool // the last tick could not ask
 
 	// Shared with other threads through their own types.
 	stop      *atomic.Bool
@@ -284,7 +285,12 @@ func (c *control) ask(now rt.Instant) {
 	c.cycle = 0
 	if c.epoch == 0 || c.silent || c.frozen != 0 || c.phase >= parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() {
 		c.plan.OnIdleTick()
+		c.mute = true
 		return
+	}
+	if c.mute {
+		c.mute = false
+		c.plan.Rearm()
 	}
 	s := c.snapshots.Back()
 	if !c.plan.OnTick(now, c.state, &s.ask) {

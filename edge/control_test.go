@@ -339,6 +339,29 @@ func TestStaleJoints(t *testing.T) {
 	}
 }
 
+// A break leaves actions behind that are older than their number says, so the
+// first tick that may ask again does.
+func TestAsksAfterABreak(t *testing.T) {
+	var r *rig
+	for n := range 20 { // a tick just after a merge
+		r = newRig(t)
+		if r.serve(40+n, 3, 10); r.plan.View().Size > testHorizon-testSMin+1 {
+			break
+		}
+	}
+	asked := r.stats.requests.Load()
+	r.paused.Store(true)
+	r.step(5)
+	r.paused.Store(false)
+	r.step(1)
+	if left := r.plan.View().Size; left <= testHorizon-testSMin {
+		t.Fatalf("%d actions left: the trigger would ask anyway", left)
+	}
+	if got := r.stats.requests.Load() - asked; got != 1 {
+		t.Errorf("%d requests until the first tick after a pause, want 1", got)
+	}
+}
+
 func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
 	r := newRig(t)
 	now := r.time.Now()

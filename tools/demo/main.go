@@ -1,9 +1,13 @@
 // Demo runs lean-server and edge-rt on this machine, the arm simulated, and
 // checks what the arm did: the whole system end to end, on real parts.
+//
+// It judges real time. A virtual machine whose host takes its processors away
+// cannot show any, so such a run, if it fails, is made again.
 package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -21,11 +25,24 @@ const (
 	edgeLimit  = 30 * time.Second
 )
 
+const (
+	// stolenShare of a run, as processor time that the host took, is what its real
+	// time can be blamed on.
+	stolenShare = 0.01
+
+	// calmLimit is how long another try waits for a calm host.
+	calmLimit = time.Minute
+)
+
+// errHost is a failed run of which the host took a share.
+var errHost = errors.New("the host took processor time")
+
 type options struct {
 	bin, manifest, keep string
 	duration            time.Duration
 	seed                uint64
 	targets, collisions int
+	tries               int
 }
 
 func main() {
@@ -37,8 +54,15 @@ func main() {
 	flag.IntVar(&o.targets, "targets", 7, "fewest targets to reach in 20 s; fewer seconds want proportionally fewer")
 	flag.IntVar(&o.collisions, "collisions", 1, "most collisions")
 	flag.StringVar(&o.keep, "json", "", "folder to keep both summaries in")
+	flag.IntVar(&o.tries, "tries", 3, "most runs, where the host of a virtual machine spoils one by taking its processors")
 	flag.Parse()
-	if err := demo(o); err != nil {
+	err := demo(o)
+	for try := 2; errors.Is(err, errHost) && try <= o.tries; try++ {
+		fmt.Fprintf(os.Stderr, "demo: %v; run %d of at most %d, as soon as it lets go\n", err, try, o.tries)
+		proc.Calm(calmLimit)
+		err = demo(o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -98,6 +122,7 @@ type report struct {
 	FPS         float64                `json:"fps"`
 	SMin        int                    `json:"s_min"`
 	Estimate    int                    `json:"latency_estimate_steps"`
+	StealMS     float64                `json:"host_steal_ms"`
 	Exit        struct{ Code int }     `json:"exit"`
 	RT          struct{ Granted bool } `json:"rt"`
 }
@@ -129,8 +154,12 @@ func judge(path string, o options) error {
 	check(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
 	check(r.Ticks > 0 && r.Age.P99 <= bound, "action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound, r.SMin, r.Estimate)
 	check(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
-	if failed > 0 {
-		return fmt.Errorf("%d checks failed", failed)
+	stolen := time.Duration(r.StealMS * float64(time.Millisecond))
+	switch {
+	case failed == 0:
+		return nil
+	case r.Targets > 0 && stolen.Seconds() >= stolenShare*o.duration.Seconds():
+		return fmt.Errorf("%d checks failed, and %w (%v in these %v)", failed, errHost, stolen.Round(10*time.Millisecond), o.duration)
 	}
-	return nil
+	return fmt.Errorf("%d checks failed", failed)
 }

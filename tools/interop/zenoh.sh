@@ -22,6 +22,7 @@ sed -n 's/^ *--- FAIL: \(.*\) ([0-9.]*s)$/\1/p' "$log" | sort -r | awk 'index(la
 rc=0
 while read -r case; do
 	printf 'once more: %s\n' "$case"
+	go run ./tools/calm
 	judge -run "^$(printf %s "$case" | sed 's/[][().*+?^$|\\]/\\&/g; s,/,$/^,g')$" || { rc=1; grep -v '^=== ' "$log"; }
 done <"$log.failed"
 exit $rc
