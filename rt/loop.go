@@ -42,18 +42,10 @@ type Tick struct {
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
 
-	// Overrun is of the tick before the last, where that one ended late: what the
-	// host took is known a little later. Else it is zero.
+	// Overrun is the worst of those that were found to be the loop's own since the
+	// last tick, usually nil of them and Own false. They are some ticks old: what
+	// the host took is known a little later.
 	Overrun Overrun
-}
-
-// Overrun is a tick that ended after the next deadline. It is Own when what it
-// did, computing and waiting for the bus, is longer than a period without what
-// the host took from the machine around it: a guest's kernel books a pause by its
-// host as CPU time of whichever thread was on the CPU.
-type Overrun struct {
-	CPU, BusWait, Stolen time.Duration
-	Own                  bool
 }
 
 // Grant is the kernel's answer to the loop's wish for real time.
@@ -86,14 +78,10 @@ type Loop struct {
 	cfg      LoopConfig
 	acquire  func(cpu int) Grant // asks the kernel, for the calling thread
 	cpuTime  func() time.Duration
-	steal    func() time.Duration
 	lateness *Hist
 
 	// Owner: the loop's thread.
-	stealSeen time.Duration // at stealAt
-	stealAt   Instant
-	late      bool
-	pending   Overrun // where late: not yet judged
+	referee referee
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -112,17 +100,13 @@ type cpuMeter interface{ ThreadCPU() time.Duration }
 // that is not has no host.
 type stealMeter interface{ StealTime() time.Duration }
 
-// stealEvery is how often the loop notes the host's steal, so that an overrun
-// can be held against what was taken around it. Reading it costs tens of
-// microseconds, at the end of a tick.
-const stealEvery = 100 * time.Millisecond
-
 // NewLoop panics on a nil Clock and on a period that is not positive.
 func NewLoop(cfg LoopConfig) *Loop {
 	if cfg.Clock == nil || cfg.Period <= 0 {
 		panic("rt: NewLoop wants a clock and a period above 0")
 	}
-	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, steal: new(stealReader).read, lateness: NewHist()}
+	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, lateness: NewHist()}
+	l.referee = referee{period: cfg.Period, steal: new(stealReader).read}
 	if m, ok := cfg.Clock.(cpuMeter); ok {
 		l.cpuTime = m.ThreadCPU
 	}
@@ -132,9 +116,9 @@ func NewLoop(cfg LoopConfig) *Loop {
 		l.acquire = func(int) Grant {
 			return Grant{Why: "simulated time needs no real-time scheduling", CPU: UnpinnedCPU}
 		}
-		l.steal = func() time.Duration { return 0 }
+		l.referee.steal = func() time.Duration { return 0 }
 		if m, ok := cfg.Clock.(stealMeter); ok {
-			l.steal = m.StealTime
+			l.referee.steal = m.StealTime
 		}
 	}
 	l.grant.Store(&Grant{Why: "the loop has not started", CPU: UnpinnedCPU})
@@ -186,7 +170,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 	period := l.cfg.Period
 	tick := Tick{Deadline: l.cfg.Clock.Now().Add(period)}
 	spent := l.cpuTime()
-	l.stealSeen, l.stealAt = l.steal(), l.cfg.Clock.Now()
+	l.referee.begin(l.cfg.Clock.Now())
 	for !stop.Load() {
 		l.sleepUntil(tick.Deadline)
 		tick.Woke = l.cfg.Clock.Now()
@@ -202,9 +186,12 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		tick.Deadline, tick.Skipped = nextDeadline(tick.Deadline, now, period)
 		tick.Index += 1 + tick.Skipped
 		l.cpu.Add(int64(spent - before))
-		tick.Overrun = l.judge(now)
 		if tick.Skipped > 0 {
-			l.late, l.pending = true, Overrun{CPU: spent - woke, BusWait: busWait}
+			l.referee.late(Overrun{CPU: spent - woke, BusWait: busWait}, now)
+		}
+		tick.Overrun = Overrun{}
+		if l.referee.due(now) {
+			tick.Overrun = l.judge(now)
 		}
 		l.ticks.Add(1)
 		l.skipped.Add(tick.Skipped)
@@ -223,28 +210,14 @@ func (l *Loop) sleepUntil(deadline Instant) {
 	l.cfg.Clock.SleepUntil(deadline)
 }
 
-// judge books the overrun of the tick before, if there was one: the kernel counts
-// a pause as the host's at its next timer interrupt, which has come by now. The
-// note of the steal that it is held against is at most stealEvery older.
+// judge books the overruns that waited for it.
 //
 //rt:noalloc
-func (l *Loop) judge(now Instant) (o Overrun) {
-	if !l.late && now.Sub(l.stealAt) < stealEvery {
-		return o
-	}
-	steal := l.steal()
-	if l.late {
-		o, l.late = l.pending, false
-		o.Stolen = steal - l.stealSeen
-		o.Own = o.CPU+o.BusWait-o.Stolen > l.cfg.Period
-		if o.Own {
-			l.overrunsOwn.Add(1)
-		} else {
-			l.overrunsHost.Add(1)
-		}
-	}
-	l.stealSeen, l.stealAt = steal, now
-	return o
+func (l *Loop) judge(now Instant) Overrun {
+	own, host, worst := l.referee.judge(now)
+	l.overrunsOwn.Add(own)
+	l.overrunsHost.Add(host)
+	return worst
 }
 
 // nextDeadline returns the first deadline on the grid prev+n*period (n >= 1)

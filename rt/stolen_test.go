@@ -70,17 +70,65 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 			l.Run(&stop, func(rt.Tick) time.Duration {
 				if ticks++; ticks == 50 {
 					clock.Work(tt.works)
-				} else if ticks == 51 {
+				} else if ticks == 53 {
 					clock.taken += tt.taken // the kernel counts it a little later
 				} else if ticks < 30 {
 					clock.taken += 30 * time.Millisecond // long ago, and not then
 				}
-				stop.Store(ticks == 60)
+				stop.Store(ticks == 90)
 				return 0
 			})
 			if s := l.Stats(); s.OverrunsOwn != tt.own || s.OverrunsHost != tt.byTheHost {
 				t.Errorf("own %d, host %d; want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.own, tt.byTheHost)
 			}
 		})
+	}
+}
+
+// What the host took excuses as much as it took, once.
+func TestOnePauseExcusesOneOverrun(t *testing.T) {
+	const period = 10 * time.Millisecond
+	clock := &hosted{Clock: rttest.NewClock(0)}
+	l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
+	var stop atomic.Bool
+	var told []rt.Overrun
+	ticks := 0
+	l.Run(&stop, func(tick rt.Tick) time.Duration {
+		switch ticks++; ticks {
+		case 50:
+			clock.Work(40 * time.Millisecond)
+			clock.taken += 30 * time.Millisecond
+		case 52:
+			clock.Work(35 * time.Millisecond)
+		}
+		if tick.Overrun.Own {
+			told = append(told, tick.Overrun)
+		}
+		stop.Store(ticks == 90)
+		return 0
+	})
+	if s := l.Stats(); s.OverrunsOwn != 1 || s.OverrunsHost != 1 {
+		t.Errorf("own %d, host %d; want 1, 1", s.OverrunsOwn, s.OverrunsHost)
+	}
+	if len(told) != 1 || told[0].CPU != 35*time.Millisecond {
+		t.Errorf("told %v, want the one of 35 ms", told)
+	}
+}
+
+// However many overruns come in a row, each is booked.
+func TestEveryOverrunIsBooked(t *testing.T) {
+	const period = time.Millisecond
+	clock := &hosted{Clock: rttest.NewClock(0)}
+	l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
+	var stop atomic.Bool
+	ticks := uint64(0)
+	l.Run(&stop, func(rt.Tick) time.Duration {
+		ticks++
+		clock.Work(1500 * time.Microsecond)
+		stop.Store(ticks == 200)
+		return 0
+	})
+	if s := l.Stats(); s.OverrunsOwn != 200 || s.OverrunsHost != 0 {
+		t.Errorf("own %d, host %d; want 200, 0", s.OverrunsOwn, s.OverrunsHost)
 	}
 }

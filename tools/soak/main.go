@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"edgert/tools/proc"
@@ -79,7 +80,12 @@ func soak(o options) (err error) {
 		return err
 	}
 	for i := range o.edges {
-		edge, err := proc.Start(o.bin, "edge-rt", []string{"STATE_DIRECTORY=" + f.dir}, "--quiet", "--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
+		log, err := os.Create(f.log(i))
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		edge, err := proc.StartOn(log, o.bin, "edge-rt", []string{"STATE_DIRECTORY=" + f.dir}, "--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
 			"--connect", f.endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json", f.summary(i))
 		if err != nil {
 			return err
@@ -100,6 +106,8 @@ func soak(o options) (err error) {
 
 func (f *fleet) id(i int) string      { return fmt.Sprintf("soak%d", i+1) }
 func (f *fleet) summary(i int) string { return filepath.Join(f.dir, f.id(i)+".json") }
+
+func (f *fleet) log(i int) string { return filepath.Join(f.dir, f.id(i)+".log") }
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
@@ -220,24 +228,41 @@ func (f *fleet) judge(slowest time.Duration) error {
 			return err
 		}
 		var r struct {
-			Ticks      uint64 `json:"ticks"`
-			Own        uint64 `json:"overruns_own"`
-			Starved    uint64 `json:"starved_ticks"`
-			Targets    int    `json:"targets_reached"`
-			Collisions int    `json:"collisions"`
-			Mallocs    uint64 `json:"path_mallocs"`
-			Sessions   uint64 `json:"sessions_opened"`
+			Ticks      uint64  `json:"ticks"`
+			Own        uint64  `json:"overruns_own"`
+			Starved    uint64  `json:"starved_ticks"`
+			Targets    int     `json:"targets_reached"`
+			Collisions int     `json:"collisions"`
+			Mallocs    uint64  `json:"path_mallocs"`
+			Sessions   uint64  `json:"sessions_opened"`
+			StealMS    float64 `json:"host_steal_ms"`
 		}
 		if err := json.Unmarshal(b, &r); err != nil {
 			return err
 		}
 		ok := r.Targets >= f.o.targets && r.Own == 0 && r.Sessions == uint64(f.o.kills)+1
-		fmt.Printf("%s  %s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want 0), starved %d, %d sessions (want %d)\n",
-			mark(ok), f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, r.Starved, r.Sessions, f.o.kills+1)
+		fmt.Printf("%s  %s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want 0), starved %d, %d sessions (want %d), host took %.1f s\n",
+			mark(ok), f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, r.Starved, r.Sessions, f.o.kills+1, r.StealMS/1000)
+		if r.Own > 0 {
+			f.explain(i)
+		}
 	}
 	fmt.Printf("%s  slowest return %v, want at most %v\n", mark(slowest <= f.o.back), slowest.Round(time.Millisecond), f.o.back)
 	if failed > 0 {
 		return fmt.Errorf("%d checks failed", failed)
 	}
 	return nil
+}
+
+// explain prints what robot i said of its overruns.
+func (f *fleet) explain(i int) {
+	b, err := os.ReadFile(f.log(i))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, "longer than its period") {
+			fmt.Print("      ", line)
+		}
+	}
 }
