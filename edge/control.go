@@ -116,7 +116,7 @@ func (c *control) tick(t rt.Tick) time.Duration {
 		c.begin(t.Woke)
 	}
 	if o := t.Overrun; o.Own {
-		c.events.Emit(rt.Event{At: t.Woke, Code: rt.TickOverrun, A: int64(o.CPU), B: int64(o.BusWait)})
+		c.events.Emit(rt.Event{At: t.Woke, Code: rt.TickOverrun, A: int64(o.CPU + o.BusWait), B: int64(o.Stolen)})
 	}
 	c.laps.Begin(t.Woke)
 	c.read(t)

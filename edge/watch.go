@@ -129,9 +129,8 @@ func (e *Edge) report(ev rt.Event) {
 	case rt.BusLost:
 		level, attrs[0], n = slog.LevelWarn, slog.Int64("silent_joints", ev.A), 1
 	case rt.TickOverrun:
-		level, n = slog.LevelWarn, 3 // the host's steal is of the whole run
-		attrs[0], attrs[1] = slog.Duration("computed", time.Duration(ev.A)), slog.Duration("bus", time.Duration(ev.B))
-		attrs[2] = slog.Duration("host_steal", rt.StealTime()-e.steal)
+		level, n = slog.LevelWarn, 2
+		attrs[0], attrs[1] = slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B))
 	case rt.BusBack:
 		level, attrs[0], n = slog.LevelWarn, slog.String("why", plug.Cause(ev.A).String()), 1
 	case rt.JointHeld:

@@ -8,7 +8,7 @@ type Code uint8
 // The events of the tick. The comment says what A and B of the Event are.
 const (
 	NoEvent      Code = iota
-	TickOverrun       // by the tick itself. A: ns it computed; B: ns it waited for the bus
+	TickOverrun       // by the tick itself. A: ns it computed and waited for the bus; B: ns the host took around it
 	BusStale          // A: bit set of the joints without a present position
 	BusLost           // A: replies lost in this cycle; B: replies corrupt
 	JointFrozen       // A: joint; B: how long it has been stale, ns

@@ -58,9 +58,10 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 		own, byTheHost uint64
 	}{
 		{"a pause", 60 * time.Millisecond, 55 * time.Millisecond, 0, 1},
+		{"a pause that the kernel rounded down", 60 * time.Millisecond, 40 * time.Millisecond, 0, 1},
 		{"a slow step", 60 * time.Millisecond, 0, 1, 0},
-		{"a slow step, and a short pause", 60 * time.Millisecond, 10 * time.Millisecond, 1, 0},
-		{"just too short a pause", 60 * time.Millisecond, 50*time.Millisecond - 1, 1, 0},
+		{"a slow step, and a short pause", 60 * time.Millisecond, 20 * time.Millisecond, 1, 0},
+		{"just too short a pause", 60 * time.Millisecond, 40*time.Millisecond - 1, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := &hosted{Clock: rttest.NewClock(0), taken: time.Hour}
