@@ -1,0 +1,97 @@
+package rt
+
+import "time"
+
+// Overrun is a tick that ended after the next deadline. It is Own when what it
+// did, computing and waiting for the bus, is longer than a period without what
+// the host took from the machine around it. A guest's kernel books a pause by its
+// host as CPU time of whichever thread was on the CPU, or that of one that spins
+// for a lock whose holder is not on one.
+type Overrun struct {
+	CPU, BusWait time.Duration
+	Stolen       time.Duration // by the host around it, of what earlier ones left
+	Own          bool
+}
+
+const (
+	// stealEvery is how often the loop notes the host's steal, so that an overrun
+	// can be held against what was taken around it. Reading it costs tens of
+	// microseconds, at the end of a tick.
+	stealEvery = 100 * time.Millisecond
+
+	// stealLag is how long an overrun waits to be judged: a guest's kernel counts
+	// the steal of a CPU at its next timer interrupt, and an idle one has none.
+	stealLag = 100 * time.Millisecond
+
+	// stealGrain is the unit in which the kernel tells the steal, rounded down: of a
+	// difference as much may be missing.
+	stealGrain = 10 * time.Millisecond
+
+	// overrunsMax is how many wait at most; one more, and they are judged at once.
+	overrunsMax = 32
+)
+
+// referee tells the loop's own overruns from its host's. It holds those that wait
+// for judgement against what the host took from just before the first to stealLag
+// after the last: one pause excuses as much as it took, and no more.
+//
+// Owner: the loop's thread.
+type referee struct {
+	period time.Duration
+	steal  func() time.Duration
+
+	seen    time.Duration // at noted
+	noted   Instant
+	waiting [overrunsMax]Overrun
+	n       int
+	last    Instant // of the newest that waits
+}
+
+//rt:noalloc
+func (r *referee) begin(now Instant) { r.seen, r.noted = r.steal(), now }
+
+// late takes an overrun in.
+//
+//rt:noalloc
+func (r *referee) late(o Overrun, now Instant) {
+	r.waiting[r.n] = o
+	r.n++
+	r.last = now
+}
+
+// due says whether judge has something to do.
+//
+//rt:noalloc
+func (r *referee) due(now Instant) bool {
+	if r.n == 0 {
+		return now.Sub(r.noted) >= stealEvery
+	}
+	return r.n == overrunsMax || now.Sub(r.last) >= stealLag
+}
+
+// judge notes the steal and returns how many of the waiting overruns were the
+// loop's own, how many the host's, and the worst of its own.
+//
+//rt:noalloc
+func (r *referee) judge(now Instant) (own, host uint64, worst Overrun) {
+	steal := r.steal()
+	excuse := steal - r.seen
+	if excuse > 0 {
+		excuse += stealGrain
+	}
+	for _, o := range r.waiting[:r.n] {
+		over := o.CPU + o.BusWait - r.period
+		if over <= excuse {
+			excuse -= max(0, over)
+			host++
+			continue
+		}
+		own++
+		if o.CPU+o.BusWait > worst.CPU+worst.BusWait {
+			worst = o
+			worst.Stolen, worst.Own = excuse, true
+		}
+	}
+	r.seen, r.noted, r.n = steal, now, 0
+	return own, host, worst
+}
