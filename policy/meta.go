@@ -14,12 +14,14 @@ import (
 // BundleVersion is the bundle.json version that this program reads.
 const BundleVersion = 1
 
+// MaxCameras is the most cameras that a policy has.
+const MaxCameras = 16
+
 // Bounds of the sizes that bundle.json may declare. They keep a broken file from
 // asking for gigabytes and index arithmetic within an int.
 const (
 	maxDim      = 1024    // joints of a state or an action
 	maxRows     = 10_000  // actions of a chunk
-	maxCameras  = 16      //
 	maxSide     = 16_384  // pixels of one side of a picture
 	maxPixels   = 1 << 26 // pixels of one picture
 	maxNumSteps = 1000    // Euler steps
@@ -196,8 +198,8 @@ func checkJoints(vector string, names, units []string, limits [][2]float64) (err
 }
 
 func (m *Meta) checkCameras() (errs []error) {
-	if len(m.Cameras) > maxCameras {
-		return []error{fmt.Errorf("cameras has %d entries, want at most %d", len(m.Cameras), maxCameras)}
+	if len(m.Cameras) > MaxCameras {
+		return []error{fmt.Errorf("cameras has %d entries, want at most %d", len(m.Cameras), MaxCameras)}
 	}
 	for i, c := range m.Cameras {
 		if c.Name == "" || slices.ContainsFunc(m.Cameras[:i], func(d Camera) bool { return d.Name == c.Name }) {

@@ -49,6 +49,9 @@ func appendAudit(dst []byte, t *turn, ts time.Time) []byte {
 	dst = appendField(dst, `,"conditioning":`, t.controls.Mode.String())
 	dst = append(dst, `,"delay":`...)
 	dst = strconv.AppendInt(dst, int64(t.controls.Delay), 10)
+	if t.stale != 0 {
+		dst = appendStale(append(dst, `,"stale_cameras":`...), t)
+	}
 	dst = appendField(dst, `,"outcome":`, t.outcome.String())
 	if t.why != "" {
 		dst = appendField(dst, `,"why":`, t.why)
@@ -64,6 +67,23 @@ func appendMs(dst []byte, key string, d time.Duration) []byte {
 //rt:noalloc
 func appendField(dst []byte, key, value string) []byte {
 	return appendQuoted(append(dst, key...), value)
+}
+
+// appendStale appends the names of the cameras whose pictures were old.
+//
+//rt:noalloc
+func appendStale(dst []byte, t *turn) []byte {
+	dst = append(dst, '[')
+	for i := range t.cameras {
+		if !t.stale.has(i) {
+			continue
+		}
+		if dst[len(dst)-1] != '[' {
+			dst = append(dst, ',')
+		}
+		dst = appendQuoted(dst, t.cameras[i].Name)
+	}
+	return append(dst, ']')
 }
 
 // appendQuoted appends s as a JSON string. What is not UTF-8 becomes U+FFFD.

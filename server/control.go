@@ -204,7 +204,8 @@ func (s *Server) drop(session *Session, why string) {
 		return
 	}
 	s.stats.closed.Add(1)
-	s.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(s.sessions.all()), s.limit))
+	s.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(s.sessions.all()), s.limit),
+		"stale_pictures", session.stalePictures.Load())
 	if err := session.actions.Undeclare(); err != nil {
 		s.log.Warn("a publisher was not withdrawn", "client", session.uuid, "why", err)
 	}

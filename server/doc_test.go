@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgert/wire"
 )
 
 // docTable returns the rows of the first table below a heading of docs/server.md,
@@ -140,7 +142,7 @@ func TestDocNamesEveryReason(t *testing.T) {
 
 func TestAuditTable(t *testing.T) {
 	turn := sampleTurn()
-	turn.why = "something"
+	turn.why, turn.stale, turn.cameras = "something", 1, []wire.CameraShape{{Name: "top"}}
 	decoder := json.NewDecoder(strings.NewReader(string(appendAudit(nil, turn, time.Now()))))
 	var want []string
 	for depth := 0; ; {

@@ -51,6 +51,8 @@ type turn struct {
 	controls   policy.Controls
 	first      int64 // action step of row 0, when there is a chunk
 	rows       int   // of the chunk; 0: none
+	stale      staleCameras
+	cameras    []wire.CameraShape // what stale counts; constant
 	outcome    outcome
 	why        string // what went wrong; "" when nothing did
 }

@@ -33,6 +33,8 @@ func sampleTurn() *turn {
 // The lines are an interface: scripts and dashboards read them.
 func TestAuditLine(t *testing.T) {
 	ts := time.Date(2026, 11, 22, 14, 3, 0, 123456789, time.UTC)
+	old := sampleTurn()
+	old.stale, old.cameras = 5, []wire.CameraShape{{Name: "observation.images.top"}, {Name: "wrist"}, {Name: `si"de`}}
 	refused := sampleTurn()
 	refused.rows, refused.superseded, refused.outcome, refused.why = 0, 0, badObservation, "state: got 1,\n\"want\" 2 \xff"
 	tests := []struct {
@@ -43,6 +45,9 @@ func TestAuditLine(t *testing.T) {
 		{"answered", sampleTurn(), `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
 			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
 			`"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"outcome":"ok"}` + "\n"},
+		{"old pictures", old, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
+			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+			`"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"stale_cameras":["observation.images.top","si\"de"],"outcome":"ok"}` + "\n"},
 		{"refused", refused, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
 			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
 			`"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
@@ -138,6 +143,7 @@ type auditLine struct {
 	Superseded uint64    `json:"superseded_seqs"`
 	Mode       string    `json:"conditioning"`
 	Delay      int       `json:"delay"`
+	Stale      []string  `json:"stale_cameras"`
 	Outcome    string    `json:"outcome"`
 	Why        string    `json:"why"`
 }

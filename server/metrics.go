@@ -22,6 +22,7 @@ type metrics struct {
 	scalars    []scalar
 	histograms []histogram
 	staleness  *prometheus.Desc
+	pictures   *prometheus.Desc
 	build      *prometheus.Desc
 	model      *prometheus.Desc
 }
@@ -43,6 +44,7 @@ func metricsOf(server func() *Server) *prometheus.Registry {
 	m := &metrics{
 		server:    server,
 		staleness: series("session_staleness_seconds", "Since the robot's last observation, or since it opened.", nil, "client"),
+		pictures:  series("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", nil, "camera"),
 		build:     series("build_info", "1, with what this is.", nil, "version", "go", "onnxruntime", "schema"),
 		model:     series("model_info", "1, with what is served.", nil, "prefix", "sha256", "policy_type", "server_id"),
 	}
@@ -165,6 +167,7 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 		out <- h.desc
 	}
 	out <- m.staleness
+	out <- m.pictures
 	out <- m.build
 	out <- m.model
 }
@@ -195,6 +198,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	for _, session := range s.sessions.all() { // at most max_sessions
 		stale := now.Sub(rt.Instant(session.seenAt.Load()))
 		out <- prometheus.MustNewConstMetric(m.staleness, prometheus.GaugeValue, stale.Seconds(), session.uuid)
+	}
+	for i, camera := range s.caps.CameraShapes {
+		out <- prometheus.MustNewConstMetric(m.pictures, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
 	}
 	onnx, _ := policy.RuntimeVersion()
 	out <- prometheus.MustNewConstMetric(m.build, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))

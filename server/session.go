@@ -34,9 +34,14 @@ type Session struct {
 	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while nothing speaks against it
 	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
 
+	stale         atomic.Uint32 // staleCameras of the last observation
+	stalePictures atomic.Uint64 // older than the robot allows, since it opened
+
 	past   *policy.History // nil: nothing is conditioned. Owner: worker.
 	told   lastWord        // Owner: worker.
 	warned lastWord        // Owner: steward.
+
+	staleTold staleCameras // Owner: steward.
 }
 
 // lastWord spaces the events to one robot.

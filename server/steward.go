@@ -209,6 +209,7 @@ func (s *Server) housekeep(ctx context.Context) {
 			s.forgive(uuid)
 		}
 	}
+	s.tellStale()
 	s.collectSessions(ctx, now)
 	s.collectHeap()
 }

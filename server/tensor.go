@@ -19,7 +19,8 @@ type row struct {
 	contract wire.Contract
 	how      policy.Conditioning
 	obs      wire.Observation
-	past     pastUse // of the observation in obs
+	past     pastUse      // of the observation in obs
+	stale    staleCameras // of the observation in obs
 }
 
 // pastUse says what came of an observation that names rows of earlier chunks.
@@ -64,6 +65,7 @@ func (r *row) fill(s *Session, seq uint64, body []byte) (c policy.Controls, err 
 	if err := r.contract.CheckObservation(&r.obs); err != nil {
 		return c, err
 	}
+	r.stale = staleOf(r.contract.Cameras, r.obs.StaleCameras)
 	for cam := range r.contract.Cameras {
 		if err := r.picture(cam); err != nil {
 			return c, err

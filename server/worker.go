@@ -179,6 +179,8 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 		return err
 	}
 	t.session.episode.Store(int64(t.header.EpisodeID))
+	t.stale, t.cameras = w.row.stale, w.row.contract.Cameras
+	w.countStale(t.session, t.stale)
 	err = w.model.Run(1)
 	t.inference = w.clock.Now().Sub(decoded)
 	if err != nil {

@@ -1,0 +1,111 @@
+package server
+
+import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/wire"
+)
+
+// Only the policy's own cameras count, each once, whatever a robot writes.
+func TestStaleOf(t *testing.T) {
+	cameras := []wire.CameraShape{{Name: "top"}, {Name: "side"}, {Name: "wrist"}}
+	for _, tt := range []struct {
+		names []string
+		want  staleCameras
+		text  string
+	}{
+		{nil, 0, ""},
+		{[]string{"wrist", "top"}, 5, "top, wrist"},
+		{[]string{"side", "side", "roof", ""}, 2, "side"},
+	} {
+		got := staleOf(cameras, tt.names)
+		if got != tt.want || got.names(cameras) != tt.text {
+			t.Errorf("staleOf(%q) = %b, %q, want %b, %q", tt.names, got, got.names(cameras), tt.want, tt.text)
+		}
+	}
+}
+
+// A camera that hangs is seen in metrics, summary, audit and log, and costs the
+// robot no chunk.
+func TestStalePicturesAreShown(t *testing.T) {
+	dir := t.TempDir()
+	var log bytes.Buffer
+	b := newBench(t, config())
+	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	j := newJournal(t, dir, 8, &log)
+	b.journal(j)
+	stop := b.server.startJournal()
+	o := fakeOpen("arm")
+	b.server.open(&o)
+	key, err := wire.ObsKey(b.server.Prefix(), "arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const top = "observation.images.top"
+	for i, step := range []struct {
+		stale []string
+		bad   bool
+		says  string // in the log after it
+	}{
+		{nil, false, ""},
+		{[]string{top, "observation.images.unknown", top}, false, "pictures are older than the robot allows\" client=arm cameras=" + top},
+		{[]string{top}, false, ""}, // known already
+		{[]string{top}, true, ""},  // nothing of a refused observation counts
+		{[]string{"observation.images.unknown"}, false, "pictures are fresh again"},
+		{nil, false, ""},
+	} {
+		obs := fakeObs(t)
+		obs.StaleCameras = step.stale
+		if step.bad {
+			obs.State = obs.State[:1]
+		}
+		attachment := wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))
+		b.server.onObservation(wire.Sample{Key: key, Payload: wire.AppendObservation(nil, obs), Attachment: attachment})
+		if !b.server.worker.step() {
+			t.Fatal("nothing to serve")
+		}
+		log.Reset()
+		b.server.housekeep(t.Context())
+		if got := log.String(); !strings.Contains(got, step.says) || (step.says == "") != (got == "") {
+			t.Errorf("after observation %d the log says %q, want %q", i+1, got, step.says)
+		}
+	}
+	stop()
+	lines := readAudit(t, filepath.Join(dir, "audit.jsonl"))
+	if len(lines) != 6 {
+		t.Fatalf("%d audit lines, want 6", len(lines))
+	}
+	for i, line := range lines {
+		stale, outcome := i == 1 || i == 2, "ok"
+		if i == 3 {
+			outcome = "bad_observation"
+		}
+		if slices.Equal(line.Stale, []string{top}) != stale || !stale && line.Stale != nil || line.Outcome != outcome {
+			t.Errorf("audit line %d: stale_cameras %q, outcome %s, want stale %v, %s", i+1, line.Stale, line.Outcome, stale, outcome)
+		}
+	}
+	h, err := ListenHealth("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	h.Watch(b.server)
+	if got := scrape(t, h)[`lean_server_stale_pictures_total{camera="`+top+`"}`]; got != 2 {
+		t.Errorf("the metric says %v, want 2", got)
+	}
+	summary := b.server.Summary()
+	var table strings.Builder
+	if err := summary.Print(&table); err != nil || summary.StalePictures != 2 || summary.Requests != 5 || !strings.Contains(table.String(), "stale pictures 2") {
+		t.Errorf("%v; summary has %d stale pictures of %d requests, want 2 and 5:\n%s", err, summary.StalePictures, summary.Requests, table.String())
+	}
+	log.Reset()
+	b.server.drop(b.server.sessions.find("arm"), "test")
+	if !strings.Contains(log.String(), "stale_pictures=2") {
+		t.Errorf("at the session's end the log says %q, want stale_pictures=2", log.String())
+	}
+}
