@@ -46,28 +46,17 @@ func NewDecoder() (*Decoder, error) {
 // than none.
 //
 //rt:noalloc
-func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error { return d.decode(dst, src, w, h, 1) }
-
-// DecodeScaled is DecodeRGB for a picture of which w x h is the whole, a half, a
-// quarter or an eighth (rounded up): the library leaves out the frequencies that
-// would be thrown away, which is faster than scaling and not the same picture.
-// So a policy must allow it.
-//
-//rt:noalloc
-func (d *Decoder) DecodeScaled(dst, src []byte, w, h int) error {
-	p, err := Inspect(src)
-	if err != nil {
-		return err
-	}
-	shrink := 1
-	for shrink < 8 && ((p.W+shrink-1)/shrink != w || (p.H+shrink-1)/shrink != h) {
-		shrink *= 2
-	}
-	return d.decode(dst, src, w, h, shrink)
+func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
+	return d.DecodeScaled(dst, src, w, h, 1)
 }
 
+// DecodeScaled is DecodeRGB for a picture that may be larger, if Shrink(its size,
+// w, h, most) is not 0: the library leaves out the frequencies that would be
+// thrown away, which is faster than scaling and not quite the same picture. So a
+// policy must allow it.
+//
 //rt:noalloc
-func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
+func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 	if err := d.ready(); err != nil {
 		return err
 	}
@@ -81,6 +70,10 @@ func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
 	case p.Progressive:
 		return ErrProgressive
 	case len(dst) < w*h*3:
+		return ErrSize
+	}
+	shrink := Shrink(p.W, p.H, w, h, most)
+	if shrink == 0 {
 		return ErrSize
 	}
 	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(p.End),

@@ -165,7 +165,7 @@ func TestDecodeScaled(t *testing.T) {
 	for _, k := range []int{1, 2, 4, 8} {
 		w, h := sceneW/k, sceneH/k
 		got, want := make([]byte, 3*w*h), make([]byte, 0, 3*w*h)
-		if err := decoder(t).DecodeScaled(got, golden(t, "scene_422.jpg"), w, h); err != nil {
+		if err := decoder(t).DecodeScaled(got, golden(t, "scene_422.jpg"), w, h, 8); err != nil {
 			t.Fatalf("1/%d: %v", k, err)
 		}
 		for i := range 3 * w * h {
@@ -179,11 +179,38 @@ func TestDecodeScaled(t *testing.T) {
 			t.Errorf("1/%d: differs from the mean of the pixels by %d at most, %.2f in the mean", k, most, mean)
 		}
 	}
-	if err := decoder(t).DecodeScaled(make([]byte, 3*32*21), golden(t, "scene_422.jpg"), 32, 21); err != ErrSize {
-		t.Errorf("a third: %v, want %v", err, ErrSize)
+}
+
+// A picture is shrunk by what was allowed and by no other number.
+func TestDecodeScaledRefuses(t *testing.T) {
+	d, src := decoder(t), golden(t, "scene_422.jpg")
+	for _, tt := range []struct {
+		name       string
+		w, h, most int
+		want       error
+	}{
+		{"the whole", 96, 64, 1, nil},
+		{"a half", 48, 32, 2, nil},
+		{"a half, where nothing may be shrunk", 48, 32, 1, ErrSize},
+		{"a quarter, where a half is allowed", 24, 16, 2, ErrSize},
+		{"a third", 32, 21, 8, ErrSize},
+		{"a half across only", 48, 64, 8, ErrSize},
+		{"twice", 192, 128, 8, ErrSize},
+		{"a sixteenth", 6, 4, 16, ErrSize},
+		{"nothing allowed at all", 96, 64, 0, ErrSize},
+	} {
+		dst := bytes.Repeat([]byte{0xa5}, 3*192*128+64)
+		if err := d.DecodeScaled(dst[:3*tt.w*tt.h], src, tt.w, tt.h, tt.most); err != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+		}
+		if end := dst[3*tt.w*tt.h:]; !bytes.Equal(end, bytes.Repeat([]byte{0xa5}, len(end))) {
+			t.Errorf("%s: DecodeScaled wrote behind the picture", tt.name)
+		}
 	}
-	if err := decoder(t).DecodeRGB(make([]byte, 3*48*32), golden(t, "scene_422.jpg"), 48, 32); err != ErrSize {
-		t.Errorf("a half, without being asked to scale: %v, want %v", err, ErrSize)
+	for _, tt := range [][6]int{{321, 241, 161, 121, 8, 2}, {320, 240, 161, 121, 8, 0}, {1, 1, 1, 1, 8, 1}, {8, 8, 1, 1, 8, 8}, {8, 8, 1, 1, 4, 0}} {
+		if got := Shrink(tt[0], tt[1], tt[2], tt[3], tt[4]); got != tt[5] {
+			t.Errorf("Shrink(%v) = %d, want %d", tt[:5], got, tt[5])
+		}
 	}
 }
 
@@ -238,7 +265,7 @@ func TestEveryLayoutAllocatesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := d.DecodeScaled(rgb, dst[:n], sceneW/2, sceneH/2); err != nil {
+			if err := d.DecodeScaled(rgb, dst[:n], sceneW/2, sceneH/2, 2); err != nil {
 				t.Fatal(err)
 			}
 			if err := d.ConvertRGB(rgb, &m); err != nil {

@@ -188,6 +188,23 @@ func MaxSizeOf(w, h int, c Chroma) int {
 	return (w+15)&^15*((h+7)&^7)*4 + 2048
 }
 
+// MaxShrink is the most that a picture can be shrunk while it is decoded.
+const MaxShrink = 8
+
+// Shrink returns by how much a picture of fromW x fromH is shrunk to become w x h
+// (rounded up) while it is decoded: 1, 2, 4 or 8, but at most by most; 0 when it
+// cannot be.
+//
+//rt:noalloc
+func Shrink(fromW, fromH, w, h, most int) int {
+	for k := 1; k <= min(most, MaxShrink); k *= 2 {
+		if (fromW+k-1)/k == w && (fromH+k-1)/k == h {
+			return k
+		}
+	}
+	return 0
+}
+
 // pictureOK reports whether w x h is a picture this package handles.
 //
 //rt:noalloc

@@ -374,6 +374,17 @@ func FuzzDecode(f *testing.F) {
 		if d.Explain(err, src, w, h) == nil != (err == nil) {
 			t.Fatalf("Explain(%v) loses the error", err)
 		}
+		for k := 2; k <= MaxShrink; k *= 2 {
+			sw, sh := (w+k-1)/k, (h+k-1)/k
+			small := append(make([]byte, 3*sw*sh), guard...)
+			scaled := d.DecodeScaled(small[:3*sw*sh], src, sw, sh, k)
+			if !bytes.Equal(small[3*sw*sh:], guard) {
+				t.Fatalf("DecodeScaled of %d bytes as %dx%d wrote behind dst", len(src), sw, sh)
+			}
+			if (scaled == nil) != (err == nil) {
+				t.Fatalf("DecodeScaled by %d = %v, DecodeRGB = %v", k, scaled, err)
+			}
+		}
 		if err == nil {
 			// What decodes does so with its padding cut off and its tables written out.
 			file := append(append(append([]byte(nil), src[:p.Insert]...), StandardTables...), src[p.Insert:p.End]...)

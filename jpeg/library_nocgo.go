@@ -33,7 +33,7 @@ func NewDecoder() (*Decoder, error) { return nil, ErrNoLibrary }
 func (d *Decoder) DecodeRGB(_, _ []byte, _, _ int) error { return ErrNoLibrary }
 
 // DecodeScaled returns ErrNoLibrary.
-func (d *Decoder) DecodeScaled(_, _ []byte, _, _ int) error { return ErrNoLibrary }
+func (d *Decoder) DecodeScaled(_, _ []byte, _, _, _ int) error { return ErrNoLibrary }
 
 // ConvertRGB returns ErrNoLibrary.
 func (d *Decoder) ConvertRGB([]byte, *Image) error { return ErrNoLibrary }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"edgert/jpeg"
 )
 
 const (
@@ -81,7 +83,7 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 		t.Errorf("fps %v, chunk_size %d, action_dim %d, rtc_max_delay %d, prefix_end %d, want 60, 50, 6, 20, 24",
 			b.FPS, b.ChunkSize, b.ActionDim, b.RTCMaxDelay, b.PrefixEnd)
 	}
-	if want := (Camera{"top", 120, 160}); len(b.Cameras) != 1 || b.Cameras[0] != want {
+	if want := (Camera{Name: "top", H: 120, W: 160}); len(b.Cameras) != 1 || b.Cameras[0] != want {
 		t.Errorf("cameras %v, want [%v]", b.Cameras, want)
 	}
 	if !b.Guided() || !b.Trained() {
@@ -136,7 +138,12 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"units missing for some", set("action_units", []string{"degrees"}), "action_units has 1 units"},
 		{"limits upside down", set("state_limits", [][2]float64{{0, 1}, {0, 1}, {5, 4}, {0, 1}, {0, 1}, {0, 1}}), "state_limits[2] is [5 4]"},
 		{"picture without size", set("cameras", []Camera{{Name: "top"}}), "cameras[0] is 0x0"},
-		{"two cameras of a name", set("cameras", []Camera{{"top", 4, 4}, {"top", 4, 4}}), `cameras[1].name is "top"`},
+		{"two cameras of a name", set("cameras", []Camera{{Name: "top", H: 4, W: 4}, {Name: "top", H: 4, W: 4}}), `cameras[1].name is "top"`},
+		{"scale by three", set("cameras", []Camera{{Name: "top", H: 120, W: 160, DecodeScale: 3}}), "cameras[0].decode_scale is 3, want 1, 2, 4 or 8"},
+		{"scale by sixteen", set("cameras", []Camera{{Name: "top", H: 120, W: 160, DecodeScale: 16}}), "cameras[0].decode_scale is 16"},
+		{"scale below zero", set("cameras", []Camera{{Name: "top", H: 120, W: 160, DecodeScale: -2}}), "cameras[0].decode_scale is -2"},
+		{"scaled pictures beyond the decoder", set("cameras", []Camera{{Name: "top", H: 1024, W: 1024, DecodeScale: 8}}), "JPEG of 8192x8192"},
+		{"scale that is no number", set("cameras", []map[string]any{{"name": "top", "height": 4, "width": 4, "decode_scale": "half"}}), "decode_scale"},
 		{"unknown conditioning", set("rtc", "vjp"), `rtc is "vjp"`},
 		{"guidance without steps", remove("num_steps"), "num_steps is 0 with rtc"},
 		{"trained prefix without a delay", remove("rtc_max_delay"), "rtc_max_delay is 0"},
@@ -222,6 +229,11 @@ func FuzzParseMeta(f *testing.F) {
 		}
 		if m.ChunkSize < 1 || m.ActionDim < 1 || len(m.ActionNames) != m.ActionDim || !(m.FPS > 0) || m.RTCMaxDelay >= m.ChunkSize {
 			t.Fatalf("parse accepts %+v", m)
+		}
+		for _, c := range m.Cameras {
+			if k := c.Scale(); k < 1 || k > jpeg.MaxShrink || k > 1 && c.H*k*c.W*k > jpeg.MaxPixels {
+				t.Fatalf("parse accepts %+v", c)
+			}
 		}
 		c := m.Condition(m.ChunkSize+1, m.ChunkSize+1, -1)
 		if c.PrefixLen != m.ChunkSize || c.Delay > c.PrefixLen {

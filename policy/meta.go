@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"edgert/jpeg"
 )
 
 // BundleVersion is the bundle.json version that this program reads.
@@ -33,7 +35,19 @@ type Camera struct {
 	Name string `json:"name"`
 	H    int    `json:"height"`
 	W    int    `json:"width"`
+
+	// DecodeScale is by how much a JPEG may be larger than H x W, in both
+	// directions: 2, 4 or 8 allow every smaller one too, 1 and absent none. Such a
+	// picture is made smaller while it is decoded, which is not quite what full
+	// decoding and a resize give: whoever exports a policy must have seen that it
+	// does not mind.
+	DecodeScale int `json:"decode_scale,omitempty"`
 }
+
+// Scale returns DecodeScale, 1 when it is absent.
+//
+//rt:noalloc
+func (c Camera) Scale() int { return max(c.DecodeScale, 1) }
 
 // Bytes returns the size of one picture.
 func (c Camera) Bytes() int { return c.H * c.W * 3 }
@@ -207,6 +221,14 @@ func (m *Meta) checkCameras() (errs []error) {
 		}
 		if c.H < 1 || c.W < 1 || c.H > maxSide || c.W > maxSide || c.H*c.W > maxPixels {
 			errs = append(errs, fmt.Errorf("cameras[%d] is %dx%d (height x width), want 1 to %d pixels a side and at most %d in all", i, c.H, c.W, maxSide, maxPixels))
+			continue
+		}
+		switch k := c.DecodeScale; {
+		case k != 0 && k != 1 && k != 2 && k != 4 && k != jpeg.MaxShrink:
+			errs = append(errs, fmt.Errorf("cameras[%d].decode_scale is %d, want 1, 2, 4 or %d", i, k, jpeg.MaxShrink))
+		case k > 1 && c.H*c.W*k*k > jpeg.MaxPixels:
+			errs = append(errs, fmt.Errorf("cameras[%d].decode_scale is %d: JPEG of %dx%d (height x width) is not decoded, want at most %d pixels",
+				i, k, c.H*k, c.W*k, jpeg.MaxPixels))
 		}
 	}
 	return errs

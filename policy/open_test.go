@@ -59,7 +59,7 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 		edit func(map[string]any)
 		want string
 	}{
-		{"camera size", func(m map[string]any) { m["cameras"] = []Camera{{"top", 60, 80}} }, "want image.top"},
+		{"camera size", func(m map[string]any) { m["cameras"] = []Camera{{Name: "top", H: 60, W: 80}} }, "want image.top"},
 		{"rows", func(m map[string]any) { m["chunk_size"], m["n_action_steps"] = 49, 49 }, "want chunk_robot"},
 		{"noise", func(m map[string]any) { m["noise_dim"] = 32 }, "want noise"},
 	} {

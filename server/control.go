@@ -116,7 +116,7 @@ func (s *Server) session(body []byte) (reply []byte, silent bool) {
 // there is one, is replaced and gives its publisher to the new one.
 func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: s.id, Draining: s.draining.Load()}
-	judged := admission{caps: s.caps, cfg: &s.cfg, limit: s.limit, active: s.sessions.others(o.ClientUUID), open: o}
+	judged := admission{caps: s.caps, views: s.meta.Cameras, cfg: &s.cfg, limit: s.limit, active: s.sessions.others(o.ClientUUID), open: o}
 	r := judged.judge()
 	if r == nil && ack.Draining {
 		r = &refusal{refusedDraining, drainingText}

@@ -239,7 +239,7 @@ type Report struct {
 	ChunkSize   int      `json:"chunk_size"`
 	ActionNames []string `json:"action_names"`
 	StateNames  []string `json:"state_names"`
-	Cameras     []string `json:"cameras"` // NAME HxW
+	Cameras     []string `json:"cameras"` // NAME HxW, and by how much JPEG may be larger
 	RTC         string   `json:"rtc"`
 	RTCMaxDelay int      `json:"rtc_max_delay"`
 	PrefixEnd   int      `json:"prefix_end"`
@@ -277,7 +277,11 @@ func Examine(cfg Config) (report Report, err error) {
 		Listen: cfg.Listen(), Connect: cfg.Zenoh.ConnectEndpoints, Health: cfg.HealthAddress(),
 	}
 	for _, c := range b.Cameras {
-		report.Cameras = append(report.Cameras, fmt.Sprintf("%s %dx%d", wireCamera(c.Name), c.H, c.W))
+		text := fmt.Sprintf("%s %dx%d", wireCamera(c.Name), c.H, c.W)
+		if k := c.Scale(); k > 1 {
+			text += fmt.Sprintf(" or JPEG up to %d times that", k)
+		}
+		report.Cameras = append(report.Cameras, text)
 	}
 	report.Runtime, report.Library = policy.RuntimeVersion()
 	report.InferenceMs, err = loaded.median()

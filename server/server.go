@@ -38,7 +38,7 @@ import (
 const (
 	// observationSlack is what an observation may have beside its pictures:
 	// state, prefixes, names. Cameras that the policy does not use may come too,
-	// so pictures count four times.
+	// so pictures count four times, or as large as the policy lets them be.
 	observationSlack  = 1 << 20
 	pictureAllowance  = 4
 	gcBase            = 256 << 20 // bytes of heap before the fuse of rt.HoldGC blows, beside the mailboxes
@@ -144,7 +144,7 @@ func New(cfg Config, d Deps) (*Server, error) {
 func observationMax(m *policy.Meta) int {
 	n := observationSlack
 	for _, c := range m.Cameras {
-		n += pictureAllowance * c.Bytes()
+		n += max(pictureAllowance, c.Scale()*c.Scale()) * c.Bytes()
 	}
 	return n
 }

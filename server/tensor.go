@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"edgert/jpeg"
 	"edgert/policy"
@@ -147,8 +148,8 @@ func (r *row) picture(cam int) error {
 			copy(r.model.Image(0, cam), m.Data)
 			return nil
 		}
-		if err := r.decoder.DecodeRGB(r.model.Image(0, cam), m.Data, want.W, want.H); err != nil {
-			return r.explain(err, m, want)
+		if err := r.decoder.DecodeScaled(r.model.Image(0, cam), m.Data, want.W, want.H, r.meta.Cameras[cam].Scale()); err != nil {
+			return r.explain(err, m, cam)
 		}
 		return nil
 	}
@@ -173,8 +174,13 @@ func (r *row) condition(rows int) policy.Controls {
 }
 
 //go:noinline
-func (r *row) explain(err error, m *wire.Image, want *wire.CameraShape) error {
-	return &pictureError{want.Name, r.decoder.Explain(err, m.Data, want.W, want.H)}
+func (r *row) explain(err error, m *wire.Image, cam int) error {
+	want := &r.contract.Cameras[cam]
+	err = r.decoder.Explain(err, m.Data, want.W, want.H)
+	if k := r.meta.Cameras[cam].Scale(); k > 1 && errors.Is(err, jpeg.ErrSize) {
+		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
+	}
+	return &pictureError{want.Name, err}
 }
 
 // pictureError is a picture that does not decode into the policy's camera.

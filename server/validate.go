@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/wire"
 )
@@ -83,6 +84,7 @@ type refusal struct {
 // admission is everything that an open is judged by.
 type admission struct {
 	caps       wire.Capabilities
+	views      []policy.Camera // of caps.CameraShapes
 	cfg        *Config
 	limit      int // sessions
 	active     int // sessions of other robots
@@ -177,7 +179,21 @@ func (a *admission) cameras() string {
 		return fmt.Sprintf("missing camera features %s (client provides %s; resolution may differ — names may not)",
 			pyList(missing), pyList(slices.Sorted(slices.Values(a.open.CameraNames))))
 	}
-	return errorText(wire.CheckCameraShapes(a.caps.CameraShapes, a.open.CameraShapes))
+	return errorText(wire.CheckCameraShapes(a.caps.CameraShapes, a.decoded()))
+}
+
+// decoded returns the client's cameras with the sizes that their JPEG is decoded
+// to, where the bundle allows larger ones.
+func (a *admission) decoded() []wire.CameraShape {
+	client := slices.Clone(a.open.CameraShapes)
+	for i, view := range a.views {
+		want := a.caps.CameraShapes[i]
+		at := slices.IndexFunc(client, func(c wire.CameraShape) bool { return c.Name == want.Name })
+		if at >= 0 && client[at].C == want.C && jpeg.Shrink(client[at].W, client[at].H, want.W, want.H, view.Scale()) > 0 {
+			client[at].W, client[at].H = want.W, want.H
+		}
+	}
+	return client
 }
 
 func (a *admission) task() string {
