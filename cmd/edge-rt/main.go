@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,19 +181,26 @@ func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 	return complain(stderr, edge.ServeSimBus(ctx, cfg, stdout))
 }
 
-// start runs the edge and prints its summary.
+// start runs the edge and prints its summary, or what was wrong.
 func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
-	cfg, err := r.config(stderr)
+	screen := newTerminal(stderr)
+	code := complain(screen, r.drive(stdout, screen))
+	screen.Flush()
+	return code
+}
+
+func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
+	cfg, err := r.config(screen)
 	if err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	out, err := r.openJSON(stdout)
 	if err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	actions, err := r.openRecord()
 	if err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	if actions != nil {
 		defer actions.Close()
@@ -203,9 +211,9 @@ func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
 	e, err := edge.Open(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return exit.Clean
+			return nil
 		}
-		return complain(stderr, err)
+		return err
 	}
 	again := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() { signal.Notify(again, syscall.SIGINT, syscall.SIGTERM) })
@@ -214,17 +222,21 @@ func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
 		e.Hurry()
 	}()
 	summary, err := e.Run(ctx)
-	table := io.Writer(stdout)
-	if r.JSON == "-" {
-		table = stderr
-	}
-	summary.WriteTable(table)
+	signal.Reset() // the arm is let go: what follows may be killed
 	if out != nil {
 		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil && err == nil {
 			err = fmt.Errorf("--json: %w", werr)
 		}
 	}
-	return complain(stderr, err)
+	var table bytes.Buffer
+	summary.WriteTable(&table)
+	if r.JSON == "-" {
+		screen.Write(table.Bytes())
+		return err
+	}
+	screen.Flush() // they may be the same terminal
+	stdout.Write(table.Bytes())
+	return err
 }
 
 // openJSON opens what --json names before the arm moves, so that a bad path
@@ -244,7 +256,7 @@ func (r *runFlags) openJSON(stdout *os.File) (*os.File, error) {
 }
 
 // config turns the flags into the edge's configuration.
-func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
+func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 	cfg := edge.Config{
 		FPS: r.FPS, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
@@ -277,10 +289,9 @@ func (r *runFlags) config(stderr *os.File) (edge.Config, error) {
 		cfg.Cameras = append(cfg.Cameras, cam)
 	}
 	if !r.Quiet {
-		line := newTerminal(stderr)
-		cfg.Log = slog.New(logline.New(line, slog.LevelInfo))
-		if line.tty {
-			cfg.Status = line
+		cfg.Log = slog.New(logline.New(screen, slog.LevelInfo))
+		if screen.tty {
+			cfg.Status = screen
 		}
 	}
 	return cfg, nil

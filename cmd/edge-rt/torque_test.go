@@ -118,14 +118,21 @@ func stiff(b *servosim.Bus) (n int) {
 	return n
 }
 
+// unarmed is the program on the simulated bus, to be started.
+func unarmed(t *testing.T, s *still, b *servosim.Bus, args ...string) *exec.Cmd {
+	t.Helper()
+	args = append([]string{"--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
+		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s"}, args...)
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	return cmd
+}
+
 // armed starts the program on the simulated bus and returns when the arm holds
 // itself up.
 func armed(t *testing.T, s *still, b *servosim.Bus, args ...string) *exec.Cmd {
 	t.Helper()
-	args = append([]string{"--quiet", "--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
-		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s"}, args...)
-	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	cmd := unarmed(t, s, b, append([]string{"--quiet"}, args...)...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
