@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edgert/edge/bringup"
+	"edgert/internal/exit"
 )
 
 type monitorCmd struct {
@@ -13,7 +14,16 @@ type monitorCmd struct {
 	Count int           `help:"End after this many tables; 0: when interrupted."`
 }
 
+// everyMin is the fastest that people read tables.
+const everyMin = 20 * time.Millisecond
+
 func (c *monitorCmd) run(ctx context.Context, cfg bringup.Config) error {
-	live := newTerminal(os.Stdout).tty
-	return bringup.Monitor(ctx, bringup.MonitorConfig{Config: cfg, Every: max(c.Every, 20*time.Millisecond), Count: c.Count, Live: live})
+	switch {
+	case c.Every < everyMin:
+		return exit.Errorf(exit.Usage, "--every is %v, want %v or more", c.Every, everyMin)
+	case c.Count < 0:
+		return exit.Errorf(exit.Usage, "--count is %d, want 0 (no end) or more", c.Count)
+	}
+	live := isTerminal(os.Stdout)
+	return bringup.Monitor(ctx, bringup.MonitorConfig{Config: cfg, Every: c.Every, Count: c.Count, Live: live})
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -48,6 +50,12 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	if f.Similarity != nil && p.Similarity == 0 {
 		p.Similarity = -1 // every observation leaves
 	}
+	if f.ChunkSizeThreshold != nil && p.Threshold == 0 {
+		p.Threshold = math.SmallestNonzeroFloat64 // asks when nothing is left
+	}
+	if err := f.checkZeros(); err != nil {
+		return err
+	}
 	if f.Estimator != nil {
 		if p.Estimator, err = chunk.ParseEstimator(*f.Estimator); err != nil {
 			return exit.Errorf(exit.Usage, "--estimator: %w", err)
@@ -73,6 +81,23 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	s.Cutoff, s.Order, s.Gain = f.FilterCutoff, f.FilterOrder, f.FilterGain
 	s.Multiplier, s.Velocity, s.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
 	return nil
+}
+
+// checkZeros refuses a zero that was typed where the configuration takes zero for
+// the default: the run would do something else than was asked for.
+func (f *scheduleFlags) checkZeros() error {
+	isZero := func(given bool, flag, want string) error {
+		if !given {
+			return nil
+		}
+		return exit.Errorf(exit.Usage, "%s is 0, want %s", flag, want)
+	}
+	return errors.Join(
+		isZero(f.SMin != nil && *f.SMin == 0, "--s-min", "1 or more actions"),
+		isZero(f.BufferTime != nil && *f.BufferTime == 0, "--buffer-time", "more than the round trip takes, such as 500ms"),
+		isZero(f.K != nil && *f.K == 0, "--estimator-k", "more than 0 deviations"),
+		isZero(f.Fixed != nil && *f.Fixed == 0, "--estimator-fixed", "a round trip, such as 100ms"),
+	)
 }
 
 // openRecord opens the file of --record before the arm moves; nil when there is

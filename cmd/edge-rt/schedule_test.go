@@ -359,6 +359,10 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--schedule async --chunk-size-threshold 2", []string{"threshold 2"}},
 		{"--schedule async --aggregate-fn-name median", []string{"median", "conservative"}},
 		{"--epsilon=-1", []string{"epsilon -1"}},
+		{"--s-min 0", []string{"--s-min is 0"}},
+		{"--schedule rtc --buffer-time 0s", []string{"--buffer-time is 0"}},
+		{"--estimator jk --estimator-k 0", []string{"--estimator-k is 0"}},
+		{"--estimator fixed --estimator-fixed 0s", []string{"--estimator-fixed is 0"}},
 		{"--prefix maybe", []string{"maybe", "spans"}},
 		{"--record /nowhere/x.jsonl", []string{"--record", "/nowhere"}},
 	} {
