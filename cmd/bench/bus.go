@@ -26,7 +26,7 @@ type busFlags struct {
 }
 
 func (f *busFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := oneToStdout(f.JSON, f.HTML); err != nil {
+	if err := ready(output{flag: "--json", name: f.JSON}, output{flag: "--html", name: f.HTML}); err != nil {
 		return err
 	}
 	cfg := bus.Config{Robot: f.Robot, Port: f.Bus, Baud: f.Baud, Plain: f.Plain, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Drop: f.Drop,

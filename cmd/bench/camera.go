@@ -26,6 +26,9 @@ type cameraFlags struct {
 var twoCameras = []string{"left=pattern:640x480@30", "right=pattern:640x480@30"}
 
 func (f *cameraFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := ready(output{flag: "--json", name: f.JSON}); err != nil {
+		return err
+	}
 	cfg := camera.Config{
 		Quality: 90, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Version: version, Log: progress(f.Quiet, stderr),
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[f.RT],

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"edgert/bench/faults"
-	"edgert/internal/exit"
 )
 
 type faultsFlags struct {
@@ -45,6 +44,10 @@ func (f *faultsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := ready(output{flag: "--json", name: f.JSON}, output{flag: "--csv", name: f.CSV},
+		output{flag: "--html", name: f.HTML}, output{flag: "--svg", name: f.SVG}); err != nil {
+		return err
+	}
 	run := faults.Live
 	if f.Virtual {
 		run = faults.Play
@@ -69,15 +72,6 @@ func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
 			return cfg, fmt.Errorf("bench does not find its own program: %w", err)
 		}
 		cfg.Bin = filepath.Dir(self)
-	}
-	outputs := 0
-	for _, name := range []string{f.JSON, f.CSV, f.HTML, f.SVG} {
-		if name == "-" {
-			outputs++
-		}
-	}
-	if outputs > 1 {
-		return cfg, exit.Errorf(exit.Usage, "%d of --json, --csv, --html and --svg are -: only one of them goes to standard output", outputs)
 	}
 	names := f.Faults
 	if len(names) == 1 && names[0] == "compare" {

@@ -24,7 +24,7 @@ type jitterFlags struct {
 }
 
 func (f *jitterFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := oneToStdout(f.JSON, f.HTML); err != nil {
+	if err := ready(output{flag: "--json", name: f.JSON}, output{flag: "--html", name: f.HTML}); err != nil {
 		return err
 	}
 	self, err := ownPath()

@@ -20,6 +20,9 @@ type jpegFlags struct {
 }
 
 func (f *jpegFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := ready(output{flag: "--json", name: f.JSON}); err != nil {
+		return err
+	}
 	w, h, ok := parseSize(f.Size)
 	if !ok {
 		return exit.Errorf(exit.Usage, "--size is %q, want WxH, such as 640x480", f.Size)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"edgert/internal/exit"
+	"edgert/internal/program"
 )
 
 // output is what a flag asks for: a rendering of the report in the file name, -
@@ -15,11 +17,28 @@ type output struct {
 	render     func(io.Writer) error
 }
 
-// oneToStdout refuses two outputs that both ask for standard output; it is asked
-// before the measurement.
-func oneToStdout(json, html string) error {
-	if json == "-" && html == "-" {
-		return exit.Errorf(exit.Usage, "--json - and --html -: only one of them goes to standard output")
+// ready refuses outputs that could not be delivered, before the measurement: two
+// at one place, and a file that cannot be opened.
+func ready(outputs ...output) error {
+	taken := map[string]string{}
+	for _, o := range outputs {
+		if o.name == "" {
+			continue
+		}
+		if other, twice := taken[o.name]; twice {
+			place := o.name
+			if place == "-" {
+				place = "standard output"
+			}
+			return exit.Errorf(exit.Usage, "%s %s and %s %s: only one of them can go to %s", other, o.name, o.flag, o.name, place)
+		}
+		taken[o.name] = o.flag
+		if o.name == "-" {
+			continue
+		}
+		if err := program.Writable(o.flag, o.name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -36,12 +55,11 @@ func deliver(stdout, stderr io.Writer, table func(io.Writer) error, outputs ...o
 	if err := table(to); err != nil {
 		return err
 	}
+	var failed []error // one that cannot be written does not cost the others
 	for _, o := range outputs {
-		if err := o.write(stdout); err != nil {
-			return err
-		}
+		failed = append(failed, o.write(stdout))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (o output) write(stdout io.Writer) error {
@@ -53,13 +71,12 @@ func (o output) write(stdout io.Writer) error {
 	}
 	f, err := os.Create(o.name)
 	if err != nil {
-		return exit.Errorf(exit.Usage, "%s: %w", o.flag, err)
-	}
-	if err := o.render(f); err != nil {
-		f.Close()
 		return fmt.Errorf("%s: %w", o.flag, err)
 	}
-	return f.Close()
+	if err := errors.Join(o.render(f), f.Close()); err != nil {
+		return fmt.Errorf("%s: %w", o.flag, err)
+	}
+	return nil
 }
 
 // progress is where a measurement says how far it is.

@@ -25,6 +25,9 @@ type recipeFlags struct {
 }
 
 func (f *recipeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := ready(output{flag: "--json", name: f.JSON}); err != nil {
+		return err
+	}
 	cells, err := recipe.Matrix(f.Others, f.GC, f.Load)
 	if err != nil {
 		return err

@@ -32,6 +32,9 @@ func (e wireEnd) run(ctx context.Context, stdin io.Reader, stdout io.Writer) err
 }
 
 func (f *wireFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := ready(output{flag: "--json", name: f.JSON}); err != nil {
+		return err
+	}
 	self, err := ownPath()
 	if err != nil {
 		return err

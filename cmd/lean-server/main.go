@@ -48,10 +48,10 @@ type cli struct {
 	flags `embed:""`
 
 	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
-	Check  struct{} `cmd:"" uses:"manifest,ort" help:"Load everything, replay the golden sets, print what would be served."`
+	Check  struct{} `cmd:"" uses:"manifest,ort,json" help:"Load everything, replay the golden sets, print what would be served."`
 	Replay struct {
 		Dir string `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
-	} `cmd:"" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
+	} `cmd:"" uses:"manifest,ort,json" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
 	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
@@ -124,7 +124,10 @@ func (f *flags) config() (server.Config, error) {
 		cfg.HealthPort = *f.HealthPort
 	}
 	cfg.Runtime, cfg.Audit, cfg.Version = f.ORT, f.Audit, version
-	return cfg, nil
+	if f.JSON != "" && f.JSON != "-" { // now, and not after a run of days
+		err = program.Writable("--json", f.JSON)
+	}
+	return cfg, err
 }
 
 // serve runs the server until a signal and prints its summary. A second signal

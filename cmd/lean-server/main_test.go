@@ -202,6 +202,7 @@ func TestBadInput(t *testing.T) {
 			[]string{"server.yaml:4:", "debug.capture_dir"}},
 		{"audit into a folder that is not there", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + free, "--audit", "/nowhere/audit.jsonl"}, false, 3,
 			[]string{"--audit", "/nowhere/audit.jsonl"}},
+		{"summary into a folder", []string{"--manifest", good, "--json", t.TempDir(), "--ort", "/nowhere"}, false, 2, []string{"--json", "is a directory"}},
 		{"replay of nothing", []string{"replay", "--manifest", good}, false, 2, []string{"replay DIR", "debug.capture_dir"}},
 		{"replay of an empty folder", []string{"replay", t.TempDir(), "--manifest", good}, false, 2, []string{"no captured requests", "debug.capture_dir"}},
 	}

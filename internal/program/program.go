@@ -5,6 +5,7 @@ package program
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -86,4 +87,17 @@ func (p *Program) Complain(err error) exit.Code {
 		fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
 	}
 	return exit.Of(err)
+}
+
+// Writable refuses a file, behind the flag that names it, that could not be
+// written when the work is done. One that is there keeps its text until then.
+func Writable(flag, name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return exit.Errorf(exit.Usage, "%s: %w", flag, err)
+	}
+	return nil
 }

@@ -2,6 +2,8 @@ package program
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,5 +81,26 @@ func TestComplain(t *testing.T) {
 	}
 	if code := p.Complain(exit.With(exit.Absent, errors.Join(errors.New("no arm"), errors.New("no port")))); code != exit.Absent || b.String() != "robot: no arm; no port\n" {
 		t.Errorf("Complain = %d and said %q", code, &b)
+	}
+}
+
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "kept.json")
+	if err := os.WriteFile(kept, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{kept, filepath.Join(dir, "new.json")} {
+		if err := Writable("--json", name); err != nil {
+			t.Errorf("Writable(%s) = %v", name, err)
+		}
+	}
+	if text, err := os.ReadFile(kept); err != nil || string(text) != "{}" {
+		t.Errorf("what was there is %q, %v", text, err)
+	}
+	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
+		if err := Writable("--json", name); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--json") || !strings.Contains(err.Error(), name) {
+			t.Errorf("Writable(%s) = %v, want a wrong flag", name, err)
+		}
 	}
 }
