@@ -4,7 +4,7 @@
 // One thread owns the tick (control.go): read the joints, pop the next action,
 // limit it, write it, then merge at most one waiting chunk and decide whether to
 // ask for the next. Around it, capture threads keep the newest picture of each
-// camera (capture.go), the sender turns the tick's snapshots into observations
+// camera (package eye), the sender turns the tick's snapshots into observations
 // (observe.go), the transport's receiver leaves the newest chunk (receive.go),
 // and the link keeps a session open (link.go). They meet the tick only in
 // rt.Latest, rt.Ring and atomic flags.

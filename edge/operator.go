@@ -187,6 +187,11 @@ func Ctl(id, word string) (CtlReply, error) {
 	if err != nil {
 		return reply, exit.With(exit.Config, err)
 	}
+	if id != "" { // as the edge itself reads its --id
+		if id, err = wire.Slug(id); err != nil {
+			return reply, exit.Errorf(exit.Usage, "--id: %w", err)
+		}
+	}
 	path := socketPath(dir, id)
 	if id == "" {
 		found, err := filepath.Glob(filepath.Join(dir, "*.sock"))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgert/internal/exit"
 	"edgert/rt"
 )
 
@@ -81,6 +82,12 @@ func TestCtlOverTheSocket(t *testing.T) {
 	}
 	if reply, err = Ctl("arm", "resume"); err != nil || reply.Paused {
 		t.Errorf("resume = %+v, %v", reply, err)
+	}
+	if reply, err = Ctl("arm ", "status"); err != nil || reply.ID != "arm" { // as edge-rt --id takes it
+		t.Errorf("status of \"arm \" = %+v, %v", reply, err)
+	}
+	if _, err = Ctl("//", "status"); exit.Of(err) != exit.Usage {
+		t.Errorf("status of an id without letters = %v, want a wrong flag", err)
 	}
 	if _, err = Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "dance") {
 		t.Errorf("unknown command = %v", err)
