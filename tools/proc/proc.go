@@ -78,6 +78,17 @@ func (c *Child) Stop(limit time.Duration) error {
 	}
 }
 
+// Wait returns how the program ended by itself, and kills it after limit.
+func (c *Child) Wait(limit time.Duration) error {
+	select {
+	case <-c.done:
+		return c.Err()
+	case <-time.After(limit):
+		c.Kill()
+		return fmt.Errorf("%s did not end by itself within %v", c.Name, limit)
+	}
+}
+
 // Kill ends the program at once, as a crash would, and waits for it.
 func (c *Child) Kill() {
 	c.cmd.Process.Kill()

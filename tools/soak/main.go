@@ -22,6 +22,7 @@ const (
 	stopLimit  = 8 * time.Second
 	watchEvery = 20 * time.Millisecond
 	serveLimit = 30 * time.Second
+	edgeLimit  = 2 * time.Minute // for a robot to end by itself
 )
 
 type options struct {
@@ -97,7 +98,7 @@ func soak(o options) (err error) {
 		return err
 	}
 	for i, e := range f.edges {
-		if err := e.Err(); err != nil {
+		if err := e.Wait(o.duration + edgeLimit); err != nil {
 			return fmt.Errorf("%s: %w", f.id(i), err)
 		}
 	}

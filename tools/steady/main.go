@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,7 +22,10 @@ import (
 const (
 	warmUp    = 8 * time.Second // session, arming and the edge's own 5 s
 	stopLimit = 8 * time.Second
+	edgeLimit = 2 * time.Minute  // beyond its duration: a server that does not come costs it one
+	askLimit  = 30 * time.Second // for the metrics
 	fps       = 60
+	extraFPS  = 30
 
 	// A machine whose host takes its cores away skips grid points, which are ticks
 	// that did not happen, so a run is longer by this percentage than its ticks.
@@ -30,6 +34,9 @@ const (
 	// shortLimit is how often a run with fewer ticks yet is made again.
 	shortLimit = 4
 )
+
+// extra is a camera that the policy does not know, larger than the one it does.
+const extra = "extra=sim:640x480@30"
 
 // errShort is a run that shows nothing wrong in too few ticks.
 var errShort = errors.New("the machine skipped too many ticks")
@@ -90,28 +97,40 @@ func steady(o options, run int) (err error) {
 		return err
 	}
 	defer screen.Close()
-	scrape(port) // allocates, so before the window and after it only
+	if err := scrape(port); err != nil { // allocates, so before the window and after it only
+		return err
+	}
 	duration := warmUp + time.Duration(o.ticks*(100+spare)/100)*time.Second/fps
 	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
-	edge, err := proc.StartOn(screen, o.bin, "edge-rt", nil, "--bus", "sim", "--camera", "top=sim", "--camera", "extra=sim", "--fps", strconv.Itoa(fps),
+	edge, err := proc.StartOn(screen, o.bin, "edge-rt", nil, "--bus", "sim", "--camera", "top=sim", "--camera", extra, "--fps", strconv.Itoa(fps),
 		"--connect", endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json", filepath.Join(dir, "edge.json"))
 	if err != nil {
 		return err
 	}
-	if err := edge.Err(); err != nil {
+	if err := edge.Wait(duration + edgeLimit); err != nil {
 		return err
 	}
-	scrape(port)
+	if err := scrape(port); err != nil {
+		return err
+	}
 	if err := server.Stop(stopLimit); err != nil {
 		return err
 	}
 	return judge(dir, o)
 }
 
-// scrape reads the metrics once.
-func scrape(port string) {
-	if r, err := http.Get("http://127.0.0.1:" + port + "/metrics"); err == nil {
-		r.Body.Close()
+// scrape reads the metrics once, as soon as somebody answers.
+func scrape(port string) error {
+	for end := time.Now().Add(askLimit); ; time.Sleep(50 * time.Millisecond) {
+		r, err := http.Get("http://127.0.0.1:" + port + "/metrics")
+		if err == nil {
+			_, err = io.Copy(io.Discard, r.Body)
+			r.Body.Close()
+			return err
+		}
+		if time.Now().After(end) {
+			return err
+		}
 	}
 }
 
@@ -125,6 +144,10 @@ func judge(dir string, o options) error {
 		Lateness struct {
 			P99 float64 `json:"p99"`
 		} `json:"lateness_us"`
+		Seconds float64 `json:"seconds"`
+		Frames  map[string]struct {
+			Captured, Dropped uint64
+		} `json:"frames"`
 	}
 	var server struct {
 		RSS float64 `json:"rss_mb"`
@@ -134,7 +157,11 @@ func judge(dir string, o options) error {
 	}
 	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d or more), lateness p99 %.0f us, RSS %.0f MB, lean-server's %.0f MB\n",
 		edge.Mallocs, edge.GC, edge.Window, o.ticks, edge.Lateness.P99, edge.RSS, server.RSS)
+	frames := edge.Frames["extra"]
+	fmt.Printf("camera extra: %d pictures and %d dropped in %.0f s\n", frames.Captured, frames.Dropped, edge.Seconds)
 	switch {
+	case float64(frames.Captured+frames.Dropped) < edge.Seconds*extraFPS/2:
+		return errors.New("the extra camera did not run")
 	case edge.Mallocs != 0 || edge.GC != 0 || edge.Chunks == 0:
 		return errors.New("not steady")
 	case edge.Window < o.ticks:
