@@ -31,7 +31,9 @@ type outbox struct {
 
 	// Guarded by mu, which is held while nothing blocks.
 	mu      sync.Mutex
-	drained sync.Cond // on mu: room was made, or the end came
+	drained sync.Cond   // on mu: room was made, the end came, or a deadline
+	look    *time.Timer // wakes who waits for room; nil until somebody has
+	lookAt  time.Time   // when it does; zero: it is not set
 	queues  [priorities]queue
 	closing bool
 	reason  codec.Reason
@@ -184,38 +186,59 @@ func (o *outbox) admit(size int, how How) (*queue, error) {
 	return o.await(q, size, how.Patience)
 }
 
-// await is the slow way of admit: it waits for room.
+// await is the slow way of admit: it waits for room. A patient message waits on
+// for as long as the queue moves. Called with mu held.
 func (o *outbox) await(q *queue, size int, patience time.Duration) (*queue, error) {
-	expired, limit := false, o.link.cfg.Stall
+	stall := o.link.cfg.Stall
+	limit := stall
 	if patience > 0 {
-		limit = min(limit, patience)
+		limit = min(stall, patience)
 	}
-	moved, waited := q.moved, time.Duration(0)
-	var timer *time.Timer
-	timer = time.AfterFunc(limit, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if waited += limit; q.moved != moved && waited < o.link.cfg.Stall {
-			moved = q.moved
-			timer.Reset(limit)
-			return
-		}
-		expired = true
-		o.drained.Broadcast()
-	})
-	defer timer.Stop()
-	for !q.fits(size, blockBytes, q.messages()) {
+	moved, began := q.moved, time.Now()
+	deadline := began.Add(limit)
+	for {
+		o.lookBy(deadline)
 		o.drained.Wait()
-		switch {
-		case o.err != nil || o.closing:
+		if o.err != nil || o.closing {
 			return nil, ErrClosed
-		case expired:
+		}
+		if q.fits(size, blockBytes, q.messages()) {
+			return q, nil
+		}
+		switch now := time.Now(); {
+		case now.Before(deadline):
+		case q.moved != moved && now.Sub(began) < stall:
+			moved, deadline = q.moved, now.Add(limit)
+		default:
 			q.behind = patience > 0
 			o.link.cfg.Counters.Dropped.Add(1)
 			return nil, ErrCongested
 		}
 	}
-	return q, nil
+}
+
+// lookBy has all who wait for room look at the clock at t or before; each of
+// them sets it again when it goes on waiting. One timer for all, which is not
+// stopped when there is room, because one for each wait would be garbage on the
+// path of whoever sends faster than the link carries. Called with mu held.
+func (o *outbox) lookBy(t time.Time) {
+	switch {
+	case !o.lookAt.IsZero() && !t.Before(o.lookAt):
+		return
+	case o.look == nil:
+		o.look = time.AfterFunc(time.Until(t), o.lookUp)
+	default:
+		o.look.Reset(time.Until(t))
+	}
+	o.lookAt = t
+}
+
+// lookUp wakes who waits for room.
+func (o *outbox) lookUp() {
+	o.mu.Lock()
+	o.lookAt = time.Time{}
+	o.mu.Unlock()
+	o.drained.Broadcast()
 }
 
 func (o *outbox) signal() {
