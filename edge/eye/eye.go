@@ -37,7 +37,8 @@ type Eye struct {
 
 	// Written by the capture thread.
 	captured, dropped, torn, errors atomic.Uint64
-	lost                            atomic.Bool // the last Grab failed
+	lost                            atomic.Bool                   // the last Grab failed
+	before                          atomic.Pointer[camera.Counts] // of the source with the first frame; nil before
 }
 
 // New returns an eye on an open source.
@@ -74,6 +75,9 @@ func (e *Eye) Capture(clock rt.Clock, stop *atomic.Bool, blind *atomic.Int32) {
 		if any && s.Sequence > last+1 {
 			e.dropped.Add(s.Sequence - last - 1)
 		}
+		if !any {
+			e.begin()
+		}
 		last, any = s.Sequence, true
 		if !e.whole(s) {
 			e.torn.Add(1)
@@ -102,13 +106,13 @@ func (e *Eye) whole(s *Shot) bool {
 
 // Tally is what happened to the pictures.
 type Tally struct {
-	Captured uint64 // handed on
-	Dropped  uint64 // gaps in the device's numbers: missed, skipped or broken
-	Torn     uint64 // JPEG that was not whole
-	Errors   uint64 // failed attempts to get one
-	Stale    uint64 // observations with a picture older than its bound
-	Lost     bool   // the device is away now
-	Source   camera.Counts
+	Captured uint64        // handed on
+	Dropped  uint64        // gaps in the device's numbers: missed, skipped or broken
+	Torn     uint64        // JPEG that was not whole
+	Errors   uint64        // failed attempts to get one
+	Stale    uint64        // observations with a picture older than its bound
+	Lost     bool          // the device is away now
+	Source   camera.Counts // since the first frame
 }
 
 // Tally returns the counts. Any thread may ask.
@@ -118,6 +122,20 @@ func (e *Eye) Tally() Tally {
 	}
 	if c, ok := e.Source.(camera.Counter); ok {
 		t.Source = c.Counts()
+		if before := e.before.Load(); before != nil {
+			t.Source.Missed -= before.Missed
+			t.Source.Skipped -= before.Skipped
+			t.Source.Broken -= before.Broken
+		}
 	}
 	return t
+}
+
+// begin notes what the source had counted when the first frame came: frames that
+// passed while nobody looked are no gap between two that somebody saw.
+func (e *Eye) begin() {
+	if c, ok := e.Source.(camera.Counter); ok {
+		before := c.Counts()
+		e.before.Store(&before)
+	}
 }

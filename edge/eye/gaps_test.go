@@ -1,0 +1,53 @@
+package eye
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"edgert/camera"
+	"edgert/rt/rttest"
+)
+
+// driver is a source that counts as a camera of the kernel's does.
+type driver struct {
+	frames []struct {
+		sequence uint64
+		counts   camera.Counts // in all, when that frame is handed on
+	}
+	next int
+	stop *atomic.Bool
+}
+
+func (d *driver) Format() camera.Format {
+	return camera.Format{Width: 2, Height: 2, Pixels: camera.Gray8, FPS: 30}
+}
+func (d *driver) Close() error          { return nil }
+func (d *driver) Counts() camera.Counts { return d.frames[max(d.next, 1)-1].counts }
+func (d *driver) Grab(dst *camera.Frame) error {
+	dst.Format, dst.Sequence = d.Format(), d.frames[d.next].sequence
+	d.next++
+	d.stop.Store(d.next == len(d.frames))
+	return nil
+}
+
+// Goal: every gap has a reason, and none has two: what passed before anybody
+// looked is in neither count.
+func TestGapsAreExplained(t *testing.T) {
+	var stop atomic.Bool
+	var blind atomic.Int32
+	d := &driver{stop: &stop}
+	for _, f := range []struct{ sequence, missed, skipped, broken uint64 }{
+		{9, 3, 4, 1}, {10, 3, 4, 1}, {14, 4, 5, 2}, {15, 4, 5, 2}, {18, 6, 5, 2},
+	} {
+		d.frames = append(d.frames, struct {
+			sequence uint64
+			counts   camera.Counts
+		}{f.sequence, camera.Counts{Missed: f.missed, Skipped: f.skipped, Broken: f.broken}})
+	}
+	e := New("top", d, 0)
+	e.Capture(rttest.NewClock(1), &stop, &blind)
+	got := e.Tally()
+	if got.Captured != 5 || got.Dropped != 5 || got.Source != (camera.Counts{Missed: 3, Skipped: 1, Broken: 1}) {
+		t.Errorf("%+v, want 5 captured and 5 dropped: 3 missed, 1 skipped, 1 broken", got)
+	}
+}
