@@ -111,7 +111,7 @@ type control struct {
 // has one owner and no lock.
 //
 //rt:noalloc
-func (c *control) tick(t rt.Tick) time.Duration {
+func (c *control) tick(t rt.Tick) rt.Wait {
 	if c.began == 0 {
 		c.begin(t.Woke)
 	}

@@ -57,7 +57,7 @@ func (b *fakeBus) Write(goal []float32) {
 	}
 }
 
-func (b *fakeBus) BusWait() time.Duration { return 0 }
+func (b *fakeBus) BusWait() rt.Wait { return rt.Wait{} }
 
 func (b *fakeBus) Returned() (plug.Cause, bool) {
 	why := b.back

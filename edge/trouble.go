@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"time"
-
 	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -13,7 +11,7 @@ import (
 type bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale uint32)
 	Write(goal []float32)
-	BusWait() time.Duration
+	BusWait() rt.Wait
 	ArmStep(deadline rt.Instant) (armed bool, err error)
 	Returned() (plug.Cause, bool) // once after the arm was away
 	Hold() uint32                 // joints that keep their goal because their motor complains

@@ -18,14 +18,14 @@ func ExampleLoop() {
 	var stop atomic.Bool
 	done := make(chan error)
 	go func() {
-		done <- loop.Run(&stop, func(tick rt.Tick) time.Duration {
+		done <- loop.Run(&stop, func(tick rt.Tick) rt.Wait {
 			(*states.Back())[0] = float32(tick.Index)
 			states.Publish(int64(tick.Deadline))
 			if tick.Index == 2 {
 				clock.Work(15 * time.Millisecond)
 			}
 			stop.Store(tick.Index >= 5)
-			return 0
+			return rt.Wait{}
 		})
 	}()
 	fmt.Println("error:", <-done)

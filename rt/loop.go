@@ -139,7 +139,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 //
 // With ModeRequire it returns an error wrapping ErrRealTimeRefused, before the
 // first step, when the kernel refuses. It fails for nothing else.
-func (l *Loop) Run(stop *atomic.Bool, step func(Tick) (busWait time.Duration)) error {
+func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	runtime.LockOSThread()
 	if l.cfg.Mode != ModeOff {
 		defer releaseRealTime(saveScheduling())
@@ -166,7 +166,7 @@ func (l *Loop) schedule() error {
 }
 
 //rt:noalloc
-func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
+func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 	period := l.cfg.Period
 	tick := Tick{Deadline: l.cfg.Clock.Now().Add(period)}
 	spent := l.cpuTime()
@@ -179,7 +179,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		// the thread's CPU time; the tick's own work begins here.
 		woke := l.cpuTime()
 
-		busWait := step(tick)
+		wait := step(tick)
 
 		now, before := l.cfg.Clock.Now(), spent
 		spent = l.cpuTime()
@@ -187,7 +187,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) time.Duration) {
 		tick.Index += 1 + tick.Skipped
 		l.cpu.Add(int64(spent - before))
 		if tick.Skipped > 0 {
-			l.referee.late(Overrun{CPU: spent - woke, BusWait: busWait}, now)
+			l.referee.late(Overrun{CPU: min(spent-woke, now.Sub(tick.Woke)-wait.Took), BusWait: wait.Meant}, now)
 		}
 		tick.Overrun = Overrun{}
 		if l.referee.due(now) {

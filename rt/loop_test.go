@@ -17,12 +17,12 @@ const period = 10 * time.Millisecond
 
 // runLoop runs the loop in a goroutine of its own, because Run keeps its thread,
 // until step has been called n times.
-func runLoop(l *rt.Loop, n int, step func(rt.Tick) time.Duration) error {
+func runLoop(l *rt.Loop, n int, step func(rt.Tick) rt.Wait) error {
 	var stop atomic.Bool
 	done := make(chan error)
 	go func() {
 		calls := 0
-		done <- l.Run(&stop, func(tick rt.Tick) time.Duration {
+		done <- l.Run(&stop, func(tick rt.Tick) rt.Wait {
 			calls++
 			if calls == n {
 				stop.Store(true)
@@ -43,12 +43,12 @@ func TestLoopKeepsTheGridThroughOverruns(t *testing.T) {
 	loop, clock := simulated(1000)
 	clock.LateAt(1000+20e6, 3*time.Millisecond)
 	var got []rt.Tick
-	runLoop(loop, 5, func(tick rt.Tick) time.Duration {
+	runLoop(loop, 5, func(tick rt.Tick) rt.Wait {
 		got = append(got, tick)
 		if len(got) == 2 {
 			clock.Work(25 * time.Millisecond)
 		}
-		return 0
+		return rt.Wait{}
 	})
 	want := []rt.Tick{
 		{Index: 0, Deadline: 1000 + 10e6, Woke: 1000 + 10e6},
@@ -74,6 +74,7 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	tests := []struct {
 		name                 string
 		cpu, bus, gone, late time.Duration // computed, waited for the bus, taken by the host, woken late
+		paused               time.Duration // by the host in a wait, booked as CPU time
 		wantOwn, wantHost    uint64
 	}{
 		{name: "idle"},
@@ -85,19 +86,22 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 		{name: "uses exactly the period and is preempted", cpu: 4e6, bus: 6e6, gone: 1, wantHost: 1},
 		{name: "wakes too late", cpu: 1e6, late: 10e6, wantHost: 1},
 		{name: "wakes late and is too slow as well", cpu: 11e6, late: 1e6, wantOwn: 1},
+		{name: "is paused as it falls asleep", cpu: 1e6, bus: 1e6, paused: 50e6, wantHost: 1},
+		{name: "computes too long and is paused", cpu: 11e6, bus: 1e6, paused: 50e6, wantOwn: 1},
 		{name: "is preempted within the period", cpu: 1e6, gone: 8e6},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			loop, clock := simulated(0)
 			clock.LateAt(10e6, tt.late)
-			runLoop(loop, 2, func(tick rt.Tick) time.Duration {
+			runLoop(loop, 2, func(tick rt.Tick) rt.Wait {
 				if tick.Index > 0 {
-					return 0
+					return rt.Wait{}
 				}
 				clock.Work(tt.cpu)
 				clock.Advance(tt.bus + tt.gone)
-				return tt.bus
+				clock.Work(tt.paused)
+				return rt.Wait{Meant: tt.bus, Took: tt.bus + tt.paused}
 			})
 			if s := loop.Stats(); s.OverrunsOwn != tt.wantOwn || s.OverrunsHost != tt.wantHost {
 				t.Errorf("overruns own, host = %d, %d, want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.wantOwn, tt.wantHost)
@@ -130,7 +134,7 @@ func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := &sleepLog{Clock: rttest.NewClock(0)}
 			loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: tt.period})
-			runLoop(loop, 1, func(rt.Tick) time.Duration { return 0 })
+			runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
 			if !slices.Equal(clock.until, tt.want) {
 				t.Errorf("slept until %v, want %v", clock.until, tt.want)
 			}
@@ -160,7 +164,7 @@ func TestLoopModes(t *testing.T) {
 			loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: tt.mode, CPU: 3})
 			asked := false
 			loop.SetAcquire(func(cpu int) rt.Grant { asked = cpu == 3; return tt.answer })
-			err := runLoop(loop, 1, func(rt.Tick) time.Duration { return 0 })
+			err := runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
 			if !errors.Is(err, tt.wantErr) || (err == nil) != (tt.wantErr == nil) {
 				t.Errorf("Run = %v, want %v", err, tt.wantErr)
 			}
@@ -181,7 +185,7 @@ func TestLoopModes(t *testing.T) {
 // from everything else.
 func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: rt.ModeRequire, CPU: rt.UnpinnedCPU})
-	err := runLoop(loop, 1, func(rt.Tick) time.Duration { return 0 })
+	err := runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
 	if !errors.Is(err, rt.ErrRealTimeRefused) || !strings.Contains(err.Error(), "simulated") {
 		t.Errorf("Run = %v, want ErrRealTimeRefused for simulated time", err)
 	}
@@ -210,7 +214,7 @@ func mallocsOf(ticks int) uint64 {
 	loop, clock := simulated(0)
 	var before, after runtime.MemStats
 	calls := 0
-	runLoop(loop, warmup+ticks, func(rt.Tick) time.Duration {
+	runLoop(loop, warmup+ticks, func(rt.Tick) rt.Wait {
 		calls++
 		switch calls {
 		case warmup:
@@ -219,7 +223,7 @@ func mallocsOf(ticks int) uint64 {
 			runtime.ReadMemStats(&after)
 		}
 		clock.Work(time.Duration(calls%12) * time.Millisecond)
-		return 0
+		return rt.Wait{}
 	})
 	return after.Mallocs - before.Mallocs
 }

@@ -2,11 +2,20 @@ package rt
 
 import "time"
 
+// Wait is how long a step waited for the bus: as long as it meant to, or as it
+// took until the thread ran again.
+type Wait struct{ Meant, Took time.Duration }
+
+// Add counts another wait.
+//
+//rt:noalloc
+func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
+
 // Overrun is a tick that ended after the next deadline. It is Own when what it
-// did, computing and waiting for the bus, is longer than a period without what
-// the host took from the machine around it. A guest's kernel books a pause by its
-// host as CPU time of whichever thread was on the CPU, or that of one that spins
-// for a lock whose holder is not on one.
+// did, computing and meaning to wait for the bus, is longer than a period without
+// what the host took from the machine around it. A guest's kernel books a pause by
+// its host as CPU time of whichever thread was on the CPU, or was about to sleep
+// or to wake there; so computing is CPU time, but not in a wait.
 type Overrun struct {
 	CPU, BusWait time.Duration
 	Stolen       time.Duration // by the host around it, of what earlier ones left

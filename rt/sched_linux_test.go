@@ -88,7 +88,7 @@ func asRole(t *testing.T, role string, rights bool) string {
 func oneTick(mode Mode, cpu int) error {
 	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: time.Millisecond, Mode: mode, CPU: cpu})
 	var stop atomic.Bool
-	err := loop.Run(&stop, func(Tick) time.Duration { stop.Store(true); return 0 })
+	err := loop.Run(&stop, func(Tick) Wait { stop.Store(true); return Wait{} })
 	if err != nil {
 		return err
 	}
@@ -99,12 +99,12 @@ func niceAroundALoop() error {
 	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: time.Millisecond, CPU: UnpinnedCPU})
 	var stop atomic.Bool
 	err := errors.New("no tick")
-	loop.Run(&stop, func(Tick) time.Duration {
+	loop.Run(&stop, func(Tick) Wait {
 		stop.Store(true)
 		if err = NiceProcess(7); err == nil {
 			err = checkNice(7, unix.Gettid(), loop.Grant().Granted)
 		}
-		return 0
+		return Wait{}
 	})
 	return err
 }
@@ -243,11 +243,11 @@ func TestLoopOnTheKernel(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // the readings are of the thread
 		before = saveScheduling()
-		err := loop.Run(&stop, func(tick Tick) time.Duration {
+		err := loop.Run(&stop, func(tick Tick) Wait {
 			ticks = append(ticks, tick)
 			during = saveScheduling()
 			stop.Store(len(ticks) == n)
-			return 0
+			return Wait{}
 		})
 		after = saveScheduling()
 		done <- err

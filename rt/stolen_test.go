@@ -31,10 +31,10 @@ func TestATickStolenWhileWakingIsTheHosts(t *testing.T) {
 	l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
 	var stop atomic.Bool
 	ticks := 0
-	l.Run(&stop, func(rt.Tick) time.Duration {
+	l.Run(&stop, func(rt.Tick) rt.Wait {
 		ticks++
 		stop.Store(ticks == 6)
-		return time.Millisecond
+		return rt.Wait{Meant: time.Millisecond}
 	})
 	if s := l.Stats(); s.OverrunsOwn != 0 || s.OverrunsHost != 1 || s.Skipped != 5 {
 		t.Errorf("own %d, host %d, skipped %d; want 0, 1, 5", s.OverrunsOwn, s.OverrunsHost, s.Skipped)
@@ -68,7 +68,7 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 			l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
 			var stop atomic.Bool
 			ticks := 0
-			l.Run(&stop, func(rt.Tick) time.Duration {
+			l.Run(&stop, func(rt.Tick) rt.Wait {
 				if ticks++; ticks == 50 {
 					clock.Work(tt.works)
 				} else if ticks == 53 {
@@ -77,7 +77,7 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 					clock.taken += 30 * time.Millisecond // long ago, and not then
 				}
 				stop.Store(ticks == 90)
-				return 0
+				return rt.Wait{}
 			})
 			if s := l.Stats(); s.OverrunsOwn != tt.own || s.OverrunsHost != tt.byTheHost {
 				t.Errorf("own %d, host %d; want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.own, tt.byTheHost)
@@ -94,7 +94,7 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 	var stop atomic.Bool
 	var told []rt.Overrun
 	ticks := 0
-	l.Run(&stop, func(tick rt.Tick) time.Duration {
+	l.Run(&stop, func(tick rt.Tick) rt.Wait {
 		switch ticks++; ticks {
 		case 50:
 			clock.Work(40 * time.Millisecond)
@@ -106,7 +106,7 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 			told = append(told, tick.Overrun)
 		}
 		stop.Store(ticks == 90)
-		return 0
+		return rt.Wait{}
 	})
 	if s := l.Stats(); s.OverrunsOwn != 1 || s.OverrunsHost != 1 {
 		t.Errorf("own %d, host %d; want 1, 1", s.OverrunsOwn, s.OverrunsHost)
@@ -123,11 +123,11 @@ func TestEveryOverrunIsBooked(t *testing.T) {
 	l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
 	var stop atomic.Bool
 	ticks := uint64(0)
-	l.Run(&stop, func(rt.Tick) time.Duration {
+	l.Run(&stop, func(rt.Tick) rt.Wait {
 		ticks++
 		clock.Work(1500 * time.Microsecond)
 		stop.Store(ticks == 200)
-		return 0
+		return rt.Wait{}
 	})
 	if s := l.Stats(); s.OverrunsOwn != 200 || s.OverrunsHost != 0 {
 		t.Errorf("own %d, host %d; want 200, 0", s.OverrunsOwn, s.OverrunsHost)

@@ -61,7 +61,7 @@ type Bus struct {
 	dirty    int           // exchanges before which to drain, because an earlier one may have left bytes
 	heard    bool          // the last exchange brought bytes
 	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
-	waited   time.Duration // for the bus, since the caller set it to 0
+	waited   rt.Wait       // for the bus, since the caller cleared it
 	end      rt.Instant    // when the last request's replies were due
 	sent     rt.Instant    // when the last request left
 	free     rt.Instant    // when the line has carried all that was sent
@@ -324,14 +324,15 @@ func (b *Bus) read(p []byte) (int, error) {
 	return n, err
 }
 
-// sleepUntil and wait count the time they meant to wait as waited for the bus;
-// what the scheduler adds to it is not the bus's.
+// sleepUntil and wait count what they wait for the bus; what the scheduler and a
+// host add to what they meant to is not the bus's.
 //
 //rt:noalloc
 func (b *Bus) sleepUntil(t rt.Instant) {
-	if d := t.Sub(b.clock.Now()); d > 0 {
+	start := b.clock.Now()
+	if d := t.Sub(start); d > 0 {
 		b.clock.SleepUntil(t)
-		b.waited += d
+		b.waited.Add(rt.Wait{Meant: d, Took: b.clock.Now().Sub(start)})
 	}
 }
 
@@ -342,7 +343,8 @@ func (b *Bus) wait(until rt.Instant) {
 	if err := b.port.Wait(d); err != nil {
 		b.lost = true
 	}
-	b.waited += min(d, b.clock.Now().Sub(start))
+	took := b.clock.Now().Sub(start)
+	b.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
 }
 
 // drain throws away what earlier exchanges left behind.

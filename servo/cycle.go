@@ -68,7 +68,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		panic("servo: Read wants room for one position per motor")
 	}
 	start := a.clock.Now()
-	a.bus.waited = 0
+	a.bus.waited = rt.Wait{}
 	a.wakeful(start)
 	stale = a.bus.gather(a.positions, lossWait, deadline)
 	a.mindFast(stale)
@@ -158,13 +158,13 @@ func (a *Arm) Write(goal []float32) {
 	a.bus.send(a.bus.tx)
 }
 
-// BusWait returns how long the last Read meant to wait for the bus. Write waits
+// BusWait returns how long the last Read waited for the bus. Write waits
 // for nothing.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) BusWait() time.Duration { return a.bus.waited }
+func (a *Arm) BusWait() rt.Wait { return a.bus.waited }
 
 // Fault returns the error byte that came with motor i's newest position.
 //

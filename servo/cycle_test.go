@@ -34,7 +34,7 @@ func TestCleanCycleIsOneWriteOnePollOneRead(t *testing.T) {
 		t.Errorf("a clean cycle made %d writes, %d polls, %d reads, want one each", l.writes, l.waits, l.reads)
 	}
 	// 14 bytes out, 6 x 8 in, 6 gaps.
-	if wire := 62*10*time.Microsecond + 6*replyGap; took != wire || a.BusWait() != wire {
+	if wire := 62*10*time.Microsecond + 6*replyGap; took != wire || a.BusWait().Meant != wire {
 		t.Errorf("a clean cycle took %v, waited %v, want %v", took, a.BusWait(), wire)
 	}
 }

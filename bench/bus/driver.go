@@ -117,7 +117,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	lost := losses()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, CPU: rt.UnpinnedCPU})
-	err := loop.Run(&stop, func(rt.Tick) time.Duration {
+	err := loop.Run(&stop, func(rt.Tick) rt.Wait {
 		if n++; n == warmUp {
 			metrics.Read(heap)
 			s.allocs = heap[0].Value.Uint64()

@@ -115,9 +115,9 @@ func slice(cfg *Config, clock rt.Clock, stations []*station, on bool, ticks *tic
 	}
 	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: time.Duration(float64(time.Second) / cfg.FPS), Mode: cfg.RT, CPU: rt.UnpinnedCPU})
 	threads.Go(func() {
-		failed <- loop.Run(&stop, func(t rt.Tick) time.Duration {
+		failed <- loop.Run(&stop, func(t rt.Tick) rt.Wait {
 			ticks.late.Record(max(0, t.Woke.Sub(t.Deadline)))
-			return 0
+			return rt.Wait{}
 		})
 	})
 	clock.SleepUntil(clock.Now().Add(cfg.Slice))

@@ -62,7 +62,7 @@ func (p LoopPart) Run(w io.Writer) error {
 
 	var stop atomic.Bool
 	var first, last threadCount
-	err := loop.Run(&stop, func(t rt.Tick) time.Duration {
+	err := loop.Run(&stop, func(t rt.Tick) rt.Wait {
 		if len(samples) == 0 {
 			first.read()
 		}
@@ -71,7 +71,7 @@ func (p LoopPart) Run(w io.Writer) error {
 			last.read()
 			stop.Store(true)
 		}
-		return 0
+		return rt.Wait{}
 	})
 	if err != nil {
 		return exit.With(exit.RealTime, err)

@@ -143,9 +143,9 @@ func (p *Arm) Write(goal []float32) {
 }
 
 //rt:noalloc
-func (p *Arm) BusWait() time.Duration {
+func (p *Arm) BusWait() rt.Wait {
 	if p.cause != 0 {
-		return 0
+		return rt.Wait{}
 	}
 	return p.arm.Load().BusWait()
 }

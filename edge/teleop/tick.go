@@ -2,7 +2,6 @@ package teleop
 
 import (
 	"math"
-	"time"
 
 	"edgert/edge/plug"
 	"edgert/internal/exit"
@@ -13,7 +12,7 @@ import (
 // tick is one period.
 //
 //rt:noalloc
-func (s *session) tick(t rt.Tick) time.Duration {
+func (s *session) tick(t rt.Tick) rt.Wait {
 	if s.began == 0 {
 		s.began = t.Woke
 	}
@@ -23,7 +22,8 @@ func (s *session) tick(t rt.Tick) time.Duration {
 		s.leaderSeen = t.Woke
 	}
 	stale := s.follower.Read(s.at, deadline)
-	wait := s.leader.BusWait() + s.follower.BusWait()
+	wait := s.leader.BusWait()
+	wait.Add(s.follower.BusWait())
 	s.leader.Returned() // it is read again: all there is to it
 	if why, back := s.follower.Returned(); back {
 		s.armed, s.synced = false, false // it stands wherever it stands now
