@@ -86,6 +86,7 @@ type control struct {
 	stale    uint32 // joints that did not answer in this tick
 	frozen   uint32 // those silent for so long that they keep their goal
 	held     uint32 // those whose motor complains
+	warned   uint32 // those that people were told of
 	slewEnd  rt.Instant
 	silent   bool
 	mute     bool // the last tick could not ask

@@ -32,6 +32,7 @@ type fakeBus struct {
 	back     plug.Cause
 	failing  bool
 	hold     uint32
+	warned   uint32
 	fatal    error
 	asleep   bool
 	steps    int // ArmStep calls before the last
@@ -66,6 +67,10 @@ func (b *fakeBus) Returned() (plug.Cause, bool) {
 }
 
 func (b *fakeBus) Hold() uint32 { return b.hold }
+
+func (b *fakeBus) Warned() uint32 { return b.warned }
+
+func (b *fakeBus) Climate() (hottest, volts float64) { return 66, 6.3 }
 
 func (b *fakeBus) Asleep() bool { return b.asleep && b.torque }
 

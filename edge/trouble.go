@@ -15,8 +15,10 @@ type bus interface {
 	ArmStep(deadline rt.Instant) (armed bool, err error)
 	Returned() (plug.Cause, bool) // once after the arm was away
 	Hold() uint32                 // joints that keep their goal because their motor complains
-	Asleep() bool                 // the motors have stopped by themselves and want to be armed again
-	Fatal() error                 // why the run must end; nil: it need not
+	Warned() uint32               // joints that are too hot or whose supply is too low for the robot's description
+	Climate() (hottest, volts float64)
+	Asleep() bool // the motors have stopped by themselves and want to be armed again
+	Fatal() error // why the run must end; nil: it need not
 }
 
 // mind reacts to what the motors complain about: a joint may have to keep its
@@ -37,6 +39,12 @@ func (c *control) mind(now rt.Instant) {
 		c.events.Emit(rt.Event{At: now, Code: rt.JointHeld, A: int64(held)})
 	}
 	c.held = held
+	warned := c.bus.Warned()
+	if warned&^c.warned != 0 {
+		hottest, volts := c.bus.Climate()
+		c.events.Emit(rt.Event{At: now, Code: rt.JointWarned, A: int64(warned), B: int64(hottest)<<16 | int64(volts*10+0.5)})
+	}
+	c.warned = warned
 	if c.phase == armed && c.bus.Asleep() {
 		c.phase = arming // goal := present, and slowly on from there
 	}

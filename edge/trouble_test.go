@@ -6,6 +6,7 @@ import (
 
 	"edgert/edge/plug"
 	"edgert/internal/exit"
+	"edgert/rt"
 	"edgert/servo/robot"
 )
 
@@ -44,6 +45,25 @@ func TestMotorThatStopsTheRun(t *testing.T) {
 	r.serve(400, 1, 50)
 	if !r.stop.Load() || r.failed.Load() == nil || exit.Of(*r.failed.Load()) != exit.Fault {
 		t.Errorf("stop %v, failed %v, want the run to end with code 6", r.stop.Load(), r.failed.Load())
+	}
+}
+
+// People are told once of a motor that is too hot, and the arm goes on.
+func TestWarningIsSaidOnce(t *testing.T) {
+	r := newRig(t)
+	r.serve(20, 1, 50)
+	r.bus.warned = 2
+	r.serve(5, 1, 50)
+	r.bus.warned = 3
+	r.serve(5, 1, 50)
+	var said []rt.Event
+	r.events.Drain(func(e rt.Event) {
+		if e.Code == rt.JointWarned {
+			said = append(said, e)
+		}
+	})
+	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || r.held != 0 || r.stop.Load() {
+		t.Errorf("said %+v, held %b, stop %v, want one event for each new joint and no more", said, r.held, r.stop.Load())
 	}
 }
 

@@ -135,6 +135,9 @@ func (e *Edge) report(ev rt.Event) {
 		level, attrs[0], n = slog.LevelWarn, slog.String("why", plug.Cause(ev.A).String()), 1
 	case rt.JointHeld:
 		level, attrs[0], n = slog.LevelWarn, slog.Int64("joint_bits", ev.A), 1
+	case rt.JointWarned:
+		level, attrs[0], n = slog.LevelWarn, slog.Int64("joint_bits", ev.A), 3
+		attrs[1], attrs[2] = slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
 	case rt.TorqueOn:
 	default:
 		return

@@ -16,6 +16,7 @@ var incidents = []rt.Event{
 	{Code: rt.BusLost, A: 1 << 40},
 	{Code: rt.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
 	{Code: rt.TorqueOn},
+	{Code: rt.JointWarned, A: 4, B: 66<<16 | 63},
 	{Code: rt.Starved},
 }
 
@@ -26,7 +27,8 @@ func TestReport(t *testing.T) {
 	for _, ev := range incidents {
 		e.report(ev)
 	}
-	for _, want := range []string{"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms"} {
+	for _, want := range []string{"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
+		"joint_bits=4 hottest_celsius=66 lowest_volts=6.3"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, &b)
 		}

@@ -26,6 +26,7 @@ const (
 	TorqueOff
 	EpisodeReset // A: the new episode
 	ForcedGC     // A: collections since the last one; B: how many of them by hand
+	JointWarned  // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
 	numCodes
 )
 
@@ -49,6 +50,7 @@ var codeTable = [numCodes]struct{ name, sentence string }{
 	TorqueOff:    {"torque_off", "torque was switched off"},
 	EpisodeReset: {"episode_reset", "a new episode began"},
 	ForcedGC:     {"forced_gc", "the memory limit forced a garbage collection while the arm was armed"},
+	JointWarned:  {"joint_warned", "a motor is hotter, or its supply lower, than the robot's description wants"},
 }
 
 // String returns the code's name as it appears in logs and JSON.

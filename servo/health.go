@@ -14,6 +14,7 @@ const (
 	healthEvery  = 50 * time.Millisecond // one window of one motor is read that often
 	healthRoom   = 2 * time.Millisecond  // left until the deadline, or it waits for the next tick
 	healthLoss   = time.Millisecond      // beyond the computed end
+	healthLate   = 10 * healthEvery      // an arm with a silent motor is looked after too, that seldom
 	persistent   = 3                     // reads in a row with a complaint before it counts
 	missedTorque = 2                     // readings without torque, though it was switched on
 )
@@ -31,6 +32,8 @@ type health struct {
 	streak  []int         // per joint: reads in a row with a complaint
 	held    uint32        // joints that keep their goal
 	limp    uint32        // joints whose torque was taken
+	beyond  []Fault       // per joint: which of the robot's bounds its motors are beyond
+	warned  uint32        // joints beyond a bound of which people are told
 	off     []int         // zeros, for a sync write
 	armed   bool          // torque was switched on
 	gone    bool          // a motor has lost it
@@ -48,6 +51,8 @@ type unitHealth struct {
 	voltage, temperature int // 0.1 V; degrees Celsius
 	status               Fault
 	missed               int // readings in a row without torque
+
+	hotWarn, hotAct, lowWarn, lowAct bound
 }
 
 // window is a stretch of registers read at once.
@@ -65,8 +70,9 @@ var spans = map[table.Protocol][][2]table.Register{
 }
 
 func newHealth(a *Arm) *health {
-	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, len(a.joints)), off: []int{0}}
+	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, len(a.joints)), off: []int{0}, beyond: make([]Fault, len(a.joints))}
 	for i, u := range a.units {
+		h.units[i].bind(a.robot.Motors[u.joint].Bounds)
 		for _, s := range spans[a.bus.protocol] {
 			from, to := u.model.Row(s[0]), u.model.Row(s[1])
 			n := to.Addr + to.Size - from.Addr
@@ -111,7 +117,8 @@ func (a *Arm) watch(stale uint32, deadline rt.Instant) {
 	}
 	now := a.clock.Now()
 	w := &h.windows[h.next]
-	if stale != 0 || now < h.due || now.Add(w.group.wire+a.bus.settle+healthLoss+healthRoom) > deadline {
+	tired := stale != 0 && now.Sub(h.due) < healthLate // this tick has waited long enough
+	if tired || now < h.due || now.Add(w.group.wire+a.bus.settle+healthLoss+healthRoom) > deadline {
 		return
 	}
 	h.due = now.Add(healthEvery)
@@ -121,7 +128,8 @@ func (a *Arm) watch(stale uint32, deadline rt.Instant) {
 	}
 }
 
-// weigh counts a joint's complaints and reacts to those that stay.
+// weigh counts a joint's complaints, the motor's and the robot's, and reacts to
+// those that stay.
 //
 //rt:noalloc
 func (a *Arm) weigh(i int) {
@@ -129,6 +137,7 @@ func (a *Arm) weigh(i int) {
 	if fault&FaultHardware != 0 {
 		fault |= h.units[i].status
 	}
+	fault |= h.beyond[i]
 	bit := uint32(1) << i
 	if fault == 0 {
 		h.streak[i] = 0
@@ -194,9 +203,11 @@ func (a *Arm) note(w *window) {
 	u := &h.units[w.unit]
 	if v, ok := w.value(m.Row(table.PresentVoltage)); ok {
 		u.voltage = v
+		u.supplied()
 	}
 	if v, ok := w.value(m.Row(table.PresentTemperature)); ok {
 		u.temperature = v
+		u.heated()
 	}
 	if v, ok := w.value(m.Row(table.Status)); ok {
 		u.status = StatusFault(m.Protocol, v)
@@ -212,6 +223,7 @@ func (a *Arm) note(w *window) {
 			h.gone = true
 		}
 	}
+	a.confront(a.units[w.unit].joint)
 	h.sum()
 }
 
@@ -276,11 +288,13 @@ func (a *Arm) Fatal() error {
 		return nil
 	}
 	j := &a.joints[h.stopped]
-	return fmt.Errorf("servo: motor %d (%s) on %s: %w", j.id, j.name, a.path, h.why)
+	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.why, a.measured(h.stopped, h.why))
 }
 
 // Climate returns the hottest motor's temperature in degrees Celsius and the
 // lowest supply in volts; 0 before they were read. Any thread may call it.
+//
+//rt:noalloc
 func (a *Arm) Climate() (hottest, volts float64) {
 	return float64(a.health.hottest.Load()), float64(a.health.lowest.Load()) / 10
 }

@@ -2,6 +2,7 @@ package servo
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,6 +108,126 @@ func TestTorqueThatIsGoneIsNoticed(t *testing.T) {
 	reads(a, l, 100)
 	if a.TorqueGone() {
 		t.Error("torque that was switched off counts as gone")
+	}
+}
+
+// bounded gives all motors bounds of the robot's own; the fake servos measure 35 C
+// and 7.4 V then, and complain of nothing themselves.
+func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line) {
+	t.Helper()
+	a, l := openLine(t)
+	for i := range a.units {
+		a.robot.Motors[a.units[i].joint].Bounds = b
+		a.health.units[i].bind(b)
+		l.servos[a.units[i].id].mem[62], l.servos[a.units[i].id].mem[63] = 74, 35
+	}
+	set(&a.robot.Safety)
+	if err := a.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	reads(a, l, look)
+	if a.Warned() != 0 || a.Hold() != 0 || a.Fatal() != nil {
+		t.Fatalf("warned %06b, held %06b, %v of motors that are well", a.Warned(), a.Hold(), a.Fatal())
+	}
+	return a, l
+}
+
+// look is how many reads of ten milliseconds it takes to look at six motors.
+const look = 6*int(healthEvery/(10*time.Millisecond)) + 1
+
+func TestBoundsOfHeat(t *testing.T) {
+	a, l := bounded(t, robot.Bounds{HotWarn: 55, HotAct: 65}, func(*robot.Safety) {})
+	l.servos[3].mem[63] = 55
+	reads(a, l, convinced*look)
+	if a.Warned() != 4 || a.Hold() != 0 || a.Fatal() != nil {
+		t.Errorf("at 55 C: warned %06b, held %06b, %v, want motor 3 warned of and no more", a.Warned(), a.Hold(), a.Fatal())
+	}
+	l.servos[3].mem[63] = 53
+	reads(a, l, look)
+	if a.Warned() != 4 {
+		t.Errorf("at 53 C the warning is over, want it to stay until %d C below", relief)
+	}
+	l.servos[3].mem[63] = 51
+	reads(a, l, look)
+	if a.Warned() != 0 {
+		t.Error("at 51 C the warning stays")
+	}
+	l.servos[3].mem[63] = 200 // once: a damaged reply
+	for a.health.units[2].temperature != 200 {
+		reads(a, l, 1)
+	}
+	l.servos[3].mem[63] = 64
+	reads(a, l, 3*look)
+	if a.Fatal() != nil {
+		t.Errorf("%v after one reading of 200 C and then 64", a.Fatal())
+	}
+	l.servos[3].mem[63] = 65
+	reads(a, l, convinced*look+persistent)
+	want := "motor 3 (elbow_flex) on fake: over temperature; elbow_flex has 65 C, overheat_act is 65"
+	if err := a.Fatal(); !errors.Is(err, FaultTemperature) || !strings.Contains(err.Error(), want) {
+		t.Errorf("at 65 C: %v, want %q", err, want)
+	}
+}
+
+func TestBoundsOfTheSupply(t *testing.T) {
+	a, l := bounded(t, robot.Bounds{LowWarn: 68, LowAct: 62}, func(*robot.Safety) {})
+	sag := func(tenths byte, rounds int, warned, held uint32) {
+		t.Helper()
+		l.servos[6].mem[62] = tenths
+		reads(a, l, rounds*look+persistent)
+		if a.Warned() != warned || a.Hold() != held || a.Fatal() != nil {
+			t.Errorf("at %d tenths of a volt: warned %06b, held %06b, %v, want %06b, %06b", tenths, a.Warned(), a.Hold(), a.Fatal(), warned, held)
+		}
+	}
+	const gripper = 1 << 5
+	sag(69, convinced, 0, 0)
+	sag(68, convinced, gripper, 0)
+	sag(62, convinced, gripper, gripper)
+	sag(65, 1, gripper, gripper) // it recovers because nothing moves
+	sag(66, 1, gripper, 0)
+	sag(0, convinced, gripper, 0) // not measured yet
+	sag(72, 1, 0, 0)
+}
+
+// A bound takes the torque away like a motor's own complaint, and everything the
+// tick does about it makes no garbage.
+func TestBoundThatMakesLimp(t *testing.T) {
+	a, l := bounded(t, robot.Bounds{HotWarn: 50, HotAct: 60}, func(s *robot.Safety) { s.Overheat = robot.Limp })
+	l.keep = false
+	dst := make([]float32, 6)
+	read := func(celsius byte, n int) {
+		l.servos[2].mem[63] = celsius
+		for range n {
+			a.Read(dst, l.deadline())
+			l.clock.Advance(10 * time.Millisecond)
+		}
+	}
+	var held uint32
+	var torque [6]byte
+	if n := testing.AllocsPerRun(3, func() {
+		read(60, convinced*look+persistent)
+		held = a.Hold()
+		for i := range torque {
+			torque[i] = l.servos[i+1].mem[40]
+		}
+		a.health.limp, l.servos[2].mem[40] = 0, 1
+		read(35, look)
+	}); n != 0 {
+		t.Errorf("the way to a limp joint allocates %v times, want 0", n)
+	}
+	if held != 2 || torque != [6]byte{1, 0, 1, 1, 1, 1} || a.TorqueGone() {
+		t.Errorf("held %06b, torque %v, gone %v, want motor 2 limp alone", held, torque, a.TorqueGone())
+	}
+}
+
+// A motor that never answers does not keep the others from being looked after.
+func TestSilentMotorLeavesTheOthersWatched(t *testing.T) {
+	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
+	l.servos[1].mute = true
+	l.servos[5].mem[63] = 61
+	reads(a, l, 10*look*convinced)
+	if a.Fatal() == nil {
+		t.Error("motor 5 is too hot, motor 1 silent, and the run goes on")
 	}
 }
 

@@ -154,6 +154,14 @@ func (p *Arm) BusWait() rt.Wait {
 func (p *Arm) Hold() uint32 { return p.arm.Load().Hold() }
 
 //rt:noalloc
+func (p *Arm) Warned() uint32 { return p.arm.Load().Warned() }
+
+// Climate is servo.Arm's. Any thread may call it.
+//
+//rt:noalloc
+func (p *Arm) Climate() (hottest, volts float64) { return p.arm.Load().Climate() }
+
+//rt:noalloc
 func (p *Arm) Asleep() bool { return p.cause == 0 && p.arm.Load().Asleep() }
 
 func (p *Arm) Fatal() error { return p.arm.Load().Fatal() }

@@ -46,6 +46,8 @@ type motorFile struct {
 	Homing      int           `yaml:"homing_offset"`
 	Trigger     *float64      `yaml:"trigger"`
 	Settings    yaml.MapSlice `yaml:"settings"`
+
+	Safety map[string]string `yaml:"safety"` // bounds
 }
 
 // Parse reads a description; source names it in errors, which wrap ErrInvalid.
@@ -146,11 +148,17 @@ func (f *robotFile) fill(r *Robot) error {
 		}
 	}
 	for i := range r.Motors {
-		own := &r.Motors[i].Settings
+		own, bounds := &r.Motors[i].Settings, &r.Motors[i].Bounds
+		if err := bounds.fill(f.Safety); err != nil {
+			return err
+		}
 		if len(f.Motors) == 0 {
 			*own = merge(*own, common) // what this file says wins over what came with the arm
-		} else {
-			*own = merge(common, *own)
+			continue
+		}
+		*own = merge(common, *own)
+		if err := bounds.fillOnly(f.Motors[i].Safety); err != nil {
+			return fmt.Errorf("motor %q: %w", r.Motors[i].Name, err)
 		}
 	}
 	return nil
@@ -235,6 +243,9 @@ func merge(earlier, later []Setting) []Setting {
 // fill sets what the file's safety block says.
 func (s *Safety) fill(file map[string]string) error {
 	for key, value := range file {
+		if new(Bounds).place(key) != nil {
+			continue // each motor's
+		}
 		if err := s.set(key, value); err != nil {
 			return fmt.Errorf("safety: %s: got %q, want %w", key, value, err)
 		}
@@ -266,7 +277,7 @@ func (s *Safety) set(key, value string) (err error) {
 			return fmt.Errorf("a share above 0 and up to 1")
 		}
 	default:
-		return fmt.Errorf("overload, overheat, voltage, encoder, after_replug, after_reset, bus_watchdog, slew or slew_for")
+		return fmt.Errorf("overload, overheat, voltage, encoder, after_replug, after_reset, bus_watchdog, slew, slew_for, %s", boundKeys)
 	}
 	return nil
 }
@@ -327,6 +338,9 @@ func (r *Robot) checkMotor(m Motor) error {
 		return fmt.Errorf("shadow: %s has no Secondary_ID", m.Model.Name)
 	case m.Trigger != nil && !r.Leader:
 		return fmt.Errorf("trigger: only a leader has one")
+	}
+	if err := m.Bounds.check(r.Safety); err != nil {
+		return err
 	}
 	for _, reg := range []table.Register{table.PresentPosition, table.GoalPosition, table.TorqueEnable} {
 		if m.Model.Row(reg) != first.Row(reg) {

@@ -62,6 +62,7 @@ type Motor struct {
 	Homing      int        // of a factory calibration
 	Trigger     *float64   // a leader's gripper is held here, so that it can be pulled
 	Settings    []Setting  // in the order they are written
+	Bounds      Bounds     // of its temperature and its supply, of a shadow's too
 }
 
 // Setting is one register value a motor runs with.

@@ -139,6 +139,19 @@ func TestBadDescriptions(t *testing.T) {
 		{"limits", "norm: degrees", "norm: degrees, limits: [5, 1]", "limits"},
 		{"kind", "baud:", "kind: boss\nbaud:", "boss"},
 		{"baud", "1000000", "12", "12"},
+		{"temperature bound that is no number", "baud:", "safety: {overheat_act: hot}\nbaud:", "whole degrees"},
+		{"temperature bound with a fraction", "baud:", "safety: {overheat_act: 60.5}\nbaud:", "whole degrees"},
+		{"temperature bound of a kettle", "baud:", "safety: {overheat_warn: 121}\nbaud:", "30 to 120"},
+		{"temperature bound of a fridge", "baud:", "safety: {overheat_warn: 29}\nbaud:", "30 to 120"},
+		{"warned too late of heat", "baud:", "safety: {overheat_warn: 65, overheat_act: 65}\nbaud:", "lower temperature"},
+		{"voltage bound finer than is measured", "baud:", "safety: {undervoltage_act: 6.25}\nbaud:", "one decimal"},
+		{"voltage bound that is no number", "baud:", "safety: {undervoltage_act: nan}\nbaud:", "volts"},
+		{"voltage bound of the mains", "baud:", "safety: {undervoltage_warn: 230}\nbaud:", "3 to 60"},
+		{"warned too late of the supply", "baud:", "safety: {undervoltage_warn: 6.2, undervoltage_act: 6.2}\nbaud:", "higher voltage"},
+		{"a motor warned later than it acts", "norm: degrees", "norm: degrees, safety: {overheat_act: 50, overheat_warn: 55}", "\"a\""},
+		{"heat bound without a reaction", "baud:", "safety: {overheat: ignore, overheat_act: 65}\nbaud:", "nothing would happen"},
+		{"supply bound without a reaction", "baud:", "safety: {voltage: ignore, undervoltage_act: 6}\nbaud:", "nothing would happen"},
+		{"a motor's own reaction", "norm: degrees", "norm: degrees, safety: {overheat: limp}", "the robot's"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,6 +170,34 @@ func TestBadDescriptions(t *testing.T) {
 	}
 	if _, err := ByName("/nowhere/x.yaml"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("ByName = %v", err)
+	}
+}
+
+// Bounds are the robot's, and where a motor has its own, that motor's; what a
+// file says wins over what came with the arm that it is like.
+func TestBounds(t *testing.T) {
+	bounds := func(text string) (all [2]Bounds) {
+		t.Helper()
+		r, err := Parse("x.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [2]Bounds{r.Motors[0].Bounds, r.Motors[1].Bounds}
+	}
+	robots := "safety: {overheat_warn: 50, overheat_act: 60, undervoltage_warn: 6.8, undervoltage_act: 6.2}\nbaud:"
+	own := strings.Replace(small, "Return_Delay_Time: 5}}", "Return_Delay_Time: 5}, safety: {overheat_act: 0, undervoltage_act: 4.5}}", 1)
+	for _, tt := range []struct {
+		name, text string
+		want       [2]Bounds
+	}{
+		{"none", small, [2]Bounds{}},
+		{"the robot's", strings.Replace(small, "baud:", robots, 1), [2]Bounds{{50, 60, 68, 62}, {50, 60, 68, 62}}},
+		{"a motor's own", strings.Replace(own, "baud:", robots, 1), [2]Bounds{{50, 60, 68, 62}, {50, 0, 68, 45}}},
+		{"like another", "like: koch\nname: mine\nsafety: {overheat_act: 66, overheat_warn: 0}", [2]Bounds{{HotAct: 66}, {HotAct: 66}}},
+	} {
+		if got := bounds(tt.text); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -1,0 +1,134 @@
+package servo_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+const (
+	boundedFeetech = `
+name: warm
+calibration: [warm]
+baud: 1000000
+safety: {overheat_warn: 50, overheat_act: 60, undervoltage_warn: 6.8, undervoltage_act: 6.2}
+motors:
+  - {name: a, id: 1, model: sts3215, norm: degrees, max_velocity: 100}
+  - {name: b, id: 2, model: sts3215, norm: degrees, max_velocity: 100}
+`
+	boundedAX = `
+name: warm
+calibration: [warm]
+baud: 1000000
+settings: {Return_Delay_Time: 0}
+safety: {overheat_warn: 50, overheat_act: 60, undervoltage_warn: 10.5, undervoltage_act: 9.9}
+motors:
+  - {name: a, id: 1, model: ax-12a, norm: degrees, max_velocity: 100}
+  - {name: b, id: 2, model: ax-12a, norm: degrees, max_velocity: 100}
+`
+	boundedX = `
+name: warm
+calibration: [warm]
+baud: 1000000
+settings: {Return_Delay_Time: 0, Operating_Mode: 3}
+safety: {overheat_warn: 50, overheat_act: 60, undervoltage_warn: 10.8, undervoltage_act: 10.2}
+motors:
+  - {name: a, id: 1, model: xl430-w250, norm: degrees, max_velocity: 100}
+  - {name: b, id: 2, model: xl330-m288, norm: degrees, max_velocity: 100, safety: {undervoltage_warn: 4.5, undervoltage_act: 4.0}}
+`
+)
+
+// openWarm opens a described arm on the simulator, under torque.
+func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus, *servo.Arm) {
+	t.Helper()
+	r, err := robot.Parse("warm", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus := simOf(t, r, servosim.Config{Faults: faults})
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { arm.Close() })
+	if err := arm.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	return bus, arm
+}
+
+// readUntil ticks the arm until it is so, which on a busy host takes its time.
+func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so func() bool) {
+	t.Helper()
+	clock, at := rt.KernelClock(), make([]float32, 2)
+	for began := clock.Now(); !so(); clock.SleepUntil(clock.Now().Add(5 * time.Millisecond)) {
+		arm.Read(at, clock.Now().Add(40*time.Millisecond))
+		if arm.Asleep() { // the host was away for longer than the bus watchdog bears
+			if err := arm.TorqueOn(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, s := range bus.States() {
+			if s.Fault != 0 {
+				t.Fatalf("%s: servo %d complains itself (%02X): the test is of those that do not", what, s.ID, s.Fault)
+			}
+		}
+		if clock.Now().Sub(began) > 20*time.Second {
+			hot, volts := arm.Climate()
+			t.Fatalf("%s: not after 20 s; %v C, %v V, warned %02b, held %02b, %v", what, hot, volts, arm.Warned(), arm.Hold(), arm.Fatal())
+		}
+	}
+}
+
+// Goal: a motor that gets hotter than its robot's description allows stops the
+// run, whatever its firmware thinks of it.
+func TestBoundOfHeatOnSimulator(t *testing.T) {
+	for name, text := range map[string]string{"feetech": boundedFeetech, "ax": boundedAX, "x": boundedX} {
+		t.Run(name, func(t *testing.T) {
+			bus, arm := openWarm(t, text, servosim.Script{Faults: []servosim.Fault{
+				{Kind: "heat", IDs: []uint8{2}, Degrees: 32}, {Kind: "heat", IDs: []uint8{1}, Degrees: 24},
+			}})
+			readUntil(t, bus, arm, "stop", func() bool { return arm.Fatal() != nil && arm.Warned() == 0b11 })
+			err := arm.Fatal()
+			if !errors.Is(err, servo.FaultTemperature) || !strings.Contains(err.Error(), "motor 2 (b)") || !strings.Contains(err.Error(), "overheat_act is 60") {
+				t.Errorf("Fatal = %v, want it to name motor 2 and the bound", err)
+			}
+			if arm.Hold() != 0 {
+				t.Errorf("held %02b, want the joint at 54 C to go on", arm.Hold())
+			}
+		})
+	}
+}
+
+// Goal: a supply that sags below the description's bound holds the joint until
+// it has recovered.
+func TestBoundOfTheSupplyOnSimulator(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text            string
+		low, mid, whole float64
+	}{
+		"feetech": {boundedFeetech, 6.0, 6.4, 7.4}, "ax": {boundedAX, 9.6, 10.1, 11.2}, "x": {boundedX, 3.8, 4.2, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bus, arm := openWarm(t, tt.text, servosim.Script{})
+			bus.SetSupply(2, tt.mid)
+			readUntil(t, bus, arm, "warned", func() bool { return arm.Warned() == 0b10 })
+			if arm.Hold() != 0 {
+				t.Errorf("held %02b at %v V, want a warning only", arm.Hold(), tt.mid)
+			}
+			bus.SetSupply(2, tt.low)
+			readUntil(t, bus, arm, "held", func() bool { return arm.Hold() == 0b10 })
+			bus.SetSupply(2, tt.whole)
+			readUntil(t, bus, arm, "well again", func() bool { return arm.Hold() == 0 && arm.Warned() == 0 })
+			if arm.Fatal() != nil || arm.TorqueGone() {
+				t.Errorf("%v, torque gone %v, want neither", arm.Fatal(), arm.TorqueGone())
+			}
+		})
+	}
+}
