@@ -90,14 +90,18 @@ func furnish(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	}
 	switch {
 	case cfg.Motors && fits:
-		bus.Loads = armLoads
+		bus.Loads, bus.Noise = armLoads, encoderNoise
 	case cfg.Motors:
+		bus.Noise = encoderNoise
 	case fits:
 		bus.Plant = sim.NewLive(sim.NewWorld(cfg.Seed, simDirection), bus.Clock, bus.Clock.Now())
 	default:
 		bus.Fitted = false
 	}
 }
+
+// encoderNoise is in counts.
+const encoderNoise = 1
 
 // simResolution is of the encoders in sim.World.
 const simResolution = 4096

@@ -59,6 +59,7 @@ type Config struct {
 	Plant   Plant    // default: shafts that turn 270 degrees a second, starting in the middle
 	Fitted  bool     // without a Plant: motors and a control loop fitted to measurements instead
 	Loads   []Load   // of a fitted bus, per servo
+	Noise   int      // counts by which an encoder may be off, either way
 	Clock   rt.Clock // default rt.KernelClock
 	Link    string   // a symbolic link to make to the terminal; none when empty
 	Faults  Script

@@ -1,6 +1,9 @@
 package servosim
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // The memory of the Dynamixel X series. Values are little endian, signed ones
 // two's complement. Factory values are the XL430-W250's; dynamixelModels lists
@@ -43,13 +46,8 @@ const (
 	xBackupReady    = 147
 	xIndirect       = 168
 	xIndirectData   = 224
-	xIndirect2      = 578
-	xIndirectData2  = 634
-	xIndirects      = 28 // in each of the two windows
-	xIndirectsShort = 20
 	xMeasuredEnd    = 148
-	xIndirectLow    = 64 // what an indirect address may point to
-	xIndirectHigh   = 661
+	xIndirectLow    = 64        // what an indirect address may point to, up to the last byte of memory
 	xGoalRange      = 1_048_575 // in extended position mode
 	xHomingLimit    = 1024      // in position mode
 	xFastReads      = 45        // firmware that knows them
@@ -77,12 +75,41 @@ var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_
 
 const maxInt32 = math.MaxInt32
 
-var xTable = indexed(table{
-	series: seriesX, size: 662, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
+// window is a stretch of memory whose bytes stand for those that a list of
+// addresses names.
+type window struct {
+	list, data int // where the addresses begin, two bytes each, and where their data does
+	n          int
+}
+
+// The indirect addresses: those of an X330 are fewer, their data right behind
+// them, from firmware 52 on.
+var (
+	xTable    = xSeries(662, window{xIndirect, xIndirectData, 28}, window{578, 634, 28})
+	x330Table = xSeries(228, window{xIndirect, 208, 20})
+)
+
+func xSeries(size int, windows ...window) *table {
+	t := xCommon
+	t.size, t.windows = size, windows
+	t.rows = slices.Clone(t.rows)
+	for _, w := range windows {
+		for i := range w.n {
+			t.rows = append(t.rows, register{uint16(w.list + 2*i), 2, rw, int64(w.data + i), xIndirectLow, int64(size - 1)})
+		}
+		for i := range w.n {
+			t.rows = append(t.rows, register{uint16(w.data + i), 1, rw, 0, 0, 0}) // without memory of its own once it is pointed elsewhere
+		}
+	}
+	return indexed(t)
+}
+
+var xCommon = table{
+	series: seriesX, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
 	at: places{model: 0, id: 7, baud: 8, returnDelay: 9, returnLevel: 68, minLimit: 52, maxLimit: 48, offset: xOffset, mode: xMode,
 		maxTemperature: 31, maxVoltage: xVoltageMax, minVoltage: xVoltageMin, torque: xTorque, goal: xGoal, torqueLimit: none, lock: none,
 		present: xPresent, velocity: 128, load: xPresentLoad, voltage: 144, temperature: 146, registered: 69, moving: 122},
-	rows: append([]register{
+	rows: []register{
 		{0, 2, ro, 0, 0, 0},                        // model
 		{2, 4, ro, 0, 0, 0},                        // model information
 		{xFirmware, 1, ro, 0, 0, 0},                // firmware
@@ -136,21 +163,7 @@ var xTable = indexed(table{
 		{144, 2, ro, 0, 0, 0},                      // input voltage, 0.1 V
 		{146, 1, ro, 0, 0, 0},                      // temperature, deg C
 		{xBackupReady, 1, ro, 0, 0, 0},             // a backup exists
-	}, indirectRows()...),
-})
-
-// indirectRows are the two windows of the indirect addresses. Their data has no
-// memory of its own.
-func indirectRows() (rows []register) {
-	for _, w := range [][2]int{{xIndirect, xIndirectData}, {xIndirect2, xIndirectData2}} {
-		for i := range xIndirects {
-			rows = append(rows, register{uint16(w[0] + 2*i), 2, rw, int64(w[1] + i), xIndirectLow, xIndirectHigh})
-		}
-		for i := range xIndirects {
-			rows = append(rows, register{uint16(w[1] + i), 1, rw, 0, 0, 0})
-		}
-	}
-	return rows
+	},
 }
 
 // The memory of the AX series, protocol 1.0.
@@ -227,27 +240,27 @@ var axTable = indexed(table{
 //
 // Source: Rhoban/bam, xl330; ROBOTIS e-manual.
 var dynamixelModels = []model{
-	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0, false,
+	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0,
 		motor{volts: 12, kt: 1.88, ohm: 15, inertia: 0.012, coulomb: 0.04, viscous: 0.03, stall: 1.5, stepsPerDuty: 885 * 128}},
-	{"xl330-m288", 1200, [2]byte{52}, xTable, xl330(1750), 0.001, true,
+	{"xl330-m288", 1200, [2]byte{52}, x330Table, xl330(1750), 0.001,
 		motor{volts: 5, kt: 0.387, ohm: 4.02, inertia: 0.0018, coulomb: 0.0128, viscous: 0.0037, stall: 0.52, stepsPerDuty: 885 * 256}},
-	{"xl330-m077", 1190, [2]byte{52}, xTable, xl330(1750), 0.001, true,
+	{"xl330-m077", 1190, [2]byte{52}, x330Table, xl330(1750), 0.001,
 		motor{volts: 5, kt: 0.104, ohm: 2.4, inertia: 0.0004, coulomb: 0.005, viscous: 0.001, stall: 0.215, stepsPerDuty: 885 * 256}},
-	{"xc330-t288", 1220, [2]byte{52}, xTable, xc330(320), 0.001, true,
+	{"xc330-t288", 1220, [2]byte{52}, x330Table, xc330(320), 0.001,
 		motor{volts: 11.1, kt: 1.63, ohm: 19.7, inertia: 0.004, coulomb: 0.02, viscous: 0.01, stall: 0.92, stepsPerDuty: 885 * 256}},
-	{"xc330-t181", 1210, [2]byte{52}, xTable, xc330(500), 0.001, true,
+	{"xc330-t181", 1210, [2]byte{52}, x330Table, xc330(500), 0.001,
 		motor{volts: 11.1, kt: 1.05, ohm: 15, inertia: 0.003, coulomb: 0.015, viscous: 0.008, stall: 0.76, stepsPerDuty: 885 * 256}},
-	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0, false,
+	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0,
 		motor{volts: 12, kt: 1.08, ohm: 8.1, inertia: 0.008, coulomb: 0.04, viscous: 0.03, stall: 1.6, stepsPerDuty: 885 * 128}},
-	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350, 1920), 0.00269, false,
+	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350, 1920), 0.00269,
 		motor{volts: 12, kt: 2.49, ohm: 7.3, inertia: 0.02, coulomb: 0.06, viscous: 0.05, stall: 4.1, stepsPerDuty: 885 * 128}},
-	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330, 1920), 0.00269, false,
+	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330, 1920), 0.00269,
 		motor{volts: 12, kt: 1.49, ohm: 6, inertia: 0.015, coulomb: 0.05, viscous: 0.04, stall: 3, stepsPerDuty: 885 * 128}},
-	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128, 1920), 0.00269, false,
+	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128, 1920), 0.00269,
 		motor{volts: 12, kt: 3.82, ohm: 4.3, inertia: 0.06, coulomb: 0.12, viscous: 0.1, stall: 10.6, stepsPerDuty: 885 * 128}},
-	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280, 1920), 0.00269, false,
+	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280, 1920), 0.00269,
 		motor{volts: 12, kt: 1.64, ohm: 2.8, inertia: 0.04, coulomb: 0.1, viscous: 0.08, stall: 7.1, stepsPerDuty: 885 * 128}},
-	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0, false,
+	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0,
 		motor{volts: 11.2, kt: 1.94, ohm: 15.5, inertia: 0.008, coulomb: 0.04, viscous: 0.02, stall: 1.5, stepsPerDuty: 1024}},
 }
 

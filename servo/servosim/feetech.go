@@ -194,12 +194,12 @@ var scsTable = indexed(table{
 //
 // Source: Rhoban/bam, sts3215; Feetech data sheets.
 var feetechModels = []model{
-	{"sts3215", 777, [2]byte{3, 10}, stsTable, nil, 0, false,
+	{"sts3215", 777, [2]byte{3, 10}, stsTable, nil, 0,
 		motor{volts: 7.4, kt: 1.21, ohm: 2.68, inertia: 0.0284, coulomb: 0.052, viscous: 0.059, stall: 1.9, stepsPerDuty: 3927}},
-	{"sts3250", 2825, [2]byte{3, 10}, stsTable, []setting{{14, 140}}, 0, false,
+	{"sts3250", 2825, [2]byte{3, 10}, stsTable, []setting{{14, 140}}, 0,
 		motor{volts: 12, kt: 1.52, ohm: 3.7, inertia: 0.035, coulomb: 0.08, viscous: 0.08, stall: 4.9, stepsPerDuty: 3927}},
-	{"sm8512bl", 11272, [2]byte{3, 10}, stsTable, []setting{{14, 250}, {15, 120}}, 0, false,
+	{"sm8512bl", 11272, [2]byte{3, 10}, stsTable, []setting{{14, 250}, {15, 120}}, 0,
 		motor{volts: 24, kt: 4.6, ohm: 13, inertia: 0.06, coulomb: 0.15, viscous: 0.15, stall: 8.3, stepsPerDuty: 3927}},
-	{"scs0009", 1284, [2]byte{2, 4}, scsTable, nil, 0, false,
+	{"scs0009", 1284, [2]byte{2, 4}, scsTable, nil, 0,
 		motor{volts: 6, kt: 0.57, ohm: 15, inertia: 0.002, coulomb: 0.008, viscous: 0.003, stall: 0.226, stepsPerDuty: 900}},
 }

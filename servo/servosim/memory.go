@@ -28,31 +28,14 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 //
 //rt:noalloc
 func (s *servo) indirect(a int) int {
-	if s.t.series != seriesX {
-		return a
-	}
-	data, table := xIndirectData, xIndirect
-	n := a - data
-	if s.short() { // 20 entries, their data right behind them
-		data = xIndirect + 2*xIndirectsShort
-		if n = a - data; n >= xIndirectsShort {
-			return a
+	for i := range s.t.windows {
+		w := &s.t.windows[i]
+		if n := a - w.data; n >= 0 && n < w.n {
+			return int(s.get(w.list + 2*n))
 		}
-	} else if a >= xIndirectData2 {
-		data, table = xIndirectData2, xIndirect2
-		n = a - data
 	}
-	if n < 0 || n >= xIndirects {
-		return a
-	}
-	return int(s.get(table + 2*n))
+	return a
 }
-
-// short reports whether this is an X330, whose indirect window is smaller and
-// elsewhere from firmware 52 on.
-//
-//rt:noalloc
-func (s *servo) short() bool { return s.model.short && s.mem[xFirmware] >= 52 }
 
 // refresh measures: position, velocity, load, movement, health.
 //
@@ -76,9 +59,10 @@ func (s *servo) refresh(now rt.Instant) {
 	deci := int64(h.rail*10 + 0.5)
 	s.put(s.t.at.voltage, deci)
 	s.put(s.t.at.temperature, int64(h.celsius+0.5))
+	seen := raw + s.noise(now)
 	switch s.t.series {
 	case seriesSTS:
-		s.put(stsPresent, signed(s.present(raw), signPosition))
+		s.put(stsPresent, signed(s.present(seen), signPosition))
 		v := s.velocity
 		if s.mem[stsPhase]&phaseSteps == 0 {
 			v /= 50
@@ -89,17 +73,31 @@ func (s *servo) refresh(now rt.Instant) {
 		s.mem[stsStatus] = s.error(0)
 		s.put(stsGoalReadback, signed(goal, signPosition))
 	case seriesSCS:
-		s.put(stsPresent, int64(s.present(raw)))
+		s.put(stsPresent, int64(s.present(seen)))
 		s.put(s.t.at.velocity, signed(s.velocity, signPosition))
 		s.put(s.t.at.load, signed(int(h.duty*1000), signLoad))
 		s.mem[stsStatus] = s.error(0)
 	case seriesAX:
-		s.put(axPresent, int64(s.present(raw)))
+		s.put(axPresent, int64(s.present(seen)))
 		s.put(s.t.at.velocity, signed(int(float64(s.velocity)/axSpeedUnit), signLoad))
 		s.put(s.t.at.load, signed(int(h.duty*1023), signLoad))
 	case seriesX:
-		s.refreshX(now, raw, goalRaw)
+		s.refreshX(now, seen, goalRaw)
 	}
+}
+
+// noise is by how many counts the encoder is off at an instant: new every
+// millisecond, and the same again for the same seed and servo. The firmware's
+// own loop and its present velocity do not see it.
+//
+//rt:noalloc
+func (s *servo) noise(now rt.Instant) int {
+	n := s.cfg.Noise
+	if n <= 0 {
+		return 0
+	}
+	dice := mix(mix(s.cfg.Faults.Seed) ^ uint64(s.joint)<<48 ^ uint64(now)/uint64(time.Millisecond))
+	return int(dice%uint64(2*n+1)) - n
 }
 
 // The units of speeds, in counts per second, and of an STS's current.

@@ -64,6 +64,7 @@ type table struct {
 	bauds     []baud
 	at        places
 	rows      []register
+	windows   []window       // X: the indirect addresses
 	index     [memSize]uint8 // for each byte of memory: 1 + its row, 0 for none
 }
 
@@ -84,7 +85,6 @@ type model struct {
 	table    *table
 	factory  []setting
 	amp      float64 // X: what a unit of current is, in A; 0 where there is a load instead
-	short    bool    // X330: the small indirect window
 	motor    motor
 }
 

@@ -2,6 +2,7 @@ package servosim
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,6 +169,62 @@ func TestIndirectAddressesPackAWindow(t *testing.T) {
 		s.write(data, []byte{1}, clock.Now())
 		if got := s.read(nil, data, 3, clock.Now()); s.mem[xTorque] != 1 || int(got[1])|int(got[2])<<8 != 2048 {
 			t.Errorf("%s: torque %d, window %v, want 1 and 2048 behind it", model, s.mem[xTorque], got)
+		}
+	}
+}
+
+// An X330's memory is smaller, and so is what its indirect addresses may name.
+func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
+	for _, tt := range []struct {
+		model    string
+		addr, to int
+		want     uint8
+	}{
+		{"xl330-m288", xIndirect, 227, 0},
+		{"xl330-m288", xIndirect, 228, resultRange},
+		{"xl330-m288", xIndirect, 63, resultRange},
+		{"xl330-m288", xIndirect + 2*19, xPresent, 0},
+		{"xl330-m288", 228, xPresent, resultAccess},
+		{"xl330-m288", 578, xPresent, resultAccess},
+		{"xc330-t181", xIndirect, 228, resultRange},
+		{"xl430-w250", xIndirect, 228, 0},
+		{"xl430-w250", xIndirect, 662, resultRange},
+		{"xl430-w250", 578, 661, 0},
+	} {
+		s, clock := one(t, tt.model, Config{})
+		if code := s.write(tt.addr, le(int64(tt.to), 2), clock.Now()); code != tt.want {
+			t.Errorf("%s: %d at %d is answered with %d, want %d", tt.model, tt.to, tt.addr, code, tt.want)
+		}
+	}
+}
+
+// An encoder is off by a count at times, in the same way for the same seed, and
+// neither the present velocity nor the moving flag see it.
+func TestEncoderNoise(t *testing.T) {
+	for _, model := range []string{"sts3215", "scs0009", "xl330-m288", "ax-12a"} {
+		trace := func(cfg Config) (offs []int) {
+			s, clock := one(t, model, cfg)
+			exact := s.present(s.cfg.Plant.Present(clock.Now(), 0))
+			at := s.t.at
+			for range 200 {
+				clock.Advance(time.Millisecond)
+				s.refresh(clock.Now())
+				offs = append(offs, int(s.get(at.present))-exact)
+				if s.get(at.velocity) != 0 || s.get(at.moving) != 0 {
+					t.Fatalf("%s: velocity %d, moving %d of a shaft that stands", model, s.get(at.velocity), s.get(at.moving))
+				}
+			}
+			return offs
+		}
+		noisy, again, other := trace(Config{Noise: 1}), trace(Config{Noise: 1}), trace(Config{Noise: 1, Faults: Script{Seed: 9}})
+		if slices.Min(noisy) != -1 || slices.Max(noisy) != 1 || !slices.Contains(noisy, 0) {
+			t.Errorf("%s: off by %d to %d, want -1 to 1", model, slices.Min(noisy), slices.Max(noisy))
+		}
+		if !slices.Equal(noisy, again) || slices.Equal(noisy, other) {
+			t.Errorf("%s: the same seed must give the same, another something else", model)
+		}
+		if quiet := trace(Config{}); slices.Min(quiet) != 0 || slices.Max(quiet) != 0 {
+			t.Errorf("%s: off by %d to %d without noise", model, slices.Min(quiet), slices.Max(quiet))
 		}
 	}
 }
