@@ -192,7 +192,7 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 	if g.all > 1 && b.heard && !fast { // a merged reply is silent when its first motor is
 		giveUp = deadline
 	}
-	b.heard = false
+	b.heard, g.mirrored = false, false
 	have, clean := 0, false
 	for {
 		b.wait(giveUp)
@@ -219,6 +219,9 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 		}
 	}
 	b.heard = b.heard || g.answered != 0
+	if g.mirrored && g.missing() != 0 {
+		g.answered |= 1 // nothing else came: it was an answer
+	}
 	if !clean {
 		b.dirty = drains
 	}
@@ -280,6 +283,14 @@ func (b *Bus) keep(g *group, r packet.Reply) {
 		return
 	}
 	bit := uint32(1) << i
+	if g.answered&bit == 0 && b.mirrors(g, r) {
+		g.mirrored, g.errs[i] = true, r.Err
+		copy(g.param(int(i)), r.Params)
+		return
+	}
+	if g.mirrored {
+		b.echo.on = true // two frames for one request: the line hears itself after all
+	}
 	if g.answered&bit != 0 {
 		b.late.Add(1)
 	}

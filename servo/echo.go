@@ -1,6 +1,9 @@
 package servo
 
-import "edgert/servo/packet"
+import (
+	"edgert/servo/packet"
+	"edgert/servo/table"
+)
 
 // echo takes out of what is read what was sent. A line whose transmitter and
 // receiver share the wire hears itself; and with Feetech's frame the echo of a
@@ -48,12 +51,45 @@ func (e *echo) strip(p []byte) (left int, wrong bool) {
 //rt:noalloc
 func (e *echo) forget() { e.from, e.to = 0, 0 }
 
+// mirrors says that a reply is, byte by byte, the request that it answers. So is
+// the echo of a read of two bytes on a line whose echo was not found out, because
+// the host was away at that moment; and so may be an honest answer, once in a
+// while. It counts only when no other comes.
+//
+//rt:noalloc
+func (b *Bus) mirrors(g *group, r packet.Reply) bool {
+	if b.echo.on || b.protocol == table.Dynamixel2 || len(r.Params) != 2 || len(g.request) != mirrorSize {
+		return false
+	}
+	q := g.request
+	return q[2] == r.ID && q[4] == r.Err && q[5] == r.Params[0] && q[6] == r.Params[1]
+}
+
+// mirrorSize is of a plain request to read, and of an answer of two bytes.
+const mirrorSize = 8
+
+// echoTries is how often DetectEcho asks: this host may be away for longer than
+// one answer is waited for.
+const echoTries = 3
+
 // DetectEcho finds out whether the line hears itself, by a ping to an id that
 // is not in use: exactly those bytes come back, or nothing does. A servo of that
 // id would answer with something else.
 func (b *Bus) DetectEcho(unused ID) bool {
 	b.echo.on = false
-	b.drain()
+	for range echoTries {
+		if b.echo.on || b.lost {
+			break
+		}
+		b.drain()
+		b.echo.on = b.hears(unused)
+	}
+	b.dirty = drains
+	return b.echo.on
+}
+
+// hears sends one ping and says whether exactly that comes back.
+func (b *Bus) hears(unused ID) bool {
 	b.tx = b.format.Append(b.tx[:0], unused, packet.Ping)
 	if !b.send(b.tx) {
 		return false
@@ -70,9 +106,7 @@ func (b *Bus) DetectEcho(unused ID) bool {
 		}
 		have += n
 	}
-	b.dirty = drains
-	b.echo.on = string(got[:have]) == string(b.tx)
-	return b.echo.on
+	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx) // an earlier ping's may be before it
 }
 
 // Echoes reports what DetectEcho has found.

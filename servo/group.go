@@ -18,6 +18,7 @@ type group struct {
 	all      uint32        // bit i is set for every index
 	answered uint32        // bit i is set when index i has answered
 	refused  uint32        // bit i is set when it answered that it will not
+	mirrored bool          // what came is, byte by byte, what was sent
 	data     []byte        // params bytes per index
 	errs     []byte        // the error byte per index
 

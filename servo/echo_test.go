@@ -1,0 +1,94 @@
+package servo
+
+import (
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/servo/table"
+)
+
+// echoing is a line that hears itself, from the request numbered from.
+type echoing struct {
+	*line
+	from, written int
+	lateBy        time.Duration // of the first echo
+}
+
+func (e *echoing) Write(p []byte) (int, error) {
+	if e.written++; e.written >= e.from {
+		at := max(e.free, e.clock.Now())
+		if e.written == e.from {
+			at = at.Add(e.lateBy)
+		}
+		if e.next == len(e.bytes) {
+			e.bytes, e.at, e.next = e.bytes[:0], e.at[:0], 0
+		}
+		for _, b := range p {
+			at = at.Add(e.byteTime)
+			e.bytes, e.at = append(e.bytes, b), append(e.at, at)
+		}
+	}
+	return e.line.Write(p)
+}
+
+// The host may be away while the first echo comes.
+func TestEchoIsFoundByALateHost(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		port  func(*line) Port
+		hears bool
+	}{
+		{"an echo", func(l *line) Port { return &echoing{line: l, from: 1} }, true},
+		{"the first one late", func(l *line) Port { return &echoing{line: l, from: 1, lateBy: 30 * time.Millisecond} }, true},
+		{"none", func(l *line) Port { return l }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := rttest.NewClock(0)
+			b := NewBus(tt.port(newLine(clock, 1)), 1_000_000, table.Feetech, clock)
+			if got := b.DetectEcho(100); got != tt.hears || b.Echoes() != tt.hears {
+				t.Errorf("DetectEcho = %v, want %v", got, tt.hears)
+			}
+			if v, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.PresentPosition)); err != nil || v != 2001 {
+				t.Errorf("the position reads %d, %v; want 2001", v, err)
+			}
+		})
+	}
+}
+
+// The echo of a read of two bytes is a whole answer with a wrong value. Where it
+// was not found out, the answer behind it counts.
+func TestAnEchoIsNotTheAnswer(t *testing.T) {
+	clock := rttest.NewClock(0)
+	e := &echoing{line: newLine(clock, 1), from: 1 + echoTries}
+	b := NewBus(e, 1_000_000, table.Feetech, clock)
+	if b.DetectEcho(100) {
+		t.Fatal("it hears an echo that is not there")
+	}
+	r := so101().Motors[0].Model.Row(table.PresentPosition)
+	for range 5 {
+		if v, _, err := b.ReadRegister(1, r); err != nil || v != 2001 {
+			t.Errorf("the position reads %d, %v; want 2001", v, err)
+		}
+	}
+	if !b.Echoes() {
+		t.Error("the line that hears itself was not found out")
+	}
+}
+
+// An honest answer may look like the echo of its question; it comes alone.
+func TestAnAnswerLikeItsEcho(t *testing.T) {
+	clock := rttest.NewClock(0)
+	l := newLine(clock, 1)
+	r := so101().Motors[0].Model.Row(table.PresentPosition)
+	l.servos[1].err = 2
+	l.servos[1].put(r.Addr, r.Addr|2<<8)
+	b := NewBus(l, 1_000_000, table.Feetech, clock)
+	b.DetectEcho(100)
+	if v, fault, err := b.ReadRegister(1, r); err != nil || v != r.Addr|2<<8 || fault == 0 {
+		t.Errorf("the position reads %d, fault %v, %v; want %d and a fault", v, fault, err, r.Addr|2<<8)
+	}
+	if b.Echoes() {
+		t.Error("one answer passes for an echo")
+	}
+}
