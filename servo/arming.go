@@ -134,7 +134,7 @@ func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 // write sends one register to several motors and prepares the check.
 func (a *Arm) write(r table.Row, ids []ID, words []int, next stage) error {
 	m := &a.arming
-	m.check, m.words, m.stage = a.bus.newGroup(r.Addr, r.Size, ids), words, next
+	m.check, m.words, m.stage = a.bus.newCheck(r, ids), words, next
 	m.row = r
 	return a.bus.SyncWrite(r, ids, words)
 }
@@ -156,6 +156,7 @@ func (a *Arm) unconfirmed(deadline rt.Instant) (bad []int) {
 func (a *Arm) again(to stage, bad []int, why string) error {
 	m := &a.arming
 	if m.tries++; m.tries < armTries {
+		a.bus.retries.Add(1)
 		m.stage = to
 		return nil
 	}

@@ -126,6 +126,7 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 	g.mean(id)
 	g.request, g.params = b.tx, params
 	g.wire = b.wireTime(len(b.tx), 1, params)
+	b.dirty = max(b.dirty, 1) // a reply that came twice would answer this too
 	var last [maxRead]byte
 	before, seen := b.corrupt.Load(), false
 	for failed := 0; failed < b.attempts; {
@@ -160,11 +161,15 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 	return nil, 0, ErrNoReply
 }
 
+// quietShare bounds quiet, in times of the silence that is wanted.
+const quietShare = 5
+
 // quiet waits until the line has been silent for b.hush: the late replies of a
-// failed transaction are over then.
+// failed transaction are over then. A line that is never silent is not waited
+// for.
 func (b *Bus) quiet() {
 	idle := b.clock.Now().Add(b.hush)
-	for end := b.clock.Now().Add(quietMax); b.clock.Now() < min(idle, end); {
+	for end := b.clock.Now().Add(min(quietMax, quietShare*b.hush)); b.clock.Now() < min(idle, end); {
 		b.wait(idle)
 		n, err := b.port.Read(b.rx[:])
 		if err != nil {

@@ -203,7 +203,7 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 		}
 		have = b.file(g, have+n, fast)
 		if g.answered == g.all {
-			clean = have == 0
+			clean = have == 0 && !g.broken
 			break
 		}
 		if n > 0 {
@@ -252,23 +252,28 @@ func (b *Bus) file(g *group, have int, fast bool) int {
 }
 
 // fileMerged reads the blocks of a fast reply that have come; it stays in the
-// buffer until it is whole.
+// buffer until it is whole. Of two merged replies the second counts, as in keep.
 //
 //rt:noalloc
 func (b *Bus) fileMerged(g *group, have int) int {
-	for g.merged.Done < len(g.ids) {
-		r, ok, broken := g.merged.Next(b.rx[:have], len(g.ids), g.params)
-		if broken {
-			b.corrupt.Add(1)
-			g.broken = true
-			return 0
+	for have > 0 {
+		for g.merged.Done < len(g.ids) {
+			r, ok, broken := g.merged.Next(b.rx[:have], len(g.ids), g.params)
+			if broken {
+				b.corrupt.Add(1)
+				g.broken = true
+				return 0
+			}
+			if !ok {
+				return have
+			}
+			b.keep(g, r)
 		}
-		if !ok {
-			return have
-		}
-		b.keep(g, r)
+		used := g.merged.Start + packet.FastSize(len(g.ids), g.params)
+		have = copy(b.rx[:], b.rx[used:have])
+		g.merged = packet.Fast{}
 	}
-	return have - g.merged.Start - packet.FastSize(len(g.ids), g.params)
+	return 0
 }
 
 // keep files one reply. Of two replies of one servo the second counts: the first

@@ -84,6 +84,16 @@ func (a *Arm) readPositions() error {
 	return fmt.Errorf("%w: %s gave no position; check its cable and power", ErrMotorMissing, a.motors(bad))
 }
 
+// checkMore makes a length that nothing read on the tick has.
+const checkMore = 4
+
+// newCheck prepares the reading back of a register. It asks for more bytes than
+// the register has, because a reply does not say what it is about: a late one of
+// a position must not pass for the goal's.
+func (b *Bus) newCheck(r table.Row, ids []ID) *group {
+	return b.newGroup(r.Addr, r.Size+checkMore, ids)
+}
+
 // setAll writes one register of all motors, at first with one frame, and
 // returns the motors that do not have the value afterwards.
 func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
@@ -92,7 +102,7 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 		b.quiet()
 		b.hush = hushTime
 	}
-	check := b.newGroup(r.Addr, r.Size, ids)
+	check := b.newCheck(r, ids)
 	for range offRounds {
 		if b.SyncWrite(r, ids, words) != nil {
 			break

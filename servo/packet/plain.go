@@ -97,17 +97,22 @@ func (p Plain) AppendBulkRead(dst []byte, spans []Span) []byte {
 }
 
 // Cut: knowing params beforehand keeps a damaged LEN from swallowing the replies
-// behind it.
+// behind it. An intact frame of another length is passed over as a whole: what
+// it carries may look like a frame, since nothing is escaped.
 //
 //rt:noalloc
 func (p Plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool) {
-	for i := range in {
+	for i := 0; i < len(in); i++ {
 		switch size := p.frameSize(in[i:], params); {
 		case size > 0:
 			f := in[i : i+size]
 			return Reply{f[2], f[4], f[5 : size-1]}, i, in[i+size:], true
 		case size == 0:
 			return Reply{}, i, in[i:], false
+		case params >= 0:
+			if other := p.frameSize(in[i:], -1); other > 0 {
+				i += other - 1
+			}
 		}
 	}
 	return Reply{}, len(in), in[len(in):], false
