@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"edgert/internal/strictyaml"
 	"edgert/policy"
 	"edgert/wire"
 	"edgert/wire/zenoh/endpoint"
@@ -20,9 +20,8 @@ import (
 var ErrManifest = errors.New("manifest")
 
 const (
-	manifestBytesMax = 1 << 20 // a manifest is a page, not a data set
-	maxSessionsMax   = 10_000  // one mailbox each; more than one process can feed
-	warmupMax        = 1_000
+	maxSessionsMax = 10_000 // one mailbox each; more than one process can feed
+	warmupMax      = 1_000
 
 	// DefaultListen is where the server waits when the manifest names neither
 	// an endpoint to listen on nor one to dial: this machine only.
@@ -132,12 +131,9 @@ func DefaultConfig() Config {
 // keys, wrong types and impossible values are refused: the error names the
 // file, the line, what was got and what was wanted, and wraps ErrManifest.
 func LoadManifest(path string) (Config, error) {
-	data, err := os.ReadFile(path)
+	data, err := strictyaml.ReadFile(path)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrManifest, err)
-	}
-	if len(data) > manifestBytesMax {
-		return Config{}, fmt.Errorf("%w: %s has %d bytes, want at most %d", ErrManifest, path, len(data), manifestBytesMax)
 	}
 	cfg := DefaultConfig()
 	cfg.file = path

@@ -10,7 +10,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"edgert/internal/strictyaml"
 )
@@ -32,7 +31,7 @@ var draftKeys = map[string]string{
 // line of every key. Its errors begin with the line number: an unknown key with
 // the nearest known one, a wrong type with the wanted one, bad YAML.
 func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
-	file, err := parser.ParseBytes(data, 0)
+	file, err := strictyaml.Parse(data)
 	if err != nil {
 		return nil, yamlError(err)
 	}

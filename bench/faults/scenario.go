@@ -4,13 +4,13 @@ import (
 	"embed"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"edgert/chunk"
 	"edgert/internal/exit"
+	"edgert/internal/strictyaml"
 	"edgert/wire/faulty"
 )
 
@@ -47,7 +47,7 @@ func LoadScenario(name string) (Scenario, error) {
 	var data []byte
 	var err error
 	if strings.ContainsAny(name, "./") {
-		if data, err = os.ReadFile(name); err != nil {
+		if data, err = strictyaml.ReadFile(name); err != nil {
 			return Scenario{}, exit.Errorf(exit.Usage, "--faults: %w", err)
 		}
 	} else if data, err = scripts.ReadFile("scripts/" + name + ".yaml"); err != nil {

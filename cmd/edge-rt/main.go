@@ -26,6 +26,7 @@ import (
 	"edgert/internal/logline"
 	"edgert/internal/network"
 	"edgert/internal/program"
+	"edgert/internal/strictyaml"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/faulty"
@@ -299,7 +300,7 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 
 // readFaults reads the script of --wire-faults.
 func readFaults(name string) (*faulty.Script, error) {
-	data, err := os.ReadFile(name)
+	data, err := strictyaml.ReadFile(name)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--wire-faults: %w", err)
 	}

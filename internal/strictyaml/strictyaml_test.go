@@ -1,7 +1,10 @@
 package strictyaml
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -22,6 +25,50 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// Deep nesting is refused before the module meets it: its memory grows with the
+// square of the depth.
+func TestNesting(t *testing.T) {
+	deep := func(open, end string, n int) string { return strings.Repeat(open, n) + "x" + strings.Repeat(end, n) }
+	for _, tt := range []struct {
+		name, text string
+		refused    bool
+	}{
+		{"lists", "name: " + deep("[", "]", 10), false},
+		{"lists behind each other", "name: " + strings.Repeat("[[a], {b: c}, ", 20) + strings.Repeat("]", 20), false},
+		{"many marks, a line each", strings.Repeat("- - a\n", 200), false},
+		{"rules", "# " + strings.Repeat("-", 200) + "\nname: a\n", false},
+		{"too many lists", deep("[", "]", MaxBytes/4), true},
+		{"too many maps", "name: " + deep("{a: ", "}", MaxBytes/8), true},
+		{"too many marks", strings.Repeat("- ", MaxBytes/2), true},
+		{"too many keys", strings.Repeat("?\t", MaxBytes/2), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var v any
+			if err := Decode([]byte(tt.text), &v); errors.Is(err, ErrNesting) != tt.refused {
+				t.Errorf("Decode: %v, want refused %v", err, tt.refused)
+			}
+			if _, err := Parse([]byte(tt.text)); errors.Is(err, ErrNesting) != tt.refused {
+				t.Errorf("Parse: %v, want refused %v", err, tt.refused)
+			}
+		})
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a.yaml")
+	for _, size := range []int{0, MaxBytes, MaxBytes + 1} {
+		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := ReadFile(name); (err == nil) != (size <= MaxBytes) || err == nil && len(data) != size {
+			t.Errorf("%d bytes: %d read, %v", size, len(data), err)
+		}
+	}
+	if _, err := ReadFile("/dev/zero"); err == nil { // without an end
+		t.Error("/dev/zero was read")
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte("name: a\nparts: [b, c]\n"))
 	f.Add([]byte("parts: !!seq 3"))
@@ -31,6 +78,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) < 1<<12 {
 			Decode(text, new(file)) // no panic
+			Parse(text)
 		}
 	})
 }

@@ -11,13 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"sort"
 	"strings"
 	"time"
 
+	"edgert/internal/strictyaml"
 	"edgert/servo/table"
 )
 
@@ -122,7 +122,7 @@ var builtIn embed.FS
 // in .yaml or .yml. It fails with ErrUnknown or ErrInvalid.
 func ByName(name string) (Robot, error) {
 	if ext := path.Ext(name); ext == ".yaml" || ext == ".yml" {
-		data, err := os.ReadFile(name)
+		data, err := strictyaml.ReadFile(name)
 		if err != nil {
 			return Robot{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}

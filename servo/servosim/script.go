@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -95,7 +94,7 @@ const (
 
 // LoadScript reads a script from a file. It fails with ErrScript.
 func LoadScript(path string) (s Script, err error) {
-	text, err := os.ReadFile(path)
+	text, err := strictyaml.ReadFile(path)
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", ErrScript, err)
 	}
