@@ -63,6 +63,11 @@ test-v4l2: ## the capture tests on real V4L2 devices, in a machine that QEMU emu
 	@tools/setup.sh v4l2 $(ARCH)
 	@nice -n 15 $(GO) run ./tools/v4l2vm --arch $(ARCH)
 
+.PHONY: test-v4l2-edge
+test-v4l2-edge: ## the whole edge for a minute on two of the kernel's test cameras, in the same machine
+	@tools/setup.sh v4l2 $(shell $(GO) env GOARCH) whole
+	@nice -n 15 $(GO) run ./tools/v4l2vm --whole --arch $(shell $(GO) env GOARCH)
+
 .PHONY: check
 check: build ## formatting, vet and all tests
 	@test -z "$$(gofmt -s -l $$(git ls-files '*.go'))" || { gofmt -s -l $$(git ls-files '*.go'); echo 'gofmt -s these files'; exit 1; }

@@ -17,6 +17,7 @@ missing=
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 have() { PATH=$PATH:/sbin:/usr/sbin command -v "$1" >/dev/null 2>&1; }
 if [ "$want" = v4l2 ]; then
+	[ "${3:-}" != whole ] || have_header || missing="$missing libturbojpeg0-dev"
 	have make || missing="$missing make"
 	have depmod || missing="$missing kmod"
 	ldconfig -p 2>/dev/null | grep -q 'libelf\.so\.1' || /sbin/ldconfig -p | grep -q 'libelf\.so\.1' || missing="$missing libelf1"

@@ -3,7 +3,9 @@
 // kernel's own test driver vivid, and v4l2loopback for motion JPEG.
 //
 //	go run ./tools/v4l2vm --arch amd64
+//	go run ./tools/v4l2vm --whole
 //
+// With --whole the whole edge runs there on two of vivid's cameras instead.
 // The machine holds nothing but an init of ours, static test binaries and the
 // modules; it boots in seconds. It prints what ran and fails with the tests.
 package main
@@ -19,6 +21,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -28,11 +31,12 @@ func main() {
 	cache := flag.String("cache", ".cache/v4l2vm", "folder for kernels and modules, kept from run to run")
 	run := flag.String("run", "", "only the tests that match, as go test -run")
 	limit := flag.Duration("limit", 10*time.Minute, "give up after this long")
+	whole := flag.Bool("whole", false, "run the whole edge, which needs the host's architecture")
 	verbose := flag.Bool("v", false, "show all that the machine prints")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	ctx, cancel := context.WithTimeout(ctx, *limit)
-	err := (&machine{arch: *arch, cache: *cache, run: *run, verbose: *verbose}).boot(ctx)
+	err := (&machine{arch: *arch, cache: *cache, run: *run, whole: *whole, verbose: *verbose}).boot(ctx)
 	cancel()
 	stop()
 	if err != nil {
@@ -44,6 +48,7 @@ func main() {
 // machine is what to boot.
 type machine struct {
 	arch, cache, run string
+	whole            bool
 	verbose          bool
 
 	dir string // kernel, modules, what was built
@@ -105,7 +110,15 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 	if err := command(ctx, env, "go", "build", "-ldflags=-s -w", "-o", initFile, "./tools/v4l2vm/init"); err != nil {
 		return "", err
 	}
-	if err := command(ctx, env, "go", "test", "-c", "-ldflags=-s -w", "-o", tests, "./camera/v4l2"); err != nil {
+	build := []string{"test", "-c", "-ldflags=-s -w", "-o", tests, "./camera/v4l2"}
+	if m.whole {
+		if m.arch != runtime.GOARCH {
+			return "", fmt.Errorf("--whole with --arch %s: want %s, because libjpeg-turbo is this machine's", m.arch, runtime.GOARCH)
+		}
+		env = nil // cgo
+		build = []string{"test", "-c", "-tags=netgo,osusergo", "-ldflags=-s -w -linkmode=external -extldflags=-static", "-o", tests, "./tools/v4l2vm/whole"}
+	}
+	if err := command(ctx, env, "go", build...); err != nil {
 		return "", err
 	}
 	archive := filepath.Join(m.dir, "initramfs.gz")
