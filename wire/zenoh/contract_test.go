@@ -44,3 +44,42 @@ func TestContractThroughTwoListeners(t *testing.T) {
 		return contract.Net{Left: mustOpen(t, silent(at)), Right: mustOpen(t, silent(next)), Cut: func() { cut(first); cut(second) }}
 	})
 }
+
+// over is a listener and a client of it, set up for one transport.
+func over(t *testing.T, listen, dial Config) (server, client *Session) {
+	t.Helper()
+	listen.Log, listen.Lease = func(string) {}, 20*time.Second
+	server, at := listener(t, listen)
+	quiet := silent(at)
+	quiet.TLS = dial.TLS
+	return server, mustOpen(t, quiet)
+}
+
+// Goal: what a carrier can break holds over TLS, mutual TLS and a socket file, and
+// through a listener between two of these.
+func TestContractOverEveryTransport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds for each transport")
+	}
+	for name, at := range transports(t) {
+		if name == "tcp" {
+			continue // the tests above
+		}
+		t.Run(name, func(t *testing.T) {
+			contract.Carried(t, func(t *testing.T) contract.Net {
+				server, client := over(t, at.listen, at.dial)
+				return contract.Net{Left: client, Right: server, Cut: func() { cut(server) }}
+			})
+		})
+	}
+	t.Run("mtls to unix", func(t *testing.T) {
+		way := transports(t)
+		secure, file := way["mtls"], way["unix"]
+		secure.listen.Listen = append(secure.listen.Listen, file.listen.Listen...)
+		contract.Carried(t, func(t *testing.T) contract.Net {
+			server, left := over(t, secure.listen, secure.dial)
+			right := mustOpen(t, silent(server.Endpoints()[1]))
+			return contract.Net{Left: left, Right: right, Cut: func() { cut(server) }}
+		})
+	})
+}

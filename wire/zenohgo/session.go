@@ -278,13 +278,13 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	return slices.Compact(keys), err
 }
 
-// Connected reports whether the library has a link.
+// Connected reports whether the library has a link, to a router, a peer or a
+// client.
 func (s *Session) Connected() (yes bool) {
 	s.call(func() error {
-		routers, _ := s.session.RoutersZId()
-		peers, _ := s.session.PeersZId()
-		yes = len(routers)+len(peers) > 0
-		return nil
+		all, err := s.session.Transports()
+		yes = len(all) > 0
+		return err
 	})
 	return yes
 }

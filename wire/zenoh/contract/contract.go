@@ -69,24 +69,39 @@ type testCase struct {
 // Run runs the whole suite over sessions that open makes.
 func Run(t *testing.T, open func(t *testing.T) Net) {
 	for _, group := range [][]testCase{pubsub, congestion, queries, tokens, life} {
-		for _, c := range group {
-			t.Run(c.name, func(t *testing.T) {
-				for _, back := range []bool{false, true} {
-					name := "left to right"
-					if back {
-						name = "right to left"
-					}
-					t.Run(name, func(t *testing.T) {
-						n := open(t)
-						p := pair{T: t, from: n.Left, to: n.Right, fromLacks: n.LeftLacks, toLacks: n.RightLacks, net: n}
-						if back {
-							p.from, p.to, p.fromLacks, p.toLacks = n.Right, n.Left, n.RightLacks, n.LeftLacks
-						}
-						c.run(p)
-					})
+		runCases(t, group, open)
+	}
+}
+
+// Carried runs the cases that whatever carries a link can break, for one carrier
+// more beside those that Run is for: messages and replies of every size, all that
+// congestion is about, and how links end and come back.
+func Carried(t *testing.T, open func(t *testing.T) Net) {
+	runCases(t, pubsub[:1], open)
+	runCases(t, congestion, open)
+	runCases(t, []testCase{sizesOfReplies}, open)
+	runCases(t, life, open)
+}
+
+// runCases runs each case in both directions.
+func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			for _, back := range []bool{false, true} {
+				name := "left to right"
+				if back {
+					name = "right to left"
 				}
-			})
-		}
+				t.Run(name, func(t *testing.T) {
+					n := open(t)
+					p := pair{T: t, from: n.Left, to: n.Right, fromLacks: n.LeftLacks, toLacks: n.RightLacks, net: n}
+					if back {
+						p.from, p.to, p.fromLacks, p.toLacks = n.Right, n.Left, n.RightLacks, n.LeftLacks
+					}
+					c.run(p)
+				})
+			}
+		})
 	}
 }
 

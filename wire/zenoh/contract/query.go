@@ -75,6 +75,26 @@ func (p pair) reached(s wire.Session, key string, n int) {
 	})
 }
 
+// sizesOfReplies stands apart for Carried.
+var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair) {
+	p.queryable(p.to, "@c/big", func(q wire.Query) {
+		var n int
+		fmt.Sscan(q.Parameters(), &n)
+		payload := pattern(n, n)
+		go func() { // not on the receiver: it may have to wait for room
+			q.Reply("@c/big", payload)
+			q.Finish()
+		}()
+	})
+	p.reached(p.from, "@c/big", 1)
+	for _, n := range []int{0, 1, 65_500, 1 << 20, 5 << 20} {
+		r := p.ask(p.from, wire.Question{Key: "@c/big", Parameters: fmt.Sprint(n)})
+		if len(r) != 1 || !bytes.Equal(r[0].Payload, pattern(n, n)) {
+			p.Errorf("%d bytes: %d replies", n, len(r))
+		}
+	}
+}}
+
 var queries = []testCase{
 	{"a question brings everything it carries, and so does its reply", func(p pair) {
 		type asked struct {
@@ -140,24 +160,7 @@ var queries = []testCase{
 			p.Errorf("the error came as %+v", last)
 		}
 	}},
-	{"replies of 0 B to 5 MB arrive whole", func(p pair) {
-		p.queryable(p.to, "@c/big", func(q wire.Query) {
-			var n int
-			fmt.Sscan(q.Parameters(), &n)
-			payload := pattern(n, n)
-			go func() { // not on the receiver: it may have to wait for room
-				q.Reply("@c/big", payload)
-				q.Finish()
-			}()
-		})
-		p.reached(p.from, "@c/big", 1)
-		for _, n := range []int{0, 1, 65_500, 1 << 20, 5 << 20} {
-			r := p.ask(p.from, wire.Question{Key: "@c/big", Parameters: fmt.Sprint(n)})
-			if len(r) != 1 || !bytes.Equal(r[0].Payload, pattern(n, n)) {
-				p.Errorf("%d bytes: %d replies", n, len(r))
-			}
-		}
-	}},
+	sizesOfReplies,
 	{"consolidation none, monotonic and latest", func(p pair) {
 		if p.toLacks.Time {
 			p.Skip("a reply's time cannot be chosen here")
