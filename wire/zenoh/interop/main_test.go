@@ -77,7 +77,12 @@ func (v version) start(t *testing.T) *zenohtest.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(n.Stop)
+	t.Cleanup(func() {
+		n.Stop()
+		if said := n.Said(); said != "" && t.Failed() {
+			t.Logf("official node %d said: %s", n.PID(), said)
+		}
+	})
 	return n
 }
 
@@ -111,9 +116,14 @@ func proxy(t *testing.T, at string) *zenohtest.Proxy {
 	return p
 }
 
-// quick makes a session of ours come back soon.
+// quick makes a session of ours come back soon. A starved machine does not make
+// the official side give it up: within our own 2 s its reading task must have had
+// its turn, or it ends the link.
 func quick(cfg zenoh.Config) zenoh.Config {
 	cfg.BackoffMin, cfg.BackoffMax = 20*time.Millisecond, 200*time.Millisecond
+	if cfg.Lease == 0 {
+		cfg.Lease = 20 * time.Second
+	}
 	return cfg
 }
 

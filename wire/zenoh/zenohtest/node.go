@@ -1,7 +1,6 @@
 package zenohtest
 
 import (
-	"bytes"
 	_ "embed"
 	"encoding/binary"
 	"encoding/json"
@@ -22,7 +21,8 @@ const (
 	answerLimit = 30 * time.Second
 	maxBlob     = 64 << 20
 	maxHeader   = 1 << 20
-	maxEvents   = 256 // not yet delivered; more hold the node up
+	maxSaid     = 64 << 10 // of what it writes to standard error
+	maxEvents   = 256      // not yet delivered; more hold the node up
 	none        = 0xffffffff
 )
 
@@ -60,7 +60,7 @@ func (p Python) command(args ...string) *exec.Cmd {
 type Node struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	stderr bytes.Buffer
+	stderr said
 	gone   chan struct{} // closed when the process has ended
 
 	writing sync.Mutex // held while a frame is written
@@ -231,7 +231,7 @@ func (n *Node) write(id uint64, command string, a args, payload, attachment []by
 func (n *Node) ended(command string) error {
 	select {
 	case <-n.gone:
-		return fmt.Errorf("official node: %s: it has ended: %s", command, strings.TrimSpace(n.stderr.String()))
+		return fmt.Errorf("official node: %s: it has ended: %s", command, n.Said())
 	case <-time.After(time.Second):
 		return fmt.Errorf("official node: %s: it does not listen", command)
 	}
@@ -241,6 +241,31 @@ func (n *Node) ended(command string) error {
 func (n *Node) Kill() {
 	n.cmd.Process.Kill()
 	<-n.gone
+}
+
+// Said is what the process has written to standard error, with the library's log
+// of errors (RUST_LOG says what else). Complete when the process has ended.
+func (n *Node) Said() string { return n.stderr.text() }
+
+// said keeps the end of what a process says.
+type said struct {
+	mu  sync.Mutex
+	buf []byte // guarded by mu
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.buf = append(s.buf, p...); len(s.buf) > 2*maxSaid {
+		s.buf = append(s.buf[:0], s.buf[len(s.buf)-maxSaid:]...)
+	}
+	return len(p), nil
+}
+
+func (s *said) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.TrimSpace(string(s.buf))
 }
 
 // Stop ends the process: politely, then by its id.

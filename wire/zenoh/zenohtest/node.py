@@ -10,6 +10,7 @@ they happen. The node ends when its standard input does.
 
 import itertools
 import json
+import os
 import struct
 import sys
 import threading
@@ -30,6 +31,10 @@ TARGETS = [zenoh.QueryTarget.ALL, zenoh.QueryTarget.BEST_MATCHING, zenoh.QueryTa
 PRIORITIES = "REAL_TIME INTERACTIVE_HIGH INTERACTIVE_LOW DATA_HIGH DATA DATA_LOW BACKGROUND".split()
 CONSOLIDATIONS = [zenoh.ConsolidationMode.NONE, zenoh.ConsolidationMode.MONOTONIC, zenoh.ConsolidationMode.LATEST]
 
+# The library's log goes to standard output, which is ours alone: it gets the
+# place of standard error.
+out = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
 out_lock = threading.Lock()
 
 
@@ -37,7 +42,6 @@ def say(payload=None, attachment=None, **header):
     text = json.dumps(header).encode()
     sizes = [len(text)] + [NONE if b is None else len(b) for b in (payload, attachment)]
     with out_lock:
-        out = sys.stdout.buffer
         out.write(struct.pack("<III", *sizes) + text)
         out.write(payload or b"")
         out.write(attachment or b"")
@@ -223,6 +227,7 @@ class Node:
 
 
 def main():
+    zenoh.init_log_from_env_or("error")
     node = Node()
     say(event="ready")
     while frame := hear():
