@@ -171,6 +171,14 @@ func (s *Summary) WriteJSON(w io.Writer) error {
 	return enc.Encode(s)
 }
 
+// NotOpened is the summary of a run that ended before it began: nothing but why.
+func NotOpened(err error) *Summary {
+	return &Summary{
+		ChunksDropped: map[string]uint64{}, Frames: map[string]Frames{}, InState: map[string]float64{}, Phases: map[string]ShortQuantiles{},
+		Exit: ending(err, "stopped before the arm was opened"),
+	}
+}
+
 // WriteTable writes what a person wants to read after a run.
 func (s *Summary) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

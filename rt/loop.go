@@ -196,6 +196,9 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 		l.ticks.Add(1)
 		l.skipped.Add(tick.Skipped)
 	}
+	if l.referee.n > 0 {
+		l.cfg.Clock.SleepUntil(l.referee.last.Add(stealLag))
+	}
 	l.judge(l.cfg.Clock.Now())
 }
 

@@ -212,7 +212,10 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 	e, err := edge.Open(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return nil
+			err = nil
+		}
+		if out != nil {
+			err = errors.Join(err, edge.NotOpened(err).WriteJSON(out), out.Close())
 		}
 		return err
 	}

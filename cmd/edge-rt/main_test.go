@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -191,5 +192,28 @@ func TestVersionSaysTheTransport(t *testing.T) {
 	code, stdout, _ := edgeRT(t, "version")
 	if code != 0 || !strings.Contains(stdout, "edge-rt") || !strings.Contains(stdout, "zenoh") {
 		t.Errorf("version: %d %q", code, stdout)
+	}
+}
+
+// Whoever reads the summary learns why a run did not begin, too.
+func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "edge.json")
+	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms", "--json", file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s struct {
+		Dropped map[string]int `json:"chunks_dropped"`
+		Exit    struct {
+			Code   int
+			Reason string
+		}
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		t.Fatalf("%v:\n%s", err, b)
+	}
+	if code != 4 || s.Exit.Code != 4 || s.Dropped == nil || !strings.Contains(stderr, s.Exit.Reason) || s.Exit.Reason == "" {
+		t.Errorf("exit code %d, in the summary %d: %q; on stderr: %s", code, s.Exit.Code, s.Exit.Reason, stderr)
 	}
 }

@@ -34,7 +34,7 @@ func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, ou
 		}
 		t.Fatalf("lean-server check: %v\n%s", err, text)
 	}
-	cmd := exec.Command(filepath.Join(bin, "demo"), "--bin", bin, "--manifest", manifest, "--duration", seconds.String(), "--json", keep)
+	cmd := exec.Command(filepath.Join(bin, "demo"), "--bin", bin, "--manifest", manifest, "--duration", seconds.String(), "--json", keep, "--tries", "1")
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

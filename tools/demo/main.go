@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"time"
 
+	"edgert/rt"
 	"edgert/tools/proc"
 )
 
@@ -27,8 +28,10 @@ const (
 
 const (
 	// stolenShare of a run, as processor time that the host took, is what its real
-	// time can be blamed on.
+	// time can be blamed on; awayShare anything else, such as a bus that was silent
+	// for too long.
 	stolenShare = 0.01
+	awayShare   = 0.05
 
 	// calmLimit is how long another try waits for a calm host.
 	calmLimit = time.Minute
@@ -56,11 +59,15 @@ func main() {
 	flag.StringVar(&o.keep, "json", "", "folder to keep both summaries in")
 	flag.IntVar(&o.tries, "tries", 3, "most runs, where the host of a virtual machine spoils one by taking its processors")
 	flag.Parse()
-	err := demo(o)
+	err, runs := demo(o), 1
 	for try := 2; errors.Is(err, errHost) && try <= o.tries; try++ {
 		fmt.Fprintf(os.Stderr, "demo: %v; run %d of at most %d, as soon as it lets go\n", err, try, o.tries)
 		proc.Calm(calmLimit)
 		err = demo(o)
+		runs = try
+	}
+	if err == nil && runs > 1 {
+		fmt.Printf("\npassed at run %d: the host spoiled those before\n", runs)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -92,6 +99,7 @@ func demo(o options) (err error) {
 		}
 	}()
 	summary := filepath.Join(dir, "edge.json")
+	before := rt.StealTime()
 	edge, err := proc.Start(o.bin, "edge-rt", nil, "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
 		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", startLimit.String(), "--json", summary)
 	if err != nil {
@@ -100,7 +108,7 @@ func demo(o options) (err error) {
 	select {
 	case <-edge.Done():
 		if err := edge.Err(); err != nil {
-			return err
+			return blame(err, rt.StealTime()-before, awayShare, o)
 		}
 	case <-server.Done(): // no arm could wait that out
 		edge.Stop(edgeLimit)
@@ -109,7 +117,15 @@ func demo(o options) (err error) {
 		edge.Kill()
 		return fmt.Errorf("edge-rt did not end by itself")
 	}
-	return judge(summary, o)
+	return judge(summary, rt.StealTime()-before, o)
+}
+
+// blame says in err that the host took so much of the run, if it did.
+func blame(err error, stolen time.Duration, share float64, o options) error {
+	if stolen.Seconds() < share*o.duration.Seconds() {
+		return err
+	}
+	return fmt.Errorf("%w, and %w (%v in these %v)", err, errHost, stolen.Round(10*time.Millisecond), o.duration)
 }
 
 // report is what the demo reads of the edge's summary.
@@ -122,13 +138,12 @@ type report struct {
 	FPS         float64                `json:"fps"`
 	SMin        int                    `json:"s_min"`
 	Estimate    int                    `json:"latency_estimate_steps"`
-	StealMS     float64                `json:"host_steal_ms"`
 	Exit        struct{ Code int }     `json:"exit"`
 	RT          struct{ Granted bool } `json:"rt"`
 }
 
 // judge prints each check with its figures and fails if one fails.
-func judge(path string, o options) error {
+func judge(path string, stolen time.Duration, o options) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -139,7 +154,7 @@ func judge(path string, o options) error {
 	}
 	want := int(float64(o.targets) * min(1, o.duration.Seconds()/20))
 	bound := float64(r.SMin+2*r.Estimate+3) * 1000 / r.FPS
-	failed := 0
+	failed, share := 0, stolenShare
 	check := func(ok bool, format string, args ...any) {
 		mark := "ok  "
 		if !ok {
@@ -149,17 +164,16 @@ func judge(path string, o options) error {
 		fmt.Printf("%s  %s\n", mark, fmt.Sprintf(format, args...))
 	}
 	fmt.Println()
+	if r.Targets == 0 || r.Collisions > o.collisions {
+		share = awayShare
+	}
 	check(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
 	check(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
 	check(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
 	check(r.Ticks > 0 && r.Age.P99 <= bound, "action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound, r.SMin, r.Estimate)
 	check(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
-	stolen := time.Duration(r.StealMS * float64(time.Millisecond))
-	switch {
-	case failed == 0:
+	if failed == 0 {
 		return nil
-	case r.Targets > 0 && stolen.Seconds() >= stolenShare*o.duration.Seconds():
-		return fmt.Errorf("%d checks failed, and %w (%v in these %v)", failed, errHost, stolen.Round(10*time.Millisecond), o.duration)
 	}
-	return fmt.Errorf("%d checks failed", failed)
+	return blame(fmt.Errorf("%d checks failed", failed), stolen, share, o)
 }
