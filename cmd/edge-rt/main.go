@@ -226,7 +226,10 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 		e.Hurry()
 	}()
 	summary, err := e.Run(ctx)
-	signal.Reset() // the arm is let go: what follows may be killed
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
+	signal.Stop(again)
+	go quit(leave, exit.Of(err))
 	if out != nil {
 		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil && err == nil {
 			err = fmt.Errorf("--json: %w", werr)
@@ -241,6 +244,17 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 	screen.Flush() // they may be the same terminal
 	stdout.Write(table.Bytes())
 	return err
+}
+
+// writeGrace is how long a summary may still take to be written after one more
+// signal: a terminal or pipe that takes nothing does not hold up the end.
+const writeGrace = time.Second
+
+// quit ends the process, whose arm is let go, some time after a signal.
+func quit(leave <-chan os.Signal, code exit.Code) {
+	<-leave
+	time.Sleep(writeGrace)
+	os.Exit(int(code))
 }
 
 // openJSON opens what --json names before the arm moves, so that a bad path

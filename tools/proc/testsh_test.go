@@ -17,7 +17,7 @@ func TestOnlyWhatTheHostCanCauseIsRunAgain(t *testing.T) {
 		runs       int
 	}{
 		{"passed", "ok  \tedgert/rt\t1.0s", 1},
-		{"too late", "--- FAIL: TestX (1.0s)\n    x_test.go:3: late\nFAIL\nFAIL\tedgert/rt\t1.0s", 3},
+		{"too late", "--- FAIL: TestX (1.0s)\n    x_test.go:3: late\nFAIL\nFAIL\tedgert/rt\t1.0s", 4},
 		{"a race", "WARNING: DATA RACE\nRead at 0x00 by goroutine 8:\nFAIL\tedgert/rt\t1.0s", 1},
 		{"a panic", "panic: runtime error: index out of range [1] with length 1\n\nFAIL\tedgert/rt\t1.0s", 1},
 		{"a dead runtime", "fatal error: all goroutines are asleep - deadlock!\nFAIL\tedgert/rt\t1.0s", 1},
