@@ -117,6 +117,13 @@ func (d *async) Rearm() {
 }
 
 //rt:noalloc
+func (d *async) Resume() {
+	if !d.c.Compat {
+		d.Rearm()
+	}
+}
+
+//rt:noalloc
 func (d *async) Reset() {
 	d.lane.Reset()
 	d.mustGo, d.hasSeen, d.step = true, false, noStep

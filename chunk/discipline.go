@@ -44,11 +44,13 @@ type Discipline interface {
 	// Pictured tells that the oldest picture of request key is from source.
 	Pictured(key int64, source rt.Instant)
 
-	// Rearm says that nothing could be asked for a while and that no request under
-	// way will be answered, as when its session is lost or the bus was silent: the
-	// next OnTick may ask, and drtc does, since the actions left are old. Reset
-	// begins an episode: it also drops every action that has not run.
+	// Rearm says that no request under way will be answered, as when its session
+	// is lost: the next OnTick may ask, and drtc does, since the actions left are
+	// old. Resume says the same after a break in which nothing could be asked, such
+	// as a silent bus; with Compat it changes nothing, as the originals know none.
+	// Reset begins an episode: it also drops every action that has not run.
 	Rearm()
+	Resume()
 	Reset()
 
 	// Last returns the provenance of the action that ran last.

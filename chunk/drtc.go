@@ -93,6 +93,13 @@ func (d *drtc) Pictured(key int64, source rt.Instant) { d.requests.pictured(key,
 func (d *drtc) Rearm() { d.trigger.Rearm() }
 
 //rt:noalloc
+func (d *drtc) Resume() {
+	if !d.trigger.cfg.Compat {
+		d.Rearm()
+	}
+}
+
+//rt:noalloc
 func (d *drtc) Reset() {
 	d.schedule.Clear()
 	d.trigger.Rearm()

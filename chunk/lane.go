@@ -141,6 +141,13 @@ func (l *lane) Pictured(key int64, source rt.Instant) { l.requests.pictured(key,
 func (l *lane) Rearm() { l.patience, l.waited = 0, 0 }
 
 //rt:noalloc
+func (l *lane) Resume() {
+	if !l.c.Compat {
+		l.Rearm()
+	}
+}
+
+//rt:noalloc
 func (l *lane) Reset() {
 	l.queue.Clear()
 	l.Rearm()

@@ -178,3 +178,41 @@ func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 		}
 	}
 }
+
+// After a break our own disciplines ask at once; the originals, as Compat has
+// them, wait as long as without it.
+func TestResume(t *testing.T) {
+	const forever = 1000
+	waits := func(c Config, resume bool) (ticks int) {
+		d, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := NewAsk(c.Horizon, c.DOF)
+		asks := func() bool { return d.OnTick(1, []float32{0}, &ask) }
+		for first := 0; !asks(); first++ {
+			if first == forever {
+				t.Fatalf("%s never asks", c.Schedule)
+			}
+		}
+		for range 15 {
+			d.OnIdleTick()
+		}
+		if resume {
+			d.Resume()
+		}
+		for ; ticks < forever && !asks(); ticks++ {
+		}
+		return ticks
+	}
+	for _, schedule := range Schedules {
+		for _, compat := range []bool{false, true} {
+			c := Config{Schedule: schedule, Horizon: 50, DOF: 1, FPS: 60, SMin: 20, Epsilon: 1, Compat: compat,
+				Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 400 * time.Millisecond}}
+			with, without := waits(c, true), waits(c, false)
+			if !compat && with != 0 || compat && with != without {
+				t.Errorf("%s, compat %v: asks %d ticks after a break, %d without", schedule, compat, with, without)
+			}
+		}
+	}
+}

@@ -291,7 +291,7 @@ func (c *control) ask(now rt.Instant) {
 	}
 	if c.mute {
 		c.mute = false
-		c.plan.Rearm()
+		c.plan.Resume()
 	}
 	s := c.snapshots.Back()
 	if !c.plan.OnTick(now, c.state, &s.ask) {
