@@ -25,6 +25,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"edgert/internal/capped"
 )
 
 // Bounds of what is read from a bundle directory.
@@ -58,7 +60,7 @@ type Bundle struct {
 // every file. It needs no ONNX Runtime. Every failure wraps ErrBundle and names the
 // file and the key that is wrong.
 func LoadBundle(dir string) (*Bundle, error) {
-	raw, err := readBounded(filepath.Join(dir, manifestName), maxManifestBytes)
+	raw, err := capped.ReadFile(filepath.Join(dir, manifestName), maxManifestBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w", ErrBundle, dir, err)
 	}
@@ -133,18 +135,4 @@ func hashFile(path string) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// readBounded reads a whole file of at most limit bytes.
-func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", path, limit)
-	}
-	return data, err
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+
+	"edgert/internal/capped"
 )
 
 // A golden set's tensors are named in/<input> and out/<output>.
@@ -114,7 +116,7 @@ func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tol
 // loadGolden reads one golden set and checks it against the bundle's inputs and
 // outputs.
 func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
-	file, err := readBounded(filepath.Join(b.Dir, filepath.FromSlash(name)), maxGoldenBytes)
+	file, err := capped.ReadFile(filepath.Join(b.Dir, filepath.FromSlash(name)), maxGoldenBytes)
 	if err != nil {
 		return nil, err
 	}

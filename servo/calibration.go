@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"edgert/internal/capped"
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -35,7 +36,7 @@ type Calibration map[string]MotorCalibration
 // exactly the five integer keys per motor and names whatever is wrong; every
 // failure wraps ErrCalibration.
 func LoadCalibration(path string) (Calibration, error) {
-	data, err := readBounded(path)
+	data, err := capped.ReadFile(path, maxCalibration)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%w: %w; calibrate the arm or name its file", ErrCalibration, err)
@@ -51,19 +52,6 @@ func LoadCalibration(path string) (Calibration, error) {
 
 // maxCalibration is far more than a file of any arm has.
 const maxCalibration = 1 << 20
-
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxCalibration+1))
-	if err == nil && len(data) > maxCalibration {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxCalibration)
-	}
-	return data, err
-}
 
 // motorJSON has pointers, so that a missing key is not a zero.
 type motorJSON struct {
