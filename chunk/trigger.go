@@ -74,8 +74,7 @@ func NewTrigger(cfg TriggerConfig) *Trigger {
 		panic("chunk: want 0 < s_min < horizon, fps > 0, epsilon >= 0 and an estimator")
 	}
 	d := &Trigger{cfg: cfg}
-	d.Rearm()
-	d.due = false
+	d.restart()
 	return d
 }
 
@@ -147,9 +146,17 @@ func (d *Trigger) OnChunk(latency time.Duration, warmup bool) {
 //
 //rt:noalloc
 func (d *Trigger) Rearm() {
-	d.cooldown, d.due = 0, true
+	d.restart()
+	d.due = !d.cfg.Compat
+}
+
+// restart sets the cooldown as at the beginning.
+//
+//rt:noalloc
+func (d *Trigger) restart() {
+	d.cooldown = 0
 	if d.cfg.Compat {
-		d.cooldown, d.due = d.cfg.SMin+d.cfg.Epsilon, false
+		d.cooldown = d.cfg.SMin + d.cfg.Epsilon
 	}
 }
 
