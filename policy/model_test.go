@@ -300,7 +300,8 @@ func TestRunNoAlloc(t *testing.T) {
 		request()
 	}
 	runtime.ReadMemStats(&after)
-	if n := after.Mallocs - before.Mallocs; n > 2 { // ReadMemStats itself may
+	// ReadMemStats itself may, and the runtime when it starts a thread.
+	if n := after.Mallocs - before.Mallocs; n > 25 {
 		t.Errorf("50 requests allocate %d objects in the process, want 0", n)
 	}
 }

@@ -78,7 +78,7 @@ func TestSleepUntilSurvivesSignals(t *testing.T) {
 
 func TestKernelClockNoAlloc(t *testing.T) {
 	clock := KernelClock()
-	if n := testing.AllocsPerRun(20, func() {
+	if n := testing.AllocsPerRun(100, func() {
 		clock.SleepUntil(clock.Now().Add(100 * time.Microsecond))
 		ThreadCPU()
 	}); n != 0 {
@@ -124,7 +124,7 @@ func TestParseSteal(t *testing.T) {
 	if first, second := StealTime(), StealTime(); second < first {
 		t.Errorf("StealTime went from %v to %v", first, second)
 	}
-	if n := testing.AllocsPerRun(10, func() { StealTime() }); n != 0 && !raced { // the detector moves its buffer to the heap
+	if n := testing.AllocsPerRun(100, func() { StealTime() }); n != 0 && !raced { // the detector moves its buffer to the heap
 		t.Errorf("StealTime allocates %v times, want 0", n)
 	}
 }

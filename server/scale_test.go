@@ -53,7 +53,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 			if len(body) > s.observationMax {
 				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body), s.observationMax)
 			}
-			if n := testing.AllocsPerRun(3, func() {
+			if n := testing.AllocsPerRun(30, func() {
 				if _, err := row.fill(session, 1, body); err != nil {
 					t.Fatalf("1/%d, %v: %v", k, chroma, err)
 				}

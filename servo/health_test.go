@@ -204,7 +204,7 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	}
 	var held uint32
 	var torque [6]byte
-	if n := testing.AllocsPerRun(3, func() {
+	if n := testing.AllocsPerRun(20, func() {
 		read(60, convinced*look+persistent)
 		held = a.Hold()
 		for i := range torque {

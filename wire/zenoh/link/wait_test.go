@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"runtime/debug"
 	"testing"
 	"time"
 
@@ -17,44 +16,51 @@ func full(l *Link, p *codec.Push, how How) bool {
 	return !q.fits(p.Size(), blockBytes, blockMessages)
 }
 
-// Goal: whoever sends faster than the link carries waits often, and waiting
-// allocates nothing, here or at the other end.
+// Goal: waiting for room allocates nothing, for our own messages and for those
+// that we relay.
 func TestWaitingForRoomAllocatesNothing(t *testing.T) {
-	// A collection would empty the runtime's own caches, which then allocate.
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, tt := range []struct {
 		name string
 		how  How
 	}{{"our own", block}, {"relayed", How{QoS: codec.RequestQoS, Reliable: true, Patience: time.Second}}} {
 		t.Run(tt.name, func(t *testing.T) {
-			ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
-			go ours.Run(func(*codec.Message) error { return nil })
+			cfg := config(2, codec.Peer)
+			cfg.Lease = time.Minute // nobody speaks up in between
+			ours, theirs := pair(t, config(1, codec.Client), cfg)
 			go theirs.Run(func(*codec.Message) error { return nil })
 			p := numbered(1, 60_000)
-			const sends = 800 // many times what may wait
-			waits := 0
-			flood := func() {
-				waits = 0
-				for range sends {
-					if full(ours, p, tt.how) {
-						waits++
-					}
-					if err := ours.Push(p, tt.how); err != nil {
-						t.Fatal(err)
-					}
+			for !full(ours, p, tt.how) {
+				if err := ours.Push(p, tt.how); err != nil {
+					t.Fatal(err)
 				}
 			}
-			n := testing.AllocsPerRun(1, flood)
-			t.Logf("%d of %d sends found no room, %v allocations", waits, sends, n)
-			if waits < 5 {
-				t.Errorf("%d of %d sends found no room, want many", waits, sends)
+			// The writer makes room once for each message, when its sender waits.
+			ask, stopped := make(chan struct{}, 1), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for range ask {
+					time.Sleep(time.Millisecond)
+					for full(ours, p, tt.how) {
+						if _, err := ours.out.step(false); err != nil {
+							t.Errorf("step = %v", err)
+							return
+						}
+					}
+				}
+			}()
+			if n := testing.AllocsPerRun(200, func() {
+				if !full(ours, p, tt.how) {
+					t.Fatal("there is room: the sender does not wait")
+				}
+				ask <- struct{}{}
+				if err := ours.Push(p, tt.how); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("a wait allocates %v times, want 0", n)
 			}
-			// One for each wait would be ours; the runtime makes itself a thread now
-			// and then.
-			if n > float64(waits)/2 {
-				t.Errorf("%d waits allocate %v times, want 0", waits, n)
-			}
-			ours.Close(codec.CloseGeneric)
+			close(ask)
+			<-stopped
 		})
 	}
 }
