@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,9 @@ const (
 	DefaultSimilarity     = 1.0
 	DefaultRequestTimeout = 5 * time.Second
 )
+
+// MaxBufferTime is longer than any chunk lasts.
+const MaxBufferTime = time.Minute
 
 // Config says which discipline, for chunks of which size. The zero value of a
 // field that has a default means it.
@@ -100,9 +104,13 @@ func (c *Config) fill() error {
 	if !slices.Contains(Schedules, c.Schedule) {
 		return fmt.Errorf("chunk: no schedule %q, want %s", c.Schedule, strings.Join(Schedules, ", "))
 	}
-	if c.Horizon < 2 || c.DOF < 1 || !(c.FPS > 0) || c.Epsilon < 0 || c.PrefixEnd < 0 || c.MaxDelay < 0 {
-		return fmt.Errorf("chunk: horizon %d, %d joints, %v fps, epsilon %d, prefix end %d, longest delay %d: want at least 2, 1, more than 0, 0, 0 and 0",
-			c.Horizon, c.DOF, c.FPS, c.Epsilon, c.PrefixEnd, c.MaxDelay)
+	if c.Horizon < 2 || c.DOF < 1 || !(c.FPS > 0) || c.PrefixEnd < 0 || c.MaxDelay < 0 {
+		return fmt.Errorf("chunk: horizon %d, %d joints, %v fps, prefix end %d, longest delay %d: want at least 2, 1, more than 0, 0 and 0",
+			c.Horizon, c.DOF, c.FPS, c.PrefixEnd, c.MaxDelay)
+	}
+	if c.Epsilon < 0 || c.Epsilon >= c.Horizon {
+		return fmt.Errorf("chunk: epsilon is %d, want 0 to %d ticks: the chunks have %d actions, and a lost one is asked for again before they are over",
+			c.Epsilon, c.Horizon-1, c.Horizon)
 	}
 	if c.SMin == 0 {
 		c.SMin = DefaultSMin(c.Horizon)
@@ -128,9 +136,17 @@ func (c *Config) fill() error {
 	if c.Similarity == 0 {
 		c.Similarity = DefaultSimilarity
 	}
-	if c.Buffer < 0 || c.RequestTimeout < 0 || !(c.Threshold > 0 && c.Threshold <= 1) || c.Similarity != c.Similarity {
-		return fmt.Errorf("chunk: buffer %v, request timeout %v, threshold %v, similarity %v: want both times above 0, a threshold of up to 1 and a number",
-			c.Buffer, c.RequestTimeout, c.Threshold, c.Similarity)
+	if c.Buffer < 0 || c.Buffer > MaxBufferTime {
+		return fmt.Errorf("chunk: buffer time is %v, want more than 0 and at most %v", c.Buffer, MaxBufferTime)
+	}
+	if c.RequestTimeout < 0 {
+		return fmt.Errorf("chunk: request timeout is %v, want more than 0", c.RequestTimeout)
+	}
+	if !(c.Threshold > 0 && c.Threshold <= 1) {
+		return fmt.Errorf("chunk: chunk size threshold is %v, want 0 to 1, the share of a chunk that is left", c.Threshold)
+	}
+	if math.IsNaN(c.Similarity) || math.IsInf(c.Similarity, 0) {
+		return fmt.Errorf("chunk: similarity is %v, want a distance in robot units", c.Similarity)
 	}
 	if c.Cooldown >= numCooldowns || c.Aggregate >= numAggregates {
 		return fmt.Errorf("chunk: no such cooldown (%d) or aggregate (%d)", c.Cooldown, c.Aggregate)

@@ -26,6 +26,13 @@ const (
 // DefaultFixed is the prediction of the fixed estimator in seconds.
 const DefaultFixed = 0.1
 
+// Bounds of what somebody may ask an estimator for: more of either is a typing
+// error.
+const (
+	maxK     = 100.0
+	maxFixed = time.Minute
+)
+
 // The estimators, as --estimator names them.
 const (
 	EstimatorJK      = "jk"         // mean + K deviations, both forgotten exponentially
@@ -73,8 +80,14 @@ func NewEstimator(c EstimatorConfig) (Estimator, error) {
 	if c.Fixed == 0 {
 		c.Fixed = time.Duration(DefaultFixed * float64(time.Second))
 	}
-	if !(c.K > 0) || c.Window < 1 || c.Window > MaxWindow || c.Fixed < 0 || !(c.Initial >= 0) {
-		return nil, fmt.Errorf("chunk: estimator with K %v, window %d, fixed %v, initial %v s: want K above 0, 1 to %d, and no negative times", c.K, c.Window, c.Fixed, c.Initial, MaxWindow)
+	if !(c.K > 0 && c.K <= maxK) {
+		return nil, fmt.Errorf("chunk: the latency estimator's K is %v, want above 0 and up to %v deviations", c.K, maxK)
+	}
+	if c.Window < 1 || c.Window > MaxWindow {
+		return nil, fmt.Errorf("chunk: the latency estimator remembers %d round trips, want 1 to %d", c.Window, MaxWindow)
+	}
+	if c.Fixed < 0 || c.Fixed > maxFixed || !(c.Initial >= 0) {
+		return nil, fmt.Errorf("chunk: a fixed latency of %v and a first one of %v s, want more than 0 and up to %v, and no negative one", c.Fixed, c.Initial, maxFixed)
 	}
 	switch c.Name {
 	case EstimatorJK:

@@ -26,7 +26,9 @@ const (
 	maxFPS     = 1000
 	maxHorizon = 1024
 	maxCameras = 8
-	simName    = "sim" // as --bus or as a camera's source
+	maxTags    = 64
+	longest    = 10 * 365 * 24 * time.Hour // of a time that is asked for: later instants must stay instants
+	simName    = "sim"                     // as --bus or as a camera's source
 )
 
 // TLS names PEM files.
@@ -95,12 +97,17 @@ func (c *Config) check() error {
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
 	}
-	if err := errors.Join(c.checkConnect(), c.checkPlan()); err != nil {
+	if err := errors.Join(c.checkNames(), c.checkConnect(), c.checkPlan(), c.checkTimes()); err != nil {
 		return err
 	}
 	if _, ok := exitModes[c.OnExit]; !ok {
 		return usage("--on-exit is %q, want park, hold or off", c.OnExit)
 	}
+	return c.checkCameras(usage)
+}
+
+// checkTimes refuses times that are none. Only the run's own may be 0.
+func (c *Config) checkTimes() error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
@@ -108,14 +115,48 @@ func (c *Config) check() error {
 		{"--max-action-age", c.MaxActionAge}, {"--degraded-after", c.DegradedAfter}, {"--request-timeout", c.RequestTimeout},
 		{"--reconnect-initial-backoff", c.ReconnectInitialBackoff}, {"--reconnect-max-backoff", c.ReconnectMaxBackoff}, {"--max-offline", c.MaxOffline},
 	} {
-		if d.value <= 0 {
-			return usage("%s is %v, want more than 0", d.flag, d.value)
+		if d.value <= 0 || d.value > longest {
+			return exit.Errorf(exit.Usage, "%s is %v, want more than 0 and at most %v", d.flag, d.value, longest)
 		}
 	}
-	if c.Duration < 0 {
-		return usage("--duration is %v, want 0 (no end) or more", c.Duration)
+	if c.Duration < 0 || c.Duration > longest {
+		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) to %v", c.Duration, longest)
 	}
-	return c.checkCameras(usage)
+	return nil
+}
+
+// checkNames refuses what no message to a server could hold.
+func (c *Config) checkNames() error {
+	if c.ID != "" {
+		if _, err := robotID(c.ID); err != nil {
+			return err
+		}
+	}
+	if c.Service != "" {
+		if _, err := wire.Slug(c.Service); err != nil {
+			return exit.Errorf(exit.Usage, "--service: %w", err)
+		}
+	}
+	if n := len(c.Tags); n > maxTags {
+		return exit.Errorf(exit.Usage, "%d times --tag, want at most %d", n, maxTags)
+	}
+	if err := checkText("--task", c.Task, wire.MaxTextBytes); err != nil {
+		return err
+	}
+	for key, value := range c.Tags {
+		if err := errors.Join(checkText("--tag, its key", key, wire.MaxNameBytes), checkText("--tag, its value", value, wire.MaxNameBytes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkText refuses what a message's text field cannot hold.
+func checkText(what, text string, most int) error {
+	if len(text) > most {
+		return exit.Errorf(exit.Usage, "%s has %d bytes, want at most %d", what, len(text), most)
+	}
+	return nil
 }
 
 // checkConnect refuses endpoints that are none and certificates that cannot be
@@ -163,6 +204,9 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 			return usage("--camera %s is given twice", cam.Name)
 		}
 		seen[cam.Name] = true
+		if err := checkText("--camera, its name", cam.Name, wire.MaxNameBytes-len(eye.ImageKey)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		c.Name = e.robot.CameraName(c.Name)
 		cameras[i] = c
 	}
-	e.cfg.Cameras = cameras
+	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
 	}

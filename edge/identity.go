@@ -12,11 +12,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgert/internal/exit"
 	"edgert/wire"
 )
 
-// maxTwins bounds how many edges on one host may share a configured id.
-const maxTwins = 64
+const (
+	// maxTwins bounds how many edges on one host may share a configured id.
+	maxTwins = 64
+
+	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // of an id, so that each of its twins' fits
+	maxSocketBytes = 107                            // of a path, unix(7)
+)
 
 // identity is a robot's name on the network, held by a lock on a file for as
 // long as the edge runs, so that two edges never share it.
@@ -81,8 +87,11 @@ func claim(want string) (*identity, error) {
 			return nil, err
 		}
 	}
-	if want, err = wire.Slug(want); err != nil {
-		return nil, fmt.Errorf("--id: %w; use letters, digits, '_', '.' and '-'", err)
+	if want, err = robotID(want); err != nil {
+		return nil, err
+	}
+	if n := len(socketPath(dir, want)) + len("-64"); n > maxSocketBytes {
+		return nil, exit.Errorf(exit.Config, "the operator's socket in %s would have a path of %d bytes, and the kernel takes %d: set XDG_STATE_HOME to a shorter directory, or --id to a shorter name", dir, n, maxSocketBytes)
 	}
 	for n := 1; n <= maxTwins; n++ {
 		id := want
@@ -105,6 +114,18 @@ func claim(want string) (*identity, error) {
 		}
 	}
 	return nil, fmt.Errorf("robot id %s and its first %d twins are all in use on this host", want, maxTwins-1)
+}
+
+// robotID is the name that a robot has on the network for what --id says.
+func robotID(text string) (string, error) {
+	id, err := wire.Slug(text)
+	switch {
+	case len(id) > maxIDBytes:
+		return "", exit.Errorf(exit.Usage, "--id has %d bytes, want at most %d", len(id), maxIDBytes)
+	case err != nil:
+		return "", exit.Errorf(exit.Usage, "--id: %w; use letters, digits, '_', '.' and '-'", err)
+	}
+	return id, nil
 }
 
 // hostID reads this host's id, making one at the first run.

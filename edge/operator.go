@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -168,15 +167,14 @@ func (l *link) reset(ctx context.Context, episode uint32) bool {
 	return false
 }
 
-// abandoned reports whether nobody holds the lock of the id that a socket
-// belongs to: its edge was killed.
+// abandoned reports whether nobody listens at a socket: its edge was killed. The
+// lock of the id is left alone, which an edge that starts in that moment wants.
 func abandoned(socket string) bool {
-	f, err := os.Open(strings.TrimSuffix(socket, ".sock") + ".lock")
-	if err != nil {
-		return true
+	c, err := net.DialTimeout("unix", socket, ctlTimeout)
+	if err == nil {
+		c.Close()
 	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
 }
 
 // Ctl sends one command to the edge called id on this host, or to the only one
@@ -188,8 +186,8 @@ func Ctl(id, word string) (CtlReply, error) {
 		return reply, exit.With(exit.Config, err)
 	}
 	if id != "" { // as the edge itself reads its --id
-		if id, err = wire.Slug(id); err != nil {
-			return reply, exit.Errorf(exit.Usage, "--id: %w", err)
+		if id, err = robotID(id); err != nil {
+			return reply, err
 		}
 	}
 	path := socketPath(dir, id)

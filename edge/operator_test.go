@@ -3,7 +3,9 @@ package edge
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -95,6 +97,10 @@ func TestCtlOverTheSocket(t *testing.T) {
 	if _, err = Ctl("arm", "reset"); err == nil || !strings.Contains(err.Error(), "tick") {
 		t.Errorf("reset without a running tick = %v, want an error that says so", err)
 	}
+	leaveSocket(t, id.Dir, "killed")
+	if reply, err = Ctl("", "status"); err != nil || reply.ID != "arm" {
+		t.Errorf("beside the socket of an edge that was killed: %+v, %v; want the one that runs", reply, err)
+	}
 	e.operator.Close()
 	<-done
 	if _, err := os.Stat(socketPath(id.Dir, "arm")); !os.IsNotExist(err) {
@@ -102,5 +108,43 @@ func TestCtlOverTheSocket(t *testing.T) {
 	}
 	if _, err := Ctl("arm", "status"); err == nil {
 		t.Error("a dead edge answered")
+	}
+}
+
+// leaveSocket leaves what a killed edge does: a socket at which nobody listens.
+func leaveSocket(t *testing.T, dir, id string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketPath(dir, id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+// Who runs is told by the sockets alone: the lock belongs to the edges, and one
+// that starts while an operator held it would take another name.
+func TestCtlLeavesTheLockAlone(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("STATE_DIRECTORY", dir)
+	leaveSocket(t, dir, "starting") // it was killed, and has its name again
+	starting, err := claim("starting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer starting.release()
+	running, err := net.Listen("unix", socketPath(dir, "running"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	if !abandoned(socketPath(dir, "starting")) {
+		t.Error("an edge that does not listen yet is taken for one that runs")
+	}
+	if abandoned(socketPath(dir, "running")) {
+		t.Error("a socket at which an edge listens is taken for a dead edge's")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "running.lock")); !os.IsNotExist(err) {
+		t.Errorf("ctl looked for the lock: %v", err)
 	}
 }

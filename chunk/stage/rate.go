@@ -20,8 +20,8 @@ type RateLimit struct {
 // and accel are in units per second and per second squared for every joint; 0 means
 // no limit.
 func NewRateLimit(speed, accel, rate float64, dof int) (*RateLimit, error) {
-	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) {
-		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want no negative limits", speed, accel, rate)
+	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
+		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want finite limits above 0, or 0 for none", speed, accel, rate)
 	}
 	l := &RateLimit{
 		dt: 1 / rate, speed: make([]float64, dof), accel: make([]float64, dof),

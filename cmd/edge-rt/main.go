@@ -296,8 +296,10 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 		if err != nil {
 			return cfg, err
 		}
-		plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/r.FPS))
-		cfg.Wrap = func(s wire.Session) wire.Session { return faulty.Wrap(s, rt.KernelClock(), plan) }
+		cfg.Wrap = func(s wire.Session) wire.Session {
+			plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/r.FPS))
+			return faulty.Wrap(s, rt.KernelClock(), plan)
+		}
 	}
 	for _, c := range r.Camera {
 		cam, err := eye.Parse(c)

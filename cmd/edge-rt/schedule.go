@@ -32,13 +32,13 @@ type scheduleFlags struct {
 	Similarity         *float64       `help:"async: an observation whose joints moved less (Euclidean, robot units) says nothing new and stays here; default 1, 0: all leave." placeholder:"UNITS"`
 	AggregateFnName    *string        `help:"async, v1: what becomes of a step that is predicted twice: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative." placeholder:"NAME"`
 
-	FilterCutoff            float64 `placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
-	FilterOrder             int     `placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
-	FilterGain              float64 `placeholder:"GAIN" help:"Gain of the filter, above 0 and below 2; default 1. Above 1 makes up for some of the lag."`
-	InterpolationMultiplier int     `default:"1" help:"Ticks per action: the arm moves on the line between two actions; ticks per second are --fps times this."`
-	MaxVelocity             float64 `placeholder:"V" help:"Fastest that any joint moves, in robot units per second; 0: the robot's own limit."`
-	MaxAcceleration         float64 `placeholder:"A" help:"Hardest that any joint speeds up or brakes, in robot units per second squared; 0: no limit."`
-	Record                  string  `help:"Write each action that ran, with where it came from, as a line of JSON to this file." placeholder:"FILE"`
+	FilterCutoff            float64  `placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
+	FilterOrder             *int     `placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
+	FilterGain              *float64 `placeholder:"GAIN" help:"Gain of the filter, above 0 and below 2; default 1. Above 1 makes up for some of the lag."`
+	InterpolationMultiplier int      `default:"1" help:"Ticks per action: the arm moves on the line between two actions; ticks per second are --fps times this."`
+	MaxVelocity             float64  `placeholder:"V" help:"Fastest that any joint moves, in robot units per second; 0: the robot's own limit."`
+	MaxAcceleration         float64  `placeholder:"A" help:"Hardest that any joint speeds up or brakes, in robot units per second squared; 0: no limit."`
+	Record                  string   `help:"Write each action that ran, with where it came from, as a line of JSON to this file." placeholder:"FILE"`
 }
 
 // apply puts the flags into the edge's configuration.
@@ -47,7 +47,11 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	p.Schedule, p.Compat, p.Epsilon = f.Schedule, f.Compat, f.Epsilon
 	p.SMin, p.Prefix, p.Buffer = valueOf(f.SMin), valueOf(f.Prefix), valueOf(f.BufferTime)
 	p.Threshold, p.Similarity = valueOf(f.ChunkSizeThreshold), valueOf(f.Similarity)
-	if f.Similarity != nil && p.Similarity == 0 {
+	switch {
+	case f.Similarity == nil:
+	case *f.Similarity < 0:
+		return exit.Errorf(exit.Usage, "--similarity is %v, want a distance above 0, or 0 for all observations to leave", *f.Similarity)
+	case *f.Similarity == 0:
 		p.Similarity = -1 // every observation leaves
 	}
 	if f.ChunkSizeThreshold != nil && p.Threshold == 0 {
@@ -78,7 +82,7 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 		return exit.Errorf(exit.Usage, "--interpolation-multiplier is %d, want 1 or more ticks per action", f.InterpolationMultiplier)
 	}
 	s := &cfg.Shape
-	s.Cutoff, s.Order, s.Gain = f.FilterCutoff, f.FilterOrder, f.FilterGain
+	s.Cutoff, s.Order, s.Gain = f.FilterCutoff, valueOf(f.FilterOrder), valueOf(f.FilterGain)
 	s.Multiplier, s.Velocity, s.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
 	return nil
 }
@@ -96,6 +100,8 @@ func (f *scheduleFlags) checkZeros() error {
 		isZero(f.SMin != nil && *f.SMin == 0, "--s-min", "1 or more actions"),
 		isZero(f.BufferTime != nil && *f.BufferTime == 0, "--buffer-time", "more than the round trip takes, such as 500ms"),
 		isZero(f.K != nil && *f.K == 0, "--estimator-k", "more than 0 deviations"),
+		isZero(f.FilterOrder != nil && *f.FilterOrder == 0, "--filter-order", "1 to 4; without a filter, leave --filter-cutoff out"),
+		isZero(f.FilterGain != nil && *f.FilterGain == 0, "--filter-gain", "above 0 and below 2: an arm behind a gain of 0 does not move"),
 		isZero(f.Fixed != nil && *f.Fixed == 0, "--estimator-fixed", "a round trip, such as 100ms"),
 	)
 }
