@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"edgert/bench"
@@ -28,6 +29,11 @@ const (
 
 	// liveGrace is how much longer than its episode an edge may live.
 	liveGrace = 30 * time.Second
+
+	// liveTries bounds how often an episode is tried whose edge did not come up:
+	// a host that is busy enough keeps the simulated motors from answering the
+	// first ping in time.
+	liveTries = 4
 )
 
 // liveMetrics are those that edge-rt's summary knows.
@@ -51,14 +57,15 @@ func Live(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer os.RemoveAll(dir)
 	b := newBoard(&cfg)
+	var again atomic.Int64
 	b.player = func(worker int) (player, error) {
-		return newLivePlayer(ctx, &cfg, filepath.Join(dir, strconv.Itoa(worker)))
+		return newLivePlayer(ctx, &cfg, filepath.Join(dir, strconv.Itoa(worker)), &again)
 	}
 	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
 	r := b.report()
-	r.Virtual, r.NetworkMs, r.ComputeMs = false, 0, 0
+	r.Virtual, r.NetworkMs, r.ComputeMs, r.Again = false, 0, 0, int(again.Load())
 	for _, c := range r.Cells {
 		for _, row := range c.Rows {
 			for _, m := range metrics {
@@ -77,11 +84,12 @@ type livePlayer struct {
 	cfg    *Config
 	dir    string
 	server *liveServer
-	plain  bool // what server serves
+	plain  bool          // what server serves
+	again  *atomic.Int64 // episodes whose edge did not come up, of all workers
 }
 
-func newLivePlayer(ctx context.Context, cfg *Config, dir string) (*livePlayer, error) {
-	return &livePlayer{ctx: ctx, cfg: cfg, dir: dir}, os.MkdirAll(dir, 0o700)
+func newLivePlayer(ctx context.Context, cfg *Config, dir string, again *atomic.Int64) (*livePlayer, error) {
+	return &livePlayer{ctx: ctx, cfg: cfg, dir: dir, again: again}, os.MkdirAll(dir, 0o700)
 }
 
 func (p *livePlayer) close() {
@@ -90,15 +98,28 @@ func (p *livePlayer) close() {
 	}
 }
 
-// play runs one edge through one episode.
-func (p *livePlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
+// play runs one edge through one episode, from the start again when it finds no
+// motors.
+func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
+	for try := 1; ; try++ {
+		o, err = p.once(j)
+		if exit.Of(err) != exit.Absent || try == liveTries {
+			return o, nil, err
+		}
+		p.again.Add(1)
+		fmt.Fprintf(p.cfg.Log, "played again: %v\n", err)
+	}
+}
+
+// once is one try at an episode.
+func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
 	if err := p.serve(contender.Plain); err != nil {
-		return fleet.Outcome{}, nil, err
+		return fleet.Outcome{}, err
 	}
 	script, summary := filepath.Join(p.dir, "faults.yaml"), filepath.Join(p.dir, "edge.json")
 	if err := os.WriteFile(script, scenario.Source, 0o600); err != nil {
-		return fleet.Outcome{}, nil, err
+		return fleet.Outcome{}, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
 	cmd := exec.Command(filepath.Join(p.cfg.Bin, "edge-rt"), append(contender.flags(),
@@ -108,18 +129,18 @@ func (p *livePlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+p.dir)
 	child, err := bench.Start(cmd)
 	if err != nil {
-		return fleet.Outcome{}, nil, err
+		return fleet.Outcome{}, err
 	}
 	var restarts sync.WaitGroup
 	restarts.Go(func() { p.restart(scenario.Script, child) })
 	err = child.Wait(p.cfg.Duration + liveGrace)
 	restarts.Wait()
 	if err != nil {
-		return fleet.Outcome{}, nil, err
+		return fleet.Outcome{}, err
 	}
 	o, err := readSummary(summary)
 	o.Seed, o.Direction = seed, direction
-	return o, nil, err
+	return o, err
 }
 
 // serve starts a server on the contender's policy, unless it is there.

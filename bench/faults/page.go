@@ -31,8 +31,7 @@ figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
 </head>
 <body>
 <h1>Schedules under identical faults</h1>
-<p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{if .Report.Virtual}}virtual{{else}}real{{end}} time,
-{{.Report.NetworkMs}} ms of network each way, {{.Report.ComputeMs}} ms for the policy. Bars are means over episodes with their 95 % intervals.</p>
+<p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{.How}}. Bars are means over episodes with their 95 % intervals.</p>
 {{range .Cells}}<h2 id="{{.Name}}">{{.Name}}: {{.Title}}</h2>
 <div class="bars">{{range .Bars}}{{.}}{{end}}</div>
 <div class="scroll"><table><tr>{{range $.Columns}}<th>{{.}}</th>{{end}}</tr>
@@ -84,9 +83,10 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	}
 	return page.Execute(w, struct {
 		Report  *Report
+		How     string
 		Cells   []cellPage
 		Columns []string
-	}{r, cells, append(head, "less best, 95 %")})
+	}{r, r.how(), cells, append(head, "less best, 95 %")})
 }
 
 // episode is the figure of the first episode of a cell.

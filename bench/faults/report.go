@@ -20,6 +20,7 @@ type Report struct {
 	NetworkMs float64 `json:"network_ms"`
 	ComputeMs float64 `json:"compute_ms"`
 	TookS     float64 `json:"took_s"`
+	Again     int     `json:"played_again"` // real time: tries whose edge found no motors on a busy host
 	Cells     []Cell  `json:"cells"`
 
 	traces [][][]fleet.Tick // [scenario][contender]

@@ -23,12 +23,7 @@ var columns = []struct{ key, heading, format string }{
 // WriteTable writes one block per scenario: means, for success with its
 // interval and the paired difference to the best.
 func (r *Report) WriteTable(w io.Writer) error {
-	how := "real time"
-	if r.Virtual {
-		how = "virtual time"
-	}
-	fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s, %.0f ms network each way, %.0f ms policy; means, success with its 95 %% interval\n",
-		r.Episodes, r.Seconds, r.World, how, r.NetworkMs, r.ComputeMs)
+	fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s; means, success with its 95 %% interval\n", r.Episodes, r.Seconds, r.World, r.how())
 	for _, c := range r.Cells {
 		fmt.Fprintf(w, "\n%s: %s\n", c.Faults, c.Title)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -45,6 +40,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// how says in what time the episodes were played.
+func (r *Report) how() string {
+	if r.Virtual {
+		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs, r.ComputeMs)
+	}
+	return fmt.Sprintf("real time, edge-rt and lean-server; %d tries again because an edge found no motors", r.Again)
 }
 
 func (e *Entry) cells() []string {
