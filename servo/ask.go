@@ -1,7 +1,7 @@
 package servo
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -41,10 +41,12 @@ func (b *Bus) Ping(id ID) (Fault, error) {
 	if b.protocol == table.Dynamixel2 {
 		params = 3 // model and firmware
 	}
-	_, fault, err := b.ask(id, params)
+	b.begin()
+	_, fault, err := b.transact(id, b.tx, params)
 	if err != nil {
 		return 0, fmt.Errorf("ping id %d: %w", id, err)
 	}
+	b.fenced = b.fenced || params == 0
 	return fault, nil
 }
 
@@ -117,31 +119,68 @@ func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
 
 // ask sends b.tx to one servo and returns its params bytes, which are borrowed
 // until the next transaction, and its fault bits.
-//
-// A reply does not say which register it is about, so a late one would pass for
-// the answer to the next question. After a failed attempt the line must first
-// fall silent, and for a while what is read counts only when it is read twice.
 func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
+	b.begin()
+	if params > 0 {
+		if err := b.fence(id); err != nil {
+			return nil, 0, err
+		}
+	}
+	return b.transact(id, b.tx, params)
+}
+
+// begin waits, once for a bus, until the line is silent: whoever had the port
+// before, and was killed perhaps, may have left requests whose replies are still
+// to come.
+func (b *Bus) begin() {
+	if b.begun {
+		return
+	}
+	b.begun = true
+	b.quiet()
+}
+
+// fenceBytes is a length that nothing else has that is read of a Dynamixel; from
+// address 0 on it has model and firmware.
+const fenceBytes = 6
+
+// fence keeps late replies of earlier requests from what is read next. A reply
+// does not say which register it is about, and those of an arm at rest are all
+// the same, so neither silence nor reading twice tells them apart. But bytes do
+// not overtake each other: behind the answer to a question that is known by its
+// length nothing older comes. That is a ping, whose answer has no data; on a
+// Dynamixel of protocol 2.0, where it has three bytes as other answers do, it is
+// a read. So a register counts only when that was answered since the last
+// exchange that went wrong, or since somebody else had the port.
+func (b *Bus) fence(id ID) error {
+	if b.fenced {
+		return nil
+	}
+	request, params := b.format.Append(nil, id, packet.Ping), 0
+	if b.protocol == table.Dynamixel2 {
+		request, params = b.format.AppendRead(nil, id, 0, fenceBytes), fenceBytes
+	}
+	_, _, err := b.transact(id, request, params)
+	if _, refused := errors.AsType[Refusal](err); refused {
+		err = nil // that was short, and an answer
+	}
+	b.fenced = err == nil
+	return err
+}
+
+// transact is ask without its precautions. A late reply to an earlier attempt
+// answers the later one just as well.
+func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error) {
 	g := b.one
 	g.mean(id)
-	g.request, g.params = b.tx, params
-	g.wire = b.wireTime(len(b.tx), 1, params)
+	g.request, g.params = request, params
+	g.wire = b.wireTime(len(request), 1, params)
 	b.dirty = max(b.dirty, 1) // a reply that came twice would answer this too
-	var last [maxRead]byte
-	before, seen := b.corrupt.Load(), false
+	before := b.corrupt.Load()
 	for failed := 0; failed < b.attempts; {
 		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
 		if b.gather(g, b.patience, deadline) == 0 {
-			sure := params == 0 || b.clock.Now() >= b.doubt || seen && bytes.Equal(last[:params], g.param(0))
-			if sure {
-				return g.param(0), b.faultOf(g.errs[0]), nil
-			}
-			if seen {
-				failed++ // two answers, and they differ
-			}
-			seen = true
-			copy(last[:], g.param(0))
-			continue
+			return g.param(0), b.faultOf(g.errs[0]), nil
 		}
 		if b.lost {
 			return nil, 0, ErrPortLost
@@ -153,7 +192,6 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 			b.retries.Add(1)
 		}
 		b.quiet()
-		b.doubt = b.clock.Now().Add(doubtFor)
 	}
 	if b.corrupt.Load() != before {
 		return nil, 0, ErrGarbled
@@ -202,6 +240,7 @@ func (b *Bus) Patient() { b.attempts, b.patience, b.hush = maxAttempts, ackWait,
 // Anyone reports whether any servo hears the line at its speed: a ping to all
 // brings some bytes within the wait, and be it that several answer at once.
 func (b *Bus) Anyone(wait time.Duration) bool {
+	b.begun = true
 	b.quiet()
 	b.tx = b.format.Append(b.tx[:0], Broadcast, packet.Ping)
 	if !b.send(b.tx) {
@@ -219,6 +258,6 @@ func (b *Bus) Anyone(wait time.Duration) bool {
 		heard += n
 	}
 	b.quiet()
-	b.dirty = drains
+	b.dirty, b.fenced = drains, false
 	return heard > 0
 }

@@ -32,7 +32,6 @@ const (
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
 	hushTime    = 100 * time.Millisecond  // silence after which a late reply is not expected any more
 	quietMax    = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
-	doubtFor    = time.Second             // after a failed transaction: read everything twice
 	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
 	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
 	maxAttempts = 4                       // of an acknowledged transaction: a host under load is late a few times in a row
@@ -68,7 +67,8 @@ type Bus struct {
 	patience time.Duration // for an acknowledgement
 	attempts int           // of an acknowledged transaction
 	hush     time.Duration // silence that ends a failed transaction
-	doubt    rt.Instant    // until when a read counts only when it comes twice
+	begun    bool          // the line was silent once since NewBus, see begin
+	fenced   bool          // nothing older than the last answer can come, see fence
 	lost     bool          // the port has failed
 
 	// Atomic.
@@ -181,7 +181,7 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 	}
 	start := max(b.clock.Now(), b.free)
 	if !b.send(request) {
-		b.dirty = drains
+		b.dirty, b.fenced = drains, false
 		return
 	}
 	end := start.Add(wire + b.settle)
@@ -223,7 +223,7 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 		g.answered |= 1 // nothing else came: it was an answer
 	}
 	if !clean {
-		b.dirty = drains
+		b.dirty, b.fenced = drains, false
 	}
 }
 

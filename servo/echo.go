@@ -76,6 +76,7 @@ const echoTries = 3
 // is not in use: exactly those bytes come back, or nothing does. A servo of that
 // id would answer with something else.
 func (b *Bus) DetectEcho(unused ID) bool {
+	b.begin()
 	b.echo.on = false
 	for range echoTries {
 		if b.echo.on || b.lost {
@@ -84,7 +85,7 @@ func (b *Bus) DetectEcho(unused ID) bool {
 		b.drain()
 		b.echo.on = b.hears(unused)
 	}
-	b.dirty = drains
+	b.dirty, b.fenced = drains, false
 	return b.echo.on
 }
 

@@ -8,13 +8,14 @@ import (
 
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo/table"
 )
 
 // A reply does not say which register it is about. Whatever run of replies the
 // host delivers late, bring-up ends with an arm or with missing replies, never
 // with a value of one register taken for another's.
 func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
-	for _, late := range []time.Duration{15 * time.Millisecond, 25 * time.Millisecond, 45 * time.Millisecond} {
+	for _, late := range []time.Duration{15 * time.Millisecond, 25 * time.Millisecond, 45 * time.Millisecond, hushTime + 25*time.Millisecond} {
 		for from := 1; from < 60; from++ {
 			for _, run := range []int{1, 2, 5, 9} {
 				clock := rttest.NewClock(rt.Instant(time.Second))
@@ -36,6 +37,68 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 					if s.mem[21] != 16 || s.mem[40] != 0 || s.word(3) != 777 {
 						t.Fatalf("%s: motor %d has P %d, torque %d, model %d; want 16, 0, 777", name, id, s.mem[21], s.mem[40], s.word(3))
 					}
+				}
+			}
+		}
+	}
+}
+
+// starved is a line whose host is away for a while. What has come by then it
+// gets bit by bit.
+type starved struct {
+	*line
+	from, until rt.Instant
+	back        bool
+}
+
+func (s *starved) away() bool {
+	now := s.clock.Now()
+	if s.until > 0 && now >= s.until && !s.back {
+		s.back = true
+		for i := s.next; i < len(s.at); i++ {
+			s.at[i] = max(s.at[i], s.until.Add(time.Duration(i-s.next)*10*s.byteTime))
+		}
+	}
+	return now >= s.from && now < s.until
+}
+
+func (s *starved) Read(p []byte) (int, error) {
+	if s.away() {
+		return 0, nil
+	}
+	return s.line.Read(p)
+}
+
+func (s *starved) Wait(timeout time.Duration) error {
+	if s.away() {
+		s.clock.SleepUntil(min(s.until, s.clock.Now().Add(timeout)))
+		return nil
+	}
+	return s.line.Wait(timeout)
+}
+
+// However long the host was away, and however many attempts were answered all at
+// once then, no register has another's value.
+func TestAReadAfterAStarvedOne(t *testing.T) {
+	m := so101().Motors[0]
+	position, offset := m.Model.Row(table.PresentPosition), m.Model.Row(table.HomingOffset)
+	for length := time.Millisecond; length < 1300*time.Millisecond; length += time.Millisecond {
+		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
+		l.servos[1].put(offset.Addr, 85)
+		s := &starved{line: l}
+		b := NewBus(s, 1_000_000, table.Feetech, l.clock)
+		if _, err := b.Ping(1); err != nil {
+			t.Fatal(err)
+		}
+		s.from = l.clock.Now()
+		s.until = s.from.Add(length)
+		for range 4 {
+			for _, r := range []struct {
+				row  table.Row
+				want int
+			}{{position, 2001}, {offset, 85}} {
+				if got, _, err := b.ReadRegister(1, r.row); err == nil && got != r.want {
+					t.Fatalf("away for %v: %s is %d, want %d", length, r.row.Register, got, r.want)
 				}
 			}
 		}

@@ -61,14 +61,20 @@ func open(cfg Config) (*session, error) {
 	return s, s.dial(cfg.Robot.Baud, cfg.Robot.Protocol())
 }
 
-// dial opens the port at another speed or for another protocol.
+// dial opens the port at another speed or for another protocol. Nobody else had
+// it in between, so that only the first time the line has to be silent for long.
 func (s *session) dial(baud int, p table.Protocol) error {
+	again := s.port != nil
 	s.close()
 	port, err := servo.OpenPort(s.Bus, baud)
 	if err != nil {
 		return exit.With(exit.Absent, err)
 	}
 	s.port, s.bus = port, servo.NewBus(port, baud, p, s.Clock)
+	if again {
+		s.bus.Hasty(1, scanWait)
+		defer s.bus.Patient()
+	}
 	s.bus.DetectEcho(echoID)
 	return nil
 }

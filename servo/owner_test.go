@@ -1,0 +1,209 @@
+package servo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo/packet"
+	"edgert/servo/table"
+)
+
+// Goal: a program that takes over a port takes nothing for an answer to itself
+// that was one to the program before it, which was killed in the middle of
+// whatever it did.
+
+// left is a line of six motors at rest on which another program has just sent
+// requests whose replies come so much later.
+func left(late time.Duration, requests ...[]byte) *line {
+	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
+	l.lateFrom, l.lateTo, l.lateAll = 1, 1<<30, late
+	for _, r := range requests {
+		if _, err := l.Write(r); err != nil {
+			panic(err)
+		}
+	}
+	l.lateAll = 0
+	return l
+}
+
+// ticks are a killed edge's cycles.
+func ticks(n int) (all [][]byte) {
+	for range n {
+		all = append(all, packet.Feetech.AppendSyncRead(nil, 56, 2, []byte{1, 2, 3, 4, 5, 6}))
+	}
+	return all
+}
+
+// lateness has delays that silence alone tells from an answer, and, up to most,
+// those that it does not.
+func lateness(most time.Duration) (all []time.Duration) {
+	for d := time.Duration(0); d < most; d += 2 * time.Millisecond {
+		all = append(all, d)
+	}
+	return all
+}
+
+const muchLater = 3 * hushTime
+
+func TestReadingsAfterAKilledProgram(t *testing.T) {
+	motors := so101().Motors
+	registers := []table.Register{table.HomingOffset, table.MinPositionLimit, table.MaxPositionLimit}
+	for _, late := range lateness(muchLater) {
+		for _, n := range []int{1, 2, 5, 9} {
+			l := left(late, ticks(n)...)
+			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+			for _, m := range motors {
+				for i, r := range registers {
+					got, _, err := b.ReadRegister(m.ID, m.Model.Row(r))
+					if want := []int{0, 0, 4095}[i]; err == nil && got != want {
+						t.Fatalf("replies to %d cycles come %v late: motor %d has %s %d, want %d", n, late, m.ID, r, got, want)
+					} else if err != nil && late < hushTime {
+						t.Fatalf("replies to %d cycles come %v late: %v", n, late, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestOpeningAfterAKilledProgram(t *testing.T) {
+	for _, late := range lateness(muchLater) {
+		for _, n := range []int{1, 3, 9} {
+			name := fmt.Sprintf("replies to %d cycles come %v late", n, late)
+			a, err := left(late, ticks(n)...).open()
+			if a == nil {
+				if late < hushTime || !errors.Is(err, ErrMotorMissing) {
+					t.Fatalf("%s: %v", name, err)
+				}
+				continue
+			}
+			if len(a.Held()) > 0 || a.bus.Echoes() {
+				t.Fatalf("%s: held %v, echo %v; want neither", name, a.Held(), a.bus.Echoes())
+			}
+		}
+	}
+}
+
+// A late acknowledgement, or a late answer to a ping, is nobody's either.
+func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
+	row := so101().Motors[0].Model.Row(table.PCoefficient)
+	requests := map[string][]byte{
+		"a ping":  packet.Feetech.Append(nil, 1, packet.Ping),
+		"a write": packet.Feetech.AppendWrite(nil, 1, 40, []byte{0}),
+	}
+	for what, request := range requests {
+		for _, late := range lateness(hushTime) {
+			l := left(late, request)
+			l.servos[1].mute = true
+			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+			if _, err := b.Ping(1); err == nil {
+				t.Fatalf("%s is answered %v late: a motor that is silent answers", what, late)
+			}
+			l = left(late, request)
+			l.servos[1].mute = true
+			b = NewBus(l, 1_000_000, table.Feetech, l.clock)
+			if _, err := b.WriteRegister(1, row, 16); err == nil {
+				t.Fatalf("%s is answered %v late: a write that nobody heard is acknowledged", what, late)
+			}
+		}
+	}
+}
+
+// The line of a killed program that hears itself is found out all the same.
+func TestEchoAfterAKilledProgram(t *testing.T) {
+	for _, late := range lateness(hushTime) {
+		l := left(late, ticks(2)...)
+		if b := NewBus(&echoing{line: l, from: 1}, 1_000_000, table.Feetech, l.clock); !b.DetectEcho(100) {
+			t.Errorf("replies come %v late: the echo is not found", late)
+		}
+		l = left(late, ticks(2)...)
+		if b := NewBus(l, 1_000_000, table.Feetech, l.clock); b.DetectEcho(100) {
+			t.Errorf("replies come %v late: they pass for an echo", late)
+		}
+	}
+}
+
+// Releasing an arm does not wait for its killed edge, and believes none of its
+// late replies: not those of the tick, nor those that a check of the torque got.
+func TestReleaseAfterAKilledProgram(t *testing.T) {
+	health := packet.Feetech.AppendRead(nil, 3, 40, 24)
+	checked := packet.Feetech.AppendSyncRead(nil, 40, 1+checkMore, []byte{1, 2, 3, 4, 5, 6})
+	for _, late := range lateness(muchLater) {
+		for what, requests := range map[string][][]byte{"ticks": ticks(9), "a look at its health": {health}, "the check that torque is on": {checked}} {
+			for _, deaf := range []bool{false, true} {
+				l := left(late)
+				for id := 1; id <= 6; id++ {
+					l.servos[id].mem[40] = 1
+				}
+				l.lateAll = late
+				for _, r := range requests {
+					l.Write(r)
+				}
+				l.lateAll = 0
+				l.servos[3].mute = deaf
+				sent, start := len(l.log), l.clock.Now()
+				err := Release(NewBus(l, 1_000_000, table.Feetech, l.clock), so101())
+				name := fmt.Sprintf("%s, answered %v late, motor 3 deaf %v", what, late, deaf)
+				if l.log[sent][4] != byte(packet.SyncWrite) {
+					t.Fatalf("%s: the first frame is % X, want the one that takes all torque", name, l.log[sent])
+				}
+				for id := 1; id <= 6; id++ {
+					if on := l.servos[id].mem[40]; on != 0 && (id != 3 || !deaf || err == nil) {
+						t.Fatalf("%s: motor %d is under torque, and it says %v", name, id, err)
+					}
+				}
+				if took := l.clock.Now().Sub(start); took > 3*time.Second {
+					t.Errorf("%s: it took %v", name, took)
+				}
+			}
+		}
+	}
+}
+
+// A speed that a search tries costs its own, shorter silence.
+func TestAHastyBusBeginsAtOnce(t *testing.T) {
+	const wait = 20 * time.Millisecond
+	l := left(0)
+	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+	b.Hasty(1, wait)
+	start := l.clock.Now()
+	if _, err := b.Ping(1); err != nil {
+		t.Fatal(err)
+	}
+	if took := l.clock.Now().Sub(start); took > wait+5*time.Millisecond {
+		t.Errorf("the first ping took %v, want %v of silence and no more", took, wait)
+	}
+	start = l.clock.Now()
+	if _, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.ModelNumber)); err != nil {
+		t.Fatal(err)
+	}
+	if took := l.clock.Now().Sub(start); took > time.Millisecond {
+		t.Errorf("a read behind an answered ping took %v, want its own time", took)
+	}
+}
+
+// On a Dynamixel a look at supply and temperature has the length of a ping's
+// answer, so that a late one of a killed program proves nothing.
+func TestADynamixelsPingIsNoFence(t *testing.T) {
+	b, p, _ := stranger(table.Dynamixel2, false, 4)
+	b.fenced = false
+	late := [][]byte{packetOf(1, 0x55, 0, 0x78, 0, 0x28), packetOf(1, 0x55, 0, 0x99, 0x99, 0, 0)} // health, position
+	p.answer = func(request []byte) []byte {
+		if len(late) > 0 && (request[7] == byte(packet.Ping) || request[10] != fenceBytes) {
+			next := late[0]
+			late = late[1:]
+			return next
+		}
+		all := append(late, packetOf(1, append([]byte{0x55, 0, 0x10, 0x08}, make([]byte, int(request[10])-2)...)...))
+		late = nil
+		return bytes.Join(all, nil)
+	}
+	if v, _, err := b.ReadRegister(1, table.Row{Register: table.HomingOffset, Addr: 20, Size: 4}); err != nil || v != 0x0810 {
+		t.Errorf("ReadRegister = %X, %v, want 810", v, err)
+	}
+}
