@@ -142,7 +142,52 @@ func TestPlay(t *testing.T) {
 	if m := regexp.MustCompile(`(src|href)="?https?:|@import|url\(`).FindString(html); m != "" {
 		t.Errorf("the page loads something: %s", m)
 	}
+	if m := regexp.MustCompile(`<style>[^.]|}(svg|text|path)`).FindString(strings.ReplaceAll(html, "<style>\n:root", "")); m != "" {
+		t.Errorf("a figure's style speaks of the whole page: %s", m)
+	}
+	if got := strings.Count(html, `<td><a href="#`); got != 3 {
+		t.Errorf("the overview has %d rows, want one for each scenario", got)
+	}
 	wellFormed(t, text(t, report.WriteSVG))
+}
+
+// A fault of the whole episode is no window: nothing is shaded for it.
+func TestWindowsOf(t *testing.T) {
+	for _, ticks := range []int{389, 390, 600} { // 390 ticks are a little less than 6.5 s
+		script, err := faulty.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: 2s}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		windows := windowsOf(script, ticks)
+		if first := windows[0]; first.from != 0 || first.to != float64(ticks)/fleet.FPS {
+			t.Errorf("%d ticks: %+v, want the whole episode", ticks, first)
+		}
+		if second := windows[1]; math.Abs(second.from-1) > 0.017 || math.Abs(second.to-second.from-1) > 1e-9 { // the tick behind
+			t.Errorf("%d ticks: %+v, want 1 to 2 s", ticks, second)
+		}
+		svg := drawEpisode("", make([]fleet.Tick, ticks), script)
+		if got := strings.Count(svg, `<rect class="w"`); got != len(windows)-1 {
+			t.Errorf("%d ticks: %d windows shaded, want %d", ticks, got, len(windows)-1)
+		}
+	}
+}
+
+// Bars end where their axis does, whatever an interval of few episodes says.
+func TestBars(t *testing.T) {
+	rows := []Entry{
+		{Schedule: "a", Metrics: map[string]Interval{"success": {Mean: 50, Low: -585, High: 685, N: 2}, "age_ms": {Mean: 1283, Low: 1200, High: 1300, N: 2}}},
+		{Schedule: "b", Metrics: map[string]Interval{}},
+	}
+	svg := drawBars(metrics[0], rows)
+	if !strings.Contains(svg, `width="110.0"`) || !strings.Contains(svg, "H350.0M") || !strings.Contains(svg, ">none<") {
+		t.Errorf("success: %s", svg)
+	}
+	for _, m := range metrics {
+		if svg := drawBars(m, rows); m.Key == "age_ms" && !strings.Contains(svg, ">1283<") {
+			t.Errorf("age: %s", svg)
+		}
+	}
+	wellFormed(t, svg)
 }
 
 func text(t *testing.T, write func(io.Writer) error) string {

@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -13,26 +14,32 @@ var page = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>bench faults</title>
 <style>
 :root { color-scheme: light dark; --bar: #0b6bcb; --line: #8884; --first: #c4511a; }
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: pre; }
+table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .5rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-.scroll { overflow-x: auto; }
-.bars { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: 1rem; }
+.scroll { overflow-x: auto; margin: 1rem 0; }
+.bars { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1rem; }
 .bars svg { width: 100%; height: auto; } .bars text { font: 11px system-ui, sans-serif; fill: currentColor; }
 .bar { fill: var(--bar); fill-opacity: .55; } .first { fill: var(--first); fill-opacity: .55; } .ci { stroke: currentColor; stroke-width: 1.4; }
-figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
+figure { margin: 1rem 0; overflow-x: auto; } figure svg { width: 100%; min-width: 44rem; height: auto; }
 </style>
 </head>
 <body>
 <h1>Schedules under identical faults</h1>
-<p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{.How}}. Bars are means over episodes with their 95 % intervals.</p>
-{{range .Cells}}<h2 id="{{.Name}}">{{.Name}}: {{.Title}}</h2>
+<p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{.How}}. Bars are means over episodes with their 95 % intervals,
+orange that of the first schedule.</p>
+{{if gt (len .Cells) 1}}<h2>Overview</h2>
+<p>Success per leg in %, and behind it the starved ticks per minute.</p>
+<div class="scroll"><table><tr><th>faults</th>{{range .Schedules}}<th>{{.}}</th>{{end}}</tr>
+{{range .Cells}}<tr><td><a href="#{{.Name}}">{{.Name}}</a></td>{{range .Overview}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table></div>
+{{end}}{{range .Cells}}<h2 id="{{.Name}}">{{.Name}}: {{.Title}}</h2>
 <div class="bars">{{range .Bars}}{{.}}{{end}}</div>
 <div class="scroll"><table><tr>{{range $.Columns}}<th>{{.}}</th>{{end}}</tr>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
@@ -51,6 +58,7 @@ the contender with the highest mean; an interval that includes 0 says that they 
 // cellPage is one scenario's part of the page.
 type cellPage struct {
 	Name, Title string
+	Overview    []string // per contender
 	Bars        []template.HTML
 	Rows        [][]string
 	Figures     []template.HTML
@@ -71,6 +79,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		for i := range cell.Rows {
 			p.Rows = append(p.Rows, cell.Rows[i].cells())
+			p.Overview = append(p.Overview, cell.Rows[i].short())
 			if len(r.traces) > 0 && len(r.traces[s][i]) > 0 && (i == 0 || len(r.Cells) == 1) {
 				p.Figures = append(p.Figures, template.HTML(r.episode(s, i)))
 			}
@@ -81,12 +90,16 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	for _, col := range columns {
 		head = append(head, col.heading)
 	}
+	var schedules []string
+	for i := range r.Cells[0].Rows {
+		schedules = append(schedules, r.Cells[0].Rows[i].Schedule)
+	}
 	return page.Execute(w, struct {
-		Report  *Report
-		How     string
-		Cells   []cellPage
-		Columns []string
-	}{r, r.how(), cells, append(head, "less best, 95 %")})
+		Report             *Report
+		How                string
+		Cells              []cellPage
+		Columns, Schedules []string
+	}{r, r.how(), cells, append(head, "less best, 95 %"), schedules})
 }
 
 // episode is the figure of the first episode of a cell.
@@ -103,6 +116,19 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
+// short is a number with three digits, and no exponent.
+func short(v float64) string {
+	if math.Abs(v) >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// short is the contender's cell of the overview.
+func (e *Entry) short() string {
+	return short(e.Metrics["success"].Mean) + " · " + short(e.Metrics["starved_ticks"].Mean)
+}
+
 const barHeight, barsLeft, barsRight = 18, 130, 420
 
 // drawBars draws one metric of all contenders with their intervals, "" when
@@ -117,11 +143,11 @@ func drawBars(m metric, rows []Entry) string {
 	if math.IsInf(high, -1) {
 		return ""
 	}
-	if m.Key == "success" {
-		high = max(high, 100)
+	if m.Unit == "%" { // an interval of few episodes reaches beyond what can be
+		high = 100
 	}
 	high = max(high, 1e-9)
-	x := func(v float64) float64 { return barsLeft + max(v, 0)/high*(barsRight-barsLeft-70) }
+	x := func(v float64) float64 { return barsLeft + min(max(v, 0), high)/high*(barsRight-barsLeft-70) }
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img"><text x="0" y="14" font-weight="600">%s (%s)</text>`, barsRight, 26+barHeight*len(rows), escape(m.Title), escape(m.Unit))
 	for i := range rows {
@@ -139,7 +165,7 @@ func drawBars(m metric, rows []Entry) string {
 		middle := float64(y) + barHeight/2 - 1
 		fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`, class, barsLeft, y+1, x(v.Mean)-barsLeft, barHeight-4)
 		fmt.Fprintf(&b, `<path class="ci" d="M%.1f %.1fH%.1fM%.1f %dv8M%.1f %dv8"/>`, x(v.Low), middle, x(v.High), x(v.Low), y+4, x(v.High), y+4)
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%.3g</text>`, x(max(v.High, v.Mean))+4, y+12, v.Mean)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`, x(max(v.High, v.Mean))+4, y+12, short(v.Mean))
 	}
 	b.WriteString("</svg>")
 	return b.String()

@@ -35,7 +35,7 @@ var jointNames = [sim.DOF]string{"shoulder_pan", "shoulder_lift", "elbow_flex", 
 // drawEpisode returns the figure of an episode as SVG.
 func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string {
 	f := &figure{ticks: ticks, seconds: float64(len(ticks)) * fleet.Period.Seconds(), y: 34}
-	windows := windowsOf(script, f.seconds)
+	windows := windowsOf(script, len(ticks))
 	f.shade(windows)
 	for j, name := range jointNames {
 		f.trajectory(j, name)
@@ -47,12 +47,13 @@ func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string
 	f.lines("actions left", 60, line{"schedule size", "a", func(t *fleet.Tick) float64 { return float64(t.Size) }})
 	f.axis()
 	height := f.y + 30
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="episode" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
 		figureWidth, height, escape(title), svgStyle, plotLeft, escape(title), f.b.String())
 }
 
-// svgStyle makes a figure readable alone, outside the page.
-const svgStyle = `<style>svg{background:#fff}text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:14px;font-weight:600}.g{stroke:#ccc;stroke-width:.7;fill:none}` +
+// svgStyle makes a figure readable alone, outside the page. Inside it, it must
+// not speak of anything else: a page has one space of names.
+const svgStyle = `<style>.episode{background:#fff}.episode text{font:11px system-ui,sans-serif;fill:#333}.episode .t{font-size:14px;font-weight:600}.g{stroke:#ccc;stroke-width:.7;fill:none}` +
 	`.a{stroke:#0b6bcb;stroke-width:1.2;fill:none}.b{stroke:#c4511a;stroke-width:1.2;fill:none}.q{stroke:#999;stroke-width:.8;fill:none}.d{fill:#c4511a}.o{fill:#0b6bcb}` +
 	`.w{fill:#c4511a;fill-opacity:.10}.f{fill:#c4511a;fill-opacity:.75}.s{fill:#b00020;fill-opacity:.35}</style>`
 
@@ -72,17 +73,16 @@ type window struct {
 	from, to float64 // seconds
 }
 
-// windowsOf lists the windows of a script that do not last the whole episode.
-func windowsOf(script *faulty.Script, seconds float64) (out []window) {
+// windowsOf lists the windows of a script in an episode of so many ticks.
+func windowsOf(script *faulty.Script, ticks int) (out []window) {
 	if script == nil {
 		return nil
 	}
 	for i := range script.Faults {
 		fault := &script.Faults[i]
 		begun := -1
-		n := int(seconds * fleet.FPS)
-		for tick := range n + 1 {
-			active := tick < n && fault.Active(time.Duration(tick)*fleet.Period)
+		for tick := range ticks + 1 {
+			active := tick < ticks && fault.Active(time.Duration(tick)*fleet.Period)
 			switch {
 			case active && begun < 0:
 				begun = tick
@@ -95,11 +95,11 @@ func windowsOf(script *faulty.Script, seconds float64) (out []window) {
 	return out
 }
 
-// shade marks the windows behind every panel; its height is known only to the
-// caller, so the figure's whole height is shaded.
+// shade marks the windows behind every panel, but for those that last the whole
+// episode.
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
-		if w.to-w.from < f.seconds {
+		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {
 			fmt.Fprintf(&f.b, `<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from), max(f.x(w.to)-f.x(w.from), 1), figureHeight)
 		}
 	}
@@ -182,6 +182,9 @@ func (f *figure) gantt(windows []window) {
 	y := f.panel("faults", 60, 0, 0)
 	lane := 60 / float64(max(len(kinds), 1))
 	top := y(0) - 60
+	if len(kinds) == 0 {
+		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">none</text>`, plotLeft+4, top+34)
+	}
 	for i, k := range kinds {
 		at := top + float64(i)*lane
 		for _, w := range windows {
