@@ -32,8 +32,12 @@ func take(q *ActionQueue, n int) (firsts []float32) {
 }
 
 // What tests/policies/rtc/test_action_queue.py of LeRobot claims, in its order; its
-// name stands before each claim. Left out: what holds by type here (None tensors,
-// devices, dtypes) and the log text, which is a figure here (Index).
+// name stands before each claim, and the tests below this one take the others.
+// Left out, since they hold by type here: queue_handles_gpu_tensors,
+// queue_handles_different_dtypes, and get_with_task_fails_loudly_when_task_labels_desync
+// (a row and its provenance are one value). The three tests of a log line about a
+// delay that differs from the rows taken keep what the queue holds then: the line
+// itself is the caller's, from Index.
 func TestActionQueueClaims(t *testing.T) {
 	const room = 100
 	type step func(q *ActionQueue) (got, want any)
@@ -47,6 +51,12 @@ func TestActionQueueClaims(t *testing.T) {
 	follow := func(n int) step {
 		return func(q *ActionQueue) (any, any) { return q.Append(rowsFrom(n, 6, 100, 2)), true }
 	}
+	late := func(q *ActionQueue) (any, any) {
+		c := rowsFrom(50, 6, 0, 1)
+		c.Prov.Delay = 10
+		return q.Append(c), true
+	}
+	empty := func(want bool) step { return func(q *ActionQueue) (any, any) { return q.Len() == 0, want } }
 	get := func(n int) step { return func(q *ActionQueue) (any, any) { return len(take(q, n)), n } }
 	left := func(rows int, ok bool, first float32) step {
 		return func(q *ActionQueue) (any, any) {
@@ -59,13 +69,19 @@ func TestActionQueueClaims(t *testing.T) {
 		}
 	}
 	for name, steps := range map[string][]step{
-		"initialization":                                    {length(0), index(0), left(0, false, 0)},
+		"action_queue_initialization (with and without RTC), empty_with_none_queue, qsize_with_none_queue": {length(0), index(0), left(0, false, 0)},
 		"get_returns_none_when_empty":                       {gone},
 		"get_returns_actions_sequentially":                  {replace(10, 0), first(0), first(1), first(2)},
 		"get_returns_none_after_exhaustion":                 {replace(10, 0), get(10), gone, gone},
 		"get_increments_last_index":                         {replace(10, 0), index(0), get(1), index(1), get(1), index(2)},
+		"qsize_returns_zero_when_empty":                     {length(0)},
 		"qsize_returns_correct_size":                        {replace(10, 0), length(10), get(1), length(9), get(1), length(8)},
 		"qsize_after_exhaustion":                            {replace(10, 0), get(10), length(0)},
+		"empty_returns_true_when_empty":                     {empty(true)},
+		"empty_returns_false_when_not_empty":                {replace(10, 0), empty(false)},
+		"empty_after_partial_consumption":                   {replace(10, 0), get(2), empty(false)},
+		"empty_after_full_consumption":                      {replace(10, 0), get(10), empty(true)},
+		"get_action_index_initial_value":                    {index(0)},
 		"get_action_index_after_consumption":                {replace(10, 0), index(0), get(1), index(1), get(2), index(3)},
 		"get_left_over_returns_none_when_empty":             {left(0, false, 0)},
 		"get_left_over_returns_all_when_unconsumed":         {replace(10, 0), left(10, true, 0)},
@@ -79,8 +95,12 @@ func TestActionQueueClaims(t *testing.T) {
 		"merge_appends_when_rtc_disabled":                   {follow(10), follow(10), length(20)},
 		"merge_removes_consumed_actions_when_appending":     {follow(10), get(3), follow(10), length(17)},
 		"merge_resets_last_index_after_append":              {follow(10), get(5), follow(10), index(0)},
+		"merge_ignores_delay_when_rtc_disabled":             {late, length(50), first(0)},
 		"merge_first_call_with_rtc_disabled":                {follow(50), length(50), index(0)},
 		"merge_with_different_lengths":                      {follow(10), follow(25), length(35)},
+		"merge_validates_delay_consistency":                 {replace(10, 0), get(5), index(5), replace(50, 3), length(47), first(3)},
+		"merge_no_log_when_delays_match":                    {replace(10, 0), get(5), index(5), replace(50, 5), length(45), first(5)},
+		"merge_skips_validation_when_action_index_none":     {replace(10, 0), get(5), replace(50, 999), length(0), gone},
 		"queue_with_single_action":                          {replace(1, 0), length(1), get(1), length(0)},
 		"queue_behavior_after_multiple_merge_cycles":        {replace(50, 5), get(10), replace(50, 3), get(20), replace(50, 7), length(43)},
 		"typical_rtc_workflow":                              {replace(50, 0), get(10), replace(50, 5), length(45), index(0)},
@@ -127,6 +147,15 @@ func TestActionQueueKeepsProvenance(t *testing.T) {
 	q.Replace(rowsFrom(4, 1, 0, 3), 1)
 	if p := q.head().prov; p.Seq != 3 || p.Index != 1 || p.Delay != 1 {
 		t.Errorf("after replacing %+v, want row 1 of request 3 after 1 row", p)
+	}
+}
+
+// merge_with_different_action_dims: a queue is as wide as its robot.
+func TestActionQueueOfAnotherWidth(t *testing.T) {
+	q := NewActionQueue(20, 4)
+	q.Replace(rowsFrom(20, 4, 0, 1), 5)
+	if a := q.Get(); len(a) != 4 || a[0] != 5 || a[3] != 5.3 || q.Len() != 14 {
+		t.Errorf("Get() = %v, %d left, want row 5 of 4 joints and 14", a, q.Len())
 	}
 }
 
