@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 )
@@ -55,6 +57,61 @@ func TestHistory(t *testing.T) {
 	h.Clear()
 	if h.Copy(dst, 20, 0, 1) != 0 {
 		t.Error("a cleared history remembers")
+	}
+}
+
+// The prefixes that DRTC's server put together from spans into its own chunks.
+func TestHistoryGolden(t *testing.T) {
+	type golden struct {
+		Name  string
+		Cache [][2]json.RawMessage // key, rows of one joint
+		Meta  struct {
+			Spans [][3]int64 `json:"action_schedule_spans"`
+		}
+		H      int
+		Prefix [][]float32
+	}
+	deviations := map[string]string{
+		"first_span_missing_shifts_left": "what is left would be the rows of other instants",
+		"end_past_chunk_truncates":       "a row that is not there is a mistake of whoever asks",
+		"negative_start_python_slice":    "so are rows from the end",
+		"lru_evicts_oldest_at_H":         "ten chunks are kept, not H",
+		"pad_to_max_action_dim":          "the graph pads by itself",
+		"garbage_meta":                   "refused by package wire",
+	}
+	compared := 0
+	for _, text := range rtcSection[[]json.RawMessage](t, "drtc_rtc", "server_prefix") {
+		var c golden
+		if err := json.Unmarshal(text, &c); err != nil && c.Name != "garbage_meta" {
+			t.Fatal(err)
+		}
+		if deviations[c.Name] != "" {
+			continue
+		}
+		compared++
+		h := NewHistory(c.H, 1)
+		for _, entry := range c.Cache {
+			var key int64
+			var rows []float32
+			if err := errors.Join(json.Unmarshal(entry[0], &key), json.Unmarshal(entry[1], &rows)); err != nil {
+				t.Fatal(err)
+			}
+			h.Put(key, rows)
+		}
+		dst, n := make([]float32, c.H), 0
+		for _, s := range c.Meta.Spans {
+			n += h.Copy(dst[n:], s[0], int(s[1]), int(s[2]))
+		}
+		var want []float32
+		for _, row := range c.Prefix {
+			want = append(want, row...)
+		}
+		if !slices.Equal(dst[:n], want) {
+			t.Errorf("%s: %v, want %v", c.Name, dst[:n], want)
+		}
+	}
+	if compared != 15-len(deviations) {
+		t.Errorf("%d cases compared, want %d", compared, 15-len(deviations))
 	}
 }
 

@@ -22,6 +22,7 @@ var rtcGoldens = map[string]string{
 	"../testdata/golden/rtc.json":         "../../shared/vectors/rtc_golden.json",
 	"../testdata/golden/lerobot_rtc.json": "../../shared/vectors/lerobot_goldens.json",
 	"../testdata/golden/drtc_rtc.json":    "../../shared/vectors/drtc_goldens.json",
+	"../testdata/golden/drtc_faults.json": "../../shared/vectors/drtc_goldens.json",
 }
 
 func readSections(t *testing.T, name string) (s map[string]json.RawMessage) {

@@ -211,6 +211,24 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
+// The columns are the DRTC program's, in its order.
+func TestCSVGolden(t *testing.T) {
+	data, err := os.ReadFile("../../testdata/golden/drtc_faults.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Example struct{ CSV string } `json:"csv_example"`
+	}
+	if err := json.Unmarshal(data, &golden); err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(golden.Example.CSV, "\n")
+	if got := strings.Join(csvColumns[3:], ","); got != head {
+		t.Errorf("columns %s, want %s", got, head)
+	}
+}
+
 // A limit ends the comparison after whole pairs of rounds, with all cells equal.
 func TestLimit(t *testing.T) {
 	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
