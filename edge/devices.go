@@ -117,10 +117,11 @@ func simCalibration(r robot.Robot) servo.Calibration {
 	return c
 }
 
-// retryArm opens the arm; a port that is not there yet may come.
+// retryArm opens the arm. What is away may come: a port, its last user's end, an
+// arm's power, a reply on a bad line.
 func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
-	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
-	told := false
+	began, told := e.clock.Now(), false
+	giveUp := began.Add(e.cfg.MaxOffline)
 	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
 		arm, err := servo.OpenArm(cfg)
 		switch {
@@ -130,7 +131,7 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 			return nil, exit.With(exit.Config, err)
 		case errors.Is(err, servo.ErrHeld), errors.Is(err, servo.ErrLatched):
 			return nil, exit.With(exit.Fault, err)
-		case !errors.Is(err, servo.ErrPortAbsent) || e.clock.Now().Add(backoff) > giveUp:
+		case !mayCome(err, e.clock.Now().Sub(began)) || e.clock.Now().Add(backoff) > giveUp:
 			return nil, exit.With(exit.Absent, err)
 		}
 		if !told {
@@ -144,6 +145,20 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 			e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
 		}
 	}
+}
+
+// udevTime is how long a new device may be without its group: the kernel makes the
+// node, udev changes it.
+const udevTime = 2 * time.Second
+
+// mayCome reports whether waiting can cure what keeps an arm from being opened.
+func mayCome(err error, waited time.Duration) bool {
+	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply, servo.ErrGarbled} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return errors.Is(err, servo.ErrPortDenied) && waited < udevTime
 }
 
 // measureBus refuses a rate that the bus cannot keep. A simulated bus is slow

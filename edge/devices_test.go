@@ -1,14 +1,19 @@
 package edge
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"edgert/internal/exit"
+	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
+	"edgert/servo/servosim"
 )
 
 func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
@@ -80,5 +85,66 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 		if _, err := claim(id); err == nil || !strings.Contains(err.Error(), "--id") {
 			t.Errorf("claim(%q) = %v, want an error that names --id", id, err)
 		}
+	}
+}
+
+// What keeps an arm from being opened may pass: whoever has the port ends, the
+// arm gets its power. What will not is said at once.
+func TestAnArmThatComesLater(t *testing.T) {
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const later = 300 * time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		change  func(t *testing.T, b *servosim.Bus, c servo.Calibration)
+		code    exit.Code
+		offline time.Duration
+	}{
+		{"at once", func(*testing.T, *servosim.Bus, servo.Calibration) {}, exit.Clean, time.Second},
+		{"without power at first", func(_ *testing.T, b *servosim.Bus, _ servo.Calibration) {
+			for id := range byte(6) {
+				b.Mute(id+1, true)
+			}
+			time.AfterFunc(later, func() {
+				for id := range byte(6) {
+					b.Mute(id+1, false)
+				}
+			})
+		}, exit.Clean, time.Minute},
+		{"busy at first", func(t *testing.T, b *servosim.Bus, _ servo.Calibration) {
+			port, err := servo.OpenPort(b.Path(), 1_000_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(later, func() { port.Close() })
+		}, exit.Clean, time.Minute},
+		{"without power", func(_ *testing.T, b *servosim.Bus, _ servo.Calibration) {
+			for id := range byte(6) {
+				b.Mute(id+1, true)
+			}
+		}, exit.Absent, later},
+		{"another arm's calibration", func(_ *testing.T, _ *servosim.Bus, c servo.Calibration) {
+			c["gripper"] = servo.MotorCalibration{ID: 6, HomingOffset: 5, RangeMin: 1000, RangeMax: 3000}
+		}, exit.Config, time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
+			if err != nil {
+				t.Skipf("no pseudo-terminals here: %v", err)
+			}
+			defer b.Close()
+			c := simCalibration(r)
+			tt.change(t, b, c)
+			e := &Edge{cfg: Config{MaxOffline: tt.offline, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
+			arm, err := e.retryArm(t.Context(), servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: c})
+			if exit.Of(err) != tt.code {
+				t.Errorf("it ends with %v (code %d), want code %d", err, exit.Of(err), tt.code)
+			}
+			if arm != nil {
+				arm.Close()
+			}
+		})
 	}
 }

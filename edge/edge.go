@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -270,7 +271,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	go func() { ticked <- e.tickThread() }()
 
 	tickErr := e.watch(ctx, ticked)
-	off := e.letGo() // first of all: other threads may take their time
+	off := e.letGo(tickErr) // first of all: other threads may take their time
 	cancel()
 	e.ending.Store(true)
 	e.control.waker.Wake()
@@ -289,7 +290,6 @@ func (e *Edge) tickThread() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("tick: panic: %v", p)
-			e.control.exitMode = ExitOff // nothing may be trusted to hold the arm
 		}
 	}()
 	return e.loop.Run(&e.stop, e.control.tick)
@@ -337,10 +337,14 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 // Hurry makes a run that is ending skip the parking: the second Ctrl-C.
 func (e *Edge) Hurry() { e.control.hurry.Store(true) }
 
-// letGo ends the arm's torque as --on-exit says. The tick has ended: the arm is
-// this goroutine's now.
-func (e *Edge) letGo() error {
-	if !e.control.stats.touched.Load() || e.control.exitMode == ExitHold {
+// letGo ends the arm's torque as --on-exit says; hold is for ends of exit.Held.
+// The tick has ended: the arm is this goroutine's now.
+func (e *Edge) letGo(err error) error {
+	if failed := e.control.failed.Load(); err == nil && failed != nil {
+		err = *failed
+	}
+	held := e.control.exitMode == ExitHold && slices.Contains(exit.Held, exit.Of(err))
+	if held || !e.control.stats.touched.Load() {
 		return nil
 	}
 	if err := e.arm.TorqueOff(); err != nil {

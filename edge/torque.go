@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -53,10 +55,16 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 
 // leftHolding reports whether the edge whose end we clean up after has held the
 // arm on purpose. systemd tells an ExecStopPost= command how the main process
-// ended; one that exited has carried out its --on-exit, one that was killed has
+// ended: only one that exited by itself, with a code of exit.Held, has. One that
+// was killed, that panicked or hung, or whose service ended in any other way, has
 // not.
 //
-// Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE.
+// Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
 func leftHolding(onExit string) bool {
-	return exitModes[onExit] == ExitHold && os.Getenv("SERVICE_RESULT") != "" && os.Getenv("EXIT_CODE") == "exited"
+	result := os.Getenv("SERVICE_RESULT")
+	if exitModes[onExit] != ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {
+		return false
+	}
+	code, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))
+	return err == nil && slices.Contains(exit.Held, exit.Code(code))
 }

@@ -132,28 +132,42 @@ func TestTorqueOffRefusals(t *testing.T) {
 // not, because a killed edge may have been doing anything.
 func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	tests := []struct {
-		name, onExit, result, code string
-		stays                      bool
+		name, onExit, result, code, status string
+		stays                              bool
 	}{
-		{"by hand", "hold", "", "", false},
-		{"after a clean stop", "hold", "success", "exited", true},
-		{"after a failure that the edge saw itself", "hold", "exit-code", "exited", true},
-		{"after the watchdog", "hold", "watchdog", "killed", false},
-		{"after a core dump", "hold", "core-dump", "dumped", false},
-		{"after a stop that was to park", "park", "success", "exited", false},
+		{"by hand", "hold", "", "", "", false},
+		{"after a clean stop", "hold", "success", "exited", "0", true},
+		{"after something broke", "hold", "exit-code", "exited", "1", false},
+		{"after a panic without a core", "hold", "exit-code", "exited", "2", false},
+		{"after a contract that was refused", "hold", "exit-code", "exited", "3", true},
+		{"after the server stayed away", "hold", "exit-code", "exited", "4", true},
+		{"after real time was refused", "hold", "exit-code", "exited", "5", false},
+		{"after a motor's fault", "hold", "exit-code", "exited", "6", false},
+		{"after a code that nobody has", "hold", "exit-code", "exited", "137", false},
+		{"without a code", "hold", "exit-code", "exited", "", false},
+		{"after a stop that took too long", "hold", "timeout", "exited", "0", false},
+		{"after the kernel ran out of memory", "hold", "oom-kill", "exited", "0", false},
+		{"after a SIGKILL", "hold", "signal", "killed", "KILL", false},
+		{"after the watchdog", "hold", "watchdog", "killed", "KILL", false},
+		{"after a panic", "hold", "signal", "killed", "ABRT", false},
+		{"after a core dump", "hold", "core-dump", "dumped", "ABRT", false},
+		{"after a stop that was to park", "park", "success", "exited", "0", false},
+		{"after a stop that was to let go", "off", "success", "exited", "0", false},
 	}
 	b := torquedArm(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("SERVICE_RESULT", tt.result)
 			t.Setenv("EXIT_CODE", tt.code)
+			t.Setenv("EXIT_STATUS", tt.status)
 			if got := leftHolding(tt.onExit); got != tt.stays {
-				t.Errorf("leftHolding(%s) with %s, %s = %v, want %v", tt.onExit, tt.result, tt.code, got, tt.stays)
+				t.Errorf("leftHolding(%s) with %s, %s, %s = %v, want %v", tt.onExit, tt.result, tt.code, tt.status, got, tt.stays)
 			}
 		})
 	}
 	t.Setenv("SERVICE_RESULT", "success")
 	t.Setenv("EXIT_CODE", "exited")
+	t.Setenv("EXIT_STATUS", "0")
 	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101", OnExit: "hold"}, new(strings.Builder)); err != nil {
 		t.Fatal(err)
 	}

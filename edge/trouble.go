@@ -75,7 +75,8 @@ func (c *control) welcome(now rt.Instant, why plug.Cause) {
 	}
 }
 
-// condemn ends the run as --on-exit says; an operator is needed.
+// condemn ends the run as --on-exit says, though it never holds; an operator is
+// needed.
 func (c *control) condemn(err error) {
 	err = exit.Errorf(exit.Fault, "stopped by a motor: %w", err)
 	c.failed.CompareAndSwap(nil, &err)

@@ -82,7 +82,7 @@ func (s *starved) Wait(timeout time.Duration) error {
 func TestAReadAfterAStarvedOne(t *testing.T) {
 	m := so101().Motors[0]
 	position, offset := m.Model.Row(table.PresentPosition), m.Model.Row(table.HomingOffset)
-	for length := time.Millisecond; length < 1300*time.Millisecond; length += time.Millisecond {
+	for length := time.Millisecond; length < 1300*time.Millisecond; length += 3 * time.Millisecond {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
 		l.servos[1].put(offset.Addr, 85)
 		s := &starved{line: l}

@@ -42,13 +42,13 @@ func ticks(n int) (all [][]byte) {
 // lateness has delays that silence alone tells from an answer, and, up to most,
 // those that it does not.
 func lateness(most time.Duration) (all []time.Duration) {
-	for d := time.Duration(0); d < most; d += 2 * time.Millisecond {
+	for d := time.Duration(0); d < most; d += 3 * time.Millisecond {
 		all = append(all, d)
 	}
 	return all
 }
 
-const muchLater = 3 * hushTime
+const muchLater = hushTime + hushTime/2
 
 func TestReadingsAfterAKilledProgram(t *testing.T) {
 	motors := so101().Motors

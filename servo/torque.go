@@ -12,14 +12,15 @@ import (
 const (
 	offRounds   = 3                    // times the torque-off frame is sent to motors that have not confirmed it
 	offAttempts = 2                    // of each write to a single motor after that
-	offWait     = 5 * time.Millisecond // for one confirmation: six silent motors must not take longer than 200 ms
+	offWait     = 5 * time.Millisecond // for one confirmation: six silent motors take 0.2 s
 )
 
 // TorqueOff makes every motor limp: one frame to all, read back, and then each
 // motor by itself as often as needed. It ignores faults and goes on past
 // failures; the error, which wraps ErrTorque, names the motors that may still
-// be under torque. It works after bus errors and takes 200 ms at most for six
-// motors.
+// be under torque. It works after bus errors. Six silent motors take 0.2 s, on a line that
+// never falls silent up to a second; whoever hears the first frame, sent within
+// 50 ms, is limp then.
 //
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {

@@ -152,3 +152,62 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 		t.Errorf("%d motors hold torque after ExecStopPost=, want 0", on)
 	}
 }
+
+// With on-exit: hold the unit's line leaves an arm under torque only after an end
+// that the edge has decided on, whatever else systemd says of it.
+func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
+	const instance = "arm"
+	link, etc := simBusProcess(t), t.TempDir()
+	config := fmt.Sprintf("bus: %s\non-exit: hold\n", link)
+	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		result, code, status string
+		on                   int
+	}{
+		{"success", "exited", "0", 6},
+		{"exit-code", "exited", "3", 6},
+		{"exit-code", "exited", "4", 6},
+		{"exit-code", "exited", "1", 0},
+		{"exit-code", "exited", "2", 0},
+		{"exit-code", "exited", "5", 0},
+		{"exit-code", "exited", "6", 0},
+		{"timeout", "exited", "0", 0},
+		{"signal", "killed", "KILL", 0},
+		{"signal", "killed", "ABRT", 0},
+		{"watchdog", "killed", "KILL", 0},
+	} {
+		torqueOnAll(t, link)
+		post := unitCommand(t, "ExecStopPost", instance, etc)
+		post.Env = append(os.Environ(), "SERVICE_RESULT="+tt.result, "EXIT_CODE="+tt.code, "EXIT_STATUS="+tt.status)
+		if out, err := post.CombinedOutput(); err != nil {
+			t.Errorf("%s, %s, %s: %v\n%s", tt.result, tt.code, tt.status, err, out)
+		}
+		if on := torqueOnBus(t, link); on != tt.on {
+			t.Errorf("%s, %s, %s: %d motors hold torque, want %d", tt.result, tt.code, tt.status, on, tt.on)
+		}
+	}
+}
+
+// torqueOnAll sets Torque_Enable of the six motors, with bytes that no code of
+// ours has made.
+func torqueOnAll(t *testing.T, path string) {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("open %s: %v", path, err)
+	}
+	defer unix.Close(fd)
+	frame := []byte{0xFF, 0xFF, 0xFE, 16, 0x83, 40, 1, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1}
+	sum := byte(0)
+	for _, v := range frame[2:] {
+		sum += v
+	}
+	if _, err := unix.Write(fd, append(frame, ^sum)); err != nil {
+		t.Fatal(err)
+	}
+	if on := torqueOnBus(t, path); on != 6 {
+		t.Fatalf("%d motors hold torque, want 6: otherwise there is nothing to release", on)
+	}
+}

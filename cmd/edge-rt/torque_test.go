@@ -122,7 +122,7 @@ func stiff(b *servosim.Bus) (n int) {
 func unarmed(t *testing.T, s *still, b *servosim.Bus, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{"--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
-		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s"}, args...)
+		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "20"}, args...) // slowly, for a busy machine
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	return cmd
@@ -146,40 +146,46 @@ func armed(t *testing.T, s *still, b *servosim.Bus, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// encoderFault is a bit of a Feetech servo's status; built-in robots stop on it.
+const encoderFault = 1 << 1
+
 // Whatever ends a run that had the arm under torque, the arm is let go, or held
 // where that was asked for.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	tests := []struct {
 		name  string
 		args  []string
-		end   func(*exec.Cmd, *still)
+		end   func(*exec.Cmd, *still, *servosim.Bus)
 		code  int
 		stiff int
 	}{
-		{"SIGINT", nil, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGINT) }, 0, 0},
-		{"SIGTERM", nil, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
-		{"SIGTERM twice", nil, func(c *exec.Cmd, _ *still) {
+		{"SIGINT", nil, func(c *exec.Cmd, _ *still, _ *servosim.Bus) { c.Process.Signal(syscall.SIGINT) }, 0, 0},
+		{"SIGTERM", nil, func(c *exec.Cmd, _ *still, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
+		{"SIGTERM twice", nil, func(c *exec.Cmd, _ *still, _ *servosim.Bus) {
 			c.Process.Signal(syscall.SIGTERM)
 			time.Sleep(50 * time.Millisecond)
 			c.Process.Signal(syscall.SIGTERM)
 		}, 0, 0},
-		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
-		{"on-exit hold", []string{"--on-exit", "hold"}, func(c *exec.Cmd, _ *still) { c.Process.Signal(syscall.SIGTERM) }, 0, 6},
-		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *still) {}, 0, 0},
-		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *still) {
+		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *still, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
+		{"on-exit hold", []string{"--on-exit", "hold"}, func(c *exec.Cmd, _ *still, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 6},
+		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *still, *servosim.Bus) {}, 0, 0},
+		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *still, _ *servosim.Bus) {
 			s.mu.Lock()
 			s.refuse = true
 			s.mu.Unlock()
 			s.token.Undeclare()
 			s.token, _ = s.net.Token(wire.ServerAliveKey(s.prefix))
 		}, 3, 0},
-		{"a server that stays away", []string{"--max-offline", "1500ms"}, func(_ *exec.Cmd, s *still) { s.net.Close() }, 4, 0},
+		{"a server that stays away", []string{"--max-offline", "1500ms"}, func(_ *exec.Cmd, s *still, _ *servosim.Bus) { s.net.Close() }, 4, 0},
+		{"on-exit hold, and a server that stays away", []string{"--on-exit", "hold", "--max-offline", "1500ms"},
+			func(_ *exec.Cmd, s *still, _ *servosim.Bus) { s.net.Close() }, 4, 6},
+		{"on-exit hold, and a motor's fault", []string{"--on-exit", "hold"}, func(_ *exec.Cmd, _ *still, b *servosim.Bus) { b.SetFault(3, encoderFault) }, 6, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s, b := newStill(t), simBus(t)
 			cmd := armed(t, s, b, tt.args...)
-			tt.end(cmd, s)
+			tt.end(cmd, s, b)
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			select {

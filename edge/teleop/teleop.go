@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -218,23 +219,24 @@ func (s *session) ticks(loop *rt.Loop) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("tick: panic: %v", p)
-			s.cfg.OnExit = "off"
 		}
 	}()
 	return loop.Run(&s.stop, s.tick)
 }
 
-// end lets the follower go and says how it went.
+// end lets the follower go, unless it is to be held and the end is one of
+// exit.Held, and says how it went.
 func (s *session) end(loop *rt.Loop, err error) error {
+	if failed := s.failed.Load(); err == nil && failed != nil {
+		err = *failed
+	}
 	var off error
-	if s.touched.Load() && s.cfg.OnExit != "hold" {
+	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err))
+	if s.touched.Load() && !held {
 		off = s.follower.TorqueOff()
 	}
 	s.ending.Store(true)
 	s.threads.Wait()
-	if failed := s.failed.Load(); err == nil && failed != nil {
-		err = *failed
-	}
 	if errors.Is(err, rt.ErrRealTimeRefused) {
 		err = exit.With(exit.RealTime, err)
 	}

@@ -26,6 +26,12 @@ const (
 // first. The units' RestartPreventExitStatus= and the README say the same.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
+// Held are the codes of ends that the program decided on while it could be
+// trusted: only after these --on-exit hold leaves the arm under torque. After
+// anything else, a failure, a motor's own or a code that is not in the table, the
+// arm is let go.
+var Held = []Code{Clean, Config, Absent}
+
 // Error is an error that knows the exit code it deserves.
 type Error struct {
 	Code Code
