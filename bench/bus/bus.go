@@ -102,16 +102,18 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report) error {
 	rounds := int(c.Duration / (2 * c.Slice))
 	for i := range rounds {
-		d, err := drive(ctx, r, port, c.FPS, c.Slice)
+		d, err := drive(ctx, r, port, c.FPS, c.Slice, c.Slice)
 		if err != nil {
 			return err
 		}
 		report.addDriver(d)
+		before := readHost()
 		e, err := runEcho(ctx, echo, port, r.Baud, c.FPS, c.Slice, report)
 		if err != nil {
 			return err
 		}
 		report.addEcho(e)
+		report.addPair(d, e, calm(before, readHost()))
 		fmt.Fprintf(c.Log, "round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds, report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
 	}
 	return nil
@@ -129,7 +131,7 @@ func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, repor
 		return err
 	}
 	defer sim.Stop()
-	d, err := drive(ctx, r, link, c.FPS, c.Duration/2)
+	d, err := drive(ctx, r, link, c.FPS, c.Duration/2, c.Slice)
 	if err != nil {
 		return err
 	}

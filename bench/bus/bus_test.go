@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"math"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +50,7 @@ func six() *drivenSlice {
 	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 	return &drivenSlice{
 		samples: []sample{{us(1200), us(40), 2, false}, {us(1300), us(50), 2, false}, {us(1700), us(60), 3, false}, {us(3700), us(70), 3, true}},
-		frames:  [][]byte{make([]byte, 26), make([]byte, 14)}, in: 48, allocs: 1,
+		frames:  [][]byte{make([]byte, 26), make([]byte, 14)}, in: 48, allocs: 1, window: 4, calm: []bool{true},
 	}
 }
 
@@ -57,12 +59,22 @@ func TestTheReportAddsUp(t *testing.T) {
 	r.addDriver(six())
 	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2}, {took: 1300 * time.Microsecond, frames: 2}})
 	r.addLosses(six())
+	echo := func(us time.Duration) []sample { return []sample{{took: us * time.Microsecond, frames: 2}} }
+	r.addPair(six(), echo(1000), true)
+	r.addPair(six(), echo(1250), true)
+	r.addPair(six(), echo(100), false)
 	r.sum()
 	if r.BytesOut != 40 || r.BytesIn != 48 || r.WireUS != 880 || r.FloorUS != 1180 {
 		t.Errorf("%d bytes out, %d in, wire %v us, floor %v us; want 40, 48, 880, 1180", r.BytesOut, r.BytesIn, r.WireUS, r.FloorUS)
 	}
 	if r.Driver.Cycles != 2 || r.Driver.Other != 2 || r.Driver.CPUMean != 45 || r.RatioP99 != 1 || r.RatioP50 >= 1 || r.Allocs != 1 {
 		t.Errorf("driver %+v, ratios %v, %v, allocations %d", r.Driver, r.RatioP50, r.RatioP99, r.Allocs)
+	}
+	if p := r.Pairs; p.All != 3 || p.Calm != 2 || math.Abs(p.P99-1.3) > 0.02 || math.Abs(p.CalmP99-1.17) > 0.02 || math.Abs(p.CalmP50-1.08) > 0.02 {
+		t.Errorf("pairs %+v, want 3 of which 2 are calm, p99 1.3 and 1.17, p50 1.08", p)
+	}
+	if l := r.LostReply; l.CalmLost != 1 || l.CalmCost.Max != 2500 {
+		t.Errorf("losses %+v, want the one to be calm", l)
 	}
 	if l := r.LostReply; l.Lost != 1 || l.Clean.P50 != 1200 || l.Cost.Max != 2500 {
 		t.Errorf("losses %+v, want 1 that cost 2500 us beyond 1200", l)
@@ -138,5 +150,36 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 		if r.Driver.Cycles > 0 && (r.BytesOut != tt.out || r.BytesIn != tt.in || int(r.WireUS) != tt.wire || r.Read != tt.read) {
 			t.Errorf("%s: %d bytes out, %d in, %v us, %s; want %d, %d, %d, %s", c.Robot, r.BytesOut, r.BytesIn, r.WireUS, r.Read, tt.out, tt.in, tt.wire, tt.read)
 		}
+	}
+}
+
+func TestWhenTheMachineIsCalm(t *testing.T) {
+	stolen, idle := parseHost([]byte("cpu  100 5 30 700 20 0 1 42 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"))
+	if stolen != 420*time.Millisecond || idle != 7200*time.Millisecond {
+		t.Errorf("parseHost = %v stolen, %v idle, want 420ms, 7.2s", stolen, idle)
+	}
+	for _, text := range []string{"", "cpu", "intr 1 2 3 4 5 6 7 8 9", "cpu 1 2 3"} {
+		if stolen, idle := parseHost([]byte(text)); stolen != 0 || idle != 0 {
+			t.Errorf("parseHost(%q) = %v, %v, want nothing", text, stolen, idle)
+		}
+	}
+	cores := time.Duration(runtime.NumCPU())
+	from := host{at: 1, stolen: time.Second, idle: time.Second}
+	for _, tt := range []struct {
+		name         string
+		stolen, idle time.Duration
+		want         bool
+	}{
+		{"idle", 0, cores * time.Second, true},
+		{"robbed", statTick, cores * time.Second, false},
+		{"busy", 0, cores * 100 * time.Millisecond, false},
+	} {
+		to := host{at: from.at.Add(time.Second), stolen: from.stolen + tt.stolen, idle: from.idle + tt.idle}
+		if got := calm(from, to); got != tt.want {
+			t.Errorf("%s: calm = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	if calm(host{}, host{}) {
+		t.Error("a machine that says nothing counts as calm")
 	}
 }

@@ -64,11 +64,19 @@ type drivenSlice struct {
 	allocs   uint64
 	overruns uint64
 	granted  rt.Grant
+	window   int    // cycles of one window
+	calm     []bool // whether the machine was, in each whole window
+}
+
+// calmAt reports whether the machine was calm in the window of cycle i.
+func (s *drivenSlice) calmAt(i int) bool {
+	w := i / s.window
+	return w < len(s.calm) && s.calm[w]
 }
 
 // drive opens the arm and runs cycles for a while. Torque stays as it is; the
-// goals are where the arm is.
-func drive(ctx context.Context, r robot.Robot, path string, fps float64, length time.Duration) (*drivenSlice, error) {
+// goals are where the arm is. Whether the machine was calm is noted by the window.
+func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration) (*drivenSlice, error) {
 	calibration, err := readCalibration(r, path)
 	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
 		calibration, err = readCalibration(r, path) // late replies of the slice before
@@ -90,7 +98,7 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length 
 	if _, err := arm.MeasureCycles(100); err != nil {
 		return nil, exit.With(exit.Absent, err)
 	}
-	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length)
+	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length, window)
 	if limp { // some firmware takes a goal for a reason to hold
 		off := arm.TorqueOff()
 		for i := 1; off != nil && i < tries; i++ {
@@ -102,10 +110,12 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length 
 }
 
 // cycles is the slice itself.
-func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length time.Duration) (*drivenSlice, error) {
+func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration) (*drivenSlice, error) {
 	clock := rt.KernelClock()
 	period := time.Duration(float64(time.Second) / fps)
-	s := &drivenSlice{samples: make([]sample, 0, int(length/period)+warmUp)}
+	s := &drivenSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
+	s.calm = make([]bool, 0, cap(s.samples)/s.window+1)
+	machine := readHost()
 	present, goal := make([]float32, motors), make([]float32, motors)
 	arm.Read(goal, clock.Now().Add(time.Second))
 	var stop atomic.Bool
@@ -139,6 +149,11 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 			metrics.Read(heap)
 			s.allocs = heap[0].Value.Uint64() - s.allocs
 			stop.Store(true)
+		}
+		if n > warmUp && len(s.samples)%s.window == 0 { // the last: it allocates
+			before := machine
+			machine = readHost()
+			s.calm = append(s.calm, calm(before, machine))
 		}
 		return arm.BusWait()
 	})

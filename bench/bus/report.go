@@ -34,6 +34,8 @@ type Report struct {
 	Echo      Subject  `json:"echo"`
 	RatioP50  float64  `json:"ratio_p50"`
 	RatioP99  float64  `json:"ratio_p99"`
+	RatioCPU  float64  `json:"ratio_cpu_p50"` // of the threads' CPU time
+	Pairs     Pairs    `json:"pairs"`
 	Allocs    uint64   `json:"allocs"`       // of the whole process during the driver's cycles
 	Overruns  uint64   `json:"overruns_own"` // of the driver's loop
 	Refused   string   `json:"real_time_refused,omitempty"`
@@ -41,6 +43,65 @@ type Report struct {
 	frames    [][]byte // of a clean cycle
 	replies   int
 	gap       time.Duration
+}
+
+// Pairs are the slices two by two, the driver's and the echo's behind it, and the
+// medians of their ratios. A host that gives its cores to others makes the 99th
+// percentile of all cycles its own, and so do other programs; a pair is calm when
+// the machine was during both slices, see calm.
+type Pairs struct {
+	All     int     `json:"all"`
+	Calm    int     `json:"calm"`
+	P50     float64 `json:"ratio_p50"`
+	P99     float64 `json:"ratio_p99"`
+	CalmP50 float64 `json:"calm_ratio_p50"` // 0: no calm pair
+	CalmP99 float64 `json:"calm_ratio_p99"`
+
+	of []pair
+}
+
+type pair struct {
+	p50, p99 float64
+	calm     bool
+}
+
+// addPair compares two slices; calm is of the echo's.
+func (r *Report) addPair(d *drivenSlice, e []sample, calm bool) {
+	var driver, echo Subject
+	driver.add(d.samples)
+	echo.add(e)
+	if driver.Cycles == 0 || echo.Cycles == 0 {
+		return
+	}
+	for _, c := range d.calm {
+		calm = calm && c
+	}
+	a, b := driver.tally.Quantiles(), echo.tally.Quantiles()
+	r.Pairs.of = append(r.Pairs.of, pair{a.P50 / b.P50, a.P99 / b.P99, calm})
+}
+
+// sum works out the medians.
+func (p *Pairs) sum() {
+	median := func(calm bool, of func(pair) float64) float64 {
+		var all []float64
+		for _, one := range p.of {
+			if one.calm || !calm {
+				all = append(all, of(one))
+			}
+		}
+		if len(all) == 0 {
+			return 0
+		}
+		slices.Sort(all)
+		return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
+	}
+	p50, p99 := func(x pair) float64 { return x.p50 }, func(x pair) float64 { return x.p99 }
+	p.All, p.P50, p.P99, p.CalmP50, p.CalmP99 = len(p.of), median(false, p50), median(false, p99), median(true, p50), median(true, p99)
+	for _, one := range p.of {
+		if one.calm {
+			p.Calm++
+		}
+	}
 }
 
 // Subject is one program's clean cycles.
@@ -65,6 +126,8 @@ type Losses struct {
 	Cost     bench.Quantiles `json:"cost_us"`
 	Overruns uint64          `json:"overruns_own"`
 	Tally    *bench.Tally    `json:"histogram_us"`
+	CalmLost int             `json:"calm_lost_cycles"` // in windows in which the machine was calm
+	CalmCost bench.Quantiles `json:"calm_cost_us"`
 }
 
 // The gaps that servos leave before they answer, as the simulator has them.
@@ -106,22 +169,29 @@ func (r *Report) addEcho(e []sample) { r.Echo.add(e) }
 
 func (r *Report) addLosses(d *drivenSlice) {
 	l := &Losses{Cycles: len(d.samples), Overruns: d.overruns, Tally: new(bench.Tally)}
-	var clean, cost bench.Tally
-	var took []time.Duration
-	for _, c := range d.samples {
+	var clean, cost, calmCost bench.Tally
+	var took, calm []time.Duration
+	for i, c := range d.samples {
 		switch {
 		case c.lost:
 			took = append(took, c.took)
+			if d.calmAt(i) {
+				calm = append(calm, c.took)
+			}
 			l.Tally.Add(c.took, 1)
 		case c.frames == cleanFrames:
 			clean.Add(c.took, 1)
 		}
 	}
-	l.Lost, l.Clean = len(took), clean.Quantiles()
+	l.Lost, l.CalmLost, l.Clean = len(took), len(calm), clean.Quantiles()
+	beyond := func(t time.Duration) float64 { return max(float64(t)/float64(time.Microsecond)-l.Clean.P50, 0) }
 	for _, t := range took {
-		cost.AddUS(max(float64(t)/float64(time.Microsecond)-l.Clean.P50, 0), 1)
+		cost.AddUS(beyond(t), 1)
 	}
-	l.Cost = cost.Quantiles()
+	for _, t := range calm {
+		calmCost.AddUS(beyond(t), 1)
+	}
+	l.Cost, l.CalmCost = cost.Quantiles(), calmCost.Quantiles()
 	r.LostReply = l
 }
 
@@ -134,6 +204,10 @@ func (r *Report) sum() {
 		}
 	}
 	r.floor()
+	r.Pairs.sum()
+	if r.Echo.CPU.P50 > 0 {
+		r.RatioCPU = r.Driver.CPU.P50 / r.Echo.CPU.P50
+	}
 	if r.Echo.Took.P50 > 0 && r.Echo.Took.P99 > 0 {
 		r.RatioP50, r.RatioP99 = r.Driver.Took.P50/r.Echo.Took.P50, r.Driver.Took.P99/r.Echo.Took.P99
 	}
@@ -189,7 +263,14 @@ func us(v float64) string { return fmt.Sprintf("%.0f", v) }
 // notes are the sentences below the table.
 func (r *Report) notes() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	say("Ratio driver to echo: p50 %.2f, p99 %.2f.", r.RatioP50, r.RatioP99)
+	p := &r.Pairs
+	say("Ratio driver to echo: p50 %.2f, p99 %.2f of all cycles; p50 %.2f, p99 %.2f in the median of %d pairs of slices. CPU time of the thread: %.2f.",
+		r.RatioP50, r.RatioP99, p.P50, p.P99, p.All, r.RatioCPU)
+	if p.Calm > 0 {
+		say("In %d of %d pairs of slices the machine was calm: p50 %.2f, p99 %.2f.", p.Calm, p.All, p.CalmP50, p.CalmP99)
+	} else {
+		say("The machine was busy in every pair of slices, with other programs or other machines: the 99th percentiles are its own.")
+	}
 	say("Driver: %d allocations of the whole process in its cycles, %d own overruns. Given up: cycles without all replies in time, and the driver's with another exchange in them; they are in no figure.", r.Allocs, r.Overruns)
 	if r.Refused != "" {
 		say("The kernel refused real time: %s.", r.Refused)
@@ -197,6 +278,9 @@ func (r *Report) notes() (all []string) {
 	if l := r.LostReply; l != nil {
 		say("A lost reply, in %d of %d cycles: p50 %.0f us, p99 %.0f us, at most %.0f us beyond a clean cycle (p50 %.0f us); %d own overruns.",
 			l.Lost, l.Cycles, l.Cost.P50, l.Cost.P99, l.Cost.Max, l.Clean.P50, l.Overruns)
+		if l.CalmLost > 0 && l.CalmLost < l.Lost {
+			say("%d of them while the machine was calm: p50 %.0f us, p99 %.0f us, at most %.0f us.", l.CalmLost, l.CalmCost.P50, l.CalmCost.P99, l.CalmCost.Max)
+		}
 	}
 	return all
 }
