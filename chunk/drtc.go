@@ -55,7 +55,7 @@ func (d *drtc) OnChunk(now rt.Instant, c *Chunk) MergeResult {
 	r := d.schedule.Merge(c)
 	r.RTT = now.Sub(q.Captured)
 	if r.Outcome == Joined {
-		d.trigger.OnChunk(r.RTT, false)
+		d.trigger.OnChunk(r.RTT)
 	}
 	return r
 }

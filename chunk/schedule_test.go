@@ -238,7 +238,7 @@ func TestChunkNoAlloc(t *testing.T) {
 			q.Put(Request{Key: c.Key, Step: c.Step})
 			q.Take(c.Key)
 			s.Merge(c)
-			d.OnChunk(50*ms, false)
+			d.OnChunk(50 * ms)
 		}
 		s.Amend(s.NextStep(), row)
 		spans = s.AppendSpans(spans[:0], 50)

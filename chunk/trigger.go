@@ -60,7 +60,6 @@ type Trigger struct {
 	cfg      TriggerConfig
 	cooldown int
 	due      bool // the next tick fires, whatever is left
-	warmups  uint64
 }
 
 // NewTrigger returns a trigger that is ready to fire. It panics unless
@@ -124,17 +123,14 @@ func (d *Trigger) OnIdleTick() {
 	}
 }
 
-// OnChunk learns from a merged chunk: latency is capture to merge. The server's
-// warm-up answers are slower than the rest and teach nothing.
+// OnChunk learns from a merged chunk: latency is capture to merge. Every answer
+// counts: a server warms up before it takes its first session, so none is slow for
+// that.
 //
 //rt:noalloc
-func (d *Trigger) OnChunk(latency time.Duration, warmup bool) {
+func (d *Trigger) OnChunk(latency time.Duration) {
 	if d.cfg.Cooldown == CooldownMerge {
 		d.cooldown = 0
-	}
-	if warmup || latency < 0 {
-		d.warmups++
-		return
 	}
 	d.cfg.Estimator.Observe(latency.Seconds())
 }
@@ -188,11 +184,6 @@ func (d *Trigger) Cooldown() int { return d.cooldown }
 //
 //rt:noalloc
 func (d *Trigger) SMin() int { return d.cfg.SMin }
-
-// Excluded returns how many round trips the estimate left out.
-//
-//rt:noalloc
-func (d *Trigger) Excluded() uint64 { return d.warmups }
 
 //rt:noalloc
 func (d *Trigger) delay(steps, size int) int {

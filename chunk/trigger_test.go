@@ -73,14 +73,13 @@ func TestRearmAsksWhateverIsLeft(t *testing.T) {
 	}
 }
 
-func TestWarmupTeachesNothing(t *testing.T) {
+// Servers are warm before they take a session: the first answer teaches as all do.
+func TestTheFirstAnswerTeaches(t *testing.T) {
 	d := trigger(NewJK(20.0/60, DefaultAlpha, DefaultBeta, DefaultK))
-	d.OnChunk(3*time.Second, true)
-	d.OnChunk(-time.Second, false)
-	if d.Steps() != 20 || d.Excluded() != 2 {
-		t.Errorf("Steps() = %d with %d excluded, want 20 with 2", d.Steps(), d.Excluded())
+	if d.Steps() != 20 {
+		t.Errorf("Steps() before the first answer = %d, want 20", d.Steps())
 	}
-	d.OnChunk(100*time.Millisecond, false)
+	d.OnChunk(100 * time.Millisecond)
 	if d.Steps() != 6 {
 		t.Errorf("Steps() after 100 ms = %d, want 6", d.Steps())
 	}
@@ -171,7 +170,7 @@ func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 		})
 		d.cooldown = 0
 		for _, rtt := range tt.rtts {
-			d.OnChunk(time.Duration(rtt*float64(time.Second)), false)
+			d.OnChunk(time.Duration(rtt * float64(time.Second)))
 		}
 		if fire, _ := d.OnTick(tt.size); !fire || d.Cooldown() != tt.cooldown {
 			t.Errorf("%s: fire %v, cooldown %d, want %d", tt.name, fire, d.Cooldown(), tt.cooldown)
