@@ -64,6 +64,7 @@ type Summary struct {
 	Timeouts      int                       `json:"targets_timed_out"`
 	MallocWindow  uint64                    `json:"path_mallocs_ticks"`
 	ForcedGC      uint64                    `json:"gc_forced"`
+	ExcusedMS     float64                   `json:"excused_ms"` // of overruns_host: how much longer than their periods, together
 	StealMS       float64                   `json:"host_steal_ms"`
 	CPUShare      float64                   `json:"rt_cpu_share"`
 	RSSMB         float64                   `json:"rss_mb"`

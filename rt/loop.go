@@ -60,6 +60,7 @@ type LoopStats struct {
 	Ticks        uint64        // steps that were called
 	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait; see Overrun
 	OverrunsHost uint64        // the others past it: the machine did not let them run
+	Excused      time.Duration // of these: how much longer than their periods they were for their host
 	Skipped      uint64        // grid points lost to overruns
 	CPU          time.Duration // CPU time of the loop's thread in all ticks
 	Lateness     *Hist         // waking minus deadline; live, not a copy
@@ -88,6 +89,7 @@ type Loop struct {
 	ticks        atomic.Uint64
 	overrunsOwn  atomic.Uint64
 	overrunsHost atomic.Uint64
+	excused      atomic.Int64 // ns
 	skipped      atomic.Uint64
 	cpu          atomic.Int64 // ns
 }
@@ -217,10 +219,11 @@ func (l *Loop) sleepUntil(deadline Instant) {
 //
 //rt:noalloc
 func (l *Loop) judge(now Instant) Overrun {
-	own, host, worst := l.referee.judge(now)
-	l.overrunsOwn.Add(own)
-	l.overrunsHost.Add(host)
-	return worst
+	v := l.referee.judge(now)
+	l.overrunsOwn.Add(v.own)
+	l.overrunsHost.Add(v.host)
+	l.excused.Add(int64(v.excused))
+	return v.worst
 }
 
 // nextDeadline returns the first deadline on the grid prev+n*period (n >= 1)
@@ -246,6 +249,7 @@ func (l *Loop) Stats() LoopStats {
 		Ticks:        l.ticks.Load(),
 		OverrunsOwn:  l.overrunsOwn.Load(),
 		OverrunsHost: l.overrunsHost.Load(),
+		Excused:      time.Duration(l.excused.Load()),
 		Skipped:      l.skipped.Load(),
 		CPU:          time.Duration(l.cpu.Load()),
 		Lateness:     l.lateness,

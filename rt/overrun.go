@@ -28,6 +28,12 @@ const (
 	// microseconds, at the end of a tick.
 	stealEvery = 100 * time.Millisecond
 
+	// stealSeldom is how often while the host has taken nothing since the machine
+	// began, as on one that is not virtual: there a read for every second is enough
+	// to see it begin. The first steal of all may so excuse an overrun that came up
+	// to a second after it.
+	stealSeldom = time.Second
+
 	// stealLag is how long an overrun waits to be judged: a guest's kernel counts
 	// the steal of a CPU at its next timer interrupt, and an idle one has none.
 	stealLag = 100 * time.Millisecond
@@ -72,17 +78,26 @@ func (r *referee) late(o Overrun, now Instant) {
 //
 //rt:noalloc
 func (r *referee) due(now Instant) bool {
-	if r.n == 0 {
+	switch {
+	case r.n == 0 && r.seen == 0:
+		return now.Sub(r.noted) >= stealSeldom
+	case r.n == 0:
 		return now.Sub(r.noted) >= stealEvery
 	}
 	return r.n == overrunsMax || now.Sub(r.last) >= stealLag
 }
 
-// judge notes the steal and returns how many of the waiting overruns were the
-// loop's own, how many the host's, and the worst of its own.
+// verdict is what judge has found of the overruns that waited.
+type verdict struct {
+	own, host uint64
+	excused   time.Duration // beyond their periods, of the host's
+	worst     Overrun       // of the loop's own
+}
+
+// judge notes the steal and tells the waiting overruns apart.
 //
 //rt:noalloc
-func (r *referee) judge(now Instant) (own, host uint64, worst Overrun) {
+func (r *referee) judge(now Instant) (v verdict) {
 	steal := r.steal()
 	excuse := steal - r.seen
 	if excuse > 0 {
@@ -92,15 +107,16 @@ func (r *referee) judge(now Instant) (own, host uint64, worst Overrun) {
 		over := o.CPU + o.BusWait - r.period
 		if over <= excuse {
 			excuse -= max(0, over)
-			host++
+			v.excused += max(0, over)
+			v.host++
 			continue
 		}
-		own++
-		if o.CPU+o.BusWait > worst.CPU+worst.BusWait {
-			worst = o
-			worst.Stolen, worst.Own = excuse, true
+		v.own++
+		if o.CPU+o.BusWait > v.worst.CPU+v.worst.BusWait {
+			v.worst = o
+			v.worst.Stolen, v.worst.Own = excuse, true
 		}
 	}
 	r.seen, r.noted, r.n = steal, now, 0
-	return own, host, worst
+	return v
 }

@@ -46,9 +46,10 @@ func TestATickStolenWhileWakingIsTheHosts(t *testing.T) {
 type hosted struct {
 	*rttest.Clock
 	taken time.Duration
+	reads int
 }
 
-func (h *hosted) StealTime() time.Duration { return h.taken }
+func (h *hosted) StealTime() time.Duration { h.reads++; return h.taken }
 
 func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 	const period = 10 * time.Millisecond
@@ -108,11 +109,34 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 		stop.Store(ticks == 90)
 		return rt.Wait{}
 	})
-	if s := l.Stats(); s.OverrunsOwn != 1 || s.OverrunsHost != 1 {
-		t.Errorf("own %d, host %d; want 1, 1", s.OverrunsOwn, s.OverrunsHost)
+	if s := l.Stats(); s.OverrunsOwn != 1 || s.OverrunsHost != 1 || s.Excused != 30*time.Millisecond {
+		t.Errorf("own %d, host %d, excused %v; want 1, 1, 30 ms", s.OverrunsOwn, s.OverrunsHost, s.Excused)
 	}
 	if len(told) != 1 || told[0].CPU != 35*time.Millisecond {
 		t.Errorf("told %v, want the one of 35 ms", told)
+	}
+}
+
+// A host that has never taken anything is hardly asked; one that has, ten times a
+// second.
+func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
+	const period, ticks = 10 * time.Millisecond, 1000
+	for _, tt := range []struct {
+		taken    time.Duration
+		from, to int // reads in 10 s
+	}{{0, 9, 13}, {time.Hour, 90, 110}} {
+		clock := &hosted{Clock: rttest.NewClock(0), taken: tt.taken}
+		l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
+		var stop atomic.Bool
+		n := 0
+		l.Run(&stop, func(rt.Tick) rt.Wait {
+			n++
+			stop.Store(n == ticks)
+			return rt.Wait{}
+		})
+		if clock.reads < tt.from || clock.reads > tt.to {
+			t.Errorf("taken %v: the steal is read %d times in %v, want %d to %d", tt.taken, clock.reads, ticks*period, tt.from, tt.to)
+		}
 	}
 }
 
