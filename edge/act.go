@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -136,14 +137,29 @@ func (c *control) parkOn(now rt.Instant) {
 // recordEvery is how often the log of actions is written out.
 const recordEvery = 50 * time.Millisecond
 
+// beginRecord writes the head of the record while the arm is untouched.
+func (e *Edge) beginRecord() (err error) {
+	if e.cfg.Record == nil {
+		return nil
+	}
+	e.record, err = record.NewLog(e.cfg.Record, record.Header{
+		ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS, Names: e.robot.ActionNames(),
+	})
+	if err != nil {
+		return fmt.Errorf("--record: %w; make room there, name another file, or leave --record out", err)
+	}
+	return nil
+}
+
 // keepRecord writes out the actions that ran, until the run is over. A file that
-// cannot be written stops the record, not the robot.
+// cannot be written stops the record, not the robot: the run ends as it was to
+// end, and then says that it failed.
 func (e *Edge) keepRecord() error {
 	for ended := false; !ended; {
 		ended = e.ending.Load() // the tick has ended then: once more
-		if err := e.control.log.Drain(); err != nil {
-			e.log.Warn("--record stops here", "why", err)
-			return nil
+		if err := e.record.Drain(); err != nil {
+			e.recorded = fmt.Errorf("--record stopped after %d actions, the arm went on: %w; make room there, or name another file", e.record.Written(), err)
+			e.log.Warn("--record stops here, the arm goes on", "actions", e.record.Written(), "why", err)
 		}
 		e.clock.SleepUntil(e.clock.Now().Add(recordEvery))
 	}

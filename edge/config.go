@@ -77,9 +77,9 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// check refuses what cannot run, naming the flag, what was got and what is
+// Check refuses what cannot run, naming the flag, what was got and what is
 // wanted.
-func (c *Config) check() error {
+func (c *Config) Check() error {
 	usage := func(format string, args ...any) error { return exit.Errorf(exit.Usage, format, args...) }
 	switch {
 	case !(c.FPS >= 1 && c.FPS <= maxFPS):

@@ -191,6 +191,25 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 		best.Round(10*time.Microsecond), e.cfg.FPS, limit.Round(10*time.Microsecond))
 }
 
+// readyCameras refuses what can be no camera, and opens files, before anything
+// else is opened.
+func (e *Edge) readyCameras() (err error) {
+	e.files = make([]opened, len(e.cfg.Cameras))
+	for i := range e.cfg.Cameras {
+		f := &e.files[i]
+		if f.source, f.picked, err = eye.Ready(&e.cfg.Cameras[i], e.clock); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opened is a camera's source, and what it gives.
+type opened struct {
+	source camera.Source
+	picked string
+}
+
 // openCameras opens every camera; one that is absent may come.
 func (e *Edge) openCameras(ctx context.Context) error {
 	d := eye.Develop{Quality: e.cfg.JPEGQuality, Asked: e.cfg.Reencode}
@@ -200,9 +219,12 @@ func (e *Edge) openCameras(ctx context.Context) error {
 		p := eye.Place{
 			Clock: e.clock, World: e.scenery, WantW: d.WantW, WantH: d.WantH, SimFPS: simCameraFPS, Changed: d.Quality == 0 || d.Asked,
 		}
-		source, picked, err := e.retryCamera(ctx, c, p)
-		if err != nil {
-			return err
+		source, picked := e.files[i].source, e.files[i].picked
+		if source == nil {
+			var err error
+			if source, picked, err = e.retryCamera(ctx, c, p); err != nil {
+				return err
+			}
 		}
 		looks := eye.New(c.Name, source, c.MaxAge)
 		e.eyes = append(e.eyes, looks)

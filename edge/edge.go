@@ -14,6 +14,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,7 @@ type Edge struct {
 	still    *sim.Live // what simulated cameras see on a real bus
 	simBus   *servosim.Bus
 	arm      *plug.Arm
+	files    []opened // of the cameras, those that play files
 	eyes     []*eye.Eye
 	develop  []*eye.Developer
 	net      wire.Session
@@ -76,6 +78,8 @@ type Edge struct {
 	sender   *sender
 	operator net.Listener
 	loop     *rt.Loop
+	record   *record.Log // nil: none
+	recorded error       // why it stopped; read after the thread that keeps it
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
@@ -91,7 +95,7 @@ type Edge struct {
 // Open takes the bus, the cameras and a session, retrying what is absent until
 // max_offline. On error everything it took is given back.
 func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log, herald: openHerald(cfg.Log)}
@@ -110,8 +114,14 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		cameras[i] = c
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
+	if err = e.readyCameras(); err != nil {
+		return e, err
+	}
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
+	}
+	if err = e.beginRecord(); err != nil {
+		return e, err
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)           // a waking tick never queues for a P
 	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
@@ -207,13 +217,7 @@ func (e *Edge) build() error {
 	c.maxAge, c.quiet, c.offline = e.cfg.MaxActionAge, e.cfg.DegradedAfter, e.cfg.MaxOffline
 	c.exitMode, c.parkMax = exitModes[e.cfg.OnExit], parkLimit
 	c.plan, c.shape = plan, shape
-	if e.cfg.Record != nil {
-		if c.log, err = record.NewLog(e.cfg.Record, record.Header{
-			ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: how.Schedule, FPS: e.cfg.FPS, Names: e.robot.ActionNames(),
-		}); err != nil {
-			return exit.With(exit.Config, err)
-		}
-	}
+	c.log = e.record
 	c.state, c.goal, c.park = make([]float32, dof), make([]float32, dof), make([]float32, dof)
 	c.seen = make([]rt.Instant, dof)
 	c.limits, c.parkStep = limitsOf(e.arm.Arm(), period)
@@ -276,10 +280,9 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.ending.Store(true)
 	e.control.waker.Wake()
 	e.operator.Close()
-	e.threads.Wait()
-	err := e.verdict(tickErr, <-linked)
-	if err == nil {
-		err = off
+	err := errStuck
+	if e.joined() {
+		err = cmp.Or(e.verdict(tickErr, <-linked), off, e.recorded)
 	}
 	return e.summarize(err), err
 }

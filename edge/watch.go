@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,6 +15,12 @@ const (
 	warmUp       = 5 * time.Second // after arming, before allocations are counted
 	leaveLimit   = parkLimit + 2*time.Second
 )
+
+// errStuck ends a run whose arm was let go, when a thread is stuck in a file, a
+// driver or the network and cannot be ended.
+var errStuck = fmt.Errorf("a thread did not end within %v of the arm: the file of --record, a camera or the network hangs", stuckLimit)
+
+const stuckLimit = 5 * time.Second
 
 // heapWindow counts allocations from the end of the warm-up to the stop.
 //
@@ -116,6 +123,18 @@ func (e *Edge) tidy() {
 	e.heap.release()
 }
 
+// joined waits for the other threads, but not for one that is stuck.
+func (e *Edge) joined() bool {
+	ended := make(chan struct{})
+	go func() { e.threads.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(stuckLimit):
+		return false
+	}
+}
+
 // report turns the events that a person wants to know of into log lines, without
 // making garbage: something went wrong, and the arm still moves.
 func (e *Edge) report(ev rt.Event) {
@@ -152,7 +171,7 @@ func (e *Edge) summarize(err error) *Summary {
 	grant := e.loop.Grant()
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{
-		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, Skipped: loop.Skipped,
+		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, ExcusedMS: round3(loop.Excused.Seconds() * 1e3), Skipped: loop.Skipped,
 		StarvedTicks: st.starved.Load(), LatenessUS: long(loop.Lateness, time.Microsecond),
 		LatenessHist: histogram(loop.Lateness, time.Microsecond),
 		Requests:     st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),

@@ -58,6 +58,10 @@ type Log struct {
 	buf     []byte
 	lost    atomic.Uint64
 	written atomic.Uint64
+
+	// Owner: Drain's thread.
+	waits  uint64 // actions in buf
+	broken bool   // the file could not be written: what comes is lost
 }
 
 // Header is the first line of a file.
@@ -113,21 +117,23 @@ func (l *Log) Reserve() *Action {
 //rt:noalloc
 func (l *Log) Commit() { l.ring.Commit() }
 
-// Lost returns how many actions did not fit, Written how many are in the file.
+// Lost returns how many actions did not fit, or came when the file could not be
+// written any more; Written how many are in the file.
 func (l *Log) Lost() uint64    { return l.lost.Load() }
 func (l *Log) Written() uint64 { return l.written.Load() }
 
-// Drain writes what waits. The error is the file's: the log is useless then.
+// Drain writes what waits. The error is the file's, and comes once: from then on
+// everything is lost, and counted.
 //
 // Owner: one thread beside the tick.
 //
 //rt:noalloc
 func (l *Log) Drain() error {
-	l.buf = l.buf[:0]
+	l.buf, l.waits = l.buf[:0], 0
 	for a := l.ring.Peek(); a != nil; a = l.ring.Peek() {
 		l.buf = appendAction(l.buf, a)
 		l.ring.Release()
-		l.written.Add(1)
+		l.waits++
 		if len(l.buf) > lineMax {
 			if err := l.flush(); err != nil {
 				return err
@@ -142,8 +148,16 @@ func (l *Log) flush() error {
 	if len(l.buf) == 0 {
 		return nil
 	}
-	_, err := l.w.Write(l.buf)
-	l.buf = l.buf[:0]
+	var err error
+	if !l.broken {
+		_, err = l.w.Write(l.buf)
+	}
+	if l.broken = l.broken || err != nil; l.broken {
+		l.lost.Add(l.waits)
+	} else {
+		l.written.Add(l.waits)
+	}
+	l.buf, l.waits = l.buf[:0], 0
 	return err
 }
 

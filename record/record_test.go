@@ -145,3 +145,24 @@ func TestLogNoAlloc(t *testing.T) {
 		t.Errorf("%v allocations per drain, want 0", n)
 	}
 }
+
+// A file that fails fails for good: what comes is counted as lost, and the error
+// comes once.
+func TestLogCountsWhatTheFileDidNotTake(t *testing.T) {
+	l, err := NewLog(&broken{2}, Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, fails := range []bool{false, true, false} {
+		for range 3 {
+			l.Reserve()
+			l.Commit()
+		}
+		if err := l.Drain(); (err != nil) != fails {
+			t.Errorf("drain %d: %v", i, err)
+		}
+	}
+	if l.Written() != 3 || l.Lost() != 6 {
+		t.Errorf("%d written and %d lost, want 3 and 6", l.Written(), l.Lost())
+	}
+}

@@ -74,7 +74,10 @@ type partFlags struct {
 // version is set by the Makefile.
 var version = "dev"
 
-func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
+func main() {
+	program.OutliveReaders()
+	os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr)))
+}
 
 func run(args []string, stdout, stderr io.Writer) exit.Code {
 	var c cli

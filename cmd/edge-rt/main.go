@@ -155,6 +155,7 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 	case "sim-bus":
 		return c.simBus(stdout, stderr)
 	case "torque <word>":
+		program.OutliveReaders()
 		return complain(stderr, edge.TorqueOff(edge.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
 	}
 	if ok, err := c.handle(ctx, &c.runFlags, stdout); ok {
@@ -184,6 +185,7 @@ func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 
 // start runs the edge and prints its summary, or what was wrong.
 func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
+	program.OutliveReaders()
 	screen := newTerminal(stderr)
 	code := complain(screen, r.drive(stdout, screen))
 	screen.Flush()
@@ -195,6 +197,12 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.Check(); err != nil { // before a file is made anew
+		return err
+	}
+	if r.JSON != "" && r.JSON == r.Record {
+		return exit.Errorf(exit.Usage, "--json and --record both name %s: only one of them can be written there", r.JSON)
+	}
 	out, err := r.openJSON(stdout)
 	if err != nil {
 		return err
@@ -204,7 +212,6 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 		return err
 	}
 	if actions != nil {
-		defer actions.Close()
 		cfg.Record = actions
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -226,6 +233,9 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 		e.Hurry()
 	}()
 	summary, err := e.Run(ctx)
+	if actions != nil {
+		err = errors.Join(err, actions.Close())
+	}
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
 	signal.Stop(again)

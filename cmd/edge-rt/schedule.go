@@ -109,10 +109,13 @@ func (f *scheduleFlags) checkZeros() error {
 // openRecord opens the file of --record before the arm moves; nil when there is
 // none.
 func (f *scheduleFlags) openRecord() (*os.File, error) {
-	if f.Record == "" {
+	switch f.Record {
+	case "":
 		return nil, nil
+	case "-":
+		return nil, exit.Errorf(exit.Usage, "--record - is no file: name one, or ./- where that is its name")
 	}
-	file, err := os.Create(f.Record)
+	file, err := os.OpenFile(f.Record, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) // a pipe's reader may leave
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--record: %w", err)
 	}

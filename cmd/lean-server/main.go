@@ -133,6 +133,7 @@ func (f *flags) config() (server.Config, error) {
 // serve runs the server until a signal and prints its summary. A second signal
 // ends the process at once.
 func (f *flags) serve(cfg server.Config, stdout, stderr io.Writer) error {
+	program.OutliveReaders()
 	log := slog.New(slog.DiscardHandler)
 	if !f.Quiet {
 		log = slog.New(logline.New(stderr, slog.LevelInfo))

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"edgert/camera"
 	"edgert/camera/pattern"
@@ -34,30 +37,31 @@ type Place struct {
 	Changed      bool         // pictures will be decoded: raw, or another quality
 }
 
-// Open opens the camera and says what it picked. An absent device gives an error
-// that is ErrAbsent: it may come.
-func Open(c *Config, p Place) (source camera.Source, picked string, err error) {
-	switch {
-	case c.Source == Sim || c.Source == Pattern:
-		return painted(c, p)
-	case strings.HasPrefix(c.Source, "/dev/"):
-		return device(c, p)
-	}
-	if len(c.Controls) > 0 {
-		return nil, "", exit.Errorf(exit.Usage, "camera %s: option %s: files have no controls", c.Name, c.Controls[0].Name)
+// Ready opens the camera where that needs neither a server's wishes nor a device
+// that may come later, which is so for files, and refuses what can be no camera.
+// The source is nil for Open to open.
+func Ready(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
+	if c.Source == Sim || c.Source == Pattern {
+		return nil, "", paintable(c)
 	}
 	info, err := os.Stat(c.Source)
-	if err != nil {
+	switch {
+	case err != nil && strings.HasPrefix(c.Source, "/dev/"):
+		return nil, "", nil // it may come
+	case err != nil:
 		return nil, "", exit.Errorf(exit.Usage, "camera %s: %w", c.Name, err)
-	}
-	if info.Mode()&os.ModeCharDevice != 0 {
-		return device(c, p)
+	case info.Mode()&os.ModeCharDevice != 0:
+		return nil, "", capturable(c, info)
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil, "", exit.Errorf(exit.Config, "camera %s: %s is %v, want a camera's device, a picture or a folder of pictures", c.Name, c.Source, info.Mode())
+	case len(c.Controls) > 0:
+		return nil, "", exit.Errorf(exit.Usage, "camera %s: option %s: files have no controls", c.Name, c.Controls[0].Name)
 	}
 	fps := c.FPS
 	if fps == 0 {
 		fps = usualFPS
 	}
-	r, err := replay.Open(c.Source, fps, p.Clock)
+	r, err := replay.Open(c.Source, fps, clock)
 	if err != nil {
 		return nil, "", exit.Errorf(exit.Config, "camera %s: %w", c.Name, err)
 	}
@@ -67,12 +71,48 @@ func Open(c *Config, p Place) (source camera.Source, picked string, err error) {
 	return r, fmt.Sprintf("files of %s: %v", c.Source, r.Format()), nil
 }
 
+// videoMajor is the number that the kernel has for all its video devices.
+const videoMajor = 81
+
+// capturable refuses character devices that are no video devices.
+func capturable(c *Config, info os.FileInfo) error {
+	if at, ok := info.Sys().(*syscall.Stat_t); ok && unix.Major(uint64(at.Rdev)) != videoMajor {
+		return openError(c.Name, fmt.Errorf("%w: %s; edge-rt cameras lists those that are here", v4l2.ErrNoVideo, c.Source))
+	}
+	return nil
+}
+
+// Open opens the camera and says what it picked. An absent device gives an error
+// that is ErrAbsent: it may come.
+func Open(c *Config, p Place) (source camera.Source, picked string, err error) {
+	source, picked, err = Ready(c, p.Clock)
+	switch {
+	case err != nil || source != nil:
+		return source, picked, err
+	case c.Source == Sim || c.Source == Pattern:
+		return painted(c, p)
+	}
+	return device(c, p)
+}
+
+// paintable refuses what no camera that exists in memory only can be.
+func paintable(c *Config) error {
+	switch {
+	case c.Pixels != 0 && c.Pixels != camera.RGB8:
+		return exit.Errorf(exit.Usage, "camera %s: format=%v, but %s paints rgb", c.Name, c.Pixels, c.Source)
+	case c.Source == Pattern && c.Width > 0 && (c.Width < pattern.MinWidth || c.Height < pattern.MinHeight):
+		return tooSmall(c, c.Width, c.Height)
+	}
+	return nil
+}
+
+func tooSmall(c *Config, w, h int) error {
+	return exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, w, h)
+}
+
 // painted opens a camera that exists in memory only: whatever size is asked for,
 // else what the policy was trained on, else what cameras usually give.
 func painted(c *Config, p Place) (camera.Source, string, error) {
-	if c.Pixels != 0 && c.Pixels != camera.RGB8 {
-		return nil, "", exit.Errorf(exit.Usage, "camera %s: format=%v, but %s paints rgb", c.Name, c.Pixels, c.Source)
-	}
 	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
 	if f.FPS == 0 && p.WantW > 0 && c.Source == Sim {
 		f.FPS = p.SimFPS
@@ -90,7 +130,7 @@ func painted(c *Config, p Place) (camera.Source, string, error) {
 		return p.World().Camera(c.Name, f), "simulated: " + f.String(), nil
 	}
 	if f.Width < pattern.MinWidth || f.Height < pattern.MinHeight {
-		return nil, "", exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, f.Width, f.Height)
+		return nil, "", tooSmall(c, f.Width, f.Height)
 	}
 	return pattern.NewSource(p.Clock, f), "pattern: " + f.String(), nil
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -101,3 +103,8 @@ func Writable(flag, name string) error {
 	}
 	return nil
 }
+
+// OutliveReaders makes an error of what would end the program: a write to a
+// standard output or standard error that nobody reads any more. A log whose
+// reader went away must not leave an arm under torque, or a child running.
+func OutliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

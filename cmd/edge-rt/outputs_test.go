@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Whoever reads the log may go away (| head, a terminal multiplexer that died): the
+// arm goes on, and is let go at the end. Go ends a program that writes to a broken
+// standard error, and with it nobody would let the arm go.
+func TestRunOutlivesItsReader(t *testing.T) {
+	s, b := newStill(t), simBus(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := unarmed(t, s, b, "--fps", "10")
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	t.Cleanup(func() { cmd.Process.Kill() })
+	for end := time.Now().Add(patience); stiff(b) < 6; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the arm was never armed")
+		}
+	}
+	r.Close()
+	s.token.Undeclare() // something to write about: the session is lost
+	time.Sleep(time.Second)
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil || stiff(b) != 0 {
+		t.Errorf("it ended with %v and %d motors under torque; want a clean end, and none", err, stiff(b))
+	}
+}
+
+// A record that cannot be begun ends the run before it begins; one that breaks off
+// does not hold the arm up, and the run says so at its end.
+func TestRecordThatCannotBeWritten(t *testing.T) {
+	s, b := newStill(t), simBus(t)
+	out := func(cmd *exec.Cmd) (int, string) {
+		var log bytes.Buffer
+		cmd.Stderr = &log
+		var exit *exec.ExitError
+		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), log.String()
+	}
+	code, said := out(unarmed(t, s, b, "--quiet", "--fps", "10", "--record", "/dev/full"))
+	if code != 1 || !strings.Contains(said, "--record") || !strings.Contains(said, "/dev/full: no space left") || strings.Count(said, "\n") != 1 {
+		t.Errorf("a full disk: exit code %d, %s; want 1 and one line that names file, cause and cure", code, said)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		f, err := os.Open(pipe)
+		if err == nil {
+			_, err = io.ReadFull(f, make([]byte, 2000))
+			f.Close()
+		}
+		read <- err
+	}()
+	code, said = out(unarmed(t, s, b, "--quiet", "--record", pipe, "--duration", "4s", "--fps", "10"))
+	select {
+	case err := <-read:
+		if err != nil {
+			t.Errorf("the first lines: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatalf("nobody wrote to the pipe: exit code %d, %s", code, said)
+	}
+	if code != 1 || !strings.Contains(said, "--record stopped after ") || !strings.Contains(said, pipe) || stiff(b) != 0 {
+		t.Errorf("a reader that goes away: exit code %d, %d motors under torque, %s; want 1, none and why", code, stiff(b), said)
+	}
+}
+
+// A record that takes nothing any more, as on a disk that hangs, does not keep the
+// run from ending.
+func TestRecordThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a thread that is stuck")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // and never reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	cmd, log := exec.Command(binary, "--quiet", "--bus", "sim", "--id", "arm", "--connect", newStill(t).endpoint, "--record", pipe, "--duration", "6s"), new(bytes.Buffer)
+	cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	overdue := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer overdue.Stop()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(log.String(), "did not end") || !strings.Contains(log.String(), "--record") {
+		t.Errorf("exit code %d, %s; want 1 and what hangs", code, log)
+	}
+}
+
+// A mistake elsewhere on the line does not cost the record of the run before.
+func TestWrongFlagsKeepFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"--record", file, "--fps", "0"}, {"--json", file, "--fps", "0"}, {"--record", file, "--json", file}, {"--record", "-"}} {
+		if code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody}, args...)...); code != 2 {
+			t.Errorf("%s: exit code %d, %s; want 2", args, code, stderr)
+		}
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
+		t.Errorf("the file now holds %q, %v", b, err)
+	}
+}
+
+// What is no camera is refused before anything is opened: nobody listens there.
+func TestCamerasThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	text, pipe, folder := filepath.Join(dir, "picture.jpg"), filepath.Join(dir, "pipe.png"), filepath.Join(dir, "empty")
+	for _, err := range []error{os.WriteFile(text, []byte("no picture"), 0o600), syscall.Mkfifo(pipe, 0o600), os.Mkdir(folder, 0o700)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		source, says string
+		code         int
+	}{
+		{"/dev/null", "/dev/null", 3},
+		{"/dev", "holds 0 files", 3},
+		{text, "picture.jpg", 3},
+		{pipe, "pipe.png", 3},
+		{folder, "holds 0 files", 3},
+		{filepath.Join(dir, "none.png"), "none.png", 2},
+		{"pattern:1x1", "needs", 2},
+		{"sim,format=mjpeg", "paints rgb", 2},
+	} {
+		code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--camera", "front="+tt.source)
+		if code != tt.code || !strings.Contains(stderr, "camera front") || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, %s; want %d and one line with %q", tt.source, code, stderr, tt.code, tt.says)
+		}
+	}
+}
