@@ -20,7 +20,10 @@ const (
 // driver or the network and cannot be ended.
 var errStuck = fmt.Errorf("a thread did not end within %v of the arm: the file of --record, a camera or the network hangs", stuckLimit)
 
-const stuckLimit = 5 * time.Second
+const (
+	stuckLimit = 5 * time.Second
+	joinPoll   = 2 * time.Millisecond
+)
 
 // heapWindow counts allocations from the end of the warm-up to the stop.
 //
@@ -127,11 +130,15 @@ func (e *Edge) tidy() {
 func (e *Edge) joined() bool {
 	ended := make(chan struct{})
 	go func() { e.threads.Wait(); close(ended) }()
-	select {
-	case <-ended:
-		return true
-	case <-time.After(stuckLimit):
-		return false
+	for limit := e.clock.Now().Add(stuckLimit); ; e.clock.SleepUntil(e.clock.Now().Add(joinPoll)) {
+		select {
+		case <-ended:
+			return true
+		default:
+		}
+		if e.clock.Now() > limit {
+			return false
+		}
 	}
 }
 
