@@ -124,11 +124,12 @@ func (r *reader) null() bool {
 	return true
 }
 
-// int reads an integer between lo and hi, in whichever form it was written.
+// int reads an integer between lo and hi, in whichever form it was written. Null
+// is 0 where that is allowed.
 //
 //rt:noalloc
 func (r *reader) int(field string, lo, hi int64) int64 {
-	if r.null() {
+	if lo <= 0 && r.null() {
 		return 0
 	}
 	v, rest, err := msgp.ReadInt64Bytes(r.b)

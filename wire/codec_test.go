@@ -148,6 +148,7 @@ func TestHostileBytes(t *testing.T) {
 		{"float64 beyond float32", body("state", tensorOf("<f8", []int64{1}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x7e})...), ErrNotFinite},
 		{"span of two values", body("spans", 0x91, 0x92, 1, 2), ErrShape},
 		{"span that ends before it starts", body("spans", 0x91, 0x93, 1, 5, 4), ErrMalformed},
+		{"span without an end", body("spans", 0x91, 0x93, 1, 5, 0xc0), ErrMalformed},
 		{"images null", body("images", 0xc0), ErrMalformed},
 		{"trailing byte", append(body("t", 1), 0xc0), ErrMalformed},
 	}
