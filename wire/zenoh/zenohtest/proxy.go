@@ -193,6 +193,9 @@ func (p *Proxy) pump(from io.Reader, to io.Writer) {
 		if err != nil {
 			close(way)
 			<-ended
+			for p.stall.Load() { // an end is held up too
+				time.Sleep(stallLook)
+			}
 			return
 		}
 	}

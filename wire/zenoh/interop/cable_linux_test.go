@@ -1,0 +1,171 @@
+package interop
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/wire/zenoh"
+)
+
+const (
+	cableEnv = "EDGERT_CABLE"
+	cutFor   = 4 * time.Second
+)
+
+// cable switches the loopback interface of a network namespace of our own: while
+// it is off nothing arrives, and nobody is told.
+func cable(t *testing.T, on bool) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, lo)
+	}
+	if err == nil {
+		flags := lo.Uint16() &^ unix.IFF_UP
+		if on {
+			flags |= unix.IFF_UP
+		}
+		lo.SetUint16(flags)
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// links notes what becomes of a session's links.
+type links struct {
+	mu      sync.Mutex
+	up      bool
+	changed time.Time
+	lost    error
+	refused error // by a CloseError, which is what a node id that is known already gets
+}
+
+func (l *links) hear(e zenoh.LinkEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var closed *zenoh.CloseError
+	if errors.As(e.Err, &closed) {
+		l.refused = e.Err
+	}
+	if e.Up != l.up {
+		l.up, l.changed, l.lost = e.Up, time.Now(), e.Err
+	}
+}
+
+func (l *links) are(t *testing.T, up bool, since time.Time) (after time.Duration, why error) {
+	t.Helper()
+	eventually(t, "the link's change", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up == up })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused != nil {
+		t.Errorf("refused: %v", l.refused)
+	}
+	return l.changed.Sub(since), l.lost
+}
+
+// Goal: behind an official router with its default lease of 10 s our sessions
+// notice a cable that was cut long before that lease is over, come back by
+// themselves when it is there again, are not refused because the router still
+// knows them, and everything works as before.
+func TestCableCutBehindARouter(t *testing.T) {
+	if os.Getenv(cableEnv) == "" {
+		inNamespace(t)
+		return
+	}
+	cable(t, true)
+	over(t, func(t *testing.T, v version) {
+		_, at := v.router(t)
+		var events [2]links
+		a := ours(t, zenoh.Config{Connect: []string{at}, Lease: zenoh.DefaultLease, Links: events[0].hear})
+		b := ours(t, zenoh.Config{Connect: []string{at}, Lease: zenoh.DefaultLease, Links: events[1].hear})
+		e := declareAll(t, "@cable", a, b)
+		e.flows(t, "before")
+		cut := time.Now()
+		cable(t, false)
+		for i := range events {
+			after, why := events[i].are(t, false, cut)
+			t.Logf("session %d noticed after %.1f s: %v", i, after.Seconds(), why)
+			if after > 2*cutFor {
+				t.Errorf("session %d noticed after %v, which is the router's lease", i, after)
+			}
+		}
+		time.Sleep(time.Until(cut.Add(cutFor)))
+		back := time.Now()
+		cable(t, true)
+		for i := range events {
+			after, _ := events[i].are(t, true, back)
+			t.Logf("session %d was back after %.2f s", i, after.Seconds())
+		}
+		e.flows(t, "after")
+		eventually(t, "the token", func() bool { all := e.tokens.entries(); return len(all) > 2 && all[len(all)-1] == "+@cable/b" })
+		t.Logf("everything worked %.2f s after the cable came back: %v", time.Since(back).Seconds(), e.tokens.entries())
+	})
+}
+
+// inNamespace runs the test in a process with a network of its own.
+func inNamespace(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "3m")
+	cmd.Env = append(os.Environ(), cableEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Start()
+	if errors.Is(err, os.ErrPermission) {
+		t.Skip("only root makes a network namespace")
+	}
+	if err == nil {
+		err = cmd.Wait()
+	}
+	t.Logf("in a network of its own:\n%s", out.String())
+	switch {
+	case err != nil:
+		t.Error(err)
+	case bytes.Contains(out.Bytes(), []byte("--- SKIP")):
+		t.Skip("it was skipped there")
+	}
+}
+
+// Goal: a way that goes silent without losing the connection, as behind another
+// proxy, is noticed when the router's lease is over, and not before: its system
+// confirms all that we send.
+func TestSilenceBehindARouter(t *testing.T) {
+	t.Parallel()
+	over(t, func(t *testing.T, v version) {
+		if !v.newest {
+			t.Skip("one version is enough")
+		}
+		_, at := v.router(t)
+		way := proxy(t, at)
+		var events links
+		a := ours(t, zenoh.Config{Connect: []string{way.Endpoint(), at}, Lease: zenoh.DefaultLease, Links: events.hear})
+		b := ours(t, zenoh.Config{Connect: []string{at}})
+		e := declareAll(t, "@silent", b, a)
+		e.flows(t, "before")
+		cut := time.Now()
+		way.Stall(true)
+		after, why := events.are(t, false, cut)
+		t.Logf("noticed after %.1f s: %v", after.Seconds(), why)
+		if !errors.Is(why, zenoh.ErrExpired) {
+			t.Errorf("the link ended by %v, want %v", why, zenoh.ErrExpired)
+		}
+		back, _ := events.are(t, true, cut)
+		e.flows(t, "after")
+		t.Logf("on the second endpoint %.2f s later", (back - after).Seconds())
+	})
+}
