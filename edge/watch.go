@@ -29,7 +29,7 @@ const (
 //
 // Owner: the housekeeping goroutine.
 type heapWindow struct {
-	release     func()
+	gc          *rt.Hold
 	armedAt     rt.Instant
 	open        bool
 	closed      bool
@@ -38,7 +38,7 @@ type heapWindow struct {
 }
 
 func (h *heapWindow) hold() {
-	h.release = rt.HoldGC(0)
+	h.gc = rt.HoldGC(0)
 	rt.Stock()
 }
 
@@ -123,7 +123,7 @@ func (e *Edge) tidy() {
 	if e.cfg.Status != nil {
 		e.cfg.Status.Clear()
 	}
-	e.heap.release()
+	e.heap.gc.Release()
 }
 
 // joined waits for the other threads, but not for one that is stuck.

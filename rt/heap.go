@@ -10,18 +10,20 @@ import (
 // HeapStat counts what the Go heap did since the process started.
 type HeapStat struct {
 	Allocs uint64 // objects allocated, the tiny ones that share a block included
+	Bytes  uint64 // allocated
 	Cycles uint64 // garbage collections
 	Forced uint64 // those of Cycles that the program asked for; the rest the memory limit or GOGC
 }
 
 var heapMeter = struct {
 	mu      sync.Mutex
-	samples [4]metrics.Sample // Guarded by mu; metrics.Read wants them on the heap
-}{samples: [4]metrics.Sample{
+	samples [5]metrics.Sample // Guarded by mu; metrics.Read wants them on the heap
+}{samples: [5]metrics.Sample{
 	{Name: "/gc/heap/allocs:objects"},
 	{Name: "/gc/heap/tiny/allocs:objects"},
 	{Name: "/gc/cycles/total:gc-cycles"},
 	{Name: "/gc/cycles/forced:gc-cycles"},
+	{Name: "/gc/heap/allocs:bytes"},
 }}
 
 // ReadHeap returns the counters without stopping the world or allocating.
@@ -41,33 +43,69 @@ func ReadHeap() HeapStat {
 		Allocs: s[0].Value.Uint64() + s[1].Value.Uint64(),
 		Cycles: s[2].Value.Uint64(),
 		Forced: s[3].Value.Uint64(),
+		Bytes:  s[4].Value.Uint64(),
 	}
 }
 
-// The memory limit of HoldGC when its caller leaves it open.
-const (
-	minHeapLimit    = 128 << 20 // bytes
-	heapLimitFactor = 4         // times what the heap holds after Open
-)
+// Headroom is how much Go's memory may grow while the collector is held, where
+// the caller asks for no other figure. It is more than a session of wire/zenoh
+// lets hostile nodes hold, and with what is not Go's it stays below the 64 MiB
+// that they may cost a process.
+const Headroom = 52 << 20 // bytes
 
-// HoldGC collects once and then keeps the garbage collector off until release is
-// called, unless Go's memory reaches limit bytes: the limit is a fuse, and a
-// collection it forces shows as HeapStat.Cycles less Forced. A limit of 0 means
-// 128 MiB or four times the live heap, whichever is more.
+// Hold is the garbage collector switched off, with a fuse. The zero value holds
+// nothing.
+type Hold struct {
+	base    int64 // Go's memory when the hold began, and the headroom
+	percent int   // GOGC before
+	limit   int64 // the memory limit before
+
+	mu      sync.Mutex
+	allowed int64 // guarded by mu
+	held    bool  // guarded by mu
+}
+
+// HoldGC collects once and then keeps the garbage collector off until Release,
+// unless Go's memory grows by headroom bytes: a collection that this fuse forces
+// shows as HeapStat.Cycles less Forced. A headroom of 0 means Headroom.
 //
-// release restores the settings found; calling it again changes nothing. Only
-// one hold may be open at a time.
-func HoldGC(limit int64) (release func()) {
+// Only one hold may be open at a time.
+func HoldGC(headroom int64) *Hold {
 	runtime.GC()
-	if limit <= 0 {
-		var stat runtime.MemStats
-		runtime.ReadMemStats(&stat)
-		limit = max(minHeapLimit, heapLimitFactor*int64(stat.HeapAlloc))
+	if headroom <= 0 {
+		headroom = Headroom
 	}
-	percent := debug.SetGCPercent(-1)
-	before := debug.SetMemoryLimit(limit)
-	return sync.OnceFunc(func() {
-		debug.SetMemoryLimit(before)
-		debug.SetGCPercent(percent)
-	})
+	var stat runtime.MemStats
+	runtime.ReadMemStats(&stat)
+	h := &Hold{base: int64(stat.Sys-stat.HeapReleased) + headroom, held: true}
+	h.percent = debug.SetGCPercent(-1)
+	h.limit = debug.SetMemoryLimit(h.base)
+	return h
+}
+
+// Allow moves the fuse: the program itself now needs n bytes that it did not
+// have when the hold began. It stops the world for a moment when n is another
+// than the last time.
+//
+// Owner: any goroutine.
+func (h *Hold) Allow(n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n == h.allowed || !h.held {
+		return
+	}
+	h.allowed = n
+	debug.SetMemoryLimit(h.base + n)
+}
+
+// Release restores the settings that HoldGC found; again, it changes nothing.
+func (h *Hold) Release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.held {
+		return
+	}
+	h.held = false
+	debug.SetMemoryLimit(h.limit)
+	debug.SetGCPercent(h.percent)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"math/bits"
 	"sync"
+	"sync/atomic"
 
 	"edgert/rt"
 	"edgert/wire"
@@ -36,6 +37,8 @@ func (k requestKey) after(o requestKey) bool {
 type mailbox struct {
 	filling sync.Mutex // held by deposit; a robot that moves to another link has two senders for a moment
 	back    *request   // Guarded by filling.
+
+	size atomic.Int64 // bytes of the three buffers
 
 	mu         sync.Mutex // guards the rest; held for a few instructions
 	waiting    *request
@@ -77,6 +80,7 @@ func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) (newest, re
 
 	m.back.header, m.back.at = h, at
 	if cap(m.back.body) < len(body) {
+		m.size.Add(int64(roomFor(len(body)) - cap(m.back.body)))
 		m.back.body = make([]byte, 0, roomFor(len(body))) //rt:allow grows to the largest observation, then never again
 	}
 	m.back.body = append(m.back.body[:0], body...)

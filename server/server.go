@@ -41,7 +41,6 @@ const (
 	// so pictures count four times, or as large as the policy lets them be.
 	observationSlack  = 1 << 20
 	pictureAllowance  = 4
-	gcBase            = 256 << 20 // bytes of heap before the fuse of rt.HoldGC blows, beside the mailboxes
 	workerStopTimeout = 1200 * time.Millisecond
 
 	// retryAfterDraining is when a robot without another server may ask here
@@ -98,7 +97,8 @@ type Server struct {
 	events       eventWriter
 	strangers    map[string]stranger
 	servedBefore uint64
-	collectedAt  uint64
+	gc           *rt.Hold
+	collected    rt.HeapStat // after the last collection
 }
 
 // New prepares a server; nothing is declared before Serve.
@@ -115,7 +115,7 @@ func New(cfg Config, d Deps) (*Server, error) {
 		cfg: cfg, prefix: prefix, id: serverID(), limit: limit,
 		caps:    capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		network: d.Network, clock: d.Clock, log: d.Log,
-		sessions: newRegistry(), stats: newStats(),
+		sessions: newRegistry(), stats: newStats(), gc: new(rt.Hold),
 		queries: make(chan query, queriesWaiting), notices: make(chan notice, noticesWaiting),
 		strangers:      make(map[string]stranger),
 		observationMax: min(observationMax(d.Meta), wire.MaxMessageBytes),
@@ -192,9 +192,10 @@ func (s *Server) Serve(ctx context.Context) error {
 		return worker.err
 	}
 	s.warmed.Store(true)
-	defer rt.HoldGC(s.heapFuse())()
+	s.gc = rt.HoldGC(rt.Headroom + int64(s.limit)*sessionMemory)
+	defer s.gc.Release()
 	heap := rt.ReadHeap()
-	s.collectedAt = heap.Allocs
+	s.collected = heap
 	s.baseline.Store(&heap)
 
 	stewarding, stopSteward := context.WithCancel(context.Background())
@@ -224,12 +225,6 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.log.Warn("not everything was withdrawn", "why", failed)
 	}
 	return err
-}
-
-// heapFuse is the heap size at which the collector runs after all: a robot's
-// mailbox may hold three observations.
-func (s *Server) heapFuse() int64 {
-	return gcBase + int64(s.limit)*3*int64(roomFor(s.observationMax))
 }
 
 // startJournal starts the journal's goroutine; stop ends it when the worker has

@@ -943,6 +943,7 @@ func (cutOff) Connected() bool { return false }
 // listens is ready though no robot is there yet.
 func TestReadyNeedsAWayIn(t *testing.T) {
 	b := serve(t, config())
+	eventually(t, "the declarations", b.server.serving.Load)
 	b.server.network = cutOff{b.server.network}
 	if ok, why := b.server.Ready(); !ok {
 		t.Errorf("a listening server without robots is not ready: %s", why)

@@ -33,6 +33,12 @@ const (
 	// idleGCObjects is how many heap objects may pile up before an idle server
 	// collects by hand; the collector is off while it serves.
 	idleGCObjects = 200_000
+	// busyGCBytes is how much garbage a server that is never idle collects by
+	// hand, between two requests. Robots that behave leave none: it comes from
+	// links, queries and pages that come and go, well before the fuse of rt.HoldGC.
+	busyGCBytes = 16 << 20
+	// gapPatience is how long the steward waits for the end of the request in hand.
+	gapPatience, gapLook = 50 * time.Millisecond, time.Millisecond
 )
 
 var errLate = errors.New("a newer observation was here already")
@@ -265,14 +271,36 @@ func (s *Server) gone(session *Session, now rt.Instant) (why string) {
 }
 
 // collectHeap collects garbage by hand when no robot was served since it last
-// looked, so that the collector never has to run while one waits.
+// looked, so that the collector never has to run while one waits, and in a gap
+// between two requests when much has piled up meanwhile.
 func (s *Server) collectHeap() {
 	served := s.stats.outcomes[answered].Load()
 	idle := served == s.servedBefore
 	s.servedBefore = served
-	heap := rt.ReadHeap()
-	if idle && heap.Allocs-s.collectedAt > idleGCObjects {
-		runtime.GC()
-		s.collectedAt = heap.Allocs
+	var mailboxes int64
+	for _, session := range s.sessions.all() {
+		mailboxes += session.box.size.Load()
 	}
+	s.gc.Allow(mailboxes)
+	heap := rt.ReadHeap()
+	switch {
+	case heap.Cycles != s.collected.Cycles: // the fuse, or the transport
+		s.collected = heap
+	case idle && heap.Allocs-s.collected.Allocs > idleGCObjects,
+		heap.Bytes-s.collected.Bytes > busyGCBytes && s.gap():
+		runtime.GC()
+		s.collected = rt.ReadHeap()
+	}
+}
+
+// gap waits until the worker has nothing in hand, and reports whether it did so
+// in time.
+func (s *Server) gap() bool {
+	for waited := time.Duration(0); s.worker.busySince.Load() != 0; waited += gapLook {
+		if waited >= gapPatience {
+			return false
+		}
+		time.Sleep(gapLook)
+	}
+	return true
 }

@@ -44,11 +44,11 @@ type Config struct {
 
 // Limits of a measurement.
 const (
-	minSlice  = time.Second
-	heapLimit = 1 << 30 // the collector's safety net while it is off
-	sendPoll  = time.Millisecond
-	niceness  = -10
-	bodyRoom  = 4 << 10 // of a message beside its picture
+	minSlice = time.Second
+	headroom = 1 << 30 // the collector's safety net while it is off
+	sendPoll = time.Millisecond
+	niceness = -10
+	bodyRoom = 4 << 10 // of a message beside its picture
 )
 
 // Measure runs slices in turn until the time is over.
@@ -74,7 +74,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	rt.NiceProcess(niceness) // refused: the figures say so by themselves
-	defer rt.HoldGC(heapLimit)()
+	defer rt.HoldGC(headroom).Release()
 	with, without := newTicks(), newTicks()
 	steal := rt.StealTime()
 	for end := clock.Now().Add(cfg.Duration); clock.Now() < end && ctx.Err() == nil; {

@@ -57,7 +57,7 @@ func (p LoopPart) Run(w io.Writer) error {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: rt.KernelClock(), Period: period, Mode: mode, CPU: p.CPU})
 	rt.NiceProcess(niceOthers) // as far as allowed; the report shows the classes
 	rt.LockMemory()
-	defer rt.HoldGC(0)()
+	defer rt.HoldGC(0).Release()
 	heap, began := rt.ReadHeap(), time.Now()
 
 	var stop atomic.Bool

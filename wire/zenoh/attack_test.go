@@ -2,7 +2,6 @@ package zenoh
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -18,11 +17,11 @@ import (
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/link"
+	"edgert/wire/zenoh/zenohtest"
 )
 
-// attackMemory is how much a listener may take above its idle size while it is
-// attacked.
-const attackMemory = 64 << 20
+// churn is how long an attack that could go on for ever goes on.
+const churn = 2 * time.Second
 
 // victimMain is a listener in a process of its own, so that its memory is its
 // own. It serves a queryable and a subscriber until its standard input ends.
@@ -34,9 +33,9 @@ func victimMain() {
 	}
 	s.Subscribe("@victim/**", func(wire.Sample) {})
 	var held []wire.Query // for ever: the worst that an application may do
-	s.Queryable("@victim/held", func(q wire.Query) { held = append(held, q) })
+	s.Queryable(zenohtest.HeldKey, func(q wire.Query) { held = append(held, q) })
 	echo, _ := s.Publisher("@victim/echo", wire.ActionQoS)
-	s.Subscribe("@victim/ping", func(in wire.Sample) { echo.Put(in.Payload, nil) })
+	s.Subscribe(zenohtest.PingKey, func(in wire.Sample) { echo.Put(in.Payload, nil) })
 	debug.FreeOSMemory()
 	fmt.Println(s.(*Session).Endpoints()[0])
 	os.Stdin.Read(make([]byte, 1))
@@ -58,105 +57,6 @@ func rss(t *testing.T, pid int) (now, peak int) {
 	return read("VmRSS"), read("VmHWM")
 }
 
-// raw is a handshaken link whose bytes the attacker writes itself.
-func raw(t *testing.T, at string) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
-	batch := func(b []byte) { conn.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(b))), b...)) }
-	next := func() []byte {
-		var n [2]byte
-		if _, err := conn.Read(n[:]); err != nil {
-			t.Fatal(err)
-		}
-		b := make([]byte, binary.LittleEndian.Uint16(n[:]))
-		for i := 0; i < len(b); {
-			m, err := conn.Read(b[i:])
-			if err != nil {
-				t.Fatal(err)
-			}
-			i += m
-		}
-		return b
-	}
-	batch(codec.AppendInit(nil, &codec.Init{Role: codec.Client, ZID: newZID(), Resolution: codec.DefaultResolution, Batch: codec.DefaultBatch, QoS: true, Patch: 1}))
-	c := codec.NewCursor(next())
-	ack, err := codec.ParseInit(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	batch(codec.AppendOpen(nil, &codec.Open{LeaseMS: 60_000, Cookie: ack.Cookie}))
-	next()
-	conn.SetDeadline(time.Time{})
-	return conn
-}
-
-// attacks are what a hostile node does with many links.
-var attacks = []struct {
-	name  string
-	links int
-	link  func(t *testing.T, conn net.Conn, i int)
-}{
-	{"idle links", 250, func(*testing.T, net.Conn, int) {}},
-	{"a claimed batch that does not come", 250, func(_ *testing.T, conn net.Conn, _ int) {
-		conn.Write([]byte{0xff, 0xff, 1, 2, 3})
-	}},
-	{"unfinished messages on every lane", 100, func(_ *testing.T, conn net.Conn, _ int) {
-		piece := make([]byte, 60_000)
-		for sn := uint32(0); sn < 20; sn++ {
-			for p := uint8(0); p < 8; p++ {
-				b := codec.AppendFragment(nil, codec.Lane{Reliable: true, SN: sn, Priority: p, More: true, First: sn == 0})
-				b = append(b, piece...)
-				if _, err := conn.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(b))), b...)); err != nil {
-					return // ended by the victim
-				}
-			}
-		}
-	}},
-	{"subscribers that read nothing", 250, func(_ *testing.T, conn net.Conn, i int) {
-		writeFrame(conn, 0, 0, codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-			Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte("@victim/**"))}})
-		for sn := range uint32(100) {
-			if !writeFrame(conn, 5, sn, codec.Message{Kind: codec.KindPush, Push: codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
-				Expr: codec.Key([]byte("@victim/ping")), Data: codec.Data{Payload: make([]byte, 50_000)}}}) {
-				return
-			}
-		}
-	}},
-	{"queries that are never answered", 100, func(_ *testing.T, conn net.Conn, _ int) {
-		for i := range uint32(200) {
-			if !writeFrame(conn, 5, i, codec.Message{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: i + 1,
-				TimeoutMS: 3_600_000, Expr: codec.Key([]byte("@victim/held")), Query: codec.Query{HasBody: true, Payload: make([]byte, 50_000)}}}) {
-				return
-			}
-		}
-	}},
-	{"declarations", 12, func(_ *testing.T, conn net.Conn, i int) {
-		long := strings.Repeat("x", 900)
-		sn := uint32(0)
-		for id := range uint32(400) {
-			for _, kind := range []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken, codec.DeclareExpr} {
-				if !writeFrame(conn, 0, sn, codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
-					Kind: kind, ID: id + 1, Expr: codec.Key([]byte(fmt.Sprintf("@flood/%d/%d/%s", i, id, long)))}}) {
-					return
-				}
-				sn++
-			}
-		}
-	}},
-}
-
-func writeFrame(conn net.Conn, priority uint8, sn uint32, m codec.Message) bool {
-	b := codec.AppendMessage(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: sn, Priority: priority}), &m)
-	conn.SetWriteDeadline(time.Now().Add(2 * time.Second))
-	_, err := conn.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(b))), b...))
-	return err == nil
-}
-
 // Goal: whatever many hostile links do, a listener takes at most 64 MiB above
 // its idle size, and a good client that comes meanwhile gets its round trip.
 func TestMemoryUnderAttack(t *testing.T) {
@@ -167,8 +67,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 	if runtime.GOOS != "linux" || testing.Short() {
 		t.Skip("reads /proc, and the race detector has memory of its own")
 	}
-	for _, a := range attacks {
-		t.Run(a.name, func(t *testing.T) {
+	for _, a := range zenohtest.Attacks {
+		t.Run(a.Name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run", "^TestMemoryUnderAttack$")
 			cmd.Env = append(os.Environ(), "EDGERT_VICTIM=1")
 			cmd.Stderr = os.Stderr
@@ -189,17 +89,14 @@ func TestMemoryUnderAttack(t *testing.T) {
 				t.Fatal(err)
 			}
 			idle, _ := rss(t, cmd.Process.Pid)
-			done := make(chan struct{}, a.links)
-			for i := range a.links {
-				conn := raw(t, at)
-				go func() { a.link(t, conn, i); done <- struct{}{} }()
-			}
+			x := a.Start(at, churn)
+			defer x.Close()
 			good := mustOpen(t, Config{Connect: []string{at}, BackoffMin: 10 * time.Millisecond})
 			var back samples
 			if _, err := good.Subscribe("@victim/echo", back.deposit); err != nil {
 				t.Fatal(err)
 			}
-			ping, err := good.Publisher("@victim/ping", wire.ObservationQoS)
+			ping, err := good.Publisher(zenohtest.PingKey, wire.ObservationQoS)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,17 +104,13 @@ func TestMemoryUnderAttack(t *testing.T) {
 				ping.Put(make([]byte, 100), nil)
 				return back.count() > 0
 			})
-			for range a.links {
-				select {
-				case <-done:
-				case <-time.After(30 * time.Second):
-					t.Fatal("the attack did not end in 30 s")
-				}
+			if !x.Wait(30 * time.Second) {
+				t.Fatal("the attack did not end in 30 s")
 			}
 			now, peak := rss(t, cmd.Process.Pid)
-			t.Logf("idle %d MB, at the end %d MB, at most %d MB", idle>>20, now>>20, peak>>20)
-			if peak-idle > attackMemory {
-				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, attackMemory>>20)
+			t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle", idle>>20, now>>20, (peak-idle)>>20)
+			if peak-idle > zenohtest.MemoryBound {
+				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)
 			}
 		})
 	}

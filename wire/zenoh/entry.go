@@ -10,10 +10,11 @@ import (
 
 // Bounds of what others may make the session remember, together.
 const (
-	maxDeclaredBytes = 24 << 20 // of all entries
+	maxDeclaredBytes = 14 << 20 // of all entries
 	nodeBytes        = 160      // of a chunk in a tree
-	entryBytes       = 256      // of an entry and what points to it
+	entryBytes       = 160      // of an entry and what points to it
 	holderBytes      = 96       // of a link's declaration of it
+	toldBytes        = 48       // of what a link was told of it
 )
 
 // entry is one key under which something is declared, by us or over links: all
@@ -79,9 +80,34 @@ func (s *Session) entry(kind codec.DeclareKind, key string) *entry {
 func (s *Session) memory() int {
 	n := s.declaredBytes
 	for i := range s.index {
-		n += s.index[i].Nodes() * nodeBytes
+		n += s.index[i].Nodes()*nodeBytes + s.index[i].Text()
 	}
 	return n
+}
+
+// weight is about what one declaration of a link takes; what links share counts
+// for each.
+func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
+
+// room reports whether another declaration of f on key may be remembered. When
+// all declarations together are too many, the link that declared the most is
+// ended, unless that is the one that asks: a flood hurts itself and not the
+// others. Called with mu held.
+func (s *Session) room(f *face, key string) bool {
+	for s.memory() > maxDeclaredBytes {
+		most := f
+		for _, o := range s.faces {
+			if !o.gone && o.weight > most.weight+weight(key) {
+				most = o
+			}
+		}
+		if most == f {
+			return false
+		}
+		most.link.Revoke()
+		s.forget(most)
+	}
+	return true
 }
 
 // matches lends the entries of a kind that intersect key, or all for "", until
@@ -157,6 +183,7 @@ func (s *Session) hold(f *face, e *entry, i info) {
 	}
 	e.holders = append(e.holders, holder{face: f, ids: 1, info: i})
 	s.declaredBytes += holderBytes
+	f.weight += weight(e.key)
 	if f.kind == guestClient {
 		e.south++
 	}
@@ -185,6 +212,7 @@ func (s *Session) release(f *face, e *entry) {
 	e.holders[len(e.holders)-1] = holder{}
 	e.holders = e.holders[:len(e.holders)-1]
 	s.declaredBytes -= holderBytes
+	f.weight -= weight(e.key)
 	if f.kind == guestClient {
 		e.south--
 	}
@@ -233,6 +261,7 @@ func (s *Session) changed(e *entry, before int, by *face) {
 	if now == 0 {
 		s.tree(e.kind).Delete(e.key)
 		s.declaredBytes -= entryBytes + len(e.key)
+		s.budget.Discard(weight(e.key))
 	}
 }
 
@@ -258,7 +287,7 @@ func (f *face) show(e *entry) {
 	known, told := f.told[e]
 	if !e.visible(f) {
 		if told {
-			delete(f.told, e)
+			f.forget(e)
 			f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
 		}
 		return
@@ -267,10 +296,26 @@ func (f *face) show(e *entry) {
 	if e.kind == codec.DeclareQueryable {
 		now = e.infoFor(f)
 	}
-	if !told || known != now {
-		f.told[e] = now
+	if (!told || known != now) && f.remember(e, now) {
 		f.declare(declaration(e.kind, e.id, e.key, now))
 	}
+}
+
+// remember notes what the link is told of an entry. One for which the session
+// has no memory left is closed, and false. Called with s.mu held.
+func (f *face) remember(e *entry, now info) bool {
+	if _, told := f.told[e]; !told && !f.link.Hold(toldBytes) {
+		f.link.Close(codec.CloseUnresponsive)
+		return false
+	}
+	f.told[e] = now
+	return true
+}
+
+// forget is the end of what the link was told. Called with s.mu held.
+func (f *face) forget(e *entry) {
+	delete(f.told, e)
+	f.link.Hold(-toldBytes)
 }
 
 func declaration(kind codec.DeclareKind, id uint32, key string, i info) codec.Declare {

@@ -58,7 +58,8 @@ type face struct {
 	world        uint32                        // our interest in all that a router knows, 0 for none
 	inquiries    map[uint32]*inquiry
 	aimed        uint64 // the route that it was added to last
-	gone         bool
+	weight       int    // about what its declarations take
+	gone         bool   // nothing of it is remembered any more
 }
 
 var errSecondLink = errors.New("already connected to this node on another link")
@@ -152,7 +153,6 @@ func (f *face) run() error {
 func (s *Session) leave(f *face) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.gone = true
 	same := func(o *face) bool { return o == f }
 	s.faces = slices.DeleteFunc(s.faces, same)
 	s.north = slices.DeleteFunc(s.north, same)
@@ -161,14 +161,7 @@ func (s *Session) leave(f *face) {
 	}
 	s.epoch.Add(1)
 	s.retarget("")
-	for id := range f.interests {
-		f.disinterest(id)
-	}
-	for i, table := range f.declarations {
-		for id := range table {
-			f.drop(kinds[i], id)
-		}
-	}
+	s.forget(f)
 	for _, q := range f.inquiries {
 		q.cancel()
 	}
@@ -179,6 +172,20 @@ func (s *Session) leave(f *face) {
 		l.finish(f)
 	}
 	s.routeBytes.Add(-f.forgetRoutes())
+}
+
+// forget drops everything that a link has declared or wants to know, for good.
+// Called with mu held.
+func (s *Session) forget(f *face) {
+	f.gone = true
+	for id := range f.interests {
+		f.disinterest(id)
+	}
+	for i, table := range f.declarations {
+		for id := range table {
+			f.drop(kinds[i], id)
+		}
+	}
 }
 
 // handle acts on one message. Owner: the link's reader.

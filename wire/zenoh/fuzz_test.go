@@ -96,7 +96,7 @@ func forgotten(t *testing.T, s *Session) {
 	}
 	want := 0
 	for i := range s.index {
-		want += s.index[i].Nodes() * nodeBytes
+		want += s.index[i].Nodes()*nodeBytes + s.index[i].Text()
 	}
 	for _, k := range kinds {
 		for _, e := range s.matches(k, "") {

@@ -16,7 +16,7 @@ import (
 // Bounds of what one Get collects.
 const (
 	maxReplies    = 4096
-	maxReplyBytes = 32 << 20
+	maxReplyBytes = DefaultMemory // one largest message, and others
 )
 
 // get collects the replies to one question of ours.

@@ -33,7 +33,7 @@ func attack(t *testing.T, at string, zid []byte) (*attacker, error) {
 	}
 	t.Cleanup(func() { conn.Close() })
 	l, err := link.Dial(context.Background(), conn, link.Config{ZID: zid, Role: codec.Client, Lease: time.Minute,
-		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(1 << 20), Counters: new(link.Counters)})
+		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(16 << 20), Counters: new(link.Counters)})
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,8 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 }
 
 // Goal: long keys without anything in common are bounded by what they take, for
-// all links together, and routes likewise.
+// all links together, and routes likewise. A link that declares little is not
+// crowded out: those that declared the most are ended for it.
 func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	victim, at := listener(t, Config{Log: func(string) {}})
 	for n := range 3 {
@@ -238,6 +239,12 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	}
 	if n := victim.routeBytes.Load(); n > maxRouteBytes {
 		t.Errorf("%d bytes of routes, want at most %d", n, maxRouteBytes)
+	}
+	modest := mustAttack(t, at)
+	modest.declare(codec.DeclareToken, 1, "@modest")
+	modest.settle(1)
+	if keys, err := victim.Tokens(t.Context(), "@modest", time.Second); err != nil || len(keys) != 1 || victim.Stats().Revoked == 0 {
+		t.Errorf("the modest link's token: %v, %v; %d links ended, want it, and the largest ended", keys, err, victim.Stats().Revoked)
 	}
 	serves(t, victim, at)
 }

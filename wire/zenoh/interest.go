@@ -61,7 +61,7 @@ func (f *face) asked(m *codec.Interest) {
 	future := m.Mode&codec.InterestFuture != 0 && f.kind == guestClient && valid
 	if future {
 		f.disinterest(m.ID) // the same number again replaces
-		if len(f.interests) >= maxDeclared || s.memory() > maxDeclaredBytes {
+		if len(f.interests) >= maxDeclared || !s.room(f, i.key) {
 			s.refused.Declarations.Add(1)
 			future = false
 		}
@@ -90,6 +90,7 @@ func (s *Session) want(i *interest) {
 	}
 	s.wanted.add(i.key, i)
 	s.declaredBytes += entryBytes + len(i.key)
+	i.face.weight += entryBytes + len(i.key)
 }
 
 // disinterest ends an interest and takes back what the remote was told for it
@@ -107,6 +108,7 @@ func (f *face) disinterest(id uint32) {
 	} else {
 		s.wanted.remove(i.key, i)
 		s.declaredBytes -= entryBytes + len(i.key)
+		f.weight -= entryBytes + len(i.key)
 	}
 	for _, kind := range kinds {
 		if !i.in(kind) || i.aggregates(kind) {
@@ -114,7 +116,7 @@ func (f *face) disinterest(id uint32) {
 		}
 		for _, e := range s.matches(kind, i.key) {
 			if _, told := f.told[e]; told && !f.wants(e) {
-				delete(f.told, e)
+				f.forget(e)
 				f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
 			}
 		}
@@ -170,7 +172,9 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 		d.Answers, d.Interest = true, id
 		if future {
 			d.ID = e.id
-			f.told[e] = now
+			if !f.remember(e, now) {
+				return
+			}
 		}
 		f.declare(d)
 	}

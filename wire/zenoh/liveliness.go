@@ -106,10 +106,12 @@ type listing struct {
 	done    chan struct{}   // closed when nobody is left to wait for
 	waiting map[*face]bool  // guarded by Session.mu
 	keys    map[string]bool // guarded by Session.mu
+	bytes   int             // of them; guarded by Session.mu
 }
 
 func (l *listing) add(f *face, key string) {
-	if l.waiting[f] && len(l.keys) < maxDeclared {
+	if l.waiting[f] && len(l.keys) < maxDeclared && l.bytes+len(key) <= maxTokenBytes {
+		l.bytes += len(key)
 		l.keys[key] = true
 	}
 }

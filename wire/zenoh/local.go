@@ -17,7 +17,8 @@ const (
 	localBlockBytes  = 4 << 20
 	localBlockEvents = 4096
 	localKeepBytes   = 4 << 20 // of a buffer for the next time
-	maxTokenEvents   = 1 << 16 // beyond it links' declarations are refused
+	maxTokenEvents   = 1 << 15 // beyond it links' declarations are refused
+	maxTokenBytes    = 4 << 20 // of their keys, likewise
 
 	noAttachment = -1
 )
@@ -59,6 +60,7 @@ type localEvents struct {
 	buf     []byte // payloads and attachments of the queue's samples
 	samples int    // of the queue
 	bytes   int    // of its samples, slots included
+	keys    int    // bytes of its tokens
 	ended   bool
 
 	// Owner: run. What it delivers while the queue fills anew.
@@ -75,6 +77,7 @@ func (e *localEvents) init(s *Session) {
 func (e *localEvents) add(ev event) {
 	e.mu.Lock()
 	e.queue = append(e.queue, ev)
+	e.keys += len(ev.key)
 	e.mu.Unlock()
 	e.changed.Signal()
 }
@@ -84,7 +87,7 @@ func (e *localEvents) add(ev event) {
 func (e *localEvents) full() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.queue) > maxTokenEvents
+	return len(e.queue) > maxTokenEvents || e.keys > maxTokenBytes
 }
 
 // sample queues what p has in hand for the own subscribers. Called with p.mu
@@ -234,7 +237,7 @@ func (e *localEvents) take() bool {
 	}
 	e.batch, e.queue = e.queue, e.batch[:0]
 	e.batchBuf, e.buf = e.buf, e.batchBuf[:0]
-	e.samples, e.bytes = 0, 0
+	e.samples, e.bytes, e.keys = 0, 0, 0
 	e.room.Broadcast()
 	return true
 }

@@ -22,7 +22,8 @@ const (
 
 const (
 	inquiryBytes    = 1 << 10 // what a waiting query costs beside its payload
-	maxInquiryBytes = 8 << 20 // of all waiting queries
+	askedBytes      = 48      // and what each link that it was passed on to costs
+	maxInquiryBytes = 4 << 20 // of all waiting queries
 )
 
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
@@ -90,7 +91,7 @@ func (f *face) request(m *codec.Request) {
 		own, links = s.answerers(q.key, m.Target, f)
 	}
 	_, twice := f.inquiries[m.ID]
-	cost := inquiryBytes + len(q.parameters)
+	cost := inquiryBytes + len(q.parameters) + len(links)*askedBytes
 	if len(own) > 0 {
 		cost += len(m.Query.Payload) + len(m.Query.Attachment)
 	}

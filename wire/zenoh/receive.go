@@ -11,7 +11,7 @@ import (
 
 const (
 	// maxRouteBytes bounds the remembered routes of all links together.
-	maxRouteBytes = 8 << 20
+	maxRouteBytes = 4 << 20
 	routeBytes    = 256 // of one, beside its key
 
 	// relayPatience is how long a blocking message on its way from link to link

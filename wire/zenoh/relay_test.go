@@ -387,7 +387,12 @@ func slowMatch(expr, key string) bool {
 // are all; when one is gone another is the best, and a client that leaves in the
 // middle of a question ends its part of it.
 func TestTargetsAcrossClients(t *testing.T) {
-	_, at := listener(t, Config{Log: func(string) {}})
+	hub, at := listener(t, Config{Log: func(string) {}})
+	linked := func() int {
+		hub.mu.Lock()
+		defer hub.mu.Unlock()
+		return len(hub.faces)
+	}
 	asker := mustOpen(t, silent(at))
 	var holders []*Session
 	for i := range 3 {
@@ -413,8 +418,12 @@ func TestTargetsAcrossClients(t *testing.T) {
 		if best, complete, all := ask(wire.TargetBest), ask(wire.TargetComplete), ask(wire.TargetAll); best != 1 || complete != left || all != left+1 {
 			t.Errorf("with %d complete ones: %d best, %d complete, %d in all", left, best, complete, all)
 		}
+		before := linked()
 		holders[left-1].Close()
-		eventually(t, "its end", func() bool { return ask(wire.TargetComplete) == left-1 })
+		eventually(t, "its end", func() bool { return linked() == before-1 })
+		if complete := ask(wire.TargetComplete); complete != left-1 {
+			t.Errorf("%d complete ones answer when %d are left", complete, left-1)
+		}
 	}
 	if best := ask(wire.TargetBest); best != 1 { // the incomplete one
 		t.Errorf("%d replies without a complete one, want 1", best)

@@ -87,7 +87,7 @@ func (f *face) note(m *codec.Declare, key string) {
 		return
 	case known:
 		f.drop(m.Kind, m.ID)
-	case len(table) >= maxDeclared || s.memory() > maxDeclaredBytes || s.events.full():
+	case len(table) >= maxDeclared || s.events.full() || !s.room(f, key):
 		s.refused.Declarations.Add(1)
 		return
 	}

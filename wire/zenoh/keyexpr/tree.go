@@ -14,6 +14,7 @@ type Tree[T any] struct {
 	root  node[T]
 	len   int
 	nodes int
+	text  int
 
 	sought chunks
 	lookup uint64 // numbers the lookups
@@ -49,6 +50,9 @@ func (t *Tree[T]) Len() int { return t.len }
 // beginning with others.
 func (t *Tree[T]) Nodes() int { return t.nodes }
 
+// Text is how many bytes the stored chunks have together.
+func (t *Tree[T]) Text() int { return t.text }
+
 // Put sets the value of an expression that has passed Check.
 func (t *Tree[T]) Put(key string, v T) {
 	n := &t.root
@@ -60,6 +64,7 @@ func (t *Tree[T]) Put(key string, v T) {
 			c = &node[T]{parent: n, chunk: strings.Clone(chunk)}
 			n.adopt(c)
 			t.nodes++
+			t.text += len(chunk)
 		}
 		n = c
 	}
@@ -89,6 +94,7 @@ func (t *Tree[T]) Delete(key string) {
 	for n.parent != nil && n.barren() {
 		n.parent.orphan(n)
 		t.nodes--
+		t.text -= len(n.chunk)
 		n = n.parent
 	}
 }

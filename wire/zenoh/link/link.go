@@ -127,7 +127,7 @@ func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Durati
 		patch:   min(ours.Patch, theirs.Patch) >= 1,
 		written: make(chan struct{}),
 	}
-	l.mem = memory{budget: cfg.Budget, end: l.revoke}
+	l.mem = memory{budget: cfg.Budget, end: l.Revoke}
 	l.out.init(l, txSN)
 	l.in.init(l, rxSN)
 	return l
@@ -189,8 +189,9 @@ func (l *Link) end(err error) {
 	})
 }
 
-// revoke ends the link because it holds too much.
-func (l *Link) revoke() {
+// Revoke ends the link because what is held for it is too much: Run returns
+// ErrMemory.
+func (l *Link) Revoke() {
 	l.revoked.Store(true)
 	l.hangUp()
 }
@@ -211,10 +212,9 @@ func (l *Link) Discard() {
 // forget lets go of every buffer: timers and publishers may still know the link
 // for a while.
 func (l *Link) forget() {
-	l.mem.release()
 	l.in.stream.buf = nil
 	for i := range l.in.partial {
-		l.cfg.Budget.recycle(l.in.partial[i].buf)
+		l.mem.recycle(l.in.partial[i].buf)
 		l.in.partial[i].buf = nil
 	}
 	l.in.msg = codec.Message{}
@@ -224,4 +224,5 @@ func (l *Link) forget() {
 	}
 	l.out.batch = nil
 	l.out.mu.Unlock()
+	l.mem.release()
 }

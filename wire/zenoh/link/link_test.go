@@ -113,7 +113,11 @@ var (
 // had already taken came before it.
 func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	const size, count = 60_000, 400
-	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	a, b := config(1, codec.Client), config(2, codec.Peer)
+	for _, c := range []*Config{&a, &b} {
+		c.Lease, c.Stall = time.Minute, time.Minute // what is slow here may be the host
+	}
+	ours, theirs := pair(t, a, b)
 	go ours.Run(func(*codec.Message) error { return nil })
 	slot := new(Slot)
 	replaced := 0
@@ -221,7 +225,7 @@ func TestSilentPeerExpires(t *testing.T) {
 
 func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 	a, b := config(1, codec.Client), config(2, codec.Peer)
-	a.Lease, a.KeepAlive = 200*time.Millisecond, 40*time.Millisecond
+	a.Lease, a.KeepAlive = time.Second, 200*time.Millisecond
 	b.Lease, b.KeepAlive = a.Lease, a.KeepAlive
 	ours, theirs := pair(t, a, b)
 	ended := make(chan error, 2)
@@ -230,7 +234,7 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 	select {
 	case err := <-ended:
 		t.Fatalf("an idle link ended: %v", err)
-	case <-time.After(5 * a.Lease):
+	case <-time.After(3 * a.Lease):
 	}
 	ours.Close(codec.CloseGeneric)
 	first, second := <-ended, <-ended

@@ -2,13 +2,24 @@ package link
 
 import (
 	"math/bits"
-	"runtime"
+	"runtime/debug"
 	"sync"
+	"time"
 )
 
 // keepBytes is how large a buffer stays allocated for the next message, as long
 // as less than half of the budget is taken.
 const keepBytes = 4 << 20
+
+const (
+	// collectPart of the limit may lie about as garbage before it is collected.
+	collectPart = 4
+	// debtPart of the limit may be garbage, or held by links that are ending,
+	// before readers wait for it to go.
+	debtPart = 2
+	// debtPatience is how long they wait at most: a callback may hold a link up.
+	debtPatience = time.Second
+)
 
 // Budget bounds the memory of all buffers that the remotes of a session can make
 // grow: what is being received, put together, or waits to be sent. It counts
@@ -16,18 +27,25 @@ const keepBytes = 4 << 20
 //
 // When it is exhausted the links that hold the most are ended, unless that is the
 // one that asks: a flood hurts itself and not the others.
+//
+// What is given back is memory until it is collected, and what an ended link held
+// until its goroutines have noticed. Both are the budget's debt: readers that
+// want more wait while it is large, and nobody gets anything when it and what is
+// in use reach twice the limit.
 type Budget struct {
 	limit int
 
 	mu      sync.Mutex
 	used    int             // guarded by mu
+	leaving int             // held by links that were ended for it; guarded by mu
 	holders map[*memory]int // guarded by mu
 
 	spare  [classes][][]byte // buffers of ended messages, by size; guarded by mu
 	spared int               // bytes of them; guarded by mu
 
-	garbage    int  // given back and not collected yet; guarded by mu
-	collecting bool // guarded by mu
+	garbage    int       // given back and not collected yet; guarded by mu
+	collecting bool      // guarded by mu
+	paid       sync.Cond // on mu: the debt became less
 }
 
 // classes is how many sizes of shared buffers there are: powers of two.
@@ -78,23 +96,69 @@ func (b *Budget) recycle(buf []byte) {
 }
 
 // discard notes n bytes that nobody uses any more. They are memory until they
-// are collected, and a program may have put its collector off: half of the limit
+// are collected, and a program may have put its collector off: a part of the limit
 // is collected by force. Called with mu held.
 func (b *Budget) discard(n int) {
-	if b.garbage += n; b.garbage <= b.limit/2 || b.collecting {
+	b.garbage += n
+	b.collect()
+}
+
+// collect starts a collection when enough lies about. Called with mu held.
+func (b *Budget) collect() {
+	if b.garbage <= b.limit/collectPart || b.collecting {
 		return
 	}
-	b.garbage, b.collecting = 0, true
+	b.collecting = true
+	old := b.garbage
 	go func() {
-		runtime.GC()
+		debug.FreeOSMemory()
 		b.mu.Lock()
+		b.garbage -= old
 		b.collecting = false
+		b.collect()
 		b.mu.Unlock()
+		b.paid.Broadcast()
 	}()
 }
 
+// debt is what is memory though nobody uses it. Called with mu held.
+func (b *Budget) debt() int { return b.leaving + b.garbage }
+
+// await holds a reader up while there is much debt, for it to grow no further.
+func (m *memory) await() {
+	b := m.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m.ended || b.debt() <= b.limit/debtPart {
+		return
+	}
+	over := false
+	patience := time.AfterFunc(debtPatience, func() {
+		b.mu.Lock()
+		over = true
+		b.mu.Unlock()
+		b.paid.Broadcast()
+	})
+	defer patience.Stop()
+	for !over && !m.ended && b.debt() > b.limit/debtPart {
+		b.paid.Wait()
+	}
+}
+
 // NewBudget allows limit bytes.
-func NewBudget(limit int) *Budget { return &Budget{limit: limit, holders: map[*memory]int{}} }
+func NewBudget(limit int) *Budget {
+	b := &Budget{limit: limit, holders: map[*memory]int{}}
+	b.paid.L = &b.mu
+	return b
+}
+
+// Discard notes n bytes of garbage beside the buffers, which are collected with
+// them.
+func (b *Budget) Discard(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.discard(n)
+}
 
 // Used is how many bytes are taken.
 func (b *Budget) Used() int {
@@ -119,6 +183,7 @@ type memory struct {
 	budget *Budget
 	end    func() // ends the link; called with locks held, must take none
 	ended  bool   // guarded by Budget.mu
+	left   int    // bytes that it held when it was ended for them; guarded by Budget.mu
 }
 
 // take counts n bytes more. When they do not fit, the links that hold more than
@@ -138,26 +203,37 @@ func (m *memory) take(n int) bool {
 			return false
 		}
 		// Its memory is as good as free: its reader wakes up at once.
+		most.left = b.holders[most]
+		b.leaving += most.left
 		most.forget()
 		most.end()
+		b.paid.Broadcast() // it may be waiting itself
+	}
+	if b.used+b.debt()+n > 2*b.limit {
+		return false
 	}
 	m.count(n)
 	return !m.ended
 }
 
-// forget gives everything back for good. Called with Budget.mu held.
+// forget counts nothing for it any more. Called with Budget.mu held.
 func (m *memory) forget() {
 	m.ended = true
 	m.budget.used -= m.budget.holders[m]
-	m.budget.discard(m.budget.holders[m])
 	delete(m.budget.holders, m)
 }
 
-// release is the end of the link.
+// release is the end of the link, whose buffers nobody reaches any more.
 func (m *memory) release() {
-	m.budget.mu.Lock()
-	defer m.budget.mu.Unlock()
+	b := m.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gone := m.left + b.holders[m]
 	m.forget()
+	b.leaving -= m.left
+	m.left = 0
+	b.discard(gone)
+	b.paid.Broadcast()
 }
 
 // force counts n bytes whether or not there is room, fewer for a negative n.
@@ -169,6 +245,17 @@ func (m *memory) force(n int) {
 		b.discard(-n)
 	}
 	m.count(n)
+}
+
+// recycle gives a lent buffer back at the end of the link.
+func (m *memory) recycle(buf []byte) {
+	m.budget.mu.Lock()
+	gone := min(m.left, cap(buf)) // of what is leaving, when the link was ended for it
+	m.left -= gone
+	m.budget.leaving -= gone
+	m.count(-cap(buf))
+	m.budget.mu.Unlock()
+	m.budget.recycle(buf)
 }
 
 // settle is force without garbage.
@@ -232,6 +319,7 @@ func (m *memory) lend(b []byte, n int) (roomier []byte, ok bool) {
 	if !m.fits(size - cap(b)) {
 		size = need
 	}
+	m.await()
 	if !m.take(size - cap(b)) {
 		return b, false
 	}

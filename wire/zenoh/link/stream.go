@@ -94,7 +94,11 @@ func (s *stream) fill(n int) error {
 // it has its size after the first full batch.
 func (s *stream) grow() bool {
 	size := min(4*len(s.buf), s.most)
-	if size <= len(s.buf) || !s.mem.take(size-len(s.buf)) {
+	if size <= len(s.buf) {
+		return false
+	}
+	s.mem.await()
+	if !s.mem.take(size - len(s.buf)) {
 		return false
 	}
 	s.buf = append(make([]byte, 0, size), s.buf...)[:size]
