@@ -83,6 +83,10 @@ func TestContract(t *testing.T) {
 				if !n.right {
 					net.RightLacks = lacks
 				}
+				// Nothing of ours is between them, and once in about 30 times the
+				// next watcher sees "-old" and "+old" (libzenohc 1.9.0).
+				net.LeftLacks.EndedTokens = !n.left && !n.right
+				net.RightLacks.EndedTokens = net.LeftLacks.EndedTokens
 				return net
 			})
 		})

@@ -51,6 +51,7 @@ type Lacks struct {
 	LongAttachment     bool // an attachment that came in fragments is lost
 	QoS                bool // a sample's QoS is not told
 	SharedTokens       bool // it sees a token vanish that another still holds, or appear twice
+	EndedTokens        bool // a new watcher may be shown a token that has just ended
 }
 
 // pair is a Net seen in one direction.
