@@ -154,6 +154,7 @@ func TestFailover(t *testing.T) {
 	cfg.Connect = append(cfg.Connect, at1, at2)
 	cfg.Links = links.add
 	edge := mustOpen(t, cfg)
+	eventually(t, "word of the link", func() bool { _, n := links.last(true); return n > 0 })
 	if ev, n := links.last(true); n != 1 || ev.Endpoint != at1 {
 		t.Fatalf("linked to %+v (%d), want %s", ev, n, at1)
 	}

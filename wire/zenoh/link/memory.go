@@ -30,8 +30,7 @@ const (
 //
 // What is given back is memory until it is collected, and what an ended link held
 // until its goroutines have noticed. Both are the budget's debt: readers that
-// want more wait while it is large, and nobody gets anything when it and what is
-// in use reach twice the limit.
+// want more wait while it is large.
 type Budget struct {
 	limit int
 
@@ -208,9 +207,6 @@ func (m *memory) take(n int) bool {
 		most.forget()
 		most.end()
 		b.paid.Broadcast() // it may be waiting itself
-	}
-	if b.used+b.debt()+n > 2*b.limit {
-		return false
 	}
 	m.count(n)
 	return !m.ended
