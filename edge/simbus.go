@@ -31,8 +31,18 @@ type SimBusConfig struct {
 const singleRobot = "single"
 
 // armLoads is what gravity does to the six joints of a small arm whose upper
-// arm is level, from its base to its gripper.
-var armLoads = []servosim.Load{{}, {Gravity: 0.9, Level: 2048}, {Gravity: 0.45, Level: 2048}, {Gravity: 0.12, Level: 2048}, {}, {}}
+// arm is level, from its base to its gripper, and the play of their gears.
+var armLoads = []servosim.Load{
+	{Backlash: gearPlay},
+	{Backlash: gearPlay, Gravity: 0.9, Level: 2048},
+	{Backlash: gearPlay, Gravity: 0.45, Level: 2048},
+	{Backlash: gearPlay, Gravity: 0.12, Level: 2048},
+	{Backlash: gearPlay},
+	{Backlash: gearPlay},
+}
+
+// gearPlay is a degree in counts, as an STS3215 was measured to have.
+const gearPlay = 11
 
 // ServeSimBus serves a simulated bus to any other program until ctx ends.
 func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {

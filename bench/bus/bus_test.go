@@ -49,7 +49,7 @@ func TestParseEcho(t *testing.T) {
 func six() *drivenSlice {
 	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 	return &drivenSlice{
-		samples: []sample{{us(1200), us(40), 2, false}, {us(1300), us(50), 2, false}, {us(1700), us(60), 3, false}, {us(3700), us(70), 3, true}},
+		samples: []sample{{us(1200), us(40), 2, 48, false}, {us(1300), us(50), 2, 48, false}, {us(1700), us(60), 3, 78, false}, {us(3700), us(70), 3, 48, true}},
 		frames:  [][]byte{make([]byte, 26), make([]byte, 14)}, in: 48, allocs: 1, window: 4, calm: []bool{true},
 	}
 }
@@ -57,9 +57,9 @@ func six() *drivenSlice {
 func TestTheReportAddsUp(t *testing.T) {
 	r := &Report{Robot: "so101", Motors: 6, Baud: 1_000_000, FPS: 100}
 	r.addDriver(six())
-	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2}, {took: 1300 * time.Microsecond, frames: 2}})
+	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2, in: 48}, {took: 1300 * time.Microsecond, frames: 2, in: 48}})
 	r.addLosses(six())
-	echo := func(us time.Duration) []sample { return []sample{{took: us * time.Microsecond, frames: 2}} }
+	echo := func(us time.Duration) []sample { return []sample{{took: us * time.Microsecond, frames: 2, in: 48}} }
 	r.addPair(six(), echo(1000), true)
 	r.addPair(six(), echo(1250), true)
 	r.addPair(six(), echo(100), false)

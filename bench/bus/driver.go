@@ -21,6 +21,7 @@ import (
 type sample struct {
 	took, cpu time.Duration
 	frames    int  // that went out
+	in        int  // bytes that came
 	lost      bool // a reply did not come, or not at the first time of asking
 }
 
@@ -37,6 +38,7 @@ const (
 	keptBytes   = 1024
 	cleanFrames = 2 // of a cycle: sync write, sync read
 	warmUp      = 20
+	measured    = 100
 	tries       = 5                    // to open, and to let go: a busy machine is late for longer than the driver waits
 	busMargin   = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
 )
@@ -77,27 +79,15 @@ func (s *drivenSlice) calmAt(i int) bool {
 // drive opens the arm and runs cycles for a while. Torque stays as it is; the
 // goals are where the arm is. Whether the machine was calm is noted by the window.
 func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration) (*drivenSlice, error) {
-	calibration, err := readCalibration(r, path)
+	arm, t, err := open(r, path)
 	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
-		calibration, err = readCalibration(r, path) // late replies of the slice before
+		arm, t, err = open(r, path)
 	}
-	if err != nil {
-		return nil, err
-	}
-	port, err := servo.OpenPort(path, r.Baud)
-	if err != nil {
-		return nil, exit.With(exit.Absent, err)
-	}
-	t := &tap{Port: port}
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: path, Robot: r, Calibration: calibration, Port: t})
 	if err != nil {
 		return nil, exit.With(exit.Absent, err)
 	}
 	defer arm.Close()
 	limp := len(arm.Held()) == 0
-	if _, err := arm.MeasureCycles(100); err != nil {
-		return nil, exit.With(exit.Absent, err)
-	}
 	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length, window)
 	if limp { // some firmware takes a goal for a reason to hold
 		off := arm.TorqueOff()
@@ -109,6 +99,27 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length,
 	return s, err
 }
 
+// open opens the arm, whatever it was calibrated to, and lets it learn its port.
+func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
+	calibration, err := readCalibration(r, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	port, err := servo.OpenPort(path, r.Baud)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &tap{Port: port}
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: path, Robot: r, Calibration: calibration, Port: t})
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := arm.MeasureCycles(measured); err != nil {
+		return nil, nil, errors.Join(err, arm.Close())
+	}
+	return arm, t, nil
+}
+
 // cycles is the slice itself.
 func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration) (*drivenSlice, error) {
 	clock := rt.KernelClock()
@@ -116,6 +127,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	s := &drivenSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
 	s.calm = make([]bool, 0, cap(s.samples)/s.window+1)
 	machine := readHost()
+	kept, sizes := t.keep, t.size
 	present, goal := make([]float32, motors), make([]float32, motors)
 	arm.Read(goal, clock.Now().Add(time.Second))
 	var stop atomic.Bool
@@ -139,10 +151,11 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
 		now := losses()
 		if n > warmUp && len(s.samples) < cap(s.samples) {
-			s.samples = append(s.samples, sample{took, used, t.frames, now != lost})
+			s.samples = append(s.samples, sample{took, used, t.frames, t.in, now != lost})
 		}
 		if now == lost && t.frames == cleanFrames && (s.in == 0 || t.in < s.in) {
-			s.in = t.in // late bytes of an earlier cycle only make it more
+			s.in = t.in // late bytes of an earlier cycle only make it more, and so does a plain read where a fast one failed
+			kept, sizes = t.keep, t.size
 		}
 		lost = now
 		if len(s.samples) == cap(s.samples)-warmUp {
@@ -161,7 +174,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		err = exit.Errorf(exit.Failure, "stopped before the end")
 	}
 	for i := range keptFrames {
-		s.frames = append(s.frames, slices.Clone(t.keep[i][:t.size[i]]))
+		s.frames = append(s.frames, slices.Clone(kept[i][:sizes[i]]))
 	}
 	s.overruns, s.granted = loop.Stats().OverrunsOwn, loop.Grant()
 	return s, err

@@ -65,7 +65,7 @@ func parseEcho(text string, cycles, bytesIn int) (all []sample, err error) {
 		if _, err := fmt.Sscanf(lines.Text(), "%d %d %d", &took, &cpu, &have); err != nil || took < 0 || cpu < 0 {
 			return nil, fmt.Errorf("the C echo says %q, want three numbers", lines.Text())
 		}
-		all = append(all, sample{time.Duration(took), time.Duration(cpu), cleanFrames, have != bytesIn})
+		all = append(all, sample{time.Duration(took), time.Duration(cpu), cleanFrames, have, have != bytesIn})
 	}
 	if len(all) != cycles {
 		return nil, fmt.Errorf("the C echo has %d cycles, want %d", len(all), cycles)

@@ -68,8 +68,8 @@ type pair struct {
 // addPair compares two slices; calm is of the echo's.
 func (r *Report) addPair(d *drivenSlice, e []sample, calm bool) {
 	var driver, echo Subject
-	driver.add(d.samples)
-	echo.add(e)
+	driver.add(d.samples, r.BytesIn)
+	echo.add(e, r.BytesIn)
 	if driver.Cycles == 0 || echo.Cycles == 0 {
 		return
 	}
@@ -136,9 +136,9 @@ const (
 	gapDynamixel = 25 * time.Microsecond
 )
 
-func (s *Subject) add(all []sample) {
+func (s *Subject) add(all []sample, in int) {
 	for _, c := range all {
-		if c.lost || c.frames != cleanFrames {
+		if c.lost || c.frames != cleanFrames || c.in != in {
 			s.Other++
 			continue
 		}
@@ -150,22 +150,22 @@ func (s *Subject) add(all []sample) {
 }
 
 func (r *Report) addDriver(d *drivenSlice) {
-	r.Driver.add(d.samples)
+	if d.in > 0 && (r.BytesIn == 0 || d.in <= r.BytesIn) {
+		r.BytesIn, r.frames = d.in, d.frames
+	}
+	r.Driver.add(d.samples, r.BytesIn)
 	r.Allocs += d.allocs
 	r.Overruns += d.overruns
 	if !d.granted.Granted {
 		r.Refused = d.granted.Why
 	}
-	r.frames, r.BytesOut = d.frames, 0
-	if r.BytesIn == 0 || d.in > 0 && d.in < r.BytesIn {
-		r.BytesIn = d.in
-	}
-	for _, f := range d.frames {
+	r.BytesOut = 0
+	for _, f := range r.frames {
 		r.BytesOut += len(f)
 	}
 }
 
-func (r *Report) addEcho(e []sample) { r.Echo.add(e) }
+func (r *Report) addEcho(e []sample) { r.Echo.add(e, r.BytesIn) }
 
 func (r *Report) addLosses(d *drivenSlice) {
 	l := &Losses{Cycles: len(d.samples), Overruns: d.overruns, Tally: new(bench.Tally)}
@@ -271,7 +271,7 @@ func (r *Report) notes() (all []string) {
 	} else {
 		say("The machine was busy in every pair of slices, with other programs or other machines: the 99th percentiles are its own.")
 	}
-	say("Driver: %d allocations of the whole process in its cycles, %d own overruns. Given up: cycles without all replies in time, and the driver's with another exchange in them; they are in no figure.", r.Allocs, r.Overruns)
+	say("Driver: %d allocations of the whole process in its cycles, %d own overruns. Given up: cycles without all replies in time, or with late ones, and the driver's with another exchange in them; they are in no figure.", r.Allocs, r.Overruns)
 	if r.Refused != "" {
 		say("The kernel refused real time: %s.", r.Refused)
 	}

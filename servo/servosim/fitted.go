@@ -22,6 +22,8 @@ type Load struct {
 type settings struct {
 	control   control
 	gain      float64 // duty per count of error
+	sum       float64 // duty per count of error and step: the I gain
+	brake     float64 // duty per count that the error changes by in a step: the D gain
 	limit     float64 // of duty
 	ampsMax   float64
 	speed     float64 // counts/s of the trajectory; 0: as fast as it can
@@ -47,10 +49,11 @@ const (
 // a position loop with the gains of its registers, friction and a load,
 // integrated at 1 kHz whenever somebody looks.
 //
-// The D and I gains have no effect: the fit that the constants come from has
-// none.
+// A Dynamixel's D and I gains act as its e-manual says, once in a step. Feetech
+// says no unit for its own, and the fit that the STS3215's constants come from was
+// made at the D of the factory without such a term: they have no effect.
 //
-// Source: Rhoban/bam.
+// Source: Rhoban/bam; ROBOTIS e-manual, position PID gain.
 type fitted struct{ joints []fittedJoint }
 
 type fittedJoint struct {
@@ -66,6 +69,8 @@ type fittedJoint struct {
 	goal         float64
 	target, pace float64 // of the trajectory
 	torque       bool
+	summed       float64 // duty that the I gain has come to
+	off          float64 // the error of the step before
 	extra        float64 // N m that a script adds
 	duty, amps   float64
 }
@@ -105,6 +110,7 @@ func (f *fitted) Torque(now rt.Instant, joint int, on bool) {
 	j.settle(now)
 	if on && !j.torque {
 		j.target, j.pace = j.place, 0
+		j.summed, j.off = 0, 0
 	}
 	j.torque = on
 }
@@ -246,8 +252,11 @@ func (j *fittedJoint) effort() (duty float64) {
 	case controlPosition:
 		off := j.target - j.seen
 		if math.Abs(off) > j.v.dead {
-			duty = j.v.gain * off
+			duty = j.v.gain*off + j.v.brake*(off-j.off)
 		}
+		j.summed = min(max(j.summed+j.v.sum*off, -limit), limit)
+		j.off = off
+		duty += j.summed
 	case controlVelocity:
 		fastest := j.m.volts / j.m.kt / j.rad
 		duty = (j.v.speedGoal + speedGainUp*(j.v.speedGoal-j.speed)) / fastest
@@ -322,10 +331,19 @@ func (s *servo) tuneSTS(v *settings) {
 	}
 }
 
+// Duty per count and unit of an X servo's gains, whose full duty is 885.
+//
+// Source: ROBOTIS e-manual, Position PID Gain(80, 82, 84).
+const (
+	xGainI = 1.0 / 65536 / 885
+	xGainD = 1.0 / 16 / 885
+)
+
 //rt:noalloc
 func (s *servo) tuneX(v *settings) {
 	f := float64(s.facing())
 	v.gain = float64(s.get(xPositionP)) / s.model.motor.stepsPerDuty
+	v.sum, v.brake = float64(s.get(xPositionI))*xGainI, float64(s.get(xPositionD))*xGainD
 	v.limit = float64(s.get(xGoalPWM)) / 885
 	if s.model.amp > 0 {
 		v.ampsMax = float64(s.get(xLimitCurrent)) * s.model.amp

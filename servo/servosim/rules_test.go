@@ -311,6 +311,41 @@ func TestAFittedMotorSagsUnderALoad(t *testing.T) {
 	}
 }
 
+// A Dynamixel's I gain lifts what P alone lets sag, and forgets it with the
+// torque; its D gain takes the swing out of a step.
+func TestTheOtherGainsOfADynamixel(t *testing.T) {
+	load := []Load{{Gravity: 0.5, Level: 2048}}
+	sag := func(i int64) (by, after int) {
+		s, clock := one(t, "xl430-w250", Config{Fitted: true, Loads: load})
+		s.write(xPositionI, le(i, 2), clock.Now())
+		by = 2048 - settled(s, clock, 2048, 4*time.Second)
+		s.write(xTorque, []byte{0}, clock.Now())
+		s.write(xTorque, []byte{1}, clock.Now())
+		j := &s.cfg.motors.(*fitted).joints[0]
+		return by, int(1000 * j.summed)
+	}
+	soft, _ := sag(0)
+	stiff, left := sag(800)
+	if soft < 5 || stiff > soft/3 || stiff < -3 || left != 0 {
+		t.Errorf("it sags by %d counts without an I gain and by %d with one, %d of it kept without torque; want some, next to none, 0", soft, stiff, left)
+	}
+	swing := func(d int64) (most int) {
+		s, clock := one(t, "xl430-w250", Config{Fitted: true, Loads: []Load{{Inertia: 0.02}}})
+		s.write(xPositionD, le(d, 2), clock.Now())
+		s.write(xTorque, []byte{1}, clock.Now())
+		s.write(xGoal, le(2300, 4), clock.Now())
+		for range 300 {
+			clock.Advance(5 * time.Millisecond)
+			s.refresh(clock.Now())
+			most = max(most, s.cfg.Plant.Present(clock.Now(), 0)-2300)
+		}
+		return most
+	}
+	if free, damped := swing(0), swing(4000); free < 5 || damped > free/2 {
+		t.Errorf("it swings over by %d counts with D 0 and by %d with D 4000, want much less", free, damped)
+	}
+}
+
 // Two seconds against a stop trip the overload protection: the flag is up, and a
 // fifth of the torque is left, until torque is switched.
 func TestABlockedJointTripsItsProtection(t *testing.T) {
