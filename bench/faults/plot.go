@@ -3,6 +3,7 @@ package faults
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,8 @@ type figure struct {
 	b       strings.Builder
 	ticks   []fleet.Tick
 	seconds float64
-	y       float64 // top of the next panel
+	kinds   []faulty.Kind // that act, each a lane of the faults' panel
+	y       float64       // top of the next panel
 }
 
 // jointNames label the trajectories.
@@ -36,6 +38,11 @@ var jointNames = [sim.DOF]string{"shoulder_pan", "shoulder_lift", "elbow_flex", 
 func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string {
 	f := &figure{ticks: ticks, seconds: float64(len(ticks)) * fleet.Period.Seconds(), y: 34}
 	windows := windowsOf(script, len(ticks))
+	for _, w := range windows {
+		if !slices.Contains(f.kinds, w.kind) {
+			f.kinds = append(f.kinds, w.kind)
+		}
+	}
 	f.shade(windows)
 	for j, name := range jointNames {
 		f.trajectory(j, name)
@@ -100,13 +107,16 @@ func windowsOf(script *faulty.Script, ticks int) (out []window) {
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
 		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {
-			fmt.Fprintf(&f.b, `<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from), max(f.x(w.to)-f.x(w.from), 1), figureHeight)
+			fmt.Fprintf(&f.b, `<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from), max(f.x(w.to)-f.x(w.from), 1), figureHeight+f.lanesHeight())
 		}
 	}
 }
 
-// figureHeight is that of all panels below the title.
-const figureHeight = sim.DOF*(56+panelGap) + 5*(60+panelGap) + 10
+// figureHeight is that of all panels below the title, but for the faults' lanes.
+const figureHeight = sim.DOF*(56+panelGap) + 5*(60+panelGap) + 10 - 60
+
+// lanesHeight is that of the faults' panel: room for a name in each lane.
+func (f *figure) lanesHeight() int { return max(60, 15*len(f.kinds)) }
 
 // panel begins a panel of this height with values from low to high.
 func (f *figure) panel(label string, height, low, high float64) (y func(v float64) float64) {
@@ -169,23 +179,13 @@ func (f *figure) trajectory(joint int, name string) {
 
 // gantt draws each kind's windows in a lane.
 func (f *figure) gantt(windows []window) {
-	var kinds []faulty.Kind
-	for _, w := range windows {
-		known := false
-		for _, k := range kinds {
-			known = known || k == w.kind
-		}
-		if !known {
-			kinds = append(kinds, w.kind)
-		}
-	}
-	y := f.panel("faults", 60, 0, 0)
-	lane := 60 / float64(max(len(kinds), 1))
-	top := y(0) - 60
-	if len(kinds) == 0 {
+	height := float64(f.lanesHeight())
+	y := f.panel("faults", height, 0, 0)
+	lane, top := height/float64(max(len(f.kinds), 1)), y(0)-height
+	if len(f.kinds) == 0 {
 		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">none</text>`, plotLeft+4, top+34)
 	}
-	for i, k := range kinds {
+	for i, k := range f.kinds {
 		at := top + float64(i)*lane
 		for _, w := range windows {
 			if w.kind == k {

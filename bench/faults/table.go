@@ -11,6 +11,7 @@ import (
 var columns = []struct{ key, heading, format string }{
 	{"success", "success %", "%.1f"},
 	{"reached", "reached/min", "%.1f"},
+	{"leg_seconds", "s/leg", "%.2f"},
 	{"starved_ticks", "starved/min", "%.1f"},
 	{"recovery_ms", "recovery ms", "%.0f"},
 	{"seam_degrees", "seam p95 deg", "%.2f"},
