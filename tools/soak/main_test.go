@@ -1,0 +1,36 @@
+package main
+
+import (
+	"math"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Three edges and a server that is killed once, all of them as users run them: they
+// hold, come back by themselves, each in its own second session. What a busy host
+// can cause, overruns and few targets, is not judged here; make soak does.
+func TestAServerThatIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs three arms for 15 s")
+	}
+	bin, manifest := t.TempDir(), "../../testdata/demo/server.yaml"
+	if out, err := exec.Command("go", "build", "-o", bin+"/", "../../cmd/edge-rt", "../../cmd/lean-server").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	check := exec.Command(filepath.Join(bin, "lean-server"), "check", "--manifest", manifest)
+	if out, err := check.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "ONNX Runtime") {
+			t.Skipf("no ONNX Runtime here: %s", out)
+		}
+		t.Fatalf("lean-server check: %v\n%s", err, out)
+	}
+	err := soak(options{
+		bin: bin, manifest: manifest, edges: 3, kills: 1, duration: 15 * time.Second, down: 3 * time.Second, own: math.MaxUint64, back: serveLimit,
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
