@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"edgert/internal/child"
 	"edgert/internal/exit"
 )
 
@@ -43,14 +44,12 @@ func (c *capped) Write(p []byte) (int, error) {
 // Start starts the command and keeps its outputs, the standard one unless the
 // command has a place for it. Should this program die, the kernel ends the child.
 func Start(cmd *exec.Cmd) (*Child, error) {
-	endWithParent(cmd)
 	return launch(cmd)
 }
 
 // StartGroup starts the command as a process group of its own, to be paused as
 // a whole.
 func StartGroup(cmd *exec.Cmd) (*Child, error) {
-	endWithParent(cmd)
 	ownGroup(cmd)
 	return launch(cmd)
 }
@@ -64,7 +63,7 @@ func launch(cmd *exec.Cmd) (*Child, error) {
 	if cmd.Stdout == nil {
 		cmd.Stdout = &c.stdout
 	}
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		return nil, exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}
 	go func() { c.err = cmd.Wait(); close(c.exited) }()

@@ -5,15 +5,10 @@ import (
 	"syscall"
 )
 
-func endWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-}
-
 // ownGroup makes the command the first of a process group. Should this program
 // die, a paused group must end, too, so the signal is one that cannot wait.
 func ownGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr.Setpgid = true
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 const pauseSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT

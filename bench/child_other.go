@@ -7,8 +7,6 @@ import (
 	"os/exec"
 )
 
-func endWithParent(*exec.Cmd) {}
-
 func ownGroup(*exec.Cmd) {}
 
 const pauseSignal, resumeSignal = 0, 0

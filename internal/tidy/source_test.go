@@ -137,6 +137,7 @@ var starters = []struct{ folder, why string }{
 	{"edge", "a process owns its threads"},
 	{"server", "a process owns its threads"},
 	{"bench", "it drives processes"},
+	{"internal/child", "one thread starts all processes, and ends with ours"},
 	{"cmd", "signals"},
 	{"tools", "programs own their threads"},
 	{"wire/zenoh", "each link has a receiver and a sender"},

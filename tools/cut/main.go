@@ -152,12 +152,16 @@ func read(path string) (lines []line, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
+	s := bufio.NewScanner(f)
+	for s.Scan() {
 		var l line
 		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		lines = append(lines, l)
+	}
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("%s, after %d lines: %w", path, len(lines), err)
 	}
 	sort.Slice(lines, func(i, j int) bool { return lines[i].TS.Before(lines[j].TS) })
 	return lines, nil

@@ -1,5 +1,6 @@
 // Package proc runs the two programs for the demo and the soak test and ends
-// what it started by its process id.
+// what it started by its process id. They end with the program that started them,
+// also when that is killed.
 package proc
 
 import (
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"edgert/internal/child"
 )
 
 // Child is one running program.
@@ -42,7 +45,7 @@ func StartIn(namespace, bin, name string, env []string, args ...string) (*Child,
 func start(cmd *exec.Cmd, name string, stderr *os.File, env []string) (*Child, error) {
 	cmd.Stdout, cmd.Stderr = os.Stdout, stderr
 	cmd.Env = append(os.Environ(), env...)
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		return nil, fmt.Errorf("%w (run `make build` first)", err)
 	}
 	c := &Child{Name: name, cmd: cmd, done: make(chan struct{})}

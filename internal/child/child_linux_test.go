@@ -1,0 +1,92 @@
+package child
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const patience = 20 * time.Second
+
+// TestMain makes this program a parent of its own when it is asked to.
+func TestMain(m *testing.M) {
+	if os.Getenv("CHILD_TEST_PARENT") == "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("sleep", "600")
+	if err := Start(cmd); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(cmd.Process.Pid)
+	time.Sleep(10 * time.Minute)
+}
+
+// A parent that is killed, with no chance to do anything, leaves nobody behind.
+func TestNobodyIsLeft(t *testing.T) {
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), "CHILD_TEST_PARENT=1")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatalf("the parent says %q", line)
+	}
+	parent.Process.Kill()
+	parent.Wait()
+	if !ended(pid) {
+		syscall.Kill(pid, syscall.SIGKILL)
+		t.Error("the child lives on")
+	}
+}
+
+// ended waits for a process that is nobody's child here.
+func ended(pid int) bool {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return true
+		}
+	}
+	return false
+}
+
+// A goroutine that had locked its thread takes it along when it ends; the child
+// that it started stays.
+func TestAThreadThatEndsEndsNoChild(t *testing.T) {
+	started := make(chan *exec.Cmd)
+	go func() {
+		runtime.LockOSThread()
+		cmd := exec.Command("sleep", "600")
+		if err := Start(cmd); err != nil {
+			t.Error(err)
+		}
+		started <- cmd
+	}()
+	cmd := <-started
+	if cmd.Process == nil {
+		return
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- cmd.Wait() }()
+	select {
+	case err := <-gone:
+		t.Errorf("the child ended: %v", err)
+	case <-time.After(300 * time.Millisecond):
+		cmd.Process.Kill()
+		<-gone
+	}
+}
