@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"edgert/internal/capped"
 	"edgert/jpeg"
 )
 
@@ -149,6 +150,10 @@ func (m *Meta) Scheduled() bool { return strings.Contains(m.Schedule, ",") }
 // parse reads bundle.json: unknown keys, trailing data and impossible values are
 // errors, and all impossible values are named at once.
 func (m *Meta) parse(raw []byte) error {
+	raw, err := capped.Text(raw)
+	if err != nil {
+		return err
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(m); err != nil {

@@ -64,6 +64,10 @@ type motorJSON struct {
 
 // ParseCalibration reads the contents of a LeRobot calibration file.
 func ParseCalibration(data []byte) (Calibration, error) {
+	data, err := capped.Text(data)
+	if err != nil {
+		return nil, err
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var file map[string]*motorJSON

@@ -233,7 +233,7 @@ func complain(stderr io.Writer, err error) exit.Code {
 	if err != nil {
 		text := err.Error()
 		if !errors.Is(err, policy.ErrNoRuntime) {
-			text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+			text = program.Line(err)
 		}
 		fmt.Fprintf(stderr, "lean-server: %s\n", text)
 	}

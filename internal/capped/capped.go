@@ -3,6 +3,8 @@
 package capped
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,4 +22,16 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", path, limit)
 	}
 	return data, err
+}
+
+// errUTF16 is for what some editors save by default.
+var errUTF16 = errors.New("UTF-16 text, want UTF-8: save it so")
+
+// Text returns a file's text without the byte order mark that some editors put
+// before it. Text in UTF-16 is refused.
+func Text(data []byte) ([]byte, error) {
+	if bytes.HasPrefix(data, []byte("\xFE\xFF")) || bytes.HasPrefix(data, []byte("\xFF\xFE")) {
+		return nil, errUTF16
+	}
+	return bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")), nil
 }

@@ -48,7 +48,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		if code == exit.Failure {
 			code = exit.Usage
 		}
-		fmt.Fprintf(p.Stderr, "%s: %v; see %s --help\n", p.Name, err, p.Name)
+		fmt.Fprintf(p.Stderr, "%s: %s; see %s --help\n", p.Name, Line(err), p.Name)
 		return nil, code, true
 	}
 	return ctx, exit.Clean, false
@@ -86,9 +86,25 @@ func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
 // and returns its exit code.
 func (p *Program) Complain(err error) exit.Code {
 	if err != nil {
-		fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
+		fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, Line(err))
 	}
 	return exit.Of(err)
+}
+
+// The parts of a long error that are shown.
+const (
+	lineHead = 1500
+	lineTail = 500
+)
+
+// Line is what an error says, in one line that people can read: of one that
+// repeats a whole file the middle is left out.
+func Line(err error) string {
+	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	if left := len(text) - lineHead - lineTail; left > 0 {
+		text = fmt.Sprintf("%s ... %d bytes ... %s", text[:lineHead], left, text[len(text)-lineTail:])
+	}
+	return text
 }
 
 // Writable refuses a file, behind the flag that names it, that could not be

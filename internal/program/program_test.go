@@ -104,3 +104,14 @@ func TestWritable(t *testing.T) {
 		}
 	}
 }
+
+// An error that repeats a whole file is still a line that people can read.
+func TestLineIsBounded(t *testing.T) {
+	long := errors.New("begins " + strings.Repeat("x", 1<<20) + "\nends")
+	if text := Line(long); len(text) > 2100 || !strings.HasPrefix(text, "begins") || !strings.HasSuffix(text, "; ends") {
+		t.Errorf("%d bytes: %.40s", len(text), text)
+	}
+	if text := Line(errors.New("one\ntwo\n")); text != "one; two" {
+		t.Errorf("%q", text)
+	}
+}

@@ -3,6 +3,7 @@
 package strictyaml
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +12,17 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"edgert/internal/capped"
 )
 
 const (
 	// MaxBytes of a file: these are pages, not data sets.
 	MaxBytes = 256 << 10
+
+	// LineMax is the longest line in bytes: room for a long path or task, and little
+	// enough to be repeated in a complaint.
+	LineMax = 8 << 10
 
 	// nestingMax is deeper than anybody nests. The module's memory grows with the
 	// square of the depth: 800 kB of "- " took 8 GB.
@@ -43,7 +50,7 @@ func ReadFile(name string) ([]byte, error) {
 // Decode reads data into dst, a pointer.
 func Decode(data []byte, dst any) (err error) {
 	defer noPanic(&err)
-	if err := checkNesting(data); err != nil {
+	if data, err = check(data); err != nil {
 		return err
 	}
 	return yaml.UnmarshalWithOptions(data, dst, yaml.Strict())
@@ -52,7 +59,7 @@ func Decode(data []byte, dst any) (err error) {
 // Parse returns the syntax tree, for those who need to know lines.
 func Parse(data []byte) (file *ast.File, err error) {
 	defer noPanic(&err)
-	if err := checkNesting(data); err != nil {
+	if data, err = check(data); err != nil {
 		return nil, err
 	}
 	return parser.ParseBytes(data, 0)
@@ -64,6 +71,26 @@ func noPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("no YAML: %v", p)
 	}
+}
+
+// check returns the text as the module may have it: without a byte order mark, not
+// nested too deeply, and without words that no complaint could repeat.
+func check(data []byte) ([]byte, error) {
+	data, err := capped.Text(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNesting(data); err != nil {
+		return nil, err
+	}
+	line := 1
+	for text := range bytes.Lines(data) {
+		if len(text) > LineMax {
+			return nil, fmt.Errorf("line %d has %d bytes, want at most %d", line, len(text), LineMax)
+		}
+		line++
+	}
+	return data, nil
 }
 
 // checkNesting looks at brackets, and at the list and key marks that stand behind

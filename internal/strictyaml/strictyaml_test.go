@@ -54,6 +54,26 @@ func TestNesting(t *testing.T) {
 	}
 }
 
+// A byte order mark is taken as what it is, and a line that no complaint could
+// repeat is none of ours.
+func TestMarksAndLongLines(t *testing.T) {
+	var f file
+	if err := Decode([]byte("\xEF\xBB\xBFname: a\n"), &f); err != nil || f.Name != "a" {
+		t.Errorf("behind a byte order mark: %+v, %v", f, err)
+	}
+	if _, err := Parse([]byte("\xEF\xBB\xBFname: a\n")); err != nil {
+		t.Error(err)
+	}
+	for says, text := range map[string]string{
+		"UTF-8":  "\xFF\xFEn\x00",
+		"line 2": "name: a\nparts: " + strings.Repeat("x", LineMax),
+	} {
+		if err := Decode([]byte(text), new(file)); err == nil || !strings.Contains(err.Error(), says) || len(err.Error()) > 200 {
+			t.Errorf("%.10q: %.300v; want a short error with %q", text, err, says)
+		}
+	}
+}
+
 func TestReadFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.yaml")
 	for _, size := range []int{0, MaxBytes, MaxBytes + 1} {
