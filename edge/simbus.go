@@ -27,6 +27,9 @@ type SimBusConfig struct {
 	Seed    uint64
 }
 
+// latencyMax is more than any adapter's latency timer can be set to.
+const latencyMax = 255 * time.Millisecond
+
 // singleRobot is the name of a bus with one motor.
 const singleRobot = "single"
 
@@ -48,6 +51,9 @@ const gearPlay = 11
 func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	if cfg.Link == "" {
 		return exit.Errorf(exit.Usage, "--link is missing: where the device shall appear, such as --link /tmp/so101")
+	}
+	if cfg.Latency < 0 || cfg.Latency > latencyMax {
+		return exit.Errorf(exit.Usage, "--latency is %v, want 0 (none) to %v", cfg.Latency, latencyMax)
 	}
 	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency, NoFast: cfg.NoFast,
 		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true}

@@ -51,6 +51,14 @@ func TestNumbersThatAreNone(t *testing.T) {
 	}
 }
 
+func TestSimBusRefusesLatenciesThatAreNone(t *testing.T) {
+	for _, value := range []string{"-1ms", "256ms", "900000h"} {
+		if code, _, stderr := edgeRTFor(t, patience, "sim-bus", "--link", t.TempDir()+"/link", "--latency="+value); code != 2 || !strings.Contains(stderr, "--latency is") {
+			t.Errorf("--latency=%s: exit code %d, %s; want 2", value, code, stderr)
+		}
+	}
+}
+
 // A name is a mistake of the command line in the run as in ctl.
 func TestNamesThatAreNone(t *testing.T) {
 	long := strings.Repeat("x", 200)

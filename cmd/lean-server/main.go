@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -121,11 +122,15 @@ func (f *flags) config() (server.Config, error) {
 		cfg.Zenoh.ConnectEndpoints = f.Connect
 	}
 	if f.HealthPort != nil {
-		cfg.HealthPort = *f.HealthPort
+		if cfg.HealthPort = *f.HealthPort; cfg.HealthPort < 0 || cfg.HealthPort > math.MaxUint16 {
+			return cfg, exit.Errorf(exit.Usage, "--health-port is %d, want 1 to %d, or 0 for none", cfg.HealthPort, math.MaxUint16)
+		}
 	}
 	cfg.Runtime, cfg.Audit, cfg.Version = f.ORT, f.Audit, version
-	if f.JSON != "" && f.JSON != "-" { // now, and not after a run of days
-		err = program.Writable("--json", f.JSON)
+	for flag, name := range map[string]string{"--json": f.JSON, "--audit": f.Audit} {
+		if name != "" && name != "-" { // now, and not after a run of days
+			err = errors.Join(err, program.Writable(flag, name))
+		}
 	}
 	return cfg, err
 }
