@@ -83,6 +83,7 @@ func partedOf(dir string) (folder string, meet bool) {
 
 // sideways lists the only imports within a layer.
 var sideways = []struct{ from, to, why string }{
+	{"internal/strictyaml", "internal/capped", "text of files that may be anything"},
 	{"internal/program", "internal/flagfile", "it reads the command line, and the file below it"},
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
 	{"camera/pattern", "camera", "it implements the interface above it"},
