@@ -14,6 +14,7 @@ package jpeg
 import "C"
 
 import (
+	"bytes"
 	"fmt"
 	"unsafe"
 )
@@ -25,7 +26,10 @@ type Decoder struct {
 	handle C.tjhandle
 	failed bool // the last picture did; the handle is renewed before the next
 	planes planes
+	why    [maxWords]byte // the library's words for the last failure, up to a zero
 }
+
+const maxWords = 200 // JMSG_LENGTH_MAX of libjpeg
 
 // NewDecoder returns a decoder. Close frees it.
 func NewDecoder() (*Decoder, error) {
@@ -77,7 +81,8 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 		return ErrSize
 	}
 	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(p.End),
-		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(h), C.int(shrink), MaxPixels)
+		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(h), C.int(shrink), MaxPixels,
+		(*C.char)(unsafe.Pointer(&d.why)), maxWords)
 	if r < 0 {
 		d.failed = true
 		return sentinel(int(r))
@@ -149,7 +154,8 @@ func (d *Decoder) ready() error {
 func (d *Decoder) Explain(err error, src []byte, w, h int) error {
 	detail := ""
 	if d.handle != nil && d.failed {
-		detail = C.GoString(C.tjGetErrorStr2(d.handle))
+		text, _, _ := bytes.Cut(d.why[:], []byte{0})
+		detail = string(text)
 	}
 	return explain(err, src, w, h, detail)
 }

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -314,7 +315,12 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 		{src[:len(src)-9], bandsW, bandsH, "make sense"},
 		{append(src[:len(src)-90:len(src)-90], 0xff, 0xd9), bandsW, bandsH, "end of data segment"},
 	} {
-		err := d.DecodeRGB(make([]byte, tt.w*tt.h*3), tt.src, tt.w, tt.h)
+		decoded := make(chan error)
+		go func() { // on a thread of its own, as any call may be
+			runtime.LockOSThread()
+			decoded <- d.DecodeRGB(make([]byte, tt.w*tt.h*3), tt.src, tt.w, tt.h)
+		}()
+		err := <-decoded
 		if got := d.Explain(err, tt.src, tt.w, tt.h); !errors.Is(got, err) || !strings.Contains(got.Error(), tt.want) {
 			t.Errorf("Explain(%v) = %v, want one that says %q", err, got, tt.want)
 		}

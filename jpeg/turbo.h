@@ -131,15 +131,25 @@ static int edgert_renew(tjhandle *t) {
 	return 0;
 }
 
+// edgert_because keeps the library's words for a failure: it has those of a
+// warning for the calling thread alone, and a goroutine's next call may be on
+// another.
+static int edgert_because(tjhandle t, char *why, int room, int failure) {
+	snprintf(why, (size_t)room, "%s", tjGetErrorStr2(t));
+	return failure;
+}
+
 // The picture's own size is compared before anything is decoded, so that dst is
-// written to w * h * 3 bytes at most; shrink is 1, 2, 4 or 8.
-static int edgert_decode(tjhandle t, const unsigned char *src, unsigned long n, unsigned char *dst, int w, int h, int shrink, long long max_pixels) {
+// written to w * h * 3 bytes at most; shrink is 1, 2, 4 or 8. why has room for
+// the library's words.
+static int edgert_decode(tjhandle t, const unsigned char *src, unsigned long n, unsigned char *dst, int w, int h, int shrink, long long max_pixels, char *why, int room) {
 	int pw = 0, ph = 0, subsamp = 0, space = 0;
-	if (tjDecompressHeader3(t, src, n, &pw, &ph, &subsamp, &space) != 0) return edgert_corrupt;
+	why[0] = 0;
+	if (tjDecompressHeader3(t, src, n, &pw, &ph, &subsamp, &space) != 0) return edgert_because(t, why, room, edgert_corrupt);
 	if (pw <= 0 || ph <= 0) return edgert_corrupt;
 	if ((long long)pw * ph > max_pixels) return edgert_toolarge;
 	if (space != TJCS_YCbCr && space != TJCS_RGB && space != TJCS_GRAY) return edgert_badformat;
 	if ((pw + shrink - 1) / shrink != w || (ph + shrink - 1) / shrink != h) return edgert_badsize;
-	if (tjDecompress2(t, src, n, dst, w, 0, h, TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) return edgert_corrupt;
+	if (tjDecompress2(t, src, n, dst, w, 0, h, TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) return edgert_because(t, why, room, edgert_corrupt);
 	return 0;
 }

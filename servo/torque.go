@@ -65,13 +65,14 @@ func (a *Arm) HoldTriggers() error {
 
 // readPositions fills a.positions with an answer of every motor.
 func (a *Arm) readPositions() error {
-	missing := a.positions.all
+	missing, patience := a.positions.all, ackWait
 	for attempt := range maxAttempts {
 		if attempt > 0 {
 			a.bus.retries.Add(1)
 			a.bus.quiet()
+			patience *= 2 // a busy host is late again
 		}
-		missing = a.bus.gather(a.positions, ackWait, a.clock.Now().Add(2*ackWait))
+		missing = a.bus.gather(a.positions, patience, a.clock.Now().Add(a.positions.wire+2*patience))
 		if missing == 0 {
 			return nil
 		}

@@ -246,7 +246,7 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 	endpoint := freePort(t)
 	serveStay(t, endpoint)
 	config := filepath.Join(t.TempDir(), "left.yaml")
-	text := "bus: " + bus.Path() + "\ncalibration: " + demo + "/so101.json\nconnect: [" + endpoint + "]\non-exit: hold\n"
+	text := "bus: " + bus.Path() + "\ncalibration: " + demo + "/so101.json\nconnect: [" + endpoint + "]\non-exit: hold\nfps: 10\n" // slowly, for a busy machine
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

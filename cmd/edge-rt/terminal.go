@@ -14,8 +14,9 @@ const (
 	// comes then is dropped and counted.
 	linesRoom = 64 << 10
 
-	// farewell is how long the last lines may take.
-	farewell = time.Second
+	// farewell is how long the last lines may take; on a machine that is busy
+	// with arms they need a while.
+	farewell = 3 * time.Second
 )
 
 // terminal shows one status line in place below the log lines. Nobody waits for

@@ -122,7 +122,7 @@ func stiff(b *servosim.Bus) (n int) {
 func unarmed(t *testing.T, s *still, b *servosim.Bus, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{"--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
-		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "20"}, args...) // slowly, for a busy machine
+		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args...) // slowly, for a busy machine
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	return cmd

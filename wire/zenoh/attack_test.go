@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/link"
@@ -37,6 +38,7 @@ func victimMain() {
 	echo, _ := s.Publisher("@victim/echo", wire.ActionQoS)
 	s.Subscribe(zenohtest.PingKey, func(in wire.Sample) { echo.Put(in.Payload, nil) })
 	debug.FreeOSMemory()
+	rt.HoldGC(0) // as both programs do
 	fmt.Println(s.(*Session).Endpoints()[0])
 	os.Stdin.Read(make([]byte, 1))
 	s.Close()
