@@ -15,6 +15,8 @@ const (
 	entryBytes       = 160      // of an entry and what points to it
 	holderBytes      = 96       // of a link's declaration of it
 	toldBytes        = 48       // of what a link was told of it
+	interestBytes    = 400      // of an interest, and of the set of those on one key
+	maxEverything    = 64       // interests of one link in everything: each change looks at all of them
 )
 
 // entry is one key under which something is declared, by us or over links: all
@@ -82,7 +84,7 @@ func (s *Session) memory() int {
 	for i := range s.index {
 		n += s.index[i].Nodes()*nodeBytes + s.index[i].Text()
 	}
-	return n
+	return n + s.wanted.tree.Nodes()*nodeBytes + s.wanted.tree.Text()
 }
 
 // weight is about what one declaration of a link takes; what links share counts

@@ -59,6 +59,7 @@ type face struct {
 	inquiries    map[uint32]*inquiry
 	aimed        uint64 // the route that it was added to last
 	weight       int    // about what its declarations take
+	everything   int    // how many of its interests name no key
 	gone         bool   // nothing of it is remembered any more
 }
 

@@ -61,7 +61,7 @@ func (f *face) asked(m *codec.Interest) {
 	future := m.Mode&codec.InterestFuture != 0 && f.kind == guestClient && valid
 	if future {
 		f.disinterest(m.ID) // the same number again replaces
-		if len(f.interests) >= maxDeclared || !s.room(f, i.key) {
+		if len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything || !s.room(f, i.key) {
 			s.refused.Declarations.Add(1)
 			future = false
 		}
@@ -86,11 +86,12 @@ func (f *face) asked(m *codec.Interest) {
 func (s *Session) want(i *interest) {
 	if i.key == "" {
 		s.unrestricted[i] = struct{}{}
-		return
+		i.face.everything++
+	} else {
+		s.wanted.add(i.key, i)
 	}
-	s.wanted.add(i.key, i)
-	s.declaredBytes += entryBytes + len(i.key)
-	i.face.weight += entryBytes + len(i.key)
+	s.declaredBytes += interestBytes + len(i.key)
+	i.face.weight += weight(i.key)
 }
 
 // disinterest ends an interest and takes back what the remote was told for it
@@ -105,11 +106,12 @@ func (f *face) disinterest(id uint32) {
 	delete(f.interests, id)
 	if i.key == "" {
 		delete(s.unrestricted, i)
+		f.everything--
 	} else {
 		s.wanted.remove(i.key, i)
-		s.declaredBytes -= entryBytes + len(i.key)
-		f.weight -= entryBytes + len(i.key)
 	}
+	s.declaredBytes -= interestBytes + len(i.key)
+	f.weight -= weight(i.key)
 	for _, kind := range kinds {
 		if !i.in(kind) || i.aggregates(kind) {
 			continue

@@ -86,8 +86,9 @@ func (f *face) note(m *codec.Declare, key string) {
 		}
 		return
 	case known:
-		f.drop(m.Kind, m.ID)
-	case len(table) >= maxDeclared || s.events.full() || !s.room(f, key):
+		f.drop(m.Kind, m.ID) // the new key is judged like any other
+	}
+	if len(table) >= maxDeclared || s.events.full() || !s.room(f, key) {
 		s.refused.Declarations.Add(1)
 		return
 	}
