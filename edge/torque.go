@@ -55,9 +55,9 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 
 // leftHolding reports whether the edge whose end we clean up after has held the
 // arm on purpose. systemd tells an ExecStopPost= command how the main process
-// ended: only one that exited by itself, with a code of exit.Held, has. One that
-// was killed, that panicked or hung, or whose service ended in any other way, has
-// not.
+// ended: only one that exited by itself, with a code of exit.Held, has, or one of
+// exit.Untouched, which left the arm as the run before did. One that was killed,
+// that panicked or hung, or whose service ended in any other way, has not.
 //
 // Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
 func leftHolding(onExit string) bool {
@@ -66,5 +66,5 @@ func leftHolding(onExit string) bool {
 		return false
 	}
 	code, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))
-	return err == nil && slices.Contains(exit.Held, exit.Code(code))
+	return err == nil && (slices.Contains(exit.Held, exit.Code(code)) || slices.Contains(exit.Untouched, exit.Code(code)))
 }

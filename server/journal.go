@@ -85,6 +85,18 @@ type journal struct {
 	count uint64 // lines in text
 }
 
+// replyRoom is what a captured reply may take, for room's sake: a chunk is far
+// smaller.
+const replyRoom = 1 << 20
+
+// room is how many bytes the captures that wait for the disk may grow to.
+func (j *journal) room(observation int) int64 {
+	if j == nil || j.capture == nil {
+		return 0
+	}
+	return shotsWaiting * int64(roomFor(observation)+replyRoom)
+}
+
 // openJournal opens the audit file and the capture files that cfg names; nil
 // when it names neither. It does so before anything that takes time, and
 // allocates what running needs.

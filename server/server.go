@@ -192,7 +192,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		return worker.err
 	}
 	s.warmed.Store(true)
-	s.gc = rt.HoldGC(rt.Headroom + int64(s.limit)*sessionMemory)
+	s.gc = rt.HoldGC(rt.Headroom + int64(s.limit)*sessionMemory + s.journal.room(s.observationMax))
 	defer s.gc.Release()
 	heap := rt.ReadHeap()
 	s.collected = heap

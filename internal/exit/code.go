@@ -32,6 +32,11 @@ var Final = []Code{Usage, Config, RealTime, Fault}
 // arm is let go.
 var Held = []Code{Clean, Config, Absent}
 
+// Untouched are the codes of ends that come before the arm is touched: what the
+// run before left held stays held. Under the units a panic, whose code would be
+// Usage too, is a signal (GOTRACEBACK=crash).
+var Untouched = []Code{Usage, RealTime}
+
 // Error is an error that knows the exit code it deserves.
 type Error struct {
 	Code Code
