@@ -93,13 +93,13 @@ func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*le
 
 // room reports whether another declaration of f on key may be remembered. When
 // all declarations together are too many, the link that declared the most is
-// ended, unless that is the one that asks: a flood hurts itself and not the
-// others. Called with mu held.
+// ended, unless that is the one that asks, or the router whose client we are: a
+// flood hurts itself and not the others. Called with mu held.
 func (s *Session) room(f *face, key string) bool {
 	for s.memory() > maxDeclaredBytes {
 		most := f
 		for _, o := range s.faces {
-			if !o.gone && o.weight > most.weight+weight(key) {
+			if !o.gone && o.kind != upstream && o.weight > most.weight+weight(key) {
 				most = o
 			}
 		}
