@@ -213,7 +213,7 @@ func TestTwoServicesWantAChoice(t *testing.T) {
 	if _, err := s.net.Token(wire.ServerAliveKey(other)); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--quiet", "--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.endpoint, "--id", "arm"}
+	args := []string{"--quiet", "--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.endpoint, "--id", "arm", "--fps", "10"}
 	code, _, stderr := edgeRT(t, args...)
 	if code != 3 || !strings.Contains(stderr, "--service") || !strings.Contains(stderr, "still") || !strings.Contains(stderr, "other") {
 		t.Errorf("two services: code %d, %q; want 3 and both named beside --service", code, stderr)
