@@ -57,14 +57,23 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 // arm on purpose. systemd tells an ExecStopPost= command how the main process
 // ended: only one that exited by itself, with a code of exit.Held, has, or one of
 // exit.Untouched, which left the arm as the run before did. One that was killed,
-// that panicked or hung, or whose service ended in any other way, has not.
+// that panicked or hung, or whose service ended in any other way, has not: where
+// panics are no signals, a code 2 may be one, and the arm is let go.
 //
-// Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
+// Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS; the
+// service's Environment= is this command's too.
 func leftHolding(onExit string) bool {
 	result := os.Getenv("SERVICE_RESULT")
 	if exitModes[onExit] != ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {
 		return false
 	}
-	code, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))
-	return err == nil && (slices.Contains(exit.Held, exit.Code(code)) || slices.Contains(exit.Untouched, exit.Code(code)))
+	status, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))
+	code := exit.Code(status)
+	switch {
+	case err != nil:
+		return false
+	case code == exit.Usage && os.Getenv("GOTRACEBACK") != "crash":
+		return false
+	}
+	return slices.Contains(exit.Held, code) || slices.Contains(exit.Untouched, code)
 }

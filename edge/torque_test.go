@@ -138,10 +138,10 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		{"by hand", "hold", "", "", "", false},
 		{"after a clean stop", "hold", "success", "exited", "0", true},
 		{"after something broke", "hold", "exit-code", "exited", "1", false},
-		{"after a panic without a core", "hold", "exit-code", "exited", "2", false},
+		{"after a wrong flag", "hold", "exit-code", "exited", "2", true},
 		{"after a contract that was refused", "hold", "exit-code", "exited", "3", true},
 		{"after the server stayed away", "hold", "exit-code", "exited", "4", true},
-		{"after real time was refused", "hold", "exit-code", "exited", "5", false},
+		{"after real time was refused", "hold", "exit-code", "exited", "5", true},
 		{"after a motor's fault", "hold", "exit-code", "exited", "6", false},
 		{"after a code that nobody has", "hold", "exit-code", "exited", "137", false},
 		{"without a code", "hold", "exit-code", "exited", "", false},
@@ -155,6 +155,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		{"after a stop that was to let go", "off", "success", "exited", "0", false},
 	}
 	b := torquedArm(t)
+	t.Setenv("GOTRACEBACK", "crash") // as the unit says
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("SERVICE_RESULT", tt.result)
@@ -165,6 +166,15 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 			}
 		})
 	}
+	t.Run("after what may be a panic", func(t *testing.T) {
+		t.Setenv("SERVICE_RESULT", "exit-code")
+		t.Setenv("EXIT_CODE", "exited")
+		t.Setenv("EXIT_STATUS", "2")
+		t.Setenv("GOTRACEBACK", "single")
+		if leftHolding("hold") {
+			t.Error("code 2 without GOTRACEBACK=crash holds the arm")
+		}
+	})
 	t.Setenv("SERVICE_RESULT", "success")
 	t.Setenv("EXIT_CODE", "exited")
 	t.Setenv("EXIT_STATUS", "0")

@@ -16,8 +16,8 @@ const (
 	leaveLimit   = parkLimit + 2*time.Second
 )
 
-// errStuck ends a run whose arm was let go, when a thread is stuck in a file, a
-// driver or the network and cannot be ended.
+// errStuck ends a run whose arm was let go, or is held as it was asked to be, when
+// a thread is stuck in a file, a driver or the network and cannot be ended.
 var errStuck = fmt.Errorf("a thread did not end within %v of the arm: the file of --record, a camera or the network hangs", stuckLimit)
 
 const (

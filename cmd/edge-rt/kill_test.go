@@ -180,7 +180,7 @@ func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 	} {
 		torqueOnAll(t, link)
 		post := unitCommand(t, "ExecStopPost", instance, etc)
-		post.Env = append(os.Environ(), "SERVICE_RESULT="+tt.result, "EXIT_CODE="+tt.code, "EXIT_STATUS="+tt.status)
+		post.Env = append(os.Environ(), "SERVICE_RESULT="+tt.result, "EXIT_CODE="+tt.code, "EXIT_STATUS="+tt.status, "GOTRACEBACK=crash")
 		if out, err := post.CombinedOutput(); err != nil {
 			t.Errorf("%s, %s, %s: %v\n%s", tt.result, tt.code, tt.status, err, out)
 		}
