@@ -44,17 +44,6 @@ func (c *capped) Write(p []byte) (int, error) {
 // Start starts the command and keeps its outputs, the standard one unless the
 // command has a place for it. Should this program die, the kernel ends the child.
 func Start(cmd *exec.Cmd) (*Child, error) {
-	return launch(cmd)
-}
-
-// StartGroup starts the command as a process group of its own, to be paused as
-// a whole.
-func StartGroup(cmd *exec.Cmd) (*Child, error) {
-	ownGroup(cmd)
-	return launch(cmd)
-}
-
-func launch(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Name: cmd.Args[0], cmd: cmd, exited: make(chan struct{})}
 	if i := strings.LastIndexByte(c.Name, os.PathSeparator); i >= 0 {
 		c.Name = c.Name[i+1:]
@@ -68,6 +57,13 @@ func launch(cmd *exec.Cmd) (*Child, error) {
 	}
 	go func() { c.err = cmd.Wait(); close(c.exited) }()
 	return c, nil
+}
+
+// StartGroup starts the command as a process group of its own, to be paused as
+// a whole.
+func StartGroup(cmd *exec.Cmd) (*Child, error) {
+	ownGroup(cmd)
+	return Start(cmd)
 }
 
 // PID returns the process id.

@@ -1,32 +1,13 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"edgert/wire/zenoh/zenohtest"
 )
-
-// resident is a process's resident memory, and the most that it ever was.
-func resident(t *testing.T, pid int) (now, peak int) {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func(key string) int {
-		_, after, _ := strings.Cut(string(text), key+":")
-		n, _ := strconv.Atoi(strings.Fields(after)[0])
-		return n << 10
-	}
-	return read("VmRSS"), read("VmHWM")
-}
 
 // Goal: a hostile router costs the real edge, whose collector is off, at most
 // 64 MiB above what it takes beside one that says nothing.
@@ -53,10 +34,10 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 				}
 			}
 			time.Sleep(2 * time.Second) // until all of it is up
-			_, idle := resident(t, cmd.Process.Pid)
+			_, idle := zenohtest.Resident(t, cmd.Process.Pid)
 			x.Begin(3 * time.Second)
 			time.Sleep(4 * time.Second)
-			_, peak := resident(t, cmd.Process.Pid)
+			_, peak := zenohtest.Resident(t, cmd.Process.Pid)
 			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20, x.Links.Load(), x.Said())
 			if x.Said() < 100 {
 				t.Errorf("only %d batches arrived", x.Said())

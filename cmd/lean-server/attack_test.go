@@ -3,32 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"edgert/wire/zenoh/zenohtest"
 )
-
-// churn is how long an attack that could go on for ever goes on.
-const churn = 2 * time.Second
-
-// resident is a process's resident memory, and the most that it ever was.
-func resident(t *testing.T, pid int) (now, peak int) {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func(key string) int {
-		_, after, _ := strings.Cut(string(text), key+":")
-		n, _ := strconv.Atoi(strings.Fields(after)[0])
-		return n << 10
-	}
-	return read("VmRSS"), read("VmHWM")
-}
 
 // Goal: whatever hostile nodes do to the real server, whose collector is off,
 // one after the other: it takes at most 64 MiB above its idle size, and a robot
@@ -47,11 +27,11 @@ func TestMemoryUnderAttack(t *testing.T) {
 		ask()
 	}
 	pid := r.cmd.Process.Pid
-	idle, _ := resident(t, pid)
+	idle, _ := zenohtest.Resident(t, pid)
 	for _, a := range zenohtest.Attacks {
 		t.Run(a.Name, func(t *testing.T) {
 			os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // begins VmHWM anew
-			x := a.Start(r.endpoint, churn)
+			x := a.Start(r.endpoint, zenohtest.Churn)
 			defer x.Close()
 			began, asked := time.Now(), seq
 			for ask(); !x.Wait(10 * time.Millisecond); ask() {
@@ -60,7 +40,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 				}
 			}
 			x.Close()
-			now, peak := resident(t, pid)
+			now, peak := zenohtest.Resident(t, pid)
 			t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle; %d chunks in %.1f s, %d links refused",
 				idle>>20, now>>20, (peak-idle)>>20, seq-asked, time.Since(began).Seconds(), x.Refused.Load())
 			if peak-idle > zenohtest.MemoryBound {

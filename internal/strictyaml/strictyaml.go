@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -34,18 +32,7 @@ const (
 var ErrNesting = errors.New("no YAML that is read here")
 
 // ReadFile reads a whole file of at most MaxBytes.
-func ReadFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
-	if err == nil && len(data) > MaxBytes {
-		err = fmt.Errorf("%s has more than %d bytes", name, MaxBytes)
-	}
-	return data, err
-}
+func ReadFile(name string) ([]byte, error) { return capped.ReadFile(name, MaxBytes) }
 
 // Decode reads data into dst, a pointer.
 func Decode(data []byte, dst any) (err error) {

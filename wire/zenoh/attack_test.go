@@ -9,8 +9,6 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,9 +18,6 @@ import (
 	"edgert/wire/zenoh/link"
 	"edgert/wire/zenoh/zenohtest"
 )
-
-// churn is how long an attack that could go on for ever goes on.
-const churn = 2 * time.Second
 
 // victimMain is a listener in a process of its own, so that its memory is its
 // own. It serves a queryable and a subscriber until its standard input ends.
@@ -42,21 +37,6 @@ func victimMain() {
 	fmt.Println(s.(*Session).Endpoints()[0])
 	os.Stdin.Read(make([]byte, 1))
 	s.Close()
-}
-
-// rss is a process's resident memory, and the most that it ever was.
-func rss(t *testing.T, pid int) (now, peak int) {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func(key string) int {
-		_, after, _ := strings.Cut(string(text), key+":")
-		n, _ := strconv.Atoi(strings.Fields(after)[0])
-		return n << 10
-	}
-	return read("VmRSS"), read("VmHWM")
 }
 
 // Goal: whatever many hostile links do, a listener takes at most 64 MiB above
@@ -90,8 +70,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 			if _, err := fmt.Fscanln(out, &at); err != nil {
 				t.Fatal(err)
 			}
-			idle, _ := rss(t, cmd.Process.Pid)
-			x := a.Start(at, churn)
+			idle, _ := zenohtest.Resident(t, cmd.Process.Pid)
+			x := a.Start(at, zenohtest.Churn)
 			defer x.Close()
 			good := mustOpen(t, Config{Connect: []string{at}, BackoffMin: 10 * time.Millisecond})
 			var back samples
@@ -109,7 +89,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 			if !x.Wait(30 * time.Second) {
 				t.Fatal("the attack did not end in 30 s")
 			}
-			now, peak := rss(t, cmd.Process.Pid)
+			now, peak := zenohtest.Resident(t, cmd.Process.Pid)
 			t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle", idle>>20, now>>20, (peak-idle)>>20)
 			if peak-idle > zenohtest.MemoryBound {
 				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)

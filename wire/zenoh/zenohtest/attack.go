@@ -13,9 +13,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// MemoryBound is how much a listener may take above its idle size, whatever
-// hostile nodes do to it.
-const MemoryBound = 64 << 20
+// Churn is how long tests let an attack go on that could go on for ever.
+const Churn = 2 * time.Second
 
 const (
 	hostileLease = 60_000 // ms
