@@ -51,7 +51,7 @@ func ReadHeap() HeapStat {
 // the caller asks for no other figure. It is more than a session of wire/zenoh
 // lets hostile nodes hold, and with what is not Go's it stays below the 64 MiB
 // that they may cost a process.
-const Headroom = 52 << 20 // bytes
+const Headroom = 48 << 20 // bytes
 
 // Hold is the garbage collector switched off, with a fuse. The zero value holds
 // nothing.

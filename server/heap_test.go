@@ -11,34 +11,63 @@ import (
 var garbage []byte
 
 // Goal: a server that is never idle collects what links, queries and pages leave,
-// by hand and between two requests, and its mailboxes move the fuse.
+// by hand and between two requests: the steward only says so, since between it
+// looking and collecting the next request would begin.
 func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())
 	s := b.server
 	s.collected = rt.ReadHeap()
-	look := func() (forced uint64) {
+	look := func() (asked bool) {
 		s.stats.outcomes[answered].Add(1) // a robot is served
 		before := rt.ReadHeap().Forced
 		s.collectHeap()
-		return rt.ReadHeap().Forced - before
+		if n := rt.ReadHeap().Forced - before; n != 0 {
+			t.Errorf("the steward collects %d times by itself", n)
+		}
+		return s.worker.littered.Load()
 	}
-	if n := look(); n != 0 {
-		t.Errorf("%d collections of nothing", n)
+	if look() {
+		t.Error("nothing is to be collected")
 	}
 	for range 2 * busyGCBytes >> 16 {
 		garbage = make([]byte, 1<<16)
 	}
-	s.worker.busySince.Store(1)
-	if n := look(); n != 0 {
-		t.Errorf("%d collections while a request is in hand", n)
+	if !look() {
+		t.Errorf("%d bytes of garbage are not to be collected", 2*busyGCBytes)
 	}
-	s.worker.busySince.Store(0)
-	if n := look(); n != 1 {
-		t.Errorf("%d collections of %d bytes between two requests, want 1", n, 2*busyGCBytes)
+}
+
+// Goal: a worker that always has a request waiting collects between two of them
+// when it is asked to, once.
+func TestSaturatedWorkerCollects(t *testing.T) {
+	const requests, asked = 20, 5
+	var r *robot
+	var forced []uint64 // collections seen at the begin of each inference
+	o := fakeObs(t)
+	b := serve(t, config(), func(b *bench) {
+		b.model.Before = func() error {
+			if r == nil {
+				return nil // warm-up
+			}
+			forced = append(forced, rt.ReadHeap().Forced)
+			if len(forced) == asked {
+				b.server.worker.collectNext()
+			}
+			if n := len(forced); n < requests { // the next is there before this one ends
+				r.send(wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: uint64(n + 1)}, o)
+			}
+			return nil
+		}
+	})
+	b.open(fakeOpen("arm"))
+	r = b.robot("arm")
+	r.send(wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 1}, o)
+	for range requests {
+		r.next()
 	}
-	if n := look(); n != 0 {
-		t.Errorf("%d collections right after one", n)
+	if forced[asked]-forced[asked-1] != 1 || forced[requests-1]-forced[0] != 1 {
+		t.Errorf("collections at the begin of each request: %v, want one more behind request %d", forced, asked)
 	}
 }
 
@@ -56,7 +85,7 @@ func TestMailboxesMoveTheFuse(t *testing.T) {
 		session.deposit(wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1)
 		session.box.take()
 	}
-	s.collectHeap()
+	s.allow()
 	if got, want := debug.SetMemoryLimit(-1)-fuse, int64(3*roomFor(1<<20)); got != want {
 		t.Errorf("the fuse moved by %d bytes for three buffers, want %d", got, want)
 	}

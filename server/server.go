@@ -86,6 +86,7 @@ type Server struct {
 
 	queries chan query
 	notices chan notice
+	grown   chan struct{} // cap 1: a mailbox takes more than before
 
 	// Atomic.
 	warmed   atomic.Bool // warm-up is over
@@ -116,7 +117,7 @@ func New(cfg Config, d Deps) (*Server, error) {
 		caps:    capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		network: d.Network, clock: d.Clock, log: d.Log,
 		sessions: newRegistry(), stats: newStats(), gc: new(rt.Hold),
-		queries: make(chan query, queriesWaiting), notices: make(chan notice, noticesWaiting),
+		queries: make(chan query, queriesWaiting), notices: make(chan notice, noticesWaiting), grown: make(chan struct{}, 1),
 		strangers:      make(map[string]stranger),
 		observationMax: min(observationMax(d.Meta), wire.MaxMessageBytes),
 	}

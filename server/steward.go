@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"time"
 
@@ -37,8 +36,6 @@ const (
 	// hand, between two requests. Robots that behave leave none: it comes from
 	// links, queries and pages that come and go, well before the fuse of rt.HoldGC.
 	busyGCBytes = 16 << 20
-	// gapPatience is how long the steward waits for the end of the request in hand.
-	gapPatience, gapLook = 50 * time.Millisecond, time.Millisecond
 )
 
 var errLate = errors.New("a newer observation was here already")
@@ -87,7 +84,14 @@ func (s *Server) onObservation(sample wire.Sample) {
 		s.stats.unknown.Add(1)
 		s.notify(uuid, h, wire.EventUnknownSession, errNoSession)
 	default:
+		room := session.box.size.Load()
 		newest, replaced := session.deposit(h, sample.Payload, now)
+		if session.box.size.Load() != room {
+			select {
+			case s.grown <- struct{}{}:
+			default:
+			}
+		}
 		if !newest {
 			s.stats.late.Add(1)
 			// An old client takes an event for the answer to its newest request.
@@ -155,6 +159,8 @@ func (s *Server) steward(ctx context.Context) {
 			s.answer(q)
 		case n := <-s.notices:
 			s.tell(n)
+		case <-s.grown:
+			s.allow()
 		case <-tick.C:
 			s.housekeep(ctx)
 		case <-ctx.Done():
@@ -270,37 +276,29 @@ func (s *Server) gone(session *Session, now rt.Instant) (why string) {
 	return ""
 }
 
-// collectHeap collects garbage by hand when no robot was served since it last
-// looked, so that the collector never has to run while one waits, and in a gap
-// between two requests when much has piled up meanwhile.
-func (s *Server) collectHeap() {
-	served := s.stats.outcomes[answered].Load()
-	idle := served == s.servedBefore
-	s.servedBefore = served
+// allow moves the collector's fuse by what the mailboxes take.
+func (s *Server) allow() {
 	var mailboxes int64
 	for _, session := range s.sessions.all() {
 		mailboxes += session.box.size.Load()
 	}
 	s.gc.Allow(mailboxes)
-	heap := rt.ReadHeap()
-	switch {
-	case heap.Cycles != s.collected.Cycles: // the fuse, or the transport
-		s.collected = heap
-	case idle && heap.Allocs-s.collected.Allocs > idleGCObjects,
-		heap.Bytes-s.collected.Bytes > busyGCBytes && s.gap():
-		runtime.GC()
-		s.collected = rt.ReadHeap()
-	}
 }
 
-// gap waits until the worker has nothing in hand, and reports whether it did so
-// in time.
-func (s *Server) gap() bool {
-	for waited := time.Duration(0); s.worker.busySince.Load() != 0; waited += gapLook {
-		if waited >= gapPatience {
-			return false
-		}
-		time.Sleep(gapLook)
+// collectHeap has garbage collected by hand when no robot was served since it
+// last looked, so that the collector never has to run while one waits, and
+// between two requests when much has piled up meanwhile.
+func (s *Server) collectHeap() {
+	served := s.stats.outcomes[answered].Load()
+	idle := served == s.servedBefore
+	s.servedBefore = served
+	s.allow() // fewer sessions, too
+	heap := rt.ReadHeap()
+	switch {
+	case heap.Cycles != s.collected.Cycles: // the worker, the fuse, or the transport
+		s.collected = heap
+	case idle && heap.Allocs-s.collected.Allocs > idleGCObjects,
+		heap.Bytes-s.collected.Bytes > busyGCBytes:
+		s.worker.collectNext()
 	}
-	return true
 }

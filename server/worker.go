@@ -62,6 +62,7 @@ type worker struct {
 
 	// Atomic.
 	alive     atomic.Bool
+	littered  atomic.Bool  // garbage is to be collected before the next request
 	busySince atomic.Int64 // rt.Instant at which the request in hand began; 0: none
 
 	// Owner: worker.
@@ -97,6 +98,9 @@ func (w *worker) run(warmup int, warmed func()) (err error) {
 			return nil
 		default:
 		}
+		if w.littered.CompareAndSwap(true, false) {
+			runtime.GC()
+		}
 		if w.step() {
 			continue
 		}
@@ -105,6 +109,18 @@ func (w *worker) run(warmup int, warmed func()) (err error) {
 		case <-w.stop:
 			return nil
 		}
+	}
+}
+
+// collectNext has the worker collect garbage before its next request: nobody
+// else knows when no request is in hand.
+//
+// Owner: any goroutine.
+func (w *worker) collectNext() {
+	w.littered.Store(true)
+	select {
+	case w.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -9,20 +9,24 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/endpoint/endpointtest"
 	"edgert/wire/zenoh/link"
 	"edgert/wire/zenoh/zenohtest"
 )
 
 // victimMain is a listener in a process of its own, so that its memory is its
 // own. It serves a queryable and a subscriber until its standard input ends.
-func victimMain() {
-	s, err := Open(context.Background(), Config{Listen: []string{"tcp/127.0.0.1:0"}})
+func victimMain(at string) {
+	s, err := Open(context.Background(), Config{Listen: []string{at}, TLS: endpoint.Security{
+		ListenCertificate: os.Getenv("EDGERT_CERTIFICATE"), ListenKey: os.Getenv("EDGERT_KEY")}})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -42,59 +46,77 @@ func victimMain() {
 // Goal: whatever many hostile links do, a listener takes at most 64 MiB above
 // its idle size, and a good client that comes meanwhile gets its round trip.
 func TestMemoryUnderAttack(t *testing.T) {
-	if os.Getenv("EDGERT_VICTIM") != "" {
-		victimMain()
+	if at := os.Getenv("EDGERT_VICTIM"); at != "" {
+		victimMain(at)
 		return
 	}
+	for _, a := range zenohtest.Attacks {
+		t.Run(a.Name, func(t *testing.T) { survives(t, a, "tcp/127.0.0.1:0", endpoint.Security{}) })
+	}
+}
+
+// Goal: the same where each link takes a handshake and buffers of TLS beside its
+// own, and ends with garbage that nobody counts: the collector's fuse must hold.
+func TestMemoryUnderAttackOverTLS(t *testing.T) {
+	ca := endpointtest.New(t)
+	cert, key := ca.Issue("server", "127.0.0.1")
+	t.Setenv("EDGERT_CERTIFICATE", cert)
+	t.Setenv("EDGERT_KEY", key)
+	for _, name := range []string{"idle links", "unfinished messages on every lane", "links that come and go", "declarations that come and go"} {
+		i := slices.IndexFunc(zenohtest.Attacks, func(a zenohtest.Attack) bool { return a.Name == name })
+		t.Run(name, func(t *testing.T) {
+			survives(t, zenohtest.Attacks[i], "tls/127.0.0.1:0", endpoint.Security{RootCA: ca.CA})
+		})
+	}
+}
+
+// survives attacks a listener at an endpoint of its choice.
+func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Security) {
 	if runtime.GOOS != "linux" || testing.Short() {
 		t.Skip("reads /proc, and the race detector has memory of its own")
 	}
-	for _, a := range zenohtest.Attacks {
-		t.Run(a.Name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.run", "^TestMemoryUnderAttack$")
-			cmd.Env = append(os.Environ(), "EDGERT_VICTIM=1")
-			cmd.Stderr = os.Stderr
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer func() { in.Close(); cmd.Wait() }()
-			var at string
-			if _, err := fmt.Fscanln(out, &at); err != nil {
-				t.Fatal(err)
-			}
-			idle, _ := zenohtest.Resident(t, cmd.Process.Pid)
-			x := a.Start(at, zenohtest.Churn)
-			defer x.Close()
-			good := mustOpen(t, Config{Connect: []string{at}, BackoffMin: 10 * time.Millisecond})
-			var back samples
-			if _, err := good.Subscribe("@victim/echo", back.deposit); err != nil {
-				t.Fatal(err)
-			}
-			ping, err := good.Publisher(zenohtest.PingKey, wire.ObservationQoS)
-			if err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "a good client's round trip", func() bool {
-				ping.Put(make([]byte, 100), nil)
-				return back.count() > 0
-			})
-			if !x.Wait(30 * time.Second) {
-				t.Fatal("the attack did not end in 30 s")
-			}
-			now, peak := zenohtest.Resident(t, cmd.Process.Pid)
-			t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle", idle>>20, now>>20, (peak-idle)>>20)
-			if peak-idle > zenohtest.MemoryBound {
-				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)
-			}
-		})
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestMemoryUnderAttack$")
+	cmd.Env = append(os.Environ(), "EDGERT_VICTIM="+listen)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.Close(); cmd.Wait() }()
+	var at string
+	if _, err := fmt.Fscanln(out, &at); err != nil {
+		t.Fatal(err)
+	}
+	idle, _ := zenohtest.Resident(t, cmd.Process.Pid)
+	x := a.Start(at, zenohtest.Churn)
+	defer x.Close()
+	good := mustOpen(t, Config{Connect: []string{at}, TLS: trust, BackoffMin: 10 * time.Millisecond})
+	var back samples
+	if _, err := good.Subscribe("@victim/echo", back.deposit); err != nil {
+		t.Fatal(err)
+	}
+	ping, err := good.Publisher(zenohtest.PingKey, wire.ObservationQoS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a good client's round trip", func() bool {
+		ping.Put(make([]byte, 100), nil)
+		return back.count() > 0
+	})
+	if !x.Wait(30 * time.Second) {
+		t.Fatal("the attack did not end in 30 s")
+	}
+	now, peak := zenohtest.Resident(t, cmd.Process.Pid)
+	t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle; %d links refused", idle>>20, now>>20, (peak-idle)>>20, x.Refused.Load())
+	if peak-idle > zenohtest.MemoryBound {
+		t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)
 	}
 }
 

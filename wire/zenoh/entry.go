@@ -92,15 +92,23 @@ func (s *Session) memory() int {
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
 
 // room reports whether another declaration of f on key may be remembered. When
-// all declarations together are too many, the link that declared the most is
-// ended, unless that is the one that asks, or the router whose client we are: a
-// flood hurts itself and not the others. Called with mu held.
+// all declarations together are too many, links are ended until it may, or until
+// f is the one that declared the most: of the host whose links declared the most,
+// the one that did. The router whose client we are is never. A flood hurts itself
+// and not the others, over however many links it comes. Called with mu held.
 func (s *Session) room(f *face, key string) bool {
 	for s.memory() > maxDeclaredBytes {
-		most := f
+		more := weight(key)
+		total := map[string]int{f.host: more}
 		for _, o := range s.faces {
-			if !o.gone && o.kind != upstream && o.weight > most.weight+weight(key) {
-				most = o
+			if !o.gone {
+				total[o.host] += o.weight
+			}
+		}
+		most, all, held := f, total[f.host], f.weight+more
+		for _, o := range s.faces {
+			if sum := total[o.host]; o != f && !o.gone && o.kind != upstream && (sum > all || sum == all && o.weight > held) {
+				most, all, held = o, sum, o.weight
 			}
 		}
 		if most == f {

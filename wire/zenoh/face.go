@@ -37,6 +37,7 @@ type face struct {
 	s    *Session
 	link *link.Link
 	kind kind
+	host string // see link.Host
 
 	since time.Time
 	spoke atomic.Bool // the remote has sent a message
@@ -68,7 +69,7 @@ var errSecondLink = errors.New("already connected to this node on another link")
 // join adds a link to the session and declares everything on it.
 func (s *Session) join(l *link.Link, k kind) (*face, error) {
 	f := &face{
-		s: s, link: l, kind: k, since: time.Now(),
+		s: s, link: l, kind: k, host: link.Host(l.Addr()), since: time.Now(),
 		exprs: map[uint16]string{}, routes: map[string]*route{},
 		interests: map[uint32]*interest{}, told: map[*entry]info{}, inquiries: map[uint32]*inquiry{},
 	}
@@ -205,8 +206,10 @@ func (f *face) handle(m *codec.Message) error {
 		f.s.finished(f, m.Final.ID)
 	case codec.KindDeclare:
 		f.declared(&m.Declare)
+		f.link.Await() // what comes and goes is garbage
 	case codec.KindInterest:
 		f.asked(&m.Interest)
+		f.link.Await()
 	}
 	return nil
 }

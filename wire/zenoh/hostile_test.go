@@ -27,7 +27,14 @@ type attacker struct {
 
 func attack(t *testing.T, at string, zid []byte) (*attacker, error) {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
+	return attackFrom(t, "127.0.0.1", at, zid)
+}
+
+// attackFrom attacks from another address of this machine.
+func attackFrom(t *testing.T, ip, at string, zid []byte) (*attacker, error) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	conn, err := d.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,6 +254,39 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 		t.Errorf("the modest link's token: %v, %v; %d links ended, want it, and the largest ended", keys, err, victim.Stats().Revoked)
 	}
 	serves(t, victim, at)
+}
+
+// Goal: links of one host that each declare little and together too much end for
+// it themselves, not a link of another host that declares more than any of them.
+func TestManyLinksThatDeclareLittle(t *testing.T) {
+	victim, at := listener(t, Config{Log: func(string) {}})
+	good, err := attackFrom(t, "127.0.0.2", at, newZID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(n int, i uint32) string {
+		return strings.Repeat(fmt.Sprintf("%d-%d/", n, i), 60) + strings.Repeat("x", 400)
+	}
+	for i := range uint32(60) {
+		good.declare(codec.DeclareToken, i+1, key(1000, i))
+	}
+	good.settle(1)
+	var flood int
+	for n := 0; n < 200 && victim.Stats().Revoked == 0; n++ {
+		a := mustAttack(t, at)
+		for i := range uint32(40) {
+			a.declare(codec.DeclareToken, i+1, key(n, i))
+		}
+		a.settle(1)
+		flood++
+	}
+	if victim.Stats().Revoked == 0 {
+		t.Fatalf("%d links of 40 declarations end none: nothing is tested", flood)
+	}
+	good.settle(2)
+	if keys, err := victim.Tokens(t.Context(), key(1000, 7), time.Second); err != nil || len(keys) != 1 {
+		t.Errorf("after %d links of another host the good link's token: %v, %v; want it", flood, keys, err)
+	}
 }
 
 // Goal: a querier that reads no replies holds up nobody but itself: a reply

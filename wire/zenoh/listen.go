@@ -18,6 +18,11 @@ const (
 	// connections, or a flood of them, cannot keep others away.
 	maxHalfOpen = 100
 
+	// welcomeGarbage and secureGarbage are about what the handshakes of an accepted
+	// connection leave behind, Zenoh's and that of TLS.
+	welcomeGarbage = 16 << 10
+	secureGarbage  = 64 << 10
+
 	// idleGrace is how long a new link may be without a single message before one
 	// that comes when all places are taken may have its place.
 	idleGrace = time.Second
@@ -56,23 +61,16 @@ func (d *doorstep) enter(conn net.Conn) (evicted bool) {
 func (d *doorstep) crowding() (oldest int) {
 	count, most := map[string]int{}, 0
 	for _, c := range d.conns {
-		host := hostOf(c)
+		host := link.Host(c.RemoteAddr())
 		count[host]++
 		most = max(most, count[host])
 	}
 	for i, c := range d.conns {
-		if count[hostOf(c)] == most {
+		if count[link.Host(c.RemoteAddr())] == most {
 			return i
 		}
 	}
 	return 0
-}
-
-func hostOf(c net.Conn) string {
-	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return string(tcp.IP)
-	}
-	return ""
 }
 
 func (d *doorstep) leave(conn net.Conn) {
@@ -142,7 +140,13 @@ func (s *Session) welcome(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 // receive does the handshakes. guest is the node that was admitted, also when
 // what came after failed.
 func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, guest string, err error) {
-	if conn, err = secure(conn); err != nil {
+	bare, litter := conn, welcomeGarbage
+	conn, err = secure(conn)
+	if conn != bare {
+		litter += secureGarbage
+	}
+	defer s.budget.Discard(litter)
+	if err != nil {
 		return nil, "", err
 	}
 	l, err := link.Accept(conn, s.linkConfig(codec.Peer, s.zid), func(r link.Remote) (codec.Reason, bool) {

@@ -260,10 +260,9 @@ func repeat[T any](v T, n int) []T {
 func TestBudgetIsShared(t *testing.T) {
 	b := NewBudget(300 << 10)
 	var ended []string
-	a, c := &memory{budget: b}, &memory{budget: b}
-	a.end = func() { ended = append(ended, "a") }
-	c.end = func() { ended = append(ended, "c") }
-	one, two := partial{limit: 1 << 20, mem: a}, partial{limit: 1 << 20, mem: c}
+	a := b.join("", func() { ended = append(ended, "a") })
+	c := b.join("", func() { ended = append(ended, "c") })
+	one, two := partial{limit: 1 << 20, mem: &a}, partial{limit: 1 << 20, mem: &c}
 	first := codec.Lane{First: true, More: true}
 	one.add(make([]byte, 130<<10), first, true, true)
 	if held := b.Used(); held < 130<<10 || held != cap(one.buf) {

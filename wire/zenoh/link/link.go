@@ -127,7 +127,10 @@ func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Durati
 		patch:   min(ours.Patch, theirs.Patch) >= 1,
 		written: make(chan struct{}),
 	}
-	l.mem = memory{budget: cfg.Budget, end: l.Revoke}
+	l.mem = cfg.Budget.join(Host(conn.RemoteAddr()), l.Revoke)
+	if bare(conn) != conn {
+		l.mem.settle(secureBytes)
+	}
 	l.out.init(l, txSN)
 	l.in.init(l, rxSN)
 	return l

@@ -2,8 +2,7 @@ package link
 
 import (
 	"math/bits"
-	"runtime/debug"
-	"sync"
+	"net"
 	"time"
 )
 
@@ -11,117 +10,9 @@ import (
 // as less than half of the budget is taken.
 const keepBytes = 4 << 20
 
-const (
-	// collectPart of the limit may lie about as garbage before it is collected.
-	collectPart = 4
-	// debtPart of the limit may be garbage, or held by links that are ending,
-	// before readers wait for it to go.
-	debtPart = 2
-	// debtPatience is how long they wait at most: a callback may hold a link up.
-	debtPatience = time.Second
-)
-
-// Budget bounds the memory of all buffers that the remotes of a session can make
-// grow: what is being received, put together, or waits to be sent. It counts
-// what is allocated, not what is in use.
-//
-// When it is exhausted the links that hold the most are ended, unless that is the
-// one that asks: a flood hurts itself and not the others.
-//
-// What is given back is memory until it is collected, and what an ended link held
-// until its goroutines have noticed. Both are the budget's debt: readers that
-// want more wait while it is large.
-type Budget struct {
-	limit int
-
-	mu      sync.Mutex
-	used    int             // guarded by mu
-	leaving int             // held by links that were ended for it; guarded by mu
-	holders map[*memory]int // guarded by mu
-
-	spare  [classes][][]byte // buffers of ended messages, by size; guarded by mu
-	spared int               // bytes of them; guarded by mu
-
-	garbage    int       // given back and not collected yet; guarded by mu
-	collecting bool      // guarded by mu
-	paid       sync.Cond // on mu: the debt became less
-}
-
-// classes is how many sizes of shared buffers there are: powers of two.
-const classes = 32
-
-// lend returns an empty buffer of size bytes that were counted already.
-func (b *Budget) lend(size int) []byte {
-	if size&(size-1) != 0 {
-		return make([]byte, 0, size)
-	}
-	c := bits.Len(uint(size)) - 1
-	b.mu.Lock()
-	if n := len(b.spare[c]); n > 0 {
-		buf := b.spare[c][n-1]
-		b.spare[c][n-1] = nil
-		b.spare[c] = b.spare[c][:n-1]
-		b.spared -= size
-		b.mu.Unlock()
-		return buf
-	}
-	for i := classes - 1; i >= 0 && b.used+b.spared > b.limit; i-- {
-		for n := len(b.spare[i]); n > 0 && b.used+b.spared > b.limit; n-- {
-			b.spared -= cap(b.spare[i][n-1])
-			b.discard(cap(b.spare[i][n-1]))
-			b.spare[i][n-1] = nil
-			b.spare[i] = b.spare[i][:n-1]
-		}
-	}
-	b.mu.Unlock()
-	return make([]byte, 0, size)
-}
-
-// recycle takes a lent buffer back.
-func (b *Budget) recycle(buf []byte) {
-	size := cap(buf)
-	if size == 0 {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if size&(size-1) != 0 || b.used+b.spared > b.limit {
-		b.discard(size)
-		return
-	}
-	c := bits.Len(uint(size)) - 1
-	b.spare[c] = append(b.spare[c], buf[:0])
-	b.spared += size
-}
-
-// discard notes n bytes that nobody uses any more. They are memory until they
-// are collected, and a program may have put its collector off: a part of the limit
-// is collected by force. Called with mu held.
-func (b *Budget) discard(n int) {
-	b.garbage += n
-	b.collect()
-}
-
-// collect starts a collection when enough lies about. Called with mu held.
-func (b *Budget) collect() {
-	if b.garbage <= b.limit/collectPart || b.collecting {
-		return
-	}
-	b.collecting = true
-	old := b.garbage
-	go func() {
-		debug.FreeOSMemory()
-		b.mu.Lock()
-		b.garbage -= old
-		b.collecting = false
-		b.collect()
-		b.mu.Unlock()
-		b.paid.Broadcast()
-	}()
-}
-
-// debt is what is memory though nobody uses it. Called with mu held.
-func (b *Budget) debt() int { return b.leaving + b.garbage }
+// secureBytes is about what TLS keeps for a link: its state, and the buffers of
+// the longest records.
+const secureBytes = 48 << 10
 
 // await holds a reader up while there is much debt, for it to grow no further.
 func (m *memory) await() {
@@ -144,26 +35,22 @@ func (m *memory) await() {
 	}
 }
 
-// NewBudget allows limit bytes.
-func NewBudget(limit int) *Budget {
-	b := &Budget{limit: limit, holders: map[*memory]int{}}
-	b.paid.L = &b.mu
-	return b
-}
+// Await holds the link's reader up while much garbage waits to be collected. Who
+// makes a remote's messages into garbage calls it behind each, without a lock.
+func (l *Link) Await() { l.mem.await() }
 
-// Discard notes n bytes of garbage beside the buffers, which are collected with
-// them.
-func (b *Budget) Discard(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.discard(n)
-}
-
-// Used is how many bytes are taken.
-func (b *Budget) Used() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.used
+// Host names the machine behind an address, for what all its links together
+// take: the address without its port; of IPv6 the network of 64 bits, any
+// address of which a machine may have; nothing for a unix socket.
+func Host(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	if ip := tcp.IP.To4(); ip != nil {
+		return string(ip)
+	}
+	return string(tcp.IP.Mask(net.CIDRMask(64, 128)))
 }
 
 // Hold counts n bytes that the session keeps for this link's remote beside its
@@ -177,25 +64,51 @@ func (l *Link) Hold(n int) bool {
 	return true
 }
 
+// host is a machine with links to us.
+type host struct {
+	links int
+	held  int // bytes that all of them hold
+}
+
 // memory is one link's part of the budget.
 type memory struct {
 	budget *Budget
 	end    func() // ends the link; called with locks held, must take none
+	from   string // see Host
+	host   *host  // whose fields Budget.mu guards
 	ended  bool   // guarded by Budget.mu
 	left   int    // bytes that it held when it was ended for them; guarded by Budget.mu
 }
 
-// take counts n bytes more. When they do not fit, the links that hold more than
-// this one then would are ended, the largest first, until they do.
+// join is a new link's part of the budget. from names its host.
+func (b *Budget) join(from string, end func()) memory {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hosts[from]
+	if h == nil {
+		h = new(host)
+		b.hosts[from] = h
+	}
+	h.links++
+	return memory{budget: b, end: end, from: from, host: h}
+}
+
+// take counts n bytes more. When they do not fit, links are ended until they do,
+// or until this one holds the most: of the host whose links hold the most, the
+// one that does.
 func (m *memory) take(n int) bool {
 	b := m.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !m.ended && b.used+n > b.limit {
-		most, held := m, b.holders[m]+n
-		for h, n := range b.holders {
-			if n > held {
-				most, held = h, n
+		most, all, held := m, m.host.held+n, b.holders[m]+n
+		for h, part := range b.holders {
+			total := h.host.held
+			if h.host == m.host {
+				total += n
+			}
+			if h != m && (total > all || total == all && part > held) {
+				most, all, held = h, total, part
 			}
 		}
 		if most == m {
@@ -215,7 +128,9 @@ func (m *memory) take(n int) bool {
 // forget counts nothing for it any more. Called with Budget.mu held.
 func (m *memory) forget() {
 	m.ended = true
-	m.budget.used -= m.budget.holders[m]
+	held := m.budget.holders[m]
+	m.budget.used -= held
+	m.host.held -= held
 	delete(m.budget.holders, m)
 }
 
@@ -229,15 +144,19 @@ func (m *memory) release() {
 	b.leaving -= m.left
 	m.left = 0
 	b.discard(gone)
+	if m.host.links--; m.host.links == 0 {
+		delete(b.hosts, m.from)
+	}
 	b.paid.Broadcast()
 }
 
-// force counts n bytes whether or not there is room, fewer for a negative n.
+// force counts n bytes whether or not there is room, fewer for a negative n. What
+// an ended link held is garbage once, as a whole: see release.
 func (m *memory) force(n int) {
 	b := m.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n < 0 {
+	if n < 0 && !m.ended {
 		b.discard(-n)
 	}
 	m.count(n)
@@ -266,6 +185,7 @@ func (m *memory) count(n int) {
 	if !m.ended {
 		m.budget.used += n
 		m.budget.holders[m] += n
+		m.host.held += n
 	}
 }
 

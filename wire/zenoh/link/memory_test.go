@@ -1,6 +1,8 @@
 package link
 
 import (
+	"net"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -13,7 +15,7 @@ func TestEndedLinksStayCounted(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
 	ended := 0
-	holder := func() *memory { return &memory{budget: b, end: func() { ended++ }} }
+	holder := func() *memory { m := b.join("", func() { ended++ }); return &m }
 	first, second, third := holder(), holder(), holder()
 	if !first.take(limit) || !second.take(limit*6/10) || ended != 1 {
 		t.Fatalf("the second link's part ended %d links, want the first", ended)
@@ -43,14 +45,14 @@ func TestEndedLinksStayCounted(t *testing.T) {
 func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 	b := NewBudget(1 << 20)
 	for _, revoked := range []bool{false, true} {
-		m := &memory{budget: b, end: func() {}}
+		m := b.join("", func() {})
 		buf, ok := m.lend(nil, 100<<10)
 		if !ok {
 			t.Fatal("no room")
 		}
 		if revoked {
 			b.mu.Lock()
-			m.left = b.holders[m]
+			m.left = b.holders[&m]
 			b.leaving += m.left
 			m.forget()
 			b.mu.Unlock()
@@ -60,5 +62,78 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 		if b.used != 0 || b.leaving != 0 || b.garbage != 0 || b.spared != cap(buf) {
 			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked, b.used, b.leaving, b.garbage, b.spared, cap(buf))
 		}
+	}
+}
+
+// Goal: the links of one host count together: a hundred small ones that exhaust
+// the budget end for another, and a large one of a host that holds less stays.
+func TestManyLinksOfOneHost(t *testing.T) {
+	const limit = 1 << 20
+	b := NewBudget(limit)
+	ended := map[string]int{}
+	join := func(host string) *memory {
+		m := b.join(host, func() { ended[host]++ })
+		return &m
+	}
+	good := join("good")
+	if !good.take(limit / 4) {
+		t.Fatal("no room in an empty budget")
+	}
+	var flood []*memory
+	for range 100 {
+		m := join("flood")
+		flood = append(flood, m)
+		m.take(limit / 50)
+	}
+	other := join("other")
+	if !other.take(limit / 10) {
+		t.Error("no room for a third host")
+	}
+	if ended["good"] != 0 || ended["flood"] == 0 {
+		t.Errorf("ended: %v, want only links of the flood", ended)
+	}
+	for _, m := range append(flood, good, other) {
+		m.release()
+	}
+	if b.used != 0 || len(b.hosts) != 0 || len(b.holders) != 0 {
+		t.Errorf("%d bytes of %d holders at %d hosts are left, want none", b.used, len(b.holders), len(b.hosts))
+	}
+}
+
+func TestHost(t *testing.T) {
+	at := func(s string) string { return Host(&net.TCPAddr{IP: net.ParseIP(s), Port: 7447}) }
+	if at("10.0.0.1") == at("10.0.0.2") || at("10.0.0.1") != at("::ffff:10.0.0.1") {
+		t.Error("each IPv4 address is a host")
+	}
+	if at("2001:db8::1") != at("2001:db8::f00d:1") || at("2001:db8::1") == at("2001:db8:0:1::1") {
+		t.Error("each IPv6 network of 64 bits is a host")
+	}
+	if Host(&net.UnixAddr{Name: "/run/x"}) != "" || Host(nil) != "" {
+		t.Error("a unix socket is of no host")
+	}
+}
+
+// Goal: collections keep their distance, however fast garbage is made, and whoever
+// makes it waits.
+func TestCollectionsKeepTheirDistance(t *testing.T) {
+	const limit = 1 << 20
+	b := NewBudget(limit)
+	m := b.join("", func() {})
+	began, most := time.Now(), 0
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for time.Since(began) < 5*collectEvery {
+		b.Discard(limit / 100)
+		m.await()
+		b.mu.Lock()
+		most = max(most, b.garbage)
+		b.mu.Unlock()
+	}
+	runtime.ReadMemStats(&after)
+	if most > limit/debtPart+limit/100 {
+		t.Errorf("%d bytes of garbage at most, want at most half of the limit of %d", most, limit)
+	}
+	if n := after.NumForcedGC - before.NumForcedGC; n < 2 || n > 7 {
+		t.Errorf("%d collections in %v, want one each %v", n, time.Since(began), collectEvery)
 	}
 }

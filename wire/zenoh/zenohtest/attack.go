@@ -142,10 +142,10 @@ type Assault struct {
 	closed bool       // guarded by mu
 }
 
-// Start attacks the listener at tcp/host:port. An attack that churns goes on for
+// Start attacks the listener at tcp/host:port or tls/host:port. An attack that churns goes on for
 // the time given.
 func (a *Attack) Start(at string, lasts time.Duration) *Assault {
-	x := &Assault{at: strings.TrimPrefix(at, "tcp/"), until: time.Now().Add(lasts), over: make(chan struct{})}
+	x := &Assault{at: at, until: time.Now().Add(lasts), over: make(chan struct{})}
 	for i := range a.Links {
 		f := &foe{assault: x, churn: a.Churn}
 		if !f.redial() {

@@ -2,6 +2,7 @@ package zenohtest
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
 )
 
 // foe is one handshaken link whose bytes the attacker writes itself.
@@ -61,11 +63,15 @@ func (f *foe) redial() bool {
 }
 
 func (f *foe) open() (net.Conn, error) {
-	conn, err := net.Dial("tcp", f.assault.at)
-	if err == nil {
-		err = f.assault.keep(conn)
-	}
+	scheme, address, _ := strings.Cut(f.assault.at, "/")
+	conn, err := net.Dial("tcp", address)
 	if err != nil {
+		return nil, err
+	}
+	if scheme == endpoint.TLS {
+		conn = &secured{tls.Client(conn, &tls.Config{InsecureSkipVerify: true}), conn}
+	}
+	if err := f.assault.keep(conn); err != nil {
 		return nil, err
 	}
 	conn.SetDeadline(time.Now().Add(handshakes))
@@ -77,6 +83,14 @@ func (f *foe) open() (net.Conn, error) {
 	conn.SetDeadline(time.Time{})
 	return conn, nil
 }
+
+// secured ends as a socket does, without a word.
+type secured struct {
+	*tls.Conn
+	socket net.Conn
+}
+
+func (s *secured) Close() error { return s.socket.Close() }
 
 func shakeHands(conn net.Conn) error {
 	zid := make([]byte, 16)
