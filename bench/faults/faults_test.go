@@ -249,16 +249,42 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-func TestInterruptedPlayFails(t *testing.T) {
+// Goal: who interrupts gets what every cell has played, or is told that this is
+// nothing.
+func TestInterruptedPlay(t *testing.T) {
 	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	cfg := config(t)
+	cfg.Episodes = 100
+	b := newBoard(&cfg)
+	played := 0
+	b.player = func(int) (player, error) {
+		return fake(func(j job) {
+			if played++; played == 5*b.cells()+1 { // the sixth round has begun
+				cancel()
+			}
+		}), nil
+	}
+	cfg.Workers = 1
+	if err := b.run(ctx); err != nil || cfg.Episodes != 4 {
+		t.Errorf("interrupted in the sixth round: %v, %d episodes; want the 4 that are whole pairs", err, cfg.Episodes)
+	}
 	if _, err := Play(ctx, config(t)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Play() = %v, want that it was cancelled", err)
 	}
 }
+
+// fake plays nothing and says which.
+type fake func(job)
+
+func (f fake) play(j job) (fleet.Outcome, []fleet.Tick, error) {
+	f(j)
+	return fleet.Outcome{}, nil, nil
+}
+
+func (f fake) close() {}
 
 func TestInterval(t *testing.T) {
 	// 5 values, mean 3, sd sqrt(2.5); t(4) = 2.776.

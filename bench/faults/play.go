@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -46,15 +45,16 @@ type board struct {
 	results [][][]fleet.Outcome // [scenario][contender][episode]
 	traces  [][][]fleet.Tick    // [scenario][contender], of the first episode
 
-	mu   sync.Mutex
-	next int // guarded by mu: the job to take
-	done int // guarded by mu
-	said time.Time
-	err  error
+	mu     sync.Mutex
+	next   int   // guarded by mu: the job to take
+	done   int   // guarded by mu
+	rounds []int // guarded by mu: cells that have played an episode, by episode
+	said   time.Time
+	err    error
 }
 
 func newBoard(cfg *Config) *board {
-	b := &board{cfg: cfg, began: time.Now(), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
+	b := &board{cfg: cfg, began: time.Now(), rounds: make([]int, cfg.Episodes), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
 	for s := range cfg.Scenarios {
 		b.results[s], b.traces[s] = make([][]fleet.Outcome, len(cfg.Contenders)), make([][]fleet.Tick, len(cfg.Contenders))
 		for c := range cfg.Contenders {
@@ -65,7 +65,8 @@ func newBoard(cfg *Config) *board {
 }
 
 // run starts the workers and waits for them. The number of episodes becomes that
-// of those that were played.
+// of those that every cell has played, also when somebody interrupts: its error
+// then says that these are fewer than two.
 func (b *board) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for worker := range b.cfg.Workers {
@@ -76,9 +77,22 @@ func (b *board) run(ctx context.Context) error {
 		})
 	}
 	workers.Wait()
-	b.cfg.Episodes = b.next / (len(b.cfg.Scenarios) * len(b.cfg.Contenders))
-	return errors.Join(b.err, context.Cause(ctx))
+	interrupted := context.Cause(ctx)
+	if interrupted == nil && b.err != nil {
+		return b.err
+	}
+	whole := 0
+	for whole < len(b.rounds) && b.rounds[whole] == b.cells() {
+		whole++
+	}
+	b.cfg.Episodes = whole &^ 1 // half of them from each side
+	if interrupted != nil && b.cfg.Episodes == 0 {
+		return fmt.Errorf("interrupted before every cell has played two episodes: nothing to report: %w", interrupted)
+	}
+	return nil
 }
+
+func (b *board) cells() int { return len(b.cfg.Scenarios) * len(b.cfg.Contenders) }
 
 // take returns the next job. Jobs are ordered so that all contenders play an
 // episode before the next begins: what was done when somebody interrupts is
@@ -86,7 +100,7 @@ func (b *board) run(ctx context.Context) error {
 func (b *board) take() (j job, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	cells := len(b.cfg.Scenarios) * len(b.cfg.Contenders)
+	cells := b.cells()
 	if b.err != nil || b.next >= cells*b.cfg.Episodes {
 		return job{}, false
 	}
@@ -110,13 +124,15 @@ func (b *board) fail(err error) {
 // progress is how often a line of it is written.
 const progress = 5 * time.Second
 
-func (b *board) tell() {
+// tell counts an episode that was played.
+func (b *board) tell(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.done++
+	b.rounds[j.episode]++
 	if now := time.Now(); now.Sub(b.said) > progress {
 		b.said = now
-		all := len(b.cfg.Scenarios) * len(b.cfg.Contenders) * b.cfg.Episodes
+		all := b.cells() * b.cfg.Episodes
 		fmt.Fprintf(b.cfg.Log, "%d of %d episodes, %.0f s\n", b.done, all, now.Sub(b.began).Seconds())
 	}
 }
@@ -141,7 +157,7 @@ func (b *board) work(ctx context.Context, worker int) error {
 		if j.episode == 0 {
 			b.traces[j.scenario][j.contender] = trace
 		}
-		b.tell()
+		b.tell(j)
 	}
 	return nil
 }
