@@ -110,6 +110,17 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// A bus that loses most answers has motors that answer a ping and not the question
+// what they are: they are no other model.
+func TestScanOfABadCable(t *testing.T) {
+	r := named(t, "so101")
+	_, cfg, out := sim(t, r, servosim.Config{Faults: servosim.Script{Seed: 1, Faults: []servosim.Fault{{Kind: "drop", Probability: 0.7}}}})
+	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
+	if exit.Of(err) != exit.Absent || strings.Contains(out.String(), "number 0") || !strings.Contains(out.String(), "not every question") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Motors as they come from the factory: another speed, another id.
 func TestScanFindsAWrongSpeed(t *testing.T) {
 	r := named(t, "so101")

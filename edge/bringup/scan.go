@@ -37,6 +37,7 @@ type found struct {
 	voltage  int // 0.1 V
 	fault    servo.Fault
 	twice    bool // its answers are garbled: probably two servos have the id
+	mute     bool // it answers pings, and not the question for its model
 }
 
 // plainBauds and packetBauds are the speeds that servos are found at, the usual
@@ -82,6 +83,9 @@ func (f found) name() string {
 	if f.model != nil {
 		return f.model.Name
 	}
+	if f.mute {
+		return "unknown"
+	}
 	return fmt.Sprintf("number %d", f.number)
 }
 
@@ -89,6 +93,8 @@ func (f found) state() string {
 	switch {
 	case f.twice:
 		return "garbled answers: two servos with this id?"
+	case f.mute:
+		return "answers pings, not every question: a bad cable, or a busy machine; scan again"
 	case f.fault != 0:
 		return f.fault.Error()
 	}
@@ -203,12 +209,13 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration) (all []found, 
 		}
 		s.bus.Patient()
 		f := found{id: id, baud: baud, protocol: s.bus.Protocol(), twice: garbled}
-		if !garbled {
-			f, err = s.identify(f)
-			if err != nil {
-				f.twice = errors.Is(err, servo.ErrGarbled)
+		for try := 0; !f.twice && try < scanTries; try++ {
+			if f, err = s.identify(f); err == nil {
+				break
 			}
+			f.twice = errors.Is(err, servo.ErrGarbled)
 		}
+		f.mute = err != nil && !f.twice
 		all = append(all, f)
 	}
 	return all, nil
