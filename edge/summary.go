@@ -96,6 +96,11 @@ type BusSummary struct {
 	Retries uint64  `json:"retries"`
 	P50     float64 `json:"us_p50"`
 	P99     float64 `json:"us_p99"`
+
+	// Beyond the contract, of Dynamixels.
+	FastReads uint64 `json:"fast_reads,omitempty"`     // of cycles: one merged reply brought all
+	Fallbacks uint64 `json:"fast_fallbacks,omitempty"` // times that plain reads took over
+	FastTries uint64 `json:"fast_tries,omitempty"`     // times that a fast one was tried again
 }
 
 // Frames is one camera.

@@ -186,6 +186,7 @@ func (e *Edge) summarize(err error) *Summary {
 		Bus: BusSummary{
 			Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
 			P50: micros(arm.Cycle, 0.5), P99: micros(arm.Cycle, 0.99),
+			FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
 		},
 		Frames: map[string]Frames{}, InState: map[string]float64{}, RT: Granted{grant.Granted, grant.Why},
 		Targets: e.score.reached, Collisions: e.score.collided, Timeouts: e.score.timeouts,

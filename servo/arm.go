@@ -42,7 +42,7 @@ type Arm struct {
 	// Owner: tick thread.
 	bus       *Bus
 	positions *group
-	slow      int       // consecutive cycles in which the fast sync read was not whole
+	merging   merging
 	present   []float32 // newest known position per joint, in its unit
 	faults    []Fault   // per joint, with the newest position
 	goals     []int     // last goal per joint, raw
@@ -52,6 +52,7 @@ type Arm struct {
 
 	// Atomic.
 	cycles, losses, alerts, clipped, refused atomic.Uint64
+	fastReads, fallbacks, fastTries          atomic.Uint64
 	cycle                                    *rt.Hist
 }
 
@@ -196,28 +197,6 @@ func (a *Arm) unusedID() ID {
 	for ; strings.IndexByte(string(a.all), id) >= 0; id-- {
 	}
 	return id
-}
-
-// fastTries bounds the attempts to have a fast sync read answered whole.
-const fastTries = 3
-
-// tryFast finds out whether the motors' firmware knows the fast sync read: one
-// merged reply instead of one each.
-func (a *Arm) tryFast() {
-	if a.bus.protocol != table.Dynamixel2 {
-		return
-	}
-	a.bus.setFast(a.positions, true)
-	for range fastTries {
-		if a.bus.gather(a.positions, ackWait, a.clock.Now().Add(2*ackWait)) == 0 {
-			return
-		}
-		a.bus.quiet()
-	}
-	a.bus.setFast(a.positions, false)
-	if a.readPositions() != nil {
-		a.bus.dirty = drains // the tick will see who is missing
-	}
 }
 
 // find pings every motor and names those that do not answer.

@@ -142,6 +142,14 @@ func (b *Bus) again(g *group, missing uint32, deadline rt.Instant) uint32 {
 	if g.singly != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
 		return missing // each was asked by itself; or nobody is there at all
 	}
+	return b.askMissing(g, missing, min(deadline, b.end.Add(lossMax)))
+}
+
+// askMissing asks those who did not answer with a plain sync read, when its
+// replies can be there by the limit.
+//
+//rt:noalloc
+func (b *Bus) askMissing(g *group, missing uint32, limit rt.Instant) uint32 {
 	g.ids2 = g.ids2[:0]
 	for i, id := range g.ids {
 		if missing&(1<<i) != 0 {
@@ -151,7 +159,6 @@ func (b *Bus) again(g *group, missing uint32, deadline rt.Instant) uint32 {
 	}
 	g.request2 = b.format.AppendSyncRead(g.request2[:0], g.addr, g.params, g.ids2)
 	wire := b.wireTime(len(g.request2), len(g.ids2), g.params)
-	limit := min(deadline, b.end.Add(lossMax))
 	if b.clock.Now().Add(wire+b.settle) <= limit {
 		b.retries.Add(1)
 		g.refused = 0

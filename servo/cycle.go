@@ -20,6 +20,9 @@ type Stats struct {
 	Alerts       uint64   // positions that came with a fault
 	ClippedGoals uint64   // positions limited to the calibrated range
 	RefusedGoals uint64   // whole goals not sent because of a NaN or an infinity
+	FastReads    uint64   // cycles whose positions one merged reply brought, whole
+	Fallbacks    uint64   // times that fast sync reads gave way to plain ones
+	FastTries    uint64   // times that a fast sync read was tried again after that
 	Cycle        *rt.Hist // how long Read took
 }
 
@@ -34,6 +37,9 @@ func (s *Stats) Add(t Stats) {
 	s.Alerts += t.Alerts
 	s.ClippedGoals += t.ClippedGoals
 	s.RefusedGoals += t.RefusedGoals
+	s.FastReads += t.FastReads
+	s.Fallbacks += t.Fallbacks
+	s.FastTries += t.FastTries
 	s.Cycle = t.Cycle
 }
 
@@ -49,6 +55,9 @@ func (a *Arm) Stats() Stats {
 		Alerts:       a.alerts.Load(),
 		ClippedGoals: a.clipped.Load(),
 		RefusedGoals: a.refused.Load(),
+		FastReads:    a.fastReads.Load(),
+		Fallbacks:    a.fallbacks.Load(),
+		FastTries:    a.fastTries.Load(),
 		Cycle:        a.cycle,
 	}
 }
@@ -70,11 +79,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	start := a.clock.Now()
 	a.bus.waited = rt.Wait{}
 	a.wakeful(start)
-	stale = a.bus.gather(a.positions, lossWait, deadline)
-	a.mindFast(stale)
-	if stale != 0 {
-		stale = a.bus.again(a.positions, stale, deadline)
-	}
+	stale = a.collect(start, deadline)
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
 			a.take(i)
@@ -90,24 +95,6 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.cycle.Record(a.clock.Now().Sub(start))
 	a.watch(stale, deadline)
 	return stale
-}
-
-// fastPatience is how many fast replies in a row may be torn: one silent motor
-// silences all behind it there, and only itself in a plain sync read.
-const fastPatience = 3
-
-// mindFast goes back to plain sync reads when a motor stays silent.
-//
-//rt:noalloc
-func (a *Arm) mindFast(stale uint32) {
-	if !a.positions.fast {
-		return
-	}
-	if stale == 0 {
-		a.slow = 0
-	} else if a.slow++; a.slow >= fastPatience {
-		a.bus.setFast(a.positions, false)
-	}
 }
 
 // Range returns the calibrated range of motor i in its unit, low before high:

@@ -60,6 +60,8 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *group {
 }
 
 // setFast makes the group use the fast sync read, or no longer.
+//
+//rt:noalloc
 func (b *Bus) setFast(g *group, fast bool) {
 	g.fast = fast
 	if !fast {

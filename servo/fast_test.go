@@ -1,0 +1,245 @@
+package servo
+
+import (
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo/robot"
+)
+
+// chain is a Port in simulated time with Dynamixels behind it, which answer sync
+// reads of positions. It was written from the manual's frame pictures and does
+// not allocate once its buffer has grown.
+type chain struct {
+	clock  *rttest.Clock
+	value  int          // where all motors are
+	silent uint32       // bit i: motor i+1 does not answer
+	torn   bool         // merged replies break off
+	fast   []rt.Instant // when a merged reply was asked for
+	plain  int          // plain sync reads
+	in     []byte
+}
+
+func (p *chain) Write(q []byte) (int, error) {
+	ids := q[12 : len(q)-2]
+	switch q[7] {
+	case 0x8A:
+		p.fast = append(p.fast, p.clock.Now())
+		n := 1 + len(ids)*8
+		p.in = append(p.in, 0xFF, 0xFF, 0xFD, 0, 0xFE, byte(n), byte(n>>8), 0x55)
+		start := len(p.in) - 8
+		for i, id := range ids {
+			if p.silent>>(id-1)&1 != 0 || p.torn && i == 2 {
+				break
+			}
+			p.in = append(p.in, 0, id, byte(p.value), byte(p.value>>8), 0, 0)
+			p.in = append(p.in[:start], crced(p.in[start:])...)
+		}
+	case 0x82:
+		p.plain++
+		for _, id := range ids {
+			if p.silent>>(id-1)&1 != 0 {
+				continue
+			}
+			start := len(p.in)
+			p.in = append(p.in, 0xFF, 0xFF, 0xFD, 0, id, 8, 0, 0x55, 0, byte(p.value), byte(p.value>>8), 0, 0)
+			p.in = append(p.in[:start], crced(p.in[start:])...)
+		}
+	}
+	return len(q), nil
+}
+
+func (p *chain) Read(b []byte) (int, error) {
+	n := copy(b, p.in)
+	p.in = p.in[:copy(p.in, p.in[n:])]
+	return n, nil
+}
+
+func (p *chain) Wait(timeout time.Duration) error {
+	p.clock.Advance(min(timeout, 100*time.Microsecond))
+	return nil
+}
+
+func (p *chain) Close() error { return nil }
+
+// linked is a Koch on a chain, and its ticks.
+type linked struct {
+	*chain
+	t      *testing.T
+	arm    *Arm
+	at     []float32
+	next   rt.Instant
+	period time.Duration
+}
+
+func link(t *testing.T, period time.Duration) *linked {
+	r, err := robot.ByName("koch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cal := Calibration{}
+	for _, m := range r.Motors {
+		cal[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
+	}
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	l := &linked{chain: &chain{clock: clock}, t: t, at: make([]float32, len(r.Motors)), period: period}
+	l.arm = newArm(ArmConfig{Path: "chain", Robot: r, Calibration: cal}, l.chain, clock)
+	l.arm.tryFast()
+	l.arm.health.due = never
+	if !l.arm.positions.fast {
+		t.Fatal("the motors do not know the fast sync read")
+	}
+	l.fast, l.next = nil, clock.Now()
+	return l
+}
+
+// tick reads once and holds what came against the truth.
+func (l *linked) tick() (stale uint32) {
+	l.clock.SleepUntil(l.next)
+	l.next = l.next.Add(l.period)
+	deadline := l.clock.Now().Add(l.period - 3*time.Millisecond)
+	l.value = (l.value + 1) % 4000
+	stale = l.arm.Read(l.at, deadline)
+	if over := l.clock.Now().Sub(deadline); over > 200*time.Microsecond {
+		l.t.Fatalf("a read came back %v after its deadline", over)
+	}
+	for i := range l.at {
+		if stale>>i&1 == 0 && l.arm.raw(i) != l.value {
+			l.t.Fatalf("motor %d is taken to be at %d, it is at %d", i+1, l.arm.raw(i), l.value)
+		}
+	}
+	return stale
+}
+
+// run ticks for d, and wants no value to be missing but those of wanted.
+func (l *linked) run(d time.Duration, wanted uint32) {
+	l.t.Helper()
+	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
+		if stale := l.tick(); stale != wanted {
+			l.t.Fatalf("stale %06b, want %06b", stale, wanted)
+		}
+	}
+}
+
+// bad has the host late for three ticks, so that plain reads take over.
+func (l *linked) bad() {
+	l.t.Helper()
+	l.torn = true
+	for range fastPatience {
+		l.tick()
+	}
+	if l.arm.positions.fast {
+		l.t.Fatal("three torn replies, and the reads are still fast")
+	}
+	l.fast = nil
+}
+
+const sixtyHz = time.Second / 60
+
+// A host that was late for a moment gets its fast reads back.
+func TestFastReadsComeBack(t *testing.T) {
+	l := link(t, sixtyHz)
+	l.run(2*time.Second, 0)
+	l.bad()
+	l.torn = false
+	fell := l.clock.Now()
+	l.run(2*time.Second, 0)
+	if len(l.fast) == 0 || !l.arm.positions.fast {
+		t.Fatal("two seconds of whole plain reads, and the fast ones are not back")
+	}
+	if after := l.fast[0].Sub(fell); after < fastWait-2*sixtyHz || after > fastWait+2*sixtyHz {
+		t.Errorf("they are tried %v later, want %v", after, fastWait)
+	}
+	if s := l.arm.Stats(); s.Fallbacks != 1 || s.FastTries != 1 || s.FastReads < 170 || s.FastReads > s.Cycles-3-55 {
+		t.Errorf("of %d cycles %d fast; %d fallbacks, %d tries; want all but a second's, 1, 1", s.Cycles, s.FastReads, s.Fallbacks, s.FastTries)
+	}
+	// They have held for long: the next time begins with a short wait again.
+	l.bad()
+	l.torn = false
+	l.run(2*time.Second, 0)
+	if !l.arm.positions.fast {
+		t.Error("the second time they do not come back after the first wait")
+	}
+}
+
+// Where merged replies stay torn, a try costs no values, and tries become rare.
+func TestFastTriesBecomeRareAndCostNoValues(t *testing.T) {
+	l := link(t, sixtyHz)
+	l.run(2*time.Second, 0)
+	l.bad()
+	last := l.clock.Now()
+	l.run(5*time.Minute, 0)
+	want := fastWait
+	for i, at := range l.fast {
+		if got := at.Sub(last); got < want-2*sixtyHz || got > want+2*sixtyHz {
+			t.Errorf("try %d comes %v after the one before, want %v", i, got, want)
+		}
+		last, want = at, min(2*want, fastWaitMax)
+	}
+	if s := l.arm.Stats(); len(l.fast) != 9 || s.FastTries != 9 || s.Fallbacks != 1 {
+		t.Errorf("%d tries in 5 minutes (%d counted, %d fallbacks), want 9: after 1, 2, 4 ... 32 s and then every minute", len(l.fast), s.FastTries, s.Fallbacks)
+	}
+}
+
+// A motor that is really silent costs nothing: a fast read would end at it.
+func TestNoFastTriesBesideASilentMotor(t *testing.T) {
+	l := link(t, sixtyHz)
+	l.run(2*time.Second, 0)
+	l.silent = 0b000100
+	for range fastPatience {
+		l.tick()
+	}
+	l.fast = nil
+	l.run(2*time.Minute, 0b000100)
+	if len(l.fast) != 0 {
+		t.Errorf("%d fast reads beside a silent motor, want none", len(l.fast))
+	}
+	l.silent = 0
+	l.tick()
+	l.run(2*time.Second, 0)
+	if !l.arm.positions.fast {
+		t.Error("the motor is back for two seconds, the fast reads are not")
+	}
+}
+
+// A tick that has no time for both reads may lose its values to a try, but never
+// its deadline, and it still tries.
+func TestFastTriesInAShortTick(t *testing.T) {
+	const period = 4500 * time.Microsecond // its deadline leaves 1.5 ms; the fast read needs 0.8, what it misses 1
+	l := link(t, period)
+	l.run(2*time.Second, 0)
+	l.bad()
+	lost := 0
+	for end := l.clock.Now().Add(10 * time.Second); l.clock.Now() < end; {
+		if l.tick() != 0 {
+			lost++
+		}
+	}
+	if len(l.fast) != 3 || lost != 3 {
+		t.Errorf("%d tries in 10 s, %d cycles with stale joints, want 3 and 3", len(l.fast), lost)
+	}
+	l.torn = false
+	for end := l.clock.Now().Add(10 * time.Second); l.clock.Now() < end; {
+		l.tick()
+	}
+	if !l.arm.positions.fast {
+		t.Error("the fast reads do not come back")
+	}
+}
+
+func TestFastTriesNoAlloc(t *testing.T) {
+	l := link(t, sixtyHz)
+	l.run(2*time.Second, 0)
+	l.bad()
+	l.fast = make([]rt.Instant, 0, 1000)
+	l.run(2*time.Second, 0) // buffers grow
+	n := testing.AllocsPerRun(1000, func() {
+		l.torn = l.arm.Stats().FastTries%3 != 0
+		l.tick()
+	})
+	if s := l.arm.Stats(); n != 0 || s.FastTries < 4 {
+		t.Errorf("%v allocations per cycle, %d tries, want 0 and some", n, s.FastTries)
+	}
+}
