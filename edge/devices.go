@@ -120,45 +120,78 @@ func simCalibration(r robot.Robot) servo.Calibration {
 // retryArm opens the arm. What is away may come: a port, its last user's end, an
 // arm's power, a reply on a bad line.
 func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
-	began, told := e.clock.Now(), false
-	giveUp := began.Add(e.cfg.MaxOffline)
+	cfg.Halted = func() bool { return ctx.Err() != nil }
+	giveUp, denied, why := e.clock.Now().Add(e.cfg.MaxOffline), rt.Instant(0), reason{what: "the bus"}
 	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
 		arm, err := servo.OpenArm(cfg)
+		switch now := e.clock.Now(); {
+		case !errors.Is(err, servo.ErrPortDenied):
+			denied = 0
+		case denied == 0:
+			denied = now
+		}
 		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				arm.Close()
+			}
+			return nil, ctx.Err()
 		case err == nil:
 			return arm, nil
 		case errors.Is(err, servo.ErrCalibration):
 			return nil, exit.With(exit.Config, err)
 		case errors.Is(err, servo.ErrHeld), errors.Is(err, servo.ErrLatched):
 			return nil, exit.With(exit.Fault, err)
-		case !mayCome(err, e.clock.Now().Sub(began)) || e.clock.Now().Add(backoff) > giveUp:
+		case !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(backoff) > giveUp:
 			return nil, exit.With(exit.Absent, err)
 		}
-		if !told {
-			e.log.Warn("waiting for the bus", "why", err)
-			told = true
-		}
-		for end := e.clock.Now().Add(backoff); e.clock.Now() < end; {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
+		why.tell(e, err)
+		if err := e.rest(ctx, backoff); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// rest waits, but not beyond the end of ctx.
+func (e *Edge) rest(ctx context.Context, d time.Duration) error {
+	for end := e.clock.Now().Add(d); e.clock.Now() < end && ctx.Err() == nil; {
+		e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
+	}
+	return ctx.Err()
+}
+
+// reason is why something is waited for: said at first and when it has changed,
+// though not more often than reasonEvery.
+type reason struct {
+	what string
+	said string
+	at   rt.Instant
+}
+
+const reasonEvery = time.Second
+
+func (r *reason) tell(e *Edge, err error) {
+	now, text := e.clock.Now(), err.Error()
+	if text == r.said || r.said != "" && now.Sub(r.at) < reasonEvery {
+		return
+	}
+	e.log.Warn("waiting for "+r.what, "why", err)
+	r.said, r.at = text, now
 }
 
 // udevTime is how long a new device may be without its group: the kernel makes the
 // node, udev changes it.
 const udevTime = 2 * time.Second
 
-// mayCome reports whether waiting can cure what keeps an arm from being opened.
-func mayCome(err error, waited time.Duration) bool {
+// mayCome reports whether waiting can cure what keeps an arm from being opened;
+// denied is how long its port has been there without permission.
+func mayCome(err error, denied time.Duration) bool {
 	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply, servo.ErrGarbled} {
 		if errors.Is(err, cause) {
 			return true
 		}
 	}
-	return errors.Is(err, servo.ErrPortDenied) && waited < udevTime
+	return errors.Is(err, servo.ErrPortDenied) && denied < udevTime
 }
 
 // measureBus refuses a rate that the bus cannot keep. A simulated bus is slow
@@ -168,10 +201,10 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	best := time.Duration(1<<63 - 1)
 	var lost error
 	for range measureTries {
+		p99, err := arm.MeasureCycles(measuredCycles)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p99, err := arm.MeasureCycles(measuredCycles)
 		if err != nil {
 			lost = err
 			continue
@@ -240,22 +273,16 @@ func (e *Edge) openCameras(ctx context.Context) error {
 
 // retryCamera opens a camera; a device that is not there yet may come.
 func (e *Edge) retryCamera(ctx context.Context, c *eye.Config, p eye.Place) (camera.Source, string, error) {
-	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
-	told := false
+	giveUp, why := e.clock.Now().Add(e.cfg.MaxOffline), reason{what: "camera " + c.Name}
+	e.herald.waiting(e.cfg.MaxOffline)
 	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
 		source, picked, err := eye.Open(c, p)
 		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(backoff) > giveUp {
 			return source, picked, err
 		}
-		if !told {
-			e.log.Warn("waiting for camera "+c.Name, "why", err)
-			told = true
-		}
-		for end := e.clock.Now().Add(backoff); e.clock.Now() < end; {
-			if ctx.Err() != nil {
-				return nil, "", ctx.Err()
-			}
-			e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
+		why.tell(e, err)
+		if err := e.rest(ctx, backoff); err != nil {
+			return nil, "", err
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package edge
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -146,5 +150,89 @@ func TestAnArmThatComesLater(t *testing.T) {
 				arm.Close()
 			}
 		})
+	}
+}
+
+// waitingEdge looks for an arm, and says in log why it has none yet.
+func waitingEdge(log *bytes.Buffer) *Edge {
+	return &Edge{cfg: Config{MaxOffline: time.Minute, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
+}
+
+// What an arm is waited for is said when it changes, and only then.
+func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	defer b.Close()
+	for id := range byte(6) {
+		b.Mute(id+1, true)
+	}
+	path := filepath.Join(t.TempDir(), "arm")
+	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
+	time.AfterFunc(7*time.Second, func() { // after an attempt
+		for id := range byte(6) {
+			b.Mute(id+1, false)
+		}
+	})
+	log := new(bytes.Buffer)
+	arm, err := waitingEdge(log).retryArm(t.Context(), servo.ArmConfig{Path: path, Robot: r, Calibration: simCalibration(r)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm.Close()
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") || !strings.Contains(lines[1], "nobody answered") || len(lines) > 3 { // a third where the arm was let in amid an attempt
+		t.Errorf("it says\n%s\nwant first that there is no port, then that nobody answers, and no more", log)
+	}
+}
+
+// Ctrl-C does not wait for the silent motors to be asked to the last.
+func TestWaitingForAnArmEndsWhenItIsToldTo(t *testing.T) {
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	defer b.Close()
+	for id := range byte(6) {
+		b.Mute(id+1, true)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for b.Counters().Requests < 5 { // it has begun to look for the motors
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	_, err = waitingEdge(new(bytes.Buffer)).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v, want %v", err, context.Canceled)
+	}
+	if n := b.Counters().Requests; n > 10 {
+		t.Errorf("it asked %d times, though it was told to end after the fifth; all motors are asked 24 times", n)
+	}
+}
+
+// A new device may be without its group for a moment, however late it comes.
+func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
+	denied := fmt.Errorf("%w: arm", servo.ErrPortDenied)
+	for _, tt := range []struct {
+		err   error
+		since time.Duration
+		want  bool
+	}{
+		{denied, 0, true}, {denied, udevTime, false}, {servo.ErrPortAbsent, time.Hour, true}, {servo.ErrWrongModel, 0, false},
+	} {
+		if got := mayCome(tt.err, tt.since); got != tt.want {
+			t.Errorf("mayCome(%v, %v) = %v, want %v", tt.err, tt.since, got, tt.want)
+		}
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,6 +79,7 @@ type Edge struct {
 	loop     *rt.Loop
 	record   *record.Log // nil: none
 	recorded error       // why it stopped; read after the thread that keeps it
+	held     bool        // the run has ended, and the arm is left under torque as it was asked
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
@@ -127,11 +127,13 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
+	e.herald.waiting(e.cfg.MaxOffline)
 	e.herald.socket.Status("looking for the arm")
 	if err = e.openArm(ctx); err != nil {
 		return e, err
 	}
 	began := e.clock.Now()
+	e.herald.waiting(e.cfg.MaxOffline)
 	e.herald.socket.Status("looking for a server")
 	if err = e.connect(ctx); err != nil {
 		return e, err
@@ -280,10 +282,12 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.ending.Store(true)
 	e.control.waker.Wake()
 	e.operator.Close()
-	err := errStuck
+	var linkErr error
+	aside := errStuck
 	if e.joined() {
-		err = cmp.Or(e.verdict(tickErr, <-linked), off, e.recorded)
+		linkErr, aside = <-linked, e.recorded
 	}
+	err := e.Beside(cmp.Or(e.verdict(tickErr, linkErr), off), aside)
 	return e.summarize(err), err
 }
 
@@ -339,22 +343,6 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 
 // Hurry makes a run that is ending skip the parking: the second Ctrl-C.
 func (e *Edge) Hurry() { e.control.hurry.Store(true) }
-
-// letGo ends the arm's torque as --on-exit says; hold is for ends of exit.Held.
-// The tick has ended: the arm is this goroutine's now.
-func (e *Edge) letGo(err error) error {
-	if failed := e.control.failed.Load(); err == nil && failed != nil {
-		err = *failed
-	}
-	held := e.control.exitMode == ExitHold && slices.Contains(exit.Held, exit.Of(err))
-	if held || !e.control.stats.touched.Load() {
-		return nil
-	}
-	if err := e.arm.TorqueOff(); err != nil {
-		return fmt.Errorf("torque may still be on: %w", err)
-	}
-	return nil
-}
 
 // release gives back whatever Open took, in the opposite order.
 func (e *Edge) release() {

@@ -79,6 +79,14 @@ func openHerald(log *slog.Logger) herald {
 	return herald{socket: socket, told: numStates}
 }
 
+// startSlack is what an attempt may take that began just before --max-offline is
+// over, and the checks behind it.
+const startSlack = 30 * time.Second
+
+// waiting tells the manager, whose own patience with a start may be shorter, that
+// something is waited for up to d from now.
+func (h *herald) waiting(d time.Duration) { h.socket.Extend(d + startSlack) }
+
 // look passes on what is new; what the manager had no room for is said again at
 // the next look. The watchdog is fed for ticks that have ended, so a tick that
 // hangs gets the process killed, whatever the rest of it does.

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -76,4 +77,34 @@ func leftHolding(onExit string) bool {
 		return false
 	}
 	return slices.Contains(exit.Held, code) || slices.Contains(exit.Untouched, code)
+}
+
+// letGo ends the arm's torque as --on-exit says; hold is for ends of exit.Held.
+// The tick has ended: the arm is this goroutine's now.
+func (e *Edge) letGo(err error) error {
+	if failed := e.control.failed.Load(); err == nil && failed != nil {
+		err = *failed
+	}
+	e.held = e.control.exitMode == ExitHold && slices.Contains(exit.Held, exit.Of(err))
+	if e.held || !e.control.stats.touched.Load() {
+		return nil
+	}
+	if err := e.arm.TorqueOff(); err != nil {
+		return fmt.Errorf("torque may still be on: %w", err)
+	}
+	return nil
+}
+
+// Beside adds to the end of a run what went wrong beside the arm, such as a file
+// that cannot be written; nil when nothing did. A clean end becomes a failure by
+// it, unless the arm is held: after code 1 the unit would let it fall, so there
+// the code stays.
+func (e *Edge) Beside(end, aside error) error {
+	switch {
+	case aside == nil:
+		return end
+	case e.held:
+		return exit.With(exit.Of(end), errors.Join(end, aside))
+	}
+	return errors.Join(end, aside)
 }

@@ -20,6 +20,7 @@ type ArmConfig struct {
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
+	Halted      func() bool // true ends OpenArm and MeasureCycles within 0.2 s, or when a motor has all its settings, with ErrHalted; nil: never
 }
 
 // Arm is a robot's motors on their bus.
@@ -36,6 +37,7 @@ type Arm struct {
 	all    []ID   // of the units
 	rows   rows
 	clock  rt.Clock
+	halted func() bool
 	held   []string
 	notes  []string
 
@@ -82,8 +84,8 @@ type rows struct{ position, goal, torque table.Row }
 // OpenArm every joint has a position.
 //
 // It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrMotorMissing,
-// ErrWrongModel, ErrCalibration, ErrHeld or ErrLatched, and leaves the port
-// closed then.
+// ErrWrongModel, ErrCalibration, ErrHeld, ErrLatched or ErrHalted, and leaves the
+// port closed then.
 func OpenArm(cfg ArmConfig) (*Arm, error) {
 	if err := cfg.Calibration.Check(cfg.Robot); err != nil {
 		return nil, err
@@ -100,7 +102,10 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 		}
 	}
 	a := newArm(cfg, port, clock)
-	if err := a.bringUp(cfg.Calibration); err != nil {
+	a.bus.halted = cfg.Halted
+	err := a.bringUp(cfg.Calibration)
+	a.bus.halted = nil // letting the arm go is never halted
+	if err != nil {
 		if a.bus.lost {
 			err = fmt.Errorf("%w: %w; plug the adapter in again", ErrPortAbsent, err)
 		}
@@ -114,7 +119,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	n := len(r.Motors)
 	model := r.Motors[0].Model
 	a := &Arm{
-		path: cfg.Path, robot: r, clock: clock,
+		path: cfg.Path, robot: r, clock: clock, halted: cfg.Halted,
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
 		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
 		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),
@@ -164,6 +169,9 @@ func (a *Arm) bringUp(calibration Calibration) error {
 		return err
 	}
 	for _, u := range a.units {
+		if a.bus.stopped() {
+			return ErrHalted
+		}
 		if err := a.checkModel(u); err != nil {
 			return err
 		}
@@ -176,6 +184,9 @@ func (a *Arm) bringUp(calibration Calibration) error {
 	}
 	// Only now is it known that this is the arm: nothing was written before.
 	for _, u := range a.units {
+		if a.bus.stopped() {
+			return ErrHalted
+		}
 		if err := a.configure(u); err != nil {
 			return err
 		}
@@ -210,7 +221,7 @@ func (a *Arm) find() error {
 		case err == nil:
 			here = append(here, fmt.Sprint(j.id))
 			last = i
-		case errors.Is(err, ErrPortLost):
+		case errors.Is(err, ErrPortLost), errors.Is(err, ErrHalted):
 			return a.wrap(j, err)
 		default:
 			missing = append(missing, fmt.Sprintf("%d (%s)", j.id, j.name))

@@ -192,6 +192,9 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 			b.retries.Add(1)
 		}
 		b.quiet()
+		if b.stopped() {
+			return nil, 0, ErrHalted
+		}
 	}
 	if b.corrupt.Load() != before {
 		return nil, 0, ErrGarbled
@@ -207,7 +210,7 @@ const quietShare = 5
 // for.
 func (b *Bus) quiet() {
 	idle := b.clock.Now().Add(b.hush)
-	for end := b.clock.Now().Add(min(quietMax, quietShare*b.hush)); b.clock.Now() < min(idle, end); {
+	for end := b.clock.Now().Add(min(quietMax, quietShare*b.hush)); b.clock.Now() < min(idle, end) && !b.stopped(); {
 		b.wait(idle)
 		n, err := b.port.Read(b.rx[:])
 		if err != nil {
@@ -218,6 +221,9 @@ func (b *Bus) quiet() {
 		}
 	}
 }
+
+// stopped reports whether the opening of an arm shall end.
+func (b *Bus) stopped() bool { return b.halted != nil && b.halted() }
 
 // Lost reports whether the port has failed for good.
 func (b *Bus) Lost() bool { return b.lost }

@@ -70,6 +70,7 @@ type Bus struct {
 	begun    bool          // the line was silent once since NewBus, see begin
 	fenced   bool          // nothing older than the last answer can come, see fence
 	lost     bool          // the port has failed
+	halted   func() bool   // while an arm is opened: whether that shall end; nil: never
 
 	// Atomic.
 	corrupt, late, retries, refused atomic.Uint64

@@ -51,7 +51,10 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 
 // rebootTime is what a servo needs until it answers again; 0.3 to 0.5 s were
 // seen.
-const rebootTime = 600 * time.Millisecond
+const (
+	rebootTime = 600 * time.Millisecond
+	haltPoll   = 50 * time.Millisecond // how soon it is heard there that the opening shall end
+)
 
 // checkLatched frees a Dynamixel that has cut its torque over a hardware error:
 // only a reboot does. It is limp already, so nothing falls.
@@ -71,7 +74,9 @@ func (a *Arm) checkLatched(u unit) error {
 	if err := a.bus.Instruct(u.id, packet.Reboot); err != nil {
 		return a.wrap(u, err)
 	}
-	a.clock.SleepUntil(a.clock.Now().Add(rebootTime))
+	for end := a.clock.Now().Add(rebootTime); a.clock.Now() < end && !a.bus.stopped(); {
+		a.clock.SleepUntil(min(end, a.clock.Now().Add(haltPoll)))
+	}
 	if status, _, err = a.bus.ReadRegister(u.id, row); err != nil {
 		return a.wrap(u, err)
 	}
@@ -167,6 +172,9 @@ func (a *Arm) apply(u unit, changes []robot.Setting) error {
 // and reads them back. Feetech's lock is opened for it and closed again whatever
 // happened.
 func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) error {
+	halted := b.halted
+	b.halted = nil // never with the lock open
+	defer func() { b.halted = halted }()
 	lock, wear := model.Row(table.Lock), false
 	for _, s := range changes {
 		wear = wear || model.Row(s.Register).Area == table.EEPROM

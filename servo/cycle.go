@@ -177,6 +177,9 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	lost := make([]int, len(a.joints))
 	a.bus.settle = 0
 	for range n {
+		if a.halted != nil && a.halted() {
+			return 0, ErrHalted
+		}
 		start := a.clock.Now()
 		missing := a.bus.gather(a.positions, ackWait, start.Add(2*ackWait))
 		took = append(took, a.clock.Now().Sub(start))

@@ -37,6 +37,7 @@ var (
 	ErrCalibration  = errors.New("servo: calibration does not fit")
 	ErrHeld         = errors.New("servo: motor is under torque")
 	ErrLatched      = errors.New("servo: motor has latched a hardware error")
+	ErrHalted       = errors.New("servo: halted by the caller")
 )
 
 // Reasons why one transaction on an open bus brings no answer.

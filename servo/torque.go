@@ -72,6 +72,9 @@ func (a *Arm) readPositions() error {
 			a.bus.quiet()
 			patience *= 2 // a busy host is late again
 		}
+		if a.bus.stopped() {
+			return ErrHalted
+		}
 		missing = a.bus.gather(a.positions, patience, a.clock.Now().Add(a.positions.wire+2*patience))
 		if missing == 0 {
 			return nil

@@ -234,15 +234,15 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 	}()
 	summary, err := e.Run(ctx)
 	if actions != nil {
-		err = errors.Join(err, actions.Close())
+		err = e.Beside(err, actions.Close())
 	}
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
 	signal.Stop(again)
 	go quit(leave, exit.Of(err))
 	if out != nil {
-		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil && err == nil {
-			err = fmt.Errorf("--json: %w", werr)
+		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil {
+			err = e.Beside(err, fmt.Errorf("--json: %w", werr))
 		}
 	}
 	var table bytes.Buffer

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -145,6 +146,9 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	if !strings.Contains(log.String(), "session open") {
 		t.Errorf("the edge is ready before its session is open:\n%s", log)
 	}
+	if n := strings.Count(strings.Join(me.said, " "), "EXTEND_TIMEOUT_USEC=90000000"); n < 2 {
+		t.Errorf("it asks %d times for 90 s, want twice: for the arm and for the server: %q", n, me.said)
+	}
 	if slices.Contains(me.said, "WATCHDOG=1") {
 		t.Errorf("the edge feeds the watchdog before it is ready: %q", me.said)
 	}
@@ -167,6 +171,59 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	ms.await("STOPPING=1")
 	if err := srv.Wait(); err != nil {
 		t.Errorf("server: %v\n%s", err, srvLog)
+	}
+}
+
+// A start that may take longer than the manager's own patience: as systemd does,
+// this one kills what has not asked for more time.
+func TestAWaitBeyondTheManagersPatience(t *testing.T) {
+	m := newManager(t)
+	began := time.Now()
+	edge, log := service(t, m, binary, "--bus", filepath.Join(t.TempDir(), "none"), "--calibration", demo+"/so101.json", "--max-offline", "4s")
+	ended := make(chan error, 1)
+	go func() { ended <- edge.Wait() }()
+	for limit := began.Add(2 * time.Second); ; { // TimeoutStartSec=2
+		if usec, ok := strings.CutPrefix(m.hear(20*time.Millisecond), "EXTEND_TIMEOUT_USEC="); ok {
+			n, err := strconv.ParseInt(usec, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if until := time.Now().Add(time.Duration(n) * time.Microsecond); until.After(limit) {
+				limit = until
+			}
+		}
+		select {
+		case <-ended:
+			if took := time.Since(began); edge.ProcessState.ExitCode() != 4 || took < 3*time.Second {
+				t.Errorf("it ended after %v with code %d, want it to wait for 4 s and give up with 4\n%s", took, edge.ProcessState.ExitCode(), log)
+			}
+			return
+		default:
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("the manager kills it %v after its start, while it waits for its arm: %q", time.Since(began), m.said)
+		}
+	}
+}
+
+// Told to stop while it waits for its arm, it does.
+func TestStopWhileTheArmIsAbsent(t *testing.T) {
+	b := simBus(t)
+	for id := range byte(6) {
+		b.Mute(id+1, true)
+	}
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		m := newManager(t)
+		edge, log := service(t, m, binary, "--bus", b.Path(), "--calibration", demo+"/so101.json")
+		for end := time.Now().Add(patience); !strings.Contains(log.String(), "nobody answered"); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("it does not say what it waits for:\n%s", log)
+			}
+		}
+		edge.Process.Signal(sig)
+		if err := edge.Wait(); err != nil {
+			t.Errorf("%v: %v\n%s", sig, err, log)
+		}
 	}
 }
 

@@ -57,14 +57,15 @@ type Arm struct {
 	events atomic.Uint64         // times that the arm came back
 	why    atomic.Pointer[error] // the last failed attempt
 
-	opening sync.Mutex // held while a port is opened or given back for good
-	ended   bool       // under opening
+	leaving atomic.Bool // nothing needs to be opened any more
+	opening sync.Mutex  // held while a port is opened or given back for good
+	ended   bool        // under opening
 }
 
 // New takes an open arm and the configuration it was opened with.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	p := &Arm{cfg: cfg, clock: clock}
-	p.cfg.Cycle = arm.Stats().Cycle
+	p.cfg.Cycle, p.cfg.Halted = arm.Stats().Cycle, p.leaving.Load
 	p.arm.Store(arm)
 	p.past.Store(&servo.Stats{})
 	return p
@@ -271,6 +272,7 @@ func (p *Arm) close() {
 // TorqueOff makes every motor limp, also when the arm is away: then it looks
 // for the port once more. The tick has ended.
 func (p *Arm) TorqueOff() error {
+	p.leaving.Store(true)
 	p.opening.Lock()
 	defer p.opening.Unlock()
 	p.ended = true
@@ -293,6 +295,7 @@ func (p *Arm) TorqueOff() error {
 
 // Close gives the port back and leaves torque as it is.
 func (p *Arm) Close() error {
+	p.leaving.Store(true)
 	p.opening.Lock()
 	defer p.opening.Unlock()
 	p.ended = true

@@ -40,6 +40,7 @@ var (
 	stopping = []byte("STOPPING=1")
 	watchdog = []byte("WATCHDOG=1")
 	status   = "STATUS="
+	extend   = "EXTEND_TIMEOUT_USEC="
 )
 
 // Socket is the way to the service manager. Its methods report whether the
@@ -120,6 +121,13 @@ func (s *Socket) Status(text string) bool {
 		b = append(b, text[i])
 	}
 	return s.port.send(b)
+}
+
+// Extend asks for so much time from now for what the process is at, its start or
+// its end, where the manager would allow less. Not while it runs: the watchdog's
+// patience would grow too.
+func (s *Socket) Extend(d time.Duration) bool {
+	return s.port.send(strconv.AppendInt([]byte(extend), d.Microseconds(), 10))
 }
 
 // Close gives the socket back; from then on it is mute.

@@ -60,6 +60,7 @@ func TestMessages(t *testing.T) {
 			{"shorter status after a longer one", func() bool { return s.Status("DEAD") }, "STATUS=DEAD"},
 			{"a second line could be another key", func() bool { return s.Status("ok\nREADY=1") }, "STATUS=ok"},
 			{"endless status", func() bool { return s.Status(strings.Repeat("x", 10*statusMax)) }, "STATUS=" + strings.Repeat("x", statusMax)},
+			{"a longer start", func() bool { return s.Extend(90 * time.Second) }, "EXTEND_TIMEOUT_USEC=90000000"},
 			{"empty status", func() bool { return s.Status("") }, "STATUS="},
 		}
 		for _, tt := range tests {

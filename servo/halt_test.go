@@ -1,0 +1,84 @@
+package servo
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// Goal: whoever opens an arm is heard when he wants to stop, at whatever point,
+// and leaves no motor with its EEPROM open.
+func TestOpeningHaltsSoon(t *testing.T) {
+	const soon, settled = 200 * time.Millisecond, 4 * time.Second
+	for name, spoil := range map[string]func(*line){
+		"all is well":       func(*line) {},
+		"nobody answers":    func(l *line) { l.lateFrom, l.lateTo, l.lateAll = 1, 1<<30, time.Hour },
+		"motor 3 is silent": func(l *line) { l.servos[3].mute = true },
+		"every second reply is garbled": func(l *line) {
+			n := 0
+			l.tamper = func(r []byte) []byte {
+				if n++; n%2 == 0 {
+					r[len(r)-1]++
+				}
+				return r
+			}
+		},
+		"every reply is late": func(l *line) { l.lateFrom, l.lateTo, l.lateAll = 1, 1<<30, 60*time.Millisecond },
+	} {
+		full := time.Duration(0)
+		for after := time.Duration(0); after <= full || full == 0; after += max(7*time.Millisecond, full/200) {
+			clock := rttest.NewClock(rt.Instant(time.Second))
+			l := newLine(clock, 1, 2, 3, 4, 5, 6)
+			spoil(l)
+			stop := clock.Now().Add(after)
+			cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: clock, Port: l}
+			if full == 0 { // once as long as it takes
+				arm, _ := OpenArm(cfg)
+				if full = clock.Now().Sub(rt.Instant(time.Second)); arm != nil {
+					arm.Close()
+				}
+				continue
+			}
+			cfg.Halted = func() bool { return clock.Now() >= stop }
+			arm, err := OpenArm(cfg)
+			want := soon
+			if l.tamper != nil { // a motor whose settings are being written gets all of them
+				want = settled
+			}
+			if late := clock.Now().Sub(stop); late > want {
+				t.Errorf("%s, halted after %v of %v: it ended %v later (%v), want %v", name, after, full, late, err, want)
+			}
+			if arm == nil && clock.Now() >= stop && !errors.Is(err, ErrHalted) && !errors.Is(err, ErrMotorMissing) {
+				t.Errorf("%s, halted after %v: %v, want %v", name, after, err, ErrHalted)
+			}
+			for id := 1; id <= 6; id++ {
+				if s := l.servos[id]; s.mem[55] != 1 || s.mem[40] != 0 {
+					t.Fatalf("%s, halted after %v: motor %d has lock %d and torque %d, want 1 and 0", name, after, id, s.mem[55], s.mem[40])
+				}
+			}
+		}
+	}
+}
+
+func TestMeasuringHaltsSoon(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	var stop rt.Instant
+	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l,
+		Halted: func() bool { return stop > 0 && l.clock.Now() >= stop }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.servos[3].mute = true
+	stop = l.clock.Now().Add(100 * time.Millisecond)
+	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrHalted) || l.clock.Now().Sub(stop) > 100*time.Millisecond {
+		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop), ErrHalted)
+	}
+	// Nothing keeps the arm from being let go.
+	l.servos[3].mute = false
+	if err := a.TorqueOff(); err != nil {
+		t.Error(err)
+	}
+}
