@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -77,7 +78,12 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	// kernel refuses, it is late more often.
 	_ = rt.NiceProcess(niceOthers)
 	b, err := servosim.Open(bus)
-	if err != nil {
+	switch {
+	case errors.Is(err, servosim.ErrLink):
+		return exit.Errorf(exit.Usage, "--link: %w", err)
+	case errors.Is(err, servosim.ErrBaud) && cfg.Baud != 0:
+		return exit.Errorf(exit.Usage, "--baud: %w", err)
+	case err != nil:
 		return exit.With(exit.Config, err)
 	}
 	defer b.Close()

@@ -10,6 +10,7 @@ import (
 
 	"edgert/edge"
 	"edgert/edge/bringup"
+	"edgert/internal/program"
 )
 
 // bringupCmds take an arm from its box to its first run.
@@ -25,6 +26,7 @@ type bringupCmds struct {
 
 // handle runs one of the commands; ok is false when it is none of them.
 func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (ok bool, err error) {
+	program.OutliveReaders() // what holds a motor, or writes to one, ends by itself
 	interrupt, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	arm, err := edge.NamedRobot(r.Robot)

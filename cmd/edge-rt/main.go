@@ -178,6 +178,7 @@ func (c *cli) ctl(stdout, stderr io.Writer) exit.Code {
 func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	program.OutliveReaders() // it serves others, whoever reads what it says
 	s := &c.SimBus
 	cfg := edge.SimBusConfig{Robot: c.Robot, Link: s.Link, Unpaced: s.Unpaced, Faults: s.Faults, Motors: s.Motors, Baud: s.Baud, NoFast: s.NoFast, Latency: s.Latency, Seed: c.Seed}
 	return complain(stderr, edge.ServeSimBus(ctx, cfg, stdout))

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"edgert/edge/bringup"
-	"edgert/internal/program"
 )
 
 type moveCmd struct {
@@ -14,6 +13,5 @@ type moveCmd struct {
 }
 
 func (c *moveCmd) run(ctx context.Context, cfg bringup.Config) error {
-	program.OutliveReaders()
 	return bringup.Move(ctx, bringup.MoveConfig{Config: cfg, Joint: c.Joint, To: c.To, Speed: c.Speed})
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -55,6 +57,23 @@ func TestSimBusRefusesLatenciesThatAreNone(t *testing.T) {
 	for _, value := range []string{"-1ms", "256ms", "900000h"} {
 		if code, _, stderr := edgeRTFor(t, patience, "sim-bus", "--link", t.TempDir()+"/link", "--latency="+value); code != 2 || !strings.Contains(stderr, "--latency is") {
 			t.Errorf("--latency=%s: exit code %d, %s; want 2", value, code, stderr)
+		}
+	}
+}
+
+func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{
+		{"--link", file}, {"--link", dir}, {"--link", filepath.Join(dir, "none", "link")}, {"--link", ""},
+		{"--baud", "12345", "--link", dir + "/link"}, {"--baud=-1", "--link", dir + "/link"},
+	} {
+		flag, _, _ := strings.Cut(flags[0], "=")
+		if code, stdout, stderr := edgeRTFor(t, patience, append([]string{"sim-bus"}, flags...)...); code != 2 || !strings.Contains(stderr, flag) || strings.Count(stderr, "\n") != 1 || stdout != "" {
+			t.Errorf("%q: exit code %d, %s%s; want 2 and one line that names the flag", flags, code, stdout, stderr)
 		}
 	}
 }

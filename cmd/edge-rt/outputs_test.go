@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,6 +87,119 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	}
 	if code != 1 || !strings.Contains(said, "--record stopped after ") || !strings.Contains(said, pipe) || stiff(b) != 0 {
 		t.Errorf("a reader that goes away: exit code %d, %d motors under torque, %s; want 1, none and why", code, stiff(b), said)
+	}
+}
+
+// An arm that is to be held does not fall because a disk is full: the code stays
+// that of its end, after which the unit leaves it alone.
+func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
+	const instance = "arm"
+	s, link, etc := newStill(t), simBusProcess(t), t.TempDir()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("bus: %s\ncalibration: %s\nconnect: [%s]\non-exit: hold\nfps: 10\nid: arm\nquiet: true\nrecord: %s\njson: /dev/full\nduration: 5s\n", link, calibration, s.endpoint, pipe)
+	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		f, err := os.Open(pipe)
+		if err == nil {
+			_, err = io.ReadFull(f, make([]byte, 2000))
+			f.Close()
+		}
+		read <- err
+	}()
+	edge, log := unitCommand(t, "ExecStart", instance, etc), new(bytes.Buffer)
+	edge.Env, edge.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
+	overdue := time.AfterFunc(patience, func() { edge.Process.Kill() })
+	defer overdue.Stop()
+	err = edge.Run()
+	for _, want := range []string{"--record stopped after ", "--json: write /dev/full: no space left"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("it does not say %q: %s", want, log)
+		}
+	}
+	if on := torqueOnBus(t, link); err != nil || on != 6 {
+		t.Fatalf("it ends with %v and %d motors under torque, want code 0 and 6; %s", err, on, log)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("the first lines: %v", err)
+	}
+	post := unitCommand(t, "ExecStopPost", instance, etc)
+	post.Env = append(os.Environ(), "SERVICE_RESULT=success", "EXIT_CODE=exited", "EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
+	if out, err := post.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", post, err, out)
+	}
+	if on := torqueOnBus(t, link); on != 6 {
+		t.Errorf("%d motors under torque after the unit's line, want 6", on)
+	}
+}
+
+// firstLine starts a command, reads one line of what it says and leaves, as
+// | head -1 does.
+func firstLine(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	t.Cleanup(func() { cmd.Process.Kill() })
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Errorf("the first line: %q, %v", line, err)
+	}
+	r.Close()
+	return line
+}
+
+// edge-rt monitor | head: whoever reads has seen enough, and it ends in peace.
+func TestMonitorEndsWithItsReader(t *testing.T) {
+	cmd, log := exec.Command(binary, "monitor", "--bus", simBus(t).Path(), "--every", "20ms"), new(bytes.Buffer)
+	cmd.Stderr = log
+	overdue := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer overdue.Stop()
+	firstLine(t, cmd)
+	if err := cmd.Wait(); err != nil || log.Len() > 0 {
+		t.Errorf("it ends with %v and says %q, want neither", err, log)
+	}
+	// A file that takes nothing is another thing.
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	cmd = exec.Command(binary, "monitor", "--bus", simBus(t).Path())
+	cmd.Stdout, cmd.Stderr = full, log
+	cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(log.String(), "no space left") {
+		t.Errorf("on a full disk: exit code %d, %q, want 1 and why", code, log)
+	}
+}
+
+// A simulated bus serves on, whoever has read its first line.
+func TestSimBusOutlivesItsReader(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "so101")
+	cmd, log := exec.Command(binary, "sim-bus", "--link", link), new(bytes.Buffer)
+	cmd.Stderr = log
+	firstLine(t, cmd)
+	if on := torqueOnBus(t, link); on != 0 {
+		t.Errorf("%d motors under torque, want 0", on)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil || log.Len() > 0 {
+		t.Errorf("it ends with %v and says %q, want neither", err, log)
 	}
 }
 

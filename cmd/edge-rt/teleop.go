@@ -7,7 +7,6 @@ import (
 
 	"edgert/edge/teleop"
 	"edgert/internal/exit"
-	"edgert/internal/program"
 	"edgert/rt"
 	"edgert/servo/robot"
 )
@@ -20,7 +19,6 @@ type teleopCmd struct {
 }
 
 func (c *teleopCmd) run(ctx context.Context, r *runFlags, follower robot.Robot, stdout *os.File) error {
-	program.OutliveReaders()
 	mode := map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT]
 	if r.Duration < 0 || r.Duration > 24*time.Hour*365 {
 		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", r.Duration)

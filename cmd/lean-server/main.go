@@ -158,7 +158,11 @@ func (f *flags) serve(cfg server.Config, stdout, stderr io.Writer) error {
 	if f.JSON == "-" || f.Audit == "-" {
 		table = stderr
 	}
-	return errors.Join(err, summary.Print(table), f.writeJSON(summary, stdout))
+	told := summary.Print(table)
+	if errors.Is(told, syscall.EPIPE) {
+		told = nil // lean-server | head: it served to the end all the same
+	}
+	return errors.Join(err, told, f.writeJSON(summary, stdout))
 }
 
 func (f *flags) check(cfg server.Config, stdout io.Writer) error {

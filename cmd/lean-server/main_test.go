@@ -449,6 +449,31 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 	}
 }
 
+// lean-server | head: who reads the log has left, and at the end nobody wants the
+// table. It served to the end.
+func TestServerOutlivesItsReader(t *testing.T) {
+	needRuntime(t)
+	pipe, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), health: "http://127.0.0.1:" + port}
+	r.cmd = exec.Command(built, "--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port)
+	r.cmd.Stdout, r.cmd.Stderr = out, out
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	out.Close()
+	if _, err := pipe.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the first byte: %v", err)
+	}
+	pipe.Close()
+	r.awaitReady()
+	r.end(syscall.SIGTERM)
+}
+
 // A server that is told to stop while it loads its policy does not finish
 // loading first.
 func TestStopsWhileLoading(t *testing.T) {

@@ -40,6 +40,7 @@ type session struct {
 	lines chan string // what the operator types, without the newline; closed at the end of the input
 	bus   *servo.Bus
 	port  servo.Port
+	gone  error // why Out took nothing any more; nil: it takes
 }
 
 // maxLine bounds what an operator types.
@@ -89,7 +90,11 @@ func (s *session) close() {
 	}
 }
 
-func (s *session) say(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
+func (s *session) say(format string, args ...any) {
+	if _, err := fmt.Fprintf(s.Out, format+"\n", args...); err != nil {
+		s.gone = err
+	}
+}
 
 // errNoOperator ends a command that nobody answers.
 var errNoOperator = exit.Errorf(exit.Usage, "nobody is at the keyboard: this command asks questions, run it in a terminal")

@@ -2,7 +2,9 @@ package bringup
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"edgert/internal/exit"
@@ -20,8 +22,8 @@ type MonitorConfig struct {
 	Live  bool          // over the last table instead of below it
 }
 
-// Monitor shows what every motor says of itself, until it is interrupted. It
-// reads only, so it may run before anything is calibrated.
+// Monitor shows what every motor says of itself, until it is interrupted or
+// nobody reads on. It reads only, so it may run before anything is calibrated.
 func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	s, err := open(cfg.Config)
 	if err != nil {
@@ -52,6 +54,12 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 				return err
 			}
 			s.say("%s", line)
+		}
+		if errors.Is(s.gone, syscall.EPIPE) {
+			return nil // whoever read it has seen enough
+		}
+		if s.gone != nil {
+			return fmt.Errorf("write the table: %w", s.gone)
 		}
 	}
 	return nil

@@ -103,8 +103,11 @@ const (
 	defaultTurnaroundX = 25 * time.Microsecond
 )
 
-// ErrLink means that Config.Link exists and is not a symbolic link.
-var ErrLink = errors.New("servosim: link path is taken")
+// Reasons why Open fails.
+var (
+	ErrLink = errors.New("servosim: no link") // Config.Link cannot be made, or is something else than a symbolic link
+	ErrBaud = errors.New("servosim: no such speed")
+)
 
 // Bus is a running bus.
 type Bus struct {
@@ -180,7 +183,7 @@ func (c *Config) check() error {
 		}
 		code, ok := m.table.code(c.Baud)
 		if !ok {
-			return fmt.Errorf("servosim: got %d baud, want one of %v for %s", c.Baud, m.table.rates(), m.name)
+			return fmt.Errorf("%w: got %d baud, want one of %v for %s", ErrBaud, c.Baud, m.table.rates(), m.name)
 		}
 		c.codes[i] = code
 	}

@@ -17,11 +17,11 @@ func link(target, path string) error {
 	next := path + ".new" + strconv.Itoa(os.Getpid())
 	os.Remove(next)
 	if err := os.Symlink(target, next); err != nil {
-		return fmt.Errorf("servosim: link: %w", err)
+		return fmt.Errorf("%w: %w", ErrLink, err)
 	}
 	if err := os.Rename(next, path); err != nil {
 		os.Remove(next)
-		return fmt.Errorf("servosim: link: %w", err)
+		return fmt.Errorf("%w: %w", ErrLink, err)
 	}
 	return nil
 }
