@@ -57,6 +57,7 @@ func (c *control) pop(now rt.Instant) *record.Action {
 	case chunk.Empty:
 		return nil
 	}
+	c.source = now.Add(-age)
 	c.stats.age.Record(age)
 	c.stats.actions.Add(1)
 	c.shape.Add(action)

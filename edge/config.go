@@ -13,6 +13,7 @@ import (
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge/eye"
+	"edgert/edge/page"
 	"edgert/internal/exit"
 	"edgert/internal/network"
 	"edgert/rt"
@@ -73,6 +74,8 @@ type Config struct {
 
 	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: none
 
+	HTTP string // where the page listens, HOST:PORT; empty: nowhere
+
 	Status StatusWriter // live status line; nil: none
 	Log    *slog.Logger
 }
@@ -97,7 +100,7 @@ func (c *Config) Check() error {
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
 	}
-	if err := errors.Join(c.checkNames(), c.checkConnect(), c.checkPlan(), c.checkTimes()); err != nil {
+	if err := errors.Join(c.checkNames(), c.checkConnect(), c.checkPlan(), c.checkTimes(), c.checkPage()); err != nil {
 		return err
 	}
 	if _, ok := exitModes[c.OnExit]; !ok {
@@ -147,6 +150,17 @@ func (c *Config) checkNames() error {
 		if err := errors.Join(checkText("--tag, its key", key, wire.MaxNameBytes), checkText("--tag, its value", value, wire.MaxNameBytes)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkPage refuses what is no address to listen at, and completes one that is.
+func (c *Config) checkPage() (err error) {
+	if c.HTTP == "" {
+		return nil
+	}
+	if c.HTTP, err = page.Address(c.HTTP); err != nil {
+		return exit.Errorf(exit.Usage, "--http: %w", err)
 	}
 	return nil
 }

@@ -89,7 +89,8 @@ type control struct {
 	warned   uint32 // those that people were told of
 	slewEnd  rt.Instant
 	silent   bool
-	mute     bool // the last tick could not ask
+	mute     bool       // the last tick could not ask
+	source   rt.Instant // what the last action is made from was seen then; 0: none ran
 
 	// Shared with other threads through their own types.
 	stop      *atomic.Bool
@@ -99,6 +100,7 @@ type control struct {
 	resets    atomic.Uint32 // episodes asked for so far
 	link      *linkFlags
 	snapshots *rt.Latest[snapshot]
+	glances   *rt.Latest[glance] // nil: nobody can look
 	waker     *rt.Waker
 	departed  *rt.Ring[departure]
 	inbox     *rt.Latest[arrival]
@@ -137,6 +139,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.laps.Mark(lapMerge)
 	c.ask(t.Woke)
 	c.settle(t.Woke)
+	c.show(t)
 	c.laps.Mark(lapAsk)
 	c.laps.End()
 	return c.bus.BusWait()

@@ -29,6 +29,7 @@ import (
 	"edgert/chunk/stage"
 	"edgert/edge/eye"
 	"edgert/edge/limit"
+	"edgert/edge/page"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -76,6 +77,7 @@ type Edge struct {
 	control  *control
 	sender   *sender
 	operator net.Listener
+	page     *page.Page // nil: none
 	loop     *rt.Loop
 	record   *record.Log // nil: none
 	recorded error       // why it stopped; read after the thread that keeps it
@@ -115,6 +117,9 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
 	if err = e.readyCameras(); err != nil {
+		return e, err
+	}
+	if err = e.openPage(); err != nil {
 		return e, err
 	}
 	if e.identity, err = claim(cfg.ID); err != nil {
@@ -239,7 +244,7 @@ func (e *Edge) build() error {
 	e.sender = newSender(c, e.eyes, e.develop, e.cfg.Task)
 	e.sender.uplink = e.link.uplink
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
-	return nil
+	return e.showPage()
 }
 
 // limitsOf derives the last gate from the robot's table and its calibration.
@@ -355,6 +360,7 @@ func (e *Edge) release() {
 	if e.net != nil {
 		e.net.Close()
 	}
+	e.closePage()
 	for _, v := range e.develop {
 		v.Close()
 	}

@@ -31,3 +31,26 @@ type arrival struct {
 	epoch, episode uint32
 	body           wire.ActionChunk
 }
+
+// glance is what a tick shows to people who look.
+type glance struct {
+	at, source          rt.Instant
+	late                time.Duration
+	state, goal         []float32 // [dof]
+	stale, frozen, held uint32    // joints, as control's
+}
+
+// show leaves a glance where the page finds it.
+//
+//rt:noalloc
+func (c *control) show(t rt.Tick) {
+	if c.glances == nil {
+		return
+	}
+	g := c.glances.Back()
+	g.at, g.source, g.late = t.Woke, c.source, t.Woke.Sub(t.Deadline)
+	copy(g.state, c.state)
+	copy(g.goal, c.goal)
+	g.stale, g.frozen, g.held = c.stale, c.frozen, c.held
+	c.glances.Publish(int64(t.Woke))
+}

@@ -22,8 +22,10 @@ type sender struct {
 	dof     int
 	eyes    []*eye.Eye
 	develop []*eye.Developer // of each
+	looks   []*eye.Preview   // of each; nil: nobody can look
 	task    string
 
+	clock     rt.Clock
 	snapshots *rt.Latest[snapshot]
 	waker     *rt.Waker
 	departed  *rt.Ring[departure]
@@ -31,7 +33,8 @@ type sender struct {
 	stats     *tickStats
 
 	observation wire.Observation
-	stale       []string // wire names, of this observation
+	taken       []rt.Instant // of the pictures in observation that nobody was offered yet; 0: none
+	stale       []string     // wire names, of this observation
 	body        []byte
 	header      []byte
 }
@@ -50,8 +53,8 @@ const sendBuffer = 64 << 10
 // newSender allocates a body for the largest picture of each camera.
 func newSender(c *control, eyes []*eye.Eye, develop []*eye.Developer, task string) *sender {
 	s := &sender{
-		dof: c.dof, eyes: eyes, develop: develop, task: task, snapshots: c.snapshots, waker: c.waker,
-		departed: c.departed, stats: c.stats, header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
+		dof: c.dof, eyes: eyes, develop: develop, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
+		departed: c.departed, stats: c.stats, taken: make([]rt.Instant, len(eyes)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
 	}
 	total := sendBuffer
 	for i, e := range eyes {
@@ -65,18 +68,31 @@ func newSender(c *control, eyes []*eye.Eye, develop []*eye.Developer, task strin
 // run sends until stop is set.
 func (s *sender) run(stop *atomic.Bool) error {
 	for !stop.Load() {
-		if !s.waker.Wait(senderPoll) {
-			continue
+		if s.waker.Wait(senderPoll) {
+			if snap, _, fresh := s.snapshots.Front(); fresh {
+				if err := s.send(snap); err != nil {
+					return err
+				}
+			}
 		}
-		snap, _, fresh := s.snapshots.Front()
-		if !fresh {
-			continue
-		}
-		if err := s.send(snap); err != nil {
-			return err
-		}
+		s.show()
 	}
 	return nil
+}
+
+// show offers the pictures that have just left to people who look. Who gets none
+// that way, because none leave, gets one made.
+//
+//rt:noalloc
+func (s *sender) show() {
+	for i, p := range s.looks {
+		now := s.clock.Now()
+		if s.taken[i] != 0 {
+			p.Offer(&s.observation.Images[i], s.taken[i], now)
+			s.taken[i] = 0
+		}
+		p.Look(now)
+	}
 }
 
 // send encodes and publishes one snapshot. What cannot be sent is counted: the
@@ -98,6 +114,7 @@ func (s *sender) send(snap *snapshot) error {
 			s.stats.late.Add(1)
 			return nil
 		}
+		s.taken[i] = at
 		age := max(0, snap.at.Sub(at))
 		e.Age.Record(age)
 		if age > e.MaxAge {

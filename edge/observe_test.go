@@ -2,6 +2,8 @@ package edge
 
 import (
 	"bytes"
+	"errors"
+	stdjpeg "image/jpeg"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -192,5 +194,92 @@ func TestSenderNoAlloc(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("send allocates %v times, want 0", n)
+	}
+}
+
+// newTestLook adds a page's preview to a sender.
+func newTestLook(t *testing.T, s *sender) *eye.Preview {
+	t.Helper()
+	look, err := eye.NewPreview(s.develop[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(look.Close)
+	s.looks = []*eye.Preview{look}
+	return look
+}
+
+// Who looks sees the very bytes that went to the server: nothing is encoded for
+// the preview while observations leave.
+func TestWhoLooksSeesWhatIsSent(t *testing.T) {
+	s, out := newTestSender(t, 90)
+	s.clock = rttest.NewClock(rt.Instant(time.Second))
+	look := newTestLook(t, s)
+	room := make([]byte, look.MaxBytes())
+	snap := testSnapshot()
+	send := func() {
+		if err := s.send(snap); err != nil {
+			t.Fatal(err)
+		}
+		s.show()
+	}
+	send()
+	if _, err := look.Take(room, 0); !errors.Is(err, eye.ErrNoPicture) {
+		t.Errorf("nobody has asked: %v, want no picture", err)
+	}
+	look.Ask(s.clock.Now())
+	send()
+	still, err := look.Take(room, s.clock.Now())
+	if err != nil || still.At != rt.Instant(993*time.Millisecond) {
+		t.Fatalf("taken at %v, %v; want 993 ms", still.At, err)
+	}
+	var o wire.Observation
+	if err := wire.ParseObservation(&o, out.body); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(still.Data, o.Images[0].Data) {
+		t.Error("the preview is another picture than the observation's")
+	}
+	look.Ask(s.clock.Now())
+	s.show()
+	if _, err := look.Take(room, s.clock.Now().Add(time.Second)); !errors.Is(err, eye.ErrNoPicture) {
+		t.Errorf("an old one: %v, want no picture: one is sent soon", err)
+	}
+	if n := testing.AllocsPerRun(100, func() { look.Ask(s.clock.Now()); send() }); n != 0 {
+		t.Errorf("%v allocations for a picture that somebody looks at", n)
+	}
+}
+
+// While nothing is sent who looks gets a picture all the same, a raw one at once.
+func TestWhoLooksSeesAPausedRobot(t *testing.T) {
+	for quality, patience := range map[int]time.Duration{90: eye.PreviewPatience, 0: 0} {
+		s, _ := newTestSender(t, quality)
+		clock := rttest.NewClock(rt.Instant(time.Second))
+		s.clock = clock
+		look := newTestLook(t, s)
+		room := make([]byte, look.MaxBytes())
+		look.Ask(clock.Now())
+		if patience > 0 {
+			s.show()
+			if _, err := look.Take(room, clock.Now()); !errors.Is(err, eye.ErrNoPicture) {
+				t.Errorf("quality %d: encoded at once: %v", quality, err)
+			}
+			clock.Advance(patience)
+		}
+		s.show()
+		still, err := look.Take(room, clock.Now())
+		if err != nil {
+			t.Fatalf("quality %d: %v", quality, err)
+		}
+		m, err := stdjpeg.Decode(bytes.NewReader(still.Data))
+		if err != nil || m.Bounds().Dx() != 32 || m.Bounds().Dy() != 16 {
+			t.Fatalf("quality %d: %v, %v", quality, m, err)
+		}
+		if red, green, blue, _ := m.At(5, 5).RGBA(); red>>8 < 230 || green>>8 < 110 || green>>8 > 130 || blue>>8 > 15 {
+			t.Errorf("quality %d: colour %d %d %d, want 240 120 0", quality, red>>8, green>>8, blue>>8)
+		}
+		if n := testing.AllocsPerRun(100, func() { look.Ask(1); s.show() }); n != 0 {
+			t.Errorf("quality %d: %v allocations for a picture", quality, n)
+		}
 	}
 }

@@ -1,11 +1,15 @@
 package edge
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
+	"edgert/edge/eye"
+	"edgert/edge/page"
 	"edgert/internal/notify"
 	"edgert/rt"
 )
@@ -107,3 +111,190 @@ func (h *herald) look(now rt.Instant, ticks uint64, state State, leaving bool) {
 		h.ticks, h.fed = ticks, now
 	}
 }
+
+// Live is how a run goes now, for the page: the keys of CtlReply and Summary, as
+// far as they stand while it runs, and where the joints are.
+type Live struct {
+	ID       string         `json:"id"`
+	Robot    string         `json:"robot"`
+	Schedule string         `json:"schedule"`
+	FPS      float64        `json:"fps"`
+	State    string         `json:"state"`
+	Paused   bool           `json:"paused"`
+	Episode  uint32         `json:"episode_id"`
+	Server   *ServerSummary `json:"server,omitempty"` // of the newest session
+
+	Ticks        uint64    `json:"ticks"`
+	OverrunsOwn  uint64    `json:"overruns_own"`
+	OverrunsHost uint64    `json:"overruns_host"`
+	LatenessUS   Quantiles `json:"lateness_us"`
+	RT           Granted   `json:"rt"`
+
+	Queue         int64              `json:"queue"`
+	StarvedTicks  uint64             `json:"starved_ticks"`
+	Actions       uint64             `json:"actions"`
+	ActionsTooOld uint64             `json:"actions_too_old"`
+	ActionAgeMS   ShortQuantiles     `json:"action_age_ms"`
+	Requests      uint64             `json:"requests"`
+	Chunks        uint64             `json:"chunks"`
+	ChunksDropped map[string]uint64  `json:"chunks_dropped"`
+	RTTms         ShortQuantiles     `json:"rtt_ms"`
+	NetworkMS     ShortQuantiles     `json:"network_ms"`
+	InState       map[string]float64 `json:"seconds_in_state"`
+
+	Bus    BusSummary            `json:"bus"`
+	Frames map[string]LiveFrames `json:"frames"`
+	Tick   LiveTick              `json:"tick"`
+	Joints []Joint               `json:"joints"`
+
+	Simulated  bool `json:"simulated"` // the next two mean something
+	Targets    int  `json:"targets_reached"`
+	Collisions int  `json:"collisions"`
+}
+
+// LiveFrames is one camera.
+type LiveFrames struct {
+	Frames
+	Lost bool `json:"lost"` // it is away now
+}
+
+// LiveTick is the newest tick.
+type LiveTick struct {
+	AgeMS       float64  `json:"age_ms"` // since it began
+	LatenessUS  float64  `json:"lateness_us"`
+	ActionAgeMS *float64 `json:"action_age_ms"` // of what the arm does, as it is now; null before the first action
+}
+
+// Joint is one joint in the newest tick, in the robot's units.
+type Joint struct {
+	Name   string  `json:"name"`
+	Unit   string  `json:"unit"`
+	State  float64 `json:"state"` // measured
+	Goal   float64 `json:"goal"`
+	Stale  bool    `json:"stale"`  // it did not answer in this tick
+	Frozen bool    `json:"frozen"` // it has not for so long that it keeps its goal
+	Held   bool    `json:"held"`   // its motor complains
+}
+
+// tickGrace is how long after a tick the process is still taken for healthy.
+const tickGrace = 2 * time.Second
+
+// openPage listens where --http says, while nothing has moved.
+func (e *Edge) openPage() (err error) {
+	if e.cfg.HTTP == "" {
+		return nil
+	}
+	if e.page, err = page.Listen(e.cfg.HTTP, e.clock, e.log); err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	e.log.Info("page", "at", e.page.URL())
+	return nil
+}
+
+// showPage lets people look at this run.
+func (e *Edge) showPage() error {
+	if e.page == nil {
+		return nil
+	}
+	dof := e.control.dof
+	e.control.glances = rt.NewLatest(func(g *glance) { g.state, g.goal = make([]float32, dof), make([]float32, dof) })
+	for _, v := range e.develop {
+		look, err := eye.NewPreview(v)
+		if err != nil {
+			return err
+		}
+		e.sender.looks = append(e.sender.looks, look)
+	}
+	var mu sync.Mutex // of those who look: one at a time reads the newest tick
+	e.page.Watch(page.Run{
+		Status: func() any {
+			mu.Lock()
+			defer mu.Unlock()
+			return e.live()
+		},
+		Healthy: func() (bool, string) {
+			mu.Lock()
+			defer mu.Unlock()
+			return e.healthy()
+		},
+		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
+		Previews: e.sender.looks,
+	})
+	return nil
+}
+
+// closePage ends what openPage and showPage began.
+func (e *Edge) closePage() {
+	if e.page == nil {
+		return
+	}
+	e.page.Close()
+	if e.sender != nil {
+		for _, look := range e.sender.looks {
+			look.Close()
+		}
+	}
+}
+
+// healthy says whether to leave this process alone: ticks come.
+func (e *Edge) healthy() (bool, string) {
+	g, key, _ := e.control.glances.Front()
+	if key == rt.NoKey {
+		return true, "starting"
+	}
+	if quiet := e.clock.Now().Sub(g.at); quiet > tickGrace {
+		return false, fmt.Sprintf("no tick for %.0f s", quiet.Seconds())
+	}
+	return true, "ok"
+}
+
+// live reads the counters of a run, and its newest tick.
+func (e *Edge) live() *Live {
+	c, st, loop, arm := e.control, e.control.stats, e.loop.Stats(), e.arm.Stats()
+	l := &Live{
+		ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS,
+		State: State(st.state.Load()).String(), Paused: c.paused.Load(), Episode: st.episode.Load(),
+		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
+		Queue: st.size.Load(), StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
+		ActionAgeMS: short(st.age, time.Millisecond), Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
+		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
+		Bus: busSummary(arm), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
+	}
+	if s := c.link.session.Load(); s != nil {
+		l.Server = &ServerSummary{Model: s.Model, Revision: s.Revision, SHA256: s.SHA256}
+		if up := e.link.uplink.Load(); up != nil {
+			l.Server.Prefix = up.prefix
+		}
+	}
+	if grant := e.loop.Grant(); loop.Ticks > 0 {
+		l.RT = Granted{grant.Granted, grant.Why}
+	}
+	for _, looks := range e.eyes {
+		l.Frames[looks.Name] = LiveFrames{framesOf(looks), looks.Tally().Lost}
+	}
+	if e.world != nil {
+		score := e.world.Score()
+		l.Targets, l.Collisions = score.Reached, score.Collided
+	}
+	g, key, _ := c.glances.Front()
+	if key == rt.NoKey {
+		return l
+	}
+	now := e.clock.Now()
+	l.Tick = LiveTick{AgeMS: millis(now.Sub(g.at)), LatenessUS: float64(g.late) / 1e3}
+	if g.source != 0 {
+		age := millis(now.Sub(g.source))
+		l.Tick.ActionAgeMS = &age
+	}
+	names, units := e.robot.ActionNames(), unitsOf(e.robot)
+	for j := range g.state {
+		bit := uint32(1) << j
+		l.Joints = append(l.Joints, Joint{
+			Name: names[j], Unit: units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
+			Stale: g.stale&bit != 0, Frozen: g.frozen&bit != 0, Held: g.held&bit != 0,
+		})
+	}
+	return l
+}
+
+func millis(d time.Duration) float64 { return round3(float64(max(0, d)) / 1e6) }

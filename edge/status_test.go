@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -100,5 +101,65 @@ func TestHeraldNoAlloc(t *testing.T) {
 	}
 	if got := len(said()); got < 8 {
 		t.Errorf("%d messages in 100 looks: the test looked at nothing", got)
+	}
+}
+
+// What the page shows has the names and shapes that scripts know from ctl status
+// and the summary.
+func TestLiveKeepsTheKeys(t *testing.T) {
+	shapes := func(v any) map[string]reflect.Type {
+		m := map[string]reflect.Type{}
+		for i, s := 0, reflect.TypeOf(v); i < s.NumField(); i++ {
+			key, _, _ := strings.Cut(s.Field(i).Tag.Get("json"), ",")
+			m[key] = s.Field(i).Type
+		}
+		return m
+	}
+	live, summary, ctl := shapes(Live{}), shapes(Summary{}), shapes(CtlReply{})
+	for key, shape := range live {
+		if want := summary[key]; want != nil && key != "frames" && shape != want {
+			t.Errorf("%s is %v, in the summary %v", key, shape, want)
+		}
+		if want := ctl[key]; want != nil && shape != want {
+			t.Errorf("%s is %v, in the reply to ctl %v", key, shape, want)
+		}
+	}
+	for _, key := range append(slices.DeleteFunc(slices.Clone(contractKeys), func(key string) bool {
+		return slices.Contains([]string{"path_mallocs", "gc_cycles", "exit"}, key) // known at the end
+	}), "id", "state", "paused", "episode_id", "queue", "joints") {
+		if live[key] == nil {
+			t.Errorf("key %q is missing", key)
+		}
+	}
+}
+
+// A tick shows what it did to people who look, when there is a page, and the age
+// of what the arm does grows while it holds.
+func TestTicksLeaveAGlance(t *testing.T) {
+	r := newRig(t)
+	r.glances = rt.NewLatest(func(g *glance) { g.state, g.goal = make([]float32, testDOF), make([]float32, testDOF) })
+	r.slope = 0.1
+	r.step(1)
+	if g, _, fresh := r.glances.Front(); !fresh || g.source != 0 {
+		t.Fatalf("before the first action: fresh %v, made from %v; want a glance, and nothing", fresh, g.source)
+	}
+	r.serve(60, 3, 10)
+	g, _, _ := r.glances.Front()
+	if !slices.Equal(g.state, r.state) || !slices.Equal(g.goal, r.goal) || g.at != r.time.Now() && g.at < r.lastGood {
+		t.Errorf("glance %v %v, want %v %v", g.state, g.goal, r.state, r.goal)
+	}
+	source := g.source
+	if age := g.at.Sub(source); age <= 0 || age > time.Second {
+		t.Errorf("the action is %v old", age)
+	}
+	r.paused.Store(true)
+	r.bus.silent = 2
+	r.step(30)
+	if g, _, _ = r.glances.Front(); g.source != source || g.stale != 2 || g.frozen != 2 {
+		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10", g.source, source, g.stale, g.frozen)
+	}
+	tick := rt.Tick{Deadline: 1, Woke: 2}
+	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.show(tick) }); n != 0 {
+		t.Errorf("show allocates %v times", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/page"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -63,6 +64,7 @@ type Summary struct {
 	StepClips     uint64                    `json:"clipped_step"`
 	Timeouts      int                       `json:"targets_timed_out"`
 	MallocWindow  uint64                    `json:"path_mallocs_ticks"`
+	MallocBytes   uint64                    `json:"path_mallocs_bytes"`
 	ForcedGC      uint64                    `json:"gc_forced"`
 	ExcusedMS     float64                   `json:"excused_ms"` // of overruns_host: how much longer than their periods, together
 	StealMS       float64                   `json:"host_steal_ms"`
@@ -70,6 +72,7 @@ type Summary struct {
 	RSSMB         float64                   `json:"rss_mb"`
 	Sessions      uint64                    `json:"sessions_opened"`
 	Server        *ServerSummary            `json:"server,omitempty"`
+	Page          *page.Stats               `json:"page,omitempty"` // what people who looked have cost
 	Seconds       float64                   `json:"seconds"`
 }
 
@@ -206,6 +209,9 @@ func (s *Summary) WriteTable(w io.Writer) error {
 		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms%s", f.Captured, f.Dropped, f.Age, f.trouble())
 	}
 	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles, s.MallocWindow, s.RSSMB)
+	if p := s.Page; p != nil {
+		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests, p.Pictures, p.Refused, p.Collections)
+	}
 	if s.RT.Granted {
 		row("real time", "granted")
 	} else {
@@ -316,6 +322,15 @@ func (s *tickStats) dropTotals() map[string]uint64 {
 		if n := s.dropped[i].Load(); n > 0 {
 			m[dropNames[i]] = n
 		}
+	}
+	return m
+}
+
+// seconds returns how long the run was in each State.
+func (s *tickStats) seconds() map[string]float64 {
+	m := map[string]float64{}
+	for state := range numStates {
+		m[state.String()] = round3(float64(s.inState[state].Load()) / 1e9)
 	}
 	return m
 }

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"time"
 
+	"edgert/edge/eye"
 	"edgert/edge/plug"
 	"edgert/rt"
+	"edgert/servo"
 )
 
 const (
@@ -174,7 +176,6 @@ func (e *Edge) report(ev rt.Event) {
 // summarize reads every counter after the run.
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
-	arm := e.arm.Stats()
 	grant := e.loop.Grant()
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{
@@ -183,12 +184,8 @@ func (e *Edge) summarize(err error) *Summary {
 		LatenessHist: histogram(loop.Lateness, time.Microsecond),
 		Requests:     st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
 		RTTms: short(st.rtt, time.Millisecond), ActionAgeMS: short(st.age, time.Millisecond), NetworkMS: short(st.network, time.Millisecond),
-		Bus: BusSummary{
-			Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
-			P50: micros(arm.Cycle, 0.5), P99: micros(arm.Cycle, 0.99),
-			FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
-		},
-		Frames: map[string]Frames{}, InState: map[string]float64{}, RT: Granted{grant.Granted, grant.Why},
+		Bus:    busSummary(e.arm.Stats()),
+		Frames: map[string]Frames{}, InState: st.seconds(), RT: Granted{grant.Granted, grant.Why},
 		Targets: e.score.reached, Collisions: e.score.collided, Timeouts: e.score.timeouts,
 		ID: e.identity.ID, Schedule: e.cfg.Plan.Schedule, Compat: e.cfg.Plan.Compat, Multiplier: c.shape.Multiplier(), FPS: e.cfg.FPS, Horizon: e.link.terms.horizon, SMin: c.plan.View().SMin,
 		LatencySteps: c.plan.View().Estimate, StarvedBus: st.starvedBus.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
@@ -198,22 +195,20 @@ func (e *Edge) summarize(err error) *Summary {
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		Server:   &ServerSummary{e.link.terms.model, e.link.terms.revision, e.link.terms.sha256, e.link.terms.prefix},
 	}
+	if e.page != nil {
+		stats := e.page.Stats()
+		s.Page = &stats
+	}
 	if c.log != nil {
 		s.Recorded, s.RecordLost = c.log.Written(), c.log.Lost()
 	}
 	if h := &e.heap; h.closed {
 		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
 		s.ForcedGC, s.MallocWindow = h.to.Forced-h.from.Forced, h.last-h.first
+		s.MallocBytes = h.to.Bytes - h.from.Bytes
 	}
 	for _, looks := range e.eyes {
-		t := looks.Tally()
-		s.Frames[looks.Name] = Frames{
-			Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(looks.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
-			Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
-		}
-	}
-	for state := range numStates {
-		s.InState[state.String()] = round3(float64(st.inState[state].Load()) / 1e9)
+		s.Frames[looks.Name] = framesOf(looks)
 	}
 	s.Phases = map[string]ShortQuantiles{"tick": short(c.laps.Whole(), time.Microsecond)}
 	for i, name := range lapNames {
@@ -225,4 +220,20 @@ func (e *Edge) summarize(err error) *Summary {
 
 func micros(h *rt.Hist, q float64) float64 {
 	return round3(float64(h.Quantile(q)) / float64(time.Microsecond))
+}
+
+func busSummary(arm servo.Stats) BusSummary {
+	return BusSummary{
+		Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
+		P50: micros(arm.Cycle, 0.5), P99: micros(arm.Cycle, 0.99),
+		FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
+	}
+}
+
+func framesOf(looks *eye.Eye) Frames {
+	t := looks.Tally()
+	return Frames{
+		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(looks.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
+		Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
+	}
 }

@@ -44,6 +44,7 @@ Examples:
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
   edge-rt cameras                                           which cameras are here, and what to write for them
   edge-rt ctl status                                        how the running edge goes
+  edge-rt --bus sim --camera top=sim --http 8080            the same and its cameras in a browser, at http://127.0.0.1:8080/
   edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
   edge-rt sim-bus --robot koch --link /tmp/koch --faults f.yaml  a Koch whose bus goes wrong as f.yaml says
   edge-rt torque off --bus /dev/ttyACM0                     make the arm limp, after a program that was killed
@@ -57,7 +58,7 @@ A new arm, step by step:
   edge-rt move elbow_flex 10 --bus /dev/ttyACM0 --id black  move one joint slowly
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0   drive it with a leader arm
 
-Exit codes: 0 stopped as asked, 1 broke while running, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
+Exit codes: 0 stopped as asked, 1 broke while running or --http is taken, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
 
 type cli struct {
 	runFlags `embed:""`
@@ -107,6 +108,7 @@ type runFlags struct {
 	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
 	FaultSeed               uint64 `hidden:"" help:"Seed of its chances."`
 	JSON                    string `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
+	HTTP                    string `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
 	Quiet                   bool   `help:"No status line and no log, only the summary."`
 }
 
@@ -294,7 +296,7 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 		JPEGQuality: defaultQuality, OnExit: r.OnExit, Fallback: r.Fallback,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
-		Tags: r.Tag, Log: slog.New(slog.DiscardHandler),
+		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),
 	}
 	if err := r.apply(&cfg); err != nil {
 		return cfg, err

@@ -123,6 +123,7 @@ var calls = []struct {
 			"rt/stock.go",                          // fills the runtime's heaps of timers
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
 			"edge/operator.go",                       // deadlines of its socket
+			"edge/page",                              // people at the other end of its connections
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
 		}},
 	{"runtime", []string{"SetFinalizer", "AddCleanup"},

@@ -1,0 +1,138 @@
+package eye
+
+import (
+	"bytes"
+	"errors"
+	stdjpeg "image/jpeg"
+	"strings"
+	"testing"
+
+	"edgert/camera"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+func preview(t *testing.T, v *Developer) *Preview {
+	t.Helper()
+	p, err := NewPreview(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// A camera's own JPEG is shown at once and as it came, with the tables where they
+// lack; whoever comes a moment later gets the same copy.
+func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
+	whole, bare := motion(t, 64, 48)
+	f := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{whole, bare}}
+	e := New("top", f, 0)
+	p := preview(t, developer(t, e, Config{Name: "top"}, Develop{Quality: 90}))
+	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
+	if _, err := p.Take(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "none has come since the start") {
+		t.Errorf("before the first picture: %v", err)
+	}
+	p.Ask(now)
+	p.Look(now)
+	for i := range f.shots {
+		show(t, e)
+		p.Ask(now)
+		p.Look(now)
+		p.Look(now + 1) // nobody waits any more
+		for range 2 {
+			still, err := p.Take(room, now)
+			if err != nil {
+				t.Fatalf("picture %d: %v", i, err)
+			}
+			if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 {
+				t.Errorf("picture %d: the standard library says %v", i, err)
+			}
+			if i == 0 && !bytes.Equal(still.Data, whole) {
+				t.Errorf("%d bytes are shown, want the camera's %d", len(still.Data), len(whole))
+			}
+		}
+		if p.count != int64(i+1) {
+			t.Errorf("picture %d was copied %d times", i, p.count-int64(i))
+		}
+		now = now.Add(2 * previewShare)
+		if _, err := p.Take(room, now); !errors.Is(err, ErrNoPicture) {
+			t.Errorf("a copy of long ago: %v, want none", err)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { p.Ask(now); p.Look(now) }); n != 0 {
+		t.Errorf("%v allocations for each picture", n)
+	}
+}
+
+// What cannot be shown is said, and is over with the next picture that can.
+func TestPreviewSaysWhyNot(t *testing.T) {
+	whole, _ := motion(t, 64, 48)
+	torn := append(bytes.Clone(whole[:len(whole)/2]), 0xff, 0xd9)
+	f := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{whole}}
+	e := New("top", f, 0)
+	v := developer(t, e, Config{Name: "top"}, Develop{Quality: 90, Asked: true})
+	p := preview(t, v)
+	s := show(t, e)
+	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
+	ask := func() error {
+		p.Ask(now)
+		p.Look(now.Add(PreviewPatience))
+		_, err := p.Take(room, now)
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	pix := s.Pix
+	s.Pix = torn
+	if err := ask(); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("a torn picture: %v", err)
+	}
+	s.Pix = pix
+	if err := ask(); err != nil {
+		t.Errorf("after a torn picture: %v", err)
+	}
+	p.Ask(now)
+	p.Offer(&wire.Image{Data: make([]byte, v.MaxBytes()+1)}, now, now)
+	if _, err := p.Take(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "more than is shown") {
+		t.Errorf("a huge picture: %v", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("after a huge picture: %v", err)
+	}
+	p.Close()
+	if _, err := p.Take(room, now); err != nil {
+		t.Errorf("after Close: %v, want the last picture: somebody may be looking still", err)
+	}
+}
+
+// Raw pictures are encoded for who looks, and one too large for that is not.
+func TestPreviewOfRawPictures(t *testing.T) {
+	e := New("top", &film{format: camera.Format{Width: 4096, Height: 2160, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{make([]byte, 3*4096*2160)}}, 0)
+	p := preview(t, developer(t, e, Config{Name: "top"}, Develop{}))
+	show(t, e)
+	p.Ask(1)
+	p.Look(1)
+	if _, err := p.Take(make([]byte, p.MaxBytes()), 1); err == nil || p.MaxBytes() > previewMax {
+		t.Errorf("26 MB: %v with room for %d bytes, want a refusal and at most %d", err, p.MaxBytes(), previewMax)
+	}
+	e = New("top", &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{make([]byte, 3*64*48)}}, 0)
+	p = preview(t, developer(t, e, Config{Name: "top"}, Develop{}))
+	show(t, e)
+	p.Ask(1)
+	p.Look(1)
+	room := make([]byte, p.MaxBytes())
+	still, err := p.Take(room, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 || im.Bounds().Dy() != 48 {
+		t.Errorf("the standard library says %v", err)
+	}
+	p.Close()
+	if _, err := p.Take(room, 1); err == nil {
+		t.Error("a picture from an encoder that is gone")
+	}
+}

@@ -1,0 +1,142 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/edge/eye"
+)
+
+// How a picture is waited for.
+const (
+	picturePatience = time.Second           // more than eye.PreviewPatience
+	pictureLook     = 10 * time.Millisecond // between looks whether it is there
+)
+
+// starting is the answer while there is nothing to show yet.
+const starting = "starting: arm, server and cameras are looked for"
+
+func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
+	send(w, htmlType, index)
+}
+
+// healthz says whether to restart the process, as lean-server's does.
+func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
+	run, code, why := p.run.Load(), http.StatusOK, starting
+	if run != nil {
+		var ok bool
+		if ok, why = run.Healthy(); !ok {
+			code = http.StatusServiceUnavailable
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	fmt.Fprintln(w, why)
+}
+
+func (p *Page) status(w http.ResponseWriter, _ *http.Request) {
+	run := p.run.Load()
+	if run == nil {
+		p.refuse(w, http.StatusServiceUnavailable, starting)
+		return
+	}
+	var text bytes.Buffer
+	if err := json.NewEncoder(&text).Encode(run.Status()); err != nil {
+		p.refuse(w, http.StatusInternalServerError, "status: %v", err)
+		return
+	}
+	send(w, jsonType, text.Bytes())
+}
+
+// picture answers with the camera's newest picture and its age.
+func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
+	run := p.run.Load()
+	if run == nil {
+		p.refuse(w, http.StatusServiceUnavailable, starting)
+		return
+	}
+	v := named(run.Previews, r.PathValue("name"))
+	if v == nil {
+		p.refuse(w, http.StatusNotFound, "no camera %q: there %s", r.PathValue("name"), cameras(run.Previews))
+		return
+	}
+	room := p.seat()
+	if room == nil {
+		p.refuse(w, http.StatusServiceUnavailable, "busy: %d pictures are on their way, which is the most; try again", pictures)
+		return
+	}
+	defer func() { p.seats <- room }()
+	still, err := p.await(v, room)
+	if err != nil {
+		p.refuse(w, http.StatusServiceUnavailable, "camera %s: %v", v.Name(), err)
+		return
+	}
+	p.shown.Add(1)
+	w.Header().Set("X-Frame-Age-Ms", strconv.FormatInt(max(0, p.clock.Now().Sub(still.At)).Milliseconds(), 10))
+	send(w, jpegType, still.Data)
+}
+
+// send answers with all of the text at once.
+func send(w http.ResponseWriter, kind []string, text []byte) {
+	w.Header()["Content-Type"] = kind
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	_, _ = w.Write(text)
+}
+
+// seat returns the memory for one more picture on its way, nil when none gets free.
+func (p *Page) seat() []byte {
+	for waited := time.Duration(0); ; waited += pictureLook {
+		select {
+		case room := <-p.seats:
+			return room
+		default:
+		}
+		if waited >= picturePatience {
+			return nil
+		}
+		time.Sleep(pictureLook)
+	}
+}
+
+// await asks for a picture and waits for it.
+func (p *Page) await(v *eye.Preview, room []byte) (still eye.Still, err error) {
+	began := p.clock.Now()
+	for {
+		still, err = v.Take(room, began)
+		if !errors.Is(err, eye.ErrNoPicture) || p.clock.Now().Sub(began) > picturePatience {
+			return still, err
+		}
+		v.Ask(p.clock.Now())
+		time.Sleep(pictureLook)
+	}
+}
+
+func named(previews []*eye.Preview, name string) *eye.Preview {
+	for _, v := range previews {
+		if v.Name() == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// cameras says which there are.
+func cameras(previews []*eye.Preview) string {
+	if len(previews) == 0 {
+		return "is none (--camera NAME=SOURCE)"
+	}
+	var names []string
+	for _, v := range previews {
+		names = append(names, v.Name())
+	}
+	if len(names) == 1 {
+		return "is " + names[0]
+	}
+	return "are " + strings.Join(names, ", ")
+}

@@ -1,0 +1,282 @@
+// Package page is a running edge in a browser: how it goes, where the joints are
+// and what the cameras see. It only shows; what an operator does goes through
+// edge-rt ctl.
+//
+// Nobody who looks can touch the tick. The page reads atomic counters and
+// rt.Latest, and asks the sender for a copy of a picture (eye.Preview); it takes
+// no lock that the tick, a capture thread or the sender takes. Go's collector is
+// off while the arm runs, and an HTTP server makes garbage: connections and
+// requests are therefore few (gate.go), each is bounded in time and size, and
+// what has piled up is collected by hand just after a tick.
+package page
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/edge/eye"
+	"edgert/rt"
+)
+
+// Limits of what looking may cost.
+const (
+	connections = 16                    // at once; the next wait in the kernel
+	arrivals    = 25 * time.Millisecond // between two connections, in the long run
+	requests    = 20 * time.Millisecond // between two requests, whoever asks, in the long run
+	burst       = 16                    // of either, at once
+	headerBytes = 4 << 10               // of a request; net/http adds as much again
+	readLimit   = 2 * time.Second       // a request must be there by then
+	writeLimit  = 5 * time.Second       // and its answer taken
+	idleLimit   = 10 * time.Second      // without a request
+	stopLimit   = 300 * time.Millisecond
+	pictures    = 4 // on their way at once
+)
+
+// What is collected by hand, and when.
+const (
+	collectEvery = time.Second
+	collectBytes = 16 << 20    // of garbage, well before the fuse of rt.HoldGC
+	gapPatience  = time.Second // for the end of a tick: the slowest rate's period
+	gapLook      = time.Millisecond
+)
+
+//go:embed index.html
+var index []byte
+
+// Run is a running edge. Any goroutine may call its functions.
+type Run struct {
+	Status   func() any                   // becomes /status.json
+	Healthy  func() (ok bool, why string) // whether ticks come
+	Ticks    func() uint64                // so far
+	Previews []*eye.Preview               // in the order of the command line
+}
+
+// Stats counts what people who looked have cost.
+type Stats struct {
+	Connections uint64 `json:"connections"`
+	Requests    uint64 `json:"requests"`
+	Pictures    uint64 `json:"pictures"`
+	Refused     uint64 `json:"refused"`     // of requests: another machine's name, or no picture to be had
+	Collections uint64 `json:"collections"` // by hand
+}
+
+// Page answers browsers. It listens before the arm is opened, so that a taken
+// port ends the start before anything has moved.
+type Page struct {
+	http  http.Server
+	gate  *gate
+	clock rt.Clock
+	log   *slog.Logger
+	names []string // by which this machine may be called
+	run   atomic.Pointer[Run]
+	seats chan []byte // memory of the pictures on their way; made by Watch
+	done  chan struct{}
+	ends  sync.WaitGroup
+	turn  pace // of requests
+
+	asked, shown, refused, collections atomic.Uint64
+}
+
+// Address completes HOST:PORT, :PORT or PORT; without a host only this machine
+// can look.
+func Address(text string) (string, error) {
+	host, port := "", text
+	if strings.Contains(text, ":") {
+		var err error
+		if host, port, err = net.SplitHostPort(text); err != nil {
+			return "", fmt.Errorf("%q is no address, want HOST:PORT or PORT, such as 127.0.0.1:8080", text)
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("%q has the port %q, want 1 to 65535, such as 127.0.0.1:8080", text, port)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// Listen binds address, which is one of Address, and answers from now on; what
+// it shows begins with Watch.
+func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w (another edge? choose a free port and an address of this machine)", err)
+	}
+	host, _, _ := net.SplitHostPort(address)
+	p := &Page{
+		clock: clock, log: log, names: []string{"localhost", host}, seats: make(chan []byte, pictures), done: make(chan struct{}),
+		turn: pace{clock: clock, every: requests}, gate: newGate(listener, clock),
+	}
+	if name, err := os.Hostname(); err == nil {
+		p.names = append(p.names, name, name+".local")
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", p.index)
+	mux.HandleFunc("GET /status.json", p.status)
+	mux.HandleFunc("GET /healthz", p.healthz)
+	mux.HandleFunc("GET /camera/{name...}", p.picture)
+	p.http = http.Server{
+		Handler: p.guard(mux), MaxHeaderBytes: headerBytes, ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
+	}
+	p.ends.Add(2)
+	go func() {
+		defer p.ends.Done()
+		_ = p.http.Serve(p.gate) // ends with Close
+	}()
+	go func() {
+		defer p.ends.Done()
+		p.collect()
+	}()
+	return p, nil
+}
+
+// URL is where to look, with the real port.
+func (p *Page) URL() string { return "http://" + p.gate.Addr().String() + "/" }
+
+// Watch shows run from now on. It allocates all that pictures need, and is
+// called once.
+func (p *Page) Watch(run Run) {
+	room := 0
+	for _, v := range run.Previews {
+		room = max(room, v.MaxBytes())
+	}
+	for range pictures {
+		p.seats <- make([]byte, room)
+	}
+	p.run.Store(&run)
+}
+
+// Stats returns the counters as they stand.
+func (p *Page) Stats() Stats {
+	return Stats{
+		Connections: p.gate.accepted.Load(), Requests: p.asked.Load(), Pictures: p.shown.Load(),
+		Refused: p.refused.Load(), Collections: p.collections.Load(),
+	}
+}
+
+// Close stops answering, letting answers on their way end for a moment; again,
+// it changes nothing.
+func (p *Page) Close() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	close(p.done)
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	if err := p.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+		_ = p.http.Close()
+	}
+	p.ends.Wait()
+}
+
+// guard is what all requests pass: one after the other at a bounded rate, from
+// no other site's script, and without a body.
+func (p *Page) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if why := recover(); why != nil {
+				p.log.Warn("page: a request failed", "path", r.URL.Path, "panic", why)
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		p.asked.Add(1)
+		p.turn.wait()
+		h := w.Header()
+		h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
+		h["Content-Security-Policy"], h["Cross-Origin-Resource-Policy"] = policy, sameOrigin
+		switch {
+		case !p.ours(r.Host):
+			p.refuse(w, http.StatusMisdirectedRequest, "this machine is not called %q: use its address, its host name, or the name given to --http", r.Host)
+		case r.ContentLength != 0:
+			h.Set("Connection", "close")
+			p.refuse(w, http.StatusRequestEntityTooLarge, "a request with a body: this page only shows")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Header values that all answers share.
+var (
+	noStore    = []string{"no-store"}
+	noSniff    = []string{"nosniff"}
+	sameOrigin = []string{"same-origin"}
+	policy     = []string{"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+	htmlType   = []string{"text/html; charset=utf-8"}
+	jsonType   = []string{"application/json"}
+	jpegType   = []string{"image/jpeg"}
+)
+
+// ours reports whether a request is for this machine by a name of it. A site may
+// let its own name point here (DNS rebinding) and would read what we show.
+func (p *Page) ours(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return true
+	}
+	for _, n := range p.names {
+		if strings.EqualFold(name, n) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Page) refuse(w http.ResponseWriter, code int, format string, args ...any) {
+	p.refused.Add(1)
+	http.Error(w, fmt.Sprintf(format, args...), code)
+}
+
+// collect collects what looking has left behind, until Close. With the
+// collector off nobody else would before the fuse does.
+func (p *Page) collect() {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	var last rt.HeapStat
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-tick.C:
+		}
+		heap, run := rt.ReadHeap(), p.run.Load()
+		switch {
+		case run == nil || heap.Cycles != last.Cycles: // not yet held, the fuse, or somebody else
+			last = heap
+		case heap.Bytes-last.Bytes > collectBytes:
+			gap(run)
+			runtime.GC()
+			p.collections.Add(1)
+			last = rt.ReadHeap()
+		}
+	}
+}
+
+// gap waits for the end of a tick, after which there is most time before the
+// next, if there are ticks.
+func gap(run *Run) {
+	before := run.Ticks()
+	for waited := time.Duration(0); waited < gapPatience && run.Ticks() == before; waited += gapLook {
+		time.Sleep(gapLook)
+	}
+}

@@ -1,0 +1,442 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/jpeg"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/camera/pattern"
+	"edgert/edge/eye"
+	"edgert/rt"
+)
+
+// stage is a page with a run behind it that tests play.
+type stage struct {
+	*Page
+	ticks atomic.Uint64
+	well  atomic.Bool
+	stop  atomic.Bool
+	blind atomic.Int32
+	ends  sync.WaitGroup
+}
+
+const patience = 20 * time.Second // a busy machine's
+
+func newStage(t testing.TB) *stage {
+	t.Helper()
+	p, err := Listen("127.0.0.1:0", rt.KernelClock(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{Page: p}
+	s.well.Store(true)
+	t.Cleanup(func() {
+		s.stop.Store(true)
+		s.ends.Wait()
+		p.Close()
+	})
+	return s
+}
+
+// cam is a camera of bars, sent at a quality, 0 raw.
+type cam struct {
+	name    string
+	quality int
+	times   int // 80x60
+	on      bool
+}
+
+// watch shows a run whose sender has nothing to send.
+func (s *stage) watch(t testing.TB, cams ...cam) []*eye.Preview {
+	t.Helper()
+	var previews []*eye.Preview
+	for _, c := range cams {
+		source := pattern.NewSource(s.clock, camera.Format{Width: 80 * c.times, Height: 60 * c.times, Pixels: camera.RGB8, FPS: 50})
+		e := eye.New(c.name, source, 0)
+		v, err := eye.NewDeveloper(e, &eye.Config{Name: c.name}, eye.Develop{Quality: c.quality})
+		if err != nil {
+			t.Skipf("no libjpeg-turbo: %v", err)
+		}
+		t.Cleanup(v.Close)
+		p, err := eye.NewPreview(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		previews = append(previews, p)
+		if c.on {
+			s.ends.Add(1)
+			go func() { defer s.ends.Done(); e.Capture(s.clock, &s.stop, &s.blind) }()
+		}
+	}
+	s.ends.Add(1)
+	go func() {
+		defer s.ends.Done()
+		for !s.stop.Load() {
+			for _, p := range previews {
+				p.Look(s.clock.Now())
+			}
+			s.ticks.Add(1)
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	s.Watch(Run{
+		Status: func() any { return map[string]any{"ticks": s.ticks.Load(), "state": "STREAMING"} },
+		Healthy: func() (bool, string) {
+			if s.well.Load() {
+				return true, "ok"
+			}
+			return false, "no tick for 3 s"
+		},
+		Ticks: s.ticks.Load, Previews: previews,
+	})
+	return previews
+}
+
+type answer struct {
+	code int
+	head http.Header
+	body []byte
+}
+
+func (s *stage) do(t testing.TB, method, path, host string, body io.Reader) answer {
+	t.Helper()
+	r, err := http.NewRequest(method, s.URL()+strings.TrimPrefix(path, "/"), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host != "" {
+		r.Host = host
+	}
+	client := &http.Client{Timeout: patience}
+	defer client.CloseIdleConnections()
+	a, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{a.StatusCode, a.Header, text}
+}
+
+func (s *stage) get(t testing.TB, path string) answer { return s.do(t, "GET", path, "", nil) }
+
+// wants checks the code and a part of the text, and what all answers have.
+func (a answer) wants(t *testing.T, what string, code int, kind, says string) {
+	t.Helper()
+	if a.code != code || !strings.HasPrefix(a.head.Get("Content-Type"), kind) || !strings.Contains(string(a.body), says) {
+		t.Errorf("%s: %d, %s, %.200q; want %d, %s and %q", what, a.code, a.head.Get("Content-Type"), a.body, code, kind, says)
+	}
+	if a.head.Get("Cache-Control") != "no-store" || a.head.Get("X-Content-Type-Options") != "nosniff" || a.head.Get("Cross-Origin-Resource-Policy") != "same-origin" {
+		t.Errorf("%s: headers %v, want no-store, nosniff and same-origin", what, a.head)
+	}
+}
+
+func TestWhatIsAnswered(t *testing.T) {
+	s := newStage(t)
+	s.get(t, "/").wants(t, "the page before the run", 200, "text/html", "/status.json")
+	s.get(t, "/healthz").wants(t, "health before the run", 200, "text/plain", "starting")
+	s.get(t, "/status.json").wants(t, "status before the run", 503, "text/plain", "starting")
+	s.get(t, "/camera/front").wants(t, "a camera before the run", 503, "text/plain", "starting")
+
+	s.watch(t, cam{"front", 90, 2, true}, cam{"wrist", 0, 2, true}, cam{"dark", 90, 2, false})
+	s.get(t, "/healthz").wants(t, "health", 200, "text/plain", "ok")
+	s.well.Store(false)
+	s.get(t, "/healthz").wants(t, "health without ticks", 503, "text/plain", "no tick for 3 s")
+	a := s.get(t, "/status.json")
+	a.wants(t, "status", 200, "application/json", `"state":"STREAMING"`)
+	if !json.Valid(a.body) {
+		t.Errorf("status is no JSON: %s", a.body)
+	}
+	for _, name := range []string{"front", "wrist"} { // encoded by the sender, and raw
+		a := s.get(t, "/camera/"+name)
+		a.wants(t, name, 200, "image/jpeg", "")
+		m, err := jpeg.Decode(bytes.NewReader(a.body))
+		if err != nil || m.Bounds().Dx() != 160 || m.Bounds().Dy() != 120 {
+			t.Errorf("%s: %v, %v; want 160x120", name, m, err)
+		}
+		if age, err := strconv.Atoi(a.head.Get("X-Frame-Age-Ms")); err != nil || age < 0 || age > int(patience.Milliseconds()) {
+			t.Errorf("%s: age %q", name, a.head.Get("X-Frame-Age-Ms"))
+		}
+	}
+	s.get(t, "/camera/dark").wants(t, "a camera without a picture", 503, "text/plain", "camera dark: no picture: none has come since the start")
+	s.get(t, "/camera/nose").wants(t, "no camera", 404, "text/plain", `no camera "nose": there are front, wrist, dark`)
+	s.get(t, "/etc/passwd").wants(t, "no page", 404, "text/plain", "not found")
+	s.do(t, "HEAD", "/", "", nil).wants(t, "HEAD", 200, "text/html", "")
+	s.do(t, "POST", "/status.json", "", nil).wants(t, "POST", 405, "text/plain", "")
+	s.do(t, "GET", "/", "", strings.NewReader("x")).wants(t, "a body", 413, "text/plain", "only shows")
+	for host, code := range map[string]int{
+		"evil.example": 421, "evil.example:80": 421, "127.0.0.1.evil.example": 421,
+		"localhost:1": 200, "LOCALHOST": 200, "192.168.1.7:8080": 200, "[::1]:80": 200,
+	} {
+		if a := s.do(t, "GET", "/", host, nil); a.code != code {
+			t.Errorf("Host %s: %d, want %d", host, a.code, code)
+		}
+	}
+}
+
+// A page left open on nothing, and cameras that there are none of.
+func TestWithoutCameras(t *testing.T) {
+	s := newStage(t)
+	s.watch(t)
+	s.get(t, "/camera/front").wants(t, "no camera at all", 404, "text/plain", "there is none (--camera NAME=SOURCE)")
+}
+
+func TestAddress(t *testing.T) {
+	for text, want := range map[string]string{
+		"8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::1]:80": "[::1]:80", "robot.lan:1": "robot.lan:1",
+	} {
+		if got, err := Address(text); got != want || err != nil {
+			t.Errorf("%q = %q, %v; want %q", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", ":0", "65536", "-1", "localhost", "localhost:", "localhost:http", "::1", "a:b:80", "8080/"} {
+		if got, err := Address(text); err == nil || !strings.Contains(err.Error(), strconv.Quote(text)) {
+			t.Errorf("%q = %q, %v; want an error with it", text, got, err)
+		}
+	}
+}
+
+func TestATakenPortIsNamed(t *testing.T) {
+	s := newStage(t)
+	address := s.gate.Addr().String()
+	if _, err := Listen(address, rt.KernelClock(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), address) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a taken port: %v, want one line with %s", err, address)
+	}
+}
+
+// Clients that say half a request and then nothing have all seats, and lose them:
+// whoever comes next waits for the read limit, and no further goroutine serves.
+func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
+	s := newStage(t)
+	s.watch(t)
+	for range 3 * connections {
+		c, err := net.Dial("tcp", s.gate.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-")
+	}
+	most := 0
+	for end := time.Now().Add(patience); s.gate.accepted.Load() < connections; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d seats taken", s.gate.accepted.Load(), connections)
+		}
+	}
+	most = max(most, len(s.gate.seats))
+	s.get(t, "/healthz").wants(t, "after the slow ones", 200, "text/plain", "ok")
+	if n := s.gate.accepted.Load(); n < 2*connections || most > connections {
+		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their seats, %d at most at once", n, most, connections)
+	}
+}
+
+// Clients that take nothing of their pictures hold all the memory for pictures,
+// until the write limit takes it from them.
+func TestClientsThatTakeNothing(t *testing.T) {
+	s := newStage(t)
+	s.watch(t, cam{"front", 90, 16, true})
+	s.turn.every = 0
+	asks := bytes.Repeat(asking("/camera/front"), 1000) // more than the kernel holds the pictures of
+	for range pictures {
+		c, err := net.Dial("tcp", s.gate.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetWriteDeadline(time.Now().Add(patience))
+		if _, err := c.Write(asks); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stuck, before := 0, s.shown.Load()
+	for end := time.Now().Add(patience); stuck < 20; time.Sleep(10 * time.Millisecond) {
+		if stuck++; len(s.seats) > 0 || s.shown.Load() != before {
+			stuck, before = 0, s.shown.Load()
+		}
+		if time.Now().After(end) {
+			t.Fatal("the slow ones never held all memory")
+		}
+	}
+	s.get(t, "/healthz").wants(t, "meanwhile", 200, "text/plain", "ok")
+	for end := time.Now().Add(patience); ; {
+		a := s.get(t, "/camera/front")
+		if a.code == 200 {
+			break
+		}
+		a.wants(t, "meanwhile", 503, "text/plain", "busy")
+		if time.Now().After(end) {
+			t.Fatal("no picture for others")
+		}
+	}
+}
+
+// keep is one connection that is kept and allocates nothing here.
+type keep struct {
+	net.Conn
+	buf [64 << 10]byte
+}
+
+func (k *keep) ask(t testing.TB, request []byte) (code int) {
+	t.Helper()
+	k.SetDeadline(time.Now().Add(patience))
+	if _, err := k.Write(request); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := 0, -1; ; {
+		m, err := k.Read(k.buf[n:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += m
+		if end := bytes.Index(k.buf[:n], []byte("\r\n\r\n")); want < 0 && end >= 0 {
+			_, rest, _ := bytes.Cut(k.buf[:end], []byte("Content-Length: "))
+			length := 0
+			for _, c := range rest {
+				if c < '0' || c > '9' {
+					break
+				}
+				length = 10*length + int(c-'0')
+			}
+			want = end + 4 + length
+		}
+		if n == want {
+			return int(k.buf[9]-'0')*100 + int(k.buf[10]-'0')*10 + int(k.buf[11]-'0')
+		}
+	}
+}
+
+func (s *stage) connect(t testing.TB) *keep {
+	t.Helper()
+	c, err := net.Dial("tcp", s.gate.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &keep{Conn: c}
+}
+
+func asking(path string) []byte {
+	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+}
+
+// With the collector off, many thousands of requests cost no memory that stays:
+// they are collected by hand, before the fuse.
+func TestMemoryStaysBounded(t *testing.T) {
+	s := newStage(t)
+	s.watch(t, cam{"front", 90, 2, true})
+	s.turn.every = 0 // as fast as can be
+	hold := rt.HoldGC(0)
+	defer hold.Release()
+	began := rt.ReadHeap()
+	k, status, picture := s.connect(t), asking("/status.json"), asking("/camera/front")
+	made := uint64(0)
+	for end := time.Now().Add(patience); made < 3*collectBytes || s.collections.Load() == 0; made = rt.ReadHeap().Bytes - began.Bytes {
+		for range 500 {
+			if code := k.ask(t, status); code != 200 {
+				t.Fatalf("status %d", code)
+			}
+		}
+		if code := k.ask(t, picture); code != 200 {
+			t.Fatalf("picture %d", code)
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	now := rt.ReadHeap()
+	t.Logf("%d requests made %.1f MB of garbage, %d collections by hand, %d by the fuse", s.Stats().Requests, float64(made)/1e6, s.collections.Load(), now.Cycles-now.Forced-began.Cycles+began.Forced)
+	if s.collections.Load() == 0 {
+		t.Errorf("%d bytes of garbage and no collection", made)
+	}
+}
+
+// In the long run requests come at a bounded rate, whoever asks.
+func TestRequestsArePaced(t *testing.T) {
+	s := newStage(t)
+	s.watch(t)
+	const asked = burst + 20
+	var ends sync.WaitGroup
+	began := time.Now()
+	for range 4 {
+		k := s.connect(t)
+		ends.Go(func() {
+			for range asked / 4 {
+				k.ask(t, asking("/healthz"))
+			}
+		})
+	}
+	ends.Wait()
+	if took := time.Since(began); took < (asked-burst-1)*requests {
+		t.Errorf("%d requests in %v, want %v at least", asked, took, (asked-burst-1)*requests)
+	}
+}
+
+// Nothing of the page loads anything from elsewhere.
+func TestThePageIsWhole(t *testing.T) {
+	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML"} {
+		if bytes.Contains(index, []byte(word)) {
+			t.Errorf("index.html holds %s", word)
+		}
+	}
+	for _, path := range []string{"/status.json", "/camera/"} {
+		if !bytes.Contains(index, []byte(path)) {
+			t.Errorf("index.html does not ask for %s", path)
+		}
+	}
+	if !strings.HasPrefix(policy[0], "default-src 'none'") {
+		t.Errorf("policy %q", policy)
+	}
+}
+
+// After Close nothing of the page is left.
+func TestCloseEnds(t *testing.T) {
+	s := newStage(t)
+	s.watch(t)
+	k := s.connect(t)
+	k.ask(t, asking("/healthz"))
+	s.Close()
+	s.Close()
+	if _, err := net.Dial("tcp", s.gate.Addr().String()); err == nil {
+		t.Error("it listens still")
+	}
+	k.SetReadDeadline(time.Now().Add(patience))
+	if _, err := k.Read(k.buf[:]); !errors.Is(err, io.EOF) {
+		t.Errorf("a kept connection: %v, want its end", err)
+	}
+}
+
+// What one request costs in garbage.
+func BenchmarkRequest(b *testing.B) {
+	for _, path := range []string{"/status.json", "/camera/front", "/healthz"} {
+		b.Run(path, func(b *testing.B) {
+			s := newStage(b)
+			s.watch(b, cam{"front", 90, 2, true})
+			s.turn.every = 0
+			k, request := s.connect(b), asking(path)
+			k.ask(b, request)
+			b.ReportAllocs()
+			for b.Loop() {
+				if code := k.ask(b, request); code != 200 {
+					b.Fatal(code)
+				}
+			}
+		})
+	}
+}
