@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -107,14 +109,20 @@ func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cm
 	return cmd, out
 }
 
+// freePort is an endpoint of this machine at which nobody listens. It lies below
+// the ports that the kernel gives to whoever dials (ip_local_port_range), one of
+// which somebody may have by the time it is listened at.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			l.Close()
+			return "tcp/" + l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return "tcp/" + l.Addr().String()
+	t.Fatal("no free port below those of dialers")
+	return ""
 }
 
 // Both real programs under a service manager. The edge starts first, alone: it

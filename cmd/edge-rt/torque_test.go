@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,12 +34,8 @@ const stillHorizon = 30
 
 func newStill(t *testing.T) *still {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &still{endpoint: "tcp/" + l.Addr().String()}
-	l.Close()
+	var err error
+	s := &still{endpoint: freePort(t)}
 	if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err != nil {
 		t.Fatal(err)
 	}
