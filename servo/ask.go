@@ -1,7 +1,6 @@
 package servo
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -46,7 +45,6 @@ func (b *Bus) Ping(id ID) (Fault, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ping id %d: %w", id, err)
 	}
-	b.fenced = b.fenced || params == 0
 	return fault, nil
 }
 
@@ -140,30 +138,34 @@ func (b *Bus) begin() {
 	b.quiet()
 }
 
-// fenceBytes is a length that nothing else has that is read of a Dynamixel; from
-// address 0 on it has model and firmware.
-const fenceBytes = 6
+// A fence is a read of so many bytes, a length that nothing else has that is read
+// of a servo; they lie in the EEPROM's first bytes, which every model has. Each
+// fence takes the next length, and another program begins with another one.
+const (
+	fenceFrom = 0 // address
+	fenceMin  = 9
+	fenceMax  = 14
+)
 
 // fence keeps late replies of earlier requests from what is read next. A reply
 // does not say which register it is about, and those of an arm at rest are all
-// the same, so neither silence nor reading twice tells them apart. But bytes do
-// not overtake each other: behind the answer to a question that is known by its
-// length nothing older comes. That is a ping, whose answer has no data; on a
-// Dynamixel of protocol 2.0, where it has three bytes as other answers do, it is
-// a read. So a register counts only when that was answered since the last
-// exchange that went wrong, or since somebody else had the port.
+// the same, so neither silence nor reading twice tells them apart; nor does a
+// ping, whose answer is like the acknowledgement of a write. But bytes do not
+// overtake each other: behind the answer to a question that is known by its
+// length nothing older comes. So a register counts only when such a question was
+// answered since the last exchange that went wrong, or since somebody else had
+// the port.
+//
+// What no protocol tells apart: a frame that stands whole in the data of a reply
+// whose beginning is lost, and the answer to a fence of the same length by a
+// program that was killed right then, when it comes after hushTime of silence.
 func (b *Bus) fence(id ID) error {
 	if b.fenced {
 		return nil
 	}
-	request, params := b.format.Append(nil, id, packet.Ping), 0
-	if b.protocol == table.Dynamixel2 {
-		request, params = b.format.AppendRead(nil, id, 0, fenceBytes), fenceBytes
-	}
-	_, _, err := b.transact(id, request, params)
-	if _, refused := errors.AsType[Refusal](err); refused {
-		err = nil // that was short, and an answer
-	}
+	params := fenceMin + int(b.fences%(fenceMax-fenceMin+1))
+	b.fences++
+	_, _, err := b.transact(id, b.format.AppendRead(nil, id, fenceFrom, params), params)
 	b.fenced = err == nil
 	return err
 }

@@ -69,6 +69,7 @@ type Bus struct {
 	hush     time.Duration // silence that ends a failed transaction
 	begun    bool          // the line was silent once since NewBus, see begin
 	fenced   bool          // nothing older than the last answer can come, see fence
+	fences   uint          // that were put up; does not begin at 0
 	lost     bool          // the port has failed
 	halted   func() bool   // while an arm is opened: whether that shall end; nil: never
 
@@ -90,6 +91,7 @@ func NewBus(port Port, baud int, protocol table.Protocol, clock rt.Clock) *Bus {
 		attempts: maxAttempts,
 		hush:     hushTime,
 		dirty:    drains, // whoever had the port before may have left bytes
+		fences:   uint(clock.Now() / rt.Instant(time.Microsecond)),
 	}
 	b.one = &group{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)}
 	return b

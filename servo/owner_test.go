@@ -194,7 +194,7 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 	b.fenced = false
 	late := [][]byte{packetOf(1, 0x55, 0, 0x78, 0, 0x28), packetOf(1, 0x55, 0, 0x99, 0x99, 0, 0)} // health, position
 	p.answer = func(request []byte) []byte {
-		if len(late) > 0 && (request[7] == byte(packet.Ping) || request[10] != fenceBytes) {
+		if len(late) > 0 && (request[7] == byte(packet.Ping) || request[10] < fenceMin) {
 			next := late[0]
 			late = late[1:]
 			return next
