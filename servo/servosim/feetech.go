@@ -12,7 +12,10 @@ const (
 	stsPhase        = 18
 	stsUnload       = 19
 	stsP            = 21
+	stsD            = 22
+	stsI            = 23
 	stsStartup      = 24
+	stsSumLimit     = 25
 	stsDeadZone     = 26
 	stsProtectAmps  = 28
 	stsOffset       = 31
@@ -86,10 +89,10 @@ var stsTable = indexed(table{
 		{stsUnload, 1, rw, 44, 0, 0},         // faults that cut torque
 		{20, 1, rw, 47, 0, 0},                // faults that light the LED
 		{stsP, 1, rw, 32, 0, 254},            // position P
-		{22, 1, rw, 32, 0, 254},              // position D
-		{23, 1, rw, 0, 0, 254},               // position I
+		{stsD, 1, rw, 32, 0, 254},            // position D
+		{stsI, 1, rw, 0, 0, 254},             // position I
 		{stsStartup, 1, rw, 16, 0, 254},      // startup force, 0.1 %
-		{25, 1, rw, 0, 0, 254},               // integral limit
+		{stsSumLimit, 1, rw, 0, 0, 254},      // integral limit, 0.4 %
 		{stsDeadZone, 1, rw, 1, 0, 32},       // clockwise dead zone
 		{27, 1, rw, 1, 0, 32},                // counter-clockwise dead zone
 		{stsProtectAmps, 2, rw, 500, 0, 511}, // protection current, 6.5 mA
@@ -157,8 +160,8 @@ var scsTable = indexed(table{
 		{stsUnload, 1, rw, 37, 0, 0},         // faults that cut torque
 		{20, 1, rw, 37, 0, 0},                // faults that light the LED
 		{stsP, 1, rw, 15, 0, 254},            // position P
-		{22, 1, rw, 0, 0, 254},               // position D
-		{23, 1, rw, 0, 0, 254},               // position I
+		{stsD, 1, rw, 0, 0, 254},             // position D
+		{stsI, 1, rw, 0, 0, 254},             // position I
 		{stsStartup, 2, rw, 20, 0, 1000},     // startup force, 0.1 %
 		{stsDeadZone, 1, rw, 1, 0, 32},       // clockwise dead zone
 		{27, 1, rw, 1, 0, 32},                // counter-clockwise dead zone

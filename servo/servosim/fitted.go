@@ -23,6 +23,7 @@ type settings struct {
 	control   control
 	gain      float64 // duty per count of error
 	sum       float64 // duty per count of error and step: the I gain
+	sumMax    float64 // duty that the I gain may come to; 0: any
 	brake     float64 // duty per count that the error changes by in a step: the D gain
 	limit     float64 // of duty
 	ampsMax   float64
@@ -50,8 +51,8 @@ const (
 // integrated at 1 kHz whenever somebody looks.
 //
 // A Dynamixel's D and I gains act as its e-manual says, once in a step. Feetech
-// says no unit for its own, and the fit that the STS3215's constants come from was
-// made at the D of the factory without such a term: they have no effect.
+// says no unit for its own, so theirs are assumed, see feetechD and feetechI; at
+// the gains of the factory the fit holds as it was made.
 //
 // Source: Rhoban/bam; ROBOTIS e-manual, position PID gain.
 type fitted struct{ joints []fittedJoint }
@@ -253,8 +254,12 @@ func (j *fittedJoint) effort() (duty float64) {
 		off := j.target - j.seen
 		if math.Abs(off) > j.v.dead {
 			duty = j.v.gain*off + j.v.brake*(off-j.off)
+			most := limit
+			if j.v.sumMax > 0 {
+				most = min(limit, j.v.sumMax)
+			}
+			j.summed = min(max(j.summed+j.v.sum*off, -most), most)
 		}
-		j.summed = min(max(j.summed+j.v.sum*off, -limit), limit)
 		j.off = off
 		duty += j.summed
 	case controlVelocity:
@@ -283,7 +288,7 @@ func (s *servo) tune(now rt.Instant) {
 	case seriesSTS:
 		s.tuneSTS(&v)
 	case seriesSCS:
-		v.gain = float64(s.mem[stsP]) / s.model.motor.stepsPerDuty
+		s.tuneGains(&v, 0)
 		v.limit = float64(s.get(stsMaxTorque)) / 1000
 		v.startup = float64(s.get(stsStartup)) / 1000
 		v.dead = float64(s.mem[stsDeadZone])
@@ -312,7 +317,8 @@ func (s *servo) tuneSTS(v *settings) {
 	if s.mem[stsPhase]&phaseSteps != 0 {
 		unit = 1
 	}
-	v.gain = float64(s.mem[stsP]) / s.model.motor.stepsPerDuty
+	s.tuneGains(v, stsFactoryD)
+	v.sumMax = float64(s.mem[stsSumLimit]) * 4 / 1000
 	v.limit = float64(s.get(stsTorqueLimit)) / 1000
 	v.startup = float64(s.mem[stsStartup]) / 1000
 	v.dead = float64(s.mem[stsDeadZone])
@@ -329,6 +335,24 @@ func (s *servo) tuneSTS(v *settings) {
 	case modePWM:
 		v.control, v.dutyGoal = controlPWM, float64(magnitude(s.get(stsGoalTime), signLoad))/1000
 	}
+}
+
+// Feetech's D and I gains, in units of its P gain; the maker says none. D, per
+// step, is such that the factory's D of an STS3215 makes all the viscous friction
+// of its fit, which was made at that D: so it is counted from there, and 0 leaves
+// none. I is such that an error that lasts gets as much again every second.
+const (
+	feetechD    = 3.3
+	feetechI    = 1.0 / 1000
+	stsFactoryD = 32
+)
+
+//rt:noalloc
+func (s *servo) tuneGains(v *settings, fittedD float64) {
+	unit := 1 / s.model.motor.stepsPerDuty
+	v.gain = float64(s.mem[stsP]) * unit
+	v.brake = (float64(s.mem[stsD]) - fittedD) * feetechD * unit
+	v.sum = float64(s.mem[stsI]) * feetechI * unit
 }
 
 // Duty per count and unit of an X servo's gains, whose full duty is 885.

@@ -346,6 +346,45 @@ func TestTheOtherGainsOfADynamixel(t *testing.T) {
 	}
 }
 
+// So do a Feetech's, in units that are assumed: its integral limit bounds what I
+// lifts, and D is counted from the factory's, at which the motor was measured.
+func TestTheOtherGainsOfAFeetech(t *testing.T) {
+	sag := func(model string, i, limit byte) int {
+		s, clock := one(t, model, Config{Fitted: true, Loads: []Load{{Gravity: 0.9, Level: 2048}}})
+		s.write(stsP, []byte{16}, clock.Now())
+		s.write(stsI, []byte{i}, clock.Now())
+		s.write(stsSumLimit, []byte{limit}, clock.Now())
+		return 2048 - settled(s, clock, 2048, 5*time.Second)
+	}
+	for _, model := range []string{"sts3215", "sts3250"} {
+		soft, half, stiff := sag(model, 0, 0), sag(model, 32, 10), sag(model, 32, 0)
+		if soft < 10 || stiff > 3 || stiff < -3 || half > soft-3 || half < stiff+3 {
+			t.Errorf("%s sags by %d counts without an I gain, by %d with one that is limited and by %d with one; want some, less, next to none", model, soft, half, stiff)
+		}
+	}
+	swing := func(model string, d byte) (most int) {
+		s, clock := one(t, model, Config{Fitted: true, Loads: []Load{{Inertia: 0.05}}})
+		s.write(stsD, []byte{d}, clock.Now())
+		s.write(stsTorque, []byte{1}, clock.Now())
+		s.write(stsGoal, le(2300, 2), clock.Now())
+		for range 300 {
+			clock.Advance(5 * time.Millisecond)
+			s.refresh(clock.Now())
+			most = max(most, s.cfg.Plant.Present(clock.Now(), 0)-2300)
+		}
+		return most
+	}
+	for _, model := range []string{"sts3215", "sts3250"} {
+		none, factory, damped := swing(model, 0), swing(model, stsFactoryD), swing(model, 200)
+		if none <= factory || factory < 5 || damped > 2*factory/3 {
+			t.Errorf("%s swings over by %d counts with D 0, by %d with the factory's 32 and by %d with 200; want less each time, and in the end much", model, none, factory, damped)
+		}
+	}
+	if s, clock := one(t, "sts3215", Config{Fitted: true}); s.get(stsD) != stsFactoryD {
+		t.Errorf("the factory's D is %d at %v, want %d", s.get(stsD), clock.Now(), stsFactoryD)
+	}
+}
+
 // Two seconds against a stop trip the overload protection: the flag is up, and a
 // fifth of the torque is left, until torque is switched.
 func TestABlockedJointTripsItsProtection(t *testing.T) {
