@@ -180,8 +180,9 @@ func (b *Bus) askMissing(g *group, missing uint32, limit rt.Instant) uint32 {
 // until the deadline. When the last in the list has answered, the others' turn
 // is over.
 //
-// In the usual case it sleeps to the computed end, polls once and reads once;
-// waking up for every reply would cost more than the replies are worth.
+// In the usual case it sleeps to the computed end and reads once; waking up for
+// every reply would cost more than the replies are worth. It polls only for what
+// is not there yet.
 //
 //rt:noalloc
 func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, patience time.Duration, deadline rt.Instant) {
@@ -204,8 +205,10 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 	}
 	b.heard, g.mirrored = false, false
 	have, clean := 0, false
-	for {
-		b.wait(giveUp)
+	for woken := true; ; woken = false {
+		if !woken {
+			b.wait(giveUp)
+		}
 		n, err := b.read(b.rx[have:])
 		if err != nil {
 			b.lost = true
