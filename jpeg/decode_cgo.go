@@ -90,8 +90,27 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 	return nil
 }
 
+// Reserve makes room for converting pictures of m's size and layout, so that the
+// first of them allocates nothing either; m.Pix is not looked at.
+func (d *Decoder) Reserve(m *Image) {
+	if pictureOK(m.W, m.H) && m.Layout != RGB && m.Layout != Gray {
+		d.planes.reserve(m, chromaIn(m.Layout))
+	}
+}
+
+// chromaIn is what a picture of that layout comes with.
+//
+//rt:noalloc
+func chromaIn(l Layout) Chroma {
+	if l == YUYV {
+		return Chroma422
+	}
+	return Chroma420
+}
+
 // ConvertRGB turns an uncompressed picture into RGB in the first m.W*m.H*3 bytes
-// of dst. The first YUV picture of a size allocates room for its planes.
+// of dst. It allocates nothing, but for the planes of YUV pictures that are larger
+// than any before and that Reserve was not told of.
 //
 // Errors: ErrSize when m.Pix or dst is too short; ErrTooLarge.
 //
@@ -121,10 +140,7 @@ func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {
 		}
 		return nil
 	}
-	chroma := Chroma420
-	if m.Layout == YUYV {
-		chroma = Chroma422
-	}
+	chroma := chromaIn(m.Layout)
 	y, cw, ch := d.planes.of(m, chroma)
 	if r := C.edgert_rgb_planes(d.handle, y, C.int(m.W), C.int(m.H), cw, ch, subsamp(chroma), (*C.uchar)(unsafe.SliceData(dst))); r < 0 {
 		d.failed = true

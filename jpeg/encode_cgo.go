@@ -82,9 +82,17 @@ func (e *Encoder) EncodeRGB(dst, pix []byte, w, h int) (n int, err error) {
 	return e.Encode(dst, &Image{W: w, H: h, Layout: RGB, Pix: pix})
 }
 
+// Reserve makes room for pictures of m's size and layout, so that the first of
+// them allocates nothing either; m.Pix is not looked at.
+func (e *Encoder) Reserve(m *Image) {
+	if pictureOK(m.W, m.H) && m.Layout != RGB {
+		e.planes.reserve(m, e.ChromaOf(m.Layout))
+	}
+}
+
 // Encode compresses m into dst, which must have MaxSizeOf(m.W, m.H, chroma)
-// bytes, and returns how many it used. The first picture of a size allocates
-// room for its planes, later ones nothing.
+// bytes, and returns how many it used. It allocates nothing, but for the planes
+// of pictures that are larger than any before and that Reserve was not told of.
 //
 // Errors: ErrSize when m.Pix is shorter than m.Bytes() or dst is too short;
 // ErrTooLarge for a size that cannot be.
@@ -167,23 +175,39 @@ func (e *Encoder) Close() error {
 // planes is room for one picture's Y, Cb and Cr.
 type planes struct{ room []byte }
 
+// sizes returns the pixels of m's luma, and the sides of its chroma.
+//
+//rt:noalloc
+func sizes(m *Image, chroma Chroma) (luma, cw, ch int) {
+	cw, ch = (m.W+1)/2, (m.H+1)/2
+	if chroma == Chroma422 {
+		ch = m.H
+	}
+	return m.W * m.H, cw, ch
+}
+
+// reserve makes room for m's planes.
+//
+//rt:noalloc
+func (p *planes) reserve(m *Image, chroma Chroma) {
+	luma, cw, ch := sizes(m, chroma)
+	if n := luma + 2*cw*ch; len(p.room) < n {
+		p.grow(n)
+	}
+}
+
 // of returns m's planes, one behind the other and without padding, and the size
 // of the chroma's. They are m's own where it has them.
 //
 //rt:noalloc
 func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {
-	cw, ch = C.int((m.W+1)/2), C.int((m.H+1)/2)
-	if chroma == Chroma422 {
-		ch = C.int(m.H)
-	}
+	luma, wide, high := sizes(m, chroma)
+	cw, ch = C.int(wide), C.int(high)
 	src := unsafe.SliceData(m.Pix)
-	luma, colours := m.W*m.H, 2*int(cw)*int(ch)
 	if m.Layout == I420 && m.Full {
 		return (*C.uchar)(src), cw, ch
 	}
-	if len(p.room) < luma+colours {
-		p.grow(luma + colours)
-	}
+	p.reserve(m, chroma)
 	room := (*C.uint8_t)(unsafe.SliceData(p.room))
 	full := C.int(0)
 	if m.Full {
@@ -202,7 +226,7 @@ func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {
 	case NV12:
 		C.edgert_split_nv12(room, (*C.uint8_t)(src), w, h, stride, full)
 	default:
-		C.edgert_widen(room, (*C.uint8_t)(src), C.int(luma), C.int(colours))
+		C.edgert_widen(room, (*C.uint8_t)(src), C.int(luma), 2*cw*ch)
 	}
 	return (*C.uchar)(unsafe.SliceData(p.room)), cw, ch
 }

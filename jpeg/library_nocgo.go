@@ -17,6 +17,9 @@ func (e *Encoder) EncodeRGB(_, _ []byte, _, _ int) (n int, err error) { return 0
 // Encode returns ErrNoLibrary.
 func (e *Encoder) Encode([]byte, *Image) (n int, err error) { return 0, ErrNoLibrary }
 
+// Reserve does nothing.
+func (e *Encoder) Reserve(*Image) {}
+
 // ChromaOf returns the default.
 func (e *Encoder) ChromaOf(Layout) Chroma { return Chroma420 }
 
@@ -34,6 +37,9 @@ func (d *Decoder) DecodeRGB(_, _ []byte, _, _ int) error { return ErrNoLibrary }
 
 // DecodeScaled returns ErrNoLibrary.
 func (d *Decoder) DecodeScaled(_, _ []byte, _, _, _ int) error { return ErrNoLibrary }
+
+// Reserve does nothing.
+func (d *Decoder) Reserve(*Image) {}
 
 // ConvertRGB returns ErrNoLibrary.
 func (d *Decoder) ConvertRGB([]byte, *Image) error { return ErrNoLibrary }

@@ -80,7 +80,20 @@ func NewDeveloper(e *Eye, c *Config, d Develop) (*Developer, error) {
 		}
 		v.rgb = make([]byte, 3*f.Width*f.Height)
 	}
+	v.reserve(f)
 	return v, nil
+}
+
+// reserve makes room for what the first picture would need otherwise.
+func (v *Developer) reserve(f camera.Format) {
+	m := imageOf(&camera.Frame{Format: f})
+	switch {
+	case f.Pixels == camera.MJPEG:
+	case v.decoder != nil:
+		v.decoder.Reserve(&m)
+	case v.encoder != nil:
+		v.encoder.Reserve(&m)
+	}
 }
 
 // cropHint names the part of the picture that has the right shape.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -387,6 +388,36 @@ func TestPictureNoAlloc(t *testing.T) {
 					body = wire.AppendObservation(body[:0], &wire.Observation{Images: images})
 				}); n != 0 {
 					t.Errorf("%v, %s, quality %d: a picture allocates %v times, want 0", f.format, name, quality, n)
+				}
+			}
+		}
+	}
+}
+
+// Nor is anything allocated for the first picture: the collector is off by then.
+func TestFirstPictureNoAlloc(t *testing.T) {
+	const w, h = 640, 480
+	for _, f := range []*film{
+		{format: camera.Format{Pixels: camera.YUYV}, shots: [][]byte{make([]byte, 2*w*h)}},
+		{format: camera.Format{Pixels: camera.NV12}, shots: [][]byte{make([]byte, w*h*3/2)}},
+		{format: camera.Format{Pixels: camera.Gray8}, shots: [][]byte{make([]byte, w*h)}},
+		{format: camera.Format{Pixels: camera.RGB8}, shots: [][]byte{make([]byte, 3*w*h)}},
+	} {
+		f.format.Width, f.format.Height, f.format.FPS, f.clock = w, h, 30, rttest.NewClock(1)
+		for name, c := range map[string]Config{"as it is": {}, "turned": {Rotate: 90}} {
+			for _, quality := range []int{90, 0} {
+				e := New("top", f, 0)
+				v := developer(t, e, c, Develop{Quality: quality})
+				show(t, e)
+				var m wire.Image
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				if _, err := v.Picture(&m); err != nil {
+					t.Fatal(err)
+				}
+				runtime.ReadMemStats(&after)
+				if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 { // the runtime's own threads may take some
+					t.Errorf("%v, %s, quality %d: the first picture allocates %d bytes", f.format, name, quality, n)
 				}
 			}
 		}
