@@ -59,6 +59,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		end = e.started.Add(e.cfg.Duration)
 	}
 	nextLine, leaveBy, told := e.started, rt.Instant(0), false
+	away := reason{what: "the arm to come back"}
 	for {
 		select {
 		case err := <-ticked:
@@ -86,6 +87,11 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		e.count(now)
 		e.herald.look(now, e.loop.Stats().Ticks, State(e.control.stats.state.Load()), leaveBy != 0)
 		e.control.events.Drain(e.report)
+		if err := e.arm.Why(); err != nil {
+			away.tell(e, err)
+		} else {
+			away.said = ""
+		}
 		if e.cfg.Status != nil && now >= nextLine {
 			e.cfg.Status.Write(line.format(e, now))
 			nextLine = now.Add(statusEvery)

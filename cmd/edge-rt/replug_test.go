@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,11 +21,28 @@ func TestReplugWhileRunning(t *testing.T) {
 	}
 	t.Cleanup(func() { b.Close() })
 	s := newStill(t)
-	cmd := armed(t, s, b, "--bus", link)
+	cmd, log := unarmed(t, s, b, "--bus", link), new(output)
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for end := time.Now().Add(patience); !so(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s\n%s", what, log)
+			}
+		}
+	}
+	until("the arm was never armed", func() bool { return stiff(b) == 6 })
 	if err := b.Unplug(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(500 * time.Millisecond)
+	until("it does not say why the arm stays away", func() bool {
+		_, why, said := strings.Cut(log.String(), "waiting for the arm to come back")
+		return said && strings.Contains(why, "no such port")
+	})
 	if err := b.Replug(); err != nil {
 		t.Fatal(err)
 	}
