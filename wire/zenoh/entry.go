@@ -14,8 +14,11 @@ const (
 	nodeBytes        = 160      // of a chunk in a tree
 	entryBytes       = 160      // of an entry and what points to it
 	holderBytes      = 96       // of a link's declaration of it
+	numberedBytes    = 48       // of each further number under which the link declares it
 	toldBytes        = 48       // of what a link was told of it
 	interestBytes    = 400      // of an interest, and of the set of those on one key
+	maxJoined        = 1 << 21  // subscribers and queryables, times the interests that join them: a change may look at all
+	takenAtOnce      = 16       // entries that an interest's end looks at before others have their turn
 	maxEverything    = 64       // interests of one link in everything: each change looks at all of them
 )
 
@@ -87,6 +90,13 @@ func (s *Session) memory() int {
 	return n + s.wanted.tree.Nodes()*nodeBytes + s.wanted.tree.Text()
 }
 
+// crowded reports whether what is declared takes too much memory or time. Called
+// with mu held.
+func (s *Session) crowded() bool {
+	joined := s.tree(codec.DeclareSubscriber).Len() + s.tree(codec.DeclareQueryable).Len()
+	return s.memory() > maxDeclaredBytes || s.aggregates*joined > maxJoined
+}
+
 // weight is about what one declaration of a link takes; what links share counts
 // for each.
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
@@ -97,7 +107,7 @@ func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*le
 // the one that did. The router whose client we are is never. A flood hurts itself
 // and not the others, over however many links it comes. Called with mu held.
 func (s *Session) room(f *face, key string) bool {
-	for s.memory() > maxDeclaredBytes {
+	for s.crowded() {
 		more := weight(key)
 		total := map[string]int{f.host: more}
 		for _, o := range s.faces {
@@ -188,6 +198,8 @@ func (s *Session) hold(f *face, e *entry, i info) {
 	before := e.alive()
 	if h := e.holder(f); h != nil {
 		h.ids++
+		s.declaredBytes += numberedBytes
+		f.weight += numberedBytes
 		s.inform(e, h, h.info.better(i))
 		return
 	}
@@ -215,6 +227,8 @@ func (s *Session) release(f *face, e *entry) {
 		return
 	}
 	if h.ids--; h.ids > 0 {
+		s.declaredBytes -= numberedBytes
+		f.weight -= numberedBytes
 		return
 	}
 	before := e.alive()
@@ -282,7 +296,7 @@ func (s *Session) spread(e *entry) {
 		f.show(e)
 	}
 	for _, all := range s.wanted.matching(e.key) {
-		for i := range all {
+		for i := range all.who {
 			i.show(e)
 		}
 	}
@@ -325,6 +339,7 @@ func (f *face) remember(e *entry, now info) bool {
 // forget is the end of what the link was told. Called with s.mu held.
 func (f *face) forget(e *entry) {
 	delete(f.told, e)
+	f.told = slim(f.told, &f.most.told)
 	f.link.Hold(-toldBytes)
 }
 

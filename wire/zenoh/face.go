@@ -39,12 +39,15 @@ type face struct {
 	kind kind
 	host string // see link.Host
 
+	outlet *outlet // what routes know of it
+
 	since time.Time
 	spoke atomic.Bool // the remote has sent a message
 
 	// Owner: the link's reader.
 	exprs     map[uint16]string // numbers that the remote declared for keys
 	exprBytes int
+	mostExprs int // see slim
 	routes    map[string]*route
 	spare     route      // of a key that is not remembered
 	joined    []byte     // a numbered key and its suffix
@@ -62,6 +65,10 @@ type face struct {
 	weight       int    // about what its declarations take
 	everything   int    // how many of its interests name no key
 	gone         bool   // nothing of it is remembered any more
+	most         struct {
+		told, interests int
+		declarations    [len(kinds)]int
+	} // see slim
 }
 
 var errSecondLink = errors.New("already connected to this node on another link")
@@ -76,6 +83,8 @@ func (s *Session) join(l *link.Link, k kind) (*face, error) {
 	for i := range f.declarations {
 		f.declarations[i] = map[uint32]*entry{}
 	}
+	f.outlet = new(outlet)
+	f.outlet.link.Store(l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -163,6 +172,7 @@ func (s *Session) leave(f *face) {
 	}
 	s.epoch.Add(1)
 	s.retarget("")
+	f.outlet.link.Store(nil)
 	s.forget(f)
 	for _, q := range f.inquiries {
 		q.cancel()

@@ -49,18 +49,16 @@ func (f *face) asked(m *codec.Interest) {
 	if m.Restricted {
 		i.key, valid = f.key(m.Expr)
 	}
+	future := m.Mode&codec.InterestFuture != 0 && f.kind == guestClient && valid
+	if future || m.Mode == codec.InterestFinal {
+		f.takeBack(m.ID) // the same number again replaces
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.gone {
+	if f.gone || m.Mode == codec.InterestFinal {
 		return
 	}
-	if m.Mode == codec.InterestFinal {
-		f.disinterest(m.ID)
-		return
-	}
-	future := m.Mode&codec.InterestFuture != 0 && f.kind == guestClient && valid
 	if future {
-		f.disinterest(m.ID) // the same number again replaces
 		if len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything || !s.room(f, i.key) {
 			s.refused.Declarations.Add(1)
 			future = false
@@ -90,20 +88,58 @@ func (s *Session) want(i *interest) {
 	} else {
 		s.wanted.add(i.key, i)
 	}
+	if i.aggregate {
+		s.aggregates++
+	}
 	s.declaredBytes += interestBytes + len(i.key)
 	i.face.weight += weight(i.key)
 }
 
-// disinterest ends an interest and takes back what the remote was told for it
+// takeBack ends an interest and takes back what the remote was told for it
 // alone, as routers do: the official client remembers it, and would show a token
-// that has ended meanwhile to its next watcher. Called with s.mu held.
-func (f *face) disinterest(id uint32) {
+// that has ended meanwhile to its next watcher. Whether another interest names an
+// entry may take a look at all interests there are, so others have their turn in
+// between. Owner: the link's reader.
+func (f *face) takeBack(id uint32) {
+	s := f.s
+	s.mu.Lock()
+	var told []*entry
+	if i := f.disinterest(id); i != nil {
+		for _, kind := range kinds {
+			if !i.in(kind) || i.aggregates(kind) {
+				continue
+			}
+			for _, e := range s.matches(kind, i.key) {
+				if _, is := f.told[e]; is {
+					told = append(told, e)
+				}
+			}
+		}
+	}
+	s.mu.Unlock()
+	for len(told) > 0 {
+		n := min(len(told), takenAtOnce)
+		s.mu.Lock()
+		for _, e := range told[:n] {
+			if _, is := f.told[e]; is && !f.gone && !f.wants(e) {
+				f.forget(e)
+				f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
+			}
+		}
+		s.mu.Unlock()
+		told = told[n:]
+	}
+}
+
+// disinterest drops an interest and returns it, or nil. Called with s.mu held.
+func (f *face) disinterest(id uint32) *interest {
 	i := f.interests[id]
 	if i == nil {
-		return
+		return nil
 	}
 	s := f.s
 	delete(f.interests, id)
+	f.interests = slim(f.interests, &f.most.interests)
 	if i.key == "" {
 		delete(s.unrestricted, i)
 		f.everything--
@@ -112,17 +148,10 @@ func (f *face) disinterest(id uint32) {
 	}
 	s.declaredBytes -= interestBytes + len(i.key)
 	f.weight -= weight(i.key)
-	for _, kind := range kinds {
-		if !i.in(kind) || i.aggregates(kind) {
-			continue
-		}
-		for _, e := range s.matches(kind, i.key) {
-			if _, told := f.told[e]; told && !f.wants(e) {
-				f.forget(e)
-				f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
-			}
-		}
+	if i.aggregate {
+		s.aggregates--
 	}
+	return i
 }
 
 // wants reports whether an interest of the remote names the entry itself. Called
@@ -130,7 +159,7 @@ func (f *face) disinterest(id uint32) {
 func (f *face) wants(e *entry) bool {
 	s := f.s
 	for _, all := range s.wanted.matching(e.key) {
-		for i := range all {
+		for i := range all.who {
 			if i.face == f && i.in(e.kind) && !i.aggregates(e.kind) {
 				return true
 			}

@@ -2,6 +2,7 @@ package zenoh
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -132,14 +133,14 @@ func (s *Session) welcome(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 		s.cfg.Log(fmt.Sprintf("lost %s: %v", from, err))
 		s.cfg.Links(LinkEvent{Endpoint: from, Err: err})
 	}
-	if guest != "" {
+	if guest != 0 {
 		s.dismiss(guest)
 	}
 }
 
-// receive does the handshakes. guest is the node that was admitted, also when
-// what came after failed.
-func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, guest string, err error) {
+// receive does the handshakes. guest is the visit that was admitted, also when
+// what came after failed; 0: none.
+func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, guest visit, err error) {
 	bare, litter := conn, welcomeGarbage
 	conn, err = secure(conn)
 	if conn != bare {
@@ -147,14 +148,12 @@ func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 	}
 	defer s.budget.Discard(litter)
 	if err != nil {
-		return nil, "", err
+		return nil, 0, err
 	}
 	l, err := link.Accept(conn, s.linkConfig(codec.Peer, s.zid), func(r link.Remote) (codec.Reason, bool) {
-		reason, ok := s.admit(r)
-		if ok {
-			guest = r.ZID
-		}
-		return reason, ok
+		reason, v := s.admit(r)
+		guest = v
+		return reason, v != 0
 	})
 	if err != nil {
 		return nil, guest, err
@@ -169,21 +168,26 @@ func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 	return f, guest, err
 }
 
-// admit decides whether a node may join, and remembers it if so.
-func (s *Session) admit(r link.Remote) (codec.Reason, bool) {
+// visit is one stay of a node. It may come again before its last one is over.
+type visit uint64
+
+// admit decides whether a node may join, and remembers its visit if so; 0: it may
+// not.
+func (s *Session) admit(r link.Remote) (codec.Reason, visit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case r.ZID == string(s.zid):
-		return codec.CloseConnectionToSelf, false
-	case s.guests[r.ZID]:
-		return codec.CloseMaxLinks, false
+		return codec.CloseConnectionToSelf, 0
+	case s.guests[r.ZID] != 0:
+		return codec.CloseMaxLinks, 0
 	case len(s.guests) >= s.cfg.MaxSessions && !s.makePlace():
 		s.refused.Sessions.Add(1)
-		return codec.CloseMaxSessions, false
+		return codec.CloseMaxSessions, 0
 	}
-	s.guests[r.ZID] = true
-	return 0, true
+	s.visits++
+	s.guests[r.ZID] = s.visits
+	return 0, s.visits
 }
 
 // makePlace ends the link that has been without a message for the longest time,
@@ -191,7 +195,7 @@ func (s *Session) admit(r link.Remote) (codec.Reason, bool) {
 func (s *Session) makePlace() bool {
 	for _, f := range s.faces { // in the order of their coming
 		zid := f.link.Remote().ZID
-		if f.kind != upstream && s.guests[zid] && !f.spoke.Load() && time.Since(f.since) > idleGrace {
+		if f.kind != upstream && s.guests[zid] != 0 && !f.spoke.Load() && time.Since(f.since) > idleGrace {
 			delete(s.guests, zid)
 			f.link.Close(codec.CloseGeneric)
 			s.refused.Idle.Add(1)
@@ -201,8 +205,9 @@ func (s *Session) makePlace() bool {
 	return false
 }
 
-func (s *Session) dismiss(zid string) {
+// dismiss ends a visit; the node's next one may have begun.
+func (s *Session) dismiss(v visit) {
 	s.mu.Lock()
-	delete(s.guests, zid)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.guests, func(_ string, of visit) bool { return of == v })
 }

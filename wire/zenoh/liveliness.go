@@ -95,7 +95,7 @@ func (f *face) unasked(kind codec.DeclareKind, key string, covered func(*entry) 
 // held.
 func (s *Session) report(key string, alive bool) {
 	for _, all := range s.watching.matching(key) {
-		for w := range all {
+		for w := range all.who {
 			s.events.add(event{w: w, key: key, alive: alive})
 		}
 	}

@@ -240,7 +240,7 @@ func (s *Session) retarget(key string) {
 		return
 	}
 	for _, all := range s.aimers.matching(key) {
-		for p := range all {
+		for p := range all.who {
 			p.stale.Store(true)
 		}
 	}

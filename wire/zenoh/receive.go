@@ -1,6 +1,7 @@
 package zenoh
 
 import (
+	"sync/atomic"
 	"time"
 
 	"edgert/wire"
@@ -13,6 +14,7 @@ const (
 	// maxRouteBytes bounds the remembered routes of all links together.
 	maxRouteBytes = 4 << 20
 	routeBytes    = 256 // of one, beside its key
+	outletBytes   = 32  // of each link in it
 
 	// relayPatience is how long a blocking message on its way from link to link
 	// waits for room at one that takes nothing, and with it whatever its sender
@@ -26,8 +28,13 @@ type route struct {
 	key         string
 	epoch       uint64 // of the subscriptions when they were matched
 	subscribers []*subscriber
-	links       []*face
+	links       []*outlet
+	cost        int64 // of Session.routeBytes; 0: it is not remembered
 }
+
+// outlet is what routes know of a link. It outlives the link, because others'
+// routes are matched again only when their key comes again; it lets go of it.
+type outlet struct{ link atomic.Pointer[link.Link] }
 
 // subscriber is an own subscriber.
 type subscriber struct {
@@ -76,7 +83,11 @@ func (f *face) relay(r *route, m *codec.Push, key []byte, reliable bool) {
 	out.Expr, out.Data = codec.Key(key), m.Data
 	how := link.How{QoS: out.QoS, Reliable: reliable, Patience: relayPatience}
 	for _, to := range r.links {
-		if to.link.Push(out, how) == nil {
+		l := to.link.Load()
+		if l == nil {
+			continue // gone since
+		}
+		if l.Push(out, how) == nil {
 			f.s.relayed.Samples.Add(1)
 		} else {
 			f.s.relayed.Dropped.Add(1)
@@ -116,18 +127,34 @@ func (f *face) match(key []byte, r *route) *route {
 		for i := range e.holders {
 			if to := e.holders[i].face; to.aimed != s.aiming && f.relays(to) {
 				to.aimed = s.aiming
-				r.links = append(r.links, to)
+				r.links = append(r.links, to.outlet)
 			}
 		}
 	}
 	if s.unready > 0 {
 		for _, to := range s.north {
 			if to.kind == peer && !to.ready && to.aimed != s.aiming && f.relays(to) {
-				r.links = append(r.links, to)
+				r.links = append(r.links, to.outlet)
 			}
 		}
 	}
+	if cost := int64(routeBytes + len(r.key) + cap(r.links)*outletBytes); r.cost > 0 && cost > r.cost {
+		f.grow(r, cost)
+	}
 	return r
+}
+
+// grow counts what a remembered route takes for more receivers than before. When
+// all links together remember too much, this link forgets its routes, r too.
+func (f *face) grow(r *route, cost int64) {
+	s := f.s
+	if s.routeBytes.Add(cost-r.cost) <= maxRouteBytes {
+		r.cost = cost
+		return
+	}
+	s.routeBytes.Add(r.cost - cost - f.forgetRoutes())
+	s.refused.Routes.Add(1)
+	r.cost = 0
 }
 
 // newRoute makes room for one more route, and remembers none when all links
@@ -144,15 +171,15 @@ func (f *face) newRoute(key string) *route {
 		}
 	}
 	s.routeBytes.Add(cost)
-	r := &route{key: key}
+	r := &route{key: key, cost: cost}
 	f.routes[key] = r
 	return r
 }
 
 // forgetRoutes returns how many bytes it freed.
 func (f *face) forgetRoutes() (freed int64) {
-	for key := range f.routes {
-		freed += int64(routeBytes + len(key))
+	for _, r := range f.routes {
+		freed += r.cost
 	}
 	clear(f.routes)
 	return freed

@@ -68,6 +68,7 @@ func (f *face) unnumber(id uint16) {
 		f.exprBytes -= len(key) + numberBytes
 		f.link.Hold(-len(key) - numberBytes)
 		delete(f.exprs, id)
+		f.exprs = slim(f.exprs, &f.mostExprs)
 	}
 }
 
@@ -93,7 +94,7 @@ func (f *face) note(m *codec.Declare, key string) {
 		return
 	}
 	e := s.entry(m.Kind, key)
-	table[m.ID] = e
+	f.table(m.Kind)[m.ID] = e
 	s.hold(f, e, i)
 }
 
@@ -102,6 +103,7 @@ func (f *face) drop(kind codec.DeclareKind, id uint32) {
 	table := f.table(kind)
 	if e, ok := table[id]; ok {
 		delete(table, id)
+		f.declarations[kind/2-1] = slim(table, &f.most.declarations[kind/2-1])
 		f.s.release(f, e)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -269,12 +271,17 @@ func pattern(n int) []byte {
 	return b
 }
 
+// freeEndpoint is one that nobody listens at, of the ports below those that the
+// kernel gives to dialers: one of theirs may be taken before it is listened at.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		if err == nil {
+			defer l.Close()
+			return "tcp/" + l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return "tcp/" + l.Addr().String()
+	t.Fatal("no free port in a hundred")
+	return ""
 }

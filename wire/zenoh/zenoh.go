@@ -75,10 +75,10 @@ type Session struct {
 	lastID  uint32
 	aiming  uint64 // numbers the searches for links, for face.aimed
 	faces   []*face
-	north   []*face         // those that are no guest clients
-	unready int             // peers that have not told us all they have
-	guests  map[string]bool // node ids of accepted links
-	first   chan struct{}   // closed when the first link is up
+	north   []*face          // those that are no guest clients
+	unready int              // peers that have not told us all they have
+	guests  map[string]visit // by the node ids of accepted links
+	first   chan struct{}    // closed when the first link is up
 	isUp    bool
 
 	inquiryBytes int // of queries that our queryables have not finished
@@ -96,6 +96,8 @@ type Session struct {
 	watching      crowd[*watcher]
 	wanted        crowd[*interest]
 	unrestricted  map[*interest]struct{}
+	aggregates    int   // interests that join what matches
+	visits        visit // so far
 
 	events localEvents // own lock
 }
@@ -142,7 +144,7 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 func newSession(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, zid: newZID(), budget: link.NewBudget(cfg.Memory),
-		guests: map[string]bool{}, publishers: map[*publisher]bool{}, watchers: map[uint32]*watcher{},
+		guests: map[string]visit{}, publishers: map[*publisher]bool{}, watchers: map[uint32]*watcher{},
 		lists: map[uint32]*listing{}, questions: map[uint32]*question{}, unrestricted: map[*interest]struct{}{},
 		first: make(chan struct{}),
 	}

@@ -88,38 +88,50 @@ func chunkMatch(a, b string, includes bool) bool {
 	return tokensMatch(a, b, includes)
 }
 
-// tokensMatch does for the bytes of two chunks what match does for chunks: $* is
-// one token that stands for any run of bytes. For includes, b's $* is a token
-// that only a's $* absorbs.
+// tokensMatch reports whether two chunks match of which at least one has $*,
+// the including one if includes. It is linear: this runs once for each chunk
+// that a lookup tries.
 func tokensMatch(a, b string, includes bool) bool {
-	var row, below [MaxBytes + 1]bool
-	for i := len(a); i >= 0; i-- {
-		if i > 0 && a[i-1] == '$' {
-			continue // inside a $*
-		}
-		anyA := i < len(a) && a[i] == '$'
-		for j := len(b); j >= 0; j-- {
-			if j > 0 && b[j-1] == '$' {
-				row[j] = false
-				continue
-			}
-			anyB := j < len(b) && b[j] == '$'
-			next := j + 1
-			if anyB {
-				next = j + 2
-			}
-			switch {
-			case anyA:
-				row[j] = below[j] || j < len(b) && row[next]
-			case anyB:
-				row[j] = !includes && (row[next] || i < len(a) && below[j])
-			case i < len(a) && j < len(b):
-				row[j] = a[i] == b[j] && below[next]
-			default:
-				row[j] = i == len(a) && j == len(b)
-			}
-		}
-		copy(below[:len(b)+1], row[:len(b)+1])
+	switch {
+	case !Wild(b):
+		return absorbs(a, b)
+	case includes:
+		return absorbs(a, b) // b's $* is text that only a's $* takes
+	case !Wild(a):
+		return absorbs(b, a)
 	}
-	return row[0]
+	// Between two $* there may be anything, so only the ends can disagree.
+	headA, _, okA := strings.Cut(a, "$*")
+	headB, _, okB := strings.Cut(b, "$*")
+	if !okA || !okB {
+		return a == b // not checked
+	}
+	tailA, tailB := a[strings.LastIndex(a, "$*")+2:], b[strings.LastIndex(b, "$*")+2:]
+	n, m := min(len(headA), len(headB)), min(len(tailA), len(tailB))
+	return headA[:n] == headB[:n] && tailA[len(tailA)-m:] == tailB[len(tailB)-m:]
+}
+
+// absorbs reports whether a pattern with at least one $* matches a text: what
+// stands before its first $* begins it, what stands behind its last ends it, and
+// the rest is found in between in order, each as early as can be.
+func absorbs(pattern, text string) bool {
+	head, rest, ok := strings.Cut(pattern, "$*")
+	if !ok {
+		return pattern == text
+	}
+	if !strings.HasPrefix(text, head) {
+		return false
+	}
+	text = text[len(head):]
+	for {
+		piece, behind, more := strings.Cut(rest, "$*")
+		if !more {
+			return strings.HasSuffix(text, piece)
+		}
+		at := strings.Index(text, piece)
+		if at < 0 {
+			return false
+		}
+		text, rest = text[at+len(piece):], behind
+	}
 }

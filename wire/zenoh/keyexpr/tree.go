@@ -1,6 +1,9 @@
 package keyexpr
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Tree holds values by key expression and finds those that intersect another
 // one without looking at the rest: a lookup costs what it finds, not what there
@@ -32,6 +35,7 @@ type node[T any] struct {
 	globs []*node[T]          // children with $*
 	star  *node[T]            // child *
 	any   *node[T]            // child **
+	most  int                 // children there were, since memory was last given back
 
 	value T
 	set   bool
@@ -264,6 +268,8 @@ func (n *node[T]) adopt(c *node[T]) {
 }
 
 func (n *node[T]) orphan(c *node[T]) {
+	n.most = max(n.most, len(n.plain)+len(n.globs))
+	defer n.slim()
 	switch {
 	case c.chunk == "*":
 		n.star = nil
@@ -278,6 +284,23 @@ func (n *node[T]) orphan(c *node[T]) {
 			if len(n.plain) == 0 {
 				n.index = nil
 			}
+		}
+	}
+}
+
+// slim gives memory back when three quarters of the children are gone: neither
+// slices nor maps do so by themselves.
+func (n *node[T]) slim() {
+	left := len(n.plain) + len(n.globs)
+	if n.most < 8*few || left > n.most/4 {
+		return
+	}
+	n.most = left
+	n.plain, n.globs = slices.Clip(slices.Clone(n.plain)), slices.Clip(slices.Clone(n.globs))
+	if n.index = nil; len(n.plain) > few {
+		n.index = make(map[string]*node[T], len(n.plain))
+		for _, p := range n.plain {
+			n.index[p.chunk] = p
 		}
 	}
 }

@@ -79,6 +79,11 @@ var Attacks = []Attack{
 		for id := uint32(1); id <= 8192 && f.declare(codec.DeclareToken, id, codec.Key(fmt.Appendf(nil, "@grown/%d/%d/%s", i, id, long))); id++ {
 		}
 	}},
+	{"one key under many numbers", 100, false, func(f *foe, _ int) {
+		go io.Copy(io.Discard, f.conn)
+		for id := uint32(1); id <= 16_384 && f.declare(codec.DeclareToken, id, codec.Key([]byte("@same"))); id++ {
+		}
+	}},
 	{"all of that at once", 100, false, func(f *foe, i int) {
 		switch {
 		case i < 12:
