@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,16 +37,20 @@ func (r Refusal) Error() string {
 // Ping asks one servo whether it is there and returns its fault bits.
 func (b *Bus) Ping(id ID) (Fault, error) {
 	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
-	params := 0
-	if b.protocol == table.Dynamixel2 {
-		params = 3 // model and firmware
-	}
 	b.begin()
-	_, fault, err := b.transact(id, b.tx, params)
+	_, fault, err := b.transact(id, b.tx, b.pingParams())
 	if err != nil {
 		return 0, fmt.Errorf("ping id %d: %w", id, err)
 	}
 	return fault, nil
+}
+
+// pingParams is how many bytes the answer to a ping has.
+func (b *Bus) pingParams() int {
+	if b.protocol == table.Dynamixel2 {
+		return 3 // model and firmware
+	}
+	return 0
 }
 
 // ReadRegister returns the value of one register and the servo's fault bits.
@@ -163,9 +168,27 @@ func (b *Bus) fence(id ID) error {
 	if b.fenced {
 		return nil
 	}
-	params := fenceMin + int(b.fences%(fenceMax-fenceMin+1))
-	b.fences++
-	_, _, err := b.transact(id, b.format.AppendRead(nil, id, fenceFrom, params), params)
+	if !b.coarse {
+		params := fenceMin + int(b.fences%(fenceMax-fenceMin+1))
+		b.fences++
+		_, _, err := b.transact(id, b.format.AppendRead(nil, id, fenceFrom, params), params)
+		_, b.coarse = errors.AsType[Refusal](err)
+		if err == nil || errors.Is(err, ErrPortLost) || errors.Is(err, ErrHalted) {
+			b.fenced = err == nil
+			return err
+		}
+	}
+	return b.lowFence(id)
+}
+
+// lowFence is the fence of a servo, a clone's perhaps, that answers no such read,
+// and pings: better than not to open its arm. It keeps out what is not as short as
+// a ping's answer.
+func (b *Bus) lowFence(id ID) error {
+	attempts := b.attempts
+	b.attempts = 1
+	defer func() { b.attempts = attempts }()
+	_, _, err := b.transact(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
 	b.fenced = err == nil
 	return err
 }

@@ -70,6 +70,7 @@ type Bus struct {
 	begun    bool          // the line was silent once since NewBus, see begin
 	fenced   bool          // nothing older than the last answer can come, see fence
 	fences   uint          // that were put up; does not begin at 0
+	coarse   bool          // a servo has refused a fence's read: pings are fences
 	lost     bool          // the port has failed
 	halted   func() bool   // while an arm is opened: whether that shall end; nil: never
 

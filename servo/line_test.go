@@ -21,6 +21,8 @@ type line struct {
 	order    []byte // sync read answers in this order instead of the list's
 	tamper   func(reply []byte) []byte
 	dead     bool
+	narrow   bool // knows no reads of many bytes from address 0
+	refuses  bool // and says so
 	// The answers numbered lateFrom to lateTo, this included, come lateAll later.
 	answers, lateFrom, lateTo int
 	lateAll                   time.Duration
@@ -89,7 +91,14 @@ func (l *line) Write(p []byte) (int, error) {
 	case 1:
 		l.answer(id, 0, 0)
 	case 2:
-		l.answer(id, int(par[0]), int(par[1]))
+		switch wide := l.narrow && par[0] == 0 && par[1] > 8; {
+		case wide && l.refuses:
+			l.servos[id].err = 8 // value out of range
+			l.answer(id, 0, 0)
+			l.servos[id].err = 0
+		case !wide:
+			l.answer(id, int(par[0]), int(par[1]))
+		}
 	case 3:
 		if l.set(id, int(par[0]), par[1:]) {
 			l.answer(id, 0, 0)

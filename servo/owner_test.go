@@ -207,3 +207,27 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 		t.Errorf("ReadRegister = %X, %v, want 810", v, err)
 	}
 }
+
+// A servo that knows no reads of so many bytes from there, a clone's or another
+// simulator's, is opened all the same: whether it refuses or says nothing.
+func TestAServoThatAnswersNoFence(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
+		l.narrow, l.refuses = true, refuses
+		a, err := l.open()
+		if err != nil {
+			t.Errorf("an arm whose motors answer no read of %d bytes and more, refusing %v: %v", fenceMin, refuses, err)
+			continue
+		}
+		fences := 0
+		for _, p := range l.log {
+			if p[4] == byte(packet.Read) && p[5] == fenceFrom && p[6] >= fenceMin {
+				fences++
+			}
+		}
+		if fences == 0 {
+			t.Error("no fence was tried: nothing is tested")
+		}
+		a.Close()
+	}
+}
