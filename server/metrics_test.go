@@ -102,8 +102,9 @@ func TestMetrics(t *testing.T) {
 		r.send(obsHeader(0, seq), o)
 		r.next()
 	}
+	eventually(t, "the end of the last request", func() bool { return b.server.worker.busySince.Load() == 0 }) // it follows the chunk
 	b.clock.Advance(3 * time.Second)
-	if err := b.stop(); err != nil { // the counts follow the chunk
+	if err := b.stop(); err != nil {
 		t.Fatal(err)
 	}
 	got := scrape(t, h)
