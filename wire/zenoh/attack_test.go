@@ -150,6 +150,46 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	}
 }
 
+// Goal: links that said a word once, or more than one address may have, do not
+// keep others out for ever; those that are in use stay.
+func TestSilentLinksGiveWay(t *testing.T) {
+	victim, at := listener(t, Config{MaxSessions: 8})
+	busy := mustOpen(t, Config{Connect: []string{at}})
+	pub, err := busy.Publisher("@busy", wire.ActionQoS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		a := mustAttack(t, at)
+		a.declare(codec.DeclareToken, 1, "@word")
+		a.settle(1)
+	}
+	var closed *link.CloseError
+	if _, err := attack(t, at, newZID()); !errors.As(err, &closed) || closed.Reason != codec.CloseMaxSessions {
+		t.Errorf("a link beyond those that have spoken = %v, want MaxSessions", err)
+	}
+	// From another address, which has none, one is let in at once.
+	other, err := attackFrom(t, "127.0.0.2", at, newZID())
+	if err != nil {
+		t.Fatalf("a link of an address that has none = %v, want that one of the other's gives way", err)
+	}
+	other.declare(codec.DeclareToken, 1, "@word")
+	other.settle(1)
+	began := time.Now()
+	_, err = attack(t, at, newZID())
+	for end := time.Now().Add(silentGrace + 10*time.Second); err != nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		pub.Put(nil, nil)
+		_, err = attack(t, at, newZID())
+	}
+	if time.Since(began) < silentGrace-time.Second {
+		t.Errorf("a link that had spoken gave way after %v, want %v of silence", time.Since(began), silentGrace)
+	}
+	if err != nil || !busy.Connected() || victim.Stats().Idle != 2 {
+		t.Errorf("after %v of silence: %v, busy link up: %v, %d gave way; want the newcomer in, the busy one up, and 2",
+			silentGrace, err, busy.Connected(), victim.Stats().Idle)
+	}
+}
+
 // from is a connection of a given address.
 type from struct {
 	net.Conn

@@ -41,8 +41,9 @@ type face struct {
 
 	outlet *outlet // what routes know of it
 
-	since time.Time
-	spoke atomic.Bool // the remote has sent a message
+	since  time.Time
+	spoke  atomic.Bool // the remote has sent a message
+	active atomic.Bool // and one since expendable looked
 
 	// Owner: the link's reader.
 	exprs     map[uint16]string // numbers that the remote declared for keys
@@ -61,10 +62,11 @@ type face struct {
 	ready        bool                          // a peer has declared all it had at the start
 	world        uint32                        // our interest in all that a router knows, 0 for none
 	inquiries    map[uint32]*inquiry
-	aimed        uint64 // the route that it was added to last
-	weight       int    // about what its declarations take
-	everything   int    // how many of its interests name no key
-	gone         bool   // nothing of it is remembered any more
+	aimed        uint64    // the route that it was added to last
+	weight       int       // about what its declarations take
+	everything   int       // how many of its interests name no key
+	gone         bool      // nothing of it is remembered any more
+	silent       time.Time // since when expendable knows of no message; zero: it never looked
 	most         struct {
 		told, interests int
 		declarations    [len(kinds)]int
@@ -202,7 +204,8 @@ func (s *Session) forget(f *face) {
 
 // handle acts on one message. Owner: the link's reader.
 func (f *face) handle(m *codec.Message) error {
-	if m.Kind != codec.KindOAM && !f.spoke.Load() {
+	if m.Kind != codec.KindOAM && !f.active.Load() {
+		f.active.Store(true)
 		f.spoke.Store(true)
 	}
 	switch m.Kind {

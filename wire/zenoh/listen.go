@@ -1,6 +1,7 @@
 package zenoh
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -27,6 +28,10 @@ const (
 	// idleGrace is how long a new link may be without a single message before one
 	// that comes when all places are taken may have its place.
 	idleGrace = time.Second
+
+	// silentGrace is how long a link that has spoken may be silent before it may
+	// have to give way, from when the first was refused.
+	silentGrace = 5 * time.Second
 )
 
 // Endpoints lists what the session listens on, with the real port numbers.
@@ -141,7 +146,7 @@ func (s *Session) welcome(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 // receive does the handshakes. guest is the visit that was admitted, also when
 // what came after failed; 0: none.
 func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, guest visit, err error) {
-	bare, litter := conn, welcomeGarbage
+	bare, host, litter := conn, link.Host(conn.RemoteAddr()), welcomeGarbage
 	conn, err = secure(conn)
 	if conn != bare {
 		litter += secureGarbage
@@ -151,7 +156,7 @@ func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 		return nil, 0, err
 	}
 	l, err := link.Accept(conn, s.linkConfig(codec.Peer, s.zid), func(r link.Remote) (codec.Reason, bool) {
-		reason, v := s.admit(r)
+		reason, v := s.admit(r, host)
 		guest = v
 		return reason, v != 0
 	})
@@ -173,7 +178,7 @@ type visit uint64
 
 // admit decides whether a node may join, and remembers its visit if so; 0: it may
 // not.
-func (s *Session) admit(r link.Remote) (codec.Reason, visit) {
+func (s *Session) admit(r link.Remote, host string) (codec.Reason, visit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -181,7 +186,7 @@ func (s *Session) admit(r link.Remote) (codec.Reason, visit) {
 		return codec.CloseConnectionToSelf, 0
 	case s.guests[r.ZID] != 0:
 		return codec.CloseMaxLinks, 0
-	case len(s.guests) >= s.cfg.MaxSessions && !s.makePlace():
+	case len(s.guests) >= s.cfg.MaxSessions && !s.makePlace(host):
 		s.refused.Sessions.Add(1)
 		return codec.CloseMaxSessions, 0
 	}
@@ -190,19 +195,52 @@ func (s *Session) admit(r link.Remote) (codec.Reason, visit) {
 	return 0, s.visits
 }
 
-// makePlace ends the link that has been without a message for the longest time,
-// if there is one. Called with mu held.
-func (s *Session) makePlace() bool {
+// makePlace ends a link for a node of a host, if there is one that must give way:
+// see expendable. Called with mu held.
+func (s *Session) makePlace(host string) bool {
+	f := s.expendable(host)
+	if f == nil {
+		return false
+	}
+	delete(s.guests, f.link.Remote().ZID)
+	f.link.Close(codec.CloseGeneric)
+	s.refused.Idle.Add(1)
+	return true
+}
+
+// expendable is the link that gives way to one of a host when all places are
+// taken: one that never said a word; of the host with the most links, when it has
+// half of all places, one that has said nothing since somebody was refused, some
+// time ago; and of a host that has nearly all places the newest, for a host that
+// has few. Called with mu held.
+func (s *Session) expendable(host string) *face {
+	now, links := time.Now(), map[string]int{}
+	var guests []*face
 	for _, f := range s.faces { // in the order of their coming
-		zid := f.link.Remote().ZID
-		if f.kind != upstream && s.guests[zid] != 0 && !f.spoke.Load() && time.Since(f.since) > idleGrace {
-			delete(s.guests, zid)
-			f.link.Close(codec.CloseGeneric)
-			s.refused.Idle.Add(1)
-			return true
+		if f.kind == upstream || s.guests[f.link.Remote().ZID] == 0 {
+			continue
+		}
+		if !f.spoke.Load() && now.Sub(f.since) > idleGrace {
+			return f
+		}
+		guests = append(guests, f)
+		links[f.host]++
+	}
+	var silent, newest *face
+	for _, f := range guests {
+		switch n := links[f.host]; {
+		case 2*n < s.cfg.MaxSessions:
+			continue
+		case f.active.Swap(false) || f.silent.IsZero():
+			f.silent = now
+		case silent == nil && now.Sub(f.silent) > silentGrace:
+			silent = f
+		}
+		if n := links[f.host]; n > s.cfg.MaxSessions-s.cfg.MaxSessions/8 && links[host] < s.cfg.MaxSessions/8 {
+			newest = f
 		}
 	}
-	return false
+	return cmp.Or(silent, newest)
 }
 
 // dismiss ends a visit; the node's next one may have begun.
