@@ -95,6 +95,20 @@ func (e *Edge) letGo(err error) error {
 	return nil
 }
 
+// Unopened is the end of a run that Open has refused, with what went wrong beside
+// it. The arm is as it was found: where the run before may hold it, a failure gets
+// a code after which the unit leaves it alone, and tries again slowly.
+func Unopened(onExit string, end, aside error) error {
+	err := errors.Join(end, aside)
+	switch {
+	case exitModes[onExit] != ExitHold || exit.Of(err) != exit.Failure:
+		return err
+	case end == nil:
+		return exit.With(exit.Clean, err)
+	}
+	return exit.With(exit.Absent, err)
+}
+
 // Beside adds to the end of a run what went wrong beside the arm, such as a file
 // that cannot be written; nil when nothing did. A clean end becomes a failure by
 // it, unless the arm is held: after code 1 the unit would let it fall, so there

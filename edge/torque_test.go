@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -183,5 +184,29 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Errorf("torque %v, want the arm held", on)
+	}
+}
+
+// What Open refused has not touched the arm: where it may be held, no code lets it
+// fall.
+func TestUnopened(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		onExit     string
+		end, aside error
+		code       exit.Code
+	}{
+		{"hold", nil, nil, exit.Clean},
+		{"hold", broken, nil, exit.Absent},
+		{"hold", nil, broken, exit.Clean},
+		{"hold", exit.With(exit.Config, broken), broken, exit.Config},
+		{"hold", exit.With(exit.Fault, broken), nil, exit.Fault},
+		{"park", broken, nil, exit.Failure},
+		{"park", nil, broken, exit.Failure},
+	} {
+		err := Unopened(tt.onExit, tt.end, tt.aside)
+		if exit.Of(err) != tt.code || (err == nil) != (tt.end == nil && tt.aside == nil) {
+			t.Errorf("Unopened(%s, %v, %v) = %v (code %d), want code %d and all that is wrong", tt.onExit, tt.end, tt.aside, err, exit.Of(err), tt.code)
+		}
 	}
 }

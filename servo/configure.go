@@ -179,16 +179,15 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 	for _, s := range changes {
 		wear = wear || model.Row(s.Register).Area == table.EEPROM
 	}
-	if wear && lock.Size != 0 {
-		if _, err := b.WriteRegister(id, lock, 0); err != nil {
-			return err
-		}
-	}
 	var failed error
+	if wear && lock.Size != 0 {
+		_, failed = b.WriteRegister(id, lock, 0) // it may be open although nobody says so
+	}
 	for _, s := range changes {
-		if _, failed = b.WriteRegister(id, model.Row(s.Register), s.Value); failed != nil {
+		if failed != nil {
 			break
 		}
+		_, failed = b.WriteRegister(id, model.Row(s.Register), s.Value)
 	}
 	if wear {
 		b.clock.SleepUntil(b.clock.Now().Add(eepromSettle))

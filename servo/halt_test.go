@@ -7,6 +7,8 @@ import (
 
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo/robot"
+	"edgert/servo/table"
 )
 
 // Goal: whoever opens an arm is heard when he wants to stop, at whatever point,
@@ -60,6 +62,22 @@ func TestOpeningHaltsSoon(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A motor that opens its EEPROM and is not heard to say so closes it again.
+func TestAnUnheardUnlockingIsUndone(t *testing.T) {
+	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
+	l.tamper = func(r []byte) []byte {
+		if q := l.log[len(l.log)-1]; q[4] == 3 && q[5] == 55 && q[6] == 0 {
+			return nil
+		}
+		return r
+	}
+	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+	err := WriteSettings(b, 1, so101().Motors[0].Model, []robot.Setting{{Register: table.MinPositionLimit, Value: 5}})
+	if !errors.Is(err, ErrNoReply) || l.servos[1].mem[55] != 1 || l.servos[1].word(9) != 0 {
+		t.Errorf("WriteSettings = %v, the lock is %d, the limit %d; want %v, 1 and 0", err, l.servos[1].mem[55], l.servos[1].word(9), ErrNoReply)
 	}
 }
 

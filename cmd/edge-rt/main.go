@@ -224,8 +224,9 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			err = nil
 		}
+		err = edge.Unopened(cfg.OnExit, err, nil)
 		if out != nil {
-			err = errors.Join(err, edge.NotOpened(err).WriteJSON(out), out.Close())
+			err = edge.Unopened(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(out), out.Close()))
 		}
 		return err
 	}

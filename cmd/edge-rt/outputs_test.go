@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -139,6 +140,40 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	}
 	if on := torqueOnBus(t, link); on != 6 {
 		t.Errorf("%d motors under torque after the unit's line, want 6", on)
+	}
+}
+
+// Nor because the next run cannot start: it ends before it has touched the arm.
+func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
+	const instance = "arm"
+	link, etc := simBusProcess(t), t.TempDir()
+	torqueOnAll(t, link)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, trouble := range []string{"http: " + taken.Addr().String(), "record: /dev/full"} {
+		config := fmt.Sprintf("bus: %s\nconnect: [%s]\non-exit: hold\nid: arm\nquiet: true\n%s\n", link, nobody, trouble)
+		if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		edge, log := unitCommand(t, "ExecStart", instance, etc), new(bytes.Buffer)
+		edge.Env, edge.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
+		overdue := time.AfterFunc(patience, func() { edge.Process.Kill() })
+		edge.Run()
+		overdue.Stop()
+		if code := edge.ProcessState.ExitCode(); code != 4 {
+			t.Errorf("%s: exit code %d, %s; want 4", trouble, code, log)
+		}
+		post := unitCommand(t, "ExecStopPost", instance, etc)
+		post.Env = append(os.Environ(), "SERVICE_RESULT=exit-code", "EXIT_CODE=exited", "EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
+		if out, err := post.CombinedOutput(); err != nil {
+			t.Errorf("%s: %s: %v\n%s", trouble, post, err, out)
+		}
+		if on := torqueOnBus(t, link); on != 6 {
+			t.Fatalf("%s: %d motors under torque after the unit's line, want 6", trouble, on)
+		}
 	}
 }
 

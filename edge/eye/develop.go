@@ -96,6 +96,12 @@ func (v *Developer) reserve(f camera.Format) {
 	}
 }
 
+// idle reports whether nothing is done to a picture: none is decoded, scaled or
+// encoded.
+//
+//rt:noalloc
+func (v *Developer) idle() bool { return v.encoder == nil && v.decoder == nil && v.rework.idle() }
+
 // cropHint names the part of the picture that has the right shape.
 func cropHint(f camera.Format, c *Config, r *rework) string {
 	w, h := r.outW, r.outH

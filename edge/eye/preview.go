@@ -14,8 +14,8 @@ import (
 
 const (
 	// PreviewPatience is how long somebody who looks waits for a picture of an
-	// observation before the sender encodes one for the preview alone. A camera's
-	// own JPEG is there without waiting.
+	// observation before the sender makes one for the preview alone. One that leaves
+	// as it comes from the camera is there without waiting.
 	PreviewPatience = 500 * time.Millisecond
 	// previewShare is the age from which a copy is not handed to the next who looks.
 	previewShare = 150 * time.Millisecond
@@ -130,7 +130,7 @@ func (p *Preview) Offer(m *wire.Image, taken, now rt.Instant) {
 //rt:noalloc
 func (p *Preview) Look(now rt.Instant) {
 	since := rt.Instant(p.asked.Load())
-	if since == 0 || p.develop.encoder != nil && now.Sub(since) < PreviewPatience {
+	if since == 0 || !p.develop.idle() && now.Sub(since) < PreviewPatience {
 		return
 	}
 	taken, err := p.develop.Picture(&p.picture)

@@ -108,6 +108,36 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 }
 
+// A raw picture that has to be decoded or scaled first is made for who looks only
+// when none has left for a while: the sender has better things to do.
+func TestPreviewWaitsForWhatCosts(t *testing.T) {
+	whole, _ := motion(t, 64, 48)
+	jpegs := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{whole}}
+	plain := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{make([]byte, 3*64*48)}}
+	for name, tt := range map[string]struct {
+		film *film
+		cfg  Config
+		free bool
+	}{
+		"decoded":  {jpegs, Config{Name: "top"}, false},
+		"scaled":   {plain, Config{Name: "top", SendW: 32, SendH: 24}, false},
+		"as it is": {plain, Config{Name: "top"}, true},
+	} {
+		e := New("top", tt.film, 0)
+		p := preview(t, developer(t, e, tt.cfg, Develop{}))
+		show(t, e)
+		p.Ask(1)
+		p.Look(1)
+		if at := p.count; at != 0 != tt.free {
+			t.Errorf("%s: %d pictures made at once", name, at)
+		}
+		p.Look(1 + rt.Instant(PreviewPatience))
+		if p.count != 1 {
+			t.Errorf("%s: %d pictures after a while, want 1", name, p.count)
+		}
+	}
+}
+
 // Raw pictures are encoded for who looks, and one too large for that is not.
 func TestPreviewOfRawPictures(t *testing.T) {
 	e := New("top", &film{format: camera.Format{Width: 4096, Height: 2160, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{make([]byte, 3*4096*2160)}}, 0)

@@ -131,7 +131,8 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	mux.HandleFunc("GET /camera/{name...}", p.picture)
 	p.http = http.Server{
 		Handler: p.guard(mux), MaxHeaderBytes: headerBytes, ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
+		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past guard, as fast as it is asked
+		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
 	}
 	p.ends.Add(2)
 	go func() {
@@ -204,6 +205,8 @@ func (p *Page) guard(next http.Handler) http.Handler {
 		switch {
 		case !p.ours(r.Host):
 			p.refuse(w, http.StatusMisdirectedRequest, "this machine is not called %q: use its address, its host name, or the name given to --http", r.Host)
+		case foreign(r.Header):
+			p.refuse(w, http.StatusForbidden, "another site's page asks for this: open it by itself")
 		case r.ContentLength != 0:
 			h.Set("Connection", "close")
 			p.refuse(w, http.StatusRequestEntityTooLarge, "a request with a body: this page only shows")
@@ -240,6 +243,14 @@ func (p *Page) ours(host string) bool {
 		}
 	}
 	return false
+}
+
+// foreign reports whether another site's page wants this for itself. It could not
+// read it, but each picture costs the sender something. Browsers say so where they
+// trust the address, as they do this machine's own; a link to here is none.
+func foreign(h http.Header) bool {
+	site := h.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
 }
 
 func (p *Page) refuse(w http.ResponseWriter, code int, format string, args ...any) {

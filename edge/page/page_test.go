@@ -388,6 +388,35 @@ func TestRequestsArePaced(t *testing.T) {
 	}
 }
 
+// What net/http would answer by itself passes the guard like all else.
+func TestNothingPassesBeside(t *testing.T) {
+	s := newStage(t)
+	k := s.connect(t)
+	if code := k.ask(t, []byte("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")); code != 400 || s.Stats().Requests != 1 {
+		t.Errorf("OPTIONS *: %d, %d requests counted; want 400 and 1", code, s.Stats().Requests)
+	}
+}
+
+// A page of another site gets nothing and costs nobody a picture; a link to here
+// is followed.
+func TestForeignPages(t *testing.T) {
+	s := newStage(t)
+	s.watch(t, cam{"front", 90, 2, true})
+	for head, code := range map[string]int{
+		"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image":     403,
+		"Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Dest: empty":         403,
+		"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe":   403,
+		"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document": 200,
+		"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Dest: empty":       200,
+		"Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document":       200,
+	} {
+		request := "GET /camera/front HTTP/1.1\r\nHost: localhost\r\n" + head + "\r\n\r\n"
+		if got := s.connect(t).ask(t, []byte(request)); got != code {
+			t.Errorf("%s: %d, want %d", strings.ReplaceAll(head, "\r\n", ", "), got, code)
+		}
+	}
+}
+
 // Nothing of the page loads anything from elsewhere.
 func TestThePageIsWhole(t *testing.T) {
 	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML"} {
