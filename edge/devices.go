@@ -98,7 +98,7 @@ func (e *Edge) calibration() (servo.Calibration, error) {
 	path := servo.CalibrationPath(e.robot, e.cfg.ID)
 	c, err := servo.LoadCalibration(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no calibration for %s at %s: run edge-rt calibrate, or give --calibration FILE", e.robot.Name, path)
+		return nil, fmt.Errorf("no calibration for %s at %s: run edge-rt calibrate, give the --id under which it was calibrated, or --calibration FILE", e.robot.Name, path)
 	}
 	return c, err
 }
@@ -275,6 +275,7 @@ func (e *Edge) openCameras(ctx context.Context) error {
 func (e *Edge) retryCamera(ctx context.Context, c *eye.Config, p eye.Place) (camera.Source, string, error) {
 	giveUp, why := e.clock.Now().Add(e.cfg.MaxOffline), reason{what: "camera " + c.Name}
 	e.herald.waiting(e.cfg.MaxOffline)
+	e.herald.socket.Status("looking for camera " + c.Name)
 	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
 		source, picked, err := eye.Open(c, p)
 		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(backoff) > giveUp {

@@ -110,6 +110,9 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.robot, err = NamedRobot(cfg.Robot); err != nil {
 		return e, err
 	}
+	if e.robot.Leader {
+		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves and no policy: give the follower's, or run edge-rt teleop", e.robot.Name)
+	}
 	cameras := make([]eye.Config, len(cfg.Cameras)) // by the policy's names
 	for i, c := range cfg.Cameras {
 		c.Name = e.robot.CameraName(c.Name)

@@ -87,7 +87,7 @@ type runFlags struct {
 	TLSKey      string   `name:"tls-key" help:"PEM file of its private key." placeholder:"FILE"`
 	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
-	ID          string   `name:"id" help:"The robot's name; default: this host's own, made at the first run." placeholder:"NAME"`
+	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
 
 	Duration time.Duration `help:"Stop after this long; 0: never."`
 	Seed     uint64        `help:"Seed of the simulated world."`

@@ -104,6 +104,7 @@ func TestBadInput(t *testing.T) {
 		{"unknown flag", []string{"--bsu", "sim"}, 2, []string{"--bsu"}},
 		{"fps of zero", []string{"--bus", "sim", "--fps", "0"}, 2, []string{"--fps is 0", "1 to 1000"}},
 		{"unknown robot", []string{"--bus", "sim", "--robot", "r2d2"}, 2, []string{"r2d2", "so101"}},
+		{"a leader for a policy", []string{"--bus", "sim", "--robot", "so101_leader"}, 2, []string{"so101_leader", "teleop"}},
 		{"camera without a source", []string{"--bus", "sim", "--camera", "top"}, 2, []string{"top", "NAME=SOURCE"}},
 		{"camera twice", []string{"--bus", "sim", "--camera", "top=sim", "--camera", "top=sim"}, 2, []string{"top", "twice"}},
 		{"a camera that is none", []string{"--bus", "sim", "--camera", "top=/dev/null,rotate=45"}, 2, []string{"rotate=45", "90"}},

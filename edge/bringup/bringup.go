@@ -130,7 +130,7 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 		return line, nil
 	case <-ctx.Done():
 		fmt.Fprintln(s.Out)
-		return "", exit.Errorf(exit.Failure, "interrupted: nothing more was changed")
+		return "", exit.Errorf(exit.Failure, "interrupted: what was changed so far stays so; run the command again, to its end")
 	}
 }
 

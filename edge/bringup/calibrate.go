@@ -290,7 +290,11 @@ func (s *session) keep(c servo.Calibration) error {
 	}
 	s.say("Calibration is in the motors and at %s.", s.file())
 	if s.Robot.Leader {
-		s.say("Next: edge-rt teleop --leader %s --leader-robot %s --bus FOLLOWER", s.Bus, s.Robot.Name)
+		id := ""
+		if s.ID != "" {
+			id = " --leader-id " + s.ID
+		}
+		s.say("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Name, id)
 	} else {
 		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name, s.flags())
 	}

@@ -159,7 +159,7 @@ func (s *session) open(a Arm) (*plug.Arm, error) {
 	c, err := servo.LoadCalibration(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, exit.Errorf(exit.Config, "no calibration for %s at %s: run edge-rt calibrate --bus %s --robot %s", a.Robot.Name, path, a.Bus, a.Robot.Name)
+		return nil, exit.Errorf(exit.Config, "no calibration for %s at %s: give the id under which it was calibrated, or run edge-rt calibrate --bus %s --robot %s", a.Robot.Name, path, a.Bus, a.Robot.Name)
 	case err != nil:
 		return nil, exit.With(exit.Config, err)
 	}
