@@ -158,8 +158,9 @@ func waitingEdge(log *bytes.Buffer) *Edge {
 	return &Edge{cfg: Config{MaxOffline: time.Minute, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-// What an arm is waited for is said when it changes, and only then.
-func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
+// silentArm is a bus whose six motors do not answer.
+func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
+	t.Helper()
 	r, err := robot.ByName("so101")
 	if err != nil {
 		t.Fatal(err)
@@ -168,10 +169,16 @@ func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
-	defer b.Close()
+	t.Cleanup(func() { b.Close() })
 	for id := range byte(6) {
 		b.Mute(id+1, true)
 	}
+	return r, b
+}
+
+// What an arm is waited for is said when it changes, and only then.
+func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
+	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
 	time.AfterFunc(7*time.Second, func() { // after an attempt
@@ -193,18 +200,7 @@ func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
 
 // Ctrl-C does not wait for the silent motors to be asked to the last.
 func TestWaitingForAnArmEndsWhenItIsToldTo(t *testing.T) {
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	defer b.Close()
-	for id := range byte(6) {
-		b.Mute(id+1, true)
-	}
+	r, b := silentArm(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for b.Counters().Requests < 5 { // it has begun to look for the motors
@@ -212,7 +208,7 @@ func TestWaitingForAnArmEndsWhenItIsToldTo(t *testing.T) {
 		}
 		cancel()
 	}()
-	_, err = waitingEdge(new(bytes.Buffer)).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+	_, err := waitingEdge(new(bytes.Buffer)).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it ends with %v, want %v", err, context.Canceled)
 	}

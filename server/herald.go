@@ -88,9 +88,6 @@ func (h *herald) progress() bool {
 	busy := rt.Instant(w.busySince.Load())
 	moved := busy != h.busy || len(w.wake) == 0
 	h.busy = busy
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	poke(w.wake)
 	return moved
 }

@@ -155,10 +155,7 @@ func (j *journal) note(t *turn, body, reply []byte) {
 			j.keptNot.Add(1)
 		}
 	}
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
+	poke(j.wake)
 }
 
 func closeFile(f *os.File) error {

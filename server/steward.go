@@ -87,10 +87,7 @@ func (s *Server) onObservation(sample wire.Sample) {
 		room := session.box.size.Load()
 		newest, replaced := session.deposit(h, sample.Payload, now)
 		if session.box.size.Load() != room {
-			select {
-			case s.grown <- struct{}{}:
-			default:
-			}
+			poke(s.grown)
 		}
 		if !newest {
 			s.stats.late.Add(1)
@@ -103,10 +100,7 @@ func (s *Server) onObservation(sample wire.Sample) {
 		if replaced {
 			s.stats.superseded.Add(1)
 		}
-		select {
-		case s.worker.wake <- struct{}{}:
-		default:
-		}
+		poke(s.worker.wake)
 	}
 }
 

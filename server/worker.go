@@ -118,8 +118,15 @@ func (w *worker) run(warmup int, warmed func()) (err error) {
 // Owner: any goroutine.
 func (w *worker) collectNext() {
 	w.littered.Store(true)
+	poke(w.wake)
+}
+
+// poke wakes whoever listens to c, a channel of capacity 1; nobody waits.
+//
+//rt:noalloc
+func poke(c chan<- struct{}) {
 	select {
-	case w.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

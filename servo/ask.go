@@ -86,11 +86,9 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 // Instruct sends one servo an instruction without parameters and waits for the
 // acknowledgement once; most of them may not be repeated.
 func (b *Bus) Instruct(id ID, inst packet.Instruction) error {
-	attempts := b.attempts
-	b.attempts = 1
-	defer func() { b.attempts = attempts }()
 	b.tx = b.format.Append(b.tx[:0], id, inst)
-	if _, _, err := b.ask(id, 0); err != nil {
+	b.begin()
+	if _, _, err := b.transactOnce(id, b.tx, 0); err != nil {
 		return fmt.Errorf("instruction %02X to id %d: %w", byte(inst), id, err)
 	}
 	return nil
@@ -185,10 +183,7 @@ func (b *Bus) fence(id ID) error {
 // and pings: better than not to open its arm. It keeps out what is not as short as
 // a ping's answer.
 func (b *Bus) lowFence(id ID) error {
-	attempts := b.attempts
-	b.attempts = 1
-	defer func() { b.attempts = attempts }()
-	_, _, err := b.transact(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
+	_, _, err := b.transactOnce(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
 	b.fenced = err == nil
 	return err
 }
@@ -225,6 +220,14 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 		return nil, 0, ErrGarbled
 	}
 	return nil, 0, ErrNoReply
+}
+
+// transactOnce is transact with one attempt.
+func (b *Bus) transactOnce(id ID, request []byte, params int) ([]byte, Fault, error) {
+	attempts := b.attempts
+	b.attempts = 1
+	defer func() { b.attempts = attempts }()
+	return b.transact(id, request, params)
 }
 
 // quietShare bounds quiet, in times of the silence that is wanted.

@@ -64,19 +64,7 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	if code != 1 || !strings.Contains(said, "--record") || !strings.Contains(said, "/dev/full: no space left") || strings.Count(said, "\n") != 1 {
 		t.Errorf("a full disk: exit code %d, %s; want 1 and one line that names file, cause and cure", code, said)
 	}
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Skip(err)
-	}
-	read := make(chan error, 1)
-	go func() {
-		f, err := os.Open(pipe)
-		if err == nil {
-			_, err = io.ReadFull(f, make([]byte, 2000))
-			f.Close()
-		}
-		read <- err
-	}()
+	pipe, read := leavingReader(t)
 	code, said = out(unarmed(t, s, b, "--quiet", "--record", pipe, "--duration", "4s", "--fps", "10"))
 	select {
 	case err := <-read:
@@ -91,15 +79,32 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// leavingReader is a pipe whose reader takes its first 2000 bytes and leaves; read
+// says how that went.
+func leavingReader(t *testing.T) (pipe string, read <-chan error) {
+	t.Helper()
+	pipe = filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	left := make(chan error, 1)
+	go func() {
+		f, err := os.Open(pipe)
+		if err == nil {
+			_, err = io.ReadFull(f, make([]byte, 2000))
+			f.Close()
+		}
+		left <- err
+	}()
+	return pipe, left
+}
+
 // An arm that is to be held does not fall because a disk is full: the code stays
 // that of its end, after which the unit leaves it alone.
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	const instance = "arm"
 	s, link, etc := newStill(t), simBusProcess(t), t.TempDir()
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Skip(err)
-	}
+	pipe, read := leavingReader(t)
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
 	if err != nil {
 		t.Fatal(err)
@@ -108,15 +113,6 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	read := make(chan error, 1)
-	go func() {
-		f, err := os.Open(pipe)
-		if err == nil {
-			_, err = io.ReadFull(f, make([]byte, 2000))
-			f.Close()
-		}
-		read <- err
-	}()
 	edge, log := unitCommand(t, "ExecStart", instance, etc), new(bytes.Buffer)
 	edge.Env, edge.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
 	overdue := time.AfterFunc(patience, func() { edge.Process.Kill() })

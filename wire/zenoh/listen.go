@@ -228,15 +228,17 @@ func (s *Session) expendable(host string) *face {
 	}
 	var silent, newest *face
 	for _, f := range guests {
-		switch n := links[f.host]; {
-		case 2*n < s.cfg.MaxSessions:
+		n := links[f.host]
+		if 2*n < s.cfg.MaxSessions {
 			continue
+		}
+		switch {
 		case f.active.Swap(false) || f.silent.IsZero():
 			f.silent = now
 		case silent == nil && now.Sub(f.silent) > silentGrace:
 			silent = f
 		}
-		if n := links[f.host]; n > s.cfg.MaxSessions-s.cfg.MaxSessions/8 && links[host] < s.cfg.MaxSessions/8 {
+		if n > s.cfg.MaxSessions-s.cfg.MaxSessions/8 && links[host] < s.cfg.MaxSessions/8 {
 			newest = f
 		}
 	}
