@@ -181,7 +181,7 @@ func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
 	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
-	time.AfterFunc(7*time.Second, func() { // after an attempt
+	time.AfterFunc(9*time.Second, func() { // after an attempt
 		for id := range byte(6) {
 			b.Mute(id+1, false)
 		}

@@ -9,9 +9,13 @@ import (
 	"edgert/servo/table"
 )
 
-// armTries bounds how often a register is written again for a motor that does
-// not confirm it.
-const armTries = 10
+// How often a register is written again for a motor that does not confirm it: so
+// often, and for as long, since a host under load may be away for all those tries.
+const (
+	armTries = 10
+	armFor   = 500 * time.Millisecond
+	armMost  = 100 // in any case
+)
 
 // stage is how far the arming has come.
 type stage uint8
@@ -29,6 +33,7 @@ const (
 type arming struct {
 	stage stage
 	tries int
+	since rt.Instant // of the first
 	check *group
 	row   table.Row
 	words []int // what the last set wrote
@@ -155,7 +160,11 @@ func (a *Arm) unconfirmed(deadline rt.Instant) (bad []int) {
 // again goes back to an earlier stage, or gives up and makes the arm limp.
 func (a *Arm) again(to stage, bad []int, why string) error {
 	m := &a.arming
-	if m.tries++; m.tries < armTries {
+	now := a.clock.Now()
+	if m.tries == 0 {
+		m.since = now
+	}
+	if m.tries++; m.tries < armTries || now.Sub(m.since) < armFor && m.tries < armMost {
 		a.bus.retries.Add(1)
 		m.stage = to
 		return nil

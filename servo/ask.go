@@ -196,10 +196,12 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 	g.request, g.params = request, params
 	g.wire = b.wireTime(len(request), 1, params)
 	b.dirty = max(b.dirty, 1) // a reply that came twice would answer this too
-	before := b.corrupt.Load()
+	before, patience := b.corrupt.Load(), b.patience
 	for failed := 0; failed < b.attempts; {
-		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
-		if b.gather(g, b.patience, deadline) == 0 {
+		b.host.begin()
+		deadline := b.clock.Now().Add(g.wire + settleMax + patience)
+		if b.gather(g, patience, deadline) == 0 {
+			b.host.heard()
 			return g.param(0), b.faultOf(g.errs[0]), nil
 		}
 		if b.lost {
@@ -208,12 +210,15 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 		if g.refused != 0 {
 			return nil, b.faultOf(g.errs[0]), Refusal{b.protocol, g.errs[0]}
 		}
-		if failed++; failed < b.attempts {
-			b.retries.Add(1)
-		}
 		b.quiet()
 		if b.stopped() {
 			return nil, 0, ErrHalted
+		}
+		if b.attempts != maxAttempts || !b.host.granted(&patience) { // who is in haste asks no host
+			failed++
+		}
+		if failed < b.attempts {
+			b.retries.Add(1)
 		}
 	}
 	if b.corrupt.Load() != before {

@@ -19,8 +19,8 @@ const (
 // motor by itself as often as needed. It ignores faults and goes on past
 // failures; the error, which wraps ErrTorque, names the motors that may still
 // be under torque. It works after bus errors. Six silent motors take 0.2 s, on a line that
-// never falls silent up to a second; whoever hears the first frame, sent within
-// 50 ms, is limp then.
+// never falls silent up to a second, and three more on a machine whose host takes
+// its processors away; whoever hears the first frame, sent within 50 ms, is limp then.
 //
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {
@@ -66,18 +66,20 @@ func (a *Arm) HoldTriggers() error {
 // readPositions fills a.positions with an answer of every motor.
 func (a *Arm) readPositions() error {
 	missing, patience := a.positions.all, ackWait
-	for attempt := range maxAttempts {
-		if attempt > 0 {
-			a.bus.retries.Add(1)
-			a.bus.quiet()
-			patience *= 2 // a busy host is late again
-		}
+	for failed := 0; failed < maxAttempts; {
+		a.bus.host.begin()
 		if a.bus.stopped() {
 			return ErrHalted
 		}
 		missing = a.bus.gather(a.positions, patience, a.clock.Now().Add(a.positions.wire+2*patience))
 		if missing == 0 {
 			return nil
+		}
+		a.bus.retries.Add(1)
+		a.bus.quiet()
+		if !a.bus.host.granted(&patience) {
+			failed++
+			patience *= 2 // a slow adapter
 		}
 	}
 	var bad []int
@@ -123,7 +125,41 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 			return nil
 		}
 	}
-	return setSingly(b, r, ids, words)
+	b.host.begin()
+	bad = setSingly(b, r, ids, words)
+	for patience := offWait; len(bad) > 0 && !b.lost && b.excused(&patience); {
+		b.host.begin()
+		bad = setAgain(b, r, ids, words, bad, patience)
+	}
+	return bad
+}
+
+// excused is whether the host may be why somebody was not heard.
+func (b *Bus) excused(patience *time.Duration) bool {
+	if b.host.steal != nil {
+		b.quiet()
+	}
+	return b.host.granted(patience)
+}
+
+// setAgain sets the bad ones' register with one frame, and returns those that do
+// not have the value afterwards.
+func setAgain(b *Bus, r table.Row, ids []ID, words, bad []int, patience time.Duration) (still []int) {
+	left, words2 := make([]ID, 0, len(bad)), make([]int, 0, len(bad))
+	for _, i := range bad {
+		left, words2 = append(left, ids[i]), append(words2, words[i])
+	}
+	if b.SyncWrite(r, left, words2) != nil {
+		return bad
+	}
+	check := b.newCheck(r, left)
+	missing := b.gather(check, patience, b.clock.Now().Add(check.wire+2*patience))
+	for k, i := range bad {
+		if missing>>k&1 != 0 || r.Decode(check.param(k)) != words[i] {
+			still = append(still, i)
+		}
+	}
+	return still
 }
 
 // setSingly is what remains when the group does not confirm: acknowledged

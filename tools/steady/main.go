@@ -31,6 +31,9 @@ const (
 	// that did not happen, so a run is longer by this percentage than its ticks.
 	spare = 5
 
+	// spareMore is added for each run that was too short.
+	spareMore = 40
+
 	// shortLimit is how often a run that came to nothing is made again.
 	shortLimit = 4
 )
@@ -59,14 +62,18 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 3, "runs, each of which must hold")
 	flag.Parse()
 	for run := range o.runs {
-		err := steady(o, run)
+		percent := spare
+		err := steady(o, run, percent)
 		for range shortLimit {
 			if err == nil || errors.Is(err, errNotSteady) {
 				break
 			}
 			fmt.Println("steady:", err)
+			if errors.Is(err, errShort) {
+				percent += spareMore
+			}
 			proc.Calm(time.Minute)
-			err = steady(o, run)
+			err = steady(o, run, percent)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "steady:", err)
@@ -75,7 +82,8 @@ func main() {
 	}
 }
 
-func steady(o options, run int) (err error) {
+// steady makes one run, longer by so many percent than its ticks.
+func steady(o options, run, percent int) (err error) {
 	dir, err := os.MkdirTemp("", "edgert-steady-")
 	if err != nil {
 		return err
@@ -104,7 +112,7 @@ func steady(o options, run int) (err error) {
 	if err := scrape(port); err != nil { // allocates, so before the window and after it only
 		return err
 	}
-	duration := warmUp + time.Duration(o.ticks*(100+spare)/100)*time.Second/fps
+	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
 	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
 	edge, err := proc.StartOn(screen, o.bin, "edge-rt", nil, "--bus", "sim", "--camera", "top=sim", "--camera", extra, "--fps", strconv.Itoa(fps),
 		"--connect", endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json", filepath.Join(dir, "edge.json"))

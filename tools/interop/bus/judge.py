@@ -14,7 +14,7 @@ import traceback
 from importlib.metadata import version
 
 JUDGES = [("feetech-servo-sdk", "feetech_sdk"), ("dynamixel-sdk", "dynamixel_sdk_judge"), ("lerobot", "lerobot_bus")]
-TRIES = 3
+TRIES = 6
 
 
 def passes(judge, edge_rt):

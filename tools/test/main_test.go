@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/tools/proc"
+)
+
+// fakeGo puts a go command before the real one that says, for its n-th run, the
+// n-th of what is given, or the last; it returns how often it ran, and with what.
+func fakeGo(t *testing.T, says ...string) func() []string {
+	t.Helper()
+	dir := t.TempDir()
+	for i, text := range says {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i+1)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := `#!/bin/sh
+d=` + dir + `
+echo "$@" >>$d/runs
+n=$(wc -l <$d/runs)
+[ -f $d/$n ] || n=` + fmt.Sprint(len(says)) + `
+cat $d/$n
+! grep -q '"fail"' $d/$n
+`
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	calm = func(time.Duration) bool { return true }
+	t.Cleanup(func() { calm = proc.Calm })
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() []string {
+		runs, err := os.ReadFile(filepath.Join(dir, "runs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSpace(string(runs)), "\n")
+	}
+}
+
+// says makes what go test -json says of a package: each test with what it printed.
+func says(ok bool, tests ...string) string {
+	var b strings.Builder
+	line := func(action, test, output string) {
+		fmt.Fprintf(&b, `{"Action":%q,"Package":"edgert/rt","Test":%q,"Output":%q}`+"\n", action, test, output)
+	}
+	for _, t := range tests {
+		name, output, failed := strings.Cut(t, ":")
+		line("output", name, "=== RUN   "+name+"\n")
+		action := "pass"
+		if failed {
+			action = "fail"
+			line("output", name+"/sub", output+"\n")
+			line("fail", name+"/sub", "")
+		}
+		line(action, name, "")
+	}
+	if ok {
+		line("output", "", "ok  \tedgert/rt\t1.0s\n")
+		line("pass", "", "")
+	} else {
+		line("output", "", "FAIL\tedgert/rt\t1.0s\n")
+		line("fail", "", "")
+	}
+	return b.String()
+}
+
+func TestOnlyWhatFailedIsRunAgain(t *testing.T) {
+	runs := fakeGo(t, says(false, "TestA", "TestB:late", "TestC:late", "TestD"), says(false, "TestB:late", "TestC"), says(true, "TestB"))
+	if err := run([]string{"-short", "./..."}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"test -json -short ./...", "test -json -short -run ^(TestB|TestC)$ edgert/rt", "test -json -short -run ^(TestB)$ edgert/rt"}
+	if got := runs(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("ran %q, want %q", got, want)
+	}
+}
+
+// What no host can cause is not tried away, and nothing is tried for ever.
+func TestWhatIsNotRunAgain(t *testing.T) {
+	var many []string
+	for i := range manyTests + 1 {
+		many = append(many, fmt.Sprintf("Test%d:late", i))
+	}
+	for _, tt := range []struct {
+		name, says string
+		most       int // runs
+	}{
+		{"passed", says(true, "TestX"), 1},
+		{"it fails always", says(false, "TestX:wrong"), 1 + atMost},
+		{"a race", says(false, "TestX:WARNING: DATA RACE"), 1},
+		{"a panic", says(false, "TestX:panic: runtime error: index out of range [1] with length 1"), 1},
+		{"a dead runtime", says(false, "TestX:fatal error: all goroutines are asleep - deadlock!"), 1},
+		{"everything", says(false, many...), 1},
+		{"an exit", says(false, "TestX"), 1},
+		{"it does not build", `{"Action":"build-fail","ImportPath":"edgert/rt"}` + "\n" + says(false), 1},
+		{"no packages", `{"Action":"start"}`, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			runs := fakeGo(t, tt.says)
+			err := run([]string{"./..."})
+			if ok := !strings.Contains(tt.says, `"fail"`); (err == nil) != ok {
+				t.Errorf("%v, want success %v", err, ok)
+			}
+			if n := len(runs()); n > tt.most || tt.most > 1 && n < 1+anyway {
+				t.Errorf("%d runs, want at most %d", n, tt.most)
+			}
+		})
+	}
+}

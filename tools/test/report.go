@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// event is one line of go test -json.
+//
+// Source: go doc test2json.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of what did not build
+	Test       string
+	Output     string
+}
+
+// report prints what go test would without -json, and keeps which tests failed.
+type report struct {
+	out    io.Writer
+	failed failures
+	hard   string              // the first failure that is not to be run again
+	lines  map[string][]string // of what runs, by package and test
+}
+
+// never is what a busy host does not cause.
+var never = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: )`)
+
+func (r *report) read(in io.Reader) {
+	scan := bufio.NewScanner(in)
+	scan.Buffer(nil, 1<<20)
+	for scan.Scan() {
+		var e event
+		if json.Unmarshal(scan.Bytes(), &e) != nil {
+			fmt.Fprintln(r.out, scan.Text())
+			continue
+		}
+		r.take(e)
+	}
+	if err := scan.Err(); err != nil {
+		r.hard = fmt.Sprintf("reading go test: %v", err)
+		io.Copy(io.Discard, in)
+	}
+}
+
+func (r *report) take(e event) {
+	top, _, _ := strings.Cut(e.Test, "/")
+	key := e.Package + " " + top
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "build-fail":
+		r.blame("does not build: " + e.ImportPath)
+	case "output":
+		if never.MatchString(e.Output) {
+			r.blame(e.Package + ": " + strings.TrimSpace(e.Output))
+		}
+		if top == "" && (strings.HasPrefix(e.Output, "ok ") || strings.HasPrefix(e.Output, "FAIL\t")) {
+			fmt.Fprint(r.out, e.Output)
+			return
+		}
+		r.lines[key] = append(r.lines[key], e.Output)
+	case "pass", "skip":
+		if top == e.Test {
+			delete(r.lines, key)
+		}
+	case "fail":
+		switch {
+		case e.Test == "":
+			r.end(e.Package, key)
+		case top == e.Test:
+			r.print(key)
+			r.failed[e.Package] = append(r.failed[e.Package], top)
+		}
+	}
+}
+
+// end is of a package that failed: with a test, or by itself.
+func (r *report) end(name, key string) {
+	r.print(key)
+	if len(r.failed[name]) > 0 {
+		return
+	}
+	for other := range r.lines { // what was running
+		if strings.HasPrefix(other, name+" ") {
+			r.print(other)
+		}
+	}
+	r.blame(name + " failed without a failed test")
+}
+
+// print shows what a test printed, without the lines that only say that it runs.
+func (r *report) print(key string) {
+	for _, line := range r.lines[key] {
+		if !strings.HasPrefix(line, "=== ") && line != "FAIL\n" && line != "PASS\n" {
+			fmt.Fprint(r.out, line)
+		}
+	}
+	delete(r.lines, key)
+}
+
+func (r *report) blame(what string) {
+	if r.hard == "" {
+		r.hard = what
+	}
+}
