@@ -1,10 +1,10 @@
 package edge
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -154,8 +154,24 @@ func TestAnArmThatComesLater(t *testing.T) {
 }
 
 // waitingEdge looks for an arm, and says in log why it has none yet.
-func waitingEdge(log *bytes.Buffer) *Edge {
+func waitingEdge(log io.Writer) *Edge {
 	return &Edge{cfg: Config{MaxOffline: time.Minute, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
+}
+
+// journal keeps what is written and does something once that says so.
+type journal struct {
+	strings.Builder
+	until string
+	then  func()
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	n, err := j.Builder.Write(p)
+	if j.then != nil && strings.Contains(j.String(), j.until) {
+		j.then()
+		j.then = nil
+	}
+	return n, err
 }
 
 // silentArm is a bus whose six motors do not answer.
@@ -181,12 +197,13 @@ func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
 	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
-	time.AfterFunc(9*time.Second, func() { // after an attempt
-		for id := range byte(6) {
-			b.Mute(id+1, false)
-		}
-	})
-	log := new(bytes.Buffer)
+	log := &journal{until: "nobody answered", then: func() {
+		time.AfterFunc(4*time.Second, func() { // after another attempt, of which nothing new is to be said
+			for id := range byte(6) {
+				b.Mute(id+1, false)
+			}
+		})
+	}}
 	arm, err := waitingEdge(log).retryArm(t.Context(), servo.ArmConfig{Path: path, Robot: r, Calibration: simCalibration(r)})
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +225,7 @@ func TestWaitingForAnArmEndsWhenItIsToldTo(t *testing.T) {
 		}
 		cancel()
 	}()
-	_, err := waitingEdge(new(bytes.Buffer)).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+	_, err := waitingEdge(io.Discard).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it ends with %v, want %v", err, context.Canceled)
 	}

@@ -34,6 +34,14 @@ func (r Refusal) Error() string {
 	return "refused" + text
 }
 
+// garbled says that the servo did not get what was asked, by its checksum.
+func (r Refusal) garbled() bool {
+	if r.Protocol == table.Dynamixel2 {
+		return r.Code&^0x80 == 3
+	}
+	return r.Code&(1<<4) != 0
+}
+
 // Ping asks one servo whether it is there and returns its fault bits.
 func (b *Bus) Ping(id ID) (Fault, error) {
 	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
@@ -166,11 +174,12 @@ func (b *Bus) fence(id ID) error {
 	if b.fenced {
 		return nil
 	}
-	if !b.coarse {
+	if !b.coarse[id] {
 		params := fenceMin + int(b.fences%(fenceMax-fenceMin+1))
 		b.fences++
 		_, _, err := b.transact(id, b.format.AppendRead(nil, id, fenceFrom, params), params)
-		_, b.coarse = errors.AsType[Refusal](err)
+		refusal, refused := errors.AsType[Refusal](err)
+		b.coarse[id] = refused && !refusal.garbled()
 		if err == nil || errors.Is(err, ErrPortLost) || errors.Is(err, ErrHalted) {
 			b.fenced = err == nil
 			return err

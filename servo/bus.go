@@ -26,8 +26,8 @@ type Port interface {
 const (
 	settleMax   = 2 * time.Millisecond    // bounds what MeasureCycles may learn
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
-	lossWait    = 2500 * time.Microsecond // beyond the computed end, for a reply that may be lost
-	lossMax     = 2900 * time.Microsecond // what a lost reply may cost in all, asking again included
+	lossWait    = 2200 * time.Microsecond // beyond the computed end, for a reply that may be lost
+	lossMax     = 2600 * time.Microsecond // what a lost reply may cost in all, asking again included
 	slotWait    = 300 * time.Microsecond  // for a reply whose successors have come
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
 	patienceMax = 160 * time.Millisecond  // an attempt's, however busy the host is
@@ -71,7 +71,7 @@ type Bus struct {
 	begun    bool          // the line was silent once since NewBus, see begin
 	fenced   bool          // nothing older than the last answer can come, see fence
 	fences   uint          // that were put up; does not begin at 0
-	coarse   bool          // a servo has refused a fence's read: pings are fences
+	coarse   [256]bool     // by id: it has refused a fence's read, so pings are its fences
 	lost     bool          // the port has failed
 	host     pardon        // for attempts off the tick
 	halted   func() bool   // while an arm is opened: whether that shall end; nil: never

@@ -35,12 +35,19 @@ func (a *Arm) tryFast() {
 		return
 	}
 	a.bus.setFast(a.positions, true)
-	for range fastTries {
-		if a.bus.gather(a.positions, ackWait, a.clock.Now().Add(2*ackWait)) == 0 {
+	for failed, patience := 0, ackWait; failed < fastTries; {
+		a.bus.host.begin()
+		if a.bus.gather(a.positions, patience, a.clock.Now().Add(2*patience)) == 0 {
 			a.merging = merging{known: true, since: a.clock.Now(), wait: fastWait}
 			return
 		}
 		a.bus.quiet()
+		if a.bus.stopped() {
+			break
+		}
+		if !a.bus.host.granted(&patience) {
+			failed++
+		}
 	}
 	a.bus.setFast(a.positions, false)
 	if a.readPositions() != nil {

@@ -110,24 +110,6 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// A bus that loses most answers has motors that answer a ping and not the question
-// what they are: they are no other model.
-func TestScanOfABadCable(t *testing.T) {
-	r := named(t, "so101")
-	said := false
-	for seed := uint64(1); seed <= 4 && !said; seed++ { // a busy host asks more often, or is late for all
-		_, cfg, out := sim(t, r, servosim.Config{Faults: servosim.Script{Seed: seed, Faults: []servosim.Fault{{Kind: "drop", Probability: 0.75}}}})
-		err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
-		if exit.Of(err) != exit.Absent || strings.Contains(out.String(), "number 0") {
-			t.Errorf("seed %d: %v\n%s", seed, err, out)
-		}
-		said = strings.Contains(out.String(), "not every question")
-	}
-	if !said {
-		t.Error("no motor was said to answer not every question")
-	}
-}
-
 // Motors as they come from the factory: another speed, another id.
 func TestScanFindsAWrongSpeed(t *testing.T) {
 	r := named(t, "so101")

@@ -8,6 +8,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -28,8 +29,11 @@ const (
 	calmLater = 20 * time.Second // and every later time
 )
 
-// calm is proc.Calm, but for tests.
-var calm = proc.Calm
+// What tests replace.
+var (
+	calm           = proc.Calm
+	out  io.Writer = os.Stdout
+)
 
 func main() {
 	if len(os.Args) > 1 && slices.Contains([]string{"-h", "-help", "--help"}, os.Args[1]) {
@@ -57,9 +61,9 @@ func run(args []string) error {
 		case try > atMost, try > anyway && share < taken:
 			return fmt.Errorf("failed %d times: %s", try, left)
 		}
-		fmt.Printf("run again: %s\n", left)
+		fmt.Fprintf(out, "run again: %s\n", left)
 		if !calm(limit) {
-			fmt.Printf("the host still takes this machine's processors after %v\n", limit)
+			fmt.Fprintf(out, "the host still takes this machine's processors after %v\n", limit)
 		}
 		again := left
 		left, share = failures{}, 0
@@ -75,7 +79,7 @@ func run(args []string) error {
 		}
 	}
 	if len(first) > 0 {
-		fmt.Printf("failed at first: %s\n", first)
+		fmt.Fprintf(out, "failed at first: %s\n", first)
 	}
 	return nil
 }
@@ -127,8 +131,8 @@ func goTest(flags, packages, only []string) (failures, float64, error) {
 		args = append(args, "-run", "^("+strings.Join(only, "|")+")$")
 	}
 	cmd := exec.Command("go", append(args, packages...)...)
-	cmd.Stderr = os.Stdout
-	out, err := cmd.StdoutPipe()
+	cmd.Stderr = out
+	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -136,8 +140,8 @@ func goTest(flags, packages, only []string) (failures, float64, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
 	}
-	r := report{out: os.Stdout, failed: failures{}, lines: map[string][]string{}}
-	r.read(out)
+	r := report{out: out, failed: failures{}, lines: map[string][]string{}}
+	r.read(events)
 	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return nil, 0, err
