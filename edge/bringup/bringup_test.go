@@ -333,6 +333,21 @@ func TestMoveInterrupted(t *testing.T) {
 	}
 }
 
+// Nobody waits for the last of the silent motors to be asked.
+func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
+	bus, cfg, _ := sim(t, named(t, "so101"), servosim.Config{})
+	whole(t, cfg)
+	for id := range byte(6) {
+		bus.Mute(id+1, true)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err := Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 20, Speed: 0.3})
+	if exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "interrupted before the arm was there") {
+		t.Error(err)
+	}
+}
+
 func TestPorts(t *testing.T) {
 	dev, sys := t.TempDir(), t.TempDir()
 	out := new(screen)

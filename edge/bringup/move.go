@@ -52,11 +52,15 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock})
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock,
+		Halted: func() bool { return ctx.Err() != nil }})
 	if err != nil {
 		code := exit.Absent
-		if errors.Is(err, servo.ErrCalibration) {
+		switch {
+		case errors.Is(err, servo.ErrCalibration):
 			code = exit.Config
+		case errors.Is(err, servo.ErrHalted):
+			return exit.Errorf(exit.Failure, "interrupted before the arm was there: nothing was moved")
 		}
 		return exit.With(code, err)
 	}

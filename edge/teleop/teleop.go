@@ -70,10 +70,14 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer s.close()
 	var err error
-	if s.leader, err = s.open(cfg.Leader); err != nil {
-		return err
+	s.leader, err = s.open(ctx, cfg.Leader)
+	if err == nil {
+		s.follower, err = s.open(ctx, cfg.Follower)
 	}
-	if s.follower, err = s.open(cfg.Follower); err != nil {
+	switch {
+	case errors.Is(err, servo.ErrHalted):
+		return nil // nothing was under torque but a leader's triggers
+	case err != nil:
 		return err
 	}
 	s.prepare()
@@ -151,7 +155,8 @@ type session struct {
 	threads sync.WaitGroup
 }
 
-func (s *session) open(a Arm) (*plug.Arm, error) {
+// open finds an arm; it ends with servo.ErrHalted soon after ctx does.
+func (s *session) open(ctx context.Context, a Arm) (*plug.Arm, error) {
 	path := a.Calibration
 	if path == "" {
 		path = servo.CalibrationPath(a.Robot, a.ID)
@@ -163,7 +168,7 @@ func (s *session) open(a Arm) (*plug.Arm, error) {
 	case err != nil:
 		return nil, exit.With(exit.Config, err)
 	}
-	cfg := servo.ArmConfig{Path: a.Bus, Robot: a.Robot, Calibration: c, Clock: s.clock}
+	cfg := servo.ArmConfig{Path: a.Bus, Robot: a.Robot, Calibration: c, Clock: s.clock, Halted: func() bool { return ctx.Err() != nil }}
 	arm, err := servo.OpenArm(cfg)
 	switch {
 	case errors.Is(err, servo.ErrCalibration):

@@ -200,14 +200,27 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Ctrl-C is heard while silent motors are asked, and is no failure.
+func TestInterruptedBeforeTheArmsAreThere(t *testing.T) {
+	cfg, lead, _, _, _ := pair(t, "so101")
+	for id := range byte(6) {
+		lead.Mute(id+1, true)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := Run(ctx, cfg); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTickNoAlloc(t *testing.T) {
 	cfg, _, _, _, _ := pair(t, "so101")
 	s := &session{cfg: cfg, clock: rt.KernelClock(), period: 20 * time.Millisecond}
 	var err error
-	if s.leader, err = s.open(cfg.Leader); err != nil {
+	if s.leader, err = s.open(t.Context(), cfg.Leader); err != nil {
 		t.Fatal(err)
 	}
-	if s.follower, err = s.open(cfg.Follower); err != nil {
+	if s.follower, err = s.open(t.Context(), cfg.Follower); err != nil {
 		t.Fatal(err)
 	}
 	defer s.close()
