@@ -27,7 +27,7 @@ const (
 	moveSettle  = 300 * time.Millisecond // at the goal before it counts
 	moveReach   = 2.0                    // in the joint's unit: nearer counts as there
 	moveExtra   = 3 * time.Second        // beyond what the way takes at that speed
-	silentTicks = 10                     // without an answer of every joint
+	silentTicks = 50                     // without an answer of every joint: a second
 )
 
 // Move moves one joint slowly to a position and holds the others, then lets the
