@@ -234,6 +234,35 @@ func TestSimBusOutlivesItsReader(t *testing.T) {
 	}
 }
 
+// The link of a simulated bus that runs is not taken over; one that a killed bus
+// left is.
+func TestSimBusTakesNoLinkOfOneThatRuns(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "so101")
+	first := exec.Command(binary, "sim-bus", "--link", link)
+	firstLine(t, first)
+	code, stdout, stderr := edgeRTFor(t, patience, "sim-bus", "--link", link)
+	if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, link) || !strings.Contains(stderr, "another link") {
+		t.Errorf("a second one: exit code %d, %q, %q; want 2, the link and how to go on", code, stdout, stderr)
+	}
+	if on := torqueOnBus(t, link); on != 0 {
+		t.Errorf("%d motors of the first under torque, want 0", on)
+	}
+	first.Process.Kill()
+	first.Wait()
+	if _, err := os.Readlink(link); err != nil {
+		t.Fatalf("a killed bus took its link along: %v", err)
+	}
+	third := exec.Command(binary, "sim-bus", "--link", link)
+	firstLine(t, third)
+	if on := torqueOnBus(t, link); on != 0 {
+		t.Errorf("%d motors of the third under torque, want 0", on)
+	}
+	third.Process.Signal(syscall.SIGTERM)
+	if err := third.Wait(); err != nil {
+		t.Errorf("the third ends with %v", err)
+	}
+}
+
 // A record that takes nothing any more, as on a disk that hangs, does not keep the
 // run from ending.
 func TestRecordThatHangs(t *testing.T) {

@@ -61,7 +61,7 @@ type Config struct {
 	Loads   []Load   // of a fitted bus, per servo
 	Noise   int      // counts by which an encoder may be off, either way
 	Clock   rt.Clock // default rt.KernelClock
-	Link    string   // a symbolic link to make to the terminal; none when empty
+	Link    string   // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
 	Faults  Script
 
 	// Turnaround is how long a servo takes from the end of a request, or of its
@@ -105,7 +105,7 @@ const (
 
 // Reasons why Open fails.
 var (
-	ErrLink = errors.New("servosim: no link") // Config.Link cannot be made, or is something else than a symbolic link
+	ErrLink = errors.New("servosim: no link") // Config.Link cannot be made, is something else than a symbolic link, or is that of a bus that runs
 	ErrBaud = errors.New("servosim: no such speed")
 )
 
@@ -117,6 +117,7 @@ type Bus struct {
 	silence time.Duration // that ends an unfinished frame
 	done    chan struct{} // closed when the wire's goroutine has ended
 	orders  chan order
+	release func() // of Link; nil without one
 
 	closing atomic.Bool
 	once    sync.Once
@@ -147,11 +148,7 @@ func Open(cfg Config) (*Bus, error) {
 	if b.packets {
 		b.silence = interByteMaxX
 	}
-	if err := b.pty.open(cfg.Baud); err != nil {
-		return nil, fmt.Errorf("servosim: %w", err)
-	}
-	if err := b.publish(); err != nil {
-		b.pty.close()
+	if err := b.appear(); err != nil {
 		return nil, err
 	}
 	now := cfg.Clock.Now()
@@ -255,6 +252,7 @@ func (b *Bus) Close() error {
 		b.pty.close()
 		if b.cfg.Link != "" {
 			unlink(b.path, b.cfg.Link)
+			b.release()
 		}
 	})
 	return nil

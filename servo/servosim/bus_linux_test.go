@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -223,13 +224,62 @@ func TestALinkSparesWhatIsNotALink(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesAnotherBusesLink(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bus")
+func TestALinkIsOfOneRunningBus(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bus")
+	alias := filepath.Join(dir, "alias")
+	if err := os.Symlink(dir, alias); err != nil {
+		t.Fatal(err)
+	}
 	first := open(t, Config{Link: path})
-	second := open(t, Config{Link: path})
+	for _, name := range []string{path, dir + "/./bus", filepath.Join(alias, "bus")} {
+		b, err := Open(Config{Link: name})
+		if err == nil {
+			b.Close()
+		}
+		if !errors.Is(err, ErrLink) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "another link") {
+			t.Errorf("a second bus at %s: %v, want ErrLink, the link and what to do", name, err)
+		}
+	}
+	if target, _ := os.Readlink(path); target != first.Path() {
+		t.Errorf("link = %q, want the first bus at %s", target, first.Path())
+	}
+	open(t, Config{Link: filepath.Join(dir, "other")})
+	if err := first.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
+		b.Close()
+		t.Errorf("a second bus while the first is unplugged: %v, want ErrLink", err)
+	}
 	first.Close()
-	if target, _ := os.Readlink(path); target != second.Path() {
-		t.Errorf("link = %q, want the second bus at %s", target, second.Path())
+	open(t, Config{Link: path})
+}
+
+// A bus that could not be made leaves its link to the next one.
+func TestAFailedOpenHoldsNoLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
+		t.Fatalf("Open with a file at its link = %v, want ErrLink", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	open(t, Config{Link: path})
+}
+
+func TestCloseLeavesAnothersLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	b := open(t, Config{Link: path})
+	if err := link("/nowhere", path); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if target, _ := os.Readlink(path); target != "/nowhere" {
+		t.Errorf("link = %q, want that of somebody else", target)
 	}
 }
 

@@ -26,6 +26,22 @@ func link(target, path string) error {
 	return nil
 }
 
+// claim takes path for this process until release, so that no bus takes the link
+// of one that still runs. A bus that was killed has released it.
+func claim(path string) (release func(), err error) {
+	release, err = hold(path)
+	switch {
+	case errors.Is(err, errHeld):
+		return nil, fmt.Errorf("%w: %s leads to a simulated bus that still runs; end that one (SIGTERM or Ctrl-C), or give this one another link", ErrLink, path)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrLink, err)
+	}
+	return release, nil
+}
+
+// errHeld is of hold: another bus has the link.
+var errHeld = errors.New("held")
+
 // unlink removes path if it still points to target; somebody else's link stays.
 func unlink(target, path string) {
 	if now, err := os.Readlink(path); err == nil && now == target {
@@ -37,6 +53,28 @@ func unlink(target, path string) {
 type order struct {
 	plug bool
 	done chan error
+}
+
+// appear makes the terminal, and the link to it.
+func (b *Bus) appear() (err error) {
+	if b.cfg.Link != "" {
+		if b.release, err = claim(b.cfg.Link); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil {
+				b.release()
+			}
+		}()
+	}
+	if err := b.pty.open(b.cfg.Baud); err != nil {
+		return fmt.Errorf("servosim: %w", err)
+	}
+	if err := b.publish(); err != nil {
+		b.pty.close()
+		return err
+	}
+	return nil
 }
 
 // publish makes the terminal known.

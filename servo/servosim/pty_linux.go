@@ -1,8 +1,10 @@
 package servosim
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"time"
 	"unsafe"
@@ -217,4 +219,28 @@ func (p *pty) wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	unix.Write(p.bell, one[:])
+}
+
+// hold binds an abstract socket that is named after the link's folder (device and
+// inode, so that all ways of writing the path are one) and its name. The kernel
+// lets it go with the process, and there is no file to be left behind.
+func hold(path string) (release func(), err error) {
+	var dir unix.Stat_t
+	if err := unix.Stat(filepath.Dir(path), &dir); err != nil {
+		return nil, fmt.Errorf("folder of %s: %w", path, err)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%d/%s", dir.Dev, dir.Ino, filepath.Base(path)))
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket that holds %s: %w", path, err)
+	}
+	switch err := unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@edgert/link/%x", sum)}); {
+	case err == unix.EADDRINUSE:
+		unix.Close(fd)
+		return nil, errHeld
+	case err != nil:
+		unix.Close(fd)
+		return nil, fmt.Errorf("socket that holds %s: %w", path, err)
+	}
+	return func() { unix.Close(fd) }, nil
 }
