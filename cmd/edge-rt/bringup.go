@@ -21,7 +21,7 @@ type bringupCmds struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" help:"Drive the arm with a leader arm, on the same tick."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,on-exit" help:"Drive the arm with a leader arm, on the same tick."`
 }
 
 // handle runs one of the commands; ok is false when it is none of them.
@@ -48,7 +48,9 @@ func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (o
 	case "move":
 		err = b.Move.run(interrupt, cfg)
 	case "teleop":
-		err = b.Teleop.run(interrupt, r, arm, stdout)
+		if err = program.Unused(ctx); err == nil {
+			err = b.Teleop.run(interrupt, r, arm, stdout)
+		}
 	default:
 		return false, nil
 	}

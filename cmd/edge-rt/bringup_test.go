@@ -26,6 +26,8 @@ func TestBringUpCommands(t *testing.T) {
 		{"calibrate with nobody there", on("calibrate"), 2, []string{"keyboard"}},
 		{"setup-motors with nobody there", on("setup-motors"), 2, []string{"keyboard"}},
 		{"teleop without a leader", on("teleop"), 2, []string{"--leader"}},
+		{"teleop with flags of a run", on("teleop", "--leader", "/dev/ttyNONE", "--http", "8080", "--json", "-"), 2, []string{"--http, --json", "edge-rt teleop --help"}},
+		{"teleop with its own flags", on("teleop", "--leader", "/dev/ttyNONE", "--fps", "30", "--id", "arm", "--on-exit", "off", "--rt", "off", "--cpu", "0", "--duration", "1s"), 3, []string{"no calibration"}},
 		{"scan beyond the last id", on("scan", "--last", "253"), 2, []string{"--last is 253", "252"}},
 		{"scan without a port", []string{"scan"}, 2, []string{"--bus", "edge-rt ports"}},
 		{"scan of an absent port", []string{"scan", "--bus", "/dev/ttyNONE"}, 4, []string{"/dev/ttyNONE"}},

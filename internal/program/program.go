@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -80,6 +81,31 @@ func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
 		return uses, true
 	}
 	return nil, false
+}
+
+// Unused refuses the program's own flags that stand on the command line and that
+// the command has no use for. A variable or the file behind --config may be for
+// the program's other commands, too.
+func Unused(ctx *kong.Context) error {
+	node := ctx.Selected()
+	uses, ok := usesOf(node)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for _, p := range ctx.Path {
+		if p.Flag == nil || p.Resolved || uses[p.Flag.Name] || !slices.Contains(ctx.Model.Flags, p.Flag) {
+			continue
+		}
+		if name := "--" + p.Flag.Name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	command := ctx.Model.Name + " " + node.Name
+	return exit.Errorf(exit.Usage, "%s has no use for %s: leave it out; see %s --help", command, strings.Join(names, ", "), command)
 }
 
 // Complain prints err, if there is one, in one line behind the program's name,

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
+
 	"edgert/internal/exit"
 )
 
@@ -70,6 +72,39 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a command ignores is refused where somebody has just typed it.
+func TestUnused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.yaml")
+	if err := os.WriteFile(file, []byte("speed: 9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PROGRAM_TEST_SEED", "7")
+	for _, tt := range []struct {
+		args, names string
+	}{
+		{"scan --bus x --deep --config " + file, ""},
+		{"run --seed 3 --speed 2", ""},
+		{"scan --seed 3 --deep", "--seed:"},
+		{"--speed 2 scan --seed 3 --seed 4 --bus x", "--speed, --seed:"},
+		{"version --bus x", "--bus:"},
+	} {
+		var g struct {
+			Config kong.ConfigFlag
+			Speed  int
+			grammar
+		}
+		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: t.Output()}
+		ctx, _, done := p.Parse(&g, strings.Fields(tt.args))
+		if done {
+			t.Fatalf("%s is refused", tt.args)
+		}
+		err := Unused(ctx)
+		if tt.names == "" && err != nil || tt.names != "" && (exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "no use for "+tt.names)) {
+			t.Errorf("%s: Unused = %v, want %q", tt.args, err, tt.names)
+		}
 	}
 }
 
