@@ -22,6 +22,7 @@ func TestBringUpCommands(t *testing.T) {
 		{"monitor without a pause", on("monitor", "--every", "1ms"), 2, []string{"--every is 1ms", "20ms"}},
 		{"monitor of less than nothing", on("monitor", "--count=-1"), 2, []string{"--count is -1"}},
 		{"move before calibrating", on("move", "elbow_flex", "5"), 3, []string{"edge-rt calibrate"}},
+		{"move to a negative position before calibrating", on("move", "elbow_flex", "-10"), 3, []string{"edge-rt calibrate"}},
 		{"move of no joint", on("move", "tail", "5"), 2, []string{"tail", "elbow_flex"}},
 		{"calibrate with nobody there", on("calibrate"), 2, []string{"keyboard"}},
 		{"setup-motors with nobody there", on("setup-motors"), 2, []string{"keyboard"}},

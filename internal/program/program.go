@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -40,7 +41,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	if err != nil {
 		panic(err) // the grammar is wrong
 	}
-	ctx, err = parser.Parse(args)
+	ctx, err = parser.Parse(negativesLast(args))
 	switch {
 	case left >= 0:
 		return nil, exit.Code(left), true
@@ -53,6 +54,34 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		return nil, code, true
 	}
 	return ctx, exit.Clean, false
+}
+
+// negativesLast puts arguments that are negative numbers behind --, where the
+// parser does not take them for flags. Behind a flag a number stays: it may be
+// that flag's value, which is written with =.
+func negativesLast(args []string) []string {
+	var rest, last []string
+	for i, a := range args {
+		if a == "--" {
+			rest, last = append(rest, a), append(last, args[i+1:]...)
+			return append(rest, last...)
+		}
+		if behindFlag := i == 0 || strings.HasPrefix(args[i-1], "-") && !negative(args[i-1]); negative(a) && !behindFlag {
+			last = append(last, a)
+			continue
+		}
+		rest = append(rest, a)
+	}
+	if last == nil {
+		return args
+	}
+	return append(append(rest, "--"), last...)
+}
+
+// negative reports whether an argument is a number below zero.
+func negative(arg string) bool {
+	_, err := strconv.ParseFloat(arg, 64)
+	return err == nil && len(arg) > 1 && arg[0] == '-' && strings.IndexByte(".0123456789", arg[1]) >= 0
 }
 
 // help prints kong's page without the flags that a command has no use for.

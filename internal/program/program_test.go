@@ -75,6 +75,43 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 	}
 }
 
+// A number below zero is no flag, wherever an argument may stand.
+func TestNegativeNumbers(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		to   float64
+		code exit.Code
+		says string
+	}{
+		{"move elbow -10 --bus x", -10, 0, ""},
+		{"--bus x move elbow -.5", -.5, 0, ""},
+		{"move elbow -1e1 --bus x --seed=-3", -10, 0, ""},
+		{"move elbow --bus x -- -10", -10, 0, ""},
+		{"move elbow 10 --bus x", 10, 0, ""},
+		{"move elbow -10 -20", 0, exit.Usage, "-20"},
+		{"move elbow 10 --seed -3", 0, exit.Usage, "--seed=\"-3\""},
+		{"move elbow -x", 0, exit.Usage, "-x"},
+		{"-10", 0, exit.Usage, "-1"},
+	} {
+		var g struct {
+			grammar
+			Move struct {
+				Joint string  `arg:""`
+				To    float64 `arg:""`
+			} `cmd:""`
+		}
+		var said strings.Builder
+		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
+		_, code, done := p.Parse(&g, strings.Fields(tt.args))
+		if code != tt.code || done != (code != 0) || !strings.Contains(said.String(), tt.says) || strings.Count(said.String(), "\n") > 1 {
+			t.Errorf("%s: code %d, said %q; want %d and %q", tt.args, code, &said, tt.code, tt.says)
+		}
+		if !done && (g.Move.To != tt.to || g.Move.Joint != "elbow" || g.Bus == "" && strings.Contains(tt.args, "--bus")) {
+			t.Errorf("%s: %+v, want %v", tt.args, g.Move, tt.to)
+		}
+	}
+}
+
 // What a command ignores is refused where somebody has just typed it.
 func TestUnused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
