@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -19,27 +21,34 @@ import (
 // maxBytes bounds the file.
 const maxBytes = 1 << 20
 
-type resolver struct{ values map[string]any }
+type resolver struct {
+	file   string // as errors name it
+	values map[string]any
+}
 
 // Load reads the file; it is a kong.ConfigurationLoader.
 func Load(r io.Reader) (kong.Resolver, error) {
+	file := "config file"
+	if f, ok := r.(interface{ Name() string }); ok {
+		file += " " + f.Name()
+	}
 	b, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
-		return nil, exit.Errorf(exit.Config, "config file: %w", err)
+		return nil, exit.Errorf(exit.Config, "%s: %w", file, err)
 	}
 	if len(b) > maxBytes {
-		return nil, exit.Errorf(exit.Config, "config file is larger than %d bytes", maxBytes)
+		return nil, exit.Errorf(exit.Config, "%s is larger than %d bytes", file, maxBytes)
 	}
 	raw := map[string]any{}
 	if err := strictyaml.Decode(b, &raw); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
-		return nil, exit.Errorf(exit.Config, "config file: want a YAML map from flag names to values: %s", line)
+		return nil, exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
 	}
 	values := map[string]any{}
 	for key, v := range raw {
 		values[strings.ReplaceAll(key, "_", "-")] = v
 	}
-	return &resolver{values}, nil
+	return &resolver{file, values}, nil
 }
 
 // Validate refuses keys that are no flags.
@@ -61,7 +70,7 @@ func (r *resolver) Validate(app *kong.Application) error {
 	}
 	if len(unknown) > 0 {
 		sort.Strings(unknown)
-		return exit.Errorf(exit.Config, "config file: unknown key %s: keys are flag names without the dashes", strings.Join(unknown, ", "))
+		return exit.Errorf(exit.Config, "%s: unknown key %s: keys are flag names without the dashes", r.file, strings.Join(unknown, ", "))
 	}
 	return nil
 }
@@ -78,10 +87,47 @@ func (r *resolver) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 	if !ok {
 		return nil, nil
 	}
-	switch v := v.(type) {
-	case []any, map[string]any, nil: // kong decodes lists and maps itself
-		return v, nil
+	switch v.(type) {
+	case nil:
+		return nil, nil
+	case []any, map[string]any: // kong decodes lists and maps itself
 	default:
-		return fmt.Sprint(v), nil
+		v = fmt.Sprint(v)
 	}
+	if err := check(flag, v); err != nil {
+		return nil, exit.Errorf(exit.Usage, "%s, key %s: %w", r.file, flag.Name, err)
+	}
+	return v, nil
+}
+
+// check refuses a value that the flag cannot have.
+func check(flag *kong.Flag, v any) error {
+	kind := flag.Target.Kind()
+	want := "one value"
+	switch kind {
+	case reflect.Slice:
+		want = "one value or a list of them"
+	case reflect.Map:
+		want = "a map"
+	}
+	switch v := v.(type) {
+	case []any:
+		nested := slices.ContainsFunc(v, func(e any) bool { k := reflect.ValueOf(e).Kind(); return k == reflect.Slice || k == reflect.Map })
+		if kind != reflect.Slice || nested {
+			return fmt.Errorf("got the list %v, want %s", v, want)
+		}
+	case map[string]any:
+		if kind != reflect.Map {
+			return fmt.Errorf("got a map, want %s", want)
+		}
+	case string:
+		if flag.Enum != "" && !flag.EnumMap()[v] {
+			return fmt.Errorf("got %q, want one of %s", v, strings.Join(flag.EnumSlice(), ", "))
+		}
+	}
+	target := reflect.New(flag.Target.Type()).Elem()
+	if kind == reflect.Pointer {
+		target.Set(reflect.New(target.Type().Elem()))
+	}
+	return flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: kong.Scan().PushTyped(v, kong.FlagValueToken)}, target)
 }

@@ -145,6 +145,50 @@ func TestUnused(t *testing.T) {
 	}
 }
 
+// A value that a flag cannot have is found in the file, and one that a flag or a
+// variable overrides does no harm.
+func TestValuesInTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.yaml")
+	for _, tt := range []struct {
+		text, args, says string
+	}{
+		{"seed: many", "", `key seed: expected a valid 64 bit int but got "many"`},
+		{"seed: [1, 2]", "", "key seed: got the list [1 2], want one value"},
+		{"bus: {a: b}", "", "key bus: got a map, want one value"},
+		{"max_rate: fast", "", `key max-rate: expected a valid 64 bit int but got "fast"`},
+		{"pace: gallop", "", `key pace: got "gallop", want one of walk, trot`},
+		{"label: [a]", "", "key label: got the list [a], want a map"},
+		{"joint: [[a]]", "", "key joint: got the list [[a]], want one value or a list of them"},
+		{"seed: many", "--seed 3", ""},
+		{"seed: 9\nbus: x\nmax_rate: 3\npace: trot\nlabel: {a: b}\njoint: [a, b]", "", ""},
+		{"joint: a\nbus:", "", ""},
+	} {
+		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var g struct {
+			Config  kong.ConfigFlag
+			MaxRate *int
+			Pace    string `enum:"walk,trot" default:"walk"`
+			Label   map[string]string
+			Joint   []string
+			grammar
+		}
+		var said strings.Builder
+		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
+		_, code, done := p.Parse(&g, append([]string{"--config", file}, strings.Fields(tt.args)...))
+		if tt.says == "" {
+			if done {
+				t.Errorf("%s: refused: %s", tt.text, &said)
+			}
+			continue
+		}
+		if code != exit.Usage || !strings.Contains(said.String(), "config file "+file+", "+tt.says) || strings.Count(said.String(), "\n") != 1 {
+			t.Errorf("%s: code %d, said %q; want 2, the file and %q", tt.text, code, &said, tt.says)
+		}
+	}
+}
+
 func TestComplain(t *testing.T) {
 	var b strings.Builder
 	p := Program{Name: "robot", Stderr: &b}
