@@ -76,7 +76,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	machine := bench.ReadMachine(os.DirFS("/"))
 	f, err := assemble(ctx, cfg)
-	defer f.end()
+	defer f.end(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -26,11 +26,17 @@ const maxAnswer = 32 << 20
 type peer struct {
 	*bench.Child
 	in    io.WriteCloser
-	lines chan []byte // closed when the end has closed its output
+	lines chan []byte   // closed when the end has closed its output
+	left  chan struct{} // closed when nobody reads lines any more
 }
 
-// startPeer starts an end and waits until it says that it is ready.
+// startPeer starts an end and waits until it says that it is ready. It is a
+// process group of its own: Ctrl-C is for this program, which ends what it has
+// started.
 func startPeer(ctx context.Context, argv []string) (*peer, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = bench.Scrubbed(os.Environ())
 	out, theirs, err := os.Pipe()
@@ -38,9 +44,9 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	cmd.Stdout = theirs
-	p := &peer{lines: make(chan []byte, 1)}
+	p := &peer{lines: make(chan []byte, 1), left: make(chan struct{})}
 	if p.in, err = cmd.StdinPipe(); err == nil {
-		p.Child, err = bench.Start(cmd)
+		p.Child, err = bench.StartGroup(cmd)
 	}
 	theirs.Close()
 	if err != nil {
@@ -49,7 +55,7 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 	}
 	go p.read(out)
 	if _, err := p.answer(ctx); err != nil {
-		p.end()
+		p.end(ctx)
 		return nil, err
 	}
 	return p, nil
@@ -61,7 +67,11 @@ func (p *peer) read(out *os.File) {
 	scan := bufio.NewScanner(out)
 	scan.Buffer(nil, maxAnswer)
 	for scan.Scan() {
-		p.lines <- append([]byte(nil), scan.Bytes()...)
+		select {
+		case p.lines <- append([]byte(nil), scan.Bytes()...):
+		case <-p.left:
+			return
+		}
 	}
 }
 
@@ -101,14 +111,18 @@ func (p *peer) failure() error {
 	return fmt.Errorf("bench: %s ended: %s", p.Name, p.LastWords())
 }
 
-// end lets the process go: its standard input ends, and then it does.
-func (p *peer) end() {
+// end lets the process go: its standard input ends, and then it does. One that is
+// in the middle of something takes a while, for which nobody waits once ctx has
+// ended.
+func (p *peer) end(ctx context.Context) {
+	close(p.left)
 	p.in.Close()
-	for range p.lines {
+	select {
+	case <-p.Exited():
+	case <-time.After(bench.StopLimit):
+	case <-ctx.Done():
 	}
-	if p.Wait(bench.StopLimit) != nil {
-		p.Stop()
-	}
+	p.Kill()
 }
 
 // runTime is how long the threads of a process have run on a CPU, 0 when the

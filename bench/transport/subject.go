@@ -78,7 +78,7 @@ type field struct {
 // assemble starts all subjects that this machine has.
 func assemble(ctx context.Context, cfg Config) (*field, error) {
 	f := &field{cfg: cfg}
-	hasPython := f.look(Python, cfg.Python, "-c", "import zenoh; zenoh.open")
+	hasPython := f.look(ctx, Python, cfg.Python, "-c", "import zenoh; zenoh.open")
 	hasRust := false
 	if _, err := os.Stat(cfg.Rust); err == nil {
 		hasRust = true
@@ -110,8 +110,8 @@ func assemble(ctx context.Context, cfg Config) (*field, error) {
 }
 
 // look reports whether a program answers, and notes how to get it if not.
-func (f *field) look(subject string, argv ...string) bool {
-	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+func (f *field) look(ctx context.Context, subject string, argv ...string) bool {
+	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 	if err == nil {
 		return true
 	}
@@ -145,7 +145,7 @@ func (f *field) join(ctx context.Context, subject, path string) (err error) {
 		return fmt.Errorf("%s, %s: %w", subject, path, err)
 	}
 	if p.ping, err = startPeer(ctx, f.argv(subject, "ping", "connect", at, key)); err != nil {
-		p.pong.end()
+		p.pong.end(ctx)
 		return fmt.Errorf("%s, %s: %w", subject, path, err)
 	}
 	f.pairs = append(f.pairs, p)
@@ -164,14 +164,14 @@ func (f *field) argv(subject string, end ...string) []string {
 }
 
 // end lets everything go.
-func (f *field) end() {
+func (f *field) end(ctx context.Context) {
 	for _, p := range f.pairs {
 		for _, end := range p.ends() {
-			end.end()
+			end.end(ctx)
 		}
 	}
 	if f.router != nil {
-		f.router.end()
+		f.router.end(ctx)
 	}
 }
 

@@ -98,7 +98,8 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	case "part load <name>":
 		err = bench.LoadPart(ctx, c.Part.Load.Name)
 	case "part wire <subject> <role> <how> <endpoint> <key>":
-		err = c.Part.Wire.run(ctx, os.Stdin, stdout)
+		stop() // a signal ends it as it is: it has nothing to put away
+		err = c.Part.Wire.run(context.Background(), os.Stdin, stdout)
 	case "faults":
 		err = c.Faults.run(ctx, stdout, stderr)
 	case "wire":

@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"edgert/bench/transport"
 )
@@ -61,4 +66,67 @@ func TestWireBesidePython(t *testing.T) {
 	if r := measureWire(t, python); len(r.Missing) != 1 || len(r.RoundTrips) != 10 || len(r.Floods) != 10 {
 		t.Errorf("missing %q, %d and %d results; want Rust, 10 and 10", r.Missing, len(r.RoundTrips), len(r.Floods))
 	}
+}
+
+// Ends that are in the middle of something, here stopped, hold up neither Ctrl-C
+// nor outlive this program when it is killed.
+func TestWireLeavesNobody(t *testing.T) {
+	const soon = 4 * time.Second // an end that is asked only may take 5 s
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			before := children(t)
+			cmd := exec.Command(filepath.Join(programs, "bench"), "wire", "--duration", "10m", "--size", "64", "--python", "none", "--rust", "none")
+			log := &watched{word: "pairs are up", seen: make(chan struct{})}
+			cmd.Stderr = log
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			overdue := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+			defer overdue.Stop()
+			select {
+			case <-log.seen:
+			case <-time.After(30 * time.Second):
+				t.Error("no pairs are up")
+			}
+			ends := partsOf(t, cmd.Process.Pid)
+			if len(ends) != 4 {
+				t.Errorf("%d ends run, want 4", len(ends))
+			}
+			for _, pid := range ends {
+				syscall.Kill(pid, syscall.SIGSTOP)
+			}
+			asked := time.Now()
+			cmd.Process.Signal(signal)
+			cmd.Wait()
+			for children(t) > before && time.Since(asked) < 2*soon {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if took := time.Since(asked); took > soon {
+				t.Errorf("it ended with all it had started after %v, want at once", took)
+				for _, pid := range ends {
+					syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		})
+	}
+}
+
+// partsOf lists the children of a process.
+func partsOf(t *testing.T, pid int) (pids []int) {
+	t.Helper()
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for word := range strings.FieldsSeq(string(b)) {
+			n, err := strconv.Atoi(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, n)
+		}
+	}
+	return pids
 }
