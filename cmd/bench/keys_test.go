@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/bench"
+	"edgert/bench/bus"
+	"edgert/bench/camera"
+	"edgert/bench/faults"
+	"edgert/bench/jitter"
+	"edgert/bench/jpeg"
+	"edgert/bench/recipe"
+	"edgert/bench/transport"
+	"edgert/edge"
+	"edgert/server"
+)
+
+// docs/json.md lists the keys of every --json, in the order in which they are
+// printed, and no others.
+func TestEveryKeyIsInTheDocs(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := keysInPage(string(page))
+	for title, v := range map[string]any{
+		"edge-rt": edge.Summary{}, "lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server replay": server.Replayed{},
+		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": transport.Report{}, "bench jpeg": jpeg.Report{},
+		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "The machine": bench.Machine{},
+	} {
+		got, want := documented[title], keysOf(reflect.TypeOf(v))
+		for i := range max(len(got), len(want)) {
+			if i >= len(got) || i >= len(want) || got[i] != want[i] {
+				t.Errorf("section %q, row %d: the page and the program part here:\npage    %q\nprogram %q", title, i+1, got[min(i, len(got)):], want[min(i, len(want)):])
+				break
+			}
+		}
+	}
+}
+
+var (
+	anyKey   = regexp.MustCompile(`\.[A-Z]+`)
+	optional = regexp.MustCompile(`[|;] optional \|\n?$`)
+)
+
+// keysInPage returns the first cells of each section's table, with a question mark
+// where the key is optional. A name in capitals stands for any key.
+func keysInPage(page string) map[string][]string {
+	sections := map[string][]string{}
+	title := ""
+	for line := range strings.Lines(page) {
+		if rest, ok := strings.CutPrefix(line, "## "); ok {
+			title = strings.TrimSpace(rest)
+		}
+		if cell, ok := strings.CutPrefix(line, "| `"); ok {
+			cell, _, _ = strings.Cut(cell, " |")
+			key := strings.NewReplacer("`", "", ",", "").Replace(cell)
+			if optional.MatchString(line) {
+				key += "?"
+			}
+			sections[title] = append(sections[title], anyKey.ReplaceAllString(key, ".*"))
+		}
+	}
+	return sections
+}
+
+// keysOf lists a type's keys as the page does: the figures of one distribution in
+// one row, a part that comes again in one row.
+func keysOf(typ reflect.Type) []string {
+	var keys []string
+	seen := map[reflect.Type]bool{reflect.TypeFor[bench.Machine](): typ != reflect.TypeFor[bench.Machine](), reflect.TypeFor[edge.Summary](): typ != reflect.TypeFor[edge.Summary]()}
+	var walk func(path string, typ reflect.Type)
+	walk = func(path string, typ reflect.Type) {
+		own := typ.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Marshaler]())
+		switch kind := typ.Kind(); {
+		case kind == reflect.Pointer:
+			walk(path, typ.Elem())
+		case own || kind != reflect.Struct && kind != reflect.Map && (kind != reflect.Slice || typ.Elem().Kind() != reflect.Struct):
+			keys = append(keys, path)
+		case kind == reflect.Slice:
+			walk(path+"[]", typ.Elem())
+		case kind == reflect.Map:
+			walk(path+".*", typ.Elem())
+		case figures(typ) != "":
+			keys = append(keys, path+figures(typ))
+		case seen[typ]:
+			keys = append(keys, path)
+		default:
+			seen[typ] = true
+			for f := range fields(typ) {
+				name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+				before := len(keys)
+				switch {
+				case f.Anonymous:
+					seen[f.Type] = false // its keys are the outer one's
+					walk(path, f.Type)
+				case name == "-" || !f.IsExported():
+				case path == "":
+					walk(name, f.Type)
+				default:
+					walk(path+"."+name, f.Type)
+				}
+				if options == "omitempty" && len(keys) == before+1 {
+					keys[before] += "?"
+				}
+			}
+		}
+	}
+	walk("", typ)
+	return keys
+}
+
+func fields(typ reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range typ.NumField() {
+			if !yield(typ.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+// figures names the figures of a distribution; empty for other types.
+func figures(typ reflect.Type) string {
+	var names []string
+	for f := range fields(typ) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !slices.Contains([]string{"p50", "p90", "p99", "p999", "max", "mean", "low", "high", "n"}, name) {
+			return ""
+		}
+		names = append(names, name)
+	}
+	return " {" + strings.Join(names, " ") + "}"
+}
