@@ -206,8 +206,8 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 	g.wire = b.wireTime(len(request), 1, params)
 	b.dirty = max(b.dirty, 1) // a reply that came twice would answer this too
 	before, patience := b.corrupt.Load(), b.patience
+	b.host.begin()
 	for failed := 0; failed < b.attempts; {
-		b.host.begin()
 		deadline := b.clock.Now().Add(g.wire + settleMax + patience)
 		if b.gather(g, patience, deadline) == 0 {
 			b.host.heard()

@@ -35,8 +35,8 @@ func (a *Arm) tryFast() {
 		return
 	}
 	a.bus.setFast(a.positions, true)
+	a.bus.host.begin()
 	for failed, patience := 0, ackWait; failed < fastTries; {
-		a.bus.host.begin()
 		if a.bus.gather(a.positions, patience, a.clock.Now().Add(2*patience)) == 0 {
 			a.merging = merging{known: true, since: a.clock.Now(), wait: fastWait}
 			return

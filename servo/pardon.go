@@ -16,7 +16,7 @@ const pardons = 12
 // not virtual it grants nothing.
 type pardon struct {
 	steal  func() time.Duration // nil: nothing is ever stolen
-	stolen time.Duration        // when it was asked last
+	stolen time.Duration        // before the first attempt
 	left   int
 }
 
@@ -29,14 +29,14 @@ func newPardon(clock rt.Clock) pardon {
 	return p
 }
 
-// begin is before an attempt.
+// begin is before the first attempt.
 func (p *pardon) begin() {
 	if p.steal != nil {
 		p.stolen = p.steal()
 	}
 }
 
-// heard says that somebody answers.
+// heard says that somebody answers, or is to be asked anew.
 func (p *pardon) heard() { p.left = pardons }
 
 // granted reports whether the host took processor time since the attempt began,

@@ -66,8 +66,8 @@ func (a *Arm) HoldTriggers() error {
 // readPositions fills a.positions with an answer of every motor.
 func (a *Arm) readPositions() error {
 	missing, patience := a.positions.all, ackWait
+	a.bus.host.begin()
 	for failed := 0; failed < maxAttempts; {
-		a.bus.host.begin()
 		if a.bus.stopped() {
 			return ErrHalted
 		}
@@ -109,6 +109,8 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 		b.quiet()
 		b.hush = hushTime
 	}
+	b.host.heard() // whoever was silent before
+	b.host.begin()
 	check := b.newCheck(r, ids)
 	for range offRounds {
 		if b.SyncWrite(r, ids, words) != nil {
@@ -125,10 +127,10 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 			return nil
 		}
 	}
-	b.host.begin()
+	host := b.host
 	bad = setSingly(b, r, ids, words)
+	b.host = host
 	for patience := offWait; len(bad) > 0 && !b.lost && b.excused(&patience); {
-		b.host.begin()
 		bad = setAgain(b, r, ids, words, bad, patience)
 	}
 	return bad
