@@ -14,6 +14,7 @@ type flight struct {
 	bytes    int // of the message it is now
 	answer   Answer
 	sent     time.Duration // when it left the robot
+	arrived  time.Duration // when it reached the server, which may still be busy
 	served   time.Duration // when the server began with it
 	answered time.Duration // when the answer left the server
 	at       time.Duration // when it is at the end of its present way
@@ -145,7 +146,7 @@ func (n *network) deposit(f *flight, p Policy) error {
 	if f.key <= n.newest {
 		return nil
 	}
-	n.newest = f.key
+	n.newest, f.arrived = f.key, f.at
 	if n.serving == nil {
 		return n.begin(f, f.at, p)
 	}

@@ -27,7 +27,7 @@ type Tick struct {
 
 	// Of the answer that was received.
 	Measured                             time.Duration // capture to merge
-	Sent, ServerIn, ServerOut, ReceiveAt time.Duration
+	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn: at its arrival, not when its turn comes
 	Overlap                              int
 	MeanL2, MaxL2                        float64
 
@@ -42,7 +42,7 @@ func (t *Tick) view(v chunk.View) { t.Estimate = v.Estimate }
 
 func (t *Tick) merged(f *flight, now time.Duration, m *chunk.MergeResult) {
 	t.Received, t.Outcome, t.Measured = true, m.Outcome, now-f.sent
-	t.Sent, t.ServerIn, t.ServerOut, t.ReceiveAt = f.sent, f.served, f.answered, f.at
+	t.Sent, t.ServerIn, t.ServerOut, t.ReceiveAt = f.sent, f.arrived, f.answered, f.at
 	t.Overlap, t.MeanL2, t.MaxL2 = m.Overlap, m.MeanL2, m.MaxL2
 }
 
