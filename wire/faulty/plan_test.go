@@ -27,6 +27,13 @@ func TestParseRefuses(t *testing.T) {
 		{"a wrong type", "faults: 7", "line 1"},
 		{"a share above one", "faults: [{kind: drop_chunk, share: 1.5}]", "share is 1.5"},
 		{"a negative share", "faults: [{kind: drop_chunk, share: -0.5}]", "share is -0.5"},
+		{"a share of nothing", "faults: [{kind: drop_chunk, share: 0}]", "share is 0"},
+		{"a second document", "faults: []\n---\nfaults: [{kind: blackout}]", "2 YAML documents"},
+		{"an empty second document", "faults: []\n---\n", "2 YAML documents"},
+		{"nothing", "", "no faults"},
+		{"a comment", "# later\n", "no faults"},
+		{"only a name", "name: a", "no faults"},
+		{"a list without any", "faults:\n", "no faults"},
 		{"a share that is no number", "faults: [{kind: drop_chunk, share: .nan}]", "share is NaN"},
 		{"a share where there is none", "faults: [{kind: blackout, share: 0.5}]", "has none"},
 		{"a spike without a delay", "faults: [{kind: spike, at: 1s}]", "delay is 0s"},
@@ -47,6 +54,18 @@ func TestParseRefuses(t *testing.T) {
 		if !errors.Is(err, ErrScript) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", tt.name, err, tt.want)
 		}
+	}
+}
+
+// Without a share it is every message; with one, that one; and no faults at all
+// have to be said.
+func TestParse(t *testing.T) {
+	s := mustParse(t, "---\nname: a\nfaults: [{kind: drop_chunk}, {kind: drop_chunk, share: 0.25}, {kind: blackout}]\n")
+	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 || s.Faults[2].Share != 1 {
+		t.Errorf("%+v", s)
+	}
+	if s := mustParse(t, "name: b\nfaults: []\n"); s.Name != "b" || len(s.Faults) != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

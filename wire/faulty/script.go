@@ -65,7 +65,7 @@ const (
 type Fault struct {
 	Kind           Kind
 	At, For, Every time.Duration
-	Share          float64 // of the messages in that time; 0 in YAML means 1
+	Share          float64 // of the messages in that time; without one in YAML 1
 	Delay          time.Duration
 	BytesPerSecond int
 }
@@ -82,35 +82,39 @@ var ErrScript = errors.New("faulty: bad script")
 
 // source is the YAML of a Script.
 type source struct {
-	Name   string        `yaml:"name"`
-	Faults []sourceFault `yaml:"faults"`
+	Name   string         `yaml:"name"`
+	Faults *[]sourceFault `yaml:"faults"`
 }
 
 type sourceFault struct {
-	Kind           Kind    `yaml:"kind"`
-	At             string  `yaml:"at"`
-	For            string  `yaml:"for"`
-	Every          string  `yaml:"every"`
-	Share          float64 `yaml:"share"`
-	Delay          string  `yaml:"delay"`
-	BytesPerSecond int     `yaml:"bytes_per_second"`
+	Kind           Kind     `yaml:"kind"`
+	At             string   `yaml:"at"`
+	For            string   `yaml:"for"`
+	Every          string   `yaml:"every"`
+	Share          *float64 `yaml:"share"`
+	Delay          string   `yaml:"delay"`
+	BytesPerSecond int      `yaml:"bytes_per_second"`
 }
 
-// Parse reads a script. Unknown keys, wrong types and impossible numbers are
+// Parse reads a script: one YAML document with a list of faults, which may be
+// empty but is there. Unknown keys, wrong types and impossible numbers are
 // refused, each with the entry that holds it.
 func Parse(data []byte) (*Script, error) {
 	if len(data) > maxScript {
 		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
 	}
 	var src source
-	if err := strictyaml.Decode(data, &src); err != nil {
+	if err := decode(data, &src); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrScript, oneLine(err))
 	}
-	if len(src.Faults) > maxFaults {
-		return nil, fmt.Errorf("%w: %d faults, want at most %d", ErrScript, len(src.Faults), maxFaults)
+	if src.Faults == nil {
+		return nil, fmt.Errorf("%w: it has no faults, want a list of them, or `faults: []` for none", ErrScript)
+	}
+	if n := len(*src.Faults); n > maxFaults {
+		return nil, fmt.Errorf("%w: %d faults, want at most %d", ErrScript, n, maxFaults)
 	}
 	s := &Script{Name: src.Name}
-	for i, f := range src.Faults {
+	for i, f := range *src.Faults {
 		fault, err := f.fault()
 		if err == nil {
 			err = fault.check()
@@ -121,6 +125,18 @@ func Parse(data []byte) (*Script, error) {
 		s.Faults = append(s.Faults, fault)
 	}
 	return s, nil
+}
+
+// decode reads the one document: of several, all but the first would be silent.
+func decode(data []byte, src *source) error {
+	file, err := strictyaml.Parse(data)
+	if err != nil {
+		return err
+	}
+	if n := len(file.Docs); n > 1 {
+		return fmt.Errorf("%d YAML documents, want one: put all faults into one list", n)
+	}
+	return strictyaml.Decode(data, src)
 }
 
 // oneLine is the YAML module's error without its picture of the source.
@@ -137,9 +153,9 @@ func oneLine(err error) string {
 }
 
 func (f sourceFault) fault() (Fault, error) {
-	out := Fault{Kind: f.Kind, Share: f.Share, BytesPerSecond: f.BytesPerSecond}
-	if out.Share == 0 {
-		out.Share = 1
+	out := Fault{Kind: f.Kind, Share: 1, BytesPerSecond: f.BytesPerSecond}
+	if f.Share != nil {
+		out.Share = *f.Share
 	}
 	for _, d := range []struct {
 		key, text string
