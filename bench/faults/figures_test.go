@@ -1,0 +1,159 @@
+package faults
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"edgert/internal/fleet"
+	"edgert/policy"
+)
+
+// aged is an outcome whose actions have an age: one of a run in which each
+// answer takes delay ticks.
+func aged(t *testing.T, delay int) fleet.Outcome {
+	t.Helper()
+	robot, err := fleet.Open(fleet.Config{Policy: new(fleet.Still), Ticks: 120, Delay: delay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer robot.Close()
+	o, err := robot.Play(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// Goal: each published figure, from numbers that a reader can check by hand.
+func TestFigures(t *testing.T) {
+	full := aged(t, 5)
+	full.Right, full.Left = fleet.Side{Reached: 3, Collided: 1}, fleet.Side{Reached: 2, TimedOut: 2}
+	full.LegTicks = []int{60, 180}
+	full.Starved, full.Waited, full.Switches, full.Inferences = 4, 2, 3, 45
+	full.UpBytes, full.DownBytes = 60_000, 30_000
+	full.Recoveries = []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}
+	full.Seams, full.Again = nil, []int{-1, 4, 2}
+	for i := range 100 {
+		full.Seams = append(full.Seams, float64(i+1))
+	}
+	bare := fleet.Outcome{Right: fleet.Side{Reached: 1, Collided: 1}}
+	e := entry("drtc", []fleet.Outcome{full, bare}, 30*time.Second)
+	if e.Schedule != "drtc" || len(e.Metrics) != len(metrics) {
+		t.Fatalf("entry of %q with %d figures, want drtc with %d", e.Schedule, len(e.Metrics), len(metrics))
+	}
+	none := math.NaN()
+	for _, tt := range []struct {
+		key        string
+		full, bare float64
+	}{
+		{"success", 62.5, 50},           // 5 of 8 legs, 1 of 2
+		{"reached", 10, 2},              // in half a minute
+		{"leg_seconds", 2, none},        // 1 and 3 s
+		{"starved_ticks", 12, 0},        // before the first action, and after
+		{"recovery_ms", 200, none},      // 100 and 300 ms
+		{"seam_degrees", 95, none},      // of 1 to 100
+		{"mode_switches", 6, 0},         // in half a minute
+		{"age_ms", 1000 * 25 / 60.0, 0}, // 5 ticks under way, up to 20 until the next chunk
+		{"inferences", 1.5, 0},          // in 30 s
+		{"kilobytes", 3, 0},             // 90 kB both ways in 30 s
+		{"again_ticks", 4, none},        // the longest
+	} {
+		values := e.values[tt.key]
+		if len(values) != 2 {
+			t.Fatalf("%s: values %v, want two", tt.key, values)
+		}
+		n, mean := 2, (tt.full+tt.bare)/2
+		if math.IsNaN(tt.bare) {
+			n, mean = 1, tt.full
+		}
+		if !same(values[0], tt.full) || !same(values[1], tt.bare) {
+			t.Errorf("%s: %v, want %v and %v", tt.key, values, tt.full, tt.bare)
+		}
+		if got := e.Metrics[tt.key]; got.N != n || !same(got.Mean, mean) {
+			t.Errorf("%s: %+v, want the mean %v of %d", tt.key, got, mean, n)
+		}
+	}
+}
+
+func same(a, b float64) bool {
+	return math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-4
+}
+
+// Goal: the best has the highest mean success, and every difference is this
+// contender's less the other's, of the same episode.
+func TestCompare(t *testing.T) {
+	of := func(name string, reached ...int) Entry {
+		var outcomes []fleet.Outcome
+		for _, n := range reached {
+			outcomes = append(outcomes, fleet.Outcome{Right: fleet.Side{Reached: n, Collided: 10 - n}})
+		}
+		return entry(name, outcomes, time.Minute)
+	}
+	cell := Cell{Rows: []Entry{of("drtc", 5, 1, 3), of("rtc", 8, 4, 6), of("sync", 3, 0, 0), of("async", 8, 4, 6)}}
+	cell.compare()
+	if cell.Best != "rtc" {
+		t.Errorf("the best is %q, want rtc, the first of the highest", cell.Best)
+	}
+	for i, want := range []struct{ best, first float64 }{{-30, 0}, {0, 30}, {-50, -20}, {0, 30}} {
+		r := cell.Rows[i]
+		if !same(r.VsBest.Mean, want.best) || !same(r.VsFirst.Mean, want.first) || r.VsBest.N != 3 || r.VsFirst.N != 3 {
+			t.Errorf("%s: less the best %+v, less the first %+v, want %v and %v of 3", r.Schedule, r.VsBest, r.VsFirst, want.best, want.first)
+		}
+		if i != 2 && (!same(r.VsFirst.Low, want.first) || !same(r.VsFirst.High, want.first)) {
+			t.Errorf("%s: less the first %+v, want no spread: it is the same in each pair", r.Schedule, r.VsFirst)
+		}
+	}
+}
+
+// Goal: half of the episodes are played from each side, in pairs of a seed.
+func TestEpisodes(t *testing.T) {
+	cfg := Config{FirstSeed: 7}
+	for i, want := range []struct {
+		seed      uint64
+		direction int
+	}{{7, 1}, {7, -1}, {8, 1}, {8, -1}} {
+		if seed, direction := cfg.episode(i); seed != want.seed || direction != want.direction {
+			t.Errorf("episode %d: seed %d, direction %+d, want %d, %+d", i, seed, direction, want.seed, want.direction)
+		}
+	}
+}
+
+// Goal: an episode is played from its own side and in the world that was asked
+// for: the servos of the narrow one follow two ticks late.
+func TestWorldsArePlayed(t *testing.T) {
+	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	}
+	for world, want := range map[string]int{"demo": 0, "narrow": 2} {
+		cfg := config(t)
+		cfg.World, cfg.Duration = world, time.Second
+		if err := cfg.check(); err != nil {
+			t.Fatal(err)
+		}
+		p := players{cfg: &cfg, open: map[bool]*fleet.Exported{}}
+		defer p.close()
+		for episode, direction := range []int{1, -1} {
+			o, trace, err := p.play(job{contender: 1, episode: episode}) // drtc+plain moves
+			if err != nil || o.Direction != direction || o.Seed != cfg.FirstSeed {
+				t.Fatalf("%s: episode %d is %d, %+d, %v, want seed %d, direction %+d", world, episode, o.Seed, o.Direction, err, cfg.FirstSeed, direction)
+			}
+			if episode > 0 {
+				continue // only the first leaves a trace
+			}
+			first := func(of func(*fleet.Tick) float64) int {
+				for i := range trace {
+					if math.Abs(of(&trace[i])-of(&trace[0])) > 0.1 { // degrees: more than a step of the encoder
+						return i
+					}
+				}
+				return -1
+			}
+			goal, q := first(func(t *fleet.Tick) float64 { return t.Goal[0] }), first(func(t *fleet.Tick) float64 { return t.Q[0] })
+			if goal < 1 || q-goal != want {
+				t.Errorf("%s: the goal moves on tick %d and the arm on %d, want %d later", world, goal, q, want)
+			}
+		}
+	}
+}
