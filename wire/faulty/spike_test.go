@@ -1,0 +1,58 @@
+package faulty
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// Goal: a spike holds back every chunk that comes while it lasts, and none
+// before it. What is measured are least times, so a busy host does no harm.
+func TestSessionSpike(t *testing.T) {
+	const stop = 60 * time.Millisecond
+	inner, clock := new(loop), rt.KernelClock()
+	s := Wrap(inner, clock, mustParse(t, "faults: [{kind: spike, at: 5ms, delay: 60ms}]").Plan(1, tick))
+	defer s.Close()
+	var mu sync.Mutex
+	var got []string
+	var last rt.Instant
+	if _, err := s.Subscribe("k", func(in wire.Sample) {
+		mu.Lock()
+		defer mu.Unlock()
+		got, last = append(got, string(in.Payload)), clock.Now()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	inner.deposit(wire.Sample{Payload: []byte("before")}) // the episode has not begun
+	mu.Lock()
+	if !slices.Equal(got, []string{"before"}) {
+		t.Errorf("before the spike: %q, want the chunk at once", got)
+	}
+	mu.Unlock()
+	p, err := s.Publisher("k", wire.QoS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Put([]byte("observation"), nil); err != nil {
+		t.Fatal(err)
+	}
+	clock.SleepUntil(clock.Now().Add(6 * time.Millisecond))
+	began := clock.Now()
+	inner.deposit(wire.Sample{Payload: []byte("x")})
+	inner.deposit(wire.Sample{Payload: []byte("y")}) // comes while it lasts
+	for done := false; !done && clock.Now().Sub(began) < 5*time.Second; {
+		clock.SleepUntil(clock.Now().Add(step))
+		mu.Lock()
+		done = len(got) == 3
+		mu.Unlock()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(got, []string{"before", "x", "y"}) || last.Sub(began) < stop {
+		t.Errorf("received %q, the last after %v, want all three after at least %v", got, last.Sub(began), stop)
+	}
+}
