@@ -342,3 +342,63 @@ func TestChain(t *testing.T) {
 		}
 	}
 }
+
+// The bounds hold in both directions, and through a reversal at full speed.
+func TestRateLimitBothWays(t *testing.T) {
+	const rate = 60.0
+	for _, c := range []struct{ speed, accel float64 }{{30, 0}, {0, 200}, {30, 200}} {
+		for name, goal := range map[string]func(tick int) float64{
+			"down":       func(int) float64 { return -50 },
+			"up, down":   func(tick int) float64 { return 50 - 100*float64(tick/30%2) },
+			"down, up":   func(tick int) float64 { return 100*float64(tick/30%2) - 50 },
+			"up, behind": func(tick int) float64 { return 50 - 60*float64(min(tick/30, 1)) },
+		} {
+			l, err := NewRateLimit(c.speed, c.accel, rate, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Reset([]float32{0})
+			at, v := 0.0, 0.0
+			for tick := range 60 {
+				row := []float32{float32(goal(tick))}
+				l.Apply(row)
+				next := float64(row[0])
+				speed := (next - at) * rate
+				if c.speed > 0 && math.Abs(speed) > c.speed*1.001 {
+					t.Fatalf("%s, %+v, tick %d: velocity %v", name, c, tick, speed)
+				}
+				if c.accel > 0 && math.Abs(speed-v)*rate > c.accel*1.01 {
+					t.Fatalf("%s, %+v, tick %d: acceleration %v", name, c, tick, (speed-v)*rate)
+				}
+				at, v = next, speed
+			}
+			if name == "down" && at > -25 { // 30 in a second at full velocity
+				t.Errorf("%s, %+v: at %v after a second, want on its way down", name, c, at)
+			}
+		}
+	}
+}
+
+// Goal: a reset forgets what the filter, the interpolator and the limits knew:
+// the next action passes the filter as it is.
+func TestChainReset(t *testing.T) {
+	c, err := NewChain(Config{Cutoff: 3, Multiplier: 2, Velocity: 600, Accel: 36000}, 60, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		c.Add([]float32{90})
+		c.Next()
+		c.Next()
+	}
+	c.Add([]float32{90}) // and one whose ticks have not run
+	c.Reset([]float32{5})
+	if !c.NeedsAction() || c.Next() != nil {
+		t.Error("after Reset a tick of before is left")
+	}
+	c.Reset([]float32{5})
+	c.Add([]float32{6})
+	if got := c.Next(); len(got) != 1 || got[0] != 6 {
+		t.Errorf("the first action after Reset to 5 runs as %v, want 6 as it came", got)
+	}
+}

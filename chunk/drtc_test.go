@@ -1,0 +1,75 @@
+package chunk
+
+import (
+	"testing"
+	"time"
+)
+
+// Goal: no more steps are announced as run meanwhile than there are rows that
+// condition the answer.
+func TestAnnouncedDelayIsConditioned(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change Config
+		want   int
+	}{
+		{"rows", Config{}, 5},
+		{"a bundle that takes two", Config{PrefixEnd: 2}, 2},
+		{"no prefix", Config{Prefix: PrefixNone}, 0},
+	} {
+		c := tt.change
+		c.Schedule, c.SMin, c.Epsilon = ScheduleDRTC, 8, 1
+		b := newBench(t, c, 5)
+		b.run(100)
+		if len(b.asked) < 5 || b.ask.Delay != tt.want || b.ask.Delay > b.ask.Rows {
+			t.Errorf("%s: request %d announces %d steps with %d rows, want %d", tt.name, len(b.asked), b.ask.Delay, b.ask.Rows, tt.want)
+		}
+	}
+}
+
+// Goal: an answer that comes too late to be used says nothing about those that
+// are: the estimate stays.
+func TestLateAnswersTeachNothing(t *testing.T) {
+	var held int64
+	b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, Estimator: EstimatorConfig{Name: EstimatorMaxLast}}, 3)
+	b.lost = func(key int64) bool {
+		if key == 4 {
+			held = key
+		}
+		return key == 4
+	}
+	b.run(120)
+	if got := b.View().Estimate; held == 0 || got != 3 {
+		t.Fatalf("request %d was held back and the estimate is %d, want 4 and 3", held, got)
+	}
+	b.answer.Key = held
+	if r := b.OnChunk(b.now(), &b.answer); r.Outcome != Older || r.RTT < 30*benchPeriod {
+		t.Fatalf("the answer that was held back: %+v, want %v after a long time", r, Older)
+	}
+	if got := b.View().Estimate; got != 3 {
+		t.Errorf("after it the estimate is %d, want 3 as before", got)
+	}
+}
+
+// Goal: a round trip begins with the observation's state, however old its
+// picture; an action's age counts from the older of the two.
+func TestRoundTripBeginsAtTheCapture(t *testing.T) {
+	const stale = time.Second
+	for _, name := range Schedules {
+		b := newBench(t, Config{Schedule: name, Epsilon: 1}, 3)
+		if !b.OnTick(b.now(), b.state, &b.ask) {
+			for b.tick < 50 && !b.OnTick(b.now(), b.state, &b.ask) {
+				b.tick++
+			}
+		}
+		b.Pictured(b.ask.Key, b.now().Add(-stale))
+		b.answer.Key = b.ask.Key
+		b.tick += 3
+		if r := b.OnChunk(b.now(), &b.answer); r.Outcome != Joined || r.RTT != 3*benchPeriod {
+			t.Errorf("%s: %+v, want the round trip to be 30 ms", name, r)
+		}
+		if _, age, v := b.Pop(b.now(), 0); v != Ready || age != stale+3*benchPeriod {
+			t.Errorf("%s: %v at the age of %v, want 1.03 s", name, v, age)
+		}
+	}
+}
