@@ -31,7 +31,7 @@ func TestWaited(t *testing.T) {
 		text string
 		want int
 	}{
-		{"{}", 0}, {"faults: [{kind: latency, delay: 200ms}]", 0},
+		{noFaults, 0}, {"faults: [{kind: latency, delay: 200ms}]", 0},
 		// An answer is merged 3 ticks after its request and runs on the next; the 2
 		// ticks of margin end with tick 5.
 		{"faults: [{kind: drop_chunk}]", 2 * (210 - 6)},

@@ -74,8 +74,8 @@ func TestSpansAreTheRowsTheyName(t *testing.T) {
 		r := mustRun(t, Config{Policy: p, Ticks: 300, Delay: 3, Schedule: chunk.Config{Prefix: prefix}, Faults: script(t, faults)})
 		return r, p.Missed
 	}
-	rows, _ := run(chunk.PrefixRows, "{}")
-	spans, missed := run(chunk.PrefixSpans, "{}")
+	rows, _ := run(chunk.PrefixRows, noFaults)
+	spans, missed := run(chunk.PrefixSpans, noFaults)
 	if missed != 0 || !reflect.DeepEqual(rows.Seams, spans.Seams) {
 		t.Errorf("%d missed; seams %v by rows, %v by spans", missed, rows.Seams, spans.Seams)
 	}
@@ -115,6 +115,9 @@ func TestClosedLoopFull(t *testing.T) {
 
 // badLink loses one answer in ten and brings the others up to 6 ticks late.
 const badLink = "faults: [{kind: drop_chunk, share: 0.1}, {kind: jitter, delay: 50ms}]"
+
+// noFaults is a script that does nothing.
+const noFaults = "faults: []"
 
 func script(t *testing.T, text string) *faulty.Script {
 	t.Helper()
@@ -275,7 +278,7 @@ func TestDuplicatesChangeNothing(t *testing.T) {
 		r.UpBytes, r.DownBytes = 0, 0
 		return r
 	}
-	plain, doubled := run("{}"), run("faults: [{kind: duplicate_observation}, {kind: duplicate_chunk}]")
+	plain, doubled := run(noFaults), run("faults: [{kind: duplicate_observation}, {kind: duplicate_chunk}]")
 	if !reflect.DeepEqual(plain, doubled) {
 		t.Errorf("without: %v\nwith: %v", &plain, &doubled)
 	}
