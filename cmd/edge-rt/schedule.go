@@ -20,7 +20,7 @@ type scheduleFlags struct {
 	Compat   bool   `help:"Behave as the original of the schedule does where ours does better, to compare: a chunk lost there costs --request-timeout, an idle start drops actions, prefixes are filled with zeros."`
 
 	SMin      *int           `name:"s-min" placeholder:"N" help:"drtc: actions to run from each chunk before the next is asked for; default: 0.4 of a chunk. Fewer: fresher actions, more requests."`
-	Epsilon   int            `default:"1" help:"Ticks beyond the latency estimate that an answer is waited for before it is asked for again."`
+	Epsilon   *int           `help:"Ticks beyond the latency estimate that an answer is waited for before it is asked for again; default 1." placeholder:"TICKS"`
 	Prefix    *string        `help:"drtc: what conditions a chunk on the actions that run meanwhile: rows (default; as the arm will run them), spans (the server's own answers, a few bytes), none." placeholder:"KIND"`
 	Cooldown  *string        `help:"drtc: when a request without an answer is repeated: runway (default; after the latency estimate, or half the actions left where that is sooner), counts (after the estimate, the paper), and with --compat merge (only an answer lets the next request go) and off (every tick asks)." placeholder:"MODE"`
 	Estimator *string        `help:"What predicts the round trip: jk (mean + K deviations), max_last_10 (the longest of ten; any number), fixed, lerobot (the longest ever). Default: the schedule's own." placeholder:"NAME"`
@@ -44,7 +44,10 @@ type scheduleFlags struct {
 // apply puts the flags into the edge's configuration.
 func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	p := &cfg.Plan
-	p.Schedule, p.Compat, p.Epsilon = f.Schedule, f.Compat, f.Epsilon
+	p.Schedule, p.Compat, p.Epsilon = f.Schedule, f.Compat, chunk.DefaultEpsilon
+	if f.Epsilon != nil {
+		p.Epsilon = *f.Epsilon
+	}
 	p.SMin, p.Prefix, p.Buffer = valueOf(f.SMin), valueOf(f.Prefix), valueOf(f.BufferTime)
 	p.Threshold, p.Similarity = valueOf(f.ChunkSizeThreshold), valueOf(f.Similarity)
 	switch {
@@ -78,6 +81,9 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 			return exit.Errorf(exit.Usage, "--aggregate-fn-name: %w", err)
 		}
 	}
+	if err := f.checkDefaults(); err != nil {
+		return err
+	}
 	if f.InterpolationMultiplier < 1 {
 		return exit.Errorf(exit.Usage, "--interpolation-multiplier is %d, want 1 or more ticks per action", f.InterpolationMultiplier)
 	}
@@ -104,6 +110,26 @@ func (f *scheduleFlags) checkZeros() error {
 		isZero(f.FilterGain != nil && *f.FilterGain == 0, "--filter-gain", "above 0 and below 2: an arm behind a gain of 0 does not move"),
 		isZero(f.Fixed != nil && *f.Fixed == 0, "--estimator-fixed", "a round trip, such as 100ms"),
 	)
+}
+
+// checkDefaults refuses a default that was typed where it says nothing: the
+// configuration cannot tell it from a flag that was not given. A schedule that
+// does not exist is told later, with its choices.
+func (f *scheduleFlags) checkDefaults() error {
+	const drtc = chunk.ScheduleDRTC
+	blends := []string{chunk.ScheduleAsync, chunk.ScheduleV1}
+	switch {
+	case !slices.Contains(chunk.Schedules, f.Schedule):
+	case f.Cooldown != nil && f.Schedule != drtc:
+		return exit.Errorf(exit.Usage, "--cooldown says nothing to --schedule %s: it is for %s", f.Schedule, drtc)
+	case f.Cooldown != nil && f.Compat && *f.Cooldown == chunk.CooldownNames[chunk.CooldownRunway]:
+		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", *f.Cooldown, strings.Join(chunk.CooldownNames[chunk.CooldownCounts:], ", "))
+	case f.AggregateFnName != nil && !slices.Contains(blends, f.Schedule):
+		return exit.Errorf(exit.Usage, "--aggregate-fn-name says nothing to --schedule %s: it is for %s", f.Schedule, strings.Join(blends, ", "))
+	case f.Epsilon != nil && f.Compat && f.Schedule != drtc:
+		return exit.Errorf(exit.Usage, "--epsilon says nothing to --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
+	}
+	return nil
 }
 
 // openRecord opens the file of --record before the arm moves; nil when there is
