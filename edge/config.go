@@ -100,7 +100,7 @@ func (c *Config) Check() error {
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
 	}
-	if err := errors.Join(c.checkNames(), c.checkConnect(), c.checkPlan(), c.checkTimes(), c.checkPage()); err != nil {
+	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckPlan(), c.checkTimes(), c.checkPage()); err != nil {
 		return err
 	}
 	if _, ok := exitModes[c.OnExit]; !ok {
@@ -225,9 +225,9 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 	return nil
 }
 
-// checkPlan refuses a schedule that cannot be, and settings that it would not
-// look at.
-func (c *Config) checkPlan() error {
+// CheckPlan refuses a schedule that cannot be, and settings that it would not
+// look at. It looks at Plan, Shape and FPS alone.
+func (c *Config) CheckPlan() error {
 	p := c.Plan
 	p.Horizon, p.DOF, p.FPS = maxHorizon, 1, c.FPS // the server's and the robot's are not known yet
 	if _, err := chunk.New(p); err != nil {

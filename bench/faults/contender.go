@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"edgert/chunk"
+	"edgert/edge"
 	"edgert/internal/exit"
+	"edgert/internal/fleet"
 )
 
 // Contender is a discipline with its settings and the policy it runs on.
@@ -19,28 +21,42 @@ type Contender struct {
 }
 
 // ParseContender reads a schedule's name and its options, joined by plus signs:
-// drtc, rtc+compat, drtc+spans, drtc+max_last_10, async+plain.
+// drtc, rtc+compat, drtc+spans, drtc+max_last_10, async+plain. An option that says
+// nothing to the schedule, or something else than one before, is refused: a report
+// would show its name beside figures that it has no part in.
 func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
 	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}}
 	if !slices.Contains(chunk.Schedules, parts[0]) {
 		return c, exit.Errorf(exit.Usage, "--schedule %s: no schedule %q, want one of %s", text, parts[0], strings.Join(chunk.Schedules, ", "))
 	}
+	given := map[string]string{} // option by what it sets
 	for _, option := range parts[1:] {
-		if err := c.set(option); err != nil {
+		sets, err := c.set(option)
+		if err == nil && given[sets] != "" {
+			err = fmt.Errorf("%s and %s both set the %s: leave one out", given[sets], option, sets)
+		}
+		if err != nil {
 			return c, exit.Errorf(exit.Usage, "--schedule %s: %w", text, err)
 		}
+		given[sets] = option
+	}
+	if err := (&edge.Config{Plan: c.Schedule, FPS: fleet.FPS}).CheckPlan(); err != nil {
+		return c, exit.Errorf(exit.Usage, "--schedule %s: %w", text, err)
 	}
 	return c, nil
 }
 
-// options are what may follow a schedule's name.
-var options = map[string]func(*Contender){
-	"compat": func(c *Contender) { c.Schedule.Compat = true },
-	"plain":  func(c *Contender) { c.Plain = true },
-	"spans":  func(c *Contender) { c.Schedule.Prefix = chunk.PrefixSpans },
-	"counts": func(c *Contender) { c.Schedule.Cooldown = chunk.CooldownCounts },
-	"bare":   func(c *Contender) { c.Schedule.Prefix = chunk.PrefixNone },
+// options are what may follow a schedule's name, each with what it sets.
+var options = map[string]struct {
+	sets string
+	set  func(*Contender)
+}{
+	"compat": {"compat", func(c *Contender) { c.Schedule.Compat = true }},
+	"plain":  {"policy", func(c *Contender) { c.Plain = true }},
+	"spans":  {"prefix", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixSpans }},
+	"counts": {"cooldown", func(c *Contender) { c.Schedule.Cooldown = chunk.CooldownCounts }},
+	"bare":   {"prefix", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixNone }},
 }
 
 // Options lists the options, estimators last.
@@ -48,22 +64,22 @@ func Options() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{"s_min=N"}, chunk.EstimatorNames)
 }
 
-func (c *Contender) set(option string) error {
-	if set := options[option]; set != nil {
-		set(c)
-		return nil
+// set applies an option and names what it sets.
+func (c *Contender) set(option string) (sets string, err error) {
+	if o, ok := options[option]; ok {
+		o.set(c)
+		return o.sets, nil
 	}
 	if n, ok := strings.CutPrefix(option, "s_min="); ok {
-		var err error
 		if c.Schedule.SMin, err = strconv.Atoi(n); err != nil || c.Schedule.SMin < 1 {
-			return fmt.Errorf("s_min is %q, want a number of actions", n)
+			return "", fmt.Errorf("s_min is %q, want a number of actions", n)
 		}
-		return nil
+		return "s_min", nil
 	}
 	estimator, err := chunk.ParseEstimator(option)
 	if err != nil {
-		return fmt.Errorf("no option %q, want one of %s", option, strings.Join(Options(), ", "))
+		return "", fmt.Errorf("no option %q, want one of %s", option, strings.Join(Options(), ", "))
 	}
 	c.Schedule.Estimator = estimator
-	return nil
+	return "estimator", nil
 }
