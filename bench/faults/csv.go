@@ -2,6 +2,7 @@ package faults
 
 import (
 	"encoding/csv"
+	"errors"
 	"io"
 	"strconv"
 	"time"
@@ -20,8 +21,14 @@ var csvColumns = []string{
 	"chunk_overlap_count", "chunk_mean_l2", "chunk_max_l2",
 }
 
+// errNoTicks is for what Live has no part of.
+var errNoTicks = errors.New("faults: no single tick is kept of real time, only of virtual time")
+
 // WriteCSV writes every tick of the first episode of every cell.
 func (r *Report) WriteCSV(w io.Writer) error {
+	if len(r.traces[0][0]) == 0 {
+		return errNoTicks
+	}
 	out := csv.NewWriter(w)
 	if err := out.Write(csvColumns); err != nil {
 		return err

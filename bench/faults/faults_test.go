@@ -61,23 +61,84 @@ func TestRefusals(t *testing.T) {
 	code(exit.Usage, "an unknown schedule")
 	_, err = ParseContender("drtc+fast")
 	code(exit.Usage, "an unknown option")
+	for _, name := range []string{
+		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk", // say nothing to the schedule
+		"drtc+bare+spans", "drtc+s_min=7+s_min=8", "drtc+jk+fixed", "drtc+compat+compat", "drtc+s_min=0",
+	} {
+		_, err = ParseContender(name)
+		code(exit.Usage, name)
+	}
 	for name, change := range map[string]func(*Config){
 		"no scenario": func(c *Config) { c.Scenarios = nil }, "no contender": func(c *Config) { c.Contenders = nil },
 		"an odd number": func(c *Config) { c.Episodes = 3 }, "no episode": func(c *Config) { c.Episodes = 0 },
 		"too short": func(c *Config) { c.Duration = time.Millisecond }, "no such world": func(c *Config) { c.World = "moon" },
-		"no worker": func(c *Config) { c.Workers = -1 },
+		"no worker": func(c *Config) { c.Workers = -1 }, "a limit before the begin": func(c *Config) { c.Limit = -1 },
+		"too good a picture": func(c *Config) { c.Quality = 101 }, "a negative quality": func(c *Config) { c.Quality = -1 },
+		"a slow network": func(c *Config) { c.Network = 5 * time.Hour }, "a slow policy": func(c *Config) { c.Compute = -1 },
+		"no time at all": func(c *Config) { c.Network, c.Compute = 0, 0 },
 	} {
 		cfg := config(t)
 		change(&cfg)
 		_, err = Play(context.Background(), cfg)
 		code(exit.Usage, name)
 	}
+	for name, change := range map[string]func(*Config){
+		"one episode": func(c *Config) { c.Episodes = 1 }, "too good a picture": func(c *Config) { c.Quality = 101 },
+		"another world": func(c *Config) { c.World = "narrow" },
+	} {
+		cfg := config(t)
+		change(&cfg)
+		_, err = Live(context.Background(), cfg)
+		code(exit.Usage, "real time, "+name)
+	}
+}
+
+// What only the policy's own size can tell is a wrong flag all the same.
+func TestTooManyActionsForThePolicy(t *testing.T) {
+	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	}
+	cfg := config(t)
+	c, err := ParseContender("drtc+s_min=60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Contenders = append(cfg.Contenders, c)
+	if _, err := Play(context.Background(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "s_min is 60") {
+		t.Errorf("%v, code %v, want %v", err, exit.Of(err), exit.Usage)
+	}
+}
+
+// No two episodes are the same, and what is called paired in virtual time is.
+func TestEveryEpisodeIsAnother(t *testing.T) {
+	type world struct {
+		seed      uint64
+		direction int
+	}
+	for _, live := range []bool{false, true} {
+		cfg := Config{FirstSeed: 0, Episodes: 20, live: live}
+		seen, faults, right := map[world]bool{}, map[uint64]bool{}, 0
+		for i := range cfg.Episodes {
+			seed, direction := cfg.episode(i)
+			if live {
+				direction = 1 // all that edge-rt has
+			}
+			seen[world{seed, direction}], faults[fleet.FaultSeed(seed, direction)] = true, true
+			right += direction
+		}
+		if len(seen) != cfg.Episodes || len(faults) != cfg.Episodes || !live && right != 0 {
+			t.Errorf("live %v: %d episodes are %d worlds with %d fates, %+d more on the right", live, cfg.Episodes, len(seen), len(faults), right)
+		}
+		if seed, _ := cfg.episode(0); seed != 0 {
+			t.Errorf("live %v: the first seed is %d, want the 0 that was asked for", live, seed)
+		}
+	}
 }
 
 func config(t *testing.T) Config {
 	t.Helper()
 	cfg := Config{
-		Episodes: 4, Duration: 2 * time.Second, Network: 4 * time.Millisecond, Compute: 20 * time.Millisecond,
+		Episodes: 4, FirstSeed: fleet.DefaultSeed, Duration: 2 * time.Second, Network: 4 * time.Millisecond, Compute: 20 * time.Millisecond,
 		Bundle: "../../testdata/demo/still", Plain: "../../testdata/demo/plain", Log: io.Discard,
 	}
 	for _, name := range []string{"none", "blackout", "loss_20"} {
@@ -271,6 +332,9 @@ func TestInterruptedPlay(t *testing.T) {
 	if err := b.run(ctx); err != nil || cfg.Episodes != 4 {
 		t.Errorf("interrupted in the sixth round: %v, %d episodes; want the 4 that are whole pairs", err, cfg.Episodes)
 	}
+	if whole := 5 * b.cells(); b.done != whole {
+		t.Errorf("%d episodes count, want the %d before the one that was interrupted", b.done, whole)
+	}
 	if _, err := Play(ctx, config(t)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Play() = %v, want that it was cancelled", err)
 	}
@@ -311,7 +375,7 @@ func TestInterval(t *testing.T) {
 func TestFlagsOfAContender(t *testing.T) {
 	for name, want := range map[string]string{
 		"drtc": "--schedule drtc", "rtc+compat": "--schedule rtc --compat", "async+plain": "--schedule async",
-		"drtc+spans+s_min=10": "--schedule drtc --prefix spans --s-min 10", "drtc+bare+counts": "--schedule drtc --prefix none --cooldown counts",
+		"drtc+s_min=10+spans": "--schedule drtc --s-min 10 --prefix spans", "drtc+spans+s_min=10": "--schedule drtc --prefix spans --s-min 10", "drtc+bare+counts": "--schedule drtc --prefix none --cooldown counts",
 		"drtc+max_last_10": "--schedule drtc --estimator max_last_10",
 	} {
 		c, err := ParseContender(name)
@@ -326,12 +390,12 @@ func TestFlagsOfAContender(t *testing.T) {
 
 func TestReadSummary(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "edge.json")
-	text := `{"targets_reached": 3, "collisions": 1, "targets_timed_out": 2, "actions": 500, "starved_ticks": 7, "requests": 40, "chunks": 38, "bus": {}}`
+	text := `{"targets_reached": 3, "collisions": 1, "targets_timed_out": 2, "actions": 500, "starved_ticks": 7, "starved_by_bus": 3, "requests": 40, "chunks": 38, "bus": {}}`
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o, err := readSummary(name)
-	if err != nil || o.Success() != 0.5 || o.Starved != 7 || o.Inferences != 38 || o.Actions != 500 {
+	if err != nil || o.Success() != 0.5 || o.Starved != 4 || o.Requests != 40 || o.Actions != 500 {
 		t.Errorf("%+v, %v", o, err)
 	}
 	if _, err := readSummary(name + "x"); err == nil {

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ import (
 
 const (
 	// liveStart is what an edge needs from its start to its first observation,
-	// about: restarts are counted from there.
+	// about: the script's times count from there, as in the edge's own plan.
 	liveStart = 500 * time.Millisecond
 
 	// liveGrace is how much longer than its episode an edge may live.
@@ -36,15 +37,16 @@ const (
 	liveTries = 4
 )
 
-// liveMetrics are those that edge-rt's summary knows.
+// liveMetrics are those that edge-rt's summary and lean-server's audit know.
 var liveMetrics = []string{"success", "reached", "starved_ticks", "inferences"}
 
 // Live runs the comparison on the real edge-rt and lean-server, in real time,
-// with the same seeds and the same fates: edge-rt's session is wrapped into the
-// plan (faulty.Session), and a restart kills the real server. Each worker has a
-// server of its own and runs one edge at a time. What edge-rt's summary does not
-// say is missing in the report.
+// every episode in a world of its own that all contenders meet, with the same
+// fates: edge-rt's session is wrapped into the plan (faulty.Session), and a
+// restart kills the real server. Each worker has a server of its own and runs one
+// edge at a time. What the two do not say is missing in the report.
 func Live(ctx context.Context, cfg Config) (*Report, error) {
+	cfg.live = true
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -111,36 +113,57 @@ func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	}
 }
 
-// once is one try at an episode.
+// once is one try at an episode. One that was cut off is none: edge-rt, which
+// heard the same Ctrl-C, ends well before its time.
 func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
 	if err := p.serve(contender.Plain); err != nil {
 		return fleet.Outcome{}, err
 	}
 	script, summary := filepath.Join(p.dir, "faults.yaml"), filepath.Join(p.dir, "edge.json")
-	if err := os.WriteFile(script, scenario.Source, 0o600); err != nil {
+	audit := filepath.Join(p.dir, auditName)
+	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600)); err != nil { // the server appends
 		return fleet.Outcome{}, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
 	cmd := exec.Command(filepath.Join(p.cfg.Bin, "edge-rt"), append(contender.flags(),
 		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.endpoint, "--seed", strconv.FormatUint(seed, 10),
+		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
 		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary,
 		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
 	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+p.dir)
+	began := time.Now()
 	child, err := bench.Start(cmd)
 	if err != nil {
 		return fleet.Outcome{}, err
 	}
 	var restarts sync.WaitGroup
-	restarts.Go(func() { p.restart(scenario.Script, child) })
-	err = child.Wait(p.cfg.Duration + liveGrace)
+	restarts.Go(func() { p.restart(scenario.Script.Plan(0, fleet.Period), began.Add(liveStart), child) })
+	err = p.wait(child)
 	restarts.Wait()
+	if took := time.Since(began); err == nil && took < p.cfg.Duration {
+		err = fmt.Errorf("edge-rt ended after %v, want %v: something else has stopped it", took.Round(time.Millisecond), p.cfg.Duration)
+	}
 	if err != nil {
 		return fleet.Outcome{}, err
 	}
 	o, err := readSummary(summary)
+	if err != nil {
+		return o, err
+	}
 	o.Seed, o.Direction = seed, direction
+	o.Inferences, err = computed(audit)
 	return o, err
+}
+
+// wait returns when the edge has ended, and ends it when somebody interrupts.
+func (p *livePlayer) wait(edge *bench.Child) error {
+	defer context.AfterFunc(p.ctx, func() { _ = edge.Stop() })()
+	err := edge.Wait(p.cfg.Duration + liveGrace)
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	return err
 }
 
 // serve starts a server on the contender's policy, unless it is there.
@@ -156,26 +179,29 @@ func (p *livePlayer) serve(plain bool) (err error) {
 	if plain {
 		bundle = p.cfg.Plain
 	}
-	p.server, err = startLiveServer(p.cfg.Bin, p.dir, bundle)
+	p.server, err = startLiveServer(p.ctx, p.cfg, p.dir, bundle)
 	return err
 }
 
-// restart kills the server and brings it back as the script says, for as long
-// as the edge lives.
-func (p *livePlayer) restart(script *faulty.Script, edge *bench.Child) {
-	for i := range script.Faults {
-		f := &script.Faults[i]
-		if f.Kind != faulty.Restart {
-			continue
-		}
-		if !sleep(p.ctx, liveStart+f.At, edge) {
+// restart kills the server and brings it back at the plan's times, which count
+// from begin, for as long as the edge lives.
+func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Child) {
+	at := time.Duration(0)
+	for {
+		from, until, ok := plan.Absence(at)
+		if !ok || from >= p.cfg.Duration || !sleep(p.ctx, time.Until(begin.Add(from)), edge) {
 			return
 		}
 		p.server.kill()
-		sleep(p.ctx, f.For, nil)
-		if err := p.server.start(); err != nil {
-			fmt.Fprintf(p.cfg.Log, "the server did not come back: %v\n", err)
+		if !sleep(p.ctx, time.Until(begin.Add(until)), edge) {
+			return // serve starts it for the next episode
 		}
+		if !plan.Away(until) {
+			if err := p.server.start(); err != nil {
+				fmt.Fprintf(p.cfg.Log, "the server did not come back: %v\n", err)
+			}
+		}
+		at = max(until, time.Since(begin))
 	}
 }
 
@@ -194,14 +220,21 @@ func sleep(ctx context.Context, d time.Duration, child *bench.Child) bool {
 	return false
 }
 
+// auditName is the file in a worker's folder to which the server writes a line for
+// each request.
+const auditName = "audit.jsonl"
+
 // liveServer is a lean-server that can be killed and come back at its place.
 type liveServer struct {
-	bin, manifest, endpoint, address string
-	child                            *bench.Child
+	ctx               context.Context
+	program           string
+	flags             []string
+	endpoint, address string
+	child             *bench.Child
 }
 
 // startLiveServer serves a bundle on a free port.
-func startLiveServer(bin, dir, bundle string) (*liveServer, error) {
+func startLiveServer(ctx context.Context, cfg *Config, dir, bundle string) (*liveServer, error) {
 	abs, err := filepath.Abs(bundle)
 	if err != nil {
 		return nil, err
@@ -215,8 +248,12 @@ func startLiveServer(bin, dir, bundle string) (*liveServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &liveServer{bin: bin, manifest: manifest, address: l.Addr().String()}
+	s := &liveServer{ctx: ctx, program: filepath.Join(cfg.Bin, "lean-server"), address: l.Addr().String()}
 	s.endpoint = "tcp/" + s.address
+	s.flags = []string{"--manifest", manifest, "--listen", s.endpoint, "--health-port", "0", "--quiet", "--audit", filepath.Join(dir, auditName)}
+	if cfg.ORT != "" {
+		s.flags = append(s.flags, "--ort", cfg.ORT)
+	}
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
@@ -225,12 +262,16 @@ func startLiveServer(bin, dir, bundle string) (*liveServer, error) {
 
 // start starts the server and returns when it listens.
 func (s *liveServer) start() (err error) {
-	cmd := exec.Command(filepath.Join(s.bin, "lean-server"), "--manifest", s.manifest, "--listen", s.endpoint, "--health-port", "0", "--quiet")
+	cmd := exec.Command(s.program, s.flags...)
 	cmd.Env = bench.Scrubbed(cmd.Environ())
 	if s.child, err = bench.Start(cmd); err != nil {
 		return err
 	}
 	for end := time.Now().Add(bench.ServerLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if s.ctx.Err() != nil {
+			s.kill()
+			return context.Cause(s.ctx)
+		}
 		if !s.child.Running() {
 			return errors.Join(s.child.Wait(0), errors.New("lean-server ended by itself"))
 		}
@@ -262,8 +303,8 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 		Timeouts   int    `json:"targets_timed_out"`
 		Actions    int    `json:"actions"`
 		Starved    int    `json:"starved_ticks"`
+		StarvedBus int    `json:"starved_by_bus"` // of them
 		Requests   int    `json:"requests"`
-		Chunks     int    `json:"chunks"`
 		Estimate   int    `json:"latency_estimate_steps"`
 		Schedule   string `json:"schedule"`
 	}
@@ -272,8 +313,30 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 	}
 	o.Runs = 1
 	o.Right.Reached, o.Right.Collided, o.Right.TimedOut = s.Targets, s.Collisions, s.Timeouts
-	o.Actions, o.Starved, o.Requests, o.Inferences, o.MaxEstimate = s.Actions, s.Starved, s.Requests, s.Chunks, s.Estimate
+	o.Actions, o.Starved, o.Requests, o.MaxEstimate = s.Actions, s.Starved-s.StarvedBus, s.Requests, s.Estimate
 	return o, nil
+}
+
+// computed counts the requests in lean-server's audit that the policy was run for.
+func computed(name string) (n int, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var line struct {
+			Outcome string `json:"outcome"`
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil {
+			continue // the server was killed in the middle of it
+		}
+		if slices.Contains([]string{"ok", "unsent", "not_finite"}, line.Outcome) {
+			n++
+		}
+	}
+	return n, lines.Err()
 }
 
 // flags are the contender's, for edge-rt.

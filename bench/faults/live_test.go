@@ -3,16 +3,21 @@ package faults
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"edgert/bench"
 	"edgert/internal/exit"
+	"edgert/wire/faulty"
 )
 
 // An edge that finds no motors, as on a host that is too busy, is started again
@@ -44,7 +49,7 @@ func TestLivePlaysAgain(t *testing.T) {
 			defer server.Kill()
 			cfg := config(t)
 			var log bytes.Buffer
-			cfg.Bin, cfg.Log = dir, &log
+			cfg.Bin, cfg.Log, cfg.Duration = dir, &log, 1 // an edge that does nothing is not cut off
 			var again atomic.Int64
 			p, err := newLivePlayer(context.Background(), &cfg, filepath.Join(dir, "0"), &again)
 			if err != nil {
@@ -60,6 +65,136 @@ func TestLivePlaysAgain(t *testing.T) {
 				t.Errorf("%d tries again, log %q, want %d", again.Load(), log.String(), tt.again)
 			}
 		})
+	}
+}
+
+// stub is a player on an edge-rt that is a shell script and a server that sleeps.
+func stub(t *testing.T, ctx context.Context, edge string, duration time.Duration) *livePlayer {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte("#!/bin/sh\n"+edge), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server, err := bench.Start(exec.Command("sleep", "60"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config(t)
+	cfg.Bin, cfg.Duration, cfg.live = dir, duration, true
+	p, err := newLivePlayer(ctx, &cfg, filepath.Join(dir, "0"), new(atomic.Int64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.server = &liveServer{ctx: ctx, child: server}
+	t.Cleanup(func() { p.server.kill() })
+	return p
+}
+
+// summarize makes the script write a summary where --json says.
+const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > $name; }\n"
+
+// An edge that ended before its time, as one that has heard the same Ctrl-C, has
+// played no episode, whatever it says about it.
+func TestCutOffEpisodesDoNotCount(t *testing.T) {
+	p := stub(t, context.Background(), summarize+"say", time.Hour)
+	if _, _, err := p.play(job{}); err == nil || !strings.Contains(err.Error(), "edge-rt ended after") {
+		t.Errorf("cut off: %v, want that it ended too soon", err)
+	}
+}
+
+// Who interrupts bench alone does not wait for the end of the episodes.
+func TestInterruptEndsTheEdge(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := stub(t, ctx, summarize+"trap 'say; exit 0' TERM INT\necho > $name.up\nwhile :; do sleep 0.05; done", time.Hour)
+	go func() {
+		for range 1000 {
+			if _, err := os.Stat(filepath.Join(p.dir, "edge.json.up")); err == nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, _, err := p.play(job{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("play() = %v, want that it was cancelled", err)
+	}
+	if _, err := os.Stat(filepath.Join(p.dir, "edge.json")); err != nil {
+		t.Errorf("the edge was not asked to end: %v", err)
+	}
+}
+
+// The server goes and comes at the script's times, again and again.
+func TestRestartsFollowTheScript(t *testing.T) {
+	p := stub(t, context.Background(), "exec sleep 60", 2900*time.Millisecond)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	started := filepath.Join(p.dir, "started")
+	p.server.program, p.server.flags, p.server.address = "/bin/sh", []string{"-c", "echo >> " + started + "; exec sleep 60"}, l.Addr().String()
+	edge, err := bench.Start(exec.Command("sleep", "60"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer edge.Kill()
+	plan := func(text string) *faulty.Plan {
+		s, err := faulty.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Plan(1, time.Millisecond)
+	}
+	p.restart(plan("faults: [{kind: restart, at: 200ms, for: 100ms, every: 1s}]"), time.Now(), edge)
+	time.Sleep(200 * time.Millisecond) // the last one comes to its first line
+	if got, _ := os.ReadFile(started); len(got) < 2 || len(got) > 3 {
+		t.Errorf("the server was started %d times, want 3, or 2 on a host that is away for a second", len(got))
+	}
+	if !p.server.child.Running() {
+		t.Error("the server is not back")
+	}
+	edge.Kill()
+	before := time.Now()
+	p.restart(plan("faults: [{kind: restart, for: 24h}]"), before, edge) // returns: nobody is left to see it
+	if p.restart(plan("faults: [{kind: blackout, for: 1s}]"), before, edge); time.Since(before) > time.Minute {
+		t.Error("the restarts went on without an edge")
+	}
+}
+
+func TestComputed(t *testing.T) {
+	name := filepath.Join(t.TempDir(), auditName)
+	text := `{"outcome": "ok"}
+{"outcome": "bad_observation"}
+{"outcome": "unsent"}
+{"outcome": "inference_failed"}
+{"outcome": "not_finite"}
+{"outcome": "ok", "why": ""}
+{"outcome": "o`
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := computed(name); err != nil || n != 4 {
+		t.Errorf("computed() = %d, %v, want 4", n, err)
+	}
+	if _, err := computed(name + "x"); err == nil {
+		t.Error("an audit that is not there was read")
+	}
+}
+
+// What real time keeps no tick of is refused in words, not with a panic.
+func TestNoTicksOfRealTime(t *testing.T) {
+	cfg := config(t)
+	cfg.live = true
+	b := newBoard(&cfg)
+	r := b.report()
+	for name, write := range map[string]func(io.Writer) error{"svg": r.WriteSVG, "csv": r.WriteCSV} {
+		var out bytes.Buffer
+		if err := write(&out); !errors.Is(err, errNoTicks) || out.Len() > 0 {
+			t.Errorf("%s: %v, %q", name, err, out.String())
+		}
+	}
+	if html := text(t, r.WriteHTML); strings.Contains(html, "<figure>") || strings.Contains(html, "NaN") {
+		t.Error("the page of real time holds a figure or a NaN")
 	}
 }
 

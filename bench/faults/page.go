@@ -112,6 +112,9 @@ func (r *Report) episode(scenario, contender int) string {
 
 // WriteSVG writes the figure of the first episode of the first cell.
 func (r *Report) WriteSVG(w io.Writer) error {
+	if len(r.traces[0][0]) == 0 {
+		return errNoTicks
+	}
 	_, err := io.WriteString(w, r.episode(0, 0)+"\n")
 	return err
 }

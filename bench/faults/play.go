@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -85,8 +86,8 @@ func (b *board) run(ctx context.Context) error {
 	for whole < len(b.rounds) && b.rounds[whole] == b.cells() {
 		whole++
 	}
-	b.cfg.Episodes = whole &^ 1 // half of them from each side
-	if interrupted != nil && b.cfg.Episodes == 0 {
+	b.cfg.Episodes = whole - whole%b.cfg.round()
+	if interrupted != nil && b.cfg.Episodes < 2 {
 		return fmt.Errorf("interrupted before every cell has played two episodes: nothing to report: %w", interrupted)
 	}
 	return nil
@@ -105,7 +106,7 @@ func (b *board) take() (j job, ok bool) {
 		return job{}, false
 	}
 	late := b.cfg.Limit > 0 && time.Since(b.began) > b.cfg.Limit
-	if played := b.next / cells; late && b.next%cells == 0 && played >= 2 && played%2 == 0 {
+	if played := b.next / cells; late && b.next%cells == 0 && played >= 2 && played%b.cfg.round() == 0 {
 		return job{}, false
 	}
 	n := b.next
@@ -152,6 +153,9 @@ func (b *board) work(ctx context.Context, worker int) error {
 		outcome, trace, err := players.play(j)
 		if err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			return nil // it may have been cut off
 		}
 		b.results[j.scenario][j.contender][j.episode] = outcome
 		if j.episode == 0 {
@@ -210,7 +214,9 @@ func (p *players) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 		run.Trace = func(t *fleet.Tick) { trace = append(trace, *t) }
 	}
 	robot, err := fleet.Open(run)
-	if err != nil {
+	if errors.Is(err, fleet.ErrConfig) { // such as an s_min beyond the policy's horizon
+		return fleet.Outcome{}, nil, exit.Errorf(exit.Usage, "--schedule %s: %w", contender.Name, err)
+	} else if err != nil {
 		return fleet.Outcome{}, nil, fmt.Errorf("%s: %w", contender.Name, err)
 	}
 	defer robot.Close()

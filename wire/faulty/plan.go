@@ -87,6 +87,41 @@ func (p *Plan) Away(at time.Duration) bool {
 	return false
 }
 
+// Absence returns from when until when the server is down, the first time from an
+// instant on; ok is false when it stays. Where restarts overlap, Away(until) is
+// true and Absence(until) goes on from there.
+func (p *Plan) Absence(at time.Duration) (from, until time.Duration, ok bool) {
+	for i := range p.faults {
+		f := &p.faults[i]
+		if f.Kind != Restart {
+			continue
+		}
+		if begin, comes := f.next(at); comes && (!ok || begin < from) {
+			from, until, ok = begin, f.begin(begin)+f.For, true
+		}
+	}
+	return from, until, ok
+}
+
+// next returns the first instant from at on at which the fault acts.
+func (f *Fault) next(at time.Duration) (time.Duration, bool) {
+	switch {
+	case at <= f.At:
+		return f.At, true
+	case f.Active(at):
+		return at, true
+	case f.Every == 0:
+		return 0, false
+	}
+	return f.begin(at) + f.Every, true
+}
+
+// begin returns when the window began that is the last one at an instant, which
+// is not before the first.
+func (f *Fault) begin(at time.Duration) time.Duration {
+	return f.At + time.Duration(max(f.begun(at)-1, 0))*f.Every
+}
+
 // Latency returns what every answer costs from the begin on.
 func (p *Plan) Latency() (d time.Duration) {
 	for i := range p.faults {

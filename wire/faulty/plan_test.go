@@ -108,6 +108,42 @@ faults:
 	}
 }
 
+// Absence walks through the same spans that Away tells instant by instant.
+func TestAbsence(t *testing.T) {
+	for _, text := range []string{
+		"faults: []",
+		"faults: [{kind: blackout, at: 1s, for: 1s}]",
+		"faults: [{kind: restart, at: 3s, for: 2s}]",
+		"faults: [{kind: restart, for: 1s}, {kind: restart, at: 9s, for: 500ms}]",
+		"faults: [{kind: restart, at: 2s, for: 300ms, every: 1500ms}]",
+		"faults: [{kind: restart, at: 5s, for: 1s}, {kind: restart, at: 2s, for: 1s, every: 4s}, {kind: restart, at: 6500ms, for: 1s}]",
+		"faults: [{kind: restart, for: 1s, every: 2s}, {kind: restart, at: 1s, for: 1s, every: 2s}]", // never back
+	} {
+		const grain, length = 50 * time.Millisecond, 20 * time.Second
+		p := mustParse(t, text).Plan(1, tick)
+		down := map[time.Duration]bool{}
+		at := time.Duration(0)
+		for turns := 0; turns < 100; turns++ {
+			from, until, ok := p.Absence(at)
+			if !ok || from >= length {
+				break
+			}
+			if from < at || until <= from {
+				t.Fatalf("%s: from %v on the server is away from %v to %v", text, at, from, until)
+			}
+			for i := from; i < until; i += grain {
+				down[i] = true
+			}
+			at = until
+		}
+		for i := time.Duration(0); i < length; i += grain {
+			if got := p.Away(i); got != down[i] {
+				t.Fatalf("%s: at %v away is %v, and by Absence %v", text, i, got, down[i])
+			}
+		}
+	}
+}
+
 // Chance belongs to the tick, not to the message: whoever sends on the same tick
 // meets the same fate, and the shares are what the script says.
 func TestDrawsAreCommon(t *testing.T) {
