@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 || s.Faults[2].Share != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := mustParse(t, "name: b\nfaults: []\n"); s.Name != "b" || len(s.Faults) != 0 {
+	if s := mustParse(t, "name: b\nfaults: []\n...\n"); s.Name != "b" || len(s.Faults) != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -243,6 +243,10 @@ func FuzzParse(f *testing.F) {
 		for at := range 100 {
 			p.Observation(time.Duration(at) * time.Second)
 			p.Chunk(time.Duration(at) * time.Second)
+			from, until, ok := p.Absence(time.Duration(at) * time.Second)
+			if ok && (from < time.Duration(at)*time.Second || until <= from || !p.Away(from)) {
+				t.Errorf("from %d s on away from %v to %v", at, from, until)
+			}
 		}
 		if d := p.Spikes(-1, time.Hour); d < 0 {
 			t.Errorf("spikes of %v", d)
