@@ -2,7 +2,6 @@ package edge
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"runtime"
@@ -274,11 +273,3 @@ func (c *Config) CheckPlan() error {
 func (c *Config) rate() float64 { return c.FPS * float64(max(c.Shape.Multiplier, 1)) }
 
 func (c *Config) period() time.Duration { return time.Duration(float64(time.Second) / c.rate()) }
-
-// describe names the exit reason of an ordinary end.
-func (c *Config) describe() string {
-	if c.Duration > 0 {
-		return fmt.Sprintf("ran for %v as asked", c.Duration)
-	}
-	return "stopped by signal"
-}

@@ -81,6 +81,7 @@ type Edge struct {
 	loop     *rt.Loop
 	record   *record.Log // nil: none
 	recorded error       // why it stopped; read after the thread that keeps it
+	ran      bool        // for as long as it was asked to
 	held     bool        // the run has ended, and the arm is left under torque as it was asked
 
 	stop    atomic.Bool // ends the tick

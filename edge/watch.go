@@ -69,6 +69,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		}
 		now := e.clock.Now()
 		if leaveBy == 0 && (ctx.Err() != nil || now >= end) {
+			e.ran = ctx.Err() == nil
 			e.control.leave.Store(true)
 		}
 		if leaveBy == 0 && e.control.leave.Load() {
@@ -220,8 +221,16 @@ func (e *Edge) summarize(err error) *Summary {
 	for i, name := range lapNames {
 		s.Phases[name] = short(c.laps.Part(i), time.Microsecond)
 	}
-	s.Exit = ending(err, e.cfg.describe())
+	s.Exit = ending(err, e.describe())
 	return s
+}
+
+// describe names the exit reason of an ordinary end.
+func (e *Edge) describe() string {
+	if e.ran {
+		return fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
+	}
+	return "stopped by signal"
 }
 
 func micros(h *rt.Hist, q float64) float64 {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,6 +45,30 @@ func TestRunOutlivesItsReader(t *testing.T) {
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil || stiff(b) != 0 {
 		t.Errorf("it ended with %v and %d motors under torque; want a clean end, and none", err, stiff(b))
+	}
+}
+
+// A run that a signal ends before its time does not say that it took it.
+func TestTheReasonOfAnEarlyEnd(t *testing.T) {
+	s, b := newStill(t), simBus(t)
+	file := filepath.Join(t.TempDir(), "run.json")
+	cmd := armed(t, s, b, "--duration", "10m", "--json", file)
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var run struct {
+		Exit struct {
+			Code   int
+			Reason string
+		}
+	}
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(raw, &run)
+	}
+	if err != nil || run.Exit.Code != 0 || run.Exit.Reason != "stopped by signal" {
+		t.Errorf("%v; the summary says %+v", err, run.Exit)
 	}
 }
 
