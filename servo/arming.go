@@ -148,13 +148,7 @@ func (a *Arm) write(r table.Row, ids []ID, words []int, next stage) error {
 // something else, or do not answer, as indices of units.
 func (a *Arm) unconfirmed(deadline rt.Instant) (bad []int) {
 	m := &a.arming
-	missing := a.bus.gather(m.check, offWait, deadline)
-	for i, want := range m.words {
-		if missing>>i&1 != 0 || m.row.Decode(m.check.param(i)) != want {
-			bad = append(bad, i)
-		}
-	}
-	return bad
+	return a.bus.readBack(m.check, m.row, m.words, offWait, deadline)
 }
 
 // again goes back to an earlier stage, or gives up and makes the arm limp.

@@ -39,10 +39,10 @@ func (p *pardon) begin() {
 // heard says that somebody answers, or is to be asked anew.
 func (p *pardon) heard() { p.left = pardons }
 
-// granted reports whether the host took processor time since the attempt began,
-// which may excuse that it failed; the next is to have more patience then. The
-// kernel counts what was taken at a processor's next timer interrupt: ask some
-// time after the attempt.
+// granted reports whether the host took processor time since the first attempt
+// began, which may excuse that this one failed; the next is to have more patience
+// then. The kernel counts what was taken at a processor's next timer interrupt: ask
+// some time after the attempt.
 func (p *pardon) granted(patience *time.Duration) bool {
 	if p.left == 0 || p.steal == nil || p.steal() <= p.stolen {
 		return false

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"edgert/rt"
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -75,11 +76,13 @@ func (a *Arm) readPositions() error {
 		if missing == 0 {
 			return nil
 		}
-		a.bus.retries.Add(1)
 		a.bus.quiet()
 		if !a.bus.host.granted(&patience) {
 			failed++
 			patience *= 2 // a slow adapter
+		}
+		if failed < maxAttempts {
+			a.bus.retries.Add(1)
 		}
 	}
 	var bad []int
@@ -101,6 +104,18 @@ func (b *Bus) newCheck(r table.Row, ids []ID) *group {
 	return b.newGroup(r.Addr, r.Size+checkMore, ids)
 }
 
+// readBack asks for what a register holds by now and returns who has another word,
+// or does not answer, as indices of words.
+func (b *Bus) readBack(check *group, r table.Row, words []int, patience time.Duration, deadline rt.Instant) (bad []int) {
+	missing := b.gather(check, patience, deadline)
+	for i, want := range words {
+		if missing>>i&1 != 0 || r.Decode(check.param(i)) != want {
+			bad = append(bad, i)
+		}
+	}
+	return bad
+}
+
 // setAll writes one register of all motors, at first with one frame, and
 // returns the motors that do not have the value afterwards.
 func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
@@ -116,14 +131,7 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 		if b.SyncWrite(r, ids, words) != nil {
 			break
 		}
-		missing := b.gather(check, offWait, b.clock.Now().Add(check.wire+2*offWait))
-		bad = bad[:0]
-		for i, want := range words {
-			if missing>>i&1 != 0 || r.Decode(check.param(i)) != want {
-				bad = append(bad, i)
-			}
-		}
-		if len(bad) == 0 {
+		if bad = b.readBack(check, r, words, offWait, b.clock.Now().Add(check.wire+2*offWait)); len(bad) == 0 {
 			return nil
 		}
 	}
@@ -155,11 +163,8 @@ func setAgain(b *Bus, r table.Row, ids []ID, words, bad []int, patience time.Dur
 		return bad
 	}
 	check := b.newCheck(r, left)
-	missing := b.gather(check, patience, b.clock.Now().Add(check.wire+2*patience))
-	for k, i := range bad {
-		if missing>>k&1 != 0 || r.Decode(check.param(k)) != words[i] {
-			still = append(still, i)
-		}
+	for _, k := range b.readBack(check, r, words2, patience, b.clock.Now().Add(check.wire+2*patience)) {
+		still = append(still, bad[k])
 	}
 	return still
 }

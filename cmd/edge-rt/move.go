@@ -8,7 +8,7 @@ import (
 
 type moveCmd struct {
 	Joint string  `arg:"" help:"The joint, such as elbow_flex."`
-	To    float64 `arg:"" help:"Where to, in the joint's unit: degrees,, such as -10, or 0 to 100 for a gripper."`
+	To    float64 `arg:"" help:"Where to, in the joint's unit: degrees, such as -10, or 0 to 100 for a gripper."`
 	Speed float64 `default:"0.1" help:"Share of the joint's velocity limit."`
 }
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs our Zenoh against the official one, both versions of it, and names every
-# case. A case that fails is run again by itself, three times at most: a dozen official processes
-# share the machine, and a host that takes its cores away for long makes any of
-# them time out. Called by `make interop`.
+# case. A case that fails is run again by itself, three times at most: a dozen
+# official processes share the machine, and a host that takes its cores away for
+# long makes any of them time out. Called by `make interop`.
 set -u
 cd "$(dirname "$0")/../.."
 export EDGERT_INTEROP=1.9.0,1.10.2
