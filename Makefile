@@ -115,6 +115,13 @@ compare: build ## every schedule under every fault, EPISODES (200) paired episod
 	bin/bench faults --virtual --faults compare --schedule drtc,rtc,append,async,v1,sync,rtc+compat,append+compat \
 		--episodes $(EPISODES) --duration 6500ms --json bin/compare.json --html bin/compare.html
 
+WORKERS ?= 3
+
+.PHONY: compare-live
+compare-live: setup build ## the same on edge-rt and lean-server in real time, 20 episodes each, three (WORKERS) at once (1.5 hours)
+	bin/bench faults --faults compare --schedule drtc,rtc,append,async,v1,sync,rtc+compat,append+compat \
+		--episodes 20 --duration 6500ms --workers $(WORKERS) --json bin/compare-live.json
+
 .PHONY: train
 train: ## train and export the demo policy again (an hour of one core, installs JAX)
 	tools/train/run.sh

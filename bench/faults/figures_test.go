@@ -34,7 +34,7 @@ func TestFigures(t *testing.T) {
 	full.Starved, full.Waited, full.Switches, full.Inferences = 4, 2, 3, 45
 	full.UpBytes, full.DownBytes = 60_000, 30_000
 	full.Recoveries = []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}
-	full.Seams, full.Again = nil, []int{-1, 4, 2}
+	full.Seams, full.Again, full.AgainDue = nil, []int{-1, 4, 2}, []int{-1, 1, 2}
 	for i := range 100 {
 		full.Seams = append(full.Seams, float64(i+1))
 	}
@@ -59,6 +59,7 @@ func TestFigures(t *testing.T) {
 		{"inferences", 1.5, 0},          // in 30 s
 		{"kilobytes", 3, 0},             // 90 kB both ways in 30 s
 		{"again_ticks", 4, none},        // the longest
+		{"again_due_ticks", 2, none},
 	} {
 		values := e.values[tt.key]
 		if len(values) != 2 {

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,8 +36,9 @@ const (
 	liveTries = 4
 )
 
-// liveMetrics are those that edge-rt's summary and lean-server's audit know.
-var liveMetrics = []string{"success", "reached", "starved_ticks", "inferences"}
+// liveMetrics are those that edge-rt's summary and record and lean-server's audit
+// know.
+var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences"}
 
 // Live runs the comparison on the real edge-rt and lean-server, in real time,
 // every episode in a world of its own that all contenders meet, with the same
@@ -121,7 +121,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 		return fleet.Outcome{}, err
 	}
 	script, summary := filepath.Join(p.dir, "faults.yaml"), filepath.Join(p.dir, "edge.json")
-	audit := filepath.Join(p.dir, auditName)
+	audit, record := filepath.Join(p.dir, auditName), filepath.Join(p.dir, "actions.jsonl")
 	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600)); err != nil { // the server appends
 		return fleet.Outcome{}, err
 	}
@@ -129,7 +129,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	cmd := exec.Command(filepath.Join(p.cfg.Bin, "edge-rt"), append(contender.flags(),
 		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.endpoint, "--seed", strconv.FormatUint(seed, 10),
 		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
-		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary,
+		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record", record,
 		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
 	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+p.dir)
 	began := time.Now()
@@ -152,8 +152,10 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 		return o, err
 	}
 	o.Seed, o.Direction = seed, direction
-	o.Inferences, err = computed(audit)
-	return o, err
+	if o.Inferences, err = computed(audit); err != nil {
+		return o, err
+	}
+	return o, executed(record, &o)
 }
 
 // wait returns when the edge has ended, and ends it when somebody interrupts.
@@ -315,28 +317,6 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 	o.Right.Reached, o.Right.Collided, o.Right.TimedOut = s.Targets, s.Collisions, s.Timeouts
 	o.Actions, o.Starved, o.Requests, o.MaxEstimate = s.Actions, s.Starved-s.StarvedBus, s.Requests, s.Estimate
 	return o, nil
-}
-
-// computed counts the requests in lean-server's audit that the policy was run for.
-func computed(name string) (n int, err error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		var line struct {
-			Outcome string `json:"outcome"`
-		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil {
-			continue // the server was killed in the middle of it
-		}
-		if slices.Contains([]string{"ok", "unsent", "not_finite"}, line.Outcome) {
-			n++
-		}
-	}
-	return n, lines.Err()
 }
 
 // flags are the contender's, for edge-rt.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"edgert/bench"
 	"edgert/internal/exit"
+	"edgert/internal/fleet"
 	"edgert/wire/faulty"
 )
 
@@ -38,7 +40,7 @@ func TestLivePlaysAgain(t *testing.T) {
 			dir := t.TempDir()
 			// $1 and on are edge-rt's flags; the summary's name follows --json.
 			script := fmt.Sprintf("#!/bin/sh\necho run >> %s/runs\n[ $(wc -l < %[1]s/runs) -gt %d ] || exit %d\n"+
-				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\n", dir, tt.failures, tt.code)
+				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\necho > $4\n", dir, tt.failures, tt.code)
 			if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -90,8 +92,9 @@ func stub(t *testing.T, ctx context.Context, edge string, duration time.Duration
 	return p
 }
 
-// summarize makes the script write a summary where --json says.
-const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > $name; }\n"
+// summarize makes the script write a summary and an empty record where --json and
+// --record say.
+const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nrecord=$4\nsay() { echo '{\"targets_reached\": 5}' > $name; echo > $record; }\n"
 
 // An edge that ended before its time, as one that has heard the same Ctrl-C, has
 // played no episode, whatever it says about it.
@@ -206,5 +209,44 @@ func TestReportSaysHowItWasPlayed(t *testing.T) {
 	virtual := &Report{Virtual: true, NetworkMs: 4, ComputeMs: 20}
 	if got := virtual.how(); got != "virtual time, 4 ms of network each way, 20 ms for the policy" {
 		t.Errorf("virtual: %q", got)
+	}
+}
+
+// Ages and seams come from the record of actions as virtual time has them: an arm
+// that stands for a tick begins again from its standstill.
+func TestExecuted(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "actions.jsonl")
+	text := "{\"what\":\"the run\"}\n"
+	tick, at := fleet.Period.Nanoseconds(), int64(0)
+	for _, a := range []struct {
+		ticks, age int64
+		seq        int
+		pan, elbow float64
+	}{
+		{1, 3, 1, 0, 0}, {1, 4, 1, 1, 0}, {1, 5, 1, 2, 0},
+		{1, 3, 2, 3, 0},  // goes on as before
+		{1, 4, 3, 9, 0},  // 5 beyond where the last two lead
+		{3, 9, 4, 10, 2}, // after a pause: 1 and 2 from the standstill
+	} {
+		at += a.ticks * tick
+		text += fmt.Sprintf("{\"t_ns\":%d,\"step\":7,\"seq\":%d,\"source_ns\":%d,\"action\":[%v,0,%v,0,0,null],\"goal\":[]}\n", at, a.seq, at-a.age*tick, a.pan, a.elbow)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := fleet.Outcome{Actions: 6}
+	if err := executed(name, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 || o.Age(1) != 9 {
+		t.Errorf("seams %v, ages %d and %d, %v, want 0, 5 and 2, 4 and 9", o.Seams, o.Age(0.5), o.Age(1), err)
+	}
+	for _, bad := range []string{"{\"t_ns\":1,\"action\":[1,2]}\n", "{\"action\":[1,2,3,4,5,6]}\n", "{\"t_ns\":\n"} {
+		if err := os.WriteFile(name, []byte(text+bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := executed(name, &o); err == nil || !strings.Contains(err.Error(), "line 8") {
+			t.Errorf("%q: %v, want line 8 refused", bad, err)
+		}
+	}
+	if executed(name+".none", &o) == nil {
+		t.Error("a record that is not there was read")
 	}
 }

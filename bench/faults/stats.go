@@ -102,12 +102,15 @@ var metrics = []metric{
 	{"kilobytes", "sent both ways", "kB/s", -1, func(o *fleet.Outcome, d time.Duration) float64 {
 		return float64(o.UpBytes+o.DownBytes) / 1000 / d.Seconds()
 	}},
-	{"again_ticks", "repeated after the estimate, at most", "ticks", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
-		if len(o.Again) == 0 {
-			return math.NaN()
-		}
-		return float64(fleet.Quantile(o.Again, 1))
-	}},
+	{"again_ticks", "repeated after the estimate, at most", "ticks", -1, func(o *fleet.Outcome, _ time.Duration) float64 { return most(o.Again) }},
+	{"again_due_ticks", "of these, such on which a request was due", "ticks", -1, func(o *fleet.Outcome, _ time.Duration) float64 { return most(o.AgainDue) }},
+}
+
+func most(ticks []int) float64 {
+	if len(ticks) == 0 {
+		return math.NaN()
+	}
+	return float64(fleet.Quantile(ticks, 1))
 }
 
 func perMinute(n int, d time.Duration) float64 { return float64(n) / d.Minutes() }

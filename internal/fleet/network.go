@@ -97,6 +97,7 @@ func (n *network) send(now time.Duration, f *flight) {
 
 // pass applies a fate; a doubled message becomes two.
 func (n *network) pass(line *faulty.Line[*flight], fate faulty.Fate, f *flight, at time.Duration) []*flight {
+	fate = line.Next(fate)
 	var held *flight
 	if line.Holding() && !fate.Lost && !fate.Swapped {
 		held = line.Held()

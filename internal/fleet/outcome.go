@@ -53,6 +53,7 @@ type Outcome struct {
 	Seams      []float64       // degrees between a chunk's first action and where the last two led
 	Recoveries []time.Duration // from the first message lost to the next merge
 	Again      []int           // ticks from a lost request to the next, less the estimate at the lost one
+	AgainDue   []int           // the same without the ticks on which an older answer had left more actions than the trigger fires at
 
 	ages [agesMax + 1]int
 }
@@ -108,6 +109,7 @@ func (r *Outcome) Add(o *Outcome) {
 	r.Seams = append(r.Seams, o.Seams...)
 	r.Recoveries = append(r.Recoveries, o.Recoveries...)
 	r.Again = append(r.Again, o.Again...)
+	r.AgainDue = append(r.AgainDue, o.AgainDue...)
 	for i, n := range o.ages {
 		r.ages[i] += n
 	}

@@ -113,7 +113,9 @@ func (r *Robot) tick(tick int) error {
 	if f := r.net.receive(now); f != nil {
 		r.merge(now, f)
 	}
-	r.row.view(r.plan.View()) // what the trigger sees
+	view := r.plan.View() // what the trigger sees
+	r.row.view(view)
+	r.losses.tick(tick, view, r.cfg.Schedule.Horizon)
 	if !open {
 		r.plan.OnIdleTick()
 	} else if r.plan.OnTick(at, r.state[:], &r.ask) {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"edgert/chunk"
 	"edgert/sim"
 )
 
@@ -59,6 +60,28 @@ func (s *seams) turn(rows []float32, post sim.Point) int {
 	return 0
 }
 
+// Follower makes the ages and seams of an Outcome from actions that ran somewhere
+// else, in their order.
+type Follower struct {
+	Out   *Outcome
+	seams seams
+	at    time.Duration // of the last
+	goal  [sim.DOF]float64
+}
+
+// Ran notes an action: when it ran, how old its observation was then, and what it
+// and its request were.
+func (f *Follower) Ran(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
+	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm stood meanwhile
+		f.seams.hold(f.goal)
+	}
+	if jump, seam := f.seams.step(action, seq); seam {
+		f.Out.Seams = append(f.Out.Seams, jump)
+	}
+	f.Out.age(int(age / Period))
+	f.at, f.goal = at, action
+}
+
 // wayOf is +1 where the tip passes the post on its far side, -1 on the near one,
 // 0 when the rows do not pass it.
 func wayOf(rows []float32, post sim.Point) int {
@@ -80,12 +103,14 @@ func wayOf(rows []float32, post sim.Point) int {
 type losses struct {
 	since    time.Duration // of the first message lost since the last merge, -1: none
 	requests []sentRequest
+	full     int // ticks since the newest request's estimate on which more actions were left than the trigger fires at
 }
 
 type sentRequest struct {
 	key            int64
 	tick, estimate int
 	lost           bool
+	again, due     int // ticks from its estimate to the next request, and of these such on which the trigger could fire
 }
 
 // lose notes a message that will not come.
@@ -101,8 +126,20 @@ func (l *losses) lose(key int64, at time.Duration) {
 	}
 }
 
+// tick notes what the trigger sees.
+func (l *losses) tick(tick int, v chunk.View, horizon int) {
+	if n := len(l.requests); n > 0 && v.SMin > 0 && v.Size > horizon-v.SMin && tick > l.requests[n-1].tick+l.requests[n-1].estimate {
+		l.full++
+	}
+}
+
 // ask notes a request.
 func (l *losses) ask(key int64, tick, estimate int) {
+	if n := len(l.requests); n > 0 {
+		last := &l.requests[n-1]
+		last.again = tick - last.tick - last.estimate
+		last.due, l.full = last.again-l.full, 0
+	}
 	l.requests = append(l.requests, sentRequest{key: key, tick: tick, estimate: estimate})
 }
 
@@ -124,7 +161,7 @@ func (l *losses) finish(end time.Duration, out *Outcome) {
 		}
 		out.Lost++
 		if i+1 < len(l.requests) {
-			out.Again = append(out.Again, l.requests[i+1].tick-l.requests[i].tick-l.requests[i].estimate)
+			out.Again, out.AgainDue = append(out.Again, l.requests[i].again), append(out.AgainDue, l.requests[i].due)
 		}
 	}
 }

@@ -10,6 +10,19 @@ type Line[T any] struct {
 	held    T
 	holding bool
 	free    time.Duration // when the last byte put on the line has left
+	counted int           // messages since the last that fell to its number
+}
+
+// Next counts a message and completes its fate: every nth is lost where the plan
+// says so. It is called once per message, before Pass.
+func (l *Line[T]) Next(f Fate) Fate {
+	if f.Nth == 0 {
+		return f
+	}
+	if l.counted++; l.counted >= f.Nth {
+		l.counted, f.Lost = 0, true
+	}
+	return f
 }
 
 // Pass appends to out what comes out when m meets its fate: nothing, m, m twice,

@@ -26,6 +26,7 @@ func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 // Fate is what happens to one message.
 type Fate struct {
 	Lost    bool
+	Nth     int // every nth message of its direction is lost, see Line.Next; 0: none
 	Twice   bool
 	Hold    bool          // until the next message of its direction has passed
 	Swapped bool          // a message held before may pass behind this one
@@ -56,7 +57,12 @@ func (p *Plan) fate(at time.Duration, drop, double, reorder Kind, direction uint
 		case Blackout, Restart:
 			f.Lost = true
 		case drop:
-			f.Lost = f.Lost || hit()
+			switch {
+			case fault.Nth == 0:
+				f.Lost = f.Lost || hit()
+			case f.Nth == 0 || fault.Nth < f.Nth:
+				f.Nth = fault.Nth
+			}
 		case double:
 			f.Twice = f.Twice || hit()
 		case reorder:

@@ -35,6 +35,10 @@ func TestParseRefuses(t *testing.T) {
 		{"only a name", "name: a", "no faults"},
 		{"a list without any", "faults:\n", "no faults"},
 		{"a share that is no number", "faults: [{kind: drop_chunk, share: .nan}]", "share is NaN"},
+		{"every first", "faults: [{kind: drop_chunk, nth: 1}]", "nth is 1"},
+		{"every nothingth", "faults: [{kind: drop_chunk, nth: 0}]", "nth is 0"},
+		{"nth and share", "faults: [{kind: drop_chunk, nth: 3, share: 0.5}]", "no share beside it"},
+		{"nth where there is none", "faults: [{kind: duplicate_chunk, nth: 3}]", "has none"},
 		{"a share where there is none", "faults: [{kind: blackout, share: 0.5}]", "has none"},
 		{"a spike without a delay", "faults: [{kind: spike, at: 1s}]", "delay is 0s"},
 		{"a delay where there is none", "faults: [{kind: drop_chunk, delay: 1s}]", "delay is 1s"},
@@ -217,6 +221,29 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// Every nth message of a direction falls, whenever it comes; the count belongs to
+// the line and rests where the fault does.
+func TestEveryNth(t *testing.T) {
+	p := mustParse(t, "faults: [{kind: drop_chunk, nth: 3, at: 1s, for: 2s}, {kind: drop_chunk, nth: 5, at: 1s, for: 2s}]").Plan(1, tick)
+	var l, up Line[int]
+	var lost []int
+	for i := range 15 {
+		at := time.Second + time.Duration(i)*100*time.Millisecond
+		if i == 7 {
+			at = 0 // outside of the window: not counted
+		}
+		if l.Next(p.Chunk(at)).Lost {
+			lost = append(lost, i)
+		}
+		if up.Next(p.Observation(at)).Lost {
+			t.Errorf("observation %d is lost", i)
+		}
+	}
+	if want := []int{2, 5, 9, 12}; !slices.Equal(lost, want) {
+		t.Errorf("lost %v, want %v: every third", lost, want)
+	}
+}
+
 func TestTransit(t *testing.T) {
 	var l Line[int]
 	slow := Fate{Rate: 10_000, Delay: 5 * time.Millisecond}
@@ -234,6 +261,7 @@ func TestTransit(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("name: a\nfaults:\n  - {kind: drop_chunk, at: 1s, for: 2s, every: 10s, share: 0.5}\n"))
 	f.Add([]byte("faults: [{kind: spike, delay: 1s}, {kind: bandwidth, bytes_per_second: 1000}]"))
+	f.Add([]byte("faults: [{kind: drop_chunk, nth: 3}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Parse(data)
 		if err != nil {

@@ -58,6 +58,8 @@ const (
 	minRate   = 1000 // bytes a second; below, an observation takes minutes
 	maxRate   = 1 << 40
 	maxScript = 64 << 10 // bytes of YAML
+	minNth    = 2        // every one is a share of 1
+	maxNth    = 1 << 20
 )
 
 // Fault is one entry of a script. It is active from At for For, and again after
@@ -66,6 +68,7 @@ type Fault struct {
 	Kind           Kind
 	At, For, Every time.Duration
 	Share          float64 // of the messages in that time; without one in YAML 1
+	Nth            int     // every nth message in that time instead of a share; 0: by share
 	Delay          time.Duration
 	BytesPerSecond int
 }
@@ -92,6 +95,7 @@ type sourceFault struct {
 	For            string   `yaml:"for"`
 	Every          string   `yaml:"every"`
 	Share          *float64 `yaml:"share"`
+	Nth            *int     `yaml:"nth"`
 	Delay          string   `yaml:"delay"`
 	BytesPerSecond int      `yaml:"bytes_per_second"`
 }
@@ -157,6 +161,11 @@ func (f sourceFault) fault() (Fault, error) {
 	if f.Share != nil {
 		out.Share = *f.Share
 	}
+	if f.Nth != nil {
+		if out.Nth = *f.Nth; f.Share != nil || out.Nth < minNth || out.Nth > maxNth {
+			return out, fmt.Errorf("nth is %d, want %d to %d and no share beside it", out.Nth, minNth, maxNth)
+		}
+	}
 	for _, d := range []struct {
 		key, text string
 		to        *time.Duration
@@ -188,6 +197,8 @@ func (f *Fault) check() error {
 		return fmt.Errorf("share is %v, want above 0 and at most 1", f.Share)
 	case f.Share != 1 && !slices.Contains(shared, f.Kind):
 		return fmt.Errorf("share is %v, but a %s has none", f.Share, f.Kind)
+	case f.Nth != 0 && f.Kind != DropObservation && f.Kind != DropChunk:
+		return fmt.Errorf("nth is %d, but a %s has none: only what is dropped is counted", f.Nth, f.Kind)
 	case slices.Contains(delaying, f.Kind) != (f.Delay > 0) || f.Delay > maxDelay:
 		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay, delaying)
 	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth && (f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):

@@ -111,6 +111,7 @@ func (s *Session) flush(w *way) {
 
 // send puts a message on its way. Holds mu.
 func (s *Session) send(w *way, fate Fate, at, earliest time.Duration, m *message) {
+	fate = w.line.Next(fate)
 	w.scratch, _ = w.line.Pass(fate, m, w.scratch[:0])
 	for _, p := range w.scratch {
 		if len(w.flying) >= pendingMax {

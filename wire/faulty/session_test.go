@@ -102,6 +102,32 @@ faults:
 	}
 }
 
+// Every third chunk is lost on its way through a session, and only chunks are.
+func TestSessionLosesEveryThird(t *testing.T) {
+	inner := new(loop)
+	s := Wrap(inner, rt.KernelClock(), mustParse(t, "faults: [{kind: drop_chunk, nth: 3}]").Plan(1, tick))
+	defer s.Close()
+	var got []string
+	if _, err := s.Subscribe("k", func(in wire.Sample) { got = append(got, string(in.Payload)) }); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Publisher("k", wire.QoS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		if _, err := p.PutLatest([]byte(text), nil); err != nil {
+			t.Fatal(err)
+		}
+		inner.deposit(wire.Sample{Payload: []byte(text)})
+	}
+	s.mu.Lock() // nothing is delivered meanwhile
+	defer s.mu.Unlock()
+	if want := []string{"a", "b", "d", "e", "g"}; !slices.Equal(got, want) || len(inner.sent) != 7 {
+		t.Errorf("chunks %q and %d observations came, want %q and 7", got, len(inner.sent), want)
+	}
+}
+
 // A session that is closed delivers nothing any more, and its thread is gone.
 func TestSessionCloses(t *testing.T) {
 	inner := new(loop)
