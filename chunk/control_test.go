@@ -90,6 +90,9 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if estimator.Name == EstimatorJK {
+		estimator.K = p.K
+	}
 	made, err := New(Config{
 		Schedule: ScheduleDRTC, Horizon: p.H, DOF: 1, FPS: p.FPS, SMin: p.SMin, Epsilon: p.Epsilon,
 		Estimator: estimator, Cooldown: cooldownOf(c), Compat: true,
