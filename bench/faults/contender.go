@@ -49,19 +49,26 @@ func ParseContender(text string) (Contender, error) {
 
 // options are what may follow a schedule's name, each with what it sets.
 var options = map[string]struct {
-	sets string
-	set  func(*Contender)
+	sets, says string
+	set        func(*Contender)
 }{
-	"compat": {"compat", func(c *Contender) { c.Schedule.Compat = true }},
-	"plain":  {"policy", func(c *Contender) { c.Plain = true }},
-	"spans":  {"prefix", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixSpans }},
-	"counts": {"cooldown", func(c *Contender) { c.Schedule.Cooldown = chunk.CooldownCounts }},
-	"bare":   {"prefix", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixNone }},
+	"compat": {"compat", "as the original does where ours does better", func(c *Contender) { c.Schedule.Compat = true }},
+	"plain":  {"policy", "on the policy without a sampler, --plain", func(c *Contender) { c.Plain = true }},
+	"spans":  {"prefix", "drtc: prefixes by name", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixSpans }},
+	"counts": {"cooldown", "drtc: the paper's cooldown", func(c *Contender) { c.Schedule.Cooldown = chunk.CooldownCounts }},
+	"bare":   {"prefix", "drtc: no prefix", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixNone }},
 }
+
+// The options that are no fixed words, for lists.
+const (
+	sMinOption      = "s_min="
+	sMinSays        = "drtc: actions to run from each chunk before the next is asked for"
+	estimatorOption = "a latency estimator instead of the schedule's own; n of max_last_n is a number"
+)
 
 // Options lists the options, estimators last.
 func Options() []string {
-	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{"s_min=N"}, chunk.EstimatorNames)
+	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{sMinOption + "N"}, chunk.EstimatorNames)
 }
 
 // set applies an option and names what it sets.
@@ -70,7 +77,7 @@ func (c *Contender) set(option string) (sets string, err error) {
 		o.set(c)
 		return o.sets, nil
 	}
-	if n, ok := strings.CutPrefix(option, "s_min="); ok {
+	if n, ok := strings.CutPrefix(option, sMinOption); ok {
 		if c.Schedule.SMin, err = strconv.Atoi(n); err != nil || c.Schedule.SMin < 1 {
 			return "", fmt.Errorf("s_min is %q, want a number of actions", n)
 		}

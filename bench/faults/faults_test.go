@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"edgert/chunk"
 	"edgert/internal/exit"
 	"edgert/internal/fleet"
 	"edgert/policy"
@@ -41,6 +43,21 @@ func TestEveryScenarioIsSound(t *testing.T) {
 		}
 		if !used {
 			t.Errorf("no scenario has a %s", kind)
+		}
+	}
+}
+
+// The list names whatever can be asked for, each option with what it does.
+func TestList(t *testing.T) {
+	list := text(t, WriteList)
+	for _, name := range slices.Concat(ScenarioNames(), chunk.Schedules, Options()) {
+		if !regexp.MustCompile(`(?m)(^|[\s,])` + regexp.QuoteMeta(name) + `([\s,]|$)`).MatchString(list) {
+			t.Errorf("the list lacks %s:\n%s", name, list)
+		}
+	}
+	for name, o := range options {
+		if o.says == "" || !strings.Contains(list, o.says) {
+			t.Errorf("the list does not say what %s does", name)
 		}
 	}
 }

@@ -333,8 +333,8 @@ func (c *Contender) flags() (flags []string) {
 			flags = append(flags, "--prefix", "none")
 		case option == "counts":
 			flags = append(flags, "--cooldown", "counts")
-		case strings.HasPrefix(option, "s_min="):
-			flags = append(flags, "--s-min", strings.TrimPrefix(option, "s_min="))
+		case strings.HasPrefix(option, sMinOption):
+			flags = append(flags, "--s-min", strings.TrimPrefix(option, sMinOption))
 		default:
 			flags = append(flags, "--estimator", option)
 		}

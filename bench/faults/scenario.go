@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,15 +68,22 @@ func LoadScenario(name string) (Scenario, error) {
 // Title is what a report calls the scenario.
 func (s Scenario) Title() string { return fmt.Sprintf("%s: %s", s.Name, s.Script.Name) }
 
-// WriteList names scenarios, schedules and options.
+// WriteList names scenarios, schedules and options, and says what they do.
 func WriteList(w io.Writer) error {
+	list := &strings.Builder{}
 	for _, name := range ScenarioNames() {
 		s, err := LoadScenario(name)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%-16s %s\n", name, s.Script.Name)
+		fmt.Fprintf(list, "%-16s %s\n", name, s.Script.Name)
 	}
-	_, err := fmt.Fprintf(w, "\nschedules: %s\noptions, each behind a +: %s\n", strings.Join(chunk.Schedules, " "), strings.Join(Options(), " "))
+	fmt.Fprintf(list, "\nschedules: %s\noptions, each behind a schedule and a +, as in rtc+compat:\n", strings.Join(chunk.Schedules, " "))
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		fmt.Fprintf(list, "  %-14s %s\n", name, options[name].says)
+	}
+	fmt.Fprintf(list, "  %-14s %s\n", sMinOption+"N", sMinSays)
+	fmt.Fprintf(list, "  %s\n  %-14s %s\n", strings.Join(chunk.EstimatorNames, ", "), "", estimatorOption)
+	_, err := io.WriteString(w, list.String())
 	return err
 }
