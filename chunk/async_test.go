@@ -44,11 +44,11 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 			ours, compat bool
 			answer       int64 // that comes before it
 		}{
-			{0.9, false, false, 0},
-			{1.1, true, true, 0}, // request 2
-			{1.8, true, false, 0},
-			{1.9, false, false, 2}, // 0.8 from 1.1, where request 2 was captured
-			{2.2, true, true, 0},
+			{0.75, false, false, 0},
+			{1.25, true, true, 0}, // request 2
+			{1.75, true, false, 0},
+			{2, false, false, 2},  // 0.75 from where request 2 was captured
+			{2.25, true, true, 0}, // exactly 1 is no longer similar
 		} {
 			b.tick++
 			b.Pop(b.now(), 0)
@@ -64,5 +64,46 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 				t.Errorf("compat %v, look %d at %v: leaves %v, want %v", compat, i, step.at, got, want)
 			}
 		}
+	}
+}
+
+// Goal: when no answer to what is under way can come any more, as after a lost
+// session, or when an episode begins, every discipline asks on the next tick, its
+// original too, for the step that it has asked for before.
+func TestAsksAfterRearmAndReset(t *testing.T) {
+	for _, name := range Schedules {
+		for _, compat := range []bool{false, true} {
+			if compat && name == ScheduleDRTC {
+				continue // begins as its program does, s_min + epsilon ticks later
+			}
+			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.Rearm, "Reset": Discipline.Reset} {
+				b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
+				asked, step := len(b.asked), b.ask.Step
+				if asked == 0 || asked > 1 && (name != ScheduleV1 || !compat) { // every tick asks
+					t.Fatalf("%s, compat %v: %d requests in 3 ticks, want 1", name, compat, asked)
+				}
+				begin(b)
+				if b.run(1); len(b.asked) != asked+1 || b.ask.Step != step {
+					t.Errorf("%s, compat %v: %d requests after %s, the last for step %d; want one more for step %d", name, compat, len(b.asked)-asked, what, b.ask.Step, step)
+				}
+			}
+		}
+	}
+}
+
+// Goal: a session that is lost takes the answer to the last look with it, also
+// while actions are left and the arm is held on the same step.
+func TestAsyncAsksAfterRearmOnTheSameStep(t *testing.T) {
+	b := hand(t, Config{Schedule: ScheduleAsync, Threshold: 1, Similarity: -1}, 1)
+	b.deliver(1)
+	held := func() bool { // a tick on which no action is taken
+		b.tick++
+		return b.OnTick(b.now(), b.state, &b.ask)
+	}
+	if !held() || held() || b.View().Size == 0 {
+		t.Fatal("want one look for a step, and actions left")
+	}
+	if b.Rearm(); !held() {
+		t.Error("the look whose answer cannot come is not repeated")
 	}
 }

@@ -22,6 +22,12 @@ func TestDisciplinesRunInStep(t *testing.T) {
 			if len(b.actions) < 300 || b.starved != gaps {
 				t.Errorf("%d actions and %d starved ticks in 400, want no gap", len(b.actions), b.starved)
 			}
+			for i, r := range b.merged {
+				stored := benchHorizon - r.Delay
+				if r.Outcome != Joined || r.Stored != stored {
+					t.Errorf("answer %d: %+v, want it joined with %d rows", i, r, stored)
+				}
+			}
 			if name == ScheduleAppend {
 				return // its rows are by design computed for other steps
 			}

@@ -215,3 +215,23 @@ func TestResume(t *testing.T) {
 		}
 	}
 }
+
+func TestNewTriggerPanics(t *testing.T) {
+	for name, change := range map[string]func(*TriggerConfig){
+		"a negative s_min": func(c *TriggerConfig) { c.SMin = -1 }, "s_min of the horizon": func(c *TriggerConfig) { c.SMin = c.Horizon },
+		"no rate": func(c *TriggerConfig) { c.FPS = 0 }, "a negative epsilon": func(c *TriggerConfig) { c.Epsilon = -1 },
+		"no estimator": func(c *TriggerConfig) { c.Estimator = nil },
+	} {
+		c := TriggerConfig{Horizon: 10, SMin: 4, FPS: 60, Estimator: Fixed(0)}
+		NewTrigger(c)
+		change(&c)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: NewTrigger takes it", name)
+				}
+			}()
+			NewTrigger(c)
+		}()
+	}
+}
