@@ -27,6 +27,10 @@ func TestDisciplinesRunInStep(t *testing.T) {
 				if r.Outcome != Joined || r.Stored != stored {
 					t.Errorf("answer %d: %+v, want it joined with %d rows", i, r, stored)
 				}
+				replaces := i > 0 && name != ScheduleAppend && name != ScheduleSync
+				if (r.Overlap > 0) != replaces || (r.MeanL2 > 0) != replaces || r.MaxL2 < r.MeanL2 || r.Overlap > stored {
+					t.Errorf("answer %d: %+v, want it to meet rows that were left: %v", i, r, replaces)
+				}
 			}
 			if name == ScheduleAppend {
 				return // its rows are by design computed for other steps
@@ -295,6 +299,29 @@ func TestLateAnswers(t *testing.T) {
 			if wantEmpty := compat && name != ScheduleRTC; wantEmpty && (r.Outcome != Late || left != 0) {
 				t.Errorf("%s, compat %v: %v with %d left, want late and none", name, compat, r.Outcome, left)
 			}
+		}
+	}
+}
+
+// A short answer, of whose rows all have run, leaves rtc's queue alone; with Compat
+// it empties it, as in the original.
+func TestShortLateAnswer(t *testing.T) {
+	for _, compat := range []bool{false, true} {
+		b := hand(t, Config{Schedule: ScheduleRTC, Compat: compat, Buffer: 100 * time.Millisecond}, 1)
+		b.deliver(1)
+		for b.ask.Key < 2 {
+			b.run(1)
+		}
+		b.run(3)
+		left := b.View().Size
+		b.answer.Rows, b.answer.Robot, b.answer.Model = 2, b.answer.Robot[:2], b.answer.Model[:2]
+		r := b.deliver(2)
+		want := left
+		if compat {
+			want = 0
+		}
+		if r.Outcome != Late || r.Stored != 0 || b.View().Size != want || left < 2 {
+			t.Errorf("compat %v: %+v with %d of %d left, want late and %d", compat, r, b.View().Size, left, want)
 		}
 	}
 }

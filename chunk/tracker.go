@@ -44,7 +44,9 @@ func (t *LatencyTracker) Seconds() float64 { return t.max }
 func (t *LatencyTracker) Len() int { return min(t.n, len(t.window)) }
 
 // Percentile returns the q-quantile of the last samples, linearly interpolated
-// in numpy's arithmetic; from q = 1 on it is the longest ever, and 0 without samples.
+// in the arithmetic of numpy 1 (numpy 2 rounds q*(n-1) to float32 first and may
+// differ in the sixth digit); from q = 1 on it is the longest ever, and 0 without
+// samples.
 //
 //rt:noalloc
 func (t *LatencyTracker) Percentile(q float64) float64 {

@@ -125,9 +125,10 @@ func (m *Meta) Condition(rows, delay, end int) Controls {
 }
 
 // ConditionAs is Condition with a server's own wishes. Controls.Mode says what
-// came of them, so that the caller can count it. Delay and end never exceed the
-// rows there are. A delay of nothing is guided where the policy can be: a trained
-// prefix of no rows would condition nothing.
+// came of them, so that the caller can count it. Delay never exceeds the rows
+// there are, end never the chunk; the graph guides no row that is not there. A
+// delay of nothing is guided where the policy can be: a trained prefix of no rows
+// would condition nothing.
 //
 //rt:noalloc
 func (m *Meta) ConditionAs(how *Conditioning, rows, delay, end int) Controls {
