@@ -126,6 +126,37 @@ func TestRTCPrefix(t *testing.T) {
 	}
 }
 
+// Where the bundle names no end, the prefix of rtc ends with the chunk; one of a
+// single row is one.
+func TestRTCPrefixEnd(t *testing.T) {
+	for bundle, want := range map[int]int{0: benchHorizon, 1: 1, 3: 3, 2 * benchHorizon: benchHorizon} {
+		b := newBench(t, Config{Schedule: ScheduleRTC, Epsilon: 1, PrefixEnd: bundle, Buffer: 100 * time.Millisecond}, 3)
+		b.run(50)
+		if a := &b.ask; a.PrefixEnd != want || a.Rows != min(want, a.Runway) || a.Runway < 3 || a.Delay != min(3, a.Rows) {
+			t.Errorf("the bundle ends at %d: prefix end %d with %d rows of %d left, delay %d; want end %d", bundle, a.PrefixEnd, a.Rows, a.Runway, a.Delay, want)
+		}
+	}
+}
+
+// Behind a full queue nothing can be put: the answer changes nothing, and says so.
+func TestAppendToAFullQueue(t *testing.T) {
+	b := hand(t, Config{Schedule: ScheduleAppend, Buffer: time.Minute, Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 10 * time.Millisecond}}, 0)
+	for range queueHorizons {
+		for !b.OnTick(b.now(), b.state, &b.ask) {
+			b.tick++
+		}
+		if r := b.deliver(b.ask.Key); r.Outcome != Joined || r.Stored != benchHorizon {
+			t.Fatalf("%+v with %d left, want it joined", r, b.View().Size)
+		}
+	}
+	for !b.OnTick(b.now(), b.state, &b.ask) {
+		b.tick++
+	}
+	if r := b.deliver(b.ask.Key); r.Outcome != Ahead || r.Stored != 0 || b.View().Size != queueHorizons*benchHorizon || b.Count(Ahead) != 1 {
+		t.Errorf("%+v with %d left, want it refused", r, b.View().Size)
+	}
+}
+
 // A second answer that would repeat the motion is refused by append and sync, and
 // replaces by its steps in rtc.
 func TestSupersededAnswers(t *testing.T) {
