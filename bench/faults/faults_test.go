@@ -459,21 +459,34 @@ func TestThePapersEpisodes(t *testing.T) {
 		gaps     bool
 		what     string
 	}{
-		{0.7, 3, false, "nothing"}, {3, 5, true, "observations dropped"}, {6.5, 8.5, true, "chunks dropped"},
-		{9.5, 16, false, "everything doubled"}, {23, 25, false, "nothing again"},
+		{0.7, 4, false, "nothing"}, {4, 6.5, true, "observations dropped"}, {7, 9.5, true, "chunks dropped"},
+		{9.5, 16, false, "everything doubled"}, {16, 25, false, "everything behind the next, then nothing"},
 	} {
 		if got := starved(mixture, tt.from, tt.to); (got > 0) != tt.gaps {
 			t.Errorf("%s, %g to %g s: %d ticks without an action, want gaps: %v", tt.what, tt.from, tt.to, got, tt.gaps)
 		}
 	}
 	jk, longest := ticks("drtc+compat+jk", "paper_spikes"), ticks("drtc+compat+max_last_10", "paper_spikes")
-	at := func(seconds float64) int { return int(seconds * fleet.FPS) }
-	for name, trace := range map[string][]fleet.Tick{"jk": jk, "max_last_10": longest} {
-		if before, after := trace[at(4.9)].Estimate, trace[at(6.6)].Estimate; before > 9 || after != 25 {
-			t.Errorf("%s: estimate %d before the spike and %d behind it, want at most 9 and then 25, half a chunk", name, before, after)
+	for _, tt := range []struct {
+		at                        float64
+		jkLeast, jkMost           int // ticks
+		longestLeast, longestMost int
+		what                      string
+	}{
+		{4.9, 1, 9, 1, 9, "before the spikes"},
+		{5.95, 20, 24, 25, 25, "behind half a second"}, // 25 is half a chunk, the most
+		{9, 10, 15, 25, 25, "three seconds later"},
+		{14.9, 8, 10, 8, 8, "before the second"},
+		{16.45, 25, 25, 25, 25, "behind a second"},
+		{19.4, 15, 20, 25, 25, "three seconds later"},
+		{24.9, 8, 12, 8, 8, "at the end"},
+	} {
+		i := int(tt.at * fleet.FPS)
+		if got := jk[i].Estimate; got < tt.jkLeast || got > tt.jkMost {
+			t.Errorf("jk, %s (%g s): %d ticks, want %d to %d", tt.what, tt.at, got, tt.jkLeast, tt.jkMost)
 		}
-	}
-	if jk, longest := jk[at(9.5)].Estimate, longest[at(9.5)].Estimate; jk >= longest || longest != 25 {
-		t.Errorf("3.5 s behind the spike: jk %d, max_last_10 %d, want jk lower and the other still 25", jk, longest)
+		if got := longest[i].Estimate; got < tt.longestLeast || got > tt.longestMost {
+			t.Errorf("max_last_10, %s (%g s): %d ticks, want %d to %d", tt.what, tt.at, got, tt.longestLeast, tt.longestMost)
+		}
 	}
 }
