@@ -106,8 +106,14 @@ func TestRTCPrefix(t *testing.T) {
 			Schedule: ScheduleRTC, Epsilon: 1, Compat: compat, PrefixEnd: 10, Buffer: 50 * time.Millisecond,
 			Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 80 * time.Millisecond},
 		}, 3)
+		if b.run(1); b.ask.Key != 1 || b.ask.Rows != 0 || b.ask.ModelRows != 0 {
+			t.Errorf("compat %v: the first request has %d/%d rows, want none", compat, b.ask.Rows, b.ask.ModelRows)
+		}
 		b.run(100)
 		for len(b.asked) == 0 || b.asked[len(b.asked)-1] != b.tick-1 {
+			for i := range b.ask.Robot { // what an earlier request left there
+				b.ask.Robot[i], b.ask.Model[i] = 7, 7
+			}
 			b.run(1)
 		}
 		a := &b.ask
@@ -119,7 +125,7 @@ func TestRTCPrefix(t *testing.T) {
 			t.Errorf("compat %v: prefix %d/%d rows, delay %d, end %d; want %d rows, delay %d, end 10", compat, a.Rows, a.ModelRows, a.Delay, a.PrefixEnd, rows, delay)
 		}
 		for i := range a.Rows {
-			if held := i < a.Runway; (a.Robot[i] != 0) != held || held && a.Model[i] != -a.Robot[i] {
+			if held := i < a.Runway; (a.Robot[i] != 0) != held || a.Model[i] != -a.Robot[i] {
 				t.Errorf("compat %v: row %d is %v/%v", compat, i, a.Robot[i], a.Model[i])
 			}
 		}
@@ -226,6 +232,19 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 		}
 		if !b.OnTick(b.now(), b.state, &b.ask) && b.View().Cooldown == 0 {
 			t.Errorf("%s: asks for nothing after its actions were too old", name)
+		}
+	}
+}
+
+// An action that is as old as it may be runs; one nanosecond later it does not.
+func TestOldestActionThatRuns(t *testing.T) {
+	for _, name := range Schedules {
+		for limit, want := range map[time.Duration]Verdict{benchPeriod: Ready, benchPeriod - 1: TooOld, 1: TooOld, 0: Ready} {
+			b := hand(t, Config{Schedule: name}, 1)
+			b.deliver(1)
+			if _, age, v := b.Pop(b.now(), limit); age != benchPeriod || v != want {
+				t.Errorf("%s: at the age of %v with at most %v: %v, want %v", name, age, limit, v, want)
+			}
 		}
 	}
 }
