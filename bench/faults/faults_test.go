@@ -307,6 +307,41 @@ func TestCSVGolden(t *testing.T) {
 	}
 }
 
+// Each column holds what its name says, in the DRTC program's units; what came
+// with an answer is empty on a tick without one.
+func TestCSVColumns(t *testing.T) {
+	ms := time.Millisecond
+	tick := fleet.Tick{
+		Seed: 9, Tick: 120, Step: 7, Size: 31, Estimate: 6, Cooldown: 4, Requested: true, Received: true, Measured: 125 * ms,
+		Sent: 1500 * ms, ServerIn: 1510 * ms, ServerOut: 1600 * ms, ReceiveAt: 1620 * ms, Overlap: 12, MeanL2: 0.5, MaxL2: 2.5,
+	}
+	want := map[string]string{
+		"t": "1.99999992", "step": "7", "schedule_size": "31", "latency_estimate_steps": "6", "latency_estimate_ms": "99.999996", "cooldown": "4",
+		"stall": "0", "obs_triggered": "1", "action_received": "1", "measured_latency_ms": "125", "obs_sent_ts": "1.5", "server_obs_received_ts": "1.51",
+		"server_action_sent_ts": "1.6", "action_received_ts": "1.62", "chunk_overlap_count": "12", "chunk_mean_l2": "0.5", "chunk_max_l2": "2.5",
+	}
+	own := len(csvColumns) - len(want) // those that tell the runs apart
+	got := fields(&tick)
+	if len(got) != len(want) {
+		t.Fatalf("%d fields, want %d", len(got), len(want))
+	}
+	for i, column := range csvColumns[own:] {
+		if got[i] != want[column] {
+			t.Errorf("%s is %s, want %s", column, got[i], want[column])
+		}
+	}
+	tick.Received, tick.Requested, tick.Size = false, false, 0
+	got = fields(&tick)
+	for i, column := range csvColumns[own:] {
+		switch {
+		case column == "stall" && got[i] != "1", (column == "obs_triggered" || column == "action_received") && got[i] != "0":
+			t.Errorf("%s of a tick without anything is %q", column, got[i])
+		case i > 8 && got[i] != "":
+			t.Errorf("%s of a tick without an answer is %q, want it empty", column, got[i])
+		}
+	}
+}
+
 // A limit ends the comparison after whole pairs of rounds, with all cells equal.
 func TestLimit(t *testing.T) {
 	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {

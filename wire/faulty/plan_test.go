@@ -281,3 +281,36 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Of several limits the tightest holds, in whatever order they are written.
+func TestTightestRate(t *testing.T) {
+	for _, text := range []string{
+		"faults: [{kind: bandwidth, bytes_per_second: 5000}, {kind: bandwidth, bytes_per_second: 2000}, {kind: bandwidth, bytes_per_second: 9000}]",
+		"faults: [{kind: bandwidth, bytes_per_second: 2000}, {kind: bandwidth, bytes_per_second: 5000}]",
+	} {
+		p := mustParse(t, text).Plan(1, tick)
+		if up, down := p.Observation(0).Rate, p.Chunk(0).Rate; up != 2000 || down != 2000 {
+			t.Errorf("%s: %d and %d bytes per second, want 2000", text, up, down)
+		}
+	}
+}
+
+// What jitter does to an observation says nothing about the chunk of the same tick,
+// nor one jitter about another.
+func TestJitterIsDrawnForEachDirection(t *testing.T) {
+	one := mustParse(t, "faults: [{kind: jitter, delay: 100ms}]").Plan(1, tick)
+	two := mustParse(t, "faults: [{kind: jitter, delay: 100ms}, {kind: jitter, delay: 100ms}]").Plan(1, tick)
+	same, doubled := 0, 0
+	for i := range 1000 {
+		at := time.Duration(i) * tick
+		if one.Observation(at).Delay == one.Chunk(at).Delay {
+			same++
+		}
+		if two.Chunk(at).Delay == 2*one.Chunk(at).Delay {
+			doubled++
+		}
+	}
+	if same > 1 || doubled > 1 {
+		t.Errorf("of 1000 ticks %d have one delay both ways, %d the same delay twice: want none", same, doubled)
+	}
+}
