@@ -56,3 +56,38 @@ func TestSessionSpike(t *testing.T) {
 		t.Errorf("received %q, the last after %v, want all three after at least %v", got, last.Sub(began), stop)
 	}
 }
+
+// Goal: a spike at the very begin counts, and one that comes while the server still
+// stands makes it stand longer. Again least times.
+func TestSessionSpikesAddUp(t *testing.T) {
+	const stop = 60 * time.Millisecond
+	inner, clock := new(loop), rt.KernelClock()
+	s := Wrap(inner, clock, mustParse(t, "faults: [{kind: spike, delay: 60ms}, {kind: spike, at: 5ms, delay: 60ms}]").Plan(1, tick))
+	defer s.Close()
+	came := make(chan rt.Instant, 2)
+	if _, err := s.Subscribe("k", func(wire.Sample) { came <- clock.Now() }); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Publisher("k", wire.QoS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := clock.Now()
+	if err := p.Put([]byte("observation"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		inner.deposit(wire.Sample{Payload: []byte("x")})
+		clock.SleepUntil(clock.Now().Add(6 * time.Millisecond))
+	}
+	for i := range 2 {
+		select {
+		case at := <-came:
+			if least := time.Duration(i+1) * stop; at.Sub(began) < least {
+				t.Errorf("chunk %d came after %v, want at least %v", i+1, at.Sub(began), least)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("chunk %d did not come", i+1)
+		}
+	}
+}
