@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -100,6 +101,27 @@ func (l *Live) Present(now rt.Instant, joint int) (raw int) {
 	raw = toRaw(joint, l.at(joint, l.phase))
 	l.mu.Unlock()
 	return raw
+}
+
+// Speed returns how many encoder counts per second a joint turns at, 0 at the end
+// of its encoder's range: a Live is a servosim.Turner, too.
+//
+//rt:noalloc
+func (l *Live) Speed(now rt.Instant, joint int) float64 {
+	l.mu.Lock()
+	l.advance(now)
+	q, goal := l.at(joint, l.phase), l.goals[joint]
+	l.mu.Unlock()
+	perUnit := countsPerDeg
+	if joint == gripper {
+		perUnit = gripperPercent
+	}
+	raw := toRaw(joint, q)
+	switch {
+	case !goal.torque || q == goal.goal, raw == 0 && goal.goal < q, raw == countMax && goal.goal > q:
+		return 0
+	}
+	return math.Copysign(maxStep[joint]*TicksPerSecond*perUnit, goal.goal-q)
 }
 
 // Score returns what has been judged until the clock's present instant.

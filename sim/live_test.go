@@ -112,6 +112,28 @@ func TestWithoutTorqueAJointStays(t *testing.T) {
 	}
 }
 
+func TestSpeedIsThatOfNow(t *testing.T) {
+	l, _, start := newLive(0)
+	at := l.Present(start, pan)
+	if v := l.Speed(start, pan); v != 0 {
+		t.Errorf("speed %v at rest", v)
+	}
+	l.Goal(start, pan, at+1000)
+	l.Torque(start, pan, true)
+	now := start.Add(100 * time.Millisecond)
+	want := 10 * float64(l.Present(now, pan)-at) // 180 degrees a second
+	if v := l.Speed(now, pan); math.Abs(v-want) > 15 || v < 2000 {
+		t.Errorf("speed %v under way, want %v", v, want)
+	}
+	if v := l.Speed(now.Add(time.Second), pan); v != 0 {
+		t.Errorf("speed %v at the goal", v)
+	}
+	l.Goal(now.Add(time.Second), pan, -9000)
+	if v := l.Speed(now.Add(3*time.Second), pan); v != 0 || l.Present(now.Add(3*time.Second), pan) != 0 {
+		t.Errorf("speed %v at the end of the encoder's range", v)
+	}
+}
+
 func TestTimeIsNotRewound(t *testing.T) {
 	l, _, start := newLive(0)
 	now := start.Add(time.Second)

@@ -42,6 +42,14 @@ type Plant interface {
 	Torque(now rt.Instant, joint int, on bool)
 }
 
+// Turner is a Plant that knows how fast its shafts turn, in counts per second. Of
+// any other the present velocity is how far a shaft has come since it was looked
+// at before, which may be long ago.
+type Turner interface {
+	Plant
+	Speed(now rt.Instant, joint int) float64
+}
+
 // Servo is one motor of a bus.
 type Servo struct {
 	ID    uint8

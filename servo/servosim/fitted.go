@@ -124,7 +124,11 @@ func (f *fitted) Present(now rt.Instant, joint int) int {
 }
 
 //rt:noalloc
-func round(v float64) int { return int(math.Floor(v + 0.5)) }
+func (f *fitted) Speed(now rt.Instant, joint int) float64 {
+	j := &f.joints[joint]
+	j.settle(now)
+	return j.speed
+}
 
 //rt:noalloc
 func (f *fitted) drive(now rt.Instant, joint int) (duty, amps float64) {

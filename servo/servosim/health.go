@@ -36,6 +36,7 @@ const (
 	resetVolts   = 4.0  // below it a 7.4 V servo's processor stops
 	resetShare   = 0.54 // the same for any servo, of its nominal supply
 	standsBelow  = 2.0  // counts/s that count as standing still
+	unseen       = 100 * time.Millisecond
 	overloadDuty = 0.8
 	overloadTime = 2 * time.Second // of a servo without registers for it
 	afterTrip    = 0.2             // of its torque that an overloaded Feetech servo keeps
@@ -56,6 +57,7 @@ type electrics interface {
 func (s *servo) monitor(now rt.Instant) {
 	h := &s.health
 	s.expire(now)
+	s.turn(now)
 	s.draw(now)
 	dt := now.Sub(h.at).Seconds()
 	if dt > 0 {
@@ -78,8 +80,12 @@ func (s *servo) draw(now rt.Instant) {
 	if s.cfg.motors != nil {
 		h.duty, h.amps = s.cfg.motors.drive(now, s.joint)
 	} else {
-		// The plant says how the shaft moves; this is what it takes.
+		// The plant says how the shaft moves; this is what it takes. What it took
+		// while nobody looked is not known, and trips nothing.
 		h.duty, h.amps = 0, 0
+		if now.Sub(h.at) > unseen {
+			h.overSince, h.surgeSince = 0, 0
+		}
 		if v := float64(s.velocity); s.mem[s.t.at.torque] == torqueOn && math.Abs(v) > standsBelow {
 			w := v * s.t.arc / float64(s.t.counts)
 			h.amps = (math.Copysign(m.coulomb, w) + m.viscous*w) / m.kt

@@ -42,16 +42,10 @@ func (s *servo) indirect(a int) int {
 //rt:noalloc
 func (s *servo) refresh(now rt.Instant) {
 	raw := s.cfg.Plant.Present(now, s.joint)
-	if since := now.Sub(s.measuredAt); since >= velocityWindow {
-		s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
-		s.measured, s.measuredAt = raw, now
-	}
 	s.monitor(now)
-	on := s.mem[s.t.at.torque] == torqueOn
 	goal, goalRaw := s.goal()
-	off := goalRaw - raw
 	moving := int64(0)
-	if on && (off > 1 || off < -1) {
+	if s.moves(goalRaw-raw, now) {
 		moving = 1
 	}
 	s.put(s.t.at.moving, moving)
@@ -84,6 +78,37 @@ func (s *servo) refresh(now rt.Instant) {
 	case seriesX:
 		s.refreshX(now, seen, goalRaw)
 	}
+}
+
+// turn measures how fast the shaft turns.
+//
+//rt:noalloc
+func (s *servo) turn(now rt.Instant) {
+	if p, ok := s.cfg.Plant.(Turner); ok {
+		s.velocity = round(p.Speed(now, s.joint))
+		return
+	}
+	if since := now.Sub(s.measuredAt); since >= velocityWindow {
+		raw := s.cfg.Plant.Present(now, s.joint)
+		s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
+		s.measured, s.measuredAt = raw, now
+	}
+}
+
+// moves says what the moving flag says: a servo under torque turns, or was told a
+// moment ago to go somewhere else. One that holds short of its goal, against a load
+// or because its watchdog has stopped it, does not move.
+//
+//rt:noalloc
+func (s *servo) moves(off int, now rt.Instant) bool {
+	if s.mem[s.t.at.torque] != torqueOn {
+		return false
+	}
+	turns := s.velocity > standsBelow || s.velocity < -standsBelow
+	if !s.positions() {
+		return turns
+	}
+	return (off > 1 || off < -1) && (turns || now.Sub(s.ordered) < setOff)
 }
 
 // noise is by how many counts the encoder is off at an instant: new every

@@ -101,6 +101,9 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 	if at := s.cfg.Plant.Present(clock.Now(), 0); s.mem[xWatchdog] != watchdogFired || at != stopped || s.mem[xTorque] != 1 {
 		t.Errorf("fired %v, moved from %d to %d, torque %d", s.mem[xWatchdog], stopped, at, s.mem[xTorque])
 	}
+	if moving := s.read(nil, 122, 1, clock.Now())[0]; moving != 0 {
+		t.Error("it says that it moves, although it was stopped")
+	}
 	if code := s.write(xGoal, le(2000, 4), clock.Now()); code != resultRange {
 		t.Errorf("a goal after it fired = code %d, want %d", code, resultRange)
 	}
@@ -302,6 +305,9 @@ func TestAFittedMotorSagsUnderALoad(t *testing.T) {
 	}
 	if load := magnitude(soft.get(60), signLoad); load <= 100 || load > 800 {
 		t.Errorf("load register %d while holding, want an effort upwards", load)
+	}
+	if soft.get(66) != 0 {
+		t.Error("it says that it moves while it holds short of its goal")
 	}
 	soft.write(stsTorque, []byte{0}, clock.Now())
 	held := soft.cfg.Plant.Present(clock.Now(), 0)

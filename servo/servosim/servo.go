@@ -40,7 +40,8 @@ type servo struct {
 	// The last measurement, for the present velocity.
 	measuredAt rt.Instant
 	measured   int
-	velocity   int // counts per second
+	velocity   int        // counts per second
+	ordered    rt.Instant // when it was last told to move
 }
 
 type pin struct {
@@ -54,6 +55,7 @@ const (
 	delayUnit      = 2 * time.Microsecond
 	baudTolerance  = 40 // one part in it: 2.5 %
 	watchdogUnit   = 20 * time.Millisecond
+	setOff         = 50 * time.Millisecond // after an order, until a shaft that stands counts as not moving
 	watchdogFired  = 0xFF
 )
 

@@ -305,3 +305,58 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 		t.Errorf("after a second at %d, want 4000", got)
 	}
 }
+
+// What is seldom looked at says how it turns now, and not on the average.
+func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
+	for _, fitted := range []bool{false, true} {
+		clock := rttest.NewClock(rt.Instant(time.Second))
+		cfg := Config{IDs: []uint8{1}, Clock: clock, Fitted: fitted}
+		if err := cfg.check(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Plant = newFreeShafts(cfg.models)
+		if fitted {
+			cfg.motors = newFitted(cfg.models, nil, clock.Now())
+			cfg.Plant = cfg.motors
+		}
+		s := new(servo)
+		s.powerUp(&cfg, new(rail), 0, clock.Now())
+		look := func(after time.Duration) (velocity, moving int) {
+			clock.Advance(after)
+			b := s.read(nil, stsPresent, 15, clock.Now())
+			return magnitude(int64(b[2])|int64(b[3])<<8, signPosition), int(b[10])
+		}
+		if v, moving := look(time.Minute); v != 0 || moving != 0 {
+			t.Errorf("fitted %v: at rest velocity %d, moving %d", fitted, v, moving)
+		}
+		clock.Advance(time.Minute)
+		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, clock.Now()) // 2048 to 1000
+		if v, moving := look(200 * time.Millisecond); v > -1000 || moving != 1 {
+			t.Errorf("fitted %v: under way velocity %d, moving %d, want below -1000, 1", fitted, v, moving)
+		}
+		if v, moving := look(3 * time.Second); v != 0 || moving != 0 {
+			t.Errorf("fitted %v: there velocity %d, moving %d, want 0, 0", fitted, v, moving)
+		}
+	}
+}
+
+// Two looks at a shaft under way, seconds apart, are not seconds of effort.
+func TestNobodyKnowsOfAnOverloadThatNobodySaw(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	s.write(stsOverload, []byte{1}, clock.Now()) // any effort is too much
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
+	run := func(looks int, each time.Duration) byte {
+		for range looks {
+			clock.Advance(each)
+			plant.place[0] -= int(3000 * each / time.Second)
+			s.obey(&request{inst: instPing}, nil, clock.Now())
+		}
+		return s.alarm
+	}
+	if alarm := run(2, 3*time.Second); alarm != 0 {
+		t.Errorf("fault %#x after two looks, want none", alarm)
+	}
+	if alarm := run(45, 50*time.Millisecond); alarm != faultOverload {
+		t.Errorf("fault %#x after more than two seconds of effort, want an overload", alarm)
+	}
+}

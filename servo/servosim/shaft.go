@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"math"
 	"time"
 
 	"edgert/rt"
@@ -51,6 +52,19 @@ func (f *freeShafts) Present(now rt.Instant, joint int) int {
 	f.shafts[joint].settle(now)
 	return round(f.shafts[joint].place)
 }
+
+//rt:noalloc
+func (f *freeShafts) Speed(now rt.Instant, joint int) float64 {
+	s := &f.shafts[joint]
+	s.settle(now)
+	if !s.torque || s.place == s.goal {
+		return 0
+	}
+	return math.Copysign(s.speed, s.goal-s.place)
+}
+
+//rt:noalloc
+func round(v float64) int { return int(math.Floor(v + 0.5)) }
 
 //rt:noalloc
 func (s *shaft) settle(now rt.Instant) {

@@ -121,6 +121,7 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 				s.origin = turnsOf(s.cfg.Plant.Present(now, s.joint))
 			}
 			_, raw := s.goal()
+			s.ordered = now
 			s.cfg.Plant.Goal(now, s.joint, raw) // a stale goal register makes the arm jump
 			s.cfg.Plant.Torque(now, s.joint, true)
 		}
@@ -156,6 +157,7 @@ func (s *servo) follow(now rt.Instant) {
 		s.health.stepTo = s.cfg.Plant.Present(now, s.joint) + magnitude(s.get(stsGoal), signPosition)
 	}
 	_, raw := s.goal()
+	s.ordered = now
 	if s.positions() {
 		s.cfg.Plant.Goal(now, s.joint, raw)
 	}
