@@ -137,6 +137,10 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 		if took := l.clock.Now().Sub(start); stale != 0 || took > clean+3*time.Millisecond {
 			t.Errorf("motor %d: stale %06b after %v, want it answered within 3ms beyond %v", id, stale, took, clean)
 		}
+		// The last one's answer ends the others' turn.
+		if took := l.clock.Now().Sub(start); id != 6 && took > clean+slotWait+300*time.Microsecond {
+			t.Errorf("motor %d: asked again and answered after %v, want it soon after %v", id, took, clean+slotWait)
+		}
 		if want := degrees(3000); id != 6 && dst[id-1] != want || a.Stats().Retries != 1 || a.Stats().Lost != 0 {
 			t.Errorf("motor %d is at %v, %d retries, %d lost", id, dst[id-1], a.Stats().Retries, a.Stats().Lost)
 		}
@@ -171,11 +175,36 @@ func TestLateBytesAreDrained(t *testing.T) {
 	if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != 100 {
 		t.Errorf("Read after a late reply = %v for the gripper, stale %06b, want 100, 0", dst[5], stale)
 	}
+	l.tamper = onlyFor(2, func(r []byte) []byte { return append(r, r...) })
+	if a.Read(dst, l.deadline()); a.Stats().Late != 1 {
+		t.Errorf("%d late replies counted, want the one before motor 2's", a.Stats().Late)
+	}
+	l.tamper = nil
 	l.clock.Advance(10 * time.Millisecond)
 	a.Read(dst, l.deadline())
 	l.forget()
 	if a.Read(dst, l.deadline()); l.reads != 1 {
 		t.Errorf("the second cycle after made %d reads, want 1: the line is clean again", l.reads)
+	}
+}
+
+// A motor that was asked again may still answer the first time, and later than the
+// next cycle.
+func TestTheFirstOfTwoAnswersComesCyclesLater(t *testing.T) {
+	a, l := openLine(t)
+	dst := make([]float32, 6)
+	l.servos[6].muteTimes = 1
+	for range 2 { // asked again, then clean
+		if stale := a.Read(dst, l.deadline()); stale != 0 {
+			t.Fatalf("stale %06b", stale)
+		}
+		l.clock.Advance(10 * time.Millisecond)
+	}
+	was := dst[5]
+	l.noise(0xFF, 0xFF, 6, 4, 0, 0xB0, 0x04, 0x41) // 1200
+	l.servos[6].muteTimes = 2
+	if stale := a.Read(dst, l.deadline()); stale != 1<<5 || dst[5] != was {
+		t.Errorf("the gripper is at %v, stale %06b, want %v and stale: it has said nothing since", dst[5], stale, was)
 	}
 }
 

@@ -2,6 +2,7 @@ package servo_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
+	"edgert/servo/table"
 )
 
 // simOf is a robot's bus on the simulator.
@@ -255,5 +257,41 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	defer arm.Close()
 	if len(arm.Notes()) != 1 || !strings.Contains(arm.Notes()[0], "motor 3 (elbow_flex) had latched overload") {
 		t.Errorf("Notes = %q, want that motor 3 was rebooted", arm.Notes())
+	}
+}
+
+// An arm that is left holding is not left with a watchdog: once fired it would
+// refuse the goals of whoever comes next.
+func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
+	r := robotOf(t, "koch")
+	bus := simOf(t, r, servosim.Config{})
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := arm.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	if err := arm.Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	port, err := servo.OpenPort(bus.Path(), r.Baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	next := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+	for _, m := range r.Motors {
+		watchdog, _, err := next.ReadRegister(m.ID, m.Model.Row(table.BusWatchdog))
+		if err != nil || watchdog != 0 {
+			t.Errorf("motor %d: Bus_Watchdog is %d, %v, want 0", m.ID, watchdog, err)
+		}
+		if _, err := next.WriteRegister(m.ID, m.Model.Row(table.GoalPosition), 2100); err != nil {
+			t.Errorf("motor %d: %v", m.ID, err)
+		}
+	}
+	if on := bus.TorqueEnabled(); slices.Contains(on, false) {
+		t.Errorf("torque %v, want all to hold", on)
 	}
 }
