@@ -295,3 +295,12 @@ func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 		t.Errorf("torque %v, want all to hold", on)
 	}
 }
+
+func TestTheSimulatorHasEveryModel(t *testing.T) {
+	have := servosim.Models()
+	for _, name := range table.Names() {
+		if !slices.Contains(have, name) {
+			t.Errorf("no simulated %s: a robot's description with one could not be tried", name)
+		}
+	}
+}

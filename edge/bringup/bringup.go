@@ -180,11 +180,14 @@ func (s *session) file() string {
 // flags repeats how the operator called the command, for what it says next.
 func (s *session) flags() string {
 	text := "--bus " + s.Bus
-	if s.Robot.Name != "so101" {
-		text += " --robot " + s.Robot.Name
+	if s.Robot.Flag() != "so101" {
+		text += " --robot " + s.Robot.Flag()
 	}
 	if s.ID != "" {
 		text += " --id " + s.ID
+	}
+	if s.Calibration != "" {
+		text += " --calibration " + s.Calibration
 	}
 	return text
 }

@@ -120,6 +120,23 @@ func TestScanFindsAWrongSpeed(t *testing.T) {
 	}
 }
 
+// What is to be done next has the flags with which it was asked.
+func TestTheNextCommandIsForTheSameArm(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "arm.yaml")
+	if err := os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := named(t, file)
+	_, cfg, out := sim(t, r, servosim.Config{})
+	cfg.Calibration = "mine.json"
+	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if want := "edge-rt calibrate --bus " + cfg.Bus + " --robot " + file + " --id black --calibration mine.json"; !strings.Contains(out.String(), want) {
+		t.Errorf("it does not say %q:\n%s", want, out)
+	}
+}
+
 func TestScanOfProtocol1(t *testing.T) {
 	_, cfg, out := sim(t, named(t, "so101"), servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}})
 	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 5}); err != nil || !strings.Contains(out.String(), "ax-12a") {

@@ -294,7 +294,10 @@ func (s *session) keep(c servo.Calibration) error {
 		if s.ID != "" {
 			id = " --leader-id " + s.ID
 		}
-		s.say("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Name, id)
+		if s.Calibration != "" {
+			id += " --leader-calibration " + s.Calibration
+		}
+		s.say("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Flag(), id)
 	} else {
 		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name, s.flags())
 	}

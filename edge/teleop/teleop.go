@@ -164,7 +164,7 @@ func (s *session) open(ctx context.Context, a Arm) (*plug.Arm, error) {
 	c, err := servo.LoadCalibration(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, exit.Errorf(exit.Config, "no calibration for %s at %s: give the id under which it was calibrated, or run edge-rt calibrate --bus %s --robot %s", a.Robot.Name, path, a.Bus, a.Robot.Name)
+		return nil, exit.Errorf(exit.Config, "no calibration for %s at %s: give the id under which it was calibrated, or run edge-rt calibrate --bus %s --robot %s", a.Robot.Name, path, a.Bus, a.Robot.Flag())
 	case err != nil:
 		return nil, exit.With(exit.Config, err)
 	}

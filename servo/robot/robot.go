@@ -38,6 +38,7 @@ const (
 // Robot is an arm as data.
 type Robot struct {
 	Name        string
+	From        string   // what ByName was asked for: a built-in arm's name, or a file
 	Leader      bool     // moved by hand: it never gets torque, but for triggers
 	Calibration []string // LeRobot's folders for it below robots/ or teleoperators/, the newest first
 	Factory     bool     // calibrated by its maker: nothing to move by hand
@@ -126,13 +127,27 @@ func ByName(name string) (Robot, error) {
 		if err != nil {
 			return Robot{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
-		return Parse(name, data)
+		return from(name, name, data)
 	}
 	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
 		return Robot{}, fmt.Errorf("%w: got %q, want one of %s, or a description FILE.yaml", ErrUnknown, name, strings.Join(Names(), ", "))
 	}
-	return Parse(name+".yaml", data)
+	return from(name, name+".yaml", data)
+}
+
+func from(asked, source string, data []byte) (Robot, error) {
+	r, err := Parse(source, data)
+	r.From = asked
+	return r, err
+}
+
+// Flag is what --robot has to say to get this robot.
+func (r Robot) Flag() string {
+	if r.From == "" {
+		return r.Name
+	}
+	return r.From
 }
 
 // Names lists the built-in arms, leaders included.

@@ -104,6 +104,9 @@ func TestFileSaysMore(t *testing.T) {
 	if p, _ := r.Motors[2].Setting(table.PCoefficient); p != 20 {
 		t.Errorf("elbow P is %d, want 20: the file wins over what came with the arm", p)
 	}
+	if r.Flag() != path {
+		t.Errorf("--robot %s gets it again, want its file %s", r.Flag(), path)
+	}
 	if r, err = Parse("small", []byte(small)); err != nil || len(r.Motors) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}

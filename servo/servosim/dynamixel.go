@@ -252,6 +252,8 @@ var dynamixelModels = []model{
 		motor{volts: 11.1, kt: 1.05, ohm: 15, inertia: 0.003, coulomb: 0.015, viscous: 0.008, stall: 0.76, stepsPerDuty: 885 * 256}},
 	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0,
 		motor{volts: 12, kt: 1.08, ohm: 8.1, inertia: 0.008, coulomb: 0.04, viscous: 0.03, stall: 1.6, stepsPerDuty: 885 * 128}},
+	{"xc430-w240", 1080, [2]byte{46}, xTable, []setting{{xLimitVelocity, 306}}, 0,
+		motor{volts: 12, kt: 1.64, ohm: 10.4, inertia: 0.018, coulomb: 0.04, viscous: 0.03, stall: 1.9, stepsPerDuty: 885 * 128}},
 	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350, 1920), 0.00269,
 		motor{volts: 12, kt: 2.49, ohm: 7.3, inertia: 0.02, coulomb: 0.06, viscous: 0.05, stall: 4.1, stepsPerDuty: 885 * 128}},
 	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330, 1920), 0.00269,
