@@ -120,7 +120,7 @@ type simBusCmd struct {
 	Link    string        `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
 	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
 	Faults  string        `help:"YAML script of what goes wrong, and when (docs/simulator.md)." placeholder:"FILE"`
-	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones."`
+	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
 	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
 	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
 	Latency time.Duration `help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
