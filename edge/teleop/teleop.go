@@ -203,7 +203,7 @@ func (s *session) run(ctx context.Context) error {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
 	for _, arm := range []*plug.Arm{s.leader, s.follower} {
 		s.threads.Add(1)
-		go func() { defer s.threads.Done(); arm.Keep(&s.ending) }()
+		go s.keep(arm)
 	}
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	ticked := make(chan error, 1)
@@ -217,6 +217,18 @@ func (s *session) run(ctx context.Context) error {
 			done = nil
 		}
 	}
+}
+
+// keep opens an arm again beside the tick; a panic in it ends the run like any
+// other failure, so that the follower is let go.
+func (s *session) keep(arm *plug.Arm) {
+	defer s.threads.Done()
+	defer func() {
+		if p := recover(); p != nil {
+			s.fail(fmt.Errorf("beside the tick: panic: %v", p))
+		}
+	}()
+	arm.Keep(&s.ending)
 }
 
 // ticks runs the loop; a panic in it must not leave the arm under torque.

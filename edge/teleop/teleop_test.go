@@ -1,8 +1,10 @@
 package teleop
 
 import (
+	"bytes"
 	"context"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -240,5 +242,38 @@ func TestTickNoAlloc(t *testing.T) {
 	}
 	if err := s.follower.TorqueOff(); err != nil {
 		t.Error(err)
+	}
+}
+
+// faulty is a clock on which whoever keeps the arms panics, once it is told to.
+type faulty struct {
+	rt.Clock
+	now atomic.Bool
+}
+
+func (c *faulty) SleepUntil(at rt.Instant) {
+	if c.now.Load() {
+		stack := make([]byte, 4096)
+		if bytes.Contains(stack[:runtime.Stack(stack, false)], []byte(").Keep(")) {
+			panic("a mistake of ours")
+		}
+	}
+	c.Clock.SleepUntil(at)
+}
+
+// A panic beside the tick lets the follower go, too.
+func TestAPanicBesideTheTickLetsGo(t *testing.T) {
+	cfg, _, follow, _, _ := pair(t, "so101")
+	clock := &faulty{Clock: rt.KernelClock()}
+	cfg.Clock, cfg.OnExit = clock, "hold"
+	done := make(chan error, 1)
+	go func() { done <- Run(t.Context(), cfg) }()
+	await(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	clock.now.Store(true)
+	if err := <-done; exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "a mistake of ours") {
+		t.Errorf("Run = %v (code %d), want the panic and code 1", err, exit.Of(err))
+	}
+	if slices.Contains(follow.TorqueEnabled(), true) {
+		t.Error("the follower is under torque after a panic")
 	}
 }
