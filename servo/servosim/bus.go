@@ -43,8 +43,8 @@ type Plant interface {
 }
 
 // Turner is a Plant that knows how fast its shafts turn, in counts per second. Of
-// any other the present velocity is how far a shaft has come since it was looked
-// at before, which may be long ago.
+// any other the present velocity always is how far a shaft has come since it was
+// looked at before, which may be long ago.
 type Turner interface {
 	Plant
 	Speed(now rt.Instant, joint int) float64

@@ -80,18 +80,21 @@ func (s *servo) refresh(now rt.Instant) {
 	}
 }
 
-// turn measures how fast the shaft turns.
+// turn measures how fast the shaft turns: as far as it came since a moment ago,
+// because an ideal one runs and rests between the goals of a client that streams
+// them, but what it does right now when it was not looked at for longer.
 //
 //rt:noalloc
 func (s *servo) turn(now rt.Instant) {
-	if p, ok := s.cfg.Plant.(Turner); ok {
-		s.velocity = round(p.Speed(now, s.joint))
+	since := now.Sub(s.measuredAt)
+	if since < velocityWindow {
 		return
 	}
-	if since := now.Sub(s.measuredAt); since >= velocityWindow {
-		raw := s.cfg.Plant.Present(now, s.joint)
-		s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
-		s.measured, s.measuredAt = raw, now
+	raw := s.cfg.Plant.Present(now, s.joint)
+	s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
+	s.measured, s.measuredAt = raw, now
+	if p, ok := s.cfg.Plant.(Turner); ok && (since > seldom || s.cfg.motors != nil) {
+		s.velocity = round(p.Speed(now, s.joint))
 	}
 }
 

@@ -50,8 +50,9 @@ type pin struct {
 }
 
 const (
-	velocityWindow = time.Millisecond // measurements closer than this keep the old velocity
-	speedMax       = 3400             // counts per second, of an STS
+	velocityWindow = time.Millisecond      // measurements closer than this keep the old velocity
+	seldom         = 50 * time.Millisecond // and those farther apart say nothing of now
+	speedMax       = 3400                  // counts per second, of an STS
 	delayUnit      = 2 * time.Microsecond
 	baudTolerance  = 40 // one part in it: 2.5 %
 	watchdogUnit   = 20 * time.Millisecond

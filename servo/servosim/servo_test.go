@@ -340,6 +340,27 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	}
 }
 
+// A client that streams goals, each reached before the next one comes.
+func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	cfg := Config{IDs: []uint8{1}, Clock: clock}
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Plant = newFreeShafts(cfg.models)
+	s := new(servo)
+	s.powerUp(&cfg, new(rail), 0, clock.Now())
+	s.write(stsTorque, []byte{1, 0, 0, 8}, clock.Now())
+	for goal := 2048; goal < 2448; goal += 20 {
+		clock.Advance(16 * time.Millisecond)
+		b := s.read(nil, stsPresent, 4, clock.Now())
+		if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); goal > 2088 && (v < 1000 || v > 1500) {
+			t.Errorf("on the way to %d: velocity %d, want some 1250", goal, v)
+		}
+		s.write(stsGoal, []byte{byte(goal + 20), byte((goal + 20) >> 8)}, clock.Now())
+	}
+}
+
 // Two looks at a shaft under way, seconds apart, are not seconds of effort.
 func TestNobodyKnowsOfAnOverloadThatNobodySaw(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
