@@ -32,6 +32,8 @@ func TestBringUpCommands(t *testing.T) {
 		{"scan beyond the last id", on("scan", "--last", "253"), 2, []string{"--last is 253", "252"}},
 		{"scan without a port", []string{"scan"}, 2, []string{"--bus", "edge-rt ports"}},
 		{"scan of an absent port", []string{"scan", "--bus", "/dev/ttyNONE"}, 4, []string{"/dev/ttyNONE"}},
+		{"monitor of a run's own arm", []string{"monitor", "--bus", "sim"}, 2, []string{"edge-rt sim-bus --link /tmp/arm", "--bus /tmp/arm"}},
+		{"teleop of a run's own arm", []string{"teleop", "--bus", "sim", "--leader", "/dev/ttyNONE"}, 2, []string{"edge-rt sim-bus --link /tmp/arm"}},
 		{"monitor of another robot", on("monitor", "--robot", "r2d2"), 2, []string{"r2d2", "so101"}},
 	}
 	for _, tt := range tests {

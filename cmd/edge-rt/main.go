@@ -126,8 +126,26 @@ type simBusCmd struct {
 	Latency time.Duration `help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
 }
 
+func (simBusCmd) Help() string {
+	return `Any program opens it as it would open /dev/ttyACM0: edge-rt, LeRobot, a vendor's tool. docs/simulator.md has what is simulated, and the faults.
+
+Examples:
+  edge-rt sim-bus --link /tmp/so101                     then --bus /tmp/so101 elsewhere
+  edge-rt sim-bus --robot koch --link /tmp/koch --faults faults.yaml
+  edge-rt sim-bus --robot single --link /tmp/one --baud 115200
+  edge-rt sim-bus --link /tmp/so101 --motors            joints with weight and friction`
+}
+
 type torqueCmd struct {
 	Word string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
+}
+
+func (torqueCmd) Help() string {
+	return `Wants no calibration and configures nothing; it is what systemd runs after an edge that was killed.
+
+Examples:
+  edge-rt torque off --bus /dev/ttyACM0
+  edge-rt torque off --bus /dev/ttyUSB0 --robot koch`
 }
 
 const name = "edge-rt"

@@ -27,3 +27,11 @@ func (c *monitorCmd) run(ctx context.Context, cfg bringup.Config) error {
 	live := isTerminal(os.Stdout)
 	return bringup.Monitor(ctx, bringup.MonitorConfig{Config: cfg, Every: c.Every, Count: c.Count, Live: live})
 }
+
+func (monitorCmd) Help() string {
+	return `Changes nothing, so it may run before anything is calibrated.
+
+Examples:
+  edge-rt monitor --bus /dev/ttyACM0 --id black         until Ctrl-C
+  edge-rt monitor --bus /dev/ttyACM0 --count 1          one table, for a script`
+}

@@ -20,3 +20,12 @@ func (c *scanCmd) run(ctx context.Context, cfg bringup.Config, named bool) error
 	}
 	return bringup.Scan(ctx, bringup.ScanConfig{Config: cfg, Last: c.Last, Named: named})
 }
+
+func (scanCmd) Help() string {
+	return `Finds servos of every family at every speed, also new ones and two with one id. With --robot it says what is missing or differs.
+
+Examples:
+  edge-rt scan --bus /dev/ttyACM0                       who is there
+  edge-rt scan --bus /dev/ttyACM0 --robot so101         is it a whole SO-101
+  edge-rt scan --bus /dev/ttyACM0 --last 252            ids above 30, too`
+}

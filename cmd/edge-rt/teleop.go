@@ -29,3 +29,12 @@ func (c *teleopCmd) run(ctx context.Context, r *runFlags, follower robot.Robot, 
 		Leader:   teleop.Arm{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
 	})
 }
+
+func (teleopCmd) Help() string {
+	return `The follower starts slowly from where it stands until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
+
+Examples:
+  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
+  edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
+  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100`
+}

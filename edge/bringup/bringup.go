@@ -53,12 +53,23 @@ func newSession(cfg Config) *session {
 	return &session{Config: cfg}
 }
 
+// named refuses a bus that is none here.
+func (c *Config) named() error {
+	switch c.Bus {
+	case "":
+		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
+	case "sim":
+		return exit.Errorf(exit.Usage, "--bus sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm, and give this command --bus /tmp/arm")
+	}
+	return nil
+}
+
 // open takes the port at the robot's speed.
 func open(cfg Config) (*session, error) {
-	s := newSession(cfg)
-	if cfg.Bus == "" {
-		return nil, exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
+	if err := cfg.named(); err != nil {
+		return nil, err
 	}
+	s := newSession(cfg)
 	return s, s.dial(cfg.Robot.Baud, cfg.Robot.Protocol())
 }
 

@@ -35,9 +35,10 @@ const (
 func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	names := cfg.Robot.ActionNames()
 	joint := slices.IndexFunc(cfg.Robot.Motors, func(m robot.Motor) bool { return m.Name == cfg.Joint })
+	if err := cfg.named(); err != nil {
+		return err
+	}
 	switch {
-	case cfg.Bus == "":
-		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
 	case cfg.Robot.Leader:
 		return exit.Errorf(exit.Usage, "a %s is moved by hand", cfg.Robot.Name)
 	case joint < 0:

@@ -49,8 +49,8 @@ var (
 
 // Scan asks every id at every speed in every protocol and says who is there.
 func Scan(ctx context.Context, cfg ScanConfig) error {
-	if cfg.Bus == "" {
-		return exit.Errorf(exit.Usage, "--bus is missing: give a serial port; edge-rt ports finds it")
+	if err := cfg.named(); err != nil {
+		return err
 	}
 	if cfg.Last == 0 {
 		cfg.Last = usualIDs

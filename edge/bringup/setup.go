@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"edgert/internal/exit"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/table"
@@ -23,8 +22,8 @@ const idWait = 50 * time.Millisecond
 // the chain first, as LeRobot does it: so each is alone on the bus when its turn
 // comes, and stays connected.
 func SetupMotors(ctx context.Context, cfg Config) error {
-	if cfg.Bus == "" {
-		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
+	if err := cfg.named(); err != nil {
+		return err
 	}
 	s := newSession(cfg)
 	defer s.close()

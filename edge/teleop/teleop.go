@@ -92,6 +92,8 @@ func (c *Config) check() error {
 		return exit.Errorf(exit.Usage, "--bus is missing: give the follower's serial port; edge-rt ports finds it")
 	case c.Leader.Bus == "":
 		return exit.Errorf(exit.Usage, "--leader is missing: give the leader's serial port; edge-rt ports finds it")
+	case c.Leader.Bus == "sim" || c.Follower.Bus == "sim":
+		return exit.Errorf(exit.Usage, "sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm for each simulated arm, and give its link")
 	case c.Leader.Bus == c.Follower.Bus:
 		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", c.Leader.Bus)
 	case !(c.FPS >= 1 && c.FPS <= maxFPS):
