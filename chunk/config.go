@@ -51,7 +51,6 @@ type Config struct {
 	DOF       int     // joints
 	FPS       float64 // actions per second
 	PrefixEnd int     // row at which the bundle's conditioning ends; 0: no limit
-	MaxDelay  int     // longest delay to announce; 0: no limit
 
 	// Epsilon is how many ticks beyond the latency estimate an answer is waited
 	// for, see DefaultEpsilon. Compat behaves as the original does where we do
@@ -104,9 +103,9 @@ func (c *Config) fill() error {
 	if !slices.Contains(Schedules, c.Schedule) {
 		return fmt.Errorf("chunk: no schedule %q, want %s", c.Schedule, strings.Join(Schedules, ", "))
 	}
-	if c.Horizon < 2 || c.DOF < 1 || !(c.FPS > 0) || c.PrefixEnd < 0 || c.MaxDelay < 0 {
-		return fmt.Errorf("chunk: horizon %d, %d joints, %v fps, prefix end %d, longest delay %d: want at least 2, 1, more than 0, 0 and 0",
-			c.Horizon, c.DOF, c.FPS, c.PrefixEnd, c.MaxDelay)
+	if c.Horizon < 2 || c.DOF < 1 || !(c.FPS > 0) || c.PrefixEnd < 0 {
+		return fmt.Errorf("chunk: horizon %d, %d joints, %v fps, prefix end %d: want at least 2, 1, more than 0 and 0",
+			c.Horizon, c.DOF, c.FPS, c.PrefixEnd)
 	}
 	if c.Epsilon < 0 || c.Epsilon >= c.Horizon {
 		return fmt.Errorf("chunk: epsilon is %d, want 0 to %d ticks: the chunks have %d actions, and a lost one is asked for again before they are over",

@@ -28,7 +28,7 @@ func newDRTC(c Config, e Estimator) *drtc {
 		prefix:   c.Prefix,
 		trigger: NewTrigger(TriggerConfig{
 			Horizon: c.Horizon, SMin: c.SMin, Epsilon: c.Epsilon, FPS: c.FPS,
-			Estimator: e, PrefixEnd: c.PrefixEnd, MaxDelay: c.MaxDelay, Cooldown: c.Cooldown, Compat: c.Compat,
+			Estimator: e, PrefixEnd: c.PrefixEnd, Cooldown: c.Cooldown, Compat: c.Compat,
 		}),
 	}
 	if c.Compat {

@@ -39,7 +39,6 @@ type TriggerConfig struct {
 	FPS       float64 // ticks per second
 	Estimator Estimator
 	PrefixEnd int // row at which the bundle's conditioning ends; 0: no limit
-	MaxDelay  int // longest delay to report in steps; 0: no limit
 
 	Cooldown CooldownMode
 
@@ -79,9 +78,8 @@ func NewTrigger(cfg TriggerConfig) *Trigger {
 
 // OnTick advances the cooldown by one tick and says whether to ask for a chunk
 // now. size is Schedule.Size after this tick's Pop and Merge. delaySteps is what
-// to announce: the estimate, but not more than the live rows that can be
-// conditioned. Call it once per tick on which an observation could leave, else
-// OnIdleTick.
+// to announce: the estimate, but not more than the live rows. Call it once per tick
+// on which an observation could leave, else OnIdleTick.
 //
 //rt:noalloc
 func (d *Trigger) OnTick(size int) (fire bool, delaySteps int) {
@@ -95,7 +93,7 @@ func (d *Trigger) OnTick(size int) (fire bool, delaySteps int) {
 	if d.cfg.Cooldown != CooldownOff {
 		d.cooldown = d.wait(steps, size) + d.cfg.Epsilon
 	}
-	return true, d.delay(steps, size)
+	return true, min(steps, size)
 }
 
 // wait returns how many ticks an answer is given before it is asked for again,
@@ -184,12 +182,3 @@ func (d *Trigger) Cooldown() int { return d.cooldown }
 //
 //rt:noalloc
 func (d *Trigger) SMin() int { return d.cfg.SMin }
-
-//rt:noalloc
-func (d *Trigger) delay(steps, size int) int {
-	steps = min(steps, size)
-	if d.cfg.MaxDelay > 0 {
-		steps = min(steps, d.cfg.MaxDelay)
-	}
-	return steps
-}

@@ -86,13 +86,13 @@ func TestTheFirstAnswerTeaches(t *testing.T) {
 }
 
 func TestDelayAndPrefixEnd(t *testing.T) {
-	d := NewTrigger(TriggerConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: Fixed(0.3), PrefixEnd: 24, MaxDelay: 12})
+	d := NewTrigger(TriggerConfig{Horizon: 50, SMin: 20, Epsilon: 1, FPS: 60, Estimator: Fixed(0.3), PrefixEnd: 24})
 	if _, delay := d.OnTick(9); delay != 9 {
 		t.Errorf("delay with 9 live rows = %d, want 9", delay)
 	}
 	d.Rearm()
-	if _, delay := d.OnTick(30); delay != 12 {
-		t.Errorf("delay with 30 live rows = %d, want MaxDelay 12", delay)
+	if _, delay := d.OnTick(30); delay != 18 {
+		t.Errorf("delay with 30 live rows = %d, want the estimate, 18", delay)
 	}
 	for _, tt := range []struct{ bundle, delay, want int }{
 		{24, 3, 24}, {24, 27, 23}, {0, 3, 30}, {0, 25, 25}, {40, 20, 30}, {24, 60, 0},

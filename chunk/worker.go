@@ -121,9 +121,6 @@ func (w *worker) condition(a *Ask) {
 	a.Delay = min(w.estimate(), w.c.Horizon)
 	if !w.c.Compat {
 		a.Delay = min(a.Delay, a.Rows)
-		if w.c.MaxDelay > 0 {
-			a.Delay = min(a.Delay, w.c.MaxDelay)
-		}
 		return
 	}
 	if a.Rows > 0 {
