@@ -61,6 +61,15 @@ func (o *oracle) Present(_ rt.Instant, joint int) int {
 	return v
 }
 
+// last is when a motor said a value last; long ago for one that no motor can say,
+// as bytes may that were changed and whose checksum fits.
+func (o *oracle) last(joint, raw int) rt.Instant {
+	if raw < 0 || raw >= len(o.said[joint]) {
+		return 0
+	}
+	return rt.Instant(o.said[joint][raw].Load())
+}
+
 // soakTally is what came of the cycles.
 type soakTally struct {
 	cycles, values, stale uint64
@@ -187,7 +196,7 @@ func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robo
 			}
 			tally.values++
 			raw := rawOf(r.Motors[j], present[j])
-			said := rt.Instant(o.said[j][raw].Load())
+			said := o.last(j, raw)
 			switch {
 			case raw%soakJoints == j && said >= start:
 			case raw%soakJoints == j && said >= start.Add(-soakOld):
