@@ -61,9 +61,9 @@ var options = map[string]struct {
 
 // The options that are no fixed words, for lists.
 const (
-	sMinOption      = "s_min="
-	sMinSays        = "drtc: actions to run from each chunk before the next is asked for"
-	estimatorOption = "a latency estimator instead of the schedule's own; n of max_last_n is a number"
+	sMinOption    = "s_min="
+	sMinSays      = "drtc: actions to run from each chunk before the next is asked for"
+	estimatorSays = "a latency estimator instead of the schedule's own; n of max_last_n is a number"
 )
 
 // Options lists the options, estimators last.

@@ -125,6 +125,16 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
+// buildLeanServer builds the other program and returns its path.
+func buildLeanServer(t *testing.T) string {
+	t.Helper()
+	lean := filepath.Join(t.TempDir(), "lean-server")
+	if out, err := exec.Command("go", "build", "-o", lean, "../lean-server").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return lean
+}
+
 // Both real programs under a service manager. The edge starts first, alone: it
 // must not claim to be ready before there is a server to have a session with.
 func TestServicesSayWhatIsTrue(t *testing.T) {
@@ -134,10 +144,7 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	if err := policy.OpenRuntime(""); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
-	lean := filepath.Join(t.TempDir(), "lean-server")
-	if out, err := exec.Command("go", "build", "-o", lean, "../lean-server").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	lean := buildLeanServer(t)
 	endpoint := freePort(t)
 	me, ms := newManager(t), newManager(t)
 	edge, log := service(t, me, binary, "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--reconnect-initial-backoff", "100ms", "--reconnect-max-backoff", "200ms")

@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -24,10 +22,7 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	if testing.Short() {
 		d = 10 * time.Second
 	}
-	lean := filepath.Join(t.TempDir(), "lean-server")
-	if out, err := exec.Command("go", "build", "-o", lean, "../lean-server").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	lean := buildLeanServer(t)
 	endpoint := freePort(t)
 	m := newManager(t)
 	server, log := service(t, m, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0", "--quiet")

@@ -103,14 +103,13 @@ func wayOf(rows []float32, post sim.Point) int {
 type losses struct {
 	since    time.Duration // of the first message lost since the last merge, -1: none
 	requests []sentRequest
-	full     int // ticks since the newest request's estimate on which more actions were left than the trigger fires at
 }
 
 type sentRequest struct {
 	key            int64
 	tick, estimate int
 	lost           bool
-	again, due     int // ticks from its estimate to the next request, and of these such on which the trigger could fire
+	full           int // ticks from its estimate to the next request on which more actions were left than the trigger fires at
 }
 
 // lose notes a message that will not come.
@@ -128,18 +127,16 @@ func (l *losses) lose(key int64, at time.Duration) {
 
 // tick notes what the trigger sees.
 func (l *losses) tick(tick int, v chunk.View, horizon int) {
-	if n := len(l.requests); n > 0 && v.SMin > 0 && v.Size > horizon-v.SMin && tick > l.requests[n-1].tick+l.requests[n-1].estimate {
-		l.full++
+	if len(l.requests) == 0 || v.SMin == 0 || v.Size <= horizon-v.SMin {
+		return
+	}
+	if last := &l.requests[len(l.requests)-1]; tick > last.tick+last.estimate {
+		last.full++
 	}
 }
 
 // ask notes a request.
 func (l *losses) ask(key int64, tick, estimate int) {
-	if n := len(l.requests); n > 0 {
-		last := &l.requests[n-1]
-		last.again = tick - last.tick - last.estimate
-		last.due, l.full = last.again-l.full, 0
-	}
 	l.requests = append(l.requests, sentRequest{key: key, tick: tick, estimate: estimate})
 }
 
@@ -155,13 +152,14 @@ func (l *losses) recover(now time.Duration, out *Outcome) {
 // request the next one left.
 func (l *losses) finish(end time.Duration, out *Outcome) {
 	l.recover(end, out)
-	for i := range l.requests {
-		if !l.requests[i].lost {
+	for i, r := range l.requests {
+		if !r.lost {
 			continue
 		}
 		out.Lost++
 		if i+1 < len(l.requests) {
-			out.Again, out.AgainDue = append(out.Again, l.requests[i].again), append(out.AgainDue, l.requests[i].due)
+			again := l.requests[i+1].tick - r.tick - r.estimate
+			out.Again, out.AgainDue = append(out.Again, again), append(out.AgainDue, again-r.full)
 		}
 	}
 }
