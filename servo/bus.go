@@ -62,6 +62,7 @@ type Bus struct {
 	heard    bool          // the last exchange brought bytes
 	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
 	waited   rt.Wait       // for the bus, since the caller cleared it
+	woke     rt.Instant    // when the last of these waits ended
 	end      rt.Instant    // when the last request's replies were due
 	sent     rt.Instant    // when the last request left
 	free     rt.Instant    // when the line has carried all that was sent
@@ -365,7 +366,8 @@ func (b *Bus) sleepUntil(t rt.Instant) {
 	start := b.clock.Now()
 	if d := t.Sub(start); d > 0 {
 		b.clock.SleepUntil(t)
-		b.waited.Add(rt.Wait{Meant: d, Took: b.clock.Now().Sub(start)})
+		b.woke = b.clock.Now()
+		b.waited.Add(rt.Wait{Meant: d, Took: b.woke.Sub(start)})
 	}
 }
 
@@ -376,7 +378,8 @@ func (b *Bus) wait(until rt.Instant) {
 	if err := b.port.Wait(d); err != nil {
 		b.lost = true
 	}
-	took := b.clock.Now().Sub(start)
+	b.woke = b.clock.Now()
+	took := b.woke.Sub(start)
 	b.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
 }
 

@@ -171,18 +171,22 @@ func (a *Arm) Lost() bool { return a.bus.lost }
 // MeasureCycles reads all positions n times and returns the 99th percentile of
 // a whole cycle: the read, and the goals' time on the line. It also learns how
 // long after the computed end replies are really there, which depends on the
-// adapter and the servos, so that Read wakes up once.
+// adapter and the servos, so that Read wakes up once. A sleep ends late by itself,
+// and that much earlier Read has to end it.
 func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
-	took := make([]time.Duration, 0, n)
+	took, came, late := make([]time.Duration, 0, n), make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	lost := make([]int, len(a.joints))
 	a.bus.settle = 0
 	for range n {
 		if a.halted != nil && a.halted() {
 			return 0, ErrHalted
 		}
+		a.bus.waited = rt.Wait{}
 		start := a.clock.Now()
 		missing := a.bus.gather(a.positions, ackWait, start.Add(2*ackWait))
 		took = append(took, a.clock.Now().Sub(start))
+		came = append(came, a.bus.woke.Sub(start))
+		late = append(late, a.bus.waited.Took-a.bus.waited.Meant)
 		for i := range lost {
 			lost[i] += int(missing >> i & 1)
 		}
@@ -194,7 +198,10 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 		}
 	}
 	slices.Sort(took)
-	a.bus.settle = min(settleMax, max(0, took[n/2]-a.positions.wire))
+	slices.Sort(came)
+	slices.Sort(late)
+	beyond := (came[n/2] - a.positions.wire - late[n/2]) / time.Duration(max(1, len(a.positions.singly)))
+	a.bus.settle = min(settleMax, max(0, beyond))
 	a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
 	goals := a.bus.wireTime(len(a.bus.tx), 0, 0)
 	return took[min(n-1, n*99/100)] + goals, nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo/table"
 )
 
 const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick
@@ -49,6 +51,15 @@ func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	took := l.clock.Now().Sub(start)
 	if wire := (26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 0 || l.reads != 1 {
 		t.Errorf("a write and a read took %v with %d polls and %d reads, stale %06b, want %v, 0 and 1", took, l.waits, l.reads, stale, wire)
+	}
+	l.forget()
+	start = l.clock.Now()
+	a.Write(make([]float32, 6))
+	a.Write(make([]float32, 6)) // behind the first
+	stale = a.Read(make([]float32, 6), l.deadline())
+	took = l.clock.Now().Sub(start)
+	if wire := (2*26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 0 || l.reads != 1 {
+		t.Errorf("two writes and a read took %v with %d polls and %d reads, stale %06b, want %v, 0 and 1", took, l.waits, l.reads, stale, wire)
 	}
 }
 
@@ -362,6 +373,57 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 	l.servos[4].mute = true
 	if _, err := a.MeasureCycles(20); err == nil {
 		t.Error("MeasureCycles with a silent motor = nil, want an error")
+	}
+}
+
+// drowsy wakes up late, from a sleep as from a poll.
+type drowsy struct {
+	*line
+	*rttest.Clock
+	late time.Duration
+}
+
+func (d *drowsy) SleepUntil(t rt.Instant) { d.Clock.SleepUntil(t.Add(d.late)) }
+
+func (d *drowsy) Wait(timeout time.Duration) error {
+	defer d.Clock.Advance(d.late)
+	return d.line.Wait(timeout)
+}
+
+// Goal: a read that sleeps is not later than one that polls, however late sleeps
+// end, and wakes up once.
+func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
+	const clean, behind, late = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond, 40 * time.Microsecond
+	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
+	d := &drowsy{line: l, Clock: l.clock, late: late}
+	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: d, Port: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.health.due = never
+	l.gap = replyGap + behind/6
+	if _, err := a.MeasureCycles(100); err != nil {
+		t.Fatal(err)
+	}
+	l.forget()
+	start := l.clock.Now()
+	stale := a.Read(make([]float32, 6), l.deadline())
+	if took := l.clock.Now().Sub(start); stale != 0 || l.waits != 0 || took > clean+behind+late {
+		t.Errorf("a read took %v with %d polls, stale %06b; want %v and none", took, l.waits, stale, clean+behind+late)
+	}
+}
+
+// Where each motor is asked by itself, each answer is that late.
+func TestMeasureCyclesOfSingleReads(t *testing.T) {
+	const late = 20 * time.Microsecond
+	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
+	l.gap = replyGap + late
+	ids := []ID{1, 2, 3}
+	a := &Arm{bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), clock: l.clock, joints: make([]joint, len(ids)), ids: ids, goals: make([]int, len(ids))}
+	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
+	a.positions = a.bus.newGroup(56, 2, ids)
+	if _, err := a.MeasureCycles(20); err != nil || a.bus.settle != late {
+		t.Errorf("MeasureCycles = %v and learns %v, want %v", err, a.bus.settle, late)
 	}
 }
 

@@ -137,7 +137,7 @@ func lowLatency(fd int, path string) {
 func (p *serialPort) Write(b []byte) (int, error) {
 	sent := 0
 	for tries := 0; sent < len(b); {
-		n, err := unix.Write(p.fd, b[sent:])
+		n, err := rawTransfer(unix.SYS_WRITE, p.fd, b[sent:])
 		if n > 0 {
 			sent += n
 			continue
@@ -159,7 +159,7 @@ func (p *serialPort) Write(b []byte) (int, error) {
 //rt:noalloc
 func (p *serialPort) Read(b []byte) (int, error) {
 	for {
-		n, err := unix.Read(p.fd, b)
+		n, err := rawTransfer(unix.SYS_READ, p.fd, b)
 		switch {
 		case n > 0:
 			return n, nil
@@ -170,6 +170,23 @@ func (p *serialPort) Read(b []byte) (int, error) {
 			return 0, ErrPortLost
 		}
 	}
+}
+
+// rawTransfer is read(2) or write(2) on a descriptor that does not block. Go's
+// scheduler is not told: its monitor, looking at the thread in those microseconds,
+// would take its P, and the thread would have to fetch one and wake the monitor on
+// its way back. The error is 0 or an errno.
+//
+//rt:noalloc
+func rawTransfer(trap uintptr, fd int, b []byte) (int, unix.Errno) {
+	if len(b) == 0 {
+		return 0, 0
+	}
+	n, _, errno := unix.RawSyscall(trap, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
 }
 
 // Wait uses ppoll, whose timeout is not rounded to milliseconds. A signal ends
