@@ -23,6 +23,7 @@ type Config struct {
 	FPS      float64       // cycles per second
 	Duration time.Duration // of the driver and the echo together
 	Slice    time.Duration // of each in turn
+	Awake    bool          // keep the cores from falling asleep
 	Drop     float64       // share of the replies lost on the second bus; 0: no second bus
 	Bin      string        // folder of edge-rt
 	CC       string        // C compiler; empty: cc
@@ -71,7 +72,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	echo, err := compile(cfg.CC, folder)
+	echo, err := compile(cfg.CC, folder, "echo", echoSource)
 	if err != nil {
 		return nil, err
 	}
@@ -86,41 +87,51 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		defer sim.Stop()
 		port = link
 	}
-	if err := cfg.turns(ctx, r, port, echo, report); err != nil {
+	var a *awake
+	if cfg.Awake {
+		if a, err = stayAwake(cfg.CC, folder); err != nil {
+			return nil, err
+		}
+		defer a.stop()
+	}
+	if err := cfg.turns(ctx, r, port, echo, report, a); err != nil {
 		return nil, err
 	}
 	if cfg.Drop > 0 && cfg.Port == "" {
-		if err := cfg.losses(ctx, r, folder, report); err != nil {
+		if err := cfg.losses(ctx, r, folder, report, a); err != nil {
 			return nil, err
 		}
+	}
+	if err := a.stop(); err != nil {
+		return nil, err
 	}
 	report.sum()
 	return report, nil
 }
 
 // turns lets driver and echo alternate.
-func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report) error {
+func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report, a *awake) error {
 	rounds := int(c.Duration / (2 * c.Slice))
 	for i := range rounds {
-		d, err := drive(ctx, r, port, c.FPS, c.Slice, c.Slice)
+		d, err := drive(ctx, r, port, c.FPS, c.Slice, c.Slice, a)
 		if err != nil {
 			return err
 		}
 		report.addDriver(d)
-		before := readHost()
+		before := readHost(a)
 		e, err := runEcho(ctx, echo, port, r.Baud, c.FPS, c.Slice, report)
 		if err != nil {
 			return err
 		}
 		report.addEcho(e)
-		report.addPair(d, e, calm(before, readHost()))
+		report.addPair(d, e, calm(before, readHost(a)))
 		fmt.Fprintf(c.Log, "round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds, report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
 	}
 	return nil
 }
 
 // losses runs the driver on a bus that loses replies.
-func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, report *Report) error {
+func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, report *Report, a *awake) error {
 	script := filepath.Join(folder, "faults.yaml")
 	text := fmt.Sprintf("seed: 1\nfaults:\n  - {kind: drop, from: 2s, probability: %g}\n", c.Drop)
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
@@ -131,7 +142,7 @@ func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, repor
 		return err
 	}
 	defer sim.Stop()
-	d, err := drive(ctx, r, link, c.FPS, c.Duration/2, c.Slice)
+	d, err := drive(ctx, r, link, c.FPS, c.Duration/2, c.Slice, a)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 )
 
@@ -59,10 +60,12 @@ func TestTheReportAddsUp(t *testing.T) {
 	r.addDriver(six())
 	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2, in: 48}, {took: 1300 * time.Microsecond, frames: 2, in: 48}})
 	r.addLosses(six())
-	echo := func(us time.Duration) []sample { return []sample{{took: us * time.Microsecond, frames: 2, in: 48}} }
-	r.addPair(six(), echo(1000), true)
-	r.addPair(six(), echo(1250), true)
-	r.addPair(six(), echo(100), false)
+	echo := func(us, cpu time.Duration) []sample {
+		return []sample{{took: us * time.Microsecond, cpu: cpu * time.Microsecond, frames: 2, in: 48}}
+	}
+	r.addPair(six(), echo(1000, 30), true)
+	r.addPair(six(), echo(1250, 40), true)
+	r.addPair(six(), echo(100, 1), false)
 	r.sum()
 	if r.BytesOut != 40 || r.BytesIn != 48 || r.WireUS != 880 || r.FloorUS != 1180 {
 		t.Errorf("%d bytes out, %d in, wire %v us, floor %v us; want 40, 48, 880, 1180", r.BytesOut, r.BytesIn, r.WireUS, r.FloorUS)
@@ -70,8 +73,8 @@ func TestTheReportAddsUp(t *testing.T) {
 	if r.Driver.Cycles != 2 || r.Driver.Other != 2 || r.Driver.CPUMean != 45 || r.RatioP99 != 1 || r.RatioP50 >= 1 || r.Allocs != 1 {
 		t.Errorf("driver %+v, ratios %v, %v, allocations %d", r.Driver, r.RatioP50, r.RatioP99, r.Allocs)
 	}
-	if p := r.Pairs; p.All != 3 || p.Calm != 2 || math.Abs(p.P99-1.3) > 0.02 || math.Abs(p.CalmP99-1.17) > 0.02 || math.Abs(p.CalmP50-1.08) > 0.02 {
-		t.Errorf("pairs %+v, want 3 of which 2 are calm, p99 1.3 and 1.17, p50 1.08", p)
+	if p := r.Pairs; p.All != 3 || p.Calm != 2 || math.Abs(p.P99-1.3) > 0.02 || math.Abs(p.CalmP99-1.17) > 0.02 || math.Abs(p.CalmP50-1.08) > 0.02 || p.CalmCPU != 40 || p.EchoCPU != 35 {
+		t.Errorf("pairs %+v, want 3 of which 2 are calm, p99 1.3 and 1.17, p50 1.08, CPU times 40 and 35 us", p)
 	}
 	if l := r.LostReply; l.CalmLost != 1 || l.CalmCost.Max != 2500 {
 		t.Errorf("losses %+v, want the one to be calm", l)
@@ -133,7 +136,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 		out, in, wire int
 		read          string
 	}{
-		{Config{Robot: "so101"}, 40, 48, 880, "sync"},
+		{Config{Robot: "so101", Awake: true}, 40, 48, 880, "sync"},
 		{Config{Robot: "koch"}, 64, 56, 1200, "fast sync"},
 		{Config{Robot: "koch", Plain: true, Baud: 4_000_000}, 64, 90, 385, "sync"},
 	}
@@ -181,5 +184,45 @@ func TestWhenTheMachineIsCalm(t *testing.T) {
 	}
 	if calm(host{}, host{}) {
 		t.Error("a machine that says nothing counts as calm")
+	}
+}
+
+// What keeps the cores awake takes what is left of all of them, and says how
+// much that was.
+func TestCoresStayAwake(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+	a, err := stayAwake("", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); a.spent() < 100*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("computed for %v in 10s", a.spent())
+		}
+	}
+	threads := bench.ThreadsOf(a.child.PID())
+	for _, thread := range threads {
+		if thread.Policy != 5 {
+			t.Errorf("thread %+v is not in the lowest class", thread)
+		}
+	}
+	if len(threads) < 2 {
+		t.Errorf("%d threads, want one for every core and the first", len(threads))
+	}
+	if err := a.stop(); err != nil {
+		t.Error(err)
+	}
+	if err := a.stop(); err == nil {
+		t.Error("cores that were left to sleep went unnoticed")
+	}
+	for _, text := range []string{"", "1 (a) R", "1 (a) R 1 1 1"} {
+		if got := parseSpent([]byte(text)); got != 0 {
+			t.Errorf("parseSpent(%q) = %v, want 0", text, got)
+		}
+	}
+	if got := parseSpent([]byte("7 (a ) b) R 1 7 7 0 -1 0 0 0 0 0 150 50 9 9 20 0 1 0 5")); got != 2*time.Second {
+		t.Errorf("parseSpent = %v, want 2s", got)
 	}
 }

@@ -78,7 +78,7 @@ func (s *drivenSlice) calmAt(i int) bool {
 
 // drive opens the arm and runs cycles for a while. Torque stays as it is; the
 // goals are where the arm is. Whether the machine was calm is noted by the window.
-func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration) (*drivenSlice, error) {
+func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration, a *awake) (*drivenSlice, error) {
 	arm, t, err := open(r, path)
 	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
 		arm, t, err = open(r, path)
@@ -88,7 +88,7 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length,
 	}
 	defer arm.Close()
 	limp := len(arm.Held()) == 0
-	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length, window)
+	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length, window, a)
 	if limp { // some firmware takes a goal for a reason to hold
 		off := arm.TorqueOff()
 		for i := 1; off != nil && i < tries; i++ {
@@ -121,12 +121,12 @@ func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 }
 
 // cycles is the slice itself.
-func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration) (*drivenSlice, error) {
+func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration, a *awake) (*drivenSlice, error) {
 	clock := rt.KernelClock()
 	period := time.Duration(float64(time.Second) / fps)
 	s := &drivenSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
 	s.calm = make([]bool, 0, cap(s.samples)/s.window+1)
-	machine := readHost()
+	machine := readHost(a)
 	kept, sizes := t.keep, t.size
 	present, goal := make([]float32, motors), make([]float32, motors)
 	arm.Read(goal, clock.Now().Add(time.Second))
@@ -165,7 +165,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		}
 		if n > warmUp && len(s.samples)%s.window == 0 { // the last: it allocates
 			before := machine
-			machine = readHost()
+			machine = readHost(a)
 			s.calm = append(s.calm, calm(before, machine))
 		}
 		return arm.BusWait()

@@ -23,18 +23,18 @@ var echoSource []byte
 // echoMargin is how much longer than its cycles the echo may take.
 const echoMargin = 30 * time.Second
 
-// compile builds the C program and returns its path.
-func compile(cc, folder string) (string, error) {
+// compile builds a C program and returns its path.
+func compile(cc, folder, name string, text []byte) (string, error) {
 	if cc == "" {
 		cc = "cc"
 	}
-	source, program := filepath.Join(folder, "echo.c"), filepath.Join(folder, "echo")
-	if err := os.WriteFile(source, echoSource, 0o600); err != nil {
+	source, program := filepath.Join(folder, name+".c"), filepath.Join(folder, name)
+	if err := os.WriteFile(source, text, 0o600); err != nil {
 		return "", err
 	}
-	out, err := exec.Command(cc, "-O2", "-Wall", "-o", program, source).CombinedOutput()
+	out, err := exec.Command(cc, "-O2", "-Wall", "-pthread", "-o", program, source).CombinedOutput()
 	if err != nil {
-		return "", exit.Errorf(exit.Usage, "compile the C echo: %w: %s; install a C compiler (apt-get install gcc libc6-dev)", err, bytes.TrimSpace(out))
+		return "", exit.Errorf(exit.Usage, "compile the C program %s: %w: %s; install a C compiler (apt-get install gcc libc6-dev)", name, err, bytes.TrimSpace(out))
 	}
 	return program, nil
 }

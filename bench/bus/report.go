@@ -56,13 +56,16 @@ type Pairs struct {
 	P99     float64 `json:"ratio_p99"`
 	CalmP50 float64 `json:"calm_ratio_p50"` // 0: no calm pair
 	CalmP99 float64 `json:"calm_ratio_p99"`
+	CalmCPU float64 `json:"calm_cpu_us"`      // of the driver's thread in a cycle, p50
+	EchoCPU float64 `json:"calm_echo_cpu_us"` // and the C program's
 
 	of []pair
 }
 
 type pair struct {
-	p50, p99 float64
-	calm     bool
+	p50, p99     float64
+	cpu, echoCPU float64 // us, p50
+	calm         bool
 }
 
 // addPair compares two slices; calm is of the echo's.
@@ -77,7 +80,7 @@ func (r *Report) addPair(d *drivenSlice, e []sample, calm bool) {
 		calm = calm && c
 	}
 	a, b := driver.tally.Quantiles(), echo.tally.Quantiles()
-	r.Pairs.of = append(r.Pairs.of, pair{a.P50 / b.P50, a.P99 / b.P99, calm})
+	r.Pairs.of = append(r.Pairs.of, pair{a.P50 / b.P50, a.P99 / b.P99, driver.cpu.Quantile(0.5), echo.cpu.Quantile(0.5), calm})
 }
 
 // sum works out the medians.
@@ -96,6 +99,7 @@ func (p *Pairs) sum() {
 		return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
 	}
 	p50, p99 := func(x pair) float64 { return x.p50 }, func(x pair) float64 { return x.p99 }
+	p.CalmCPU, p.EchoCPU = median(true, func(x pair) float64 { return x.cpu }), median(true, func(x pair) float64 { return x.echoCPU })
 	p.All, p.P50, p.P99, p.CalmP50, p.CalmP99 = len(p.of), median(false, p50), median(false, p99), median(true, p50), median(true, p99)
 	for _, one := range p.of {
 		if one.calm {
@@ -267,7 +271,7 @@ func (r *Report) notes() (all []string) {
 	say("Ratio driver to echo: p50 %.2f, p99 %.2f of all cycles; p50 %.2f, p99 %.2f in the median of %d pairs of slices. CPU time of the thread: %.2f.",
 		r.RatioP50, r.RatioP99, p.P50, p.P99, p.All, r.RatioCPU)
 	if p.Calm > 0 {
-		say("In %d of %d pairs of slices the machine was calm: p50 %.2f, p99 %.2f.", p.Calm, p.All, p.CalmP50, p.CalmP99)
+		say("In %d of %d pairs of slices the machine was calm: p50 %.2f, p99 %.2f; CPU time of the threads %.0f and %.0f us a cycle.", p.Calm, p.All, p.CalmP50, p.CalmP99, p.CalmCPU, p.EchoCPU)
 	} else {
 		say("The machine was busy in every pair of slices, with other programs or other machines: the 99th percentiles are its own.")
 	}

@@ -18,6 +18,7 @@ type busFlags struct {
 	FPS      float64       `name:"fps" default:"100" help:"Cycles per second."`
 	Duration time.Duration `default:"1m" help:"Of driver and C echo together; losing replies takes half as long again."`
 	Slice    time.Duration `default:"1s" help:"Each in turn runs for this long; short ones find a host that steals no time."`
+	Awake    bool          `help:"Keep the cores from falling asleep, with one process of the lowest class on each: a virtual core that sleeps is lent to others and comes back late."`
 	Drop     float64       `default:"0.02" help:"Share of the replies that the simulator loses in the last part; 0: no such part."`
 	Bin      string        `help:"Folder of edge-rt; default: where bench is." placeholder:"DIR"`
 	JSON     string        `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`
@@ -29,7 +30,7 @@ func (f *busFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := ready(output{flag: "--json", name: f.JSON}, output{flag: "--html", name: f.HTML}); err != nil {
 		return err
 	}
-	cfg := bus.Config{Robot: f.Robot, Port: f.Bus, Baud: f.Baud, Plain: f.Plain, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Drop: f.Drop,
+	cfg := bus.Config{Robot: f.Robot, Port: f.Bus, Baud: f.Baud, Plain: f.Plain, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Awake: f.Awake, Drop: f.Drop,
 		Bin: f.Bin, CC: os.Getenv("CC"), Version: version, Log: progress(f.Quiet, stderr)}
 	if cfg.Bin == "" {
 		self, err := ownPath()

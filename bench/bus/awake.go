@@ -1,0 +1,73 @@
+package bus
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+)
+
+//go:embed awake/awake.c
+var awakeSource []byte
+
+// awake is a process with a thread of the lowest class on every core it may use.
+// A core that never idles does not fall asleep: a virtual one is not handed to
+// other machines, and a real one need not wake up. nil is none.
+type awake struct{ child *bench.Child }
+
+// stayAwake starts the process.
+func stayAwake(cc, folder string) (*awake, error) {
+	program, err := compile(cc, folder, "awake", awakeSource)
+	if err != nil {
+		return nil, err
+	}
+	c, err := bench.Start(exec.Command(program))
+	if err != nil {
+		return nil, err
+	}
+	return &awake{child: c}, nil
+}
+
+// stop ends it. It must still be there: a measurement on cores that stay awake
+// was one.
+func (a *awake) stop() error {
+	if a == nil {
+		return nil
+	}
+	if !a.child.Running() {
+		return exit.Errorf(exit.Failure, "--awake: the cores were left to sleep: %s", a.child.LastWords())
+	}
+	return a.child.Stop()
+}
+
+// spent returns what it has computed: time that everybody else left.
+func (a *awake) spent() time.Duration {
+	if a == nil {
+		return 0
+	}
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.child.PID()))
+	return parseSpent(stat)
+}
+
+// parseSpent reads a process's time in user and kernel mode, fields 14 and 15; the
+// name, field 2, may hold anything.
+//
+// Source: proc_pid_stat(5).
+func parseSpent(stat []byte) (all time.Duration) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const user = 14 - 3
+	if len(fields) <= user+1 {
+		return 0
+	}
+	for _, f := range fields[user : user+2] {
+		n, _ := strconv.ParseInt(string(f), 10, 64)
+		all += time.Duration(n) * statTick
+	}
+	return all
+}
