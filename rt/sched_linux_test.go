@@ -34,6 +34,28 @@ var roles = map[string]func() error{
 	"lock and grow":      lockAndGrow,
 }
 
+// Fine sleeps end with the function that asked for them.
+func TestFineSleeps(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	slack := func() int {
+		ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ns
+	}
+	before := slack()
+	undo := FineSleeps()
+	if got := slack(); got != fineSlack {
+		t.Errorf("slack %d ns, want %d", got, fineSlack)
+	}
+	undo()
+	if got := slack(); got != before || before == fineSlack {
+		t.Errorf("slack %d ns afterwards, want %d", got, before)
+	}
+}
+
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {

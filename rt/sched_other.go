@@ -14,6 +14,9 @@ func acquireRealTime(int) Grant {
 	return Grant{Why: "real-time scheduling is implemented for Linux only", CPU: UnpinnedCPU}
 }
 
+// FineSleeps does nothing: it is implemented for Linux only.
+func FineSleeps() (undo func()) { return func() {} }
+
 // NiceProcess is implemented for Linux only.
 func NiceProcess(int) error { return errors.ErrUnsupported }
 

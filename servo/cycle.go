@@ -177,6 +177,7 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	took, came, late := make([]time.Duration, 0, n), make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	lost := make([]int, len(a.joints))
 	a.bus.settle = 0
+	defer rt.FineSleeps()() // as on the tick
 	for range n {
 		if a.halted != nil && a.halted() {
 			return 0, ErrHalted

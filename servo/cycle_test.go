@@ -413,11 +413,11 @@ func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 	}
 }
 
-// Where each motor is asked by itself, each answer is that late.
+// Where each motor is asked by itself, each exchange gets its share.
 func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	const late = 20 * time.Microsecond
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
-	l.gap = replyGap + late
+	l.servos[1].lateBy = 3 * late // the other two are there when the sleep ends
 	ids := []ID{1, 2, 3}
 	a := &Arm{bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), clock: l.clock, joints: make([]joint, len(ids)), ids: ids, goals: make([]int, len(ids))}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)

@@ -179,10 +179,7 @@ func (p *serialPort) Read(b []byte) (int, error) {
 //
 //rt:noalloc
 func rawTransfer(trap uintptr, fd int, b []byte) (int, unix.Errno) {
-	if len(b) == 0 {
-		return 0, 0
-	}
-	n, _, errno := unix.RawSyscall(trap, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	n, _, errno := unix.RawSyscall(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	if errno != 0 {
 		return 0, errno
 	}

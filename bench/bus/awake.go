@@ -18,7 +18,9 @@ var awakeSource []byte
 
 // awake is a process with a thread of the lowest class on every core it may use.
 // A core that never idles does not fall asleep: a virtual one is not handed to
-// other machines, and a real one need not wake up. nil is none.
+// other machines, and a real one need not wake up. Where the kernel schedules by
+// groups it has one of the lowest weight; of a container's quota it takes what is
+// left. nil is none.
 type awake struct{ child *bench.Child }
 
 // stayAwake starts the process.
@@ -34,14 +36,26 @@ func stayAwake(cc, folder string) (*awake, error) {
 	return &awake{child: c}, nil
 }
 
-// stop ends it. It must still be there: a measurement on cores that stay awake
-// was one.
+// there fails when it has ended: a measurement on cores that stay awake is none
+// then.
+func (a *awake) there() error {
+	if a == nil || a.child.Running() {
+		return nil
+	}
+	why := a.child.LastWords()
+	if why == "" {
+		why = "somebody ended the program that kept them"
+	}
+	return exit.Errorf(exit.Failure, "--awake: the cores were left to sleep: %s", why)
+}
+
+// stop ends it; it must still be there.
 func (a *awake) stop() error {
 	if a == nil {
 		return nil
 	}
-	if !a.child.Running() {
-		return exit.Errorf(exit.Failure, "--awake: the cores were left to sleep: %s", a.child.LastWords())
+	if err := a.there(); err != nil {
+		return err
 	}
 	return a.child.Stop()
 }

@@ -76,7 +76,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{Bench: "bus", Version: cfg.Version, Robot: r.Name, Baud: r.Baud, FPS: cfg.FPS, Port: cfg.Port, Motors: len(r.Motors),
+	report := &Report{Bench: "bus", Version: cfg.Version, Robot: r.Name, Baud: r.Baud, FPS: cfg.FPS, Port: cfg.Port, Awake: cfg.Awake, Motors: len(r.Motors),
 		Machine: bench.ReadMachine(os.DirFS("/"))}
 	port := cfg.Port
 	if port == "" {
@@ -113,6 +113,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report, a *awake) error {
 	rounds := int(c.Duration / (2 * c.Slice))
 	for i := range rounds {
+		if err := a.there(); err != nil {
+			return err
+		}
 		d, err := drive(ctx, r, port, c.FPS, c.Slice, c.Slice, a)
 		if err != nil {
 			return err

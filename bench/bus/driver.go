@@ -70,10 +70,11 @@ type drivenSlice struct {
 	calm     []bool // whether the machine was, in each whole window
 }
 
-// calmAt reports whether the machine was calm in the window of cycle i.
+// calmAt reports whether the machine was calm in the window of cycle i, and in the
+// next, if there is one: the kernel learns of stolen time a little later.
 func (s *drivenSlice) calmAt(i int) bool {
 	w := i / s.window
-	return w < len(s.calm) && s.calm[w]
+	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
 }
 
 // drive opens the arm and runs cycles for a while. Torque stays as it is; the
@@ -132,12 +133,13 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	arm.Read(goal, clock.Now().Add(time.Second))
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	rt.Stock() // as in the edge
 	heap := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(heap)
 	n := 0
 	losses := func() uint64 { v := arm.Stats(); return v.Lost + v.Retries }
 	lost := losses()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, CPU: rt.UnpinnedCPU})
 	err := loop.Run(&stop, func(rt.Tick) rt.Wait {
 		if n++; n == warmUp {

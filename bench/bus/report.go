@@ -23,6 +23,7 @@ type Report struct {
 	Baud     int           `json:"baud"`
 	FPS      float64       `json:"fps"`
 	Port     string        `json:"port,omitempty"` // empty: the simulator's
+	Awake    bool          `json:"awake"`          // the cores were kept from sleeping
 	Read     string        `json:"read"`           // sync, fast sync, one by one
 	Machine  bench.Machine `json:"machine"`
 	BytesOut int           `json:"bytes_out"`
@@ -274,6 +275,9 @@ func (r *Report) notes() (all []string) {
 		say("In %d of %d pairs of slices the machine was calm: p50 %.2f, p99 %.2f; CPU time of the threads %.0f and %.0f us a cycle.", p.Calm, p.All, p.CalmP50, p.CalmP99, p.CalmCPU, p.EchoCPU)
 	} else {
 		say("The machine was busy in every pair of slices, with other programs or other machines: the 99th percentiles are its own.")
+	}
+	if r.Awake {
+		say("The cores were kept awake.")
 	}
 	say("Driver: %d allocations of the whole process in its cycles, %d own overruns. Given up: cycles without all replies in time, or with late ones, and the driver's with another exchange in them; they are in no figure.", r.Allocs, r.Overruns)
 	if r.Refused != "" {

@@ -18,7 +18,7 @@ type busFlags struct {
 	FPS      float64       `name:"fps" default:"100" help:"Cycles per second."`
 	Duration time.Duration `default:"1m" help:"Of driver and C echo together; losing replies takes half as long again."`
 	Slice    time.Duration `default:"1s" help:"Each in turn runs for this long; short ones find a host that steals no time."`
-	Awake    bool          `help:"Keep the cores from falling asleep, with one process of the lowest class on each: a virtual core that sleeps is lent to others and comes back late."`
+	Awake    bool          `help:"Keep the cores from falling asleep, with a thread of the lowest class on each: a virtual core that sleeps is lent to others and comes back late. It uses up a container's quota."`
 	Drop     float64       `default:"0.02" help:"Share of the replies that the simulator loses in the last part; 0: no such part."`
 	Bin      string        `help:"Folder of edge-rt; default: where bench is." placeholder:"DIR"`
 	JSON     string        `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`
