@@ -25,6 +25,7 @@ type Port interface {
 // Time on the line. A byte takes ten bit times.
 const (
 	settleMax   = 2 * time.Millisecond    // bounds what MeasureCycles may learn
+	lateMax     = 100 * time.Microsecond  // that a sleep ends late by itself; what is more is the host's, and may come again
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
 	lossWait    = 2200 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	lossMax     = 2600 * time.Microsecond // what a lost reply may cost in all, asking again included

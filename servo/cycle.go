@@ -201,8 +201,9 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	slices.Sort(took)
 	slices.Sort(came)
 	slices.Sort(late)
-	beyond := (came[n/2] - a.positions.wire - late[n/2]) / time.Duration(max(1, len(a.positions.singly)))
-	a.bus.settle = min(settleMax, max(0, beyond))
+	exchanges := time.Duration(max(1, len(a.positions.singly)))
+	beyond := came[n/2] - a.positions.wire - min(late[n/2], exchanges*lateMax)
+	a.bus.settle = min(settleMax, max(0, beyond/exchanges))
 	a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
 	goals := a.bus.wireTime(len(a.bus.tx), 0, 0)
 	return took[min(n-1, n*99/100)] + goals, nil

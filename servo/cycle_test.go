@@ -393,7 +393,17 @@ func (d *drowsy) Wait(timeout time.Duration) error {
 // Goal: a read that sleeps is not later than one that polls, however late sleeps
 // end, and wakes up once.
 func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
-	const clean, behind, late = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond, 40 * time.Microsecond
+	const clean, behind = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond
+	for late, want := range map[time.Duration]time.Duration{
+		40 * time.Microsecond: clean + behind + 40*time.Microsecond,
+		time.Millisecond:      clean + 2*time.Millisecond - lateMax, // a host that does that is waited for
+	} {
+		sleepsLate(t, late, behind, want)
+	}
+}
+
+func sleepsLate(t *testing.T, late, behind, want time.Duration) {
+	t.Helper()
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
 	d := &drowsy{line: l, Clock: l.clock, late: late}
 	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: d, Port: d})
@@ -408,8 +418,8 @@ func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 	l.forget()
 	start := l.clock.Now()
 	stale := a.Read(make([]float32, 6), l.deadline())
-	if took := l.clock.Now().Sub(start); stale != 0 || l.waits != 0 || took > clean+behind+late {
-		t.Errorf("a read took %v with %d polls, stale %06b; want %v and none", took, l.waits, stale, clean+behind+late)
+	if took := l.clock.Now().Sub(start).Round(time.Microsecond); stale != 0 || l.waits != 0 || took != want {
+		t.Errorf("sleeps that end %v late: a read took %v with %d polls, stale %06b; want %v and none", late, took, l.waits, stale, want)
 	}
 }
 
