@@ -110,6 +110,19 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// A motor of the named robot is not missing because its first answers were lost:
+// one to the ping to all and both to the quick ones here.
+func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
+	script, err := servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, cfg, out := sim(t, named(t, "so101"), servosim.Config{Faults: script})
+	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil || !strings.Contains(out.String(), "All 6 motors") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Motors as they come from the factory: another speed, another id.
 func TestScanFindsAWrongSpeed(t *testing.T) {
 	r := named(t, "so101")

@@ -168,9 +168,13 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			if !s.anyone(last) {
 				continue
 			}
-			here, err := s.sweep(baud, last, scanWait)
+			var expected []servo.ID
+			if only != nil {
+				expected = s.Robot.IDs()
+			}
+			here, err := s.sweep(baud, last, scanWait, expected)
 			if err == nil && len(here) == 0 {
-				here, err = s.sweep(baud, last, hearWait) // somebody is there
+				here, err = s.sweep(baud, last, hearWait, expected) // somebody is there
 			}
 			if err != nil {
 				return all, err
@@ -195,11 +199,17 @@ func (s *session) anyone(last uint8) bool {
 	return false
 }
 
-// sweep asks every id at the speed the port has now.
-func (s *session) sweep(baud int, last uint8, wait time.Duration) (all []found, err error) {
+// sweep asks every id at the speed the port has now. Those that are expected are
+// asked again with patience, and so are those whose answer is garbled: a silence
+// may be the host's, and the answer another servo's late one.
+func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
 	for id := servo.ID(0); id <= last; id++ {
 		s.bus.Hasty(scanTries, wait)
 		_, err := s.bus.Ping(id)
+		s.bus.Patient()
+		if errors.Is(err, servo.ErrGarbled) || errors.Is(err, servo.ErrNoReply) && slices.Contains(expected, id) {
+			_, err = s.bus.Ping(id)
+		}
 		if errors.Is(err, servo.ErrPortLost) {
 			return nil, exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", s.Bus)
 		}
@@ -207,7 +217,6 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration) (all []found, 
 		if err != nil && !garbled {
 			continue
 		}
-		s.bus.Patient()
 		f := found{id: id, baud: baud, protocol: s.bus.Protocol(), twice: garbled}
 		for try := 0; !f.twice && try < scanTries; try++ {
 			if f, err = s.identify(f); err == nil {
