@@ -8,12 +8,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// Thread is how the kernel schedules one thread.
+// Thread is how the kernel schedules one thread, and what it has computed so far.
 type Thread struct {
 	TID, Policy, Priority, Nice int
+	CPU                         time.Duration // in user and kernel mode
 }
+
+// StatTick is the unit of times in /proc: USER_HZ is 100 everywhere.
+const StatTick = 10 * time.Millisecond
 
 // Scheduling policies by number.
 //
@@ -37,8 +42,10 @@ func ThreadsOf(pid int) (all []Thread) {
 
 // Positions in /proc/PID/task/TID/stat behind the name, which may hold anything.
 //
-// Source: proc_pid_stat(5), fields 19, 40 and 41; the state is field 3.
+// Source: proc_pid_stat(5), fields 14, 15, 19, 40 and 41; the state is field 3.
 const (
+	statUser     = 14 - 3
+	statSystem   = 15 - 3
 	statNice     = 19 - 3
 	statPriority = 40 - 3
 	statPolicy   = 41 - 3
@@ -52,12 +59,16 @@ func parseStat(b []byte) (t Thread, ok bool) {
 	if end < 0 || len(fields) <= statPolicy {
 		return t, false
 	}
-	var errs [4]error
+	var errs [6]error
+	var user, system int64
 	t.TID, errs[0] = strconv.Atoi(string(tid))
 	t.Nice, errs[1] = strconv.Atoi(fields[statNice])
 	t.Priority, errs[2] = strconv.Atoi(fields[statPriority])
 	t.Policy, errs[3] = strconv.Atoi(fields[statPolicy])
-	return t, errs == [4]error{}
+	user, errs[4] = strconv.ParseInt(fields[statUser], 10, 64)
+	system, errs[5] = strconv.ParseInt(fields[statSystem], 10, 64)
+	t.CPU = time.Duration(user+system) * StatTick
+	return t, errs == [6]error{}
 }
 
 // TickThread finds the thread that ticks: the one at SCHED_FIFO with this

@@ -3,9 +3,10 @@ package bench
 import (
 	"os"
 	"testing"
+	"time"
 )
 
-const fifoStat = `3847 (odd ) name) S 3709 3709 26161 0 -1 4194624 33 0 0 0 0 0 0 0 -81 0 2 0 363978 71442432 1036 18446744073709551615 94813519941632 94813519968605 140734671883872 0 0 0 8192 4 18946 1 0 0 -1 0 80 1 0 0 0 94813519989208 94813519992168 94814096732160 140734671886791 140734671886864 140734671886864 140734671888356 0`
+const fifoStat = `3847 (odd ) name) S 3709 3709 26161 0 -1 4194624 33 0 0 0 150 50 9 9 -81 0 2 0 363978 71442432 1036 18446744073709551615 94813519941632 94813519968605 140734671883872 0 0 0 8192 4 18946 1 0 0 -1 0 80 1 0 0 0 94813519989208 94813519992168 94814096732160 140734671886791 140734671886864 140734671886864 140734671888356 0`
 
 func TestParseStat(t *testing.T) {
 	tests := []struct {
@@ -13,7 +14,7 @@ func TestParseStat(t *testing.T) {
 		want       Thread
 		ok         bool
 	}{
-		{"a FIFO thread with brackets in its name", fifoStat, Thread{3847, 1, 80, 0}, true},
+		{"a FIFO thread with brackets in its name", fifoStat, Thread{3847, 1, 80, 0, 2 * time.Second}, true},
 		{"cut short", fifoStat[:60], Thread{}, false},
 		{"no name", "12 S 1 1", Thread{}, false},
 		{"empty", "", Thread{}, false},
@@ -28,14 +29,14 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestClassesOf(t *testing.T) {
-	threads := []Thread{{1, 0, 0, -10}, {2, 1, 80, 0}, {3, 0, 0, -10}, {4, 0, 0, 0}, {5, 9, 0, 0}}
+	threads := []Thread{{1, 0, 0, -10, 0}, {2, 1, 80, 0, 0}, {3, 0, 0, -10, 0}, {4, 0, 0, 0, 0}, {5, 9, 0, 0, 0}}
 	if got, want := ClassesOf(threads), "1 FIFO 80, 1 OTHER, 2 OTHER nice -10, 1 policy 9"; got != want {
 		t.Errorf("ClassesOf = %q, want %q", got, want)
 	}
 	if tid, ok := TickThread(threads, 80); tid != 2 || !ok {
 		t.Errorf("TickThread = %d, %t, want 2", tid, ok)
 	}
-	if _, ok := TickThread([]Thread{{1, 1, 40, 0}, {2, 2, 80, 0}}, 80); ok {
+	if _, ok := TickThread([]Thread{{1, 1, 40, 0, 0}, {2, 2, 80, 0, 0}}, 80); ok {
 		t.Error("TickThread takes a thread of another priority or policy")
 	}
 }

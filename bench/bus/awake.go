@@ -1,12 +1,8 @@
 package bus
 
 import (
-	"bytes"
 	_ "embed"
-	"fmt"
-	"os"
 	"os/exec"
-	"strconv"
 	"time"
 
 	"edgert/bench"
@@ -61,27 +57,12 @@ func (a *awake) stop() error {
 }
 
 // spent returns what it has computed: time that everybody else left.
-func (a *awake) spent() time.Duration {
+func (a *awake) spent() (all time.Duration) {
 	if a == nil {
 		return 0
 	}
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.child.PID()))
-	return parseSpent(stat)
-}
-
-// parseSpent reads a process's time in user and kernel mode, fields 14 and 15; the
-// name, field 2, may hold anything.
-//
-// Source: proc_pid_stat(5).
-func parseSpent(stat []byte) (all time.Duration) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	const user = 14 - 3
-	if len(fields) <= user+1 {
-		return 0
-	}
-	for _, f := range fields[user : user+2] {
-		n, _ := strconv.ParseInt(string(f), 10, 64)
-		all += time.Duration(n) * statTick
+	for _, t := range bench.ThreadsOf(a.child.PID()) {
+		all += t.CPU
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"edgert/bench"
 	"edgert/rt"
 )
 
@@ -17,10 +18,7 @@ type host struct {
 	stolen, idle time.Duration // of all cores
 }
 
-const (
-	statTick = 10 * time.Millisecond // USER_HZ is 100 everywhere
-	idleLeft = 0.2                   // of the cores' time, for a calm machine
-)
+const idleLeft = 0.2 // of the cores' time, for a calm machine
 
 // readHost reads the kernel's account; where there is none no machine is calm.
 // What keeps the cores awake, if anything does, counts as idle.
@@ -45,7 +43,7 @@ func parseHost(stat []byte) (stolen, idle time.Duration) {
 	}
 	ticks := func(i int) time.Duration {
 		n, _ := strconv.ParseInt(string(fields[i]), 10, 64)
-		return time.Duration(n) * statTick
+		return time.Duration(n) * bench.StatTick
 	}
 	return ticks(8), ticks(4) + ticks(5)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"edgert/bench/bus"
@@ -30,15 +29,12 @@ func (f *busFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := ready(output{flag: "--json", name: f.JSON}, output{flag: "--html", name: f.HTML}); err != nil {
 		return err
 	}
-	cfg := bus.Config{Robot: f.Robot, Port: f.Bus, Baud: f.Baud, Plain: f.Plain, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Awake: f.Awake, Drop: f.Drop,
-		Bin: f.Bin, CC: os.Getenv("CC"), Version: version, Log: progress(f.Quiet, stderr)}
-	if cfg.Bin == "" {
-		self, err := ownPath()
-		if err != nil {
-			return err
-		}
-		cfg.Bin = filepath.Dir(self)
+	bin, err := folder(f.Bin)
+	if err != nil {
+		return err
 	}
+	cfg := bus.Config{Robot: f.Robot, Port: f.Bus, Baud: f.Baud, Plain: f.Plain, FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Awake: f.Awake, Drop: f.Drop,
+		Bin: bin, CC: os.Getenv("CC"), Version: version, Log: progress(f.Quiet, stderr)}
 	report, err := bus.Measure(ctx, cfg)
 	if err != nil {
 		return err

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"edgert/bench/faults"
@@ -97,17 +94,14 @@ func valueOr[T any](flag *T, other T) T {
 }
 
 func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
+	bin, err := folder(f.Bin)
+	if err != nil {
+		return faults.Config{}, err
+	}
 	cfg := faults.Config{
 		Episodes: f.Episodes, FirstSeed: f.Seed, Duration: f.Duration, World: f.World,
 		Network: valueOr(f.Network, defaultNetwork), Compute: valueOr(f.Compute, defaultCompute),
-		Quality: f.Quality, Workers: f.Workers, Limit: f.Limit, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: progress(f.Quiet, stderr),
-	}
-	if cfg.Bin = f.Bin; cfg.Bin == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return cfg, fmt.Errorf("bench does not find its own program: %w", err)
-		}
-		cfg.Bin = filepath.Dir(self)
+		Quality: f.Quality, Workers: f.Workers, Bin: bin, Limit: f.Limit, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	names := f.Faults
 	if len(names) == 1 && names[0] == "compare" {

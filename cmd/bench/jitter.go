@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"path/filepath"
 	"time"
 
 	"edgert/bench/jitter"
@@ -31,12 +30,13 @@ func (f *jitterFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	bin, err := folder(f.Bin)
+	if err != nil {
+		return err
+	}
 	cfg := jitter.Config{
 		FPS: f.FPS, Duration: f.Duration, Slice: f.Slice, Load: f.Load, Subjects: f.Subject, CPU: f.CPU,
-		Bin: f.Bin, Manifest: f.Manifest, Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
-	}
-	if cfg.Bin == "" {
-		cfg.Bin = filepath.Dir(self)
+		Bin: bin, Manifest: f.Manifest, Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	report, err := jitter.Measure(ctx, cfg)
 	if err != nil {

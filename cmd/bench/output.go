@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"edgert/internal/exit"
 	"edgert/internal/program"
@@ -95,4 +96,15 @@ func ownPath() (string, error) {
 		return "", fmt.Errorf("bench does not find its own program: %w", err)
 	}
 	return self, nil
+}
+
+// folder returns where edge-rt and lean-server are: the folder that --bin names,
+// absolute, since a bare "edge-rt" would be looked up in $PATH, or, for "", that
+// of this program.
+func folder(bin string) (string, error) {
+	if bin != "" {
+		return filepath.Abs(bin)
+	}
+	self, err := ownPath()
+	return filepath.Dir(self), err
 }

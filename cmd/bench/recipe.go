@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"path/filepath"
 	"time"
 
 	"edgert/bench/recipe"
@@ -36,12 +35,13 @@ func (f *recipeFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg := recipe.Config{
-		FPS: f.FPS, Cells: cells, Rounds: f.Rounds, Slice: f.Slice, Bin: f.Bin, Manifest: f.Manifest, Calibration: f.Calibration,
-		Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
+	bin, err := folder(f.Bin)
+	if err != nil {
+		return err
 	}
-	if cfg.Bin == "" {
-		cfg.Bin = filepath.Dir(self)
+	cfg := recipe.Config{
+		FPS: f.FPS, Cells: cells, Rounds: f.Rounds, Slice: f.Slice, Bin: bin, Manifest: f.Manifest, Calibration: f.Calibration,
+		Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	report, err := recipe.Measure(ctx, cfg)
 	if err != nil {
