@@ -264,6 +264,20 @@ func (b *Bus) quiet() {
 	}
 }
 
+// drain throws away what earlier exchanges left behind.
+//
+//rt:noalloc
+func (b *Bus) drain() {
+	for total := 0; total < maxDrain; {
+		n, err := b.port.Read(b.rx[:])
+		if n == 0 || err != nil {
+			break
+		}
+		total += n
+	}
+	b.echo.forget()
+}
+
 // stopped reports whether the opening of an arm shall end.
 func (b *Bus) stopped() bool { return b.halted != nil && b.halted() }
 

@@ -24,8 +24,7 @@ type Port interface {
 
 // Time on the line. A byte takes ten bit times.
 const (
-	settleMax   = 2 * time.Millisecond    // bounds what MeasureCycles may learn
-	lateMax     = 100 * time.Microsecond  // that a sleep ends late by itself; what is more is the host's, and may come again
+	settleMax   = 2 * time.Millisecond    // bounds what tuning may learn
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
 	lossWait    = 2200 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	lossMax     = 2600 * time.Microsecond // what a lost reply may cost in all, asking again included
@@ -61,9 +60,9 @@ type Bus struct {
 	one      *group        // of the acknowledged transactions
 	dirty    int           // exchanges before which to drain, because an earlier one may have left bytes
 	heard    bool          // the last exchange brought bytes
-	settle   time.Duration // how long after the computed end replies are really there, see MeasureCycles
+	settle   time.Duration // how long after the computed end replies are really there, see tuning
+	polled   bool          // the last exchange's replies were not there when its sleep ended
 	waited   rt.Wait       // for the bus, since the caller cleared it
-	woke     rt.Instant    // when the last of these waits ended
 	end      rt.Instant    // when the last request's replies were due
 	sent     rt.Instant    // when the last request left
 	free     rt.Instant    // when the line has carried all that was sent
@@ -120,7 +119,8 @@ func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (mis
 	if g.singly != nil {
 		return b.gatherSingly(g, patience, deadline)
 	}
-	b.exchange(g, g.request, g.wire, g.fast, patience, deadline)
+	b.exchange(g, g.request, b.due(g), g.fast, patience, deadline)
+	b.tune(g)
 	return g.missing()
 }
 
@@ -133,7 +133,8 @@ func (b *Bus) gatherSingly(g *group, patience time.Duration, deadline rt.Instant
 			break
 		}
 		one.answered, one.refused = 0, 0
-		b.exchange(one, one.request, one.wire, false, patience, deadline)
+		b.exchange(one, one.request, b.due(one), false, patience, deadline)
+		b.tune(one)
 		g.errs[i] = one.errs[0]
 		if one.missing() == 0 {
 			g.answered |= 1 << i
@@ -171,7 +172,7 @@ func (b *Bus) askMissing(g *group, missing uint32, limit rt.Instant) uint32 {
 	if b.clock.Now().Add(wire+b.settle) <= limit {
 		b.retries.Add(1)
 		g.refused = 0
-		b.exchange(g, g.request2, wire, false, lossWait, limit)
+		b.exchange(g, g.request2, wire+b.settle, false, lossWait, limit)
 		b.dirty = drains // the first reply may still come, behind the second
 	}
 	g.last = len(g.ids) - 1
@@ -179,19 +180,18 @@ func (b *Bus) askMissing(g *group, missing uint32, limit rt.Instant) uint32 {
 }
 
 // exchange sends a request and collects the replies of those in g that have not
-// answered yet.
+// answered yet; they are due that long after the first byte out.
 //
 // When several servos answered the last time and none does now, the host or the
 // adapter is late rather than all of them gone: then it waits for the first byte
 // until the deadline. When the last in the list has answered, the others' turn
 // is over.
 //
-// In the usual case it sleeps to the computed end and reads once; waking up for
-// every reply would cost more than the replies are worth. It polls only for what
-// is not there yet.
+// It sleeps until they are due; waking up for every reply would cost more than the
+// replies are worth. It polls only for what is not there yet.
 //
 //rt:noalloc
-func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, patience time.Duration, deadline rt.Instant) {
+func (b *Bus) exchange(g *group, request []byte, due time.Duration, fast bool, patience time.Duration, deadline rt.Instant) {
 	if b.dirty > 0 {
 		b.drain()
 		b.dirty--
@@ -201,7 +201,7 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 		b.dirty, b.fenced = drains, false
 		return
 	}
-	end := start.Add(wire + b.settle)
+	end := start.Add(due)
 	b.end = end
 	b.sleepUntil(min(end, deadline))
 
@@ -211,8 +211,8 @@ func (b *Bus) exchange(g *group, request []byte, wire time.Duration, fast bool, 
 	}
 	b.heard, g.mirrored = false, false
 	have, clean := 0, false
-	for woken := true; ; woken = false {
-		if !woken {
+	for b.polled = false; ; b.polled = true {
+		if b.polled {
 			b.wait(giveUp)
 		}
 		n, err := b.read(b.rx[have:])
@@ -367,8 +367,7 @@ func (b *Bus) sleepUntil(t rt.Instant) {
 	start := b.clock.Now()
 	if d := t.Sub(start); d > 0 {
 		b.clock.SleepUntil(t)
-		b.woke = b.clock.Now()
-		b.waited.Add(rt.Wait{Meant: d, Took: b.woke.Sub(start)})
+		b.waited.Add(rt.Wait{Meant: d, Took: b.clock.Now().Sub(start)})
 	}
 }
 
@@ -379,21 +378,6 @@ func (b *Bus) wait(until rt.Instant) {
 	if err := b.port.Wait(d); err != nil {
 		b.lost = true
 	}
-	b.woke = b.clock.Now()
-	took := b.woke.Sub(start)
+	took := b.clock.Now().Sub(start)
 	b.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
-}
-
-// drain throws away what earlier exchanges left behind.
-//
-//rt:noalloc
-func (b *Bus) drain() {
-	for total := 0; total < maxDrain; {
-		n, err := b.port.Read(b.rx[:])
-		if n == 0 || err != nil {
-			break
-		}
-		total += n
-	}
-	b.echo.forget()
 }

@@ -171,23 +171,19 @@ func (a *Arm) Lost() bool { return a.bus.lost }
 // MeasureCycles reads all positions n times and returns the 99th percentile of
 // a whole cycle: the read, and the goals' time on the line. It also learns how
 // long after the computed end replies are really there, which depends on the
-// adapter and the servos, so that Read wakes up once. A sleep ends late by itself,
-// and that much earlier Read has to end it.
+// adapter and the servos, so that Read wakes up once: see tuning.
 func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
-	took, came, late := make([]time.Duration, 0, n), make([]time.Duration, 0, n), make([]time.Duration, 0, n)
+	took := make([]time.Duration, 0, n)
 	lost := make([]int, len(a.joints))
-	a.bus.settle = 0
+	a.positions.startTuning()
 	defer rt.FineSleeps()() // as on the tick
 	for range n {
 		if a.halted != nil && a.halted() {
 			return 0, ErrHalted
 		}
-		a.bus.waited = rt.Wait{}
 		start := a.clock.Now()
 		missing := a.bus.gather(a.positions, ackWait, start.Add(2*ackWait))
 		took = append(took, a.clock.Now().Sub(start))
-		came = append(came, a.bus.woke.Sub(start))
-		late = append(late, a.bus.waited.Took-a.bus.waited.Meant)
 		for i := range lost {
 			lost[i] += int(missing >> i & 1)
 		}
@@ -199,11 +195,8 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 		}
 	}
 	slices.Sort(took)
-	slices.Sort(came)
-	slices.Sort(late)
-	exchanges := time.Duration(max(1, len(a.positions.singly)))
-	beyond := came[n/2] - a.positions.wire - min(late[n/2], exchanges*lateMax)
-	a.bus.settle = min(settleMax, max(0, beyond/exchanges))
+	a.bus.settle = a.positions.settle()
+	a.positions.tuneOn()
 	a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
 	goals := a.bus.wireTime(len(a.bus.tx), 0, 0)
 	return took[min(n-1, n*99/100)] + goals, nil

@@ -366,9 +366,17 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 	if err != nil || p99 != want {
 		t.Errorf("MeasureCycles = %v, %v, want %v", p99, err, want)
 	}
-	l.forget()
-	if stale := a.Read(make([]float32, 6), l.deadline()); stale != 0 || l.waits != 0 || l.reads != 1 {
-		t.Errorf("Read then made %d polls, %d reads, stale %06b, want 0, 1, 0", l.waits, l.reads, stale)
+	const early, reads = 60, 30
+	for i := range early + reads {
+		if i == early {
+			l.forget()
+		}
+		if stale := a.Read(make([]float32, 6), l.deadline()); stale != 0 {
+			t.Errorf("Read then: stale %06b", stale)
+		}
+	}
+	if l.waits > reads*2/3+2 || l.reads != reads+l.waits {
+		t.Errorf("%d reads then polled %d times and looked %d times, want two thirds as many polls at most", reads, l.waits, l.reads)
 	}
 	l.servos[4].mute = true
 	if _, err := a.MeasureCycles(20); err == nil {
@@ -391,15 +399,11 @@ func (d *drowsy) Wait(timeout time.Duration) error {
 }
 
 // Goal: a read that sleeps is not later than one that polls, however late sleeps
-// end, and wakes up once.
+// end; only what it may not sleep less by remains.
 func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 	const clean, behind = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond
-	for late, want := range map[time.Duration]time.Duration{
-		40 * time.Microsecond: clean + behind + 40*time.Microsecond,
-		time.Millisecond:      clean + 2*time.Millisecond - lateMax, // a host that does that is waited for
-	} {
-		sleepsLate(t, late, behind, want)
-	}
+	sleepsLate(t, 40*time.Microsecond, behind, clean+behind)
+	sleepsLate(t, time.Millisecond, behind, clean-6*replyGap+time.Millisecond)
 }
 
 func sleepsLate(t *testing.T, late, behind, want time.Duration) {
@@ -415,24 +419,29 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	if _, err := a.MeasureCycles(100); err != nil {
 		t.Fatal(err)
 	}
-	l.forget()
-	start := l.clock.Now()
-	stale := a.Read(make([]float32, 6), l.deadline())
-	if took := l.clock.Now().Sub(start).Round(time.Microsecond); stale != 0 || l.waits != 0 || took != want {
-		t.Errorf("sleeps that end %v late: a read took %v with %d polls, stale %06b; want %v and none", late, took, l.waits, stale, want)
+	for range 100 {
+		start := l.clock.Now()
+		stale := a.Read(make([]float32, 6), l.deadline())
+		took := l.clock.Now().Sub(start).Round(time.Microsecond)
+		if a.bus.polled { // the poll is late by itself
+			took -= late
+		}
+		if stale != 0 || took < want || took > want+tuneFirst>>(tuneTick/tuneEach) {
+			t.Fatalf("sleeps that end %v late: a read took %v, stale %06b; want %v", late, took, stale, want)
+		}
 	}
 }
 
-// Where each motor is asked by itself, each exchange gets its share.
+// Where each motor is asked by itself, other reads expect the slowest.
 func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	const late = 20 * time.Microsecond
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
-	l.servos[1].lateBy = 3 * late // the other two are there when the sleep ends
+	l.servos[1].lateBy = late // the other two are there when the sleep ends
 	ids := []ID{1, 2, 3}
 	a := &Arm{bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), clock: l.clock, joints: make([]joint, len(ids)), ids: ids, goals: make([]int, len(ids))}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
 	a.positions = a.bus.newGroup(56, 2, ids)
-	if _, err := a.MeasureCycles(20); err != nil || a.bus.settle != late {
+	if _, err := a.MeasureCycles(100); err != nil || a.bus.settle > late || a.bus.settle < late-2*tuneLast {
 		t.Errorf("MeasureCycles = %v and learns %v, want %v", err, a.bus.settle, late)
 	}
 }

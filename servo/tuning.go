@@ -1,0 +1,88 @@
+package servo
+
+import "time"
+
+// A read that finds everything there when its sleep ends makes the next sleep
+// shorter by two steps; one that has to poll makes it longer by one, and by no
+// more than was missing. The step halves until it is the last.
+const (
+	tuneFirst = 256 * time.Microsecond
+	tuneLast  = time.Microsecond
+	tuneEach  = 8            // reads of one step
+	tuneTick  = 5 * tuneEach // reads after which the tick begins, whose replies come a little earlier or later than MeasureCycles has seen
+)
+
+// tuning is how long after the computed end one group's replies are there, which
+// depends on the adapter, on the servos, and on what the line did before: on the
+// tick it rests between reads, or carries goals right before the request.
+//
+// A read that finds everything there does not say for how long it was, so the
+// sleep shrinks until one is too short: in the end one of three finds everything
+// there and wakes up once, the others wait for the last bytes. However late a
+// reply was, a step is small: a host that stalls moves it no more than chance
+// does. Sleeps that end late are made up for too.
+type tuning struct {
+	on     bool
+	reads  int
+	settle time.Duration
+}
+
+// startTuning begins anew.
+func (g *group) startTuning() {
+	g.tuning = tuning{on: true}
+	for _, one := range g.singly {
+		one.startTuning()
+	}
+}
+
+// tuneOn goes on with larger steps: what comes may be a little different.
+func (g *group) tuneOn() {
+	g.tuning.reads = min(g.tuning.reads, tuneTick)
+	for _, one := range g.singly {
+		one.tuneOn()
+	}
+}
+
+// settle is what reads of other registers may expect, the slowest motor's.
+func (g *group) settle() time.Duration {
+	most := max(0, g.tuning.settle)
+	for _, one := range g.singly {
+		most = max(most, one.tuning.settle)
+	}
+	return most
+}
+
+// due is how long after the first byte out all of the group's replies are there.
+//
+//rt:noalloc
+func (b *Bus) due(g *group) time.Duration {
+	if g.tuning.on {
+		return g.wire + g.tuning.settle
+	}
+	return g.wire + b.settle
+}
+
+// tune learns from an exchange that asked all of the group; one that lost a reply
+// says nothing. No servo answers before the line has carried all bytes, gaps or
+// not.
+//
+//rt:noalloc
+func (b *Bus) tune(g *group) {
+	t := &g.tuning
+	if !t.on || g.answered != g.all {
+		return
+	}
+	step := max(tuneLast, tuneFirst>>(t.reads/tuneEach))
+	if step > tuneLast {
+		t.reads++
+	}
+	if b.polled {
+		t.settle = min(settleMax, t.settle+min(step, b.clock.Now().Sub(b.end)))
+		return
+	}
+	gaps := len(g.ids)
+	if g.fast {
+		gaps = 1
+	}
+	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-2*step)
+}
