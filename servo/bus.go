@@ -61,6 +61,7 @@ type Bus struct {
 	dirty    int           // exchanges before which to drain, because an earlier one may have left bytes
 	heard    bool          // the last exchange brought bytes
 	settle   time.Duration // how long after the computed end replies are really there, see tuning
+	repeated bool          // somebody was asked once more, since the caller cleared it
 	polled   bool          // the last exchange's replies were not there when its sleep ended
 	waited   rt.Wait       // for the bus, since the caller cleared it
 	end      rt.Instant    // when the last request's replies were due
@@ -170,6 +171,7 @@ func (b *Bus) askMissing(g *group, missing uint32, limit rt.Instant) uint32 {
 	g.request2 = b.format.AppendSyncRead(g.request2[:0], g.addr, g.params, g.ids2)
 	wire := b.wireTime(len(g.request2), len(g.ids2), g.params)
 	if b.clock.Now().Add(wire+b.settle) <= limit {
+		b.repeated = true
 		b.retries.Add(1)
 		g.refused = 0
 		b.exchange(g, g.request2, wire+b.settle, false, lossWait, limit)

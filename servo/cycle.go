@@ -77,7 +77,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		panic("servo: Read wants room for one position per motor")
 	}
 	start := a.clock.Now()
-	a.bus.waited = rt.Wait{}
+	a.bus.waited, a.bus.repeated = rt.Wait{}, false
 	a.wakeful(start)
 	stale = a.collect(start, deadline)
 	for i := range a.joints {

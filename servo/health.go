@@ -117,7 +117,7 @@ func (a *Arm) watch(stale uint32, deadline rt.Instant) {
 	}
 	now := a.clock.Now()
 	w := &h.windows[h.next]
-	tired := stale != 0 && now.Sub(h.due) < healthLate // this tick has waited long enough
+	tired := (stale != 0 || a.bus.repeated) && now.Sub(h.due) < healthLate // this tick has waited long enough
 	if tired || now < h.due || now.Add(w.group.wire+a.bus.settle+healthLoss+healthRoom) > deadline {
 		return
 	}

@@ -220,6 +220,21 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	}
 }
 
+// A read that had to ask again has cost enough: looking after the motors waits
+// for the next.
+func TestALostReplyPutsTheWatchOff(t *testing.T) {
+	a, l := openLine(t)
+	a.health.due = l.clock.Now()
+	l.servos[6].muteTimes = 1
+	dst := make([]float32, 6)
+	if stale := a.Read(dst, l.deadline()); stale != 0 || a.bus.retries.Load() != 1 || a.health.next != 0 {
+		t.Errorf("a read with a lost reply: stale %06b, %d retries, window %d next; want none, one, and the watch put off", stale, a.bus.retries.Load(), a.health.next)
+	}
+	if a.Read(dst, l.deadline()); a.health.next != 1 {
+		t.Errorf("the read behind it: window %d next, want 1", a.health.next)
+	}
+}
+
 // A motor that never answers does not keep the others from being looked after.
 func TestSilentMotorLeavesTheOthersWatched(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
