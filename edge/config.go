@@ -28,8 +28,10 @@ const (
 	maxCameras = 8
 	maxTags    = 64
 	longest    = 10 * 365 * 24 * time.Hour // of a time that is asked for: later instants must stay instants
-	simName    = "sim"                     // as --bus or as a camera's source
 )
+
+// SimName names the simulated arm, or camera, inside the run: --bus sim.
+const SimName = "sim"
 
 // TLS names PEM files.
 type TLS struct {

@@ -45,7 +45,7 @@ func NamedRobot(name string) (robot.Robot, error) {
 // openArm opens the bus, the simulator's or a port.
 func (e *Edge) openArm(ctx context.Context) error {
 	path := e.cfg.Bus
-	if path == simName {
+	if path == SimName {
 		if err := e.openSim(); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (e *Edge) calibration() (servo.Calibration, error) {
 	switch {
 	case e.cfg.Calibration != "":
 		return servo.LoadCalibration(e.cfg.Calibration)
-	case e.cfg.Bus == simName:
+	case e.cfg.Bus == SimName:
 		return simCalibration(e.robot), nil
 	}
 	path := servo.CalibrationPath(e.robot, e.cfg.ID)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -32,14 +33,14 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 		return err
 	case cfg.Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port (edge-rt torque off --bus /dev/ttyACM0), or the --config of its run")
-	case cfg.Bus == simName:
+	case cfg.Bus == SimName:
 		fmt.Fprintln(out, "the simulated arm ended with its edge: nothing is under torque")
 		return nil
 	case leftHolding(cfg.OnExit):
 		fmt.Fprintln(out, "the edge left by itself and holds the arm, as --on-exit hold says: torque stays")
 		return nil
 	}
-	port, err := servo.OpenPort(cfg.Bus, r.Baud)
+	port, err := openFreed(cfg.Bus, r.Baud, rt.KernelClock())
 	if err != nil {
 		return exit.Errorf(exit.Absent, "torque may still be on: %w", err)
 	}
@@ -52,6 +53,23 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "torque is off on %d motors at %s\n", len(r.IDs()), cfg.Bus)
 	return nil
+}
+
+// A port that is in use may be given back soon: by a program that was just killed,
+// or by another that makes its arm limp.
+const (
+	freeWait = time.Second
+	freePoll = 5 * time.Millisecond
+)
+
+// openFreed opens the port, as soon as nobody has it.
+func openFreed(path string, baud int, clock rt.Clock) (port servo.Port, err error) {
+	for end := clock.Now().Add(freeWait); ; clock.SleepUntil(clock.Now().Add(freePoll)) {
+		port, err = servo.OpenPort(path, baud)
+		if !errors.Is(err, servo.ErrPortBusy) || clock.Now() >= end {
+			return port, err
+		}
+	}
 }
 
 // leftHolding reports whether the edge whose end we clean up after has held the

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -46,15 +47,26 @@ func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (o
 	case "monitor":
 		err = b.Monitor.run(interrupt, cfg)
 	case "move":
-		err = b.Move.run(interrupt, cfg)
+		err = guarded(r, func() error { return b.Move.run(interrupt, cfg) })
 	case "teleop":
 		if err = program.Unused(ctx); err == nil {
-			err = b.Teleop.run(interrupt, r, arm, stdout)
+			err = guarded(r, func() error { return b.Teleop.run(interrupt, r, arm, stdout) })
 		}
 	default:
 		return false, nil
 	}
 	return true, err
+}
+
+// guarded runs a command that has the arm under torque.
+func guarded(r *runFlags, run func() error) error {
+	g, err := startGuard(r.Bus, r.Robot)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	}
+	err = run()
+	g.leave() // not when it panics
+	return err
 }
 
 // given reports whether the flag stands on the command line.

@@ -137,7 +137,8 @@ Examples:
 }
 
 type torqueCmd struct {
-	Word string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
+	Word   string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
+	Orphan bool   `hidden:"" help:"Only when standard input ends without a byte: see guard.go."`
 }
 
 func (torqueCmd) Help() string {
@@ -175,8 +176,7 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 	case "sim-bus":
 		return c.simBus(stdout, stderr)
 	case "torque <word>":
-		program.OutliveReaders()
-		return complain(stderr, edge.TorqueOff(edge.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
+		return c.torque(stdout, stderr)
 	}
 	if ok, err := c.handle(ctx, &c.runFlags, stdout); ok {
 		return complain(stderr, err)
@@ -202,6 +202,18 @@ func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 	s := &c.SimBus
 	cfg := edge.SimBusConfig{Robot: c.Robot, Link: s.Link, Unpaced: s.Unpaced, Faults: s.Faults, Motors: s.Motors, Baud: s.Baud, NoFast: s.NoFast, Latency: s.Latency, Seed: c.Seed}
 	return complain(stderr, edge.ServeSimBus(ctx, cfg, stdout))
+}
+
+func (c *cli) torque(stdout, stderr io.Writer) exit.Code {
+	program.OutliveReaders()
+	if c.Torque.Orphan {
+		if !orphaned(os.Stdin) {
+			return exit.Clean
+		}
+		fmt.Fprintf(stderr, "%s: the run ended without letting the arm go\n", name)
+		stdout = stderr
+	}
+	return complain(stderr, edge.TorqueOff(edge.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
 }
 
 // start runs the edge and prints its summary, or what was wrong.
@@ -254,7 +266,12 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 		<-again
 		e.Hurry()
 	}()
+	g, err := startGuard(cfg.Bus, cfg.Robot)
+	if err != nil {
+		cfg.Log.Warn(err.Error())
+	}
 	summary, err := e.Run(ctx)
+	g.leave()
 	if actions != nil {
 		err = e.Beside(err, actions.Close())
 	}

@@ -76,6 +76,9 @@ func Open() (*Socket, error) {
 	return s, err
 }
 
+// Managed reports whether a service manager started this process.
+func Managed() bool { return os.Getenv(socketVariable) != "" }
+
 // interval returns how often to feed the watchdog; 0 when nobody asked for it,
 // or somebody asked another process.
 func interval(usec, pid string, self int) (time.Duration, error) {
