@@ -3,13 +3,14 @@ package servo
 import "time"
 
 // A read that finds everything there when its sleep ends makes the next sleep
-// shorter by two steps; one that has to poll makes it longer by one, and by no
-// more than was missing. The step halves until it is the last.
+// shorter, one that has to poll makes it longer, and by no more than was missing.
+// The step halves until it is the last.
 const (
 	tuneFirst = 256 * time.Microsecond
 	tuneLast  = time.Microsecond
 	tuneEach  = 8            // reads of one step
 	tuneTick  = 5 * tuneEach // reads after which the tick begins, whose replies come a little earlier or later than MeasureCycles has seen
+	slowByte  = 8000         // ns for a byte: 1 Mbaud and less
 )
 
 // tuning is how long after the computed end one group's replies are there, which
@@ -17,10 +18,12 @@ const (
 // tick it rests between reads, or carries goals right before the request.
 //
 // A read that finds everything there does not say for how long it was, so the
-// sleep shrinks until one is too short: in the end one of three finds everything
-// there and wakes up once, the others wait for the last bytes. However late a
-// reply was, a step is small: a host that stalls moves it no more than chance
-// does. Sleeps that end late are made up for too.
+// sleep shrinks until one is too short. On a fast line, one of three then finds
+// everything there, the others wait for the last bytes, and waiting for nothing
+// would show; on a slow one, where the last bytes come reply by reply and each
+// wakes the thread, two of three. However late a reply was, a step is small: a host
+// that stalls moves it no more than chance does. Sleeps that end late are made up
+// for too.
 type tuning struct {
 	on     bool
 	reads  int
@@ -76,13 +79,17 @@ func (b *Bus) tune(g *group) {
 	if step > tuneLast {
 		t.reads++
 	}
+	longer, shorter := step, 2*step
+	if b.byteNs >= slowByte {
+		longer, shorter = shorter, longer
+	}
 	if b.polled {
-		t.settle = min(settleMax, t.settle+min(step, b.clock.Now().Sub(b.end)))
+		t.settle = min(settleMax, t.settle+min(longer, b.clock.Now().Sub(b.end)))
 		return
 	}
 	gaps := len(g.ids)
 	if g.fast {
 		gaps = 1
 	}
-	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-2*step)
+	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-shorter)
 }
