@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -47,10 +48,11 @@ func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (o
 	case "monitor":
 		err = b.Monitor.run(interrupt, cfg)
 	case "move":
-		err = guarded(r, func() error { return b.Move.run(interrupt, cfg) })
+		err = guarded(func() error { return b.Move.run(interrupt, cfg) }, held{r.Bus, r.Robot})
 	case "teleop":
 		if err = program.Unused(ctx); err == nil {
-			err = guarded(r, func() error { return b.Teleop.run(interrupt, r, arm, stdout) })
+			leader := held{b.Teleop.Leader, cmp.Or(b.Teleop.LeaderRobot, arm.Name+"_leader")} // its trigger is held
+			err = guarded(func() error { return b.Teleop.run(interrupt, r, arm, stdout) }, held{r.Bus, r.Robot}, leader)
 		}
 	default:
 		return false, nil
@@ -58,14 +60,23 @@ func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (o
 	return true, err
 }
 
-// guarded runs a command that has the arm under torque.
-func guarded(r *runFlags, run func() error) error {
-	g, err := startGuard(r.Bus, r.Robot)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+// held is an arm, by port and description, that a command has under torque.
+type held struct{ bus, robot string }
+
+// guarded runs such a command.
+func guarded(run func() error, arms ...held) error {
+	var guards []*guard
+	for _, a := range arms {
+		g, err := startGuard(a.bus, a.robot)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		}
+		guards = append(guards, g)
 	}
-	err = run()
-	g.leave() // not when it panics
+	err := run()
+	for _, g := range guards { // not when it panics
+		g.leave()
+	}
 	return err
 }
 

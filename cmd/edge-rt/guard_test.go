@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -51,6 +52,28 @@ func TestTheGuardLetsAKilledEdgeGo(t *testing.T) {
 		t.Errorf("the guard says %q", text)
 	}
 	awaitEmpty(t, cmd.Process.Pid)
+}
+
+// So do the commands that hold an arm.
+func TestTheGuardLetsKilledCommandsGo(t *testing.T) {
+	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
+	for _, args := range [][]string{
+		{"move", "elbow_flex", "60", "--speed", "0.01"},
+		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10"},
+	} {
+		b := simBus(t)
+		cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		awaitStiff(t, b, 6, args[0]+" never held the arm")
+		cmd.Process.Kill()
+		awaitStiff(t, b, 0, "nobody let the arm of "+args[0]+" go")
+		cmd.Wait()
+		awaitEmpty(t, cmd.Process.Pid)
+	}
 }
 
 // An edge that has left by itself is not corrected, and its guard leaves with it.
