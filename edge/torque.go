@@ -7,11 +7,11 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"time"
 
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
+	"edgert/servo/robot"
 )
 
 // TorqueOffConfig is one edge-rt torque off.
@@ -40,36 +40,25 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 		fmt.Fprintln(out, "the edge left by itself and holds the arm, as --on-exit hold says: torque stays")
 		return nil
 	}
-	port, err := openFreed(cfg.Bus, r.Baud, rt.KernelClock())
+	return Release(cfg.Bus, r, out)
+}
+
+// Release makes every motor limp of a robot whose arm is at a port, as soon as
+// nobody else has that.
+func Release(bus string, r robot.Robot, out io.Writer) error {
+	port, err := servo.OpenFreedPort(bus, r.Baud, rt.KernelClock(), nil)
 	if err != nil {
 		return exit.Errorf(exit.Absent, "torque may still be on: %w", err)
 	}
 	stiff := servo.Release(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()), r)
 	if err := port.Close(); err != nil && stiff == nil {
-		return exit.Errorf(exit.Absent, "close %s: %w", cfg.Bus, err)
+		return exit.Errorf(exit.Absent, "close %s: %w", bus, err)
 	}
 	if stiff != nil {
-		return exit.Errorf(exit.Absent, "torque may still be on at %s: %w", cfg.Bus, stiff)
+		return exit.Errorf(exit.Absent, "torque may still be on at %s: %w", bus, stiff)
 	}
-	fmt.Fprintf(out, "torque is off on %d motors at %s\n", len(r.IDs()), cfg.Bus)
+	fmt.Fprintf(out, "torque is off on %d motors at %s\n", len(r.IDs()), bus)
 	return nil
-}
-
-// A port that is in use may be given back soon: by a program that was just killed,
-// or by another that makes its arm limp.
-const (
-	freeWait = time.Second
-	freePoll = 5 * time.Millisecond
-)
-
-// openFreed opens the port, as soon as nobody has it.
-func openFreed(path string, baud int, clock rt.Clock) (port servo.Port, err error) {
-	for end := clock.Now().Add(freeWait); ; clock.SleepUntil(clock.Now().Add(freePoll)) {
-		port, err = servo.OpenPort(path, baud)
-		if !errors.Is(err, servo.ErrPortBusy) || clock.Now() >= end {
-			return port, err
-		}
-	}
 }
 
 // leftHolding reports whether the edge whose end we clean up after has held the

@@ -97,7 +97,7 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	port := cfg.Port
 	if port == nil {
 		var err error
-		if port, err = OpenPort(cfg.Path, cfg.Robot.Baud); err != nil {
+		if port, err = OpenFreedPort(cfg.Path, cfg.Robot.Baud, clock, cfg.Halted); err != nil {
 			return nil, err
 		}
 	}

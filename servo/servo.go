@@ -21,7 +21,9 @@ package servo
 
 import (
 	"errors"
+	"time"
 
+	"edgert/rt"
 	"edgert/servo/packet"
 	"edgert/servo/table"
 )
@@ -137,4 +139,22 @@ func StatusFault(p table.Protocol, status int) Fault {
 		f = f&^FaultCurrent | FaultEncoder // bit 3 is the encoder
 	}
 	return f
+}
+
+// A port that is in use may be given back soon: by a program that was just killed,
+// or by another that makes its arm limp.
+const (
+	freeWait = time.Second
+	freePoll = 5 * time.Millisecond
+)
+
+// OpenFreedPort is OpenPort, for a second as soon as nobody else has the port, or
+// until halted; nil: never.
+func OpenFreedPort(path string, baud int, clock rt.Clock, halted func() bool) (port Port, err error) {
+	for end := clock.Now().Add(freeWait); ; clock.SleepUntil(clock.Now().Add(freePoll)) {
+		port, err = OpenPort(path, baud)
+		if !errors.Is(err, ErrPortBusy) || clock.Now() >= end || halted != nil && halted() {
+			return port, err
+		}
+	}
 }

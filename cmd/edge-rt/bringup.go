@@ -67,11 +67,7 @@ type held struct{ bus, robot string }
 func guarded(run func() error, arms ...held) error {
 	var guards []*guard
 	for _, a := range arms {
-		g, err := startGuard(a.bus, a.robot)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		}
-		guards = append(guards, g)
+		guards = append(guards, startGuard(a.bus, a.robot, func(text string) { fmt.Fprintf(os.Stderr, "%s: %s\n", name, text) }))
 	}
 	err := run()
 	for _, g := range guards { // not when it panics

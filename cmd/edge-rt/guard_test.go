@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,35 +25,111 @@ func awaitStiff(t *testing.T, b *servosim.Bus, want int, why string) {
 	}
 }
 
-// Killed, an edge lets go all the same, and nothing of it stays behind.
-func TestTheGuardLetsAKilledEdgeGo(t *testing.T) {
-	s, b := newStill(t), simBus(t)
-	cmd := unarmed(t, s, b, "--quiet", "--on-exit", "hold")
-	log := new(output)
+// guards returns the processes that guard the arm at a port.
+func guards(t *testing.T, bus string) (pids []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		line, _ := os.ReadFile(name) // of one that has ended: nothing
+		if words := strings.Split(string(line), "\x00"); len(words) > 4 && words[3] == "--orphan" && words[4] == "--bus="+bus {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func awaitNoGuard(t *testing.T, bus string) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		pids := guards(t, bus)
+		if len(pids) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("guards %v are left behind", pids)
+		}
+	}
+}
+
+// watched starts an edge on the simulated bus in a group of its own and returns
+// when it holds the arm.
+func watched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *output) {
+	t.Helper()
+	cmd, log := unarmed(t, newStill(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...), new(output)
 	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
+	if stderr != nil {
+		cmd.Stderr = stderr
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	awaitStiff(t, b, 6, "it was never armed")
-	// What a terminal sends to all of its programs does not end the guard.
-	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTSTP} {
-		for _, pid := range group(t, cmd.Process.Pid) {
-			if pid != cmd.Process.Pid {
-				syscall.Kill(pid, sig)
-			}
-		}
+	return cmd, log
+}
+
+// Killed, an edge lets go all the same, and nothing of it stays behind.
+func TestTheGuardLetsAKilledEdgeGo(t *testing.T) {
+	b := simBus(t)
+	description := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(description, []byte("like: so101\nname: mine\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	cmd.Process.Kill()
+	cmd, log := watched(t, b, nil, "--robot", description)
+	if len(guards(t, b.Path())) != 1 {
+		t.Fatalf("guards %v, want one", guards(t, b.Path()))
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGTSTP} {
+		syscall.Kill(guards(t, b.Path())[0], sig) // as a session that ends does
+	}
+	os.Remove(description)                          // or is edited meanwhile
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // as kill -9 %1 and timeout do
 	awaitStiff(t, b, 0, "nobody let the arm go")
 	cmd.Wait() // for all who write to the log
 	if text := log.String(); !strings.Contains(text, "without letting the arm go") || !strings.Contains(text, "off on 6 motors") {
 		t.Errorf("the guard says %q", text)
 	}
-	awaitEmpty(t, cmd.Process.Pid)
+	awaitNoGuard(t, b.Path())
 }
 
-// So do the commands that hold an arm.
+// Somebody who reads nothing any more does not keep the arm stiff, nor the guard.
+func TestTheGuardWaitsForNoReader(t *testing.T) {
+	b := simBus(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd, _ := watched(t, b, w)
+	fill(t, int(w.Fd()))
+	w.Close()
+	cmd.Process.Kill()
+	awaitStiff(t, b, 0, "nobody let the arm go")
+	cmd.Wait()
+	awaitNoGuard(t, b.Path())
+}
+
+// fill makes a pipe take nothing more.
+func fill(t *testing.T, fd int) {
+	t.Helper()
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for size := 4096; size > 0; {
+		if _, err := unix.Write(fd, make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// So do the commands that hold an arm; started again at once they have it.
 func TestTheGuardLetsKilledCommandsGo(t *testing.T) {
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
 	for _, args := range [][]string{
@@ -62,60 +137,48 @@ func TestTheGuardLetsKilledCommandsGo(t *testing.T) {
 		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10"},
 	} {
 		b := simBus(t)
-		cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { cmd.Process.Kill() })
+			awaitStiff(t, b, 6, args[0]+" never held the arm")
+			cmd.Process.Kill()
+			cmd.Wait()
+			awaitStiff(t, b, 0, "nobody let the arm of "+args[0]+" go")
 		}
-		t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-		awaitStiff(t, b, 6, args[0]+" never held the arm")
-		cmd.Process.Kill()
-		awaitStiff(t, b, 0, "nobody let the arm of "+args[0]+" go")
-		cmd.Wait()
-		awaitEmpty(t, cmd.Process.Pid)
+		awaitNoGuard(t, b.Path())
 	}
 }
 
 // An edge that has left by itself is not corrected, and its guard leaves with it.
 func TestTheGuardLeavesWithTheEdge(t *testing.T) {
-	s, b := newStill(t), simBus(t)
-	cmd := unarmed(t, s, b, "--quiet", "--on-exit", "hold")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	awaitStiff(t, b, 6, "it was never armed")
-	if n := len(group(t, cmd.Process.Pid)); n != 2 {
-		t.Errorf("%d processes, want the edge and its guard", n)
-	}
+	b := simBus(t)
+	cmd, log := watched(t, b, nil)
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // Ctrl-C
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the edge ends with %v", err)
+	if err := cmd.Wait(); err != nil || log.String() != "" {
+		t.Errorf("the edge ends with %v and says %q", err, log)
 	}
-	awaitEmpty(t, cmd.Process.Pid)
+	awaitNoGuard(t, b.Path())
 	if on := stiff(b); on != 6 {
 		t.Errorf("%d motors hold torque, want 6, as --on-exit hold says", on)
 	}
 }
 
-// Services have ExecStopPost=; arms inside the run end with it.
-func TestWhoNeedsNoGuard(t *testing.T) {
-	if g, err := startGuard("sim", "so101"); g != nil || err != nil {
-		t.Errorf("a simulated arm: %v, %v, want none", g, err)
+func TestAGuardThatEndsIsMissed(t *testing.T) {
+	b := simBus(t)
+	cmd, log := watched(t, b, nil)
+	syscall.Kill(guards(t, b.Path())[0], syscall.SIGKILL)
+	for end := time.Now().Add(patience); !strings.Contains(log.String(), "guards the arm has ended"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it says %q", log)
+		}
 	}
-	socket := filepath.Join(t.TempDir(), "notify")
-	l, err := net.ListenPacket("unixgram", socket)
-	if err != nil {
-		t.Fatal(err)
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the edge ends with %v", err)
 	}
-	defer l.Close()
-	t.Setenv("NOTIFY_SOCKET", socket)
-	if g, err := startGuard("/dev/ttyNONE", "so101"); g != nil || err != nil {
-		t.Errorf("a service: %v, %v, want none", g, err)
-	}
-	var none *guard
-	none.leave()
 }
 
 // Whoever is killed gives its port back a little later, and its guard may have it.
@@ -132,36 +195,5 @@ func TestTorqueOffWaitsForThePort(t *testing.T) {
 	time.AfterFunc(200*time.Millisecond, func() { unix.Close(fd) })
 	if code, _, stderr := edgeRT(t, "torque", "off", "--bus", b.Path()); code != 0 || stiff(b) != 0 {
 		t.Errorf("torque off: code %d, %q, %d motors under torque; want 0 and none", code, stderr, stiff(b))
-	}
-}
-
-// group returns the processes of one group.
-func group(t *testing.T, pgid int) (pids []int) {
-	t.Helper()
-	all, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range all {
-		pid, _ := strconv.Atoi(p.Name())
-		if pid > 0 {
-			if g, err := syscall.Getpgid(pid); err == nil && g == pgid {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
-}
-
-func awaitEmpty(t *testing.T, pgid int) {
-	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		pids := group(t, pgid)
-		if len(pids) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("processes %v are left behind", pids)
-		}
 	}
 }

@@ -112,7 +112,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := append(os.Environ(), "STATE_DIRECTORY="+state, "EDGE_RT_ID="+instance)
+	env := append(os.Environ(), "STATE_DIRECTORY="+state, "EDGE_RT_ID="+instance, "NOTIFY_SOCKET="+newManager(t).path)
 
 	edge := unitCommand(t, "ExecStart", instance, etc)
 	edge.Env, edge.Stderr = env, os.Stderr

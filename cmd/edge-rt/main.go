@@ -25,6 +25,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/internal/logline"
 	"edgert/internal/network"
+	"edgert/internal/notify"
 	"edgert/internal/program"
 	"edgert/internal/strictyaml"
 	"edgert/rt"
@@ -207,11 +208,7 @@ func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 func (c *cli) torque(stdout, stderr io.Writer) exit.Code {
 	program.OutliveReaders()
 	if c.Torque.Orphan {
-		if !orphaned(os.Stdin) {
-			return exit.Clean
-		}
-		fmt.Fprintf(stderr, "%s: the run ended without letting the arm go\n", name)
-		stdout = stderr
+		return c.stand(os.Stdin, stderr)
 	}
 	return complain(stderr, edge.TorqueOff(edge.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
 }
@@ -266,9 +263,9 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 		<-again
 		e.Hurry()
 	}()
-	g, err := startGuard(cfg.Bus, cfg.Robot)
-	if err != nil {
-		cfg.Log.Warn(err.Error())
+	var g *guard
+	if !notify.Managed() { // a service has ExecStopPost=
+		g = startGuard(cfg.Bus, cfg.Robot, func(text string) { fmt.Fprintf(screen, "%s: %s\n", name, text) })
 	}
 	summary, err := e.Run(ctx)
 	g.leave()

@@ -78,7 +78,7 @@ func open(cfg Config) (*session, error) {
 func (s *session) dial(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()
-	port, err := servo.OpenPort(s.Bus, baud)
+	port, err := servo.OpenFreedPort(s.Bus, baud, s.Clock, nil)
 	if err != nil {
 		return exit.With(exit.Absent, err)
 	}

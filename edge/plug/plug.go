@@ -285,7 +285,7 @@ func (p *Arm) TorqueOff() error {
 		return p.arm.Load().TorqueOff()
 	}
 	p.close()
-	port, err := servo.OpenPort(p.cfg.Path, p.cfg.Robot.Baud)
+	port, err := servo.OpenFreedPort(p.cfg.Path, p.cfg.Robot.Baud, p.clock, nil)
 	if err != nil {
 		return fmt.Errorf("%w: the bus is away: %w", servo.ErrTorque, err)
 	}

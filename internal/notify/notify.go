@@ -76,8 +76,17 @@ func Open() (*Socket, error) {
 	return s, err
 }
 
-// Managed reports whether a service manager started this process.
-func Managed() bool { return os.Getenv(socketVariable) != "" }
+// Managed reports whether a service manager started this process itself, and not
+// one whose environment it has.
+//
+// Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248.
+func Managed() bool {
+	if os.Getenv(socketVariable) == "" {
+		return false
+	}
+	pid := os.Getenv("SYSTEMD_EXEC_PID")
+	return pid == "" || pid == strconv.Itoa(os.Getpid())
+}
 
 // interval returns how often to feed the watchdog; 0 when nobody asked for it,
 // or somebody asked another process.

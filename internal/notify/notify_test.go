@@ -201,3 +201,18 @@ func TestSocketNoAlloc(t *testing.T) {
 		t.Errorf("%v allocations per message to nobody, want 0", n)
 	}
 }
+
+// A program that a service's process starts has its environment, and no manager.
+func TestManaged(t *testing.T) {
+	self := strconv.Itoa(os.Getpid())
+	for _, tt := range []struct {
+		socket, pid string
+		want        bool
+	}{{"", "", false}, {"", self, false}, {"/run/x", "", true}, {"/run/x", self, true}, {"/run/x", "1", false}} {
+		t.Setenv("NOTIFY_SOCKET", tt.socket)
+		t.Setenv("SYSTEMD_EXEC_PID", tt.pid)
+		if got := Managed(); got != tt.want {
+			t.Errorf("NOTIFY_SOCKET=%s SYSTEMD_EXEC_PID=%s: %t, want %t", tt.socket, tt.pid, got, tt.want)
+		}
+	}
+}
