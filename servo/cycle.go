@@ -171,7 +171,7 @@ func (a *Arm) Lost() bool { return a.bus.lost }
 // MeasureCycles reads all positions n times and returns the 99th percentile of
 // a whole cycle: the read, and the goals' time on the line. It also learns how
 // long after the computed end replies are really there, which depends on the
-// adapter and the servos, so that Read wakes up once: see tuning.
+// adapter and the servos: see tuning.
 func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	took := make([]time.Duration, 0, n)
 	lost := make([]int, len(a.joints))

@@ -90,11 +90,11 @@ func (a *Arm) collect(now, deadline rt.Instant) (stale uint32) {
 //rt:noalloc
 func (a *Arm) collectFast(now, deadline rt.Instant) (stale uint32) {
 	b, g, m := a.bus, a.positions, &a.merging
-	plain := g.wire
+	plain := g.wire + b.settle // as askMissing has it
 	b.setFast(g, true)
 	a.fastTries.Add(1)
 	m.since, m.torn = now, 0
-	spare := deadline.Sub(now) - g.wire - plain - 2*b.settle
+	spare := deadline.Sub(now) - b.due(g) - plain
 	if stale = b.gather(g, min(lossWait, max(0, spare/2)), deadline); stale == 0 {
 		a.fastReads.Add(1)
 		return 0

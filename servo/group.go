@@ -21,7 +21,7 @@ type group struct {
 	mirrored bool          // what came is, byte by byte, what was sent
 	data     []byte        // params bytes per index
 	errs     []byte        // the error byte per index
-	tuning   tuning
+	tunings  [2]tuning     // of plain reads and of fast ones
 
 	fast     bool // one merged reply
 	merged   packet.Fast
@@ -65,7 +65,6 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *group {
 //rt:noalloc
 func (b *Bus) setFast(g *group, fast bool) {
 	g.fast = fast
-	g.tuneOn()
 	if !fast {
 		g.request = b.format.AppendSyncRead(g.request[:0], g.addr, g.params, g.ids)
 		g.wire = b.wireTime(len(g.request), len(g.ids), g.params)

@@ -10,6 +10,8 @@ const (
 	tuneLast  = time.Microsecond
 	tuneEach  = 8            // reads of one step
 	tuneTick  = 5 * tuneEach // reads after which the tick begins, whose replies come a little earlier or later than MeasureCycles has seen
+	tuneHits  = 16           // reads in a row that find everything there, after which the step doubles: the adapter has become faster
+	tuneMost  = 6            // times that it does so
 	slowByte  = 8000         // ns for a byte: 1 Mbaud and less
 )
 
@@ -27,20 +29,38 @@ const (
 type tuning struct {
 	on     bool
 	reads  int
+	hits   int // reads in a row that found everything there
 	settle time.Duration
+}
+
+// tuning is that of the reads the group uses now.
+//
+//rt:noalloc
+func (g *group) tuning() *tuning {
+	if g.fast {
+		return &g.tunings[1]
+	}
+	return &g.tunings[0]
 }
 
 // startTuning begins anew.
 func (g *group) startTuning() {
-	g.tuning = tuning{on: true}
+	g.tunings = [2]tuning{{on: true}, {on: true}}
 	for _, one := range g.singly {
 		one.startTuning()
 	}
 }
 
-// tuneOn goes on with larger steps: what comes may be a little different.
+// tuneOn goes on with larger steps: on the tick it may be a little different. The
+// other kind of read, which was not used yet, begins where other registers' do.
 func (g *group) tuneOn() {
-	g.tuning.reads = min(g.tuning.reads, tuneTick)
+	settle, used := g.settle(), g.tuning()
+	for i := range g.tunings {
+		t := &g.tunings[i]
+		if t.reads = min(t.reads, tuneTick); t != used {
+			*t = tuning{on: true, reads: tuneTick, settle: settle}
+		}
+	}
 	for _, one := range g.singly {
 		one.tuneOn()
 	}
@@ -48,9 +68,9 @@ func (g *group) tuneOn() {
 
 // settle is what reads of other registers may expect, the slowest motor's.
 func (g *group) settle() time.Duration {
-	most := max(0, g.tuning.settle)
+	most := max(0, g.tuning().settle)
 	for _, one := range g.singly {
-		most = max(most, one.tuning.settle)
+		most = max(most, one.tuning().settle)
 	}
 	return most
 }
@@ -59,8 +79,8 @@ func (g *group) settle() time.Duration {
 //
 //rt:noalloc
 func (b *Bus) due(g *group) time.Duration {
-	if g.tuning.on {
-		return g.wire + g.tuning.settle
+	if t := g.tuning(); t.on {
+		return g.wire + t.settle
 	}
 	return g.wire + b.settle
 }
@@ -71,8 +91,8 @@ func (b *Bus) due(g *group) time.Duration {
 //
 //rt:noalloc
 func (b *Bus) tune(g *group) {
-	t := &g.tuning
-	if !t.on || g.answered != g.all {
+	t := g.tuning()
+	if !t.on || g.answered != g.all || g.mirrored {
 		return
 	}
 	step := max(tuneLast, tuneFirst>>(t.reads/tuneEach))
@@ -84,12 +104,14 @@ func (b *Bus) tune(g *group) {
 		longer, shorter = shorter, longer
 	}
 	if b.polled {
+		t.hits = 0
 		t.settle = min(settleMax, t.settle+min(longer, b.clock.Now().Sub(b.end)))
 		return
 	}
+	t.hits++
 	gaps := len(g.ids)
 	if g.fast {
 		gaps = 1
 	}
-	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-shorter)
+	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-shorter<<min(t.hits/tuneHits, tuneMost))
 }

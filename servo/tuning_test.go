@@ -14,11 +14,11 @@ import (
 // nothing.
 func TestReadsAreTunedToTheTick(t *testing.T) {
 	const learned, clean = 20 * time.Microsecond, 620*time.Microsecond + 6*replyGap
-	for _, behind := range []time.Duration{120 * time.Microsecond, 78 * time.Microsecond, 6 * time.Microsecond} {
+	for _, behind := range []time.Duration{198 * time.Microsecond, 120 * time.Microsecond, 78 * time.Microsecond, 6 * time.Microsecond} {
 		a, l := openLine(t)
 		a.health.due = never
 		l.gap = replyGap + learned
-		if _, err := a.MeasureCycles(20); err != nil {
+		if _, err := a.MeasureCycles(100); err != nil {
 			t.Fatal(err)
 		}
 		l.gap = replyGap + behind/6
@@ -53,19 +53,19 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 	if _, err := a.MeasureCycles(20); err != nil {
 		t.Fatal(err)
 	}
-	want := a.positions.tuning
+	want := *a.positions.tuning()
 	l.servos[3].mute = true
 	for range 50 {
 		l.clock.Advance(10 * time.Millisecond)
 		a.Read(make([]float32, 6), l.deadline())
 	}
-	if a.positions.tuning != want {
-		t.Errorf("a silent motor moved the tuning from %+v to %+v", want, a.positions.tuning)
+	if *a.positions.tuning() != want {
+		t.Errorf("a silent motor moved the tuning from %+v to %+v", want, *a.positions.tuning())
 	}
 	l.servos[3].mute = false
 	l.clock.Advance(10 * time.Millisecond)
 	a.Read(make([]float32, 6), l.deadline())
-	if a.positions.tuning == want {
+	if *a.positions.tuning() == want {
 		t.Error("a whole read does not tune")
 	}
 }
@@ -91,12 +91,72 @@ func TestSinglyAskedMotorsAreTuned(t *testing.T) {
 		}
 		slower := time.Duration(16*(10000-b.byteNs)) * time.Nanosecond // than computed: the line has 1 Mbaud, 8 bytes go and come
 		for i, want := range []time.Duration{slower, slower + 50*time.Microsecond} {
-			if got := g.singly[i].tuning.settle; got < want-2*tuneLast || got > want+2*tuneLast {
+			if got := g.singly[i].tuning().settle; got < want-2*tuneLast || got > want+2*tuneLast {
 				t.Errorf("%d baud: motor %d is waited for %v, want %v", baud, i+1, got, want)
 			}
 		}
 		if want := len(g.ids) * reads * polled / 6; l.waits < want-2 || l.waits > want+2 {
 			t.Errorf("%d baud: %d polls, want %d", baud, l.waits, want)
 		}
+	}
+}
+
+func TestBoundsOfTuning(t *testing.T) {
+	b, g := boundTuning()
+	for fast, gaps := range map[bool]int{false: 2, true: 1} {
+		b.setFast(g, fast)
+		b.polled = false
+		for range 1000 {
+			b.tune(g)
+		}
+		if got, want := g.tuning().settle, -time.Duration(gaps)*replyGap; got != want {
+			t.Errorf("fast %v: always early, settle %v, want %v", fast, got, want)
+		}
+		b.polled, b.end = true, b.clock.Now().Add(-time.Second)
+		for range 5000 {
+			b.tune(g)
+		}
+		if got := g.tuning().settle; got != settleMax {
+			t.Errorf("fast %v: always late, settle %v, want %v", fast, got, settleMax)
+		}
+	}
+}
+
+func boundTuning() (*Bus, *group) {
+	l := newLine(rttest.NewClock(rt.Instant(10*time.Second)), 1, 2)
+	b := NewBus(l, 4_000_000, table.Dynamixel2, l.clock)
+	g := b.newGroup(132, 4, []ID{1, 2})
+	g.answered = g.all
+	g.startTuning()
+	return b, g
+}
+
+// Goal: an adapter that has become faster by a millisecond is found out within two
+// seconds at 60 Hz.
+func TestTuningComesDownFast(t *testing.T) {
+	b, g := boundTuning()
+	g.tuning().reads, g.tuning().settle = 100*tuneEach, time.Millisecond
+	n := 0
+	for ; g.tuning().settle > 0; n++ {
+		b.tune(g)
+	}
+	if n > 120 {
+		t.Errorf("down by 1 ms in %d reads, want 120 at most", n)
+	}
+}
+
+// Fast and plain reads have other gaps, so that neither's waiting is the other's.
+func TestFastAndPlainReadsAreTunedApart(t *testing.T) {
+	b, g := boundTuning()
+	b.tune(g)
+	plain := *g.tuning()
+	b.setFast(g, true)
+	b.polled, b.end = true, b.clock.Now().Add(-time.Second)
+	b.tune(g)
+	if g.tuning().settle <= 0 {
+		t.Errorf("a fast read that was late: settle %v", g.tuning().settle)
+	}
+	if b.setFast(g, false); *g.tuning() != plain {
+		t.Errorf("plain reads go on with %+v, want %+v", *g.tuning(), plain)
 	}
 }
