@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	fastTries    = 3           // bring-up: attempts to have a fast sync read answered whole
-	fastPatience = 3           // replies in a row that may be torn: one silent motor tears all of them
-	fastWait     = time.Second // of whole plain reads, before a fast one is tried again
-	fastWaitMax  = time.Minute // what fastWait may double to
+	fastTries    = 3                      // bring-up: attempts to have a fast sync read answered whole
+	fastPatience = 3                      // replies in a row that may be torn: one silent motor tears all of them
+	fastWait     = time.Second            // of whole plain reads, before a fast one is tried again
+	fastWaitMax  = time.Minute            // what fastWait may double to
+	fastSlack    = 100 * time.Microsecond // for a reply that is a little later than tuning has it
 )
 
 // merging decides between the fast sync read, whose one reply ends at the first
@@ -95,7 +96,7 @@ func (a *Arm) collectFast(now, deadline rt.Instant) (stale uint32) {
 	a.fastTries.Add(1)
 	m.since, m.torn = now, 0
 	spare := deadline.Sub(now) - b.due(g) - plain
-	if stale = b.gather(g, min(lossWait, max(0, spare/2)), deadline); stale == 0 {
+	if stale = b.gather(g, min(lossWait, max(fastSlack, spare/2)), deadline); stale == 0 {
 		a.fastReads.Add(1)
 		return 0
 	}
