@@ -54,13 +54,10 @@ func (g *group) startTuning() {
 // tuneOn goes on with larger steps: on the tick it may be a little different. The
 // other kind of read, which was not used yet, begins where other registers' do.
 func (g *group) tuneOn() {
-	settle, used := g.settle(), g.tuning()
-	for i := range g.tunings {
-		t := &g.tunings[i]
-		if t.reads = min(t.reads, tuneTick); t != used {
-			*t = tuning{on: true, reads: tuneTick, settle: settle}
-		}
-	}
+	used, unused := *g.tuning(), tuning{on: true, reads: tuneTick, settle: g.settle()}
+	used.reads = min(used.reads, tuneTick)
+	g.tunings = [2]tuning{unused, unused}
+	*g.tuning() = used
 	for _, one := range g.singly {
 		one.tuneOn()
 	}
