@@ -12,7 +12,6 @@ const (
 	tuneTick  = 5 * tuneEach // reads after which the tick begins, whose replies come a little earlier or later than MeasureCycles has seen
 	tuneHits  = 16           // reads in a row that find everything there, after which the step doubles: the adapter has become faster
 	tuneMost  = 6            // times that it does so
-	slowByte  = 8000         // ns for a byte: 1 Mbaud and less
 )
 
 // tuning is how long after the computed end one group's replies are there, which
@@ -20,12 +19,10 @@ const (
 // tick it rests between reads, or carries goals right before the request.
 //
 // A read that finds everything there does not say for how long it was, so the
-// sleep shrinks until one is too short. On a fast line, one of three then finds
-// everything there, the others wait for the last bytes, and waiting for nothing
-// would show; on a slow one, where the last bytes come reply by reply and each
-// wakes the thread, two of three. However late a reply was, a step is small: a host
-// that stalls moves it no more than chance does. Sleeps that end late are made up
-// for too.
+// sleep shrinks until one is too short: two of three reads find everything there,
+// the third waits for the last bytes, which takes as much CPU time as half of all
+// the rest. However late a reply was, a step is small: a host that stalls moves it
+// no more than chance does. Sleeps that end late are made up for too.
 type tuning struct {
 	on     bool
 	reads  int
@@ -96,13 +93,9 @@ func (b *Bus) tune(g *group) {
 	if step > tuneLast {
 		t.reads++
 	}
-	longer, shorter := step, 2*step
-	if b.byteNs >= slowByte {
-		longer, shorter = shorter, longer
-	}
 	if b.polled {
 		t.hits = 0
-		t.settle = min(settleMax, t.settle+min(longer, b.clock.Now().Sub(b.end)))
+		t.settle = min(settleMax, t.settle+min(2*step, b.clock.Now().Sub(b.end)))
 		return
 	}
 	t.hits++
@@ -110,5 +103,5 @@ func (b *Bus) tune(g *group) {
 	if g.fast {
 		gaps = 1
 	}
-	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-shorter<<min(t.hits/tuneHits, tuneMost))
+	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-step<<min(t.hits/tuneHits, tuneMost))
 }
