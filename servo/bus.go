@@ -26,8 +26,8 @@ type Port interface {
 const (
 	settleMax   = 2 * time.Millisecond    // bounds what tuning may learn
 	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
-	lossWait    = 2200 * time.Microsecond // beyond the computed end, for a reply that may be lost
-	lossMax     = 2600 * time.Microsecond // what a lost reply may cost in all, asking again included
+	lossWait    = 2000 * time.Microsecond // beyond the computed end, for a reply that may be lost
+	lossMax     = 2400 * time.Microsecond // what a lost reply may cost in all, asking again included
 	slotWait    = 300 * time.Microsecond  // for a reply whose successors have come
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
 	patienceMax = 160 * time.Millisecond  // an attempt's, however busy the host is

@@ -67,7 +67,7 @@ func (a *Arm) Stats() Stats {
 // last position and has its bit set in stale.
 //
 // A clean cycle takes the time of the bytes on the line; a lost reply adds
-// lossWait, 2.2 ms; at the deadline it returns in any case.
+// lossWait, 2 ms; at the deadline it returns in any case.
 //
 // Owner: tick thread.
 //
