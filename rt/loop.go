@@ -70,12 +70,13 @@ type LoopStats struct {
 // of more than 10 ms always loses the thread's P; the early wake-up fetches one
 // ahead of time and the second, short sleep keeps it.
 //
-// It then yields. Go's monitor asks a goroutine to, with a signal, once a P has
-// run nothing else for 10 ms, asleep in the kernel or not, and a locked thread
-// has to wait for two others to give it a P back: in one cycle of six on the bus,
-// 0.1 to 0.2 ms in the middle of a read. Whoever has yielded is left alone for
-// the next 10 ms.
-const earlyWake = 2 * time.Millisecond
+// It then yields. Go's monitor asks whoever runs on a P that has scheduled nothing
+// else for 10 ms, time asleep included, to do so, and a locked thread waits until
+// another has woken up and handed it a P back: 0.1 to 0.2 ms, in the middle of a
+// tick if that is where the monitor looks. Whoever has yielded, and keeps its P,
+// has 10 ms. It takes long where other goroutines compute: 2 ms ahead were too few.
+// Periods of 8 ms and less have no room for it.
+const earlyWake = 4 * time.Millisecond
 
 // Loop calls a step once a period on a thread of its own.
 //
@@ -213,13 +214,16 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 }
 
 // sleepUntil sleeps to the deadline in two stages where the period is long
-// enough for the first to matter.
+// enough for the first to matter, and yields between them where at least half of
+// the second is left.
 //
 //rt:noalloc
 func (l *Loop) sleepUntil(deadline Instant) {
 	if l.cfg.Period > 2*earlyWake {
 		l.cfg.Clock.SleepUntil(deadline.Add(-earlyWake))
-		l.yield()
+		if deadline.Sub(l.cfg.Clock.Now()) > earlyWake/2 {
+			l.yield()
+		}
 	}
 	l.cfg.Clock.SleepUntil(deadline)
 }

@@ -110,33 +110,42 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	}
 }
 
-// sleepLog is a Clock that remembers what it was asked to sleep for.
+// sleepLog is a Clock that remembers what it was asked to sleep for, and when the
+// loop yielded. It wakes late by as much.
 type sleepLog struct {
 	*rttest.Clock
-	until []rt.Instant
+	late   time.Duration
+	until  []rt.Instant
+	yields []rt.Instant
 }
 
 func (s *sleepLog) SleepUntil(deadline rt.Instant) {
 	s.until = append(s.until, deadline)
-	s.Clock.SleepUntil(deadline)
+	s.Clock.SleepUntil(deadline.Add(s.late))
 }
 
 func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
+	const early = 12_666_667
 	tests := []struct {
 		name   string
 		period time.Duration
+		late   time.Duration
 		want   []rt.Instant
+		yields []rt.Instant
 	}{
-		{"60 Hz", 16_666_667, []rt.Instant{14_666_667, 16_666_667}},
-		{"1 kHz", time.Millisecond, []rt.Instant{1_000_000}},
+		{"60 Hz", 16_666_667, 0, []rt.Instant{early, 16_666_667}, []rt.Instant{early}},
+		{"60 Hz, a little late", 16_666_667, 500_000, []rt.Instant{early, 16_666_667}, []rt.Instant{early + 500_000}},
+		{"60 Hz, no time to yield", 16_666_667, 2 * time.Millisecond, []rt.Instant{early, 16_666_667}, nil},
+		{"1 kHz", time.Millisecond, 0, []rt.Instant{1_000_000}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			clock := &sleepLog{Clock: rttest.NewClock(0)}
+			clock := &sleepLog{Clock: rttest.NewClock(0), late: tt.late}
 			loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: tt.period})
+			loop.SetYield(func() { clock.yields = append(clock.yields, clock.Now()) })
 			runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
-			if !slices.Equal(clock.until, tt.want) {
-				t.Errorf("slept until %v, want %v", clock.until, tt.want)
+			if !slices.Equal(clock.until, tt.want) || !slices.Equal(clock.yields, tt.yields) {
+				t.Errorf("slept until %v and yielded at %v, want %v and %v", clock.until, clock.yields, tt.want, tt.yields)
 			}
 		})
 	}

@@ -66,8 +66,8 @@ func (a *Arm) Stats() Stats {
 // the robot's order and units. A motor that does not answer in time keeps its
 // last position and has its bit set in stale.
 //
-// A clean cycle takes the time of the bytes on the line; a lost reply adds
-// lossWait, 2 ms; at the deadline it returns in any case.
+// A clean cycle takes the time of the bytes on the line; a lost reply adds at most
+// lossMax, 2.4 ms; at the deadline it returns in any case.
 //
 // Owner: tick thread.
 //

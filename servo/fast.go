@@ -96,7 +96,7 @@ func (a *Arm) collectFast(now, deadline rt.Instant) (stale uint32) {
 	a.fastTries.Add(1)
 	m.since, m.torn = now, 0
 	spare := deadline.Sub(now) - b.due(g) - plain
-	if stale = b.gather(g, min(lossWait, max(fastSlack, spare/2)), deadline); stale == 0 {
+	if stale = b.gather(g, max(fastSlack, min(lossMax-b.due(g), spare/2)), deadline); stale == 0 {
 		a.fastReads.Add(1)
 		return 0
 	}
