@@ -95,8 +95,9 @@ func (a *Arm) collectFast(now, deadline rt.Instant) (stale uint32) {
 	b.setFast(g, true)
 	a.fastTries.Add(1)
 	m.since, m.torn = now, 0
-	spare := deadline.Sub(now) - b.due(g) - plain
-	if stale = b.gather(g, max(fastSlack, min(lossMax-b.due(g), spare/2)), deadline); stale == 0 {
+	due := b.due(g)
+	patience := min(lossWait, lossMax-due, (deadline.Sub(now)-due-plain)/2)
+	if stale = b.gather(g, max(fastSlack, patience), deadline); stale == 0 {
 		a.fastReads.Add(1)
 		return 0
 	}

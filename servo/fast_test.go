@@ -17,6 +17,7 @@ type chain struct {
 	value  int           // where all motors are
 	silent uint32        // bit i: motor i+1 does not answer
 	torn   bool          // merged replies break off
+	blocks int           // then: behind so many motors
 	fast   []rt.Instant  // when a merged reply was asked for
 	plain  int           // plain sync reads
 	hold   time.Duration // how long after the request a merged reply comes
@@ -34,7 +35,7 @@ func (p *chain) Write(q []byte) (int, error) {
 		p.in = append(p.in, 0xFF, 0xFF, 0xFD, 0, 0xFE, byte(n), byte(n>>8), 0x55)
 		start := len(p.in) - 8
 		for i, id := range ids {
-			if p.silent>>(id-1)&1 != 0 || p.torn && i == 2 {
+			if p.silent>>(id-1)&1 != 0 || p.torn && i == p.blocks {
 				break
 			}
 			p.in = append(p.in, 0, id, byte(p.value), byte(p.value>>8), 0, 0)
@@ -90,7 +91,7 @@ func link(t *testing.T, period time.Duration) *linked {
 		cal[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
 	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
-	l := &linked{chain: &chain{clock: clock}, t: t, at: make([]float32, len(r.Motors)), period: period}
+	l := &linked{chain: &chain{clock: clock, blocks: 2}, t: t, at: make([]float32, len(r.Motors)), period: period}
 	l.arm = newArm(ArmConfig{Path: "chain", Robot: r, Calibration: cal}, l.chain, clock)
 	l.arm.tryFast()
 	l.arm.health.due = never
@@ -262,5 +263,24 @@ func TestAFastTryHasSlack(t *testing.T) {
 	l.run(2*fastWait, 0)
 	if s := l.arm.Stats(); !l.arm.positions.fast || s.FastTries != 1 {
 		t.Errorf("fast %v after %d tries, want the first to do", l.arm.positions.fast, s.FastTries)
+	}
+}
+
+// A fast try that fails costs no more beyond a plain read than a lost reply may.
+func TestAFastTryIsBounded(t *testing.T) {
+	l := link(t, sixtyHz)
+	l.bad()
+	l.blocks = 0
+	took := func() time.Duration {
+		start := max(l.clock.Now(), l.next)
+		l.tick()
+		return l.clock.Now().Sub(start)
+	}
+	plain, most := took(), time.Duration(0)
+	for len(l.fast) < 3 {
+		most = max(most, took())
+	}
+	if cost := most - plain; cost > lossMax || cost < lossMax/2 {
+		t.Errorf("a try costs %v beyond a plain read, want up to %v", cost, lossMax)
 	}
 }
