@@ -13,10 +13,11 @@
 // the bus carries goals there and encoder counts back.
 //
 // The servos are data: a memory table per series and a row per model in
-// feetech.go and dynamixel.go. The two ways of framing are in frame.go (Feetech
-// and Dynamixel protocol 1.0) and packet.go (protocol 2.0), the rules (what is
+// feetech.go and dynamixel.go. The two ways of framing (Feetech and Dynamixel
+// protocol 1.0, and protocol 2.0) are in frame.go, the rules (what is
 // answered, what is ignored, what needs the lock) in servo.go, write.go and
-// instruct.go. Faults come by call (faults.go) or by script (script.go).
+// instruct.go. Faults come by call (faults.go) or by script (script.go), and
+// whoever judges a driver watches what it does to the servos (watch.go).
 package servosim
 
 import (
@@ -71,6 +72,9 @@ type Config struct {
 	Clock   rt.Clock // default rt.KernelClock
 	Link    string   // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
 	Faults  Script
+
+	// Watch gets what happens to the servos, see Event. Default: nobody.
+	Watch func(*Event)
 
 	// Turnaround is how long a servo takes from the end of a request, or of its
 	// predecessor's reply, to the first bit of its own, on top of its return delay.

@@ -86,11 +86,13 @@ func (b *Bus) Replug() error { return b.order(true) }
 
 // script changes every servo of this id.
 func (b *Bus) script(id uint8, change func(*servo)) {
+	now := b.cfg.Clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
 		if s := &b.servos[i]; s.mem[s.t.at.id] == id {
 			change(s)
+			s.look(now)
 		}
 	}
 }

@@ -68,3 +68,148 @@ func checksum(b []byte) byte {
 	}
 	return ^sum
 }
+
+// A packet of Dynamixel protocol 2.0, in both directions:
+//
+//	FF FF FD 00 | id | length (2) | instruction | parameters ... | CRC (2)
+//
+// length counts what follows it. Between length and CRC an FD is stuffed in
+// after every FF FF FD, so that a header can only be a header, and a receiver
+// that lost its place begins again at the next one. length and CRC count the
+// stuffed bytes. The merged status of a fast read is not stuffed.
+//
+// Source: ROBOTIS e-manual, protocol 2.0.
+const (
+	packetOverhead = 10 // of a packet without parameters
+	packetHead     = 7
+	packetMin      = 3    // the smallest length
+	packetMax      = 3000 // the longest that a servo here takes
+	statusInst     = 0x55
+)
+
+var crcTable = func() (t [256]uint16) {
+	for i := range t {
+		c := uint16(i) << 8
+		for range 8 {
+			if c&0x8000 != 0 {
+				c = c<<1 ^ 0x8005
+			} else {
+				c <<= 1
+			}
+		}
+		t[i] = c
+	}
+	return t
+}()
+
+//rt:noalloc
+func crc(b []byte) (c uint16) {
+	for _, v := range b {
+		c = c<<8 ^ crcTable[byte(c>>8)^v]
+	}
+	return c
+}
+
+// isHeader reports whether b may begin a packet, as far as there is any of it.
+//
+//rt:noalloc
+func isHeader(b []byte) bool {
+	const header = "\xFF\xFF\xFD\x00"
+	for i := range min(len(b), len(header)) {
+		if b[i] != header[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// cutPacket is what cut is for frames. The parameters go into room without their
+// stuffing. A packet whose body has an FF FF FD that nobody stuffed is bad,
+// unless lenient.
+//
+//rt:noalloc
+func cutPacket(buf, room []byte, lenient bool) (r frame, used int, ok, bad bool) {
+	for used < len(buf) {
+		p := buf[used:]
+		if !isHeader(p) || len(p) > 4 && p[4] > broadcast {
+			used++
+			continue
+		}
+		if len(p) < packetHead {
+			return frame{}, used, false, false
+		}
+		length := int(p[5]) | int(p[6])<<8
+		if length < packetMin || length > packetMax {
+			used++
+			continue
+		}
+		end := packetHead + length
+		if next := headerIn(p[4:min(end, len(p))]); next > 0 && !lenient {
+			return frame{}, used + 4 + next, false, true
+		}
+		if len(p) < end {
+			return frame{}, used, false, false
+		}
+		if crc(p[:end-2]) != uint16(p[end-2])|uint16(p[end-1])<<8 {
+			return frame{id: p[4]}, used + 1, false, true
+		}
+		body, clean := unstuff(room[:0], p[packetHead:end-2])
+		if !clean && !lenient || len(body) == 0 {
+			return frame{}, used + end, false, true
+		}
+		return frame{id: p[4], inst: body[0], params: body[1:]}, used + end, true, false
+	}
+	return frame{}, used, false, false
+}
+
+// headerIn returns where b has a whole header, -1 when it has none.
+//
+//rt:noalloc
+func headerIn(b []byte) int {
+	for i := 0; i+4 <= len(b); i++ {
+		if isHeader(b[i:]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// unstuff appends src without the FD behind every FF FF FD. clean is false when
+// one was missing. Only bytes that came count for a match.
+//
+//rt:noalloc
+func unstuff(dst, src []byte) (out []byte, clean bool) {
+	clean = true
+	for i := 0; i < len(src); i++ {
+		dst = append(dst, src[i])
+		if i < 2 || src[i] != 0xFD || src[i-1] != 0xFF || src[i-2] != 0xFF {
+			continue
+		}
+		if i+1 < len(src) && src[i+1] == 0xFD {
+			i++
+		} else {
+			clean = false
+		}
+	}
+	return dst, clean
+}
+
+// appendPacket appends a servo's reply, stuffed.
+//
+//rt:noalloc
+func appendPacket(dst []byte, id, fault uint8, data []byte) []byte {
+	start := len(dst)
+	dst = append(dst, 0xFF, 0xFF, 0xFD, 0, id, 0, 0, statusInst, fault)
+	for _, v := range data {
+		dst = append(dst, v)
+		if n := len(dst); v == 0xFD && dst[n-2] == 0xFF && dst[n-3] == 0xFF {
+			dst = append(dst, 0xFD)
+		}
+	}
+	length := len(dst) - start - packetHead + 2
+	dst[start+5], dst[start+6] = byte(length), byte(length>>8)
+	return appendCRC(dst, crc(dst[start:]))
+}
+
+//rt:noalloc
+func appendCRC(dst []byte, c uint16) []byte { return append(dst, byte(c), byte(c>>8)) }

@@ -25,7 +25,10 @@ type health struct {
 }
 
 // rail is the supply that all servos of a bus hang on.
-type rail struct{ amps float64 }
+type rail struct {
+	amps      float64
+	unplugged bool // the adapter, with which all of them go silent
+}
 
 const (
 	ambient      = 30.0  // deg C
@@ -69,6 +72,7 @@ func (s *servo) monitor(now rt.Instant) {
 	}
 	h.rail = max(h.volts-min(s.rail.amps*railOhm, sagMax), 0)
 	s.protect(now)
+	s.look(now)
 }
 
 // draw finds out how much the motor works.

@@ -106,6 +106,7 @@ func (b *Bus) plug() error {
 	}
 	if b.in {
 		b.in = false
+		b.seePlug()
 		if b.cfg.Link != "" {
 			unlink(b.pty.name, b.cfg.Link)
 		}
@@ -114,10 +115,20 @@ func (b *Bus) plug() error {
 		return nil
 	}
 	b.in = true
+	b.seePlug()
 	if err := b.pty.plug(b.cfg.Baud); err != nil {
 		return fmt.Errorf("servosim: plug in again: %w", err)
 	}
 	return b.publish()
+}
+
+// seePlug tells who watches that the adapter is in or out.
+func (b *Bus) seePlug() {
+	now := b.cfg.Clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rail.unplugged = !b.in
+	b.lookAll(now)
 }
 
 // order has the wire's goroutine plug or unplug.

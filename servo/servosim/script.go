@@ -317,5 +317,6 @@ func (b *Bus) change(l *line, on bool, now rt.Instant) {
 		case kindReboot:
 			s.reboot(now)
 		}
+		s.look(now)
 	}
 }

@@ -37,6 +37,11 @@ type servo struct {
 	origin int        // X: counts of the turns that were forgotten
 	health health
 
+	boots   uint32
+	booting bool
+	event   Event // lent to Config.Watch
+	told    Life  // by its newest event
+
 	// The last measurement, for the present velocity.
 	measuredAt rt.Instant
 	measured   int
@@ -103,6 +108,8 @@ func (s *servo) factory(id, baud uint8) {
 //
 //rt:noalloc
 func (s *servo) restart(now rt.Instant) {
+	s.boots++
+	s.booting = true
 	s.mem = s.flash
 	s.stagedSize, s.alarm, s.dead = 0, 0, false
 	s.health.capped, s.health.overSince, s.health.surgeSince = false, 0, 0
@@ -123,6 +130,8 @@ func (s *servo) restart(now rt.Instant) {
 	s.copy(s.t.at.goal, s.t.at.present)
 	s.refresh(now)
 	s.tune(now)
+	s.booting = false
+	s.look(now)
 }
 
 // hears reports whether the servo is there at an instant and listens at this

@@ -10,6 +10,7 @@ import "edgert/rt"
 //
 //rt:noalloc
 func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
+	s.begin(now)
 	if !s.t.series.feetech() {
 		if code := s.check(addr, data); code != 0 {
 			return code
@@ -33,6 +34,7 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 		s.save(from, to)
 	}
 	s.tune(now)
+	s.wrote(addr, data, now)
 	return 0
 }
 

@@ -1,0 +1,108 @@
+package servosim
+
+import "edgert/rt"
+
+// Event is something that happened to a servo: a write that it received, or a
+// change that it made by itself. Whoever watches a bus gets each of them, in
+// order, on the wire's goroutine with the bus's lock held: it must neither block
+// nor call the bus, and keeps nothing of what it is lent.
+type Event struct {
+	At     rt.Instant
+	ID     uint8
+	Addr   int    // of a write
+	Data   []byte // of a write, as it came; nil for a change
+	Before Life
+	After  Life
+}
+
+// Life is what a servo is at an instant, in its own registers' terms.
+type Life struct {
+	Torque   bool
+	Present  int // as a client would read it
+	Goal     int // the goal register
+	Aim      int // where that goal takes it: a Feetech servo holds a goal inside its EEPROM range
+	Alarm    uint8
+	Boots    uint32 // power-ups and reboots so far, the first one included
+	Answers  bool   // it hears the client, and the client could hear it
+	Unplug   bool   // the adapter is out
+	Believed bool   // what its encoder says is true
+}
+
+// life is what the servo is now.
+//
+//rt:noalloc
+func (s *servo) life(now rt.Instant) Life {
+	aim, _ := s.goal()
+	in := !s.rail.unplugged
+	return Life{
+		Torque: s.mem[s.t.at.torque] == torqueOn, Present: s.present(s.cfg.Plant.Present(now, s.joint)),
+		Goal: s.register(), Aim: aim, Alarm: s.alarm | s.forced, Boots: s.boots,
+		Answers: !s.faults.mute && !s.dead && now >= s.deaf && in, Unplug: !in,
+		Believed: (s.alarm|s.forced)&faultEncoder == 0 || !s.t.series.feetech(),
+	}
+}
+
+// register is the goal as it was written.
+//
+//rt:noalloc
+func (s *servo) register() int {
+	v := s.get(s.t.at.goal)
+	if s.t.series == seriesSTS {
+		return magnitude(v, signPosition)
+	}
+	return int(v)
+}
+
+// begin keeps what a servo is before a write.
+//
+//rt:noalloc
+func (s *servo) begin(now rt.Instant) {
+	if s.cfg.Watch != nil {
+		s.event.Before = s.life(now)
+	}
+}
+
+// wrote reports a write that has taken effect.
+//
+//rt:noalloc
+func (s *servo) wrote(addr int, data []byte, now rt.Instant) {
+	if s.cfg.Watch == nil {
+		return
+	}
+	e := &s.event
+	e.At, e.ID, e.Addr, e.Data, e.After = now, s.mem[s.t.at.id], addr, data, s.life(now)
+	s.told = e.After
+	s.cfg.Watch(e)
+	e.Data = nil
+}
+
+// look reports a change that no write has made. What moves all the time,
+// positions, is not one.
+//
+//rt:noalloc
+func (s *servo) look(now rt.Instant) {
+	if s.cfg.Watch == nil || s.booting {
+		return
+	}
+	is, was := s.life(now), s.told
+	was.Present = is.Present
+	if is == was {
+		return
+	}
+	e := &s.event
+	e.At, e.ID, e.Addr, e.Data, e.Before, e.After = now, s.mem[s.t.at.id], 0, nil, s.told, is
+	s.told = is
+	s.cfg.Watch(e)
+}
+
+// lookAll does so for every servo. Guarded by mu.
+//
+//rt:noalloc
+func (b *Bus) lookAll(now rt.Instant) {
+	if b.cfg.Watch == nil {
+		return
+	}
+	for i := range b.servos {
+		b.servos[i].look(now)
+	}
+}

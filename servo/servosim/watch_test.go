@@ -1,0 +1,107 @@
+package servosim
+
+import (
+	"testing"
+	"time"
+)
+
+// watched returns a servo whose events are kept.
+func watched(t *testing.T, cfg Config) (s *servo, events *[]Event, tick func()) {
+	t.Helper()
+	events = new([]Event)
+	cfg.Watch = func(e *Event) {
+		kept := *e
+		kept.Data = append([]byte(nil), e.Data...)
+		if e.Data == nil {
+			kept.Data = nil
+		}
+		*events = append(*events, kept)
+	}
+	s, clock := one(t, "sts3215", cfg)
+	*events = nil
+	return s, events, func() { clock.Advance(10 * time.Millisecond) }
+}
+
+// A write is told with what the servo was before it and is after it.
+func TestAWriteIsTold(t *testing.T) {
+	s, events, _ := watched(t, Config{GoalTakesTorque: true})
+	s.write(stsGoal, le(2100, 2), s.cfg.Clock.Now())
+	if len(*events) != 1 {
+		t.Fatalf("%d events of one write, want 1", len(*events))
+	}
+	e := (*events)[0]
+	if e.Addr != stsGoal || string(e.Data) != string(le(2100, 2)) || e.ID != 1 {
+		t.Errorf("told of % X at %d of servo %d, want the goal of servo 1", e.Data, e.Addr, e.ID)
+	}
+	if b := e.Before; b.Torque || b.Goal != 2048 || b.Present != 2048 || b.Boots != 1 || !b.Answers || !b.Believed {
+		t.Errorf("before it the servo is %+v, want limp in the middle after its first boot", b)
+	}
+	if a := e.After; !a.Torque || a.Goal != 2100 || a.Aim != 2100 {
+		t.Errorf("after it the servo is %+v, want under torque towards 2100", a)
+	}
+}
+
+// The goal register and the place that the servo goes to differ where its EEPROM
+// range excludes the goal.
+func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
+	s, events, _ := watched(t, Config{})
+	now := s.cfg.Clock.Now()
+	s.put(s.t.at.minLimit, 2500)
+	s.put(s.t.at.maxLimit, 3000)
+	s.write(stsGoal, le(2048, 2), now)
+	if a := (*events)[0].After; a.Goal != 2048 || a.Aim != 2500 {
+		t.Errorf("goal %d and aim %d, want 2048 and 2500", a.Goal, a.Aim)
+	}
+}
+
+// What a servo does by itself is told once, when it happens.
+func TestAChangeIsTold(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*servo)
+		holds  func(was, is Life) bool
+	}{
+		{"a restart", func(s *servo) { s.restart(s.cfg.Clock.Now()) }, func(was, is Life) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
+		{"an overload", func(s *servo) { s.overload(s.cfg.Clock.Now()); s.look(s.cfg.Clock.Now()) }, func(was, is Life) bool { return is.Alarm&faultOverload != 0 }},
+		{"an encoder that is not to be believed", func(s *servo) { s.forced = faultEncoder }, func(was, is Life) bool { return was.Believed && !is.Believed }},
+		{"silence", func(s *servo) { s.faults.mute = true }, func(was, is Life) bool { return was.Answers && !is.Answers }},
+		{"the plug", func(s *servo) { s.rail.unplugged = true }, func(was, is Life) bool { return was.Answers && is.Unplug && !is.Answers }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, events, tick := watched(t, Config{})
+			s.write(stsTorque, []byte{1}, s.cfg.Clock.Now())
+			s.write(stsGoal, le(2200, 2), s.cfg.Clock.Now())
+			tick()
+			s.monitor(s.cfg.Clock.Now()) // it moves
+			*events = nil
+			tt.change(s)
+			for range 3 {
+				tick()
+				s.monitor(s.cfg.Clock.Now())
+			}
+			if len(*events) != 1 {
+				t.Fatalf("%d events, want 1: %+v", len(*events), *events)
+			}
+			if e := (*events)[0]; e.Data != nil || !tt.holds(e.Before, e.After) {
+				t.Errorf("told %+v", e)
+			}
+		})
+	}
+}
+
+// Whoever watches costs the wire no allocation.
+func TestWatchingAllocatesNothing(t *testing.T) {
+	n := 0
+	s, _ := one(t, "sts3215", Config{Watch: func(*Event) { n++ }})
+	goal := le(2100, 2)
+	if got := testing.AllocsPerRun(100, func() {
+		now := s.cfg.Clock.Now()
+		s.write(stsGoal, goal, now)
+		s.monitor(now)
+		s.forced ^= faultEncoder
+		s.look(now)
+	}); got != 0 || n == 0 {
+		t.Errorf("%v allocations with %d events, want 0 with some", got, n)
+	}
+}
