@@ -72,6 +72,16 @@ func (c *kernelClock) SleepUntil(deadline Instant) {
 	}
 }
 
+// Suspended is CLOCK_BOOTTIME, which counts while the machine is suspended, less
+// CLOCK_MONOTONIC, which does not. Whoever is preempted between the two readings
+// gets less, never more.
+//
+//rt:noalloc
+func (c *kernelClock) Suspended() time.Duration {
+	boot := clockTime(unix.CLOCK_BOOTTIME)
+	return boot.Sub(c.Now())
+}
+
 // ThreadCPU is the CPU time of the calling thread.
 //
 //rt:noalloc

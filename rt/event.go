@@ -27,6 +27,7 @@ const (
 	EpisodeReset // A: the new episode
 	ForcedGC     // A: collections since the last one; B: how many of them by hand
 	JointWarned  // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
+	Suspended    // A: ns that the machine was suspended
 	numCodes
 )
 
@@ -51,6 +52,7 @@ var codeTable = [numCodes]struct{ name, sentence string }{
 	EpisodeReset: {"episode_reset", "a new episode began"},
 	ForcedGC:     {"forced_gc", "the memory limit forced a garbage collection while the arm was armed"},
 	JointWarned:  {"joint_warned", "a motor is hotter, or its supply lower, than the robot's description wants"},
+	Suspended:    {"suspended", "the machine was suspended: what was asked and seen before it is not used any more"},
 }
 
 // String returns the code's name as it appears in logs and JSON.

@@ -42,6 +42,10 @@ type Tick struct {
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
 
+	// Suspended is how long the machine was suspended since the last tick began, or
+	// since Run did; 0: it was not. Deadline and Woke know nothing of it.
+	Suspended time.Duration
+
 	// Overrun is the worst of those that were found to be the loop's own since the
 	// last tick, usually nil of them and Own false. They are some ticks old: what
 	// the host took is known a little later.
@@ -62,6 +66,8 @@ type LoopStats struct {
 	OverrunsHost uint64        // the others past it: the machine did not let them run
 	Excused      time.Duration // of these: how much longer than their periods they were for their host
 	Skipped      uint64        // grid points lost to overruns
+	Suspends     uint64        // times that the machine was suspended
+	Suspended    time.Duration // for how long, in all
 	CPU          time.Duration // CPU time of the loop's thread in all ticks
 	Lateness     *Hist         // waking minus deadline; live, not a copy
 }
@@ -90,7 +96,8 @@ type Loop struct {
 	lateness *Hist
 
 	// Owner: the loop's thread.
-	referee referee
+	referee    referee
+	suspension *Suspension
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -100,6 +107,8 @@ type Loop struct {
 	excused      atomic.Int64 // ns
 	skipped      atomic.Uint64
 	cpu          atomic.Int64 // ns
+	suspends     atomic.Uint64
+	suspended    atomic.Int64 // ns
 }
 
 // cpuMeter is a Clock that also knows how long the calling thread has computed.
@@ -182,10 +191,15 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 	tick := Tick{Deadline: l.cfg.Clock.Now().Add(period)}
 	spent := l.cpuTime()
 	l.referee.begin(l.cfg.Clock.Now())
+	l.suspension = NewSuspension(l.cfg.Clock)
 	for !stop.Load() {
 		l.sleepUntil(tick.Deadline)
 		tick.Woke = l.cfg.Clock.Now()
 		l.lateness.Record(tick.Woke.Sub(tick.Deadline))
+		if tick.Suspended = l.suspension.Passed(); tick.Suspended > 0 {
+			l.suspends.Add(1)
+			l.suspended.Add(int64(tick.Suspended))
+		}
 		// A host that takes the CPU away while the thread wakes up is booked as
 		// the thread's CPU time; the tick's own work begins here.
 		woke := l.cpuTime()
@@ -264,6 +278,8 @@ func (l *Loop) Stats() LoopStats {
 		OverrunsHost: l.overrunsHost.Load(),
 		Excused:      time.Duration(l.excused.Load()),
 		Skipped:      l.skipped.Load(),
+		Suspends:     l.suspends.Load(),
+		Suspended:    time.Duration(l.suspended.Load()),
 		CPU:          time.Duration(l.cpu.Load()),
 		Lateness:     l.lateness,
 	}

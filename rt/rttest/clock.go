@@ -17,6 +17,8 @@ type Clock struct {
 	now  rt.Instant                   // Guarded by mu.
 	cpu  time.Duration                // Guarded by mu.
 	late map[rt.Instant]time.Duration // Guarded by mu.
+
+	suspended time.Duration // Guarded by mu.
 }
 
 // NewClock returns a clock that stands at start.
@@ -56,6 +58,20 @@ func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
+}
+
+// Suspend lets the machine sleep for d, in which this clock stands still.
+func (c *Clock) Suspend(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.suspended += d
+}
+
+// Suspended returns how long the machine slept in all.
+func (c *Clock) Suspended() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.suspended
 }
 
 // Work moves time by d and books it as CPU time.

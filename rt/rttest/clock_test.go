@@ -36,6 +36,16 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// A machine that is suspended has no time of its own for it.
+func TestSuspendStandsStill(t *testing.T) {
+	c := NewClock(100)
+	c.Suspend(time.Hour)
+	c.Suspend(time.Minute)
+	if c.Now() != 100 || c.ThreadCPU() != 0 || c.Suspended() != time.Hour+time.Minute {
+		t.Errorf("Now, ThreadCPU, Suspended = %d, %v, %v, want 100, 0, 1h1m", c.Now(), c.ThreadCPU(), c.Suspended())
+	}
+}
+
 func TestClockHasOneTimeForAll(t *testing.T) {
 	c := NewClock(0)
 	var wg sync.WaitGroup

@@ -1,0 +1,89 @@
+package rt_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// A tick says how long the machine slept before it, once, and its own time knows
+// nothing of that.
+func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
+	loop, clock := simulated(0)
+	clock.Suspend(time.Hour) // before the run: nobody's business
+	var slept []time.Duration
+	var woke []rt.Instant
+	runLoop(loop, 6, func(tick rt.Tick) rt.Wait {
+		slept, woke = append(slept, tick.Suspended), append(woke, tick.Woke)
+		switch tick.Index {
+		case 1:
+			clock.Suspend(3 * time.Hour)
+		case 2, 3:
+			clock.Suspend(4 * time.Millisecond) // two clocks that are read one after the other
+		}
+		return rt.Wait{}
+	})
+	if want := []time.Duration{0, 0, 3 * time.Hour, 0, 0, 0}; !slices.Equal(slept, want) {
+		t.Errorf("Suspended = %v, want %v", slept, want)
+	}
+	if want := []rt.Instant{10e6, 20e6, 30e6, 40e6, 50e6, 60e6}; !slices.Equal(woke, want) {
+		t.Errorf("Woke = %v, want %v: the grid stays", woke, want)
+	}
+	if s := loop.Stats(); s.Suspends != 1 || s.Suspended != 3*time.Hour || s.Skipped != 0 {
+		t.Errorf("Stats: %d suspends of %v, %d skipped, want 1 of 3h, 0", s.Suspends, s.Suspended, s.Skipped)
+	}
+}
+
+// jumpy is a clock whose Suspended was interrupted between its two readings.
+type jumpy struct {
+	rttest.Clock
+	readings []time.Duration
+}
+
+func (j *jumpy) Suspended() time.Duration {
+	d := j.readings[0]
+	if len(j.readings) > 1 {
+		j.readings = j.readings[1:]
+	}
+	return d
+}
+
+// A thread that is preempted while it reads the clocks has not been suspended, nor
+// was it when the next reading is right again.
+func TestAnInterruptedReadingIsNoSuspend(t *testing.T) {
+	const sec = time.Second
+	begin := []time.Duration{5*sec - 80*time.Millisecond, 5 * sec, 4 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec}
+	s := rt.NewSuspension(&jumpy{readings: append(begin, 5*sec, 4*sec, 5*sec, 6*sec, 5*sec, 6*sec)})
+	var got []time.Duration
+	for range 6 {
+		got = append(got, s.Passed())
+	}
+	if want := []time.Duration{0, 0, 0, sec, 0, 0}; !slices.Equal(got, want) {
+		t.Errorf("Passed = %v, want %v", got, want)
+	}
+}
+
+// Short of suspending this machine: its two clocks stay together, whatever runs
+// beside, and reading them makes no garbage.
+func TestTheKernelsClocksAgreeWithoutASuspend(t *testing.T) {
+	s := rt.NewSuspension(rt.KernelClock())
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+		if d := s.Passed(); d != 0 {
+			t.Fatalf("suspended for %v, want 0", d)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { s.Passed() }); n != 0 {
+		t.Errorf("Passed allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkSuspension(b *testing.B) {
+	s := rt.NewSuspension(rt.KernelClock())
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Passed()
+	}
+}
