@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -94,8 +93,6 @@ func (c *Config) Check() error {
 		return usage("--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
 	case len(c.Cameras) > maxCameras:
 		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
-	case c.CPU < rt.UnpinnedCPU || c.CPU >= runtime.NumCPU():
-		return usage("--cpu is %d, want 0 to %d, or -1 to choose", c.CPU, runtime.NumCPU()-1)
 	case c.JPEGQuality < 0 || c.JPEGQuality > 100:
 		return usage("--jpeg-quality is %d, want 1 to 100, or 0 for raw pictures", c.JPEGQuality)
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
@@ -103,6 +100,9 @@ func (c *Config) Check() error {
 	}
 	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckPlan(), c.checkTimes(), c.checkPage()); err != nil {
 		return err
+	}
+	if err := rt.CheckCPU(c.CPU); err != nil {
+		return usage("--cpu is %d: %w", c.CPU, err)
 	}
 	if _, ok := exitModes[c.OnExit]; !ok {
 		return usage("--on-exit is %q, want park, hold or off", c.OnExit)

@@ -23,7 +23,8 @@ const (
 )
 
 // UnpinnedCPU as LoopConfig.CPU leaves pinning to the design rule: the last CPU
-// this process may use where there are at least 4, otherwise none.
+// that the kernel keeps free for somebody (isolcpus=), else the last one this
+// process may use where there are at least 4, otherwise none.
 const UnpinnedCPU = -1
 
 // LoopConfig is what a Loop is made from. There are no defaults: Clock and

@@ -12,7 +12,6 @@ import (
 
 const (
 	loopPriority  = 80 // SCHED_FIFO; above every other thread of a robot, below the kernel's own
-	minCPUsToPin  = 4  // with fewer, a pinned loop waits for whatever else runs there
 	fineSlack     = 1  // ns of timer slack for a loop that stays SCHED_OTHER; the default is 50 us
 	nicePasses    = 4  // walks over the threads; they may be cloned while we walk
 	minNice       = -20
@@ -85,25 +84,14 @@ func FineSleeps() (undo func()) {
 	}
 }
 
-// pin binds the calling thread to the CPU, or by the design rule to the last one
-// it may use, and returns which.
+// pin binds the calling thread to the CPU, or to the one that the design rule
+// takes, and returns which.
 func pin(cpu int) (int, error) {
-	var allowed, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		return UnpinnedCPU, fmt.Errorf("the CPUs of this process are not readable: %w", err)
+	c, err := readCPUs()
+	if err != nil {
+		return UnpinnedCPU, err
 	}
-	if cpu == UnpinnedCPU {
-		if allowed.Count() < minCPUsToPin {
-			return UnpinnedCPU, nil
-		}
-		cpu = lastCPU(&allowed)
-	}
-	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return UnpinnedCPU, fmt.Errorf("the loop cannot be pinned to CPU %d (%w); this process may use %d CPUs up to number %d, so give one of those",
-			cpu, err, allowed.Count(), lastCPU(&allowed))
-	}
-	return cpu, nil
+	return c.pin(cpu)
 }
 
 // lastCPU returns the highest number in the set, -1 when it is empty.

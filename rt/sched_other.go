@@ -14,6 +14,9 @@ func acquireRealTime(int) Grant {
 	return Grant{Why: "real-time scheduling is implemented for Linux only", CPU: UnpinnedCPU}
 }
 
+// CheckCPU knows no CPU to pin to: it is implemented for Linux only.
+func CheckCPU(int) error { return nil }
+
 // FineSleeps does nothing: it is implemented for Linux only.
 func FineSleeps() (undo func()) { return func() {} }
 

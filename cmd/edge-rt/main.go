@@ -93,7 +93,7 @@ type runFlags struct {
 	Duration time.Duration `help:"Stop after this long; 0: never."`
 	Seed     uint64        `help:"Seed of the simulated world."`
 	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
-	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU; -1: the last one where there are at least four."`
+	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last one where there are at least four."`
 
 	JPEGQuality             *int              `name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
 	MaxActionAge            time.Duration     `default:"3s" help:"Never run an action whose observation is older."`

@@ -1,0 +1,167 @@
+package rt
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// minCPUsToPin: with fewer, a pinned loop waits for whatever else runs there.
+const minCPUsToPin = 4
+
+// cpus is what the kernel says of the machine's processors and of the calling
+// thread's.
+type cpus struct {
+	allowed  unix.CPUSet // the thread's affinity: without isolated ones, unless somebody asked for them
+	present  unix.CPUSet
+	online   unix.CPUSet
+	isolated unix.CPUSet // isolcpus=: nothing runs there that was not put there
+
+	// bind gives the thread another affinity. Neither the old one nor isolation is in
+	// its way, only a control group's cpuset is.
+	bind func(*unix.CPUSet) error
+}
+
+// readCPUs reads them. What is not readable is as if nothing were isolated and all
+// that is allowed online.
+func readCPUs() (c cpus, err error) {
+	if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
+		return c, fmt.Errorf("the CPUs of this process are not readable: %w", err)
+	}
+	c.bind = func(set *unix.CPUSet) error { return unix.SchedSetaffinity(0, set) }
+	c.present, c.online = c.allowed, c.allowed
+	for name, set := range map[string]*unix.CPUSet{"present": &c.present, "online": &c.online, "isolated": &c.isolated} {
+		text, err := os.ReadFile("/sys/devices/system/cpu/" + name)
+		if list, ok := parseCPUs(string(text)); err == nil && ok {
+			*set = list
+		}
+	}
+	return c, nil
+}
+
+// may puts the thread on one CPU, if the kernel lets it.
+func (c *cpus) may(cpu int) error {
+	var one unix.CPUSet
+	one.Set(cpu)
+	return c.bind(&one)
+}
+
+// parseCPUs reads a list as the kernel prints it, such as 0-2,5.
+func parseCPUs(text string) (set unix.CPUSet, ok bool) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return set, true
+	}
+	for _, part := range strings.Split(text, ",") {
+		first, last, span := strings.Cut(part, "-")
+		if !span {
+			last = first
+		}
+		from, err := strconv.ParseUint(first, 10, 16)
+		to, err2 := strconv.ParseUint(last, 10, 16)
+		if err != nil || err2 != nil || from > to {
+			return unix.CPUSet{}, false
+		}
+		for cpu := from; cpu <= to; cpu++ {
+			set.Set(int(cpu))
+		}
+	}
+	return set, true
+}
+
+// formatCPUs is the reverse of parseCPUs.
+func formatCPUs(set unix.CPUSet) string {
+	var parts []string
+	for cpu, end := 0, lastCPU(&set); cpu <= end; cpu++ {
+		if !set.IsSet(cpu) {
+			continue
+		}
+		from := cpu
+		for set.IsSet(cpu + 1) {
+			cpu++
+		}
+		if from == cpu {
+			parts = append(parts, strconv.Itoa(cpu))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", from, cpu))
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// pin binds the thread to the CPU, or to the one that choose takes, and returns
+// which.
+func (c *cpus) pin(cpu int) (int, error) {
+	if cpu == UnpinnedCPU {
+		return c.choose()
+	}
+	if cpu >= 0 && c.online.IsSet(cpu) {
+		err := c.may(cpu)
+		if err == nil {
+			return cpu, nil
+		}
+		return UnpinnedCPU, fmt.Errorf("CPU %d is online, but not this process's to use (%w): its control group's cpuset leaves it out (systemd AllowedCPUs=, docker --cpuset-cpus); its own are %s",
+			cpu, err, formatCPUs(c.allowed))
+	}
+	if c.present.IsSet(cpu) {
+		return UnpinnedCPU, fmt.Errorf("CPU %d is offline, online are %s: echo 1 > /sys/devices/system/cpu/cpu%d/online, or give one of those", cpu, formatCPUs(c.online), cpu)
+	}
+	return UnpinnedCPU, fmt.Errorf("there is no CPU %d here: want one of %s, or -1 to choose", cpu, formatCPUs(c.online))
+}
+
+// choose takes the last CPU that is isolated, since somebody has emptied it for
+// such a thread; else, by the design rule, the last of at least four. Where
+// somebody has limited the process to some CPUs (taskset, CPUAffinity=) it stays on
+// these.
+func (c *cpus) choose() (int, error) {
+	limited := false
+	var lone []int // isolated ones, the last first
+	for cpu := lastCPU(&c.online); cpu >= 0; cpu-- {
+		switch {
+		case !c.online.IsSet(cpu):
+		case c.isolated.IsSet(cpu):
+			lone = append(lone, cpu)
+		case !limited && !c.allowed.IsSet(cpu):
+			limited = c.may(cpu) == nil // only somebody's wish kept it off
+		}
+	}
+	for _, cpu := range lone {
+		if (c.allowed.IsSet(cpu) || !limited) && c.may(cpu) == nil {
+			return cpu, nil
+		}
+	}
+	cpu := lastCPU(&c.allowed)
+	if c.allowed.Count() >= minCPUsToPin {
+		if err := c.may(cpu); err != nil {
+			return UnpinnedCPU, fmt.Errorf("the loop cannot be pinned to CPU %d: %w", cpu, err)
+		}
+		return cpu, nil
+	}
+	if limited { // the question to the kernel has moved the thread
+		return UnpinnedCPU, c.bind(&c.allowed)
+	}
+	return UnpinnedCPU, nil
+}
+
+// CheckCPU reports why a Loop could not be pinned to the CPU, nil when it could:
+// the CPU is there, online and in the process's cpuset. UnpinnedCPU is always
+// right.
+func CheckCPU(cpu int) error {
+	if cpu == UnpinnedCPU {
+		return nil
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine, wherever it was put
+		c, err := readCPUs()
+		if err == nil {
+			_, err = c.pin(cpu)
+		}
+		done <- err
+	}()
+	return <-done
+}

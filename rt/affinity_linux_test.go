@@ -1,0 +1,136 @@
+package rt
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func setOf(t *testing.T, list string) unix.CPUSet {
+	t.Helper()
+	set, ok := parseCPUs(list)
+	if !ok {
+		t.Fatalf("%q is no list", list)
+	}
+	return set
+}
+
+func TestParseCPUs(t *testing.T) {
+	for list, want := range map[string]string{"": "", "\n": "", "0\n": "0", "0-3\n": "0-3", "0-1,3": "0-1,3", "0,2,4-6": "0,2,4-6", "1,2,3": "1-3", "1023": "1023"} {
+		if set, ok := parseCPUs(list); !ok || formatCPUs(set) != want {
+			t.Errorf("parseCPUs(%q) = %q, %t, want %q", list, formatCPUs(set), ok, want)
+		}
+	}
+	for _, list := range []string{"a", "3-1", "-1", "1-", "1,,2", "0-99999999", "(null)"} {
+		if set, ok := parseCPUs(list); ok {
+			t.Errorf("parseCPUs(%q) = %q, want a refusal", list, formatCPUs(set))
+		}
+	}
+}
+
+// A Linux of the test's making: a CPU that is isolated is not in the affinity that
+// processes begin with, and may be had all the same; a cpuset keeps what is not in
+// it.
+func TestPinKnowsIsolatedCPUs(t *testing.T) {
+	tests := []struct {
+		name                      string
+		present, online, isolated string
+		cpuset                    string // of the control group
+		allowed                   string // the affinity the process was given
+		cpu, want                 int
+		bound                     string // the thread's affinity afterwards
+		says                      []string
+	}{
+		{"an isolated one that was asked for", "0-3", "0-3", "3", "0-3", "0-2", 3, 3, "3", nil},
+		{"another one beside it", "0-3", "0-3", "3", "0-3", "0-2", 1, 1, "1", nil},
+		{"one that taskset left out", "0-3", "0-3", "", "0-3", "0-2", 3, 3, "3", nil},
+		{"the isolated one is chosen", "0-3", "0-3", "3", "0-3", "0-2", -1, 3, "3", nil},
+		{"the last isolated one is chosen", "0-7", "0-7", "2-3", "0-7", "0-1,4-7", -1, 3, "3", nil},
+		{"also on a machine of two", "0-1", "0-1", "1", "0-1", "0", -1, 1, "1", nil},
+		{"not an isolated one that is offline", "0-7", "0-2,4-7", "3", "0-7", "0-2,4-7", -1, 7, "7", nil},
+		{"not one of somebody else's cpuset", "0-7", "0-7", "7", "0-3", "0-3", -1, 3, "3", nil},
+		{"not where taskset wants others", "0-7", "0-7", "7", "0-7", "0-3", -1, 3, "3", nil},
+		{"taskset wants the isolated ones", "0-7", "0-7", "6-7", "0-7", "6-7", -1, 7, "7", nil},
+		{"too few after taskset: free, and on those", "0-7", "0-7", "7", "0-7", "0-1", -1, -1, "0-1", nil},
+		{"none isolated, four", "0-3", "0-3", "", "0-3", "0-3", -1, 3, "3", nil},
+		{"none isolated, three", "0-2", "0-2", "", "0-2", "0-2", -1, -1, "0-2", nil},
+		{"none isolated, a container's two of eight", "0-7", "0-7", "", "4-5", "4-5", -1, -1, "4-5", nil},
+		{"offline", "0-3", "0-2", "", "0-3", "0-2", 3, -1, "0-2", []string{"CPU 3 is offline", "online are 0-2", "cpu3/online"}},
+		{"not there", "0-3", "0-3", "", "0-3", "0-3", 4, -1, "0-3", []string{"no CPU 4", "0-3", "-1"}},
+		{"beyond any machine", "0-3", "0-3", "", "0-3", "0-3", 1 << 20, -1, "0-3", []string{"no CPU 1048576"}},
+		{"no number of a CPU", "0-3", "0-3", "", "0-3", "0-3", -2, -1, "0-3", []string{"no CPU -2"}},
+		{"outside the cpuset", "0-3", "0-3", "", "0-1", "0-1", 3, -1, "0-1", []string{"CPU 3", "cpuset", "AllowedCPUs=", "0-1"}},
+		{"isolated and outside the cpuset", "0-3", "0-3", "3", "0-1", "0-1", 3, -1, "0-1", []string{"CPU 3", "cpuset"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bound, cpuset := setOf(t, tt.allowed), setOf(t, tt.cpuset)
+			online := setOf(t, tt.online)
+			c := cpus{allowed: bound, present: setOf(t, tt.present), online: online, isolated: setOf(t, tt.isolated)}
+			c.bind = func(set *unix.CPUSet) error {
+				var granted unix.CPUSet
+				for i := range granted {
+					granted[i] = set[i] & cpuset[i] & online[i]
+				}
+				if granted.Count() == 0 {
+					return unix.EINVAL
+				}
+				bound = granted
+				return nil
+			}
+			got, err := c.pin(tt.cpu)
+			if got != tt.want || (err == nil) != (tt.says == nil) || formatCPUs(bound) != tt.bound {
+				t.Errorf("pin(%d) = %d, %v, and the thread is bound to %s, want %d, %q, %s", tt.cpu, got, err, formatCPUs(bound), tt.want, tt.says, tt.bound)
+			}
+			for _, words := range tt.says {
+				if err != nil && !strings.Contains(err.Error(), words) {
+					t.Errorf("%v lacks %q", err, words)
+				}
+			}
+		})
+	}
+}
+
+// A CPU that taskset left out is granted by the real kernel, and the question does
+// not move whoever asks.
+func TestCheckCPULeavesTheCallerWhereItIs(t *testing.T) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		alone(t)
+	}()
+	<-done
+}
+
+// alone runs on a thread that ends with it.
+func alone(t *testing.T) {
+	runtime.LockOSThread()
+	all, err := readCPUs()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	last := lastCPU(&all.allowed)
+	if err := all.may(0); err != nil {
+		t.Logf("not limited to CPU 0, so less is shown: %v", err)
+	}
+	before, err := readCPUs()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, tt := range []struct {
+		cpu  int
+		want bool
+	}{{UnpinnedCPU, true}, {last, true}, {lastCPU(&before.present) + 1, false}, {-2, false}} {
+		if err := CheckCPU(tt.cpu); (err == nil) != tt.want {
+			t.Errorf("CheckCPU(%d) = %v, want one of those: %t", tt.cpu, err, tt.want)
+		}
+	}
+	var after unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before.allowed {
+		t.Errorf("afterwards the thread is bound to %s, %v, want %s", formatCPUs(after), err, formatCPUs(before.allowed))
+	}
+}
