@@ -27,10 +27,12 @@ const (
 // identity is a robot's name on the network, held by a lock on a file for as
 // long as the edge runs, so that two edges never share it.
 type identity struct {
-	ID    string
-	Dir   string
-	lock  *os.File // its text is the last session epoch
-	epoch uint32
+	ID       string
+	Dir      string
+	Instance string   // random: of this process, on whichever host an id is used twice
+	Host     string   // for people; empty where it has no name
+	lock     *os.File // its text is the last session epoch
+	epoch    uint32
 }
 
 // nextEpoch returns a session epoch that this robot has never used, also not
@@ -104,7 +106,7 @@ func claim(want string) (*identity, error) {
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			held := &identity{ID: id, Dir: dir, lock: f}
+			held := &identity{ID: id, Dir: dir, Instance: newInstance(), Host: hostName(), lock: f}
 			held.resume()
 			return held, nil
 		}
@@ -114,6 +116,21 @@ func claim(want string) (*identity, error) {
 		}
 	}
 	return nil, fmt.Errorf("robot id %s and its first %d twins are all in use on this host", want, maxTwins-1)
+}
+
+func newInstance() string {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails, says its documentation
+	return hex.EncodeToString(random[:])
+}
+
+// hostName is this host's name as a message can hold it.
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil || len(host) > wire.MaxNameBytes {
+		return ""
+	}
+	return strings.ToValidUTF8(host, "")
 }
 
 // robotID is the name that a robot has on the network for what --id says.

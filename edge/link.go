@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/eye"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
@@ -35,9 +32,6 @@ const (
 
 // tokenGrace is how long a token may take to show after the session is open.
 const tokenGrace = 2 * time.Second
-
-// errNoService means that nobody serves; it passes.
-var errNoService = errors.New("no lean-server answers")
 
 // link keeps a session open with one server.
 //
@@ -66,42 +60,6 @@ type link struct {
 	openedAt      rt.Instant
 	opened        atomic.Uint64
 	loud          string // last complaint, so that a retry says it once
-}
-
-// find returns the key prefix of the service to use.
-func (l *link) find(ctx context.Context) (string, error) {
-	keys, err := l.net.Tokens(ctx, wire.ServerAliveAny, statusTimeout)
-	if err != nil {
-		return "", err
-	}
-	want := ""
-	if l.cfg.Service != "" {
-		if want, err = wire.Slug(l.cfg.Service); err != nil {
-			return "", exit.Errorf(exit.Usage, "--service: %w", err)
-		}
-	}
-	var found []string
-	for _, key := range keys {
-		svc, err := wire.ServiceOf(key)
-		if err != nil || want != "" && svc.Name != want {
-			continue
-		}
-		if p := svc.Prefix(); !slices.Contains(found, p) {
-			found = append(found, p)
-		}
-	}
-	slices.Sort(found)
-	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1 && want == "":
-		return "", exit.Errorf(exit.Config, "%d services are in reach (%s): choose one with --service NAME", len(found), strings.Join(found, ", "))
-	case len(found) > 1:
-		return "", exit.Errorf(exit.Config, "several models serve %q (%s): connect to one of them only", l.cfg.Service, strings.Join(found, ", "))
-	case want != "":
-		return "", fmt.Errorf("%w as service %q at %s", errNoService, l.cfg.Service, strings.Join(l.cfg.Connect, ", "))
-	}
-	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.cfg.Connect, ", "))
 }
 
 // handshake finds the server and opens a session. An error with an exit code is
@@ -138,46 +96,11 @@ func (l *link) handshake(ctx context.Context) error {
 	l.opened.Add(1)
 	l.loud = ""
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
+	l.flags.nonce.Store(ack.Nonce)
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
 	l.flags.epoch.Store(l.epoch)
 	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
 	return nil
-}
-
-// open asks for a session.
-func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
-	request := wire.SessionOpen{
-		ClientUUID: l.who.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
-		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Plan.Conditioned(), Task: l.cfg.Task,
-		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units,
-	}
-	for _, key := range keys(l.cfg.Tags) {
-		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
-	}
-	for _, c := range l.cfg.Cameras {
-		request.CameraNames = append(request.CameraNames, eye.ImageKey+c.Name)
-	}
-	replies, err := l.net.Get(ctx, wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range replies {
-		if r.Err {
-			continue
-		}
-		var ack wire.SessionAck
-		if err := wire.ParseSessionAck(&ack, r.Payload); err != nil {
-			return nil, fmt.Errorf("session at %s: %w", prefix, err)
-		}
-		if ack.Accepted {
-			return &ack, nil
-		}
-		if ack.Temporary() {
-			return nil, fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad)
-		}
-		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, ack.Error)
-	}
-	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
 }
 
 // declare makes the robot known on the network; a session outlives its links,
@@ -265,11 +188,18 @@ func (l *link) connect(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
 		}
+		level, wait := slog.LevelInfo, backoff
+		if later := (*retryLater)(nil); errors.As(err, &later) {
+			level = slog.LevelWarn
+			if later.after > 0 {
+				wait = min(wait, later.after)
+			}
+		}
 		if text := err.Error(); text != l.loud {
-			l.log.Info("no session yet, trying again", "why", text)
+			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.loud = text
 		}
-		if !l.rest(ctx, backoff, true) {
+		if !l.rest(ctx, wait, true) {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
 		}
 		backoff = min(2*backoff, l.cfg.ReconnectMaxBackoff)

@@ -51,7 +51,7 @@ func freePort(t *testing.T) string {
 func goodAck() wire.SessionAck {
 	a := wire.SessionAck{Accepted: true, SessionID: "s1", SchemaVersion: 1}
 	a.ModelRepo, a.ModelRevision, a.ActionNames, a.StateDim = "demo/m", "main", testNames, 2
-	a.ChunkSize, a.TrainedFPS, a.RTCExecutionHorizon, a.T = 50, 60, 24, 1
+	a.ChunkSize, a.TrainedFPS, a.RTCExecutionHorizon, a.T, a.Nonce = 50, 60, 24, 1, 41
 	return a
 }
 
@@ -119,7 +119,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
 			Cameras: []eye.Config{{Name: "top", Source: "sim"}},
 		},
-		who: &identity{ID: "arm"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
+		who: &identity{ID: "arm", Instance: newInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
 		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), take: func(wire.Sample) {},
 	}, log
 }
@@ -137,6 +137,9 @@ func TestLinkOpensTheOnlyService(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := s.opens[0]
+	if o.Instance != l.who.Instance || o.Host != "left-pi" || l.flags.nonce.Load() != 41 {
+		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.flags.nonce.Load(), l.who.Instance)
+	}
 	if o.ClientUUID != "arm" || o.FPS != 60 || o.StateDim != 2 || fmt.Sprint(o.ActionNames) != fmt.Sprint(testNames) ||
 		fmt.Sprint(o.CameraNames) != "[observation.images.top]" || o.Task != "pick" || !o.RTCEnabled || o.SchemaVersion != 1 {
 		t.Errorf("asked with %+v", o)
@@ -160,6 +163,8 @@ func TestLinkRefusals(t *testing.T) {
 		{"nobody serves", nil, "", nil, exit.Failure, "no lean-server answers"},
 		{"contract refused", []string{"demo"}, "", func(a *wire.SessionAck) { a.Accepted, a.Error = false, "state dim mismatch: server=6, client=2" }, exit.Config, "state dim mismatch"},
 		{"full", []string{"demo"}, "", func(a *wire.SessionAck) { a.Accepted, a.Error = false, "server full: 5/5 sessions active" }, exit.Failure, "5/5"},
+		{"another process has the name", []string{"demo"}, "", func(a *wire.SessionAck) { *a = takenBy("right-pi") }, exit.Failure, "another robot on host right-pi runs as arm: give one of them another --id"},
+		{"another process has the name, nobody knows where", []string{"demo"}, "", func(a *wire.SessionAck) { *a = takenBy(wire.HostUnknown) }, exit.Failure, "another robot runs as arm: give one of them another --id"},
 		{"other columns", []string{"demo"}, "", func(a *wire.SessionAck) { a.ActionNames = []string{"gripper.pos", "pan.pos"} }, exit.Config, "gripper.pos"},
 		{"chunks of one action", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 1 }, exit.Config, "chunk_size 1"},
 		{"chunks without end", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 4096 }, exit.Config, "chunk_size"},
@@ -180,6 +185,77 @@ func TestLinkRefusals(t *testing.T) {
 				t.Error("a session counts as open")
 			}
 		})
+	}
+}
+
+func takenBy(host string) wire.SessionAck {
+	return wire.SessionAck{Error: "client 'arm' is open on host " + host, SchemaVersion: 1, HeldBy: host, RetryAfterMs: 20}
+}
+
+// A robot that comes back while its life before still counts as there asks as often
+// as it is told to, whatever its own back-off, and is in with the first answer that
+// is none of those. People are told, once.
+func TestLinkWaitsForItsOwnName(t *testing.T) {
+	s := newScripted(t, "demo")
+	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi") })
+	l, log := s.dial(t, "")
+	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+	ended := make(chan error, 1)
+	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
+	await(t, "three refusals", func() bool { return s.opened() >= 3 })
+	s.answer(func(a *wire.SessionAck) { *a = goodAck() })
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), "give one of them another --id"); n != 1 || !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("people were told %d times, want once and as a warning: %s", n, log)
+	}
+}
+
+// Whoever else serves by the time that a robot opens again, it wants the service it
+// had: it waits for that one and never dies of another's presence, be that another
+// service or another model of the same.
+func TestLinkLooksForTheServiceItHad(t *testing.T) {
+	for name, other := range map[string][2]string{"another service": {"demo/m", "other"}, "another model": {"demo/bigger", "demo"}} {
+		for _, service := range []string{"", "demo"} {
+			t.Run(name+" "+service, func(t *testing.T) {
+				s := newScripted(t, "demo")
+				l, log := s.dial(t, service)
+				ctx := within(t, 8*time.Second)
+				if err := l.connect(ctx); err != nil {
+					t.Fatal(err)
+				}
+				had := l.terms.prefix
+				prefix, err := wire.ServicePrefix(other[0], "main", other[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.net.Queryable(wire.SessionKey(prefix), s.session); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.net.Token(wire.ServerAliveKey(prefix)); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := l.find(ctx); err != nil || got != had { // both are there
+					t.Fatalf("find = %s, %v, want %s", got, err, had)
+				}
+				s.token.Undeclare()
+				await(t, "the loss", func() bool { return l.vanished.Load() })
+				got, err := l.find(ctx)
+				if err == nil || exit.Of(err) != exit.Failure {
+					t.Fatalf("find = %s, %v (code %d), want an error that passes", got, err, exit.Of(err))
+				}
+				if unseen := service == "demo" && other[1] != service; !unseen && (!strings.Contains(err.Error(), had) || !strings.Contains(err.Error(), prefix)) {
+					t.Errorf("find says %v, want %s and %s named", err, had, prefix)
+				}
+				if _, err := s.net.Token(wire.ServerAliveKey(had)); err != nil {
+					t.Fatal(err)
+				}
+				if err := l.connect(ctx); err != nil || l.terms.prefix != had {
+					t.Errorf("connect = %v with %s, want %s again\n%s", err, l.terms.prefix, had, log)
+				}
+			})
+		}
 	}
 }
 

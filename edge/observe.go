@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +32,9 @@ type sender struct {
 	departed  *rt.Ring[departure]
 	uplink    *atomic.Pointer[uplink]
 	stats     *tickStats
+	stamps    *stamps
 
+	noise       *rand.PCG // of the stamps
 	observation wire.Observation
 	taken       []rt.Instant // of the pictures in observation that nobody was offered yet; 0: none
 	stale       []string     // wire names, of this observation
@@ -54,7 +57,7 @@ const sendBuffer = 64 << 10
 func newSender(c *control, eyes []*eye.Eye, develop []*eye.Developer, task string) *sender {
 	s := &sender{
 		dof: c.dof, eyes: eyes, develop: develop, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
-		departed: c.departed, stats: c.stats, taken: make([]rt.Instant, len(eyes)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
+		departed: c.departed, stats: c.stats, stamps: &c.link.stamps, noise: newNoise(), taken: make([]rt.Instant, len(eyes)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
 	}
 	total := sendBuffer
 	for i, e := range eyes {
@@ -125,9 +128,11 @@ func (s *sender) send(snap *snapshot) error {
 	}
 	s.fill(snap, up, oldest)
 	s.body = wire.AppendObservation(s.body[:0], &s.observation)
+	stamp := newStamp(snap.at, s.noise)
+	s.stamps.issue(uint64(snap.ask.Key), stamp)
 	s.header = wire.AppendHeader(s.header[:0], wire.Header{
 		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(snap.ask.Key),
-		EpisodeID: snap.episode, ClientMonoNs: int64(snap.at), SessionEpoch: snap.epoch,
+		EpisodeID: snap.episode, ClientMonoNs: stamp, SessionEpoch: snap.epoch,
 	})
 	if d := s.departed.Reserve(); d != nil {
 		*d = departure{snap.ask.Key, oldest}

@@ -120,9 +120,12 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, err := wire.ParseHeader(out.header)
-	want := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 2, ClientMonoNs: int64(time.Second), SessionEpoch: 3}
+	want := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 2, ClientMonoNs: h.ClientMonoNs, SessionEpoch: 3}
 	if err != nil || h != want {
 		t.Fatalf("header %+v, %v, want %+v", h, err, want)
+	}
+	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise || !s.stamps.ours(9, h.ClientMonoNs) {
+		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off, s.stamps.ours(9, h.ClientMonoNs))
 	}
 	var o wire.Observation
 	if err := wire.ParseObservation(&o, out.body); err != nil {

@@ -1,6 +1,9 @@
 package edge
 
 import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
 	"sync/atomic"
 
 	"edgert/record"
@@ -20,6 +23,8 @@ type linkFlags struct {
 	sentKey atomic.Int64                   // tick: newest request
 	asked   atomic.Int64                   // tick: instant of the newest request
 	merged  atomic.Int64                   // tick: instant of the newest merge
+	stamps  stamps                         // sender: of the last requests
+	nonce   atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
 }
 
 // receiver checks chunks as they come and leaves the newest for the tick.
@@ -43,6 +48,10 @@ func (r *receiver) deposit(s wire.Sample) {
 		return
 	}
 	if h.MsgType == wire.MsgEvent {
+		if h.SeqID != 0 && !r.link.stamps.ours(h.SeqID, h.ClientMonoNs) {
+			r.stats.drop(dropForeign)
+			return
+		}
 		r.notice(s.Payload)
 		return
 	}
@@ -56,10 +65,17 @@ func (r *receiver) deposit(s wire.Sample) {
 	case h.SeqID == 0 || h.SeqID > uint64(r.link.sentKey.Load()):
 		r.stats.drop(dropUnknown)
 		return
+	case !r.link.stamps.ours(h.SeqID, h.ClientMonoNs):
+		r.stats.drop(dropForeign)
+		return
 	}
 	a := r.inbox.Back()
 	if wire.ParseActionChunk(&a.body, s.Payload) != nil {
 		r.stats.drop(dropBody)
+		return
+	}
+	if a.body.Nonce != r.link.nonce.Load() {
+		r.stats.drop(dropForeign)
 		return
 	}
 	a.epoch, a.episode = h.SessionEpoch, h.EpisodeID
@@ -82,4 +98,45 @@ func (r *receiver) notice(payload []byte) {
 	if r.told != nil {
 		r.told(r.event)
 	}
+}
+
+// stampSlots is how many requests are remembered, as many as package chunk does.
+const stampSlots = 256
+
+// stampNoise are the bits of a stamp that nobody else can guess, about 1 ms: it is
+// the time of its request to whoever reads logs, and yet two robots that go by one
+// name, however alike they are, send different ones.
+const stampNoise = 1<<20 - 1
+
+// stamps remembers the stamps (`client_mono_ns`) of the last requests. A server
+// echoes the stamp, LeRobot's draft included, so a chunk that carries another one
+// answers somebody else's request: two robots of one name read the same key.
+//
+// The fields are atomic: the sender issues, the receiver asks.
+type stamps struct{ slots [stampSlots]atomic.Int64 }
+
+// issue remembers the stamp of a request that leaves.
+//
+//rt:noalloc
+func (s *stamps) issue(seq uint64, stamp int64) { s.slots[seq%stampSlots].Store(stamp) }
+
+// ours reports whether that stamp was sent with that request.
+//
+//rt:noalloc
+func (s *stamps) ours(seq uint64, stamp int64) bool {
+	return stamp != 0 && s.slots[seq%stampSlots].Load() == stamp
+}
+
+// newNoise returns a generator that starts differently in each process.
+func newNoise() *rand.PCG {
+	var seed [16]byte
+	_, _ = crand.Read(seed[:]) // never fails, says its documentation
+	return rand.NewPCG(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:]))
+}
+
+// newStamp is the stamp of a request made at that instant; it is never 0.
+//
+//rt:noalloc
+func newStamp(at rt.Instant, noise *rand.PCG) int64 {
+	return int64(at)&^stampNoise | int64(noise.Uint64()&stampNoise) | 1
 }

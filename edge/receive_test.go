@@ -2,7 +2,9 @@ package edge
 
 import (
 	"testing"
+	"time"
 
+	"edgert/rt"
 	"edgert/wire"
 )
 
@@ -19,11 +21,16 @@ func newReceiver() *receiver {
 	r := &receiver{link: &linkFlags{}, inbox: newInbox(), stats: newTickStats()}
 	r.link.epoch.Store(2)
 	r.link.sentKey.Store(5)
+	for seq := uint64(1); seq <= 5; seq++ {
+		r.link.stamps.issue(seq, testStamp(seq))
+	}
 	return r
 }
 
+func testStamp(seq uint64) int64 { return 1000 + int64(seq) }
+
 func goodHeader(seq uint64) wire.Header {
-	return wire.Header{SchemaVersion: 1, MsgType: wire.MsgActionChunk, SeqID: seq, EpisodeID: 1, SessionEpoch: 2}
+	return wire.Header{SchemaVersion: 1, MsgType: wire.MsgActionChunk, SeqID: seq, EpisodeID: 1, SessionEpoch: 2, ClientMonoNs: testStamp(seq)}
 }
 
 func TestReceiverDropsByReason(t *testing.T) {
@@ -45,6 +52,12 @@ func TestReceiverDropsByReason(t *testing.T) {
 		{"a request that was never sent", with(func(h *wire.Header) { h.SeqID = 6 }), dropUnknown},
 		{"a key that would shut out all others", with(func(h *wire.Header) { h.SeqID = 1 << 63 }), dropUnknown},
 		{"request 0", with(func(h *wire.Header) { h.SeqID = 0 }), dropUnknown},
+		{"the answer to another robot of this name", with(func(h *wire.Header) { h.ClientMonoNs++ }), dropForeign},
+		{"the stamp of another request", with(func(h *wire.Header) { h.ClientMonoNs = testStamp(4) }), dropForeign},
+		{"no stamp", with(func(h *wire.Header) { h.ClientMonoNs = 0 }), dropForeign},
+		{"an event about another robot's request", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, SeqID: 5, ClientMonoNs: 7},
+			wire.AppendEvent(nil, &wire.Event{Code: wire.EventUnknownSession, Seq: 5})), dropForeign},
+		{"a nonce that no session has", sample(goodHeader(5), nonceBody(7)), dropForeign},
 		{"a body that is no map", sample(goodHeader(5), []byte{0x93, 1, 2, 3}), dropBody},
 		{"an empty body", sample(goodHeader(5), nil), dropBody},
 		{"half a body", sample(goodHeader(5), chunkBody(3, 2)[:20]), dropBody},
@@ -57,8 +70,8 @@ func TestReceiverDropsByReason(t *testing.T) {
 			if got := r.stats.dropped[tt.reason].Load(); got != 1 {
 				t.Errorf("deposit(%s): dropped %v, want 1 as %q", tt.name, r.stats.dropTotals(), dropNames[tt.reason])
 			}
-			if _, _, fresh := r.inbox.Front(); fresh {
-				t.Error("it reached the tick")
+			if _, _, fresh := r.inbox.Front(); fresh || r.link.evicted.Load() {
+				t.Error("it reached the tick, or the link")
 			}
 			// And the next good one still gets through.
 			r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
@@ -66,6 +79,40 @@ func TestReceiverDropsByReason(t *testing.T) {
 				t.Errorf("a good chunk afterwards: fresh %v key %d", fresh, key)
 			}
 		})
+	}
+}
+
+func nonceBody(nonce int64) []byte {
+	m := wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
+	return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: nonce})
+}
+
+// Where the server gave the session a nonce, only chunks that repeat it count.
+func TestReceiverWantsTheSessionsNonce(t *testing.T) {
+	r := newReceiver()
+	r.link.nonce.Store(7)
+	for _, body := range [][]byte{nonceBody(8), chunkBody(3, 2)} {
+		r.deposit(sample(goodHeader(5), body))
+	}
+	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 {
+		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh, r.stats.dropTotals())
+	}
+	r.deposit(sample(goodHeader(5), nonceBody(7)))
+	if _, key, fresh := r.inbox.Front(); !fresh || key != 5 {
+		t.Error("the session's own chunk was dropped")
+	}
+}
+
+// An answer to another robot, who is ahead of this one, must not take the place of
+// this robot's own answer that waits for the tick.
+func TestAForeignAnswerDisplacesNone(t *testing.T) {
+	r := newReceiver()
+	r.deposit(sample(goodHeader(4), chunkBody(3, 2)))
+	h := goodHeader(5)
+	h.ClientMonoNs = -1
+	r.deposit(sample(h, chunkBody(4, 2)))
+	if a, key, fresh := r.inbox.Front(); !fresh || key != 4 || a.body.ChunkRobot.Rows != 3 {
+		t.Errorf("front = key %d, fresh %v, want the own answer 4", key, fresh)
 	}
 }
 
@@ -102,6 +149,7 @@ func TestReceiverNoAlloc(t *testing.T) {
 	header := make([]byte, 0, wire.HeaderSize)
 	deposit := func() {
 		seq++
+		r.link.stamps.issue(seq, testStamp(seq))
 		header = wire.AppendHeader(header[:0], goodHeader(seq))
 		r.deposit(wire.Sample{Payload: bodies, Attachment: header})
 		r.inbox.Front()
@@ -111,5 +159,43 @@ func TestReceiverNoAlloc(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(200, deposit); n != 0 {
 		t.Errorf("deposit allocates %v times, want 0", n)
+	}
+}
+
+// Two processes that make the same requests at the same instants send different
+// stamps, each of which is the instant to a millisecond.
+func TestStampsOfTwoProcessesDiffer(t *testing.T) {
+	const requests = 2000
+	one, two, same := newNoise(), newNoise(), 0
+	for i := range requests {
+		at := rt.Instant(time.Hour + time.Duration(i)*time.Second/60)
+		a, b := newStamp(at, one), newStamp(at, two)
+		if a == b {
+			same++
+		}
+		if off := time.Duration(a) - time.Duration(at); off.Abs() > 1100*time.Microsecond {
+			t.Fatalf("stamp %d is %v from its request", a, off)
+		}
+	}
+	if same > 2 { // one in half a million is expected to
+		t.Errorf("%d of %d stamps are the same in both", same, requests)
+	}
+	if newStamp(0, one) == 0 {
+		t.Error("a stamp is 0, which stands for none")
+	}
+}
+
+func TestStampsForgetWhatIsLongAgo(t *testing.T) {
+	var s stamps
+	if s.ours(1, 0) {
+		t.Error("without a request, no stamp counts as ours")
+	}
+	for seq := uint64(1); seq <= stampSlots+1; seq++ {
+		s.issue(seq, int64(seq)*10)
+	}
+	for seq, want := range map[uint64]bool{1: false, 2: true, stampSlots: true, stampSlots + 1: true, stampSlots + 2: false} {
+		if s.ours(seq, int64(seq)*10) != want {
+			t.Errorf("request %d counts as ours: %v, want %v", seq, !want, want)
+		}
 	}
 }

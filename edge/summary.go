@@ -272,12 +272,13 @@ const (
 	dropEpisode        // it answers an earlier episode
 	dropUnknown        // its request was never sent, or was answered, or is forgotten
 	dropNewer          // a newer one came before it was merged
+	dropForeign        // it answers a request that another robot of this name sent, or another server made it
 	dropOutcome        // + chunk.Outcome
 	numDrops    = dropOutcome + 16
 )
 
 var dropNames = func() (names [numDrops]string) {
-	copy(names[:], []string{"header", "body", "epoch", "episode", "unknown_seq", "superseded"})
+	copy(names[:], []string{"header", "body", "epoch", "episode", "unknown_seq", "superseded", "foreign"})
 	for _, o := range chunk.Outcomes() {
 		names[dropOutcome+int(o)] = o.String()
 	}

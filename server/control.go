@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -121,6 +122,9 @@ func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 	if r == nil && ack.Draining {
 		r = &refusal{refusedDraining, drainingText}
 	}
+	if r == nil {
+		r, ack.HeldBy = s.taken(o)
+	}
 	var session *Session
 	if r == nil {
 		var err error
@@ -132,18 +136,27 @@ func (s *Server) open(o *wire.SessionOpen) wire.SessionAck {
 		s.stats.refused[r.reason].Add(1)
 		s.log.Warn("session refused", "client", o.ClientUUID, "reason", r.reason.String(), "why", r.text)
 		ack.Error, ack.ServerLoad = r.text, s.load()
-		if r.reason.temporary() {
-			ack.RetryAfterMs = retryAfterFull
-		}
+		ack.RetryAfterMs = r.reason.retryAfter()
 		return ack
 	}
 	s.admit(session)
-	s.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "fps", o.FPS, "rtc", session.rtc,
+	s.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
 		"sessions", fmt.Sprintf("%d/%d", len(s.sessions.all()), s.limit), "warnings", len(judged.warnings))
 	ack.Accepted, ack.Warnings, ack.SessionID = true, judged.warnings, session.id
 	ack.Capabilities, ack.ServerLoad = s.capabilities(), s.load()
-	ack.SupportsRTC = session.rtc
+	ack.SupportsRTC, ack.Nonce = session.rtc, session.nonce
 	return ack
+}
+
+// taken refuses a second process under the name of one that is there, and says
+// where that runs. Who names no instance comes in, as at LeRobot's server.
+func (s *Server) taken(o *wire.SessionOpen) (r *refusal, host string) {
+	owner := s.sessions.find(o.ClientUUID)
+	if o.Instance == "" || owner == nil || owner.instance == o.Instance || !owner.owned(s.clock.Now()) {
+		return nil, ""
+	}
+	host = cmp.Or(owner.host, wire.HostUnknown)
+	return &refusal{refusedTaken, fmt.Sprintf("client %s is open on host %s: give one of the two robots another id", pyString(o.ClientUUID), host)}, host
 }
 
 // admit registers a session in the place of its robot's earlier one.
@@ -167,6 +180,10 @@ func (s *Server) newSession(o *wire.SessionOpen, downgraded bool) (*Session, err
 	}
 	session.ours = o.ServerID != "" || o.SessionEpoch > 0
 	session.noise = policy.NewNoiseKey(s.caps.ModelSHA256, o.ClientUUID)
+	session.instance, session.host = o.Instance, o.Host
+	if o.Instance != "" {
+		session.nonce = randomNonce()
+	}
 	session.seenAt.Store(int64(s.clock.Now()))
 	if session.task = o.Task; session.task == "" {
 		session.task = s.cfg.DefaultTask

@@ -2,11 +2,13 @@ package server
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"edgert/policy"
 	"edgert/rt"
@@ -26,6 +28,10 @@ type Session struct {
 	noise   policy.NoiseKey
 	actions wire.Publisher // nil in tests of the pure parts
 
+	instance string // of the process that opened it; empty: it did not say
+	host     string // where that runs, for people
+	nonce    int64  // its chunks carry it; 0: none, the robot would not know it
+
 	box mailbox
 
 	// Atomic.
@@ -33,6 +39,7 @@ type Session struct {
 	seenAt     atomic.Int64 // when the robot last opened or sent
 	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while nothing speaks against it
 	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
+	tokenUp    atomic.Bool  // the token that counts is there
 
 	stale         atomic.Uint32 // staleCameras of the last observation
 	stalePictures atomic.Uint64 // older than the robot allows, since it opened
@@ -69,6 +76,13 @@ func newSession(uuid string) *Session {
 	return s
 }
 
+// randomNonce is what the chunks of one session carry.
+func randomNonce() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, says its documentation
+	return int64(binary.LittleEndian.Uint64(b[:])>>1 | 1)
+}
+
 func randomID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails, says its documentation
@@ -88,10 +102,13 @@ func (s *Session) deposit(h wire.Header, body []byte, at rt.Instant) (newest, re
 // tokenChanged notes that the robot's liveliness token came or went. Once the
 // robot shows tokens with an epoch, only those count.
 func (s *Session) tokenChanged(alive bool, now rt.Instant) {
+	old := s.tokenEpoch.Load() < 0
 	switch {
 	case alive:
 		s.droppedAt.Store(0)
-	case s.tokenEpoch.Load() < 0:
+		s.tokenUp.Store(old || s.tokenUp.Load())
+	case old:
+		s.tokenUp.Store(false)
 		s.drop(now)
 	}
 }
@@ -103,8 +120,10 @@ func (s *Session) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
 	switch {
 	case alive && int64(epoch) >= newest:
 		s.tokenEpoch.Store(int64(epoch))
+		s.tokenUp.Store(true)
 		s.droppedAt.Store(0)
 	case !alive && int64(epoch) == newest:
+		s.tokenUp.Store(false)
 		s.drop(now)
 	}
 }
@@ -113,6 +132,16 @@ func (s *Session) drop(now rt.Instant) { s.droppedAt.CompareAndSwap(0, int64(max
 
 // alive reports whether nothing speaks against the robot being there.
 func (s *Session) alive() bool { return s.droppedAt.Load() == 0 }
+
+// ownerQuiet is how long a robot that shows no token counts as there after it was
+// heard: longer than the lease of a link, so that one which has just opened is not
+// gone before its token comes.
+const ownerQuiet = 3 * time.Second
+
+// owned reports whether the process that opened the session may still run.
+func (s *Session) owned(now rt.Instant) bool {
+	return s.tokenUp.Load() || s.alive() && now.Sub(rt.Instant(s.seenAt.Load())) <= ownerQuiet
+}
 
 // reset begins an episode: what waits belongs to the one before.
 func (s *Session) reset(episode int64) {

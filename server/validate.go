@@ -22,6 +22,10 @@ const fpsTolerance = 1e-6
 // retryAfterFull is what a robot is told to wait when there is no room, ms.
 const retryAfterFull = 1000
 
+// retryAfterTaken is what a robot is told to wait whose name another process owns,
+// ms. That may be its own life before a crash, whose token ends with its link.
+const retryAfterTaken = 500
+
 // refusedReason is why a session was not opened.
 type refusedReason uint8
 
@@ -37,18 +41,30 @@ const (
 	refusedFPS
 	refusedDraining
 	refusedInternal
+	refusedTaken
 	numRefused
 )
 
 var refusedNames = [numRefused]string{
-	"malformed", "schema", "client", "full", "actions", "state", "cameras", "task", "fps", "draining", "internal",
+	"malformed", "schema", "client", "full", "actions", "state", "cameras", "task", "fps", "draining", "internal", "taken",
 }
 
 func (r refusedReason) String() string { return refusedNames[r] }
 
-// temporary reports whether it is about room, not about the contract.
+// temporary reports whether it passes, being not about the contract.
 func (r refusedReason) temporary() bool {
-	return r == refusedFull || r == refusedDraining || r == refusedInternal
+	return r == refusedFull || r == refusedDraining || r == refusedInternal || r == refusedTaken
+}
+
+// retryAfter is what a robot is told to wait, ms; 0: for ever.
+func (r refusedReason) retryAfter() int {
+	switch {
+	case r == refusedTaken:
+		return retryAfterTaken
+	case r.temporary():
+		return retryAfterFull
+	}
+	return 0
 }
 
 // capabilities is what the bundle in m is announced as.

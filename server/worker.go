@@ -239,6 +239,7 @@ func (w *worker) answer(t *turn) {
 	if c.HasT {
 		c.ServerID = w.serverID
 	}
+	c.Nonce = t.session.nonce
 	t.superseded, t.rows = c.SupersededSeqs, c.ChunkRobot.Rows
 	if c.HasN {
 		t.first = c.N + 1

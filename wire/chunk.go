@@ -25,6 +25,7 @@ type ActionChunk struct {
 	HasN     bool
 	N        int64  // echo of the observation's n
 	ServerID string // travels when not empty
+	Nonce    int64  // of the session; 0 does not travel
 
 	names *interned
 }
@@ -44,7 +45,7 @@ func (c *ActionChunk) Reset() {
 //rt:noalloc
 func AppendActionChunk(dst []byte, c *ActionChunk) []byte {
 	keys := uint32(9)
-	for _, has := range [...]bool{c.HasT, c.HasN, c.ServerID != ""} {
+	for _, has := range [...]bool{c.HasT, c.HasN, c.ServerID != "", c.Nonce != 0} {
 		if has {
 			keys++
 		}
@@ -71,6 +72,9 @@ func AppendActionChunk(dst []byte, c *ActionChunk) []byte {
 	}
 	if c.ServerID != "" {
 		dst = appendTextKey(dst, "server_id", c.ServerID)
+	}
+	if c.Nonce != 0 {
+		dst = appendIntKey(dst, "nonce", c.Nonce)
 	}
 	return dst
 }
@@ -123,6 +127,8 @@ func (c *ActionChunk) field(r *reader, key []byte) {
 		c.HasN, c.N = r.optionalInt("n")
 	case "server_id":
 		c.ServerID = c.names.text(r.text("server_id", MaxNameBytes))
+	case "nonce":
+		_, c.Nonce = r.optionalInt("nonce")
 	default:
 		r.skip(0)
 	}

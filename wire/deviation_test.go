@@ -40,7 +40,7 @@ func demoChunk() *ActionChunk {
 		SeqIDEcho: 9, ClientMonoNsEcho: -5, EpisodeIDEcho: 2,
 		ChunkModel: Matrix{2, 3, []float32{1, 2, 3, 4, 5, 6}}, ChunkRobot: Matrix{2, 2, []float32{1, 2, 3, 4}},
 		QueueWaitMs: 1.5, InferenceMs: 2.25, SupersededSeqs: 1, ServerLoad: 0.5,
-		HasT: true, T: 7, HasN: true, N: -1, ServerID: "gpu-1",
+		HasT: true, T: 7, HasN: true, N: -1, ServerID: "gpu-1", Nonce: 1 << 62,
 	}
 }
 

@@ -37,6 +37,8 @@ type SessionOpen struct {
 	CameraShapes []CameraShape
 	ActionUnits  []string // one for each action name
 	StateUnits   []string // one for each value of the state
+	Instance     string   // random for each process: a second owner of the id is told by it
+	Host         string   // for people: where the robot's process runs
 }
 
 // CameraShape is the size of a camera's pictures.
@@ -48,7 +50,7 @@ type CameraShape struct {
 // AppendSessionOpen appends the body of o.
 func AppendSessionOpen(dst []byte, o *SessionOpen) []byte {
 	dst = msgp.AppendMapHeader(dst, 12+count(o.ServerID != "", o.SessionEpoch != 0,
-		len(o.CameraShapes) > 0, len(o.ActionUnits) > 0, len(o.StateUnits) > 0))
+		len(o.CameraShapes) > 0, len(o.ActionUnits) > 0, len(o.StateUnits) > 0, o.Instance != "", o.Host != ""))
 	dst = appendTextKey(dst, "op", OpOpen)
 	dst = appendTextKey(dst, "client_uuid", o.ClientUUID)
 	dst = appendTextKey(dst, "robot_type", o.RobotType)
@@ -71,7 +73,14 @@ func AppendSessionOpen(dst []byte, o *SessionOpen) []byte {
 	if o.SessionEpoch != 0 {
 		dst = appendIntKey(dst, "session_epoch", int64(o.SessionEpoch))
 	}
-	return appendShapesAndUnits(dst, o.CameraShapes, o.ActionUnits, o.StateUnits)
+	dst = appendShapesAndUnits(dst, o.CameraShapes, o.ActionUnits, o.StateUnits)
+	if o.Instance != "" {
+		dst = appendTextKey(dst, "instance", o.Instance)
+	}
+	if o.Host != "" {
+		dst = appendTextKey(dst, "host", o.Host)
+	}
+	return dst
 }
 
 // ParseSessionOpen reads a body into a fresh *o. A missing op means open; any
@@ -121,6 +130,10 @@ func (o *SessionOpen) field(r *reader, key string) {
 		o.ActionUnits = r.strings(o.ActionUnits, key, MaxNameBytes)
 	case "state_units":
 		o.StateUnits = r.strings(o.StateUnits, key, MaxNameBytes)
+	case "instance":
+		o.Instance = r.string(key, MaxNameBytes)
+	case "host":
+		o.Host = r.string(key, MaxNameBytes)
 	default:
 		r.skip(0)
 	}

@@ -119,19 +119,24 @@ type SessionAck struct {
 	// Optional keys.
 	ServerID     string
 	Draining     bool
-	RetryAfterMs int // a refusal for want of room: try again or elsewhere; 0 does not travel
+	RetryAfterMs int    // a refusal that passes: try again or elsewhere; 0 does not travel
+	Nonce        int64  // of the session: its chunks repeat it; 0 does not travel
+	HeldBy       string // a refusal because another process owns the id: its host, or HostUnknown
 }
 
-// Temporary reports whether a refusal is for want of room, so that another
-// replica or a later attempt may accept. Any other refusal is about the
-// contract and final.
+// HostUnknown stands for the host of a robot that does not name its own.
+const HostUnknown = "?"
+
+// Temporary reports whether a refusal passes, for want of room or because the id
+// is taken, so that another replica or a later attempt may accept. Any other
+// refusal is about the contract and final.
 func (a *SessionAck) Temporary() bool {
 	return !a.Accepted && (a.Draining || a.RetryAfterMs > 0 || strings.HasPrefix(a.Error, "server full: "))
 }
 
 // AppendSessionAck appends the body of a.
 func AppendSessionAck(dst []byte, a *SessionAck) []byte {
-	dst = msgp.AppendMapHeader(dst, 18+a.optional()+count(a.ServerID != "", a.Draining, a.RetryAfterMs != 0))
+	dst = msgp.AppendMapHeader(dst, 18+a.optional()+count(a.ServerID != "", a.Draining, a.RetryAfterMs != 0, a.Nonce != 0, a.HeldBy != ""))
 	dst = appendBoolKey(dst, "accepted", a.Accepted)
 	dst = appendTextKey(dst, "error", a.Error)
 	dst = appendStringsKey(dst, "warnings", a.Warnings)
@@ -148,6 +153,12 @@ func AppendSessionAck(dst []byte, a *SessionAck) []byte {
 	}
 	if a.RetryAfterMs != 0 {
 		dst = appendIntKey(dst, "retry_after_ms", int64(a.RetryAfterMs))
+	}
+	if a.Nonce != 0 {
+		dst = appendIntKey(dst, "nonce", a.Nonce)
+	}
+	if a.HeldBy != "" {
+		dst = appendTextKey(dst, "held_by", a.HeldBy)
 	}
 	return dst
 }
@@ -176,6 +187,10 @@ func ParseSessionAck(a *SessionAck, src []byte) error {
 			a.Draining = r.bool(key)
 		case "retry_after_ms":
 			a.RetryAfterMs = int(r.int(key, 0, math.MaxInt32))
+		case "nonce":
+			_, a.Nonce = r.optionalInt(key)
+		case "held_by":
+			a.HeldBy = r.string(key, MaxNameBytes)
 		default:
 			a.Capabilities.field(&r, key)
 		}

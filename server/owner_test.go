@@ -1,0 +1,120 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire"
+)
+
+// process is one process of a robot.
+func process(uuid, instance, host string, epoch uint32) wire.SessionOpen {
+	o := fakeOpen(uuid)
+	o.Instance, o.Host, o.SessionEpoch = instance, host, epoch
+	return o
+}
+
+// show declares the token of a robot in one epoch.
+func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
+	b.t.Helper()
+	key, err := wire.EpochAliveKey(b.server.Prefix(), uuid, epoch)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	token, err := b.session.Token(key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return token
+}
+
+// Who gets a name that process one of left-pi had opened, by what became of that
+// one. The epochs of two hosts know nothing of each other.
+func TestANameHasOneOwner(t *testing.T) {
+	gone := func(b *bench, token wire.Declaration) {
+		if err := token.Undeclare(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name    string
+		became  func(b *bench, token wire.Declaration)
+		open    wire.SessionOpen
+		refused bool
+	}{
+		{"it is there", nil, process("arm", "two", "right-pi", 1), true},
+		{"it is there, with a token but silent for an hour", func(b *bench, _ wire.Declaration) { b.clock.Advance(time.Hour) }, process("arm", "two", "right-pi", 9), true},
+		{"its token is gone", gone, process("arm", "two", "right-pi", 1), false},
+		{"its token went, and it still sends", func(b *bench, token wire.Declaration) {
+			gone(b, token)
+			b.robot("arm").send(obsHeader(4, 1), fakeObs(b.t))
+		}, process("arm", "two", "right-pi", 1), true},
+		{"its token went, and the last it sent is long ago", func(b *bench, token wire.Declaration) {
+			gone(b, token)
+			b.robot("arm").send(obsHeader(4, 1), fakeObs(b.t))
+			b.clock.Advance(ownerQuiet + time.Millisecond)
+		}, process("arm", "two", "right-pi", 1), false},
+		{"another token of its name goes, not its own", func(b *bench, _ wire.Declaration) { gone(b, b.show("arm", 3)) }, process("arm", "two", "right-pi", 1), true},
+		{"it opens again itself", nil, process("arm", "one", "left-pi", 5), false},
+		{"a client of LeRobot's draft opens", nil, fakeOpen("arm"), false},
+		{"another robot opens", nil, process("leg", "two", "right-pi", 1), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := serveQueries(t)
+			first := b.open(process("arm", "one", "left-pi", 4))
+			if !first.Accepted || first.Nonce <= 0 {
+				t.Fatalf("first open = %+v, want it accepted with a nonce", first)
+			}
+			token := b.show("arm", 4)
+			if tt.became != nil {
+				tt.became(b, token)
+			}
+			ack := b.open(tt.open)
+			if ack.Accepted == tt.refused {
+				t.Fatalf("second open: accepted %v (%s), want %v", ack.Accepted, ack.Error, !tt.refused)
+			}
+			if s := b.server.sessions.find("arm"); tt.refused && s.id != first.SessionID {
+				t.Error("the owner lost its session")
+			}
+			if tt.refused && (!ack.Temporary() || ack.HeldBy != "left-pi" || ack.RetryAfterMs != retryAfterTaken || !strings.Contains(ack.Error, "left-pi") || ack.Nonce != 0) {
+				t.Errorf("refusal %+v, want one that passes and names left-pi", ack)
+			}
+			if knows := tt.open.Instance != ""; ack.Accepted && (ack.Nonce != 0) != knows || ack.Accepted && ack.Nonce == first.Nonce {
+				t.Errorf("nonce %d after %d, for a robot that knows it: %v", ack.Nonce, first.Nonce, knows)
+			}
+		})
+	}
+}
+
+// A process that opened and died before it showed a token, or whose token has not
+// come yet: it counts as there for a while, not for ever.
+func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
+	b := serveQueries(t)
+	b.open(process("arm", "one", "", 1))
+	b.clock.Advance(ownerQuiet)
+	if ack := b.open(process("arm", "two", "right-pi", 1)); ack.Accepted || ack.HeldBy != wire.HostUnknown {
+		t.Errorf("after %v: %+v, want a refusal that knows no host", ownerQuiet, ack)
+	}
+	b.clock.Advance(time.Millisecond)
+	if ack := b.open(process("arm", "two", "right-pi", 1)); !ack.Accepted {
+		t.Errorf("a little later: %s", ack.Error)
+	}
+}
+
+// Chunks repeat the nonce of their session, for robots that were given one.
+func TestChunksRepeatTheNonce(t *testing.T) {
+	b := serve(t, config())
+	ack := b.open(process("arm", "one", "left-pi", 1))
+	b.open(fakeOpen("stock"))
+	for uuid, want := range map[string]int64{"arm": ack.Nonce, "stock": 0} {
+		r := b.robot(uuid)
+		h := obsHeader(1, 1)
+		h.ClientMonoNs = -77
+		r.send(h, fakeObs(t))
+		if got := r.next(); got.chunk.Nonce != want || got.header.ClientMonoNs != -77 {
+			t.Errorf("%s: nonce %d and stamp %d, want %d and -77", uuid, got.chunk.Nonce, got.header.ClientMonoNs, want)
+		}
+	}
+}
