@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/policy"
+	"edgert/wire"
+)
+
+const twinDelay = 150 * time.Millisecond
+
+// twinServer answers as LeRobot's draft does: to everybody, whoever has the name,
+// with nothing but the header of the request echoed; and late. The first joint's
+// action says whose request it answers, by the task.
+func twinServer(t *testing.T) (p *player, answered func() (one, two int64)) {
+	t.Helper()
+	s := newStill(t)
+	var counts [2]atomic.Int64
+	var pending sync.WaitGroup
+	var ended atomic.Bool
+	t.Cleanup(func() { ended.Store(true); pending.Wait() })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ack = func(ack *wire.SessionAck) { ack.T, ack.TrainedFPS = 0, 30 }
+	s.play = func(sample wire.Sample) {
+		h, err := wire.ParseHeader(sample.Attachment)
+		var o wire.Observation
+		if err != nil || wire.ParseObservation(&o, sample.Payload) != nil || ended.Load() {
+			return
+		}
+		m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
+		for range stillHorizon {
+			m.Data = append(m.Data, o.State...)
+			m.Data[len(m.Data)-m.Cols] = twinAction(o.Task)
+		}
+		if o.Task == "one" {
+			counts[0].Add(1)
+		} else {
+			counts[1].Add(1)
+		}
+		body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+		header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
+		pending.Go(func() { time.Sleep(twinDelay); s.publisher.Put(body, header) })
+	}
+	return &player{still: s}, func() (int64, int64) { return counts[0].Load(), counts[1].Load() }
+}
+
+func twinAction(task string) float32 { return map[string]float32{"one": 15, "two": -15}[task] }
+
+// Two robots of one name at a server that neither refuses the second nor marks its
+// answers, 150 ms away: each hears the other's answers, with its own sequence
+// numbers, epochs and episodes, and runs none of them.
+func TestTwinsRunTheirOwnActions(t *testing.T) {
+	p, answered := twinServer(t)
+	d := 5 * time.Second
+	var foreign atomic.Uint64
+	t.Run("both", func(t *testing.T) {
+		for _, task := range []string{"one", "two"} {
+			t.Run(task, func(t *testing.T) {
+				t.Parallel()
+				s, actions := p.play(t, d, "--task", task)
+				others := 0
+				for _, a := range actions {
+					if a.Action[0] != float64(twinAction(task)) {
+						others++
+					}
+				}
+				t.Logf("%d chunks of %d requests, dropped %v; of %d actions %d came from the other's requests", s.Chunks, s.Requests, s.Dropped, len(actions), others)
+				if others > 0 || len(actions) < 100 {
+					t.Errorf("of %d actions that ran, %d came from the other's requests, want 0", len(actions), others)
+				}
+				foreign.Add(s.Dropped["foreign"])
+			})
+		}
+	})
+	if one, two := answered(); one < 10 || two < 10 || foreign.Load() == 0 {
+		t.Errorf("the server answered %d and %d requests, %d foreign answers were heard: the two did not meet", one, two, foreign.Load())
+	}
+}
+
+// Two robots of one name at a lean-server, on two hosts: the first keeps it, the
+// second says where it is and touches nothing. When the first has crashed, its
+// successor is in within the lease.
+func TestANameBelongsToOneRobot(t *testing.T) {
+	if err := policy.OpenRuntime(""); err != nil {
+		t.Skipf("no ONNX Runtime here: %.80s", err)
+	}
+	lean := buildLeanServer(t)
+	endpoint := freePort(t)
+	m := newManager(t)
+	_, serverLog := service(t, m, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
+	m.await("READY=1")
+	first, log, _ := twin(t, endpoint, "30s")
+	awaitText(t, log, "session open")
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	second, secondLog, _ := twin(t, endpoint, "30s", "--max-offline", "2s")
+	code := exitCode(second.Wait())
+	want := fmt.Sprintf("another robot on host %s runs as black: give one of them another --id", host)
+	if code != 4 || !strings.Contains(secondLog.String(), want) || strings.Contains(secondLog.String(), "session open") {
+		t.Errorf("the second ended with code %d, want 4, and said\n%s\nwant %q", code, secondLog, want)
+	}
+	if log.String() == "" || first.ProcessState != nil {
+		t.Fatal("the first did not outlive the second")
+	}
+
+	first.Process.Kill() // no farewell
+	first.Wait()
+	died := time.Now()
+	third, thirdLog, thirdSummary := twin(t, endpoint, "3s")
+	awaitText(t, thirdLog, "session open")
+	if took := time.Since(died); took > 5*time.Second {
+		t.Errorf("the robot is back %v after it was killed, want the lease of 2 s and its start", took)
+	}
+	if code := exitCode(third.Wait()); code != 0 {
+		t.Errorf("after the crash the robot ended with code %d\n%s", code, thirdLog)
+	}
+	var s runSummary
+	if text, err := os.ReadFile(thirdSummary); err != nil || json.Unmarshal(text, &s) != nil || s.Chunks == 0 || s.Dropped["foreign"] != 0 {
+		t.Errorf("after the crash: %+v, %v, want chunks and none foreign", s, err)
+	}
+	if n := strings.Count(serverLog.String(), "reason=taken"); n == 0 {
+		t.Errorf("the server does not say that it refused anybody:\n%s", serverLog)
+	}
+}
+
+// twin starts a robot named black with a state directory of its own, as on a host of
+// its own.
+func twin(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *output, string) {
+	t.Helper()
+	summary := filepath.Join(t.TempDir(), "edge.json")
+	args = append([]string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", duration, "--rt", "off", "--json", summary}, args...)
+	cmd, out := exec.Command(binary, args...), new(output)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	})
+	return cmd, out, summary
+}
+
+func exitCode(err error) int {
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		return ended.ExitCode()
+	}
+	return 0
+}
+
+func awaitText(t *testing.T, out *output, text string) {
+	t.Helper()
+	for end := time.Now().Add(patience); !strings.Contains(out.String(), text); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%q did not come:\n%s", text, out)
+		}
+	}
+}
