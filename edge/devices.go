@@ -195,41 +195,47 @@ func mayCome(err error, denied time.Duration) bool {
 	return errors.Is(err, servo.ErrPortDenied) && denied < udevTime
 }
 
-// measureBus refuses a rate that the bus cannot keep. A simulated bus is slow
-// only when this machine is busy, which no other rate would cure; and of any bus
-// nothing can be said while the host takes this machine's processors away.
+// measureBus refuses a rate that the bus cannot keep, and a bus that loses too many
+// replies: the one is cured by another rate, the other by another cable. A simulated
+// bus is slow only when this machine is busy, which no other rate would cure; and of
+// any bus's time nothing can be said while the host takes this machine's processors
+// away.
 func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	limit := time.Duration(busShare * float64(e.cfg.period()))
-	best := time.Duration(1<<63 - 1)
-	var lost error
+	var all servo.Measured
 	robbed := true // in every try
 	for try := 0; try < measureTries || robbed && try < measureMost; try++ {
 		before := rt.StealTime()
-		p99, err := arm.MeasureCycles(measuredCycles)
+		m, err := arm.Measure(measuredCycles)
 		robbed = robbed && rt.StealTime() > before
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			lost = err
-			continue
+			return exit.With(exit.Absent, err)
 		}
-		if best = min(best, p99); best <= limit {
-			return nil
+		all.Add(m)
+		if all.Clean > 0 && all.P99 <= limit && arm.Unfit(all) == nil {
+			break
 		}
 	}
+	unfit, want := arm.Unfit(all), limit.Round(10*time.Microsecond)
+	slow := all.Clean == 0 || all.P99 > limit
 	switch {
-	case e.simBus != nil:
-		e.log.Warn("the simulated bus is slow: this machine is busy", "want", limit.Round(10*time.Microsecond), "why", lost)
-		return nil
-	case robbed:
-		e.log.Warn("the bus seems slow, but the host takes this machine's processors away", "want", limit.Round(10*time.Microsecond), "why", lost)
-		return nil
-	case lost != nil:
-		return exit.With(exit.Absent, lost)
+	case e.simBus != nil && (slow || unfit != nil):
+		e.log.Warn("the simulated bus is slow: this machine is busy", "want", want, "why", unfit)
+	case unfit != nil:
+		return exit.With(exit.Absent, unfit)
+	case slow && robbed:
+		e.log.Warn("the bus seems slow, but the host takes this machine's processors away", "want", want)
+	case slow:
+		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %v ticks per second it may take %v: lower --fps, set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
+			all.P99.Round(10*time.Microsecond), e.cfg.rate(), want)
 	}
-	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %.0f Hz it may take %v: lower --fps, set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
-		best.Round(10*time.Microsecond), e.cfg.FPS, limit.Round(10*time.Microsecond))
+	if motors, cure := arm.Losers(all); motors != "" && e.simBus == nil {
+		e.log.Warn("the bus loses or spoils replies, which the run bears", "replies", motors, "damaged", all.Corrupt, "cure", cure)
+	}
+	return nil
 }
 
 // readyCameras refuses what can be no camera, and opens files, before anything

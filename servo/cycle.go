@@ -1,10 +1,7 @@
 package servo
 
 import (
-	"fmt"
 	"math/bits"
-	"slices"
-	"time"
 
 	"edgert/rt"
 )
@@ -167,37 +164,3 @@ func (a *Arm) Fault(i int) Fault { return a.faults[i] }
 //
 //rt:noalloc
 func (a *Arm) Lost() bool { return a.bus.lost }
-
-// MeasureCycles reads all positions n times and returns the 99th percentile of
-// a whole cycle: the read, and the goals' time on the line. It also learns how
-// long after the computed end replies are really there, which depends on the
-// adapter and the servos: see tuning.
-func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
-	took := make([]time.Duration, 0, n)
-	lost := make([]int, len(a.joints))
-	a.positions.startTuning()
-	defer rt.FineSleeps()() // as on the tick
-	for range n {
-		if a.halted != nil && a.halted() {
-			return 0, ErrHalted
-		}
-		start := a.clock.Now()
-		missing := a.bus.gather(a.positions, ackWait, start.Add(2*ackWait))
-		took = append(took, a.clock.Now().Sub(start))
-		for i := range lost {
-			lost[i] += int(missing >> i & 1)
-		}
-	}
-	for i, k := range lost {
-		if k > n/10 {
-			return 0, fmt.Errorf("servo: motor %d (%s) on %s answered %d of %d reads: %w; check its cable and power",
-				a.joints[i].id, a.joints[i].name, a.path, n-k, n, ErrNoReply)
-		}
-	}
-	slices.Sort(took)
-	a.bus.settle = a.positions.settle()
-	a.positions.tuneOn()
-	a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
-	goals := a.bus.wireTime(len(a.bus.tx), 0, 0)
-	return took[min(n-1, n*99/100)] + goals, nil
-}

@@ -1,0 +1,77 @@
+package edge
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+// Goal: a cable that loses replies is neither a slow bus nor, up to a bound, a
+// reason not to run; the log says whose replies. Four starts each, since it was by
+// chance that they failed.
+func TestALossyBusIsNotASlowOne(t *testing.T) {
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name        string
+		drop, spoil float64
+		ids         []uint8
+		starts      int
+		code        exit.Code
+		says        []string
+	}{
+		{"0.5 % lost, 0.5 % spoilt", 0.005, 0.005, nil, 4, exit.Clean, []string{"loses or spoils", "motor", "plugs"}},
+		{"1 % and 1 %", 0.01, 0.01, nil, 2, exit.Clean, []string{"loses or spoils", "motor"}},
+		{"5 % and 5 %", 0.05, 0.05, nil, 1, exit.Clean, []string{"loses or spoils", "motor 1 (shoulder_pan)", "motor 6 (gripper)"}},
+		{"30 %", 0.3, 0, nil, 1, exit.Absent, []string{"motor 1 (shoulder_pan)", "20 %", "plugs"}},
+		{"one motor's 40 %", 0.2, 0.2, []uint8{5}, 1, exit.Absent, []string{"of motor 5 (wrist_roll)", "20 %"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for seed := range tt.starts {
+				const later = 800 * time.Millisecond // the arm opens on a clean line: this is about the measurement
+				faults := servosim.Script{Seed: uint64(seed)}
+				for kind, share := range map[string]float64{"drop": tt.drop, "corrupt": tt.spoil} {
+					if share > 0 {
+						faults.Faults = append(faults.Faults, servosim.Fault{Kind: kind, IDs: tt.ids, Probability: share, From: later})
+					}
+				}
+				b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Faults: faults})
+				if err != nil {
+					t.Skipf("no pseudo-terminals here: %v", err)
+				}
+				defer b.Close()
+				began := rt.KernelClock().Now()
+				arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer arm.Close()
+				rt.KernelClock().SleepUntil(began.Add(later))
+				var log strings.Builder
+				e := &Edge{cfg: Config{FPS: 60}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(&log, nil))}
+				err = e.measureBus(t.Context(), arm)
+				said := log.String()
+				if err != nil {
+					said += err.Error()
+				}
+				if exit.Of(err) != tt.code || strings.Contains(said, "the bus takes") {
+					t.Errorf("start %d: code %d, want %d; it says %s", seed, exit.Of(err), tt.code, said)
+				}
+				for _, words := range tt.says {
+					if !strings.Contains(said, words) {
+						t.Errorf("start %d: %q lacks %q", seed, said, words)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package servo
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/rt"
+)
+
+// LossMax is the share of a motor's replies that a bus may lose or spoil and still
+// be driven: the tick asks once more, so of a fifth a twenty-fifth is left, and a
+// joint may be silent for 0.1 s.
+const LossMax = 0.2
+
+// Measured is how a bus does: how long its cycles take, and how many replies it
+// loses. The one is the adapter's and the baud rate's, the other the cable's.
+type Measured struct {
+	Cycles  int           // reads of all positions
+	Clean   int           // those in which every motor's reply came, and nothing else
+	P99     time.Duration // of the clean ones: the read, and the goals' time on the line
+	Lost    []int         // per joint: replies that did not come, or not whole
+	Silent  int           // cycles in which nobody answered, which count for no joint
+	Corrupt uint64        // runs of bytes that were no reply
+}
+
+// Add counts another measurement of the same bus; P99 is the better one, since
+// what makes cycles slow for a while is the host.
+func (m *Measured) Add(o Measured) {
+	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
+		m.P99 = o.P99
+	}
+	m.Cycles, m.Clean = m.Cycles+o.Cycles, m.Clean+o.Clean
+	m.Silent, m.Corrupt = m.Silent+o.Silent, m.Corrupt+o.Corrupt
+	if m.Lost == nil {
+		m.Lost = make([]int, len(o.Lost))
+	}
+	for i, n := range o.Lost {
+		m.Lost[i] += n
+	}
+}
+
+// Losses is how many replies were lost or spoilt by the line.
+func (m *Measured) Losses() (n int) {
+	for _, lost := range m.Lost {
+		n += lost
+	}
+	return n
+}
+
+// Measure reads all positions n times. It also learns how long after the computed
+// end replies are really there, which depends on the adapter and the servos: see
+// tuning. Cycles with a loss say nothing about either: the wait for a reply that
+// does not come is not the bus's time.
+func (a *Arm) Measure(n int) (m Measured, err error) {
+	took := make([]time.Duration, 0, n)
+	m.Lost = make([]int, len(a.joints))
+	a.positions.startTuning()
+	defer rt.FineSleeps()() // as on the tick
+	for range n {
+		if a.halted != nil && a.halted() {
+			return m, ErrHalted
+		}
+		corrupt, kept := a.bus.corrupt.Load()+a.bus.late.Load(), a.positions.kept()
+		start := a.clock.Now()
+		missing := a.bus.gather(a.positions, ackWait, start.Add(2*ackWait))
+		d := a.clock.Now().Sub(start)
+		m.Cycles++
+		if spoilt := a.bus.corrupt.Load() + a.bus.late.Load() - corrupt; spoilt > 0 || missing != 0 {
+			m.Corrupt += spoilt
+			m.lose(missing, a.positions)
+			a.positions.keep(kept)
+			continue
+		}
+		took = append(took, d)
+	}
+	a.bus.settle = a.positions.settle()
+	a.positions.tuneOn()
+	if m.Clean = len(took); m.Clean > 0 {
+		slices.Sort(took)
+		a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
+		m.P99 = took[min(m.Clean-1, m.Clean*99/100)] + a.bus.wireTime(len(a.bus.tx), 0, 0)
+	}
+	return m, nil
+}
+
+// lose counts what a cycle has lost. A merged reply ends at the first motor whose
+// part is missing, and the others' are not their loss.
+func (m *Measured) lose(missing uint32, g *group) {
+	switch {
+	case missing == 0:
+	case missing == g.all && g.all != 1:
+		m.Silent++
+	case g.fast:
+		m.Lost[bits.TrailingZeros32(missing)]++
+	default:
+		for i := range m.Lost {
+			m.Lost[i] += int(missing >> i & 1)
+		}
+	}
+}
+
+// kept is what the group's tunings are, and keep makes them so again.
+func (g *group) kept() (all [][2]tuning) {
+	all = append(all, g.tunings)
+	for _, one := range g.singly {
+		all = append(all, one.tunings)
+	}
+	return all
+}
+
+func (g *group) keep(all [][2]tuning) {
+	g.tunings = all[0]
+	for i, one := range g.singly {
+		one.tunings = all[1+i]
+	}
+}
+
+// MeasureCycles is Measure for whoever wants a bus that is fit to be driven, and
+// returns its P99.
+func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
+	m, err := a.Measure(n)
+	if err == nil {
+		err = a.Unfit(m)
+	}
+	return m.P99, err
+}
+
+// Unfit is why a bus loses too many replies to be driven, nil when it does not. It
+// wraps ErrNoReply and names the motors.
+func (a *Arm) Unfit(m Measured) error {
+	most := LossMax * float64(m.Cycles)
+	if bad := a.losers(m, most); bad != "" {
+		return fmt.Errorf("servo: %s loses or spoils too many replies, of %s, where %.0f %% are borne: %w; %s", a.path, bad, 100*LossMax, ErrNoReply, lossCure)
+	}
+	if float64(m.Silent) > most {
+		return fmt.Errorf("servo: nobody on %s answered %d of %d reads: %w; check the motors' supply and the adapter's plugs", a.path, m.Silent, m.Cycles, ErrNoReply)
+	}
+	return nil
+}
+
+// lossCure is what to check where replies are lost.
+const lossCure = "check these motors' plugs and cables (a loose plug also spoils the motors behind it), their supply, and what the adapter is plugged into"
+
+// Losers names the motors whose replies were lost, and what to check; "" when no
+// more were than a busy host loses.
+func (a *Arm) Losers(m Measured) (motors, cure string) {
+	const chance = 1
+	if m.Losses() <= chance {
+		return "", ""
+	}
+	return a.losers(m, 0), lossCure
+}
+
+// losers names the motors that have lost more than most.
+func (a *Arm) losers(m Measured, most float64) string {
+	var names []string
+	for i, n := range m.Lost {
+		if float64(n) > most {
+			names = append(names, fmt.Sprintf("motor %d (%s) %d of %d", a.joints[i].id, a.joints[i].name, n, m.Cycles))
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,152 @@
+package servo
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lossy makes a line lose a share of its replies and spoil as many more.
+func (l *line) lossy(drop, spoil float64, ids ...byte) {
+	dice := rand.New(rand.NewPCG(16, 17))
+	l.tamper = func(r []byte) []byte {
+		if ids != nil && !slices.Contains(ids, r[2]) {
+			return r
+		}
+		switch x := dice.Float64(); {
+		case x < drop:
+			return nil
+		case x < drop+spoil:
+			r[len(r)-1] ^= 1
+		}
+		return r
+	}
+}
+
+// Goal: what a cable loses does not pass for what an adapter is slow at. The time
+// is that of a clean line, and so is what the tuning learns, to its last step.
+func TestMeasureTellsLossFromSlowness(t *testing.T) {
+	a, l := openLine(t)
+	a.health.due = never
+	l.gap = replyGap + 100*time.Microsecond
+	clean, err := a.Measure(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle := a.bus.settle
+	if clean.Clean != 100 || clean.Losses() != 0 || clean.Corrupt != 0 || clean.Silent != 0 {
+		t.Fatalf("of a clean line it says %+v", clean)
+	}
+	for _, share := range []float64{0.005, 0.01, 0.05, 0.09} {
+		l.lossy(share, share)
+		m, err := a.Measure(400)
+		if err != nil || m.P99 != clean.P99 || a.Unfit(m) != nil {
+			t.Errorf("%v lost and as much spoilt: P99 %v, %v, %v; want %v as on a clean line", share, m.P99, err, a.Unfit(m), clean.P99)
+		}
+		if d := a.bus.settle - settle; d.Abs() > 2*tuneLast {
+			t.Errorf("%v lost and as much spoilt: it learns %v, want %v", share, a.bus.settle, settle)
+		}
+		if want := 2 * share * 400 * 6; float64(m.Losses()) < want/2 || float64(m.Losses()) > 2*want || m.Corrupt == 0 || m.Clean+m.Losses() < 400 {
+			t.Errorf("%v lost and as much spoilt: %d lost of 2400, %d corrupt, %d clean cycles; want about %.0f", share, m.Losses(), m.Corrupt, m.Clean, want)
+		}
+	}
+	// Noise before a whole reply makes it late, and teaches nothing.
+	noise, n := make([]byte, 100), 0
+	l.tamper = func(r []byte) []byte {
+		if n++; n%12 == 0 {
+			return append(slices.Clone(noise), r...)
+		}
+		return r
+	}
+	if m, err := a.Measure(100); err != nil || m.P99 != clean.P99 || m.Clean != 50 || m.Losses() != 0 || m.Corrupt < 50 || (a.bus.settle-settle).Abs() > 4*tuneLast {
+		t.Errorf("noise in every second cycle: %+v, %v, learns %v; want P99 %v, 50 clean, none lost, and %v learnt", m, err, a.bus.settle, clean.P99, settle)
+	}
+	// A slow adapter stays slow on a bad cable.
+	l.gap = replyGap + 500*time.Microsecond
+	if m, _ := a.Measure(100); m.P99 < clean.P99+6*400*time.Microsecond {
+		t.Errorf("slow and lossy: P99 %v, want 2.4ms more than %v", m.P99, clean.P99)
+	}
+}
+
+// The bound is a motor's, and who is beyond it is named, with what to check.
+func TestUnfitNamesTheMotors(t *testing.T) {
+	a, l := openLine(t)
+	l.lossy(0.15, 0.15, 3, 4)
+	m, err := a.Measure(200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = a.Unfit(m)
+	if !errors.Is(err, ErrNoReply) {
+		t.Fatalf("Unfit = %v, want %v", err, ErrNoReply)
+	}
+	for _, words := range []string{"motor 3 (elbow_flex)", "motor 4 (wrist_flex)", "of 200", "20 %", "plugs"} {
+		if !strings.Contains(err.Error(), words) {
+			t.Errorf("%v lacks %q", err, words)
+		}
+	}
+	if strings.Contains(err.Error(), "motor 2") || strings.Contains(err.Error(), "motor 5") {
+		t.Errorf("%v names motors that are well", err)
+	}
+	if _, err := a.MeasureCycles(200); !errors.Is(err, ErrNoReply) {
+		t.Errorf("MeasureCycles = %v, want %v", err, ErrNoReply)
+	}
+	l.lossy(0.1, 0.05, 3)
+	if m, err = a.Measure(200); err != nil || a.Unfit(m) != nil {
+		t.Errorf("15 %% are lost: %v, %v, want them borne", err, a.Unfit(m))
+	}
+	if motors, cure := a.Losers(m); !strings.HasPrefix(motors, "motor 3 (elbow_flex) ") || strings.Contains(motors, ",") || cure == "" {
+		t.Errorf("Losers = %q, %q, want motor 3 alone", motors, cure)
+	}
+}
+
+// A cycle in which nobody answers is no motor's loss; a host was away.
+func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
+	a, l := openLine(t)
+	n := 0
+	l.tamper = func(r []byte) []byte {
+		if n++; n > 60 && n <= 66 {
+			return nil
+		}
+		return r
+	}
+	m, err := a.Measure(100)
+	if motors, _ := a.Losers(m); err != nil || m.Silent != 1 || m.Losses() != 0 || motors != "" || m.Clean != 99 {
+		t.Errorf("%+v, %v, losers %q; want 1 silent of 100 and no loser", m, err, motors)
+	}
+	l.tamper = func([]byte) []byte { return nil }
+	if m, _ = a.Measure(10); m.Silent != 10 || m.Clean != 0 || a.Unfit(m) == nil || !strings.Contains(a.Unfit(m).Error(), "nobody") {
+		t.Errorf("%+v: %v, want 10 silent cycles and a refusal", m, a.Unfit(m))
+	}
+}
+
+func TestMeasuredAddsUp(t *testing.T) {
+	var all Measured
+	for _, m := range []Measured{
+		{Cycles: 10, Lost: []int{10, 0}},
+		{Cycles: 10, Clean: 5, P99: 7, Lost: []int{3, 2}, Corrupt: 4},
+		{Cycles: 10, Clean: 9, P99: 9, Lost: []int{0, 1}, Silent: 1},
+	} {
+		all.Add(m)
+	}
+	if all.Cycles != 30 || all.Clean != 14 || all.P99 != 7 || !slices.Equal(all.Lost, []int{13, 3}) || all.Losses() != 16 || all.Silent != 1 || all.Corrupt != 4 {
+		t.Errorf("sum %+v", all)
+	}
+}
+
+// Of a merged reply, what is behind the motor that is silent is not lost by others.
+func TestAMergedReplysLossIsTheFirstOnes(t *testing.T) {
+	m := Measured{Lost: make([]int, 6)}
+	g := &group{all: 0b111111, fast: true}
+	m.lose(0b111000, g)
+	if g.fast = false; !slices.Equal(m.Lost, []int{0, 0, 0, 1, 0, 0}) {
+		t.Errorf("lost %v, want the fourth's alone", m.Lost)
+	}
+	m.lose(0b101000, g)
+	if !slices.Equal(m.Lost, []int{0, 0, 0, 2, 0, 1}) {
+		t.Errorf("lost %v, want the fourth's and the sixth's besides", m.Lost)
+	}
+}
