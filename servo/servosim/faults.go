@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -83,6 +84,27 @@ func (b *Bus) Unplug() error { return b.order(false) }
 
 // Replug puts the adapter back: a new terminal at the same link.
 func (b *Bus) Replug() error { return b.order(true) }
+
+// Inject begins a script now, beside those that are under way; its times count
+// from here.
+func (b *Bus) Inject(s Script) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	if len(b.timeline.lines)+len(s.Faults) > faultLinesMax {
+		b.timeline.forget(b.cfg.Clock.Now())
+	}
+	if n := len(b.timeline.lines) + len(s.Faults); n > faultLinesMax {
+		b.mu.Unlock()
+		return fmt.Errorf("%w: %d faults under way, want at most %d", ErrScript, n, faultLinesMax)
+	}
+	more := newTimeline(s, len(b.servos), b.cfg.Clock.Now())
+	b.timeline.lines = append(b.timeline.lines, more.lines...)
+	b.mu.Unlock()
+	b.pty.wake()
+	return nil
+}
 
 // script changes every servo of this id.
 func (b *Bus) script(id uint8, change func(*servo)) {

@@ -152,12 +152,12 @@ func (f *Fault) check() error {
 
 // timeline is a script under way. Guarded by Bus.mu.
 type timeline struct {
-	seed  uint64
 	start rt.Instant
 	lines []line
 }
 
 type line struct {
+	seed         uint64
 	kind         kind
 	ids          [256]bool
 	threshold    uint64 // of the dice
@@ -173,9 +173,9 @@ type line struct {
 const forever = rt.Instant(math.MaxInt64)
 
 func newTimeline(s Script, servos int, now rt.Instant) timeline {
-	t := timeline{seed: s.Seed, start: now}
+	t := timeline{start: now}
 	for _, f := range s.Faults {
-		l := line{kind: kind(slices.Index(kindNames[:], f.Kind)), threshold: math.MaxUint64, left: -1, by: f.By, n: max(f.Bits, 1),
+		l := line{seed: s.Seed, kind: kind(slices.Index(kindNames[:], f.Kind)), threshold: math.MaxUint64, left: -1, by: f.By, n: max(f.Bits, 1),
 			from: now.Add(f.From), until: forever, value: f.Volts + f.Degrees + f.Torque, tries: make([]uint64, servos)}
 		for i := range l.ids {
 			l.ids[i] = f.IDs == nil || slices.Contains(f.IDs, uint8(i))
@@ -211,7 +211,7 @@ func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 		if l.kind > kindGarble || !l.ids[s.mem[s.t.at.id]] || now < l.from || now >= l.until || l.left == 0 {
 			continue
 		}
-		seed := mix(t.seed ^ mix(uint64(i)<<32|uint64(servo)) + l.tries[servo]<<8)
+		seed := mix(l.seed ^ mix(uint64(i)<<32|uint64(servo)) + l.tries[servo]<<8)
 		l.tries[servo]++
 		if mix(seed) > l.threshold {
 			continue
@@ -222,6 +222,13 @@ func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 		return fault{l.kind, l.by, l.n, seed}
 	}
 	return fault{}
+}
+
+// forget takes away the lines that are over.
+func (t *timeline) forget(now rt.Instant) {
+	t.lines = slices.DeleteFunc(t.lines, func(l line) bool {
+		return l.ended || l.left == 0 || l.kind <= kindGarble && now >= l.until
+	})
 }
 
 // next returns when the timeline wants to be looked at again.
@@ -248,6 +255,8 @@ func (b *Bus) echoes(now rt.Instant) bool {
 	if b.cfg.Echo {
 		return true
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for i := range b.timeline.lines {
 		if l := &b.timeline.lines[i]; l.kind == kindEcho && now >= l.from && now < l.until {
 			return true

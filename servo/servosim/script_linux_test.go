@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt"
 	"edgert/rt/rttest"
 
 	"golang.org/x/sys/unix"
@@ -225,5 +226,29 @@ func TestAFastReadEndsAtWhoIsNotThere(t *testing.T) {
 	old := open(t, cfg)
 	if got := dial(t, old).exchange(old, fast); len(got) != 0 {
 		t.Errorf("old firmware answers a fast read with % X", got)
+	}
+}
+
+// A script that comes while the bus runs counts its times from there, and those
+// that are over make room.
+func TestInject(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Hour))
+	b := open(t, Config{Clock: clock, Unpaced: true})
+	c := dial(t, b)
+	for range 3 * faultLinesMax {
+		if err := b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, Until: time.Second}}}); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(2 * time.Second)
+		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC") // the bus looks at its timeline
+	}
+	if err := b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, From: time.Second}}}); err != nil {
+		t.Fatal(err)
+	}
+	c.ask("FF FF 03 02 01 F9", "FF FF 03 02 00 FA")
+	clock.Advance(time.Second)
+	c.ask("FF FF 03 02 01 F9", "")
+	if err := b.Inject(Script{Faults: []Fault{{Kind: "mood"}}}); !errors.Is(err, ErrScript) {
+		t.Errorf("a fault that there is none of: %v, want ErrScript", err)
 	}
 }
