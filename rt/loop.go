@@ -99,6 +99,7 @@ type Loop struct {
 	// Owner: the loop's thread.
 	referee    referee
 	suspension *Suspension
+	pulse      *Pulse
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -169,6 +170,9 @@ func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 		return err
 	}
 	prefaultStack()
+	l.pulse = loopPulse(l.cfg.Clock)
+	l.pulse.begin(l.cfg.Period)
+	defer l.pulse.rest() // what follows, a panic included, takes as long as it takes
 	l.run(stop, step)
 	return nil
 }
@@ -220,6 +224,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 			tick.Overrun = l.judge(now)
 		}
 		l.ticks.Add(1)
+		l.pulse.beat()
 		l.skipped.Add(tick.Skipped)
 	}
 	if l.referee.n > 0 {

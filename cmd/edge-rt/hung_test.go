@@ -1,0 +1,197 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// guardWithin is how long after its last tick a hung run's arm may be stiff: two
+// seconds without a tick, and 0.3 s, a look included, for the rest.
+const guardWithin = 2300 * time.Millisecond
+
+// awaitLimp wants the arm limp between two times after began; late is for hosts
+// that are.
+func awaitLimp(t *testing.T, stiffNow func() int, began time.Time, from, to time.Duration) {
+	t.Helper()
+	for stiffNow() > 0 {
+		if time.Since(began) > patience {
+			t.Fatal("nobody let the arm go")
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	took := time.Since(began)
+	if took < from || took > to {
+		t.Errorf("the arm was limp after %v, want %v to %v", took, from, to)
+	}
+	t.Logf("limp after %v", took)
+}
+
+// A process that is stopped drives no arm: it is as good as hung. Nobody else can
+// end it by itself, since a stopped process hears nothing.
+func TestAStoppedEdgeIsEnded(t *testing.T) {
+	b := simBus(t)
+	cmd, log := watched(t, b, nil)
+	began := time.Now()
+	cmd.Process.Signal(syscall.SIGSTOP)
+	awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
+	cmd.Wait()
+	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
+		t.Errorf("it ended by %v, want SIGKILL", s)
+	}
+	awaitNoGuard(t, b.Path())
+	for _, words := range []string{"no tick has ended for 2s", "it was stopped", "off on 6 motors"} {
+		if !strings.Contains(log.String(), words) {
+			t.Errorf("it says %q, which lacks %q", log, words)
+		}
+	}
+}
+
+// slack is what a busy machine may add.
+func slack(t *testing.T) time.Duration {
+	t.Helper()
+	load, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(load), " ")
+	if l, err := strconv.ParseFloat(first, 64); err != nil || l > float64(runtime.NumCPU()) {
+		return 3 * time.Second
+	}
+	return 300 * time.Millisecond
+}
+
+// Less than two seconds of it is borne, again and again: a host that stalls, a
+// debugger's breakpoint that is over.
+func TestAShortStopIsBorne(t *testing.T) {
+	b := simBus(t)
+	cmd, log := watched(t, b, nil)
+	for range 4 {
+		cmd.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(time.Second)
+		cmd.Process.Signal(syscall.SIGCONT)
+		time.Sleep(200 * time.Millisecond)
+		if n := stiff(b); n != 6 {
+			t.Fatalf("%d motors under torque after a second's stop: %s", n, log)
+		}
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v, %s", err, log)
+	}
+	awaitNoGuard(t, b.Path())
+}
+
+// Ctrl-Z stops nothing, and says what to do.
+func TestCtrlZIsAnswered(t *testing.T) {
+	b := simBus(t)
+	cmd, log := watched(t, b, nil)
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGTSTP)
+	for end := time.Now().Add(patience); !strings.Contains(log.String(), "Ctrl-Z"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it says %q", log)
+		}
+	}
+	time.Sleep(2500 * time.Millisecond) // longer than a hang may last
+	if n := stiff(b); n != 6 || !strings.Contains(log.String(), "ctl pause") {
+		t.Errorf("%d motors under torque, and it says %q", n, log)
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	awaitNoGuard(t, b.Path())
+}
+
+// tickThread is the thread in the real-time class.
+func tickThread(t *testing.T, pid int) int {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(filepath.Base(task))
+		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_FIFO {
+			return tid
+		}
+	}
+	t.Skip("the tick has no class of its own here, so its thread cannot be found")
+	return 0
+}
+
+// hang stops one thread alone, as a driver does that never returns, and returns
+// what to do when its process has been killed.
+func hang(t *testing.T, tid int) (bury func()) {
+	t.Helper()
+	if err := unix.PtraceSeize(tid); err != nil {
+		t.Skipf("a thread cannot be stopped here: %v", err)
+	}
+	if err := unix.PtraceInterrupt(tid); err != nil {
+		t.Fatal(err)
+	}
+	return func() { unix.Wait4(tid, nil, unix.WALL, nil) }
+}
+
+// Goal: only the tick hangs, all else of the run goes on; its guard ends it.
+func TestAHungTickIsEnded(t *testing.T) {
+	runtime.LockOSThread() // who traces is a thread
+	defer runtime.UnlockOSThread()
+	b := simBus(t)
+	cmd, log := watched(t, b, nil)
+	tid := tickThread(t, cmd.Process.Pid)
+	began := time.Now()
+	bury := hang(t, tid)
+	awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
+	bury() // the stop
+	bury() // the end
+	cmd.Wait()
+	awaitNoGuard(t, b.Path())
+	for _, words := range []string{"no tick has ended for 2s (it hangs)", "off on 6 motors"} {
+		if !strings.Contains(log.String(), words) {
+			t.Errorf("it says %q, which lacks %q", log, words)
+		}
+	}
+}
+
+// Whoever traces the whole process, a debugger, stops it on purpose.
+func TestADebuggerMayStopTheEdge(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b := simBus(t)
+	cmd, log := watched(t, b, nil)
+	if err := unix.PtraceSeize(cmd.Process.Pid); err != nil {
+		t.Skipf("a process cannot be traced here: %v", err)
+	}
+	cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(3 * time.Second)
+	if n := stiff(b); n != 6 {
+		t.Fatalf("%d motors under torque: %s", n, log)
+	}
+	cmd.Process.Kill()
+	unix.Wait4(cmd.Process.Pid, nil, unix.WALL, nil)
+	awaitStiff(t, b, 0, "nobody let the arm go")
+	awaitNoGuard(t, b.Path())
+}
+
+// teleop has a tick too.
+func TestAStoppedTeleopIsEnded(t *testing.T) {
+	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
+	b := simBus(t)
+	cmd := exec.Command(binary, "teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10", "--bus", b.Path(), "--calibration", demo)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	awaitStiff(t, b, 6, "it never held the arm")
+	began := time.Now()
+	cmd.Process.Signal(syscall.SIGSTOP)
+	awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
+	cmd.Wait()
+	awaitNoGuard(t, b.Path())
+}
