@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
@@ -19,6 +20,15 @@ import (
 	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/endpoint"
 )
+
+// What becomes of a rate that is not the policy's.
+const (
+	fpsRefuse = "refuse"
+	fpsAllow  = "allow"
+)
+
+// fpsTolerance is the largest difference of two rates that count as equal, Hz.
+const fpsTolerance = 1e-6
 
 // Limits of what a configuration or a server may ask for.
 const (
@@ -41,7 +51,8 @@ type TLS struct {
 
 // Config is one robot's run. Durations and sizes as in design.md section 12.
 type Config struct {
-	FPS         float64
+	FPS         float64 // actions per second; 0: the policy's, known once a session is open
+	FPSMismatch string  // another rate than the policy's: refuse (also empty), or allow
 	Bus         string // sim, or a serial port
 	Robot       string // so101
 	Calibration string // file; empty: LeRobot's place, and for sim the simulator's own
@@ -85,8 +96,10 @@ type Config struct {
 func (c *Config) Check() error {
 	usage := func(format string, args ...any) error { return exit.Errorf(exit.Usage, format, args...) }
 	switch {
-	case !(c.FPS >= 1 && c.FPS <= maxFPS):
+	case c.FPS != 0 && !(c.FPS >= 1 && c.FPS <= maxFPS):
 		return usage("--fps is %v, want 1 to %d", c.FPS, maxFPS)
+	case c.FPSMismatch != "" && c.FPSMismatch != fpsRefuse && c.FPSMismatch != fpsAllow:
+		return usage("--fps-mismatch is %q, want %s or %s", c.FPSMismatch, fpsRefuse, fpsAllow)
 	case c.Bus == "":
 		return usage("--bus is missing: give the arm's serial port (edge-rt --bus /dev/ttyACM0), or sim")
 	case len(c.Connect) == 0:
@@ -227,14 +240,16 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 }
 
 // CheckPlan refuses a schedule that cannot be, and settings that it would not
-// look at. It looks at Plan, Shape and FPS alone.
+// look at. It looks at Plan, Shape and FPS alone; what depends on a rate that is not
+// known yet passes until it is.
 func (c *Config) CheckPlan() error {
 	p := c.Plan
-	p.Horizon, p.DOF, p.FPS = maxHorizon, 1, c.FPS // the server's and the robot's are not known yet
+	fps := cmp.Or(c.FPS, maxFPS)
+	p.Horizon, p.DOF, p.FPS = maxHorizon, 1, fps // the server's and the robot's are not known yet
 	if _, err := chunk.New(p); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if _, err := stage.NewChain(c.Shape, c.FPS, 1); err != nil {
+	if _, err := stage.NewChain(c.Shape, fps, 1); err != nil {
 		return exit.With(exit.Usage, err)
 	}
 	if rate := c.rate(); rate > maxFPS {

@@ -67,7 +67,24 @@ func (e *Edge) openArm(ctx context.Context) error {
 	for _, note := range arm.Notes() {
 		e.log.Warn(note)
 	}
+	if e.cfg.FPS == 0 {
+		return nil // settleRate measures, when the rate is known
+	}
 	return e.measureBus(ctx, arm)
+}
+
+// settleRate takes the rate of the open session where nobody gave one, and makes up
+// for the checks that want it.
+func (e *Edge) settleRate(ctx context.Context) error {
+	if e.cfg.FPS != 0 {
+		return nil
+	}
+	e.cfg.FPS = e.link.terms.fps
+	e.log.Info("the policy's rate", "fps", e.cfg.FPS)
+	if err := e.cfg.CheckPlan(); err != nil {
+		return err
+	}
+	return e.measureBus(ctx, e.arm.Arm())
 }
 
 func (e *Edge) openSim() (err error) {

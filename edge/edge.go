@@ -129,9 +129,6 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
 	}
-	if err = e.beginRecord(); err != nil {
-		return e, err
-	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)           // a waking tick never queues for a P
 	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
 		e.log.Info("the other threads keep their nice value", "why", err)
@@ -145,6 +142,12 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	e.herald.waiting(e.cfg.MaxOffline)
 	e.herald.socket.Status("looking for a server")
 	if err = e.connect(ctx); err != nil {
+		return e, err
+	}
+	if err = e.settleRate(ctx); err != nil {
+		return e, err
+	}
+	if err = e.beginRecord(); err != nil {
 		return e, err
 	}
 	if err = e.openCameras(ctx); err != nil {

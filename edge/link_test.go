@@ -168,6 +168,7 @@ func TestLinkRefusals(t *testing.T) {
 		{"other columns", []string{"demo"}, "", func(a *wire.SessionAck) { a.ActionNames = []string{"gripper.pos", "pan.pos"} }, exit.Config, "gripper.pos"},
 		{"chunks of one action", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 1 }, exit.Config, "chunk_size 1"},
 		{"chunks without end", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 4096 }, exit.Config, "chunk_size"},
+		{"another rate", []string{"demo"}, "", func(a *wire.SessionAck) { a.TrainedFPS = 30 }, exit.Config, "trained at 30 actions per second, and --fps is 60"},
 		{"another state", []string{"demo"}, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
 	}
 	for _, tt := range tests {
@@ -337,6 +338,40 @@ func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l.flags.asked.Store(int64(time.Minute) + 1)
 	if why := l.trouble(); why == "" {
 		t.Error("an unanswered request an hour ago is no trouble")
+	}
+}
+
+// The rate of a run by what --fps, --fps-mismatch and the server say.
+func TestAgreeFPS(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		fps, trained float64
+		mismatch     string
+		want         float64 // 0: refused with code 3
+		says         string
+	}{
+		{"nobody gave one: the policy's", 0, 30, "", 30, ""},
+		{"nobody gave one, and a policy of 29.97", 0, 29.97, fpsRefuse, 29.97, ""},
+		{"the policy's", 30, 30, "", 30, ""},
+		{"the policy's, as far as a float tells", 30, 30 + fpsTolerance/2, "", 30, ""},
+		{"twice the policy's", 60, 30, "", 0, "2 times the speed"},
+		{"twice the policy's, refused by name", 60, 30, fpsRefuse, 0, "--fps-mismatch allow"},
+		{"twice the policy's, on purpose", 60, 30, fpsAllow, 60, "level=WARN"},
+		{"the server does not say", 60, 0, "", 60, ""},
+		{"nobody says", 0, 0, fpsAllow, 0, "--fps"},
+		{"a policy that is too fast", 0, 2000, fpsAllow, 0, "2000"},
+		{"a policy that is too slow", 0, 0.1, "", 0, "0.1"},
+		{"a policy that goes backwards", 0, -30, "", 0, "-30"},
+	} {
+		log := new(bytes.Buffer)
+		cfg := Config{FPS: tt.fps, FPSMismatch: tt.mismatch}
+		got, err := cfg.agreeFPS(tt.trained, slog.New(slog.NewTextHandler(log, nil)))
+		if got != tt.want || (err == nil) != (tt.want != 0) || err != nil && exit.Of(err) != exit.Config {
+			t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
+		}
+		if said := fmt.Sprint(err, log); !strings.Contains(said, tt.says) {
+			t.Errorf("%s: it says %s, want %q", tt.name, said, tt.says)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"log/slog"
+	"math"
 	"slices"
 
 	"edgert/internal/exit"
@@ -14,6 +16,7 @@ type terms struct {
 	model     string
 	revision  string
 	sha256    string
+	fps       float64 // actions per second of the run
 	horizon   int
 	prefixEnd int
 	shapes    []wire.CameraShape // of the policy's pictures, where the server says
@@ -37,8 +40,9 @@ func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
 	if ack.StateDim != 0 && ack.StateDim != len(l.names) {
 		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim, len(l.names))
 	}
-	if ack.TrainedFPS != 0 && ack.TrainedFPS != l.cfg.FPS {
-		l.log.Warn("the policy was trained at another rate: it will move at another speed", "trained", ack.TrainedFPS, "fps", l.cfg.FPS)
+	var err error
+	if t.fps, err = l.cfg.agreeFPS(ack.TrainedFPS, l.log); err != nil {
+		return t, err
 	}
 	if old := l.terms; old.prefix != "" {
 		switch {
@@ -49,4 +53,27 @@ func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
 		}
 	}
 	return t, nil
+}
+
+// agreeFPS returns the rate of a run whose policy was trained at that rate, 0 where
+// the server does not say: a policy that runs at twice its rate moves an arm at twice
+// the speed that it was shown.
+func (c *Config) agreeFPS(trained float64, log *slog.Logger) (float64, error) {
+	switch {
+	case c.FPS == 0 && trained == 0:
+		return 0, exit.Errorf(exit.Config, "the server does not say at which rate its policy was trained: give it as --fps")
+	case trained == 0:
+		return c.FPS, nil
+	case c.FPS == 0 && !(trained >= 1 && trained <= maxFPS):
+		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, want 1 to %d: give --fps, with --fps-mismatch allow", trained, maxFPS)
+	case c.FPS == 0:
+		return trained, nil
+	case math.Abs(c.FPS-trained) <= fpsTolerance:
+	case c.FPSMismatch == fpsAllow:
+		log.Warn("the policy was trained at another rate: the arm moves at another speed", "trained", trained, "fps", c.FPS)
+	default:
+		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, and --fps is %v: the arm would move at %.2g times the speed it was shown. Leave --fps out, or add --fps-mismatch allow",
+			trained, c.FPS, c.FPS/trained)
+	}
+	return c.FPS, nil
 }

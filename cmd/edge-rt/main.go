@@ -1,6 +1,6 @@
 // Edge-rt runs a robot arm from a policy that lives on another machine.
 //
-//	edge-rt --fps 60 --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu-box:7447
+//	edge-rt --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu-box:7447
 //
 // It ends with one of the codes of internal/exit.
 package main
@@ -39,7 +39,7 @@ A real-time thread reads the arm, takes the next action from the schedule, limit
 
 Examples:
   edge-rt --bus sim --camera top=sim                        the simulated arm against a server on this machine
-  edge-rt --fps 60 --bus /dev/ttyACM0 --connect tcp/gpu:7447  a real SO-101
+  edge-rt --bus /dev/ttyACM0 --connect tcp/gpu:7447         a real SO-101, at the rate of its policy
   edge-rt --bus sim --connect tls/gpu:7447 --tls-ca ca.pem --tls-cert robot.pem --tls-key robot.key
                                                             encrypted, both sides with certificates
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
@@ -77,7 +77,8 @@ type cli struct {
 type runFlags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
 
-	FPS         float64  `name:"fps" default:"60" help:"Actions per second; what the policy was trained at."`
+	FPS         *float64 `name:"fps" help:"Actions per second; default: what the policy was trained at, and 60 for teleop." placeholder:"HZ"`
+	FPSMismatch string   `name:"fps-mismatch" default:"refuse" enum:"refuse,allow" help:"What becomes of an --fps that the policy was not trained at: refuse, or allow (the arm moves at another speed than it was shown)."`
 	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
 	Robot       string   `default:"so101" help:"The arm's description."`
 	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
@@ -322,7 +323,7 @@ func (r *runFlags) openJSON(stdout *os.File) (*os.File, error) {
 // config turns the flags into the edge's configuration.
 func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 	cfg := edge.Config{
-		FPS: r.FPS, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
+		FPS: valueOf(r.FPS), FPSMismatch: r.FPSMismatch, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
 		Task: r.Task, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,
@@ -330,6 +331,9 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),
+	}
+	if r.FPS != nil && *r.FPS == 0 { // which stands for the policy's there
+		return cfg, exit.Errorf(exit.Usage, "--fps is 0, want 1 to 1000; leave it out for the policy's own")
 	}
 	if err := r.apply(&cfg); err != nil {
 		return cfg, err
@@ -342,8 +346,11 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 		if err != nil {
 			return cfg, err
 		}
+		if r.FPS == nil {
+			return cfg, exit.Errorf(exit.Usage, "--wire-faults wants --fps: its script counts in ticks")
+		}
 		cfg.Wrap = func(s wire.Session) wire.Session {
-			plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/r.FPS))
+			plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/cfg.FPS))
 			return faulty.Wrap(s, rt.KernelClock(), plan)
 		}
 	}

@@ -18,13 +18,20 @@ type teleopCmd struct {
 	LeaderCalibration string `help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
 }
 
+// teleopFPS is teleop's rate where nobody gives one.
+const teleopFPS = 60.0
+
 func (c *teleopCmd) run(ctx context.Context, r *runFlags, follower robot.Robot, stdout *os.File) error {
 	mode := map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT]
 	if r.Duration < 0 || r.Duration > 24*time.Hour*365 {
 		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", r.Duration)
 	}
+	fps := teleopFPS
+	if r.FPS != nil {
+		fps = *r.FPS
+	}
 	return teleop.Run(ctx, teleop.Config{
-		FPS: r.FPS, Duration: r.Duration, RT: mode, CPU: r.CPU, OnExit: r.OnExit, Out: stdout,
+		FPS: fps, Duration: r.Duration, RT: mode, CPU: r.CPU, OnExit: r.OnExit, Out: stdout,
 		Follower: teleop.Arm{Bus: r.Bus, Robot: follower, ID: r.ID, Calibration: r.Calibration},
 		Leader:   teleop.Arm{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
 	})

@@ -59,7 +59,7 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 // playThird runs the program at 30 Hz under the built-in script.
 func playThird(t *testing.T, d time.Duration, endpoint string, args ...string) (s runSummary) {
 	t.Helper()
-	args = append([]string{"--quiet", "--fps", "30", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", fmt.Sprint(d),
+	args = append([]string{"--quiet", "--fps", "30", "--fps-mismatch", "allow", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", fmt.Sprint(d),
 		"--on-exit", "off", "--wire-faults", "../../bench/faults/scripts/third_chunk.yaml", "--json", "-"}, args...)
 	code, stdout, stderr := edgeRTFor(t, d+20*time.Second, args...)
 	if code != 0 {
