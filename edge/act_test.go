@@ -16,7 +16,7 @@ import (
 // recordInto gives the rig a log and a session to name.
 func recordInto(t *testing.T, r *rig, w *bytes.Buffer) {
 	t.Helper()
-	log, err := record.NewLog(w, record.Header{Names: []string{"a", "b"}})
+	log, err := record.NewLog(w, record.Header{FPS: 60, Names: []string{"a", "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}

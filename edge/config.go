@@ -244,7 +244,10 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 // known yet passes until it is.
 func (c *Config) CheckPlan() error {
 	p := c.Plan
-	fps := cmp.Or(c.FPS, maxFPS)
+	fps := cmp.Or(c.FPS, 4*c.Shape.Cutoff) // of which no cutoff is too high or too low
+	if !(fps > 0 && fps <= maxFPS) {
+		fps = maxFPS
+	}
 	p.Horizon, p.DOF, p.FPS = maxHorizon, 1, fps // the server's and the robot's are not known yet
 	if _, err := chunk.New(p); err != nil {
 		return exit.With(exit.Usage, err)

@@ -84,6 +84,11 @@ func (e *Edge) settleRate(ctx context.Context) error {
 	if err := e.cfg.CheckPlan(); err != nil {
 		return err
 	}
+	if e.record != nil {
+		if err := e.record.Begin(e.cfg.FPS); err != nil {
+			return fmt.Errorf("--record: %w", err)
+		}
+	}
 	return e.measureBus(ctx, e.arm.Arm())
 }
 

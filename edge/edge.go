@@ -129,6 +129,9 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
 	}
+	if err = e.beginRecord(); err != nil {
+		return e, err
+	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)           // a waking tick never queues for a P
 	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
 		e.log.Info("the other threads keep their nice value", "why", err)
@@ -145,9 +148,6 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		return e, err
 	}
 	if err = e.settleRate(ctx); err != nil {
-		return e, err
-	}
-	if err = e.beginRecord(); err != nil {
 		return e, err
 	}
 	if err = e.openCameras(ctx); err != nil {
@@ -385,6 +385,9 @@ func (e *Edge) release() {
 	}
 	if e.identity != nil {
 		e.identity.release()
+	}
+	if e.record != nil {
+		_ = e.record.Begin(e.cfg.FPS) // of a start that failed: its head is a line all the same
 	}
 	e.herald.socket.Close()
 }

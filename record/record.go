@@ -59,6 +59,10 @@ type Log struct {
 	lost    atomic.Uint64
 	written atomic.Uint64
 
+	// Owner: who opens it.
+	names []string
+	begun bool // the header is whole
+
 	// Owner: Drain's thread.
 	waits  uint64 // actions in buf
 	broken bool   // the file could not be written: what comes is lost
@@ -69,12 +73,13 @@ type Header struct {
 	ID       string
 	Robot    string
 	Schedule string
-	FPS      float64
+	FPS      float64  // 0: Begin says, when it is known
 	Names    []string // of the joints, as in LeRobot's datasets
 }
 
-// NewLog returns a log that writes to w, beginning with the header. It fails when
-// the header cannot be written or the rows are too wide.
+// NewLog returns a log that writes to w, beginning with the header, or with the part
+// of it that is known before the rate is. It fails when that cannot be written or the
+// rows are too wide.
 func NewLog(w io.Writer, h Header) (*Log, error) {
 	if len(h.Names) > MaxJoints {
 		return nil, fmt.Errorf("record: %d joints, at most %d", len(h.Names), MaxJoints)
@@ -83,19 +88,35 @@ func NewLog(w io.Writer, h Header) (*Log, error) {
 	line = appendText(line, "id", h.ID)
 	line = appendText(line, "robot", h.Robot)
 	line = appendText(line, "schedule", h.Schedule)
-	line = append(line, `,"fps":`...)
-	line = strconv.AppendFloat(line, h.FPS, 'g', -1, 64)
+	if _, err := w.Write(line); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	l := &Log{ring: rt.NewRing[Action](slots), w: w, buf: make([]byte, 0, 2*lineMax), names: h.Names}
+	if h.FPS == 0 {
+		return l, nil
+	}
+	return l, l.Begin(h.FPS)
+}
+
+// Begin writes what is left of the header; a log that has begun is left as it is.
+func (l *Log) Begin(fps float64) error {
+	if l.begun {
+		return nil
+	}
+	l.begun = true
+	line := append([]byte(nil), `,"fps":`...)
+	line = strconv.AppendFloat(line, fps, 'g', -1, 64)
 	line = append(line, `,"names":[`...)
-	for i, name := range h.Names {
+	for i, name := range l.names {
 		if i > 0 {
 			line = append(line, ',')
 		}
 		line = appendQuoted(line, name)
 	}
-	if _, err := w.Write(append(line, "]}\n"...)); err != nil {
-		return nil, fmt.Errorf("record: %w", err)
+	if _, err := l.w.Write(append(line, "]}\n"...)); err != nil {
+		return fmt.Errorf("record: %w", err)
 	}
-	return &Log{ring: rt.NewRing[Action](slots), w: w, buf: make([]byte, 0, 2*lineMax)}, nil
+	return nil
 }
 
 // Reserve lends the next record to fill, nil when the ring is full: that action is

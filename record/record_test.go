@@ -166,3 +166,29 @@ func TestLogCountsWhatTheFileDidNotTake(t *testing.T) {
 		t.Errorf("%d written and %d lost, want 3 and 6", l.Written(), l.Lost())
 	}
 }
+
+// A rate that is known late makes the same header, as one line; what comes first is
+// written at once, so that a full disk is noticed then.
+func TestHeaderWhoseRateComesLate(t *testing.T) {
+	var at, late bytes.Buffer
+	h := Header{ID: "arm", Robot: "so101", Schedule: "drtc", FPS: 30, Names: []string{"a.pos"}}
+	if _, err := NewLog(&at, h); err != nil {
+		t.Fatal(err)
+	}
+	h.FPS = 0
+	l, err := NewLog(&late, h)
+	if err != nil || late.Len() == 0 {
+		t.Fatalf("without a rate %v, %d bytes, want the beginning", err, late.Len())
+	}
+	for range 2 { // the second is for a log that has begun
+		if err := l.Begin(30); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if late.String() != at.String() {
+		t.Errorf("the header is %q, want %q", late.String(), at.String())
+	}
+	if l, err = NewLog(&broken{1}, h); err != nil || l.Begin(30) == nil {
+		t.Errorf("NewLog = %v and then no error, want one for the second write", err)
+	}
+}
