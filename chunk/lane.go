@@ -25,8 +25,12 @@ type lane struct {
 	counts   [numOutcomes]uint64
 }
 
+// newLane makes room for all that may be left when a request leaves, which is Buffer
+// at most, or a chunk, and for the longest answer behind that: however short the
+// chunks are, none that was asked for is refused. MaxBufferTime bounds it.
 func newLane(c Config, e Estimator) lane {
-	return lane{c: c, queue: NewActionQueue(c.Horizon, c.DOF), estimator: e, n: noStep, newest: NewWatermark(noKey)}
+	rows := max(c.ticks(c.Buffer), c.Horizon) + c.Horizon
+	return lane{c: c, queue: NewActionQueue(rows, c.DOF), estimator: e, n: noStep, newest: NewWatermark(noKey)}
 }
 
 //rt:noalloc

@@ -145,21 +145,66 @@ func TestRTCPrefixEnd(t *testing.T) {
 }
 
 // Behind a full queue nothing can be put: the answer changes nothing, and says so.
+// No discipline gets there: the queue is as large as what it asks for.
 func TestAppendToAFullQueue(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAppend, Buffer: time.Minute, Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 10 * time.Millisecond}}, 0)
-	for range queueHorizons {
-		for !b.OnTick(b.now(), b.state, &b.ask) {
-			b.tick++
-		}
-		if r := b.deliver(b.ask.Key); r.Outcome != Joined || r.Stored != benchHorizon {
-			t.Fatalf("%+v with %d left, want it joined", r, b.View().Size)
-		}
-	}
-	for !b.OnTick(b.now(), b.state, &b.ask) {
-		b.tick++
-	}
-	if r := b.deliver(b.ask.Key); r.Outcome != Ahead || r.Stored != 0 || b.View().Size != queueHorizons*benchHorizon || b.Count(Ahead) != 1 {
+	b := hand(t, Config{Schedule: ScheduleAppend}, 1)
+	b.Discipline.(*worker).queue = NewActionQueue(benchHorizon-1, 1)
+	if r := b.deliver(b.ask.Key); r.Outcome != Ahead || r.Stored != 0 || b.View().Size != 0 || b.Count(Ahead) != 1 {
 		t.Errorf("%+v with %d left, want it refused", r, b.View().Size)
+	}
+}
+
+// However short the chunks of a policy are beside the buffer, every answer that was
+// asked for finds room, and the arm has an action on every tick that the round trip
+// leaves; with Compat too, where a refused answer would cost the request time-out.
+func TestAppendOfShortChunks(t *testing.T) {
+	for _, c := range []struct {
+		rows, trip int
+		fps        float64
+		buffer     time.Duration
+	}{
+		{5, 3, 60, 500 * time.Millisecond}, // a third of the buffer would be 10
+		{2, 1, 60, 500 * time.Millisecond},
+		{2, 1, 30, MaxBufferTime},
+		{7, 3, 59.94, 333 * time.Millisecond},
+		{50, 6, 60, 500 * time.Millisecond},
+	} {
+		for _, compat := range []bool{false, true} {
+			d, err := New(Config{Schedule: ScheduleAppend, Horizon: c.rows, DOF: 1, FPS: c.fps, Epsilon: 1, Buffer: c.buffer, Compat: compat})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{Discipline: d, ask: NewAsk(c.rows, 1), delay: c.trip, state: make([]float32, 1), flying: map[int]Ask{},
+				answer: Chunk{Rows: c.rows, DOF: 1, Robot: make([]float32, c.rows), Model: make([]float32, c.rows)}}
+			b.run(600)
+			want := 599 - c.trip // all but those before the first answer
+			if n := b.Count(Ahead); n > 0 || b.starved > 0 || len(b.actions) != want {
+				t.Errorf("%+v, compat %v: of %d answers %d were refused, %d actions, %d ticks starved; want none, %d, and none", c, compat, len(b.merged), n, len(b.actions), b.starved, want)
+			}
+		}
+	}
+}
+
+// An answer without actions costs LeRobot's client a round trip, not its time-out: it
+// asks again at once. Of a request that is not awaited it changes nothing.
+func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
+	for _, name := range []string{ScheduleRTC, ScheduleAppend, ScheduleSync} {
+		b := hand(t, Config{Schedule: name, Compat: true, RequestTimeout: time.Second}, 3)
+		b.answer = Chunk{DOF: 1}
+		if r := b.deliver(b.ask.Key); r.Outcome != BadShape || r.Stored != 0 {
+			t.Fatalf("%s: %+v, want it refused as bad_shape", name, r)
+		}
+		b.run(1)
+		if want := []int{0, 3}; !slices.Equal(b.asked, want) {
+			t.Errorf("%s: requests on ticks %v, want %v", name, b.asked, want)
+		}
+		b = hand(t, Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}, 12) // the second request is under way
+		b.answer = Chunk{DOF: 1}
+		b.deliver(1)
+		b.run(5)
+		if len(b.asked) != 2 {
+			t.Errorf("%s: requests on ticks %v, want no third: the second is awaited", name, b.asked)
+		}
 	}
 }
 
@@ -291,7 +336,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 			if d.OnTick(b.now(), b.state, &b.ask) {
 				asked = append(asked, b.ask.Key)
 			}
-			if s := d.View().Size; s < 0 || s > queueHorizons*8 {
+			if s := d.View().Size; s < 0 || s > 4*8 {
 				t.Fatalf("%s: size %d", name, s)
 			}
 			b.tick++

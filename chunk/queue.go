@@ -6,10 +6,6 @@ import (
 	"edgert/rt"
 )
 
-// queueHorizons is the queue's room in chunks: appending asks for another only
-// when little is left, so two would do.
-const queueHorizons = 4
-
 // ActionQueue is LeRobot's: a line of actions with a cursor. A chunk replaces
 // what is left, goes behind it, or is blended into it. Positions know nothing of
 // steps: whoever replaces says how many rows have passed.
@@ -34,10 +30,8 @@ type queued struct {
 	hasModel bool
 }
 
-// NewActionQueue returns an empty queue with room for 4 chunks of horizon rows of
-// dof joints.
-func NewActionQueue(horizon, dof int) *ActionQueue {
-	rows := queueHorizons * horizon
+// NewActionQueue returns an empty queue with room for that many rows of dof joints.
+func NewActionQueue(rows, dof int) *ActionQueue {
 	return &ActionQueue{
 		dof: dof, rows: make([]queued, rows),
 		robot: make([]float32, rows*dof), model: make([]float32, rows*dof),

@@ -13,8 +13,8 @@ import "edgert/rt"
 //
 // With Compat an answer drops ceil(round trip * fps) rows, whether they ran or
 // not, only the newest request may be answered, after RequestTimeout it counts as
-// lost, the announced delay may exceed the rows that are sent, and a prefix is
-// filled up with zeros.
+// lost, or at once when it came without actions; the announced delay may exceed the
+// rows that are sent, and a prefix is filled up with zeros.
 //
 // Source: lerobot rollout/inference/rtc.py, sync.py; remote.py at b968020.
 type worker struct{ lane }
@@ -28,6 +28,9 @@ func newWorker(c Config, e Estimator) *worker {
 //rt:noalloc
 func (w *worker) OnChunk(now rt.Instant, c *Chunk) MergeResult {
 	q, executed, r := w.admit(now, c)
+	if w.c.Compat && r.Outcome == BadShape && c.Rows == 0 && c.Key == w.key {
+		w.patience = 0 // the next tick asks again
+	}
 	if r.Outcome == Joined {
 		r.Outcome = w.current(&q)
 	}
