@@ -53,9 +53,9 @@ type TLS struct {
 type Config struct {
 	FPS         float64 // actions per second; 0: the policy's, known once a session is open
 	FPSMismatch string  // another rate than the policy's: refuse (also empty), or allow
-	Bus         string // sim, or a serial port
-	Robot       string // so101
-	Calibration string // file; empty: LeRobot's place, and for sim the simulator's own
+	Bus         string  // sim, or a serial port
+	Robot       string  // so101
+	Calibration string  // file; empty: LeRobot's place, and for sim the simulator's own
 	Cameras     []eye.Config
 	Connect     []string // Zenoh endpoints of the server or router, one of which is used
 	TLS         TLS      // of tls/ endpoints
