@@ -68,6 +68,7 @@ func TestRulesDoWhatTheyAreFor(t *testing.T) {
 		"group of the bus":          `GROUP="dialout", MODE="0660"`,
 		"group of the cameras":      `GROUP="video", MODE="0660"`,
 		"ModemManager keeps off":    `ENV{ID_MM_DEVICE_IGNORE}="1"`,
+		"brltty keeps off a CH340":  `(?m)^SUBSYSTEM=="usb", ENV{DEVTYPE}=="usb_device", ENV{PRODUCT}=="1a86/7523/\*", ENV{BRLTTY_BRAILLE_DRIVER}=="\?\*", ENV{SYSTEMD_WANTS}=""`,
 		"name by serial number":     `SYMLINK\+="edge-rt/bus-\$env{ID_SERIAL_SHORT}"`,
 		"name by socket":            `SYMLINK\+="edge-rt/bus-\$env{ID_PATH_TAG}"`,
 		"camera by serial number":   `SYMLINK\+="edge-rt/camera-\$env{ID_SERIAL_SHORT}"`,

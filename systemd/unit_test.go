@@ -154,6 +154,32 @@ func TestSettingsThatTheProgramsRelyOn(t *testing.T) {
 	}
 }
 
+// A class of devices whose driver is a module is in /proc/devices once that is
+// loaded, and DeviceAllow= drops what it does not find there when the unit starts.
+//
+// Source: systemd.resource-control(5), DeviceAllow=; the kernel's register_chrdev.
+func TestDriversAreLoadedBeforeTheyAreAllowed(t *testing.T) {
+	modules := map[string]string{"ttyACM": "cdc_acm", "ttyUSB": "usbserial", "video4linux": "videodev"}
+	builtIn := []string{"ttyAMA", "ttyS"}
+	u := readUnit(t, edgeUnit)
+	wants, after := strings.Fields(strings.Join(u["Wants"], " ")), strings.Fields(strings.Join(u["After"], " "))
+	var used []string
+	for _, line := range u["DeviceAllow"] {
+		class, ok := strings.CutPrefix(strings.Fields(line)[0], "char-")
+		if !ok || slices.Contains(builtIn, class) {
+			continue
+		}
+		loader := "modprobe@" + modules[class] + ".service"
+		if modules[class] == "" || !slices.Contains(wants, loader) || !slices.Contains(after, loader) {
+			t.Errorf("DeviceAllow=%s: Wants=%v and After=%v lack %s: plugged in after the start, it would be refused", line, wants, after, loader)
+		}
+		used = append(used, class)
+	}
+	if len(used) != len(modules) {
+		t.Errorf("DeviceAllow= has the classes %v, want all of %v", used, modules)
+	}
+}
+
 func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 	u := readUnit(t, edgeUnit)
 	program, flags, _ := strings.Cut(u.one(t, "ExecStart"), " ")

@@ -129,6 +129,24 @@ func fill(t *testing.T, fd int) {
 	}
 }
 
+// podman gives its containers a socket to notify, and runs nothing after them: a
+// process there has its guard, and tells how it is all the same.
+func TestASocketAloneIsNoService(t *testing.T) {
+	m := newManager(t)
+	t.Setenv("NOTIFY_SOCKET", m.path)
+	t.Setenv("SYSTEMD_EXEC_PID", "")
+	b := simBus(t)
+	cmd, _ := watched(t, b, nil)
+	if len(guards(t, b.Path())) != 1 {
+		t.Errorf("guards %v, want one", guards(t, b.Path()))
+	}
+	m.await("READY=1")
+	cmd.Process.Kill()
+	awaitStiff(t, b, 0, "nobody let the arm go")
+	cmd.Wait()
+	awaitNoGuard(t, b.Path())
+}
+
 // So do the commands that hold an arm; started again at once they have it.
 func TestTheGuardLetsKilledCommandsGo(t *testing.T) {
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")

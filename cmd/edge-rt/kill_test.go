@@ -97,6 +97,12 @@ func simBusProcess(t *testing.T) (link string) {
 	}
 }
 
+// bySystemd makes the command see the process id that systemd puts into a service's
+// environment: its own.
+func bySystemd(cmd *exec.Cmd) *exec.Cmd {
+	return exec.Command("/bin/sh", append([]string{"-c", `SYSTEMD_EXEC_PID=$$ exec "$0" "$@"`}, cmd.Args...)...)
+}
+
 // A killed edge leaves the motors under torque, since nothing of it ran after
 // the kill. What the unit names as ExecStopPost= lets them go, on a bus that is
 // another process.
@@ -114,7 +120,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	}
 	env := append(os.Environ(), "STATE_DIRECTORY="+state, "EDGE_RT_ID="+instance, "NOTIFY_SOCKET="+newManager(t).path)
 
-	edge := unitCommand(t, "ExecStart", instance, etc)
+	edge := bySystemd(unitCommand(t, "ExecStart", instance, etc))
 	edge.Env, edge.Stderr = env, os.Stderr
 	edge.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := edge.Start(); err != nil {

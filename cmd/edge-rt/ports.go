@@ -11,7 +11,7 @@ type portsCmd struct {
 }
 
 func (c *portsCmd) run(ctx context.Context, cfg bringup.Config) error {
-	return bringup.Ports(ctx, bringup.PortsConfig{Config: cfg, Unplug: c.Unplug, Dev: "/dev", Sys: "/sys"})
+	return bringup.Ports(ctx, bringup.PortsConfig{Config: cfg, Unplug: c.Unplug, Dev: "/dev", Sys: "/sys", Proc: "/proc"})
 }
 
 func (portsCmd) Help() string {

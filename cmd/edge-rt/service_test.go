@@ -94,7 +94,7 @@ func (o *output) String() string {
 // service starts a program as a unit would, and kills it at the test's end.
 func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cmd, *output) {
 	t.Helper()
-	cmd, out := exec.Command(program, args...), new(output)
+	cmd, out := bySystemd(exec.Command(program, args...)), new(output)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir(), "NOTIFY_SOCKET="+m.path, "WATCHDOG_USEC=600000")
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {

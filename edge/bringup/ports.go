@@ -16,6 +16,7 @@ type PortsConfig struct {
 	Unplug bool   // find one by unplugging it
 	Dev    string // /dev
 	Sys    string // /sys
+	Proc   string // /proc
 }
 
 // serialPort is one device and the names that stay its own.
@@ -29,6 +30,9 @@ type serialPort struct {
 func Ports(ctx context.Context, cfg PortsConfig) error {
 	s := newSession(cfg.Config)
 	before := list(cfg.Dev, cfg.Sys)
+	for _, line := range taken(cfg.Sys, cfg.Proc) {
+		s.say("%s", line)
+	}
 	if !cfg.Unplug {
 		for _, p := range before {
 			s.say("%-16s %s%s", p.node, p.name(), bracket(p.what))

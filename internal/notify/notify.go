@@ -76,16 +76,23 @@ func Open() (*Socket, error) {
 	return s, err
 }
 
-// Managed reports whether a service manager started this process itself, and not
-// one whose environment it has.
+// Managed reports whether systemd started this process itself, as a service whose
+// unit cleans up after it, and not something whose environment it has. A socket
+// alone says little: podman gives its containers one too, and runs nothing after
+// them.
 //
-// Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248.
-func Managed() bool {
-	if os.Getenv(socketVariable) == "" {
+// Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248; before that, 247
+// for instance, it sets $INVOCATION_ID and is the parent, process 1.
+func Managed() bool { return managed(os.Getenv, os.Getpid(), os.Getppid()) }
+
+func managed(env func(string) string, self, parent int) bool {
+	if env(socketVariable) == "" {
 		return false
 	}
-	pid := os.Getenv("SYSTEMD_EXEC_PID")
-	return pid == "" || pid == strconv.Itoa(os.Getpid())
+	if pid := env("SYSTEMD_EXEC_PID"); pid != "" {
+		return pid == strconv.Itoa(self)
+	}
+	return env("INVOCATION_ID") != "" && parent == 1
 }
 
 // interval returns how often to feed the watchdog; 0 when nobody asked for it,

@@ -202,17 +202,36 @@ func TestSocketNoAlloc(t *testing.T) {
 	}
 }
 
-// A program that a service's process starts has its environment, and no manager.
+// A program that a service's process starts has its environment, and no manager;
+// nor has one in a container, to which podman gives a socket.
 func TestManaged(t *testing.T) {
-	self := strconv.Itoa(os.Getpid())
+	const self = 4711
 	for _, tt := range []struct {
-		socket, pid string
-		want        bool
-	}{{"", "", false}, {"", self, false}, {"/run/x", "", true}, {"/run/x", self, true}, {"/run/x", "1", false}} {
-		t.Setenv("NOTIFY_SOCKET", tt.socket)
-		t.Setenv("SYSTEMD_EXEC_PID", tt.pid)
-		if got := Managed(); got != tt.want {
-			t.Errorf("NOTIFY_SOCKET=%s SYSTEMD_EXEC_PID=%s: %t, want %t", tt.socket, tt.pid, got, tt.want)
+		name                    string
+		socket, pid, invocation string
+		parent                  int
+		want                    bool
+	}{
+		{"by hand", "", "", "", 900, false},
+		{"by hand, in a terminal that is a service's", "", "4000", "a1", 900, false},
+		{"a service", "/run/x", "4711", "a1", 1, true},
+		{"a service of the user's manager", "/run/x", "4711", "a1", 900, true},
+		{"started by a service's process", "/run/x", "4000", "a1", 4000, false},
+		{"a service that does not notify", "", "4711", "a1", 1, false},
+		{"systemd 247", "/run/x", "", "a1", 1, true},
+		{"systemd 247, started by a service's process", "/run/x", "", "a1", 4000, false},
+		{"podman, process 1 of its container", "/run/notify/notify.sock", "", "", 0, false},
+		{"podman with an init", "/run/notify/notify.sock", "", "", 1, false},
+		{"podman --env-host, inside a service", "/run/notify/notify.sock", "4000", "a1", 0, false},
+	} {
+		env := map[string]string{socketVariable: tt.socket, "SYSTEMD_EXEC_PID": tt.pid, "INVOCATION_ID": tt.invocation}
+		if got := managed(func(name string) string { return env[name] }, self, tt.parent); got != tt.want {
+			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
 		}
+	}
+	t.Setenv(socketVariable, "/run/x")
+	t.Setenv("SYSTEMD_EXEC_PID", strconv.Itoa(os.Getpid()))
+	if !Managed() {
+		t.Error("with systemd's variables for this process: not managed, want so")
 	}
 }

@@ -1,0 +1,79 @@
+package bringup
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// adapters are USB devices of which the kernel makes a serial port, by vendor and
+// product: those of servo boards that brltty also knows, for Braille displays with
+// the same chip.
+//
+// Source: brltty's Autostart/Udev/usb-all.rules.in.
+var adapters = map[string]string{"1a86:7523": "CH340", "10c4:ea60": "CP210x", "0403:6001": "FT232R"}
+
+// brailled is the name of the program that takes them.
+const brailled = "brltty"
+
+// taken names the adapters that are plugged in and give no port, and why.
+func taken(sys, proc string) (lines []string) {
+	found, _ := filepath.Glob(filepath.Join(sys, "bus", "usb", "devices", "*", "idProduct"))
+	for _, file := range found {
+		dir := filepath.Dir(file)
+		id := word(filepath.Join(dir, "idVendor")) + ":" + word(file)
+		chip, known := adapters[id]
+		if !known || hasPort(dir) {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("A %s adapter (%s, USB %s) is plugged in and gives no port: %s.", chip, id, filepath.Base(dir), whose(dir, proc)))
+	}
+	return lines
+}
+
+// hasPort reports whether one of a device's interfaces has become a terminal.
+func hasPort(dir string) bool {
+	for _, pattern := range []string{"tty*", filepath.Join("tty", "tty*")} {
+		if all, _ := filepath.Glob(filepath.Join(dir, "*:*", pattern)); len(all) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// whose says who has the interfaces of a device without a port, and what to do.
+func whose(dir, proc string) string {
+	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or apt remove brltty), then plug it in again"
+	running := runs(proc, brailled)
+	drivers, _ := filepath.Glob(filepath.Join(dir, "*:*", "driver"))
+	for _, link := range drivers {
+		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == "usbfs" {
+			if running {
+				return "brltty has it, for a Braille display: " + cure
+			}
+			return "a program has it through usbfs; where that is brltty, which takes it for a Braille display: " + cure
+		}
+	}
+	if running {
+		return "brltty runs, which throws the kernel's driver out to look for a Braille display: " + cure
+	}
+	return "no driver has it; load the chip's (modprobe ch341, cp210x or ftdi_sio), or plug it in again. If it has had a port for a second, that was brltty: " + cure
+}
+
+// runs reports whether a program runs.
+func runs(proc, name string) bool {
+	all, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
+	for _, file := range all {
+		if word(file) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// word is what a small file holds, "" when it is not there.
+func word(path string) string {
+	text, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(text))
+}
