@@ -2,10 +2,10 @@ package edge
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/follow"
 	"edgert/record"
 	"edgert/rt"
 )
@@ -15,13 +15,19 @@ import (
 //rt:noalloc
 func (c *control) act(now rt.Instant) {
 	if c.leave.Load() {
-		c.depart(now)
+		c.arm.Depart(now)
 		return
 	}
-	if c.silent || c.paused.Load() {
+	if c.arm.Rescuing() {
 		c.shape.Rest()
-		c.bus.Write(c.goal)
-		if c.silent {
+		if err := c.arm.WalkIn(now); err != nil {
+			c.fail(err)
+		}
+		return
+	}
+	if c.arm.Silent() || c.paused.Load() {
+		c.shape.Rest() // and nothing is sent: the motors hold
+		if c.arm.Silent() {
 			c.stats.starved.Add(1)
 			c.stats.starvedBus.Add(1)
 		}
@@ -32,16 +38,14 @@ func (c *control) act(now rt.Instant) {
 		noted = c.pop(now)
 	}
 	if row := c.shape.Next(); row != nil {
-		c.slew(now)
-		c.limits.Apply(c.goal, row, c.state, c.frozen|c.held)
+		c.arm.Drive(now, row)
 	} else {
 		c.starve(now)
 	}
 	if noted != nil {
-		copy(noted.Goal[:], c.goal)
+		copy(noted.Goal[:], c.arm.Goal)
 		c.log.Commit()
 	}
-	c.bus.Write(c.goal)
 }
 
 // pop takes the next action, if there is one, and returns its record to complete,
@@ -76,7 +80,7 @@ func (c *control) pop(now rt.Instant) *record.Action {
 		a.Session = nil
 	}
 	a.Joints = copy(a.Action[:], action)
-	copy(a.State[:], c.state)
+	copy(a.State[:], c.arm.State)
 	return a
 }
 
@@ -86,54 +90,8 @@ func (c *control) starve(now rt.Instant) {
 	c.move(now, Starved)
 }
 
-// ExitMode says what the arm does when the run ends, --on-exit.
-type ExitMode uint8
-
-// The exit modes. Whatever the mode, a robot that was never armed is left as
-// it was found.
-const (
-	ExitPark ExitMode = iota // back to where it was armed, then torque off
-	ExitHold                 // torque stays on at the last goal
-	ExitOff                  // torque off where it stands
-)
-
 // exitModes are the words of --on-exit.
-var exitModes = map[string]ExitMode{"park": ExitPark, "hold": ExitHold, "off": ExitOff}
-
-const (
-	parkLimit     = 3 * time.Second // parking gives up after this
-	parkSpeed     = 0.25            // of the robot's velocity limit
-	parkTolerance = 2.0             // robot units; nearer counts as there
-)
-
-// depart leaves the armed phase: towards the parking place, or at once.
-//
-//rt:noalloc
-func (c *control) depart(now rt.Instant) {
-	c.bus.Write(c.goal)
-	c.phase = done
-	if c.exitMode == ExitPark && !c.silent {
-		c.phase, c.parkEnd = parking, now.Add(c.parkMax)
-	}
-}
-
-// parkOn moves one tick towards the parking place.
-//
-//rt:noalloc
-func (c *control) parkOn(now rt.Instant) {
-	there := true
-	for j := range c.goal {
-		d := c.park[j] - c.goal[j]
-		c.goal[j] += min(max(d, -c.parkStep[j]), c.parkStep[j])
-		if math.Abs(float64(c.park[j]-c.state[j])) > parkTolerance {
-			there = false
-		}
-	}
-	c.bus.Write(c.goal)
-	if there || c.silent || now >= c.parkEnd || c.hurry.Load() {
-		c.phase = done
-	}
-}
+var exitModes = map[string]follow.Exit{"park": follow.ExitPark, "hold": follow.ExitHold, "off": follow.ExitOff}
 
 // recordEvery is how often the log of actions is written out.
 const recordEvery = 50 * time.Millisecond

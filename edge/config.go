@@ -72,6 +72,7 @@ type Config struct {
 	JPEGQuality int  // 0: raw pictures
 	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
+	Rescue      bool   // an arm outside its range is walked in slowly instead of refused
 	Fallback    string // hold or repeat_last: for goals that are positions both keep the last goal
 
 	MaxActionAge            time.Duration

@@ -6,29 +6,9 @@ import (
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
-	"edgert/edge/limit"
-	"edgert/edge/plug"
+	"edgert/edge/follow"
 	"edgert/record"
 	"edgert/rt"
-	"edgert/servo/robot"
-)
-
-// How long a joint may be silent, design.md section 3.
-const (
-	jointStale = 100 * time.Millisecond // this joint keeps its goal
-	busSilence = 200 * time.Millisecond // nothing may move
-	busReserve = 3 * time.Millisecond   // of each period, for the goal write and the rest of the tick
-)
-
-// phase is what the tick does with the motors.
-type phase uint8
-
-const (
-	untouched phase = iota // torque is as it was found: nothing is written
-	arming                 // a chunk is there: goal := present, torque on
-	armed                  // actions run
-	parking                // moving back to where the run began
-	done
 )
 
 // The parts of a tick, in their order.
@@ -45,19 +25,14 @@ var lapNames = [numLaps]string{"read", "act", "merge", "ask"}
 // control is one robot's tick: read, act, write, then merge and ask.
 type control struct {
 	// Constant after Open.
-	clock    rt.Clock
-	period   time.Duration
-	dof      int
-	bus      bus
-	maxAge   time.Duration
-	quiet    time.Duration // degraded_after
-	offline  time.Duration // max_offline
-	parkStep []float32     // [dof] travel per tick while parking
-	returns  map[plug.Cause]robot.Return
-	slewFor  time.Duration // after arming the arm is slow
-	slewPace float32       // share of the velocity limit then
-	parkMax  time.Duration
-	exitMode ExitMode
+	clock   rt.Clock
+	period  time.Duration
+	dof     int
+	bus     bus
+	maxAge  time.Duration
+	quiet   time.Duration // degraded_after
+	offline time.Duration // max_offline
+	exit    follow.Exit
 
 	// Owner: tick thread.
 	plan     chunk.Discipline
@@ -65,14 +40,8 @@ type control struct {
 	cycle    int                // ticks since the discipline's last one
 	log      *record.Log        // nil: nobody wants it
 	sessions [4]*record.Session // by epoch
-	limits   limit.Limiter
+	arm      *follow.Follower
 	joined   chunk.Chunk
-	state    []float32
-	seen     []rt.Instant // per joint
-	goal     []float32
-	park     []float32 // where the arm stood when it was armed
-	parkEnd  rt.Instant
-	phase    phase
 	epoch    uint32
 	key      int64
 	episode  uint32
@@ -83,12 +52,10 @@ type control struct {
 	began    rt.Instant
 	now      State
 	nowSince rt.Instant
-	stale    uint32 // joints that did not answer in this tick
-	frozen   uint32 // those silent for so long that they keep their goal
-	held     uint32 // those whose motor complains
-	warned   uint32 // those that people were told of
-	slewEnd  rt.Instant
-	silent   bool
+	warned   uint32     // joints that people were told of
+	resting  bool       // the last tick was paused
+	rested   rt.Instant // nothing is asked before
+	waiting  bool       // an operator is waited for, since a motor has restarted
 	mute     bool       // the last tick could not ask
 	source   rt.Instant // what the last action is made from was seen then; 0: none ran
 
@@ -122,17 +89,21 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.events.Emit(rt.Event{At: t.Woke, Code: rt.TickOverrun, A: int64(o.CPU + o.BusWait), B: int64(o.Stolen)})
 	}
 	c.laps.Begin(t.Woke)
-	c.read(t)
-	c.mind(t.Woke)
+	if t.Suspended > 0 {
+		c.suspended(t)
+	}
+	before := c.arm.Phase
+	c.arm.Read(t)
+	c.mind(t.Woke, before)
 	c.laps.Mark(lapRead)
 	c.obey(t.Woke)
-	switch c.phase {
-	case arming:
-		c.arm(t)
-	case armed:
+	switch c.arm.Phase {
+	case follow.Arming:
+		c.armOn(t)
+	case follow.Armed:
 		c.act(t.Woke)
-	case parking:
-		c.parkOn(t.Woke)
+	case follow.Parking:
+		c.arm.ParkOn(t.Woke, c.hurry.Load())
 	}
 	c.laps.Mark(lapAct)
 	c.merge(t.Woke)
@@ -148,74 +119,56 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 //rt:noalloc
 func (c *control) begin(now rt.Instant) {
 	c.began, c.lastGood, c.nowSince = now, now, now
-	for j := range c.seen {
-		c.seen[j] = now
-	}
 }
 
-// read fetches the joints and applies the stale rules.
+// suspended drops what was asked and seen before the machine was suspended.
 //
 //rt:noalloc
-func (c *control) read(t rt.Tick) {
-	c.stale = c.bus.Read(c.state, t.Deadline.Add(c.period-busReserve))
-	c.frozen = 0
-	count, longest := 0, time.Duration(1<<62)
-	for j := range c.seen {
-		if c.stale&(1<<j) == 0 {
-			c.seen[j] = t.Woke
-		}
-		quiet := t.Woke.Sub(c.seen[j])
-		longest = min(longest, quiet)
-		if quiet >= jointStale {
-			c.frozen |= 1 << j
-			count++
-		}
-	}
-	silent := count >= 2 || longest >= busSilence
-	if silent && !c.silent {
-		c.events.Emit(rt.Event{At: t.Woke, Code: rt.BusLost, A: int64(count)})
-	}
-	c.silent = silent
+func (c *control) suspended(t rt.Tick) {
+	c.events.Emit(rt.Event{At: t.Woke, Code: rt.Suspended, A: int64(t.Suspended)})
+	c.resets.Add(1)
+	c.rested = t.Woke.Add(pictureTime)
 }
 
-// arm takes the next step towards a torque that holds the arm where it is; it
-// happens once a run, over some ticks.
-func (c *control) arm(t rt.Tick) {
-	if c.stale != 0 {
-		return
+// pictureTime is how long after a suspension the newest picture of a camera may
+// still be one from before.
+const pictureTime = 500 * time.Millisecond
+
+// armOn takes the next step towards a torque that holds the arm where it is; it
+// happens once a run, over some ticks, and again where the arm was away.
+func (c *control) armOn(t rt.Tick) {
+	touched, err := c.arm.ArmOn(t)
+	if touched {
+		c.stats.touched.Store(true)
 	}
-	c.stats.touched.Store(true)
-	holds, err := c.bus.ArmStep(t.Deadline.Add(c.period - busReserve))
 	if err != nil {
 		c.fail(err)
 	}
-	if !holds {
-		return
+	if c.arm.Phase == follow.Armed {
+		c.shape.Reset(c.arm.Goal)
+		c.stats.armed.Store(true)
 	}
-	copy(c.goal, c.state)
-	if !c.stats.armed.Load() {
-		copy(c.park, c.state) // and not where it was armed again, later
-	}
-	c.shape.Reset(c.goal)
-	c.phase = armed
-	c.slewEnd = t.Woke.Add(c.slewFor)
-	c.events.Emit(rt.Event{At: t.Woke, Code: rt.TorqueOn})
-	c.stats.armed.Store(true)
 }
 
 // obey takes the operator's wishes.
 //
 //rt:noalloc
 func (c *control) obey(now rt.Instant) {
-	if c.paused.Load() {
-		// Nobody is asked, so nobody is missed.
+	paused := c.paused.Load()
+	if paused {
+		// Nobody is asked, so nobody is missed; and nothing gets torque.
 		c.lastGood = now
 		c.link.merged.Store(int64(now))
+		c.arm.Postpone()
+	} else if c.resting {
+		c.arm.Consent()
+		c.waiting = false
 	}
+	c.resting = paused
 	if n := c.resets.Load(); n != c.reset {
 		c.reset = n
 		c.plan.Reset()
-		c.shape.Reset(c.goal)
+		c.shape.Reset(c.arm.Goal)
 		c.waits = 0
 		c.episode++
 		c.fresh = true
@@ -265,8 +218,8 @@ func (c *control) merge(now rt.Instant) {
 	c.stats.network.Record(max(0, res.RTT-served))
 	c.lastGood, c.fresh, c.waits = now, false, 0
 	c.link.merged.Store(int64(now))
-	if c.phase == untouched {
-		c.phase = arming
+	if !c.paused.Load() {
+		c.arm.Begin()
 	}
 	c.move(now, Merged)
 }
@@ -287,7 +240,7 @@ func (c *control) ask(now rt.Instant) {
 		return // the discipline counts actions, not ticks
 	}
 	c.cycle = 0
-	if c.epoch == 0 || c.silent || c.frozen != 0 || c.phase >= parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() {
+	if c.epoch == 0 || c.arm.Silent() || c.arm.Frozen() != 0 || c.arm.Phase >= follow.Parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() || now < c.rested {
 		c.plan.OnIdleTick()
 		c.mute = true
 		return
@@ -297,18 +250,18 @@ func (c *control) ask(now rt.Instant) {
 		c.plan.Resume()
 	}
 	s := c.snapshots.Back()
-	if !c.plan.OnTick(now, c.state, &s.ask) {
+	if !c.plan.OnTick(now, c.arm.State, &s.ask) {
 		return
 	}
 	c.key = s.ask.Key
 	s.epoch, s.episode, s.start = c.epoch, c.episode, c.fresh
 	s.at = now
 	s.runway = time.Duration(s.ask.Runway*c.shape.Multiplier()) * c.period
-	copy(s.state, c.state)
-	if c.phase == armed {
+	copy(s.state, c.arm.State)
+	if c.arm.Phase == follow.Armed {
 		rows := s.ask.Robot[:s.ask.Rows*c.dof]
 		c.shape.Preview(rows)
-		c.limits.Preview(c.goal, rows, c.shape.Multiplier())
+		c.arm.Gate().Preview(c.arm.Goal, rows, c.shape.Multiplier())
 	}
 	c.link.sentKey.Store(c.key)
 	c.link.asked.Store(int64(now))
@@ -326,11 +279,11 @@ func (c *control) ask(now rt.Instant) {
 //
 //rt:noalloc
 func (c *control) settle(now rt.Instant) {
-	if c.silent {
+	if c.arm.Silent() {
 		c.move(now, BusSilent)
 	}
 	// A discipline that asks rarely is not left alone before it has asked for a while.
-	if c.phase == armed && c.waits != 0 && now.Sub(c.lastGood) >= c.quiet && now.Sub(c.waits) >= c.quiet/4 {
+	if c.arm.Phase == follow.Armed && c.waits != 0 && now.Sub(c.lastGood) >= c.quiet && now.Sub(c.waits) >= c.quiet/4 {
 		c.move(now, Quiet)
 	}
 	if c.link.lost.Swap(false) {
@@ -339,8 +292,8 @@ func (c *control) settle(now rt.Instant) {
 	if c.link.refused.Load() {
 		c.move(now, Refused)
 	}
-	if now.Sub(c.lastGood) >= c.offline && c.phase < parking {
-		c.stats.busFault.Store(c.silent || c.frozen != 0)
+	if now.Sub(c.lastGood) >= c.offline && c.arm.Phase < follow.Parking {
+		c.stats.busFault.Store(c.arm.Silent() || c.arm.Frozen() != 0)
 		c.move(now, Offline)
 	}
 	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
@@ -351,10 +304,10 @@ func (c *control) settle(now rt.Instant) {
 		c.leave.Store(true)
 		fallthrough
 	case c.leave.Load():
-		if c.phase < armed || c.phase == done {
+		if c.arm.Phase < follow.Armed || c.arm.Phase == follow.Done {
 			c.stop.Store(true)
-		} else if c.phase == armed && c.now == Dead {
-			c.depart(now)
+		} else if c.arm.Phase == follow.Armed && c.now == Dead {
+			c.arm.Depart(now)
 		}
 	}
 }

@@ -9,10 +9,12 @@ import (
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
-	"edgert/edge/limit"
+	"edgert/edge/follow"
 	"edgert/edge/plug"
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo"
+	"edgert/servo/robot"
 	"edgert/wire"
 )
 
@@ -23,20 +25,28 @@ const (
 	testPeriod  = 10 * time.Millisecond
 )
 
-// fakeBus is two joints that go where they are told at once.
+// fakeBus is two joints that go where they are told at once. As with a real motor,
+// a goal takes torque.
 type fakeBus struct {
-	at       [testDOF]float32
-	silent   uint32
-	torque   bool
-	writes   [][testDOF]float32
-	back     plug.Cause
-	failing  bool
-	hold     uint32
-	warned   uint32
-	fatal    error
-	asleep   bool
-	steps    int // ArmStep calls before the last
-	deadline rt.Instant
+	at        [testDOF]float32
+	silent    uint32
+	torque    bool
+	stuck     bool // the joints do not follow their goals
+	writes    [][testDOF]float32
+	masks     []uint32 // of the writes
+	back      plug.Cause
+	restarted uint32
+	failing   bool
+	says      servo.Complaints
+	doubted   uint32
+	strayed   uint32
+	effort    float64
+	outside   uint32
+	warned    uint32
+	fatal     error
+	asleep    bool
+	steps     int // ArmStep calls before the last
+	deadline  rt.Instant
 }
 
 func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
@@ -49,24 +59,38 @@ func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
 	return b.silent
 }
 
-func (b *fakeBus) Write(goal []float32) {
-	if b.torque {
-		copy(b.at[:], goal)
+func (b *fakeBus) Place(dst []float32) { copy(dst, b.at[:]) }
+
+func (b *fakeBus) Write(goal []float32, joints uint32) {
+	b.torque = true
+	for j := range goal {
+		if joints&(1<<j) != 0 && !b.stuck {
+			b.at[j] = goal[j]
+		}
 	}
 	if cap(b.writes) > len(b.writes) {
-		b.writes = append(b.writes, [testDOF]float32(goal))
+		b.writes, b.masks = append(b.writes, [testDOF]float32(goal)), append(b.masks, joints)
 	}
 }
 
 func (b *fakeBus) BusWait() rt.Wait { return rt.Wait{} }
 
-func (b *fakeBus) Returned() (plug.Cause, bool) {
-	why := b.back
-	b.back = 0
-	return why, why != 0
+func (b *fakeBus) Returned() (plug.Cause, uint32) {
+	why, restarted := b.back, b.restarted
+	b.back, b.restarted = 0, 0
+	return why, restarted
 }
 
-func (b *fakeBus) Hold() uint32 { return b.hold }
+func (b *fakeBus) Complaints() servo.Complaints { return b.says }
+func (b *fakeBus) Relax(joints uint32)          { b.says.Limp |= joints }
+func (b *fakeBus) Doubt()                       {}
+func (b *fakeBus) Doubted() uint32              { return b.doubted }
+func (b *fakeBus) Strayed() uint32              { s := b.strayed; b.strayed = 0; return s }
+func (b *fakeBus) Effort(int) float64           { return b.effort }
+func (b *fakeBus) Attend(uint32)                {}
+func (b *fakeBus) Outside() uint32              { return b.outside }
+func (b *fakeBus) Rescue() error                { return nil }
+func (b *fakeBus) Rescued() error               { return nil }
 
 func (b *fakeBus) Warned() uint32 { return b.warned }
 
@@ -76,9 +100,12 @@ func (b *fakeBus) Asleep() bool { return b.asleep && b.torque }
 
 func (b *fakeBus) Fatal() error { return b.fatal }
 
-func (b *fakeBus) ArmStep(rt.Instant) (bool, error) {
+func (b *fakeBus) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
 	if b.failing {
 		return false, errors.New("no answer")
+	}
+	if b.outside&joints != 0 {
+		return false, servo.ErrOutside
 	}
 	if b.steps > 0 {
 		b.steps--
@@ -92,6 +119,7 @@ func (b *fakeBus) ArmStep(rt.Instant) (bool, error) {
 type rig struct {
 	*control
 	bus   *fakeBus
+	how   follow.Config
 	time  *rttest.Clock
 	index uint64
 	slope float32 // of the answers' rows
@@ -116,16 +144,13 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
-	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096)}
+	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096), masks: make([]uint32, 0, 4096)}
 	c := &control{
 		laps:  rt.NewLaps(rt.KernelClock(), numLaps),
 		clock: clock, period: testPeriod, dof: testDOF, bus: fake,
 		maxAge: time.Second, quiet: 100 * time.Millisecond, offline: 2 * time.Second,
-		parkStep: []float32{0.5, 0.5}, parkMax: time.Second, exitMode: ExitPark,
 		plan: plan, shape: shape,
-		limits: limit.Limiter{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
-		state:  make([]float32, testDOF), goal: make([]float32, testDOF), park: make([]float32, testDOF),
-		seen: make([]rt.Instant, testDOF), now: Connecting, episode: 1, fresh: true,
+		now: Connecting, episode: 1, fresh: true,
 		stop: new(atomic.Bool), link: &linkFlags{}, waker: waker, events: rt.NewEvents(1024),
 		departed: rt.NewRing[departure](64), inbox: newInbox(), stats: newTickStats(),
 		snapshots: rt.NewLatest(func(s *snapshot) {
@@ -134,7 +159,19 @@ func newRig(t *testing.T) *rig {
 		}),
 	}
 	c.link.epoch.Store(1)
-	return &rig{control: c, bus: fake, time: clock}
+	r := &rig{control: c, bus: fake, time: clock, how: follow.Config{
+		Period: testPeriod, Events: c.events, Exit: follow.ExitPark,
+		Safety: robot.Safety{AfterReplug: robot.Resume, AfterReset: robot.Operator, Slew: 1, Stall: robot.Ignore, StallFor: time.Hour},
+		Gate:   follow.Gate{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
+	}}
+	r.follow(func(*follow.Config) {})
+	return r
+}
+
+// follow gives the rig an arm with other settings.
+func (r *rig) follow(change func(*follow.Config)) {
+	change(&r.how)
+	r.arm = follow.New(r.bus, r.how, testDOF)
 }
 
 // step ticks n times.
@@ -204,8 +241,8 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 		t.Fatal("torque was switched on within the merging tick")
 	}
 	r.step(1) // arms
-	if !r.bus.torque || r.goal[0] != 5 || r.goal[1] != 50 {
-		t.Fatalf("after arming torque %v goal %v, want true [5 50]", r.bus.torque, r.goal)
+	if !r.bus.torque || r.arm.Goal[0] != 5 || r.arm.Goal[1] != 50 {
+		t.Fatalf("after arming torque %v goal %v, want true [5 50]", r.bus.torque, r.arm.Goal)
 	}
 	r.step(6)
 	want := [][testDOF]float32{{8, 47}, {11, 44}, {14, 41}, {17, 38}, {20, 35}, {20, 32}}
@@ -214,7 +251,7 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 			t.Errorf("write %d = %v, want %v", i, r.bus.writes[i], w)
 		}
 	}
-	if r.limits.StepClips == 0 {
+	if r.arm.Gate().StepClips == 0 {
 		t.Error("no step was counted as clipped")
 	}
 	if r.now != Streaming {
@@ -271,18 +308,18 @@ func TestALostChunkIsAskedForAgain(t *testing.T) {
 func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	goal := r.goal[0]
+	goal := r.arm.Goal[0]
 	r.step(testHorizon + 10) // nobody answers
 	if r.now != Stalled {
 		t.Fatalf("state %v, want STALLED", r.now)
 	}
-	if r.goal[0] != goal || r.stats.starved.Load() == 0 {
-		t.Errorf("goal %v starved %d, want %v held and counted", r.goal[0], r.stats.starved.Load(), goal)
+	if r.arm.Goal[0] != goal || r.stats.starved.Load() == 0 {
+		t.Errorf("goal %v starved %d, want %v held and counted", r.arm.Goal[0], r.stats.starved.Load(), goal)
 	}
 	n := len(r.bus.writes)
 	r.step(1)
-	if len(r.bus.writes) != n+1 {
-		t.Error("holding does not write the goal: the servo's own watchdog would fire")
+	if len(r.bus.writes) != n {
+		t.Error("holding writes a goal, which is not safe to send again: reading feeds the servos' own watchdogs")
 	}
 	r.answer(r.key, 12)
 	r.step(2)
@@ -319,7 +356,7 @@ func TestStaleJoints(t *testing.T) {
 		moves   [testDOF]bool
 		stalled bool
 	}{
-		{"one joint for 90 ms changes nothing", 1, 8, [testDOF]bool{true, true}, false},
+		{"one joint for 90 ms gets no goal, the other moves", 1, 8, [testDOF]bool{false, true}, false},
 		{"one joint for 120 ms is frozen, the other moves", 1, 12, [testDOF]bool{false, true}, false},
 		{"two joints for 120 ms hold everything", 3, 12, [testDOF]bool{false, false}, true},
 	}
@@ -330,11 +367,11 @@ func TestStaleJoints(t *testing.T) {
 			r.serve(60, 3, 10)
 			r.bus.silent = tt.silent
 			r.step(tt.ticks)
-			before := [testDOF]float32(r.goal)
+			before := [testDOF]float32(r.arm.Goal)
 			r.step(1)
 			for j := range testDOF {
-				if moved := r.goal[j] != before[j]; moved != tt.moves[j] {
-					t.Errorf("joint %d moved %v, want %v (goal %v → %v)", j, moved, tt.moves[j], before, r.goal)
+				if moved := r.arm.Goal[j] != before[j]; moved != tt.moves[j] {
+					t.Errorf("joint %d moved %v, want %v (goal %v → %v)", j, moved, tt.moves[j], before, r.arm.Goal)
 				}
 			}
 			if (r.now == Stalled) != tt.stalled {
@@ -371,7 +408,7 @@ func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
 	r := newRig(t)
 	now := r.time.Now()
 	r.step(1)
-	if want := now.Add(testPeriod - busReserve); r.bus.deadline != want {
+	if want := now.Add(testPeriod - follow.Reserve(testPeriod)); r.bus.deadline != want {
 		t.Errorf("read deadline %v after the tick, want %v", r.bus.deadline.Sub(now), want.Sub(now))
 	}
 }
@@ -405,24 +442,24 @@ func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.step(int(r.offline/testPeriod) + 1)
-	if r.now != Dead || r.phase != parking {
-		t.Fatalf("state %v phase %d, want DEAD and parking", r.now, r.phase)
+	if r.now != Dead || r.arm.Phase != follow.Parking {
+		t.Fatalf("state %v phase %d, want DEAD and parking", r.now, r.arm.Phase)
 	}
 	r.step(200)
-	if !r.stop.Load() || math.Abs(float64(r.goal[0]-5)) > 1e-3 {
-		t.Errorf("stop %v goal %v, want true and back at 5", r.stop.Load(), r.goal)
+	if !r.stop.Load() || math.Abs(float64(r.arm.Goal[0]-5)) > 1e-3 {
+		t.Errorf("stop %v goal %v, want true and back at 5", r.stop.Load(), r.arm.Goal)
 	}
 }
 
 func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
-	for mode, phaseAfter := range map[ExitMode]phase{ExitPark: parking, ExitHold: done, ExitOff: done} {
+	for mode, phaseAfter := range map[follow.Exit]follow.Phase{follow.ExitPark: follow.Parking, follow.ExitHold: follow.Done, follow.ExitOff: follow.Done} {
 		r := newRig(t)
-		r.exitMode = mode
+		r.follow(func(c *follow.Config) { c.Exit = mode })
 		r.serve(60, 3, 10)
 		r.leave.Store(true)
 		r.step(1)
-		if r.phase != phaseAfter {
-			t.Errorf("mode %d: phase %d after leaving, want %d", mode, r.phase, phaseAfter)
+		if r.arm.Phase != phaseAfter {
+			t.Errorf("mode %d: phase %d after leaving, want %d", mode, r.arm.Phase, phaseAfter)
 		}
 		r.step(200)
 		if !r.stop.Load() {

@@ -28,14 +28,13 @@ import (
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge/eye"
-	"edgert/edge/limit"
+	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/internal/network"
 	"edgert/record"
 	"edgert/rt"
-	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 	"edgert/sim"
@@ -82,6 +81,7 @@ type Edge struct {
 	record   *record.Log // nil: none
 	recorded error       // why it stopped; read after the thread that keeps it
 	ran      bool        // for as long as it was asked to
+	resume   string      // what an operator does whose arm waits
 	held     bool        // the run has ended, and the arm is left under torque as it was asked
 
 	stop    atomic.Bool // ends the tick
@@ -229,18 +229,17 @@ func (e *Edge) build() error {
 	c := e.control
 	c.clock, c.period, c.dof, c.bus = e.clock, period, dof, e.arm
 	c.maxAge, c.quiet, c.offline = e.cfg.MaxActionAge, e.cfg.DegradedAfter, e.cfg.MaxOffline
-	c.exitMode, c.parkMax = exitModes[e.cfg.OnExit], parkLimit
+	c.exit = exitModes[e.cfg.OnExit]
 	c.plan, c.shape = plan, shape
 	c.log = e.record
-	c.state, c.goal, c.park = make([]float32, dof), make([]float32, dof), make([]float32, dof)
-	c.seen = make([]rt.Instant, dof)
-	c.limits, c.parkStep = limitsOf(e.arm.Arm(), period)
-	c.returns = map[plug.Cause]robot.Return{plug.Unplugged: e.robot.Safety.AfterReplug, plug.Restarted: e.robot.Safety.AfterReset}
-	c.slewFor, c.slewPace = e.robot.Safety.SlewFor, float32(e.robot.Safety.Slew)
 	c.now, c.episode, c.fresh = Connecting, 1, true
 	c.stats.episode.Store(c.episode)
+	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	c.stop, c.waker = &e.stop, waker
 	c.events, c.laps = rt.NewEvents(eventSlots), rt.NewLaps(e.clock, numLaps)
+	c.arm = follow.New(e.arm, follow.Config{
+		Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: c.exit, Rescue: e.cfg.Rescue, Events: c.events,
+	}, dof)
 	c.departed = rt.NewRing[departure](departureSlots)
 	c.snapshots = rt.NewLatest(func(s *snapshot) {
 		s.state = make([]float32, dof)
@@ -252,17 +251,6 @@ func (e *Edge) build() error {
 	e.sender.uplink = e.link.uplink
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return e.showPage()
-}
-
-// limitsOf derives the last gate from the robot's table and its calibration.
-func limitsOf(arm *servo.Arm, period time.Duration) (l limit.Limiter, park []float32) {
-	l.Step, l.Far = arm.Limits(period.Seconds())
-	for j, step := range l.Step {
-		low, high := arm.Range(j)
-		l.Min, l.Max = append(l.Min, float32(low)), append(l.Max, float32(high))
-		park = append(park, step*parkSpeed)
-	}
-	return l, park
 }
 
 // Run ticks until ctx ends, the duration is over or the run fails, lets the arm

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/follow"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -37,7 +38,8 @@ type glance struct {
 	at, source          rt.Instant
 	late                time.Duration
 	state, goal         []float32 // [dof]
-	stale, frozen, held uint32    // joints, as control's
+	stale, frozen, kept uint32    // joints, as follow.Follower's
+	lives               []follow.Life
 }
 
 // show leaves a glance where the page finds it.
@@ -49,8 +51,9 @@ func (c *control) show(t rt.Tick) {
 	}
 	g := c.glances.Back()
 	g.at, g.source, g.late = t.Woke, c.source, t.Woke.Sub(t.Deadline)
-	copy(g.state, c.state)
-	copy(g.goal, c.goal)
-	g.stale, g.frozen, g.held = c.stale, c.frozen, c.held
+	copy(g.state, c.arm.State)
+	copy(g.goal, c.arm.Goal)
+	g.stale, g.frozen, g.kept = c.arm.Stale(), c.arm.Frozen(), c.arm.Kept()
+	c.arm.Lives(g.lives)
 	c.glances.Publish(int64(t.Woke))
 }

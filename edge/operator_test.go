@@ -17,11 +17,11 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.1
 	r.serve(60, 3, 10)
-	size, n, goal, asked := r.plan.View().Size, r.plan.View().N, r.goal[0], r.stats.requests.Load()
+	size, n, goal, asked := r.plan.View().Size, r.plan.View().N, r.arm.Goal[0], r.stats.requests.Load()
 	r.paused.Store(true)
 	r.step(500) // longer than quiet and offline
-	if r.plan.View().Size != size || r.plan.View().N != n || r.goal[0] != goal || r.stats.requests.Load() != asked {
-		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.plan.View().Size, n, r.plan.View().N, goal, r.goal[0], r.stats.requests.Load()-asked)
+	if r.plan.View().Size != size || r.plan.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
+		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.plan.View().Size, n, r.plan.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
 	}
 	if r.stats.starved.Load() != 0 || r.now != Streaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.now)

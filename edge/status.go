@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edgert/edge/eye"
+	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/internal/notify"
 	"edgert/rt"
@@ -173,7 +174,9 @@ type Joint struct {
 	Goal   float64 `json:"goal"`
 	Stale  bool    `json:"stale"`  // it did not answer in this tick
 	Frozen bool    `json:"frozen"` // it has not for so long that it keeps its goal
-	Held   bool    `json:"held"`   // its motor complains
+	Held   bool    `json:"held"`   // it is not driven, or only to relieve it: its motor complains, has restarted or was let go
+	Life   string  `json:"life"`   // what is known of it, follow.Life
+	Why    string  `json:"why"`    // why it is told what it is
 }
 
 // tickGrace is how long after a tick the process is still taken for healthy.
@@ -197,7 +200,9 @@ func (e *Edge) showPage() error {
 		return nil
 	}
 	dof := e.control.dof
-	e.control.glances = rt.NewLatest(func(g *glance) { g.state, g.goal = make([]float32, dof), make([]float32, dof) })
+	e.control.glances = rt.NewLatest(func(g *glance) {
+		g.state, g.goal, g.lives = make([]float32, dof), make([]float32, dof), make([]follow.Life, dof)
+	})
 	for _, v := range e.develop {
 		look, err := eye.NewPreview(v)
 		if err != nil {
@@ -291,7 +296,8 @@ func (e *Edge) live() *Live {
 		bit := uint32(1) << j
 		l.Joints = append(l.Joints, Joint{
 			Name: names[j], Unit: units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
-			Stale: g.stale&bit != 0, Frozen: g.frozen&bit != 0, Held: g.held&bit != 0,
+			Stale: g.stale&bit != 0, Frozen: g.frozen&bit != 0, Held: g.kept&bit != 0,
+			Life: g.lives[j].String(), Why: g.lives[j].Why(),
 		})
 	}
 	return l

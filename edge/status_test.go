@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/follow"
 	"edgert/rt"
 )
 
@@ -137,7 +138,9 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 // of what the arm does grows while it holds.
 func TestTicksLeaveAGlance(t *testing.T) {
 	r := newRig(t)
-	r.glances = rt.NewLatest(func(g *glance) { g.state, g.goal = make([]float32, testDOF), make([]float32, testDOF) })
+	r.glances = rt.NewLatest(func(g *glance) {
+		g.state, g.goal, g.lives = make([]float32, testDOF), make([]float32, testDOF), make([]follow.Life, testDOF)
+	})
 	r.slope = 0.1
 	r.step(1)
 	if g, _, fresh := r.glances.Front(); !fresh || g.source != 0 {
@@ -145,8 +148,8 @@ func TestTicksLeaveAGlance(t *testing.T) {
 	}
 	r.serve(60, 3, 10)
 	g, _, _ := r.glances.Front()
-	if !slices.Equal(g.state, r.state) || !slices.Equal(g.goal, r.goal) || g.at != r.time.Now() && g.at < r.lastGood {
-		t.Errorf("glance %v %v, want %v %v", g.state, g.goal, r.state, r.goal)
+	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() && g.at < r.lastGood {
+		t.Errorf("glance %v %v, want %v %v", g.state, g.goal, r.arm.State, r.arm.Goal)
 	}
 	source := g.source
 	if age := g.at.Sub(source); age <= 0 || age > time.Second {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"edgert/edge/follow"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -72,7 +73,7 @@ func Release(bus string, r robot.Robot, out io.Writer) error {
 // service's Environment= is this command's too.
 func leftHolding(onExit string) bool {
 	result := os.Getenv("SERVICE_RESULT")
-	if exitModes[onExit] != ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {
+	if exitModes[onExit] != follow.ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {
 		return false
 	}
 	status, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))
@@ -92,7 +93,7 @@ func (e *Edge) letGo(err error) error {
 	if failed := e.control.failed.Load(); err == nil && failed != nil {
 		err = *failed
 	}
-	e.held = e.control.exitMode == ExitHold && slices.Contains(exit.Held, exit.Of(err))
+	e.held = e.control.exit == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err))
 	if e.held || !e.control.stats.touched.Load() {
 		return nil
 	}
@@ -108,7 +109,7 @@ func (e *Edge) letGo(err error) error {
 func Unopened(onExit string, end, aside error) error {
 	err := errors.Join(end, aside)
 	switch {
-	case exitModes[onExit] != ExitHold || exit.Of(err) != exit.Failure:
+	case exitModes[onExit] != follow.ExitHold || exit.Of(err) != exit.Failure:
 		return err
 	case end == nil:
 		return exit.With(exit.Clean, err)

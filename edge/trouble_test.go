@@ -2,39 +2,62 @@ package edge
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
+	"edgert/edge/follow"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/rt"
-	"edgert/servo/robot"
+	"edgert/servo"
 )
 
-// A joint whose motor complains gives way to where it stands, the others go on,
-// and it takes up again when the complaint is gone.
-func TestHeldJointKeepsItsGoal(t *testing.T) {
-	r := newRig(t)
-	r.serve(20, 1, 50)
-	if r.phase != armed {
-		t.Fatalf("phase %v, want armed", r.phase)
+// A joint that keeps its goal because of heat or its supply keeps the very goal; one
+// that pushes against something keeps its force, and follows what relieves it; the
+// others go on.
+func TestComplainingJoints(t *testing.T) {
+	tests := []struct {
+		name     string
+		says     servo.Complaints
+		deeper   bool // follows a goal that pushes harder
+		relieved bool // follows one that relieves it
+	}{
+		{"heat", servo.Complaints{Hold: 1}, false, false},
+		{"overload", servo.Complaints{Overload: 1}, false, true},
+		{"encoder", servo.Complaints{Encoder: 1}, false, false},
+		{"limp", servo.Complaints{Limp: 1}, false, false},
+		{"well", servo.Complaints{}, true, true},
 	}
-	r.bus.torque = false // the motors do not follow: something is in the way
-	r.serve(10, 1, -20)
-	r.bus.hold = 1
-	r.serve(1, 1, -20)
-	at := r.bus.at[0]
-	if r.goal[0] != at {
-		t.Errorf("goal of the held joint is %v, want %v where it stands", r.goal[0], at)
-	}
-	other := r.goal[1]
-	r.serve(5, 1, -20)
-	if r.goal[0] != at || r.goal[1] == other {
-		t.Errorf("goals %v, want the first held at %v and the second to go on from %v", r.goal, at, other)
-	}
-	r.bus.hold = 0
-	r.serve(5, 1, -20)
-	if r.goal[0] == at {
-		t.Errorf("goal %v, want it to move again", r.goal[0])
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.serve(20, 1, 50)
+			if r.arm.Phase != follow.Armed {
+				t.Fatalf("phase %v, want armed", r.arm.Phase)
+			}
+			r.bus.stuck = true // something is in the way
+			r.serve(10, 1, -20)
+			r.bus.says = tt.says
+			before := [testDOF]float32(r.arm.Goal)
+			r.serve(3, 1, -60)
+			if moved := r.arm.Goal[0] < before[0]; moved != tt.deeper {
+				t.Errorf("goal %v after %v: pushed harder %v, want %v", r.arm.Goal[0], before[0], moved, tt.deeper)
+			}
+			if !tt.deeper && r.arm.Goal[0] != before[0] {
+				t.Errorf("goal %v, want it kept at %v: the force stays", r.arm.Goal[0], before[0])
+			}
+			if r.arm.Goal[1] == before[1] {
+				t.Errorf("the other joint's goal is still %v", r.arm.Goal[1])
+			}
+			before = [testDOF]float32(r.arm.Goal)
+			r.serve(12, 1, 80)
+			if moved := r.arm.Goal[0] > before[0]; moved != tt.relieved {
+				t.Errorf("goal %v after %v: relieved %v, want %v", r.arm.Goal[0], before[0], moved, tt.relieved)
+			}
+			if last := r.bus.masks[len(r.bus.masks)-1]; last&1 != 0 != tt.relieved || last&2 == 0 {
+				t.Errorf("the last goals went to joints %b, want the first among them %v", last, tt.relieved)
+			}
+		})
 	}
 }
 
@@ -62,25 +85,30 @@ func TestWarningIsSaidOnce(t *testing.T) {
 			said = append(said, e)
 		}
 	})
-	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || r.held != 0 || r.stop.Load() {
-		t.Errorf("said %+v, held %b, stop %v, want one event for each new joint and no more", said, r.held, r.stop.Load())
+	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || r.arm.Kept() != 0 || r.stop.Load() {
+		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, r.arm.Kept(), r.stop.Load())
 	}
 }
 
-// The arm starts slowly.
+// The arm starts slowly, until it has caught up with what is wanted.
 func TestSlewAfterArming(t *testing.T) {
 	r := newRig(t)
-	r.slewFor, r.slewPace = 10*testPeriod, 0.5
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 10*testPeriod, 0.5 })
 	r.slope = 0
-	r.serve(40, 1, 80)
+	r.serve(70, 1, 80)
 	var steps []float32
 	for i := 1; i < len(r.bus.writes); i++ {
 		if d := r.bus.writes[i][0] - r.bus.writes[i-1][0]; d != 0 {
 			steps = append(steps, d)
 		}
 	}
-	if len(steps) < 15 || steps[0] != 1.5 || steps[14] != 3 {
-		t.Errorf("steps %v, want 1.5 at first and 3 later", steps)
+	if len(steps) < 49 || slices.Max(steps) != 1.5 {
+		t.Errorf("steps %v, want 1.5 until it is there, although the time was over long before", steps)
+	}
+	from := len(r.bus.writes)
+	r.serve(20, 1, -50)
+	if first := r.bus.writes[from+6][0] - r.bus.writes[from+5][0]; first != -3 {
+		t.Errorf("a step of %v once it has caught up, want 3", first)
 	}
 }
 
@@ -89,7 +117,7 @@ func TestSlewAfterArming(t *testing.T) {
 func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	r := newRig(t)
 	r.serve(20, 1, 50)
-	far := r.goal[0]
+	far := r.arm.Goal[0]
 	r.bus.at[0], r.bus.asleep = 7, true
 	r.bus.steps = 2
 	from := len(r.bus.writes)
@@ -97,8 +125,8 @@ func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	if first := r.bus.writes[from]; first[0] < 4 || first[0] > 10 {
 		t.Errorf("the first goal after waking is %v, want it within a step of 7, where the joint stands, not near %v", first[0], far)
 	}
-	if r.bus.asleep || r.phase != armed {
-		t.Errorf("asleep %v, phase %v, want awake and armed", r.bus.asleep, r.phase)
+	if r.bus.asleep || r.arm.Phase != follow.Armed {
+		t.Errorf("asleep %v, phase %v, want awake and armed", r.bus.asleep, r.arm.Phase)
 	}
 }
 
@@ -108,7 +136,6 @@ func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 func TestArmThatComesBack(t *testing.T) {
 	for _, why := range []plug.Cause{plug.Unplugged, plug.Restarted} {
 		r := newRig(t)
-		r.returns = map[plug.Cause]robot.Return{plug.Unplugged: robot.Resume, plug.Restarted: robot.Operator}
 		r.serve(30, 1, 50)
 		r.bus.silent = 3
 		r.step(30)
@@ -116,11 +143,14 @@ func TestArmThatComesBack(t *testing.T) {
 			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.now, r.stop.Load())
 		}
 		r.bus.silent, r.bus.back, r.bus.torque = 0, why, false
+		if why == plug.Restarted {
+			r.bus.restarted = 2
+		}
 		r.bus.at = [testDOF]float32{-30, 20}
 		from := len(r.bus.writes)
 		r.step(1)
-		if r.phase != untouched || len(r.bus.writes) != from {
-			t.Errorf("%v: phase %v, %d writes, want it untouched", why, r.phase, len(r.bus.writes)-from)
+		if r.arm.Phase != follow.Untouched || len(r.bus.writes) != from {
+			t.Errorf("%v: phase %v, %d writes, want it untouched", why, r.arm.Phase, len(r.bus.writes)-from)
 		}
 		if why == plug.Restarted {
 			r.step(20)
@@ -133,7 +163,7 @@ func TestArmThatComesBack(t *testing.T) {
 		r.answerEpisode(r.key, 50, r.episode)
 		r.step(6)
 		if len(r.bus.writes) == from || !r.bus.torque {
-			t.Fatalf("%v: no goal after the next chunk; phase %v", why, r.phase)
+			t.Fatalf("%v: no goal after the next chunk; phase %v", why, r.arm.Phase)
 		}
 		if first := r.bus.writes[from]; first[0] < -33 || first[0] > -27 {
 			t.Errorf("%v: the first goal is %v, want it within a step of -30, where the arm stands", why, first)

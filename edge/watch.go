@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"time"
 
 	"edgert/edge/eye"
+	"edgert/edge/follow"
 	"edgert/edge/plug"
 	"edgert/rt"
 	"edgert/servo"
@@ -15,7 +17,7 @@ import (
 const (
 	housekeeping = 20 * time.Millisecond
 	warmUp       = 5 * time.Second // after arming, before allocations are counted
-	leaveLimit   = parkLimit + 2*time.Second
+	leaveLimit   = follow.ParkLimit + 2*time.Second
 )
 
 // errStuck ends a run whose arm was let go, or is held as it was asked to be, when
@@ -167,9 +169,16 @@ func (e *Edge) report(ev rt.Event) {
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B))
 	case rt.BusBack:
-		level, attrs[0], n = slog.LevelWarn, slog.String("why", plug.Cause(ev.A).String()), 1
-	case rt.JointHeld:
-		level, attrs[0], n = slog.LevelWarn, slog.Int64("joint_bits", ev.A), 1
+		level, attrs[0], n = slog.LevelWarn, slog.String("why", plug.Cause(ev.A).String()), 2
+		attrs[1] = slog.String("next", "it is armed where it stands, with the next chunk")
+		if ev.B != 0 {
+			attrs[1] = slog.String("next", e.resume)
+		}
+	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled:
+		level, n = slog.LevelWarn, 2
+		attrs[0], attrs[1] = slog.String("joint", e.robot.Motors[bits.TrailingZeros32(uint32(ev.A))%len(e.robot.Motors)].Name), slog.Int64("joint_bits", ev.A)
+	case rt.Suspended:
+		level, attrs[0], n = slog.LevelWarn, slog.Duration("for", time.Duration(ev.A)), 1
 	case rt.JointWarned:
 		level, attrs[0], n = slog.LevelWarn, slog.Int64("joint_bits", ev.A), 3
 		attrs[1], attrs[2] = slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
@@ -197,7 +206,7 @@ func (e *Edge) summarize(err error) *Summary {
 		ID: e.identity.ID, Schedule: e.cfg.Plan.Schedule, Compat: e.cfg.Plan.Compat, Multiplier: c.shape.Multiplier(), FPS: e.cfg.FPS, Horizon: e.link.terms.horizon, SMin: c.plan.View().SMin,
 		LatencySteps: c.plan.View().Estimate, StarvedBus: st.starvedBus.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
-		RangeClips: c.limits.RangeClips, StepClips: c.limits.StepClips, Sessions: e.link.opened.Load(),
+		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		Server:   &ServerSummary{e.link.terms.model, e.link.terms.revision, e.link.terms.sha256, e.link.terms.prefix},

@@ -21,38 +21,46 @@ const (
 	GoalRefused       // A: bit set of the joints whose goal was not a number
 	StateChanged      // A: state before; B: state after
 	TorqueOn
-	BusBack   // A: why the arm was away, plug.Cause
+	BusBack   // A: why the arm was away, plug.Cause; B: 1 when it waits for an operator
 	JointHeld // A: the joints, one bit each
 	TorqueOff
-	EpisodeReset // A: the new episode
-	ForcedGC     // A: collections since the last one; B: how many of them by hand
-	JointWarned  // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
-	Suspended    // A: ns that the machine was suspended
+	EpisodeReset    // A: the new episode
+	ForcedGC        // A: collections since the last one; B: how many of them by hand
+	JointOverloaded // A: the joints, one bit each
+	JointBlind      // likewise
+	JointLimp       // likewise
+	JointStalled    // likewise
+	JointWarned     // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
+	Suspended       // A: ns that the machine was suspended
 	numCodes
 )
 
 var codeTable = [numCodes]struct{ name, sentence string }{
-	NoEvent:      {"none", "nothing happened"},
-	TickOverrun:  {"overrun", "a tick computed and waited for the bus longer than its period"},
-	BusStale:     {"bus_stale", "some joints did not answer and keep their last position"},
-	BusLost:      {"bus_lost", "replies on the servo bus were lost or corrupt"},
-	JointFrozen:  {"joint_frozen", "a joint has been silent for too long and is held where it is"},
-	ChunkMerged:  {"chunk_merged", "a chunk was joined into the schedule"},
-	ChunkRefused: {"chunk_refused", "a chunk was not joined into the schedule"},
-	RequestSent:  {"request_sent", "an observation was handed to the sender"},
-	Starved:      {"starved", "an action was due and the schedule had none"},
-	ActionTooOld: {"action_too_old", "an action was older than the maximum action age and was not executed"},
-	LimitClipped: {"limit_clipped", "a goal lay outside the robot's limits and was clipped"},
-	GoalRefused:  {"goal_refused", "a goal was not a number and the joint keeps its last one"},
-	StateChanged: {"state_changed", "the edge changed its state"},
-	TorqueOn:     {"torque_on", "torque was switched on"},
-	BusBack:      {"bus_back", "the arm was away and is back; it is armed again where it stands"},
-	JointHeld:    {"joint_held", "a joint keeps its goal because its motor complains"},
-	TorqueOff:    {"torque_off", "torque was switched off"},
-	EpisodeReset: {"episode_reset", "a new episode began"},
-	ForcedGC:     {"forced_gc", "the memory limit forced a garbage collection while the arm was armed"},
-	JointWarned:  {"joint_warned", "a motor is hotter, or its supply lower, than the robot's description wants"},
-	Suspended:    {"suspended", "the machine was suspended: what was asked and seen before it is not used any more"},
+	NoEvent:         {"none", "nothing happened"},
+	TickOverrun:     {"overrun", "a tick computed and waited for the bus longer than its period"},
+	BusStale:        {"bus_stale", "some joints did not answer and keep their last position"},
+	BusLost:         {"bus_lost", "replies on the servo bus were lost or corrupt"},
+	JointFrozen:     {"joint_frozen", "a joint has been silent for too long and is held where it is"},
+	ChunkMerged:     {"chunk_merged", "a chunk was joined into the schedule"},
+	ChunkRefused:    {"chunk_refused", "a chunk was not joined into the schedule"},
+	RequestSent:     {"request_sent", "an observation was handed to the sender"},
+	Starved:         {"starved", "an action was due and the schedule had none"},
+	ActionTooOld:    {"action_too_old", "an action was older than the maximum action age and was not executed"},
+	LimitClipped:    {"limit_clipped", "a goal lay outside the robot's limits and was clipped"},
+	GoalRefused:     {"goal_refused", "a goal was not a number and the joint keeps its last one"},
+	StateChanged:    {"state_changed", "the edge changed its state"},
+	TorqueOn:        {"torque_on", "torque was switched on"},
+	BusBack:         {"bus_back", "the arm was away and is back"},
+	JointHeld:       {"joint_held", "a joint keeps its goal because its motor complains"},
+	JointOverloaded: {"joint_overloaded", "a motor is overloaded; the joint follows only what takes load off it"},
+	JointBlind:      {"joint_blind", "a motor's encoder complains; the joint is not driven"},
+	JointLimp:       {"joint_limp", "a joint's torque was taken for the rest of the run"},
+	JointStalled:    {"joint_stalled", "a joint works hard and does not move: something is in its way, or it holds on to something"},
+	TorqueOff:       {"torque_off", "torque was switched off"},
+	EpisodeReset:    {"episode_reset", "a new episode began"},
+	ForcedGC:        {"forced_gc", "the memory limit forced a garbage collection while the arm was armed"},
+	JointWarned:     {"joint_warned", "a motor is hotter, or its supply lower, than the robot's description wants"},
+	Suspended:       {"suspended", "the machine was suspended: what was asked and seen before it is not used any more"},
 }
 
 // String returns the code's name as it appears in logs and JSON.

@@ -20,6 +20,7 @@ type ArmConfig struct {
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
+	Marked      bool        // this process has opened the arm before: motors without their mark have restarted, see Arm.Restarted
 	Halted      func() bool // true ends OpenArm and MeasureCycles within 0.2 s, or when a motor has all its settings, with ErrHalted; nil: never
 }
 
@@ -42,15 +43,22 @@ type Arm struct {
 	notes  []string
 
 	// Owner: tick thread.
-	bus       *Bus
-	positions *group
-	merging   merging
-	present   []float32 // newest known position per joint, in its unit
-	faults    []Fault   // per joint, with the newest position
-	goals     []int     // last goal per joint, raw
-	arming    arming
-	health    *health
-	closed    bool
+	bus        *Bus
+	positions  *group
+	merging    merging
+	present    []float32 // newest known position per joint, in its unit
+	places     []int     // the same, raw
+	faults     []Fault   // per joint, with the newest position
+	goals      []int     // last goal per joint, raw
+	some       []ID      // joints that the goals of this tick are for
+	words      []int     // their goals
+	arming     arming
+	rescued    uint32  // joints that may be armed outside their range
+	speeds     []speed // of their servos, before
+	unmarked   []kept  // marks of motors that were under torque when the arm was opened
+	unmarkedAt []int   // their units
+	health     *health
+	closed     bool
 
 	// Atomic.
 	cycles, losses, alerts, clipped, refused atomic.Uint64
@@ -72,7 +80,8 @@ type joint struct {
 	id       ID
 	name     string
 	scale    scale
-	min, max int // raw
+	min, max int // raw: the calibrated range, inside the robot's own limits
+	low, top int // raw: what the servo itself limits goals to
 }
 
 // rows are the registers that the tick uses; all motors of a bus keep them in
@@ -103,7 +112,10 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	}
 	a := newArm(cfg, port, clock)
 	a.bus.halted = cfg.Halted
-	err := a.bringUp(cfg.Calibration)
+	err := a.narrow()
+	if err == nil {
+		err = a.bringUp(cfg.Calibration, cfg.Marked)
+	}
 	a.bus.halted = nil // letting the arm go is never halted
 	if err != nil {
 		if a.bus.lost {
@@ -123,6 +135,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
 		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
 		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),
+		places: make([]int, n), some: make([]ID, 0, n), words: make([]int, 0, n),
 		cycle: cfg.Cycle,
 	}
 	if a.cycle == nil {
@@ -130,7 +143,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	}
 	for i, m := range r.Motors {
 		c := cfg.Calibration[m.Name]
-		a.joints = append(a.joints, joint{id: m.ID, name: m.Name, scale: newScale(m, c), min: c.RangeMin, max: c.RangeMax})
+		a.joints = append(a.joints, joint{id: m.ID, name: m.Name, scale: newScale(m, c), min: c.RangeMin, max: c.RangeMax, low: -maxRaw, top: maxRaw})
 		a.ids = append(a.ids, m.ID)
 		a.units = append(a.units, unit{m.ID, m.Name, m.Model, i, false})
 	}
@@ -142,28 +155,33 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	for _, u := range a.units {
 		a.all = append(a.all, u.id)
 	}
-	a.narrow()
 	a.positions = a.bus.newGroup(a.rows.position.Addr, a.rows.position.Size, a.ids)
 	a.health = newHealth(a)
 	return a
 }
 
-// narrow puts the robot's own limits inside the calibrated range.
-func (a *Arm) narrow() {
+// narrow puts the robot's own limits inside the calibrated range; it wants some of
+// that left.
+func (a *Arm) narrow() error {
 	for i := range a.joints {
 		j := &a.joints[i]
 		own := a.robot.Motors[i].Limits
 		if own == [2]float64{} {
 			continue
 		}
-		low, _ := j.scale.raw(own[0])
-		high, _ := j.scale.raw(own[1])
-		j.min, j.max = max(j.min, min(low, high)), min(j.max, max(low, high))
+		low, high := j.scale.count(own[0]), j.scale.count(own[1])
+		from, to := max(j.min, min(low, high)), min(j.max, max(low, high))
+		if from >= to {
+			return fmt.Errorf("%w: motor %d (%s): limits %v of %s lie outside its calibrated range, %.1f to %.1f; mend the description's limits, or calibrate again",
+				ErrCalibration, j.id, j.name, own, a.robot.Name, j.scale.value(j.min), j.scale.value(j.max))
+		}
+		j.min, j.max = from, to
 	}
+	return nil
 }
 
 // bringUp does what OpenArm does on the bus.
-func (a *Arm) bringUp(calibration Calibration) error {
+func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 	a.bus.DetectEcho(a.unusedID())
 	if err := a.find(); err != nil {
 		return err
@@ -183,11 +201,16 @@ func (a *Arm) bringUp(calibration Calibration) error {
 		}
 	}
 	// Only now is it known that this is the arm: nothing was written before.
-	for _, u := range a.units {
+	for i := range a.units {
 		if a.bus.stopped() {
 			return ErrHalted
 		}
-		if err := a.configure(u); err != nil {
+		if marked {
+			if err := a.notice(i); err != nil {
+				return err
+			}
+		}
+		if err := a.configure(i); err != nil {
 			return err
 		}
 	}
@@ -284,7 +307,7 @@ func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 // Close closes the port. It leaves torque as it is, so that a caller may choose
 // to hold the arm; the bus watchdog is taken off then, or it would go off.
 func (a *Arm) Close() error {
-	if row := a.watchdogRow(); row.Size != 0 && a.health.armed && !a.bus.lost {
+	if row := a.watchdogRow(); row.Size != 0 && a.health.torque != 0 && !a.bus.lost {
 		_ = a.bus.SyncWrite(row, a.all, make([]int, len(a.all))) // the motors hold either way
 	}
 	a.bus.lost, a.closed = true, true

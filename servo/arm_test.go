@@ -18,9 +18,9 @@ func TestOpenConfiguresOnce(t *testing.T) {
 	}
 	for id := 1; id <= 6; id++ {
 		s := l.servos[id]
-		gripper := [4]int{1000, 0, 0, 1000}
+		gripper := [4]int{1000, 0, 0, 999} // the last is the mark
 		if id == 6 {
-			gripper = [4]int{500, 250, 25, 500}
+			gripper = [4]int{500, 250, 25, 499}
 		}
 		if got := [4]int{s.word(16), s.word(28), int(s.mem[36]), s.word(48)}; got != gripper {
 			t.Errorf("motor %d: torque limit, current, overload, limit now = %v, want %v", id, got, gripper)

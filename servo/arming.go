@@ -1,13 +1,20 @@
 package servo
 
 import (
+	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
 	"edgert/rt"
 	"edgert/servo/table"
 )
+
+// ErrOutside means that a joint stands so far outside its range that it would be
+// moved by being armed.
+var ErrOutside = errors.New("servo: joint outside its range")
 
 // How often a register is written again for a motor that does not confirm it: so
 // often, and for as long, since a host under load may be away for all those tries.
@@ -17,11 +24,17 @@ const (
 	armMost  = 100 // in any case
 )
 
+// outsideMost is how many counts a joint may stand outside its range and be armed:
+// what the play of its gears and a rest against a stop make.
+const outsideMost = 16
+
 // stage is how far the arming has come.
 type stage uint8
 
 const (
 	wake stage = iota // clear a bus watchdog that has fired: goals are refused until then
+	mark              // motors that were under torque when the arm was opened
+	checkMark
 	setGoal
 	checkGoal
 	setTorque
@@ -31,49 +44,78 @@ const (
 
 // arming is the way from a limp arm to one that holds where it is.
 type arming struct {
-	stage stage
-	tries int
-	since rt.Instant // of the first
-	check *group
-	row   table.Row
-	words []int // what the last set wrote
+	stage  stage
+	joints uint32 // that are armed
+	ids    []ID   // of the joints, and of their shadows behind them
+	units  []int  // of each id
+	goals  int    // ids that take goals
+	tries  int
+	since  rt.Instant // of the first
+	row    table.Row
+	words  []int // what the last set wrote
+	left   []int // indices of ids that have not confirmed it yet
+	bad    []int // those that have something else
+	spoke  bool  // one of them has said so
 }
 
 // ArmStep takes one step towards an arm that holds where it is: goal := present
 // first, because a goal left in the register would make the arm jump, then
 // torque, both read back. It is one exchange on the bus, fit for a tick, and
-// reports armed after the last of about six. The tick's Read must have
-// brought every joint just before; the wait counts in BusWait.
+// reports armed after the last of about six, more where a tick has no time to read
+// back all motors. The tick's Read must have brought every joint to be armed just
+// before; the wait counts in BusWait. Joints without a bit are left alone; another
+// set of joints begins anew.
 //
-// When a motor does not confirm, all torque goes off again and the error, which
-// wraps ErrTorque, names it.
+// A joint that stands outside its range is not armed: ErrOutside. When a motor does
+// not confirm, all torque goes off again and the error, which wraps ErrTorque,
+// names it.
 //
 // Owner: the thread that owns the arm.
-func (a *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
+func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	m := &a.arming
+	if m.joints != joints {
+		a.beginArming(joints)
+	}
 	switch m.stage {
 	case wake:
-		m.stage = setGoal
+		if err := a.outside(joints); err != nil {
+			return false, err
+		}
+		m.stage = mark
 		if row := a.watchdogRow(); row.Size != 0 {
 			return false, a.bus.SyncWrite(row, a.all, make([]int, len(a.all)))
 		}
 		fallthrough
-	case setGoal:
-		for i := range a.goals {
-			a.goals[i] = a.raw(i)
+	case mark:
+		if m.stage = checkMark; len(a.unmarked) > 0 {
+			return false, a.markNow()
 		}
-		return false, a.write(a.rows.goal, a.ids, a.goals, checkGoal)
+		fallthrough
+	case checkMark:
+		if len(a.unmarked) > 0 && !a.readMark(deadline) {
+			return false, nil
+		}
+		m.stage = setGoal
+		fallthrough
+	case setGoal:
+		words := make([]int, m.goals)
+		for k := range words {
+			i := a.units[m.units[k]].joint
+			words[k] = a.inside(i, a.places[i])
+			a.goals[i] = words[k]
+		}
+		return false, a.write(a.rows.goal, words, checkGoal)
 	case checkGoal:
-		if bad := a.unconfirmed(deadline); len(bad) > 0 {
-			return false, a.again(setGoal, bad, "did not take its own position for a goal; if it stands outside its limits, move it inside by hand")
+		if done, err := a.confirmed(deadline, setGoal, "did not take its own position for a goal"); !done {
+			return false, err
 		}
 		m.stage, m.tries = setTorque, 0
-		fallthrough
+		return false, nil
 	case setTorque:
-		return false, a.write(a.rows.torque, a.all, ones(len(a.all)), checkTorque)
+		return false, a.write(a.rows.torque, ones(len(m.ids)), checkTorque)
 	case checkTorque:
-		if bad := a.unconfirmed(deadline); len(bad) > 0 {
-			return false, a.again(setTorque, bad, "did not switch on; check its cable and power")
+		if done, err := a.confirmed(deadline, setTorque, "did not switch on; check its cable and power"); !done {
+			return false, err
 		}
 		m.stage = guard
 		if row := a.units[0].model.Row(table.Lock); row.Size != 0 {
@@ -83,7 +125,7 @@ func (a *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
 		fallthrough
 	default:
 		a.arming = arming{}
-		a.health.expect(true)
+		a.health.expect(joints)
 		if row := a.watchdogRow(); row.Size != 0 && a.robot.Safety.BusWatchdog > 0 {
 			ticks := watchdogTicks(a.robot.Safety.BusWatchdog)
 			a.health.leash = time.Duration(ticks)*watchdogStep - watchdogMargin
@@ -91,6 +133,54 @@ func (a *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
 		}
 		return true, nil
 	}
+}
+
+func (a *Arm) beginArming(joints uint32) {
+	m := &a.arming
+	*m = arming{joints: joints}
+	for i, u := range a.units { // joints first, shadows behind
+		if joints&(1<<u.joint) == 0 {
+			continue
+		}
+		m.ids, m.units = append(m.ids, u.id), append(m.units, i)
+		if !u.shadow {
+			m.goals++
+		}
+	}
+}
+
+// Outside returns the joints that stand outside their range, or outside what their
+// servo itself would go to, by more than a rest against a stop makes.
+//
+//rt:noalloc
+func (a *Arm) Outside() (joints uint32) {
+	for i := range a.joints {
+		j, at := &a.joints[i], a.places[i]
+		if at < max(j.min, j.low)-outsideMost || at > min(j.max, j.top)+outsideMost {
+			joints |= 1 << i
+		}
+	}
+	return joints
+}
+
+// outside refuses to arm joints that would be moved by it, but for those that
+// Rescue walks in.
+func (a *Arm) outside(joints uint32) error {
+	joints &= a.Outside() &^ a.rescued
+	if joints == 0 {
+		return nil
+	}
+	var names []string
+	for i := range a.joints {
+		if joints&(1<<i) == 0 {
+			continue
+		}
+		j := &a.joints[i]
+		low, high := a.Range(i)
+		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name, j.scale.place(a.places[i]), low, high, a.robot.Motors[i].Norm))
+	}
+	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO, or --rescue",
+		ErrOutside, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
 }
 
 // watchdogRow is the register of Dynamixel's bus watchdog; its Size is 0 on
@@ -114,14 +204,17 @@ func watchdogTicks(d time.Duration) int {
 //rt:noalloc
 func (a *Arm) raw(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
 
-// TorqueOn is all of ArmStep at once, for whoever has no tick.
+// TorqueOn is all of ArmStep at once, for whoever has no tick: all joints.
 func (a *Arm) TorqueOn() error {
 	a.arming = arming{}
 	if err := a.readPositions(); err != nil {
 		return err
 	}
+	for i := range a.joints {
+		a.take(i)
+	}
 	for {
-		armed, err := a.ArmStep(a.clock.Now().Add(2 * ackWait))
+		armed, err := a.ArmStep(a.clock.Now().Add(2*ackWait), a.Joints())
 		if err != nil {
 			if off := a.TorqueOff(); off != nil { // half an arm under torque is worse than none
 				err = fmt.Errorf("%w; %w", err, off)
@@ -134,22 +227,58 @@ func (a *Arm) TorqueOn() error {
 	}
 }
 
+// Joints is all joints, one bit each.
+//
+//rt:noalloc
+func (a *Arm) Joints() uint32 { return a.positions.all }
+
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// write sends one register to several motors and prepares the check.
-func (a *Arm) write(r table.Row, ids []ID, words []int, next stage) error {
+// write sends one register to the first motors that are armed and prepares the check.
+func (a *Arm) write(r table.Row, words []int, next stage) error {
 	m := &a.arming
-	m.check, m.words, m.stage = a.bus.newCheck(r, ids), words, next
-	m.row = r
-	return a.bus.SyncWrite(r, ids, words)
+	m.words, m.stage, m.row, m.bad, m.spoke = words, next, r, nil, false
+	m.left = m.left[:0]
+	for k := range words {
+		m.left = append(m.left, k)
+	}
+	return a.bus.SyncWrite(r, m.ids[:len(words)], words)
 }
 
-// unconfirmed reads back what write sent and returns the motors that have
-// something else, or do not answer, as indices of units.
-func (a *Arm) unconfirmed(deadline rt.Instant) (bad []int) {
+// confirmed reads back what write sent, from as many motors as there is time for
+// until the deadline, one at least. done is true once all have it; with those that
+// do not the arming goes back to an earlier stage, or ends.
+func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
-	return a.bus.readBack(m.check, m.row, m.words, offWait, deadline)
+	n := len(m.left)
+	room := deadline.Sub(a.clock.Now()) - a.bus.settle - healthLoss
+	for ; n > 1 && a.bus.wireTime(maxRequest, n, m.row.Size+checkMore) > room; n-- {
+	}
+	ids, words := make([]ID, n), make([]int, n)
+	for k, i := range m.left[:n] {
+		ids[k], words[k] = m.ids[i], m.words[i]
+	}
+	check := a.bus.newCheck(m.row, ids)
+	least := a.clock.Now().Add(check.wire + a.bus.settle + lossWait)
+	for _, k := range a.bus.readBack(check, m.row, words, offWait, max(deadline, least)) {
+		m.bad = append(m.bad, m.units[m.left[k]])
+		m.spoke = m.spoke || check.missing()>>k&1 == 0
+	}
+	m.left = m.left[n:]
+	switch {
+	case len(m.left) > 0:
+		return false, nil
+	case len(m.bad) == 0:
+		return true, nil
+	}
+	if !m.spoke {
+		why = "did not answer; check its cable and power"
+	}
+	return false, a.again(back, m.bad, why)
 }
+
+// maxRequest is the size of a sync read's request, about, of all motors of an arm.
+const maxRequest = 24
 
 // again goes back to an earlier stage, or gives up and makes the arm limp.
 func (a *Arm) again(to stage, bad []int, why string) error {
@@ -169,4 +298,89 @@ func (a *Arm) again(to stage, bad []int, why string) error {
 		err = fmt.Errorf("%w; %w", err, off)
 	}
 	return err
+}
+
+// rescueSpeed is how fast a servo may go whose own range does not include where it
+// stands: whatever its goal reads, it goes to the edge by itself.
+const rescueSpeed = 10.0 // degrees per second
+
+// Rescue lets joints be armed that stand outside their range: with a speed limit
+// in the servo itself, since an STS goes to the edge of its own range at once. Rescued ends it.
+//
+// It fails with ErrOutside when a motor of such a joint has no speed limit.
+//
+// Owner: the thread that owns the arm.
+func (a *Arm) Rescue() error {
+	outside := a.Outside()
+	for i, u := range a.units {
+		if outside&(1<<u.joint) == 0 {
+			continue
+		}
+		row, slow, err := a.slowSpeed(u)
+		if err != nil {
+			return err
+		}
+		before, _, err := a.bus.ReadRegister(u.id, row)
+		if err == nil {
+			_, err = a.bus.WriteRegister(u.id, row, slow)
+		}
+		if err != nil {
+			return a.wrap(u, err)
+		}
+		a.speeds = append(a.speeds, speed{i, row, before})
+	}
+	a.rescued |= outside
+	return nil
+}
+
+// speed is a servo's speed limit as it was before Rescue.
+type speed struct {
+	unit  int
+	row   table.Row
+	value int
+}
+
+// slowSpeed returns the register of a servo's speed limit and its value for
+// rescueSpeed.
+func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
+	counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span // per second
+	row = u.model.Row(table.GoalVelocity)
+	unit := 1.0
+	switch {
+	case a.bus.protocol == table.Dynamixel2:
+		row, unit = u.model.Row(table.ProfileVelocity), 0.229*4096/60
+	case a.bus.protocol == table.Dynamixel1:
+		unit = 0.111 * 360 / 60 * 1023 / 300
+	case u.model.Has(table.Phase):
+		phase, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.Phase))
+		if err != nil {
+			return row, 0, a.wrap(u, err)
+		}
+		if phase&phaseSteps == 0 {
+			unit = 50
+		}
+	}
+	if row.Size == 0 {
+		return row, 0, fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutside, u.id, u.name)
+	}
+	return row, max(1, int(counts/unit)), nil
+}
+
+// phaseSteps is the bit of an STS's Phase by which velocities count single steps
+// per second instead of 50 of them.
+const phaseSteps = 1 << 2
+
+// Rescued gives the servos their own speed back once every joint is inside.
+//
+// Owner: the thread that owns the arm.
+func (a *Arm) Rescued() error {
+	for len(a.speeds) > 0 {
+		s := a.speeds[0]
+		if _, err := a.bus.WriteRegister(a.units[s.unit].id, s.row, s.value); err != nil {
+			return a.wrap(a.units[s.unit], err)
+		}
+		a.speeds = a.speeds[1:]
+	}
+	a.rescued = 0
+	return nil
 }

@@ -40,6 +40,9 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 		got[i] = v
 	}
 	offset, low, high := got[0], got[1], got[2]
+	if limited(u.model, a.robot.Motors[u.joint]) && low < high {
+		a.joints[u.joint].low, a.joints[u.joint].top = low, high
+	}
 	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.FeetechSCS || u.model.Protocol == table.Dynamixel1
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
 		return nil
@@ -47,6 +50,16 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	return fmt.Errorf("%w: motor %d (%s) on %s: the servo has homing offset %d and range %d to %d, the file has %d and %d to %d; "+
 		"take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
 		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
+}
+
+// limited reports whether a servo limits its goals itself: an STS and an SCS go to
+// the edge of their range instead, a Dynamixel in position mode refuses the goal.
+func limited(model *table.Model, m robot.Motor) bool {
+	if !model.Has(table.MinPositionLimit) {
+		return false
+	}
+	mode, given := m.Setting(table.OperatingMode)
+	return model.Protocol != table.Dynamixel2 || !given || mode == table.ModePosition
 }
 
 // rebootTime is what a servo needs until it answers again; 0.3 to 0.5 s were
@@ -89,16 +102,28 @@ func (a *Arm) checkLatched(u unit) error {
 
 // configure writes the settings that differ, and reads them back. A motor under
 // torque is left as it is, see Held.
-func (a *Arm) configure(u unit) error {
-	changes, err := a.differing(u)
-	if err != nil || len(changes) == 0 {
+func (a *Arm) configure(i int) error {
+	u := a.units[i]
+	want, err := a.wanted(u)
+	if err != nil {
 		return err
+	}
+	changes, err := a.differing(u, want)
+	if err != nil {
+		return err
+	}
+	a.remember(i, want)
+	if len(changes) == 0 {
+		return nil
 	}
 	torque, _, err := a.bus.ReadRegister(u.id, a.rows.torque)
 	if err != nil {
 		return a.wrap(u, err)
 	}
 	if torque != 0 {
+		if changes = a.unmark(i, changes); len(changes) == 0 {
+			return nil // arming marks it
+		}
 		for _, s := range changes {
 			if s.Register == table.OperatingMode || s.Register == table.Phase || s.Register == table.SecondaryID {
 				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its torque off first (edge-rt torque off)",
@@ -106,6 +131,7 @@ func (a *Arm) configure(u unit) error {
 			}
 		}
 		a.held = append(a.held, u.name)
+		a.forget(i, changes)
 		return nil
 	}
 	return a.apply(u, changes)
@@ -114,12 +140,7 @@ func (a *Arm) configure(u unit) error {
 // differing returns the settings that a motor does not have yet. Besides the
 // robot's list the multi-turn bit of Phase has to go, because with it positions
 // leave 0 to 4095; the other bits, which differ between servos, stay.
-func (a *Arm) differing(u unit) ([]robot.Setting, error) {
-	m := a.robot.Motors[u.joint]
-	want := m.Settings
-	if u.shadow {
-		want = append([]robot.Setting{{Register: table.SecondaryID, Value: int(m.ID)}}, want...)
-	}
+func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	var changes []robot.Setting
 	for _, s := range want {
 		got, _, err := a.bus.ReadRegister(u.id, u.model.Row(s.Register))
@@ -140,6 +161,14 @@ func (a *Arm) differing(u unit) ([]robot.Setting, error) {
 		}
 	}
 	return a.gainsToo(want, changes), nil
+}
+
+// forget takes back what remember expects of settings that were left alone.
+func (a *Arm) forget(i int, changes []robot.Setting) {
+	h, model := &a.health.units[i], a.units[i].model
+	for _, s := range changes {
+		h.kept = slices.DeleteFunc(h.kept, func(k kept) bool { return k.row == model.Row(s.Register) })
+	}
 }
 
 // gainsToo adds every later setting to a change of mode: on a Dynamixel that

@@ -15,7 +15,7 @@ type Stats struct {
 	Retries      uint64   // repeated transactions; on the tick at most one per cycle, inside its budget
 	Refused      uint64   // requests that a motor answered but would not do
 	Alerts       uint64   // positions that came with a fault
-	ClippedGoals uint64   // positions limited to the calibrated range
+	ClippedGoals uint64   // positions limited to the joint's range
 	RefusedGoals uint64   // whole goals not sent because of a NaN or an infinity
 	FastReads    uint64   // cycles whose positions one merged reply brought, whole
 	Fallbacks    uint64   // times that fast sync reads gave way to plain ones
@@ -106,40 +106,75 @@ func (a *Arm) Range(i int) (low, high float64) {
 //
 //rt:noalloc
 func (a *Arm) take(i int) {
-	a.present[i] = float32(a.joints[i].scale.value(a.raw(i)))
+	a.places[i] = a.raw(i)
+	a.present[i] = float32(a.joints[i].scale.value(a.places[i]))
 }
 
-// Write sends a goal position to every motor, in the robot's order and units;
-// nobody answers. Each is limited to its calibrated range. A goal with a NaN or
-// an infinity is not sent at all: the motors stay with the last one.
-//
-// Only call it between TorqueOn and TorqueOff: some firmware takes a goal for a
-// reason to switch torque on.
+// Place writes into dst where the joints are, in their units, after a Read: other
+// than that, which speaks as LeRobot does, also where they lie outside their
+// calibrated range.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Write(goal []float32) {
+func (a *Arm) Place(dst []float32) {
+	for i := range a.joints {
+		dst[i] = float32(a.joints[i].scale.place(a.places[i]))
+	}
+}
+
+// Write sends a goal position, in the robot's units, to the joints whose bit is
+// set; nobody answers, and the others hear nothing. A goal outside a joint's range
+// stops at its edge, or where the joint is when that lies outside too. With a NaN
+// or an infinity among the goals nothing is sent.
+//
+// A goal is a reason to switch torque on for some firmware, so joints that shall
+// be limp have no bit.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Write(goal []float32, joints uint32) {
 	if len(goal) != len(a.joints) {
 		panic("servo: Write wants one goal per motor")
 	}
-	for _, v := range goal {
+	a.some, a.words = a.some[:0], a.words[:0]
+	for i, v := range goal {
+		if joints&(1<<i) == 0 {
+			continue
+		}
 		if v-v != 0 { // true for NaN and infinities only
 			a.refused.Add(1)
 			return
 		}
-	}
-	for i, v := range goal {
-		j := &a.joints[i]
-		raw, clamped := j.scale.raw(float64(v))
-		inside := min(j.max, max(j.min, raw))
-		if clamped || inside != raw {
+		raw := a.joints[i].scale.count(float64(v))
+		inside := a.inside(i, raw)
+		if inside != raw {
 			a.clipped.Add(1)
 		}
-		a.goals[i] = inside
+		a.some, a.words = append(a.some, a.ids[i]), append(a.words, inside)
 	}
-	a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
+	if len(a.some) == 0 {
+		return
+	}
+	for i, k := 0, 0; i < len(a.goals); i++ {
+		if joints&(1<<i) != 0 {
+			a.goals[i], k = a.words[k], k+1
+		}
+	}
+	a.bus.appendSyncWrite(a.rows.goal, a.some, a.words)
 	a.bus.send(a.bus.tx)
+}
+
+// inside is the goal nearest to raw that joint i may be given: inside its range or,
+// as far as it lies outside, not beyond where it is; and never beyond what the
+// servo itself would go to, whatever its register reads.
+//
+//rt:noalloc
+func (a *Arm) inside(i, raw int) int {
+	j, at := &a.joints[i], a.places[i]
+	raw = min(max(j.max, at), max(min(j.min, at), raw))
+	return min(j.top, max(j.low, raw))
 }
 
 // BusWait returns how long the last Read waited for the bus. Write waits

@@ -46,7 +46,7 @@ func TestCleanCycleIsOneWriteAndOneRead(t *testing.T) {
 func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	a, l := openLine(t)
 	start := l.clock.Now()
-	a.Write(make([]float32, 6))
+	a.Write(make([]float32, 6), a.Joints())
 	stale := a.Read(make([]float32, 6), l.deadline())
 	took := l.clock.Now().Sub(start)
 	if wire := (26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 0 || l.reads != 1 {
@@ -54,8 +54,8 @@ func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	}
 	l.forget()
 	start = l.clock.Now()
-	a.Write(make([]float32, 6))
-	a.Write(make([]float32, 6)) // behind the first
+	a.Write(make([]float32, 6), a.Joints())
+	a.Write(make([]float32, 6), a.Joints()) // behind the first
 	stale = a.Read(make([]float32, 6), l.deadline())
 	took = l.clock.Now().Sub(start)
 	if wire := (2*26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 0 || l.reads != 1 {
@@ -274,7 +274,8 @@ func TestSilenceOfAll(t *testing.T) {
 		{"the host is late", 8 * time.Millisecond, 0, clean + 8*time.Millisecond},
 		{"the bus goes dead", -1, 0b111111, farAway},
 		{"the bus stays dead", -1, 0b111111, clean + lossWait},
-		{"the bus comes back", 0, 0, clean},
+		{"the bus comes back, and each motor is compared", 0, 0, clean + 6*(450*time.Microsecond+replyGap)},
+		{"clean again", 0, 0, clean},
 	}
 	for _, tt := range steps {
 		if stale, took := cycle(tt.late); stale != tt.wantStale || took != tt.wantTook {
@@ -322,7 +323,7 @@ func TestWriteLimitsAndRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := openLine(t)
-			a.Write(tt.goal)
+			a.Write(tt.goal, a.Joints())
 			if tt.want == nil && l.writes != 0 {
 				t.Errorf("Write(%v) sent % X, want nothing", tt.goal, l.log)
 			}
@@ -347,7 +348,7 @@ func TestPresentWrittenBackMovesNothing(t *testing.T) {
 		}
 		dst := make([]float32, 6)
 		a.Read(dst, l.deadline())
-		a.Write(dst)
+		a.Write(dst, a.Joints())
 		l.clock.Advance(time.Millisecond)
 		for id := 1; id <= 6; id++ {
 			if got := l.servos[id].word(42); got != raw && got != raw-1 {
@@ -451,7 +452,7 @@ func TestLostPort(t *testing.T) {
 	l.dead = true
 	start := l.clock.Now()
 	stale := a.Read(make([]float32, 6), l.deadline())
-	a.Write(make([]float32, 6))
+	a.Write(make([]float32, 6), a.Joints())
 	if stale != 0b111111 || !a.Lost() || l.clock.Now() != start {
 		t.Errorf("Read on a dead port: stale %06b, lost %v after %v, want all, true, at once", stale, a.Lost(), l.clock.Now().Sub(start))
 	}
@@ -469,7 +470,7 @@ func TestCycleNoAlloc(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(1000, func() {
 			a.Read(dst, l.deadline())
-			a.Write(dst)
+			a.Write(dst, a.Joints())
 			l.clock.Advance(10 * time.Millisecond)
 		}); n != 0 {
 			t.Errorf("a cycle (faulty %v) allocates %v times, want 0", faulty, n)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"edgert/servo/packet"
+	"edgert/servo/table"
 )
 
 // group is a set of servos that answer with params bytes each.
@@ -100,4 +101,72 @@ func (g *group) missing() uint32 { return g.all&^g.answered | g.refused }
 func (b *Bus) wireTime(request, replies, params int) time.Duration {
 	size := request + replies*(b.format.Overhead()+params)
 	return time.Duration(float64(size)*b.byteNs) + time.Duration(replies)*replyGap
+}
+
+// window is a stretch of registers of one servo that is read at once.
+type window struct {
+	unit  int
+	bit   uint32 // of the unit's windows
+	tells bool   // it shows whether the servo is the one that it was
+	group *group
+}
+
+// stretch is where a window begins and ends; a model that lacks the last register
+// ends with the one before.
+type stretch struct {
+	from  table.Register
+	to    [2]table.Register
+	tells bool
+}
+
+// stretches are those worth reading.
+var stretches = map[table.Protocol][]stretch{
+	table.Feetech:    {{table.TorqueEnable, [2]table.Register{table.PresentCurrent, table.PresentTemperature}, true}},
+	table.FeetechSCS: {{table.TorqueEnable, [2]table.Register{table.PresentTemperature}, true}},
+	table.Dynamixel1: {{table.TorqueEnable, [2]table.Register{table.PresentTemperature}, true}},
+	table.Dynamixel2: {
+		{table.TorqueEnable, [2]table.Register{table.Status}, true},
+		{table.PresentVoltage, [2]table.Register{table.PresentTemperature}, false},
+		{table.BusWatchdog, [2]table.Register{table.PresentCurrent, table.PresentLoad}, true},
+	},
+}
+
+// newHealth prepares the windows of every servo.
+func newHealth(a *Arm) *health {
+	n := len(a.joints)
+	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, n), off: make([]int, len(a.units)), zeros: make([]ID, 0, len(a.units)), beyond: make([]Fault, n)}
+	for i, u := range a.units {
+		h.units[i].bind(a.robot.Motors[u.joint].Bounds)
+		for _, s := range stretches[a.bus.protocol] {
+			from, to := u.model.Row(s.from), u.model.Row(s.to[0])
+			if to.Size == 0 {
+				to = u.model.Row(s.to[1])
+			}
+			size := to.Addr + to.Size - from.Addr
+			g := &group{ids: []ID{u.id}, addr: from.Addr, params: size, all: 1, data: make([]byte, size), errs: make([]byte, 1)}
+			g.mean(u.id)
+			g.request = a.bus.format.AppendRead(nil, u.id, from.Addr, size)
+			g.wire = a.bus.wireTime(len(g.request), 1, size)
+			h.windows = append(h.windows, window{i, 1 << (len(h.windows) % 32), s.tells, g})
+		}
+	}
+	return h
+}
+
+// covers reports whether a register lies in the window.
+//
+//rt:noalloc
+func (w *window) covers(r table.Row) bool {
+	at := r.Addr - w.group.addr
+	return r.Size != 0 && at >= 0 && at+r.Size <= w.group.params
+}
+
+// value takes a register out of the window.
+//
+//rt:noalloc
+func (w *window) value(r table.Row) (v int, ok bool) {
+	if !w.covers(r) {
+		return 0, false
+	}
+	return r.Decode(w.group.data[r.Addr-w.group.addr:]), true
 }

@@ -11,86 +11,75 @@ import (
 )
 
 const (
-	healthEvery  = 50 * time.Millisecond // one window of one motor is read that often
-	healthRoom   = 2 * time.Millisecond  // left until the deadline, or it waits for the next tick
-	healthLoss   = time.Millisecond      // beyond the computed end
-	healthLate   = 10 * healthEvery      // an arm with a silent motor is looked after too, that seldom
-	persistent   = 3                     // reads in a row with a complaint before it counts
-	missedTorque = 2                     // readings without torque, though it was switched on
+	healthEvery = 50 * time.Millisecond  // one window of one motor is read that often
+	healthRoom  = 2 * time.Millisecond   // left until the deadline, or it waits for the next tick
+	healthLoss  = time.Millisecond       // beyond the computed end
+	healthLate  = 10 * healthEvery       // an arm with a silent motor is looked after too, that seldom
+	persistent  = 3                      // reads in a row with a complaint before it counts
+	differs     = 2                      // comparisons in a row that find something else: one may be of a damaged reply whose checksum fits
+	bootLeast   = 100 * time.Millisecond // no servo boots in less: one without a mark that was silent for longer may have restarted
+	strayCounts = 2                      // a goal register that is off by more is not ours
 )
 
 // health watches the motors on the tick, a little at a time: it reads supply,
-// temperature and torque of one motor after the other, and turns complaints into
-// the robot's reactions.
+// temperature, load, torque and marks of one motor after the other, of those first
+// that were silent, and turns complaints into the robot's reactions.
 //
 // Owner: tick thread.
 type health struct {
 	windows []window
 	next    int
 	due     rt.Instant
-	units   []unitHealth  // per unit
-	streak  []int         // per joint: reads in a row with a complaint
-	held    uint32        // joints that keep their goal
-	limp    uint32        // joints whose torque was taken
-	beyond  []Fault       // per joint: which of the robot's bounds its motors are beyond
-	warned  uint32        // joints beyond a bound of which people are told
-	off     []int         // zeros, for a sync write
-	armed   bool          // torque was switched on
-	gone    bool          // a motor has lost it
-	asleep  bool          // the bus watchdogs have fired
-	leash   time.Duration // of the bus watchdogs; 0: none
-	stop    robot.Reaction
-	stopped int // the joint that stops the run
-	why     Fault
+	units   []unitHealth // per unit
+	streak  []int        // per joint: reads in a row with a complaint
+	says    Complaints
+	beyond  []Fault // per joint: which of the robot's bounds its motors are beyond
+	warned  uint32  // joints beyond a bound of which people are told
+	off     []int   // zeros, for a sync write
+	zeros   []ID    // joints whose torque goes off
+
+	torque    uint32        // joints that were switched on
+	gone      uint32        // joints that have lost their torque by themselves
+	restarted uint32        // joints of which a motor has lost its mark
+	doubted   uint32        // joints that were silent and have not been compared since
+	strayed   uint32        // joints whose goal register was not ours after a silence
+	attended  uint32        // joints whose motors are looked at first
+	asleep    bool          // the bus watchdogs have fired
+	leash     time.Duration // of the bus watchdogs; 0: none
+	stop      robot.Reaction
+	stopped   int // the joint that stops the run
+	why       Fault
 
 	hottest, lowest atomic.Int64 // degrees Celsius; tenths of a volt, 0: not known yet
+}
+
+// Complaints are joints, one bit each, whose motors complain, by what the robot's
+// description wants to become of them.
+type Complaints struct {
+	Hold     uint32 // keep their goal: supply, heat
+	Overload uint32 // push against something: follow only goals that relieve them
+	Encoder  uint32 // say positions that nobody can believe: are not driven
+	Limp     uint32 // have their torque taken for the rest of the run
 }
 
 // unitHealth is the newest reading of one servo.
 type unitHealth struct {
 	voltage, temperature int // 0.1 V; degrees Celsius
+	effort               float64
 	status               Fault
-	missed               int // readings in a row without torque
+	kept                 []kept     // what tells it from a servo that has restarted
+	unread               uint32     // its windows, one bit each, to be read before it counts as compared
+	unlike               int        // comparisons in a row that found something else
+	silent               rt.Instant // since when; 0: it answers
 
 	hotWarn, hotAct, lowWarn, lowAct bound
 }
 
-// window is a stretch of registers read at once.
-type window struct {
-	unit  int
-	group *group
-}
-
-// spans are the stretches worth reading, from and to a register.
-var spans = map[table.Protocol][][2]table.Register{
-	table.Feetech:    {{table.TorqueEnable, table.PresentTemperature}},
-	table.FeetechSCS: {{table.TorqueEnable, table.PresentTemperature}},
-	table.Dynamixel1: {{table.TorqueEnable, table.PresentTemperature}},
-	table.Dynamixel2: {{table.TorqueEnable, table.Status}, {table.PresentVoltage, table.PresentTemperature}, {table.BusWatchdog, table.BusWatchdog}},
-}
-
-func newHealth(a *Arm) *health {
-	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, len(a.joints)), off: []int{0}, beyond: make([]Fault, len(a.joints))}
-	for i, u := range a.units {
-		h.units[i].bind(a.robot.Motors[u.joint].Bounds)
-		for _, s := range spans[a.bus.protocol] {
-			from, to := u.model.Row(s[0]), u.model.Row(s[1])
-			n := to.Addr + to.Size - from.Addr
-			g := &group{ids: []ID{u.id}, addr: from.Addr, params: n, all: 1, data: make([]byte, n), errs: make([]byte, 1)}
-			g.mean(u.id)
-			g.request = a.bus.format.AppendRead(nil, u.id, from.Addr, n)
-			g.wire = a.bus.wireTime(len(g.request), 1, n)
-			h.windows = append(h.windows, window{i, g})
-		}
-	}
-	return h
-}
-
-// expect says whether the motors are meant to be under torque from now on.
-func (h *health) expect(torque bool) {
-	h.armed, h.gone, h.asleep = torque, false, false
+// expect says which joints are meant to be under torque from now on.
+func (h *health) expect(joints uint32) {
+	h.torque, h.gone, h.asleep, h.strayed = joints, 0, false, 0
 	for i := range h.units {
-		h.units[i].missed = 0
+		h.units[i].unlike = 0
 	}
 }
 
@@ -99,100 +88,120 @@ func (h *health) expect(torque bool) {
 //
 //rt:noalloc
 func (a *Arm) wakeful(now rt.Instant) {
-	if h := a.health; h.armed && h.leash > 0 && now.Sub(a.bus.sent) >= h.leash {
+	if h := a.health; h.torque != 0 && h.leash > 0 && now.Sub(a.bus.sent) >= h.leash {
 		h.asleep = true
 	}
 }
 
 // watch is the part of a read that looks after the motors: complaints that came
-// with the positions, and one window where there is time.
+// with the positions, the motors that were silent, and one window of another where
+// there is time.
 //
 //rt:noalloc
 func (a *Arm) watch(stale uint32, deadline rt.Instant) {
 	h := a.health
+	now := a.clock.Now()
+	for i := range a.units {
+		a.listen(i, stale, now)
+	}
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
 			a.weigh(i)
 		}
 	}
-	now := a.clock.Now()
+	a.compareSilent(stale, deadline)
 	w := &h.windows[h.next]
 	tired := (stale != 0 || a.bus.repeated) && now.Sub(h.due) < healthLate // this tick has waited long enough
-	if tired || now < h.due || now.Add(w.group.wire+a.bus.settle+healthLoss+healthRoom) > deadline {
+	spare := healthLoss + healthRoom
+	if now.Sub(h.due) >= healthEvery {
+		spare = 0 // a tick that short never has more; the deadline bounds what a lost reply costs
+	}
+	if tired || now < h.due || !a.fits(w, spare, deadline) {
 		return
 	}
 	h.due = now.Add(healthEvery)
-	h.next = (h.next + 1) % len(h.windows)
+	h.next = a.after(h.next)
 	if a.bus.gather(w.group, healthLoss, deadline) == 0 {
 		a.note(w)
 	}
 }
 
-// weigh counts a joint's complaints, the motor's and the robot's, and reacts to
-// those that stay.
+// after is the window to read behind the last one: the next, or the next of a
+// joint that wants attention.
 //
 //rt:noalloc
-func (a *Arm) weigh(i int) {
-	h, fault := a.health, a.faults[i]
-	if fault&FaultHardware != 0 {
-		fault |= h.units[i].status
+func (a *Arm) after(last int) int {
+	h := a.health
+	n := len(h.windows)
+	for k := 1; h.attended != 0 && k <= n; k++ {
+		if i := (last + k) % n; h.attended&(1<<a.units[h.windows[i].unit].joint) != 0 {
+			h.attended &^= 1 << a.units[h.windows[i].unit].joint
+			return i
+		}
 	}
-	fault |= h.beyond[i]
-	bit := uint32(1) << i
-	if fault == 0 {
-		h.streak[i] = 0
-		h.held &^= bit &^ h.limp
+	return (last + 1) % n
+}
+
+// fits reports whether a window can be read until so long before the deadline.
+//
+//rt:noalloc
+func (a *Arm) fits(w *window, spare time.Duration, deadline rt.Instant) bool {
+	return a.clock.Now().Add(w.group.wire+a.bus.settle+spare) <= deadline
+}
+
+// listen notes whose motor was silent in this read. Whatever it holds may be
+// another then: it is compared before it counts as the same.
+//
+//rt:noalloc
+func (a *Arm) listen(i int, stale uint32, now rt.Instant) {
+	h, u := a.health, &a.health.units[i]
+	bit := uint32(1) << a.units[i].joint
+	if a.units[i].shadow || stale&bit == 0 {
 		return
 	}
-	if h.streak[i]++; h.streak[i] < persistent {
-		return
+	h.doubted |= bit
+	for w := range h.windows {
+		if h.windows[w].unit == i && h.windows[w].tells {
+			u.unread |= h.windows[w].bit
+		}
 	}
-	switch reaction(&a.robot.Safety, fault) {
-	case robot.Hold:
-		h.held |= bit
-	case robot.Limp:
-		if h.limp&bit == 0 && h.armed {
-			h.limp |= bit
-			h.held |= bit
-			a.bus.SyncWrite(a.rows.torque, a.ids[i:i+1], h.off)
-		}
-	case robot.Stop:
-		if h.stop == "" {
-			h.stop, h.stopped, h.why = robot.Stop, i, fault
-		}
+	if u.silent == 0 {
+		u.silent = now
 	}
 }
 
-// reaction is the hardest of those that the faults ask for.
+// Doubt has every motor compared with what it should hold before it counts as
+// known, as after a silence: the machine was away for some time.
+//
+// Owner: tick thread.
 //
 //rt:noalloc
-func reaction(s *robot.Safety, f Fault) robot.Reaction {
-	worst := robot.Ignore
-	for _, c := range [...]struct {
-		bits Fault
-		r    robot.Reaction
-	}{
-		{FaultVoltage | FaultShock, s.Voltage}, {FaultEncoder, s.Encoder},
-		{FaultTemperature, s.Overheat}, {FaultCurrent | FaultOverload, s.Overload},
-	} {
-		if f&c.bits != 0 && rank(c.r) > rank(worst) {
-			worst = c.r
-		}
+func (a *Arm) Doubt() {
+	now := a.clock.Now()
+	for i := range a.units {
+		a.listen(i, a.positions.all, now)
 	}
-	return worst
 }
 
+// compareSilent reads what motors hold that were silent and answer again, as many
+// of them as the tick has time for.
+//
 //rt:noalloc
-func rank(r robot.Reaction) int {
-	switch r {
-	case robot.Hold:
-		return 1
-	case robot.Limp:
-		return 2
-	case robot.Stop:
-		return 3
+func (a *Arm) compareSilent(stale uint32, deadline rt.Instant) {
+	h := a.health
+	if h.doubted&^stale == 0 {
+		return
 	}
-	return 0
+	for i := range h.windows {
+		w := &h.windows[i]
+		if h.units[w.unit].unread&w.bit == 0 || stale&(1<<a.units[w.unit].joint) != 0 {
+			continue
+		}
+		if !a.fits(w, 0, deadline) || a.bus.gather(w.group, healthLoss, deadline) != 0 {
+			return
+		}
+		a.note(w)
+	}
 }
 
 // note keeps what a window has brought.
@@ -212,19 +221,78 @@ func (a *Arm) note(w *window) {
 	if v, ok := w.value(m.Row(table.Status)); ok {
 		u.status = StatusFault(m.Protocol, v)
 	}
-	if v, ok := w.value(m.Row(table.BusWatchdog)); ok && v < 0 && h.armed {
+	if v, ok := w.value(m.Row(table.BusWatchdog)); ok && v < 0 && h.torque != 0 {
 		h.asleep = true
 	}
-	if v, ok := w.value(m.Row(table.TorqueEnable)); ok {
-		expected := h.armed && h.limp&(1<<a.units[w.unit].joint) == 0
-		if v != 0 || !expected {
-			u.missed = 0
-		} else if u.missed++; u.missed >= missedTorque {
-			h.gone = true
-		}
-	}
+	a.strain(w, u)
+	a.compare(w, u)
 	a.confront(a.units[w.unit].joint)
 	h.sum()
+}
+
+// compare holds a window against what the motor should hold. What differs is read
+// once more before it counts.
+//
+//rt:noalloc
+func (a *Arm) compare(w *window, u *unitHealth) {
+	if !w.tells {
+		return
+	}
+	h, joint := a.health, a.units[w.unit].joint
+	bit := uint32(1) << joint
+	lost := false
+	for i := range u.kept {
+		if v, ok := w.value(u.kept[i].row); ok && v != u.kept[i].value {
+			lost = true
+		}
+	}
+	torque, known := w.value(a.rows.torque)
+	limp := known && torque == 0 && h.torque&bit != 0
+	if lost || limp {
+		h.doubted |= bit
+		u.unread |= w.bit
+		if u.unlike++; u.unlike >= differs {
+			if lost {
+				h.restarted |= bit
+			}
+			if limp {
+				h.gone |= bit
+			}
+		}
+		return
+	}
+	u.unread &^= w.bit
+	if known && torque != 0 && h.says.Limp&bit != 0 {
+		a.Relax(bit) // something has switched it on again
+	}
+	if goal, ok := w.value(a.rows.goal); ok && h.doubted&bit != 0 && !a.units[w.unit].shadow {
+		if d := goal - a.goals[joint]; d > strayCounts || d < -strayCounts {
+			h.strayed |= bit
+		}
+	}
+	if u.unread == 0 {
+		u.unlike = 0
+		a.settled(w.unit)
+	}
+}
+
+// settled ends the doubt about a unit that holds what it should. One without a mark
+// that was silent for as long as a boot takes counts as restarted all the same.
+//
+//rt:noalloc
+func (a *Arm) settled(i int) {
+	h, u := a.health, &a.health.units[i]
+	bit := uint32(1) << a.units[i].joint
+	if u.silent != 0 && len(u.kept) == 0 && !a.robot.Leader && a.clock.Now().Sub(u.silent) >= bootLeast {
+		h.restarted |= bit
+	}
+	u.silent = 0
+	for k := range h.units {
+		if a.units[k].joint == a.units[i].joint && h.units[k].unread != 0 {
+			return // the other motor of the joint
+		}
+	}
+	h.doubted &^= bit
 }
 
 // sum publishes the extremes.
@@ -243,32 +311,39 @@ func (h *health) sum() {
 	h.lowest.Store(int64(low))
 }
 
-// value takes a register out of the window.
+// Complaints returns which joints' motors complain, and for what.
+//
+// Owner: tick thread.
 //
 //rt:noalloc
-func (w *window) value(r table.Row) (v int, ok bool) {
-	at := r.Addr - w.group.addr
-	if r.Size == 0 || at < 0 || at+r.Size > w.group.params {
-		return 0, false
-	}
-	return r.Decode(w.group.data[at:]), true
+func (a *Arm) Complaints() Complaints { return a.health.says }
+
+// Doubted returns the joints that were silent and whose motors have not been
+// compared since with what they should hold.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Doubted() uint32 { return a.health.doubted }
+
+// Strayed returns once the joints that hold another goal, after a silence, than
+// they were given last.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Strayed() (joints uint32) {
+	joints, a.health.strayed = a.health.strayed, 0
+	return joints
 }
 
-// Hold returns the joints that shall keep their goal because of a motor's
-// complaint.
+// TorqueGone returns the joints that are limp although they were switched on: a
+// motor has restarted, or cut its torque by itself.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Hold() uint32 { return a.health.held }
-
-// TorqueGone reports that a motor is limp although it was switched on: it has
-// restarted, or cut its torque by itself. What was in its RAM is lost.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) TorqueGone() bool { return a.health.gone }
+func (a *Arm) TorqueGone() uint32 { return a.health.gone }
 
 // Asleep reports that Dynamixel's bus watchdogs have stopped the motors, because
 // nothing was sent for too long: they hold, and refuse goals. ArmStep wakes them

@@ -194,7 +194,7 @@ func TestArmOverPty(t *testing.T) {
 		if a.Read(dst, clock.Now().Add(200*time.Millisecond)) == 0 {
 			answered++
 		}
-		a.Write(dst)
+		a.Write(dst, a.Joints())
 	}
 	if want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005), 50.3}; !slices.Equal(dst, want) {
 		t.Errorf("Read = %v, want %v", dst, want)
@@ -207,7 +207,7 @@ func TestArmOverPty(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		a.Read(dst, clock.Now().Add(200*time.Millisecond))
-		a.Write(dst)
+		a.Write(dst, a.Joints())
 	}); n != 0 {
 		t.Errorf("a cycle over a pty allocates %v times, want 0", n)
 	}

@@ -108,7 +108,7 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 			arm.Read(goal, rt.KernelClock().Now().Add(40*time.Millisecond))
 			if n := testing.AllocsPerRun(30, func() {
 				arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
-				arm.Write(goal)
+				arm.Write(goal, arm.Joints())
 			}); n != 0 {
 				t.Errorf("a cycle allocates %v times, want 0", n)
 			}
@@ -120,7 +120,7 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 					break
 				}
 				arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
-				arm.Write(goal)
+				arm.Write(goal, arm.Joints())
 			}
 			if hot, volts := arm.Climate(); hot < 15 || hot > 80 || volts < 3 || volts > 25 {
 				t.Errorf("climate %v C, %v V", hot, volts)
@@ -164,9 +164,9 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 			}
 			if tick == 300 {
 				s := arm.Stats()
-				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries", at, goal, arm.Lost(), arm.Hold(), s.Cycles, s.Lost, s.Corrupt, s.Retries)
+				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries", at, goal, arm.Lost(), (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp), s.Cycles, s.Lost, s.Corrupt, s.Retries)
 			}
-			arm.Write(goal)
+			arm.Write(goal, arm.Joints())
 		}
 	}
 }

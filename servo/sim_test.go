@@ -106,7 +106,7 @@ func TestArmOnSimulator(t *testing.T) {
 			goal[i] = float32(40 * math.Sin(float64(tick+10*i)/10))
 		}
 		goal[5] += 50
-		arm.Write(goal)
+		arm.Write(goal, arm.Joints())
 	}
 	s := arm.Stats()
 	t.Logf("60 cycles: p50 %v, p99 %v, lost %d, corrupt %d", s.Cycle.Quantile(0.5), s.Cycle.Quantile(0.99), s.Lost, s.Corrupt)
@@ -115,7 +115,7 @@ func TestArmOnSimulator(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(60, func() {
 		arm.Read(dst, clock.Now().Add(13*time.Millisecond))
-		arm.Write(goal)
+		arm.Write(goal, arm.Joints())
 	}); n != 0 {
 		t.Errorf("a cycle allocates %v times, want 0", n)
 	}

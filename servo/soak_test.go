@@ -183,7 +183,7 @@ func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robo
 		clock.SleepUntil(next)
 		start := clock.Now()
 		next = max(next, start.Add(-soakBehind))
-		arm.Write(goal)
+		arm.Write(goal, arm.Joints())
 		stale := arm.Read(present, start.Add(soakPeriod-500*time.Microsecond))
 		took := clock.Now().Sub(start)
 		tally.worst = max(tally.worst, took)

@@ -29,7 +29,7 @@ func (a *Arm) TorqueOff() error {
 		return fmt.Errorf("%w: the port is closed", ErrTorque)
 	}
 	a.bus.lost = false // try whatever happened before
-	a.health.expect(false)
+	a.health.expect(0)
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}

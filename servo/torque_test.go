@@ -31,8 +31,12 @@ func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 	}
 	for id := 1; id <= 6; id++ {
 		s := l.servos[id]
-		if s.mem[40] != 1 || s.word(42) != s.word(56) || s.mem[55] != 1 {
-			t.Errorf("motor %d: torque %d, goal %d at %d, lock %d, want 1, its position, 1", id, s.mem[40], s.word(42), s.word(56), s.mem[55])
+		at := s.word(56)
+		if id == 2 {
+			at = 0 // the nearest that it may be told
+		}
+		if s.mem[40] != 1 || s.word(42) != at || s.mem[55] != 1 {
+			t.Errorf("motor %d: torque %d, goal %d at %d, lock %d, want 1, %d, 1", id, s.mem[40], s.word(42), s.word(56), s.mem[55], at)
 		}
 	}
 	if took > 6*time.Millisecond {

@@ -1,6 +1,8 @@
 package servo
 
 import (
+	"math"
+
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -79,6 +81,49 @@ func (s *scale) raw(v float64) (raw int, clamped bool) {
 		}
 		return int(float64((in+100)/200*(s.max-s.min)) + s.min), clamped
 	}
+}
+
+// place returns the position in the motor's unit, also outside the calibrated
+// range, where value says its edge: the range modes go on in the same line.
+//
+//rt:noalloc
+func (s *scale) place(raw int) float64 {
+	if s.mode == robot.Degrees {
+		return s.value(raw)
+	}
+	share := (float64(raw) - s.min) / (s.max - s.min)
+	if s.mode == robot.Range0100 {
+		v := float64(share * 100)
+		if s.flip {
+			return 100 - v
+		}
+		return v
+	}
+	v := float64(share*200) - 100
+	if s.flip {
+		return -v
+	}
+	return v
+}
+
+// count is the way back from place. The value must be finite.
+//
+//rt:noalloc
+func (s *scale) count(v float64) int {
+	v = min(1e6, max(-1e6, v))
+	switch {
+	case s.mode == robot.Degrees:
+		raw, _ := s.raw(v)
+		return raw
+	case s.mode == robot.Range0100 && s.flip:
+		v = 100 - v
+	case s.mode != robot.Range0100 && s.flip:
+		v = -v
+	}
+	if s.mode == robot.Range0100 {
+		return int(math.Floor(float64(v/100*(s.max-s.min)) + s.min))
+	}
+	return int(math.Floor(float64((v+100)/200*(s.max-s.min)) + s.min))
 }
 
 // Normalize returns a raw position of a motor in its unit.

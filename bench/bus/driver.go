@@ -148,7 +148,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		}
 		t.frames, t.out, t.in = 0, 0, 0
 		cpu, start := rt.ThreadCPU(), clock.Now()
-		arm.Write(goal)
+		arm.Write(goal, arm.Joints())
 		arm.Read(present, start.Add(patience(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
 		now := losses()

@@ -104,6 +104,7 @@ type runFlags struct {
 	ReconnectMaxBackoff     time.Duration     `default:"10s" help:"Longest wait between attempts."`
 	MaxOffline              time.Duration     `default:"60s" help:"Give up after this long without device or server."`
 	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold or repeat_last."`
+	Rescue                  bool              `help:"Walk an arm that stands outside its calibrated range in slowly, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
@@ -327,7 +328,7 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
 		Task: r.Task, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,
-		JPEGQuality: defaultQuality, OnExit: r.OnExit, Fallback: r.Fallback,
+		JPEGQuality: defaultQuality, OnExit: r.OnExit, Rescue: r.Rescue, Fallback: r.Fallback,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),

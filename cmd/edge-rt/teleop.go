@@ -31,7 +31,7 @@ func (c *teleopCmd) run(ctx context.Context, r *runFlags, follower robot.Robot, 
 		fps = *r.FPS
 	}
 	return teleop.Run(ctx, teleop.Config{
-		FPS: fps, Duration: r.Duration, RT: mode, CPU: r.CPU, OnExit: r.OnExit, Out: stdout,
+		FPS: fps, Duration: r.Duration, RT: mode, CPU: r.CPU, OnExit: r.OnExit, Rescue: r.Rescue, Out: stdout,
 		Follower: teleop.Arm{Bus: r.Bus, Robot: follower, ID: r.ID, Calibration: r.Calibration},
 		Leader:   teleop.Arm{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
 	})

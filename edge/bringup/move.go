@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"edgert/edge/limit"
+	"edgert/edge/follow"
+	"edgert/edge/plug"
 	"edgert/internal/exit"
+	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
 )
@@ -65,20 +67,22 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		}
 		return exit.With(code, err)
 	}
-	defer arm.Close()
+	held := plug.New(arm, servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock}, s.Clock)
+	defer held.Close()
 	if low, high := arm.Range(joint); cfg.To < low || cfg.To > high {
 		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high, s.Robot.Motors[joint].Norm)
 	}
 	defer func() {
-		if off := arm.TorqueOff(); off != nil {
+		if off := held.TorqueOff(); off != nil {
 			err = errors.Join(err, exit.With(exit.Absent, off))
 		}
 	}()
-	if err := arm.TorqueOn(); err != nil {
-		return exit.With(exit.Absent, err)
-	}
-	s.say("Torque is on. Hold on to the arm: it is let go at the end.")
-	at, err := s.travel(ctx, arm, joint, cfg)
+	f := follow.New(held, follow.Config{
+		Period: movePeriod, Safety: s.Robot.Safety, Gate: follow.GateOf(arm, movePeriod), Exit: follow.ExitOff, Rescue: true,
+	}, len(s.Robot.Motors))
+	f.Begin()
+	m := mover{session: s, arm: f, bus: held, joint: joint, cfg: cfg}
+	at, err := m.travel(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,50 +91,83 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	return nil
 }
 
-// travel drives the joint at the given share of its velocity limit, through the
-// same gate that a policy's actions pass.
-func (s *session) travel(ctx context.Context, arm *servo.Arm, joint int, cfg MoveConfig) (at float64, err error) {
-	gate := limit.Limiter{Pace: float32(cfg.Speed)}
-	gate.Step, gate.Far = arm.Limits(movePeriod.Seconds())
-	for j := range gate.Step {
-		low, high := arm.Range(j)
-		gate.Min, gate.Max = append(gate.Min, float32(low)), append(gate.Max, float32(high))
-	}
-	n := len(gate.Step)
-	present, goal, want := make([]float32, n), make([]float32, n), make([]float32, n)
-	for tries := 0; arm.Read(present, s.instant(movePeriod)) != 0; tries++ {
-		if tries == silentTicks {
-			return 0, exit.Errorf(exit.Absent, "the arm does not answer: check its cables")
-		}
-	}
-	copy(goal, present)
-	copy(want, present)
-	want[joint] = float32(cfg.To)
-	way := math.Abs(cfg.To-float64(present[joint])) / (cfg.Robot.Motors[joint].MaxVelocity * cfg.Speed)
-	giveUp := s.instant(time.Duration(way*float64(time.Second)) + moveExtra)
-	there, silent := 0, 0
-	for next := s.instant(movePeriod); ; next = next.Add(movePeriod) {
-		s.Clock.SleepUntil(next)
-		if silent++; arm.Read(present, s.instant(movePeriod/2)) == 0 {
-			silent = 0
+// mover is one move under way.
+type mover struct {
+	*session
+	arm   *follow.Follower
+	bus   *plug.Arm
+	joint int
+	cfg   MoveConfig
+
+	want   []float32
+	giveUp rt.Instant // once the way is known
+	silent int        // ticks in a row without an answer of every joint
+	there  int        // ticks in a row at the goal
+}
+
+// travel arms the arm where it stands, walks in what stands outside its range, and
+// drives the joint at the given share of its velocity limit, through the same gate
+// that a policy's actions pass.
+func (m *mover) travel(ctx context.Context) (at float64, err error) {
+	clock := m.Clock
+	index := uint64(0)
+	for next := m.instant(movePeriod); ; next = next.Add(movePeriod) {
+		clock.SleepUntil(next)
+		index++
+		t := rt.Tick{Index: index, Deadline: next, Woke: clock.Now()}
+		m.arm.Read(t)
+		present := float64(m.arm.State[m.joint])
+		if m.silent++; m.arm.Stale() == 0 {
+			m.silent = 0
 		}
 		switch {
 		case ctx.Err() != nil:
-			return 0, exit.Errorf(exit.Failure, "interrupted at %.2f: torque goes off", present[joint])
-		case arm.Lost() || silent > silentTicks:
-			return 0, exit.Errorf(exit.Absent, "the arm does not answer any more: check its cables")
-		case arm.Fatal() != nil:
-			return 0, exit.With(exit.Fault, arm.Fatal())
-		case s.Clock.Now() > giveUp:
-			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high", cfg.Joint, present[joint])
+			return 0, exit.Errorf(exit.Failure, "interrupted at %.2f: torque goes off", present)
+		case m.bus.Away() || m.silent > silentTicks:
+			return 0, exit.Errorf(exit.Absent, "the arm does not answer any more: check its cables, and whether its motors have restarted")
+		case m.arm.Fatal() != nil:
+			return 0, exit.With(exit.Fault, m.arm.Fatal())
+		case m.giveUp != 0 && t.Woke > m.giveUp:
+			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)", m.cfg.Joint, present, m.arm.Why(m.joint))
 		}
-		gate.Apply(goal, want, present, arm.Hold())
-		arm.Write(goal)
-		if there++; math.Abs(float64(present[joint])-cfg.To) > moveReach {
-			there = 0
-		}
-		if time.Duration(there)*movePeriod >= moveSettle {
-			return float64(present[joint]), nil
+		if done, err := m.step(t, present); done || err != nil {
+			return present, err
 		}
 	}
+}
+
+// step is one tick of the way.
+func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
+	switch {
+	case m.arm.Phase == follow.Arming:
+		if _, err := m.arm.ArmOn(t); err != nil {
+			if exit.Of(err) == exit.Failure {
+				err = exit.With(exit.Absent, err)
+			}
+			return false, err
+		}
+		if m.arm.Phase == follow.Armed {
+			m.say("Torque is on. Hold on to the arm: it is let go at the end.")
+		}
+		return false, nil
+	case m.arm.Phase != follow.Armed:
+		return false, exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
+	case m.arm.Rescuing():
+		if m.want == nil {
+			m.say("Joints that stand outside their range are walked in slowly.")
+			m.want = []float32{}
+		}
+		return false, m.arm.WalkIn(t.Woke)
+	}
+	if len(m.want) == 0 {
+		m.want = append([]float32{}, m.arm.Goal...)
+		m.want[m.joint] = float32(m.cfg.To)
+		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * m.cfg.Speed)
+		m.giveUp = t.Woke.Add(time.Duration(way*float64(time.Second)) + moveExtra)
+	}
+	m.arm.DriveAt(t.Woke, m.want, float32(m.cfg.Speed))
+	if m.there++; math.Abs(present-m.cfg.To) > moveReach {
+		m.there = 0
+	}
+	return time.Duration(m.there)*movePeriod >= moveSettle, nil
 }

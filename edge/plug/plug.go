@@ -30,7 +30,7 @@ type Cause uint8
 
 const (
 	Unplugged Cause = iota + 1 // the adapter was gone; the motors kept torque and settings
-	Restarted                  // a motor was limp although it was switched on: its supply was away, or it let go by itself
+	Restarted                  // a motor has forgotten its mark, or is limp although it was switched on: its supply was away, or it let go by itself
 )
 
 func (c Cause) String() string {
@@ -46,8 +46,9 @@ type Arm struct {
 	clock rt.Clock
 
 	// Owner: tick thread.
-	cause Cause // while away
-	back  Cause // once after it came back
+	cause  Cause  // while away
+	back   Cause  // once after it came back
+	joints uint32 // whose motors have restarted, while away and with back
 
 	// Any thread.
 	arm    atomic.Pointer[servo.Arm] // the tick's; a dead one while away
@@ -65,7 +66,7 @@ type Arm struct {
 // New takes an open arm and the configuration it was opened with.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	p := &Arm{cfg: cfg, clock: clock}
-	p.cfg.Cycle, p.cfg.Halted = arm.Stats().Cycle, p.leaving.Load
+	p.cfg.Cycle, p.cfg.Halted, p.cfg.Marked = arm.Stats().Cycle, p.leaving.Load, true
 	p.arm.Store(arm)
 	p.past.Store(&servo.Stats{})
 	return p
@@ -86,10 +87,12 @@ func (p *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	}
 	arm := p.arm.Load()
 	stale = arm.Read(dst, deadline)
+	gone := arm.Restarted() | arm.TorqueGone()
+	p.joints |= gone
 	switch {
 	case arm.Lost():
 		p.leave(Unplugged)
-	case arm.TorqueGone():
+	case gone != 0:
 		p.leave(Restarted)
 	}
 	return stale
@@ -107,20 +110,29 @@ func (p *Arm) takeUp() {
 	sum := *p.past.Load()
 	sum.Add(old)
 	p.past.Store(&sum)
-	p.arm.Store(p.fresh.Swap(nil))
+	arm := p.fresh.Swap(nil)
+	p.arm.Store(arm)
 	p.back, p.cause = p.cause, 0
+	if p.joints |= arm.Restarted(); p.joints != 0 {
+		p.back = Restarted // while the adapter was unplugged, perhaps
+	}
 	p.events.Add(1)
 }
 
-// Returned reports once that the arm is back, and why it was away: torque is as
-// it was found, and the motors want to be armed.
+// Returned reports once that the arm is back, why it was away, 0 when it was not,
+// and the joints whose motors have restarted: torque is as it was found, and the
+// motors want to be armed.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (p *Arm) Returned() (why Cause, ok bool) {
-	why, p.back = p.back, 0
-	return why, why != 0
+func (p *Arm) Returned() (why Cause, restarted uint32) {
+	why, restarted = p.back, p.joints
+	if why == 0 {
+		return 0, 0
+	}
+	p.back, p.joints = 0, 0
+	return why, restarted
 }
 
 // Arm returns the arm of now, a dead one while it is away.
@@ -137,10 +149,53 @@ func (p *Arm) Away() bool { return p.cause != 0 }
 // waits and nothing is held.
 
 //rt:noalloc
-func (p *Arm) Write(goal []float32) {
+func (p *Arm) Write(goal []float32, joints uint32) {
 	if p.cause == 0 {
-		p.arm.Load().Write(goal)
+		p.arm.Load().Write(goal, joints)
 	}
+}
+
+//rt:noalloc
+func (p *Arm) Place(dst []float32) { p.arm.Load().Place(dst) }
+
+//rt:noalloc
+func (p *Arm) Relax(joints uint32) {
+	if p.cause == 0 {
+		p.arm.Load().Relax(joints)
+	}
+}
+
+//rt:noalloc
+func (p *Arm) Doubt() { p.arm.Load().Doubt() }
+
+//rt:noalloc
+func (p *Arm) Doubted() uint32 { return p.arm.Load().Doubted() }
+
+//rt:noalloc
+func (p *Arm) Strayed() uint32 { return p.arm.Load().Strayed() }
+
+//rt:noalloc
+func (p *Arm) Effort(joint int) float64 { return p.arm.Load().Effort(joint) }
+
+//rt:noalloc
+func (p *Arm) Attend(joints uint32) { p.arm.Load().Attend(joints) }
+
+//rt:noalloc
+func (p *Arm) Outside() uint32 { return p.arm.Load().Outside() }
+
+// Rescue and Rescued are servo.Arm's.
+func (p *Arm) Rescue() error {
+	if p.cause != 0 {
+		return nil
+	}
+	return p.arm.Load().Rescue()
+}
+
+func (p *Arm) Rescued() error {
+	if p.cause != 0 {
+		return nil
+	}
+	return p.arm.Load().Rescued()
 }
 
 //rt:noalloc
@@ -152,7 +207,7 @@ func (p *Arm) BusWait() rt.Wait {
 }
 
 //rt:noalloc
-func (p *Arm) Hold() uint32 { return p.arm.Load().Hold() }
+func (p *Arm) Complaints() servo.Complaints { return p.arm.Load().Complaints() }
 
 //rt:noalloc
 func (p *Arm) Warned() uint32 { return p.arm.Load().Warned() }
@@ -168,11 +223,11 @@ func (p *Arm) Asleep() bool { return p.cause == 0 && p.arm.Load().Asleep() }
 func (p *Arm) Fatal() error { return p.arm.Load().Fatal() }
 
 // ArmStep is servo.Arm's.
-func (p *Arm) ArmStep(deadline rt.Instant) (armed bool, err error) {
+func (p *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	if p.cause != 0 {
 		return false, nil
 	}
-	return p.arm.Load().ArmStep(deadline)
+	return p.arm.Load().ArmStep(deadline, joints)
 }
 
 // Stats sums up all arms that this one was. Any thread may call it.

@@ -72,7 +72,7 @@ func arm(t *testing.T, p *Arm) {
 		if stale != 0 {
 			return false
 		}
-		done, err := p.ArmStep(rt.KernelClock().Now().Add(30 * time.Millisecond))
+		done, err := p.ArmStep(rt.KernelClock().Now().Add(30*time.Millisecond), p.Arm().Joints())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,11 +93,11 @@ func TestReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		took := until(t, p, "back", func(uint32) bool {
-			why, back := p.Returned()
-			if back && why != Unplugged {
-				t.Errorf("it was away because %v", why)
+			why, restarted := p.Returned()
+			if why != 0 && (why != Unplugged || restarted != 0) {
+				t.Errorf("it was away because %v, restarted %b", why, restarted)
 			}
-			return back
+			return why != 0
 		})
 		t.Logf("back %v after the device", took)
 		until(t, p, "all joints", func(stale uint32) bool { return stale == 0 })
@@ -126,11 +126,11 @@ func TestMotorsThatRestarted(t *testing.T) {
 			arm(t, p)
 			bus.PowerCycle()
 			until(t, p, "back", func(uint32) bool {
-				why, back := p.Returned()
-				if back && why != Restarted {
-					t.Errorf("it was away because %v", why)
+				why, restarted := p.Returned()
+				if why != 0 && (why != Restarted || restarted == 0) {
+					t.Errorf("it was away because %v, restarted %b", why, restarted)
 				}
-				return back
+				return why != 0
 			})
 			if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 				t.Errorf("torque %v, want the motors limp until they are armed", on)
@@ -176,9 +176,9 @@ func TestCycleNoAlloc(t *testing.T) {
 	at := make([]float32, 6)
 	cycle := func() {
 		p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))
-		p.Write(at)
+		p.Write(at, 0b111111)
 		p.Returned()
-		p.Hold()
+		p.Complaints()
 		p.Asleep()
 		p.BusWait()
 	}
@@ -189,7 +189,7 @@ func TestCycleNoAlloc(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, p, "away", func(uint32) bool { return p.Away() })
-	if n := testing.AllocsPerRun(50, func() { p.Hold(); p.Asleep(); p.Write(at); p.BusWait() }); n != 0 {
+	if n := testing.AllocsPerRun(50, func() { p.Complaints(); p.Asleep(); p.Write(at, 0b111111); p.BusWait() }); n != 0 {
 		t.Errorf("a cycle without an arm allocates %v times, want 0", n)
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/limit"
+	"edgert/edge/follow"
 	"edgert/edge/plug"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -44,20 +45,19 @@ type Config struct {
 	RT          rt.Mode
 	CPU         int
 	OnExit      string // park, hold, off
+	Rescue      bool   // a follower outside its range is walked in slowly instead of refused
 	Out         io.Writer
 	Clock       rt.Clock // nil: the kernel's
 }
 
 const (
-	maxFPS     = 1000
-	busReserve = 3 * time.Millisecond // of each period, for writing and the rest
-	stillGone  = 100 * time.Millisecond
-	caughtUp   = 3.0 // in a joint's unit: nearer to the leader counts as there
-	parkLimit  = 3 * time.Second
-	parkPace   = 0.25
-	parkReach  = 2.0
-	measured   = 50 // cycles, to learn the adapter
+	maxFPS    = 1000
+	stillGone = 100 * time.Millisecond
+	measured  = 50 // cycles, to learn the adapter
 )
+
+// exits are the words of --on-exit.
+var exits = map[string]follow.Exit{"park": follow.ExitPark, "hold": follow.ExitHold, "off": follow.ExitOff}
 
 // Run drives the follower until ctx ends or the duration is over.
 func Run(ctx context.Context, cfg Config) error {
@@ -98,7 +98,7 @@ func (c *Config) check() error {
 		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", c.Leader.Bus)
 	case !(c.FPS >= 1 && c.FPS <= maxFPS):
 		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to %d", c.FPS, maxFPS)
-	case c.OnExit != "park" && c.OnExit != "hold" && c.OnExit != "off":
+	case !knownExit(c.OnExit):
 		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
 	case c.Follower.Robot.Leader:
 		return exit.Errorf(exit.Usage, "--robot %s is a leader: give the follower's", c.Follower.Robot.Name)
@@ -115,6 +115,8 @@ func (c *Config) check() error {
 	}
 	return c.match()
 }
+
+func knownExit(word string) bool { _, ok := exits[word]; return ok }
 
 // match wants a joint of the leader, in the same unit, for each of the
 // follower's.
@@ -140,14 +142,11 @@ type session struct {
 	leader, follower *plug.Arm
 
 	// Owner: tick thread.
-	gate           limit.Limiter
-	lead, at, goal []float32
-	park           []float32 // where the follower was armed
-	armed, synced  bool
-	parked         bool // park is set
-	leaderSeen     rt.Instant
-	began, parking rt.Instant
-	held           uint32
+	arm        *follow.Follower
+	events     *rt.Events
+	lead       []float32
+	leaderSeen rt.Instant
+	began      rt.Instant
 
 	touched atomic.Bool // torque may be on
 	leave   atomic.Bool // the operator wants to stop
@@ -190,15 +189,16 @@ func (s *session) open(ctx context.Context, a Arm) (*plug.Arm, error) {
 }
 
 func (s *session) prepare() {
-	arm := s.follower.Arm()
 	n := len(s.cfg.Follower.Robot.Motors)
-	s.lead, s.at, s.goal, s.park = make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n)
-	s.gate.Step, s.gate.Far = arm.Limits(s.period.Seconds())
-	for j := range n {
-		low, high := arm.Range(j)
-		s.gate.Min, s.gate.Max = append(s.gate.Min, float32(low)), append(s.gate.Max, float32(high))
-	}
+	s.lead, s.events = make([]float32, n), rt.NewEvents(eventSlots)
+	s.arm = follow.New(s.follower, follow.Config{
+		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.GateOf(s.follower.Arm(), s.period),
+		Exit: exits[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events,
+	}, n)
 }
+
+// eventSlots bounds what the tick has to say until it is said.
+const eventSlots = 64
 
 // run ticks, and lets the follower go.
 func (s *session) run(ctx context.Context) error {
@@ -207,6 +207,8 @@ func (s *session) run(ctx context.Context) error {
 		s.threads.Add(1)
 		go s.keep(arm)
 	}
+	s.threads.Add(1)
+	go s.speak()
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	ticked := make(chan error, 1)
 	go func() { ticked <- s.ticks(loop) }()
@@ -219,6 +221,32 @@ func (s *session) run(ctx context.Context) error {
 			done = nil
 		}
 	}
+}
+
+const sayEvery = 100 * time.Millisecond
+
+// speak says what the tick has to say, and once more when it has ended.
+func (s *session) speak() {
+	defer s.threads.Done()
+	for ended := false; !ended; {
+		ended = s.ending.Load()
+		s.events.Drain(s.say)
+		s.clock.SleepUntil(s.clock.Now().Add(sayEvery))
+	}
+}
+
+// say tells the person at the leader what became of the follower.
+func (s *session) say(e rt.Event) {
+	joint := ""
+	switch e.Code {
+	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled:
+		motors := s.cfg.Follower.Robot.Motors
+		joint = motors[bits.TrailingZeros32(uint32(e.A))%len(motors)].Name + ": "
+	case rt.BusLost, rt.BusBack, rt.Suspended:
+	default:
+		return
+	}
+	fmt.Fprintf(s.cfg.Out, "%s%s\n", joint, e.Code.Sentence())
 }
 
 // keep opens an arm again beside the tick; a panic in it ends the run like any
@@ -264,7 +292,7 @@ func (s *session) end(loop *rt.Loop, err error) error {
 	}
 	l, f, stats := s.leader.Stats(), s.follower.Stats(), loop.Stats()
 	fmt.Fprintf(s.cfg.Out, "%d ticks, %d own and %d host overruns; leader p99 %v, %d lost; follower p99 %v, %d lost; %d goals clipped in range, %d in speed\n",
-		stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, l.Cycle.Quantile(0.99), l.Lost, f.Cycle.Quantile(0.99), f.Lost, s.gate.RangeClips, s.gate.StepClips)
+		stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, l.Cycle.Quantile(0.99), l.Lost, f.Cycle.Quantile(0.99), f.Lost, s.arm.Gate().RangeClips, s.arm.Gate().StepClips)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/follow"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -231,10 +232,10 @@ func TestTickNoAlloc(t *testing.T) {
 		now := s.clock.Now()
 		s.tick(rt.Tick{Deadline: now, Woke: now})
 	}
-	for n := 0; !s.armed && n < 100; n++ {
+	for n := 0; s.arm.Phase != follow.Armed && n < 100; n++ {
 		tick()
 	}
-	if !s.armed {
+	if s.arm.Phase != follow.Armed {
 		t.Fatal("the follower was never armed")
 	}
 	if n := testing.AllocsPerRun(50, tick); n != 0 {

@@ -254,9 +254,9 @@ func (s *Safety) fill(file map[string]string) error {
 }
 
 func (s *Safety) set(key, value string) (err error) {
-	reactions := map[string]*Reaction{"overload": &s.Overload, "overheat": &s.Overheat, "voltage": &s.Voltage, "encoder": &s.Encoder}
+	reactions := map[string]*Reaction{"overload": &s.Overload, "overheat": &s.Overheat, "voltage": &s.Voltage, "encoder": &s.Encoder, "stall": &s.Stall}
 	returns := map[string]*Return{"after_replug": &s.AfterReplug, "after_reset": &s.AfterReset}
-	times := map[string]*time.Duration{"bus_watchdog": &s.BusWatchdog, "slew_for": &s.SlewFor}
+	times := map[string]*time.Duration{"bus_watchdog": &s.BusWatchdog, "slew_for": &s.SlewFor, "stall_for": &s.StallFor}
 	switch {
 	case reactions[key] != nil:
 		*reactions[key] = Reaction(value)
@@ -277,7 +277,7 @@ func (s *Safety) set(key, value string) (err error) {
 			return fmt.Errorf("a share above 0 and up to 1")
 		}
 	default:
-		return fmt.Errorf("overload, overheat, voltage, encoder, after_replug, after_reset, bus_watchdog, slew, slew_for, %s", boundKeys)
+		return fmt.Errorf("overload, overheat, voltage, encoder, stall, stall_for, after_replug, after_reset, bus_watchdog, slew, slew_for, %s", boundKeys)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ type Reaction string
 
 const (
 	Ignore Reaction = "ignore" // it is counted and shown
-	Hold   Reaction = "hold"   // the joint keeps its goal until the complaint is gone
+	Hold   Reaction = "hold"   // the joint keeps its goal until the complaint is gone; one that pushes against something follows what relieves it
 	Limp   Reaction = "limp"   // the joint's torque goes off for the rest of the run
 	Stop   Reaction = "stop"   // the run ends as --on-exit says
 )
@@ -102,6 +102,8 @@ type Safety struct {
 	Overheat    Reaction      // over temperature
 	Voltage     Reaction      // supply out of range
 	Encoder     Reaction      // position sensor
+	Stall       Reaction      // works hard and does not move; hold follows only what relieves it
+	StallFor    time.Duration // for so long
 	AfterReplug Return        // the adapter was away; the motors kept their torque
 	AfterReset  Return        // a servo has restarted: its supply was away
 	BusWatchdog time.Duration // Dynamixel stops by itself after this long without a packet; 0: not armed
@@ -111,7 +113,7 @@ type Safety struct {
 
 // defaultSafety is what a description starts from.
 var defaultSafety = Safety{
-	Overload: Hold, Overheat: Stop, Voltage: Hold, Encoder: Stop,
+	Overload: Hold, Overheat: Stop, Voltage: Hold, Encoder: Stop, Stall: Hold, StallFor: 500 * time.Millisecond,
 	AfterReplug: Resume, AfterReset: Operator,
 	BusWatchdog: 100 * time.Millisecond, Slew: 0.3, SlewFor: time.Second,
 }

@@ -1,0 +1,115 @@
+package follow
+
+import (
+	"math"
+	"time"
+
+	"edgert/servo"
+)
+
+// Gate is what every goal passes on its way to a motor: a finite number, inside the
+// joint's range, within one tick's travel of the goal before, and near where the
+// joint really is. It counts what it clips. Nothing behind it moves a joint further.
+//
+// A joint that stands outside its range may stay there and may come in; its range
+// begins where its goal is until it is inside.
+//
+// Owner: tick thread.
+type Gate struct {
+	Min, Max []float32 // [dof] robot units
+	Step     []float32 // [dof] farthest travel per tick
+	Far      []float32 // [dof] farthest a goal may be from the measured position; empty: anywhere
+	Lead     []float32 // [dof] how far ahead of the measured position a goal may go; empty: anywhere
+	Pace     float32   // share of Step that is allowed now; 0 counts as 1
+
+	RangeClips, StepClips uint64
+}
+
+// leadTime is how far goals may run ahead of a joint, as time at its velocity limit:
+// a servo moves by its position error, and lags. A joint that something stops does
+// not wind its goal up any further than that.
+const leadTime = 500 * time.Millisecond
+
+// GateOf is the gate of an arm at a tick's period.
+func GateOf(arm *servo.Arm, period time.Duration) (g Gate) {
+	g.Step, g.Far = arm.Limits(period.Seconds())
+	for j, step := range g.Step {
+		low, high := arm.Range(j)
+		g.Min, g.Max = append(g.Min, float32(low)), append(g.Max, float32(high))
+		g.Lead = append(g.Lead, max(step, step*float32(leadTime.Seconds()/period.Seconds())))
+	}
+	return g
+}
+
+// slack is a hair: a policy that moves at exactly the limit is not clipped by
+// float32 rounding.
+const slack = 1e-3
+
+// Pass returns the goal of joint j for this tick when action is wanted; place is
+// where the joint is.
+//
+//rt:noalloc
+func (g *Gate) Pass(j int, goal, action, place float32) float32 {
+	if j < len(g.Lead) && !isBad(action) {
+		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
+	}
+	next, ranged, stepped := g.next(j, goal, action, 1)
+	if j < len(g.Far) {
+		if near := min(place+g.Far[j], max(place-g.Far[j], next)); near != next {
+			next, stepped = near, true
+		}
+	}
+	if ranged {
+		g.RangeClips++
+	}
+	if stepped {
+		g.StepClips++
+	}
+	return next
+}
+
+// Preview writes what Pass would make of rows of actions executed from goal on,
+// each for so many ticks, without counting, as if the joints followed at once: a
+// policy is conditioned on what the arm will do. rows is [n*dof] and is
+// overwritten.
+//
+//rt:noalloc
+func (g *Gate) Preview(goal, rows []float32, ticks int) {
+	dof := len(goal)
+	before := goal
+	for ; len(rows) >= dof; rows = rows[dof:] {
+		for j := range before {
+			rows[j], _, _ = g.next(j, before[j], rows[j], float32(ticks))
+		}
+		before = rows[:dof]
+	}
+}
+
+// next returns where joint j may go from its goal within so many ticks when action
+// is wanted.
+//
+//rt:noalloc
+func (g *Gate) next(j int, goal, action, ticks float32) (next float32, ranged, stepped bool) {
+	if isBad(action) {
+		return goal, true, false
+	}
+	next = action
+	if low := min(g.Min[j], goal); next < low {
+		next, ranged = low, true
+	} else if high := max(g.Max[j], goal); next > high {
+		next, ranged = high, true
+	}
+	step := g.Step[j] * ticks
+	if g.Pace > 0 {
+		step *= g.Pace
+	}
+	if d := next - goal; d > step+slack {
+		next, stepped = goal+step, true
+	} else if d < -step-slack {
+		next, stepped = goal-step, true
+	}
+	return next, ranged, stepped
+}
+
+//rt:noalloc
+func isBad(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }

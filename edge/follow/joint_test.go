@@ -1,0 +1,141 @@
+package follow
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the tables into docs/arm.md anew")
+
+// reachable returns every set of conditions that events can lead to from one.
+func reachable(from Life, without Event) map[Life]bool {
+	seen := map[Life]bool{from: true}
+	for queue := []Life{from}; len(queue) > 0; queue = queue[1:] {
+		for e := range numEvents {
+			if next := queue[0].After(e); e != without && !seen[next] {
+				seen[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return seen
+}
+
+// What must hold of every joint, whatever has happened to it.
+func TestEveryLife(t *testing.T) {
+	for l := range Life(numLives - 1) {
+		check(t, l)
+	}
+	check(t, numLives-1)
+}
+
+func check(t *testing.T, l Life) {
+	may := l.May()
+	must := func(when bool, most Permission, what string) {
+		if when && may > most {
+			t.Errorf("a joint that is %q may be told %v: %s", l, may, what)
+		}
+	}
+	must(l&Limp != 0, MayRelax, "limp stays limp")
+	must(l&Restarted != 0, MayRelax, "nothing after a restart without an operator")
+	must(l&Answering == 0, MayRelax, "no goal leaves while its motor is silent")
+	must(l&Known == 0, MayRelax, "after a silence its motor is compared first")
+	must(l&Blind != 0, MayRelax, "an encoder that complains is not driven")
+	must(l&Torque == 0, MayArm, "no goal before it was armed")
+	must(l&Pushing != 0, MayRelieve, "an overload follows relief only")
+	must(l&Heated != 0, MayArm, "heat keeps the goal")
+	if l == Torque|Answering|Known && may != MayGoal {
+		t.Errorf("a joint that is well may be told %v, want any goal", may)
+	}
+	if l == Torque|Answering|Known|Pushing && may != MayRelieve {
+		t.Errorf("an overloaded joint may be told %v, want what relieves it", may)
+	}
+	if l == Answering|Known && may != MayArm {
+		t.Errorf("a joint that is well and limp may be told %v, want to be armed", may)
+	}
+}
+
+// No way leads from a restart to a goal but by an operator's consent, none from
+// limp to torque, and none from a silence to a goal but by a comparison.
+func TestNoWayAround(t *testing.T) {
+	for l := range reachable(Torque|Answering|Known, numEvents) {
+		for next := range reachable(l.After(LostMark), Consented) {
+			if next.May() > MayRelax {
+				t.Fatalf("%q, a restart and no consent lead to %q, which may be told %v", l, next, next.May())
+			}
+		}
+		for next := range reachable(l.After(TakenLimp), numEvents) {
+			if next.May() > MayRelax {
+				t.Fatalf("%q and limp lead to %q, which may be told %v", l, next, next.May())
+			}
+		}
+		for next := range reachable(l.After(Missed), Compared) {
+			if next.May() > MayRelax {
+				t.Fatalf("%q, a silence and no comparison lead to %q, which may be told %v", l, next, next.May())
+			}
+		}
+		for next := range reachable(l.After(Returned), TorqueOn) {
+			if next.May() > MayArm {
+				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", l, next, next.May())
+			}
+		}
+	}
+}
+
+// And there is a way out of everything but limp.
+func TestEveryFaultEnds(t *testing.T) {
+	for l := range reachable(0, TakenLimp) {
+		driven := false
+		for next := range reachable(l, numEvents) {
+			driven = driven || next.May() == MayGoal
+		}
+		if !driven {
+			t.Errorf("%q never gets a goal again", l)
+		}
+	}
+}
+
+// tables draws what a joint may be told, and what events do, as documents show them.
+func tables() string {
+	var b strings.Builder
+	b.WriteString("| is | is not | may be told | which is |\n|---|---|---|---|\n")
+	for _, r := range rules {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.has, r.lacks, r.may, r.why)
+	}
+	b.WriteString("\n| event: a joint | begins | ends |\n|---|---|---|\n")
+	for _, e := range effects {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", e.name, e.begin, e.ends)
+	}
+	return b.String()
+}
+
+const (
+	document = "../../docs/arm.md"
+	begins   = "<!-- edge/follow/joint.go -->\n"
+	ends     = "<!-- end -->\n"
+)
+
+// The document shows the tables that run: go test ./edge/follow -update.
+func TestDocumentShowsTheTable(t *testing.T) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begins)
+	drawn, tail, ok2 := strings.Cut(rest, ends)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the tables", document)
+	}
+	if *update {
+		if err := os.WriteFile(document, []byte(head+begins+tables()+ends+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if drawn != tables() {
+		t.Errorf("%s shows other tables than joint.go has: go test ./edge/follow -update", document)
+	}
+}

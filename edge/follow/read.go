@@ -1,0 +1,186 @@
+package follow
+
+import (
+	"time"
+
+	"edgert/edge/plug"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+)
+
+// Read fetches the joints until the deadline of a tick and works out what each of
+// them may be told.
+//
+//rt:noalloc
+func (f *Follower) Read(t rt.Tick) {
+	f.ReadBy(t, t.Deadline.Add(f.cfg.Period-Reserve(f.cfg.Period)))
+}
+
+// ReadBy is Read with a deadline of its own, for who reads another arm in the same
+// tick.
+//
+//rt:noalloc
+func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
+	if !f.began {
+		f.began = true
+		for j := range f.seen {
+			f.seen[j] = t.Woke
+		}
+	}
+	if t.Suspended > 0 {
+		f.bus.Doubt()
+	}
+	f.stale = f.bus.Read(f.State, deadline)
+	f.bus.Place(f.Place)
+	if t.Suspended > 0 && f.Phase == Armed {
+		for j := range f.Goal {
+			f.rejoin(t.Woke, j)
+		}
+	}
+	f.listen(t.Woke)
+	if why, restarted := f.bus.Returned(); why != 0 {
+		f.welcome(t.Woke, why, restarted)
+	}
+	f.mind(t.Woke)
+	f.watchStalls(t.Woke)
+	for j := range f.joints {
+		f.may[j] = f.joints[j].May()
+	}
+}
+
+// listen applies the rules of silence.
+//
+//rt:noalloc
+func (f *Follower) listen(now rt.Instant) {
+	f.frozen = 0
+	doubted := f.bus.Doubted()
+	count, longest := 0, time.Duration(1<<62)
+	for j := range f.seen {
+		bit := uint32(1) << j
+		f.happens(j, f.stale&bit != 0, Missed, Answered)
+		f.happens(j, doubted&bit != 0, Doubted, Compared)
+		if f.stale&bit == 0 {
+			f.seen[j] = now
+		}
+		quiet := now.Sub(f.seen[j])
+		longest = min(longest, quiet)
+		if quiet >= jointStale {
+			f.frozen |= bit
+			count++
+		}
+	}
+	for j, strayed := 0, f.bus.Strayed(); strayed != 0; j, strayed = j+1, strayed>>1 {
+		if strayed&1 != 0 {
+			f.rejoin(now, j)
+		}
+	}
+	silent := count >= 2 || longest >= busSilence
+	if silent && !f.silent {
+		f.emit(now, rt.BusLost, int64(count))
+	}
+	if f.silent && !silent && f.Phase == Armed {
+		for j := range f.Goal {
+			f.rejoin(now, j)
+		}
+	}
+	f.silent = silent
+}
+
+// rejoin lets a joint go on from where it is.
+//
+//rt:noalloc
+func (f *Follower) rejoin(now rt.Instant, j int) {
+	f.Goal[j] = f.Place[j]
+	f.slowDown(now)
+}
+
+//rt:noalloc
+func (f *Follower) slowDown(now rt.Instant) {
+	f.slow, f.slowEnd = true, now.Add(f.cfg.Safety.SlewFor)
+}
+
+// happens applies one of two events.
+//
+//rt:noalloc
+func (f *Follower) happens(j int, is bool, yes, no Event) {
+	if is {
+		f.joints[j] = f.joints[j].After(yes)
+	} else {
+		f.joints[j] = f.joints[j].After(no)
+	}
+}
+
+// welcome takes up an arm that was away. Nothing moves at once: it is armed again
+// where it stands; joints whose motors have restarted perhaps only when an operator
+// says so.
+func (f *Follower) welcome(now rt.Instant, why plug.Cause, restarted uint32) {
+	policy := f.cfg.Safety.AfterReplug
+	if why == plug.Restarted {
+		policy = f.cfg.Safety.AfterReset
+	} else if policy == robot.Operator {
+		restarted = ^uint32(0)
+	}
+	for j := range f.joints {
+		f.joints[j] = f.joints[j].After(Returned)
+		if restarted&(1<<j) != 0 && policy == robot.Operator {
+			f.joints[j] = f.joints[j].After(LostMark)
+			f.restarts = true
+		}
+		f.stalls[j] = stall{}
+	}
+	if f.limp != 0 {
+		f.bus.Relax(f.limp)
+	}
+	waits := int64(0)
+	if f.restarts {
+		waits = 1
+	}
+	f.emitAB(now, rt.BusBack, int64(why), waits)
+	f.silent, f.frozen, f.rescuing, f.said = false, 0, false, servo.Complaints{}
+	switch f.Phase {
+	case Arming, Armed:
+		f.Phase = Untouched
+	case Parking:
+		f.Phase = Done // it stands wherever it stands
+	}
+}
+
+// mind turns complaints into what the joints may be told.
+//
+//rt:noalloc
+func (f *Follower) mind(now rt.Instant) {
+	c := f.bus.Complaints()
+	f.limp |= c.Limp
+	for j := range f.joints {
+		bit := uint32(1) << j
+		f.happens(j, c.Hold&bit != 0, Held, Relieved)
+		f.happens(j, c.Encoder&bit != 0, EncoderFailed, EncoderWell)
+		f.happens(j, (c.Overload|f.stalled())&bit != 0, Overloaded, Unloaded)
+		if (c.Overload&^f.said.Overload)&bit != 0 {
+			f.push[j] = f.Goal[j] - f.Place[j]
+		}
+		if (f.said.Encoder&^c.Encoder)&bit != 0 {
+			f.rejoin(now, j) // its motor may have gone anywhere meanwhile
+		}
+		if f.limp&bit != 0 {
+			f.joints[j] = f.joints[j].After(TakenLimp)
+		}
+	}
+	if c.Hold&^f.said.Hold != 0 {
+		f.emit(now, rt.JointHeld, int64(c.Hold))
+	}
+	if c.Overload&^f.said.Overload != 0 {
+		f.emit(now, rt.JointOverloaded, int64(c.Overload))
+	}
+	if c.Encoder&^f.said.Encoder != 0 {
+		f.emit(now, rt.JointBlind, int64(c.Encoder))
+	}
+	if c.Limp&^f.said.Limp != 0 {
+		f.emit(now, rt.JointLimp, int64(f.limp))
+	}
+	f.said = c
+	if f.Phase == Armed && f.bus.Asleep() {
+		f.Phase = Arming // goal := present, and slowly on from there
+	}
+}

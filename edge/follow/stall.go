@@ -1,0 +1,94 @@
+package follow
+
+import (
+	"math"
+	"math/bits"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo/robot"
+)
+
+// A joint stalls when it works hard and its goal comes no nearer: something is in
+// its way, its load is too high, or it holds on to something.
+const (
+	stallEffort = 0.8 // of what its motor's limits allow
+	stallOff    = 3.0 // robot units from its goal
+	stallTravel = 1.0 // robot units; less is no movement
+)
+
+// stall is what is known of one joint's way.
+type stall struct {
+	from  float32    // where it was when it moved last
+	since rt.Instant // then; 0: it is not asked to move
+	told  bool
+}
+
+// watchStalls tells of joints that stall, and does what the robot's description
+// says.
+//
+//rt:noalloc
+func (f *Follower) watchStalls(now rt.Instant) {
+	if f.Phase != Armed && f.Phase != Parking {
+		return
+	}
+	begun := uint32(0)
+	for j := range f.stalls {
+		s := &f.stalls[j]
+		off := math.Abs(float64(f.Goal[j] - f.Place[j]))
+		moved := math.Abs(float64(f.Place[j]-s.from)) > stallTravel
+		if off < stallOff || f.joints[j]&(Torque|Answering) != Torque|Answering {
+			*s = stall{}
+			continue
+		}
+		if s.since == 0 || moved {
+			*s = stall{from: f.Place[j], since: now}
+			continue
+		}
+		if s.told || now.Sub(s.since) < f.cfg.Safety.StallFor {
+			continue
+		}
+		f.bus.Attend(1 << j)
+		if f.bus.Effort(j) >= stallEffort {
+			s.told = true
+			begun |= 1 << j
+			f.push[j] = f.Goal[j] - f.Place[j]
+		}
+	}
+	if begun != 0 {
+		f.stallBegins(now, begun)
+	}
+}
+
+func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
+	f.emit(now, rt.JointStalled, int64(joints))
+	switch f.cfg.Safety.Stall {
+	case robot.Limp:
+		f.limp |= joints
+		f.bus.Relax(joints)
+	case robot.Stop:
+		f.stopStalled(joints)
+	}
+}
+
+// stopStalled allocates once, at the end of a run.
+func (f *Follower) stopStalled(joints uint32) {
+	if f.failed == nil {
+		f.failed = exit.Errorf(exit.Fault, "joint %d is stalled: it works hard and does not move; see what is in its way", bits.TrailingZeros32(joints)+1)
+	}
+}
+
+// stalled returns the joints that stall, as far as they are to be held then.
+//
+//rt:noalloc
+func (f *Follower) stalled() (joints uint32) {
+	if f.cfg.Safety.Stall != robot.Hold {
+		return 0
+	}
+	for j := range f.stalls {
+		if f.stalls[j].told {
+			joints |= 1 << j
+		}
+	}
+	return joints
+}

@@ -1,0 +1,156 @@
+package servo
+
+import (
+	"slices"
+
+	"edgert/rt"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+// A mark is a register in RAM with a value of ours, which power-up replaces by
+// the one next to it in the EEPROM. A goal write switches some servos' torque on
+// again, and some boot with torque, so that Torque_Enable alone does not tell a
+// servo that has restarted from one that has not; the mark does. It costs a
+// thousandth of the torque.
+//
+// Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual,
+// Goal PWM(100), Torque Limit(34).
+var markRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
+	table.Feetech:    {table.TorqueLimit, table.MaxTorqueLimit},
+	table.Dynamixel1: {table.TorqueLimit, table.MaxTorqueLimit},
+	table.Dynamixel2: {table.GoalPWM, table.PWMLimit},
+}
+
+// kept is what a register in RAM holds for as long as the servo does not restart.
+type kept struct {
+	row   table.Row
+	value int
+}
+
+// markOf returns the value that tells u from a servo that has restarted; none for
+// a leader, which gets no torque, and for models without such a register.
+func (a *Arm) markOf(u unit) (s robot.Setting, ok bool, err error) {
+	r, known := markRegisters[a.bus.protocol]
+	if !known || a.robot.Leader || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
+		return s, false, nil
+	}
+	boot, _, err := a.bus.ReadRegister(u.id, u.model.Row(r.boot))
+	if err != nil {
+		return s, false, a.wrap(u, err)
+	}
+	// After the first start the EEPROM holds what the robot's settings say.
+	if v, given := a.robot.Motors[u.joint].Setting(r.boot); given {
+		boot = v
+	}
+	value := boot
+	if v, given := a.robot.Motors[u.joint].Setting(r.ram); given {
+		value = v
+	}
+	if value--; value == boot {
+		value--
+	}
+	return robot.Setting{Register: r.ram, Value: value}, value > 0, nil
+}
+
+// wanted are the settings that a motor runs with, its mark among them.
+func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
+	m := a.robot.Motors[u.joint]
+	want = slices.Clone(m.Settings)
+	if u.shadow {
+		want = append([]robot.Setting{{Register: table.SecondaryID, Value: int(m.ID)}}, want...)
+	}
+	mark, ok, err := a.markOf(u)
+	if err != nil || !ok {
+		return want, err
+	}
+	if i := slices.IndexFunc(want, func(s robot.Setting) bool { return s.Register == mark.Register }); i >= 0 {
+		want = slices.Delete(want, i, i+1)
+	}
+	return append(want, mark), nil
+}
+
+// remember notes what the unit's registers in RAM must hold from now on, of those
+// that the health reads see.
+func (a *Arm) remember(u int, want []robot.Setting) {
+	h, model := a.health, a.units[u].model
+	for _, s := range want {
+		row := model.Row(s.Register)
+		if row.Area != table.RAM || !slices.ContainsFunc(h.windows, func(w window) bool { return w.unit == u && w.covers(row) }) {
+			continue
+		}
+		h.units[u].kept = append(h.units[u].kept, kept{row, s.Value})
+	}
+}
+
+// unmark takes the mark out of what is to be written to a motor that is under
+// torque; it gets it when it is armed.
+func (a *Arm) unmark(i int, changes []robot.Setting) (others []robot.Setting) {
+	mark := markRegisters[a.bus.protocol].ram
+	for _, s := range changes {
+		if s.Register != mark {
+			others = append(others, s)
+			continue
+		}
+		a.unmarked = append(a.unmarked, kept{a.units[i].model.Row(mark), s.Value})
+		a.unmarkedAt = append(a.unmarkedAt, i)
+		a.forget(i, []robot.Setting{s})
+	}
+	return others
+}
+
+// markNow sends the marks of those that have none yet, and readMarks reads them
+// back; what is there is expected from then on.
+func (a *Arm) markNow() error {
+	ids, words := make([]ID, 0, len(a.unmarked)), make([]int, 0, len(a.unmarked))
+	for k, i := range a.unmarkedAt {
+		ids, words = append(ids, a.units[i].id), append(words, a.unmarked[k].value)
+	}
+	return a.bus.SyncWrite(a.unmarked[0].row, ids, words)
+}
+
+// readMark reads back one mark in a tick and reports whether none is left to read.
+func (a *Arm) readMark(deadline rt.Instant) (done bool) {
+	k, i := a.unmarked[0], a.unmarkedAt[0]
+	check := a.bus.newCheck(k.row, []ID{a.units[i].id})
+	least := a.clock.Now().Add(check.wire + a.bus.settle + lossWait)
+	if bad := a.bus.readBack(check, k.row, []int{k.value}, offWait, max(deadline, least)); len(bad) == 0 {
+		u := &a.health.units[i]
+		u.kept = append(u.kept, k)
+	}
+	a.unmarked, a.unmarkedAt = a.unmarked[1:], a.unmarkedAt[1:]
+	return len(a.unmarked) == 0
+}
+
+// notice compares the marks of an arm that this process has opened before with
+// what the motors hold: whoever has lost its mark has restarted meanwhile.
+func (a *Arm) notice(i int) error {
+	u := a.units[i]
+	mark, ok, err := a.markOf(u)
+	if err != nil {
+		return err
+	}
+	if ok {
+		got, _, err := a.bus.ReadRegister(u.id, u.model.Row(mark.Register))
+		if err != nil {
+			return a.wrap(u, err)
+		}
+		ok = got == mark.Value
+	}
+	if !ok {
+		a.health.restarted |= 1 << u.joint
+	}
+	return nil
+}
+
+// Restarted returns once the joints of which a motor has restarted since it was marked:
+// it has forgotten what is not in its EEPROM, and may have moved or slumped. For an
+// arm that was opened with ArmConfig.Marked that includes the time before.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Restarted() (joints uint32) {
+	joints, a.health.restarted = a.health.restarted, 0
+	return joints
+}
