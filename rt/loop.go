@@ -170,9 +170,9 @@ func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 		return err
 	}
 	prefaultStack()
-	l.pulse = loopPulse(l.cfg.Clock)
-	l.pulse.begin(l.cfg.Period)
-	defer l.pulse.rest() // what follows, a panic included, takes as long as it takes
+	l.pulse = TickPulse(l.cfg.Clock)
+	l.pulse.Begin(l.cfg.Period)
+	defer l.pulse.Rest() // what follows, a panic included, takes as long as it takes
 	l.run(stop, step)
 	return nil
 }
@@ -224,7 +224,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 			tick.Overrun = l.judge(now)
 		}
 		l.ticks.Add(1)
-		l.pulse.beat()
+		l.pulse.Beat()
 		l.skipped.Add(tick.Skipped)
 	}
 	if l.referee.n > 0 {

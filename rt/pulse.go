@@ -37,20 +37,23 @@ type pulsePage struct {
 	patience atomic.Int64 // ns for which ticks may stay away; 0: none are expected
 }
 
-// begin says that ticks follow, one a period.
+// Begin says that ticks follow, one a period. A Loop does it, and the next two, by
+// itself.
 //
 //rt:noalloc
-func (p *Pulse) begin(period time.Duration) {
+func (p *Pulse) Begin(period time.Duration) {
 	p.page.patience.Store(int64(max(pulseMin, pulsePeriods*period)))
 }
 
-//rt:noalloc
-func (p *Pulse) beat() { p.page.beats.Add(1) }
-
-// rest says that no more ticks follow.
+// Beat says that a tick has ended.
 //
 //rt:noalloc
-func (p *Pulse) rest() { p.page.patience.Store(0) }
+func (p *Pulse) Beat() { p.page.beats.Add(1) }
+
+// Rest says that no more ticks follow.
+//
+//rt:noalloc
+func (p *Pulse) Rest() { p.page.patience.Store(0) }
 
 // Process returns the id of the process that ticks.
 func (p *Pulse) Process() int { return int(p.page.process.Load()) }
@@ -93,8 +96,9 @@ func OwnPulse() (*os.File, error) {
 	return own.file, own.err
 }
 
-// loopPulse is what a loop beats: the process's pulse, or one that nobody sees.
-func loopPulse(clock Clock) *Pulse {
+// TickPulse is what ticks on a clock beat: the process's pulse, or one that nobody
+// sees. It is for whoever ticks without a Loop.
+func TickPulse(clock Clock) *Pulse {
 	if p := ownPulse.pulse.Load(); p != nil && clock == KernelClock() {
 		return p
 	}

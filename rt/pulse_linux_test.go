@@ -111,17 +111,17 @@ func TestStall(t *testing.T) {
 		}
 	}
 	looks(1000, false, "no tick is expected yet")
-	p.begin(20 * time.Millisecond)
+	p.Begin(20 * time.Millisecond)
 	looks(39, false, "1.95s without the first tick")
-	p.beat()
+	p.Beat()
 	looks(40, false, "the first has come, 1.95s ago")
 	looks(1, true, "2s without a tick")
 	s.Forget()
 	looks(40, true, "another 2s")
-	p.beat()
+	p.Beat()
 	looks(30, false, "it ticks again")
-	p.rest()
+	p.Rest()
 	looks(1000, false, "ticks are over")
-	p.begin(time.Second)
+	p.Begin(time.Second)
 	looks(60, true, "a slow loop has three periods")
 }
