@@ -25,8 +25,9 @@ import (
 type Decoder struct {
 	handle C.tjhandle
 	failed bool // the last picture did; the handle is renewed before the next
+	warned bool // the last picture had stray bytes
 	planes planes
-	why    [maxWords]byte // the library's words for the last failure, up to a zero
+	why    [maxWords]byte // the library's words for the last failure or warning, up to a zero
 }
 
 const maxWords = 200 // JMSG_LENGTH_MAX of libjpeg
@@ -43,11 +44,13 @@ func NewDecoder() (*Decoder, error) {
 // DecodeRGB decompresses src, which must be a baseline w x h picture, into the
 // first w*h*3 bytes of dst. After an error dst holds anything. A gray picture
 // becomes equal channels, and one without Huffman tables uses the standard's.
+// One with a few stray bytes before a marker is decoded like one without them,
+// and Warned says so: webcams send such.
 //
 // Errors: ErrSize when the picture has another size or dst is too short;
-// ErrTooLarge; ErrProgressive; ErrFormat for CMYK; ErrCorrupt for anything the
-// library so much as warns about, since half a picture is worse for a policy
-// than none.
+// ErrTooLarge; ErrProgressive; ErrFormat for CMYK; ErrCorrupt for anything else
+// that the library so much as warns about, since half a picture is worse for a
+// policy than none.
 //
 //rt:noalloc
 func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
@@ -61,6 +64,7 @@ func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
+	d.warned = false
 	if err := d.ready(); err != nil {
 		return err
 	}
@@ -82,12 +86,34 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 	}
 	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(p.End),
 		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(h), C.int(shrink), MaxPixels,
-		(*C.char)(unsafe.Pointer(&d.why)), maxWords)
+		strayMost, (*C.char)(unsafe.Pointer(&d.why)), maxWords)
 	if r < 0 {
 		d.failed = true
 		return sentinel(int(r))
 	}
+	d.warned = r == C.edgert_warned
 	return nil
+}
+
+// Warned reports whether the last picture was decoded although it has stray
+// bytes.
+//
+//rt:noalloc
+func (d *Decoder) Warned() bool { return d.warned }
+
+// Warning is what the library says of the last picture when Warned. Call it
+// before the next.
+func (d *Decoder) Warning() string {
+	if !d.warned {
+		return ""
+	}
+	return d.words()
+}
+
+// words are the library's for the last picture that it did not decode silently.
+func (d *Decoder) words() string {
+	text, _, _ := bytes.Cut(d.why[:], []byte{0})
+	return string(text)
 }
 
 // Reserve makes room for converting pictures of m's size and layout, so that the
@@ -170,8 +196,7 @@ func (d *Decoder) ready() error {
 func (d *Decoder) Explain(err error, src []byte, w, h int) error {
 	detail := ""
 	if d.handle != nil && d.failed {
-		text, _, _ := bytes.Cut(d.why[:], []byte{0})
-		detail = string(text)
+		detail = d.words()
 	}
 	return explain(err, src, w, h, detail)
 }

@@ -44,7 +44,8 @@ const (
 )
 
 // Inspect reads the markers of src from SOI to EOI without decoding anything: a
-// few microseconds for a picture of a webcam. It holds src for hostile.
+// few microseconds for a picture of a webcam. It holds src for hostile. A few
+// stray bytes between the segments are passed over, as decoders do.
 //
 // Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge
 // above MaxPixels or for more scans than components; ErrFormat for anything but
@@ -87,10 +88,7 @@ type scanner struct {
 //
 //rt:noalloc
 func (s *scanner) segment() error {
-	for s.at+1 < len(s.src) && s.src[s.at] == 0xff && s.src[s.at+1] == 0xff {
-		s.at++ // fill bytes
-	}
-	if s.at+1 >= len(s.src) || s.src[s.at] != 0xff {
+	if !s.marker() {
 		return ErrCorrupt
 	}
 	mark := s.src[s.at+1]
@@ -139,6 +137,27 @@ func (s *scanner) segment() error {
 		s.entropy()
 	}
 	return nil
+}
+
+// marker moves on to the next marker, over fill bytes and a few stray ones.
+//
+//rt:noalloc
+func (s *scanner) marker() bool {
+	for stray := 0; s.at+1 < len(s.src) && stray <= strayMost; {
+		switch {
+		case s.src[s.at] != 0xff:
+			s.at++
+			stray++
+		case s.src[s.at+1] == 0xff:
+			s.at++
+		case s.src[s.at+1] == 0:
+			s.at += 2
+			stray += 2
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 // frame reads a frame header.

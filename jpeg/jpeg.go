@@ -44,6 +44,10 @@ const (
 	// component. More would hold the decoder: each is a pass over the picture.
 	maxScans = 3
 
+	// strayMost is how many bytes may lie where none belong, before one marker.
+	// Webcams of Logitech's send 1 to 9; those that lose data leave hundreds.
+	strayMost = 64
+
 	// maxRestart is the most rows of blocks between two restart markers.
 	maxRestart = 9999
 )

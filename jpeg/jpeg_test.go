@@ -362,6 +362,9 @@ func FuzzDecode(f *testing.F) {
 	}
 	good, d := read(f, "bands_420.jpg"), decoder(f)
 	f.Add(patchSize(good, 65500, 65500))
+	f.Add(stray(good, len(good)-2, 20))
+	f.Add(stray(good, bytes.Index(good, []byte{0xff, markDQT}), 1))
+	f.Add(append(slices.Clone(good[:len(good)-90]), 0xff, markEOI))
 	guard := bytes.Repeat([]byte{0xa5}, 4096)
 	f.Fuzz(func(t *testing.T, src []byte) {
 		p, err := Inspect(src)
@@ -380,6 +383,10 @@ func FuzzDecode(f *testing.F) {
 		if d.Explain(err, src, w, h) == nil != (err == nil) {
 			t.Fatalf("Explain(%v) loses the error", err)
 		}
+		warned := d.Warned()
+		if warned && err != nil || (d.Warning() != "") != warned {
+			t.Fatalf("DecodeRGB of %d bytes = %v, warned %v, %q", len(src), err, warned, d.Warning())
+		}
 		for k := 2; k <= MaxShrink; k *= 2 {
 			sw, sh := (w+k-1)/k, (h+k-1)/k
 			small := append(make([]byte, 3*sw*sh), guard...)
@@ -387,8 +394,8 @@ func FuzzDecode(f *testing.F) {
 			if !bytes.Equal(small[3*sw*sh:], guard) {
 				t.Fatalf("DecodeScaled of %d bytes as %dx%d wrote behind dst", len(src), sw, sh)
 			}
-			if (scaled == nil) != (err == nil) {
-				t.Fatalf("DecodeScaled by %d = %v, DecodeRGB = %v", k, scaled, err)
+			if (scaled == nil) != (err == nil) || d.Warned() != warned {
+				t.Fatalf("DecodeScaled by %d = %v, warned %v, DecodeRGB = %v, warned %v", k, scaled, d.Warned(), err, warned)
 			}
 		}
 		if err == nil {

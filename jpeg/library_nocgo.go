@@ -38,6 +38,12 @@ func (d *Decoder) DecodeRGB(_, _ []byte, _, _ int) error { return ErrNoLibrary }
 // DecodeScaled returns ErrNoLibrary.
 func (d *Decoder) DecodeScaled(_, _ []byte, _, _, _ int) error { return ErrNoLibrary }
 
+// Warned is false.
+func (d *Decoder) Warned() bool { return false }
+
+// Warning is empty.
+func (d *Decoder) Warning() string { return "" }
+
 // Reserve does nothing.
 func (d *Decoder) Reserve(*Image) {}
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <turbojpeg.h>
 
-enum { edgert_corrupt = -1, edgert_badsize = -2, edgert_toolarge = -3, edgert_badformat = -4 };
+enum { edgert_corrupt = -1, edgert_badsize = -2, edgert_toolarge = -3, edgert_badformat = -4, edgert_warned = 1 };
 
 // ITU-R 601 levels become JFIF's: luma 16..235 and chroma 16..240 become 0..255.
 // 149/128 and 146/128 are 255/219 and 255/224 to within a quarter of a level; 63
@@ -139,17 +139,30 @@ static int edgert_because(tjhandle t, char *why, int room, int failure) {
 	return failure;
 }
 
+// edgert_whole reports, after a call that failed, whether nothing of the picture
+// is missing: the library only warns, and of no more than a few bytes where none
+// belong, as webcams send them before a marker. It goes on behind those as if
+// they were not there. After any other warning a part of the picture is gray or
+// nonsense. The library keeps the words of a picture's first warning alone.
+static int edgert_whole(tjhandle t, char *why, int room, int most) {
+	unsigned stray = 0, marker = 0;
+	edgert_because(t, why, room, 0);
+	return tjGetErrorCode(t) == TJERR_WARNING &&
+		sscanf(why, "Corrupt JPEG data: %u extraneous bytes before marker 0x%x", &stray, &marker) == 2 && stray <= (unsigned)most;
+}
+
 // The picture's own size is compared before anything is decoded, so that dst is
 // written to w * h * 3 bytes at most; shrink is 1, 2, 4 or 8. why has room for
-// the library's words.
-static int edgert_decode(tjhandle t, const unsigned char *src, unsigned long n, unsigned char *dst, int w, int h, int shrink, long long max_pixels, char *why, int room) {
+// the library's words. Returns 0, edgert_warned for a whole picture with up to
+// stray bytes too many, or why there is none.
+static int edgert_decode(tjhandle t, const unsigned char *src, unsigned long n, unsigned char *dst, int w, int h, int shrink, long long max_pixels, int stray, char *why, int room) {
 	int pw = 0, ph = 0, subsamp = 0, space = 0;
 	why[0] = 0;
-	if (tjDecompressHeader3(t, src, n, &pw, &ph, &subsamp, &space) != 0) return edgert_because(t, why, room, edgert_corrupt);
+	if (tjDecompressHeader3(t, src, n, &pw, &ph, &subsamp, &space) != 0 && !edgert_whole(t, why, room, stray)) return edgert_corrupt;
 	if (pw <= 0 || ph <= 0) return edgert_corrupt;
 	if ((long long)pw * ph > max_pixels) return edgert_toolarge;
 	if (space != TJCS_YCbCr && space != TJCS_RGB && space != TJCS_GRAY) return edgert_badformat;
 	if ((pw + shrink - 1) / shrink != w || (ph + shrink - 1) / shrink != h) return edgert_badsize;
-	if (tjDecompress2(t, src, n, dst, w, 0, h, TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) return edgert_because(t, why, room, edgert_corrupt);
-	return 0;
+	if (tjDecompress2(t, src, n, dst, w, 0, h, TJPF_RGB, TJFLAG_LIMITSCANS) == 0) return 0;
+	return edgert_whole(t, why, room, stray) ? edgert_warned : edgert_corrupt;
 }

@@ -1,0 +1,102 @@
+//go:build cgo
+
+package jpeg
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// stray returns src with n bytes that belong to nothing before the marker at.
+func stray(src []byte, at, n int) []byte {
+	return slices.Insert(slices.Clone(src), at, bytes.Repeat([]byte{0x11, 0x5a, 0x00}, n/3+1)[:n]...)
+}
+
+// Webcams send bytes that belong to nothing before a marker. The picture behind
+// the warning is the one without them, and whoever decodes is told.
+func TestStrayBytesAreAWarning(t *testing.T) {
+	for _, tt := range []struct {
+		file   string
+		marker []byte // before which they lie: the last of these in the file
+		n      int
+		warned bool
+	}{
+		{"scene_422.jpg", []byte{0xff, markEOI}, 0, false},
+		{"scene_422.jpg", []byte{0xff, markEOI}, 2, false}, // the library had read them already
+		{"scene_422.jpg", []byte{0xff, markEOI}, 4, true},
+		{"scene_420.jpg", []byte{0xff, markEOI}, strayMost, true},
+		{"scene_444.jpg", []byte{0xff, markEOI}, 20, true},
+		{"scene_gray.jpg", []byte{0xff, markEOI}, 20, true},
+		{"scene_bare.jpg", []byte{0xff, markEOI}, 20, true},
+		{"scene_restart.jpg", []byte{0xff, markEOI}, 20, true},
+		{"scene_restart.jpg", []byte{0xff, markRST0 + 1}, 20, true},
+		{"scene_422.jpg", []byte{0xff, markDQT}, 1, true},
+		{"scene_420.jpg", []byte{0xff, markSOS}, strayMost, true},
+	} {
+		src := golden(t, tt.file)
+		d, want, got := decoder(t), make([]byte, 3*sceneW*sceneH), make([]byte, 3*sceneW*sceneH)
+		if err := d.DecodeRGB(want, src, sceneW, sceneH); err != nil || d.Warned() || d.Warning() != "" {
+			t.Fatalf("%s as it is: %v, warned %v", tt.file, err, d.Warned())
+		}
+		at := bytes.LastIndex(src, tt.marker)
+		if at < 0 {
+			t.Fatalf("%s has no marker %x", tt.file, tt.marker)
+		}
+		if err := d.DecodeRGB(got, stray(src, at, tt.n), sceneW, sceneH); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s with %d bytes before %x: %v, or another picture", tt.file, tt.n, tt.marker, err)
+		}
+		if d.Warned() != tt.warned || strings.Contains(d.Warning(), "extraneous bytes before marker") != tt.warned {
+			t.Errorf("%s with %d bytes before %x: warned %v, %q, want %v", tt.file, tt.n, tt.marker, d.Warned(), d.Warning(), tt.warned)
+		}
+		if err := d.DecodeRGB(got, src, sceneW, sceneH); err != nil || d.Warned() {
+			t.Errorf("%s as it is, afterwards: %v, warned %v", tt.file, err, d.Warned())
+		}
+	}
+}
+
+// A picture of which a part is missing is none, whatever the library makes of it.
+func TestDamageIsAnError(t *testing.T) {
+	src := golden(t, "scene_422.jpg")
+	eoi := len(src) - 2
+	flipped := slices.Clone(src)
+	flipped[len(src)-340] ^= 0x55
+	lost := slices.Delete(slices.Clone(src), eoi/2, eoi/2+200)
+	for name, src := range map[string][]byte{
+		"nothing":                                 nil,
+		"one byte":                                src[:1],
+		"two markers alone":                       {0xff, markSOI, 0xff, markEOI},
+		"cut in the middle":                       src[:len(src)/2],
+		"cut in the middle, with an end":          append(slices.Clone(src[:len(src)*2/3]), 0xff, markEOI),
+		"without its last byte, with an end":      append(slices.Clone(src[:eoi-1]), 0xff, markEOI),
+		"a Huffman code that is none":             flipped,
+		"200 bytes lost on the way":               lost,
+		"more stray bytes than a camera sends":    stray(src, eoi, 200),
+		"more stray bytes than that in the front": stray(src, bytes.Index(src, []byte{0xff, markDQT}), strayMost+1),
+		"cut, and stray bytes at the end":         stray(append(slices.Clone(src[:len(src)*2/3]), 0xff, markEOI), len(src)*2/3, 1),
+	} {
+		d := decoder(t)
+		err := d.DecodeRGB(make([]byte, 3*sceneW*sceneH), src, sceneW, sceneH)
+		if !errors.Is(err, ErrCorrupt) || d.Warned() || d.Warning() != "" {
+			t.Errorf("%s: %v, warned %v, want %v", name, err, d.Warned(), ErrCorrupt)
+		}
+		if got := d.Explain(err, src, sceneW, sceneH); !errors.Is(got, ErrCorrupt) || !strings.Contains(got.Error(), "bytes") {
+			t.Errorf("%s: Explain() = %v", name, got)
+		}
+	}
+}
+
+func TestWarningNoAlloc(t *testing.T) {
+	src := golden(t, "scene_422.jpg")
+	src = stray(src, len(src)-2, 9)
+	d, dst := decoder(t), make([]byte, 3*sceneW*sceneH)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := d.DecodeRGB(dst, src, sceneW, sceneH); err != nil || !d.Warned() {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a picture with stray bytes allocates %v times, want 0", n)
+	}
+}
