@@ -222,7 +222,7 @@ func (s *Server) drop(session *Session, why string) {
 	}
 	s.stats.closed.Add(1)
 	s.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(s.sessions.all()), s.limit),
-		"stale_pictures", session.stalePictures.Load())
+		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.warnedPictures.Load())
 	if err := session.actions.Undeclare(); err != nil {
 		s.log.Warn("a publisher was not withdrawn", "client", session.uuid, "why", err)
 	}

@@ -105,7 +105,7 @@ func TestSummaryKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{
-		"service", "server_id", "requests", "errors", "superseded", "late", "unknown_session", "malformed", "stale_pictures", "sessions",
+		"service", "server_id", "requests", "errors", "superseded", "late", "unknown_session", "malformed", "stale_pictures", "warned_pictures", "sessions",
 		"conditioning", "queue_wait_ms", "decode_ms", "inference_ms", "service_ms", "path_mallocs", "gc_cycles", "gc_by_hand", "rss_mb", "exit",
 	} {
 		if _, ok := keys[key]; !ok {

@@ -23,6 +23,7 @@ type metrics struct {
 	histograms []histogram
 	staleness  *prometheus.Desc
 	pictures   *prometheus.Desc
+	warned     *prometheus.Desc
 	build      *prometheus.Desc
 	model      *prometheus.Desc
 }
@@ -45,6 +46,7 @@ func metricsOf(server func() *Server) *prometheus.Registry {
 		server:    server,
 		staleness: series("session_staleness_seconds", "Since the robot's last observation, or since it opened.", nil, "client"),
 		pictures:  series("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", nil, "camera"),
+		warned:    series("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", nil, "camera"),
 		build:     series("build_info", "1, with what this is.", nil, "version", "go", "onnxruntime", "schema"),
 		model:     series("model_info", "1, with what is served.", nil, "prefix", "sha256", "policy_type", "server_id"),
 	}
@@ -168,6 +170,7 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	}
 	out <- m.staleness
 	out <- m.pictures
+	out <- m.warned
 	out <- m.build
 	out <- m.model
 }
@@ -201,6 +204,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	for i, camera := range s.caps.CameraShapes {
 		out <- prometheus.MustNewConstMetric(m.pictures, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(m.warned, prometheus.CounterValue, float64(s.stats.warned[i].Load()), camera.Name)
 	}
 	onnx, _ := policy.RuntimeVersion()
 	out <- prometheus.MustNewConstMetric(m.build, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))

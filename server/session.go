@@ -44,6 +44,8 @@ type Session struct {
 	stale         atomic.Uint32 // staleCameras of the last observation
 	stalePictures atomic.Uint64 // older than the robot allows, since it opened
 
+	warnedPictures atomic.Uint64 // with stray bytes, since it opened
+
 	past   *policy.History // nil: nothing is conditioned. Owner: worker.
 	told   lastWord        // Owner: worker.
 	warned lastWord        // Owner: steward.

@@ -56,6 +56,20 @@ func (w *worker) countStale(s *Session, set staleCameras) {
 	}
 }
 
+// countWarned counts the pictures of the observation in hand that were used
+// although they have stray bytes.
+//
+//rt:noalloc
+func (w *worker) countWarned(s *Session, set uint32) {
+	for i := 0; i < policy.MaxCameras && set != 0; i++ {
+		if set&(1<<i) != 0 {
+			w.stats.warned[i].Add(1)
+			s.warnedPictures.Add(1)
+			set &^= 1 << i
+		}
+	}
+}
+
 // tellStale logs when a robot's camera falls behind, and when it is back. A
 // camera that does both again and again costs a line at each look.
 //

@@ -34,6 +34,8 @@ type stats struct {
 	past  [pastMissed + 1]atomic.Uint64               // requests by what came of their spans
 	stale [policy.MaxCameras]atomic.Uint64            // pictures older than their robot allows, by camera
 
+	warned [policy.MaxCameras]atomic.Uint64 // pictures with stray bytes, used all the same, by camera
+
 	wait      *durations // from arrival to the start of work
 	decode    *durations // parse, pictures, tensors
 	inference *durations // the graph alone
@@ -59,9 +61,12 @@ func (s *stats) refusals() (n uint64) {
 	return n
 }
 
-func (s *stats) stalePictures() (n uint64) {
-	for i := range s.stale {
-		n += s.stale[i].Load()
+func (s *stats) stalePictures() uint64 { return sum(&s.stale) }
+
+// sum adds up what is counted by camera.
+func sum(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
+	for i := range counts {
+		n += counts[i].Load()
 	}
 	return n
 }
@@ -144,17 +149,18 @@ type Summary struct {
 		Refused uint64 `json:"refused"`
 		Active  int    `json:"active"`
 	} `json:"sessions"`
-	StalePictures uint64            `json:"stale_pictures"` // older than their robot allows
-	Conditioning  map[string]uint64 `json:"conditioning"`   // requests by what was done with the prefix
-	QueueWaitMs   Quantiles         `json:"queue_wait_ms"`
-	DecodeMs      Quantiles         `json:"decode_ms"`
-	InferenceMs   Quantiles         `json:"inference_ms"`
-	ServiceMs     Quantiles         `json:"service_ms"`
-	PathMallocs   uint64            `json:"path_mallocs"` // heap objects allocated since the worker was ready
-	GCCycles      uint64            `json:"gc_cycles"`    // collections since then
-	GCForced      uint64            `json:"gc_by_hand"`   // those of them run while idle
-	RSSMB         float64           `json:"rss_mb"`       // resident size at the end
-	Exit          struct {
+	StalePictures  uint64            `json:"stale_pictures"`  // older than their robot allows
+	WarnedPictures uint64            `json:"warned_pictures"` // with stray bytes, used all the same
+	Conditioning   map[string]uint64 `json:"conditioning"`    // requests by what was done with the prefix
+	QueueWaitMs    Quantiles         `json:"queue_wait_ms"`
+	DecodeMs       Quantiles         `json:"decode_ms"`
+	InferenceMs    Quantiles         `json:"inference_ms"`
+	ServiceMs      Quantiles         `json:"service_ms"`
+	PathMallocs    uint64            `json:"path_mallocs"` // heap objects allocated since the worker was ready
+	GCCycles       uint64            `json:"gc_cycles"`    // collections since then
+	GCForced       uint64            `json:"gc_by_hand"`   // those of them run while idle
+	RSSMB          float64           `json:"rss_mb"`       // resident size at the end
+	Exit           struct {
 		Code   int    `json:"code"`
 		Reason string `json:"reason"`
 	} `json:"exit"`
@@ -165,7 +171,7 @@ func (s *stats) fill(out *Summary) {
 	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
 	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
 	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), s.refusals()
-	out.StalePictures = s.stalePictures()
+	out.StalePictures, out.WarnedPictures = s.stalePictures(), sum(&s.warned)
 	out.Conditioning = make(map[string]uint64)
 	for mode := range s.modes {
 		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()
@@ -178,7 +184,7 @@ func (s *stats) fill(out *Summary) {
 // Print writes the summary as the table a person reads at the end of a run.
 func (s *Summary) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `lean-server  %s  (%s)
-  requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d
+  requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d
   sessions      %8d   opened; %d closed, %d refused, %d still open
   prefix        %8d   trained, %d guided, %d free
                    p50       p99       max   ms
@@ -188,7 +194,7 @@ func (s *Summary) Print(w io.Writer) error {
   service     %8.2f  %8.2f  %8.2f
   heap          %8d   objects allocated while serving, %d collections (%d while idle), RSS %.0f MB
 `, s.Service, s.ServerID,
-		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures,
+		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
 		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,

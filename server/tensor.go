@@ -22,6 +22,7 @@ type row struct {
 	obs      wire.Observation
 	past     pastUse      // of the observation in obs
 	stale    staleCameras // of the observation in obs
+	warned   uint32       // of it: bit i is camera i, whose picture has stray bytes
 }
 
 // pastUse says what came of an observation that names rows of earlier chunks.
@@ -66,7 +67,7 @@ func (r *row) fill(s *Session, seq uint64, body []byte) (c policy.Controls, err 
 	if err := r.contract.CheckObservation(&r.obs); err != nil {
 		return c, err
 	}
-	r.stale = staleOf(r.contract.Cameras, r.obs.StaleCameras)
+	r.stale, r.warned = staleOf(r.contract.Cameras, r.obs.StaleCameras), 0
 	for cam := range r.contract.Cameras {
 		if err := r.picture(cam); err != nil {
 			return c, err
@@ -150,6 +151,9 @@ func (r *row) picture(cam int) error {
 		}
 		if err := r.decoder.DecodeScaled(r.model.Image(0, cam), m.Data, want.W, want.H, r.meta.Cameras[cam].Scale()); err != nil {
 			return r.explain(err, m, cam)
+		}
+		if r.decoder.Warned() {
+			r.warned |= 1 << cam
 		}
 		return nil
 	}

@@ -204,6 +204,7 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 	t.session.episode.Store(int64(t.header.EpisodeID))
 	t.stale, t.cameras = w.row.stale, w.row.contract.Cameras
 	w.countStale(t.session, t.stale)
+	w.countWarned(t.session, w.row.warned)
 	err = w.model.Run(1)
 	t.inference = w.clock.Now().Sub(decoded)
 	if err != nil {

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/jpeg"
+	"edgert/policy"
+	"edgert/wire"
+)
+
+// A picture with stray bytes before its end, as webcams send them, is inferred
+// from and counted; one of which a part is missing is refused, and nothing of its
+// observation counts.
+func TestStrayBytesCostNoChunk(t *testing.T) {
+	if d, err := jpeg.NewDecoder(); errors.Is(err, jpeg.ErrNoLibrary) {
+		t.Skip(err)
+	} else {
+		d.Close()
+	}
+	good, err := os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_422.jpg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(good) - 2
+	stray := slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31)
+	half := append(slices.Clone(good[:end/2]), good[end:]...)
+	fake := newCameras(policy.Camera{Name: "top", W: 96, H: 64}, policy.Camera{Name: "wrist", W: 96, H: 64})
+	s := fake.bench(t)
+	key, err := wire.ObsKey(s.Prefix(), "arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	for i, step := range []struct {
+		top, wrist []byte
+		outcome    outcome
+		says       string
+	}{
+		{good, good, answered, ""},
+		{stray, good, answered, ""},
+		{stray, stray, answered, ""},
+		{good, good, answered, ""},
+		{stray, half, badObservation, "premature end of data segment"},
+		{stray, half[:len(half)-2], badObservation, "make sense"},
+		{stray, good[:2], badObservation, "make sense"},
+	} {
+		before := s.stats.outcomes[step.outcome].Load()
+		clear(fake.images[0])
+		body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{
+			{Name: imagePrefix + "top", Data: step.top}, {Name: imagePrefix + "wrist", Data: step.wrist},
+		}})
+		s.onObservation(wire.Sample{Key: key, Payload: body, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))})
+		if !s.worker.step() {
+			t.Fatal("nothing to serve")
+		}
+		if i == 0 {
+			want = bytes.Clone(fake.images[0])
+		}
+		if !bytes.Equal(fake.images[0], want) {
+			t.Errorf("observation %d: the first camera's tensor is another picture", i+1)
+		}
+		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 || !strings.Contains(s.worker.turn.why, step.says) {
+			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.turn.outcome, s.worker.turn.why, step.outcome, step.says)
+		}
+	}
+	h, err := ListenHealth("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	h.Watch(s)
+	page := scrape(t, h)
+	for name, want := range map[string]float64{"top": 2, "wrist": 1} {
+		if got, ok := page[`lean_server_warned_pictures_total{camera="`+imagePrefix+name+`"}`]; !ok || got != want {
+			t.Errorf("the metric says %v for %s, want %v", got, name, want)
+		}
+	}
+	summary := s.Summary()
+	var table strings.Builder
+	if err := summary.Print(&table); err != nil || summary.WarnedPictures != 3 || !strings.Contains(table.String(), "with stray bytes 3") {
+		t.Errorf("%v; the summary has %d pictures with stray bytes, want 3:\n%s", err, summary.WarnedPictures, table.String())
+	}
+}
