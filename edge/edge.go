@@ -70,6 +70,7 @@ type Edge struct {
 	arm      *plug.Arm
 	files    []opened // of the cameras, those that play files
 	eyes     []*eye.Eye
+	sights   []sight // of each; owner: the housekeeping goroutine
 	develop  []*eye.Developer
 	net      wire.Session
 	link     *link
@@ -83,6 +84,7 @@ type Edge struct {
 	ran      bool        // for as long as it was asked to
 	resume   string      // what an operator does whose arm waits
 	held     bool        // the run has ended, and the arm is left under torque as it was asked
+	stuck    bool        // a thread did not end: what it may use is left as it is
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
@@ -282,11 +284,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.ending.Store(true)
 	e.control.waker.Wake()
 	e.operator.Close()
-	var linkErr error
-	aside := errStuck
-	if e.joined() {
-		linkErr, aside = <-linked, e.recorded
-	}
+	linkErr, aside := e.join(linked)
 	err := e.Beside(cmp.Or(e.verdict(tickErr, linkErr), off), aside)
 	return e.summarize(err), err
 }
@@ -336,7 +334,7 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 	case State(e.control.stats.state.Load()) == Dead && e.control.stats.busFault.Load():
 		return exit.Errorf(exit.Absent, "joints were silent for %v: gave up; check the arm's cables and power", e.cfg.MaxOffline)
 	case State(e.control.stats.state.Load()) == Dead:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up", e.cfg.MaxOffline)
+		return exit.Errorf(exit.Absent, "no chunk for %v: gave up%s", e.cfg.MaxOffline, e.unseeing())
 	}
 	return nil
 }
@@ -344,7 +342,8 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 // Hurry makes a run that is ending skip the parking: the second Ctrl-C.
 func (e *Edge) Hurry() { e.control.hurry.Store(true) }
 
-// release gives back whatever Open took, in the opposite order.
+// release gives back whatever Open took, in the opposite order, but for what a
+// thread that is stuck may use.
 func (e *Edge) release() {
 	if e.operator != nil {
 		e.operator.Close()
@@ -356,11 +355,8 @@ func (e *Edge) release() {
 		e.net.Close()
 	}
 	e.closePage()
-	for _, v := range e.develop {
-		v.Close()
-	}
-	for _, looks := range e.eyes {
-		looks.Source.Close()
+	if !e.stuck {
+		e.closeCameras()
 	}
 	if e.arm != nil {
 		e.arm.Close()
@@ -368,7 +364,7 @@ func (e *Edge) release() {
 	if e.simBus != nil {
 		e.simBus.Close()
 	}
-	if e.control != nil && e.control.waker != nil {
+	if e.control != nil && e.control.waker != nil && !e.stuck {
 		e.control.waker.Close()
 	}
 	if e.identity != nil {

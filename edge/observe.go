@@ -33,6 +33,7 @@ type sender struct {
 	uplink    *atomic.Pointer[uplink]
 	stats     *tickStats
 	stamps    *stamps
+	blind     *atomic.Int32 // cameras that have shown nothing yet
 
 	noise       *rand.PCG // of the stamps
 	observation wire.Observation
@@ -57,7 +58,8 @@ const sendBuffer = 64 << 10
 func newSender(c *control, eyes []*eye.Eye, develop []*eye.Developer, task string) *sender {
 	s := &sender{
 		dof: c.dof, eyes: eyes, develop: develop, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
-		departed: c.departed, stats: c.stats, stamps: &c.link.stamps, noise: newNoise(), taken: make([]rt.Instant, len(eyes)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
+		departed: c.departed, stats: c.stats, stamps: &c.link.stamps, noise: newNoise(), blind: &c.link.blind,
+		taken: make([]rt.Instant, len(eyes)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
 	}
 	total := sendBuffer
 	for i, e := range eyes {
@@ -73,10 +75,11 @@ func (s *sender) run(stop *atomic.Bool) error {
 	for !stop.Load() {
 		if s.waker.Wait(senderPoll) {
 			if snap, _, fresh := s.snapshots.Front(); fresh {
-				if err := s.send(snap); err != nil {
-					return err
-				}
+				s.send(snap)
 			}
+		}
+		for _, v := range s.develop {
+			v.Prove(s.blind)
 		}
 		s.show()
 	}
@@ -99,23 +102,23 @@ func (s *sender) show() {
 }
 
 // send encodes and publishes one snapshot. What cannot be sent is counted: the
-// trigger asks again by itself.
-func (s *sender) send(snap *snapshot) error {
+// trigger asks again by itself. A broken picture is counted by its eye, and the
+// one before it leaves with its age.
+//
+//rt:noalloc
+func (s *sender) send(snap *snapshot) {
 	up := s.uplink.Load()
 	if up == nil || up.epoch != snap.epoch {
 		s.stats.late.Add(1)
-		return nil
+		return
 	}
 	oldest := snap.at
 	s.stale = s.stale[:0]
 	for i, e := range s.eyes {
-		at, err := s.develop[i].Picture(&s.observation.Images[i])
-		if err != nil {
-			return err
-		}
+		at, _ := s.develop[i].Picture(&s.observation.Images[i])
 		if at == 0 {
 			s.stats.late.Add(1)
-			return nil
+			return
 		}
 		s.taken[i] = at
 		age := max(0, snap.at.Sub(at))
@@ -141,13 +144,12 @@ func (s *sender) send(snap *snapshot) error {
 	replaced, err := up.publisher.PutLatest(s.body, s.header)
 	if err != nil {
 		s.stats.sendErrors.Add(1)
-		return nil
+		return
 	}
 	s.stats.sent.Add(1)
 	if replaced {
 		s.stats.replaced.Add(1)
 	}
-	return nil
 }
 
 //rt:noalloc
@@ -194,4 +196,53 @@ func (s *sender) matrix(data []float32, rows int) wire.Matrix {
 		return wire.Matrix{}
 	}
 	return wire.Matrix{Rows: rows, Cols: s.dof, Data: data[:rows*s.dof]}
+}
+
+// sight is what people were told of a camera.
+//
+// Owner: the housekeeping goroutine.
+type sight struct{ why reason }
+
+// lookAtCameras logs when a camera has given no picture that can be used for its
+// max-age, why, and when it does again.
+func (e *Edge) lookAtCameras() {
+	if e.sights == nil {
+		e.sights = make([]sight, len(e.eyes))
+	}
+	for i, looks := range e.eyes {
+		s := &e.sights[i]
+		if err := looks.Trouble(); err != nil {
+			s.why.what = "pictures of camera " + looks.Name
+			s.why.tell(e, err)
+		} else if s.why.said != "" {
+			s.why.said = ""
+			e.log.Info("camera " + looks.Name + " gives pictures again")
+		}
+	}
+}
+
+// unseeing names the cameras that give no picture that can be used, and why, for
+// the end of a sentence.
+func (e *Edge) unseeing() (text string) {
+	for _, looks := range e.eyes {
+		if err := looks.Trouble(); err != nil {
+			text += "; camera " + looks.Name + ": " + err.Error()
+		}
+	}
+	return text
+}
+
+// closeCameras frees the encoders and decoders, then the cameras' memory.
+func (e *Edge) closeCameras() {
+	if e.sender != nil {
+		for _, look := range e.sender.looks {
+			look.Close()
+		}
+	}
+	for _, v := range e.develop {
+		v.Close()
+	}
+	for _, looks := range e.eyes {
+		looks.Source.Close()
+	}
 }

@@ -234,11 +234,6 @@ func (e *Edge) closePage() {
 		return
 	}
 	e.page.Close()
-	if e.sender != nil {
-		for _, look := range e.sender.looks {
-			look.Close()
-		}
-	}
 }
 
 // healthy says whether to leave this process alone: ticks come.

@@ -117,6 +117,10 @@ type Frames struct {
 	Broken   uint64  `json:"broken"`   // marked bad by the driver, or JPEG that was not whole
 	Restarts uint64  `json:"restarts"` // times that the camera was set up again
 	Stale    uint64  `json:"stale"`    // observations with a picture older than its max-age
+
+	// Beyond the contract, of the pictures that were decoded here.
+	Warned    uint64 `json:"warned"`    // JPEG with stray bytes, used all the same
+	Undecoded uint64 `json:"undecoded"` // JPEG of which a part is missing: the picture before it was used
 }
 
 // trouble says what did not go well, or nothing.
@@ -124,7 +128,7 @@ func (f *Frames) trouble() (text string) {
 	for _, c := range []struct {
 		n    uint64
 		what string
-	}{{f.Broken, "broken"}, {f.Restarts, "restarts"}, {f.Stale, "observations with a stale picture"}} {
+	}{{f.Broken, "broken"}, {f.Undecoded, "undecodable"}, {f.Warned, "with stray bytes"}, {f.Restarts, "restarts"}, {f.Stale, "observations with a stale picture"}} {
 		if c.n > 0 {
 			text += fmt.Sprintf(", %d %s", c.n, c.what)
 		}

@@ -95,6 +95,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		} else {
 			away.said = ""
 		}
+		e.lookAtCameras()
 		if e.cfg.Status != nil && now >= nextLine {
 			e.cfg.Status.Write(line.format(e, now))
 			nextLine = now.Add(statusEvery)
@@ -135,6 +136,16 @@ func (e *Edge) tidy() {
 		e.cfg.Status.Clear()
 	}
 	e.heap.gc.Release()
+}
+
+// join waits for the threads. One that is stuck may go on any time and use what
+// it has: a camera's buffers, the encoders, the waker. release leaves that to the
+// end of the process, which is near.
+func (e *Edge) join(linked <-chan error) (linkErr, aside error) {
+	if e.stuck = !e.joined(); e.stuck {
+		return nil, errStuck
+	}
+	return <-linked, e.recorded
 }
 
 // joined waits for the other threads, but not for one that is stuck.
@@ -259,5 +270,6 @@ func framesOf(looks *eye.Eye) Frames {
 	return Frames{
 		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(looks.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
 		Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
+		Warned: t.Warned, Undecoded: t.Undecoded,
 	}
 }

@@ -222,12 +222,14 @@ func send(clock rt.Clock, stations []*station, stop *atomic.Bool) error {
 // develop puts the newest picture into a message, if it is new.
 func (s *station) develop(clock rt.Clock) (fresh bool, err error) {
 	before := rt.ThreadCPU()
-	if _, key, _ := s.eye.Newest.Front(); rt.Instant(key) == s.last || key == rt.NoKey {
+	_, key, _ := s.eye.Newest.Front()
+	if rt.Instant(key) == s.last || key == rt.NoKey {
 		return false, nil
 	}
 	at, err := s.developer.Picture(&s.images[0])
-	if err != nil {
-		return false, err
+	if err != nil { // counted by the eye
+		s.last = rt.Instant(key)
+		return false, nil
 	}
 	s.body = wire.AppendObservation(s.body[:0], &wire.Observation{Images: s.images[:]})
 	if s.last != 0 { // the first may have waited since the last slice

@@ -74,7 +74,7 @@ func round(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
 func (s *station) summary() Camera {
 	t := s.eye.Tally()
 	c := Camera{
-		Name: s.eye.Name, Picked: s.picked, How: s.developer.String(), Captured: t.Captured, Dropped: t.Dropped, Broken: t.Torn + t.Source.Broken, Errors: t.Errors,
+		Name: s.eye.Name, Picked: s.picked, How: s.developer.String(), Captured: t.Captured, Dropped: t.Dropped, Broken: t.Torn + t.Undecoded + t.Source.Broken, Errors: t.Errors,
 		Pictures: s.pictures, Latency: spread(s.latency, time.Millisecond),
 	}
 	if s.seconds > 0 {

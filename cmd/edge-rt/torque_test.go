@@ -89,6 +89,11 @@ func (s *still) observe(sample wire.Sample) {
 		play(sample)
 		return
 	}
+	s.answer(sample)
+}
+
+// answer says: stay.
+func (s *still) answer(sample wire.Sample) {
 	h, err := wire.ParseHeader(sample.Attachment)
 	var o wire.Observation
 	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {

@@ -3,6 +3,7 @@ package eye
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"edgert/camera"
 	"edgert/internal/exit"
@@ -34,8 +35,17 @@ type Developer struct {
 	encoder *jpeg.Encoder // nil: raw
 	decoder *jpeg.Decoder // nil: the camera's layout goes into the encoder as it is
 	rgb     []byte        // decoded or converted
+	spare   []byte        // the next rgb where that itself is sent; nil: it is not
 	file    []byte        // encoded
 	picture jpeg.Image
+
+	// The last picture that was made, and which of the eye's was looked at last. A
+	// broken one leaves the former as it was.
+	kept    wire.Image
+	keptAt  rt.Instant // 0: none yet
+	last    int64      // its key
+	failure error      // why it gave none
+	blind   bool       // no picture has been decoded yet, which the eye waits for
 }
 
 // NewDeveloper plans what is done to the eye's pictures and allocates all of it.
@@ -60,7 +70,7 @@ func NewDeveloper(e *Eye, c *Config, d Develop) (*Developer, error) {
 	if a, b := float64(r.tw)/float64(r.th), float64(r.outW)/float64(r.outH); math.Abs(a/b-1) > aspectSlack {
 		return nil, exit.Errorf(exit.Config, "camera %s: %dx%d squeezed into %dx%d: %s", e.Name, r.tw, r.th, r.outW, r.outH, cropHint(f, c, r))
 	}
-	v := &Developer{eye: e, rework: r}
+	v := &Developer{eye: e, rework: r, last: rt.NoKey}
 	asked := d.Asked || c.Quality > 0
 	v.pass = f.Pixels == camera.MJPEG && quality > 0 && !asked && r.idle()
 	if v.pass {
@@ -79,6 +89,11 @@ func NewDeveloper(e *Eye, c *Config, d Develop) (*Developer, error) {
 			return nil, err
 		}
 		v.rgb = make([]byte, 3*f.Width*f.Height)
+		if v.encoder == nil && r.idle() {
+			v.spare = make([]byte, len(v.rgb))
+		}
+		e.proves = f.Pixels == camera.MJPEG
+		v.blind = e.proves
 	}
 	v.reserve(f)
 	return v, nil
@@ -142,12 +157,14 @@ func (v *Developer) MaxBytes() int {
 	return 3 * v.rework.outW * v.rework.outH
 }
 
-// Picture makes m the newest picture and returns when it was taken, 0 when there
-// is none yet. What m holds is lent until the next call.
+// Picture makes m the newest picture that is not broken and returns when it was
+// taken, 0 when there is none yet. The error is why a newer one is left out: it
+// is one of package jpeg's, and Explain has more words. What m holds is lent
+// until the next call.
 //
 //rt:noalloc
 func (v *Developer) Picture(m *wire.Image) (rt.Instant, error) {
-	s, _, _ := v.eye.Newest.Front()
+	s, key, _ := v.eye.Newest.Front()
 	if s.At == 0 {
 		return 0, nil
 	}
@@ -158,19 +175,70 @@ func (v *Developer) Picture(m *wire.Image) (rt.Instant, error) {
 		}
 		return s.At, nil
 	}
+	if key != v.last {
+		v.last = key
+		v.take(s)
+	}
+	if v.keptAt != 0 {
+		*m = v.kept
+	}
+	return v.keptAt, v.failure
+}
+
+// take makes the eye's picture the one that is kept, unless it is broken.
+//
+//rt:noalloc
+func (v *Developer) take(s *Shot) {
+	if v.failure = v.make(s); v.failure != nil {
+		v.eye.undecoded.Add(1)
+		if v.eye.spoilt.lasts(s.At, v.eye.MaxAge) {
+			v.eye.spoilt.say(fmt.Errorf("no picture decodes: %w", v.explain(v.failure, s))) //rt:allow once, in a run of broken pictures
+		}
+		return
+	}
+	v.keptAt = s.At
+	v.eye.spoilt.over()
+	if v.decoder != nil && v.decoder.Warned() {
+		v.eye.warned.Add(1)
+	}
+}
+
+// make develops a picture and puts it into v.kept.
+//
+//rt:noalloc
+func (v *Developer) make(s *Shot) error {
 	if err := v.develop(s); err != nil {
-		return 0, err
+		return err
 	}
 	if v.encoder == nil {
-		*m = wire.Image{Name: v.eye.Wire, Codec: wire.Raw, H: v.picture.H, W: v.picture.W, C: 3, Data: v.picture.Pix}
-		return s.At, nil
+		v.kept = wire.Image{Name: v.eye.Wire, Codec: wire.Raw, H: v.picture.H, W: v.picture.W, C: 3, Data: v.picture.Pix}
+		return nil
 	}
 	n, err := v.encoder.Encode(v.file, &v.picture)
 	if err != nil {
-		return 0, v.failed(err)
+		v.keptAt = 0 // nobody knows what is in the file now
+		return err
 	}
-	*m = wire.Image{Name: v.eye.Wire, Codec: wire.JPEG, Data: v.file[:n]}
-	return s.At, nil
+	v.kept = wire.Image{Name: v.eye.Wire, Codec: wire.JPEG, Data: v.file[:n]}
+	return nil
+}
+
+// Prove looks at the newest picture as long as none has been decoded, and lowers
+// blind by one with the first that is: a camera whose pictures cannot be used has
+// shown nothing yet.
+//
+// Owner: the sender thread.
+//
+//rt:noalloc
+func (v *Developer) Prove(blind *atomic.Int32) {
+	if !v.blind {
+		return
+	}
+	var m wire.Image
+	if at, _ := v.Picture(&m); at != 0 {
+		v.blind = false
+		blind.Add(-1)
+	}
 }
 
 // develop makes v.picture what is to be encoded or sent raw.
@@ -187,6 +255,9 @@ func (v *Developer) develop(s *Shot) error {
 	rgb := s.Pix
 	if v.decoder != nil {
 		rgb = v.rgb
+		if v.spare != nil {
+			rgb = v.spare
+		}
 		var err error
 		if s.Pixels == camera.MJPEG {
 			err = v.decoder.DecodeRGB(rgb, s.Pix, s.Width, s.Height)
@@ -194,7 +265,10 @@ func (v *Developer) develop(s *Shot) error {
 			err = v.decoder.ConvertRGB(rgb, &v.picture)
 		}
 		if err != nil {
-			return v.failed(err)
+			return err
+		}
+		if v.spare != nil {
+			v.rgb, v.spare = v.spare, v.rgb
 		}
 	}
 	v.picture = jpeg.Image{W: v.rework.outW, H: v.rework.outH, Layout: jpeg.RGB, Pix: v.rework.run(rgb)}
@@ -217,9 +291,19 @@ func imageOf(f *camera.Frame) jpeg.Image {
 	return m
 }
 
+// Explain says in words what Picture returned about the newest picture. Call it
+// before the next.
+func (v *Developer) Explain(err error) error {
+	s, _, _ := v.eye.Newest.Front()
+	return fmt.Errorf("camera %s: %w", v.eye.Name, v.explain(err, s))
+}
+
 //go:noinline
-func (v *Developer) failed(err error) error {
-	return fmt.Errorf("camera %s: %w", v.eye.Name, err)
+func (v *Developer) explain(err error, s *Shot) error {
+	if v.decoder == nil || s.Pixels != camera.MJPEG {
+		return err
+	}
+	return v.decoder.Explain(err, s.Pix, s.Width, s.Height)
 }
 
 // Close frees the encoder and the decoder.

@@ -2,6 +2,7 @@ package eye
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -30,15 +31,51 @@ type Eye struct {
 	Wire   string // as on the wire: observation.images.top
 	Source camera.Source
 	MaxAge time.Duration
+	proves bool // it sees once a picture has been decoded, and not before
 
 	Newest *rt.Latest[Shot] // producer: capture thread; reader: sender
 	Age    *rt.Hist         // of the picture when it left; written by the sender
 	Stale  atomic.Uint64    // observations whose picture was older than MaxAge; written by the sender
 
+	// Written by the sender.
+	warned, undecoded atomic.Uint64
+	spoilt            bout // of pictures that do not decode
+
 	// Written by the capture thread.
 	captured, dropped, torn, errors atomic.Uint64
 	lost                            atomic.Bool                   // the last Grab failed
+	away                            bout                          // of failed Grabs and torn pictures
 	before                          atomic.Pointer[camera.Counts] // of the source with the first frame; nil before
+}
+
+// bout is a run of failures with no success between.
+type bout struct {
+	began rt.Instant            // 0: the last try succeeded. Owner: the thread that tries
+	why   atomic.Pointer[error] // once it has lasted; any thread may read it
+}
+
+// lasts notes a failure and reports whether the bout has lasted for limit, and
+// nobody has said yet why.
+//
+//rt:noalloc
+func (b *bout) lasts(now rt.Instant, limit time.Duration) bool {
+	if b.began == 0 {
+		b.began = now
+	}
+	return now.Sub(b.began) >= limit && b.why.Load() == nil
+}
+
+//go:noinline
+func (b *bout) say(why error) { b.why.Store(&why) }
+
+// over notes a success.
+//
+//rt:noalloc
+func (b *bout) over() {
+	if b.began != 0 {
+		b.began = 0
+		b.why.Store(nil)
+	}
 }
 
 // New returns an eye on an open source.
@@ -67,6 +104,9 @@ func (e *Eye) Capture(clock rt.Clock, stop *atomic.Bool, blind *atomic.Int32) {
 		if err := e.Source.Grab(&s.Frame); err != nil {
 			e.errors.Add(1)
 			e.lost.Store(true)
+			if e.away.lasts(clock.Now(), e.MaxAge) {
+				e.away.say(err)
+			}
 			if !errors.Is(err, camera.ErrStalled) {
 				clock.SleepUntil(clock.Now().Add(errBackoff))
 			}
@@ -79,46 +119,70 @@ func (e *Eye) Capture(clock rt.Clock, stop *atomic.Bool, blind *atomic.Int32) {
 			e.begin()
 		}
 		last, any = s.Sequence, true
-		if !e.whole(s) {
+		if err := whole(s); err != nil {
 			e.torn.Add(1)
+			if e.away.lasts(clock.Now(), e.MaxAge) {
+				e.away.say(fmt.Errorf("no picture is whole, the last has %d bytes: %w", len(s.Pix), err))
+			}
 			continue
 		}
 		e.lost.Store(false)
+		e.away.over()
 		e.Newest.Publish(int64(s.At)) // which gives the slot away
-		if e.captured.Add(1) == 1 {
+		if e.captured.Add(1) == 1 && !e.proves {
 			blind.Add(-1)
 		}
 	}
 }
 
-// whole reports whether a picture may be sent: a JPEG must have all its markers
-// and the size that was negotiated. Cameras do send torn ones.
+// whole says why a picture may not be sent: a JPEG must have all its markers and
+// the size that was negotiated. Cameras do send torn ones.
 //
 //rt:noalloc
-func (e *Eye) whole(s *Shot) bool {
+func whole(s *Shot) (err error) {
 	if s.Pixels != camera.MJPEG {
-		return true
+		return nil
 	}
-	p, err := jpeg.Inspect(s.Pix)
-	s.JPEG = p
-	return err == nil && !p.Progressive && p.W == s.Width && p.H == s.Height
+	switch s.JPEG, err = jpeg.Inspect(s.Pix); {
+	case err != nil:
+		return err
+	case s.JPEG.Progressive:
+		return jpeg.ErrProgressive
+	case s.JPEG.W != s.Width || s.JPEG.H != s.Height:
+		return jpeg.ErrSize
+	}
+	return nil
+}
+
+// Trouble says why no picture that can be used has come for MaxAge; nil: one has.
+// Any thread may ask.
+func (e *Eye) Trouble() error {
+	for _, b := range [...]*bout{&e.away, &e.spoilt} {
+		if why := b.why.Load(); why != nil {
+			return *why
+		}
+	}
+	return nil
 }
 
 // Tally is what happened to the pictures.
 type Tally struct {
-	Captured uint64        // handed on
-	Dropped  uint64        // gaps in the device's numbers: missed, skipped or broken
-	Torn     uint64        // JPEG that was not whole
-	Errors   uint64        // failed attempts to get one
-	Stale    uint64        // observations with a picture older than its bound
-	Lost     bool          // the device is away now
-	Source   camera.Counts // since the first frame
+	Captured  uint64        // handed on
+	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken
+	Torn      uint64        // JPEG that was not whole
+	Warned    uint64        // of those decoded here: JPEG with stray bytes, used all the same
+	Undecoded uint64        // JPEG that was whole by its markers and did not decode; the picture before it was used
+	Errors    uint64        // failed attempts to get one
+	Stale     uint64        // observations with a picture older than its bound
+	Lost      bool          // the device is away now
+	Source    camera.Counts // since the first frame
 }
 
 // Tally returns the counts. Any thread may ask.
 func (e *Eye) Tally() Tally {
 	t := Tally{
 		Captured: e.captured.Load(), Dropped: e.dropped.Load(), Torn: e.torn.Load(), Errors: e.errors.Load(), Stale: e.Stale.Load(), Lost: e.lost.Load(),
+		Warned: e.warned.Load(), Undecoded: e.undecoded.Load(),
 	}
 	if c, ok := e.Source.(camera.Counter); ok {
 		t.Source = c.Counts()

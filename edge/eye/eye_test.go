@@ -157,8 +157,10 @@ type film struct {
 	shots  [][]byte
 	step   uint64 // between sequence numbers
 	next   int
+	taken  int
 	err    error
 	stop   *atomic.Bool
+	pace   func() // before each picture
 }
 
 func (f *film) Format() camera.Format { return f.format }
@@ -166,6 +168,9 @@ func (f *film) Lends()                {}
 func (f *film) Close() error          { return nil }
 
 func (f *film) Grab(dst *camera.Frame) error {
+	if f.pace != nil {
+		f.pace()
+	}
 	if f.next == len(f.shots) {
 		if f.stop != nil {
 			f.stop.Store(true)
@@ -175,8 +180,9 @@ func (f *film) Grab(dst *camera.Frame) error {
 		}
 		f.next = 0
 	}
-	dst.Format, dst.Pix, dst.At = f.format, f.shots[f.next], f.clock.Now()+rt.Instant(f.next)
+	dst.Format, dst.Pix, dst.At = f.format, f.shots[f.next], f.clock.Now()+rt.Instant(f.taken)
 	f.next++
+	f.taken++
 	dst.Sequence += max(f.step, 1) // every slot has its own, which is enough for one
 	return nil
 }
@@ -226,10 +232,12 @@ func show(t testing.TB, e *Eye) *Shot {
 	if err := e.Source.Grab(&s.Frame); err != nil {
 		t.Fatal(err)
 	}
-	if !e.whole(s) {
-		t.Fatal("the picture is not whole")
+	if err := whole(s); err != nil {
+		t.Fatal(err)
 	}
-	e.Newest.Publish(int64(s.At))
+	if !e.Newest.Publish(int64(s.At)) {
+		t.Fatalf("a picture of %v is no newer one", s.At)
+	}
 	return s
 }
 

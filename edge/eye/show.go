@@ -146,7 +146,7 @@ func Snapshot(out io.Writer, c *Config, d Develop, file string) error {
 	}
 	var m wire.Image
 	if _, err := v.Picture(&m); err != nil {
-		return err
+		return v.Explain(err)
 	}
 	content, err := encoded(&m, ext)
 	if err == nil {
@@ -166,7 +166,7 @@ func (e *Eye) settle(clock rt.Clock) error {
 	taken := 0
 	for end := clock.Now().Add(snapshotLimit); taken < snapshotFrames && clock.Now() < end; {
 		s := e.Newest.Back()
-		if last = e.Source.Grab(&s.Frame); last == nil && e.whole(s) {
+		if last = e.Source.Grab(&s.Frame); last == nil && whole(s) == nil {
 			e.Newest.Publish(int64(s.At))
 			taken++
 		}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"edgert/edge"
+	"edgert/jpeg"
+	"edgert/wire"
+)
+
+// scene is a picture as a camera should send it, with the four stray bytes of a
+// Logitech C270 before its end, and with a part missing that its markers do not
+// show.
+func scene(t *testing.T) (good, stray, half []byte) {
+	t.Helper()
+	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(good) - 2
+	return good, slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31), append(slices.Clone(good[:len(good)-400]), good[end:]...)
+}
+
+// album is a folder of pictures, in this order.
+func album(t *testing.T, pictures ...[]byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i, p := range pictures {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.jpg", i)), p, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// photographed runs the program with a camera that plays the folder.
+func photographed(t *testing.T, s *still, dir string, args ...string) (run edge.Summary, code, stiffAfter int, log string) {
+	t.Helper()
+	b, file := simBus(t), filepath.Join(t.TempDir(), "run.json")
+	cmd := unarmed(t, s, b, append([]string{"--camera", "front=" + dir, "--json", file}, args...)...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	var end *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &end) {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &run)
+	}
+	if err != nil {
+		t.Fatalf("%v; %s", err, said.String())
+	}
+	return run, cmd.ProcessState.ExitCode(), stiff(b), said.String()
+}
+
+// A camera some of whose pictures have stray bytes, and some a part missing, does
+// not end a run that encodes them anew: the policy gets whole pictures alone.
+func TestBrokenPicturesDoNotEndARun(t *testing.T) {
+	good, stray, half := scene(t)
+	s := newStill(t)
+	d, err := jpeg.NewDecoder()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer d.Close()
+	const w, h = 96, 64
+	var seen, torn, gray atomic.Uint64
+	s.play = func(sample wire.Sample) { // on the transport's one thread
+		s.answer(sample)
+		var o wire.Observation
+		pix := make([]byte, 3*w*h)
+		if wire.ParseObservation(&o, sample.Payload) != nil || len(o.Images) != 1 || d.DecodeRGB(pix, o.Images[0].Data, w, h) != nil || d.Warned() {
+			torn.Add(1)
+		}
+		if bytes.Equal(pix[len(pix)-3*w:], bytes.Repeat([]byte{128}, 3*w)) { // what the library makes of a row that lacks
+			gray.Add(1)
+		}
+		seen.Add(1)
+	}
+	run, code, on, log := photographed(t, s, album(t, good, stray, half, half, stray, good, half)+"@30", "--jpeg-quality", "80", "--duration", "6s")
+	f := run.Frames["front"]
+	if code != 0 || on != 0 || run.Chunks < 3 || f.Warned == 0 || f.Undecoded == 0 || f.Broken != 0 {
+		t.Errorf("exit code %d, %d motors under torque, %d chunks, %+v, %s; want a clean end, pictures with stray bytes and broken ones", code, on, run.Chunks, f, log)
+	}
+	if seen.Load() < 3 || torn.Load() != 0 || gray.Load() != 0 {
+		t.Errorf("of %d observations %d have no whole picture and %d one with a part missing, want none", seen.Load(), torn.Load(), gray.Load())
+	}
+}
+
+// A camera's own JPEG reaches the policy with its stray bytes.
+func TestStrayBytesReachThePolicy(t *testing.T) {
+	_, stray, _ := scene(t)
+	s := newStill(t)
+	var same, other atomic.Uint64
+	s.play = func(sample wire.Sample) {
+		s.answer(sample)
+		var o wire.Observation
+		if wire.ParseObservation(&o, sample.Payload) == nil && len(o.Images) == 1 && bytes.Equal(o.Images[0].Data, stray) {
+			same.Add(1)
+		} else {
+			other.Add(1)
+		}
+	}
+	run, code, _, log := photographed(t, s, album(t, stray)+"@30", "--duration", "3s")
+	if code != 0 || run.Chunks < 3 || same.Load() < 3 || other.Load() != 0 {
+		t.Errorf("exit code %d, %d chunks, %d observations with the camera's bytes and %d others, %s", code, run.Chunks, same.Load(), other.Load(), log)
+	}
+}
+
+// A camera that goes bad is like one that was unplugged: its picture gets old,
+// the arm holds from --max-action-age on, and the log says why.
+func TestACameraThatGoesBad(t *testing.T) {
+	good, _, half := scene(t)
+	pictures := append(slices.Repeat([][]byte{good}, 120), slices.Repeat([][]byte{half}, 600)...) // good for 4 s from the start
+	run, code, on, log := photographed(t, newStill(t), album(t, pictures...)+"@30", "--jpeg-quality", "80", "--duration", "7s", "--max-action-age", "1s")
+	f := run.Frames["front"]
+	if code != 0 || on != 0 || run.Actions == 0 || run.ActionsTooOld < 5 || f.Undecoded == 0 || f.Stale == 0 {
+		t.Errorf("exit code %d, %d motors under torque, %d actions, %d too old, %+v; want a clean end, and actions that are too old", code, on, run.Actions, run.ActionsTooOld, f)
+	}
+	if !strings.Contains(log, "waiting for pictures of camera front") || !strings.Contains(log, "premature end of data segment") {
+		t.Errorf("the log does not say why: %s", log)
+	}
+}
+
+// One that never gave a picture that can be used is one that is not there: the
+// arm is not touched, and the end names the camera.
+func TestACameraThatIsBadFromTheStart(t *testing.T) {
+	_, _, half := scene(t)
+	run, code, on, log := photographed(t, newStill(t), album(t, half)+"@30", "--jpeg-quality", "80", "--max-offline", "3s")
+	if code != 4 || on != 0 || run.Requests != 0 || run.Actions != 0 || run.Sessions != 1 || !strings.Contains(run.Exit.Reason, "camera front: no picture decodes") {
+		t.Errorf("exit code %d, %d motors under torque, %d requests, %d sessions, %q, %s; want 4, no request and the camera's name", code, on, run.Requests, run.Sessions, run.Exit.Reason, log)
+	}
+}

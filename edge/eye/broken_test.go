@@ -1,0 +1,220 @@
+package eye
+
+import (
+	"bytes"
+	"errors"
+	"image"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/jpeg"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+const sceneW, sceneH = 96, 64
+
+// scenes are a camera's picture as it should be, with the four stray bytes of a
+// Logitech C270, and with damage that its markers do not show.
+func scenes(t testing.TB) (good, stray, half, garbled []byte) {
+	t.Helper()
+	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(good) - 2
+	stray = slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31)
+	half = append(slices.Clone(good[:len(good)-400]), good[end:]...)
+	garbled = slices.Clone(good)
+	garbled[len(good)-340] ^= 0x55
+	return good, stray, half, garbled
+}
+
+func sceneFilm(shots ...[]byte) *film {
+	return &film{format: camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1000), shots: shots}
+}
+
+// One with stray bytes is the picture and counted. A broken one is counted, and
+// the picture before it stays what it was, with its age, however pictures are
+// made for the policy.
+func TestBrokenPicturesAreSkipped(t *testing.T) {
+	good, stray, half, garbled := scenes(t)
+	for name, tt := range map[string]struct {
+		c Config
+		d Develop
+	}{
+		"encoded":        {Config{}, Develop{Quality: 90, Asked: true}},
+		"scaled":         {Config{SendW: 48, SendH: 32}, Develop{Quality: 90}},
+		"raw":            {Config{}, Develop{}},
+		"raw and turned": {Config{Rotate: 180}, Develop{}},
+	} {
+		f := sceneFilm(half, good, stray, half, garbled, half, good, stray)
+		e := New("front", f, 0)
+		v := developer(t, e, tt.c, tt.d)
+		var first []byte
+		for i, want := range []struct {
+			fails             bool
+			at                rt.Instant // of the picture in the message
+			warned, undecoded uint64
+		}{
+			{true, 0, 0, 1}, {false, 1001, 0, 1}, {false, 1002, 1, 1},
+			{true, 1002, 1, 2}, {true, 1002, 1, 3}, {true, 1002, 1, 4},
+			{false, 1006, 1, 4}, {false, 1007, 2, 4},
+		} {
+			show(t, e)
+			for range 2 { // asked again, the same picture is not counted again
+				var m wire.Image
+				at, err := v.Picture(&m)
+				if at != want.at || (err != nil) != want.fails || err != nil && !errors.Is(err, jpeg.ErrCorrupt) {
+					t.Errorf("%s, picture %d: Picture() = %v, %v; want %v, an error %v", name, i, at, err, want.at, want.fails)
+				}
+				if err != nil && !strings.Contains(v.Explain(err).Error(), "camera front: jpeg: corrupt") {
+					t.Errorf("%s, picture %d: Explain() = %v", name, i, v.Explain(err))
+				}
+				if at != 0 && first == nil {
+					first = bytes.Clone(m.Data)
+				}
+				if im, _, err := image.Decode(bytes.NewReader(m.Data)); at != 0 && m.Codec == wire.JPEG && (err != nil || im.Bounds().Dx()%48 != 0) {
+					t.Errorf("%s, picture %d: %v", name, i, err)
+				}
+				if at != 0 && (!bytes.Equal(m.Data, first) || m.Name != e.Wire) {
+					t.Errorf("%s, picture %d: %s has another picture than the first", name, i, m.Name)
+				}
+				if got := e.Tally(); got.Warned != want.warned || got.Undecoded != want.undecoded {
+					t.Errorf("%s, picture %d: %d warned, %d undecoded; want %d and %d", name, i, got.Warned, got.Undecoded, want.warned, want.undecoded)
+				}
+			}
+		}
+	}
+}
+
+// Nor does a broken picture make garbage: the collector is off.
+func TestBrokenPictureNoAlloc(t *testing.T) {
+	good, stray, half, _ := scenes(t)
+	e := New("front", sceneFilm(good, half, stray), 0)
+	v := developer(t, e, Config{}, Develop{Quality: 90, Asked: true})
+	var m wire.Image
+	if n := testing.AllocsPerRun(30, func() { show(t, e); v.Picture(&m) }); n != 0 {
+		t.Errorf("a picture allocates %v times, want 0", n)
+	}
+}
+
+// A camera's own JPEG goes to the policy with its stray bytes.
+func TestStrayBytesPassThrough(t *testing.T) {
+	good, stray, _, _ := scenes(t)
+	front := slices.Insert(slices.Clone(good), bytes.Index(good, []byte{0xff, 0xdb}), 0x55)
+	e := New("front", sceneFilm(stray, front), 0)
+	v := developer(t, e, Config{}, Develop{Quality: 90})
+	for _, want := range [][]byte{stray, front} {
+		show(t, e)
+		var m wire.Image
+		if at, err := v.Picture(&m); err != nil || at == 0 || !bytes.Equal(m.Data, want) {
+			t.Errorf("Picture() = %v, %v with %d bytes, want the camera's %d", at, err, len(m.Data), len(want))
+		}
+	}
+}
+
+// A camera that gives nothing usable is said to, in words, once its bound is
+// over, and again not once it does.
+func TestTroubleOfACamera(t *testing.T) {
+	good, _, half, _ := scenes(t)
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	var stop atomic.Bool
+	var blind atomic.Int32
+	for name, tt := range map[string]struct {
+		shots [][]byte
+		err   error
+		says  string
+	}{
+		"cut":          {[][]byte{good[:len(good)/2]}, nil, "no picture is whole, the last has 929 bytes"},
+		"empty":        {[][]byte{{}}, nil, "no picture is whole, the last has 0 bytes"},
+		"no picture":   {[][]byte{[]byte("hello")}, nil, "corrupt"},
+		"another size": {[][]byte{sized(good)}, nil, "wrong size"},
+		"unplugged":    {nil, camera.ErrGone, "unplugged"},
+	} {
+		f := sceneFilm(tt.shots...)
+		f.err, f.clock = tt.err, clock
+		e := New("front", f, 100*time.Millisecond)
+		tries := 0
+		f.pace = func() {
+			if tries++; tries == 3 && e.Trouble() != nil {
+				t.Errorf("%s: after %d tries it says %v already", name, tries, e.Trouble())
+			}
+			if tries == 20 {
+				stop.Store(true)
+			}
+			clock.SleepUntil(clock.Now().Add(20 * time.Millisecond))
+		}
+		stop.Store(false)
+		e.Capture(clock, &stop, &blind)
+		if err := e.Trouble(); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: Trouble() = %v, want one that says %q", name, err, tt.says)
+		}
+		f.shots, f.next, f.err, tries = [][]byte{good}, 0, nil, 19
+		stop.Store(false)
+		e.Capture(clock, &stop, &blind)
+		if err := e.Trouble(); err != nil || e.Tally().Captured == 0 {
+			t.Errorf("%s: Trouble() = %v after %d good pictures", name, err, e.Tally().Captured)
+		}
+	}
+
+	f := sceneFilm(half)
+	f.clock = clock
+	e := New("front", f, 100*time.Millisecond)
+	v := developer(t, e, Config{}, Develop{Quality: 90, Asked: true})
+	var m wire.Image
+	for i := range 12 {
+		clock.SleepUntil(clock.Now().Add(20 * time.Millisecond))
+		show(t, e)
+		v.Picture(&m)
+		if err := e.Trouble(); (err != nil) != (i >= 5) || err != nil && !strings.Contains(err.Error(), "premature end of data segment") {
+			t.Errorf("picture %d that does not decode: Trouble() = %v", i, err)
+		}
+	}
+	f.shots = [][]byte{good}
+	show(t, e)
+	if v.Picture(&m); e.Trouble() != nil {
+		t.Errorf("after a good picture: %v", e.Trouble())
+	}
+}
+
+// sized is a picture with another height in its header.
+func sized(src []byte) []byte {
+	out := slices.Clone(src)
+	out[bytes.Index(out, []byte{0xff, 0xc0})+6] /= 2
+	return out
+}
+
+// A camera has shown nothing before a picture of it could be used.
+func TestBlindUntilAPictureDecodes(t *testing.T) {
+	good, _, half, _ := scenes(t)
+	for name, tt := range map[string]struct {
+		d     Develop
+		after []int32 // each picture: how many cameras are blind
+	}{
+		"encoded":      {Develop{Quality: 90, Asked: true}, []int32{1, 1, 0, 0}},
+		"pass-through": {Develop{Quality: 90}, []int32{0, 0, 0, 0}},
+	} {
+		var blind atomic.Int32
+		blind.Store(1)
+		e := New("front", sceneFilm(), 0)
+		f := e.Source.(*film)
+		v := developer(t, e, Config{}, tt.d)
+		for i, shot := range [][]byte{half, half, good, half} {
+			var stop atomic.Bool
+			f.shots, f.next, f.stop, f.err = [][]byte{shot}, 0, &stop, camera.ErrStalled
+			e.Capture(f.clock, &stop, &blind)
+			v.Prove(&blind)
+			if got := blind.Load(); got != tt.after[i] {
+				t.Errorf("%s, after picture %d: %d blind, want %d", name, i, got, tt.after[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package edge
+
+import (
+	"bytes"
+	stdjpeg "image/jpeg"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/edge/eye"
+	"edgert/internal/notify"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// poisoned is a camera that lends its memory; Close takes that away, as unmapping
+// a driver's buffers does.
+type poisoned struct {
+	format camera.Format
+	pix    []byte
+	closed atomic.Bool
+}
+
+func (p *poisoned) Format() camera.Format { return p.format }
+func (p *poisoned) Lends()                {}
+
+func (p *poisoned) Grab(f *camera.Frame) error {
+	f.Format, f.Pix = p.format, p.pix
+	f.Sequence++
+	return nil
+}
+
+func (p *poisoned) Close() error {
+	p.closed.Store(true)
+	for i := range p.pix {
+		p.pix[i] = 0xee
+	}
+	return nil
+}
+
+// hung is a publisher that does not come back before it is let go.
+type hung struct {
+	outbox
+	once           sync.Once
+	entered, leave chan struct{}
+}
+
+func (h *hung) PutLatest(payload, attachment []byte) (bool, error) {
+	h.once.Do(func() { close(h.entered); <-h.leave })
+	return h.outbox.PutLatest(payload, attachment)
+}
+
+// A sender that hangs in the network when the run ends may go on any time: it
+// still has the camera's memory, the encoder and the eventfd. One that has ended
+// has nothing, and all is given back.
+func TestStuckSenderKeepsWhatItUses(t *testing.T) {
+	for _, stuck := range []bool{true, false} {
+		s, _ := newTestSender(t, 90)
+		film := &poisoned{format: camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}, pix: bytes.Repeat([]byte{240, 120, 0}, 32*16)}
+		looks := eye.New("top", film, 0)
+		f := &looks.Newest.Back().Frame
+		film.Grab(f)
+		f.At = 1
+		looks.Newest.Publish(1)
+		v, err := eye.NewDeveloper(looks, &eye.Config{Name: "top"}, eye.Develop{Quality: 90})
+		if err != nil {
+			t.Skip(err)
+		}
+		s.eyes[0], s.develop[0] = looks, v
+		out := &hung{entered: make(chan struct{}), leave: make(chan struct{})}
+		s.uplink.Store(&uplink{publisher: out, epoch: 3})
+		socket, err := notify.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var clock rt.Clock = rt.KernelClock()
+		if stuck {
+			clock = rttest.NewClock(rt.Instant(time.Second)) // on which no limit takes long
+		}
+		e := &Edge{
+			clock: clock, control: &control{waker: s.waker}, sender: s,
+			eyes: s.eyes, develop: s.develop, herald: herald{socket: socket},
+		}
+		sent := make(chan struct{})
+		if stuck {
+			e.spawn(func() error {
+				defer close(sent)
+				s.send(testSnapshot())
+				f := &looks.Newest.Back().Frame
+				film.Grab(f)
+				f.At = 2
+				looks.Newest.Publish(2)
+				s.send(testSnapshot())
+				return nil
+			})
+			<-out.entered
+		}
+		linked := make(chan error, 1)
+		linked <- nil
+		if _, aside := e.join(linked); (aside == errStuck) != stuck {
+			t.Errorf("stuck %v: join() = %v", stuck, aside)
+		}
+		e.release()
+		if film.closed.Load() == stuck {
+			t.Errorf("stuck %v: the camera was closed: %v", stuck, film.closed.Load())
+		}
+		s.waker.Wake()
+		if woken := s.waker.Wait(time.Millisecond); woken != stuck {
+			t.Errorf("stuck %v: the waker works: %v", stuck, woken)
+		}
+		if !stuck {
+			continue
+		}
+		close(out.leave)
+		<-sent
+		var o wire.Observation
+		if err := wire.ParseObservation(&o, out.body); err != nil {
+			t.Fatal(err)
+		}
+		im, err := stdjpeg.Decode(bytes.NewReader(o.Images[0].Data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, _, b, _ := im.At(9, 9).RGBA(); r>>8 < 220 || b>>8 > 30 {
+			t.Errorf("what it sends afterwards is another picture: red %d, blue %d", r>>8, b>>8)
+		}
+		v.Close()
+	}
+}
