@@ -194,6 +194,8 @@ func (e *Edge) connect(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case wait.Err() != nil && errors.As(err, new(*retryLater)):
+		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil:
 		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)
 	}

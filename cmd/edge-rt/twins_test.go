@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"edgert/policy"
 	"edgert/wire"
+	"edgert/wire/zenoh"
 )
 
 const twinDelay = 150 * time.Millisecond
@@ -89,8 +91,8 @@ func TestTwinsRunTheirOwnActions(t *testing.T) {
 }
 
 // Two robots of one name at a lean-server, on two hosts: the first keeps it, the
-// second says where it is and touches nothing. When the first has crashed, its
-// successor is in within the lease.
+// second says where it is and touches nothing. When the first is silent, its successor
+// is in with the end of the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
 	if err := policy.OpenRuntime(""); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
@@ -117,20 +119,32 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 		t.Fatal("the first did not outlive the second")
 	}
 
-	first.Process.Kill() // no farewell
-	first.Wait()
-	died := time.Now()
-	third, thirdLog, thirdSummary := twin(t, endpoint, "3s")
+	// Stopped, it neither lets go of its token nor renews it, like a host whose power
+	// is gone: the lease of its link has to end.
+	first.Process.Signal(syscall.SIGSTOP)
+	stopped := time.Now()
+	third, thirdLog, thirdSummary := twin(t, endpoint, "6s")
 	awaitText(t, thirdLog, "session open")
-	if took := time.Since(died); took > 5*time.Second {
-		t.Errorf("the robot is back %v after it was killed, want the lease of 2 s and its start", took)
+	if took := time.Since(stopped); took > 2*zenoh.DefaultLease {
+		t.Errorf("its successor is in %v after it was stopped, want the lease of %v and an attempt", took, zenoh.DefaultLease)
 	}
+	if n := strings.Count(log.String(), "session open"); n != 1 {
+		t.Fatalf("the first opened %d sessions so far", n)
+	}
+	first.Process.Signal(syscall.SIGCONT) // and now the name is another's
+	awaitText(t, log, want)
 	if code := exitCode(third.Wait()); code != 0 {
-		t.Errorf("after the crash the robot ended with code %d\n%s", code, thirdLog)
+		t.Errorf("the successor ended with code %d\n%s", code, thirdLog)
 	}
 	var s runSummary
 	if text, err := os.ReadFile(thirdSummary); err != nil || json.Unmarshal(text, &s) != nil || s.Chunks == 0 || s.Dropped["foreign"] != 0 {
-		t.Errorf("after the crash: %+v, %v, want chunks and none foreign", s, err)
+		t.Errorf("the successor: %+v, %v, want chunks and none foreign", s, err)
+	}
+	first.Process.Kill() // no farewell, but the kernel closes its link
+	first.Wait()
+	fourth, fourthLog, _ := twin(t, endpoint, "1s")
+	if code := exitCode(fourth.Wait()); code != 0 || strings.Contains(fourthLog.String(), want) {
+		t.Errorf("after a kill the next ended with code %d, want 0 and no word of another\n%s", code, fourthLog)
 	}
 	if n := strings.Count(serverLog.String(), "reason=taken"); n == 0 {
 		t.Errorf("the server does not say that it refused anybody:\n%s", serverLog)
