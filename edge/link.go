@@ -60,6 +60,7 @@ type link struct {
 	openedAt      rt.Instant
 	opened        atomic.Uint64
 	loud          string // last complaint, so that a retry says it once
+	twinTold      bool
 }
 
 // handshake finds the server and opens a session. An error with an exit code is
@@ -226,6 +227,7 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 // ends or a refusal is final.
 func (l *link) keep(ctx context.Context) error {
 	for l.rest(ctx, linkPoll, false) {
+		l.tellTwin()
 		why := l.trouble()
 		if why == "" {
 			continue
@@ -244,6 +246,15 @@ func (l *link) keep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// tellTwin warns, once a run, of another robot under this name that the server let
+// in. Its answers are dropped, but its requests cost this robot's their turns.
+func (l *link) tellTwin() {
+	if l.flags.twin.Swap(false) && !l.twinTold {
+		l.twinTold = true
+		l.log.Warn("answers to another robot that runs as " + l.who.ID + " arrive, and are dropped: give one of them another --id")
+	}
 }
 
 // trouble says what is wrong with the open session, or nothing.

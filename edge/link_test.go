@@ -389,3 +389,20 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 		t.Errorf("keep = %v, want a refusal with code 3", err)
 	}
 }
+
+// People hear of another robot under this name once, however many answers come.
+func TestLinkTellsOfATwinOnce(t *testing.T) {
+	log := new(bytes.Buffer)
+	l := &link{who: &identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)), flags: &linkFlags{}}
+	l.tellTwin()
+	if log.Len() != 0 {
+		t.Errorf("without one: %s", log)
+	}
+	for range 2 {
+		l.flags.twin.Store(true)
+		l.tellTwin()
+	}
+	if n := strings.Count(log.String(), "another robot that runs as arm"); n != 1 {
+		t.Errorf("told %d times, want once: %s", n, log)
+	}
+}

@@ -19,6 +19,7 @@ type linkFlags struct {
 	lost    atomic.Bool                    // link: set when a session is lost; the tick takes it back
 	evicted atomic.Bool                    // receiver: the server does not know the session, or leaves; link takes it back
 	refused atomic.Bool                    // link: the server refuses the contract for good
+	twin    atomic.Bool                    // receiver: answers to another robot of this name arrive; link takes it back
 	blind   atomic.Int32                   // capture threads: cameras without a first picture
 	sentKey atomic.Int64                   // tick: newest request
 	asked   atomic.Int64                   // tick: instant of the newest request
@@ -49,12 +50,13 @@ func (r *receiver) deposit(s wire.Sample) {
 	}
 	if h.MsgType == wire.MsgEvent {
 		if h.SeqID != 0 && !r.link.stamps.ours(h.SeqID, h.ClientMonoNs) {
-			r.stats.drop(dropForeign)
+			r.foreign()
 			return
 		}
 		r.notice(s.Payload)
 		return
 	}
+	sent := uint64(r.link.sentKey.Load())
 	switch {
 	case h.Check(wire.MsgActionChunk) != nil:
 		r.stats.drop(dropHeader)
@@ -62,11 +64,11 @@ func (r *receiver) deposit(s wire.Sample) {
 	case h.SessionEpoch != r.link.epoch.Load():
 		r.stats.drop(dropEpoch)
 		return
-	case h.SeqID == 0 || h.SeqID > uint64(r.link.sentKey.Load()):
+	case h.SeqID == 0 || h.SeqID > sent || h.SeqID+stampSlots <= sent:
 		r.stats.drop(dropUnknown)
 		return
 	case !r.link.stamps.ours(h.SeqID, h.ClientMonoNs):
-		r.stats.drop(dropForeign)
+		r.foreign()
 		return
 	}
 	a := r.inbox.Back()
@@ -75,7 +77,7 @@ func (r *receiver) deposit(s wire.Sample) {
 		return
 	}
 	if a.body.Nonce != r.link.nonce.Load() {
-		r.stats.drop(dropForeign)
+		r.foreign()
 		return
 	}
 	a.epoch, a.episode = h.SessionEpoch, h.EpisodeID
@@ -83,6 +85,14 @@ func (r *receiver) deposit(s wire.Sample) {
 	if !r.inbox.Publish(int64(h.SeqID)) || r.inbox.Replaced() != before {
 		r.stats.drop(dropNewer)
 	}
+}
+
+// foreign counts an answer to another robot, and has the link tell people.
+//
+//rt:noalloc
+func (r *receiver) foreign() {
+	r.stats.drop(dropForeign)
+	r.link.twin.Store(true)
 }
 
 // notice handles an event message.

@@ -20,11 +20,16 @@ func chunkBody(rows, cols int) []byte {
 func newReceiver() *receiver {
 	r := &receiver{link: &linkFlags{}, inbox: newInbox(), stats: newTickStats()}
 	r.link.epoch.Store(2)
-	r.link.sentKey.Store(5)
-	for seq := uint64(1); seq <= 5; seq++ {
-		r.link.stamps.issue(seq, testStamp(seq))
-	}
+	r.sent(5)
 	return r
+}
+
+// sent makes seq the newest request.
+func (r *receiver) sent(seq uint64) {
+	for k := r.link.sentKey.Load() + 1; k <= int64(seq); k++ {
+		r.link.stamps.issue(uint64(k), testStamp(uint64(k)))
+	}
+	r.link.sentKey.Store(int64(seq))
 }
 
 func testStamp(seq uint64) int64 { return 1000 + int64(seq) }
@@ -94,12 +99,29 @@ func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	for _, body := range [][]byte{nonceBody(8), chunkBody(3, 2)} {
 		r.deposit(sample(goodHeader(5), body))
 	}
-	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 {
+	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 || !r.link.twin.Load() {
 		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh, r.stats.dropTotals())
 	}
 	r.deposit(sample(goodHeader(5), nonceBody(7)))
 	if _, key, fresh := r.inbox.Front(); !fresh || key != 5 {
 		t.Error("the session's own chunk was dropped")
+	}
+}
+
+// An answer that comes when its request is forgotten is late, not another robot's.
+func TestALateAnswerIsNotForeign(t *testing.T) {
+	for seq, want := range map[uint64]int{5 + stampSlots - 1: numDrops, 5 + stampSlots: dropUnknown} {
+		r := newReceiver()
+		r.sent(seq)
+		r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
+		for reason := range numDrops {
+			if got := r.stats.dropped[reason].Load(); (got != 0) != (reason == want) {
+				t.Errorf("with request %d under way: dropped %v", seq, r.stats.dropTotals())
+			}
+		}
+		if r.link.twin.Load() {
+			t.Error("people are told of another robot")
+		}
 	}
 }
 
