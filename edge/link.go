@@ -96,6 +96,7 @@ func (l *link) handshake(ctx context.Context) error {
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.loud = ""
+	l.flags.why.Store(nil)
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
 	l.flags.nonce.Store(ack.Nonce)
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
@@ -199,6 +200,7 @@ func (l *link) connect(ctx context.Context) error {
 		if text := err.Error(); text != l.loud {
 			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.loud = text
+			l.flags.why.Store(&text)
 		}
 		if !l.rest(ctx, wait, true) {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)

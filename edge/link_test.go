@@ -204,9 +204,17 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
 	await(t, "three refusals", func() bool { return s.opened() >= 3 })
+	e := &Edge{cfg: Config{MaxOffline: time.Minute}, control: &control{stats: newTickStats(), link: l.flags}}
+	e.control.stats.state.Store(uint32(Dead))
+	if err := e.verdict(nil, nil); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "right-pi") {
+		t.Errorf("a run that gives up now says %v, want code 4 and the other's host", err)
+	}
 	s.answer(func(a *wire.SessionAck) { *a = goodAck() })
 	if err := <-ended; err != nil {
 		t.Fatal(err)
+	}
+	if l.flags.why.Load() != nil {
+		t.Errorf("with a session open, there is none because %s", *l.flags.why.Load())
 	}
 	if n := strings.Count(log.String(), "give one of them another --id"); n != 1 || !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("people were told %d times, want once and as a warning: %s", n, log)

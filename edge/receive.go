@@ -25,6 +25,7 @@ type linkFlags struct {
 	asked   atomic.Int64                   // tick: instant of the newest request
 	merged  atomic.Int64                   // tick: instant of the newest merge
 	stamps  stamps                         // sender: of the last requests
+	why     atomic.Pointer[string]         // link: why there is no session; nil: there is one, or nobody has tried
 	nonce   atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
 }
 
