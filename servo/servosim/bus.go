@@ -51,6 +51,19 @@ type Turner interface {
 	Speed(now rt.Instant, joint int) float64
 }
 
+// Sinker is a Plant whose joints have weight: without torque they turn towards a
+// place to rest at, at so many counts per second; 0: they stay where they are.
+type Sinker interface {
+	Plant
+	Sink(now rt.Instant, joint int, rest int, speed float64)
+}
+
+// Weight is what a joint does that was driven once and is not any more.
+type Weight struct {
+	Rest  int     // the encoder count that it sinks to
+	Speed float64 // counts per second; 0: it stays
+}
+
 // Servo is one motor of a bus.
 type Servo struct {
 	ID    uint8
@@ -63,15 +76,17 @@ type Config struct {
 	IDs    []uint8 // default 1 to 6
 	Model  uint16  // default 777, the STS3215
 
-	Baud    int      // bits per second, default 1,000,000; one that the servos know
-	Unpaced bool     // replies at once, not at the speed of the wire
-	Plant   Plant    // default: shafts that turn 270 degrees a second, starting in the middle
-	Fitted  bool     // without a Plant: motors and a control loop fitted to measurements instead
-	Loads   []Load   // of a fitted bus, per servo
-	Noise   int      // counts by which an encoder may be off, either way
-	Clock   rt.Clock // default rt.KernelClock
-	Link    string   // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
-	Faults  Script
+	Baud       int      // bits per second, default 1,000,000; one that the servos know
+	Unpaced    bool     // replies at once, not at the speed of the wire
+	Plant      Plant    // default: shafts that turn 270 degrees a second, starting in the middle
+	Fitted     bool     // without a Plant: motors and a control loop fitted to measurements instead
+	Loads      []Load   // of a fitted bus, per servo
+	Weights    []Weight // per servo; default: of six servos on built-in shafts that sink, the second to fourth do
+	Weightless bool     // no default Weights
+	Noise      int      // counts by which an encoder may be off, either way
+	Clock      rt.Clock // default rt.KernelClock
+	Link       string   // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
+	Faults     Script
 
 	// Watch gets what happens to the servos, see Event. Default: nobody.
 	Watch func(*Event)
@@ -95,12 +110,14 @@ type Config struct {
 	NoFast bool
 
 	// What the datasheets leave open.
-	GoalTakesTorque bool // Feetech: a goal written with torque off turns torque on
-	LockedIgnores   bool // Feetech: an EEPROM write with the lock closed does nothing; by default it lasts until power is off
-	ChainStops      bool // a sync read ends at a silent servo; by default the next one answers after its slot has passed
-	SilentCRC       bool // X: a wrong CRC is not answered; by default with error 3
-	LimitIsRange    bool // X: a value beyond a limit register is refused with error 4; by default with 6
-	Lenient         bool // X: a header that nobody stuffed is taken as data, as one vendor's SDK sends it
+	GoalLeavesTorque bool    // Feetech: a goal written with torque off leaves it off; by default it turns torque on
+	OverloadYields   bool    // Feetech: a goal that takes the load away ends an overload; by default only a second without load or torque off does
+	BootTorque       []uint8 // ids of the servos whose torque is on after power-up; by default none
+	LockedIgnores    bool    // Feetech: an EEPROM write with the lock closed does nothing; by default it lasts until power is off
+	ChainStops       bool    // a sync read ends at a silent servo; by default the next one answers after its slot has passed
+	SilentCRC        bool    // X: a wrong CRC is not answered; by default with error 3
+	LimitIsRange     bool    // X: a value beyond a limit register is refused with error 4; by default with 6
+	Lenient          bool    // X: a header that nobody stuffed is taken as data, as one vendor's SDK sends it
 
 	// Worked out by check.
 	models []*model
@@ -114,6 +131,17 @@ const (
 	defaultTurnaround  = 50 * time.Microsecond
 	defaultTurnaroundX = 25 * time.Microsecond
 )
+
+// armJoints is how many joints the arms have whose weight is known.
+const armJoints = 6
+
+// ArmWeights returns what the joints of a small arm do without torque, from its
+// base to its gripper: shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees
+// a second until they hang. counts are a turn's.
+func ArmWeights(counts int) []Weight {
+	w := Weight{Rest: counts / 4, Speed: float64(counts) / 6}
+	return []Weight{{}, w, w, w, {}, {}}
+}
 
 // Reasons why Open fails.
 var (
@@ -144,6 +172,7 @@ type Bus struct {
 	rail     rail       // guarded by mu
 	timeline timeline   // guarded by mu
 	plugged  bool       // guarded by mu: what the script wants
+	flood    int        // guarded by mu: bytes of garbage a millisecond
 	path     string     // guarded by mu
 	injected [injectedMax]Injected
 
@@ -201,6 +230,9 @@ func (c *Config) check() error {
 		if first.packets() {
 			c.Turnaround = defaultTurnaroundX
 		}
+	}
+	if c.Plant == nil && !c.Fitted && c.Weights == nil && !c.Weightless && len(c.models) == armJoints {
+		c.Weights = ArmWeights(c.models[0].table.counts)
 	}
 	if c.Clock == nil {
 		c.Clock = rt.KernelClock()
@@ -307,6 +339,7 @@ func (b *Bus) pause() time.Duration {
 	now := b.cfg.Clock.Now()
 	b.late(now)
 	b.tick(now)
+	b.babble(now)
 	if b.unsettled() {
 		return 0
 	}
@@ -322,10 +355,14 @@ func (b *Bus) pause() time.Duration {
 func (b *Bus) next() rt.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := b.timeline.next()
+	at := min(b.timeline.next(), b.flooded())
 	for i := range b.servos {
-		if fires, armed := b.servos[i].watchdog(); armed {
+		s := &b.servos[i]
+		if fires, armed := s.watchdog(); armed {
 			at = min(at, fires)
+		}
+		if s.booting {
+			at = min(at, s.deaf)
 		}
 	}
 	for i := range b.wire.out.lates {

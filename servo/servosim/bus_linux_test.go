@@ -376,8 +376,8 @@ func TestACycleNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(500, cycle); n != 0 {
 		t.Errorf("a cycle allocates %v times, want 0", n)
 	}
-	if want := []bool{true, false, false, false, false, false}; !slices.Equal(b.TorqueEnabled(), want) {
-		t.Errorf("TorqueEnabled() = %v, want %v", b.TorqueEnabled(), want)
+	if on := b.TorqueEnabled(); slices.Contains(on, false) {
+		t.Errorf("TorqueEnabled() = %v, want all: a goal takes torque", on)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 const (
 	xFirmware       = 6
 	xDriveMode      = 10
+	driveGoalTakes  = 1 << 3
 	xMode           = 11
 	xSecondID       = 12
 	xOffset         = 20
@@ -21,6 +22,8 @@ const (
 	xLimitPWM       = 36
 	xLimitCurrent   = 38
 	xLimitVelocity  = 44
+	xStartup        = 60
+	startupTorque   = 1 << 0
 	xShutdown       = 63
 	xTorque         = 64
 	xHardwareError  = 70
@@ -50,6 +53,7 @@ const (
 	xIndirectLow    = 64        // what an indirect address may point to, up to the last byte of memory
 	xGoalRange      = 1_048_575 // in extended position mode
 	xHomingLimit    = 1024      // in position mode
+	xFaultEncoder   = 1 << 3    // a hardware error
 	xFastReads      = 45        // firmware that knows them
 	xModeCurrent    = 0
 	xModeVelocity   = 1
@@ -130,7 +134,7 @@ var xCommon = table{
 		{xLimitVelocity, 4, rw, 265, 0, 2047},      // velocity limit, 0.229 rpm
 		{48, 4, rw, 4095, 0, 4095},                 // upper position limit
 		{52, 4, rw, 0, 0, 4095},                    // lower position limit
-		{60, 1, rw, 0, 0, 3},                       // startup configuration
+		{xStartup, 1, rw, 0, 0, 3},                 // startup configuration
 		{xShutdown, 1, rw, 52, 0, 63},              // hardware errors that cut torque
 		{xTorque, 1, rw, 0, 0, 1},                  // torque enable
 		{65, 1, rw, 0, 0, 1},                       // LED

@@ -2,6 +2,7 @@ package servosim
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -61,21 +62,79 @@ func (b *Bus) SetSupply(id uint8, volts float64) {
 	b.script(id, func(s *servo) { s.supply(volts, now) })
 }
 
+// Power switches the supply of these servos, of all when none is named: without one
+// a servo is silent and limp, and what was in its RAM is lost; with one it boots.
+func (b *Bus) Power(on bool, ids ...uint8) {
+	now := b.cfg.Clock.Now()
+	b.alter(ids, func(s *servo) {
+		volts := 0.0
+		if on {
+			volts = s.model.motor.volts
+		}
+		s.supply(volts, now)
+	})
+}
+
+// SetVoltage lets a servo's supply be so many volts and outside of its limits,
+// whatever they are: it goes on, and says so. 0 makes the supply whole again.
+func (b *Bus) SetVoltage(id uint8, volts float64) {
+	now := b.cfg.Clock.Now()
+	b.script(id, func(s *servo) {
+		s.health.low = volts > 0
+		if volts == 0 {
+			volts = s.model.motor.volts
+		}
+		s.supply(volts, now)
+	})
+}
+
+// SetEncoder lets a servo's encoder lie; the zero fault ends that.
+func (b *Bus) SetEncoder(id uint8, f EncoderFault) {
+	now := b.cfg.Clock.Now()
+	b.script(id, func(s *servo) { s.mislead(f, now) })
+}
+
+// Block puts something in the way of a servo's shaft, which then cannot pass the
+// position at, as a client reads it: the motor presses against it, and its
+// protection trips. An object (holds) falls, and is gone, when the motor has ceased
+// to press on it: State.Holds, Counters.Dropped.
+func (b *Bus) Block(id uint8, at int, holds bool) {
+	now := b.cfg.Clock.Now()
+	b.script(id, func(s *servo) { s.block(at, false, holds, now) })
+}
+
+// Wedge keeps a servo's shaft where it is.
+func (b *Bus) Wedge(id uint8) {
+	now := b.cfg.Clock.Now()
+	b.script(id, func(s *servo) { s.block(0, true, false, now) })
+}
+
+// Unblock takes away what Block or Wedge has put in a shaft's way.
+func (b *Bus) Unblock(id uint8) {
+	now := b.cfg.Clock.Now()
+	b.script(id, func(s *servo) { s.bar(obstacle{}, now) })
+}
+
+// Flood puts garbage on the line without end, so many bytes each millisecond, at
+// most 64; 0 ends it. Servos still hear and answer.
+func (b *Bus) Flood(bytes int) {
+	b.mu.Lock()
+	b.flood = min(max(bytes, 0), noiseMax)
+	b.mu.Unlock()
+	b.pty.wake()
+}
+
 // Overload trips a servo's overload protection, as a blocked joint does.
 func (b *Bus) Overload(id uint8) {
 	now := b.cfg.Clock.Now()
 	b.script(id, func(s *servo) { s.overload(now) })
 }
 
-// PowerCycle switches the supply of all servos off and on: torque is gone, and
-// what was written with the lock closed is forgotten.
+// PowerCycle switches the supply of all servos off and on: torque and all RAM are
+// gone, and nobody answers before the boot is over.
 func (b *Bus) PowerCycle() {
 	now := b.cfg.Clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range b.servos {
-		b.servos[i].restart(now)
-	}
+	b.alter(nil, func(s *servo) { s.reboot(now) })
 }
 
 // Unplug pulls the adapter out: every client is hung up, and the link is gone.
@@ -107,16 +166,21 @@ func (b *Bus) Inject(s Script) error {
 }
 
 // script changes every servo of this id.
-func (b *Bus) script(id uint8, change func(*servo)) {
+func (b *Bus) script(id uint8, change func(*servo)) { b.alter([]uint8{id}, change) }
+
+// alter changes every servo of these ids, all when there are none, and wakes the
+// bus, because what is due next may be another thing then.
+func (b *Bus) alter(ids []uint8, change func(*servo)) {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for i := range b.servos {
-		if s := &b.servos[i]; s.mem[s.t.at.id] == id {
+		if s := &b.servos[i]; len(ids) == 0 || slices.Contains(ids, s.mem[s.t.at.id]) {
 			change(s)
 			s.look(now)
 		}
 	}
+	b.mu.Unlock()
+	b.pty.wake()
 }
 
 // fault is what happens to one reply.
@@ -220,12 +284,19 @@ type Counters struct {
 	Overflow     uint64 // bytes lost because the client does not read
 	Faults       uint64 // scripted faults that have happened
 	Forged       uint64 // spoiled replies whose checksum fits: no client can know
+	Dropped      uint64 // objects that a joint held and let fall
 }
 
 // Counters returns the counts so far.
 func (b *Bus) Counters() Counters {
 	c := &b.counters
-	return Counters{
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	dropped := uint64(0)
+	for i := range b.servos {
+		dropped += b.servos[i].dropped
+	}
+	return Counters{Dropped: dropped,
 		Requests: c.requests.Load(), Replies: c.replies.Load(), BadChecksums: c.badChecksums.Load(),
 		GarbageBytes: c.garbage.Load(), WrongBaud: c.wrongBaud.Load(), Ignored: c.ignored.Load(),
 		Collisions: c.collisions.Load(), Overflow: c.overflow.Load(), Faults: c.faults.Load(), Forged: c.forged.Load(),

@@ -33,6 +33,9 @@ const (
 	stsStatus       = 65
 	stsGoalReadback = 67
 	stsCurrent      = 69
+	scsProtectForce = 37
+	scsProtectTime  = 38
+	scsOverload     = 39
 	stsMeasuredEnd  = 71 // 56 to 70 are measured at the moment of reading
 )
 
@@ -165,9 +168,9 @@ var scsTable = indexed(table{
 		{stsStartup, 2, rw, 20, 0, 1000},     // startup force, 0.1 %
 		{stsDeadZone, 1, rw, 1, 0, 32},       // clockwise dead zone
 		{27, 1, rw, 1, 0, 32},                // counter-clockwise dead zone
-		{37, 1, rw, 20, 0, 100},              // torque after an overload, %
-		{38, 1, rw, 200, 0, 254},             // protection time, 10 ms
-		{39, 1, rw, 80, 0, 100},              // overload torque, %
+		{scsProtectForce, 1, rw, 20, 0, 100}, // torque after an overload, %
+		{scsProtectTime, 1, rw, 200, 0, 254}, // protection time, 10 ms
+		{scsOverload, 1, rw, 80, 0, 100},     // overload torque, %
 		{stsTorque, 1, rw, 0, 0, 2},          // torque enable
 		{stsGoal, 2, rw, 0, 0, 0},            // goal position
 		{stsGoalTime, 2, rw, 0, 0, 0},        // running time, ms, or PWM without position limits

@@ -66,6 +66,7 @@ type fittedJoint struct {
 	v      settings
 
 	place, speed float64 // counts, counts/s
+	lo, hi       float64 // where obstacles are; infinite without
 	seen         float64 // what the encoder sees, behind the play
 	goal         float64
 	target, pace float64 // of the trajectory
@@ -74,6 +75,7 @@ type fittedJoint struct {
 	off          float64 // the error of the step before
 	extra        float64 // N m that a script adds
 	duty, amps   float64
+	wish         float64 // duty without its limit
 }
 
 const (
@@ -89,6 +91,7 @@ func newFitted(models []*model, loads []Load, now rt.Instant) *fitted {
 	for i, m := range models {
 		j := &f.joints[i]
 		j.m, j.at, j.counts = m.motor, now, m.table.counts
+		j.lo, j.hi = math.Inf(-1), math.Inf(1)
 		j.rad = m.table.arc / float64(m.table.counts)
 		if i < len(loads) {
 			j.load = loads[i]
@@ -131,10 +134,10 @@ func (f *fitted) Speed(now rt.Instant, joint int) float64 {
 }
 
 //rt:noalloc
-func (f *fitted) drive(now rt.Instant, joint int) (duty, amps float64) {
+func (f *fitted) drive(now rt.Instant, joint int) (duty, amps, wish float64) {
 	j := &f.joints[joint]
 	j.settle(now)
-	return j.duty, j.amps
+	return j.duty, j.amps, j.wish
 }
 
 //rt:noalloc
@@ -147,6 +150,12 @@ func (f *fitted) tune(now rt.Instant, joint int, v settings) {
 func (f *fitted) push(now rt.Instant, joint int, torque float64) {
 	f.joints[joint].settle(now)
 	f.joints[joint].extra = torque
+}
+
+//rt:noalloc
+func (f *fitted) block(now rt.Instant, joint int, lo, hi float64) {
+	f.joints[joint].settle(now)
+	f.joints[joint].lo, f.joints[joint].hi = lo, hi
 }
 
 // settle integrates up to an instant.
@@ -167,7 +176,7 @@ func (j *fittedJoint) settle(now rt.Instant) {
 //rt:noalloc
 func (j *fittedJoint) step(dt float64) {
 	w := j.speed * j.rad
-	j.duty = 0
+	j.duty, j.wish = 0, 0
 	if j.torque {
 		j.shape(dt)
 		j.duty = j.effort()
@@ -205,17 +214,18 @@ func (j *fittedJoint) step(dt float64) {
 	j.seen = min(max(j.seen, j.place-play), j.place+play)
 }
 
-// stop keeps the joint between its stops.
+// stop keeps the joint between its stops, and on its side of an obstacle.
 //
 //rt:noalloc
 func (j *fittedJoint) stop() {
 	lo, hi := float64(j.load.StopMin), float64(j.load.StopMax)
 	if lo == 0 && hi == 0 {
-		if j.counts != 1024 {
-			return // the shaft turns freely
+		lo, hi = math.Inf(-1), math.Inf(1) // the shaft turns freely
+		if j.counts == 1024 {
+			lo, hi = 0, 1023 // a potentiometer does not
 		}
-		lo, hi = 0, 1023 // a potentiometer does not
 	}
+	lo, hi = max(lo, j.lo), min(hi, j.hi)
 	if j.place < lo || j.place > hi {
 		j.place, j.speed = min(max(j.place, lo), hi), 0
 	}
@@ -274,126 +284,9 @@ func (j *fittedJoint) effort() (duty float64) {
 	case controlCurrent:
 		duty = (j.v.ampsGoal*j.m.ohm + j.m.kt*j.speed*j.rad) / j.m.volts
 	}
+	j.wish = duty
 	if math.Abs(duty) < j.v.startup {
 		return 0
 	}
 	return min(max(duty, -limit), limit)
-}
-
-// tune hands the registers that the control loop obeys to a plant that has one.
-//
-//rt:noalloc
-func (s *servo) tune(now rt.Instant) {
-	if s.cfg.motors == nil {
-		return
-	}
-	v := settings{limit: 1, ampsMax: math.MaxFloat64}
-	switch s.t.series {
-	case seriesSTS:
-		s.tuneSTS(&v)
-	case seriesSCS:
-		s.tuneGains(&v, 0)
-		v.limit = float64(s.get(stsMaxTorque)) / 1000
-		v.startup = float64(s.get(stsStartup)) / 1000
-		v.dead = float64(s.mem[stsDeadZone])
-		v.speed = float64(s.get(stsGoalVelocity))
-	case seriesAX:
-		v.gain = 1 / float64(max(s.mem[axSlope], 1))
-		v.limit = float64(s.get(axTorqueLimit)) / 1023
-		v.dead = float64(s.mem[axMargin])
-		v.speed = float64(s.get(axSpeed)&1023) * axSpeedUnit
-	case seriesX:
-		s.tuneX(&v)
-	}
-	if s.health.capped && s.t.series.feetech() {
-		after := afterTrip
-		if s.t.series == seriesSTS {
-			after = float64(s.mem[stsProtectForce]) / 100
-		}
-		v.limit = min(v.limit, after)
-	}
-	s.cfg.motors.tune(now, s.joint, v)
-}
-
-//rt:noalloc
-func (s *servo) tuneSTS(v *settings) {
-	unit := 50.0
-	if s.mem[stsPhase]&phaseSteps != 0 {
-		unit = 1
-	}
-	s.tuneGains(v, stsFactoryD)
-	v.sumMax = float64(s.mem[stsSumLimit]) * 4 / 1000
-	v.limit = float64(s.get(stsTorqueLimit)) / 1000
-	v.startup = float64(s.mem[stsStartup]) / 1000
-	v.dead = float64(s.mem[stsDeadZone])
-	v.damp = s.mem[stsTorque] == torqueDamp
-	speed := float64(magnitude(s.get(stsGoalVelocity), signPosition)) * unit
-	v.speed = min(math.Abs(speed), speedMax)
-	if v.speed == 0 {
-		v.speed = speedMax
-	}
-	v.accel = float64(s.mem[stsAcceleration]) * 100
-	switch s.mem[s.t.at.mode] {
-	case modeVelocity:
-		v.control, v.speedGoal = controlVelocity, min(max(speed, -speedMax), speedMax)
-	case modePWM:
-		v.control, v.dutyGoal = controlPWM, float64(magnitude(s.get(stsGoalTime), signLoad))/1000
-	}
-}
-
-// Feetech's D and I gains, in units of its P gain; the maker says none. D, per
-// step, is such that the factory's D of an STS3215 makes all the viscous friction
-// of its fit, which was made at that D: so it is counted from there, and 0 leaves
-// none. I is such that an error that lasts gets as much again every second.
-const (
-	feetechD    = 3.3
-	feetechI    = 1.0 / 1000
-	stsFactoryD = 32
-)
-
-//rt:noalloc
-func (s *servo) tuneGains(v *settings, fittedD float64) {
-	unit := 1 / s.model.motor.stepsPerDuty
-	v.gain = float64(s.mem[stsP]) * unit
-	v.brake = (float64(s.mem[stsD]) - fittedD) * feetechD * unit
-	v.sum = float64(s.mem[stsI]) * feetechI * unit
-}
-
-// Duty per count and unit of an X servo's gains, whose full duty is 885.
-//
-// Source: ROBOTIS e-manual, Position PID Gain(80, 82, 84).
-const (
-	xGainI = 1.0 / 65536 / 885
-	xGainD = 1.0 / 16 / 885
-)
-
-//rt:noalloc
-func (s *servo) tuneX(v *settings) {
-	f := float64(s.facing())
-	v.gain = float64(s.get(xPositionP)) / s.model.motor.stepsPerDuty
-	v.sum, v.brake = float64(s.get(xPositionI))*xGainI, float64(s.get(xPositionD))*xGainD
-	v.limit = float64(s.get(xGoalPWM)) / 885
-	if s.model.amp > 0 {
-		v.ampsMax = float64(s.get(xLimitCurrent)) * s.model.amp
-	}
-	if s.mem[xDriveMode]&4 == 0 && s.mem[xWatchdog] != watchdogFired {
-		v.speed = float64(s.get(xProfile)) * xSpeedUnit
-		v.accel = float64(s.get(xAcceleration)) * xAccelUnit
-	} else if ms := float64(s.get(xProfile)); ms > 0 {
-		// Time-based: the goal is reached after so many milliseconds.
-		v.speed = math.Abs(float64(s.get(xGoal)-s.get(xPresent))) / ms * 1000
-	}
-	switch s.mem[xMode] {
-	case xModeVelocity:
-		v.control, v.speedGoal = controlVelocity, f*float64(s.get(xGoalVelocity))*xSpeedUnit
-	case xModePWM:
-		v.control, v.dutyGoal, v.limit = controlPWM, f*float64(s.get(xGoalPWM))/885, 1
-	case xModeCurrent:
-		v.control, v.ampsGoal = controlCurrent, f*float64(s.get(xGoalCurrent))*s.model.amp
-	case xModeCurrentPos:
-		v.ampsMax = min(v.ampsMax, math.Abs(float64(s.get(xGoalCurrent)))*s.model.amp)
-	}
-	if s.mem[xWatchdog] == watchdogFired && v.control != controlPosition {
-		v.control, v.speedGoal = controlVelocity, 0
-	}
 }

@@ -12,16 +12,19 @@ import (
 //
 // Guarded by Bus.mu.
 type health struct {
-	at                    rt.Instant
-	duty                  float64 // -1 to 1
-	amps                  float64
-	celsius               float64
-	volts                 float64 // of the supply without load
-	rail                  float64 // as measured, with the load of all
-	oven                  float64 // degrees that a script adds
-	capped                bool    // after an overload
-	stepTo                int     // STS, step mode: where the steps end
-	overSince, surgeSince rt.Instant
+	at                               rt.Instant
+	duty                             float64 // -1 to 1
+	amps                             float64
+	celsius                          float64
+	volts                            float64 // of the supply without load
+	rail                             float64 // as measured, with the load of all
+	oven                             float64 // degrees that a script adds
+	wish                             float64 // the duty that the control loop would like
+	capped                           bool    // after an overload
+	tripped                          bool    // capped by Overload, without a load
+	low                              bool    // LowSupply: out of its limits, whatever they are
+	stepTo                           int     // STS, step mode: where the steps end
+	overSince, surgeSince, idleSince rt.Instant
 }
 
 // rail is the supply that all servos of a bus hang on.
@@ -42,14 +45,16 @@ const (
 	unseen       = 100 * time.Millisecond
 	overloadDuty = 0.8
 	overloadTime = 2 * time.Second // of a servo without registers for it
-	afterTrip    = 0.2             // of its torque that an overloaded Feetech servo keeps
+	overloadGone = time.Second     // without a load until a Feetech's overload is forgotten
+	idle         = 0.05            // of the duty, which is no load
 )
 
 // electrics is the part of a plant that knows the motor: what it draws. A plant
 // that does not is asked how fast its shafts turn instead.
 type electrics interface {
 	Plant
-	drive(now rt.Instant, joint int) (duty, amps float64)
+	drive(now rt.Instant, joint int) (duty, amps, wish float64)
+	block(now rt.Instant, joint int, lo, hi float64)
 	tune(now rt.Instant, joint int, v settings)
 	push(now rt.Instant, joint int, torque float64)
 }
@@ -60,6 +65,9 @@ type electrics interface {
 func (s *servo) monitor(now rt.Instant) {
 	h := &s.health
 	s.expire(now)
+	if s.lie.on {
+		s.chase(now) // it may drift
+	}
 	s.turn(now)
 	s.draw(now)
 	dt := now.Sub(h.at).Seconds()
@@ -79,28 +87,46 @@ func (s *servo) monitor(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) draw(now rt.Instant) {
-	h, m := &s.health, &s.model.motor
+	h := &s.health
 	old := math.Abs(h.amps * h.duty)
 	if s.cfg.motors != nil {
-		h.duty, h.amps = s.cfg.motors.drive(now, s.joint)
+		h.duty, h.amps, h.wish = s.cfg.motors.drive(now, s.joint)
 	} else {
-		// The plant says how the shaft moves; this is what it takes. What it took
-		// while nobody looked is not known, and trips nothing.
-		h.duty, h.amps = 0, 0
-		if now.Sub(h.at) > unseen {
-			h.overSince, h.surgeSince = 0, 0
-		}
-		if v := float64(s.velocity); s.mem[s.t.at.torque] == torqueOn && math.Abs(v) > standsBelow {
-			w := v * s.t.arc / float64(s.t.counts)
-			h.amps = (math.Copysign(m.coulomb, w) + m.viscous*w) / m.kt
-			h.duty = min(max((h.amps*m.ohm+m.kt*w)/m.volts, -1), 1)
-		}
+		s.guess(now)
 	}
+	s.object(now)
 	if s.t.series == seriesX {
 		f := float64(s.facing())
-		h.duty, h.amps = f*h.duty, f*h.amps
+		h.duty, h.amps, h.wish = f*h.duty, f*h.amps, f*h.wish
 	}
 	s.rail.amps = max(s.rail.amps+math.Abs(h.amps*h.duty)-old, 0) // the bridge draws amps only while it is on
+}
+
+// guess works out from how the shaft moves, or what it presses against, what that
+// takes. What it took while nobody looked is not known, and trips nothing, unless
+// the shaft presses against something.
+//
+//rt:noalloc
+func (s *servo) guess(now rt.Instant) {
+	h, m := &s.health, &s.model.motor
+	h.duty, h.amps, h.wish = 0, 0, 0
+	off := s.presses(now)
+	if now.Sub(h.at) > unseen && off == 0 {
+		h.overSince, h.surgeSince = 0, 0
+	}
+	v := float64(s.velocity)
+	switch {
+	case off != 0:
+		h.wish = s.set.gain * float64(off)
+		h.duty = min(max(h.wish, -s.set.limit), s.set.limit)
+		most := min(m.stall/m.kt, s.set.ampsMax)
+		h.amps = min(max(h.duty*m.volts/m.ohm, -most), most)
+	case s.mem[s.t.at.torque] == torqueOn && math.Abs(v) > standsBelow:
+		w := v * s.t.arc / float64(s.t.counts)
+		h.amps = (math.Copysign(m.coulomb, w) + m.viscous*w) / m.kt
+		h.duty = min(max((h.amps*m.ohm+m.kt*w)/m.volts, -1), 1)
+		h.wish = h.duty
+	}
 }
 
 // protect sets the error bits and does what they demand.
@@ -109,44 +135,67 @@ func (s *servo) draw(now rt.Instant) {
 func (s *servo) protect(now rt.Instant) {
 	h := &s.health
 	deci := int64(h.rail*10 + 0.5)
-	low := deci < s.get(s.t.at.minVoltage) || deci > s.get(s.t.at.maxVoltage)
+	low := h.low || deci < s.get(s.t.at.minVoltage) || deci > s.get(s.t.at.maxVoltage)
 	hot := int64(h.celsius+0.5) >= s.get(s.t.at.maxTemperature)
 	limit, after := overloadDuty, overloadTime
 	switch s.t.series {
 	case seriesSTS:
 		limit, after = float64(s.get(stsOverload))/100, time.Duration(s.get(stsProtectTime))*10*time.Millisecond
 	case seriesSCS:
-		limit, after = float64(s.get(39))/100, time.Duration(s.get(38))*10*time.Millisecond
+		limit, after = float64(s.get(scsOverload))/100, time.Duration(s.get(scsProtectTime))*10*time.Millisecond
 	}
 	over := s.lasts(&h.overSince, math.Abs(h.duty) > limit, after, now)
 	if s.t.series.feetech() {
-		s.alarm &^= faultVoltage | faultTemperature | faultCurrent
-		s.raise(low, faultVoltage)
-		s.raise(hot, faultTemperature)
-		s.raise(over, faultOverload)
-		if over && !h.capped {
-			h.capped = true
-			s.tune(now)
+		s.protectFeetech(low, hot, over, now)
+	} else {
+		// Both Dynamixel series have these three at the same bits.
+		if s.t.series == seriesAX {
+			s.alarm &^= axVoltage | axOverheat
 		}
-		if s.t.series == seriesSTS {
-			amps := float64(s.get(stsProtectAmps)) * stsAmp
-			s.raise(s.lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)
-		}
-		if s.cut() {
-			s.letGo(now)
-		}
-		return
+		s.raise(low, axVoltage)
+		s.raise(hot, axOverheat)
+		s.raise(over, axOverload)
+		s.raise(s.t.series == seriesX && s.lies(), xFaultEncoder)
 	}
-	// Both Dynamixel series have these three at the same bits.
-	if s.t.series == seriesAX {
-		s.alarm &^= axVoltage | axOverheat
-	}
-	s.raise(low, axVoltage)
-	s.raise(hot, axOverheat)
-	s.raise(over, axOverload)
 	if s.cut() {
 		s.letGo(now)
 	}
+}
+
+// protectFeetech is what only a Feetech servo does: its bits come and go, but an
+// overload stays, and leaves a fifth of the torque, until the load has been gone
+// for a while or torque is switched. Sources disagree, see Config.OverloadYields.
+//
+//rt:noalloc
+func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
+	h := &s.health
+	s.alarm &^= faultVoltage | faultTemperature | faultCurrent | faultEncoder
+	s.raise(low, faultVoltage)
+	s.raise(hot, faultTemperature)
+	s.raise(over, faultOverload)
+	s.raise(s.lies(), faultEncoder)
+	if over && !h.capped {
+		h.capped = true
+		s.tune(now)
+	}
+	slack := h.capped && !h.tripped && math.Abs(h.wish) <= max(s.afterTrip(), idle)
+	if s.lasts(&h.idleSince, slack, overloadGone, now) {
+		s.relieve(now)
+	}
+	if s.t.series == seriesSTS {
+		amps := float64(s.get(stsProtectAmps)) * stsAmp
+		s.raise(s.lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)
+	}
+}
+
+// relieve ends a Feetech's overload: it has all its torque again.
+//
+//rt:noalloc
+func (s *servo) relieve(now rt.Instant) {
+	h := &s.health
+	s.alarm &^= faultOverload
+	h.capped, h.tripped, h.overSince, h.idleSince = false, false, 0, 0
+	s.tune(now)
 }
 
 //rt:noalloc
@@ -191,7 +240,7 @@ func (s *servo) letGo(now rt.Instant) {
 	}
 	if s.mem[s.t.at.torque] != 0 {
 		s.mem[s.t.at.torque] = 0
-		s.cfg.Plant.Torque(now, s.joint, false)
+		s.grip(now, false)
 	}
 }
 
@@ -199,29 +248,15 @@ func (s *servo) letGo(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) overload(now rt.Instant) {
+	if s.dead {
+		return
+	}
 	s.alarm |= faultOverload // the same bit in all series
-	s.health.capped = true
+	s.health.capped, s.health.tripped = true, true
 	if !s.t.series.feetech() && s.cut() {
 		s.letGo(now)
 	}
 	s.tune(now)
-}
-
-// supply sets the voltage without load. Too low a one stops the servo, and when
-// it is back the servo boots: torque is off then, and RAM forgotten.
-//
-//rt:noalloc
-func (s *servo) supply(volts float64, now rt.Instant) {
-	s.health.volts = volts
-	low := min(resetVolts, resetShare*s.model.motor.volts)
-	switch {
-	case volts < low && !s.dead:
-		s.dead = true
-		s.cfg.Plant.Torque(now, s.joint, false)
-		s.mem[s.t.at.torque] = 0
-	case volts >= low && s.dead:
-		s.reboot(now)
-	}
 }
 
 // heat adds degrees to the housing at once, or takes the source away.
@@ -254,7 +289,12 @@ type State struct {
 	ID           uint8
 	Model        string
 	Torque       bool
-	Position     int // as a client would read it
+	Powered      bool // its supply is on
+	Boots        bool // and it is silent yet
+	Position     int  // as a client would read it
+	Place        int  // where the shaft really is, in encoder counts
+	Pressed      bool // the motor presses the shaft against an obstacle
+	Holds        bool // it holds an object: see Block
 	Goal         int
 	Duty         float64 // -1 to 1
 	Amps         float64
@@ -276,7 +316,8 @@ func (b *Bus) States() []State {
 		goal, _ := s.goal()
 		h := &s.health
 		all[i] = State{ID: s.mem[s.t.at.id], Model: s.model.name, Torque: s.mem[s.t.at.torque] == torqueOn,
-			Position: s.present(b.cfg.Plant.Present(now, i)), Goal: goal, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.celsius,
+			Powered: !s.dead, Boots: s.booting, Position: s.present(s.seen(now)), Place: b.cfg.Plant.Present(now, i), Goal: goal,
+			Pressed: s.presses(now) != 0, Holds: s.obstacle.gripped, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.celsius,
 			Fault: s.alarm | s.forced, EEPROMWrites: s.wear}
 	}
 	return all

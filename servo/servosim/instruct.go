@@ -148,7 +148,7 @@ func (s *servo) specialX(r *request, now rt.Instant) uint8 {
 		if !same(r.data, magicClear) || s.mem[s.t.at.moving] != 0 {
 			return resultFail
 		}
-		raw := s.cfg.Plant.Present(now, s.joint)
+		raw := s.seen(now)
 		s.origin = turnsOf(raw)
 		s.put(xGoal, int64(s.present(raw)))
 		s.follow(now)
@@ -211,36 +211,11 @@ func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 	return 0
 }
 
-// reboot restarts the servo, which is silent meanwhile.
-//
-//rt:noalloc
-func (s *servo) reboot(now rt.Instant) {
-	s.restart(now)
-	s.deaf = now.Add(s.bootTime())
-}
-
-// How long a servo takes to boot.
-const (
-	feetechBoot = 800 * time.Millisecond
-	xBoot       = 400 * time.Millisecond
-)
-
-//rt:noalloc
-func (s *servo) bootTime() time.Duration {
-	switch {
-	case s.cfg.BootTime > 0:
-		return s.cfg.BootTime
-	case s.t.series.feetech():
-		return feetechBoot
-	}
-	return xBoot
-}
-
 // changeMode does what a new operating mode brings with it.
 //
 //rt:noalloc
 func (s *servo) changeMode(now rt.Instant) {
-	raw := s.cfg.Plant.Present(now, s.joint)
+	raw := s.seen(now)
 	if s.t.series != seriesX {
 		s.health.stepTo = raw
 		return
@@ -270,14 +245,18 @@ func (s *servo) resetGoals() {
 	s.put(xProfile, 0)
 }
 
-// expire fires an X servo's bus watchdog if nothing was heard for its time: the
-// shaft stops, still under torque, and goals are refused until it is cleared.
+// expire does what is due: it ends a boot, and fires an X servo's bus watchdog if
+// nothing was heard for its time: the shaft stops, still under torque, and goals
+// are refused until it is cleared.
 //
 //rt:noalloc
 func (s *servo) expire(now rt.Instant) {
+	if s.booting && now >= s.deaf {
+		s.wake(now)
+	}
 	if at, armed := s.watchdog(); armed && now >= at {
 		s.mem[xWatchdog] = watchdogFired
-		s.cfg.Plant.Goal(now, s.joint, s.cfg.Plant.Present(now, s.joint))
+		s.aim(now, s.seen(now))
 		s.tune(now)
 	}
 }

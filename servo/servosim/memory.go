@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"math"
 	"time"
 
 	"edgert/rt"
@@ -41,7 +42,7 @@ func (s *servo) indirect(a int) int {
 //
 //rt:noalloc
 func (s *servo) refresh(now rt.Instant) {
-	raw := s.cfg.Plant.Present(now, s.joint)
+	raw := s.seen(now)
 	s.monitor(now)
 	goal, goalRaw := s.goal()
 	moving := int64(0)
@@ -90,7 +91,7 @@ func (s *servo) turn(now rt.Instant) {
 	if since < velocityWindow {
 		return
 	}
-	raw := s.cfg.Plant.Present(now, s.joint)
+	raw := s.seen(now)
 	s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
 	s.measured, s.measuredAt = raw, now
 	if p, ok := s.cfg.Plant.(Turner); ok && (since > seldom || s.cfg.motors != nil) {
@@ -253,4 +254,130 @@ func (s *servo) offset() int {
 		}
 	}
 	return 0
+}
+
+// tune works out what the registers say to the control loop, and hands it to a
+// plant that has one.
+//
+//rt:noalloc
+func (s *servo) tune(now rt.Instant) {
+	v := settings{limit: 1, ampsMax: math.MaxFloat64}
+	switch s.t.series {
+	case seriesSTS:
+		s.tuneSTS(&v)
+	case seriesSCS:
+		s.tuneGains(&v, 0)
+		v.limit = float64(s.get(stsMaxTorque)) / 1000
+		v.startup = float64(s.get(stsStartup)) / 1000
+		v.dead = float64(s.mem[stsDeadZone])
+		v.speed = float64(s.get(stsGoalVelocity))
+	case seriesAX:
+		v.gain = 1 / float64(max(s.mem[axSlope], 1))
+		v.limit = float64(s.get(axTorqueLimit)) / 1023
+		v.dead = float64(s.mem[axMargin])
+		v.speed = float64(s.get(axSpeed)&1023) * axSpeedUnit
+	case seriesX:
+		s.tuneX(&v)
+	}
+	if s.health.capped && s.t.series.feetech() {
+		v.limit = min(v.limit, s.afterTrip())
+	}
+	s.set = v
+	if s.cfg.motors != nil {
+		s.cfg.motors.tune(now, s.joint, v)
+	}
+}
+
+// afterTrip is how much of its torque a Feetech servo keeps after an overload.
+//
+//rt:noalloc
+func (s *servo) afterTrip() float64 {
+	at := stsProtectForce
+	if s.t.series == seriesSCS {
+		at = scsProtectForce
+	}
+	return float64(s.mem[at]) / 100
+}
+
+//rt:noalloc
+func (s *servo) tuneSTS(v *settings) {
+	unit := 50.0
+	if s.mem[stsPhase]&phaseSteps != 0 {
+		unit = 1
+	}
+	s.tuneGains(v, stsFactoryD)
+	v.sumMax = float64(s.mem[stsSumLimit]) * 4 / 1000
+	v.limit = float64(s.get(stsTorqueLimit)) / 1000
+	v.startup = float64(s.mem[stsStartup]) / 1000
+	v.dead = float64(s.mem[stsDeadZone])
+	v.damp = s.mem[stsTorque] == torqueDamp
+	speed := float64(magnitude(s.get(stsGoalVelocity), signPosition)) * unit
+	v.speed = min(math.Abs(speed), speedMax)
+	if v.speed == 0 {
+		v.speed = speedMax
+	}
+	v.accel = float64(s.mem[stsAcceleration]) * 100
+	switch s.mem[s.t.at.mode] {
+	case modeVelocity:
+		v.control, v.speedGoal = controlVelocity, min(max(speed, -speedMax), speedMax)
+	case modePWM:
+		v.control, v.dutyGoal = controlPWM, float64(magnitude(s.get(stsGoalTime), signLoad))/1000
+	}
+}
+
+// Feetech's D and I gains, in units of its P gain; the maker says none. D, per
+// step, is such that the factory's D of an STS3215 makes all the viscous friction
+// of its fit, which was made at that D: so it is counted from there, and 0 leaves
+// none. I is such that an error that lasts gets as much again every second.
+const (
+	feetechD    = 3.3
+	feetechI    = 1.0 / 1000
+	stsFactoryD = 32
+)
+
+//rt:noalloc
+func (s *servo) tuneGains(v *settings, fittedD float64) {
+	unit := 1 / s.model.motor.stepsPerDuty
+	v.gain = float64(s.mem[stsP]) * unit
+	v.brake = (float64(s.mem[stsD]) - fittedD) * feetechD * unit
+	v.sum = float64(s.mem[stsI]) * feetechI * unit
+}
+
+// Duty per count and unit of an X servo's gains, whose full duty is 885.
+//
+// Source: ROBOTIS e-manual, Position PID Gain(80, 82, 84).
+const (
+	xGainI = 1.0 / 65536 / 885
+	xGainD = 1.0 / 16 / 885
+)
+
+//rt:noalloc
+func (s *servo) tuneX(v *settings) {
+	f := float64(s.facing())
+	v.gain = float64(s.get(xPositionP)) / s.model.motor.stepsPerDuty
+	v.sum, v.brake = float64(s.get(xPositionI))*xGainI, float64(s.get(xPositionD))*xGainD
+	v.limit = float64(s.get(xGoalPWM)) / 885
+	if s.model.amp > 0 {
+		v.ampsMax = float64(s.get(xLimitCurrent)) * s.model.amp
+	}
+	if s.mem[xDriveMode]&4 == 0 && s.mem[xWatchdog] != watchdogFired {
+		v.speed = float64(s.get(xProfile)) * xSpeedUnit
+		v.accel = float64(s.get(xAcceleration)) * xAccelUnit
+	} else if ms := float64(s.get(xProfile)); ms > 0 {
+		// Time-based: the goal is reached after so many milliseconds.
+		v.speed = math.Abs(float64(s.get(xGoal)-s.get(xPresent))) / ms * 1000
+	}
+	switch s.mem[xMode] {
+	case xModeVelocity:
+		v.control, v.speedGoal = controlVelocity, f*float64(s.get(xGoalVelocity))*xSpeedUnit
+	case xModePWM:
+		v.control, v.dutyGoal, v.limit = controlPWM, f*float64(s.get(xGoalPWM))/885, 1
+	case xModeCurrent:
+		v.control, v.ampsGoal = controlCurrent, f*float64(s.get(xGoalCurrent))*s.model.amp
+	case xModeCurrentPos:
+		v.ampsMax = min(v.ampsMax, math.Abs(float64(s.get(xGoalCurrent)))*s.model.amp)
+	}
+	if s.mem[xWatchdog] == watchdogFired && v.control != controlPosition {
+		v.control, v.speedGoal = controlVelocity, 0
+	}
 }

@@ -41,10 +41,16 @@ type Fault struct {
 	Until       time.Duration `yaml:"until"`   // default: for ever
 	By          time.Duration `yaml:"by"`      // late, stall: how long; default 5 ms
 	Bits        int           `yaml:"bits"`    // corrupt: how many flip; default 1
-	Bytes       int           `yaml:"bytes"`   // noise: how many; default 8, at most 64
-	Volts       float64       `yaml:"volts"`   // brownout: of the supply
+	Bytes       int           `yaml:"bytes"`   // noise: how many; default 8, at most 64; flood: each millisecond, default 64
+	Volts       float64       `yaml:"volts"`   // brownout, voltage: of the supply
 	Degrees     float64       `yaml:"degrees"` // heat: on top of what the motor makes
 	Torque      float64       `yaml:"torque"`  // push: N m, on a fitted bus
+	Offset      int           `yaml:"offset"`  // encoder: counts on top of what is true
+	Drift       float64       `yaml:"drift"`   // encoder: counts per second on top
+	Stuck       bool          `yaml:"stuck"`   // encoder: it reads what it read at first
+	Silent      bool          `yaml:"silent"`  // encoder: no error bit tells
+	At          *int          `yaml:"at"`      // block: the position that the shaft cannot pass; default: it cannot leave where it is
+	Holds       bool          `yaml:"holds"`   // block: an object, which falls when nothing presses on it
 }
 
 // kind says what a fault does.
@@ -70,6 +76,11 @@ const (
 	kindHeat
 	kindPush
 	kindUnplug
+	kindPower
+	kindVoltage
+	kindEncoder
+	kindBlock
+	kindFlood
 	// At an instant.
 	kindOverload
 	kindReboot
@@ -80,6 +91,7 @@ var kindNames = [kinds]string{
 	kindDrop: "drop", kindCorrupt: "corrupt", kindTruncate: "truncate", kindDuplicate: "duplicate", kindLate: "late",
 	kindStall: "stall", kindWrongID: "wrong_id", kindNoise: "noise", kindReorder: "reorder", kindGarble: "garble", kindMute: "mute",
 	kindEcho: "echo", kindBrownout: "brownout", kindHeat: "heat", kindPush: "push", kindUnplug: "unplug", kindOverload: "overload", kindReboot: "reboot",
+	kindPower: "power", kindVoltage: "voltage", kindEncoder: "encoder", kindBlock: "block", kindFlood: "flood",
 }
 
 // Kinds returns what may go wrong.
@@ -90,6 +102,7 @@ const (
 	scriptBytesMax = 1 << 20
 	defaultBy      = 5 * time.Millisecond
 	defaultNoise   = 8
+	lieMax         = 1 << 20 // counts
 )
 
 // LoadScript reads a script from a file. It fails with ErrScript.
@@ -144,6 +157,12 @@ func (f *Fault) check() error {
 		return bad("bytes", f.Bytes, fmt.Sprintf("1 to %d", noiseMax))
 	case k == kindBrownout && !(f.Volts >= 0 && f.Volts < 60):
 		return bad("volts", f.Volts, "0 to 60")
+	case k == kindVoltage && !(f.Volts > 0 && f.Volts < 60):
+		return bad("volts", f.Volts, "above 0, below 60")
+	case k == kindEncoder && (f.Offset == 0 && f.Drift == 0 && !f.Stuck || !(math.Abs(f.Drift) <= lieMax) || f.Offset < -lieMax || f.Offset > lieMax):
+		return fmt.Errorf("encoder: got offset %d, drift %v, stuck %v, want one of them, at most %d", f.Offset, f.Drift, f.Stuck, lieMax)
+	case f.At != nil && (*f.At < -lieMax || *f.At > lieMax):
+		return bad("at", *f.At, fmt.Sprintf("%d to %d", -lieMax, lieMax))
 	case math.IsNaN(f.Degrees+f.Torque) || math.IsInf(f.Degrees+f.Torque, 0):
 		return errors.New("degrees or torque is not a number")
 	}
@@ -166,6 +185,7 @@ type line struct {
 	by           time.Duration
 	n            int
 	value        float64
+	fault        Fault
 	tries        []uint64 // replies so far, per servo: the dice depend on nothing else
 	begun, ended bool
 }
@@ -176,7 +196,7 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 	t := timeline{start: now}
 	for _, f := range s.Faults {
 		l := line{seed: s.Seed, kind: kind(slices.Index(kindNames[:], f.Kind)), threshold: math.MaxUint64, left: -1, by: f.By, n: max(f.Bits, 1),
-			from: now.Add(f.From), until: forever, value: f.Volts + f.Degrees + f.Torque, tries: make([]uint64, servos)}
+			from: now.Add(f.From), until: forever, value: f.Volts + f.Degrees + f.Torque, fault: f, tries: make([]uint64, servos)}
 		for i := range l.ids {
 			l.ids[i] = f.IDs == nil || slices.Contains(f.IDs, uint8(i))
 		}
@@ -299,8 +319,15 @@ func (b *Bus) change(l *line, on bool, now rt.Instant) {
 	if on {
 		b.note(now, l.kind, 0)
 	}
-	if l.kind == kindUnplug {
+	switch l.kind {
+	case kindUnplug:
 		b.plugged = !on
+		return
+	case kindFlood:
+		b.flood = 0
+		if on {
+			b.flood = floodBytes(l.fault.Bytes)
+		}
 		return
 	}
 	for i := range b.servos {
@@ -308,24 +335,53 @@ func (b *Bus) change(l *line, on bool, now rt.Instant) {
 		if !l.ids[s.mem[s.t.at.id]] {
 			continue
 		}
-		switch l.kind {
-		case kindMute:
-			s.faults.mute = on
-		case kindBrownout:
-			if on {
-				s.supply(l.value, now)
-			} else {
-				s.supply(s.model.motor.volts, now)
-			}
-		case kindHeat:
-			s.heat(l.value, on)
-		case kindPush:
-			b.push(s, l.value, on, now)
-		case kindOverload:
-			s.overload(now)
-		case kindReboot:
-			s.reboot(now)
-		}
+		b.inflict(s, l, on, now)
 		s.look(now)
+	}
+}
+
+// inflict begins or ends what a line of the script does to one servo.
+//
+//rt:noalloc
+func (b *Bus) inflict(s *servo, l *line, on bool, now rt.Instant) {
+	switch l.kind {
+	case kindMute:
+		s.faults.mute = on
+	case kindPower, kindVoltage:
+		s.health.low = on
+		if on {
+			s.supply(l.value, now)
+		} else {
+			s.supply(s.model.motor.volts, now)
+		}
+	case kindEncoder:
+		f := EncoderFault{l.fault.Offset, l.fault.Drift, l.fault.Stuck, l.fault.Silent}
+		if !on {
+			f = EncoderFault{}
+		}
+		s.mislead(f, now)
+	case kindBlock:
+		switch {
+		case !on:
+			s.bar(obstacle{}, now)
+		case l.fault.At == nil:
+			s.block(0, true, l.fault.Holds, now)
+		default:
+			s.block(*l.fault.At, false, l.fault.Holds, now)
+		}
+	case kindBrownout:
+		if on {
+			s.supply(l.value, now)
+		} else {
+			s.supply(s.model.motor.volts, now)
+		}
+	case kindHeat:
+		s.heat(l.value, on)
+	case kindPush:
+		b.push(s, l.value, on, now)
+	case kindOverload:
+		s.overload(now)
+	case kindReboot:
+		s.reboot(now)
 	}
 }

@@ -15,14 +15,17 @@ const (
 //
 // Owner: the wire's goroutine.
 type outbox struct {
-	held   [2 * replyMax]byte // for the adapter's next transfer
-	holds  int
-	due    rt.Instant
-	kept   [2*replyMax + noiseMax]byte // a reply that its successor overtakes
-	keeps  int
-	late   [lateMax]lateReply
-	lates  int
-	missed uint64 // late replies that found no room
+	held    [2 * replyMax]byte // for the adapter's next transfer
+	holds   int
+	due     rt.Instant
+	kept    [2*replyMax + noiseMax]byte // a reply that its successor overtakes
+	keeps   int
+	late    [lateMax]lateReply
+	lates   int
+	missed  uint64         // late replies that found no room
+	garbage [noiseMax]byte // of a flood
+	babbled uint64         // of its bytes so far
+	floods  rt.Instant     // when its next bytes are due
 }
 
 type lateReply struct {
@@ -66,6 +69,7 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 	}
 	b.hasten(from, end)
 	b.sleepUntil(end)
+	b.babble(end)
 	b.hand(reply, end)
 	if n := w.out.keeps; n > 0 {
 		w.out.keeps = 0
@@ -318,4 +322,47 @@ func (b *Bus) find(id uint8, now rt.Instant) int {
 		}
 	}
 	return -1
+}
+
+// floodEvery is how often a flood's bytes come.
+const floodEvery = time.Millisecond
+
+// floodBytes is how many of a flood's bytes come at a time: as many as are asked
+// for, or two thirds of what the line can carry at 1 Mbaud.
+//
+//rt:noalloc
+func floodBytes(n int) int {
+	if n == 0 {
+		return noiseMax
+	}
+	return min(n, noiseMax)
+}
+
+// babble delivers the garbage that a flood brings by now. Garbage that came while
+// nobody was woken for it is not made up for.
+//
+//rt:noalloc
+func (b *Bus) babble(now rt.Instant) {
+	b.mu.Lock()
+	n, o := b.flood, &b.wire.out
+	b.mu.Unlock()
+	if n == 0 || now < o.floods || !b.in {
+		return
+	}
+	o.floods = now.Add(floodEvery)
+	for i := range n {
+		o.garbage[i] = byte(mix(b.cfg.Faults.Seed ^ (o.babbled + uint64(i))))
+	}
+	o.babbled += uint64(n)
+	b.deliver(o.garbage[:n])
+}
+
+// flooded returns when a flood's next bytes are due. Guarded by mu.
+//
+//rt:noalloc
+func (b *Bus) flooded() rt.Instant {
+	if b.flood == 0 || !b.in {
+		return forever
+	}
+	return b.wire.out.floods
 }

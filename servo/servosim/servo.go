@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"slices"
 	"time"
 
 	"edgert/rt"
@@ -26,21 +27,30 @@ type servo struct {
 	stagedAddr int
 	stagedSize int
 
-	forced uint8  // error bits that a test has set; they change nothing but the status
-	alarm  uint8  // error bits that the servo itself sees; X: latched
-	faults script // what a test has in store
-	wear   uint32 // writes to flash
-	deaf   rt.Instant
-	dead   bool // the supply is too low to run
-	stored bool
-	feed   rt.Instant // X: the last instruction on the bus
-	origin int        // X: counts of the turns that were forgotten
-	health health
+	forced   uint8  // error bits that a test has set; they change nothing but the status
+	alarm    uint8  // error bits that the servo itself sees; X: latched
+	faults   script // what a test has in store
+	wear     uint32 // writes to flash
+	deaf     rt.Instant
+	dead     bool // the supply is too low to run
+	booting  bool // until deaf
+	firm     bool // torque is on after the boot
+	tight    bool // the shaft is driven
+	carried  bool // it has been
+	stored   bool
+	feed     rt.Instant // X: the last instruction on the bus
+	origin   int        // X: counts of the turns that were forgotten
+	health   health
+	set      settings // what the registers say to the control loop
+	aimed    int      // where the control loop goes, in counts of the encoder
+	lie      lie
+	obstacle obstacle
+	dropped  uint64 // objects
 
-	boots   uint32
-	booting bool
-	event   Event // lent to Config.Watch
-	told    Life  // by its newest event
+	boots uint32
+	quiet bool  // nothing is told of what a restart does on its way
+	event Event // lent to Config.Watch
+	told  Life  // by its newest event
 
 	// The last measurement, for the present velocity.
 	measuredAt rt.Instant
@@ -71,6 +81,7 @@ func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	*s = servo{cfg: cfg, rail: rail, model: m, t: m.table, joint: joint}
 	s.health.celsius, s.health.at = ambient, now
 	s.health.volts = m.motor.volts
+	s.firm = cfg.bootTorque(cfg.Servos[joint].ID)
 	s.factory(cfg.Servos[joint].ID, cfg.codes[joint])
 	s.store = s.flash
 	s.restart(now)
@@ -101,37 +112,6 @@ func (s *servo) factory(id, baud uint8) {
 	s.put(s.t.at.id, int64(id))
 	s.put(s.t.at.baud, int64(baud))
 	s.flash, s.mem = s.mem, mem
-}
-
-// restart is a power cycle: settings come back from flash, torque is off, the
-// turns are forgotten, and the goal is where the shaft is.
-//
-//rt:noalloc
-func (s *servo) restart(now rt.Instant) {
-	s.boots++
-	s.booting = true
-	s.mem = s.flash
-	s.stagedSize, s.alarm, s.dead = 0, 0, false
-	s.health.capped, s.health.overSince, s.health.surgeSince = false, 0, 0
-	s.feed = now
-	s.cfg.Plant.Torque(now, s.joint, false)
-	s.measured, s.measuredAt, s.velocity = s.cfg.Plant.Present(now, s.joint), now, 0
-	switch s.t.series {
-	case seriesSTS:
-		s.put(stsTorqueLimit, s.get(stsMaxTorque))
-		s.put(stsGoalVelocity, speedMax)
-	case seriesAX:
-		s.put(axTorqueLimit, s.get(axMaxTorque))
-	case seriesX:
-		s.origin = turnsOf(s.measured)
-		s.resetGoals()
-	}
-	s.refresh(now)
-	s.copy(s.t.at.goal, s.t.at.present)
-	s.refresh(now)
-	s.tune(now)
-	s.booting = false
-	s.look(now)
 }
 
 // hears reports whether the servo is there at an instant and listens at this
@@ -254,4 +234,121 @@ func magnitude(w int64, sign uint16) int {
 		return -int(uint16(w) & (sign - 1))
 	}
 	return int(uint16(w) & (sign - 1))
+}
+
+// How long a servo takes to boot.
+const (
+	feetechBoot = 800 * time.Millisecond
+	xBoot       = 400 * time.Millisecond
+)
+
+// restart is a power cycle whose boot is over at once.
+//
+//rt:noalloc
+func (s *servo) restart(now rt.Instant) {
+	s.reset(now)
+	s.wake(now)
+}
+
+// reboot is a power cycle: the servo is limp and silent while it boots.
+//
+//rt:noalloc
+func (s *servo) reboot(now rt.Instant) {
+	s.reset(now)
+	s.deaf, s.booting = now.Add(s.bootTime()), true
+	s.look(now)
+}
+
+//rt:noalloc
+func (s *servo) bootTime() time.Duration {
+	switch {
+	case s.cfg.BootTime > 0:
+		return s.cfg.BootTime
+	case s.t.series.feetech():
+		return feetechBoot
+	}
+	return xBoot
+}
+
+// reset is what a processor does when its supply comes: settings come back from
+// flash, what was in RAM and the turns are forgotten, torque is off.
+//
+//rt:noalloc
+func (s *servo) reset(now rt.Instant) {
+	s.boots++
+	s.quiet = true
+	s.mem = s.flash
+	s.stagedSize, s.alarm, s.dead, s.booting = 0, 0, false, false
+	h := &s.health
+	h.capped, h.tripped, h.overSince, h.surgeSince, h.idleSince = false, false, 0, 0, 0
+	s.feed = now
+	s.grip(now, false)
+	s.settle(now)
+	s.quiet = false
+}
+
+// settle makes the goal the place where the shaft is, and RAM what it is at
+// power-up.
+//
+//rt:noalloc
+func (s *servo) settle(now rt.Instant) {
+	s.measured, s.measuredAt, s.velocity = s.seen(now), now, 0
+	s.health.stepTo = s.measured
+	switch s.t.series {
+	case seriesSTS:
+		s.put(stsTorqueLimit, s.get(stsMaxTorque))
+		s.put(stsGoalVelocity, speedMax)
+	case seriesAX:
+		s.put(axTorqueLimit, s.get(axMaxTorque))
+	case seriesX:
+		s.origin = turnsOf(s.measured)
+		s.resetGoals()
+	}
+	s.refresh(now)
+	s.copy(s.t.at.goal, s.t.at.present)
+	s.refresh(now)
+	s.tune(now)
+}
+
+// wake ends the boot: the goal is where the shaft is by now, and a servo that
+// boots with torque on holds it there.
+//
+//rt:noalloc
+func (s *servo) wake(now rt.Instant) {
+	s.booting, s.quiet = false, true
+	s.settle(now)
+	if s.bootsTight() {
+		s.mem[s.t.at.torque] = torqueOn
+		s.torque(0, now)
+	}
+	s.quiet = false
+	s.look(now)
+}
+
+// bootsTight reports whether torque is on after the boot: Config.BootTorque, or an
+// X servo's startup configuration says so.
+//
+//rt:noalloc
+func (s *servo) bootsTight() bool {
+	return s.firm || s.t.series == seriesX && s.mem[xStartup]&startupTorque != 0
+}
+
+// bootTorque reports whether Config.BootTorque names an id.
+func (c *Config) bootTorque(id uint8) bool { return slices.Contains(c.BootTorque, id) }
+
+// supply sets the voltage without load. Too low a one stops the servo, and when
+// it is back the servo boots: RAM is forgotten then.
+//
+//rt:noalloc
+func (s *servo) supply(volts float64, now rt.Instant) {
+	s.health.volts = volts
+	low := min(resetVolts, resetShare*s.model.motor.volts)
+	switch {
+	case volts < low && !s.dead:
+		s.dead, s.booting = true, false
+		s.grip(now, false)
+		s.mem[s.t.at.torque] = 0
+	case volts >= low && s.dead:
+		s.reboot(now)
+	}
 }

@@ -210,10 +210,10 @@ func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 }
 
 func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
-	s, plant, clock := alone(t, Config{})
+	s, plant, clock := alone(t, Config{GoalLeavesTorque: true})
 	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
 	if plant.torque[0] || s.mem[stsTorque] != 0 {
-		t.Error("a goal alone turns torque on")
+		t.Error("GoalLeavesTorque: a goal alone turns torque on")
 	}
 	plant.goal[0] = -1
 	s.write(stsTorque, []byte{torqueOn}, clock.Now())
@@ -223,12 +223,6 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	s.write(stsTorque, []byte{2}, clock.Now())
 	if plant.torque[0] {
 		t.Error("a damped servo follows its goal")
-	}
-
-	s, plant, clock = alone(t, Config{GoalTakesTorque: true})
-	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
-	if !plant.torque[0] || s.mem[stsTorque] != torqueOn {
-		t.Error("GoalTakesTorque: a goal leaves torque off")
 	}
 }
 

@@ -25,7 +25,7 @@ type Life struct {
 	Boots    uint32 // power-ups and reboots so far, the first one included
 	Answers  bool   // it hears the client, and the client could hear it
 	Unplug   bool   // the adapter is out
-	Believed bool   // what its encoder says is true
+	Believed bool   // it does not say that its encoder lies
 }
 
 // life is what the servo is now.
@@ -35,11 +35,24 @@ func (s *servo) life(now rt.Instant) Life {
 	aim, _ := s.goal()
 	in := !s.rail.unplugged
 	return Life{
-		Torque: s.mem[s.t.at.torque] == torqueOn, Present: s.present(s.cfg.Plant.Present(now, s.joint)),
+		Torque: s.mem[s.t.at.torque] == torqueOn, Present: s.present(s.seen(now)),
 		Goal: s.register(), Aim: aim, Alarm: s.alarm | s.forced, Boots: s.boots,
 		Answers: !s.faults.mute && !s.dead && now >= s.deaf && in, Unplug: !in,
-		Believed: (s.alarm|s.forced)&faultEncoder == 0 || !s.t.series.feetech(),
+		Believed: !s.doubted(),
 	}
+}
+
+// doubted reports whether the servo says that its encoder lies.
+//
+//rt:noalloc
+func (s *servo) doubted() bool {
+	switch bits := s.alarm | s.forced; {
+	case s.t.series.feetech():
+		return bits&faultEncoder != 0
+	case s.t.series == seriesX:
+		return bits&xFaultEncoder != 0
+	}
+	return false
 }
 
 // register is the goal as it was written.
@@ -81,7 +94,7 @@ func (s *servo) wrote(addr int, data []byte, now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) look(now rt.Instant) {
-	if s.cfg.Watch == nil || s.booting {
+	if s.cfg.Watch == nil || s.quiet {
 		return
 	}
 	is, was := s.life(now), s.told

@@ -24,7 +24,7 @@ func watched(t *testing.T, cfg Config) (s *servo, events *[]Event, tick func()) 
 
 // A write is told with what the servo was before it and is after it.
 func TestAWriteIsTold(t *testing.T) {
-	s, events, _ := watched(t, Config{GoalTakesTorque: true})
+	s, events, _ := watched(t, Config{})
 	s.write(stsGoal, le(2100, 2), s.cfg.Clock.Now())
 	if len(*events) != 1 {
 		t.Fatalf("%d events of one write, want 1", len(*events))

@@ -103,8 +103,12 @@ func (s *servo) react(old before, from, to int, now rt.Instant) {
 	if covers(at.torque) {
 		s.torque(old.torque, now)
 	}
-	if covers(at.goal) {
+	switch limits := s.t.series.feetech() && (covers(at.minLimit) || covers(at.maxLimit)); {
+	case covers(at.goal):
 		s.follow(now)
+	case limits && s.tight && s.positions():
+		_, raw := s.goal()
+		s.aim(now, raw) // the loop holds its goal inside them
 	}
 	if s.t.series == seriesAX && covers(axTorqueLimit) && s.get(axTorqueLimit) > 0 {
 		s.alarm &^= axOverload
@@ -120,12 +124,12 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 	case on == torqueOn:
 		if before != torqueOn {
 			if s.t.series == seriesX && s.mem[xMode] == xModePosition {
-				s.origin = turnsOf(s.cfg.Plant.Present(now, s.joint))
+				s.origin = turnsOf(s.seen(now))
 			}
 			_, raw := s.goal()
 			s.ordered = now
-			s.cfg.Plant.Goal(now, s.joint, raw) // a stale goal register makes the arm jump
-			s.cfg.Plant.Torque(now, s.joint, true)
+			s.aim(now, raw) // a stale goal register makes the arm jump
+			s.grip(now, true)
 		}
 		return
 	case on == torqueCentre && s.t.series == seriesSTS:
@@ -133,10 +137,9 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 		s.centre(centre, now)
 		return
 	}
-	s.cfg.Plant.Torque(now, s.joint, false) // free, or damped
+	s.grip(now, false) // free, or damped
 	if s.t.series.feetech() {
-		s.alarm &^= faultOverload
-		s.health.capped, s.health.overSince = false, 0
+		s.relieve(now)
 	}
 }
 
@@ -144,7 +147,7 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) centre(place int, now rt.Instant) {
-	off := s.cfg.Plant.Present(now, s.joint)&4095 - place
+	off := s.seen(now)&4095 - place
 	s.put(stsOffset, signed(min(max(off, -(signOffset-1)), signOffset-1), signOffset))
 	if !s.locked() {
 		s.save(stsOffset, stsOffset+2)
@@ -156,18 +159,33 @@ func (s *servo) centre(place int, now rt.Instant) {
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
 	if s.t.series == seriesSTS && s.mem[s.t.at.mode] == modeStep {
-		s.health.stepTo = s.cfg.Plant.Present(now, s.joint) + magnitude(s.get(stsGoal), signPosition)
+		s.health.stepTo = s.seen(now) + magnitude(s.get(stsGoal), signPosition)
 	}
 	_, raw := s.goal()
 	s.ordered = now
 	if s.positions() {
-		s.cfg.Plant.Goal(now, s.joint, raw)
+		s.aim(now, raw)
+		if h := &s.health; s.cfg.OverloadYields && h.capped && float64(raw-s.seen(now))*h.duty <= 0 {
+			s.relieve(now)
+		}
 	}
-	takes := s.cfg.GoalTakesTorque && s.t.series.feetech() || s.t.series == seriesAX || s.t.series == seriesX && s.mem[xDriveMode]&8 != 0
-	if takes && s.mem[s.t.at.torque] != torqueOn && !s.cut() {
+	if s.takes() && s.mem[s.t.at.torque] != torqueOn && !s.cut() {
 		s.mem[s.t.at.torque] = torqueOn
-		s.cfg.Plant.Torque(now, s.joint, true)
+		s.grip(now, true)
 	}
+}
+
+// takes reports whether a goal that is written turns torque on.
+//
+//rt:noalloc
+func (s *servo) takes() bool {
+	switch {
+	case s.t.series.feetech():
+		return !s.cfg.GoalLeavesTorque
+	case s.t.series == seriesX:
+		return s.mem[xDriveMode]&driveGoalTakes != 0
+	}
+	return true // AX
 }
 
 // positions reports whether the servo goes where its goal position is.
