@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +28,12 @@ type SimBusConfig struct {
 	NoFast  bool   // motors whose firmware does not know fast reads
 	Latency time.Duration
 	Seed    uint64
+
+	// Where the data sheets are silent, and servos differ.
+	GoalLeavesTorque bool   // a goal that is written leaves torque off
+	OverloadYields   bool   // a goal that takes the load away ends an overload
+	Weightless       bool   // a limp arm stays where it is
+	BootTorque       string // whose torque is on after power-up: all, ids such as 2,3, or nobody's
 }
 
 // latencyMax is more than any adapter's latency timer can be set to.
@@ -57,7 +65,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 		return exit.Errorf(exit.Usage, "--latency is %v, want 0 (none) to %v", cfg.Latency, latencyMax)
 	}
 	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency, NoFast: cfg.NoFast,
-		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true}
+		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true, GoalLeavesTorque: cfg.GoalLeavesTorque, OverloadYields: cfg.OverloadYields}
 	if cfg.Faults != "" {
 		var err error
 		if bus.Faults, err = servosim.LoadScript(cfg.Faults); err != nil {
@@ -73,6 +81,10 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	}
 	if cfg.Baud != 0 {
 		bus.Baud = cfg.Baud
+	}
+	var err error
+	if bus.BootTorque, err = bootTorque(cfg.BootTorque, bus.Servos); err != nil {
+		return exit.With(exit.Usage, err)
 	}
 	// A bus is never late: a client would take that for a lost packet. Where the
 	// kernel refuses, it is late more often.
@@ -102,17 +114,25 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 func furnish(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	bus.Servos, bus.Baud = nil, r.Baud
 	fits := len(r.Motors) == sim.DOF && !r.Leader
+	bus.Weights = make([]servosim.Weight, 0, 2*len(r.Motors))
 	for _, m := range r.Motors {
-		bus.Servos = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		var weight servosim.Weight
+		if !cfg.Weightless && slices.Contains(heavy, m.Name) {
+			weight = servosim.Weight{Rest: m.Model.Resolution / 4, Speed: sinkTurns * float64(m.Model.Resolution)}
+		}
+		bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name}), append(bus.Weights, weight)
 		if m.Shadow != 0 {
-			bus.Servos = append(bus.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name})
+			bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name}), append(bus.Weights, weight)
 			fits = false
 		}
 		fits = fits && m.Model.Resolution == simResolution
 	}
 	switch {
 	case cfg.Motors && fits:
-		bus.Loads, bus.Noise = armLoads, encoderNoise
+		bus.Noise = encoderNoise
+		if !cfg.Weightless {
+			bus.Loads = armLoads
+		}
 	case cfg.Motors:
 		bus.Noise = encoderNoise
 	case fits:
@@ -120,6 +140,35 @@ func furnish(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	default:
 		bus.Fitted = false
 	}
+}
+
+// heavy are the joints that sink when nothing holds them any more, sinkTurns times
+// a turn in a second: 60 degrees.
+var heavy = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
+
+const sinkTurns = 1.0 / 6
+
+// bootTorque returns the ids of the servos whose torque is on after power-up.
+func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
+	if who == "" {
+		return nil, nil
+	}
+	for _, s := range servos {
+		if who == "all" {
+			ids = append(ids, s.ID)
+		}
+	}
+	if who == "all" {
+		return ids, nil
+	}
+	for word := range strings.SplitSeq(who, ",") {
+		id, err := strconv.ParseUint(strings.TrimSpace(word), 10, 8)
+		if err != nil || !slices.ContainsFunc(servos, func(s servosim.Servo) bool { return s.ID == uint8(id) }) {
+			return nil, fmt.Errorf("--boot-torque is %q, want all or ids of this arm's motors (%s), such as 2,3", who, inventory(servos))
+		}
+		ids = append(ids, uint8(id))
+	}
+	return ids, nil
 }
 
 // encoderNoise is in counts.

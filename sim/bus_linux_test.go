@@ -12,7 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var _ servosim.Turner = (*Live)(nil)
+var (
+	_ servosim.Turner = (*Live)(nil)
+	_ servosim.Sinker = (*Live)(nil)
+)
 
 // The whole chain without a driver: frames on a terminal, a paced wire, servos,
 // the world and a camera, in simulated time. The teacher drives at 60 Hz with the

@@ -26,6 +26,16 @@ func toRaw(joint int, q float64) int {
 	return int(math.Round(min(max(count, 0), countMax)))
 }
 
+// countsPer returns how many counts a joint's unit has.
+//
+//rt:noalloc
+func countsPer(joint int) float64 {
+	if joint == gripper {
+		return gripperPercent
+	}
+	return countsPerDeg
+}
+
 // fromRaw returns what an encoder count means in degrees, for the gripper in
 // percent.
 //

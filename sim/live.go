@@ -22,7 +22,7 @@ const catchUpTicksMax = 600 * TicksPerSecond
 // is answered by one tick of motion per period, and a goal written exactly on
 // the grid gives exactly World.Step. Reading never changes the motion.
 //
-// A joint without torque holds its place: there is no gravity on the table.
+// A joint without torque holds its place, unless it is told to sink.
 //
 // Owner: any thread. The lock is held for arithmetic only, never while sleeping,
 // painting or writing. Time that has been seen is not rewound: an instant before
@@ -52,6 +52,8 @@ type motion struct {
 type goalRegister struct {
 	goal   float64 // degrees, the gripper in percent
 	torque bool
+	rest   float64 // where the joint turns to without torque
+	sink   float64 // per tick; 0: it holds its place
 }
 
 // Score is what the arm has achieved so far.
@@ -92,6 +94,19 @@ func (l *Live) Torque(now rt.Instant, joint int, on bool) {
 	l.mu.Unlock()
 }
 
+// Sink lets a joint that has no torque turn towards an encoder count, at so many
+// counts per second: a Live is a servosim.Sinker, too.
+//
+//rt:noalloc
+func (l *Live) Sink(now rt.Instant, joint int, rest int, speed float64) {
+	l.mu.Lock()
+	l.advance(now)
+	l.rebase(joint)
+	l.goals[joint].rest = fromRaw(joint, rest)
+	l.goals[joint].sink = speed / countsPer(joint) / TicksPerSecond
+	l.mu.Unlock()
+}
+
 // Present returns where a joint is, rounded to an encoder count.
 //
 //rt:noalloc
@@ -112,16 +127,16 @@ func (l *Live) Speed(now rt.Instant, joint int) float64 {
 	l.advance(now)
 	q, goal := l.at(joint, l.phase), l.goals[joint]
 	l.mu.Unlock()
-	perUnit := countsPerDeg
-	if joint == gripper {
-		perUnit = gripperPercent
+	to, step := goal.goal, maxStep[joint]
+	if !goal.torque {
+		to, step = goal.rest, goal.sink
 	}
 	raw := toRaw(joint, q)
 	switch {
-	case !goal.torque || q == goal.goal, raw == 0 && goal.goal < q, raw == countMax && goal.goal > q:
+	case q == to, step == 0, raw == 0 && to < q, raw == countMax && to > q:
 		return 0
 	}
-	return math.Copysign(maxStep[joint]*TicksPerSecond*perUnit, goal.goal-q)
+	return math.Copysign(step*TicksPerSecond*countsPer(joint), to-q)
 }
 
 // Score returns what has been judged until the clock's present instant.
@@ -189,11 +204,14 @@ func (l *Live) grid(k int64) rt.Instant {
 //
 //rt:noalloc
 func (l *Live) at(joint int, phase float64) float64 {
-	m := &l.motion[joint]
-	if !l.goals[joint].torque {
+	m, g := &l.motion[joint], &l.goals[joint]
+	switch {
+	case g.torque:
+		return towards(m.q, g.goal, float64(maxStep[joint]*(phase-m.from)))
+	case g.sink == 0:
 		return m.q
 	}
-	return towards(m.q, l.goals[joint].goal, float64(maxStep[joint]*(phase-m.from)))
+	return towards(m.q, g.rest, float64(g.sink*(phase-m.from)))
 }
 
 // rebase starts a new straight line where the joint is. Guarded by mu.

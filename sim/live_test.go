@@ -292,3 +292,36 @@ func TestLiveIsSharedByThreads(t *testing.T) {
 	})
 	wg.Wait()
 }
+
+// Without torque a joint that has weight sinks at its speed to where it rests, at
+// any phase of the grid, and one that has none stays.
+func TestAJointWithoutTorqueSinks(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	live := NewLive(NewWorld(3, 1), clock, clock.Now())
+	start := live.Present(clock.Now(), elbow)
+	live.Torque(clock.Now(), elbow, true)
+	live.Sink(clock.Now(), elbow, start-400, 600)
+	live.Sink(clock.Now(), gripper, gripperZero+500, 600)
+	if v := live.Speed(clock.Now(), elbow); v != 0 {
+		t.Errorf("a held joint turns at %v", v)
+	}
+	live.Torque(clock.Now(), elbow, false)
+	at := func(after time.Duration) int { return live.Present(clock.Now().Add(after), elbow) - start }
+	for _, ms := range []int{50, 111, 333, 500} {
+		if got, want := at(time.Duration(ms)*time.Millisecond), -600*ms/1000; got < want-1 || got > want+1 {
+			t.Errorf("after %d ms it has sunk by %d counts, want %d", ms, -got, -want)
+		}
+	}
+	if v := live.Speed(clock.Now().Add(500*time.Millisecond), elbow); v < -601 || v > -599 {
+		t.Errorf("it sinks at %v counts per second, want 600", -v)
+	}
+	if got := at(time.Second); got != -400 {
+		t.Errorf("it comes to rest %d counts lower, want 400", -got)
+	}
+	if v := live.Speed(clock.Now().Add(time.Second), elbow); v != 0 {
+		t.Errorf("at rest it turns at %v", v)
+	}
+	if got := live.Present(clock.Now().Add(time.Second), gripper); got != gripperZero+500 {
+		t.Errorf("the gripper is at %d, want %d", got, gripperZero+500)
+	}
+}

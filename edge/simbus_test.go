@@ -1,0 +1,73 @@
+package edge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/rt"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+// The joints that gravity pulls sink when nothing holds them any more, whichever
+// plant moves them; a leader's and a shadow's too.
+func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
+	for _, name := range []string{"so101", "koch", "widowx"} {
+		r, err := robot.ByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []uint8
+		for _, m := range r.Motors {
+			if slices.Contains(strings.Fields("shoulder_lift shoulder elbow_flex elbow wrist_flex wrist_angle"), m.Name) {
+				want = append(want, m.ID)
+				if m.Shadow != 0 {
+					want = append(want, m.Shadow)
+				}
+			}
+		}
+		bus := servosim.Config{Clock: rt.KernelClock()}
+		furnish(&bus, r, SimBusConfig{})
+		var got []uint8
+		for i, w := range bus.Weights {
+			if w.Speed > 0 {
+				got = append(got, bus.Servos[i].ID)
+			}
+		}
+		if len(bus.Weights) != len(bus.Servos) || !slices.Equal(got, want) || len(want) < 3 {
+			t.Errorf("%s: %v of %d servos sink, want %v", name, got, len(bus.Servos), want)
+		}
+		furnish(&bus, r, SimBusConfig{Weightless: true})
+		if slices.ContainsFunc(bus.Weights, func(w servosim.Weight) bool { return w.Speed != 0 }) {
+			t.Errorf("%s: weightless %v", name, bus.Weights)
+		}
+	}
+}
+
+func TestWhoseTorqueIsOnAfterPowerUp(t *testing.T) {
+	servos := []servosim.Servo{{ID: 1, Model: "sts3215"}, {ID: 7, Model: "sts3215"}}
+	for _, tt := range []struct {
+		who  string
+		want []uint8
+		bad  bool
+	}{
+		{"", nil, false},
+		{"all", []uint8{1, 7}, false},
+		{"7", []uint8{7}, false},
+		{"7, 1", []uint8{7, 1}, false},
+		{"2", nil, true},
+		{"1,", nil, true},
+		{"gripper", nil, true},
+		{"-1", nil, true},
+		{"257", nil, true},
+	} {
+		got, err := bootTorque(tt.who, servos)
+		if !slices.Equal(got, tt.want) || (err != nil) != tt.bad {
+			t.Errorf("bootTorque(%q) = %v, %v, want %v, an error %v", tt.who, got, err, tt.want, tt.bad)
+		}
+		if err != nil && !strings.Contains(err.Error(), "sts3215 1 7") {
+			t.Errorf("%v names no motors to choose from", err)
+		}
+	}
+}
