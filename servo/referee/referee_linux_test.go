@@ -41,6 +41,7 @@ func kick(t *testing.T, cfg servosim.Config) *match {
 	}})
 	m.shaft = &plant{place: [2]int{2048, 2048}}
 	cfg.Plant, cfg.IDs, cfg.Clock, cfg.Unpaced, cfg.Watch = m.shaft, []uint8{lift, grip}, m.clock, true, m.Referee.Watch
+	cfg.BootTime = time.Millisecond // less than a tick
 	var err error
 	if m.bus, err = servosim.Open(cfg); err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
