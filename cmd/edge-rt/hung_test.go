@@ -185,19 +185,24 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	awaitNoGuard(t, b.Path())
 }
 
-// teleop has a tick too.
-func TestAStoppedTeleopIsEnded(t *testing.T) {
+// The other commands that hold an arm tick too.
+func TestStoppedCommandsAreEnded(t *testing.T) {
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
-	b := simBus(t)
-	cmd := exec.Command(binary, "teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10", "--bus", b.Path(), "--calibration", demo)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, args := range [][]string{
+		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10"},
+		{"move", "elbow_flex", "60", "--speed", "0.01"},
+	} {
+		b := simBus(t)
+		cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill() })
+		awaitStiff(t, b, 6, args[0]+" never held the arm")
+		began := time.Now()
+		cmd.Process.Signal(syscall.SIGSTOP)
+		awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
+		cmd.Wait()
+		awaitNoGuard(t, b.Path())
 	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	awaitStiff(t, b, 6, "it never held the arm")
-	began := time.Now()
-	cmd.Process.Signal(syscall.SIGSTOP)
-	awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
-	cmd.Wait()
-	awaitNoGuard(t, b.Path())
 }

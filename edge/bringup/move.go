@@ -110,11 +110,13 @@ type mover struct {
 // that a policy's actions pass.
 func (m *mover) travel(ctx context.Context) (at float64, err error) {
 	clock := m.Clock
-	index := uint64(0)
+	pulse, slept, index := rt.TickPulse(clock), rt.NewSuspension(clock), uint64(0)
+	pulse.Begin(movePeriod)
+	defer pulse.Rest()
 	for next := m.instant(movePeriod); ; next = next.Add(movePeriod) {
 		clock.SleepUntil(next)
 		index++
-		t := rt.Tick{Index: index, Deadline: next, Woke: clock.Now()}
+		t := rt.Tick{Index: index, Deadline: next, Woke: clock.Now(), Suspended: slept.Passed()}
 		m.arm.Read(t)
 		present := float64(m.arm.State[m.joint])
 		if m.silent++; m.arm.Stale() == 0 {
@@ -133,6 +135,7 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 		if done, err := m.step(t, present); done || err != nil {
 			return present, err
 		}
+		pulse.Beat()
 	}
 }
 

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Goal: what passes the check of the bus at the start runs: the arm is armed, its
+// motors are looked after, and replies have the time that they need. At 200 ticks
+// a second arming timed out and blamed the motors; at 250 every reply was late, and
+// the run ended well.
+func TestRatesThatTheBusKeeps(t *testing.T) {
+	for _, args := range [][]string{
+		{"--fps", "60", "--interpolation-multiplier", "2"},
+		{"--fps", "200"},
+		{"--fps", "250"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			b := simBus(t)
+			file := filepath.Join(t.TempDir(), "run.json")
+			cmd := unarmed(t, newStill(t), b, append([]string{"--quiet", "--json", file, "--duration", "2s", "--on-exit", "hold"}, args...)...)
+			log := new(output)
+			cmd.Stderr = log
+			err := cmd.Run()
+			if strings.Contains(log.String(), "the bus takes") && busy() {
+				t.Skipf("this machine is busy: %s", log)
+			}
+			var s struct {
+				Ticks uint64
+				Bus   struct{ Cycles, Lost uint64 }
+			}
+			if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &s) != nil {
+				t.Fatalf("no summary: %v, %s", err, log)
+			}
+			if err != nil || stiff(b) != 6 {
+				t.Errorf("%v, %d motors under torque, want a clean end and 6: %s", err, stiff(b), log)
+			}
+			if s.Ticks < 100 || s.Bus.Lost > s.Bus.Cycles && !busy() { // of six a cycle
+				t.Errorf("%d replies lost in %d cycles of %d ticks, want few", s.Bus.Lost, s.Bus.Cycles, s.Ticks)
+			}
+		})
+	}
+}
+
+// A rate that the bus cannot keep is refused at the start, and by its name.
+func TestARateThatTheBusCannotKeep(t *testing.T) {
+	for _, args := range [][]string{{"--fps", "600"}, {"--fps", "300", "--interpolation-multiplier", "2"}} {
+		b := simBus(t)
+		cmd := unarmed(t, newStill(t), b, append([]string{"--quiet", "--duration", "2s"}, args...)...)
+		log := new(output)
+		cmd.Stderr = log
+		cmd.Run()
+		text := log.String()
+		if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(text, "the bus takes") || !strings.Contains(text, "600 ticks per second") || !strings.Contains(text, "lower --fps") || strings.Contains(text, "motor ") {
+			t.Errorf("%v: code %d, %s; want 3, and the bus and the rate named", args, code, text)
+		}
+		if n := stiff(b); n != 0 {
+			t.Errorf("%d motors under torque", n)
+		}
+	}
+}
