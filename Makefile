@@ -84,6 +84,10 @@ interop: build ## programs that were not written here against ours: servo SDKs, 
 	@.venv/bin/python tools/interop/bus/judge.py bin/edge-rt
 	@tools/interop/zenoh.sh
 
+.PHONY: mutants
+mutants: ## break the arm's gate and its table in nineteen ways: a test must notice each (20 s)
+	$(GO) run ./tools/mutants
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@tools/fuzz.sh $(FUZZTIME)

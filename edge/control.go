@@ -163,6 +163,7 @@ func (c *control) obey(now rt.Instant) {
 	} else if c.resting {
 		c.arm.Consent()
 		c.waiting = false
+		c.stats.waits.Store(false)
 	}
 	c.resting = paused
 	if n := c.resets.Load(); n != c.reset {

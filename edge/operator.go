@@ -37,6 +37,7 @@ type CtlReply struct {
 	ID       string  `json:"id"`
 	State    string  `json:"state"`
 	Paused   bool    `json:"paused"`
+	Waits    string  `json:"waits,omitempty"` // what an operator has to do before anything moves
 	Episode  uint32  `json:"episode_id"`
 	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
 	Ticks    uint64  `json:"ticks"`
@@ -134,6 +135,9 @@ func (e *Edge) ctlStatus() CtlReply {
 		ID: e.identity.ID, State: State(st.state.Load()).String(), Paused: e.control.paused.Load(), Episode: st.episode.Load(),
 		Ticks: loop.Ticks, Queue: st.size.Load(), Starved: st.starved.Load(), Requests: st.requests.Load(), Chunks: st.chunks.Load(),
 		RTTms: round3(float64(st.rtt.Quantile(0.5)) / 1e6), Overruns: loop.OverrunsOwn,
+	}
+	if st.waits.Load() {
+		reply.Waits = e.resume
 	}
 	if e.world != nil {
 		reply.Targets = e.world.Score().Reached

@@ -122,6 +122,7 @@ type Live struct {
 	FPS      float64        `json:"fps"`
 	State    string         `json:"state"`
 	Paused   bool           `json:"paused"`
+	Waits    string         `json:"waits,omitempty"`
 	Episode  uint32         `json:"episode_id"`
 	Server   *ServerSummary `json:"server,omitempty"` // of the newest session
 
@@ -259,6 +260,9 @@ func (e *Edge) live() *Live {
 		ActionAgeMS: short(st.age, time.Millisecond), Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
 		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
 		Bus: busSummary(arm), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
+	}
+	if st.waits.Load() {
+		l.Waits = e.resume
 	}
 	if s := c.link.session.Load(); s != nil {
 		l.Server = &ServerSummary{Model: s.Model, Revision: s.Revision, SHA256: s.SHA256}

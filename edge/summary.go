@@ -296,7 +296,7 @@ type tickStats struct {
 	starvedBus                                 atomic.Uint64 // of starved: the bus was silent
 	size, delay                                atomic.Int64
 	state, episode                             atomic.Uint32
-	touched, armed, busFault                   atomic.Bool             // touched: torque may be on; busFault: gave up for the bus's sake
+	touched, armed, busFault, waits            atomic.Bool             // touched: torque may be on; waits: for an operator; busFault: gave up for the bus's sake
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist
 

@@ -23,6 +23,7 @@ func (c *control) mind(now rt.Instant, before follow.Phase) {
 	}
 	if waits := c.arm.Waits(); waits && !c.waiting {
 		c.waiting, c.resting = true, true
+		c.stats.waits.Store(true)
 		c.paused.Store(true)
 	}
 	warned := c.bus.Warned()

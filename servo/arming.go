@@ -24,9 +24,9 @@ const (
 	armMost  = 100 // in any case
 )
 
-// outsideMost is how many counts a joint may stand outside its range and be armed:
+// OutsideMost is how many counts a joint may stand outside its range and be armed:
 // what the play of its gears and a rest against a stop make.
-const outsideMost = 16
+const OutsideMost = 16
 
 // stage is how far the arming has come.
 type stage uint8
@@ -156,7 +156,7 @@ func (a *Arm) beginArming(joints uint32) {
 func (a *Arm) Outside() (joints uint32) {
 	for i := range a.joints {
 		j, at := &a.joints[i], a.places[i]
-		if at < max(j.min, j.low)-outsideMost || at > min(j.max, j.top)+outsideMost {
+		if at < max(j.min, j.low)-OutsideMost || at > min(j.max, j.top)+OutsideMost {
 			joints |= 1 << i
 		}
 	}

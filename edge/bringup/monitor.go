@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"edgert/edge/follow"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -96,15 +97,45 @@ func (s *session) row(m robot.Motor, c servo.Calibration) (string, error) {
 	if v, ok := values[table.PresentCurrent]; ok {
 		current = fmt.Sprintf("%.0fmA", float64(v)*m.Model.CurrentMA)
 	}
-	state := "limp"
-	if values[table.TorqueEnable] != 0 {
-		state = "torque on"
-	}
-	if fault != 0 {
-		state += ", " + fault.Error()
+	state := stateOf(values[table.TorqueEnable] != 0, fault)
+	if c != nil {
+		state += outside(m, c[m.Name], values[table.PresentPosition])
 	}
 	return fmt.Sprintf("%-16s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", m.Name, m.ID, values[table.PresentPosition], position, load,
 		values[table.PresentTemperature], float64(values[table.PresentVoltage])/10, current, state), nil
+}
+
+// stateOf says what a motor does, what it complains of, and what that would mean to
+// a run: the words are those of its page.
+func stateOf(torque bool, fault servo.Fault) string {
+	state, life := "limp", follow.Torque|follow.Answering|follow.Known
+	if torque {
+		state = "torque on"
+	}
+	for _, c := range []struct {
+		bits servo.Fault
+		life follow.Life
+	}{
+		{servo.FaultEncoder, follow.Blind}, {servo.FaultCurrent | servo.FaultOverload, follow.Pushing},
+		{servo.FaultVoltage | servo.FaultShock | servo.FaultTemperature, follow.Heated},
+	} {
+		if fault&c.bits != 0 {
+			life |= c.life
+		}
+	}
+	if fault != 0 {
+		state += ", " + fault.Error() + ": in a run, " + life.Why()
+	}
+	return state
+}
+
+// outside says how far a joint stands outside its calibrated range.
+func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
+	off := max(c.RangeMin-raw, raw-c.RangeMax)
+	if off <= servo.OutsideMost {
+		return ""
+	}
+	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO", off, c.RangeMin, c.RangeMax, m.Name)
 }
 
 // pause waits, but not longer than the operator.

@@ -1,0 +1,351 @@
+package follow
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"edgert/edge/plug"
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+)
+
+const testPeriod = 10 * time.Millisecond
+
+// motors are two joints on a bus that keeps what it was sent.
+type motors struct {
+	at        [2]float32
+	stale     uint32
+	doubted   uint32
+	strayed   uint32
+	says      servo.Complaints
+	back      plug.Cause
+	restarted uint32
+	outside   uint32
+	effort    float64
+	fatal     error
+	relaxed   uint32
+	armed     uint32 // that ArmStep was asked for last
+	sent      []sent
+	rescued   int
+	follows   bool // joints go where they are told
+}
+
+type sent struct {
+	goal   [2]float32
+	joints uint32
+}
+
+func (m *motors) Read(dst []float32, _ rt.Instant) uint32 { copy(dst, m.at[:]); return m.stale }
+func (m *motors) Place(dst []float32)                     { copy(dst, m.at[:]) }
+func (m *motors) Write(goal []float32, joints uint32) {
+	m.sent = append(m.sent, sent{[2]float32(goal), joints})
+	for j := range goal {
+		if m.follows && joints&(1<<j) != 0 {
+			m.at[j] = goal[j]
+		}
+	}
+}
+func (m *motors) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
+	if m.outside&joints != 0 && m.rescued == 0 {
+		return false, servo.ErrOutside
+	}
+	m.armed = joints
+	return true, nil
+}
+func (m *motors) Returned() (plug.Cause, uint32) {
+	why, r := m.back, m.restarted
+	m.back, m.restarted = 0, 0
+	return why, r
+}
+func (m *motors) Complaints() servo.Complaints { return m.says }
+func (m *motors) Relax(joints uint32)          { m.relaxed |= joints }
+func (m *motors) Doubt()                       { m.doubted = 3 }
+func (m *motors) Doubted() uint32              { return m.doubted }
+func (m *motors) Strayed() uint32              { s := m.strayed; m.strayed = 0; return s }
+func (m *motors) Effort(int) float64           { return m.effort }
+func (m *motors) Attend(uint32)                {}
+func (m *motors) Outside() uint32              { return m.outside }
+func (m *motors) Rescue() error                { m.rescued++; return nil }
+func (m *motors) Rescued() error               { m.rescued--; return nil }
+func (m *motors) Asleep() bool                 { return false }
+func (m *motors) Fatal() error                 { return m.fatal }
+
+// rig is a Follower that is ticked by hand.
+type rig struct {
+	*Follower
+	bus *motors
+	now rt.Instant
+}
+
+func newRig(change func(*Config)) *rig {
+	bus := &motors{at: [2]float32{5, 50}, follows: true}
+	cfg := Config{
+		Period: testPeriod,
+		Safety: robot.Safety{AfterReplug: robot.Resume, AfterReset: robot.Operator, Slew: 0.5, SlewFor: 5 * testPeriod, Stall: robot.Hold, StallFor: 10 * testPeriod},
+		Gate:   Gate{Min: []float32{-10, 0}, Max: []float32{90, 100}, Step: []float32{2, 4}},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return &rig{New(bus, cfg, 2), bus, rt.Instant(time.Second)}
+}
+
+// tick is one of a policy that wants an action.
+func (r *rig) tick(t testing.TB, want ...float32) {
+	t.Helper()
+	r.now = r.now.Add(testPeriod)
+	tick := rt.Tick{Deadline: r.now, Woke: r.now}
+	r.Read(tick)
+	switch r.Phase {
+	case Arming:
+		if _, err := r.ArmOn(tick); err != nil {
+			t.Fatal(err)
+		}
+	case Armed:
+		if want != nil {
+			r.Drive(r.now, want)
+		}
+	case Parking:
+		r.ParkOn(r.now, false)
+	}
+}
+
+func (r *rig) ticks(t testing.TB, n int, want ...float32) {
+	t.Helper()
+	for range n {
+		r.tick(t, want...)
+	}
+}
+
+// armed is a rig whose slow start is over.
+func armed(t testing.TB, change func(*Config)) *rig {
+	t.Helper()
+	r := newRig(change)
+	r.Begin()
+	r.ticks(t, 20, 5, 50)
+	if r.Phase != Armed || r.slow {
+		t.Fatalf("phase %v, slow %v", r.Phase, r.slow)
+	}
+	return r
+}
+
+func (r *rig) last() sent { return r.bus.sent[len(r.bus.sent)-1] }
+
+func TestNothingIsSentToASilentArm(t *testing.T) {
+	r := armed(t, nil)
+	r.ticks(t, 10, 30, 80)
+	n := len(r.bus.sent)
+	r.bus.stale = 3
+	r.ticks(t, 30, 30, 80)
+	if len(r.bus.sent) != n || !r.Silent() {
+		t.Errorf("%d goals to a silent arm, silent %v", len(r.bus.sent)-n, r.Silent())
+	}
+	// One answers again, and the arm still counts as silent: so many motors rest.
+	r = armed(t, func(c *Config) { c.Gate.Step = []float32{2, 4} })
+	r.joints[0], r.joints[1] = Torque|Answering|Known, Torque|Answering|Known
+	r.may[0], r.may[1], r.silent = MayGoal, MayGoal, true
+	n = len(r.bus.sent)
+	r.Drive(r.now, []float32{30, 80})
+	if len(r.bus.sent) != n {
+		t.Error("goals leave while the arm is silent")
+	}
+}
+
+// An arm that slumped while it was silent goes on from where it is, slowly.
+func TestAfterASilenceItGoesOnFromWhereItIs(t *testing.T) {
+	r := armed(t, nil)
+	r.ticks(t, 30, 60, 80)
+	r.bus.stale = 3
+	r.ticks(t, 30, 60, 80)
+	r.bus.stale, r.bus.at = 0, [2]float32{10, 20} // it has slumped
+	n := len(r.bus.sent)
+	r.tick(t, 60, 80)
+	if len(r.bus.sent) != n+1 || r.bus.sent[n].goal[0] > 10+1+slack || r.bus.sent[n].goal[1] > 20+2+slack {
+		t.Errorf("goals %v, want them within half a step of 10 and 20", r.bus.sent[n:])
+	}
+}
+
+// One motor that missed a reply gets nothing until it was compared, and goes on from
+// where it is when it holds something else.
+func TestAMotorThatWasSilent(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.stale, r.bus.doubted = 1, 1
+	r.tick(t, 7, 52)
+	if r.last().joints != 2 {
+		t.Errorf("goals to joints %b while the first is silent, want 10", r.last().joints)
+	}
+	r.bus.stale = 0
+	r.tick(t, 7, 52)
+	if r.last().joints != 2 {
+		t.Errorf("goals to joints %b before the first was compared, want 10", r.last().joints)
+	}
+	r.bus.doubted, r.bus.strayed, r.bus.at[0] = 0, 1, -3
+	r.tick(t, 7, 52)
+	if r.last().joints != 3 || r.last().goal[0] > -3+2+slack {
+		t.Errorf("%+v, want both, the first within a step of -3, where it is", r.last())
+	}
+}
+
+func TestARestartWaitsForConsent(t *testing.T) {
+	for _, policy := range []robot.Return{robot.Operator, robot.Resume} {
+		r := armed(t, func(c *Config) { c.Safety.AfterReset = policy })
+		n := len(r.bus.sent)
+		r.bus.back, r.bus.restarted = plug.Restarted, 2
+		r.tick(t, 9, 54)
+		r.bus.armed = 0
+		r.Begin() // the next chunk
+		r.ticks(t, 5, 9, 54)
+		waits := policy == robot.Operator
+		if r.Waits() != waits || (r.bus.armed == 0) != waits || waits && len(r.bus.sent) != n {
+			t.Errorf("%s: waits %v, armed %b, %d goals", policy, r.Waits(), r.bus.armed, len(r.bus.sent)-n)
+		}
+		r.Consent()
+		r.ticks(t, 5, 9, 54)
+		if r.Phase != Armed || r.bus.armed != 3 {
+			t.Errorf("%s: phase %v, armed %b after the consent", policy, r.Phase, r.bus.armed)
+		}
+	}
+}
+
+// A limp joint is left alone, over a replug too; the others are armed.
+func TestLimpStaysLimp(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.says.Limp = 1
+	r.ticks(t, 5, 9, 54)
+	if r.last().joints != 2 {
+		t.Errorf("goals to joints %b, want the second only", r.last().joints)
+	}
+	r.bus.says, r.bus.relaxed, r.bus.back = servo.Complaints{}, 0, plug.Unplugged
+	r.tick(t, 9, 54)
+	if r.bus.relaxed != 1 {
+		t.Errorf("after the replug joints %b are told to be limp, want the first", r.bus.relaxed)
+	}
+	r.Begin()
+	r.ticks(t, 5, 9, 54)
+	if r.bus.armed != 2 || r.last().joints != 2 || r.Phase != Armed {
+		t.Errorf("armed %b, goals to %b, phase %v: want the second joint alone", r.bus.armed, r.last().joints, r.Phase)
+	}
+}
+
+// Parking passes the same gate, and leaves joints alone that may not be driven.
+func TestParking(t *testing.T) {
+	r := armed(t, nil)
+	r.ticks(t, 60, 60, 80)
+	r.bus.says.Encoder = 1
+	r.tick(t, 60, 80)
+	before := r.bus.at[0]
+	n := len(r.bus.sent)
+	r.Depart(r.now)
+	r.ticks(t, 300)
+	if r.Phase != Done {
+		t.Fatalf("phase %v, want Done", r.Phase)
+	}
+	at := float32(80)
+	for _, s := range r.bus.sent[n:] {
+		if s.joints != 2 {
+			t.Fatalf("parking sends joints %b, want the second only", s.joints)
+		}
+		if d := at - s.goal[1]; d > 4*parkSpeed+slack {
+			t.Fatalf("a step of %v while parking", d)
+		}
+		at = s.goal[1]
+	}
+	if r.bus.at[0] != before || r.bus.at[1] > 50+parkTolerance {
+		t.Errorf("parked at %v, want %v and near 50", r.bus.at, before)
+	}
+}
+
+func TestOutsideTheRange(t *testing.T) {
+	r := newRig(nil)
+	r.bus.at[0], r.bus.outside = 95, 1
+	r.Begin()
+	r.now = r.now.Add(testPeriod)
+	tick := rt.Tick{Deadline: r.now, Woke: r.now}
+	r.Read(tick)
+	if _, err := r.ArmOn(tick); !errors.Is(err, servo.ErrOutside) || exit.Of(err) != exit.Fault {
+		t.Errorf("arming outside the range: %v, want it refused with code 6", err)
+	}
+	r = newRig(func(c *Config) { c.Rescue = true })
+	r.bus.at[0], r.bus.outside = 95, 1
+	r.Begin()
+	r.tick(t)
+	if r.Phase != Armed || !r.Rescuing() || r.bus.rescued != 1 {
+		t.Fatalf("phase %v, rescuing %v", r.Phase, r.Rescuing())
+	}
+	last := float32(95)
+	for n := 0; r.Rescuing(); n++ {
+		if n > 2000 {
+			t.Fatalf("still at %v", r.bus.at)
+		}
+		r.tick(t)
+		if err := r.WalkIn(r.now); err != nil {
+			t.Fatal(err)
+		}
+		if d := last - r.bus.at[0]; d < 0 || d > 2*rescuePace+slack {
+			t.Fatalf("a step of %v on the way in", d)
+		}
+		if last = r.bus.at[0]; last <= 90 {
+			r.bus.outside = 0
+		}
+	}
+	if r.bus.rescued != 0 {
+		t.Error("the servos keep their slow speed")
+	}
+}
+
+// A joint that works hard and does not move is told of and held, and gives way when
+// it is asked to.
+func TestStall(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.follows, r.bus.effort = false, 0.9
+	r.ticks(t, 60, 40, 50)
+	if r.joints[0]&Pushing == 0 || r.joints[1]&Pushing != 0 {
+		t.Fatalf("joints %v, want the first stalled", r.joints)
+	}
+	before := r.Goal[0]
+	r.ticks(t, 5, 80, 50)
+	if r.Goal[0] != before {
+		t.Errorf("goal %v after %v: it pushes on", r.Goal[0], before)
+	}
+	r.bus.follows = true
+	r.ticks(t, 5, -5, 50)
+	if r.Goal[0] >= before {
+		t.Errorf("goal %v after %v: it does not give way", r.Goal[0], before)
+	}
+	r.ticks(t, 60, 40, 50)
+	if r.joints[0]&Pushing != 0 || r.Goal[0] != 40 {
+		t.Errorf("joint %v, goal %v, want it free again", r.joints[0], r.Goal[0])
+	}
+}
+
+// A joint that moves, is near its goal, or takes little effort does not stall.
+func TestNoStall(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.effort = 0.9
+	r.ticks(t, 100, 80, 50) // follows
+	r.bus.follows, r.bus.effort = false, 0.5
+	r.ticks(t, 100, 20, 50) // is slow, without effort
+	if r.joints[0]&Pushing != 0 {
+		t.Errorf("joint %v, want no stall", r.joints[0])
+	}
+	for _, reaction := range []robot.Reaction{robot.Ignore, robot.Limp, robot.Stop} {
+		r := armed(t, func(c *Config) { c.Safety.Stall = reaction })
+		r.bus.follows, r.bus.effort = false, 0.9
+		r.ticks(t, 60, 40, 50)
+		if limp, stop := r.bus.relaxed != 0, r.Fatal() != nil; limp != (reaction == robot.Limp) || stop != (reaction == robot.Stop) {
+			t.Errorf("%s: limp %v, stop %v", reaction, limp, stop)
+		}
+	}
+}
+
+func TestTickNoAlloc(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.sent = make([]sent, 0, 4096)
+	want := []float32{30, 70}
+	if n := testing.AllocsPerRun(500, func() { r.tick(t, want...) }); n != 0 {
+		t.Errorf("a tick allocates %v times, want 0", n)
+	}
+}

@@ -1,0 +1,112 @@
+// Mutants breaks the arm's gate and its table of permissions, one line at a time,
+// and wants the tests to notice each: go run ./tools/mutants.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// mutant is one line of a file that is written otherwise.
+type mutant struct {
+	file, old, new string
+	breaks         string // what would be so
+}
+
+var mutants = []mutant{
+	{"gate.go", "if d := next - goal; d > step+slack {", "if d := next - goal; d > 100*step {", "a goal rises faster than the velocity limit"},
+	{"gate.go", "} else if d < -step-slack {", "} else if d < -100*step {", "a goal falls faster than the velocity limit"},
+	{"gate.go", "if low := min(g.Min[j], goal); next < low {", "if low := g.Min[j] - 1000; next < low {", "a goal leaves its range"},
+	{"gate.go", "} else if high := max(g.Max[j], goal); next > high {", "} else if high := g.Max[j]; next > high {", "a joint above its range jumps into it without its step being counted"},
+	{"gate.go", "return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0)", "return math.IsNaN(float64(v)) && math.IsInf(float64(v), 0)", "a value that is no number passes"},
+	{"gate.go", "action = min(place+g.Lead[j], max(place-g.Lead[j], action))", "_ = place", "a blocked joint winds its goal up"},
+	{"joint.go", "{Limp, 0, MayRelax,", "{Limp, 0, MayGoal,", "a limp joint gets goals"},
+	{"joint.go", "{Restarted, 0, MayNothing,", "{Restarted, Torque, MayArm,", "a restarted motor is armed without an operator"},
+	{"joint.go", "{0, Answering, MayNothing,", "{Heated, Answering, MayNothing,", "a silent motor gets goals"},
+	{"joint.go", "{0, Known, MayNothing,", "{Heated, Known, MayNothing,", "a motor that was silent gets a goal before it is compared"},
+	{"joint.go", "{Blind, 0, MayNothing,", "{Blind, Torque, MayNothing,", "a joint with a faulty encoder is driven"},
+	{"joint.go", "{Pushing, 0, MayRelieve,", "{Pushing, 0, MayNothing,", "an overloaded joint stays frozen"},
+	{"joint.go", "Missed:        {\"does not answer\", 0, Answering | Known},", "Missed:        {\"does not answer\", 0, Answering},", "one that answers again counts as the same"},
+	{"joint.go", "LostMark:      {\"its motor has restarted\", Restarted, Torque},", "LostMark:      {\"its motor has restarted\", 0, Torque},", "a restart is forgotten"},
+	{"joint.go", "Returned:      {\"its arm is back\", 0, Torque},", "Returned:      {\"its arm is back\", 0, 0},", "an arm that was away goes on where it was"},
+	{"drive.go", "if (action-goal)*push > 0 {", "if (action-goal)*push < 0 {", "an overloaded joint pushes on and does not let go"},
+	{"drive.go", "	if f.silent {\n		return\n	}\n	f.gate.Pace", "	f.gate.Pace", "goals leave while the arm is silent"},
+	{"read.go", "	f.Goal[j] = f.Place[j]\n", "", "a joint goes on from its old goal"},
+	{"arming.go", "case f.joints[j]&(Limp|Blind) != 0:", "case f.joints[j]&Blind != 0:", "an arm with a limp joint is never armed"},
+}
+
+const packages = "./edge/follow"
+
+func main() {
+	root, err := os.Getwd()
+	if err != nil {
+		fail(err)
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		fail(err)
+	}
+	defer os.RemoveAll(dir)
+	survived := 0
+	for i, m := range mutants {
+		began := time.Now()
+		caught, err := try(root, dir, m)
+		if err != nil {
+			fail(err)
+		}
+		word := "caught"
+		if !caught {
+			word = "SURVIVED"
+			survived++
+		}
+		fmt.Printf("%2d of %d %-8s %5.1f s  %s: %s\n", i+1, len(mutants), word, time.Since(began).Seconds(), m.file, m.breaks)
+	}
+	if survived > 0 {
+		fmt.Printf("%d mutants survived\n", survived)
+		os.Exit(1)
+	}
+}
+
+// try runs the tests with one line changed and reports whether one of them fails.
+func try(root, dir string, m mutant) (caught bool, err error) {
+	path := filepath.Join(root, "edge", "follow", m.file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		return false, fmt.Errorf("%s has %q %d times, want once: mend the mutant", m.file, m.old, n)
+	}
+	changed := filepath.Join(dir, m.file)
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o644); err != nil {
+		return false, err
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	if err != nil {
+		return false, err
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o644); err != nil {
+		return false, err
+	}
+	for _, p := range strings.Split(packages, ",") {
+		build := exec.Command("go", "build", "-overlay", list, p)
+		if out, err := build.CombinedOutput(); err != nil {
+			return false, fmt.Errorf("%s: %q does not compile: %s", m.file, m.new, out)
+		}
+		if exec.Command("go", "test", "-overlay", list, "-vet=off", "-count=1", "-run", "^Test([^D]|D[^o])", p).Run() != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "mutants:", err)
+	os.Exit(1)
+}
