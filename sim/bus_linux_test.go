@@ -104,3 +104,64 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 		raw[j] = int(replies[8*j+5]) | int(replies[8*j+6])<<8
 	}
 }
+
+// What the bus does to its servos happens in the world too: an obstacle stops a
+// joint, which presses and trips its protection, what the gripper holds falls with
+// goal := present, and an arm without power sinks.
+func TestFaultsInTheWorld(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	live := NewLive(NewWorld(3, 1), clock, clock.Now())
+	bus, err := servosim.Open(servosim.Config{Plant: live, Clock: clock, Weights: servosim.ArmWeights(countMax + 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bus.Close()
+	fd, err := unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	var raw [DOF]int
+	read := func(d time.Duration) (all []servosim.State) {
+		for end := clock.Now().Add(d); clock.Now() < end; clock.Advance(10 * time.Millisecond) {
+			exchange(t, fd, raw[:], []byte{0xFE, 10, 0x82, 56, 2, 1, 2, 3, 4, 5, 6})
+		}
+		return bus.States()
+	}
+	goals := func(goal []int) {
+		write := []byte{0xFE, 22, 0x83, 42, 2}
+		for j, r := range goal {
+			write = append(write, byte(j+1), byte(r), byte(r>>8))
+		}
+		exchange(t, fd, nil, write)
+	}
+	read(time.Second) // a limp arm that nobody has held lies where it is
+	start := raw
+	if raw[lift] != start[lift] || raw[lift] < 1500 {
+		t.Fatalf("shoulder_lift lies at %d", raw[lift])
+	}
+	bus.Block(gripper+1, start[gripper]+200, true)
+	bus.Block(pan+1, start[pan]+100, false)
+	goal := start
+	goal[gripper] += 600
+	goal[pan] += 600
+	goals(goal[:])
+	s := read(2 * time.Second)
+	if raw[gripper] != start[gripper]+200 || !s[gripper].Holds || s[gripper].Duty < 0.9 || raw[pan] != start[pan]+100 || s[pan].Amps < 1 {
+		t.Errorf("at %v from %v: %+v", raw, start, s)
+	}
+	if s = read(2 * time.Second); s[gripper].Fault != 0x20 || s[pan].Fault != 0x20 || !s[gripper].Holds || s[gripper].Duty > 0.21 {
+		t.Errorf("after four seconds of it: %+v, %+v", s[gripper], s[pan])
+	}
+	goals(raw[:])
+	if s = read(2 * time.Second); s[gripper].Holds || s[gripper].Fault != 0 || bus.Counters().Dropped != 1 || s[lift].Place != start[lift] {
+		t.Errorf("with goal := present: %+v", s[gripper])
+	}
+	bus.Power(false)
+	clock.Advance(time.Second)
+	if s = bus.States(); s[lift].Place > start[lift]-250 || s[pan].Place != raw[pan] || s[lift].Torque {
+		t.Errorf("a second without power: %+v", s[lift])
+	}
+}
+
+const lift = 1
