@@ -31,6 +31,7 @@ type SimBusConfig struct {
 
 	// Where the data sheets are silent, and servos differ.
 	GoalLeavesTorque bool   // a goal that is written leaves torque off
+	BootGoalZero     bool   // the goal register is 0 after power-up
 	OverloadYields   bool   // a goal that takes the load away ends an overload
 	Weightless       bool   // a limp arm stays where it is
 	BootTorque       string // whose torque is on after power-up: all, ids such as 2,3, or nobody's
@@ -65,7 +66,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 		return exit.Errorf(exit.Usage, "--latency is %v, want 0 (none) to %v", cfg.Latency, latencyMax)
 	}
 	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency, NoFast: cfg.NoFast,
-		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true, GoalLeavesTorque: cfg.GoalLeavesTorque, OverloadYields: cfg.OverloadYields}
+		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true, GoalLeavesTorque: cfg.GoalLeavesTorque, OverloadYields: cfg.OverloadYields, BootGoalZero: cfg.BootGoalZero}
 	if cfg.Faults != "" {
 		var err error
 		if bus.Faults, err = servosim.LoadScript(cfg.Faults); err != nil {

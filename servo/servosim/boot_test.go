@@ -171,6 +171,30 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 	}
 }
 
+// A servo whose goal register is empty after a boot goes to 0 with torque on, and
+// does not with the goal that it stands at; with torque from the start it holds.
+func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
+	for _, name := range []string{"sts3215", "scs0009"} {
+		s, clock := one(t, name, Config{BootGoalZero: true})
+		start := stands(s, clock)
+		told(s, clock, start)
+		if clock.Advance(time.Second); stands(s, clock) != start {
+			t.Errorf("%s: with its goal written it goes to %d", name, stands(s, clock))
+		}
+		s.restart(clock.Now())
+		s.write(s.t.at.torque, []byte{1}, clock.Now())
+		clock.Advance(3 * time.Second)
+		_, edge := s.goal()
+		if at := stands(s, clock); s.get(s.t.at.goal) != 0 || at != edge || at > 20 {
+			t.Errorf("%s: with torque on it stands at %d, its goal reads %d, want the end of its range and 0", name, at, s.get(s.t.at.goal))
+		}
+		s, clock = one(t, name, Config{BootGoalZero: true, BootTorque: []uint8{1}})
+		if clock.Advance(time.Second); stands(s, clock) != start {
+			t.Errorf("%s: with torque from the start it goes to %d", name, stands(s, clock))
+		}
+	}
+}
+
 // An X servo's own startup configuration, kept in EEPROM.
 func TestTheStartupConfigurationOfAnX(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})

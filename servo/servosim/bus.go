@@ -112,6 +112,7 @@ type Config struct {
 	// What the datasheets leave open.
 	GoalLeavesTorque bool    // Feetech: a goal written with torque off leaves it off; by default it turns torque on
 	OverloadYields   bool    // Feetech: a goal that takes the load away ends an overload; by default only a second without load or torque off does
+	BootGoalZero     bool    // Feetech: the goal register is 0 after power-up; by default it is where the shaft stands
 	BootTorque       []uint8 // ids of the servos whose torque is on after power-up; by default none
 	LockedIgnores    bool    // Feetech: an EEPROM write with the lock closed does nothing; by default it lasts until power is off
 	ChainStops       bool    // a sync read ends at a silent servo; by default the next one answers after its slot has passed

@@ -321,6 +321,9 @@ func (s *servo) wake(now rt.Instant) {
 		s.mem[s.t.at.torque] = torqueOn
 		s.torque(0, now)
 	}
+	if s.cfg.BootGoalZero && s.t.series.feetech() {
+		s.put(s.t.at.goal, 0) // whatever it holds
+	}
 	s.quiet = false
 	s.look(now)
 }
