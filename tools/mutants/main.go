@@ -99,7 +99,7 @@ func try(root, dir string, m mutant) (caught bool, err error) {
 		if out, err := build.CombinedOutput(); err != nil {
 			return false, fmt.Errorf("%s: %q does not compile: %s", m.file, m.new, out)
 		}
-		if exec.Command("go", "test", "-overlay", list, "-vet=off", "-count=1", "-run", "^Test([^D]|D[^o])", p).Run() != nil {
+		if exec.Command("go", "test", "-overlay", list, "-vet=off", "-short", "-failfast", "-count=1", "-run", "^Test([^D]|D[^o])", p).Run() != nil {
 			return true, nil
 		}
 	}

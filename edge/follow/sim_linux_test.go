@@ -1,0 +1,392 @@
+package follow
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/edge/plug"
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/referee"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/servo/table"
+)
+
+const (
+	simPeriod   = 20 * time.Millisecond
+	simPatience = 30 * time.Second // only a broken test waits so long
+)
+
+// arena is a Follower on simulated motors that behave like real ones where it is
+// worse for a driver, and a referee that sees what they receive.
+type arena struct {
+	*Follower
+	t       *testing.T
+	bus     *servosim.Bus
+	arm     *plug.Arm
+	referee *referee.Referee
+	robot   robot.Robot
+	tick    rt.Tick
+	want    []float32
+	begins  bool // a policy's chunks come
+}
+
+// stage opens an SO-101 whose joints stand in the middle.
+func stage(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *Config)) *arena {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("seconds of real time")
+	}
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{t: t, robot: r, want: make([]float32, len(r.Motors))}
+	judge := referee.Config{Period: simPeriod}
+	cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}}
+	for _, m := range r.Motors {
+		c := servo.MotorCalibration{ID: int(m.ID), RangeMin: 200, RangeMax: 3900}
+		cfg.Calibration[m.Name] = c
+		j := referee.Joint{ID: m.ID, Name: m.Name, Min: c.RangeMin, Max: c.RangeMax, Degree: 4095. / 360}
+		j.Velocity = m.MaxVelocity * j.Degree
+		if m.Norm == robot.Range0100 {
+			j.Velocity = m.MaxVelocity * float64(c.RangeMax-c.RangeMin) / 100
+		}
+		judge.Joints = append(judge.Joints, j)
+	}
+	a.referee = referee.New(judge)
+	motors.Link, motors.Watch, motors.BootTime = filepath.Join(t.TempDir(), "arm"), a.referee.Watch, 200*time.Millisecond
+	if a.bus, err = servosim.Open(motors); err != nil {
+		t.Skip("no simulator here: ", err)
+	}
+	t.Cleanup(func() { a.bus.Close() })
+	cfg.Path, cfg.Clock = motors.Link, rt.KernelClock()
+	how := Config{Period: simPeriod, Safety: r.Safety}
+	if change != nil {
+		change(&cfg, &how)
+	}
+	arm, err := servo.OpenArm(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.arm = plug.New(arm, cfg, rt.KernelClock())
+	how.Gate = GateOf(arm, simPeriod)
+	a.Follower = New(a.arm, how, len(r.Motors))
+	ending := new(atomic.Bool)
+	ended := make(chan struct{})
+	go func() { a.arm.Keep(ending); close(ended) }()
+	t.Cleanup(func() { ending.Store(true); <-ended; a.arm.Close() })
+	a.tick.Deadline = rt.KernelClock().Now()
+	a.referee.FirstChunk(a.tick.Deadline)
+	a.begins = true
+	return a
+}
+
+// step is one tick of a run whose policy wants a.want.
+func (a *arena) step() error {
+	clock := rt.KernelClock()
+	a.tick.Deadline = max(a.tick.Deadline.Add(simPeriod), clock.Now())
+	clock.SleepUntil(a.tick.Deadline)
+	a.tick.Woke = clock.Now()
+	a.Read(a.tick)
+	switch a.Phase {
+	case Untouched:
+		if a.begins && !a.Waits() {
+			a.Begin()
+		}
+	case Arming:
+		_, err := a.ArmOn(a.tick)
+		return err
+	case Armed:
+		if a.Rescuing() {
+			return a.WalkIn(a.tick.Woke)
+		}
+		a.Drive(a.tick.Woke, a.want)
+	case Parking:
+		a.ParkOn(a.tick.Woke, false)
+	}
+	return nil
+}
+
+// until ticks until something holds.
+func (a *arena) until(what string, holds func() bool) {
+	a.t.Helper()
+	for end := time.Now().Add(simPatience); !holds(); {
+		if time.Now().After(end) {
+			a.t.Fatalf("%s: not within %v; phase %v, joints %v, at %v, goals %v, last attempt to open: %v", what, simPatience, a.Phase, a.joints, a.Place, a.Goal, a.arm.Why())
+		}
+		if err := a.step(); err != nil {
+			a.t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+func (a *arena) during(d time.Duration) {
+	a.t.Helper()
+	end := time.Now().Add(d)
+	a.until("a while", func() bool { return time.Now().After(end) })
+}
+
+// clean wants no broken rule.
+func (a *arena) clean() {
+	a.t.Helper()
+	a.referee.Settle(rt.KernelClock().Now())
+	v := a.referee.Verdict()
+	if v.Goals == 0 {
+		a.t.Error("the referee saw no goal")
+	}
+	for _, k := range v.Kept {
+		a.t.Errorf("%v", k)
+	}
+}
+
+func (a *arena) drive() {
+	a.t.Helper()
+	a.until("armed", func() bool { return a.Phase == Armed })
+	for j := range a.want {
+		a.want[j] = a.Place[j] + 8
+	}
+	a.until("there", func() bool { return near(a.Goal, a.want, 0.5) })
+	a.during(300 * time.Millisecond)
+}
+
+func near(a, b []float32, reach float32) bool {
+	for j := range a {
+		if d := a[j] - b[j]; d > reach || d < -reach {
+			return false
+		}
+	}
+	return true
+}
+
+// The supply goes off, the arm slumps, and the supply is back: nothing moves until
+// an operator says so, and then it begins where the arm is. Whether a goal write
+// takes torque, and whether servos boot with torque, documents do not agree on.
+func TestPowerBlip(t *testing.T) {
+	for _, goalTakes := range []bool{true, false} {
+		for _, boots := range []bool{true, false} {
+			for _, ids := range [][]uint8{nil, {2}} {
+				if ids != nil && goalTakes != boots {
+					continue
+				}
+				t.Run(fmt.Sprintf("goal takes torque %v, boots with torque %v, motors %v", goalTakes, boots, ids), func(t *testing.T) {
+					cfg := servosim.Config{GoalLeavesTorque: !goalTakes}
+					if boots {
+						cfg.BootTorque = []uint8{1, 2, 3, 4, 5, 6}
+					}
+					a := stage(t, cfg, nil)
+					a.drive()
+					a.bus.Power(false, ids...)
+					a.during(300 * time.Millisecond)
+					a.bus.Power(true, ids...)
+					a.until("the arm waits for an operator", a.Waits)
+					before := a.bus.States()
+					a.during(500 * time.Millisecond)
+					for i, s := range a.bus.States() {
+						if d := s.Position - before[i].Position; boots && (d > 3 || d < -3) {
+							t.Errorf("motor %d moved %d counts without an operator", s.ID, d)
+						}
+						if !boots && (ids == nil || s.ID == 2) && s.Torque {
+							t.Errorf("motor %d has torque without an operator", s.ID)
+						}
+					}
+					a.referee.Consent(rt.KernelClock().Now())
+					a.Consent()
+					a.until("armed again", func() bool { return a.Phase == Armed })
+					a.during(300 * time.Millisecond)
+					a.clean()
+				})
+			}
+		}
+	}
+}
+
+// Unplugged, power cycled and plugged in again is a restart, each time.
+func TestPowerCycleWhileUnplugged(t *testing.T) {
+	a := stage(t, servosim.Config{}, nil)
+	a.drive()
+	for range 3 {
+		if err := a.bus.Unplug(); err != nil {
+			t.Fatal(err)
+		}
+		a.until("away", a.arm.Away)
+		a.bus.Power(false)
+		a.during(300 * time.Millisecond)
+		a.bus.Power(true)
+		a.during(300 * time.Millisecond)
+		if err := a.bus.Replug(); err != nil {
+			t.Fatal(err)
+		}
+		a.until("back", func() bool { return !a.arm.Away() })
+		a.during(200 * time.Millisecond)
+		if !a.Waits() || a.Phase != Untouched {
+			t.Fatalf("waits %v, phase %v: taken for a replug", a.Waits(), a.Phase)
+		}
+		a.referee.Consent(rt.KernelClock().Now())
+		a.Consent()
+		a.until("armed again", func() bool { return a.Phase == Armed })
+	}
+	a.clean()
+}
+
+// A plug alone is none: the motors kept torque, marks and goals.
+func TestReplugIsNoRestart(t *testing.T) {
+	a := stage(t, servosim.Config{}, nil)
+	a.drive()
+	if err := a.bus.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	a.until("away", a.arm.Away)
+	a.during(300 * time.Millisecond)
+	if err := a.bus.Replug(); err != nil {
+		t.Fatal(err)
+	}
+	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+	if a.Waits() {
+		t.Error("a replug counts as a restart")
+	}
+	a.clean()
+}
+
+// A gripper that holds something keeps its force when its protection trips, opens
+// when it is asked to, and is free again.
+func TestOverloadedGripper(t *testing.T) {
+	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	const gripper = 5
+	a.drive()
+	states := a.bus.States()
+	a.bus.Block(6, states[gripper].Position-100, true)
+	a.want[gripper] = 5 // closes
+	a.until("overload", func() bool { return a.joints[gripper]&Pushing != 0 })
+	a.during(500 * time.Millisecond)
+	if goal := a.Goal[gripper]; goal > a.Place[gripper] {
+		t.Errorf("goal %v at %v: it does not press any more", goal, a.Place[gripper])
+	}
+	if dropped := a.bus.Counters().Dropped; dropped != 0 {
+		t.Errorf("it has dropped what it held, %d times", dropped)
+	}
+	a.want[gripper] = 70
+	a.referee.Wanted(rt.KernelClock().Now(), 6, 2800)
+	a.until("opens", func() bool { return a.Place[gripper] > 65 })
+	a.until("the complaint goes", func() bool { return a.joints[gripper]&Pushing == 0 })
+	a.clean()
+}
+
+// A joint whose encoder lies is not driven, on the way out neither, and the run ends.
+func TestEncoderFault(t *testing.T) {
+	a := stage(t, servosim.Config{}, nil)
+	a.drive()
+	a.bus.SetEncoder(3, servosim.EncoderFault{Offset: 600})
+	a.until("the run must end", func() bool { return a.Fatal() != nil })
+	a.Depart(a.tick.Woke)
+	a.until("parked", func() bool { return a.Phase == Done })
+	if a.Goal[0] > 3 {
+		t.Errorf("the pan stands at %v, want it parked at 0", a.Goal[0])
+	}
+	a.clean()
+}
+
+// A joint that was made limp stays so over further goals, and over a replug.
+func TestLimpJointOfMotors(t *testing.T) {
+	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	a.drive()
+	a.arm.Relax(1 << 4)
+	a.referee.Limp(rt.KernelClock().Now(), 5)
+	a.want[0] = -20
+	a.during(500 * time.Millisecond)
+	if err := a.bus.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	a.until("away", a.arm.Away)
+	if err := a.bus.Replug(); err != nil {
+		t.Fatal(err)
+	}
+	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+	a.want[0] = 20
+	a.during(500 * time.Millisecond)
+	if s := a.bus.States()[4]; s.Torque {
+		t.Error("the limp joint has torque again")
+	}
+	a.clean()
+}
+
+// An arm that stands outside its range is refused in words; with rescue it comes in
+// slowly, where the servo's own range does not include its place too.
+func TestOutsideOfMotors(t *testing.T) {
+	narrow := func(eeprom bool) func(*servo.ArmConfig, *Config) {
+		return func(cfg *servo.ArmConfig, _ *Config) {
+			c := cfg.Calibration["shoulder_lift"]
+			c.RangeMin, c.RangeMax = 500, 1800 // it stands at 2048, 22 degrees beyond
+			cfg.Calibration["shoulder_lift"] = c
+			if !eeprom {
+				return
+			}
+			port, err := servo.OpenFreedPort(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer port.Close()
+			bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
+			if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model, []robot.Setting{{Register: table.MinPositionLimit, Value: 500}, {Register: table.MaxPositionLimit, Value: 1800}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, eeprom := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in the servo too %v", eeprom), func(t *testing.T) {
+			a := stage(t, servosim.Config{}, narrow(eeprom))
+			var err error
+			for range 50 {
+				if err = a.step(); err != nil {
+					break
+				}
+			}
+			if !errors.Is(err, servo.ErrOutside) || exit.Of(err) != exit.Fault {
+				t.Errorf("arming: %v, want it refused with code 6", err)
+			}
+			if s := a.bus.States()[1]; s.Torque || s.Position < 2040 {
+				t.Errorf("motor 2 at %d, torque %v: it was moved", s.Position, s.Torque)
+			}
+		})
+		t.Run(fmt.Sprintf("rescued, in the servo too %v", eeprom), func(t *testing.T) {
+			change := narrow(eeprom)
+			a := stage(t, servosim.Config{Fitted: true}, func(c *servo.ArmConfig, f *Config) { change(c, f); f.Rescue = true })
+			a.until("armed", func() bool { return a.Phase == Armed })
+			copy(a.want, a.Goal)
+			began, last := time.Now(), a.bus.States()[1].Position
+			most := 0
+			a.until("inside", func() bool {
+				at := a.bus.States()[1].Position
+				most, last = max(most, last-at), at
+				return !a.Rescuing()
+			})
+			if took := time.Since(began); took < time.Second || most > 30 {
+				t.Errorf("22 degrees in %v, at most %d counts in a tick; want it slow", took, most)
+			}
+		})
+	}
+}
+
+// Lost replies cost a joint a goal or two, and never a wrong one.
+func TestLossyBus(t *testing.T) {
+	a := stage(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{
+		{Kind: "drop", Probability: 0.1, From: 2 * time.Second}, {Kind: "corrupt", Probability: 0.05, From: 2 * time.Second},
+	}}}, nil)
+	a.drive()
+	for n := range 6 {
+		for j := range a.want {
+			a.want[j] = float32(10 + 15*(n%2)*(1-2*(j%2)))
+		}
+		a.during(500 * time.Millisecond)
+	}
+	if a.Waits() || a.Phase != Armed {
+		t.Errorf("waits %v, phase %v", a.Waits(), a.Phase)
+	}
+	a.clean()
+}
