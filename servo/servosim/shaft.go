@@ -226,7 +226,7 @@ const dropAfter = 50 * time.Millisecond
 func (s *servo) block(at int, here, holds bool, now rt.Instant) {
 	place := s.cfg.Plant.Present(now, s.joint)
 	if !here {
-		at += place - s.present(place)
+		at = place + s.facing()*(at-s.present(place))
 	} else {
 		at = place
 	}

@@ -221,6 +221,29 @@ func TestOtherBlockedJoints(t *testing.T) {
 	}
 }
 
+// An obstacle stands where a client reads it, also by an X servo that counts the
+// other way round, or with an offset.
+func TestAnObstacleStandsWhereAClientReadsIt(t *testing.T) {
+	for _, tt := range []struct {
+		name, model string
+		reg         int
+		data        []byte
+	}{
+		{"an STS with an offset", "sts3215", stsOffset, le(100, 2)},
+		{"an X with an offset", "xl430-w250", xOffset, le(-100, 4)},
+		{"an X turned round", "xl430-w250", xDriveMode, []byte{1}},
+	} {
+		s, clock := one(t, tt.model, Config{})
+		s.write(tt.reg, tt.data, clock.Now())
+		at := s.present(stands(s, clock))
+		s.block(at+50, false, false, clock.Now())
+		told(s, clock, at+300)
+		if reads := passes(s, clock, time.Second); reads != at+50 || s.presses(clock.Now()) == 0 {
+			t.Errorf("%s: it comes to rest at %d from %d, want %d and that it presses", tt.name, reads, at, at+50)
+		}
+	}
+}
+
 func TestAWedgedShaftLeavesNeitherWay(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		for _, goal := range []int{1500, 2600} {
