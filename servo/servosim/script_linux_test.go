@@ -44,6 +44,7 @@ func TestScriptsThatAreNone(t *testing.T) {
 func FuzzParseScript(f *testing.F) {
 	f.Add([]byte("seed: 7\nfaults:\n  - {kind: drop, ids: [3], probability: 0.01}\n  - {kind: unplug, from: 8s, until: 10s}\n"))
 	f.Add([]byte("faults: [{kind: noise, bytes: 64, count: 3}]"))
+	f.Add([]byte("faults: [{kind: encoder, offset: -9, drift: 1e3, stuck: true, silent: true}, {kind: block, at: 7, holds: true}, {kind: flood, bytes: 3}, {kind: voltage, volts: 5}]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := ParseScript(text)
 		if err != nil {

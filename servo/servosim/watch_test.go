@@ -90,6 +90,25 @@ func TestAChangeIsTold(t *testing.T) {
 	}
 }
 
+// A reboot is told when it begins, and when the servo is there again, with torque on
+// where it boots so.
+func TestABootIsTold(t *testing.T) {
+	s, events, _ := watched(t, Config{BootTorque: []uint8{1}, BootTime: 5 * time.Millisecond})
+	now := s.cfg.Clock.Now()
+	s.reboot(now)
+	s.monitor(now.Add(5 * time.Millisecond))
+	if len(*events) != 2 {
+		t.Fatalf("%d events of a boot, want 2: %+v", len(*events), *events)
+	}
+	gone, back := (*events)[0], (*events)[1]
+	if gone.Before.Boots+1 != gone.After.Boots || gone.After.Answers || gone.After.Torque || !gone.Before.Torque {
+		t.Errorf("its beginning is %+v", gone)
+	}
+	if !back.After.Answers || !back.After.Torque || back.After.Boots != gone.After.Boots || back.Data != nil {
+		t.Errorf("its end is %+v", back)
+	}
+}
+
 // Whoever watches costs the wire no allocation.
 func TestWatchingAllocatesNothing(t *testing.T) {
 	n := 0
