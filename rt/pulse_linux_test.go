@@ -26,22 +26,20 @@ func TestALoopBeatsItsProcessesPulse(t *testing.T) {
 	before := p.Beats()
 	for _, tt := range []struct{ period, want time.Duration }{{time.Millisecond, pulseMin}, {time.Second - 1, 3*time.Second - 3}} {
 		var stop atomic.Bool
-		done := make(chan time.Duration, 1)
+		during, ended := make(chan time.Duration, 1), make(chan error, 1)
 		loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: tt.period, Mode: ModeOff, CPU: UnpinnedCPU})
-		go loop.Run(&stop, func(Tick) Wait {
-			if stop.Swap(true) {
-				t.Error("ticks on")
-			}
-			done <- p.Patience()
-			return Wait{}
-		})
-		if got := <-done; got != tt.want {
+		go func() {
+			ended <- loop.Run(&stop, func(Tick) Wait {
+				stop.Store(true)
+				during <- p.Patience()
+				return Wait{}
+			})
+		}()
+		if got := <-during; got != tt.want {
 			t.Errorf("a period of %v: patience %v, want %v", tt.period, got, tt.want)
 		}
-	}
-	for end := time.Now().Add(5 * time.Second); p.Patience() != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("ticks are still expected of a loop that has ended")
+		if err := <-ended; err != nil || p.Patience() != 0 {
+			t.Errorf("a loop that has ended (%v): patience %v, want 0", err, p.Patience())
 		}
 	}
 	if got := p.Beats() - before; got != 2 {
