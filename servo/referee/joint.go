@@ -176,9 +176,16 @@ func (r *Referee) aim(j *joint, e *servosim.Event, held, known bool) {
 		return
 	}
 	travel := aim - from
-	r.measure(j, travel)
 	limit := j.step*float64(1+j.missed) + rounding
 	j.missed = 0
+	far := math.Abs(float64(aim - present))
+	if was := math.Abs(float64(from - present)); far <= j.step+rounding && far < was {
+		// Back to where it stands: however far that is from the goal before, it takes
+		// force away and moves nothing.
+		r.measure(j, aim-present)
+		return
+	}
+	r.measure(j, travel)
 	switch size := math.Abs(float64(travel)); {
 	case size > limit:
 		r.flag(e.At, Step, j, "%d counts (%.1f degrees) from goal %d to %d in a tick, at most %.0f", travel, float64(travel)/j.Degree, from, aim, limit)
@@ -187,7 +194,6 @@ func (r *Referee) aim(j *joint, e *servosim.Event, held, known bool) {
 		r.flag(e.At, Step, j, "goals come faster than %.0f counts a second", j.Velocity)
 		j.budget = burst * j.step
 	}
-	far := math.Abs(float64(aim - present))
 	if most := max(j.step, j.Velocity*leadFor.Seconds()) + rounding + noise; far > most && math.Abs(float64(from-present)) < far {
 		r.flag(e.At, Step, j, "goal %d is %.0f counts ahead of %d, at most %.0f", aim, far, present, most)
 	}

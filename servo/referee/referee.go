@@ -58,7 +58,7 @@ const (
 	noise      = 2                      // counts that an encoder may be off
 	rounding   = 1                      // count
 	missedMost = 2                      // goals in a row that a servo may have missed without anybody's knowing
-	burst      = 2.5                    // ticks' travel that may come at once after a late tick
+	burst      = 6                      // ticks' travel that may come at once after a host that was away
 	keptMost   = 256                    // violations kept; all are counted
 )
 
@@ -154,7 +154,7 @@ func (r *Referee) Watch(e *servosim.Event) {
 	r.now = max(r.now, e.At)
 	for i := range r.joints {
 		j := &r.joints[i]
-		if j.ID != e.ID {
+		if j.ID != e.ID || e.Deaf {
 			continue
 		}
 		if e.Data == nil {

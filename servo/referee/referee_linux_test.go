@@ -189,6 +189,18 @@ func TestRules(t *testing.T) {
 		}, []Rule{Range}},
 
 		{"a step a count too long", func(m *match) { m.arm(); m.goal(lift, 2048+tick+2) }, []Rule{Step}},
+		{"a goal where a joint stands that could not follow", func(m *match) {
+			m.arm()
+			m.shaft.block()
+			m.walk(lift, 2048, tick, 20)
+			m.goal(lift, 2048+tick)
+		}, nil},
+		{"a goal towards such a joint, and too far", func(m *match) {
+			m.arm()
+			m.shaft.block()
+			m.walk(lift, 2048, tick, 20)
+			m.goal(lift, 2048+2*tick)
+		}, []Rule{Step}},
 		{"the longest step with a count of rounding", func(m *match) { m.arm(); m.goal(lift, 2048+tick+1) }, nil},
 		{"two steps in a tick", func(m *match) {
 			m.arm()

@@ -11,6 +11,7 @@ type Event struct {
 	ID     uint8
 	Addr   int    // of a write
 	Data   []byte // of a write, as it came; nil for a change
+	Deaf   bool   // a write that was meant for it and that it did not hear
 	Before Life
 	After  Life
 }
@@ -87,6 +88,20 @@ func (s *servo) wrote(addr int, data []byte, now rt.Instant) {
 	s.told = e.After
 	s.cfg.Watch(e)
 	e.Data = nil
+}
+
+// missed reports a write that the servo does not hear.
+//
+//rt:noalloc
+func (s *servo) missed(addr int, data []byte, now rt.Instant) {
+	if s.cfg.Watch == nil || len(data) == 0 {
+		return
+	}
+	e := &s.event
+	is := s.life(now)
+	e.At, e.ID, e.Addr, e.Data, e.Deaf, e.Before, e.After = now, s.mem[s.t.at.id], addr, data, true, is, is
+	s.cfg.Watch(e)
+	e.Data, e.Deaf = nil, false
 }
 
 // look reports a change that no write has made. What moves all the time,

@@ -188,7 +188,13 @@ func (b *Bus) ask(r *request, end rt.Instant) (reply []byte, start rt.Instant, f
 	for i := range b.servos {
 		s := &b.servos[i]
 		obeys, answers := s.named(r.id)
-		if !obeys || !s.hears(w.baud, end) {
+		if !obeys {
+			continue
+		}
+		if !s.hears(w.baud, end) {
+			if r.inst == instWrite {
+				s.missed(r.addr, r.data, end)
+			}
 			continue
 		}
 		if !s.t.series.knows(r.inst) {
@@ -332,8 +338,13 @@ func (b *Bus) writeMany(r request, end rt.Instant) {
 		}
 		for i := range b.servos {
 			s := &b.servos[i]
-			if obeys, _ := s.named(p.id); obeys && s.hears(b.wire.baud, end) && s.t.series.knows(r.inst) {
+			obeys, _ := s.named(p.id)
+			switch hears := s.hears(b.wire.baud, end); {
+			case !obeys || !s.t.series.knows(r.inst):
+			case hears:
 				s.write(p.addr, p.data, end)
+			default:
+				s.missed(p.addr, p.data, end)
 			}
 		}
 	}
