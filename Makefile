@@ -40,6 +40,14 @@ steady: setup build ## no allocation in 10,000 ticks of the whole edge, three ti
 soak: setup build ## three edges for 10 minutes, the server killed five times
 	@$(GO) run ./tools/soak
 
+.PHONY: safety
+safety: setup build ## what the arm does in each of some forty single faults: docs/safety.md's table (5 minutes)
+	bin/bench safety --json bin/safety.json --into docs/safety.md
+
+.PHONY: safety-soak
+safety-soak: setup build ## ten minutes (SOAK) of random faults under the same rules, SEED=N to repeat one
+	bin/bench safety --soak $(SOAK) --seed $(SEED)
+
 .PHONY: bus-soak
 bus-soak: ## servo driver and bus simulator: 10 minutes (SOAK) of faults at 200 Hz, 10^8 mutations for each side's parsers
 	BUS_SOAK=$(SOAK) $(GO) test -count=1 -run BusSoak -v -timeout 0 ./servo

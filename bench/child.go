@@ -82,6 +82,12 @@ func (c *Child) Running() bool {
 	}
 }
 
+// State is how the child ended. It must have.
+func (c *Child) State() *os.ProcessState { return c.cmd.ProcessState }
+
+// Stderr returns what the child wrote to its standard error. It must have ended.
+func (c *Child) Stderr() []byte { return c.stderr.Bytes() }
+
 // Stdout returns what the child wrote to its standard output. The child must
 // have ended.
 func (c *Child) Stdout() []byte { return c.stdout.Bytes() }

@@ -36,6 +36,7 @@ Examples:
   bench jpeg                                              ms for a picture, beside tjbench, taking turns
   bench camera --duration 5m                              two synthetic cameras beside the tick, and the tick alone, taking turns
   bench camera --camera front=/dev/video0                 capture to wire and CPU of a real one
+  bench safety --only blip-all,unplug                     the real programs on a simulated arm, one fault at a time
   bench recipe --load stress                              which class the other threads should have, under full load
 
 Build first (make build), and run jitter as root, or with ulimit -r 80: without real-time priority there is nothing to measure.
@@ -49,6 +50,7 @@ type cli struct {
 	Bus     busFlags    `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
 	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Faults  faultsFlags `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
+	Safety  safetyFlags `cmd:"" help:"What the arm does in each of some forty single faults, every byte that its servos get held against eight rules."`
 	Recipe  recipeFlags `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
 	Camera  cameraFlags `cmd:"" help:"How old pictures are when they stand in a message, what cameras cost, and whether the tick notices."`
 	JPEG    jpegFlags   `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`
@@ -112,6 +114,8 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		err = c.JPEG.run(ctx, stdout, stderr)
 	case "camera":
 		err = c.Camera.run(ctx, stdout, stderr)
+	case "safety":
+		err = c.Safety.run(ctx, stdout, stderr)
 	case "recipe":
 		err = c.Recipe.run(ctx, stdout, stderr)
 	default:

@@ -1,0 +1,274 @@
+package safety
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo/referee"
+)
+
+// Who gets the arm to move again after a fault.
+const (
+	whoItself   = "by itself"
+	whoOperator = "an operator: `ctl resume`"
+	whoPartly   = "an operator: `ctl resume`; the joints that were let go with another run"
+	whoStarts   = "whoever starts edge-rt again"
+	whoNobody   = "nobody: `ctl resume` did not help"
+)
+
+// Result is what came of one fault.
+type Result struct {
+	Name  string `json:"name"`
+	Title string `json:"fault"`
+	Did   string `json:"did"` // what the arm did from the fault on
+
+	StepCounts  int     `json:"step_counts"` // the longest of a goal in the whole run
+	StepDegrees float64 `json:"step_degrees"`
+	StepJoint   string  `json:"step_joint"`
+
+	// Safe is how long it took until the arm was safe, negative where the question
+	// does not arise; SafeMax is what it may take at most.
+	SafeMS    float64 `json:"safe_ms"`
+	SafeMaxMS float64 `json:"safe_max_ms"`
+	Exit      string  `json:"exit"` // code or signal; of SIGTERM at the end unless it came by itself
+	ByItself  bool    `json:"ended_by_itself"`
+	Reason    string  `json:"reason"` // the program's own words
+	Who       string  `json:"who"`
+	Goals     int     `json:"goals"` // that were judged
+
+	Violations map[string]int `json:"violations"` // per rule, those above 0
+	Kept       []string       `json:"kept"`       // the first violations, in words
+	Note       string         `json:"note"`
+	Failed     bool           `json:"failed"` // it could not be played; note says why
+	Seconds    float64        `json:"seconds"`
+}
+
+// Broken is the number of violations, too slow ends included.
+func (r *Result) Broken() (n int) {
+	for _, c := range r.Violations {
+		n += c
+	}
+	if r.Failed {
+		n++
+	}
+	if r.SafeMaxMS > 0 && r.SafeMS > r.SafeMaxMS {
+		n++
+	}
+	return n
+}
+
+// judge fills in what the referee and the history say.
+func (r *run) judge() {
+	v := r.arm.referee.Verdict()
+	if r.other != nil {
+		for rule, n := range r.other.Violations {
+			v.Violations[rule] += n
+		}
+		v.Kept = append(v.Kept, r.other.Kept...)
+	}
+	res := &r.result
+	res.StepCounts, res.StepDegrees, res.StepJoint, res.Goals = v.Longest.Counts, round(v.Longest.Degrees, 1), v.Longest.Joint, v.Goals
+	res.Violations, res.Kept = tally(v, r.at)
+	res.Exit, res.ByItself = r.edge.ended(), r.ended < r.shown
+	res.Reason = reason(r.edge)
+	res.Did = r.did()
+	res.SafeMS, res.SafeMaxMS = -1, -1
+	set := func(took, most time.Duration) {
+		res.SafeMS, res.SafeMaxMS = round(took.Seconds()*1e3, 1), round(most.Seconds()*1e3, 1)
+	}
+	switch f := r.fault; {
+	case f.Safe == SafeOff:
+		if off := r.arm.history.off(); v.OffAfter < 0 {
+			set(time.Minute, offMax)
+		} else {
+			set(max(off.Sub(r.ended), 0), offMax)
+		}
+	case f.Safe == SafeHeld:
+		ids := f.Joints
+		if ids == nil {
+			ids = r.arm.history.ids
+		}
+		took := time.Duration(0)
+		if last := r.arm.history.lastDrive(ids, r.at, r.over); last != 0 {
+			took = last.Sub(r.at)
+		}
+		set(took, heldMax)
+	}
+}
+
+const (
+	heldMax = 2*period + 10*time.Millisecond // two ticks, and a host that is late
+	offMax  = 300 * time.Millisecond
+)
+
+// did puts what the arm did into words.
+func (r *run) did() string {
+	all := r.arm.history.phases(r.at, r.shown)
+	if r.ended == 0 || r.ended >= r.shown {
+		return tell(all)
+	}
+	// What moved last before an end of its own was the parking.
+	for i := len(all) - 2; i >= 0 && i >= len(all)-2; i-- {
+		if strings.HasPrefix(all[i].what, "went on") && all[len(all)-1].what == "limp" && r.edge.ended() != "SIGKILL" {
+			all[i].what = strings.Replace(all[i].what, "went on", "parked", 1)
+		}
+	}
+	return tell(all)
+}
+
+// tally counts what the referee has found, and puts the first of it into words.
+func tally(v referee.Verdict, from rt.Instant) (counts map[string]int, kept []string) {
+	counts = map[string]int{}
+	for rule, n := range v.Violations {
+		if n > 0 {
+			counts[referee.Rule(rule).String()] = n
+		}
+	}
+	for _, k := range v.Kept[:min(len(v.Kept), keptMost)] {
+		kept = append(kept, fmt.Sprintf("%+.3f s %s", k.At.Sub(from).Seconds(), k))
+	}
+	return counts, kept
+}
+
+const keptMost = 12
+
+// reason is what the edge said at its end, in one line.
+func reason(e *robotEdge) string {
+	words := e.LastWords()
+	if i := strings.Index(words, "t="); i == 0 || words == "" {
+		return ""
+	}
+	if len(words) > 300 {
+		words = words[:300] + "..."
+	}
+	return words
+}
+
+func round(v float64, digits int) float64 {
+	f := 1.
+	for range digits {
+		f *= 10
+	}
+	return float64(int(v*f+0.5)) / f
+}
+
+// Report is the whole table.
+type Report struct {
+	Bench   string   `json:"bench"`
+	Version string   `json:"version"`
+	Seed    uint64   `json:"seed"` // of a soak
+	Results []Result `json:"results"`
+}
+
+// Broken is the number of violations in all.
+func (r *Report) Broken() (n int) {
+	for i := range r.Results {
+		n += r.Results[i].Broken()
+	}
+	return n
+}
+
+// WriteJSON writes all of it.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}
+
+// WriteTable writes it for people at a terminal.
+func (r *Report) WriteTable(w io.Writer) error {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%-26s %-10s %-12s %-7s %-10s %s\n", "fault", "longest", "safe after", "exit", "violations", "what the arm did")
+	for i := range r.Results {
+		v := &r.Results[i]
+		fmt.Fprintf(b, "%-26s %5.1f deg  %-12s %-7s %-10s %s; %s\n", v.Name, v.StepDegrees, v.safe(), v.exit(), v.broken(), v.Did, v.Who)
+		for _, k := range v.Kept[:min(len(v.Kept), 3)] {
+			fmt.Fprintf(b, "  %s\n", k)
+		}
+		if v.Note != "" {
+			fmt.Fprintf(b, "  %.300s\n", v.Note)
+		}
+	}
+	fmt.Fprintf(b, "%d faults, %d violations\n", len(r.Results), r.Broken())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteMarkdown writes it as docs/safety.md has it.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	b := &strings.Builder{}
+	b.WriteString("| fault | what the arm did | longest goal step | safe after | exit | who may end it | violations |\n|---|---|---|---|---|---|---|\n")
+	for i := range r.Results {
+		v := &r.Results[i]
+		fmt.Fprintf(b, "| %s (`%s`) | %s | %d counts, %.1f° | %s | %s | %s | %s |\n", v.Title, v.Name, v.Did, v.StepCounts, v.StepDegrees, v.safe(), v.exit(), v.Who, v.broken())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// tableHeading is what stands above the table on its page.
+const tableHeading = "\n## The table\n"
+
+// WriteInto puts the table below its heading in a page that has one.
+func (r *Report) WriteInto(name string) error {
+	page, err := os.ReadFile(name)
+	if err != nil {
+		return exit.Errorf(exit.Usage, "--into: %w", err)
+	}
+	text, _, found := strings.Cut(string(page), tableHeading)
+	if !found {
+		return exit.Errorf(exit.Usage, "--into %s: it has no heading %q", name, strings.TrimSpace(tableHeading))
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s%s\n", text, tableHeading)
+	if err := r.WriteMarkdown(&b); err != nil {
+		return err
+	}
+	return os.WriteFile(name, b.Bytes(), 0o644)
+}
+
+func (v *Result) safe() string {
+	switch {
+	case v.SafeMS < 0:
+		return "–"
+	case v.SafeMaxMS == offMax.Seconds()*1e3 && v.SafeMS > 10_000:
+		return "never"
+	case v.SafeMaxMS == offMax.Seconds()*1e3:
+		return fmt.Sprintf("%.0f ms", v.SafeMS)
+	}
+	return fmt.Sprintf("%.0f ms (%.0f ticks)", v.SafeMS, v.SafeMS/(period.Seconds()*1e3)+0.49)
+}
+
+func (v *Result) exit() string {
+	if !v.ByItself {
+		return "–"
+	}
+	return v.Exit
+}
+
+func (v *Result) broken() string {
+	if v.Broken() == 0 {
+		return "0"
+	}
+	var parts []string
+	for i := range referee.Rules {
+		if n := v.Violations[referee.Rule(i).String()]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", referee.Rule(i), n))
+		}
+	}
+	if v.Failed {
+		parts = append(parts, "not played")
+	}
+	if v.SafeMaxMS > 0 && v.SafeMS > v.SafeMaxMS {
+		parts = append(parts, "too slow")
+	}
+	return strings.Join(parts, ", ")
+}

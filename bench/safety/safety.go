@@ -1,0 +1,139 @@
+package safety
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"edgert/internal/exit"
+)
+
+// Config says what to run.
+type Config struct {
+	Bin     string   // folder of edge-rt and lean-server
+	Tree    string   // folder of the demo bundles
+	Only    []string // names of faults; none: all
+	Workers int      // runs at once
+	Version string
+	Log     io.Writer // progress
+}
+
+const workersMax = 64
+
+// tries bounds how often a fault is played whose run did not come up: a host that
+// is busy enough keeps the simulated motors from answering in time.
+const tries = 3
+
+func (c *Config) check() error {
+	if c.Workers < 1 || c.Workers > workersMax {
+		return exit.Errorf(exit.Usage, "--workers is %d, want 1 to %d", c.Workers, workersMax)
+	}
+	for _, name := range c.Only {
+		if !slices.ContainsFunc(Faults, func(f Fault) bool { return f.Name == name }) {
+			return exit.Errorf(exit.Usage, "--only: no fault %q, want one of %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	return nil
+}
+
+// Names lists the faults.
+func Names() (names []string) {
+	for i := range Faults {
+		names = append(names, Faults[i].Name)
+	}
+	return names
+}
+
+// Run plays the faults and returns what came of them, in the table's order.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "bench-safety-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var jobs []*Fault
+	for i := range Faults {
+		if len(cfg.Only) == 0 || slices.Contains(cfg.Only, Faults[i].Name) {
+			jobs = append(jobs, &Faults[i])
+		}
+	}
+	results, failures := make([]Result, len(jobs)), make([]error, len(jobs))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	var mu sync.Mutex // of the log
+	for range min(cfg.Workers, len(jobs)) {
+		workers.Go(func() {
+			for i := range next {
+				results[i], failures[i] = again(ctx, &cfg, filepath.Join(dir, jobs[i].Name), jobs[i])
+				mu.Lock()
+				fmt.Fprintf(cfg.Log, "%s: %s\n", jobs[i].Name, line1(&results[i], failures[i]))
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range jobs {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	workers.Wait()
+	for i, err := range failures {
+		if err != nil {
+			results[i].Failed, results[i].Note = true, strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+	}
+	return &Report{Bench: "safety", Version: cfg.Version, Results: results}, context.Cause(ctx)
+}
+
+// again plays a fault until its run comes up.
+func again(ctx context.Context, cfg *Config, dir string, f *Fault) (res Result, err error) {
+	for try := range tries {
+		res, err = play(ctx, cfg.Bin, cfg.Tree, fmt.Sprintf("%s.%d", dir, try), f)
+		if errors.Is(err, errNotHere) {
+			res.Note, res.Did = err.Error(), "not played"
+			return res, nil
+		}
+		if err == nil || ctx.Err() != nil {
+			return res, err
+		}
+		fmt.Fprintf(cfg.Log, "%s: try %d of %d: %.300v\n", f.Name, try+1, tries, err)
+	}
+	return res, err
+}
+
+// line1 is a result in one line.
+func line1(r *Result, err error) string {
+	if err != nil {
+		return "failed"
+	}
+	text := fmt.Sprintf("%s; longest step %.1f degrees; violations: %s", r.Did, r.StepDegrees, r.broken())
+	for _, k := range r.Kept[:min(len(r.Kept), 3)] {
+		text += "\n    " + k
+	}
+	return text
+}
+
+// WriteList names the faults.
+func WriteList(w io.Writer) error {
+	for i := range Faults {
+		soak := ""
+		if Faults[i].Soak {
+			soak = "  (soak)"
+		}
+		if _, err := fmt.Fprintf(w, "%-16s %s%s\n", Faults[i].Name, Faults[i].Title, soak); err != nil {
+			return err
+		}
+	}
+	return nil
+}

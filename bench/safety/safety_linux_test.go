@@ -1,0 +1,161 @@
+package safety
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo/servosim"
+)
+
+// programs builds edge-rt where a test finds it.
+func programs(t *testing.T) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", bin, "edgert/cmd/edge-rt").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin
+}
+
+// soakTime is of the short soak, soakFaults what comes in it.
+const soakTime = 25 * time.Second
+
+var soakFaults = []string{"sigkill", "garbage", "unplug", "pause", "router-loss", "lost-5"}
+
+// The real edge-rt in some faults, one after the other: no rule is broken.
+func TestShortSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	var log bytes.Buffer
+	cfg := Config{Bin: programs(t), Tree: "../../testdata/demo", Only: soakFaults, Workers: 1, Log: &log}
+	seed := uint64(time.Now().UnixNano())
+	report, err := Soak(t.Context(), cfg, soakTime, seed)
+	if err != nil {
+		t.Fatalf("seed %d: %v\n%s", seed, err, &log)
+	}
+	if len(report.Results) < 3 {
+		t.Errorf("seed %d: only %d faults in %v", seed, len(report.Results)-1, soakTime)
+	}
+	for _, r := range report.Results {
+		if r.Broken() > 0 {
+			t.Errorf("seed %d: %s: %s: %v %v", seed, r.Name, r.Did, r.Violations, r.Kept)
+		}
+	}
+	t.Logf("seed %d\n%s", seed, &log)
+}
+
+// A row of the table says all that the table shows.
+func TestFaults(t *testing.T) {
+	if len(Faults) < 25 {
+		t.Errorf("%d faults, want at least 25", len(Faults))
+	}
+	seen := map[string]bool{}
+	for _, f := range Faults {
+		if f.Name == "" || seen[f.Name] || strings.ContainsAny(f.Name, " /,|") {
+			t.Errorf("fault %q: want a name of its own, fit for --only and for a folder", f.Name)
+		}
+		seen[f.Name] = true
+		if f.Title == "" || strings.Contains(f.Title, "|") || f.For < 100*time.Millisecond || f.For > 20*time.Second {
+			t.Errorf("%s: title %q for %v", f.Name, f.Title, f.For)
+		}
+		if f.Soak && (f.Lean || f.Args != nil || f.Bus != nil || f.Before != nil || f.Unarmed) {
+			t.Errorf("%s cannot be mixed with others: it wants a run of its own", f.Name)
+		}
+		for _, l := range f.Script {
+			if l.Until > f.For {
+				t.Errorf("%s: its script lasts %v, the fault %v", f.Name, l.Until, f.For)
+			}
+		}
+	}
+	for _, name := range soakFaults {
+		if !slices.ContainsFunc(Faults, func(f Fault) bool { return f.Name == name && f.Soak }) {
+			t.Errorf("the short soak wants %s, which cannot be mixed", name)
+		}
+	}
+}
+
+// What the arm did is read from what its servos were told.
+func TestHistory(t *testing.T) {
+	h := &history{start: 1, names: map[uint8]string{}, drive: map[uint8][]rt.Instant{}, said: map[uint8]int{}, torq: map[uint8]bool{}}
+	for id := uint8(1); id <= 6; id++ {
+		h.ids, h.names[id] = append(h.ids, id), string(rune('a'+id-1))
+	}
+	at, aim := rt.Instant(1), 2000
+	tell2 := func(id uint8, torque bool, by int) {
+		was := servosim.Life{Torque: h.torq[id], Aim: aim}
+		is := servosim.Life{Torque: torque, Aim: aim + by}
+		e := &servosim.Event{At: at, ID: id, Addr: 42, Data: []byte{byte(is.Aim), byte(is.Aim >> 8)}, Before: was, After: is}
+		if !torque {
+			e.Addr, e.Data = 40, []byte{0}
+		}
+		h.add(e)
+	}
+	pass := func(d time.Duration, by int, limp ...uint8) {
+		for end := at.Add(d); at < end; at = at.Add(period) {
+			aim += by
+			for id := uint8(1); id <= 6; id++ {
+				tell2(id, !slices.Contains(limp, id), by)
+			}
+		}
+	}
+	pass(time.Second, 5)
+	from := at
+	pass(time.Second, 5)
+	held := at
+	pass(2*time.Second, 0)
+	pass(time.Second, 0, 3)
+	pass(time.Second, 0, 1, 2, 3, 4, 5, 6)
+	want := []phase{{"went on", time.Second}, {"held", 2 * time.Second}, {"held (c limp)", time.Second}, {"limp", time.Second}}
+	got := h.phases(from, at)
+	same := len(got) == len(want)
+	for i := 0; same && i < len(want); i++ {
+		off := got[i].for_ - want[i].for_
+		same = got[i].what == want[i].what && max(off, -off) <= 2*slot
+	}
+	if !same {
+		t.Errorf("it did %v, want %v", got, want)
+	}
+	if h.moves(held.Add(time.Second), held.Add(2*time.Second)) || !h.moves(from, held) {
+		t.Error("it moves while it holds, or holds while it moves")
+	}
+	if last := h.lastDrive([]uint8{2}, from, at); last < held.Add(-2*period) || last > held.Add(period) {
+		t.Errorf("last driven %v after it held, want 0", last.Sub(held))
+	}
+}
+
+// The table goes below its heading, and nothing else of the page changes.
+func TestWriteInto(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{Results: []Result{{Name: "x", Title: "a thing", Did: "held", SafeMS: 17, SafeMaxMS: 43, Who: whoItself, Violations: map[string]int{"step": 2}}}}
+	for range 2 {
+		if err := r.WriteInto(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, _ := os.ReadFile(name)
+	for _, want := range []string{"# Page\n\ntext\n", "a thing (`x`)", "step 2", "by itself"} {
+		if strings.Count(string(got), want) != 1 {
+			t.Errorf("the page holds %d times %q:\n%s", strings.Count(string(got), want), want, got)
+		}
+	}
+	if strings.Contains(string(got), "old") {
+		t.Error("the old table is still there")
+	}
+	if err := os.WriteFile(name, []byte("# Page\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r.WriteInto(name) == nil {
+		t.Error("a page without the heading is taken")
+	}
+}

@@ -1,0 +1,126 @@
+package safety
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+var notFinite = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32}
+
+// notNumbers makes a chunk of what is none.
+func notNumbers(c *wire.ActionChunk) { fill(c, notFinite) }
+
+// jumps makes a chunk of places beyond the joints' ends, one after the other.
+func jumps(c *wire.ActionChunk) { fill(c, []float32{-400, 400}) }
+
+// fill writes values over a chunk, the same to all of a row.
+func fill(c *wire.ActionChunk, values []float32) {
+	for _, m := range []*wire.Matrix{&c.ChunkModel, &c.ChunkRobot} {
+		m.Data = slices.Clone(m.Data)
+		for i := range m.Data {
+			m.Data[i] = values[i/m.Cols%len(values)]
+		}
+	}
+}
+
+// garbage publishes what is no chunk where the robot listens for chunks: noise,
+// noise behind a good header, and chunks of other shapes.
+func garbage(r *run) error {
+	net, err := zenoh.Open(r.ctx, zenoh.Config{Connect: []string{r.server}})
+	if err != nil {
+		return err
+	}
+	defer net.Close()
+	key, err := wire.ActionKey(r.sway.prefix, robotID)
+	if err != nil {
+		return err
+	}
+	p, err := net.Publisher(key, wire.ActionQoS)
+	if err != nil {
+		return err
+	}
+	dice := rand.New(rand.NewPCG(1, 2))
+	noise := make([]byte, 4096)
+	for i := 0; now().Sub(r.at) < r.fault.For && r.ended == 0; i++ {
+		for k := range noise {
+			noise[k] = byte(dice.Uint32())
+		}
+		body, head := noise[:dice.IntN(len(noise))], noise[:dice.IntN(2*wire.HeaderSize)]
+		if i%3 > 0 {
+			head = wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgActionChunk, SeqID: uint64(i), EpisodeID: 1, SessionEpoch: 1})
+		}
+		if i%3 > 1 {
+			m := wire.Matrix{Rows: 2, Cols: 3, Data: []float32{1, 2, 3, 4, 5, 6}}
+			body = wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+		}
+		_ = p.Put(body, head) // one that gets lost is no harm
+		r.sleep(5 * time.Millisecond)
+	}
+	return nil
+}
+
+// twin runs a second robot of the same id on an arm of its own, as a cloned SD card
+// would. Its referee's findings are added to the first one's.
+func twin(r *run) error {
+	dir := filepath.Join(r.dir, "twin")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	second := &run{ctx: r.ctx, bin: r.bin, tree: r.tree, dir: dir, fault: &Fault{}, server: r.server}
+	var err error
+	if second.arm, err = openArm(dir, nil); err != nil {
+		return err
+	}
+	defer second.close()
+	second.arm.referee.FirstChunk(now())
+	if second.edge, err = startEdge(r.bin, second.arm, r.server, "--max-offline", "4s"); err != nil {
+		return err
+	}
+	for now().Sub(r.at) < r.fault.For && r.ctx.Err() == nil {
+		r.sleep(20 * time.Millisecond)
+		second.look()
+	}
+	if second.ended == 0 {
+		_ = second.edge.signal(syscall.SIGTERM)
+		for end := time.Now().Add(exitLimit); second.ended == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			second.look()
+			r.look()
+		}
+	}
+	r.sleep(windDown)
+	second.arm.referee.Settle(now())
+	v := second.arm.referee.Verdict()
+	r.other = &v
+	r.result.Note = fmt.Sprintf("the second robot made %d goals: %s", v.Goals, reason(second.edge))
+	return nil
+}
+
+// strayBytes puts a picture as a Logitech C270 sends it where the camera is.
+func strayBytes(r *run) error {
+	picture := image.NewRGBA(image.Rect(0, 0, 320, 240))
+	for y := range 240 {
+		for x := range 320 {
+			picture.Set(x, y, color.RGBA{uint8(x), uint8(y), uint8(x + y), 255})
+		}
+	}
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, picture, nil); err != nil {
+		return err
+	}
+	good := b.Bytes()
+	bad := append(slices.Clone(good[:len(good)-2]), 0, 0, 0, 0, 0xFF, 0xD9)
+	return os.WriteFile(filepath.Join(r.dir, "bad.jpg"), bad, 0o600)
+}

@@ -1,0 +1,80 @@
+package safety
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/bench"
+)
+
+// tickPriority is of edge-rt's tick.
+const tickPriority = 80
+
+// errNotHere means that this machine cannot play a fault.
+var errNotHere = errors.New("not on this machine")
+
+// hangTick stops the edge's tick thread, and no other, as a debugger would.
+func hangTick(r *run) error {
+	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
+	if !ok {
+		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be stopped", errNotHere, tickPriority)
+	}
+	stopped, goOn, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	go func() { // ptrace(2): all of it from one thread
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := unix.PtraceSeize(tid)
+		if err == nil {
+			err = unix.PtraceInterrupt(tid)
+		}
+		stopped <- err
+		if err != nil {
+			return
+		}
+		keepStopped(tid, goOn)
+	}()
+	if err := <-stopped; err != nil {
+		return fmt.Errorf("%w: ptrace: %w", errNotHere, err)
+	}
+	r.later(func() { close(goOn); <-done })
+	return nil
+}
+
+// keepStopped holds a thread that is being stopped until goOn is closed. One that is
+// killed meanwhile is waited for: nobody else can, and its process would never end.
+func keepStopped(tid int, goOn <-chan struct{}) {
+	var status unix.WaitStatus
+	for {
+		switch n, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOHANG, nil); {
+		case err != nil, n == tid && (status.Exited() || status.Signaled()):
+			return
+		}
+		select {
+		case <-goOn:
+			if unix.PtraceDetach(tid) == nil {
+				return
+			}
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// smallDisk mounts one of 64 KiB at the run's folder full.
+func smallDisk(r *run) error {
+	at := filepath.Join(r.dir, "full")
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k"); err != nil {
+		return fmt.Errorf("%w: mount: %w", errNotHere, err)
+	}
+	r.finally = append(r.finally, func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	return nil
+}
