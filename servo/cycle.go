@@ -64,7 +64,8 @@ func (a *Arm) Stats() Stats {
 // last position and has its bit set in stale.
 //
 // A clean cycle takes the time of the bytes on the line; a lost reply adds at most
-// lossMax, 2.4 ms; at the deadline it returns in any case.
+// lossMax, 2.4 ms; at the deadline it returns in any case, but for a look at a motor
+// where no tick has the time for one: see makeRoom.
 //
 // Owner: tick thread.
 //

@@ -42,6 +42,7 @@ type health struct {
 	gone      uint32        // joints that have lost their torque by themselves
 	restarted uint32        // joints of which a motor has lost its mark
 	doubted   uint32        // joints that were silent and have not been compared since
+	cramped   rt.Instant    // since when no tick has had time to compare one; 0: it has
 	strayed   uint32        // joints whose goal register was not ours after a silence
 	attended  uint32        // joints whose motors are looked at first
 	asleep    bool          // the bus watchdogs have fired
@@ -116,8 +117,12 @@ func (a *Arm) watch(stale uint32, deadline rt.Instant) {
 	if now.Sub(h.due) >= healthEvery {
 		spare = 0 // a tick that short never has more; the deadline bounds what a lost reply costs
 	}
-	if tired || now < h.due || !a.fits(w, spare, deadline) {
+	fits := a.fits(w, spare, deadline)
+	if tired || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {
 		return
+	}
+	if !fits { // no tick has the time: see makeRoom
+		deadline = a.clock.Now().Add(w.group.wire + a.bus.settle + healthLoss)
 	}
 	h.due = now.Add(healthEvery)
 	h.next = a.after(h.next)
@@ -197,7 +202,8 @@ func (a *Arm) compareSilent(stale uint32, deadline rt.Instant) {
 		if h.units[w.unit].unread&w.bit == 0 || stale&(1<<a.units[w.unit].joint) != 0 {
 			continue
 		}
-		if !a.fits(w, 0, deadline) || a.bus.gather(w.group, healthLoss, deadline) != 0 {
+		end, ok := a.makeRoom(w, deadline)
+		if !ok || a.bus.gather(w.group, healthLoss, end) != 0 {
 			return
 		}
 		a.note(w)

@@ -39,3 +39,56 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 		}
 	}
 }
+
+// Goal: on servos or an adapter so slow that the reads leave no room behind them,
+// though the check of the bus passes, the motors are looked after all the same, and
+// one that was silent for a moment is not held for ever.
+func TestNoTickHasRoom(t *testing.T) {
+	for _, tt := range []struct {
+		hz int
+		x  time.Duration
+	}{{120, 450 * time.Microsecond}, {200, 150 * time.Microsecond}, {200, 240 * time.Microsecond}} {
+		a, l := openLine(t)
+		l.keep = false
+		l.gap = replyGap + tt.x
+		for _, s := range l.servos {
+			if s != nil {
+				s.mem[62] = 74
+			}
+		}
+		period, dst := time.Second/time.Duration(tt.hz), make([]float32, 6)
+		if p99, err := a.MeasureCycles(100); err != nil || float64(p99) > 0.6*float64(period) {
+			t.Fatalf("%v Hz: p99 %v, %v: not what this test is about", tt.hz, p99, err)
+		}
+		at, over := l.clock.Now(), 0
+		run := func(d time.Duration) {
+			for range int(d / period) {
+				at = at.Add(period)
+				l.clock.SleepUntil(at)
+				a.Read(dst, at.Add(period-min(3*time.Millisecond, period*4/10)))
+				if l.clock.Now() > at.Add(period) {
+					over++
+					at = l.clock.Now()
+				}
+			}
+		}
+		run(5 * time.Second)
+		if _, volts := a.Climate(); volts != 7.4 {
+			t.Errorf("%d Hz: %v volts after 5s, want 7.4", tt.hz, volts)
+		}
+		l.servos[3].mute = true
+		run(100 * time.Millisecond)
+		if a.Doubted() != 0b100 {
+			t.Errorf("%d Hz: %06b doubted, want motor 3", tt.hz, a.Doubted())
+		}
+		l.servos[3].mute = false
+		run(500 * time.Millisecond)
+		if a.Doubted() != 0 {
+			t.Errorf("%d Hz: %06b still doubted after half a second", tt.hz, a.Doubted())
+		}
+		if over > 20 {
+			t.Errorf("%d Hz: %d ticks ran over, want few", tt.hz, over)
+		}
+		t.Logf("%d Hz: %d ticks ran over", tt.hz, over)
+	}
+}
