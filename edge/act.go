@@ -18,7 +18,7 @@ func (c *control) act(now rt.Instant) {
 		c.arm.Depart(now)
 		return
 	}
-	if c.arm.Rescuing() {
+	if c.arm.Rescuing() && !c.paused.Load() {
 		c.shape.Rest()
 		if err := c.arm.WalkIn(now); err != nil {
 			c.fail(err)

@@ -54,7 +54,6 @@ type control struct {
 	nowSince rt.Instant
 	warned   uint32     // joints that people were told of
 	resting  bool       // the last tick was paused
-	rested   rt.Instant // nothing is asked before
 	waiting  bool       // an operator is waited for, since a motor has restarted
 	mute     bool       // the last tick could not ask
 	source   rt.Instant // what the last action is made from was seen then; 0: none ran
@@ -127,12 +126,8 @@ func (c *control) begin(now rt.Instant) {
 func (c *control) suspended(t rt.Tick) {
 	c.events.Emit(rt.Event{At: t.Woke, Code: rt.Suspended, A: int64(t.Suspended)})
 	c.resets.Add(1)
-	c.rested = t.Woke.Add(pictureTime)
+	c.link.awake.Store(int64(t.Woke))
 }
-
-// pictureTime is how long after a suspension the newest picture of a camera may
-// still be one from before.
-const pictureTime = 500 * time.Millisecond
 
 // armOn takes the next step towards a torque that holds the arm where it is; it
 // happens once a run, over some ticks, and again where the arm was away.
@@ -241,7 +236,7 @@ func (c *control) ask(now rt.Instant) {
 		return // the discipline counts actions, not ticks
 	}
 	c.cycle = 0
-	if c.epoch == 0 || c.arm.Silent() || c.arm.Frozen() != 0 || c.arm.Phase >= follow.Parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() || now < c.rested {
+	if c.epoch == 0 || c.arm.Silent() || c.arm.Frozen() != 0 || c.arm.Phase >= follow.Parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() {
 		c.plan.OnIdleTick()
 		c.mute = true
 		return

@@ -60,6 +60,7 @@ func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
 }
 
 func (b *fakeBus) Place(dst []float32) { copy(dst, b.at[:]) }
+func (b *fakeBus) Goals(dst []float32) { copy(dst, b.at[:]) }
 
 func (b *fakeBus) Write(goal []float32, joints uint32) {
 	b.torque = true

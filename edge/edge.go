@@ -242,7 +242,7 @@ func (e *Edge) build() error {
 	c.stop, c.waker = &e.stop, waker
 	c.events, c.laps = rt.NewEvents(eventSlots), rt.NewLaps(e.clock, numLaps)
 	c.arm = follow.New(e.arm, follow.Config{
-		Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: c.exit, Rescue: e.cfg.Rescue, Events: c.events,
+		Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: c.exit, Rescue: e.cfg.Rescue, Events: c.events, Clock: e.clock,
 	}, dof)
 	c.departed = rt.NewRing[departure](departureSlots)
 	c.snapshots = rt.NewLatest(func(s *snapshot) {

@@ -32,6 +32,7 @@ type sender struct {
 	departed  *rt.Ring[departure]
 	uplink    *atomic.Pointer[uplink]
 	stats     *tickStats
+	awake     *atomic.Int64 // linkFlags'
 	stamps    *stamps
 	blind     *atomic.Int32 // cameras that have shown nothing yet
 
@@ -57,7 +58,7 @@ const sendBuffer = 64 << 10
 // newSender allocates a body for the largest picture of each camera.
 func newSender(c *control, eyes []*eye.Eye, develop []*eye.Developer, task string) *sender {
 	s := &sender{
-		dof: c.dof, eyes: eyes, develop: develop, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
+		dof: c.dof, awake: &c.link.awake, eyes: eyes, develop: develop, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
 		departed: c.departed, stats: c.stats, stamps: &c.link.stamps, noise: newNoise(), blind: &c.link.blind,
 		taken: make([]rt.Instant, len(eyes)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
 	}
@@ -116,7 +117,7 @@ func (s *sender) send(snap *snapshot) {
 	s.stale = s.stale[:0]
 	for i, e := range s.eyes {
 		at, _ := s.develop[i].Picture(&s.observation.Images[i])
-		if at == 0 {
+		if at == 0 || at < rt.Instant(s.awake.Load()) {
 			s.stats.late.Add(1)
 			return
 		}

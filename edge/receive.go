@@ -24,6 +24,7 @@ type linkFlags struct {
 	sentKey atomic.Int64                   // tick: newest request
 	asked   atomic.Int64                   // tick: instant of the newest request
 	merged  atomic.Int64                   // tick: instant of the newest merge
+	awake   atomic.Int64                   // tick: since when the machine was not suspended; pictures from before are not used
 	stamps  stamps                         // sender: of the last requests
 	why     atomic.Pointer[string]         // link: why there is no session; nil: there is one, or nobody has tried
 	nonce   atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing

@@ -213,6 +213,9 @@ func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 		if err := a.configure(i); err != nil {
 			return err
 		}
+		if err := a.unslow(a.units[i]); err != nil {
+			return err
+		}
 	}
 	if err := a.readPositions(); err != nil {
 		return err

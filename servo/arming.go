@@ -49,6 +49,7 @@ type arming struct {
 	ids    []ID   // of the joints, and of their shadows behind them
 	units  []int  // of each id
 	goals  int    // ids that take goals
+	cycle  uint64 // of the last step: arming goes on in the very next one, or begins anew
 	tries  int
 	since  rt.Instant // of the first
 	row    table.Row
@@ -73,9 +74,10 @@ type arming struct {
 // Owner: the thread that owns the arm.
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	m := &a.arming
-	if m.joints != joints {
+	if cycle := a.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
 		a.beginArming(joints)
 	}
+	m.cycle = a.cycles.Load()
 	switch m.stage {
 	case wake:
 		if err := a.outside(joints); err != nil {
@@ -112,6 +114,10 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		m.stage, m.tries = setTorque, 0
 		return false, nil
 	case setTorque:
+		if a.moved() {
+			m.stage = setGoal // somebody moves a limp arm: with the old goals it would jump back
+			return false, nil
+		}
 		return false, a.write(a.rows.torque, ones(len(m.ids)), checkTorque)
 	case checkTorque:
 		if done, err := a.confirmed(deadline, setTorque, "did not switch on; check its cable and power"); !done {
@@ -147,6 +153,20 @@ func (a *Arm) beginArming(joints uint32) {
 			m.goals++
 		}
 	}
+}
+
+// movedMost is how many counts a limp joint may move between its goal and its
+// torque.
+const movedMost = 8
+
+// moved reports whether a joint that is being armed has left its goal.
+func (a *Arm) moved() bool {
+	for _, i := range a.arming.units[:a.arming.goals] {
+		if d := a.places[a.units[i].joint] - a.goals[a.units[i].joint]; (d > movedMost || d < -movedMost) && a.rescued&(1<<a.units[i].joint) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Outside returns the joints that stand outside their range, or outside what their
@@ -369,6 +389,40 @@ func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 // phaseSteps is the bit of an STS's Phase by which velocities count single steps
 // per second instead of 50 of them.
 const phaseSteps = 1 << 2
+
+// unslow gives a servo its full speed back that a run left slow which was killed while
+// it walked the arm in.
+func (a *Arm) unslow(u unit) error {
+	row, slow, err := a.slowSpeed(u)
+	if errors.Is(err, ErrOutside) || a.robot.Leader {
+		return nil // no such register
+	}
+	if err != nil {
+		return err
+	}
+	got, _, err := a.bus.ReadRegister(u.id, row)
+	if err == nil && got == slow {
+		_, err = a.bus.WriteRegister(u.id, row, a.fullSpeed(u, slow))
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with the speed limit of a rescue; it has its full speed again", u.id, u.name))
+	}
+	if err != nil {
+		return a.wrap(u, err)
+	}
+	return nil
+}
+
+// fullSpeed is the value of a servo's speed limit that does not limit it. An STS may
+// take 0 for a stop, and gets what it has after power-up; for a Dynamixel 0 is none.
+func (a *Arm) fullSpeed(u unit, slow int) int {
+	const most = 3400 // counts per second, of an STS
+	if a.bus.protocol != table.Feetech {
+		return 0
+	}
+	if counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span; slow < int(counts) {
+		return most / 50
+	}
+	return most
+}
 
 // Rescued gives the servos their own speed back once every joint is inside.
 //

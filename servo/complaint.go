@@ -2,7 +2,9 @@ package servo
 
 import (
 	"fmt"
+	"time"
 
+	"edgert/rt"
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -19,10 +21,7 @@ func (a *Arm) weigh(i int) {
 	}
 	fault |= h.beyond[i]
 	bit := uint32(1) << i
-	h.says.Encoder &^= bit
-	if fault&FaultEncoder != 0 {
-		h.says.Encoder |= bit
-	}
+	a.doubtEncoder(i, fault&FaultEncoder != 0)
 	if fault == 0 {
 		h.streak[i] = 0
 		h.says.Hold, h.says.Overload = h.says.Hold&^bit, h.says.Overload&^bit
@@ -36,13 +35,46 @@ func (a *Arm) weigh(i int) {
 		bits Fault
 		r    robot.Reaction
 	}{
-		{FaultVoltage | FaultShock, a.robot.Safety.Voltage}, {FaultEncoder, a.robot.Safety.Encoder},
+		{FaultVoltage | FaultShock, a.robot.Safety.Voltage},
 		{FaultTemperature, a.robot.Safety.Overheat}, {FaultCurrent | FaultOverload, a.robot.Safety.Overload},
 	} {
 		if fault&c.bits != 0 {
 			a.react(i, c.r, fault, c.bits)
 		}
 	}
+}
+
+// encoderTime is how long an encoder has not complained before it is believed again;
+// complaints less than that apart add up, as of a magnet that comes loose.
+const encoderTime = time.Second
+
+// doubtEncoder keeps an encoder's complaint for some time, and ends the run, or what
+// else the robot's description wants, by those that keep coming.
+//
+//rt:noalloc
+func (a *Arm) doubtEncoder(i int, complains bool) {
+	h, bit := a.health, uint32(1)<<i
+	if h.says.Encoder&bit == 0 && !complains {
+		return
+	}
+	now := a.clock.Now()
+	switch e := &h.encoders[i]; {
+	case complains:
+		h.says.Encoder |= bit
+		e.last = now
+		if e.count++; e.count >= persistent {
+			a.react(i, a.robot.Safety.Encoder, FaultEncoder, FaultEncoder)
+		}
+	case now.Sub(e.last) >= encoderTime:
+		h.says.Encoder &^= bit
+		e.count = 0
+	}
+}
+
+// encoder is what one said of itself.
+type encoder struct {
+	last  rt.Instant // complaint
+	count int        // of those that are less than encoderTime apart
 }
 
 // react does what the robot's description wants to become of one kind of complaint.

@@ -124,6 +124,18 @@ func (a *Arm) Place(dst []float32) {
 	}
 }
 
+// Goals writes into dst what the joints were given last, in their units, after one
+// was armed: the goals that arming has set, or Write.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Goals(dst []float32) {
+	for i := range a.joints {
+		dst[i] = float32(a.joints[i].scale.place(a.goals[i]))
+	}
+}
+
 // Write sends a goal position, in the robot's units, to the joints whose bit is
 // set; nobody answers, and the others hear nothing. A goal outside a joint's range
 // stops at its edge, or where the joint is when that lies outside too. With a NaN

@@ -3,6 +3,7 @@ package servo
 import (
 	"time"
 
+	"edgert/rt"
 	"edgert/servo/packet"
 	"edgert/servo/table"
 )
@@ -134,7 +135,7 @@ var stretches = map[table.Protocol][]stretch{
 // newHealth prepares the windows of every servo.
 func newHealth(a *Arm) *health {
 	n := len(a.joints)
-	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, n), off: make([]int, len(a.units)), zeros: make([]ID, 0, len(a.units)), beyond: make([]Fault, n)}
+	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, n), encoders: make([]encoder, n), off: make([]int, len(a.units)), zeros: make([]ID, 0, len(a.units)), beyond: make([]Fault, n)}
 	for i, u := range a.units {
 		h.units[i].bind(a.robot.Motors[u.joint].Bounds)
 		for _, s := range stretches[a.bus.protocol] {
@@ -169,4 +170,25 @@ func (w *window) value(r table.Row) (v int, ok bool) {
 		return 0, false
 	}
 	return r.Decode(w.group.data[r.Addr-w.group.addr:]), true
+}
+
+// makeRoom is until when a window may be read. Where the reads leave no tick the
+// time for it, as at high rates or with a slow adapter, one in healthEvery runs over
+// its deadline: a motor that is never compared would be held for ever.
+//
+//rt:noalloc
+func (a *Arm) makeRoom(w *window, deadline rt.Instant) (end rt.Instant, ok bool) {
+	h, now := a.health, a.clock.Now()
+	if a.fits(w, 0, deadline) {
+		h.cramped = 0
+		return deadline, true
+	}
+	if h.cramped == 0 {
+		h.cramped = now
+	}
+	if now.Sub(h.cramped) < healthEvery {
+		return deadline, false
+	}
+	h.cramped = 0
+	return now.Add(w.group.wire + a.bus.settle + healthLoss), true
 }

@@ -27,16 +27,17 @@ const (
 //
 // Owner: tick thread.
 type health struct {
-	windows []window
-	next    int
-	due     rt.Instant
-	units   []unitHealth // per unit
-	streak  []int        // per joint: reads in a row with a complaint
-	says    Complaints
-	beyond  []Fault // per joint: which of the robot's bounds its motors are beyond
-	warned  uint32  // joints beyond a bound of which people are told
-	off     []int   // zeros, for a sync write
-	zeros   []ID    // joints whose torque goes off
+	windows  []window
+	next     int
+	due      rt.Instant
+	units    []unitHealth // per unit
+	streak   []int        // per joint: reads in a row with a complaint
+	encoders []encoder    // per joint
+	says     Complaints
+	beyond   []Fault // per joint: which of the robot's bounds its motors are beyond
+	warned   uint32  // joints beyond a bound of which people are told
+	off      []int   // zeros, for a sync write
+	zeros    []ID    // joints whose torque goes off
 
 	torque    uint32        // joints that were switched on
 	gone      uint32        // joints that have lost their torque by themselves

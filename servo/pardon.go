@@ -51,24 +51,3 @@ func (p *pardon) granted(patience *time.Duration) bool {
 	*patience = min(2**patience, patienceMax)
 	return true
 }
-
-// makeRoom is until when a window may be read. Where the reads leave no tick the
-// time for it, as at high rates or with a slow adapter, one in healthEvery runs over
-// its deadline: a motor that is never compared would be held for ever.
-//
-//rt:noalloc
-func (a *Arm) makeRoom(w *window, deadline rt.Instant) (end rt.Instant, ok bool) {
-	h, now := a.health, a.clock.Now()
-	if a.fits(w, 0, deadline) {
-		h.cramped = 0
-		return deadline, true
-	}
-	if h.cramped == 0 {
-		h.cramped = now
-	}
-	if now.Sub(h.cramped) < healthEvery {
-		return deadline, false
-	}
-	h.cramped = 0
-	return now.Add(w.group.wire + a.bus.settle + healthLoss), true
-}

@@ -33,6 +33,7 @@ func (a *Arm) TorqueOff() error {
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}
+	_ = a.Rescued() // or OpenArm does
 	return nil
 }
 

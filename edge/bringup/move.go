@@ -78,7 +78,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		}
 	}()
 	f := follow.New(held, follow.Config{
-		Period: movePeriod, Safety: s.Robot.Safety, Gate: follow.GateOf(arm, movePeriod), Exit: follow.ExitOff, Rescue: true,
+		Period: movePeriod, Safety: s.Robot.Safety, Gate: follow.GateOf(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
 	}, len(s.Robot.Motors))
 	f.Begin()
 	m := mover{session: s, arm: f, bus: held, joint: joint, cfg: cfg}

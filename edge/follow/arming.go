@@ -77,7 +77,7 @@ func (f *Follower) hold(now rt.Instant, joints uint32) {
 		}
 		f.stalls[j] = stall{}
 	}
-	copy(f.Goal, f.Place)
+	f.bus.Goals(f.Goal)
 	if !f.parked {
 		copy(f.park, f.Place) // and not where it was armed again, later
 		f.parked = true

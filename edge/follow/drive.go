@@ -35,6 +35,10 @@ func (f *Follower) move(action []float32, pace float32) {
 	if f.silent {
 		return
 	}
+	if f.asleep.Passed() > 0 { // since the joints were read: nothing is known of them
+		f.bus.Doubt()
+		return
+	}
 	f.gate.Pace = pace
 	joints := uint32(0)
 	for j := range f.Goal {

@@ -31,6 +31,7 @@ const (
 type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale uint32)
 	Place(dst []float32)
+	Goals(dst []float32) // those that arming has set
 	Write(goal []float32, joints uint32)
 	ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error)
 	Returned() (why plug.Cause, restarted uint32) // once after the arm was away
@@ -78,6 +79,7 @@ type Config struct {
 	Exit   Exit
 	Rescue bool       // an arm that stands outside its range is walked in instead of refused
 	Events *rt.Events // nil: nobody listens
+	Clock  rt.Clock   // nil: the kernel's
 }
 
 // Follower is one follower arm on a tick.
@@ -114,15 +116,19 @@ type Follower struct {
 	rescuing bool
 	want     []float32 // WalkIn's
 	failed   error
+	asleep   *rt.Suspension
 }
 
 // New prepares a follower arm of n joints.
 func New(bus Bus, cfg Config, n int) *Follower {
+	if cfg.Clock == nil {
+		cfg.Clock = rt.KernelClock()
+	}
 	row := func() []float32 { return make([]float32, n) }
 	return &Follower{
 		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
 		joints: make([]Life, n), may: make([]Permission, n), stalls: make([]stall, n), push: row(), seen: make([]rt.Instant, n),
-		park: row(), want: row(),
+		park: row(), want: row(), asleep: rt.NewSuspension(cfg.Clock),
 	}
 }
 
@@ -176,7 +182,7 @@ func (f *Follower) Frozen() uint32 { return f.frozen }
 //rt:noalloc
 func (f *Follower) Kept() (joints uint32) {
 	for j := range f.joints {
-		if f.joints[j]&(Heated|Pushing|Blind|Limp|Restarted) != 0 {
+		if f.joints[j]&(Heated|Pushing|Blind|Limp|Restarted) != 0 || f.Phase == Armed && f.joints[j]&Torque == 0 {
 			joints |= 1 << j
 		}
 	}

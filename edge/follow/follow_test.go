@@ -40,6 +40,7 @@ type sent struct {
 
 func (m *motors) Read(dst []float32, _ rt.Instant) uint32 { copy(dst, m.at[:]); return m.stale }
 func (m *motors) Place(dst []float32)                     { copy(dst, m.at[:]) }
+func (m *motors) Goals(dst []float32)                     { copy(dst, m.at[:]) }
 func (m *motors) Write(goal []float32, joints uint32) {
 	m.sent = append(m.sent, sent{[2]float32(goal), joints})
 	for j := range goal {

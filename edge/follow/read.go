@@ -31,6 +31,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	if t.Suspended > 0 {
 		f.bus.Doubt()
 	}
+	f.asleep.Passed()
 	f.stale = f.bus.Read(f.State, deadline)
 	f.bus.Place(f.Place)
 	if t.Suspended > 0 && f.Phase == Armed {
@@ -46,6 +47,9 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	f.watchStalls(t.Woke)
 	for j := range f.joints {
 		f.may[j] = f.joints[j].May()
+		if f.Phase == Armed && f.may[j] == MayArm {
+			f.Phase = Arming // it could not be armed with the others
+		}
 	}
 }
 
@@ -76,12 +80,15 @@ func (f *Follower) listen(now rt.Instant) {
 		}
 	}
 	silent := count >= 2 || longest >= busSilence
+	silent = silent || f.silent && doubted != 0 // who answers again may have restarted
 	if silent && !f.silent {
 		f.emit(now, rt.BusLost, int64(count))
 	}
 	if f.silent && !silent && f.Phase == Armed {
 		for j := range f.Goal {
-			f.rejoin(now, j)
+			if f.joints[j]&Pushing == 0 { // it was compared, and lets go of nothing
+				f.rejoin(now, j)
+			}
 		}
 	}
 	f.silent = silent

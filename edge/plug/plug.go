@@ -159,6 +159,9 @@ func (p *Arm) Write(goal []float32, joints uint32) {
 func (p *Arm) Place(dst []float32) { p.arm.Load().Place(dst) }
 
 //rt:noalloc
+func (p *Arm) Goals(dst []float32) { p.arm.Load().Goals(dst) }
+
+//rt:noalloc
 func (p *Arm) Relax(joints uint32) {
 	if p.cause == 0 {
 		p.arm.Load().Relax(joints)
@@ -284,7 +287,10 @@ func (p *Arm) reopen() bool {
 		arm, err = servo.OpenArm(p.cfg)
 	}
 	if err == nil {
-		_, err = arm.MeasureCycles(learning)
+		var m servo.Measured
+		if m, err = arm.Measure(learning); err == nil && m.Clean == 0 {
+			err = arm.Unfit(m) // a line that loses some replies will do
+		}
 		if err != nil {
 			arm.Close()
 		}

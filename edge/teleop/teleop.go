@@ -193,7 +193,7 @@ func (s *session) prepare() {
 	s.lead, s.events = make([]float32, n), rt.NewEvents(eventSlots)
 	s.arm = follow.New(s.follower, follow.Config{
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.GateOf(s.follower.Arm(), s.period),
-		Exit: exits[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events,
+		Exit: exits[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
 	}, n)
 }
 
