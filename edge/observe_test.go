@@ -112,6 +112,22 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 	}
 }
 
+// A picture from before the machine was suspended looks as fresh as it was then: it
+// is not sent, and the next one is.
+func TestPicturesFromBeforeASuspendAreNotSent(t *testing.T) {
+	s, out := newTestSender(t, 90)
+	s.awake.Store(int64(995 * time.Millisecond)) // the picture is of 993
+	s.send(testSnapshot())
+	if len(out.body) != 0 || s.stats.late.Load() != 1 {
+		t.Errorf("%d bytes sent, %d late; want none and 1", len(out.body), s.stats.late.Load())
+	}
+	s.awake.Store(int64(990 * time.Millisecond))
+	s.send(testSnapshot())
+	if len(out.body) == 0 {
+		t.Error("a picture from after the suspend is not sent")
+	}
+}
+
 func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	s, out := newTestSender(t, 90)
 	s.send(testSnapshot())

@@ -1,0 +1,127 @@
+package servo
+
+import (
+	"errors"
+	"fmt"
+
+	"edgert/servo/table"
+)
+
+// rescueSpeed is how fast a servo may go whose own range does not include where it
+// stands: whatever its goal reads, it goes to the edge by itself.
+const rescueSpeed = 10.0 // degrees per second
+
+// Rescue lets joints be armed that stand outside their range: with a speed limit
+// in the servo itself, since an STS goes to the edge of its own range at once. Rescued ends it.
+//
+// It fails with ErrOutside when a motor of such a joint has no speed limit.
+//
+// Owner: the thread that owns the arm.
+func (a *Arm) Rescue() error {
+	outside := a.Outside()
+	for i, u := range a.units {
+		if outside&(1<<u.joint) == 0 {
+			continue
+		}
+		row, slow, err := a.slowSpeed(u)
+		if err != nil {
+			return err
+		}
+		before, _, err := a.bus.ReadRegister(u.id, row)
+		if err == nil {
+			_, err = a.bus.WriteRegister(u.id, row, slow)
+		}
+		if err != nil {
+			return a.wrap(u, err)
+		}
+		a.speeds = append(a.speeds, speed{i, row, before})
+	}
+	a.rescued |= outside
+	return nil
+}
+
+// speed is a servo's speed limit as it was before Rescue.
+type speed struct {
+	unit  int
+	row   table.Row
+	value int
+}
+
+// slowSpeed returns the register of a servo's speed limit and its value for
+// rescueSpeed.
+func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
+	counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span // per second
+	row = u.model.Row(table.GoalVelocity)
+	unit := 1.0
+	switch {
+	case a.bus.protocol == table.Dynamixel2:
+		row, unit = u.model.Row(table.ProfileVelocity), 0.229*4096/60
+	case a.bus.protocol == table.Dynamixel1:
+		unit = 0.111 * 360 / 60 * 1023 / 300
+	case u.model.Has(table.Phase):
+		phase, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.Phase))
+		if err != nil {
+			return row, 0, a.wrap(u, err)
+		}
+		if phase&phaseSteps == 0 {
+			unit = 50
+		}
+	}
+	if row.Size == 0 {
+		return row, 0, fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutside, u.id, u.name)
+	}
+	return row, max(1, int(counts/unit)), nil
+}
+
+// phaseSteps is the bit of an STS's Phase by which velocities count single steps
+// per second instead of 50 of them.
+const phaseSteps = 1 << 2
+
+// unslow gives a servo its full speed back that a run left slow which was killed while
+// it walked the arm in.
+func (a *Arm) unslow(u unit) error {
+	row, slow, err := a.slowSpeed(u)
+	if errors.Is(err, ErrOutside) || a.robot.Leader {
+		return nil // no such register
+	}
+	if err != nil {
+		return err
+	}
+	got, _, err := a.bus.ReadRegister(u.id, row)
+	if err == nil && got == slow {
+		_, err = a.bus.WriteRegister(u.id, row, a.fullSpeed(u, slow))
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with the speed limit of a rescue; it has its full speed again", u.id, u.name))
+	}
+	if err != nil {
+		return a.wrap(u, err)
+	}
+	return nil
+}
+
+// fullSpeed is the value of a servo's speed limit that does not limit it. An STS may
+// take 0 for a stop, and gets what it has after power-up; for a Dynamixel 0 is none.
+func (a *Arm) fullSpeed(u unit, slow int) int {
+	const most = 3400 // counts per second, of an STS
+	if a.bus.protocol != table.Feetech {
+		return 0
+	}
+	if counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span; slow < int(counts) {
+		return most / 50
+	}
+	return most
+}
+
+// Rescued gives the servos their own speed back once every joint is inside.
+//
+// Owner: the thread that owns the arm.
+func (a *Arm) Rescued() error {
+	for len(a.speeds) > 0 {
+		s := a.speeds[0]
+		if _, err := a.bus.WriteRegister(a.units[s.unit].id, s.row, s.value); err != nil {
+			return a.wrap(a.units[s.unit], err)
+		}
+		a.speeds = a.speeds[1:]
+	}
+	a.rescued = 0
+	return nil
+}
