@@ -53,6 +53,7 @@ type Arm struct {
 	some       []ID      // joints that the goals of this tick are for
 	words      []int     // their goals
 	arming     arming
+	lastRead   rt.Instant
 	rescued    uint32  // joints that may be armed outside their range
 	speeds     []speed // of their servos, before
 	unmarked   []kept  // marks of motors that were under torque when the arm was opened

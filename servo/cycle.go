@@ -77,6 +77,10 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	start := a.clock.Now()
 	a.bus.waited, a.bus.repeated = rt.Wait{}, false
 	a.wakeful(start)
+	if a.lastRead != 0 && start.Sub(a.lastRead) >= bootLeast {
+		a.Doubt() // a motor may have restarted since, and missed nothing
+	}
+	a.lastRead = start
 	stale = a.collect(start, deadline)
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {

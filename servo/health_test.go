@@ -256,3 +256,27 @@ func TestClimate(t *testing.T) {
 		t.Errorf("Climate = %v, %v, want 36, 7.1", hot, volts)
 	}
 }
+
+// Motors that were not asked for as long as one takes to boot are compared before
+// they count as the same, although none has missed a reply.
+func TestSlowTicksCompareEveryTime(t *testing.T) {
+	a, l := openLine(t)
+	if err := a.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	dst := make([]float32, 6)
+	a.Read(dst, l.deadline())
+	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and forgotten what was in its RAM
+	l.clock.Advance(bootLeast - 10*time.Millisecond)
+	a.Read(dst, l.deadline())
+	if a.Doubted() != 0 {
+		t.Errorf("%06b doubted after less than a boot", a.Doubted())
+	}
+	for range differs {
+		l.clock.Advance(bootLeast)
+		a.Read(dst, l.deadline())
+	}
+	if a.Doubted() != 4 || a.Restarted() != 4 {
+		t.Errorf("%06b doubted, want motor 3, restarted", a.Doubted())
+	}
+}

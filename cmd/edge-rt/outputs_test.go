@@ -303,7 +303,7 @@ func TestRecordThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	cmd, log := exec.Command(binary, "--quiet", "--bus", "sim", "--id", "arm", "--connect", newStill(t).endpoint, "--record", pipe, "--duration", "6s"), new(bytes.Buffer)
+	cmd, log := exec.Command(binary, "--quiet", "--fps", "60", "--bus", "sim", "--id", "arm", "--connect", newStill(t).endpoint, "--record", pipe, "--duration", "6s"), new(bytes.Buffer)
 	cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
