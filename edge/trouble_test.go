@@ -170,3 +170,38 @@ func TestArmThatComesBack(t *testing.T) {
 		}
 	}
 }
+
+// Whoever pauses before the first chunk, or in the middle of the arming, gets no
+// torque until the pause is over.
+func TestNothingIsArmedWhilePaused(t *testing.T) {
+	r := newRig(t)
+	r.step(1)
+	r.paused.Store(true)
+	r.answer(r.key, 20)
+	r.step(10)
+	if r.bus.torque || r.arm.Phase != follow.Untouched {
+		t.Errorf("torque %v, phase %v while paused before the first chunk", r.bus.torque, r.arm.Phase)
+	}
+	r.paused.Store(false)
+	r.bus.steps = 100
+	r.step(2)
+	r.answer(r.key, 20)
+	r.step(3)
+	if r.arm.Phase != follow.Arming {
+		t.Fatalf("phase %v, want the arming under way", r.arm.Phase)
+	}
+	r.paused.Store(true)
+	r.step(1)
+	r.bus.steps = 0
+	r.step(10)
+	if r.bus.torque || r.arm.Phase != follow.Untouched {
+		t.Errorf("torque %v, phase %v: a pause does not end the arming", r.bus.torque, r.arm.Phase)
+	}
+	r.paused.Store(false)
+	r.step(2)
+	r.answer(r.key, 20)
+	r.step(3)
+	if !r.bus.torque || r.arm.Phase != follow.Armed {
+		t.Errorf("torque %v, phase %v after the pause", r.bus.torque, r.arm.Phase)
+	}
+}

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"edgert/internal/logline"
+	"edgert/servo/robot"
 )
 
 // Saying what went wrong makes no garbage. (The race detector keeps the log
 // call's attributes from staying on the stack.)
 func TestReportNoAlloc(t *testing.T) {
-	e := &Edge{log: slog.New(logline.New(io.Discard, slog.LevelInfo))}
+	e := &Edge{log: slog.New(logline.New(io.Discard, slog.LevelInfo)), robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}}}}
 	if n := testing.AllocsPerRun(100, func() {
 		for _, ev := range incidents {
 			e.report(ev)

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/plug"
 	"edgert/internal/logline"
 	"edgert/rt"
+	"edgert/servo/robot"
 )
 
 // incidents are what a person is told of, and one that is only counted.
@@ -17,18 +19,21 @@ var incidents = []rt.Event{
 	{Code: rt.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
 	{Code: rt.TorqueOn},
 	{Code: rt.JointWarned, A: 4, B: 66<<16 | 63},
+	{Code: rt.BusBack, A: int64(plug.Unplugged)},
+	{Code: rt.BusBack, A: int64(plug.Restarted), B: 1},
+	{Code: rt.JointStalled, A: 2},
 	{Code: rt.Starved},
 }
 
 // What went wrong is said in a line each.
 func TestReport(t *testing.T) {
 	var b strings.Builder
-	e := &Edge{log: slog.New(logline.New(&b, slog.LevelInfo))}
+	e := &Edge{log: slog.New(logline.New(&b, slog.LevelInfo)), resume: "edge-rt ctl resume", robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
 	for _, ev := range incidents {
 		e.report(ev)
 	}
 	for _, want := range []string{"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
-		"joint_bits=4 hottest_celsius=66 lowest_volts=6.3"} {
+		"joint_bits=4 hottest_celsius=66 lowest_volts=6.3", "armed where it stands", "next=\"edge-rt ctl resume\"", "joint=lift"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, &b)
 		}
