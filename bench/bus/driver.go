@@ -130,7 +130,8 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	machine := readHost(a)
 	kept, sizes := t.keep, t.size
 	present, goal := make([]float32, motors), make([]float32, motors)
-	arm.Read(goal, clock.Now().Add(time.Second))
+	arm.Read(present, clock.Now().Add(time.Second))
+	arm.Place(goal)
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -151,6 +152,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		arm.Write(goal, arm.Joints())
 		arm.Read(present, start.Add(patience(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
+		arm.Place(goal) // some servos take torque by a goal: it is where they are
 		now := losses()
 		if n > warmUp && len(s.samples) < cap(s.samples) {
 			s.samples = append(s.samples, sample{took, used, t.frames, t.in, now != lost})

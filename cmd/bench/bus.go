@@ -11,7 +11,7 @@ import (
 
 type busFlags struct {
 	Robot    string        `default:"so101" help:"An arm that edge-rt knows, or a description FILE.yaml."`
-	Bus      string        `help:"Serial port of a real arm; default: edge-rt sim-bus. Torque stays off: support the arm." placeholder:"PORT"`
+	Bus      string        `help:"Serial port of a real arm; default: edge-rt sim-bus. Goals are where it stands; some servos take torque by them until the end: support the arm." placeholder:"PORT"`
 	Baud     int           `help:"Of the simulator; default: the arm's own." placeholder:"N"`
 	Plain    bool          `help:"Simulated Dynamixel motors that do not know fast sync reads."`
 	FPS      float64       `name:"fps" default:"100" help:"Cycles per second."`
