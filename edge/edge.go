@@ -287,7 +287,11 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.control.waker.Wake()
 	e.operator.Close()
 	linkErr, aside := e.join(linked)
-	err := e.Beside(cmp.Or(e.verdict(tickErr, linkErr), off), aside)
+	verdict := e.verdict(tickErr, linkErr)
+	if verdict != nil && off != nil {
+		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
+	}
+	err := e.Beside(cmp.Or(off, verdict), aside)
 	return e.summarize(err), err
 }
 

@@ -97,7 +97,7 @@ func (e *Edge) letGo(err error) error {
 	if e.held || !e.control.stats.touched.Load() {
 		return nil
 	}
-	if err := e.arm.TorqueOff(); err != nil {
+	if err := e.arm.LetGo(e.control.hurry.Load); err != nil {
 		return fmt.Errorf("torque may still be on: %w", err)
 	}
 	return nil

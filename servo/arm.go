@@ -20,6 +20,7 @@ type ArmConfig struct {
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
+	Noticed     *uint32     // where OpenArm adds the joints that it finds restarted, also when it fails then; nil: nowhere
 	Marked      bool        // this process has opened the arm before: motors without their mark have restarted, see Arm.Restarted
 	Halted      func() bool // true ends OpenArm and MeasureCycles within 0.2 s, or when a motor has all its settings, with ErrHalted; nil: never
 }
@@ -30,17 +31,18 @@ type ArmConfig struct {
 // called by any thread.
 type Arm struct {
 	// Constant after OpenArm.
-	path   string
-	robot  robot.Robot
-	joints []joint
-	units  []unit // every servo: those of the joints in their order, then shadows
-	ids    []ID   // of the joints
-	all    []ID   // of the units
-	rows   rows
-	clock  rt.Clock
-	halted func() bool
-	held   []string
-	notes  []string
+	path    string
+	robot   robot.Robot
+	joints  []joint
+	units   []unit // every servo: those of the joints in their order, then shadows
+	ids     []ID   // of the joints
+	all     []ID   // of the units
+	rows    rows
+	clock   rt.Clock
+	halted  func() bool
+	noticed *uint32 // of ArmConfig
+	held    []string
+	notes   []string
 
 	// Owner: tick thread.
 	bus        *Bus
@@ -132,7 +134,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	n := len(r.Motors)
 	model := r.Motors[0].Model
 	a := &Arm{
-		path: cfg.Path, robot: r, clock: clock, halted: cfg.Halted,
+		path: cfg.Path, robot: r, clock: clock, halted: cfg.Halted, noticed: cfg.Noticed,
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
 		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
 		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),

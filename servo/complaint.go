@@ -21,6 +21,10 @@ func (a *Arm) weigh(i int) {
 	}
 	fault |= h.beyond[i]
 	bit := uint32(1) << i
+	if fault&^h.heard[i] != 0 {
+		a.listen(i, bit, a.clock.Now()) // some faults take the torque away: look before it gets another goal
+	}
+	h.heard[i] = fault
 	a.doubtEncoder(i, fault&FaultEncoder != 0)
 	if fault == 0 {
 		h.streak[i] = 0

@@ -135,7 +135,7 @@ var stretches = map[table.Protocol][]stretch{
 // newHealth prepares the windows of every servo.
 func newHealth(a *Arm) *health {
 	n := len(a.joints)
-	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, n), encoders: make([]encoder, n), off: make([]int, len(a.units)), zeros: make([]ID, 0, len(a.units)), beyond: make([]Fault, n)}
+	h := &health{units: make([]unitHealth, len(a.units)), streak: make([]int, n), encoders: make([]encoder, n), heard: make([]Fault, n), off: make([]int, len(a.units)), zeros: make([]ID, 0, len(a.units)), beyond: make([]Fault, n)}
 	for i, u := range a.units {
 		h.units[i].bind(a.robot.Motors[u.joint].Bounds)
 		for _, s := range stretches[a.bus.protocol] {

@@ -34,6 +34,7 @@ type health struct {
 	streak   []int        // per joint: reads in a row with a complaint
 	encoders []encoder    // per joint
 	says     Complaints
+	heard    []Fault // per joint: in the last read
 	beyond   []Fault // per joint: which of the robot's bounds its motors are beyond
 	warned   uint32  // joints beyond a bound of which people are told
 	off      []int   // zeros, for a sync write

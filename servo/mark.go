@@ -139,6 +139,9 @@ func (a *Arm) notice(i int) error {
 	}
 	if !ok {
 		a.health.restarted |= 1 << u.joint
+		if a.noticed != nil {
+			*a.noticed |= 1 << u.joint // what is written anew now cannot be noticed again
+		}
 	}
 	return nil
 }

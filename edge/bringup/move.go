@@ -73,7 +73,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high, s.Robot.Motors[joint].Norm)
 	}
 	defer func() {
-		if off := held.TorqueOff(); off != nil {
+		if off := held.LetGo(func() bool { return false }); off != nil {
 			err = errors.Join(err, exit.With(exit.Absent, off))
 		}
 	}()

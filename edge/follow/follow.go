@@ -104,6 +104,7 @@ type Follower struct {
 	seen     []rt.Instant // per joint
 	stale    uint32       // joints that did not answer in this tick
 	frozen   uint32       // those silent for long
+	lapsed   uint32       // those that were, and have not been compared since
 	silent   bool
 	restarts bool // somebody waits for consent; said once
 	began    bool

@@ -73,6 +73,7 @@ func (f *Follower) listen(now rt.Instant) {
 			f.frozen |= bit
 			count++
 		}
+		f.lapse(now, j, doubted&bit != 0)
 	}
 	for j, strayed := 0, f.bus.Strayed(); strayed != 0; j, strayed = j+1, strayed>>1 {
 		if strayed&1 != 0 {
@@ -92,6 +93,25 @@ func (f *Follower) listen(now rt.Instant) {
 		}
 	}
 	f.silent = silent
+}
+
+// lapse has a joint that was silent for long go on from where it is once it was
+// compared, unless it pushes against something: it was told to keep its force.
+//
+//rt:noalloc
+func (f *Follower) lapse(now rt.Instant, j int, doubted bool) {
+	bit := uint32(1) << j
+	if f.frozen&bit != 0 {
+		f.lapsed |= bit
+		return
+	}
+	if f.lapsed&bit == 0 || doubted {
+		return
+	}
+	f.lapsed &^= bit
+	if f.Phase == Armed && f.joints[j]&Pushing == 0 {
+		f.rejoin(now, j)
+	}
 }
 
 // rejoin lets a joint go on from where it is.

@@ -51,12 +51,13 @@ type Arm struct {
 	joints uint32 // whose motors have restarted, while away and with back
 
 	// Any thread.
-	arm    atomic.Pointer[servo.Arm] // the tick's; a dead one while away
-	away   atomic.Bool               // Keep has work
-	fresh  atomic.Pointer[servo.Arm] // opened, for the tick to take
-	past   atomic.Pointer[servo.Stats]
-	events atomic.Uint64         // times that the arm came back
-	why    atomic.Pointer[error] // the last failed attempt
+	arm     atomic.Pointer[servo.Arm] // the tick's; a dead one while away
+	away    atomic.Bool               // Keep has work
+	noticed uint32                    // joints found restarted while the arm was opened again, in all attempts; handed over with fresh
+	fresh   atomic.Pointer[servo.Arm] // opened, for the tick to take
+	past    atomic.Pointer[servo.Stats]
+	events  atomic.Uint64         // times that the arm came back
+	why     atomic.Pointer[error] // the last failed attempt
 
 	leaving atomic.Bool // nothing needs to be opened any more
 	opening sync.Mutex  // held while a port is opened or given back for good
@@ -66,7 +67,7 @@ type Arm struct {
 // New takes an open arm and the configuration it was opened with.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	p := &Arm{cfg: cfg, clock: clock}
-	p.cfg.Cycle, p.cfg.Halted, p.cfg.Marked = arm.Stats().Cycle, p.leaving.Load, true
+	p.cfg.Cycle, p.cfg.Halted, p.cfg.Marked, p.cfg.Noticed = arm.Stats().Cycle, p.leaving.Load, true, &p.noticed
 	p.arm.Store(arm)
 	p.past.Store(&servo.Stats{})
 	return p
@@ -113,7 +114,9 @@ func (p *Arm) takeUp() {
 	arm := p.fresh.Swap(nil)
 	p.arm.Store(arm)
 	p.back, p.cause = p.cause, 0
-	if p.joints |= arm.Restarted(); p.joints != 0 {
+	p.joints |= arm.Restarted() | p.noticed
+	p.noticed = 0
+	if p.joints != 0 {
 		p.back = Restarted // while the adapter was unplugged, perhaps
 	}
 	p.events.Add(1)
@@ -343,7 +346,11 @@ func (p *Arm) TorqueOff() error {
 		p.cause = 0
 	}
 	if p.cause == 0 {
-		return p.arm.Load().TorqueOff()
+		err := p.arm.Load().TorqueOff()
+		if err == nil || !p.arm.Load().Lost() {
+			return err
+		}
+		p.cause = Unplugged // just now
 	}
 	p.close()
 	port, err := servo.OpenFreedPort(p.cfg.Path, p.cfg.Robot.Baud, p.clock, nil)
@@ -352,6 +359,23 @@ func (p *Arm) TorqueOff() error {
 	}
 	err = servo.Release(servo.NewBus(port, p.cfg.Robot.Baud, p.cfg.Robot.Protocol(), p.clock), p.cfg.Robot)
 	return errors.Join(err, port.Close())
+}
+
+// How long an end waits for motors that do not confirm that they are limp, or for
+// their port: whoever is silent for a moment, or unplugged, may be under torque.
+const (
+	letGoFor   = 3 * time.Second
+	letGoEvery = 50 * time.Millisecond
+)
+
+// LetGo is TorqueOff until every motor has confirmed it, for some time, or until
+// nobody has the patience; the error is the last one's.
+func (p *Arm) LetGo(hurry func() bool) error {
+	for end := p.clock.Now().Add(letGoFor); ; p.clock.SleepUntil(p.clock.Now().Add(letGoEvery)) {
+		if err := p.TorqueOff(); err == nil || p.clock.Now() >= end || hurry() {
+			return err
+		}
+	}
 }
 
 // Close gives the port back and leaves torque as it is.

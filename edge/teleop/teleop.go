@@ -280,7 +280,7 @@ func (s *session) end(loop *rt.Loop, err error) error {
 	var off error
 	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err))
 	if s.touched.Load() && !held {
-		off = s.follower.TorqueOff()
+		off = s.follower.LetGo(func() bool { return false })
 	}
 	s.ending.Store(true)
 	s.threads.Wait()
