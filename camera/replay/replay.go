@@ -2,6 +2,8 @@
 // order of their names, again and again at a steady rate.
 //
 // All files are read at the start, so that playing costs no disk and no memory.
+// While their path is away, renamed or removed, the camera is gone like one that
+// was unplugged: so that can be tried without one.
 // JPEG stays as it is, as from a camera that delivers motion JPEG; PNG becomes
 // RGB.
 package replay
@@ -40,6 +42,7 @@ type Source struct {
 	format camera.Format
 	grid   camera.Grid
 	files  [][]byte
+	path   []byte // as the kernel takes it
 	next   uint64 // owner: the capture thread
 	closed atomic.Bool
 }
@@ -56,7 +59,7 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{clock: clock}
+	s := &Source{clock: clock, path: append([]byte(path), 0)}
 	total := 0
 	for _, name := range names {
 		pix, format, err := read(name)
@@ -178,6 +181,10 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	s.clock.SleepUntil(at)
 	if s.closed.Load() {
 		return camera.ErrClosed
+	}
+	if !there(s.path) {
+		s.next = k + 1
+		return camera.ErrGone
 	}
 	dst.Format, dst.Sequence, dst.At, dst.Pix = s.format, k, at, s.files[k%uint64(len(s.files))]
 	s.next = k + 1

@@ -9,6 +9,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -105,5 +106,46 @@ func TestOpenRefuses(t *testing.T) {
 		if _, err := Open(path, 30, rttest.NewClock(0)); !errors.Is(err, ErrFiles) || !strings.Contains(err.Error(), want) {
 			t.Errorf("Open(%s) = %v, want one that says %q", path, err, want)
 		}
+	}
+}
+
+// A folder that is moved away is a camera that was unplugged; it comes back with
+// the folder, and nothing of it costs an allocation.
+func TestGoesAwayWithItsPath(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("a path is only looked after on Linux")
+	}
+	dir := filepath.Join(t.TempDir(), "pictures")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	gray(t, dir, "a.png", 6, 4, 10)
+	s, err := Open(dir, 10, rttest.NewClock(rt.Instant(time.Second)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f camera.Frame
+	grab := func(want error) {
+		t.Helper()
+		before, first := f.Sequence, f.Pix == nil
+		if err := s.Grab(&f); !errors.Is(err, want) {
+			t.Fatalf("Grab() = %v, want %v", err, want)
+		}
+		if want == nil && !first && f.Sequence <= before {
+			t.Errorf("frame %d after %d", f.Sequence, before)
+		}
+	}
+	grab(nil)
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	grab(camera.ErrGone)
+	grab(camera.ErrGone)
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	grab(nil)
+	if n := testing.AllocsPerRun(100, func() { s.Grab(&f) }); n != 0 {
+		t.Errorf("%v allocations for a frame, want 0", n)
 	}
 }
