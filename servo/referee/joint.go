@@ -93,7 +93,7 @@ func (r *Referee) write(j *joint, e *servosim.Event) {
 	if torque && !on {
 		r.release(j, e)
 	}
-	known := j.fallen == 0 || e.At.Sub(j.fallen) > r.ticks(knowTicks)
+	known := j.fallen == 0 || e.At.Sub(j.fallen) > r.ticks(j.fallTicks())
 	held := e.Before.Torque || !known && j.before.Torque // as far as the driver can know
 	if (on || goal) && !held {
 		r.taken(j, e)
@@ -107,6 +107,15 @@ func (r *Referee) write(j *joint, e *servosim.Event) {
 		r.from(j, e)
 	}
 	r.loaded(j, e)
+}
+
+// fallTicks is how long a driver needs to know of a fall: a restart is silence at
+// first, but a servo that lets go says no more than an alarm.
+func (j *joint) fallTicks() int {
+	if j.life.Boots == j.before.Boots {
+		return alarmTicks
+	}
+	return knowTicks
 }
 
 // release is torque off by the driver.
@@ -169,12 +178,14 @@ func (r *Referee) aim(j *joint, e *servosim.Event, held, known bool) {
 		return // as it was
 	}
 	r.goals++
-	if j.first && known || !held {
+	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // it held on to that goal all along
+	if (j.first && known || !held) && !again {
 		j.first, j.missed = false, 0
 		r.from(j, e)
 		j.spend(r, e.At, 0)
 		return
 	}
+	j.first = false
 	travel := aim - from
 	limit := j.step*float64(1+j.missed) + rounding
 	j.missed = 0
@@ -200,7 +211,8 @@ func (r *Referee) aim(j *joint, e *servosim.Event, held, known bool) {
 }
 
 // from judges the first goal after arming, a silence or a restart: it lies where
-// the servo stands.
+// the servo stands. Not judged is one that goes on from the goal which the servo
+// still has, under a torque that it never lost.
 func (r *Referee) from(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)

@@ -243,11 +243,17 @@ func TestRules(t *testing.T) {
 			m.shaft.push(lift, 1900)
 			m.goal(lift, 1910)
 		}, nil},
-		{"a goal from the old one after a silence", func(m *match) {
+		{"a goal on from the old one, which it still has, after a silence", func(m *match) {
 			m.arm()
 			m.mute(lift, time.Second)
 			m.shaft.push(lift, 1900)
-			m.goal(lift, 2050)
+			m.goal(lift, 2048-tick)
+		}, nil},
+		{"a goal far from the old one and from where it stands after a silence", func(m *match) {
+			m.arm()
+			m.mute(lift, time.Second)
+			m.shaft.push(lift, 1900)
+			m.goal(lift, 2048-3*tick)
 		}, []Rule{Step}},
 		{"one goal missed", func(m *match) { m.arm(); m.mute(lift, period); m.goal(lift, 2048+2*tick) }, nil},
 		{"five goals missed", func(m *match) { m.arm(); m.mute(lift, 5*period); m.goal(lift, 2048+6*tick) }, []Rule{Step}},
