@@ -1,6 +1,8 @@
 package safety
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -47,51 +49,69 @@ const (
 // Faults is the table.
 var Faults = slices.Concat(supply, motors, line, network, chunks, servers, people, program)
 
+var (
+	oneOff = []servosim.Fault{{Kind: "power", IDs: []uint8{elbow}, Until: 300 * time.Millisecond}}
+	allOff = []servosim.Fault{{Kind: "power", Until: 300 * time.Millisecond}}
+)
+
 var supply = []Fault{
-	{Name: "blip-one", Title: "supply of one motor away for 0.3 s", Safe: SafeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
-		Script: []servosim.Fault{{Kind: "brownout", IDs: []uint8{elbow}, Until: 300 * time.Millisecond}}},
-	{Name: "blip-all", Title: "supply of all motors away for 0.3 s", Safe: SafeHeld, For: 2 * s, Soak: true,
-		Script: []servosim.Fault{{Kind: "brownout", Until: 300 * time.Millisecond}}},
+	{Name: "blip-one", Title: "supply of one motor away for 0.3 s", Safe: SafeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true, Script: oneOff},
+	{Name: "blip-all", Title: "supply of all motors away for 0.3 s", Safe: SafeHeld, For: 2 * s, Soak: true, Script: allOff},
+	{Name: "blip-tight", Title: "the same, with motors that boot with torque on", Safe: SafeHeld, For: 2 * s, Script: allOff,
+		Bus: func(c *servosim.Config) { c.BootTorque = []uint8{1, 2, 3, 4, 5, 6} }},
+	{Name: "blip-loose", Title: "the same, with motors whose torque only its own register switches", Safe: SafeHeld, For: 2 * s, Script: allOff,
+		Bus: func(c *servosim.Config) { c.GoalLeavesTorque = true }},
 	{Name: "power-off", Title: "supply of all motors away for 3 s: the arm slumps", Safe: SafeHeld, For: 4500 * time.Millisecond, Soak: true,
-		Script: []servosim.Fault{{Kind: "brownout", Until: 3 * s}}},
+		Script: []servosim.Fault{{Kind: "power", Until: 3 * s}}},
 	{Name: "reboot", Title: "one motor reboots", Safe: SafeHeld, For: 2 * s, Joints: []uint8{wrist}, Soak: true,
 		Script: []servosim.Fault{{Kind: "reboot", IDs: []uint8{wrist}}}},
 	{Name: "low-supply", Title: "supply of one motor at 4.2 V for 2 s", Safe: SafeOn, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
-		Script: []servosim.Fault{{Kind: "brownout", IDs: []uint8{elbow}, Volts: 4.2, Until: 2 * s}}},
+		Script: []servosim.Fault{{Kind: "voltage", IDs: []uint8{elbow}, Volts: 4.2, Until: 2 * s}}},
 	{Name: "unplug", Title: "adapter unplugged for 2 s", Safe: SafeHeld, For: 2 * s, Soak: true,
 		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}}},
 	{Name: "unplug-power", Title: "adapter and supply unplugged for 2 s", Safe: SafeHeld, For: 4 * s, Soak: true,
-		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}, {Kind: "brownout", From: 500 * time.Millisecond, Until: 1500 * time.Millisecond}}},
+		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}, {Kind: "power", From: 500 * time.Millisecond, Until: 1500 * time.Millisecond}}},
 }
+
+// object is where the gripper meets something hard, and when the policy closes and
+// opens it, from its first chunk on.
+const (
+	object = 1600 // counts: 30 percent
+	closes = 5 * s
+	opens  = 11 * s
+)
 
 var motors = []Fault{
 	{Name: "heat", Title: "one motor too hot", Safe: SafeOff, For: 3 * s, Joints: []uint8{elbow},
 		Script: []servosim.Fault{{Kind: "heat", IDs: []uint8{elbow}, Degrees: 60}}},
-	{Name: "encoder", Title: "encoder fault of one motor", Safe: SafeHeld, For: 2 * s, Soak: true, Joints: []uint8{elbow}, Do: func(r *run) error {
-		r.arm.bus.SetFault(elbow, 1<<1)
-		r.later(func() { r.arm.bus.SetFault(elbow, 0) })
-		return nil
-	}},
-	{Name: "overload", Title: "gripper closes on something hard, then is asked to open", Safe: SafeOn, For: 9 * s, Joints: []uint8{gripper},
-		Bus: func(c *servosim.Config) {
-			c.Loads = slices.Clone(c.Loads)
-			c.Loads[gripper-1] = servosim.Load{StopMin: 1600, StopMax: 3200}
-		},
-		Grip: func(t time.Duration) float64 { // stops at 30 percent; the fault begins at about 2 s
+	{Name: "encoder", Title: "encoder of one motor is 300 counts off, and it says so", Safe: SafeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
+		Script: []servosim.Fault{{Kind: "encoder", IDs: []uint8{elbow}, Offset: 300, Until: 2 * s}}},
+	{Name: "overload", Title: "gripper closes on something hard, is overloaded, then asked to open", Safe: SafeOn, For: 10 * s, Joints: []uint8{gripper},
+		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)}},
+		Grip: func(t time.Duration) float64 {
 			switch {
-			case t < 2*s:
+			case t < closes:
 				return 50
-			case t < 8*s:
+			case t < opens:
 				return 10
 			}
 			return 80
 		}},
+	{Name: "stuck", Title: "one joint is held fast for 4 s", Safe: SafeOn, For: 4 * s, Joints: []uint8{elbow}, Soak: true,
+		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{elbow}, Until: 4 * s}}},
+	{Name: "outside", Title: "the arm hangs 100 counts outside its range when it is to be armed", Unarmed: true, For: 4 * s, Bus: low},
 	{Name: "silent-one", Title: "one motor silent for 1 s", Safe: SafeHeld, For: s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "mute", IDs: []uint8{elbow}, Until: s}}},
 	{Name: "silent-two", Title: "two motors silent for 1 s", Safe: SafeHeld, For: s, Joints: []uint8{elbow, wrist}, Soak: true,
 		Script: []servosim.Fault{{Kind: "mute", IDs: []uint8{elbow, wrist}, Until: s}}},
 	{Name: "silent-all", Title: "all motors silent for 1 s", Safe: SafeHeld, For: s, Soak: true,
 		Script: []servosim.Fault{{Kind: "mute", Until: s}}},
+}
+
+// low is an arm whose shoulder hangs below its calibrated range.
+func low(c *servosim.Config) {
+	c.Loads = slices.Clone(c.Loads)
+	c.Loads[1] = servosim.Load{Backlash: 8, Gravity: 0.9, Level: 1700, StopMin: 600, StopMax: 3100}
 }
 
 // spoilt is a share of the replies lost or spoilt for 4 s.
@@ -106,8 +126,10 @@ var line = []Fault{
 	spoilt("spoilt-1", "1 % of the replies spoilt", "corrupt", 0.01),
 	spoilt("spoilt-5", "5 % of the replies spoilt", "corrupt", 0.05),
 	spoilt("spoilt-20", "20 % of the replies spoilt", "corrupt", 0.2),
-	{Name: "flood", Title: "every reply is followed by 64 bytes of noise for 2 s", For: 2 * s, Soak: true,
+	{Name: "noise", Title: "64 bytes of noise before every reply for 2 s", For: 2 * s, Soak: true,
 		Script: []servosim.Fault{{Kind: "noise", Bytes: 64, Until: 2 * s}}},
+	{Name: "flood", Title: "the adapter floods the line with garbage for 2 s", For: 2 * s, Soak: true,
+		Script: []servosim.Fault{{Kind: "flood", Until: 2 * s}}},
 	{Name: "echo", Title: "the adapter echoes for 2 s", For: 2 * s, Soak: true, Script: []servosim.Fault{{Kind: "echo", Until: 2 * s}}},
 	{Name: "wrong-baud", Title: "the motors run at another speed than the adapter", Unarmed: true, For: 6 * s, Args: []string{"--max-offline", "3s"},
 		Bus: func(c *servosim.Config) { c.Baud = 500_000 }},
@@ -136,7 +158,8 @@ var chunks = []Fault{
 	{Name: "garbage", Title: "somebody publishes garbage as chunks for 2 s", For: 2 * s, Soak: true, Do: garbage},
 	{Name: "nan", Title: "chunks of NaN and infinities for 2 s", For: 2 * s, Soak: true, Do: func(r *run) error { r.ruined(notNumbers); return nil }},
 	{Name: "wild", Title: "chunks that jump from one end of the range to the other for 2 s", For: 2 * s, Soak: true, Do: func(r *run) error { r.ruined(jumps); return nil }},
-	{Name: "same-id", Title: "a second robot with the same id", For: 5 * s, Do: twin},
+	{Name: "same-id", Title: "a second robot with the same id", Lean: true, For: 5 * s, Do: twin},
+	{Name: "same-id-old", Title: "the same, at a server that lets both in", For: 5 * s, Do: twin},
 }
 
 var servers = []Fault{
@@ -152,6 +175,11 @@ var servers = []Fault{
 	{Name: "other-model", Title: "server back with another model", Lean: true, For: 5 * s, Do: func(r *run) error {
 		r.lean.child.Kill()
 		return r.lean.start(r.tree + "/still")
+	}},
+	{Name: "camera-gone", Title: "camera gone for 2 s", For: 2 * s, Args: []string{"--camera", "top=DIR/pictures:320x240@10"}, Before: pictures, Do: func(r *run) error {
+		at := filepath.Join(r.dir, "pictures")
+		r.later(func() { _ = os.Rename(at+".away", at) })
+		return os.Rename(at, at+".away")
 	}},
 	{Name: "bad-jpeg", Title: "pictures with four stray bytes before their end", For: 3 * s, Unarmed: true,
 		Args: []string{"--camera", "top=DIR/bad.jpg:320x240@10,rotate=180"}, Before: strayBytes},
@@ -182,7 +210,7 @@ var people = []Fault{
 		}
 		r.at = now()
 		r.arm.referee.Paused(r.at, true)
-		return r.arm.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "brownout", Until: s}}})
+		return r.arm.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "power", Until: s}}})
 	}},
 	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Do: func(r *run) error { return r.edge.ctl("reset") }},
 }
@@ -204,5 +232,7 @@ var program = []Fault{
 		return r.edge.signal(syscall.SIGSTOP)
 	}},
 	{Name: "hung-tick", Title: "the tick hangs for 5 s, the other threads do not", Safe: SafeHeld, For: 5 * s, Do: hangTick},
+	{Name: "suspend", Title: "suspend: stopped for 1 s, and CLOCK_BOOTTIME an hour ahead", For: 1500 * time.Millisecond, Do: suspend},
+	{Name: "clock-step", Title: "the wall clock steps by an hour for 2 s", For: 2 * s, Do: stepClock},
 	{Name: "disk-full", Title: "the disk of the record is full", For: 3 * s, Args: []string{"--record", "DIR/full/record.jsonl"}, Before: smallDisk},
 }

@@ -1,6 +1,7 @@
 package safety
 
 import (
+	"bufio"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,7 +30,8 @@ type history struct {
 	drive map[uint8][]rt.Instant // when a goal changed, or torque was taken
 	said  map[uint8]int          // the newest goal that was sent, heard or not
 	torq  map[uint8]bool
-	offAt rt.Instant // when the last servo let go
+	offAt rt.Instant    // when the last servo let go
+	trace *bufio.Writer // of every event; nil: nobody wants it
 }
 
 // moment is one slot.
@@ -53,6 +55,9 @@ func (h *history) begin(r robot.Robot) {
 func (h *history) add(e *servosim.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.trace != nil {
+		fmt.Fprintf(h.trace, "%9.4f %-14s %3d % X deaf %v: %+v -> %+v\n", e.At.Sub(h.start).Seconds(), h.names[e.ID], e.Addr, e.Data, e.Deaf, e.Before, e.After)
+	}
 	now, was := h.at(e.At), h.torq[e.ID]
 	if goal, ok := goalOf(e); ok && (goal != h.said[e.ID] || !e.Before.Torque) {
 		h.said[e.ID] = goal
@@ -72,6 +77,15 @@ func (h *history) add(e *servosim.Event) {
 		if was && now.stiff == 0 {
 			h.offAt = e.At
 		}
+	}
+}
+
+// mark writes a line into the trace.
+func (h *history) mark(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.trace != nil {
+		fmt.Fprintf(h.trace, "%9.4f == %s\n", rt.KernelClock().Now().Sub(h.start).Seconds(), text)
 	}
 }
 

@@ -31,13 +31,13 @@ const (
 type robotEdge struct {
 	*bench.Child
 	bin, dir, id string
-	endedAt      rt.Instant // when its process was gone; after Exited
-	seen         chan struct{}
+	gone         chan struct{} // closed when the process has died
+	goneAt       rt.Instant    // after gone
 }
 
 // startEdge runs edge-rt on an arm.
 func startEdge(bin string, a *arm, endpoint string, args ...string) (*robotEdge, error) {
-	e := &robotEdge{bin: bin, dir: a.dir, id: robotID, seen: make(chan struct{})}
+	e := &robotEdge{bin: bin, dir: a.dir, id: robotID, gone: make(chan struct{})}
 	all := append([]string{"--bus", a.port(), "--calibration", a.calibrationPath(), "--connect", endpoint, "--id", robotID,
 		"--request-timeout", "1s", "--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)
 	if !has(args, "--fps") {
@@ -50,11 +50,22 @@ func startEdge(bin string, a *arm, endpoint string, args ...string) (*robotEdge,
 		return nil, err
 	}
 	go func() {
-		<-e.Exited()
-		e.endedAt = rt.KernelClock().Now()
-		close(e.seen)
+		awaitDeath(e.PID(), e.Exited())
+		e.goneAt = rt.KernelClock().Now()
+		close(e.gone)
 	}()
 	return e, nil
+}
+
+// dead reports whether the process has died. Its guard may live on: it holds the
+// edge's outputs open, and Exited waits for those too.
+func (e *robotEdge) dead() bool {
+	select {
+	case <-e.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 func has(args []string, flag string) bool {
@@ -81,7 +92,7 @@ func (e *robotEdge) signal(s syscall.Signal) error { return syscall.Kill(e.PID()
 
 // ended is the exit code, or the signal that ended it.
 func (e *robotEdge) ended() string {
-	<-e.seen
+	<-e.Exited()
 	state := e.State()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return strings.ToUpper("sig" + shortSignal(status.Signal()))

@@ -1,11 +1,13 @@
 package safety
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -24,16 +26,19 @@ const (
 	windDown   = 500 * time.Millisecond // after the end, until all must be off
 	restStep   = 200 * time.Millisecond
 	restMax    = 20
+	gripAhead  = 100 * time.Millisecond // by which the robot may run a row early
 	calm       = 600 * time.Millisecond // without motion, and it holds
 )
 
 // run is one fault's life.
 type run struct {
-	ctx   context.Context
-	bin   string
-	tree  string // of testdata/demo
-	dir   string
-	fault *Fault
+	ctx        context.Context
+	bin        string
+	tree       string // of testdata/demo
+	trace      string // folder for traces
+	stepsClock bool   // the machine's clock may be set
+	dir        string
+	fault      *Fault
 
 	arm   *arm
 	edge  *robotEdge
@@ -56,8 +61,8 @@ type run struct {
 func now() rt.Instant { return rt.KernelClock().Now() }
 
 // play takes a fault from the start to the end.
-func play(ctx context.Context, bin, tree, dir string, f *Fault) (Result, error) {
-	r := &run{ctx: ctx, bin: bin, tree: tree, dir: dir, fault: f}
+func play(ctx context.Context, cfg *Config, dir string, f *Fault) (Result, error) {
+	r := &run{ctx: ctx, bin: cfg.Bin, tree: cfg.Tree, trace: cfg.Trace, stepsClock: cfg.StepClock, dir: dir, fault: f}
 	r.result = Result{Name: f.Name, Title: f.Title}
 	began := time.Now()
 	defer r.close()
@@ -87,6 +92,9 @@ func (r *run) open() (err error) {
 	if r.arm, err = openArm(r.dir, r.fault.Bus); err != nil {
 		return err
 	}
+	if err := r.traced(); err != nil {
+		return err
+	}
 	r.arm.referee.NewRun(now())
 	if r.fault.Lean {
 		r.lean, err = openLean(r.ctx, r.bin, r.dir, r.tree+"/bundle", r.arm.referee.FirstChunk)
@@ -100,9 +108,6 @@ func (r *run) open() (err error) {
 		}
 		r.server = r.sway.endpoint
 		r.sway.grip = r.fault.Grip
-		if r.fault.Grip != nil {
-			r.sway.gripped = func(percent float64) { r.arm.referee.Wanted(now(), gripper, toRaw(gripper, percent)) }
-		}
 	}
 	if r.proxy, err = openProxy(r.server); err != nil {
 		return err
@@ -110,6 +115,24 @@ func (r *run) open() (err error) {
 	if r.fault.Before != nil {
 		return r.fault.Before(r)
 	}
+	return nil
+}
+
+// traced writes what the servos hear and do to a file, if somebody wants it.
+func (r *run) traced() error {
+	if r.trace == "" {
+		return nil
+	}
+	f, err := os.Create(filepath.Join(r.trace, r.fault.Name+".txt"))
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	h := &r.arm.history
+	h.mu.Lock()
+	h.trace = w
+	h.mu.Unlock()
+	r.finally = append(r.finally, func() { w.Flush(); f.Close() })
 	return nil
 }
 
@@ -156,6 +179,7 @@ func (r *run) live() error {
 		r.sleep(warmUp)
 	}
 	r.at = now()
+	r.arm.history.mark(r.fault.Title)
 	if len(r.fault.Script) > 0 {
 		if err := r.arm.bus.Inject(servosim.Script{Seed: 1, Faults: r.fault.Script}); err != nil {
 			return err
@@ -167,6 +191,7 @@ func (r *run) live() error {
 		}
 	}
 	r.sleep(r.fault.For - now().Sub(r.at))
+	r.arm.history.mark("the fault is over")
 	r.takeBack()
 	r.over = now()
 	r.sleep(afterwards)
@@ -179,8 +204,8 @@ func (r *run) live() error {
 
 // armed waits for an arm under torque.
 func (r *run) armed() error {
-	err := until(armLimit, "the arm was not armed", func() bool { return r.arm.stiff() == len(r.arm.robot.Motors) || !r.edge.Running() })
-	if err == nil && !r.edge.Running() {
+	err := until(armLimit, "the arm was not armed", func() bool { return r.arm.stiff() == len(r.arm.robot.Motors) || r.edge.dead() })
+	if err == nil && r.edge.dead() {
 		err = errors.New("the edge ended before the fault")
 	}
 	return err
@@ -207,10 +232,14 @@ func (r *run) sleep(d time.Duration) {
 
 // look takes note of an edge that has ended.
 func (r *run) look() {
-	if r.ended == 0 && !r.edge.Running() {
-		<-r.edge.seen
-		r.ended = r.edge.endedAt
+	if r.ended == 0 && r.edge.dead() {
+		r.ended = r.edge.goneAt
 		r.arm.referee.Ended(r.ended)
+	}
+	if r.fault.Grip != nil {
+		if t, begun := r.sway.since(); begun {
+			r.arm.referee.Wanted(now(), gripper, toRaw(gripper, r.fault.Grip(t+gripAhead)))
+		}
 	}
 	r.arm.referee.Settle(now())
 }
@@ -270,6 +299,7 @@ func (r *run) end() error {
 	for end := time.Now().Add(windDown); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		r.arm.referee.Settle(now())
 	}
+	_ = r.edge.Wait(exitLimit) // for its guard; how the edge ended is in the report
 	return nil
 }
 

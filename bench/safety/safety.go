@@ -16,12 +16,14 @@ import (
 
 // Config says what to run.
 type Config struct {
-	Bin     string   // folder of edge-rt and lean-server
-	Tree    string   // folder of the demo bundles
-	Only    []string // names of faults; none: all
-	Workers int      // runs at once
-	Version string
-	Log     io.Writer // progress
+	Bin       string   // folder of edge-rt and lean-server
+	Tree      string   // folder of the demo bundles
+	Only      []string // names of faults; none: all
+	Workers   int      // runs at once
+	StepClock bool     // the machine's wall clock may be set
+	Trace     string   // folder for a file of each run, with all that its servos heard; "": none
+	Version   string
+	Log       io.Writer // progress
 }
 
 const workersMax = 64
@@ -99,7 +101,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 // again plays a fault until its run comes up.
 func again(ctx context.Context, cfg *Config, dir string, f *Fault) (res Result, err error) {
 	for try := range tries {
-		res, err = play(ctx, cfg.Bin, cfg.Tree, fmt.Sprintf("%s.%d", dir, try), f)
+		res, err = play(ctx, cfg, fmt.Sprintf("%s.%d", dir, try), f)
 		if errors.Is(err, errNotHere) {
 			res.Note, res.Did = err.Error(), "not played"
 			return res, nil

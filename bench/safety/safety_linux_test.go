@@ -27,7 +27,7 @@ func programs(t *testing.T) (bin string) {
 // soakTime is of the short soak, soakFaults what comes in it.
 const soakTime = 25 * time.Second
 
-var soakFaults = []string{"sigkill", "garbage", "unplug", "pause", "router-loss", "lost-5"}
+var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplug-power", "encoder", "lost-5", "garbage", "pause", "router-loss", "sigkill"}
 
 // The real edge-rt in some faults, one after the other: no rule is broken.
 func TestShortSoak(t *testing.T) {

@@ -169,6 +169,7 @@ func (s *soak) bringBack() error {
 		}
 	}
 	s.sleep(windDown)
+	_ = s.edge.Wait(exitLimit) // and for its guard
 	return s.begin()
 }
 

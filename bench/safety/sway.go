@@ -24,7 +24,6 @@ type sway struct {
 	publisher wire.Publisher
 	first     func(rt.Instant)            // is told before the first chunk leaves
 	grip      func(time.Duration) float64 // where the gripper goes, since the first chunk; nil: it sways too
-	gripped   func(percent float64)       // is told what was asked of it
 
 	mu     sync.Mutex
 	silent bool                    // guarded by mu: nothing is answered
@@ -98,6 +97,13 @@ func (s *sway) hush(on bool) {
 	s.silent = on
 }
 
+// since is the time since the first chunk, if there was one.
+func (s *sway) since() (t time.Duration, begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.begun), s.chunks > 0
+}
+
 // ruin sets what becomes of every chunk.
 func (s *sway) ruin(how func(*wire.ActionChunk)) {
 	s.mu.Lock()
@@ -138,9 +144,6 @@ func (s *sway) observe(sample wire.Sample) {
 		for j := range o.State {
 			m.Data = append(m.Data, s.place(j, len(o.State), t))
 		}
-	}
-	if s.gripped != nil {
-		s.gripped(float64(s.place(len(o.State)-1, len(o.State), now.Sub(s.begun))))
 	}
 	chunk := wire.ActionChunk{ChunkModel: m, ChunkRobot: m}
 	if s.spoil != nil {

@@ -86,7 +86,11 @@ func twin(r *run) error {
 	}
 	defer second.close()
 	second.arm.referee.FirstChunk(now())
-	if second.edge, err = startEdge(r.bin, second.arm, r.server, "--max-offline", "4s"); err != nil {
+	args := []string{"--max-offline", "4s"}
+	if r.fault.Lean {
+		args = append(args, "--camera", "top=sim")
+	}
+	if second.edge, err = startEdge(r.bin, second.arm, r.server, args...); err != nil {
 		return err
 	}
 	for now().Sub(r.at) < r.fault.For && r.ctx.Err() == nil {
@@ -108,19 +112,38 @@ func twin(r *run) error {
 	return nil
 }
 
+// pictures puts a folder of pictures where the camera is.
+func pictures(r *run) error {
+	dir := filepath.Join(r.dir, "pictures")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := picture()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "1.jpg"), b, 0o600)
+}
+
 // strayBytes puts a picture as a Logitech C270 sends it where the camera is.
 func strayBytes(r *run) error {
-	picture := image.NewRGBA(image.Rect(0, 0, 320, 240))
+	good, err := picture()
+	if err != nil {
+		return err
+	}
+	bad := append(slices.Clone(good[:len(good)-2]), 0, 0, 0, 0, 0xFF, 0xD9)
+	return os.WriteFile(filepath.Join(r.dir, "bad.jpg"), bad, 0o600)
+}
+
+// picture is a JPEG of 320 x 240.
+func picture() ([]byte, error) {
+	im := image.NewRGBA(image.Rect(0, 0, 320, 240))
 	for y := range 240 {
 		for x := range 320 {
-			picture.Set(x, y, color.RGBA{uint8(x), uint8(y), uint8(x + y), 255})
+			im.Set(x, y, color.RGBA{uint8(x), uint8(y), uint8(x + y), 255})
 		}
 	}
 	var b bytes.Buffer
-	if err := jpeg.Encode(&b, picture, nil); err != nil {
-		return err
-	}
-	good := b.Bytes()
-	bad := append(slices.Clone(good[:len(good)-2]), 0, 0, 0, 0, 0xFF, 0xD9)
-	return os.WriteFile(filepath.Join(r.dir, "bad.jpg"), bad, 0o600)
+	err := jpeg.Encode(&b, im, nil)
+	return b.Bytes(), err
 }

@@ -19,6 +19,22 @@ const tickPriority = 80
 // errNotHere means that this machine cannot play a fault.
 var errNotHere = errors.New("not on this machine")
 
+// awaitDeath returns when a process of ours has died, waited for or not.
+func awaitDeath(pid int, waited <-chan struct{}) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		<-waited
+		return
+	}
+	defer unix.Close(fd)
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		if n, err := unix.Poll(fds, -1); n > 0 || err != nil && err != unix.EINTR {
+			return
+		}
+	}
+}
+
 // hangTick stops the edge's tick thread, and no other, as a debugger would.
 func hangTick(r *run) error {
 	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
@@ -64,6 +80,25 @@ func keepStopped(tid int, goOn <-chan struct{}) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// stepClock sets the machine's clock, if it may, and back.
+func stepClock(r *run) error {
+	if !r.stepsClock {
+		return fmt.Errorf("%w: only with --step-clock, since the clock is the whole machine's", errNotHere)
+	}
+	step := func(d time.Duration) error {
+		t := unix.NsecToTimespec(time.Now().Add(d).UnixNano())
+		if err := unix.ClockSettime(unix.CLOCK_REALTIME, &t); err != nil {
+			return fmt.Errorf("%w: set the clock: %w", errNotHere, err)
+		}
+		return nil
+	}
+	if err := step(time.Hour); err != nil {
+		return err
+	}
+	r.later(func() { _ = step(-time.Hour) })
+	return nil
 }
 
 // smallDisk mounts one of 64 KiB at the run's folder full.

@@ -1,0 +1,103 @@
+package safety
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/bench"
+)
+
+// asleep is how long the machine seems to have slept.
+const asleep = time.Hour
+
+// syscallStop is SIGTRAP of a stop at a system call, with PTRACE_O_TRACESYSGOOD.
+const syscallStop = syscall.SIGTRAP | 0x80
+
+// suspend does to the edge what a suspend of the machine does: for a second nothing
+// of it runs, and afterwards CLOCK_BOOTTIME has gone on by an hour and
+// CLOCK_MONOTONIC has not. The tick's thread is traced, and what clock_gettime
+// tells it is changed, for as long as the fault lasts.
+func suspend(r *run) error {
+	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
+	if !ok {
+		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d whose clock could be changed", errNotHere, tickPriority)
+	}
+	if err := r.edge.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	r.sleep(time.Second)
+	began, over, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	go func() { // ptrace(2): all of it from one thread
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := unix.PtraceSeize(tid)
+		if err == nil {
+			err = unix.PtraceInterrupt(tid)
+		}
+		began <- err
+		if err == nil {
+			lie(tid, over)
+		}
+	}()
+	err := <-began
+	if cont := r.edge.signal(syscall.SIGCONT); cont != nil {
+		return cont
+	}
+	if err != nil {
+		return fmt.Errorf("%w: ptrace: %w", errNotHere, err)
+	}
+	r.later(func() { close(over); <-done })
+	return nil
+}
+
+// lie adds to every reading of CLOCK_BOOTTIME of a thread until over is closed.
+func lie(tid int, over <-chan struct{}) {
+	var status unix.WaitStatus
+	set := false
+	for {
+		if n, err := unix.Wait4(tid, &status, unix.WALL, nil); err == unix.EINTR {
+			continue
+		} else if err != nil || n == tid && !status.Stopped() {
+			return // it has ended
+		}
+		if !set {
+			set = unix.PtraceSetOptions(tid, unix.PTRACE_O_TRACESYSGOOD) == nil
+		}
+		select {
+		case <-over:
+			_ = unix.PtraceDetach(tid)
+			return
+		default:
+		}
+		pass := 0
+		switch s := status.StopSignal(); {
+		case s == syscallStop:
+			later(tid)
+		case s != syscall.SIGTRAP && s != syscall.SIGSTOP && s != syscall.SIGCONT:
+			pass = int(s)
+		}
+		if unix.PtraceSyscall(tid, pass) != nil {
+			return
+		}
+	}
+}
+
+// later changes the result of a clock_gettime that ends here.
+func later(tid int) {
+	var regs unix.PtraceRegs
+	if unix.PtraceGetRegs(tid, &regs) != nil || regs.Orig_rax != unix.SYS_CLOCK_GETTIME || regs.Rdi != unix.CLOCK_BOOTTIME || regs.Rax != 0 {
+		return // at the beginning of a call rax is -ENOSYS
+	}
+	var word [8]byte
+	if n, err := unix.PtracePeekData(tid, uintptr(regs.Rsi), word[:]); n != len(word) || err != nil {
+		return
+	}
+	binary.NativeEndian.PutUint64(word[:], binary.NativeEndian.Uint64(word[:])+uint64(asleep/time.Second))
+	_, _ = unix.PtracePokeData(tid, uintptr(regs.Rsi), word[:])
+}
