@@ -88,15 +88,10 @@ var motors = []Fault{
 		Script: []servosim.Fault{{Kind: "encoder", IDs: []uint8{elbow}, Offset: 300, Until: 2 * s}}},
 	{Name: "overload", Title: "gripper closes on something hard, is overloaded, then asked to open", Safe: SafeOn, For: 10 * s, Joints: []uint8{gripper},
 		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)}},
-		Grip: func(t time.Duration) float64 {
-			switch {
-			case t < closes:
-				return 50
-			case t < opens:
-				return 10
-			}
-			return 80
-		}},
+		Grip:   squeeze},
+	{Name: "limp-unplug", Title: "gripper overloaded where that makes it limp (`overload: limp`), then the adapter unplugged for 1 s", Safe: SafeOn, For: 10 * s,
+		Joints: []uint8{gripper}, Args: []string{"--robot", "DIR/robot.yaml"}, Before: limpGripper, Grip: squeeze,
+		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)}, {Kind: "unplug", From: 7 * s, Until: 8 * s}}},
 	{Name: "stuck", Title: "one joint is held fast for 4 s", Safe: SafeOn, For: 4 * s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{elbow}, Until: 4 * s}}},
 	{Name: "outside", Title: "the arm hangs 100 counts outside its range when it is to be armed", Unarmed: true, For: 4 * s, Bus: low},
@@ -106,6 +101,17 @@ var motors = []Fault{
 		Script: []servosim.Fault{{Kind: "mute", IDs: []uint8{elbow, wrist}, Until: s}}},
 	{Name: "silent-all", Title: "all motors silent for 1 s", Safe: SafeHeld, For: s, Soak: true,
 		Script: []servosim.Fault{{Kind: "mute", Until: s}}},
+}
+
+// squeeze closes the gripper and opens it again, in percent.
+func squeeze(t time.Duration) float64 {
+	switch {
+	case t < closes:
+		return 50
+	case t < opens:
+		return 10
+	}
+	return 80
 }
 
 // low is an arm whose shoulder hangs below its calibrated range.

@@ -217,19 +217,33 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 // tableHeading is what stands above the table on its page.
 const tableHeading = "\n## The table\n"
 
-// WriteInto puts the table below its heading in a page that has one.
-func (r *Report) WriteInto(name string) error {
+// above is what stands above the table on a page, heading and all.
+func above(name string) (string, error) {
 	page, err := os.ReadFile(name)
 	if err != nil {
-		return exit.Errorf(exit.Usage, "--into: %w", err)
+		return "", exit.Errorf(exit.Usage, "--into: %w", err)
 	}
 	text, _, found := strings.Cut(string(page), tableHeading)
 	if !found {
-		return exit.Errorf(exit.Usage, "--into %s: it has no heading %q", name, strings.TrimSpace(tableHeading))
+		return "", exit.Errorf(exit.Usage, "--into %s: it has no heading %q", name, strings.TrimSpace(tableHeading))
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s%s\n", text, tableHeading)
-	if err := r.WriteMarkdown(&b); err != nil {
+	return text + tableHeading + "\n", nil
+}
+
+// CheckInto refuses a page that WriteInto would.
+func CheckInto(name string) error {
+	_, err := above(name)
+	return err
+}
+
+// WriteInto puts the table below its heading in a page that has one.
+func (r *Report) WriteInto(name string) error {
+	text, err := above(name)
+	if err != nil {
+		return err
+	}
+	b := bytes.NewBufferString(text)
+	if err := r.WriteMarkdown(b); err != nil {
 		return err
 	}
 	return os.WriteFile(name, b.Bytes(), 0o644)

@@ -36,6 +36,9 @@ func (c *Config) check() error {
 	if c.Workers < 1 || c.Workers > workersMax {
 		return exit.Errorf(exit.Usage, "--workers is %d, want 1 to %d", c.Workers, workersMax)
 	}
+	if _, err := os.Stat(filepath.Join(c.Bin, "edge-rt")); err != nil {
+		return exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
+	}
 	for _, name := range c.Only {
 		if !slices.ContainsFunc(Faults, func(f Fault) bool { return f.Name == name }) {
 			return exit.Errorf(exit.Usage, "--only: no fault %q, want one of %s", name, strings.Join(Names(), ", "))

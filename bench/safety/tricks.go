@@ -112,6 +112,25 @@ func twin(r *run) error {
 	return nil
 }
 
+// limpRobot is an SO-101 whose gripper is let go when it is overloaded.
+const limpRobot = `name: so101
+calibration: [so_follower, so101_follower]
+baud: 1000000
+safety: {overload: limp}
+settings: {Return_Delay_Time: 0, Maximum_Acceleration: 254, Acceleration: 254, Operating_Mode: 0, P_Coefficient: 16, I_Coefficient: 0, D_Coefficient: 32}
+motors:
+  - {name: shoulder_pan, id: 1, model: sts3215, norm: degrees, max_velocity: 250}
+  - {name: shoulder_lift, id: 2, model: sts3215, norm: degrees, max_velocity: 250}
+  - {name: elbow_flex, id: 3, model: sts3215, norm: degrees, max_velocity: 250}
+  - {name: wrist_flex, id: 4, model: sts3215, norm: degrees, max_velocity: 250}
+  - {name: wrist_roll, id: 5, model: sts3215, norm: degrees, max_velocity: 250, full_turn: true}
+  - {name: gripper, id: 6, model: sts3215, norm: range_0_100, max_velocity: 300, settings: {Max_Torque_Limit: 500, Torque_Limit: 500, Protection_Current: 250, Overload_Torque: 25}}
+`
+
+func limpGripper(r *run) error {
+	return os.WriteFile(filepath.Join(r.dir, "robot.yaml"), []byte(limpRobot), 0o600)
+}
+
 // pictures puts a folder of pictures where the camera is.
 func pictures(r *run) error {
 	dir := filepath.Join(r.dir, "pictures")

@@ -36,6 +36,11 @@ func (f *safetyFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := ready(output{flag: "--json", name: f.JSON}, output{flag: "--markdown", name: f.Markdown}); err != nil {
 		return err
 	}
+	if f.Into != "" {
+		if err := safety.CheckInto(f.Into); err != nil {
+			return err
+		}
+	}
 	cfg := safety.Config{Bin: bin, Tree: f.Tree, Only: f.Only, Workers: f.Workers, Version: version, Trace: f.Trace, StepClock: f.StepClock, Log: progress(f.Quiet, stderr)}
 	play := safety.Run
 	if f.Soak != 0 {
