@@ -300,9 +300,10 @@ func (c *control) settle(now rt.Instant) {
 		c.leave.Store(true)
 		fallthrough
 	case c.leave.Load():
-		if c.arm.Phase < follow.Armed || c.arm.Phase == follow.Done {
+		rearming := c.arm.Phase == follow.Arming && c.arm.Stiff()
+		if c.arm.Phase < follow.Armed && !rearming || c.arm.Phase == follow.Done {
 			c.stop.Store(true)
-		} else if c.arm.Phase == follow.Armed && c.now == Dead {
+		} else if c.arm.Phase == follow.Armed && c.now == Dead || rearming {
 			c.arm.Depart(now)
 		}
 	}

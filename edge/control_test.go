@@ -89,6 +89,7 @@ func (b *fakeBus) Doubted() uint32              { return b.doubted }
 func (b *fakeBus) Strayed() uint32              { s := b.strayed; b.strayed = 0; return s }
 func (b *fakeBus) Effort(int) float64           { return b.effort }
 func (b *fakeBus) Attend(uint32)                {}
+func (b *fakeBus) Moving() uint32               { return 0 }
 func (b *fakeBus) Outside() uint32              { return b.outside }
 func (b *fakeBus) Rescue() error                { return nil }
 func (b *fakeBus) Rescued() error               { return nil }

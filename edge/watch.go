@@ -185,7 +185,7 @@ func (e *Edge) report(ev rt.Event) {
 		if ev.B != 0 {
 			attrs[1] = slog.String("next", e.resume)
 		}
-	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled:
+	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = slog.String("joint", e.robot.Motors[bits.TrailingZeros32(uint32(ev.A))%len(e.robot.Motors)].Name), slog.Int64("joint_bits", ev.A)
 	case rt.Suspended:

@@ -31,6 +31,7 @@ const (
 	JointLimp       // likewise
 	JointStalled    // likewise
 	JointWarned     // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
+	JointMoved      // A: the joints, one bit each
 	Suspended       // A: ns that the machine was suspended
 	numCodes
 )
@@ -60,6 +61,7 @@ var codeTable = [numCodes]struct{ name, sentence string }{
 	EpisodeReset:    {"episode_reset", "a new episode began"},
 	ForcedGC:        {"forced_gc", "the memory limit forced a garbage collection while the arm was armed"},
 	JointWarned:     {"joint_warned", "a motor is hotter, or its supply lower, than the robot's description wants"},
+	JointMoved:      {"joint_moved", "a limp joint moves while the arm is to be armed: it is armed as soon as it is held still"},
 	Suspended:       {"suspended", "the machine was suspended: what was asked and seen before it is not used any more"},
 }
 

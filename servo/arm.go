@@ -58,8 +58,11 @@ type Arm struct {
 	lastRead   rt.Instant
 	rescued    uint32  // joints that may be armed outside their range
 	speeds     []speed // of their servos, before
+	slowed     []speed // servos that were found with the speed of a rescue, and what they get
 	unmarked   []kept  // marks of motors that were under torque when the arm was opened
 	unmarkedAt []int   // their units
+	asked      int     // of unmarked, in this round
+	markings   int     // rounds
 	health     *health
 	closed     bool
 
@@ -216,7 +219,7 @@ func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 		if err := a.configure(i); err != nil {
 			return err
 		}
-		if err := a.unslow(a.units[i]); err != nil {
+		if err := a.findSlow(i); err != nil {
 			return err
 		}
 	}

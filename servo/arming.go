@@ -33,10 +33,10 @@ type stage uint8
 
 const (
 	wake stage = iota // clear a bus watchdog that has fired: goals are refused until then
-	mark              // motors that were under torque when the arm was opened
-	checkMark
 	setGoal
 	checkGoal
+	mark // motors that were under torque when the arm was opened: behind the goal, since an AX-12's mark lets it move
+	checkMark
 	setTorque
 	checkTorque
 	guard // lock the EEPROM, set the bus watchdog
@@ -53,10 +53,11 @@ type arming struct {
 	tries  int
 	since  rt.Instant // of the first
 	row    table.Row
-	words  []int // what the last set wrote
-	left   []int // indices of ids that have not confirmed it yet
-	bad    []int // those that have something else
-	spoke  bool  // one of them has said so
+	words  []int  // what the last set wrote
+	left   []int  // indices of ids that have not confirmed it yet
+	bad    []int  // those that have something else
+	spoke  bool   // one of them has said so
+	moving uint32 // joints that have left the goal they were given
 }
 
 // ArmStep takes one step towards an arm that holds where it is: goal := present
@@ -80,26 +81,15 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 	m.cycle = a.cycles.Load()
 	switch m.stage {
 	case wake:
-		if err := a.outside(joints); err != nil {
-			return false, err
-		}
-		m.stage = mark
+		m.stage = setGoal
 		if row := a.watchdogRow(); row.Size != 0 {
 			return false, a.bus.SyncWrite(row, a.all, make([]int, len(a.all)))
 		}
 		fallthrough
-	case mark:
-		if m.stage = checkMark; len(a.unmarked) > 0 {
-			return false, a.markNow()
-		}
-		fallthrough
-	case checkMark:
-		if len(a.unmarked) > 0 && !a.readMark(deadline) {
-			return false, nil
-		}
-		m.stage = setGoal
-		fallthrough
 	case setGoal:
+		if err := a.outside(joints); err != nil {
+			return false, err
+		}
 		words := make([]int, m.goals)
 		for k := range words {
 			i := a.units[m.units[k]].joint
@@ -111,14 +101,25 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		if done, err := a.confirmed(deadline, setGoal, "did not take its own position for a goal"); !done {
 			return false, err
 		}
-		m.stage, m.tries = setTorque, 0
+		m.stage, m.tries = mark, 0
 		return false, nil
+	case mark:
+		if m.stage = setTorque; len(a.unmarked) > 0 {
+			m.stage = checkMark
+			return false, a.markNow()
+		}
+		fallthrough
 	case setTorque:
-		if a.moved() {
+		if m.moving = a.moved(); m.moving != 0 {
 			m.stage = setGoal // somebody moves a limp arm: with the old goals it would jump back
 			return false, nil
 		}
 		return false, a.write(a.rows.torque, ones(len(m.ids)), checkTorque)
+	case checkMark:
+		if a.readMark(deadline) {
+			m.stage = mark
+		}
+		return false, nil
 	case checkTorque:
 		if done, err := a.confirmed(deadline, setTorque, "did not switch on; check its cable and power"); !done {
 			return false, err
@@ -130,15 +131,25 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		}
 		fallthrough
 	default:
-		a.arming = arming{}
-		a.health.expect(joints)
-		if row := a.watchdogRow(); row.Size != 0 && a.robot.Safety.BusWatchdog > 0 {
-			ticks := watchdogTicks(a.robot.Safety.BusWatchdog)
-			a.health.leash = time.Duration(ticks)*watchdogStep - watchdogMargin
-			return true, a.bus.SyncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
-		}
-		return true, nil
+		return true, a.guardArmed(joints)
 	}
+}
+
+// guardArmed is what comes when the motors hold: they are expected to from now on,
+// and a bus watchdog stops them when nobody speaks to them.
+func (a *Arm) guardArmed(joints uint32) error {
+	a.arming = arming{}
+	a.health.expect(a.health.torque | joints)
+	if err := a.unslow(); err != nil {
+		return err
+	}
+	row := a.watchdogRow()
+	if row.Size == 0 || a.robot.Safety.BusWatchdog <= 0 {
+		return nil
+	}
+	ticks := watchdogTicks(a.robot.Safety.BusWatchdog)
+	a.health.leash = time.Duration(ticks)*watchdogStep - watchdogMargin
+	return a.bus.SyncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
 }
 
 func (a *Arm) beginArming(joints uint32) {
@@ -159,15 +170,22 @@ func (a *Arm) beginArming(joints uint32) {
 // torque.
 const movedMost = 8
 
-// moved reports whether a joint that is being armed has left its goal.
-func (a *Arm) moved() bool {
-	for _, i := range a.arming.units[:a.arming.goals] {
-		if d := a.places[a.units[i].joint] - a.goals[a.units[i].joint]; (d > movedMost || d < -movedMost) && a.rescued&(1<<a.units[i].joint) == 0 {
-			return true
+// moved returns the joints that are being armed and have left their goals.
+func (a *Arm) moved() (joints uint32) {
+	for _, u := range a.arming.units[:a.arming.goals] {
+		i := a.units[u].joint
+		if d := a.inside(i, a.places[i]) - a.goals[i]; d > movedMost || d < -movedMost {
+			joints |= 1 << i
 		}
 	}
-	return false
+	return joints
 }
+
+// Moving returns the joints that could not be armed at the last try because they
+// moved.
+//
+//rt:noalloc
+func (a *Arm) Moving() uint32 { return a.arming.moving }
 
 // Outside returns the joints that stand outside their range, or outside what their
 // servo itself would go to, by more than a rest against a stop makes.

@@ -77,8 +77,12 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	start := a.clock.Now()
 	a.bus.waited, a.bus.repeated = rt.Wait{}, false
 	a.wakeful(start)
-	if a.lastRead != 0 && start.Sub(a.lastRead) >= bootLeast {
-		a.Doubt() // a motor may have restarted since, and missed nothing
+	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootLeast { // a motor may have restarted since, and missed nothing
+		since := start
+		if gap >= longGap {
+			since = a.lastRead
+		}
+		a.doubtSince(since)
 	}
 	a.lastRead = start
 	stale = a.collect(start, deadline)

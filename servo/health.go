@@ -18,6 +18,7 @@ const (
 	persistent  = 3                      // reads in a row with a complaint before it counts
 	differs     = 2                      // comparisons in a row that find something else: one may be of a damaged reply whose checksum fits
 	bootLeast   = 100 * time.Millisecond // no servo boots in less: one without a mark that was silent for longer may have restarted
+	longGap     = 500 * time.Millisecond // without a read: one without a mark may have restarted
 	strayCounts = 2                      // a goal register that is off by more is not ours
 )
 
@@ -183,10 +184,14 @@ func (a *Arm) listen(i int, stale uint32, now rt.Instant) {
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Doubt() {
-	now := a.clock.Now()
+func (a *Arm) Doubt() { a.doubtSince(a.clock.Now().Add(-bootLeast)) }
+
+// doubtSince is Doubt for whoever was last known to be there at an instant.
+//
+//rt:noalloc
+func (a *Arm) doubtSince(at rt.Instant) {
 	for i := range a.units {
-		a.listen(i, a.positions.all, now)
+		a.listen(i, a.positions.all, at)
 	}
 }
 

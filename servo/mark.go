@@ -99,7 +99,7 @@ func (a *Arm) unmark(i int, changes []robot.Setting) (others []robot.Setting) {
 	return others
 }
 
-// markNow sends the marks of those that have none yet, and readMarks reads them
+// markNow sends the marks of those that have none yet, and readMark reads them
 // back; what is there is expected from then on.
 func (a *Arm) markNow() error {
 	ids, words := make([]ID, 0, len(a.unmarked)), make([]int, 0, len(a.unmarked))
@@ -109,17 +109,32 @@ func (a *Arm) markNow() error {
 	return a.bus.SyncWrite(a.unmarked[0].row, ids, words)
 }
 
-// readMark reads back one mark in a tick and reports whether none is left to read.
+// markTries is how often a mark is sent to a motor that does not confirm it.
+const markTries = 10
+
+// readMark reads back the marks, one in a tick, and reports whether all were asked.
+// Who has its mark is expected to keep it; who has not gets it again, some times:
+// without one a restart shows by its torque and other settings only.
 func (a *Arm) readMark(deadline rt.Instant) (done bool) {
-	k, i := a.unmarked[0], a.unmarkedAt[0]
+	k, i := a.unmarked[a.asked], a.unmarkedAt[a.asked]
 	check := a.bus.newCheck(k.row, []ID{a.units[i].id})
 	least := a.clock.Now().Add(check.wire + a.bus.settle + lossWait)
-	if bad := a.bus.readBack(check, k.row, []int{k.value}, offWait, max(deadline, least)); len(bad) == 0 {
-		u := &a.health.units[i]
+	bad := a.bus.readBack(check, k.row, []int{k.value}, offWait, max(deadline, least))
+	switch u := &a.health.units[i]; {
+	case len(bad) == 0:
 		u.kept = append(u.kept, k)
+		fallthrough
+	case a.markings >= markTries:
+		a.unmarked, a.unmarkedAt = slices.Delete(a.unmarked, a.asked, a.asked+1), slices.Delete(a.unmarkedAt, a.asked, a.asked+1)
+	default:
+		a.asked++
 	}
-	a.unmarked, a.unmarkedAt = a.unmarked[1:], a.unmarkedAt[1:]
-	return len(a.unmarked) == 0
+	if a.asked < len(a.unmarked) {
+		return false
+	}
+	a.asked = 0
+	a.markings++
+	return true
 }
 
 // notice compares the marks of an arm that this process has opened before with

@@ -28,6 +28,9 @@ func (a *Arm) Rescue() error {
 			return err
 		}
 		before, _, err := a.bus.ReadRegister(u.id, row)
+		if before == slow {
+			before = a.fullSpeed(u, slow)
+		}
 		if err == nil {
 			_, err = a.bus.WriteRegister(u.id, row, slow)
 		}
@@ -77,9 +80,11 @@ func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 // per second instead of 50 of them.
 const phaseSteps = 1 << 2
 
-// unslow gives a servo its full speed back that a run left slow which was killed while
-// it walked the arm in.
-func (a *Arm) unslow(u unit) error {
+// findSlow finds a servo that a run left slow which was killed, or unplugged, while
+// it walked the arm in. It gets its speed back once it is armed and inside: before,
+// it might be on its way to the edge of its range.
+func (a *Arm) findSlow(i int) error {
+	u := a.units[i]
 	row, slow, err := a.slowSpeed(u)
 	if errors.Is(err, ErrOutside) || a.robot.Leader {
 		return nil // no such register
@@ -88,12 +93,28 @@ func (a *Arm) unslow(u unit) error {
 		return err
 	}
 	got, _, err := a.bus.ReadRegister(u.id, row)
-	if err == nil && got == slow {
-		_, err = a.bus.WriteRegister(u.id, row, a.fullSpeed(u, slow))
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with the speed limit of a rescue; it has its full speed again", u.id, u.name))
-	}
 	if err != nil {
 		return a.wrap(u, err)
+	}
+	if got == slow {
+		a.slowed = append(a.slowed, speed{i, row, a.fullSpeed(u, slow)})
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with the speed limit of a rescue; it gets its full speed back", u.id, u.name))
+	}
+	return nil
+}
+
+// unslow gives the servos that findSlow has found their speed back, but for those
+// that are on their way in.
+func (a *Arm) unslow() error {
+	for len(a.slowed) > 0 {
+		s := a.slowed[0]
+		a.slowed = a.slowed[1:]
+		if a.rescued&(1<<a.units[s.unit].joint) != 0 {
+			continue // Rescued does
+		}
+		if _, err := a.bus.WriteRegister(a.units[s.unit].id, s.row, s.value); err != nil {
+			return a.wrap(a.units[s.unit], err)
+		}
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 	if len(m.want) == 0 {
 		m.want = append([]float32{}, m.arm.Goal...)
 		m.want[m.joint] = float32(m.cfg.To)
-		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * m.cfg.Speed)
+		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed, m.Robot.Safety.Slew)) // a slow start all the way
 		m.giveUp = t.Woke.Add(time.Duration(way*float64(time.Second)) + moveExtra)
 	}
 	m.arm.DriveAt(t.Woke, m.want, float32(m.cfg.Speed))

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"errors"
+	"time"
 
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -24,48 +25,66 @@ func (f *Follower) Begin() {
 //
 //rt:noalloc
 func (f *Follower) Postpone() {
-	if f.Phase == Arming {
+	if f.Phase == Arming && !f.Stiff() {
 		f.Phase = Untouched
 	}
 }
 
 // ArmOn takes the next step towards a torque that holds the arm where it is; it
 // takes some ticks. It fails, with an exit code, when the arm must not or cannot be
-// armed; torque may be on then.
+// armed; touched says whether torque may be on then.
 func (f *Follower) ArmOn(t rt.Tick) (touched bool, err error) {
-	joints := uint32(0)
-	for j := range f.joints {
-		switch {
-		case f.joints[j]&(Limp|Blind) != 0: // stays as it is
-		case f.may[j] < MayArm:
-			return false, nil
-		default:
-			joints |= 1 << j
-		}
+	joints, ready := f.toArm()
+	if !ready {
+		return false, nil
 	}
 	if joints == 0 {
 		return false, exit.Errorf(exit.Fault, "no joint may be armed: %s", f.Why(0))
 	}
 	if f.cfg.Rescue && !f.rescuing && f.bus.Outside()&joints != 0 {
+		f.rescued = f.bus.Outside() & joints
 		if err := f.bus.Rescue(); err != nil {
 			return false, exit.With(exit.Fault, err)
 		}
-		f.rescuing = true
+		f.rescuing, f.giveUp = true, t.Woke.Add(rescueLimit)
 	}
 	holds, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
-	if err != nil || !holds {
-		return true, fault(err)
+	if moving := f.bus.Moving(); moving&^f.moved != 0 {
+		f.emit(t.Woke, rt.JointMoved, int64(moving))
+		f.moved |= moving
+	}
+	switch {
+	case errors.Is(err, servo.ErrOutside): // nothing was written
+		return false, exit.With(exit.Fault, err)
+	case err != nil || !holds:
+		return true, err
 	}
 	f.hold(t.Woke, joints)
 	return true, nil
 }
 
-// fault gives an arm that stands where it must not be armed the code for that.
-func fault(err error) error {
-	if err != nil && errors.Is(err, servo.ErrOutside) {
-		return exit.With(exit.Fault, err)
+// rescueLimit is how long the way in may take: a whole turn at the speed of it.
+const rescueLimit = 40 * time.Second
+
+// toArm returns the joints that want to be armed: all but those that stay as they
+// are, and of an arm that is armed already those that have no torque. It is not
+// ready while one of them is silent, or anyone waits for an operator.
+//
+//rt:noalloc
+func (f *Follower) toArm() (joints uint32, ready bool) {
+	if f.restarts {
+		return 0, false
 	}
-	return err
+	for j := range f.joints {
+		switch l := f.joints[j]; {
+		case l&(Limp|Blind) != 0, l&Torque != 0 && !f.waking:
+		case f.may[j] < MayArm:
+			return 0, false
+		default:
+			joints |= 1 << j
+		}
+	}
+	return joints, true
 }
 
 // hold begins the armed phase.
@@ -77,7 +96,13 @@ func (f *Follower) hold(now rt.Instant, joints uint32) {
 		}
 		f.stalls[j] = stall{}
 	}
-	f.bus.Goals(f.Goal)
+	f.bus.Goals(f.want)
+	for j := range f.Goal {
+		if joints&(1<<j) != 0 {
+			f.Goal[j] = f.want[j]
+		}
+	}
+	f.waking, f.moved = false, 0
 	if !f.parked {
 		copy(f.park, f.Place) // and not where it was armed again, later
 		f.parked = true

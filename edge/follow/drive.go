@@ -2,8 +2,10 @@ package follow
 
 import (
 	"math"
+	"math/bits"
 	"time"
 
+	"edgert/internal/exit"
 	"edgert/rt"
 )
 
@@ -20,12 +22,28 @@ func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
 	if f.slow {
 		pace = min(pace, float32(f.cfg.Safety.Slew))
 	}
-	clips := f.gate.StepClips
+	caught := f.slow && now >= f.slowEnd && f.caughtUp(action)
 	f.move(action, pace)
-	// The start is over once the arm has caught up, and not before.
-	if f.slow && now >= f.slowEnd && f.gate.StepClips == clips {
-		f.slow = false
+	if caught {
+		f.slow = false // and not before
 	}
+}
+
+// caughtUp reports whether every joint that is driven at all is driven in this tick,
+// and is near enough to what is wanted to go there at full speed.
+//
+//rt:noalloc
+func (f *Follower) caughtUp(action []float32) bool {
+	for j, l := range f.joints {
+		if l&Torque == 0 || l&(Limp|Blind|Heated|Pushing) != 0 || isBad(action[j]) {
+			continue
+		}
+		want := min(f.gate.Max[j], max(f.gate.Min[j], action[j]))
+		if d := want - f.Goal[j]; f.may[j] != MayGoal || d > f.gate.Step[j]+slack || d < -f.gate.Step[j]-slack {
+			return false
+		}
+	}
+	return true
 }
 
 // move passes goals through the gate and sends those that may be.
@@ -83,10 +101,18 @@ func (f *Follower) WalkIn(now rt.Instant) error {
 		f.want[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
 	}
 	f.move(f.want, rescuePace)
-	if f.bus.Outside() != 0 || f.stale != 0 {
-		return nil
+	for j, l := range f.joints {
+		if l&(Limp|Blind) != 0 {
+			f.rescued &^= 1 << j // it does not come in any more
+		}
 	}
-	f.rescuing = false
+	if left := f.bus.Outside() & f.rescued; left != 0 || f.stale != 0 {
+		if now < f.giveUp {
+			return nil
+		}
+		return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
+	}
+	f.rescuing, f.rescued = false, 0
 	f.slowDown(now)
 	return f.bus.Rescued()
 }

@@ -43,6 +43,7 @@ type Bus interface {
 	Effort(joint int) float64
 	Attend(joints uint32)
 	Outside() uint32
+	Moving() uint32 // limp joints that move while they are armed
 	Rescue() error
 	Rescued() error
 	Asleep() bool // the motors have stopped by themselves and want to be armed again
@@ -115,7 +116,11 @@ type Follower struct {
 	slow     bool // since it was armed the goals have not caught up with what is wanted
 	slowEnd  rt.Instant
 	rescuing bool
-	want     []float32 // WalkIn's
+	rescued  uint32     // joints that are on their way in
+	giveUp   rt.Instant // the way in
+	waking   bool       // all joints are armed again, not only those without torque
+	moved    uint32     // limp joints that people were told not to move
+	want     []float32  // WalkIn's
 	failed   error
 	asleep   *rt.Suspension
 }
@@ -149,6 +154,18 @@ func (f *Follower) Consent() {
 		f.joints[j] = f.joints[j].After(Consented)
 	}
 	f.restarts = false
+}
+
+// Stiff reports whether any joint is under torque of this run's.
+//
+//rt:noalloc
+func (f *Follower) Stiff() bool {
+	for _, l := range f.joints {
+		if l&Torque != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Waits reports whether a joint waits for an operator's consent.

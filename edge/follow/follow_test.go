@@ -68,6 +68,7 @@ func (m *motors) Doubted() uint32              { return m.doubted }
 func (m *motors) Strayed() uint32              { s := m.strayed; m.strayed = 0; return s }
 func (m *motors) Effort(int) float64           { return m.effort }
 func (m *motors) Attend(uint32)                {}
+func (m *motors) Moving() uint32               { return 0 }
 func (m *motors) Outside() uint32              { return m.outside }
 func (m *motors) Rescue() error                { m.rescued++; return nil }
 func (m *motors) Rescued() error               { m.rescued--; return nil }

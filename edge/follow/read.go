@@ -28,13 +28,13 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 			f.seen[j] = t.Woke
 		}
 	}
-	if t.Suspended > 0 {
+	slept := f.asleep.Passed() > 0 || t.Suspended > 0
+	if slept {
 		f.bus.Doubt()
 	}
-	f.asleep.Passed()
 	f.stale = f.bus.Read(f.State, deadline)
 	f.bus.Place(f.Place)
-	if t.Suspended > 0 && f.Phase == Armed {
+	if slept && f.Phase == Armed {
 		for j := range f.Goal {
 			f.rejoin(t.Woke, j)
 		}
@@ -208,6 +208,6 @@ func (f *Follower) mind(now rt.Instant) {
 	}
 	f.said = c
 	if f.Phase == Armed && f.bus.Asleep() {
-		f.Phase = Arming // goal := present, and slowly on from there
+		f.Phase, f.waking = Arming, true // goal := present, and slowly on from there
 	}
 }

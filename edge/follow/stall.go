@@ -64,6 +64,11 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 	f.emit(now, rt.JointStalled, int64(joints))
 	switch f.cfg.Safety.Stall {
 	case robot.Limp:
+		for j := range f.joints {
+			if joints&(1<<j) != 0 {
+				f.joints[j] = f.joints[j].After(TakenLimp) // before this tick's goals leave
+			}
+		}
 		f.limp |= joints
 		f.bus.Relax(joints)
 	case robot.Stop:

@@ -187,6 +187,9 @@ func (p *Arm) Effort(joint int) float64 { return p.arm.Load().Effort(joint) }
 func (p *Arm) Attend(joints uint32) { p.arm.Load().Attend(joints) }
 
 //rt:noalloc
+func (p *Arm) Moving() uint32 { return p.arm.Load().Moving() }
+
+//rt:noalloc
 func (p *Arm) Outside() uint32 { return p.arm.Load().Outside() }
 
 // Rescue and Rescued are servo.Arm's.

@@ -239,7 +239,7 @@ func (s *session) speak() {
 func (s *session) say(e rt.Event) {
 	joint := ""
 	switch e.Code {
-	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled:
+	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
 		motors := s.cfg.Follower.Robot.Motors
 		joint = motors[bits.TrailingZeros32(uint32(e.A))%len(motors)].Name + ": "
 	case rt.BusLost, rt.BusBack, rt.Suspended:

@@ -48,7 +48,11 @@ func (s *session) drive(t rt.Tick) {
 			s.arm.Begin()
 		}
 	case follow.Arming:
-		if !present || s.leave.Load() {
+		switch {
+		case s.leave.Load() && s.arm.Stiff():
+			s.arm.Depart(t.Woke)
+			return
+		case !present || s.leave.Load():
 			s.arm.Postpone()
 			return
 		}

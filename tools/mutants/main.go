@@ -35,9 +35,9 @@ var mutants = []mutant{
 	{"joint.go", "LostMark:      {\"its motor has restarted\", Restarted, Torque},", "LostMark:      {\"its motor has restarted\", 0, Torque},", "a restart is forgotten"},
 	{"joint.go", "Returned:      {\"its arm is back\", 0, Torque},", "Returned:      {\"its arm is back\", 0, 0},", "an arm that was away goes on where it was"},
 	{"drive.go", "if (action-goal)*push > 0 {", "if (action-goal)*push < 0 {", "an overloaded joint pushes on and does not let go"},
-	{"drive.go", "	if f.silent {\n		return\n	}\n	f.gate.Pace", "	f.gate.Pace", "goals leave while the arm is silent"},
+	{"drive.go", "	if f.silent {\n		return\n	}\n", "", "goals leave while the arm is silent"},
 	{"read.go", "	f.Goal[j] = f.Place[j]\n", "", "a joint goes on from its old goal"},
-	{"arming.go", "case f.joints[j]&(Limp|Blind) != 0:", "case f.joints[j]&Blind != 0:", "an arm with a limp joint is never armed"},
+	{"arming.go", "case l&(Limp|Blind) != 0, l&Torque != 0 && !f.waking:", "case l&Blind != 0, l&Torque != 0 && !f.waking:", "an arm with a limp joint is never armed"},
 }
 
 const packages = "./edge/follow"

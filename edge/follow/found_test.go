@@ -1,0 +1,157 @@
+package follow
+
+import (
+	"testing"
+	"time"
+
+	"edgert/edge/plug"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo"
+	"edgert/servo/robot"
+)
+
+var _ = plug.Restarted
+var _ servo.Complaints
+
+// Goal: a stalled joint that is made limp gets no goal in the same tick.
+func TestStallLimpGetsNoGoal(t *testing.T) {
+	r := armed(t, func(c *Config) { c.Safety.Stall = robot.Limp })
+	r.bus.follows, r.bus.effort = false, 0.9
+	n := 0
+	for range 60 {
+		r.tick(t, 40, 50)
+		if r.bus.relaxed != 0 {
+			if n++; r.last().joints&1 != 0 && n < 3 {
+				t.Errorf("tick %d after its torque was taken: goals to %b", n, r.last().joints)
+			}
+		}
+	}
+	if n == 0 {
+		t.Fatal("not limp")
+	}
+}
+
+// Goal: a joint outside that goes limp does not keep the arm from ever being driven.
+func TestRescueWithALimpJoint(t *testing.T) {
+	r := newRig(func(c *Config) { c.Rescue = true })
+	r.bus.at[0], r.bus.outside = 95, 1
+	r.Begin()
+	r.tick(t)
+	r.bus.says.Limp = 1
+	for range 1000 {
+		r.tick(t)
+		if !r.Rescuing() {
+			return
+		}
+		if err := r.WalkIn(r.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("rescuing for ever a joint that has no torque")
+}
+
+// Goal: a suspend between the loop's measurement and the read is not swallowed.
+func TestSuspendBeforeRead(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	r := armed(t, func(c *Config) { c.Clock = clock })
+	n := len(r.bus.sent)
+	clock.Suspend(time.Hour)
+	r.tick(t, 30, 80)
+	if len(r.bus.sent) != n {
+		t.Errorf("a goal left after an hour's sleep that the tick's start has not seen")
+	}
+}
+
+// Goal: an arm that is armed again while paused is still one to be parked.
+func TestPostponeOfAnArmedArm(t *testing.T) {
+	r := armed(t, nil)
+	r.Phase = Arming // asleep: its bus watchdogs have fired
+	r.Postpone()     // paused
+	r.Depart(r.now)
+	t.Logf("phase after Postpone+Depart %v", r.Phase)
+	r = armed(t, nil)
+	r.Phase = Arming
+	r.Postpone()
+	if r.Phase == Untouched {
+		t.Error("an arm under torque counts as untouched: SIGTERM lets it fall instead of parking it")
+	}
+}
+
+// Goal: a blind joint that is well again does not make the gripper let go.
+func TestRearmDropsTheGrip(t *testing.T) {
+	r := newRig(nil)
+	r.bus.says.Encoder = 1
+	r.Begin()
+	r.ticks(t, 20, 5, 50)
+	if r.Phase != Armed || r.bus.armed != 2 {
+		t.Fatal(r.Phase, r.bus.armed)
+	}
+	r.bus.follows = false
+	r.bus.says.Overload = 2
+	r.ticks(t, 20, 5, 20) // closes on something at 50
+	r.bus.armed = 0
+	r.bus.says.Encoder = 0
+	r.ticks(t, 3, 5, 20)
+	if r.bus.armed&2 != 0 {
+		t.Errorf("goal := present for joints %b, the one that holds something among them", r.bus.armed)
+	}
+}
+
+// Goal: refused outside of the range: the arm was not touched.
+func TestOutsideIsUntouched(t *testing.T) {
+	r := newRig(nil)
+	r.bus.at[0], r.bus.outside = 95, 1
+	r.Begin()
+	r.now = r.now.Add(testPeriod)
+	tick := rt.Tick{Deadline: r.now, Woke: r.now}
+	r.Read(tick)
+	if touched, err := r.ArmOn(tick); touched || err == nil {
+		t.Errorf("touched %v, err %v: an arm that the run before holds is let fall", touched, err)
+	}
+}
+
+// Goal: a restarted joint that is also blind: the others are not armed.
+func TestRestartedAndBlind(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.back, r.bus.restarted, r.bus.says.Encoder = plug.Restarted, 1, 1
+	r.tick(t, 9, 54)
+	r.bus.armed = 0
+	r.Begin()
+	r.ticks(t, 5, 9, 54)
+	if r.bus.armed != 0 {
+		t.Errorf("armed %b without consent, waits %v", r.bus.armed, r.Waits())
+	}
+}
+
+// Goal: slow start ends for a policy that keeps moving at half of the limit.
+func TestSlowEnds(t *testing.T) {
+	r := newRig(func(c *Config) { c.Safety.Slew = 0.3 })
+	r.Begin()
+	r.ticks(t, 3, 5, 50)
+	// closed loop: wants 0.9 (of 2) beyond where it is, there and back
+	dir := float32(1)
+	for range 2000 {
+		if r.bus.at[0] > 80 {
+			dir = -1
+		} else if r.bus.at[0] < 0 {
+			dir = 1
+		}
+		r.tick(t, r.bus.at[0]+dir*0.9, 50)
+	}
+	if r.CatchingUp() {
+		t.Error("20 s of a policy that moves at 45 % of the limit and it is still slow")
+	}
+}
+
+// Goal: slow does not end while one that is far off is not driven in that tick.
+func TestSlowStaleJoint(t *testing.T) {
+	r := newRig(nil)
+	r.Begin()
+	r.ticks(t, 12, 85, 50)
+	r.bus.stale, r.bus.doubted = 1, 1
+	r.tick(t, 85, 50)
+	if !r.CatchingUp() {
+		t.Error("the start is over by a lost reply of the only joint that is far off")
+	}
+}

@@ -1,0 +1,73 @@
+package follow
+
+import (
+	"testing"
+	"time"
+
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/servo/table"
+)
+
+// narrowed is an arm with --rescue whose shoulder stands far outside its range, in the
+// servo too.
+func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
+	return func(cfg *servo.ArmConfig, f *Config) {
+		f.Rescue = true
+		c := cfg.Calibration["shoulder_lift"]
+		c.RangeMin, c.RangeMax = 500, 1300
+		cfg.Calibration["shoulder_lift"] = c
+		port, err := servo.OpenFreedPort(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.Close()
+		bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
+		if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model, []robot.Setting{{Register: table.MinPositionLimit, Value: 500}, {Register: table.MaxPositionLimit, Value: 1300}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Goal: a plug pulled in the middle of a rescue does not let the servo go at full speed.
+func TestReplugInARescue(t *testing.T) {
+	a := stage(t, servosim.Config{Fitted: true}, narrowed(t))
+	a.until("armed", func() bool { return a.Phase == Armed })
+	copy(a.want, a.Goal)
+	a.during(300 * time.Millisecond)
+	if err := a.bus.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	a.until("away", a.arm.Away)
+	a.begins = false // the next chunk takes its time, or after_replug: operator
+	if err := a.bus.Replug(); err != nil {
+		t.Fatal(err)
+	}
+	most, last := 0, a.bus.States()[1].Position
+	end := time.Now().Add(4 * time.Second)
+	a.until("inside", func() bool {
+		at := a.bus.States()[1].Position
+		if d := last - at; d > most {
+			most = d
+		}
+		last = at
+		return time.Now().After(end)
+	})
+	if most > 30 {
+		t.Errorf("%d counts in a tick", most)
+	}
+}
+
+// Goal: arming on a bus that loses what is borne.
+func TestArmingOnALossyBus(t *testing.T) {
+	for _, p := range []float64{0.05, 0.1, 0.18} {
+		a := stage(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
+		a.begins = false
+		a.during(3 * time.Second)
+		a.begins = true
+		began := time.Now()
+		a.until("armed", func() bool { return a.Phase == Armed })
+		t.Logf("loss %v: armed after %v", p, time.Since(began))
+	}
+}

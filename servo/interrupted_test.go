@@ -1,0 +1,181 @@
+package servo
+
+import (
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/servo/table"
+)
+
+// Goal: an opening that fails behind the marks does not make restarted motors look well.
+func TestRestartSurvivesAFailedOpening(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	a, err := l.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := l.servos[6].word(48)
+	l.servos[6].put(48, 500) // power cycle of all
+	for id := 1; id <= 5; id++ {
+		l.servos[id].put(48, 1000)
+	}
+	cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l, Marked: true, Noticed: new(uint32)}
+	cfg.Halted = func() bool { return l.servos[6].word(48) == mark } // stands for a plug that bounces, a lost reply, a measurement that fails
+	if _, err := OpenArm(cfg); err == nil {
+		t.Fatal("opened")
+	}
+	cfg.Halted = nil
+	a, err = OpenArm(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := a.Restarted() | *cfg.Noticed; r != 63 {
+		t.Errorf("%06b restarted, want all: they were power cycled", r)
+	}
+}
+
+// Goal: motors that were under torque when opened get their goal before the mark: on an AX
+// that has shut down the mark is what lets it move again.
+func TestGoalBeforeMark(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	for id := 1; id <= 6; id++ {
+		l.servos[id].mem[40] = 1
+	}
+	a, err := l.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.forget()
+	if err := a.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	goal := false
+	for _, f := range l.log {
+		if f[4] == 0x83 && f[5] == 42 {
+			goal = true
+		}
+		if f[4] == 0x83 && f[5] == 48 && !goal {
+			t.Error("the torque limit is written before goal := present")
+		}
+	}
+}
+
+// Goal: a mark that is lost on the line is sent again.
+func TestLostMark(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	for id := 1; id <= 6; id++ {
+		l.servos[id].mem[40] = 1
+		for _, s := range []struct{ at, v int }{{41, 254}, {85, 254}} {
+			l.servos[id].mem[s.at] = byte(s.v)
+		}
+	}
+	a, err := l.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("held", a.Held(), "unmarked", a.unmarkedAt)
+	dst := make([]float32, 6)
+	armed, lost := false, false
+	for n := 0; !armed && n < 200; n++ {
+		a.Read(dst, l.deadline())
+		l.clock.Advance(10 * time.Millisecond)
+		l.servos[3].mute = a.arming.stage == mark && !lost // this one does not hear the first
+		lost = lost || a.arming.stage == mark
+		armed, err = a.ArmStep(l.deadline(), a.Joints())
+		l.servos[3].mute = false
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := false
+	for _, k := range a.health.units[2].kept {
+		has = has || k.row.Register == table.TorqueLimit
+	}
+	if !has {
+		t.Errorf("motor 3 has no mark after arming: kept %v, register %d", a.health.units[2].kept, l.servos[3].word(48))
+	}
+}
+
+// Goal: one that leaves its range while it is armed is refused.
+func TestLeavesItsRangeWhileArming(t *testing.T) {
+	for _, eeprom := range []bool{false, true} {
+		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+		c := demoCalibration()
+		k := c["elbow_flex"]
+		k.RangeMin, k.RangeMax = 1500, 2500
+		c["elbow_flex"] = k
+		if eeprom {
+			l.servos[3].put(9, 1500)
+			l.servos[3].put(11, 2500)
+		}
+		a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dst := make([]float32, 6)
+		armed := false
+		n := 0
+		for ; !armed && err == nil && n < 300; n++ {
+			a.Read(dst, l.deadline())
+			armed, err = a.ArmStep(l.deadline(), a.Joints())
+			l.clock.Advance(10 * time.Millisecond)
+			if a.arming.stage == mark {
+				l.servos[3].put(56, 2900) // a limp arm slumps
+			}
+		}
+		t.Logf("eeprom %v: %d ticks, armed %v, err %v, torque %d, goal %d", eeprom, n, armed, err, l.servos[3].mem[40], l.servos[3].word(42))
+		if err == nil {
+			t.Errorf("eeprom %v: 400 counts outside and not refused (armed %v after %d ticks)", eeprom, armed, n)
+		}
+	}
+}
+
+// Goal: a joint that rests 12 counts beyond the range in its EEPROM, which Outside bears, is armed.
+func TestRestsAgainstItsStop(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	c := demoCalibration()
+	k := c["elbow_flex"]
+	k.RangeMin, k.RangeMax = 1500, 2500
+	c["elbow_flex"] = k
+	l.servos[3].put(9, 1500)
+	l.servos[3].put(11, 2500)
+	l.servos[3].put(56, 2512)
+	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst := make([]float32, 6)
+	armed := false
+	n := 0
+	for ; !armed && err == nil && n < 500; n++ {
+		a.Read(dst, l.deadline())
+		armed, err = a.ArmStep(l.deadline(), a.Joints())
+		l.clock.Advance(10 * time.Millisecond)
+	}
+	if !armed {
+		t.Errorf("not armed after %d ticks, err %v, outside %b", n, err, a.Outside())
+	}
+}
+
+// Goal: a servo without a mark (an SCS) that nobody asked for a second, or over a suspend, may
+// have restarted.
+func TestUnmarkedAfterAPause(t *testing.T) {
+	a, l := openLine(t)
+	if err := a.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range a.health.units {
+		a.health.units[i].kept = nil
+	}
+	dst := make([]float32, 6)
+	a.Read(dst, l.deadline())
+	l.clock.Advance(time.Second)
+	for range 5 {
+		a.Read(dst, l.deadline())
+		l.clock.Advance(10 * time.Millisecond)
+	}
+	if a.Doubted() != 0 || a.Restarted() != 63 {
+		t.Errorf("doubted %06b and not taken for restarted after a second that nobody asked", a.Doubted())
+	}
+}
