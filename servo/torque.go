@@ -52,7 +52,7 @@ func (a *Arm) Triggers() (joints []int) {
 func (a *Arm) HoldTriggers() error {
 	for _, i := range a.Triggers() {
 		j := &a.joints[i]
-		raw, _ := j.scale.raw(*a.robot.Motors[i].Trigger)
+		raw := min(j.max, max(j.min, j.scale.count(*a.robot.Motors[i].Trigger)))
 		for _, w := range []struct {
 			row   table.Row
 			value int

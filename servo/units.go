@@ -1,8 +1,6 @@
 package servo
 
 import (
-	"math"
-
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -36,11 +34,22 @@ func newScale(m robot.Motor, c MotorCalibration) scale {
 //
 //rt:noalloc
 func (s *scale) value(raw int) float64 {
+	if s.mode != robot.Degrees {
+		raw = min(int(s.max), max(int(s.min), raw))
+	}
+	return s.place(raw)
+}
+
+// place is value without the clamp: outside the calibrated range the range modes go
+// on in the same line.
+//
+//rt:noalloc
+func (s *scale) place(raw int) float64 {
 	r := float64(raw)
 	if s.mode == robot.Degrees {
 		return (r - (s.min+s.max)/2) * s.span / s.steps
 	}
-	share := (min(s.max, max(s.min, r)) - s.min) / (s.max - s.min)
+	share := (r - s.min) / (s.max - s.min)
 	if s.mode == robot.Range0100 {
 		v := float64(share * 100)
 		if s.flip {
@@ -55,75 +64,26 @@ func (s *scale) value(raw int) float64 {
 	return v
 }
 
-// raw returns the position in encoder steps and whether the range modes had to
-// clamp the value to the calibrated range; degrees are not clamped here. The
+// count is the way back from place, in encoder steps: nothing is clamped here. The
 // value must be finite.
 //
 //rt:noalloc
-func (s *scale) raw(v float64) (raw int, clamped bool) {
+func (s *scale) count(v float64) int {
+	v = min(1e6, max(-1e6, v)) // beyond any register and still exact as an integer
 	switch s.mode {
 	case robot.Degrees:
-		// 10^6 degrees is beyond any register and still exact as an integer.
-		v = min(1e6, max(-1e6, v))
-		return int(float64(v*s.steps/s.span) + (s.min+s.max)/2), false
+		return int(float64(v*s.steps/s.span) + (s.min+s.max)/2)
 	case robot.Range0100:
-		in := min(100, max(0, v))
-		clamped = in != v
 		if s.flip {
-			in = 100 - in
+			v = 100 - v
 		}
-		return int(float64(in/100*(s.max-s.min)) + s.min), clamped
+		return int(float64(v/100*(s.max-s.min)) + s.min)
 	default:
-		in := min(100, max(-100, v))
-		clamped = in != v
 		if s.flip {
-			in = -in
+			v = -v
 		}
-		return int(float64((in+100)/200*(s.max-s.min)) + s.min), clamped
+		return int(float64((v+100)/200*(s.max-s.min)) + s.min)
 	}
-}
-
-// place returns the position in the motor's unit, also outside the calibrated
-// range, where value says its edge: the range modes go on in the same line.
-//
-//rt:noalloc
-func (s *scale) place(raw int) float64 {
-	if s.mode == robot.Degrees {
-		return s.value(raw)
-	}
-	share := (float64(raw) - s.min) / (s.max - s.min)
-	if s.mode == robot.Range0100 {
-		v := float64(share * 100)
-		if s.flip {
-			return 100 - v
-		}
-		return v
-	}
-	v := float64(share*200) - 100
-	if s.flip {
-		return -v
-	}
-	return v
-}
-
-// count is the way back from place. The value must be finite.
-//
-//rt:noalloc
-func (s *scale) count(v float64) int {
-	v = min(1e6, max(-1e6, v))
-	switch {
-	case s.mode == robot.Degrees:
-		raw, _ := s.raw(v)
-		return raw
-	case s.mode == robot.Range0100 && s.flip:
-		v = 100 - v
-	case s.mode != robot.Range0100 && s.flip:
-		v = -v
-	}
-	if s.mode == robot.Range0100 {
-		return int(math.Floor(float64(v/100*(s.max-s.min)) + s.min))
-	}
-	return int(math.Floor(float64((v+100)/200*(s.max-s.min)) + s.min))
 }
 
 // Normalize returns a raw position of a motor in its unit.

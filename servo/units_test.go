@@ -55,8 +55,7 @@ func TestUnitsMatchLeRobot(t *testing.T) {
 	for _, r := range normRows(t, normGolden) {
 		s := newScale(motorOf(modes[r.Mode]), MotorCalibration{DriveMode: r.Drive, RangeMin: r.Min, RangeMax: r.Max})
 		user := s.value(r.Raw)
-		back, _ := s.raw(user)
-		back32, _ := s.raw(float64(float32(user)))
+		back, back32 := s.count(user), s.count(float64(float32(user)))
 		if user != r.User || back != r.Back || back32 != r.BackF32 {
 			t.Errorf("%s drive %d range %d to %d: %d -> %v -> %d, through float32 %d, want %v, %d, %d",
 				r.Mode, r.Drive, r.Min, r.Max, r.Raw, user, back, back32, r.User, r.Back, r.BackF32)
@@ -74,26 +73,38 @@ func TestUnitsGoldenIsUnchanged(t *testing.T) {
 	}
 }
 
-func TestRawOutsideTheRange(t *testing.T) {
+// Outside the range value stops at its edge, and place and count go on in the same
+// line, so that a joint that stands there can be told to stay. A range below zero, as
+// a Dynamixel of several turns has, truncates toward zero as Python does.
+func TestOutsideTheRange(t *testing.T) {
 	tests := []struct {
-		name        string
-		mode        robot.NormMode
-		drive       int
-		in          float64
-		want        int
-		wantClamped bool
+		name     string
+		mode     robot.NormMode
+		drive    int
+		min, max int
+		in       float64
+		count    int
+		value    float64 // of the count
 	}{
-		{"degrees go on", robot.Degrees, 0, -200, -227, false},
-		{"degrees are bounded", robot.Degrees, 0, 1e30, 11377047, false},
-		{"0 to 100 clamps above", robot.Range0100, 0, 100.5, 4095, true},
-		{"0 to 100 clamps below, reversed", robot.Range0100, 1, -1, 4095, true},
-		{"-100 to 100 clamps", robot.RangeM100, 0, -101, 0, true},
-		{"the end of the range is inside", robot.RangeM100, 0, 100, 4095, false},
+		{"degrees go on", robot.Degrees, 0, 0, 4095, -200, -227, -199.95604395604394},
+		{"degrees are bounded", robot.Degrees, 0, 0, 4095, 1e30, 11377047, 999999.956043956},
+		{"0 to 100 above", robot.Range0100, 0, 0, 4000, 101, 4040, 100},
+		{"0 to 100 below, reversed", robot.Range0100, 1, 0, 4000, -1, 4040, 0},
+		{"-100 to 100 below", robot.RangeM100, 0, 1000, 3000, -101, 990, -100},
+		{"-100 to 100 below, reversed", robot.RangeM100, 1, 1000, 3000, -101, 3010, -100},
+		{"the end of the range is inside", robot.RangeM100, 0, 0, 4095, 100, 4095, 100},
+		{"below zero", robot.Range0100, 0, -1001, 1000, 10.01, -800, 10.044977511244377},
 	}
 	for _, tt := range tests {
-		s := newScale(motorOf(tt.mode), MotorCalibration{DriveMode: tt.drive, RangeMax: 4095})
-		if got, clamped := s.raw(tt.in); got != tt.want || clamped != tt.wantClamped {
-			t.Errorf("%s: raw(%v) = %d, %v, want %d, %v", tt.name, tt.in, got, clamped, tt.want, tt.wantClamped)
+		s := newScale(motorOf(tt.mode), MotorCalibration{DriveMode: tt.drive, RangeMin: tt.min, RangeMax: tt.max})
+		if got := s.count(tt.in); got != tt.count {
+			t.Errorf("%s: count(%v) = %d, want %d", tt.name, tt.in, got, tt.count)
+		}
+		if got := s.value(tt.count); got != tt.value {
+			t.Errorf("%s: value(%d) = %v, want %v", tt.name, tt.count, got, tt.value)
+		}
+		if got := s.count(s.place(tt.count)); got < tt.count-1 || got > tt.count+1 {
+			t.Errorf("%s: %d comes back as %d", tt.name, tt.count, got)
 		}
 	}
 }
