@@ -63,6 +63,7 @@ type Edge struct {
 	clock    rt.Clock
 	log      *slog.Logger
 	robot    robot.Robot
+	joints   []string // robot.Joints of each bit set, for the log
 	identity *identity
 	world    *sim.Live // nil on hardware
 	still    *sim.Live // what simulated cameras see on a real bus
@@ -113,6 +114,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.robot, err = NamedRobot(cfg.Robot); err != nil {
 		return e, err
 	}
+	e.joints = jointLists(e.robot)
 	if e.robot.Leader {
 		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves and no policy: give the follower's, or run edge-rt teleop", e.robot.Name)
 	}

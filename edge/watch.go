@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"time"
 
 	"edgert/edge/eye"
@@ -12,6 +11,7 @@ import (
 	"edgert/edge/plug"
 	"edgert/rt"
 	"edgert/servo"
+	"edgert/servo/robot"
 )
 
 const (
@@ -164,10 +164,31 @@ func (e *Edge) joined() bool {
 	}
 }
 
+// jointListsOf is the largest arm whose bit sets of joints are put into words before
+// the run.
+const jointListsOf = 8
+
+// jointLists puts every bit set of an arm's joints into words, so that the log
+// makes no garbage for them.
+func jointLists(r robot.Robot) []string {
+	lists := make([]string, 1<<min(len(r.Motors), jointListsOf))
+	for set := range lists {
+		lists[set] = r.Joints(uint32(set))
+	}
+	return lists
+}
+
+func (e *Edge) joint(set int64) slog.Attr {
+	if set >= 0 && set < int64(len(e.joints)) {
+		return slog.String("joint", e.joints[set])
+	}
+	return slog.String("joint", e.robot.Joints(uint32(set)))
+}
+
 // report turns the events that a person wants to know of into log lines, without
 // making garbage: something went wrong, and the arm still moves.
 func (e *Edge) report(ev rt.Event) {
-	level, attrs := slog.LevelInfo, [3]slog.Attr{}
+	level, attrs := slog.LevelInfo, [4]slog.Attr{}
 	n := 0
 	switch ev.Code {
 	case rt.StateChanged:
@@ -182,17 +203,20 @@ func (e *Edge) report(ev rt.Event) {
 	case rt.BusBack:
 		level, attrs[0], n = slog.LevelWarn, slog.String("why", plug.Cause(ev.A).String()), 2
 		attrs[1] = slog.String("next", "it is armed where it stands, with the next chunk")
-		if ev.B != 0 {
+		if ev.B&1 != 0 {
 			attrs[1] = slog.String("next", e.resume)
 		}
-	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
+		if ev.B>>1 != 0 {
+			attrs[2], n = e.joint(ev.B>>1), 3
+		}
+	case rt.JointFrozen, rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
 		level, n = slog.LevelWarn, 2
-		attrs[0], attrs[1] = slog.String("joint", e.robot.Motors[bits.TrailingZeros32(uint32(ev.A))%len(e.robot.Motors)].Name), slog.Int64("joint_bits", ev.A)
+		attrs[0], attrs[1] = e.joint(ev.A), slog.Int64("joint_bits", ev.A)
 	case rt.Suspended:
 		level, attrs[0], n = slog.LevelWarn, slog.Duration("for", time.Duration(ev.A)), 1
 	case rt.JointWarned:
-		level, attrs[0], n = slog.LevelWarn, slog.Int64("joint_bits", ev.A), 3
-		attrs[1], attrs[2] = slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
+		level, attrs[0], attrs[1], n = slog.LevelWarn, e.joint(ev.A), slog.Int64("joint_bits", ev.A), 4
+		attrs[2], attrs[3] = slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
 	case rt.TorqueOn:
 	default:
 		return

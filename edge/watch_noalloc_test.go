@@ -14,7 +14,8 @@ import (
 // Saying what went wrong makes no garbage. (The race detector keeps the log
 // call's attributes from staying on the stack.)
 func TestReportNoAlloc(t *testing.T) {
-	e := &Edge{log: slog.New(logline.New(io.Discard, slog.LevelInfo)), robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}}}}
+	e := &Edge{log: slog.New(logline.New(io.Discard, slog.LevelInfo)), robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
+	e.joints = jointLists(e.robot)
 	if n := testing.AllocsPerRun(100, func() {
 		for _, ev := range incidents {
 			e.report(ev)

@@ -18,9 +18,11 @@ var incidents = []rt.Event{
 	{Code: rt.BusLost, A: 1 << 40},
 	{Code: rt.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
 	{Code: rt.TorqueOn},
-	{Code: rt.JointWarned, A: 4, B: 66<<16 | 63},
+	{Code: rt.JointWarned, A: 2, B: 66<<16 | 63},
 	{Code: rt.BusBack, A: int64(plug.Unplugged)},
-	{Code: rt.BusBack, A: int64(plug.Restarted), B: 1},
+	{Code: rt.BusBack, A: int64(plug.Restarted), B: 0b111},
+	{Code: rt.JointFrozen, A: 1},
+	{Code: rt.JointHeld, A: 3},
 	{Code: rt.JointStalled, A: 2},
 	{Code: rt.Starved},
 }
@@ -29,11 +31,12 @@ var incidents = []rt.Event{
 func TestReport(t *testing.T) {
 	var b strings.Builder
 	e := &Edge{log: slog.New(logline.New(&b, slog.LevelInfo)), resume: "edge-rt ctl resume", robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
+	e.joints = jointLists(e.robot)
 	for _, ev := range incidents {
 		e.report(ev)
 	}
 	for _, want := range []string{"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
-		"joint_bits=4 hottest_celsius=66 lowest_volts=6.3", "armed where it stands", "next=\"edge-rt ctl resume\"", "joint=lift"} {
+		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "armed where it stands", "next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"", "ctl resume\" joint=\"pan, lift\""} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, &b)
 		}

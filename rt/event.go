@@ -10,8 +10,8 @@ const (
 	NoEvent      Code = iota
 	TickOverrun       // by the tick itself. A: ns it computed and waited for the bus; B: ns the host took around it
 	BusStale          // A: bit set of the joints without a present position
-	BusLost           // A: replies lost in this cycle; B: replies corrupt
-	JointFrozen       // A: joint; B: how long it has been stale, ns
+	BusLost           // A: how many joints are silent
+	JointFrozen       // A: the joints that have become silent, one bit each
 	ChunkMerged       // A: request key; B: rows that were joined
 	ChunkRefused      // A: request key; B: the refusal, chunk's own number
 	RequestSent       // A: request key; B: delay asked for, in action steps
@@ -21,7 +21,7 @@ const (
 	GoalRefused       // A: bit set of the joints whose goal was not a number
 	StateChanged      // A: state before; B: state after
 	TorqueOn
-	BusBack   // A: why the arm was away, plug.Cause; B: 1 when it waits for an operator
+	BusBack   // A: why the arm was away, plug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
 	JointHeld // A: the joints, one bit each
 	TorqueOff
 	EpisodeReset    // A: the new episode
@@ -40,8 +40,8 @@ var codeTable = [numCodes]struct{ name, sentence string }{
 	NoEvent:         {"none", "nothing happened"},
 	TickOverrun:     {"overrun", "a tick computed and waited for the bus longer than its period"},
 	BusStale:        {"bus_stale", "some joints did not answer and keep their last position"},
-	BusLost:         {"bus_lost", "replies on the servo bus were lost or corrupt"},
-	JointFrozen:     {"joint_frozen", "a joint has been silent for too long and is held where it is"},
+	BusLost:         {"bus_lost", "motors do not answer: the arm holds and is sent nothing"},
+	JointFrozen:     {"joint_frozen", "a motor does not answer: its joint gets no goal"},
 	ChunkMerged:     {"chunk_merged", "a chunk was joined into the schedule"},
 	ChunkRefused:    {"chunk_refused", "a chunk was not joined into the schedule"},
 	RequestSent:     {"request_sent", "an observation was handed to the sender"},

@@ -23,7 +23,7 @@ type bringupCmds struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,on-exit" help:"Drive the arm with a leader arm, on the same tick."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit" help:"Drive the arm with a leader arm, on the same tick."`
 }
 
 // handle runs one of the commands; ok is false when it is none of them.

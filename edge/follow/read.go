@@ -57,6 +57,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 //
 //rt:noalloc
 func (f *Follower) listen(now rt.Instant) {
+	silenced := f.frozen
 	f.frozen = 0
 	doubted := f.bus.Doubted()
 	count, longest := 0, time.Duration(1<<62)
@@ -74,6 +75,9 @@ func (f *Follower) listen(now rt.Instant) {
 			count++
 		}
 		f.lapse(now, j, doubted&bit != 0)
+	}
+	if silenced = f.frozen &^ silenced; silenced != 0 {
+		f.emit(now, rt.JointFrozen, int64(silenced))
 	}
 	for j, strayed := 0, f.bus.Strayed(); strayed != 0; j, strayed = j+1, strayed>>1 {
 		if strayed&1 != 0 {
@@ -142,7 +146,7 @@ func (f *Follower) happens(j int, is bool, yes, no Event) {
 // where it stands; joints whose motors have restarted perhaps only when an operator
 // says so.
 func (f *Follower) welcome(now rt.Instant, why plug.Cause, restarted uint32) {
-	policy := f.cfg.Safety.AfterReplug
+	policy, which := f.cfg.Safety.AfterReplug, restarted
 	if why == plug.Restarted {
 		policy = f.cfg.Safety.AfterReset
 	} else if policy == robot.Operator {
@@ -159,11 +163,11 @@ func (f *Follower) welcome(now rt.Instant, why plug.Cause, restarted uint32) {
 	if f.limp != 0 {
 		f.bus.Relax(f.limp)
 	}
-	waits := int64(0)
+	told := int64(which&(1<<len(f.joints)-1)) << 1
 	if f.restarts {
-		waits = 1
+		told |= 1
 	}
-	f.emitAB(now, rt.BusBack, int64(why), waits)
+	f.emitAB(now, rt.BusBack, int64(why), told)
 	f.silent, f.frozen, f.rescuing, f.said = false, 0, false, servo.Complaints{}
 	switch f.Phase {
 	case Arming, Armed:

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"os"
 	"slices"
 	"sync"
@@ -239,10 +238,13 @@ func (s *session) speak() {
 func (s *session) say(e rt.Event) {
 	joint := ""
 	switch e.Code {
-	case rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
-		motors := s.cfg.Follower.Robot.Motors
-		joint = motors[bits.TrailingZeros32(uint32(e.A))%len(motors)].Name + ": "
-	case rt.BusLost, rt.BusBack, rt.Suspended:
+	case rt.JointFrozen, rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
+		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
+	case rt.BusBack:
+		if e.B>>1 != 0 {
+			joint = s.cfg.Follower.Robot.Joints(uint32(e.B>>1)) + ": a motor had restarted; "
+		}
+	case rt.BusLost, rt.Suspended:
 	default:
 		return
 	}

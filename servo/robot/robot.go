@@ -180,6 +180,17 @@ func (r Robot) ActionNames() []string {
 	return names
 }
 
+// Joints lists the joints of a bit set by name, such as "shoulder_pan, gripper".
+func (r Robot) Joints(set uint32) string {
+	var names []string
+	for j, m := range r.Motors {
+		if set&(1<<j) != 0 {
+			names = append(names, m.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // CameraName returns what a policy calls a camera of this robot.
 func (r Robot) CameraName(name string) string {
 	if to, ok := r.Rename.Cameras[name]; ok {
