@@ -121,7 +121,7 @@ func (e *Edge) calibration() (servo.Calibration, error) {
 	path := servo.CalibrationPath(e.robot, e.cfg.ID)
 	c, err := servo.LoadCalibration(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no calibration for %s at %s: run edge-rt calibrate, give the --id under which it was calibrated, or --calibration FILE", e.robot.Name, path)
+		return nil, fmt.Errorf("no calibration for %s at %s: give the --id under which it was calibrated, or --calibration FILE, or run edge-rt calibrate --bus %s --robot %s", e.robot.Name, path, e.cfg.Bus, e.robot.Flag())
 	}
 	return c, err
 }

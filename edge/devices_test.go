@@ -48,6 +48,9 @@ func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 	if first.ID != "arm-one" || second.ID != "arm-one-2" {
 		t.Errorf("ids %q and %q, want arm-one and arm-one-2", first.ID, second.ID)
 	}
+	if first.Asked != first.ID || second.Asked != first.ID {
+		t.Errorf("asked for %q and %q, want arm-one twice: the second one's log says that its name is taken", first.Asked, second.Asked)
+	}
 	if a, b := first.nextEpoch(), first.nextEpoch(); a != 1 || b != 2 {
 		t.Errorf("epochs %d, %d, want 1, 2", a, b)
 	}

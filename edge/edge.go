@@ -133,6 +133,9 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
 	}
+	if e.identity.ID != e.identity.Asked {
+		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
+	}
 	if err = e.beginRecord(); err != nil {
 		return e, err
 	}
@@ -340,7 +343,7 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 	case failed != nil:
 		return *failed
 	case State(e.control.stats.state.Load()) == Dead && e.control.stats.busFault.Load():
-		return exit.Errorf(exit.Absent, "joints were silent for %v: gave up; check the arm's cables and power", e.cfg.MaxOffline)
+		return exit.Errorf(exit.Absent, "joints were silent for %v%s: gave up; check the arm's cables and power", e.cfg.MaxOffline, e.silent())
 	case State(e.control.stats.state.Load()) == Dead && e.control.link.why.Load() != nil:
 		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s", e.cfg.MaxOffline, *e.control.link.why.Load())
 	case State(e.control.stats.state.Load()) == Dead:

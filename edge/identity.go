@@ -28,6 +28,7 @@ const (
 // long as the edge runs, so that two edges never share it.
 type identity struct {
 	ID       string
+	Asked    string // for which ID stands: another when an edge on this host has that
 	Dir      string
 	Instance string   // random: of this process, on whichever host an id is used twice
 	Host     string   // for people; empty where it has no name
@@ -106,7 +107,7 @@ func claim(want string) (*identity, error) {
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			held := &identity{ID: id, Dir: dir, Instance: newInstance(), Host: hostName(), lock: f}
+			held := &identity{ID: id, Asked: want, Dir: dir, Instance: newInstance(), Host: hostName(), lock: f}
 			held.resume()
 			return held, nil
 		}

@@ -208,7 +208,7 @@ func Ctl(id, word string) (CtlReply, error) {
 	}
 	c, err := net.DialTimeout("unix", path, ctlTimeout)
 	if err != nil {
-		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w", path, err)
+		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one", path, err)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(ctlTimeout))

@@ -185,6 +185,14 @@ func (e *Edge) joint(set int64) slog.Attr {
 	return slog.String("joint", e.robot.Joints(uint32(set)))
 }
 
+// silent names the joints that do not answer any more; the tick has ended.
+func (e *Edge) silent() string {
+	if who := e.robot.Joints(e.control.arm.Frozen()); who != "" {
+		return " (" + who + ")"
+	}
+	return ""
+}
+
 // report turns the events that a person wants to know of into log lines, without
 // making garbage: something went wrong, and the arm still moves.
 func (e *Edge) report(ev rt.Event) {

@@ -13,7 +13,7 @@ func (c *calibrateCmd) run(ctx context.Context, cfg bringup.Config) error {
 }
 
 func (calibrateCmd) Help() string {
-	return `Torque goes off: hold on to the arm. It asks you to put every joint into the middle of its range, and then to move each from end to end. Without an answer nothing is written to the file. An arm that LeRobot has calibrated needs none of this.
+	return `Torque goes off: hold on to the arm. It asks you to put every joint into the middle of its range, and then to move each from end to end. Without an answer nothing is written to the file, but the motors have lost the offsets that they had: a run refuses them until a calibration has ended, or the file of before was written back, which this command offers first when there is one. An arm that LeRobot has calibrated needs none of this.
 
 Examples:
   edge-rt calibrate --bus /dev/ttyACM0 --id black       the file is LeRobot's black.json

@@ -211,6 +211,15 @@ func TestTheHelpOfACommandTeaches(t *testing.T) {
 	}
 }
 
+// An arm outside its range is walked in by --rescue, says its refusal: by every
+// command that refuses it so.
+func TestTeleopTakesRescue(t *testing.T) {
+	code, _, stderr := edgeRT(t, "teleop", "--rescue", "--bus", "/dev/null")
+	if code != 2 || !strings.Contains(stderr, "--leader is missing") {
+		t.Errorf("teleop --rescue: code %d, %q, want only the leader to be missing", code, stderr)
+	}
+}
+
 func TestVersionSaysTheTransport(t *testing.T) {
 	code, stdout, _ := edgeRT(t, "version")
 	if code != 0 || !strings.Contains(stdout, "edge-rt") || !strings.Contains(stdout, "zenoh") {

@@ -29,7 +29,7 @@ func (c *monitorCmd) run(ctx context.Context, cfg bringup.Config) error {
 }
 
 func (monitorCmd) Help() string {
-	return `Changes nothing, so it may run before anything is calibrated.
+	return `Changes nothing, so it may run before anything is calibrated. The port must be free: while a run has it, the page of the run (--http) shows its joints.
 
 Examples:
   edge-rt monitor --bus /dev/ttyACM0 --id black         until Ctrl-C

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -153,6 +154,28 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	r.Drive(r.now, []float32{30, 80})
 	if len(r.bus.sent) != n {
 		t.Error("goals leave while the arm is silent")
+	}
+}
+
+// Whose motor falls silent, and whose has restarted, is told once, by joint.
+func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
+	events := rt.NewEvents(64)
+	r := armed(t, func(c *Config) { c.Events = events })
+	r.bus.stale = 2
+	r.ticks(t, 30, 7, 52)
+	r.bus.stale, r.bus.back, r.bus.restarted = 0, plug.Restarted, 2
+	r.tick(t, 7, 52)
+	var silent, back []int64
+	events.Drain(func(e rt.Event) {
+		switch e.Code {
+		case rt.JointFrozen:
+			silent = append(silent, e.A)
+		case rt.BusBack:
+			back = append(back, e.B)
+		}
+	})
+	if !slices.Equal(silent, []int64{2}) || !slices.Equal(back, []int64{2<<1 | 1}) {
+		t.Errorf("silent %b, back %b, want the second joint once in each, which waits", silent, back)
 	}
 }
 

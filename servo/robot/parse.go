@@ -82,7 +82,7 @@ func decode(data []byte) (file robotFile, err error) {
 	}
 	if err := strictyaml.Decode(data, &file); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
-		return file, fmt.Errorf("%s; see the built-in descriptions for the form", line)
+		return file, fmt.Errorf("%s; docs/servo.md has the form, under A robot of your own", line)
 	}
 	return file, nil
 }
@@ -174,6 +174,9 @@ func (f *motorFile) motor() (m Motor, err error) {
 	}
 	m.ID, m.Shadow = uint8(f.ID), uint8(f.Shadow)
 	if m.Model, err = table.ByName(f.Model); err != nil {
+		if f.Model == "" {
+			err = fmt.Errorf("%w; motors here replace all of those of like, each with id, model, norm and max_velocity", err)
+		}
 		return m, err
 	}
 	norm, ok := norms[strings.ToLower(f.Norm)]
