@@ -287,6 +287,9 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 
 	tickErr := e.watch(ctx, ticked)
 	off := e.letGo(tickErr) // first of all: other threads may take their time
+	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != SimName {
+		e.log.Warn("the arm is held, as --on-exit hold says", "next", "edge-rt torque off --bus "+e.cfg.Bus+" lets it go")
+	}
 	cancel()
 	e.ending.Store(true)
 	e.control.waker.Wake()

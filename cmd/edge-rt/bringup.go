@@ -66,8 +66,10 @@ type held struct{ bus, robot string }
 // guarded runs such a command.
 func guarded(run func() error, arms ...held) error {
 	var guards []*guard
+	instead := "Ctrl-C ends it"
 	for _, a := range arms {
-		guards = append(guards, startGuard(a.bus, a.robot, func(text string) { fmt.Fprintf(os.Stderr, "%s: %s\n", name, text) }))
+		guards = append(guards, startGuard(a.bus, a.robot, instead, func(text string) { fmt.Fprintf(os.Stderr, "%s: %s\n", name, text) }))
+		instead = ""
 	}
 	err := run()
 	for _, g := range guards { // not when it panics

@@ -48,8 +48,9 @@ type guard struct {
 //
 // It is in a session of its own: what a terminal, a shell's job control or timeout
 // does to a whole group is not meant for it. Ctrl-Z would leave the arm at its last
-// goal with nobody to drive it, so it stops nothing and says what to do instead.
-func startGuard(bus, robot string, warn func(string)) *guard {
+// goal with nobody to drive it, so it stops nothing and says what to do instead;
+// an empty instead says nothing, for the second arm of a command.
+func startGuard(bus, robot, instead string, warn func(string)) *guard {
 	if bus == "" || bus == edge.SimName {
 		return nil
 	}
@@ -76,7 +77,9 @@ func startGuard(bus, robot string, warn func(string)) *guard {
 	signal.Notify(g.stops, syscall.SIGTSTP)
 	go func() {
 		for range g.stops {
-			warn("Ctrl-Z would leave the arm with nobody to drive it, so the run goes on: edge-rt ctl pause holds it, Ctrl-C ends it")
+			if instead != "" {
+				warn("Ctrl-Z would leave the arm with nobody to drive it, so it goes on: " + instead)
+			}
 		}
 	}()
 	go func() {

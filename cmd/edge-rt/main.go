@@ -238,7 +238,7 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 	}()
 	var g *guard
 	if !notify.Managed() { // a service has ExecStopPost=
-		g = startGuard(cfg.Bus, cfg.Robot, func(text string) { fmt.Fprintf(screen, "%s: %s\n", name, text) })
+		g = startGuard(cfg.Bus, cfg.Robot, "edge-rt ctl pause holds it, Ctrl-C ends it", func(text string) { fmt.Fprintf(screen, "%s: %s\n", name, text) })
 	}
 	summary, err := e.Run(ctx)
 	g.leave()

@@ -290,7 +290,10 @@ func (s *session) end(loop *rt.Loop, err error) error {
 		err = exit.With(exit.RealTime, err)
 	}
 	if off != nil {
-		err = errors.Join(err, fmt.Errorf("torque may still be on: %w", off))
+		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", off, s.cfg.Follower.Bus))
+	}
+	if held && s.touched.Load() {
+		fmt.Fprintf(s.cfg.Out, "The follower is held, as --on-exit hold says: edge-rt torque off --bus %s lets it go.\n", s.cfg.Follower.Bus)
 	}
 	l, f, stats := s.leader.Stats(), s.follower.Stats(), loop.Stats()
 	fmt.Fprintf(s.cfg.Out, "%d ticks, %d own and %d host overruns; leader p99 %v, %d lost; follower p99 %v, %d lost; %d goals clipped in range, %d in speed\n",
