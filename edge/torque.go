@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"edgert/edge/follow"
 	"edgert/internal/exit"
@@ -41,7 +42,30 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 		fmt.Fprintln(out, "the edge left by itself and holds the arm, as --on-exit hold says: torque stays")
 		return nil
 	}
+	if os.Getenv("SERVICE_RESULT") != "" {
+		return ReleaseFor(afterService, cfg.Bus, r, out)
+	}
 	return Release(cfg.Bus, r, out)
+}
+
+// afterService is how long systemd's command after a run tries; a person who asks
+// for it is told at once what is missing.
+const (
+	afterService = 3 * time.Second
+	releaseEvery = 50 * time.Millisecond
+)
+
+// ReleaseFor is Release until all motors have confirmed it, for so long: whoever
+// cleans up after a run does not give up on motors that are silent, or on an
+// adapter that is out, for a moment. A port that another program has is its.
+func ReleaseFor(patience time.Duration, bus string, r robot.Robot, out io.Writer) error {
+	clock := rt.KernelClock()
+	for end := clock.Now().Add(patience); ; clock.SleepUntil(clock.Now().Add(releaseEvery)) {
+		err := Release(bus, r, out)
+		if err == nil || errors.Is(err, servo.ErrPortBusy) || clock.Now() >= end {
+			return err
+		}
+	}
 }
 
 // Release makes every motor limp of a robot whose arm is at a port, as soon as

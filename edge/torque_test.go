@@ -76,6 +76,19 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	}
 }
 
+// After a service's run systemd's command waits for a motor that is silent for a
+// moment.
+func TestTorqueOffAfterAService(t *testing.T) {
+	t.Setenv("SERVICE_RESULT", "signal")
+	b := torquedArm(t)
+	b.Mute(3, true)
+	back := time.AfterFunc(1200*time.Millisecond, func() { b.Mute(3, false) })
+	defer back.Stop()
+	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder)); err != nil || slices.Contains(b.TorqueEnabled(), true) {
+		t.Errorf("torque off with motor 3 silent for 1.2 s: %v, torque %v", err, b.TorqueEnabled())
+	}
+}
+
 // Nobody waits for those who are silent: asking them takes seconds.
 func TestTorqueOffIsToldToAllFirst(t *testing.T) {
 	b := torquedArm(t)

@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	guardEnd  = time.Second           // for the guard to hear that it is not needed
-	guardTell = time.Second           // for somebody to read what it did
-	guardLook = 50 * time.Millisecond // between looks at the pulse
-	guardKill = 5 * time.Second       // for a killed process to end
+	guardEnd   = time.Second           // for the guard to hear that it is not needed
+	guardTell  = time.Second           // for somebody to read what it did
+	guardLook  = 50 * time.Millisecond // between looks at the pulse
+	guardKill  = 5 * time.Second       // for a killed process to end
+	guardTries = 10 * time.Second      // to let go an arm that is silent or unplugged
 )
 
 // pulseFD is where the guard finds the pulse: the first of its ExtraFiles.
@@ -142,7 +143,7 @@ func (c *cli) stand(stdin io.Reader, stderr io.Writer) exit.Code {
 	}
 	var said bytes.Buffer
 	fmt.Fprintf(&said, "%s: %s\n", name, why)
-	err = edge.Release(c.Bus, r, &said)
+	err = edge.ReleaseFor(guardTries, c.Bus, r, &said)
 	code := exit.Clean
 	if errors.Is(err, servo.ErrPortBusy) {
 		fmt.Fprintf(&said, "another program has the arm at %s now\n", c.Bus)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgert/rt"
 	"edgert/servo/servosim"
 )
 
@@ -94,6 +95,40 @@ func TestTheGuardLetsAKilledEdgeGo(t *testing.T) {
 		t.Errorf("the guard says %q", text)
 	}
 	awaitNoGuard(t, b.Path())
+}
+
+// An adapter that is out when the run is killed, or motors that are silent, are
+// waited for.
+func TestTheGuardWaitsForTheArm(t *testing.T) {
+	for _, unplugged := range []bool{true, false} {
+		link := filepath.Join(t.TempDir(), "arm")
+		b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
+		if err != nil {
+			t.Skipf("no pseudo-terminals here: %v", err)
+		}
+		t.Cleanup(func() { b.Close() })
+		cmd, log := watched(t, b, nil, "--bus", link)
+		if unplugged {
+			b.Unplug()
+		} else {
+			b.Mute(2, true)
+			b.Mute(5, true)
+		}
+		cmd.Process.Kill()
+		time.Sleep(1500 * time.Millisecond) // it has given up by then, if it does
+		if unplugged {
+			b.Replug()
+		} else {
+			b.Mute(2, false)
+			b.Mute(5, false)
+		}
+		awaitStiff(t, b, 0, "nobody let the arm go when it was back")
+		cmd.Wait()
+		if text := log.String(); !strings.Contains(text, "off on 6 motors") {
+			t.Errorf("unplugged %v: the guard says %q", unplugged, text)
+		}
+		awaitNoGuard(t, link)
+	}
 }
 
 // Somebody who reads nothing any more does not keep the arm stiff, nor the guard.
