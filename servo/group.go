@@ -106,10 +106,11 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 
 // window is a stretch of registers of one servo that is read at once.
 type window struct {
-	unit  int
-	bit   uint32 // of the unit's windows
-	tells bool   // it shows whether the servo is the one that it was
-	group *group
+	unit    int
+	bit     uint32 // of the unit's windows
+	tells   bool   // it shows whether the servo is the one that it was
+	strains bool   // and how hard it works
+	group   *group
 }
 
 // stretch is where a window begins and ends; a model that lacks the last register
@@ -148,7 +149,9 @@ func newHealth(a *Arm) *health {
 			g.mean(u.id)
 			g.request = a.bus.format.AppendRead(nil, u.id, from.Addr, size)
 			g.wire = a.bus.wireTime(len(g.request), 1, size)
-			h.windows = append(h.windows, window{i, 1 << (len(h.windows) % 32), s.tells, g})
+			w := window{unit: i, bit: 1 << (len(h.windows) % 32), tells: s.tells, group: g}
+			w.strains = !u.shadow && (w.covers(u.model.Row(table.PresentLoad)) || w.covers(u.model.Row(table.PresentCurrent)))
+			h.windows = append(h.windows, w)
 		}
 	}
 	return h

@@ -29,7 +29,9 @@ const (
 // Owner: tick thread.
 type health struct {
 	windows  []window
-	next     int
+	next     int // window to read
+	turn     int // the last one that was read in turn
+	last     int // the last one of a joint that wanted attention
 	due      rt.Instant
 	units    []unitHealth // per unit
 	streak   []int        // per joint: reads in a row with a complaint
@@ -48,6 +50,7 @@ type health struct {
 	cramped   rt.Instant    // since when no tick has had time to compare one; 0: it has
 	strayed   uint32        // joints whose goal register was not ours after a silence
 	attended  uint32        // joints whose motors are looked at first
+	attentive bool          // the next window is one of these
 	asleep    bool          // the bus watchdogs have fired
 	leash     time.Duration // of the bus watchdogs; 0: none
 	stop      robot.Reaction
@@ -128,26 +131,30 @@ func (a *Arm) watch(stale uint32, deadline rt.Instant) {
 		deadline = a.clock.Now().Add(w.group.wire + a.bus.settle + healthLoss)
 	}
 	h.due = now.Add(healthEvery)
-	h.next = a.after(h.next)
+	h.next = a.after()
 	if a.bus.gather(w.group, healthLoss, deadline) == 0 {
 		a.note(w)
 	}
 }
 
-// after is the window to read behind the last one: the next, or the next of a
-// joint that wants attention.
+// after is the window to read next: every second one of a joint that wants
+// attention, that which says how hard its motor works; the others in turn.
 //
 //rt:noalloc
-func (a *Arm) after(last int) int {
+func (a *Arm) after() int {
 	h := a.health
 	n := len(h.windows)
-	for k := 1; h.attended != 0 && k <= n; k++ {
-		if i := (last + k) % n; h.attended&(1<<a.units[h.windows[i].unit].joint) != 0 {
-			h.attended &^= 1 << a.units[h.windows[i].unit].joint
-			return i
+	for i := 0; h.attended != 0 && !h.attentive && i < n; i++ {
+		w := &h.windows[(h.last+1+i)%n]
+		if bit := uint32(1) << a.units[w.unit].joint; w.strains && h.attended&bit != 0 {
+			h.attended, h.attentive = h.attended&^bit, true
+			h.last = (h.last + 1 + i) % n
+			return h.last
 		}
 	}
-	return (last + 1) % n
+	h.attentive = false
+	h.turn = (h.turn + 1) % n
+	return h.turn
 }
 
 // fits reports whether a window can be read until so long before the deadline.

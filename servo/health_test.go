@@ -280,3 +280,25 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 		t.Errorf("%06b doubted, want motor 3, restarted", a.Doubted())
 	}
 }
+
+// A joint that wants attention in every tick, as one does that sags by some degrees,
+// has every second look, and the others have theirs.
+func TestAttentionLeavesTheOthersWatched(t *testing.T) {
+	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
+	l.servos[5].mem[63] = 61
+	for n := 0; a.Fatal() == nil; n++ {
+		if n > 3*look*convinced {
+			t.Fatal("motor 5 is too hot, motor 1 wants attention, and nobody looks at motor 5")
+		}
+		a.Attend(1)
+		reads(a, l, 1)
+	}
+	l.servos[1].put(60, 400) // works harder
+	for n := 0; a.Effort(0) < 0.4; n++ {
+		if n > 3*int(healthEvery/(10*time.Millisecond)) {
+			t.Fatalf("effort %v after %d reads, want 0.4 within three looks", a.Effort(0), n)
+		}
+		a.Attend(1)
+		reads(a, l, 1)
+	}
+}
