@@ -348,7 +348,7 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 	case State(e.control.stats.state.Load()) == Dead && e.control.stats.busFault.Load():
 		return exit.Errorf(exit.Absent, "joints were silent for %v%s: gave up; check the arm's cables and power", e.cfg.MaxOffline, e.silent())
 	case State(e.control.stats.state.Load()) == Dead && e.control.link.why.Load() != nil:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s", e.cfg.MaxOffline, *e.control.link.why.Load())
+		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.link.why.Load())
 	case State(e.control.stats.state.Load()) == Dead:
 		return exit.Errorf(exit.Absent, "no chunk for %v: gave up%s", e.cfg.MaxOffline, e.unseeing())
 	}
