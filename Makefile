@@ -41,7 +41,7 @@ soak: setup build ## three edges for 10 minutes, the server killed five times
 	@$(GO) run ./tools/soak
 
 .PHONY: safety
-safety: setup build ## what the arm does in each of some forty single faults: docs/safety.md's table (5 minutes)
+safety: setup build ## what the arm does in each of some fifty single faults: docs/safety.md's table (6 minutes)
 	bin/bench safety --json bin/safety.json --into docs/safety.md
 
 .PHONY: safety-soak

@@ -208,7 +208,14 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	b.WriteString("| fault | what the arm did | longest goal step | safe after | exit | who may end it | violations |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Results {
 		v := &r.Results[i]
-		fmt.Fprintf(b, "| %s (`%s`) | %s | %d counts, %.1f° | %s | %s | %s | %s |\n", v.Title, v.Name, v.Did, v.StepCounts, v.StepDegrees, v.safe(), v.exit(), v.Who, v.broken())
+		did, step := v.Did, fmt.Sprintf("%d counts, %.1f°", v.StepCounts, v.StepDegrees)
+		if v.Note != "" {
+			did += "; " + strings.ReplaceAll(v.Note, "|", "/")
+		}
+		if v.Who == "" {
+			step = "–"
+		}
+		fmt.Fprintf(b, "| %s (`%s`) | %s | %s | %s | %s | %s | %s |\n", v.Title, v.Name, did, step, v.safe(), v.exit(), orDash(v.Who), v.broken())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -247,6 +254,13 @@ func (r *Report) WriteInto(name string) error {
 		return err
 	}
 	return os.WriteFile(name, b.Bytes(), 0o644)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return text
 }
 
 func (v *Result) safe() string {

@@ -106,7 +106,7 @@ func again(ctx context.Context, cfg *Config, dir string, f *Fault) (res Result, 
 	for try := range tries {
 		res, err = play(ctx, cfg, fmt.Sprintf("%s.%d", dir, try), f)
 		if errors.Is(err, errNotHere) {
-			res.Note, res.Did = err.Error(), "not played"
+			res.Note, res.Did, res.SafeMS = strings.TrimPrefix(err.Error(), f.Name+": "), "not played", -1
 			return res, nil
 		}
 		if err == nil || ctx.Err() != nil {

@@ -70,6 +70,7 @@ func Soak(ctx context.Context, cfg Config, d time.Duration, seed uint64) (*Repor
 	if err := s.end(); err != nil {
 		return nil, err
 	}
+	s.result.Did, s.result.Who = tell(s.arm.history.phases(s.at, s.ended)), whoStarts
 	s.note()
 	return &Report{Bench: "safety", Version: cfg.Version, Seed: seed, Results: s.results}, context.Cause(ctx)
 }

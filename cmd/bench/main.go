@@ -50,7 +50,7 @@ type cli struct {
 	Bus     busFlags    `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
 	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Faults  faultsFlags `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
-	Safety  safetyFlags `cmd:"" help:"What the arm does in each of some forty single faults, every byte that its servos get held against eight rules."`
+	Safety  safetyFlags `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against eight rules."`
 	Recipe  recipeFlags `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
 	Camera  cameraFlags `cmd:"" help:"How old pictures are when they stand in a message, what cameras cost, and whether the tick notices."`
 	JPEG    jpegFlags   `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`
