@@ -251,7 +251,7 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	case slow && robbed:
 		e.log.Warn("the bus seems slow, but the host takes this machine's processors away", "want", want)
 	case slow:
-		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %v ticks per second it may take %v: lower --fps, set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
+		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %v ticks per second it may take %v: set the adapter's latency timer to 1 ms, raise the servos' baud rate, or lower --fps (below the policy's rate with --fps-mismatch allow: the arm moves slower)",
 			all.P99.Round(10*time.Microsecond), e.cfg.rate(), want)
 	}
 	if motors, cure := arm.Losers(all); motors != "" && e.simBus == nil {
