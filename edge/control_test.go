@@ -82,17 +82,17 @@ func (b *fakeBus) Returned() (plug.Cause, uint32) {
 	return why, restarted
 }
 
-func (b *fakeBus) Complaints() servo.Complaints { return b.says }
-func (b *fakeBus) Relax(joints uint32)          { b.says.Limp |= joints }
-func (b *fakeBus) Doubt()                       {}
-func (b *fakeBus) Doubted() uint32              { return b.doubted }
-func (b *fakeBus) Strayed() uint32              { s := b.strayed; b.strayed = 0; return s }
-func (b *fakeBus) Effort(int) float64           { return b.effort }
-func (b *fakeBus) Attend(uint32)                {}
-func (b *fakeBus) Moving() uint32               { return 0 }
-func (b *fakeBus) Outside() uint32              { return b.outside }
-func (b *fakeBus) Rescue() error                { return nil }
-func (b *fakeBus) Rescued() error               { return nil }
+func (b *fakeBus) Complaints() servo.Complaints   { return b.says }
+func (b *fakeBus) Relax(joints uint32)            { b.says.Limp |= joints }
+func (b *fakeBus) Doubt()                         {}
+func (b *fakeBus) Doubted() uint32                { return b.doubted }
+func (b *fakeBus) Strayed() uint32                { s := b.strayed; b.strayed = 0; return s }
+func (b *fakeBus) Effort(int, rt.Instant) float64 { return b.effort }
+func (b *fakeBus) Attend(uint32)                  {}
+func (b *fakeBus) Moving() uint32                 { return 0 }
+func (b *fakeBus) Outside() uint32                { return b.outside }
+func (b *fakeBus) Rescue() error                  { return nil }
+func (b *fakeBus) Rescued() error                 { return nil }
 
 func (b *fakeBus) Warned() uint32 { return b.warned }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"edgert/rt"
 	"edgert/servo/robot"
@@ -40,7 +41,8 @@ type Arm struct {
 	rows    rows
 	clock   rt.Clock
 	halted  func() bool
-	noticed *uint32 // of ArmConfig
+	noticed *uint32       // of ArmConfig
+	period  time.Duration // of the ticks; 0: not known
 	held    []string
 	notes   []string
 
@@ -220,6 +222,9 @@ func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 			return err
 		}
 		if err := a.findSlow(i); err != nil {
+			return err
+		}
+		if err := a.findLimit(i); err != nil {
 			return err
 		}
 	}

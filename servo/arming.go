@@ -147,7 +147,11 @@ func (a *Arm) guardArmed(joints uint32) error {
 	if row.Size == 0 || a.robot.Safety.BusWatchdog <= 0 {
 		return nil
 	}
-	ticks := watchdogTicks(a.robot.Safety.BusWatchdog)
+	patience := max(a.robot.Safety.BusWatchdog, watchdogPeriods*a.period)
+	if patience > watchdogMost {
+		return nil // whoever ticks so slowly would be stopped between two ticks
+	}
+	ticks := watchdogTicks(patience)
 	a.health.leash = time.Duration(ticks)*watchdogStep - watchdogMargin
 	return a.bus.SyncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
 }
@@ -227,9 +231,17 @@ func (a *Arm) outside(joints uint32) error {
 func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWatchdog) }
 
 const (
-	watchdogStep   = 20 * time.Millisecond
-	watchdogMargin = 5 * time.Millisecond // a servo's clock, and the way to it
+	watchdogStep    = 20 * time.Millisecond
+	watchdogMargin  = 5 * time.Millisecond // a servo's clock, and the way to it
+	watchdogPeriods = 3                    // of a tick, that the watchdog bears
+	watchdogMost    = 127 * watchdogStep
 )
+
+// SetPeriod says how far apart the ticks will be: a bus watchdog shorter than three
+// of them would stop the arm between two.
+//
+// Owner: the thread that owns the arm, before it is armed.
+func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
 
 // watchdogTicks is the register's value for a time: steps of 20 ms, at least two.
 func watchdogTicks(d time.Duration) int {

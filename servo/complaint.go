@@ -22,7 +22,7 @@ func (a *Arm) weigh(i int) {
 	fault |= h.beyond[i]
 	bit := uint32(1) << i
 	if fault&^h.heard[i] != 0 {
-		a.listen(i, bit, a.clock.Now()) // some faults take the torque away: look before it gets another goal
+		a.doubt(i, a.clock.Now()) // some faults take the torque away: look before it gets another goal
 	}
 	h.heard[i] = fault
 	a.doubtEncoder(i, fault&FaultEncoder != 0)
@@ -139,39 +139,47 @@ func (a *Arm) strain(w *window, u *unitHealth) {
 		effort, known = float64(max(v, -v))/float64(most), true
 	}
 	if v, ok := w.value(m.Row(table.PresentCurrent)); ok {
-		if limit := a.currentLimit(w.unit); limit > 0 {
-			effort, known = max(effort, float64(max(v, -v))/float64(limit)), true
+		if u.currentMax > 0 {
+			effort, known = max(effort, float64(max(v, -v))/float64(u.currentMax)), true
 		}
 	}
 	if known {
-		u.effort = effort
+		u.effort, u.worked = effort, a.clock.Now()
 	}
 }
 
 // fullLoad is the present load of a motor at full duty, in its unit of 0.1 %.
 const fullLoad = 1000
 
-// currentLimit is the current at which a motor protects itself, in the unit of its
-// present current, as far as the robot's settings say it; 0: not known.
-//
-//rt:noalloc
-func (a *Arm) currentLimit(unit int) int {
-	settings := a.robot.Motors[a.units[unit].joint].Settings
-	for i := range settings {
-		if r := settings[i].Register; r == table.ProtectionCurrent || r == table.CurrentLimit {
-			return settings[i].Value
+// findLimit reads the current at which a motor protects itself, in the unit of its
+// present current.
+func (a *Arm) findLimit(i int) error {
+	u := a.units[i]
+	for _, r := range [...]table.Register{table.ProtectionCurrent, table.CurrentLimit} {
+		if !u.model.Has(r) || !u.model.Has(table.PresentCurrent) {
+			continue
 		}
+		v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
+		if err != nil {
+			return a.wrap(u, err)
+		}
+		a.health.units[i].currentMax = v
 	}
-	return 0
+	return nil
 }
 
-// Effort returns how hard joint i works as a share of what its limits allow, as it
-// was read last; 0 when its motor does not say.
+// Effort returns how hard joint i works as a share of what its limits allow; 0 when
+// its motor does not say, or was not looked at since an instant.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Effort(i int) float64 { return a.health.units[i].effort }
+func (a *Arm) Effort(i int, since rt.Instant) float64 {
+	if u := &a.health.units[i]; u.worked >= since {
+		return u.effort
+	}
+	return 0
+}
 
 // Attend has the motors of joints looked at before the others', once.
 //

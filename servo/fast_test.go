@@ -272,6 +272,7 @@ func TestAFastTryIsBounded(t *testing.T) {
 	l.bad()
 	l.blocks = 0
 	took := func() time.Duration {
+		l.arm.health.doubted = 0 // comparing is not what this is about
 		start := max(l.clock.Now(), l.next)
 		l.tick()
 		return l.clock.Now().Sub(start)

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	healthEvery = 50 * time.Millisecond  // one window of one motor is read that often
-	healthRoom  = 2 * time.Millisecond   // left until the deadline, or it waits for the next tick
-	healthLoss  = time.Millisecond       // beyond the computed end
-	healthLate  = 10 * healthEvery       // an arm with a silent motor is looked after too, that seldom
-	persistent  = 3                      // reads in a row with a complaint before it counts
-	differs     = 2                      // comparisons in a row that find something else: one may be of a damaged reply whose checksum fits
-	bootLeast   = 100 * time.Millisecond // no servo boots in less: one without a mark that was silent for longer may have restarted
-	longGap     = 500 * time.Millisecond // without a read: one without a mark may have restarted
-	strayCounts = 2                      // a goal register that is off by more is not ours
+	healthEvery  = 50 * time.Millisecond  // one window of one motor is read that often
+	healthRoom   = 2 * time.Millisecond   // left until the deadline, or it waits for the next tick
+	healthLoss   = time.Millisecond       // beyond the computed end
+	healthLate   = 10 * healthEvery       // an arm with a silent motor is looked after too, that seldom
+	persistent   = 3                      // reads in a row with a complaint before it counts
+	differs      = 2                      // comparisons in a row that find something else: one may be of a damaged reply whose checksum fits
+	bootLeast    = 100 * time.Millisecond // no servo boots in less: one without a mark that was silent for longer may have restarted
+	compareFails = 2                      // reads in one tick that bring nothing, before the next tick goes on
+	longGap      = 500 * time.Millisecond // without a read: one without a mark may have restarted
+	strayCounts  = 2                      // a goal register that is off by more is not ours
 )
 
 // health watches the motors on the tick, a little at a time: it reads supply,
@@ -49,6 +50,7 @@ type health struct {
 	doubted   uint32        // joints that were silent and have not been compared since
 	cramped   rt.Instant    // since when no tick has had time to compare one; 0: it has
 	strayed   uint32        // joints whose goal register was not ours after a silence
+	compare   int           // window that compareSilent begins with
 	attended  uint32        // joints whose motors are looked at first
 	attentive bool          // the next window is one of these
 	asleep    bool          // the bus watchdogs have fired
@@ -73,6 +75,8 @@ type Complaints struct {
 type unitHealth struct {
 	voltage, temperature int // 0.1 V; degrees Celsius
 	effort               float64
+	worked               rt.Instant // when that was read
+	currentMax           int        // unit of its present current; 0: not known
 	status               Fault
 	kept                 []kept     // what tells it from a servo that has restarted
 	unread               uint32     // its windows, one bit each, to be read before it counts as compared
@@ -169,19 +173,25 @@ func (a *Arm) fits(w *window, spare time.Duration, deadline rt.Instant) bool {
 //
 //rt:noalloc
 func (a *Arm) listen(i int, stale uint32, now rt.Instant) {
-	h, u := a.health, &a.health.units[i]
-	bit := uint32(1) << a.units[i].joint
-	if a.units[i].shadow || stale&bit == 0 {
-		return
+	if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
+		a.doubt(i, now)
 	}
-	h.doubted |= bit
+}
+
+// doubt has a unit compared before it counts as the same; it was last known to be
+// there at an instant.
+//
+//rt:noalloc
+func (a *Arm) doubt(i int, at rt.Instant) {
+	h, u := a.health, &a.health.units[i]
+	h.doubted |= 1 << a.units[i].joint
 	for w := range h.windows {
 		if h.windows[w].unit == i && h.windows[w].tells {
 			u.unread |= h.windows[w].bit
 		}
 	}
 	if u.silent == 0 {
-		u.silent = now
+		u.silent = at
 	}
 }
 
@@ -198,7 +208,7 @@ func (a *Arm) Doubt() { a.doubtSince(a.clock.Now().Add(-bootLeast)) }
 //rt:noalloc
 func (a *Arm) doubtSince(at rt.Instant) {
 	for i := range a.units {
-		a.listen(i, a.positions.all, at)
+		a.doubt(i, at)
 	}
 }
 
@@ -211,16 +221,22 @@ func (a *Arm) compareSilent(stale uint32, deadline rt.Instant) {
 	if h.doubted&^stale == 0 {
 		return
 	}
-	for i := range h.windows {
-		w := &h.windows[i]
+	failed := 0
+	for k := range h.windows {
+		w := &h.windows[(h.compare+k)%len(h.windows)]
 		if h.units[w.unit].unread&w.bit == 0 || stale&(1<<a.units[w.unit].joint) != 0 {
 			continue
 		}
 		end, ok := a.makeRoom(w, deadline)
-		if !ok || a.bus.gather(w.group, healthLoss, end) != 0 {
+		if !ok {
 			return
 		}
-		a.note(w)
+		if a.bus.gather(w.group, healthLoss, end) == 0 {
+			a.note(w)
+		} else if failed++; failed == compareFails {
+			h.compare = (h.compare + k + 1) % len(h.windows) // the others come first in the next tick
+			return
+		}
 	}
 }
 

@@ -179,3 +179,22 @@ func TestUnmarkedAfterAPause(t *testing.T) {
 		t.Errorf("doubted %06b and not taken for restarted after a second that nobody asked", a.Doubted())
 	}
 }
+
+// Goal: a motor without a load register tells its effort by its current.
+func TestEffortOfAKochGripper(t *testing.T) {
+	l := link(t, 16*time.Millisecond)
+	a := l.arm
+	a.health.units[5].currentMax = 1750 // this fake has no such register
+	for i := range a.health.windows {
+		w := &a.health.windows[i]
+		m := a.units[w.unit].model
+		if row := m.Row(table.PresentCurrent); w.unit == 5 && w.covers(row) {
+			at := row.Addr - w.group.addr
+			w.group.data[at], w.group.data[at+1] = 0xD6, 0x06 // 1750, an XL330's Current_Limit
+			a.strain(w, &a.health.units[5])
+		}
+	}
+	if a.Effort(5, 0) < 0.9 {
+		t.Errorf("effort %v at the current limit: it never stalls", a.Effort(5, 0))
+	}
+}

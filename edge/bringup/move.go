@@ -79,6 +79,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	}()
 	safety := s.Robot.Safety
 	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the speed was asked for
+	held.SetPeriod(movePeriod)
 	f := follow.New(held, follow.Config{
 		Period: movePeriod, Safety: safety, Gate: follow.GateOf(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
 	}, len(s.Robot.Motors))

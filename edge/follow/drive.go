@@ -79,10 +79,10 @@ func (f *Follower) move(action []float32, pace float32) {
 //
 //rt:noalloc
 func relief(goal, action, push float32) float32 {
-	if (action-goal)*push > 0 {
-		return goal
+	if (action-goal)*push < 0 {
+		return action
 	}
-	return action
+	return goal // it pushes nowhere that is known: the complaint ends by itself
 }
 
 // Rescuing reports whether the arm is on its way in from outside its range: WalkIn

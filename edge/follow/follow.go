@@ -40,7 +40,7 @@ type Bus interface {
 	Doubt()          // has every motor compared as after a silence
 	Doubted() uint32 // joints that were silent and have not been compared since
 	Strayed() uint32 // once: those that hold another goal than they were given
-	Effort(joint int) float64
+	Effort(joint int, since rt.Instant) float64
 	Attend(joints uint32)
 	Outside() uint32
 	Moving() uint32 // limp joints that move while they are armed

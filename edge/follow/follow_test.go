@@ -62,19 +62,19 @@ func (m *motors) Returned() (plug.Cause, uint32) {
 	m.back, m.restarted = 0, 0
 	return why, r
 }
-func (m *motors) Complaints() servo.Complaints { return m.says }
-func (m *motors) Relax(joints uint32)          { m.relaxed |= joints }
-func (m *motors) Doubt()                       { m.doubted = 3 }
-func (m *motors) Doubted() uint32              { return m.doubted }
-func (m *motors) Strayed() uint32              { s := m.strayed; m.strayed = 0; return s }
-func (m *motors) Effort(int) float64           { return m.effort }
-func (m *motors) Attend(uint32)                {}
-func (m *motors) Moving() uint32               { return 0 }
-func (m *motors) Outside() uint32              { return m.outside }
-func (m *motors) Rescue() error                { m.rescued++; return nil }
-func (m *motors) Rescued() error               { m.rescued--; return nil }
-func (m *motors) Asleep() bool                 { return false }
-func (m *motors) Fatal() error                 { return m.fatal }
+func (m *motors) Complaints() servo.Complaints   { return m.says }
+func (m *motors) Relax(joints uint32)            { m.relaxed |= joints }
+func (m *motors) Doubt()                         { m.doubted = 3 }
+func (m *motors) Doubted() uint32                { return m.doubted }
+func (m *motors) Strayed() uint32                { s := m.strayed; m.strayed = 0; return s }
+func (m *motors) Effort(int, rt.Instant) float64 { return m.effort }
+func (m *motors) Attend(uint32)                  {}
+func (m *motors) Moving() uint32                 { return 0 }
+func (m *motors) Outside() uint32                { return m.outside }
+func (m *motors) Rescue() error                  { m.rescued++; return nil }
+func (m *motors) Rescued() error                 { m.rescued--; return nil }
+func (m *motors) Asleep() bool                   { return false }
+func (m *motors) Fatal() error                   { return m.fatal }
 
 // rig is a Follower that is ticked by hand.
 type rig struct {

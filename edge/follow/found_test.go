@@ -155,3 +155,65 @@ func TestSlowStaleJoint(t *testing.T) {
 		t.Error("the start is over by a lost reply of the only joint that is far off")
 	}
 }
+
+// Goal: what is said names the joint that it is about.
+func TestEventsNameTheNewJoint(t *testing.T) {
+	events := rt.NewEvents(64)
+	r := armed(t, func(c *Config) { c.Events = events })
+	r.bus.says.Hold = 1
+	r.tick(t, 5, 50)
+	events.Drain(func(rt.Event) {})
+	r.bus.says.Hold = 3
+	r.tick(t, 5, 50)
+	events.Drain(func(e rt.Event) {
+		if e.Code == rt.JointHeld && e.A != 2 {
+			t.Errorf("the second joint is held: event for %b, and whoever prints it names the first", e.A)
+		}
+	})
+}
+
+// Goal: a gripper that pushes keeps its force when its goal register is not ours after a lost reply.
+func TestStrayedGripper(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.follows = false
+	r.bus.says.Overload = 0
+	r.ticks(t, 8, 5, 20) // closes on something at 50
+	r.bus.says.Overload = 2
+	r.ticks(t, 5, 5, 20)
+	before := r.Goal[1]
+	r.bus.strayed = 2
+	r.ticks(t, 2, 5, 20)
+	if r.Goal[1] != before {
+		t.Errorf("goal %v, was %v: it lets go", r.Goal[1], before)
+	}
+}
+
+// Goal: max_step does not pass by the velocity limit.
+func TestFarKeepsTheStep(t *testing.T) {
+	g := testGate()
+	g.Far = []float32{5, 5}
+	if next := g.Pass(0, 5, 5, -9); next < 5-3-slack {
+		t.Errorf("one damaged position, and the goal goes from 5 to %v, step is 3", next)
+	}
+}
+
+// Goal: a stall is told by what was read while it stood, not by an effort from before.
+// (servo: the effort of a Koch motor is in the third of its windows, and is up to 0.9 s old.)
+
+// Goal: an overload while goal and place are the same lets nothing but relief through.
+func TestOverloadAtItsGoal(t *testing.T) {
+	r := armed(t, nil)
+	r.ticks(t, 5, 5, 50)
+	r.bus.says.Overload = 2
+	r.bus.follows = false
+	r.ticks(t, 20, 5, 90)
+	a := r.Goal[1]
+	r = armed(t, nil)
+	r.ticks(t, 5, 5, 50)
+	r.bus.says.Overload = 2
+	r.bus.follows = false
+	r.ticks(t, 20, 5, 10)
+	if a != 50 && r.Goal[1] != 50 {
+		t.Errorf("overloaded at its goal it goes both ways: %v and %v", a, r.Goal[1])
+	}
+}

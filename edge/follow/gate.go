@@ -50,15 +50,13 @@ const slack = 1e-3
 //
 //rt:noalloc
 func (g *Gate) Pass(j int, goal, action, place float32) float32 {
-	if j < len(g.Lead) && !isBad(action) {
-		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
+	wanted := action
+	if !isBad(action) {
+		action = near(g.Lead, j, place, action)
+		action = near(g.Far, j, place, action)
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)
-	if j < len(g.Far) {
-		if near := min(place+g.Far[j], max(place-g.Far[j], next)); near != next {
-			next, stepped = near, true
-		}
-	}
+	stepped = stepped || action != wanted && !isBad(action)
 	if ranged {
 		g.RangeClips++
 	}
@@ -66,6 +64,18 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 		g.StepClips++
 	}
 	return next
+}
+
+// near is the nearest to v that a bound around where joint j is allows. The goal goes
+// there at the velocity limit: a place that jumps, as of a damaged reply, moves no
+// goal by more.
+//
+//rt:noalloc
+func near(bounds []float32, j int, place, v float32) float32 {
+	if j >= len(bounds) {
+		return v
+	}
+	return min(place+bounds[j], max(place-bounds[j], v))
 }
 
 // Preview writes what Pass would make of rows of actions executed from goal on,

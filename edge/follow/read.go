@@ -47,6 +47,9 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	f.watchStalls(t.Woke)
 	for j := range f.joints {
 		f.may[j] = f.joints[j].May()
+		if f.joints[j]&Torque == 0 {
+			f.Goal[j] = f.Place[j] // nothing holds it
+		}
 		if f.Phase == Armed && f.may[j] == MayArm {
 			f.Phase = Arming // it could not be armed with the others
 		}
@@ -80,7 +83,7 @@ func (f *Follower) listen(now rt.Instant) {
 		f.emit(now, rt.JointFrozen, int64(silenced))
 	}
 	for j, strayed := 0, f.bus.Strayed(); strayed != 0; j, strayed = j+1, strayed>>1 {
-		if strayed&1 != 0 {
+		if strayed&1 != 0 && f.joints[j]&Pushing == 0 { // who pushes gets its own goal again
 			f.rejoin(now, j)
 		}
 	}
@@ -177,6 +180,17 @@ func (f *Follower) welcome(now rt.Instant, why plug.Cause, restarted uint32) {
 	}
 }
 
+// tell has people told of each joint of which something is new.
+//
+//rt:noalloc
+func (f *Follower) tell(now rt.Instant, what rt.Code, joints uint32) {
+	for j := range f.joints {
+		if joints&(1<<j) != 0 {
+			f.emit(now, what, 1<<j)
+		}
+	}
+}
+
 // mind turns complaints into what the joints may be told.
 //
 //rt:noalloc
@@ -198,18 +212,10 @@ func (f *Follower) mind(now rt.Instant) {
 			f.joints[j] = f.joints[j].After(TakenLimp)
 		}
 	}
-	if c.Hold&^f.said.Hold != 0 {
-		f.emit(now, rt.JointHeld, int64(c.Hold))
-	}
-	if c.Overload&^f.said.Overload != 0 {
-		f.emit(now, rt.JointOverloaded, int64(c.Overload))
-	}
-	if c.Encoder&^f.said.Encoder != 0 {
-		f.emit(now, rt.JointBlind, int64(c.Encoder))
-	}
-	if c.Limp&^f.said.Limp != 0 {
-		f.emit(now, rt.JointLimp, int64(f.limp))
-	}
+	f.tell(now, rt.JointHeld, c.Hold&^f.said.Hold)
+	f.tell(now, rt.JointOverloaded, c.Overload&^f.said.Overload)
+	f.tell(now, rt.JointBlind, c.Encoder&^f.said.Encoder)
+	f.tell(now, rt.JointLimp, c.Limp&^f.said.Limp)
 	f.said = c
 	if f.Phase == Armed && f.bus.Asleep() {
 		f.Phase, f.waking = Arming, true // goal := present, and slowly on from there

@@ -71,3 +71,43 @@ func TestArmingOnALossyBus(t *testing.T) {
 		t.Logf("loss %v: armed after %v", p, time.Since(began))
 	}
 }
+
+// Goal: Goal is what a joint that is not driven holds, as its comment says.
+func TestGoalOfALimpJoint(t *testing.T) {
+	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	a.drive()
+	a.arm.Relax(1 << 4)
+	a.during(100 * time.Millisecond)
+	if err := a.bus.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	a.until("away", a.arm.Away)
+	if err := a.bus.Replug(); err != nil {
+		t.Fatal(err)
+	}
+	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+	if d := a.Goal[4] - a.Place[4]; d > 10 || d < -10 {
+		t.Errorf("goal %v of a limp joint at %v: policies are conditioned on it (Preview), records show it", a.Goal[4], a.Place[4])
+	}
+}
+
+// Goal: supply off and on while the arm parks, and while it is armed.
+func TestPowerBlipWhileParking(t *testing.T) {
+	a := stage(t, servosim.Config{}, nil)
+	a.drive()
+	for j := range a.want {
+		a.want[j] = a.Place[j] + 40
+	}
+	a.until("there", func() bool { return within(a.Goal, a.want, 0.5) })
+	a.Depart(a.tick.Woke)
+	a.during(100 * time.Millisecond)
+	a.bus.Power(false)
+	a.during(150 * time.Millisecond)
+	a.bus.Power(true)
+	a.during(3 * time.Second)
+	t.Log(a.Phase)
+	if a.Phase != Done {
+		t.Errorf("phase %v", a.Phase)
+	}
+	a.clean()
+}

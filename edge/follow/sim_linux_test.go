@@ -152,11 +152,11 @@ func (a *arena) drive() {
 	for j := range a.want {
 		a.want[j] = a.Place[j] + 8
 	}
-	a.until("there", func() bool { return near(a.Goal, a.want, 0.5) })
+	a.until("there", func() bool { return within(a.Goal, a.want, 0.5) })
 	a.during(300 * time.Millisecond)
 }
 
-func near(a, b []float32, reach float32) bool {
+func within(a, b []float32, reach float32) bool {
 	for j := range a {
 		if d := a[j] - b[j]; d > reach || d < -reach {
 			return false

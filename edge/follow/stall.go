@@ -49,7 +49,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 			continue
 		}
 		f.bus.Attend(1 << j)
-		if f.bus.Effort(j) >= stallEffort {
+		if f.bus.Effort(j, s.since) >= stallEffort {
 			s.told = true
 			begun |= 1 << j
 			f.push[j] = f.Goal[j] - f.Place[j]
@@ -61,7 +61,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 }
 
 func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
-	f.emit(now, rt.JointStalled, int64(joints))
+	f.tell(now, rt.JointStalled, joints)
 	switch f.cfg.Safety.Stall {
 	case robot.Limp:
 		for j := range f.joints {

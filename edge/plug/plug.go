@@ -42,8 +42,9 @@ func (c Cause) String() string {
 
 // Arm is an arm that comes back.
 type Arm struct {
-	cfg   servo.ArmConfig
-	clock rt.Clock
+	cfg    servo.ArmConfig
+	period time.Duration
+	clock  rt.Clock
 
 	// Owner: tick thread.
 	cause  Cause  // while away
@@ -71,6 +72,13 @@ func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	p.arm.Store(arm)
 	p.past.Store(&servo.Stats{})
 	return p
+}
+
+// SetPeriod is servo.Arm's, for this arm and those that it becomes. Before the first
+// tick.
+func (p *Arm) SetPeriod(period time.Duration) {
+	p.period = period
+	p.arm.Load().SetPeriod(period)
 }
 
 // Read is servo.Arm's. While the arm is away every joint is stale and nothing is
@@ -181,7 +189,9 @@ func (p *Arm) Doubted() uint32 { return p.arm.Load().Doubted() }
 func (p *Arm) Strayed() uint32 { return p.arm.Load().Strayed() }
 
 //rt:noalloc
-func (p *Arm) Effort(joint int) float64 { return p.arm.Load().Effort(joint) }
+func (p *Arm) Effort(joint int, since rt.Instant) float64 {
+	return p.arm.Load().Effort(joint, since)
+}
 
 //rt:noalloc
 func (p *Arm) Attend(joints uint32) { p.arm.Load().Attend(joints) }
@@ -305,6 +315,7 @@ func (p *Arm) reopen() bool {
 		p.why.Store(&err)
 		return false
 	}
+	arm.SetPeriod(p.period)
 	p.why.Store(nil)
 	p.away.Store(false)
 	p.fresh.Store(arm)

@@ -190,6 +190,7 @@ func (s *session) open(ctx context.Context, a Arm) (*plug.Arm, error) {
 func (s *session) prepare() {
 	n := len(s.cfg.Follower.Robot.Motors)
 	s.lead, s.events = make([]float32, n), rt.NewEvents(eventSlots)
+	s.follower.SetPeriod(s.period)
 	s.arm = follow.New(s.follower, follow.Config{
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.GateOf(s.follower.Arm(), s.period),
 		Exit: exits[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,

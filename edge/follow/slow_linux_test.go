@@ -1,0 +1,71 @@
+package follow
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"edgert/edge/plug"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+// Goal: Dynamixels at 10 fps and below, or at 15 with a tick that is skipped.
+func TestKochAtLowRates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds of real time")
+	}
+	for _, hz := range []int{5, 10} {
+		period := time.Second / time.Duration(hz)
+		r, _ := robot.ByName("koch")
+		cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}, Clock: rt.KernelClock()}
+		sim := servosim.Config{Link: filepath.Join(t.TempDir(), "arm")}
+		for _, m := range r.Motors {
+			cfg.Calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: 200, RangeMax: 3900}
+			sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		}
+		bus, err := servosim.Open(sim)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer bus.Close()
+		cfg.Path = sim.Link
+		arm, err := servo.OpenArm(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := plug.New(arm, cfg, rt.KernelClock())
+		defer p.Close()
+		p.SetPeriod(period)
+		f := New(p, Config{Period: period, Safety: r.Safety, Gate: GateOf(arm, period)}, len(r.Motors))
+		clock := rt.KernelClock()
+		tick := rt.Tick{Deadline: clock.Now()}
+		want := make([]float32, len(r.Motors))
+		phases := map[Phase]int{}
+		f.Begin()
+		for range 5 * hz {
+			tick.Deadline = max(tick.Deadline.Add(period), clock.Now())
+			clock.SleepUntil(tick.Deadline)
+			tick.Woke = clock.Now()
+			f.Read(tick)
+			switch f.Phase {
+			case Arming:
+				if _, err := f.ArmOn(tick); err != nil {
+					t.Fatal(err)
+				}
+			case Armed:
+				for j := range want {
+					want[j] = 10
+				}
+				f.Drive(tick.Woke, want)
+			}
+			phases[f.Phase]++
+		}
+		t.Logf("%d Hz: ticks per phase %v, at %v", hz, phases, f.Place)
+		if phases[Armed] < 7*hz/2 {
+			t.Errorf("%d Hz: armed in %d of %d ticks", hz, phases[Armed], 5*hz)
+		}
+	}
+}
