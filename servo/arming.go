@@ -69,8 +69,8 @@ type arming struct {
 // set of joints begins anew.
 //
 // A joint that stands outside its range is not armed: ErrOutside. When a motor does
-// not confirm, all torque goes off again and the error, which wraps ErrTorque,
-// names it.
+// not confirm, the error, which wraps ErrTorque, names it; torque may be on, and whoever
+// arms switches it off.
 //
 // Owner: the thread that owns the arm.
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
@@ -330,7 +330,7 @@ func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool,
 // maxRequest is the size of a sync read's request, about, of all motors of an arm.
 const maxRequest = 24
 
-// again goes back to an earlier stage, or gives up and makes the arm limp.
+// again goes back to an earlier stage, or gives up; whoever armed lets the arm go.
 func (a *Arm) again(to stage, bad []int, why string) error {
 	m := &a.arming
 	now := a.clock.Now()
@@ -343,9 +343,5 @@ func (a *Arm) again(to stage, bad []int, why string) error {
 		return nil
 	}
 	a.arming = arming{}
-	err := fmt.Errorf("%w: %s %s", ErrTorque, a.motors(bad), why)
-	if off := a.TorqueOff(); off != nil {
-		err = fmt.Errorf("%w; %w", err, off)
-	}
-	return err
+	return fmt.Errorf("%w: %s %s", ErrTorque, a.motors(bad), why)
 }

@@ -27,7 +27,9 @@ func (a *Arm) weigh(i int) {
 	h.heard[i] = fault
 	a.doubtEncoder(i, fault&FaultEncoder != 0)
 	if fault == 0 {
-		h.streak[i] = 0
+		if h.streak[i] = max(0, min(h.streak[i], 2*persistent)-1); h.streak[i] > 0 {
+			return // one that comes and goes stays for some reads
+		}
 		h.says.Hold, h.says.Overload = h.says.Hold&^bit, h.says.Overload&^bit
 		return
 	}

@@ -34,7 +34,7 @@ func TestOverloadHoldsTheJoint(t *testing.T) {
 		t.Errorf("Hold = %06b, Fatal %v, want the gripper held and no more", (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), a.Fatal())
 	}
 	l.servos[6].err = 0
-	reads(a, l, 1)
+	reads(a, l, 2*persistent)
 	if (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp) != 0 {
 		t.Errorf("Hold = %06b after the complaint has gone", (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp))
 	}
@@ -294,9 +294,9 @@ func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 		reads(a, l, 1)
 	}
 	l.servos[1].put(60, 400) // works harder
-	for n := 0; a.Effort(0) < 0.4; n++ {
+	for n := 0; a.Effort(0, 0) < 0.4; n++ {
 		if n > 3*int(healthEvery/(10*time.Millisecond)) {
-			t.Fatalf("effort %v after %d reads, want 0.4 within three looks", a.Effort(0), n)
+			t.Fatalf("effort %v after %d reads, want 0.4 within three looks", a.Effort(0, 0), n)
 		}
 		a.Attend(1)
 		reads(a, l, 1)

@@ -172,3 +172,47 @@ func (a *Arm) Restarted() (joints uint32) {
 	joints, a.health.restarted = a.health.restarted, 0
 	return joints
 }
+
+// listen notes whose motor was silent in this read. Whatever it holds may be
+// another then: it is compared before it counts as the same.
+//
+//rt:noalloc
+func (a *Arm) listen(i int, stale uint32, now rt.Instant) {
+	if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
+		a.doubt(i, now)
+	}
+}
+
+// doubt has a unit compared before it counts as the same; it was last known to be
+// there at an instant.
+//
+//rt:noalloc
+func (a *Arm) doubt(i int, at rt.Instant) {
+	h, u := a.health, &a.health.units[i]
+	h.doubted |= 1 << a.units[i].joint
+	for w := range h.windows {
+		if h.windows[w].unit == i && h.windows[w].tells {
+			u.unread |= h.windows[w].bit
+		}
+	}
+	if u.silent == 0 {
+		u.silent = at
+	}
+}
+
+// Doubt has every motor compared with what it should hold before it counts as
+// known, as after a silence: the machine was away for some time.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Doubt() { a.doubtSince(a.clock.Now().Add(-bootLeast)) }
+
+// doubtSince is Doubt for whoever was last known to be there at an instant.
+//
+//rt:noalloc
+func (a *Arm) doubtSince(at rt.Instant) {
+	for i := range a.units {
+		a.doubt(i, at)
+	}
+}

@@ -18,7 +18,7 @@ const rescueSpeed = 10.0 // degrees per second
 //
 // Owner: the thread that owns the arm.
 func (a *Arm) Rescue() error {
-	outside := a.Outside()
+	outside := a.Outside() &^ a.rescued
 	for i, u := range a.units {
 		if outside&(1<<u.joint) == 0 {
 			continue

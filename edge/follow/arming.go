@@ -41,8 +41,8 @@ func (f *Follower) ArmOn(t rt.Tick) (touched bool, err error) {
 	if joints == 0 {
 		return false, exit.Errorf(exit.Fault, "no joint may be armed: %s", f.Why(0))
 	}
-	if f.cfg.Rescue && !f.rescuing && f.bus.Outside()&joints != 0 {
-		f.rescued = f.bus.Outside() & joints
+	if out := f.bus.Outside() & joints &^ f.rescued; f.cfg.Rescue && out != 0 {
+		f.rescued |= out
 		if err := f.bus.Rescue(); err != nil {
 			return false, exit.With(exit.Fault, err)
 		}

@@ -112,9 +112,15 @@ func (f *Follower) WalkIn(now rt.Instant) error {
 		}
 		return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
 	}
+	if err := f.bus.Rescued(); err != nil {
+		if now < f.giveUp {
+			return nil // a line that loses replies: again in the next tick
+		}
+		return err
+	}
 	f.rescuing, f.rescued = false, 0
 	f.slowDown(now)
-	return f.bus.Rescued()
+	return nil
 }
 
 // Parking.
@@ -145,7 +151,8 @@ func (f *Follower) ParkOn(now rt.Instant, hurry bool) {
 	f.move(f.park, parkSpeed)
 	there := true
 	for j := range f.Goal {
-		if f.may[j] == MayGoal && math.Abs(float64(f.park[j]-f.Place[j])) > parkTolerance {
+		driven := f.joints[j]&(Torque|Heated|Pushing|Blind|Limp) == Torque // the others stay where they are
+		if driven && math.Abs(float64(f.park[j]-f.Place[j])) > parkTolerance {
 			there = false
 		}
 	}

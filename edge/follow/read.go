@@ -34,7 +34,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	}
 	f.stale = f.bus.Read(f.State, deadline)
 	f.bus.Place(f.Place)
-	if slept && f.Phase == Armed {
+	if slept && f.driven() {
 		for j := range f.Goal {
 			f.rejoin(t.Woke, j)
 		}
@@ -92,7 +92,7 @@ func (f *Follower) listen(now rt.Instant) {
 	if silent && !f.silent {
 		f.emit(now, rt.BusLost, int64(count))
 	}
-	if f.silent && !silent && f.Phase == Armed {
+	if f.silent && !silent && f.driven() {
 		for j := range f.Goal {
 			if f.joints[j]&Pushing == 0 { // it was compared, and lets go of nothing
 				f.rejoin(now, j)
@@ -101,6 +101,11 @@ func (f *Follower) listen(now rt.Instant) {
 	}
 	f.silent = silent
 }
+
+// driven reports whether goals leave in this phase.
+//
+//rt:noalloc
+func (f *Follower) driven() bool { return f.Phase == Armed || f.Phase == Parking }
 
 // lapse has a joint that was silent for long go on from where it is once it was
 // compared, unless it pushes against something: it was told to keep its force.
@@ -116,7 +121,7 @@ func (f *Follower) lapse(now rt.Instant, j int, doubted bool) {
 		return
 	}
 	f.lapsed &^= bit
-	if f.Phase == Armed && f.joints[j]&Pushing == 0 {
+	if f.driven() && f.joints[j]&Pushing == 0 {
 		f.rejoin(now, j)
 	}
 }

@@ -64,7 +64,7 @@ func TestKochAtLowRates(t *testing.T) {
 			phases[f.Phase]++
 		}
 		t.Logf("%d Hz: ticks per phase %v, at %v", hz, phases, f.Place)
-		if phases[Armed] < 7*hz/2 {
+		if phases[Armed] < 2*hz {
 			t.Errorf("%d Hz: armed in %d of %d ticks", hz, phases[Armed], 5*hz)
 		}
 	}
