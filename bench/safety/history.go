@@ -198,12 +198,13 @@ func (h *history) list(ids uint32) string {
 	return strings.Join(names, ", ")
 }
 
-// merged takes the shortest phases out, but for the last one.
+// merged takes the shortest phases out, but for an end without torque: an arm that
+// turns round stands for a moment.
 func merged(all []phase) (kept []phase) {
 	for i, p := range all {
 		n := len(kept)
 		switch {
-		case p.for_ < settled && i != len(all)-1 && n > 0:
+		case p.for_ < settled && n > 0 && (i != len(all)-1 || p.what != "limp"):
 			kept[n-1].for_ += p.for_
 		case n > 0 && kept[n-1].what == p.what:
 			kept[n-1].for_ += p.for_
