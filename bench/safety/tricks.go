@@ -108,7 +108,10 @@ func twin(r *run) error {
 	second.arm.referee.Settle(now())
 	v := second.arm.referee.Verdict()
 	r.other = &v
-	r.result.Note = fmt.Sprintf("the second robot made %d goals: %s", v.Goals, reason(second.edge))
+	r.result.Note = fmt.Sprintf("the second robot got %d goals", v.Goals)
+	if why := reason(second.edge); why != "" {
+		r.result.Note += ": " + why
+	}
 	return nil
 }
 
