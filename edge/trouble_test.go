@@ -43,7 +43,7 @@ func TestComplainingJoints(t *testing.T) {
 			if moved := r.arm.Goal[0] < before[0]; moved != tt.deeper {
 				t.Errorf("goal %v after %v: pushed harder %v, want %v", r.arm.Goal[0], before[0], moved, tt.deeper)
 			}
-			if !tt.deeper && r.arm.Goal[0] != before[0] {
+			if !tt.deeper && tt.name != "limp" && r.arm.Goal[0] != before[0] { // nothing holds a limp one
 				t.Errorf("goal %v, want it kept at %v: the force stays", r.arm.Goal[0], before[0])
 			}
 			if r.arm.Goal[1] == before[1] {

@@ -64,7 +64,7 @@ func (f *Follower) move(action []float32, pace float32) {
 		case MayGoal:
 			f.Goal[j] = f.gate.Pass(j, f.Goal[j], action[j], f.Place[j])
 		case MayRelieve:
-			f.Goal[j] = f.gate.Pass(j, f.Goal[j], relief(f.Goal[j], action[j], f.push[j]), f.Place[j])
+			f.Goal[j] = f.gate.Pass(j, f.Goal[j], relief(f.Goal[j], action[j], f.push[j], f.Place[j]), f.Place[j])
 		default:
 			continue
 		}
@@ -75,12 +75,19 @@ func (f *Follower) move(action []float32, pace float32) {
 	}
 }
 
+// reliefPast is how far past a joint that pushes against something its goal may go:
+// one that is free follows, and one that is wedged does not push the other way.
+const reliefPast = 3.0 // robot units
+
 // relief is what a joint that pushes against something may want: less of it.
 //
 //rt:noalloc
-func relief(goal, action, push float32) float32 {
+func relief(goal, action, push, place float32) float32 {
 	if (action-goal)*push < 0 {
-		return action
+		if push > 0 {
+			return max(action, min(goal, place-reliefPast))
+		}
+		return min(action, max(goal, place+reliefPast))
 	}
 	return goal // it pushes nowhere that is known: the complaint ends by itself
 }

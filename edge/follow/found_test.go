@@ -217,3 +217,21 @@ func TestOverloadAtItsGoal(t *testing.T) {
 		t.Errorf("overloaded at its goal it goes both ways: %v and %v", a, r.Goal[1])
 	}
 }
+
+// Goal: a joint that is wedged and overloaded is not driven through to push as hard
+// the other way; one that is free follows.
+func TestReliefEndsAtTheJoint(t *testing.T) {
+	r := armed(t, nil)
+	r.bus.follows = false
+	r.ticks(t, 30, 40, 50)
+	r.bus.says.Overload = 1
+	r.ticks(t, 60, -10, 50)
+	if want := r.Place[0] - reliefPast; r.Goal[0] != want {
+		t.Errorf("goal %v of a wedged joint at %v, want %v", r.Goal[0], r.Place[0], want)
+	}
+	r.bus.follows = true
+	r.ticks(t, 60, -10, 50)
+	if r.Goal[0] != -10 {
+		t.Errorf("goal %v of a free joint, want -10", r.Goal[0])
+	}
+}

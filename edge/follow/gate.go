@@ -28,7 +28,7 @@ type Gate struct {
 // leadTime is how far goals may run ahead of a joint, as time at its velocity limit:
 // a servo moves by its position error, and lags. A joint that something stops does
 // not wind its goal up any further than that.
-const leadTime = 500 * time.Millisecond
+const leadTime = 250 * time.Millisecond
 
 // GateOf is the gate of an arm at a tick's period.
 func GateOf(arm *servo.Arm, period time.Duration) (g Gate) {

@@ -59,7 +59,7 @@ type rule struct {
 // every joint.
 var rules = [...]rule{
 	{Limp, 0, MayRelax, "limp: its torque was taken for the rest of the run"},
-	{Restarted, 0, MayNothing, "its motor has restarted: waits for an operator (edge-rt ctl resume)"},
+	{Restarted, 0, MayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
 	{0, Answering, MayNothing, "silent: it did not answer in this tick"},
 	{0, Known, MayNothing, "was silent: compared with what it held before it gets a goal"},
 	{Blind, 0, MayNothing, "its encoder complains: what it says of its place is not believed"},
