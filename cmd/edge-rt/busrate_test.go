@@ -13,6 +13,9 @@ import (
 // a second arming timed out and blamed the motors; at 250 every reply was late, and
 // the run ended well.
 func TestRatesThatTheBusKeeps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real time, which the race detector has not")
+	}
 	for _, args := range [][]string{
 		{"--fps", "60", "--interpolation-multiplier", "2"},
 		{"--fps", "200"},
