@@ -62,9 +62,9 @@ cut: setup build ## the cable between server and edge is away for 2 s, three tim
 	@$(GO) run ./tools/cut
 
 .PHONY: test
-test: ## run everything: formatting, vet, tests, race detector, short fuzzing
+test: ## formatting, vet and all tests, also against independent judges (7 minutes of two cores)
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory check race fuzz
+	@$(MAKE) --no-print-directory check
 
 .PHONY: test-v4l2
 test-v4l2: ## the capture tests on real V4L2 devices, in a machine that QEMU emulates (ARCH=amd64 or arm64)
