@@ -52,6 +52,10 @@ func main() {
 		fail(err)
 	}
 	defer os.RemoveAll(dir)
+	// Without a mutant the tests pass, or catching one says nothing.
+	if caught, err := try(root, dir, mutant{"gate.go", "package follow", "package follow", ""}); caught || err != nil {
+		fail(fmt.Errorf("the tests fail without a mutant: %v", err))
+	}
 	survived := 0
 	for i, m := range mutants {
 		began := time.Now()
