@@ -82,6 +82,9 @@ func keepStopped(tid int, goOn <-chan struct{}) {
 	}
 }
 
+// clockStep is more than any time-out of the programs.
+const clockStep = 10 * time.Second
+
 // stepClock sets the machine's clock, if it may, and back.
 func stepClock(r *run) error {
 	if !r.stepsClock {
@@ -94,10 +97,10 @@ func stepClock(r *run) error {
 		}
 		return nil
 	}
-	if err := step(time.Hour); err != nil {
+	if err := step(clockStep); err != nil {
 		return err
 	}
-	r.later(func() { _ = step(-time.Hour) })
+	r.later(func() { _ = step(-clockStep) })
 	return nil
 }
 
