@@ -148,7 +148,7 @@ func (a *Arm) guardArmed(joints uint32) error {
 		return nil
 	}
 	patience := max(a.robot.Safety.BusWatchdog, watchdogPeriods*a.period)
-	if patience > watchdogMost {
+	if patience > watchdogMost*watchdogStep {
 		return nil // whoever ticks so slowly would be stopped between two ticks
 	}
 	ticks := watchdogTicks(patience)
@@ -234,7 +234,8 @@ const (
 	watchdogStep    = 20 * time.Millisecond
 	watchdogMargin  = 5 * time.Millisecond // a servo's clock, and the way to it
 	watchdogPeriods = 3                    // of a tick, that the watchdog bears
-	watchdogMost    = 127 * watchdogStep
+	watchdogLeast   = 2                    // steps
+	watchdogMost    = 127                  // steps
 )
 
 // SetPeriod says how far apart the ticks will be: a bus watchdog shorter than three
@@ -245,8 +246,7 @@ func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
 
 // watchdogTicks is the register's value for a time: steps of 20 ms, at least two.
 func watchdogTicks(d time.Duration) int {
-	const least, most = 2, 127
-	return int(min(most, max(least, (d+watchdogStep-1)/watchdogStep)))
+	return int(min(watchdogMost, max(watchdogLeast, (d+watchdogStep-1)/watchdogStep)))
 }
 
 // raw is the position that joint i answered last.

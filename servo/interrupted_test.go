@@ -97,22 +97,34 @@ func TestLostMark(t *testing.T) {
 	}
 }
 
+// narrowElbow is an arm whose third motor may go from 1500 to 2500, by its EEPROM too
+// if asked, and stands at a place; 0: where it stands by itself.
+func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
+	t.Helper()
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	c := demoCalibration()
+	k := c["elbow_flex"]
+	k.RangeMin, k.RangeMax = 1500, 2500
+	c["elbow_flex"] = k
+	if eeprom {
+		l.servos[3].put(9, 1500)
+		l.servos[3].put(11, 2500)
+	}
+	if at != 0 {
+		l.servos[3].put(56, at)
+	}
+	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, l
+}
+
 // Goal: one that leaves its range while it is armed is refused.
 func TestLeavesItsRangeWhileArming(t *testing.T) {
 	for _, eeprom := range []bool{false, true} {
-		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-		c := demoCalibration()
-		k := c["elbow_flex"]
-		k.RangeMin, k.RangeMax = 1500, 2500
-		c["elbow_flex"] = k
-		if eeprom {
-			l.servos[3].put(9, 1500)
-			l.servos[3].put(11, 2500)
-		}
-		a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a, l := narrowElbow(t, eeprom, 0)
+		var err error
 		dst := make([]float32, 6)
 		armed := false
 		n := 0
@@ -133,18 +145,8 @@ func TestLeavesItsRangeWhileArming(t *testing.T) {
 
 // Goal: a joint that rests 12 counts beyond the range in its EEPROM, which Outside bears, is armed.
 func TestRestsAgainstItsStop(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-	c := demoCalibration()
-	k := c["elbow_flex"]
-	k.RangeMin, k.RangeMax = 1500, 2500
-	c["elbow_flex"] = k
-	l.servos[3].put(9, 1500)
-	l.servos[3].put(11, 2500)
-	l.servos[3].put(56, 2512)
-	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, l := narrowElbow(t, true, 2512)
+	var err error
 	dst := make([]float32, 6)
 	armed := false
 	n := 0

@@ -43,7 +43,7 @@ func (a *Arm) Rescue() error {
 	return nil
 }
 
-// speed is a servo's speed limit as it was before Rescue.
+// speed is what a servo's speed limit shall be again.
 type speed struct {
 	unit  int
 	row   table.Row
@@ -84,9 +84,12 @@ const phaseSteps = 1 << 2
 // it walked the arm in. It gets its speed back once it is armed and inside: before,
 // it might be on its way to the edge of its range.
 func (a *Arm) findSlow(i int) error {
+	if a.robot.Leader {
+		return nil
+	}
 	u := a.units[i]
 	row, slow, err := a.slowSpeed(u)
-	if errors.Is(err, ErrOutside) || a.robot.Leader {
+	if errors.Is(err, ErrOutside) {
 		return nil // no such register
 	}
 	if err != nil {
@@ -112,9 +115,18 @@ func (a *Arm) unslow() error {
 		if a.rescued&(1<<a.units[s.unit].joint) != 0 {
 			continue // Rescued does
 		}
-		if _, err := a.bus.WriteRegister(a.units[s.unit].id, s.row, s.value); err != nil {
-			return a.wrap(a.units[s.unit], err)
+		if err := a.setSpeed(s); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// setSpeed writes a servo's speed limit.
+func (a *Arm) setSpeed(s speed) error {
+	u := a.units[s.unit]
+	if _, err := a.bus.WriteRegister(u.id, s.row, s.value); err != nil {
+		return a.wrap(u, err)
 	}
 	return nil
 }
@@ -137,9 +149,8 @@ func (a *Arm) fullSpeed(u unit, slow int) int {
 // Owner: the thread that owns the arm.
 func (a *Arm) Rescued() error {
 	for len(a.speeds) > 0 {
-		s := a.speeds[0]
-		if _, err := a.bus.WriteRegister(a.units[s.unit].id, s.row, s.value); err != nil {
-			return a.wrap(a.units[s.unit], err)
+		if err := a.setSpeed(a.speeds[0]); err != nil {
+			return err
 		}
 		a.speeds = a.speeds[1:]
 	}

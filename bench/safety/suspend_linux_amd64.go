@@ -3,7 +3,6 @@ package safety
 import (
 	"encoding/binary"
 	"fmt"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -31,20 +30,8 @@ func suspend(r *run) error {
 		return err
 	}
 	r.sleep(time.Second)
-	began, over, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
-	go func() { // ptrace(2): all of it from one thread
-		defer close(done)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := unix.PtraceSeize(tid)
-		if err == nil {
-			err = unix.PtraceInterrupt(tid)
-		}
-		began <- err
-		if err == nil {
-			lie(tid, over)
-		}
-	}()
+	over := make(chan struct{})
+	began, done := seize(tid, func() { lie(tid, over) })
 	err := <-began
 	if cont := r.edge.signal(syscall.SIGCONT); cont != nil {
 		return cont

@@ -35,15 +35,12 @@ func awaitDeath(pid int, waited <-chan struct{}) {
 	}
 }
 
-// hangTick stops the edge's tick thread, and no other, as a debugger would.
-func hangTick(r *run) error {
-	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
-	if !ok {
-		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be stopped", errNotHere, tickPriority)
-	}
-	stopped, goOn, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
+// seize interrupts a thread as a debugger would and, if it could, runs trace on it;
+// done is closed behind that.
+func seize(tid int, trace func()) (began <-chan error, done <-chan struct{}) {
+	stopped, ended := make(chan error, 1), make(chan struct{})
 	go func() { // ptrace(2): all of it from one thread
-		defer close(done)
+		defer close(ended)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := unix.PtraceSeize(tid)
@@ -51,11 +48,21 @@ func hangTick(r *run) error {
 			err = unix.PtraceInterrupt(tid)
 		}
 		stopped <- err
-		if err != nil {
-			return
+		if err == nil {
+			trace()
 		}
-		keepStopped(tid, goOn)
 	}()
+	return stopped, ended
+}
+
+// hangTick stops the edge's tick thread, and no other, as a debugger would.
+func hangTick(r *run) error {
+	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
+	if !ok {
+		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be stopped", errNotHere, tickPriority)
+	}
+	goOn := make(chan struct{})
+	stopped, done := seize(tid, func() { keepStopped(tid, goOn) })
 	if err := <-stopped; err != nil {
 		return fmt.Errorf("%w: ptrace: %w", errNotHere, err)
 	}

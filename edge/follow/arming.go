@@ -107,7 +107,7 @@ func (f *Follower) hold(now rt.Instant, joints uint32) {
 		copy(f.park, f.Place) // and not where it was armed again, later
 		f.parked = true
 	}
-	f.slowDown(now)
+	f.Slow(now)
 	f.Phase = Armed
 	f.emit(now, rt.TorqueOn, 0)
 }

@@ -126,7 +126,7 @@ func (f *Follower) WalkIn(now rt.Instant) error {
 		return err
 	}
 	f.rescuing, f.rescued = false, 0
-	f.slowDown(now)
+	f.Slow(now)
 	return nil
 }
 

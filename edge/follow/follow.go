@@ -176,12 +176,9 @@ func (f *Follower) Waits() bool { return f.restarts }
 // Slow makes the arm slow until it has caught up with what is wanted.
 //
 //rt:noalloc
-func (f *Follower) Slow(now rt.Instant) { f.slowDown(now) }
-
-// CatchingUp reports whether the arm is still slow.
-//
-//rt:noalloc
-func (f *Follower) CatchingUp() bool { return f.slow }
+func (f *Follower) Slow(now rt.Instant) {
+	f.slow, f.slowEnd = true, now.Add(f.cfg.Safety.SlewFor)
+}
 
 // Silent reports whether so many joints do not answer that nothing may move.
 //

@@ -139,7 +139,7 @@ func TestSlowEnds(t *testing.T) {
 		}
 		r.tick(t, r.bus.at[0]+dir*0.9, 50)
 	}
-	if r.CatchingUp() {
+	if r.slow {
 		t.Error("20 s of a policy that moves at 45 % of the limit and it is still slow")
 	}
 }
@@ -151,7 +151,7 @@ func TestSlowStaleJoint(t *testing.T) {
 	r.ticks(t, 12, 85, 50)
 	r.bus.stale, r.bus.doubted = 1, 1
 	r.tick(t, 85, 50)
-	if !r.CatchingUp() {
+	if !r.slow {
 		t.Error("the start is over by a lost reply of the only joint that is far off")
 	}
 }

@@ -131,12 +131,7 @@ func (f *Follower) lapse(now rt.Instant, j int, doubted bool) {
 //rt:noalloc
 func (f *Follower) rejoin(now rt.Instant, j int) {
 	f.Goal[j] = f.Place[j]
-	f.slowDown(now)
-}
-
-//rt:noalloc
-func (f *Follower) slowDown(now rt.Instant) {
-	f.slow, f.slowEnd = true, now.Add(f.cfg.Safety.SlewFor)
+	f.Slow(now)
 }
 
 // happens applies one of two events.
