@@ -11,7 +11,6 @@ import (
 	"edgert/servo/robot"
 )
 
-var _ = plug.Restarted
 var _ servo.Complaints
 
 // Goal: a stalled joint that is made limp gets no goal in the same tick.
@@ -233,5 +232,24 @@ func TestReliefEndsAtTheJoint(t *testing.T) {
 	r.ticks(t, 60, -10, 50)
 	if r.Goal[0] != -10 {
 		t.Errorf("goal %v of a free joint, want -10", r.Goal[0])
+	}
+}
+
+// Goal: an arm that was unplugged on its way in is walked in again, and not refused:
+// its motors know nothing of the first rescue.
+func TestRescueAgainAfterAReplug(t *testing.T) {
+	r := newRig(func(c *Config) { c.Rescue = true })
+	r.bus.at[0], r.bus.outside = 95, 1
+	r.Begin()
+	r.tick(t)
+	if !r.Rescuing() {
+		t.Fatal("no rescue")
+	}
+	r.bus.rescued, r.bus.back = 0, plug.Unplugged // another servo.Arm
+	r.tick(t)
+	r.Begin()
+	r.tick(t)
+	if r.Phase != Armed || !r.Rescuing() || r.bus.rescued != 1 {
+		t.Errorf("phase %v, rescuing %v, rescued %d times", r.Phase, r.Rescuing(), r.bus.rescued)
 	}
 }

@@ -171,7 +171,7 @@ func (f *Follower) welcome(now rt.Instant, why plug.Cause, restarted uint32) {
 		told |= 1
 	}
 	f.emitAB(now, rt.BusBack, int64(why), told)
-	f.silent, f.frozen, f.rescuing, f.said = false, 0, false, servo.Complaints{}
+	f.silent, f.frozen, f.rescuing, f.rescued, f.said = false, 0, false, 0, servo.Complaints{}
 	switch f.Phase {
 	case Arming, Armed:
 		f.Phase = Untouched
