@@ -12,7 +12,7 @@ import (
 
 // The sizes of the house style. Tests may be longer: their tables are data.
 const (
-	maxFileLines     = 400
+	maxFileLines     = 600 // a noun that is larger has parts; what is smaller is not cut to please a number
 	maxFunctionLines = 70
 	maxFiles         = 20 // of a package, without tests and without the twins for other systems; 12 is the aim
 )
@@ -29,7 +29,7 @@ var sourceRules = []struct {
 		longFiles,
 		[]sourceSample{
 			{"at the limit", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines-1), nil},
-			{"one above", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines), []string{"a/a.go: 401 lines"}},
+			{"one above", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines), []string{"a/a.go: 601 lines"}},
 			{"tests may", "a/a_test.go", "package a\n" + strings.Repeat("//\n", maxFileLines), nil},
 		},
 	},
@@ -124,6 +124,7 @@ var calls = []struct {
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
 			"edge/operator.go",                       // deadlines of its socket
 			"edge/page",                              // people at the other end of its connections
+			"rt/rttest/realtime.go",                  // waits for other threads, in tests
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
 		}},
 	{"runtime", []string{"SetFinalizer", "AddCleanup"},

@@ -1,5 +1,6 @@
-// Package rttest fakes time for tests of real-time code: a sleep returns at once
-// and leaves the clock where a sleeper would have woken.
+// Package rttest helps tests of real-time code: a clock that moves only when
+// somebody sleeps, the mark of tests that judge real time, and the one wait for
+// what others do.
 package rttest
 
 import (

@@ -1,8 +1,9 @@
 // Test runs go test over the module, with the arguments that it is given. Some
-// tests run real programs against real clocks, and a virtual machine whose host
-// takes its cores away for 100 ms fails them through no fault of the code. A test
-// that fails is therefore run again by itself, once the host is calm, and named at
-// the end. What does not build, races or panics does so on any host and is not.
+// tests judge real programs by real clocks, and a virtual machine whose host takes
+// its cores away for 100 ms fails them through no fault of the code. Such a test
+// carries the mark rttest.RealTime; where it fails it is run again by itself, once
+// the host is calm, and named at the end. Any other test that fails has failed, and
+// so has what does not build, races or panics.
 package main
 
 import (
@@ -37,7 +38,7 @@ var (
 
 func main() {
 	if len(os.Args) > 1 && slices.Contains([]string{"-h", "-help", "--help"}, os.Args[1]) {
-		fmt.Print("Usage: go run ./tools/test [go test's flags] [packages, as ./...]\n\nRuns go test; a test that fails is run again by itself, for a host that was busy.\n")
+		fmt.Print("Usage: go run ./tools/test [go test's flags] [packages, as ./...]\n\nRuns go test; a test of real time (rttest.RealTime) that fails is run again by itself, for a host that was busy.\n")
 		return
 	}
 	if err := run(os.Args[1:]); err != nil {
@@ -140,7 +141,7 @@ func goTest(flags, packages, only []string) (failures, float64, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
 	}
-	r := report{out: out, failed: failures{}, lines: map[string][]string{}}
+	r := report{out: out, failed: failures{}, marked: map[string]bool{}, lines: map[string][]string{}}
 	r.read(events)
 	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

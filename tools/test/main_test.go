@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/tools/proc"
 )
 
@@ -55,6 +56,9 @@ func says(ok bool, tests ...string) string {
 	for _, t := range tests {
 		name, output, failed := strings.Cut(t, ":")
 		line("output", name, "=== RUN   "+name+"\n")
+		if name != "TestUnmarked" {
+			fmt.Fprintf(&b, `{"Action":"attr","Package":"edgert/rt","Test":"%s/sub","Key":%q,"Value":"true"}`+"\n", name, rttest.RealTimeAttr)
+		}
 		action := "pass"
 		if failed {
 			action = "fail"
@@ -95,6 +99,7 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 		most       int // runs
 	}{
 		{"passed", says(true, "TestX"), 1},
+		{"it judges no real time", says(false, "TestX:late", "TestUnmarked:wrong"), 1},
 		{"it fails always", says(false, "TestX:wrong"), 1 + atMost},
 		{"a race", says(false, "TestX:WARNING: DATA RACE"), 1},
 		{"a panic", says(false, "TestX:panic: runtime error: index out of range [1] with length 1"), 1},
@@ -114,5 +119,12 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 				t.Errorf("%d runs, want at most %d", n, tt.most)
 			}
 		})
+	}
+}
+
+// Whoever runs tests again knows them by the mark that they are given.
+func TestTheMark(t *testing.T) {
+	if realTime != rttest.RealTimeAttr {
+		t.Errorf("looks for %q, tests are marked %q", realTime, rttest.RealTimeAttr)
 	}
 }

@@ -18,15 +18,20 @@ type event struct {
 	ImportPath string // of what did not build
 	Test       string
 	Output     string
+	Key        string // of an attribute
 }
 
 // report prints what go test would without -json, and keeps which tests failed.
 type report struct {
 	out    io.Writer
 	failed failures
+	marked map[string]bool     // real-time tests, by package and test
 	hard   string              // the first failure that is not to be run again
 	lines  map[string][]string // of what runs, by package and test
 }
+
+// realTime is rttest.RealTimeAttr, the attribute of a test that judges real time.
+const realTime = "real-time"
 
 // never is what a busy host does not cause.
 var never = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: )`)
@@ -65,6 +70,10 @@ func (r *report) take(e event) {
 			return
 		}
 		r.lines[key] = append(r.lines[key], e.Output)
+	case "attr":
+		if e.Key == realTime {
+			r.marked[key] = true
+		}
 	case "pass", "skip":
 		if top == e.Test {
 			delete(r.lines, key)
@@ -76,6 +85,9 @@ func (r *report) take(e event) {
 		case top == e.Test:
 			r.print(key)
 			r.failed[e.Package] = append(r.failed[e.Package], top)
+			if !r.marked[key] {
+				r.blame(e.Package + " " + top + " failed, and is no test of real time")
+			}
 		}
 	}
 }

@@ -1,0 +1,34 @@
+package rttest
+
+import (
+	"testing"
+	"time"
+)
+
+// RealTimeAttr is the attribute (go doc testing.T.Attr) of a test that judges
+// real time.
+const RealTimeAttr = "real-time"
+
+// RealTime marks a test whose verdict depends on how long something took by the
+// machine's own clock. A host that takes its processors away fails such a test
+// through no fault of the code, so tools/test runs it, and no other, again.
+func RealTime(t testing.TB) {
+	t.Helper()
+	t.Attr(RealTimeAttr, "true")
+}
+
+// Patience bounds Eventually. It is no measure of anything: it ends a test that
+// would hang.
+const Patience = 10 * time.Second
+
+// Eventually waits until ok holds, asking once a millisecond, and fails the test
+// where it does not within Patience. It is for what another thread or process
+// does; what a test can make happen needs no wait.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v", what, Patience)
+		}
+	}
+}
