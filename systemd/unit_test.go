@@ -100,18 +100,18 @@ func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
 			t.Errorf("%s: a panic would exit with code 2, after which there is no restart; want GOTRACEBACK=crash", name)
 		}
 	}
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/edge-rt.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile(`(?m)^\| (\d) \|.*\|(.*)\|$`).FindAllSubmatch(readme, -1)
+	rows := regexp.MustCompile(`(?m)^\| (\d) \|.*\|(.*)\|$`).FindAllSubmatch(page, -1)
 	if len(rows) != int(exit.Fault)+1 {
-		t.Fatalf("README has %d exit codes, want %d", len(rows), exit.Fault+1)
+		t.Fatalf("docs/edge-rt.md has %d exit codes, want %d", len(rows), exit.Fault+1)
 	}
 	for _, row := range rows {
 		code, restart := string(row[1]), strings.TrimSpace(string(row[2]))
 		if (restart == "no") != slices.Contains(final, code) {
-			t.Errorf("README: restart after code %s: %q, and exit.Final is %v", code, restart, final)
+			t.Errorf("docs/edge-rt.md: restart after code %s: %q, and exit.Final is %v", code, restart, final)
 		}
 	}
 }
