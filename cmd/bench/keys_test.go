@@ -18,7 +18,7 @@ import (
 	"edgert/bench/jpeg"
 	"edgert/bench/recipe"
 	"edgert/bench/safety"
-	"edgert/bench/transport"
+	"edgert/bench/wire"
 	"edgert/edge"
 	"edgert/server"
 )
@@ -33,7 +33,7 @@ func TestEveryKeyIsInTheDocs(t *testing.T) {
 	documented := keysInPage(string(page))
 	for title, v := range map[string]any{
 		"edge-rt": edge.Summary{}, "lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server replay": server.Replayed{},
-		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": transport.Report{}, "bench jpeg": jpeg.Report{},
+		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{},
 		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "bench safety": safety.Report{}, "The machine": bench.Machine{},
 	} {
 		got, want := documented[title], keysOf(reflect.TypeOf(v))

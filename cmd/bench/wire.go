@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"edgert/bench/transport"
+	"edgert/bench/wire"
 )
 
 type wireFlags struct {
@@ -28,7 +28,7 @@ type wireEnd struct {
 }
 
 func (e wireEnd) run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
-	return transport.End{Subject: e.Subject, Role: e.Role, How: e.How, Endpoint: e.Endpoint, Key: e.Key}.Run(ctx, stdin, stdout)
+	return wire.End{Subject: e.Subject, Role: e.Role, How: e.How, Endpoint: e.Endpoint, Key: e.Key}.Run(ctx, stdin, stdout)
 }
 
 func (f *wireFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -39,14 +39,14 @@ func (f *wireFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg := transport.Config{
+	cfg := wire.Config{
 		Duration: f.Duration, Sizes: f.Size, Python: f.Python, Rust: f.Rust,
 		Self: []string{self}, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	if cfg.Rust == "" {
 		cfg.Rust = filepath.Join(filepath.Dir(self), "rust-ping")
 	}
-	report, err := transport.Measure(ctx, cfg)
+	report, err := wire.Measure(ctx, cfg)
 	if err != nil {
 		return err
 	}

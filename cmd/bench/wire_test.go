@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench/transport"
+	"edgert/bench/wire"
 )
 
 // measureWire runs the whole measurement in its shortest form.
-func measureWire(t *testing.T, python string) (r transport.Report) {
+func measureWire(t *testing.T, python string) (r wire.Report) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("measures for seconds")
@@ -30,7 +30,7 @@ func measureWire(t *testing.T, python string) (r transport.Report) {
 		if res.Count < 60 || res.Min <= 0 || res.P50 < res.Min || res.P99 < res.P50 || res.CPU <= 0 || res.XTCP <= 0 || res.XRust != 0 {
 			t.Errorf("round trips of %s, %s, %d bytes: %+v", res.Subject, res.Path, res.Bytes, res)
 		}
-		if (res.Mallocs == nil) != (res.Subject == transport.Python) {
+		if (res.Mallocs == nil) != (res.Subject == wire.Python) {
 			t.Errorf("round trips of %s: mallocs %v", res.Subject, res.Mallocs)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package transport measures how fast messages travel: our Zenoh beside the
+// Package wire measures how fast messages travel: our Zenoh beside the
 // official one, in Rust and in Python, and beside a plain TCP echo.
 //
 // On a shared machine the same program takes 40 us in one minute and 260 us in
@@ -12,4 +12,4 @@
 // pair are the same implementation; each end is a program with the same four
 // arguments and the same two commands (end.go), so that the timing code is the
 // subject's own language and nothing of ours is in the way.
-package transport
+package wire
