@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/chunk"
 	"edgert/edge/follow"
+	"edgert/edge/tick"
 	"edgert/record"
 	"edgert/rt"
 )
@@ -19,69 +19,58 @@ func (c *control) act(now rt.Instant) {
 		return
 	}
 	if c.arm.Rescuing() && !c.paused.Load() {
-		c.shape.Rest()
+		c.core.Hold()
 		if err := c.arm.WalkIn(now); err != nil {
 			c.fail(err)
 		}
 		return
 	}
 	if c.arm.Silent() || c.paused.Load() {
-		c.shape.Rest() // and nothing is sent: the motors hold
+		c.core.Hold() // and nothing is sent: the motors hold
 		if c.arm.Silent() {
 			c.stats.starved.Add(1)
 			c.stats.starvedBus.Add(1)
 		}
 		return
 	}
-	var noted *record.Action
-	if c.shape.NeedsAction() {
-		noted = c.pop(now)
+	action := c.core.Next(now)
+	if action.TooOld {
+		c.stats.tooOld.Add(1)
 	}
-	if row := c.shape.Next(); row != nil {
-		c.arm.Drive(now, row)
-	} else {
+	if action.Policy != nil {
+		c.source = now.Add(-action.Age)
+		c.stats.age.Record(action.Age)
+		c.stats.actions.Add(1)
+	}
+	if action.Row == nil {
 		c.starve(now)
+		return
 	}
-	if noted != nil {
-		copy(noted.Goal[:], c.arm.Goal)
-		c.log.Commit()
+	c.arm.Drive(now, action.Row)
+	if action.Policy != nil && c.log != nil {
+		c.recordAction(now, &action)
 	}
 }
 
-// pop takes the next action, if there is one, and returns its record to complete,
-// nil when nobody wants one.
+// recordAction notes the action that this tick began to run; without room it is lost.
 //
 //rt:noalloc
-func (c *control) pop(now rt.Instant) *record.Action {
-	action, age, verdict := c.plan.Pop(now, c.maxAge)
-	switch verdict {
-	case chunk.TooOld:
-		c.stats.tooOld.Add(1)
-		return nil
-	case chunk.Empty:
-		return nil
-	}
-	c.source = now.Add(-age)
-	c.stats.age.Record(age)
-	c.stats.actions.Add(1)
-	c.shape.Add(action)
-	if c.log == nil {
-		return nil
-	}
+func (c *control) recordAction(now rt.Instant, action *tick.Action) {
 	a := c.log.Reserve()
 	if a == nil {
-		return nil
+		return
 	}
-	p := c.plan.Last()
-	a.At, a.Source, a.Step = now, now.Add(-age), c.plan.View().N
+	p := c.core.Plan.Last()
+	a.At, a.Source, a.Step = now, c.source, c.core.Plan.View().N
 	a.Seq, a.Epoch, a.Episode, a.Index, a.Delay, a.Dropped = p.Seq, p.Epoch, p.Episode, p.Index, p.Asked, p.Delay
 	a.Session = c.sessions[p.Epoch%uint32(len(c.sessions))]
 	if a.Session != nil && a.Session.Epoch != p.Epoch {
 		a.Session = nil
 	}
-	a.Joints = copy(a.Action[:], action)
+	a.Joints = copy(a.Action[:], action.Policy)
 	copy(a.State[:], c.arm.State)
-	return a
+	copy(a.Goal[:], c.arm.Goal)
+	c.log.Commit()
 }
 
 //rt:noalloc

@@ -76,7 +76,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.shape = shape
+	r.core.Stages = shape
 	r.serve(200, 3, 10)
 	r.bus.writes = r.bus.writes[:0:0]
 	if n := testing.AllocsPerRun(500, func() {
@@ -99,9 +99,9 @@ func TestInterpolatedTicks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.shape, r.slope = shape, 1
+	r.core.Stages, r.slope = shape, 1
 	r.serve(201, 3, 10)
-	if n := r.plan.View().N; n < 95 || n > 101 {
+	if n := r.core.Plan.View().N; n < 95 || n > 101 {
 		t.Errorf("%d actions in 201 ticks, want about 98", n)
 	}
 	if n := r.stats.starved.Load(); n != 0 {
@@ -120,7 +120,7 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.shape, r.slope = shape, 0.7
+	r.core.Stages, r.slope = shape, 0.7
 	r.serve(100, 3, 10)
 	before := r.key
 	for r.key == before {
@@ -148,7 +148,7 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.plan, r.quiet = plan, 150*time.Millisecond // less than a chunk lasts
+	r.core.Plan, r.quiet = plan, 150*time.Millisecond // less than a chunk lasts
 	degraded := false
 	due := map[uint64]int64{}
 	last := r.key

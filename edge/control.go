@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"edgert/chunk"
-	"edgert/chunk/stage"
 	"edgert/edge/follow"
+	"edgert/edge/tick"
 	"edgert/record"
 	"edgert/rt"
 )
@@ -29,15 +29,12 @@ type control struct {
 	period  time.Duration
 	dof     int
 	bus     bus
-	maxAge  time.Duration
 	quiet   time.Duration // degraded_after
 	offline time.Duration // max_offline
 	exit    follow.Exit
 
 	// Owner: tick thread.
-	plan     chunk.Discipline
-	shape    *stage.Chain
-	cycle    int                // ticks since the discipline's last one
+	core     tick.Core
 	log      *record.Log        // nil: nobody wants it
 	sessions [4]*record.Session // by epoch
 	arm      *follow.Follower
@@ -55,7 +52,6 @@ type control struct {
 	warned   uint32     // joints that people were told of
 	resting  bool       // the last tick was paused
 	waiting  bool       // an operator is waited for, since a motor has restarted
-	mute     bool       // the last tick could not ask
 	source   rt.Instant // what the last action is made from was seen then; 0: none ran
 
 	// Shared with other threads through their own types.
@@ -140,7 +136,7 @@ func (c *control) armOn(t rt.Tick) {
 		c.fail(err)
 	}
 	if c.arm.Phase == follow.Armed {
-		c.shape.Reset(c.arm.Goal)
+		c.core.Stages.Reset(c.arm.Goal)
 		c.stats.armed.Store(true)
 	}
 }
@@ -163,8 +159,7 @@ func (c *control) obey(now rt.Instant) {
 	c.resting = paused
 	if n := c.resets.Load(); n != c.reset {
 		c.reset = n
-		c.plan.Reset()
-		c.shape.Reset(c.arm.Goal)
+		c.core.Reset(c.arm.Goal)
 		c.waits = 0
 		c.episode++
 		c.fresh = true
@@ -178,7 +173,7 @@ func (c *control) obey(now rt.Instant) {
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
 	for d := c.departed.Peek(); d != nil; d = c.departed.Peek() {
-		c.plan.Pictured(d.key, d.source)
+		c.core.Plan.Pictured(d.key, d.source)
 		c.departed.Release()
 	}
 	a, key, fresh := c.inbox.Front()
@@ -198,7 +193,7 @@ func (c *control) merge(now rt.Instant) {
 		Key: key, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data,
 		Prov: chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
 	}
-	res := c.plan.OnChunk(c.clock.Now(), &c.joined)
+	res := c.core.Plan.OnChunk(c.clock.Now(), &c.joined)
 	switch {
 	case res.Outcome == chunk.Unknown:
 		c.stats.drop(dropUnknown)
@@ -228,44 +223,31 @@ func (c *control) ask(now rt.Instant) {
 		c.epoch = epoch
 		if epoch != 0 {
 			c.sessions[epoch%uint32(len(c.sessions))] = c.link.session.Load()
-			c.plan.Rearm()
+			c.core.Plan.Rearm()
 			c.move(now, Opened)
 		}
 	}
-	if c.cycle++; c.cycle < c.shape.Multiplier() {
-		return // the discipline counts actions, not ticks
-	}
-	c.cycle = 0
-	if c.epoch == 0 || c.arm.Silent() || c.arm.Frozen() != 0 || c.arm.Phase >= follow.Parking || c.now == Dead || c.link.blind.Load() > 0 || c.paused.Load() {
-		c.plan.OnIdleTick()
-		c.mute = true
-		return
-	}
-	if c.mute {
-		c.mute = false
-		c.plan.Resume()
+	able := c.epoch != 0 && !c.arm.Silent() && c.arm.Frozen() == 0 && c.arm.Phase < follow.Parking && c.now != Dead && c.link.blind.Load() == 0 && !c.paused.Load()
+	var goal []float32
+	if c.arm.Phase == follow.Armed {
+		goal = c.arm.Goal
 	}
 	s := c.snapshots.Back()
-	if !c.plan.OnTick(now, c.arm.State, &s.ask) {
+	if !c.core.Ask(now, able, c.arm.State, goal, &s.ask) {
 		return
 	}
 	c.key = s.ask.Key
 	s.epoch, s.episode, s.start = c.epoch, c.episode, c.fresh
 	s.at = now
-	s.runway = time.Duration(s.ask.Runway*c.shape.Multiplier()) * c.period
+	s.runway = time.Duration(s.ask.Runway*c.core.Stages.Multiplier()) * c.period
 	copy(s.state, c.arm.State)
-	if c.arm.Phase == follow.Armed {
-		rows := s.ask.Robot[:s.ask.Rows*c.dof]
-		c.shape.Preview(rows)
-		c.arm.Gate().Preview(c.arm.Goal, rows, c.shape.Multiplier())
-	}
 	c.link.sentKey.Store(c.key)
 	c.link.asked.Store(int64(now))
 	if c.waits == 0 {
 		c.waits = now
 	}
 	c.stats.requests.Add(1)
-	c.stats.delay.Store(int64(c.plan.View().Estimate))
+	c.stats.delay.Store(int64(c.core.Plan.View().Estimate))
 	if c.snapshots.Publish(c.key) {
 		c.waker.Wake()
 	}
@@ -294,7 +276,7 @@ func (c *control) settle(now rt.Instant) {
 	}
 	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
 	c.nowSince = now
-	c.stats.size.Store(int64(c.plan.View().Size))
+	c.stats.size.Store(int64(c.core.Plan.View().Size))
 	switch {
 	case c.now == Dead:
 		c.leave.Store(true)

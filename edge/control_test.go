@@ -11,6 +11,7 @@ import (
 	"edgert/chunk/stage"
 	"edgert/edge/follow"
 	"edgert/edge/plug"
+	"edgert/edge/tick"
 	"edgert/rt"
 	"edgert/rt/rttest"
 	"edgert/servo"
@@ -150,9 +151,9 @@ func newRig(t *testing.T) *rig {
 	c := &control{
 		laps:  rt.NewLaps(rt.KernelClock(), numLaps),
 		clock: clock, period: testPeriod, dof: testDOF, bus: fake,
-		maxAge: time.Second, quiet: 100 * time.Millisecond, offline: 2 * time.Second,
-		plan: plan, shape: shape,
-		now: Connecting, episode: 1, fresh: true,
+		quiet: 100 * time.Millisecond, offline: 2 * time.Second,
+		core: tick.Core{Plan: plan, Stages: shape, MaxAge: time.Second},
+		now:  Connecting, episode: 1, fresh: true,
 		stop: new(atomic.Bool), link: &linkFlags{}, waker: waker, events: rt.NewEvents(1024),
 		departed: rt.NewRing[departure](64), inbox: newInbox(), stats: newTickStats(),
 		snapshots: rt.NewLatest(func(s *snapshot) {
@@ -174,6 +175,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) follow(change func(*follow.Config)) {
 	change(&r.how)
 	r.arm = follow.New(r.bus, r.how, testDOF)
+	r.core.Gate = r.arm.Gate()
 }
 
 // step ticks n times.
@@ -278,7 +280,7 @@ func TestSteadyStreamNeverStarves(t *testing.T) {
 	if n := r.stats.starved.Load(); n != 0 {
 		t.Errorf("starved %d ticks, want 0", n)
 	}
-	if got := r.plan.View().N; got < 290 {
+	if got := r.core.Plan.View().N; got < 290 {
 		t.Errorf("executed step %d after 300 ticks, want about 295", got)
 	}
 }
@@ -342,11 +344,11 @@ func TestQuietServerIsDegradedWhileActionsLast(t *testing.T) {
 func TestOldActionsNeverRun(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	r.maxAge = 5 * testPeriod
-	n := r.plan.View().N
+	r.core.MaxAge = 5 * testPeriod
+	n := r.core.Plan.View().N
 	r.step(10)
-	if r.stats.tooOld.Load() == 0 || r.plan.View().N > n+5 {
-		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.plan.View().N)
+	if r.stats.tooOld.Load() == 0 || r.core.Plan.View().N > n+5 {
+		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.core.Plan.View().N)
 	}
 }
 
@@ -389,7 +391,7 @@ func TestAsksAfterABreak(t *testing.T) {
 	var r *rig
 	for n := range 20 { // a tick just after a merge
 		r = newRig(t)
-		if r.serve(40+n, 3, 10); r.plan.View().Size > testHorizon-testSMin+1 {
+		if r.serve(40+n, 3, 10); r.core.Plan.View().Size > testHorizon-testSMin+1 {
 			break
 		}
 	}
@@ -398,7 +400,7 @@ func TestAsksAfterABreak(t *testing.T) {
 	r.step(5)
 	r.paused.Store(false)
 	r.step(1)
-	if left := r.plan.View().Size; left <= testHorizon-testSMin {
+	if left := r.core.Plan.View().Size; left <= testHorizon-testSMin {
 		t.Fatalf("%d actions left: the trigger would ask anyway", left)
 	}
 	if got := r.stats.requests.Load() - asked; got != 1 {

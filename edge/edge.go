@@ -31,6 +31,7 @@ import (
 	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/edge/plug"
+	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/internal/network"
 	"edgert/record"
@@ -237,9 +238,8 @@ func (e *Edge) build() error {
 	}
 	c := e.control
 	c.clock, c.period, c.dof, c.bus = e.clock, period, dof, e.arm
-	c.maxAge, c.quiet, c.offline = e.cfg.MaxActionAge, e.cfg.DegradedAfter, e.cfg.MaxOffline
+	c.quiet, c.offline = e.cfg.DegradedAfter, e.cfg.MaxOffline
 	c.exit = exitModes[e.cfg.OnExit]
-	c.plan, c.shape = plan, shape
 	c.log = e.record
 	c.now, c.episode, c.fresh = Connecting, 1, true
 	c.stats.episode.Store(c.episode)
@@ -250,6 +250,7 @@ func (e *Edge) build() error {
 	c.arm = follow.New(e.arm, follow.Config{
 		Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: c.exit, Rescue: e.cfg.Rescue, Events: c.events, Clock: e.clock,
 	}, dof)
+	c.core = tick.Core{Plan: plan, Stages: shape, Gate: c.arm.Gate(), MaxAge: e.cfg.MaxActionAge}
 	c.departed = rt.NewRing[departure](departureSlots)
 	c.snapshots = rt.NewLatest(func(s *snapshot) {
 		s.state = make([]float32, dof)

@@ -17,20 +17,20 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.1
 	r.serve(60, 3, 10)
-	size, n, goal, asked := r.plan.View().Size, r.plan.View().N, r.arm.Goal[0], r.stats.requests.Load()
+	size, n, goal, asked := r.core.Plan.View().Size, r.core.Plan.View().N, r.arm.Goal[0], r.stats.requests.Load()
 	r.paused.Store(true)
 	r.step(500) // longer than quiet and offline
-	if r.plan.View().Size != size || r.plan.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
-		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.plan.View().Size, n, r.plan.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
+	if r.core.Plan.View().Size != size || r.core.Plan.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
+		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.core.Plan.View().Size, n, r.core.Plan.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
 	}
 	if r.stats.starved.Load() != 0 || r.now != Streaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.now)
 	}
-	r.maxAge = 0
+	r.core.MaxAge = 0
 	r.paused.Store(false)
 	r.step(1)
-	if r.plan.View().N != n+1 {
-		t.Errorf("resume: n = %d, want %d", r.plan.View().N, n+1)
+	if r.core.Plan.View().N != n+1 {
+		t.Errorf("resume: n = %d, want %d", r.core.Plan.View().N, n+1)
 	}
 }
 
@@ -40,8 +40,8 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	before := r.key
 	r.resets.Add(1)
 	r.step(1)
-	if r.episode != 2 || r.plan.View().Size != 0 || r.stats.episode.Load() != 2 {
-		t.Fatalf("episode %d with %d actions left, want 2 and none", r.episode, r.plan.View().Size)
+	if r.episode != 2 || r.core.Plan.View().Size != 0 || r.stats.episode.Load() != 2 {
+		t.Fatalf("episode %d with %d actions left, want 2 and none", r.episode, r.core.Plan.View().Size)
 	}
 	if r.key != before+1 {
 		t.Fatalf("%d requests in the resetting tick, want 1", r.key-before)

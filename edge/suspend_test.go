@@ -28,7 +28,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 		r.step(1)
 	}
 	asked, episode := r.key, r.episode
-	if left := r.plan.View().Size; left < 5 || r.now != Streaming {
+	if left := r.core.Plan.View().Size; left < 5 || r.now != Streaming {
 		t.Fatalf("%d actions left in state %v: not what this test is about", left, r.now)
 	}
 	slept := rt.NewSuspension(r.time)

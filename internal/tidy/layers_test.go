@@ -101,6 +101,7 @@ var sideways = []struct{ from, to, why string }{
 	{"wire/zenohgo", "wire/zenoh", "it takes the same configuration"},
 	{"bench", "internal/fleet", "it measures in virtual time"},
 	{"bench", "edge", "it measures the real edge"},
+	{"internal/fleet", "edge", "its robots tick on the edge's own core"},
 	{"bench", "server", "it measures the real server"},
 }
 
