@@ -49,7 +49,7 @@ type TLS struct {
 	Key  string
 }
 
-// Config is one robot's run. Durations and sizes as in design.md section 12.
+// Config is one robot's run.
 type Config struct {
 	FPS         float64 // actions per second; 0: the policy's, known once a session is open
 	FPSMismatch string  // another rate than the policy's: refuse (also empty), or allow

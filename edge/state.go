@@ -3,8 +3,8 @@ package edge
 // State is where the robot's run stands; the summary counts seconds in each.
 type State uint8
 
-// The states of seeds/000 section 9.2. Dead is the zero value, so that a pair
-// that nobody wrote into the table fails safe.
+// The states. Dead is the zero value, so that a pair that is not in the table
+// fails safe.
 const (
 	Dead         State = iota // gives up: the run ends
 	Connecting                // no chunk of this session yet

@@ -17,8 +17,7 @@ import (
 	"edgert/rt"
 )
 
-// Summary is what a run did; its JSON keys are the contract of design.md
-// section 12.
+// Summary is what a run did; its JSON keys are a contract (docs/json.md).
 type Summary struct {
 	Ticks         uint64             `json:"ticks"`
 	OverrunsOwn   uint64             `json:"overruns_own"`

@@ -20,7 +20,7 @@ func load(t *testing.T, text string) (Config, error) {
 	return LoadManifest(path)
 }
 
-// The manifest of seeds/000 section 8.6 with everything this build can do.
+// A manifest with every key that this build has.
 const fullManifest = `
 model:
   {

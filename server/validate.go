@@ -113,7 +113,7 @@ type admission struct {
 // and ours between them where LeRobot checks nothing. The first that fails
 // decides; warnings count only when none does.
 //
-// Source: reference/drafts.md A9.
+// Source: LeRobot's remote-inference draft, whose server checks in this order.
 func (a *admission) judge() *refusal {
 	for _, c := range []struct {
 		reason refusedReason

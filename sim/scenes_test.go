@@ -16,7 +16,7 @@ type goldenScene struct {
 	image []byte
 }
 
-// loadScenes reads testdata/sim/scenes.safetensors.gz. A safetensors file is a
+// loadScenes reads scenes.safetensors.gz of testdata/sim. A safetensors file is a
 // header length, a JSON header, and the tensors' bytes.
 func loadScenes(t testing.TB) []goldenScene {
 	t.Helper()

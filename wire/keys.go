@@ -38,7 +38,7 @@ var reserved = []string{"status", "session", "server", "obs", "action", "reset",
 // [A-Za-z0-9_.-] becomes one dash, then dashes and dots are cut at both ends.
 // It is lossy on purpose: `a/b` and `a-b` are the same segment.
 //
-// Source: reference/drafts.md A4; stripping white space first, as the draft
+// Source: LeRobot's remote-inference draft; stripping white space first, as it
 // does, changes nothing, because it becomes a dash that is cut.
 func Slug(segment string) (string, error) {
 	var b strings.Builder

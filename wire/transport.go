@@ -36,7 +36,7 @@ type QoS struct {
 
 // The two data topics of schema 1.
 //
-// Source: seeds/000 section 6.3.
+// Source: docs/wire.md, "Keys".
 var (
 	ObservationQoS = QoS{Priority: Data}
 	ActionQoS      = QoS{Priority: InteractiveHigh, Reliable: true, Express: true}

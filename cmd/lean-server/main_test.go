@@ -601,8 +601,8 @@ func serveDemo(t *testing.T, r *running) {
 	t.Logf("%d requests, %d objects, %d collections, inference p50 %.2f ms, service p99 %.2f ms", s.Requests, s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
 }
 
-// Every reason of seeds/000 section 8.4 for which a server refuses, over TCP
-// from the real program.
+// Every reason for which a server refuses a session, over TCP from the real
+// program.
 func TestSessionRefusals(t *testing.T) {
 	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
 	if err != nil {

@@ -4,7 +4,7 @@
 // tcp/ and tls/ take a host and a port, with IPv6 addresses in brackets, and
 // unixsock-stream/ the path of a socket file. TLS is 1.3 or newer on both sides.
 //
-// Source: reference/zenoh.md section 8.
+// Source: the crate zenoh-protocol of eclipse-zenoh/zenoh (core/endpoint).
 package endpoint
 
 import (

@@ -11,7 +11,7 @@
 // Nothing here recurses or allocates while matching, so a hostile chain of
 // wildcards costs time in proportion to the product of the lengths, no more.
 //
-// Source: reference/zenoh.md section 9, compared with the official crate on
+// Source: the crate zenoh-keyexpr of eclipse-zenoh/zenoh, with which it agrees on
 // 537,043 random pairs.
 package keyexpr
 

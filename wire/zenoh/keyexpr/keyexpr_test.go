@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Source: reference/zenoh.md section 9.4, which agrees with the upstream tests.
+// Source: the tests of the crate zenoh-keyexpr.
 var table = []struct {
 	a, b                 string
 	intersects, includes bool

@@ -50,8 +50,8 @@ func match(a, b string, includes bool) bool {
 	return l.match(&r, includes)
 }
 
-// match evaluates the recurrences of reference/zenoh.md 9.2 and 9.3 from the
-// ends of both expressions; row j says whether l[i:] and r[j:] match.
+// match evaluates the definitions of intersection and inclusion from the ends of
+// both expressions; row j says whether l[i:] and r[j:] match.
 func (l *chunks) match(r *chunks, includes bool) bool {
 	var row, below [MaxChunks + 1]bool
 	for i := l.n; i >= 0; i-- {

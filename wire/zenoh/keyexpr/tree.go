@@ -151,7 +151,7 @@ func (t *Tree[T]) AppendMatches(dst []T, key string) []T {
 }
 
 // visit goes on from a node that the sought expression's first i chunks have
-// led to. It follows the recurrence of reference/zenoh.md 9.2 from the front.
+// led to. It follows the recurrence of match from the front.
 func (t *Tree[T]) visit(n *node[T], i int) {
 	if n.lookup != t.lookup {
 		n.lookup, n.seen = t.lookup, [2]uint64{}

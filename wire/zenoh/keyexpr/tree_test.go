@@ -65,8 +65,7 @@ func TestTreeAgainstPairs(t *testing.T) {
 	})
 }
 
-// slowIntersects is the recurrence of reference/zenoh.md 9.2 as it stands there,
-// without tables.
+// slowIntersects is the definition of intersection, as a recursion without tables.
 func slowIntersects(l, r []string) bool {
 	switch {
 	case len(l) > 0 && l[0] == "**":
