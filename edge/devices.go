@@ -323,8 +323,7 @@ func (e *Edge) openCameras(ctx context.Context) error {
 // retryCamera opens a camera; a device that is not there yet may come.
 func (e *Edge) retryCamera(ctx context.Context, c *eye.Config, p eye.Place) (camera.Source, string, error) {
 	giveUp, why := e.clock.Now().Add(e.cfg.MaxOffline), reason{what: "camera " + c.Name}
-	e.herald.waiting(e.cfg.MaxOffline)
-	e.herald.socket.Status("looking for camera " + c.Name)
+	e.waitFor("camera " + c.Name)
 	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
 		source, picked, err := eye.Open(c, p)
 		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(backoff) > giveUp {

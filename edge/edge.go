@@ -34,6 +34,7 @@ import (
 	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/internal/network"
+	"edgert/internal/notify"
 	"edgert/record"
 	"edgert/rt"
 	"edgert/servo/robot"
@@ -88,15 +89,15 @@ type Edge struct {
 	held     bool        // the run has ended, and the arm is left under torque as it was asked
 	stuck    bool        // a thread did not end: what it may use is left as it is
 
-	stop    atomic.Bool // ends the tick
-	ending  atomic.Bool // ends every other thread
-	threads sync.WaitGroup
-	started rt.Instant
-	opened  time.Duration // spent in Open after the bus was there
-	steal   time.Duration
-	heap    heapWindow
-	score   scoreAtStop
-	herald  herald
+	stop     atomic.Bool // ends the tick
+	ending   atomic.Bool // ends every other thread
+	threads  sync.WaitGroup
+	started  rt.Instant
+	opened   time.Duration // spent in Open after the bus was there
+	steal    time.Duration
+	heap     heapWindow
+	score    scoreAtStop
+	notifier *notify.Notifier
 }
 
 // Open takes the bus, the cameras and a session, retrying what is absent until
@@ -105,7 +106,10 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log, herald: openHerald(cfg.Log)}
+	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log}
+	if e.notifier, err = notify.Open(); err != nil {
+		e.log.Warn("the service manager is not told how the run goes", "why", err)
+	}
 	defer func() {
 		if err != nil {
 			e.release()
@@ -144,14 +148,12 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
-	e.herald.waiting(e.cfg.MaxOffline)
-	e.herald.socket.Status("looking for the arm")
+	e.waitFor("the arm")
 	if err = e.openArm(ctx); err != nil {
 		return e, err
 	}
 	began := e.clock.Now()
-	e.herald.waiting(e.cfg.MaxOffline)
-	e.herald.socket.Status("looking for a server")
+	e.waitFor("a server")
 	if err = e.connect(ctx); err != nil {
 		return e, err
 	}
@@ -391,5 +393,5 @@ func (e *Edge) release() {
 	if e.record != nil {
 		_ = e.record.Begin(e.cfg.FPS) // of a start that failed: its head is a line all the same
 	}
-	e.herald.socket.Close()
+	e.notifier.Close()
 }

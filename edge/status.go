@@ -3,7 +3,6 @@ package edge
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"edgert/edge/eye"
 	"edgert/edge/follow"
 	"edgert/edge/page"
-	"edgert/internal/notify"
 	"edgert/rt"
 )
 
@@ -60,57 +58,6 @@ func appendField(b []byte, name string, v int64, unit string) []byte {
 	b = append(b, name...)
 	b = strconv.AppendInt(b, v, 10)
 	return append(b, unit...)
-}
-
-// herald tells the service manager how the run goes: ready when the tick runs,
-// alive for as long as it does, and in which State it is.
-//
-// Owner: the goroutine that opens, then runs the edge.
-type herald struct {
-	socket  *notify.Socket
-	ready   bool
-	leaving bool
-	told    State
-	ticks   uint64 // when the watchdog was last fed
-	fed     rt.Instant
-}
-
-// openHerald returns a herald that nobody may be listening to.
-func openHerald(log *slog.Logger) herald {
-	socket, err := notify.Open()
-	if err != nil {
-		log.Warn("the service manager does not hear how the run goes", "why", err)
-	}
-	return herald{socket: socket, told: numStates}
-}
-
-// startSlack is what an attempt may take that began just before --max-offline is
-// over, and the checks behind it.
-const startSlack = 30 * time.Second
-
-// waiting tells the manager, whose own patience with a start may be shorter, that
-// something is waited for up to d from now.
-func (h *herald) waiting(d time.Duration) { h.socket.Extend(d + startSlack) }
-
-// look passes on what is new; what the manager had no room for is said again at
-// the next look. The watchdog is fed for ticks that have ended, so a tick that
-// hangs gets the process killed, whatever the rest of it does.
-//
-//rt:noalloc
-func (h *herald) look(now rt.Instant, ticks uint64, state State, leaving bool) {
-	if !h.ready {
-		h.ready = ticks > 0 && h.socket.Ready()
-	}
-	if state != h.told && h.socket.Status(state.String()) {
-		h.told = state
-	}
-	if leaving && !h.leaving {
-		h.leaving = h.socket.Stopping()
-	}
-	every := h.socket.Interval()
-	if every > 0 && ticks != h.ticks && now.Sub(h.fed) >= every && h.socket.Watchdog() {
-		h.ticks, h.fed = ticks, now
-	}
 }
 
 // Live is how a run goes now, for the page: the keys of CtlReply and Summary, as

@@ -72,7 +72,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		s.eyes[0], s.develop[0] = looks, v
 		out := &hung{entered: make(chan struct{}), leave: make(chan struct{})}
 		s.uplink.Store(&uplink{publisher: out, epoch: 3})
-		socket, err := notify.Open()
+		notifier, err := notify.Open()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		}
 		e := &Edge{
 			clock: clock, control: &control{waker: s.waker}, sender: s,
-			eyes: s.eyes, develop: s.develop, herald: herald{socket: socket},
+			eyes: s.eyes, develop: s.develop, notifier: notifier,
 		}
 		sent := make(chan struct{})
 		if stuck {

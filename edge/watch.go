@@ -9,6 +9,7 @@ import (
 	"edgert/edge/eye"
 	"edgert/edge/follow"
 	"edgert/edge/plug"
+	"edgert/internal/notify"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
@@ -88,7 +89,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 			}
 		}
 		e.count(now)
-		e.herald.look(now, e.loop.Stats().Ticks, State(e.control.stats.state.Load()), leaveBy != 0)
+		e.notify(now, leaveBy != 0)
 		e.control.events.Drain(e.report)
 		if err := e.arm.Why(); err != nil {
 			away.tell(e, err)
@@ -102,6 +103,28 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		}
 		e.clock.SleepUntil(now.Add(housekeeping))
 	}
+}
+
+// notify tells the service manager how the run goes: ready once the tick runs,
+// alive while it does, and in which State it is.
+//
+//rt:noalloc
+func (e *Edge) notify(now rt.Instant, leaving bool) {
+	ticks := e.loop.Stats().Ticks
+	e.notifier.Update(now, notify.State{
+		Ready: ticks > 0, Stopping: leaving, Status: State(e.control.stats.state.Load()).String(), Progress: ticks,
+	})
+}
+
+// startSlack is what an attempt may take that began just before --max-offline is
+// over, and the checks behind it.
+const startSlack = 30 * time.Second
+
+// waitFor tells the service manager, whose own timeout of a start may be shorter,
+// that what is waited for may take --max-offline to appear.
+func (e *Edge) waitFor(what string) {
+	e.notifier.Extend(e.cfg.MaxOffline + startSlack)
+	e.notifier.Status("looking for " + what)
 }
 
 // count opens the allocation window once the run is warm.
@@ -130,7 +153,7 @@ func (e *Edge) tally() {
 // tidy ends what watch began.
 func (e *Edge) tidy() {
 	e.tally()
-	e.herald.look(e.clock.Now(), e.loop.Stats().Ticks, State(e.control.stats.state.Load()), true)
+	e.notify(e.clock.Now(), true)
 	e.control.events.Drain(e.report)
 	if e.cfg.Status != nil {
 		e.cfg.Status.Clear()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgert/internal/network"
+	"edgert/internal/notify"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/wire"
@@ -88,7 +89,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	if err := errors.Join(cfg.Check(), cfg.checkTransport()); err != nil {
 		return summary, err
 	}
-	manager := openHerald(log)
+	manager, err := notify.Open()
+	if err != nil {
+		log.Warn("the service manager is not told how the server is", "why", err)
+	}
+	manager.Status("loading the policy")
 	defer manager.Close()
 	var health *Health
 	if address := cfg.HealthAddress(); address != "" {
@@ -129,7 +134,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	if health != nil {
 		health.Watch(server)
 	}
-	defer announce(ctx, manager, server)()
+	defer startNotifier(ctx, manager, server)()
 	err = server.Serve(ctx)
 	return server.Summary(), err
 }

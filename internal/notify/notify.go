@@ -2,17 +2,16 @@
 // ready, that it is alive, what it is doing, that it is about to leave.
 //
 // It is systemd's sd_notify protocol: one datagram of KEY=VALUE lines to the
-// socket that $NOTIFY_SOCKET names. Without that variable nobody listens, and
-// everything here does nothing. The feeding of the watchdog happens while a
-// robot runs, so nothing allocates after Open; github.com/coreos/go-systemd/v22
-// dials and formats at every call.
+// socket that $NOTIFY_SOCKET names. Without that variable nothing is sent. The
+// watchdog is fed while a robot runs, so nothing allocates after Open;
+// github.com/coreos/go-systemd/v22 dials and formats at every call.
 //
-//	s, err := notify.Open() // on an error s is mute, and usable
-//	s.Ready()
-//	for alive() {
-//		s.Watchdog() // about every s.Interval()
+//	n, err := notify.Open() // on an error n sends nothing, and is usable
+//	n.Status("loading")
+//	for running() {
+//		n.Update(clock.Now(), notify.State{Ready: true, Status: "serving", Progress: served})
 //	}
-//	s.Stopping()
+//	n.Close()
 package notify
 
 import (
@@ -20,6 +19,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"edgert/rt"
 )
 
 // The variables of the protocol.
@@ -43,37 +44,51 @@ var (
 	extend   = "EXTEND_TIMEOUT_USEC="
 )
 
-// Socket is the way to the service manager. Its methods report whether the
-// message is under way, or nobody listens; false means that the manager's queue
-// is full or that it is gone: try again later. They never block.
+// State is how the process is now.
+type State struct {
+	Ready    bool   // the process does what it is for
+	Stopping bool   // it is about to leave
+	Status   string // one line for people; empty: as before
+	Progress uint64 // changes whenever the work that the watchdog guards gets anywhere
+}
+
+// Notifier passes the process's state on to the service manager. A message that
+// the manager's queue has no room for is sent again at the next Update; no call
+// blocks.
 //
 // Owner: one goroutine at a time.
-type Socket struct {
+type Notifier struct {
 	// Constant after Open.
-	port     port
-	interval time.Duration
+	socket   port
+	interval time.Duration // between two feeds of the watchdog; 0: there is none
 
 	buf []byte // of Status
+
+	// What the manager has been told.
+	ready, stopping bool
+	status          string
+	progress        uint64
+	fed             rt.Instant
 }
 
 // Open connects to the manager that started this process, if one did. A socket
-// that is named but does not answer is an error; the Socket returned with it is
-// mute, since a run is worth more than what is said about it.
+// that is named but does not answer is an error; the Notifier returned with it
+// sends nothing, since a run is worth more than messages about it.
 //
 // Source: sd_notify(3), sd_watchdog_enabled(3).
-func Open() (*Socket, error) {
-	s := &Socket{port: mute, buf: append(make([]byte, 0, len(status)+statusMax), status...)}
+func Open() (*Notifier, error) {
+	n := &Notifier{socket: closed, buf: append(make([]byte, 0, len(status)+statusMax), status...)}
 	name := os.Getenv(socketVariable)
 	if name == "" {
-		return s, nil
+		return n, nil
 	}
 	p, err := dial(name)
 	if err != nil {
-		return s, fmt.Errorf("%s=%s: %w", socketVariable, name, err)
+		return n, fmt.Errorf("%s=%s: %w", socketVariable, name, err)
 	}
-	s.port = p
-	s.interval, err = interval(os.Getenv(periodVariable), os.Getenv(processVariable), os.Getpid())
-	return s, err
+	n.socket = p
+	n.interval, err = interval(os.Getenv(periodVariable), os.Getenv(processVariable), os.Getpid())
+	return n, err
 }
 
 // Managed reports whether systemd started this process itself, as a service whose
@@ -108,49 +123,49 @@ func interval(usec, pid string, self int) (time.Duration, error) {
 	return time.Duration(period) * time.Microsecond / feedsPerPeriod, nil
 }
 
-// Interval is how often Watchdog wants to be called; 0: there is no watchdog.
-func (s *Socket) Interval() time.Duration { return s.interval }
-
-// Listening reports whether there is a manager to tell.
-func (s *Socket) Listening() bool { return s.port != mute }
-
-// Ready says that the process does what it is for.
+// Update sends what is new in s. The watchdog is fed when it is due and Progress
+// has changed since the last feed, so work that hangs gets the process killed,
+// whatever the rest of it does.
 //
 //rt:noalloc
-func (s *Socket) Ready() bool { return s.port.send(ready) }
-
-// Stopping says that the process is about to leave.
-//
-//rt:noalloc
-func (s *Socket) Stopping() bool { return s.port.send(stopping) }
-
-// Watchdog says that the process is alive; without it for a watchdog's period
-// the manager kills it.
-//
-//rt:noalloc
-func (s *Socket) Watchdog() bool { return s.port.send(watchdog) }
+func (n *Notifier) Update(now rt.Instant, s State) {
+	if s.Ready && !n.ready {
+		n.ready = n.socket.send(ready)
+	}
+	if s.Status != "" && s.Status != n.status {
+		n.Status(s.Status)
+	}
+	if s.Stopping && !n.stopping {
+		n.stopping = n.socket.send(stopping)
+	}
+	if n.interval > 0 && s.Progress != n.progress && now.Sub(n.fed) >= n.interval && n.socket.send(watchdog) {
+		n.progress, n.fed = s.Progress, now
+	}
+}
 
 // Status says in one line what the process is doing, for people. A line ends
 // the message, so only the first is sent.
 //
 //rt:noalloc
-func (s *Socket) Status(text string) bool {
-	b := s.buf[:len(status)]
+func (n *Notifier) Status(text string) {
+	b := n.buf[:len(status)]
 	for i := 0; i < len(text) && i < statusMax && text[i] != '\n'; i++ {
 		b = append(b, text[i])
 	}
-	return s.port.send(b)
+	if n.socket.send(b) {
+		n.status = text
+	}
 }
 
-// Extend asks for so much time from now for what the process is at, its start or
-// its end, where the manager would allow less. Not while it runs: the watchdog's
-// patience would grow too.
-func (s *Socket) Extend(d time.Duration) bool {
-	return s.port.send(strconv.AppendInt([]byte(extend), d.Microseconds(), 10))
+// Extend asks for so much time from now for the process's start or end, where the
+// manager would allow less. Not while it runs: the watchdog's timeout would grow
+// too.
+func (n *Notifier) Extend(d time.Duration) {
+	n.socket.send(strconv.AppendInt([]byte(extend), d.Microseconds(), 10))
 }
 
-// Close gives the socket back; from then on it is mute.
-func (s *Socket) Close() {
-	s.port.close()
-	s.port = mute
+// Close closes the socket; from then on nothing is sent.
+func (n *Notifier) Close() {
+	n.socket.close()
+	n.socket = closed
 }

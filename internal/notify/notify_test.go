@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgert/rt"
 )
 
 // manager listens as a service manager does and puts the socket's name into
@@ -29,105 +31,137 @@ func manager(t *testing.T, name string) *net.UnixConn {
 	return l
 }
 
-func next(t *testing.T, l *net.UnixConn) string {
+// said returns what the manager got since the last call.
+func said(t *testing.T, l *net.UnixConn) string {
 	t.Helper()
-	l.SetReadDeadline(time.Now().Add(5 * time.Second))
+	var lines []string
 	buf := make([]byte, 4096)
-	n, err := l.Read(buf)
+	for {
+		l.SetReadDeadline(time.Now().Add(time.Millisecond)) // what was sent is there already
+		n, err := l.Read(buf)
+		if err != nil {
+			return strings.Join(lines, " ")
+		}
+		lines = append(lines, string(buf[:n]))
+	}
+}
+
+func open(t *testing.T) *Notifier {
+	t.Helper()
+	n, err := Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(buf[:n])
+	t.Cleanup(n.Close)
+	return n
 }
 
 func TestMessages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	for _, name := range []string{path, "@edgert-notify-test-" + strconv.Itoa(os.Getpid())} {
 		l := manager(t, name)
-		s, err := Open()
-		if err != nil {
-			t.Fatalf("Open at %s: %v", name, err)
-		}
-		tests := []struct {
+		n := open(t)
+		for _, tt := range []struct {
 			name string
-			send func() bool
+			send func()
 			want string
 		}{
-			{"ready", s.Ready, "READY=1"},
-			{"alive", s.Watchdog, "WATCHDOG=1"},
-			{"leaving", s.Stopping, "STOPPING=1"},
-			{"status", func() bool { return s.Status("STREAMING") }, "STATUS=STREAMING"},
-			{"shorter status after a longer one", func() bool { return s.Status("DEAD") }, "STATUS=DEAD"},
-			{"a second line could be another key", func() bool { return s.Status("ok\nREADY=1") }, "STATUS=ok"},
-			{"endless status", func() bool { return s.Status(strings.Repeat("x", 10*statusMax)) }, "STATUS=" + strings.Repeat("x", statusMax)},
-			{"a longer start", func() bool { return s.Extend(90 * time.Second) }, "EXTEND_TIMEOUT_USEC=90000000"},
-			{"empty status", func() bool { return s.Status("") }, "STATUS="},
-		}
-		for _, tt := range tests {
-			sent := tt.send()
-			if got := next(t, l); got != tt.want || !sent {
-				t.Errorf("%s at %s: sent %v, %q, want %q", tt.name, name, sent, got, tt.want)
+			{"status", func() { n.Status("STREAMING") }, "STATUS=STREAMING"},
+			{"shorter status after a longer one", func() { n.Status("DEAD") }, "STATUS=DEAD"},
+			{"a second line could be another key", func() { n.Status("ok\nREADY=1") }, "STATUS=ok"},
+			{"endless status", func() { n.Status(strings.Repeat("x", 10*statusMax)) }, "STATUS=" + strings.Repeat("x", statusMax)},
+			{"a longer start", func() { n.Extend(90 * time.Second) }, "EXTEND_TIMEOUT_USEC=90000000"},
+			{"empty status", func() { n.Status("") }, "STATUS="},
+			{"closed", func() { n.Close(); n.Status("closed") }, ""},
+		} {
+			tt.send()
+			if got := said(t, l); got != tt.want {
+				t.Errorf("%s at %s: sent %q, want %q", tt.name, name, got, tt.want)
 			}
 		}
-		if !s.Listening() {
-			t.Errorf("Listening at %s = false", name)
-		}
-		s.Close()
-		if s.Listening() || !s.Ready() {
-			t.Error("a closed socket is not mute")
+	}
+}
+
+func TestUpdateSendsWhatIsNew(t *testing.T) {
+	l := manager(t, filepath.Join(t.TempDir(), "notify"))
+	t.Setenv(periodVariable, "3000000") // fed at a third: every second
+	n := open(t)
+	const ms = rt.Instant(time.Millisecond)
+	for _, tt := range []struct {
+		name  string
+		at    rt.Instant
+		state State
+		want  string
+	}{
+		{"nothing to say", 4000 * ms, State{}, ""},
+		{"open, no progress yet: not ready", 5000 * ms, State{Status: "CONNECTING"}, "STATUS=CONNECTING"},
+		{"still none", 5020 * ms, State{Status: "CONNECTING"}, ""},
+		{"the first progress", 5040 * ms, State{Ready: true, Status: "CONNECTING", Progress: 1}, "READY=1 WATCHDOG=1"},
+		{"ready is said once, the watchdog is not due", 5060 * ms, State{Ready: true, Status: "CONNECTING", Progress: 2}, ""},
+		{"another status", 5080 * ms, State{Ready: true, Status: "STREAMING", Progress: 3}, "STATUS=STREAMING"},
+		{"no status: as before", 5100 * ms, State{Ready: true, Progress: 3}, ""},
+		{"a moment before the watchdog is due", 6039 * ms, State{Ready: true, Status: "STREAMING", Progress: 60}, ""},
+		{"the watchdog is due", 6040 * ms, State{Ready: true, Status: "STREAMING", Progress: 61}, "WATCHDOG=1"},
+		{"no progress", 7040 * ms, State{Ready: true, Status: "STREAMING", Progress: 61}, ""},
+		{"none for long: the manager acts", 60_000 * ms, State{Ready: true, Status: "STREAMING", Progress: 61}, ""},
+		{"it goes on, late", 60_020 * ms, State{Ready: true, Status: "STALLED", Progress: 62}, "STATUS=STALLED WATCHDOG=1"},
+		{"leaving, with progress", 61_020 * ms, State{Ready: true, Stopping: true, Status: "STALLED", Progress: 130}, "STOPPING=1 WATCHDOG=1"},
+		{"leaving is said once", 61_040 * ms, State{Ready: true, Stopping: true, Status: "STALLED", Progress: 131}, ""},
+	} {
+		n.Update(tt.at, tt.state)
+		if got := said(t, l); got != tt.want {
+			t.Errorf("%s: Update(%d ms, %+v) sent %q, want %q", tt.name, tt.at/ms, tt.state, got, tt.want)
 		}
 	}
 }
 
-func TestWithoutAManagerEverythingIsSaidToNobody(t *testing.T) {
+func TestWithoutAManagerNothingIsSent(t *testing.T) {
 	t.Setenv(socketVariable, "")
 	t.Setenv(periodVariable, "3000000")
-	s, err := Open()
-	if err != nil {
-		t.Fatal(err)
+	n := open(t)
+	n.Update(1, State{Ready: true, Stopping: true, Status: "x", Progress: 1})
+	if n.socket != closed || n.interval != 0 || !n.ready || !n.stopping || n.status != "x" {
+		t.Errorf("notifier without a manager: %+v, want no watchdog and every message counted as sent", n)
 	}
-	if !s.Ready() || !s.Watchdog() || !s.Status("x") || !s.Stopping() || s.Listening() || s.Interval() != 0 {
-		t.Errorf("mute socket: listening %v, interval %v; want every message to count as sent", s.Listening(), s.Interval())
-	}
-	s.Close()
 }
 
-func TestAManagerThatIsGoneLeavesAMuteSocket(t *testing.T) {
+func TestAManagerThatIsGoneLeavesAUsableNotifier(t *testing.T) {
 	for _, name := range []string{filepath.Join(t.TempDir(), "nobody"), "relative/path", "@edgert-nobody-listens-here"} {
 		t.Setenv(socketVariable, name)
-		s, err := Open()
+		n, err := Open()
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("Open with %s: error %v, want one that names it", name, err)
 		}
-		if s.Listening() || !s.Ready() {
-			t.Errorf("Open with %s: the socket is not mute", name)
+		if n.socket != closed || !n.socket.send(ready) {
+			t.Errorf("Open with %s: the notifier is not closed", name)
 		}
 	}
 }
 
-// A manager that dies later, or does not read, must neither block nor end us.
-func TestWhatCannotBeSentIsReported(t *testing.T) {
+// A manager that dies later, or does not read, must neither block nor end us;
+// what it had no room for is sent again.
+func TestUpdateRepeatsWhatWasNotSent(t *testing.T) {
 	l := manager(t, filepath.Join(t.TempDir(), "notify"))
-	s, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	n := open(t)
 	full := false
 	for range 100_000 {
-		if full = !s.Watchdog(); full {
+		if full = !n.socket.send([]byte("noise")); full {
 			break
 		}
 	}
 	if !full {
-		t.Error("nobody reads, and every message counts as sent")
+		t.Fatal("nobody reads, and every message counts as sent")
 	}
-	if next(t, l); !s.Ready() {
-		t.Error("there is room again, and Ready is not sent")
+	leaving := State{Ready: true, Stopping: true, Status: "STREAMING"}
+	n.Update(1, leaving)
+	said(t, l)
+	n.Update(2, leaving)
+	if got, want := said(t, l), "READY=1 STATUS=STREAMING STOPPING=1"; got != want {
+		t.Errorf("after a full queue Update sent %q, want %q", got, want)
 	}
 	l.Close()
-	if s.Ready() {
-		t.Error("the manager is gone, and Ready counts as sent")
+	if n.socket.send(ready) {
+		t.Error("the manager is gone, and a message counts as sent")
 	}
 }
 
@@ -161,43 +195,35 @@ func TestOpenReadsTheWatchdogsVariables(t *testing.T) {
 	manager(t, filepath.Join(t.TempDir(), "notify"))
 	t.Setenv(periodVariable, "1500000")
 	t.Setenv(processVariable, strconv.Itoa(os.Getpid()))
-	s, err := Open()
-	if err != nil || s.Interval() != 500*time.Millisecond {
-		t.Errorf("interval %v, %v, want 500ms", s.Interval(), err)
+	if n := open(t); n.interval != 500*time.Millisecond {
+		t.Errorf("interval %v, want 500ms", n.interval)
 	}
-	s.Close()
 	t.Setenv(periodVariable, "soon")
-	s, err = Open()
-	if err == nil || s.Interval() != 0 || !s.Ready() || !s.Listening() {
-		t.Errorf("with WATCHDOG_USEC=soon: interval %v, error %v, want 0, an error, and a socket that works", s.Interval(), err)
+	n, err := Open()
+	if err == nil || n.interval != 0 || n.socket == closed {
+		t.Errorf("with WATCHDOG_USEC=soon: interval %v, error %v, want 0, an error, and a notifier that works", n.interval, err)
 	}
-	s.Close()
+	n.Close()
 }
 
-func TestSocketNoAlloc(t *testing.T) {
+func TestUpdateNoAlloc(t *testing.T) {
 	l := manager(t, filepath.Join(t.TempDir(), "notify"))
-	s, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	drain := make([]byte, 4096)
-	text := strings.Repeat("STREAMING ", 30)
-	n := testing.AllocsPerRun(100, func() {
-		if !s.Watchdog() || !s.Status(text) || !s.Ready() || !s.Stopping() {
-			t.Error("not sent")
-		}
-		for range 4 {
-			if _, err := l.Read(drain); err != nil {
-				t.Error(err)
-			}
-		}
+	t.Setenv(periodVariable, "3")
+	n := open(t)
+	texts := []string{strings.Repeat("STREAMING ", 30), "STALLED"}
+	now, progress := rt.Instant(0), uint64(0)
+	allocs := testing.AllocsPerRun(100, func() {
+		now, progress = now.Add(time.Second), progress+1
+		n.Update(now, State{Ready: true, Status: texts[progress%2], Stopping: true, Progress: progress})
 	})
-	if n != 0 {
-		t.Errorf("%v allocations per round, want 0", n)
+	if allocs != 0 {
+		t.Errorf("%v allocations per update, want 0", allocs)
+	}
+	if got := strings.Count(said(t, l), "="); got < 8 {
+		t.Errorf("%d messages in 100 updates: the test measured nothing", got)
 	}
 	l.Close()
-	if n := testing.AllocsPerRun(100, func() { s.Watchdog() }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { n.Status("to nobody") }); n != 0 {
 		t.Errorf("%v allocations per message to nobody, want 0", n)
 	}
 }

@@ -7,9 +7,9 @@ import "errors"
 // port is nobody: service managers that notify are Linux's.
 type port int
 
-const mute port = -1
+const closed port = -1
 
-func dial(string) (port, error) { return mute, errors.ErrUnsupported }
+func dial(string) (port, error) { return closed, errors.ErrUnsupported }
 
 func (p port) send([]byte) bool { return true }
 

@@ -21,7 +21,7 @@ var layers = []struct {
 	{1, "internal/capped", "files that may be anything, wherever one is read"},
 	{1, "internal/strictyaml", "YAML that people write, wherever it is read"},
 	{1, "internal/child", "processes that end with the one that starts them: bench's and the tools'"},
-	{1, "internal/notify", "what any process tells its service manager"},
+	{2, "internal/notify", "what any process tells its service manager"},
 	{2, "servo", "the servo bus and its arm"},
 	{2, "servo/table", "which register a servo keeps where: data that codec, arm and descriptions share"},
 	{2, "servo/packet", "the frames on the line, without any register's meaning"},

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/internal/notify"
 	"edgert/rt"
 )
 
@@ -38,20 +38,24 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 	}
 }
 
-// idle is a server whose worker is only what the herald sees of it.
+// idle is a server whose worker is only what the notifier reads of it.
 func idle() *Server {
 	w := &worker{clock: rt.KernelClock(), wake: make(chan struct{}, 1)}
 	w.alive.Store(true)
 	return &Server{worker: w, sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock()}
 }
 
-// The worker is played step by step: what it does between two looks decides
+// The worker is played step by step: what it does between two updates decides
 // whether the watchdog is fed.
-func TestHeraldSaysWhatIsTrueWhenItBecomesTrue(t *testing.T) {
+func TestNotifierSendsWhatIsNew(t *testing.T) {
 	said := manager(t, "30000000") // fed at a third: every 10 s
 	s := idle()
-	h := &herald{socket: openHerald(slog.New(slog.DiscardHandler)), server: s, told: -1}
-	defer h.socket.Close()
+	to, err := notify.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	n := &notifier{Notifier: to, server: s}
 	consume := func() {
 		select {
 		case <-s.worker.wake:
@@ -64,16 +68,16 @@ func TestHeraldSaysWhatIsTrueWhenItBecomesTrue(t *testing.T) {
 		at     time.Duration
 		want   string
 	}{
-		{"loading", func() {}, 20 * time.Second, "STATUS=loading the policy WATCHDOG=1"},
+		{"loading", func() {}, 20 * time.Second, "WATCHDOG=1"},
 		{"warm, not declared", func() { s.warmed.Store(true); consume() }, 21 * time.Second, ""},
 		{"declared", func() { s.serving.Store(true); consume() }, 22 * time.Second, "READY=1 STATUS=serving @lerobot/m/r/s, sessions: 0"},
-		{"the idle worker wakes when poked", consume, 30 * time.Second, "WATCHDOG=1"},
+		{"the idle worker wakes when signalled", consume, 30 * time.Second, "WATCHDOG=1"},
 		{"a request is begun", func() { consume(); s.worker.busySince.Store(35e9) }, 40 * time.Second, "WATCHDOG=1"},
 		{"it takes long", func() {}, 50 * time.Second, ""},
 		{"it takes for ever: the manager acts", func() {}, 500 * time.Second, ""},
 		{"it ended, another began", func() { s.worker.busySince.Store(501e9) }, 502 * time.Second, "WATCHDOG=1"},
 		{"it ended", func() { s.worker.busySince.Store(0) }, 512 * time.Second, "WATCHDOG=1"},
-		{"stuck between requests: the poke stays", func() {}, 522 * time.Second, ""},
+		{"stuck between requests: the signal stays", func() {}, 522 * time.Second, ""},
 		{"still", func() {}, 532 * time.Second, ""},
 		{"it moved again", consume, 533 * time.Second, "WATCHDOG=1"},
 		{"moved, but fed a moment ago", consume, 534 * time.Second, ""},
@@ -81,22 +85,25 @@ func TestHeraldSaysWhatIsTrueWhenItBecomesTrue(t *testing.T) {
 	}
 	for _, st := range steps {
 		st.before()
-		h.look(rt.Instant(st.at))
+		n.update(rt.Instant(st.at))
 		if got := strings.Join(said(), " "); got != st.want {
-			t.Errorf("%s: look(%v) said %q, want %q", st.name, st.at, got, st.want)
+			t.Errorf("%s: update(%v) sent %q, want %q", st.name, st.at, got, st.want)
 		}
 	}
 }
 
-func TestHeraldSaysThatTheServerLeaves(t *testing.T) {
+func TestNotifierSaysThatTheServerLeaves(t *testing.T) {
 	said := manager(t, "")
 	ctx, cancel := context.WithCancel(context.Background())
-	socket := openHerald(slog.New(slog.DiscardHandler))
-	defer socket.Close()
-	end := announce(ctx, socket, idle())
+	to, err := notify.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	end := startNotifier(ctx, to, idle())
 	cancel()
 	end()
-	if got := said(); !slices.Equal(got[1:], []string{"STATUS=draining", "STOPPING=1"}) {
+	if got := said(); !slices.Equal(got, []string{"STATUS=draining", "STOPPING=1"}) {
 		t.Errorf("after the end of its context it said %q", got)
 	}
 }

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"edgert/internal/notify"
+	"edgert/rt"
+)
+
+// notifyInterval is how often the service manager is told how the server is; what
+// it has been told may be that old.
+const notifyInterval = 200 * time.Millisecond
+
+// notifier tells the service manager how the server is: ready when robots get
+// chunks, alive while the worker makes progress, and how many robots there are.
+type notifier struct {
+	*notify.Notifier
+	server    *Server
+	state     notify.State
+	sessions  int        // in state.Status
+	busySince rt.Instant // the worker's, at the last update
+}
+
+// startNotifier tells the service manager how s is until ctx is done, and then
+// that the server leaves. The returned function ends it.
+func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end func()) {
+	n := &notifier{Notifier: to, server: s}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(notifyInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				n.update(s.clock.Now())
+			case <-ctx.Done():
+				n.state.Status, n.state.Stopping = "draining", true
+				n.Update(s.clock.Now(), n.state)
+				return
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// update allocates when the number of sessions has changed.
+func (n *notifier) update(now rt.Instant) {
+	if !n.state.Ready {
+		n.state.Ready, _ = n.server.Ready()
+	}
+	if sessions := len(n.server.sessions.all()); n.state.Ready && (n.state.Status == "" || sessions != n.sessions) {
+		n.sessions, n.state.Status = sessions, "serving "+n.server.prefix+", sessions: "+strconv.Itoa(sessions)
+	}
+	if n.progress() {
+		n.state.Progress++
+	}
+	n.Update(now, n.state)
+}
+
+// progress reports whether the worker has got anywhere since the last update: it
+// has begun or ended a request, or, idle, it has been woken by the signal that
+// each update leaves it. A worker that is stuck in a request, or has ended, does
+// neither.
+//
+//rt:noalloc
+func (n *notifier) progress() bool {
+	w := n.server.worker
+	busySince := rt.Instant(w.busySince.Load())
+	progress := busySince != n.busySince || len(w.wake) == 0
+	n.busySince = busySince
+	poke(w.wake)
+	return progress
+}
