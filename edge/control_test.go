@@ -10,7 +10,7 @@ import (
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge/follow"
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/edge/tick"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -35,7 +35,7 @@ type fakeBus struct {
 	stuck     bool // the joints do not follow their goals
 	writes    [][testDOF]float32
 	masks     []uint32 // of the writes
-	back      plug.Cause
+	back      hotplug.Cause
 	restarted uint32
 	failing   bool
 	says      servo.Complaints
@@ -77,7 +77,7 @@ func (b *fakeBus) Write(goal []float32, joints uint32) {
 
 func (b *fakeBus) BusWait() rt.Wait { return rt.Wait{} }
 
-func (b *fakeBus) Returned() (plug.Cause, uint32) {
+func (b *fakeBus) Reconnected() (hotplug.Cause, uint32) {
 	why, restarted := b.back, b.restarted
 	b.back, b.restarted = 0, 0
 	return why, restarted

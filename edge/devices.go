@@ -10,7 +10,7 @@ import (
 	"edgert/camera"
 	"edgert/camera/v4l2"
 	"edgert/edge/eye"
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -62,7 +62,7 @@ func (e *Edge) openArm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.arm = plug.New(arm, cfg, e.clock)
+	e.arm = hotplug.New(arm, cfg, e.clock)
 	if held := arm.Held(); len(held) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
 	}

@@ -29,8 +29,8 @@ import (
 	"edgert/chunk/stage"
 	"edgert/edge/eye"
 	"edgert/edge/follow"
+	"edgert/edge/hotplug"
 	"edgert/edge/page"
-	"edgert/edge/plug"
 	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -70,7 +70,7 @@ type Edge struct {
 	world    *sim.Live // nil on hardware
 	still    *sim.Live // what simulated cameras see on a real bus
 	simBus   *servosim.Bus
-	arm      *plug.Arm
+	arm      *hotplug.Arm
 	files    []opened // of the cameras, those that play files
 	eyes     []*eye.Eye
 	sights   []sight // of each; owner: the housekeeping goroutine
@@ -285,7 +285,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.threads.Add(1)
 	go func() { defer e.threads.Done(); linked <- e.link.keep(ctx) }()
 	e.spawn(func() error { return e.serveOperator(ctx) })
-	e.spawn(func() error { e.arm.Keep(&e.ending); return nil })
+	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
 	ticked := make(chan error, 1)
 	go func() { ticked <- e.tickThread() }()
 

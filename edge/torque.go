@@ -121,7 +121,7 @@ func (e *Edge) letGo(err error) error {
 	if e.held || !e.control.stats.touched.Load() {
 		return nil
 	}
-	if err := e.arm.LetGo(e.control.hurry.Load); err != nil {
+	if err := e.arm.RetryTorqueOff(e.control.hurry.Load); err != nil {
 		return fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", err, e.cfg.Bus)
 	}
 	return nil

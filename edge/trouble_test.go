@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"edgert/edge/follow"
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -134,7 +134,7 @@ func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 // asked for afterwards, and then from where it stands. After a restart of its
 // motors it waits for an operator.
 func TestArmThatComesBack(t *testing.T) {
-	for _, why := range []plug.Cause{plug.Unplugged, plug.Restarted} {
+	for _, why := range []hotplug.Cause{hotplug.Unplugged, hotplug.Restarted} {
 		r := newRig(t)
 		r.serve(30, 1, 50)
 		r.bus.silent = 3
@@ -143,7 +143,7 @@ func TestArmThatComesBack(t *testing.T) {
 			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.now, r.stop.Load())
 		}
 		r.bus.silent, r.bus.back, r.bus.torque = 0, why, false
-		if why == plug.Restarted {
+		if why == hotplug.Restarted {
 			r.bus.restarted = 2
 		}
 		r.bus.at = [testDOF]float32{-30, 20}
@@ -152,7 +152,7 @@ func TestArmThatComesBack(t *testing.T) {
 		if r.arm.Phase != follow.Untouched || len(r.bus.writes) != from {
 			t.Errorf("%v: phase %v, %d writes, want it untouched", why, r.arm.Phase, len(r.bus.writes)-from)
 		}
-		if why == plug.Restarted {
+		if why == hotplug.Restarted {
 			r.step(20)
 			if !r.paused.Load() || len(r.bus.writes) != from {
 				t.Errorf("%v: paused %v, %d writes, want it to wait for the operator", why, r.paused.Load(), len(r.bus.writes)-from)

@@ -8,7 +8,7 @@ import (
 
 	"edgert/edge/eye"
 	"edgert/edge/follow"
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/notify"
 	"edgert/rt"
 	"edgert/servo"
@@ -91,7 +91,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		e.count(now)
 		e.notify(now, leaveBy != 0)
 		e.control.events.Drain(e.report)
-		if err := e.arm.Why(); err != nil {
+		if err := e.arm.OpenError(); err != nil {
 			away.tell(e, err)
 		} else {
 			away.said = ""
@@ -232,7 +232,7 @@ func (e *Edge) report(ev rt.Event) {
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B))
 	case rt.BusBack:
-		level, attrs[0], n = slog.LevelWarn, slog.String("why", plug.Cause(ev.A).String()), 2
+		level, attrs[0], n = slog.LevelWarn, slog.String("why", hotplug.Cause(ev.A).String()), 2
 		attrs[1] = slog.String("next", "it is armed where it stands, with the next chunk")
 		if ev.B&1 != 0 {
 			attrs[1] = slog.String("next", e.resume)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/logline"
 	"edgert/rt"
 	"edgert/servo/robot"
@@ -19,8 +19,8 @@ var incidents = []rt.Event{
 	{Code: rt.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
 	{Code: rt.TorqueOn},
 	{Code: rt.JointWarned, A: 2, B: 66<<16 | 63},
-	{Code: rt.BusBack, A: int64(plug.Unplugged)},
-	{Code: rt.BusBack, A: int64(plug.Restarted), B: 0b111},
+	{Code: rt.BusBack, A: int64(hotplug.Unplugged)},
+	{Code: rt.BusBack, A: int64(hotplug.Restarted), B: 0b111},
 	{Code: rt.JointFrozen, A: 1},
 	{Code: rt.JointHeld, A: 3},
 	{Code: rt.JointStalled, A: 2},

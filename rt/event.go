@@ -21,7 +21,7 @@ const (
 	GoalRefused       // A: bit set of the joints whose goal was not a number
 	StateChanged      // A: state before; B: state after
 	TorqueOn
-	BusBack   // A: why the arm was away, plug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
+	BusBack   // A: why the arm was away, hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
 	JointHeld // A: the joints, one bit each
 	TorqueOff
 	EpisodeReset    // A: the new episode

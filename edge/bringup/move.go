@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"edgert/edge/follow"
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -67,13 +67,13 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		}
 		return exit.With(code, err)
 	}
-	held := plug.New(arm, servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock}, s.Clock)
+	held := hotplug.New(arm, servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock}, s.Clock)
 	defer held.Close()
 	if low, high := arm.Range(joint); cfg.To < low || cfg.To > high {
 		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high, s.Robot.Motors[joint].Norm)
 	}
 	defer func() {
-		if off := held.LetGo(func() bool { return false }); off != nil {
+		if off := held.RetryTorqueOff(func() bool { return false }); off != nil {
 			err = errors.Join(err, exit.With(exit.Absent, off))
 		}
 	}()
@@ -98,7 +98,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 type mover struct {
 	*session
 	arm   *follow.Follower
-	bus   *plug.Arm
+	bus   *hotplug.Arm
 	joint int
 	cfg   MoveConfig
 

@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
@@ -27,14 +27,14 @@ const (
 	busSilence = 200 * time.Millisecond // nothing may move
 )
 
-// Bus is what a Follower needs of an arm; *plug.Arm is one.
+// Bus is what a Follower needs of an arm; *hotplug.Arm is one.
 type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale uint32)
 	Place(dst []float32)
 	Goals(dst []float32) // those that arming has set
 	Write(goal []float32, joints uint32)
 	ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error)
-	Returned() (why plug.Cause, restarted uint32) // once after the arm was away
+	Reconnected() (why hotplug.Cause, restarted uint32) // once after the arm was away
 	Complaints() servo.Complaints
 	Relax(joints uint32)
 	Doubt()          // has every motor compared as after a silence

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -22,7 +22,7 @@ type motors struct {
 	doubted   uint32
 	strayed   uint32
 	says      servo.Complaints
-	back      plug.Cause
+	back      hotplug.Cause
 	restarted uint32
 	outside   uint32
 	effort    float64
@@ -57,7 +57,7 @@ func (m *motors) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
 	m.armed = joints
 	return true, nil
 }
-func (m *motors) Returned() (plug.Cause, uint32) {
+func (m *motors) Reconnected() (hotplug.Cause, uint32) {
 	why, r := m.back, m.restarted
 	m.back, m.restarted = 0, 0
 	return why, r
@@ -163,7 +163,7 @@ func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
 	r := armed(t, func(c *Config) { c.Events = events })
 	r.bus.stale = 2
 	r.ticks(t, 30, 7, 52)
-	r.bus.stale, r.bus.back, r.bus.restarted = 0, plug.Restarted, 2
+	r.bus.stale, r.bus.back, r.bus.restarted = 0, hotplug.Restarted, 2
 	r.tick(t, 7, 52)
 	var silent, back []int64
 	events.Drain(func(e rt.Event) {
@@ -218,7 +218,7 @@ func TestARestartWaitsForConsent(t *testing.T) {
 	for _, policy := range []robot.Return{robot.Operator, robot.Resume} {
 		r := armed(t, func(c *Config) { c.Safety.AfterReset = policy })
 		n := len(r.bus.sent)
-		r.bus.back, r.bus.restarted = plug.Restarted, 2
+		r.bus.back, r.bus.restarted = hotplug.Restarted, 2
 		r.tick(t, 9, 54)
 		r.bus.armed = 0
 		r.Begin() // the next chunk
@@ -243,7 +243,7 @@ func TestLimpStaysLimp(t *testing.T) {
 	if r.last().joints != 2 {
 		t.Errorf("goals to joints %b, want the second only", r.last().joints)
 	}
-	r.bus.says, r.bus.relaxed, r.bus.back = servo.Complaints{}, 0, plug.Unplugged
+	r.bus.says, r.bus.relaxed, r.bus.back = servo.Complaints{}, 0, hotplug.Unplugged
 	r.tick(t, 9, 54)
 	if r.bus.relaxed != 1 {
 		t.Errorf("after the replug joints %b are told to be limp, want the first", r.bus.relaxed)

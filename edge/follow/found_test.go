@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/rt"
 	"edgert/rt/rttest"
 	"edgert/servo"
@@ -113,7 +113,7 @@ func TestOutsideIsUntouched(t *testing.T) {
 // Goal: a restarted joint that is also blind: the others are not armed.
 func TestRestartedAndBlind(t *testing.T) {
 	r := armed(t, nil)
-	r.bus.back, r.bus.restarted, r.bus.says.Encoder = plug.Restarted, 1, 1
+	r.bus.back, r.bus.restarted, r.bus.says.Encoder = hotplug.Restarted, 1, 1
 	r.tick(t, 9, 54)
 	r.bus.armed = 0
 	r.Begin()
@@ -245,7 +245,7 @@ func TestRescueAgainAfterAReplug(t *testing.T) {
 	if !r.Rescuing() {
 		t.Fatal("no rescue")
 	}
-	r.bus.rescued, r.bus.back = 0, plug.Unplugged // another servo.Arm
+	r.bus.rescued, r.bus.back = 0, hotplug.Unplugged // another servo.Arm
 	r.tick(t)
 	r.Begin()
 	r.tick(t)

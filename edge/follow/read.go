@@ -3,7 +3,7 @@ package follow
 import (
 	"time"
 
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
@@ -40,7 +40,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 		}
 	}
 	f.listen(t.Woke)
-	if why, restarted := f.bus.Returned(); why != 0 {
+	if why, restarted := f.bus.Reconnected(); why != 0 {
 		f.welcome(t.Woke, why, restarted)
 	}
 	f.mind(t.Woke)
@@ -148,9 +148,9 @@ func (f *Follower) happens(j int, is bool, yes, no Event) {
 // welcome takes up an arm that was away. Nothing moves at once: it is armed again
 // where it stands; joints whose motors have restarted perhaps only when an operator
 // says so.
-func (f *Follower) welcome(now rt.Instant, why plug.Cause, restarted uint32) {
+func (f *Follower) welcome(now rt.Instant, why hotplug.Cause, restarted uint32) {
 	policy, which := f.cfg.Safety.AfterReplug, restarted
-	if why == plug.Restarted {
+	if why == hotplug.Restarted {
 		policy = f.cfg.Safety.AfterReset
 	} else if policy == robot.Operator {
 		restarted = ^uint32(0)

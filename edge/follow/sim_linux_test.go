@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -29,7 +29,7 @@ type arena struct {
 	*Follower
 	t       *testing.T
 	bus     *servosim.Bus
-	arm     *plug.Arm
+	arm     *hotplug.Arm
 	referee *referee.Referee
 	robot   robot.Robot
 	tick    rt.Tick
@@ -75,12 +75,12 @@ func stage(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.arm = plug.New(arm, cfg, rt.KernelClock())
+	a.arm = hotplug.New(arm, cfg, rt.KernelClock())
 	how.Gate = GateOf(arm, simPeriod)
 	a.Follower = New(a.arm, how, len(r.Motors))
 	ending := new(atomic.Bool)
 	ended := make(chan struct{})
-	go func() { a.arm.Keep(ending); close(ended) }()
+	go func() { a.arm.KeepOpen(ending); close(ended) }()
 	t.Cleanup(func() { ending.Store(true); <-ended; a.arm.Close() })
 	a.tick.Deadline = rt.KernelClock().Now()
 	a.referee.FirstChunk(a.tick.Deadline)
@@ -119,7 +119,7 @@ func (a *arena) until(what string, holds func() bool) {
 	a.t.Helper()
 	for end := time.Now().Add(simPatience); !holds(); {
 		if time.Now().After(end) {
-			a.t.Fatalf("%s: not within %v; phase %v, joints %v, at %v, goals %v, last attempt to open: %v", what, simPatience, a.Phase, a.joints, a.Place, a.Goal, a.arm.Why())
+			a.t.Fatalf("%s: not within %v; phase %v, joints %v, at %v, goals %v, last attempt to open: %v", what, simPatience, a.Phase, a.joints, a.Place, a.Goal, a.arm.OpenError())
 		}
 		if err := a.step(); err != nil {
 			a.t.Fatalf("%s: %v", what, err)

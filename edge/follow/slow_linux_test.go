@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
@@ -36,7 +36,7 @@ func TestKochAtLowRates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := plug.New(arm, cfg, rt.KernelClock())
+		p := hotplug.New(arm, cfg, rt.KernelClock())
 		defer p.Close()
 		p.SetPeriod(period)
 		f := New(p, Config{Period: period, Safety: r.Safety, Gate: GateOf(arm, period)}, len(r.Motors))

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"edgert/edge/follow"
-	"edgert/edge/plug"
+	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -138,7 +138,7 @@ type session struct {
 	cfg              Config
 	clock            rt.Clock
 	period           time.Duration
-	leader, follower *plug.Arm
+	leader, follower *hotplug.Arm
 
 	// Owner: tick thread.
 	arm        *follow.Follower
@@ -156,7 +156,7 @@ type session struct {
 }
 
 // open finds an arm; it ends with servo.ErrHalted soon after ctx does.
-func (s *session) open(ctx context.Context, a Arm) (*plug.Arm, error) {
+func (s *session) open(ctx context.Context, a Arm) (*hotplug.Arm, error) {
 	path := a.Calibration
 	if path == "" {
 		path = servo.CalibrationPath(a.Robot, a.ID)
@@ -184,7 +184,7 @@ func (s *session) open(ctx context.Context, a Arm) (*plug.Arm, error) {
 	if err := arm.HoldTriggers(); err != nil {
 		return nil, errors.Join(exit.With(exit.Absent, err), arm.TorqueOff(), arm.Close())
 	}
-	return plug.New(arm, cfg, s.clock), nil
+	return hotplug.New(arm, cfg, s.clock), nil
 }
 
 func (s *session) prepare() {
@@ -203,7 +203,7 @@ const eventSlots = 64
 // run ticks, and lets the follower go.
 func (s *session) run(ctx context.Context) error {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
-	for _, arm := range []*plug.Arm{s.leader, s.follower} {
+	for _, arm := range []*hotplug.Arm{s.leader, s.follower} {
 		s.threads.Add(1)
 		go s.keep(arm)
 	}
@@ -254,14 +254,14 @@ func (s *session) say(e rt.Event) {
 
 // keep opens an arm again beside the tick; a panic in it ends the run like any
 // other failure, so that the follower is let go.
-func (s *session) keep(arm *plug.Arm) {
+func (s *session) keep(arm *hotplug.Arm) {
 	defer s.threads.Done()
 	defer func() {
 		if p := recover(); p != nil {
 			s.fail(fmt.Errorf("beside the tick: panic: %v", p))
 		}
 	}()
-	arm.Keep(&s.ending)
+	arm.KeepOpen(&s.ending)
 }
 
 // ticks runs the loop; a panic in it must not leave the arm under torque.
@@ -283,7 +283,7 @@ func (s *session) end(loop *rt.Loop, err error) error {
 	var off error
 	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err))
 	if s.touched.Load() && !held {
-		off = s.follower.LetGo(func() bool { return false })
+		off = s.follower.RetryTorqueOff(func() bool { return false })
 	}
 	s.ending.Store(true)
 	s.threads.Wait()

@@ -255,7 +255,7 @@ type faulty struct {
 func (c *faulty) SleepUntil(at rt.Instant) {
 	if c.now.Load() {
 		stack := make([]byte, 4096)
-		if bytes.Contains(stack[:runtime.Stack(stack, false)], []byte(").Keep(")) {
+		if bytes.Contains(stack[:runtime.Stack(stack, false)], []byte(").KeepOpen(")) {
 			panic("a mistake of ours")
 		}
 	}

@@ -21,7 +21,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	s.arm.ReadBy(t, t.Deadline.Add(time))
 	wait := s.leader.BusWait()
 	wait.Add(s.follower.BusWait())
-	s.leader.Returned() // it is read again: all there is to it
+	s.leader.Reconnected() // it is read again: all there is to it
 	if s.cfg.Duration > 0 && t.Woke.Sub(s.began) >= s.cfg.Duration {
 		s.leave.Store(true)
 	}

@@ -1,4 +1,4 @@
-package plug
+package hotplug
 
 import (
 	"path/filepath"
@@ -13,10 +13,10 @@ import (
 	"edgert/servo/servosim"
 )
 
-const patience = 20 * time.Second // only a broken test waits so long
+const testTimeout = 20 * time.Second // only a broken test waits so long
 
 // rig is an arm on the simulator behind a link, as a udev rule makes it, with
-// its keeper running.
+// KeepOpen running.
 func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	t.Helper()
 	r, err := robot.ByName(name)
@@ -43,7 +43,7 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	p := New(arm, open, rt.KernelClock())
 	var ending atomic.Bool
 	done := make(chan struct{})
-	go func() { p.Keep(&ending); close(done) }()
+	go func() { p.KeepOpen(&ending); close(done) }()
 	t.Cleanup(func() {
 		ending.Store(true)
 		<-done
@@ -60,8 +60,8 @@ func until(t *testing.T, p *Arm, what string, happens func(stale uint32) bool) t
 		if happens(p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))) {
 			return time.Since(began)
 		}
-		if time.Since(began) > patience {
-			t.Fatalf("%s: not after %v; last attempt: %v", what, patience, p.Why())
+		if time.Since(began) > testTimeout {
+			t.Fatalf("%s: not after %v; last attempt: %v", what, testTimeout, p.OpenError())
 		}
 	}
 }
@@ -88,12 +88,12 @@ func TestReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, p, "away", func(stale uint32) bool { return p.Away() && stale == 0b111111 })
-		time.Sleep(300 * time.Millisecond) // the keeper looks in vain
+		time.Sleep(300 * time.Millisecond) // KeepOpen tries in vain
 		if err := bus.Replug(); err != nil {
 			t.Fatal(err)
 		}
 		took := until(t, p, "back", func(uint32) bool {
-			why, restarted := p.Returned()
+			why, restarted := p.Reconnected()
 			if why != 0 && (why != Unplugged || restarted != 0) {
 				t.Errorf("it was away because %v, restarted %b", why, restarted)
 			}
@@ -106,8 +106,8 @@ func TestReplug(t *testing.T) {
 		}
 		arm(t, p)
 	}
-	if p.Returns() != 2 || p.Stats().Cycles == 0 {
-		t.Errorf("%d returns, %d cycles", p.Returns(), p.Stats().Cycles)
+	if p.Reconnects() != 2 || p.Stats().Cycles == 0 {
+		t.Errorf("%d reconnects, %d cycles", p.Reconnects(), p.Stats().Cycles)
 	}
 	if err := p.TorqueOff(); err != nil {
 		t.Error(err)
@@ -126,7 +126,7 @@ func TestMotorsThatRestarted(t *testing.T) {
 			arm(t, p)
 			bus.PowerCycle()
 			until(t, p, "back", func(uint32) bool {
-				why, restarted := p.Returned()
+				why, restarted := p.Reconnected()
 				if why != 0 && (why != Restarted || restarted == 0) {
 					t.Errorf("it was away because %v, restarted %b", why, restarted)
 				}
@@ -143,8 +143,8 @@ func TestMotorsThatRestarted(t *testing.T) {
 	}
 }
 
-// An end while the plug is out: the arm is let go when it is there again, and
-// named when it is not.
+// At an end while the adapter is unplugged TorqueOff fails, and works once it is
+// back.
 func TestTorqueOffWhileAway(t *testing.T) {
 	bus, p := rig(t, "so101")
 	arm(t, p)
@@ -158,7 +158,7 @@ func TestTorqueOffWhileAway(t *testing.T) {
 	if err := bus.Replug(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if err := p.TorqueOff(); err == nil {
 			break
 		} else if time.Now().After(end) {
@@ -177,7 +177,7 @@ func TestCycleNoAlloc(t *testing.T) {
 	cycle := func() {
 		p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))
 		p.Write(at, 0b111111)
-		p.Returned()
+		p.Reconnected()
 		p.Complaints()
 		p.Asleep()
 		p.BusWait()

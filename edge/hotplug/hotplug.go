@@ -1,0 +1,356 @@
+// Package hotplug reconnects an arm whose adapter was unplugged or whose servos
+// restarted. The tick goes on without the arm (Read), KeepOpen opens it again on a
+// thread of its own, by the same path, and the next Read adopts it.
+//
+// Opening again is the whole bring-up: every motor is found and checked, and the
+// settings that a restarted servo has lost are written again. Torque is not
+// touched; the tick arms the motors again where they stand.
+package hotplug
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo"
+)
+
+const (
+	pollInterval = 20 * time.Millisecond // of KeepOpen while the arm is there
+	retryFirst   = 50 * time.Millisecond // between attempts to open
+	retryLast    = 500 * time.Millisecond
+	warmUpCycles = 20 // cycles measured before the tick gets the arm
+)
+
+// Cause is why an arm was away.
+type Cause uint8
+
+const (
+	Unplugged Cause = iota + 1 // the adapter was gone; the motors kept torque and settings
+	Restarted                  // a motor has lost the mark in its RAM, or its torque is off although it was switched on
+)
+
+func (c Cause) String() string {
+	if c == Restarted {
+		return "a motor had restarted"
+	}
+	return "the adapter was unplugged"
+}
+
+// Arm is a servo.Arm that is reconnected. While it is away nothing is sent.
+type Arm struct {
+	cfg    servo.ArmConfig
+	period time.Duration
+	clock  rt.Clock
+
+	// Owner: tick thread.
+	cause       Cause  // while away
+	reconnected Cause  // why it was away, for Reconnected; 0 when that was read
+	restarted   uint32 // joints whose motors restarted while it was away, for Reconnected
+
+	// Any thread.
+	arm           atomic.Pointer[servo.Arm]   // closed while away
+	away          atomic.Bool                 // KeepOpen has to open it
+	restartedInit uint32                      // as restarted, found while opening, over all attempts; handed over with fresh
+	fresh         atomic.Pointer[servo.Arm]   // opened, for the tick to adopt
+	retired       atomic.Pointer[servo.Stats] // the sum of the arms before this one
+	reconnects    atomic.Uint64               // times that the arm came back
+	openErr       atomic.Pointer[error]       // the last failed attempt
+
+	closing atomic.Bool // nothing is opened any more
+	openMu  sync.Mutex  // held while a port is opened, or closed for good
+	closed  bool        // guarded by openMu
+}
+
+// New takes an open arm and the configuration it was opened with.
+func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
+	a := &Arm{cfg: cfg, clock: clock}
+	a.cfg.Cycle, a.cfg.Halted, a.cfg.Marked, a.cfg.Noticed = arm.Stats().Cycle, a.closing.Load, true, &a.restartedInit
+	a.arm.Store(arm)
+	a.retired.Store(&servo.Stats{})
+	return a
+}
+
+// SetPeriod is servo.Arm's, also for the arms opened later. Before the first tick.
+func (a *Arm) SetPeriod(period time.Duration) {
+	a.period = period
+	a.arm.Load().SetPeriod(period)
+}
+
+// Read is servo.Arm's. While the arm is away every joint is stale and nothing is
+// touched; when it is back, the first Read adopts it, see Reconnected.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
+	if a.cause != 0 {
+		if a.fresh.Load() == nil {
+			return 1<<len(dst) - 1
+		}
+		a.adopt()
+	}
+	arm := a.arm.Load()
+	stale = arm.Read(dst, deadline)
+	gone := arm.Restarted() | arm.TorqueGone()
+	a.restarted |= gone
+	switch {
+	case arm.Lost():
+		a.disconnect(Unplugged)
+	case gone != 0:
+		a.disconnect(Restarted)
+	}
+	return stale
+}
+
+//rt:noalloc
+func (a *Arm) disconnect(why Cause) {
+	a.cause = why
+	a.away.Store(true)
+}
+
+// adopt makes the arm that KeepOpen has opened the tick's. It allocates, once per
+// reconnect.
+func (a *Arm) adopt() {
+	old := a.arm.Load().Stats()
+	sum := *a.retired.Load()
+	sum.Add(old)
+	a.retired.Store(&sum)
+	arm := a.fresh.Swap(nil)
+	a.arm.Store(arm)
+	a.reconnected, a.cause = a.cause, 0
+	a.restarted |= arm.Restarted() | a.restartedInit
+	a.restartedInit = 0
+	if a.restarted != 0 {
+		a.reconnected = Restarted // while the adapter was unplugged, perhaps
+	}
+	a.reconnects.Add(1)
+}
+
+// Reconnected reports once that the arm is back, why it was away, 0 when it was not,
+// and the joints whose motors have restarted: torque is as it was found, and the
+// motors want to be armed.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Reconnected() (why Cause, restarted uint32) {
+	why, restarted = a.reconnected, a.restarted
+	if why == 0 {
+		return 0, 0
+	}
+	a.reconnected, a.restarted = 0, 0
+	return why, restarted
+}
+
+// Arm returns the current arm, a closed one while it is away.
+func (a *Arm) Arm() *servo.Arm { return a.arm.Load() }
+
+// Away reports whether there is no arm now.
+//
+// Owner: tick thread.
+//
+//rt:noalloc
+func (a *Arm) Away() bool { return a.cause != 0 }
+
+// The methods below are servo.Arm's; while the arm is away they send nothing.
+
+//rt:noalloc
+func (a *Arm) Write(goal []float32, joints uint32) {
+	if a.cause == 0 {
+		a.arm.Load().Write(goal, joints)
+	}
+}
+
+//rt:noalloc
+func (a *Arm) Place(dst []float32) { a.arm.Load().Place(dst) }
+
+//rt:noalloc
+func (a *Arm) Goals(dst []float32) { a.arm.Load().Goals(dst) }
+
+//rt:noalloc
+func (a *Arm) Relax(joints uint32) {
+	if a.cause == 0 {
+		a.arm.Load().Relax(joints)
+	}
+}
+
+//rt:noalloc
+func (a *Arm) Doubt() { a.arm.Load().Doubt() }
+
+//rt:noalloc
+func (a *Arm) Doubted() uint32 { return a.arm.Load().Doubted() }
+
+//rt:noalloc
+func (a *Arm) Strayed() uint32 { return a.arm.Load().Strayed() }
+
+//rt:noalloc
+func (a *Arm) Effort(joint int, since rt.Instant) float64 {
+	return a.arm.Load().Effort(joint, since)
+}
+
+//rt:noalloc
+func (a *Arm) Attend(joints uint32) { a.arm.Load().Attend(joints) }
+
+//rt:noalloc
+func (a *Arm) Moving() uint32 { return a.arm.Load().Moving() }
+
+//rt:noalloc
+func (a *Arm) Outside() uint32 { return a.arm.Load().Outside() }
+
+func (a *Arm) Rescue() error {
+	if a.cause != 0 {
+		return nil
+	}
+	return a.arm.Load().Rescue()
+}
+
+func (a *Arm) Rescued() error {
+	if a.cause != 0 {
+		return nil
+	}
+	return a.arm.Load().Rescued()
+}
+
+//rt:noalloc
+func (a *Arm) BusWait() rt.Wait {
+	if a.cause != 0 {
+		return rt.Wait{}
+	}
+	return a.arm.Load().BusWait()
+}
+
+//rt:noalloc
+func (a *Arm) Complaints() servo.Complaints { return a.arm.Load().Complaints() }
+
+//rt:noalloc
+func (a *Arm) Warned() uint32 { return a.arm.Load().Warned() }
+
+// Any thread may call it.
+//
+//rt:noalloc
+func (a *Arm) Climate() (hottest, volts float64) { return a.arm.Load().Climate() }
+
+//rt:noalloc
+func (a *Arm) Asleep() bool { return a.cause == 0 && a.arm.Load().Asleep() }
+
+func (a *Arm) Fatal() error { return a.arm.Load().Fatal() }
+
+func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
+	if a.cause != 0 {
+		return false, nil
+	}
+	return a.arm.Load().ArmStep(deadline, joints)
+}
+
+// Stats is the sum over all arms that were opened. Any thread may call it.
+func (a *Arm) Stats() servo.Stats {
+	s := *a.retired.Load()
+	s.Add(a.arm.Load().Stats())
+	return s
+}
+
+// Reconnects counts how often the arm came back. Any thread may call it.
+func (a *Arm) Reconnects() uint64 { return a.reconnects.Load() }
+
+// OpenError is why the last attempt to reopen failed, nil when the arm is there.
+// Any thread may call it.
+func (a *Arm) OpenError() error {
+	if err := a.openErr.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// KeepOpen opens the arm again whenever it is away, until ending is set. It runs on
+// a thread of its own.
+func (a *Arm) KeepOpen(ending *atomic.Bool) {
+	wait := retryFirst
+	for !ending.Load() {
+		a.clock.SleepUntil(a.clock.Now().Add(pollInterval))
+		if !a.away.Load() {
+			continue
+		}
+		if a.reopen() {
+			wait = retryFirst
+			continue
+		}
+		for end := a.clock.Now().Add(wait); a.clock.Now() < end && !ending.Load(); {
+			a.clock.SleepUntil(a.clock.Now().Add(min(pollInterval, end.Sub(a.clock.Now()))))
+		}
+		wait = min(2*wait, retryLast)
+	}
+}
+
+// reopen closes the dead port first: while it is open the kernel keeps its device
+// number, and the adapter would come back under another name.
+func (a *Arm) reopen() bool {
+	a.openMu.Lock()
+	defer a.openMu.Unlock()
+	if a.closed {
+		return false
+	}
+	a.close()
+	var arm *servo.Arm
+	err := a.probe()
+	if err == nil {
+		arm, err = servo.OpenArm(a.cfg)
+	}
+	if err == nil {
+		var m servo.Measured
+		if m, err = arm.Measure(warmUpCycles); err == nil && m.Clean == 0 {
+			err = arm.Unfit(m) // a line that loses some replies will do
+		}
+		if err != nil {
+			arm.Close()
+		}
+	}
+	if err != nil {
+		a.openErr.Store(&err)
+		return false
+	}
+	arm.SetPeriod(a.period)
+	a.openErr.Store(nil)
+	a.away.Store(false)
+	a.fresh.Store(arm)
+	return true
+}
+
+// probe pings every motor with short timeouts: the bring-up's own are too long for
+// motors that are still booting.
+func (a *Arm) probe() error {
+	port, err := servo.OpenPort(a.cfg.Path, a.cfg.Robot.Baud)
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+	bus := servo.NewBus(port, a.cfg.Robot.Baud, a.cfg.Robot.Protocol(), a.clock)
+	bus.Hasty(2, pollInterval)
+	for _, id := range a.cfg.Robot.IDs() {
+		if _, err := bus.Ping(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close closes the current arm's port once.
+func (a *Arm) close() {
+	if arm := a.arm.Load(); arm != nil && !arm.Closed() {
+		arm.Close()
+	}
+}
+
+// Close closes the port and leaves torque as it is.
+func (a *Arm) Close() error {
+	a.closing.Store(true)
+	a.openMu.Lock()
+	defer a.openMu.Unlock()
+	a.closed = true
+	if arm := a.fresh.Swap(nil); arm != nil {
+		arm.Close()
+	}
+	a.close()
+	return nil
+}
