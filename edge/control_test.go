@@ -38,7 +38,7 @@ type fakeBus struct {
 	back      hotplug.Cause
 	restarted uint32
 	failing   bool
-	says      servo.Complaints
+	says      servo.Reactions
 	doubted   uint32
 	strayed   uint32
 	effort    float64
@@ -60,8 +60,8 @@ func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
 	return b.silent
 }
 
-func (b *fakeBus) Place(dst []float32) { copy(dst, b.at[:]) }
-func (b *fakeBus) Goals(dst []float32) { copy(dst, b.at[:]) }
+func (b *fakeBus) Positions(dst []float32) { copy(dst, b.at[:]) }
+func (b *fakeBus) Goals(dst []float32)     { copy(dst, b.at[:]) }
 
 func (b *fakeBus) Write(goal []float32, joints uint32) {
 	b.torque = true
@@ -83,23 +83,23 @@ func (b *fakeBus) Reconnected() (hotplug.Cause, uint32) {
 	return why, restarted
 }
 
-func (b *fakeBus) Complaints() servo.Complaints   { return b.says }
-func (b *fakeBus) Relax(joints uint32)            { b.says.Limp |= joints }
-func (b *fakeBus) Doubt()                         {}
-func (b *fakeBus) Doubted() uint32                { return b.doubted }
-func (b *fakeBus) Strayed() uint32                { s := b.strayed; b.strayed = 0; return s }
+func (b *fakeBus) Reactions() servo.Reactions     { return b.says }
+func (b *fakeBus) DisableTorque(joints uint32)    { b.says.Limp |= joints }
+func (b *fakeBus) Recheck()                       {}
+func (b *fakeBus) Unchecked() uint32              { return b.doubted }
+func (b *fakeBus) GoalMismatch() uint32           { s := b.strayed; b.strayed = 0; return s }
 func (b *fakeBus) Effort(int, rt.Instant) float64 { return b.effort }
-func (b *fakeBus) Attend(uint32)                  {}
-func (b *fakeBus) Moving() uint32                 { return 0 }
-func (b *fakeBus) Outside() uint32                { return b.outside }
+func (b *fakeBus) Prioritize(uint32)              {}
+func (b *fakeBus) MovedWhileArming() uint32       { return 0 }
+func (b *fakeBus) OutOfRange() uint32             { return b.outside }
 func (b *fakeBus) Rescue() error                  { return nil }
-func (b *fakeBus) Rescued() error                 { return nil }
+func (b *fakeBus) EndRescue() error               { return nil }
 
 func (b *fakeBus) Warned() uint32 { return b.warned }
 
-func (b *fakeBus) Climate() (hottest, volts float64) { return 66, 6.3 }
+func (b *fakeBus) Extremes() (hottest, volts float64) { return 66, 6.3 }
 
-func (b *fakeBus) Asleep() bool { return b.asleep && b.torque }
+func (b *fakeBus) WatchdogFired() bool { return b.asleep && b.torque }
 
 func (b *fakeBus) Fatal() error { return b.fatal }
 
@@ -108,7 +108,7 @@ func (b *fakeBus) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
 		return false, errors.New("no answer")
 	}
 	if b.outside&joints != 0 {
-		return false, servo.ErrOutside
+		return false, servo.ErrOutOfRange
 	}
 	if b.steps > 0 {
 		b.steps--

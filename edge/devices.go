@@ -63,7 +63,7 @@ func (e *Edge) openArm(ctx context.Context) error {
 		return err
 	}
 	e.arm = hotplug.New(arm, cfg, e.clock)
-	if held := arm.Held(); len(held) > 0 {
+	if held := arm.Unconfigured(); len(held) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
 	}
 	for _, note := range arm.Notes() {
@@ -145,7 +145,7 @@ func simCalibration(r robot.Robot) servo.Calibration {
 // retryArm opens the arm. What is away may come: a port, its last user's end, an
 // arm's power, a reply on a bad line.
 func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
-	cfg.Halted = func() bool { return ctx.Err() != nil }
+	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	giveUp, denied, why := e.clock.Now().Add(e.cfg.MaxOffline), rt.Instant(0), reason{what: "the bus"}
 	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
 		arm, err := servo.OpenArm(cfg)
@@ -165,7 +165,7 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 			return arm, nil
 		case errors.Is(err, servo.ErrCalibration):
 			return nil, exit.With(exit.Config, err)
-		case errors.Is(err, servo.ErrHeld), errors.Is(err, servo.ErrLatched):
+		case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
 			return nil, exit.With(exit.Fault, err)
 		case !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(backoff) > giveUp:
 			return nil, exit.With(exit.Absent, err)
@@ -226,7 +226,7 @@ func mayCome(err error, denied time.Duration) bool {
 // away.
 func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	limit := time.Duration(busShare * float64(e.cfg.period()))
-	var all servo.Measured
+	var all servo.Measurement
 	robbed := true // in every try
 	for try := 0; try < measureTries || robbed && try < measureMost; try++ {
 		before := rt.StealTime()
@@ -239,11 +239,11 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 			return exit.With(exit.Absent, err)
 		}
 		all.Add(m)
-		if all.Clean > 0 && all.P99 <= limit && arm.Unfit(all) == nil {
+		if all.Clean > 0 && all.P99 <= limit && arm.CheckLosses(all) == nil {
 			break
 		}
 	}
-	for again := 0; again < unfitAgain && e.simBus == nil && arm.Unfit(all) != nil; again++ {
+	for again := 0; again < unfitAgain && e.simBus == nil && arm.CheckLosses(all) != nil; again++ {
 		// A motor that is away for a moment loses replies like a bad cable.
 		if err := e.rest(ctx, unfitRest); err != nil {
 			return err
@@ -254,7 +254,7 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 		}
 		all = m
 	}
-	unfit, want := arm.Unfit(all), limit.Round(10*time.Microsecond)
+	unfit, want := arm.CheckLosses(all), limit.Round(10*time.Microsecond)
 	slow := all.Clean == 0 || all.P99 > limit
 	switch {
 	case e.simBus != nil && (slow || unfit != nil):
@@ -267,7 +267,7 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %v ticks per second it may take %v: set the adapter's latency timer to 1 ms, raise the servos' baud rate, or lower --fps (below the policy's rate with --fps-mismatch allow: the arm moves slower)",
 			all.P99.Round(10*time.Microsecond), e.cfg.rate(), want)
 	}
-	if motors, cure := arm.Losers(all); motors != "" && e.simBus == nil {
+	if motors, cure := arm.LossReport(all); motors != "" && e.simBus == nil {
 		e.log.Warn("the bus loses or spoils replies, which the run bears", "replies", motors, "damaged", all.Corrupt, "cure", cure)
 	}
 	return nil

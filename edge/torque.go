@@ -71,7 +71,7 @@ func ReleaseFor(patience time.Duration, bus string, r robot.Robot, out io.Writer
 // Release makes every motor limp of a robot whose arm is at a port, as soon as
 // nobody else has that.
 func Release(bus string, r robot.Robot, out io.Writer) error {
-	port, err := servo.OpenFreedPort(bus, r.Baud, rt.KernelClock(), nil)
+	port, err := servo.OpenPortWait(bus, r.Baud, rt.KernelClock(), nil)
 	if err != nil {
 		return exit.Errorf(exit.Absent, "torque may still be on: %w", err)
 	}

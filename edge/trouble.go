@@ -10,7 +10,7 @@ import (
 type bus interface {
 	BusWait() rt.Wait
 	Warned() uint32 // joints that are too hot or whose supply is too low for the robot's description
-	Climate() (hottest, volts float64)
+	Extremes() (hottest, volts float64)
 }
 
 // mind reacts to what became of the arm in this tick: it may be back after it was
@@ -28,7 +28,7 @@ func (c *control) mind(now rt.Instant, before follow.Phase) {
 	}
 	warned := c.bus.Warned()
 	if warned&^c.warned != 0 {
-		hottest, volts := c.bus.Climate()
+		hottest, volts := c.bus.Extremes()
 		c.events.Emit(rt.Event{At: now, Code: rt.JointWarned, A: int64(warned), B: int64(hottest)<<16 | int64(volts*10+0.5)})
 	}
 	c.warned = warned

@@ -18,15 +18,15 @@ import (
 func TestComplainingJoints(t *testing.T) {
 	tests := []struct {
 		name     string
-		says     servo.Complaints
+		says     servo.Reactions
 		deeper   bool // follows a goal that pushes harder
 		relieved bool // follows one that relieves it
 	}{
-		{"heat", servo.Complaints{Hold: 1}, false, false},
-		{"overload", servo.Complaints{Overload: 1}, false, true},
-		{"encoder", servo.Complaints{Encoder: 1}, false, false},
-		{"limp", servo.Complaints{Limp: 1}, false, false},
-		{"well", servo.Complaints{}, true, true},
+		{"heat", servo.Reactions{Hold: 1}, false, false},
+		{"overload", servo.Reactions{Overload: 1}, false, true},
+		{"encoder", servo.Reactions{Encoder: 1}, false, false},
+		{"limp", servo.Reactions{Limp: 1}, false, false},
+		{"well", servo.Reactions{}, true, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,9 +21,9 @@ type ArmConfig struct {
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
-	Noticed     *uint32     // where OpenArm adds the joints that it finds restarted, also when it fails then; nil: nowhere
-	Marked      bool        // this process has opened the arm before: motors without their mark have restarted, see Arm.Restarted
-	Halted      func() bool // true ends OpenArm and MeasureCycles within 0.2 s, or when a motor has all its settings, with ErrHalted; nil: never
+	Restarted   *uint32     // where OpenArm adds the joints that it finds restarted, also when it fails then; nil: nowhere
+	Reopened    bool        // this process has opened the arm before: motors without their mark have restarted, see Arm.Restarted
+	Canceled    func() bool // true ends OpenArm and MeasureCycles within 0.2 s, or when a motor has all its settings, with ErrCanceled; nil: never
 }
 
 // Arm is a robot's motors on their bus.
@@ -101,7 +101,7 @@ type rows struct{ position, goal, torque table.Row }
 // OpenArm every joint has a position.
 //
 // It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrMotorMissing,
-// ErrWrongModel, ErrCalibration, ErrHeld, ErrLatched or ErrHalted, and leaves the
+// ErrWrongModel, ErrCalibration, ErrTorqueOn, ErrLatched or ErrCanceled, and leaves the
 // port closed then.
 func OpenArm(cfg ArmConfig) (*Arm, error) {
 	if err := cfg.Calibration.Check(cfg.Robot); err != nil {
@@ -114,15 +114,15 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	port := cfg.Port
 	if port == nil {
 		var err error
-		if port, err = OpenFreedPort(cfg.Path, cfg.Robot.Baud, clock, cfg.Halted); err != nil {
+		if port, err = OpenPortWait(cfg.Path, cfg.Robot.Baud, clock, cfg.Canceled); err != nil {
 			return nil, err
 		}
 	}
 	a := newArm(cfg, port, clock)
-	a.bus.halted = cfg.Halted
+	a.bus.halted = cfg.Canceled
 	err := a.narrow()
 	if err == nil {
-		err = a.bringUp(cfg.Calibration, cfg.Marked)
+		err = a.bringUp(cfg.Calibration, cfg.Reopened)
 	}
 	a.bus.halted = nil // letting the arm go is never halted
 	if err != nil {
@@ -139,7 +139,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	n := len(r.Motors)
 	model := r.Motors[0].Model
 	a := &Arm{
-		path: cfg.Path, robot: r, clock: clock, halted: cfg.Halted, noticed: cfg.Noticed,
+		path: cfg.Path, robot: r, clock: clock, halted: cfg.Canceled, noticed: cfg.Restarted,
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
 		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
 		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),
@@ -196,7 +196,7 @@ func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 	}
 	for _, u := range a.units {
 		if a.bus.stopped() {
-			return ErrHalted
+			return ErrCanceled
 		}
 		if err := a.checkModel(u); err != nil {
 			return err
@@ -211,7 +211,7 @@ func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 	// Only now is it known that this is the arm: nothing was written before.
 	for i := range a.units {
 		if a.bus.stopped() {
-			return ErrHalted
+			return ErrCanceled
 		}
 		if marked {
 			if err := a.notice(i); err != nil {
@@ -258,7 +258,7 @@ func (a *Arm) find() error {
 		case err == nil:
 			here = append(here, fmt.Sprint(j.id))
 			last = i
-		case errors.Is(err, ErrPortLost), errors.Is(err, ErrHalted):
+		case errors.Is(err, ErrPortLost), errors.Is(err, ErrCanceled):
 			return a.wrap(j, err)
 		default:
 			missing = append(missing, fmt.Sprintf("%d (%s)", j.id, j.name))

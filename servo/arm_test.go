@@ -62,7 +62,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"another homing offset", func(l *line) { l.servos[2].put(31, 0x0864) }, ErrCalibration,
 			"motor 2 (shoulder_lift) on fake: the servo has homing offset -100 and range 0 to 4095, the file has 0 and 0 to 4095"},
 		{"other limits", func(l *line) { l.servos[2].put(9, 800); l.servos[2].put(11, 3000) }, ErrCalibration, "range 800 to 3000"},
-		{"wheel mode under torque", func(l *line) { l.servos[1].mem[33], l.servos[1].mem[40] = 1, 1 }, ErrHeld, "motor 1 (shoulder_pan) on fake: wants Operating_Mode = 0"},
+		{"wheel mode under torque", func(l *line) { l.servos[1].mem[33], l.servos[1].mem[40] = 1, 1 }, ErrTorqueOn, "motor 1 (shoulder_pan) on fake: wants Operating_Mode = 0"},
 		{"a plug that was pulled", func(l *line) { l.dead = true }, ErrPortAbsent, "plug the adapter in again"},
 		{"a plug that is pulled meanwhile", func(l *line) {
 			l.tamper = onlyFor(4, func(r []byte) []byte { l.dead = true; return r })
@@ -77,7 +77,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Errorf("OpenArm = %v, %v, want %v with %q", a, err, tt.want, tt.text)
 			}
 			for _, req := range l.log {
-				if tt.want != ErrHeld && (req[4] == 3 || req[4] == 0x83) {
+				if tt.want != ErrTorqueOn && (req[4] == 3 || req[4] == 0x83) {
 					t.Errorf("OpenArm wrote % X to an arm it then refused", req)
 				}
 			}

@@ -12,9 +12,9 @@ import (
 	"edgert/servo/table"
 )
 
-// ErrOutside means that a joint stands so far outside its range that it would be
+// ErrOutOfRange means that a joint stands so far outside its range that it would be
 // moved by being armed.
-var ErrOutside = errors.New("servo: joint outside its range")
+var ErrOutOfRange = errors.New("servo: joint outside its range")
 
 // How often a register is written again for a motor that does not confirm it: so
 // often, and for as long, since a host under load may be away for all those tries.
@@ -24,9 +24,9 @@ const (
 	armMost  = 100 // in any case
 )
 
-// OutsideMost is how many counts a joint may stand outside its range and be armed:
+// RangeSlack is how many counts a joint may stand outside its range and be armed:
 // what the play of its gears and a rest against a stop make.
-const OutsideMost = 16
+const RangeSlack = 16
 
 // stage is how far the arming has come.
 type stage uint8
@@ -68,7 +68,7 @@ type arming struct {
 // before; the wait counts in BusWait. Joints without a bit are left alone; another
 // set of joints begins anew.
 //
-// A joint that stands outside its range is not armed: ErrOutside. When a motor does
+// A joint that stands outside its range is not armed: ErrOutOfRange. When a motor does
 // not confirm, the error, which wraps ErrTorque, names it; torque may be on, and whoever
 // arms switches it off.
 //
@@ -185,20 +185,20 @@ func (a *Arm) moved() (joints uint32) {
 	return joints
 }
 
-// Moving returns the joints that could not be armed at the last try because they
+// MovedWhileArming returns the joints that could not be armed at the last try because they
 // moved.
 //
 //rt:noalloc
-func (a *Arm) Moving() uint32 { return a.arming.moving }
+func (a *Arm) MovedWhileArming() uint32 { return a.arming.moving }
 
-// Outside returns the joints that stand outside their range, or outside what their
+// OutOfRange returns the joints that stand outside their range, or outside what their
 // servo itself would go to, by more than a rest against a stop makes.
 //
 //rt:noalloc
-func (a *Arm) Outside() (joints uint32) {
+func (a *Arm) OutOfRange() (joints uint32) {
 	for i := range a.joints {
 		j, at := &a.joints[i], a.places[i]
-		if at < max(j.min, j.low)-OutsideMost || at > min(j.max, j.top)+OutsideMost {
+		if at < max(j.min, j.low)-RangeSlack || at > min(j.max, j.top)+RangeSlack {
 			joints |= 1 << i
 		}
 	}
@@ -208,7 +208,7 @@ func (a *Arm) Outside() (joints uint32) {
 // outside refuses to arm joints that would be moved by it, but for those that
 // Rescue walks in.
 func (a *Arm) outside(joints uint32) error {
-	joints &= a.Outside() &^ a.rescued
+	joints &= a.OutOfRange() &^ a.rescued
 	if joints == 0 {
 		return nil
 	}
@@ -222,7 +222,7 @@ func (a *Arm) outside(joints uint32) error {
 		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name, j.scale.place(a.places[i]), low, high, a.robot.Motors[i].Norm))
 	}
 	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO, or --rescue",
-		ErrOutside, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
+		ErrOutOfRange, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
 }
 
 // watchdogRow is the register of Dynamixel's bus watchdog; its Size is 0 on

@@ -10,13 +10,13 @@ import (
 	"edgert/servo/table"
 )
 
-// Refusal is what a Dynamixel answers instead of doing what it was asked.
-type Refusal struct {
+// refusal is what a Dynamixel answers instead of doing what it was asked.
+type refusal struct {
 	Protocol table.Protocol
 	Code     byte
 }
 
-func (r Refusal) Error() string {
+func (r refusal) Error() string {
 	if r.Protocol == table.Dynamixel2 {
 		texts := [...]string{"", "it failed", "unknown instruction", "wrong CRC", "value out of the register's range",
 			"too few bytes", "value beyond a limit register", "no access: the register is read only, or torque is on, or the bus watchdog has fired"}
@@ -35,7 +35,7 @@ func (r Refusal) Error() string {
 }
 
 // garbled says that the servo did not get what was asked, by its checksum.
-func (r Refusal) garbled() bool {
+func (r refusal) garbled() bool {
 	if r.Protocol == table.Dynamixel2 {
 		return r.Code&^0x80 == 3
 	}
@@ -91,9 +91,9 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	return fault, nil
 }
 
-// Instruct sends one servo an instruction without parameters and waits for the
+// instruct sends one servo an instruction without parameters and waits for the
 // acknowledgement once; most of them may not be repeated.
-func (b *Bus) Instruct(id ID, inst packet.Instruction) error {
+func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	b.tx = b.format.Append(b.tx[:0], id, inst)
 	b.begin()
 	if _, _, err := b.transactOnce(id, b.tx, 0); err != nil {
@@ -178,9 +178,9 @@ func (b *Bus) fence(id ID) error {
 		params := fenceMin + int(b.fences%(fenceMax-fenceMin+1))
 		b.fences++
 		_, _, err := b.transact(id, b.format.AppendRead(nil, id, fenceFrom, params), params)
-		refusal, refused := errors.AsType[Refusal](err)
+		refusal, refused := errors.AsType[refusal](err)
 		b.coarse[id] = refused && !refusal.garbled()
-		if err == nil || errors.Is(err, ErrPortLost) || errors.Is(err, ErrHalted) {
+		if err == nil || errors.Is(err, ErrPortLost) || errors.Is(err, ErrCanceled) {
 			b.fenced = err == nil
 			return err
 		}
@@ -217,11 +217,11 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 			return nil, 0, ErrPortLost
 		}
 		if g.refused != 0 {
-			return nil, b.faultOf(g.errs[0]), Refusal{b.protocol, g.errs[0]}
+			return nil, b.faultOf(g.errs[0]), refusal{b.protocol, g.errs[0]}
 		}
 		b.quiet()
 		if b.stopped() {
-			return nil, 0, ErrHalted
+			return nil, 0, ErrCanceled
 		}
 		if b.attempts != maxAttempts || !b.host.granted(&patience) { // who is in haste asks no host
 			failed++
@@ -290,18 +290,18 @@ func (b *Bus) Protocol() table.Protocol { return b.protocol }
 // Clock is the bus's time.
 func (b *Bus) Clock() rt.Clock { return b.clock }
 
-// Hasty makes the bus give up early: attempts times patience each, as a search
+// SetRetry makes the bus give up early: attempts times patience each, as a search
 // over many ids wants it.
-func (b *Bus) Hasty(attempts int, patience time.Duration) {
+func (b *Bus) SetRetry(attempts int, patience time.Duration) {
 	b.attempts, b.patience, b.hush = attempts, patience, patience
 }
 
-// Patient undoes Hasty.
-func (b *Bus) Patient() { b.attempts, b.patience, b.hush = maxAttempts, ackWait, hushTime }
+// ResetRetry undoes SetRetry.
+func (b *Bus) ResetRetry() { b.attempts, b.patience, b.hush = maxAttempts, ackWait, hushTime }
 
-// Anyone reports whether any servo hears the line at its speed: a ping to all
+// AnyReply reports whether any servo hears the line at its speed: a ping to all
 // brings some bytes within the wait, and be it that several answer at once.
-func (b *Bus) Anyone(wait time.Duration) bool {
+func (b *Bus) AnyReply(wait time.Duration) bool {
 	b.begun = true
 	b.quiet()
 	b.tx = b.format.Append(b.tx[:0], Broadcast, packet.Ping)

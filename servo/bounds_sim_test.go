@@ -69,7 +69,7 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 	clock, at := rt.KernelClock(), make([]float32, 2)
 	for began := clock.Now(); !so(); clock.SleepUntil(clock.Now().Add(5 * time.Millisecond)) {
 		arm.Read(at, clock.Now().Add(40*time.Millisecond))
-		if arm.Asleep() { // the host was away for longer than the bus watchdog bears
+		if arm.WatchdogFired() { // the host was away for longer than the bus watchdog bears
 			if err := arm.TorqueOn(); err != nil {
 				t.Fatal(err)
 			}
@@ -80,8 +80,8 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 			}
 		}
 		if clock.Now().Sub(began) > 20*time.Second {
-			hot, volts := arm.Climate()
-			t.Fatalf("%s: not after 20 s; %v C, %v V, warned %02b, held %02b, %v", what, hot, volts, arm.Warned(), (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp), arm.Fatal())
+			hot, volts := arm.Extremes()
+			t.Fatalf("%s: not after 20 s; %v C, %v V, warned %02b, held %02b, %v", what, hot, volts, arm.Warned(), (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), arm.Fatal())
 		}
 	}
 }
@@ -99,8 +99,8 @@ func TestBoundOfHeatOnSimulator(t *testing.T) {
 			if !errors.Is(err, servo.FaultTemperature) || !strings.Contains(err.Error(), "motor 2 (b)") || !strings.Contains(err.Error(), "overheat_act is 60") {
 				t.Errorf("Fatal = %v, want it to name motor 2 and the bound", err)
 			}
-			if (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp) != 0 {
-				t.Errorf("held %02b, want the joint at 54 C to go on", (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp))
+			if (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) != 0 {
+				t.Errorf("held %02b, want the joint at 54 C to go on", (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp))
 			}
 		})
 	}
@@ -119,19 +119,19 @@ func TestBoundOfTheSupplyOnSimulator(t *testing.T) {
 			bus, arm := openWarm(t, tt.text, servosim.Script{})
 			bus.SetSupply(2, tt.mid)
 			readUntil(t, bus, arm, "warned", func() bool { return arm.Warned() == 0b10 })
-			if (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp) != 0 {
-				t.Errorf("held %02b at %v V, want a warning only", (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp), tt.mid)
+			if (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) != 0 {
+				t.Errorf("held %02b at %v V, want a warning only", (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), tt.mid)
 			}
 			bus.SetSupply(2, tt.low)
 			readUntil(t, bus, arm, "held", func() bool {
-				return (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp) == 0b10
+				return (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) == 0b10
 			})
 			bus.SetSupply(2, tt.whole)
 			readUntil(t, bus, arm, "well again", func() bool {
-				return (arm.Complaints().Hold|arm.Complaints().Overload|arm.Complaints().Limp) == 0 && arm.Warned() == 0
+				return (arm.Reactions().Hold|arm.Reactions().Overload|arm.Reactions().Limp) == 0 && arm.Warned() == 0
 			})
-			if arm.Fatal() != nil || arm.TorqueGone() != 0 {
-				t.Errorf("%v, torque gone %v, want neither", arm.Fatal(), arm.TorqueGone())
+			if arm.Fatal() != nil || arm.TorqueLost() != 0 {
+				t.Errorf("%v, torque gone %v, want neither", arm.Fatal(), arm.TorqueLost())
 			}
 		})
 	}

@@ -97,7 +97,7 @@ func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
 		}
 	case robot.Limp:
 		if h.says.Limp&bit == 0 && h.torque&bit != 0 {
-			a.Relax(bit)
+			a.DisableTorque(bit)
 		}
 	case robot.Stop:
 		if h.stop == "" {
@@ -106,13 +106,13 @@ func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
 	}
 }
 
-// Relax takes the torque of joints for the rest of the run, and sees to it that
+// DisableTorque takes the torque of joints for the rest of the run, and sees to it that
 // they stay limp.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Relax(joints uint32) {
+func (a *Arm) DisableTorque(joints uint32) {
 	h := a.health
 	h.says.Limp |= joints
 	h.torque &^= joints
@@ -183,12 +183,12 @@ func (a *Arm) Effort(i int, since rt.Instant) float64 {
 	return 0
 }
 
-// Attend has the motors of joints looked at before the others', once.
+// Prioritize has the motors of joints looked at before the others', once.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Attend(joints uint32) { a.health.attended |= joints }
+func (a *Arm) Prioritize(joints uint32) { a.health.attended |= joints }
 
 const (
 	convinced = 2 // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits

@@ -14,11 +14,11 @@ import (
 // until it answers from them; 10 to 20 ms were seen.
 const eepromSettle = 20 * time.Millisecond
 
-// Held returns the motors that OpenArm found under torque and whose settings
+// Unconfigured returns the motors that OpenArm found under torque and whose settings
 // differ from the robot's. They were left alone: changing gains or limits of an
 // arm that holds itself up would make it move. TorqueOff and a new OpenArm
 // settle it.
-func (a *Arm) Held() []string { return a.held }
+func (a *Arm) Unconfigured() []string { return a.held }
 
 // checkCalibration compares what the servo applies itself, homing offset and
 // position limits, with the calibration. A servo that still has the factory's
@@ -84,7 +84,7 @@ func (a *Arm) checkLatched(u unit) error {
 	if fault == 0 {
 		return nil
 	}
-	if err := a.bus.Instruct(u.id, packet.Reboot); err != nil {
+	if err := a.bus.instruct(u.id, packet.Reboot); err != nil {
 		return a.wrap(u, err)
 	}
 	for end := a.clock.Now().Add(rebootTime); a.clock.Now() < end && !a.bus.stopped(); {
@@ -127,7 +127,7 @@ func (a *Arm) configure(i int) error {
 		for _, s := range changes {
 			if s.Register == table.OperatingMode || s.Register == table.Phase || s.Register == table.SecondaryID {
 				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its torque off first (edge-rt torque off)",
-					ErrHeld, u.id, u.name, a.path, s.Register, s.Value)
+					ErrTorqueOn, u.id, u.name, a.path, s.Register, s.Value)
 			}
 		}
 		a.held = append(a.held, u.name)

@@ -119,14 +119,14 @@ func (a *Arm) take(i int) {
 	a.present[i] = float32(a.joints[i].scale.value(a.places[i]))
 }
 
-// Place writes into dst where the joints are, in their units, after a Read: other
+// Positions writes into dst where the joints are, in their units, after a Read: other
 // than that, which speaks as LeRobot does, also where they lie outside their
 // calibrated range.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Place(dst []float32) {
+func (a *Arm) Positions(dst []float32) {
 	for i := range a.joints {
 		dst[i] = float32(a.joints[i].scale.place(a.places[i]))
 	}

@@ -44,7 +44,7 @@ func TestOpeningHaltsSoon(t *testing.T) {
 				}
 				continue
 			}
-			cfg.Halted = func() bool { return clock.Now() >= stop }
+			cfg.Canceled = func() bool { return clock.Now() >= stop }
 			arm, err := OpenArm(cfg)
 			want := soon
 			if l.tamper != nil { // a motor whose settings are being written gets all of them
@@ -53,8 +53,8 @@ func TestOpeningHaltsSoon(t *testing.T) {
 			if late := clock.Now().Sub(stop); late > want {
 				t.Errorf("%s, halted after %v of %v: it ended %v later (%v), want %v", name, after, full, late, err, want)
 			}
-			if arm == nil && clock.Now() >= stop && !errors.Is(err, ErrHalted) && !errors.Is(err, ErrMotorMissing) {
-				t.Errorf("%s, halted after %v: %v, want %v", name, after, err, ErrHalted)
+			if arm == nil && clock.Now() >= stop && !errors.Is(err, ErrCanceled) && !errors.Is(err, ErrMotorMissing) {
+				t.Errorf("%s, halted after %v: %v, want %v", name, after, err, ErrCanceled)
 			}
 			for id := 1; id <= 6; id++ {
 				if s := l.servos[id]; s.mem[55] != 1 || s.mem[40] != 0 {
@@ -85,14 +85,14 @@ func TestMeasuringHaltsSoon(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	var stop rt.Instant
 	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l,
-		Halted: func() bool { return stop > 0 && l.clock.Now() >= stop }})
+		Canceled: func() bool { return stop > 0 && l.clock.Now() >= stop }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.servos[3].mute = true
 	stop = l.clock.Now().Add(100 * time.Millisecond)
-	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrHalted) || l.clock.Now().Sub(stop) > 100*time.Millisecond {
-		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop), ErrHalted)
+	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrCanceled) || l.clock.Now().Sub(stop) > 100*time.Millisecond {
+		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop), ErrCanceled)
 	}
 	// Nothing keeps the arm from being let go.
 	l.servos[3].mute = false

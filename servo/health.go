@@ -37,7 +37,7 @@ type health struct {
 	units    []unitHealth // per unit
 	streak   []int        // per joint: reads in a row with a complaint
 	encoders []encoder    // per joint
-	says     Complaints
+	says     Reactions
 	heard    []Fault // per joint: in the last read
 	beyond   []Fault // per joint: which of the robot's bounds its motors are beyond
 	warned   uint32  // joints beyond a bound of which people are told
@@ -62,9 +62,9 @@ type health struct {
 	hottest, lowest atomic.Int64 // degrees Celsius; tenths of a volt, 0: not known yet
 }
 
-// Complaints are joints, one bit each, whose motors complain, by what the robot's
+// Reactions are joints, one bit each, whose motors complain, by what the robot's
 // description wants to become of them.
-type Complaints struct {
+type Reactions struct {
 	Hold     uint32 // keep their goal: supply, heat
 	Overload uint32 // push against something: follow only goals that relieve them
 	Encoder  uint32 // say positions that nobody can believe: are not driven
@@ -255,7 +255,7 @@ func (a *Arm) compare(w *window, u *unitHealth) {
 	}
 	u.unread &^= w.bit
 	if known && torque != 0 && h.says.Limp&bit != 0 {
-		a.Relax(bit) // something has switched it on again
+		a.DisableTorque(bit) // something has switched it on again
 	}
 	if goal, ok := w.value(a.rows.goal); ok && h.doubted&bit != 0 && !a.units[w.unit].shadow {
 		if d := goal - a.goals[joint]; d > strayCounts || d < -strayCounts {
@@ -303,48 +303,48 @@ func (h *health) sum() {
 	h.lowest.Store(int64(low))
 }
 
-// Complaints returns which joints' motors complain, and for what.
+// Reactions returns which joints' motors complain, and for what.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Complaints() Complaints { return a.health.says }
+func (a *Arm) Reactions() Reactions { return a.health.says }
 
-// Doubted returns the joints that were silent and whose motors have not been
+// Unchecked returns the joints that were silent and whose motors have not been
 // compared since with what they should hold.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Doubted() uint32 { return a.health.doubted }
+func (a *Arm) Unchecked() uint32 { return a.health.doubted }
 
-// Strayed returns once the joints that hold another goal, after a silence, than
+// GoalMismatch returns once the joints that hold another goal, after a silence, than
 // they were given last.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Strayed() (joints uint32) {
+func (a *Arm) GoalMismatch() (joints uint32) {
 	joints, a.health.strayed = a.health.strayed, 0
 	return joints
 }
 
-// TorqueGone returns the joints that are limp although they were switched on: a
+// TorqueLost returns the joints that are limp although they were switched on: a
 // motor has restarted, or cut its torque by itself.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) TorqueGone() uint32 { return a.health.gone }
+func (a *Arm) TorqueLost() uint32 { return a.health.gone }
 
-// Asleep reports that Dynamixel's bus watchdogs have stopped the motors, because
+// WatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because
 // nothing was sent for too long: they hold, and refuse goals. ArmStep wakes them
 // where they stand.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Asleep() bool { return a.health.asleep }
+func (a *Arm) WatchdogFired() bool { return a.health.asleep }
 
 // Fatal returns why the run must end, nil when it need not.
 //
@@ -358,10 +358,10 @@ func (a *Arm) Fatal() error {
 	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.why, a.measured(h.stopped, h.why))
 }
 
-// Climate returns the hottest motor's temperature in degrees Celsius and the
+// Extremes returns the hottest motor's temperature in degrees Celsius and the
 // lowest supply in volts; 0 before they were read. Any thread may call it.
 //
 //rt:noalloc
-func (a *Arm) Climate() (hottest, volts float64) {
+func (a *Arm) Extremes() (hottest, volts float64) {
 	return float64(a.health.hottest.Load()), float64(a.health.lowest.Load()) / 10
 }

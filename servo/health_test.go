@@ -26,17 +26,17 @@ func TestOverloadHoldsTheJoint(t *testing.T) {
 	}
 	l.servos[6].err = byte(FaultOverload)
 	reads(a, l, persistent-1)
-	if (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp) != 0 {
-		t.Errorf("Hold = %06b after %d reads, want a complaint to stay first", (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), persistent-1)
+	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
+		t.Errorf("Hold = %06b after %d reads, want a complaint to stay first", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), persistent-1)
 	}
 	reads(a, l, 1)
-	if (a.Complaints().Hold|a.Complaints().Overload|a.Complaints().Limp) != 1<<5 || a.Fatal() != nil {
-		t.Errorf("Hold = %06b, Fatal %v, want the gripper held and no more", (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), a.Fatal())
+	if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 1<<5 || a.Fatal() != nil {
+		t.Errorf("Hold = %06b, Fatal %v, want the gripper held and no more", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	l.servos[6].err = 0
 	reads(a, l, 2*persistent)
-	if (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp) != 0 {
-		t.Errorf("Hold = %06b after the complaint has gone", (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp))
+	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
+		t.Errorf("Hold = %06b after the complaint has gone", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp))
 	}
 }
 
@@ -64,8 +64,8 @@ func TestReactions(t *testing.T) {
 		tt.set(&a.robot.Safety)
 		l.servos[3].err = byte(tt.fault)
 		reads(a, l, persistent+1)
-		if (a.Complaints().Hold|a.Complaints().Overload|a.Complaints().Limp) != tt.hold || (a.Fatal() != nil) != tt.stop {
-			t.Errorf("%s: Hold %06b, Fatal %v, want %06b, %v", tt.name, (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), a.Fatal(), tt.hold, tt.stop)
+		if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || (a.Fatal() != nil) != tt.stop {
+			t.Errorf("%s: Hold %06b, Fatal %v, want %06b, %v", tt.name, (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), tt.hold, tt.stop)
 		}
 		if tt.stop && !errors.Is(a.Fatal(), tt.fault) {
 			t.Errorf("%s: Fatal = %v, want the fault in it", tt.name, a.Fatal())
@@ -76,8 +76,8 @@ func TestReactions(t *testing.T) {
 		if tt.limp { // for good: it does not take the load up again by itself
 			l.servos[3].err = 0
 			reads(a, l, 200)
-			if (a.Complaints().Hold|a.Complaints().Overload|a.Complaints().Limp) != tt.hold || a.TorqueGone() != 0 {
-				t.Errorf("%s: Hold %06b, torque gone %v, want it to stay as it is", tt.name, (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), a.TorqueGone())
+			if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || a.TorqueLost() != 0 {
+				t.Errorf("%s: Hold %06b, torque gone %v, want it to stay as it is", tt.name, (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.TorqueLost())
 			}
 		}
 	}
@@ -87,26 +87,26 @@ func TestReactions(t *testing.T) {
 func TestTorqueThatIsGoneIsNoticed(t *testing.T) {
 	a, l := openLine(t)
 	reads(a, l, 100)
-	if a.TorqueGone() != 0 {
+	if a.TorqueLost() != 0 {
 		t.Error("a limp arm that was never armed counts as restarted")
 	}
 	if err := a.TorqueOn(); err != nil {
 		t.Fatal(err)
 	}
 	reads(a, l, 100)
-	if a.TorqueGone() != 0 {
+	if a.TorqueLost() != 0 {
 		t.Error("torque counts as gone, and is on")
 	}
 	l.servos[4].mem[40] = 0
 	reads(a, l, 100) // a second
-	if a.TorqueGone() == 0 {
+	if a.TorqueLost() == 0 {
 		t.Error("a motor without torque was not noticed in a second")
 	}
 	if err := a.TorqueOff(); err != nil {
 		t.Fatal(err)
 	}
 	reads(a, l, 100)
-	if a.TorqueGone() != 0 {
+	if a.TorqueLost() != 0 {
 		t.Error("torque that was switched off counts as gone")
 	}
 }
@@ -126,8 +126,8 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 		t.Fatal(err)
 	}
 	reads(a, l, look)
-	if a.Warned() != 0 || (a.Complaints().Hold|a.Complaints().Overload|a.Complaints().Limp) != 0 || a.Fatal() != nil {
-		t.Fatalf("warned %06b, held %06b, %v of motors that are well", a.Warned(), (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), a.Fatal())
+	if a.Warned() != 0 || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 0 || a.Fatal() != nil {
+		t.Fatalf("warned %06b, held %06b, %v of motors that are well", a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	return a, l
 }
@@ -139,8 +139,8 @@ func TestBoundsOfHeat(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotWarn: 55, HotAct: 65}, func(*robot.Safety) {})
 	l.servos[3].mem[63] = 55
 	reads(a, l, convinced*look)
-	if a.Warned() != 4 || (a.Complaints().Hold|a.Complaints().Overload|a.Complaints().Limp) != 0 || a.Fatal() != nil {
-		t.Errorf("at 55 C: warned %06b, held %06b, %v, want motor 3 warned of and no more", a.Warned(), (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), a.Fatal())
+	if a.Warned() != 4 || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 0 || a.Fatal() != nil {
+		t.Errorf("at 55 C: warned %06b, held %06b, %v, want motor 3 warned of and no more", a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	l.servos[3].mem[63] = 53
 	reads(a, l, look)
@@ -175,8 +175,8 @@ func TestBoundsOfTheSupply(t *testing.T) {
 		t.Helper()
 		l.servos[6].mem[62] = tenths
 		reads(a, l, rounds*look+persistent)
-		if a.Warned() != warned || (a.Complaints().Hold|a.Complaints().Overload|a.Complaints().Limp) != held || a.Fatal() != nil {
-			t.Errorf("at %d tenths of a volt: warned %06b, held %06b, %v, want %06b, %06b", tenths, a.Warned(), (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp), a.Fatal(), warned, held)
+		if a.Warned() != warned || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != held || a.Fatal() != nil {
+			t.Errorf("at %d tenths of a volt: warned %06b, held %06b, %v, want %06b, %06b", tenths, a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), warned, held)
 		}
 	}
 	const gripper = 1 << 5
@@ -206,7 +206,7 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	var torque [6]byte
 	if n := testing.AllocsPerRun(20, func() {
 		read(60, convinced*look+persistent)
-		held = (a.Complaints().Hold | a.Complaints().Overload | a.Complaints().Limp)
+		held = (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp)
 		for i := range torque {
 			torque[i] = l.servos[i+1].mem[40]
 		}
@@ -215,8 +215,8 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("the way to a limp joint allocates %v times, want 0", n)
 	}
-	if held != 2 || torque != [6]byte{1, 0, 1, 1, 1, 1} || a.TorqueGone() != 0 {
-		t.Errorf("held %06b, torque %v, gone %v, want motor 2 limp alone", held, torque, a.TorqueGone())
+	if held != 2 || torque != [6]byte{1, 0, 1, 1, 1, 1} || a.TorqueLost() != 0 {
+		t.Errorf("held %06b, torque %v, gone %v, want motor 2 limp alone", held, torque, a.TorqueLost())
 	}
 }
 
@@ -252,7 +252,7 @@ func TestClimate(t *testing.T) {
 		l.servos[id].mem[62], l.servos[id].mem[63] = byte(70+id), byte(30+id)
 	}
 	reads(a, l, 100)
-	if hot, volts := a.Climate(); hot != 36 || volts != 7.1 {
+	if hot, volts := a.Extremes(); hot != 36 || volts != 7.1 {
 		t.Errorf("Climate = %v, %v, want 36, 7.1", hot, volts)
 	}
 }
@@ -269,15 +269,15 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and forgotten what was in its RAM
 	l.clock.Advance(bootLeast - 10*time.Millisecond)
 	a.Read(dst, l.deadline())
-	if a.Doubted() != 0 {
-		t.Errorf("%06b doubted after less than a boot", a.Doubted())
+	if a.Unchecked() != 0 {
+		t.Errorf("%06b doubted after less than a boot", a.Unchecked())
 	}
 	for range differs {
 		l.clock.Advance(bootLeast)
 		a.Read(dst, l.deadline())
 	}
-	if a.Doubted() != 4 || a.Restarted() != 4 {
-		t.Errorf("%06b doubted, want motor 3, restarted", a.Doubted())
+	if a.Unchecked() != 4 || a.Restarted() != 4 {
+		t.Errorf("%06b doubted, want motor 3, restarted", a.Unchecked())
 	}
 }
 
@@ -290,7 +290,7 @@ func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 		if n > 3*look*convinced {
 			t.Fatal("motor 5 is too hot, motor 1 wants attention, and nobody looks at motor 5")
 		}
-		a.Attend(1)
+		a.Prioritize(1)
 		reads(a, l, 1)
 	}
 	l.servos[1].put(60, 400) // works harder
@@ -298,7 +298,7 @@ func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 		if n > 3*int(healthEvery/(10*time.Millisecond)) {
 			t.Fatalf("effort %v after %d reads, want 0.4 within three looks", a.Effort(0, 0), n)
 		}
-		a.Attend(1)
+		a.Prioritize(1)
 		reads(a, l, 1)
 	}
 }

@@ -20,17 +20,17 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	for id := 1; id <= 5; id++ {
 		l.servos[id].put(48, 1000)
 	}
-	cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l, Marked: true, Noticed: new(uint32)}
-	cfg.Halted = func() bool { return l.servos[6].word(48) == mark } // stands for a plug that bounces, a lost reply, a measurement that fails
+	cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l, Reopened: true, Restarted: new(uint32)}
+	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark } // stands for a plug that bounces, a lost reply, a measurement that fails
 	if _, err := OpenArm(cfg); err == nil {
 		t.Fatal("opened")
 	}
-	cfg.Halted = nil
+	cfg.Canceled = nil
 	a, err = OpenArm(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := a.Restarted() | *cfg.Noticed; r != 63 {
+	if r := a.Restarted() | *cfg.Restarted; r != 63 {
 		t.Errorf("%06b restarted, want all: they were power cycled", r)
 	}
 }
@@ -74,7 +74,7 @@ func TestLostMark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log("held", a.Held(), "unmarked", a.unmarkedAt)
+	t.Log("held", a.Unconfigured(), "unmarked", a.unmarkedAt)
 	dst := make([]float32, 6)
 	armed, lost := false, false
 	for n := 0; !armed && n < 200; n++ {
@@ -156,7 +156,7 @@ func TestRestsAgainstItsStop(t *testing.T) {
 		l.clock.Advance(10 * time.Millisecond)
 	}
 	if !armed {
-		t.Errorf("not armed after %d ticks, err %v, outside %b", n, err, a.Outside())
+		t.Errorf("not armed after %d ticks, err %v, outside %b", n, err, a.OutOfRange())
 	}
 }
 
@@ -177,8 +177,8 @@ func TestUnmarkedAfterAPause(t *testing.T) {
 		a.Read(dst, l.deadline())
 		l.clock.Advance(10 * time.Millisecond)
 	}
-	if a.Doubted() != 0 || a.Restarted() != 63 {
-		t.Errorf("doubted %06b and not taken for restarted after a second that nobody asked", a.Doubted())
+	if a.Unchecked() != 0 || a.Restarted() != 63 {
+		t.Errorf("doubted %06b and not taken for restarted after a second that nobody asked", a.Unchecked())
 	}
 }
 

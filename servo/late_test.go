@@ -29,7 +29,7 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 				if arm == nil {
 					continue
 				}
-				if held := arm.Held(); len(held) > 0 {
+				if held := arm.Unconfigured(); len(held) > 0 {
 					t.Fatalf("%s: %v count as held under torque, none is", name, held)
 				}
 				for id := byte(1); id <= 6; id++ {

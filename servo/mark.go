@@ -200,13 +200,13 @@ func (a *Arm) doubt(i int, at rt.Instant) {
 	}
 }
 
-// Doubt has every motor compared with what it should hold before it counts as
+// Recheck has every motor compared with what it should hold before it counts as
 // known, as after a silence: the machine was away for some time.
 //
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Doubt() { a.doubtSince(a.clock.Now().Add(-bootLeast)) }
+func (a *Arm) Recheck() { a.doubtSince(a.clock.Now().Add(-bootLeast)) }
 
 // doubtSince is Doubt for whoever was last known to be there at an instant.
 //

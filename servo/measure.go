@@ -10,14 +10,14 @@ import (
 	"edgert/rt"
 )
 
-// LossMax is the share of a motor's replies that a bus may lose or spoil and still
+// lossMaxShare is the share of a motor's replies that a bus may lose or spoil and still
 // be driven: the tick asks once more, so of a fifth a twenty-fifth is left, and a
 // joint may be silent for 0.1 s.
-const LossMax = 0.2
+const lossMaxShare = 0.2
 
-// Measured is how a bus does: how long its cycles take, and how many replies it
+// Measurement is how a bus does: how long its cycles take, and how many replies it
 // loses. The one is the adapter's and the baud rate's, the other the cable's.
-type Measured struct {
+type Measurement struct {
 	Cycles  int           // reads of all positions
 	Clean   int           // those in which every motor's reply came, and nothing else
 	P99     time.Duration // of the clean ones: the read, and the goals' time on the line
@@ -28,7 +28,7 @@ type Measured struct {
 
 // Add counts another measurement of the same bus; P99 is the better one, since
 // what makes cycles slow for a while is the host.
-func (m *Measured) Add(o Measured) {
+func (m *Measurement) Add(o Measurement) {
 	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
 		m.P99 = o.P99
 	}
@@ -43,7 +43,7 @@ func (m *Measured) Add(o Measured) {
 }
 
 // Losses is how many replies were lost or spoilt by the line.
-func (m *Measured) Losses() (n int) {
+func (m *Measurement) Losses() (n int) {
 	for _, lost := range m.Lost {
 		n += lost
 	}
@@ -54,14 +54,14 @@ func (m *Measured) Losses() (n int) {
 // end replies are really there, which depends on the adapter and the servos: see
 // tuning. Cycles with a loss say nothing about either: the wait for a reply that
 // does not come is not the bus's time.
-func (a *Arm) Measure(n int) (m Measured, err error) {
+func (a *Arm) Measure(n int) (m Measurement, err error) {
 	took := make([]time.Duration, 0, n)
 	m.Lost = make([]int, len(a.joints))
 	a.positions.startTuning()
 	defer rt.FineSleeps()() // as on the tick
 	for range n {
 		if a.halted != nil && a.halted() {
-			return m, ErrHalted
+			return m, ErrCanceled
 		}
 		corrupt, kept := a.bus.corrupt.Load()+a.bus.late.Load(), a.positions.kept()
 		start := a.clock.Now()
@@ -88,7 +88,7 @@ func (a *Arm) Measure(n int) (m Measured, err error) {
 
 // lose counts what a cycle has lost. A merged reply ends at the first motor whose
 // part is missing, and the others' are not their loss.
-func (m *Measured) lose(missing uint32, g *group) {
+func (m *Measurement) lose(missing uint32, g *group) {
 	switch {
 	case missing == 0:
 	case missing == g.all && g.all != 1:
@@ -123,17 +123,17 @@ func (g *group) keep(all [][2]tuning) {
 func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	m, err := a.Measure(n)
 	if err == nil {
-		err = a.Unfit(m)
+		err = a.CheckLosses(m)
 	}
 	return m.P99, err
 }
 
-// Unfit is why a bus loses too many replies to be driven, nil when it does not. It
+// CheckLosses is why a bus loses too many replies to be driven, nil when it does not. It
 // wraps ErrNoReply and names the motors.
-func (a *Arm) Unfit(m Measured) error {
-	most := LossMax * float64(m.Cycles)
+func (a *Arm) CheckLosses(m Measurement) error {
+	most := lossMaxShare * float64(m.Cycles)
 	if bad := a.losers(m, most); bad != "" {
-		return fmt.Errorf("servo: %s loses or spoils too many replies, of %s, where %.0f %% are borne: %w; %s", a.path, bad, 100*LossMax, ErrNoReply, lossCure)
+		return fmt.Errorf("servo: %s loses or spoils too many replies, of %s, where %.0f %% are borne: %w; %s", a.path, bad, 100*lossMaxShare, ErrNoReply, lossCure)
 	}
 	if float64(m.Silent) > most {
 		return fmt.Errorf("servo: nobody on %s answered %d of %d reads: %w; check the motors' supply and the adapter's plugs", a.path, m.Silent, m.Cycles, ErrNoReply)
@@ -144,9 +144,9 @@ func (a *Arm) Unfit(m Measured) error {
 // lossCure is what to check where replies are lost.
 const lossCure = "check these motors' plugs and cables (a loose plug also spoils the motors behind it), their supply, and what the adapter is plugged into"
 
-// Losers names the motors whose replies were lost, and what to check; "" when no
+// LossReport names the motors whose replies were lost, and what to check; "" when no
 // more were than a busy host loses.
-func (a *Arm) Losers(m Measured) (motors, cure string) {
+func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1
 	if m.Losses() <= chance {
 		return "", ""
@@ -155,7 +155,7 @@ func (a *Arm) Losers(m Measured) (motors, cure string) {
 }
 
 // losers names the motors that have lost more than most.
-func (a *Arm) losers(m Measured, most float64) string {
+func (a *Arm) losers(m Measurement, most float64) string {
 	var names []string
 	for i, n := range m.Lost {
 		if float64(n) > most {

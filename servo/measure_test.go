@@ -43,8 +43,8 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	for _, share := range []float64{0.005, 0.01, 0.05, 0.09} {
 		l.lossy(share, share)
 		m, err := a.Measure(400)
-		if err != nil || m.P99 != clean.P99 || a.Unfit(m) != nil {
-			t.Errorf("%v lost and as much spoilt: P99 %v, %v, %v; want %v as on a clean line", share, m.P99, err, a.Unfit(m), clean.P99)
+		if err != nil || m.P99 != clean.P99 || a.CheckLosses(m) != nil {
+			t.Errorf("%v lost and as much spoilt: P99 %v, %v, %v; want %v as on a clean line", share, m.P99, err, a.CheckLosses(m), clean.P99)
 		}
 		if d := a.bus.settle - settle; d.Abs() > 2*tuneLast {
 			t.Errorf("%v lost and as much spoilt: it learns %v, want %v", share, a.bus.settle, settle)
@@ -79,7 +79,7 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = a.Unfit(m)
+	err = a.CheckLosses(m)
 	if !errors.Is(err, ErrNoReply) {
 		t.Fatalf("Unfit = %v, want %v", err, ErrNoReply)
 	}
@@ -95,10 +95,10 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 		t.Errorf("MeasureCycles = %v, want %v", err, ErrNoReply)
 	}
 	l.lossy(0.1, 0.05, 3)
-	if m, err = a.Measure(200); err != nil || a.Unfit(m) != nil {
-		t.Errorf("15 %% are lost: %v, %v, want them borne", err, a.Unfit(m))
+	if m, err = a.Measure(200); err != nil || a.CheckLosses(m) != nil {
+		t.Errorf("15 %% are lost: %v, %v, want them borne", err, a.CheckLosses(m))
 	}
-	if motors, cure := a.Losers(m); !strings.HasPrefix(motors, "motor 3 (elbow_flex) ") || strings.Contains(motors, ",") || cure == "" {
+	if motors, cure := a.LossReport(m); !strings.HasPrefix(motors, "motor 3 (elbow_flex) ") || strings.Contains(motors, ",") || cure == "" {
 		t.Errorf("Losers = %q, %q, want motor 3 alone", motors, cure)
 	}
 }
@@ -114,18 +114,18 @@ func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
 		return r
 	}
 	m, err := a.Measure(100)
-	if motors, _ := a.Losers(m); err != nil || m.Silent != 1 || m.Losses() != 0 || motors != "" || m.Clean != 99 {
+	if motors, _ := a.LossReport(m); err != nil || m.Silent != 1 || m.Losses() != 0 || motors != "" || m.Clean != 99 {
 		t.Errorf("%+v, %v, losers %q; want 1 silent of 100 and no loser", m, err, motors)
 	}
 	l.tamper = func([]byte) []byte { return nil }
-	if m, _ = a.Measure(10); m.Silent != 10 || m.Clean != 0 || a.Unfit(m) == nil || !strings.Contains(a.Unfit(m).Error(), "nobody") {
-		t.Errorf("%+v: %v, want 10 silent cycles and a refusal", m, a.Unfit(m))
+	if m, _ = a.Measure(10); m.Silent != 10 || m.Clean != 0 || a.CheckLosses(m) == nil || !strings.Contains(a.CheckLosses(m).Error(), "nobody") {
+		t.Errorf("%+v: %v, want 10 silent cycles and a refusal", m, a.CheckLosses(m))
 	}
 }
 
 func TestMeasuredAddsUp(t *testing.T) {
-	var all Measured
-	for _, m := range []Measured{
+	var all Measurement
+	for _, m := range []Measurement{
 		{Cycles: 10, Lost: []int{10, 0}},
 		{Cycles: 10, Clean: 5, P99: 7, Lost: []int{3, 2}, Corrupt: 4},
 		{Cycles: 10, Clean: 9, P99: 9, Lost: []int{0, 1}, Silent: 1},
@@ -139,7 +139,7 @@ func TestMeasuredAddsUp(t *testing.T) {
 
 // Of a merged reply, what is behind the motor that is silent is not lost by others.
 func TestAMergedReplysLossIsTheFirstOnes(t *testing.T) {
-	m := Measured{Lost: make([]int, 6)}
+	m := Measurement{Lost: make([]int, 6)}
 	g := &group{all: 0b111111, fast: true}
 	m.lose(0b111000, g)
 	if g.fast = false; !slices.Equal(m.Lost, []int{0, 0, 0, 1, 0, 0}) {

@@ -82,8 +82,8 @@ func TestOpeningAfterAKilledProgram(t *testing.T) {
 				}
 				continue
 			}
-			if len(a.Held()) > 0 || a.bus.Echoes() {
-				t.Fatalf("%s: held %v, echo %v; want neither", name, a.Held(), a.bus.Echoes())
+			if len(a.Unconfigured()) > 0 || a.bus.Echoes() {
+				t.Fatalf("%s: held %v, echo %v; want neither", name, a.Unconfigured(), a.bus.Echoes())
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func TestAHastyBusBeginsAtOnce(t *testing.T) {
 	const wait = 20 * time.Millisecond
 	l := left(0)
 	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
-	b.Hasty(1, wait)
+	b.SetRetry(1, wait)
 	start := l.clock.Now()
 	if _, err := b.Ping(1); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 					t.Fatalf("%d Hz: stale %06b on a clean line", hz, stale)
 				}
 			}
-			_, volts = a.Climate()
+			_, volts = a.Extremes()
 			return volts
 		}
 		before := run()
@@ -73,18 +73,18 @@ func TestNoTickHasRoom(t *testing.T) {
 			}
 		}
 		run(5 * time.Second)
-		if _, volts := a.Climate(); volts != 7.4 {
+		if _, volts := a.Extremes(); volts != 7.4 {
 			t.Errorf("%d Hz: %v volts after 5s, want 7.4", tt.hz, volts)
 		}
 		l.servos[3].mute = true
 		run(100 * time.Millisecond)
-		if a.Doubted() != 0b100 {
-			t.Errorf("%d Hz: %06b doubted, want motor 3", tt.hz, a.Doubted())
+		if a.Unchecked() != 0b100 {
+			t.Errorf("%d Hz: %06b doubted, want motor 3", tt.hz, a.Unchecked())
 		}
 		l.servos[3].mute = false
 		run(500 * time.Millisecond)
-		if a.Doubted() != 0 {
-			t.Errorf("%d Hz: %06b still doubted after half a second", tt.hz, a.Doubted())
+		if a.Unchecked() != 0 {
+			t.Errorf("%d Hz: %06b still doubted after half a second", tt.hz, a.Unchecked())
 		}
 		if over > 20 {
 			t.Errorf("%d Hz: %d ticks ran over, want few", tt.hz, over)

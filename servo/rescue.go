@@ -12,13 +12,13 @@ import (
 const rescueSpeed = 10.0 // degrees per second
 
 // Rescue lets joints be armed that stand outside their range: with a speed limit
-// in the servo itself, since an STS goes to the edge of its own range at once. Rescued ends it.
+// in the servo itself, since an STS goes to the edge of its own range at once. EndRescue ends it.
 //
-// It fails with ErrOutside when a motor of such a joint has no speed limit.
+// It fails with ErrOutOfRange when a motor of such a joint has no speed limit.
 //
 // Owner: the thread that owns the arm.
 func (a *Arm) Rescue() error {
-	outside := a.Outside() &^ a.rescued
+	outside := a.OutOfRange() &^ a.rescued
 	for i, u := range a.units {
 		if outside&(1<<u.joint) == 0 {
 			continue
@@ -71,7 +71,7 @@ func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 		}
 	}
 	if row.Size == 0 {
-		return row, 0, fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutside, u.id, u.name)
+		return row, 0, fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutOfRange, u.id, u.name)
 	}
 	return row, max(1, int(counts/unit)), nil
 }
@@ -89,7 +89,7 @@ func (a *Arm) findSlow(i int) error {
 	}
 	u := a.units[i]
 	row, slow, err := a.slowSpeed(u)
-	if errors.Is(err, ErrOutside) {
+	if errors.Is(err, ErrOutOfRange) {
 		return nil // no such register
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *Arm) unslow() error {
 		s := a.slowed[0]
 		a.slowed = a.slowed[1:]
 		if a.rescued&(1<<a.units[s.unit].joint) != 0 {
-			continue // Rescued does
+			continue // EndRescue does
 		}
 		if err := a.setSpeed(s); err != nil {
 			return err
@@ -144,10 +144,10 @@ func (a *Arm) fullSpeed(u unit, slow int) int {
 	return most
 }
 
-// Rescued gives the servos their own speed back once every joint is inside.
+// EndRescue gives the servos their own speed back once every joint is inside.
 //
 // Owner: the thread that owns the arm.
-func (a *Arm) Rescued() error {
+func (a *Arm) EndRescue() error {
 	for len(a.speeds) > 0 {
 		if err := a.setSpeed(a.speeds[0]); err != nil {
 			return err

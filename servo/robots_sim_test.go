@@ -116,13 +116,13 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 				t.Errorf("%d corrupt, %d refused", s.Corrupt, s.Refused)
 			}
 			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // a look at the health that came late counts for nothing
-				if hot, volts := arm.Climate(); hot != 0 && volts != 0 {
+				if hot, volts := arm.Extremes(); hot != 0 && volts != 0 {
 					break
 				}
 				arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
 				arm.Write(goal, arm.Joints())
 			}
-			if hot, volts := arm.Climate(); hot < 15 || hot > 80 || volts < 3 || volts > 25 {
+			if hot, volts := arm.Extremes(); hot < 15 || hot > 80 || volts < 3 || volts > 25 {
 				t.Errorf("climate %v C, %v V", hot, volts)
 			}
 			if err := arm.TorqueOff(); err != nil {
@@ -149,7 +149,7 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 		for tick := 0; ; tick++ {
 			clock.SleepUntil(clock.Now().Add(10 * time.Millisecond))
 			arm.Read(at, clock.Now().Add(40*time.Millisecond))
-			if arm.Asleep() { // this host was away for longer than the bus watchdog bears
+			if arm.WatchdogFired() { // this host was away for longer than the bus watchdog bears
 				if err := arm.TorqueOn(); err != nil {
 					t.Fatal(err)
 				}
@@ -164,7 +164,7 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 			}
 			if tick == 300 {
 				s := arm.Stats()
-				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries", at, goal, arm.Lost(), (arm.Complaints().Hold | arm.Complaints().Overload | arm.Complaints().Limp), s.Cycles, s.Lost, s.Corrupt, s.Retries)
+				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries", at, goal, arm.Lost(), (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), s.Cycles, s.Lost, s.Corrupt, s.Retries)
 			}
 			arm.Write(goal, arm.Joints())
 		}
@@ -236,13 +236,13 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // longer than the watchdog bears
 	at := make([]float32, 6)
 	arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
-	if !arm.Asleep() {
+	if !arm.WatchdogFired() {
 		t.Error("300 ms of silence, and the arm does not count as asleep")
 	}
 	if err := arm.TorqueOn(); err != nil {
 		t.Fatalf("waking: %v", err)
 	}
-	if arm.Asleep() {
+	if arm.WatchdogFired() {
 		t.Error("armed again and still asleep")
 	}
 	follow(t, arm, 6)

@@ -37,9 +37,9 @@ var (
 	ErrMotorMissing = errors.New("servo: motor missing")
 	ErrWrongModel   = errors.New("servo: wrong motor model")
 	ErrCalibration  = errors.New("servo: calibration does not fit")
-	ErrHeld         = errors.New("servo: motor is under torque")
+	ErrTorqueOn     = errors.New("servo: motor is under torque")
 	ErrLatched      = errors.New("servo: motor has latched a hardware error")
-	ErrHalted       = errors.New("servo: halted by the caller")
+	ErrCanceled     = errors.New("servo: halted by the caller")
 )
 
 // Reasons why one transaction on an open bus brings no answer.
@@ -148,9 +148,9 @@ const (
 	freePoll = 5 * time.Millisecond
 )
 
-// OpenFreedPort is OpenPort, for a second as soon as nobody else has the port, or
+// OpenPortWait is OpenPort, for a second as soon as nobody else has the port, or
 // until halted; nil: never.
-func OpenFreedPort(path string, baud int, clock rt.Clock, halted func() bool) (port Port, err error) {
+func OpenPortWait(path string, baud int, clock rt.Clock, halted func() bool) (port Port, err error) {
 	for end := clock.Now().Add(freeWait); ; clock.SleepUntil(clock.Now().Add(freePoll)) {
 		port, err = OpenPort(path, baud)
 		if !errors.Is(err, ErrPortBusy) || clock.Now() >= end || halted != nil && halted() {

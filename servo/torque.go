@@ -33,7 +33,7 @@ func (a *Arm) TorqueOff() error {
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}
-	_ = a.Rescued() // or OpenArm does
+	_ = a.EndRescue() // or OpenArm does
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (a *Arm) readPositions() error {
 	a.bus.host.begin()
 	for failed := 0; failed < maxAttempts; {
 		if a.bus.stopped() {
-			return ErrHalted
+			return ErrCanceled
 		}
 		missing = a.bus.gather(a.positions, patience, a.clock.Now().Add(a.positions.wire+2*patience))
 		if missing == 0 {
@@ -173,8 +173,8 @@ func setAgain(b *Bus, r table.Row, ids []ID, words, bad []int, patience time.Dur
 // setSingly is what remains when the group does not confirm: acknowledged
 // writes, one motor after the other.
 func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
-	b.Hasty(offAttempts, offWait)
-	defer b.Patient()
+	b.SetRetry(offAttempts, offWait)
+	defer b.ResetRetry()
 	for i, id := range ids {
 		if _, err := b.WriteRegister(id, r, words[i]); err != nil {
 			bad = append(bad, i)

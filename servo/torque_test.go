@@ -138,8 +138,8 @@ func TestOpenLeavesTorqueAlone(t *testing.T) {
 				t.Errorf("OpenArm sent % X to a motor under torque, want no write", req)
 			}
 		}
-		if want := 6 * int(torque); len(a.Held()) != want {
-			t.Errorf("torque %d: Held() = %v, want %d motors", torque, a.Held(), want)
+		if want := 6 * int(torque); len(a.Unconfigured()) != want {
+			t.Errorf("torque %d: Held() = %v, want %d motors", torque, a.Unconfigured(), want)
 		}
 	}
 }

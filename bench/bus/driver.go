@@ -88,7 +88,7 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length,
 		return nil, exit.With(exit.Absent, err)
 	}
 	defer arm.Close()
-	limp := len(arm.Held()) == 0
+	limp := len(arm.Unconfigured()) == 0
 	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length, window, a)
 	if limp { // some firmware takes a goal for a reason to hold
 		off := arm.TorqueOff()
@@ -131,7 +131,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	kept, sizes := t.keep, t.size
 	present, goal := make([]float32, motors), make([]float32, motors)
 	arm.Read(present, clock.Now().Add(time.Second))
-	arm.Place(goal)
+	arm.Positions(goal)
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -152,7 +152,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		arm.Write(goal, arm.Joints())
 		arm.Read(present, start.Add(patience(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
-		arm.Place(goal) // some servos take torque by a goal: it is where they are
+		arm.Positions(goal) // some servos take torque by a goal: it is where they are
 		now := losses()
 		if n > warmUp && len(s.samples) < cap(s.samples) {
 			s.samples = append(s.samples, sample{took, used, t.frames, t.in, now != lost})

@@ -78,14 +78,14 @@ func open(cfg Config) (*session, error) {
 func (s *session) dial(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()
-	port, err := servo.OpenFreedPort(s.Bus, baud, s.Clock, nil)
+	port, err := servo.OpenPortWait(s.Bus, baud, s.Clock, nil)
 	if err != nil {
 		return exit.With(exit.Absent, err)
 	}
 	s.port, s.bus = port, servo.NewBus(port, baud, p, s.Clock)
 	if again {
-		s.bus.Hasty(1, scanWait)
-		defer s.bus.Patient()
+		s.bus.SetRetry(1, scanWait)
+		defer s.bus.ResetRetry()
 	}
 	s.bus.DetectEcho(echoID)
 	return nil

@@ -132,7 +132,7 @@ func stateOf(torque bool, fault servo.Fault) string {
 // outside says how far a joint stands outside its calibrated range.
 func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
-	if off <= servo.OutsideMost {
+	if off <= servo.RangeSlack {
 		return ""
 	}
 	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO", off, c.RangeMin, c.RangeMax, m.Name)

@@ -56,13 +56,13 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		return err
 	}
 	arm, err := servo.OpenArm(servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock,
-		Halted: func() bool { return ctx.Err() != nil }})
+		Canceled: func() bool { return ctx.Err() != nil }})
 	if err != nil {
 		code := exit.Absent
 		switch {
 		case errors.Is(err, servo.ErrCalibration):
 			code = exit.Config
-		case errors.Is(err, servo.ErrHalted):
+		case errors.Is(err, servo.ErrCanceled):
 			return exit.Errorf(exit.Failure, "interrupted before the arm was there: nothing was moved")
 		}
 		return exit.With(code, err)

@@ -189,10 +189,10 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 // anyone reports whether somebody hears the port's speed now. One silence may be
 // the host's.
 func (s *session) anyone(last uint8) bool {
-	s.bus.Hasty(1, scanWait)
-	defer s.bus.Patient()
+	s.bus.SetRetry(1, scanWait)
+	defer s.bus.ResetRetry()
 	for range scanTries {
-		if s.bus.Anyone(hearWait + time.Duration(last)*scanTurn) {
+		if s.bus.AnyReply(hearWait + time.Duration(last)*scanTurn) {
 			return true
 		}
 	}
@@ -204,9 +204,9 @@ func (s *session) anyone(last uint8) bool {
 // may be the host's, and the answer another servo's late one.
 func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
 	for id := servo.ID(0); id <= last; id++ {
-		s.bus.Hasty(scanTries, wait)
+		s.bus.SetRetry(scanTries, wait)
 		_, err := s.bus.Ping(id)
-		s.bus.Patient()
+		s.bus.ResetRetry()
 		if errors.Is(err, servo.ErrGarbled) || errors.Is(err, servo.ErrNoReply) && slices.Contains(expected, id) {
 			_, err = s.bus.Ping(id)
 		}

@@ -117,9 +117,9 @@ func (s *session) number(f found, m robot.Motor, id uint8) error {
 		}
 		// Not to be repeated: the old id is gone then, and whether it worked the
 		// new one tells.
-		s.bus.Hasty(1, idWait)
+		s.bus.SetRetry(1, idWait)
 		_, failed := s.bus.WriteRegister(f.id, m.Model.Row(table.MotorID), int(id))
-		s.bus.Patient()
+		s.bus.ResetRetry()
 		s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
 		if _, err := s.bus.Ping(id); err != nil {
 			return errors.Join(failed, err)
@@ -129,7 +129,7 @@ func (s *session) number(f found, m robot.Motor, id uint8) error {
 		if err := s.unlock(id, m.Model, 0); err != nil {
 			return err
 		}
-		s.bus.Hasty(1, scanWait)
+		s.bus.SetRetry(1, scanWait)
 		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code) // answered at the old speed, the new one, or not
 	}
 	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))

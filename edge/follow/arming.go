@@ -41,7 +41,7 @@ func (f *Follower) ArmOn(t rt.Tick) (touched bool, err error) {
 	if joints == 0 {
 		return false, exit.Errorf(exit.Fault, "no joint may be armed: %s", f.Why(0))
 	}
-	if out := f.bus.Outside() & joints &^ f.rescued; f.cfg.Rescue && out != 0 {
+	if out := f.bus.OutOfRange() & joints &^ f.rescued; f.cfg.Rescue && out != 0 {
 		f.rescued |= out
 		if err := f.bus.Rescue(); err != nil {
 			return false, exit.With(exit.Fault, err)
@@ -49,12 +49,12 @@ func (f *Follower) ArmOn(t rt.Tick) (touched bool, err error) {
 		f.rescuing, f.giveUp = true, t.Woke.Add(rescueLimit)
 	}
 	holds, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
-	if moving := f.bus.Moving(); moving&^f.moved != 0 {
+	if moving := f.bus.MovedWhileArming(); moving&^f.moved != 0 {
 		f.emit(t.Woke, rt.JointMoved, int64(moving))
 		f.moved |= moving
 	}
 	switch {
-	case errors.Is(err, servo.ErrOutside): // nothing was written
+	case errors.Is(err, servo.ErrOutOfRange): // nothing was written
 		return false, exit.With(exit.Fault, err)
 	case err != nil || !holds:
 		return true, err

@@ -54,7 +54,7 @@ func (f *Follower) move(action []float32, pace float32) {
 		return
 	}
 	if f.asleep.Passed() > 0 { // since the joints were read: nothing is known of them
-		f.bus.Doubt()
+		f.bus.Recheck()
 		return
 	}
 	f.gate.Pace = pace
@@ -113,13 +113,13 @@ func (f *Follower) WalkIn(now rt.Instant) error {
 			f.rescued &^= 1 << j // it does not come in any more
 		}
 	}
-	if left := f.bus.Outside() & f.rescued; left != 0 || f.stale != 0 {
+	if left := f.bus.OutOfRange() & f.rescued; left != 0 || f.stale != 0 {
 		if now < f.giveUp {
 			return nil
 		}
 		return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
 	}
-	if err := f.bus.Rescued(); err != nil {
+	if err := f.bus.EndRescue(); err != nil {
 		if now < f.giveUp {
 			return nil // a line that loses replies: again in the next tick
 		}

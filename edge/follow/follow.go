@@ -30,24 +30,24 @@ const (
 // Bus is what a Follower needs of an arm; *hotplug.Arm is one.
 type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale uint32)
-	Place(dst []float32)
+	Positions(dst []float32)
 	Goals(dst []float32) // those that arming has set
 	Write(goal []float32, joints uint32)
 	ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error)
 	Reconnected() (why hotplug.Cause, restarted uint32) // once after the arm was away
-	Complaints() servo.Complaints
-	Relax(joints uint32)
-	Doubt()          // has every motor compared as after a silence
-	Doubted() uint32 // joints that were silent and have not been compared since
-	Strayed() uint32 // once: those that hold another goal than they were given
+	Reactions() servo.Reactions
+	DisableTorque(joints uint32)
+	Recheck()             // has every motor compared as after a silence
+	Unchecked() uint32    // joints that were silent and have not been compared since
+	GoalMismatch() uint32 // once: those that hold another goal than they were given
 	Effort(joint int, since rt.Instant) float64
-	Attend(joints uint32)
-	Outside() uint32
-	Moving() uint32 // limp joints that move while they are armed
+	Prioritize(joints uint32)
+	OutOfRange() uint32
+	MovedWhileArming() uint32 // limp joints that move while they are armed
 	Rescue() error
-	Rescued() error
-	Asleep() bool // the motors have stopped by themselves and want to be armed again
-	Fatal() error // why the run must end; nil: it need not
+	EndRescue() error
+	WatchdogFired() bool // the motors have stopped by themselves and want to be armed again
+	Fatal() error        // why the run must end; nil: it need not
 }
 
 // Exit says what becomes of an arm at the end of a run.
@@ -100,7 +100,7 @@ type Follower struct {
 	may      []Permission
 	stalls   []stall
 	push     []float32 // per joint: which way it pushed when it was overloaded
-	said     servo.Complaints
+	said     servo.Reactions
 	limp     uint32
 	seen     []rt.Instant // per joint
 	stale    uint32       // joints that did not answer in this tick

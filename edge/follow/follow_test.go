@@ -21,7 +21,7 @@ type motors struct {
 	stale     uint32
 	doubted   uint32
 	strayed   uint32
-	says      servo.Complaints
+	says      servo.Reactions
 	back      hotplug.Cause
 	restarted uint32
 	outside   uint32
@@ -40,7 +40,7 @@ type sent struct {
 }
 
 func (m *motors) Read(dst []float32, _ rt.Instant) uint32 { copy(dst, m.at[:]); return m.stale }
-func (m *motors) Place(dst []float32)                     { copy(dst, m.at[:]) }
+func (m *motors) Positions(dst []float32)                 { copy(dst, m.at[:]) }
 func (m *motors) Goals(dst []float32)                     { copy(dst, m.at[:]) }
 func (m *motors) Write(goal []float32, joints uint32) {
 	m.sent = append(m.sent, sent{[2]float32(goal), joints})
@@ -52,7 +52,7 @@ func (m *motors) Write(goal []float32, joints uint32) {
 }
 func (m *motors) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
 	if m.outside&joints != 0 && m.rescued == 0 {
-		return false, servo.ErrOutside
+		return false, servo.ErrOutOfRange
 	}
 	m.armed = joints
 	return true, nil
@@ -62,18 +62,18 @@ func (m *motors) Reconnected() (hotplug.Cause, uint32) {
 	m.back, m.restarted = 0, 0
 	return why, r
 }
-func (m *motors) Complaints() servo.Complaints   { return m.says }
-func (m *motors) Relax(joints uint32)            { m.relaxed |= joints }
-func (m *motors) Doubt()                         { m.doubted = 3 }
-func (m *motors) Doubted() uint32                { return m.doubted }
-func (m *motors) Strayed() uint32                { s := m.strayed; m.strayed = 0; return s }
+func (m *motors) Reactions() servo.Reactions     { return m.says }
+func (m *motors) DisableTorque(joints uint32)    { m.relaxed |= joints }
+func (m *motors) Recheck()                       { m.doubted = 3 }
+func (m *motors) Unchecked() uint32              { return m.doubted }
+func (m *motors) GoalMismatch() uint32           { s := m.strayed; m.strayed = 0; return s }
 func (m *motors) Effort(int, rt.Instant) float64 { return m.effort }
-func (m *motors) Attend(uint32)                  {}
-func (m *motors) Moving() uint32                 { return 0 }
-func (m *motors) Outside() uint32                { return m.outside }
+func (m *motors) Prioritize(uint32)              {}
+func (m *motors) MovedWhileArming() uint32       { return 0 }
+func (m *motors) OutOfRange() uint32             { return m.outside }
 func (m *motors) Rescue() error                  { m.rescued++; return nil }
-func (m *motors) Rescued() error                 { m.rescued--; return nil }
-func (m *motors) Asleep() bool                   { return false }
+func (m *motors) EndRescue() error               { m.rescued--; return nil }
+func (m *motors) WatchdogFired() bool            { return false }
 func (m *motors) Fatal() error                   { return m.fatal }
 
 // rig is a Follower that is ticked by hand.
@@ -243,7 +243,7 @@ func TestLimpStaysLimp(t *testing.T) {
 	if r.last().joints != 2 {
 		t.Errorf("goals to joints %b, want the second only", r.last().joints)
 	}
-	r.bus.says, r.bus.relaxed, r.bus.back = servo.Complaints{}, 0, hotplug.Unplugged
+	r.bus.says, r.bus.relaxed, r.bus.back = servo.Reactions{}, 0, hotplug.Unplugged
 	r.tick(t, 9, 54)
 	if r.bus.relaxed != 1 {
 		t.Errorf("after the replug joints %b are told to be limp, want the first", r.bus.relaxed)
@@ -290,7 +290,7 @@ func TestOutsideTheRange(t *testing.T) {
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	r.Read(tick)
-	if _, err := r.ArmOn(tick); !errors.Is(err, servo.ErrOutside) || exit.Of(err) != exit.Fault {
+	if _, err := r.ArmOn(tick); !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 		t.Errorf("arming outside the range: %v, want it refused with code 6", err)
 	}
 	r = newRig(func(c *Config) { c.Rescue = true })

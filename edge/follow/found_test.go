@@ -11,7 +11,7 @@ import (
 	"edgert/servo/robot"
 )
 
-var _ servo.Complaints
+var _ servo.Reactions
 
 // Goal: a stalled joint that is made limp gets no goal in the same tick.
 func TestStallLimpGetsNoGoal(t *testing.T) {

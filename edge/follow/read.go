@@ -30,10 +30,10 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	}
 	slept := f.asleep.Passed() > 0 || t.Suspended > 0
 	if slept {
-		f.bus.Doubt()
+		f.bus.Recheck()
 	}
 	f.stale = f.bus.Read(f.State, deadline)
-	f.bus.Place(f.Place)
+	f.bus.Positions(f.Place)
 	if slept && f.driven() {
 		for j := range f.Goal {
 			f.rejoin(t.Woke, j)
@@ -62,7 +62,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 func (f *Follower) listen(now rt.Instant) {
 	silenced := f.frozen
 	f.frozen = 0
-	doubted := f.bus.Doubted()
+	doubted := f.bus.Unchecked()
 	count, longest := 0, time.Duration(1<<62)
 	for j := range f.seen {
 		bit := uint32(1) << j
@@ -82,7 +82,7 @@ func (f *Follower) listen(now rt.Instant) {
 	if silenced = f.frozen &^ silenced; silenced != 0 {
 		f.emit(now, rt.JointFrozen, int64(silenced))
 	}
-	for j, strayed := 0, f.bus.Strayed(); strayed != 0; j, strayed = j+1, strayed>>1 {
+	for j, strayed := 0, f.bus.GoalMismatch(); strayed != 0; j, strayed = j+1, strayed>>1 {
 		if strayed&1 != 0 && f.joints[j]&Pushing == 0 { // who pushes gets its own goal again
 			f.rejoin(now, j)
 		}
@@ -164,14 +164,14 @@ func (f *Follower) welcome(now rt.Instant, why hotplug.Cause, restarted uint32) 
 		f.stalls[j] = stall{}
 	}
 	if f.limp != 0 {
-		f.bus.Relax(f.limp)
+		f.bus.DisableTorque(f.limp)
 	}
 	told := int64(which&(1<<len(f.joints)-1)) << 1
 	if f.restarts {
 		told |= 1
 	}
 	f.emitAB(now, rt.BusBack, int64(why), told)
-	f.silent, f.frozen, f.rescuing, f.rescued, f.said = false, 0, false, 0, servo.Complaints{}
+	f.silent, f.frozen, f.rescuing, f.rescued, f.said = false, 0, false, 0, servo.Reactions{}
 	switch f.Phase {
 	case Arming, Armed:
 		f.Phase = Untouched
@@ -195,7 +195,7 @@ func (f *Follower) tell(now rt.Instant, what rt.Code, joints uint32) {
 //
 //rt:noalloc
 func (f *Follower) mind(now rt.Instant) {
-	c := f.bus.Complaints()
+	c := f.bus.Reactions()
 	f.limp |= c.Limp
 	for j := range f.joints {
 		bit := uint32(1) << j
@@ -217,7 +217,7 @@ func (f *Follower) mind(now rt.Instant) {
 	f.tell(now, rt.JointBlind, c.Encoder&^f.said.Encoder)
 	f.tell(now, rt.JointLimp, c.Limp&^f.said.Limp)
 	f.said = c
-	if f.Phase == Armed && f.bus.Asleep() {
+	if f.Phase == Armed && f.bus.WatchdogFired() {
 		f.Phase, f.waking = Arming, true // goal := present, and slowly on from there
 	}
 }

@@ -18,7 +18,7 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 		c := cfg.Calibration["shoulder_lift"]
 		c.RangeMin, c.RangeMax = 500, 1300
 		cfg.Calibration["shoulder_lift"] = c
-		port, err := servo.OpenFreedPort(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
+		port, err := servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestArmingOnALossyBus(t *testing.T) {
 func TestGoalOfALimpJoint(t *testing.T) {
 	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
-	a.arm.Relax(1 << 4)
+	a.arm.DisableTorque(1 << 4)
 	a.during(100 * time.Millisecond)
 	if err := a.bus.Unplug(); err != nil {
 		t.Fatal(err)

@@ -296,7 +296,7 @@ func TestEncoderFault(t *testing.T) {
 func TestLimpJointOfMotors(t *testing.T) {
 	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
-	a.arm.Relax(1 << 4)
+	a.arm.DisableTorque(1 << 4)
 	a.referee.Limp(rt.KernelClock().Now(), 5)
 	a.want[0] = -20
 	a.during(500 * time.Millisecond)
@@ -327,7 +327,7 @@ func TestOutsideOfMotors(t *testing.T) {
 			if !eeprom {
 				return
 			}
-			port, err := servo.OpenFreedPort(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
+			port, err := servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -347,7 +347,7 @@ func TestOutsideOfMotors(t *testing.T) {
 					break
 				}
 			}
-			if !errors.Is(err, servo.ErrOutside) || exit.Of(err) != exit.Fault {
+			if !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 				t.Errorf("arming: %v, want it refused with code 6", err)
 			}
 			if s := a.bus.States()[1]; s.Torque || s.Position < 2040 {

@@ -48,7 +48,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 		if s.told || now.Sub(s.since) < f.cfg.Safety.StallFor {
 			continue
 		}
-		f.bus.Attend(1 << j)
+		f.bus.Prioritize(1 << j)
 		if f.bus.Effort(j, s.since) >= stallEffort {
 			s.told = true
 			begun |= 1 << j
@@ -70,7 +70,7 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 			}
 		}
 		f.limp |= joints
-		f.bus.Relax(joints)
+		f.bus.DisableTorque(joints)
 	case robot.Stop:
 		f.stopStalled(joints)
 	}

@@ -66,7 +66,7 @@ type Arm struct {
 // New takes an open arm and the configuration it was opened with.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	a := &Arm{cfg: cfg, clock: clock}
-	a.cfg.Cycle, a.cfg.Halted, a.cfg.Marked, a.cfg.Noticed = arm.Stats().Cycle, a.closing.Load, true, &a.restartedInit
+	a.cfg.Cycle, a.cfg.Canceled, a.cfg.Reopened, a.cfg.Restarted = arm.Stats().Cycle, a.closing.Load, true, &a.restartedInit
 	a.arm.Store(arm)
 	a.retired.Store(&servo.Stats{})
 	return a
@@ -93,7 +93,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	}
 	arm := a.arm.Load()
 	stale = arm.Read(dst, deadline)
-	gone := arm.Restarted() | arm.TorqueGone()
+	gone := arm.Restarted() | arm.TorqueLost()
 	a.restarted |= gone
 	switch {
 	case arm.Lost():
@@ -164,26 +164,26 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 }
 
 //rt:noalloc
-func (a *Arm) Place(dst []float32) { a.arm.Load().Place(dst) }
+func (a *Arm) Positions(dst []float32) { a.arm.Load().Positions(dst) }
 
 //rt:noalloc
 func (a *Arm) Goals(dst []float32) { a.arm.Load().Goals(dst) }
 
 //rt:noalloc
-func (a *Arm) Relax(joints uint32) {
+func (a *Arm) DisableTorque(joints uint32) {
 	if a.cause == 0 {
-		a.arm.Load().Relax(joints)
+		a.arm.Load().DisableTorque(joints)
 	}
 }
 
 //rt:noalloc
-func (a *Arm) Doubt() { a.arm.Load().Doubt() }
+func (a *Arm) Recheck() { a.arm.Load().Recheck() }
 
 //rt:noalloc
-func (a *Arm) Doubted() uint32 { return a.arm.Load().Doubted() }
+func (a *Arm) Unchecked() uint32 { return a.arm.Load().Unchecked() }
 
 //rt:noalloc
-func (a *Arm) Strayed() uint32 { return a.arm.Load().Strayed() }
+func (a *Arm) GoalMismatch() uint32 { return a.arm.Load().GoalMismatch() }
 
 //rt:noalloc
 func (a *Arm) Effort(joint int, since rt.Instant) float64 {
@@ -191,13 +191,13 @@ func (a *Arm) Effort(joint int, since rt.Instant) float64 {
 }
 
 //rt:noalloc
-func (a *Arm) Attend(joints uint32) { a.arm.Load().Attend(joints) }
+func (a *Arm) Prioritize(joints uint32) { a.arm.Load().Prioritize(joints) }
 
 //rt:noalloc
-func (a *Arm) Moving() uint32 { return a.arm.Load().Moving() }
+func (a *Arm) MovedWhileArming() uint32 { return a.arm.Load().MovedWhileArming() }
 
 //rt:noalloc
-func (a *Arm) Outside() uint32 { return a.arm.Load().Outside() }
+func (a *Arm) OutOfRange() uint32 { return a.arm.Load().OutOfRange() }
 
 func (a *Arm) Rescue() error {
 	if a.cause != 0 {
@@ -206,11 +206,11 @@ func (a *Arm) Rescue() error {
 	return a.arm.Load().Rescue()
 }
 
-func (a *Arm) Rescued() error {
+func (a *Arm) EndRescue() error {
 	if a.cause != 0 {
 		return nil
 	}
-	return a.arm.Load().Rescued()
+	return a.arm.Load().EndRescue()
 }
 
 //rt:noalloc
@@ -222,7 +222,7 @@ func (a *Arm) BusWait() rt.Wait {
 }
 
 //rt:noalloc
-func (a *Arm) Complaints() servo.Complaints { return a.arm.Load().Complaints() }
+func (a *Arm) Reactions() servo.Reactions { return a.arm.Load().Reactions() }
 
 //rt:noalloc
 func (a *Arm) Warned() uint32 { return a.arm.Load().Warned() }
@@ -230,10 +230,10 @@ func (a *Arm) Warned() uint32 { return a.arm.Load().Warned() }
 // Any thread may call it.
 //
 //rt:noalloc
-func (a *Arm) Climate() (hottest, volts float64) { return a.arm.Load().Climate() }
+func (a *Arm) Extremes() (hottest, volts float64) { return a.arm.Load().Extremes() }
 
 //rt:noalloc
-func (a *Arm) Asleep() bool { return a.cause == 0 && a.arm.Load().Asleep() }
+func (a *Arm) WatchdogFired() bool { return a.cause == 0 && a.arm.Load().WatchdogFired() }
 
 func (a *Arm) Fatal() error { return a.arm.Load().Fatal() }
 
@@ -298,9 +298,9 @@ func (a *Arm) reopen() bool {
 		arm, err = servo.OpenArm(a.cfg)
 	}
 	if err == nil {
-		var m servo.Measured
+		var m servo.Measurement
 		if m, err = arm.Measure(warmUpCycles); err == nil && m.Clean == 0 {
-			err = arm.Unfit(m) // a line that loses some replies will do
+			err = arm.CheckLosses(m) // a line that loses some replies will do
 		}
 		if err != nil {
 			arm.Close()
@@ -326,7 +326,7 @@ func (a *Arm) probe() error {
 	}
 	defer port.Close()
 	bus := servo.NewBus(port, a.cfg.Robot.Baud, a.cfg.Robot.Protocol(), a.clock)
-	bus.Hasty(2, pollInterval)
+	bus.SetRetry(2, pollInterval)
 	for _, id := range a.cfg.Robot.IDs() {
 		if _, err := bus.Ping(id); err != nil {
 			return err

@@ -178,8 +178,8 @@ func TestCycleNoAlloc(t *testing.T) {
 		p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))
 		p.Write(at, 0b111111)
 		p.Reconnected()
-		p.Complaints()
-		p.Asleep()
+		p.Reactions()
+		p.WatchdogFired()
 		p.BusWait()
 	}
 	if n := testing.AllocsPerRun(50, cycle); n != 0 {
@@ -189,7 +189,7 @@ func TestCycleNoAlloc(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, p, "away", func(uint32) bool { return p.Away() })
-	if n := testing.AllocsPerRun(50, func() { p.Complaints(); p.Asleep(); p.Write(at, 0b111111); p.BusWait() }); n != 0 {
+	if n := testing.AllocsPerRun(50, func() { p.Reactions(); p.WatchdogFired(); p.Write(at, 0b111111); p.BusWait() }); n != 0 {
 		t.Errorf("a cycle without an arm allocates %v times, want 0", n)
 	}
 }

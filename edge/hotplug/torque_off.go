@@ -28,7 +28,7 @@ func (a *Arm) TorqueOff() error {
 		a.cause = Unplugged // just now
 	}
 	a.close()
-	port, err := servo.OpenFreedPort(a.cfg.Path, a.cfg.Robot.Baud, a.clock, nil)
+	port, err := servo.OpenPortWait(a.cfg.Path, a.cfg.Robot.Baud, a.clock, nil)
 	if err != nil {
 		return fmt.Errorf("%w: the bus is away: %w", servo.ErrTorque, err)
 	}

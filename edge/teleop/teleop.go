@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 		s.follower, err = s.open(ctx, cfg.Follower)
 	}
 	switch {
-	case errors.Is(err, servo.ErrHalted):
+	case errors.Is(err, servo.ErrCanceled):
 		return nil // nothing was under torque but a leader's triggers
 	case err != nil:
 		return err
@@ -155,7 +155,7 @@ type session struct {
 	threads sync.WaitGroup
 }
 
-// open finds an arm; it ends with servo.ErrHalted soon after ctx does.
+// open finds an arm; it ends with servo.ErrCanceled soon after ctx does.
 func (s *session) open(ctx context.Context, a Arm) (*hotplug.Arm, error) {
 	path := a.Calibration
 	if path == "" {
@@ -168,12 +168,12 @@ func (s *session) open(ctx context.Context, a Arm) (*hotplug.Arm, error) {
 	case err != nil:
 		return nil, exit.With(exit.Config, err)
 	}
-	cfg := servo.ArmConfig{Path: a.Bus, Robot: a.Robot, Calibration: c, Clock: s.clock, Halted: func() bool { return ctx.Err() != nil }}
+	cfg := servo.ArmConfig{Path: a.Bus, Robot: a.Robot, Calibration: c, Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
 	arm, err := servo.OpenArm(cfg)
 	switch {
 	case errors.Is(err, servo.ErrCalibration):
 		return nil, exit.With(exit.Config, err)
-	case errors.Is(err, servo.ErrHeld), errors.Is(err, servo.ErrLatched):
+	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
 		return nil, exit.With(exit.Fault, err)
 	case err != nil:
 		return nil, exit.With(exit.Absent, err)

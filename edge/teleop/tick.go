@@ -15,7 +15,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 		s.began = t.Woke
 	}
 	time := s.period - follow.Reserve(s.period)
-	if s.leader.Read(s.lead, t.Deadline.Add(time/2)) == 0 && s.leader.Complaints().Encoder == 0 {
+	if s.leader.Read(s.lead, t.Deadline.Add(time/2)) == 0 && s.leader.Reactions().Encoder == 0 {
 		s.leaderSeen = t.Woke
 	}
 	s.arm.ReadBy(t, t.Deadline.Add(time))
