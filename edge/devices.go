@@ -11,6 +11,7 @@ import (
 	"edgert/camera/v4l2"
 	"edgert/edge/eye"
 	"edgert/edge/hotplug"
+	"edgert/internal/backoff"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -147,8 +148,9 @@ func simCalibration(r robot.Robot) servo.Calibration {
 func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	giveUp, denied, why := e.clock.Now().Add(e.cfg.MaxOffline), rt.Instant(0), reason{what: "the bus"}
-	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
+	for retry := e.deviceBackoff(); ; {
 		arm, err := servo.OpenArm(cfg)
+		wait := retry.Next()
 		switch now := e.clock.Now(); {
 		case !errors.Is(err, servo.ErrPortDenied):
 			denied = 0
@@ -167,14 +169,19 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 			return nil, exit.With(exit.Config, err)
 		case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
 			return nil, exit.With(exit.Fault, err)
-		case !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(backoff) > giveUp:
+		case !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(wait) > giveUp:
 			return nil, exit.With(exit.Absent, err)
 		}
 		why.tell(e, err)
-		if err := e.rest(ctx, backoff); err != nil {
+		if err := e.rest(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// deviceBackoff spaces attempts to open a device.
+func (e *Edge) deviceBackoff() backoff.Backoff {
+	return backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}
 }
 
 // rest waits, but not beyond the end of ctx.
@@ -324,13 +331,14 @@ func (e *Edge) openCameras(ctx context.Context) error {
 func (e *Edge) retryCamera(ctx context.Context, c *eye.Config, p eye.Place) (camera.Source, string, error) {
 	giveUp, why := e.clock.Now().Add(e.cfg.MaxOffline), reason{what: "camera " + c.Name}
 	e.waitFor("camera " + c.Name)
-	for backoff := e.cfg.ReconnectInitialBackoff; ; backoff = min(2*backoff, busBackoffMax) {
+	for retry := e.deviceBackoff(); ; {
 		source, picked, err := eye.Open(c, p)
-		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(backoff) > giveUp {
+		wait := retry.Next()
+		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(wait) > giveUp {
 			return source, picked, err
 		}
 		why.tell(e, err)
-		if err := e.rest(ctx, backoff); err != nil {
+		if err := e.rest(ctx, wait); err != nil {
 			return nil, "", err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/internal/backoff"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
@@ -174,7 +175,7 @@ func (l *link) tokenMoved(_ string, up bool) {
 // connect repeats the handshake until a session is open, ctx ends or the server
 // refuses for good.
 func (l *link) connect(ctx context.Context) error {
-	backoff := l.cfg.ReconnectInitialBackoff
+	retry := backoff.Backoff{First: l.cfg.ReconnectInitialBackoff, Max: l.cfg.ReconnectMaxBackoff}
 	var last error // the one that says more than that time is up
 	for {
 		err := l.handshake(ctx)
@@ -190,7 +191,7 @@ func (l *link) connect(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
 		}
-		level, wait := slog.LevelInfo, backoff
+		level, wait := slog.LevelInfo, retry.Next()
 		if later := (*retryLater)(nil); errors.As(err, &later) {
 			level = slog.LevelWarn
 			if later.after > 0 {
@@ -205,7 +206,6 @@ func (l *link) connect(ctx context.Context) error {
 		if !l.rest(ctx, wait, true) {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
 		}
-		backoff = min(2*backoff, l.cfg.ReconnectMaxBackoff)
 	}
 }
 

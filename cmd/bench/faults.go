@@ -7,6 +7,7 @@ import (
 
 	"edgert/bench/faults"
 	"edgert/internal/exit"
+	"edgert/internal/program"
 )
 
 type faultsFlags struct {
@@ -86,13 +87,6 @@ const (
 	defaultCompute = 20 * time.Millisecond
 )
 
-func valueOr[T any](flag *T, other T) T {
-	if flag == nil {
-		return other
-	}
-	return *flag
-}
-
 func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
 	bin, err := folder(f.Bin)
 	if err != nil {
@@ -100,7 +94,7 @@ func (f *faultsFlags) config(stderr io.Writer) (faults.Config, error) {
 	}
 	cfg := faults.Config{
 		Episodes: f.Episodes, FirstSeed: f.Seed, Duration: f.Duration, World: f.World,
-		Network: valueOr(f.Network, defaultNetwork), Compute: valueOr(f.Compute, defaultCompute),
+		Network: program.ValueOr(f.Network, defaultNetwork), Compute: program.ValueOr(f.Compute, defaultCompute),
 		Quality: f.Quality, Workers: f.Workers, Bin: bin, Limit: f.Limit, Bundle: f.Bundle, Plain: f.Plain, ORT: f.ORT, Version: version, Log: progress(f.Quiet, stderr),
 	}
 	names := f.Faults

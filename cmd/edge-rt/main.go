@@ -295,7 +295,7 @@ func (r *runFlags) openJSON(stdout *os.File) (*os.File, error) {
 // config turns the flags into the edge's configuration.
 func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 	cfg := edge.Config{
-		FPS: valueOf(r.FPS), FPSMismatch: r.FPSMismatch, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
+		FPS: program.ValueOr(r.FPS, 0), FPSMismatch: r.FPSMismatch, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
 		Task: r.Task, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
 		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,

@@ -11,6 +11,7 @@ import (
 	"edgert/chunk"
 	"edgert/edge"
 	"edgert/internal/exit"
+	"edgert/internal/program"
 )
 
 // scheduleFlags choose the discipline and the stages behind it. A flag that was
@@ -44,12 +45,9 @@ type scheduleFlags struct {
 // apply puts the flags into the edge's configuration.
 func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	p := &cfg.Plan
-	p.Schedule, p.Compat, p.Epsilon = f.Schedule, f.Compat, chunk.DefaultEpsilon
-	if f.Epsilon != nil {
-		p.Epsilon = *f.Epsilon
-	}
-	p.SMin, p.Prefix, p.Buffer = valueOf(f.SMin), valueOf(f.Prefix), valueOf(f.BufferTime)
-	p.Threshold, p.Similarity = valueOf(f.ChunkSizeThreshold), valueOf(f.Similarity)
+	p.Schedule, p.Compat, p.Epsilon = f.Schedule, f.Compat, program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
+	p.SMin, p.Prefix, p.Buffer = program.ValueOr(f.SMin, 0), program.ValueOr(f.Prefix, ""), program.ValueOr(f.BufferTime, 0)
+	p.Threshold, p.Similarity = program.ValueOr(f.ChunkSizeThreshold, 0), program.ValueOr(f.Similarity, 0)
 	switch {
 	case f.Similarity == nil:
 	case *f.Similarity < 0:
@@ -68,7 +66,7 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 			return exit.Errorf(exit.Usage, "--estimator: %w", err)
 		}
 	}
-	p.Estimator.K, p.Estimator.Fixed = valueOf(f.K), valueOf(f.Fixed)
+	p.Estimator.K, p.Estimator.Fixed = program.ValueOr(f.K, 0), program.ValueOr(f.Fixed, 0)
 	if f.Cooldown != nil {
 		mode := slices.Index(chunk.CooldownNames, *f.Cooldown)
 		if mode < 0 {
@@ -88,7 +86,7 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 		return exit.Errorf(exit.Usage, "--interpolation-multiplier is %d, want 1 or more ticks per action", f.InterpolationMultiplier)
 	}
 	s := &cfg.Shape
-	s.Cutoff, s.Order, s.Gain = f.FilterCutoff, valueOf(f.FilterOrder), valueOf(f.FilterGain)
+	s.Cutoff, s.Order, s.Gain = f.FilterCutoff, program.ValueOr(f.FilterOrder, 0), program.ValueOr(f.FilterGain, 0)
 	s.Multiplier, s.Velocity, s.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
 	return nil
 }
@@ -146,12 +144,4 @@ func (f *scheduleFlags) openRecord() (*os.File, error) {
 		return nil, exit.Errorf(exit.Usage, "--record: %w", err)
 	}
 	return file, nil
-}
-
-// valueOf is the value of a flag, zero when there was none.
-func valueOf[T any](flag *T) (v T) {
-	if flag != nil {
-		v = *flag
-	}
-	return v
 }

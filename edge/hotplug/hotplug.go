@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/internal/backoff"
 	"edgert/rt"
 	"edgert/servo"
 )
@@ -266,20 +267,19 @@ func (a *Arm) OpenError() error {
 // KeepOpen opens the arm again whenever it is away, until ending is set. It runs on
 // a thread of its own.
 func (a *Arm) KeepOpen(ending *atomic.Bool) {
-	wait := retryFirst
+	retry := backoff.Backoff{First: retryFirst, Max: retryLast}
 	for !ending.Load() {
 		a.clock.SleepUntil(a.clock.Now().Add(pollInterval))
 		if !a.away.Load() {
 			continue
 		}
 		if a.reopen() {
-			wait = retryFirst
+			retry.Reset()
 			continue
 		}
-		for end := a.clock.Now().Add(wait); a.clock.Now() < end && !ending.Load(); {
+		for end := a.clock.Now().Add(retry.Next()); a.clock.Now() < end && !ending.Load(); {
 			a.clock.SleepUntil(a.clock.Now().Add(min(pollInterval, end.Sub(a.clock.Now()))))
 		}
-		wait = min(2*wait, retryLast)
 	}
 }
 

@@ -162,6 +162,14 @@ func Line(err error) string {
 	return text
 }
 
+// ValueOr is the value of a flag that is nil when it was not given, and then def.
+func ValueOr[T any](flag *T, def T) T {
+	if flag == nil {
+		return def
+	}
+	return *flag
+}
+
 // Writable refuses a file, behind the flag that names it, that could not be
 // written when the work is done. One that is there keeps its text until then.
 func Writable(flag, name string) error {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"edgert/internal/backoff"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
 	"edgert/wire/zenoh/link"
@@ -33,13 +34,14 @@ type dialer struct {
 // endpoint, or with the one behind it when that one has just fallen silent.
 func (d *dialer) run() {
 	s := d.s
-	pause := s.cfg.BackoffMin
+	retry := backoff.Backoff{First: s.cfg.BackoffMin, Max: s.cfg.BackoffMax}
+	pause := retry.Next()
 	for s.ctx.Err() == nil {
 		f := d.round(pause)
 		if f == nil {
 			// Half the pause is random, so that a fleet does not come back in step.
 			s.sleep(pause/2 + rand.N(pause/2+1))
-			pause = min(2*pause, s.cfg.BackoffMax)
+			pause = retry.Next()
 			continue
 		}
 		at := d.endpoints[d.next].String()
@@ -51,7 +53,8 @@ func (d *dialer) run() {
 			return
 		}
 		if time.Since(began) > s.cfg.Lease {
-			pause = s.cfg.BackoffMin
+			retry.Reset()
+			pause = retry.Next()
 		}
 		wait := rand.N(pause + 1)
 		d.failed(err, fmt.Sprintf("lost %s, next attempt in %v: %v", at, wait.Round(time.Millisecond), err))
