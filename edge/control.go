@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/tick"
 	"edgert/record"
@@ -66,7 +67,7 @@ type control struct {
 	waker     *rt.Waker
 	departed  *rt.Ring[departure]
 	inbox     *rt.Latest[arrival]
-	events    *rt.Events
+	events    *event.Queue
 	laps      *rt.Laps // of the tick, by lapNames
 	stats     *tickStats
 	failed    atomic.Pointer[error]
@@ -81,7 +82,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.begin(t.Woke)
 	}
 	if o := t.Overrun; o.Own {
-		c.events.Emit(rt.Event{At: t.Woke, Code: rt.TickOverrun, A: int64(o.CPU + o.BusWait), B: int64(o.Stolen)})
+		c.events.Emit(t.Woke, event.TickOverrun, int64(o.CPU+o.BusWait), int64(o.Stolen))
 	}
 	c.laps.Begin(t.Woke)
 	if t.Suspended > 0 {
@@ -120,7 +121,7 @@ func (c *control) begin(now rt.Instant) {
 //
 //rt:noalloc
 func (c *control) suspended(t rt.Tick) {
-	c.events.Emit(rt.Event{At: t.Woke, Code: rt.Suspended, A: int64(t.Suspended)})
+	c.events.Emit(t.Woke, event.Suspended, int64(t.Suspended), 0)
 	c.resets.Add(1)
 	c.link.awake.Store(int64(t.Woke))
 }
@@ -164,7 +165,6 @@ func (c *control) obey(now rt.Instant) {
 		c.episode++
 		c.fresh = true
 		c.stats.episode.Store(c.episode)
-		c.events.Emit(rt.Event{At: now, Code: rt.EpisodeReset, A: int64(c.episode)})
 	}
 }
 
@@ -200,7 +200,6 @@ func (c *control) merge(now rt.Instant) {
 		return
 	case res.Outcome != chunk.Joined:
 		c.stats.drop(dropOutcome + int(res.Outcome))
-		c.events.Emit(rt.Event{At: now, Code: rt.ChunkRefused, A: key, B: int64(res.Outcome)})
 		return
 	}
 	c.stats.chunks.Add(1)
@@ -299,7 +298,7 @@ func (c *control) move(now rt.Instant, cause Cause) {
 	if next == c.now {
 		return
 	}
-	c.events.Emit(rt.Event{At: now, Code: rt.StateChanged, A: int64(c.now), B: int64(next)})
+	c.events.Emit(now, event.StateChanged, int64(c.now), int64(next))
 	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
 	c.now, c.nowSince = next, now
 	c.stats.state.Store(uint32(next))

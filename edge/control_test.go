@@ -9,6 +9,7 @@ import (
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/edge/tick"
@@ -154,7 +155,7 @@ func newRig(t *testing.T) *rig {
 		quiet: 100 * time.Millisecond, offline: 2 * time.Second,
 		core: tick.Core{Plan: plan, Stages: shape, MaxAge: time.Second},
 		now:  Connecting, episode: 1, fresh: true,
-		stop: new(atomic.Bool), link: &linkFlags{}, waker: waker, events: rt.NewEvents(1024),
+		stop: new(atomic.Bool), link: &linkFlags{}, waker: waker, events: event.NewQueue(1024),
 		departed: rt.NewRing[departure](64), inbox: newInbox(), stats: newTickStats(),
 		snapshots: rt.NewLatest(func(s *snapshot) {
 			s.state = make([]float32, testDOF)

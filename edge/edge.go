@@ -27,6 +27,7 @@ import (
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
+	"edgert/edge/event"
 	"edgert/edge/eye"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
@@ -247,7 +248,7 @@ func (e *Edge) build() error {
 	c.stats.episode.Store(c.episode)
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	c.stop, c.waker = &e.stop, waker
-	c.events, c.laps = rt.NewEvents(eventSlots), rt.NewLaps(e.clock, numLaps)
+	c.events, c.laps = event.NewQueue(eventSlots), rt.NewLaps(e.clock, numLaps)
 	e.arm.SetPeriod(period)
 	c.arm = follow.New(e.arm, follow.Config{
 		Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: c.exit, Rescue: e.cfg.Rescue, Events: c.events, Clock: e.clock,

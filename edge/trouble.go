@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -29,7 +30,7 @@ func (c *control) mind(now rt.Instant, before follow.Phase) {
 	warned := c.bus.Warned()
 	if warned&^c.warned != 0 {
 		hottest, volts := c.bus.Extremes()
-		c.events.Emit(rt.Event{At: now, Code: rt.JointWarned, A: int64(warned), B: int64(hottest)<<16 | int64(volts*10+0.5)})
+		c.events.Emit(now, event.JointWarned, int64(warned), int64(hottest)<<16|int64(volts*10+0.5))
 	}
 	c.warned = warned
 	if c.leave.Load() {

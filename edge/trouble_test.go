@@ -5,10 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/internal/exit"
-	"edgert/rt"
 	"edgert/servo"
 )
 
@@ -79,9 +79,9 @@ func TestWarningIsSaidOnce(t *testing.T) {
 	r.serve(5, 1, 50)
 	r.bus.warned = 3
 	r.serve(5, 1, 50)
-	var said []rt.Event
-	r.events.Drain(func(e rt.Event) {
-		if e.Code == rt.JointWarned {
+	var said []event.Event
+	r.events.Drain(func(e event.Event) {
+		if e.Code == event.JointWarned {
 			said = append(said, e)
 		}
 	})

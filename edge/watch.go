@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/eye"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
@@ -218,20 +219,18 @@ func (e *Edge) silent() string {
 
 // report turns the events that a person wants to know of into log lines, without
 // making garbage: something went wrong, and the arm still moves.
-func (e *Edge) report(ev rt.Event) {
+func (e *Edge) report(ev event.Event) {
 	level, attrs := slog.LevelInfo, [4]slog.Attr{}
 	n := 0
 	switch ev.Code {
-	case rt.StateChanged:
+	case event.StateChanged:
 		attrs[0], attrs[1], n = slog.String("from", State(ev.A).String()), slog.String("to", State(ev.B).String()), 2
-		e.log.LogAttrs(context.Background(), level, "state", attrs[:n]...)
-		return
-	case rt.BusLost:
+	case event.BusLost:
 		level, attrs[0], n = slog.LevelWarn, slog.Int64("silent_joints", ev.A), 1
-	case rt.TickOverrun:
+	case event.TickOverrun:
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B))
-	case rt.BusBack:
+	case event.BusBack:
 		level, attrs[0], n = slog.LevelWarn, slog.String("why", hotplug.Cause(ev.A).String()), 2
 		attrs[1] = slog.String("next", "it is armed where it stands, with the next chunk")
 		if ev.B&1 != 0 {
@@ -240,19 +239,19 @@ func (e *Edge) report(ev rt.Event) {
 		if ev.B>>1 != 0 {
 			attrs[2], n = e.joint(ev.B>>1), 3
 		}
-	case rt.JointFrozen, rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
+	case event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = e.joint(ev.A), slog.Int64("joint_bits", ev.A)
-	case rt.Suspended:
+	case event.Suspended:
 		level, attrs[0], n = slog.LevelWarn, slog.Duration("for", time.Duration(ev.A)), 1
-	case rt.JointWarned:
+	case event.JointWarned:
 		level, attrs[0], attrs[1], n = slog.LevelWarn, e.joint(ev.A), slog.Int64("joint_bits", ev.A), 4
 		attrs[2], attrs[3] = slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
-	case rt.TorqueOn:
+	case event.TorqueOn:
 	default:
 		return
 	}
-	e.log.LogAttrs(context.Background(), level, ev.Code.Sentence(), attrs[:n]...)
+	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
 }
 
 // summarize reads every counter after the run.

@@ -6,25 +6,25 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/hotplug"
 	"edgert/internal/logline"
-	"edgert/rt"
 	"edgert/servo/robot"
 )
 
 // incidents are what a person is told of, and one that is only counted.
-var incidents = []rt.Event{
-	{Code: rt.StateChanged, A: int64(Streaming), B: int64(Stalled)},
-	{Code: rt.BusLost, A: 1 << 40},
-	{Code: rt.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
-	{Code: rt.TorqueOn},
-	{Code: rt.JointWarned, A: 2, B: 66<<16 | 63},
-	{Code: rt.BusBack, A: int64(hotplug.Unplugged)},
-	{Code: rt.BusBack, A: int64(hotplug.Restarted), B: 0b111},
-	{Code: rt.JointFrozen, A: 1},
-	{Code: rt.JointHeld, A: 3},
-	{Code: rt.JointStalled, A: 2},
-	{Code: rt.Starved},
+var incidents = []event.Event{
+	{Code: event.StateChanged, A: int64(Streaming), B: int64(Stalled)},
+	{Code: event.BusLost, A: 1 << 40},
+	{Code: event.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
+	{Code: event.TorqueOn},
+	{Code: event.JointWarned, A: 2, B: 66<<16 | 63},
+	{Code: event.BusBack, A: int64(hotplug.Unplugged)},
+	{Code: event.BusBack, A: int64(hotplug.Restarted), B: 0b111},
+	{Code: event.JointFrozen, A: 1},
+	{Code: event.JointHeld, A: 3},
+	{Code: event.JointStalled, A: 2},
+	{Code: event.None},
 }
 
 // What went wrong is said in a line each.

@@ -10,7 +10,7 @@
 // What the step produces for other threads leaves through two shapes, which
 // both lend slots that were allocated once: a Latest, where only the newest
 // value matters (a state, a picture, a chunk), and a Ring, where every element
-// does (Events are one). A Waker rouses a thread that sleeps in the kernel. None
+// does. A Waker rouses a thread that sleeps in the kernel. None
 // of them blocks the tick, and none allocates; durations go into a Hist, which
 // any thread may read while the tick writes it.
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -50,7 +51,7 @@ func (f *Follower) ArmOn(t rt.Tick) (touched bool, err error) {
 	}
 	holds, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
 	if moving := f.bus.MovedWhileArming(); moving&^f.moved != 0 {
-		f.emit(t.Woke, rt.JointMoved, int64(moving))
+		f.cfg.Events.Emit(t.Woke, event.JointMoved, int64(moving), 0)
 		f.moved |= moving
 	}
 	switch {
@@ -109,5 +110,5 @@ func (f *Follower) hold(now rt.Instant, joints uint32) {
 	}
 	f.Slow(now)
 	f.Phase = Armed
-	f.emit(now, rt.TorqueOn, 0)
+	f.cfg.Events.Emit(now, event.TorqueOn, 0, 0)
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/hotplug"
 	"edgert/rt"
 	"edgert/servo"
@@ -78,9 +79,9 @@ type Config struct {
 	Safety robot.Safety
 	Gate   Gate // GateOf
 	Exit   Exit
-	Rescue bool       // an arm that stands outside its range is walked in instead of refused
-	Events *rt.Events // nil: nobody listens
-	Clock  rt.Clock   // nil: the kernel's
+	Rescue bool         // an arm that stands outside its range is walked in instead of refused
+	Events *event.Queue // may be nil
+	Clock  rt.Clock     // nil: the kernel's
 }
 
 // Follower is one follower arm on a tick.
@@ -224,14 +225,4 @@ func (f *Follower) Fatal() error {
 		return fmt.Errorf("stopped by a motor: %w", err)
 	}
 	return nil
-}
-
-//rt:noalloc
-func (f *Follower) emit(now rt.Instant, code rt.Code, a int64) { f.emitAB(now, code, a, 0) }
-
-//rt:noalloc
-func (f *Follower) emitAB(now rt.Instant, code rt.Code, a, b int64) {
-	if f.cfg.Events != nil {
-		f.cfg.Events.Emit(rt.Event{At: now, Code: code, A: a, B: b})
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -159,18 +160,18 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 
 // Whose motor falls silent, and whose has restarted, is told once, by joint.
 func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
-	events := rt.NewEvents(64)
+	events := event.NewQueue(64)
 	r := armed(t, func(c *Config) { c.Events = events })
 	r.bus.stale = 2
 	r.ticks(t, 30, 7, 52)
 	r.bus.stale, r.bus.back, r.bus.restarted = 0, hotplug.Restarted, 2
 	r.tick(t, 7, 52)
 	var silent, back []int64
-	events.Drain(func(e rt.Event) {
+	events.Drain(func(e event.Event) {
 		switch e.Code {
-		case rt.JointFrozen:
+		case event.JointFrozen:
 			silent = append(silent, e.A)
-		case rt.BusBack:
+		case event.BusBack:
 			back = append(back, e.B)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/hotplug"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -157,15 +158,15 @@ func TestSlowStaleJoint(t *testing.T) {
 
 // Goal: what is said names the joint that it is about.
 func TestEventsNameTheNewJoint(t *testing.T) {
-	events := rt.NewEvents(64)
+	events := event.NewQueue(64)
 	r := armed(t, func(c *Config) { c.Events = events })
 	r.bus.says.Hold = 1
 	r.tick(t, 5, 50)
-	events.Drain(func(rt.Event) {})
+	events.Drain(func(event.Event) {})
 	r.bus.says.Hold = 3
 	r.tick(t, 5, 50)
-	events.Drain(func(e rt.Event) {
-		if e.Code == rt.JointHeld && e.A != 2 {
+	events.Drain(func(e event.Event) {
+		if e.Code == event.JointHeld && e.A != 2 {
 			t.Errorf("the second joint is held: event for %b, and whoever prints it names the first", e.A)
 		}
 	})

@@ -3,6 +3,7 @@ package follow
 import (
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/hotplug"
 	"edgert/rt"
 	"edgert/servo"
@@ -80,7 +81,7 @@ func (f *Follower) listen(now rt.Instant) {
 		f.lapse(now, j, doubted&bit != 0)
 	}
 	if silenced = f.frozen &^ silenced; silenced != 0 {
-		f.emit(now, rt.JointFrozen, int64(silenced))
+		f.cfg.Events.Emit(now, event.JointFrozen, int64(silenced), 0)
 	}
 	for j, strayed := 0, f.bus.GoalMismatch(); strayed != 0; j, strayed = j+1, strayed>>1 {
 		if strayed&1 != 0 && f.joints[j]&Pushing == 0 { // who pushes gets its own goal again
@@ -90,7 +91,7 @@ func (f *Follower) listen(now rt.Instant) {
 	silent := count >= 2 || longest >= busSilence
 	silent = silent || f.silent && doubted != 0 // who answers again may have restarted
 	if silent && !f.silent {
-		f.emit(now, rt.BusLost, int64(count))
+		f.cfg.Events.Emit(now, event.BusLost, int64(count), 0)
 	}
 	if f.silent && !silent && f.driven() {
 		for j := range f.Goal {
@@ -170,7 +171,7 @@ func (f *Follower) welcome(now rt.Instant, why hotplug.Cause, restarted uint32) 
 	if f.restarts {
 		told |= 1
 	}
-	f.emitAB(now, rt.BusBack, int64(why), told)
+	f.cfg.Events.Emit(now, event.BusBack, int64(why), told)
 	f.silent, f.frozen, f.rescuing, f.rescued, f.said = false, 0, false, 0, servo.Reactions{}
 	switch f.Phase {
 	case Arming, Armed:
@@ -183,10 +184,10 @@ func (f *Follower) welcome(now rt.Instant, why hotplug.Cause, restarted uint32) 
 // tell has people told of each joint of which something is new.
 //
 //rt:noalloc
-func (f *Follower) tell(now rt.Instant, what rt.Code, joints uint32) {
+func (f *Follower) tell(now rt.Instant, what event.Code, joints uint32) {
 	for j := range f.joints {
 		if joints&(1<<j) != 0 {
-			f.emit(now, what, 1<<j)
+			f.cfg.Events.Emit(now, what, 1<<j, 0)
 		}
 	}
 }
@@ -212,10 +213,10 @@ func (f *Follower) mind(now rt.Instant) {
 			f.joints[j] = f.joints[j].After(TakenLimp)
 		}
 	}
-	f.tell(now, rt.JointHeld, c.Hold&^f.said.Hold)
-	f.tell(now, rt.JointOverloaded, c.Overload&^f.said.Overload)
-	f.tell(now, rt.JointBlind, c.Encoder&^f.said.Encoder)
-	f.tell(now, rt.JointLimp, c.Limp&^f.said.Limp)
+	f.tell(now, event.JointHeld, c.Hold&^f.said.Hold)
+	f.tell(now, event.JointOverloaded, c.Overload&^f.said.Overload)
+	f.tell(now, event.JointBlind, c.Encoder&^f.said.Encoder)
+	f.tell(now, event.JointLimp, c.Limp&^f.said.Limp)
 	f.said = c
 	if f.Phase == Armed && f.bus.WatchdogFired() {
 		f.Phase, f.waking = Arming, true // goal := present, and slowly on from there

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 
+	"edgert/edge/event"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo/robot"
@@ -61,7 +62,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 }
 
 func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
-	f.tell(now, rt.JointStalled, joints)
+	f.tell(now, event.JointStalled, joints)
 	switch f.cfg.Safety.Stall {
 	case robot.Limp:
 		for j := range f.joints {

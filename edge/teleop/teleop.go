@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/internal/exit"
@@ -142,7 +143,7 @@ type session struct {
 
 	// Owner: tick thread.
 	arm        *follow.Follower
-	events     *rt.Events
+	events     *event.Queue
 	lead       []float32
 	leaderSeen rt.Instant
 	began      rt.Instant
@@ -189,7 +190,7 @@ func (s *session) open(ctx context.Context, a Arm) (*hotplug.Arm, error) {
 
 func (s *session) prepare() {
 	n := len(s.cfg.Follower.Robot.Motors)
-	s.lead, s.events = make([]float32, n), rt.NewEvents(eventSlots)
+	s.lead, s.events = make([]float32, n), event.NewQueue(eventSlots)
 	s.follower.SetPeriod(s.period)
 	s.arm = follow.New(s.follower, follow.Config{
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.GateOf(s.follower.Arm(), s.period),
@@ -236,20 +237,20 @@ func (s *session) speak() {
 }
 
 // say tells the person at the leader what became of the follower.
-func (s *session) say(e rt.Event) {
+func (s *session) say(e event.Event) {
 	joint := ""
 	switch e.Code {
-	case rt.JointFrozen, rt.JointHeld, rt.JointOverloaded, rt.JointBlind, rt.JointLimp, rt.JointStalled, rt.JointMoved:
+	case event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
 		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
-	case rt.BusBack:
+	case event.BusBack:
 		if e.B>>1 != 0 {
 			joint = s.cfg.Follower.Robot.Joints(uint32(e.B>>1)) + ": a motor had restarted; "
 		}
-	case rt.BusLost, rt.Suspended:
+	case event.BusLost, event.Suspended:
 	default:
 		return
 	}
-	fmt.Fprintf(s.cfg.Out, "%s%s\n", joint, e.Code.Sentence())
+	fmt.Fprintf(s.cfg.Out, "%s%s\n", joint, e.Code.String())
 }
 
 // keep opens an arm again beside the tick; a panic in it ends the run like any

@@ -1,0 +1,87 @@
+// Package event carries what happens on a robot's tick to a thread that may log it.
+package event
+
+import "edgert/rt"
+
+// Code says what happened.
+type Code uint8
+
+// The codes, with what A and B of their Event are.
+const (
+	None            Code = iota
+	StateChanged         // of the run. A: state before; B: state after
+	TickOverrun          // by the tick itself. A: ns it computed and waited for the bus; B: ns the host took around it
+	Suspended            // A: ns that the machine was suspended
+	TorqueOn             //
+	BusLost              // A: how many joints are silent
+	BusBack              // A: why the arm was away, hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
+	JointFrozen          // A: the joints that have become silent, one bit each
+	JointHeld            // likewise, as in those below
+	JointOverloaded      //
+	JointBlind           //
+	JointLimp            //
+	JointStalled         //
+	JointMoved           //
+	JointWarned          // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
+	numCodes
+)
+
+var messages = [numCodes]string{
+	None:            "nothing happened",
+	StateChanged:    "state",
+	TickOverrun:     "a tick computed and waited for the bus longer than its period",
+	Suspended:       "the machine was suspended: what was asked and seen before it is not used any more",
+	TorqueOn:        "torque was switched on",
+	BusLost:         "motors do not answer: the arm holds and is sent nothing",
+	BusBack:         "the arm was away and is back",
+	JointFrozen:     "a motor does not answer: its joint gets no goal",
+	JointHeld:       "a joint keeps its goal because its motor complains",
+	JointOverloaded: "a motor is overloaded; the joint follows only what takes load off it",
+	JointBlind:      "a motor's encoder complains; the joint is not driven",
+	JointLimp:       "a joint's torque was taken for the rest of the run",
+	JointStalled:    "a joint works hard and does not move: something is in its way, or it holds on to something",
+	JointMoved:      "a limp joint moves while the arm is to be armed: it is armed as soon as it is held still",
+	JointWarned:     "a motor is hotter, or its supply lower, than the robot's description wants",
+}
+
+// String is the message of a log line about it.
+func (c Code) String() string { return messages[c] }
+
+// Event is what the tick leaves behind instead of a log line.
+type Event struct {
+	At   rt.Instant
+	Code Code
+	A, B int64 // what the Code says
+}
+
+// Queue takes events off the tick. When it is full an event is dropped. A nil Queue
+// drops all.
+//
+// Owner: one goroutine emits, one drains.
+type Queue struct{ ring *rt.Ring[Event] }
+
+// NewQueue returns a queue for n events, a power of two.
+func NewQueue(n int) *Queue { return &Queue{rt.NewRing[Event](n)} }
+
+// Emit queues an event. It never blocks.
+//
+//rt:noalloc
+func (q *Queue) Emit(at rt.Instant, code Code, a, b int64) {
+	if q == nil {
+		return
+	}
+	if slot := q.ring.Reserve(); slot != nil {
+		*slot = Event{at, code, a, b}
+		q.ring.Commit()
+	}
+}
+
+// Drain calls handle for every event that was queued when it was called, oldest
+// first.
+func (q *Queue) Drain(handle func(Event)) {
+	for range q.ring.Len() {
+		e := *q.ring.Peek()
+		q.ring.Release()
+		handle(e)
+	}
+}

@@ -1,0 +1,56 @@
+package event
+
+import (
+	"slices"
+	"testing"
+
+	"edgert/rt"
+)
+
+func TestEveryCodeHasAMessage(t *testing.T) {
+	seen := map[string]Code{}
+	for c := range numCodes {
+		other, twice := seen[c.String()]
+		if c.String() == "" || twice {
+			t.Errorf("code %d says %q, as code %d does", c, c, other)
+		}
+		seen[c.String()] = c
+	}
+}
+
+func TestEventsAreDrainedInOrder(t *testing.T) {
+	q := NewQueue(4)
+	for i := range int64(6) {
+		q.Emit(rt.Instant(i), JointHeld, i, -i)
+	}
+	var got []int64
+	q.Drain(func(e Event) {
+		got = append(got, e.A)
+		if e != (Event{rt.Instant(e.A), JointHeld, e.A, -e.A}) {
+			t.Errorf("drained %+v", e)
+		}
+		q.Emit(0, TorqueOn, 99, 0) // waits for the next drain
+	})
+	if !slices.Equal(got, []int64{0, 1, 2, 3}) {
+		t.Errorf("drained %v, want the first 4", got)
+	}
+	again := 0
+	q.Drain(func(Event) { again++ })
+	if again != 4 {
+		t.Errorf("second Drain = %d events, want the 4 that were emitted meanwhile", again)
+	}
+	(*Queue)(nil).Emit(0, TorqueOn, 0, 0)
+}
+
+func TestQueueNoAlloc(t *testing.T) {
+	q := NewQueue(8)
+	handle := func(Event) {}
+	if n := testing.AllocsPerRun(1000, func() {
+		for range 9 {
+			q.Emit(0, JointHeld, 1, 0)
+		}
+		q.Drain(handle)
+	}); n != 0 {
+		t.Errorf("Emit and Drain allocate %v times, want 0", n)
+	}
+}
