@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io/fs"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -163,8 +164,8 @@ func throttling(runtime, period string) string {
 }
 
 // Rows are the machine's facts for people, empty ones left out.
-func (m Machine) Rows() [][2]string {
-	all := [][2]string{
+func (m Machine) Rows() [][]string {
+	all := [][]string{
 		{"kernel", strings.TrimPrefix(m.Kernel+", "+m.Preempt, ", ")},
 		{"machine", strconv.Itoa(m.Cores) + " cores, " + m.CPU},
 		{"virtual", m.Virtual},
@@ -178,11 +179,5 @@ func (m Machine) Rows() [][2]string {
 		{"load average", m.Load},
 		{"Go", m.Go + ", GOMAXPROCS " + strconv.Itoa(m.GOMAXPROCS) + ", collector " + m.GC},
 	}
-	var kept [][2]string
-	for _, r := range all {
-		if r[1] != "" {
-			kept = append(kept, r)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(all, func(row []string) bool { return row[1] == "" })
 }

@@ -3,7 +3,6 @@ package bus
 import (
 	_ "embed"
 	"os/exec"
-	"time"
 
 	"edgert/bench"
 	"edgert/internal/exit"
@@ -32,9 +31,21 @@ func stayAwake(cc, folder string) (*awake, error) {
 	return &awake{child: c}, nil
 }
 
-// there fails when it has ended: a measurement on cores that stay awake is none
+// host is a reading of the machine in which what was computed to keep the cores
+// awake counts as idle: everybody else had left it.
+func (a *awake) host() bench.Host {
+	h := bench.ReadHost()
+	if a != nil {
+		for _, t := range bench.ThreadsOf(a.child.PID()) {
+			h.Idle += t.CPU
+		}
+	}
+	return h
+}
+
+// check fails when it has ended: a measurement on cores that stay awake is none
 // then.
-func (a *awake) there() error {
+func (a *awake) check() error {
 	if a == nil || a.child.Running() {
 		return nil
 	}
@@ -50,19 +61,8 @@ func (a *awake) stop() error {
 	if a == nil {
 		return nil
 	}
-	if err := a.there(); err != nil {
+	if err := a.check(); err != nil {
 		return err
 	}
 	return a.child.Stop()
-}
-
-// spent returns what it has computed: time that everybody else left.
-func (a *awake) spent() (all time.Duration) {
-	if a == nil {
-		return 0
-	}
-	for _, t := range bench.ThreadsOf(a.child.PID()) {
-		all += t.CPU
-	}
-	return all
 }

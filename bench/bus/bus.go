@@ -1,3 +1,14 @@
+// Package bus measures the servo driver: how long a cycle of sync write and sync
+// read takes beside the time that its bytes need on the wire, what it costs the
+// host, and what a lost reply costs.
+//
+// A cycle's length by itself says nothing of the driver: most of it is the wire,
+// and the rest the port's and the scheduler's. So a C program (echo/echo.c) that
+// understands nothing writes the same bytes to the same port and counts the same
+// replies, in slices that alternate with the driver's. The result is a ratio.
+//
+// Without a port the bus is edge-rt sim-bus, a process of its own, and a second
+// one whose script drops some replies.
 package bus
 
 import (
@@ -113,7 +124,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report, a *awake) error {
 	rounds := int(c.Duration / (2 * c.Slice))
 	for i := range rounds {
-		if err := a.there(); err != nil {
+		if err := a.check(); err != nil {
 			return err
 		}
 		d, err := drive(ctx, r, port, c.FPS, c.Slice, c.Slice, a)
@@ -121,13 +132,13 @@ func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, re
 			return err
 		}
 		report.addDriver(d)
-		before := readHost(a)
+		before := a.host()
 		e, err := runEcho(ctx, echo, port, r.Baud, c.FPS, c.Slice, report)
 		if err != nil {
 			return err
 		}
 		report.addEcho(e)
-		report.addPair(d, e, calm(before, readHost(a)))
+		report.addPair(d, e, a.host().CalmSince(before))
 		fmt.Fprintf(c.Log, "round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds, report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"edgert/bench"
 	"edgert/internal/exit"
+	"edgert/rt/rttest"
 )
 
 func TestParseEcho(t *testing.T) {
@@ -157,37 +157,6 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	}
 }
 
-func TestWhenTheMachineIsCalm(t *testing.T) {
-	stolen, idle := parseHost([]byte("cpu  100 5 30 700 20 0 1 42 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"))
-	if stolen != 420*time.Millisecond || idle != 7200*time.Millisecond {
-		t.Errorf("parseHost = %v stolen, %v idle, want 420ms, 7.2s", stolen, idle)
-	}
-	for _, text := range []string{"", "cpu", "intr 1 2 3 4 5 6 7 8 9", "cpu 1 2 3"} {
-		if stolen, idle := parseHost([]byte(text)); stolen != 0 || idle != 0 {
-			t.Errorf("parseHost(%q) = %v, %v, want nothing", text, stolen, idle)
-		}
-	}
-	cores := time.Duration(runtime.NumCPU())
-	from := host{at: 1, stolen: time.Second, idle: time.Second}
-	for _, tt := range []struct {
-		name         string
-		stolen, idle time.Duration
-		want         bool
-	}{
-		{"idle", 0, cores * time.Second, true},
-		{"robbed", bench.StatTick, cores * time.Second, false},
-		{"busy", 0, cores * 100 * time.Millisecond, false},
-	} {
-		to := host{at: from.at.Add(time.Second), stolen: from.stolen + tt.stolen, idle: from.idle + tt.idle}
-		if got := calm(from, to); got != tt.want {
-			t.Errorf("%s: calm = %v, want %v", tt.name, got, tt.want)
-		}
-	}
-	if calm(host{}, host{}) {
-		t.Error("a machine that says nothing counts as calm")
-	}
-}
-
 // What was stolen in one window may be counted in the next.
 func TestCalmLasts(t *testing.T) {
 	s := drivenSlice{window: 2, calm: []bool{true, true, false, true}}
@@ -211,15 +180,11 @@ func TestCoresStayAwake(t *testing.T) {
 		t.Fatal(err)
 	}
 	const some = 3 * bench.StatTick
-	for end := time.Now().Add(20 * time.Second); a.spent() < some; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("computed for %v in 20s", a.spent())
-		}
-	}
-	if plain, with := readHost(nil), readHost(a); with.idle-plain.idle < some {
-		t.Errorf("idle for %v with what was computed, %v without, want %v more", with.idle, plain.idle, some)
-	}
-	if err := a.there(); err != nil {
+	rttest.Eventually(t, "what keeps the cores awake counts as idle", func() bool {
+		with := a.host()
+		return with.Idle-bench.ReadHost().Idle >= some
+	})
+	if err := a.check(); err != nil {
 		t.Error(err)
 	}
 	threads := bench.ThreadsOf(a.child.PID())
@@ -234,7 +199,7 @@ func TestCoresStayAwake(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
-	if err := a.there(); exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "somebody ended") {
+	if err := a.check(); exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "somebody ended") {
 		t.Errorf("cores that were left to sleep: %v", err)
 	}
 }

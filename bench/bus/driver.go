@@ -127,7 +127,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	period := time.Duration(float64(time.Second) / fps)
 	s := &drivenSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
 	s.calm = make([]bool, 0, cap(s.samples)/s.window+1)
-	machine := readHost(a)
+	machine := a.host()
 	kept, sizes := t.keep, t.size
 	present, goal := make([]float32, motors), make([]float32, motors)
 	arm.Read(present, clock.Now().Add(time.Second))
@@ -169,8 +169,8 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		}
 		if n > warmUp && len(s.samples)%s.window == 0 { // the last: it allocates
 			before := machine
-			machine = readHost(a)
-			s.calm = append(s.calm, calm(before, machine))
+			machine = a.host()
+			s.calm = append(s.calm, machine.CalmSince(before))
 		}
 		return arm.BusWait()
 	})

@@ -1,14 +1,13 @@
 package bus
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"edgert/bench"
+	"edgert/bench/report"
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -49,7 +48,7 @@ type Report struct {
 // Pairs are the slices two by two, the driver's and the echo's behind it, and the
 // medians of their ratios. A host that gives its cores to others makes the 99th
 // percentile of all cycles its own, and so do other programs; a pair is calm when
-// the machine was during both slices, see calm.
+// the machine was during both slices (bench.Host).
 type Pairs struct {
 	All     int     `json:"all"`
 	Calm    int     `json:"calm"`
@@ -86,27 +85,21 @@ func (r *Report) addPair(d *drivenSlice, e []sample, calm bool) {
 
 // sum works out the medians.
 func (p *Pairs) sum() {
-	median := func(calm bool, of func(pair) float64) float64 {
-		var all []float64
-		for _, one := range p.of {
-			if one.calm || !calm {
-				all = append(all, of(one))
-			}
-		}
-		if len(all) == 0 {
-			return 0
-		}
-		slices.Sort(all)
-		return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
-	}
+	calm := slices.DeleteFunc(slices.Clone(p.of), func(one pair) bool { return !one.calm })
+	p.All, p.Calm = len(p.of), len(calm)
 	p50, p99 := func(x pair) float64 { return x.p50 }, func(x pair) float64 { return x.p99 }
-	p.CalmCPU, p.EchoCPU = median(true, func(x pair) float64 { return x.cpu }), median(true, func(x pair) float64 { return x.echoCPU })
-	p.All, p.P50, p.P99, p.CalmP50, p.CalmP99 = len(p.of), median(false, p50), median(false, p99), median(true, p50), median(true, p99)
-	for _, one := range p.of {
-		if one.calm {
-			p.Calm++
-		}
+	p.P50, p.P99 = median(p.of, p50), median(p.of, p99)
+	p.CalmP50, p.CalmP99 = median(calm, p50), median(calm, p99)
+	p.CalmCPU = median(calm, func(x pair) float64 { return x.cpu })
+	p.EchoCPU = median(calm, func(x pair) float64 { return x.echoCPU })
+}
+
+func median(pairs []pair, of func(pair) float64) float64 {
+	var values []float64
+	for _, p := range pairs {
+		values = append(values, of(p))
 	}
+	return report.Median(values)
 }
 
 // Subject is one program's clean cycles.
@@ -241,26 +234,20 @@ const (
 	fastSyncRead = 0x8A
 )
 
-// WriteJSON writes the report, one object, indented.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
-var columns = []string{"", "cycles", "p50 us", "p90", "p99", "p99.9", "max", "beyond floor p50", "CPU us p50", "p99", "given up"}
-
-// rows are the lines of the table.
-func (r *Report) rows() (rows [][]string) {
+func (r *Report) table() report.Table {
+	t := report.Table{Left: 1, Columns: []string{"", "cycles", "p50 us", "p90", "p99", "p99.9", "max", "beyond floor p50", "CPU us p50", "p99", "given up"}}
 	for _, s := range []struct {
 		name string
 		of   *Subject
 	}{{"driver", &r.Driver}, {"C echo", &r.Echo}} {
 		q := s.of.Took
-		rows = append(rows, []string{s.name, fmt.Sprint(s.of.Cycles), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), us(q.P50 - r.FloorUS),
-			us(s.of.CPU.P50), us(s.of.CPU.P99), fmt.Sprint(s.of.Other)})
+		t.Add(s.name, fmt.Sprint(s.of.Cycles), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), us(q.P50-r.FloorUS),
+			us(s.of.CPU.P50), us(s.of.CPU.P99), fmt.Sprint(s.of.Other))
 	}
-	return rows
+	return t
 }
 
 func us(v float64) string { return fmt.Sprintf("%.0f", v) }
@@ -306,15 +293,8 @@ func (r *Report) title() string {
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "bench bus: %s\n", r.title())
 	fmt.Fprintf(w, "%d bytes out, %d in: %.0f us on the wire, %.0f us with the servos' answering times\n\n", r.BytesOut, r.BytesIn, r.WireUS, r.FloorUS)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range slices.Concat([][]string{columns}, r.rows()) {
-		fmt.Fprintf(t, "%-8s", row[0])
-		for _, c := range row[1:] {
-			fmt.Fprintf(t, "\t%s", c)
-		}
-		fmt.Fprintln(t, "\t")
-	}
-	if err := t.Flush(); err != nil {
+	t := r.table()
+	if err := t.Write(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)

@@ -1,14 +1,13 @@
 package camera
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"edgert/bench"
+	"edgert/bench/report"
 	"edgert/rt"
 )
 
@@ -97,12 +96,8 @@ func (t *ticks) summary() Ticks {
 	return out
 }
 
-// WriteJSON writes the report, one object, indented.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // decades are the columns of the lateness table.
 var decades = []time.Duration{20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
@@ -110,41 +105,42 @@ var decades = []time.Duration{20 * time.Microsecond, 50 * time.Microsecond, 100 
 
 // WriteTable writes what a person reads.
 func (r *Report) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "camera\tpictures\tdropped\tkB\tto wire p50\tp99\tmax ms\tcapture CPU\tencode CPU\tms each\tallocations\t")
+	cameras := report.Table{Left: 1, Columns: []string{"camera", "pictures", "dropped", "kB", "to wire p50", "p99", "max ms", "capture CPU", "encode CPU", "ms each", "allocations"}}
 	for _, c := range r.Cameras {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.1f\t%.2f\t%.2f\t%.2f\t%.1f %%\t%.1f %%\t%.2f\t%.1f\t\n", c.Name, c.Pictures, c.Dropped, c.Bytes/1e3,
-			c.Latency.P50, c.Latency.P99, c.Latency.Max, c.CaptureCPU, c.DevelopCPU, c.DevelopMS, c.Allocs)
+		cameras.Add(c.Name, fmt.Sprint(c.Pictures), fmt.Sprint(c.Dropped), fmt.Sprintf("%.1f", c.Bytes/1e3),
+			fmt.Sprintf("%.2f", c.Latency.P50), fmt.Sprintf("%.2f", c.Latency.P99), fmt.Sprintf("%.2f", c.Latency.Max),
+			fmt.Sprintf("%.1f %%", c.CaptureCPU), fmt.Sprintf("%.1f %%", c.DevelopCPU), fmt.Sprintf("%.2f", c.DevelopMS), fmt.Sprintf("%.1f", c.Allocs))
 	}
-	if err := t.Flush(); err != nil {
+	if err := cameras.Write(w); err != nil {
 		return err
 	}
 	for _, c := range r.Cameras {
 		fmt.Fprintf(w, "%s: %s; %s\n", c.Name, c.Picked, c.How)
 	}
 	fmt.Fprintf(w, "\ntick at %v Hz beside the cameras and alone, %d slices each, ticks by lateness; the host stole %.0f ms\n", r.FPS, r.Slices, r.StealMS)
-	fmt.Fprint(t, "\tticks\town overruns\thost\tp50\tp99\tmax us\t")
+	ticks := report.Table{Left: 1, Columns: []string{"", "ticks", "own overruns", "host", "p50", "p99", "max us"}}
 	for _, d := range decades[:len(decades)-1] {
-		fmt.Fprintf(t, "<%v\t", d)
+		ticks.Columns = append(ticks.Columns, fmt.Sprintf("<%v", d))
 	}
-	fmt.Fprintln(t, "more\t")
-	for _, row := range []struct {
-		name string
-		t    *Ticks
-	}{{"with", &r.With}, {"without", &r.Without}} {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t", row.name, row.t.Ticks, row.t.Own, row.t.Host, row.t.Lateness.P50, row.t.Lateness.P99, row.t.Lateness.Max)
-		for _, n := range row.t.columns() {
-			fmt.Fprintf(t, "%d\t", n)
-		}
-		fmt.Fprintln(t)
-	}
-	if err := t.Flush(); err != nil {
+	ticks.Columns = append(ticks.Columns, "more")
+	ticks.Rows = [][]string{r.With.cells("with"), r.Without.cells("without")}
+	if err := ticks.Write(w); err != nil {
 		return err
 	}
 	if !r.With.Granted {
 		fmt.Fprintf(w, "no real-time priority: %s\n", r.With.Why)
 	}
 	return nil
+}
+
+// cells are a row of the lateness table.
+func (t *Ticks) cells(name string) []string {
+	us := func(v float64) string { return fmt.Sprintf("%.0f", v) }
+	cells := []string{name, fmt.Sprint(t.Ticks), fmt.Sprint(t.Own), fmt.Sprint(t.Host), us(t.Lateness.P50), us(t.Lateness.P99), us(t.Lateness.Max)}
+	for _, n := range t.columns() {
+		cells = append(cells, fmt.Sprint(n))
+	}
+	return cells
 }
 
 // columns adds the histogram up into decades.

@@ -7,31 +7,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"edgert/bench/report"
 )
 
-// page is the report for a browser: one file that loads nothing.
-var page = template.Must(template.New("page").Parse(`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>bench faults</title>
-<style>
-:root { color-scheme: light dark; --bar: #0b6bcb; --line: #8884; --first: #c4511a; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .5rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
-.bars { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1rem; }
-.bars svg { width: 100%; height: auto; } .bars text { font: 11px system-ui, sans-serif; fill: currentColor; }
-.bar { fill: var(--bar); fill-opacity: .55; } .first { fill: var(--first); fill-opacity: .55; } .ci { stroke: currentColor; stroke-width: 1.4; }
-figure { margin: 1rem 0; overflow-x: auto; } figure svg { width: 100%; min-width: 44rem; height: auto; }
-</style>
-</head>
-<body>
-<h1>Schedules under identical faults</h1>
+var page = report.NewPage("bench faults", `<h1>Schedules under identical faults</h1>
 <p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{.How}}. Bars are means over episodes with their 95 % intervals,
 orange that of the first schedule.</p>
 {{if gt (len .Cells) 1}}<h2>Overview</h2>
@@ -40,27 +20,23 @@ orange that of the first schedule.</p>
 {{range .Cells}}<tr><td><a href="#{{.Name}}">{{.Name}}</a></td>{{range .Overview}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table></div>
 {{end}}{{range .Cells}}<h2 id="{{.Name}}">{{.Name}}: {{.Title}}</h2>
-<div class="bars">{{range .Bars}}{{.}}{{end}}</div>
-<div class="scroll"><table><tr>{{range $.Columns}}<th>{{.}}</th>{{end}}</tr>
-{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
-{{end}}</table></div>
-{{range .Figures}}<figure>{{.}}</figure>
-{{end}}{{end}}<h2>Reading it</h2>
+<div class="plots">{{range .Bars}}{{.}}{{end}}</div>
+{{template "table" .Table}}<div class="wide">{{range .Figures}}<figure>{{.}}</figure>
+{{end}}</div>
+{{end}}<h2>Reading it</h2>
 <p>A leg succeeds when the target is reached and the post was never touched. <b>starved</b>: ticks on which an action was due and none was there,
 counted from the tick on which the first one runs when nothing is lost. <b>recovery</b>: from the
 first message lost to the next merged chunk. <b>seam</b>: how far a chunk's first executed action lies from where the two before it lead. <b>switches</b>: new plans
 that pass the post on another side than the plan before. <b>age</b>: of the executed action's observation. <b>less best</b>: the paired difference of success to
 the contender with the highest mean; an interval that includes 0 says that they cannot be told apart.</p>
-</body>
-</html>
-`))
+`)
 
 // cellPage is one scenario's part of the page.
 type cellPage struct {
 	Name, Title string
 	Overview    []string // per contender
 	Bars        []template.HTML
-	Rows        [][]string
+	Table       report.Table
 	Figures     []template.HTML
 }
 
@@ -71,14 +47,13 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	var cells []cellPage
 	for s := range r.Cells {
 		cell := &r.Cells[s]
-		p := cellPage{Name: cell.Faults, Title: cell.Title}
+		p := cellPage{Name: cell.Faults, Title: cell.Title, Table: cell.table()}
 		for _, m := range metrics {
 			if svg := drawBars(m, cell.Rows); svg != "" {
 				p.Bars = append(p.Bars, template.HTML(svg)) // of numbers and escaped names
 			}
 		}
 		for i := range cell.Rows {
-			p.Rows = append(p.Rows, cell.Rows[i].cells())
 			p.Overview = append(p.Overview, cell.Rows[i].short())
 			if len(r.traces) > 0 && len(r.traces[s][i]) > 0 && (i == 0 || len(r.Cells) == 1) {
 				p.Figures = append(p.Figures, template.HTML(r.episode(s, i)))
@@ -86,20 +61,16 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		cells = append(cells, p)
 	}
-	head := []string{"schedule"}
-	for _, col := range columns {
-		head = append(head, col.heading)
-	}
 	var schedules []string
 	for i := range r.Cells[0].Rows {
 		schedules = append(schedules, r.Cells[0].Rows[i].Schedule)
 	}
 	return page.Execute(w, struct {
-		Report             *Report
-		How                string
-		Cells              []cellPage
-		Columns, Schedules []string
-	}{r, r.how(), cells, append(head, "less best, 95 %"), schedules})
+		Report    *Report
+		How       string
+		Cells     []cellPage
+		Schedules []string
+	}{r, r.how(), cells, schedules})
 }
 
 // episode is the figure of the first episode of a cell.
@@ -150,12 +121,12 @@ func drawBars(m metric, rows []Entry) string {
 		high = 100
 	}
 	high = max(high, 1e-9)
-	x := func(v float64) float64 { return barsLeft + min(max(v, 0), high)/high*(barsRight-barsLeft-70) }
+	x := report.Axis{High: high, From: barsLeft, To: barsRight - 70}.At
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img"><text x="0" y="14" font-weight="600">%s (%s)</text>`, barsRight, 26+barHeight*len(rows), escape(m.Title), escape(m.Unit))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img"><text x="0" y="14" font-weight="600">%s (%s)</text>`, barsRight, 26+barHeight*len(rows), template.HTMLEscapeString(m.Title), template.HTMLEscapeString(m.Unit))
 	for i := range rows {
 		y := 22 + barHeight*i
-		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, barsLeft-6, y+12, escape(rows[i].Schedule))
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, barsLeft-6, y+12, template.HTMLEscapeString(rows[i].Schedule))
 		v := rows[i].Metrics[m.Key]
 		if v.N == 0 {
 			fmt.Fprintf(&b, `<text x="%d" y="%d">none</text>`, barsLeft+4, y+12)
@@ -167,7 +138,7 @@ func drawBars(m metric, rows []Entry) string {
 		}
 		middle := float64(y) + barHeight/2 - 1
 		fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`, class, barsLeft, y+1, x(v.Mean)-barsLeft, barHeight-4)
-		fmt.Fprintf(&b, `<path class="ci" d="M%.1f %.1fH%.1fM%.1f %dv8M%.1f %dv8"/>`, x(v.Low), middle, x(v.High), x(v.Low), y+4, x(v.High), y+4)
+		fmt.Fprintf(&b, `<path class="interval" d="M%.1f %.1fH%.1fM%.1f %dv8M%.1f %dv8"/>`, x(v.Low), middle, x(v.High), x(v.Low), y+4, x(v.High), y+4)
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`, x(max(v.High, v.Mean))+4, y+12, short(v.Mean))
 	}
 	b.WriteString("</svg>")

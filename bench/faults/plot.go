@@ -2,11 +2,13 @@ package faults
 
 import (
 	"fmt"
+	"html/template"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"edgert/bench/report"
 	"edgert/internal/fleet"
 	"edgert/sim"
 	"edgert/wire/faulty"
@@ -55,7 +57,7 @@ func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string
 	f.axis()
 	height := f.y + 30
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="episode" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
-		figureWidth, height, escape(title), svgStyle, plotLeft, escape(title), f.b.String())
+		figureWidth, height, template.HTMLEscapeString(title), svgStyle, plotLeft, template.HTMLEscapeString(title), f.b.String())
 }
 
 // svgStyle makes a figure readable alone, outside the page. Inside it, it must
@@ -64,12 +66,8 @@ const svgStyle = `<style>.episode{background:#fff}.episode text{font:11px system
 	`.a{stroke:#0b6bcb;stroke-width:1.2;fill:none}.b{stroke:#c4511a;stroke-width:1.2;fill:none}.q{stroke:#999;stroke-width:.8;fill:none}.d{fill:#c4511a}.o{fill:#0b6bcb}` +
 	`.w{fill:#c4511a;fill-opacity:.10}.f{fill:#c4511a;fill-opacity:.75}.s{fill:#b00020;fill-opacity:.35}</style>`
 
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
-}
-
 func (f *figure) x(seconds float64) float64 {
-	return plotLeft + seconds/f.seconds*(plotRight-plotLeft)
+	return report.Axis{High: f.seconds, From: plotLeft, To: plotRight}.At(seconds)
 }
 
 func (f *figure) at(i int) float64 { return f.x(float64(i) * fleet.Period.Seconds()) }
@@ -122,18 +120,13 @@ func (f *figure) lanesHeight() int { return max(60, 15*len(f.kinds)) }
 func (f *figure) panel(label string, height, low, high float64) (y func(v float64) float64) {
 	top, bottom := f.y, f.y+height
 	f.y = bottom + panelGap
-	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, (top+bottom)/2, escape(label))
+	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, (top+bottom)/2, template.HTMLEscapeString(label))
 	fmt.Fprintf(&f.b, `<path class="g" d="M%d %.1fH%dM%d %.1fH%d"/>`, plotLeft, top, plotRight, plotLeft, bottom, plotRight)
 	if high > low {
 		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%.3g</text><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`,
 			plotLeft-8, top+10, high, plotLeft-8, bottom, low)
 	}
-	return func(v float64) float64 {
-		if high <= low {
-			return bottom
-		}
-		return bottom - (min(max(v, low), high)-low)/(high-low)*(bottom-top)
-	}
+	return report.Axis{Low: low, High: high, From: bottom, To: top}.At
 }
 
 // path draws values, leaving gaps where skip says so and passing over points on

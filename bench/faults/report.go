@@ -1,10 +1,10 @@
 package faults
 
 import (
-	"encoding/json"
 	"io"
 	"time"
 
+	"edgert/bench/report"
 	"edgert/internal/fleet"
 )
 
@@ -93,8 +93,4 @@ func (c *Cell) compare() {
 }
 
 // WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }

@@ -3,8 +3,8 @@ package faults
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
+
+	"edgert/bench/report"
 )
 
 // columns of the table, by metric: heading and how a mean is printed.
@@ -27,16 +27,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s; means, success with its 95 %% interval\n", r.Episodes, r.Seconds, r.World, r.how())
 	for _, c := range r.Cells {
 		fmt.Fprintf(w, "\n%s: %s\n", c.Faults, c.Title)
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		head := []string{"schedule"}
-		for _, col := range columns {
-			head = append(head, col.heading)
-		}
-		fmt.Fprintln(t, strings.Join(append(head, "less best, 95 %"), "\t")+"\t")
-		for i := range c.Rows {
-			fmt.Fprintln(t, strings.Join(c.Rows[i].cells(), "\t")+"\t")
-		}
-		if err := t.Flush(); err != nil {
+		t := c.table()
+		if err := t.Write(w); err != nil {
 			return err
 		}
 	}
@@ -49,6 +41,18 @@ func (r *Report) how() string {
 		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs, r.ComputeMs)
 	}
 	return fmt.Sprintf("real time, edge-rt and lean-server; %d tries again because an edge found no motors", r.Again)
+}
+
+func (c *Cell) table() report.Table {
+	t := report.Table{Left: 1, Columns: []string{"schedule"}}
+	for _, col := range columns {
+		t.Columns = append(t.Columns, col.heading)
+	}
+	t.Columns = append(t.Columns, "less best, 95 %")
+	for i := range c.Rows {
+		t.Rows = append(t.Rows, c.Rows[i].cells())
+	}
+	return t
 }
 
 func (e *Entry) cells() []string {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgert/bench"
+	"edgert/bench/report"
 )
 
 const (
@@ -130,7 +131,7 @@ func newResult(k kind, mine, alone []Slice) Result {
 			calm = append(calm, s)
 		}
 	}
-	r.BusP50, r.BusP99 = median(busP50), median(busP99)
+	r.BusP50, r.BusP99 = report.Median(busP50), report.Median(busP99)
 	r.Phases = phasesOf(runs(mine))
 	r.Reference, r.Ratio = compare(k, mine, alone)
 	r.Disturbed = len(mine) - len(calm)
@@ -174,7 +175,7 @@ func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	if p50 == nil {
 		return &reference, nil
 	}
-	return &reference, &Ratio{median(p50), median(p99)}
+	return &reference, &Ratio{report.Median(p50), report.Median(p99)}
 }
 
 // ratioOf is nil where the reference was too early to divide by.
@@ -211,7 +212,7 @@ func total(of []*Run) (t Total) {
 		tally.Merge(r.Tally)
 	}
 	if !t.Pooled {
-		t.Lateness.P50, t.Lateness.P90, t.Lateness.P99, t.Lateness.P999 = median(p50), median(p90), median(p99), median(p999)
+		t.Lateness.P50, t.Lateness.P90, t.Lateness.P99, t.Lateness.P999 = report.Median(p50), report.Median(p90), report.Median(p99), report.Median(p999)
 		return t
 	}
 	longest := t.Lateness.Max
@@ -231,15 +232,6 @@ func sum(a, b *uint64) *uint64 {
 	return &both
 }
 
-// median is the middle, of an even number the mean of the two; 0 of none.
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Sorted(slices.Values(v))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-}
-
 // figureOf takes the edge's, else the loop's.
 func figureOf(results []Result) (f *Figure) {
 	for _, r := range results {
@@ -250,9 +242,5 @@ func figureOf(results []Result) (f *Figure) {
 	return f
 }
 
-// WriteJSON writes the report, one object, indented.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }

@@ -214,35 +214,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestChartScales(t *testing.T) {
-	a := axes{decadesX0: 0, decadesX1: 4, decadesY1: 3}
-	if a.x(1) != left || a.x(10_000) != right || a.x(100) != (left+right)/2.0 || a.x(1e9) != right || a.x(0) != left {
-		t.Errorf("x of 1, 10000, 100, 1e9, 0 us = %v, %v, %v, %v, %v", a.x(1), a.x(10_000), a.x(100), a.x(1e9), a.x(0))
-	}
-	if a.y(0) != bottom || a.y(1000) != top || a.y(1) >= bottom {
-		t.Errorf("y of 0, 1000, 1 ticks = %v, %v, %v", a.y(0), a.y(1000), a.y(1))
-	}
-	var all uint64
-	for _, n := range bars(tallyOf(0, 1, 5, 5, 99, 100, 101)) {
-		all += n
-	}
-	if all != 7 {
-		t.Errorf("bars hold %d ticks, want 7", all)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	tests := []struct {
-		in   []float64
-		want float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}}
-	for _, tt := range tests {
-		if got := median(tt.in); got != tt.want {
-			t.Errorf("median(%v) = %v, want %v", tt.in, got, tt.want)
-		}
-	}
-}
-
 func tallyOf(us ...float64) *bench.Tally {
 	t := &bench.Tally{}
 	for _, v := range us {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edgert/bench"
+	"edgert/bench/report"
 )
 
 // robotSubject is the whole edge: edge-rt with a simulated arm and camera,
@@ -87,7 +88,7 @@ func phasesOf(runs []*Run) Phases {
 		}
 	}
 	for name, p := range all {
-		all[name] = Phase{median(p50[name]), median(p99[name]), p.Max}
+		all[name] = Phase{report.Median(p50[name]), report.Median(p99[name]), p.Max}
 	}
 	return all
 }

@@ -3,7 +3,8 @@ package jitter
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
+
+	"edgert/bench/report"
 )
 
 // The headings of the two forms, for people.
@@ -14,57 +15,48 @@ var formTitles = map[string]string{
 
 var subjectTitles = map[string]string{Cyclictest: "cyclictest", Loop: "bare loop", Edge: "whole edge"}
 
-// row is one line of the table: a subject, or the cyclictest beside it.
-type row struct {
-	title string
-	total *Total
-	of    *Result // nil for the cyclictest beside a subject
-}
-
-// rowsOf lists the lines of one form.
-func (r *Report) rowsOf(form string) (rows []row) {
+// table is that of one form: its subjects, each with the cyclictest that ran
+// beside it.
+func (r *Report) table(form string) report.Table {
+	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k", "x p50", "x p99", "own", "host", "steal"}}
 	for i := range r.Results {
-		if res := &r.Results[i]; res.Form == form {
-			rows = append(rows, row{subjectTitles[res.Subject], &res.Total, res})
-			if res.Reference != nil {
-				rows = append(rows, row{"  " + subjectTitles[Cyclictest], res.Reference, nil})
-			}
+		res := &r.Results[i]
+		if res.Form != form {
+			continue
+		}
+		x50, x99 := "", ""
+		if res.Ratio != nil {
+			x50, x99 = fmt.Sprintf("%.2f", res.Ratio.P50), fmt.Sprintf("%.2f", res.Ratio.P99)
+		}
+		t.Rows = append(t.Rows, res.cells(subjectTitles[res.Subject], x50, x99, fmt.Sprintf("%.1f%%", 100*res.Steal)))
+		if res.Reference != nil {
+			t.Rows = append(t.Rows, res.Reference.cells("  "+subjectTitles[Cyclictest], "", "", ""))
 		}
 	}
-	return rows
+	return t
 }
 
-var columns = []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k", "x p50", "x p99", "own", "host", "steal"}
-
-// cells are what stands below columns.
-func (r row) cells() []string {
-	q := r.total.Lateness
+// cells are one row of a table.
+func (t *Total) cells(title, x50, x99, steal string) []string {
 	us := func(v float64) string {
 		if v == 0 {
 			return "-"
 		}
 		return fmt.Sprintf("%.0f", v)
 	}
-	far := "-"
-	if r.total.FarLate != nil {
-		far = fmt.Sprintf("%.1f", *r.total.FarLate)
-	}
-	x50, x99, steal := "", "", ""
-	if r.of != nil {
-		steal = fmt.Sprintf("%.1f%%", 100*r.of.Steal)
-		if r.of.Ratio != nil {
-			x50, x99 = fmt.Sprintf("%.2f", r.of.Ratio.P50), fmt.Sprintf("%.2f", r.of.Ratio.P99)
+	count := func(n *uint64) string {
+		if n == nil {
+			return ""
 		}
+		return fmt.Sprint(*n)
 	}
-	return []string{r.title, fmt.Sprint(r.total.Ticks), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), far, x50, x99,
-		count(r.total.OverrunsOwn), count(r.total.OverrunsHost), steal}
-}
-
-func count(n *uint64) string {
-	if n == nil {
-		return ""
+	far := "-"
+	if t.FarLate != nil {
+		far = fmt.Sprintf("%.1f", *t.FarLate)
 	}
-	return fmt.Sprint(*n)
+	q := t.Lateness
+	return []string{title, fmt.Sprint(t.Ticks), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), far, x50, x99,
+		count(t.OverrunsOwn), count(t.OverrunsHost), steal}
 }
 
 // notes are the sentences below the table.
@@ -119,29 +111,21 @@ func (f *Figure) String() string {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "bench jitter\t%g Hz, load %s, slices of %.1f s\n", r.FPS, r.Load, r.SliceS)
-	for _, fact := range r.Machine.Rows() {
-		fmt.Fprintf(t, "%s\t%s\n", fact[0], fact[1])
-	}
+	facts := report.Table{Left: 2, Rows: [][]string{{"bench jitter", fmt.Sprintf("%g Hz, load %s, slices of %.1f s", r.FPS, r.Load, r.SliceS)}}}
+	facts.Rows = append(facts.Rows, r.Machine.Rows()...)
 	if r.Reference.Version != "" {
-		fmt.Fprintf(t, "cyclictest\t%s\n", r.Reference.Version)
+		facts.Add("cyclictest", r.Reference.Version)
 	}
-	if err := t.Flush(); err != nil {
+	if err := facts.Write(w); err != nil {
 		return err
 	}
 	for _, form := range []string{Apart, Beside} {
-		rows := r.rowsOf(form)
-		if len(rows) == 0 {
+		t := r.table(form)
+		if len(t.Rows) == 0 {
 			continue
 		}
 		fmt.Fprintf(w, "\n%s\n", formTitles[form])
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		line(t, columns)
-		for _, r := range rows {
-			line(t, r.cells())
-		}
-		if err := t.Flush(); err != nil {
+		if err := t.Write(w); err != nil {
 			return err
 		}
 	}
@@ -153,16 +137,4 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(w, "\n%s\n", r.Figure)
 	}
 	return nil
-}
-
-// nameWidth is of the first column, which is left-aligned among right-aligned
-// ones.
-const nameWidth = 14
-
-func line(w io.Writer, cells []string) {
-	fmt.Fprintf(w, "%-*s", nameWidth, cells[0])
-	for _, c := range cells[1:] {
-		fmt.Fprintf(w, "\t%s", c)
-	}
-	fmt.Fprintln(w, "\t")
 }

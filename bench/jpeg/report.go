@@ -1,13 +1,12 @@
 package jpeg
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"edgert/bench"
+	"edgert/bench/report"
 )
 
 // Report is what Measure found.
@@ -57,45 +56,34 @@ func (r *Report) add(name string, ours, theirs, allocs float64) {
 func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
-		res.MS, res.BestMS = median(res.ours), slices.Min(res.ours)
+		res.MS, res.BestMS = report.Median(res.ours), slices.Min(res.ours)
 		// The runtime's own few objects are not the picture's.
 		res.Allocs = float64(int(res.Allocs))
 		if len(res.theirs) > 0 {
-			res.Tjbench, res.BestTheir, res.Ratio = median(res.theirs), slices.Min(res.theirs), median(res.ratios)
+			res.Tjbench, res.BestTheir, res.Ratio = report.Median(res.theirs), slices.Min(res.theirs), report.Median(res.ratios)
 			res.BestRatio = res.BestMS / res.BestTheir
 		}
 	}
 }
 
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	if len(v) == 0 {
-		return 0
-	}
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-}
-
-// WriteJSON writes the report, one object, indented.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
-}
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteTable writes what a person reads.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s at quality %d, %d rounds, ms for a picture on %s\n", r.Size, r.Quality, r.Rounds, r.Machine.CPU)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\tours\ttjbench\tratio\tbest ours\tbest tjbench\tratio\tallocations\t")
+	t := report.Table{Left: 1, Columns: []string{"", "ours", "tjbench", "ratio", "best ours", "best tjbench", "ratio", "allocations"}}
 	for i := range r.Results {
 		res := &r.Results[i]
+		allocs := fmt.Sprintf("%.0f", res.Allocs)
 		if res.Tjbench == 0 {
-			fmt.Fprintf(t, "%s\t%.4f\t\t\t%.4f\t\t\t%.0f\t\n", res.Name, res.MS, res.BestMS, res.Allocs)
+			t.Add(res.Name, fmt.Sprintf("%.4f", res.MS), "", "", fmt.Sprintf("%.4f", res.BestMS), "", "", allocs)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.3f\t%.2f\t%.0f\t\n", res.Name, res.MS, res.Tjbench, res.Ratio, res.BestMS, res.BestTheir, res.BestRatio, res.Allocs)
+		t.Add(res.Name, fmt.Sprintf("%.3f", res.MS), fmt.Sprintf("%.3f", res.Tjbench), fmt.Sprintf("%.2f", res.Ratio),
+			fmt.Sprintf("%.3f", res.BestMS), fmt.Sprintf("%.3f", res.BestTheir), fmt.Sprintf("%.2f", res.BestRatio), allocs)
 	}
-	if err := t.Flush(); err != nil || r.Shared == "" {
+	if err := t.Write(w); err != nil || r.Shared == "" {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "no real-time priority (%s): what else runs here shows in the figures\n", r.Shared)

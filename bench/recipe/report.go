@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"edgert/bench"
+	"edgert/bench/report"
 	"edgert/edge"
 )
 
@@ -106,34 +106,21 @@ func pool(late *bench.Tally, e *edge.Summary) {
 }
 
 // WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
-}
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "bench recipe\t%g Hz, slices of %v\n", r.FPS, time.Duration(r.SliceS*float64(time.Second)))
-	for _, fact := range r.Machine.Rows() {
-		fmt.Fprintf(t, "%s\t%s\n", fact[0], fact[1])
-	}
-	if err := t.Flush(); err != nil {
+	facts := report.Table{Left: 2, Rows: [][]string{{"bench recipe", fmt.Sprintf("%g Hz, slices of %v", r.FPS, time.Duration(r.SliceS*float64(time.Second)))}}}
+	facts.Rows = append(facts.Rows, r.Machine.Rows()...)
+	if err := facts.Write(w); err != nil {
 		return err
 	}
-	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nload\tothers\tgc\tticks\tlate p50\tp99\tmax us\town\thost\tbus p50\tp99 us\tlost %\tstarved\tGC\tRT share\tpeak\tsteal ms\tchildren\t")
-	for _, c := range r.Cells {
-		lost := 0.0
-		if c.BusCycles > 0 {
-			lost = 100 * float64(c.BusLost) / float64(c.BusCycles*motors)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t%.0f\t%.2f\t%d\t%d\t%.1f%%\t%.1f%%\t%.0f\t%s\t\n",
-			c.Load, c.Others, c.GC, c.Ticks, c.Lateness.P50, c.Lateness.P99, c.Lateness.Max, c.OverrunsOwn, c.OverrunsHost,
-			c.BusP50, c.BusP99, lost, c.Starved, c.GCCycles, 100*c.RTShare, 100*c.RTPeak, c.StealMS, c.Children)
+	fmt.Fprintln(w)
+	t := report.Table{Left: 3, Columns: []string{"load", "others", "gc", "ticks", "late p50", "p99", "max us", "own", "host", "bus p50", "p99 us", "lost %", "starved", "GC", "RT share", "peak", "steal ms", "children"}}
+	for i := range r.Cells {
+		t.Rows = append(t.Rows, r.Cells[i].cells())
 	}
-	if err := t.Flush(); err != nil {
+	if err := t.Write(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -143,6 +130,18 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// cells are a row of the table.
+func (t *Total) cells() []string {
+	lost := 0.0
+	if t.BusCycles > 0 {
+		lost = 100 * float64(t.BusLost) / float64(t.BusCycles*motors)
+	}
+	whole := func(v float64) string { return fmt.Sprintf("%.0f", v) }
+	return []string{t.Load, t.Others, t.GC, fmt.Sprint(t.Ticks), whole(t.Lateness.P50), whole(t.Lateness.P99), whole(t.Lateness.Max),
+		fmt.Sprint(t.OverrunsOwn), fmt.Sprint(t.OverrunsHost), whole(t.BusP50), whole(t.BusP99), fmt.Sprintf("%.2f", lost), fmt.Sprint(t.Starved),
+		fmt.Sprint(t.GCCycles), fmt.Sprintf("%.1f%%", 100*t.RTShare), fmt.Sprintf("%.1f%%", 100*t.RTPeak), whole(t.StealMS), t.Children}
 }
 
 // motors is how many the simulated arm has.

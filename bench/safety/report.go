@@ -2,13 +2,13 @@ package safety
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
 
+	"edgert/bench/report"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo/referee"
@@ -175,13 +175,8 @@ func (r *Report) Broken() (n int) {
 	return n
 }
 
-// WriteJSON writes all of it.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
-}
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteTable writes it for people at a terminal.
 func (r *Report) WriteTable(w io.Writer) error {

@@ -1,13 +1,12 @@
 package wire
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"edgert/bench"
+	"edgert/bench/report"
 )
 
 // Report is what Measure found; its JSON is what the table shows, and the turns
@@ -95,13 +94,13 @@ func newResult(mine []Turn) Result {
 			mallocs += *t.Mallocs
 		}
 	}
-	r.CPU = median(cpus)
+	r.CPU = report.Median(cpus)
 	if counted {
 		each := float64(mallocs) / float64(r.Count)
 		r.Mallocs = &each
 	}
 	if first.Flood {
-		r.Rate = median(rates)
+		r.Rate = report.Median(rates)
 		r.MBytes = r.Rate * float64(r.Bytes) / 1e6
 		return r
 	}
@@ -129,41 +128,33 @@ func ratio(mine, theirs []Turn) float64 {
 			}
 		}
 	}
-	return median(all)
+	return report.Median(all)
 }
 
-// median is the middle, of an even number the mean of the two; 0 of none.
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
+// WriteJSON writes the report.
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
+
+// trips is the table of round trips, floods that of floods.
+func (r *Report) trips() report.Table {
+	t := report.Table{Left: 2, Columns: []string{"round trip", "path", "bytes", "trips", "min us", "p50 us", "p99 us", "x rust", "x tcp", "cpu us", "mallocs"}}
+	for i := range r.RoundTrips {
+		res := &r.RoundTrips[i]
+		t.Rows = append(t.Rows, res.cells(fmt.Sprintf("%.0f", res.Min), fmt.Sprintf("%.0f", res.P50), fmt.Sprintf("%.0f", res.P99)))
 	}
-	v = slices.Sorted(slices.Values(v))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	return t
 }
 
-// WriteJSON writes the report, one object, indented.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+func (r *Report) floods() report.Table {
+	t := report.Table{Left: 2, Columns: []string{"one way", "path", "bytes", "messages", "lost", "per s", "MB/s", "x rust", "x tcp", "cpu us", "mallocs"}}
+	for i := range r.Floods {
+		res := &r.Floods[i]
+		t.Rows = append(t.Rows, res.cells(fmt.Sprint(res.Lost), fmt.Sprintf("%.0f", res.Rate), fmt.Sprintf("%.0f", res.MBytes)))
+	}
+	return t
 }
 
-var (
-	tripColumns  = []string{"round trip", "path", "bytes", "trips", "min us", "p50 us", "p99 us", "x rust", "x tcp", "cpu us", "mallocs"}
-	floodColumns = []string{"one way", "path", "bytes", "messages", "lost", "per s", "MB/s", "x rust", "x tcp", "cpu us", "mallocs"}
-)
-
-func (r *Result) tripCells() []string {
-	return append([]string{r.Subject, r.Path, fmt.Sprint(r.Bytes), fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.Min),
-		fmt.Sprintf("%.0f", r.P50), fmt.Sprintf("%.0f", r.P99)}, r.lastCells()...)
-}
-
-func (r *Result) floodCells() []string {
-	return append([]string{r.Subject, r.Path, fmt.Sprint(r.Bytes), fmt.Sprint(r.Count), fmt.Sprint(r.Lost),
-		fmt.Sprintf("%.0f", r.Rate), fmt.Sprintf("%.0f", r.MBytes)}, r.lastCells()...)
-}
-
-func (r *Result) lastCells() []string {
+// cells are a row of either table, own those that the other does not have.
+func (r *Result) cells(own ...string) []string {
 	quotient := func(x float64) string {
 		if x == 0 {
 			return ""
@@ -174,46 +165,24 @@ func (r *Result) lastCells() []string {
 	if r.Mallocs != nil {
 		mallocs = fmt.Sprintf("%.2f", *r.Mallocs)
 	}
-	return []string{quotient(r.XRust), quotient(r.XTCP), fmt.Sprintf("%.1f", r.CPU), mallocs}
+	return slices.Concat([]string{r.Subject, r.Path, fmt.Sprint(r.Bytes), fmt.Sprint(r.Count)}, own,
+		[]string{quotient(r.XRust), quotient(r.XTCP), fmt.Sprintf("%.1f", r.CPU), mallocs})
 }
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "bench wire\t%d rounds\n", r.Rounds)
-	for _, fact := range r.Machine.Rows() {
-		fmt.Fprintf(t, "%s\t%s\n", fact[0], fact[1])
+	facts := report.Table{Left: 2, Rows: [][]string{{"bench wire", fmt.Sprintf("%d rounds", r.Rounds)}}}
+	facts.Rows = append(facts.Rows, r.Machine.Rows()...)
+	for _, t := range []report.Table{facts, r.trips(), r.floods()} {
+		if err := t.Write(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if err := table(w, tripColumns, r.RoundTrips, (*Result).tripCells); err != nil {
-		return err
-	}
-	if err := table(w, floodColumns, r.Floods, (*Result).floodCells); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "\nx rust and x tcp: against the official Rust implementation on the same path, and a plain TCP echo, in the same rounds (median of the rounds).\n"+
+	fmt.Fprintf(w, "x rust and x tcp: against the official Rust implementation on the same path, and a plain TCP echo, in the same rounds (median of the rounds).\n"+
 		"cpu us and mallocs: both ends together, for each round trip or message, without the router.\n")
 	for _, m := range r.Missing {
 		fmt.Fprintf(w, "%s\n", m)
 	}
 	return nil
-}
-
-func table(w io.Writer, columns []string, rows []Result, cells func(*Result) []string) error {
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	write := func(cells []string) {
-		fmt.Fprintf(t, "%-10s\t%s\t", cells[0], cells[1])
-		for _, c := range cells[2:] {
-			fmt.Fprintf(t, "%s\t", c)
-		}
-		fmt.Fprintln(t)
-	}
-	write(columns)
-	for i := range rows {
-		write(cells(&rows[i]))
-	}
-	return t.Flush()
 }

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"edgert/rt"
+)
+
+// Host is a reading of how much of all cores' time since the machine started the
+// host of a virtual machine gave to others, and how much nobody wanted. Where the
+// kernel keeps no account both are 0. What a measurement says of the host in its
+// report comes from two of them.
+type Host struct {
+	at           rt.Instant
+	Stolen, Idle time.Duration
+}
+
+// idleMin is the share of the cores' time that a calm machine has to spare.
+const idleMin = 0.2
+
+// ReadHost reads the kernel's account.
+func ReadHost() Host {
+	stat, _ := os.ReadFile("/proc/stat")
+	h := Host{at: rt.KernelClock().Now()}
+	h.Stolen, h.Idle = parseHost(stat)
+	return h
+}
+
+// parseHost reads the line of all cores: user, nice, system, idle, iowait, irq,
+// softirq, steal.
+//
+// Source: proc_stat(5).
+func parseHost(stat []byte) (stolen, idle time.Duration) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	fields := bytes.Fields(line)
+	const least = 9
+	if len(fields) < least || string(fields[0]) != "cpu" {
+		return 0, 0
+	}
+	ticks := func(i int) time.Duration {
+		n, _ := strconv.ParseInt(string(fields[i]), 10, 64)
+		return time.Duration(n) * StatTick
+	}
+	return ticks(8), ticks(4) + ticks(5)
+}
+
+// StealShare is the share of all cores' time since an earlier reading that the
+// host took.
+func (h Host) StealShare(from Host) float64 { return share(h.Stolen-from.Stolen, h.at.Sub(from.at)) }
+
+// CalmSince reports whether, since an earlier reading, the host took nothing and
+// other programs left some of the cores' time idle: what took its time then was
+// the program that was measured.
+func (h Host) CalmSince(from Host) bool {
+	return h.Stolen == from.Stolen && h.at > from.at && share(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
+}
+
+// share is of all cores' time.
+func share(used, elapsed time.Duration) float64 {
+	if elapsed <= 0 {
+		return 0
+	}
+	return used.Seconds() / elapsed.Seconds() / float64(runtime.NumCPU())
+}

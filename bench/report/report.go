@@ -1,0 +1,75 @@
+// Package report is how all measurements write what they found: as JSON, as a
+// table for a terminal, and as a page for a browser (page.go) with plots over
+// one kind of axis (axis.go) and histograms (histogram.go).
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// WriteJSON writes a report, one object, indented.
+func WriteJSON(w io.Writer, report any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(report)
+}
+
+// Table is rows of cells below the names of their columns.
+type Table struct {
+	Columns []string // none: rows only
+	Rows    [][]string
+	Left    int // columns from the left that hold words; all others hold figures, aligned right
+}
+
+// Add appends a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Write writes the table for a terminal.
+func (t *Table) Write(w io.Writer) error {
+	rows := t.Rows
+	if t.Columns != nil {
+		rows = slices.Concat([][]string{t.Columns}, rows)
+	}
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			if i < t.Left {
+				line.WriteString(cell + space)
+			} else {
+				line.WriteString(space + cell)
+			}
+		}
+		fmt.Fprintln(&text, strings.TrimRight(line.String(), " "))
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// Median is the middle value, of an even number the mean of the two; 0 of none.
+func Median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
