@@ -11,7 +11,7 @@ import (
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/edge/page"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -56,7 +56,7 @@ type Config struct {
 	Bus         string  // sim, or a serial port
 	Robot       string  // so101
 	Calibration string  // file; empty: LeRobot's place, and for sim the simulator's own
-	Cameras     []eye.Config
+	Cameras     []capture.Config
 	Connect     []string // Zenoh endpoints of the server or router, one of which is used
 	TLS         TLS      // of tls/ endpoints
 	Service     string   // empty: the only one in reach
@@ -233,7 +233,7 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 			return usage("--camera %s is given twice", cam.Name)
 		}
 		seen[cam.Name] = true
-		if err := checkText("--camera, its name", cam.Name, wire.MaxNameBytes-len(eye.ImageKey)); err != nil {
+		if err := checkText("--camera, its name", cam.Name, wire.MaxNameBytes-len(capture.ImageKey)); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"edgert/camera"
 	"edgert/camera/v4l2"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/edge/hotplug"
 	"edgert/internal/backoff"
 	"edgert/internal/exit"
@@ -286,7 +286,7 @@ func (e *Edge) readyCameras() (err error) {
 	e.files = make([]opened, len(e.cfg.Cameras))
 	for i := range e.cfg.Cameras {
 		f := &e.files[i]
-		if f.source, f.picked, err = eye.Ready(&e.cfg.Cameras[i], e.clock); err != nil {
+		if f.source, f.picked, err = capture.OpenFiles(&e.cfg.Cameras[i], e.clock); err != nil {
 			return err
 		}
 	}
@@ -301,12 +301,12 @@ type opened struct {
 
 // openCameras opens every camera; one that is absent may come.
 func (e *Edge) openCameras(ctx context.Context) error {
-	d := eye.Develop{Quality: e.cfg.JPEGQuality, Asked: e.cfg.Reencode}
+	d := capture.Encoding{Quality: e.cfg.JPEGQuality, Reencode: e.cfg.Reencode}
 	for i := range e.cfg.Cameras {
 		c := &e.cfg.Cameras[i]
 		d.WantW, d.WantH = e.wanted(c.Name)
-		p := eye.Place{
-			Clock: e.clock, World: e.scenery, WantW: d.WantW, WantH: d.WantH, SimFPS: simCameraFPS, Changed: d.Quality == 0 || d.Asked,
+		p := capture.Options{
+			Clock: e.clock, World: e.scenery, WantW: d.WantW, WantH: d.WantH, SimFPS: simCameraFPS, Decoded: d.Quality == 0 || d.Reencode,
 		}
 		source, picked := e.files[i].source, e.files[i].picked
 		if source == nil {
@@ -315,24 +315,24 @@ func (e *Edge) openCameras(ctx context.Context) error {
 				return err
 			}
 		}
-		looks := eye.New(c.Name, source, c.MaxAge)
-		e.eyes = append(e.eyes, looks)
-		v, err := eye.NewDeveloper(looks, c, d)
+		cam := capture.New(c.Name, source, c.MaxAge)
+		e.cameras = append(e.cameras, cam)
+		v, err := capture.NewEncoder(cam, c, d)
 		if err != nil {
 			return err
 		}
-		e.develop = append(e.develop, v)
+		e.encoders = append(e.encoders, v)
 		e.log.Info("camera "+c.Name, "picked", picked, "pictures", v.String())
 	}
 	return nil
 }
 
 // retryCamera opens a camera; a device that is not there yet may come.
-func (e *Edge) retryCamera(ctx context.Context, c *eye.Config, p eye.Place) (camera.Source, string, error) {
+func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, p capture.Options) (camera.Source, string, error) {
 	giveUp, why := e.clock.Now().Add(e.cfg.MaxOffline), reason{what: "camera " + c.Name}
 	e.waitFor("camera " + c.Name)
 	for retry := e.deviceBackoff(); ; {
-		source, picked, err := eye.Open(c, p)
+		source, picked, err := capture.Open(c, p)
 		wait := retry.Next()
 		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(wait) > giveUp {
 			return source, picked, err
@@ -346,7 +346,7 @@ func (e *Edge) retryCamera(ctx context.Context, c *eye.Config, p eye.Place) (cam
 
 // scenery is the world that simulated cameras show: that of the simulated arm,
 // else one in which nothing moves.
-func (e *Edge) scenery() eye.World {
+func (e *Edge) scenery() capture.World {
 	if e.world != nil {
 		return e.world
 	}
@@ -360,7 +360,7 @@ func (e *Edge) scenery() eye.World {
 // when it does not say.
 func (e *Edge) wanted(name string) (w, h int) {
 	for _, shape := range e.link.terms.shapes {
-		if shape.Name == eye.ImageKey+name {
+		if shape.Name == capture.ImageKey+name {
 			return shape.W, shape.H
 		}
 	}

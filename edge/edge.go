@@ -27,8 +27,8 @@ import (
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
+	"edgert/edge/capture"
 	"edgert/edge/event"
-	"edgert/edge/eye"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/edge/page"
@@ -62,33 +62,33 @@ const (
 
 // Edge is one robot, open and ready to run.
 type Edge struct {
-	cfg      Config
-	clock    rt.Clock
-	log      *slog.Logger
-	robot    robot.Robot
-	joints   []string // robot.Joints of each bit set, for the log
-	identity *identity
-	world    *sim.Live // nil on hardware
-	still    *sim.Live // what simulated cameras see on a real bus
-	simBus   *servosim.Bus
-	arm      *hotplug.Arm
-	files    []opened // of the cameras, those that play files
-	eyes     []*eye.Eye
-	sights   []sight // of each; owner: the housekeeping goroutine
-	develop  []*eye.Developer
-	net      wire.Session
-	link     *link
-	control  *control
-	sender   *sender
-	operator net.Listener
-	page     *page.Page // nil: none
-	loop     *rt.Loop
-	record   *record.Log // nil: none
-	recorded error       // why it stopped; read after the thread that keeps it
-	ran      bool        // for as long as it was asked to
-	resume   string      // what an operator does whose arm waits
-	held     bool        // the run has ended, and the arm is left under torque as it was asked
-	stuck    bool        // a thread did not end: what it may use is left as it is
+	cfg           Config
+	clock         rt.Clock
+	log           *slog.Logger
+	robot         robot.Robot
+	joints        []string // robot.Joints of each bit set, for the log
+	identity      *identity
+	world         *sim.Live // nil on hardware
+	still         *sim.Live // what simulated cameras see on a real bus
+	simBus        *servosim.Bus
+	arm           *hotplug.Arm
+	files         []opened // of the cameras, those that play files
+	cameras       []*capture.Camera
+	cameraReports []cameraReport // of each; owner: the housekeeping goroutine
+	encoders      []*capture.Encoder
+	net           wire.Session
+	link          *link
+	control       *control
+	sender        *sender
+	operator      net.Listener
+	page          *page.Page // nil: none
+	loop          *rt.Loop
+	record        *record.Log // nil: none
+	recorded      error       // why it stopped; read after the thread that keeps it
+	ran           bool        // for as long as it was asked to
+	resume        string      // what an operator does whose arm waits
+	held          bool        // the run has ended, and the arm is left under torque as it was asked
+	stuck         bool        // a thread did not end: what it may use is left as it is
 
 	stop     atomic.Bool // ends the tick
 	ending   atomic.Bool // ends every other thread
@@ -124,7 +124,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.robot.Leader {
 		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves and no policy: give the follower's, or run edge-rt teleop", e.robot.Name)
 	}
-	cameras := make([]eye.Config, len(cfg.Cameras)) // by the policy's names
+	cameras := make([]capture.Config, len(cfg.Cameras)) // by the policy's names
 	for i, c := range cfg.Cameras {
 		c.Name = e.robot.CameraName(c.Name)
 		cameras[i] = c
@@ -260,8 +260,8 @@ func (e *Edge) build() error {
 		s.ask = chunk.NewAsk(t.horizon, dof)
 	})
 	c.stats.inState[Connecting].Add(int64(e.opened))
-	c.link.blind.Store(int32(len(e.eyes)))
-	e.sender = newSender(c, e.eyes, e.develop, e.cfg.Task)
+	c.link.blind.Store(int32(len(e.cameras)))
+	e.sender = newSender(c, e.cameras, e.encoders, e.cfg.Task)
 	e.sender.uplink = e.link.uplink
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return e.showPage()
@@ -276,8 +276,8 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.settleIn()
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
 	linked := make(chan error, 1)
-	for _, looks := range e.eyes {
-		e.spawn(func() error { looks.Capture(e.clock, &e.ending, &e.control.link.blind); return nil })
+	for _, cam := range e.cameras {
+		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.link.blind); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
 	if e.control.log != nil {

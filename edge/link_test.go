@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"edgert/chunk"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -117,7 +117,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 		cfg: &Config{Plan: chunk.Config{Schedule: chunk.ScheduleDRTC},
 			FPS: 60, Robot: "so101", Service: service, Connect: []string{s.endpoint}, RequestTimeout: time.Second, Task: "pick",
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
-			Cameras: []eye.Config{{Name: "top", Source: "sim"}},
+			Cameras: []capture.Config{{Name: "top", Source: "sim"}},
 		},
 		who: &identity{ID: "arm", Instance: newInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
 		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), take: func(wire.Sample) {},

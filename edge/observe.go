@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -20,11 +20,11 @@ const senderPoll = 50 * time.Millisecond
 // Owner: the sender thread.
 type sender struct {
 	// Constant after Open.
-	dof     int
-	eyes    []*eye.Eye
-	develop []*eye.Developer // of each
-	looks   []*eye.Preview   // of each; nil: nobody can look
-	task    string
+	dof      int
+	cameras  []*capture.Camera
+	encoders []*capture.Encoder // of each
+	previews []*capture.Preview // of each; nil: nobody can look
+	task     string
 
 	clock     rt.Clock
 	snapshots *rt.Latest[snapshot]
@@ -56,16 +56,16 @@ type uplink struct {
 const sendBuffer = 64 << 10
 
 // newSender allocates a body for the largest picture of each camera.
-func newSender(c *control, eyes []*eye.Eye, develop []*eye.Developer, task string) *sender {
+func newSender(c *control, cameras []*capture.Camera, encoders []*capture.Encoder, task string) *sender {
 	s := &sender{
-		dof: c.dof, awake: &c.link.awake, eyes: eyes, develop: develop, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
+		dof: c.dof, awake: &c.link.awake, cameras: cameras, encoders: encoders, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
 		departed: c.departed, stats: c.stats, stamps: &c.link.stamps, noise: newNoise(), blind: &c.link.blind,
-		taken: make([]rt.Instant, len(eyes)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(eyes)),
+		taken: make([]rt.Instant, len(cameras)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(cameras)),
 	}
 	total := sendBuffer
-	for i, e := range eyes {
-		s.observation.Images = append(s.observation.Images, wire.Image{Name: e.Wire})
-		total += develop[i].MaxBytes()
+	for i, e := range cameras {
+		s.observation.Images = append(s.observation.Images, wire.Image{Name: e.ImageName})
+		total += encoders[i].MaxBytes()
 	}
 	s.body = make([]byte, 0, total)
 	return s
@@ -79,8 +79,8 @@ func (s *sender) run(stop *atomic.Bool) error {
 				s.send(snap)
 			}
 		}
-		for _, v := range s.develop {
-			v.Prove(s.blind)
+		for _, v := range s.encoders {
+			v.AwaitFirst(s.blind)
 		}
 		s.show()
 	}
@@ -92,13 +92,13 @@ func (s *sender) run(stop *atomic.Bool) error {
 //
 //rt:noalloc
 func (s *sender) show() {
-	for i, p := range s.looks {
+	for i, p := range s.previews {
 		now := s.clock.Now()
 		if s.taken[i] != 0 {
-			p.Offer(&s.observation.Images[i], s.taken[i], now)
+			p.Publish(&s.observation.Images[i], s.taken[i], now)
 			s.taken[i] = 0
 		}
-		p.Look(now)
+		p.Refresh(now)
 	}
 }
 
@@ -115,8 +115,8 @@ func (s *sender) send(snap *snapshot) {
 	}
 	oldest := snap.at
 	s.stale = s.stale[:0]
-	for i, e := range s.eyes {
-		at, _ := s.develop[i].Picture(&s.observation.Images[i])
+	for i, e := range s.cameras {
+		at, _ := s.encoders[i].Picture(&s.observation.Images[i])
 		if at == 0 || at < rt.Instant(s.awake.Load()) {
 			s.stats.late.Add(1)
 			return
@@ -126,7 +126,7 @@ func (s *sender) send(snap *snapshot) {
 		e.Age.Record(age)
 		if age > e.MaxAge {
 			e.Stale.Add(1)
-			s.stale = append(s.stale, e.Wire)
+			s.stale = append(s.stale, e.ImageName)
 		}
 		oldest = min(oldest, at)
 	}
@@ -202,22 +202,22 @@ func (s *sender) matrix(data []float32, rows int) wire.Matrix {
 // sight is what people were told of a camera.
 //
 // Owner: the housekeeping goroutine.
-type sight struct{ why reason }
+type cameraReport struct{ why reason }
 
 // lookAtCameras logs when a camera has given no picture that can be used for its
 // max-age, why, and when it does again.
 func (e *Edge) lookAtCameras() {
-	if e.sights == nil {
-		e.sights = make([]sight, len(e.eyes))
+	if e.cameraReports == nil {
+		e.cameraReports = make([]cameraReport, len(e.cameras))
 	}
-	for i, looks := range e.eyes {
-		s := &e.sights[i]
-		if err := looks.Trouble(); err != nil {
-			s.why.what = "pictures of camera " + looks.Name
+	for i, cam := range e.cameras {
+		s := &e.cameraReports[i]
+		if err := cam.Err(); err != nil {
+			s.why.what = "pictures of camera " + cam.Name
 			s.why.tell(e, err)
 		} else if s.why.said != "" {
 			s.why.said = ""
-			e.log.Info("camera " + looks.Name + " gives pictures again")
+			e.log.Info("camera " + cam.Name + " gives pictures again")
 		}
 	}
 }
@@ -225,9 +225,9 @@ func (e *Edge) lookAtCameras() {
 // unseeing names the cameras that give no picture that can be used, and why, for
 // the end of a sentence.
 func (e *Edge) unseeing() (text string) {
-	for _, looks := range e.eyes {
-		if err := looks.Trouble(); err != nil {
-			text += "; camera " + looks.Name + ": " + err.Error()
+	for _, cam := range e.cameras {
+		if err := cam.Err(); err != nil {
+			text += "; camera " + cam.Name + ": " + err.Error()
 		}
 	}
 	return text
@@ -236,14 +236,14 @@ func (e *Edge) unseeing() (text string) {
 // closeCameras frees the encoders and decoders, then the cameras' memory.
 func (e *Edge) closeCameras() {
 	if e.sender != nil {
-		for _, look := range e.sender.looks {
-			look.Close()
+		for _, preview := range e.sender.previews {
+			preview.Close()
 		}
 	}
-	for _, v := range e.develop {
+	for _, v := range e.encoders {
 		v.Close()
 	}
-	for _, looks := range e.eyes {
-		looks.Source.Close()
+	for _, cam := range e.cameras {
+		cam.Source.Close()
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"edgert/camera"
 	"edgert/chunk"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/jpeg"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -61,17 +61,17 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 		clock: rttest.NewClock(0), dof: 2, waker: waker, link: &linkFlags{}, stats: newTickStats(),
 		departed: rt.NewRing[departure](4), snapshots: rt.NewLatest[snapshot](nil),
 	}
-	e := eye.New("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}}, 0)
+	e := capture.New("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}}, 0)
 	f := &e.Newest.Back().Frame
 	e.Source.Grab(f)
 	f.At = rt.Instant(993 * time.Millisecond)
 	e.Newest.Publish(1)
-	v, err := eye.NewDeveloper(e, &eye.Config{Name: "top"}, eye.Develop{Quality: quality})
+	v, err := capture.NewEncoder(e, &capture.Config{Name: "top"}, capture.Encoding{Quality: quality})
 	if err != nil {
 		t.Skipf("no libjpeg-turbo: %v", err)
 	}
 	t.Cleanup(v.Close)
-	s := newSender(c, []*eye.Eye{e}, []*eye.Developer{v}, "pick")
+	s := newSender(c, []*capture.Camera{e}, []*capture.Encoder{v}, "pick")
 	out := &outbox{}
 	s.uplink = new(atomic.Pointer[uplink])
 	s.uplink.Store(&uplink{publisher: out, epoch: 3})
@@ -98,14 +98,14 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 		want  []string
 	}{{5 * time.Millisecond, false, []string{"observation.images.top"}}, {8 * time.Millisecond, false, nil}, {5 * time.Millisecond, true, nil}} {
 		s, out := newTestSender(t, 90)
-		s.eyes[0].MaxAge = tt.bound // the picture is 7 ms old
+		s.cameras[0].MaxAge = tt.bound // the picture is 7 ms old
 		s.uplink.Load().old = tt.old
 		s.send(testSnapshot())
 		var o wire.Observation
 		if err := wire.ParseObservation(&o, out.body); err != nil {
 			t.Fatal(err)
 		}
-		stale := s.eyes[0].Tally().Stale
+		stale := s.cameras[0].Stats().Stale
 		if !slices.Equal(o.StaleCameras, tt.want) || stale != uint64(len(tt.want)) && !tt.old {
 			t.Errorf("bound %v, old server %v: stale cameras %v, counted %d, want %v", tt.bound, tt.old, o.StaleCameras, stale, tt.want)
 		}
@@ -200,7 +200,7 @@ func TestSenderNoAlloc(t *testing.T) {
 	s, _ := newTestSender(t, 90)
 	snap := testSnapshot()
 	s.send(snap)
-	e, key := s.eyes[0], int64(1)
+	e, key := s.cameras[0], int64(1)
 	if n := testing.AllocsPerRun(100, func() {
 		f := &e.Newest.Back().Frame
 		e.Source.Grab(f)
@@ -217,15 +217,15 @@ func TestSenderNoAlloc(t *testing.T) {
 }
 
 // newTestLook adds a page's preview to a sender.
-func newTestLook(t *testing.T, s *sender) *eye.Preview {
+func newTestLook(t *testing.T, s *sender) *capture.Preview {
 	t.Helper()
-	look, err := eye.NewPreview(s.develop[0])
+	preview, err := capture.NewPreview(s.encoders[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(look.Close)
-	s.looks = []*eye.Preview{look}
-	return look
+	t.Cleanup(preview.Close)
+	s.previews = []*capture.Preview{preview}
+	return preview
 }
 
 // Who looks sees the very bytes that went to the server: nothing is encoded for
@@ -233,20 +233,20 @@ func newTestLook(t *testing.T, s *sender) *eye.Preview {
 func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	s, out := newTestSender(t, 90)
 	s.clock = rttest.NewClock(rt.Instant(time.Second))
-	look := newTestLook(t, s)
-	room := make([]byte, look.MaxBytes())
+	preview := newTestLook(t, s)
+	room := make([]byte, preview.MaxBytes())
 	snap := testSnapshot()
 	send := func() {
 		s.send(snap)
 		s.show()
 	}
 	send()
-	if _, err := look.Take(room, 0); !errors.Is(err, eye.ErrNoPicture) {
+	if _, err := preview.Read(room, 0); !errors.Is(err, capture.ErrNoPicture) {
 		t.Errorf("nobody has asked: %v, want no picture", err)
 	}
-	look.Ask(s.clock.Now())
+	preview.Request(s.clock.Now())
 	send()
-	still, err := look.Take(room, s.clock.Now())
+	still, err := preview.Read(room, s.clock.Now())
 	if err != nil || still.At != rt.Instant(993*time.Millisecond) {
 		t.Fatalf("taken at %v, %v; want 993 ms", still.At, err)
 	}
@@ -257,34 +257,34 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	if !bytes.Equal(still.Data, o.Images[0].Data) {
 		t.Error("the preview is another picture than the observation's")
 	}
-	look.Ask(s.clock.Now())
+	preview.Request(s.clock.Now())
 	s.show()
-	if _, err := look.Take(room, s.clock.Now().Add(time.Second)); !errors.Is(err, eye.ErrNoPicture) {
+	if _, err := preview.Read(room, s.clock.Now().Add(time.Second)); !errors.Is(err, capture.ErrNoPicture) {
 		t.Errorf("an old one: %v, want no picture: one is sent soon", err)
 	}
-	if n := testing.AllocsPerRun(100, func() { look.Ask(s.clock.Now()); send() }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { preview.Request(s.clock.Now()); send() }); n != 0 {
 		t.Errorf("%v allocations for a picture that somebody looks at", n)
 	}
 }
 
 // While nothing is sent who looks gets a picture all the same, a raw one at once.
 func TestWhoLooksSeesAPausedRobot(t *testing.T) {
-	for quality, patience := range map[int]time.Duration{90: eye.PreviewPatience, 0: 0} {
+	for quality, patience := range map[int]time.Duration{90: capture.PreviewDelay, 0: 0} {
 		s, _ := newTestSender(t, quality)
 		clock := rttest.NewClock(rt.Instant(time.Second))
 		s.clock = clock
-		look := newTestLook(t, s)
-		room := make([]byte, look.MaxBytes())
-		look.Ask(clock.Now())
+		preview := newTestLook(t, s)
+		room := make([]byte, preview.MaxBytes())
+		preview.Request(clock.Now())
 		if patience > 0 {
 			s.show()
-			if _, err := look.Take(room, clock.Now()); !errors.Is(err, eye.ErrNoPicture) {
+			if _, err := preview.Read(room, clock.Now()); !errors.Is(err, capture.ErrNoPicture) {
 				t.Errorf("quality %d: encoded at once: %v", quality, err)
 			}
 			clock.Advance(patience)
 		}
 		s.show()
-		still, err := look.Take(room, clock.Now())
+		still, err := preview.Read(room, clock.Now())
 		if err != nil {
 			t.Fatalf("quality %d: %v", quality, err)
 		}
@@ -295,7 +295,7 @@ func TestWhoLooksSeesAPausedRobot(t *testing.T) {
 		if red, green, blue, _ := m.At(5, 5).RGBA(); red>>8 < 230 || green>>8 < 110 || green>>8 > 130 || blue>>8 > 15 {
 			t.Errorf("quality %d: colour %d %d %d, want 240 120 0", quality, red>>8, green>>8, blue>>8)
 		}
-		if n := testing.AllocsPerRun(100, func() { look.Ask(1); s.show() }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { preview.Request(1); s.show() }); n != 0 {
 			t.Errorf("quality %d: %v allocations for a picture", quality, n)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/wire"
 )
@@ -77,7 +77,7 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
 	}
 	for _, c := range l.cfg.Cameras {
-		request.CameraNames = append(request.CameraNames, eye.ImageKey+c.Name)
+		request.CameraNames = append(request.CameraNames, capture.ImageKey+c.Name)
 	}
 	replies, err := l.net.Get(ctx, wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/rt"
@@ -151,12 +151,12 @@ func (e *Edge) showPage() error {
 	e.control.glances = rt.NewLatest(func(g *glance) {
 		g.state, g.goal, g.lives = make([]float32, dof), make([]float32, dof), make([]follow.Life, dof)
 	})
-	for _, v := range e.develop {
-		look, err := eye.NewPreview(v)
+	for _, v := range e.encoders {
+		preview, err := capture.NewPreview(v)
 		if err != nil {
 			return err
 		}
-		e.sender.looks = append(e.sender.looks, look)
+		e.sender.previews = append(e.sender.previews, preview)
 	}
 	var mu sync.Mutex // of those who look: one at a time reads the newest tick
 	e.page.Watch(page.Run{
@@ -171,7 +171,7 @@ func (e *Edge) showPage() error {
 			return e.healthy()
 		},
 		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
-		Previews: e.sender.looks,
+		Previews: e.sender.previews,
 	})
 	return nil
 }
@@ -220,8 +220,8 @@ func (e *Edge) live() *Live {
 	if grant := e.loop.Grant(); loop.Ticks > 0 {
 		l.RT = Granted{grant.Granted, grant.Why}
 	}
-	for _, looks := range e.eyes {
-		l.Frames[looks.Name] = LiveFrames{framesOf(looks), looks.Tally().Lost}
+	for _, cam := range e.cameras {
+		l.Frames[cam.Name] = LiveFrames{framesOf(cam), cam.Stats().Lost}
 	}
 	if e.world != nil {
 		score := e.world.Score()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"edgert/camera"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/notify"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -60,16 +60,16 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 	for _, stuck := range []bool{true, false} {
 		s, _ := newTestSender(t, 90)
 		film := &poisoned{format: camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}, pix: bytes.Repeat([]byte{240, 120, 0}, 32*16)}
-		looks := eye.New("top", film, 0)
-		f := &looks.Newest.Back().Frame
+		cam := capture.New("top", film, 0)
+		f := &cam.Newest.Back().Frame
 		film.Grab(f)
 		f.At = 1
-		looks.Newest.Publish(1)
-		v, err := eye.NewDeveloper(looks, &eye.Config{Name: "top"}, eye.Develop{Quality: 90})
+		cam.Newest.Publish(1)
+		v, err := capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90})
 		if err != nil {
 			t.Skip(err)
 		}
-		s.eyes[0], s.develop[0] = looks, v
+		s.cameras[0], s.encoders[0] = cam, v
 		out := &hung{entered: make(chan struct{}), leave: make(chan struct{})}
 		s.uplink.Store(&uplink{publisher: out, epoch: 3})
 		notifier, err := notify.Open()
@@ -82,17 +82,17 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		}
 		e := &Edge{
 			clock: clock, control: &control{waker: s.waker}, sender: s,
-			eyes: s.eyes, develop: s.develop, notifier: notifier,
+			cameras: s.cameras, encoders: s.encoders, notifier: notifier,
 		}
 		sent := make(chan struct{})
 		if stuck {
 			e.spawn(func() error {
 				defer close(sent)
 				s.send(testSnapshot())
-				f := &looks.Newest.Back().Frame
+				f := &cam.Newest.Back().Frame
 				film.Grab(f)
 				f.At = 2
-				looks.Newest.Publish(2)
+				cam.Newest.Publish(2)
 				s.send(testSnapshot())
 				return nil
 			})

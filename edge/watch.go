@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"edgert/edge/capture"
 	"edgert/edge/event"
-	"edgert/edge/eye"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/internal/notify"
@@ -288,8 +288,8 @@ func (e *Edge) summarize(err error) *Summary {
 		s.ForcedGC, s.MallocWindow = h.to.Forced-h.from.Forced, h.last-h.first
 		s.MallocBytes = h.to.Bytes - h.from.Bytes
 	}
-	for _, looks := range e.eyes {
-		s.Frames[looks.Name] = framesOf(looks)
+	for _, cam := range e.cameras {
+		s.Frames[cam.Name] = framesOf(cam)
 	}
 	s.Phases = map[string]ShortQuantiles{"tick": short(c.laps.Whole(), time.Microsecond)}
 	for i, name := range lapNames {
@@ -319,10 +319,10 @@ func busSummary(arm servo.Stats) BusSummary {
 	}
 }
 
-func framesOf(looks *eye.Eye) Frames {
-	t := looks.Tally()
+func framesOf(cam *capture.Camera) Frames {
+	t := cam.Stats()
 	return Frames{
-		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(looks.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
+		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(cam.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
 		Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
 		Warned: t.Warned, Undecoded: t.Undecoded,
 	}

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"edgert/bench"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/sim"
@@ -31,7 +31,7 @@ import (
 
 // Config says what to measure.
 type Config struct {
-	Cameras  []eye.Config
+	Cameras  []capture.Config
 	Quality  int  // 0: raw
 	Asked    bool // a camera's own JPEG is encoded anew
 	FPS      float64
@@ -138,8 +138,8 @@ func slice(cfg *Config, clock rt.Clock, stations []*station, on bool, ticks *tic
 
 // station is one camera on its way into messages.
 type station struct {
-	eye       *eye.Eye
-	developer *eye.Developer
+	eye       *capture.Camera
+	developer *capture.Encoder
 	picked    string
 	images    [1]wire.Image
 	body      []byte
@@ -156,16 +156,16 @@ type station struct {
 
 // open opens all cameras, without a policy.
 func open(cfg *Config, clock rt.Clock) (all []*station, err error) {
-	world := func() eye.World { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
+	world := func() capture.World { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
 	for i := range cfg.Cameras {
 		c := &cfg.Cameras[i]
-		source, picked, err := eye.Open(c, eye.Place{Clock: clock, World: world, Changed: cfg.Asked || cfg.Quality == 0})
+		source, picked, err := capture.Open(c, capture.Options{Clock: clock, World: world, Decoded: cfg.Asked || cfg.Quality == 0})
 		if err != nil {
 			return all, err
 		}
-		s := &station{eye: eye.New(c.Name, source, c.MaxAge), picked: picked, latency: rt.NewHist()}
+		s := &station{eye: capture.New(c.Name, source, c.MaxAge), picked: picked, latency: rt.NewHist()}
 		all = append(all, s)
-		if s.developer, err = eye.NewDeveloper(s.eye, c, eye.Develop{Quality: cfg.Quality, Asked: cfg.Asked}); err != nil {
+		if s.developer, err = capture.NewEncoder(s.eye, c, capture.Encoding{Quality: cfg.Quality, Reencode: cfg.Asked}); err != nil {
 			return all, err
 		}
 		s.body = make([]byte, 0, s.developer.MaxBytes()+bodyRoom)
@@ -186,7 +186,7 @@ func (s *station) capture(clock rt.Clock, stop *atomic.Bool) {
 	defer runtime.UnlockOSThread()
 	before := rt.ThreadCPU()
 	var blind atomic.Int32
-	s.eye.Capture(clock, stop, &blind)
+	s.eye.Run(clock, stop, &blind)
 	s.captureCPU += rt.ThreadCPU() - before
 }
 

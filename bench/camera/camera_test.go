@@ -10,16 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/jpeg"
 	"edgert/rt"
 )
 
-func cameras(t *testing.T, texts ...string) (all []eye.Config) {
+func cameras(t *testing.T, texts ...string) (all []capture.Config) {
 	t.Helper()
 	for _, text := range texts {
-		c, err := eye.Parse(text)
+		c, err := capture.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}

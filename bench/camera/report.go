@@ -71,7 +71,7 @@ func in(d, unit time.Duration) float64 { return round(float64(d) / float64(unit)
 func round(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
 
 func (s *station) summary() Camera {
-	t := s.eye.Tally()
+	t := s.eye.Stats()
 	c := Camera{
 		Name: s.eye.Name, Picked: s.picked, How: s.developer.String(), Captured: t.Captured, Dropped: t.Dropped, Broken: t.Torn + t.Undecoded + t.Source.Broken, Errors: t.Errors,
 		Pictures: s.pictures, Latency: spread(s.latency, time.Millisecond),

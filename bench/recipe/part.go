@@ -13,7 +13,7 @@ import (
 	"edgert/bench"
 	"edgert/chunk"
 	"edgert/edge"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -50,12 +50,12 @@ const (
 
 // Run runs the edge and writes a Result as JSON.
 func (p Part) Run(ctx context.Context, w io.Writer) error {
-	camera, err := eye.Parse("top=pattern")
+	camera, err := capture.Parse("top=pattern")
 	if err != nil {
 		return err
 	}
 	e, err := edge.Open(ctx, edge.Config{
-		FPS: p.FPS, FPSMismatch: "allow", Bus: p.Bus, Calibration: p.Calibration, Robot: "so101", Cameras: []eye.Config{camera}, Connect: []string{p.Connect},
+		FPS: p.FPS, FPSMismatch: "allow", Bus: p.Bus, Calibration: p.Calibration, Robot: "so101", Cameras: []capture.Config{camera}, Connect: []string{p.Connect},
 		Plan: chunk.Config{Schedule: chunk.ScheduleDRTC, Epsilon: chunk.DefaultEpsilon}, Duration: p.Duration, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "hold", Fallback: "hold",
 		MaxActionAge: 3 * time.Second, DegradedAfter: 500 * time.Millisecond, RequestTimeout: 5 * time.Second,
 		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 10 * time.Second, MaxOffline: 20 * time.Second,

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"edgert/bench/camera"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -44,7 +44,7 @@ func (f *cameraFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		names = twoCameras
 	}
 	for _, text := range names {
-		c, err := eye.Parse(text)
+		c, err := capture.Parse(text)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,7 @@ package main
 import (
 	"io"
 
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 )
 
@@ -23,13 +23,13 @@ func (c *cli) snapshot(stdout, stderr io.Writer) exit.Code {
 	if len(c.Camera) != 1 {
 		return complain(stderr, exit.Errorf(exit.Usage, "%d cameras, want one: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg", len(c.Camera)))
 	}
-	cfg, err := eye.Parse(c.Camera[0])
+	cfg, err := capture.Parse(c.Camera[0])
 	if err != nil {
 		return complain(stderr, err)
 	}
-	d := eye.Develop{Quality: defaultQuality}
+	d := capture.Encoding{Quality: defaultQuality}
 	if c.JPEGQuality != nil {
-		d.Quality, d.Asked = *c.JPEGQuality, true
+		d.Quality, d.Reencode = *c.JPEGQuality, true
 	}
-	return complain(stderr, eye.Snapshot(stdout, &cfg, d, c.Cameras.Snapshot.Out))
+	return complain(stderr, capture.Snapshot(stdout, &cfg, d, c.Cameras.Snapshot.Out))
 }

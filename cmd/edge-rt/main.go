@@ -21,7 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"edgert/edge"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/internal/logline"
 	"edgert/internal/network"
@@ -151,7 +151,7 @@ func run(args []string, stdout, stderr *os.File) exit.Code {
 		fmt.Fprintf(stdout, "edge-rt %s, transport %s\n", version, network.Transport)
 		return exit.Clean
 	case "cameras", "cameras list":
-		return complain(stderr, eye.WriteList(stdout, c.Cameras.List.All))
+		return complain(stderr, capture.WriteList(stdout, c.Cameras.List.All))
 	case "cameras snapshot":
 		return c.snapshot(stdout, stderr)
 	case "ctl <word>":
@@ -327,7 +327,7 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 		}
 	}
 	for _, c := range r.Camera {
-		cam, err := eye.Parse(c)
+		cam, err := capture.Parse(c)
 		if err != nil {
 			return cfg, err
 		}

@@ -3,7 +3,7 @@
 // edge-rt ctl.
 //
 // Nobody who looks can touch the tick. The page reads atomic counters and
-// rt.Latest, and asks the sender for a copy of a picture (eye.Preview); it takes
+// rt.Latest, and asks the sender for a copy of a picture (capture.Preview); it takes
 // no lock that the tick, a capture thread or the sender takes. Go's collector is
 // off while the arm runs, and an HTTP server makes garbage: connections and
 // requests are therefore few (gate.go), each is bounded in time and size, and
@@ -27,30 +27,30 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/rt"
 )
 
 // Limits of what looking may cost.
 const (
-	connections = 16                    // at once; the next wait in the kernel
-	arrivals    = 25 * time.Millisecond // between two connections, in the long run
-	requests    = 20 * time.Millisecond // between two requests, whoever asks, in the long run
-	burst       = 16                    // of either, at once
-	headerBytes = 4 << 10               // of a request; net/http adds as much again
-	readLimit   = 2 * time.Second       // a request must be there by then
-	writeLimit  = 5 * time.Second       // and its answer taken
-	idleLimit   = 10 * time.Second      // without a request
-	stopLimit   = 300 * time.Millisecond
-	pictures    = 4 // on their way at once
+	maxConnections     = 16                    // at once; the next wait in the kernel
+	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
+	requestInterval    = 20 * time.Millisecond // between two requests, whoever asks, in the long run
+	burst              = 16                    // of either, at once
+	maxHeaderBytes     = 4 << 10               // of a request; net/http adds as much again
+	readTimeout        = 2 * time.Second       // a request must be there by then
+	writeTimeout       = 5 * time.Second       // and its answer taken
+	idleTimeout        = 10 * time.Second      // without a request
+	shutdownTimeout    = 300 * time.Millisecond
+	maxPictures        = 4 // on their way at once
 )
 
 // What is collected by hand, and when.
 const (
-	collectEvery = time.Second
-	collectBytes = 16 << 20    // of garbage, well before the fuse of rt.HoldGC
-	gapPatience  = time.Second // for the end of a tick: the slowest rate's period
-	gapLook      = time.Millisecond
+	collectInterval = time.Second
+	collectBytes    = 16 << 20    // of garbage, well before the fuse of rt.HoldGC
+	tickTimeout     = time.Second // for the end of a tick: the slowest rate's period
+	tickPoll        = time.Millisecond
 )
 
 //go:embed index.html
@@ -61,7 +61,7 @@ type Run struct {
 	Status   func() any                   // becomes /status.json
 	Healthy  func() (ok bool, why string) // whether ticks come
 	Ticks    func() uint64                // so far
-	Previews []*eye.Preview               // in the order of the command line
+	Previews []*capture.Preview           // in the order of the command line
 }
 
 // Stats counts what people who looked have cost.
@@ -76,18 +76,18 @@ type Stats struct {
 // Page answers browsers. It listens before the arm is opened, so that a taken
 // port ends the start before anything has moved.
 type Page struct {
-	http  http.Server
-	gate  *gate
-	clock rt.Clock
-	log   *slog.Logger
-	names []string // by which this machine may be called
-	run   atomic.Pointer[Run]
-	seats chan []byte // memory of the pictures on their way; made by Watch
-	done  chan struct{}
-	ends  sync.WaitGroup
-	turn  pace // of requests
+	http     http.Server
+	listener *limitedListener
+	clock    rt.Clock
+	log      *slog.Logger
+	names    []string // by which this machine may be called
+	run      atomic.Pointer[Run]
+	buffers  chan []byte // memory of the pictures on their way; made by Watch
+	done     chan struct{}
+	running  sync.WaitGroup
+	rate     rateLimit // of requests
 
-	asked, shown, refused, collections atomic.Uint64
+	requests, pictures, refused, collections atomic.Uint64
 }
 
 // Address completes HOST:PORT, :PORT or PORT; without a host only this machine
@@ -118,8 +118,8 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	}
 	host, _, _ := net.SplitHostPort(address)
 	p := &Page{
-		clock: clock, log: log, names: []string{"localhost", host}, seats: make(chan []byte, pictures), done: make(chan struct{}),
-		turn: pace{clock: clock, every: requests}, gate: newGate(listener, clock),
+		clock: clock, log: log, names: []string{"localhost", host}, buffers: make(chan []byte, maxPictures), done: make(chan struct{}),
+		rate: rateLimit{clock: clock, interval: requestInterval}, listener: limitListener(listener, clock),
 	}
 	if name, err := os.Hostname(); err == nil {
 		p.names = append(p.names, name, name+".local")
@@ -130,24 +130,24 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	mux.HandleFunc("GET /healthz", p.healthz)
 	mux.HandleFunc("GET /camera/{name...}", p.picture)
 	p.http = http.Server{
-		Handler: p.guard(mux), MaxHeaderBytes: headerBytes, ReadTimeout: readLimit, WriteTimeout: writeLimit, IdleTimeout: idleLimit,
+		Handler: p.checkRequest(mux), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past guard, as fast as it is asked
 		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
 	}
-	p.ends.Add(2)
+	p.running.Add(2)
 	go func() {
-		defer p.ends.Done()
-		_ = p.http.Serve(p.gate) // ends with Close
+		defer p.running.Done()
+		_ = p.http.Serve(p.listener) // ends with Close
 	}()
 	go func() {
-		defer p.ends.Done()
+		defer p.running.Done()
 		p.collect()
 	}()
 	return p, nil
 }
 
 // URL is where to look, with the real port.
-func (p *Page) URL() string { return "http://" + p.gate.Addr().String() + "/" }
+func (p *Page) URL() string { return "http://" + p.listener.Addr().String() + "/" }
 
 // Watch shows run from now on. It allocates all that pictures need, and is
 // called once.
@@ -156,8 +156,8 @@ func (p *Page) Watch(run Run) {
 	for _, v := range run.Previews {
 		room = max(room, v.MaxBytes())
 	}
-	for range pictures {
-		p.seats <- make([]byte, room)
+	for range maxPictures {
+		p.buffers <- make([]byte, room)
 	}
 	p.run.Store(&run)
 }
@@ -165,7 +165,7 @@ func (p *Page) Watch(run Run) {
 // Stats returns the counters as they stand.
 func (p *Page) Stats() Stats {
 	return Stats{
-		Connections: p.gate.accepted.Load(), Requests: p.asked.Load(), Pictures: p.shown.Load(),
+		Connections: p.listener.accepted.Load(), Requests: p.requests.Load(), Pictures: p.pictures.Load(),
 		Refused: p.refused.Load(), Collections: p.collections.Load(),
 	}
 }
@@ -179,17 +179,17 @@ func (p *Page) Close() {
 	default:
 	}
 	close(p.done)
-	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if err := p.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
 		_ = p.http.Close()
 	}
-	p.ends.Wait()
+	p.running.Wait()
 }
 
 // guard is what all requests pass: one after the other at a bounded rate, from
 // no other site's script, and without a body.
-func (p *Page) guard(next http.Handler) http.Handler {
+func (p *Page) checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if why := recover(); why != nil {
@@ -197,15 +197,15 @@ func (p *Page) guard(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler)
 			}
 		}()
-		p.asked.Add(1)
-		p.turn.wait()
+		p.requests.Add(1)
+		p.rate.wait()
 		h := w.Header()
 		h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
-		h["Content-Security-Policy"], h["Cross-Origin-Resource-Policy"] = policy, sameOrigin
+		h["Content-Security-Policy"], h["Cross-Origin-Resource-Policy"] = contentPolicy, sameOrigin
 		switch {
-		case !p.ours(r.Host):
+		case !p.knownHost(r.Host):
 			p.refuse(w, http.StatusMisdirectedRequest, "this machine is not called %q: use its address, its host name, or the name given to --http", r.Host)
-		case foreign(r.Header):
+		case crossSite(r.Header):
 			p.refuse(w, http.StatusForbidden, "another site's page asks for this: open it by itself")
 		case r.ContentLength != 0:
 			h.Set("Connection", "close")
@@ -218,18 +218,18 @@ func (p *Page) guard(next http.Handler) http.Handler {
 
 // Header values that all answers share.
 var (
-	noStore    = []string{"no-store"}
-	noSniff    = []string{"nosniff"}
-	sameOrigin = []string{"same-origin"}
-	policy     = []string{"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
-	htmlType   = []string{"text/html; charset=utf-8"}
-	jsonType   = []string{"application/json"}
-	jpegType   = []string{"image/jpeg"}
+	noStore       = []string{"no-store"}
+	noSniff       = []string{"nosniff"}
+	sameOrigin    = []string{"same-origin"}
+	contentPolicy = []string{"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+	htmlType      = []string{"text/html; charset=utf-8"}
+	jsonType      = []string{"application/json"}
+	jpegType      = []string{"image/jpeg"}
 )
 
 // ours reports whether a request is for this machine by a name of it. A site may
 // let its own name point here (DNS rebinding) and would read what we show.
-func (p *Page) ours(host string) bool {
+func (p *Page) knownHost(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h
@@ -248,7 +248,7 @@ func (p *Page) ours(host string) bool {
 // foreign reports whether another site's page wants this for itself. It could not
 // read it, but each picture costs the sender something. Browsers say so where they
 // trust the address, as they do this machine's own; a link to here is none.
-func foreign(h http.Header) bool {
+func crossSite(h http.Header) bool {
 	site := h.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
 }
@@ -261,7 +261,7 @@ func (p *Page) refuse(w http.ResponseWriter, code int, format string, args ...an
 // collect collects what looking has left behind, until Close. With the
 // collector off nobody else would before the fuse does.
 func (p *Page) collect() {
-	tick := time.NewTicker(collectEvery)
+	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()
 	var last rt.HeapStat
 	for {
@@ -275,7 +275,7 @@ func (p *Page) collect() {
 		case run == nil || heap.Cycles != last.Cycles: // not yet held, the fuse, or somebody else
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:
-			gap(run)
+			afterTick(run)
 			runtime.GC()
 			p.collections.Add(1)
 			last = rt.ReadHeap()
@@ -285,9 +285,9 @@ func (p *Page) collect() {
 
 // gap waits for the end of a tick, after which there is most time before the
 // next, if there are ticks.
-func gap(run *Run) {
+func afterTick(run *Run) {
 	before := run.Ticks()
-	for waited := time.Duration(0); waited < gapPatience && run.Ticks() == before; waited += gapLook {
-		time.Sleep(gapLook)
+	for waited := time.Duration(0); waited < tickTimeout && run.Ticks() == before; waited += tickPoll {
+		time.Sleep(tickPoll)
 	}
 }

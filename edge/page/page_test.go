@@ -19,7 +19,7 @@ import (
 
 	"edgert/camera"
 	"edgert/camera/pattern"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/rt"
 )
 
@@ -60,18 +60,18 @@ type cam struct {
 }
 
 // watch shows a run whose sender has nothing to send.
-func (s *stage) watch(t testing.TB, cams ...cam) []*eye.Preview {
+func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 	t.Helper()
-	var previews []*eye.Preview
+	var previews []*capture.Preview
 	for _, c := range cams {
 		source := pattern.NewSource(s.clock, camera.Format{Width: 80 * c.times, Height: 60 * c.times, Pixels: camera.RGB8, FPS: 50})
-		e := eye.New(c.name, source, 0)
-		v, err := eye.NewDeveloper(e, &eye.Config{Name: c.name}, eye.Develop{Quality: c.quality})
+		e := capture.New(c.name, source, 0)
+		v, err := capture.NewEncoder(e, &capture.Config{Name: c.name}, capture.Encoding{Quality: c.quality})
 		if err != nil {
 			t.Skipf("no libjpeg-turbo: %v", err)
 		}
 		t.Cleanup(v.Close)
-		p, err := eye.NewPreview(v)
+		p, err := capture.NewPreview(v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*eye.Preview {
 		previews = append(previews, p)
 		if c.on {
 			s.ends.Add(1)
-			go func() { defer s.ends.Done(); e.Capture(s.clock, &s.stop, &s.blind) }()
+			go func() { defer s.ends.Done(); e.Run(s.clock, &s.stop, &s.blind) }()
 		}
 	}
 	s.ends.Add(1)
@@ -87,7 +87,7 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*eye.Preview {
 		defer s.ends.Done()
 		for !s.stop.Load() {
 			for _, p := range previews {
-				p.Look(s.clock.Now())
+				p.Refresh(s.clock.Now())
 			}
 			s.ticks.Add(1)
 			time.Sleep(5 * time.Millisecond)
@@ -215,7 +215,7 @@ func TestAddress(t *testing.T) {
 
 func TestATakenPortIsNamed(t *testing.T) {
 	s := newStage(t)
-	address := s.gate.Addr().String()
+	address := s.listener.Addr().String()
 	if _, err := Listen(address, rt.KernelClock(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), address) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a taken port: %v, want one line with %s", err, address)
 	}
@@ -226,8 +226,8 @@ func TestATakenPortIsNamed(t *testing.T) {
 func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
-	for range 3 * connections {
-		c, err := net.Dial("tcp", s.gate.Addr().String())
+	for range 3 * maxConnections {
+		c, err := net.Dial("tcp", s.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,15 +235,15 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-")
 	}
 	most := 0
-	for end := time.Now().Add(patience); s.gate.accepted.Load() < connections; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); s.listener.accepted.Load() < maxConnections; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d of %d seats taken", s.gate.accepted.Load(), connections)
+			t.Fatalf("%d of %d seats taken", s.listener.accepted.Load(), maxConnections)
 		}
 	}
-	most = max(most, len(s.gate.seats))
+	most = max(most, len(s.listener.slots))
 	s.get(t, "/healthz").wants(t, "after the slow ones", 200, "text/plain", "ok")
-	if n := s.gate.accepted.Load(); n < 2*connections || most > connections {
-		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their seats, %d at most at once", n, most, connections)
+	if n := s.listener.accepted.Load(); n < 2*maxConnections || most > maxConnections {
+		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their seats, %d at most at once", n, most, maxConnections)
 	}
 }
 
@@ -252,10 +252,10 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 func TestClientsThatTakeNothing(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 16, true})
-	s.turn.every = 0
+	s.rate.interval = 0
 	asks := bytes.Repeat(asking("/camera/front"), 1000) // more than the kernel holds the pictures of
-	for range pictures {
-		c, err := net.Dial("tcp", s.gate.Addr().String())
+	for range maxPictures {
+		c, err := net.Dial("tcp", s.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,10 +265,10 @@ func TestClientsThatTakeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stuck, before := 0, s.shown.Load()
+	stuck, before := 0, s.pictures.Load()
 	for end := time.Now().Add(patience); stuck < 20; time.Sleep(10 * time.Millisecond) {
-		if stuck++; len(s.seats) > 0 || s.shown.Load() != before {
-			stuck, before = 0, s.shown.Load()
+		if stuck++; len(s.buffers) > 0 || s.pictures.Load() != before {
+			stuck, before = 0, s.pictures.Load()
 		}
 		if time.Now().After(end) {
 			t.Fatal("the slow ones never held all memory")
@@ -324,7 +324,7 @@ func (k *keep) ask(t testing.TB, request []byte) (code int) {
 
 func (s *stage) connect(t testing.TB) *keep {
 	t.Helper()
-	c, err := net.Dial("tcp", s.gate.Addr().String())
+	c, err := net.Dial("tcp", s.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func asking(path string) []byte {
 func TestMemoryStaysBounded(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 2, true})
-	s.turn.every = 0 // as fast as can be
+	s.rate.interval = 0 // as fast as can be
 	hold := rt.HoldGC(0)
 	defer hold.Release()
 	began := rt.ReadHeap()
@@ -383,8 +383,8 @@ func TestRequestsArePaced(t *testing.T) {
 		})
 	}
 	ends.Wait()
-	if took := time.Since(began); took < (asked-burst-1)*requests {
-		t.Errorf("%d requests in %v, want %v at least", asked, took, (asked-burst-1)*requests)
+	if took := time.Since(began); took < (asked-burst-1)*requestInterval {
+		t.Errorf("%d requests in %v, want %v at least", asked, took, (asked-burst-1)*requestInterval)
 	}
 }
 
@@ -429,8 +429,8 @@ func TestThePageIsWhole(t *testing.T) {
 			t.Errorf("index.html does not ask for %s", path)
 		}
 	}
-	if !strings.HasPrefix(policy[0], "default-src 'none'") {
-		t.Errorf("policy %q", policy)
+	if !strings.HasPrefix(contentPolicy[0], "default-src 'none'") {
+		t.Errorf("policy %q", contentPolicy)
 	}
 }
 
@@ -442,7 +442,7 @@ func TestCloseEnds(t *testing.T) {
 	k.ask(t, asking("/healthz"))
 	s.Close()
 	s.Close()
-	if _, err := net.Dial("tcp", s.gate.Addr().String()); err == nil {
+	if _, err := net.Dial("tcp", s.listener.Addr().String()); err == nil {
 		t.Error("it listens still")
 	}
 	k.SetReadDeadline(time.Now().Add(patience))
@@ -457,7 +457,7 @@ func BenchmarkRequest(b *testing.B) {
 		b.Run(path, func(b *testing.B) {
 			s := newStage(b)
 			s.watch(b, cam{"front", 90, 2, true})
-			s.turn.every = 0
+			s.rate.interval = 0
 			k, request := s.connect(b), asking(path)
 			k.ask(b, request)
 			b.ReportAllocs()

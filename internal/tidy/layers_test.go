@@ -67,7 +67,7 @@ var parted = []struct {
 	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
 	{"bench", true, "one folder for each measurement, on what all of them share"},
 	{"chunk", false, "stages stand behind any schedule and know none"},
-	{"edge", true, "a robot process has eyes, limits, a bus that comes back, a page to look at, bring-up and teleoperation, each a package to test alone"},
+	{"edge", true, "a robot process has cameras, limits, a bus that comes back, a page to look at, bring-up and teleoperation, each a package to test alone"},
 	{"cmd", false, "one folder for each program"},
 	{"tools", true, "one folder for each program, and tools/proc starts the real ones for them"},
 }

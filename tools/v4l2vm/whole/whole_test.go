@@ -18,7 +18,7 @@ import (
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge"
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server"
@@ -137,7 +137,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 		Log: slog.New(slog.DiscardHandler),
 	}
 	for i, name := range names {
-		c, err := eye.Parse(fmt.Sprintf("%s=/dev/video%d%s%s", name, i, pictures, options[i]))
+		c, err := capture.Parse(fmt.Sprintf("%s=/dev/video%d%s%s", name, i, pictures, options[i]))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,23 +1,23 @@
-package eye
+package capture
 
 import (
 	"fmt"
 	"math"
 )
 
-// rework is what is done to an RGB picture: crop, rotate, scale. All buffers and
+// transform is what is done to an RGB picture: crop, rotate, scale. All buffers and
 // tables are made once.
-type rework struct {
+type transform struct {
 	w, h       int // of the picture that comes
 	crop       Rect
 	rotate     int
 	outW, outH int
 
-	turned       []byte // cropped and rotated, where that is asked for
-	tw, th       int
-	wide         []byte // scaled across, [th][outW]
-	across, down []tap
-	scaled       []byte
+	rotated            []byte // cropped and rotated, where that is asked for
+	rotatedW, rotatedH int
+	scaledX            []byte // scaled across, [th][outW]
+	tapsX, tapsY       []tap
+	scaled             []byte
 }
 
 // tap is how one pixel of a row or column is made: weights of neighbours from
@@ -29,36 +29,36 @@ type tap struct {
 
 const tapBits = 14
 
-// newRework plans the way from a w x h picture to what is sent; outW 0 keeps the
+// newTransform plans the way from a w x h picture to what is sent; outW 0 keeps the
 // size.
-func newRework(w, h int, crop Rect, rotate, outW, outH int) (*rework, error) {
+func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, error) {
 	if crop == (Rect{}) {
 		crop = Rect{W: w, H: h}
 	}
 	if crop.X+crop.W > w || crop.Y+crop.H > h {
 		return nil, fmt.Errorf("crop=%dx%d+%d+%d leaves the camera's picture of %dx%d", crop.W, crop.H, crop.X, crop.Y, w, h)
 	}
-	r := &rework{w: w, h: h, crop: crop, rotate: rotate, tw: crop.W, th: crop.H}
+	r := &transform{w: w, h: h, crop: crop, rotate: rotate, rotatedW: crop.W, rotatedH: crop.H}
 	if rotate == 90 || rotate == 270 {
-		r.tw, r.th = crop.H, crop.W
+		r.rotatedW, r.rotatedH = crop.H, crop.W
 	}
 	if crop != (Rect{W: w, H: h}) || rotate != 0 {
-		r.turned = make([]byte, 3*r.tw*r.th)
+		r.rotated = make([]byte, 3*r.rotatedW*r.rotatedH)
 	}
 	r.outW, r.outH = outW, outH
 	if outW == 0 {
-		r.outW, r.outH = r.tw, r.th
+		r.outW, r.outH = r.rotatedW, r.rotatedH
 	}
-	if r.outW != r.tw || r.outH != r.th {
-		r.across, r.down = taps(r.tw, r.outW), taps(r.th, r.outH)
-		r.wide = make([]byte, 3*r.outW*r.th)
+	if r.outW != r.rotatedW || r.outH != r.rotatedH {
+		r.tapsX, r.tapsY = taps(r.rotatedW, r.outW), taps(r.rotatedH, r.outH)
+		r.scaledX = make([]byte, 3*r.outW*r.rotatedH)
 		r.scaled = make([]byte, 3*r.outW*r.outH)
 	}
 	return r, nil
 }
 
-// idle reports whether nothing is done.
-func (r *rework) idle() bool { return r.turned == nil && r.scaled == nil }
+// unchanged reports whether nothing is done.
+func (r *transform) identity() bool { return r.rotated == nil && r.scaled == nil }
 
 // taps plans one direction: the mean of what a pixel covers where it shrinks, the
 // straight line between two where it grows.
@@ -72,7 +72,7 @@ func taps(from, to int) []tap {
 			low, high = centre, centre+1
 			first := int(math.Floor(low))
 			part := low - float64(first)
-			out[i] = weigh(from, first, []float64{1 - part, part})
+			out[i] = newTap(from, first, []float64{1 - part, part})
 			continue
 		}
 		first, last := int(math.Floor(low)), int(math.Ceil(high))
@@ -80,14 +80,14 @@ func taps(from, to int) []tap {
 		for k := first; k < last; k++ {
 			weights = append(weights, (min(high, float64(k+1))-max(low, float64(k)))/ratio)
 		}
-		out[i] = weigh(from, first, weights)
+		out[i] = newTap(from, first, weights)
 	}
 	return out
 }
 
-// weigh turns shares into integers that add up to 1 << tapBits, with those outside
+// newTap turns shares into integers that add up to 1 << tapBits, with those outside
 // the picture given to its border.
-func weigh(size, first int, shares []float64) tap {
+func newTap(size, first int, shares []float64) tap {
 	low := min(max(first, 0), size-1)
 	high := min(max(first+len(shares)-1, low), size-1)
 	t := tap{first: low, weights: make([]int32, high-low+1)}
@@ -108,13 +108,13 @@ func weigh(size, first int, shares []float64) tap {
 	return t
 }
 
-// run returns the picture to send. The slice is lent until the next run.
+// apply returns the picture to send. The slice is lent until the next run.
 //
 //rt:noalloc
-func (r *rework) run(pix []byte) []byte {
-	if r.turned != nil {
-		r.turn(pix)
-		pix = r.turned
+func (r *transform) apply(pix []byte) []byte {
+	if r.rotated != nil {
+		r.cropAndRotate(pix)
+		pix = r.rotated
 	}
 	if r.scaled != nil {
 		r.scale(pix)
@@ -123,10 +123,10 @@ func (r *rework) run(pix []byte) []byte {
 	return pix
 }
 
-// turn cuts and rotates.
+// cropAndRotate cuts and rotates.
 //
 //rt:noalloc
-func (r *rework) turn(pix []byte) {
+func (r *transform) cropAndRotate(pix []byte) {
 	// Where the turned picture's first pixel lies, and one step across and down,
 	// in bytes of the picture that came.
 	row := 3 * r.w
@@ -142,14 +142,14 @@ func (r *rework) turn(pix []byte) {
 		start, across, down = origin+right, row, -3
 	}
 	if across == 3 {
-		for y := range r.th {
-			copy(r.turned[3*r.tw*y:3*r.tw*(y+1)], pix[start+y*down:])
+		for y := range r.rotatedH {
+			copy(r.rotated[3*r.rotatedW*y:3*r.rotatedW*(y+1)], pix[start+y*down:])
 		}
 		return
 	}
-	for y := range r.th {
+	for y := range r.rotatedH {
 		from := start + y*down
-		to := r.turned[3*r.tw*y : 3*r.tw*(y+1)]
+		to := r.rotated[3*r.rotatedW*y : 3*r.rotatedW*(y+1)]
 		for x := 0; x < len(to); x += 3 {
 			to[x], to[x+1], to[x+2] = pix[from], pix[from+1], pix[from+2]
 			from += across
@@ -160,12 +160,12 @@ func (r *rework) turn(pix []byte) {
 // scale goes across, then down.
 //
 //rt:noalloc
-func (r *rework) scale(pix []byte) {
+func (r *transform) scale(pix []byte) {
 	const half = 1 << (tapBits - 1)
-	for y := range r.th {
-		from, to := pix[3*r.tw*y:3*r.tw*(y+1)], r.wide[3*r.outW*y:3*r.outW*(y+1)]
-		for x := range r.across {
-			t := &r.across[x]
+	for y := range r.rotatedH {
+		from, to := pix[3*r.rotatedW*y:3*r.rotatedW*(y+1)], r.scaledX[3*r.outW*y:3*r.outW*(y+1)]
+		for x := range r.tapsX {
+			t := &r.tapsX[x]
 			var red, green, blue int32 = half, half, half
 			p := from[3*t.first:]
 			for k, v := range t.weights {
@@ -177,14 +177,14 @@ func (r *rework) scale(pix []byte) {
 		}
 	}
 	row := 3 * r.outW
-	for y := range r.down {
-		t := &r.down[y]
+	for y := range r.tapsY {
+		t := &r.tapsY[y]
 		to := r.scaled[row*y : row*(y+1)]
 		for x := range to {
 			sum := int32(half)
 			at := t.first*row + x
 			for _, v := range t.weights {
-				sum += v * int32(r.wide[at])
+				sum += v * int32(r.scaledX[at])
 				at += row
 			}
 			to[x] = byte(sum >> tapBits)

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"edgert/edge/eye"
+	"edgert/edge/capture"
 )
 
 // How a picture is waited for.
 const (
-	picturePatience = time.Second           // more than eye.PreviewPatience
-	pictureLook     = 10 * time.Millisecond // between looks whether it is there
+	pictureTimeout = time.Second           // more than capture.PreviewDelay
+	picturePoll    = 10 * time.Millisecond // between looks whether it is there
 )
 
 // starting is the answer while there is nothing to show yet.
@@ -61,23 +61,23 @@ func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, http.StatusServiceUnavailable, starting)
 		return
 	}
-	v := named(run.Previews, r.PathValue("name"))
+	v := findPreview(run.Previews, r.PathValue("name"))
 	if v == nil {
-		p.refuse(w, http.StatusNotFound, "no camera %q: there %s", r.PathValue("name"), cameras(run.Previews))
+		p.refuse(w, http.StatusNotFound, "no camera %q: there %s", r.PathValue("name"), cameraList(run.Previews))
 		return
 	}
-	room := p.seat()
+	room := p.takeBuffer()
 	if room == nil {
-		p.refuse(w, http.StatusServiceUnavailable, "busy: %d pictures are on their way, which is the most; try again", pictures)
+		p.refuse(w, http.StatusServiceUnavailable, "busy: %d pictures are on their way, which is the most; try again", maxPictures)
 		return
 	}
-	defer func() { p.seats <- room }()
-	still, err := p.await(v, room)
+	defer func() { p.buffers <- room }()
+	still, err := p.readPicture(v, room)
 	if err != nil {
 		p.refuse(w, http.StatusServiceUnavailable, "camera %s: %v", v.Name(), err)
 		return
 	}
-	p.shown.Add(1)
+	p.pictures.Add(1)
 	w.Header().Set("X-Frame-Age-Ms", strconv.FormatInt(max(0, p.clock.Now().Sub(still.At)).Milliseconds(), 10))
 	send(w, jpegType, still.Data)
 }
@@ -90,34 +90,34 @@ func send(w http.ResponseWriter, kind []string, text []byte) {
 }
 
 // seat returns the memory for one more picture on its way, nil when none gets free.
-func (p *Page) seat() []byte {
-	for waited := time.Duration(0); ; waited += pictureLook {
+func (p *Page) takeBuffer() []byte {
+	for waited := time.Duration(0); ; waited += picturePoll {
 		select {
-		case room := <-p.seats:
+		case room := <-p.buffers:
 			return room
 		default:
 		}
-		if waited >= picturePatience {
+		if waited >= pictureTimeout {
 			return nil
 		}
-		time.Sleep(pictureLook)
+		time.Sleep(picturePoll)
 	}
 }
 
 // await asks for a picture and waits for it.
-func (p *Page) await(v *eye.Preview, room []byte) (still eye.Still, err error) {
+func (p *Page) readPicture(v *capture.Preview, room []byte) (still capture.Still, err error) {
 	began := p.clock.Now()
 	for {
-		still, err = v.Take(room, began)
-		if !errors.Is(err, eye.ErrNoPicture) || p.clock.Now().Sub(began) > picturePatience {
+		still, err = v.Read(room, began)
+		if !errors.Is(err, capture.ErrNoPicture) || p.clock.Now().Sub(began) > pictureTimeout {
 			return still, err
 		}
-		v.Ask(p.clock.Now())
-		time.Sleep(pictureLook)
+		v.Request(p.clock.Now())
+		time.Sleep(picturePoll)
 	}
 }
 
-func named(previews []*eye.Preview, name string) *eye.Preview {
+func findPreview(previews []*capture.Preview, name string) *capture.Preview {
 	for _, v := range previews {
 		if v.Name() == name {
 			return v
@@ -127,7 +127,7 @@ func named(previews []*eye.Preview, name string) *eye.Preview {
 }
 
 // cameras says which there are.
-func cameras(previews []*eye.Preview) string {
+func cameraList(previews []*capture.Preview) string {
 	if len(previews) == 0 {
 		return "is none (--camera NAME=SOURCE)"
 	}

@@ -1,4 +1,4 @@
-package eye
+package capture
 
 import (
 	"sync/atomic"
@@ -9,7 +9,7 @@ import (
 )
 
 // driver is a source that counts as a camera of the kernel's does.
-type driver struct {
+type gapCamera struct {
 	frames []struct {
 		sequence uint64
 		counts   camera.Counts // in all, when that frame is handed on
@@ -18,12 +18,12 @@ type driver struct {
 	stop *atomic.Bool
 }
 
-func (d *driver) Format() camera.Format {
+func (d *gapCamera) Format() camera.Format {
 	return camera.Format{Width: 2, Height: 2, Pixels: camera.Gray8, FPS: 30}
 }
-func (d *driver) Close() error          { return nil }
-func (d *driver) Counts() camera.Counts { return d.frames[max(d.next, 1)-1].counts }
-func (d *driver) Grab(dst *camera.Frame) error {
+func (d *gapCamera) Close() error          { return nil }
+func (d *gapCamera) Counts() camera.Counts { return d.frames[max(d.next, 1)-1].counts }
+func (d *gapCamera) Grab(dst *camera.Frame) error {
 	dst.Format, dst.Sequence = d.Format(), d.frames[d.next].sequence
 	d.next++
 	d.stop.Store(d.next == len(d.frames))
@@ -32,10 +32,10 @@ func (d *driver) Grab(dst *camera.Frame) error {
 
 // Goal: every gap has a reason, and none has two: what passed before anybody
 // looked is in neither count.
-func TestGapsAreExplained(t *testing.T) {
+func TestDroppedFramesAreCounted(t *testing.T) {
 	var stop atomic.Bool
 	var blind atomic.Int32
-	d := &driver{stop: &stop}
+	d := &gapCamera{stop: &stop}
 	for _, f := range []struct{ sequence, missed, skipped, broken uint64 }{
 		{9, 3, 4, 1}, {10, 3, 4, 1}, {14, 4, 5, 2}, {15, 4, 5, 2}, {18, 6, 5, 2},
 	} {
@@ -45,8 +45,8 @@ func TestGapsAreExplained(t *testing.T) {
 		}{f.sequence, camera.Counts{Missed: f.missed, Skipped: f.skipped, Broken: f.broken}})
 	}
 	e := New("top", d, 0)
-	e.Capture(rttest.NewClock(1), &stop, &blind)
-	got := e.Tally()
+	e.Run(rttest.NewClock(1), &stop, &blind)
+	got := e.Stats()
 	if got.Captured != 5 || got.Dropped != 5 || got.Source != (camera.Counts{Missed: 3, Skipped: 1, Broken: 1}) {
 		t.Errorf("%+v, want 5 captured and 5 dropped: 3 missed, 1 skipped, 1 broken", got)
 	}

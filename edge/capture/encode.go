@@ -1,4 +1,4 @@
-package eye
+package capture
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ import (
 	"edgert/wire"
 )
 
-// Develop says what becomes of a camera's pictures.
-type Develop struct {
+// Encoding says what becomes of a camera's pictures.
+type Encoding struct {
 	Quality  int  // of JPEG, 1 to 100; 0: raw
-	Asked    bool // the quality was asked for: the camera's own JPEG is encoded anew
+	Reencode bool // the quality was asked for: the camera's own JPEG is encoded anew
 	WantW    int  // what the policy wants, 0: anything
 	WantH    int
 	Restarts int // rows of blocks between restart markers; 0: none
@@ -25,32 +25,32 @@ type Develop struct {
 // one to the other shows: a policy's cups must stay round.
 const aspectSlack = 0.02
 
-// Developer turns an eye's pictures into those of an observation.
+// Encoder turns an eye's pictures into those of an observation.
 //
 // Owner: the sender thread.
-type Developer struct {
-	eye     *Eye
-	pass    bool // the camera's own JPEG leaves as it came
-	rework  *rework
-	encoder *jpeg.Encoder // nil: raw
-	decoder *jpeg.Decoder // nil: the camera's layout goes into the encoder as it is
-	rgb     []byte        // decoded or converted
-	spare   []byte        // the next rgb where that itself is sent; nil: it is not
-	file    []byte        // encoded
-	picture jpeg.Image
+type Encoder struct {
+	camera      *Camera
+	passthrough bool // the camera's own JPEG leaves as it came
+	transform   *transform
+	encoder     *jpeg.Encoder // nil: raw
+	decoder     *jpeg.Decoder // nil: the camera's layout goes into the encoder as it is
+	rgb         []byte        // decoded or converted
+	spare       []byte        // the next rgb where that itself is sent; nil: it is not
+	file        []byte        // encoded
+	picture     jpeg.Image
 
 	// The last picture that was made, and which of the eye's was looked at last. A
 	// broken one leaves the former as it was.
-	kept    wire.Image
-	keptAt  rt.Instant // 0: none yet
-	last    int64      // its key
-	failure error      // why it gave none
-	blind   bool       // no picture has been decoded yet, which the eye waits for
+	image     wire.Image
+	imageAt   rt.Instant // 0: none yet
+	lastKey   int64      // its key
+	err       error      // why it gave none
+	undecoded bool       // no picture has been decoded yet, which the eye waits for
 }
 
 // NewDeveloper plans what is done to the eye's pictures and allocates all of it.
 // Close frees it.
-func NewDeveloper(e *Eye, c *Config, d Develop) (*Developer, error) {
+func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	f := e.Source.Format()
 	quality := d.Quality
 	if c.Quality > 0 {
@@ -63,17 +63,17 @@ func NewDeveloper(e *Eye, c *Config, d Develop) (*Developer, error) {
 	if d.WantW > 0 && (outW != d.WantW || outH != d.WantH) {
 		return nil, exit.Errorf(exit.Config, "camera %s: send=%dx%d, but the policy wants %dx%d", e.Name, outW, outH, d.WantW, d.WantH)
 	}
-	r, err := newRework(f.Width, f.Height, c.Crop, c.Rotate, outW, outH)
+	r, err := newTransform(f.Width, f.Height, c.Crop, c.Rotate, outW, outH)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "camera %s: %w", e.Name, err)
 	}
-	if a, b := float64(r.tw)/float64(r.th), float64(r.outW)/float64(r.outH); math.Abs(a/b-1) > aspectSlack {
-		return nil, exit.Errorf(exit.Config, "camera %s: %dx%d squeezed into %dx%d: %s", e.Name, r.tw, r.th, r.outW, r.outH, cropHint(f, c, r))
+	if a, b := float64(r.rotatedW)/float64(r.rotatedH), float64(r.outW)/float64(r.outH); math.Abs(a/b-1) > aspectSlack {
+		return nil, exit.Errorf(exit.Config, "camera %s: %dx%d squeezed into %dx%d: %s", e.Name, r.rotatedW, r.rotatedH, r.outW, r.outH, cropHint(f, c, r))
 	}
-	v := &Developer{eye: e, rework: r, last: rt.NoKey}
-	asked := d.Asked || c.Quality > 0
-	v.pass = f.Pixels == camera.MJPEG && quality > 0 && !asked && r.idle()
-	if v.pass {
+	v := &Encoder{camera: e, transform: r, lastKey: rt.NoKey}
+	asked := d.Reencode || c.Quality > 0
+	v.passthrough = f.Pixels == camera.MJPEG && quality > 0 && !asked && r.identity()
+	if v.passthrough {
 		return v, nil
 	}
 	if quality > 0 {
@@ -83,25 +83,25 @@ func NewDeveloper(e *Eye, c *Config, d Develop) (*Developer, error) {
 		v.file = make([]byte, jpeg.MaxSize(r.outW, r.outH))
 	}
 	padded := f.Stride != 0 && f.Stride != 3*f.Width
-	if f.Pixels == camera.MJPEG || (quality == 0 || !r.idle()) && (f.Pixels != camera.RGB8 || padded) {
+	if f.Pixels == camera.MJPEG || (quality == 0 || !r.identity()) && (f.Pixels != camera.RGB8 || padded) {
 		if v.decoder, err = jpeg.NewDecoder(); err != nil {
 			v.Close()
 			return nil, err
 		}
 		v.rgb = make([]byte, 3*f.Width*f.Height)
-		if v.encoder == nil && r.idle() {
+		if v.encoder == nil && r.identity() {
 			v.spare = make([]byte, len(v.rgb))
 		}
-		e.proves = f.Pixels == camera.MJPEG
-		v.blind = e.proves
+		e.mustDecode = f.Pixels == camera.MJPEG
+		v.undecoded = e.mustDecode
 	}
 	v.reserve(f)
 	return v, nil
 }
 
 // reserve makes room for what the first picture would need otherwise.
-func (v *Developer) reserve(f camera.Format) {
-	m := imageOf(&camera.Frame{Format: f})
+func (v *Encoder) reserve(f camera.Format) {
+	m := jpegImage(&camera.Frame{Format: f})
 	switch {
 	case f.Pixels == camera.MJPEG:
 	case v.decoder != nil:
@@ -111,14 +111,16 @@ func (v *Developer) reserve(f camera.Format) {
 	}
 }
 
-// idle reports whether nothing is done to a picture: none is decoded, scaled or
+// unchanged reports whether nothing is done to a picture: none is decoded, scaled or
 // encoded.
 //
 //rt:noalloc
-func (v *Developer) idle() bool { return v.encoder == nil && v.decoder == nil && v.rework.idle() }
+func (v *Encoder) unchanged() bool {
+	return v.encoder == nil && v.decoder == nil && v.transform.identity()
+}
 
 // cropHint names the part of the picture that has the right shape.
-func cropHint(f camera.Format, c *Config, r *rework) string {
+func cropHint(f camera.Format, c *Config, r *transform) string {
 	w, h := r.outW, r.outH
 	if c.Rotate == 90 || c.Rotate == 270 {
 		w, h = h, w
@@ -131,30 +133,30 @@ func cropHint(f camera.Format, c *Config, r *rework) string {
 }
 
 // String says what is done.
-func (v *Developer) String() string {
+func (v *Encoder) String() string {
 	how := "sent as they come"
 	switch {
-	case v.pass:
+	case v.passthrough:
 	case v.encoder == nil:
 		how = "sent raw"
 	default:
 		how = "encoded"
 	}
-	if r := v.rework; !r.idle() {
+	if r := v.transform; !r.identity() {
 		how += fmt.Sprintf(" as %dx%d", r.outW, r.outH)
 	}
 	return how
 }
 
 // MaxBytes is the most that a picture takes in a message.
-func (v *Developer) MaxBytes() int {
+func (v *Encoder) MaxBytes() int {
 	switch {
-	case v.pass:
-		return v.eye.Source.Format().FrameBytes() + len(jpeg.StandardTables)
+	case v.passthrough:
+		return v.camera.Source.Format().FrameBytes() + len(jpeg.StandardTables)
 	case v.encoder != nil:
 		return len(v.file)
 	}
-	return 3 * v.rework.outW * v.rework.outH
+	return 3 * v.transform.outW * v.transform.outH
 }
 
 // Picture makes m the newest picture that is not broken and returns when it was
@@ -163,90 +165,90 @@ func (v *Developer) MaxBytes() int {
 // until the next call.
 //
 //rt:noalloc
-func (v *Developer) Picture(m *wire.Image) (rt.Instant, error) {
-	s, key, _ := v.eye.Newest.Front()
+func (v *Encoder) Picture(m *wire.Image) (rt.Instant, error) {
+	s, key, _ := v.camera.Newest.Front()
 	if s.At == 0 {
 		return 0, nil
 	}
-	if v.pass {
-		*m = wire.Image{Name: v.eye.Wire, Codec: wire.JPEG, Data: s.Pix[:s.JPEG.End]}
+	if v.passthrough {
+		*m = wire.Image{Name: v.camera.ImageName, Codec: wire.JPEG, Data: s.Pix[:s.JPEG.End]}
 		if !s.JPEG.Tables {
 			m.Splice, m.SpliceAt = jpeg.StandardTables, s.JPEG.Insert
 		}
 		return s.At, nil
 	}
-	if key != v.last {
-		v.last = key
-		v.take(s)
+	if key != v.lastKey {
+		v.lastKey = key
+		v.update(s)
 	}
-	if v.keptAt != 0 {
-		*m = v.kept
+	if v.imageAt != 0 {
+		*m = v.image
 	}
-	return v.keptAt, v.failure
+	return v.imageAt, v.err
 }
 
-// take makes the eye's picture the one that is kept, unless it is broken.
+// update makes the eye's picture the one that is kept, unless it is broken.
 //
 //rt:noalloc
-func (v *Developer) take(s *Shot) {
-	if v.failure = v.make(s); v.failure != nil {
-		v.eye.undecoded.Add(1)
-		if v.eye.spoilt.lasts(s.At, v.eye.MaxAge) {
-			v.eye.spoilt.say(fmt.Errorf("no picture decodes: %w", v.explain(v.failure, s))) //rt:allow once, in a run of broken pictures
+func (v *Encoder) update(s *Frame) {
+	if v.err = v.encode(s); v.err != nil {
+		v.camera.undecoded.Add(1)
+		if v.camera.decodeOutage.failed(s.At, v.camera.MaxAge) {
+			v.camera.decodeOutage.report(fmt.Errorf("no picture decodes: %w", v.explain(v.err, s))) //rt:allow once, in a run of broken pictures
 		}
 		return
 	}
-	v.keptAt = s.At
-	v.eye.spoilt.over()
+	v.imageAt = s.At
+	v.camera.decodeOutage.succeeded()
 	if v.decoder != nil && v.decoder.Warned() {
-		v.eye.warned.Add(1)
+		v.camera.warned.Add(1)
 	}
 }
 
-// make develops a picture and puts it into v.kept.
+// encode prepares a picture and puts it into v.kept.
 //
 //rt:noalloc
-func (v *Developer) make(s *Shot) error {
-	if err := v.develop(s); err != nil {
+func (v *Encoder) encode(s *Frame) error {
+	if err := v.prepare(s); err != nil {
 		return err
 	}
 	if v.encoder == nil {
-		v.kept = wire.Image{Name: v.eye.Wire, Codec: wire.Raw, H: v.picture.H, W: v.picture.W, C: 3, Data: v.picture.Pix}
+		v.image = wire.Image{Name: v.camera.ImageName, Codec: wire.Raw, H: v.picture.H, W: v.picture.W, C: 3, Data: v.picture.Pix}
 		return nil
 	}
 	n, err := v.encoder.Encode(v.file, &v.picture)
 	if err != nil {
-		v.keptAt = 0 // nobody knows what is in the file now
+		v.imageAt = 0 // nobody knows what is in the file now
 		return err
 	}
-	v.kept = wire.Image{Name: v.eye.Wire, Codec: wire.JPEG, Data: v.file[:n]}
+	v.image = wire.Image{Name: v.camera.ImageName, Codec: wire.JPEG, Data: v.file[:n]}
 	return nil
 }
 
-// Prove looks at the newest picture as long as none has been decoded, and lowers
+// AwaitFirst looks at the newest picture as long as none has been decoded, and lowers
 // blind by one with the first that is: a camera whose pictures cannot be used has
 // shown nothing yet.
 //
 // Owner: the sender thread.
 //
 //rt:noalloc
-func (v *Developer) Prove(blind *atomic.Int32) {
-	if !v.blind {
+func (v *Encoder) AwaitFirst(pending *atomic.Int32) {
+	if !v.undecoded {
 		return
 	}
 	var m wire.Image
 	if at, _ := v.Picture(&m); at != 0 {
-		v.blind = false
-		blind.Add(-1)
+		v.undecoded = false
+		pending.Add(-1)
 	}
 }
 
-// develop makes v.picture what is to be encoded or sent raw.
+// prepare makes v.picture what is to be encoded or sent raw.
 //
 //rt:noalloc
-func (v *Developer) develop(s *Shot) error {
-	v.picture = imageOf(&s.Frame)
-	if v.decoder == nil && v.rework.idle() {
+func (v *Encoder) prepare(s *Frame) error {
+	v.picture = jpegImage(&s.Frame)
+	if v.decoder == nil && v.transform.identity() {
 		if s.Pixels == camera.RGB8 && v.encoder == nil {
 			v.picture.Pix = s.Pix[:3*s.Width*s.Height]
 		}
@@ -271,14 +273,14 @@ func (v *Developer) develop(s *Shot) error {
 			v.rgb, v.spare = v.spare, v.rgb
 		}
 	}
-	v.picture = jpeg.Image{W: v.rework.outW, H: v.rework.outH, Layout: jpeg.RGB, Pix: v.rework.run(rgb)}
+	v.picture = jpeg.Image{W: v.transform.outW, H: v.transform.outH, Layout: jpeg.RGB, Pix: v.transform.apply(rgb)}
 	return nil
 }
 
-// imageOf is a frame as the encoder calls it.
+// jpegImage is a frame as the encoder calls it.
 //
 //rt:noalloc
-func imageOf(f *camera.Frame) jpeg.Image {
+func jpegImage(f *camera.Frame) jpeg.Image {
 	m := jpeg.Image{W: f.Width, H: f.Height, Stride: f.Stride, Full: f.Full, Pix: f.Pix, Layout: jpeg.RGB}
 	switch f.Pixels {
 	case camera.YUYV:
@@ -293,13 +295,13 @@ func imageOf(f *camera.Frame) jpeg.Image {
 
 // Explain says in words what Picture returned about the newest picture. Call it
 // before the next.
-func (v *Developer) Explain(err error) error {
-	s, _, _ := v.eye.Newest.Front()
-	return fmt.Errorf("camera %s: %w", v.eye.Name, v.explain(err, s))
+func (v *Encoder) Explain(err error) error {
+	s, _, _ := v.camera.Newest.Front()
+	return fmt.Errorf("camera %s: %w", v.camera.Name, v.explain(err, s))
 }
 
 //go:noinline
-func (v *Developer) explain(err error, s *Shot) error {
+func (v *Encoder) explain(err error, s *Frame) error {
 	if v.decoder == nil || s.Pixels != camera.MJPEG {
 		return err
 	}
@@ -307,7 +309,7 @@ func (v *Developer) explain(err error, s *Shot) error {
 }
 
 // Close frees the encoder and the decoder.
-func (v *Developer) Close() {
+func (v *Encoder) Close() {
 	if v.encoder != nil {
 		v.encoder.Close()
 	}

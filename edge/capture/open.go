@@ -1,4 +1,4 @@
-package eye
+package capture
 
 import (
 	"errors"
@@ -28,21 +28,21 @@ type World interface {
 	Camera(name string, format camera.Format) camera.Source
 }
 
-// Place is where an eye is opened.
-type Place struct {
+// Options is where an eye is opened.
+type Options struct {
 	Clock        rt.Clock
 	World        func() World // called for a simulated camera
 	WantW, WantH int          // what the policy wants, 0: anything
 	SimFPS       int          // of a simulated camera that the policy knows
-	Changed      bool         // pictures will be decoded: raw, or another quality
+	Decoded      bool         // pictures will be decoded: raw, or another quality
 }
 
-// Ready opens the camera where that needs neither a server's wishes nor a device
+// OpenFiles opens the camera where that needs neither a server's wishes nor a device
 // that may come later, which is so for files, and refuses what can be no camera.
 // The source is nil for Open to open.
-func Ready(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
+func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
 	if c.Source == Sim || c.Source == Pattern {
-		return nil, "", paintable(c)
+		return nil, "", checkSynthetic(c)
 	}
 	info, err := os.Stat(c.Source)
 	switch {
@@ -51,7 +51,7 @@ func Ready(c *Config, clock rt.Clock) (source camera.Source, picked string, err 
 	case err != nil:
 		return nil, "", exit.Errorf(exit.Usage, "camera %s: %w", c.Name, err)
 	case info.Mode()&os.ModeCharDevice != 0:
-		return nil, "", capturable(c, info)
+		return nil, "", checkDevice(c, info)
 	case !info.IsDir() && !info.Mode().IsRegular():
 		return nil, "", exit.Errorf(exit.Config, "camera %s: %s is %v, want a camera's device, a picture or a folder of pictures", c.Name, c.Source, info.Mode())
 	case len(c.Controls) > 0:
@@ -74,8 +74,8 @@ func Ready(c *Config, clock rt.Clock) (source camera.Source, picked string, err 
 // videoMajor is the number that the kernel has for all its video devices.
 const videoMajor = 81
 
-// capturable refuses character devices that are no video devices.
-func capturable(c *Config, info os.FileInfo) error {
+// checkDevice refuses character devices that are no video devices.
+func checkDevice(c *Config, info os.FileInfo) error {
 	if at, ok := info.Sys().(*syscall.Stat_t); ok && unix.Major(uint64(at.Rdev)) != videoMajor {
 		return openError(c.Name, fmt.Errorf("%w: %s; edge-rt cameras lists those that are here", v4l2.ErrNoVideo, c.Source))
 	}
@@ -84,35 +84,35 @@ func capturable(c *Config, info os.FileInfo) error {
 
 // Open opens the camera and says what it picked. An absent device gives an error
 // that is ErrAbsent: it may come.
-func Open(c *Config, p Place) (source camera.Source, picked string, err error) {
-	source, picked, err = Ready(c, p.Clock)
+func Open(c *Config, p Options) (source camera.Source, picked string, err error) {
+	source, picked, err = OpenFiles(c, p.Clock)
 	switch {
 	case err != nil || source != nil:
 		return source, picked, err
 	case c.Source == Sim || c.Source == Pattern:
-		return painted(c, p)
+		return openSynthetic(c, p)
 	}
-	return device(c, p)
+	return openDevice(c, p)
 }
 
-// paintable refuses what no camera that exists in memory only can be.
-func paintable(c *Config) error {
+// checkSynthetic refuses what no camera that exists in memory only can be.
+func checkSynthetic(c *Config) error {
 	switch {
 	case c.Pixels != 0 && c.Pixels != camera.RGB8:
 		return exit.Errorf(exit.Usage, "camera %s: format=%v, but %s paints rgb", c.Name, c.Pixels, c.Source)
 	case c.Source == Pattern && c.Width > 0 && (c.Width < pattern.MinWidth || c.Height < pattern.MinHeight):
-		return tooSmall(c, c.Width, c.Height)
+		return patternTooSmall(c, c.Width, c.Height)
 	}
 	return nil
 }
 
-func tooSmall(c *Config, w, h int) error {
+func patternTooSmall(c *Config, w, h int) error {
 	return exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, w, h)
 }
 
-// painted opens a camera that exists in memory only: whatever size is asked for,
+// openSynthetic opens a camera that exists in memory only: whatever size is asked for,
 // else what the policy was trained on, else what cameras usually give.
-func painted(c *Config, p Place) (camera.Source, string, error) {
+func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
 	if f.FPS == 0 && p.WantW > 0 && c.Source == Sim {
 		f.FPS = p.SimFPS
@@ -130,16 +130,16 @@ func painted(c *Config, p Place) (camera.Source, string, error) {
 		return p.World().Camera(c.Name, f), "simulated: " + f.String(), nil
 	}
 	if f.Width < pattern.MinWidth || f.Height < pattern.MinHeight {
-		return nil, "", tooSmall(c, f.Width, f.Height)
+		return nil, "", patternTooSmall(c, f.Width, f.Height)
 	}
 	return pattern.NewSource(p.Clock, f), "pattern: " + f.String(), nil
 }
 
-// device opens a camera of the kernel's.
-func device(c *Config, p Place) (camera.Source, string, error) {
+// openDevice opens a camera of the kernel's.
+func openDevice(c *Config, p Options) (camera.Source, string, error) {
 	want := v4l2.Want{
 		Width: c.Width, Height: c.Height, NearW: p.WantW, NearH: p.WantH, FPS: c.FPS, Pixels: c.Pixels,
-		Raw: p.Changed || c.Quality > 0 || c.Rotate != 0 || c.Crop != (Rect{}) || c.SendW > 0,
+		Raw: p.Decoded || c.Quality > 0 || c.Rotate != 0 || c.Crop != (Rect{}) || c.SendW > 0,
 	}
 	if c.Crop != (Rect{}) {
 		want.NearW, want.NearH = max(want.NearW, c.Crop.X+c.Crop.W), max(want.NearH, c.Crop.Y+c.Crop.H)

@@ -1,4 +1,4 @@
-package eye
+package capture
 
 import (
 	"bytes"
@@ -123,50 +123,50 @@ const (
 
 // Snapshot takes one picture as an observation would hold it and writes it to a
 // file: *.jpg, or *.png.
-func Snapshot(out io.Writer, c *Config, d Develop, file string) error {
+func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 	ext := strings.ToLower(filepath.Ext(file))
 	if ext != ".jpg" && ext != ".jpeg" && ext != ".png" {
 		return exit.Errorf(exit.Usage, "-o %s: want *.jpg or *.png", file)
 	}
 	clock := rt.KernelClock()
 	world := func() World { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
-	source, picked, err := Open(c, Place{Clock: clock, World: world, Changed: d.Asked || d.Quality == 0})
+	source, picked, err := Open(c, Options{Clock: clock, World: world, Decoded: encoding.Reencode || encoding.Quality == 0})
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	looks := New(c.Name, source, c.MaxAge)
-	v, err := NewDeveloper(looks, c, d)
+	cam := New(c.Name, source, c.MaxAge)
+	encoder, err := NewEncoder(cam, c, encoding)
 	if err != nil {
 		return err
 	}
-	defer v.Close()
-	if err := looks.settle(clock); err != nil {
+	defer encoder.Close()
+	if err := cam.warmUp(clock); err != nil {
 		return exit.With(exit.Absent, fmt.Errorf("camera %s: %w", c.Name, err))
 	}
 	var m wire.Image
-	if _, err := v.Picture(&m); err != nil {
-		return v.Explain(err)
+	if _, err := encoder.Picture(&m); err != nil {
+		return encoder.Explain(err)
 	}
-	content, err := encoded(&m, ext)
+	content, err := encodeFile(&m, ext)
 	if err == nil {
 		err = os.WriteFile(file, content, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	fmt.Fprintf(out, "%s: %d bytes, %s; pictures are %s\n", file, len(content), picked, v)
+	fmt.Fprintf(out, "%s: %d bytes, %s; pictures are %s\n", file, len(content), picked, encoder)
 	fmt.Fprintf(out, "next: is it sharp, upright and what the policy was trained on? else try rotate=180, crop=WxH+X+Y, exposure=N; then edge-rt --camera %s=%s\n", c.Name, c.Source)
 	return nil
 }
 
-// settle takes pictures until the automatics have had time.
-func (e *Eye) settle(clock rt.Clock) error {
+// warmUp takes pictures until the automatics have had time.
+func (e *Camera) warmUp(clock rt.Clock) error {
 	var last error
 	taken := 0
 	for end := clock.Now().Add(snapshotLimit); taken < snapshotFrames && clock.Now() < end; {
 		s := e.Newest.Back()
-		if last = e.Source.Grab(&s.Frame); last == nil && whole(s) == nil {
+		if last = e.Source.Grab(&s.Frame); last == nil && checkFrame(s) == nil {
 			e.Newest.Publish(int64(s.At))
 			taken++
 		}
@@ -180,8 +180,8 @@ func (e *Eye) settle(clock rt.Clock) error {
 	return fmt.Errorf("no whole picture in %v: %w", snapshotLimit, last)
 }
 
-// encoded returns the picture as a file of the kind that its name says.
-func encoded(m *wire.Image, ext string) ([]byte, error) {
+// encodeFile returns the picture as a file of the kind that its name says.
+func encodeFile(m *wire.Image, ext string) ([]byte, error) {
 	file := m.Data
 	if m.Codec == wire.JPEG {
 		file = bytes.Join([][]byte{m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:]}, nil)

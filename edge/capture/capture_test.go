@@ -1,4 +1,4 @@
-package eye
+package capture
 
 import (
 	"bytes"
@@ -69,7 +69,7 @@ var corners = []byte{
 }
 
 // letters names the pixels of a picture of corners' colours, row by row.
-func letters(pix []byte, w int) (out string) {
+func pixelNames(pix []byte, w int) (out string) {
 	names := map[[3]byte]string{
 		{255, 0, 0}: "r", {0, 255, 0}: "g", {0, 0, 255}: "b", {255, 255, 255}: "w", {0, 0, 0}: "k", {128, 128, 128}: "e", {255, 255, 0}: "y", {0, 255, 255}: "c",
 	}
@@ -86,7 +86,7 @@ func letters(pix []byte, w int) (out string) {
 	return out
 }
 
-func TestReworkTurnsAndCuts(t *testing.T) {
+func TestTransformCropsAndRotates(t *testing.T) {
 	for _, tt := range []struct {
 		crop   Rect
 		rotate int
@@ -102,28 +102,28 @@ func TestReworkTurnsAndCuts(t *testing.T) {
 		{Rect{2, 2, 0, 0}, 180, "ek/gr"},
 		{Rect{2, 1, 2, 0}, 270, "w/b"},
 	} {
-		r, err := newRework(4, 2, tt.crop, tt.rotate, 0, 0)
+		r, err := newTransform(4, 2, tt.crop, tt.rotate, 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		pix := corners
-		if !r.idle() {
-			pix = r.run(corners)
+		if !r.identity() {
+			pix = r.apply(corners)
 		}
-		if got := letters(pix, r.outW); got != tt.want {
+		if got := pixelNames(pix, r.outW); got != tt.want {
 			t.Errorf("crop %v, rotate %d: %s, want %s", tt.crop, tt.rotate, got, tt.want)
 		}
 	}
-	if _, err := newRework(4, 2, Rect{3, 2, 2, 0}, 0, 0, 0); err == nil {
+	if _, err := newTransform(4, 2, Rect{3, 2, 2, 0}, 0, 0, 0); err == nil {
 		t.Error("a crop beyond the picture is taken")
 	}
 }
 
 // Scaling keeps what is level, averages what it covers, and follows a ramp.
-func TestReworkScales(t *testing.T) {
+func TestTransformScales(t *testing.T) {
 	for _, size := range [][4]int{{640, 480, 160, 120}, {320, 180, 240, 135}, {160, 120, 640, 480}, {7, 5, 3, 2}, {5, 3, 5, 7}, {1, 1, 9, 9}, {9, 9, 1, 1}} {
 		w, h, ow, oh := size[0], size[1], size[2], size[3]
-		r, err := newRework(w, h, Rect{}, 0, ow, oh)
+		r, err := newTransform(w, h, Rect{}, 0, ow, oh)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,10 +132,10 @@ func TestReworkScales(t *testing.T) {
 			ramp[3*i] = byte((float64(i%w) + 0.5) / float64(w) * 255)
 			ramp[3*i+1] = byte((float64(i/w) + 0.5) / float64(h) * 255)
 		}
-		if got := r.run(level); !bytes.Equal(got, bytes.Repeat([]byte{7, 255, 131}, ow*oh)) {
+		if got := r.apply(level); !bytes.Equal(got, bytes.Repeat([]byte{7, 255, 131}, ow*oh)) {
 			t.Errorf("%v: a level picture does not stay level", size)
 		}
-		got := r.run(ramp)
+		got := r.apply(ramp)
 		for i := range ow * oh {
 			x, y := (float64(i%ow)+0.5)/float64(ow)*255, (float64(i/ow)+0.5)/float64(oh)*255
 			slack := 2 + 128/float64(min(w, h)) // half a source pixel at the border
@@ -144,34 +144,34 @@ func TestReworkScales(t *testing.T) {
 			}
 		}
 	}
-	r, _ := newRework(4, 2, Rect{}, 0, 2, 1)
-	if got := r.run(corners); !bytes.Equal(got, []byte{96, 96, 32, 128, 192, 192}) {
+	r, _ := newTransform(4, 2, Rect{}, 0, 2, 1)
+	if got := r.apply(corners); !bytes.Equal(got, []byte{96, 96, 32, 128, 192, 192}) {
 		t.Errorf("half of the corners is %v, want the means", got)
 	}
 }
 
 // film is a source that lends the pictures it is given, one after the other.
-type film struct {
-	format camera.Format
-	clock  rt.Clock
-	shots  [][]byte
-	step   uint64 // between sequence numbers
-	next   int
-	taken  int
-	err    error
-	stop   *atomic.Bool
-	pace   func() // before each picture
+type fakeCamera struct {
+	format   camera.Format
+	clock    rt.Clock
+	pictures [][]byte
+	step     uint64 // between sequence numbers
+	next     int
+	taken    int
+	err      error
+	stop     *atomic.Bool
+	pace     func() // before each picture
 }
 
-func (f *film) Format() camera.Format { return f.format }
-func (f *film) Lends()                {}
-func (f *film) Close() error          { return nil }
+func (f *fakeCamera) Format() camera.Format { return f.format }
+func (f *fakeCamera) Lends()                {}
+func (f *fakeCamera) Close() error          { return nil }
 
-func (f *film) Grab(dst *camera.Frame) error {
+func (f *fakeCamera) Grab(dst *camera.Frame) error {
 	if f.pace != nil {
 		f.pace()
 	}
-	if f.next == len(f.shots) {
+	if f.next == len(f.pictures) {
 		if f.stop != nil {
 			f.stop.Store(true)
 		}
@@ -180,7 +180,7 @@ func (f *film) Grab(dst *camera.Frame) error {
 		}
 		f.next = 0
 	}
-	dst.Format, dst.Pix, dst.At = f.format, f.shots[f.next], f.clock.Now()+rt.Instant(f.taken)
+	dst.Format, dst.Pix, dst.At = f.format, f.pictures[f.next], f.clock.Now()+rt.Instant(f.taken)
 	f.next++
 	f.taken++
 	dst.Sequence += max(f.step, 1) // every slot has its own, which is enough for one
@@ -188,7 +188,7 @@ func (f *film) Grab(dst *camera.Frame) error {
 }
 
 // motion returns a JPEG of w x h as a camera sends it, with and without tables.
-func motion(t testing.TB, w, h int) (whole, bare []byte) {
+func motionJPEG(t testing.TB, w, h int) (whole, bare []byte) {
 	t.Helper()
 	im := image.NewRGBA(image.Rect(0, 0, w, h))
 	for i := range w * h {
@@ -212,9 +212,9 @@ func motion(t testing.TB, w, h int) (whole, bare []byte) {
 	}
 }
 
-func developer(t testing.TB, e *Eye, c Config, d Develop) *Developer {
+func newTestEncoder(t testing.TB, e *Camera, c Config, d Encoding) *Encoder {
 	t.Helper()
-	v, err := NewDeveloper(e, &c, d)
+	v, err := NewEncoder(e, &c, d)
 	if errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)
 	}
@@ -226,13 +226,13 @@ func developer(t testing.TB, e *Eye, c Config, d Develop) *Developer {
 }
 
 // show publishes a frame as the capture thread does.
-func show(t testing.TB, e *Eye) *Shot {
+func captureOne(t testing.TB, e *Camera) *Frame {
 	t.Helper()
 	s := e.Newest.Back()
 	if err := e.Source.Grab(&s.Frame); err != nil {
 		t.Fatal(err)
 	}
-	if err := whole(s); err != nil {
+	if err := checkFrame(s); err != nil {
 		t.Fatal(err)
 	}
 	if !e.Newest.Publish(int64(s.At)) {
@@ -244,18 +244,18 @@ func show(t testing.TB, e *Eye) *Shot {
 // A camera's own JPEG goes into the message byte by byte, and with the tables
 // where they lack; its memory is not copied before that.
 func TestPassThrough(t *testing.T) {
-	whole, bare := motion(t, 64, 48)
+	whole, bare := motionJPEG(t, 64, 48)
 	padded := append(bytes.Clone(whole), 1, 2, 3)
-	f := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{whole, padded, bare}}
+	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, padded, bare}}
 	e := New("top", f, 0)
-	v := developer(t, e, Config{Name: "top"}, Develop{Quality: 90})
-	for i := range f.shots {
-		show(t, e)
+	v := newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90})
+	for i := range f.pictures {
+		captureOne(t, e)
 		var m wire.Image
 		if at, err := v.Picture(&m); err != nil || at == 0 {
 			t.Fatalf("Picture() = %v, %v", at, err)
 		}
-		if &m.Data[0] != &f.shots[i][0] {
+		if &m.Data[0] != &f.pictures[i][0] {
 			t.Errorf("picture %d was copied on its way to the message", i)
 		}
 		body := wire.AppendObservation(nil, &wire.Observation{Images: []wire.Image{m}})
@@ -278,29 +278,29 @@ func TestPassThrough(t *testing.T) {
 
 // What is asked for of a picture takes the pass-through away.
 func TestPassThroughEnds(t *testing.T) {
-	whole, _ := motion(t, 64, 48)
+	whole, _ := motionJPEG(t, 64, 48)
 	for name, tt := range map[string]struct {
 		c    Config
-		d    Develop
+		d    Encoding
 		w, h int
 		raw  bool
 	}{
-		"nothing":                 {Config{}, Develop{Quality: 90}, 64, 48, false},
-		"a quality for all":       {Config{}, Develop{Quality: 50, Asked: true}, 64, 48, false},
-		"a quality for this":      {Config{Quality: 50}, Develop{Quality: 90}, 64, 48, false},
-		"another size":            {Config{SendW: 32, SendH: 24}, Develop{Quality: 90}, 32, 24, false},
-		"the policy's size":       {Config{}, Develop{Quality: 90, WantW: 32, WantH: 24}, 32, 24, false},
-		"a rotation":              {Config{Rotate: 90}, Develop{Quality: 90}, 48, 64, false},
-		"a crop":                  {Config{Crop: Rect{20, 10, 1, 1}}, Develop{Quality: 90}, 20, 10, false},
-		"raw":                     {Config{}, Develop{}, 64, 48, true},
-		"raw of another size":     {Config{SendW: 32, SendH: 24}, Develop{}, 32, 24, true},
-		"restart markers":         {Config{}, Develop{Quality: 90, Asked: true, Restarts: 1}, 64, 48, false},
-		"the policy's size it is": {Config{}, Develop{Quality: 90, WantW: 64, WantH: 48}, 64, 48, false},
+		"nothing":                 {Config{}, Encoding{Quality: 90}, 64, 48, false},
+		"a quality for all":       {Config{}, Encoding{Quality: 50, Reencode: true}, 64, 48, false},
+		"a quality for this":      {Config{Quality: 50}, Encoding{Quality: 90}, 64, 48, false},
+		"another size":            {Config{SendW: 32, SendH: 24}, Encoding{Quality: 90}, 32, 24, false},
+		"the policy's size":       {Config{}, Encoding{Quality: 90, WantW: 32, WantH: 24}, 32, 24, false},
+		"a rotation":              {Config{Rotate: 90}, Encoding{Quality: 90}, 48, 64, false},
+		"a crop":                  {Config{Crop: Rect{20, 10, 1, 1}}, Encoding{Quality: 90}, 20, 10, false},
+		"raw":                     {Config{}, Encoding{}, 64, 48, true},
+		"raw of another size":     {Config{SendW: 32, SendH: 24}, Encoding{}, 32, 24, true},
+		"restart markers":         {Config{}, Encoding{Quality: 90, Reencode: true, Restarts: 1}, 64, 48, false},
+		"the policy's size it is": {Config{}, Encoding{Quality: 90, WantW: 64, WantH: 48}, 64, 48, false},
 	} {
-		f := &film{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), shots: [][]byte{whole}}
+		f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
 		e := New("top", f, 0)
-		v := developer(t, e, tt.c, tt.d)
-		show(t, e)
+		v := newTestEncoder(t, e, tt.c, tt.d)
+		captureOne(t, e)
 		var m wire.Image
 		if _, err := v.Picture(&m); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -326,21 +326,21 @@ func TestPassThroughEnds(t *testing.T) {
 	}
 }
 
-func TestDeveloperRefuses(t *testing.T) {
-	f := &film{format: camera.Format{Width: 320, Height: 180, Pixels: camera.YUYV, FPS: 30}}
+func TestNewEncoderRefuses(t *testing.T) {
+	f := &fakeCamera{format: camera.Format{Width: 320, Height: 180, Pixels: camera.YUYV, FPS: 30}}
 	for want, tt := range map[string]struct {
 		c Config
-		d Develop
+		d Encoding
 	}{
-		"add crop=240x180+40+0":          {Config{}, Develop{Quality: 90, WantW: 160, WantH: 120}},
-		"add crop=320x180+0+0":           {Config{Rotate: 90}, Develop{Quality: 90, WantW: 320, WantH: 180}},
-		"the policy wants 160x120":       {Config{SendW: 32, SendH: 24}, Develop{Quality: 90, WantW: 160, WantH: 120}},
-		"leaves the camera's picture of": {Config{Crop: Rect{320, 180, 1, 0}}, Develop{Quality: 90}},
+		"add crop=240x180+40+0":          {Config{}, Encoding{Quality: 90, WantW: 160, WantH: 120}},
+		"add crop=320x180+0+0":           {Config{Rotate: 90}, Encoding{Quality: 90, WantW: 320, WantH: 180}},
+		"the policy wants 160x120":       {Config{SendW: 32, SendH: 24}, Encoding{Quality: 90, WantW: 160, WantH: 120}},
+		"leaves the camera's picture of": {Config{Crop: Rect{320, 180, 1, 0}}, Encoding{Quality: 90}},
 	} {
 		if want == "add crop=320x180+0+0" {
 			want = "add crop=101x180+109+0"
 		}
-		v, err := NewDeveloper(New("top", f, 0), &tt.c, tt.d)
+		v, err := NewEncoder(New("top", f, 0), &tt.c, tt.d)
 		if err == nil {
 			v.Close()
 		}
@@ -352,18 +352,18 @@ func TestDeveloperRefuses(t *testing.T) {
 
 // A torn picture is counted, not sent; an error is counted and tried again.
 func TestCaptureKeepsWholePicturesOnly(t *testing.T) {
-	whole, _ := motion(t, 64, 48)
-	other, _ := motion(t, 32, 48)
+	whole, _ := motionJPEG(t, 64, 48)
+	other, _ := motionJPEG(t, 32, 48)
 	var stop atomic.Bool
 	var blind atomic.Int32
 	blind.Store(1)
-	f := &film{
+	f := &fakeCamera{
 		format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), stop: &stop, err: camera.ErrGone,
-		shots: [][]byte{whole[:len(whole)/2], other, []byte("no picture"), whole},
+		pictures: [][]byte{whole[:len(whole)/2], other, []byte("no picture"), whole},
 	}
 	e := New("top", f, 0)
-	e.Capture(rttest.NewClock(1), &stop, &blind)
-	got := e.Tally()
+	e.Run(rttest.NewClock(1), &stop, &blind)
+	got := e.Stats()
 	if got.Captured != 1 || got.Torn != 3 || got.Errors != 1 || !got.Lost || blind.Load() != 0 {
 		t.Errorf("%+v with %d blind, want 1 captured, 3 torn, 1 error", got, blind.Load())
 	}
@@ -372,24 +372,24 @@ func TestCaptureKeepsWholePicturesOnly(t *testing.T) {
 // From the captured frame to the bytes of the message nothing is allocated, in
 // every layout and with everything done to the picture.
 func TestPictureNoAlloc(t *testing.T) {
-	whole, bare := motion(t, 64, 48)
-	for _, f := range []*film{
-		{format: camera.Format{Pixels: camera.MJPEG}, shots: [][]byte{whole, bare}},
-		{format: camera.Format{Pixels: camera.YUYV}, shots: [][]byte{make([]byte, 2*64*48)}},
-		{format: camera.Format{Pixels: camera.NV12}, shots: [][]byte{make([]byte, 64*48*3/2)}},
-		{format: camera.Format{Pixels: camera.Gray8}, shots: [][]byte{make([]byte, 64*48)}},
-		{format: camera.Format{Pixels: camera.RGB8}, shots: [][]byte{make([]byte, 3*64*48)}},
-		{format: camera.Format{Pixels: camera.RGB8, Stride: 200}, shots: [][]byte{make([]byte, 200*48)}},
+	whole, bare := motionJPEG(t, 64, 48)
+	for _, f := range []*fakeCamera{
+		{format: camera.Format{Pixels: camera.MJPEG}, pictures: [][]byte{whole, bare}},
+		{format: camera.Format{Pixels: camera.YUYV}, pictures: [][]byte{make([]byte, 2*64*48)}},
+		{format: camera.Format{Pixels: camera.NV12}, pictures: [][]byte{make([]byte, 64*48*3/2)}},
+		{format: camera.Format{Pixels: camera.Gray8}, pictures: [][]byte{make([]byte, 64*48)}},
+		{format: camera.Format{Pixels: camera.RGB8}, pictures: [][]byte{make([]byte, 3*64*48)}},
+		{format: camera.Format{Pixels: camera.RGB8, Stride: 200}, pictures: [][]byte{make([]byte, 200*48)}},
 	} {
 		f.format.Width, f.format.Height, f.format.FPS, f.clock = 64, 48, 30, rttest.NewClock(1)
 		for name, c := range map[string]Config{"as it is": {}, "changed": {Rotate: 90, SendW: 24, SendH: 32}} {
 			for _, quality := range []int{90, 0} {
 				e := New("top", f, 0)
-				v := developer(t, e, c, Develop{Quality: quality})
+				v := newTestEncoder(t, e, c, Encoding{Quality: quality})
 				images := make([]wire.Image, 1)
 				body := make([]byte, 0, 64<<10)
 				if n := testing.AllocsPerRun(20, func() {
-					show(t, e)
+					captureOne(t, e)
 					if _, err := v.Picture(&images[0]); err != nil {
 						t.Fatal(err)
 					}
@@ -405,18 +405,18 @@ func TestPictureNoAlloc(t *testing.T) {
 // Nor is anything allocated for the first picture: the collector is off by then.
 func TestFirstPictureNoAlloc(t *testing.T) {
 	const w, h = 640, 480
-	for _, f := range []*film{
-		{format: camera.Format{Pixels: camera.YUYV}, shots: [][]byte{make([]byte, 2*w*h)}},
-		{format: camera.Format{Pixels: camera.NV12}, shots: [][]byte{make([]byte, w*h*3/2)}},
-		{format: camera.Format{Pixels: camera.Gray8}, shots: [][]byte{make([]byte, w*h)}},
-		{format: camera.Format{Pixels: camera.RGB8}, shots: [][]byte{make([]byte, 3*w*h)}},
+	for _, f := range []*fakeCamera{
+		{format: camera.Format{Pixels: camera.YUYV}, pictures: [][]byte{make([]byte, 2*w*h)}},
+		{format: camera.Format{Pixels: camera.NV12}, pictures: [][]byte{make([]byte, w*h*3/2)}},
+		{format: camera.Format{Pixels: camera.Gray8}, pictures: [][]byte{make([]byte, w*h)}},
+		{format: camera.Format{Pixels: camera.RGB8}, pictures: [][]byte{make([]byte, 3*w*h)}},
 	} {
 		f.format.Width, f.format.Height, f.format.FPS, f.clock = w, h, 30, rttest.NewClock(1)
 		for name, c := range map[string]Config{"as it is": {}, "turned": {Rotate: 90}} {
 			for _, quality := range []int{90, 0} {
 				e := New("top", f, 0)
-				v := developer(t, e, c, Develop{Quality: quality})
-				show(t, e)
+				v := newTestEncoder(t, e, c, Encoding{Quality: quality})
+				captureOne(t, e)
 				var m wire.Image
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
@@ -453,7 +453,7 @@ func TestSnapshot(t *testing.T) {
 		}
 		var out bytes.Buffer
 		file := filepath.Join(dir, tt.file)
-		err = Snapshot(&out, &c, Develop{Quality: tt.quality, Asked: tt.quality == 0}, file)
+		err = Snapshot(&out, &c, Encoding{Quality: tt.quality, Reencode: tt.quality == 0}, file)
 		if errors.Is(err, jpeg.ErrNoLibrary) {
 			t.Skip(err)
 		}
@@ -483,11 +483,11 @@ func TestSnapshot(t *testing.T) {
 
 // The synthetic camera's number survives the encoder and every layer between, so
 // the picture at the far end is the one that was taken.
-func TestPatternArrives(t *testing.T) {
+func TestPatternIsEncoded(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
 	e := New("top", source, 0)
-	v := developer(t, e, Config{}, Develop{Quality: 60})
+	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 60})
 	d, err := jpeg.NewDecoder()
 	if err != nil {
 		t.Fatal(err)
@@ -495,7 +495,7 @@ func TestPatternArrives(t *testing.T) {
 	defer d.Close()
 	pix := make([]byte, 3*160*120)
 	for range 5 {
-		sequence := show(t, e).Sequence
+		sequence := captureOne(t, e).Sequence
 		var m wire.Image
 		if _, err := v.Picture(&m); err != nil {
 			t.Fatal(err)

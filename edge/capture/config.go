@@ -1,12 +1,12 @@
-// Package eye is the robot's eyes: what a --camera means, which device or file
+// Package capture is the robot's eyes: what a --camera means, which device or file
 // that is, the capture thread that keeps its newest picture, and what of a
 // picture goes into an observation.
 //
 // A camera's own JPEG is sent as it came: no decoding, no encoding, and one copy
 // from the driver's buffer into the message. Only where quality, size, crop or
-// rotation are asked for, or the camera delivers something else, a Developer
+// rotation are asked for, or the camera delivers something else, a Encoder
 // makes a picture of its own.
-package eye
+package capture
 
 import (
 	"fmt"
@@ -84,7 +84,7 @@ func Parse(text string) (c Config, err error) {
 	}
 	if m := sizeAtEnd.FindStringSubmatch(source); m != nil {
 		source = strings.TrimSuffix(source, m[0])
-		if c.Width, c.Height, ok = sides(m[1], m[2]); !ok {
+		if c.Width, c.Height, ok = parseSides(m[1], m[2]); !ok {
 			return bad("size %s, want sides of 1 to %d", m[0][1:], maxSide)
 		}
 	}
@@ -104,15 +104,15 @@ func Parse(text string) (c Config, err error) {
 		if !ok || value == "" {
 			return bad("option %q, want option=value", o)
 		}
-		if why := c.option(key, value); why != "" {
+		if why := c.setOption(key, value); why != "" {
 			return bad("%s=%s: %s", key, value, why)
 		}
 	}
 	return c, nil
 }
 
-// option takes one option, or says why not.
-func (c *Config) option(key, value string) (why string) {
+// setOption parses one option, or says why not.
+func (c *Config) setOption(key, value string) (reason string) {
 	var err error
 	switch key {
 	case "format":
@@ -127,7 +127,7 @@ func (c *Config) option(key, value string) (why string) {
 		m := cropSize.FindStringSubmatch(value)
 		ok := m != nil
 		if ok {
-			c.Crop.W, c.Crop.H, ok = sides(m[1], m[2])
+			c.Crop.W, c.Crop.H, ok = parseSides(m[1], m[2])
 			x, errX := strconv.Atoi(m[3])
 			y, errY := strconv.Atoi(m[4])
 			ok = ok && errX == nil && errY == nil && x < maxSide && y < maxSide
@@ -140,7 +140,7 @@ func (c *Config) option(key, value string) (why string) {
 		m := plainSize.FindStringSubmatch(value)
 		ok := m != nil
 		if ok {
-			c.SendW, c.SendH, ok = sides(m[1], m[2])
+			c.SendW, c.SendH, ok = parseSides(m[1], m[2])
 		}
 		if !ok {
 			return fmt.Sprintf("want WxH, sides of 1 to %d", maxSide)
@@ -154,13 +154,13 @@ func (c *Config) option(key, value string) (why string) {
 			return "want a duration, such as 200ms"
 		}
 	default:
-		return c.control(key, value)
+		return c.setControl(key, value)
 	}
 	return ""
 }
 
-// control takes a control of the camera, whose names only the camera knows.
-func (c *Config) control(key, value string) (why string) {
+// setControl adds a control of the camera, whose names only the camera knows.
+func (c *Config) setControl(key, value string) (reason string) {
 	if c.Source == Sim || c.Source == Pattern || !word.MatchString(key) {
 		return "no such option: there are format, rotate, crop, send, quality and max-age, and for a device its controls, which edge-rt cameras lists"
 	}
@@ -168,7 +168,7 @@ func (c *Config) control(key, value string) (why string) {
 	return ""
 }
 
-func sides(w, h string) (int, int, bool) {
+func parseSides(w, h string) (int, int, bool) {
 	a, errA := strconv.Atoi(w)
 	b, errB := strconv.Atoi(h)
 	return a, b, errA == nil && errB == nil && a >= 1 && b >= 1 && max(a, b) <= maxSide

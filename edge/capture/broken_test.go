@@ -1,4 +1,4 @@
-package eye
+package capture
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ const sceneW, sceneH = 96, 64
 
 // scenes are a camera's picture as it should be, with the four stray bytes of a
 // Logitech C270, and with damage that its markers do not show.
-func scenes(t testing.TB) (good, stray, half, garbled []byte) {
+func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 	t.Helper()
 	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
 	if err != nil {
@@ -37,27 +37,27 @@ func scenes(t testing.TB) (good, stray, half, garbled []byte) {
 	return good, stray, half, garbled
 }
 
-func sceneFilm(shots ...[]byte) *film {
-	return &film{format: camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1000), shots: shots}
+func brokenCamera(shots ...[]byte) *fakeCamera {
+	return &fakeCamera{format: camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1000), pictures: shots}
 }
 
 // One with stray bytes is the picture and counted. A broken one is counted, and
 // the picture before it stays what it was, with its age, however pictures are
 // made for the policy.
 func TestBrokenPicturesAreSkipped(t *testing.T) {
-	good, stray, half, garbled := scenes(t)
+	good, stray, half, garbled := testPictures(t)
 	for name, tt := range map[string]struct {
 		c Config
-		d Develop
+		d Encoding
 	}{
-		"encoded":        {Config{}, Develop{Quality: 90, Asked: true}},
-		"scaled":         {Config{SendW: 48, SendH: 32}, Develop{Quality: 90}},
-		"raw":            {Config{}, Develop{}},
-		"raw and turned": {Config{Rotate: 180}, Develop{}},
+		"encoded":        {Config{}, Encoding{Quality: 90, Reencode: true}},
+		"scaled":         {Config{SendW: 48, SendH: 32}, Encoding{Quality: 90}},
+		"raw":            {Config{}, Encoding{}},
+		"raw and turned": {Config{Rotate: 180}, Encoding{}},
 	} {
-		f := sceneFilm(half, good, stray, half, garbled, half, good, stray)
+		f := brokenCamera(half, good, stray, half, garbled, half, good, stray)
 		e := New("front", f, 0)
-		v := developer(t, e, tt.c, tt.d)
+		v := newTestEncoder(t, e, tt.c, tt.d)
 		var first []byte
 		for i, want := range []struct {
 			fails             bool
@@ -68,7 +68,7 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 			{true, 1002, 1, 2}, {true, 1002, 1, 3}, {true, 1002, 1, 4},
 			{false, 1006, 1, 4}, {false, 1007, 2, 4},
 		} {
-			show(t, e)
+			captureOne(t, e)
 			for range 2 { // asked again, the same picture is not counted again
 				var m wire.Image
 				at, err := v.Picture(&m)
@@ -84,10 +84,10 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 				if im, _, err := image.Decode(bytes.NewReader(m.Data)); at != 0 && m.Codec == wire.JPEG && (err != nil || im.Bounds().Dx()%48 != 0) {
 					t.Errorf("%s, picture %d: %v", name, i, err)
 				}
-				if at != 0 && (!bytes.Equal(m.Data, first) || m.Name != e.Wire) {
+				if at != 0 && (!bytes.Equal(m.Data, first) || m.Name != e.ImageName) {
 					t.Errorf("%s, picture %d: %s has another picture than the first", name, i, m.Name)
 				}
-				if got := e.Tally(); got.Warned != want.warned || got.Undecoded != want.undecoded {
+				if got := e.Stats(); got.Warned != want.warned || got.Undecoded != want.undecoded {
 					t.Errorf("%s, picture %d: %d warned, %d undecoded; want %d and %d", name, i, got.Warned, got.Undecoded, want.warned, want.undecoded)
 				}
 			}
@@ -97,23 +97,23 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 
 // Nor does a broken picture make garbage: the collector is off.
 func TestBrokenPictureNoAlloc(t *testing.T) {
-	good, stray, half, _ := scenes(t)
-	e := New("front", sceneFilm(good, half, stray), 0)
-	v := developer(t, e, Config{}, Develop{Quality: 90, Asked: true})
+	good, stray, half, _ := testPictures(t)
+	e := New("front", brokenCamera(good, half, stray), 0)
+	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 90, Reencode: true})
 	var m wire.Image
-	if n := testing.AllocsPerRun(30, func() { show(t, e); v.Picture(&m) }); n != 0 {
+	if n := testing.AllocsPerRun(30, func() { captureOne(t, e); v.Picture(&m) }); n != 0 {
 		t.Errorf("a picture allocates %v times, want 0", n)
 	}
 }
 
 // A camera's own JPEG goes to the policy with its stray bytes.
 func TestStrayBytesPassThrough(t *testing.T) {
-	good, stray, _, _ := scenes(t)
+	good, stray, _, _ := testPictures(t)
 	front := slices.Insert(slices.Clone(good), bytes.Index(good, []byte{0xff, 0xdb}), 0x55)
-	e := New("front", sceneFilm(stray, front), 0)
-	v := developer(t, e, Config{}, Develop{Quality: 90})
+	e := New("front", brokenCamera(stray, front), 0)
+	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 90})
 	for _, want := range [][]byte{stray, front} {
-		show(t, e)
+		captureOne(t, e)
 		var m wire.Image
 		if at, err := v.Picture(&m); err != nil || at == 0 || !bytes.Equal(m.Data, want) {
 			t.Errorf("Picture() = %v, %v with %d bytes, want the camera's %d", at, err, len(m.Data), len(want))
@@ -123,8 +123,8 @@ func TestStrayBytesPassThrough(t *testing.T) {
 
 // A camera that gives nothing usable is said to, in words, once its bound is
 // over, and again not once it does.
-func TestTroubleOfACamera(t *testing.T) {
-	good, _, half, _ := scenes(t)
+func TestCameraErr(t *testing.T) {
+	good, _, half, _ := testPictures(t)
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	var stop atomic.Bool
 	var blind atomic.Int32
@@ -139,13 +139,13 @@ func TestTroubleOfACamera(t *testing.T) {
 		"another size": {[][]byte{sized(good)}, nil, "wrong size"},
 		"unplugged":    {nil, camera.ErrGone, "unplugged"},
 	} {
-		f := sceneFilm(tt.shots...)
+		f := brokenCamera(tt.shots...)
 		f.err, f.clock = tt.err, clock
 		e := New("front", f, 100*time.Millisecond)
 		tries := 0
 		f.pace = func() {
-			if tries++; tries == 3 && e.Trouble() != nil {
-				t.Errorf("%s: after %d tries it says %v already", name, tries, e.Trouble())
+			if tries++; tries == 3 && e.Err() != nil {
+				t.Errorf("%s: after %d tries it says %v already", name, tries, e.Err())
 			}
 			if tries == 20 {
 				stop.Store(true)
@@ -153,35 +153,35 @@ func TestTroubleOfACamera(t *testing.T) {
 			clock.SleepUntil(clock.Now().Add(20 * time.Millisecond))
 		}
 		stop.Store(false)
-		e.Capture(clock, &stop, &blind)
-		if err := e.Trouble(); err == nil || !strings.Contains(err.Error(), tt.says) {
+		e.Run(clock, &stop, &blind)
+		if err := e.Err(); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: Trouble() = %v, want one that says %q", name, err, tt.says)
 		}
-		f.shots, f.next, f.err, tries = [][]byte{good}, 0, nil, 19
+		f.pictures, f.next, f.err, tries = [][]byte{good}, 0, nil, 19
 		stop.Store(false)
-		e.Capture(clock, &stop, &blind)
-		if err := e.Trouble(); err != nil || e.Tally().Captured == 0 {
-			t.Errorf("%s: Trouble() = %v after %d good pictures", name, err, e.Tally().Captured)
+		e.Run(clock, &stop, &blind)
+		if err := e.Err(); err != nil || e.Stats().Captured == 0 {
+			t.Errorf("%s: Trouble() = %v after %d good pictures", name, err, e.Stats().Captured)
 		}
 	}
 
-	f := sceneFilm(half)
+	f := brokenCamera(half)
 	f.clock = clock
 	e := New("front", f, 100*time.Millisecond)
-	v := developer(t, e, Config{}, Develop{Quality: 90, Asked: true})
+	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 90, Reencode: true})
 	var m wire.Image
 	for i := range 12 {
 		clock.SleepUntil(clock.Now().Add(20 * time.Millisecond))
-		show(t, e)
+		captureOne(t, e)
 		v.Picture(&m)
-		if err := e.Trouble(); (err != nil) != (i >= 5) || err != nil && !strings.Contains(err.Error(), "premature end of data segment") {
+		if err := e.Err(); (err != nil) != (i >= 5) || err != nil && !strings.Contains(err.Error(), "premature end of data segment") {
 			t.Errorf("picture %d that does not decode: Trouble() = %v", i, err)
 		}
 	}
-	f.shots = [][]byte{good}
-	show(t, e)
-	if v.Picture(&m); e.Trouble() != nil {
-		t.Errorf("after a good picture: %v", e.Trouble())
+	f.pictures = [][]byte{good}
+	captureOne(t, e)
+	if v.Picture(&m); e.Err() != nil {
+		t.Errorf("after a good picture: %v", e.Err())
 	}
 }
 
@@ -193,25 +193,25 @@ func sized(src []byte) []byte {
 }
 
 // A camera has shown nothing before a picture of it could be used.
-func TestBlindUntilAPictureDecodes(t *testing.T) {
-	good, _, half, _ := scenes(t)
+func TestPendingUntilAPictureDecodes(t *testing.T) {
+	good, _, half, _ := testPictures(t)
 	for name, tt := range map[string]struct {
-		d     Develop
+		d     Encoding
 		after []int32 // each picture: how many cameras are blind
 	}{
-		"encoded":      {Develop{Quality: 90, Asked: true}, []int32{1, 1, 0, 0}},
-		"pass-through": {Develop{Quality: 90}, []int32{0, 0, 0, 0}},
+		"encoded":      {Encoding{Quality: 90, Reencode: true}, []int32{1, 1, 0, 0}},
+		"pass-through": {Encoding{Quality: 90}, []int32{0, 0, 0, 0}},
 	} {
 		var blind atomic.Int32
 		blind.Store(1)
-		e := New("front", sceneFilm(), 0)
-		f := e.Source.(*film)
-		v := developer(t, e, Config{}, tt.d)
+		e := New("front", brokenCamera(), 0)
+		f := e.Source.(*fakeCamera)
+		v := newTestEncoder(t, e, Config{}, tt.d)
 		for i, shot := range [][]byte{half, half, good, half} {
 			var stop atomic.Bool
-			f.shots, f.next, f.stop, f.err = [][]byte{shot}, 0, &stop, camera.ErrStalled
-			e.Capture(f.clock, &stop, &blind)
-			v.Prove(&blind)
+			f.pictures, f.next, f.stop, f.err = [][]byte{shot}, 0, &stop, camera.ErrStalled
+			e.Run(f.clock, &stop, &blind)
+			v.AwaitFirst(&blind)
 			if got := blind.Load(); got != tt.after[i] {
 				t.Errorf("%s, after picture %d: %d blind, want %d", name, i, got, tt.after[i])
 			}

@@ -1,0 +1,205 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"edgert/camera"
+	"edgert/jpeg"
+	"edgert/rt"
+)
+
+// ImageKey begins LeRobot's name of a camera's feature.
+const ImageKey = "observation.images."
+
+// errBackoff is how long a capture thread waits after a failed Grab.
+const errBackoff = 50 * time.Millisecond
+
+// Frame is a captured picture. JPEG is what its markers say, when it is one.
+type Frame struct {
+	camera.Frame
+	JPEG jpeg.Picture
+}
+
+// Camera is one camera: a capture thread that keeps the newest picture for the
+// sender.
+type Camera struct {
+	// Constant after Open.
+	Name       string // as on the command line: top
+	ImageName  string // as on the wire: observation.images.top
+	Source     camera.Source
+	MaxAge     time.Duration
+	mustDecode bool // it sees once a picture has been decoded, and not before
+
+	Newest *rt.Latest[Frame] // producer: capture thread; reader: sender
+	Age    *rt.Hist          // of the picture when it left; written by the sender
+	Stale  atomic.Uint64     // observations whose picture was older than MaxAge; written by the sender
+
+	// Written by the sender.
+	warned, undecoded atomic.Uint64
+	decodeOutage      outage // of pictures that do not decode
+
+	// Written by the capture thread.
+	captured, dropped, torn, errors atomic.Uint64
+	lost                            atomic.Bool                   // the last Grab failed
+	grabOutage                      outage                        // of failed Grabs and torn pictures
+	baseline                        atomic.Pointer[camera.Counts] // of the source with the first frame; nil before
+}
+
+// outage is a run of failures with no success between.
+type outage struct {
+	since rt.Instant            // 0: the last try succeeded. Owner: the thread that tries
+	err   atomic.Pointer[error] // once it has lasted; any thread may read it
+}
+
+// failed counts a failure and reports whether the bout has lasted for limit, and
+// nobody has said yet why.
+//
+//rt:noalloc
+func (b *outage) failed(now rt.Instant, limit time.Duration) bool {
+	if b.since == 0 {
+		b.since = now
+	}
+	return now.Sub(b.since) >= limit && b.err.Load() == nil
+}
+
+//go:noinline
+func (b *outage) report(why error) { b.err.Store(&why) }
+
+// over notes a success.
+//
+//rt:noalloc
+func (b *outage) succeeded() {
+	if b.since != 0 {
+		b.since = 0
+		b.err.Store(nil)
+	}
+}
+
+// New returns a camera on an open source.
+func New(name string, source camera.Source, maxAge time.Duration) *Camera {
+	if maxAge == 0 {
+		maxAge = DefaultMaxAge
+	}
+	size := source.Format().FrameBytes()
+	if _, lends := source.(camera.Lender); lends {
+		size = 0
+	}
+	return &Camera{
+		Name: name, ImageName: ImageKey + name, Source: source, MaxAge: maxAge, Age: rt.NewHist(),
+		Newest: rt.NewLatest(func(s *Frame) { s.Pix = make([]byte, size) }),
+	}
+}
+
+// Run takes picture after picture until stop is set. blind falls by one with
+// the first.
+//
+// Owner: the camera's capture thread.
+func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
+	last, any := uint64(0), false
+	for !stop.Load() {
+		s := e.Newest.Back()
+		if err := e.Source.Grab(&s.Frame); err != nil {
+			e.errors.Add(1)
+			e.lost.Store(true)
+			if e.grabOutage.failed(clock.Now(), e.MaxAge) {
+				e.grabOutage.report(err)
+			}
+			if !errors.Is(err, camera.ErrStalled) {
+				clock.SleepUntil(clock.Now().Add(errBackoff))
+			}
+			continue
+		}
+		if any && s.Sequence > last+1 {
+			e.dropped.Add(s.Sequence - last - 1)
+		}
+		if !any {
+			e.setBaseline()
+		}
+		last, any = s.Sequence, true
+		if err := checkFrame(s); err != nil {
+			e.torn.Add(1)
+			if e.grabOutage.failed(clock.Now(), e.MaxAge) {
+				e.grabOutage.report(fmt.Errorf("no picture is whole, the last has %d bytes: %w", len(s.Pix), err))
+			}
+			continue
+		}
+		e.lost.Store(false)
+		e.grabOutage.succeeded()
+		e.Newest.Publish(int64(s.At)) // which gives the slot away
+		if e.captured.Add(1) == 1 && !e.mustDecode {
+			pending.Add(-1)
+		}
+	}
+}
+
+// checkFrame says why a picture may not be sent: a JPEG must have all its markers and
+// the size that was negotiated. Cameras do send torn ones.
+//
+//rt:noalloc
+func checkFrame(s *Frame) (err error) {
+	if s.Pixels != camera.MJPEG {
+		return nil
+	}
+	switch s.JPEG, err = jpeg.Inspect(s.Pix); {
+	case err != nil:
+		return err
+	case s.JPEG.Progressive:
+		return jpeg.ErrProgressive
+	case s.JPEG.W != s.Width || s.JPEG.H != s.Height:
+		return jpeg.ErrSize
+	}
+	return nil
+}
+
+// Err says why no picture that can be used has come for MaxAge; nil: one has.
+// Any thread may ask.
+func (e *Camera) Err() error {
+	for _, b := range [...]*outage{&e.grabOutage, &e.decodeOutage} {
+		if why := b.err.Load(); why != nil {
+			return *why
+		}
+	}
+	return nil
+}
+
+// Stats is what happened to the pictures.
+type Stats struct {
+	Captured  uint64        // handed on
+	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken
+	Torn      uint64        // JPEG that was not whole
+	Warned    uint64        // of those decoded here: JPEG with stray bytes, used all the same
+	Undecoded uint64        // JPEG that was whole by its markers and did not decode; the picture before it was used
+	Errors    uint64        // failed attempts to get one
+	Stale     uint64        // observations with a picture older than its bound
+	Lost      bool          // the device is away now
+	Source    camera.Counts // since the first frame
+}
+
+// Stats returns the counts. Any thread may ask.
+func (e *Camera) Stats() Stats {
+	t := Stats{
+		Captured: e.captured.Load(), Dropped: e.dropped.Load(), Torn: e.torn.Load(), Errors: e.errors.Load(), Stale: e.Stale.Load(), Lost: e.lost.Load(),
+		Warned: e.warned.Load(), Undecoded: e.undecoded.Load(),
+	}
+	if c, ok := e.Source.(camera.Counter); ok {
+		t.Source = c.Counts()
+		if before := e.baseline.Load(); before != nil {
+			t.Source.Missed -= before.Missed
+			t.Source.Skipped -= before.Skipped
+			t.Source.Broken -= before.Broken
+		}
+	}
+	return t
+}
+
+// setBaseline stores what the source had counted when the first frame came: frames that
+// passed while nobody looked are no gap between two that somebody saw.
+func (e *Camera) setBaseline() {
+	if c, ok := e.Source.(camera.Counter); ok {
+		before := c.Counts()
+		e.baseline.Store(&before)
+	}
+}

@@ -1,0 +1,174 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/jpeg"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+const (
+	// PreviewDelay is how long somebody who looks waits for a picture of an
+	// observation before the sender makes one for the preview alone. One that leaves
+	// as it comes from the camera is there without waiting.
+	PreviewDelay = 500 * time.Millisecond
+	// previewMaxAge is the age from which a copy is not handed to the next who looks.
+	previewMaxAge = 150 * time.Millisecond
+	// previewMaxBytes is the largest picture that is shown, in bytes.
+	previewMaxBytes = 8 << 20
+	// previewQuality is of pictures that are sent raw and encoded to be shown.
+	previewQuality = 80
+)
+
+// ErrNoPicture means that there is none to show now; one may come.
+var ErrNoPicture = errors.New("no picture")
+
+// Preview lends a camera's pictures to people who look. It is the picture of the
+// observation, as the policy gets it: copied by the sender once it has left, and
+// only when somebody has asked for it.
+type Preview struct {
+	camera   *Camera
+	maxBytes int           // of one picture to show
+	encoder  *jpeg.Encoder // of raw pictures; nil: they are JPEG; guarded by mu
+
+	// Owner: the sender thread.
+	source  *Encoder
+	picture wire.Image
+	count   int64
+
+	requested atomic.Int64            // since when somebody waits; 0: nobody does
+	tooLarge  atomic.Int64            // bytes of the last picture, when they are more than is shown
+	failed    atomic.Bool             // the last picture could not be made
+	newest    *rt.Latest[pictureCopy] // producer: the sender; consumer: who holds mu
+
+	mu sync.Mutex // among those who look
+}
+
+// pictureCopy is a picture on its way from the sender to those who look.
+type pictureCopy struct {
+	taken  rt.Instant // by the camera
+	copied rt.Instant
+	w, h   int // of a raw one
+	data   []byte
+}
+
+// Still is a picture to show.
+type Still struct {
+	At   rt.Instant // when it was taken
+	Data []byte     // JPEG, in the memory given to Read
+}
+
+// NewPreview allocates what previews of the developer's pictures need; Close
+// frees it.
+func NewPreview(v *Encoder) (*Preview, error) {
+	p := &Preview{camera: v.camera, source: v}
+	room := min(v.MaxBytes(), previewMaxBytes)
+	p.maxBytes = room
+	if v.encoder == nil && !v.passthrough {
+		var err error
+		if p.encoder, err = jpeg.NewEncoderOf(jpeg.Params{Quality: previewQuality, Chroma: jpeg.Chroma420}); err != nil {
+			return nil, err
+		}
+		p.maxBytes = min(jpeg.MaxSizeOf(v.transform.outW, v.transform.outH, jpeg.Chroma420), previewMaxBytes)
+	}
+	p.newest = rt.NewLatest(func(c *pictureCopy) { c.data = make([]byte, 0, room) })
+	return p, nil
+}
+
+// Name is the camera's.
+func (p *Preview) Name() string { return p.camera.Name }
+
+// MaxBytes is the memory that Read wants.
+func (p *Preview) MaxBytes() int { return p.maxBytes }
+
+// Close frees the encoder. Read may be called still.
+func (p *Preview) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.encoder != nil {
+		p.encoder.Close()
+	}
+}
+
+// Request says that somebody waits for a picture. Any goroutine may.
+func (p *Preview) Request(now rt.Instant) { p.requested.CompareAndSwap(0, int64(now)) }
+
+// Publish copies a picture that was sent, if somebody waits for one.
+//
+// Owner: the sender thread.
+//
+//rt:noalloc
+func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
+	if p.requested.Load() == 0 {
+		return
+	}
+	p.requested.Store(0)
+	n := len(m.Data) + len(m.Splice)
+	c := p.newest.Back()
+	if n > cap(c.data) {
+		p.tooLarge.Store(int64(n))
+		return
+	}
+	c.taken, c.copied, c.w, c.h = taken, now, m.W, m.H
+	c.data = append(append(append(c.data[:0], m.Data[:m.SpliceAt]...), m.Splice...), m.Data[m.SpliceAt:]...)
+	p.tooLarge.Store(0)
+	p.failed.Store(false)
+	p.count++
+	p.newest.Publish(p.count)
+}
+
+// Refresh makes a picture for those who have waited for long: the run is paused, or
+// has no server, and sends none.
+//
+// Owner: the sender thread.
+//
+//rt:noalloc
+func (p *Preview) Refresh(now rt.Instant) {
+	since := rt.Instant(p.requested.Load())
+	if since == 0 || !p.source.unchanged() && now.Sub(since) < PreviewDelay {
+		return
+	}
+	taken, err := p.source.Picture(&p.picture)
+	switch {
+	case err != nil:
+		p.requested.Store(0)
+		p.failed.Store(true)
+	case taken != 0:
+		p.Publish(&p.picture, taken, now)
+	}
+}
+
+// Read returns the newest picture in the memory of room, which has MaxBytes, if
+// it was copied since then or shortly before.
+//
+// Errors: ErrNoPicture with the reason when there is none yet; Request one. Any
+// other one stays.
+func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, key, _ := p.newest.Front()
+	switch {
+	case p.tooLarge.Load() > 0:
+		return Still{}, fmt.Errorf("%w: the last one had %d bytes, more than is shown; make it smaller with send=WxH, or send JPEG", ErrNoPicture, p.tooLarge.Load())
+	case p.failed.Load():
+		return Still{}, fmt.Errorf("%w: the last one was broken", ErrNoPicture)
+	case key == rt.NoKey && p.camera.captured.Load() == 0:
+		return Still{}, fmt.Errorf("%w: none has come since the start, %d attempts failed", ErrNoPicture, p.camera.errors.Load())
+	case key == rt.NoKey || since.Sub(c.copied) > previewMaxAge:
+		return Still{}, fmt.Errorf("%w: the sender is busy", ErrNoPicture)
+	case p.encoder == nil:
+		return Still{c.taken, append(room[:0], c.data...)}, nil
+	case len(room) < jpeg.MaxSizeOf(c.w, c.h, jpeg.Chroma420):
+		return Still{}, fmt.Errorf("a raw picture of %dx%d is too large to be shown: send JPEG (--jpeg-quality)", c.w, c.h)
+	}
+	n, err := p.encoder.Encode(room, &jpeg.Image{W: c.w, H: c.h, Layout: jpeg.RGB, Pix: c.data})
+	if err != nil {
+		return Still{}, fmt.Errorf("encode: %w", err)
+	}
+	return Still{c.taken, room[:n]}, nil
+}

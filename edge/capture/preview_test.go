@@ -1,0 +1,167 @@
+package capture
+
+import (
+	"bytes"
+	"errors"
+	stdjpeg "image/jpeg"
+	"strings"
+	"testing"
+
+	"edgert/camera"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+func newTestPreview(t *testing.T, v *Encoder) *Preview {
+	t.Helper()
+	p, err := NewPreview(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// A camera's own JPEG is shown at once and as it came, with the tables where they
+// lack; whoever comes a moment later gets the same copy.
+func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
+	whole, bare := motionJPEG(t, 64, 48)
+	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, bare}}
+	e := New("top", f, 0)
+	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90}))
+	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
+	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "none has come since the start") {
+		t.Errorf("before the first picture: %v", err)
+	}
+	p.Request(now)
+	p.Refresh(now)
+	for i := range f.pictures {
+		captureOne(t, e)
+		p.Request(now)
+		p.Refresh(now)
+		p.Refresh(now + 1) // nobody waits any more
+		for range 2 {
+			still, err := p.Read(room, now)
+			if err != nil {
+				t.Fatalf("picture %d: %v", i, err)
+			}
+			if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 {
+				t.Errorf("picture %d: the standard library says %v", i, err)
+			}
+			if i == 0 && !bytes.Equal(still.Data, whole) {
+				t.Errorf("%d bytes are shown, want the camera's %d", len(still.Data), len(whole))
+			}
+		}
+		if p.count != int64(i+1) {
+			t.Errorf("picture %d was copied %d times", i, p.count-int64(i))
+		}
+		now = now.Add(2 * previewMaxAge)
+		if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) {
+			t.Errorf("a copy of long ago: %v, want none", err)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { p.Request(now); p.Refresh(now) }); n != 0 {
+		t.Errorf("%v allocations for each picture", n)
+	}
+}
+
+// What cannot be shown is said, and is over with the next picture that can.
+func TestPreviewSaysWhyNot(t *testing.T) {
+	whole, _ := motionJPEG(t, 64, 48)
+	torn := append(bytes.Clone(whole[:len(whole)-100]), 0xff, 0xd9)
+	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, torn}}
+	e := New("top", f, 0)
+	v := newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90, Reencode: true})
+	p := newTestPreview(t, v)
+	captureOne(t, e)
+	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
+	ask := func() error {
+		p.Request(now)
+		p.Refresh(now.Add(PreviewDelay))
+		_, err := p.Read(room, now)
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	captureOne(t, e)
+	if err := ask(); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("a torn picture: %v", err)
+	}
+	captureOne(t, e)
+	if err := ask(); err != nil {
+		t.Errorf("after a torn picture: %v", err)
+	}
+	p.Request(now)
+	p.Publish(&wire.Image{Data: make([]byte, v.MaxBytes()+1)}, now, now)
+	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "more than is shown") {
+		t.Errorf("a huge picture: %v", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("after a huge picture: %v", err)
+	}
+	p.Close()
+	if _, err := p.Read(room, now); err != nil {
+		t.Errorf("after Close: %v, want the last picture: somebody may be looking still", err)
+	}
+}
+
+// A raw picture that has to be decoded or scaled first is made for who looks only
+// when none has left for a while: the sender has better things to do.
+func TestPreviewDelaysCostlyPictures(t *testing.T) {
+	whole, _ := motionJPEG(t, 64, 48)
+	jpegs := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
+	plain := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}
+	for name, tt := range map[string]struct {
+		film *fakeCamera
+		cfg  Config
+		free bool
+	}{
+		"decoded":  {jpegs, Config{Name: "top"}, false},
+		"scaled":   {plain, Config{Name: "top", SendW: 32, SendH: 24}, false},
+		"as it is": {plain, Config{Name: "top"}, true},
+	} {
+		e := New("top", tt.film, 0)
+		p := newTestPreview(t, newTestEncoder(t, e, tt.cfg, Encoding{}))
+		captureOne(t, e)
+		p.Request(1)
+		p.Refresh(1)
+		if at := p.count; at != 0 != tt.free {
+			t.Errorf("%s: %d pictures made at once", name, at)
+		}
+		p.Refresh(1 + rt.Instant(PreviewDelay))
+		if p.count != 1 {
+			t.Errorf("%s: %d pictures after a while, want 1", name, p.count)
+		}
+	}
+}
+
+// Raw pictures are encoded for who looks, and one too large for that is not.
+func TestPreviewOfRawPictures(t *testing.T) {
+	e := New("top", &fakeCamera{format: camera.Format{Width: 4096, Height: 2160, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*4096*2160)}}, 0)
+	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
+	captureOne(t, e)
+	p.Request(1)
+	p.Refresh(1)
+	if _, err := p.Read(make([]byte, p.MaxBytes()), 1); err == nil || p.MaxBytes() > previewMaxBytes {
+		t.Errorf("26 MB: %v with room for %d bytes, want a refusal and at most %d", err, p.MaxBytes(), previewMaxBytes)
+	}
+	e = New("top", &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}, 0)
+	p = newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
+	captureOne(t, e)
+	p.Request(1)
+	p.Refresh(1)
+	room := make([]byte, p.MaxBytes())
+	still, err := p.Read(room, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 || im.Bounds().Dy() != 48 {
+		t.Errorf("the standard library says %v", err)
+	}
+	p.Close()
+	if _, err := p.Read(room, 1); err == nil {
+		t.Error("a picture from an encoder that is gone")
+	}
+}
