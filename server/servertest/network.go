@@ -148,10 +148,6 @@ func (s *session) Queryable(expr string, answer func(wire.Query)) (wire.Declarat
 	return s.declare(&s.network.queryables, &declaration{key: expr, query: answer})
 }
 
-func (s *session) CompleteQueryable(expr string, answer func(wire.Query)) (wire.Declaration, error) {
-	return s.Queryable(expr, answer)
-}
-
 func (s *session) Token(key string) (wire.Declaration, error) {
 	d, err := s.declare(&s.network.tokens, &declaration{key: key})
 	if err == nil {
@@ -189,23 +185,18 @@ func (s *session) Tokens(_ context.Context, expr string, _ time.Duration) (keys 
 }
 
 func (s *session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
-	return s.Ask(ctx, wire.Question{Key: key, Payload: payload, Timeout: timeout})
-}
-
-// Ask asks all queryables that match and consolidates nothing.
-func (s *session) Ask(ctx context.Context, question wire.Question) ([]wire.Reply, error) {
 	s.network.mu.RLock()
 	queryables := s.network.queryables
 	s.network.mu.RUnlock()
 	var asked []*query
 	for _, d := range queryables {
-		if match(d.key, question.Key) || match(question.Key, d.key) {
-			q := &query{question: question, done: make(chan struct{})}
+		if match(d.key, key) || match(key, d.key) {
+			q := &query{key: key, payload: payload, done: make(chan struct{})}
 			asked = append(asked, q)
 			d.query(q)
 		}
 	}
-	limit := time.NewTimer(question.Timeout)
+	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	var replies []wire.Reply
 	for _, q := range asked {
@@ -246,17 +237,11 @@ type publisher struct{ *declaration }
 
 // Put delivers to every subscriber that matches.
 func (p *publisher) Put(payload, attachment []byte) error {
-	return p.PutWith(wire.Sample{Payload: payload, Attachment: attachment})
-}
-
-// PutWith delivers to every subscriber that matches.
-func (p *publisher) PutWith(sample wire.Sample) error {
-	sample.Key = p.key
 	p.network.mu.RLock()
 	defer p.network.mu.RUnlock()
 	for _, d := range p.network.subscribers {
 		if match(d.key, p.key) {
-			d.sample(sample)
+			d.sample(wire.Sample{Key: p.key, Payload: payload, Attachment: attachment})
 		}
 	}
 	return nil
@@ -289,38 +274,25 @@ func (n *Network) Stall() (resume func()) {
 		n.mu.Unlock()
 		for key, s := range held {
 			p := publisher{&declaration{network: n, key: key}}
-			_ = p.PutWith(s) // never fails
+			_ = p.Put(s.Payload, s.Attachment) // never fails
 		}
 	}
 }
 
-// Matching reports whether a subscriber matches.
-func (p *publisher) Matching() bool {
-	p.network.mu.RLock()
-	defer p.network.mu.RUnlock()
-	return slices.ContainsFunc(p.network.subscribers, func(d *declaration) bool { return match(d.key, p.key) })
-}
-
-// query is one question to one queryable; its replies are read after done.
+// query is one request to one queryable; its replies are read after done.
 type query struct {
-	question wire.Question
-	replies  []wire.Reply
-	done     chan struct{}
+	key     string
+	payload []byte
+	replies []wire.Reply
+	done    chan struct{}
 }
 
-func (q *query) Key() string        { return q.question.Key }
-func (q *query) Parameters() string { return q.question.Parameters }
-func (q *query) Payload() []byte    { return q.question.Payload }
-func (q *query) Attachment() []byte { return q.question.Attachment }
-func (q *query) Finish()            { close(q.done) }
+func (q *query) Key() string     { return q.key }
+func (q *query) Payload() []byte { return q.payload }
+func (q *query) Finish()         { close(q.done) }
 
 func (q *query) Reply(key string, payload []byte) error {
-	return q.ReplyWith(wire.Sample{Key: key, Payload: payload})
-}
-
-func (q *query) ReplyWith(s wire.Sample) error {
-	q.replies = append(q.replies, wire.Reply{Key: s.Key, Payload: slices.Clone(s.Payload), Attachment: slices.Clone(s.Attachment),
-		Encoding: s.Encoding, Time: s.Time, Delete: s.Delete})
+	q.replies = append(q.replies, wire.Reply{Key: key, Payload: slices.Clone(payload)})
 	return nil
 }
 

@@ -177,8 +177,8 @@ func (e *entry) infoFor(f *face) info {
 			best = best.better(i)
 		}
 	}
-	for _, o := range e.own {
-		join(info{complete: o.complete()})
+	if len(e.own) > 0 {
+		join(info{}) // ours promise nothing
 	}
 	for i := range e.holders {
 		if h := &e.holders[i]; h.face != f && f.relays(h.face) {

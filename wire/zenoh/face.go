@@ -53,7 +53,6 @@ type face struct {
 	spare     route      // of a key that is not remembered
 	joined    []byte     // a numbered key and its suffix
 	relayed   codec.Push // on its way to other links
-	texts     texts
 
 	// Guarded by s.mu.
 	declarations [len(kinds)]map[uint32]*entry // what the remote has declared, by its numbers
@@ -136,9 +135,6 @@ func (f *face) introduce() {
 	case f.kind == upstream:
 		for _, w := range s.watchers {
 			f.interest(w.interest())
-		}
-		for p := range s.publishers {
-			f.interest(p.interest())
 		}
 	case f.mustBeAsked():
 		f.world = s.id()

@@ -7,6 +7,7 @@ import (
 
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/keyexpr"
 )
 
 // watcher is an own subscriber to tokens.
@@ -60,7 +61,7 @@ func (w *watcher) Undeclare() error {
 		for _, f := range s.north {
 			if f.kind == upstream {
 				f.interest(codec.Interest{ID: w.id, Mode: codec.InterestFinal})
-				f.unasked(codec.DeclareToken, w.key, func(e *entry) bool { return len(s.watching.matching(e.key)) > 0 })
+				f.forgetUnwatched(w.key)
 			}
 		}
 	}
@@ -71,22 +72,14 @@ func (w *watcher) Undeclare() error {
 	return nil
 }
 
-// unasked forgets what a link that must be asked has declared on key for a
-// question that we have taken back, unless another one still covers it: nobody
-// will tell us when it ends. Called with s.mu held.
-func (f *face) unasked(kind codec.DeclareKind, key string, covered func(*entry) bool) {
-	gone := map[*entry]bool{}
-	for _, e := range f.s.matches(kind, key) {
-		if e.holder(f) != nil && !covered(e) {
-			gone[e] = true
-		}
-	}
-	if len(gone) == 0 {
-		return
-	}
-	for id, e := range f.table(kind) {
-		if gone[e] {
-			f.drop(kind, id)
+// forgetUnwatched forgets the tokens that an upstream has declared on key, unless
+// another watcher still covers them: nobody will tell us when they end. Called
+// with s.mu held.
+func (f *face) forgetUnwatched(key string) {
+	s := f.s
+	for id, e := range f.table(codec.DeclareToken) {
+		if keyexpr.Intersects(e.key, key) && len(s.watching.matching(e.key)) == 0 {
+			f.drop(codec.DeclareToken, id)
 		}
 	}
 }

@@ -33,16 +33,14 @@ type event struct {
 	ask func()
 
 	subscribers []*subscriber
-	sample      wire.Sample // without payload and attachment
-	slot        *localSlot  // which holds them, or
-	n, attached int         // their lengths in the buffer; attached may be noAttachment
+	slot        *localSlot // which holds them, or
+	n, attached int        // their lengths in the buffer; attached may be noAttachment
 }
 
 // localSlot is the place of a publisher's newest sample for its own session.
 type localSlot struct {
 	payload, attachment       []byte // guarded by localEvents.mu
 	attached                  bool
-	sample                    wire.Sample
 	waiting                   bool
 	outPayload, outAttachment []byte // owner: localEvents.run
 }
@@ -103,7 +101,7 @@ func (e *localEvents) sample(p *publisher) error {
 		return err
 	}
 	e.grow() //rt:allow the first use
-	ev := event{subscribers: p.own, sample: p.local(), n: len(d.Payload), attached: noAttachment}
+	ev := event{key: p.key, subscribers: p.own, n: len(d.Payload), attached: noAttachment}
 	e.buf = append(e.buf, d.Payload...)
 	if d.Attachment != nil {
 		ev.attached = len(d.Attachment)
@@ -127,10 +125,10 @@ func (e *localEvents) latest(p *publisher) (replaced bool) {
 	replaced = slot.waiting
 	slot.payload = append(slot.payload[:0], d.Payload...)
 	slot.attachment = append(slot.attachment[:0], d.Attachment...)
-	slot.attached, slot.sample, slot.waiting = d.Attachment != nil, p.local(), true
+	slot.attached, slot.waiting = d.Attachment != nil, true
 	if !replaced {
 		e.grow() //rt:allow the first use
-		e.queue = append(e.queue, event{subscribers: p.own, slot: slot})
+		e.queue = append(e.queue, event{key: p.key, subscribers: p.own, slot: slot})
 		e.samples++
 	}
 	e.mu.Unlock()
@@ -139,14 +137,6 @@ func (e *localEvents) latest(p *publisher) (replaced bool) {
 		e.s.counters.Replaced.Add(1)
 	}
 	return replaced
-}
-
-// local is a publisher's sample in hand as its own subscribers get it, without
-// what it lends.
-func (p *publisher) local() wire.Sample {
-	d, q := &p.push.Data, p.how.QoS
-	return wire.Sample{Key: p.key, Encoding: p.encoding, Time: d.Timestamp.Time, Delete: d.Delete,
-		QoS: wire.QoS{Priority: wire.Priority(q.Priority()), Reliable: p.how.Reliable, Block: q&codec.Block != 0, Express: q&codec.Express != 0}}
 }
 
 func (e *localEvents) grow() {
@@ -254,33 +244,30 @@ func (e *localEvents) report(ev *event) {
 //
 //rt:noalloc
 func (e *localEvents) hand(ev *event, payload, rest []byte) {
-	s := &ev.sample
-	s.Payload = payload
+	s := wire.Sample{Key: ev.key, Payload: payload}
 	if ev.slot != nil {
-		e.pick(ev)
+		s.Payload, s.Attachment = e.pick(ev.slot)
 	} else if ev.attached != noAttachment {
 		s.Attachment = rest[:ev.attached:ev.attached]
 	}
 	e.s.deliver.Lock()
 	for _, sub := range ev.subscribers {
 		if !sub.closed {
-			sub.deposit(*s)
+			sub.deposit(s)
 		}
 	}
 	e.s.deliver.Unlock()
 }
 
 // pick takes the newest sample out of its slot, which is free for the next.
-func (e *localEvents) pick(ev *event) {
-	slot := ev.slot
+func (e *localEvents) pick(slot *localSlot) (payload, attachment []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot.waiting = false
 	slot.payload, slot.outPayload = slot.outPayload, slot.payload
 	slot.attachment, slot.outAttachment = slot.outAttachment, slot.attachment
-	ev.sample = slot.sample
-	ev.sample.Payload = slot.outPayload
 	if slot.attached {
-		ev.sample.Attachment = slot.outAttachment
+		attachment = slot.outAttachment
 	}
+	return slot.outPayload, attachment
 }

@@ -34,17 +34,7 @@ func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declara
 
 // Queryable calls answer for every query whose key matches.
 func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	return s.queryable(key, answer, false)
-}
-
-// CompleteQueryable is Queryable with the promise that it knows every value
-// under its key.
-func (s *Session) CompleteQueryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	return s.queryable(key, answer, true)
-}
-
-func (s *Session) queryable(key string, answer func(wire.Query), complete bool) (wire.Declaration, error) {
-	q := &queryable{answer: answer, complete: complete}
+	q := &queryable{answer: answer}
 	q.object = object{s: s, kind: codec.DeclareQueryable, key: key, queryable: q}
 	if err := s.announce(&q.object); err != nil {
 		return nil, err
@@ -61,8 +51,6 @@ func (s *Session) Token(key string) (wire.Declaration, error) {
 	}
 	return t, nil
 }
-
-func (o *object) complete() bool { return o.queryable != nil && o.queryable.complete }
 
 func checkKey(key string) error {
 	if err := keyexpr.Check(key); err != nil {

@@ -16,7 +16,6 @@ import (
 type publisher struct {
 	// Constant.
 	s   *Session
-	id  uint32 // of its interest in subscribers
 	key string
 	how link.How
 
@@ -29,9 +28,8 @@ type publisher struct {
 	nobody  error      // why there are no targets; guarded by mu
 
 	// For the session's own subscribers, guarded by mu.
-	own      []*subscriber
-	slot     localSlot
-	encoding wire.Encoding // of the sample in hand
+	own  []*subscriber
+	slot localSlot
 }
 
 // target is a link that wants a publisher's samples, and the place of the newest
@@ -41,9 +39,8 @@ type target struct {
 	slot *link.Slot
 }
 
-// Publisher declares a publisher. A router is asked who subscribes, for Matching;
-// it gets the samples all the same, because one that may not tell us would mute
-// us. Other links that have no subscriber for the key are passed over.
+// Publisher declares a publisher. A router gets all its samples, links that have
+// no subscriber for the key get none.
 func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -59,29 +56,9 @@ func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	p.id = s.id()
 	s.publishers[p] = true
 	s.aimers.add(key, p)
-	for _, f := range s.faces {
-		if f.kind == upstream {
-			f.interest(p.interest())
-		}
-	}
 	return p, nil
-}
-
-// interest asks an upstream who subscribes to the publisher's key.
-func (p *publisher) interest() codec.Interest {
-	return codec.Interest{ID: p.id, Mode: codec.InterestCurrentFuture, About: codec.AboutSubscribers,
-		Restricted: true, Expr: codec.Key([]byte(p.key))}
-}
-
-// Matching reports whether anybody is known to subscribe to the key.
-func (p *publisher) Matching() bool {
-	s := p.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.closed && len(s.matches(codec.DeclareSubscriber, p.key)) > 0
 }
 
 func qosByte(q wire.QoS) codec.QoS {
@@ -104,10 +81,6 @@ func qosByte(q wire.QoS) codec.QoS {
 func (p *publisher) Put(payload, attachment []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.put(payload, attachment)
-}
-
-func (p *publisher) put(payload, attachment []byte) error {
 	if err := p.prepare(payload, attachment); err != nil {
 		return err
 	}
@@ -150,20 +123,6 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 	}
 	p.push.Data.Payload, p.push.Data.Attachment = nil, nil
 	return replaced, err
-}
-
-// PutWith is Put with everything that a sample can carry.
-func (p *publisher) PutWith(sample wire.Sample) error {
-	data, err := dataOf(p.s, sample)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.push.Data, p.encoding = data, sample.Encoding
-	err = p.put(sample.Payload, sample.Attachment)
-	p.push.Data, p.encoding = codec.Data{}, wire.Encoding{}
-	return err
 }
 
 // prepare brings the targets up to date and the sample into place. Called with
@@ -257,12 +216,6 @@ func (p *publisher) Undeclare() error {
 	if s.publishers[p] {
 		delete(s.publishers, p)
 		s.aimers.remove(p.key, p)
-		for _, f := range s.faces {
-			if f.kind == upstream {
-				f.interest(codec.Interest{ID: p.id, Mode: codec.InterestFinal})
-				f.unasked(codec.DeclareSubscriber, p.key, func(e *entry) bool { return len(s.aimers.matching(e.key)) > 0 })
-			}
-		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package zenoh
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -31,9 +32,8 @@ var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier 
 // queryable is an own queryable.
 type queryable struct {
 	object
-	answer   func(wire.Query)
-	complete bool // it promises to know every value under its key
-	closed   bool // guarded by Session.deliver
+	answer func(wire.Query)
+	closed bool // guarded by Session.deliver
 }
 
 // Undeclare returns when answer is not running and will not be called.
@@ -49,17 +49,15 @@ func (q *queryable) Undeclare() error {
 // its share, and links to which it was relayed have theirs together.
 type inquiry struct {
 	// Constant.
-	s          *Session
-	face       *face  // who asks, or nil for ourselves, and then
-	get        *get   // who collects
-	id         uint32 // of the face's choice
-	qos        codec.QoS
-	key        string
-	parameters string
-	payload    []byte // nil unless own queryables are asked, like attachment
-	attachment []byte
-	watchdog   *time.Timer
-	shares     []*share
+	s        *Session
+	face     *face  // who asks, or nil for ourselves, and then
+	get      *get   // who collects
+	id       uint32 // of the face's choice
+	qos      codec.QoS
+	key      string
+	payload  []byte // nil unless own queryables are asked
+	watchdog *time.Timer
+	shares   []*share
 
 	over     atomic.Bool // finished, expired or cancelled: nothing may be sent any more
 	onReader atomic.Bool // the queryables are being called, on the link's reader
@@ -81,7 +79,7 @@ type share struct {
 // the link's reader.
 func (f *face) request(m *codec.Request) {
 	s := f.s
-	q := &inquiry{s: s, face: f, id: m.ID, qos: relayedQoS(m.QoS), parameters: string(m.Query.Parameters)}
+	q := &inquiry{s: s, face: f, id: m.ID, qos: relayedQoS(m.QoS)}
 	var ok bool
 	q.key, ok = f.key(m.Expr)
 	s.mu.Lock()
@@ -91,9 +89,9 @@ func (f *face) request(m *codec.Request) {
 		own, links = s.answerers(q.key, m.Target, f)
 	}
 	_, twice := f.inquiries[m.ID]
-	cost := inquiryBytes + len(q.parameters) + len(links)*askedBytes
+	cost := inquiryBytes + len(links)*askedBytes
 	if len(own) > 0 {
-		cost += len(m.Query.Payload) + len(m.Query.Attachment)
+		cost += len(m.Query.Payload)
 	}
 	if len(own)+len(links) > 0 && (len(f.inquiries) >= maxInquiries || twice || !s.afford(f, cost)) {
 		s.refused.Queries.Add(1)
@@ -108,7 +106,7 @@ func (f *face) request(m *codec.Request) {
 	}
 	q.cost, q.linked, q.unread = cost, true, len(own)
 	if len(own) > 0 {
-		q.payload, q.attachment = clone(m.Query.Payload), clone(m.Query.Attachment)
+		q.payload = bytes.Clone(m.Query.Payload)
 	}
 	if q.relayed = s.askedOf(links); q.relayed != nil {
 		q.relayed.inquiry = q
@@ -164,13 +162,6 @@ func (q *inquiry) ask() {
 	}
 }
 
-func clone(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return append([]byte{}, b...)
-}
-
 func queryTime(ms uint64) time.Duration {
 	if ms == 0 {
 		return defaultQueryTimeout
@@ -178,29 +169,18 @@ func queryTime(ms uint64) time.Duration {
 	return time.Duration(min(ms, uint64(maxQueryTimeout.Milliseconds()))) * time.Millisecond
 }
 
-func (q *inquiry) Key() string        { return q.key }
-func (q *inquiry) Parameters() string { return q.parameters }
-func (q *inquiry) Payload() []byte    { return q.payload }
-func (q *inquiry) Attachment() []byte { return q.attachment }
+func (q *inquiry) Key() string     { return q.key }
+func (q *inquiry) Payload() []byte { return q.payload }
 
 // Reply sends one reply. Its key must match the query's.
 func (q *share) Reply(key string, payload []byte) error {
-	return q.ReplyWith(wire.Sample{Key: key, Payload: payload})
-}
-
-// ReplyWith is Reply with everything that a sample can carry.
-func (q *share) ReplyWith(sample wire.Sample) error {
-	data, err := dataOf(q.s, sample)
-	if err != nil {
+	if err := checkKey(key); err != nil {
 		return err
 	}
-	if err := checkKey(sample.Key); err != nil {
-		return err
+	if !keyexpr.Intersects(key, q.key) {
+		return fmt.Errorf("wire/zenoh: reply on %q to a query on %q, want a key that matches it", key, q.key)
 	}
-	if !anyKey(q.parameters) && !keyexpr.Intersects(sample.Key, q.key) {
-		return fmt.Errorf("wire/zenoh: reply on %q to a query on %q, want a key that matches it", sample.Key, q.key)
-	}
-	return q.respond(sample.Key, data, false)
+	return q.respond(key, codec.Data{Payload: payload}, false)
 }
 
 // ReplyErr sends an error as a reply.
@@ -219,9 +199,7 @@ func (q *share) respond(key string, data codec.Data, failed bool) error {
 	if q.face == nil {
 		q.s.mu.Lock()
 		defer q.s.mu.Unlock()
-		if !q.get.add(replyOf(key, &m.Response)) {
-			q.s.refused.Replies.Add(1)
-		}
+		q.get.add(key, &m.Response)
 		return nil
 	}
 	// On the reader a reply must not wait for the writer's peer: it would hold

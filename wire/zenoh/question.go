@@ -1,7 +1,6 @@
 package zenoh
 
 import (
-	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/keyexpr"
 	"edgert/wire/zenoh/link"
@@ -86,9 +85,7 @@ func (f *face) response(m *codec.Response) {
 		return
 	}
 	if q.get != nil {
-		if !q.get.welcome(key, m.Err) || !q.get.add(replyOf(key, m)) {
-			s.refused.Replies.Add(1)
-		}
+		q.get.add(key, m)
 		s.mu.Unlock()
 		return
 	}
@@ -119,8 +116,8 @@ func (q *inquiry) relay(key string, m *codec.Response) {
 }
 
 // answerers finds who is to be asked on key: own queryables, and links, but
-// those that from, who asks, reaches without us. from is nil for ourselves.
-// Called with mu held.
+// those that from, who asks, reaches without us. from is nil for ourselves, who
+// ask everybody. Called with mu held.
 func (s *Session) answerers(key string, target codec.Target, from *face) (own []*object, links []*face) {
 	s.aiming++
 	add := func(f *face) {
@@ -131,26 +128,20 @@ func (s *Session) answerers(key string, target codec.Target, from *face) (own []
 	}
 	found := s.matches(codec.DeclareQueryable, key)
 	if target == codec.BestMatching {
-		best, complete, ours := nearest(found, key, from)
-		switch {
-		case ours:
-			return ownOf(found), nil
-		case complete:
+		if best := nearest(found, key, from); best != nil {
 			return nil, []*face{best}
 		}
 	}
+	complete := target == codec.AllComplete
 	for _, e := range found {
-		covers := target != codec.AllComplete || keyexpr.Includes(e.key, key)
-		if !covers {
+		if complete && !keyexpr.Includes(e.key, key) {
 			continue
 		}
-		for _, o := range e.own {
-			if target != codec.AllComplete || o.complete() {
-				own = append(own, o)
-			}
+		if !complete { // ours promise nothing
+			own = append(own, e.own...)
 		}
 		for i := range e.holders {
-			if target != codec.AllComplete || e.holders[i].info.complete {
+			if !complete || e.holders[i].info.complete {
 				add(e.holders[i].face)
 			}
 		}
@@ -164,39 +155,19 @@ func (s *Session) answerers(key string, target codec.Target, from *face) (own []
 	return own, links
 }
 
-func ownOf(found []*entry) (own []*object) {
-	for _, e := range found {
-		own = append(own, e.own...)
-	}
-	return own
-}
-
-// nearest finds the nearest complete queryable that covers key: one of ours, or
-// a link's.
-func nearest(found []*entry, key string, from *face) (best *face, complete, ours bool) {
+// nearest finds the link with the nearest complete queryable that covers key.
+func nearest(found []*entry, key string, from *face) (best *face) {
 	var distance uint16
 	for _, e := range found {
 		if !keyexpr.Includes(e.key, key) {
 			continue
 		}
-		for _, o := range e.own {
-			if o.complete() {
-				return nil, true, true
-			}
-		}
 		for i := range e.holders {
 			h := &e.holders[i]
-			if h.info.complete && (from == nil || from.relays(h.face)) && (!complete || h.info.distance < distance) {
-				best, complete, distance = h.face, true, h.info.distance
+			if h.info.complete && from.relays(h.face) && (best == nil || h.info.distance < distance) {
+				best, distance = h.face, h.info.distance
 			}
 		}
 	}
-	return best, complete, false
-}
-
-// replyOf is a reply with its own copies of what m lends.
-func replyOf(key string, m *codec.Response) wire.Reply {
-	d := &m.Data
-	return wire.Reply{Key: key, Payload: append([]byte{}, d.Payload...), Err: m.Err, Attachment: clone(d.Attachment),
-		Encoding: wire.Encoding{ID: uint16(d.Encoding.ID), Schema: string(d.Encoding.Schema)}, Time: d.Timestamp.Time, Delete: d.Delete}
+	return best
 }

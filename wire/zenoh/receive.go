@@ -44,7 +44,7 @@ type subscriber struct {
 }
 
 // push delivers one sample to the own subscribers that match, and relays it to
-// the links that have others.
+// the links that have others. Ours hear nothing of deletions.
 //
 //rt:noalloc
 func (f *face) push(m *codec.Push, reliable bool) {
@@ -59,11 +59,12 @@ func (f *face) push(m *codec.Push, reliable bool) {
 			return
 		}
 	}
-	if len(r.subscribers) > 0 {
+	if len(r.subscribers) > 0 && !m.Data.Delete {
+		sample := wire.Sample{Key: r.key, Payload: m.Data.Payload, Attachment: m.Data.Attachment}
 		f.s.deliver.Lock()
 		for _, sub := range r.subscribers {
 			if !sub.closed {
-				sub.deposit(f.texts.sampleOf(r.key, &m.Data, m.QoS, reliable)) //rt:allow a schema that has changed
+				sub.deposit(sample)
 			}
 		}
 		f.s.deliver.Unlock()

@@ -1,6 +1,7 @@
 package zenoh
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -50,7 +51,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	pub := mustPublisher(t, from, "@relay/a", wire.QoS{Reliable: true, Block: true})
-	eventually(t, "the subscriber to be known", pub.Matching)
+	settled(t, to)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	rt.Stock()
 	for _, size := range []int{64, 4096, 100_000} {
@@ -117,7 +118,7 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 			})
 			qos := wire.QoS{Reliable: true, Block: block}
 			bulk, fine := mustPublisher(t, from, "@s/bulk", qos), mustPublisher(t, from, "@s/good", qos)
-			also := mustPublisher(t, other, "@s/other", wire.QoS{Priority: wire.DataHigh, Reliable: true, Block: block})
+			also := mustPublisher(t, other, "@s/other", wire.QoS{Priority: 4, Reliable: true, Block: block})
 			payload := make([]byte, 200_000)
 			began := time.Now()
 			const n = 100 // 20 MB for each stuck one, more than queues and sockets hold
@@ -286,19 +287,22 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 		keys, _ := other.Tokens(context.Background(), "@num/*", time.Second)
 		return slices.Equal(keys, []string{"@num/token"})
 	})
-	eventually(t, "the subscriber", mustPublisher(t, other, "@num/sub", wire.ActionQoS).Matching)
-	for {
+	if err := mustPublisher(t, other, "@num/sub", wire.ActionQoS).Put(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for replied, pushed := false, false; !replied || !pushed; {
 		select {
 		case m := <-a.said:
+			pushed = pushed || m.Kind == codec.KindPush
 			if m.Kind != codec.KindResponse {
 				continue
 			}
+			replied = true
 			if m.Response.ID != 11 {
 				t.Errorf("the reply's number is %d, want the asker's 11", m.Response.ID)
 			}
-			return
 		case <-time.After(10 * time.Second):
-			t.Fatal("no reply")
+			t.Fatalf("replied %v, subscriber served %v", replied, pushed)
 		}
 	}
 }
@@ -383,9 +387,46 @@ func slowMatch(expr, key string) bool {
 	}[expr], key)
 }
 
+// answers makes the attacker a complete queryable on key, or one that promises
+// nothing, that answers every query with one reply on the key of reply.
+func (a *attacker) answers(key, reply string, complete bool) {
+	a.t.Helper()
+	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
+		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: codec.DeclareQueryable, ID: 1, Expr: codec.Key([]byte(key)), Complete: complete}})
+	a.settle(1)
+	go func() {
+		for m := range a.said {
+			if m.Kind == codec.KindRequest {
+				r := codec.Message{Kind: codec.KindResponse, Response: codec.Response{ID: m.Request.ID, Expr: codec.Key([]byte(reply))}}
+				a.link.Send(codec.AppendMessage(nil, &r), link.Control)
+				f := codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}}
+				a.link.Send(codec.AppendMessage(nil, &f), link.Control)
+			}
+		}
+	}()
+}
+
+// asks counts the replies to a query for a target.
+func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int) {
+	a.t.Helper()
+	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Target: target, TimeoutMS: 20_000, Expr: codec.Key([]byte(key))}})
+	for {
+		select {
+		case m := <-a.said:
+			switch {
+			case m.Kind == codec.KindResponse && m.Response.ID == id:
+				replies++
+			case m.Kind == codec.KindFinal && m.Final.ID == id:
+				return replies
+			}
+		case <-time.After(10 * time.Second):
+			a.t.Fatal("no end of the replies in 10 s")
+		}
+	}
+}
+
 // Goal: of complete queryables behind several clients the best is one, and all
-// are all; when one is gone another is the best, and a client that leaves in the
-// middle of a question ends its part of it.
+// are all; when one is gone another is the best. Official queriers ask so.
 func TestTargetsAcrossClients(t *testing.T) {
 	hub, at := listener(t, Config{Log: func(string) {}})
 	linked := func() int {
@@ -393,47 +434,140 @@ func TestTargetsAcrossClients(t *testing.T) {
 		defer hub.mu.Unlock()
 		return len(hub.faces)
 	}
-	asker := mustOpen(t, silent(at))
-	var holders []*Session
-	for i := range 3 {
-		s := mustOpen(t, silent(at))
-		text := []byte(fmt.Sprint(i))
-		if _, err := s.CompleteQueryable("@best/**", func(q wire.Query) { q.Reply("@best/a", text); q.Finish() }); err != nil {
-			t.Fatal(err)
-		}
-		holders = append(holders, s)
+	asker := mustAttack(t, at)
+	var holders []*attacker
+	for range 3 {
+		a := mustAttack(t, at)
+		a.answers("@best/**", "@best/a", true)
+		holders = append(holders, a)
 	}
-	some := mustOpen(t, silent(at))
-	some.Queryable("@best/a", func(q wire.Query) { q.Reply("@best/a", []byte("some")); q.Finish() })
-	settled(t, append(holders, some)...)
-	ask := func(target wire.Target) int {
-		t.Helper()
-		r, err := asker.Ask(context.Background(), wire.Question{Key: "@best/a", Target: target, Timeout: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(r)
+	mustAttack(t, at).answers("@best/a", "@best/a", false)
+	id := uint32(0)
+	ask := func(target codec.Target) int {
+		id++
+		return asker.asks(id, "@best/a", target)
 	}
 	for left := 3; left > 0; left-- {
-		if best, complete, all := ask(wire.TargetBest), ask(wire.TargetComplete), ask(wire.TargetAll); best != 1 || complete != left || all != left+1 {
+		if best, complete, all := ask(codec.BestMatching), ask(codec.AllComplete), ask(codec.All); best != 1 || complete != left || all != left+1 {
 			t.Errorf("with %d complete ones: %d best, %d complete, %d in all", left, best, complete, all)
 		}
 		before := linked()
-		holders[left-1].Close()
+		holders[left-1].conn.Close()
 		eventually(t, "its end", func() bool { return linked() == before-1 })
-		if complete := ask(wire.TargetComplete); complete != left-1 {
+		if complete := ask(codec.AllComplete); complete != left-1 {
 			t.Errorf("%d complete ones answer when %d are left", complete, left-1)
 		}
 	}
-	if best := ask(wire.TargetBest); best != 1 { // the incomplete one
+	if best := ask(codec.BestMatching); best != 1 { // the incomplete one
 		t.Errorf("%d replies without a complete one, want 1", best)
 	}
-	asked := make(chan struct{}, 1)
-	some.Queryable("@best/wait", func(wire.Query) { asked <- struct{}{} })
-	settled(t, some)
-	go func() { <-asked; some.Close() }()
+}
+
+// Goal: a client that leaves in the middle of a query ends its part of it.
+func TestQueryableLeavesInTheMiddle(t *testing.T) {
+	_, at := listener(t, Config{Log: func(string) {}})
+	asker, asked := mustOpen(t, silent(at)), mustOpen(t, silent(at))
+	waiting := make(chan struct{}, 1)
+	asked.Queryable("@wait", func(wire.Query) { waiting <- struct{}{} })
+	settled(t, asked)
+	go func() { <-waiting; asked.Close() }()
 	began := time.Now()
-	if r, err := asker.Get(context.Background(), "@best/wait", nil, 30*time.Second); err != nil || len(r) != 0 || time.Since(began) > 15*time.Second {
+	if r, err := asker.Get(context.Background(), "@wait", nil, 30*time.Second); err != nil || len(r) != 0 || time.Since(began) > 15*time.Second {
 		t.Errorf("Get = %v, %v after %v, want nothing as soon as its queryable is gone", r, err, time.Since(began))
+	}
+}
+
+// hears joins a listener as a subscriber, and copies what it gets.
+func hears(t *testing.T, at, expr string) <-chan codec.Push {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	l, err := link.Dial(context.Background(), conn, link.Config{ZID: newZID(), Role: codec.Client, Lease: time.Minute,
+		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(1 << 20), Counters: new(link.Counters)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, known := make(chan codec.Push, 100), make(chan struct{})
+	for _, m := range []codec.Message{
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte(expr))}},
+		{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.ControlQoS}, ID: 1, Expr: codec.Key([]byte("@nobody"))}},
+	} {
+		l.Send(codec.AppendMessage(nil, &m), link.Control)
+	}
+	go l.Run(func(m *codec.Message) error {
+		switch m.Kind {
+		case codec.KindFinal:
+			close(known)
+		case codec.KindPush:
+			p := m.Push
+			p.Expr = codec.Key(bytes.Clone(p.Expr.Suffix))
+			p.Data.Payload, p.Data.Attachment = bytes.Clone(p.Data.Payload), bytes.Clone(p.Data.Attachment)
+			p.Data.Encoding.Schema = bytes.Clone(p.Data.Encoding.Schema)
+			p.Data.Timestamp.ID = bytes.Clone(p.Data.Timestamp.ID)
+			got <- p
+		}
+		return nil
+	})
+	<-known
+	return got
+}
+
+// Goal: what official nodes say beside a payload (encoding, time, attachment,
+// QoS, a deletion) passes through a listener unharmed, and a subscriber of ours
+// hears of what has a payload alone.
+func TestRelayPassesEverything(t *testing.T) {
+	hub, at := listener(t, Config{})
+	var own samples
+	if _, err := hub.Subscribe("@all/**", own.deposit); err != nil {
+		t.Fatal(err)
+	}
+	got := hears(t, at, "@all/**")
+	a := mustAttack(t, at)
+	stamp := codec.Timestamp{Time: 0x6682b5c680000000, ID: []byte{0x33}}
+	for _, want := range []codec.Push{
+		{Envelope: codec.Envelope{QoS: 1 | codec.Express}, Expr: codec.Key([]byte("@all/e")),
+			Data: codec.Data{Encoding: codec.Encoding{ID: 5, Schema: []byte("x/y")}, Payload: []byte("{}"), Attachment: []byte("att")}},
+		{Envelope: codec.Envelope{QoS: 7 | codec.Block}, Expr: codec.Key([]byte("@all/t")), Data: codec.Data{Timestamp: stamp, Payload: []byte("t")}},
+		{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@all/d")), Data: codec.Data{Delete: true, Timestamp: stamp, Attachment: []byte("why")}},
+	} {
+		a.send(codec.Message{Kind: codec.KindPush, Push: want})
+		select {
+		case p := <-got:
+			if fmt.Sprint(p) != fmt.Sprint(want) {
+				t.Errorf("passed on as %+v, want %+v", p, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s was not passed on", want.Expr.Suffix)
+		}
+	}
+	if heard(&own, "@all/d") || own.count() != 2 {
+		t.Errorf("the own subscriber heard %d samples, a deletion %v; want 2 and none", own.count(), heard(&own, "@all/d"))
+	}
+}
+
+// Goal: a publisher's QoS is on the wire as it was given, and its default
+// priority is data.
+func TestQoSOfPublishers(t *testing.T) {
+	server, at := listener(t, Config{})
+	got := hears(t, at, "@qos")
+	for _, tt := range []struct {
+		qos  wire.QoS
+		want codec.QoS
+	}{
+		{wire.QoS{}, 5},
+		{wire.QoS{Priority: 1, Express: true}, 1 | codec.Express},
+		{wire.QoS{Priority: 7, Block: true}, 7 | codec.Block},
+		{wire.ObservationQoS, 5},
+		{wire.ActionQoS, 2 | codec.Express},
+	} {
+		if err := mustPublisher(t, server, "@qos", tt.qos).Put([]byte("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if p := <-got; p.QoS != tt.want {
+			t.Errorf("%+v is sent as %#x, want %#x", tt.qos, p.QoS, tt.want)
+		}
 	}
 }

@@ -124,9 +124,7 @@ func BenchmarkRelay(b *testing.B) {
 				got := make(chan struct{}, 1)
 				to.Subscribe("@many/s/x/obs", func(wire.Sample) { got <- struct{}{} })
 				pub := mustPublisher(b, from, "@many/s/x/obs", wire.ActionQoS)
-				for !pub.Matching() {
-					time.Sleep(time.Millisecond)
-				}
+				settled(b, to)
 				payload := make([]byte, size)
 				b.ReportAllocs()
 				b.SetBytes(int64(size))

@@ -55,7 +55,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := edge.Publisher("@m/r1/obs", wire.QoS{Priority: wire.DataHigh, Reliable: true})
+	plain, err := edge.Publisher("@m/r1/obs", wire.QoS{Priority: 4, Reliable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // lacks is what the binding cannot do.
-var lacks = contract.Lacks{Latest: true, Time: true, DeletionAttachment: true, LongAttachment: true, QoS: true, SharedTokens: true, EndedTokens: true}
+var lacks = contract.Lacks{Latest: true, LongAttachment: true, SharedTokens: true, EndedTokens: true}
 
 // open opens a session of the library, or of ours.
 func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {

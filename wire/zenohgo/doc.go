@@ -4,8 +4,7 @@
 // it the package is empty and nothing needs the library.
 //
 // It obeys the same contract (wire/zenoh/contract), less what the binding cannot
-// do: PutLatest is Put, for the queue is inside the library; a sample's time
-// cannot be chosen, nor an attachment given to a deletion. It allocates: a
+// do: PutLatest is Put, for the queue is inside the library. It allocates: a
 // message put costs one, a message received two and more.
 //
 // docs/zenoh.md tells how to build the library and run the contract.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,16 +17,6 @@ import (
 
 // Queryable calls answer for every query whose key matches.
 func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	return s.queryable(key, answer, false)
-}
-
-// CompleteQueryable is Queryable with the promise that it knows every value
-// under its key.
-func (s *Session) CompleteQueryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	return s.queryable(key, answer, true)
-}
-
-func (s *Session) queryable(key string, answer func(wire.Query), complete bool) (wire.Declaration, error) {
 	return declaration(s.declare(key, func(d *declared, k zenohc.KeyExpr) error {
 		on := func(q zenohc.Query) {
 			asked := &query{s: s, q: q}
@@ -41,7 +30,7 @@ func (s *Session) queryable(key string, answer func(wire.Query), complete bool) 
 				answer(asked)
 			})
 		}
-		able, err := s.session.DeclareQueryable(k, zenohc.Closure[zenohc.Query]{Call: on}, &zenohc.QueryableOptions{Complete: complete})
+		able, err := s.session.DeclareQueryable(k, zenohc.Closure[zenohc.Query]{Call: on}, nil)
 		d.undeclare = able.Undeclare
 		return err
 	}))
@@ -58,10 +47,8 @@ type query struct {
 
 var errOver = errors.New("wire/zenohgo: the query is finished")
 
-func (q *query) Key() string        { return q.q.KeyExpr().String() }
-func (q *query) Parameters() string { return q.q.Parameters() }
-func (q *query) Payload() []byte    { return bytesOf(q.q.Payload()) }
-func (q *query) Attachment() []byte { return bytesOf(q.q.Attachement()) }
+func (q *query) Key() string     { return q.q.KeyExpr().String() }
+func (q *query) Payload() []byte { return bytesOf(q.q.Payload()) }
 
 // while runs f unless the query is finished.
 func (q *query) while(f func() error) error {
@@ -75,28 +62,12 @@ func (q *query) while(f func() error) error {
 
 // Reply sends one reply.
 func (q *query) Reply(key string, payload []byte) error {
-	return q.ReplyWith(wire.Sample{Key: key, Payload: payload})
-}
-
-// ReplyWith sends one reply.
-func (q *query) ReplyWith(m wire.Sample) error {
-	if err := refuse(m, false); err != nil {
-		return err
-	}
-	e, err := encodingTo(m.Encoding)
-	if err != nil {
-		return err
-	}
 	return q.while(func() error {
-		k, err := keyOf(m.Key)
+		k, err := keyOf(key)
 		if err != nil {
 			return err
 		}
-		if m.Delete {
-			return q.q.ReplyDel(k, &zenohc.QueryReplyDelOptions{Attachement: optional(m.Attachment)})
-		}
-		return q.q.Reply(k, zenohc.NewZBytes(append([]byte{}, m.Payload...)),
-			&zenohc.QueryReplyOptions{Encoding: some(e), Attachement: optional(m.Attachment)})
+		return q.q.Reply(k, zenohc.NewZBytes(append([]byte{}, payload...)), nil)
 	})
 }
 
@@ -115,36 +86,15 @@ func (q *query) Finish() {
 	}
 }
 
-// targets and consolidations are in the order of wire's.
-var (
-	targets        = []zenohc.QueryTarget{zenohc.QueryTargetAll, zenohc.QueryTargetBestMatching, zenohc.QueryTargetAllComplete}
-	consolidations = []zenohc.ConsolidationMode{zenohc.ConsolidationModeNone, zenohc.ConsolidationModeMonothonic, zenohc.ConsolidationModeLatest}
-)
-
 // Get asks all queryables that match.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
-	return s.Ask(ctx, wire.Question{Key: key, Payload: payload, Timeout: timeout})
-}
-
-// Ask is Get with everything that a question can carry.
-func (s *Session) Ask(ctx context.Context, q wire.Question) ([]wire.Reply, error) {
-	if q.Timeout < time.Millisecond || int(q.Target) >= len(targets) || int(q.Consolidation) >= len(consolidations) {
-		return nil, fmt.Errorf("wire/zenohgo: timeout %v, target %d, consolidation %d: want at least 1ms and known ones", q.Timeout, q.Target, q.Consolidation)
+	if timeout < time.Millisecond {
+		return nil, fmt.Errorf("wire/zenohgo: get %s: timeout %v, want at least 1ms", key, timeout)
 	}
-	e, err := encodingTo(q.Encoding)
-	if err != nil {
-		return nil, err
-	}
-	opts := zenohc.GetOptions{Target: some(targets[q.Target]), Consolidataion: some(zenohc.NewQueryConsolidataion(consolidations[q.Consolidation])),
-		Payload: optional(q.Payload), Attachement: optional(q.Attachment), TimeoutMs: uint64(q.Timeout.Milliseconds())}
-	if q.Payload != nil {
-		opts.Encoding = some(e)
-	}
-	if slices.Contains(strings.Split(q.Parameters, ";"), "_anyke") {
-		opts.AcceptReplies = some(zenohc.ReplyKeyexprAny)
-	}
-	all, err := s.gather(ctx, q.Key, func(k zenohc.KeyExpr, h zenohc.Handler[zenohc.Reply]) error {
-		_, err := s.session.Get(k, q.Parameters, h, &opts)
+	opts := zenohc.GetOptions{Target: some(zenohc.QueryTargetAll), Payload: optional(payload), TimeoutMs: uint64(timeout.Milliseconds()),
+		Consolidataion: some(zenohc.NewQueryConsolidataion(zenohc.ConsolidationModeNone))}
+	all, err := s.gather(ctx, key, func(k zenohc.KeyExpr, h zenohc.Handler[zenohc.Reply]) error {
+		_, err := s.session.Get(k, "", h, &opts)
 		return err
 	})
 	// How the library says that it waits no longer.
@@ -188,9 +138,8 @@ func (s *Session) gather(ctx context.Context, key string, get func(zenohc.KeyExp
 
 func replyOf(r zenohc.Reply) wire.Reply {
 	if failed, ok := r.Err().Value(); ok {
-		return wire.Reply{Err: true, Payload: failed.Payload().Bytes(), Encoding: encodingOf(failed.Encoding())}
+		return wire.Reply{Err: true, Payload: failed.Payload().Bytes()}
 	}
 	m, _ := r.Ok().Value()
-	s := sampleOf(&m)
-	return wire.Reply{Key: s.Key, Payload: s.Payload, Attachment: s.Attachment, Encoding: s.Encoding, Time: s.Time, Delete: s.Delete}
+	return wire.Reply{Key: m.KeyExpr().String(), Payload: m.Payload().Bytes()}
 }

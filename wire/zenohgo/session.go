@@ -235,7 +235,14 @@ func declaration(d *declared, err error) (wire.Declaration, error) {
 // Subscribe calls deposit for every sample whose key matches.
 func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declaration, error) {
 	return declaration(s.declare(key, func(d *declared, k zenohc.KeyExpr) error {
-		on := func(m zenohc.Sample) { d.happen(func() { deposit(sampleOf(&m)) }) }
+		on := func(m zenohc.Sample) {
+			if m.Kind() == zenohc.SampleKindDelete {
+				return
+			}
+			d.happen(func() {
+				deposit(wire.Sample{Key: m.KeyExpr().String(), Payload: m.Payload().Bytes(), Attachment: bytesOf(m.Attachement())})
+			})
+		}
 		sub, err := s.session.DeclareSubscriber(k, zenohc.Closure[zenohc.Sample]{Call: on}, nil)
 		d.undeclare = sub.Undeclare
 		return err

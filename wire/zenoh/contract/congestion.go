@@ -156,8 +156,8 @@ var congestion = []testCase{
 		bulkWhenUrgent.Store(-1)
 		p.subscribe(p.to, "@c/bulk", func(wire.Sample) { bulkSeen.Add(1); time.Sleep(200 * time.Microsecond) })
 		p.subscribe(p.to, "@c/urgent", func(wire.Sample) { bulkWhenUrgent.CompareAndSwap(-1, bulkSeen.Load()) })
-		bulk := p.heard(p.from, "@c/bulk", wire.QoS{Priority: wire.Background, Reliable: true, Block: true})
-		urgent := p.heard(p.from, "@c/urgent", wire.QoS{Priority: wire.RealTime, Reliable: true, Express: true})
+		bulk := p.heard(p.from, "@c/bulk", blocking)
+		urgent := p.heard(p.from, "@c/urgent", wire.ActionQoS)
 		payload := make([]byte, 64<<10)
 		const n = 200
 		done := make(chan struct{})

@@ -13,9 +13,8 @@
 // calls and only open sessions. It registers its own clean-up with t; closing a
 // session a second time must be harmless there.
 //
-// The cases wait for what they need through the interface itself: a publisher's
-// Matching, a Get's replies, Tokens. Nothing is timed but by generous bounds on
-// what must not block.
+// The cases wait for what they need through the interface itself: a Get's
+// replies, Tokens. Nothing is timed but by generous bounds on what must not block.
 //
 // What an implementation cannot do is said in Net, and the cases that need it
 // are skipped with a word; nothing is skipped silently.
@@ -23,9 +22,11 @@ package contract
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,13 +46,10 @@ type Net struct {
 
 // Lacks is what a session cannot do.
 type Lacks struct {
-	Latest             bool // PutLatest replaces nothing: it is a Put
-	Time               bool // nobody can choose a sample's time
-	DeletionAttachment bool // a publisher's deletion carries no attachment
-	LongAttachment     bool // an attachment that came in fragments is lost
-	QoS                bool // a sample's QoS is not told
-	SharedTokens       bool // it sees a token vanish that another still holds, or appear twice
-	EndedTokens        bool // a new watcher may be shown a token that has just ended
+	Latest         bool // PutLatest replaces nothing: it is a Put
+	LongAttachment bool // an attachment that came in fragments is lost
+	SharedTokens   bool // it sees a token vanish that another still holds, or appear twice
+	EndedTokens    bool // a new watcher may be shown a token that has just ended
 }
 
 // pair is a Net seen in one direction.
@@ -131,12 +129,29 @@ func (p pair) publisher(s wire.Session, key string, qos wire.QoS) wire.Publisher
 	return pub
 }
 
-// heard is a publisher that knows of a subscriber.
+// heard is a publisher whose subscribers are known.
 func (p pair) heard(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 	p.Helper()
 	pub := p.publisher(s, key, qos)
-	p.eventually("a subscriber on "+key, pub.Matching)
+	p.known()
 	return pub
+}
+
+var tokensMade atomic.Uint64
+
+// known waits until each end sees what the other has declared: a token comes
+// behind all that was declared before.
+func (p pair) known() {
+	p.Helper()
+	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {
+		key := fmt.Sprintf("@c/known/%d", tokensMade.Add(1))
+		token := p.token(way[0], key)
+		p.eventually("the other end's declarations", func() bool {
+			all, err := way[1].Tokens(context.Background(), key, time.Second)
+			return err == nil && len(all) > 0
+		})
+		token.Undeclare()
+	}
 }
 
 func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {

@@ -17,7 +17,6 @@ var life = []testCase{
 		var got basket
 		p.subscribe(p.to, "@c/re/s", got.deposit)
 		p.queryable(p.to, "@c/re/q", says("@c/re/q", "yes"))
-		p.complete(p.to, "@c/re/c", says("@c/re/c", "all"))
 		p.token(p.to, "@c/re/t")
 		d, _ := p.watch(p.from, "@c/re/*")
 		pub := p.heard(p.from, "@c/re/s", blocking)
@@ -29,11 +28,6 @@ var life = []testCase{
 				r, err := p.from.Get(context.Background(), "@c/re/q", nil, time.Second)
 				return err == nil && slices.Equal(texts(r), []string{"yes"})
 			})
-			p.eventually("the complete queryable", func() bool {
-				r, err := p.from.Ask(context.Background(), wire.Question{Key: "@c/re/c", Target: wire.TargetComplete, Timeout: time.Second})
-				return err == nil && slices.Equal(texts(r), []string{"all"})
-			})
-			p.eventually("the matching status", pub.Matching)
 			p.eventually("the token", func() bool { all := d.of("@c/re/t"); return len(all)%2 == 1 })
 		}
 		works()
@@ -62,14 +56,12 @@ var life = []testCase{
 		p.subscribe(p.to, "@c/close/s", func(wire.Sample) {})
 		p.queryable(p.to, "@c/close/q", says("@c/close/q", "here"))
 		d, _ := p.watch(p.from, "@c/close/*")
-		pub := p.heard(p.from, "@c/close/s", blocking)
 		p.reached(p.from, "@c/close/q", 1)
 		p.reads(d, "+@c/close/t")
 		if err := p.to.Close(); err != nil {
 			p.Errorf("Close = %v", err)
 		}
 		p.reads(d, "+@c/close/t", "-@c/close/t")
-		p.eventually("the matching status", func() bool { return !pub.Matching() })
 		r, err := p.from.Get(context.Background(), "@c/close/q", nil, patience)
 		if len(r) != 0 || err != nil && !errors.Is(err, wire.ErrDisconnected) {
 			p.Errorf("Get = %v, %v, want nothing", texts(r), err)
@@ -111,9 +103,6 @@ var life = []testCase{
 		refused("a second Close", p.from.Close())
 		if err := sub.Undeclare(); err != nil && !errors.Is(err, wire.ErrClosed) {
 			p.Errorf("Undeclare after Close = %v", err)
-		}
-		if pub.Matching() {
-			p.Error("Matching after Close")
 		}
 	}},
 	{"Close ends a question that waits", func(p pair) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"edgert/wire"
@@ -48,98 +47,6 @@ var pubsub = []testCase{
 			}
 		}
 	}},
-	{"every priority, express, drop and block arrives as it was put", func(p pair) {
-		var got basket
-		p.subscribe(p.to, "@c/qos/*", got.deposit)
-		want := map[string]wire.QoS{}
-		for _, q := range everyQoS() {
-			key := fmt.Sprintf("@c/qos/%d-%v-%v", q.Priority, q.Express, q.Block)
-			p.put(p.heard(p.from, key, q), []byte("x"), nil)
-			want[key] = q
-		}
-		p.eventually("all samples", func() bool { return got.count() >= len(want) })
-		if p.toLacks.QoS {
-			p.Skip("a sample's QoS is not told here; all arrived")
-		}
-		for _, s := range got.samples() {
-			if s.QoS.Reliable = true; s.QoS != want[s.Key] {
-				p.Errorf("%s arrived with %+v, want %+v", s.Key, s.QoS, want[s.Key])
-			}
-		}
-	}},
-	{"the default priority is data", func(p pair) {
-		var got basket
-		p.subscribe(p.to, "@c/default", got.deposit)
-		p.put(p.heard(p.from, "@c/default", wire.QoS{}), nil, nil)
-		p.eventually("the sample", func() bool { return got.count() > 0 })
-		if p.toLacks.QoS {
-			p.Skip("a sample's QoS is not told here")
-		}
-		if q := got.samples()[0].QoS; q.Priority != wire.Data || q.Block || q.Express {
-			p.Errorf("QoS{} arrived as %+v, want priority data, droppable", q)
-		}
-	}},
-	{"encodings arrive", func(p pair) {
-		var got basket
-		p.subscribe(p.to, "@c/enc", got.deposit)
-		pub := p.heard(p.from, "@c/enc", blocking)
-		all := []wire.Encoding{wire.EncodingBytes, wire.EncodingText, wire.EncodingJSON, wire.EncodingJPEG,
-			{ID: 1, Schema: "utf8"}, {ID: 0xffff, Schema: "x/y"}, {ID: 3, Schema: strings.Repeat("s", 255)}}
-		for _, e := range all {
-			if err := pub.PutWith(wire.Sample{Payload: []byte("x"), Encoding: e}); err != nil {
-				p.Fatalf("PutWith(%+v) = %v", e, err)
-			}
-		}
-		if err := pub.PutWith(wire.Sample{Encoding: wire.Encoding{ID: 3, Schema: strings.Repeat("s", 256)}}); err == nil {
-			p.Error("a schema of 256 bytes was accepted")
-		}
-		p.eventually("all samples", func() bool { return got.count() >= len(all) })
-		for i, s := range got.samples() {
-			if s.Encoding != all[i] {
-				p.Errorf("encoding %+v, want %+v", s.Encoding, all[i])
-			}
-		}
-	}},
-	{"a timestamp arrives", func(p pair) {
-		if p.fromLacks.Time {
-			p.Skip("a sample's time cannot be chosen here")
-		}
-		var got basket
-		p.subscribe(p.to, "@c/time", got.deposit)
-		pub := p.heard(p.from, "@c/time", blocking)
-		const then = 0x6682b5c680000000 // July 2024, long past on every clock
-		if err := pub.PutWith(wire.Sample{Payload: []byte("x"), Time: then}); err != nil {
-			p.Fatal(err)
-		}
-		p.eventually("the sample", func() bool { return got.count() > 0 })
-		if s := got.samples()[0]; s.Time != then {
-			p.Errorf("time %#x, want %#x", s.Time, uint64(then))
-		}
-	}},
-	{"a deletion arrives as one", func(p pair) {
-		var got basket
-		p.subscribe(p.to, "@c/del", got.deposit)
-		pub := p.heard(p.from, "@c/del", blocking)
-		why := []byte("why")
-		if p.fromLacks.DeletionAttachment {
-			why = nil
-		}
-		if err := pub.PutWith(wire.Sample{Delete: true, Attachment: why}); err != nil {
-			p.Fatal(err)
-		}
-		p.put(pub, nil, nil)
-		p.eventually("both", func() bool { return got.count() >= 2 })
-		all := got.samples()
-		if s := all[0]; !s.Delete || len(s.Payload) != 0 || string(s.Attachment) != string(why) {
-			p.Errorf("deletion arrived as %+v", s)
-		}
-		if all[1].Delete {
-			p.Error("an empty sample arrived as a deletion")
-		}
-		if err := pub.PutWith(wire.Sample{Delete: true, Payload: []byte("x")}); err == nil {
-			p.Error("a deletion with a payload was accepted")
-		}
-	}},
 	{"Put copies before it returns", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/copy", got.deposit)
@@ -161,7 +68,7 @@ var pubsub = []testCase{
 	}},
 	{"wildcards match, and none matches a verbatim chunk", func(p pair) {
 		keys := []string{"c/a", "c/a/b", "c/a/b/c", "c/ab", "c/@v", "c/@v/a", "c/a/@v"}
-		for _, tt := range []struct {
+		for i, tt := range []struct {
 			expr string
 			want []string
 		}{
@@ -175,29 +82,22 @@ var pubsub = []testCase{
 			{"c/@v/**", []string{"c/@v", "c/@v/a"}},
 			{"c/*/@v", []string{"c/a/@v"}},
 		} {
+			root := fmt.Sprintf("w%d/", i)
 			var got, mark basket
-			sub := p.subscribe(p.to, tt.expr, got.deposit)
-			markSub := p.subscribe(p.to, "mark", mark.deposit)
-			pubs := []wire.Publisher{}
+			p.subscribe(p.to, root+tt.expr, got.deposit)
+			p.subscribe(p.to, root+"mark", mark.deposit)
+			last := p.heard(p.from, root+"mark", blocking)
 			for _, k := range keys {
-				pub := p.publisher(p.from, k, blocking)
-				if slices.Contains(tt.want, k) {
-					p.eventually(tt.expr+" to match "+k, pub.Matching)
-				}
-				p.put(pub, nil, nil)
-				pubs = append(pubs, pub)
+				p.put(p.publisher(p.from, root+k, blocking), nil, nil)
 			}
-			last := p.heard(p.from, "mark", blocking)
 			p.put(last, nil, nil) // behind them on the same lane
 			p.eventually("the mark", func() bool { return mark.count() > 0 })
-			if !slices.Equal(got.keys(), tt.want) {
-				p.Errorf("%s heard %v, want %v", tt.expr, got.keys(), tt.want)
+			want := []string{}
+			for _, k := range tt.want {
+				want = append(want, root+k)
 			}
-			sub.Undeclare()
-			markSub.Undeclare()
-			for _, pub := range append(pubs, last) { // or the next one takes it for its own
-				p.eventually("the subscribers' end to show", func() bool { return !pub.Matching() })
-				pub.Undeclare()
+			if !slices.Equal(got.keys(), want) {
+				p.Errorf("%s heard %v, want %v", root+tt.expr, got.keys(), want)
 			}
 		}
 	}},
@@ -230,8 +130,8 @@ var pubsub = []testCase{
 			p.Errorf("%d own and %d other samples, want 20 each", a, b)
 		}
 		for i, s := range own.samples()[before:] {
-			if s.Key != "@c/own/a" || !bytes.Equal(s.Payload, pattern(i, 3000)) || string(s.Attachment) != "att" || s.QoS != blocking && !p.fromLacks.QoS {
-				p.Errorf("own sample %d: %s, %d bytes, %q, %+v", i, s.Key, len(s.Payload), s.Attachment, s.QoS)
+			if s.Key != "@c/own/a" || !bytes.Equal(s.Payload, pattern(i, 3000)) || string(s.Attachment) != "att" {
+				p.Errorf("own sample %d: %s, %d bytes, %q", i, s.Key, len(s.Payload), s.Attachment)
 			}
 		}
 		if replaced, err := pub.PutLatest([]byte("last"), nil); err != nil {
@@ -255,27 +155,6 @@ var pubsub = []testCase{
 		if got.count() != 1 {
 			p.Errorf("%d samples after Undeclare, want the 1 from before", got.count())
 		}
-	}},
-	{"a publisher's matching status follows the subscribers", func(p pair) {
-		pub := p.publisher(p.from, "@c/match/a", blocking)
-		other := p.publisher(p.from, "@c/match/b", blocking)
-		if pub.Matching() {
-			p.Error("Matching before anybody subscribed")
-		}
-		first := p.subscribe(p.to, "@c/match/*", func(wire.Sample) {})
-		p.eventually("the first to show", func() bool { return pub.Matching() && other.Matching() })
-		second := p.subscribe(p.to, "@c/match/a", func(wire.Sample) {})
-		first.Undeclare()
-		p.eventually("the first's end to show", func() bool { return !other.Matching() })
-		if !pub.Matching() {
-			p.Error("not Matching though one subscriber is left")
-		}
-		second.Undeclare()
-		p.eventually("the second's end to show", func() bool { return !pub.Matching() })
-		own := p.subscribe(p.from, "@c/match/**", func(wire.Sample) {})
-		p.eventually("an own subscriber to show", pub.Matching)
-		own.Undeclare()
-		p.eventually("its end to show", func() bool { return !pub.Matching() })
 	}},
 	{"callbacks come one at a time", func(p pair) {
 		var running, overlaps, n atomic.Int32
@@ -332,14 +211,4 @@ var pubsub = []testCase{
 			p.Error("a publisher on a wildcard was accepted")
 		}
 	}},
-}
-
-// everyQoS is each priority with and without express and block.
-func everyQoS() (all []wire.QoS) {
-	for pr := wire.RealTime; pr <= wire.Background; pr++ {
-		for i := range 4 {
-			all = append(all, wire.QoS{Priority: pr, Reliable: true, Express: i&1 != 0, Block: i&2 != 0})
-		}
-	}
-	return all
 }

@@ -78,20 +78,11 @@ type head struct {
 	Event  string
 	Name   string
 	Yes    bool
-	ZID    string
 
-	Key        string
-	Parameters string
-	Query      int
-	Delete     bool
-	Error      bool
-	Alive      bool
-	Time       uint64
-	Encoding   uint16
-	Schema     string
-	Priority   uint8
-	Block      bool
-	Express    bool
+	Key   string
+	Query int
+	Error bool
+	Alive bool
 
 	payload, attachment []byte
 }

@@ -19,17 +19,8 @@ import zenoh
 from zenoh.handlers import Callback
 
 NONE = 0xFFFFFFFF
-CUSTOM = 0xFFFF
 
-# The names of the encodings by id.
-ENCODINGS = """zenoh/bytes zenoh/string zenoh/serialized application/octet-stream text/plain
-application/json text/json application/cdr application/cbor application/yaml text/yaml text/json5
-application/python-serialized-object application/protobuf application/java-serialized-object
-application/openmetrics-text image/png image/jpeg image/gif image/bmp image/webp""".split()
-
-TARGETS = [zenoh.QueryTarget.ALL, zenoh.QueryTarget.BEST_MATCHING, zenoh.QueryTarget.ALL_COMPLETE]
 PRIORITIES = "REAL_TIME INTERACTIVE_HIGH INTERACTIVE_LOW DATA_HIGH DATA DATA_LOW BACKGROUND".split()
-CONSOLIDATIONS = [zenoh.ConsolidationMode.NONE, zenoh.ConsolidationMode.MONOTONIC, zenoh.ConsolidationMode.LATEST]
 
 # The library's log goes to standard output, which is ours alone: it gets the
 # place of standard error.
@@ -60,35 +51,13 @@ def hear():
     return header, *blobs
 
 
-def encoding_of(number, schema):
-    if number == CUSTOM:
-        return zenoh.Encoding(schema)
-    plain = zenoh.Encoding(ENCODINGS[number])
-    return plain.with_schema(schema) if schema else plain
-
-
-def encoding_to(encoding):
-    name, _, schema = str(encoding).partition(";")
-    if name in ENCODINGS:
-        return {"encoding": ENCODINGS.index(name), "schema": schema}
-    return {"encoding": CUSTOM, "schema": str(encoding)}
-
-
 def bytes_of(value):
     return None if value is None else value.to_bytes()
 
 
 def content_of(sample):
     """What a sample or a reply's sample holds, as the arguments of say."""
-    stamp = sample.timestamp
-    return dict(
-        key=str(sample.key_expr),
-        payload=bytes_of(sample.payload),
-        attachment=bytes_of(sample.attachment),
-        delete=sample.kind == zenoh.SampleKind.DELETE,
-        time=0 if stamp is None else int(str(stamp).partition("/")[0]),
-        **encoding_to(sample.encoding),
-    )
+    return dict(key=str(sample.key_expr), payload=bytes_of(sample.payload), attachment=bytes_of(sample.attachment))
 
 
 class Node:
@@ -108,7 +77,6 @@ class Node:
         for path, value in config.items():
             conf.insert_json5(path, json.dumps(value))
         self.session = zenoh.open(conf)
-        return {"zid": str(self.session.zid())}
 
     def close(self):
         self.session.close()
@@ -127,60 +95,28 @@ class Node:
             reliability=zenoh.Reliability.RELIABLE if reliable else zenoh.Reliability.BEST_EFFORT,
         )
 
-    def stamp(self, time):
-        if not time:
-            return None
-        nanos = ((time & 0xFFFFFFFF) * 1_000_000_000) >> 32
-        return zenoh.Timestamp(zenoh.NTP64(time >> 32, nanos), b"\x33")
-
-    def put(self, name, payload, attachment, delete, time, encoding, schema):
-        pub, stamp = self.held[name], self.stamp(time)
-        if delete:
-            pub.delete(attachment=attachment, timestamp=stamp)
-        else:
-            pub.put(payload, attachment=attachment, timestamp=stamp, encoding=encoding_of(encoding, schema))
-
-    def matching(self, name):
-        return {"yes": bool(self.held[name].matching_status.matching)}
+    def put(self, name, payload, attachment):
+        self.held[name].put(payload, attachment=attachment)
 
     def subscribe(self, name, key):
         def on(sample):
-            say(
-                event="sample",
-                name=name,
-                priority=int(sample.priority),
-                block=sample.congestion_control == zenoh.CongestionControl.BLOCK,
-                express=sample.express,
-                **content_of(sample),
-            )
+            say(event="sample", name=name, **content_of(sample))
 
         # On the receiving thread itself, so that who does not take holds the sender up.
         # Nothing else: a question's replies there and a question asked at the same
         # time hold each other up for five seconds, which ends the link.
         self.held[name] = self.session.declare_subscriber(key, Callback(on, indirect=False))
 
-    def queryable(self, name, key, complete):
+    def queryable(self, name, key):
         def on(query):
             number = next(self.numbers)  # atomic, unlike a sum: queries come on several threads
             self.queries[number] = query
-            say(
-                event="query",
-                name=name,
-                query=number,
-                key=str(query.key_expr),
-                parameters=str(query.parameters),
-                payload=bytes_of(query.payload),
-                attachment=bytes_of(query.attachment),
-            )
+            say(event="query", name=name, query=number, key=str(query.key_expr), payload=bytes_of(query.payload))
 
-        self.held[name] = self.session.declare_queryable(key, Callback(on), complete=complete)
+        self.held[name] = self.session.declare_queryable(key, Callback(on))
 
-    def reply(self, query, key, payload, attachment, delete, time, encoding, schema):
-        q, stamp = self.queries[query], self.stamp(time)
-        if delete:
-            q.reply_del(key, attachment=attachment, timestamp=stamp)
-        else:
-            q.reply(key, payload, attachment=attachment, timestamp=stamp, encoding=encoding_of(encoding, schema))
+    def reply(self, query, key, payload, attachment):
+        self.queries[query].reply(key, payload)
 
     def reply_err(self, query, payload, attachment):
         self.queries[query].reply_err(payload)
@@ -188,21 +124,19 @@ class Node:
     def finish(self, query):
         self.queries.pop(query).drop()
 
-    def get(self, name, key, parameters, payload, attachment, encoding, schema, target, consolidation, timeout):
+    def get(self, name, key, payload, attachment, timeout):
         def on(reply):
             if reply.ok is not None:
                 say(event="reply", name=name, **content_of(reply.ok))
             else:
-                say(event="reply", name=name, error=True, payload=bytes_of(reply.err.payload), **encoding_to(reply.err.encoding))
+                say(event="reply", name=name, error=True, payload=bytes_of(reply.err.payload))
 
         self.session.get(
-            key + ("?" + parameters if parameters else ""),
+            key,
             Callback(on, lambda: say(event="final", name=name)),
             payload=payload,
-            attachment=attachment,
-            encoding=encoding_of(encoding, schema) if payload is not None else None,
-            target=TARGETS[target],
-            consolidation=CONSOLIDATIONS[consolidation],
+            target=zenoh.QueryTarget.ALL,
+            consolidation=zenoh.ConsolidationMode.NONE,
             timeout=timeout,
         )
 

@@ -109,17 +109,13 @@ func (s *Session) happen(h head) {
 	switch {
 	case o.over || s.isClosed():
 	case h.Event == "sample":
-		o.deposit(wire.Sample{Key: h.Key, Payload: h.payload, Attachment: h.attachment, Encoding: encodingOf(h), Time: h.Time, Delete: h.Delete,
-			// The binding does not tell whether a sample came reliably.
-			QoS: wire.QoS{Priority: wire.Priority(h.Priority), Reliable: true, Block: h.Block, Express: h.Express}})
+		o.deposit(wire.Sample{Key: h.Key, Payload: h.payload, Attachment: h.attachment})
 	case h.Event == "token":
 		o.watch(h.Key, h.Alive)
 	case h.Event == "query":
 		o.answer(&query{s: s, head: h})
 	}
 }
-
-func encodingOf(h head) wire.Encoding { return wire.Encoding{ID: h.Encoding, Schema: h.Schema} }
 
 func (s *Session) isClosed() bool {
 	select {
@@ -169,12 +165,7 @@ func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declara
 
 // Queryable declares a queryable.
 func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	return declaration(s.declare(&object{answer: answer}, "queryable", args{"key": key, "complete": false}))
-}
-
-// CompleteQueryable declares a complete queryable.
-func (s *Session) CompleteQueryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	return declaration(s.declare(&object{answer: answer}, "queryable", args{"key": key, "complete": true}))
+	return declaration(s.declare(&object{answer: answer}, "queryable", args{"key": key}))
 }
 
 // Token declares a liveliness token.
@@ -234,7 +225,8 @@ func (s *Session) Publisher(key string, q wire.QoS) (wire.Publisher, error) {
 
 // Put puts a sample.
 func (p *publisher) Put(payload, attachment []byte) error {
-	return p.PutWith(wire.Sample{Payload: payload, Attachment: attachment})
+	_, err := p.s.do("put", args{"name": p.name}, orEmpty(payload), attachment)
+	return err
 }
 
 // PutLatest is Put.
@@ -242,37 +234,8 @@ func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
 	return false, p.Put(payload, attachment)
 }
 
-// PutWith puts or deletes.
-func (p *publisher) PutWith(m wire.Sample) error {
-	a, payload, err := contentOf(m)
-	if err != nil {
-		return err
-	}
-	a["name"] = p.name
-	_, err = p.s.do("put", a, payload, m.Attachment)
-	return err
-}
-
-// contentOf is a sample as arguments of a command.
-func contentOf(m wire.Sample) (args, []byte, error) {
-	switch {
-	case m.Delete && len(m.Payload) > 0:
-		return nil, nil, errors.New("official node: a deletion with a payload")
-	case len(m.Encoding.Schema) > 255:
-		return nil, nil, errors.New("official node: the binding cuts no schema, but the wire holds 255 bytes")
-	}
-	payload := m.Payload
-	if payload == nil {
-		payload = []byte{}
-	}
-	return args{"delete": m.Delete, "time": m.Time, "encoding": m.Encoding.ID, "schema": m.Encoding.Schema}, payload, nil
-}
-
-// Matching reports whether the node knows of a subscriber.
-func (p *publisher) Matching() bool {
-	h, err := p.s.do("matching", args{"name": p.name}, nil, nil)
-	return err == nil && h.Yes
-}
+// orEmpty is a payload, which the node takes for none when it is nil.
+func orEmpty(payload []byte) []byte { return append([]byte{}, payload...) }
 
 // replied hands a reply to whoever asked.
 func (s *Session) replied(h head) {
@@ -292,7 +255,7 @@ func (s *Session) replied(h head) {
 const maxReplies = 65536
 
 // ask runs a command that is answered by replies and an end of them.
-func (s *Session) ask(ctx context.Context, command string, a args, payload, attachment []byte, timeout time.Duration) (all []head, err error) {
+func (s *Session) ask(ctx context.Context, command string, a args, payload []byte, timeout time.Duration) (all []head, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -306,7 +269,7 @@ func (s *Session) ask(ctx context.Context, command string, a args, payload, atta
 		s.mu.Unlock()
 	}()
 	a["name"], a["timeout"] = name, timeout.Seconds()
-	if _, err := s.do(command, a, payload, attachment); err != nil {
+	if _, err := s.do(command, a, payload, nil); err != nil {
 		return nil, err
 	}
 	overdue := time.After(timeout + answerLimit)
@@ -330,29 +293,23 @@ func (s *Session) ask(ctx context.Context, command string, a args, payload, atta
 }
 
 // Get asks everybody.
-func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
-	return s.Ask(ctx, wire.Question{Key: key, Payload: payload, Timeout: timeout})
-}
-
-// Ask asks.
-func (s *Session) Ask(ctx context.Context, q wire.Question) (all []wire.Reply, err error) {
-	if q.Timeout < time.Millisecond {
-		return nil, errors.New("official node: a question without a timeout")
+func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) (all []wire.Reply, err error) {
+	if timeout < time.Millisecond {
+		return nil, errors.New("official node: a query without a timeout")
 	}
-	heads, err := s.ask(ctx, "get", args{"key": q.Key, "parameters": q.Parameters, "encoding": q.Encoding.ID, "schema": q.Encoding.Schema,
-		"target": q.Target, "consolidation": q.Consolidation}, q.Payload, q.Attachment, q.Timeout)
+	heads, err := s.ask(ctx, "get", args{"key": key}, payload, timeout)
 	for _, h := range heads {
 		if h.Error && string(h.payload) == "Timeout" {
 			continue // how the official querier says that it waits no longer
 		}
-		all = append(all, wire.Reply{Key: h.Key, Payload: h.payload, Err: h.Error, Attachment: h.attachment, Encoding: encodingOf(h), Time: h.Time, Delete: h.Delete})
+		all = append(all, wire.Reply{Key: h.Key, Payload: h.payload, Err: h.Error})
 	}
 	return all, err
 }
 
 // Tokens lists the live tokens that match.
 func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) (keys []string, err error) {
-	heads, err := s.ask(ctx, "tokens", args{"key": key}, nil, nil, timeout)
+	heads, err := s.ask(ctx, "tokens", args{"key": key}, nil, timeout)
 	for _, h := range heads {
 		keys = append(keys, h.Key)
 	}
@@ -367,22 +324,11 @@ type query struct {
 	once sync.Once
 }
 
-func (q *query) Key() string        { return q.head.Key }
-func (q *query) Parameters() string { return q.head.Parameters }
-func (q *query) Payload() []byte    { return q.payload }
-func (q *query) Attachment() []byte { return q.attachment }
+func (q *query) Key() string     { return q.head.Key }
+func (q *query) Payload() []byte { return q.payload }
 
 func (q *query) Reply(key string, payload []byte) error {
-	return q.ReplyWith(wire.Sample{Key: key, Payload: payload})
-}
-
-func (q *query) ReplyWith(m wire.Sample) error {
-	a, payload, err := contentOf(m)
-	if err != nil {
-		return err
-	}
-	a["query"], a["key"] = q.Query, m.Key
-	_, err = q.s.do("reply", a, payload, m.Attachment)
+	_, err := q.s.do("reply", args{"query": q.Query, "key": key}, orEmpty(payload), nil)
 	return err
 }
 
