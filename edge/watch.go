@@ -45,7 +45,7 @@ type heapWindow struct {
 
 func (h *heapWindow) hold() {
 	h.gc = rt.HoldGC(0)
-	rt.Stock()
+	rt.PrefillRuntime()
 }
 
 // scoreAtStop is the simulated world's score before the arm parks.

@@ -13,21 +13,20 @@ import (
 // minCPUsToPin: with fewer, a pinned loop waits for whatever else runs there.
 const minCPUsToPin = 4
 
-// cpus is what the kernel says of the machine's processors and of the calling
-// thread's.
+// cpus describes the machine's CPUs and which of them the calling thread may use.
 type cpus struct {
-	allowed  unix.CPUSet // the thread's affinity: without isolated ones, unless somebody asked for them
+	allowed  unix.CPUSet // the thread's affinity, by default without isolated CPUs
 	present  unix.CPUSet
 	online   unix.CPUSet
-	isolated unix.CPUSet // isolcpus=: nothing runs there that was not put there
+	isolated unix.CPUSet // isolcpus=: the kernel schedules nothing there by itself
 
-	// bind gives the thread another affinity. Neither the old one nor isolation is in
-	// its way, only a control group's cpuset is.
+	// bind gives the thread another affinity, whatever the old one was. Only the
+	// cpuset of a control group limits it.
 	bind func(*unix.CPUSet) error
 }
 
-// readCPUs reads them. What is not readable is as if nothing were isolated and all
-// that is allowed online.
+// readCPUs reads them. Where a file is missing it assumes that no CPU is isolated
+// and every allowed one is online.
 func readCPUs() (c cpus, err error) {
 	if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
 		return c, fmt.Errorf("the CPUs of this process are not readable: %w", err)
@@ -43,8 +42,8 @@ func readCPUs() (c cpus, err error) {
 	return c, nil
 }
 
-// may puts the thread on one CPU, if the kernel lets it.
-func (c *cpus) may(cpu int) error {
+// bindTo puts the thread on one CPU, if the kernel allows it.
+func (c *cpus) bindTo(cpu int) error {
 	var one unix.CPUSet
 	one.Set(cpu)
 	return c.bind(&one)
@@ -93,14 +92,14 @@ func formatCPUs(set unix.CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// pin binds the thread to the CPU, or to the one that choose takes, and returns
-// which.
+// pin binds the thread to the CPU, or for UnpinnedCPU to the one that choose
+// takes, and returns its number.
 func (c *cpus) pin(cpu int) (int, error) {
 	if cpu == UnpinnedCPU {
 		return c.choose()
 	}
 	if cpu >= 0 && c.online.IsSet(cpu) {
-		err := c.may(cpu)
+		err := c.bindTo(cpu)
 		if err == nil {
 			return cpu, nil
 		}
@@ -113,10 +112,9 @@ func (c *cpus) pin(cpu int) (int, error) {
 	return UnpinnedCPU, fmt.Errorf("there is no CPU %d here: want one of %s, or -1 to choose", cpu, formatCPUs(c.online))
 }
 
-// choose takes the last CPU that is isolated, since somebody has emptied it for
-// such a thread; else, by the design rule, the last of at least four. Where
-// somebody has limited the process to some CPUs (taskset, CPUAffinity=) it stays on
-// these.
+// choose takes the last isolated CPU, because isolation is made for such a thread;
+// else, by the design rule, the last of at least four. Where the process was
+// limited to some CPUs (taskset, CPUAffinity=) it stays on these.
 func (c *cpus) choose() (int, error) {
 	limited := false
 	var lone []int // isolated ones, the last first
@@ -126,37 +124,37 @@ func (c *cpus) choose() (int, error) {
 		case c.isolated.IsSet(cpu):
 			lone = append(lone, cpu)
 		case !limited && !c.allowed.IsSet(cpu):
-			limited = c.may(cpu) == nil // only somebody's wish kept it off
+			limited = c.bindTo(cpu) == nil // only its affinity kept it off
 		}
 	}
 	for _, cpu := range lone {
-		if (c.allowed.IsSet(cpu) || !limited) && c.may(cpu) == nil {
+		if (c.allowed.IsSet(cpu) || !limited) && c.bindTo(cpu) == nil {
 			return cpu, nil
 		}
 	}
 	cpu := lastCPU(&c.allowed)
 	if c.allowed.Count() >= minCPUsToPin {
-		if err := c.may(cpu); err != nil {
+		if err := c.bindTo(cpu); err != nil {
 			return UnpinnedCPU, fmt.Errorf("the loop cannot be pinned to CPU %d: %w", cpu, err)
 		}
 		return cpu, nil
 	}
-	if limited { // the question to the kernel has moved the thread
+	if limited { // asking the kernel has moved the thread
 		return UnpinnedCPU, c.bind(&c.allowed)
 	}
 	return UnpinnedCPU, nil
 }
 
-// CheckCPU reports why a Loop could not be pinned to the CPU, nil when it could:
-// the CPU is there, online and in the process's cpuset. UnpinnedCPU is always
-// right.
+// CheckCPU returns nil when a Loop can be pinned to the CPU, because it is there,
+// online and in the process's cpuset, and otherwise the reason. UnpinnedCPU is
+// always valid.
 func CheckCPU(cpu int) error {
 	if cpu == UnpinnedCPU {
 		return nil
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine, wherever it was put
+		runtime.LockOSThread() // never unlocked: the thread, now bound to a CPU, ends with the goroutine
 		c, err := readCPUs()
 		if err == nil {
 			_, err = c.pin(cpu)

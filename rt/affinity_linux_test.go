@@ -113,7 +113,7 @@ func alone(t *testing.T) {
 		return
 	}
 	last := lastCPU(&all.allowed)
-	if err := all.may(0); err != nil {
+	if err := all.bindTo(0); err != nil {
 		t.Logf("not limited to CPU 0, so less is shown: %v", err)
 	}
 	before, err := readCPUs()

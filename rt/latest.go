@@ -14,12 +14,12 @@ const NoKey = math.MinInt64
 // transit. A value the consumer did not get to is replaced by a newer one.
 //
 // Newer means a higher key (a sequence number, an instant, a step). A key not
-// above the last published one is refused and counted, so what the consumer sees
+// above the last published one is refused, so what the consumer sees
 // only ever moves forward, however the producer's input was reordered or
 // repeated.
 //
 // Owner: one goroutine calls Back and Publish, one goroutine calls Front, any
-// may read the counters.
+// may call Replaced.
 type Latest[T any] struct {
 	slots [3]slot[T]
 
@@ -34,7 +34,6 @@ type Latest[T any] struct {
 	// Atomic.
 	_        [cacheLine]byte
 	transit  atomic.Uint32 // slot between the two, plus unread
-	refused  atomic.Uint64
 	replaced atomic.Uint64
 }
 
@@ -65,14 +64,13 @@ func NewLatest[T any](init func(*T)) *Latest[T] {
 //rt:noalloc
 func (l *Latest[T]) Back() *T { return &l.slots[l.back].value }
 
-// Publish makes the Back slot the newest value under the key. It reports false,
-// and counts, when the key is not above the last published one: then nothing
-// changes and the slot stays with the producer.
+// Publish makes the Back slot the newest value under the key. It reports false
+// when the key is not above the last published one: then nothing changes and the
+// slot stays with the producer.
 //
 //rt:noalloc
 func (l *Latest[T]) Publish(key int64) bool {
 	if key <= l.newest {
-		l.refused.Add(1)
 		return false
 	}
 	l.newest = key
@@ -97,9 +95,6 @@ func (l *Latest[T]) Front() (v *T, key int64, fresh bool) {
 	s := &l.slots[l.front]
 	return &s.value, s.key, fresh
 }
-
-// Refused returns how many publications were refused for their key.
-func (l *Latest[T]) Refused() uint64 { return l.refused.Load() }
 
 // Replaced returns how many published values the consumer never saw.
 func (l *Latest[T]) Replaced() uint64 { return l.replaced.Load() }

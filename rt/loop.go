@@ -47,13 +47,13 @@ type Tick struct {
 	// since Run did; 0: it was not. Deadline and Woke know nothing of it.
 	Suspended time.Duration
 
-	// Overrun is the worst of those that were found to be the loop's own since the
-	// last tick, usually nil of them and Own false. They are some ticks old: what
-	// the host took is known a little later.
+	// Overrun is the worst of the overruns that were found to be the loop's own since
+	// the last tick; Own is false when there was none. It happened some ticks ago:
+	// what the host stole is known a little later.
 	Overrun Overrun
 }
 
-// Grant is the kernel's answer to the loop's wish for real time.
+// Grant is the kernel's answer to the request for real time.
 type Grant struct {
 	Granted bool
 	Why     string // when not granted, one sentence on which limit to raise
@@ -65,9 +65,8 @@ type LoopStats struct {
 	Ticks        uint64        // steps that were called
 	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait; see Overrun
 	OverrunsHost uint64        // the others past it: the machine did not let them run
-	Excused      time.Duration // of these: how much longer than their periods they were for their host
+	Excused      time.Duration // by how much these exceeded their periods because of the host
 	Skipped      uint64        // grid points lost to overruns
-	Suspends     uint64        // times that the machine was suspended
 	Suspended    time.Duration // for how long, in all
 	CPU          time.Duration // CPU time of the loop's thread in all ticks
 	Lateness     *Hist         // waking minus deadline; live, not a copy
@@ -77,11 +76,11 @@ type LoopStats struct {
 // of more than 10 ms always loses the thread's P; the early wake-up fetches one
 // ahead of time and the second, short sleep keeps it.
 //
-// It then yields. Go's monitor asks whoever runs on a P that has scheduled nothing
-// else for 10 ms, time asleep included, to do so, and a locked thread waits until
-// another has woken up and handed it a P back: 0.1 to 0.2 ms, in the middle of a
-// tick if that is where the monitor looks. Whoever has yielded, and keeps its P,
-// has 10 ms. It takes long where other goroutines compute: 2 ms ahead were too few.
+// It then yields. Go's monitor preempts a goroutine whose P has scheduled nothing
+// else for 10 ms, time asleep included, and a locked thread then waits until
+// another thread has woken up and handed it a P back: 0.1 to 0.2 ms, perhaps in the
+// middle of a tick. A goroutine that has yielded and kept its P has 10 ms. The
+// yield takes long where other goroutines compute: 2 ms ahead were too few.
 // Periods of 8 ms and less have no room for it.
 const earlyWake = 4 * time.Millisecond
 
@@ -97,9 +96,9 @@ type Loop struct {
 	lateness *Hist
 
 	// Owner: the loop's thread.
-	referee    referee
+	overruns   overrunClassifier
 	suspension *Suspension
-	pulse      *Pulse
+	heartbeat  *Heartbeat
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -109,16 +108,14 @@ type Loop struct {
 	excused      atomic.Int64 // ns
 	skipped      atomic.Uint64
 	cpu          atomic.Int64 // ns
-	suspends     atomic.Uint64
 	suspended    atomic.Int64 // ns
 }
 
-// cpuMeter is a Clock that also knows how long the calling thread has computed.
-// Both clocks are; a Clock that is not one measures the real thread.
+// cpuMeter is a Clock that also has the CPU time of the calling thread, as
+// KernelClock and rttest.Clock do; with another Clock the real thread is measured.
 type cpuMeter interface{ ThreadCPU() time.Duration }
 
-// stealMeter is a Clock that also knows what a host has taken. A simulated one
-// that is not has no host.
+// stealMeter is a simulated Clock that also simulates a host's steal time.
 type stealMeter interface{ StealTime() time.Duration }
 
 // NewLoop panics on a nil Clock and on a period that is not positive.
@@ -127,7 +124,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 		panic("rt: NewLoop wants a clock and a period above 0")
 	}
 	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, yield: runtime.Gosched, lateness: NewHist()}
-	l.referee = referee{period: cfg.Period, steal: new(stealReader).read}
+	l.overruns = overrunClassifier{period: cfg.Period, steal: new(stealReader).read}
 	if m, ok := cfg.Clock.(cpuMeter); ok {
 		l.cpuTime = m.ThreadCPU
 	}
@@ -138,9 +135,9 @@ func NewLoop(cfg LoopConfig) *Loop {
 			return Grant{Why: "simulated time needs no real-time scheduling", CPU: UnpinnedCPU}
 		}
 		l.yield = func() {}
-		l.referee.steal = func() time.Duration { return 0 }
+		l.overruns.steal = func() time.Duration { return 0 }
 		if m, ok := cfg.Clock.(stealMeter); ok {
-			l.referee.steal = m.StealTime
+			l.overruns.steal = m.StealTime
 		}
 	}
 	l.grant.Store(&Grant{Why: "the loop has not started", CPU: UnpinnedCPU})
@@ -170,14 +167,14 @@ func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 		return err
 	}
 	prefaultStack()
-	l.pulse = TickPulse(l.cfg.Clock)
-	l.pulse.Begin(l.cfg.Period)
-	defer l.pulse.Rest() // what follows, a panic included, takes as long as it takes
+	l.heartbeat = LoopHeartbeat(l.cfg.Clock)
+	l.heartbeat.Start(l.cfg.Period)
+	defer l.heartbeat.Stop() // no tick comes after this, also after a panic
 	l.run(stop, step)
 	return nil
 }
 
-// schedule settles the thread's class and publishes the answer.
+// schedule asks for the thread's scheduling class and publishes the answer.
 func (l *Loop) schedule() error {
 	g := Grant{Why: "real-time scheduling is switched off", CPU: UnpinnedCPU}
 	if l.cfg.Mode != ModeOff {
@@ -195,18 +192,17 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 	period := l.cfg.Period
 	tick := Tick{Deadline: l.cfg.Clock.Now().Add(period)}
 	spent := l.cpuTime()
-	l.referee.begin(l.cfg.Clock.Now())
+	l.overruns.start(l.cfg.Clock.Now())
 	l.suspension = NewSuspension(l.cfg.Clock)
 	for !stop.Load() {
 		l.sleepUntil(tick.Deadline)
 		tick.Woke = l.cfg.Clock.Now()
 		l.lateness.Record(tick.Woke.Sub(tick.Deadline))
 		if tick.Suspended = l.suspension.Passed(); tick.Suspended > 0 {
-			l.suspends.Add(1)
 			l.suspended.Add(int64(tick.Suspended))
 		}
-		// A host that takes the CPU away while the thread wakes up is booked as
-		// the thread's CPU time; the tick's own work begins here.
+		// When a host takes the CPU away while the thread wakes up, the kernel accounts
+		// it as the thread's CPU time; the tick's own work begins here.
 		woke := l.cpuTime()
 
 		wait := step(tick)
@@ -217,20 +213,20 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 		tick.Index += 1 + tick.Skipped
 		l.cpu.Add(int64(spent - before))
 		if tick.Skipped > 0 {
-			l.referee.late(Overrun{CPU: min(spent-woke, now.Sub(tick.Woke)-wait.Took), BusWait: wait.Meant}, now)
+			l.overruns.add(Overrun{CPU: min(spent-woke, now.Sub(tick.Woke)-wait.Took), BusWait: wait.Meant}, now)
 		}
 		tick.Overrun = Overrun{}
-		if l.referee.due(now) {
-			tick.Overrun = l.judge(now)
+		if l.overruns.due(now) {
+			tick.Overrun = l.classifyOverruns(now)
 		}
 		l.ticks.Add(1)
-		l.pulse.Beat()
+		l.heartbeat.Beat()
 		l.skipped.Add(tick.Skipped)
 	}
-	if l.referee.n > 0 {
-		l.cfg.Clock.SleepUntil(l.referee.last.Add(stealLag))
+	if l.overruns.n > 0 {
+		l.cfg.Clock.SleepUntil(l.overruns.newest.Add(stealLag))
 	}
-	l.judge(l.cfg.Clock.Now())
+	l.classifyOverruns(l.cfg.Clock.Now())
 }
 
 // sleepUntil sleeps to the deadline in two stages where the period is long
@@ -248,11 +244,11 @@ func (l *Loop) sleepUntil(deadline Instant) {
 	l.cfg.Clock.SleepUntil(deadline)
 }
 
-// judge books the overruns that waited for it.
+// classifyOverruns counts the overruns that waited for it.
 //
 //rt:noalloc
-func (l *Loop) judge(now Instant) Overrun {
-	v := l.referee.judge(now)
+func (l *Loop) classifyOverruns(now Instant) Overrun {
+	v := l.overruns.classify(now)
 	l.overrunsOwn.Add(v.own)
 	l.overrunsHost.Add(v.host)
 	l.excused.Add(int64(v.excused))
@@ -284,7 +280,6 @@ func (l *Loop) Stats() LoopStats {
 		OverrunsHost: l.overrunsHost.Load(),
 		Excused:      time.Duration(l.excused.Load()),
 		Skipped:      l.skipped.Load(),
-		Suspends:     l.suspends.Load(),
 		Suspended:    time.Duration(l.suspended.Load()),
 		CPU:          time.Duration(l.cpu.Load()),
 		Lateness:     l.lateness,

@@ -64,7 +64,7 @@ func (r *Ring[T]) Peek() *T {
 //rt:noalloc
 func (r *Ring[T]) Release() { r.tail.Store(r.tail.Load() + 1) }
 
-// Len returns how many committed slots wait for the consumer, 0 to Cap. From a
+// Len returns how many committed slots wait for the consumer, up to its size. From a
 // third goroutine it is a reading that was true a moment ago.
 //
 //rt:noalloc
@@ -72,6 +72,3 @@ func (r *Ring[T]) Len() int {
 	tail := r.tail.Load() // before head: the other way round the difference can go negative
 	return int(min(r.head.Load()-tail, uint64(len(r.slots))))
 }
-
-// Cap returns how many slots the ring has.
-func (r *Ring[T]) Cap() int { return len(r.slots) }

@@ -17,8 +17,8 @@ func TestRingAgainstSlice(t *testing.T) {
 		for op := range 400 {
 			if rng.IntN(2) == 0 {
 				slot := ring.Reserve()
-				if full := len(oracle) == ring.Cap(); (slot == nil) != full {
-					t.Fatalf("seed %d op %d: Reserve = %v with %d of %d slots used", seed, op, slot, len(oracle), ring.Cap())
+				if full := len(oracle) == len(ring.slots); (slot == nil) != full {
+					t.Fatalf("seed %d op %d: Reserve = %v with %d of %d slots used", seed, op, slot, len(oracle), len(ring.slots))
 				}
 				if slot != nil && rng.IntN(8) > 0 { // now and then a producer gives up
 					*slot = op
@@ -60,8 +60,8 @@ func TestRingHandsOverEverythingInOrder(t *testing.T) {
 	})
 	wg.Go(func() { // a third party may look
 		for range 1000 {
-			if n := r.Len(); n < 0 || n > r.Cap() {
-				t.Errorf("Len = %d, want 0 to %d", n, r.Cap())
+			if n := r.Len(); n < 0 || n > len(r.slots) {
+				t.Errorf("Len = %d, want 0 to %d", n, len(r.slots))
 			}
 			runtime.Gosched()
 		}

@@ -67,10 +67,10 @@ func acquireRealTime(cpu int) Grant {
 	return Grant{Granted: true, CPU: pinned}
 }
 
-// FineSleeps keeps the calling goroutine on its thread and lets that thread's
+// ReduceTimerSlack keeps the calling goroutine on its thread and lets that thread's
 // sleeps end without the kernel's slack of 50 us, until undo is called: what is
 // measured in them holds for a loop's thread, too.
-func FineSleeps() (undo func()) {
+func ReduceTimerSlack() (undo func()) {
 	runtime.LockOSThread()
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err == nil {

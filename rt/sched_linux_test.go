@@ -46,7 +46,7 @@ func TestFineSleeps(t *testing.T) {
 		return ns
 	}
 	before := slack()
-	undo := FineSleeps()
+	undo := ReduceTimerSlack()
 	if got := slack(); got != fineSlack {
 		t.Errorf("slack %d ns, want %d", got, fineSlack)
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waker rouses a thread that sleeps in the kernel, through an eventfd. Unlike a
+// Waker wakes a thread that sleeps in the kernel, through an eventfd. Unlike a
 // channel it does not pass through Go's scheduler, so the tick can call Wake
 // without handing its P to anyone.
 //
@@ -16,8 +16,8 @@ import (
 //
 // Owner: any goroutine calls Wake, one calls Wait; Close comes after both.
 type Waker struct {
-	fd      atomic.Int32 // -1 after Close, so that a late Wake hits nobody's file
-	counter [8]byte      // Owner: the waiter. What it reads and does not look at.
+	fd      atomic.Int32 // -1 after Close, so that a late Wake does not write to another file
+	counter [8]byte      // Owner: the waiter; the value read is not used
 }
 
 // NewWaker opens the eventfd.

@@ -58,7 +58,7 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 	took := make([]time.Duration, 0, n)
 	m.Lost = make([]int, len(a.joints))
 	a.positions.startTuning()
-	defer rt.FineSleeps()() // as on the tick
+	defer rt.ReduceTimerSlack()() // as on the tick
 	for range n {
 		if a.halted != nil && a.halted() {
 			return m, ErrCanceled

@@ -135,7 +135,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	rt.Stock() // as in the edge
+	rt.PrefillRuntime() // as in the edge
 	heap := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(heap)
 	n := 0

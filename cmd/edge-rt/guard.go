@@ -23,13 +23,13 @@ import (
 const (
 	guardEnd   = time.Second           // for the guard to hear that it is not needed
 	guardTell  = time.Second           // for somebody to read what it did
-	guardLook  = 50 * time.Millisecond // between looks at the pulse
+	guardLook  = 50 * time.Millisecond // between looks at the heartbeat
 	guardKill  = 5 * time.Second       // for a killed process to end
 	guardTries = 10 * time.Second      // to let go an arm that is silent or unplugged
 )
 
-// pulseFD is where the guard finds the pulse: the first of its ExtraFiles.
-const pulseFD = 3
+// heartbeatFD is where the guard finds the heartbeat: the first of its ExtraFiles.
+const heartbeatFD = 3
 
 // guard is a process that outlives this one: when this one ends without a word,
 // killed, out of memory or by an error of Go's runtime that nothing recovers from,
@@ -60,11 +60,11 @@ func startGuard(bus, robot, instead string, warn func(string)) *guard {
 	cmd.Args[0] = name
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "EDGE_RT_") }) // they are the run's
 	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
-	pulse, err := rt.OwnPulse()
+	heartbeat, err := rt.ProcessHeartbeat()
 	if err != nil {
 		warn(fmt.Sprintf("the process that guards the arm sees whether this one has ended, not whether it hangs: %v", err))
 	} else {
-		cmd.ExtraFiles = []*os.File{pulse}
+		cmd.ExtraFiles = []*os.File{heartbeat}
 	}
 	pipe, err := cmd.StdinPipe()
 	if err == nil {
@@ -163,24 +163,24 @@ func (c *cli) stand(stdin io.Reader, stderr io.Writer) exit.Code {
 // stops a process too, and knows what it does.
 func hung() <-chan string {
 	why := make(chan string, 1)
-	pulse, err := rt.OpenPulse(os.NewFile(pulseFD, "pulse"))
+	heartbeat, err := rt.OpenHeartbeat(os.NewFile(heartbeatFD, "heartbeat"))
 	if err != nil {
 		return why // it was not given one
 	}
-	stall, parent := rt.NewStall(pulse, guardLook), pulse.Process()
+	hang, parent := rt.NewHangDetector(heartbeat, guardLook), heartbeat.PID()
 	go func() {
 		for os.Getppid() == parent { // else it has ended, and the parent of now is somebody else
 			time.Sleep(guardLook)
-			if !stall.Look() {
+			if !hang.Poll() {
 				continue
 			}
 			state := processState(parent)
 			if state.traced {
-				stall.Forget()
+				hang.Reset()
 				continue
 			}
 			if os.Getppid() == parent {
-				why <- fmt.Sprintf("no tick has ended for %v (%s), so the run was killed", pulse.Patience(), state.words)
+				why <- fmt.Sprintf("no tick has ended for %v (%s), so the run was killed", heartbeat.Timeout(), state.words)
 				syscall.Kill(parent, syscall.SIGKILL)
 			}
 			return

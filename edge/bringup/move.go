@@ -113,9 +113,9 @@ type mover struct {
 // that a policy's actions pass.
 func (m *mover) travel(ctx context.Context) (at float64, err error) {
 	clock := m.Clock
-	pulse, slept, index := rt.TickPulse(clock), rt.NewSuspension(clock), uint64(0)
-	pulse.Begin(movePeriod)
-	defer pulse.Rest()
+	heartbeat, slept, index := rt.LoopHeartbeat(clock), rt.NewSuspension(clock), uint64(0)
+	heartbeat.Start(movePeriod)
+	defer heartbeat.Stop()
 	for next := m.instant(movePeriod); ; next = next.Add(movePeriod) {
 		clock.SleepUntil(next)
 		index++
@@ -138,7 +138,7 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 		if done, err := m.step(t, present); done || err != nil {
 			return present, err
 		}
-		pulse.Beat()
+		heartbeat.Beat()
 	}
 }
 

@@ -119,8 +119,8 @@ var calls = []struct {
 }{
 	{"time", []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
 		"rt.Clock is the only clock, so that the same code runs in a test's own time", []string{
-			"rt/clock_linux.go", "rt/clock_other.go", // the clock itself
-			"rt/stock.go",                          // fills the runtime's heaps of timers
+			"rt/clock_linux.go", "rt/other.go", // the clock itself
+			"rt/memory.go",                         // fills the runtime's heaps of timers
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
 			"edge/operator.go",                       // deadlines of its socket
 			"edge/page",                              // people at the other end of its connections
@@ -135,7 +135,7 @@ var calls = []struct {
 
 // starters are the folders that may start goroutines, and why each needs to.
 var starters = []struct{ folder, why string }{
-	{"rt", "Stock makes them only to fill the runtime's free lists"},
+	{"rt", "PrefillRuntime makes them only to fill the runtime's free lists"},
 	{"edge", "a process owns its threads"},
 	{"server", "a process owns its threads"},
 	{"bench", "it drives processes"},

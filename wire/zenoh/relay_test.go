@@ -53,7 +53,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	pub := mustPublisher(t, from, "@relay/a", wire.QoS{Reliable: true, Block: true})
 	settled(t, to)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	rt.Stock()
+	rt.PrefillRuntime()
 	for _, size := range []int{64, 4096, 100_000} {
 		payload := make([]byte, size)
 		put := func() {

@@ -82,7 +82,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	// As on an armed edge: a collection would empty the runtime's own caches,
 	// which then allocate.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	rt.Stock()
+	rt.PrefillRuntime()
 	for i := range 2000 {
 		tick(i)
 	}
@@ -253,7 +253,7 @@ func trip(t *testing.T, a, b *Session, n int) func() {
 // there is no way around it with the standard library.
 func TestEverySizeAllocatesNothing(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	rt.Stock()
+	rt.PrefillRuntime()
 	for name, cfg := range transports(t) {
 		if testing.Short() && (name == "tls" || name == "mtls") {
 			continue // the race detector empties the pools of crypto/tls at random
@@ -377,7 +377,7 @@ func TestSoakAllocatesNothing(t *testing.T) {
 			newStream(t, way.from, way.to, "@soak/"+way.name+"/4k", 4<<10, 5*time.Millisecond, false),
 			newStream(t, way.from, way.to, "@soak/"+way.name+"/100k", 100<<10, 16*time.Millisecond, true))
 	}
-	rt.Stock()
+	rt.PrefillRuntime()
 	var stop atomic.Bool
 	var all sync.WaitGroup
 	for _, st := range streams {

@@ -1,10 +1,14 @@
 package rt
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 )
 
 // HeapStat counts what the Go heap did since the process started.
@@ -108,4 +112,66 @@ func (h *Hold) Release() {
 	h.held = false
 	debug.SetMemoryLimit(h.limit)
 	debug.SetGCPercent(h.percent)
+}
+
+// How much PrefillRuntime puts aside: a processor's list of waiting records holds 128,
+// and a busy machine may need a thread for every long system call.
+const (
+	prefillWaiters = 1024
+	prefillThreads = 16
+	prefillSettle  = 10 * time.Millisecond // until the last of them blocks
+)
+
+// PrefillRuntime fills the Go runtime's own free lists, which otherwise fill over hours,
+// one allocation at a time: every goroutine that blocks on a channel or a lock
+// takes a record from its processor's list and leaves it on another's, a
+// processor's heap of timers grows with those that wait at once, and a system
+// call that takes long may need a new thread. Without it a program that
+// allocates nothing shows up to 20 allocations in 10,000 ticks on a loaded
+// machine.
+//
+// Call it once, after the last collection before the run: a collection empties
+// the lists.
+func PrefillRuntime() {
+	var ready, done sync.WaitGroup
+	gate := make(chan struct{})
+	for i := range prefillWaiters {
+		ready.Add(1)
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			if i < prefillThreads {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+			}
+			ready.Done()
+			time.Sleep(prefillSettle) // grows the processor's heap of timers
+			<-gate
+		}()
+	}
+	ready.Wait()
+	clock := KernelClock()
+	clock.SleepUntil(clock.Now().Add(2 * prefillSettle))
+	close(gate)
+	done.Wait()
+}
+
+// ResidentSize returns how many bytes of memory the process occupies, 0 where the
+// kernel does not tell. It reads a file: not for the tick.
+//
+// Source: proc_pid_statm(5), the second field, in pages.
+func ResidentSize() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
 }

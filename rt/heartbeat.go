@@ -1,0 +1,134 @@
+package rt
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The time without a tick that counts as a hang: the same as the watchdog of the
+// systemd unit, or some periods of a slow loop.
+const (
+	heartbeatMin     = 2 * time.Second
+	heartbeatPeriods = 3
+)
+
+// heartbeatMagic tells a page of ours from any other memory.
+const heartbeatMagic = 0x70756C7365_01
+
+// ErrNoHeartbeat means that an opened file is not a Heartbeat.
+var ErrNoHeartbeat = errors.New("rt: not a heartbeat")
+
+// Heartbeat is a page of memory that two processes share: one counts its ticks in
+// it, the other sees when they stop. Beat costs an addition; it needs no system
+// call and no other thread that could hang as well.
+type Heartbeat struct {
+	page  *heartbeatPage
+	unmap func()
+}
+
+// heartbeatPage is the shared memory, words that both processes access atomically.
+type heartbeatPage struct {
+	magic   atomic.Uint64
+	process atomic.Int64 // id of the process that ticks
+	beats   atomic.Uint64
+	timeout atomic.Int64 // ns without a tick that count as a hang; 0: none are expected
+}
+
+// Start says that ticks follow, one a period. A Loop calls Start, Beat and Stop
+// by itself.
+//
+//rt:noalloc
+func (h *Heartbeat) Start(period time.Duration) {
+	h.page.timeout.Store(int64(max(heartbeatMin, heartbeatPeriods*period)))
+}
+
+// Beat says that a tick has ended.
+//
+//rt:noalloc
+func (h *Heartbeat) Beat() { h.page.beats.Add(1) }
+
+// Stop says that no more ticks follow.
+//
+//rt:noalloc
+func (h *Heartbeat) Stop() { h.page.timeout.Store(0) }
+
+// PID returns the id of the process that ticks.
+func (h *Heartbeat) PID() int { return int(h.page.process.Load()) }
+
+// Timeout returns how long without a tick counts as a hang; 0: no ticks are
+// expected, because they have not begun or are over.
+func (h *Heartbeat) Timeout() time.Duration { return time.Duration(h.page.timeout.Load()) }
+
+// Close unmaps the page.
+func (h *Heartbeat) Close() {
+	if h.unmap != nil {
+		h.unmap()
+	}
+}
+
+// processHeartbeat is this process's, for every Loop on the kernel's clock.
+var processHeartbeat struct {
+	once      sync.Once
+	heartbeat atomic.Pointer[Heartbeat]
+	file      *os.File // Constant after once.
+	err       error    // Constant after once.
+}
+
+// ProcessHeartbeat makes this process's Heartbeat at the first call and returns
+// it as a file that a watching process inherits, see OpenHeartbeat. Loops that
+// run from then on beat it.
+func ProcessHeartbeat() (*os.File, error) {
+	p := &processHeartbeat
+	p.once.Do(func() {
+		var h *Heartbeat
+		if h, p.file, p.err = newHeartbeat(); p.err == nil {
+			h.page.process.Store(int64(os.Getpid()))
+			h.page.magic.Store(heartbeatMagic)
+			p.heartbeat.Store(h)
+		}
+	})
+	return p.file, p.err
+}
+
+// LoopHeartbeat returns the Heartbeat for ticks on clock: the process's, or on a
+// simulated clock one that no other process sees. It is for ticks without a Loop.
+func LoopHeartbeat(clock Clock) *Heartbeat {
+	if h := processHeartbeat.heartbeat.Load(); h != nil && clock == KernelClock() {
+		return h
+	}
+	return &Heartbeat{page: new(heartbeatPage)}
+}
+
+// HangDetector finds a process whose ticks have stopped. It adds up its own polls
+// instead of reading a clock: while the machine was paused or suspended, the
+// detector was too, and afterwards the process gets its full timeout to tick again.
+//
+// Owner: the goroutine that polls.
+type HangDetector struct {
+	heartbeat *Heartbeat
+	interval  time.Duration // between polls
+	beats     uint64        // at the last poll
+	silent    time.Duration // polled without a new beat
+}
+
+// NewHangDetector returns a detector that is polled once per interval or less often.
+func NewHangDetector(h *Heartbeat, interval time.Duration) *HangDetector {
+	return &HangDetector{heartbeat: h, interval: interval}
+}
+
+// Poll reports whether no tick came for as many polls as make up the timeout.
+func (d *HangDetector) Poll() bool {
+	beats, timeout := d.heartbeat.page.beats.Load(), d.heartbeat.Timeout()
+	if beats != d.beats || timeout == 0 {
+		d.beats, d.silent = beats, 0
+		return false
+	}
+	d.silent += d.interval
+	return d.silent >= timeout
+}
+
+// Reset starts the timeout anew, when something else explains the missing ticks.
+func (d *HangDetector) Reset() { d.silent = 0 }

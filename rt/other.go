@@ -1,0 +1,82 @@
+//go:build !linux
+
+package rt
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// Real time is implemented for Linux only. What stands here lets everything else
+// build, run and be tested on other systems.
+
+// kernelClock counts package time's monotonic reading from the start of the
+// process.
+type kernelClock struct{ base time.Time }
+
+var kernel = &kernelClock{base: time.Now()}
+
+// KernelClock returns the machine's monotonic clock.
+func KernelClock() Clock { return kernel }
+
+// Now returns the time since the process started.
+func (c *kernelClock) Now() Instant { return Instant(time.Since(c.base)) }
+
+// SleepUntil sleeps on a Go timer.
+func (c *kernelClock) SleepUntil(deadline Instant) { time.Sleep(deadline.Sub(c.Now())) }
+
+// ThreadCPU is not known here; every overrun counts as the host's.
+func (c *kernelClock) ThreadCPU() time.Duration { return 0 }
+
+// ThreadCPU is not known here.
+func ThreadCPU() time.Duration { return 0 }
+
+// StealTime is not known here.
+func StealTime() time.Duration { return 0 }
+
+type stealReader struct{}
+
+func (r *stealReader) read() time.Duration { return 0 }
+
+type scheduling struct{}
+
+func saveScheduling() scheduling { return scheduling{} }
+
+func releaseRealTime(scheduling) {}
+
+func acquireRealTime(int) Grant {
+	return Grant{Why: "real-time scheduling is implemented for Linux only", CPU: UnpinnedCPU}
+}
+
+// CheckCPU accepts every CPU, because no loop is pinned here.
+func CheckCPU(int) error { return nil }
+
+// ReduceTimerSlack does nothing here.
+func ReduceTimerSlack() (undo func()) { return func() {} }
+
+// NiceProcess returns errors.ErrUnsupported.
+func NiceProcess(int) error { return errors.ErrUnsupported }
+
+// LockMemory returns errors.ErrUnsupported.
+func LockMemory() error { return errors.ErrUnsupported }
+
+func newHeartbeat() (*Heartbeat, *os.File, error) { return nil, nil, errors.ErrUnsupported }
+
+// OpenHeartbeat returns errors.ErrUnsupported.
+func OpenHeartbeat(*os.File) (*Heartbeat, error) { return nil, errors.ErrUnsupported }
+
+// Waker cannot be made here.
+type Waker struct{}
+
+// NewWaker returns errors.ErrUnsupported.
+func NewWaker() (*Waker, error) { return nil, errors.ErrUnsupported }
+
+// Wake does nothing.
+func (w *Waker) Wake() {}
+
+// Wait reports false at once.
+func (w *Waker) Wait(time.Duration) (woken bool) { return false }
+
+// Close does nothing.
+func (w *Waker) Close() error { return nil }
