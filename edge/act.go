@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/edge/follow"
 	"edgert/edge/tick"
 	"edgert/record"
 	"edgert/rt"
@@ -78,9 +77,6 @@ func (c *control) starve(now rt.Instant) {
 	c.stats.starved.Add(1)
 	c.move(now, Starved)
 }
-
-// exitModes are the words of --on-exit.
-var exitModes = map[string]follow.Exit{"park": follow.ExitPark, "hold": follow.ExitHold, "off": follow.ExitOff}
 
 // recordEvery is how often the log of actions is written out.
 const recordEvery = 50 * time.Millisecond

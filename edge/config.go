@@ -12,6 +12,7 @@ import (
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge/capture"
+	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -38,9 +39,6 @@ const (
 	maxTags    = 64
 	longest    = 10 * 365 * 24 * time.Hour // of a time that is asked for: later instants must stay instants
 )
-
-// SimName names the simulated arm, or camera, inside the run: --bus sim.
-const SimName = "sim"
 
 // TLS names PEM files.
 type TLS struct {
@@ -118,7 +116,7 @@ func (c *Config) Check() error {
 	if err := rt.CheckCPU(c.CPU); err != nil {
 		return usage("--cpu is %d: %w", c.CPU, err)
 	}
-	if _, ok := exitModes[c.OnExit]; !ok {
+	if _, ok := follow.ExitModes[c.OnExit]; !ok {
 		return usage("--on-exit is %q, want park, hold or off", c.OnExit)
 	}
 	return c.checkCameras(usage)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"edgert/camera"
 	"edgert/camera/v4l2"
 	"edgert/edge/capture"
+	"edgert/edge/device"
 	"edgert/edge/hotplug"
 	"edgert/internal/backoff"
 	"edgert/internal/exit"
@@ -29,26 +29,13 @@ const (
 	measureMost    = 6   // while the host of a virtual machine takes its processors
 	busShare       = 0.6 // of the period that the slowest cycles may take
 	busBackoffMax  = 10 * time.Second
-	simDirection   = 1  // the first target lies on the right
 	simCameraFPS   = 60 // a simulated camera is as fast as the world
 )
-
-// NamedRobot returns a built-in arm or the one a file describes.
-func NamedRobot(name string) (robot.Robot, error) {
-	r, err := robot.ByName(name)
-	switch {
-	case errors.Is(err, robot.ErrInvalid):
-		return r, exit.With(exit.Config, err)
-	case err != nil:
-		return r, exit.With(exit.Usage, err)
-	}
-	return r, nil
-}
 
 // openArm opens the bus, the simulator's or a port.
 func (e *Edge) openArm(ctx context.Context) error {
 	path := e.cfg.Bus
-	if path == SimName {
+	if path == device.Sim {
 		if err := e.openSim(); err != nil {
 			return err
 		}
@@ -56,7 +43,7 @@ func (e *Edge) openArm(ctx context.Context) error {
 	}
 	calibration, err := e.calibration()
 	if err != nil {
-		return exit.With(exit.Config, err)
+		return err
 	}
 	cfg := servo.ArmConfig{Path: path, Robot: e.robot, Calibration: calibration, Clock: e.clock}
 	arm, err := e.retryArm(ctx, cfg)
@@ -99,7 +86,7 @@ func (e *Edge) openSim() (err error) {
 	if n := len(e.robot.Motors); n != sim.DOF {
 		return exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, e.robot.Name, n)
 	}
-	e.world = sim.NewLive(sim.NewWorld(e.cfg.Seed, simDirection), e.clock, e.clock.Now())
+	e.world = device.World(e.cfg.Seed, e.clock)
 	e.simBus, err = servosim.Open(simBusOf(e.robot, e.world, e.clock))
 	return err
 }
@@ -115,18 +102,11 @@ func simBusOf(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Conf
 
 // calibration loads the robot's file; the simulated arm brings its own.
 func (e *Edge) calibration() (servo.Calibration, error) {
-	switch {
-	case e.cfg.Calibration != "":
-		return servo.LoadCalibration(e.cfg.Calibration)
-	case e.cfg.Bus == SimName:
+	if e.cfg.Bus == device.Sim && e.cfg.Calibration == "" {
 		return simCalibration(e.robot), nil
 	}
-	path := servo.CalibrationPath(e.robot, e.cfg.ID)
-	c, err := servo.LoadCalibration(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no calibration for %s at %s: give the --id under which it was calibrated, or --calibration FILE, or run edge-rt calibrate --bus %s --robot %s", e.robot.Name, path, e.cfg.Bus, e.robot.Flag())
-	}
-	return c, err
+	place := device.Place{Bus: e.cfg.Bus, Robot: e.robot, ID: e.cfg.ID, Calibration: e.cfg.Calibration}
+	return place.Load()
 }
 
 // simCalibration is the simulated arm's: testdata/demo/so101.json holds the
@@ -149,7 +129,7 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	giveUp, denied, why := e.clock.Now().Add(e.cfg.MaxOffline), rt.Instant(0), reason{what: "the bus"}
 	for retry := e.deviceBackoff(); ; {
-		arm, err := servo.OpenArm(cfg)
+		arm, err := device.OpenArm(cfg)
 		wait := retry.Next()
 		switch now := e.clock.Now(); {
 		case !errors.Is(err, servo.ErrPortDenied):
@@ -165,12 +145,8 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 			return nil, ctx.Err()
 		case err == nil:
 			return arm, nil
-		case errors.Is(err, servo.ErrCalibration):
-			return nil, exit.With(exit.Config, err)
-		case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
-			return nil, exit.With(exit.Fault, err)
 		case !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(wait) > giveUp:
-			return nil, exit.With(exit.Absent, err)
+			return nil, err
 		}
 		why.tell(e, err)
 		if err := e.rest(ctx, wait); err != nil {
@@ -351,7 +327,7 @@ func (e *Edge) scenery() capture.World {
 		return e.world
 	}
 	if e.still == nil {
-		e.still = sim.NewLive(sim.NewWorld(e.cfg.Seed, simDirection), e.clock, e.clock.Now())
+		e.still = device.World(e.cfg.Seed, e.clock)
 	}
 	return e.still
 }

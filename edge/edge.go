@@ -28,6 +28,7 @@ import (
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge/capture"
+	"edgert/edge/device"
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
@@ -117,7 +118,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 			e = nil
 		}
 	}()
-	if e.robot, err = NamedRobot(cfg.Robot); err != nil {
+	if e.robot, err = device.Robot(cfg.Robot); err != nil {
 		return e, err
 	}
 	e.joints = jointLists(e.robot)
@@ -242,7 +243,7 @@ func (e *Edge) build() error {
 	c := e.control
 	c.clock, c.period, c.dof, c.bus = e.clock, period, dof, e.arm
 	c.quiet, c.offline = e.cfg.DegradedAfter, e.cfg.MaxOffline
-	c.exit = exitModes[e.cfg.OnExit]
+	c.exit = follow.ExitModes[e.cfg.OnExit]
 	c.log = e.record
 	c.now, c.episode, c.fresh = Connecting, 1, true
 	c.stats.episode.Store(c.episode)
@@ -292,7 +293,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 
 	tickErr := e.watch(ctx, ticked)
 	off := e.letGo(tickErr) // first of all: other threads may take their time
-	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != SimName {
+	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
 		e.log.Warn("the arm is held, as --on-exit hold says", "next", "edge-rt torque off --bus "+e.cfg.Bus+" lets it go")
 	}
 	cancel()

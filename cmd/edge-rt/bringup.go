@@ -10,8 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/edge"
 	"edgert/edge/bringup"
+	"edgert/edge/device"
 	"edgert/internal/program"
 )
 
@@ -31,11 +31,11 @@ func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (o
 	program.OutliveReaders() // what holds a motor, or writes to one, ends by itself
 	interrupt, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	arm, err := edge.NamedRobot(r.Robot)
+	arm, err := device.Robot(r.Robot)
 	if err != nil {
 		return true, err
 	}
-	cfg := bringup.Config{Bus: r.Bus, Robot: arm, ID: r.ID, Calibration: r.Calibration, In: os.Stdin, Out: stdout}
+	cfg := bringup.Config{Place: device.Place{Bus: r.Bus, Robot: arm, ID: r.ID, Calibration: r.Calibration}, In: os.Stdin, Out: stdout}
 	switch node := ctx.Selected(); node.Name {
 	case "ports":
 		err = b.Ports.run(interrupt, cfg)

@@ -14,7 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/edge"
+	"edgert/edge/bringup"
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -52,7 +53,7 @@ type guard struct {
 // goal with nobody to drive it, so it stops nothing and says what to do instead;
 // an empty instead says nothing, for the second arm of a command.
 func startGuard(bus, robot, instead string, warn func(string)) *guard {
-	if bus == "" || bus == edge.SimName {
+	if bus == "" || bus == device.Sim {
 		return nil
 	}
 	// The program that runs, also when its file was replaced.
@@ -114,7 +115,7 @@ func (g *guard) leave() {
 // afterwards.
 func (c *cli) stand(stdin io.Reader, stderr io.Writer) exit.Code {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
-	r, err := edge.NamedRobot(c.Robot) // a description may change until then
+	r, err := device.Robot(c.Robot) // a description may change until then
 	if err != nil {
 		return complain(stderr, err)
 	}
@@ -143,7 +144,7 @@ func (c *cli) stand(stdin io.Reader, stderr io.Writer) exit.Code {
 	}
 	var said bytes.Buffer
 	fmt.Fprintf(&said, "%s: %s\n", name, why)
-	err = edge.ReleaseFor(guardTries, c.Bus, r, &said)
+	err = bringup.ReleaseFor(guardTries, c.Bus, r, &said)
 	code := exit.Clean
 	if errors.Is(err, servo.ErrPortBusy) {
 		fmt.Fprintf(&said, "another program has the arm at %s now\n", c.Bus)

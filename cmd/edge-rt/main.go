@@ -21,6 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"edgert/edge"
+	"edgert/edge/bringup"
 	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/internal/logline"
@@ -183,7 +184,7 @@ func (c *cli) torque(stdout, stderr io.Writer) exit.Code {
 	if c.Torque.Orphan {
 		return c.stand(os.Stdin, stderr)
 	}
-	return complain(stderr, edge.TorqueOff(edge.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
+	return complain(stderr, bringup.TorqueOff(bringup.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
 }
 
 // start runs the edge and prints its summary, or what was wrong.

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/edge"
+	"edgert/edge/bringup"
 	"edgert/internal/exit"
 	"edgert/internal/program"
 )
@@ -46,7 +46,7 @@ func (c *cli) simBus(stdout, stderr io.Writer) exit.Code {
 	defer stop()
 	program.OutliveReaders() // it serves others, whoever reads what it says
 	s := &c.SimBus
-	cfg := edge.SimBusConfig{Robot: c.Robot, Link: s.Link, Unpaced: s.Unpaced, Faults: s.Faults, Motors: s.Motors, Baud: s.Baud, NoFast: s.NoFast, Latency: s.Latency, Seed: c.Seed,
+	cfg := bringup.SimBusConfig{Robot: c.Robot, Link: s.Link, Unpaced: s.Unpaced, Faults: s.Faults, Motors: s.Motors, Baud: s.Baud, NoFast: s.NoFast, Latency: s.Latency, Seed: c.Seed,
 		GoalLeavesTorque: s.GoalLeavesTorque, BootTorque: s.BootTorque, OverloadYields: s.OverloadYields, BootGoalZero: s.BootGoalZero, Weightless: s.Weightless}
-	return complain(stderr, edge.ServeSimBus(ctx, cfg, stdout))
+	return complain(stderr, bringup.ServeSimBus(ctx, cfg, stdout))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"edgert/edge/device"
 	"os"
 	"time"
 
@@ -32,8 +33,8 @@ func (c *teleopCmd) run(ctx context.Context, r *runFlags, follower robot.Robot, 
 	}
 	return teleop.Run(ctx, teleop.Config{
 		FPS: fps, Duration: r.Duration, RT: mode, CPU: r.CPU, OnExit: r.OnExit, Rescue: r.Rescue, Out: stdout,
-		Follower: teleop.Arm{Bus: r.Bus, Robot: follower, ID: r.ID, Calibration: r.Calibration},
-		Leader:   teleop.Arm{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
+		Follower: device.Place{Bus: r.Bus, Robot: follower, ID: r.ID, Calibration: r.Calibration},
+		Leader:   device.Place{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
 	})
 }
 

@@ -13,9 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -25,13 +25,10 @@ import (
 
 // Config is what all bring-up commands share.
 type Config struct {
-	Bus         string      // serial port
-	Robot       robot.Robot // what should be on it
-	ID          string      // the robot's name, which its calibration file has
-	Calibration string      // file; empty: LeRobot's place
-	In          io.Reader   // the operator
-	Out         io.Writer
-	Clock       rt.Clock // nil: the kernel's
+	device.Place
+	In    io.Reader // the operator
+	Out   io.Writer
+	Clock rt.Clock // nil: the kernel's
 }
 
 // session is one command at work.
@@ -58,7 +55,7 @@ func (c *Config) named() error {
 	switch c.Bus {
 	case "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
-	case "sim":
+	case device.Sim:
 		return exit.Errorf(exit.Usage, "--bus sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm, and give this command --bus /tmp/arm")
 	}
 	return nil
@@ -180,14 +177,6 @@ func (s *session) limp() error {
 	return nil
 }
 
-// file is where the calibration is or shall be.
-func (s *session) file() string {
-	if s.Calibration != "" {
-		return s.Calibration
-	}
-	return servo.CalibrationPath(s.Robot, s.ID)
-}
-
 // flags repeats how the operator called the command, for what it says next.
 func (s *session) flags() string {
 	text := "--bus " + s.Bus
@@ -201,16 +190,4 @@ func (s *session) flags() string {
 		text += " --calibration " + s.Calibration
 	}
 	return text
-}
-
-// load returns the calibration, or fails with what to do.
-func (s *session) load() (servo.Calibration, error) {
-	c, err := servo.LoadCalibration(s.file())
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, exit.Errorf(exit.Config, "no calibration at %s: run edge-rt calibrate %s", s.file(), s.flags())
-	case err != nil:
-		return nil, exit.With(exit.Config, err)
-	}
-	return c, nil
 }

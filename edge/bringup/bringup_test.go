@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -72,8 +73,8 @@ func named(t *testing.T, name string) robot.Robot {
 	return r
 }
 
-// sim is a robot's bus, and the configuration of a command on it.
-func sim(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Config, *screen) {
+// simArm is a robot's bus, and the configuration of a command on it.
+func simArm(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Config, *screen) {
 	t.Helper()
 	if cfg.Servos == nil {
 		for _, m := range r.Motors {
@@ -87,13 +88,13 @@ func sim(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Confi
 	t.Cleanup(func() { bus.Close() })
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	out := new(screen)
-	return bus, Config{Bus: bus.Path(), Robot: r, ID: "black", In: strings.NewReader(""), Out: out}, out
+	return bus, Config{Place: device.Place{Bus: bus.Path(), Robot: r, ID: "black"}, In: strings.NewReader(""), Out: out}, out
 }
 
 func TestScan(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		r := named(t, name)
-		bus, cfg, out := sim(t, r, servosim.Config{})
+		bus, cfg, out := simArm(t, r, servosim.Config{})
 		if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
@@ -117,7 +118,7 @@ func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, cfg, out := sim(t, named(t, "so101"), servosim.Config{Faults: script})
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Faults: script})
 	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil || !strings.Contains(out.String(), "All 6 motors") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -126,7 +127,7 @@ func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 // Motors as they come from the factory: another speed, another id.
 func TestScanFindsAWrongSpeed(t *testing.T) {
 	r := named(t, "so101")
-	_, cfg, out := sim(t, r, servosim.Config{Baud: 115_200})
+	_, cfg, out := simArm(t, r, servosim.Config{Baud: 115_200})
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true})
 	if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "motor 2 (shoulder_lift) runs at 115200 baud, want 1000000") {
 		t.Errorf("%v\n%s", err, out)
@@ -140,7 +141,7 @@ func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := named(t, file)
-	_, cfg, out := sim(t, r, servosim.Config{})
+	_, cfg, out := simArm(t, r, servosim.Config{})
 	cfg.Calibration = "mine.json"
 	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -151,7 +152,7 @@ func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 }
 
 func TestScanOfProtocol1(t *testing.T) {
-	_, cfg, out := sim(t, named(t, "so101"), servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}})
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}})
 	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 5}); err != nil || !strings.Contains(out.String(), "ax-12a") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -170,7 +171,7 @@ func TestSetupMotors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, cfg, out := sim(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: model}}, Baud: 57_600})
+		_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: model}}, Baud: 57_600})
 		cfg.In = strings.NewReader("\n")
 		if err := SetupMotors(t.Context(), cfg); err != nil {
 			t.Fatalf("%s: %v\n%s", model, err, out)
@@ -190,7 +191,7 @@ func TestSetupMotorsWantsThemAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, cfg, out := sim(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}, {ID: 2, Model: "sts3215"}}})
+	_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}, {ID: 2, Model: "sts3215"}}})
 	cfg.In = strings.NewReader("\n")
 	if err := SetupMotors(t.Context(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(out.String(), "more than one motor answers") {
 		t.Errorf("%v\n%s", err, out)
@@ -204,7 +205,7 @@ func TestCalibrate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, h := named(t, name), new(hands)
 			h.all(1500)
-			_, cfg, out := sim(t, r, servosim.Config{Plant: h})
+			_, cfg, out := simArm(t, r, servosim.Config{Plant: h})
 			in, type_ := io.Pipe()
 			cfg.In = in
 			done := make(chan error, 1)
@@ -264,7 +265,7 @@ func sweep(t *testing.T, out *screen, h *hands, places []int) {
 func TestCalibrateRefusesJointsThatStoodStill(t *testing.T) {
 	r, h := named(t, "so101"), new(hands)
 	h.all(1500)
-	_, cfg, out := sim(t, r, servosim.Config{Plant: h})
+	_, cfg, out := simArm(t, r, servosim.Config{Plant: h})
 	cfg.In = strings.NewReader("\n\n")
 	err := Calibrate(t.Context(), cfg)
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "shoulder_pan") || strings.Contains(err.Error(), "wrist_roll") {
@@ -281,7 +282,7 @@ func TestCalibrateRefusesJointsThatStoodStill(t *testing.T) {
 
 func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
 	r := named(t, "omx_leader")
-	_, cfg, out := sim(t, r, servosim.Config{})
+	_, cfg, out := simArm(t, r, servosim.Config{})
 	if err := Calibrate(t.Context(), cfg); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -294,7 +295,7 @@ func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
 
 func TestMonitor(t *testing.T) {
 	r := named(t, "koch")
-	bus, cfg, out := sim(t, r, servosim.Config{})
+	bus, cfg, out := simArm(t, r, servosim.Config{})
 	bus.SetFault(2, 1)
 	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 2, Every: 10 * time.Millisecond}); err != nil {
 		t.Fatal(err)
@@ -323,7 +324,7 @@ func whole(t *testing.T, cfg Config) {
 
 func TestMove(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
-		bus, cfg, out := sim(t, named(t, name), servosim.Config{})
+		bus, cfg, out := simArm(t, named(t, name), servosim.Config{})
 		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 20, Speed: 0.3}); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "edge-rt calibrate") {
 			t.Errorf("%s without a calibration: %v", name, err)
 		}
@@ -349,7 +350,7 @@ func TestMove(t *testing.T) {
 // A move has the speed that was asked for, also above that of a slow start, which
 // made it give up before a joint at 75 degrees per second was there.
 func TestMoveHasItsSpeed(t *testing.T) {
-	_, cfg, out := sim(t, named(t, "so101"), servosim.Config{})
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	for _, to := range []float64{-170, 170} {
 		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: to, Speed: 1}); err != nil {
@@ -360,7 +361,7 @@ func TestMoveHasItsSpeed(t *testing.T) {
 
 // Whoever interrupts a move has a limp arm.
 func TestMoveInterrupted(t *testing.T) {
-	bus, cfg, out := sim(t, named(t, "so101"), servosim.Config{})
+	bus, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -377,7 +378,7 @@ func TestMoveInterrupted(t *testing.T) {
 
 // Nobody waits for the last of the silent motors to be asked.
 func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
-	bus, cfg, _ := sim(t, named(t, "so101"), servosim.Config{})
+	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	for id := range byte(6) {
 		bus.Mute(id+1, true)

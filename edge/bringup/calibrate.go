@@ -53,14 +53,14 @@ func Calibrate(ctx context.Context, cfg Config) error {
 
 // reuse offers the calibration that is there already.
 func (s *session) reuse(ctx context.Context) (done bool, err error) {
-	c, err := servo.LoadCalibration(s.file())
+	c, err := servo.LoadCalibration(s.File())
 	if err != nil || c.Check(s.Robot) != nil || s.Robot.Factory {
-		if _, statErr := os.Stat(s.file()); statErr == nil && !s.Robot.Factory {
-			s.say("The calibration at %s does not fit and will be replaced.", s.file())
+		if _, statErr := os.Stat(s.File()); statErr == nil && !s.Robot.Factory {
+			s.say("The calibration at %s does not fit and will be replaced.", s.File())
 		}
 		return false, nil
 	}
-	answer, err := s.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter to calibrate anew.", s.file())
+	answer, err := s.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter to calibrate anew.", s.File())
 	if err != nil || strings.EqualFold(answer, "c") {
 		return false, err
 	}
@@ -285,10 +285,10 @@ func (s *session) keep(c servo.Calibration) error {
 			return err
 		}
 	}
-	if err := c.Save(s.file()); err != nil {
+	if err := c.Save(s.File()); err != nil {
 		return exit.With(exit.Config, err)
 	}
-	s.say("Calibration is in the motors and at %s.", s.file())
+	s.say("Calibration is in the motors and at %s.", s.File())
 	if s.Robot.Leader {
 		id := ""
 		if s.ID != "" {

@@ -34,9 +34,9 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	if err := s.find(); err != nil {
 		return err
 	}
-	calibration, err := servo.LoadCalibration(s.file())
+	calibration, err := servo.LoadCalibration(s.File())
 	if err != nil || calibration.Check(s.Robot) != nil {
-		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.file(), s.flags())
+		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
 		calibration = nil
 	}
 	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {

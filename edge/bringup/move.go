@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"edgert/edge/device"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/internal/exit"
@@ -51,23 +52,19 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		return exit.Errorf(exit.Usage, "%v is no position", cfg.To)
 	}
 	s := newSession(cfg.Config)
-	calibration, err := s.load()
+	calibration, err := s.Load()
 	if err != nil {
 		return err
 	}
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock,
-		Canceled: func() bool { return ctx.Err() != nil }})
-	if err != nil {
-		code := exit.Absent
-		switch {
-		case errors.Is(err, servo.ErrCalibration):
-			code = exit.Config
-		case errors.Is(err, servo.ErrCanceled):
-			return exit.Errorf(exit.Failure, "interrupted before the arm was there: nothing was moved")
-		}
-		return exit.With(code, err)
+	open := servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock, Canceled: func() bool { return ctx.Err() != nil }}
+	arm, err := device.OpenArm(open)
+	switch {
+	case errors.Is(err, servo.ErrCanceled):
+		return exit.Errorf(exit.Failure, "interrupted before the arm was there: nothing was moved")
+	case err != nil:
+		return err
 	}
-	held := hotplug.New(arm, servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock}, s.Clock)
+	held := hotplug.New(arm, open, s.Clock)
 	defer held.Close()
 	if low, high := arm.Range(joint); cfg.To < low || cfg.To > high {
 		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high, s.Robot.Motors[joint].Norm)

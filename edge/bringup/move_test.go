@@ -8,7 +8,7 @@ import (
 
 // Goal: a long way is given its time, however fast it was asked for.
 func TestMoveAtFullSpeed(t *testing.T) {
-	_, cfg, out := sim(t, named(t, "so101"), servosim.Config{})
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	for _, to := range []float64{170, -170} {
 		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: to, Speed: 1}); err != nil {

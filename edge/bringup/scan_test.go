@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/servo"
 )
@@ -64,7 +65,7 @@ func pingOnly(t *testing.T) (path string) {
 // cable, are no other model.
 func TestScanOfABadCable(t *testing.T) {
 	out := new(screen)
-	cfg := Config{Bus: pingOnly(t), Robot: named(t, "so101"), ID: "black", In: strings.NewReader(""), Out: out}
+	cfg := Config{Place: device.Place{Bus: pingOnly(t), Robot: named(t, "so101"), ID: "black"}, In: strings.NewReader(""), Out: out}
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: servo.ID(7), Named: true})
 	if exit.Of(err) != exit.Absent || strings.Contains(out.String(), "number 0") || strings.Count(out.String(), "not every question") != 2 {
 		t.Errorf("%v\n%s", err, out)

@@ -62,6 +62,9 @@ const (
 	ExitOff              // torque off where it stands
 )
 
+// ExitModes are the values of --on-exit.
+var ExitModes = map[string]Exit{"park": ExitPark, "hold": ExitHold, "off": ExitOff}
+
 // Phase is how far an arm is.
 type Phase uint8
 

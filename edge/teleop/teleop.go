@@ -12,35 +12,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"edgert/edge/device"
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
-	"edgert/servo/robot"
 )
-
-// Arm says where one of the two arms is.
-type Arm struct {
-	Bus         string // serial port
-	Robot       robot.Robot
-	ID          string // its calibration file has that name
-	Calibration string // file; empty: LeRobot's place
-}
 
 // Config is one edge-rt teleop.
 type Config struct {
 	FPS         float64
-	Follower    Arm
-	Leader      Arm    // its Robot is looked up
-	LeaderRobot string // name or file; empty: the follower's name and _leader
+	Follower    device.Place
+	Leader      device.Place // its Robot is looked up
+	LeaderRobot string       // name or file; empty: the follower's name and _leader
 	Duration    time.Duration
 	RT          rt.Mode
 	CPU         int
@@ -55,9 +46,6 @@ const (
 	stillGone = 100 * time.Millisecond
 	measured  = 50 // cycles, to learn the adapter
 )
-
-// exits are the words of --on-exit.
-var exits = map[string]follow.Exit{"park": follow.ExitPark, "hold": follow.ExitHold, "off": follow.ExitOff}
 
 // Run drives the follower until ctx ends or the duration is over.
 func Run(ctx context.Context, cfg Config) error {
@@ -86,19 +74,20 @@ func Run(ctx context.Context, cfg Config) error {
 
 // check refuses what cannot run, and looks the leader up.
 func (c *Config) check() error {
+	_, known := follow.ExitModes[c.OnExit]
 	var err error
 	switch {
 	case c.Follower.Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the follower's serial port; edge-rt ports finds it")
 	case c.Leader.Bus == "":
 		return exit.Errorf(exit.Usage, "--leader is missing: give the leader's serial port; edge-rt ports finds it")
-	case c.Leader.Bus == "sim" || c.Follower.Bus == "sim":
+	case c.Leader.Bus == device.Sim || c.Follower.Bus == device.Sim:
 		return exit.Errorf(exit.Usage, "sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm for each simulated arm, and give its link")
 	case c.Leader.Bus == c.Follower.Bus:
 		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", c.Leader.Bus)
 	case !(c.FPS >= 1 && c.FPS <= maxFPS):
 		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to %d", c.FPS, maxFPS)
-	case !knownExit(c.OnExit):
+	case !known:
 		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
 	case c.Follower.Robot.Leader:
 		return exit.Errorf(exit.Usage, "--robot %s is a leader: give the follower's", c.Follower.Robot.Name)
@@ -106,17 +95,11 @@ func (c *Config) check() error {
 	if c.LeaderRobot == "" {
 		c.LeaderRobot = c.Follower.Robot.Name + "_leader"
 	}
-	if c.Leader.Robot, err = robot.ByName(c.LeaderRobot); err != nil {
-		code := exit.Usage
-		if errors.Is(err, robot.ErrInvalid) {
-			code = exit.Config
-		}
-		return exit.With(code, fmt.Errorf("--leader-robot: %w", err))
+	if c.Leader.Robot, err = device.Robot(c.LeaderRobot); err != nil {
+		return fmt.Errorf("--leader-robot: %w", err)
 	}
 	return c.match()
 }
-
-func knownExit(word string) bool { _, ok := exits[word]; return ok }
 
 // match wants a joint of the leader, in the same unit, for each of the
 // follower's.
@@ -157,27 +140,15 @@ type session struct {
 }
 
 // open finds an arm; it ends with servo.ErrCanceled soon after ctx does.
-func (s *session) open(ctx context.Context, a Arm) (*hotplug.Arm, error) {
-	path := a.Calibration
-	if path == "" {
-		path = servo.CalibrationPath(a.Robot, a.ID)
-	}
-	c, err := servo.LoadCalibration(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, exit.Errorf(exit.Config, "no calibration for %s at %s: give the id under which it was calibrated, or run edge-rt calibrate --bus %s --robot %s", a.Robot.Name, path, a.Bus, a.Robot.Flag())
-	case err != nil:
-		return nil, exit.With(exit.Config, err)
+func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error) {
+	c, err := a.Load()
+	if err != nil {
+		return nil, err
 	}
 	cfg := servo.ArmConfig{Path: a.Bus, Robot: a.Robot, Calibration: c, Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
-	arm, err := servo.OpenArm(cfg)
-	switch {
-	case errors.Is(err, servo.ErrCalibration):
-		return nil, exit.With(exit.Config, err)
-	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
-		return nil, exit.With(exit.Fault, err)
-	case err != nil:
-		return nil, exit.With(exit.Absent, err)
+	arm, err := device.OpenArm(cfg)
+	if err != nil {
+		return nil, err
 	}
 	if _, err := arm.MeasureCycles(measured); err != nil {
 		return nil, errors.Join(exit.With(exit.Absent, err), arm.Close())
@@ -194,7 +165,7 @@ func (s *session) prepare() {
 	s.follower.SetPeriod(s.period)
 	s.arm = follow.New(s.follower, follow.Config{
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.GateOf(s.follower.Arm(), s.period),
-		Exit: exits[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
+		Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
 	}, n)
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/device"
 	"edgert/edge/follow"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -49,7 +50,7 @@ func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h 
 		f.raw[j].Store(2047)
 	}
 	dir := t.TempDir()
-	arm := func(robotName string, plant servosim.Plant) (Arm, *servosim.Bus) {
+	arm := func(robotName string, plant servosim.Plant) (device.Place, *servosim.Bus) {
 		r, err := robot.ByName(robotName)
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +70,7 @@ func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h 
 		if err := c.Save(file); err != nil {
 			t.Fatal(err)
 		}
-		return Arm{Bus: sim.Link, Robot: r, Calibration: file}, bus
+		return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
 	}
 	cfg = Config{FPS: 50, RT: rt.ModeOff, CPU: rt.UnpinnedCPU, OnExit: "off", Out: new(strings.Builder)}
 	cfg.Leader, lead = arm(name+"_leader", h)
@@ -179,7 +180,7 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := Config{FPS: 50, OnExit: "off", Follower: Arm{Bus: "/dev/a", Robot: so101}, Leader: Arm{Bus: "/dev/b"}, Out: new(strings.Builder)}
+	good := Config{FPS: 50, OnExit: "off", Follower: device.Place{Bus: "/dev/a", Robot: so101}, Leader: device.Place{Bus: "/dev/b"}, Out: new(strings.Builder)}
 	tests := []struct {
 		name   string
 		change func(*Config)

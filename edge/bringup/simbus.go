@@ -1,4 +1,4 @@
-package edge
+package bringup
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo/robot"
@@ -36,6 +37,11 @@ type SimBusConfig struct {
 	Weightless       bool   // a limp arm stays where it is
 	BootTorque       string // whose torque is on after power-up: all, ids such as 2,3, or nobody's
 }
+
+const (
+	simBusNice = -10                   // as an edge's threads
+	simBusPoll = 50 * time.Millisecond // whether it is to end
+)
 
 // latencyMax is more than any adapter's latency timer can be set to.
 const latencyMax = 255 * time.Millisecond
@@ -89,7 +95,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	}
 	// A bus is never late: a client would take that for a lost packet. Where the
 	// kernel refuses, it is late more often.
-	_ = rt.NiceProcess(niceOthers)
+	_ = rt.NiceProcess(simBusNice)
 	b, err := servosim.Open(bus)
 	switch {
 	case errors.Is(err, servosim.ErrLink):
@@ -102,7 +108,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	defer b.Close()
 	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link, b.Path(), bus.Baud)
 	for ctx.Err() == nil {
-		bus.Clock.SleepUntil(bus.Clock.Now().Add(linkPoll))
+		bus.Clock.SleepUntil(bus.Clock.Now().Add(simBusPoll))
 	}
 	c := b.Counters()
 	fmt.Fprintf(out, "%d requests, %d replies, %d wrong checksums, %d bytes of garbage, %d faults injected\n",
@@ -137,7 +143,7 @@ func furnish(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	case cfg.Motors:
 		bus.Noise = encoderNoise
 	case fits:
-		bus.Plant = sim.NewLive(sim.NewWorld(cfg.Seed, simDirection), bus.Clock, bus.Clock.Now())
+		bus.Plant = device.World(cfg.Seed, bus.Clock)
 	default:
 		bus.Fitted = false
 	}

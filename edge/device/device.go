@@ -1,0 +1,80 @@
+// Package device opens what a run and the commands beside it both need: an arm's
+// description, its calibration and its port, with the exit code of each failure,
+// and the simulated world behind a simulated arm.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/sim"
+)
+
+// Sim is the --bus of the simulated arm inside a run.
+const Sim = "sim"
+
+// Robot returns a built-in arm, or the one that a file describes.
+func Robot(name string) (robot.Robot, error) {
+	r, err := robot.ByName(name)
+	switch {
+	case errors.Is(err, robot.ErrInvalid):
+		return r, exit.With(exit.Config, err)
+	case err != nil:
+		return r, exit.With(exit.Usage, err)
+	}
+	return r, nil
+}
+
+// Place says where one arm is, and under which name it was calibrated.
+type Place struct {
+	Bus         string // serial port
+	Robot       robot.Robot
+	ID          string // names the calibration file
+	Calibration string // file; empty: LeRobot's place
+}
+
+// File is where the arm's calibration is, or shall be.
+func (p *Place) File() string {
+	if p.Calibration != "" {
+		return p.Calibration
+	}
+	return servo.CalibrationPath(p.Robot, p.ID)
+}
+
+// Load reads the arm's calibration. Its errors are exit.Config.
+func (p *Place) Load() (servo.Calibration, error) {
+	c, err := servo.LoadCalibration(p.File())
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("no calibration for %s at %s: give the --id under which it was calibrated, or --calibration FILE, or run edge-rt calibrate --bus %s --robot %s",
+			p.Robot.Name, p.File(), p.Bus, p.Robot.Flag())
+	}
+	return c, exit.With(exit.Config, err)
+}
+
+// OpenArm is servo.OpenArm, whose errors here carry exit codes; servo.ErrCanceled
+// has none.
+func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
+	arm, err := servo.OpenArm(cfg)
+	switch {
+	case err == nil, errors.Is(err, servo.ErrCanceled):
+		return arm, err
+	case errors.Is(err, servo.ErrCalibration):
+		return nil, exit.With(exit.Config, err)
+	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
+		return nil, exit.With(exit.Fault, err)
+	}
+	return nil, exit.With(exit.Absent, err)
+}
+
+// simDirection puts the first target on the right.
+const simDirection = 1
+
+// World is the simulated world of a seed, which starts now.
+func World(seed uint64, clock rt.Clock) *sim.Live {
+	return sim.NewLive(sim.NewWorld(seed, simDirection), clock, clock.Now())
+}

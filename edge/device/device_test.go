@@ -1,0 +1,44 @@
+package device
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+)
+
+func TestFailuresCarryTheirExitCode(t *testing.T) {
+	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
+	broken := filepath.Join(t.TempDir(), "broken.yaml")
+	if err := os.WriteFile(broken, []byte("fps: 30\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	so101, err := Robot("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	robotError := func(name string) error { _, err := Robot(name); return err }
+	loadError := func(p Place) error { p.Robot = so101; _, err := p.Load(); return err }
+	_, absent := OpenArm(servo.ArmConfig{Path: "/dev/ttyNONE", Robot: so101, Clock: rt.KernelClock()})
+	for _, tt := range []struct {
+		name string
+		err  error
+		code exit.Code
+		says string
+	}{
+		{"no such robot", robotError("r2d2"), exit.Usage, "so101"},
+		{"a description that is none", robotError(broken), exit.Config, broken},
+		{"never calibrated", loadError(Place{Bus: "/dev/a", ID: "black"}), exit.Config, "edge-rt calibrate --bus /dev/a --robot so101"},
+		{"no such file", loadError(Place{Calibration: "/none.json"}), exit.Config, "/none.json"},
+		{"a file that is no calibration", loadError(Place{Calibration: broken}), exit.Config, broken},
+		{"an arm without a calibration", absent, exit.Config, "calibrat"},
+	} {
+		if exit.Of(tt.err) != tt.code || tt.err == nil || !strings.Contains(tt.err.Error(), tt.says) {
+			t.Errorf("%s: %v (code %d), want code %d and %q", tt.name, tt.err, exit.Of(tt.err), tt.code, tt.says)
+		}
+	}
+}
