@@ -18,8 +18,7 @@ import (
 const (
 	captureFormat  = "lean-server capture 1"
 	capturePattern = "request-*.safetensors"
-	captureMaxMax  = 4096 // one open file each
-	shotsWaiting   = 16   // captures that may wait for the disk, each with an observation
+	shotsWaiting   = 16 // captures that may wait for the disk, each with an observation
 	// alignment of the data in a safetensors file.
 	tensorAlign = 8
 )

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -53,7 +54,7 @@ func manifestKeys(v reflect.Value, prefix string) (rows [][]string) {
 		if tag == "" || tag == "-" {
 			continue
 		}
-		f, key := v.Field(i), join(prefix, tag)
+		f, key := v.Field(i), strings.TrimPrefix(prefix+"."+tag, ".")
 		kind, value := "", ""
 		switch f.Kind() {
 		case reflect.Struct:
@@ -84,7 +85,7 @@ func TestManifestTable(t *testing.T) {
 		}
 		got = append(got, row[:3])
 	}
-	want := manifestKeys(reflect.ValueOf(DefaultConfig()), "")
+	want := manifestKeys(reflect.ValueOf(manifest.Default()), "")
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || !slices.Equal(got[i], want[i]) {
 			t.Fatalf("row %d of the manifest's table: docs %q, code %q", i, got[min(i, len(got)-1)], want[min(i, len(want)-1)])

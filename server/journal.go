@@ -10,6 +10,7 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -100,7 +101,7 @@ func (j *journal) room(observation int) int64 {
 // openJournal opens the audit file and the capture files that cfg names; nil
 // when it names neither. It does so before anything that takes time, and
 // allocates what running needs.
-func openJournal(cfg *Config, clock rt.Clock, log *slog.Logger) (*journal, error) {
+func openJournal(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*journal, error) {
 	if cfg.Audit == "" && cfg.Debug.CaptureDir == "" {
 		return nil, nil
 	}
@@ -115,14 +116,14 @@ func openJournal(cfg *Config, clock rt.Clock, log *slog.Logger) (*journal, error
 	default:
 		file, err := os.OpenFile(cfg.Audit, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 		if err != nil {
-			return nil, cfg.wrong("", "--audit: %w", err)
+			return nil, cfg.Errorf("", "--audit: %w", err)
 		}
 		j.audit, j.file = file, file
 	}
 	if cfg.Debug.CaptureDir != "" {
 		var err error
 		if j.capture, err = openCaptures(cfg.Debug.CaptureDir, cfg.Debug.CaptureMax); err != nil {
-			return nil, errors.Join(cfg.wrong("debug.capture_dir", "debug.capture_dir: %w", err), closeFile(j.file))
+			return nil, errors.Join(cfg.Errorf("debug.capture_dir", "debug.capture_dir: %w", err), closeFile(j.file))
 		}
 		j.shots = rt.NewRing[shot](shotsWaiting)
 	}

@@ -17,6 +17,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -109,7 +110,7 @@ func TestFormattingNoAlloc(t *testing.T) {
 func newJournal(t *testing.T, dir string, captureMax int, log io.Writer) *journal {
 	t.Helper()
 	cfg := config()
-	cfg.Audit, cfg.Debug = filepath.Join(dir, "audit.jsonl"), Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: captureMax}
+	cfg.Audit, cfg.Debug = filepath.Join(dir, "audit.jsonl"), manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: captureMax}
 	j, err := openJournal(&cfg, rttest.NewClock(1), slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -346,14 +347,14 @@ func TestNoJournalUnlessAsked(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range []func(*Config){
-		func(c *Config) { c.Audit = filepath.Join(file, "audit") },
-		func(c *Config) { c.Debug.CaptureDir = file },
+	for _, change := range []func(*manifest.Config){
+		func(c *manifest.Config) { c.Audit = filepath.Join(file, "audit") },
+		func(c *manifest.Config) { c.Debug.CaptureDir = file },
 	} {
 		cfg := config()
 		change(&cfg)
-		if _, err := openJournal(&cfg, rttest.NewClock(1), nil); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), file) {
-			t.Errorf("openJournal = %v, want ErrManifest and the path", err)
+		if _, err := openJournal(&cfg, rttest.NewClock(1), nil); !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), file) {
+			t.Errorf("openJournal = %v, want manifest.ErrInvalid and the path", err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"edgert/policy"
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -41,7 +42,7 @@ func (r *Replayed) OK() bool { return r.Exact == r.Requests && r.Unreadable == 0
 // manifest's bundle and without a network, and compares the answers. They are
 // the same to the byte on the same processor and ONNX Runtime: noise is a
 // function of the request, and a chunk depends on nothing else.
-func Replay(cfg Config, dir string) (r Replayed, err error) {
+func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
 	}
@@ -54,7 +55,7 @@ func Replay(cfg Config, dir string) (r Replayed, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, loaded.Close()) }()
-	r, err = replay(&loaded.Bundle.Meta, loaded.Bundle.SHA256, loaded.Model, cfg.Conditioning.policy(), found)
+	r, err = replay(&loaded.Bundle.Meta, loaded.Bundle.SHA256, loaded.Model, cfg.Conditioning.Policy(), found)
 	r.Dir, r.Bundle, r.Unreadable = dir, loaded.Bundle.Dir, r.Unreadable+len(unreadable)
 	for _, torn := range unreadable {
 		r.Differences = append(r.Differences, Difference{File: torn.file, Why: torn.why})

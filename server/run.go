@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,22 +13,14 @@ import (
 	"edgert/internal/notify"
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/manifest"
 	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/endpoint"
 )
 
 const (
 	// routerPatience is how long a server that only dials waits for its router
 	// before it gives up and lets the supervisor try again slowly.
 	routerPatience = 60 * time.Second
-	// linksPerSession leaves room for robots that come back before their old
-	// link is given up, and for those that are refused.
-	linksPerSession = 2
-	linksMin        = 128
-	// sessionMemory is what a robot's link may make the transport hold: its
-	// buffers, an observation that arrives in fragments and the next one.
-	sessionMemory = 512 << 10
 
 	checkInferences = 20
 )
@@ -45,10 +36,10 @@ type Loaded struct {
 
 // Load opens ONNX Runtime and the manifest's bundle, and replays its golden
 // sets. The errors wrap policy's sentinels.
-func Load(cfg Config) (*Loaded, error) {
+func Load(cfg manifest.Config) (*Loaded, error) {
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
-		return nil, cfg.wrong("model.repo_or_path", "%w", err)
+		return nil, cfg.Errorf("model.repo_or_path", "%w", err)
 	}
 	if err := policy.OpenRuntime(cfg.Runtime); err != nil {
 		return nil, err
@@ -65,7 +56,7 @@ func (l *Loaded) Close() error { return l.Model.Close() }
 
 // loadUntil is Load; nil without an error means that ctx ended first. ONNX
 // Runtime cannot be interrupted, so what it is doing then ends with the process.
-func loadUntil(ctx context.Context, cfg Config) (*Loaded, error) {
+func loadUntil(ctx context.Context, cfg manifest.Config) (*Loaded, error) {
 	type result struct {
 		loaded *Loaded
 		err    error
@@ -85,8 +76,8 @@ func loadUntil(ctx context.Context, cfg Config) (*Loaded, error) {
 
 // Run serves the manifest until ctx is done: load, join the network, serve,
 // leave. The summary's Service is empty when it did not come to serving.
-func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, err error) {
-	if err := errors.Join(cfg.Check(), cfg.checkTransport()); err != nil {
+func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Summary, err error) {
+	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
 	manager, err := notify.Open()
@@ -103,7 +94,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 		defer health.Close()
 		log.Info("health", "address", address)
 	}
-	if err := cfg.probeListen(); err != nil {
+	if err := cfg.CheckListen(); err != nil {
 		return summary, err
 	}
 	journal, err := openJournal(&cfg, rt.KernelClock(), log)
@@ -139,73 +130,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (summary Summary, er
 	return server.Summary(), err
 }
 
-// checkTransport refuses endpoints that are none, certificates that cannot be
-// used, and TLS keys that no endpoint obeys: an operator who asks for encryption
-// must not get a server without.
-func (c *Config) checkTransport() error {
-	tls, z := c.Zenoh.TLS, c.Zenoh
-	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())
-	const idle = "%s is set, but no endpoint of %s begins with tls/: write tls/host:port there, or remove the key"
-	switch {
-	case tls.ConnectCertificate != "" && !dials:
-		return c.wrong("zenoh.tls.connect_certificate", idle, "zenoh.tls.connect_certificate", "zenoh.connect_endpoints")
-	case tls.ListenCertificate != "" && !listens:
-		return c.wrong("zenoh.tls.listen_certificate", idle, "zenoh.tls.listen_certificate", "zenoh.listen_endpoints")
-	case tls != TLS{VerifyNameOnConnect: true} && !dials && !listens:
-		return c.wrong("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
-	}
-	if err := network.Check(c.transport()); err != nil {
-		return c.wrong("zenoh.tls", "zenoh: %w", err)
-	}
-	return nil
-}
-
-func encrypted(endpoints []string) bool {
-	return slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, endpoint.TLS+"/") })
-}
-
-// transport is the session that the manifest describes.
-func (c *Config) transport() zenoh.Config {
-	limit, _ := c.Sessions()
-	tls := c.Zenoh.TLS
-	return zenoh.Config{
-		Connect: c.Zenoh.ConnectEndpoints, Listen: c.Listen(), MaxSessions: max(linksMin, linksPerSession*limit),
-		Memory: zenoh.DefaultMemory + limit*sessionMemory,
-		TLS: endpoint.Security{
-			RootCA:             tls.RootCACertificate,
-			ConnectCertificate: tls.ConnectCertificate, ConnectKey: tls.ConnectPrivateKey,
-			ListenCertificate: tls.ListenCertificate, ListenKey: tls.ListenPrivateKey,
-			MutualTLS: tls.EnableMTLS, AnyName: !tls.VerifyNameOnConnect,
-		},
-	}
-}
-
-// probeListen reports an endpoint that is taken before the policy is loaded,
-// which takes seconds; the transport binds it for good afterwards.
-func (c *Config) probeListen() error {
-	cfg := c.transport()
-	for _, text := range cfg.Listen {
-		e, err := endpoint.Parse(text, cfg.TLS)
-		if err != nil {
-			return err
-		}
-		probe, err := e.Listen()
-		if err != nil {
-			return fmt.Errorf("zenoh.listen_endpoints: %w (another lean-server? choose a free port with --listen)", err)
-		}
-		if err := probe.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // enter joins the Zenoh network; nil without an error means that ctx ended
 // first.
-func enter(ctx context.Context, cfg Config, log *slog.Logger) (wire.Session, error) {
+func enter(ctx context.Context, cfg manifest.Config, log *slog.Logger) (wire.Session, error) {
 	waiting, cancel := context.WithTimeout(ctx, routerPatience)
 	defer cancel()
-	transport := cfg.transport()
+	transport := cfg.Transport()
 	transport.Log = func(line string) { log.Info(line) }
 	joined, err := network.Open(waiting, transport)
 	switch {
@@ -222,7 +152,7 @@ func enter(ctx context.Context, cfg Config, log *slog.Logger) (wire.Session, err
 
 // modelID is the name that a bundle is served under: the manifest's, else what
 // the bundle says it was made from.
-func (l *Loaded) modelID(cfg *Config) string {
+func (l *Loaded) modelID(cfg *manifest.Config) string {
 	switch {
 	case cfg.Model.ID != "":
 		return cfg.Model.ID
@@ -260,8 +190,8 @@ type Report struct {
 
 // Examine loads everything that Run would, golden sets included, and reports
 // it without joining the network.
-func Examine(cfg Config) (report Report, err error) {
-	if err := errors.Join(cfg.Check(), cfg.checkTransport()); err != nil {
+func Examine(cfg manifest.Config) (report Report, err error) {
+	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return report, err
 	}
 	loaded, err := Load(cfg)
@@ -269,7 +199,7 @@ func Examine(cfg Config) (report Report, err error) {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, loaded.Close()) }()
-	prefix, err := cfg.prefix(loaded.modelID(&cfg))
+	prefix, err := cfg.Prefix(loaded.modelID(&cfg))
 	if err != nil {
 		return report, err
 	}

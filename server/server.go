@@ -13,7 +13,7 @@
 // and reset queries (control.go, validate.go), tells robots what went wrong, and
 // closes the sessions of robots that left (steward.go).
 //
-// The manifest (manifest.go, strict.go) says what is served; health.go shows how
+// The manifest (package manifest) says what is served; health.go shows how
 // it goes. What a policy needs travels with each request, so a server that dies
 // takes nothing with it: its robots open a session at the next one.
 package server
@@ -32,6 +32,7 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -69,7 +70,7 @@ type Deps struct {
 // Server is one policy being served.
 type Server struct {
 	// Constant after New.
-	cfg            Config
+	cfg            manifest.Config
 	prefix         string // of all its keys
 	id             string // server_id
 	caps           wire.Capabilities
@@ -103,11 +104,11 @@ type Server struct {
 }
 
 // New prepares a server; nothing is declared before Serve.
-func New(cfg Config, d Deps) (*Server, error) {
+func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	prefix, err := cfg.prefix(d.Repo)
+	prefix, err := cfg.Prefix(d.Repo)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +122,9 @@ func New(cfg Config, d Deps) (*Server, error) {
 		strangers:      make(map[string]stranger),
 		observationMax: min(observationMax(d.Meta), wire.MaxMessageBytes),
 	}
-	how := cfg.Conditioning.policy()
+	how := cfg.Conditioning.Policy()
 	if err := d.Meta.CheckConditioning(how); err != nil {
-		return nil, cfg.wrong("conditioning", "%w", err)
+		return nil, cfg.Errorf("conditioning", "%w", err)
 	}
 	s.meta = d.Meta
 	row, err := newRow(d.Meta, d.Model, &s.caps, how)
@@ -193,7 +194,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		return worker.err
 	}
 	s.warmed.Store(true)
-	s.gc = rt.HoldGC(rt.Headroom + int64(s.limit)*sessionMemory + s.journal.room(s.observationMax))
+	s.gc = rt.HoldGC(rt.Headroom + int64(s.limit)*manifest.SessionMemory + s.journal.room(s.observationMax))
 	defer s.gc.Release()
 	heap := rt.ReadHeap()
 	s.collected = heap

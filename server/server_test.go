@@ -16,6 +16,7 @@ import (
 	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/rt/rttest"
+	"edgert/server/manifest"
 	"edgert/server/servertest"
 	"edgert/wire"
 )
@@ -33,15 +34,15 @@ type bench struct {
 	stop    func() error // ends Serve and returns its error
 }
 
-func config() Config {
-	cfg := DefaultConfig()
+func config() manifest.Config {
+	cfg := manifest.Default()
 	cfg.Model.RepoOrPath = "bundle"
 	cfg.Service = "demo"
 	cfg.MaxSessions = 2
 	return cfg
 }
 
-func newBench(t *testing.T, cfg Config) *bench {
+func newBench(t *testing.T, cfg manifest.Config) *bench {
 	t.Helper()
 	b := &bench{t: t, model: servertest.NewModel(), clock: rttest.NewClock(1), network: servertest.NewNetwork()}
 	var err error
@@ -57,7 +58,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 }
 
 // serve starts the server and waits until it has announced itself.
-func serve(t *testing.T, cfg Config, change ...func(*bench)) *bench {
+func serve(t *testing.T, cfg manifest.Config, change ...func(*bench)) *bench {
 	t.Helper()
 	b := newBench(t, cfg)
 	for _, f := range change {
@@ -405,8 +406,8 @@ func TestConditioningThatThePolicyLacks(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Schedule = "exp"
 	_, err := New(cfg, Deps{Meta: servertest.Meta(), Model: servertest.NewModel(), Repo: "test/fake"})
-	if !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "schedule exp") {
-		t.Errorf("New() = %v, want %v about the schedule", err, ErrManifest)
+	if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "schedule exp") {
+		t.Errorf("New() = %v, want %v about the schedule", err, manifest.ErrInvalid)
 	}
 }
 
@@ -952,7 +953,7 @@ func TestReadyNeedsAWayIn(t *testing.T) {
 	if ok, why := b.server.Ready(); ok || why != "no link to a router" {
 		t.Errorf("Ready() = %v, %q without a router, want no link to a router", ok, why)
 	}
-	b.server.cfg.Zenoh.ListenEndpoints = []string{DefaultListen}
+	b.server.cfg.Zenoh.ListenEndpoints = []string{manifest.DefaultListen}
 	if ok, why := b.server.Ready(); !ok {
 		t.Errorf("a server that listens too is not ready without a router: %s", why)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"edgert/jpeg"
 	"edgert/policy"
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -101,7 +102,7 @@ type refusal struct {
 type admission struct {
 	caps       wire.Capabilities
 	views      []policy.Camera // of caps.CameraShapes
-	cfg        *Config
+	cfg        *manifest.Config
 	limit      int // sessions
 	active     int // sessions of other robots
 	open       *wire.SessionOpen

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -24,8 +25,8 @@ func happyCaps() wire.Capabilities {
 	}
 }
 
-func happyConfig() Config {
-	return Config{DefaultTask: "t", MaxSessions: 4}
+func happyConfig() manifest.Config {
+	return manifest.Config{DefaultTask: "t", MaxSessions: 4}
 }
 
 func TestAdmissionGolden(t *testing.T) {
@@ -96,26 +97,28 @@ func override[T any](dst, src *T) {
 func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 	tests := []struct {
 		name      string
-		change    func(o *wire.SessionOpen, c *wire.Capabilities, cfg *Config)
+		change    func(o *wire.SessionOpen, c *wire.Capabilities, cfg *manifest.Config)
 		want      string
 		temporary bool
 	}{
-		{"no id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "" }, "client_uuid", false},
-		{"reserved id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "server" }, "client_uuid", false},
-		{"id that is no key segment", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "a b" }, `"a-b"`, false},
-		{"id with a wildcard", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *Config) { o.ClientUUID = "*" }, "client_uuid", false},
-		{"id not on the list", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *Config) { cfg.Clients = []string{"robot-08"} }, "client 'robot-07' is not on this server's list", false},
-		{"radians for degrees", func(o *wire.SessionOpen, c *wire.Capabilities, _ *Config) {
+		{"no id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "" }, "client_uuid", false},
+		{"reserved id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "server" }, "client_uuid", false},
+		{"id that is no key segment", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "a b" }, `"a-b"`, false},
+		{"id with a wildcard", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "*" }, "client_uuid", false},
+		{"id not on the list", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *manifest.Config) {
+			cfg.Clients = []string{"robot-08"}
+		}, "client 'robot-07' is not on this server's list", false},
+		{"radians for degrees", func(o *wire.SessionOpen, c *wire.Capabilities, _ *manifest.Config) {
 			o.ActionUnits, c.ActionUnits = []string{"radians", "radians"}, []string{"degrees", "degrees"}
 		}, "action_units", false},
-		{"state in other units", func(o *wire.SessionOpen, c *wire.Capabilities, _ *Config) {
+		{"state in other units", func(o *wire.SessionOpen, c *wire.Capabilities, _ *manifest.Config) {
 			o.StateUnits, c.StateUnits = []string{"radians"}, []string{"degrees"}
 		}, "state_units", false},
-		{"picture of another size", func(o *wire.SessionOpen, c *wire.Capabilities, _ *Config) {
+		{"picture of another size", func(o *wire.SessionOpen, c *wire.Capabilities, _ *manifest.Config) {
 			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 480, W: 640, C: 3}}
 			c.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
 		}, "480x640", false},
-		{"full is for now only", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *Config) { cfg.MaxSessions = 0 }, "server full: 0/0", true},
+		{"full is for now only", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *manifest.Config) { cfg.MaxSessions = 0 }, "server full: 0/0", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -163,7 +166,7 @@ func TestServingModeGolden(t *testing.T) {
 		Resolve map[string]any
 	}](t, "classify") {
 		for mode, want := range row.Resolve {
-			cfg := Config{ServingMode: mode, MaxSessions: 4}
+			cfg := manifest.Config{ServingMode: mode, MaxSessions: 4}
 			limit, got := cfg.Sessions()
 			if reflect.DeepEqual(want, []any{got, float64(limit)}) {
 				continue
@@ -176,12 +179,12 @@ func TestServingModeGolden(t *testing.T) {
 }
 
 func TestManifestGolden(t *testing.T) {
-	change := map[string]func(*Config){
-		"no_repo":          func(c *Config) { c.Model.RepoOrPath = "" },
-		"bad_mode":         func(c *Config) { c.ServingMode = "multiplexed" },
-		"max0":             func(c *Config) { c.MaxSessions = 0 },
-		"neg":              func(c *Config) { c.MaxSessions = -3 },
-		"repo_error_first": func(c *Config) { *c = Config{ServingMode: "x"} },
+	change := map[string]func(*manifest.Config){
+		"no_repo":          func(c *manifest.Config) { c.Model.RepoOrPath = "" },
+		"bad_mode":         func(c *manifest.Config) { c.ServingMode = "multiplexed" },
+		"max0":             func(c *manifest.Config) { c.MaxSessions = 0 },
+		"neg":              func(c *manifest.Config) { c.MaxSessions = -3 },
+		"repo_error_first": func(c *manifest.Config) { *c = manifest.Config{ServingMode: "x"} },
 	}
 	for _, row := range golden[struct {
 		Name  string
@@ -194,7 +197,7 @@ func TestManifestGolden(t *testing.T) {
 			}
 			continue
 		}
-		cfg := DefaultConfig()
+		cfg := manifest.Default()
 		cfg.Model.RepoOrPath = "bundle"
 		f(&cfg)
 		err := cfg.Check()

@@ -22,6 +22,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server"
+	"edgert/server/manifest"
 	"edgert/servo/servosim"
 	"edgert/wire/zenoh"
 )
@@ -271,7 +272,7 @@ func (s *stay) Run(int) error {
 // serveStay serves stay to SO-101s at endpoint.
 func serveStay(t *testing.T, endpoint string) {
 	t.Helper()
-	cfg, err := server.LoadManifest(demo + "/server.yaml")
+	cfg, err := manifest.Load(demo + "/server.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"edgert/internal/program"
 	"edgert/policy"
 	"edgert/server"
+	"edgert/server/manifest"
 	"edgert/wire/zenoh/endpoint"
 )
 
@@ -100,11 +101,11 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 }
 
 // config is the manifest with the flags laid over it.
-func (f *flags) config() (server.Config, error) {
+func (f *flags) config() (manifest.Config, error) {
 	if f.Manifest == "" {
-		return server.Config{}, exit.Errorf(exit.Usage, "--manifest is missing: name the YAML file that says what to serve, such as --manifest testdata/demo/server.yaml")
+		return manifest.Config{}, exit.Errorf(exit.Usage, "--manifest is missing: name the YAML file that says what to serve, such as --manifest testdata/demo/server.yaml")
 	}
-	cfg, err := server.LoadManifest(f.Manifest)
+	cfg, err := manifest.Load(f.Manifest)
 	if err != nil {
 		return cfg, err
 	}
@@ -137,7 +138,7 @@ func (f *flags) config() (server.Config, error) {
 
 // serve runs the server until a signal and prints its summary. A second signal
 // ends the process at once.
-func (f *flags) serve(cfg server.Config, stdout, stderr io.Writer) error {
+func (f *flags) serve(cfg manifest.Config, stdout, stderr io.Writer) error {
 	program.OutliveReaders()
 	log := slog.New(slog.DiscardHandler)
 	if !f.Quiet {
@@ -165,7 +166,7 @@ func (f *flags) serve(cfg server.Config, stdout, stderr io.Writer) error {
 	return errors.Join(err, told, f.writeJSON(summary, stdout))
 }
 
-func (f *flags) check(cfg server.Config, stdout io.Writer) error {
+func (f *flags) check(cfg manifest.Config, stdout io.Writer) error {
 	report, err := server.Examine(cfg)
 	if err != nil {
 		return err
@@ -177,7 +178,7 @@ func (f *flags) check(cfg server.Config, stdout io.Writer) error {
 }
 
 // replay answers captured requests again.
-func (c *cli) replay(cfg server.Config, stdout io.Writer) error {
+func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	dir := c.Replay.Dir
 	if dir == "" {
 		dir = cfg.Debug.CaptureDir
@@ -222,7 +223,7 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 // mend before a restart can help is exit.Config. A port that is taken is not
 // that, it may be free in a moment.
 func codeOf(err error) exit.Code {
-	for _, mend := range []error{server.ErrManifest, policy.ErrBundle, policy.ErrGolden, policy.ErrNoRuntime} {
+	for _, mend := range []error{manifest.ErrInvalid, policy.ErrBundle, policy.ErrGolden, policy.ErrNoRuntime} {
 		if errors.Is(err, mend) {
 			return exit.Config
 		}

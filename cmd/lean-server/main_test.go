@@ -24,6 +24,7 @@ import (
 	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/server"
+	"edgert/server/manifest"
 	"edgert/wire"
 	"edgert/wire/zenoh"
 )
@@ -79,8 +80,8 @@ func leanServer(t *testing.T, env []string, args ...string) (code int, stdout, s
 	return cmd.ProcessState.ExitCode(), out.String(), log.String()
 }
 
-// manifest writes a manifest and returns its path.
-func manifest(t *testing.T, text string) string {
+// writeManifest writes a manifest and returns its path.
+func writeManifest(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -171,17 +172,17 @@ func TestBadInput(t *testing.T) {
 		{"health port that is no number", []string{"--health-port", "x", "--manifest", good}, false, 2, []string{"health-port"}},
 		{"health port that is none", []string{"--health-port", "65536", "--manifest", good}, false, 2, []string{"--health-port is 65536", "65535"}},
 		{"missing manifest", []string{"--manifest", "none.yaml"}, false, 3, []string{"none.yaml", "--manifest"}},
-		{"unknown manifest key", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\nmax_session: 3\n")}, false, 3,
+		{"unknown manifest key", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nmax_session: 3\n")}, false, 3,
 			[]string{"server.yaml:2:", `"max_session"`, `"max_sessions"`}},
-		{"wrong type in the manifest", []string{"--manifest", manifest(t, "max_sessions: four\n")}, false, 3,
+		{"wrong type in the manifest", []string{"--manifest", writeManifest(t, "max_sessions: four\n")}, false, 3,
 			[]string{"server.yaml:1:", "max_sessions", "whole number", "four"}},
-		{"not YAML", []string{"--manifest", manifest(t, "a: [\n")}, false, 3, []string{"server.yaml:1:", "YAML"}},
-		{"missing bundle", []string{"--manifest", manifest(t, "\nmodel: {repo_or_path: nothing-here}\n")}, false, 3,
+		{"not YAML", []string{"--manifest", writeManifest(t, "a: [\n")}, false, 3, []string{"server.yaml:1:", "YAML"}},
+		{"missing bundle", []string{"--manifest", writeManifest(t, "\nmodel: {repo_or_path: nothing-here}\n")}, false, 3,
 			[]string{"server.yaml:2:", "nothing-here", "bundle"}},
 		{"endpoint that is none", []string{"--manifest", good, "--listen", "localhost:7447"}, false, 2, []string{"--listen", "localhost:7447", "tcp/"}},
 		{"another transport", []string{"--manifest", good, "--connect", "quic/router:7447"}, false, 2, []string{"--connect", "quic/router:7447", "tls/"}},
 		{"encryption without a certificate", []string{"--manifest", good, "--listen", "tls/127.0.0.1:" + free}, false, 3, []string{"tls/", "certificate to show"}},
-		{"certificate that is not there", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [\"tls/127.0.0.1:"+free+"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n")}, false, 3,
+		{"certificate that is not there", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [\"tls/127.0.0.1:"+free+"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n")}, false, 3,
 			[]string{"server.yaml:4:", "none.pem", "no such file"}},
 		{"no ONNX Runtime", []string{"--manifest", good, "--ort", "/nowhere/libonnxruntime.so"}, false, 3, []string{"ONNX Runtime", "/nowhere", "pip download"}},
 		{"corrupt ONNX", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
@@ -197,9 +198,9 @@ func TestBadInput(t *testing.T) {
 		// With no ONNX Runtime either: the port is looked at before the policy is loaded.
 		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port, "--ort", "/nowhere"}, false, 1,
 			[]string{"listen_endpoints", port, "in use", "--listen"}},
-		{"capture ring without end", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n")}, false, 3,
+		{"capture ring without end", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n")}, false, 3,
 			[]string{"server.yaml:2:", "debug.capture_max", "5000", "4096"}},
-		{"captures into a file", []string{"--manifest", manifest(t, "model: {repo_or_path: b}\nhealth_port: 0\nzenoh: {listen_endpoints: [\"tcp/127.0.0.1:"+free+"\"]}\ndebug: {capture_dir: server.yaml}\n")}, false, 3,
+		{"captures into a file", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nhealth_port: 0\nzenoh: {listen_endpoints: [\"tcp/127.0.0.1:"+free+"\"]}\ndebug: {capture_dir: server.yaml}\n")}, false, 3,
 			[]string{"server.yaml:4:", "debug.capture_dir"}},
 		{"audit into a folder that is not there", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + free, "--audit", "/nowhere/audit.jsonl"}, false, 2,
 			[]string{"--audit", "/nowhere/audit.jsonl"}},
@@ -278,7 +279,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := strings.Cut(description, "Exit codes: ")
 	codes := map[exit.Code]bool{}
 	for _, err := range []error{
-		nil, errors.New("broke"), server.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), server.ErrManifest, policy.ErrBundle,
+		nil, errors.New("broke"), server.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), manifest.ErrInvalid, policy.ErrBundle,
 		policy.ErrGolden, policy.ErrNoRuntime, server.ErrAbsent,
 	} {
 		code := codeOf(err)
@@ -328,7 +329,7 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
 	}
 	if r.Prefix != "@lerobot/demo-around-the-post/main/demo" || r.Model != "demo/around-the-post" || r.FPS != 60 || r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
-		len(r.Listen) != 1 || r.Listen[0] != server.DefaultListen || r.InferenceMs <= 0 || r.Cameras[0] != "observation.images.top 120x160" {
+		len(r.Listen) != 1 || r.Listen[0] != manifest.DefaultListen || r.InferenceMs <= 0 || r.Cameras[0] != "observation.images.top 120x160" {
 		t.Errorf("report = %+v", r)
 	}
 }
@@ -522,7 +523,7 @@ func TestServesOnTheRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := manifest(t, fmt.Sprintf("model: {repo_or_path: %q}\ndebug: {capture_dir: %q, capture_max: %d}\n", bundle, filepath.Join(dir, "captures"), captures))
+	path := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\ndebug: {capture_dir: %q, capture_max: %d}\n", bundle, filepath.Join(dir, "captures"), captures))
 	audit := filepath.Join(dir, "audit.jsonl")
 	serveDemo(t, start(t, "--manifest", path, "--audit", audit))
 
@@ -608,7 +609,7 @@ func TestSessionRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, "--manifest", manifest(t, fmt.Sprintf(`model: {repo_or_path: %q}
+	r := start(t, "--manifest", writeManifest(t, fmt.Sprintf(`model: {repo_or_path: %q}
 default_task: "around the post"
 pin_task: true
 strict_fps: true

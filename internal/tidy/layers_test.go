@@ -48,7 +48,6 @@ var layers = []struct {
 	{4, "server", "the inference process"},
 	{4, "bench", "the measurements"},
 	{4, "internal/fleet", "many robots in virtual time"},
-	{4, "server/servertest", "a server's model and network, played for its tests"},
 	{4, "internal/flagfile", "the file behind --config, for all programs"},
 	{4, "internal/program", "the beginning and the end that all programs share"},
 	{5, "cmd", "flags, config, open, run, exit code; no logic"},
@@ -68,6 +67,7 @@ var parted = []struct {
 	{"bench", true, "one folder for each measurement, on what all of them share"},
 	{"chunk", false, "stages stand behind any schedule and know none"},
 	{"edge", true, "a robot process has cameras, limits, a bus that comes back, a page to look at, bring-up and teleoperation, each a package to test alone"},
+	{"server", true, "an inference process has a manifest, an audit, and fakes for its tests, each a package to test alone"},
 	{"cmd", false, "one folder for each program"},
 	{"tools", true, "one folder for each program, and tools/proc starts the real ones for them"},
 }

@@ -22,6 +22,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server"
+	"edgert/server/manifest"
 	"edgert/wire/zenoh"
 )
 
@@ -97,7 +98,7 @@ func serve(t *testing.T) (stop func() []int) {
 	for _, name := range names {
 		meta.Cameras = append(meta.Cameras, policy.Camera{Name: name, W: width, H: height})
 	}
-	cfg := server.DefaultConfig()
+	cfg := manifest.Default()
 	cfg.Model.RepoOrPath, cfg.Service = "still", "still"
 	network, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{endpoint}})
 	if err != nil {

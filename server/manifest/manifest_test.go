@@ -1,4 +1,4 @@
-package server
+package manifest
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ func load(t *testing.T, text string) (Config, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return LoadManifest(path)
+	return Load(path)
 }
 
 // A manifest with every key that this build has.
@@ -58,7 +58,7 @@ health_port: 0
 debug: { capture_dir: null, capture_max: 16 }
 `
 
-func TestLoadManifestReadsEveryKey(t *testing.T) {
+func TestLoadReadsEveryKey(t *testing.T) {
 	cfg, err := load(t, fullManifest)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestLoadManifestReadsEveryKey(t *testing.T) {
 	}
 	cfg.file, cfg.lines = "", nil
 	if !equalConfig(cfg, want) {
-		t.Errorf("LoadManifest = %+v\nwant %+v", cfg, want)
+		t.Errorf("Load = %+v\nwant %+v", cfg, want)
 	}
 }
 
@@ -96,16 +96,16 @@ func equalConfig(a, b Config) bool {
 		a.Conditioning == b.Conditioning
 }
 
-func TestLoadManifestDefaults(t *testing.T) {
+func TestLoadDefaults(t *testing.T) {
 	cfg, err := load(t, "model: {repo_or_path: /b}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.file, cfg.lines = "", nil
-	want := DefaultConfig()
+	want := Default()
 	want.Model.RepoOrPath = "/b"
 	if !equalConfig(cfg, want) {
-		t.Errorf("LoadManifest = %+v\nwant %+v", cfg, want)
+		t.Errorf("Load = %+v\nwant %+v", cfg, want)
 	}
 	if got := cfg.Listen(); !slices.Equal(got, []string{DefaultListen}) {
 		t.Errorf("Listen() = %v, want %v", got, DefaultListen)
@@ -114,7 +114,7 @@ func TestLoadManifestDefaults(t *testing.T) {
 
 // Every refusal is one line that names the line, what was got and what to
 // write instead.
-func TestLoadManifestRefuses(t *testing.T) {
+func TestLoadRefuses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown key, one letter off", "model: {repo_or_path: b}\nmax_session: 3\n", `:2: unknown key "max_session", did you mean "max_sessions"?`},
 		{"unknown key in a section", "model:\n  repo_or_path: b\n  revison: x\n", `:3: unknown key "model.revison", did you mean "model.revision"?`},
@@ -163,22 +163,22 @@ func TestLoadManifestRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.text)
 			if err == nil {
-				t.Fatalf("LoadManifest(%q) = nil, want an error with %q", tt.text, tt.want)
+				t.Fatalf("Load(%q) = nil, want an error with %q", tt.text, tt.want)
 			}
-			if !errors.Is(err, ErrManifest) {
-				t.Errorf("error %v is not ErrManifest", err)
+			if !errors.Is(err, ErrInvalid) {
+				t.Errorf("error %v is not ErrInvalid", err)
 			}
 			if got := err.Error(); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
-				t.Errorf("LoadManifest(%q) = %q, want one line with %q", tt.text, got, tt.want)
+				t.Errorf("Load(%q) = %q, want one line with %q", tt.text, got, tt.want)
 			}
 		})
 	}
 }
 
-func TestLoadManifestOfMissingFileSaysSo(t *testing.T) {
-	_, err := LoadManifest(filepath.Join(t.TempDir(), "none.yaml"))
-	if !errors.Is(err, ErrManifest) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none.yaml") {
-		t.Errorf("LoadManifest(none.yaml) = %v, want ErrManifest, os.ErrNotExist and the name", err)
+func TestLoadOfMissingFileSaysSo(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
+	if !errors.Is(err, ErrInvalid) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none.yaml") {
+		t.Errorf("Load(none.yaml) = %v, want ErrInvalid, os.ErrNotExist and the name", err)
 	}
 }
 
@@ -207,14 +207,14 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, LoadManifest's decoder neither panics nor
+// Property: whatever the bytes, Load's decoder neither panics nor
 // answers with more than one line.
 func FuzzDecodeStrict(f *testing.F) {
 	f.Add([]byte(fullManifest))
 	f.Add([]byte("model: &a {repo_or_path: b}\nzenoh: *a\n<<: *a\n"))
 	f.Add([]byte("? [a]\n: b\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg := DefaultConfig()
+		cfg := Default()
 		if _, err := decodeStrict(data, &cfg); err != nil && strings.ContainsAny(err.Error(), "\n\r") {
 			t.Errorf("decodeStrict(%q) = %q, want one line", data, err)
 		}
@@ -255,7 +255,7 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg, err := load(t, tt.text)
 			if err == nil {
-				err = cfg.checkTransport()
+				err = cfg.CheckTransport()
 			}
 			if len(tt.want) == 0 {
 				if err != nil {
@@ -263,8 +263,8 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrManifest) {
-				t.Fatalf("error %v is not ErrManifest", err)
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatalf("error %v is not ErrInvalid", err)
 			}
 			for _, w := range tt.want {
 				if !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {

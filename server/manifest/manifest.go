@@ -1,31 +1,29 @@
-package server
+// Package manifest is what one lean-server process serves, to whom, and over
+// which endpoints: manifest.go holds the keys and checks their values, decode.go
+// reads them from YAML with the line of every mistake, network.go makes a
+// transport's configuration of them.
+package manifest
 
 import (
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"edgert/internal/strictyaml"
 	"edgert/policy"
 	"edgert/wire"
-	"edgert/wire/zenoh/endpoint"
 )
 
-// ErrManifest marks every error that the operator cures by editing the
+// ErrInvalid marks every error that the operator cures by editing the
 // manifest (or the flags that override it).
-var ErrManifest = errors.New("manifest")
+var ErrInvalid = errors.New("manifest")
 
 const (
 	maxSessionsMax = 10_000 // one mailbox each; more than one process can feed
+	captureMaxMax  = 4096   // one open file each
 	warmupMax      = 1_000
-
-	// DefaultListen is where the server waits when the manifest names neither
-	// an endpoint to listen on nor one to dial: this machine only.
-	DefaultListen = "tcp/127.0.0.1:7447"
 )
 
 // Config is the manifest: what one lean-server process serves, to whom, and
@@ -78,8 +76,8 @@ type Conditioning struct {
 	Beta     float64 `yaml:"beta"`     // default 0: as many as the policy has Euler steps
 }
 
-// policy returns the same in the policy's terms.
-func (c *Conditioning) policy() policy.Conditioning {
+// Policy returns the same in the policy's terms.
+func (c *Conditioning) Policy() policy.Conditioning {
 	return policy.Conditioning{
 		Mode: c.Mode, Schedule: policy.Schedule(slices.Index(policy.ScheduleNames, c.Schedule)), SigmaD: float32(c.SigmaD), Beta: float32(c.Beta),
 	}
@@ -110,8 +108,8 @@ type Debug struct {
 	CaptureMax int    `yaml:"capture_max"` // how many, 1..4096, default 256
 }
 
-// DefaultConfig is a manifest that names nothing.
-func DefaultConfig() Config {
+// Default is a manifest that names nothing.
+func Default() Config {
 	return Config{
 		Model:            ModelConfig{Revision: "main", Device: "cpu"},
 		ServingMode:      "auto",
@@ -126,19 +124,19 @@ func DefaultConfig() Config {
 	}
 }
 
-// LoadManifest reads the YAML file at path into a Config, with defaults for
+// Load reads the YAML file at path into a Config, with defaults for
 // absent keys and relative paths resolved against the file's folder. Unknown
 // keys, wrong types and impossible values are refused: the error names the
-// file, the line, what was got and what was wanted, and wraps ErrManifest.
-func LoadManifest(path string) (Config, error) {
+// file, the line, what was got and what was wanted, and wraps ErrInvalid.
+func Load(path string) (Config, error) {
 	data, err := strictyaml.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrManifest, err)
+		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrInvalid, err)
 	}
-	cfg := DefaultConfig()
+	cfg := Default()
 	cfg.file = path
 	if cfg.lines, err = decodeStrict(data, &cfg); err != nil {
-		return Config{}, fmt.Errorf("%w: %s:%w", ErrManifest, path, err)
+		return Config{}, fmt.Errorf("%w: %s:%w", ErrInvalid, path, err)
 	}
 	if err := cfg.Check(); err != nil {
 		return Config{}, err
@@ -166,65 +164,53 @@ func (c *Config) Check() error {
 	m, tls := c.Model, c.Zenoh.TLS
 	switch {
 	case m.RepoOrPath == "":
-		return c.wrong("model.repo_or_path", "--model.repo_or_path is required (the policy this server serves): set model.repo_or_path to a bundle directory")
+		return c.Errorf("model.repo_or_path", "--model.repo_or_path is required (the policy this server serves): set model.repo_or_path to a bundle directory")
 	case !slices.Contains([]string{"auto", "shared", "exclusive"}, c.ServingMode):
-		return c.wrong("serving_mode", "serving_mode must be one of auto|shared|exclusive, got '%s'", c.ServingMode)
+		return c.Errorf("serving_mode", "serving_mode must be one of auto|shared|exclusive, got '%s'", c.ServingMode)
 	case c.MaxSessions < 1:
-		return c.wrong("max_sessions", "max_sessions must be >= 1, got %d", c.MaxSessions)
+		return c.Errorf("max_sessions", "max_sessions must be >= 1, got %d", c.MaxSessions)
 	case c.MaxSessions > maxSessionsMax:
-		return c.wrong("max_sessions", "max_sessions must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
+		return c.Errorf("max_sessions", "max_sessions must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
 	case m.Revision == "":
-		return c.wrong("model.revision", "model.revision is empty, want a label such as main")
+		return c.Errorf("model.revision", "model.revision is empty, want a label such as main")
 	case m.Device != "" && m.Device != "cpu":
-		return c.wrong("model.device", "model.device must be cpu (the ONNX Runtime execution provider of this build), got '%s'", m.Device)
+		return c.Errorf("model.device", "model.device must be cpu (the ONNX Runtime execution provider of this build), got '%s'", m.Device)
 	case m.Dtype != "" && m.Dtype != "float32":
-		return c.wrong("model.dtype", "model.dtype is fixed when the bundle is exported; want float32 or no such key, got '%s'", m.Dtype)
+		return c.Errorf("model.dtype", "model.dtype is fixed when the bundle is exported; want float32 or no such key, got '%s'", m.Dtype)
 	case c.WarmupInferences < 0 || c.WarmupInferences > warmupMax:
-		return c.wrong("warmup_inferences", "warmup_inferences must be 0..%d, got %d", warmupMax, c.WarmupInferences)
+		return c.Errorf("warmup_inferences", "warmup_inferences must be 0..%d, got %d", warmupMax, c.WarmupInferences)
 	case c.PinTask && c.DefaultTask == "":
-		return c.wrong("pin_task", "pin_task is true but default_task is empty: name the task to pin")
+		return c.Errorf("pin_task", "pin_task is true but default_task is empty: name the task to pin")
 	case c.Scheduler != "round_robin":
-		return c.wrong("scheduler", "scheduler must be round_robin, got '%s'", c.Scheduler)
+		return c.Errorf("scheduler", "scheduler must be round_robin, got '%s'", c.Scheduler)
 	case c.MaxBatch != 1:
-		return c.wrong("max_batch", "max_batch must be 1 (robots are served one by one), got %d", c.MaxBatch)
+		return c.Errorf("max_batch", "max_batch must be 1 (robots are served one by one), got %d", c.MaxBatch)
 	case c.BatchWindowMS != 0:
-		return c.wrong("batch_window_ms", "batch_window_ms must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+		return c.Errorf("batch_window_ms", "batch_window_ms must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
 	case !slices.Contains(policy.ConditioningModes, c.Conditioning.Mode):
-		return c.wrong("conditioning.mode", "conditioning.mode must be one of %s, got '%s'", strings.Join(policy.ConditioningModes, "|"), c.Conditioning.Mode)
+		return c.Errorf("conditioning.mode", "conditioning.mode must be one of %s, got '%s'", strings.Join(policy.ConditioningModes, "|"), c.Conditioning.Mode)
 	case !slices.Contains(policy.ScheduleNames, c.Conditioning.Schedule):
-		return c.wrong("conditioning.schedule", "conditioning.schedule must be one of %s, got '%s'", strings.Join(policy.ScheduleNames, "|"), c.Conditioning.Schedule)
+		return c.Errorf("conditioning.schedule", "conditioning.schedule must be one of %s, got '%s'", strings.Join(policy.ScheduleNames, "|"), c.Conditioning.Schedule)
 	case !(c.Conditioning.SigmaD > 0 && c.Conditioning.SigmaD <= 100):
-		return c.wrong("conditioning.sigma_d", "conditioning.sigma_d must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)
+		return c.Errorf("conditioning.sigma_d", "conditioning.sigma_d must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)
 	case !(c.Conditioning.Beta >= 0 && c.Conditioning.Beta <= 1000):
-		return c.wrong("conditioning.beta", "conditioning.beta must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
+		return c.Errorf("conditioning.beta", "conditioning.beta must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
 	case c.HealthPort < 0 || c.HealthPort > 65535:
-		return c.wrong("health_port", "health_port must be 0 (off) or 1..65535, got %d", c.HealthPort)
+		return c.Errorf("health_port", "health_port must be 0 (off) or 1..65535, got %d", c.HealthPort)
 	case c.Debug.CaptureMax < 1 || c.Debug.CaptureMax > captureMaxMax:
-		return c.wrong("debug.capture_max", "debug.capture_max must be 1..%d, got %d", captureMaxMax, c.Debug.CaptureMax)
+		return c.Errorf("debug.capture_max", "debug.capture_max must be 1..%d, got %d", captureMaxMax, c.Debug.CaptureMax)
 	case (tls.ConnectCertificate == "") != (tls.ConnectPrivateKey == ""):
-		return c.wrong("zenoh.tls", "zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together, got only one of them")
+		return c.Errorf("zenoh.tls", "zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together, got only one of them")
 	case (tls.ListenCertificate == "") != (tls.ListenPrivateKey == ""):
-		return c.wrong("zenoh.tls", "zenoh.tls.listen_certificate and zenoh.tls.listen_private_key go together, got only one of them")
+		return c.Errorf("zenoh.tls", "zenoh.tls.listen_certificate and zenoh.tls.listen_private_key go together, got only one of them")
 	}
 	return errors.Join(c.checkEndpoints("zenoh.connect_endpoints", c.Zenoh.ConnectEndpoints),
 		c.checkEndpoints("zenoh.listen_endpoints", c.Zenoh.ListenEndpoints))
 }
 
-func (c *Config) checkEndpoints(key string, endpoints []string) error {
-	for _, e := range endpoints {
-		parsed, err := endpoint.Parse(e, endpoint.Security{})
-		if err == nil && strings.HasSuffix(parsed.Address, ":0") && parsed.Protocol != endpoint.Unix {
-			err = errors.New("port 0 is no port that a robot could know, want 1 to 65535")
-		}
-		if err != nil {
-			return c.wrong(key, "'%s' of %s: %w", e, key, err)
-		}
-	}
-	return nil
-}
-
-// wrong builds the one line that the operator reads.
-func (c *Config) wrong(key, format string, args ...any) error {
+// Errorf is an error about the value of key, in the one line that the operator
+// reads: with the file and, when the key is in it, the line. It wraps ErrInvalid.
+func (c *Config) Errorf(key, format string, args ...any) error {
 	where := ""
 	if c.file != "" {
 		where = c.file + ": "
@@ -235,7 +221,7 @@ func (c *Config) wrong(key, format string, args ...any) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: %s%w", ErrManifest, where, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %s%w", ErrInvalid, where, fmt.Errorf(format, args...))
 }
 
 func cutLast(path string) (before, after string, found bool) {
@@ -254,50 +240,15 @@ func (c *Config) Sessions() (limit int, mode string) {
 	return c.MaxSessions, "shared"
 }
 
-// prefix is the key under which model is served.
-func (c *Config) prefix(model string) (string, error) {
+// Prefix is the key under which model is served.
+func (c *Config) Prefix(model string) (string, error) {
 	service := c.Service
 	if service == "" {
 		service = c.DefaultTask
 	}
 	prefix, err := wire.ServicePrefix(model, c.Model.Revision, service)
 	if err != nil {
-		return "", c.wrong("service", "no key can be made of model %s, revision %s, service %s: %w",
-			pyString(model), pyString(c.Model.Revision), pyString(service), err)
+		return "", c.Errorf("service", "no key can be made of model '%s', revision '%s', service '%s': %w", model, c.Model.Revision, service, err)
 	}
 	return prefix, nil
-}
-
-// Listen is the endpoints to listen on: the manifest's, or DefaultListen when
-// it names no endpoint at all.
-func (c *Config) Listen() []string {
-	if len(c.Zenoh.ListenEndpoints) == 0 && len(c.Zenoh.ConnectEndpoints) == 0 {
-		return []string{DefaultListen}
-	}
-	return c.Zenoh.ListenEndpoints
-}
-
-// HealthAddress is where HTTP listens, or "" when it is off. It reaches as far
-// as the data plane does: a server that only this machine can reach keeps its
-// metrics to this machine too.
-func (c *Config) HealthAddress() string {
-	if c.HealthPort == 0 {
-		return ""
-	}
-	host := "127.0.0.1"
-	if len(c.Zenoh.ConnectEndpoints) > 0 {
-		host = ""
-	}
-	for _, e := range c.Listen() {
-		protocol, address, _ := strings.Cut(e, "/")
-		if protocol == endpoint.Unix {
-			continue
-		}
-		h, _, err := net.SplitHostPort(address)
-		ip := net.ParseIP(h)
-		if err == nil && h != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			host = ""
-		}
-	}
-	return net.JoinHostPort(host, strconv.Itoa(c.HealthPort))
 }

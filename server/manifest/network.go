@@ -1,0 +1,136 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"edgert/internal/network"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/endpoint"
+)
+
+const (
+	// DefaultListen is where the server waits when the manifest names neither
+	// an endpoint to listen on nor one to dial: this machine only.
+	DefaultListen = "tcp/127.0.0.1:7447"
+
+	// linksPerSession leaves room for robots that come back before their old
+	// link is given up, and for those that are refused.
+	linksPerSession = 2
+	linksMin        = 128
+	// SessionMemory is what a robot's link may make the transport hold: its
+	// buffers, an observation that arrives in fragments and the next one.
+	SessionMemory = 512 << 10
+)
+
+// Listen is the endpoints to listen on: the manifest's, or DefaultListen when
+// it names no endpoint at all.
+func (c *Config) Listen() []string {
+	if len(c.Zenoh.ListenEndpoints) == 0 && len(c.Zenoh.ConnectEndpoints) == 0 {
+		return []string{DefaultListen}
+	}
+	return c.Zenoh.ListenEndpoints
+}
+
+// HealthAddress is where HTTP listens, or "" when it is off. It reaches as far
+// as the data plane does: a server that only this machine can reach keeps its
+// metrics to this machine too.
+func (c *Config) HealthAddress() string {
+	if c.HealthPort == 0 {
+		return ""
+	}
+	host := "127.0.0.1"
+	if len(c.Zenoh.ConnectEndpoints) > 0 {
+		host = ""
+	}
+	for _, e := range c.Listen() {
+		protocol, address, _ := strings.Cut(e, "/")
+		if protocol == endpoint.Unix {
+			continue
+		}
+		h, _, err := net.SplitHostPort(address)
+		ip := net.ParseIP(h)
+		if err == nil && h != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			host = ""
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(c.HealthPort))
+}
+
+func (c *Config) checkEndpoints(key string, endpoints []string) error {
+	for _, e := range endpoints {
+		parsed, err := endpoint.Parse(e, endpoint.Security{})
+		if err == nil && strings.HasSuffix(parsed.Address, ":0") && parsed.Protocol != endpoint.Unix {
+			err = errors.New("port 0 is no port that a robot could know, want 1 to 65535")
+		}
+		if err != nil {
+			return c.Errorf(key, "'%s' of %s: %w", e, key, err)
+		}
+	}
+	return nil
+}
+
+// CheckTransport refuses endpoints that are none, certificates that cannot be
+// used, and TLS keys that no endpoint obeys: an operator who asks for encryption
+// must not get a server without.
+func (c *Config) CheckTransport() error {
+	tls, z := c.Zenoh.TLS, c.Zenoh
+	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())
+	const idle = "%s is set, but no endpoint of %s begins with tls/: write tls/host:port there, or remove the key"
+	switch {
+	case tls.ConnectCertificate != "" && !dials:
+		return c.Errorf("zenoh.tls.connect_certificate", idle, "zenoh.tls.connect_certificate", "zenoh.connect_endpoints")
+	case tls.ListenCertificate != "" && !listens:
+		return c.Errorf("zenoh.tls.listen_certificate", idle, "zenoh.tls.listen_certificate", "zenoh.listen_endpoints")
+	case tls != TLS{VerifyNameOnConnect: true} && !dials && !listens:
+		return c.Errorf("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
+	}
+	if err := network.Check(c.Transport()); err != nil {
+		return c.Errorf("zenoh.tls", "zenoh: %w", err)
+	}
+	return nil
+}
+
+func encrypted(endpoints []string) bool {
+	return slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, endpoint.TLS+"/") })
+}
+
+// Transport is the session that the manifest describes.
+func (c *Config) Transport() zenoh.Config {
+	limit, _ := c.Sessions()
+	tls := c.Zenoh.TLS
+	return zenoh.Config{
+		Connect: c.Zenoh.ConnectEndpoints, Listen: c.Listen(), MaxSessions: max(linksMin, linksPerSession*limit),
+		Memory: zenoh.DefaultMemory + limit*SessionMemory,
+		TLS: endpoint.Security{
+			RootCA:             tls.RootCACertificate,
+			ConnectCertificate: tls.ConnectCertificate, ConnectKey: tls.ConnectPrivateKey,
+			ListenCertificate: tls.ListenCertificate, ListenKey: tls.ListenPrivateKey,
+			MutualTLS: tls.EnableMTLS, AnyName: !tls.VerifyNameOnConnect,
+		},
+	}
+}
+
+// CheckListen reports an endpoint that is taken before the policy is loaded,
+// which takes seconds; the transport binds it for good afterwards.
+func (c *Config) CheckListen() error {
+	cfg := c.Transport()
+	for _, text := range cfg.Listen {
+		e, err := endpoint.Parse(text, cfg.TLS)
+		if err != nil {
+			return err
+		}
+		probe, err := e.Listen()
+		if err != nil {
+			return fmt.Errorf("zenoh.listen_endpoints: %w (another lean-server? choose a free port with --listen)", err)
+		}
+		if err := probe.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
