@@ -1,5 +1,6 @@
 // Package jpeg measures what a picture costs between camera and wire, and between
-// wire and tensor, beside libjpeg-turbo's own tjbench on the same picture.
+// wire and tensor, beside libjpeg-turbo's own tjbench on the same picture and, in
+// a build with the tag pixiv, beside github.com/pixiv/go-libjpeg.
 //
 // On a shared machine the same code takes 1 ms now and 5 ms a second later. So the
 // two take turns of a fraction of a second, both at a real-time priority where the
@@ -49,8 +50,12 @@ const (
 type subject struct {
 	name string
 	judge
-	run func() error
+	run   func() error
+	pixiv func() error // the same through go-libjpeg; nil: not measured
 }
+
+// inputs are what the subjects work on.
+type inputs struct{ rgb, yuyv, j422, j420 []byte }
 
 // judge says which figure of tjbench is the same work: of RGB or of planar YUV,
 // in which chroma, compressing or not. Without a chroma nobody does it.
@@ -116,6 +121,12 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 				return nil, fmt.Errorf("%s: %w", s.name, err)
 			}
 			report.add(s.name, ours, theirs, allocs)
+			if s.pixiv != nil {
+				if theirs, allocs, err = measure(s.pixiv); err != nil {
+					return nil, fmt.Errorf("%s through go-libjpeg: %w", s.name, err)
+				}
+				report.addPixiv(s.name, ours, theirs, allocs)
+			}
 		}
 		fmt.Fprintf(cfg.Log, "round %d\n", report.Rounds+1)
 	}
@@ -230,15 +241,17 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 		body = wire.AppendObservation(body[:0], observation)
 		return nil
 	}
-	return []subject{
-		{"encode YUYV to 4:2:2", judge{"422", true, false}, encode(e, yuyv)},
-		{"encode YUYV to 4:2:0", judge{"420", true, false}, encode(e420, yuyv)},
-		{"encode NV12 to 4:2:0", judge{"420", true, false}, encode(e, nv12)},
-		{"encode RGB to 4:2:0", judge{"420", false, false}, encode(e, rgb)},
-		{"decode 4:2:2 to RGB", judge{"422", false, true}, decode(j422)},
-		{"decode 4:2:0 to RGB", judge{"420", false, true}, decode(j420)},
-		{"pass MJPEG through", judge{}, pass},
-	}, done, err
+	all = []subject{
+		{name: "encode YUYV to 4:2:2", judge: judge{"422", true, false}, run: encode(e, yuyv)},
+		{name: "encode YUYV to 4:2:0", judge: judge{"420", true, false}, run: encode(e420, yuyv)},
+		{name: "encode NV12 to 4:2:0", judge: judge{"420", true, false}, run: encode(e, nv12)},
+		{name: "encode RGB to 4:2:0", judge: judge{"420", false, false}, run: encode(e, rgb)},
+		{name: "decode 4:2:2 to RGB", judge: judge{"422", false, true}, run: decode(j422)},
+		{name: "decode 4:2:0 to RGB", judge: judge{"420", false, true}, run: decode(j420)},
+		{name: "pass MJPEG through", run: pass},
+	}
+	withPixiv(all, cfg, inputs{pix, yuyv.Pix, j422, j420})
+	return all, done, err
 }
 
 // scenery is a picture with ramps, edges and sensor noise.

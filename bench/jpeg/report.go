@@ -32,7 +32,13 @@ type Result struct {
 	BestRatio float64 `json:"best_ratio,omitempty"` // of the best turns
 	Allocs    float64 `json:"allocs"`               // objects for each picture, the most in a turn
 
-	ours, theirs, ratios []float64
+	// The same through go-libjpeg, in a build with the tag pixiv.
+	Pixiv       float64 `json:"pixiv_ms,omitempty"`
+	PixivBest   float64 `json:"pixiv_best_ms,omitempty"`
+	PixivRatio  float64 `json:"pixiv_ratio,omitempty"` // theirs over ours in neighbouring turns: median
+	PixivAllocs float64 `json:"pixiv_allocs,omitempty"`
+
+	ours, theirs, ratios, pixiv, pixivRatios []float64
 }
 
 func newReport(cfg Config, subjects []subject) *Report {
@@ -45,12 +51,22 @@ func newReport(cfg Config, subjects []subject) *Report {
 
 // add books one turn of ours and, unless it is 0, the one of tjbench before it.
 func (r *Report) add(name string, ours, theirs, allocs float64) {
-	i := slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == name })
-	res := &r.Results[i]
+	res := r.result(name)
 	res.ours, res.Allocs = append(res.ours, ours), max(res.Allocs, allocs)
 	if theirs > 0 {
 		res.theirs, res.ratios = append(res.theirs, theirs), append(res.ratios, ours/theirs)
 	}
+}
+
+// addPixiv books a turn of go-libjpeg, and ours before it.
+func (r *Report) addPixiv(name string, ours, theirs, allocs float64) {
+	res := r.result(name)
+	res.pixiv, res.pixivRatios = append(res.pixiv, theirs), append(res.pixivRatios, theirs/ours)
+	res.PixivAllocs = max(res.PixivAllocs, float64(int(allocs)))
+}
+
+func (r *Report) result(name string) *Result {
+	return &r.Results[slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == name })]
 }
 
 func (r *Report) finish() {
@@ -62,6 +78,9 @@ func (r *Report) finish() {
 		if len(res.theirs) > 0 {
 			res.Tjbench, res.BestTheir, res.Ratio = report.Median(res.theirs), slices.Min(res.theirs), report.Median(res.ratios)
 			res.BestRatio = res.BestMS / res.BestTheir
+		}
+		if len(res.pixiv) > 0 {
+			res.Pixiv, res.PixivBest, res.PixivRatio = report.Median(res.pixiv), slices.Min(res.pixiv), report.Median(res.pixivRatios)
 		}
 	}
 }
@@ -83,8 +102,23 @@ func (r *Report) WriteTable(w io.Writer) error {
 		t.Add(res.Name, fmt.Sprintf("%.3f", res.MS), fmt.Sprintf("%.3f", res.Tjbench), fmt.Sprintf("%.2f", res.Ratio),
 			fmt.Sprintf("%.3f", res.BestMS), fmt.Sprintf("%.3f", res.BestTheir), fmt.Sprintf("%.2f", res.BestRatio), allocs)
 	}
-	if err := t.Write(w); err != nil || r.Shared == "" {
+	if err := t.Write(w); err != nil {
 		return err
+	}
+	pixiv := report.Table{Left: 1, Columns: []string{"", "go-libjpeg", "over ours", "best", "over ours", "allocations"}}
+	for i := range r.Results {
+		if res := &r.Results[i]; res.Pixiv > 0 {
+			pixiv.Add(res.Name, fmt.Sprintf("%.3f", res.Pixiv), fmt.Sprintf("%.2f", res.PixivRatio),
+				fmt.Sprintf("%.3f", res.PixivBest), fmt.Sprintf("%.2f", res.PixivBest/res.BestMS), fmt.Sprintf("%.0f", res.PixivAllocs))
+		}
+	}
+	if len(pixiv.Rows) > 0 {
+		if err := pixiv.Write(w); err != nil {
+			return err
+		}
+	}
+	if r.Shared == "" {
+		return nil
 	}
 	_, err := fmt.Fprintf(w, "no real-time priority (%s): what else runs here shows in the figures\n", r.Shared)
 	return err

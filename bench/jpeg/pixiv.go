@@ -1,0 +1,72 @@
+//go:build pixiv
+
+package jpeg
+
+// The binding that others use: libjpeg-turbo's libjpeg interface, which needs its
+// header (apt-get install libjpeg-dev). Its cgo sources warn under new compilers.
+
+import (
+	"bytes"
+	"image"
+
+	"github.com/pixiv/go-libjpeg/jpeg"
+	"github.com/pixiv/go-libjpeg/rgb"
+)
+
+// withPixiv adds to subjects what go-libjpeg can do too, with the transforms that
+// TurboJPEG chooses: the fast one to encode below a quality of 96, the exact one to
+// decode.
+func withPixiv(subjects []subject, cfg Config, in inputs) {
+	bounds := image.Rect(0, 0, cfg.W, cfg.H)
+	options := &jpeg.EncoderOptions{Quality: cfg.Quality, DCTMethod: jpeg.DCTIFast}
+	if cfg.Quality >= 96 {
+		options.DCTMethod = jpeg.DCTISlow
+	}
+	var file bytes.Buffer
+	encode := func(m image.Image) error {
+		file.Reset()
+		return jpeg.Encode(&file, m, options)
+	}
+	planes := jpeg.NewYCbCrAligned(bounds, image.YCbCrSubsampleRatio422)
+	decode := func(src []byte) func() error {
+		return func() error {
+			_, err := jpeg.DecodeIntoRGB(bytes.NewReader(src), &jpeg.DecoderOptions{DCTMethod: jpeg.DCTISlow})
+			return err
+		}
+	}
+	run := map[string]func() error{
+		"encode YUYV to 4:2:2": func() error {
+			splitYUYV(planes, in.yuyv)
+			return encode(planes)
+		},
+		"encode RGB to 4:2:0": func() error { return encode(&rgb.Image{Pix: in.rgb, Stride: 3 * cfg.W, Rect: bounds}) },
+		"decode 4:2:2 to RGB": decode(in.j422),
+		"decode 4:2:0 to RGB": decode(in.j420),
+	}
+	for i := range subjects {
+		subjects[i].pixiv = run[subjects[i].name]
+	}
+}
+
+// splitYUYV does in Go what package jpeg does in C: planes of JPEG's levels, 0 to
+// 255, out of a camera's, 16 to 235.
+func splitYUYV(dst *image.YCbCr, src []byte) {
+	w := dst.Rect.Dx()
+	for row := range dst.Rect.Dy() {
+		in := src[2*w*row : 2*w*(row+1)]
+		y, cb, cr := dst.Y[row*dst.YStride:][:w], dst.Cb[row*dst.CStride:][:w/2], dst.Cr[row*dst.CStride:][:w/2]
+		for i := range cb {
+			y[2*i], y[2*i+1] = fullLuma[in[4*i]], fullLuma[in[4*i+2]]
+			cb[i], cr[i] = fullChroma[in[4*i+1]], fullChroma[in[4*i+3]]
+		}
+	}
+}
+
+// fullLuma and fullChroma are package jpeg's own tables of levels.
+var fullLuma, fullChroma = func() (luma, chroma [256]byte) {
+	for v := range 256 {
+		luma[v] = byte(((min(max(v, 16), 235)-16)*149 + 63) >> 7)
+		chroma[v] = byte(((min(max(v, 16), 240)-16)*146 + 63) >> 7)
+	}
+	return luma, chroma
+}()

@@ -1,0 +1,67 @@
+//go:build pixiv
+
+package jpeg
+
+import (
+	"bytes"
+	"image"
+	"testing"
+
+	pixiv "github.com/pixiv/go-libjpeg/jpeg"
+	"github.com/pixiv/go-libjpeg/rgb"
+
+	"edgert/jpeg"
+)
+
+// What is compared is the same work: both write the same file from the same
+// pixels, and read the same pixels from the same file.
+func TestPixivDoesTheSameWork(t *testing.T) {
+	const w, h = 160, 120
+	bounds := image.Rect(0, 0, w, h)
+	for _, quality := range []int{90, 97} {
+		dct := map[bool]pixiv.DCTMethod{true: pixiv.DCTIFast, false: pixiv.DCTISlow}[quality < 96]
+		options := &pixiv.EncoderOptions{Quality: quality, DCTMethod: dct}
+		pix := scenery(w, h)
+		yuyv := packed(pix, w, h)
+		planes := pixiv.NewYCbCrAligned(bounds, image.YCbCrSubsampleRatio422)
+		splitYUYV(planes, yuyv)
+		e, err := jpeg.NewEncoder(quality)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		d, err := jpeg.NewDecoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for _, tt := range []struct {
+			name   string
+			ours   jpeg.Image
+			theirs image.Image
+		}{
+			{"RGB", jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}, &rgb.Image{Pix: pix, Stride: 3 * w, Rect: bounds}},
+			{"YUYV", jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: yuyv}, planes},
+		} {
+			dst := make([]byte, jpeg.MaxSizeOf(w, h, jpeg.Chroma422))
+			n, err := e.Encode(dst, &tt.ours)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var theirs bytes.Buffer
+			if err := pixiv.Encode(&theirs, tt.theirs, options); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(dst[:n], theirs.Bytes()) {
+				t.Errorf("%s at %d: ours has %d bytes, theirs %d, want the same file", tt.name, quality, n, theirs.Len())
+			}
+			tensor := make([]byte, 3*w*h)
+			if err := d.DecodeRGB(tensor, dst[:n], w, h); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := pixiv.DecodeIntoRGB(bytes.NewReader(dst[:n]), &pixiv.DecoderOptions{DCTMethod: pixiv.DCTISlow}); err != nil || !bytes.Equal(m.Pix, tensor) {
+				t.Errorf("%s at %d: decoded otherwise than ours: %v", tt.name, quality, err)
+			}
+		}
+	}
+}
