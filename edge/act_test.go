@@ -20,7 +20,7 @@ func recordInto(t *testing.T, r *rig, w *bytes.Buffer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.log = log
+	r.record = log
 	r.link.session.Store(&record.Session{ID: "first", Epoch: 1, SHA256: "aa"})
 }
 
@@ -32,12 +32,12 @@ func TestActionsAreRecorded(t *testing.T) {
 	r.serve(40, 3, 10)
 	r.link.session.Store(&record.Session{ID: "second", Epoch: 2, SHA256: "bb"})
 	r.link.epoch.Store(2)
-	for before := r.key; r.key == before; {
+	for before := r.session.key; r.session.key == before; {
 		r.step(1) // runs what the first session left
 	}
-	r.answer(r.key, 10)
+	r.answer(r.session.key, 10)
 	r.step(5)
-	if err := r.log.Drain(); err != nil {
+	if err := r.record.Drain(); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[1:]
@@ -82,7 +82,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(500, func() {
 		now := r.time.Now()
 		r.tick(rt.Tick{Deadline: now, Woke: now})
-		if r.log.Drain() != nil {
+		if r.record.Drain() != nil {
 			t.Error("drain failed")
 		}
 		r.time.SleepUntil(now.Add(testPeriod))
@@ -107,7 +107,7 @@ func TestInterpolatedTicks(t *testing.T) {
 	if n := r.stats.starved.Load(); n != 0 {
 		t.Errorf("starved %d ticks, want 0", n)
 	}
-	snap, _, _ := r.snapshots.Front()
+	snap, _, _ := r.out.snapshots.Front()
 	if want := time.Duration(2*snap.ask.Runway) * testPeriod; snap.runway != want || snap.ask.Runway == 0 {
 		t.Errorf("runway %v for %d actions, want %v", snap.runway, snap.ask.Runway, want)
 	}
@@ -122,11 +122,11 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 	}
 	r.core.Stages, r.slope = shape, 0.7
 	r.serve(100, 3, 10)
-	before := r.key
-	for r.key == before {
+	before := r.session.key
+	for r.session.key == before {
 		r.step(1)
 	}
-	snap, _, _ := r.snapshots.Front()
+	snap, _, _ := r.out.snapshots.Front()
 	if snap.ask.Rows < 3 {
 		t.Fatalf("%d rows of prefix", snap.ask.Rows)
 	}
@@ -148,18 +148,18 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.core.Plan, r.quiet = plan, 150*time.Millisecond // less than a chunk lasts
+	r.core.Plan, r.degradedAfter = plan, 150*time.Millisecond // less than a chunk lasts
 	degraded := false
 	due := map[uint64]int64{}
-	last := r.key
+	last := r.session.key
 	for range 200 {
 		if key, ok := due[r.index]; ok {
 			r.answer(key, 10)
 		}
 		r.step(1)
-		degraded = degraded || r.now == Degraded
-		if r.key != last {
-			last = r.key
+		degraded = degraded || r.run.state == Degraded
+		if r.session.key != last {
+			last = r.session.key
 			due[r.index+3] = last
 		}
 	}

@@ -8,69 +8,189 @@ import (
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/tick"
+	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
+	"edgert/wire"
 )
 
-// The parts of a tick, in their order.
+// The phases of a tick, in their order.
 const (
-	lapRead  = iota // all joints
-	lapAct          // the next action, its limits, and the goals on the bus
-	lapMerge        // at most one chunk
-	lapAsk          // the trigger, and the snapshot for the sender
-	numLaps
+	phaseRead  = iota // all joints
+	phaseAct          // the next action, its limits, and the goals on the bus
+	phaseMerge        // at most one chunk
+	phaseAsk          // the trigger, and the snapshot for the sender
+	numPhases
 )
 
-var lapNames = [numLaps]string{"read", "act", "merge", "ask"}
+var phaseNames = [numPhases]string{"read", "act", "merge", "ask"}
+
+// Bounds of the rings between the threads.
+const (
+	eventSlots  = 1024
+	sourceSlots = 64
+)
 
 // control is one robot's tick: read, act, write, then merge and ask.
+//
+// Owner: the tick thread, apart from what says otherwise.
 type control struct {
-	// Constant after Open.
-	clock   rt.Clock
-	period  time.Duration
-	dof     int
-	bus     bus
-	quiet   time.Duration // degraded_after
-	offline time.Duration // max_offline
-	exit    follow.Exit
-
-	// Owner: tick thread.
+	controlConfig
 	core     tick.Core
-	log      *record.Log        // nil: nobody wants it
-	sessions [4]*record.Session // by epoch
-	arm      *follow.Follower
-	joined   chunk.Chunk
-	epoch    uint32
-	key      int64
-	episode  uint32
-	fresh    bool   // the next observation starts an episode
-	reset    uint32 // of resets, those carried out
-	lastGood rt.Instant
-	waits    rt.Instant // when the first request left that nothing has answered; 0: none
-	began    rt.Instant
-	now      State
-	nowSince rt.Instant
-	warned   uint32     // joints that people were told of
-	resting  bool       // the last tick was paused
-	waiting  bool       // an operator is waited for, since a motor has restarted
-	source   rt.Instant // what the last action is made from was seen then; 0: none ran
+	operator operatorRequests // any thread
+	run      runState
+	session  sessionState
+	out      mailboxes
 
-	// Shared with other threads through their own types.
-	stop      *atomic.Bool
-	leave     atomic.Bool   // asked to park and stop
-	hurry     atomic.Bool   // asked to stop without parking
-	paused    atomic.Bool   // asked to hold and ask for nothing; the schedule stays
-	resets    atomic.Uint32 // episodes asked for so far
-	link      *linkFlags
+	hold       hold       // of this tick
+	paused     bool       // the last tick was
+	needResume bool       // an operator is waited for, since a motor has restarted
+	warned     uint32     // joints that a warning was emitted for
+	source     rt.Instant // when what the last action is made from was measured; 0: none ran
+	merged     chunk.Chunk
+	phases     *rt.Laps              // of the tick, by phaseNames
+	failed     atomic.Pointer[error] // any thread: why the run ends
+}
+
+// controlConfig is what a control is made of.
+type controlConfig struct {
+	clock         rt.Clock
+	period        time.Duration
+	degradedAfter time.Duration
+	maxOffline    time.Duration
+	arm           *follow.Follower
+	bus           bus
+	record        *record.Log // nil: no action is recorded
+	events        *event.Queue
+	waker         *rt.Waker // the sender's
+	stop          *atomic.Bool
+	link          *linkFlags
+	inbox         *rt.Latest[answer]
+	stats         *tickStats
+}
+
+// bus is what the tick asks of an arm beside what its Follower does.
+type bus interface {
+	BusWait() rt.Wait
+	Warned() uint32 // joints that are too hot or whose supply is too low for the robot's description
+	Extremes() (hottest, volts float64)
+}
+
+// operatorRequests is what other threads ask of the tick.
+type operatorRequests struct {
+	leave  atomic.Bool   // park and stop
+	hurry  atomic.Bool   // stop without parking
+	pause  atomic.Bool   // hold, and ask for nothing; the schedule stays
+	resets atomic.Uint32 // episodes asked for so far
+}
+
+// runState is where the run stands.
+type runState struct {
+	state        State
+	since        rt.Instant // of which stats.inState has been told
+	lastMerge    rt.Instant
+	firstRequest rt.Instant // of those that nothing has answered; 0: none
+	resets       uint32     // carried out
+}
+
+// sessionState is what this tick's requests say, and what the answers must repeat.
+type sessionState struct {
+	epoch   uint32
+	key     int64 // of the newest request
+	episode uint32
+	start   bool               // the next observation starts the episode
+	recent  [4]*record.Session // by epoch
+}
+
+// of returns the session in which a recorded action was asked for, nil when it is
+// long gone.
+//
+//rt:noalloc
+func (s *sessionState) of(epoch uint32) *record.Session {
+	if r := s.recent[epoch%uint32(len(s.recent))]; r != nil && r.Epoch == epoch {
+		return r
+	}
+	return nil
+}
+
+// mailboxes is what the tick exchanges with the sender and the page.
+type mailboxes struct {
 	snapshots *rt.Latest[snapshot]
-	glances   *rt.Latest[glance] // nil: nobody can look
-	waker     *rt.Waker
-	departed  *rt.Ring[departure]
-	inbox     *rt.Latest[arrival]
-	events    *event.Queue
-	laps      *rt.Laps // of the tick, by lapNames
-	stats     *tickStats
-	failed    atomic.Pointer[error]
+	sources   *rt.Ring[source]
+	views     *rt.Latest[view] // nil: there is no page
+}
+
+// snapshot is one observation on its way to the sender: the state, what is
+// being asked, and the actions that will run meanwhile.
+type snapshot struct {
+	ask     chunk.Ask
+	epoch   uint32
+	episode uint32
+	start   bool // first observation of the episode
+	at      rt.Instant
+	runway  time.Duration
+	state   []float32 // [dof]
+}
+
+// source is how old the pictures of a request were, for the tick.
+type source struct {
+	key int64
+	at  rt.Instant // of the state or the oldest picture, whichever is older
+}
+
+// answer is one chunk on its way from the receiver to the tick.
+type answer struct {
+	epoch, episode uint32
+	body           wire.ActionChunk
+}
+
+// view is the newest tick, for the page.
+type view struct {
+	at, source          rt.Instant
+	late                time.Duration
+	state, goal         []float32 // [dof]
+	stale, frozen, held uint32    // joints, as follow.Follower's
+	joints              []follow.Life
+}
+
+// hold is a set of reasons for which no observation leaves in a tick. For the first
+// two the arm holds, too.
+type hold uint8
+
+const (
+	holdPaused      hold = 1 << iota // by an operator
+	holdBusSilent                    // so many joints do not answer that nothing may move
+	holdJointSilent                  // one does not: what was measured of it is old
+	holdNoPicture                    // a camera has not given its first picture
+	holdNoSession                    // the link has none
+	holdEnding                       // the arm parks, or the run is over
+)
+
+// newControl returns the tick of an arm on chunks of horizon rows.
+func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
+	dof := len(cfg.arm.Goal)
+	core.Gate = cfg.arm.Gate()
+	c := &control{
+		controlConfig: cfg, core: core, phases: rt.NewLaps(cfg.clock, numPhases),
+		run:     runState{state: Connecting},
+		session: sessionState{episode: 1, start: true},
+		out: mailboxes{
+			sources: rt.NewRing[source](sourceSlots),
+			snapshots: rt.NewLatest(func(s *snapshot) {
+				s.state, s.ask = make([]float32, dof), chunk.NewAsk(horizon, dof)
+			}),
+		},
+	}
+	c.stats.episode.Store(c.session.episode)
+	return c
+}
+
+// showViews has each tick leave a view.
+func (c *control) showViews() {
+	dof := len(c.arm.Goal)
+	c.out.views = rt.NewLatest(func(v *view) {
+		v.state, v.goal, v.joints = make([]float32, dof), make([]float32, dof), make([]follow.Life, dof)
+	})
 }
 
 // tick is one period. Everything that touches the schedule happens here, so it
@@ -78,57 +198,123 @@ type control struct {
 //
 //rt:noalloc
 func (c *control) tick(t rt.Tick) rt.Wait {
-	if c.began == 0 {
-		c.begin(t.Woke)
+	now := t.Woke
+	if c.run.since == 0 {
+		c.run.since, c.run.lastMerge = now, now
 	}
 	if o := t.Overrun; o.Own {
-		c.events.Emit(t.Woke, event.TickOverrun, int64(o.CPU+o.BusWait), int64(o.Stolen))
+		c.events.Emit(now, event.TickOverrun, int64(o.CPU+o.BusWait), int64(o.Stolen))
 	}
-	c.laps.Begin(t.Woke)
+	c.phases.Begin(now)
 	if t.Suspended > 0 {
-		c.suspended(t)
+		c.onSuspend(t)
 	}
 	before := c.arm.Phase
 	c.arm.Read(t)
-	c.mind(t.Woke, before)
-	c.laps.Mark(lapRead)
-	c.obey(t.Woke)
+	c.checkArm(now, before)
+	c.phases.Mark(phaseRead)
+	c.applyRequests(now)
+	c.hold = c.holdReasons()
 	switch c.arm.Phase {
 	case follow.Arming:
-		c.armOn(t)
+		c.armStep(t)
 	case follow.Armed:
-		c.act(t.Woke)
+		c.act(now)
 	case follow.Parking:
-		c.arm.ParkOn(t.Woke, c.hurry.Load())
+		c.arm.ParkOn(now, c.operator.hurry.Load())
 	}
-	c.laps.Mark(lapAct)
-	c.merge(t.Woke)
-	c.laps.Mark(lapMerge)
-	c.ask(t.Woke)
-	c.settle(t.Woke)
-	c.show(t)
-	c.laps.Mark(lapAsk)
-	c.laps.End()
+	c.phases.Mark(phaseAct)
+	c.merge(now)
+	c.phases.Mark(phaseMerge)
+	c.ask(now)
+	c.updateState(now)
+	c.publishView(t)
+	c.phases.Mark(phaseAsk)
+	c.phases.End()
 	return c.bus.BusWait()
 }
 
-//rt:noalloc
-func (c *control) begin(now rt.Instant) {
-	c.began, c.lastGood, c.nowSince = now, now, now
-}
-
-// suspended drops what was asked and seen before the machine was suspended.
+// onSuspend drops what was asked and seen before the machine was suspended.
 //
 //rt:noalloc
-func (c *control) suspended(t rt.Tick) {
+func (c *control) onSuspend(t rt.Tick) {
 	c.events.Emit(t.Woke, event.Suspended, int64(t.Suspended), 0)
-	c.resets.Add(1)
-	c.link.awake.Store(int64(t.Woke))
+	c.operator.resets.Add(1)
+	c.link.resumedAt.Store(int64(t.Woke))
 }
 
-// armOn takes the next step towards a torque that holds the arm where it is; it
+// checkArm reacts to what became of the arm in this tick: it may be back after it was
+// away, want to be armed again, or have to end the run.
+//
+//rt:noalloc
+func (c *control) checkArm(now rt.Instant, before follow.Phase) {
+	if before >= follow.Arming && c.arm.Phase == follow.Untouched {
+		c.operator.resets.Add(1) // what was planned is for an arm that stood elsewhere
+	}
+	if waits := c.arm.Waits(); waits && !c.needResume {
+		c.needResume, c.paused = true, true
+		c.stats.needResume.Store(true)
+		c.operator.pause.Store(true)
+	}
+	warned := c.bus.Warned()
+	if warned&^c.warned != 0 {
+		hottest, volts := c.bus.Extremes()
+		c.events.Emit(now, event.JointWarned, int64(warned), int64(hottest)<<16|int64(volts*10+0.5))
+	}
+	c.warned = warned
+	if c.operator.leave.Load() {
+		return
+	}
+	if err := c.arm.Fatal(); err != nil {
+		c.abort(err)
+	}
+}
+
+// applyRequests carries out what the operator asks for.
+//
+//rt:noalloc
+func (c *control) applyRequests(now rt.Instant) {
+	pause := c.operator.pause.Load()
+	if pause {
+		// Nothing is asked, so no answer is missing; and no joint gets torque.
+		c.run.lastMerge = now
+		c.link.mergedAt.Store(int64(now))
+		c.arm.Postpone()
+	} else if c.paused {
+		c.arm.Consent()
+		c.needResume = false
+		c.stats.needResume.Store(false)
+	}
+	c.paused = pause
+	if n := c.operator.resets.Load(); n != c.run.resets {
+		c.run.resets, c.run.firstRequest = n, 0
+		c.core.Reset(c.arm.Goal)
+		c.session.episode++
+		c.session.start = true
+		c.stats.episode.Store(c.session.episode)
+	}
+}
+
+//rt:noalloc
+func (c *control) holdReasons() (h hold) {
+	if c.operator.pause.Load() {
+		h |= holdPaused
+	}
+	if c.arm.Silent() {
+		h |= holdBusSilent
+	}
+	if c.arm.Frozen() != 0 {
+		h |= holdJointSilent
+	}
+	if c.link.missingCameras.Load() > 0 {
+		h |= holdNoPicture
+	}
+	return h
+}
+
+// armStep takes the next step towards a torque that holds the arm where it is; it
 // happens once a run, over some ticks, and again where the arm was away.
-func (c *control) armOn(t rt.Tick) {
+func (c *control) armStep(t rt.Tick) {
 	touched, err := c.arm.ArmOn(t)
 	if touched {
 		c.stats.touched.Store(true)
@@ -142,63 +328,97 @@ func (c *control) armOn(t rt.Tick) {
 	}
 }
 
-// obey takes the operator's wishes.
+// act runs the next action, or holds.
 //
 //rt:noalloc
-func (c *control) obey(now rt.Instant) {
-	paused := c.paused.Load()
-	if paused {
-		// Nobody is asked, so nobody is missed; and nothing gets torque.
-		c.lastGood = now
-		c.link.merged.Store(int64(now))
-		c.arm.Postpone()
-	} else if c.resting {
-		c.arm.Consent()
-		c.waiting = false
-		c.stats.waits.Store(false)
+func (c *control) act(now rt.Instant) {
+	switch {
+	case c.operator.leave.Load():
+		c.arm.Depart(now)
+		return
+	case c.arm.Rescuing() && c.hold&holdPaused == 0:
+		c.core.Hold()
+		if err := c.arm.WalkIn(now); err != nil {
+			c.fail(err)
+		}
+		return
+	case c.hold&(holdPaused|holdBusSilent) != 0:
+		c.core.Hold() // and nothing is sent: the motors hold
+		if c.hold&holdBusSilent != 0 {
+			c.stats.starved.Add(1)
+			c.stats.starvedBus.Add(1)
+		}
+		return
 	}
-	c.resting = paused
-	if n := c.resets.Load(); n != c.reset {
-		c.reset = n
-		c.core.Reset(c.arm.Goal)
-		c.waits = 0
-		c.episode++
-		c.fresh = true
-		c.stats.episode.Store(c.episode)
+	action := c.core.Next(now)
+	if action.TooOld {
+		c.stats.tooOld.Add(1)
 	}
+	if action.Policy != nil {
+		c.source = now.Add(-action.Age)
+		c.stats.age.Record(action.Age)
+		c.stats.actions.Add(1)
+	}
+	if action.Row == nil {
+		c.stats.starved.Add(1)
+		c.change(now, Starved)
+		return
+	}
+	c.arm.Drive(now, action.Row)
+	if action.Policy != nil && c.record != nil {
+		c.recordAction(now, action.Policy)
+	}
+}
+
+// recordAction notes the action that this tick began to run; without room it is lost.
+//
+//rt:noalloc
+func (c *control) recordAction(now rt.Instant, action []float32) {
+	a := c.record.Reserve()
+	if a == nil {
+		return
+	}
+	p := c.core.Plan.Last()
+	a.At, a.Source, a.Step = now, c.source, c.core.Plan.View().N
+	a.Seq, a.Epoch, a.Episode, a.Index, a.Delay, a.Dropped = p.Seq, p.Epoch, p.Episode, p.Index, p.Asked, p.Delay
+	a.Session = c.session.of(p.Epoch)
+	a.Joints = copy(a.Action[:], action)
+	copy(a.State[:], c.arm.State)
+	copy(a.Goal[:], c.arm.Goal)
+	c.record.Commit()
 }
 
 // merge joins at most one waiting chunk.
 //
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
-	for d := c.departed.Peek(); d != nil; d = c.departed.Peek() {
-		c.core.Plan.Pictured(d.key, d.source)
-		c.departed.Release()
+	for s := c.out.sources.Peek(); s != nil; s = c.out.sources.Peek() {
+		c.core.Plan.Pictured(s.key, s.at)
+		c.out.sources.Release()
 	}
 	a, key, fresh := c.inbox.Front()
-	if !fresh {
-		return
-	}
 	switch {
-	case a.epoch != c.epoch:
+	case !fresh:
+		return
+	case a.epoch != c.session.epoch:
 		c.stats.drop(dropEpoch)
 		return
-	case a.episode != c.episode:
+	case a.episode != c.session.episode:
 		c.stats.drop(dropEpisode)
 		return
 	}
 	robot := a.body.ChunkRobot
-	c.joined = chunk.Chunk{
+	c.merged = chunk.Chunk{
 		Key: key, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data,
 		Prov: chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
 	}
-	res := c.core.Plan.OnChunk(c.clock.Now(), &c.joined)
-	switch {
-	case res.Outcome == chunk.Unknown:
+	res := c.core.Plan.OnChunk(c.clock.Now(), &c.merged)
+	switch res.Outcome {
+	case chunk.Joined:
+	case chunk.Unknown:
 		c.stats.drop(dropUnknown)
 		return
-	case res.Outcome != chunk.Joined:
+	default:
 		c.stats.drop(dropOutcome + int(res.Outcome))
 		return
 	}
@@ -206,105 +426,142 @@ func (c *control) merge(now rt.Instant) {
 	c.stats.rtt.Record(res.RTT)
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
 	c.stats.network.Record(max(0, res.RTT-served))
-	c.lastGood, c.fresh, c.waits = now, false, 0
-	c.link.merged.Store(int64(now))
-	if !c.paused.Load() {
+	c.run.lastMerge, c.run.firstRequest, c.session.start = now, 0, false
+	c.link.mergedAt.Store(int64(now))
+	if c.hold&holdPaused == 0 {
 		c.arm.Begin()
 	}
-	c.move(now, Merged)
+	c.change(now, Merged)
 }
 
 // ask decides whether the next observation leaves, and hands it over.
 //
 //rt:noalloc
 func (c *control) ask(now rt.Instant) {
-	if epoch := c.link.epoch.Load(); epoch != c.epoch {
-		c.epoch = epoch
+	if epoch := c.link.epoch.Load(); epoch != c.session.epoch {
+		c.session.epoch = epoch
 		if epoch != 0 {
-			c.sessions[epoch%uint32(len(c.sessions))] = c.link.session.Load()
+			c.session.recent[epoch%uint32(len(c.session.recent))] = c.link.session.Load()
 			c.core.Plan.Rearm()
-			c.move(now, Opened)
+			c.change(now, Opened)
 		}
 	}
-	able := c.epoch != 0 && !c.arm.Silent() && c.arm.Frozen() == 0 && c.arm.Phase < follow.Parking && c.now != Dead && c.link.blind.Load() == 0 && !c.paused.Load()
+	if c.session.epoch == 0 {
+		c.hold |= holdNoSession
+	}
+	if c.arm.Phase >= follow.Parking || c.run.state == Dead {
+		c.hold |= holdEnding
+	}
 	var goal []float32
 	if c.arm.Phase == follow.Armed {
 		goal = c.arm.Goal
 	}
-	s := c.snapshots.Back()
-	if !c.core.Ask(now, able, c.arm.State, goal, &s.ask) {
+	s := c.out.snapshots.Back()
+	if !c.core.Ask(now, c.hold == 0, c.arm.State, goal, &s.ask) {
 		return
 	}
-	c.key = s.ask.Key
-	s.epoch, s.episode, s.start = c.epoch, c.episode, c.fresh
+	c.session.key = s.ask.Key
+	s.epoch, s.episode, s.start = c.session.epoch, c.session.episode, c.session.start
 	s.at = now
 	s.runway = time.Duration(s.ask.Runway*c.core.Stages.Multiplier()) * c.period
 	copy(s.state, c.arm.State)
-	c.link.sentKey.Store(c.key)
-	c.link.asked.Store(int64(now))
-	if c.waits == 0 {
-		c.waits = now
+	c.link.sentKey.Store(s.ask.Key)
+	c.link.askedAt.Store(int64(now))
+	if c.run.firstRequest == 0 {
+		c.run.firstRequest = now
 	}
 	c.stats.requests.Add(1)
-	c.stats.delay.Store(int64(c.core.Plan.View().Estimate))
-	if c.snapshots.Publish(c.key) {
+	if c.out.snapshots.Publish(s.ask.Key) {
 		c.waker.Wake()
 	}
 }
 
-// settle reports what this tick changed about the run as a whole.
+// updateState applies what this tick changed about the run as a whole, and ends it.
 //
 //rt:noalloc
-func (c *control) settle(now rt.Instant) {
-	if c.arm.Silent() {
-		c.move(now, BusSilent)
+func (c *control) updateState(now rt.Instant) {
+	if c.hold&holdBusSilent != 0 {
+		c.change(now, BusSilent)
 	}
-	// A discipline that asks rarely is not left alone before it has asked for a while.
-	if c.arm.Phase == follow.Armed && c.waits != 0 && now.Sub(c.lastGood) >= c.quiet && now.Sub(c.waits) >= c.quiet/4 {
-		c.move(now, Quiet)
+	// A discipline that asks rarely is not degraded before it has asked for a while.
+	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
+	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.degradedAfter {
+		c.change(now, Quiet)
 	}
 	if c.link.lost.Swap(false) {
-		c.move(now, LinkLost)
+		c.change(now, LinkLost)
 	}
 	if c.link.refused.Load() {
-		c.move(now, Refused)
+		c.change(now, Refused)
 	}
-	if now.Sub(c.lastGood) >= c.offline && c.arm.Phase < follow.Parking {
-		c.stats.busFault.Store(c.arm.Silent() || c.arm.Frozen() != 0)
-		c.move(now, Offline)
+	if now.Sub(c.run.lastMerge) >= c.maxOffline && c.arm.Phase < follow.Parking {
+		c.stats.busFault.Store(c.hold&(holdBusSilent|holdJointSilent) != 0)
+		c.change(now, Offline)
 	}
-	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
-	c.nowSince = now
+	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
+	c.run.since = now
 	c.stats.size.Store(int64(c.core.Plan.View().Size))
+	if c.run.state == Dead {
+		c.operator.leave.Store(true)
+	} else if !c.operator.leave.Load() {
+		return
+	}
+	rearming := c.arm.Phase == follow.Arming && c.arm.Stiff()
 	switch {
-	case c.now == Dead:
-		c.leave.Store(true)
-		fallthrough
-	case c.leave.Load():
-		rearming := c.arm.Phase == follow.Arming && c.arm.Stiff()
-		if c.arm.Phase < follow.Armed && !rearming || c.arm.Phase == follow.Done {
-			c.stop.Store(true)
-		} else if c.arm.Phase == follow.Armed && c.now == Dead || rearming {
-			c.arm.Depart(now)
-		}
+	case c.arm.Phase < follow.Armed && !rearming, c.arm.Phase == follow.Done:
+		c.stop.Store(true)
+	case rearming, c.arm.Phase == follow.Armed && c.run.state == Dead:
+		c.arm.Depart(now)
 	}
 }
 
-// move applies a cause to the state machine.
+// change applies a cause to the state machine.
 //
 //rt:noalloc
-func (c *control) move(now rt.Instant, cause Cause) {
-	next := c.now.After(cause)
-	if next == c.now {
+func (c *control) change(now rt.Instant, cause Cause) {
+	next := c.run.state.After(cause)
+	if next == c.run.state {
 		return
 	}
-	c.events.Emit(now, event.StateChanged, int64(c.now), int64(next))
-	c.stats.inState[c.now].Add(int64(now.Sub(c.nowSince)))
-	c.now, c.nowSince = next, now
+	c.events.Emit(now, event.StateChanged, int64(c.run.state), int64(next))
+	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
+	c.run.state, c.run.since = next, now
 	c.stats.state.Store(uint32(next))
 }
 
-// fail ends the run with an error; the arm is let go by whoever waits for it.
+// publishView leaves this tick where the page finds it.
+//
+//rt:noalloc
+func (c *control) publishView(t rt.Tick) {
+	if c.out.views == nil {
+		return
+	}
+	v := c.out.views.Back()
+	v.at, v.source, v.late = t.Woke, c.source, t.Woke.Sub(t.Deadline)
+	copy(v.state, c.arm.State)
+	copy(v.goal, c.arm.Goal)
+	v.stale, v.frozen, v.held = c.arm.Stale(), c.arm.Frozen(), c.arm.Kept()
+	c.arm.Lives(v.joints)
+	c.out.views.Publish(int64(t.Woke))
+}
+
+// abort ends the run as --on-exit says, though it never holds; an operator is
+// needed.
+func (c *control) abort(err error) {
+	err = exit.With(exit.Fault, err)
+	c.failed.CompareAndSwap(nil, &err)
+	c.operator.leave.Store(true)
+}
+
+// giveUp ends the run with an error, after parking as --on-exit says.
+//
+// Owner: any thread.
+func (c *control) giveUp(err error) {
+	c.failed.CompareAndSwap(nil, &err)
+	c.operator.leave.Store(true)
+}
+
+// fail ends the run with an error, at once: Edge.Run lets the arm go.
 func (c *control) fail(err error) {
 	c.failed.CompareAndSwap(nil, &err)
 	c.stop.Store(true)

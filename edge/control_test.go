@@ -143,32 +143,23 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shape, err := stage.NewChain(stage.Config{}, 100, testDOF)
+	stages, err := stage.NewChain(stage.Config{}, 100, testDOF)
 	if err != nil {
 		t.Fatal(err)
 	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096), masks: make([]uint32, 0, 4096)}
-	c := &control{
-		laps:  rt.NewLaps(rt.KernelClock(), numLaps),
-		clock: clock, period: testPeriod, dof: testDOF, bus: fake,
-		quiet: 100 * time.Millisecond, offline: 2 * time.Second,
-		core: tick.Core{Plan: plan, Stages: shape, MaxAge: time.Second},
-		now:  Connecting, episode: 1, fresh: true,
-		stop: new(atomic.Bool), link: &linkFlags{}, waker: waker, events: event.NewQueue(1024),
-		departed: rt.NewRing[departure](64), inbox: newInbox(), stats: newTickStats(),
-		snapshots: rt.NewLatest(func(s *snapshot) {
-			s.state = make([]float32, testDOF)
-			s.ask = chunk.NewAsk(testHorizon, testDOF)
-		}),
-	}
-	c.link.epoch.Store(1)
-	r := &rig{control: c, bus: fake, time: clock, how: follow.Config{
-		Period: testPeriod, Events: c.events, Exit: follow.ExitPark,
+	r := &rig{bus: fake, time: clock, how: follow.Config{
+		Period: testPeriod, Events: event.NewQueue(1024), Exit: follow.ExitPark,
 		Safety: robot.Safety{AfterReplug: robot.Resume, AfterReset: robot.Operator, Slew: 1, Stall: robot.Ignore, StallFor: time.Hour},
 		Gate:   follow.Gate{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
 	}}
-	r.follow(func(*follow.Config) {})
+	r.control = newControl(controlConfig{
+		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
+		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker, stop: new(atomic.Bool),
+		link: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(),
+	}, tick.Core{Plan: plan, Stages: stages, MaxAge: time.Second}, testHorizon)
+	r.link.epoch.Store(1)
 	return r
 }
 
@@ -208,14 +199,14 @@ func (r *rig) answerEpisode(key int64, value float32, episode uint32) {
 // serve answers every request after delay ticks, for n ticks.
 func (r *rig) serve(n, delay int, value float32) {
 	due := map[int]int64{}
-	last := r.key
+	last := r.session.key
 	for i := range n {
 		if key, ok := due[i]; ok {
 			r.answer(key, value)
 		}
 		r.step(1)
-		if r.key != last {
-			last = r.key
+		if r.session.key != last {
+			last = r.session.key
 			due[i+delay] = last
 		}
 	}
@@ -259,8 +250,8 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 	if r.arm.Gate().StepClips == 0 {
 		t.Error("no step was counted as clipped")
 	}
-	if r.now != Streaming {
-		t.Errorf("state %v, want STREAMING", r.now)
+	if r.run.state != Streaming {
+		t.Errorf("state %v, want STREAMING", r.run.state)
 	}
 }
 
@@ -291,19 +282,19 @@ func TestSteadyStreamNeverStarves(t *testing.T) {
 func TestALostChunkIsAskedForAgain(t *testing.T) {
 	r := newRig(t)
 	r.serve(60, 3, 10)
-	before := r.key
-	for r.key == before {
+	before := r.session.key
+	for r.session.key == before {
 		r.step(1)
 	}
-	lost, at := r.key, r.index
-	for r.key == lost {
+	lost, at := r.session.key, r.index
+	for r.session.key == lost {
 		r.step(1)
 	}
 	if again := r.index - at; again > 6 {
 		t.Errorf("asked again after %d ticks, want at most 6 (estimate 3 + epsilon 1 + 1)", again)
 	}
 	r.step(2)
-	r.answer(r.key, 10)
+	r.answer(r.session.key, 10)
 	r.step(1)
 	if n := r.stats.starved.Load(); n != 0 {
 		t.Errorf("starved %d ticks after one lost chunk, want 0", n)
@@ -315,8 +306,8 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	r.serve(40, 3, 10)
 	goal := r.arm.Goal[0]
 	r.step(testHorizon + 10) // nobody answers
-	if r.now != Stalled {
-		t.Fatalf("state %v, want STALLED", r.now)
+	if r.run.state != Stalled {
+		t.Fatalf("state %v, want STALLED", r.run.state)
 	}
 	if r.arm.Goal[0] != goal || r.stats.starved.Load() == 0 {
 		t.Errorf("goal %v starved %d, want %v held and counted", r.arm.Goal[0], r.stats.starved.Load(), goal)
@@ -326,10 +317,10 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	if len(r.bus.writes) != n {
 		t.Error("holding writes a goal, which is not safe to send again: reading feeds the servos' own watchdogs")
 	}
-	r.answer(r.key, 12)
+	r.answer(r.session.key, 12)
 	r.step(2)
-	if r.now != Streaming {
-		t.Errorf("state after a new chunk %v, want STREAMING", r.now)
+	if r.run.state != Streaming {
+		t.Errorf("state after a new chunk %v, want STREAMING", r.run.state)
 	}
 }
 
@@ -337,8 +328,8 @@ func TestQuietServerIsDegradedWhileActionsLast(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.step(12) // more than quiet, less than a chunk
-	if r.now != Degraded {
-		t.Errorf("state %v, want DEGRADED", r.now)
+	if r.run.state != Degraded {
+		t.Errorf("state %v, want DEGRADED", r.run.state)
 	}
 }
 
@@ -379,8 +370,8 @@ func TestStaleJoints(t *testing.T) {
 					t.Errorf("joint %d moved %v, want %v (goal %v → %v)", j, moved, tt.moves[j], before, r.arm.Goal)
 				}
 			}
-			if (r.now == Stalled) != tt.stalled {
-				t.Errorf("state %v, want stalled %v", r.now, tt.stalled)
+			if (r.run.state == Stalled) != tt.stalled {
+				t.Errorf("state %v, want stalled %v", r.run.state, tt.stalled)
 			}
 		})
 	}
@@ -397,9 +388,9 @@ func TestAsksAfterABreak(t *testing.T) {
 		}
 	}
 	asked := r.stats.requests.Load()
-	r.paused.Store(true)
+	r.operator.pause.Store(true)
 	r.step(5)
-	r.paused.Store(false)
+	r.operator.pause.Store(false)
 	r.step(1)
 	if left := r.core.Plan.View().Size; left <= testHorizon-testSMin {
 		t.Fatalf("%d actions left: the trigger would ask anyway", left)
@@ -425,30 +416,30 @@ func TestLinkLossAndReturn(t *testing.T) {
 	r.link.lost.Store(true)
 	sent := r.stats.requests.Load()
 	r.step(8)
-	if r.now != Reconnecting || r.stats.requests.Load() != sent {
-		t.Fatalf("state %v, %d requests without a session, want RECONNECTING and none", r.now, r.stats.requests.Load()-sent)
+	if r.run.state != Reconnecting || r.stats.requests.Load() != sent {
+		t.Fatalf("state %v, %d requests without a session, want RECONNECTING and none", r.run.state, r.stats.requests.Load()-sent)
 	}
 	if r.stats.starved.Load() != 0 {
 		t.Error("starved although actions were left")
 	}
 	r.link.epoch.Store(2)
 	r.step(1)
-	if r.now != Connecting || r.stats.requests.Load() != sent+1 {
-		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.now, r.stats.requests.Load()-sent)
+	if r.run.state != Connecting || r.stats.requests.Load() != sent+1 {
+		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.run.state, r.stats.requests.Load()-sent)
 	}
-	r.answer(r.key, 10)
+	r.answer(r.session.key, 10)
 	r.step(1)
-	if r.now != Streaming {
-		t.Errorf("state %v, want STREAMING", r.now)
+	if r.run.state != Streaming {
+		t.Errorf("state %v, want STREAMING", r.run.state)
 	}
 }
 
 func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	r.step(int(r.offline/testPeriod) + 1)
-	if r.now != Dead || r.arm.Phase != follow.Parking {
-		t.Fatalf("state %v phase %d, want DEAD and parking", r.now, r.arm.Phase)
+	r.step(int(r.maxOffline/testPeriod) + 1)
+	if r.run.state != Dead || r.arm.Phase != follow.Parking {
+		t.Fatalf("state %v phase %d, want DEAD and parking", r.run.state, r.arm.Phase)
 	}
 	r.step(200)
 	if !r.stop.Load() || math.Abs(float64(r.arm.Goal[0]-5)) > 1e-3 {
@@ -461,7 +452,7 @@ func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
 		r := newRig(t)
 		r.follow(func(c *follow.Config) { c.Exit = mode })
 		r.serve(60, 3, 10)
-		r.leave.Store(true)
+		r.operator.leave.Store(true)
 		r.step(1)
 		if r.arm.Phase != phaseAfter {
 			t.Errorf("mode %d: phase %d after leaving, want %d", mode, r.arm.Phase, phaseAfter)
@@ -476,9 +467,9 @@ func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
 func TestASecondSignalSkipsParking(t *testing.T) {
 	r := newRig(t)
 	r.serve(200, 3, 60)
-	r.leave.Store(true)
+	r.operator.leave.Store(true)
 	r.step(2)
-	r.hurry.Store(true)
+	r.operator.hurry.Store(true)
 	r.step(2)
 	if !r.stop.Load() {
 		t.Error("still parking")
@@ -496,7 +487,7 @@ func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 	if !r.stats.touched.Load() || r.stats.armed.Load() {
 		t.Errorf("touched %v armed %v in the middle of arming, want true false", r.stats.touched.Load(), r.stats.armed.Load())
 	}
-	r.leave.Store(true)
+	r.operator.leave.Store(true)
 	r.step(1)
 	if !r.stop.Load() {
 		t.Error("the tick goes on")
@@ -506,7 +497,7 @@ func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
 	r := newRig(t)
 	r.step(3)
-	r.leave.Store(true)
+	r.operator.leave.Store(true)
 	r.step(1)
 	if !r.stop.Load() || len(r.bus.writes) != 0 {
 		t.Errorf("stop %v, %d writes, want true and none", r.stop.Load(), len(r.bus.writes))
@@ -518,9 +509,9 @@ func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
 func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
-	d := r.departed.Reserve()
-	*d = departure{key: 1, source: r.time.Now().Add(-500 * time.Millisecond)}
-	r.departed.Commit()
+	d := r.out.sources.Reserve()
+	*d = source{key: 1, at: r.time.Now().Add(-500 * time.Millisecond)}
+	r.out.sources.Commit()
 	r.answer(1, 6)
 	r.step(3)
 	if got := r.stats.age.Max(); got < 500*time.Millisecond {
@@ -531,17 +522,17 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 	tests := []struct {
 		name   string
-		break_ func(r *rig, a *arrival) int64
+		break_ func(r *rig, a *answer) int64
 		reason int
 	}{
-		{"earlier session", func(r *rig, a *arrival) int64 { a.epoch = 7; return 1 }, dropEpoch},
-		{"earlier episode", func(r *rig, a *arrival) int64 { a.episode = 9; return 1 }, dropEpisode},
-		{"never asked", func(r *rig, a *arrival) int64 { return 40 }, dropUnknown},
-		{"wrong width", func(r *rig, a *arrival) int64 {
+		{"earlier session", func(r *rig, a *answer) int64 { a.epoch = 7; return 1 }, dropEpoch},
+		{"earlier episode", func(r *rig, a *answer) int64 { a.episode = 9; return 1 }, dropEpisode},
+		{"never asked", func(r *rig, a *answer) int64 { return 40 }, dropUnknown},
+		{"wrong width", func(r *rig, a *answer) int64 {
 			a.body.ChunkRobot = wire.Matrix{Rows: 2, Cols: 3, Data: make([]float32, 6)}
 			return 1
 		}, dropOutcome + int(chunk.BadShape)},
-		{"not a number", func(r *rig, a *arrival) int64 {
+		{"not a number", func(r *rig, a *answer) int64 {
 			a.body.ChunkRobot.Data[3] = float32(math.NaN())
 			return 1
 		}, dropOutcome + int(chunk.NotFinite)},

@@ -51,6 +51,7 @@ func (e *Edge) openArm(ctx context.Context) error {
 		return err
 	}
 	e.arm = hotplug.New(arm, cfg, e.clock)
+	e.onClose(func() { e.arm.Close() })
 	if held := arm.Unconfigured(); len(held) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
 	}
@@ -87,8 +88,11 @@ func (e *Edge) openSim() (err error) {
 		return exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, e.robot.Name, n)
 	}
 	e.world = device.World(e.cfg.Seed, e.clock)
-	e.simBus, err = servosim.Open(simBusOf(e.robot, e.world, e.clock))
-	return err
+	if e.simBus, err = servosim.Open(simBusOf(e.robot, e.world, e.clock)); err != nil {
+		return err
+	}
+	e.onClose(func() { e.simBus.Close() })
+	return nil
 }
 
 // simBusOf is the robot's bus with a simulated world behind it.
@@ -277,6 +281,7 @@ type opened struct {
 
 // openCameras opens every camera; one that is absent may come.
 func (e *Edge) openCameras(ctx context.Context) error {
+	e.onCloseUnlessStuck(e.closeCameras)
 	d := capture.Encoding{Quality: e.cfg.JPEGQuality, Reencode: e.cfg.Reencode}
 	for i := range e.cfg.Cameras {
 		c := &e.cfg.Cameras[i]

@@ -55,12 +55,6 @@ const (
 	dialMax = time.Second
 )
 
-// Bounds of the rings between the threads.
-const (
-	eventSlots     = 1024
-	departureSlots = 64
-)
-
 // Edge is one robot, open and ready to run.
 type Edge struct {
 	cfg           Config
@@ -78,6 +72,7 @@ type Edge struct {
 	cameraReports []cameraReport // of each; owner: the housekeeping goroutine
 	encoders      []*capture.Encoder
 	net           wire.Session
+	receiver      *receiver
 	link          *link
 	control       *control
 	sender        *sender
@@ -100,6 +95,27 @@ type Edge struct {
 	heap     heapWindow
 	score    scoreAtStop
 	notifier *notify.Notifier
+	closers  []func() // of what was opened, in that order
+}
+
+// onClose has release call f, before what was opened earlier is closed.
+func (e *Edge) onClose(f func()) { e.closers = append(e.closers, f) }
+
+// onCloseUnlessStuck is onClose for what a thread that did not end may use.
+func (e *Edge) onCloseUnlessStuck(f func()) {
+	e.onClose(func() {
+		if !e.stuck {
+			f()
+		}
+	})
+}
+
+// release closes what Open has opened, in the opposite order.
+func (e *Edge) release() {
+	for i := len(e.closers) - 1; i >= 0; i-- {
+		e.closers[i]()
+	}
+	e.closers = nil
 }
 
 // Open takes the bus, the cameras and a session, retrying what is absent until
@@ -112,6 +128,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.notifier, err = notify.Open(); err != nil {
 		e.log.Warn("the service manager is not told how the run goes", "why", err)
 	}
+	e.onClose(func() { e.notifier.Close() })
 	defer func() {
 		if err != nil {
 			e.release()
@@ -140,10 +157,11 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.identity, err = claim(cfg.ID); err != nil {
 		return e, exit.With(exit.Config, err)
 	}
+	e.onClose(e.identity.release)
 	if e.identity.ID != e.identity.Asked {
 		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
 	}
-	if err = e.beginRecord(); err != nil {
+	if err = e.openRecord(); err != nil {
 		return e, err
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)           // a waking tick never queues for a P
@@ -177,16 +195,12 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 func (e *Edge) connect(ctx context.Context) error {
 	wait, cancel := context.WithTimeoutCause(ctx, e.cfg.MaxOffline, errOffline)
 	defer cancel()
-	inbox := newInbox()
-	stats := newTickStats()
-	flags := &linkFlags{}
-	e.control = &control{link: flags, inbox: inbox, stats: stats}
-	receive := &receiver{link: flags, inbox: inbox, stats: stats, told: func(ev wire.Event) {
+	e.receiver = newReceiver(func(ev wire.Event) {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
-	}}
+	})
 	e.link = &link{
 		cfg: &e.cfg, who: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
-		flags: flags, uplink: new(atomic.Pointer[uplink]), take: receive.deposit,
+		flags: e.receiver.link, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
 	}
 	var err error
 	transport := e.cfg.transport()
@@ -196,6 +210,8 @@ func (e *Edge) connect(ctx context.Context) error {
 		e.net = e.cfg.Wrap(e.net)
 	}
 	if err == nil {
+		e.onClose(func() { e.net.Close() })
+		e.onClose(e.link.close)
 		e.link.net = e.net
 		err = e.link.connect(wait)
 	}
@@ -220,19 +236,17 @@ func unitsOf(r robot.Robot) (units []string) {
 	return units
 }
 
-func newInbox() *rt.Latest[arrival] { return rt.NewLatest[arrival](nil) }
-
 // build allocates what the session's sizes need.
 func (e *Edge) build() error {
-	t, dof := e.link.terms, len(e.robot.Motors)
-	period := e.cfg.period()
-	how := e.cfg.Plan
-	how.Horizon, how.DOF, how.FPS, how.PrefixEnd, how.RequestTimeout = t.horizon, dof, e.cfg.FPS, t.prefixEnd, e.cfg.RequestTimeout
-	plan, err := chunk.New(how)
+	terms, period, events := e.link.terms, e.cfg.period(), event.NewQueue(eventSlots)
+	schedule := e.cfg.Plan
+	schedule.Horizon, schedule.DOF, schedule.FPS = terms.horizon, len(e.robot.Motors), e.cfg.FPS
+	schedule.PrefixEnd, schedule.RequestTimeout = terms.prefixEnd, e.cfg.RequestTimeout
+	plan, err := chunk.New(schedule)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	shape, err := stage.NewChain(e.cfg.Shape, e.cfg.FPS, dof)
+	stages, err := stage.NewChain(e.cfg.Shape, e.cfg.FPS, schedule.DOF)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -240,30 +254,21 @@ func (e *Edge) build() error {
 	if err != nil {
 		return err
 	}
-	c := e.control
-	c.clock, c.period, c.dof, c.bus = e.clock, period, dof, e.arm
-	c.quiet, c.offline = e.cfg.DegradedAfter, e.cfg.MaxOffline
-	c.exit = follow.ExitModes[e.cfg.OnExit]
-	c.log = e.record
-	c.now, c.episode, c.fresh = Connecting, 1, true
-	c.stats.episode.Store(c.episode)
-	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
-	c.stop, c.waker = &e.stop, waker
-	c.events, c.laps = event.NewQueue(eventSlots), rt.NewLaps(e.clock, numLaps)
+	e.onCloseUnlessStuck(func() { waker.Close() })
 	e.arm.SetPeriod(period)
-	c.arm = follow.New(e.arm, follow.Config{
-		Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: c.exit, Rescue: e.cfg.Rescue, Events: c.events, Clock: e.clock,
-	}, dof)
-	c.core = tick.Core{Plan: plan, Stages: shape, Gate: c.arm.Gate(), MaxAge: e.cfg.MaxActionAge}
-	c.departed = rt.NewRing[departure](departureSlots)
-	c.snapshots = rt.NewLatest(func(s *snapshot) {
-		s.state = make([]float32, dof)
-		s.ask = chunk.NewAsk(t.horizon, dof)
-	})
-	c.stats.inState[Connecting].Add(int64(e.opened))
-	c.link.blind.Store(int32(len(e.cameras)))
-	e.sender = newSender(c, e.cameras, e.encoders, e.cfg.Task)
-	e.sender.uplink = e.link.uplink
+	e.control = newControl(controlConfig{
+		clock: e.clock, period: period, degradedAfter: e.cfg.DegradedAfter, maxOffline: e.cfg.MaxOffline,
+		arm: follow.New(e.arm, follow.Config{
+			Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
+			Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
+		}, schedule.DOF),
+		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
+		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
+	}, tick.Core{Plan: plan, Stages: stages, MaxAge: e.cfg.MaxActionAge}, terms.horizon)
+	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
+	e.control.stats.inState[Connecting].Add(int64(e.opened))
+	e.control.link.missingCameras.Store(int32(len(e.cameras)))
+	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders, e.cfg.Task)
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return e.showPage()
 }
@@ -278,11 +283,11 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
 	linked := make(chan error, 1)
 	for _, cam := range e.cameras {
-		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.link.blind); return nil })
+		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.link.missingCameras); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
-	if e.control.log != nil {
-		e.spawn(e.keepRecord)
+	if e.control.record != nil {
+		e.spawn(e.writeRecord)
 	}
 	e.threads.Add(1)
 	go func() { defer e.threads.Done(); linked <- e.link.keep(ctx) }()
@@ -327,14 +332,11 @@ func (e *Edge) spawn(run func() error) {
 		defer e.threads.Done()
 		defer func() {
 			if p := recover(); p != nil {
-				err := fmt.Errorf("panic: %v", p)
-				e.control.failed.CompareAndSwap(nil, &err)
-				e.control.leave.Store(true)
+				e.control.giveUp(fmt.Errorf("panic: %v", p))
 			}
 		}()
 		if err := run(); err != nil {
-			e.control.failed.CompareAndSwap(nil, &err)
-			e.control.leave.Store(true)
+			e.control.giveUp(err)
 		}
 	}()
 }
@@ -353,8 +355,8 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 		return *failed
 	case State(e.control.stats.state.Load()) == Dead && e.control.stats.busFault.Load():
 		return exit.Errorf(exit.Absent, "joints were silent for %v%s: gave up; check the arm's cables and power", e.cfg.MaxOffline, e.silent())
-	case State(e.control.stats.state.Load()) == Dead && e.control.link.why.Load() != nil:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.link.why.Load())
+	case State(e.control.stats.state.Load()) == Dead && e.control.link.noSession.Load() != nil:
+		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.link.noSession.Load())
 	case State(e.control.stats.state.Load()) == Dead:
 		return exit.Errorf(exit.Absent, "no chunk for %v: gave up%s", e.cfg.MaxOffline, e.unseeing())
 	}
@@ -362,38 +364,4 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 }
 
 // Hurry makes a run that is ending skip the parking: the second Ctrl-C.
-func (e *Edge) Hurry() { e.control.hurry.Store(true) }
-
-// release gives back whatever Open took, in the opposite order, but for what a
-// thread that is stuck may use.
-func (e *Edge) release() {
-	if e.operator != nil {
-		e.operator.Close()
-	}
-	if e.link != nil && e.link.net != nil {
-		e.link.close()
-	}
-	if e.net != nil {
-		e.net.Close()
-	}
-	e.closePage()
-	if !e.stuck {
-		e.closeCameras()
-	}
-	if e.arm != nil {
-		e.arm.Close()
-	}
-	if e.simBus != nil {
-		e.simBus.Close()
-	}
-	if e.control != nil && e.control.waker != nil && !e.stuck {
-		e.control.waker.Close()
-	}
-	if e.identity != nil {
-		e.identity.release()
-	}
-	if e.record != nil {
-		_ = e.record.Begin(e.cfg.FPS) // of a start that failed: its head is a line all the same
-	}
-	e.notifier.Close()
-}
+func (e *Edge) Hurry() { e.control.operator.hurry.Store(true) }

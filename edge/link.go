@@ -39,16 +39,16 @@ const tokenGrace = 2 * time.Second
 // Owner: the link goroutine, apart from lost.
 type link struct {
 	// Constant after Open.
-	cfg    *Config
-	who    *identity
-	names  []string // action names in order
-	units  []string // of each
-	log    *slog.Logger
-	clock  rt.Clock
-	net    wire.Session
-	flags  *linkFlags
-	uplink *atomic.Pointer[uplink]
-	take   func(wire.Sample) // deposit a sample of the action topic
+	cfg     *Config
+	who     *identity
+	names   []string // action names in order
+	units   []string // of each
+	log     *slog.Logger
+	clock   rt.Clock
+	net     wire.Session
+	flags   *linkFlags
+	uplink  *atomic.Pointer[uplink]
+	receive func(wire.Sample) // a sample of the action topic
 
 	terms         terms
 	publisher     wire.Publisher
@@ -97,7 +97,7 @@ func (l *link) handshake(ctx context.Context) error {
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.loud = ""
-	l.flags.why.Store(nil)
+	l.flags.noSession.Store(nil)
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
 	l.flags.nonce.Store(ack.Nonce)
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
@@ -124,7 +124,7 @@ func (l *link) declare(prefix string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.net.Subscribe(action, l.take); err != nil {
+	if _, err := l.net.Subscribe(action, l.receive); err != nil {
 		return err
 	}
 	publisher, err := l.net.Publisher(obs, wire.ObservationQoS)
@@ -201,7 +201,7 @@ func (l *link) connect(ctx context.Context) error {
 		if text := err.Error(); text != l.loud {
 			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.loud = text
-			l.flags.why.Store(&text)
+			l.flags.noSession.Store(&text)
 		}
 		if !l.rest(ctx, wait, true) {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
@@ -253,7 +253,7 @@ func (l *link) keep(ctx context.Context) error {
 // tellTwin warns, once a run, of another robot under this name that the server let
 // in. Its answers are dropped, but its requests cost this robot's their turns.
 func (l *link) tellTwin() {
-	if l.flags.twin.Swap(false) && !l.twinTold {
+	if l.flags.duplicate.Swap(false) && !l.twinTold {
 		l.twinTold = true
 		l.log.Warn("answers to another robot that runs as " + l.who.ID + " arrive, and are dropped: give one of them another --id")
 	}
@@ -274,8 +274,8 @@ func (l *link) trouble() string {
 	if l.flags.evicted.Load() {
 		return "the server closed the session"
 	}
-	merged := rt.Instant(l.flags.merged.Load())
-	if rt.Instant(l.flags.asked.Load()) <= merged {
+	merged := rt.Instant(l.flags.mergedAt.Load())
+	if rt.Instant(l.flags.askedAt.Load()) <= merged {
 		return "" // nothing is due: an edge that cannot ask blames no server
 	}
 	patience := l.cfg.RequestTimeout

@@ -120,7 +120,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 			Cameras: []capture.Config{{Name: "top", Source: "sim"}},
 		},
 		who: &identity{ID: "arm", Instance: newInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
-		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), take: func(wire.Sample) {},
+		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), receive: func(wire.Sample) {},
 	}, log
 }
 
@@ -204,7 +204,7 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
 	await(t, "three refusals", func() bool { return s.opened() >= 3 })
-	e := &Edge{cfg: Config{MaxOffline: time.Minute}, control: &control{stats: newTickStats(), link: l.flags}}
+	e := &Edge{cfg: Config{MaxOffline: time.Minute}, control: &control{controlConfig: controlConfig{stats: newTickStats(), link: l.flags}}}
 	e.control.stats.state.Store(uint32(Dead))
 	if err := e.verdict(nil, nil); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "right-pi") {
 		t.Errorf("a run that gives up now says %v, want code 4 and the other's host", err)
@@ -213,8 +213,8 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if l.flags.why.Load() != nil {
-		t.Errorf("with a session open, there is none because %s", *l.flags.why.Load())
+	if l.flags.noSession.Load() != nil {
+		t.Errorf("with a session open, there is none because %s", *l.flags.noSession.Load())
 	}
 	if n := strings.Count(log.String(), "give one of them another --id"); n != 1 || !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("people were told %d times, want once and as a warning: %s", n, log)
@@ -338,12 +338,12 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)), flags: &linkFlags{}}
 	l.presence.Store(tokenAlive)
-	l.flags.merged.Store(int64(time.Minute))
-	l.flags.asked.Store(int64(time.Minute) - 1)
+	l.flags.mergedAt.Store(int64(time.Minute))
+	l.flags.askedAt.Store(int64(time.Minute) - 1)
 	if why := l.trouble(); why != "" {
 		t.Errorf("trouble() = %q, want none", why)
 	}
-	l.flags.asked.Store(int64(time.Minute) + 1)
+	l.flags.askedAt.Store(int64(time.Minute) + 1)
 	if why := l.trouble(); why == "" {
 		t.Error("an unanswered request an hour ago is no trouble")
 	}
@@ -391,7 +391,7 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	}
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
 	l.cfg.RequestTimeout = 100 * time.Millisecond // silence: the session is opened again
-	l.flags.asked.Store(int64(l.clock.Now()))
+	l.flags.askedAt.Store(int64(l.clock.Now()))
 	err := l.keep(within(t, 8*time.Second))
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.flags.refused.Load() {
 		t.Errorf("keep = %v, want a refusal with code 3", err)
@@ -407,7 +407,7 @@ func TestLinkTellsOfATwinOnce(t *testing.T) {
 		t.Errorf("without one: %s", log)
 	}
 	for range 2 {
-		l.flags.twin.Store(true)
+		l.flags.duplicate.Store(true)
 		l.tellTwin()
 	}
 	if n := strings.Count(log.String(), "another robot that runs as arm"); n != 1 {

@@ -26,15 +26,12 @@ type sender struct {
 	previews []*capture.Preview // of each; nil: nobody can look
 	task     string
 
-	clock     rt.Clock
-	snapshots *rt.Latest[snapshot]
-	waker     *rt.Waker
-	departed  *rt.Ring[departure]
-	uplink    *atomic.Pointer[uplink]
-	stats     *tickStats
-	awake     *atomic.Int64 // linkFlags'
-	stamps    *stamps
-	blind     *atomic.Int32 // cameras that have shown nothing yet
+	clock  rt.Clock
+	waker  *rt.Waker
+	tick   *mailboxes
+	link   *linkFlags
+	uplink *atomic.Pointer[uplink]
+	stats  *tickStats
 
 	noise       *rand.PCG // of the stamps
 	observation wire.Observation
@@ -56,10 +53,10 @@ type uplink struct {
 const sendBuffer = 64 << 10
 
 // newSender allocates a body for the largest picture of each camera.
-func newSender(c *control, cameras []*capture.Camera, encoders []*capture.Encoder, task string) *sender {
+func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder, task string) *sender {
 	s := &sender{
-		dof: c.dof, awake: &c.link.awake, cameras: cameras, encoders: encoders, task: task, clock: c.clock, snapshots: c.snapshots, waker: c.waker,
-		departed: c.departed, stats: c.stats, stamps: &c.link.stamps, noise: newNoise(), blind: &c.link.blind,
+		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders, task: task,
+		clock: c.clock, waker: c.waker, tick: &c.out, link: c.link, uplink: to, stats: c.stats, noise: newNoise(),
 		taken: make([]rt.Instant, len(cameras)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(cameras)),
 	}
 	total := sendBuffer
@@ -75,12 +72,12 @@ func newSender(c *control, cameras []*capture.Camera, encoders []*capture.Encode
 func (s *sender) run(stop *atomic.Bool) error {
 	for !stop.Load() {
 		if s.waker.Wait(senderPoll) {
-			if snap, _, fresh := s.snapshots.Front(); fresh {
+			if snap, _, fresh := s.tick.snapshots.Front(); fresh {
 				s.send(snap)
 			}
 		}
 		for _, v := range s.encoders {
-			v.AwaitFirst(s.blind)
+			v.AwaitFirst(&s.link.missingCameras)
 		}
 		s.show()
 	}
@@ -117,7 +114,7 @@ func (s *sender) send(snap *snapshot) {
 	s.stale = s.stale[:0]
 	for i, e := range s.cameras {
 		at, _ := s.encoders[i].Picture(&s.observation.Images[i])
-		if at == 0 || at < rt.Instant(s.awake.Load()) {
+		if at == 0 || at < rt.Instant(s.link.resumedAt.Load()) {
 			s.stats.late.Add(1)
 			return
 		}
@@ -133,14 +130,14 @@ func (s *sender) send(snap *snapshot) {
 	s.fill(snap, up, oldest)
 	s.body = wire.AppendObservation(s.body[:0], &s.observation)
 	stamp := newStamp(snap.at, s.noise)
-	s.stamps.issue(uint64(snap.ask.Key), stamp)
+	s.link.stamps.issue(uint64(snap.ask.Key), stamp)
 	s.header = wire.AppendHeader(s.header[:0], wire.Header{
 		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(snap.ask.Key),
 		EpisodeID: snap.episode, ClientMonoNs: stamp, SessionEpoch: snap.epoch,
 	})
-	if d := s.departed.Reserve(); d != nil {
-		*d = departure{snap.ask.Key, oldest}
-		s.departed.Commit()
+	if slot := s.tick.sources.Reserve(); slot != nil {
+		*slot = source{snap.ask.Key, oldest}
+		s.tick.sources.Commit()
 	}
 	replaced, err := up.publisher.PutLatest(s.body, s.header)
 	if err != nil {
@@ -235,11 +232,6 @@ func (e *Edge) unseeing() (text string) {
 
 // closeCameras frees the encoders and decoders, then the cameras' memory.
 func (e *Edge) closeCameras() {
-	if e.sender != nil {
-		for _, preview := range e.sender.previews {
-			preview.Close()
-		}
-	}
 	for _, v := range e.encoders {
 		v.Close()
 	}

@@ -12,6 +12,7 @@ import (
 	"edgert/camera"
 	"edgert/chunk"
 	"edgert/edge/capture"
+	"edgert/edge/follow"
 	"edgert/jpeg"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -58,8 +59,10 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 	}
 	t.Cleanup(func() { waker.Close() })
 	c := &control{
-		clock: rttest.NewClock(0), dof: 2, waker: waker, link: &linkFlags{}, stats: newTickStats(),
-		departed: rt.NewRing[departure](4), snapshots: rt.NewLatest[snapshot](nil),
+		controlConfig: controlConfig{
+			clock: rttest.NewClock(0), arm: follow.New(nil, follow.Config{}, 2), waker: waker, link: &linkFlags{}, stats: newTickStats(),
+		},
+		out: mailboxes{sources: rt.NewRing[source](4), snapshots: rt.NewLatest[snapshot](nil)},
 	}
 	e := capture.New("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}}, 0)
 	f := &e.Newest.Back().Frame
@@ -71,9 +74,8 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 		t.Skipf("no libjpeg-turbo: %v", err)
 	}
 	t.Cleanup(v.Close)
-	s := newSender(c, []*capture.Camera{e}, []*capture.Encoder{v}, "pick")
+	s := newSender(c, new(atomic.Pointer[uplink]), []*capture.Camera{e}, []*capture.Encoder{v}, "pick")
 	out := &outbox{}
-	s.uplink = new(atomic.Pointer[uplink])
 	s.uplink.Store(&uplink{publisher: out, epoch: 3})
 	return s, out
 }
@@ -116,12 +118,12 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 // is not sent, and the next one is.
 func TestPicturesFromBeforeASuspendAreNotSent(t *testing.T) {
 	s, out := newTestSender(t, 90)
-	s.awake.Store(int64(995 * time.Millisecond)) // the picture is of 993
+	s.link.resumedAt.Store(int64(995 * time.Millisecond)) // the picture is of 993
 	s.send(testSnapshot())
 	if len(out.body) != 0 || s.stats.late.Load() != 1 {
 		t.Errorf("%d bytes sent, %d late; want none and 1", len(out.body), s.stats.late.Load())
 	}
-	s.awake.Store(int64(990 * time.Millisecond))
+	s.link.resumedAt.Store(int64(990 * time.Millisecond))
 	s.send(testSnapshot())
 	if len(out.body) == 0 {
 		t.Error("a picture from after the suspend is not sent")
@@ -136,8 +138,8 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	if err != nil || h != want {
 		t.Fatalf("header %+v, %v, want %+v", h, err, want)
 	}
-	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise || !s.stamps.ours(9, h.ClientMonoNs) {
-		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off, s.stamps.ours(9, h.ClientMonoNs))
+	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise || !s.link.stamps.ours(9, h.ClientMonoNs) {
+		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off, s.link.stamps.ours(9, h.ClientMonoNs))
 	}
 	var o wire.Observation
 	if err := wire.ParseObservation(&o, out.body); err != nil {
@@ -163,8 +165,8 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	if err := d.DecodeRGB(pix, o.Images[0].Data, 32, 16); err != nil || pix[0] < 220 || pix[2] > 30 {
 		t.Errorf("first pixel %v (%v), want about 240 120 0: red first", pix[:3], err)
 	}
-	if got := s.departed.Peek(); got == nil || got.key != 9 || got.source != rt.Instant(993*time.Millisecond) {
-		t.Errorf("departure %+v, want key 9 and the picture's instant", got)
+	if got := s.tick.sources.Peek(); got == nil || got.key != 9 || got.at != rt.Instant(993*time.Millisecond) {
+		t.Errorf("source %+v, want key 9 and the picture's instant", got)
 	}
 }
 
@@ -208,8 +210,8 @@ func TestSenderNoAlloc(t *testing.T) {
 		f.At = rt.Instant(993*time.Millisecond) + rt.Instant(key)
 		e.Newest.Publish(key)
 		s.send(snap)
-		for s.departed.Peek() != nil {
-			s.departed.Release()
+		for s.tick.sources.Peek() != nil {
+			s.tick.sources.Release()
 		}
 	}); n != 0 {
 		t.Errorf("send allocates %v times, want 0", n)

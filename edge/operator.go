@@ -96,9 +96,9 @@ func (e *Edge) command(ctx context.Context, word string) CtlReply {
 	acked := false
 	switch word {
 	case "pause":
-		c.paused.Store(true)
+		c.operator.pause.Store(true)
 	case "resume":
-		c.paused.Store(false)
+		c.operator.pause.Store(false)
 	case "reset":
 		if err = e.reset(); err == nil {
 			acked = e.link.reset(ctx, c.stats.episode.Load())
@@ -119,7 +119,7 @@ func (e *Edge) command(ctx context.Context, word string) CtlReply {
 func (e *Edge) reset() error {
 	c := e.control
 	before := c.stats.episode.Load()
-	c.resets.Add(1)
+	c.operator.resets.Add(1)
 	for end := e.clock.Now().Add(tickPatience); c.stats.episode.Load() == before; {
 		if e.clock.Now() > end {
 			return errors.New("the tick does not answer")
@@ -132,11 +132,11 @@ func (e *Edge) reset() error {
 func (e *Edge) ctlStatus() CtlReply {
 	st, loop := e.control.stats, e.loop.Stats()
 	reply := CtlReply{
-		ID: e.identity.ID, State: State(st.state.Load()).String(), Paused: e.control.paused.Load(), Episode: st.episode.Load(),
+		ID: e.identity.ID, State: State(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Episode: st.episode.Load(),
 		Ticks: loop.Ticks, Queue: st.size.Load(), Starved: st.starved.Load(), Requests: st.requests.Load(), Chunks: st.chunks.Load(),
 		RTTms: round3(float64(st.rtt.Quantile(0.5)) / 1e6), Overruns: loop.OverrunsOwn,
 	}
-	if st.waits.Load() {
+	if st.needResume.Load() {
 		reply.Waits = e.resume
 	}
 	if e.world != nil {

@@ -18,16 +18,16 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r.slope = 0.1
 	r.serve(60, 3, 10)
 	size, n, goal, asked := r.core.Plan.View().Size, r.core.Plan.View().N, r.arm.Goal[0], r.stats.requests.Load()
-	r.paused.Store(true)
+	r.operator.pause.Store(true)
 	r.step(500) // longer than quiet and offline
 	if r.core.Plan.View().Size != size || r.core.Plan.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
 		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.core.Plan.View().Size, n, r.core.Plan.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
 	}
-	if r.stats.starved.Load() != 0 || r.now != Streaming {
-		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.now)
+	if r.stats.starved.Load() != 0 || r.run.state != Streaming {
+		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
 	}
 	r.core.MaxAge = 0
-	r.paused.Store(false)
+	r.operator.pause.Store(false)
 	r.step(1)
 	if r.core.Plan.View().N != n+1 {
 		t.Errorf("resume: n = %d, want %d", r.core.Plan.View().N, n+1)
@@ -37,20 +37,20 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 func TestResetBeginsAnEpisode(t *testing.T) {
 	r := newRig(t)
 	r.serve(60, 3, 10)
-	before := r.key
-	r.resets.Add(1)
+	before := r.session.key
+	r.operator.resets.Add(1)
 	r.step(1)
-	if r.episode != 2 || r.core.Plan.View().Size != 0 || r.stats.episode.Load() != 2 {
-		t.Fatalf("episode %d with %d actions left, want 2 and none", r.episode, r.core.Plan.View().Size)
+	if r.session.episode != 2 || r.core.Plan.View().Size != 0 || r.stats.episode.Load() != 2 {
+		t.Fatalf("episode %d with %d actions left, want 2 and none", r.session.episode, r.core.Plan.View().Size)
 	}
-	if r.key != before+1 {
-		t.Fatalf("%d requests in the resetting tick, want 1", r.key-before)
+	if r.session.key != before+1 {
+		t.Fatalf("%d requests in the resetting tick, want 1", r.session.key-before)
 	}
-	snap, _, _ := r.snapshots.Front()
+	snap, _, _ := r.out.snapshots.Front()
 	if !snap.start || snap.episode != 2 || snap.ask.Rows != 0 {
 		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.start, snap.episode, snap.ask.Rows)
 	}
-	r.answer(r.key, 10) // the rig answers for episode 1
+	r.answer(r.session.key, 10) // the rig answers for episode 1
 	r.step(1)
 	if got := r.stats.dropped[dropEpisode].Load(); got != 1 {
 		t.Errorf("%d chunks of the old episode dropped, want 1", got)
@@ -79,7 +79,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 	if err != nil || !reply.OK || !reply.Paused || reply.ID != "arm" || reply.State != "CONNECTING" {
 		t.Errorf("pause = %+v, %v", reply, err)
 	}
-	if !r.paused.Load() {
+	if !r.operator.pause.Load() {
 		t.Error("the tick was not told")
 	}
 	if reply, err = Ctl("arm", "resume"); err != nil || reply.Paused {

@@ -14,31 +14,35 @@ import (
 // linkFlags is what the threads that talk to the network and the tick tell each
 // other. All fields are atomic; the comment says who writes.
 type linkFlags struct {
-	epoch   atomic.Uint32                  // link: of the open session, 0 when there is none
-	session atomic.Pointer[record.Session] // link: the newest one, stored before its epoch
-	lost    atomic.Bool                    // link: set when a session is lost; the tick takes it back
-	evicted atomic.Bool                    // receiver: the server does not know the session, or leaves; link takes it back
-	refused atomic.Bool                    // link: the server refuses the contract for good
-	twin    atomic.Bool                    // receiver: answers to another robot of this name arrive; link takes it back
-	blind   atomic.Int32                   // capture threads: cameras without a first picture
-	sentKey atomic.Int64                   // tick: newest request
-	asked   atomic.Int64                   // tick: instant of the newest request
-	merged  atomic.Int64                   // tick: instant of the newest merge
-	awake   atomic.Int64                   // tick: since when the machine was not suspended; pictures from before are not used
-	stamps  stamps                         // sender: of the last requests
-	why     atomic.Pointer[string]         // link: why there is no session; nil: there is one, or nobody has tried
-	nonce   atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
+	epoch          atomic.Uint32                  // link: of the open session, 0 when there is none
+	session        atomic.Pointer[record.Session] // link: the newest one, stored before its epoch
+	lost           atomic.Bool                    // link: set when a session is lost; the tick takes it back
+	evicted        atomic.Bool                    // receiver: the server does not know the session, or leaves; link takes it back
+	refused        atomic.Bool                    // link: the server refuses the contract for good
+	duplicate      atomic.Bool                    // receiver: answers to another robot of this name arrive; link takes it back
+	missingCameras atomic.Int32                   // capture threads: cameras without a first picture
+	sentKey        atomic.Int64                   // tick: newest request
+	askedAt        atomic.Int64                   // tick: instant of the newest request
+	mergedAt       atomic.Int64                   // tick: instant of the newest merge
+	resumedAt      atomic.Int64                   // tick: when the machine was suspended last, and woke; pictures from before are not used
+	stamps         stamps                         // sender: of the last requests
+	noSession      atomic.Pointer[string]         // link: why there is no session; nil: there is one, or nobody has tried
+	nonce          atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
 }
 
 // receiver checks chunks as they come and leaves the newest for the tick.
 //
 // Owner: the transport's receiving goroutine.
 type receiver struct {
-	link  *linkFlags
-	inbox *rt.Latest[arrival]
-	stats *tickStats
-	event wire.Event
-	told  func(wire.Event) // notices of the server, rare; nil: only counted
+	link    *linkFlags
+	inbox   *rt.Latest[answer]
+	stats   *tickStats
+	event   wire.Event
+	onEvent func(wire.Event) // of the server, rare; nil: only counted
+}
+
+func newReceiver(onEvent func(wire.Event)) *receiver {
+	return &receiver{link: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(), onEvent: onEvent}
 }
 
 // deposit takes one sample of the action topic. What the tick must not see is
@@ -94,7 +98,7 @@ func (r *receiver) deposit(s wire.Sample) {
 //rt:noalloc
 func (r *receiver) foreign() {
 	r.stats.drop(dropForeign)
-	r.link.twin.Store(true)
+	r.link.duplicate.Store(true)
 }
 
 // notice handles an event message.
@@ -107,8 +111,8 @@ func (r *receiver) notice(payload []byte) {
 	if r.event.Code == wire.EventUnknownSession || r.event.Code == wire.EventDraining {
 		r.link.evicted.Store(true)
 	}
-	if r.told != nil {
-		r.told(r.event)
+	if r.onEvent != nil {
+		r.onEvent(r.event)
 	}
 }
 

@@ -17,8 +17,8 @@ func chunkBody(rows, cols int) []byte {
 	return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 }
 
-func newReceiver() *receiver {
-	r := &receiver{link: &linkFlags{}, inbox: newInbox(), stats: newTickStats()}
+func testReceiver() *receiver {
+	r := newReceiver(nil)
 	r.link.epoch.Store(2)
 	r.sent(5)
 	return r
@@ -70,7 +70,7 @@ func TestReceiverDropsByReason(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newReceiver()
+			r := testReceiver()
 			r.deposit(tt.sample)
 			if got := r.stats.dropped[tt.reason].Load(); got != 1 {
 				t.Errorf("deposit(%s): dropped %v, want 1 as %q", tt.name, r.stats.dropTotals(), dropNames[tt.reason])
@@ -94,12 +94,12 @@ func nonceBody(nonce int64) []byte {
 
 // Where the server gave the session a nonce, only chunks that repeat it count.
 func TestReceiverWantsTheSessionsNonce(t *testing.T) {
-	r := newReceiver()
+	r := testReceiver()
 	r.link.nonce.Store(7)
 	for _, body := range [][]byte{nonceBody(8), chunkBody(3, 2)} {
 		r.deposit(sample(goodHeader(5), body))
 	}
-	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 || !r.link.twin.Load() {
+	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 || !r.link.duplicate.Load() {
 		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh, r.stats.dropTotals())
 	}
 	r.deposit(sample(goodHeader(5), nonceBody(7)))
@@ -111,7 +111,7 @@ func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 // An answer that comes when its request is forgotten is late, not another robot's.
 func TestALateAnswerIsNotForeign(t *testing.T) {
 	for seq, want := range map[uint64]int{5 + stampSlots - 1: numDrops, 5 + stampSlots: dropUnknown} {
-		r := newReceiver()
+		r := testReceiver()
 		r.sent(seq)
 		r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
 		for reason := range numDrops {
@@ -119,7 +119,7 @@ func TestALateAnswerIsNotForeign(t *testing.T) {
 				t.Errorf("with request %d under way: dropped %v", seq, r.stats.dropTotals())
 			}
 		}
-		if r.link.twin.Load() {
+		if r.link.duplicate.Load() {
 			t.Error("people are told of another robot")
 		}
 	}
@@ -128,7 +128,7 @@ func TestALateAnswerIsNotForeign(t *testing.T) {
 // An answer to another robot, who is ahead of this one, must not take the place of
 // this robot's own answer that waits for the tick.
 func TestAForeignAnswerDisplacesNone(t *testing.T) {
-	r := newReceiver()
+	r := testReceiver()
 	r.deposit(sample(goodHeader(4), chunkBody(3, 2)))
 	h := goodHeader(5)
 	h.ClientMonoNs = -1
@@ -139,7 +139,7 @@ func TestAForeignAnswerDisplacesNone(t *testing.T) {
 }
 
 func TestReceiverKeepsTheNewest(t *testing.T) {
-	r := newReceiver()
+	r := testReceiver()
 	r.deposit(sample(goodHeader(3), chunkBody(3, 2)))
 	r.deposit(sample(goodHeader(5), chunkBody(4, 2)))
 	r.deposit(sample(goodHeader(4), chunkBody(5, 2)))
@@ -153,9 +153,9 @@ func TestReceiverKeepsTheNewest(t *testing.T) {
 }
 
 func TestReceiverTellsEvents(t *testing.T) {
-	r := newReceiver()
+	r := testReceiver()
 	var got wire.Event
-	r.told = func(e wire.Event) { got = e }
+	r.onEvent = func(e wire.Event) { got = e }
 	want := wire.Event{Code: wire.EventBadObservation, Text: "camera top is 10x10", Seq: 4}
 	r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, wire.AppendEvent(nil, &want)))
 	if got != want || r.stats.notices.Load() != 1 {
@@ -164,7 +164,7 @@ func TestReceiverTellsEvents(t *testing.T) {
 }
 
 func TestReceiverNoAlloc(t *testing.T) {
-	r := newReceiver()
+	r := testReceiver()
 	r.link.sentKey.Store(1 << 40)
 	bodies := chunkBody(50, 6)
 	seq := uint64(0)

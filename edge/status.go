@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"edgert/edge/capture"
-	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/rt"
 )
@@ -138,6 +137,7 @@ func (e *Edge) openPage() (err error) {
 	if e.page, err = page.Listen(e.cfg.HTTP, e.clock, e.log); err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
+	e.onClose(e.page.Close)
 	e.log.Info("page", "at", e.page.URL())
 	return nil
 }
@@ -147,18 +147,17 @@ func (e *Edge) showPage() error {
 	if e.page == nil {
 		return nil
 	}
-	dof := e.control.dof
-	e.control.glances = rt.NewLatest(func(g *glance) {
-		g.state, g.goal, g.lives = make([]float32, dof), make([]float32, dof), make([]follow.Life, dof)
-	})
+	e.control.showViews()
 	for _, v := range e.encoders {
 		preview, err := capture.NewPreview(v)
 		if err != nil {
 			return err
 		}
 		e.sender.previews = append(e.sender.previews, preview)
+		e.onCloseUnlessStuck(preview.Close)
 	}
-	var mu sync.Mutex // of those who look: one at a time reads the newest tick
+	e.onClose(e.page.Close) // before what it shows
+	var mu sync.Mutex       // of those who look: one at a time reads the newest tick
 	e.page.Watch(page.Run{
 		Status: func() any {
 			mu.Lock()
@@ -176,17 +175,9 @@ func (e *Edge) showPage() error {
 	return nil
 }
 
-// closePage ends what openPage and showPage began.
-func (e *Edge) closePage() {
-	if e.page == nil {
-		return
-	}
-	e.page.Close()
-}
-
 // healthy says whether to leave this process alone: ticks come.
 func (e *Edge) healthy() (bool, string) {
-	g, key, _ := e.control.glances.Front()
+	g, key, _ := e.control.out.views.Front()
 	if key == rt.NoKey {
 		return true, "starting"
 	}
@@ -201,14 +192,14 @@ func (e *Edge) live() *Live {
 	c, st, loop, arm := e.control, e.control.stats, e.loop.Stats(), e.arm.Stats()
 	l := &Live{
 		ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS,
-		State: State(st.state.Load()).String(), Paused: c.paused.Load(), Episode: st.episode.Load(),
+		State: State(st.state.Load()).String(), Paused: c.operator.pause.Load(), Episode: st.episode.Load(),
 		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
 		Queue: st.size.Load(), StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
 		ActionAgeMS: short(st.age, time.Millisecond), Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
 		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
 		Bus: busSummary(arm), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
 	}
-	if st.waits.Load() {
+	if st.needResume.Load() {
 		l.Waits = e.resume
 	}
 	if s := c.link.session.Load(); s != nil {
@@ -227,7 +218,7 @@ func (e *Edge) live() *Live {
 		score := e.world.Score()
 		l.Targets, l.Collisions = score.Reached, score.Collided
 	}
-	g, key, _ := c.glances.Front()
+	g, key, _ := c.out.views.Front()
 	if key == rt.NoKey {
 		return l
 	}
@@ -242,8 +233,8 @@ func (e *Edge) live() *Live {
 		bit := uint32(1) << j
 		l.Joints = append(l.Joints, Joint{
 			Name: names[j], Unit: units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
-			Stale: g.stale&bit != 0, Frozen: g.frozen&bit != 0, Held: g.kept&bit != 0,
-			Life: g.lives[j].String(), Why: g.lives[j].Why(),
+			Stale: g.stale&bit != 0, Frozen: g.frozen&bit != 0, Held: g.held&bit != 0,
+			Life: g.joints[j].String(), Why: g.joints[j].Why(),
 		})
 	}
 	return l

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/follow"
 	"edgert/rt"
 )
 
@@ -44,31 +43,29 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 // of what the arm does grows while it holds.
 func TestTicksLeaveAGlance(t *testing.T) {
 	r := newRig(t)
-	r.glances = rt.NewLatest(func(g *glance) {
-		g.state, g.goal, g.lives = make([]float32, testDOF), make([]float32, testDOF), make([]follow.Life, testDOF)
-	})
+	r.showViews()
 	r.slope = 0.1
 	r.step(1)
-	if g, _, fresh := r.glances.Front(); !fresh || g.source != 0 {
+	if g, _, fresh := r.out.views.Front(); !fresh || g.source != 0 {
 		t.Fatalf("before the first action: fresh %v, made from %v; want a glance, and nothing", fresh, g.source)
 	}
 	r.serve(60, 3, 10)
-	g, _, _ := r.glances.Front()
-	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() && g.at < r.lastGood {
+	g, _, _ := r.out.views.Front()
+	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() && g.at < r.run.lastMerge {
 		t.Errorf("glance %v %v, want %v %v", g.state, g.goal, r.arm.State, r.arm.Goal)
 	}
 	source := g.source
 	if age := g.at.Sub(source); age <= 0 || age > time.Second {
 		t.Errorf("the action is %v old", age)
 	}
-	r.paused.Store(true)
+	r.operator.pause.Store(true)
 	r.bus.silent = 2
 	r.step(30)
-	if g, _, _ = r.glances.Front(); g.source != source || g.stale != 2 || g.frozen != 2 {
+	if g, _, _ = r.out.views.Front(); g.source != source || g.stale != 2 || g.frozen != 2 {
 		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10", g.source, source, g.stale, g.frozen)
 	}
 	tick := rt.Tick{Deadline: 1, Woke: 2}
-	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.show(tick) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.publishView(tick) }); n != 0 {
 		t.Errorf("show allocates %v times", n)
 	}
 }

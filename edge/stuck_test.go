@@ -81,9 +81,11 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 			clock = rttest.NewClock(rt.Instant(time.Second)) // on which no limit takes long
 		}
 		e := &Edge{
-			clock: clock, control: &control{waker: s.waker}, sender: s,
+			clock: clock, control: &control{}, sender: s,
 			cameras: s.cameras, encoders: s.encoders, notifier: notifier,
 		}
+		e.onCloseUnlessStuck(func() { s.waker.Close() })
+		e.onCloseUnlessStuck(e.closeCameras)
 		sent := make(chan struct{})
 		if stuck {
 			e.spawn(func() error {

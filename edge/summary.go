@@ -293,9 +293,9 @@ type tickStats struct {
 	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	starvedBus                                 atomic.Uint64 // of starved: the bus was silent
-	size, delay                                atomic.Int64
+	size                                       atomic.Int64
 	state, episode                             atomic.Uint32
-	touched, armed, busFault, waits            atomic.Bool             // touched: torque may be on; waits: for an operator; busFault: gave up for the bus's sake
+	touched, armed, busFault, needResume       atomic.Bool             // touched: torque may be on; needResume: an operator is waited for; busFault: gave up for the bus's sake
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist
 
@@ -342,7 +342,7 @@ func (s *tickStats) seconds() map[string]float64 {
 // phases lists the parts of a tick in their order.
 func phases(all map[string]ShortQuantiles) string {
 	var b []byte
-	for _, name := range append(lapNames[:], "tick") {
+	for _, name := range append(phaseNames[:], "tick") {
 		if q, ok := all[name]; ok {
 			b = fmt.Appendf(b, "%s %.0f/%.0f  ", name, q.P50, q.P99)
 		}

@@ -25,12 +25,12 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.5
 	r.serve(60, 3, 10)
-	for before := r.key; r.key == before; {
+	for before := r.session.key; r.session.key == before; {
 		r.step(1)
 	}
-	asked, episode := r.key, r.episode
-	if left := r.core.Plan.View().Size; left < 5 || r.now != Streaming {
-		t.Fatalf("%d actions left in state %v: not what this test is about", left, r.now)
+	asked, episode := r.session.key, r.session.episode
+	if left := r.core.Plan.View().Size; left < 5 || r.run.state != Streaming {
+		t.Fatalf("%d actions left in state %v: not what this test is about", left, r.run.state)
 	}
 	slept := rt.NewSuspension(r.time)
 	r.time.Suspend(3 * time.Hour)
@@ -44,7 +44,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 			t.Fatalf("after the suspend it writes %v, want nothing but where the arm stands, [-20 20]", goal)
 		}
 	}
-	if awake := rt.Instant(r.link.awake.Load()); awake == 0 || awake < r.time.Now().Add(-5*testPeriod) {
+	if awake := rt.Instant(r.link.resumedAt.Load()); awake == 0 || awake < r.time.Now().Add(-5*testPeriod) {
 		t.Errorf("awake since %v, want the instant of waking: pictures from before it are not used", awake)
 	}
 	told := 0
@@ -53,15 +53,15 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 			told++
 		}
 	})
-	if r.stats.chunks.Load() == 0 || r.episode == episode || told != 1 {
-		t.Errorf("episode %d, was %d; %d events; want another, and one", r.episode, episode, told)
+	if r.stats.chunks.Load() == 0 || r.session.episode == episode || told != 1 {
+		t.Errorf("episode %d, was %d; %d events; want another, and one", r.session.episode, episode, told)
 	}
 	r.step(5)
-	if r.key == asked {
+	if r.session.key == asked {
 		t.Fatal("it does not ask again")
 	}
 	n = len(r.bus.writes)
-	r.answerEpisode(r.key, 30, r.episode)
+	r.answerEpisode(r.session.key, 30, r.session.episode)
 	r.step(4)
 	if len(r.bus.writes) == n {
 		t.Fatal("it does not go on")

@@ -15,11 +15,11 @@ func (e *Edge) letGo(err error) error {
 	if failed := e.control.failed.Load(); err == nil && failed != nil {
 		err = *failed
 	}
-	e.held = e.control.exit == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err))
+	e.held = follow.ExitModes[e.cfg.OnExit] == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err))
 	if e.held || !e.control.stats.touched.Load() {
 		return nil
 	}
-	if err := e.arm.RetryTorqueOff(e.control.hurry.Load); err != nil {
+	if err := e.arm.RetryTorqueOff(e.control.operator.hurry.Load); err != nil {
 		return fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", err, e.cfg.Bus)
 	}
 	return nil

@@ -139,8 +139,8 @@ func TestArmThatComesBack(t *testing.T) {
 		r.serve(30, 1, 50)
 		r.bus.silent = 3
 		r.step(30)
-		if r.now != Stalled || r.stop.Load() {
-			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.now, r.stop.Load())
+		if r.run.state != Stalled || r.stop.Load() {
+			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.run.state, r.stop.Load())
 		}
 		r.bus.silent, r.bus.back, r.bus.torque = 0, why, false
 		if why == hotplug.Restarted {
@@ -154,13 +154,13 @@ func TestArmThatComesBack(t *testing.T) {
 		}
 		if why == hotplug.Restarted {
 			r.step(20)
-			if !r.paused.Load() || len(r.bus.writes) != from {
-				t.Errorf("%v: paused %v, %d writes, want it to wait for the operator", why, r.paused.Load(), len(r.bus.writes)-from)
+			if !r.operator.pause.Load() || len(r.bus.writes) != from {
+				t.Errorf("%v: paused %v, %d writes, want it to wait for the operator", why, r.operator.pause.Load(), len(r.bus.writes)-from)
 			}
-			r.paused.Store(false)
+			r.operator.pause.Store(false)
 		}
 		r.step(2)
-		r.answerEpisode(r.key, 50, r.episode)
+		r.answerEpisode(r.session.key, 50, r.session.episode)
 		r.step(6)
 		if len(r.bus.writes) == from || !r.bus.torque {
 			t.Fatalf("%v: no goal after the next chunk; phase %v", why, r.arm.Phase)
@@ -176,30 +176,30 @@ func TestArmThatComesBack(t *testing.T) {
 func TestNothingIsArmedWhilePaused(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
-	r.paused.Store(true)
-	r.answer(r.key, 20)
+	r.operator.pause.Store(true)
+	r.answer(r.session.key, 20)
 	r.step(10)
 	if r.bus.torque || r.arm.Phase != follow.Untouched {
 		t.Errorf("torque %v, phase %v while paused before the first chunk", r.bus.torque, r.arm.Phase)
 	}
-	r.paused.Store(false)
+	r.operator.pause.Store(false)
 	r.bus.steps = 100
 	r.step(2)
-	r.answer(r.key, 20)
+	r.answer(r.session.key, 20)
 	r.step(3)
 	if r.arm.Phase != follow.Arming {
 		t.Fatalf("phase %v, want the arming under way", r.arm.Phase)
 	}
-	r.paused.Store(true)
+	r.operator.pause.Store(true)
 	r.step(1)
 	r.bus.steps = 0
 	r.step(10)
 	if r.bus.torque || r.arm.Phase != follow.Untouched {
 		t.Errorf("torque %v, phase %v: a pause does not end the arming", r.bus.torque, r.arm.Phase)
 	}
-	r.paused.Store(false)
+	r.operator.pause.Store(false)
 	r.step(2)
-	r.answer(r.key, 20)
+	r.answer(r.session.key, 20)
 	r.step(3)
 	if !r.bus.torque || r.arm.Phase != follow.Armed {
 		t.Errorf("torque %v, phase %v after the pause", r.bus.torque, r.arm.Phase)

@@ -74,9 +74,9 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		now := e.clock.Now()
 		if leaveBy == 0 && (ctx.Err() != nil || now >= end) {
 			e.ran = ctx.Err() == nil
-			e.control.leave.Store(true)
+			e.control.operator.leave.Store(true)
 		}
-		if leaveBy == 0 && e.control.leave.Load() {
+		if leaveBy == 0 && e.control.operator.leave.Load() {
 			leaveBy = now.Add(leaveLimit)
 			e.tally()
 		}
@@ -280,8 +280,8 @@ func (e *Edge) summarize(err error) *Summary {
 		stats := e.page.Stats()
 		s.Page = &stats
 	}
-	if c.log != nil {
-		s.Recorded, s.RecordLost = c.log.Written(), c.log.Lost()
+	if c.record != nil {
+		s.Recorded, s.RecordLost = c.record.Written(), c.record.Lost()
 	}
 	if h := &e.heap; h.closed {
 		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
@@ -291,9 +291,9 @@ func (e *Edge) summarize(err error) *Summary {
 	for _, cam := range e.cameras {
 		s.Frames[cam.Name] = framesOf(cam)
 	}
-	s.Phases = map[string]ShortQuantiles{"tick": short(c.laps.Whole(), time.Microsecond)}
-	for i, name := range lapNames {
-		s.Phases[name] = short(c.laps.Part(i), time.Microsecond)
+	s.Phases = map[string]ShortQuantiles{"tick": short(c.phases.Whole(), time.Microsecond)}
+	for i, name := range phaseNames {
+		s.Phases[name] = short(c.phases.Part(i), time.Microsecond)
 	}
 	s.Exit = ending(err, e.describe())
 	return s

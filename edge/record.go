@@ -1,0 +1,42 @@
+package edge
+
+import (
+	"fmt"
+	"time"
+
+	"edgert/record"
+)
+
+// recordEvery is how often the log of actions is written out.
+const recordEvery = 50 * time.Millisecond
+
+// openRecord writes the head of the record while the arm is untouched.
+func (e *Edge) openRecord() (err error) {
+	if e.cfg.Record == nil {
+		return nil
+	}
+	e.record, err = record.NewLog(e.cfg.Record, record.Header{
+		ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS, Names: e.robot.ActionNames(),
+	})
+	if err != nil {
+		return fmt.Errorf("--record: %w; make room there, name another file, or leave --record out", err)
+	}
+	// Of a start that fails later: its head is a line all the same.
+	e.onClose(func() { _ = e.record.Begin(e.cfg.FPS) })
+	return nil
+}
+
+// writeRecord writes out the actions that ran, until the run is over. A file that
+// cannot be written stops the record, not the robot: the run ends as it would have,
+// and reports the failure then.
+func (e *Edge) writeRecord() error {
+	for ended := false; !ended; {
+		ended = e.ending.Load() // the tick has ended then: once more
+		if err := e.record.Drain(); err != nil {
+			e.recorded = fmt.Errorf("--record stopped after %d actions, the arm went on: %w; make room there, or name another file", e.record.Written(), err)
+			e.log.Warn("--record stops here, the arm goes on", "actions", e.record.Written(), "why", err)
+		}
+		e.clock.SleepUntil(e.clock.Now().Add(recordEvery))
+	}
+	return nil
+}
