@@ -149,7 +149,7 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, e
 			return nil, ctx.Err()
 		case err == nil:
 			return arm, nil
-		case !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(wait) > giveUp:
+		case exit.Of(err) != exit.Absent || !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(wait) > giveUp:
 			return nil, err
 		}
 		why.tell(e, err)

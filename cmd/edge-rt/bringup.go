@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"edgert/edge/bringup"
 	"edgert/edge/device"
+	"edgert/edge/watchdog"
 	"edgert/internal/program"
 )
 
@@ -48,11 +50,11 @@ func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (o
 	case "monitor":
 		err = b.Monitor.run(interrupt, cfg)
 	case "move":
-		err = guarded(func() error { return b.Move.run(interrupt, cfg) }, held{r.Bus, r.Robot})
+		err = withWatchdogs(func() error { return b.Move.run(interrupt, cfg) }, armAt{r.Bus, r.Robot})
 	case "teleop":
 		if err = program.Unused(ctx); err == nil {
-			leader := held{b.Teleop.Leader, cmp.Or(b.Teleop.LeaderRobot, arm.Name+"_leader")} // its trigger is held
-			err = guarded(func() error { return b.Teleop.run(interrupt, r, arm, stdout) }, held{r.Bus, r.Robot}, leader)
+			leader := armAt{b.Teleop.Leader, cmp.Or(b.Teleop.LeaderRobot, arm.Name+"_leader")} // its trigger is held
+			err = withWatchdogs(func() error { return b.Teleop.run(interrupt, r, arm, stdout) }, armAt{r.Bus, r.Robot}, leader)
 		}
 	default:
 		return false, nil
@@ -60,22 +62,26 @@ func (b *bringupCmds) handle(ctx *kong.Context, r *runFlags, stdout *os.File) (o
 	return true, err
 }
 
-// held is an arm, by port and description, that a command has under torque.
-type held struct{ bus, robot string }
+// armAt is an arm, by port and description, that a command has under torque.
+type armAt struct{ bus, robot string }
 
-// guarded runs such a command.
-func guarded(run func() error, arms ...held) error {
-	var guards []*guard
+// withWatchdogs runs such a command.
+func withWatchdogs(run func() error, arms ...armAt) error {
+	var dogs []*watchdog.Watchdog
 	instead := "Ctrl-C ends it"
 	for _, a := range arms {
-		guards = append(guards, startGuard(a.bus, a.robot, instead, func(text string) { fmt.Fprintf(os.Stderr, "%s: %s\n", name, text) }))
+		dogs = append(dogs, watchdog.Start(a.bus, a.robot, instead, warnOn(os.Stderr)))
 		instead = ""
 	}
 	err := run()
-	for _, g := range guards { // not when it panics
-		g.leave()
+	for _, w := range dogs { // not when it panics
+		w.Stop()
 	}
 	return err
+}
+
+func warnOn(w io.Writer) func(string) {
+	return func(text string) { fmt.Fprintf(w, "%s: %s\n", name, text) }
 }
 
 // given reports whether the flag stands on the command line.

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,12 +24,14 @@ import (
 	"edgert/edge"
 	"edgert/edge/bringup"
 	"edgert/edge/capture"
+	"edgert/edge/watchdog"
 	"edgert/internal/exit"
 	"edgert/internal/logline"
 	"edgert/internal/network"
 	"edgert/internal/notify"
 	"edgert/internal/program"
 	"edgert/internal/strictyaml"
+	"edgert/internal/terminal"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/faulty"
@@ -122,7 +125,7 @@ type ctlCmd struct {
 
 type torqueCmd struct {
 	Word   string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
-	Orphan bool   `hidden:"" help:"Only when standard input ends without a byte: see guard.go."`
+	Orphan bool   `hidden:"" help:"Only when standard input ends without a byte: of the watchdog process."`
 }
 
 func (torqueCmd) Help() string {
@@ -179,10 +182,17 @@ func (c *cli) ctl(stdout, stderr io.Writer) exit.Code {
 	return complain(stderr, enc.Encode(reply))
 }
 
-func (c *cli) torque(stdout, stderr io.Writer) exit.Code {
+func (c *cli) torque(stdout, stderr *os.File) exit.Code {
 	program.OutliveReaders()
 	if c.Torque.Orphan {
-		return c.stand(os.Stdin, stderr)
+		screen := terminal.New(stderr) // its reader may be what was killed
+		text, err := watchdog.Run(os.Stdin, c.Bus, c.Robot)
+		if text != "" {
+			warnOn(screen)(strings.TrimSuffix(text, "\n"))
+		}
+		code := complain(screen, err)
+		screen.Flush()
+		return code
 	}
 	return complain(stderr, bringup.TorqueOff(bringup.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
 }
@@ -190,13 +200,13 @@ func (c *cli) torque(stdout, stderr io.Writer) exit.Code {
 // start runs the edge and prints its summary, or what was wrong.
 func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
 	program.OutliveReaders()
-	screen := newTerminal(stderr)
+	screen := terminal.New(stderr)
 	code := complain(screen, r.drive(stdout, screen))
 	screen.Flush()
 	return code
 }
 
-func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
+func (r *runFlags) drive(stdout *os.File, screen *terminal.Terminal) error {
 	cfg, err := r.config(screen)
 	if err != nil {
 		return err
@@ -237,12 +247,12 @@ func (r *runFlags) drive(stdout *os.File, screen *terminal) error {
 		<-again
 		e.Hurry()
 	}()
-	var g *guard
+	var dog *watchdog.Watchdog
 	if !notify.Managed() { // a service has ExecStopPost=
-		g = startGuard(cfg.Bus, cfg.Robot, "edge-rt ctl pause holds it, Ctrl-C ends it", func(text string) { fmt.Fprintf(screen, "%s: %s\n", name, text) })
+		dog = watchdog.Start(cfg.Bus, cfg.Robot, "edge-rt ctl pause holds it, Ctrl-C ends it", warnOn(screen))
 	}
 	summary, err := e.Run(ctx)
-	g.leave()
+	dog.Stop()
 	if actions != nil {
 		err = e.Beside(err, actions.Close())
 	}
@@ -294,7 +304,7 @@ func (r *runFlags) openJSON(stdout *os.File) (*os.File, error) {
 }
 
 // config turns the flags into the edge's configuration.
-func (r *runFlags) config(screen *terminal) (edge.Config, error) {
+func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	cfg := edge.Config{
 		FPS: program.ValueOr(r.FPS, 0), FPSMismatch: r.FPSMismatch, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
@@ -336,7 +346,7 @@ func (r *runFlags) config(screen *terminal) (edge.Config, error) {
 	}
 	if !r.Quiet {
 		cfg.Log = slog.New(logline.New(screen, slog.LevelInfo))
-		if screen.tty {
+		if terminal.Is(os.Stderr) {
 			cfg.Status = screen
 		}
 	}

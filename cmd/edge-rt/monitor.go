@@ -7,6 +7,7 @@ import (
 
 	"edgert/edge/bringup"
 	"edgert/internal/exit"
+	"edgert/internal/terminal"
 )
 
 type monitorCmd struct {
@@ -24,7 +25,7 @@ func (c *monitorCmd) run(ctx context.Context, cfg bringup.Config) error {
 	case c.Count < 0:
 		return exit.Errorf(exit.Usage, "--count is %d, want 0 (no end) or more", c.Count)
 	}
-	live := isTerminal(os.Stdout)
+	live := terminal.Is(os.Stdout)
 	return bringup.Monitor(ctx, bringup.MonitorConfig{Config: cfg, Every: c.Every, Count: c.Count, Live: live})
 }
 

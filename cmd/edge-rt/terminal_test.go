@@ -1,109 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-func TestTerminal(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown := make(chan []byte, 1)
-	go func() { b, _ := io.ReadAll(r); shown <- b }()
-	term := newTerminal(w)
-	step := func(text string) {
-		term.Write([]byte(text))
-		term.Flush()
-	}
-	step("one\n")
-	step("status 1")
-	step("status 2")
-	step("two\n")
-	step("status 3")
-	step("")
-	w.Close()
-	if got, want := string(<-shown), "one\nstatus 1"+clearLine+"status 2"+clearLine+"two\nstatus 3"+clearLine; got != want {
-		t.Errorf("shown %q, want %q", got, want)
-	}
-}
-
-// A terminal that takes nothing holds up nobody, and says later what it missed.
-func TestStoppedTerminal(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	term := newTerminal(w)
-	line := []byte(strings.Repeat("x", 1023) + "\n")
-	const lines = 1000
-	wrote := make(chan int)
-	go func() {
-		for range lines {
-			term.Write(line)
-		}
-		wrote <- 0
-		term.Flush()
-		wrote <- 0
-	}()
-	for _, what := range []string{"Write", "Flush"} {
-		select {
-		case <-wrote:
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s waits for a terminal that is stopped", what)
-		}
-	}
-	var all []byte
-	ended := make(chan struct{})
-	go func() { all, _ = io.ReadAll(r); close(ended) }()
-	for end := time.Now().Add(30 * time.Second); ; {
-		term.Flush()
-		term.mu.Lock()
-		idle := len(term.lines) == 0 && term.lost == 0
-		term.mu.Unlock()
-		if idle {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("what waited is not shown")
-		}
-	}
-	term.Flush()
-	w.Close()
-	<-ended
-	lost := 0
-	for _, m := range regexp.MustCompile(`(?m)^(\d+) lines were dropped`).FindAllSubmatch(all, -1) {
-		n, _ := strconv.Atoi(string(m[1]))
-		lost += n
-	}
-	if kept := bytes.Count(all, line); lost == 0 || kept+lost != lines {
-		t.Errorf("%d lines are shown and %d said to be dropped, of %d", kept, lost, lines)
-	}
-}
-
-func TestTerminalNoAlloc(t *testing.T) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	term := newTerminal(null)
-	status, line := []byte("STREAMING"), []byte("level=INFO\n")
-	if n := testing.AllocsPerRun(1000, func() { term.Write(status); term.Write(line) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
-}
 
 // The real binary on a terminal that shows nothing, as behind a dead connection:
 // the run ends when it should, and lets the arm go.

@@ -23,6 +23,7 @@ var layers = []struct {
 	{1, "internal/backoff", "waits between attempts, wherever something may be absent"},
 	{1, "internal/child", "processes that end with the one that starts them: bench's and the tools'"},
 	{2, "internal/notify", "what any process tells its service manager"},
+	{1, "internal/terminal", "the log and status line of any program"},
 	{2, "servo", "the servo bus and its arm"},
 	{2, "servo/table", "which register a servo keeps where: data that codec, arm and descriptions share"},
 	{2, "servo/packet", "the frames on the line, without any register's meaning"},

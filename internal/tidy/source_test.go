@@ -139,6 +139,7 @@ var starters = []struct{ folder, why string }{
 	{"edge", "a process owns its threads"},
 	{"server", "a process owns its threads"},
 	{"bench", "it drives processes"},
+	{"internal/terminal", "what shows the lines may block, who writes them may not"},
 	{"internal/child", "one thread starts all processes, and ends with ours"},
 	{"cmd", "signals"},
 	{"tools", "programs own their threads"},

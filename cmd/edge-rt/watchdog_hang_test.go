@@ -47,7 +47,7 @@ func TestAStoppedEdgeIsEnded(t *testing.T) {
 	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by %v, want SIGKILL", s)
 	}
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 	for _, words := range []string{"no tick has ended for 2s", "it was stopped", "off on 6 motors"} {
 		if !strings.Contains(log.String(), words) {
 			t.Errorf("it says %q, which lacks %q", log, words)
@@ -90,7 +90,7 @@ func TestAShortStopIsBorne(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ends with %v, %s", err, log)
 	}
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 }
 
 // Ctrl-Z stops nothing, and says what to do.
@@ -111,7 +111,7 @@ func TestCtrlZIsAnswered(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ends with %v", err)
 	}
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 }
 
 // tickThread is the thread in the real-time class.
@@ -157,7 +157,7 @@ func TestAHungTickIsEnded(t *testing.T) {
 	bury() // the stop
 	bury() // the end
 	cmd.Wait()
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 	for _, words := range []string{"no tick has ended for 2s (it hangs)", "off on 6 motors"} {
 		if !strings.Contains(log.String(), words) {
 			t.Errorf("it says %q, which lacks %q", log, words)
@@ -182,7 +182,7 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	cmd.Process.Kill()
 	unix.Wait4(cmd.Process.Pid, nil, unix.WALL, nil)
 	awaitStiff(t, b, 0, "nobody let the arm go")
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 }
 
 // The other commands that hold an arm tick too.
@@ -203,6 +203,6 @@ func TestStoppedCommandsAreEnded(t *testing.T) {
 		cmd.Process.Signal(syscall.SIGSTOP)
 		awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
 		cmd.Wait()
-		awaitNoGuard(t, b.Path())
+		awaitNoWatchdog(t, b.Path())
 	}
 }

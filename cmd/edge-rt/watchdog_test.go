@@ -43,7 +43,7 @@ func guards(t *testing.T, bus string) (pids []int) {
 	return pids
 }
 
-func awaitNoGuard(t *testing.T, bus string) {
+func awaitNoWatchdog(t *testing.T, bus string) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		pids := guards(t, bus)
@@ -94,7 +94,7 @@ func TestTheGuardLetsAKilledEdgeGo(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, "without letting the arm go") || !strings.Contains(text, "off on 6 motors") {
 		t.Errorf("the guard says %q", text)
 	}
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 }
 
 // An adapter that is out when the run is killed, or motors that are silent, are
@@ -127,7 +127,7 @@ func TestTheGuardWaitsForTheArm(t *testing.T) {
 		if text := log.String(); !strings.Contains(text, "off on 6 motors") {
 			t.Errorf("unplugged %v: the guard says %q", unplugged, text)
 		}
-		awaitNoGuard(t, link)
+		awaitNoWatchdog(t, link)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestTheGuardWaitsForNoReader(t *testing.T) {
 	cmd.Process.Kill()
 	awaitStiff(t, b, 0, "nobody let the arm go")
 	cmd.Wait()
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 }
 
 // fill makes a pipe take nothing more.
@@ -179,7 +179,7 @@ func TestASocketAloneIsNoService(t *testing.T) {
 	cmd.Process.Kill()
 	awaitStiff(t, b, 0, "nobody let the arm go")
 	cmd.Wait()
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 }
 
 // So do the commands that hold an arm; started again at once they have it.
@@ -201,7 +201,7 @@ func TestTheGuardLetsKilledCommandsGo(t *testing.T) {
 			cmd.Wait()
 			awaitStiff(t, b, 0, "nobody let the arm of "+args[0]+" go")
 		}
-		awaitNoGuard(t, b.Path())
+		awaitNoWatchdog(t, b.Path())
 	}
 }
 
@@ -213,7 +213,7 @@ func TestTheGuardLeavesWithTheEdge(t *testing.T) {
 	if err := cmd.Wait(); err != nil || log.String() != "" {
 		t.Errorf("the edge ends with %v and says %q", err, log)
 	}
-	awaitNoGuard(t, b.Path())
+	awaitNoWatchdog(t, b.Path())
 	if on := stiff(b); on != 6 {
 		t.Errorf("%d motors hold torque, want 6, as --on-exit hold says", on)
 	}

@@ -1,0 +1,128 @@
+// Package watchdog switches an arm's torque off when the process that drives it
+// cannot: killed, out of memory, ended by a fatal error of Go's runtime, hung or
+// stopped. For a service systemd does that (ExecStopPost= and WatchdogSec=); by
+// hand it is a second process.
+//
+// The driving process calls Start, which runs its own program again as edge-rt
+// torque off --orphan with a pipe and a heartbeat (client.go). That process is Run:
+// it waits for the pipe's end or the heartbeat's, kills a process that hangs, and
+// switches torque off.
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"edgert/edge/bringup"
+	"edgert/edge/device"
+	"edgert/rt"
+	"edgert/servo"
+)
+
+const (
+	pollInterval  = 50 * time.Millisecond // of the heartbeat
+	killTimeout   = 5 * time.Second       // for a killed process to end
+	torqueTimeout = 10 * time.Second      // to switch off an arm that is silent or unplugged
+)
+
+// heartbeatFD is the heartbeat's descriptor: the first of exec.Cmd's ExtraFiles.
+const heartbeatFD = 3
+
+// Run is the watchdog process. It returns when the process behind stdin has stopped
+// it, or when that one was killed or hung, and the arm's torque is off; text is then
+// what happened. It ignores the signals that a terminal sends.
+func Run(stdin io.Reader, bus, robotName string) (text string, err error) {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
+	r, err := device.Robot(robotName) // now: a description may change until it is needed
+	if err != nil {
+		return "", err
+	}
+	orphaned := make(chan bool, 1)
+	go func() {
+		word, err := io.ReadAll(io.LimitReader(stdin, 1))
+		orphaned <- len(word) == 0 && err == nil
+	}()
+	why, orphan := "the run ended without letting the arm go", false
+	killed := killHung()
+	select {
+	case orphan = <-orphaned:
+		select {
+		case why = <-killed:
+		default:
+		}
+	case why = <-killed:
+		wait, cancel := context.WithTimeout(context.Background(), killTimeout)
+		defer cancel()
+		select {
+		case orphan = <-orphaned:
+		case <-wait.Done(): // stuck in a driver, which may have closed the port all the same
+			orphan = true
+		}
+	}
+	if !orphan {
+		return "", nil
+	}
+	var said strings.Builder
+	fmt.Fprintln(&said, why)
+	err = bringup.ReleaseFor(torqueTimeout, bus, r, &said)
+	if errors.Is(err, servo.ErrPortBusy) {
+		fmt.Fprintf(&said, "another program has the arm at %s now\n", bus)
+		err = nil
+	}
+	return said.String(), err
+}
+
+// killHung kills the parent when its ticks have stopped, and then says why. A parent
+// that a debugger has stopped is left alone.
+func killHung() <-chan string {
+	why := make(chan string, 1)
+	heartbeat, err := rt.OpenHeartbeat(os.NewFile(heartbeatFD, "heartbeat"))
+	if err != nil {
+		return why // it was not given one
+	}
+	clock := rt.KernelClock()
+	hang, parent := rt.NewHangDetector(heartbeat, pollInterval), heartbeat.PID()
+	go func() {
+		for os.Getppid() == parent { // else it has ended, and this process has another parent
+			clock.SleepUntil(clock.Now().Add(pollInterval))
+			if !hang.Poll() {
+				continue
+			}
+			status, traced := processStatus(parent)
+			if traced {
+				hang.Reset()
+				continue
+			}
+			if os.Getppid() == parent {
+				why <- fmt.Sprintf("no tick has ended for %v (%s), so the run was killed", heartbeat.Timeout(), status)
+				syscall.Kill(parent, syscall.SIGKILL)
+			}
+			return
+		}
+	}()
+	return why
+}
+
+// processStatus says why a process has no ticks, and whether a debugger traces it.
+//
+// Source: proc_pid_status(5).
+func processStatus(pid int) (status string, traced bool) {
+	status = "it hangs"
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(text)) {
+		switch key, value, _ := strings.Cut(line, ":"); {
+		case key == "State" && strings.HasPrefix(strings.TrimSpace(value), "T"):
+			status = "it was stopped, by SIGSTOP or job control"
+		case key == "TracerPid":
+			traced = strings.TrimSpace(value) != "0"
+		}
+	}
+	return status, traced
+}
