@@ -73,7 +73,7 @@ func (Dynamixel2) AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte {
 }
 
 // AppendFastSyncRead asks like AppendSyncRead; all answers come in one frame,
-// which FastBlock reads.
+// which Fast reads.
 //
 //rt:noalloc
 func (Dynamixel2) AppendFastSyncRead(dst []byte, addr, n int, ids []byte) []byte {
@@ -99,46 +99,6 @@ func (Dynamixel2) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []b
 		dst = append(dst, data[i*n:(i+1)*n]...)
 	}
 	return dxlEnd(dst, start)
-}
-
-// AppendBulkRead asks each servo for a range of its own; fast has all answers
-// come in one frame.
-func (Dynamixel2) AppendBulkRead(dst []byte, spans []Span, fast bool) []byte {
-	start, inst := len(dst), BulkRead
-	if fast {
-		inst = FastBulkRead
-	}
-	dst = dxlBegin(dst, Broadcast, inst)
-	for _, s := range spans {
-		dst = append(dst, s.ID, byte(s.Addr), byte(s.Addr>>8), byte(s.N), byte(s.N>>8))
-	}
-	return dxlEnd(dst, start)
-}
-
-// AppendBulkWrite sets a range of its own on each servo; nobody answers.
-func (Dynamixel2) AppendBulkWrite(dst []byte, spans []Span) []byte {
-	start := len(dst)
-	dst = dxlBegin(dst, Broadcast, BulkWrite)
-	for _, s := range spans {
-		dst = append(dst, s.ID, byte(s.Addr), byte(s.Addr>>8), byte(len(s.Data)), byte(len(s.Data)>>8))
-		dst = append(dst, s.Data...)
-	}
-	return dxlEnd(dst, start)
-}
-
-// AppendClearTurns makes a servo forget its turns. It must stand still.
-func (d Dynamixel2) AppendClearTurns(dst []byte, id byte) []byte {
-	return d.Append(dst, id, Clear, 0x01, 0x44, 0x58, 0x4C, 0x22)
-}
-
-// AppendBackup stores the control table in the servo, or restores it from
-// there; torque must be off.
-func (d Dynamixel2) AppendBackup(dst []byte, id byte, restore bool) []byte {
-	what := byte(1)
-	if restore {
-		what = 2
-	}
-	return d.Append(dst, id, TableBackup, what, 'C', 'T', 'R', 'L')
 }
 
 //rt:noalloc

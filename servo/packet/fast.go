@@ -24,13 +24,8 @@ func FastSize(count, params int) int { return fastHeader + count*(params+fastBlo
 //
 //rt:noalloc
 func (f *Fast) Next(in []byte, count, params int) (r Reply, ok, broken bool) {
-	return f.next(in, FastSize(count, params), params)
-}
-
-//rt:noalloc
-func (f *Fast) next(in []byte, total, params int) (r Reply, ok, broken bool) {
 	if f.size == 0 {
-		for f.Start < len(in) && !fastHeaded(in[f.Start:], total-dxlHeader) {
+		for f.Start < len(in) && !fastHeaded(in[f.Start:], FastSize(count, params)-dxlHeader) {
 			f.Start++
 		}
 		if len(in)-f.Start < fastHeader {
@@ -51,24 +46,6 @@ func (f *Fast) next(in []byte, total, params int) (r Reply, ok, broken bool) {
 	f.crc, f.size = crc(c, block[params+2:]), end
 	f.Done++
 	return Reply{ID: block[1], Err: block[0], Params: block[2 : params+2]}, true, false
-}
-
-// CutFastBulk reads a merged status whose blocks have each span's N bytes, as
-// far as it is good, and returns what is behind.
-func CutFastBulk(in []byte, spans []Span) (replies []Reply, rest []byte) {
-	total := fastHeader
-	for _, s := range spans {
-		total += s.N + fastBlock
-	}
-	var f Fast
-	for _, s := range spans {
-		r, ok, _ := f.next(in, total, s.N)
-		if !ok {
-			break
-		}
-		replies = append(replies, r)
-	}
-	return replies, in[min(len(in), f.Start+f.size):]
 }
 
 // fastHeaded reports whether b begins with the header of a merged status of that

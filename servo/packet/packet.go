@@ -15,28 +15,16 @@ const Broadcast = 0xFE
 // Instruction is what a request asks for.
 type Instruction byte
 
-// The instructions. Those in brackets are Feetech's meaning where it has one of
-// its own.
+// The instructions that the driver sends.
 const (
 	Ping         Instruction = 0x01
 	Read         Instruction = 0x02
 	Write        Instruction = 0x03
-	RegWrite     Instruction = 0x04 // kept until Action
-	Action       Instruction = 0x05
-	FactoryReset Instruction = 0x06 // [Recovery: keeps the id]; protocol 1.0 resets the id too
 	Reboot       Instruction = 0x08
-	Backup       Instruction = 0x09 // Feetech: store what Recovery restores
-	ResetTurns   Instruction = 0x0A // Feetech
-	Calibrate    Instruction = 0x0B // Feetech: the present angle becomes the middle
-	Clear        Instruction = 0x10 // protocol 2.0
-	TableBackup  Instruction = 0x20 // protocol 2.0
 	status       Instruction = 0x55 // protocol 2.0
 	SyncRead     Instruction = 0x82
 	SyncWrite    Instruction = 0x83
 	FastSyncRead Instruction = 0x8A // protocol 2.0
-	BulkRead     Instruction = 0x92
-	BulkWrite    Instruction = 0x93 // protocol 2.0
-	FastBulkRead Instruction = 0x9A // protocol 2.0
 )
 
 // maxIDInReply is the last id that a servo can have.
@@ -48,13 +36,6 @@ type Reply struct {
 	ID     byte
 	Err    byte // as it was on the line: bits, or a code and the alert bit
 	Params []byte
-}
-
-// Span is one register range of one servo, for bulk instructions.
-type Span struct {
-	ID      byte
-	Addr, N int
-	Data    []byte // for writing
 }
 
 // Format writes requests and finds replies.

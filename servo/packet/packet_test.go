@@ -181,7 +181,6 @@ func FuzzCut(f *testing.F) {
 				break
 			}
 		}
-		CutFastBulk(raw, []Span{{ID: 1, N: 4}, {ID: 2, N: 1}})
 	})
 }
 

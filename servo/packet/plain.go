@@ -25,9 +25,6 @@ const (
 	plainMaxErr   = 0x7F
 )
 
-// MaxPlainSync is how many servos fit one sync write of n bytes each.
-func MaxPlainSync(n int) int { return (plainMaxLen - 4) / (1 + n) }
-
 func (Plain) Overhead() int           { return plainOverhead }
 func (p Plain) Refused(err byte) bool { return err&p.refusals != 0 }
 
@@ -81,17 +78,6 @@ func (p Plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	for i, id := range ids {
 		dst = append(dst, id)
 		dst = append(dst, data[i*n:(i+1)*n]...)
-	}
-	return plainEnd(dst, start)
-}
-
-// AppendBulkRead asks several servos for a range each; of this frame's servos
-// only Dynamixel MX have it.
-func (p Plain) AppendBulkRead(dst []byte, spans []Span) []byte {
-	start := len(dst)
-	dst = append(dst, 0xFF, 0xFF, Broadcast, 0, byte(BulkRead), 0)
-	for _, s := range spans {
-		dst = append(dst, byte(s.N), s.ID, byte(s.Addr))
 	}
 	return plainEnd(dst, start)
 }
