@@ -26,7 +26,7 @@ type joint struct {
 	fallen   rt.Instant // when it restarted or let go by itself; 0: it did not
 	before   servosim.Life
 	limp     bool
-	wrong    bool // the encoder, as told by Disbelieve or by the alarm
+	wrong    bool // the encoder, as told by the alarm
 	wrongAt  rt.Instant
 	over     bool // its overload bit is set
 	overAt   rt.Instant

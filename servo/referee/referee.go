@@ -218,16 +218,6 @@ func (r *Referee) Limp(at rt.Instant, id uint8) {
 	})
 }
 
-// Disbelieve says that a servo's encoder is wrong without its own knowing it, or
-// that it is right again.
-func (r *Referee) Disbelieve(at rt.Instant, id uint8, wrong bool) {
-	r.act(at, func() {
-		if j := r.joint(id); j != nil {
-			j.wrong, j.wrongAt = wrong, at
-		}
-	})
-}
-
 // Wanted says where the policy wants a joint to be from now on.
 func (r *Referee) Wanted(at rt.Instant, id uint8, raw int) {
 	r.act(at, func() {
@@ -304,14 +294,6 @@ type Verdict struct {
 	Goals      int           // that were judged
 	Longest    Figure        // of their steps
 	OffAfter   time.Duration // from the end to the last servo's torque; negative: still on
-}
-
-// Total is the number of violations.
-func (v *Verdict) Total() (n int) {
-	for _, c := range v.Violations {
-		n += c
-	}
-	return n
 }
 
 // Verdict returns what came of it so far.

@@ -337,12 +337,6 @@ func TestRules(t *testing.T) {
 			m.bus.SetFault(lift, encoder)
 			m.walk(lift, 2048, tick, 3)
 		}, nil},
-		{"an encoder that does not know that it is wrong", func(m *match) {
-			m.arm()
-			m.Disbelieve(m.now(), lift, true)
-			m.wait(5 * period)
-			m.goal(lift, 2048+5)
-		}, []Rule{Encoder}},
 
 		{"torque after it was let go", func(m *match) { m.arm(); m.torque(lift, 0); m.wait(time.Second); m.torque(lift, 1) }, []Rule{Limp}},
 		{"a goal after it was let go", func(m *match) { m.arm(); m.torque(lift, 0); m.wait(period); m.goal(lift, 2048) }, []Rule{Limp}},
