@@ -11,6 +11,7 @@ import (
 	"edgert/servo/referee"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
+	"edgert/servo/servosim/motor"
 )
 
 // FPS is the rate of every run.
@@ -35,7 +36,7 @@ var (
 
 // loads are what hangs on the six joints of a small arm whose upper arm is level,
 // from its base to its gripper. An arm that is let go falls.
-var loads = []servosim.Load{
+var loads = []motor.Load{
 	{Backlash: 8},
 	{Backlash: 8, Gravity: 0.9, Level: 2048, StopMin: 1000, StopMax: 3100},
 	{Backlash: 8, Gravity: 0.45, Level: 2048, StopMin: 1000, StopMax: 3100},

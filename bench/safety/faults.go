@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/servo/servosim"
+	"edgert/servo/servosim/motor"
 )
 
 // Safe says when an arm counts as safe after a fault.
@@ -117,7 +118,7 @@ func squeeze(t time.Duration) float64 {
 // low is an arm whose shoulder hangs below its calibrated range.
 func low(c *servosim.Config) {
 	c.Loads = slices.Clone(c.Loads)
-	c.Loads[1] = servosim.Load{Backlash: 8, Gravity: 0.9, Level: 1700, StopMin: 600, StopMax: 3100}
+	c.Loads[1] = motor.Load{Backlash: 8, Gravity: 0.9, Level: 1700, StopMin: 600, StopMax: 3100}
 }
 
 // spoilt is a share of the replies lost or spoilt for 4 s.

@@ -15,6 +15,7 @@ import (
 	"edgert/rt"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
+	"edgert/servo/servosim/motor"
 	"edgert/sim"
 )
 
@@ -51,7 +52,7 @@ const singleRobot = "single"
 
 // armLoads is what gravity does to the six joints of a small arm whose upper
 // arm is level, from its base to its gripper, and the play of their gears.
-var armLoads = []servosim.Load{
+var armLoads = []motor.Load{
 	{Backlash: gearPlay},
 	{Backlash: gearPlay, Gravity: 0.9, Level: 2048},
 	{Backlash: gearPlay, Gravity: 0.45, Level: 2048},

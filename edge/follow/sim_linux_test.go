@@ -15,6 +15,7 @@ import (
 	"edgert/servo/referee"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
+	"edgert/servo/servosim/motor"
 	"edgert/servo/table"
 )
 
@@ -282,7 +283,7 @@ func TestOverloadedGripper(t *testing.T) {
 func TestEncoderFault(t *testing.T) {
 	a := stage(t, servosim.Config{}, nil)
 	a.drive()
-	a.bus.SetEncoder(3, servosim.EncoderFault{Offset: 600})
+	a.bus.SetEncoder(3, motor.EncoderFault{Offset: 600})
 	a.until("the run must end", func() bool { return a.Fatal() != nil })
 	a.Depart(a.tick.Woke)
 	a.until("parked", func() bool { return a.Phase == Done })

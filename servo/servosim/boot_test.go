@@ -19,28 +19,22 @@ func goalBytes(s *servo, goal int64) []byte {
 }
 
 func TestWhoseTorqueAGoalTakes(t *testing.T) {
-	fromGoal := []setting{{xDriveMode, driveGoalTakes}}
 	for _, tt := range []struct {
 		name, model string
 		cfg         Config
-		flash       []setting
 		want        bool
 	}{
-		{"an STS's", "sts3215", Config{}, nil, true},
-		{"an SMS's", "sm8512bl", Config{}, nil, true},
-		{"an SCS's", "scs0009", Config{}, nil, true},
-		{"an STS's, the other reading", "sts3215", Config{GoalLeavesTorque: true}, nil, false},
-		{"an SCS's, the other reading", "scs0009", Config{GoalLeavesTorque: true}, nil, false},
-		{"not an X's", "xl430-w250", Config{}, nil, false},
-		{"an X's that is set so", "xl430-w250", Config{}, fromGoal, true},
-		{"an AX's", "ax-12a", Config{}, nil, true},
-		{"an AX's, whatever a Feetech does", "ax-12a", Config{GoalLeavesTorque: true}, nil, true},
+		{"an STS's", "sts3215", Config{}, true},
+		{"an SMS's", "sm8512bl", Config{}, true},
+		{"an SCS's", "scs0009", Config{}, true},
+		{"an STS's, the other reading", "sts3215", Config{GoalLeavesTorque: true}, false},
+		{"an SCS's, the other reading", "scs0009", Config{GoalLeavesTorque: true}, false},
+		{"not an X's", "xl430-w250", Config{}, false},
+		{"an AX's", "ax-12a", Config{}, true},
+		{"an AX's, whatever a Feetech does", "ax-12a", Config{GoalLeavesTorque: true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, clock := one(t, tt.model, tt.cfg)
-			for _, f := range tt.flash {
-				s.put(f.addr, f.value)
-			}
 			middle := s.cfg.Plant.Present(clock.Now(), 0)
 			s.write(s.t.at.goal, goalBytes(s, int64(middle+200)), clock.Now())
 			on := s.read(nil, s.t.at.torque, 1, clock.Now())[0] == torqueOn
@@ -65,7 +59,7 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 			changed := 0
 			for _, r := range s.t.rows {
 				a := int(r.addr)
-				if a < s.t.eeprom || r.access == ro || a == s.t.at.torque || a >= xIndirect && s.t.series == seriesX {
+				if a < s.t.eeprom || r.access == ro || a == s.t.at.torque {
 					continue
 				}
 				v := fresh.get(a) + 3
@@ -151,7 +145,7 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 		clock.Advance(50 * time.Millisecond)
 		s.supply(0, clock.Now())
 		stood := s.cfg.Plant.Present(clock.Now(), 0)
-		s.supply(s.model.motor.volts, clock.Now())
+		s.supply(s.model.motor.Volts, clock.Now())
 		if s.tight {
 			t.Errorf("%s: the motor drives while it boots", name)
 		}
@@ -195,19 +189,6 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	}
 }
 
-// An X servo's own startup configuration, kept in EEPROM.
-func TestTheStartupConfigurationOfAnX(t *testing.T) {
-	s, clock := one(t, "xl430-w250", Config{})
-	s.write(xStartup, []byte{startupTorque}, clock.Now())
-	if s.mem[xTorque] != 0 {
-		t.Error("torque is on before the next boot")
-	}
-	s.restart(clock.Now())
-	if s.mem[xTorque] != 1 || !s.tight {
-		t.Error("torque is off after the boot")
-	}
-}
-
 // A supply that goes again before the boot is over.
 func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{BootTorque: []uint8{1}})
@@ -235,7 +216,7 @@ func TestACallWakesTheBus(t *testing.T) {
 		if on := b.TorqueEnabled(); slices.Contains(on, true) {
 			t.Fatalf("torque %v at the beginning of the boot", on)
 		}
-		waitFor(t, "torque after the boot", func() bool { return !slices.Contains(b.TorqueEnabled(), false) })
+		rttest.Eventually(t, "torque after the boot", func() bool { return !slices.Contains(b.TorqueEnabled(), false) })
 	}
 }
 

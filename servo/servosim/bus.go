@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/servo/servosim/motor"
 )
 
 // Plant is what the servos' shafts are connected to. joint counts the servos
@@ -76,25 +77,21 @@ type Config struct {
 	IDs    []uint8 // default 1 to 6
 	Model  uint16  // default 777, the STS3215
 
-	Baud       int      // bits per second, default 1,000,000; one that the servos know
-	Unpaced    bool     // replies at once, not at the speed of the wire
-	Plant      Plant    // default: shafts that turn 270 degrees a second, starting in the middle
-	Fitted     bool     // without a Plant: motors and a control loop fitted to measurements instead
-	Loads      []Load   // of a fitted bus, per servo
-	Weights    []Weight // per servo; default: of six servos on built-in shafts that sink, the second to fourth do
-	Weightless bool     // no default Weights
-	Noise      int      // counts by which an encoder may be off, either way
-	Clock      rt.Clock // default rt.KernelClock
-	Link       string   // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
+	Baud       int          // bits per second, default 1,000,000; one that the servos know
+	Unpaced    bool         // replies at once, not at the speed of the wire
+	Plant      Plant        // default: shafts that turn 270 degrees a second, starting in the middle
+	Fitted     bool         // without a Plant: motors and a control loop fitted to measurements instead
+	Loads      []motor.Load // of a fitted bus, per servo
+	Weights    []Weight     // per servo; default: of six servos on built-in shafts that sink, the second to fourth do
+	Weightless bool         // no default Weights
+	Noise      int          // counts by which an encoder may be off, either way
+	Clock      rt.Clock     // default rt.KernelClock
+	Link       string       // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
 	Faults     Script
 
 	// Watch gets what happens to the servos, see Event. Default: nobody.
 	Watch func(*Event)
 
-	// Turnaround is how long a servo takes from the end of a request, or of its
-	// predecessor's reply, to the first bit of its own, on top of its return delay.
-	// Default 50 us, of protocol 2.0 25 us.
-	Turnaround time.Duration
 	// Latency is the adapter's: it delivers what has arrived every so often, as
 	// an FTDI chip does (16 ms) or a full-speed USB port (1 ms). Default: at once.
 	Latency time.Duration
@@ -102,10 +99,6 @@ type Config struct {
 	BootTime time.Duration
 	// Echo makes the adapter return what it is sent.
 	Echo bool
-	// Endurance is after how many writes a servo's EEPROM keeps no more. Default
-	// never.
-	Endurance int
-
 	// NoFast makes X servos have a firmware that does not know fast reads.
 	NoFast bool
 
@@ -114,23 +107,20 @@ type Config struct {
 	OverloadYields   bool    // Feetech: a goal that takes the load away ends an overload; by default only a second without load or torque off does
 	BootGoalZero     bool    // Feetech: the goal register is 0 after power-up; by default it is where the shaft stands
 	BootTorque       []uint8 // ids of the servos whose torque is on after power-up; by default none
-	LockedIgnores    bool    // Feetech: an EEPROM write with the lock closed does nothing; by default it lasts until power is off
-	ChainStops       bool    // a sync read ends at a silent servo; by default the next one answers after its slot has passed
-	SilentCRC        bool    // X: a wrong CRC is not answered; by default with error 3
-	LimitIsRange     bool    // X: a value beyond a limit register is refused with error 4; by default with 6
-	Lenient          bool    // X: a header that nobody stuffed is taken as data, as one vendor's SDK sends it
 
 	// Worked out by check.
-	models []*model
-	codes  []uint8
-	motors electrics
+	models     []*model
+	codes      []uint8
+	joints     []motor.Joint
+	turnaround time.Duration // from the end of a request, or of the reply before, to the first bit of a reply, without the return delay
+	motors     *motor.Fitted // the Plant, where it is one
 }
 
 const (
-	idMax              = 252
-	servosMax          = 253
-	defaultTurnaround  = 50 * time.Microsecond
-	defaultTurnaroundX = 25 * time.Microsecond
+	idMax       = 252
+	servosMax   = 253
+	turnaround  = 50 * time.Microsecond
+	turnaroundX = 25 * time.Microsecond
 )
 
 // armJoints is how many joints the arms have whose weight is known.
@@ -175,7 +165,6 @@ type Bus struct {
 	plugged  bool       // guarded by mu: what the script wants
 	flood    int        // guarded by mu: bytes of garbage a millisecond
 	path     string     // guarded by mu
-	injected [injectedMax]Injected
 
 	counters counters // atomic
 }
@@ -196,10 +185,10 @@ func Open(cfg Config) (*Bus, error) {
 	now := cfg.Clock.Now()
 	if b.cfg.Plant == nil {
 		if b.cfg.Fitted {
-			b.cfg.motors = newFitted(cfg.models, cfg.Loads, now)
+			b.cfg.motors = motor.NewFitted(cfg.joints, now)
 			b.cfg.Plant = b.cfg.motors
 		} else {
-			b.cfg.Plant = newFreeShafts(cfg.models)
+			b.cfg.Plant = motor.NewIdeal(cfg.joints)
 		}
 	}
 	b.timeline = newTimeline(cfg.Faults, len(cfg.Servos), now)
@@ -226,12 +215,11 @@ func (c *Config) check() error {
 		}
 		c.codes[i] = code
 	}
-	if c.Turnaround == 0 {
-		c.Turnaround = defaultTurnaround
-		if first.packets() {
-			c.Turnaround = defaultTurnaroundX
-		}
+	c.turnaround = turnaround
+	if first.packets() {
+		c.turnaround = turnaroundX
 	}
+	c.joints = joints(c.models, c.Loads)
 	if c.Plant == nil && !c.Fitted && c.Weights == nil && !c.Weightless && len(c.models) == armJoints {
 		c.Weights = ArmWeights(c.models[0].table.counts)
 	}

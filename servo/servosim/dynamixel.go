@@ -2,7 +2,8 @@ package servosim
 
 import (
 	"math"
-	"slices"
+
+	"edgert/servo/servosim/motor"
 )
 
 // The memory of the Dynamixel X series. Values are little endian, signed ones
@@ -13,7 +14,6 @@ import (
 const (
 	xFirmware       = 6
 	xDriveMode      = 10
-	driveGoalTakes  = 1 << 3
 	xMode           = 11
 	xSecondID       = 12
 	xOffset         = 20
@@ -22,8 +22,6 @@ const (
 	xLimitPWM       = 36
 	xLimitCurrent   = 38
 	xLimitVelocity  = 44
-	xStartup        = 60
-	startupTorque   = 1 << 0
 	xShutdown       = 63
 	xTorque         = 64
 	xHardwareError  = 70
@@ -39,28 +37,16 @@ const (
 	xAcceleration   = 108
 	xProfile        = 112
 	xGoal           = 116
-	xRealtimeTick   = 120
-	xMovingStatus   = 123
 	xPresentPWM     = 124
 	xPresentLoad    = 126
 	xPresent        = 132
-	xTrajectoryV    = 136
-	xTrajectory     = 140
-	xBackupReady    = 147
-	xIndirect       = 168
-	xIndirectData   = 224
-	xMeasuredEnd    = 148
-	xIndirectLow    = 64        // what an indirect address may point to, up to the last byte of memory
 	xGoalRange      = 1_048_575 // in extended position mode
 	xHomingLimit    = 1024      // in position mode
 	xFaultEncoder   = 1 << 3    // a hardware error
 	xFastReads      = 45        // firmware that knows them
-	xModeCurrent    = 0
-	xModeVelocity   = 1
 	xModePosition   = 3
 	xModeExtended   = 4
 	xModeCurrentPos = 5
-	xModePWM        = 16
 )
 
 // The result codes of a protocol 2.0 status packet, and its alert bit.
@@ -77,39 +63,8 @@ const (
 
 var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000}, {6, 4_000_000}, {7, 4_500_000}}
 
-const maxInt32 = math.MaxInt32
-
-// window is a stretch of memory whose bytes stand for those that a list of
-// addresses names.
-type window struct {
-	list, data int // where the addresses begin, two bytes each, and where their data does
-	n          int
-}
-
-// The indirect addresses: those of an X330 are fewer, their data right behind
-// them, from firmware 52 on.
-var (
-	xTable    = xSeries(662, window{xIndirect, xIndirectData, 28}, window{578, 634, 28})
-	x330Table = xSeries(228, window{xIndirect, 208, 20})
-)
-
-func xSeries(size int, windows ...window) *table {
-	t := xCommon
-	t.size, t.windows = size, windows
-	t.rows = slices.Clone(t.rows)
-	for _, w := range windows {
-		for i := range w.n {
-			t.rows = append(t.rows, register{uint16(w.list + 2*i), 2, rw, int64(w.data + i), xIndirectLow, int64(size - 1)})
-		}
-		for i := range w.n {
-			t.rows = append(t.rows, register{uint16(w.data + i), 1, rw, 0, 0, 0}) // without memory of its own once it is pointed elsewhere
-		}
-	}
-	return indexed(t)
-}
-
-var xCommon = table{
-	series: seriesX, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
+var xTable = indexed(table{
+	series: seriesX, size: 662, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
 	at: places{model: 0, id: 7, baud: 8, returnDelay: 9, returnLevel: 68, minLimit: 52, maxLimit: 48, offset: xOffset, mode: xMode,
 		maxTemperature: 31, maxVoltage: xVoltageMax, minVoltage: xVoltageMin, torque: xTorque, goal: xGoal, torqueLimit: none, lock: none,
 		present: xPresent, velocity: 128, load: xPresentLoad, voltage: 144, temperature: 146, registered: 69, moving: 122},
@@ -134,7 +89,7 @@ var xCommon = table{
 		{xLimitVelocity, 4, rw, 265, 0, 2047},      // velocity limit, 0.229 rpm
 		{48, 4, rw, 4095, 0, 4095},                 // upper position limit
 		{52, 4, rw, 0, 0, 4095},                    // lower position limit
-		{xStartup, 1, rw, 0, 0, 3},                 // startup configuration
+		{60, 1, rw, 0, 0, 3},                       // startup configuration
 		{xShutdown, 1, rw, 52, 0, 63},              // hardware errors that cut torque
 		{xTorque, 1, rw, 0, 0, 1},                  // torque enable
 		{65, 1, rw, 0, 0, 1},                       // LED
@@ -155,20 +110,19 @@ var xCommon = table{
 		{xAcceleration, 4, rw, 0, 0, 32767},        // profile acceleration
 		{xProfile, 4, rw, 0, 0, 32767},             // profile velocity
 		{xGoal, 4, rw, 0, -xGoalRange, xGoalRange}, // goal position
-		{xRealtimeTick, 2, ro, 0, 0, 0},            // realtime tick, ms
+		{120, 2, ro, 0, 0, 0},                      // realtime tick, ms
 		{122, 1, ro, 0, 0, 0},                      // moving
-		{xMovingStatus, 1, ro, 0, 0, 0},            // moving status
+		{123, 1, ro, 0, 0, 0},                      // moving status
 		{xPresentPWM, 2, ro, 0, 0, 0},              // present PWM
 		{xPresentLoad, 2, ro, 0, 0, 0},             // present load or current
 		{128, 4, ro, 0, 0, 0},                      // present velocity
 		{xPresent, 4, ro, 0, 0, 0},                 // present position
-		{xTrajectoryV, 4, ro, 0, 0, 0},             // velocity trajectory
-		{xTrajectory, 4, ro, 0, 0, 0},              // position trajectory
+		{136, 4, ro, 0, 0, 0},                      // velocity trajectory
+		{140, 4, ro, 0, 0, 0},                      // position trajectory
 		{144, 2, ro, 0, 0, 0},                      // input voltage, 0.1 V
 		{146, 1, ro, 0, 0, 0},                      // temperature, deg C
-		{xBackupReady, 1, ro, 0, 0, 0},             // a backup exists
 	},
-}
+})
 
 // The memory of the AX series, protocol 1.0.
 //
@@ -245,29 +199,29 @@ var axTable = indexed(table{
 // Source: Rhoban/bam, xl330; ROBOTIS e-manual.
 var dynamixelModels = []model{
 	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0,
-		motor{volts: 12, kt: 1.88, ohm: 15, inertia: 0.012, coulomb: 0.04, viscous: 0.03, stall: 1.5, stepsPerDuty: 885 * 128}},
-	{"xl330-m288", 1200, [2]byte{52}, x330Table, xl330(1750), 0.001,
-		motor{volts: 5, kt: 0.387, ohm: 4.02, inertia: 0.0018, coulomb: 0.0128, viscous: 0.0037, stall: 0.52, stepsPerDuty: 885 * 256}},
-	{"xl330-m077", 1190, [2]byte{52}, x330Table, xl330(1750), 0.001,
-		motor{volts: 5, kt: 0.104, ohm: 2.4, inertia: 0.0004, coulomb: 0.005, viscous: 0.001, stall: 0.215, stepsPerDuty: 885 * 256}},
-	{"xc330-t288", 1220, [2]byte{52}, x330Table, xc330(320), 0.001,
-		motor{volts: 11.1, kt: 1.63, ohm: 19.7, inertia: 0.004, coulomb: 0.02, viscous: 0.01, stall: 0.92, stepsPerDuty: 885 * 256}},
-	{"xc330-t181", 1210, [2]byte{52}, x330Table, xc330(500), 0.001,
-		motor{volts: 11.1, kt: 1.05, ohm: 15, inertia: 0.003, coulomb: 0.015, viscous: 0.008, stall: 0.76, stepsPerDuty: 885 * 256}},
+		motor.Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5}, 885 * 128},
+	{"xl330-m288", 1200, [2]byte{52}, xTable, xl330(1750), 0.001,
+		motor.Motor{Volts: 5, KT: 0.387, Ohm: 4.02, Inertia: 0.0018, Coulomb: 0.0128, Viscous: 0.0037, Stall: 0.52}, 885 * 256},
+	{"xl330-m077", 1190, [2]byte{52}, xTable, xl330(1750), 0.001,
+		motor.Motor{Volts: 5, KT: 0.104, Ohm: 2.4, Inertia: 0.0004, Coulomb: 0.005, Viscous: 0.001, Stall: 0.215}, 885 * 256},
+	{"xc330-t288", 1220, [2]byte{52}, xTable, xc330(320), 0.001,
+		motor.Motor{Volts: 11.1, KT: 1.63, Ohm: 19.7, Inertia: 0.004, Coulomb: 0.02, Viscous: 0.01, Stall: 0.92}, 885 * 256},
+	{"xc330-t181", 1210, [2]byte{52}, xTable, xc330(500), 0.001,
+		motor.Motor{Volts: 11.1, KT: 1.05, Ohm: 15, Inertia: 0.003, Coulomb: 0.015, Viscous: 0.008, Stall: 0.76}, 885 * 256},
 	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0,
-		motor{volts: 12, kt: 1.08, ohm: 8.1, inertia: 0.008, coulomb: 0.04, viscous: 0.03, stall: 1.6, stepsPerDuty: 885 * 128}},
+		motor.Motor{Volts: 12, KT: 1.08, Ohm: 8.1, Inertia: 0.008, Coulomb: 0.04, Viscous: 0.03, Stall: 1.6}, 885 * 128},
 	{"xc430-w240", 1080, [2]byte{46}, xTable, []setting{{xLimitVelocity, 306}}, 0,
-		motor{volts: 12, kt: 1.64, ohm: 10.4, inertia: 0.018, coulomb: 0.04, viscous: 0.03, stall: 1.9, stepsPerDuty: 885 * 128}},
+		motor.Motor{Volts: 12, KT: 1.64, Ohm: 10.4, Inertia: 0.018, Coulomb: 0.04, Viscous: 0.03, Stall: 1.9}, 885 * 128},
 	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350, 1920), 0.00269,
-		motor{volts: 12, kt: 2.49, ohm: 7.3, inertia: 0.02, coulomb: 0.06, viscous: 0.05, stall: 4.1, stepsPerDuty: 885 * 128}},
+		motor.Motor{Volts: 12, KT: 2.49, Ohm: 7.3, Inertia: 0.02, Coulomb: 0.06, Viscous: 0.05, Stall: 4.1}, 885 * 128},
 	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330, 1920), 0.00269,
-		motor{volts: 12, kt: 1.49, ohm: 6, inertia: 0.015, coulomb: 0.05, viscous: 0.04, stall: 3, stepsPerDuty: 885 * 128}},
+		motor.Motor{Volts: 12, KT: 1.49, Ohm: 6, Inertia: 0.015, Coulomb: 0.05, Viscous: 0.04, Stall: 3}, 885 * 128},
 	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128, 1920), 0.00269,
-		motor{volts: 12, kt: 3.82, ohm: 4.3, inertia: 0.06, coulomb: 0.12, viscous: 0.1, stall: 10.6, stepsPerDuty: 885 * 128}},
+		motor.Motor{Volts: 12, KT: 3.82, Ohm: 4.3, Inertia: 0.06, Coulomb: 0.12, Viscous: 0.1, Stall: 10.6}, 885 * 128},
 	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280, 1920), 0.00269,
-		motor{volts: 12, kt: 1.64, ohm: 2.8, inertia: 0.04, coulomb: 0.1, viscous: 0.08, stall: 7.1, stepsPerDuty: 885 * 128}},
+		motor.Motor{Volts: 12, KT: 1.64, Ohm: 2.8, Inertia: 0.04, Coulomb: 0.1, Viscous: 0.08, Stall: 7.1}, 885 * 128},
 	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0,
-		motor{volts: 11.2, kt: 1.94, ohm: 15.5, inertia: 0.008, coulomb: 0.04, viscous: 0.02, stall: 1.5, stepsPerDuty: 1024}},
+		motor.Motor{Volts: 11.2, KT: 1.94, Ohm: 15.5, Inertia: 0.008, Coulomb: 0.04, Viscous: 0.02, Stall: 1.5}, 1024},
 }
 
 func xl330(amps int64) []setting {

@@ -7,53 +7,16 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/servo/servosim/motor"
 )
 
-// script is what a test has in store for one servo. Guarded by Bus.mu.
-type script struct {
-	mute                           bool
-	drop, corrupt, truncate, stall int // replies still to spoil
-	stallBy                        time.Duration
-}
-
 // Mute makes a servo deaf and dumb, as if unplugged, or brings it back.
-func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo) { s.faults.mute = on }) }
-
-// DropReplies swallows the next n replies of a servo; it still obeys.
-func (b *Bus) DropReplies(id uint8, n int) { b.script(id, func(s *servo) { s.faults.drop = n }) }
-
-// CorruptReplies flips bits in the next n replies, so that their checksum is
-// wrong.
-func (b *Bus) CorruptReplies(id uint8, n int) { b.script(id, func(s *servo) { s.faults.corrupt = n }) }
-
-// TruncateReplies cuts the next n replies in half.
-func (b *Bus) TruncateReplies(id uint8, n int) {
-	b.script(id, func(s *servo) { s.faults.truncate = n })
-}
-
-// DelayReplies holds back the next n replies, and all that follow on the line,
-// by d.
-func (b *Bus) DelayReplies(id uint8, n int, d time.Duration) {
-	b.script(id, func(s *servo) { s.faults.stall, s.faults.stallBy = n, d })
-}
+func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo) { s.mute = on }) }
 
 // SetFault sets the error bits that a servo reports in every status packet, for
 // instance 0x20 for an overload; an X servo reports an alert and has the bits in
 // its hardware error register. The packet's data stays valid, and torque stays.
 func (b *Bus) SetFault(id uint8, bits uint8) { b.script(id, func(s *servo) { s.forced = bits }) }
-
-// Pin makes a sensor stick: whatever is measured, these bytes of the servo's
-// memory read as data. No data lets all its sensors go.
-func (b *Bus) Pin(id uint8, addr int, data ...byte) {
-	b.script(id, func(s *servo) {
-		if len(data) == 0 {
-			s.pin = [memSize]pin{}
-		}
-		for i, v := range data {
-			s.pin[addr+i] = pin{true, v}
-		}
-	})
-}
 
 // SetSupply sets the voltage of a servo's supply without load. Below some 4 V the
 // servo goes out; it boots when the voltage is back.
@@ -69,27 +32,14 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 	b.alter(ids, func(s *servo) {
 		volts := 0.0
 		if on {
-			volts = s.model.motor.volts
-		}
-		s.supply(volts, now)
-	})
-}
-
-// SetVoltage lets a servo's supply be so many volts and outside of its limits,
-// whatever they are: it goes on, and says so. 0 makes the supply whole again.
-func (b *Bus) SetVoltage(id uint8, volts float64) {
-	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) {
-		s.health.low = volts > 0
-		if volts == 0 {
-			volts = s.model.motor.volts
+			volts = s.model.motor.Volts
 		}
 		s.supply(volts, now)
 	})
 }
 
 // SetEncoder lets a servo's encoder lie; the zero fault ends that.
-func (b *Bus) SetEncoder(id uint8, f EncoderFault) {
+func (b *Bus) SetEncoder(id uint8, f motor.EncoderFault) {
 	now := b.cfg.Clock.Now()
 	b.script(id, func(s *servo) { s.mislead(f, now) })
 }
@@ -101,27 +51,6 @@ func (b *Bus) SetEncoder(id uint8, f EncoderFault) {
 func (b *Bus) Block(id uint8, at int, holds bool) {
 	now := b.cfg.Clock.Now()
 	b.script(id, func(s *servo) { s.block(at, false, holds, now) })
-}
-
-// Wedge keeps a servo's shaft where it is.
-func (b *Bus) Wedge(id uint8) {
-	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) { s.block(0, true, false, now) })
-}
-
-// Unblock takes away what Block or Wedge has put in a shaft's way.
-func (b *Bus) Unblock(id uint8) {
-	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) { s.bar(obstacle{}, now) })
-}
-
-// Flood puts garbage on the line without end, so many bytes each millisecond, at
-// most 64; 0 ends it. Servos still hear and answer.
-func (b *Bus) Flood(bytes int) {
-	b.mu.Lock()
-	b.flood = min(max(bytes, 0), noiseMax)
-	b.mu.Unlock()
-	b.pty.wake()
 }
 
 // Overload trips a servo's overload protection, as a blocked joint does.
@@ -211,59 +140,14 @@ func mix(v uint64) uint64 {
 // takeFault uses up one fault for a reply that is due.
 //
 //rt:noalloc
-func (b *Bus) takeFault(servo int, now rt.Instant) (f fault) {
+func (b *Bus) takeFault(servo int, now rt.Instant) fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := &b.servos[servo].faults
-	switch {
-	case c.drop > 0:
-		c.drop--
-		f.kind = kindDrop
-	case c.corrupt > 0:
-		c.corrupt--
-		f.kind = kindGarble
-	case c.truncate > 0:
-		c.truncate--
-		f.kind = kindTruncate
-	case c.stall > 0:
-		c.stall--
-		f.kind, f.by = kindStall, c.stallBy
-	default:
-		if f = b.timeline.draw(servo, &b.servos[servo], now); f.kind == kindNone {
-			return f
-		}
+	f := b.timeline.draw(servo, &b.servos[servo], now)
+	if f.kind != kindNone {
+		b.counters.faults.Add(1)
 	}
-	s := &b.servos[servo]
-	b.note(now, f.kind, s.mem[s.t.at.id])
 	return f
-}
-
-// Injected is one fault that has happened.
-type Injected struct {
-	At   rt.Instant
-	Kind string // as in a script
-	ID   uint8  // of the servo; 0 for the whole bus
-}
-
-const injectedMax = 256
-
-// note keeps an entry of what was injected. Guarded by mu.
-//
-//rt:noalloc
-func (b *Bus) note(at rt.Instant, k kind, id uint8) {
-	n := b.counters.faults.Add(1) - 1
-	b.injected[n%injectedMax] = Injected{at, kindNames[k], id}
-}
-
-// Injected returns the newest faults, at most 256, oldest first.
-func (b *Bus) Injected() (all []Injected) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.counters.faults.Load()
-	for i := n - min(n, injectedMax); i < n; i++ {
-		all = append(all, b.injected[i%injectedMax])
-	}
-	return all
 }
 
 // counters are written by the wire's goroutine and read by anyone.

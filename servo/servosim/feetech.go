@@ -1,6 +1,10 @@
 package servosim
 
-import "math"
+import (
+	"math"
+
+	"edgert/servo/servosim/motor"
+)
 
 // The memory of the Feetech STS and SMS series. Addresses, widths and factory
 // values are the STS3215's, firmware 3.10, in the 7.4 V variant; two-byte
@@ -42,9 +46,6 @@ const (
 // Bits and values of special meaning.
 const (
 	torqueOn     = 1
-	torqueDamp   = 2
-	torqueCentre = 128 // written to stsTorque: here is 2048
-	centre       = 2048
 	phaseSteps   = 1 << 2 // velocities are in counts per second, else in 50 of them
 	phaseTurns   = 1 << 4 // positions are counted over several turns
 	signPosition = 1 << 15
@@ -52,9 +53,6 @@ const (
 	signLoad     = 1 << 10
 
 	modePosition = 0
-	modeVelocity = 1
-	modePWM      = 2
-	modeStep     = 3
 )
 
 // The error bits of a Feetech status packet.
@@ -201,11 +199,11 @@ var scsTable = indexed(table{
 // Source: Rhoban/bam, sts3215; Feetech data sheets.
 var feetechModels = []model{
 	{"sts3215", 777, [2]byte{3, 10}, stsTable, nil, 0,
-		motor{volts: 7.4, kt: 1.21, ohm: 2.68, inertia: 0.0284, coulomb: 0.052, viscous: 0.059, stall: 1.9, stepsPerDuty: 3927}},
+		motor.Motor{Volts: 7.4, KT: 1.21, Ohm: 2.68, Inertia: 0.0284, Coulomb: 0.052, Viscous: 0.059, Stall: 1.9}, 3927},
 	{"sts3250", 2825, [2]byte{3, 10}, stsTable, []setting{{14, 140}}, 0,
-		motor{volts: 12, kt: 1.52, ohm: 3.7, inertia: 0.035, coulomb: 0.08, viscous: 0.08, stall: 4.9, stepsPerDuty: 3927}},
+		motor.Motor{Volts: 12, KT: 1.52, Ohm: 3.7, Inertia: 0.035, Coulomb: 0.08, Viscous: 0.08, Stall: 4.9}, 3927},
 	{"sm8512bl", 11272, [2]byte{3, 10}, stsTable, []setting{{14, 250}, {15, 120}}, 0,
-		motor{volts: 24, kt: 4.6, ohm: 13, inertia: 0.06, coulomb: 0.15, viscous: 0.15, stall: 8.3, stepsPerDuty: 3927}},
+		motor.Motor{Volts: 24, KT: 4.6, Ohm: 13, Inertia: 0.06, Coulomb: 0.15, Viscous: 0.15, Stall: 8.3}, 3927},
 	{"scs0009", 1284, [2]byte{2, 4}, scsTable, nil, 0,
-		motor{volts: 6, kt: 0.57, ohm: 15, inertia: 0.002, coulomb: 0.008, viscous: 0.003, stall: 0.226, stepsPerDuty: 900}},
+		motor.Motor{Volts: 6, KT: 0.57, Ohm: 15, Inertia: 0.002, Coulomb: 0.008, Viscous: 0.003, Stall: 0.226}, 900},
 }

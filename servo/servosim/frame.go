@@ -124,11 +124,10 @@ func isHeader(b []byte) bool {
 }
 
 // cutPacket is what cut is for frames. The parameters go into room without their
-// stuffing. A packet whose body has an FF FF FD that nobody stuffed is bad,
-// unless lenient.
+// stuffing. A packet whose body has an FF FF FD that nobody stuffed is bad.
 //
 //rt:noalloc
-func cutPacket(buf, room []byte, lenient bool) (r frame, used int, ok, bad bool) {
+func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
 	for used < len(buf) {
 		p := buf[used:]
 		if !isHeader(p) || len(p) > 4 && p[4] > broadcast {
@@ -144,7 +143,7 @@ func cutPacket(buf, room []byte, lenient bool) (r frame, used int, ok, bad bool)
 			continue
 		}
 		end := packetHead + length
-		if next := headerIn(p[4:min(end, len(p))]); next > 0 && !lenient {
+		if next := headerIn(p[4:min(end, len(p))]); next > 0 {
 			return frame{}, used + 4 + next, false, true
 		}
 		if len(p) < end {
@@ -154,7 +153,7 @@ func cutPacket(buf, room []byte, lenient bool) (r frame, used int, ok, bad bool)
 			return frame{id: p[4]}, used + 1, false, true
 		}
 		body, clean := unstuff(room[:0], p[packetHead:end-2])
-		if !clean && !lenient || len(body) == 0 {
+		if !clean || len(body) == 0 {
 			return frame{}, used + end, false, true
 		}
 		return frame{id: p[4], inst: body[0], params: body[1:]}, used + end, true, false

@@ -5,59 +5,41 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/servo/servosim/motor"
 )
 
-// health is the electrical and thermal side of a servo: what it draws, how warm
-// it is, what it protects itself from.
+// health is what a servo measures of itself: what it draws, how warm it is; and what
+// it protects itself from.
 //
 // Guarded by Bus.mu.
 type health struct {
-	at                               rt.Instant
 	duty                             float64 // -1 to 1
 	amps                             float64
-	celsius                          float64
+	heat                             motor.Heat
 	volts                            float64 // of the supply without load
 	rail                             float64 // as measured, with the load of all
-	oven                             float64 // degrees that a script adds
 	wish                             float64 // the duty that the control loop would like
 	capped                           bool    // after an overload
 	tripped                          bool    // capped by Overload, without a load
 	low                              bool    // LowSupply: out of its limits, whatever they are
-	stepTo                           int     // STS, step mode: where the steps end
 	overSince, surgeSince, idleSince rt.Instant
 }
 
-// rail is the supply that all servos of a bus hang on.
+// rail is what all servos of a bus hang on.
 type rail struct {
-	amps      float64
+	supply    motor.Rail
 	unplugged bool // the adapter, with which all of them go silent
 }
 
 const (
-	ambient      = 30.0  // deg C
-	heatTime     = 540.0 // s, of the housing
-	heatStall    = 89.6  // deg C above ambient in the end, at full duty and standing still: half of it for ten minutes gives 15
-	railOhm      = 0.15
-	sagMax       = 5.0  // V, that the rail may lose
 	resetVolts   = 4.0  // below it a 7.4 V servo's processor stops
 	resetShare   = 0.54 // the same for any servo, of its nominal supply
-	standsBelow  = 2.0  // counts/s that count as standing still
-	unseen       = 100 * time.Millisecond
+	unseen       = 0.1  // s that nobody has looked
 	overloadDuty = 0.8
 	overloadTime = 2 * time.Second // of a servo without registers for it
 	overloadGone = time.Second     // without a load until a Feetech's overload is forgotten
 	idle         = 0.05            // of the duty, which is no load
 )
-
-// electrics is the part of a plant that knows the motor: what it draws. A plant
-// that does not is asked how fast its shafts turn instead.
-type electrics interface {
-	Plant
-	drive(now rt.Instant, joint int) (duty, amps, wish float64)
-	block(now rt.Instant, joint int, lo, hi float64)
-	tune(now rt.Instant, joint int, v settings)
-	push(now rt.Instant, joint int, torque float64)
-}
 
 // monitor brings health up to an instant, and with it the error bits.
 //
@@ -65,68 +47,39 @@ type electrics interface {
 func (s *servo) monitor(now rt.Instant) {
 	h := &s.health
 	s.expire(now)
-	if s.lie.on {
+	if s.encoder.Faulty() {
 		s.chase(now) // it may drift
 	}
 	s.turn(now)
 	s.draw(now)
-	dt := now.Sub(h.at).Seconds()
-	if dt > 0 {
-		m := &s.model.motor
-		share := h.amps * m.ohm / m.volts
-		end := ambient + h.oven + heatStall*share*share
-		h.celsius = end + (h.celsius-end)*math.Exp(-dt/heatTime)
-		h.at = now
-	}
-	h.rail = max(h.volts-min(s.rail.amps*railOhm, sagMax), 0)
+	h.heat.Advance(&s.model.motor, h.amps, now)
+	h.rail = s.rail.supply.Volts(h.volts)
 	s.protect(now)
 	s.look(now)
 }
 
-// draw finds out how much the motor works.
+// draw finds out how much the motor works. What an ideal shaft took while nobody
+// looked is not known, and trips nothing, unless the shaft presses against something.
 //
 //rt:noalloc
 func (s *servo) draw(now rt.Instant) {
 	h := &s.health
 	old := math.Abs(h.amps * h.duty)
 	if s.cfg.motors != nil {
-		h.duty, h.amps, h.wish = s.cfg.motors.drive(now, s.joint)
+		h.duty, h.amps, h.wish = s.cfg.motors.Drive(now, s.joint)
 	} else {
-		s.guess(now)
+		off := s.presses(now)
+		if h.heat.Since(now) > unseen && off == 0 {
+			h.overSince, h.surgeSince = 0, 0
+		}
+		h.duty, h.amps, h.wish = s.cfg.joints[s.joint].Effort(&s.set, off, s.mem[s.t.at.torque] == torqueOn, float64(s.velocity))
 	}
 	s.object(now)
 	if s.t.series == seriesX {
 		f := float64(s.facing())
 		h.duty, h.amps, h.wish = f*h.duty, f*h.amps, f*h.wish
 	}
-	s.rail.amps = max(s.rail.amps+math.Abs(h.amps*h.duty)-old, 0) // the bridge draws amps only while it is on
-}
-
-// guess works out from how the shaft moves, or what it presses against, what that
-// takes. What it took while nobody looked is not known, and trips nothing, unless
-// the shaft presses against something.
-//
-//rt:noalloc
-func (s *servo) guess(now rt.Instant) {
-	h, m := &s.health, &s.model.motor
-	h.duty, h.amps, h.wish = 0, 0, 0
-	off := s.presses(now)
-	if now.Sub(h.at) > unseen && off == 0 {
-		h.overSince, h.surgeSince = 0, 0
-	}
-	v := float64(s.velocity)
-	switch {
-	case off != 0:
-		h.wish = s.set.gain * float64(off)
-		h.duty = min(max(h.wish, -s.set.limit), s.set.limit)
-		most := min(m.stall/m.kt, s.set.ampsMax)
-		h.amps = min(max(h.duty*m.volts/m.ohm, -most), most)
-	case s.mem[s.t.at.torque] == torqueOn && math.Abs(v) > standsBelow:
-		w := v * s.t.arc / float64(s.t.counts)
-		h.amps = (math.Copysign(m.coulomb, w) + m.viscous*w) / m.kt
-		h.duty = min(max((h.amps*m.ohm+m.kt*w)/m.volts, -1), 1)
-		h.wish = h.duty
-	}
+	s.rail.supply.Draw(old, math.Abs(h.amps*h.duty)) // the bridge draws amps only while it is on
 }
 
 // protect sets the error bits and does what they demand.
@@ -136,7 +89,7 @@ func (s *servo) protect(now rt.Instant) {
 	h := &s.health
 	deci := int64(h.rail*10 + 0.5)
 	low := h.low || deci < s.get(s.t.at.minVoltage) || deci > s.get(s.t.at.maxVoltage)
-	hot := int64(h.celsius+0.5) >= s.get(s.t.at.maxTemperature)
+	hot := int64(h.heat.Celsius+0.5) >= s.get(s.t.at.maxTemperature)
 	limit, after := overloadDuty, overloadTime
 	switch s.t.series {
 	case seriesSTS:
@@ -144,7 +97,7 @@ func (s *servo) protect(now rt.Instant) {
 	case seriesSCS:
 		limit, after = float64(s.get(scsOverload))/100, time.Duration(s.get(scsProtectTime))*10*time.Millisecond
 	}
-	over := s.lasts(&h.overSince, math.Abs(h.duty) > limit, after, now)
+	over := motor.Lasts(&h.overSince, math.Abs(h.duty) > limit, after, now)
 	if s.t.series.feetech() {
 		s.protectFeetech(low, hot, over, now)
 	} else {
@@ -155,7 +108,7 @@ func (s *servo) protect(now rt.Instant) {
 		s.raise(low, axVoltage)
 		s.raise(hot, axOverheat)
 		s.raise(over, axOverload)
-		s.raise(s.t.series == seriesX && s.lies(), xFaultEncoder)
+		s.raise(s.t.series == seriesX && s.encoder.Reported(), xFaultEncoder)
 	}
 	if s.cut() {
 		s.letGo(now)
@@ -173,18 +126,18 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 	s.raise(low, faultVoltage)
 	s.raise(hot, faultTemperature)
 	s.raise(over, faultOverload)
-	s.raise(s.lies(), faultEncoder)
+	s.raise(s.encoder.Reported(), faultEncoder)
 	if over && !h.capped {
 		h.capped = true
 		s.tune(now)
 	}
 	slack := h.capped && !h.tripped && math.Abs(h.wish) <= max(s.afterTrip(), idle)
-	if s.lasts(&h.idleSince, slack, overloadGone, now) {
+	if motor.Lasts(&h.idleSince, slack, overloadGone, now) {
 		s.relieve(now)
 	}
 	if s.t.series == seriesSTS {
 		amps := float64(s.get(stsProtectAmps)) * stsAmp
-		s.raise(s.lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)
+		s.raise(motor.Lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)
 	}
 }
 
@@ -203,19 +156,6 @@ func (s *servo) raise(on bool, bit uint8) {
 	if on {
 		s.alarm |= bit
 	}
-}
-
-// lasts reports whether a condition has held for some time.
-//
-//rt:noalloc
-func (s *servo) lasts(since *rt.Instant, holds bool, d time.Duration, now rt.Instant) bool {
-	switch {
-	case !holds:
-		*since = 0
-	case *since == 0:
-		*since = now
-	}
-	return holds && now.Sub(*since) >= d
 }
 
 // cut reports whether a fault takes the torque away.
@@ -259,18 +199,6 @@ func (s *servo) overload(now rt.Instant) {
 	s.tune(now)
 }
 
-// heat adds degrees to the housing at once, or takes the source away.
-//
-//rt:noalloc
-func (s *servo) heat(degrees float64, on bool) {
-	if on {
-		s.health.oven = degrees
-		s.health.celsius += degrees
-	} else {
-		s.health.oven = 0
-	}
-}
-
 // push turns a fitted servo's shaft from outside.
 //
 //rt:noalloc
@@ -281,27 +209,26 @@ func (b *Bus) push(s *servo, torque float64, on bool, now rt.Instant) {
 	if !on {
 		torque = 0
 	}
-	b.cfg.motors.push(now, s.joint, torque)
+	b.cfg.motors.Push(now, s.joint, torque)
 }
 
 // State is what a servo is and does at an instant, in its own registers' terms.
 type State struct {
-	ID           uint8
-	Model        string
-	Torque       bool
-	Powered      bool // its supply is on
-	Boots        bool // and it is silent yet
-	Position     int  // as a client would read it
-	Place        int  // where the shaft really is, in encoder counts
-	Pressed      bool // the motor presses the shaft against an obstacle
-	Holds        bool // it holds an object: see Block
-	Goal         int
-	Duty         float64 // -1 to 1
-	Amps         float64
-	Volts        float64
-	Celsius      float64
-	Fault        uint8 // Feetech, AX: the error bits; X: the hardware error
-	EEPROMWrites uint32
+	ID       uint8
+	Model    string
+	Torque   bool
+	Powered  bool // its supply is on
+	Boots    bool // and it is silent yet
+	Position int  // as a client would read it
+	Place    int  // where the shaft really is, in encoder counts
+	Pressed  bool // the motor presses the shaft against an obstacle
+	Holds    bool // it holds an object: see Block
+	Goal     int
+	Duty     float64 // -1 to 1
+	Amps     float64
+	Volts    float64
+	Celsius  float64
+	Fault    uint8 // Feetech, AX: the error bits; X: the hardware error
 }
 
 // States returns what every servo does now, in the order of Config.Servos.
@@ -317,8 +244,8 @@ func (b *Bus) States() []State {
 		h := &s.health
 		all[i] = State{ID: s.mem[s.t.at.id], Model: s.model.name, Torque: s.mem[s.t.at.torque] == torqueOn,
 			Powered: !s.dead, Boots: s.booting, Position: s.present(s.seen(now)), Place: b.cfg.Plant.Present(now, i), Goal: goal,
-			Pressed: s.presses(now) != 0, Holds: s.obstacle.gripped, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.celsius,
-			Fault: s.alarm | s.forced, EEPROMWrites: s.wear}
+			Pressed: s.presses(now) != 0, Holds: s.obstacle.Gripped, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.heat.Celsius,
+			Fault: s.alarm | s.forced}
 	}
 	return all
 }

@@ -90,136 +90,37 @@ func (s *servo) stage(addr int, data []byte) uint8 {
 	return 0
 }
 
-// special executes what only one maker's servos know.
+// special executes what only one maker's servos have.
 //
 //rt:noalloc
 func (s *servo) special(r *request, now rt.Instant) uint8 {
 	switch {
-	case s.t.series == seriesX:
-		return s.specialX(r, now)
-	case s.t.series == seriesAX && r.inst != instRecovery:
-		return axInstruction // all that follows is Feetech's
-	}
-	switch r.inst {
-	case instRecovery:
-		id := s.mem[s.t.at.id]
-		switch {
-		case s.t.series == seriesAX:
-			s.factory(1, 1) // it forgets its id too
-		case s.locked():
-			return 0
-		default:
-			s.flash = s.store
-			s.flash[s.t.at.id] = id
-		}
-		s.wear++
-		s.restart(now)
-	case instReboot:
+	case r.inst == instReboot:
 		s.reboot(now)
-	case instStore:
-		s.store = s.flash
-		s.wear++
-	case instReset:
-		// The count of turns is the plant's.
-	case instCalibrate:
-		place := centre
-		if len(r.data) == 2 {
-			place = number(r.data, 2) & 4095
-		}
-		s.centre(place, now)
-	}
-	return 0
-}
-
-// The magic words of protocol 2.0, which keep a corrupt packet from doing harm.
-const (
-	magicClear  = "\x01\x44\x58\x4C\x22" // 01 DXL 22
-	magicBackup = "\x43\x54\x52\x4C"     // CTRL
-)
-
-//rt:noalloc
-func (s *servo) specialX(r *request, now rt.Instant) uint8 {
-	switch r.inst {
-	case instReboot:
-		s.reboot(now)
-	case instRecovery:
-		return s.factoryReset(r, now)
-	case instClear:
-		if !same(r.data, magicClear) || s.mem[s.t.at.moving] != 0 {
-			return resultFail
-		}
+	case r.inst != instClear || s.t.series != seriesX:
+		return axInstruction // bulk instructions come another way
+	case string(r.data) != magicClear || s.mem[s.t.at.moving] != 0:
+		return resultFail
+	default:
 		raw := s.seen(now)
 		s.origin = turnsOf(raw)
 		s.put(xGoal, int64(s.present(raw)))
 		s.follow(now)
-	case instBackup:
-		switch {
-		case s.mem[xTorque] != 0 || len(r.data) != 5 || !same(r.data[1:], magicBackup):
-			return resultFail
-		case r.data[0] == 1:
-			s.store, s.stored = s.mem, true
-			s.wear++
-		case r.data[0] == 2 && s.stored:
-			id, baud := s.mem[s.t.at.id], s.mem[s.t.at.baud]
-			s.mem = s.store
-			s.mem[s.t.at.id], s.mem[s.t.at.baud] = id, baud
-			s.save(0, s.t.eeprom)
-		default:
-			return resultFail
-		}
 	}
 	return 0
 }
 
-//rt:noalloc
-func same(b []byte, word string) bool {
-	if len(b) != len(word) {
-		return false
-	}
-	for i := range b {
-		if b[i] != word[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// factoryReset of an X servo keeps as much as its one parameter says.
-//
-//rt:noalloc
-func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
-	const all, butID, butIDAndBaud = 0xFF, 1, 2
-	if len(r.data) != 1 {
-		return resultLength
-	}
-	id, baud := uint8(1), uint8(1) // 57,600
-	switch r.data[0] {
-	case all:
-		if r.id == broadcast {
-			return resultFail
-		}
-	case butID:
-		id = s.mem[s.t.at.id]
-	case butIDAndBaud:
-		id, baud = s.mem[s.t.at.id], s.mem[s.t.at.baud]
-	default:
-		return resultRange
-	}
-	s.factory(id, baud)
-	s.wear++
-	s.restart(now)
-	return 0
-}
+// magicClear is the parameter that keeps a corrupt packet from clearing turns.
+const magicClear = "\x01\x44\x58\x4C\x22" // 01 DXL 22
 
 // changeMode does what a new operating mode brings with it.
 //
 //rt:noalloc
 func (s *servo) changeMode(now rt.Instant) {
-	raw := s.seen(now)
 	if s.t.series != seriesX {
-		s.health.stepTo = raw
 		return
 	}
+	raw := s.seen(now)
 	if m := s.mem[xMode]; m != xModeExtended && m != xModeCurrentPos {
 		s.origin = turnsOf(raw)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/servo/servosim/motor"
 )
 
 // read appends size bytes of memory from addr on. Undefined bytes read 0.
@@ -14,28 +15,15 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 	s.refresh(now)
 	for a := addr; a < addr+size; a++ {
 		var v byte
-		if p := s.indirect(a); p < s.t.size {
-			v = s.mem[p]
-			if s.pin[p].stuck {
-				v = s.pin[p].value
+		if a < s.t.size {
+			v = s.mem[a]
+			if s.pin[a].stuck {
+				v = s.pin[a].value
 			}
 		}
 		dst = append(dst, v)
 	}
 	return dst
-}
-
-// indirect returns which byte of memory an address really means.
-//
-//rt:noalloc
-func (s *servo) indirect(a int) int {
-	for i := range s.t.windows {
-		w := &s.t.windows[i]
-		if n := a - w.data; n >= 0 && n < w.n {
-			return int(s.get(w.list + 2*n))
-		}
-	}
-	return a
 }
 
 // refresh measures: position, velocity, load, movement, health.
@@ -53,7 +41,7 @@ func (s *servo) refresh(now rt.Instant) {
 	h := &s.health
 	deci := int64(h.rail*10 + 0.5)
 	s.put(s.t.at.voltage, deci)
-	s.put(s.t.at.temperature, int64(h.celsius+0.5))
+	s.put(s.t.at.temperature, int64(h.heat.Celsius+0.5))
 	seen := raw + s.noise(now)
 	switch s.t.series {
 	case seriesSTS:
@@ -77,7 +65,7 @@ func (s *servo) refresh(now rt.Instant) {
 		s.put(s.t.at.velocity, signed(int(float64(s.velocity)/axSpeedUnit), signLoad))
 		s.put(s.t.at.load, signed(int(h.duty*1023), signLoad))
 	case seriesX:
-		s.refreshX(now, seen, goalRaw)
+		s.refreshX(seen)
 	}
 }
 
@@ -95,7 +83,7 @@ func (s *servo) turn(now rt.Instant) {
 	s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
 	s.measured, s.measuredAt = raw, now
 	if p, ok := s.cfg.Plant.(Turner); ok && (since > seldom || s.cfg.motors != nil) {
-		s.velocity = round(p.Speed(now, s.joint))
+		s.velocity = motor.Round(p.Speed(now, s.joint))
 	}
 }
 
@@ -108,7 +96,7 @@ func (s *servo) moves(off int, now rt.Instant) bool {
 	if s.mem[s.t.at.torque] != torqueOn {
 		return false
 	}
-	turns := s.velocity > standsBelow || s.velocity < -standsBelow
+	turns := !motor.Stands(float64(s.velocity))
 	if !s.positions() {
 		return turns
 	}
@@ -138,7 +126,7 @@ const (
 )
 
 //rt:noalloc
-func (s *servo) refreshX(now rt.Instant, raw, goalRaw int) {
+func (s *servo) refreshX(raw int) {
 	h := &s.health
 	s.put(xPresent, int64(s.present(raw)))
 	s.put(s.t.at.velocity, int64(float64(s.facing()*s.velocity)/xSpeedUnit))
@@ -148,20 +136,7 @@ func (s *servo) refreshX(now rt.Instant, raw, goalRaw int) {
 	} else {
 		s.put(xPresentLoad, int64(h.duty*1000))
 	}
-	s.put(xTrajectory, int64(s.present(goalRaw)))
-	s.put(xTrajectoryV, 0)
-	s.put(xRealtimeTick, int64(time.Duration(now)/time.Millisecond)&0x7FFF)
-	status := int64(1) // in position
-	if s.mem[s.t.at.moving] != 0 {
-		status = 0
-		s.put(xTrajectoryV, s.get(s.t.at.velocity))
-	}
-	s.put(xMovingStatus, status)
 	s.mem[xHardwareError] = s.alarm | s.forced
-	s.mem[xBackupReady] = 0
-	if s.stored {
-		s.mem[xBackupReady] = 1
-	}
 }
 
 // turnsOf returns the counts of the whole turns in raw.
@@ -186,11 +161,7 @@ func (s *servo) present(raw int) int {
 	switch s.t.series {
 	case seriesSTS:
 		p := raw - s.offset()
-		switch {
-		case s.mem[s.t.at.mode] == modeStep:
-			_, goal := s.goal()
-			return goal - raw // the steps that are left
-		case s.mem[stsPhase]&phaseTurns == 0:
+		if s.mem[stsPhase]&phaseTurns == 0 {
 			p &= 4095
 		}
 		return p
@@ -214,9 +185,6 @@ func (s *servo) goal() (goal, raw int) {
 	switch s.t.series {
 	case seriesSTS:
 		goal = magnitude(v, signPosition)
-		if s.mem[s.t.at.mode] == modeStep {
-			return goal, s.health.stepTo
-		}
 		if lo != 0 || hi != 0 {
 			goal = min(max(goal, lo), hi)
 		}
@@ -261,30 +229,30 @@ func (s *servo) offset() int {
 //
 //rt:noalloc
 func (s *servo) tune(now rt.Instant) {
-	v := settings{limit: 1, ampsMax: math.MaxFloat64}
+	v := motor.Loop{Off: !s.positions(), DutyMax: 1, AmpsMax: math.MaxFloat64}
 	switch s.t.series {
 	case seriesSTS:
 		s.tuneSTS(&v)
 	case seriesSCS:
 		s.tuneGains(&v, 0)
-		v.limit = float64(s.get(stsMaxTorque)) / 1000
-		v.startup = float64(s.get(stsStartup)) / 1000
-		v.dead = float64(s.mem[stsDeadZone])
-		v.speed = float64(s.get(stsGoalVelocity))
+		v.DutyMax = float64(s.get(stsMaxTorque)) / 1000
+		v.StartDuty = float64(s.get(stsStartup)) / 1000
+		v.DeadBand = float64(s.mem[stsDeadZone])
+		v.Speed = float64(s.get(stsGoalVelocity))
 	case seriesAX:
-		v.gain = 1 / float64(max(s.mem[axSlope], 1))
-		v.limit = float64(s.get(axTorqueLimit)) / 1023
-		v.dead = float64(s.mem[axMargin])
-		v.speed = float64(s.get(axSpeed)&1023) * axSpeedUnit
+		v.Gain = 1 / float64(max(s.mem[axSlope], 1))
+		v.DutyMax = float64(s.get(axTorqueLimit)) / 1023
+		v.DeadBand = float64(s.mem[axMargin])
+		v.Speed = float64(s.get(axSpeed)&1023) * axSpeedUnit
 	case seriesX:
 		s.tuneX(&v)
 	}
 	if s.health.capped && s.t.series.feetech() {
-		v.limit = min(v.limit, s.afterTrip())
+		v.DutyMax = min(v.DutyMax, s.afterTrip())
 	}
 	s.set = v
 	if s.cfg.motors != nil {
-		s.cfg.motors.tune(now, s.joint, v)
+		s.cfg.motors.Tune(now, s.joint, v)
 	}
 }
 
@@ -300,29 +268,21 @@ func (s *servo) afterTrip() float64 {
 }
 
 //rt:noalloc
-func (s *servo) tuneSTS(v *settings) {
+func (s *servo) tuneSTS(v *motor.Loop) {
 	unit := 50.0
 	if s.mem[stsPhase]&phaseSteps != 0 {
 		unit = 1
 	}
 	s.tuneGains(v, stsFactoryD)
-	v.sumMax = float64(s.mem[stsSumLimit]) * 4 / 1000
-	v.limit = float64(s.get(stsTorqueLimit)) / 1000
-	v.startup = float64(s.mem[stsStartup]) / 1000
-	v.dead = float64(s.mem[stsDeadZone])
-	v.damp = s.mem[stsTorque] == torqueDamp
-	speed := float64(magnitude(s.get(stsGoalVelocity), signPosition)) * unit
-	v.speed = min(math.Abs(speed), speedMax)
-	if v.speed == 0 {
-		v.speed = speedMax
+	v.SumMax = float64(s.mem[stsSumLimit]) * 4 / 1000
+	v.DutyMax = float64(s.get(stsTorqueLimit)) / 1000
+	v.StartDuty = float64(s.mem[stsStartup]) / 1000
+	v.DeadBand = float64(s.mem[stsDeadZone])
+	v.Speed = min(math.Abs(float64(magnitude(s.get(stsGoalVelocity), signPosition)))*unit, speedMax)
+	if v.Speed == 0 {
+		v.Speed = speedMax
 	}
-	v.accel = float64(s.mem[stsAcceleration]) * 100
-	switch s.mem[s.t.at.mode] {
-	case modeVelocity:
-		v.control, v.speedGoal = controlVelocity, min(max(speed, -speedMax), speedMax)
-	case modePWM:
-		v.control, v.dutyGoal = controlPWM, float64(magnitude(s.get(stsGoalTime), signLoad))/1000
-	}
+	v.Accel = float64(s.mem[stsAcceleration]) * 100
 }
 
 // Feetech's D and I gains, in units of its P gain; the maker says none. D, per
@@ -336,11 +296,11 @@ const (
 )
 
 //rt:noalloc
-func (s *servo) tuneGains(v *settings, fittedD float64) {
-	unit := 1 / s.model.motor.stepsPerDuty
-	v.gain = float64(s.mem[stsP]) * unit
-	v.brake = (float64(s.mem[stsD]) - fittedD) * feetechD * unit
-	v.sum = float64(s.mem[stsI]) * feetechI * unit
+func (s *servo) tuneGains(v *motor.Loop, fittedD float64) {
+	unit := 1 / s.model.gainDuty
+	v.Gain = float64(s.mem[stsP]) * unit
+	v.Brake = (float64(s.mem[stsD]) - fittedD) * feetechD * unit
+	v.Sum = float64(s.mem[stsI]) * feetechI * unit
 }
 
 // Duty per count and unit of an X servo's gains, whose full duty is 885.
@@ -352,32 +312,18 @@ const (
 )
 
 //rt:noalloc
-func (s *servo) tuneX(v *settings) {
-	f := float64(s.facing())
-	v.gain = float64(s.get(xPositionP)) / s.model.motor.stepsPerDuty
-	v.sum, v.brake = float64(s.get(xPositionI))*xGainI, float64(s.get(xPositionD))*xGainD
-	v.limit = float64(s.get(xGoalPWM)) / 885
+func (s *servo) tuneX(v *motor.Loop) {
+	v.Gain = float64(s.get(xPositionP)) / s.model.gainDuty
+	v.Sum, v.Brake = float64(s.get(xPositionI))*xGainI, float64(s.get(xPositionD))*xGainD
+	v.DutyMax = float64(s.get(xGoalPWM)) / 885
 	if s.model.amp > 0 {
-		v.ampsMax = float64(s.get(xLimitCurrent)) * s.model.amp
+		v.AmpsMax = float64(s.get(xLimitCurrent)) * s.model.amp
 	}
 	if s.mem[xDriveMode]&4 == 0 && s.mem[xWatchdog] != watchdogFired {
-		v.speed = float64(s.get(xProfile)) * xSpeedUnit
-		v.accel = float64(s.get(xAcceleration)) * xAccelUnit
-	} else if ms := float64(s.get(xProfile)); ms > 0 {
-		// Time-based: the goal is reached after so many milliseconds.
-		v.speed = math.Abs(float64(s.get(xGoal)-s.get(xPresent))) / ms * 1000
+		v.Speed = float64(s.get(xProfile)) * xSpeedUnit
+		v.Accel = float64(s.get(xAcceleration)) * xAccelUnit
 	}
-	switch s.mem[xMode] {
-	case xModeVelocity:
-		v.control, v.speedGoal = controlVelocity, f*float64(s.get(xGoalVelocity))*xSpeedUnit
-	case xModePWM:
-		v.control, v.dutyGoal, v.limit = controlPWM, f*float64(s.get(xGoalPWM))/885, 1
-	case xModeCurrent:
-		v.control, v.ampsGoal = controlCurrent, f*float64(s.get(xGoalCurrent))*s.model.amp
-	case xModeCurrentPos:
-		v.ampsMax = min(v.ampsMax, math.Abs(float64(s.get(xGoalCurrent)))*s.model.amp)
-	}
-	if s.mem[xWatchdog] == watchdogFired && v.control != controlPosition {
-		v.control, v.speedGoal = controlVelocity, 0
+	if s.mem[xMode] == xModeCurrentPos {
+		v.AmpsMax = min(v.AmpsMax, math.Abs(float64(s.get(xGoalCurrent)))*s.model.amp)
 	}
 }

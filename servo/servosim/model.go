@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"edgert/servo/servosim/motor"
 )
 
 // series is a family of servos that share a memory table and its rules.
@@ -64,7 +66,6 @@ type table struct {
 	bauds     []baud
 	at        places
 	rows      []register
-	windows   []window       // X: the indirect addresses
 	index     [memSize]uint8 // for each byte of memory: 1 + its row, 0 for none
 }
 
@@ -85,22 +86,13 @@ type model struct {
 	table    *table
 	factory  []setting
 	amp      float64 // X: what a unit of current is, in A; 0 where there is a load instead
-	motor    motor
+	motor    motor.Motor
+	gainDuty float64 // counts times P gain that make a duty of 1
 }
 
 type setting struct {
 	addr  int
 	value int64
-}
-
-// motor is what turns the shaft. kt is in N m/A, which is V s/rad too, and with
-// ohm and inertia (kg m2) is seen at the output shaft.
-type motor struct {
-	volts            float64 // of the supply it is meant for
-	kt, ohm, inertia float64
-	coulomb, viscous float64 // N m, N m s/rad
-	stall            float64 // N m, the data sheet's
-	stepsPerDuty     float64 // of a full duty's P gain: how many counts x gain give a duty of 1
 }
 
 // indexed fills the table's index.
@@ -179,4 +171,16 @@ func modelByNumber(number uint16) (*model, error) {
 		}
 	}
 	return nil, fmt.Errorf("servosim: got model number %d, want that of one of %s", number, strings.Join(Models(), ", "))
+}
+
+// joints are the motors of a bus, for the physics.
+func joints(models []*model, loads []motor.Load) []motor.Joint {
+	all := make([]motor.Joint, len(models))
+	for i, m := range models {
+		all[i] = motor.Joint{Motor: m.motor, Counts: m.table.counts, Arc: m.table.arc}
+		if i < len(loads) {
+			all[i].Load = loads[i]
+		}
+	}
+	return all
 }

@@ -10,17 +10,11 @@ const (
 	instAction       = 0x05
 	instSyncRead     = 0x82
 	instSyncWrite    = 0x83
-	instRecovery     = 0x06 // Feetech: all but the id as it left the factory; Dynamixel: factory reset
 	instReboot       = 0x08
-	instStore        = 0x09 // Feetech: keep the memory for a recovery
-	instReset        = 0x0A // Feetech: forget the turns
-	instCalibrate    = 0x0B // Feetech
 	instClear        = 0x10 // Dynamixel
-	instBackup       = 0x20 // Dynamixel
 	instFastSyncRead = 0x8A // Dynamixel
 	instBulkRead     = 0x92 // Dynamixel
 	instBulkWrite    = 0x93 // Dynamixel
-	instFastBulkRead = 0x9A // Dynamixel
 	instCount        = 256
 )
 
@@ -91,7 +85,7 @@ func (r *request) next() (p part, ok bool) {
 	d := r.data
 	p = part{addr: r.addr, size: r.size}
 	head := 1
-	if r.inst == instBulkRead || r.inst == instBulkWrite || r.inst == instFastBulkRead {
+	if r.inst == instBulkRead || r.inst == instBulkWrite {
 		if head = 5; len(d) < head {
 			return p, false
 		}
@@ -117,7 +111,7 @@ func (r *request) next() (p part, ok bool) {
 //rt:noalloc
 func toMany(inst uint8) bool {
 	switch inst {
-	case instSyncRead, instSyncWrite, instFastSyncRead, instBulkRead, instBulkWrite, instFastBulkRead:
+	case instSyncRead, instSyncWrite, instFastSyncRead, instBulkRead, instBulkWrite:
 		return true
 	}
 	return false
@@ -128,15 +122,13 @@ func toMany(inst uint8) bool {
 //rt:noalloc
 func (s series) knows(inst uint8) bool {
 	switch inst {
-	case instPing, instRead, instWrite, instRegWrite, instAction, instSyncWrite, instRecovery:
+	case instPing, instRead, instWrite, instRegWrite, instAction, instSyncWrite:
 		return true
 	case instSyncRead:
 		return s == seriesSTS || s == seriesX
 	case instReboot:
 		return s != seriesAX
-	case instStore, instReset, instCalibrate:
-		return s == seriesSTS
-	case instClear, instBackup, instFastSyncRead, instBulkRead, instBulkWrite, instFastBulkRead:
+	case instClear, instFastSyncRead, instBulkRead, instBulkWrite:
 		return s == seriesX
 	}
 	return false

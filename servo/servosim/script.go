@@ -12,6 +12,7 @@ import (
 
 	"edgert/internal/strictyaml"
 	"edgert/rt"
+	"edgert/servo/servosim/motor"
 )
 
 // ErrScript means that a fault script is not one.
@@ -317,7 +318,7 @@ func (b *Bus) tick(now rt.Instant) {
 //rt:noalloc
 func (b *Bus) change(l *line, on bool, now rt.Instant) {
 	if on {
-		b.note(now, l.kind, 0)
+		b.counters.faults.Add(1)
 	}
 	switch l.kind {
 	case kindUnplug:
@@ -346,24 +347,24 @@ func (b *Bus) change(l *line, on bool, now rt.Instant) {
 func (b *Bus) inflict(s *servo, l *line, on bool, now rt.Instant) {
 	switch l.kind {
 	case kindMute:
-		s.faults.mute = on
+		s.mute = on
 	case kindPower, kindVoltage:
 		s.health.low = on
 		if on {
 			s.supply(l.value, now)
 		} else {
-			s.supply(s.model.motor.volts, now)
+			s.supply(s.model.motor.Volts, now)
 		}
 	case kindEncoder:
-		f := EncoderFault{l.fault.Offset, l.fault.Drift, l.fault.Stuck, l.fault.Silent}
+		f := motor.EncoderFault{Offset: l.fault.Offset, Drift: l.fault.Drift, Stuck: l.fault.Stuck, Silent: l.fault.Silent}
 		if !on {
-			f = EncoderFault{}
+			f = motor.EncoderFault{}
 		}
 		s.mislead(f, now)
 	case kindBlock:
 		switch {
 		case !on:
-			s.bar(obstacle{}, now)
+			s.bar(motor.Obstacle{}, now)
 		case l.fault.At == nil:
 			s.block(0, true, l.fault.Holds, now)
 		default:
@@ -373,10 +374,14 @@ func (b *Bus) inflict(s *servo, l *line, on bool, now rt.Instant) {
 		if on {
 			s.supply(l.value, now)
 		} else {
-			s.supply(s.model.motor.volts, now)
+			s.supply(s.model.motor.Volts, now)
 		}
 	case kindHeat:
-		s.heat(l.value, on)
+		if !on {
+			s.health.heat.Add(0)
+			return
+		}
+		s.health.heat.Add(l.value)
 	case kindPush:
 		b.push(s, l.value, on, now)
 	case kindOverload:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/servo/servosim/motor"
 )
 
 // servo is one motor as seen from the bus. What its shaft does is the plant's
@@ -20,31 +21,28 @@ type servo struct {
 
 	mem   [memSize]byte // what the bus sees
 	flash [memSize]byte // what survives a power cycle; the first t.eeprom bytes count
-	store [memSize]byte // what a recovery or a restore brings back
 	pin   [memSize]pin  // bytes that a stuck sensor holds, whatever is measured
 
 	staged     [memSize]byte // a registered write that waits for its action
 	stagedAddr int
 	stagedSize int
 
-	forced   uint8  // error bits that a test has set; they change nothing but the status
-	alarm    uint8  // error bits that the servo itself sees; X: latched
-	faults   script // what a test has in store
-	wear     uint32 // writes to flash
+	forced   uint8 // error bits that a test has set; they change nothing but the status
+	alarm    uint8 // error bits that the servo itself sees; X: latched
+	mute     bool  // deaf and dumb, as if unplugged
 	deaf     rt.Instant
-	dead     bool // the supply is too low to run
-	booting  bool // until deaf
-	firm     bool // torque is on after the boot
-	tight    bool // the shaft is driven
-	carried  bool // it has been
-	stored   bool
+	dead     bool       // the supply is too low to run
+	booting  bool       // until deaf
+	firm     bool       // torque is on after the boot
+	tight    bool       // the shaft is driven
+	carried  bool       // it has been
 	feed     rt.Instant // X: the last instruction on the bus
 	origin   int        // X: counts of the turns that were forgotten
 	health   health
-	set      settings // what the registers say to the control loop
-	aimed    int      // where the control loop goes, in counts of the encoder
-	lie      lie
-	obstacle obstacle
+	set      motor.Loop // what the registers say to the control loop
+	aimed    int        // where the control loop goes, in counts of the encoder
+	encoder  motor.Encoder
+	obstacle motor.Obstacle
 	dropped  uint64 // objects
 
 	boots uint32
@@ -79,11 +77,10 @@ const (
 func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	m := cfg.models[joint]
 	*s = servo{cfg: cfg, rail: rail, model: m, t: m.table, joint: joint}
-	s.health.celsius, s.health.at = ambient, now
-	s.health.volts = m.motor.volts
+	s.health.heat = motor.NewHeat(now)
+	s.health.volts = m.motor.Volts
 	s.firm = cfg.bootTorque(cfg.Servos[joint].ID)
 	s.factory(cfg.Servos[joint].ID, cfg.codes[joint])
-	s.store = s.flash
 	s.restart(now)
 }
 
@@ -121,7 +118,7 @@ func (s *servo) factory(id, baud uint8) {
 func (s *servo) hears(baud int, now rt.Instant) bool {
 	own := s.t.rate(s.mem[s.t.at.baud])
 	off := baud - own
-	return !s.faults.mute && !s.dead && now >= s.deaf && off*baudTolerance <= own && -off*baudTolerance <= own
+	return !s.mute && !s.dead && now >= s.deaf && off*baudTolerance <= own && -off*baudTolerance <= own
 }
 
 // named reports whether an id means this servo, and whether it answers to it: an
@@ -142,7 +139,7 @@ func (s *servo) delay() time.Duration {
 	if s.cfg.Unpaced {
 		return 0
 	}
-	return s.cfg.Turnaround + time.Duration(s.mem[s.t.at.returnDelay])*delayUnit
+	return s.cfg.turnaround + time.Duration(s.mem[s.t.at.returnDelay])*delayUnit
 }
 
 // error is the error byte of a status packet; code is the result of the
@@ -293,7 +290,6 @@ func (s *servo) reset(now rt.Instant) {
 //rt:noalloc
 func (s *servo) settle(now rt.Instant) {
 	s.measured, s.measuredAt, s.velocity = s.seen(now), now, 0
-	s.health.stepTo = s.measured
 	switch s.t.series {
 	case seriesSTS:
 		s.put(stsTorqueLimit, s.get(stsMaxTorque))
@@ -317,7 +313,7 @@ func (s *servo) settle(now rt.Instant) {
 func (s *servo) wake(now rt.Instant) {
 	s.booting, s.quiet = false, true
 	s.settle(now)
-	if s.bootsTight() {
+	if s.firm {
 		s.mem[s.t.at.torque] = torqueOn
 		s.torque(0, now)
 	}
@@ -326,14 +322,6 @@ func (s *servo) wake(now rt.Instant) {
 	}
 	s.quiet = false
 	s.look(now)
-}
-
-// bootsTight reports whether torque is on after the boot: Config.BootTorque, or an
-// X servo's startup configuration says so.
-//
-//rt:noalloc
-func (s *servo) bootsTight() bool {
-	return s.firm || s.t.series == seriesX && s.mem[xStartup]&startupTorque != 0
 }
 
 // bootTorque reports whether Config.BootTorque names an id.
@@ -345,7 +333,7 @@ func (c *Config) bootTorque(id uint8) bool { return slices.Contains(c.BootTorque
 //rt:noalloc
 func (s *servo) supply(volts float64, now rt.Instant) {
 	s.health.volts = volts
-	low := min(resetVolts, resetShare*s.model.motor.volts)
+	low := min(resetVolts, resetShare*s.model.motor.Volts)
 	switch {
 	case volts < low && !s.dead:
 		s.dead, s.booting = true, false

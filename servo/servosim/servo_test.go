@@ -7,6 +7,7 @@ import (
 
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo/servosim/motor"
 )
 
 // posed is a plant whose shafts stand where the published vectors have them.
@@ -45,9 +46,6 @@ func TestNoTableHasAnOverlap(t *testing.T) {
 	for _, m := range models {
 		end := 0
 		for _, r := range m.table.rows {
-			if r.addr == xIndirect {
-				break // what comes then is made by a loop
-			}
 			if int(r.addr) < end || r.size != 1 && r.size != 2 && r.size != 4 || int(r.addr+uint16(r.size)) > m.table.size {
 				t.Errorf("%s: register %d, %d bytes, begins before %d or ends after %d", m.name, r.addr, r.size, end, m.table.size)
 			}
@@ -185,30 +183,6 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 	}
 }
 
-func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
-	s, plant, clock := alone(t, Config{})
-	plant.place[0] = 3000
-	s.write(stsTorque, []byte{torqueOn}, clock.Now())
-	s.write(stsTorque, []byte{torqueCentre}, clock.Now())
-	b := s.read(nil, stsPresent, 2, clock.Now())
-	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[stsTorque] != torqueOn || !plant.torque[0] {
-		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[stsTorque], centre)
-	}
-}
-
-func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
-	for lock, want := range []int{3000 - centre, 0} {
-		s, plant, clock := alone(t, Config{})
-		plant.place[0] = 3000
-		s.write(55, []byte{byte(lock)}, clock.Now())
-		s.write(stsTorque, []byte{torqueCentre}, clock.Now())
-		s.restart(clock.Now())
-		if got := s.offset(); got != want {
-			t.Errorf("lock %d: offset %d after a power cycle, want %d", lock, got, want)
-		}
-	}
-}
-
 func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	s, plant, clock := alone(t, Config{GoalLeavesTorque: true})
 	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
@@ -219,10 +193,6 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	s.write(stsTorque, []byte{torqueOn}, clock.Now())
 	if plant.goal[0] != 3000 || !plant.torque[0] {
 		t.Errorf("torque on: goal %d, torque %v, want 3000, true", plant.goal[0], plant.torque[0])
-	}
-	s.write(stsTorque, []byte{2}, clock.Now())
-	if plant.torque[0] {
-		t.Error("a damped servo follows its goal")
 	}
 }
 
@@ -283,17 +253,17 @@ func TestImpossibleSettingsAreNotTaken(t *testing.T) {
 
 func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 	m, _ := modelByName("sts3215")
-	f := newFreeShafts([]*model{m})
-	const freeSpeed = 3072
+	f := motor.NewIdeal(joints([]*model{m}, nil))
+	const middle, freeSpeed = 2048, 3072
 	now := rt.Instant(time.Second)
 	f.Goal(now, 0, 4000)
-	if got := f.Present(now.Add(time.Second), 0); got != centre {
-		t.Errorf("without torque the shaft is at %d, want %d", got, centre)
+	if got := f.Present(now.Add(time.Second), 0); got != middle {
+		t.Errorf("without torque the shaft is at %d, want %d", got, middle)
 	}
 	now = now.Add(time.Second)
 	f.Torque(now, 0, true)
-	if got := f.Present(now.Add(time.Second/4), 0); got != centre+freeSpeed/4 {
-		t.Errorf("after a quarter of a second at %d, want %d", got, centre+freeSpeed/4)
+	if got := f.Present(now.Add(time.Second/4), 0); got != middle+freeSpeed/4 {
+		t.Errorf("after a quarter of a second at %d, want %d", got, middle+freeSpeed/4)
 	}
 	if got := f.Present(now.Add(time.Second), 0); got != 4000 {
 		t.Errorf("after a second at %d, want 4000", got)
@@ -308,9 +278,9 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 		if err := cfg.check(); err != nil {
 			t.Fatal(err)
 		}
-		cfg.Plant = newFreeShafts(cfg.models)
+		cfg.Plant = motor.NewIdeal(cfg.joints)
 		if fitted {
-			cfg.motors = newFitted(cfg.models, nil, clock.Now())
+			cfg.motors = motor.NewFitted(cfg.joints, clock.Now())
 			cfg.Plant = cfg.motors
 		}
 		s := new(servo)
@@ -341,7 +311,7 @@ func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Plant = newFreeShafts(cfg.models)
+	cfg.Plant = motor.NewIdeal(cfg.joints)
 	s := new(servo)
 	s.powerUp(&cfg, new(rail), 0, clock.Now())
 	s.write(stsTorque, []byte{1, 0, 0, 8}, clock.Now())

@@ -9,6 +9,7 @@ import (
 
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo/servosim/motor"
 )
 
 // passes lets a servo's time pass while a client reads it every 10 ms, and
@@ -35,14 +36,14 @@ func TestAnEncoderThatLies(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		for _, tt := range []struct {
 			name         string
-			fault        EncoderFault
+			fault        motor.EncoderFault
 			reads, place int // after two seconds with the goal at 2148
 			bits         uint8
 		}{
-			{"it reads too much", EncoderFault{Offset: 683}, 2148, 2148 - 683, faultEncoder},
-			{"it reads too little", EncoderFault{Offset: -200}, 2148, 2348, faultEncoder},
-			{"it drifts", EncoderFault{Drift: 100}, 2148, 2148 - 200, faultEncoder},
-			{"it says nothing of it", EncoderFault{Offset: 50, Silent: true}, 2148, 2098, 0},
+			{"it reads too much", motor.EncoderFault{Offset: 683}, 2148, 2148 - 683, faultEncoder},
+			{"it reads too little", motor.EncoderFault{Offset: -200}, 2148, 2348, faultEncoder},
+			{"it drifts", motor.EncoderFault{Drift: 100}, 2148, 2148 - 200, faultEncoder},
+			{"it says nothing of it", motor.EncoderFault{Offset: 50, Silent: true}, 2148, 2098, 0},
 		} {
 			t.Run(fmt.Sprintf("%s, fitted %v", tt.name, fitted), func(t *testing.T) {
 				s, clock := one(t, "sts3215", Config{Fitted: fitted})
@@ -60,7 +61,7 @@ func TestAnEncoderThatLies(t *testing.T) {
 				if got := s.read(nil, stsStatus, 1, clock.Now())[0]; got != tt.bits || s.error(0) != tt.bits {
 					t.Errorf("status %#x, want %#x", got, tt.bits)
 				}
-				s.mislead(EncoderFault{}, clock.Now())
+				s.mislead(motor.EncoderFault{}, clock.Now())
 				passes(s, clock, 2*time.Second)
 				if at := stands(s, clock); at < before-12 || at > before+12 || s.error(0) != 0 {
 					t.Errorf("well again it stands at %d with status %#x, want %d and 0", at, s.error(0), before)
@@ -75,7 +76,7 @@ func TestAnEncoderThatLies(t *testing.T) {
 func TestAnEncoderThatIsStuck(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	told(s, clock, 2048)
-	s.mislead(EncoderFault{Stuck: true}, clock.Now())
+	s.mislead(motor.EncoderFault{Stuck: true}, clock.Now())
 	if reads := passes(s, clock, time.Second); reads != 2048 || stands(s, clock) != 2048 {
 		t.Errorf("it reads %d and stands at %d, want 2048", reads, stands(s, clock))
 	}
@@ -90,14 +91,14 @@ func TestAnEncoderThatIsStuck(t *testing.T) {
 func TestAnXServoRemembersThatItsEncoderLied(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})
 	told(s, clock, 2048)
-	s.mislead(EncoderFault{Offset: 5}, clock.Now())
-	s.mislead(EncoderFault{}, clock.Now())
+	s.mislead(motor.EncoderFault{Offset: 5}, clock.Now())
+	s.mislead(motor.EncoderFault{}, clock.Now())
 	if s.refresh(clock.Now()); s.mem[xHardwareError] != 0 {
 		t.Error("a bit of a lie that nobody looked at")
 	}
-	s.mislead(EncoderFault{Offset: 5}, clock.Now())
+	s.mislead(motor.EncoderFault{Offset: 5}, clock.Now())
 	s.refresh(clock.Now())
-	s.mislead(EncoderFault{}, clock.Now())
+	s.mislead(motor.EncoderFault{}, clock.Now())
 	if s.refresh(clock.Now()); s.mem[xHardwareError] != xFaultEncoder || s.error(0) != alert || s.mem[xTorque] != 1 {
 		t.Errorf("hardware error %#x, error %#x, torque %d, want 8, an alert, 1", s.mem[xHardwareError], s.error(0), s.mem[xTorque])
 	}
@@ -280,12 +281,12 @@ func TestWhatAGripperHolds(t *testing.T) {
 				s.block(1700, false, true, clock.Now())
 				told(s, clock, 1500)
 				passes(s, clock, 4*time.Second)
-				if !s.obstacle.gripped || s.error(0) != faultOverload || s.dropped != 0 {
-					t.Fatalf("holds %v, status %#x, %d dropped", s.obstacle.gripped, s.error(0), s.dropped)
+				if !s.obstacle.Gripped || s.error(0) != faultOverload || s.dropped != 0 {
+					t.Fatalf("holds %v, status %#x, %d dropped", s.obstacle.Gripped, s.error(0), s.dropped)
 				}
 				tt.do(s, clock.Now())
 				passes(s, clock, 2*time.Second)
-				if holds := s.obstacle.gripped; holds == tt.falls || (s.dropped == 1) != tt.falls {
+				if holds := s.obstacle.Gripped; holds == tt.falls || (s.dropped == 1) != tt.falls {
 					t.Errorf("it holds %v, %d dropped, want that it falls %v", holds, s.dropped, tt.falls)
 				}
 				if told(s, clock, 1500); tt.falls && s.mem[stsTorque] == 1 && !s.dead {
@@ -305,7 +306,7 @@ func TestALimpArmSinks(t *testing.T) {
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Plant = newFreeShafts(cfg.models)
+	cfg.Plant = motor.NewIdeal(cfg.joints)
 	arm := make([]servo, 6)
 	rail := new(rail)
 	for i := range arm {
@@ -350,16 +351,6 @@ func TestALimpArmSinks(t *testing.T) {
 	clock.Advance(time.Second)
 	if got := places(); got[1] != 2048 {
 		t.Errorf("the stale goal takes it to %v, want 2048", got)
-	}
-	all(torqueDamp)
-	clock.Advance(time.Second)
-	if got := places(); got[1] != 2048-68 {
-		t.Errorf("damped at %v after a second, want 1980", got)
-	}
-	arm[1].write(stsTorque, []byte{0}, clock.Now())
-	clock.Advance(time.Second)
-	if got := places(); got[1] != 2048-68-683 {
-		t.Errorf("free at %v a second later, want 1297", got)
 	}
 }
 

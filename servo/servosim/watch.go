@@ -38,7 +38,7 @@ func (s *servo) life(now rt.Instant) Life {
 	return Life{
 		Torque: s.mem[s.t.at.torque] == torqueOn, Present: s.present(s.seen(now)),
 		Goal: s.register(), Aim: aim, Alarm: s.alarm | s.forced, Boots: s.boots,
-		Answers: !s.faults.mute && !s.dead && now >= s.deaf && in, Unplug: !in,
+		Answers: !s.mute && !s.dead && now >= s.deaf && in, Unplug: !in,
 		Believed: !s.doubted(),
 	}
 }

@@ -64,7 +64,7 @@ func TestAChangeIsTold(t *testing.T) {
 		{"a restart", func(s *servo) { s.restart(s.cfg.Clock.Now()) }, func(was, is Life) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
 		{"an overload", func(s *servo) { s.overload(s.cfg.Clock.Now()); s.look(s.cfg.Clock.Now()) }, func(was, is Life) bool { return is.Alarm&faultOverload != 0 }},
 		{"an encoder that is not to be believed", func(s *servo) { s.forced = faultEncoder }, func(was, is Life) bool { return was.Believed && !is.Believed }},
-		{"silence", func(s *servo) { s.faults.mute = true }, func(was, is Life) bool { return was.Answers && !is.Answers }},
+		{"silence", func(s *servo) { s.mute = true }, func(was, is Life) bool { return was.Answers && !is.Answers }},
 		{"the plug", func(s *servo) { s.rail.unplugged = true }, func(was, is Life) bool { return was.Answers && is.Unplug && !is.Answers }},
 	}
 	for _, tt := range tests {

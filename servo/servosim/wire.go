@@ -100,7 +100,7 @@ func (b *Bus) receive(n int) {
 //rt:noalloc
 func (b *Bus) cut(buf []byte) (f frame, used int, ok, bad bool) {
 	if b.packets {
-		return cutPacket(buf, b.wire.plain[:0], b.cfg.Lenient)
+		return cutPacket(buf, b.wire.plain[:0])
 	}
 	return cut(buf)
 }
@@ -123,7 +123,7 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 		b.writeMany(r, end)
 	case r.inst == instSyncRead, r.inst == instBulkRead:
 		b.readMany(r, end)
-	case r.inst == instFastSyncRead, r.inst == instFastBulkRead:
+	case r.inst == instFastSyncRead:
 		b.readFast(r, end)
 	case r.id == broadcast && r.inst == instRead:
 		b.counters.ignored.Add(1)
@@ -248,12 +248,12 @@ func (b *Bus) complain(r request, x, ax uint8, end rt.Instant) {
 	}
 }
 
-// refuse is for a request whose checksum was wrong: AX and, unless SilentCRC,
-// X servos say so.
+// refuse is for a request whose checksum was wrong: Dynamixels
+// say so.
 //
 //rt:noalloc
 func (b *Bus) refuse(f frame, end rt.Instant) {
-	if f.id != broadcast && !(b.packets && b.cfg.SilentCRC) {
+	if f.id != broadcast {
 		b.complain(request{id: f.id}, resultCRC, axChecksum, end)
 	}
 }
@@ -296,9 +296,6 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 			return
 		}
 		if !b.knows(p.id, r.inst, end) {
-			if b.cfg.ChainStops {
-				return
-			}
 			end = end.Add(b.turnaround() + time.Duration(p.size+overhead)*b.wire.byteTime)
 			continue
 		}
@@ -319,7 +316,7 @@ func (b *Bus) knows(id, inst uint8, now rt.Instant) bool {
 	for i := range b.servos {
 		s := &b.servos[i]
 		if s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) && s.t.series.knows(inst) {
-			return inst != instFastSyncRead && inst != instFastBulkRead || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast
+			return inst != instFastSyncRead || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast
 		}
 	}
 	return false
@@ -363,5 +360,5 @@ func (b *Bus) turnaround() time.Duration {
 	if b.cfg.Unpaced {
 		return 0
 	}
-	return b.cfg.Turnaround
+	return b.cfg.turnaround
 }

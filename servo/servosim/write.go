@@ -20,9 +20,9 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 	old := s.effects()
 	from, to := s.t.size, 0 // what was touched
 	for i, v := range data {
-		a := s.indirect(addr + i)
+		a := addr + i
 		r := s.t.row(a)
-		if r == nil || r.access == ro || !open && a < s.t.eeprom && s.cfg.LockedIgnores {
+		if r == nil || r.access == ro {
 			continue
 		}
 		s.mem[a] = v
@@ -60,10 +60,6 @@ func (s *servo) locked() bool { return s.t.series.feetech() && s.mem[s.t.at.lock
 //
 //rt:noalloc
 func (s *servo) save(from, to int) {
-	s.wear++
-	if s.cfg.Endurance > 0 && int(s.wear) > s.cfg.Endurance {
-		return // worn out
-	}
 	copy(s.flash[from:min(to, s.t.eeprom)], s.mem[from:min(to, s.t.eeprom)])
 }
 
@@ -120,37 +116,21 @@ func (s *servo) react(old before, from, to int, now rt.Instant) {
 //rt:noalloc
 func (s *servo) torque(before uint8, now rt.Instant) {
 	on := s.mem[s.t.at.torque]
-	switch {
-	case on == torqueOn:
-		if before != torqueOn {
-			if s.t.series == seriesX && s.mem[xMode] == xModePosition {
-				s.origin = turnsOf(s.seen(now))
-			}
-			_, raw := s.goal()
-			s.ordered = now
-			s.aim(now, raw) // a stale goal register makes the arm jump
-			s.grip(now, true)
+	if on != torqueOn {
+		s.grip(now, false)
+		if s.t.series.feetech() {
+			s.relieve(now)
 		}
 		return
-	case on == torqueCentre && s.t.series == seriesSTS:
-		s.mem[s.t.at.torque] = before
-		s.centre(centre, now)
-		return
 	}
-	s.grip(now, false) // free, or damped
-	if s.t.series.feetech() {
-		s.relieve(now)
-	}
-}
-
-// centre sets an STS's offset so that the shaft's place reads as place.
-//
-//rt:noalloc
-func (s *servo) centre(place int, now rt.Instant) {
-	off := s.seen(now)&4095 - place
-	s.put(stsOffset, signed(min(max(off, -(signOffset-1)), signOffset-1), signOffset))
-	if !s.locked() {
-		s.save(stsOffset, stsOffset+2)
+	if before != torqueOn {
+		if s.t.series == seriesX && s.mem[xMode] == xModePosition {
+			s.origin = turnsOf(s.seen(now))
+		}
+		_, raw := s.goal()
+		s.ordered = now
+		s.aim(now, raw) // a stale goal register makes the arm jump
+		s.grip(now, true)
 	}
 }
 
@@ -158,9 +138,6 @@ func (s *servo) centre(place int, now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
-	if s.t.series == seriesSTS && s.mem[s.t.at.mode] == modeStep {
-		s.health.stepTo = s.seen(now) + magnitude(s.get(stsGoal), signPosition)
-	}
 	_, raw := s.goal()
 	s.ordered = now
 	if s.positions() {
@@ -179,22 +156,17 @@ func (s *servo) follow(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) takes() bool {
-	switch {
-	case s.t.series.feetech():
-		return !s.cfg.GoalLeavesTorque
-	case s.t.series == seriesX:
-		return s.mem[xDriveMode]&driveGoalTakes != 0
-	}
-	return true // AX
+	return s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque
 }
 
-// positions reports whether the servo goes where its goal position is.
+// positions reports whether the servo goes where its goal position is. Its other
+// modes can be set and make no effort.
 //
 //rt:noalloc
 func (s *servo) positions() bool {
 	switch s.t.series {
 	case seriesSTS:
-		return s.mem[s.t.at.mode] == modePosition || s.mem[s.t.at.mode] == modeStep
+		return s.mem[s.t.at.mode] == modePosition
 	case seriesX:
 		m := s.mem[xMode]
 		return m == xModePosition || m == xModeExtended || m == xModeCurrentPos
@@ -209,21 +181,20 @@ func (s *servo) check(addr int, data []byte) uint8 {
 	end := addr + len(data)
 	next := s.mem
 	for a := addr; a < end; a++ {
-		p := s.indirect(a)
-		r := s.t.row(p)
-		if r == nil || r.access == ro || p >= s.t.size || !s.has(p) {
+		r := s.t.row(a)
+		if r == nil || r.access == ro || a >= s.t.size || !s.has(a) {
 			return s.code(resultAccess, axRange)
 		}
-		if p == a && (int(r.addr) < addr || int(r.addr)+int(r.size) > end) {
+		if int(r.addr) < addr || int(r.addr)+int(r.size) > end {
 			return s.code(resultLength, axRange)
 		}
-		if p < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX && s.mem[s.t.at.lock] != 0) {
+		if a < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX && s.mem[s.t.at.lock] != 0) {
 			return s.code(resultAccess, axInstruction)
 		}
-		next[p] = data[a-addr]
+		next[a] = data[a-addr]
 	}
 	for a := addr; a < end; a++ {
-		r := s.t.row(s.indirect(a))
+		r := s.t.row(a)
 		v := s.t.load(&next, r)
 		switch {
 		case r.lo != r.hi && (v < r.lo || v > r.hi):
@@ -276,8 +247,8 @@ func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {
 	switch addr {
 	case xMode:
 		switch v {
-		case xModeVelocity, xModePosition, xModeExtended, xModePWM:
-		case xModeCurrent, xModeCurrentPos:
+		case 1, xModePosition, xModeExtended, 16: // velocity and PWM among them
+		case 0, xModeCurrentPos:
 			if s.model.amp == 0 {
 				return resultRange
 			}
@@ -302,8 +273,6 @@ func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {
 	}
 	switch {
 	case addr != xMode && addr != xTorque && s.mem[xWatchdog] == watchdogFired:
-		return resultRange
-	case beyond && s.cfg.LimitIsRange:
 		return resultRange
 	case beyond:
 		return resultLimit

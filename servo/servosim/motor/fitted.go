@@ -1,4 +1,4 @@
-package servosim
+package motor
 
 import (
 	"math"
@@ -7,8 +7,7 @@ import (
 	"edgert/rt"
 )
 
-// Load is what hangs on one shaft of a fitted bus. The zero value is a shaft
-// that nothing hangs on.
+// Load is what hangs on one shaft. The zero value is a shaft without a load.
 type Load struct {
 	Gravity float64 // N m when the link is level
 	Level   int     // the encoder count at which it is; gravity pulls towards lower counts
@@ -18,52 +17,34 @@ type Load struct {
 	Backlash         int // counts of play that the encoder sees
 }
 
-// settings are the registers that the firmware's control loop obeys.
-type settings struct {
-	control   control
-	gain      float64 // duty per count of error
-	sum       float64 // duty per count of error and step: the I gain
-	sumMax    float64 // duty that the I gain may come to; 0: any
-	brake     float64 // duty per count that the error changes by in a step: the D gain
-	limit     float64 // of duty
-	ampsMax   float64
-	speed     float64 // counts/s of the trajectory; 0: as fast as it can
-	accel     float64 // counts/s2; 0: at once
-	dead      float64 // counts around the goal without effort
-	startup   float64 // duty below which nothing happens
-	speedGoal float64 // counts/s
-	dutyGoal  float64
-	ampsGoal  float64
-	damp      bool // without torque: windings shorted
+// Loop is what a servo's firmware does with a position error: gains and limits in
+// the motor's own units.
+type Loop struct {
+	Off       bool    // no position loop: the motor makes no effort
+	Gain      float64 // P: duty per count of error
+	Sum       float64 // I: duty per count of error and step
+	SumMax    float64 // duty that the I gain may come to; 0: any
+	Brake     float64 // D: duty per count that the error changes by in a step
+	DutyMax   float64
+	AmpsMax   float64
+	Speed     float64 // counts/s of the trajectory; 0: as fast as it can
+	Accel     float64 // counts/s2; 0: at once
+	DeadBand  float64 // counts around the goal without effort
+	StartDuty float64 // duty below which nothing happens
 }
 
-type control uint8
-
-const (
-	controlPosition control = iota
-	controlVelocity
-	controlPWM
-	controlCurrent
-)
-
-// fitted is the plant of Config.Fitted: a motor with the constants of its model,
-// a position loop with the gains of its registers, friction and a load,
-// integrated at 1 kHz whenever somebody looks.
+// Fitted is a chain of DC motors whose constants were fitted to measurements, each
+// with a position loop, friction and a load, integrated at 1 kHz whenever it is
+// asked for something.
 //
-// A Dynamixel's D and I gains act as its e-manual says, once in a step. Feetech
-// says no unit for its own, so theirs are assumed, see feetechD and feetechI; at
-// the gains of the factory the fit holds as it was made.
-//
-// Source: Rhoban/bam; ROBOTIS e-manual, position PID gain.
-type fitted struct{ joints []fittedJoint }
+// Source: Rhoban/bam.
+type Fitted struct{ joints []fittedJoint }
 
 type fittedJoint struct {
-	at     rt.Instant
-	m      motor
-	load   Load
-	rad    float64 // per count
-	counts int
-	v      settings
+	Joint
+	at  rt.Instant
+	rad float64 // per count
+	v   Loop
 
 	place, speed float64 // counts, counts/s
 	lo, hi       float64 // where obstacles are; infinite without
@@ -79,37 +60,34 @@ type fittedJoint struct {
 }
 
 const (
-	fittedStep  = time.Millisecond
-	catchUpMax  = 2000 // steps that one look makes up for; what is older is taken as rest
-	dutyMax     = 0.97
-	stuckBelow  = 1e-3 // rad/s at which friction may hold the shaft
-	speedGainUp = 4.0  // of the velocity loop: duty per unit of relative error
+	fittedStep = time.Millisecond
+	catchUpMax = 2000 // steps that one look makes up for; what is older is taken as rest
+	dutyMax    = 0.97
+	stuckBelow = 1e-3 // rad/s at which friction may hold the shaft
 )
 
-func newFitted(models []*model, loads []Load, now rt.Instant) *fitted {
-	f := &fitted{joints: make([]fittedJoint, len(models))}
-	for i, m := range models {
+// NewFitted returns motors that stand in the middle of their range.
+func NewFitted(joints []Joint, now rt.Instant) *Fitted {
+	f := &Fitted{joints: make([]fittedJoint, len(joints))}
+	for i := range joints {
 		j := &f.joints[i]
-		j.m, j.at, j.counts = m.motor, now, m.table.counts
+		j.Joint, j.at = joints[i], now
 		j.lo, j.hi = math.Inf(-1), math.Inf(1)
-		j.rad = m.table.arc / float64(m.table.counts)
-		if i < len(loads) {
-			j.load = loads[i]
-		}
-		j.place = float64(m.table.counts) / 2
+		j.rad = j.Arc / float64(j.Counts)
+		j.place = float64(j.Counts) / 2
 		j.seen, j.goal, j.target = j.place, j.place, j.place
 	}
 	return f
 }
 
 //rt:noalloc
-func (f *fitted) Goal(now rt.Instant, joint, raw int) {
+func (f *Fitted) Goal(now rt.Instant, joint, raw int) {
 	f.joints[joint].settle(now)
 	f.joints[joint].goal = float64(raw)
 }
 
 //rt:noalloc
-func (f *fitted) Torque(now rt.Instant, joint int, on bool) {
+func (f *Fitted) Torque(now rt.Instant, joint int, on bool) {
 	j := &f.joints[joint]
 	j.settle(now)
 	if on && !j.torque {
@@ -120,40 +98,40 @@ func (f *fitted) Torque(now rt.Instant, joint int, on bool) {
 }
 
 //rt:noalloc
-func (f *fitted) Present(now rt.Instant, joint int) int {
+func (f *Fitted) Present(now rt.Instant, joint int) int {
 	j := &f.joints[joint]
 	j.settle(now)
-	return round(j.seen)
+	return Round(j.seen)
 }
 
 //rt:noalloc
-func (f *fitted) Speed(now rt.Instant, joint int) float64 {
+func (f *Fitted) Speed(now rt.Instant, joint int) float64 {
 	j := &f.joints[joint]
 	j.settle(now)
 	return j.speed
 }
 
 //rt:noalloc
-func (f *fitted) drive(now rt.Instant, joint int) (duty, amps, wish float64) {
+func (f *Fitted) Drive(now rt.Instant, joint int) (duty, amps, wish float64) {
 	j := &f.joints[joint]
 	j.settle(now)
 	return j.duty, j.amps, j.wish
 }
 
 //rt:noalloc
-func (f *fitted) tune(now rt.Instant, joint int, v settings) {
+func (f *Fitted) Tune(now rt.Instant, joint int, v Loop) {
 	f.joints[joint].settle(now)
 	f.joints[joint].v = v
 }
 
 //rt:noalloc
-func (f *fitted) push(now rt.Instant, joint int, torque float64) {
+func (f *Fitted) Push(now rt.Instant, joint int, torque float64) {
 	f.joints[joint].settle(now)
 	f.joints[joint].extra = torque
 }
 
 //rt:noalloc
-func (f *fitted) block(now rt.Instant, joint int, lo, hi float64) {
+func (f *Fitted) Block(now rt.Instant, joint int, lo, hi float64) {
 	f.joints[joint].settle(now)
 	f.joints[joint].lo, f.joints[joint].hi = lo, hi
 }
@@ -181,36 +159,34 @@ func (j *fittedJoint) step(dt float64) {
 		j.shape(dt)
 		j.duty = j.effort()
 	}
-	m := &j.m
-	j.amps = (j.duty*m.volts - m.kt*w) / m.ohm
-	switch {
-	case !j.torque && j.v.damp: // the windings are shorted: amps brakes
-	case j.duty == 0:
+	m := &j.Motor
+	j.amps = (j.duty*m.Volts - m.KT*w) / m.Ohm
+	if j.duty == 0 {
 		j.amps = 0 // the bridge is open
 	}
-	if limit := min(j.v.ampsMax, m.stall/m.kt); limit > 0 {
+	if limit := min(j.v.AmpsMax, m.Stall/m.KT); limit > 0 {
 		j.amps = min(max(j.amps, -limit), limit)
 	}
-	outside := j.extra - j.load.Gravity*math.Cos((j.place-float64(j.load.Level))*j.rad)
-	push := m.kt*j.amps + outside
-	if math.Abs(w) < stuckBelow && math.Abs(push) <= m.coulomb {
+	outside := j.extra - j.Load.Gravity*math.Cos((j.place-float64(j.Load.Level))*j.rad)
+	push := m.KT*j.amps + outside
+	if math.Abs(w) < stuckBelow && math.Abs(push) <= m.Coulomb {
 		j.speed = 0
 	} else {
 		// Friction opposes the movement, and cannot turn it round by itself.
-		inertia := m.inertia + j.load.Inertia
+		inertia := m.Inertia + j.Load.Inertia
 		direction := w
 		if math.Abs(w) < stuckBelow {
 			direction = push
 		}
-		next := w + (push-math.Copysign(m.coulomb, direction)-m.viscous*w)/inertia*dt
-		if w != 0 && next*w < 0 && math.Abs(push) <= m.coulomb {
+		next := w + (push-math.Copysign(m.Coulomb, direction)-m.Viscous*w)/inertia*dt
+		if w != 0 && next*w < 0 && math.Abs(push) <= m.Coulomb {
 			next = 0
 		}
 		j.speed = next / j.rad
 	}
 	j.place += j.speed * dt
 	j.stop()
-	play := float64(j.load.Backlash) / 2
+	play := float64(j.Load.Backlash) / 2
 	j.seen = min(max(j.seen, j.place-play), j.place+play)
 }
 
@@ -218,10 +194,10 @@ func (j *fittedJoint) step(dt float64) {
 //
 //rt:noalloc
 func (j *fittedJoint) stop() {
-	lo, hi := float64(j.load.StopMin), float64(j.load.StopMax)
+	lo, hi := float64(j.Load.StopMin), float64(j.Load.StopMax)
 	if lo == 0 && hi == 0 {
 		lo, hi = math.Inf(-1), math.Inf(1) // the shaft turns freely
-		if j.counts == 1024 {
+		if j.Counts == 1024 {
 			lo, hi = 0, 1023 // a potentiometer does not
 		}
 	}
@@ -237,15 +213,15 @@ func (j *fittedJoint) stop() {
 //rt:noalloc
 func (j *fittedJoint) shape(dt float64) {
 	off := j.goal - j.target
-	if j.v.speed <= 0 && j.v.accel <= 0 {
+	if j.v.Speed <= 0 && j.v.Accel <= 0 {
 		j.target, j.pace = j.goal, 0
 		return
 	}
 	pace := math.Copysign(math.Abs(off)/dt, off)
-	if j.v.speed > 0 {
-		pace = min(max(pace, -j.v.speed), j.v.speed)
+	if j.v.Speed > 0 {
+		pace = min(max(pace, -j.v.Speed), j.v.Speed)
 	}
-	if a := j.v.accel; a > 0 {
+	if a := j.v.Accel; a > 0 {
 		brake := math.Sqrt(2 * a * math.Abs(off))
 		pace = min(max(pace, -brake), brake)
 		pace = min(max(pace, j.pace-a*dt), j.pace+a*dt)
@@ -262,30 +238,23 @@ func (j *fittedJoint) shape(dt float64) {
 //
 //rt:noalloc
 func (j *fittedJoint) effort() (duty float64) {
-	limit := min(j.v.limit, dutyMax)
-	switch j.v.control {
-	case controlPosition:
-		off := j.target - j.seen
-		if math.Abs(off) > j.v.dead {
-			duty = j.v.gain*off + j.v.brake*(off-j.off)
-			most := limit
-			if j.v.sumMax > 0 {
-				most = min(limit, j.v.sumMax)
-			}
-			j.summed = min(max(j.summed+j.v.sum*off, -most), most)
-		}
-		j.off = off
-		duty += j.summed
-	case controlVelocity:
-		fastest := j.m.volts / j.m.kt / j.rad
-		duty = (j.v.speedGoal + speedGainUp*(j.v.speedGoal-j.speed)) / fastest
-	case controlPWM:
-		duty = j.v.dutyGoal
-	case controlCurrent:
-		duty = (j.v.ampsGoal*j.m.ohm + j.m.kt*j.speed*j.rad) / j.m.volts
+	if j.v.Off {
+		return 0
 	}
+	limit := min(j.v.DutyMax, dutyMax)
+	off := j.target - j.seen
+	if math.Abs(off) > j.v.DeadBand {
+		duty = j.v.Gain*off + j.v.Brake*(off-j.off)
+		most := limit
+		if j.v.SumMax > 0 {
+			most = min(limit, j.v.SumMax)
+		}
+		j.summed = min(max(j.summed+j.v.Sum*off, -most), most)
+	}
+	j.off = off
+	duty += j.summed
 	j.wish = duty
-	if math.Abs(duty) < j.v.startup {
+	if math.Abs(duty) < j.v.StartDuty {
 		return 0
 	}
 	return min(max(duty, -limit), limit)
