@@ -285,7 +285,7 @@ func (s *Session) changed(e *entry, before int, by *face) {
 	if now == 0 {
 		s.tree(e.kind).Delete(e.key)
 		s.declaredBytes -= entryBytes + len(e.key)
-		s.budget.Discard(weight(e.key))
+		s.budget.AddGarbage(weight(e.key))
 	}
 }
 
@@ -328,7 +328,7 @@ func (f *face) show(e *entry) {
 // remember notes what the link is told of an entry. One for which the session
 // has no memory left is closed, and false. Called with s.mu held.
 func (f *face) remember(e *entry, now info) bool {
-	if _, told := f.told[e]; !told && !f.link.Hold(toldBytes) {
+	if _, told := f.told[e]; !told && !f.link.Charge(toldBytes) {
 		f.link.Close(codec.CloseUnresponsive)
 		return false
 	}
@@ -340,7 +340,7 @@ func (f *face) remember(e *entry, now info) bool {
 func (f *face) forget(e *entry) {
 	delete(f.told, e)
 	f.told = slim(f.told, &f.most.told)
-	f.link.Hold(-toldBytes)
+	f.link.Charge(-toldBytes)
 }
 
 func declaration(kind codec.DeclareKind, id uint32, key string, i info) codec.Declare {

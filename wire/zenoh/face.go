@@ -215,17 +215,17 @@ func (f *face) handle(m *codec.Message) error {
 		f.s.finished(f, m.Final.ID)
 	case codec.KindDeclare:
 		f.declared(&m.Declare)
-		f.link.Await() // what comes and goes is garbage
+		f.link.Throttle() // what comes and goes is garbage
 	case codec.KindInterest:
 		f.asked(&m.Interest)
-		f.link.Await()
+		f.link.Throttle()
 	}
 	return nil
 }
 
 // send queues a message that may not be lost, without waiting. A remote that
 // lets megabytes of declarations pile up is closed. Callers may hold s.mu.
-func (f *face) send(m *codec.Message, how link.How) {
+func (f *face) send(m *codec.Message, how link.Delivery) {
 	if err := f.link.Send(codec.AppendMessage(nil, m), how); errors.Is(err, link.ErrCongested) {
 		f.link.Close(codec.CloseUnresponsive)
 	}

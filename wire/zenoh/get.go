@@ -87,7 +87,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 		m := codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, Expr: codec.Key([]byte(key)),
 			Target: codec.All, TimeoutMS: uint64(timeout.Milliseconds()),
 			Query: codec.Query{Consolidation: codec.ConsolidateNone, HasBody: payload != nil, Payload: payload}}
-		asked.send(s, links, &m, link.How{QoS: m.QoS, Reliable: true})
+		asked.send(s, links, &m, link.Delivery{QoS: m.QoS, Reliable: true})
 	}
 	if ours != nil {
 		s.events.add(event{ask: ours.ask})

@@ -68,7 +68,7 @@ func mustAttack(t *testing.T, at string) *attacker {
 
 func (a *attacker) send(m codec.Message) {
 	a.t.Helper()
-	if err := a.link.Send(codec.AppendMessage(nil, &m), link.How{QoS: codec.RequestQoS, Reliable: true}); err != nil {
+	if err := a.link.Send(codec.AppendMessage(nil, &m), link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -313,7 +313,7 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 	for i := range uint32(20) {
 		m := codec.Message{Kind: codec.KindRequest, Request: codec.Request{
 			Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: i + 1, Expr: codec.Key([]byte("@big"))}}
-		l.Send(codec.AppendMessage(nil, &m), link.How{QoS: codec.RequestQoS, Reliable: true})
+		l.Send(codec.AppendMessage(nil, &m), link.Delivery{QoS: codec.RequestQoS, Reliable: true})
 	}
 	// It sends, and reads nothing until the test ends.
 	release := make(chan struct{})

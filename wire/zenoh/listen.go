@@ -151,7 +151,7 @@ func (s *Session) receive(conn net.Conn, secure func(net.Conn) (net.Conn, error)
 	if conn != bare {
 		litter += secureGarbage
 	}
-	defer s.budget.Discard(litter)
+	defer s.budget.AddGarbage(litter)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -17,7 +17,7 @@ type publisher struct {
 	// Constant.
 	s   *Session
 	key string
-	how link.How
+	how link.Delivery
 
 	stale atomic.Bool // links or subscribers have changed
 
@@ -45,10 +45,10 @@ func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	if keyexpr.Wild(key) {
+	if keyexpr.HasWildcard(key) {
 		return nil, errors.New("wire/zenoh: publisher on " + key + ", want a key without wildcards")
 	}
-	p := &publisher{s: s, key: key, how: link.How{QoS: qosByte(qos), Reliable: qos.Reliable}}
+	p := &publisher{s: s, key: key, how: link.Delivery{QoS: qosByte(qos), Reliable: qos.Reliable}}
 	p.push = codec.Push{Expr: codec.Key([]byte(key)), Envelope: codec.Envelope{QoS: p.how.QoS}}
 	p.stale.Store(true)
 	s.mu.Lock()
@@ -115,7 +115,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 	}
 	for i := range p.targets {
 		t := &p.targets[i]
-		r, e := t.link.Latest(t.slot, &p.push, p.how)
+		r, e := t.link.PushLatest(t.slot, &p.push, p.how)
 		replaced = replaced || r
 		if e != nil && e != link.ErrClosed && err == nil {
 			err = e

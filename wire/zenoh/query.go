@@ -119,7 +119,7 @@ func (f *face) request(m *codec.Request) {
 		out := *m
 		out.Envelope = codec.Envelope{QoS: q.qos, Timestamp: m.Timestamp}
 		out.Expr = codec.Key([]byte(q.key))
-		q.relayed.send(s, links, &out, link.How{QoS: q.qos, Reliable: true, Patience: relayPatience})
+		q.relayed.send(s, links, &out, link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience})
 		s.relayed.Queries.Add(1)
 	}
 	if len(own) > 0 {
@@ -132,7 +132,7 @@ func (f *face) request(m *codec.Request) {
 // afford takes what a query costs until our queryables have finished with it,
 // which may be long after its link has gone. Called with mu held.
 func (s *Session) afford(f *face, cost int) bool {
-	if s.inquiryBytes+cost > maxInquiryBytes || !f.link.Hold(cost) {
+	if s.inquiryBytes+cost > maxInquiryBytes || !f.link.Charge(cost) {
 		return false
 	}
 	s.inquiryBytes += cost
@@ -204,7 +204,7 @@ func (q *share) respond(key string, data codec.Data, failed bool) error {
 	}
 	// On the reader a reply must not wait for the writer's peer: it would hold
 	// up every other link's callbacks.
-	return q.face.link.Send(codec.AppendMessage(nil, &m), link.How{QoS: q.qos, Reliable: true, Try: q.onReader.Load()})
+	return q.face.link.Send(codec.AppendMessage(nil, &m), link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.onReader.Load()})
 }
 
 // Finish ends this queryable's part; the last one ends the query. It does
@@ -255,7 +255,7 @@ func (q *inquiry) unburden() {
 	}
 	if q.linked {
 		q.linked = false
-		q.face.link.Hold(-q.cost)
+		q.face.link.Charge(-q.cost)
 	}
 	if q.unread == 0 {
 		q.s.inquiryBytes -= q.cost
@@ -278,5 +278,5 @@ func (q *inquiry) cancel() {
 
 func (q *inquiry) sendFinal() {
 	m := codec.Message{Kind: codec.KindFinal, Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}}
-	q.face.send(&m, link.How{QoS: q.qos | codec.Block, Reliable: true, Try: true})
+	q.face.send(&m, link.Delivery{QoS: q.qos | codec.Block, Reliable: true, NoWait: true})
 }

@@ -47,7 +47,7 @@ func (q *question) finish(f *face) {
 }
 
 // send asks the links; one that cannot be asked has finished.
-func (q *question) send(s *Session, links []*face, m *codec.Request, how link.How) {
+func (q *question) send(s *Session, links []*face, m *codec.Request, how link.Delivery) {
 	out := codec.Message{Kind: codec.KindRequest, Request: *m}
 	out.Request.ID = q.id
 	msg := codec.AppendMessage(nil, &out)
@@ -107,7 +107,7 @@ func (q *inquiry) relay(key string, m *codec.Response) {
 	if key != "" {
 		r.Expr = codec.Key([]byte(key))
 	}
-	how := link.How{QoS: q.qos, Reliable: true, Patience: relayPatience}
+	how := link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience}
 	if q.face.link.Send(codec.AppendMessage(nil, &out), how) == nil {
 		q.face.s.relayed.Replies.Add(1)
 	} else {

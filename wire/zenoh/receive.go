@@ -82,7 +82,7 @@ func (f *face) relay(r *route, m *codec.Push, key []byte, reliable bool) {
 	out := &f.relayed
 	out.Envelope = codec.Envelope{QoS: relayedQoS(m.QoS), Timestamp: m.Timestamp}
 	out.Expr, out.Data = codec.Key(key), m.Data
-	how := link.How{QoS: out.QoS, Reliable: reliable, Patience: relayPatience}
+	how := link.Delivery{QoS: out.QoS, Reliable: reliable, MaxWait: relayPatience}
 	for _, to := range r.links {
 		l := to.link.Load()
 		if l == nil {
@@ -92,7 +92,7 @@ func (f *face) relay(r *route, m *codec.Push, key []byte, reliable bool) {
 			f.s.relayed.Samples.Add(1)
 		} else {
 			f.s.relayed.Dropped.Add(1)
-			how.Try = true // one wait for each sample, not one for each link
+			how.NoWait = true // one wait for each sample, not one for each link
 		}
 	}
 	*out = codec.Push{}

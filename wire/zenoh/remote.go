@@ -55,7 +55,7 @@ func (f *face) number(m *codec.Declare) {
 	if !known {
 		more += numberBytes
 	}
-	if !known && len(f.exprs) >= maxNumbers || f.exprBytes+more > maxNumberBytes || !f.link.Hold(more) {
+	if !known && len(f.exprs) >= maxNumbers || f.exprBytes+more > maxNumberBytes || !f.link.Charge(more) {
 		f.s.refused.Declarations.Add(1)
 		return
 	}
@@ -66,7 +66,7 @@ func (f *face) number(m *codec.Declare) {
 func (f *face) unnumber(id uint16) {
 	if key, known := f.exprs[id]; known {
 		f.exprBytes -= len(key) + numberBytes
-		f.link.Hold(-len(key) - numberBytes)
+		f.link.Charge(-len(key) - numberBytes)
 		delete(f.exprs, id)
 		f.exprs = slim(f.exprs, &f.mostExprs)
 	}

@@ -103,7 +103,7 @@ func (e Endpoint) CheckDial() error {
 		return fmt.Errorf("wire/zenoh: endpoint %q: want a host and a port to dial", e)
 	}
 	if e.Protocol == TLS {
-		_, err := e.Security.dialling(host)
+		_, err := e.Security.clientConfig(host)
 		return err
 	}
 	return nil
@@ -112,7 +112,7 @@ func (e Endpoint) CheckDial() error {
 // CheckListen refuses certificate files that cannot be used.
 func (e Endpoint) CheckListen() error {
 	if e.Protocol == TLS {
-		_, err := e.Security.listening()
+		_, err := e.Security.serverConfig()
 		return err
 	}
 	return nil

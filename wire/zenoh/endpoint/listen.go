@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// handshakeLimit bounds a TLS handshake on either side.
-	handshakeLimit = 10 * time.Second
+	// handshakeTimeout bounds a TLS handshake on either side.
+	handshakeTimeout = 10 * time.Second
 
 	// socketMode lets the owner and the group of a socket file connect.
 	socketMode = 0o660
@@ -25,9 +25,9 @@ const (
 // Listener accepts the connections of one endpoint.
 type Listener struct {
 	net.Listener
-	endpoint Endpoint
-	lock     *os.File // of a socket file
-	keys     *keys    // of tls/
+	endpoint     Endpoint
+	lock         *os.File      // of a socket file
+	certificates *certificates // of tls/
 }
 
 // Listen binds the endpoint. On a socket file it takes the place of one that a
@@ -40,7 +40,7 @@ func (e Endpoint) Listen() (*Listener, error) {
 	var err error
 	switch e.Protocol {
 	case Unix:
-		if l.lock, err = claim(e.Address); err != nil {
+		if l.lock, err = lockSocket(e.Address); err != nil {
 			return fail(err)
 		}
 		if l.Listener, err = net.Listen("unix", e.Address); err == nil {
@@ -52,8 +52,8 @@ func (e Endpoint) Listen() (*Listener, error) {
 		}
 		return l, nil
 	case TLS:
-		l.keys = &keys{security: e.Security}
-		if _, err := l.keys.current(); err != nil {
+		l.certificates = &certificates{security: e.Security}
+		if _, err := l.certificates.config(); err != nil {
 			return nil, err
 		}
 	}
@@ -63,9 +63,9 @@ func (e Endpoint) Listen() (*Listener, error) {
 	return l, nil
 }
 
-// claim locks a socket file for this process, as the official implementation
+// lockSocket locks a socket file for this process, as the official implementation
 // does, with a file beside it, and removes a socket that nobody holds.
-func claim(path string) (lock *os.File, err error) {
+func lockSocket(path string) (lock *os.File, err error) {
 	if lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
@@ -107,14 +107,14 @@ func (l *Listener) Close() (err error) {
 // Secure does the TLS handshake on an accepted connection, if the endpoint has
 // one. It ends at the latest with conn's deadline.
 func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
-	if l.keys == nil {
+	if l.certificates == nil {
 		return conn, nil
 	}
-	cfg, err := l.keys.current()
+	cfg, err := l.certificates.config()
 	if err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(handshakeLimit))
+	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	secure := tls.Server(conn, cfg)
 	if err := secure.Handshake(); err != nil {
 		return nil, fmt.Errorf("wire/zenoh: TLS handshake: %w", err)
@@ -122,43 +122,43 @@ func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 	return secure, nil
 }
 
-// keys are the certificates of a listener, read again when a file has changed.
+// certificates are the certificates of a listener, read again when a file has changed.
 // A set that cannot be used does not replace one that could.
-type keys struct {
+type certificates struct {
 	security Security
 
-	mu    sync.Mutex
-	cfg   *tls.Config // guarded by mu
-	stamp [3]stamp    // guarded by mu
+	mu       sync.Mutex
+	cfg      *tls.Config    // guarded by mu
+	versions [3]fileVersion // guarded by mu
 }
 
-// stamp tells a file's versions apart.
-type stamp struct {
+// fileVersion tells a file's versions apart.
+type fileVersion struct {
 	size    int64
 	changed time.Time
 }
 
-func stampOf(path string) stamp {
+func versionOf(path string) fileVersion {
 	info, err := os.Stat(path)
 	if err != nil {
-		return stamp{}
+		return fileVersion{}
 	}
-	return stamp{info.Size(), info.ModTime()}
+	return fileVersion{info.Size(), info.ModTime()}
 }
 
-func (k *keys) current() (*tls.Config, error) {
+func (k *certificates) config() (*tls.Config, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.security
-	now := [3]stamp{stampOf(s.ListenCertificate), stampOf(s.ListenKey), stampOf(s.RootCA)}
-	if k.cfg != nil && now == k.stamp {
+	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}
+	if k.cfg != nil && now == k.versions {
 		return k.cfg, nil
 	}
-	cfg, err := s.listening()
+	cfg, err := s.serverConfig()
 	if err != nil && k.cfg == nil {
 		return nil, err
 	}
-	k.stamp = now
+	k.versions = now
 	if err == nil {
 		k.cfg = cfg
 	}

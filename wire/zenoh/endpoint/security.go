@@ -39,16 +39,16 @@ var options = map[string]func(s *Security, v string) error{
 	"connect_private_key_file": func(s *Security, v string) error { s.ConnectKey = v; return nil },
 	"listen_certificate_file":  func(s *Security, v string) error { s.ListenCertificate = v; return nil },
 	"listen_private_key_file":  func(s *Security, v string) error { s.ListenKey = v; return nil },
-	"enable_mtls":              func(s *Security, v string) error { return truth(v, &s.MutualTLS) },
+	"enable_mtls":              func(s *Security, v string) error { return parseBool(v, &s.MutualTLS) },
 	"verify_name_on_connect": func(s *Security, v string) error {
 		var verify bool
-		err := truth(v, &verify)
+		err := parseBool(v, &verify)
 		s.AnyName = !verify
 		return err
 	},
 }
 
-func truth(text string, to *bool) error {
+func parseBool(text string, to *bool) error {
 	if text != "true" && text != "false" {
 		return fmt.Errorf("%q, want true or false", text)
 	}
@@ -72,20 +72,20 @@ func (s *Security) set(text string) error {
 	return nil
 }
 
-// base is what both sides have in common. Records are of full size from the
+// baseConfig is what both sides have in common. Records are of full size from the
 // start, because a batch is of no use before its last byte is there. Tickets
 // would let a node come back without showing its certificate again.
-func base() *tls.Config {
+func baseConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, SessionTicketsDisabled: true}
 }
 
-// dialling is the TLS side of a connection to host.
-func (s *Security) dialling(host string) (*tls.Config, error) {
-	cfg := base()
+// clientConfig is the TLS side of a connection to host.
+func (s *Security) clientConfig(host string) (*tls.Config, error) {
+	cfg := baseConfig()
 	host, _, _ = strings.Cut(host, "%") // an IPv6 zone is ours, not the certificate's
 	cfg.ServerName = host
 	if s.RootCA != "" {
-		roots, err := pool(s.RootCA)
+		roots, err := loadRoots(s.RootCA)
 		if err != nil {
 			return nil, err
 		}
@@ -93,7 +93,7 @@ func (s *Security) dialling(host string) (*tls.Config, error) {
 	}
 	switch {
 	case s.ConnectCertificate != "" || s.ConnectKey != "":
-		pair, err := pair("connect", s.ConnectCertificate, s.ConnectKey)
+		pair, err := loadCertificate("connect", s.ConnectCertificate, s.ConnectKey)
 		if err != nil {
 			return nil, err
 		}
@@ -104,12 +104,12 @@ func (s *Security) dialling(host string) (*tls.Config, error) {
 	if s.AnyName {
 		// What Go checks by itself, but for the name.
 		cfg.InsecureSkipVerify = true
-		cfg.VerifyConnection = func(c tls.ConnectionState) error { return vouched(c.PeerCertificates, cfg.RootCAs) }
+		cfg.VerifyConnection = func(c tls.ConnectionState) error { return verifyChain(c.PeerCertificates, cfg.RootCAs) }
 	}
 	return cfg, nil
 }
 
-func vouched(chain []*x509.Certificate, roots *x509.CertPool) error {
+func verifyChain(chain []*x509.Certificate, roots *x509.CertPool) error {
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		between.AddCert(c)
@@ -121,22 +121,22 @@ func vouched(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return nil
 }
 
-// listening is the TLS side of accepted connections.
-func (s *Security) listening() (*tls.Config, error) {
+// serverConfig is the TLS side of accepted connections.
+func (s *Security) serverConfig() (*tls.Config, error) {
 	if s.ListenCertificate == "" && s.ListenKey == "" {
 		return nil, errors.New("wire/zenoh: listening on tls/ without a certificate to show: give its file and its key's")
 	}
-	pair, err := pair("listen", s.ListenCertificate, s.ListenKey)
+	pair, err := loadCertificate("listen", s.ListenCertificate, s.ListenKey)
 	if err != nil {
 		return nil, err
 	}
-	cfg := base()
+	cfg := baseConfig()
 	cfg.Certificates = []tls.Certificate{pair}
 	if s.MutualTLS {
 		if s.RootCA == "" {
 			return nil, errors.New("wire/zenoh: mutual TLS is asked for without the authorities that vouch for those who dial: give the root CA's file")
 		}
-		if cfg.ClientCAs, err = pool(s.RootCA); err != nil {
+		if cfg.ClientCAs, err = loadRoots(s.RootCA); err != nil {
 			return nil, err
 		}
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
@@ -144,16 +144,16 @@ func (s *Security) listening() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// pair loads a certificate and its key; side is how their options begin.
-func pair(side, certificate, key string) (tls.Certificate, error) {
+// loadCertificate loads a certificate and its key; side is how their options begin.
+func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 	if certificate == "" || key == "" {
 		return tls.Certificate{}, fmt.Errorf("wire/zenoh: TLS %s certificate %q with key %q: they go together", side, certificate, key)
 	}
-	certPEM, err := read(certificate)
+	certPEM, err := readPEM(certificate)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	keyPEM, err := read(key)
+	keyPEM, err := readPEM(key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -165,8 +165,8 @@ func pair(side, certificate, key string) (tls.Certificate, error) {
 	return p, nil
 }
 
-func pool(path string) (*x509.CertPool, error) {
-	text, err := read(path)
+func loadRoots(path string) (*x509.CertPool, error) {
+	text, err := readPEM(path)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func pool(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-func read(path string) ([]byte, error) {
+func readPEM(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("wire/zenoh: TLS: %w", err)

@@ -59,8 +59,8 @@ func Check(s string) error {
 	return err
 }
 
-// Wild reports whether s has a wildcard.
-func Wild(s string) bool { return strings.IndexByte(s, '*') >= 0 }
+// HasWildcard reports whether s has a wildcard.
+func HasWildcard(s string) bool { return strings.IndexByte(s, '*') >= 0 }
 
 func validChunk(s string) bool {
 	if s == "*" || s == "**" {

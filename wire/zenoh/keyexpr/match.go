@@ -19,7 +19,7 @@ func (c *chunks) cut(s string) bool {
 	return true
 }
 
-func verbatim(chunk string) bool { return len(chunk) > 0 && chunk[0] == '@' }
+func isVerbatim(chunk string) bool { return len(chunk) > 0 && chunk[0] == '@' }
 
 // Intersects reports whether some key is matched by both a and b. Both must
 // have passed Check; an expression beyond its limits intersects nothing.
@@ -37,7 +37,7 @@ func match(a, b string, includes bool) bool {
 	if a == b {
 		return len(a) <= MaxBytes
 	}
-	if !Wild(a) && (includes || !Wild(b)) {
+	if !HasWildcard(a) && (includes || !HasWildcard(b)) {
 		return false
 	}
 	if len(a) > MaxBytes || len(b) > MaxBytes {
@@ -58,9 +58,9 @@ func (l *chunks) match(r *chunks, includes bool) bool {
 		for j := r.n; j >= 0; j-- {
 			switch {
 			case i < l.n && l.s[i] == "**":
-				row[j] = below[j] || j < r.n && !verbatim(r.s[j]) && row[j+1]
+				row[j] = below[j] || j < r.n && !isVerbatim(r.s[j]) && row[j+1]
 			case j < r.n && r.s[j] == "**":
-				row[j] = !includes && (row[j+1] || i < l.n && !verbatim(l.s[i]) && below[j])
+				row[j] = !includes && (row[j+1] || i < l.n && !isVerbatim(l.s[i]) && below[j])
 			case i < l.n && j < r.n:
 				row[j] = below[j+1] && chunkMatch(l.s[i], r.s[j], includes)
 			default:
@@ -76,13 +76,13 @@ func chunkMatch(a, b string, includes bool) bool {
 	switch {
 	case a == b:
 		return true
-	case verbatim(a) || verbatim(b):
+	case isVerbatim(a) || isVerbatim(b):
 		return false
 	case a == "*":
 		return true
 	case b == "*":
 		return !includes
-	case !Wild(a) && (includes || !Wild(b)):
+	case !HasWildcard(a) && (includes || !HasWildcard(b)):
 		return false
 	}
 	return tokensMatch(a, b, includes)
@@ -93,12 +93,12 @@ func chunkMatch(a, b string, includes bool) bool {
 // that a lookup tries.
 func tokensMatch(a, b string, includes bool) bool {
 	switch {
-	case !Wild(b):
-		return absorbs(a, b)
+	case !HasWildcard(b):
+		return globMatch(a, b)
 	case includes:
-		return absorbs(a, b) // b's $* is text that only a's $* takes
-	case !Wild(a):
-		return absorbs(b, a)
+		return globMatch(a, b) // b's $* is text that only a's $* takes
+	case !HasWildcard(a):
+		return globMatch(b, a)
 	}
 	// Between two $* there may be anything, so only the ends can disagree.
 	headA, _, okA := strings.Cut(a, "$*")
@@ -111,10 +111,10 @@ func tokensMatch(a, b string, includes bool) bool {
 	return headA[:n] == headB[:n] && tailA[len(tailA)-m:] == tailB[len(tailB)-m:]
 }
 
-// absorbs reports whether a pattern with at least one $* matches a text: what
+// globMatch reports whether a pattern with at least one $* matches a text: what
 // stands before its first $* begins it, what stands behind its last ends it, and
 // the rest is found in between in order, each as early as can be.
-func absorbs(pattern, text string) bool {
+func globMatch(pattern, text string) bool {
 	head, rest, ok := strings.Cut(pattern, "$*")
 	if !ok {
 		return pattern == text

@@ -19,7 +19,7 @@ type Tree[T any] struct {
 	nodes int
 	text  int
 
-	sought chunks
+	query  chunks
 	lookup uint64 // numbers the lookups
 	found  []T
 }
@@ -35,7 +35,7 @@ type node[T any] struct {
 	globs []*node[T]          // children with $*
 	star  *node[T]            // child *
 	any   *node[T]            // child **
-	most  int                 // children there were, since memory was last given back
+	peak  int                 // children there were, since memory was last given back
 
 	value T
 	set   bool
@@ -44,8 +44,8 @@ type node[T any] struct {
 	seen   [2]uint64 // places of the sought expression that it came with
 }
 
-// few is how many children are searched one by one.
-const few = 8
+// linearMax is how many children are searched one by one.
+const linearMax = 8
 
 // Len is how many expressions have a value.
 func (t *Tree[T]) Len() int { return t.len }
@@ -66,7 +66,7 @@ func (t *Tree[T]) Put(key string, v T) {
 		c := n.child(chunk)
 		if c == nil {
 			c = &node[T]{parent: n, chunk: strings.Clone(chunk)}
-			n.adopt(c)
+			n.addChild(c)
 			t.nodes++
 			t.text += len(chunk)
 		}
@@ -95,8 +95,8 @@ func (t *Tree[T]) Delete(key string) {
 	var none T
 	n.value, n.set = none, false
 	t.len--
-	for n.parent != nil && n.barren() {
-		n.parent.orphan(n)
+	for n.parent != nil && n.empty() {
+		n.parent.removeChild(n)
 		t.nodes--
 		t.text -= len(n.chunk)
 		n = n.parent
@@ -140,7 +140,7 @@ func (n *node[T]) appendAll(dst []T) []T {
 //
 //rt:noalloc
 func (t *Tree[T]) AppendMatches(dst []T, key string) []T {
-	if len(key) > MaxBytes || !t.sought.cut(key) {
+	if len(key) > MaxBytes || !t.query.cut(key) {
 		return dst
 	}
 	t.lookup++
@@ -160,22 +160,22 @@ func (t *Tree[T]) visit(n *node[T], i int) {
 		return
 	}
 	n.seen[i>>6] |= 1 << (i & 63)
-	if i == t.sought.n && n.set {
+	if i == t.query.n && n.set {
 		t.found = append(t.found, n.value)
 	}
 	if n.any != nil {
 		t.visit(n.any, i)
 	}
-	if i == t.sought.n {
+	if i == t.query.n {
 		return
 	}
-	chunk := t.sought.s[i]
+	chunk := t.query.s[i]
 	switch {
 	case chunk == "**":
 		t.visit(n, i+1)
-		t.eachWild(n, chunk, i)
+		t.visitWild(n, chunk, i)
 		return
-	case verbatim(chunk):
+	case isVerbatim(chunk):
 		if c := n.child(chunk); c != nil {
 			t.visit(c, i+1)
 		}
@@ -184,8 +184,8 @@ func (t *Tree[T]) visit(n *node[T], i int) {
 	if n.parent != nil && n.parent.any == n {
 		t.visit(n, i+1)
 	}
-	if Wild(chunk) {
-		t.eachWild(n, chunk, i+1)
+	if HasWildcard(chunk) {
+		t.visitWild(n, chunk, i+1)
 		return
 	}
 	if c := n.child(chunk); c != nil {
@@ -201,12 +201,12 @@ func (t *Tree[T]) visit(n *node[T], i int) {
 	}
 }
 
-// eachWild visits the children that a chunk with a wildcard matches, with next
+// visitWild visits the children that a chunk with a wildcard matches, with next
 // as their place.
-func (t *Tree[T]) eachWild(n *node[T], chunk string, next int) {
+func (t *Tree[T]) visitWild(n *node[T], chunk string, next int) {
 	everything := chunk == "**" || chunk == "*"
 	for _, c := range n.plain {
-		if !verbatim(c.chunk) && (everything || chunkMatch(chunk, c.chunk, false)) {
+		if !isVerbatim(c.chunk) && (everything || chunkMatch(chunk, c.chunk, false)) {
 			t.visit(c, next)
 		}
 	}
@@ -227,15 +227,15 @@ func (n *node[T]) child(chunk string) *node[T] {
 		return n.star
 	case chunk == "**":
 		return n.any
-	case !verbatim(chunk) && Wild(chunk):
-		return among(n.globs, chunk)
+	case !isVerbatim(chunk) && HasWildcard(chunk):
+		return findChunk(n.globs, chunk)
 	case n.index != nil:
 		return n.index[chunk]
 	}
-	return among(n.plain, chunk)
+	return findChunk(n.plain, chunk)
 }
 
-func among[T any](nodes []*node[T], chunk string) *node[T] {
+func findChunk[T any](nodes []*node[T], chunk string) *node[T] {
 	for _, c := range nodes {
 		if c.chunk == chunk {
 			return c
@@ -244,13 +244,13 @@ func among[T any](nodes []*node[T], chunk string) *node[T] {
 	return nil
 }
 
-func (n *node[T]) adopt(c *node[T]) {
+func (n *node[T]) addChild(c *node[T]) {
 	switch {
 	case c.chunk == "*":
 		n.star = c
 	case c.chunk == "**":
 		n.any = c
-	case !verbatim(c.chunk) && Wild(c.chunk):
+	case !isVerbatim(c.chunk) && HasWildcard(c.chunk):
 		c.place = len(n.globs)
 		n.globs = append(n.globs, c)
 	default:
@@ -258,8 +258,8 @@ func (n *node[T]) adopt(c *node[T]) {
 		n.plain = append(n.plain, c)
 		if n.index != nil {
 			n.index[c.chunk] = c
-		} else if len(n.plain) > few {
-			n.index = make(map[string]*node[T], 2*few)
+		} else if len(n.plain) > linearMax {
+			n.index = make(map[string]*node[T], 2*linearMax)
 			for _, p := range n.plain {
 				n.index[p.chunk] = p
 			}
@@ -267,18 +267,18 @@ func (n *node[T]) adopt(c *node[T]) {
 	}
 }
 
-func (n *node[T]) orphan(c *node[T]) {
-	n.most = max(n.most, len(n.plain)+len(n.globs))
-	defer n.slim()
+func (n *node[T]) removeChild(c *node[T]) {
+	n.peak = max(n.peak, len(n.plain)+len(n.globs))
+	defer n.shrink()
 	switch {
 	case c.chunk == "*":
 		n.star = nil
 	case c.chunk == "**":
 		n.any = nil
-	case !verbatim(c.chunk) && Wild(c.chunk):
-		n.globs = without(n.globs, c)
+	case !isVerbatim(c.chunk) && HasWildcard(c.chunk):
+		n.globs = swapRemove(n.globs, c)
 	default:
-		n.plain = without(n.plain, c)
+		n.plain = swapRemove(n.plain, c)
 		if n.index != nil {
 			delete(n.index, c.chunk)
 			if len(n.plain) == 0 {
@@ -288,16 +288,16 @@ func (n *node[T]) orphan(c *node[T]) {
 	}
 }
 
-// slim gives memory back when three quarters of the children are gone: neither
+// shrink gives memory back when three quarters of the children are gone: neither
 // slices nor maps do so by themselves.
-func (n *node[T]) slim() {
+func (n *node[T]) shrink() {
 	left := len(n.plain) + len(n.globs)
-	if n.most < 8*few || left > n.most/4 {
+	if n.peak < 8*linearMax || left > n.peak/4 {
 		return
 	}
-	n.most = left
+	n.peak = left
 	n.plain, n.globs = slices.Clip(slices.Clone(n.plain)), slices.Clip(slices.Clone(n.globs))
-	if n.index = nil; len(n.plain) > few {
+	if n.index = nil; len(n.plain) > linearMax {
 		n.index = make(map[string]*node[T], len(n.plain))
 		for _, p := range n.plain {
 			n.index[p.chunk] = p
@@ -305,8 +305,8 @@ func (n *node[T]) slim() {
 	}
 }
 
-// without takes c out by putting the last one in its place.
-func without[T any](nodes []*node[T], c *node[T]) []*node[T] {
+// swapRemove takes c out by putting the last one in its place.
+func swapRemove[T any](nodes []*node[T], c *node[T]) []*node[T] {
 	last := len(nodes) - 1
 	nodes[last].place = c.place
 	nodes[c.place] = nodes[last]
@@ -314,7 +314,7 @@ func without[T any](nodes []*node[T], c *node[T]) []*node[T] {
 	return nodes[:last]
 }
 
-// barren reports whether a node holds nothing any more.
-func (n *node[T]) barren() bool {
+// empty reports whether a node holds nothing any more.
+func (n *node[T]) empty() bool {
 	return !n.set && len(n.plain) == 0 && len(n.globs) == 0 && n.star == nil && n.any == nil
 }

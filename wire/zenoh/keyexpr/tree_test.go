@@ -59,7 +59,7 @@ func TestTreeAgainstPairs(t *testing.T) {
 		for h := range held {
 			tree.Delete(h)
 		}
-		if !tree.root.barren() || tree.Nodes() != 0 || tree.Text() != 0 || tree.Len() != 0 {
+		if !tree.root.empty() || tree.Nodes() != 0 || tree.Text() != 0 || tree.Len() != 0 {
 			t.Fatalf("%d nodes of %d bytes and %d values are left of an empty tree", tree.Nodes(), tree.Text(), tree.Len())
 		}
 	})

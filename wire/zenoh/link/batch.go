@@ -2,8 +2,8 @@ package link
 
 import "edgert/wire/zenoh/codec"
 
-// urgent is the most urgent priority with something to send, or -1.
-func (o *outbox) urgent() int {
+// mostUrgent is the most urgent priority with something to send, or -1.
+func (o *outbox) mostUrgent() int {
 	for p := range o.queues {
 		if !o.queues[p].empty() {
 			return p
@@ -19,13 +19,13 @@ func (o *outbox) urgent() int {
 //
 //rt:noalloc
 func (o *outbox) fill() {
-	if cap(o.batch) < o.link.batch && o.waiting() > cap(o.batch) {
+	if cap(o.batch) < o.link.batch && o.queuedBytes() > cap(o.batch) {
 		o.enlarge()
 	}
 	o.batch = append(o.batch[:0], 0, 0)
 	open := -1 // the lane of the Frame that is being filled
 	for {
-		p := o.urgent()
+		p := o.mostUrgent()
 		if p < 0 {
 			return
 		}
@@ -63,8 +63,8 @@ func (o *outbox) fill() {
 	}
 }
 
-// waiting is how many bytes are queued. Called with mu held.
-func (o *outbox) waiting() (n int) {
+// queuedBytes is how many bytes are queued. Called with mu held.
+func (o *outbox) queuedBytes() (n int) {
 	for i := range o.queues {
 		n += o.queues[i].bytes
 	}
@@ -84,17 +84,17 @@ func (o *outbox) enlarge() {
 // fragment appends the next piece of a message that is larger than a batch.
 func (o *outbox) fragment(q *queue, p uint8) {
 	l := lane(p, q.reliable)
-	n := min(cap(o.batch)-len(o.batch)-codec.FragmentHeader, len(q.rest)-q.sent)
+	n := min(cap(o.batch)-len(o.batch)-codec.FragmentHeader, len(q.fragments)-q.sent)
 	o.batch = codec.AppendFragment(o.batch, codec.Lane{
 		Reliable: q.reliable, SN: o.next(l), Priority: p,
-		More: q.sent+n < len(q.rest), First: o.link.patch && q.sent == 0,
+		More: q.sent+n < len(q.fragments), First: o.link.patch && q.sent == 0,
 	})
-	o.batch = append(o.batch, q.rest[q.sent:q.sent+n]...)
+	o.batch = append(o.batch, q.fragments[q.sent:q.sent+n]...)
 	q.sent += n
-	q.moved, q.behind = q.moved+1, false
+	q.departed, q.timedOut = q.departed+1, false
 	q.bytes -= n
 	if !q.fragmenting() {
-		q.rest, q.sent = q.mem.drop(q.rest), 0
+		q.fragments, q.sent = q.mem.drop(q.fragments), 0
 	}
 }
 

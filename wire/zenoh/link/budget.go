@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// collectPart of the limit may lie about as garbage before it is collected.
-	collectPart = 4
-	// collectEvery is the shortest time between two collections: a remote that
+	// collectFraction of the limit may lie about as garbage before it is collected.
+	collectFraction = 4
+	// collectInterval is the shortest time between two collections: a remote that
 	// makes garbage for ever waits for its collection, and does not set its rate.
-	collectEvery = 100 * time.Millisecond
-	// debtPart of the limit may be garbage, or held by links that are ending,
+	collectInterval = 100 * time.Millisecond
+	// debtFraction of the limit may be garbage, or held by links that are ending,
 	// before readers wait for it to go.
-	debtPart = 2
-	// debtPatience is how long they wait at most: a callback may hold a link up.
-	debtPatience = time.Second
+	debtFraction = 2
+	// debtTimeout is how long they wait at most: a callback may hold a link up.
+	debtTimeout = time.Second
 )
 
 // Budget bounds the memory of all buffers that the remotes of a session can make
@@ -40,13 +40,13 @@ type Budget struct {
 	holders map[*memory]int  // guarded by mu
 	hosts   map[string]*host // with a link; guarded by mu
 
-	spare  [classes][][]byte // buffers of ended messages, by size; guarded by mu
-	spared int               // bytes of them; guarded by mu
+	spare      [classes][][]byte // buffers of ended messages, by size; guarded by mu
+	spareBytes int               // bytes of them; guarded by mu
 
 	garbage    int       // given back and not collected yet; guarded by mu
 	collecting bool      // or about to; guarded by mu
 	collected  time.Time // when the last collection began; guarded by mu
-	paid       sync.Cond // on mu: the debt became less
+	debtPaid   sync.Cond // on mu: the debt became less
 }
 
 // classes is how many sizes of shared buffers there are: powers of two.
@@ -63,14 +63,14 @@ func (b *Budget) lend(size int) []byte {
 		buf := b.spare[c][n-1]
 		b.spare[c][n-1] = nil
 		b.spare[c] = b.spare[c][:n-1]
-		b.spared -= size
+		b.spareBytes -= size
 		b.mu.Unlock()
 		return buf
 	}
-	for i := classes - 1; i >= 0 && b.used+b.spared > b.limit; i-- {
-		for n := len(b.spare[i]); n > 0 && b.used+b.spared > b.limit; n-- {
-			b.spared -= cap(b.spare[i][n-1])
-			b.discard(cap(b.spare[i][n-1]))
+	for i := classes - 1; i >= 0 && b.used+b.spareBytes > b.limit; i-- {
+		for n := len(b.spare[i]); n > 0 && b.used+b.spareBytes > b.limit; n-- {
+			b.spareBytes -= cap(b.spare[i][n-1])
+			b.addGarbage(cap(b.spare[i][n-1]))
 			b.spare[i][n-1] = nil
 			b.spare[i] = b.spare[i][:n-1]
 		}
@@ -87,19 +87,19 @@ func (b *Budget) recycle(buf []byte) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if size&(size-1) != 0 || b.used+b.spared > b.limit {
-		b.discard(size)
+	if size&(size-1) != 0 || b.used+b.spareBytes > b.limit {
+		b.addGarbage(size)
 		return
 	}
 	c := bits.Len(uint(size)) - 1
 	b.spare[c] = append(b.spare[c], buf[:0])
-	b.spared += size
+	b.spareBytes += size
 }
 
-// discard notes n bytes that nobody uses any more. They are memory until they
+// addGarbage counts n bytes that nobody uses any more. They are memory until they
 // are collected, and a program may have put its collector off: a part of the limit
 // is collected by force. Called with mu held.
-func (b *Budget) discard(n int) {
+func (b *Budget) addGarbage(n int) {
 	b.garbage += n
 	b.collect()
 }
@@ -107,11 +107,11 @@ func (b *Budget) discard(n int) {
 // collect starts a collection when enough lies about, not too soon after the
 // last. Called with mu held.
 func (b *Budget) collect() {
-	if b.garbage <= b.limit/collectPart || b.collecting {
+	if b.garbage <= b.limit/collectFraction || b.collecting {
 		return
 	}
 	b.collecting = true
-	time.AfterFunc(collectEvery-time.Since(b.collected), func() {
+	time.AfterFunc(collectInterval-time.Since(b.collected), func() {
 		b.mu.Lock()
 		old := b.garbage
 		b.collected = time.Now()
@@ -122,7 +122,7 @@ func (b *Budget) collect() {
 		b.collecting = false
 		b.collect()
 		b.mu.Unlock()
-		b.paid.Broadcast()
+		b.debtPaid.Broadcast()
 	})
 }
 
@@ -132,16 +132,16 @@ func (b *Budget) debt() int { return b.leaving + b.garbage }
 // NewBudget allows limit bytes.
 func NewBudget(limit int) *Budget {
 	b := &Budget{limit: limit, holders: map[*memory]int{}, hosts: map[string]*host{}}
-	b.paid.L = &b.mu
+	b.debtPaid.L = &b.mu
 	return b
 }
 
-// Discard notes n bytes of garbage beside the buffers, which are collected with
+// AddGarbage counts n bytes of garbage beside the buffers, which are collected with
 // them.
-func (b *Budget) Discard(n int) {
+func (b *Budget) AddGarbage(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.discard(n)
+	b.addGarbage(n)
 }
 
 // Used is how many bytes are taken.

@@ -23,7 +23,7 @@ const (
 
 // Dial opens a link as the initiator. It ends early when ctx does.
 func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
-	defer guard(ctx, conn)()
+	defer limitHandshake(ctx, conn)()
 	s := &stream{conn: conn, buf: make([]byte, 2+maxInitiatorBatch), limit: maxInitiatorBatch}
 	ours := cfg.offer()
 	if err := s.write(codec.AppendInit(prefix(), &ours)); err != nil {
@@ -52,7 +52,7 @@ func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 		return nil, err
 	}
 	l := open(conn, cfg, &ours, &theirs, time.Duration(ack.LeaseMS)*time.Millisecond, sn, ack.SN)
-	l.in.stream.keep(s)
+	l.in.stream.inherit(s)
 	return l, nil
 }
 
@@ -121,7 +121,7 @@ func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason,
 		return nil, err
 	}
 	l := open(conn, cfg, &ours, &theirs, time.Duration(syn.LeaseMS)*time.Millisecond, sn, syn.SN)
-	l.in.stream.keep(s)
+	l.in.stream.inherit(s)
 	return l, nil
 }
 
@@ -184,9 +184,9 @@ func expect(c *codec.Cursor, id byte, what string) error {
 	return fmt.Errorf("zenoh: got message %#x, want %s", h, what)
 }
 
-// guard bounds a handshake by ctx and the timeout; the returned function lifts
+// limitHandshake bounds a handshake by ctx and the timeout; the returned function lifts
 // both.
-func guard(ctx context.Context, conn net.Conn) (lift func()) {
+func limitHandshake(ctx context.Context, conn net.Conn) (lift func()) {
 	deadline := time.Now().Add(HandshakeTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d

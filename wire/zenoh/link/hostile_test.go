@@ -121,9 +121,9 @@ func TestDialRefuses(t *testing.T) {
 
 // session is a link whose remote is played by raw bytes. Its sequence numbers
 // begin where the handshake said.
-func session(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
+func rawSession(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
 	t.Helper()
-	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	return theirs, ours.conn, ours.out.sn[0]
 }
 
@@ -168,7 +168,7 @@ func TestInboundBytes(t *testing.T) {
 		{"transport message 8", func(sn uint32) []byte { return []byte{8} }, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, raw, sn := session(t)
+			l, raw, sn := rawSession(t)
 			raw.Write(framed(tt.batch(sn)))
 			raw.Write(framed([]byte{codec.IDClose, 0}))
 			pushes := 0
@@ -220,7 +220,7 @@ func TestReassembly(t *testing.T) {
 		{"larger than a message may be", append([]step{{first, a, 0}}, repeat(step{more, make([]byte, 60_000), 0}, 80)...), 0, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, raw, sn := session(t)
+			l, raw, sn := rawSession(t)
 			go func() {
 				for _, s := range tt.steps {
 					s.lane.Reliable, s.lane.Priority = true, 5
@@ -285,15 +285,15 @@ func TestBudgetIsShared(t *testing.T) {
 }
 
 // Goal: a message whose rest does not come gives its memory back.
-func TestLateMessageIsGivenUp(t *testing.T) {
-	l, _, _ := session(t)
+func TestFragmentTimeout(t *testing.T) {
+	l, _, _ := rawSession(t)
 	p := &l.in.partial[0]
 	p.add(make([]byte, 5<<20)[:3<<20], codec.Lane{First: true, More: true}, true, true)
-	l.in.overdue(time.Now())
+	l.in.expire(time.Now())
 	if !p.open {
 		t.Error("given up at once")
 	}
-	l.in.overdue(time.Now().Add(patience + time.Second))
+	l.in.expire(time.Now().Add(fragmentTimeout + time.Second))
 	if p.open || l.cfg.Counters.Unassembled.Load() != 1 {
 		t.Errorf("still open: %v, counted %d", p.open, l.cfg.Counters.Unassembled.Load())
 	}
@@ -301,7 +301,7 @@ func TestLateMessageIsGivenUp(t *testing.T) {
 
 // Goal: a batch's length costs nothing until its bytes arrive.
 func TestClaimedLengthCostsNothing(t *testing.T) {
-	l, raw, _ := session(t)
+	l, raw, _ := rawSession(t)
 	raw.Write([]byte{0xff, 0xfe})
 	raw.Write(make([]byte, 100))
 	raw.Close()

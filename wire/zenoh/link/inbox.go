@@ -35,9 +35,9 @@ type inbox struct {
 
 func (in *inbox) init(l *Link, sn uint32) {
 	in.link = l
-	in.stream = stream{conn: l.conn, buf: make([]byte, baseBuffer), limit: l.batch, mem: &l.mem, most: 2 + l.batch + readAhead,
-		lease: l.lease, deaf: max(minDeaf, pulses*l.cfg.KeepAlive), overdue: in.overdue}
-	in.stream.pulse.init(l.conn)
+	in.stream = stream{conn: l.conn, buf: make([]byte, baseBuffer), limit: l.batch, mem: &l.mem, maxBuf: 2 + l.batch + readAhead,
+		lease: l.lease, ackTimeout: max(minAckTimeout, ackKeepAlives*l.cfg.KeepAlive), expire: in.expire}
+	in.stream.acks.init(l.conn)
 	for i := range in.last {
 		in.last[i] = (sn - 1) & l.mask
 		in.partial[i].mem = &l.mem
@@ -78,7 +78,7 @@ func (in *inbox) parse(batch []byte, handle func(*codec.Message) error) error {
 		case codec.ID(h) == codec.IDKeepAlive, codec.ID(h) == codec.IDTransportOAM:
 			err = codec.SkipTransport(c)
 		case codec.ID(h) == codec.IDClose:
-			err = closed(c) //rt:allow the link ends
+			err = parseClose(c) //rt:allow the link ends
 		default:
 			err = codec.ErrHeader
 		}
@@ -88,7 +88,7 @@ func (in *inbox) parse(batch []byte, handle func(*codec.Message) error) error {
 	}
 }
 
-func closed(c *codec.Cursor) error {
+func parseClose(c *codec.Cursor) error {
 	reason, err := codec.ParseClose(c)
 	if err != nil {
 		return err
@@ -171,10 +171,10 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 	return err
 }
 
-// overdue gives up the messages whose rest has not come in time.
-func (in *inbox) overdue(now time.Time) {
+// expire gives up the messages whose rest has not come in time.
+func (in *inbox) expire(now time.Time) {
 	for i := range in.partial {
-		if p := &in.partial[i]; p.late(now) {
+		if p := &in.partial[i]; p.expired(now) {
 			p.clear()
 			in.link.cfg.Counters.Unassembled.Add(1)
 		}

@@ -39,8 +39,8 @@ const (
 	// for so many keep-alives, and at least minDeaf: a robot gets over a cut
 	// cable on a new link sooner than on the old one, which still holds what was
 	// on its way when the cable went.
-	pulses  = 3
-	minDeaf = time.Second
+	ackKeepAlives = 3
+	minAckTimeout = time.Second
 )
 
 // Errors by which a link ends or refuses.
@@ -128,8 +128,8 @@ func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Durati
 		written: make(chan struct{}),
 	}
 	l.mem = cfg.Budget.join(Host(conn.RemoteAddr()), l.Revoke)
-	if bare(conn) != conn {
-		l.mem.settle(secureBytes)
+	if rawConn(conn) != conn {
+		l.mem.charge(tlsBytes)
 	}
 	l.out.init(l, txSN)
 	l.in.init(l, rxSN)
@@ -157,7 +157,7 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 	}
 	l.end(err)
 	<-l.written
-	l.forget()
+	l.releaseBuffers()
 	if l.revoked.Load() {
 		err = ErrMemory
 	}
@@ -185,10 +185,10 @@ func (l *Link) end(err error) {
 		if l.out.isClosing() {
 			select { // the writer still has a Close to say
 			case <-l.written:
-			case <-time.After(closeLimit):
+			case <-time.After(closeTimeout):
 			}
 		}
-		l.hangUp()
+		l.closeSocket()
 	})
 }
 
@@ -196,11 +196,11 @@ func (l *Link) end(err error) {
 // ErrMemory.
 func (l *Link) Revoke() {
 	l.revoked.Store(true)
-	l.hangUp()
+	l.closeSocket()
 }
 
-// hangUp closes the socket at once. TLS would first wait for room to say so.
-func (l *Link) hangUp() { bare(l.conn).Close() }
+// closeSocket closes the socket at once. TLS would first wait for room to say so.
+func (l *Link) closeSocket() { rawConn(l.conn).Close() }
 
 func reasonError(what string, reason codec.Reason) error {
 	return fmt.Errorf("zenoh: %s: %w", what, &CloseError{reason})
@@ -208,13 +208,13 @@ func reasonError(what string, reason codec.Reason) error {
 
 // Discard closes a link that will not Run.
 func (l *Link) Discard() {
-	l.hangUp()
+	l.closeSocket()
 	l.mem.release()
 }
 
-// forget lets go of every buffer: timers and publishers may still know the link
+// releaseBuffers lets go of every buffer: timers and publishers may still know the link
 // for a while.
-func (l *Link) forget() {
+func (l *Link) releaseBuffers() {
 	l.in.stream.buf = nil
 	for i := range l.in.partial {
 		l.mem.recycle(l.in.partial[i].buf)

@@ -40,7 +40,7 @@ func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
 }
 
 // pair opens a link over loopback and returns both ends, not running yet.
-func pair(t testing.TB, client, server Config) (*Link, *Link) {
+func linkPair(t testing.TB, client, server Config) (*Link, *Link) {
 	t.Helper()
 	a, b := tcpPair(t)
 	type result struct {
@@ -104,8 +104,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 var (
-	drop  = How{QoS: codec.DefaultQoS}
-	block = How{QoS: codec.RequestQoS, Reliable: true}
+	drop  = Delivery{QoS: codec.DefaultQoS}
+	block = Delivery{QoS: codec.RequestQoS, Reliable: true}
 )
 
 // Goal: while the other end does not read, PutLatest keeps replacing; when it
@@ -117,12 +117,12 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	for _, c := range []*Config{&a, &b} {
 		c.Lease, c.Stall = time.Minute, time.Minute // what is slow here may be the host
 	}
-	ours, theirs := pair(t, a, b)
+	ours, theirs := linkPair(t, a, b)
 	go ours.Run(func(*codec.Message) error { return nil })
 	slot := new(Slot)
 	replaced := 0
 	for i := 1; i <= count; i++ {
-		r, err := ours.Latest(slot, numbered(i, size), drop)
+		r, err := ours.PushLatest(slot, numbered(i, size), drop)
 		if err != nil {
 			t.Fatalf("Latest(%d) = %v", i, err)
 		}
@@ -156,7 +156,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 }
 
 func TestDropNeverWaits(t *testing.T) {
-	ours, _ := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, _ := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	go ours.Run(func(*codec.Message) error { return nil })
 	dropped := 0
 	var slowest time.Duration
@@ -181,7 +181,7 @@ func TestDropNeverWaits(t *testing.T) {
 func TestBlockIsBounded(t *testing.T) {
 	cfg := config(1, codec.Client)
 	cfg.Stall = 200 * time.Millisecond
-	ours, _ := pair(t, cfg, config(2, codec.Peer))
+	ours, _ := linkPair(t, cfg, config(2, codec.Peer))
 	ended := make(chan error, 1)
 	go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
 	began := time.Now()
@@ -213,7 +213,7 @@ func TestBlockIsBounded(t *testing.T) {
 func TestSilentPeerExpires(t *testing.T) {
 	client := config(1, codec.Client)
 	client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
-	_, theirs := pair(t, client, config(2, codec.Peer)) // the client never runs
+	_, theirs := linkPair(t, client, config(2, codec.Peer)) // the client never runs
 	began := time.Now()
 	if err := theirs.Run(func(*codec.Message) error { return nil }); !errors.Is(err, ErrExpired) {
 		t.Errorf("Run = %v, want %v", err, ErrExpired)
@@ -227,7 +227,7 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 	a, b := config(1, codec.Client), config(2, codec.Peer)
 	a.Lease, a.KeepAlive = time.Second, 200*time.Millisecond
 	b.Lease, b.KeepAlive = a.Lease, a.KeepAlive
-	ours, theirs := pair(t, a, b)
+	ours, theirs := linkPair(t, a, b)
 	ended := make(chan error, 2)
 	go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
 	go func() { ended <- theirs.Run(func(*codec.Message) error { return nil }) }()
@@ -246,7 +246,7 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 
 // Goal: what is queued before Close arrives before the peer sees the end.
 func TestCloseFlushes(t *testing.T) {
-	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	for i := range 50 {
 		if err := ours.Push(numbered(i, 30_000), block); err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func TestSizesAndWraps(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			client := config(1, codec.Client)
 			client.small = &tt.small
-			ours, theirs := pair(t, client, config(2, codec.Peer))
+			ours, theirs := linkPair(t, client, config(2, codec.Peer))
 			var got received
 			go ours.Run(func(*codec.Message) error { return nil })
 			go theirs.Run(got.handle)
@@ -306,14 +306,14 @@ func TestSizesAndWraps(t *testing.T) {
 // Goal: a more urgent message passes between the fragments of a large one, and
 // leaves before what was queued earlier.
 func TestUrgentPassesFragments(t *testing.T) {
-	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
-	background := How{QoS: codec.QoS(7) | codec.Block, Reliable: true}
+	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+	background := Delivery{QoS: codec.QoS(7) | codec.Block, Reliable: true}
 	for i := range 3 {
 		if err := ours.Push(numbered(i, 1_000_000), background); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := ours.Push(numbered(99, 10), How{QoS: 1, Reliable: true}); err != nil {
+	if err := ours.Push(numbered(99, 10), Delivery{QoS: 1, Reliable: true}); err != nil {
 		t.Fatal(err)
 	}
 	var got received
@@ -326,18 +326,18 @@ func TestUrgentPassesFragments(t *testing.T) {
 }
 
 func TestTooLargeIsRefused(t *testing.T) {
-	ours, _ := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, _ := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	if err := ours.Push(numbered(1, 5<<20), block); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("Push = %v, want %v", err, ErrTooLarge)
 	}
-	if _, err := ours.Latest(new(Slot), numbered(1, 5<<20), drop); !errors.Is(err, ErrTooLarge) {
+	if _, err := ours.PushLatest(new(Slot), numbered(1, 5<<20), drop); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("Latest = %v, want %v", err, ErrTooLarge)
 	}
 }
 
 // Goal: queueing, packing and parsing, each on its own and without the sockets.
 func TestLinkNoAlloc(t *testing.T) {
-	ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	small, large := numbered(1, 300), numbered(2, 150_000)
 	slot := new(Slot)
 	sn := theirs.in.last[lane(5, false)]
@@ -347,10 +347,10 @@ func TestLinkNoAlloc(t *testing.T) {
 		if ours.Push(small, drop) != nil {
 			t.Fatal("Push failed")
 		}
-		if _, err := ours.Latest(slot, large, drop); err != nil {
+		if _, err := ours.PushLatest(slot, large, drop); err != nil {
 			t.Fatal(err)
 		}
-		for ours.out.urgent() >= 0 {
+		for ours.out.mostUrgent() >= 0 {
 			ours.out.fill()
 			if err := theirs.in.parse(ours.out.batch[2:], handle); err != nil {
 				t.Fatal(err)
@@ -381,7 +381,7 @@ func TestEndWithoutClose(t *testing.T) {
 		{"without a word", (*Link).Discard, ErrEOF},
 		{"with a Close", func(l *Link) { go l.Run(func(*codec.Message) error { return nil }); l.Close(codec.CloseGeneric) }, &CloseError{codec.CloseGeneric}},
 	} {
-		ours, theirs := pair(t, config(1, codec.Client), config(2, codec.Peer))
+		ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 		ended := make(chan error, 1)
 		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
 		tt.end(theirs)

@@ -6,38 +6,38 @@ import (
 	"time"
 )
 
-// keepBytes is how large a buffer stays allocated for the next message, as long
+// maxIdleBytes is how large a buffer stays allocated for the next message, as long
 // as less than half of the budget is taken.
-const keepBytes = 4 << 20
+const maxIdleBytes = 4 << 20
 
-// secureBytes is about what TLS keeps for a link: its state, and the buffers of
+// tlsBytes is about what TLS keeps for a link: its state, and the buffers of
 // the longest records.
-const secureBytes = 48 << 10
+const tlsBytes = 48 << 10
 
-// await holds a reader up while there is much debt, for it to grow no further.
-func (m *memory) await() {
+// throttle holds a reader up while there is much debt, for it to grow no further.
+func (m *memory) throttle() {
 	b := m.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if m.ended || b.debt() <= b.limit/debtPart {
+	if m.ended || b.debt() <= b.limit/debtFraction {
 		return
 	}
 	over := false
-	patience := time.AfterFunc(debtPatience, func() {
+	patience := time.AfterFunc(debtTimeout, func() {
 		b.mu.Lock()
 		over = true
 		b.mu.Unlock()
-		b.paid.Broadcast()
+		b.debtPaid.Broadcast()
 	})
 	defer patience.Stop()
-	for !over && !m.ended && b.debt() > b.limit/debtPart {
-		b.paid.Wait()
+	for !over && !m.ended && b.debt() > b.limit/debtFraction {
+		b.debtPaid.Wait()
 	}
 }
 
-// Await holds the link's reader up while much garbage waits to be collected. Who
+// Throttle holds the link's reader up while much garbage waits to be collected. Who
 // makes a remote's messages into garbage calls it behind each, without a lock.
-func (l *Link) Await() { l.mem.await() }
+func (l *Link) Throttle() { l.mem.throttle() }
 
 // Host names the machine behind an address, for what all its links together
 // take: the address without its port; of IPv6 the network of 64 bits, any
@@ -53,10 +53,10 @@ func Host(addr net.Addr) string {
 	return string(tcp.IP.Mask(net.CIDRMask(64, 128)))
 }
 
-// Hold counts n bytes that the session keeps for this link's remote beside its
+// Charge counts n bytes that the session keeps for this link's remote beside its
 // buffers, fewer for a negative n. It reports whether there is room; the end of
 // the link gives everything back.
-func (l *Link) Hold(n int) bool {
+func (l *Link) Charge(n int) bool {
 	if n > 0 {
 		return l.mem.take(n)
 	}
@@ -72,12 +72,12 @@ type host struct {
 
 // memory is one link's part of the budget.
 type memory struct {
-	budget *Budget
-	end    func() // ends the link; called with locks held, must take none
-	from   string // see Host
-	host   *host  // whose fields Budget.mu guards
-	ended  bool   // guarded by Budget.mu
-	left   int    // bytes that it held when it was ended for them; guarded by Budget.mu
+	budget  *Budget
+	end     func() // ends the link; called with locks held, must take none
+	hostKey string // see Host
+	host    *host  // whose fields Budget.mu guards
+	ended   bool   // guarded by Budget.mu
+	leaving int    // bytes that it held when it was ended for them; guarded by Budget.mu
 }
 
 // join is a new link's part of the budget. from names its host.
@@ -90,7 +90,7 @@ func (b *Budget) join(from string, end func()) memory {
 		b.hosts[from] = h
 	}
 	h.links++
-	return memory{budget: b, end: end, from: from, host: h}
+	return memory{budget: b, end: end, hostKey: from, host: h}
 }
 
 // take counts n bytes more. When they do not fit, links are ended until they do,
@@ -115,18 +115,18 @@ func (m *memory) take(n int) bool {
 			return false
 		}
 		// Its memory is as good as free: its reader wakes up at once.
-		most.left = b.holders[most]
-		b.leaving += most.left
-		most.forget()
+		most.leaving = b.holders[most]
+		b.leaving += most.leaving
+		most.uncount()
 		most.end()
-		b.paid.Broadcast() // it may be waiting itself
+		b.debtPaid.Broadcast() // it may be waiting itself
 	}
 	m.count(n)
 	return !m.ended
 }
 
-// forget counts nothing for it any more. Called with Budget.mu held.
-func (m *memory) forget() {
+// uncount counts nothing for it any more. Called with Budget.mu held.
+func (m *memory) uncount() {
 	m.ended = true
 	held := m.budget.holders[m]
 	m.budget.used -= held
@@ -139,15 +139,15 @@ func (m *memory) release() {
 	b := m.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	gone := m.left + b.holders[m]
-	m.forget()
-	b.leaving -= m.left
-	m.left = 0
-	b.discard(gone)
+	gone := m.leaving + b.holders[m]
+	m.uncount()
+	b.leaving -= m.leaving
+	m.leaving = 0
+	b.addGarbage(gone)
 	if m.host.links--; m.host.links == 0 {
-		delete(b.hosts, m.from)
+		delete(b.hosts, m.hostKey)
 	}
-	b.paid.Broadcast()
+	b.debtPaid.Broadcast()
 }
 
 // force counts n bytes whether or not there is room, fewer for a negative n. What
@@ -157,7 +157,7 @@ func (m *memory) force(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n < 0 && !m.ended {
-		b.discard(-n)
+		b.addGarbage(-n)
 	}
 	m.count(n)
 }
@@ -165,16 +165,16 @@ func (m *memory) force(n int) {
 // recycle gives a lent buffer back at the end of the link.
 func (m *memory) recycle(buf []byte) {
 	m.budget.mu.Lock()
-	gone := min(m.left, cap(buf)) // of what is leaving, when the link was ended for it
-	m.left -= gone
+	gone := min(m.leaving, cap(buf)) // of what is leaving, when the link was ended for it
+	m.leaving -= gone
 	m.budget.leaving -= gone
 	m.count(-cap(buf))
 	m.budget.mu.Unlock()
 	m.budget.recycle(buf)
 }
 
-// settle is force without garbage.
-func (m *memory) settle(n int) {
+// charge is force without garbage.
+func (m *memory) charge(n int) {
 	m.budget.mu.Lock()
 	defer m.budget.mu.Unlock()
 	m.count(n)
@@ -196,8 +196,8 @@ func (m *memory) fits(n int) bool {
 	return b.used+n <= b.limit
 }
 
-// roomy reports whether an idle buffer may be kept.
-func (m *memory) roomy() bool {
+// hasSlack reports whether an idle buffer may be kept.
+func (m *memory) hasSlack() bool {
 	b := m.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,7 +213,7 @@ func (m *memory) reserve(b []byte, n int) (roomier []byte, ok bool) {
 		return b, true
 	}
 	size := need + need/4
-	if need < keepBytes/2 {
+	if need < maxIdleBytes/2 {
 		size = max(4096, 1<<bits.Len(uint(2*need-1)))
 	}
 	if !m.fits(size - cap(b)) {
@@ -229,13 +229,13 @@ func (m *memory) lend(b []byte, n int) (roomier []byte, ok bool) {
 		return b, true
 	}
 	size := max(4096, 1<<bits.Len(uint(need-1)))
-	if need < keepBytes/2 && m.fits(2*size-cap(b)) {
+	if need < maxIdleBytes/2 && m.fits(2*size-cap(b)) {
 		size *= 2
 	}
 	if !m.fits(size - cap(b)) {
 		size = need
 	}
-	m.await()
+	m.throttle()
 	if !m.take(size - cap(b)) {
 		return b, false
 	}
@@ -246,10 +246,10 @@ func (m *memory) lend(b []byte, n int) (roomier []byte, ok bool) {
 
 // giveBack is the end of lend, unless the buffer may be kept for the next.
 func (m *memory) giveBack(b []byte) []byte {
-	if cap(b) == 0 || cap(b) <= keepBytes && m.roomy() {
+	if cap(b) == 0 || cap(b) <= maxIdleBytes && m.hasSlack() {
 		return b[:0]
 	}
-	m.settle(-cap(b))
+	m.charge(-cap(b))
 	m.budget.recycle(b)
 	return nil
 }
@@ -261,7 +261,7 @@ func (m *memory) resize(b []byte, size int) ([]byte, bool) {
 	}
 	if cap(b) > 0 {
 		m.budget.mu.Lock()
-		m.budget.discard(cap(b))
+		m.budget.addGarbage(cap(b))
 		m.budget.mu.Unlock()
 	}
 	return append(make([]byte, 0, size), b...), true
@@ -269,7 +269,7 @@ func (m *memory) resize(b []byte, size int) ([]byte, bool) {
 
 // drop empties a buffer, and frees one that is too large to keep.
 func (m *memory) drop(b []byte) []byte {
-	if b == nil || cap(b) <= keepBytes && m.roomy() {
+	if b == nil || cap(b) <= maxIdleBytes && m.hasSlack() {
 		return b[:0]
 	}
 	m.force(-cap(b))

@@ -21,22 +21,22 @@ func TestEndedLinksStayCounted(t *testing.T) {
 		t.Fatalf("the second link's part ended %d links, want the first", ended)
 	}
 	began := time.Now()
-	if third.await(); time.Since(began) < debtPatience {
-		t.Errorf("the reader waited %v for links that do not let go, want %v", time.Since(began), debtPatience)
+	if third.throttle(); time.Since(began) < debtTimeout {
+		t.Errorf("the reader waited %v for links that do not let go, want %v", time.Since(began), debtTimeout)
 	}
 	if ended != 1 || b.leaving != limit {
 		t.Errorf("%d links ended, %d bytes leaving, want the first and all of its %d", ended, b.leaving, limit)
 	}
 	second.release()
 	waited := make(chan bool)
-	go func() { third.await(); waited <- third.take(limit / 2) }()
+	go func() { third.throttle(); waited <- third.take(limit / 2) }()
 	first.release()
 	if !<-waited {
 		t.Error("no room after both have let go")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used != limit/2 || b.leaving != 0 || b.garbage > limit/collectPart {
+	if b.used != limit/2 || b.leaving != 0 || b.garbage > limit/collectFraction {
 		t.Errorf("%d bytes used, %d leaving, %d of garbage, want %d, 0, and what is not worth a collection", b.used, b.leaving, b.garbage, limit/2)
 	}
 }
@@ -52,22 +52,22 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 		}
 		if revoked {
 			b.mu.Lock()
-			m.left = b.holders[&m]
-			b.leaving += m.left
-			m.forget()
+			m.leaving = b.holders[&m]
+			b.leaving += m.leaving
+			m.uncount()
 			b.mu.Unlock()
 		}
 		m.recycle(buf)
 		m.release()
-		if b.used != 0 || b.leaving != 0 || b.garbage != 0 || b.spared != cap(buf) {
-			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked, b.used, b.leaving, b.garbage, b.spared, cap(buf))
+		if b.used != 0 || b.leaving != 0 || b.garbage != 0 || b.spareBytes != cap(buf) {
+			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked, b.used, b.leaving, b.garbage, b.spareBytes, cap(buf))
 		}
 	}
 }
 
 // Goal: the links of one host count together: a hundred small ones that exhaust
 // the budget end for another, and a large one of a host that holds less stays.
-func TestManyLinksOfOneHost(t *testing.T) {
+func TestLinksOfOneHostCountTogether(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
 	ended := map[string]int{}
@@ -115,25 +115,25 @@ func TestHost(t *testing.T) {
 
 // Goal: collections keep their distance, however fast garbage is made, and whoever
 // makes it waits.
-func TestCollectionsKeepTheirDistance(t *testing.T) {
+func TestCollectionRate(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
 	m := b.join("", func() {})
 	began, most := time.Now(), 0
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for time.Since(began) < 5*collectEvery {
-		b.Discard(limit / 100)
-		m.await()
+	for time.Since(began) < 5*collectInterval {
+		b.AddGarbage(limit / 100)
+		m.throttle()
 		b.mu.Lock()
 		most = max(most, b.garbage)
 		b.mu.Unlock()
 	}
 	runtime.ReadMemStats(&after)
-	if most > limit/debtPart+limit/100 {
+	if most > limit/debtFraction+limit/100 {
 		t.Errorf("%d bytes of garbage at most, want at most half of the limit of %d", most, limit)
 	}
 	if n := after.NumForcedGC - before.NumForcedGC; n < 2 || n > 7 {
-		t.Errorf("%d collections in %v, want one each %v", n, time.Since(began), collectEvery)
+		t.Errorf("%d collections in %v, want one each %v", n, time.Since(began), collectInterval)
 	}
 }

@@ -13,48 +13,48 @@ import (
 
 const (
 	dataPriority = 5
-	closeLimit   = time.Second // to say what is queued and goodbye
-	smallBatch   = 4 << 10     // what is packed into until more than that waits
+	closeTimeout = time.Second // to say what is queued and goodbye
+	initialBatch = 4 << 10     // what is packed into until more than that waits
 )
 
 // outbox is the sending half: queues that anyone fills, and the writer that
 // empties them.
 type outbox struct {
 	// Constant after init.
-	link *Link
-	wake chan struct{} // one token: there is something to do
-	room room
+	link  *Link
+	wake  chan struct{} // one token: there is something to do
+	space sendSpace
 
 	// Owner: the writer.
 	batch []byte
 	sn    [lanes]uint32 // the next of each lane
 
 	// Guarded by mu, which is held while nothing blocks.
-	mu      sync.Mutex
-	drained sync.Cond   // on mu: room was made, the end came, or a deadline
-	look    *time.Timer // wakes who waits for room; nil until somebody has
-	lookAt  time.Time   // when it does; zero: it is not set
-	queues  [priorities]queue
-	closing bool
-	reason  codec.Reason
-	err     error // the link has ended
-	failure error // why the writer ended it
+	mu        sync.Mutex
+	drained   sync.Cond   // on mu: room was made, the end came, or a deadline
+	waitTimer *time.Timer // wakes who waits for room; nil until somebody has
+	wakeAt    time.Time   // when it does; zero: it is not set
+	queues    [priorities]queue
+	closing   bool
+	reason    codec.Reason
+	err       error // the link has ended
+	writeErr  error // why the writer ended it
 }
 
 func (o *outbox) init(l *Link, sn uint32) {
 	o.link = l
 	o.wake = make(chan struct{}, 1)
 	o.drained.L = &o.mu
-	o.batch = make([]byte, 0, min(l.batch, smallBatch))
+	o.batch = make([]byte, 0, min(l.batch, initialBatch))
 	o.queues[0].control = true
-	o.room.init(l.conn)
+	o.space.init(l.conn)
 	for i := range o.sn {
 		o.sn[i] = sn
 	}
 	for i := range o.queues {
 		o.queues[i].mem = &l.mem
 		if i > 0 {
-			o.queues[i].burst = dropBytes // declarations are few
+			o.queues[i].minBuf = dropBytes // declarations are few
 		}
 	}
 }
@@ -63,7 +63,7 @@ func (o *outbox) init(l *Link, sn uint32) {
 // With a dropping QoS it never waits and returns ErrCongested instead.
 //
 //rt:noalloc
-func (l *Link) Push(p *codec.Push, how How) error {
+func (l *Link) Push(p *codec.Push, how Delivery) error {
 	o := &l.out
 	size := p.Size()
 	o.mu.Lock()
@@ -74,7 +74,7 @@ func (l *Link) Push(p *codec.Push, how How) error {
 	}
 	before, ok := q.tail(size)
 	if !ok {
-		return o.crowded()
+		return o.dropped()
 	}
 	q.buf = codec.AppendPush(before, p)
 	n := len(q.buf) - len(before)
@@ -84,11 +84,11 @@ func (l *Link) Push(p *codec.Push, how How) error {
 	return nil
 }
 
-// Latest queues one sample in a slot, where it replaces one that has not begun
+// PushLatest queues one sample in a slot, where it replaces one that has not begun
 // to leave. It never waits.
 //
 //rt:noalloc
-func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error) {
+func (l *Link) PushLatest(s *Slot, p *codec.Push, how Delivery) (replaced bool, err error) {
 	o := &l.out
 	size := p.Size()
 	if size > l.cfg.MaxMessage {
@@ -107,7 +107,7 @@ func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error
 	}
 	room, ok := l.mem.reserve(s.msg[:0], size)
 	if !ok {
-		return false, o.crowded()
+		return false, o.dropped()
 	}
 	s.msg = codec.AppendPush(room, p)
 	if replaced {
@@ -124,7 +124,7 @@ func (l *Link) Latest(s *Slot, p *codec.Push, how How) (replaced bool, err error
 }
 
 // Send queues one encoded message. It copies.
-func (l *Link) Send(msg []byte, how How) error {
+func (l *Link) Send(msg []byte, how Delivery) error {
 	o := &l.out
 	o.mu.Lock()
 	q, err := o.admit(len(msg), how)
@@ -134,7 +134,7 @@ func (l *Link) Send(msg []byte, how How) error {
 	}
 	tail, ok := q.tail(len(msg))
 	if !ok {
-		return o.crowded()
+		return o.dropped()
 	}
 	q.buf = append(tail, msg...)
 	q.add(entry{n: len(msg), reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(msg))
@@ -143,15 +143,15 @@ func (l *Link) Send(msg []byte, how How) error {
 	return nil
 }
 
-// crowded refuses a message for which the budget has no room. Called with mu
+// dropped refuses a message for which the budget has no room. Called with mu
 // held, which it lets go.
-func (o *outbox) crowded() error {
+func (o *outbox) dropped() error {
 	o.mu.Unlock()
 	o.link.cfg.Counters.Dropped.Add(1)
 	return ErrCongested
 }
 
-func (o *outbox) queue(how How) *queue {
+func (o *outbox) queue(how Delivery) *queue {
 	if !o.link.qos {
 		return &o.queues[dataPriority]
 	}
@@ -160,7 +160,7 @@ func (o *outbox) queue(how How) *queue {
 
 // admit finds the queue that size bytes may join, waiting for room when the QoS
 // blocks, for at most Config.Stall or as long as how says. Called with mu held.
-func (o *outbox) admit(size int, how How) (*queue, error) {
+func (o *outbox) admit(size int, how Delivery) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
 		return nil, ErrTooLarge
 	}
@@ -178,26 +178,26 @@ func (o *outbox) admit(size int, how How) (*queue, error) {
 	if q.fits(size, blockBytes, q.messages()) {
 		return q, nil
 	}
-	if how.Try || how.Patience > 0 && q.behind {
-		q.behind = how.Patience > 0
+	if how.NoWait || how.MaxWait > 0 && q.timedOut {
+		q.timedOut = how.MaxWait > 0
 		o.link.cfg.Counters.Dropped.Add(1)
 		return nil, ErrCongested
 	}
-	return o.await(q, size, how.Patience)
+	return o.waitForRoom(q, size, how.MaxWait)
 }
 
-// await is the slow way of admit: it waits for room. A patient message waits on
+// waitForRoom is the slow way of admit: it waits for room. A patient message waits on
 // for as long as the queue moves. Called with mu held.
-func (o *outbox) await(q *queue, size int, patience time.Duration) (*queue, error) {
+func (o *outbox) waitForRoom(q *queue, size int, patience time.Duration) (*queue, error) {
 	stall := o.link.cfg.Stall
 	limit := stall
 	if patience > 0 {
 		limit = min(stall, patience)
 	}
-	moved, began := q.moved, time.Now()
+	moved, began := q.departed, time.Now()
 	deadline := began.Add(limit)
 	for {
-		o.lookBy(deadline)
+		o.wakeBy(deadline)
 		o.drained.Wait()
 		if o.err != nil || o.closing {
 			return nil, ErrClosed
@@ -207,36 +207,36 @@ func (o *outbox) await(q *queue, size int, patience time.Duration) (*queue, erro
 		}
 		switch now := time.Now(); {
 		case now.Before(deadline):
-		case q.moved != moved && now.Sub(began) < stall:
-			moved, deadline = q.moved, now.Add(limit)
+		case q.departed != moved && now.Sub(began) < stall:
+			moved, deadline = q.departed, now.Add(limit)
 		default:
-			q.behind = patience > 0
+			q.timedOut = patience > 0
 			o.link.cfg.Counters.Dropped.Add(1)
 			return nil, ErrCongested
 		}
 	}
 }
 
-// lookBy has all who wait for room look at the clock at t or before; each of
+// wakeBy has all who wait for room look at the clock at t or before; each of
 // them sets it again when it goes on waiting. One timer for all, which is not
 // stopped when there is room, because one for each wait would be garbage on the
 // path of whoever sends faster than the link carries. Called with mu held.
-func (o *outbox) lookBy(t time.Time) {
+func (o *outbox) wakeBy(t time.Time) {
 	switch {
-	case !o.lookAt.IsZero() && !t.Before(o.lookAt):
+	case !o.wakeAt.IsZero() && !t.Before(o.wakeAt):
 		return
-	case o.look == nil:
-		o.look = time.AfterFunc(time.Until(t), o.lookUp)
+	case o.waitTimer == nil:
+		o.waitTimer = time.AfterFunc(time.Until(t), o.wakeWaiters)
 	default:
-		o.look.Reset(time.Until(t))
+		o.waitTimer.Reset(time.Until(t))
 	}
-	o.lookAt = t
+	o.wakeAt = t
 }
 
-// lookUp wakes who waits for room.
-func (o *outbox) lookUp() {
+// wakeWaiters wakes who waits for room.
+func (o *outbox) wakeWaiters() {
 	o.mu.Lock()
-	o.lookAt = time.Time{}
+	o.wakeAt = time.Time{}
 	o.mu.Unlock()
 	o.drained.Broadcast()
 }
@@ -252,7 +252,7 @@ func (o *outbox) close(reason codec.Reason) {
 	o.mu.Lock()
 	if !o.closing {
 		o.closing, o.reason = true, reason
-		o.link.conn.SetWriteDeadline(time.Now().Add(closeLimit))
+		o.link.conn.SetWriteDeadline(time.Now().Add(closeTimeout))
 	}
 	o.mu.Unlock()
 	o.drained.Broadcast()
@@ -278,21 +278,21 @@ func (o *outbox) isClosing() bool {
 func (o *outbox) cause() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.failure
+	return o.writeErr
 }
 
 // run is the writer: it waits for messages, waits for room, picks the most
 // urgent and writes them, and speaks up when it has been silent for too long.
 func (o *outbox) run() {
 	defer close(o.link.written)
-	silence := time.NewTimer(o.link.cfg.KeepAlive)
-	defer silence.Stop()
+	keepAliveTimer := time.NewTimer(o.link.cfg.KeepAlive)
+	defer keepAliveTimer.Stop()
 	for {
 		keepAlive := false
 		if o.idle() {
 			select {
 			case <-o.wake:
-			case <-silence.C:
+			case <-keepAliveTimer.C:
 				keepAlive = true
 			}
 		}
@@ -304,13 +304,13 @@ func (o *outbox) run() {
 		if done {
 			// The peer closes when it has read our Close; closing first could
 			// make the kernel discard what it has not read yet.
-			time.AfterFunc(closeLimit, o.link.hangUp)
+			time.AfterFunc(closeTimeout, o.link.closeSocket)
 			if secure, ok := o.link.conn.(*tls.Conn); ok && o.isClosing() {
 				secure.CloseWrite()
 			}
 			return
 		}
-		silence.Reset(o.link.cfg.KeepAlive)
+		keepAliveTimer.Reset(o.link.cfg.KeepAlive)
 	}
 }
 
@@ -325,7 +325,7 @@ func (o *outbox) step(keepAlive bool) (done bool, err error) {
 	if !closing {
 		conn.SetWriteDeadline(time.Now().Add(o.link.cfg.Stall))
 	}
-	if err := o.room.until(); err != nil {
+	if err := o.space.await(); err != nil {
 		return false, err
 	}
 	o.mu.Lock()
@@ -354,7 +354,7 @@ func (o *outbox) step(keepAlive bool) (done bool, err error) {
 func (o *outbox) idle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.urgent() < 0 && !o.closing && o.err == nil
+	return o.mostUrgent() < 0 && !o.closing && o.err == nil
 }
 
 // fail ends the link from the writer's side; the reader then sees a closed
@@ -366,9 +366,9 @@ func (o *outbox) fail(err error) {
 	}
 	o.mu.Lock()
 	if o.err == nil {
-		o.failure = err
+		o.writeErr = err
 	}
 	o.mu.Unlock()
 	o.abort(err)
-	o.link.hangUp()
+	o.link.closeSocket()
 }

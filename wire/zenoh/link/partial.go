@@ -6,8 +6,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// patience is how long a message may take from its first fragment to its last.
-const patience = 30 * time.Second
+// fragmentTimeout is how long a message may take from its first fragment to its last.
+const fragmentTimeout = 30 * time.Second
 
 // partial is a message whose fragments are still arriving on one lane.
 type partial struct {
@@ -55,5 +55,5 @@ func (p *partial) append(piece []byte) bool {
 
 func (p *partial) clear() { p.buf, p.open = p.mem.giveBack(p.buf), false }
 
-// late reports whether the rest of a message has not come in time.
-func (p *partial) late(now time.Time) bool { return p.open && now.Sub(p.since) > patience }
+// expired reports whether the rest of a message has not come in time.
+func (p *partial) expired(now time.Time) bool { return p.open && now.Sub(p.since) > fragmentTimeout }

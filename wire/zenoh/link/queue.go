@@ -35,24 +35,24 @@ const entryBytes = int(unsafe.Sizeof(entry{}))
 // queue holds the messages of one priority in order. Guarded by outbox.mu.
 type queue struct {
 	mem     *memory
-	burst   int // bytes to make room for at the first use
+	minBuf  int // bytes to make room for at the first use
 	entries []entry
 	first   int
 	buf     []byte // the messages without a slot, one behind the other
 	head    int    // of the first of them
 	bytes   int    // waiting, slots and the rest of rest included
 
-	control bool // for declarations
-	moved   uint // counts what leaves
-	behind  bool // somebody has waited in vain for room, and nothing has left since
+	control  bool // for declarations
+	departed uint // counts what leaves
+	timedOut bool // somebody has waited in vain for room, and nothing has left since
 
-	rest     []byte // the message that is being sent in fragments
-	sent     int    // bytes of it that are in fragments already
-	reliable bool   // its lane
+	fragments []byte // the message that is being sent in fragments
+	sent      int    // bytes of it that are in fragments already
+	reliable  bool   // its lane
 }
 
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
-func (q *queue) fragmenting() bool { return q.sent < len(q.rest) }
+func (q *queue) fragmenting() bool { return q.sent < len(q.fragments) }
 
 // messages is how many a blocking one waits behind.
 func (q *queue) messages() int {
@@ -70,8 +70,8 @@ func (q *queue) fits(n, maxBytes, maxMessages int) bool {
 // tail lends the buffer to append a message of at most n bytes to. ok is false
 // when the budget has no room for it.
 func (q *queue) tail(n int) (buf []byte, ok bool) {
-	if q.buf == nil && n <= q.burst {
-		q.buf, _ = q.mem.resize(nil, q.burst)
+	if q.buf == nil && n <= q.minBuf {
+		q.buf, _ = q.mem.resize(nil, q.minBuf)
 	}
 	// What waits moves up when it is little, or when that frees half.
 	if len(q.buf)+n > cap(q.buf) && (len(q.buf)-q.head <= dropBytes || q.head > len(q.buf)/2) {
@@ -81,7 +81,7 @@ func (q *queue) tail(n int) (buf []byte, ok bool) {
 	if q.buf, ok = q.mem.reserve(q.buf, n); ok {
 		return q.buf, true
 	}
-	if q.burst > 0 || len(q.buf)+n > alwaysBytes {
+	if q.minBuf > 0 || len(q.buf)+n > alwaysBytes {
 		return nil, false
 	}
 	q.mem.force(alwaysBytes - cap(q.buf))
@@ -90,7 +90,7 @@ func (q *queue) tail(n int) (buf []byte, ok bool) {
 }
 
 func (q *queue) add(e entry, n int) {
-	if q.entries == nil && q.burst > 0 {
+	if q.entries == nil && q.minBuf > 0 {
 		q.entries = make([]entry, 0, dropMessages+slotMessages)
 	}
 	if len(q.entries) == cap(q.entries) && q.first > 0 {
@@ -108,7 +108,7 @@ func (q *queue) add(e entry, n int) {
 func (q *queue) pop() (entry, []byte) {
 	e := q.entries[q.first]
 	q.entries[q.first].slot = nil
-	q.moved, q.behind = q.moved+1, false
+	q.departed, q.timedOut = q.departed+1, false
 	if q.first++; q.first == len(q.entries) {
 		q.entries, q.first = q.entries[:0], 0
 	}
@@ -139,18 +139,18 @@ func (q *queue) split() {
 	e, msg := q.pop()
 	q.sent, q.reliable = 0, e.reliable
 	if e.slot != nil {
-		e.slot.msg, q.rest = q.rest[:0], msg // the slot is free for the next at once
+		e.slot.msg, q.fragments = q.fragments[:0], msg // the slot is free for the next at once
 		return
 	}
-	if cap(q.rest) < len(msg) {
+	if cap(q.fragments) < len(msg) {
 		// What is counted already may be copied, whatever the budget says.
-		q.mem.force(len(msg) - cap(q.rest))
-		q.rest = make([]byte, 0, len(msg))
+		q.mem.force(len(msg) - cap(q.fragments))
+		q.fragments = make([]byte, 0, len(msg))
 	}
-	q.rest = append(q.rest[:0], msg...)
+	q.fragments = append(q.fragments[:0], msg...)
 }
 
-// Slot is a place in a link's queue for one publisher's newest message: Latest
+// Slot is a place in a link's queue for one publisher's newest message: PushLatest
 // replaces a message that the writer has not picked up yet. Its zero value is
 // ready; it belongs to one link.
 type Slot struct {
@@ -158,17 +158,17 @@ type Slot struct {
 	waiting bool
 }
 
-// How is how a message travels.
-type How struct {
+// Delivery is how a message travels.
+type Delivery struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
-	Try      bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
+	NoWait   bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
 
-	// Patience bounds the wait of a blocking message, instead of Config.Stall, and
+	// MaxWait bounds the wait of a blocking message, instead of Config.Stall, and
 	// there is none for a queue that has made somebody wait in vain since it had
 	// room last.
-	Patience time.Duration
+	MaxWait time.Duration
 }
 
 // Control is how declarations and interests travel, sent with locks held.
-var Control = How{QoS: codec.ControlQoS, Reliable: true, Try: true}
+var Control = Delivery{QoS: codec.ControlQoS, Reliable: true, NoWait: true}

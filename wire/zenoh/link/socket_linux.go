@@ -25,7 +25,7 @@ const (
 // network, and an end when the peer acknowledges nothing for too long. Errors
 // are ignored: an old kernel is merely slower.
 func Tune(conn net.Conn) {
-	switch c := bare(conn).(type) {
+	switch c := rawConn(conn).(type) {
 	case *net.UnixConn:
 		c.SetWriteBuffer(unixBuffer)
 	case *net.TCPConn:
@@ -42,16 +42,16 @@ func Tune(conn net.Conn) {
 	}
 }
 
-// room waits until the kernel holds fewer than unsentBytes unsent, within the
+// sendSpace waits until the kernel holds fewer than unsentBytes unsent, within the
 // connection's write deadline. Owner: the writer.
-type room struct {
+type sendSpace struct {
 	wait func(func(uintptr) bool) error
 	poll func(uintptr) bool
 	set  [1]unix.PollFd
 }
 
-func (r *room) init(conn net.Conn) {
-	raw := system(conn)
+func (r *sendSpace) init(conn net.Conn) {
+	raw := syscallConn(conn)
 	if raw == nil {
 		return
 	}
@@ -65,51 +65,51 @@ func (r *room) init(conn net.Conn) {
 	}
 }
 
-// until returns when there is room, or with the connection's error.
+// await returns when there is room, or with the connection's error.
 //
 //rt:noalloc
-func (r *room) until() error {
+func (r *sendSpace) await() error {
 	if r.wait == nil {
 		return nil
 	}
 	return r.wait(r.poll)
 }
 
-// pulse tells how long the other end's system has confirmed nothing. Owner: the
+// ackMonitor tells how long the other end's system has confirmed nothing. Owner: the
 // reader.
-type pulse struct {
+type ackMonitor struct {
 	control func(func(uintptr)) error
-	ask     func(uintptr)
+	read    func(uintptr)
 	info    unix.TCPInfo
 	errno   syscall.Errno
 }
 
-func (p *pulse) init(conn net.Conn) {
-	raw := system(conn)
-	if _, ok := bare(conn).(*net.TCPConn); !ok || raw == nil {
+func (p *ackMonitor) init(conn net.Conn) {
+	raw := syscallConn(conn)
+	if _, ok := rawConn(conn).(*net.TCPConn); !ok || raw == nil {
 		return
 	}
 	p.control = raw.Control
-	p.ask = func(fd uintptr) {
+	p.read = func(fd uintptr) {
 		size := uint32(unsafe.Sizeof(p.info))
 		_, _, p.errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO,
 			uintptr(unsafe.Pointer(&p.info)), uintptr(unsafe.Pointer(&size)), 0)
 	}
 }
 
-// silent is how long something has been under way without any acknowledgement.
+// unackedFor is how long something has been under way without any acknowledgement.
 // It is 0 when all has arrived, and for a peer that answers and has no room:
 // that one is slow, not gone.
-func (p *pulse) silent() time.Duration {
-	if p.control == nil || p.control(p.ask) != nil || p.errno != 0 || p.info.Unacked == 0 || p.info.Probes > 0 {
+func (p *ackMonitor) unackedFor() time.Duration {
+	if p.control == nil || p.control(p.read) != nil || p.errno != 0 || p.info.Unacked == 0 || p.info.Probes > 0 {
 		return 0
 	}
 	return time.Duration(p.info.Last_ack_recv) * time.Millisecond
 }
 
-// system is the way to a connection's descriptor, nil when it has none.
-func system(conn net.Conn) syscall.RawConn {
-	if c, ok := bare(conn).(syscall.Conn); ok {
+// syscallConn is the way to a connection's descriptor, nil when it has none.
+func syscallConn(conn net.Conn) syscall.RawConn {
+	if c, ok := rawConn(conn).(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
 			return raw
 		}

@@ -24,10 +24,10 @@ func TestUnconfirmedLinkEnds(t *testing.T) {
 		{"confirmed a moment ago", unix.TCPInfo{Unacked: 1, Last_ack_recv: 10}, ErrExpired},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _, _ := session(t)
+			l, _, _ := rawSession(t)
 			s := &l.in.stream
-			s.lease, s.deaf = 600*time.Millisecond, 300*time.Millisecond
-			s.pulse = pulse{control: func(func(uintptr)) error { return nil }, info: tt.info}
+			s.lease, s.ackTimeout = 600*time.Millisecond, 300*time.Millisecond
+			s.acks = ackMonitor{control: func(func(uintptr)) error { return nil }, info: tt.info}
 			if err := l.Run(func(*codec.Message) error { return nil }); !errors.Is(err, tt.want) {
 				t.Errorf("Run = %v, want %v", err, tt.want)
 			}
@@ -37,9 +37,9 @@ func TestUnconfirmedLinkEnds(t *testing.T) {
 
 // Goal: a healthy link has a pulse that can be read.
 func TestPulse(t *testing.T) {
-	l, _, _ := session(t)
-	p := &l.in.stream.pulse
-	eventually(t, "the handshake to be confirmed", func() bool { return p.silent() == 0 })
+	l, _, _ := rawSession(t)
+	p := &l.in.stream.acks
+	eventually(t, "the handshake to be confirmed", func() bool { return p.unackedFor() == 0 })
 	if p.errno != 0 || p.info.Snd_mss == 0 {
 		t.Errorf("errno %v, MSS %d", p.errno, p.info.Snd_mss)
 	}

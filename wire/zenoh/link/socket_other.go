@@ -9,19 +9,19 @@ import (
 
 // Tune does what this system offers without its own calls.
 func Tune(conn net.Conn) {
-	if tcp, ok := bare(conn).(*net.TCPConn); ok {
+	if tcp, ok := rawConn(conn).(*net.TCPConn); ok {
 		tcp.SetNoDelay(true)
 	}
 }
 
-// room does not wait here: the kernel's own buffer is the bound.
-type room struct{}
+// sendSpace does not wait here: the kernel's own buffer is the bound.
+type sendSpace struct{}
 
-func (*room) init(net.Conn) {}
-func (*room) until() error  { return nil }
+func (*sendSpace) init(net.Conn) {}
+func (*sendSpace) await() error  { return nil }
 
-// pulse is not taken here: the peer's lease is what remains.
-type pulse struct{}
+// ackMonitor is not taken here: the peer's lease is what remains.
+type ackMonitor struct{}
 
-func (*pulse) init(net.Conn)         {}
-func (*pulse) silent() time.Duration { return 0 }
+func (*ackMonitor) init(net.Conn)             {}
+func (*ackMonitor) unackedFor() time.Duration { return 0 }

@@ -20,8 +20,8 @@ const (
 	readAhead = 16 << 10
 )
 
-// bare is the connection below TLS, or conn itself.
-func bare(conn net.Conn) net.Conn {
+// rawConn is the connection below TLS, or conn itself.
+func rawConn(conn net.Conn) net.Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		return secure.NetConn()
 	}
@@ -35,15 +35,15 @@ type stream struct {
 	r, w  int // unread bytes are buf[r:w]
 	limit int // bytes of a batch
 
-	mem  *memory // lends what buf grows to
-	most int     // bytes of buf; 0: it does not grow
+	mem    *memory // lends what buf grows to
+	maxBuf int     // bytes of buf; 0: it does not grow
 
-	lease time.Duration // how long the peer may be silent; 0: deadlines are someone else's
-	deaf  time.Duration // how long its system may confirm nothing of what we sent
-	pulse pulse
+	lease      time.Duration // how long the peer may be silent; 0: deadlines are someone else's
+	ackTimeout time.Duration // how long its system may confirm nothing of what we sent
+	acks       ackMonitor
 
-	overdue func(now time.Time) // called now and then
-	looked  time.Time           // when
+	expire     func(now time.Time) // called now and then
+	lastExpire time.Time           // when
 }
 
 // next lends the next batch, without its length, until the following call. An
@@ -93,11 +93,11 @@ func (s *stream) fill(n int) error {
 // grow makes the buffer larger, in two steps from the first to the last, so that
 // it has its size after the first full batch.
 func (s *stream) grow() bool {
-	size := min(4*len(s.buf), s.most)
+	size := min(4*len(s.buf), s.maxBuf)
 	if size <= len(s.buf) {
 		return false
 	}
-	s.mem.await()
+	s.mem.throttle()
 	if !s.mem.take(size - len(s.buf)) {
 		return false
 	}
@@ -113,11 +113,11 @@ func (s *stream) read(p []byte) (int, error) {
 		return s.conn.Read(p)
 	}
 	for waited := time.Duration(0); ; {
-		slice := min(s.lease-waited, s.deaf/pulses)
+		slice := min(s.lease-waited, s.ackTimeout/ackKeepAlives)
 		now := time.Now()
-		if now.Sub(s.looked) > time.Second {
-			s.overdue(now)
-			s.looked = now
+		if now.Sub(s.lastExpire) > time.Second {
+			s.expire(now)
+			s.lastExpire = now
 		}
 		s.conn.SetReadDeadline(now.Add(slice))
 		n, err := s.conn.Read(p)
@@ -127,11 +127,11 @@ func (s *stream) read(p []byte) (int, error) {
 		if waited += slice; waited >= s.lease {
 			return 0, ErrExpired
 		}
-		if s.pulse.silent() >= s.deaf {
+		if s.acks.unackedFor() >= s.ackTimeout {
 			return 0, ErrUnconfirmed
 		}
 	}
 }
 
-// keep takes over what the handshake's stream had read too far.
-func (s *stream) keep(from *stream) { s.w = copy(s.buf, from.buf[from.r:from.w]) }
+// inherit takes over what the handshake's stream had read too far.
+func (s *stream) inherit(from *stream) { s.w = copy(s.buf, from.buf[from.r:from.w]) }

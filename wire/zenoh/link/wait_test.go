@@ -9,7 +9,7 @@ import (
 )
 
 // full reports whether the queue of p has no room for it.
-func full(l *Link, p *codec.Push, how How) bool {
+func full(l *Link, p *codec.Push, how Delivery) bool {
 	l.out.mu.Lock()
 	defer l.out.mu.Unlock()
 	q := l.out.queue(how)
@@ -21,12 +21,12 @@ func full(l *Link, p *codec.Push, how How) bool {
 func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		how  How
-	}{{"our own", block}, {"relayed", How{QoS: codec.RequestQoS, Reliable: true, Patience: time.Second}}} {
+		how  Delivery
+	}{{"our own", block}, {"relayed", Delivery{QoS: codec.RequestQoS, Reliable: true, MaxWait: time.Second}}} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := config(2, codec.Peer)
 			cfg.Lease = time.Minute // nobody speaks up in between
-			ours, theirs := pair(t, config(1, codec.Client), cfg)
+			ours, theirs := linkPair(t, config(1, codec.Client), cfg)
 			go theirs.Run(func(*codec.Message) error { return nil })
 			p := numbered(1, 60_000)
 			for !full(ours, p, tt.how) {
@@ -67,17 +67,17 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 
 // Goal: of two who wait for room each waits for its own time, also when who came
 // later may wait less.
-func TestEachWaitsForItsOwnTime(t *testing.T) {
+func TestWaitersTimeOutIndependently(t *testing.T) {
 	cfg := config(1, codec.Client)
 	cfg.Stall = 3 * time.Second
-	ours, _ := pair(t, cfg, config(2, codec.Peer)) // nobody runs: there will be no room
+	ours, _ := linkPair(t, cfg, config(2, codec.Peer)) // nobody runs: there will be no room
 	p := numbered(1, 60_000)
 	for !full(ours, p, block) {
 		if err := ours.Push(p, block); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wait := func(how How) <-chan time.Duration {
+	wait := func(how Delivery) <-chan time.Duration {
 		took := make(chan time.Duration, 1)
 		go func() {
 			began := time.Now()
@@ -92,10 +92,10 @@ func TestEachWaitsForItsOwnTime(t *testing.T) {
 	eventually(t, "the first to wait", func() bool {
 		ours.out.mu.Lock()
 		defer ours.out.mu.Unlock()
-		return !ours.out.lookAt.IsZero()
+		return !ours.out.wakeAt.IsZero()
 	})
 	const patience = 100 * time.Millisecond
-	short := wait(How{QoS: codec.RequestQoS, Reliable: true, Patience: patience})
+	short := wait(Delivery{QoS: codec.RequestQoS, Reliable: true, MaxWait: patience})
 	select {
 	case took := <-short:
 		if took < patience || took > cfg.Stall/2 { // not with the first
