@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -15,7 +16,7 @@ import (
 )
 
 // StopLimit is how long a child may take to end when asked.
-const StopLimit = 5 * time.Second
+const StopLimit = 8 * time.Second
 
 // waitMin lets a child that has ended be seen to have.
 const waitMin = 10 * time.Millisecond
@@ -41,14 +42,13 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Start starts the command and keeps its outputs, the standard one unless the
-// command has a place for it. Should this program die, the kernel ends the child.
+// Start starts the command and keeps each of its outputs that the command names no
+// place for. Should this program die, the kernel ends the child.
 func Start(cmd *exec.Cmd) (*Child, error) {
-	c := &Child{Name: cmd.Args[0], cmd: cmd, exited: make(chan struct{})}
-	if i := strings.LastIndexByte(c.Name, os.PathSeparator); i >= 0 {
-		c.Name = c.Name[i+1:]
+	c := &Child{Name: filepath.Base(cmd.Args[0]), cmd: cmd, exited: make(chan struct{})}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &c.stderr
 	}
-	cmd.Stderr = &c.stderr
 	if cmd.Stdout == nil {
 		cmd.Stdout = &c.stdout
 	}
@@ -108,7 +108,11 @@ func (c *Child) Wait(limit time.Duration) error {
 		if code < exit.Failure || code > exit.Fault {
 			code = exit.Failure
 		}
-		return exit.Errorf(code, "%s ended with %v: %s", c.Name, status, c.LastWords())
+		said := c.LastWords()
+		if said != "" {
+			said = ": " + said
+		}
+		return exit.Errorf(code, "%s ended with %v%s", c.Name, status, said)
 	}
 	return c.err
 }
@@ -156,19 +160,3 @@ func (c *Child) Pause() error { return signalGroup(c.PID(), pauseSignal) }
 
 // Resume lets a paused group go on.
 func (c *Child) Resume() error { return signalGroup(c.PID(), resumeSignal) }
-
-// Scrubbed is the environment without the variables that change how the
-// programs run, so that a measurement does not depend on the shell it is
-// started from.
-func Scrubbed(environ []string) []string {
-	var kept []string
-	for _, v := range environ {
-		name, _, _ := strings.Cut(v, "=")
-		ours := strings.HasPrefix(name, "EDGE_RT_") || strings.HasPrefix(name, "LEAN_SERVER_") || strings.HasPrefix(name, "BENCH_")
-		tuning := name == "GOGC" || name == "GOMAXPROCS" || name == "GOMEMLIMIT" || name == "GODEBUG"
-		if (!ours || name == "LEAN_SERVER_ORT") && !tuning {
-			kept = append(kept, v)
-		}
-	}
-	return kept
-}

@@ -50,17 +50,19 @@ func parseHost(stat []byte) (stolen, idle time.Duration) {
 
 // StealShare is the share of all cores' time since an earlier reading that the
 // host took.
-func (h Host) StealShare(from Host) float64 { return share(h.Stolen-from.Stolen, h.at.Sub(from.at)) }
+func (h Host) StealShare(from Host) float64 {
+	return ShareOfCPUs(h.Stolen-from.Stolen, h.at.Sub(from.at))
+}
 
 // CalmSince reports whether, since an earlier reading, the host took nothing and
 // other programs left some of the cores' time idle: what took its time then was
 // the program that was measured.
 func (h Host) CalmSince(from Host) bool {
-	return h.Stolen == from.Stolen && h.at > from.at && share(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
+	return h.Stolen == from.Stolen && h.at > from.at && ShareOfCPUs(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
 }
 
-// share is of all cores' time.
-func share(used, elapsed time.Duration) float64 {
+// ShareOfCPUs is the share of all cores' time in which used was.
+func ShareOfCPUs(used, elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0
 	}

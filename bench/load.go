@@ -2,12 +2,10 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,9 +23,9 @@ type Load struct {
 	paused bool
 }
 
-// StartLoad starts the load of that name. self is the command of a program whose
-// `part load NAME` is LoadPart.
-func StartLoad(name string, self []string) (*Load, error) {
+// StartLoad starts the load of that name; the program that calls it has a command
+// `part load NAME` that is a LoadPart.
+func StartLoad(name string) (*Load, error) {
 	var cmd *exec.Cmd
 	switch name {
 	case "none":
@@ -39,8 +37,7 @@ func StartLoad(name string, self []string) (*Load, error) {
 		}
 		cmd = exec.Command(path, "--cpu", strconv.Itoa(runtime.NumCPU()), "--quiet")
 	case "cpu", "alloc":
-		cmd = exec.Command(self[0], append(slices.Clone(self[1:]), "part", "load", name)...)
-		cmd.Env = Scrubbed(cmd.Environ())
+		cmd = Part("load", name)
 	default:
 		return nil, exit.Errorf(exit.Usage, "--load is %q, want one of %s", name, strings.Join(Loads, ", "))
 	}
@@ -78,17 +75,16 @@ func (l *Load) Stop() error {
 	return l.child.Stop()
 }
 
-// LoadPart keeps the machine busy until ctx ends: what `bench part load` runs.
-func LoadPart(ctx context.Context, name string) error {
-	var work func(context.Context)
-	workers := runtime.NumCPU()
-	switch name {
-	case "cpu":
-		work = spin
-	case "alloc":
+// LoadPart is a load in a process of its own: what `bench part load` runs.
+type LoadPart struct {
+	Name string `arg:"" enum:"cpu,alloc"`
+}
+
+// Run keeps the machine busy until ctx ends.
+func (p LoadPart) Run(ctx context.Context) error {
+	work, workers := spin, runtime.NumCPU()
+	if p.Name == "alloc" {
 		work, workers = allocate, 1
-	default:
-		return errors.New("want cpu or alloc")
 	}
 	var all sync.WaitGroup
 	for range workers {

@@ -9,23 +9,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgert/rt/rttest"
 )
 
 func TestLoadsEnd(t *testing.T) {
 	for _, name := range []string{"cpu", "alloc"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if err := LoadPart(ctx, name); err != nil || ctx.Err() == nil {
+		if err := (LoadPart{name}).Run(ctx); err != nil || ctx.Err() == nil {
 			t.Errorf("LoadPart(%s) = %v before its context ended", name, err)
 		}
 		cancel()
 	}
-	if err := LoadPart(t.Context(), "moon"); err == nil {
-		t.Error("LoadPart of an unknown load has no error")
-	}
-	if none, err := StartLoad("none", nil); none != nil || err != nil {
+	if none, err := StartLoad("none"); none != nil || err != nil {
 		t.Errorf("StartLoad(none) = %v, %v, want nothing", none, err)
 	}
-	if _, err := StartLoad("moon", nil); err == nil {
+	if _, err := StartLoad("moon"); err == nil {
 		t.Error("StartLoad of an unknown load has no error")
 	}
 }
@@ -41,11 +40,10 @@ func TestLoadRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Stop() })
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil { // it catches the signal now
-			break
-		}
-	}
+	rttest.Eventually(t, "the load catches the signal", func() bool {
+		_, err := os.Stat(ready)
+		return err == nil
+	})
 	l := &Load{child: c}
 	state := func() string {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID()))
@@ -55,11 +53,7 @@ func TestLoadRests(t *testing.T) {
 		return strings.Fields(string(b))[2]
 	}
 	l.Pause()
-	for end := time.Now().Add(5 * time.Second); state() != "T"; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("a paused load is in state %s, want T", state())
-		}
-	}
+	rttest.Eventually(t, "a paused load is stopped", func() bool { return state() == "T" })
 	l.Resume()
 	if s := state(); s == "T" {
 		t.Error("a resumed load is still stopped")

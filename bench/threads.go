@@ -140,3 +140,23 @@ func parseSleeps(status []byte) (uint64, error) {
 	}
 	return strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 64)
 }
+
+// RunTimes returns how long each thread of a process has run on a CPU, by its id;
+// none where the kernel does not say.
+//
+// Source: Documentation/scheduler/sched-stats.rst, the first number, in
+// nanoseconds.
+func RunTimes(pid int) map[int]time.Duration {
+	times := map[int]time.Duration{}
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		first, _, _ := strings.Cut(string(b), " ")
+		ns, parseErr := strconv.ParseInt(first, 10, 64)
+		tid, tidErr := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && parseErr == nil && tidErr == nil {
+			times[tid] = time.Duration(ns)
+		}
+	}
+	return times
+}

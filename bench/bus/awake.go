@@ -19,8 +19,8 @@ var awakeSource []byte
 type awake struct{ child *bench.Child }
 
 // stayAwake starts the process.
-func stayAwake(cc, folder string) (*awake, error) {
-	program, err := compile(cc, folder, "awake", awakeSource)
+func stayAwake(folder string) (*awake, error) {
+	program, err := compile(folder, "awake", awakeSource)
 	if err != nil {
 		return nil, err
 	}

@@ -14,9 +14,7 @@ package bus
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -25,28 +23,25 @@ import (
 	"edgert/servo/robot"
 )
 
-// Config says what to measure.
+// Config says what to measure; its tags are the flags of `bench bus`.
 type Config struct {
-	Robot    string        // an arm's name or description
-	Port     string        // of real motors; empty: the simulator's
-	Baud     int           // 0: the robot's
-	Plain    bool          // simulated Dynamixel motors that do not know fast sync reads
-	FPS      float64       // cycles per second
-	Duration time.Duration // of the driver and the echo together
-	Slice    time.Duration // of each in turn
-	Awake    bool          // keep the cores from falling asleep
-	Drop     float64       // share of the replies lost on the second bus; 0: no second bus
-	Bin      string        // folder of edge-rt
-	CC       string        // C compiler; empty: cc
-	Version  string
-	Log      io.Writer
+	Robot    string        `default:"so101" help:"An arm that edge-rt knows, or a description FILE.yaml."`
+	Port     string        `name:"bus" help:"Serial port of a real arm; default: edge-rt sim-bus. Goals are where it stands; some servos take torque by them until the end: support the arm." placeholder:"PORT"`
+	Baud     int           `help:"Of the simulator; default: the arm's own." placeholder:"N"`
+	Plain    bool          `help:"Simulated Dynamixel motors that do not know fast sync reads."`
+	FPS      float64       `name:"fps" default:"100" help:"Cycles per second."`
+	Duration time.Duration `default:"1m" help:"Of driver and C echo together; losing replies takes half as long again."`
+	Slice    time.Duration `default:"1s" help:"Each in turn runs for this long; short ones find a host that steals no time."`
+	Awake    bool          `help:"Keep the cores from falling asleep, with a thread of the lowest class on each: a virtual core that sleeps is lent to others and comes back late. It uses up a container's quota."`
+	Drop     float64       `default:"0.02" help:"Share of the replies that the simulator loses in the last part; 0: no such part."`
+	Bin      string        `help:"Folder of edge-rt; default: where bench is." placeholder:"DIR"`
+	bench.Env
 }
 
 // Bounds of a measurement.
 const (
 	fpsMin, fpsMax = 1, 1000
 	sliceMin       = 500 * time.Millisecond
-	startLimit     = 10 * time.Second // of the simulator
 )
 
 func (c *Config) check() (r robot.Robot, err error) {
@@ -83,7 +78,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	echo, err := compile(cfg.CC, folder, "echo", echoSource)
+	echo, err := compile(folder, "echo", echoSource)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +95,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	var a *awake
 	if cfg.Awake {
-		if a, err = stayAwake(cfg.CC, folder); err != nil {
+		if a, err = stayAwake(folder); err != nil {
 			return nil, err
 		}
 		defer a.stop()
@@ -139,7 +134,7 @@ func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, re
 		}
 		report.addEcho(e)
 		report.addPair(d, e, a.host().CalmSince(before))
-		fmt.Fprintf(c.Log, "round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds, report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
+		c.Progress("round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds, report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
 	}
 	return nil
 }
@@ -167,7 +162,7 @@ func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, repor
 // simulator starts edge-rt sim-bus and returns where its port is.
 func (c *Config) simulator(folder, name, faults string) (*bench.Child, string, error) {
 	link := filepath.Join(folder, name)
-	args := []string{"sim-bus", "--robot", c.Robot, "--link", link}
+	args := []string{"--robot", c.Robot}
 	if c.Baud != 0 {
 		args = append(args, "--baud", fmt.Sprint(c.Baud))
 	}
@@ -177,17 +172,6 @@ func (c *Config) simulator(folder, name, faults string) (*bench.Child, string, e
 	if faults != "" {
 		args = append(args, "--faults", faults)
 	}
-	sim, err := bench.Start(exec.Command(filepath.Join(c.Bin, "edge-rt"), args...))
-	if err != nil {
-		return nil, "", exit.Errorf(exit.Usage, "--bin: %w; make build", err)
-	}
-	for end := time.Now().Add(startLimit); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Readlink(link); err == nil {
-			return sim, link, nil
-		}
-		if !sim.Running() || time.Now().After(end) {
-			sim.Stop()
-			return nil, "", fmt.Errorf("edge-rt sim-bus did not start: %s", sim.LastWords())
-		}
-	}
+	sim, err := bench.StartSimBus(c.Bin, link, args...)
+	return sim, link, err
 }

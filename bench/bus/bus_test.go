@@ -3,7 +3,6 @@ package bus
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"math"
 	"os/exec"
 	"path/filepath"
@@ -143,7 +142,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c := tt.cfg
-		c.FPS, c.Duration, c.Slice, c.Drop, c.Bin, c.Log = 50, time.Second, 500*time.Millisecond, 0.05, bin, io.Discard
+		c.FPS, c.Duration, c.Slice, c.Drop, c.Bin = 50, time.Second, 500*time.Millisecond, 0.05, bin
 		r, err := Measure(t.Context(), c)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Robot, err)
@@ -175,7 +174,7 @@ func TestCoresStayAwake(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
-	a, err := stayAwake("", t.TempDir())
+	a, err := stayAwake(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,8 @@ var echoSource []byte
 const echoMargin = 30 * time.Second
 
 // compile builds a C program and returns its path.
-func compile(cc, folder, name string, text []byte) (string, error) {
+func compile(folder, name string, text []byte) (string, error) {
+	cc := os.Getenv("CC")
 	if cc == "" {
 		cc = "cc"
 	}

@@ -1,20 +1,17 @@
 // Package camera measures what cameras cost: how old a picture is when it stands
 // in a message, the CPU time of capturing and of encoding, and whether the tick
-// notices.
+// is later for it.
 //
-// Every picture of every camera is captured, developed and put into a message, as
+// Every picture of every camera is captured, encoded and put into a message, as
 // the edge does it, by one sender for all, only more often: an edge asks a few
-// times a second. Slices
-// with the cameras and without take turns, each with a 60 Hz loop of its own at
-// the edge's priority beside them, because on a shared machine only neighbours
-// can be compared.
+// times a second. Slices with the cameras and without alternate, each with a 60 Hz
+// loop of its own at the edge's priority beside them, because on a shared machine
+// only neighbours can be compared.
 package camera
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -29,44 +26,55 @@ import (
 	"edgert/wire"
 )
 
-// Config says what to measure.
+// Config says what to measure; its tags are the flags of `bench camera`.
 type Config struct {
-	Cameras  []capture.Config
-	Quality  int  // 0: raw
-	Asked    bool // a camera's own JPEG is encoded anew
-	FPS      float64
-	Duration time.Duration // in all
-	Slice    time.Duration
-	RT       rt.Mode
-	Version  string
-	Log      io.Writer
+	Camera   []string      `sep:"none" help:"As edge-rt's --camera; repeat for more. Default: two synthetic cameras of 640x480 at 30 frames a second." placeholder:"NAME=SOURCE"`
+	Quality  *int          `name:"jpeg-quality" help:"As edge-rt's." placeholder:"N"`
+	FPS      float64       `name:"fps" default:"60" help:"Ticks per second beside the cameras."`
+	Duration time.Duration `default:"1m" help:"In all, half of it without the cameras."`
+	Slice    time.Duration `default:"10s" help:"With the cameras and without take turns of this length."`
+	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"As edge-rt's."`
+	bench.Env
+}
+
+// twoCameras are measured when none is named.
+var twoCameras = []string{"left=pattern:640x480@30", "right=pattern:640x480@30"}
+
+var modes = map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}
+
+func (c *Config) check() error {
+	switch {
+	case !(c.FPS >= 1 && c.FPS <= 1000):
+		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to 1000", c.FPS)
+	case c.Slice < minSlice || c.Duration < 2*c.Slice:
+		return exit.Errorf(exit.Usage, "--duration %v with slices of %v: want slices of %v or more, and time for one with the cameras and one without", c.Duration, c.Slice, minSlice)
+	case c.Quality != nil && (*c.Quality < 0 || *c.Quality > 100):
+		return exit.Errorf(exit.Usage, "--jpeg-quality is %d, want 1 to 100, or 0 for raw pictures", *c.Quality)
+	}
+	return nil
 }
 
 // Limits of a measurement.
 const (
-	minSlice = time.Second
-	headroom = 1 << 30 // the collector's safety net while it is off
-	sendPoll = time.Millisecond
-	niceness = -10
-	bodyRoom = 4 << 10 // of a message beside its picture
+	minSlice       = time.Second
+	defaultQuality = 90
+	headroom       = 1 << 30 // the collector's safety net while it is off
+	sendPoll       = time.Millisecond
+	niceness       = -10
+	bodyRoom       = 4 << 10 // of a message beside its picture
 )
 
 // Measure runs slices in turn until the time is over.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
-	switch {
-	case len(cfg.Cameras) == 0:
-		return nil, exit.Errorf(exit.Usage, "no --camera")
-	case !(cfg.FPS >= 1 && cfg.FPS <= 1000):
-		return nil, exit.Errorf(exit.Usage, "--fps is %v, want 1 to 1000", cfg.FPS)
-	case cfg.Slice < minSlice || cfg.Duration < 2*cfg.Slice:
-		return nil, exit.Errorf(exit.Usage, "--duration %v with slices of %v: want slices of %v or more, and time for one with the cameras and one without", cfg.Duration, cfg.Slice, minSlice)
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	clock := rt.KernelClock()
 	report := &Report{Bench: "camera", Version: cfg.Version, FPS: cfg.FPS, Machine: bench.ReadMachine(os.DirFS("/"))}
-	stations, err := open(&cfg, clock)
+	pipelines, err := cfg.open(clock)
 	defer func() {
-		for _, s := range stations {
-			s.close()
+		for _, p := range pipelines {
+			p.close()
 		}
 	}()
 	if err != nil {
@@ -76,44 +84,44 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	rt.NiceProcess(niceness) // refused: the figures say so by themselves
 	defer rt.HoldGC(headroom).Release()
 	with, without := newTicks(), newTicks()
-	steal := rt.StealTime()
+	host := bench.ReadHost()
 	for end := clock.Now().Add(cfg.Duration); clock.Now() < end && ctx.Err() == nil; {
-		for _, on := range []bool{report.Slices%2 == 0, report.Slices%2 != 0} {
+		for _, on := range bench.Turned([]bool{true, false}, report.Slices) {
 			ticks := without
 			if on {
 				ticks = with
 			}
-			if err := slice(&cfg, clock, stations, on, ticks); err != nil {
+			if err := cfg.slice(clock, pipelines, on, ticks); err != nil {
 				return nil, err
 			}
 			runtime.GC() // between slices, as an edge does between episodes
 		}
 		report.Slices++
-		fmt.Fprintf(cfg.Log, "round %d\n", report.Slices)
+		cfg.Progress("round %d\n", report.Slices)
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	report.StealMS = float64((rt.StealTime() - steal).Microseconds()) / 1e3
+	report.StealMS = float64((bench.ReadHost().Stolen - host.Stolen).Microseconds()) / 1e3
 	report.With, report.Without = with.summary(), without.summary()
-	for _, s := range stations {
-		report.Cameras = append(report.Cameras, s.summary())
+	for _, p := range pipelines {
+		report.Cameras = append(report.Cameras, p.summary())
 	}
 	return report, nil
 }
 
 // slice runs the loop for a slice's time, with the cameras or without.
-func slice(cfg *Config, clock rt.Clock, stations []*station, on bool, ticks *ticks) error {
+func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *ticks) error {
 	var stop, ending atomic.Bool
 	var threads sync.WaitGroup
 	failed := make(chan error, 2)
 	if on {
-		for _, s := range stations {
-			threads.Go(func() { s.capture(clock, &ending) })
+		for _, p := range pipelines {
+			threads.Go(func() { p.capture(clock, &ending) })
 		}
-		threads.Go(func() { failed <- send(clock, stations, &ending) })
+		threads.Go(func() { failed <- send(clock, pipelines, &ending) })
 	}
-	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: time.Duration(float64(time.Second) / cfg.FPS), Mode: cfg.RT, CPU: rt.UnpinnedCPU})
+	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: time.Duration(float64(time.Second) / cfg.FPS), Mode: modes[cfg.RT], CPU: rt.UnpinnedCPU})
 	threads.Go(func() {
 		failed <- loop.Run(&stop, func(t rt.Tick) rt.Wait {
 			ticks.late.Record(max(0, t.Woke.Sub(t.Deadline)))
@@ -136,13 +144,13 @@ func slice(cfg *Config, clock rt.Clock, stations []*station, on bool, ticks *tic
 	return nil
 }
 
-// station is one camera on its way into messages.
-type station struct {
-	eye       *capture.Camera
-	developer *capture.Encoder
-	picked    string
-	images    [1]wire.Image
-	body      []byte
+// pipeline is one camera on its way into messages.
+type pipeline struct {
+	camera  *capture.Camera
+	encoder *capture.Encoder
+	picked  string
+	images  [1]wire.Image
+	body    []byte
 
 	last     rt.Instant // of the picture that was sent last
 	latency  *rt.Hist
@@ -150,59 +158,70 @@ type station struct {
 	bytes    uint64
 	seconds  float64
 
-	captureCPU, developCPU time.Duration
-	allocs                 uint64
+	captureCPU, encodeCPU time.Duration
+	allocs                uint64
 }
 
 // open opens all cameras, without a policy.
-func open(cfg *Config, clock rt.Clock) (all []*station, err error) {
+func (cfg *Config) open(clock rt.Clock) (all []*pipeline, err error) {
 	world := func() capture.World { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
-	for i := range cfg.Cameras {
-		c := &cfg.Cameras[i]
-		source, picked, err := capture.Open(c, capture.Options{Clock: clock, World: world, Decoded: cfg.Asked || cfg.Quality == 0})
+	encoding := capture.Encoding{Quality: defaultQuality}
+	if cfg.Quality != nil {
+		encoding = capture.Encoding{Quality: *cfg.Quality, Reencode: true}
+	}
+	cameras := cfg.Camera
+	if len(cameras) == 0 {
+		cameras = twoCameras
+	}
+	for _, text := range cameras {
+		c, err := capture.Parse(text)
 		if err != nil {
 			return all, err
 		}
-		s := &station{eye: capture.New(c.Name, source, c.MaxAge), picked: picked, latency: rt.NewHist()}
-		all = append(all, s)
-		if s.developer, err = capture.NewEncoder(s.eye, c, capture.Encoding{Quality: cfg.Quality, Reencode: cfg.Asked}); err != nil {
+		source, picked, err := capture.Open(&c, capture.Options{Clock: clock, World: world, Decoded: encoding.Reencode || encoding.Quality == 0})
+		if err != nil {
 			return all, err
 		}
-		s.body = make([]byte, 0, s.developer.MaxBytes()+bodyRoom)
+		p := &pipeline{camera: capture.New(c.Name, source, c.MaxAge), picked: picked, latency: rt.NewHist()}
+		all = append(all, p)
+		if p.encoder, err = capture.NewEncoder(p.camera, &c, encoding); err != nil {
+			return all, err
+		}
+		p.body = make([]byte, 0, p.encoder.MaxBytes()+bodyRoom)
 	}
 	return all, nil
 }
 
-func (s *station) close() {
-	if s.developer != nil {
-		s.developer.Close()
+func (p *pipeline) close() {
+	if p.encoder != nil {
+		p.encoder.Close()
 	}
-	s.eye.Source.Close()
+	p.camera.Source.Close()
 }
 
 // capture is the camera's capture thread.
-func (s *station) capture(clock rt.Clock, stop *atomic.Bool) {
+func (p *pipeline) capture(clock rt.Clock, stop *atomic.Bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := rt.ThreadCPU()
 	var blind atomic.Int32
-	s.eye.Run(clock, stop, &blind)
-	s.captureCPU += rt.ThreadCPU() - before
+	p.camera.Run(clock, stop, &blind)
+	p.captureCPU += rt.ThreadCPU() - before
 }
 
 // send is the edge's sender thread: it puts every new picture of every camera into
 // a message.
-func send(clock rt.Clock, stations []*station, stop *atomic.Bool) error {
+func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began, heap := clock.Now(), rt.ReadHeap()
-	for _, s := range stations {
-		s.last = 0
+	for _, p := range pipelines {
+		p.last = 0
 	}
 	for !stop.Load() {
 		idle := true
-		for _, s := range stations {
-			fresh, err := s.develop(clock)
+		for _, p := range pipelines {
+			fresh, err := p.encode(clock)
 			if err != nil {
 				return err
 			}
@@ -212,33 +231,33 @@ func send(clock rt.Clock, stations []*station, stop *atomic.Bool) error {
 			clock.SleepUntil(clock.Now().Add(sendPoll))
 		}
 	}
-	for _, s := range stations {
-		s.allocs += rt.ReadHeap().Allocs - heap.Allocs
-		s.seconds += clock.Now().Sub(began).Seconds()
+	for _, p := range pipelines {
+		p.allocs += rt.ReadHeap().Allocs - heap.Allocs
+		p.seconds += clock.Now().Sub(began).Seconds()
 	}
 	return nil
 }
 
-// develop puts the newest picture into a message, if it is new.
-func (s *station) develop(clock rt.Clock) (fresh bool, err error) {
+// encode puts the newest picture into a message, if it is new.
+func (p *pipeline) encode(clock rt.Clock) (fresh bool, err error) {
 	before := rt.ThreadCPU()
-	_, key, _ := s.eye.Newest.Front()
-	if rt.Instant(key) == s.last || key == rt.NoKey {
+	_, key, _ := p.camera.Newest.Front()
+	if rt.Instant(key) == p.last || key == rt.NoKey {
 		return false, nil
 	}
-	at, err := s.developer.Picture(&s.images[0])
-	if err != nil { // counted by the eye
-		s.last = rt.Instant(key)
+	at, err := p.encoder.Picture(&p.images[0])
+	if err != nil { // counted by the camera
+		p.last = rt.Instant(key)
 		return false, nil
 	}
-	s.body = wire.AppendObservation(s.body[:0], &wire.Observation{Images: s.images[:]})
-	if s.last != 0 { // the first may have waited since the last slice
-		s.latency.Record(max(0, clock.Now().Sub(at)))
-		s.pictures++
-		s.bytes += uint64(len(s.body))
-		s.developCPU += rt.ThreadCPU() - before
+	p.body = wire.AppendObservation(p.body[:0], &wire.Observation{Images: p.images[:]})
+	if p.last != 0 { // the first may have waited since the last slice
+		p.latency.Record(max(0, clock.Now().Sub(at)))
+		p.pictures++
+		p.bytes += uint64(len(p.body))
+		p.encodeCPU += rt.ThreadCPU() - before
 	}
-	s.last = at
+	p.last = at
 	return true, nil
 }
 

@@ -5,35 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"edgert/edge/capture"
 	"edgert/internal/exit"
 	"edgert/jpeg"
-	"edgert/rt"
 )
-
-func cameras(t *testing.T, texts ...string) (all []capture.Config) {
-	t.Helper()
-	for _, text := range texts {
-		c, err := capture.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, c)
-	}
-	return all
-}
 
 // Both kinds of slices tick, every camera's pictures reach messages, and the two
 // tables agree with the JSON.
 func TestMeasure(t *testing.T) {
 	r, err := Measure(context.Background(), Config{
-		Cameras: cameras(t, "a=pattern:160x120@30", "b=sim:160x120@30,quality=60"), Quality: 90, FPS: 60, Duration: 2 * time.Second, Slice: time.Second,
-		RT: rt.ModeOff, Log: io.Discard,
+		Camera: []string{"a=pattern:160x120@30", "b=sim:160x120@30,quality=60"}, FPS: 60, Duration: 2 * time.Second, Slice: time.Second,
+		RT: "off",
 	})
 	if errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)
@@ -69,13 +54,13 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestMeasureRefuses(t *testing.T) {
-	good := Config{Cameras: cameras(t, "a=pattern"), Quality: 90, FPS: 60, Duration: 2 * time.Second, Slice: time.Second, Log: io.Discard}
+	good := Config{Camera: []string{"a=pattern"}, FPS: 60, Duration: 2 * time.Second, Slice: time.Second}
 	for name, change := range map[string]func(*Config){
-		"no camera":     func(c *Config) { c.Cameras = nil },
+		"no camera":     func(c *Config) { c.Camera = []string{"nonsense"} },
 		"no rate":       func(c *Config) { c.FPS = 0 },
 		"short slices":  func(c *Config) { c.Slice = time.Millisecond },
 		"half a round":  func(c *Config) { c.Duration = time.Second },
-		"a tiny camera": func(c *Config) { c.Cameras = cameras(t, "a=pattern:16x16") },
+		"a tiny camera": func(c *Config) { c.Camera = []string{"a=pattern:16x16"} },
 	} {
 		cfg := good
 		change(&cfg)

@@ -70,17 +70,17 @@ func in(d, unit time.Duration) float64 { return round(float64(d) / float64(unit)
 
 func round(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
 
-func (s *station) summary() Camera {
-	t := s.eye.Stats()
+func (p *pipeline) summary() Camera {
+	t := p.camera.Stats()
 	c := Camera{
-		Name: s.eye.Name, Picked: s.picked, How: s.developer.String(), Captured: t.Captured, Dropped: t.Dropped, Broken: t.Torn + t.Undecoded + t.Source.Broken, Errors: t.Errors,
-		Pictures: s.pictures, Latency: spread(s.latency, time.Millisecond),
+		Name: p.camera.Name, Picked: p.picked, How: p.encoder.String(), Captured: t.Captured, Dropped: t.Dropped, Broken: t.Torn + t.Undecoded + t.Source.Broken, Errors: t.Errors,
+		Pictures: p.pictures, Latency: spread(p.latency, time.Millisecond),
 	}
-	if s.seconds > 0 {
-		c.CaptureCPU, c.DevelopCPU = round(100*s.captureCPU.Seconds()/s.seconds), round(100*s.developCPU.Seconds()/s.seconds)
+	if p.seconds > 0 {
+		c.CaptureCPU, c.DevelopCPU = round(100*p.captureCPU.Seconds()/p.seconds), round(100*p.encodeCPU.Seconds()/p.seconds)
 	}
-	if n := float64(s.pictures); n > 0 {
-		c.Bytes, c.DevelopMS, c.Allocs = round(float64(s.bytes)/n), round(s.developCPU.Seconds()*1e3/n), round(float64(s.allocs)/n)
+	if n := float64(p.pictures); n > 0 {
+		c.Bytes, c.DevelopMS, c.Allocs = round(float64(p.bytes)/n), round(p.encodeCPU.Seconds()*1e3/n), round(float64(p.allocs)/n)
 	}
 	return c
 }

@@ -1,10 +1,11 @@
 package faults
 
 import (
-	"io"
+	"cmp"
 	"runtime"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 	"edgert/internal/fleet"
 	"edgert/sim"
@@ -20,41 +21,40 @@ var WorldNames = []string{"demo", "narrow"}
 const (
 	episodesMax   = 100_000
 	durationMax   = time.Hour
-	wayMax        = time.Minute // of the network, and of an answer
+	oneWayMax     = time.Minute // of the network, and of an answer
 	qualityMax    = 100
 	contendersMax = 32
 	scenariosMax  = 64
 )
 
-// Config says what to compare.
+// Config says what to compare; its tags are the flags of `bench faults`.
 type Config struct {
-	Scenarios  []Scenario
-	Contenders []Contender
-	Episodes   int           // each met by all contenders; virtual: half of them from each side
-	FirstSeed  uint64        // of the first world
-	Duration   time.Duration // of an episode
-	World      string        // of WorldNames; default demo
+	Scenarios  []Scenario  `kong:"-"`
+	Contenders []Contender `kong:"-"`
 
-	Network time.Duration // Play: one way
-	Compute time.Duration // Play: of one answer, beside the faults; one of the two is above 0
-
-	Bundle string // of the policy that takes a prefix
-	Plain  string // of the one that takes none
-	ORT    string // ONNX Runtime's library; empty: where the policy package looks
-
-	Bin     string // Live: folder of edge-rt and lean-server
-	Quality int    // of the JPEG pictures, 1 to 100; 0: raw
-	Workers int    // episodes at once; 0: one per CPU
-
-	// Limit ends the comparison early, after a whole round of all cells; 0: never.
-	// The report then holds the episodes that were played.
-	Limit time.Duration
-
-	Version string
-	Log     io.Writer // progress
+	Episodes  int            `default:"20" help:"Per cell and contender, each with the same seeds and faults; virtual: an even number, half of them start on each side."`
+	FirstSeed uint64         `name:"seed" default:"1000" help:"Of the first world."`
+	Duration  time.Duration  `default:"10s" help:"Of an episode."`
+	World     string         `default:"demo" enum:"demo,narrow" help:"demo, or narrow: less room beside the post, faster servos, two ticks late."`
+	Network   *time.Duration `help:"Virtual: one way, without faults; default 4ms." placeholder:"TIME"`
+	Compute   *time.Duration `help:"Virtual: of the policy, without faults; default 20ms." placeholder:"TIME"`
+	Quality   int            `default:"90" help:"Of the JPEG pictures; 0: raw."`
+	Limit     time.Duration  `help:"End early after this time, with the episodes played so far in every cell."`
+	Workers   int            `default:"0" help:"Episodes at once; 0: one per CPU."`
+	Bundle    string         `default:"testdata/demo/bundle" help:"The policy." placeholder:"DIR"`
+	Plain     string         `default:"testdata/demo/plain" help:"The policy of contenders with +plain." placeholder:"DIR"`
+	Bin       string         `help:"Real time: folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
+	ORT       string         `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
+	bench.Env
 
 	live bool // Live sets it
 }
+
+// The times of virtual time unless a flag names them.
+const (
+	defaultNetwork = 4 * time.Millisecond
+	defaultCompute = 20 * time.Millisecond
+)
 
 func (c *Config) check() error {
 	if c.Workers == 0 {
@@ -84,19 +84,29 @@ func (c *Config) check() error {
 	case c.Quality < 0 || c.Quality > qualityMax:
 		return exit.Errorf(exit.Usage, "--quality is %d, want 1 to %d, or 0 for raw pictures", c.Quality, qualityMax)
 	}
-	return c.checkWay()
+	return c.checkTimes()
 }
 
-// checkWay refuses times that virtual time cannot play; real time has its own.
-func (c *Config) checkWay() error {
+// checkTimes refuses times that virtual time cannot play, and all in real time,
+// which has its own.
+func (c *Config) checkTimes() error {
+	const only = "%s is for --virtual, and real time has %s: add --virtual or leave it out"
 	switch {
+	case c.live && c.Network != nil:
+		return exit.Errorf(exit.Usage, only, "--network", "the network that is there")
+	case c.live && c.Compute != nil:
+		return exit.Errorf(exit.Usage, only, "--compute", "the policy's own time")
 	case c.live:
+		c.Network, c.Compute = new(time.Duration), new(time.Duration)
 		return nil
-	case c.Network < 0 || c.Network > wayMax:
-		return exit.Errorf(exit.Usage, "--network is %v, want 0s to %v", c.Network, wayMax)
-	case c.Compute < 0 || c.Compute > wayMax:
-		return exit.Errorf(exit.Usage, "--compute is %v, want 0s to %v", c.Compute, wayMax)
-	case c.Network == 0 && c.Compute == 0:
+	}
+	c.Network, c.Compute = cmp.Or(c.Network, new(defaultNetwork)), cmp.Or(c.Compute, new(defaultCompute))
+	switch {
+	case *c.Network < 0 || *c.Network > oneWayMax:
+		return exit.Errorf(exit.Usage, "--network is %v, want 0s to %v", *c.Network, oneWayMax)
+	case *c.Compute < 0 || *c.Compute > oneWayMax:
+		return exit.Errorf(exit.Usage, "--compute is %v, want 0s to %v", *c.Compute, oneWayMax)
+	case *c.Network == 0 && *c.Compute == 0:
 		return exit.Errorf(exit.Usage, "--network and --compute are both 0s, but no answer comes in no time: want one of them above 0s, such as --compute 1ms")
 	}
 	return nil

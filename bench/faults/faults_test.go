@@ -91,8 +91,8 @@ func TestRefusals(t *testing.T) {
 		"too short": func(c *Config) { c.Duration = time.Millisecond }, "no such world": func(c *Config) { c.World = "moon" },
 		"no worker": func(c *Config) { c.Workers = -1 }, "a limit before the begin": func(c *Config) { c.Limit = -1 },
 		"too good a picture": func(c *Config) { c.Quality = 101 }, "a negative quality": func(c *Config) { c.Quality = -1 },
-		"a slow network": func(c *Config) { c.Network = 5 * time.Hour }, "a slow policy": func(c *Config) { c.Compute = -1 },
-		"no time at all": func(c *Config) { c.Network, c.Compute = 0, 0 },
+		"a slow network": func(c *Config) { c.Network = new(5 * time.Hour) }, "a slow policy": func(c *Config) { c.Compute = new(time.Duration(-1)) },
+		"no time at all": func(c *Config) { c.Network, c.Compute = new(time.Duration), new(time.Duration) },
 	} {
 		cfg := config(t)
 		change(&cfg)
@@ -101,7 +101,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Config){
 		"one episode": func(c *Config) { c.Episodes = 1 }, "too good a picture": func(c *Config) { c.Quality = 101 },
-		"another world": func(c *Config) { c.World = "narrow" },
+		"another world": func(c *Config) { c.World = "narrow" }, "its own network": func(c *Config) { c.Network = new(time.Second) },
 	} {
 		cfg := config(t)
 		change(&cfg)
@@ -155,8 +155,8 @@ func TestEveryEpisodeIsAnother(t *testing.T) {
 func config(t *testing.T) Config {
 	t.Helper()
 	cfg := Config{
-		Episodes: 4, FirstSeed: fleet.DefaultSeed, Duration: 2 * time.Second, Network: 4 * time.Millisecond, Compute: 20 * time.Millisecond,
-		Bundle: "../../testdata/demo/still", Plain: "../../testdata/demo/plain", Log: io.Discard,
+		Episodes: 4, FirstSeed: fleet.DefaultSeed, Duration: 2 * time.Second,
+		Bundle: "../../testdata/demo/still", Plain: "../../testdata/demo/plain",
 	}
 	for _, name := range []string{"none", "blackout", "loss_20"} {
 		s, err := LoadScenario(name)
@@ -473,7 +473,7 @@ func TestThePapersEpisodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.Contenders, cfg.Scenarios, cfg.Episodes, cfg.Duration = []Contender{c}, []Scenario{s}, 2, 25*time.Second
-		cfg.Network, cfg.Compute = 10*time.Millisecond, 100*time.Millisecond
+		cfg.Network, cfg.Compute = new(10*time.Millisecond), new(100*time.Millisecond)
 		report, err := Play(context.Background(), cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -85,18 +83,27 @@ type livePlayer struct {
 	ctx    context.Context
 	cfg    *Config
 	dir    string
-	server *liveServer
+	server *bench.Server // Child is nil before the first episode
 	plain  bool          // what server serves
 	again  *atomic.Int64 // episodes whose edge did not come up, of all workers
 }
 
 func newLivePlayer(ctx context.Context, cfg *Config, dir string, again *atomic.Int64) (*livePlayer, error) {
-	return &livePlayer{ctx: ctx, cfg: cfg, dir: dir, again: again}, os.MkdirAll(dir, 0o700)
+	p := &livePlayer{ctx: ctx, cfg: cfg, dir: dir, again: again}
+	flags := []string{"--audit", p.path("audit.jsonl")}
+	if cfg.ORT != "" {
+		flags = append(flags, "--ort", cfg.ORT)
+	}
+	server, err := bench.NewServer(cfg.Bin, p.path("server.yaml"), flags...)
+	p.server = server
+	return p, errors.Join(err, os.MkdirAll(dir, 0o700))
 }
 
+func (p *livePlayer) path(name string) string { return filepath.Join(p.dir, name) }
+
 func (p *livePlayer) close() {
-	if p.server != nil {
-		p.server.stop()
+	if p.server.Child != nil {
+		_ = p.server.Stop() // a server of ours that ends badly has done its work
 	}
 }
 
@@ -109,7 +116,7 @@ func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 			return o, nil, err
 		}
 		p.again.Add(1)
-		fmt.Fprintf(p.cfg.Log, "played again: %v\n", err)
+		p.cfg.Progress("played again: %v\n", err)
 	}
 }
 
@@ -120,18 +127,16 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	if err := p.serve(contender.Plain); err != nil {
 		return fleet.Outcome{}, err
 	}
-	script, summary := filepath.Join(p.dir, "faults.yaml"), filepath.Join(p.dir, "edge.json")
-	audit, record := filepath.Join(p.dir, auditName), filepath.Join(p.dir, "actions.jsonl")
+	script, summary, audit, record := p.path("faults.yaml"), p.path("edge.json"), p.path("audit.jsonl"), p.path("actions.jsonl")
 	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600)); err != nil { // the server appends
 		return fleet.Outcome{}, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
-	cmd := exec.Command(filepath.Join(p.cfg.Bin, "edge-rt"), append(contender.flags(),
-		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.endpoint, "--seed", strconv.FormatUint(seed, 10),
+	cmd := bench.Edge(p.cfg.Bin, p.dir, append(contender.flags(),
+		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.Endpoint, "--seed", strconv.FormatUint(seed, 10),
 		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
 		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record", record,
 		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
-	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+p.dir)
 	began := time.Now()
 	child, err := bench.Start(cmd)
 	if err != nil {
@@ -168,21 +173,21 @@ func (p *livePlayer) wait(edge *bench.Child) error {
 	return err
 }
 
-// serve starts a server on the contender's policy, unless it is there.
-func (p *livePlayer) serve(plain bool) (err error) {
-	if p.server != nil && p.plain == plain && p.server.child.Running() {
+// serve starts the server on the contender's policy, unless it is there.
+func (p *livePlayer) serve(plain bool) error {
+	if p.server.Child != nil && p.server.Running() && p.plain == plain {
 		return nil
 	}
-	if p.server != nil {
-		p.server.stop()
-	}
+	p.close()
 	p.plain = plain
 	bundle := p.cfg.Bundle
 	if plain {
 		bundle = p.cfg.Plain
 	}
-	p.server, err = startLiveServer(p.ctx, p.cfg, p.dir, bundle)
-	return err
+	if _, err := bench.WriteManifest(p.dir, bundle); err != nil {
+		return err
+	}
+	return p.server.Start(p.ctx)
 }
 
 // restart kills the server and brings it back at the plan's times, which count
@@ -194,13 +199,13 @@ func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Chi
 		if !ok || from >= p.cfg.Duration || !sleep(p.ctx, time.Until(begin.Add(from)), edge) {
 			return
 		}
-		p.server.kill()
+		p.server.Kill()
 		if !sleep(p.ctx, time.Until(begin.Add(until)), edge) {
 			return // serve starts it for the next episode
 		}
 		if !plan.Away(until) {
-			if err := p.server.start(); err != nil {
-				fmt.Fprintf(p.cfg.Log, "the server did not come back: %v\n", err)
+			if err := p.server.Start(p.ctx); err != nil {
+				p.cfg.Progress("the server did not come back: %v\n", err)
 			}
 		}
 		at = max(until, time.Since(begin))
@@ -220,77 +225,6 @@ func sleep(ctx context.Context, d time.Duration, child *bench.Child) bool {
 	case <-ctx.Done():
 	}
 	return false
-}
-
-// auditName is the file in a worker's folder to which the server writes a line for
-// each request.
-const auditName = "audit.jsonl"
-
-// liveServer is a lean-server that can be killed and come back at its place.
-type liveServer struct {
-	ctx               context.Context
-	program           string
-	flags             []string
-	endpoint, address string
-	child             *bench.Child
-}
-
-// startLiveServer serves a bundle on a free port.
-func startLiveServer(ctx context.Context, cfg *Config, dir, bundle string) (*liveServer, error) {
-	abs, err := filepath.Abs(bundle)
-	if err != nil {
-		return nil, err
-	}
-	manifest := filepath.Join(dir, "server.yaml")
-	text := fmt.Sprintf("model: {repo_or_path: %q, id: demo/around-the-post}\nservice: demo\ndefault_task: around the post\n", abs)
-	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s := &liveServer{ctx: ctx, program: filepath.Join(cfg.Bin, "lean-server"), address: l.Addr().String()}
-	s.endpoint = "tcp/" + s.address
-	s.flags = []string{"--manifest", manifest, "--listen", s.endpoint, "--health-port", "0", "--quiet", "--audit", filepath.Join(dir, auditName)}
-	if cfg.ORT != "" {
-		s.flags = append(s.flags, "--ort", cfg.ORT)
-	}
-	if err := l.Close(); err != nil {
-		return nil, err
-	}
-	return s, s.start()
-}
-
-// start starts the server and returns when it listens.
-func (s *liveServer) start() (err error) {
-	cmd := exec.Command(s.program, s.flags...)
-	cmd.Env = bench.Scrubbed(cmd.Environ())
-	if s.child, err = bench.Start(cmd); err != nil {
-		return err
-	}
-	for end := time.Now().Add(bench.ServerLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if s.ctx.Err() != nil {
-			s.kill()
-			return context.Cause(s.ctx)
-		}
-		if !s.child.Running() {
-			return errors.Join(s.child.Wait(0), errors.New("lean-server ended by itself"))
-		}
-		if c, err := net.DialTimeout("tcp", s.address, time.Second); err == nil {
-			return c.Close()
-		}
-	}
-	s.kill()
-	return fmt.Errorf("lean-server did not listen within %v", bench.ServerLimit)
-}
-
-func (s *liveServer) kill() { s.child.Kill() }
-
-func (s *liveServer) stop() {
-	if s.child != nil {
-		_ = s.child.Stop() // a server of ours that ends badly has done its work
-	}
 }
 
 // readSummary reads what edge-rt says about an episode.

@@ -19,6 +19,7 @@ import (
 	"edgert/bench"
 	"edgert/internal/exit"
 	"edgert/internal/fleet"
+	"edgert/rt/rttest"
 	"edgert/wire/faulty"
 )
 
@@ -44,20 +45,11 @@ func TestLivePlaysAgain(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			server, err := bench.Start(exec.Command("sleep", "60"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer server.Kill()
 			cfg := config(t)
 			var log bytes.Buffer
 			cfg.Bin, cfg.Log, cfg.Duration = dir, &log, 1 // an edge that does nothing is not cut off
 			var again atomic.Int64
-			p, err := newLivePlayer(context.Background(), &cfg, filepath.Join(dir, "0"), &again)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.server = &liveServer{child: server}
+			p := playerOn(t, context.Background(), &cfg, &again)
 			o, _, err := p.play(job{})
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs"))
 			if exit.Of(err) != tt.wantCode || o.Both().Reached != tt.wantReached || strings.Count(string(runs), "run") != tt.in {
@@ -77,18 +69,22 @@ func stub(t *testing.T, ctx context.Context, edge string, duration time.Duration
 	if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte("#!/bin/sh\n"+edge), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	server, err := bench.Start(exec.Command("sleep", "60"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := config(t)
 	cfg.Bin, cfg.Duration, cfg.live = dir, duration, true
-	p, err := newLivePlayer(ctx, &cfg, filepath.Join(dir, "0"), new(atomic.Int64))
+	return playerOn(t, ctx, &cfg, new(atomic.Int64))
+}
+
+// playerOn is a player whose server sleeps.
+func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int64) *livePlayer {
+	t.Helper()
+	p, err := newLivePlayer(ctx, cfg, filepath.Join(cfg.Bin, "0"), again)
+	if err == nil {
+		p.server.Child, err = bench.Start(exec.Command("sleep", "60"))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.server = &liveServer{ctx: ctx, child: server}
-	t.Cleanup(func() { p.server.kill() })
+	t.Cleanup(func() { p.server.Kill() })
 	return p
 }
 
@@ -109,16 +105,17 @@ func TestCutOffEpisodesDoNotCount(t *testing.T) {
 func TestInterruptEndsTheEdge(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := stub(t, ctx, summarize+"trap 'say; exit 0' TERM INT\necho > $name.up\nwhile :; do sleep 0.05; done", time.Hour)
+	played := make(chan error)
 	go func() {
-		for range 1000 {
-			if _, err := os.Stat(filepath.Join(p.dir, "edge.json.up")); err == nil {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		cancel()
+		_, _, err := p.play(job{})
+		played <- err
 	}()
-	if _, _, err := p.play(job{}); !errors.Is(err, context.Canceled) {
+	rttest.Eventually(t, "the edge is up", func() bool {
+		_, err := os.Stat(filepath.Join(p.dir, "edge.json.up"))
+		return err == nil
+	})
+	cancel()
+	if err := <-played; !errors.Is(err, context.Canceled) {
 		t.Errorf("play() = %v, want that it was cancelled", err)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "edge.json")); err != nil {
@@ -128,6 +125,7 @@ func TestInterruptEndsTheEdge(t *testing.T) {
 
 // The server goes and comes at the script's times, again and again.
 func TestRestartsFollowTheScript(t *testing.T) {
+	rttest.RealTime(t)
 	p := stub(t, context.Background(), "exec sleep 60", 2900*time.Millisecond)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,7 +133,7 @@ func TestRestartsFollowTheScript(t *testing.T) {
 	}
 	defer l.Close()
 	started := filepath.Join(p.dir, "started")
-	p.server.program, p.server.flags, p.server.address = "/bin/sh", []string{"-c", "echo >> " + started + "; exec sleep 60"}, l.Addr().String()
+	p.server.Argv, p.server.Endpoint = []string{"/bin/sh", "-c", "echo >> " + started + "; exec sleep 60"}, "tcp/"+l.Addr().String()
 	edge, err := bench.Start(exec.Command("sleep", "60"))
 	if err != nil {
 		t.Fatal(err)
@@ -149,11 +147,11 @@ func TestRestartsFollowTheScript(t *testing.T) {
 		return s.Plan(1, time.Millisecond)
 	}
 	p.restart(plan("faults: [{kind: restart, at: 200ms, for: 100ms, every: 1s}]"), time.Now(), edge)
-	time.Sleep(200 * time.Millisecond) // the last one comes to its first line
-	if got, _ := os.ReadFile(started); len(got) < 2 || len(got) > 3 {
-		t.Errorf("the server was started %d times, want 3, or 2 on a host that is away for a second", len(got))
-	}
-	if !p.server.child.Running() {
+	rttest.Eventually(t, "the server is started three times", func() bool { // the last one comes to its first line
+		got, _ := os.ReadFile(started)
+		return len(got) == 3
+	})
+	if !p.server.Running() {
 		t.Error("the server is not back")
 	}
 	edge.Kill()
@@ -165,7 +163,7 @@ func TestRestartsFollowTheScript(t *testing.T) {
 }
 
 func TestComputed(t *testing.T) {
-	name := filepath.Join(t.TempDir(), auditName)
+	name := filepath.Join(t.TempDir(), "audit.jsonl")
 	text := `{"outcome": "ok"}
 {"outcome": "bad_observation"}
 {"outcome": "unsent"}
@@ -188,6 +186,9 @@ func TestComputed(t *testing.T) {
 func TestNoTicksOfRealTime(t *testing.T) {
 	cfg := config(t)
 	cfg.live = true
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
 	b := newBoard(&cfg)
 	r := b.report()
 	for name, write := range map[string]func(io.Writer) error{"svg": r.WriteSVG, "csv": r.WriteCSV} {

@@ -134,7 +134,7 @@ func (b *board) tell(j job) {
 	if now := time.Now(); now.Sub(b.said) > progress {
 		b.said = now
 		all := b.cells() * b.cfg.Episodes
-		fmt.Fprintf(b.cfg.Log, "%d of %d episodes, %.0f s\n", b.done, all, now.Sub(b.began).Seconds())
+		b.cfg.Progress("%d of %d episodes, %.0f s\n", b.done, all, now.Sub(b.began).Seconds())
 	}
 }
 
@@ -207,7 +207,7 @@ func (p *players) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	}
 	var trace []fleet.Tick
 	run := fleet.Config{
-		Policy: exported, Ticks: cfg.ticks(), Schedule: contender.Schedule, Network: cfg.Network, Compute: cfg.Compute,
+		Policy: exported, Ticks: cfg.ticks(), Schedule: contender.Schedule, Network: *cfg.Network, Compute: *cfg.Compute,
 		Faults: cfg.Scenarios[j.scenario].Script, Rules: worlds[cfg.World], Quality: cfg.Quality, Counts: true,
 	}
 	if j.episode == 0 {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -16,17 +14,17 @@ import (
 	"edgert/rt"
 )
 
-// Config says what Measure measures. There are no defaults.
+// Config says what Measure measures; its tags are the flags of `bench jitter`.
 type Config struct {
-	FPS             float64       // ticks per second, 1 to 1000
-	Duration, Slice time.Duration // in all, and of one slice; starting the programs comes on top
-	Load            string        // one of bench.Loads
-	Subjects        []string      // Loop, Edge
-	CPU             int           // to pin the subjects to; -1: by edge-rt's rule
-	Bin, Manifest   string        // folder of edge-rt and lean-server; what to serve
-	Self            []string      // the command that runs this program's parts
-	Version         string
-	Log             io.Writer // progress
+	FPS      float64       `name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
+	Duration time.Duration `default:"2m" help:"In all; starting the programs comes on top."`
+	Slice    time.Duration `default:"8s" help:"Each subject in turn runs for this long, round after round."`
+	Load     string        `default:"none" enum:"none,cpu,alloc,stress" help:"What else the machine does: none, cpu (a busy thread per core), alloc (100 MB/s of garbage), stress (stress-ng)."`
+	Subjects []string      `name:"subject" default:"loop,edge" help:"What to measure: loop (rt.Loop with an empty step), edge (edge-rt and lean-server)."`
+	CPU      int           `name:"cpu" default:"-1" help:"Pin the subjects to this CPU; -1: as edge-rt does, the last one where there are at least four."`
+	Bin      string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
+	Manifest string        `default:"testdata/demo/server.yaml" help:"What lean-server serves." placeholder:"FILE"`
+	bench.Env
 }
 
 const (
@@ -120,15 +118,15 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 	defer os.RemoveAll(j.dir)
 	machine := bench.ReadMachine(os.DirFS("/"))
 	var server json.RawMessage
-	if err := j.open(); err != nil {
+	if err := j.open(ctx); err != nil {
 		return nil, err
 	}
-	if j.load, err = bench.StartLoad(cfg.Load, cfg.Self); err == nil {
+	if j.load, err = bench.StartLoad(cfg.Load); err == nil {
 		err = errors.Join(j.measure(ctx, rounds, length), j.load.Stop())
 	}
 	if j.robot != nil {
 		var stopErr error
-		server, stopErr = j.robot.server.Stop()
+		server, stopErr = j.robot.stop()
 		err = errors.Join(err, stopErr)
 	}
 	if err != nil {
@@ -143,13 +141,13 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 }
 
 // open prepares the subjects.
-func (j *jitter) open() (err error) {
+func (j *jitter) open(ctx context.Context) (err error) {
 	for _, name := range j.cfg.Subjects {
 		switch name {
 		case Loop:
-			j.subjects[Loop] = &loopSubject{j.cfg.Self, j.cfg.FPS, j.cfg.CPU}
+			j.subjects[Loop] = &loopSubject{j.cfg.FPS, j.cfg.CPU}
 		case Edge:
-			j.robot, err = startRobot(j.cfg.Bin, j.cfg.Manifest, j.dir, j.cfg.FPS, j.cfg.CPU)
+			j.robot, err = startRobot(ctx, &j.cfg, j.dir)
 			if err != nil {
 				return err
 			}
@@ -164,7 +162,7 @@ func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Durat
 	j.began = time.Now()
 	for i, kinds := range rounds {
 		for _, k := range kinds {
-			fmt.Fprintf(j.cfg.Log, "round %d of %d: %s %s, %v\n", i+1, len(rounds), k.subject, k.form, length.Round(time.Millisecond))
+			j.cfg.Progress("round %d of %d: %s %s, %v\n", i+1, len(rounds), k.subject, k.form, length.Round(time.Millisecond))
 			s, err := j.slice(ctx, k, length)
 			if ctx.Err() != nil {
 				return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -19,10 +18,10 @@ import (
 // LoopPart is the bare loop, in a process of its own: what `bench part loop`
 // runs for Measure.
 type LoopPart struct {
-	FPS      float64
-	Duration time.Duration
-	CPU      int
-	Require  bool // real time, or fail
+	FPS      float64       `name:"fps" required:""`
+	Duration time.Duration `required:""`
+	CPU      int           `name:"cpu" required:""`
+	Require  bool          // real time, or fail
 }
 
 // LoopResult is what a LoopPart measured.
@@ -108,20 +107,16 @@ func summarize(samples []loopSample, period time.Duration) LoopResult {
 
 // loopSubject runs LoopParts.
 type loopSubject struct {
-	self []string // the command of this program
-	fps  float64
-	cpu  int
+	fps float64
+	cpu int
 }
 
 func (l *loopSubject) start(d time.Duration, require bool) (*process, error) {
-	args := append(l.self[1:len(l.self):len(l.self)], "part", "loop", "--fps", strconv.FormatFloat(l.fps, 'g', -1, 64),
-		"--duration", d.String(), "--cpu="+strconv.Itoa(l.cpu))
+	args := []string{"loop", "--fps", strconv.FormatFloat(l.fps, 'g', -1, 64), "--duration", d.String(), "--cpu=" + strconv.Itoa(l.cpu)}
 	if require {
 		args = append(args, "--require")
 	}
-	cmd := exec.Command(l.self[0], args...)
-	cmd.Env = bench.Scrubbed(cmd.Environ())
-	return start(cmd)
+	return start(bench.Part(args...))
 }
 
 func (l *loopSubject) result(c *process) (*Run, error) {

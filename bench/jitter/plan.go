@@ -1,9 +1,9 @@
 package jitter
 
 import (
-	"slices"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 )
 
@@ -53,12 +53,7 @@ func plan(kinds []kind, total, slice time.Duration) (rounds [][]kind, length tim
 			length, time.Duration(len(kinds))*minSlice, len(kinds), minSlice)
 	}
 	for i := range n {
-		order := slices.Clone(kinds)
-		if i%2 == 1 {
-			slices.Reverse(order)
-		}
-		order = slices.Concat(order[i%len(order):], order[:i%len(order)])
-		rounds = append(rounds, order)
+		rounds = append(rounds, bench.Turned(kinds, i))
 	}
 	return rounds, length, nil
 }

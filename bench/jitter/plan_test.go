@@ -1,7 +1,6 @@
 package jitter
 
 import (
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -75,7 +74,7 @@ func TestPlanTurnsTheOrder(t *testing.T) {
 }
 
 func TestJitterRefusesNonsense(t *testing.T) {
-	good := Config{FPS: 60, Duration: time.Minute, Slice: time.Second, Load: "none", Subjects: []string{Loop}, CPU: -1, Log: io.Discard}
+	good := Config{FPS: 60, Duration: time.Minute, Slice: time.Second, Load: "none", Subjects: []string{Loop}, CPU: -1}
 	if err := good.check(); err != nil {
 		t.Fatalf("check = %v, want none", err)
 	}

@@ -38,7 +38,7 @@ func sampleReport() *Report {
 		{Round: 2, Subject: Edge, Form: Apart, Run: quantilesOnly(50, 100)},
 		{Round: 2, Subject: Edge, Form: Beside, Run: quantilesOnly(50, 120), Reference: run(10, 10, 10, 20)},
 	}
-	r := newReport(Config{FPS: 60, Load: "none", Version: "v<1>", Subjects: []string{Loop, Edge}}, 8e9, Reference{Version: "2.40"}, all)
+	r := newReport(Config{FPS: 60, Load: "none", Subjects: []string{Loop, Edge}, Env: bench.Env{Version: "v<1>"}}, 8e9, Reference{Version: "2.40"}, all)
 	r.Machine = bench.Machine{Kernel: "6.1", Preempt: "PREEMPT_RT", Cores: 4, CPU: `Cortex <A76> & "co"`, Virtual: "no"}
 	return r
 }

@@ -1,11 +1,11 @@
 package jitter
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,18 +18,29 @@ import (
 // robotSubject is the whole edge: edge-rt with a simulated arm and camera,
 // against a lean-server on this machine that serves all of its slices.
 type robotSubject struct {
-	bin, dir string
-	fps      float64
-	cpu      int
-	server   *bench.Server
+	cfg    *Config
+	dir    string
+	server *bench.Server
 }
 
-func startRobot(bin, manifest, dir string, fps float64, cpu int) (*robotSubject, error) {
-	server, err := bench.StartServer(bin, manifest, dir)
-	return &robotSubject{bin: bin, dir: dir, fps: fps, cpu: cpu, server: server}, err
+func startRobot(ctx context.Context, cfg *Config, dir string) (*robotSubject, error) {
+	r := &robotSubject{cfg: cfg, dir: dir}
+	var err error
+	if r.server, err = bench.NewServer(cfg.Bin, cfg.Manifest, "--json", r.path("server.json")); err != nil {
+		return nil, err
+	}
+	return r, r.server.Start(ctx)
 }
 
-func (r *robotSubject) summary() string { return filepath.Join(r.dir, "edge.json") }
+func (r *robotSubject) path(name string) string { return filepath.Join(r.dir, name) }
+
+// stop ends the server and returns its summary.
+func (r *robotSubject) stop() (json.RawMessage, error) {
+	if err := r.server.Stop(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(r.path("server.json"))
+}
 
 func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	if err := r.server.Alive(); err != nil {
@@ -41,12 +52,11 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	}
 	// On exit it holds: the simulated arm need not be let go, and under full load
 	// its simulated motors may answer too late to confirm it.
-	cmd := exec.Command(filepath.Join(r.bin, "edge-rt"), "--fps", strconv.FormatFloat(r.fps, 'g', -1, 64),
+	cmd := bench.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64),
 		"--bus", "sim", "--camera", "top=sim", "--connect", r.server.Endpoint, "--max-offline", "10s",
-		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cpu),
-		"--quiet", "--json", r.summary())
-	// Its id stays out of the user's state directory.
-	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+r.dir, "EDGE_RT_FPS_MISMATCH=allow") // a flag would end one that knows none
+		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cfg.CPU),
+		"--quiet", "--json", r.path("edge.json"))
+	cmd.Env = append(cmd.Env, "EDGE_RT_FPS_MISMATCH=allow") // a flag would end one that knows none
 	return start(cmd)
 }
 
@@ -116,7 +126,7 @@ type Bus struct {
 }
 
 func (r *robotSubject) result(c *process) (*Run, error) {
-	b, err := os.ReadFile(r.summary())
+	b, err := os.ReadFile(r.path("edge.json"))
 	if err != nil {
 		return nil, err
 	}

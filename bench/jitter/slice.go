@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"edgert/bench"
-	"edgert/rt"
 )
 
 const (
@@ -30,13 +29,13 @@ func (n notStarted) Unwrap() error { return n.error }
 // slice runs one.
 func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Slice, err error) {
 	s = Slice{Subject: k.subject, Form: k.form, Began: time.Since(j.began).Seconds()}
-	steal, began := rt.StealTime(), time.Now()
+	host := bench.ReadHost()
 	if k.subject == Cyclictest {
 		s.Run, err = j.alone(ctx, length)
 	} else {
 		s.Run, s.Reference, err = j.ticking(ctx, k, length)
 	}
-	s.StealShare = (rt.StealTime() - steal).Seconds() / time.Since(began).Seconds() / float64(runtime.NumCPU())
+	s.StealShare = bench.ReadHost().StealShare(host)
 	return s, err
 }
 

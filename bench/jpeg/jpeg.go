@@ -12,7 +12,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,14 +27,30 @@ import (
 	"edgert/wire"
 )
 
-// Config says what to measure.
+// Config says what to measure; its tags are the flags of `bench jpeg`.
 type Config struct {
-	W, H     int
-	Quality  int
-	Duration time.Duration // in all
-	Version  string
-	Log      io.Writer
+	Size     Size          `default:"640x480" help:"Of the picture."`
+	Quality  int           `default:"90" help:"1 to 100."`
+	Duration time.Duration `default:"30s" help:"In all; a round of all subjects takes some 3 s."`
+	bench.Env
 }
+
+// Size is a picture's, in pixels.
+type Size struct{ W, H int }
+
+// UnmarshalText reads 640x480.
+func (s *Size) UnmarshalText(text []byte) error {
+	w, h, _ := strings.Cut(string(text), "x")
+	var errs [2]error
+	s.W, errs[0] = strconv.Atoi(w)
+	s.H, errs[1] = strconv.Atoi(h)
+	if errs != [2]error{} {
+		return fmt.Errorf("got %q, want WxH, such as 640x480", text)
+	}
+	return nil
+}
+
+func (s Size) String() string { return fmt.Sprintf("%dx%d", s.W, s.H) }
 
 // turn is how long one subject runs at a time.
 const turn = 150 * time.Millisecond
@@ -67,8 +82,9 @@ type judge struct {
 
 // Measure runs all subjects.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
-	if cfg.W < minSide || cfg.H < minSide || cfg.W > maxSide || cfg.H > maxSide || cfg.W%2 != 0 {
-		return nil, exit.Errorf(exit.Usage, "--size %dx%d: want sides of %d to %d, the width even", cfg.W, cfg.H, minSide, maxSide)
+	w, h := cfg.Size.W, cfg.Size.H
+	if min(w, h) < minSide || max(w, h) > maxSide || w%2 != 0 {
+		return nil, exit.Errorf(exit.Usage, "--size %v: want sides of %d to %d, the width even", cfg.Size, minSide, maxSide)
 	}
 	if cfg.Quality < 1 || cfg.Quality > 100 {
 		return nil, exit.Errorf(exit.Usage, "--quality is %d, want 1 to 100", cfg.Quality)
@@ -82,9 +98,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	pix := scenery(cfg.W, cfg.H)
+	pix := scenery(w, h)
 	file := filepath.Join(dir, "picture.ppm")
-	if err := os.WriteFile(file, slices.Concat(fmt.Appendf(nil, "P6\n%d %d\n255\n", cfg.W, cfg.H), pix), 0o600); err != nil {
+	if err := os.WriteFile(file, slices.Concat(fmt.Appendf(nil, "P6\n%d %d\n255\n", w, h), pix), 0o600); err != nil {
 		return nil, err
 	}
 	subjects, done, err := newSubjects(cfg, pix)
@@ -102,11 +118,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	defer undo()
 	report.Machine = bench.ReadMachine(os.DirFS("/"))
 	for end := time.Now().Add(cfg.Duration); report.Rounds == 0 || time.Now().Before(end); report.Rounds++ {
-		order := slices.Clone(subjects)
-		if report.Rounds%2 == 1 {
-			slices.Reverse(order)
-		}
-		for _, s := range order {
+		for _, s := range bench.Turned(subjects, report.Rounds) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -128,7 +140,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 				report.addPixiv(s.name, ours, theirs, allocs)
 			}
 		}
-		fmt.Fprintf(cfg.Log, "round %d\n", report.Rounds+1)
+		cfg.Progress("round %d\n", report.Rounds+1)
 	}
 	report.finish()
 	return report, nil
@@ -168,7 +180,7 @@ func tjbench(ctx context.Context, tool, file string, cfg Config, j judge) (ms fl
 	if err != nil {
 		return 0, err
 	}
-	return float64(cfg.W*cfg.H) / speed / 1e3, nil
+	return float64(cfg.Size.W*cfg.Size.H) / speed / 1e3, nil
 }
 
 // speedOf reads the figure, in megapixels a second, out of the line of results:
@@ -210,7 +222,7 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 		return nil, nil, err
 	}
 	done = func() { e.Close(); e420.Close(); d.Close() }
-	w, h := cfg.W, cfg.H
+	w, h := cfg.Size.W, cfg.Size.H
 	rgb := &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}
 	yuyv := &jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: packed(pix, w, h)}
 	nv12 := &jpeg.Image{W: w, H: h, Layout: jpeg.NV12, Pix: planar(pix, w, h)}

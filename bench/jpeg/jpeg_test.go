@@ -3,7 +3,6 @@ package jpeg
 import (
 	"bytes"
 	"context"
-	"io"
 	"math"
 	"os/exec"
 	"strings"
@@ -34,7 +33,7 @@ func TestSpeedOf(t *testing.T) {
 }
 
 func TestReportTakesNeighbours(t *testing.T) {
-	r := newReport(Config{W: 2, H: 2}, []subject{{name: "a"}, {name: "b"}})
+	r := newReport(Config{Size: Size{2, 2}}, []subject{{name: "a"}, {name: "b"}})
 	for _, v := range [][2]float64{{2, 1}, {30, 20}, {9, 10}} {
 		r.add("a", v[0], v[1], 0.4)
 	}
@@ -56,12 +55,12 @@ func TestReportTakesNeighbours(t *testing.T) {
 // One round of the real thing: every figure is there, and nothing is allocated.
 func TestMeasure(t *testing.T) {
 	if _, err := exec.LookPath("tjbench"); err != nil {
-		if _, err := Measure(context.Background(), Config{W: 64, H: 64, Quality: 90, Log: io.Discard}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "libjpeg-turbo-progs") {
+		if _, err := Measure(context.Background(), Config{Size: Size{64, 64}, Quality: 90}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "libjpeg-turbo-progs") {
 			t.Errorf("without tjbench: %v, want one that names the package", err)
 		}
 		t.Skip("needs tjbench")
 	}
-	r, err := Measure(context.Background(), Config{W: 160, H: 120, Quality: 90, Duration: time.Millisecond, Log: io.Discard})
+	r, err := Measure(context.Background(), Config{Size: Size{160, 120}, Quality: 90, Duration: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +69,21 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%+v, want times and no allocation", res)
 		}
 	}
-	for _, bad := range []Config{{W: 63, H: 64, Quality: 90}, {W: 640, H: 5000, Quality: 90}, {W: 640, H: 480}, {W: 641, H: 480, Quality: 90}} {
+	for _, bad := range []Config{{Size: Size{63, 64}, Quality: 90}, {Size: Size{640, 5000}, Quality: 90}, {Size: Size{640, 480}}, {Size: Size{641, 480}, Quality: 90}} {
 		if _, err := Measure(context.Background(), bad); exit.Of(err) != exit.Usage {
 			t.Errorf("Measure(%+v) = %v, want a usage error", bad, err)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	var s Size
+	if err := s.UnmarshalText([]byte("640x480")); err != nil || s != (Size{640, 480}) || s.String() != "640x480" {
+		t.Errorf("640x480 is %v, %v", s, err)
+	}
+	for _, bad := range []string{"", "640", "640x", "640x480x3", "ax480", "640x480 "} {
+		if err := s.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("%q is %v, want an error", bad, s)
 		}
 	}
 }

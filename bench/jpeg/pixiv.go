@@ -17,7 +17,7 @@ import (
 // TurboJPEG chooses: the fast one to encode below a quality of 96, the exact one to
 // decode.
 func withPixiv(subjects []subject, cfg Config, in inputs) {
-	bounds := image.Rect(0, 0, cfg.W, cfg.H)
+	bounds := image.Rect(0, 0, cfg.Size.W, cfg.Size.H)
 	options := &jpeg.EncoderOptions{Quality: cfg.Quality, DCTMethod: jpeg.DCTIFast}
 	if cfg.Quality >= 96 {
 		options.DCTMethod = jpeg.DCTISlow
@@ -39,7 +39,7 @@ func withPixiv(subjects []subject, cfg Config, in inputs) {
 			splitYUYV(planes, in.yuyv)
 			return encode(planes)
 		},
-		"encode RGB to 4:2:0": func() error { return encode(&rgb.Image{Pix: in.rgb, Stride: 3 * cfg.W, Rect: bounds}) },
+		"encode RGB to 4:2:0": func() error { return encode(&rgb.Image{Pix: in.rgb, Stride: 3 * cfg.Size.W, Rect: bounds}) },
 		"decode 4:2:2 to RGB": decode(in.j422),
 		"decode 4:2:0 to RGB": decode(in.j420),
 	}

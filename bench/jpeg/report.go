@@ -42,7 +42,7 @@ type Result struct {
 }
 
 func newReport(cfg Config, subjects []subject) *Report {
-	r := &Report{Bench: "jpeg", Version: cfg.Version, Size: fmt.Sprintf("%dx%d", cfg.W, cfg.H), Quality: cfg.Quality}
+	r := &Report{Bench: "jpeg", Version: cfg.Version, Size: cfg.Size.String(), Quality: cfg.Quality}
 	for _, s := range subjects {
 		r.Results = append(r.Results, Result{Name: s.name})
 	}

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +14,6 @@ import (
 	"edgert/chunk"
 	"edgert/edge"
 	"edgert/edge/capture"
-	"edgert/internal/exit"
 	"edgert/rt"
 )
 
@@ -22,11 +21,11 @@ import (
 // `bench part edge` runs.
 type Part struct {
 	Cell
-	FPS         float64
-	Duration    time.Duration
-	Connect     string // the server's endpoint
-	Bus         string // the arm's port
-	Calibration string // its file
+	FPS         float64       `name:"fps" required:""`
+	Duration    time.Duration `required:""`
+	Connect     string        `required:""` // the server's endpoint
+	Bus         string        `required:""` // the arm's port
+	Calibration string        `required:""` // its file
 }
 
 // Result is what a Part prints.
@@ -50,6 +49,9 @@ const (
 
 // Run runs the edge and writes a Result as JSON.
 func (p Part) Run(ctx context.Context, w io.Writer) error {
+	if _, err := cellsOf([]string{p.Others}, []string{p.GC}, []string{p.Load}); err != nil {
+		return err
+	}
 	camera, err := capture.Parse("top=pattern")
 	if err != nil {
 		return err
@@ -67,8 +69,8 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	running, stop := context.WithCancel(ctx)
 	var r Result
 	var all sync.WaitGroup
-	all.Go(func() { p.keep(running, &r) })
-	inside(running, &all, p.Load)
+	all.Go(func() { p.watch(running, &r) })
+	startLoad(running, &all, p.Load)
 	r.Edge, err = e.Run(ctx)
 	stop()
 	all.Wait()
@@ -78,13 +80,13 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
-// keep applies the recipe to threads as they come, and watches what the kernel
+// watch applies the recipe to threads as they come, and watches what the kernel
 // makes of it, until ctx ends. It begins once the tick is real-time.
-func (p Part) keep(ctx context.Context, r *Result) {
+func (p Part) watch(ctx context.Context, r *Result) {
 	var shares shareMeter
 	done := map[int]bool{}
 	for ctx.Err() == nil {
-		threads := ownThreads()
+		threads := bench.ThreadsOf(os.Getpid())
 		if _, ticking := bench.TickThread(threads, tickPriority); ticking {
 			if p.GC == "on" {
 				debug.SetGCPercent(gcPercent) // the edge had switched it off
@@ -92,7 +94,7 @@ func (p Part) keep(ctx context.Context, r *Result) {
 			if news := p.schedule(threads, done); news == nil && r.Children == "" {
 				r.Threads, r.Children = bench.ClassesOf(threads), childClass(ctx)
 			}
-			shares.read()
+			shares.read(threads)
 		}
 		select {
 		case <-ctx.Done():
@@ -125,12 +127,4 @@ func (p Part) schedule(threads []bench.Thread, done map[int]bool) (news []int) {
 		}
 	}
 	return news
-}
-
-// Check refuses a part that no matrix would ask for.
-func (p Part) Check() error {
-	if !slices.Contains(Others, p.Others) || !slices.Contains(Collectors, p.GC) || !slices.Contains(Loads, p.Load) {
-		return exit.Errorf(exit.Usage, "no such recipe: %+v", p.Cell)
-	}
-	return nil
 }

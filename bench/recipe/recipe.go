@@ -1,3 +1,16 @@
+// Package recipe measures how the edge's other threads should be scheduled.
+//
+// The tick is SCHED_FIFO 80 in every cell. What varies is the class of all other
+// threads of the process (camera, encoder, transport), whether Go's collector runs, and what keeps the machine busy: nothing,
+// another process, picture encoders on every core of the edge's own process, or
+// garbage made in it. Each cell is the whole edge in a process of its own (part.go), against one real
+// lean-server and a simulated arm in another process, whose threads come before
+// all others because real motors do not share the edge's CPUs. It runs for a few
+// seconds, in turned order, so that what else the machine does meets all cells.
+//
+// It is the experiment behind docs/real-time.md: bytes of a tty reach their
+// reader through ordinary kernel workers, so real-time threads beside the tick
+// can starve the very bus that the tick waits for.
 package recipe
 
 import (
@@ -5,29 +18,29 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"edgert/bench"
 	"edgert/internal/exit"
 )
 
-// Config says what Measure measures. There are no defaults.
+// Config says what Measure measures; its tags are the flags of `bench recipe`.
 type Config struct {
-	FPS           float64
-	Cells         []Cell
-	Rounds        int           // how often each cell runs
-	Slice         time.Duration // how long, starting the programs comes on top
-	Bin, Manifest string        // folder of edge-rt and lean-server; what to serve
-	Calibration   string        // file of the simulated arm's
-	Self          []string      // the command that runs this program's parts
-	Version       string
-	Log           io.Writer // progress
+	FPS         float64       `name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
+	Others      []string      `default:"nice-10,nice0,rr40" help:"Classes of all threads but the tick's: nice-10 (what edge-rt does), nice0, rr40 (SCHED_RR 40)."`
+	GC          []string      `name:"gc" default:"off,on" help:"Go's collector while the arm moves: off (what edge-rt does), on."`
+	Load        []string      `default:"none,stress,encode,alloc" help:"What else happens: none, stress (stress-ng on every core), encode (pictures on every core, in the edge's process), alloc (20 MB/s of garbage in it)."`
+	Rounds      int           `default:"2" help:"How often each combination runs."`
+	Slice       time.Duration `default:"10s" help:"How long each time; the first five seconds after arming warm up and do not count for the collector."`
+	Bin         string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
+	Manifest    string        `default:"testdata/demo/server.yaml" help:"What lean-server serves." placeholder:"FILE"`
+	Calibration string        `default:"testdata/demo/so101.json" help:"Calibration of the simulated arm." placeholder:"FILE"`
+	bench.Env
 }
 
 const (
@@ -38,16 +51,63 @@ const (
 	endLimit   = 20 * time.Second // for a part to open, and to end
 )
 
-func (c *Config) check() error {
+func (c *Config) check() ([]Cell, error) {
 	switch {
 	case !(c.FPS >= 1 && c.FPS <= 1000):
-		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to 1000", c.FPS)
+		return nil, exit.Errorf(exit.Usage, "--fps is %v, want 1 to 1000", c.FPS)
 	case c.Slice < minSlice:
-		return exit.Errorf(exit.Usage, "--slice is %v, want %v or more: the arm starts in it", c.Slice, minSlice)
+		return nil, exit.Errorf(exit.Usage, "--slice is %v, want %v or more: the arm starts in it", c.Slice, minSlice)
 	case c.Rounds < 1 || c.Rounds > maxRounds:
-		return exit.Errorf(exit.Usage, "--rounds is %d, want 1 to %d", c.Rounds, maxRounds)
+		return nil, exit.Errorf(exit.Usage, "--rounds is %d, want 1 to %d", c.Rounds, maxRounds)
 	}
-	return nil
+	return cellsOf(c.Others, c.GC, c.Load)
+}
+
+// classes are those that the threads beside the tick may have.
+var classes = []string{"nice-10", "nice0", "rr40"}
+
+// collectors says what Go's collector does while the arm moves.
+var collectors = []string{"off", "on"}
+
+// loadNames are what keeps the machine busy: outside in a process at nice 0, or
+// inside the edge's own process.
+var loadNames = []string{"none", "stress", "encode", "alloc"}
+
+// Cell is one recipe under one load.
+type Cell struct {
+	Others string `json:"others" required:""`
+	GC     string `json:"gc" name:"gc" required:""`
+	Load   string `json:"load" required:""`
+}
+
+// cellsOf returns every combination of the three lists, in their order.
+func cellsOf(others, gcs, loads []string) ([]Cell, error) {
+	for _, f := range []struct {
+		flag       string
+		got, known []string
+	}{
+		{flag: "--others", got: others, known: classes},
+		{flag: "--gc", got: gcs, known: collectors},
+		{flag: "--load", got: loads, known: loadNames},
+	} {
+		if len(f.got) == 0 {
+			return nil, exit.Errorf(exit.Usage, "%s names nothing, want some of %s", f.flag, strings.Join(f.known, ", "))
+		}
+		for i, v := range f.got {
+			if !slices.Contains(f.known, v) || slices.Contains(f.got[:i], v) {
+				return nil, exit.Errorf(exit.Usage, "%s %s: want some of %s, each once", f.flag, v, strings.Join(f.known, ", "))
+			}
+		}
+	}
+	var all []Cell
+	for _, load := range loads {
+		for _, o := range others {
+			for _, gc := range gcs {
+				all = append(all, Cell{Others: o, GC: gc, Load: load})
+			}
+		}
+	}
+	return all, nil
 }
 
 // Slice is one cell in one round. Failed is why it has no result: a recipe may
@@ -62,7 +122,8 @@ type Slice struct {
 // Measure runs every cell in every round. When ctx ends early the report is of
 // the slices that were complete.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
-	if err := cfg.check(); err != nil {
+	cells, err := cfg.check()
+	if err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "edgert-bench-")
@@ -71,26 +132,29 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer os.RemoveAll(dir)
 	machine := bench.ReadMachine(os.DirFS("/"))
-	server, err := bench.StartServer(cfg.Bin, cfg.Manifest, dir)
+	server, err := bench.NewServer(cfg.Bin, cfg.Manifest)
 	if err != nil {
 		return nil, err
 	}
-	defer server.Child.Stop() // a second time does nothing
-	bus, err := cfg.startBus(filepath.Join(dir, "arm"))
+	if err := server.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer server.Stop() // a second time does nothing
+	arm, err := startArm(cfg.Bin, filepath.Join(dir, "arm"))
 	if err != nil {
 		return nil, err
 	}
-	defer bus.Stop()
-	var slices []Slice
+	defer arm.Stop()
+	var all []Slice
 	for round := range cfg.Rounds {
-		for i, cell := range turned(cfg.Cells, round) {
-			fmt.Fprintf(cfg.Log, "round %d of %d, %d of %d: others %s, collector %s, load %s, %v\n",
-				round+1, cfg.Rounds, i+1, len(cfg.Cells), cell.Others, cell.GC, cell.Load, cfg.Slice)
+		for i, cell := range bench.Turned(cells, round) {
+			cfg.Progress("round %d of %d, %d of %d: others %s, collector %s, load %s, %v\n",
+				round+1, cfg.Rounds, i+1, len(cells), cell.Others, cell.GC, cell.Load, cfg.Slice)
 			s := Slice{Cell: cell, Round: round + 1}
 			// The edge refuses a bus that is too slow, and on a busy machine the
 			// simulated one is now and then.
 			for try := 1; ; try++ {
-				if s.Result, err = cfg.slice(ctx, cell, server.Endpoint, bus, dir); err == nil || try == startTries || ctx.Err() != nil {
+				if s.Result, err = cfg.slice(ctx, cell, server.Endpoint, arm, dir); err == nil || try == startTries || ctx.Err() != nil {
 					break
 				}
 			}
@@ -103,82 +167,75 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			if err != nil {
 				s.Failed = err.Error()
 			}
-			slices = append(slices, s)
+			all = append(all, s)
 		}
 	}
-	if _, err := server.Stop(); err != nil {
+	if err := server.Stop(); err != nil {
 		return nil, err
 	}
-	if len(slices) == 0 {
+	if len(all) == 0 {
 		return nil, errors.New("ended before the first slice was complete")
 	}
-	return newReport(cfg, machine, slices), nil
+	return newReport(cfg, cells, machine, all), nil
 }
 
 // errSetup is of a load or a bus that does not run, which leaves nothing to
 // measure.
 var errSetup = errors.New("nothing to measure with")
 
-// bus is the simulated arm in a process of its own. Real motors do not share the
-// edge's CPUs, so its threads come before all others.
-type bus struct {
+// simArm is the simulated arm in a process of its own. Real motors do not share
+// the edge's CPUs, so its threads come before all others.
+type simArm struct {
 	*bench.Child
 	link string
 }
 
-const busPriority = 85
+const simPriority = 85
 
-func (c *Config) startBus(link string) (*bus, error) {
-	cmd := exec.Command(filepath.Join(c.Bin, "edge-rt"), "sim-bus", "--robot", "so101", "--link", link)
-	cmd.Env = bench.Scrubbed(cmd.Environ())
-	child, err := bench.Start(cmd)
+func startArm(bin, link string) (*simArm, error) {
+	sim, err := bench.StartSimBus(bin, link, "--robot", "so101")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errSetup, err)
 	}
-	b := &bus{child, link}
-	for end := time.Now().Add(endLimit); time.Now().Before(end) && child.Running(); time.Sleep(watchEvery) {
-		if _, err := os.Stat(link); err == nil {
-			return b, nil
-		}
-	}
-	return nil, errors.Join(errSetup, errors.New("edge-rt sim-bus serves no bus"), child.Stop())
+	return &simArm{sim, link}, nil
 }
 
-// hurry puts the bus's threads before all others; new ones come with time.
-func (b *bus) hurry() error {
-	if !b.Running() {
-		return fmt.Errorf("%w: edge-rt sim-bus ended: %s", errSetup, b.LastWords())
+// prioritize puts the simulator's threads before all others; new ones come with
+// time.
+func (a *simArm) prioritize() error {
+	if !a.Running() {
+		return fmt.Errorf("%w: edge-rt sim-bus ended: %s", errSetup, a.LastWords())
 	}
-	for _, t := range bench.ThreadsOf(b.PID()) {
-		if err := setFIFO(t.TID, busPriority); err != nil {
-			return fmt.Errorf("%w: SCHED_FIFO %d for the simulated arm: %w; run as root", errSetup, busPriority, err)
+	for _, t := range bench.ThreadsOf(a.PID()) {
+		if err := setFIFO(t.TID, simPriority); err != nil {
+			return fmt.Errorf("%w: SCHED_FIFO %d for the simulated arm: %w; run as root", errSetup, simPriority, err)
 		}
 	}
 	return nil
 }
 
 // slice runs one cell once.
-func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, bus *bus, dir string) (*Result, error) {
-	if err := bus.hurry(); err != nil {
+func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *simArm, dir string) (*Result, error) {
+	if err := arm.prioritize(); err != nil {
 		return nil, err
 	}
 	name := "none"
 	if cell.Load == "stress" {
 		name = "stress"
 	}
-	load, err := bench.StartLoad(name, c.Self)
+	load, err := bench.StartLoad(name)
 	if err != nil {
 		return nil, exit.With(exit.Of(err), fmt.Errorf("%w: %w", errSetup, err))
 	}
 	defer load.Stop()
-	args := append(slices.Clone(c.Self[1:]), "part", "edge", "--fps", strconv.FormatFloat(c.FPS, 'g', -1, 64),
-		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", bus.link, "--calibration", c.Calibration, "--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
-	cmd := exec.CommandContext(ctx, c.Self[0], args...)
-	cmd.Env = append(bench.Scrubbed(cmd.Environ()), "STATE_DIRECTORY="+dir) // its id stays out of the user's
+	cmd := bench.Part("edge", "--fps", strconv.FormatFloat(c.FPS, 'g', -1, 64),
+		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", arm.link, "--calibration", c.Calibration, "--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
+	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id stays out of the user's
 	part, err := bench.Start(cmd)
 	if err != nil {
 		return nil, err
 	}
+	defer context.AfterFunc(ctx, part.Kill)()
 	if err := part.Wait(c.Slice + endLimit); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package recipe
 import (
 	"errors"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,51 +16,30 @@ import (
 	"edgert/internal/exit"
 )
 
-func TestMatrix(t *testing.T) {
-	cells, err := Matrix([]string{"nice0", "rr40"}, []string{"off"}, []string{"none", "alloc"})
+func TestCellsOf(t *testing.T) {
+	cells, err := cellsOf([]string{"nice0", "rr40"}, []string{"off"}, []string{"none", "alloc"})
 	want := []Cell{{"nice0", "off", "none"}, {"rr40", "off", "none"}, {"nice0", "off", "alloc"}, {"rr40", "off", "alloc"}}
 	if err != nil || !slices.Equal(cells, want) {
-		t.Errorf("Matrix = %v, %v, want %v", cells, err, want)
+		t.Errorf("cellsOf = %v, %v, want %v", cells, err, want)
 	}
 	for _, tt := range []struct {
 		name             string
 		others, gc, load []string
 		says             string
 	}{
-		{"nothing", nil, Collectors, Loads, "--others"},
-		{"unknown", Others, []string{"maybe"}, Loads, "--gc maybe"},
-		{"twice", Others, Collectors, []string{"none", "none"}, "--load none"},
+		{"nothing", nil, collectors, loadNames, "--others"},
+		{"unknown", classes, []string{"maybe"}, loadNames, "--gc maybe"},
+		{"twice", classes, collectors, []string{"none", "none"}, "--load none"},
 	} {
-		if _, err := Matrix(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s: Matrix = %v, want code 2 and %q", tt.name, err, tt.says)
+		if _, err := cellsOf(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: cellsOf = %v, want code 2 and %q", tt.name, err, tt.says)
 		}
-	}
-}
-
-// Every round has each cell once, and no two rounds in a row begin alike.
-func TestTurned(t *testing.T) {
-	cells, err := Matrix(Others, Collectors, Loads)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var last Cell
-	for round := range 5 {
-		order := turned(cells, round)
-		if len(order) != len(cells) || order[0] == last {
-			t.Errorf("round %d has %d cells and begins with %v, as the one before did: %v", round, len(order), order[0], last)
-		}
-		for _, c := range cells {
-			if !slices.Contains(order, c) {
-				t.Errorf("round %d lacks %v", round, c)
-			}
-		}
-		last = order[0]
 	}
 }
 
 func TestConfigRefusesNonsense(t *testing.T) {
-	good := Config{FPS: 60, Rounds: 1, Slice: 5 * time.Second, Log: io.Discard}
-	if err := good.check(); err != nil {
+	good := Config{FPS: 60, Rounds: 1, Slice: 5 * time.Second, Others: classes, GC: collectors, Load: loadNames}
+	if _, err := good.check(); err != nil {
 		t.Fatal(err)
 	}
 	for says, spoil := range map[string]func(*Config){
@@ -69,12 +49,12 @@ func TestConfigRefusesNonsense(t *testing.T) {
 	} {
 		c := good
 		spoil(&c)
-		if err := c.check(); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), says) {
+		if _, err := c.check(); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), says) {
 			t.Errorf("check = %v, want code 2 and %q", err, says)
 		}
 	}
-	if err := (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Check(); exit.Of(err) != exit.Usage {
-		t.Errorf("Check of an unknown recipe = %v, want code 2", err)
+	if err := (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Run(t.Context(), io.Discard); exit.Of(err) != exit.Usage {
+		t.Errorf("Run of an unknown recipe = %v, want code 2", err)
 	}
 }
 
@@ -124,7 +104,7 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	defer close(leave)
 	tid := <-ready
 	class := func() string {
-		for _, th := range ownThreads() {
+		for _, th := range bench.ThreadsOf(os.Getpid()) {
 			if th.TID == tid {
 				return bench.ClassesOf([]bench.Thread{th})
 			}

@@ -46,9 +46,9 @@ type Total struct {
 	Children     string          `json:"children"`
 }
 
-func newReport(cfg Config, machine bench.Machine, slices []Slice) *Report {
+func newReport(cfg Config, cells []Cell, machine bench.Machine, slices []Slice) *Report {
 	r := &Report{Bench: "recipe", Version: cfg.Version, FPS: cfg.FPS, SliceS: cfg.Slice.Seconds(), Machine: machine, Slices: slices}
-	for _, cell := range cfg.Cells {
+	for _, cell := range cells {
 		r.Cells = append(r.Cells, totalOf(cell, slices))
 	}
 	return r

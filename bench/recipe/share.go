@@ -1,17 +1,11 @@
 package recipe
 
 import (
-	"bytes"
-	"fmt"
 	"os"
-	"runtime"
-	"strconv"
 	"time"
 
 	"edgert/bench"
 )
-
-func ownThreads() []bench.Thread { return bench.ThreadsOf(os.Getpid()) }
 
 // shareMeter sums what the process's real-time threads take of the CPUs.
 type shareMeter struct {
@@ -23,18 +17,16 @@ type shareMeter struct {
 }
 
 // read adds what was used since the last reading.
-func (m *shareMeter) read() {
+func (m *shareMeter) read(threads []bench.Thread) {
 	now := time.Now()
 	if m.used == nil {
 		m.used, m.began, m.marked = map[int]time.Duration{}, now, now
 	}
-	for _, t := range ownThreads() {
-		if t.Priority == 0 {
+	ran := bench.RunTimes(os.Getpid())
+	for _, t := range threads {
+		used, ok := ran[t.TID]
+		if t.Priority == 0 || !ok {
 			continue
-		}
-		used, err := threadUse(t.TID)
-		if err != nil {
-			continue // it has ended
 		}
 		if last, known := m.used[t.TID]; known {
 			m.sum += used - last
@@ -43,29 +35,9 @@ func (m *shareMeter) read() {
 	}
 	// A reader that is kept from reading would count more than the interval had.
 	if d := now.Sub(m.marked); d >= shareEvery && time.Since(now) < shareEvery/25 {
-		m.peak = max(m.peak, share(m.sum-m.before, d))
+		m.peak = max(m.peak, bench.ShareOfCPUs(m.sum-m.before, d))
 		m.marked, m.before = now, m.sum
 	}
 }
 
-func (m *shareMeter) total() float64 { return share(m.before, m.marked.Sub(m.began)) }
-
-func share(used, of time.Duration) float64 {
-	if of <= 0 {
-		return 0
-	}
-	return used.Seconds() / of.Seconds() / float64(runtime.NumCPU())
-}
-
-// threadUse is the CPU time of one of our threads.
-//
-// Source: Documentation/scheduler/sched-stats.rst, the first field, in ns.
-func threadUse(tid int) (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
-	if err != nil {
-		return 0, err
-	}
-	first, _, _ := bytes.Cut(b, []byte(" "))
-	ns, err := strconv.ParseInt(string(first), 10, 64)
-	return time.Duration(ns), err
-}
+func (m *shareMeter) total() float64 { return bench.ShareOfCPUs(m.before, m.marked.Sub(m.began)) }

@@ -10,7 +10,7 @@ import (
 
 // The layout of a histogram, in SVG units: what lies around the drawing itself.
 const (
-	left, right = 50, 12
+	left, right = 50, 34
 	top, bottom = 56, 38
 	height      = 300
 )

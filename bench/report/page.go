@@ -21,7 +21,7 @@ const shell = `<!doctype html>
 <style>
 :root { color-scheme: light dark; --ours: #0b6bcb; --other: #c4511a; --line: #8884; }
 @media (prefers-color-scheme: dark) { :root { --ours: #5aa9ff; --other: #ff9a5c; } }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 .figure { font-size: 1.1rem; border-left: .25rem solid var(--ours); padding-left: .8rem; }
 table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }

@@ -171,17 +171,17 @@ var chunks = []Fault{
 
 var servers = []Fault{
 	{Name: "server-kill", Title: "server killed (SIGKILL), back after 2 s", Lean: true, For: 4 * s, Do: func(r *run) error {
-		r.lean.child.Kill()
+		r.lean.Kill()
 		r.sleep(2 * s)
-		return r.lean.start(r.tree + "/bundle")
+		return r.lean.serve(r.ctx, r.tree+"/bundle")
 	}},
 	{Name: "server-hang", Title: "server stopped (SIGSTOP) for 3 s", Lean: true, For: 3 * s, Do: func(r *run) error {
-		r.later(func() { _ = r.lean.child.Resume() })
-		return r.lean.child.Pause()
+		r.later(func() { _ = r.lean.Resume() })
+		return r.lean.Pause()
 	}},
 	{Name: "other-model", Title: "server back with another model", Lean: true, For: 5 * s, Do: func(r *run) error {
-		r.lean.child.Kill()
-		return r.lean.start(r.tree + "/still")
+		r.lean.Kill()
+		return r.lean.serve(r.ctx, r.tree+"/still")
 	}},
 	{Name: "camera-gone", Title: "camera gone for 2 s", For: 2 * s, Args: []string{"--camera", "top=DIR/pictures:320x240@10"}, Before: pictures, Do: func(r *run) error {
 		at := filepath.Join(r.dir, "pictures")

@@ -3,12 +3,7 @@ package safety
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -43,10 +38,8 @@ func startEdge(bin string, a *arm, endpoint string, args ...string) (*robotEdge,
 	if !has(args, "--fps") {
 		all = append(all, "--fps", fmt.Sprint(FPS))
 	}
-	cmd := exec.Command(filepath.Join(bin, "edge-rt"), all...)
-	cmd.Env = e.environ(cmd)
 	var err error
-	if e.Child, err = bench.StartGroup(cmd); err != nil {
+	if e.Child, err = bench.StartGroup(bench.Edge(bin, a.dir, all...)); err != nil {
 		return nil, err
 	}
 	go func() {
@@ -75,16 +68,6 @@ func has(args []string, flag string) bool {
 		}
 	}
 	return false
-}
-
-// environ is of every edge-rt: its state in its own folder, and no service manager.
-func (e *robotEdge) environ(cmd *exec.Cmd) (env []string) {
-	for _, v := range bench.Scrubbed(cmd.Environ()) {
-		if !strings.HasPrefix(v, "NOTIFY_SOCKET=") && !strings.HasPrefix(v, "STATE_DIRECTORY=") {
-			env = append(env, v)
-		}
-	}
-	return append(env, "STATE_DIRECTORY="+e.dir)
 }
 
 // signal sends one to the edge alone; its guard gets none.
@@ -118,9 +101,7 @@ func (e *robotEdge) ctl(word string) error {
 	var err error
 	var out []byte
 	for end := time.Now().Add(ctlLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		cmd := exec.Command(filepath.Join(e.bin, "edge-rt"), "ctl", word, "--id", e.id)
-		cmd.Env = e.environ(cmd)
-		if out, err = cmd.CombinedOutput(); err == nil {
+		if out, err = bench.Edge(e.bin, e.dir, "ctl", word, "--id", e.id).CombinedOutput(); err == nil {
 			return nil
 		}
 		if !e.Running() {
@@ -130,82 +111,44 @@ func (e *robotEdge) ctl(word string) error {
 	return fmt.Errorf("edge-rt ctl %s: %w: %s", word, err, bytes.TrimSpace(out))
 }
 
-// state asks what the run looks like.
-func (e *robotEdge) state() (state string, chunks uint64) {
-	cmd := exec.Command(filepath.Join(e.bin, "edge-rt"), "ctl", "status", "--id", e.id)
-	cmd.Env = e.environ(cmd)
-	out, err := cmd.Output()
-	var reply struct {
-		State  string `json:"state"`
-		Chunks uint64 `json:"chunks"`
-	}
-	if err != nil || json.Unmarshal(out, &reply) != nil {
-		return "", 0
-	}
-	return reply.State, reply.Chunks
-}
-
-// lean is a lean-server that can be killed and come back at its place.
+// lean is a lean-server with the demo's policy, and a session that hears its
+// chunks as the robot does.
 type lean struct {
-	bin, dir, endpoint string
-	child              *bench.Child
-	tap                wire.Session
+	*bench.Server
+	dir     string
+	session wire.Session
 }
 
-// The name of the model, whichever it is, and of the service.
-const leanModel, leanService = "demo/around-the-post", "demo"
-
-// openLean serves a bundle, and listens to what it answers.
+// openLean serves a bundle, and tells first of every chunk.
 func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant)) (*lean, error) {
-	endpoint, err := freeEndpoint()
+	server, err := bench.NewServer(bin, filepath.Join(dir, "server.yaml"))
 	if err != nil {
 		return nil, err
 	}
-	l := &lean{bin: bin, dir: dir, endpoint: endpoint}
-	if err := l.start(bundle); err != nil {
+	l := &lean{Server: server, dir: dir}
+	if err := l.serve(ctx, bundle); err != nil {
 		return nil, err
 	}
-	if err := l.listen(ctx, first); err != nil {
+	if err := l.subscribe(ctx, first); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-// start serves a bundle of testdata/demo.
-func (l *lean) start(bundle string) (err error) {
-	abs, err := filepath.Abs(bundle)
-	if err != nil {
+// serve starts the server on a bundle, again where it was killed.
+func (l *lean) serve(ctx context.Context, bundle string) error {
+	if _, err := bench.WriteManifest(l.dir, bundle); err != nil {
 		return err
 	}
-	manifest := filepath.Join(l.dir, "server.yaml")
-	text := fmt.Sprintf("model: {repo_or_path: %q, id: %s}\nservice: %s\ndefault_task: around the post\n", abs, leanModel, leanService)
-	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
-		return err
-	}
-	cmd := exec.Command(filepath.Join(l.bin, "lean-server"), "--manifest", manifest, "--listen", l.endpoint, "--health-port", "0", "--quiet")
-	cmd.Env = bench.Scrubbed(cmd.Environ())
-	if l.child, err = bench.StartGroup(cmd); err != nil {
-		return err
-	}
-	address := strings.TrimPrefix(l.endpoint, "tcp/")
-	for end := time.Now().Add(bench.ServerLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if !l.child.Running() {
-			return errors.Join(l.child.Wait(0), errors.New("lean-server ended by itself"))
-		}
-		if c, err := net.DialTimeout("tcp", address, time.Second); err == nil {
-			return c.Close()
-		}
-	}
-	return fmt.Errorf("lean-server did not listen within %v", bench.ServerLimit)
+	return l.Start(ctx)
 }
 
-// listen hears the chunks as the robot does.
-func (l *lean) listen(ctx context.Context, first func(rt.Instant)) (err error) {
-	if l.tap, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{l.endpoint}, BackoffMin: 100 * time.Millisecond, BackoffMax: 200 * time.Millisecond}); err != nil {
+func (l *lean) subscribe(ctx context.Context, first func(rt.Instant)) (err error) {
+	if l.session, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{l.Endpoint}, BackoffMin: 100 * time.Millisecond, BackoffMax: 200 * time.Millisecond}); err != nil {
 		return err
 	}
-	prefix, err := wire.ServicePrefix(leanModel, "main", leanService)
+	prefix, err := wire.ServicePrefix(bench.DemoModel, "main", bench.DemoService)
 	if err != nil {
 		return err
 	}
@@ -213,16 +156,14 @@ func (l *lean) listen(ctx context.Context, first func(rt.Instant)) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = l.tap.Subscribe(key, func(wire.Sample) { first(rt.KernelClock().Now()) })
+	_, err = l.session.Subscribe(key, func(wire.Sample) { first(now()) })
 	return err
 }
 
 func (l *lean) close() {
-	if l.tap != nil {
-		l.tap.Close()
+	if l.session != nil {
+		l.session.Close()
 	}
-	if l.child != nil {
-		_ = l.child.Resume() // it may be stopped
-		l.child.Kill()
-	}
+	_ = l.Resume() // it may be stopped
+	l.Kill()
 }

@@ -101,7 +101,7 @@ func (r *run) open() (err error) {
 		if err != nil {
 			return err
 		}
-		r.server = r.lean.endpoint
+		r.server = r.lean.Endpoint
 	} else {
 		if r.sway, err = openSway(r.ctx, "", r.arm.referee.FirstChunk); err != nil {
 			return err

@@ -10,20 +10,23 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 )
 
-// Config says what to run.
+// Config says what to run; its tags are the flags of `bench safety`.
 type Config struct {
-	Bin       string   // folder of edge-rt and lean-server
-	Tree      string   // folder of the demo bundles
-	Only      []string // names of faults; none: all
-	Workers   int      // runs at once
-	StepClock bool     // the machine's wall clock may be set
-	Trace     string   // folder for a file of each run, with all that its servos heard; "": none
-	Version   string
-	Log       io.Writer // progress
+	Only      []string      `help:"Play these faults; --list names them. Default: all." placeholder:"NAME,…"`
+	Soak      time.Duration `help:"Instead: faults at random for so long, on one arm, with recovery in between." placeholder:"TIME"`
+	Seed      uint64        `default:"1" help:"Of --soak."`
+	Workers   int           `default:"2" help:"Runs at once."`
+	Tree      string        `default:"testdata/demo" help:"Folder of the demo bundles." placeholder:"DIR"`
+	Bin       string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
+	StepClock bool          `help:"Play clock-step too: it sets this machine's wall clock for 2 s (root)."`
+	Trace     string        `help:"Write all that the servos heard and did, a file for each fault, to this folder." placeholder:"DIR"`
+	bench.Env
 }
 
 const workersMax = 64
@@ -36,7 +39,7 @@ func (c *Config) check() error {
 	if c.Workers < 1 || c.Workers > workersMax {
 		return exit.Errorf(exit.Usage, "--workers is %d, want 1 to %d", c.Workers, workersMax)
 	}
-	if _, err := os.Stat(filepath.Join(c.Bin, "edge-rt")); err != nil {
+	if _, err := os.Stat(bench.Program(c.Bin, "edge-rt")); err != nil {
 		return exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}
 	for _, name := range c.Only {
@@ -55,8 +58,12 @@ func Names() (names []string) {
 	return names
 }
 
-// Run plays the faults and returns what came of them, in the table's order.
+// Run plays the faults and returns what came of them, in the table's order, or a
+// soak.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if cfg.Soak != 0 {
+		return runSoak(ctx, cfg)
+	}
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -80,7 +87,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			for i := range next {
 				results[i], failures[i] = again(ctx, &cfg, filepath.Join(dir, jobs[i].Name), jobs[i])
 				mu.Lock()
-				fmt.Fprintf(cfg.Log, "%s: %s\n", jobs[i].Name, line1(&results[i], failures[i]))
+				cfg.Progress("%s: %s\n", jobs[i].Name, line1(&results[i], failures[i]))
 				mu.Unlock()
 			}
 		})
@@ -112,7 +119,7 @@ func again(ctx context.Context, cfg *Config, dir string, f *Fault) (res Result, 
 		if err == nil || ctx.Err() != nil {
 			return res, err
 		}
-		fmt.Fprintf(cfg.Log, "%s: try %d of %d: %.300v\n", f.Name, try+1, tries, err)
+		cfg.Progress("%s: try %d of %d: %.300v\n", f.Name, try+1, tries, err)
 	}
 	return res, err
 }

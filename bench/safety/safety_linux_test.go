@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/bench"
 	"edgert/rt"
 	"edgert/servo/servosim"
 )
@@ -35,9 +36,9 @@ func TestShortSoak(t *testing.T) {
 		t.Skip("half a minute")
 	}
 	var log bytes.Buffer
-	cfg := Config{Bin: programs(t), Tree: "../../testdata/demo", Only: soakFaults, Workers: 1, Log: &log}
-	seed := uint64(time.Now().UnixNano())
-	report, err := Soak(t.Context(), cfg, soakTime, seed)
+	cfg := Config{Bin: programs(t), Tree: "../../testdata/demo", Only: soakFaults, Workers: 1, Soak: soakTime, Seed: uint64(time.Now().UnixNano()), Env: bench.Env{Log: &log}}
+	seed := cfg.Seed
+	report, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("seed %d: %v\n%s", seed, err, &log)
 	}

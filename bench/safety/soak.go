@@ -26,15 +26,15 @@ const (
 	soakKept = 400 // results
 )
 
-// Soak plays the faults that may be mixed at random on one arm, one after the
+// runSoak plays the faults that may be mixed at random on one arm, one after the
 // other, with an operator who agrees and somebody who starts edge-rt again. The same
 // seed gives the same faults.
-func Soak(ctx context.Context, cfg Config, d time.Duration, seed uint64) (*Report, error) {
+func runSoak(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if d < time.Second || d > soakMax {
-		return nil, exit.Errorf(exit.Usage, "--soak is %v, want 1s to %v", d, soakMax)
+	if cfg.Soak < time.Second || cfg.Soak > soakMax {
+		return nil, exit.Errorf(exit.Usage, "--soak is %v, want 1s to %v", cfg.Soak, soakMax)
 	}
 	var faults []*Fault
 	for i := range Faults {
@@ -50,9 +50,9 @@ func Soak(ctx context.Context, cfg Config, d time.Duration, seed uint64) (*Repor
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	s := &soak{run: run{ctx: ctx, bin: cfg.Bin, tree: cfg.Tree, dir: dir, fault: &Fault{}}, cfg: &cfg, dice: rand.New(rand.NewPCG(seed, 0))}
+	s := &soak{run: run{ctx: ctx, bin: cfg.Bin, tree: cfg.Tree, dir: dir, fault: &Fault{}}, cfg: &cfg, dice: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer s.close()
-	fmt.Fprintf(cfg.Log, "seed %d\n", seed)
+	cfg.Progress("seed %d\n", cfg.Seed)
 	if err := s.open(); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func Soak(ctx context.Context, cfg Config, d time.Duration, seed uint64) (*Repor
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(cfg.Soak); time.Now().Before(end) && ctx.Err() == nil; {
 		if err := s.once(faults[s.dice.IntN(len(faults))]); err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func Soak(ctx context.Context, cfg Config, d time.Duration, seed uint64) (*Repor
 	}
 	s.result.Did, s.result.Who = tell(s.arm.history.phases(s.at, s.ended)), whoStarts
 	s.note()
-	return &Report{Bench: "safety", Version: cfg.Version, Seed: seed, Results: s.results}, context.Cause(ctx)
+	return &Report{Bench: "safety", Version: cfg.Version, Seed: cfg.Seed, Results: s.results}, context.Cause(ctx)
 }
 
 // soak is one under way.
@@ -189,9 +189,9 @@ func (s *soak) note() {
 	r.StepCounts, r.StepDegrees, r.StepJoint, r.Goals = v.Longest.Counts, round(v.Longest.Degrees, 1), v.Longest.Joint, v.Goals-was.Goals
 	r.SafeMS, r.SafeMaxMS = -1, -1
 	r.Seconds = now().Sub(s.at).Seconds()
-	fmt.Fprintf(s.cfg.Log, "%s: %s; %s; violations: %s\n", r.Name, r.Did, r.Who, r.broken())
+	s.cfg.Progress("%s: %s; %s; violations: %s\n", r.Name, r.Did, r.Who, r.broken())
 	for _, k := range r.Kept[:min(len(r.Kept), 3)] {
-		fmt.Fprintf(s.cfg.Log, "    %s\n", k)
+		s.cfg.Progress("    %s\n", k)
 	}
 	if len(s.results) < soakKept || r.Broken() > 0 {
 		s.results = append(s.results, *r)

@@ -2,12 +2,11 @@ package safety
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"net"
 	"sync"
 	"time"
 
+	"edgert/bench"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/zenoh"
@@ -49,7 +48,7 @@ const robotID = "arm"
 func openSway(ctx context.Context, endpoint string, first func(rt.Instant)) (s *sway, err error) {
 	s = &sway{first: first, endpoint: endpoint}
 	if s.endpoint == "" {
-		if s.endpoint, err = freeEndpoint(); err != nil {
+		if s.endpoint, err = bench.FreeEndpoint(); err != nil {
 			return nil, err
 		}
 	}
@@ -167,14 +166,4 @@ func (s *sway) place(j, n int, t time.Duration) float32 {
 		to += gripMiddle
 	}
 	return s.from[j] + float32(share)*(float32(to)-s.from[j])
-}
-
-// freeEndpoint asks the kernel for a port that nobody uses.
-func freeEndpoint() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("a free port: %w", err)
-	}
-	defer l.Close()
-	return "tcp/" + l.Addr().String(), nil
 }

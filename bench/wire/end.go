@@ -12,11 +12,11 @@ import (
 
 // End is one end of a pair of ours, in a process of its own.
 type End struct {
-	Subject  string // Native or TCP
-	Role     string // ping or pong
-	How      string // listen or connect
-	Endpoint string // tcp/host:port
-	Key      string // of this pair
+	Subject  string `arg:"" enum:"native,tcp"`
+	Role     string `arg:"" enum:"ping,pong"`
+	How      string `arg:"" enum:"listen,connect"`
+	Endpoint string `arg:""` // tcp/host:port
+	Key      string `arg:""` // of this pair
 }
 
 // answer is one line of any end.
@@ -58,7 +58,7 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		a, err := obey(other, lines.Text())
+		a, err := execute(other, lines.Text())
 		if err != nil {
 			return err
 		}
@@ -69,13 +69,13 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// maxCommand bounds what one command asks for.
+// maxBytes and maxCount bound what one command asks for.
 const (
 	maxBytes = 8 << 20
 	maxCount = 1 << 20
 )
 
-func obey(other echo, line string) (answer, error) {
+func execute(other echo, line string) (answer, error) {
 	var what string
 	var size, count int
 	if n, _ := fmt.Sscan(line, &what, &size, &count); n >= 1 && what == "mallocs" {

@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -12,15 +11,13 @@ import (
 	"edgert/internal/exit"
 )
 
-// Config says what Measure measures. There are no defaults.
+// Config says what Measure measures; its tags are the flags of `bench wire`.
 type Config struct {
-	Duration time.Duration // in all; starting the programs comes on top
-	Sizes    []int         // bytes of a message
-	Python   string        // an interpreter with the official wheel
-	Rust     string        // the program of tools/interop/rust-ping
-	Self     []string      // the command that runs this program's parts
-	Version  string
-	Log      io.Writer // progress
+	Duration time.Duration `default:"1m" help:"In all; starting the programs comes on top."`
+	Sizes    []int         `name:"size" default:"64,4096,102400" help:"Bytes of a message."`
+	Python   string        `default:".venv/bin/python" help:"An interpreter with the official wheel eclipse-zenoh; it is also the router." placeholder:"FILE"`
+	Rust     string        `help:"The ping on the official Rust implementation, which make rust-ping builds; default: rust-ping where bench is." placeholder:"FILE"`
+	bench.Env
 }
 
 const (
@@ -74,13 +71,16 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	if cfg.Rust == "" {
+		cfg.Rust = bench.Program("", "rust-ping")
+	}
 	machine := bench.ReadMachine(os.DirFS("/"))
-	f, err := assemble(ctx, cfg)
+	f, err := startAll(ctx, cfg)
 	defer f.end(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(cfg.Log, "bench: %d pairs are up, measuring for %v\n", len(f.pairs), cfg.Duration)
+	cfg.Progress("bench: %d pairs are up, measuring for %v\n", len(f.pairs), cfg.Duration)
 	if _, err := f.round(ctx, 0); err != nil { // not counted: caches, connections, the interpreter
 		return nil, err
 	}
@@ -98,10 +98,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return newReport(cfg, machine, f.missing, turns), nil
 }
 
-// round lets every pair do its share, in an order that turns.
-func (f *field) round(ctx context.Context, n int) (turns []Turn, err error) {
-	for i := range f.pairs {
-		p := f.pairs[(i+n)%len(f.pairs)]
+// round lets every pair do its share, in an order of its own.
+func (f *fixture) round(ctx context.Context, n int) (turns []Turn, err error) {
+	for _, p := range bench.Turned(f.pairs, n) {
 		for _, size := range f.cfg.Sizes {
 			for _, flood := range []bool{false, true} {
 				t, err := p.turn(ctx, n, size, flood)
@@ -115,7 +114,7 @@ func (f *field) round(ctx context.Context, n int) (turns []Turn, err error) {
 	return turns, nil
 }
 
-// turn lets one pair do its share of one round.
+// turn is one pair's share of one round.
 func (p *pair) turn(ctx context.Context, round, size int, flood bool) (Turn, error) {
 	t := Turn{Round: round, Subject: p.subject, Path: p.path, Bytes: size, Flood: flood}
 	what := "rtt"

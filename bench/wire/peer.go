@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"edgert/bench"
 )
 
-// answerLimit is how long an end may take to start or to obey one command.
+// answerLimit is how long an end may take to start or to answer one command.
 const answerLimit = 20 * time.Second
 
 // maxAnswer bounds one line of an end.
@@ -37,8 +34,7 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = bench.Scrubbed(os.Environ())
+	cmd := bench.Command(argv[0], argv[1:]...)
 	out, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -123,20 +119,4 @@ func (p *peer) end(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	p.Kill()
-}
-
-// runTime is how long the threads of a process have run on a CPU, 0 when the
-// kernel does not say.
-//
-// Source: Documentation/scheduler/sched-stats.rst, the first number of
-// /proc/PID/task/TID/schedstat, in nanoseconds.
-func runTime(pid int) (sum time.Duration) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, name := range files {
-		b, _ := os.ReadFile(name)
-		first, _, _ := strings.Cut(string(b), " ")
-		n, _ := strconv.ParseInt(first, 10, 64)
-		sum += time.Duration(n)
-	}
-	return sum
 }

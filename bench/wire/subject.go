@@ -4,11 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"time"
+
+	"edgert/bench"
 )
 
 // The subjects.
@@ -38,7 +39,14 @@ type pair struct {
 func (p *pair) ends() []*peer { return []*peer{p.pong, p.ping} }
 
 // runTime is of both ends.
-func (p *pair) runTime() time.Duration { return runTime(p.ping.PID()) + runTime(p.pong.PID()) }
+func (p *pair) runTime() (sum time.Duration) {
+	for _, end := range p.ends() {
+		for _, t := range bench.RunTimes(end.PID()) {
+			sum += t
+		}
+	}
+	return sum
+}
 
 // pongMallocs is how often the far end has allocated so far; ok is false where an
 // implementation does not say.
@@ -66,8 +74,8 @@ func (p *pair) calibrate(ctx context.Context) error {
 	return nil
 }
 
-// field is everything that runs.
-type field struct {
+// fixture is everything that runs.
+type fixture struct {
 	cfg     Config
 	router  *peer
 	at      string // where the router listens
@@ -75,10 +83,10 @@ type field struct {
 	missing []string // what could not take part, and how to get it
 }
 
-// assemble starts all subjects that this machine has.
-func assemble(ctx context.Context, cfg Config) (*field, error) {
-	f := &field{cfg: cfg}
-	hasPython := f.look(ctx, Python, cfg.Python, "-c", "import zenoh; zenoh.open")
+// startAll starts all subjects that this machine has.
+func startAll(ctx context.Context, cfg Config) (*fixture, error) {
+	f := &fixture{cfg: cfg}
+	hasPython := f.answers(ctx, Python, cfg.Python, "-c", "import zenoh; zenoh.open")
 	hasRust := false
 	if _, err := os.Stat(cfg.Rust); err == nil {
 		hasRust = true
@@ -91,26 +99,26 @@ func assemble(ctx context.Context, cfg Config) (*field, error) {
 	}
 	if hasPython {
 		subjects = append(subjects, Python)
-		if err := f.route(ctx); err != nil {
+		if err := f.startRouter(ctx); err != nil {
 			return f, err
 		}
 	}
 	for _, s := range subjects {
-		if err := f.join(ctx, s, Direct); err != nil {
+		if err := f.startPair(ctx, s, Direct); err != nil {
 			return f, err
 		}
 		if f.router == nil {
 			continue
 		}
-		if err := f.join(ctx, s, Routed); err != nil {
+		if err := f.startPair(ctx, s, Routed); err != nil {
 			return f, err
 		}
 	}
-	return f, f.join(ctx, TCP, Direct)
+	return f, f.startPair(ctx, TCP, Direct)
 }
 
-// look reports whether a program answers, and notes how to get it if not.
-func (f *field) look(ctx context.Context, subject string, argv ...string) bool {
+// answers reports whether a program answers, and notes how to get it if not.
+func (f *fixture) answers(ctx context.Context, subject string, argv ...string) bool {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 	if err == nil {
 		return true
@@ -122,21 +130,21 @@ func (f *field) look(ctx context.Context, subject string, argv ...string) bool {
 	return false
 }
 
-func (f *field) route(ctx context.Context) (err error) {
-	if f.at, err = freeEndpoint(); err != nil {
+func (f *fixture) startRouter(ctx context.Context) (err error) {
+	if f.at, err = bench.FreeEndpoint(); err != nil {
 		return err
 	}
 	f.router, err = startPeer(ctx, f.argv(Python, "route", "listen", f.at, "router"))
 	return err
 }
 
-// join starts a pair.
-func (f *field) join(ctx context.Context, subject, path string) (err error) {
+// startPair starts a pair.
+func (f *fixture) startPair(ctx context.Context, subject, path string) (err error) {
 	p := &pair{subject: subject, path: path}
 	at, how := f.at, "connect"
 	if path == Direct {
 		how = "listen"
-		if at, err = freeEndpoint(); err != nil {
+		if at, err = bench.FreeEndpoint(); err != nil {
 			return err
 		}
 	}
@@ -153,18 +161,18 @@ func (f *field) join(ctx context.Context, subject, path string) (err error) {
 }
 
 // argv is the command for one end; all take the same four arguments.
-func (f *field) argv(subject string, end ...string) []string {
+func (f *fixture) argv(subject string, end ...string) []string {
 	switch subject {
 	case Rust:
 		return append([]string{f.cfg.Rust}, end...)
 	case Python:
 		return append([]string{f.cfg.Python, "-c", pingScript}, end...)
 	}
-	return append(append(f.cfg.Self, "part", "wire", subject), end...)
+	return bench.Part(append([]string{"wire", subject}, end...)...).Args
 }
 
 // end lets everything go.
-func (f *field) end(ctx context.Context) {
+func (f *fixture) end(ctx context.Context) {
 	for _, p := range f.pairs {
 		for _, end := range p.ends() {
 			end.end(ctx)
@@ -173,14 +181,4 @@ func (f *field) end(ctx context.Context) {
 	if f.router != nil {
 		f.router.end(ctx)
 	}
-}
-
-// freeEndpoint finds a port that nobody listens on now.
-func freeEndpoint() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("bench: no free port: %w", err)
-	}
-	defer l.Close()
-	return "tcp/" + l.Addr().String(), nil
 }

@@ -28,7 +28,7 @@ func serve(t *testing.T, e End, commands string) ([]answer, error) {
 func TestEndsOfAPair(t *testing.T) {
 	for _, subject := range []string{Native, TCP} {
 		t.Run(subject, func(t *testing.T) {
-			at, err := freeEndpoint()
+			at, err := bench.FreeEndpoint()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,12 +55,12 @@ func TestEndsOfAPair(t *testing.T) {
 
 func TestWrongCommands(t *testing.T) {
 	for _, line := range []string{"", "rtt", "rtt 64", "rtt 64 0", "rtt 4 1", "rtt 64 9999999", "flood 99999999 1", "rtt a b"} {
-		if _, err := obey(&tcpPing{}, line); err == nil {
-			t.Errorf("%q was obeyed", line)
+		if _, err := execute(&tcpPing{}, line); err == nil {
+			t.Errorf("%q was executed", line)
 		}
 	}
-	if _, err := obey(nil, "rtt 64 1"); err == nil {
-		t.Error("a pong obeyed rtt")
+	if _, err := execute(nil, "rtt 64 1"); err == nil {
+		t.Error("a pong executed rtt")
 	}
 }
 

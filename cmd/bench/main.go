@@ -11,13 +11,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
-	"time"
 
 	"github.com/alecthomas/kong"
 
 	"edgert/bench"
 	"edgert/bench/jitter"
+	"edgert/bench/recipe"
+	"edgert/bench/wire"
 	"edgert/internal/exit"
 	"edgert/internal/program"
 )
@@ -46,31 +48,24 @@ Exit codes: 0 measured, 1 broke while running, 2 wrong flag or program missing, 
 type cli struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and BENCH_* variables win over it." placeholder:"FILE"`
 
-	Jitter  jitterFlags `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
-	Bus     busFlags    `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
-	Wire    wireFlags   `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
-	Faults  faultsFlags `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
-	Safety  safetyFlags `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against eight rules."`
-	Recipe  recipeFlags `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
-	Camera  cameraFlags `cmd:"" help:"How old pictures are when they stand in a message, what cameras cost, and whether the tick notices."`
-	JPEG    jpegFlags   `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`
-	Version struct{}    `cmd:"" help:"Print the version."`
-	Part    partFlags   `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
+	Jitter  jitterFlags    `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
+	Bus     busFlags       `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
+	Wire    wireFlags      `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
+	Faults  faultsFlags    `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
+	Safety  safetyFlags    `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against eight rules."`
+	Recipe  recipeFlags    `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
+	Camera  cameraFlags    `cmd:"" help:"How old pictures are when they stand in a message, what cameras cost, and whether the tick notices."`
+	JPEG    jpegFlags      `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+	Part    partFlags      `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
 }
 
 // partFlags are for bench itself.
 type partFlags struct {
-	Loop struct {
-		FPS      float64       `name:"fps" required:""`
-		Duration time.Duration `required:""`
-		CPU      int           `name:"cpu" required:""`
-		Require  bool
-	} `cmd:""`
-	Edge edgePart `cmd:""`
-	Load struct {
-		Name string `arg:"" enum:"cpu,alloc"`
-	} `cmd:""`
-	Wire wireEnd `cmd:""`
+	Loop jitter.LoopPart `cmd:""`
+	Edge recipe.Part     `cmd:""`
+	Load bench.LoadPart  `cmd:""`
+	Wire wire.End        `cmd:""`
 }
 
 // version is set by the Makefile.
@@ -88,38 +83,23 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	if done {
 		return code
 	}
-	var err error
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	switch parsed.Command() {
-	case "version":
-		fmt.Fprintf(stdout, "bench %s\n", version)
-	case "part loop":
-		l := c.Part.Loop
-		err = jitter.LoopPart{FPS: l.FPS, Duration: l.Duration, CPU: l.CPU, Require: l.Require}.Run(stdout)
-	case "part load <name>":
-		err = bench.LoadPart(ctx, c.Part.Load.Name)
-	case "part wire <subject> <role> <how> <endpoint> <key>":
+	ctx := signals
+	if strings.HasPrefix(parsed.Command(), "part wire") {
 		stop() // a signal ends it as it is: it has nothing to put away
-		err = c.Part.Wire.run(context.Background(), os.Stdin, stdout)
-	case "faults":
-		err = c.Faults.run(ctx, stdout, stderr)
-	case "wire":
-		err = c.Wire.run(ctx, stdout, stderr)
-	case "part edge":
-		err = c.Part.Edge.run(ctx, stdout)
-	case "bus":
-		err = c.Bus.run(ctx, stdout, stderr)
-	case "jpeg":
-		err = c.JPEG.run(ctx, stdout, stderr)
-	case "camera":
-		err = c.Camera.run(ctx, stdout, stderr)
-	case "safety":
-		err = c.Safety.run(ctx, stdout, stderr)
-	case "recipe":
-		err = c.Recipe.run(ctx, stdout, stderr)
-	default:
-		err = c.Jitter.run(ctx, stdout, stderr)
+		ctx = context.Background()
 	}
-	return p.Complain(err)
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	parsed.BindTo(os.Stdin, (*io.Reader)(nil))
+	parsed.BindTo(stdout, (*io.Writer)(nil))
+	return p.Complain(parsed.Run(&streams{stdout, stderr}))
+}
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run(stdout io.Writer) error {
+	_, err := fmt.Fprintf(stdout, "bench %s\n", version)
+	return err
 }

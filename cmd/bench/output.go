@@ -5,22 +5,59 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
+	"edgert/bench"
 	"edgert/internal/exit"
 	"edgert/internal/program"
 )
 
-// output is what a flag asks for: a rendering of the report in the file name, -
+// streams are where bench writes.
+type streams struct{ out, err io.Writer }
+
+// env fills in what a measurement has beside its flags.
+func (s *streams) env(e *bench.Env, quiet bool) {
+	e.Version = version
+	if !quiet {
+		e.Log = s.err
+	}
+}
+
+// output is what a flag asks for: a rendering of the report R in the file name, -
 // for standard output, "" for nothing.
-type output struct {
+type output[R any] struct {
 	flag, name string
-	render     func(io.Writer) error
+	render     func(R, io.Writer) error
+}
+
+// measure runs a measurement whose report can be delivered, shows its table, on
+// standard error where an output takes standard output, and writes the outputs.
+func measure[R interface{ WriteTable(io.Writer) error }](s *streams, run func() (R, error), outputs ...output[R]) error {
+	if err := ready(outputs...); err != nil {
+		return err
+	}
+	report, err := run()
+	if err != nil {
+		return err
+	}
+	to := s.out
+	for _, o := range outputs {
+		if o.name == "-" {
+			to = s.err
+		}
+	}
+	if err := report.WriteTable(to); err != nil {
+		return err
+	}
+	var failed []error // one that cannot be written does not cost the others
+	for _, o := range outputs {
+		failed = append(failed, o.write(report, s.out))
+	}
+	return errors.Join(failed...)
 }
 
 // ready refuses outputs that could not be delivered, before the measurement: two
 // at one place, and a file that cannot be opened.
-func ready(outputs ...output) error {
+func ready[R any](outputs ...output[R]) error {
 	taken := map[string]string{}
 	for _, o := range outputs {
 		if o.name == "" {
@@ -44,67 +81,19 @@ func ready(outputs ...output) error {
 	return nil
 }
 
-// deliver shows the table, on standard error where an output takes standard
-// output, and writes the outputs.
-func deliver(stdout, stderr io.Writer, table func(io.Writer) error, outputs ...output) error {
-	to := stdout
-	for _, o := range outputs {
-		if o.name == "-" {
-			to = stderr
-		}
-	}
-	if err := table(to); err != nil {
-		return err
-	}
-	var failed []error // one that cannot be written does not cost the others
-	for _, o := range outputs {
-		failed = append(failed, o.write(stdout))
-	}
-	return errors.Join(failed...)
-}
-
-func (o output) write(stdout io.Writer) error {
+func (o output[R]) write(report R, stdout io.Writer) error {
 	switch o.name {
 	case "":
 		return nil
 	case "-":
-		return o.render(stdout)
+		return o.render(report, stdout)
 	}
 	f, err := os.Create(o.name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.flag, err)
 	}
-	if err := errors.Join(o.render(f), f.Close()); err != nil {
+	if err := errors.Join(o.render(report, f), f.Close()); err != nil {
 		return fmt.Errorf("%s: %w", o.flag, err)
 	}
 	return nil
-}
-
-// progress is where a measurement says how far it is.
-func progress(quiet bool, stderr io.Writer) io.Writer {
-	if quiet {
-		return io.Discard
-	}
-	return stderr
-}
-
-// ownPath is this program's file: it runs its parts, and its folder is where the
-// other programs are looked for.
-func ownPath() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("bench does not find its own program: %w", err)
-	}
-	return self, nil
-}
-
-// folder returns where edge-rt and lean-server are: the folder that --bin names,
-// absolute, since a bare "edge-rt" would be looked up in $PATH, or, for "", that
-// of this program.
-func folder(bin string) (string, error) {
-	if bin != "" {
-		return filepath.Abs(bin)
-	}
-	self, err := ownPath()
-	return filepath.Dir(self), err
 }

@@ -17,8 +17,8 @@ const (
 	allocPause          = time.Millisecond
 )
 
-// inside starts the load that shares the edge's process; the others run outside.
-func inside(ctx context.Context, all *sync.WaitGroup, load string) {
+// startLoad starts the load that shares the edge's process; the others run outside.
+func startLoad(ctx context.Context, all *sync.WaitGroup, load string) {
 	switch load {
 	case "encode":
 		for range runtime.NumCPU() {

@@ -1,0 +1,34 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// A program in the folder "." must not be looked up in $PATH.
+func TestProgramIsAbsolute(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bin, want := range map[string]string{".": here, "a/../b": filepath.Join(here, "b"), "/usr/bin": "/usr/bin", "": filepath.Dir(self)} {
+		if got := Program(bin, "edge-rt"); got != filepath.Join(want, "edge-rt") {
+			t.Errorf("Program(%q) = %q, want it in %q", bin, got, want)
+		}
+	}
+}
+
+func TestScrubbed(t *testing.T) {
+	got := Scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort", "BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "NOTIFY_SOCKET=/run/n", "HOME=/h=1"})
+	want := []string{"PATH=/bin", "LEAN_SERVER_ORT=/ort", "EDGERT_ORT=/o", "HOME=/h=1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("Scrubbed = %q, want %q", got, want)
+	}
+}

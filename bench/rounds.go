@@ -1,0 +1,32 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Env is what every measurement has beside its own flags.
+type Env struct {
+	Version string    `kong:"-"`
+	Log     io.Writer `kong:"-"` // of progress; nil: none
+}
+
+// Progress writes how far the measurement is.
+func (e *Env) Progress(format string, args ...any) {
+	if e.Log != nil {
+		fmt.Fprintf(e.Log, format, args...)
+	}
+}
+
+// Turned is the order in which one round measures all subjects: every other round
+// is reversed, and every other pair of rounds begins with the next subject, so that
+// none is always first, or always behind the same one.
+func Turned[T any](subjects []T, round int) []T {
+	order := slices.Clone(subjects)
+	if round%2 == 1 {
+		slices.Reverse(order)
+	}
+	first := round / 2 % len(order)
+	return slices.Concat(order[first:], order[:first])
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+
+	"edgert/bench/bus"
+	"edgert/bench/camera"
+	"edgert/bench/faults"
+	"edgert/bench/jitter"
+	"edgert/bench/jpeg"
+	"edgert/bench/recipe"
+	"edgert/bench/safety"
+	"edgert/bench/wire"
+	"edgert/internal/exit"
+)
+
+// A command's flags are its measurement's Config, where its report goes, and
+// how much it says meanwhile.
+
+// common are the flags of every command.
+type common struct {
+	JSON  string `name:"json" help:"Write the report as JSON to this file, - for standard output." placeholder:"FILE"`
+	Quiet bool   `help:"No progress, only the table."`
+}
+
+type jitterFlags struct {
+	jitter.Config
+	HTML string `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
+	common
+}
+
+func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
+	s.env(&f.Env, f.Quiet)
+	return measure(s, func() (*jitter.Report, error) { return jitter.Measure(ctx, f.Config) },
+		output[*jitter.Report]{"--json", f.JSON, (*jitter.Report).WriteJSON}, output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
+}
+
+type busFlags struct {
+	bus.Config
+	HTML string `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
+	common
+}
+
+func (f *busFlags) Run(ctx context.Context, s *streams) error {
+	s.env(&f.Env, f.Quiet)
+	return measure(s, func() (*bus.Report, error) { return bus.Measure(ctx, f.Config) },
+		output[*bus.Report]{"--json", f.JSON, (*bus.Report).WriteJSON}, output[*bus.Report]{"--html", f.HTML, (*bus.Report).WriteHTML})
+}
+
+type wireFlags struct {
+	wire.Config
+	common
+}
+
+func (f *wireFlags) Run(ctx context.Context, s *streams) error {
+	s.env(&f.Env, f.Quiet)
+	return measure(s, func() (*wire.Report, error) { return wire.Measure(ctx, f.Config) }, output[*wire.Report]{"--json", f.JSON, (*wire.Report).WriteJSON})
+}
+
+type cameraFlags struct {
+	camera.Config
+	common
+}
+
+func (f *cameraFlags) Run(ctx context.Context, s *streams) error {
+	s.env(&f.Env, f.Quiet)
+	return measure(s, func() (*camera.Report, error) { return camera.Measure(ctx, f.Config) }, output[*camera.Report]{"--json", f.JSON, (*camera.Report).WriteJSON})
+}
+
+type jpegFlags struct {
+	jpeg.Config
+	common
+}
+
+func (f *jpegFlags) Run(ctx context.Context, s *streams) error {
+	s.env(&f.Env, f.Quiet)
+	return measure(s, func() (*jpeg.Report, error) { return jpeg.Measure(ctx, f.Config) }, output[*jpeg.Report]{"--json", f.JSON, (*jpeg.Report).WriteJSON})
+}
+
+type recipeFlags struct {
+	recipe.Config
+	common
+}
+
+func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
+	s.env(&f.Env, f.Quiet)
+	return measure(s, func() (*recipe.Report, error) { return recipe.Measure(ctx, f.Config) }, output[*recipe.Report]{"--json", f.JSON, (*recipe.Report).WriteJSON})
+}
+
+type faultsFlags struct {
+	Virtual  bool     `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network. Else in real time, on edge-rt and lean-server."`
+	Faults   []string `default:"none,loss_20,spikes,blackout" help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them." placeholder:"NAME,…"`
+	Schedule []string `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. The first is the one that episodes are drawn of." placeholder:"NAME,…"`
+	faults.Config
+	List bool   `help:"Name scenarios, schedules and options."`
+	CSV  string `name:"csv" help:"Virtual: write every tick of the first episode of each cell to this file, with the DRTC program's columns." placeholder:"FILE"`
+	HTML string `name:"html" help:"Write the report as a page with plots to this file." placeholder:"FILE"`
+	SVG  string `name:"svg" help:"Virtual: write the figure of the first episode of the first cell to this file." placeholder:"FILE"`
+	common
+}
+
+func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
+	if f.List {
+		return faults.WriteList(s.out)
+	}
+	for _, flag := range []struct{ name, file string }{{"--csv", f.CSV}, {"--svg", f.SVG}} {
+		if flag.file != "" && !f.Virtual {
+			return exit.Errorf(exit.Usage, "%s is for --virtual, and no single tick is kept of real time: add --virtual or leave it out", flag.name)
+		}
+	}
+	if err := f.load(); err != nil {
+		return err
+	}
+	s.env(&f.Env, f.Quiet)
+	play := faults.Live
+	if f.Virtual {
+		play = faults.Play
+	}
+	return measure(s, func() (*faults.Report, error) { return play(ctx, f.Config) },
+		output[*faults.Report]{"--json", f.JSON, (*faults.Report).WriteJSON}, output[*faults.Report]{"--csv", f.CSV, (*faults.Report).WriteCSV},
+		output[*faults.Report]{"--html", f.HTML, (*faults.Report).WriteHTML}, output[*faults.Report]{"--svg", f.SVG, (*faults.Report).WriteSVG})
+}
+
+// load reads the scenarios and contenders that the flags name.
+func (f *faultsFlags) load() error {
+	names := f.Faults
+	if len(names) == 1 && names[0] == "compare" {
+		names = faults.Comparison
+	}
+	for _, name := range names {
+		s, err := faults.LoadScenario(name)
+		if err != nil {
+			return err
+		}
+		f.Scenarios = append(f.Scenarios, s)
+	}
+	for _, name := range f.Schedule {
+		c, err := faults.ParseContender(name)
+		if err != nil {
+			return err
+		}
+		f.Contenders = append(f.Contenders, c)
+	}
+	return nil
+}
+
+type safetyFlags struct {
+	safety.Config
+	List     bool   `help:"Name the faults."`
+	Markdown string `help:"Write the table as docs/safety.md has it to this file, - for standard output." placeholder:"FILE"`
+	Into     string `help:"Write the table into this page, in place of what is below its heading \"The table\"." placeholder:"FILE"`
+	common
+}
+
+func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
+	if f.List {
+		return safety.WriteList(s.out)
+	}
+	if f.Into != "" {
+		if err := safety.CheckInto(f.Into); err != nil {
+			return err
+		}
+	}
+	s.env(&f.Env, f.Quiet)
+	broken := 0
+	run := func() (*safety.Report, error) {
+		report, err := safety.Run(ctx, f.Config)
+		if err == nil {
+			broken = report.Broken()
+		}
+		if err == nil && f.Into != "" {
+			err = report.WriteInto(f.Into)
+		}
+		return report, err
+	}
+	if err := measure(s, run, output[*safety.Report]{"--json", f.JSON, (*safety.Report).WriteJSON}, output[*safety.Report]{"--markdown", f.Markdown, (*safety.Report).WriteMarkdown}); err != nil {
+		return err
+	}
+	if broken > 0 {
+		return exit.Errorf(exit.Failure, "%d violations of the rules in docs/safety.md", broken)
+	}
+	return nil
+}
