@@ -1,15 +1,17 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
 )
@@ -98,7 +100,7 @@ func TestManifestTable(t *testing.T) {
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.open(&o) // for the series that there is one of for each session
+	b.server.queries.open(&o) // for the series that there is one of for each session
 	families, err := metricsOf(func() *Server { return b.server }).Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +136,11 @@ func TestDocNamesEveryReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range slices.Concat(outcomeNames[:], refusedNames[:]) {
+	names := slices.Clone(refusedNames[:])
+	for o := range audit.NumOutcomes {
+		names = append(names, o.String())
+	}
+	for _, name := range names {
 		if !strings.Contains(string(text), name) {
 			t.Errorf("docs/server.md does not name %q", name)
 		}
@@ -142,9 +148,15 @@ func TestDocNamesEveryReason(t *testing.T) {
 }
 
 func TestAuditTable(t *testing.T) {
-	turn := sampleTurn()
-	turn.why, turn.stale, turn.cameras = "something", 1, []wire.CameraShape{{Name: "top"}}
-	decoder := json.NewDecoder(strings.NewReader(string(appendAudit(nil, turn, time.Now()))))
+	dir := t.TempDir()
+	w := newBench(t, config()).audited(dir)
+	w.Add(&audit.Record{Why: "something", Stale: 1, Cameras: []wire.CameraShape{{Name: "top"}}}, nil, nil)
+	w.Start("5ha")()
+	line, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
 	var want []string
 	for depth := 0; ; {
 		token, err := decoder.Token()

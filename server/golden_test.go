@@ -39,7 +39,7 @@ func TestRoundRobinGolden(t *testing.T) {
 			reg := newRegistry()
 			for _, uuid := range ready {
 				s := newSession(uuid)
-				s.deposit(obsHeader(0, 1), nil, 0)
+				s.mailbox.put(obsHeader(0, 1), nil, 0)
 				reg.add(s)
 			}
 			got := []string{}
@@ -59,7 +59,14 @@ func TestSessionGolden(t *testing.T) {
 	s := newSession("robot")
 	s.episode.Store(0)
 	seq := uint64(0)
-	deposit := func() { seq++; s.deposit(obsHeader(0, seq), []byte{1}, 0) }
+	superseded := uint64(0)
+	deposit := func() {
+		seq++
+		s.seen(0)
+		if _, replaced := s.mailbox.put(obsHeader(0, seq), []byte{1}, 0); replaced {
+			superseded++
+		}
+	}
 	for _, row := range golden[struct {
 		Event        string
 		Pending      bool
@@ -76,11 +83,11 @@ func TestSessionGolden(t *testing.T) {
 		case "deposit1", "deposit2", "deposit3_after_take", "deposit4_revives":
 			deposit()
 		case "take":
-			if r, ok := s.box.take(); !ok || r.header.SeqID != row.Seq {
+			if r, ok := s.mailbox.take(); !ok || r.header.SeqID != row.Seq {
 				t.Errorf("take() = %v, %v, want seq %d", r, ok, row.Seq)
 			}
 		case "take_superseded":
-			if got := s.box.takeSuperseded(); got != row.Ret {
+			if got := s.mailbox.takeSuperseded(); got != row.Ret {
 				t.Errorf("takeSuperseded() = %d, want %d", got, row.Ret)
 			}
 		case "token_drop":
@@ -92,14 +99,13 @@ func TestSessionGolden(t *testing.T) {
 		default:
 			t.Fatalf("unknown event %q", row.Event)
 		}
-		superseded, _ := s.box.counts()
-		s.box.mu.Lock()
-		since := s.box.sinceReply
-		s.box.mu.Unlock()
-		if s.box.pending() != row.Pending || superseded != row.Superseded || since != row.SinceReply ||
+		s.mailbox.mu.Lock()
+		since := s.mailbox.superseded
+		s.mailbox.mu.Unlock()
+		if s.mailbox.pending() != row.Pending || superseded != row.Superseded || since != row.SinceReply ||
 			s.episode.Load() != row.Episode || s.alive() != row.Alive || s.alive() == row.TokenDropped {
 			t.Errorf("after %s: pending %v superseded %d since %d episode %d alive %v, want %+v",
-				row.Event, s.box.pending(), superseded, since, s.episode.Load(), s.alive(), row)
+				row.Event, s.mailbox.pending(), superseded, since, s.episode.Load(), s.alive(), row)
 		}
 	}
 }

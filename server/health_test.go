@@ -1,6 +1,7 @@
 package server
 
 import (
+	"edgert/rt/rttest"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ func TestHealthPages(t *testing.T) {
 		}
 		h.Watch(b.server)
 	})
-	eventually(t, "readiness", func() bool { ok, _ := b.server.Ready(); return ok })
+	rttest.Eventually(t, "readiness", func() bool { ok, _ := b.server.Ready(); return ok })
 	want("serving", "/healthz", 200, "ok")
 	want("serving", "/readyz", 200, "ok")
 
@@ -60,11 +61,11 @@ func TestHealthPages(t *testing.T) {
 	r := b.robot("arm")
 	r.send(obsHeader(0, 1), fakeObs(t))
 	<-entered
-	b.clock.Advance(hungAfter + time.Second)
+	b.clock.Advance(stuckAfter + time.Second)
 	want("hung", "/healthz", 503, "worker busy with one request for 11 s")
 	leave <- struct{}{}
 	r.next()
-	eventually(t, "the end of the request", func() bool { ok, _ := b.server.Ready(); return ok })
+	rttest.Eventually(t, "the end of the request", func() bool { ok, _ := b.server.Ready(); return ok })
 	_, metrics := page(t, h, "/metrics")
 	for _, line := range []string{
 		"lean_server_requests_total 1", "lean_server_active_sessions 1", "lean_server_max_sessions 2",

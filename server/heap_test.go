@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"edgert/rt"
+	"edgert/server/audit"
 	"edgert/wire"
 )
 
@@ -17,15 +18,15 @@ func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())
 	s := b.server
-	s.collected = rt.ReadHeap()
+	s.keeper.heap.last = rt.ReadHeap()
 	look := func() (asked bool) {
-		s.stats.outcomes[answered].Add(1) // a robot is served
+		s.stats.outcomes[audit.Answered].Add(1) // a robot is served
 		before := rt.ReadHeap().Forced
-		s.collectHeap()
+		s.keeper.heap.check()
 		if n := rt.ReadHeap().Forced - before; n != 0 {
 			t.Errorf("the steward collects %d times by itself", n)
 		}
-		return s.worker.littered.Load()
+		return s.worker.collectDue.Load()
 	}
 	if look() {
 		t.Error("nothing is to be collected")
@@ -76,16 +77,16 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 func TestMailboxesMoveTheFuse(t *testing.T) {
 	b := newBench(t, config())
 	s := b.server
-	s.gc = rt.HoldGC(0)
-	defer s.gc.Release()
+	s.keeper.heap.hold = rt.HoldGC(0)
+	defer s.keeper.heap.hold.Release()
 	fuse := debug.SetMemoryLimit(-1)
 	session := newSession("arm")
 	s.sessions.add(session)
 	for seq := range uint64(3) {
-		session.deposit(wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1)
-		session.box.take()
+		session.mailbox.put(wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1)
+		session.mailbox.take()
 	}
-	s.allow()
+	s.keeper.heap.raiseLimit()
 	if got, want := debug.SetMemoryLimit(-1)-fuse, int64(3*roomFor(1<<20)); got != want {
 		t.Errorf("the fuse moved by %d bytes for three buffers, want %d", got, want)
 	}

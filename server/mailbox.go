@@ -35,7 +35,7 @@ func (k requestKey) after(o requestKey) bool {
 // Three buffers change places, so that the worker reads one while another is
 // being filled, and nothing is copied under mu.
 type mailbox struct {
-	filling sync.Mutex // held by deposit; a robot that moves to another link has two senders for a moment
+	filling sync.Mutex // held by put; a robot that moves to another link has two senders for a moment
 	back    *request   // Guarded by filling.
 
 	size atomic.Int64 // bytes of the three buffers
@@ -45,9 +45,7 @@ type mailbox struct {
 	full       bool
 	seen       bool // newest is valid
 	newest     requestKey
-	superseded uint64 // replaced before the worker came, since the session opened
-	sinceReply uint64 // of these, not yet reported to the robot
-	late       uint64 // refused: not newer than one that was here already
+	superseded uint64 // replaced before the worker came, and not yet reported to the robot
 
 	front *request // Owner: worker.
 }
@@ -56,23 +54,20 @@ func newMailbox() mailbox {
 	return mailbox{back: new(request), waiting: new(request), front: new(request)}
 }
 
-// deposit copies an observation in. newest is false when one that is not older
+// put copies an observation in. newest is false when one that is not older
 // was here already; replaced says that one was waiting and is lost. It allocates
 // only when the body is larger than all before it.
 //
 // Owner: the transport's receiving goroutines.
 //
 //rt:noalloc
-func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) (newest, replaced bool) {
+func (m *mailbox) put(h wire.Header, body []byte, at rt.Instant) (newest, replaced bool) {
 	m.filling.Lock()
 	defer m.filling.Unlock()
 	key := requestKey{h.SessionEpoch, h.SeqID}
 
 	m.mu.Lock()
 	late := m.seen && !key.after(m.newest)
-	if late {
-		m.late++
-	}
 	m.mu.Unlock()
 	if late {
 		return false, false
@@ -89,7 +84,6 @@ func (m *mailbox) deposit(h wire.Header, body []byte, at rt.Instant) (newest, re
 	m.back, m.waiting = m.waiting, m.back
 	if replaced = m.full; replaced {
 		m.superseded++
-		m.sinceReply++
 	}
 	m.full, m.seen, m.newest = true, true, key
 	m.mu.Unlock()
@@ -142,8 +136,8 @@ func (m *mailbox) pending() bool {
 func (m *mailbox) takeSuperseded() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.sinceReply
-	m.sinceReply = 0
+	n := m.superseded
+	m.superseded = 0
 	return n
 }
 
@@ -152,11 +146,4 @@ func (m *mailbox) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.full = false
-}
-
-// counts returns the lifetime numbers of replaced and of refused observations.
-func (m *mailbox) counts() (superseded, late uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.superseded, m.late
 }

@@ -10,6 +10,7 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/audit"
 	"edgert/wire"
 )
 
@@ -22,8 +23,8 @@ type metrics struct {
 	scalars    []scalar
 	histograms []histogram
 	staleness  *prometheus.Desc
-	pictures   *prometheus.Desc
-	warned     *prometheus.Desc
+	stale      *prometheus.Desc
+	stray      *prometheus.Desc
 	build      *prometheus.Desc
 	model      *prometheus.Desc
 }
@@ -45,14 +46,14 @@ func metricsOf(server func() *Server) *prometheus.Registry {
 	m := &metrics{
 		server:    server,
 		staleness: series("session_staleness_seconds", "Since the robot's last observation, or since it opened.", nil, "client"),
-		pictures:  series("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", nil, "camera"),
-		warned:    series("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", nil, "camera"),
+		stale:     series("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", nil, "camera"),
+		stray:     series("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", nil, "camera"),
 		build:     series("build_info", "1, with what this is.", nil, "version", "go", "onnxruntime", "schema"),
 		model:     series("model_info", "1, with what is served.", nil, "prefix", "sha256", "policy_type", "server_id"),
 	}
 	m.countRequests()
 	m.countSessions()
-	m.countJournal()
+	m.countAudit()
 	for name, h := range map[string]struct {
 		help  string
 		value func(*stats) *durations
@@ -82,12 +83,12 @@ func (m *metrics) add(kind prometheus.ValueType, name, help string, labels prome
 }
 
 func (m *metrics) countRequests() {
-	m.counter("requests_total", "Observations answered with a chunk.", nil, func(s *stats) *atomic.Uint64 { return &s.outcomes[answered] })
-	for o := range numOutcomes {
+	m.counter("requests_total", "Observations answered with a chunk.", nil, func(s *stats) *atomic.Uint64 { return &s.outcomes[audit.Answered] })
+	for o := range audit.NumOutcomes {
 		value := func(s *stats) *atomic.Uint64 { return &s.outcomes[o] }
 		m.counter("outcomes_total", "Observations that had their turn, by how it ended.", prometheus.Labels{"outcome": o.String()}, value)
-		if reason := o.String(); o != answered {
-			if o == inferenceFailed {
+		if reason := o.String(); o != audit.Answered {
+			if o == audit.InferenceFailed {
 				reason = "inference" // its name since before outcomes had names
 			}
 			m.counter("errors_total", "Observations that had their turn and got no chunk.", prometheus.Labels{"reason": reason}, value)
@@ -105,9 +106,9 @@ func (m *metrics) countRequests() {
 		m.counter("conditioning_total", "Chunks by what was done with the prefix.", prometheus.Labels{"mode": mode.String()},
 			func(s *stats) *atomic.Uint64 { return &s.modes[mode] })
 	}
-	for use, name := range map[pastUse]string{pastFound: "found", pastMissed: "missed"} {
+	for use, name := range map[spanUse]string{spansFound: "found", spansMissing: "missed"} {
 		m.counter("spans_total", "Requests that name rows of earlier chunks, by whether all were there.", prometheus.Labels{"outcome": name},
-			func(s *stats) *atomic.Uint64 { return &s.past[use] })
+			func(s *stats) *atomic.Uint64 { return &s.spans[use] })
 	}
 	m.counter("observation_bytes_total", "Bodies of observations, served or not.", nil, func(s *stats) *atomic.Uint64 { return &s.receivedBytes })
 	m.counter("chunk_bytes_total", "Bodies of chunks.", nil, func(s *stats) *atomic.Uint64 { return &s.sentBytes })
@@ -120,7 +121,7 @@ func (m *metrics) countRequests() {
 func (m *metrics) countSessions() {
 	m.counter("sessions_opened_total", "Sessions opened.", nil, func(s *stats) *atomic.Uint64 { return &s.opened })
 	m.counter("sessions_closed_total", "Sessions closed.", nil, func(s *stats) *atomic.Uint64 { return &s.closed })
-	m.add(prometheus.CounterValue, "sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(s.stats.refusals()) })
+	m.add(prometheus.CounterValue, "sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(sum(s.stats.refused[:])) })
 	for r := range numRefused {
 		m.counter("opens_rejected_total", "Sessions refused, by reason.", prometheus.Labels{"reason": r.String()},
 			func(s *stats) *atomic.Uint64 { return &s.refused[r] })
@@ -134,21 +135,21 @@ func (m *metrics) countSessions() {
 	gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(s.draining.Load()) })
 }
 
-func (m *metrics) countJournal() {
+func (m *metrics) countAudit() {
 	for name, c := range map[string]struct {
 		help  string
-		value func(*journal) *atomic.Uint64
+		value func(*audit.Counts) *atomic.Uint64
 	}{
-		"audit_lines_total":      {"Audit lines written.", func(j *journal) *atomic.Uint64 { return &j.lines }},
-		"audit_dropped_total":    {"Audit lines that the disk was too slow for.", func(j *journal) *atomic.Uint64 { return &j.linesLost }},
-		"captures_total":         {"Requests captured.", func(j *journal) *atomic.Uint64 { return &j.kept }},
-		"captures_dropped_total": {"Requests that the disk was too slow to capture.", func(j *journal) *atomic.Uint64 { return &j.keptNot }},
+		"audit_lines_total":      {"Audit lines written.", func(c *audit.Counts) *atomic.Uint64 { return &c.Lines }},
+		"audit_dropped_total":    {"Audit lines that the disk was too slow for.", func(c *audit.Counts) *atomic.Uint64 { return &c.LinesDropped }},
+		"captures_total":         {"Requests captured.", func(c *audit.Counts) *atomic.Uint64 { return &c.Captures }},
+		"captures_dropped_total": {"Requests that the disk was too slow to capture.", func(c *audit.Counts) *atomic.Uint64 { return &c.CapturesDropped }},
 	} {
 		m.add(prometheus.CounterValue, name, c.help, nil, func(s *Server) float64 {
-			if s.journal == nil {
+			if s.audit == nil {
 				return 0
 			}
-			return float64(c.value(s.journal).Load())
+			return float64(c.value(&s.audit.Counts).Load())
 		})
 	}
 }
@@ -169,8 +170,8 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 		out <- h.desc
 	}
 	out <- m.staleness
-	out <- m.pictures
-	out <- m.warned
+	out <- m.stale
+	out <- m.stray
 	out <- m.build
 	out <- m.model
 }
@@ -203,8 +204,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(m.staleness, prometheus.GaugeValue, stale.Seconds(), session.uuid)
 	}
 	for i, camera := range s.caps.CameraShapes {
-		out <- prometheus.MustNewConstMetric(m.pictures, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
-		out <- prometheus.MustNewConstMetric(m.warned, prometheus.CounterValue, float64(s.stats.warned[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(m.stale, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(m.stray, prometheus.CounterValue, float64(s.stats.stray[i].Load()), camera.Name)
 	}
 	onnx, _ := policy.RuntimeVersion()
 	out <- prometheus.MustNewConstMetric(m.build, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))

@@ -2,13 +2,13 @@ package server
 
 import (
 	"bufio"
-	"io"
 	"math"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -78,9 +78,8 @@ func TestMetrics(t *testing.T) {
 	}
 	cfg := config()
 	cfg.Version = "v7"
-	j := newJournal(t, t.TempDir(), 8, io.Discard)
 	b := serve(t, cfg, func(b *bench) {
-		b.journal(j)
+		b.audited(t.TempDir())
 		b.server.cfg.WarmupInferences = 0
 		b.model.Before = func() error { b.clock.Advance(4 * time.Millisecond); return nil }
 		h.Watch(b.server)
@@ -102,7 +101,7 @@ func TestMetrics(t *testing.T) {
 		r.send(obsHeader(0, seq), o)
 		r.next()
 	}
-	eventually(t, "the end of the last request", func() bool { return b.server.worker.busySince.Load() == 0 }) // it follows the chunk
+	rttest.Eventually(t, "the end of the last request", func() bool { return b.server.worker.busySince.Load() == 0 }) // it follows the chunk
 	b.clock.Advance(3 * time.Second)
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
@@ -171,12 +170,12 @@ func TestStalenessEndsWithTheSession(t *testing.T) {
 	b := newBench(t, config())
 	h.Watch(b.server)
 	o := fakeOpen("arm")
-	b.server.open(&o)
+	b.server.queries.open(&o)
 	const series = `lean_server_session_staleness_seconds{client="arm"}`
 	if _, ok := scrape(t, h)[series]; !ok {
 		t.Errorf("no %s", series)
 	}
-	b.server.drop(b.server.sessions.find("arm"), "test")
+	b.server.queries.drop(b.server.sessions.find("arm"), "test")
 	if _, ok := scrape(t, h)[series]; ok {
 		t.Errorf("%s stays", series)
 	}

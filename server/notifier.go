@@ -70,8 +70,8 @@ func (n *notifier) update(now rt.Instant) {
 func (n *notifier) progress() bool {
 	w := n.server.worker
 	busySince := rt.Instant(w.busySince.Load())
-	progress := busySince != n.busySince || len(w.wake) == 0
+	progress := busySince != n.busySince || len(w.work) == 0
 	n.busySince = busySince
-	poke(w.wake)
+	wake(w.work)
 	return progress
 }

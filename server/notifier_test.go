@@ -40,9 +40,10 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 
 // idle is a server whose worker is only what the notifier reads of it.
 func idle() *Server {
-	w := &worker{clock: rt.KernelClock(), wake: make(chan struct{}, 1)}
+	shared := &service{sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock()}
+	w := &worker{service: shared, work: make(chan struct{}, 1)}
 	w.alive.Store(true)
-	return &Server{worker: w, sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock()}
+	return &Server{service: shared, worker: w}
 }
 
 // The worker is played step by step: what it does between two updates decides
@@ -58,7 +59,7 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 	n := &notifier{Notifier: to, server: s}
 	consume := func() {
 		select {
-		case <-s.worker.wake:
+		case <-s.worker.work:
 		default:
 		}
 	}

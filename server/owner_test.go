@@ -53,7 +53,7 @@ func TestANameHasOneOwner(t *testing.T) {
 		{"its token went, and the last it sent is long ago", func(b *bench, token wire.Declaration) {
 			gone(b, token)
 			b.robot("arm").send(obsHeader(4, 1), fakeObs(b.t))
-			b.clock.Advance(ownerQuiet + time.Millisecond)
+			b.clock.Advance(ownerTimeout + time.Millisecond)
 		}, process("arm", "two", "right-pi", 1), false},
 		{"another token of its name goes, not its own", func(b *bench, _ wire.Declaration) { gone(b, b.show("arm", 3)) }, process("arm", "two", "right-pi", 1), true},
 		{"it opens again itself", nil, process("arm", "one", "left-pi", 5), false},
@@ -93,9 +93,9 @@ func TestANameHasOneOwner(t *testing.T) {
 func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	b := serveQueries(t)
 	b.open(process("arm", "one", "", 1))
-	b.clock.Advance(ownerQuiet)
+	b.clock.Advance(ownerTimeout)
 	if ack := b.open(process("arm", "two", "right-pi", 1)); ack.Accepted || ack.HeldBy != wire.HostUnknown {
-		t.Errorf("after %v: %+v, want a refusal that knows no host", ownerQuiet, ack)
+		t.Errorf("after %v: %+v, want a refusal that knows no host", ownerTimeout, ack)
 	}
 	b.clock.Advance(time.Millisecond)
 	if ack := b.open(process("arm", "two", "right-pi", 1)); !ack.Accepted {

@@ -46,9 +46,9 @@ func (l live) die() {
 // after lists the sessions that the server holds after it has looked twice, the
 // second time past the grace.
 func (b *bench) after(grace time.Duration) (ids []string) {
-	b.server.housekeep(b.t.Context())
+	b.server.keeper.tick(b.t.Context())
 	b.clock.Advance(grace)
-	b.server.housekeep(b.t.Context())
+	b.server.keeper.tick(b.t.Context())
 	for _, s := range b.server.sessions.all() {
 		ids = append(ids, s.uuid+" "+s.id)
 	}
@@ -130,8 +130,8 @@ func serveQueries(t *testing.T) *bench {
 		defer close(ended)
 		for {
 			select {
-			case q := <-b.server.queries:
-				b.server.answer(q)
+			case q := <-b.server.queries.waiting:
+				b.server.queries.answer(q)
 			case <-done:
 				return
 			}
@@ -272,12 +272,12 @@ func TestOpenThatCrossesTheDrainIsTold(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
-	session, err := b.server.newSession(&o, false)
+	session, err := b.server.queries.newSession(&o, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.server.draining.Store(true)
-	b.server.admit(session)
+	b.server.queries.register(session)
 	if got := r.next(); got.event.Code != wire.EventDraining || got.header.MsgType != wire.MsgEvent {
 		t.Errorf("the robot got %+v, want a draining event", got)
 	}
@@ -288,13 +288,13 @@ func TestOpenThatCrossesTheDrainIsTold(t *testing.T) {
 func TestMalformedSamplesAreToldNowAndThen(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.open(&o)
+	b.server.queries.open(&o)
 	r := b.robot("arm")
 	for range 5 {
-		b.server.tell(notice{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})
+		b.server.keeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})
 	}
 	b.clock.Advance(2 * eventInterval)
-	b.server.tell(notice{uuid: "arm", code: wire.EventBadObservation, text: "again"})
+	b.server.keeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "again"})
 	if first, second := r.next(), r.next(); first.event.Text != "malformed" || second.event.Text != "again" || len(r.inbox) != 0 {
 		t.Errorf("events %q and %q and %d more, want one per interval", first.event.Text, second.event.Text, len(r.inbox))
 	}

@@ -2,20 +2,15 @@ package server
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
 
 	"edgert/policy"
+	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
 )
-
-// ErrNoCaptures marks a folder without captured requests.
-var ErrNoCaptures = errors.New("no captured requests")
 
 // Replayed is what a replay of captured requests found.
 type Replayed struct {
@@ -46,7 +41,7 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
 	}
-	found, unreadable, err := readCaptures(dir)
+	found, unreadable, err := audit.ReadCaptures(dir)
 	if err != nil {
 		return r, err
 	}
@@ -57,52 +52,29 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	defer func() { err = errors.Join(err, loaded.Close()) }()
 	r, err = replay(&loaded.Bundle.Meta, loaded.Bundle.SHA256, loaded.Model, cfg.Conditioning.Policy(), found)
 	r.Dir, r.Bundle, r.Unreadable = dir, loaded.Bundle.Dir, r.Unreadable+len(unreadable)
-	for _, torn := range unreadable {
-		r.Differences = append(r.Differences, Difference{File: torn.file, Why: torn.why})
+	for _, damaged := range unreadable {
+		r.Differences = append(r.Differences, Difference{File: damaged.File, Why: damaged.Why})
 	}
 	return r, err
 }
 
-// readCaptures reads all capture files of dir in the order of their requests.
-func readCaptures(dir string) (found, unreadable []captured, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, name := range names {
-		c, err := readCapture(name)
-		switch {
-		case errors.Is(err, errEmpty):
-		case err != nil:
-			unreadable = append(unreadable, captured{file: name, why: err.Error()})
-		default:
-			found = append(found, c)
-		}
-	}
-	if len(found)+len(unreadable) == 0 {
-		return nil, nil, fmt.Errorf("%s: %w there (debug.capture_dir of a manifest makes a server keep them)", dir, ErrNoCaptures)
-	}
-	slices.SortFunc(found, func(a, b captured) int { return cmp.Compare(a.count, b.count) })
-	return found, unreadable, nil
-}
-
-func replay(meta *policy.Meta, sha256 string, model Model, how policy.Conditioning, requests []captured) (r Replayed, err error) {
+func replay(meta *policy.Meta, sha256 string, model Model, how policy.Conditioning, requests []audit.Capture) (r Replayed, err error) {
 	caps := capabilities(meta, sha256, "", "", "")
-	row, err := newRow(meta, model, &caps, how)
+	tensors, err := newTensors(meta, model, &caps, how)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, row.close()) }()
-	pasts := map[pastKey]*policy.History{}
+	defer func() { err = errors.Join(err, tensors.close()) }()
+	histories := map[sessionKey]*policy.History{}
 	for i := range requests {
 		c := &requests[i]
 		r.Requests++
-		key := pastKey{c.uuid, c.header.SessionEpoch}
-		if pasts[key] == nil {
-			pasts[key] = policy.NewHistory(meta.ChunkSize, meta.ActionDim)
+		key := sessionKey{c.ClientUUID, c.Header.SessionEpoch}
+		if histories[key] == nil {
+			histories[key] = policy.NewHistory(meta.ChunkSize, meta.ActionDim)
 		}
-		if why := row.replay(c, sha256, pasts[key]); why != "" {
-			r.Differences = append(r.Differences, Difference{c.file, c.uuid, c.header.SeqID, why})
+		if why := tensors.replay(c, sha256, histories[key]); why != "" {
+			r.Differences = append(r.Differences, Difference{c.File, c.ClientUUID, c.Header.SeqID, why})
 		} else {
 			r.Exact++
 		}
@@ -110,66 +82,66 @@ func replay(meta *policy.Meta, sha256 string, model Model, how policy.Conditioni
 	return r, nil
 }
 
-// pastKey is one robot's session in a capture.
-type pastKey struct {
+// sessionKey is one robot's session in a capture.
+type sessionKey struct {
 	uuid  string
 	epoch uint32
 }
 
 // replay answers one captured request again and says what is different, "" when
-// nothing is. past holds the chunks that were replayed before it.
-func (r *row) replay(c *captured, sha256 string, past *policy.History) (why string) {
-	if c.sha256 != sha256 {
-		return fmt.Sprintf("captured with bundle %.12s, this is %.12s", c.sha256, sha256)
+// nothing is. history holds the chunks that were replayed before it.
+func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.History) (why string) {
+	if c.ModelSHA256 != sha256 {
+		return fmt.Sprintf("captured with bundle %.12s, this is %.12s", c.ModelSHA256, sha256)
 	}
-	session := newSession(c.uuid)
-	session.rtc, session.noise, session.past = c.rtc, policy.NewNoiseKey(sha256, c.uuid), past
-	got, text := r.run(session, c)
-	want := c.outcome
-	if want == unsent.String() { // of the link, not of the request
-		want = answered.String()
+	session := newSession(c.ClientUUID)
+	session.rtc, session.noise, session.history = c.RTC, policy.NewNoiseKey(sha256, c.ClientUUID), history
+	got, text := t.run(session, c)
+	want := c.Outcome
+	if want == audit.Unsent.String() { // of the link, not of the request
+		want = audit.Answered.String()
 	}
 	switch {
 	case got.String() != want:
-		return fmt.Sprintf("outcome %s (%s), was %s (%s)", got, text, c.outcome, c.why)
-	case got != answered:
+		return fmt.Sprintf("outcome %s (%s), was %s (%s)", got, text, c.Outcome, c.Why)
+	case got != audit.Answered:
 		return ""
 	}
 	var was, is wire.ActionChunk
-	if err := wire.ParseActionChunk(&was, c.reply); err != nil {
+	if err := wire.ParseActionChunk(&was, c.Reply); err != nil {
 		return "the captured reply: " + err.Error()
 	}
-	r.answer(&is, &c.header)
+	t.chunk(&is, &c.Header)
 	// What the moment made of the answer is not the request's.
 	is.QueueWaitMs, is.InferenceMs, is.SupersededSeqs = was.QueueWaitMs, was.InferenceMs, was.SupersededSeqs
 	is.ServerLoad, is.ServerID = was.ServerLoad, was.ServerID
-	r.remember(session)
-	if bytes.Equal(wire.AppendActionChunk(nil, &is), c.reply) {
+	t.remember(session)
+	if bytes.Equal(wire.AppendActionChunk(nil, &is), c.Reply) {
 		return ""
 	}
-	if r.past == pastMissed {
+	if t.spans == spansMissing {
 		return "it names rows of chunks that were answered before the first capture that is left"
 	}
 	return fmt.Sprintf("another chunk: largest difference %g of chunk_model, %g of chunk_robot",
-		farthest(was.ChunkModel.Data, is.ChunkModel.Data), farthest(was.ChunkRobot.Data, is.ChunkRobot.Data))
+		maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data))
 }
 
 // run is the worker's infer without a worker.
-func (r *row) run(s *Session, c *captured) (o outcome, why string) {
-	if _, err := r.fill(s, c.header.SeqID, c.observation); err != nil {
-		return badObservation, err.Error()
+func (t *tensors) run(s *Session, c *audit.Capture) (o audit.Outcome, why string) {
+	if _, err := t.fill(s, c.Header.SeqID, c.Observation); err != nil {
+		return audit.BadObservation, err.Error()
 	}
-	if err := r.model.Run(1); err != nil {
-		return inferenceFailed, err.Error()
+	if err := t.model.Run(1); err != nil {
+		return audit.InferenceFailed, err.Error()
 	}
-	if !r.model.Finite(0) {
-		return notFinite, errNotFinite.Error()
+	if !t.model.Finite(0) {
+		return audit.NotFinite, errNotFinite.Error()
 	}
-	return answered, ""
+	return audit.Answered, ""
 }
 
-// farthest is the largest difference of two rows of numbers.
-func farthest(a, b []float32) (d float32) {
+// maxDifference is the largest difference of two rows of numbers.
+func maxDifference(a, b []float32) (d float32) {
 	for i := range min(len(a), len(b)) {
 		d = max(d, a[i]-b[i], b[i]-a[i])
 	}

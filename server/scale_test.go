@@ -39,7 +39,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: 8})
 	s := m.bench(t)
-	row, session := s.worker.row, s.sessions.find("arm")
+	row, session := s.worker.tensors, s.sessions.find("arm")
 	for k := 1; k <= 8; k *= 2 {
 		for _, chroma := range []jpeg.Chroma{jpeg.Chroma420, jpeg.Chroma422, jpeg.Chroma444} {
 			_, file := scenery(t, k*w, k*h, chroma)
@@ -50,8 +50,8 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 			body := wire.AppendObservation(nil, &wire.Observation{
 				State: []float32{10, 20}, Images: []wire.Image{{Name: imagePrefix + "top", Data: file}},
 			})
-			if len(body) > s.observationMax {
-				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body), s.observationMax)
+			if len(body) > s.receiver.observationMax {
+				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body), s.receiver.observationMax)
 			}
 			if n := testing.AllocsPerRun(30, func() {
 				if _, err := row.fill(session, 1, body); err != nil {
@@ -102,7 +102,7 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale}).bench(t)
 			tt.image.Name = imagePrefix + "top"
-			_, err := s.worker.row.fill(s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
+			_, err := s.worker.tensors.fill(s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
 				State: []float32{10, 20}, Images: []wire.Image{tt.image},
 			}))
 			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
@@ -124,7 +124,7 @@ func TestOpenWithLargerPictures(t *testing.T) {
 		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4}).bench(t)
 		o := fakeOpen("leg")
 		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
-		ack := s.open(&o)
+		ack := s.queries.open(&o)
 		if ack.Accepted != tt.ok || !tt.ok && !strings.Contains(ack.Error, fmt.Sprintf("%dx%dx%d", tt.h, tt.w, tt.c)) {
 			t.Errorf("open with %dx%dx%d: accepted %v, %q, want %v", tt.w, tt.h, tt.c, ack.Accepted, ack.Error, tt.ok)
 		}

@@ -1,21 +1,28 @@
 // Package server serves one exported policy to many robots.
 //
-// An observation arrives on the transport's receiving goroutine, which copies
-// it into its robot's mailbox (steward.go, mailbox.go) and returns. The worker, one
-// locked thread that owns the model, takes the newest observation of the robot
-// whose turn it is (session.go), decodes it straight into the model's tensors
-// (tensor.go), infers, and publishes the chunk with the observation's header on
-// the robot's action key (worker.go), dropping it rather than waiting for a
-// robot whose link is full. Nothing on that way allocates once buffers have
-// grown to the robots' sizes, and the garbage collector is off meanwhile.
+// An observation takes one way through it:
 //
-// The steward is the goroutine for everything slow: it answers status, session
-// and reset queries (control.go, validate.go), tells robots what went wrong, and
-// closes the sessions of robots that left (steward.go).
+//	receive.go    the transport's callback finds the robot's session and copies
+//	mailbox.go    the newest observation of one robot waits, older ones are dropped
+//	scheduler.go  robots take turns
+//	worker.go     one locked thread owns the model: decode (tensors.go), infer
+//	publish.go    the chunk goes out under the observation's header, on the robot's
+//	              action key, and is dropped rather than waited for when the link
+//	              of the robot is full
 //
-// The manifest (package manifest) says what is served; health.go shows how
-// it goes. What a policy needs travels with each request, so a server that dies
-// takes nothing with it: its robots open a session at the next one.
+// Nothing on that way allocates once buffers have grown to the robots' sizes, and
+// the garbage collector is off meanwhile (heap.go).
+//
+// One more goroutine does what may take time (housekeeping.go): it answers
+// status, session and reset queries (queries.go, admission.go), sends the events
+// that a callback may not (events.go), and closes the sessions of robots that left
+// (session.go). What a policy needs travels with each request, so a server that
+// dies takes nothing with it: its robots open a session at the next one.
+//
+// run.go loads a policy and serves it, check.go says what would be served,
+// replay.go answers captured requests again; health.go, metrics.go and
+// notifier.go show how it goes. What is served is package manifest's, what was
+// done is kept by package audit.
 package server
 
 import (
@@ -28,10 +35,10 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
 )
@@ -40,21 +47,11 @@ const (
 	// observationSlack is what an observation may have beside its pictures:
 	// state, prefixes, names. Cameras that the policy does not use may come too,
 	// so pictures count four times, or as large as the policy lets them be.
-	observationSlack  = 1 << 20
-	pictureAllowance  = 4
-	workerStopTimeout = 1200 * time.Millisecond
-
-	// retryAfterDraining is when a robot without another server may ask here
-	// again, ms: about what a restart takes.
-	retryAfterDraining = 1000
+	observationSlack = 1 << 20
+	pictureAllowance = 4
 )
 
-var (
-	errTooLarge  = errors.New("observation is larger than the pictures of this policy can be")
-	errNoSession = errors.New("no session is open here: open one")
-)
-
-// Deps is what a Server works with. All that is exported is required.
+// Deps is what a Server works with. All but Audit is required.
 type Deps struct {
 	Meta    *policy.Meta
 	SHA256  string // of the bundle
@@ -63,44 +60,46 @@ type Deps struct {
 	Network wire.Session
 	Clock   rt.Clock
 	Log     *slog.Logger
-
-	journal *journal // what cfg asks for, opened before the model was; nil: none
+	Audit   *audit.Writer // nil: nothing is kept
 }
 
-// Server is one policy being served.
-type Server struct {
+// service is what all parts of a server share: what is served, to whom, and with
+// what.
+type service struct {
 	// Constant after New.
-	cfg            manifest.Config
-	prefix         string // of all its keys
-	id             string // server_id
-	caps           wire.Capabilities
-	meta           *policy.Meta
-	limit          int // sessions
-	observationMax int // bytes
-	network        wire.Session
-	clock          rt.Clock
-	log            *slog.Logger
-	sessions       *registry
-	stats          *stats
-	worker         *worker
-	journal        *journal // nil: none
-
-	queries chan query
-	notices chan notice
-	grown   chan struct{} // cap 1: a mailbox takes more than before
+	cfg      manifest.Config
+	prefix   string // of all its keys
+	id       string // server_id
+	caps     wire.Capabilities
+	meta     *policy.Meta
+	limit    int // sessions
+	network  wire.Session
+	clock    rt.Clock
+	log      *slog.Logger
+	sessions *registry
+	stats    *stats
 
 	// Atomic.
 	warmed   atomic.Bool // warm-up is over
 	serving  atomic.Bool // everything is declared
 	draining atomic.Bool
-	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
+}
 
-	// Owner: steward.
-	events       eventWriter
-	strangers    map[string]stranger
-	servedBefore uint64
-	gc           *rt.Hold
-	collected    rt.HeapStat // after the last collection
+// load is the share of the sessions that is taken.
+//
+//rt:noalloc
+func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.limit) }
+
+// Server is one policy being served.
+type Server struct {
+	*service
+	receiver *receiver
+	worker   *worker
+	queries  *queries
+	keeper   *housekeeper
+	audit    *audit.Writer // nil: nothing is kept
+
+	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
 }
 
 // New prepares a server; nothing is declared before Serve.
@@ -113,34 +112,30 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		return nil, err
 	}
 	limit, mode := cfg.Sessions()
-	s := &Server{
-		cfg: cfg, prefix: prefix, id: serverID(), limit: limit,
+	shared := &service{
+		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta,
 		caps:    capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		network: d.Network, clock: d.Clock, log: d.Log,
-		sessions: newRegistry(), stats: newStats(), gc: new(rt.Hold),
-		queries: make(chan query, queriesWaiting), notices: make(chan notice, noticesWaiting), grown: make(chan struct{}, 1),
-		strangers:      make(map[string]stranger),
-		observationMax: min(observationMax(d.Meta), wire.MaxMessageBytes),
+		network: d.Network, clock: d.Clock, log: d.Log, sessions: newRegistry(), stats: newStats(),
 	}
-	how := cfg.Conditioning.Policy()
-	if err := d.Meta.CheckConditioning(how); err != nil {
+	conditioning := cfg.Conditioning.Policy()
+	if err := d.Meta.CheckConditioning(conditioning); err != nil {
 		return nil, cfg.Errorf("conditioning", "%w", err)
 	}
-	s.meta = d.Meta
-	row, err := newRow(d.Meta, d.Model, &s.caps, how)
+	tensors, err := newTensors(d.Meta, d.Model, &shared.caps, conditioning)
 	if err != nil {
 		return nil, err
 	}
-	chunkBytes := 2*4*d.Meta.ChunkSize*d.Meta.ActionDim + 1024
-	s.worker = &worker{
-		clock: d.Clock, meta: d.Meta, model: d.Model, sessions: s.sessions, limit: limit, serverID: s.id,
-		stats: s.stats, log: d.Log, journal: d.journal, wake: make(chan struct{}, 1), stop: make(chan struct{}),
-		row: row, payload: make([]byte, 0, chunkBytes), attachment: make([]byte, 0, wire.HeaderSize),
-	}
-	if s.journal = d.journal; s.journal != nil && s.journal.capture != nil {
-		s.journal.capture.sha256 = d.SHA256
-	}
-	return s, nil
+	events, grown := newEvents(shared), make(chan struct{}, 1)
+	worker := newWorker(shared, tensors, d.Audit)
+	queries := &queries{shared, make(chan query, queriesWaiting), events}
+	return &Server{
+		service: shared, worker: worker, queries: queries, audit: d.Audit,
+		receiver: &receiver{shared, min(observationMax(d.Meta), wire.MaxMessageBytes), worker.work, grown, events},
+		keeper: &housekeeper{
+			service: shared, queries: queries, events: events, grown: grown,
+			heap: &collector{service: shared, worker: worker, hold: new(rt.Hold)},
+		},
+	}, nil
 }
 
 func observationMax(m *policy.Meta) int {
@@ -186,39 +181,40 @@ func (s *Server) Ready() (ok bool, why string) {
 // is done; then it finishes the request in hand, withdraws everything and
 // returns nil. The network stays open. It is called once.
 func (s *Server) Serve(ctx context.Context) error {
-	defer s.startJournal()()
-	worker := s.startWorker()
+	defer s.audit.Start(s.caps.ModelSHA256)()
+	s.worker.start(s.cfg.WarmupInferences)
 	select {
-	case <-worker.warmed:
-	case <-worker.done:
-		return worker.err
+	case <-s.worker.warmed:
+	case <-s.worker.done:
+		return s.worker.err
 	}
 	s.warmed.Store(true)
-	s.gc = rt.HoldGC(rt.Headroom + int64(s.limit)*manifest.SessionMemory + s.journal.room(s.observationMax))
-	defer s.gc.Release()
-	heap := rt.ReadHeap()
-	s.collected = heap
+	defer s.keeper.heap.holdGC(s.receiver.observationMax).Release()
+	heap := s.keeper.heap.last
 	s.baseline.Store(&heap)
 
-	stewarding, stopSteward := context.WithCancel(context.Background())
-	var steward sync.WaitGroup
-	steward.Go(func() { s.steward(stewarding) })
+	keeping, stopKeeper := context.WithCancel(context.Background())
+	var keeper sync.WaitGroup
+	keeper.Go(func() { s.keeper.run(keeping) })
 	declared, err := s.declare()
 	if err == nil {
 		s.serving.Store(true)
 		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.limit, "mode", s.caps.ServingMode,
 			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
 		select {
-		case <-worker.done:
+		case <-s.worker.done:
 		case <-ctx.Done():
 		}
 	}
 	s.draining.Store(true)
-	s.announceDraining()
+	var events eventWriter
+	for _, session := range s.sessions.all() { // so that it can look for another server while its actions last
+		events.putDraining(session)
+	}
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
-	err = errors.Join(err, worker.finish())
-	stopSteward()
-	steward.Wait()
+	err = errors.Join(err, s.worker.finish())
+	stopKeeper()
+	keeper.Wait()
 	failed = errors.Join(failed, undeclare(declared[:max(0, len(declared)-1)]))
 	for _, session := range s.sessions.all() {
 		failed = errors.Join(failed, session.actions.Undeclare())
@@ -229,93 +225,27 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// startJournal starts the journal's goroutine; stop ends it when the worker has
-// ended and everything is written.
-func (s *Server) startJournal() (stop func()) {
-	if s.journal == nil {
-		return func() {}
-	}
-	var running sync.WaitGroup
-	running.Go(s.journal.run)
-	return func() {
-		close(s.journal.stop)
-		running.Wait()
-	}
-}
-
-const drainingText = "server is draining: open elsewhere"
-
-// drainingEvent tells a robot to leave before the server does.
-var drainingEvent = &wire.Event{Code: wire.EventDraining, Text: drainingText, RetryAfterMs: retryAfterDraining}
-
-// announceDraining tells every robot that the server is about to leave, so that
-// it can look for another one while its actions last.
-func (s *Server) announceDraining() {
-	var events eventWriter
-	for _, session := range s.sessions.all() {
-		events.put(session.actions, drainingHeader(session), drainingEvent)
-	}
-}
-
-// drainingHeader is the header of an event that answers no observation.
-func drainingHeader(s *Session) *wire.Header {
-	return &wire.Header{
-		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
-		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: uint32(max(0, s.tokenEpoch.Load())),
-	}
-}
-
-// working is the worker's goroutine seen from outside.
-type working struct {
-	worker *worker
-	warmed chan struct{}
-	done   chan struct{} // closed at its end; then err is valid
-	err    error
-}
-
-func (s *Server) startWorker() *working {
-	w := &working{worker: s.worker, warmed: make(chan struct{}), done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.err = errors.Join(s.worker.run(s.cfg.WarmupInferences, func() { close(w.warmed) }), s.worker.row.close())
-	}()
-	return w
-}
-
-// finish lets the request in hand end, but does not wait for ever.
-func (w *working) finish() error {
-	close(w.worker.stop)
-	timeout := time.NewTimer(workerStopTimeout)
-	defer timeout.Stop()
-	select {
-	case <-w.done:
-		return w.err
-	case <-timeout.C:
-		return fmt.Errorf("server: the request in hand took longer than %v to finish", workerStopTimeout)
-	}
-}
-
-// declare announces the service, the server's own token last, so that whoever
+// declare announces the service, the server's own token last, so that a robot that
 // sees the token finds the rest.
 func (s *Server) declare() (declared []wire.Declaration, err error) {
 	for _, next := range []func() (wire.Declaration, error){
 		func() (wire.Declaration, error) {
-			return s.network.Subscribe(wire.ObsWildcard(s.prefix), s.onObservation)
+			return s.network.Subscribe(wire.ObsWildcard(s.prefix), s.receiver.onObservation)
 		},
 		func() (wire.Declaration, error) {
-			return s.network.Queryable(wire.StatusKey(s.prefix), s.enqueue(statusQuery))
+			return s.network.Queryable(wire.StatusKey(s.prefix), s.queries.enqueue(s.queries.status))
 		},
 		func() (wire.Declaration, error) {
-			return s.network.Queryable(wire.SessionKey(s.prefix), s.enqueue(sessionQuery))
+			return s.network.Queryable(wire.SessionKey(s.prefix), s.queries.enqueue(s.queries.session))
 		},
 		func() (wire.Declaration, error) {
-			return s.network.Queryable(wire.ResetWildcard(s.prefix), s.enqueue(resetQuery))
+			return s.network.Queryable(wire.ResetWildcard(s.prefix), s.queries.enqueue(s.queries.reset))
 		},
 		func() (wire.Declaration, error) {
-			return s.network.SubscribeTokens(wire.ClientAliveWildcard(s.prefix), s.onToken)
+			return s.network.SubscribeTokens(wire.ClientAliveWildcard(s.prefix), s.receiver.onToken)
 		},
 		func() (wire.Declaration, error) {
-			return s.network.SubscribeTokens(wire.EpochAliveWildcard(s.prefix), s.onToken)
+			return s.network.SubscribeTokens(wire.EpochAliveWildcard(s.prefix), s.receiver.onToken)
 		},
 		func() (wire.Declaration, error) { return s.network.Token(wire.ServerAliveKey(s.prefix)) },
 	} {

@@ -16,6 +16,7 @@ import (
 	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/rt/rttest"
+	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/server/servertest"
 	"edgert/wire"
@@ -78,18 +79,8 @@ func serve(t *testing.T, cfg manifest.Config, change ...func(*bench)) *bench {
 		}
 	})
 	t.Cleanup(func() { _ = b.stop() })
-	eventually(t, "the server's token", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 1 })
+	rttest.Eventually(t, "the server's token", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 1 })
 	return b
-}
-
-// eventually polls for what another goroutine is about to do.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s did not happen within %v", what, patience)
-		}
-	}
 }
 
 func (b *bench) query(key string, payload []byte) []wire.Reply {
@@ -299,11 +290,11 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
 		o := fakeOpen(uuid)
-		if ack := b.server.open(&o); !ack.Accepted {
+		if ack := b.server.queries.open(&o); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
 		}
 		s := b.server.sessions.find(uuid)
-		if _, err := b.server.worker.row.fill(s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
+		if _, err := b.server.worker.tensors.fill(s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
 			t.Fatal(err)
 		}
 		return slices.Clone(b.model.Noise(0))
@@ -342,7 +333,7 @@ func TestConditioning(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, config())
-			r := b.server.worker.row
+			r := b.server.worker.tensors
 			r.obs.PrefixRobot = wire.Matrix{Rows: tt.rows, Cols: 2, Data: make([]float32, 2*tt.rows)}
 			r.obs.InferenceDelaySteps = tt.d
 			r.obs.HasOverlapEnd, r.obs.OverlapEnd = tt.end >= 0, max(tt.end, 0)
@@ -359,11 +350,11 @@ func TestConditioning(t *testing.T) {
 // costs the conditioning of one chunk, and is counted.
 func TestSpans(t *testing.T) {
 	b := newBench(t, config())
-	r := b.server.worker.row
-	s := &Session{rtc: true, past: policy.NewHistory(8, 2)}
+	r := b.server.worker.tensors
+	s := &Session{rtc: true, history: policy.NewHistory(8, 2)}
 	for _, key := range []int64{5, 6} {
-		for i := range b.server.worker.model.ChunkRobot(0) {
-			b.server.worker.model.ChunkRobot(0)[i] = float32(100*key) + float32(i)
+		for i := range b.server.worker.tensors.model.ChunkRobot(0) {
+			b.server.worker.tensors.model.ChunkRobot(0)[i] = float32(100*key) + float32(i)
 		}
 		r.obs.HasT, r.obs.T = true, key
 		r.remember(s)
@@ -373,28 +364,28 @@ func TestSpans(t *testing.T) {
 		spans []wire.Span
 		rtc   bool
 		want  []float32
-		use   pastUse
+		use   spanUse
 	}{
-		{"none", nil, true, nil, pastNotAsked},
-		{"one run", []wire.Span{{Source: 6, Start: 2, End: 4}}, true, []float32{604, 605, 606, 607}, pastFound},
-		{"two runs", []wire.Span{{Source: 5, Start: 7, End: 8}, {Source: 6, Start: 2, End: 3}}, true, []float32{514, 515, 604, 605}, pastFound},
-		{"a forgotten chunk, in front", []wire.Span{{Source: 4, Start: 0, End: 1}, {Source: 6, Start: 2, End: 3}}, true, nil, pastMissed},
-		{"a forgotten chunk, behind", []wire.Span{{Source: 6, Start: 2, End: 3}, {Source: 4, Start: 0, End: 1}}, true, nil, pastMissed},
-		{"rows that no chunk has", []wire.Span{{Source: 6, Start: 7, End: 9}}, true, nil, pastMissed},
-		{"more rows than a chunk", []wire.Span{{Source: 6, Start: 0, End: 8}, {Source: 5, Start: 0, End: 1}}, true, nil, pastMissed},
-		{"a session without RTC", []wire.Span{{Source: 6, Start: 2, End: 4}}, false, nil, pastNotAsked},
+		{"none", nil, true, nil, spansNone},
+		{"one run", []wire.Span{{Source: 6, Start: 2, End: 4}}, true, []float32{604, 605, 606, 607}, spansFound},
+		{"two runs", []wire.Span{{Source: 5, Start: 7, End: 8}, {Source: 6, Start: 2, End: 3}}, true, []float32{514, 515, 604, 605}, spansFound},
+		{"a forgotten chunk, in front", []wire.Span{{Source: 4, Start: 0, End: 1}, {Source: 6, Start: 2, End: 3}}, true, nil, spansMissing},
+		{"a forgotten chunk, behind", []wire.Span{{Source: 6, Start: 2, End: 3}, {Source: 4, Start: 0, End: 1}}, true, nil, spansMissing},
+		{"rows that no chunk has", []wire.Span{{Source: 6, Start: 7, End: 9}}, true, nil, spansMissing},
+		{"more rows than a chunk", []wire.Span{{Source: 6, Start: 0, End: 8}, {Source: 5, Start: 0, End: 1}}, true, nil, spansMissing},
+		{"a session without RTC", []wire.Span{{Source: 6, Start: 2, End: 4}}, false, nil, spansNone},
 	} {
 		r.obs.PrefixRobot, r.obs.Spans = wire.Matrix{}, tt.spans
 		s.rtc = tt.rtc
 		rows := r.prefix(s)
-		if got := b.server.worker.model.Prefix(0)[:2*rows]; !slices.Equal(got, tt.want) || r.past != tt.use {
-			t.Errorf("%s: %v, use %d, want %v, %d", tt.name, got, r.past, tt.want, tt.use)
+		if got := b.server.worker.tensors.model.Prefix(0)[:2*rows]; !slices.Equal(got, tt.want) || r.spans != tt.use {
+			t.Errorf("%s: %v, use %d, want %v, %d", tt.name, got, r.spans, tt.want, tt.use)
 		}
 	}
 	r.obs.PrefixRobot = wire.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 2}}
 	r.obs.Spans, s.rtc = []wire.Span{{Source: 6, Start: 0, End: 8}}, true
-	if rows := r.prefix(s); rows != 1 || r.past != pastNotAsked {
-		t.Errorf("rows that travel: %d, use %d, want 1 and not asked", rows, r.past)
+	if rows := r.prefix(s); rows != 1 || r.spans != spansNone {
+		t.Errorf("rows that travel: %d, use %d, want 1 and not asked", rows, r.spans)
 	}
 	if n := testing.AllocsPerRun(100, func() { r.remember(s); r.obs.PrefixRobot.Rows = 0; r.prefix(s) }); n != 0 {
 		t.Errorf("spans allocate %v times a request", n)
@@ -479,7 +470,7 @@ func TestEventsAreSpaced(t *testing.T) {
 	bad.State = bad.State[:1]
 	for seq := uint64(1); seq <= 5; seq++ {
 		r.send(obsHeader(0, seq), bad)
-		eventually(t, "the request", func() bool { return b.server.stats.outcomes[badObservation].Load() == seq })
+		rttest.Eventually(t, "the request", func() bool { return b.server.stats.outcomes[audit.BadObservation].Load() == seq })
 	}
 	b.clock.Advance(2 * eventInterval)
 	r.send(obsHeader(0, 6), bad)
@@ -515,8 +506,8 @@ func TestUnusableChunksAreNotPublished(t *testing.T) {
 	if got := r.next(); got.header.MsgType != wire.MsgEvent || !strings.Contains(got.event.Text, "not finite") {
 		t.Errorf("answer = %+v, want an event", got)
 	}
-	if s := b.server.stats; s.outcomes[inferenceFailed].Load() != 1 || s.outcomes[notFinite].Load() != 1 || s.outcomes[answered].Load() != 0 {
-		t.Errorf("failed %d, not finite %d, requests %d, want 1, 1, 0", s.outcomes[inferenceFailed].Load(), s.outcomes[notFinite].Load(), s.outcomes[answered].Load())
+	if s := b.server.stats; s.outcomes[audit.InferenceFailed].Load() != 1 || s.outcomes[audit.NotFinite].Load() != 1 || s.outcomes[audit.Answered].Load() != 0 {
+		t.Errorf("failed %d, not finite %d, requests %d, want 1, 1, 0", s.outcomes[audit.InferenceFailed].Load(), s.outcomes[audit.NotFinite].Load(), s.outcomes[audit.Answered].Load())
 	}
 }
 
@@ -528,8 +519,8 @@ func TestUnknownSessionIsTold(t *testing.T) {
 		t.Errorf("answer = %+v, want an unknown_session event", got)
 	}
 	r.send(obsHeader(0, 2), fakeObs(t)) // within a second: silence
-	eventually(t, "silence", func() bool { return b.server.stats.silenced.Load() == 1 })
-	b.clock.Advance(2 * strangerInterval)
+	rttest.Eventually(t, "silence", func() bool { return b.server.stats.silenced.Load() == 1 })
+	b.clock.Advance(2 * unknownInterval)
 	r.send(obsHeader(0, 3), fakeObs(t))
 	if got := r.next(); got.event.Seq != 3 {
 		t.Errorf("second answer is for seq %d, want 3", got.event.Seq)
@@ -553,7 +544,7 @@ func TestMalformedSamples(t *testing.T) {
 		{body, []byte("short")},
 		{body, wire.AppendHeader(nil, future)},
 		{body, wire.AppendHeader(nil, chunk)},
-		{make([]byte, b.server.observationMax+1), wire.AppendHeader(nil, h)},
+		{make([]byte, b.server.receiver.observationMax+1), wire.AppendHeader(nil, h)},
 	} {
 		if err := r.obs.Put(s.body, s.attachment); err != nil {
 			t.Fatal(err)
@@ -729,7 +720,7 @@ func TestSessionsEndWithTheirRobots(t *testing.T) {
 	b.clock.Advance(tokenGrace / 2)
 	alive("back")
 	b.clock.Advance(tokenGrace)
-	eventually(t, "the end of the session", func() bool { return b.server.sessions.find("gone") == nil })
+	rttest.Eventually(t, "the end of the session", func() bool { return b.server.sessions.find("gone") == nil })
 	if b.server.sessions.find("back") == nil {
 		t.Error("the robot that came back lost its session")
 	}
@@ -739,14 +730,14 @@ func TestSessionsEndWithTheirRobots(t *testing.T) {
 func TestTokenGrace(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.open(&o)
+	b.server.queries.open(&o)
 	b.server.sessions.find("arm").tokenChanged(false, b.clock.Now())
 	for _, step := range []struct {
 		wait time.Duration
 		want bool
 	}{{tokenGrace, true}, {time.Millisecond, false}} {
 		b.clock.Advance(step.wait)
-		b.server.housekeep(t.Context())
+		b.server.keeper.tick(t.Context())
 		if got := b.server.sessions.find("arm") != nil; got != step.want {
 			t.Errorf("session after another %v = %v, want %v", step.wait, got, step.want)
 		}
@@ -758,10 +749,10 @@ func TestTokenGrace(t *testing.T) {
 func TestStrangerThatOpenedMeanwhileIsNotTold(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.open(&o)
+	b.server.queries.open(&o)
 	r := b.robot("arm")
-	b.server.tell(notice{uuid: "arm", code: wire.EventUnknownSession})
-	b.server.tell(notice{uuid: "arm", code: wire.EventBadObservation})
+	b.server.keeper.events.send(event{uuid: "arm", code: wire.EventUnknownSession})
+	b.server.keeper.events.send(event{uuid: "arm", code: wire.EventBadObservation})
 	if got := r.next(); got.event.Code != wire.EventBadObservation {
 		t.Errorf("first event = %+v, want only the bad_observation", got.event)
 	}
@@ -781,7 +772,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.clock.Advance(idleTimeout + time.Second)
-	eventually(t, "the end of the session", func() bool { return b.server.sessions.find("ghost") == nil })
+	rttest.Eventually(t, "the end of the session", func() bool { return b.server.sessions.find("ghost") == nil })
 	if b.server.sessions.find("paused") == nil {
 		t.Error("the paused robot lost its session")
 	}
@@ -810,7 +801,7 @@ func TestServeDrains(t *testing.T) {
 	r.send(obsHeader(3, 2), fakeObs(t)) // waits, and is abandoned
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.stop() }()
-	eventually(t, "the server's token gone", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 0 })
+	rttest.Eventually(t, "the server's token gone", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 0 })
 	if ready, why := b.server.Ready(); ready || why != "draining" {
 		t.Errorf("Ready() = %v, %q, want draining", ready, why)
 	}
@@ -846,7 +837,7 @@ func TestServeReportsAPanic(t *testing.T) {
 	})
 	b.open(fakeOpen("a"))
 	b.robot("a").send(obsHeader(0, 1), fakeObs(t))
-	eventually(t, "the worker's end", func() bool { ok, _ := b.server.Ready(); return !ok })
+	rttest.Eventually(t, "the worker's end", func() bool { ok, _ := b.server.Ready(); return !ok })
 	if err := b.stop(); err == nil || !strings.Contains(err.Error(), "bad graph") {
 		t.Errorf("Serve = %v, want the panic", err)
 	}
@@ -866,19 +857,19 @@ func TestRequestPathNoAlloc(t *testing.T) {
 	t.Run("alone", func(t *testing.T) { requestPathNoAlloc(t, newBench(t, config())) })
 	t.Run("audited and captured", func(t *testing.T) {
 		b := newBench(t, config())
-		b.journal(newJournal(t, t.TempDir(), 8, io.Discard))
-		stop := b.server.startJournal()
+		w := b.audited(t.TempDir())
+		stop := w.Start("5ha")
 		requestPathNoAlloc(t, b)
 		stop()
-		if j := b.server.journal; j.kept.Load() == 0 || j.lines.Load() == 0 {
-			t.Errorf("wrote %d lines and %d captures, want some", j.lines.Load(), j.kept.Load())
+		if c := &w.Counts; c.Captures.Load() == 0 || c.Lines.Load() == 0 {
+			t.Errorf("wrote %d lines and %d captures, want some", c.Lines.Load(), c.Captures.Load())
 		}
 	})
 }
 
 func requestPathNoAlloc(t *testing.T, b *bench) {
 	o := fakeOpen("arm")
-	if ack := b.server.open(&o); !ack.Accepted {
+	if ack := b.server.queries.open(&o); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
 	obs := fakeObs(t)
@@ -894,7 +885,7 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 		for range 2 { // the second replaces the first
 			seq++
 			attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
-			b.server.onObservation(wire.Sample{Key: key, Payload: body, Attachment: attachment})
+			b.server.receiver.onObservation(wire.Sample{Key: key, Payload: body, Attachment: attachment})
 		}
 		if !b.server.worker.step() {
 			t.Fatal("nothing to serve")
@@ -906,7 +897,7 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 	if n := testing.AllocsPerRun(200, cycle); n != 0 {
 		t.Errorf("a request allocates %v times, want 0", n)
 	}
-	if n := b.server.stats.outcomes[answered].Load(); n < 200 {
+	if n := b.server.stats.outcomes[audit.Answered].Load(); n < 200 {
 		t.Errorf("served %d requests, want more than 200: %+v", n, b.server.Summary())
 	}
 }
@@ -924,7 +915,7 @@ func TestNewestChunkWins(t *testing.T) {
 	resume := b.network.Stall()
 	for seq := uint64(2); seq <= 4; seq++ {
 		r.send(wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq}, fakeObs(t))
-		eventually(t, "the answer", func() bool { return b.server.stats.outcomes[answered].Load() == seq })
+		rttest.Eventually(t, "the answer", func() bool { return b.server.stats.outcomes[audit.Answered].Load() == seq })
 	}
 	resume()
 	if s := r.next(); s.header.SeqID != 4 {
@@ -944,7 +935,7 @@ func (cutOff) Connected() bool { return false }
 // listens is ready though no robot is there yet.
 func TestReadyNeedsAWayIn(t *testing.T) {
 	b := serve(t, config())
-	eventually(t, "the declarations", b.server.serving.Load)
+	rttest.Eventually(t, "the declarations", b.server.serving.Load)
 	b.server.network = cutOff{b.server.network}
 	if ok, why := b.server.Ready(); !ok {
 		t.Errorf("a listening server without robots is not ready: %s", why)

@@ -20,59 +20,38 @@ import (
 // costs the robot one handshake.
 type Session struct {
 	// Constant after open.
-	uuid    string // the robot's id, one key segment
-	id      string // 32 hex digits, new at every open
-	task    string
-	rtc     bool // condition chunks on the prefix
-	ours    bool // the robot knows the optional keys, and what an event is
-	noise   policy.NoiseKey
-	actions wire.Publisher // nil in tests of the pure parts
+	uuid     string // the robot's id, one key segment
+	id       string // 32 hex digits, new at every open
+	task     string
+	rtc      bool // condition chunks on the prefix
+	extended bool // the robot knows the optional keys, and what an event is
+	noise    policy.NoiseKey
+	actions  wire.Publisher // nil in tests of the pure parts
+	instance string         // of the process that opened it; empty: it did not say
+	host     string         // where that runs, for people
+	nonce    int64          // its chunks carry it; 0: none, the robot would not know it
 
-	instance string // of the process that opened it; empty: it did not say
-	host     string // where that runs, for people
-	nonce    int64  // its chunks carry it; 0: none, the robot would not know it
-
-	box mailbox
+	mailbox mailbox
+	presence
 
 	// Atomic.
-	episode    atomic.Int64 // of the last reset or observation; -1 before
-	seenAt     atomic.Int64 // when the robot last opened or sent
-	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while nothing speaks against it
-	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
-	tokenUp    atomic.Bool  // the token that counts is there
-
-	stale         atomic.Uint32 // staleCameras of the last observation
+	episode       atomic.Int64  // of the last reset or observation; -1 before
+	stale         atomic.Uint32 // cameraSet of the last observation
 	stalePictures atomic.Uint64 // older than the robot allows, since it opened
+	strayPictures atomic.Uint64 // with stray bytes, since it opened
 
-	warnedPictures atomic.Uint64 // with stray bytes, since it opened
+	// Owner: worker.
+	history  *policy.History // nil: nothing is conditioned
+	refusals rateLimit
 
-	past   *policy.History // nil: nothing is conditioned. Owner: worker.
-	told   lastWord        // Owner: worker.
-	warned lastWord        // Owner: steward.
-
-	staleTold staleCameras // Owner: steward.
+	// Owner: housekeeping.
+	warnings    rateLimit
+	staleLogged cameraSet
 }
 
-// lastWord spaces the events to one robot.
-type lastWord struct {
-	at     rt.Instant
-	spoken bool // at is valid
-}
-
-// due reports whether an event may be sent now, and if so remembers it.
-//
-//rt:noalloc
-func (l *lastWord) due(now rt.Instant) bool {
-	if l.spoken && now.Sub(l.at) < eventInterval {
-		return false
-	}
-	l.at, l.spoken = now, true
-	return true
-}
-
-// newSession makes a session for uuid that no token has vouched for yet.
+// newSession makes a session for uuid that has shown no token yet.
 func newSession(uuid string) *Session {
-	s := &Session{uuid: uuid, id: randomID(), box: newMailbox()}
+	s := &Session{uuid: uuid, id: randomID(), mailbox: newMailbox()}
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
 	return s
@@ -91,64 +70,102 @@ func randomID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// deposit puts an observation into the mailbox. A robot that sends is alive,
-// whatever its token says.
+// reset begins an episode: what waits belongs to the one before.
+func (s *Session) reset(episode int64) {
+	s.mailbox.clear()
+	s.episode.Store(episode)
+}
+
+// countPictures counts the pictures of a good observation that are old, and
+// those that were used although they have stray bytes.
 //
 //rt:noalloc
-func (s *Session) deposit(h wire.Header, body []byte, at rt.Instant) (newest, replaced bool) {
-	s.seenAt.Store(int64(at))
-	s.droppedAt.Store(0)
-	return s.box.deposit(h, body, at)
+func (s *Session) countPictures(total *stats, stale, stray cameraSet) {
+	s.stale.Store(uint32(stale))
+	s.stalePictures.Add(stale.count(&total.stale))
+	s.strayPictures.Add(stray.count(&total.stray))
+}
+
+const (
+	// ownerTimeout is how long a robot that shows no token counts as there after it
+	// was last seen: longer than the lease of a link, so that one which has just
+	// opened is not gone before its token comes.
+	ownerTimeout = 3 * time.Second
+	// tokenGrace is how long a robot's token may be gone before its session is
+	// closed: LeRobot's figure, longer than a reconnect takes.
+	tokenGrace = 5 * time.Second
+	// idleTimeout closes a session whose robot neither sends nor shows a token.
+	idleTimeout = 300 * time.Second
+)
+
+// presence says whether a session's robot is there.
+//
+// Atomic.
+type presence struct {
+	seenAt     atomic.Int64 // when the robot last opened or sent
+	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while it has not
+	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
+	tokenUp    atomic.Bool  // the token that counts is there
+}
+
+// seen notes that the robot sent: it is alive, whatever its token says.
+//
+//rt:noalloc
+func (p *presence) seen(now rt.Instant) {
+	p.seenAt.Store(int64(now))
+	p.droppedAt.Store(0)
 }
 
 // tokenChanged notes that the robot's liveliness token came or went. Once the
 // robot shows tokens with an epoch, only those count.
-func (s *Session) tokenChanged(alive bool, now rt.Instant) {
-	old := s.tokenEpoch.Load() < 0
+func (p *presence) tokenChanged(alive bool, now rt.Instant) {
+	old := p.tokenEpoch.Load() < 0
 	switch {
 	case alive:
-		s.droppedAt.Store(0)
-		s.tokenUp.Store(old || s.tokenUp.Load())
+		p.droppedAt.Store(0)
+		p.tokenUp.Store(old || p.tokenUp.Load())
 	case old:
-		s.tokenUp.Store(false)
-		s.drop(now)
+		p.tokenDropped(now)
 	}
 }
 
-// epochTokenChanged is tokenChanged for the token of one epoch. The death of an
-// old epoch's token says nothing about a robot that came back.
-func (s *Session) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
-	newest := s.tokenEpoch.Load()
+// epochTokenChanged is tokenChanged for the token of one epoch. The end of an old
+// epoch's token says nothing about a robot that came back.
+func (p *presence) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
+	newest := p.tokenEpoch.Load()
 	switch {
 	case alive && int64(epoch) >= newest:
-		s.tokenEpoch.Store(int64(epoch))
-		s.tokenUp.Store(true)
-		s.droppedAt.Store(0)
+		p.tokenEpoch.Store(int64(epoch))
+		p.tokenUp.Store(true)
+		p.droppedAt.Store(0)
 	case !alive && int64(epoch) == newest:
-		s.tokenUp.Store(false)
-		s.drop(now)
+		p.tokenDropped(now)
 	}
 }
 
-func (s *Session) drop(now rt.Instant) { s.droppedAt.CompareAndSwap(0, int64(max(now, 1))) }
-
-// alive reports whether nothing speaks against the robot being there.
-func (s *Session) alive() bool { return s.droppedAt.Load() == 0 }
-
-// ownerQuiet is how long a robot that shows no token counts as there after it was
-// heard: longer than the lease of a link, so that one which has just opened is not
-// gone before its token comes.
-const ownerQuiet = 3 * time.Second
-
-// owned reports whether the process that opened the session may still run.
-func (s *Session) owned(now rt.Instant) bool {
-	return s.tokenUp.Load() || s.alive() && now.Sub(rt.Instant(s.seenAt.Load())) <= ownerQuiet
+func (p *presence) tokenDropped(now rt.Instant) {
+	p.tokenUp.Store(false)
+	p.droppedAt.CompareAndSwap(0, int64(max(now, 1)))
 }
 
-// reset begins an episode: what waits belongs to the one before.
-func (s *Session) reset(episode int64) {
-	s.box.clear()
-	s.episode.Store(episode)
+// alive reports whether the robot was seen since its token vanished.
+func (p *presence) alive() bool { return p.droppedAt.Load() == 0 }
+
+// owned reports whether the process that opened the session may still run.
+func (p *presence) owned(now rt.Instant) bool {
+	return p.tokenUp.Load() || p.alive() && now.Sub(rt.Instant(p.seenAt.Load())) <= ownerTimeout
+}
+
+// lost says why the robot counts as gone, "" when it does not.
+func (p *presence) lost(now rt.Instant) (why string) {
+	dropped := rt.Instant(p.droppedAt.Load())
+	switch {
+	case dropped != 0 && now.Sub(dropped) > tokenGrace:
+		return "liveliness token dropped"
+	case now.Sub(rt.Instant(p.seenAt.Load())) > idleTimeout:
+		return "idle timeout"
+	}
+	return ""
 }
 
 // registry holds the open sessions, sorted by uuid. Readers take no lock: every
@@ -226,34 +243,4 @@ func (r *registry) remove(s *Session) bool {
 	list := slices.Delete(slices.Clone(r.all()), i, i+1)
 	r.list.Store(&list)
 	return true
-}
-
-// roundRobin gives every robot that waits one inference per turn, in byte order
-// of the uuids: the first after the last one served, else the first of all.
-type roundRobin struct{ last string }
-
-// next returns the session to serve, or nil when nobody waits. sessions are
-// sorted by uuid.
-//
-// Owner: worker.
-//
-//rt:noalloc
-func (r *roundRobin) next(sessions []*Session) *Session {
-	var first *Session
-	for _, s := range sessions {
-		if !s.box.pending() {
-			continue
-		}
-		if s.uuid > r.last {
-			r.last = s.uuid
-			return s
-		}
-		if first == nil {
-			first = s
-		}
-	}
-	if first != nil {
-		r.last = first.uuid
-	}
-	return first
 }

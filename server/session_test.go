@@ -21,8 +21,8 @@ func TestMailboxKeepsNewestByKey(t *testing.T) {
 		name       string
 		arrive     []k
 		want       k
-		superseded uint64
-		late       uint64
+		superseded int
+		late       int
 	}{
 		{"one", []k{{0, 1}}, k{0, 1}, 0, 0},
 		{"in order", []k{{0, 1}, {0, 2}, {0, 3}}, k{0, 3}, 2, 0},
@@ -34,16 +34,17 @@ func TestMailboxKeepsNewestByKey(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newMailbox()
+			m, superseded, late := newMailbox(), 0, 0
 			for _, key := range tt.arrive {
-				m.deposit(obsHeader(key.epoch, key.seq), fmt.Append(nil, key), 7)
+				newest, replaced := m.put(obsHeader(key.epoch, key.seq), fmt.Append(nil, key), 7)
+				late += count(!newest)
+				superseded += count(replaced)
 			}
 			r, ok := m.take()
 			if !ok {
 				t.Fatal("take() = false, want an observation")
 			}
 			got := requestKey{r.header.SessionEpoch, r.header.SeqID}
-			superseded, late := m.counts()
 			if got != tt.want || superseded != tt.superseded || late != tt.late || string(r.body) != fmt.Sprint(tt.want) {
 				t.Errorf("deposits %v: take = %v %q, superseded %d, late %d, want %v, %d, %d",
 					tt.arrive, got, r.body, superseded, late, tt.want, tt.superseded, tt.late)
@@ -55,22 +56,29 @@ func TestMailboxKeepsNewestByKey(t *testing.T) {
 	}
 }
 
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // An observation that arrives after a newer one was served is not served.
 func TestMailboxRefusesWhatIsOlderThanTheServed(t *testing.T) {
 	m := newMailbox()
-	m.deposit(obsHeader(0, 5), nil, 0)
+	m.put(obsHeader(0, 5), nil, 0)
 	m.take()
-	if newest, _ := m.deposit(obsHeader(0, 4), nil, 0); newest || m.pending() {
+	if newest, _ := m.put(obsHeader(0, 4), nil, 0); newest || m.pending() {
 		t.Error("deposit of seq 4 after seq 5 was taken = true, want false")
 	}
 }
 
 func TestMailboxLendsTheFrontWhileDeposited(t *testing.T) {
 	m := newMailbox()
-	m.deposit(obsHeader(0, 1), []byte("one"), 0)
+	m.put(obsHeader(0, 1), []byte("one"), 0)
 	r, _ := m.take()
 	for seq := uint64(2); seq < 6; seq++ {
-		m.deposit(obsHeader(0, seq), []byte("xxxxx"), 0)
+		m.put(obsHeader(0, seq), []byte("xxxxx"), 0)
 	}
 	if string(r.body) != "one" {
 		t.Errorf("the lent body became %q, want one", r.body)
@@ -87,7 +95,7 @@ func TestMailboxFromTwoLinks(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for seq := uint64(1); seq <= 2000; seq++ {
-				m.deposit(obsHeader(0, 2*seq+uint64(link)), bytes.Repeat([]byte{byte(2*seq) + byte(link)}, 64), 0)
+				m.put(obsHeader(0, 2*seq+uint64(link)), bytes.Repeat([]byte{byte(2*seq) + byte(link)}, 64), 0)
 			}
 		}()
 	}
@@ -122,8 +130,8 @@ func TestMailboxNoAlloc(t *testing.T) {
 	small, large := make([]byte, 50_000), make([]byte, 60_000)
 	cycle := func() {
 		seq += 2
-		m.deposit(obsHeader(0, seq), small, 0)
-		m.deposit(obsHeader(0, seq+1), large, 0)
+		m.put(obsHeader(0, seq), small, 0)
+		m.put(obsHeader(0, seq+1), large, 0)
 		m.take()
 		m.takeSuperseded()
 	}
@@ -187,7 +195,7 @@ func TestRegistryNoAlloc(t *testing.T) {
 	r, rr, key := newRegistry(), roundRobin{}, "arm-03"
 	for i := range 8 {
 		s := newSession(fmt.Sprintf("arm-%02d", i))
-		s.deposit(obsHeader(0, 1), nil, 0)
+		s.mailbox.put(obsHeader(0, 1), nil, 0)
 		r.add(s)
 	}
 	if n := testing.AllocsPerRun(100, func() {
@@ -228,7 +236,7 @@ func TestSessionPresence(t *testing.T) {
 				case "eput", "edrop":
 					s.epochTokenChanged(st.epoch, st.what == "eput", 5)
 				case "obs":
-					s.deposit(obsHeader(0, 1), nil, 5)
+					s.seen(5)
 				}
 				if s.alive() != st.alive {
 					t.Fatalf("step %d %v: alive() = %v, want %v", i, st, s.alive(), st.alive)

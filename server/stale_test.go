@@ -12,20 +12,20 @@ import (
 )
 
 // Only the policy's own cameras count, each once, whatever a robot writes.
-func TestStaleOf(t *testing.T) {
+func TestCamerasNamed(t *testing.T) {
 	cameras := []wire.CameraShape{{Name: "top"}, {Name: "side"}, {Name: "wrist"}}
 	for _, tt := range []struct {
 		names []string
-		want  staleCameras
+		want  cameraSet
 		text  string
 	}{
 		{nil, 0, ""},
 		{[]string{"wrist", "top"}, 5, "top, wrist"},
 		{[]string{"side", "side", "roof", ""}, 2, "side"},
 	} {
-		got := staleOf(cameras, tt.names)
+		got := camerasNamed(cameras, tt.names)
 		if got != tt.want || got.names(cameras) != tt.text {
-			t.Errorf("staleOf(%q) = %b, %q, want %b, %q", tt.names, got, got.names(cameras), tt.want, tt.text)
+			t.Errorf("camerasNamed(%q) = %b, %q, want %b, %q", tt.names, got, got.names(cameras), tt.want, tt.text)
 		}
 	}
 }
@@ -37,11 +37,9 @@ func TestStalePicturesAreShown(t *testing.T) {
 	var log bytes.Buffer
 	b := newBench(t, config())
 	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
-	j := newJournal(t, dir, 8, &log)
-	b.journal(j)
-	stop := b.server.startJournal()
+	stop := b.audited(dir).Start("5ha")
 	o := fakeOpen("arm")
-	b.server.open(&o)
+	b.server.queries.open(&o)
 	key, err := wire.ObsKey(b.server.Prefix(), "arm")
 	if err != nil {
 		t.Fatal(err)
@@ -65,12 +63,12 @@ func TestStalePicturesAreShown(t *testing.T) {
 			obs.State = obs.State[:1]
 		}
 		attachment := wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))
-		b.server.onObservation(wire.Sample{Key: key, Payload: wire.AppendObservation(nil, obs), Attachment: attachment})
+		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: wire.AppendObservation(nil, obs), Attachment: attachment})
 		if !b.server.worker.step() {
 			t.Fatal("nothing to serve")
 		}
 		log.Reset()
-		b.server.housekeep(t.Context())
+		b.server.keeper.tick(t.Context())
 		if got := log.String(); !strings.Contains(got, step.says) || (step.says == "") != (got == "") {
 			t.Errorf("after observation %d the log says %q, want %q", i+1, got, step.says)
 		}
@@ -104,7 +102,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 		t.Errorf("%v; summary has %d stale pictures of %d requests, want 2 and 5:\n%s", err, summary.StalePictures, summary.Requests, table.String())
 	}
 	log.Reset()
-	b.server.drop(b.server.sessions.find("arm"), "test")
+	b.server.queries.drop(b.server.sessions.find("arm"), "test")
 	if !strings.Contains(log.String(), "stale_pictures=2") {
 		t.Errorf("at the session's end the log says %q, want stale_pictures=2", log.String())
 	}

@@ -8,20 +8,21 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/audit"
 )
 
 // stats counts what the server did since it started.
 //
 // Atomic; the histograms have one writer, the worker.
 type stats struct {
-	outcomes   [numOutcomes]atomic.Uint64 // requests that had their turn
-	superseded atomic.Uint64              // observations replaced by a newer one before their turn
-	late       atomic.Uint64              // observations refused: not newer than one that was here
-	unknown    atomic.Uint64              // observations of robots without a session
-	malformed  atomic.Uint64              // samples without a proper header, or too large
-	lostQuery  atomic.Uint64              // queries refused because too many were waiting
-	silenced   atomic.Uint64              // events not sent because one was sent a moment ago
-	replaced   atomic.Uint64              // chunks that a newer one replaced before they left
+	outcomes   [audit.NumOutcomes]atomic.Uint64 // requests that had their turn
+	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
+	late       atomic.Uint64                    // observations refused: not newer than one that was here
+	unknown    atomic.Uint64                    // observations of robots without a session
+	malformed  atomic.Uint64                    // samples without a proper header, or too large
+	lostQuery  atomic.Uint64                    // queries refused because too many were waiting
+	silenced   atomic.Uint64                    // events not sent because one was sent a moment ago
+	replaced   atomic.Uint64                    // chunks that a newer one replaced before they left
 
 	receivedBytes atomic.Uint64 // of observations, served or not
 	sentBytes     atomic.Uint64 // of chunks
@@ -31,10 +32,9 @@ type stats struct {
 	refused [numRefused]atomic.Uint64
 
 	modes [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
-	past  [pastMissed + 1]atomic.Uint64               // requests by what came of their spans
+	spans [numSpanUses]atomic.Uint64                  // requests by what came of their spans
 	stale [policy.MaxCameras]atomic.Uint64            // pictures older than their robot allows, by camera
-
-	warned [policy.MaxCameras]atomic.Uint64 // pictures with stray bytes, used all the same, by camera
+	stray [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used all the same, by camera
 
 	wait      *durations // from arrival to the start of work
 	decode    *durations // parse, pictures, tensors
@@ -46,25 +46,8 @@ func newStats() *stats {
 	return &stats{wait: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
 }
 
-// errors is every request that got no chunk though it had its turn.
-func (s *stats) errors() (n uint64) {
-	for o := answered + 1; o < numOutcomes; o++ {
-		n += s.outcomes[o].Load()
-	}
-	return n
-}
-
-func (s *stats) refusals() (n uint64) {
-	for i := range s.refused {
-		n += s.refused[i].Load()
-	}
-	return n
-}
-
-func (s *stats) stalePictures() uint64 { return sum(&s.stale) }
-
-// sum adds up what is counted by camera.
-func sum(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
+// sum adds up counts.
+func sum(counts []atomic.Uint64) (n uint64) {
 	for i := range counts {
 		n += counts[i].Load()
 	}
@@ -167,11 +150,11 @@ type Summary struct {
 }
 
 func (s *stats) fill(out *Summary) {
-	out.Requests, out.Errors = s.outcomes[answered].Load(), s.errors()
+	out.Requests, out.Errors = s.outcomes[audit.Answered].Load(), sum(s.outcomes[audit.Answered+1:])
 	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
 	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
-	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), s.refusals()
-	out.StalePictures, out.WarnedPictures = s.stalePictures(), sum(&s.warned)
+	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), sum(s.refused[:])
+	out.StalePictures, out.WarnedPictures = sum(s.stale[:]), sum(s.stray[:])
 	out.Conditioning = make(map[string]uint64)
 	for mode := range s.modes {
 		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()

@@ -11,6 +11,7 @@ import (
 
 	"edgert/jpeg"
 	"edgert/policy"
+	"edgert/server/audit"
 	"edgert/wire"
 )
 
@@ -39,23 +40,23 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	var want []byte
 	for i, step := range []struct {
 		top, wrist []byte
-		outcome    outcome
+		outcome    audit.Outcome
 		says       string
 	}{
-		{good, good, answered, ""},
-		{stray, good, answered, ""},
-		{stray, stray, answered, ""},
-		{good, good, answered, ""},
-		{stray, half, badObservation, "premature end of data segment"},
-		{stray, half[:len(half)-2], badObservation, "make sense"},
-		{stray, good[:2], badObservation, "make sense"},
+		{good, good, audit.Answered, ""},
+		{stray, good, audit.Answered, ""},
+		{stray, stray, audit.Answered, ""},
+		{good, good, audit.Answered, ""},
+		{stray, half, audit.BadObservation, "premature end of data segment"},
+		{stray, half[:len(half)-2], audit.BadObservation, "make sense"},
+		{stray, good[:2], audit.BadObservation, "make sense"},
 	} {
 		before := s.stats.outcomes[step.outcome].Load()
 		clear(fake.images[0])
 		body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{
 			{Name: imagePrefix + "top", Data: step.top}, {Name: imagePrefix + "wrist", Data: step.wrist},
 		}})
-		s.onObservation(wire.Sample{Key: key, Payload: body, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))})
+		s.receiver.onObservation(wire.Sample{Key: key, Payload: body, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))})
 		if !s.worker.step() {
 			t.Fatal("nothing to serve")
 		}
@@ -65,8 +66,8 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 		if !bytes.Equal(fake.images[0], want) {
 			t.Errorf("observation %d: the first camera's tensor is another picture", i+1)
 		}
-		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 || !strings.Contains(s.worker.turn.why, step.says) {
-			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.turn.outcome, s.worker.turn.why, step.outcome, step.says)
+		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 || !strings.Contains(s.worker.turn.Why, step.says) {
+			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.turn.Outcome, s.worker.turn.Why, step.outcome, step.says)
 		}
 	}
 	h, err := ListenHealth("127.0.0.1:0")

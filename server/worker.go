@@ -1,30 +1,24 @@
 package server
 
 import (
+	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"edgert/policy"
 	"edgert/rt"
-	"edgert/wire"
+	"edgert/server/audit"
 )
 
 const (
-	// eventInterval is the shortest time between two events to one robot. A stock
-	// client takes an event for a lost chunk and asks again at once, so answering
-	// each one would make the two race.
-	eventInterval = 200 * time.Millisecond
-
-	// hungAfter is how long one request may take before /healthz calls the worker
-	// dead: longer than any policy, shorter than an operator's patience.
-	hungAfter = 10 * time.Second
-
-	eventTextMax = 1024 // bytes
+	// stuckAfter is how long one request may take before /healthz calls the worker
+	// dead: longer than any policy takes, shorter than an operator waits.
+	stuckAfter = 10 * time.Second
+	// finishTimeout is what the request in hand gets at the end.
+	finishTimeout = 1200 * time.Millisecond
 )
 
 // Model runs a policy for row i of a batch; *policy.Model is the real one. The
@@ -45,41 +39,68 @@ type Model interface {
 }
 
 // worker is the one thread that owns the model. It serves one robot after the
-// other: decode into the tensors, infer, encode, publish.
+// other: decode into the tensors, infer, publish.
 type worker struct {
-	// Constant after New.
-	clock    rt.Clock
-	meta     *policy.Meta
-	model    Model
-	sessions *registry
-	limit    int // sessions, for server_load
-	serverID string
-	stats    *stats
-	log      *slog.Logger
-	journal  *journal      // nil: none
-	wake     chan struct{} // cap 1: something was deposited
-	stop     chan struct{}
+	*service
+	audit  *audit.Writer // nil: none
+	work   chan struct{} // cap 1: an observation waits, or a collection is due
+	stop   chan struct{}
+	warmed chan struct{} // closed after the warm-up
+	done   chan struct{} // closed at the end; then err is valid
+	err    error
 
 	// Atomic.
-	alive     atomic.Bool
-	littered  atomic.Bool  // garbage is to be collected before the next request
-	busySince atomic.Int64 // rt.Instant at which the request in hand began; 0: none
+	alive      atomic.Bool
+	collectDue atomic.Bool  // garbage is to be collected before the next request
+	busySince  atomic.Int64 // rt.Instant at which the request in hand began; 0: none
 
 	// Owner: worker.
-	row        *row
-	order      roundRobin
-	turn       turn // in hand
-	events     eventWriter
-	chunk      wire.ActionChunk
-	payload    []byte
-	attachment []byte
+	scheduler roundRobin
+	turn      turn // in hand
+	tensors   *tensors
+	publisher publisher
 }
 
-// run serves until stop is closed, finishing the request in hand. It locks its
-// goroutine to the OS thread for good. warmed is called after the warm-up
-// inferences. A panic becomes an error: the process must not leave with the
-// exit code that Go gives a panic, which says "do not restart".
-func (w *worker) run(warmup int, warmed func()) (err error) {
+// turn is the request in hand and what becomes of it.
+type turn struct {
+	session *Session
+	audit.Record
+}
+
+func newWorker(s *service, t *tensors, a *audit.Writer) *worker {
+	return &worker{
+		service: s, audit: a, tensors: t, publisher: newPublisher(s),
+		work: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// start starts the worker's thread, which closes warmed after so many warm-up
+// inferences.
+func (w *worker) start(warmup int) {
+	go func() {
+		defer close(w.done)
+		w.err = errors.Join(w.run(warmup), w.tensors.close())
+	}()
+}
+
+// finish stops the worker. It lets the request in hand end, but does not wait
+// for ever.
+func (w *worker) finish() error {
+	close(w.stop)
+	timeout := time.NewTimer(finishTimeout)
+	defer timeout.Stop()
+	select {
+	case <-w.done:
+		return w.err
+	case <-timeout.C:
+		return fmt.Errorf("server: the request in hand took longer than %v to finish", finishTimeout)
+	}
+}
+
+// run serves until stop is closed. It locks its goroutine to the OS thread for
+// good. A panic becomes an error: the process must not leave with the exit code
+// that Go gives a panic, which says "do not restart".
+func (w *worker) run(warmup int) (err error) {
 	runtime.LockOSThread()
 	w.alive.Store(true)
 	defer func() {
@@ -88,75 +109,48 @@ func (w *worker) run(warmup int, warmed func()) (err error) {
 			err = fmt.Errorf("server: the worker panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	if err := w.warm(warmup); err != nil {
+	if err := w.tensors.warmUp(warmup); err != nil {
 		return fmt.Errorf("server: warm-up: %w", err)
 	}
-	warmed()
+	close(w.warmed)
 	for {
 		select {
 		case <-w.stop:
 			return nil
 		default:
 		}
-		if w.littered.CompareAndSwap(true, false) {
+		if w.collectDue.CompareAndSwap(true, false) {
 			runtime.GC()
 		}
 		if w.step() {
 			continue
 		}
 		select {
-		case <-w.wake:
+		case <-w.work:
 		case <-w.stop:
 			return nil
 		}
 	}
 }
 
-// collectNext has the worker collect garbage before its next request: nobody
-// else knows when no request is in hand.
+// collectNext has the worker collect garbage before its next request: only the
+// worker knows when no request is in hand.
 //
 // Owner: any goroutine.
 func (w *worker) collectNext() {
-	w.littered.Store(true)
-	poke(w.wake)
-}
-
-// poke wakes whoever listens to c, a channel of capacity 1; nobody waits.
-//
-//rt:noalloc
-func poke(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// warm runs n inferences on the tensors as they are, through every conditioning
-// the policy has.
-func (w *worker) warm(n int) error {
-	for i := range n {
-		rows := 0
-		if i > 0 {
-			rows = min(1, w.meta.ChunkSize)
-		}
-		policy.FillNoise(w.model.Noise(0), 0, uint64(i))
-		w.model.SetControls(0, w.meta.ConditionAs(&w.row.how, rows, rows, 0))
-		if err := w.model.Run(1); err != nil {
-			return err
-		}
-	}
-	return nil
+	w.collectDue.Store(true)
+	wake(w.work)
 }
 
 // step gives the robot whose turn it is one inference; false when nobody waits.
 //
 //rt:noalloc
 func (w *worker) step() bool {
-	s := w.order.next(w.sessions.all())
+	s := w.scheduler.next(w.sessions.all())
 	if s == nil {
 		return false
 	}
-	r, ok := s.box.take()
+	r, ok := s.mailbox.take()
 	if !ok {
 		return true // a reset emptied the mailbox in between; ask again
 	}
@@ -173,125 +167,59 @@ func (w *worker) step() bool {
 //rt:noalloc
 func (w *worker) serve(s *Session, r *request, start rt.Instant) {
 	t := &w.turn
-	*t = turn{session: s, header: r.header, queueWait: start.Sub(r.at)}
-	reply := w.payload[:0]
+	*t = turn{s, audit.Record{
+		ClientUUID: s.uuid, SessionID: s.id, Task: s.task, RTC: s.rtc, Header: r.header, QueueWait: start.Sub(r.at),
+	}}
+	var reply []byte
 	if err := w.infer(t, r.body, start); err != nil {
-		w.stats.outcomes[t.outcome].Add(1)
-		w.refuse(t, err)
+		w.stats.outcomes[t.Outcome].Add(1)
+		w.publisher.refuse(t, err)
 	} else {
-		w.answer(t)
-		reply = w.payload
+		reply = w.publisher.publish(t, w.tensors)
 	}
-	t.at = w.clock.Now()
-	t.service = t.at.Sub(r.at)
-	if t.rows > 0 {
-		w.stats.service.record(t.service)
+	t.At = w.clock.Now()
+	t.Service = t.At.Sub(r.at)
+	if t.Rows > 0 {
+		w.stats.service.record(t.Service)
 	}
-	w.journal.note(t, r.body, reply)
+	w.audit.Add(&t.Record, r.body, reply)
 }
 
 // infer turns the observation in body into a chunk in the model's outputs.
 //
 //rt:noalloc
 func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
-	t.controls, err = w.row.fill(t.session, t.header.SeqID, body)
+	t.Controls, err = w.tensors.fill(t.session, t.Header.SeqID, body)
 	decoded := w.clock.Now()
-	t.decode = decoded.Sub(start)
+	t.Decode = decoded.Sub(start)
 	if err != nil {
-		t.outcome = badObservation
+		t.Outcome = audit.BadObservation
 		return err
 	}
-	t.session.episode.Store(int64(t.header.EpisodeID))
-	t.stale, t.cameras = w.row.stale, w.row.contract.Cameras
-	w.countStale(t.session, t.stale)
-	w.countWarned(t.session, w.row.warned)
-	err = w.model.Run(1)
-	t.inference = w.clock.Now().Sub(decoded)
+	t.session.episode.Store(int64(t.Header.EpisodeID))
+	t.Stale, t.Cameras = uint32(w.tensors.stale), w.tensors.contract.Cameras
+	t.session.countPictures(w.stats, w.tensors.stale, w.tensors.stray)
+	err = w.tensors.model.Run(1)
+	t.Inference = w.clock.Now().Sub(decoded)
 	if err != nil {
-		t.outcome = inferenceFailed
+		t.Outcome = audit.InferenceFailed
 		return err
 	}
-	if !w.model.Finite(0) {
-		t.outcome = notFinite
+	if !w.tensors.model.Finite(0) {
+		t.Outcome = audit.NotFinite
 		return errNotFinite
 	}
-	w.stats.wait.record(t.queueWait)
-	w.stats.decode.record(t.decode)
-	w.stats.inference.record(t.inference)
-	w.stats.modes[t.controls.Mode].Add(1)
-	w.stats.past[w.row.past].Add(1)
-	w.row.remember(t.session)
+	w.stats.wait.record(t.QueueWait)
+	w.stats.decode.record(t.Decode)
+	w.stats.inference.record(t.Inference)
+	w.stats.modes[t.Controls.Mode].Add(1)
+	w.stats.spans[w.tensors.spans].Add(1)
+	w.tensors.remember(t.session)
 	return nil
 }
 
 // errNotFinite is a chunk no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
-
-// answer publishes the chunk. It takes the place of one that has not begun to
-// leave: a robot that reads slowly shall get the newest, not the oldest.
-//
-//rt:noalloc
-func (w *worker) answer(t *turn) {
-	c := &w.chunk
-	w.row.answer(c, &t.header)
-	c.QueueWaitMs, c.InferenceMs = ms(t.queueWait), ms(t.decode+t.inference)
-	c.SupersededSeqs = t.session.box.takeSuperseded()
-	c.ServerLoad = float64(len(w.sessions.all())) / float64(w.limit)
-	if c.HasT {
-		c.ServerID = w.serverID
-	}
-	c.Nonce = t.session.nonce
-	t.superseded, t.rows = c.SupersededSeqs, c.ChunkRobot.Rows
-	if c.HasN {
-		t.first = c.N + 1
-	}
-	w.payload = wire.AppendActionChunk(w.payload[:0], c)
-	w.attachment = wire.AppendHeader(w.attachment[:0], t.header.Reply(wire.MsgActionChunk))
-	replaced, err := t.session.actions.PutLatest(w.payload, w.attachment)
-	if err != nil {
-		t.outcome = unsent
-		t.why = because(err)
-	} else {
-		w.stats.sentBytes.Add(uint64(len(w.payload)))
-	}
-	if replaced {
-		w.stats.replaced.Add(1)
-	}
-	w.stats.outcomes[t.outcome].Add(1)
-}
-
-// refuse tells the robot, and the log, why there is no chunk. A failure of the
-// model is a bad_observation too: the same again would fail again.
-//
-//go:noinline
-func (w *worker) refuse(t *turn, err error) {
-	t.why = because(err)
-	if !t.session.told.due(w.clock.Now()) {
-		w.stats.silenced.Add(1)
-		return
-	}
-	w.log.Warn("no chunk for "+t.session.uuid, "seq", t.header.SeqID, "why", err)
-	w.events.put(t.session.actions, &t.header, &wire.Event{Code: wire.EventBadObservation, Text: t.why, Seq: t.header.SeqID})
-}
-
-// because is the text of err, no longer than an event carries.
-//
-//go:noinline
-func because(err error) string {
-	text := err.Error()
-	return strings.ToValidUTF8(text[:min(len(text), eventTextMax)], "")
-}
-
-// eventWriter publishes events; it owns what they are encoded into.
-type eventWriter struct{ body, header []byte }
-
-// put publishes an event beside the header of the observation it is about. An
-// event that is lost is no worse than the chunk that was not sent.
-func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
-	w.body = wire.AppendEvent(w.body[:0], e)
-	w.header = wire.AppendHeader(w.header[:0], h.Reply(wire.MsgEvent))
-	_ = p.Put(w.body, w.header)
-}
 
 // healthy reports whether the worker's thread lives and makes progress.
 func (w *worker) healthy() (ok bool, why string) {
@@ -300,7 +228,7 @@ func (w *worker) healthy() (ok bool, why string) {
 	}
 	since := w.busySince.Load()
 	if since != 0 {
-		if busy := w.clock.Now().Sub(rt.Instant(since)); busy > hungAfter {
+		if busy := w.clock.Now().Sub(rt.Instant(since)); busy > stuckAfter {
 			return false, fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"edgert/internal/program"
 	"edgert/policy"
 	"edgert/server"
+	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire/zenoh/endpoint"
 )
@@ -231,7 +232,7 @@ func codeOf(err error) exit.Code {
 	switch {
 	case errors.Is(err, server.ErrAbsent):
 		return exit.Absent
-	case errors.Is(err, server.ErrNoCaptures):
+	case errors.Is(err, audit.ErrNoCaptures):
 		return exit.Usage
 	}
 	return exit.Of(err)

@@ -24,6 +24,7 @@ import (
 	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/server"
+	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
 	"edgert/wire/zenoh"
@@ -279,7 +280,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := strings.Cut(description, "Exit codes: ")
 	codes := map[exit.Code]bool{}
 	for _, err := range []error{
-		nil, errors.New("broke"), server.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), manifest.ErrInvalid, policy.ErrBundle,
+		nil, errors.New("broke"), audit.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), manifest.ErrInvalid, policy.ErrBundle,
 		policy.ErrGolden, policy.ErrNoRuntime, server.ErrAbsent,
 	} {
 		code := codeOf(err)

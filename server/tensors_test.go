@@ -43,10 +43,10 @@ func (c *cameras) bench(t *testing.T) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.worker.row.close() })
+	t.Cleanup(func() { s.worker.tensors.close() })
 	o := fakeOpen("arm")
 	o.CameraNames = s.caps.ExpectedCameras
-	if ack := s.open(&o); !ack.Accepted {
+	if ack := s.queries.open(&o); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
 	return s
@@ -112,12 +112,12 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	frame := func() {
 		seq++
 		attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
-		s.onObservation(wire.Sample{Key: key, Payload: bodies[seq%uint64(len(bodies))], Attachment: attachment})
-		r, ok := session.box.take()
+		s.receiver.onObservation(wire.Sample{Key: key, Payload: bodies[seq%uint64(len(bodies))], Attachment: attachment})
+		r, ok := session.mailbox.take()
 		if !ok {
 			t.Fatal("the mailbox is empty")
 		}
-		if _, err := s.worker.row.fill(session, seq, r.body); err != nil {
+		if _, err := s.worker.tensors.fill(session, seq, r.body); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,11 +127,11 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(8*len(bodies), frame); n != 0 {
 		t.Errorf("a frame allocates %v times from received bytes to tensor, want 0", n)
 	}
-	if s.worker.row.stale != 2 {
-		t.Errorf("stale cameras = %b, want the second", s.worker.row.stale)
+	if s.worker.tensors.stale != 2 {
+		t.Errorf("stale cameras = %b, want the second", s.worker.tensors.stale)
 	}
-	want, decoder := make([]byte, len(pix)), s.worker.row.decoder
-	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil || string(want) != string(s.worker.row.model.Image(0, 0)) {
+	want, decoder := make([]byte, len(pix)), s.worker.tensors.decoder
+	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil || string(want) != string(s.worker.tensors.model.Image(0, 0)) {
 		t.Errorf("the tensor is not the picture (%v)", err)
 	}
 }

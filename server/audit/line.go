@@ -1,4 +1,4 @@
-package server
+package audit
 
 import (
 	"strconv"
@@ -11,19 +11,19 @@ const (
 	// byte escaped, and the numbers.
 	lineMax = 4096
 
-	auditTime = "2006-01-02T15:04:05.000000Z07:00"
+	timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// appendAudit appends the audit line of t, one JSON object: see docs/server.md.
+// appendLine appends the audit line of r, one JSON object: see docs/server.md.
 // It allocates nothing.
 //
 //rt:noalloc
-func appendAudit(dst []byte, t *turn, ts time.Time) []byte {
-	h := &t.header
+func appendLine(dst []byte, r *Record, ts time.Time) []byte {
+	h := &r.Header
 	dst = append(dst, `{"ts":"`...)
-	dst = ts.AppendFormat(dst, auditTime)
-	dst = appendField(dst, `","session_id":`, t.session.id)
-	dst = appendField(dst, `,"client_uuid":`, t.session.uuid)
+	dst = ts.AppendFormat(dst, timeLayout)
+	dst = appendField(dst, `","session_id":`, r.SessionID)
+	dst = appendField(dst, `,"client_uuid":`, r.ClientUUID)
 	dst = append(dst, `,"session_epoch":`...)
 	dst = strconv.AppendUint(dst, uint64(h.SessionEpoch), 10)
 	dst = append(dst, `,"seq_id":`...)
@@ -32,36 +32,36 @@ func appendAudit(dst []byte, t *turn, ts time.Time) []byte {
 	dst = strconv.AppendUint(dst, uint64(h.EpisodeID), 10)
 	dst = append(dst, `,"client_mono_ns":`...) // the robot's own; here only to join logs by
 	dst = strconv.AppendInt(dst, h.ClientMonoNs, 10)
-	dst = appendMs(dst, `,"queue_wait_ms":`, t.queueWait)
-	dst = appendMs(dst, `,"decode_ms":`, t.decode)
-	dst = appendMs(dst, `,"inference_ms":`, t.inference)
-	dst = appendMs(dst, `,"service_ms":`, t.service)
+	dst = appendMs(dst, `,"queue_wait_ms":`, r.QueueWait)
+	dst = appendMs(dst, `,"decode_ms":`, r.Decode)
+	dst = appendMs(dst, `,"inference_ms":`, r.Inference)
+	dst = appendMs(dst, `,"service_ms":`, r.Service)
 	dst = append(dst, `,"chunk_range":`...)
-	if t.rows > 0 {
-		dst = strconv.AppendInt(append(dst, '['), t.first, 10)
-		dst = strconv.AppendInt(append(dst, ','), t.first+int64(t.rows), 10)
+	if r.Rows > 0 {
+		dst = strconv.AppendInt(append(dst, '['), r.First, 10)
+		dst = strconv.AppendInt(append(dst, ','), r.First+int64(r.Rows), 10)
 		dst = append(dst, ']')
 	} else {
 		dst = append(dst, `null`...)
 	}
 	dst = append(dst, `,"superseded_seqs":`...)
-	dst = strconv.AppendUint(dst, t.superseded, 10)
-	dst = appendField(dst, `,"conditioning":`, t.controls.Mode.String())
+	dst = strconv.AppendUint(dst, r.Superseded, 10)
+	dst = appendField(dst, `,"conditioning":`, r.Controls.Mode.String())
 	dst = append(dst, `,"delay":`...)
-	dst = strconv.AppendInt(dst, int64(t.controls.Delay), 10)
-	if t.stale != 0 {
-		dst = appendStale(append(dst, `,"stale_cameras":`...), t)
+	dst = strconv.AppendInt(dst, int64(r.Controls.Delay), 10)
+	if r.Stale != 0 {
+		dst = appendStale(append(dst, `,"stale_cameras":`...), r)
 	}
-	dst = appendField(dst, `,"outcome":`, t.outcome.String())
-	if t.why != "" {
-		dst = appendField(dst, `,"why":`, t.why)
+	dst = appendField(dst, `,"outcome":`, r.Outcome.String())
+	if r.Why != "" {
+		dst = appendField(dst, `,"why":`, r.Why)
 	}
 	return append(dst, "}\n"...)
 }
 
 //rt:noalloc
 func appendMs(dst []byte, key string, d time.Duration) []byte {
-	return strconv.AppendFloat(append(dst, key...), ms(d), 'f', 3, 64)
+	return strconv.AppendFloat(append(dst, key...), float64(d)/1e6, 'f', 3, 64)
 }
 
 //rt:noalloc
@@ -72,16 +72,16 @@ func appendField(dst []byte, key, value string) []byte {
 // appendStale appends the names of the cameras whose pictures were old.
 //
 //rt:noalloc
-func appendStale(dst []byte, t *turn) []byte {
+func appendStale(dst []byte, r *Record) []byte {
 	dst = append(dst, '[')
-	for i := range t.cameras {
-		if !t.stale.has(i) {
+	for i := range r.Cameras {
+		if r.Stale&(1<<i) == 0 {
 			continue
 		}
 		if dst[len(dst)-1] != '[' {
 			dst = append(dst, ',')
 		}
-		dst = appendQuoted(dst, t.cameras[i].Name)
+		dst = appendQuoted(dst, r.Cameras[i].Name)
 	}
 	return append(dst, ']')
 }
@@ -92,14 +92,14 @@ func appendStale(dst []byte, t *turn) []byte {
 func appendQuoted(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	for _, r := range s {
+	for _, c := range s {
 		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r < ' ' || r == 0x7f:
-			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', byte(c))
+		case c < ' ' || c == 0x7f:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		default:
-			dst = utf8.AppendRune(dst, r)
+			dst = utf8.AppendRune(dst, c)
 		}
 	}
 	return append(dst, '"')

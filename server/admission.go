@@ -98,10 +98,10 @@ type refusal struct {
 	text   string
 }
 
-// admission is everything that an open is judged by.
+// admission is everything that an open is checked against.
 type admission struct {
 	caps       wire.Capabilities
-	views      []policy.Camera // of caps.CameraShapes
+	cameras    []policy.Camera // of caps.CameraShapes
 	cfg        *manifest.Config
 	limit      int // sessions
 	active     int // sessions of other robots
@@ -110,18 +110,18 @@ type admission struct {
 	downgraded bool // RTC was asked for and is not there
 }
 
-// judge runs the checks of LeRobot's server in its order and with its texts,
+// check runs the checks of LeRobot's server in its order and with its texts,
 // and ours between them where LeRobot checks nothing. The first that fails
 // decides; warnings count only when none does.
 //
 // Source: LeRobot's remote-inference draft, whose server checks in this order.
-func (a *admission) judge() *refusal {
+func (a *admission) check() *refusal {
 	for _, c := range []struct {
 		reason refusedReason
 		check  func() string
 	}{
 		{refusedSchema, a.schema}, {refusedClient, a.identity}, {refusedFull, a.room}, {refusedActions, a.actions},
-		{refusedState, a.state}, {refusedCameras, a.cameras}, {refusedTask, a.task}, {refusedFPS, a.rate},
+		{refusedState, a.state}, {refusedCameras, a.pictures}, {refusedTask, a.task}, {refusedFPS, a.rate},
 	} {
 		if text := c.check(); text != "" {
 			a.warnings = nil
@@ -184,7 +184,7 @@ func (a *admission) state() string {
 	return errorText(wire.CheckUnits("state_units", a.caps.StateUnits, a.open.StateUnits))
 }
 
-func (a *admission) cameras() string {
+func (a *admission) pictures() string {
 	var missing []string
 	for _, name := range a.caps.ExpectedCameras {
 		if !slices.Contains(a.open.CameraNames, name) {
@@ -203,7 +203,7 @@ func (a *admission) cameras() string {
 // to, where the bundle allows larger ones.
 func (a *admission) decoded() []wire.CameraShape {
 	client := slices.Clone(a.open.CameraShapes)
-	for i, view := range a.views {
+	for i, view := range a.cameras {
 		want := a.caps.CameraShapes[i]
 		at := slices.IndexFunc(client, func(c wire.CameraShape) bool { return c.Name == want.Name })
 		if at >= 0 && client[at].C == want.C && jpeg.Shrink(client[at].W, client[at].H, want.W, want.H, view.Scale()) > 0 {

@@ -1,6 +1,7 @@
-package server
+package audit
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -16,59 +18,56 @@ import (
 )
 
 const (
-	captureFormat  = "lean-server capture 1"
-	capturePattern = "request-*.safetensors"
-	shotsWaiting   = 16 // captures that may wait for the disk, each with an observation
+	captureFormat   = "lean-server capture 1"
+	capturePattern  = "request-*.safetensors"
+	requestsWaiting = 16 // captures that may wait for the disk, each with an observation
 	// alignment of the data in a safetensors file.
 	tensorAlign = 8
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// ErrNoCaptures marks a folder without captured requests.
+var ErrNoCaptures = errors.New("no captured requests")
+
 var (
 	errTorn  = errors.New("not a whole capture file")
 	errEmpty = errors.New("empty: the ring did not get that far")
 )
 
-// shot is one request as it came and what it got. Its buffers are reused.
-type shot struct {
-	turn
-	attachment, body, reply []byte
+// request is one request as it came and what it got. Its buffers are reused.
+type request struct {
+	Record
+	attachment, observation, reply []byte
 }
 
-// fill copies a turn in. It allocates only when something is larger than all
+// fill copies a record in. It allocates only when something is larger than all
 // before it in this slot.
 //
 //go:noinline
 //rt:noalloc
-func (s *shot) fill(t *turn, body, reply []byte) {
-	s.turn = *t
-	if cap(s.body) < len(body) {
-		s.body = make([]byte, 0, roomFor(len(body))) //rt:allow grows to the largest observation, then never again
-	}
-	if cap(s.reply) < len(reply) {
-		s.reply = make([]byte, 0, roomFor(len(reply))) //rt:allow grows to the size of a chunk, then never again
-	}
-	s.body, s.reply = append(s.body[:0], body...), append(s.reply[:0], reply...)
+func (r *request) fill(record *Record, observation, reply []byte) {
+	r.Record = *record
+	r.observation, r.reply = append(r.observation[:0], observation...), append(r.reply[:0], reply...)
 }
 
-// captures is the bounded ring of captured requests: file count mod max holds
+// ring is the bounded ring of captured requests: file count mod max holds
 // the count-th request. The files stay open, so that writing one allocates
 // nothing, and go on where the last run ended, so that a restart does not
 // overwrite what led to it.
 //
-// Owner: the journal's goroutine.
-type captures struct {
+// Owner: the writer's goroutine.
+type ring struct {
 	dir   *os.File // locked
 	files []*os.File
 	count uint64 // of the next request
 	text  []byte
 
-	sha256 string // of the bundle; set before the worker runs
+	sha256 string // of the bundle; constant once the writer runs
 }
 
-// openCaptures opens the ring of max files in dir, which it makes.
-func openCaptures(dir string, max int) (*captures, error) {
+// openRing opens the ring of max files in dir, which it makes.
+func openRing(dir string, max int) (*ring, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
@@ -76,94 +75,94 @@ func openCaptures(dir string, max int) (*captures, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &captures{dir: handle}
+	g := &ring{dir: handle}
 	if err := syscall.Flock(int(handle.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another lean-server captures there: %w", dir, err), c.close())
+		return nil, errors.Join(fmt.Errorf("%s: another lean-server captures there: %w", dir, err), g.close())
 	}
 	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
 	if err != nil {
-		return nil, errors.Join(err, c.close())
+		return nil, errors.Join(err, g.close())
 	}
 	for _, name := range names {
-		if found, err := readCapture(name); err == nil && found.count >= c.count {
-			c.count = found.count + 1
+		if found, err := readCapture(name); err == nil && found.Count >= g.count {
+			g.count = found.Count + 1
 		}
 	}
 	for i := range max {
 		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), os.O_WRONLY|os.O_CREATE, 0o640)
 		if err != nil {
-			return nil, errors.Join(err, c.close())
+			return nil, errors.Join(err, g.close())
 		}
-		c.files = append(c.files, file)
+		g.files = append(g.files, file)
 	}
-	return c, nil
+	return g, nil
 }
 
 // close removes the files that were never written and closes the others.
-func (c *captures) close() (err error) {
-	if c == nil {
+func (g *ring) close() (err error) {
+	if g == nil {
 		return nil
 	}
-	for _, file := range c.files {
+	for _, file := range g.files {
 		if info, statErr := file.Stat(); statErr == nil && info.Size() == 0 {
 			err = errors.Join(err, os.Remove(file.Name()))
 		}
 		err = errors.Join(err, file.Close())
 	}
-	return errors.Join(err, c.dir.Close())
+	return errors.Join(err, g.dir.Close())
 }
 
 // write puts one request into its file, in one write, and then cuts the file.
 // What is left of an earlier request meanwhile does not pass the checksum.
-func (c *captures) write(s *shot, ts time.Time) error {
-	file := c.files[c.count%uint64(len(c.files))]
-	s.attachment = wire.AppendHeader(s.attachment[:0], s.header)
-	c.text = appendCapture(c.text[:0], s, c.sha256, c.count, ts)
-	if _, err := file.WriteAt(c.text, 0); err != nil {
+func (g *ring) write(r *request, ts time.Time) error {
+	file := g.files[g.count%uint64(len(g.files))]
+	r.attachment = wire.AppendHeader(r.attachment[:0], r.Header)
+	g.text = appendCapture(g.text[:0], r, g.sha256, g.count, ts)
+	if _, err := file.WriteAt(g.text, 0); err != nil {
 		return err
 	}
-	if err := file.Truncate(int64(len(c.text))); err != nil {
+	if err := file.Truncate(int64(len(g.text))); err != nil {
 		return err
 	}
-	c.count++
+	g.count++
 	return nil
 }
 
-// appendCapture appends s as a safetensors file: `header`, `observation` and
+// appendCapture appends r as a safetensors file: `header`, `observation` and
 // `reply` are bytes as they crossed the wire, the metadata says the rest.
 //
 //rt:noalloc
-func appendCapture(dst []byte, s *shot, sha256 string, count uint64, ts time.Time) []byte {
-	sum := crc32.Update(crc32.Update(crc32.Checksum(s.attachment, castagnoli), castagnoli, s.body), castagnoli, s.reply)
+func appendCapture(dst []byte, r *request, sha256 string, count uint64, ts time.Time) []byte {
+	sum := crc32.Update(crc32.Update(crc32.Checksum(r.attachment, castagnoli), castagnoli, r.observation), castagnoli, r.reply)
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // the header's length, below
 	dst = append(dst, `{"__metadata__":{"format":"`+captureFormat+`","count":"`...)
 	dst = strconv.AppendUint(dst, count, 10)
 	dst = append(dst, `","ts":"`...)
-	dst = ts.AppendFormat(dst, auditTime)
+	dst = ts.AppendFormat(dst, timeLayout)
 	dst = append(dst, `","crc32c":"`...)
 	dst = strconv.AppendUint(dst, uint64(sum), 10)
 	dst = append(dst, `","rtc":"`...)
-	dst = strconv.AppendBool(dst, s.session.rtc)
-	dst = appendField(dst, `","client_uuid":`, s.session.uuid)
-	dst = appendField(dst, `,"session_id":`, s.session.id)
-	dst = appendField(dst, `,"task":`, s.session.task)
+	dst = strconv.AppendBool(dst, r.RTC)
+	dst = appendField(dst, `","client_uuid":`, r.ClientUUID)
+	dst = appendField(dst, `,"session_id":`, r.SessionID)
+	dst = appendField(dst, `,"task":`, r.Task)
 	dst = appendField(dst, `,"model_sha256":`, sha256)
-	dst = appendField(dst, `,"outcome":`, s.outcome.String())
-	dst = appendField(dst, `,"why":`, s.why)
+	dst = appendField(dst, `,"outcome":`, r.Outcome.String())
+	dst = appendField(dst, `,"why":`, r.Why)
 	dst = append(dst, '}')
 	at := 0
-	dst, at = appendTensor(dst, `,"header":`, at, s.attachment)
-	dst, at = appendTensor(dst, `,"observation":`, at, s.body)
-	dst, _ = appendTensor(dst, `,"reply":`, at, s.reply)
+	dst, at = appendTensor(dst, `,"header":`, at, r.attachment)
+	dst, at = appendTensor(dst, `,"observation":`, at, r.observation)
+	dst, _ = appendTensor(dst, `,"reply":`, at, r.reply)
 	dst = append(dst, '}')
 	for (len(dst)-start)%tensorAlign != 0 {
 		dst = append(dst, ' ')
 	}
 	binary.LittleEndian.PutUint64(dst[start:], uint64(len(dst)-start-8))
-	dst = append(dst, s.attachment...)
-	dst = append(dst, s.body...)
-	return append(dst, s.reply...)
+	dst = append(dst, r.attachment...)
+	dst = append(dst, r.observation...)
+	return append(dst, r.reply...)
 }
 
 //rt:noalloc
@@ -175,23 +174,47 @@ func appendTensor(dst []byte, key string, at int, data []byte) (out []byte, end 
 	return append(dst, `]}`...), at + len(data)
 }
 
-// captured is a capture file that was read again.
-type captured struct {
-	file        string
-	count       uint64
-	header      wire.Header
-	observation []byte
-	reply       []byte // empty when outcome is not ok or unsent
-	uuid        string
-	sha256      string
-	outcome     string
-	why         string
-	rtc         bool
+// Capture is a captured request and its answer, read again.
+type Capture struct {
+	File        string
+	Count       uint64 // of the requests captured in this folder before it
+	Header      wire.Header
+	Observation []byte
+	Reply       []byte // empty when Outcome is neither ok nor unsent
+	ClientUUID  string
+	ModelSHA256 string
+	Outcome     string
+	Why         string // of an unreadable file what is wrong with it
+	RTC         bool
+}
+
+// ReadCaptures reads all capture files of dir in the order of their requests.
+// unreadable has a File and a Why each.
+func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		c, err := readCapture(name)
+		switch {
+		case errors.Is(err, errEmpty):
+		case err != nil:
+			unreadable = append(unreadable, Capture{File: name, Why: err.Error()})
+		default:
+			captures = append(captures, c)
+		}
+	}
+	if len(captures)+len(unreadable) == 0 {
+		return nil, nil, fmt.Errorf("%s: %w there (debug.capture_dir of a manifest makes a server keep them)", dir, ErrNoCaptures)
+	}
+	slices.SortFunc(captures, func(a, b Capture) int { return cmp.Compare(a.Count, b.Count) })
+	return captures, unreadable, nil
 }
 
 // readCapture reads a file. Its errors wrap errEmpty or errTorn, unless reading
 // fails.
-func readCapture(path string) (c captured, err error) {
+func readCapture(path string) (c Capture, err error) {
 	data, err := os.ReadFile(path)
 	switch {
 	case err != nil:
@@ -202,11 +225,11 @@ func readCapture(path string) (c captured, err error) {
 	if c, err = parseCapture(data); err != nil {
 		return c, fmt.Errorf("%s: %w: %w", path, errTorn, err)
 	}
-	c.file = path
+	c.File = path
 	return c, nil
 }
 
-func parseCapture(data []byte) (c captured, err error) {
+func parseCapture(data []byte) (c Capture, err error) {
 	if len(data) < 8 {
 		return c, fmt.Errorf("%d bytes", len(data))
 	}
@@ -242,13 +265,13 @@ func parseCapture(data []byte) (c captured, err error) {
 	if sum := strconv.FormatUint(uint64(crc32.Checksum(body, castagnoli)), 10); sum != meta["crc32c"] {
 		return c, fmt.Errorf("crc32c is %s, want %s", sum, meta["crc32c"])
 	}
-	c = captured{
-		observation: parts[1], reply: parts[2], uuid: meta["client_uuid"], sha256: meta["model_sha256"],
-		outcome: meta["outcome"], why: meta["why"], rtc: meta["rtc"] == "true",
+	c = Capture{
+		Observation: parts[1], Reply: parts[2], ClientUUID: meta["client_uuid"], ModelSHA256: meta["model_sha256"],
+		Outcome: meta["outcome"], Why: meta["why"], RTC: meta["rtc"] == "true",
 	}
-	if c.count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
+	if c.Count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
 		return c, fmt.Errorf("count: %w", err)
 	}
-	c.header, err = wire.ParseHeader(parts[0])
+	c.Header, err = wire.ParseHeader(parts[0])
 	return c, err
 }

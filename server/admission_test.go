@@ -76,12 +76,12 @@ func TestAdmissionGolden(t *testing.T) {
 
 		a := admission{caps: caps, cfg: &cfg, limit: cfg.MaxSessions, active: row.Active, open: &open}
 		text := ""
-		if r := a.judge(); r != nil {
+		if r := a.check(); r != nil {
 			text = r.text
 		}
 		if text != row.Error || (text == "") != row.OK || len(a.warnings) != len(row.Warnings) ||
 			len(a.warnings) > 0 && !reflect.DeepEqual(a.warnings, row.Warnings) || a.downgraded != row.Downgraded {
-			t.Errorf("%s: judge() = %q, warnings %q, downgraded %v\nwant %q, %q, %v",
+			t.Errorf("%s: check() = %q, warnings %q, downgraded %v\nwant %q, %q, %v",
 				row.Name, text, a.warnings, a.downgraded, row.Error, row.Warnings, row.Downgraded)
 		}
 	}
@@ -125,9 +125,9 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 			open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
 			tt.change(&open, &caps, &cfg)
 			a := admission{caps: caps, cfg: &cfg, limit: cfg.MaxSessions, open: &open}
-			r := a.judge()
+			r := a.check()
 			if r == nil || !strings.Contains(r.text, tt.want) || r.reason.temporary() != tt.temporary {
-				t.Errorf("judge() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)
+				t.Errorf("check() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)
 			}
 		})
 	}
@@ -140,8 +140,8 @@ func TestAdmissionAcceptsWhatOneSideDoesNotSay(t *testing.T) {
 	caps.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
 	cfg.Clients = []string{"robot-07"}
 	a := admission{caps: caps, cfg: &cfg, limit: 4, open: &open}
-	if r := a.judge(); r != nil || a.warnings != nil {
-		t.Errorf("judge() = %+v, warnings %q, want neither", r, a.warnings)
+	if r := a.check(); r != nil || a.warnings != nil {
+		t.Errorf("check() = %+v, warnings %q, want neither", r, a.warnings)
 	}
 }
 

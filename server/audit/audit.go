@@ -1,0 +1,267 @@
+// Package audit keeps on disk what the worker did: one JSON line for each
+// request (line.go), and a ring of the newest requests with their answers, to be
+// answered again later (capture.go).
+//
+// The worker copies a Record into a preallocated slot and goes on; one goroutine
+// formats and writes. What finds no free slot is counted, never waited for.
+package audit
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/server/manifest"
+	"edgert/wire"
+)
+
+const (
+	// linesWaiting is how many lines may wait for the disk: two seconds of the
+	// fastest policy there is.
+	linesWaiting = 1024
+	// flushBytes is how much of the lines goes out in one write.
+	flushBytes = 32 << 10
+	// replyMax is what the reply of a waiting capture is counted as: a chunk is far
+	// smaller.
+	replyMax = 1 << 20
+)
+
+// Outcome is how a request that had its turn ended.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Answered Outcome = iota
+	BadObservation
+	InferenceFailed
+	NotFinite
+	Unsent
+	NumOutcomes
+)
+
+var outcomeNames = [NumOutcomes]string{"ok", "bad_observation", "inference_failed", "not_finite", "unsent"}
+
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Record is what became of one request, in a fixed size.
+type Record struct {
+	ClientUUID, SessionID, Task string
+	RTC                         bool // the session's chunks are conditioned
+	Header                      wire.Header
+	At                          rt.Instant // when it was over
+	QueueWait                   time.Duration
+	Decode                      time.Duration
+	Inference                   time.Duration // the graph alone
+	Service                     time.Duration // from arrival to the hand-over to the transport
+	Superseded                  uint64        // as reported in the chunk
+	Controls                    policy.Controls
+	First                       int64              // action step of row 0, when there is a chunk
+	Rows                        int                // of the chunk; 0: none
+	Stale                       uint32             // bit i: the picture of Cameras[i] was older than the robot allows
+	Cameras                     []wire.CameraShape // constant
+	Outcome                     Outcome
+	Why                         string // what went wrong; "" when nothing did
+}
+
+// Writer carries Records to the disk. A nil Writer keeps nothing.
+type Writer struct {
+	// Constant after Open.
+	lines    io.Writer // nil: none are written
+	file     *os.File  // what to close at the end, when lines is a file
+	captures *ring     // nil: none are kept
+	clock    rt.Clock
+	log      *slog.Logger
+	wake     chan struct{} // cap 1: something waits
+	records  *rt.Ring[Record]
+	requests *rt.Ring[request]
+
+	Counts Counts
+
+	// Owner: the writer's goroutine.
+	text    []byte
+	count   uint64 // lines in text
+	failing bool   // a failed write was logged
+}
+
+// Counts is what was written.
+//
+// Atomic.
+type Counts struct {
+	Lines, LinesDropped       atomic.Uint64 // dropped: no slot was free, or the write failed
+	Captures, CapturesDropped atomic.Uint64
+}
+
+// Open opens the files that cfg names; nil when it names none. It does so before
+// anything that takes time, and allocates what running needs. Its errors wrap
+// manifest.ErrInvalid.
+func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, error) {
+	if cfg.Audit == "" && cfg.Debug.CaptureDir == "" {
+		return nil, nil
+	}
+	w := newWriter(clock, log)
+	switch cfg.Audit {
+	case "":
+	case "-":
+		w.lines = os.Stdout
+	default:
+		file, err := os.OpenFile(cfg.Audit, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+		if err != nil {
+			return nil, cfg.Errorf("", "--audit: %w", err)
+		}
+		w.lines, w.file = file, file
+	}
+	if cfg.Debug.CaptureDir != "" {
+		var err error
+		if w.captures, err = openRing(cfg.Debug.CaptureDir, cfg.Debug.CaptureMax); err != nil {
+			return nil, errors.Join(cfg.Errorf("debug.capture_dir", "debug.capture_dir: %w", err), closeFile(w.file))
+		}
+		w.requests = rt.NewRing[request](requestsWaiting)
+	}
+	return w, nil
+}
+
+func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
+	return &Writer{
+		clock: clock, log: log, wake: make(chan struct{}, 1),
+		records: rt.NewRing[Record](linesWaiting), text: make([]byte, 0, flushBytes+lineMax),
+	}
+}
+
+// MemoryMax is how many bytes the captures that wait for the disk may grow to
+// when observations have at most so many.
+func (w *Writer) MemoryMax(observation int) int64 {
+	if w == nil || w.captures == nil {
+		return 0
+	}
+	return requestsWaiting * int64(2*observation+replyMax)
+}
+
+// Add copies a record in, for captures with the observation and the chunk's body,
+// which is empty when there was none.
+//
+// Owner: worker.
+//
+//rt:noalloc
+func (w *Writer) Add(r *Record, observation, reply []byte) {
+	if w == nil {
+		return
+	}
+	if w.lines != nil {
+		if slot := w.records.Reserve(); slot != nil {
+			*slot = *r
+			w.records.Commit()
+		} else {
+			w.Counts.LinesDropped.Add(1)
+		}
+	}
+	if w.captures != nil {
+		if slot := w.requests.Reserve(); slot != nil {
+			slot.fill(r, observation, reply)
+			w.requests.Commit()
+		} else {
+			w.Counts.CapturesDropped.Add(1)
+		}
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Start starts the writer's goroutine. stop ends it when everything is written;
+// nobody may Add any more.
+func (w *Writer) Start(modelSHA256 string) (stop func()) {
+	if w == nil {
+		return func() {}
+	}
+	if w.captures != nil {
+		w.captures.sha256 = modelSHA256
+	}
+	ending := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { w.run(ending) })
+	return func() {
+		close(ending)
+		running.Wait()
+	}
+}
+
+func (w *Writer) run(ending <-chan struct{}) {
+	for ended := false; !ended; {
+		select {
+		case <-w.wake:
+		case <-ending:
+			ended = true
+		}
+		w.drain()
+	}
+}
+
+// Close closes the files.
+func (w *Writer) Close() error {
+	if w == nil {
+		return nil
+	}
+	return errors.Join(closeFile(w.file), w.captures.close())
+}
+
+func closeFile(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// drain writes everything that waits.
+func (w *Writer) drain() {
+	// The wall clock is read once; a record's own instant is how long ago it was.
+	wall, now := time.Now().UTC(), w.clock.Now()
+	for r := w.records.Peek(); r != nil; r = w.records.Peek() {
+		w.text = appendLine(w.text, r, wall.Add(-now.Sub(r.At)))
+		w.count++
+		w.records.Release()
+		if len(w.text) >= flushBytes {
+			w.flush()
+		}
+	}
+	w.flush()
+	if w.captures == nil {
+		return
+	}
+	for r := w.requests.Peek(); r != nil; r = w.requests.Peek() {
+		err := w.captures.write(r, wall.Add(-now.Sub(r.At)))
+		w.requests.Release()
+		w.counted(err, 1, &w.Counts.Captures, &w.Counts.CapturesDropped)
+	}
+}
+
+// flush writes the lines gathered in text.
+func (w *Writer) flush() {
+	if w.count == 0 {
+		return
+	}
+	_, err := w.lines.Write(w.text)
+	w.counted(err, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
+	w.text, w.count = w.text[:0], 0
+}
+
+// counted counts n records as written or dropped, and logs the first of a run of
+// failures: a full disk must not fill the log as well.
+func (w *Writer) counted(err error, n uint64, written, dropped *atomic.Uint64) {
+	if err == nil {
+		written.Add(n)
+		w.failing = false
+		return
+	}
+	dropped.Add(n)
+	if !w.failing {
+		w.failing = true
+		w.log.Warn("audit or capture is not written", "why", err)
+	}
+}

@@ -1,0 +1,228 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt/rttest"
+	"edgert/server/manifest"
+	"edgert/wire"
+)
+
+func sampleRecord() *Record {
+	return &Record{
+		ClientUUID: "arm-03", SessionID: "00112233445566778899aabbccddeeff", Task: `say "hi"`, RTC: true,
+		Header:    wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 3, ClientMonoNs: -7, SessionEpoch: 4},
+		QueueWait: 1500 * time.Microsecond, Decode: 250 * time.Microsecond, Inference: 2345678 * time.Nanosecond, Service: 4100 * time.Microsecond,
+		Superseded: 2, First: 41, Rows: 50, Controls: policy.Controls{PrefixLen: 8, Delay: 3, Mode: policy.ModeTrained},
+	}
+}
+
+// The lines are an interface: scripts and dashboards read them.
+func TestAuditLine(t *testing.T) {
+	ts := time.Date(2026, 11, 22, 14, 3, 0, 123456789, time.UTC)
+	old := sampleRecord()
+	old.Stale, old.Cameras = 5, []wire.CameraShape{{Name: "observation.images.top"}, {Name: "wrist"}, {Name: `si"de`}}
+	refused := sampleRecord()
+	refused.Rows, refused.Superseded, refused.Outcome, refused.Why = 0, 0, BadObservation, "state: got 1,\n\"want\" 2 \xff"
+	tests := []struct {
+		name   string
+		record *Record
+		want   string
+	}{
+		{"answered", sampleRecord(), `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
+			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+			`"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"outcome":"ok"}` + "\n"},
+		{"old pictures", old, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
+			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+			`"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"stale_cameras":["observation.images.top","si\"de"],"outcome":"ok"}` + "\n"},
+		{"refused", refused, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
+			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+			`"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
+			`"why":"state: got 1,\u000a\"want\" 2 ` + "\ufffd" + `"}` + "\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := string(appendLine(nil, tt.record, ts)); got != tt.want {
+				t.Errorf("appendLine =\n%swant\n%s", got, tt.want)
+			}
+		})
+	}
+}
+
+// Property: whatever the text, appendQuoted writes one line of JSON that reads
+// as the text with what is not UTF-8 replaced.
+func FuzzAppendQuoted(f *testing.F) {
+	for _, s := range []string{"", "plain", "\x00\x1f\x7f\"\\/", "\xff\xc0", "ü\u2028€"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		line := appendQuoted(nil, s)
+		var got string
+		if err := json.Unmarshal(line, &got); err != nil || got != string([]rune(s)) || bytes.ContainsAny(line, "\n\r") {
+			t.Errorf("appendQuoted(%q) = %s, which reads as %q, %v", s, line, got, err)
+		}
+	})
+}
+
+func TestFormattingNoAlloc(t *testing.T) {
+	record, ts := sampleRecord(), time.Now().UTC()
+	s := &request{}
+	s.fill(record, make([]byte, 5000), make([]byte, 3000))
+	s.attachment = wire.AppendHeader(nil, record.Header)
+	line, file := make([]byte, 0, lineMax), make([]byte, 0, 16<<10)
+	if n := testing.AllocsPerRun(100, func() {
+		line = appendLine(line[:0], record, ts)
+		s.fill(record, s.observation[:4000], s.reply[:2000])
+		file = appendCapture(file[:0], s, "5ha", 7, ts)
+	}); n != 0 {
+		t.Errorf("an audit line and a capture allocate %v times, want 0", n)
+	}
+}
+
+// open opens a writer that keeps everything in dir.
+func open(t *testing.T, dir string, captureMax int) *Writer {
+	t.Helper()
+	cfg := manifest.Config{
+		Audit: filepath.Join(dir, "audit.jsonl"), Debug: manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: captureMax},
+	}
+	w, err := Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// linesTo returns a writer of lines only.
+func linesTo(disk io.Writer, log *slog.Logger) *Writer {
+	w := newWriter(rttest.NewClock(1), log)
+	w.lines = disk
+	return w
+}
+
+// stuck is a disk that does not answer.
+type stuck struct{ entered, leave chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) {
+	s.entered <- struct{}{}
+	<-s.leave
+	return len(p), nil
+}
+
+// A disk that hangs costs lines, which are counted, and never a robot's time.
+func TestAuditNeverBlocksTheWorker(t *testing.T) {
+	disk := stuck{make(chan struct{}), make(chan struct{})}
+	w := linesTo(disk, slog.New(slog.DiscardHandler))
+	stop := w.Start("5ha")
+	record := sampleRecord()
+	w.Add(record, nil, nil)
+	<-disk.entered // the writer hangs with one line written out and its slot free again
+	for range linesWaiting + 10 {
+		w.Add(record, nil, nil)
+	}
+	if n := w.Counts.LinesDropped.Load(); n != 10 {
+		t.Errorf("lost = %d lines, want 10", n)
+	}
+	close(disk.leave)
+	go func() {
+		for range disk.entered {
+		}
+	}()
+	stop()
+	close(disk.entered)
+	if n := w.Counts.Lines.Load(); n != linesWaiting+1 {
+		t.Errorf("wrote %d lines, want %d", n, linesWaiting+1)
+	}
+}
+
+// A capture whose slots are all taken is counted as well.
+func TestCapturesNeverBlockTheWorker(t *testing.T) {
+	w := open(t, t.TempDir(), 64)
+	for range requestsWaiting + 3 {
+		w.Add(sampleRecord(), []byte("body"), []byte("reply"))
+	}
+	if n := w.Counts.CapturesDropped.Load(); n != 3 {
+		t.Errorf("not captured = %d, want 3", n)
+	}
+	w.Start("5ha")()
+	if err := w.Close(); err != nil || w.Counts.Captures.Load() != requestsWaiting {
+		t.Errorf("captured %d, %v, want %d", w.Counts.Captures.Load(), err, requestsWaiting)
+	}
+}
+
+type full struct{ err error }
+
+func (f *full) Write(p []byte) (int, error) { return len(p), f.err }
+
+// A full disk is logged once, not once per line, and again after it had room.
+func TestAuditOnAFullDisk(t *testing.T) {
+	var log bytes.Buffer
+	disk := &full{errors.New("no space left")}
+	w := linesTo(disk, slog.New(slog.NewTextHandler(&log, nil)))
+	step := func(err error) {
+		disk.err = err
+		w.Add(sampleRecord(), nil, nil)
+		w.drain()
+	}
+	step(disk.err)
+	step(disk.err)
+	if n := strings.Count(log.String(), "no space left"); n != 1 || w.Counts.LinesDropped.Load() != 2 || w.Counts.Lines.Load() != 0 {
+		t.Errorf("%d log lines, %d lost, %d written, want 1, 2, 0", n, w.Counts.LinesDropped.Load(), w.Counts.Lines.Load())
+	}
+	step(nil)
+	step(errors.New("no space left"))
+	if n := strings.Count(log.String(), "no space left"); n != 2 || w.Counts.LinesDropped.Load() != 3 || w.Counts.Lines.Load() != 1 {
+		t.Errorf("%d log lines, %d lost, %d written, want 2, 3, 1", n, w.Counts.LinesDropped.Load(), w.Counts.Lines.Load())
+	}
+}
+
+func TestNoWriterUnlessConfigured(t *testing.T) {
+	if w, err := Open(new(manifest.Config), rttest.NewClock(1), nil); w != nil || err != nil || w.Close() != nil {
+		t.Errorf("Open = %v, %v, want none", w, err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, cfg := range []manifest.Config{
+		{Audit: filepath.Join(file, "audit")},
+		{Debug: manifest.Debug{CaptureDir: file}},
+	} {
+		if _, err := Open(&cfg, rttest.NewClock(1), nil); !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), file) {
+			t.Errorf("Open = %v, want manifest.ErrInvalid and the path", err)
+		}
+	}
+}
+
+// With audit and captures on, neither the worker nor the writer's goroutine
+// allocates: the collector is off, so every object would stay.
+func TestWriterNoAlloc(t *testing.T) {
+	w := open(t, t.TempDir(), 4)
+	defer w.Close()
+	stop := w.Start("5ha")
+	defer stop()
+	record, body, reply := sampleRecord(), make([]byte, 30_000), make([]byte, 3_000)
+	records := uint64(0)
+	cycle := func() {
+		w.Add(record, body, reply)
+		for records++; w.Counts.Lines.Load()+w.Counts.LinesDropped.Load() < records || w.Counts.Captures.Load()+w.Counts.CapturesDropped.Load() < records; {
+			runtime.Gosched()
+		}
+	}
+	for range 3 * requestsWaiting {
+		cycle()
+	}
+	if n := testing.AllocsPerRun(200, cycle); n != 0 {
+		t.Errorf("a request's audit line and capture allocate %v times, want 0", n)
+	}
+}

@@ -1,0 +1,154 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire"
+)
+
+func sampleRequest() *request {
+	s := new(request)
+	s.fill(sampleRecord(), []byte("observation"), []byte("reply"))
+	s.attachment = wire.AppendHeader(nil, s.Header)
+	return s
+}
+
+func TestCaptureReadsAsItWasWritten(t *testing.T) {
+	s := sampleRequest()
+	s.Why = "a\n\"b\""
+	data := appendCapture(nil, s, "5ha", 17, time.Now())
+	got, err := parseCapture(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Count != 17 || got.Header != s.Header || string(got.Observation) != "observation" || string(got.Reply) != "reply" ||
+		got.ClientUUID != "arm-03" || got.ModelSHA256 != "5ha" || got.Outcome != "ok" || got.Why != s.Why || !got.RTC {
+		t.Errorf("parseCapture = %+v", got)
+	}
+	if start := len(data) - wire.HeaderSize - len("observationreply"); start%tensorAlign != 0 {
+		t.Errorf("data starts at %d, want a multiple of %d", start, tensorAlign)
+	}
+}
+
+// A file that was cut anywhere, or in which one byte of the data is another, is
+// no capture.
+func TestTornCaptureIsFound(t *testing.T) {
+	whole := appendCapture(nil, sampleRequest(), "5ha", 17, time.Now())
+	for n := range whole {
+		if _, err := parseCapture(whole[:n]); err == nil {
+			t.Errorf("the first %d of %d bytes are a capture", n, len(whole))
+		}
+	}
+	for i := len(whole) - len("observationreply") - wire.HeaderSize; i < len(whole); i++ {
+		torn := slices.Clone(whole)
+		torn[i]++
+		if _, err := parseCapture(torn); err == nil || !strings.Contains(err.Error(), "crc32c") {
+			t.Errorf("byte %d changed: %v, want a wrong checksum", i, err)
+		}
+	}
+	if _, err := parseCapture(append(whole, 'x')); err == nil {
+		t.Error("a byte behind the end is not noticed")
+	}
+}
+
+// Property: whatever the bytes, parseCapture returns slices of them or an error.
+func FuzzParseCapture(f *testing.F) {
+	f.Add(appendCapture(nil, sampleRequest(), "5ha", 17, time.Now()))
+	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if c, err := parseCapture(data); err == nil && wire.HeaderSize+len(c.Observation)+len(c.Reply) > len(data) {
+			t.Errorf("parseCapture(%q) = %+v, more than there is", data, c)
+		}
+	})
+}
+
+func captureCounts(t *testing.T, dir string) (counts []uint64) {
+	t.Helper()
+	found, unreadable, err := ReadCaptures(dir)
+	if err != nil || len(unreadable) > 0 {
+		t.Fatalf("ReadCaptures: %v, unreadable %v", err, unreadable)
+	}
+	for _, c := range found {
+		counts = append(counts, c.Count)
+	}
+	return counts
+}
+
+// The ring holds the newest max requests, also across restarts; files that were
+// never written do not stay.
+func TestCaptureRing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep", "captures")
+	run := func(max, requests int) {
+		t.Helper()
+		c, err := openRing(dir, max)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range requests {
+			s := sampleRequest()
+			s.observation = make([]byte, 10*(requests-i)) // each shorter than the one before: files must be cut
+			if err := c.write(s, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(4, 3)
+	if files, _ := os.ReadDir(dir); len(files) != 3 {
+		t.Errorf("%d files after 3 requests, want 3", len(files))
+	}
+	if got := captureCounts(t, dir); !slices.Equal(got, []uint64{0, 1, 2}) {
+		t.Errorf("counts = %v, want 0 1 2", got)
+	}
+	run(4, 6)
+	if got := captureCounts(t, dir); !slices.Equal(got, []uint64{5, 6, 7, 8}) {
+		t.Errorf("counts = %v, want the last four of nine", got)
+	}
+}
+
+// Two servers in one folder would overwrite each other's requests.
+func TestCapturesAreOneServers(t *testing.T) {
+	dir := t.TempDir()
+	first, err := openRing(dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openRing(dir, 2); err == nil || !strings.Contains(err.Error(), "another lean-server") {
+		t.Errorf("second openRing = %v, want a refusal", err)
+	}
+	if err := first.close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openRing(dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadCaptures(t *testing.T) {
+	dir := t.TempDir()
+	if _, _, err := ReadCaptures(dir); !errors.Is(err, ErrNoCaptures) {
+		t.Errorf("ReadCaptures of an empty folder = %v, want ErrNoCaptures", err)
+	}
+	for i, data := range [][]byte{nil, []byte("torn"), appendCapture(nil, sampleRequest(), "5ha", 3, time.Now())} {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, unreadable, err := ReadCaptures(dir)
+	if err != nil || len(found) != 1 || len(unreadable) != 1 || !strings.Contains(unreadable[0].Why, "request-00001") {
+		t.Errorf("ReadCaptures = %d, %+v, %v, want one good and one unreadable", len(found), unreadable, err)
+	}
+}

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt/rttest"
+	"edgert/server/audit"
+	"edgert/server/manifest"
+	"edgert/wire"
+)
+
+// audited has the bench's server keep lines and captures in dir.
+func (b *bench) audited(dir string) *audit.Writer {
+	b.t.Helper()
+	cfg := config()
+	cfg.Audit, cfg.Debug = filepath.Join(dir, "audit.jsonl"), manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: 8}
+	w, err := audit.Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.server.audit, b.server.worker.audit = w, w
+	b.t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			b.t.Error(err)
+		}
+	})
+	return w
+}
+
+type auditLine struct {
+	TS         time.Time `json:"ts"`
+	Session    string    `json:"session_id"`
+	Client     string    `json:"client_uuid"`
+	Epoch      uint32    `json:"session_epoch"`
+	Seq        uint64    `json:"seq_id"`
+	Episode    uint32    `json:"episode_id"`
+	Mono       int64     `json:"client_mono_ns"`
+	Wait       float64   `json:"queue_wait_ms"`
+	Decode     float64   `json:"decode_ms"`
+	Inference  float64   `json:"inference_ms"`
+	Service    float64   `json:"service_ms"`
+	Range      []int64   `json:"chunk_range"`
+	Superseded uint64    `json:"superseded_seqs"`
+	Mode       string    `json:"conditioning"`
+	Delay      int       `json:"delay"`
+	Stale      []string  `json:"stale_cameras"`
+	Outcome    string    `json:"outcome"`
+	Why        string    `json:"why"`
+}
+
+func readAudit(t *testing.T, path string) (lines []auditLine) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		d := json.NewDecoder(strings.NewReader(line))
+		d.DisallowUnknownFields()
+		var a auditLine
+		if err := d.Decode(&a); err != nil {
+			t.Fatalf("audit line %q: %v", line, err)
+		}
+		lines = append(lines, a)
+	}
+	return lines
+}
+
+// Every request that had its turn has one line, in order, whatever became of it.
+func TestAuditTellsEveryRequest(t *testing.T) {
+	dir := t.TempDir()
+	var w *audit.Writer
+	fail := false
+	b := serve(t, config(), func(b *bench) {
+		w = b.audited(dir)
+		b.server.cfg.WarmupInferences = 0
+		b.model.Before = func() error {
+			b.clock.Advance(3 * time.Millisecond)
+			if fail {
+				return policy.ErrRun
+			}
+			return nil
+		}
+	})
+	o := fakeOpen("arm")
+	ack := b.open(o)
+	r := b.robot("arm")
+	ask := func(seq uint64, obs *wire.Observation) {
+		h := obsHeader(2, seq)
+		h.EpisodeID = 5
+		b.clock.Advance(2 * eventInterval)
+		r.send(h, obs)
+		r.next()
+	}
+	good := fakeObs(t)
+	good.PrefixRobot, good.InferenceDelaySteps = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}, 2
+	good.HasN, good.N = true, 40
+	ask(1, good)
+	bad := fakeObs(t)
+	bad.State = bad.State[:1]
+	ask(2, bad)
+	fail = true
+	ask(3, good)
+	fail = false
+	b.model.NotFinite.Store(true)
+	ask(4, good)
+	b.model.NotFinite.Store(false)
+	ask(5, fakeObs(t)) // a stock client's: no n
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	lines := readAudit(t, filepath.Join(dir, "audit.jsonl"))
+	type row struct {
+		seq           uint64
+		outcome, mode string
+		delay         int
+		first, last   int64
+		inference     float64
+		why           string
+	}
+	want := []row{
+		{seq: 1, outcome: "ok", mode: "trained", delay: 2, first: 41, last: 49, inference: 3},
+		{seq: 2, outcome: "bad_observation", mode: "free", why: "state"},
+		{seq: 3, outcome: "inference_failed", mode: "trained", delay: 2, inference: 3, why: "inference failed"},
+		{seq: 4, outcome: "not_finite", mode: "trained", delay: 2, inference: 3, why: "not finite"},
+		{seq: 5, outcome: "ok", mode: "free", first: 0, last: 8, inference: 3},
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d audit lines, want %d: %+v", len(lines), len(want), lines)
+	}
+	for i, w := range want {
+		got := lines[i]
+		ranged := len(got.Range) == 2 && got.Range[0] == w.first && got.Range[1] == w.last || got.Range == nil && w.last == 0
+		if got.Seq != w.seq || got.Outcome != w.outcome || got.Mode != w.mode || got.Delay != w.delay || !ranged || got.Inference != w.inference ||
+			!strings.Contains(got.Why, w.why) || (got.Why == "") != (w.why == "") ||
+			got.Session != ack.SessionID || got.Client != "arm" || got.Epoch != 2 || got.Episode != 5 || got.Service < got.Inference {
+			t.Errorf("line %d = %+v, want %+v", i, got, w)
+		}
+		if age := time.Since(got.TS); age.Abs() > time.Minute { // the clock of this test runs fast
+			t.Errorf("line %d is %v old", i, age)
+		}
+	}
+	c := &w.Counts
+	if c.Lines.Load() != 5 || c.LinesDropped.Load() != 0 || c.Captures.Load() != 5 || c.CapturesDropped.Load() != 0 {
+		t.Errorf("wrote %d lines and %d captures, want 5 of each and none dropped", c.Lines.Load(), c.Captures.Load())
+	}
+}
+
+func TestOutcomesHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for o := range audit.NumOutcomes {
+		seen[o.String()] = true
+	}
+	for r := range numRefused {
+		seen["refused "+r.String()] = true
+	}
+	if len(seen) != int(audit.NumOutcomes)+int(numRefused) || seen[""] || seen["refused "] {
+		t.Errorf("names = %v, want one for each", seen)
+	}
+}

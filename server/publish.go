@@ -1,0 +1,135 @@
+package server
+
+import (
+	"strings"
+	"time"
+
+	"edgert/rt"
+	"edgert/server/audit"
+	"edgert/wire"
+)
+
+const (
+	// eventInterval is the shortest time between two events to one robot. A stock
+	// client takes an event for a lost chunk and asks again at once, so answering
+	// each one would make the two race.
+	eventInterval = 200 * time.Millisecond
+
+	eventTextMax = 1024 // bytes
+)
+
+// publisher sends a robot its chunk, or the event that says why there is none.
+//
+// Owner: worker.
+type publisher struct {
+	*service
+	chunk      wire.ActionChunk
+	payload    []byte
+	attachment []byte
+	events     eventWriter
+}
+
+func newPublisher(s *service) publisher {
+	const besideMatrices = 1024
+	size := 2*4*s.meta.ChunkSize*s.meta.ActionDim + besideMatrices
+	return publisher{service: s, payload: make([]byte, 0, size), attachment: make([]byte, 0, wire.HeaderSize)}
+}
+
+// publish sends the chunk in out and lends its body until the next call. It takes
+// the place of a chunk that has not begun to leave: a robot that reads slowly
+// shall get the newest, not the oldest.
+//
+//rt:noalloc
+func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
+	c := &p.chunk
+	out.chunk(c, &t.Header)
+	c.QueueWaitMs, c.InferenceMs = ms(t.QueueWait), ms(t.Decode+t.Inference)
+	c.SupersededSeqs = t.session.mailbox.takeSuperseded()
+	c.ServerLoad = p.load()
+	if c.HasT {
+		c.ServerID = p.id
+	}
+	c.Nonce = t.session.nonce
+	t.Superseded, t.Rows = c.SupersededSeqs, c.ChunkRobot.Rows
+	if c.HasN {
+		t.First = c.N + 1
+	}
+	p.payload = wire.AppendActionChunk(p.payload[:0], c)
+	p.attachment = wire.AppendHeader(p.attachment[:0], t.Header.Reply(wire.MsgActionChunk))
+	replaced, err := t.session.actions.PutLatest(p.payload, p.attachment)
+	if err != nil {
+		t.Outcome, t.Why = audit.Unsent, eventText(err)
+	} else {
+		p.stats.sentBytes.Add(uint64(len(p.payload)))
+	}
+	if replaced {
+		p.stats.replaced.Add(1)
+	}
+	p.stats.outcomes[t.Outcome].Add(1)
+	return p.payload
+}
+
+// refuse tells the robot, and the log, why there is no chunk. A failure of the
+// model is a bad_observation too: the same again would fail again.
+//
+//go:noinline
+func (p *publisher) refuse(t *turn, err error) {
+	t.Why = eventText(err)
+	if !t.session.refusals.allow(p.clock.Now()) {
+		p.stats.silenced.Add(1)
+		return
+	}
+	p.log.Warn("no chunk for "+t.session.uuid, "seq", t.Header.SeqID, "why", err)
+	p.events.put(t.session.actions, &t.Header, &wire.Event{Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID})
+}
+
+// eventText is the text of err, no longer than an event carries.
+//
+//go:noinline
+func eventText(err error) string {
+	text := err.Error()
+	return strings.ToValidUTF8(text[:min(len(text), eventTextMax)], "")
+}
+
+// eventWriter publishes events; it owns what they are encoded into.
+type eventWriter struct{ body, header []byte }
+
+// put publishes an event beside the header of the observation it is about. An
+// event that is lost is no worse than the chunk that was not sent.
+func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
+	w.body = wire.AppendEvent(w.body[:0], e)
+	w.header = wire.AppendHeader(w.header[:0], h.Reply(wire.MsgEvent))
+	_ = p.Put(w.body, w.header)
+}
+
+const drainingText = "server is draining: open elsewhere"
+
+// retryAfterDraining is when a robot without another server may ask here again,
+// ms: about what a restart takes.
+const retryAfterDraining = 1000
+
+// putDraining tells a robot to leave before the server does.
+func (w *eventWriter) putDraining(s *Session) {
+	h := wire.Header{ // answers no observation
+		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
+		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: uint32(max(0, s.tokenEpoch.Load())),
+	}
+	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: drainingText, RetryAfterMs: retryAfterDraining})
+}
+
+// rateLimit spaces the events to one robot.
+type rateLimit struct {
+	last rt.Instant
+	used bool // last is valid
+}
+
+// allow reports whether an event may be sent now, and if so remembers it.
+//
+//rt:noalloc
+func (l *rateLimit) allow(now rt.Instant) bool {
+	if l.used && now.Sub(l.last) < eventInterval {
+		return false
+	}
+	l.last, l.used = now, true
+	return true
+}

@@ -1,0 +1,241 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"edgert/policy"
+	"edgert/wire"
+)
+
+// queriesWaiting bounds the status, session and reset queries that wait for the
+// housekeeping; the next one is refused at once.
+const queriesWaiting = 256
+
+// query is one and what answers it: with a nil body it stays without a reply.
+type query struct {
+	wire.Query
+	reply func(wire.Query) (key string, body []byte)
+}
+
+// queries are those that ask for the server's status and that open, close and
+// reset sessions.
+//
+// Owner: housekeeping.
+type queries struct {
+	*service
+	waiting chan query
+	events  *events
+}
+
+// enqueue has queries answered by the housekeeping: opening a session declares
+// things, which a callback must not.
+//
+// Owner: the transport's receiving goroutines.
+func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Query) {
+	return func(asked wire.Query) {
+		select {
+		case q.waiting <- query{asked, reply}:
+		default:
+			q.stats.lostQuery.Add(1)
+			_ = asked.ReplyErr([]byte("server busy: too many queries are waiting")) // the asker times out instead
+			asked.Finish()
+		}
+	}
+}
+
+// answer replies to one query and finishes it.
+func (q *queries) answer(asked query) {
+	defer asked.Finish()
+	key, body := asked.reply(asked.Query)
+	if body == nil {
+		return
+	}
+	if err := asked.Reply(key, body); err != nil {
+		q.log.Warn("a reply was not sent", "key", key, "why", err)
+	}
+}
+
+func (q *queries) status(wire.Query) (key string, body []byte) {
+	return wire.StatusKey(q.prefix), wire.AppendStatus(nil, &wire.Status{
+		Capabilities:     q.capabilities(),
+		MinSchemaVersion: wire.MinSchemaVersion, MaxSchemaVersion: wire.SchemaVersion,
+		ActiveSessions: len(q.sessions.all()), MaxSessions: q.limit,
+		ServerID: q.id, ServerLoad: q.load(), Draining: q.draining.Load(),
+	})
+}
+
+func (q *queries) capabilities() wire.Capabilities {
+	c := q.caps
+	c.WarmedUp = q.warmed.Load()
+	return c
+}
+
+// session answers an open or a close. An open that names another server is not
+// answered: one of several replicas takes it.
+func (q *queries) session(asked wire.Query) (key string, reply []byte) {
+	key, body := wire.SessionKey(q.prefix), asked.Payload()
+	op, err := wire.ParseOp(body)
+	if err == nil && op == wire.OpClose {
+		ack := wire.ResetAck{OK: true}
+		var c wire.SessionClose
+		if err := wire.ParseSessionClose(&c, body); err != nil {
+			ack = wire.ResetAck{Error: err.Error()}
+		} else {
+			q.close(&c)
+		}
+		return key, wire.AppendResetAck(nil, &ack)
+	}
+	var o wire.SessionOpen
+	if err == nil {
+		err = wire.ParseSessionOpen(&o, body)
+	}
+	if err != nil {
+		q.stats.refused[refusedMalformed].Add(1)
+		return key, wire.AppendSessionAck(nil, &wire.SessionAck{
+			Error: "server error: " + err.Error(), SchemaVersion: wire.SchemaVersion, ServerLoad: q.load(), ServerID: q.id,
+		})
+	}
+	if o.ServerID != "" && o.ServerID != q.id {
+		return key, nil
+	}
+	ack := q.open(&o)
+	return key, wire.AppendSessionAck(nil, &ack)
+}
+
+// open validates and registers a session. The robot's earlier session, if
+// there is one, is replaced and gives its publisher to the new one.
+func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
+	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load()}
+	admission := admission{caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, limit: q.limit, active: q.sessions.others(o.ClientUUID), open: o}
+	r := admission.check()
+	if r == nil && ack.Draining {
+		r = &refusal{refusedDraining, drainingText}
+	}
+	if r == nil {
+		r, ack.HeldBy = q.checkOwner(o)
+	}
+	var session *Session
+	if r == nil {
+		var err error
+		if session, err = q.newSession(o, admission.downgraded); err != nil {
+			r = &refusal{refusedInternal, "server error: " + err.Error()}
+		}
+	}
+	if r != nil {
+		q.stats.refused[r.reason].Add(1)
+		q.log.Warn("session refused", "client", o.ClientUUID, "reason", r.reason.String(), "why", r.text)
+		ack.Error, ack.ServerLoad = r.text, q.load()
+		ack.RetryAfterMs = r.reason.retryAfter()
+		return ack
+	}
+	q.register(session)
+	q.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
+		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings))
+	ack.Accepted, ack.Warnings, ack.SessionID = true, admission.warnings, session.id
+	ack.Capabilities, ack.ServerLoad = q.capabilities(), q.load()
+	ack.SupportsRTC, ack.Nonce = session.rtc, session.nonce
+	return ack
+}
+
+// checkOwner refuses a second process under the name of one that is there, and says
+// where that runs. A client that names no instance is let in, as at LeRobot's server.
+func (q *queries) checkOwner(o *wire.SessionOpen) (r *refusal, host string) {
+	owner := q.sessions.find(o.ClientUUID)
+	if o.Instance == "" || owner == nil || owner.instance == o.Instance || !owner.owned(q.clock.Now()) {
+		return nil, ""
+	}
+	host = cmp.Or(owner.host, wire.HostUnknown)
+	return &refusal{refusedTaken, fmt.Sprintf("client %s is open on host %s: give one of the two robots another id", pyString(o.ClientUUID), host)}, host
+}
+
+// register puts a session into the place of its robot's earlier one.
+func (q *queries) register(session *Session) {
+	if displaced := q.sessions.add(session); displaced != nil {
+		q.stats.closed.Add(1)
+	}
+	q.stats.opened.Add(1)
+	q.events.forget(session.uuid)
+	if q.draining.Load() { // it began meanwhile, and this robot was not told
+		q.events.writer.putDraining(session)
+	}
+}
+
+// newSession prepares a session with a publisher on its robot's action key.
+func (q *queries) newSession(o *wire.SessionOpen, downgraded bool) (*Session, error) {
+	session := newSession(o.ClientUUID)
+	session.rtc = o.RTCEnabled && !downgraded
+	if session.rtc {
+		session.history = policy.NewHistory(q.meta.ChunkSize, q.meta.ActionDim)
+	}
+	session.extended = o.ServerID != "" || o.SessionEpoch > 0
+	session.noise = policy.NewNoiseKey(q.caps.ModelSHA256, o.ClientUUID)
+	session.instance, session.host = o.Instance, o.Host
+	if o.Instance != "" {
+		session.nonce = randomNonce()
+	}
+	session.seenAt.Store(int64(q.clock.Now()))
+	if session.task = o.Task; session.task == "" {
+		session.task = q.cfg.DefaultTask
+	}
+	if o.SessionEpoch > 0 {
+		session.tokenEpoch.Store(int64(o.SessionEpoch))
+	}
+	if old := q.sessions.find(o.ClientUUID); old != nil {
+		session.actions = old.actions
+		return session, nil
+	}
+	key, err := wire.ActionKey(q.prefix, o.ClientUUID)
+	if err != nil {
+		return nil, err
+	}
+	session.actions, err = q.network.Publisher(key, wire.ActionQoS)
+	return session, err
+}
+
+// close ends the session that c names; a stale session id is ignored, and a
+// robot without a session has nothing to close.
+func (q *queries) close(c *wire.SessionClose) {
+	session := q.sessions.find(c.ClientUUID)
+	if session == nil || c.SessionID != "" && c.SessionID != session.id {
+		return
+	}
+	q.drop(session, "the client closed it")
+}
+
+// drop takes a session out and withdraws its publisher.
+func (q *queries) drop(session *Session, why string) {
+	if !q.sessions.remove(session) {
+		return
+	}
+	q.stats.closed.Add(1)
+	q.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit),
+		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())
+	if err := session.actions.Undeclare(); err != nil {
+		q.log.Warn("a publisher was not withdrawn", "client", session.uuid, "why", err)
+	}
+}
+
+// reset starts an episode. The key and the body must name the same robot: a
+// router's access rules look at the key, so the body must not be able to reach
+// further.
+func (q *queries) reset(asked wire.Query) (key string, body []byte) {
+	key = asked.Key()
+	ack := wire.ResetAck{OK: true}
+	var m wire.Reset
+	err := wire.ParseReset(&m, asked.Payload())
+	uuid, _ := wire.ClientUUID(key)
+	session := q.sessions.find(m.ClientUUID)
+	switch {
+	case err != nil:
+		ack = wire.ResetAck{Error: err.Error()}
+	case uuid != m.ClientUUID && !strings.ContainsAny(uuid, "*$"):
+		ack = wire.ResetAck{Error: fmt.Sprintf("key names client %s, body names %s", pyString(uuid), pyString(m.ClientUUID))}
+	case session == nil:
+		ack = wire.ResetAck{Error: "unknown client " + pyString(m.ClientUUID)}
+	default:
+		session.reset(int64(m.EpisodeID))
+	}
+	return key, wire.AppendResetAck(nil, &ack)
+}

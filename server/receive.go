@@ -1,0 +1,107 @@
+package server
+
+import (
+	"errors"
+
+	"edgert/rt"
+	"edgert/wire"
+)
+
+var (
+	errTooLarge  = errors.New("observation is larger than the pictures of this policy can be")
+	errNoSession = errors.New("no session is open here: open one")
+	errLate      = errors.New("a newer observation was here already")
+)
+
+// receiver is what the transport calls when something arrives.
+//
+// Owner: the transport's receiving goroutines.
+type receiver struct {
+	*service
+	observationMax int             // bytes
+	work           chan<- struct{} // wakes the worker
+	grown          chan<- struct{} // a mailbox takes more memory than before
+	events         *events
+}
+
+// onObservation is the observation subscriber: find the robot's mailbox, copy,
+// wake the worker.
+//
+//rt:noalloc
+func (r *receiver) onObservation(sample wire.Sample) {
+	now := r.clock.Now()
+	h, err := wire.ParseHeader(sample.Attachment)
+	if err == nil {
+		err = h.Check(wire.MsgObservation)
+	}
+	uuid, keyErr := wire.ClientUUID(sample.Key)
+	if keyErr != nil {
+		r.stats.malformed.Add(1)
+		return
+	}
+	r.stats.receivedBytes.Add(uint64(len(sample.Payload)))
+	session := r.sessions.find(uuid)
+	switch {
+	case err != nil:
+		r.stats.malformed.Add(1)
+		r.events.queue(uuid, h, wire.EventBadObservation, err)
+	case len(sample.Payload) > r.observationMax:
+		r.stats.malformed.Add(1)
+		r.events.queue(uuid, h, wire.EventBadObservation, errTooLarge)
+	case session == nil:
+		r.stats.unknown.Add(1)
+		r.events.queue(uuid, h, wire.EventUnknownSession, errNoSession)
+	default:
+		r.put(session, h, sample.Payload, now)
+	}
+}
+
+//rt:noalloc
+func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Instant) {
+	session.seen(now)
+	size := session.mailbox.size.Load()
+	newest, replaced := session.mailbox.put(h, body, now)
+	if session.mailbox.size.Load() != size {
+		wake(r.grown)
+	}
+	if !newest {
+		r.stats.late.Add(1)
+		// An old client takes an event for the answer to its newest request.
+		if session.extended && session.mailbox.overtaken(h) {
+			r.events.queue(session.uuid, h, wire.EventLate, errLate)
+		}
+		return
+	}
+	if replaced {
+		r.stats.superseded.Add(1)
+	}
+	wake(r.work)
+}
+
+// wake wakes the goroutine that waits on c, a channel of capacity 1.
+//
+//rt:noalloc
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// onToken is the subscriber of the robots' liveliness tokens, of both forms.
+func (r *receiver) onToken(key string, alive bool) {
+	now := r.clock.Now()
+	if uuid, epoch, err := wire.ParseEpochAlive(r.prefix, key); err == nil {
+		if session := r.sessions.find(uuid); session != nil {
+			session.epochTokenChanged(epoch, alive, now)
+		}
+		return
+	}
+	uuid, err := wire.ClientUUID(key)
+	if err != nil {
+		return
+	}
+	if session := r.sessions.find(uuid); session != nil { // the server's own token has none
+		session.tokenChanged(alive, now)
+	}
+}

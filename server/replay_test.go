@@ -1,0 +1,101 @@
+package server
+
+import (
+	"edgert/policy"
+	"edgert/server/audit"
+	"edgert/server/servertest"
+	"edgert/wire"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// capture serves four requests, one of them bad, and returns the folder.
+func capture(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	b := serve(t, config(), func(b *bench) { b.audited(dir) })
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	for seq := uint64(1); seq <= 4; seq++ {
+		o := fakeObs(t)
+		o.State[0] = float32(seq)
+		o.PrefixRobot, o.InferenceDelaySteps = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}, int(seq)-1
+		o.HasT, o.T, o.HasN, o.N = true, int64(seq), true, int64(seq)
+		if seq == 3 {
+			o.State = o.State[:1]
+		}
+		r.send(obsHeader(1, seq), o)
+		r.next()
+	}
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "captures")
+}
+
+func TestReplayIsExact(t *testing.T) {
+	found, _, err := audit.ReadCaptures(capture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), policy.Conditioning{}, found)
+	if err != nil || !r.OK() || r.Requests != 4 || r.Exact != 4 {
+		t.Errorf("replay = %+v, %v, want 4 of 4 exact", r, err)
+	}
+}
+
+func TestReplaySaysWhatDiffers(t *testing.T) {
+	found, _, err := audit.ReadCaptures(capture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		change func(c *audit.Capture, m *servertest.Model)
+		want   string
+	}{
+		{"another value in the chunk", func(c *audit.Capture, _ *servertest.Model) {
+			var chunk wire.ActionChunk
+			if err := wire.ParseActionChunk(&chunk, c.Reply); err != nil {
+				t.Fatal(err)
+			}
+			chunk.ChunkRobot.Data[3] += 0.5
+			c.Reply = wire.AppendActionChunk(nil, &chunk)
+		}, "0 of chunk_model, 0.5 of chunk_robot"},
+		{"another robot's echo", func(c *audit.Capture, _ *servertest.Model) { c.Header.ClientMonoNs++ }, "another chunk"},
+		{"another bundle", func(c *audit.Capture, _ *servertest.Model) { c.ModelSHA256 = "0ther" }, "captured with bundle 0ther, this is 5ha"},
+		{"without conditioning", func(c *audit.Capture, _ *servertest.Model) { c.RTC = false }, "another chunk"},
+		{"refused then", func(c *audit.Capture, _ *servertest.Model) { c.Outcome, c.Why = "bad_observation", "state" }, "outcome ok (), was bad_observation (state)"},
+		{"refused now", func(c *audit.Capture, _ *servertest.Model) { c.Observation = []byte{0xc1} }, "outcome bad_observation"},
+		{"the model fails now", func(_ *audit.Capture, m *servertest.Model) { m.Before = func() error { return policy.ErrRun } }, "outcome inference_failed"},
+		{"not finite now", func(_ *audit.Capture, m *servertest.Model) { m.NotFinite.Store(true) }, "outcome not_finite"},
+		{"the reply is none", func(c *audit.Capture, _ *servertest.Model) { c.Reply = nil }, "the captured reply"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, model := found[1], servertest.NewModel()
+			tt.change(&c, model)
+			r, err := replay(servertest.Meta(), "5ha", model, policy.Conditioning{}, []audit.Capture{c})
+			if err != nil || r.OK() || r.Requests != 1 || len(r.Differences) != 1 || !strings.Contains(r.Differences[0].Why, tt.want) || r.Differences[0].Seq != 2 {
+				t.Errorf("replay = %+v, %v, want one difference with %q", r, err, tt.want)
+			}
+			var text strings.Builder
+			if err := r.Print(&text); err != nil || !strings.Contains(text.String(), tt.want) || !strings.Contains(text.String(), "0 answered byte for byte") {
+				t.Errorf("it prints %q, %v", text.String(), err)
+			}
+		})
+	}
+}
+
+// A chunk that the link refused was computed all the same.
+func TestReplayOfAnUnsentChunk(t *testing.T) {
+	found, _, err := audit.ReadCaptures(capture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found[0].Outcome = audit.Unsent.String()
+	if r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), policy.Conditioning{}, found[:1]); err != nil || !r.OK() {
+		t.Errorf("replay = %+v, %v, want it exact", r, err)
+	}
+}

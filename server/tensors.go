@@ -1,0 +1,262 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"edgert/jpeg"
+	"edgert/policy"
+	"edgert/wire"
+)
+
+// tensors are row 0 of a model's: inputs filled from an observation, outputs read
+// as a chunk. It owns a JPEG decoder and the parsed observation, both reused.
+//
+// Owner: worker.
+type tensors struct {
+	meta         *policy.Meta
+	model        Model
+	decoder      *jpeg.Decoder // nil for a policy without cameras
+	contract     wire.Contract
+	conditioning policy.Conditioning
+	obs          wire.Observation
+
+	// Of the observation in obs.
+	spans spanUse
+	stale cameraSet // older than the robot allows
+	stray cameraSet // with stray bytes
+}
+
+// spanUse says what came of an observation that names rows of earlier chunks.
+type spanUse uint8
+
+const (
+	spansNone spanUse = iota
+	spansFound
+	spansMissing // at least one is forgotten: the chunk is not conditioned
+	numSpanUses
+)
+
+// cameraSet is some of the policy's cameras: bit i is camera i.
+type cameraSet uint32
+
+// camerasNamed finds the policy's cameras among names. Others must not become
+// labels of a metric.
+//
+//rt:noalloc
+func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {
+	for i := range cameras {
+		for _, name := range names {
+			if name == cameras[i].Name {
+				set |= 1 << i
+			}
+		}
+	}
+	return set
+}
+
+// names lists the cameras of the set.
+func (s cameraSet) names(cameras []wire.CameraShape) string {
+	var names []string
+	for i := range cameras {
+		if s&(1<<i) != 0 {
+			names = append(names, cameras[i].Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// count adds the set to the counts by camera and returns its size.
+//
+//rt:noalloc
+func (s cameraSet) count(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
+	for i := range counts {
+		if s&(1<<i) != 0 {
+			counts[i].Add(1)
+			n++
+		}
+	}
+	return n
+}
+
+func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning) (*tensors, error) {
+	t := &tensors{meta: meta, model: model, conditioning: conditioning, contract: wire.Contract{
+		StateDim: len(meta.StateNames), ActionDim: meta.ActionDim, Horizon: meta.ChunkSize, Cameras: caps.CameraShapes,
+	}}
+	if len(meta.Cameras) == 0 {
+		return t, nil
+	}
+	var err error
+	t.decoder, err = jpeg.NewDecoder()
+	return t, err
+}
+
+func (t *tensors) close() error {
+	if t.decoder == nil {
+		return nil
+	}
+	return t.decoder.Close()
+}
+
+// warmUp runs n inferences on the tensors as they are, through every conditioning
+// the policy has.
+func (t *tensors) warmUp(n int) error {
+	for i := range n {
+		rows := 0
+		if i > 0 {
+			rows = min(1, t.meta.ChunkSize)
+		}
+		policy.FillNoise(t.model.Noise(0), 0, uint64(i))
+		t.model.SetControls(0, t.meta.ConditionAs(&t.conditioning, rows, rows, 0))
+		if err := t.model.Run(1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill decodes body into the inputs and returns the controls that it set. The
+// error says what is wrong with the observation; then the tensors hold garbage
+// and must not run.
+//
+//rt:noalloc
+func (t *tensors) fill(s *Session, seq uint64, body []byte) (c policy.Controls, err error) {
+	if err := wire.ParseObservation(&t.obs, body); err != nil {
+		return c, err
+	}
+	// Only the robot's space conditions a chunk. The model's tail is an old
+	// client's habit, and may differ in length when its loop ran in between.
+	t.obs.PrefixModel.Rows, t.obs.PrefixModel.Cols, t.obs.PrefixModel.Data = 0, 0, t.obs.PrefixModel.Data[:0]
+	if err := t.contract.CheckObservation(&t.obs); err != nil {
+		return c, err
+	}
+	t.stale, t.stray = camerasNamed(t.contract.Cameras, t.obs.StaleCameras), 0
+	for cam := range t.contract.Cameras {
+		if err := t.picture(cam); err != nil {
+			return c, err
+		}
+	}
+	copy(t.model.State(0), t.obs.State)
+	if t.meta.NoiseDim > 0 {
+		policy.FillNoise(t.model.Noise(0), s.noise, seq)
+	}
+	c = t.condition(t.prefix(s))
+	t.model.SetControls(0, c)
+	return c, nil
+}
+
+// prefix puts what the robot will run meanwhile into the model's prefix, and
+// returns how many rows there are: those that travel, else those that its spans
+// name in the server's own chunks. Nothing is conditioned on half a prefix: one
+// row of it missing would shift the rest in time.
+//
+//rt:noalloc
+func (t *tensors) prefix(s *Session) (rows int) {
+	t.spans = spansNone
+	if !s.rtc {
+		return 0
+	}
+	dst := t.model.Prefix(0)
+	if rows = t.obs.PrefixRobot.Rows; rows > 0 {
+		copy(dst, t.obs.PrefixRobot.Data)
+		return rows
+	}
+	if len(t.obs.Spans) == 0 || s.history == nil {
+		return 0
+	}
+	t.spans = spansFound
+	for _, span := range t.obs.Spans {
+		n := s.history.Copy(dst[rows*t.meta.ActionDim:], span.Source, int(span.Start), int(span.End))
+		if n == 0 && span.End > span.Start {
+			t.spans = spansMissing
+			return 0
+		}
+		rows += n
+	}
+	return rows
+}
+
+// remember keeps the chunk in the outputs for spans of later requests.
+//
+//rt:noalloc
+func (t *tensors) remember(s *Session) {
+	if s.history != nil && t.obs.HasT {
+		s.history.Put(t.obs.T, t.model.ChunkRobot(0))
+	}
+}
+
+// chunk makes c the chunk in the outputs, as an answer to h. The
+// matrices are lent until the next run.
+//
+//rt:noalloc
+func (t *tensors) chunk(c *wire.ActionChunk, h *wire.Header) {
+	*c = wire.ActionChunk{
+		SeqIDEcho: h.SeqID, ClientMonoNsEcho: h.ClientMonoNs, EpisodeIDEcho: h.EpisodeID,
+		ChunkModel: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkModel(0)},
+		ChunkRobot: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkRobot(0)},
+		HasT:       t.obs.HasT, T: t.obs.T, HasN: t.obs.HasN, N: t.obs.N,
+	}
+}
+
+// picture decodes camera cam straight into its tensor.
+//
+//rt:noalloc
+func (t *tensors) picture(cam int) error {
+	want := &t.contract.Cameras[cam]
+	for i := range t.obs.Images {
+		m := &t.obs.Images[i]
+		if m.Name != want.Name {
+			continue
+		}
+		if m.Codec == wire.Raw { // CheckObservation compared the sizes
+			copy(t.model.Image(0, cam), m.Data)
+			return nil
+		}
+		if err := t.decoder.DecodeScaled(t.model.Image(0, cam), m.Data, want.W, want.H, t.meta.Cameras[cam].Scale()); err != nil {
+			return t.explain(err, m, cam)
+		}
+		if t.decoder.Warned() {
+			t.stray |= 1 << cam
+		}
+		return nil
+	}
+	return errNoPicture
+}
+
+// errNoPicture cannot happen after CheckObservation.
+var errNoPicture = errors.New("server: camera missing")
+
+// condition chooses what the graph does with that many rows of prefix.
+//
+//rt:noalloc
+func (t *tensors) condition(rows int) policy.Controls {
+	end := 0
+	if t.obs.HasOverlapEnd {
+		end = t.obs.OverlapEnd
+		if end == 0 {
+			rows = 0 // the client wants nothing conditioned
+		}
+	}
+	return t.meta.ConditionAs(&t.conditioning, rows, t.obs.InferenceDelaySteps, end)
+}
+
+//go:noinline
+func (t *tensors) explain(err error, m *wire.Image, cam int) error {
+	want := &t.contract.Cameras[cam]
+	err = t.decoder.Explain(err, m.Data, want.W, want.H)
+	if k := t.meta.Cameras[cam].Scale(); k > 1 && errors.Is(err, jpeg.ErrSize) {
+		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
+	}
+	return &pictureError{want.Name, err}
+}
+
+// pictureError is a picture that does not decode into the policy's camera.
+type pictureError struct {
+	camera string
+	err    error
+}
+
+func (e *pictureError) Error() string { return "image " + e.camera + ": " + e.err.Error() }
+func (e *pictureError) Unwrap() error { return e.err }
