@@ -150,7 +150,7 @@ type view struct {
 	late                time.Duration
 	state, goal         []float32 // [dof]
 	stale, frozen, held uint32    // joints, as follow.Follower's
-	joints              []follow.Life
+	joints              []follow.Condition
 }
 
 // hold is a set of reasons for which no observation leaves in a tick. For the first
@@ -189,7 +189,7 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 func (c *control) showViews() {
 	dof := len(c.arm.Goal)
 	c.out.views = rt.NewLatest(func(v *view) {
-		v.state, v.goal, v.joints = make([]float32, dof), make([]float32, dof), make([]follow.Life, dof)
+		v.state, v.goal, v.joints = make([]float32, dof), make([]float32, dof), make([]follow.Condition, dof)
 	})
 }
 
@@ -221,7 +221,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	case follow.Armed:
 		c.act(now)
 	case follow.Parking:
-		c.arm.ParkOn(now, c.operator.hurry.Load())
+		c.arm.ParkStep(now, c.operator.hurry.Load())
 	}
 	c.phases.Mark(phaseAct)
 	c.merge(now)
@@ -248,10 +248,10 @@ func (c *control) onSuspend(t rt.Tick) {
 //
 //rt:noalloc
 func (c *control) checkArm(now rt.Instant, before follow.Phase) {
-	if before >= follow.Arming && c.arm.Phase == follow.Untouched {
+	if before >= follow.Arming && c.arm.Phase == follow.Unarmed {
 		c.operator.resets.Add(1) // what was planned is for an arm that stood elsewhere
 	}
-	if waits := c.arm.Waits(); waits && !c.needResume {
+	if waits := c.arm.NeedsResume(); waits && !c.needResume {
 		c.needResume, c.paused = true, true
 		c.stats.needResume.Store(true)
 		c.operator.pause.Store(true)
@@ -279,9 +279,9 @@ func (c *control) applyRequests(now rt.Instant) {
 		// Nothing is asked, so no answer is missing; and no joint gets torque.
 		c.run.lastMerge = now
 		c.link.mergedAt.Store(int64(now))
-		c.arm.Postpone()
+		c.arm.CancelArming()
 	} else if c.paused {
-		c.arm.Consent()
+		c.arm.Resume()
 		c.needResume = false
 		c.stats.needResume.Store(false)
 	}
@@ -315,7 +315,7 @@ func (c *control) holdReasons() (h hold) {
 // armStep takes the next step towards a torque that holds the arm where it is; it
 // happens once a run, over some ticks, and again where the arm was away.
 func (c *control) armStep(t rt.Tick) {
-	touched, err := c.arm.ArmOn(t)
+	touched, err := c.arm.ArmStep(t)
 	if touched {
 		c.stats.touched.Store(true)
 	}
@@ -334,11 +334,11 @@ func (c *control) armStep(t rt.Tick) {
 func (c *control) act(now rt.Instant) {
 	switch {
 	case c.operator.leave.Load():
-		c.arm.Depart(now)
+		c.arm.Finish(now)
 		return
 	case c.arm.Rescuing() && c.hold&holdPaused == 0:
 		c.core.Hold()
-		if err := c.arm.WalkIn(now); err != nil {
+		if err := c.arm.RescueStep(now); err != nil {
 			c.fail(err)
 		}
 		return
@@ -429,7 +429,7 @@ func (c *control) merge(now rt.Instant) {
 	c.run.lastMerge, c.run.firstRequest, c.session.start = now, 0, false
 	c.link.mergedAt.Store(int64(now))
 	if c.hold&holdPaused == 0 {
-		c.arm.Begin()
+		c.arm.StartArming()
 	}
 	c.change(now, Merged)
 }
@@ -506,12 +506,12 @@ func (c *control) updateState(now rt.Instant) {
 	} else if !c.operator.leave.Load() {
 		return
 	}
-	rearming := c.arm.Phase == follow.Arming && c.arm.Stiff()
+	rearming := c.arm.Phase == follow.Arming && c.arm.HasTorque()
 	switch {
 	case c.arm.Phase < follow.Armed && !rearming, c.arm.Phase == follow.Done:
 		c.stop.Store(true)
 	case rearming, c.arm.Phase == follow.Armed && c.run.state == Dead:
-		c.arm.Depart(now)
+		c.arm.Finish(now)
 	}
 }
 
@@ -540,8 +540,8 @@ func (c *control) publishView(t rt.Tick) {
 	v.at, v.source, v.late = t.Woke, c.source, t.Woke.Sub(t.Deadline)
 	copy(v.state, c.arm.State)
 	copy(v.goal, c.arm.Goal)
-	v.stale, v.frozen, v.held = c.arm.Stale(), c.arm.Frozen(), c.arm.Kept()
-	c.arm.Lives(v.joints)
+	v.stale, v.frozen, v.held = c.arm.Stale(), c.arm.Frozen(), c.arm.Held()
+	c.arm.Conditions(v.joints)
 	c.out.views.Publish(int64(t.Woke))
 }
 

@@ -259,7 +259,7 @@ func (e *Edge) build() error {
 	e.control = newControl(controlConfig{
 		clock: e.clock, period: period, degradedAfter: e.cfg.DegradedAfter, maxOffline: e.cfg.MaxOffline,
 		arm: follow.New(e.arm, follow.Config{
-			Period: period, Safety: e.robot.Safety, Gate: follow.GateOf(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
+			Period: period, Safety: e.robot.Safety, Gate: follow.NewGate(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
 			Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
 		}, schedule.DOF),
 		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,

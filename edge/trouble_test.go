@@ -85,8 +85,8 @@ func TestWarningIsSaidOnce(t *testing.T) {
 			said = append(said, e)
 		}
 	})
-	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || r.arm.Kept() != 0 || r.stop.Load() {
-		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, r.arm.Kept(), r.stop.Load())
+	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || r.arm.Held() != 0 || r.stop.Load() {
+		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, r.arm.Held(), r.stop.Load())
 	}
 }
 
@@ -149,7 +149,7 @@ func TestArmThatComesBack(t *testing.T) {
 		r.bus.at = [testDOF]float32{-30, 20}
 		from := len(r.bus.writes)
 		r.step(1)
-		if r.arm.Phase != follow.Untouched || len(r.bus.writes) != from {
+		if r.arm.Phase != follow.Unarmed || len(r.bus.writes) != from {
 			t.Errorf("%v: phase %v, %d writes, want it untouched", why, r.arm.Phase, len(r.bus.writes)-from)
 		}
 		if why == hotplug.Restarted {
@@ -179,7 +179,7 @@ func TestNothingIsArmedWhilePaused(t *testing.T) {
 	r.operator.pause.Store(true)
 	r.answer(r.session.key, 20)
 	r.step(10)
-	if r.bus.torque || r.arm.Phase != follow.Untouched {
+	if r.bus.torque || r.arm.Phase != follow.Unarmed {
 		t.Errorf("torque %v, phase %v while paused before the first chunk", r.bus.torque, r.arm.Phase)
 	}
 	r.operator.pause.Store(false)
@@ -194,7 +194,7 @@ func TestNothingIsArmedWhilePaused(t *testing.T) {
 	r.step(1)
 	r.bus.steps = 0
 	r.step(10)
-	if r.bus.torque || r.arm.Phase != follow.Untouched {
+	if r.bus.torque || r.arm.Phase != follow.Unarmed {
 		t.Errorf("torque %v, phase %v: a pause does not end the arming", r.bus.torque, r.arm.Phase)
 	}
 	r.operator.pause.Store(false)

@@ -108,16 +108,16 @@ func (s *session) row(m robot.Motor, c servo.Calibration) (string, error) {
 // stateOf says what a motor does, what it complains of, and what that would mean to
 // a run: the words are those of its page.
 func stateOf(torque bool, fault servo.Fault) string {
-	state, life := "limp", follow.Torque|follow.Answering|follow.Known
+	state, life := "limp", follow.Torque|follow.Answering|follow.Verified
 	if torque {
 		state = "torque on"
 	}
 	for _, c := range []struct {
 		bits servo.Fault
-		life follow.Life
+		life follow.Condition
 	}{
-		{servo.FaultEncoder, follow.Blind}, {servo.FaultCurrent | servo.FaultOverload, follow.Pushing},
-		{servo.FaultVoltage | servo.FaultShock | servo.FaultTemperature, follow.Heated},
+		{servo.FaultEncoder, follow.EncoderFault}, {servo.FaultCurrent | servo.FaultOverload, follow.Overloaded},
+		{servo.FaultVoltage | servo.FaultShock | servo.FaultTemperature, follow.HeatOrSupply},
 	} {
 		if fault&c.bits != 0 {
 			life |= c.life

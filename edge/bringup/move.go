@@ -78,9 +78,9 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the speed was asked for
 	held.SetPeriod(movePeriod)
 	f := follow.New(held, follow.Config{
-		Period: movePeriod, Safety: safety, Gate: follow.GateOf(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
+		Period: movePeriod, Safety: safety, Gate: follow.NewGate(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
 	}, len(s.Robot.Motors))
-	f.Begin()
+	f.StartArming()
 	m := mover{session: s, arm: f, bus: held, joint: joint, cfg: cfg}
 	at, err := m.travel(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 	switch {
 	case m.arm.Phase == follow.Arming:
-		if _, err := m.arm.ArmOn(t); err != nil {
+		if _, err := m.arm.ArmStep(t); err != nil {
 			if exit.Of(err) == exit.Failure {
 				err = exit.With(exit.Absent, err)
 			}
@@ -160,7 +160,7 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 			m.say("Joints that stand outside their range are walked in slowly.")
 			m.want = []float32{}
 		}
-		return false, m.arm.WalkIn(t.Woke)
+		return false, m.arm.RescueStep(t.Woke)
 	}
 	if len(m.want) == 0 {
 		m.want = append([]float32{}, m.arm.Goal...)

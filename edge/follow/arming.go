@@ -10,49 +10,49 @@ import (
 	"edgert/servo"
 )
 
-// armRest is the part of the period that a tick which arms leaves: it writes no goals.
+// armRest is the part of the period that arming leaves unused; no goals are written then.
 const armRest = 8
 
-// Begin lets an arm that is untouched be armed from now on.
+// StartArming has an unarmed arm armed, by ArmStep in the ticks to come.
 //
 //rt:noalloc
-func (f *Follower) Begin() {
-	if f.Phase == Untouched {
+func (f *Follower) StartArming() {
+	if f.Phase == Unarmed {
 		f.Phase = Arming
 	}
 }
 
-// Postpone takes Begin back: an arm that was not armed yet stays as it is.
+// CancelArming undoes StartArming, where no joint has torque yet.
 //
 //rt:noalloc
-func (f *Follower) Postpone() {
-	if f.Phase == Arming && !f.Stiff() {
-		f.Phase = Untouched
+func (f *Follower) CancelArming() {
+	if f.Phase == Arming && !f.HasTorque() {
+		f.Phase = Unarmed
 	}
 }
 
-// ArmOn takes the next step towards a torque that holds the arm where it is; it
+// ArmStep takes the next step towards a torque that holds the arm where it is; it
 // takes some ticks. It fails, with an exit code, when the arm must not or cannot be
 // armed; touched says whether torque may be on then.
-func (f *Follower) ArmOn(t rt.Tick) (touched bool, err error) {
-	joints, ready := f.toArm()
+func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
+	joints, ready := f.jointsToArm()
 	if !ready {
 		return false, nil
 	}
 	if joints == 0 {
 		return false, exit.Errorf(exit.Fault, "no joint may be armed: %s", f.Why(0))
 	}
-	if out := f.bus.OutOfRange() & joints &^ f.rescued; f.cfg.Rescue && out != 0 {
-		f.rescued |= out
+	if out := f.bus.OutOfRange() & joints &^ f.rescue.joints; f.cfg.Rescue && out != 0 {
+		f.rescue.joints |= out
 		if err := f.bus.Rescue(); err != nil {
 			return false, exit.With(exit.Fault, err)
 		}
-		f.rescuing, f.giveUp = true, t.Woke.Add(rescueLimit)
+		f.rescue.active, f.rescue.end = true, t.Woke.Add(rescueLimit)
 	}
 	holds, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
-	if moving := f.bus.MovedWhileArming(); moving&^f.moved != 0 {
+	if moving := f.bus.MovedWhileArming(); moving&^f.movedLimp != 0 {
 		f.cfg.Events.Emit(t.Woke, event.JointMoved, int64(moving), 0)
-		f.moved |= moving
+		f.movedLimp |= moving
 	}
 	switch {
 	case errors.Is(err, servo.ErrOutOfRange): // nothing was written
@@ -60,25 +60,25 @@ func (f *Follower) ArmOn(t rt.Tick) (touched bool, err error) {
 	case err != nil || !holds:
 		return true, err
 	}
-	f.hold(t.Woke, joints)
+	f.armed(t.Woke, joints)
 	return true, nil
 }
 
-// rescueLimit is how long the way in may take: a whole turn at the speed of it.
+// rescueLimit is how long a rescue may take: a whole turn at its speed.
 const rescueLimit = 40 * time.Second
 
-// toArm returns the joints that want to be armed: all but those that stay as they
+// jointsToArm returns the joints to arm, one bit each: all but those that stay as they
 // are, and of an arm that is armed already those that have no torque. It is not
-// ready while one of them is silent, or anyone waits for an operator.
+// ready while one of them is silent, or the operator has to resume the run.
 //
 //rt:noalloc
-func (f *Follower) toArm() (joints uint32, ready bool) {
-	if f.restarts {
+func (f *Follower) jointsToArm() (joints uint32, ready bool) {
+	if f.needsResume {
 		return 0, false
 	}
 	for j := range f.joints {
 		switch l := f.joints[j]; {
-		case l&(Limp|Blind) != 0, l&Torque != 0 && !f.waking:
+		case l&(Limp|EncoderFault) != 0, l&Torque != 0 && !f.rearmAll:
 		case f.may[j] < MayArm:
 			return 0, false
 		default:
@@ -88,8 +88,8 @@ func (f *Follower) toArm() (joints uint32, ready bool) {
 	return joints, true
 }
 
-// hold begins the armed phase.
-func (f *Follower) hold(now rt.Instant, joints uint32) {
+// armed begins the armed phase; joints have just got torque.
+func (f *Follower) armed(now rt.Instant, joints uint32) {
 	for j := range f.joints {
 		if joints&(1<<j) != 0 {
 			f.joints[j] = f.joints[j].After(TorqueOn)
@@ -97,18 +97,18 @@ func (f *Follower) hold(now rt.Instant, joints uint32) {
 		}
 		f.stalls[j] = stall{}
 	}
-	f.bus.Goals(f.want)
+	f.bus.Goals(f.scratch)
 	for j := range f.Goal {
 		if joints&(1<<j) != 0 {
-			f.Goal[j] = f.want[j]
+			f.Goal[j] = f.scratch[j]
 		}
 	}
-	f.waking, f.moved = false, 0
-	if !f.parked {
-		copy(f.park, f.Place) // and not where it was armed again, later
-		f.parked = true
+	f.rearmAll, f.movedLimp = false, 0
+	if !f.parking.known {
+		copy(f.parking.place, f.Place) // the first time only
+		f.parking.known = true
 	}
-	f.Slow(now)
+	f.StartSlowly(now)
 	f.Phase = Armed
 	f.cfg.Events.Emit(now, event.TorqueOn, 0, 0)
 }

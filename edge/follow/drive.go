@@ -9,8 +9,8 @@ import (
 	"edgert/rt"
 )
 
-// Drive moves one tick towards an action. What a joint may not do it does not; an
-// arm that is silent is sent nothing.
+// Drive moves one tick towards an action, as far as each joint may. An arm that is
+// silent is sent nothing.
 //
 //rt:noalloc
 func (f *Follower) Drive(now rt.Instant, action []float32) { f.DriveAt(now, action, 1) }
@@ -19,23 +19,23 @@ func (f *Follower) Drive(now rt.Instant, action []float32) { f.DriveAt(now, acti
 //
 //rt:noalloc
 func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
-	if f.slow {
+	if f.slow.active {
 		pace = min(pace, float32(f.cfg.Safety.Slew))
 	}
-	caught := f.slow && now >= f.slowEnd && f.caughtUp(action)
+	caught := f.slow.active && now >= f.slow.until && f.caughtUp(action)
 	f.move(action, pace)
 	if caught {
-		f.slow = false // and not before
+		f.slow.active = false // from the next tick on
 	}
 }
 
-// caughtUp reports whether every joint that is driven at all is driven in this tick,
-// and is near enough to what is wanted to go there at full speed.
+// caughtUp reports whether every joint that can be driven is driven in this tick, and
+// is near enough to the action to go there at full speed.
 //
 //rt:noalloc
 func (f *Follower) caughtUp(action []float32) bool {
 	for j, l := range f.joints {
-		if l&Torque == 0 || l&(Limp|Blind|Heated|Pushing) != 0 || isBad(action[j]) {
+		if l&Torque == 0 || l&(Limp|EncoderFault|HeatOrSupply|Overloaded) != 0 || notFinite(action[j]) {
 			continue
 		}
 		want := min(f.gate.Max[j], max(f.gate.Min[j], action[j]))
@@ -46,14 +46,14 @@ func (f *Follower) caughtUp(action []float32) bool {
 	return true
 }
 
-// move passes goals through the gate and sends those that may be.
+// move sends an action through the gate, to the joints that may get a goal.
 //
 //rt:noalloc
 func (f *Follower) move(action []float32, pace float32) {
-	if f.silent {
+	if f.silence.bus {
 		return
 	}
-	if f.asleep.Passed() > 0 { // since the joints were read: nothing is known of them
+	if f.suspension.Passed() > 0 { // since the joints were read: they may be anywhere
 		f.bus.Recheck()
 		return
 	}
@@ -75,11 +75,11 @@ func (f *Follower) move(action []float32, pace float32) {
 	}
 }
 
-// reliefPast is how far past a joint that pushes against something its goal may go:
-// one that is free follows, and one that is wedged does not push the other way.
+// reliefPast is how far past an overloaded joint its goal may go: one that is free
+// follows, and one that is wedged does not push the other way.
 const reliefPast = 3.0 // robot units
 
-// relief is what a joint that pushes against something may want: less of it.
+// relief returns as much of an action as takes load off a joint that pushes.
 //
 //rt:noalloc
 func relief(goal, action, push, place float32) float32 {
@@ -89,81 +89,79 @@ func relief(goal, action, push, place float32) float32 {
 		}
 		return min(action, max(goal, place+reliefPast))
 	}
-	return goal // it pushes nowhere that is known: the complaint ends by itself
+	return goal // no direction is known: the overload ends by itself
 }
 
-// Rescuing reports whether the arm is on its way in from outside its range: WalkIn
-// is to be called instead of Drive.
+// Rescuing reports whether the arm is on its way in from outside its range: call
+// RescueStep then instead of Drive.
 //
 //rt:noalloc
-func (f *Follower) Rescuing() bool { return f.rescuing }
+func (f *Follower) Rescuing() bool { return f.rescue.active }
 
-// rescuePace is the share of the velocity limit on the way in; the servos
+// rescuePace is the share of the velocity limit during a rescue; the servos
 // themselves are slower still.
 const rescuePace = 0.04
 
-// WalkIn moves the joints that stand outside their range one tick towards it.
-func (f *Follower) WalkIn(now rt.Instant) error {
-	for j := range f.want {
-		f.want[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
+// RescueStep moves the joints that stand outside their range one tick towards it.
+func (f *Follower) RescueStep(now rt.Instant) error {
+	for j := range f.scratch {
+		f.scratch[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
 	}
-	f.move(f.want, rescuePace)
+	f.move(f.scratch, rescuePace)
 	for j, l := range f.joints {
-		if l&(Limp|Blind) != 0 {
-			f.rescued &^= 1 << j // it does not come in any more
+		if l&(Limp|EncoderFault) != 0 {
+			f.rescue.joints &^= 1 << j // it cannot be driven any more
 		}
 	}
-	if left := f.bus.OutOfRange() & f.rescued; left != 0 || f.stale != 0 {
-		if now < f.giveUp {
+	if left := f.bus.OutOfRange() & f.rescue.joints; left != 0 || f.silence.stale != 0 {
+		if now < f.rescue.end {
 			return nil
 		}
 		return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
 	}
 	if err := f.bus.EndRescue(); err != nil {
-		if now < f.giveUp {
+		if now < f.rescue.end {
 			return nil // a line that loses replies: again in the next tick
 		}
 		return err
 	}
-	f.rescuing, f.rescued = false, 0
-	f.Slow(now)
+	f.rescue.active, f.rescue.joints = false, 0
+	f.StartSlowly(now)
 	return nil
 }
 
-// Parking.
+// ParkLimit is how long parking takes at most.
+const ParkLimit = 3 * time.Second
+
 const (
-	parkLimit     = 3 * time.Second // gives up after this
-	parkSpeed     = 0.25            // of the robot's velocity limit
-	parkTolerance = 2.0             // robot units; nearer counts as there
+	parkSpeed     = 0.25 // of the robot's velocity limit
+	parkTolerance = 2.0  // robot units; nearer counts as there
 )
 
-// ParkLimit is how long parking takes at most.
-const ParkLimit = parkLimit
-
-// Depart leaves the armed phase: towards the parking place, or at once.
+// Finish ends the armed phase: by parking, where the exit mode says so.
 //
 //rt:noalloc
-func (f *Follower) Depart(now rt.Instant) {
+func (f *Follower) Finish(now rt.Instant) {
 	f.Phase = Done
-	if f.cfg.Exit == ExitPark && !f.silent && f.parked {
-		f.Phase, f.parkEnd = Parking, now.Add(parkLimit)
+	if f.cfg.Exit == ExitPark && !f.silence.bus && f.parking.known {
+		f.Phase, f.parking.end = Parking, now.Add(ParkLimit)
 	}
 }
 
-// ParkOn moves one tick towards the parking place. Joints that may not be driven
+// ParkStep moves one tick towards the parking place. Joints that may not be driven
 // stay where they are. With hurry it ends where it is.
 //
 //rt:noalloc
-func (f *Follower) ParkOn(now rt.Instant, hurry bool) {
-	f.move(f.park, parkSpeed)
+func (f *Follower) ParkStep(now rt.Instant, hurry bool) {
+	f.move(f.parking.place, parkSpeed)
 	there := true
 	for j := range f.Goal {
-		driven := f.joints[j]&(Torque|Heated|Pushing|Blind|Limp) == Torque // the others stay where they are
-		if driven && math.Abs(float64(f.park[j]-f.Place[j])) > parkTolerance {
+		driven := f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque // the others stay where they are
+		if driven && math.Abs(float64(f.parking.place[j]-f.Place[j])) > parkTolerance {
 			there = false
 		}
 	}
-	if there || f.silent || now >= f.parkEnd || hurry {
+	if there || f.silence.bus || now >= f.parking.end || hurry {
 		f.Phase = Done
 	}
 }

@@ -1,14 +1,15 @@
-// Package follow drives a follower arm: whoever has goals for one, a policy, a
-// leader arm or a person, gives them to a Follower and to nothing else.
+// Package follow drives a follower arm. All goals go through a Follower, whether they
+// come from a policy, a leader arm or a person.
 //
-// Its tick is Read, then one of ArmOn, Drive, WalkIn or ParkOn, or nothing: an arm
-// that holds is sent nothing, because the last goal is not safe to send again. Which
-// joint may be told what is one table (joint.go); every goal passes one gate
-// (gate.go), parking and the way in from outside the range included.
+// A tick of it is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive,
+// RescueStep or ParkStep (drive.go), or nothing: an arm that holds is sent nothing,
+// because the last goal is not safe to send again. Which goals a joint may get is one
+// table (joint.go), and every goal passes one gate (gate.go), also while parking and
+// during a rescue.
 //
-// The arm's phases go Untouched, Arming, Armed, Parking, Done. An arm that was away
-// (package plug) comes back Untouched; a joint whose motor has restarted then waits
-// for an operator's consent.
+// The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away
+// (package hotplug) comes back Unarmed; a joint whose motor has restarted then waits
+// until an operator resumes the run.
 package follow
 
 import (
@@ -32,30 +33,29 @@ const (
 type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale uint32)
 	Positions(dst []float32)
-	Goals(dst []float32) // those that arming has set
+	Goals(dst []float32) // as arming has set them
 	Write(goal []float32, joints uint32)
 	ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error)
 	Reconnected() (why hotplug.Cause, restarted uint32) // once after the arm was away
 	Reactions() servo.Reactions
 	DisableTorque(joints uint32)
-	Recheck()             // has every motor compared as after a silence
+	Recheck()             // compares every motor with what it should hold, as after a silence
 	Unchecked() uint32    // joints that were silent and have not been compared since
-	GoalMismatch() uint32 // once: those that hold another goal than they were given
+	GoalMismatch() uint32 // joints found to hold another goal than they were given, reported once
 	Effort(joint int, since rt.Instant) float64
 	Prioritize(joints uint32)
 	OutOfRange() uint32
 	MovedWhileArming() uint32 // limp joints that move while they are armed
 	Rescue() error
 	EndRescue() error
-	WatchdogFired() bool // the motors have stopped by themselves and want to be armed again
+	WatchdogFired() bool // the motors have stopped by themselves and must be armed again
 	Fatal() error        // why the run must end; nil: it need not
 }
 
-// Exit says what becomes of an arm at the end of a run.
+// Exit is what becomes of an arm at the end of a run.
 type Exit uint8
 
-// The ways out. Whatever the mode, an arm that was never armed is left as it was
-// found.
+// The exit modes. In each an arm that was never armed is left as it was found.
 const (
 	ExitPark Exit = iota // back to where it was armed, then torque off
 	ExitHold             // torque stays on at the last goal
@@ -69,10 +69,10 @@ var ExitModes = map[string]Exit{"park": ExitPark, "hold": ExitHold, "off": ExitO
 type Phase uint8
 
 const (
-	Untouched Phase = iota // torque is as it was found: nothing is written
-	Arming                 // goal := present, torque on
-	Armed                  // goals may be given
-	Parking                // moving back to where it was armed first
+	Unarmed Phase = iota // torque is as it was found: nothing is written
+	Arming               // goal := present, torque on
+	Armed                // goals may be given
+	Parking              // moving back to where it was armed first
 	Done
 )
 
@@ -80,9 +80,9 @@ const (
 type Config struct {
 	Period time.Duration
 	Safety robot.Safety
-	Gate   Gate // GateOf
+	Gate   Gate // NewGate
 	Exit   Exit
-	Rescue bool         // an arm that stands outside its range is walked in instead of refused
+	Rescue bool         // an arm that stands outside its range is moved into it instead of refused
 	Events *event.Queue // may be nil
 	Clock  rt.Clock     // nil: the kernel's
 }
@@ -91,42 +91,60 @@ type Config struct {
 //
 // Owner: tick thread.
 type Follower struct {
-	// Lent to whoever drives: read only.
-	State []float32 // measured, as LeRobot says it: what a policy sees
+	// Read only.
+	State []float32 // measured, as LeRobot reports it: what a policy sees
 	Place []float32 // measured, also outside the calibrated range
-	Goal  []float32 // given last; of joints that are not driven, what they hold
+	Goal  []float32 // the last one; of joints that are not driven, what they hold
 	Phase Phase
 
-	cfg      Config
-	bus      Bus
-	gate     Gate
-	joints   []Life
-	may      []Permission
-	stalls   []stall
-	push     []float32 // per joint: which way it pushed when it was overloaded
-	said     servo.Reactions
-	limp     uint32
-	seen     []rt.Instant // per joint
-	stale    uint32       // joints that did not answer in this tick
-	frozen   uint32       // those silent for long
-	lapsed   uint32       // those that were, and have not been compared since
-	silent   bool
-	restarts bool // somebody waits for consent; said once
-	began    bool
+	cfg         Config
+	bus         Bus
+	gate        Gate
+	joints      []Condition
+	may         []Permission
+	stalls      []stall
+	push        []float32 // per joint: which way it pushed when it was overloaded
+	scratch     []float32
+	reactions   servo.Reactions // of the last tick
+	silence     silence
+	slow        slowStart
+	rescue      rescue
+	parking     parking
+	suspension  *rt.Suspension
+	needsResume bool   // a joint waits for an operator
+	rearmAll    bool   // all joints are armed again, not only those without torque
+	movedLimp   uint32 // limp joints whose movement was reported while the arm is armed
+	began       bool
+	failed      error
+}
 
-	park     []float32 // where the arm stood when it was armed first
-	parked   bool      // park is set
-	parkEnd  rt.Instant
-	slow     bool // since it was armed the goals have not caught up with what is wanted
-	slowEnd  rt.Instant
-	rescuing bool
-	rescued  uint32     // joints that are on their way in
-	giveUp   rt.Instant // the way in
-	waking   bool       // all joints are armed again, not only those without torque
-	moved    uint32     // limp joints that people were told not to move
-	want     []float32  // WalkIn's
-	failed   error
-	asleep   *rt.Suspension
+// silence is which joints do not answer, one bit each.
+type silence struct {
+	lastReply []rt.Instant // per joint
+	stale     uint32       // no reply in this tick
+	frozen    uint32       // none for jointStale
+	resuming  uint32       // were frozen, and have not been verified since
+	bus       bool         // so many that nothing may move
+}
+
+// slowStart bounds the velocity until the goals have caught up with what is wanted.
+type slowStart struct {
+	active bool
+	until  rt.Instant // at least
+}
+
+// rescue is the way of joints that were found outside their range into it.
+type rescue struct {
+	active bool
+	joints uint32 // one bit each
+	end    rt.Instant
+}
+
+// parking is the way back to where the arm stood when it was armed first.
+type parking struct {
+	place []float32
+	known bool
+	end   rt.Instant
 }
 
 // New prepares a follower arm of n joints.
@@ -137,8 +155,8 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	row := func() []float32 { return make([]float32, n) }
 	return &Follower{
 		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
-		joints: make([]Life, n), may: make([]Permission, n), stalls: make([]stall, n), push: row(), seen: make([]rt.Instant, n),
-		park: row(), want: row(), asleep: rt.NewSuspension(cfg.Clock),
+		joints: make([]Condition, n), may: make([]Permission, n), stalls: make([]stall, n), push: row(), scratch: row(),
+		silence: silence{lastReply: make([]rt.Instant, n)}, parking: parking{place: row()}, suspension: rt.NewSuspension(cfg.Clock),
 	}
 }
 
@@ -150,73 +168,81 @@ func Reserve(period time.Duration) time.Duration {
 	return min(most, time.Duration(share*float64(period)))
 }
 
-// Consent is an operator's word that motors which have restarted may be armed.
+// Resume lets motors that have restarted be armed; an operator asks for it.
 //
 //rt:noalloc
-func (f *Follower) Consent() {
+func (f *Follower) Resume() {
 	for j := range f.joints {
-		f.joints[j] = f.joints[j].After(Consented)
+		f.joints[j] = f.joints[j].After(OperatorResumed)
 	}
-	f.restarts = false
+	f.needsResume = false
 }
 
-// Stiff reports whether any joint is under torque of this run's.
+// HasTorque reports whether this run has put any joint under torque.
 //
 //rt:noalloc
-func (f *Follower) Stiff() bool {
-	for _, l := range f.joints {
-		if l&Torque != 0 {
-			return true
-		}
-	}
-	return false
-}
+func (f *Follower) HasTorque() bool { return f.with(Torque) != 0 }
 
-// Waits reports whether a joint waits for an operator's consent.
+// with returns the joints that have a condition, one bit each.
 //
 //rt:noalloc
-func (f *Follower) Waits() bool { return f.restarts }
-
-// Slow makes the arm slow until it has caught up with what is wanted.
-//
-//rt:noalloc
-func (f *Follower) Slow(now rt.Instant) {
-	f.slow, f.slowEnd = true, now.Add(f.cfg.Safety.SlewFor)
-}
-
-// Silent reports whether so many joints do not answer that nothing may move.
-//
-//rt:noalloc
-func (f *Follower) Silent() bool { return f.silent }
-
-// Stale returns the joints that did not answer in this tick, Frozen those that have
-// not for long, Kept those that keep their goal for another reason.
-//
-//rt:noalloc
-func (f *Follower) Stale() uint32 { return f.stale }
-
-//rt:noalloc
-func (f *Follower) Frozen() uint32 { return f.frozen }
-
-//rt:noalloc
-func (f *Follower) Kept() (joints uint32) {
+func (f *Follower) with(c Condition) (joints uint32) {
 	for j := range f.joints {
-		if f.joints[j]&(Heated|Pushing|Blind|Limp|Restarted) != 0 || f.Phase == Armed && f.joints[j]&Torque == 0 {
+		if f.joints[j]&c != 0 {
 			joints |= 1 << j
 		}
 	}
 	return joints
 }
 
-// Lives copies what is known of each joint into dst.
+// NeedsResume reports whether a joint waits for Resume.
 //
 //rt:noalloc
-func (f *Follower) Lives(dst []Life) { copy(dst, f.joints) }
+func (f *Follower) NeedsResume() bool { return f.needsResume }
 
-// Why says in words why a joint is told what it is.
+// StartSlowly bounds the arm's velocity until it has caught up with its actions.
+//
+//rt:noalloc
+func (f *Follower) StartSlowly(now rt.Instant) {
+	f.slow.active, f.slow.until = true, now.Add(f.cfg.Safety.SlewFor)
+}
+
+// Silent reports whether so many joints do not answer that nothing may move.
+//
+//rt:noalloc
+func (f *Follower) Silent() bool { return f.silence.bus }
+
+// Stale returns the joints that did not answer in this tick, one bit each.
+//
+//rt:noalloc
+func (f *Follower) Stale() uint32 { return f.silence.stale }
+
+// Frozen returns the joints that have not answered for so long that they keep their
+// goal.
+//
+//rt:noalloc
+func (f *Follower) Frozen() uint32 { return f.silence.frozen }
+
+// Held returns the joints that keep their goal for another reason.
+//
+//rt:noalloc
+func (f *Follower) Held() (joints uint32) {
+	joints = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
+	if f.Phase == Armed {
+		joints |= 1<<len(f.joints) - 1&^f.with(Torque)
+	}
+	return joints
+}
+
+// Conditions copies each joint's conditions into dst.
+//
+//rt:noalloc
+func (f *Follower) Conditions(dst []Condition) { copy(dst, f.joints) }
+
+// Why returns the reason for what joint j may get, in words.
 func (f *Follower) Why(j int) string { return f.joints[j].Why() }
 
-// Gate is the arm's.
+// Gate returns the arm's gate.
 func (f *Follower) Gate() *Gate { return &f.gate }
 
 // Fatal returns why the run must end, nil when it need not.

@@ -105,7 +105,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 	r.Read(tick)
 	switch r.Phase {
 	case Arming:
-		if _, err := r.ArmOn(tick); err != nil {
+		if _, err := r.ArmStep(tick); err != nil {
 			t.Fatal(err)
 		}
 	case Armed:
@@ -113,7 +113,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 			r.Drive(r.now, want)
 		}
 	case Parking:
-		r.ParkOn(r.now, false)
+		r.ParkStep(r.now, false)
 	}
 }
 
@@ -128,10 +128,10 @@ func (r *rig) ticks(t testing.TB, n int, want ...float32) {
 func armed(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
 	r := newRig(change)
-	r.Begin()
+	r.StartArming()
 	r.ticks(t, 20, 5, 50)
-	if r.Phase != Armed || r.slow {
-		t.Fatalf("phase %v, slow %v", r.Phase, r.slow)
+	if r.Phase != Armed || r.slow.active {
+		t.Fatalf("phase %v, slow %v", r.Phase, r.slow.active)
 	}
 	return r
 }
@@ -149,8 +149,8 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	}
 	// One answers again, and the arm still counts as silent: so many motors rest.
 	r = armed(t, func(c *Config) { c.Gate.Step = []float32{2, 4} })
-	r.joints[0], r.joints[1] = Torque|Answering|Known, Torque|Answering|Known
-	r.may[0], r.may[1], r.silent = MayGoal, MayGoal, true
+	r.joints[0], r.joints[1] = Torque|Answering|Verified, Torque|Answering|Verified
+	r.may[0], r.may[1], r.silence.bus = MayGoal, MayGoal, true
 	n = len(r.bus.sent)
 	r.Drive(r.now, []float32{30, 80})
 	if len(r.bus.sent) != n {
@@ -222,13 +222,13 @@ func TestARestartWaitsForConsent(t *testing.T) {
 		r.bus.back, r.bus.restarted = hotplug.Restarted, 2
 		r.tick(t, 9, 54)
 		r.bus.armed = 0
-		r.Begin() // the next chunk
+		r.StartArming() // the next chunk
 		r.ticks(t, 5, 9, 54)
 		waits := policy == robot.Operator
-		if r.Waits() != waits || (r.bus.armed == 0) != waits || waits && len(r.bus.sent) != n {
-			t.Errorf("%s: waits %v, armed %b, %d goals", policy, r.Waits(), r.bus.armed, len(r.bus.sent)-n)
+		if r.NeedsResume() != waits || (r.bus.armed == 0) != waits || waits && len(r.bus.sent) != n {
+			t.Errorf("%s: waits %v, armed %b, %d goals", policy, r.NeedsResume(), r.bus.armed, len(r.bus.sent)-n)
 		}
-		r.Consent()
+		r.Resume()
 		r.ticks(t, 5, 9, 54)
 		if r.Phase != Armed || r.bus.armed != 3 {
 			t.Errorf("%s: phase %v, armed %b after the consent", policy, r.Phase, r.bus.armed)
@@ -249,7 +249,7 @@ func TestLimpStaysLimp(t *testing.T) {
 	if r.bus.relaxed != 1 {
 		t.Errorf("after the replug joints %b are told to be limp, want the first", r.bus.relaxed)
 	}
-	r.Begin()
+	r.StartArming()
 	r.ticks(t, 5, 9, 54)
 	if r.bus.armed != 2 || r.last().joints != 2 || r.Phase != Armed {
 		t.Errorf("armed %b, goals to %b, phase %v: want the second joint alone", r.bus.armed, r.last().joints, r.Phase)
@@ -264,7 +264,7 @@ func TestParking(t *testing.T) {
 	r.tick(t, 60, 80)
 	before := r.bus.at[0]
 	n := len(r.bus.sent)
-	r.Depart(r.now)
+	r.Finish(r.now)
 	r.ticks(t, 300)
 	if r.Phase != Done {
 		t.Fatalf("phase %v, want Done", r.Phase)
@@ -287,16 +287,16 @@ func TestParking(t *testing.T) {
 func TestOutsideTheRange(t *testing.T) {
 	r := newRig(nil)
 	r.bus.at[0], r.bus.outside = 95, 1
-	r.Begin()
+	r.StartArming()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	r.Read(tick)
-	if _, err := r.ArmOn(tick); !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
+	if _, err := r.ArmStep(tick); !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 		t.Errorf("arming outside the range: %v, want it refused with code 6", err)
 	}
 	r = newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1
-	r.Begin()
+	r.StartArming()
 	r.tick(t)
 	if r.Phase != Armed || !r.Rescuing() || r.bus.rescued != 1 {
 		t.Fatalf("phase %v, rescuing %v", r.Phase, r.Rescuing())
@@ -307,7 +307,7 @@ func TestOutsideTheRange(t *testing.T) {
 			t.Fatalf("still at %v", r.bus.at)
 		}
 		r.tick(t)
-		if err := r.WalkIn(r.now); err != nil {
+		if err := r.RescueStep(r.now); err != nil {
 			t.Fatal(err)
 		}
 		if d := last - r.bus.at[0]; d < 0 || d > 2*rescuePace+slack {
@@ -328,7 +328,7 @@ func TestStall(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows, r.bus.effort = false, 0.9
 	r.ticks(t, 60, 40, 50)
-	if r.joints[0]&Pushing == 0 || r.joints[1]&Pushing != 0 {
+	if r.joints[0]&Overloaded == 0 || r.joints[1]&Overloaded != 0 {
 		t.Fatalf("joints %v, want the first stalled", r.joints)
 	}
 	before := r.Goal[0]
@@ -342,7 +342,7 @@ func TestStall(t *testing.T) {
 		t.Errorf("goal %v after %v: it does not give way", r.Goal[0], before)
 	}
 	r.ticks(t, 60, 40, 50)
-	if r.joints[0]&Pushing != 0 || r.Goal[0] != 40 {
+	if r.joints[0]&Overloaded != 0 || r.Goal[0] != 40 {
 		t.Errorf("joint %v, goal %v, want it free again", r.joints[0], r.Goal[0])
 	}
 }
@@ -354,7 +354,7 @@ func TestNoStall(t *testing.T) {
 	r.ticks(t, 100, 80, 50) // follows
 	r.bus.follows, r.bus.effort = false, 0.5
 	r.ticks(t, 100, 20, 50) // is slow, without effort
-	if r.joints[0]&Pushing != 0 {
+	if r.joints[0]&Overloaded != 0 {
 		t.Errorf("joint %v, want no stall", r.joints[0])
 	}
 	for _, reaction := range []robot.Reaction{robot.Ignore, robot.Limp, robot.Stop} {

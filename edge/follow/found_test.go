@@ -36,7 +36,7 @@ func TestStallLimpGetsNoGoal(t *testing.T) {
 func TestRescueWithALimpJoint(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1
-	r.Begin()
+	r.StartArming()
 	r.tick(t)
 	r.bus.says.Limp = 1
 	for range 1000 {
@@ -44,7 +44,7 @@ func TestRescueWithALimpJoint(t *testing.T) {
 		if !r.Rescuing() {
 			return
 		}
-		if err := r.WalkIn(r.now); err != nil {
+		if err := r.RescueStep(r.now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,13 +67,13 @@ func TestSuspendBeforeRead(t *testing.T) {
 func TestPostponeOfAnArmedArm(t *testing.T) {
 	r := armed(t, nil)
 	r.Phase = Arming // asleep: its bus watchdogs have fired
-	r.Postpone()     // paused
-	r.Depart(r.now)
+	r.CancelArming() // paused
+	r.Finish(r.now)
 	t.Logf("phase after Postpone+Depart %v", r.Phase)
 	r = armed(t, nil)
 	r.Phase = Arming
-	r.Postpone()
-	if r.Phase == Untouched {
+	r.CancelArming()
+	if r.Phase == Unarmed {
 		t.Error("an arm under torque counts as untouched: SIGTERM lets it fall instead of parking it")
 	}
 }
@@ -82,7 +82,7 @@ func TestPostponeOfAnArmedArm(t *testing.T) {
 func TestRearmDropsTheGrip(t *testing.T) {
 	r := newRig(nil)
 	r.bus.says.Encoder = 1
-	r.Begin()
+	r.StartArming()
 	r.ticks(t, 20, 5, 50)
 	if r.Phase != Armed || r.bus.armed != 2 {
 		t.Fatal(r.Phase, r.bus.armed)
@@ -102,11 +102,11 @@ func TestRearmDropsTheGrip(t *testing.T) {
 func TestOutsideIsUntouched(t *testing.T) {
 	r := newRig(nil)
 	r.bus.at[0], r.bus.outside = 95, 1
-	r.Begin()
+	r.StartArming()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	r.Read(tick)
-	if touched, err := r.ArmOn(tick); touched || err == nil {
+	if touched, err := r.ArmStep(tick); touched || err == nil {
 		t.Errorf("touched %v, err %v: an arm that the run before holds is let fall", touched, err)
 	}
 }
@@ -117,17 +117,17 @@ func TestRestartedAndBlind(t *testing.T) {
 	r.bus.back, r.bus.restarted, r.bus.says.Encoder = hotplug.Restarted, 1, 1
 	r.tick(t, 9, 54)
 	r.bus.armed = 0
-	r.Begin()
+	r.StartArming()
 	r.ticks(t, 5, 9, 54)
 	if r.bus.armed != 0 {
-		t.Errorf("armed %b without consent, waits %v", r.bus.armed, r.Waits())
+		t.Errorf("armed %b without consent, waits %v", r.bus.armed, r.NeedsResume())
 	}
 }
 
 // Goal: slow start ends for a policy that keeps moving at half of the limit.
 func TestSlowEnds(t *testing.T) {
 	r := newRig(func(c *Config) { c.Safety.Slew = 0.3 })
-	r.Begin()
+	r.StartArming()
 	r.ticks(t, 3, 5, 50)
 	// closed loop: wants 0.9 (of 2) beyond where it is, there and back
 	dir := float32(1)
@@ -139,7 +139,7 @@ func TestSlowEnds(t *testing.T) {
 		}
 		r.tick(t, r.bus.at[0]+dir*0.9, 50)
 	}
-	if r.slow {
+	if r.slow.active {
 		t.Error("20 s of a policy that moves at 45 % of the limit and it is still slow")
 	}
 }
@@ -147,11 +147,11 @@ func TestSlowEnds(t *testing.T) {
 // Goal: slow does not end while one that is far off is not driven in that tick.
 func TestSlowStaleJoint(t *testing.T) {
 	r := newRig(nil)
-	r.Begin()
+	r.StartArming()
 	r.ticks(t, 12, 85, 50)
 	r.bus.stale, r.bus.doubted = 1, 1
 	r.tick(t, 85, 50)
-	if !r.slow {
+	if !r.slow.active {
 		t.Error("the start is over by a lost reply of the only joint that is far off")
 	}
 }
@@ -189,9 +189,9 @@ func TestStrayedGripper(t *testing.T) {
 }
 
 // Goal: max_step does not pass by the velocity limit.
-func TestFarKeepsTheStep(t *testing.T) {
+func TestLeadKeepsTheStep(t *testing.T) {
 	g := testGate()
-	g.Far = []float32{5, 5}
+	g.Lead = []float32{5, 5}
 	if next := g.Pass(0, 5, 5, -9); next < 5-3-slack {
 		t.Errorf("one damaged position, and the goal goes from 5 to %v, step is 3", next)
 	}
@@ -241,14 +241,14 @@ func TestReliefEndsAtTheJoint(t *testing.T) {
 func TestRescueAgainAfterAReplug(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1
-	r.Begin()
+	r.StartArming()
 	r.tick(t)
 	if !r.Rescuing() {
 		t.Fatal("no rescue")
 	}
 	r.bus.rescued, r.bus.back = 0, hotplug.Unplugged // another servo.Arm
 	r.tick(t)
-	r.Begin()
+	r.StartArming()
 	r.tick(t)
 	if r.Phase != Armed || !r.Rescuing() || r.bus.rescued != 1 {
 		t.Errorf("phase %v, rescuing %v, rescued %d times", r.Phase, r.Rescuing(), r.bus.rescued)

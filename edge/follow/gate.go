@@ -18,8 +18,7 @@ import (
 type Gate struct {
 	Min, Max []float32 // [dof] robot units
 	Step     []float32 // [dof] farthest travel per tick
-	Far      []float32 // [dof] farthest a goal may be from the measured position; empty: anywhere
-	Lead     []float32 // [dof] how far ahead of the measured position a goal may go; empty: anywhere
+	Lead     []float32 // [dof] farthest a goal may be from the measured position; empty: anywhere
 	Pace     float32   // share of Step that is allowed now; 0 counts as 1
 
 	RangeClips, StepClips uint64
@@ -30,13 +29,15 @@ type Gate struct {
 // not wind its goal up any further than that.
 const leadTime = 250 * time.Millisecond
 
-// GateOf is the gate of an arm at a tick's period.
-func GateOf(arm *servo.Arm, period time.Duration) (g Gate) {
-	g.Step, g.Far = arm.Limits(period.Seconds())
+// NewGate is the gate of an arm at a tick's period.
+func NewGate(arm *servo.Arm, period time.Duration) (g Gate) {
+	step, far := arm.Limits(period.Seconds())
+	g.Step = step
 	for j, step := range g.Step {
 		low, high := arm.Range(j)
 		g.Min, g.Max = append(g.Min, float32(low)), append(g.Max, float32(high))
-		g.Lead = append(g.Lead, max(step, step*float32(leadTime.Seconds()/period.Seconds())))
+		lead := max(step, step*float32(leadTime.Seconds()/period.Seconds()))
+		g.Lead = append(g.Lead, min(lead, far[j]))
 	}
 	return g
 }
@@ -51,12 +52,13 @@ const slack = 1e-3
 //rt:noalloc
 func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	wanted := action
-	if !isBad(action) {
-		action = near(g.Lead, j, place, action)
-		action = near(g.Far, j, place, action)
+	if !notFinite(action) && j < len(g.Lead) {
+		// The goal goes there at the velocity limit: a place that jumps, as of a damaged
+		// reply, moves no goal by more.
+		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)
-	stepped = stepped || action != wanted && !isBad(action)
+	stepped = stepped || action != wanted && !notFinite(action)
 	if ranged {
 		g.RangeClips++
 	}
@@ -64,18 +66,6 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 		g.StepClips++
 	}
 	return next
-}
-
-// near is the nearest to v that a bound around where joint j is allows. The goal goes
-// there at the velocity limit: a place that jumps, as of a damaged reply, moves no
-// goal by more.
-//
-//rt:noalloc
-func near(bounds []float32, j int, place, v float32) float32 {
-	if j >= len(bounds) {
-		return v
-	}
-	return min(place+bounds[j], max(place-bounds[j], v))
 }
 
 // Preview writes what Pass would make of rows of actions executed from goal on,
@@ -100,7 +90,7 @@ func (g *Gate) Preview(goal, rows []float32, ticks int) {
 //
 //rt:noalloc
 func (g *Gate) next(j int, goal, action, ticks float32) (next float32, ranged, stepped bool) {
-	if isBad(action) {
+	if notFinite(action) {
 		return goal, true, false
 	}
 	next = action
@@ -122,4 +112,4 @@ func (g *Gate) next(j int, goal, action, ticks float32) (next float32, ranged, s
 }
 
 //rt:noalloc
-func isBad(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }
+func notFinite(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }

@@ -57,9 +57,9 @@ func TestGateLead(t *testing.T) {
 }
 
 // The robot's own max_step holds in every tick.
-func TestGateFar(t *testing.T) {
+func TestGateMaxStep(t *testing.T) {
 	g := testGate()
-	g.Far = []float32{1, 1}
+	g.Lead = []float32{1, 1}
 	if next := g.Pass(0, 0, 9, 0); next != 1 {
 		t.Errorf("goal %v, want within 1 of the joint", next)
 	}
@@ -91,13 +91,13 @@ func FuzzGate(f *testing.F) {
 	f.Add(float32(0), float32(9), float32(0))
 	f.Add(float32(20), float32(-9), float32(3))
 	f.Fuzz(func(t *testing.T, goal, action, place float32) {
-		if isBad(goal) || math.Abs(float64(goal)) > 1e4 || isBad(place) || math.Abs(float64(place)) > 1e4 {
+		if notFinite(goal) || math.Abs(float64(goal)) > 1e4 || notFinite(place) || math.Abs(float64(place)) > 1e4 {
 			return
 		}
 		g := testGate()
 		g.Lead = []float32{50, 50}
 		next := g.Pass(0, goal, action, place)
-		if isBad(next) || math.Abs(float64(next-goal)) > float64(g.Step[0])+2*slack {
+		if notFinite(next) || math.Abs(float64(next-goal)) > float64(g.Step[0])+2*slack {
 			t.Errorf("Pass(%v, %v, %v) = %v, more than %v away", goal, action, place, next, g.Step[0])
 		}
 		if next > max(g.Max[0], goal) || next < min(g.Min[0], goal) {

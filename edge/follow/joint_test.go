@@ -11,9 +11,9 @@ import (
 var update = flag.Bool("update", false, "write the tables into docs/arm.md anew")
 
 // reachable returns every set of conditions that events can lead to from one.
-func reachable(from Life, without Event) map[Life]bool {
-	seen := map[Life]bool{from: true}
-	for queue := []Life{from}; len(queue) > 0; queue = queue[1:] {
+func reachable(from Condition, without Event) map[Condition]bool {
+	seen := map[Condition]bool{from: true}
+	for queue := []Condition{from}; len(queue) > 0; queue = queue[1:] {
 		for e := range numEvents {
 			if next := queue[0].After(e); e != without && !seen[next] {
 				seen[next] = true
@@ -26,13 +26,13 @@ func reachable(from Life, without Event) map[Life]bool {
 
 // What must hold of every joint, whatever has happened to it.
 func TestEveryLife(t *testing.T) {
-	for l := range Life(numLives - 1) {
+	for l := range Condition(numConditions - 1) {
 		check(t, l)
 	}
-	check(t, numLives-1)
+	check(t, numConditions-1)
 }
 
-func check(t *testing.T, l Life) {
+func check(t *testing.T, l Condition) {
 	may := l.May()
 	must := func(when bool, most Permission, what string) {
 		if when && may > most {
@@ -42,18 +42,18 @@ func check(t *testing.T, l Life) {
 	must(l&Limp != 0, MayRelax, "limp stays limp")
 	must(l&Restarted != 0, MayRelax, "nothing after a restart without an operator")
 	must(l&Answering == 0, MayRelax, "no goal leaves while its motor is silent")
-	must(l&Known == 0, MayRelax, "after a silence its motor is compared first")
-	must(l&Blind != 0, MayRelax, "an encoder that complains is not driven")
+	must(l&Verified == 0, MayRelax, "after a silence its motor is compared first")
+	must(l&EncoderFault != 0, MayRelax, "an encoder that complains is not driven")
 	must(l&Torque == 0, MayArm, "no goal before it was armed")
-	must(l&Pushing != 0, MayRelieve, "an overload follows relief only")
-	must(l&Heated != 0, MayArm, "heat keeps the goal")
-	if l == Torque|Answering|Known && may != MayGoal {
+	must(l&Overloaded != 0, MayRelieve, "an overload follows relief only")
+	must(l&HeatOrSupply != 0, MayArm, "heat keeps the goal")
+	if l == Torque|Answering|Verified && may != MayGoal {
 		t.Errorf("a joint that is well may be told %v, want any goal", may)
 	}
-	if l == Torque|Answering|Known|Pushing && may != MayRelieve {
+	if l == Torque|Answering|Verified|Overloaded && may != MayRelieve {
 		t.Errorf("an overloaded joint may be told %v, want what relieves it", may)
 	}
-	if l == Answering|Known && may != MayArm {
+	if l == Answering|Verified && may != MayArm {
 		t.Errorf("a joint that is well and limp may be told %v, want to be armed", may)
 	}
 }
@@ -61,23 +61,23 @@ func check(t *testing.T, l Life) {
 // No way leads from a restart to a goal but by an operator's consent, none from
 // limp to torque, and none from a silence to a goal but by a comparison.
 func TestNoWayAround(t *testing.T) {
-	for l := range reachable(Torque|Answering|Known, numEvents) {
-		for next := range reachable(l.After(LostMark), Consented) {
+	for l := range reachable(Torque|Answering|Verified, numEvents) {
+		for next := range reachable(l.After(MotorRestarted), OperatorResumed) {
 			if next.May() > MayRelax {
 				t.Fatalf("%q, a restart and no consent lead to %q, which may be told %v", l, next, next.May())
 			}
 		}
-		for next := range reachable(l.After(TakenLimp), numEvents) {
+		for next := range reachable(l.After(TorqueTaken), numEvents) {
 			if next.May() > MayRelax {
 				t.Fatalf("%q and limp lead to %q, which may be told %v", l, next, next.May())
 			}
 		}
-		for next := range reachable(l.After(Missed), Compared) {
+		for next := range reachable(l.After(NoReply), VerifyPassed) {
 			if next.May() > MayRelax {
 				t.Fatalf("%q, a silence and no comparison lead to %q, which may be told %v", l, next, next.May())
 			}
 		}
-		for next := range reachable(l.After(Returned), TorqueOn) {
+		for next := range reachable(l.After(Reconnected), TorqueOn) {
 			if next.May() > MayArm {
 				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", l, next, next.May())
 			}
@@ -87,7 +87,7 @@ func TestNoWayAround(t *testing.T) {
 
 // And there is a way out of everything but limp.
 func TestEveryFaultEnds(t *testing.T) {
-	for l := range reachable(0, TakenLimp) {
+	for l := range reachable(0, TorqueTaken) {
 		driven := false
 		for next := range reachable(l, numEvents) {
 			driven = driven || next.May() == MayGoal

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"math/bits"
 	"time"
 
 	"edgert/edge/event"
@@ -10,41 +11,39 @@ import (
 	"edgert/servo/robot"
 )
 
-// Read fetches the joints until the deadline of a tick and works out what each of
-// them may be told.
+// Read reads the joints and works out what each of them may get in this tick.
 //
 //rt:noalloc
 func (f *Follower) Read(t rt.Tick) {
 	f.ReadBy(t, t.Deadline.Add(f.cfg.Period-Reserve(f.cfg.Period)))
 }
 
-// ReadBy is Read with a deadline of its own, for who reads another arm in the same
-// tick.
+// ReadBy is Read with another deadline, where a second arm is read in the same tick.
 //
 //rt:noalloc
 func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	if !f.began {
 		f.began = true
-		for j := range f.seen {
-			f.seen[j] = t.Woke
+		for j := range f.silence.lastReply {
+			f.silence.lastReply[j] = t.Woke
 		}
 	}
-	slept := f.asleep.Passed() > 0 || t.Suspended > 0
+	slept := f.suspension.Passed() > 0 || t.Suspended > 0
 	if slept {
 		f.bus.Recheck()
 	}
-	f.stale = f.bus.Read(f.State, deadline)
+	f.silence.stale = f.bus.Read(f.State, deadline)
 	f.bus.Positions(f.Place)
-	if slept && f.driven() {
+	if slept && f.driving() {
 		for j := range f.Goal {
-			f.rejoin(t.Woke, j)
+			f.goalToPresent(t.Woke, j)
 		}
 	}
-	f.listen(t.Woke)
+	f.updateSilence(t.Woke)
 	if why, restarted := f.bus.Reconnected(); why != 0 {
-		f.welcome(t.Woke, why, restarted)
+		f.onReconnect(t.Woke, why, restarted)
 	}
-	f.mind(t.Woke)
+	f.applyReactions(t.Woke)
 	f.watchStalls(t.Woke)
 	for j := range f.joints {
 		f.may[j] = f.joints[j].May()
@@ -57,88 +56,77 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	}
 }
 
-// listen applies the rules of silence.
+// updateSilence applies the rules of silence. A joint that answers again goes on from
+// where it is, once it is verified.
 //
 //rt:noalloc
-func (f *Follower) listen(now rt.Instant) {
-	silenced := f.frozen
-	f.frozen = 0
-	doubted := f.bus.Unchecked()
-	count, longest := 0, time.Duration(1<<62)
-	for j := range f.seen {
+func (f *Follower) updateSilence(now rt.Instant) {
+	s, before, unchecked := &f.silence, f.silence.frozen, f.bus.Unchecked()
+	s.frozen = 0
+	shortest := time.Duration(1 << 62)
+	for j := range s.lastReply {
 		bit := uint32(1) << j
-		f.happens(j, f.stale&bit != 0, Missed, Answered)
-		f.happens(j, doubted&bit != 0, Doubted, Compared)
-		if f.stale&bit == 0 {
-			f.seen[j] = now
+		f.apply(j, s.stale&bit != 0, NoReply, Replied)
+		f.apply(j, unchecked&bit != 0, VerifyNeeded, VerifyPassed)
+		if s.stale&bit == 0 {
+			s.lastReply[j] = now
 		}
-		quiet := now.Sub(f.seen[j])
-		longest = min(longest, quiet)
-		if quiet >= jointStale {
-			f.frozen |= bit
-			count++
-		}
-		f.lapse(now, j, doubted&bit != 0)
-	}
-	if silenced = f.frozen &^ silenced; silenced != 0 {
-		f.cfg.Events.Emit(now, event.JointFrozen, int64(silenced), 0)
-	}
-	for j, strayed := 0, f.bus.GoalMismatch(); strayed != 0; j, strayed = j+1, strayed>>1 {
-		if strayed&1 != 0 && f.joints[j]&Pushing == 0 { // who pushes gets its own goal again
-			f.rejoin(now, j)
+		since := now.Sub(s.lastReply[j])
+		shortest = min(shortest, since)
+		if since >= jointStale {
+			s.frozen |= bit
 		}
 	}
-	silent := count >= 2 || longest >= busSilence
-	silent = silent || f.silent && doubted != 0 // who answers again may have restarted
-	if silent && !f.silent {
+	count := bits.OnesCount32(s.frozen)
+	if frozen := s.frozen &^ before; frozen != 0 {
+		f.cfg.Events.Emit(now, event.JointFrozen, int64(frozen), 0)
+	}
+	s.resuming |= s.frozen
+	resumed := s.resuming &^ (s.frozen | unchecked)
+	s.resuming &^= resumed
+	silent := count >= 2 || shortest >= busSilence || s.bus && unchecked != 0 // a motor that answers again may have restarted
+	switch {
+	case silent && !s.bus:
 		f.cfg.Events.Emit(now, event.BusLost, int64(count), 0)
+	case s.bus && !silent:
+		resumed = ^uint32(0)
 	}
-	if f.silent && !silent && f.driven() {
-		for j := range f.Goal {
-			if f.joints[j]&Pushing == 0 { // it was compared, and lets go of nothing
-				f.rejoin(now, j)
-			}
+	if f.driving() {
+		f.goalsToPresent(now, resumed)
+	}
+	f.goalsToPresent(now, f.bus.GoalMismatch())
+	s.bus = silent
+}
+
+// driving reports whether goals leave in this phase.
+//
+//rt:noalloc
+func (f *Follower) driving() bool { return f.Phase == Armed || f.Phase == Parking }
+
+// goalsToPresent lets joints, one bit each, go on from where they are, but for those
+// that are overloaded: they keep their force.
+//
+//rt:noalloc
+func (f *Follower) goalsToPresent(now rt.Instant, joints uint32) {
+	for j := range f.Goal {
+		if joints&(1<<j) != 0 && f.joints[j]&Overloaded == 0 {
+			f.goalToPresent(now, j)
 		}
 	}
-	f.silent = silent
 }
 
-// driven reports whether goals leave in this phase.
+// goalToPresent lets a joint go on from where it is.
 //
 //rt:noalloc
-func (f *Follower) driven() bool { return f.Phase == Armed || f.Phase == Parking }
-
-// lapse has a joint that was silent for long go on from where it is once it was
-// compared, unless it pushes against something: it was told to keep its force.
-//
-//rt:noalloc
-func (f *Follower) lapse(now rt.Instant, j int, doubted bool) {
-	bit := uint32(1) << j
-	if f.frozen&bit != 0 {
-		f.lapsed |= bit
-		return
-	}
-	if f.lapsed&bit == 0 || doubted {
-		return
-	}
-	f.lapsed &^= bit
-	if f.driven() && f.joints[j]&Pushing == 0 {
-		f.rejoin(now, j)
-	}
-}
-
-// rejoin lets a joint go on from where it is.
-//
-//rt:noalloc
-func (f *Follower) rejoin(now rt.Instant, j int) {
+func (f *Follower) goalToPresent(now rt.Instant, j int) {
 	f.Goal[j] = f.Place[j]
-	f.Slow(now)
+	f.StartSlowly(now)
 }
 
-// happens applies one of two events.
+// apply applies yes or no to joint j.
 //
 //rt:noalloc
-func (f *Follower) happens(j int, is bool, yes, no Event) {
+func (f *Follower) apply(j int, is bool, yes, no Event) {
 	if is {
 		f.joints[j] = f.joints[j].After(yes)
 	} else {
@@ -146,10 +134,10 @@ func (f *Follower) happens(j int, is bool, yes, no Event) {
 	}
 }
 
-// welcome takes up an arm that was away. Nothing moves at once: it is armed again
-// where it stands; joints whose motors have restarted perhaps only when an operator
-// says so.
-func (f *Follower) welcome(now rt.Instant, why hotplug.Cause, restarted uint32) {
+// onReconnect handles the return of an arm that was away. It is armed again where it
+// stands; joints whose motors have restarted, as the robot's description says, only
+// when an operator resumes the run.
+func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint32) {
 	policy, which := f.cfg.Safety.AfterReplug, restarted
 	if why == hotplug.Restarted {
 		policy = f.cfg.Safety.AfterReset
@@ -157,34 +145,34 @@ func (f *Follower) welcome(now rt.Instant, why hotplug.Cause, restarted uint32) 
 		restarted = ^uint32(0)
 	}
 	for j := range f.joints {
-		f.joints[j] = f.joints[j].After(Returned)
+		f.joints[j] = f.joints[j].After(Reconnected)
 		if restarted&(1<<j) != 0 && policy == robot.Operator {
-			f.joints[j] = f.joints[j].After(LostMark)
-			f.restarts = true
+			f.joints[j] = f.joints[j].After(MotorRestarted)
+			f.needsResume = true
 		}
 		f.stalls[j] = stall{}
 	}
-	if f.limp != 0 {
-		f.bus.DisableTorque(f.limp)
+	if limp := f.with(Limp); limp != 0 {
+		f.bus.DisableTorque(limp)
 	}
 	told := int64(which&(1<<len(f.joints)-1)) << 1
-	if f.restarts {
+	if f.needsResume {
 		told |= 1
 	}
 	f.cfg.Events.Emit(now, event.BusBack, int64(why), told)
-	f.silent, f.frozen, f.rescuing, f.rescued, f.said = false, 0, false, 0, servo.Reactions{}
+	f.silence.bus, f.silence.frozen, f.rescue, f.reactions = false, 0, rescue{}, servo.Reactions{}
 	switch f.Phase {
 	case Arming, Armed:
-		f.Phase = Untouched
+		f.Phase = Unarmed
 	case Parking:
-		f.Phase = Done // it stands wherever it stands
+		f.Phase = Done
 	}
 }
 
-// tell has people told of each joint of which something is new.
+// emitEach emits one event for each of the joints.
 //
 //rt:noalloc
-func (f *Follower) tell(now rt.Instant, what event.Code, joints uint32) {
+func (f *Follower) emitEach(now rt.Instant, what event.Code, joints uint32) {
 	for j := range f.joints {
 		if joints&(1<<j) != 0 {
 			f.cfg.Events.Emit(now, what, 1<<j, 0)
@@ -192,33 +180,32 @@ func (f *Follower) tell(now rt.Instant, what event.Code, joints uint32) {
 	}
 }
 
-// mind turns complaints into what the joints may be told.
+// applyReactions applies the faults that motors report to their joints.
 //
 //rt:noalloc
-func (f *Follower) mind(now rt.Instant) {
+func (f *Follower) applyReactions(now rt.Instant) {
 	c := f.bus.Reactions()
-	f.limp |= c.Limp
 	for j := range f.joints {
 		bit := uint32(1) << j
-		f.happens(j, c.Hold&bit != 0, Held, Relieved)
-		f.happens(j, c.Encoder&bit != 0, EncoderFailed, EncoderWell)
-		f.happens(j, (c.Overload|f.stalled())&bit != 0, Overloaded, Unloaded)
-		if (c.Overload&^f.said.Overload)&bit != 0 {
+		f.apply(j, c.Hold&bit != 0, HeatOrSupplyBegan, HeatOrSupplyEnded)
+		f.apply(j, c.Encoder&bit != 0, EncoderFailed, EncoderRecovered)
+		f.apply(j, (c.Overload|f.stalled())&bit != 0, OverloadBegan, OverloadEnded)
+		if (c.Overload&^f.reactions.Overload)&bit != 0 {
 			f.push[j] = f.Goal[j] - f.Place[j]
 		}
-		if (f.said.Encoder&^c.Encoder)&bit != 0 {
-			f.rejoin(now, j) // its motor may have gone anywhere meanwhile
+		if (f.reactions.Encoder&^c.Encoder)&bit != 0 {
+			f.goalToPresent(now, j) // its motor may have gone anywhere meanwhile
 		}
-		if f.limp&bit != 0 {
-			f.joints[j] = f.joints[j].After(TakenLimp)
+		if c.Limp&bit != 0 {
+			f.joints[j] = f.joints[j].After(TorqueTaken)
 		}
 	}
-	f.tell(now, event.JointHeld, c.Hold&^f.said.Hold)
-	f.tell(now, event.JointOverloaded, c.Overload&^f.said.Overload)
-	f.tell(now, event.JointBlind, c.Encoder&^f.said.Encoder)
-	f.tell(now, event.JointLimp, c.Limp&^f.said.Limp)
-	f.said = c
+	f.emitEach(now, event.JointHeld, c.Hold&^f.reactions.Hold)
+	f.emitEach(now, event.JointOverloaded, c.Overload&^f.reactions.Overload)
+	f.emitEach(now, event.JointBlind, c.Encoder&^f.reactions.Encoder)
+	f.emitEach(now, event.JointLimp, c.Limp&^f.reactions.Limp)
+	f.reactions = c
 	if f.Phase == Armed && f.bus.WatchdogFired() {
-		f.Phase, f.waking = Arming, true // goal := present, and slowly on from there
+		f.Phase, f.rearmAll = Arming, true // where it stands, and slowly from there
 	}
 }

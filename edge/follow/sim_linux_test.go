@@ -77,7 +77,7 @@ func stage(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *
 		t.Fatal(err)
 	}
 	a.arm = hotplug.New(arm, cfg, rt.KernelClock())
-	how.Gate = GateOf(arm, simPeriod)
+	how.Gate = NewGate(arm, simPeriod)
 	a.Follower = New(a.arm, how, len(r.Motors))
 	ending := new(atomic.Bool)
 	ended := make(chan struct{})
@@ -97,20 +97,20 @@ func (a *arena) step() error {
 	a.tick.Woke = clock.Now()
 	a.Read(a.tick)
 	switch a.Phase {
-	case Untouched:
-		if a.begins && !a.Waits() {
-			a.Begin()
+	case Unarmed:
+		if a.begins && !a.NeedsResume() {
+			a.StartArming()
 		}
 	case Arming:
-		_, err := a.ArmOn(a.tick)
+		_, err := a.ArmStep(a.tick)
 		return err
 	case Armed:
 		if a.Rescuing() {
-			return a.WalkIn(a.tick.Woke)
+			return a.RescueStep(a.tick.Woke)
 		}
 		a.Drive(a.tick.Woke, a.want)
 	case Parking:
-		a.ParkOn(a.tick.Woke, false)
+		a.ParkStep(a.tick.Woke, false)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func TestPowerBlip(t *testing.T) {
 					a.bus.Power(false, ids...)
 					a.during(300 * time.Millisecond)
 					a.bus.Power(true, ids...)
-					a.until("the arm waits for an operator", a.Waits)
+					a.until("the arm waits for an operator", a.NeedsResume)
 					before := a.bus.States()
 					a.during(500 * time.Millisecond)
 					for i, s := range a.bus.States() {
@@ -198,7 +198,7 @@ func TestPowerBlip(t *testing.T) {
 						}
 					}
 					a.referee.Consent(rt.KernelClock().Now())
-					a.Consent()
+					a.Resume()
 					a.until("armed again", func() bool { return a.Phase == Armed })
 					a.during(300 * time.Millisecond)
 					a.clean()
@@ -226,11 +226,11 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 		}
 		a.until("back", func() bool { return !a.arm.Away() })
 		a.during(200 * time.Millisecond)
-		if !a.Waits() || a.Phase != Untouched {
-			t.Fatalf("waits %v, phase %v: taken for a replug", a.Waits(), a.Phase)
+		if !a.NeedsResume() || a.Phase != Unarmed {
+			t.Fatalf("waits %v, phase %v: taken for a replug", a.NeedsResume(), a.Phase)
 		}
 		a.referee.Consent(rt.KernelClock().Now())
-		a.Consent()
+		a.Resume()
 		a.until("armed again", func() bool { return a.Phase == Armed })
 	}
 	a.clean()
@@ -249,7 +249,7 @@ func TestReplugIsNoRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
-	if a.Waits() {
+	if a.NeedsResume() {
 		t.Error("a replug counts as a restart")
 	}
 	a.clean()
@@ -264,7 +264,7 @@ func TestOverloadedGripper(t *testing.T) {
 	states := a.bus.States()
 	a.bus.Block(6, states[gripper].Position-100, true)
 	a.want[gripper] = 5 // closes
-	a.until("overload", func() bool { return a.joints[gripper]&Pushing != 0 })
+	a.until("overload", func() bool { return a.joints[gripper]&Overloaded != 0 })
 	a.during(500 * time.Millisecond)
 	if goal := a.Goal[gripper]; goal > a.Place[gripper] {
 		t.Errorf("goal %v at %v: it does not press any more", goal, a.Place[gripper])
@@ -275,7 +275,7 @@ func TestOverloadedGripper(t *testing.T) {
 	a.want[gripper] = 70
 	a.referee.Wanted(rt.KernelClock().Now(), 6, 2800)
 	a.until("opens", func() bool { return a.Place[gripper] > 65 })
-	a.until("the complaint goes", func() bool { return a.joints[gripper]&Pushing == 0 })
+	a.until("the complaint goes", func() bool { return a.joints[gripper]&Overloaded == 0 })
 	a.clean()
 }
 
@@ -285,7 +285,7 @@ func TestEncoderFault(t *testing.T) {
 	a.drive()
 	a.bus.SetEncoder(3, motor.EncoderFault{Offset: 600})
 	a.until("the run must end", func() bool { return a.Fatal() != nil })
-	a.Depart(a.tick.Woke)
+	a.Finish(a.tick.Woke)
 	a.until("parked", func() bool { return a.Phase == Done })
 	if a.Goal[0] > 3 {
 		t.Errorf("the pan stands at %v, want it parked at 0", a.Goal[0])
@@ -386,8 +386,8 @@ func TestLossyBus(t *testing.T) {
 		}
 		a.during(500 * time.Millisecond)
 	}
-	if a.Waits() || a.Phase != Armed {
-		t.Errorf("waits %v, phase %v", a.Waits(), a.Phase)
+	if a.NeedsResume() || a.Phase != Armed {
+		t.Errorf("waits %v, phase %v", a.NeedsResume(), a.Phase)
 	}
 	a.clean()
 }

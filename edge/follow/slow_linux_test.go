@@ -39,12 +39,12 @@ func TestKochAtLowRates(t *testing.T) {
 		p := hotplug.New(arm, cfg, rt.KernelClock())
 		defer p.Close()
 		p.SetPeriod(period)
-		f := New(p, Config{Period: period, Safety: r.Safety, Gate: GateOf(arm, period)}, len(r.Motors))
+		f := New(p, Config{Period: period, Safety: r.Safety, Gate: NewGate(arm, period)}, len(r.Motors))
 		clock := rt.KernelClock()
 		tick := rt.Tick{Deadline: clock.Now()}
 		want := make([]float32, len(r.Motors))
 		phases := map[Phase]int{}
-		f.Begin()
+		f.StartArming()
 		for range 5 * hz {
 			tick.Deadline = max(tick.Deadline.Add(period), clock.Now())
 			clock.SleepUntil(tick.Deadline)
@@ -52,7 +52,7 @@ func TestKochAtLowRates(t *testing.T) {
 			f.Read(tick)
 			switch f.Phase {
 			case Arming:
-				if _, err := f.ArmOn(tick); err != nil {
+				if _, err := f.ArmStep(tick); err != nil {
 					t.Fatal(err)
 				}
 			case Armed:

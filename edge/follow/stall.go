@@ -10,23 +10,22 @@ import (
 	"edgert/servo/robot"
 )
 
-// A joint stalls when it works hard and its goal comes no nearer: something is in
-// its way, its load is too high, or it holds on to something.
+// A joint stalls when its effort is high and its goal comes no nearer: something is
+// in its way, its load is too high, or it holds on to something.
 const (
 	stallEffort = 0.8 // of what its motor's limits allow
 	stallOff    = 3.0 // robot units from its goal
 	stallTravel = 1.0 // robot units; less is no movement
 )
 
-// stall is what is known of one joint's way.
+// stall is one joint's progress towards its goal.
 type stall struct {
-	from  float32    // where it was when it moved last
-	since rt.Instant // then; 0: it is not asked to move
-	told  bool
+	from     float32    // where it was when it moved last
+	since    rt.Instant // then; 0: it is not asked to move
+	reported bool
 }
 
-// watchStalls tells of joints that stall, and does what the robot's description
-// says.
+// watchStalls reports joints that stall, and reacts as the robot's description says.
 //
 //rt:noalloc
 func (f *Follower) watchStalls(now rt.Instant) {
@@ -46,12 +45,12 @@ func (f *Follower) watchStalls(now rt.Instant) {
 			*s = stall{from: f.Place[j], since: now}
 			continue
 		}
-		if s.told || now.Sub(s.since) < f.cfg.Safety.StallFor {
+		if s.reported || now.Sub(s.since) < f.cfg.Safety.StallFor {
 			continue
 		}
 		f.bus.Prioritize(1 << j)
 		if f.bus.Effort(j, s.since) >= stallEffort {
-			s.told = true
+			s.reported = true
 			begun |= 1 << j
 			f.push[j] = f.Goal[j] - f.Place[j]
 		}
@@ -62,15 +61,14 @@ func (f *Follower) watchStalls(now rt.Instant) {
 }
 
 func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
-	f.tell(now, event.JointStalled, joints)
+	f.emitEach(now, event.JointStalled, joints)
 	switch f.cfg.Safety.Stall {
 	case robot.Limp:
 		for j := range f.joints {
 			if joints&(1<<j) != 0 {
-				f.joints[j] = f.joints[j].After(TakenLimp) // before this tick's goals leave
+				f.joints[j] = f.joints[j].After(TorqueTaken) // before this tick's goals leave
 			}
 		}
-		f.limp |= joints
 		f.bus.DisableTorque(joints)
 	case robot.Stop:
 		f.stopStalled(joints)
@@ -84,7 +82,7 @@ func (f *Follower) stopStalled(joints uint32) {
 	}
 }
 
-// stalled returns the joints that stall, as far as they are to be held then.
+// stalled returns the joints that stall, where the reaction is to hold them.
 //
 //rt:noalloc
 func (f *Follower) stalled() (joints uint32) {
@@ -92,7 +90,7 @@ func (f *Follower) stalled() (joints uint32) {
 		return 0
 	}
 	for j := range f.stalls {
-		if f.stalls[j].told {
+		if f.stalls[j].reported {
 			joints |= 1 << j
 		}
 	}

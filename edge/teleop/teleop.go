@@ -164,7 +164,7 @@ func (s *session) prepare() {
 	s.lead, s.events = make([]float32, n), event.NewQueue(eventSlots)
 	s.follower.SetPeriod(s.period)
 	s.arm = follow.New(s.follower, follow.Config{
-		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.GateOf(s.follower.Arm(), s.period),
+		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.NewGate(s.follower.Arm(), s.period),
 		Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
 	}, n)
 }

@@ -25,7 +25,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	if s.cfg.Duration > 0 && t.Woke.Sub(s.began) >= s.cfg.Duration {
 		s.leave.Store(true)
 	}
-	if s.arm.Waits() {
+	if s.arm.NeedsResume() {
 		// A person is at the leader, and starts anew.
 		s.fail(exit.Errorf(exit.Fault, "the follower's motors have restarted: check their supply, then start again"))
 	}
@@ -40,30 +40,30 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 func (s *session) drive(t rt.Tick) {
 	present := t.Woke.Sub(s.leaderSeen) < stillGone
 	switch s.arm.Phase {
-	case follow.Untouched:
+	case follow.Unarmed:
 		switch {
 		case s.leave.Load():
 			s.stop.Store(true)
 		case present:
-			s.arm.Begin()
+			s.arm.StartArming()
 		}
 	case follow.Arming:
 		switch {
-		case s.leave.Load() && s.arm.Stiff():
-			s.arm.Depart(t.Woke)
+		case s.leave.Load() && s.arm.HasTorque():
+			s.arm.Finish(t.Woke)
 			return
 		case !present || s.leave.Load():
-			s.arm.Postpone()
+			s.arm.CancelArming()
 			return
 		}
 		s.touched.Store(true)
-		if _, err := s.arm.ArmOn(t); err != nil {
+		if _, err := s.arm.ArmStep(t); err != nil {
 			s.fail(absent(err))
 		}
 	case follow.Armed:
 		s.follow(t.Woke, present)
 	case follow.Parking:
-		s.arm.ParkOn(t.Woke, false)
+		s.arm.ParkStep(t.Woke, false)
 	default:
 		s.stop.Store(true)
 	}
@@ -84,13 +84,13 @@ func absent(err error) error {
 func (s *session) follow(now rt.Instant, present bool) {
 	switch {
 	case s.leave.Load():
-		s.arm.Depart(now)
+		s.arm.Finish(now)
 	case s.arm.Rescuing():
-		if err := s.arm.WalkIn(now); err != nil {
+		if err := s.arm.RescueStep(now); err != nil {
 			s.fail(err)
 		}
 	case !present:
-		s.arm.Slow(now)
+		s.arm.StartSlowly(now)
 	default:
 		s.arm.Drive(now, s.lead)
 	}
