@@ -8,8 +8,10 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire/zenoh/codec"
 )
 
@@ -39,10 +41,23 @@ func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
 	return dialled, accepted
 }
 
-// pair opens a link over loopback and returns both ends, not running yet.
+// linkPair opens a link over loopback and returns both ends, not running yet.
 func linkPair(t testing.TB, client, server Config) (*Link, *Link) {
 	t.Helper()
 	a, b := tcpPair(t)
+	return linkOver(t, a, b, client, server)
+}
+
+// pipePair is linkPair in memory, for tests in virtual time. Nothing is buffered
+// between the ends.
+func pipePair(t testing.TB, client, server Config) (*Link, *Link) {
+	t.Helper()
+	a, b := net.Pipe()
+	return linkOver(t, a, b, client, server)
+}
+
+func linkOver(t testing.TB, a, b net.Conn, client, server Config) (*Link, *Link) {
+	t.Helper()
 	type result struct {
 		l   *Link
 		err error
@@ -94,15 +109,6 @@ func numbered(n, size int) *codec.Push {
 	return p
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 10 s", what)
-		}
-	}
-}
-
 var (
 	drop  = Delivery{QoS: codec.DefaultQoS}
 	block = Delivery{QoS: codec.RequestQoS, Reliable: true}
@@ -112,7 +118,7 @@ var (
 // reads again what comes last is the newest, in order, and only what the kernel
 // had already taken came before it.
 func TestLatestReplacesUnderAStalledReader(t *testing.T) {
-	const size, count = 60_000, 400
+	const size, enough = 60_000, 100
 	a, b := config(1, codec.Client), config(2, codec.Peer)
 	for _, c := range []*Config{&a, &b} {
 		c.Lease, c.Stall = time.Minute, time.Minute // what is slow here may be the host
@@ -120,23 +126,20 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	ours, theirs := linkPair(t, a, b)
 	go ours.Run(func(*codec.Message) error { return nil })
 	slot := new(Slot)
-	replaced := 0
-	for i := 1; i <= count; i++ {
-		r, err := ours.PushLatest(slot, numbered(i, size), drop)
+	count, replaced := 0, 0
+	for replaced < enough {
+		count++
+		r, err := ours.PushLatest(slot, numbered(count, size), drop)
 		if err != nil {
-			t.Fatalf("Latest(%d) = %v", i, err)
+			t.Fatalf("PushLatest(%d) = %v", count, err)
 		}
 		if r {
 			replaced++
 		}
-		time.Sleep(200 * time.Microsecond) // let the writer have its turn
-	}
-	if replaced == 0 {
-		t.Fatal("nothing was replaced while nobody read")
 	}
 	var got received
 	go theirs.Run(got.handle)
-	eventually(t, "the newest", func() bool {
+	rttest.Eventually(t, "the newest", func() bool {
 		all := got.snapshot()
 		return len(all) > 0 && all[len(all)-1] == count
 	})
@@ -156,92 +159,91 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 }
 
 func TestDropNeverWaits(t *testing.T) {
-	ours, _ := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
-	go ours.Run(func(*codec.Message) error { return nil })
-	dropped := 0
-	var slowest time.Duration
-	for i := range 2000 {
-		p := numbered(i, 20_000)
-		began := time.Now()
-		if err := ours.Push(p, drop); errors.Is(err, ErrCongested) {
-			dropped++
-		} else if err != nil {
-			t.Fatalf("Push = %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		ours, _ := pipePair(t, config(1, codec.Client), config(2, codec.Peer))
+		go ours.Run(func(*codec.Message) error { return nil })
+		began, dropped := time.Now(), 0
+		for i := range 2000 {
+			if err := ours.Push(numbered(i, 20_000), drop); errors.Is(err, ErrCongested) {
+				dropped++
+			} else if err != nil {
+				t.Fatalf("Push = %v", err)
+			}
 		}
-		slowest = max(slowest, time.Since(began))
-	}
-	if dropped == 0 || uint64(dropped) != ours.cfg.Counters.Dropped.Load() {
-		t.Errorf("dropped %d, counted %d, want the same and not 0", dropped, ours.cfg.Counters.Dropped.Load())
-	}
-	if slowest > time.Second { // a busy machine's hiccup, but no stall
-		t.Errorf("the slowest Push took %v", slowest)
-	}
+		if dropped == 0 || uint64(dropped) != ours.cfg.Counters.Dropped.Load() {
+			t.Errorf("dropped %d, counted %d, want the same and not 0", dropped, ours.cfg.Counters.Dropped.Load())
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the messages waited for %v in all", took)
+		}
+		ours.Discard()
+	})
 }
 
 func TestBlockIsBounded(t *testing.T) {
-	cfg := config(1, codec.Client)
-	cfg.Stall = 200 * time.Millisecond
-	ours, _ := linkPair(t, cfg, config(2, codec.Peer))
-	ended := make(chan error, 1)
-	go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
-	began := time.Now()
-	var err error
-	sent := 0
-	for err == nil && sent < 100_000 {
-		err = ours.Push(numbered(sent, 20_000), block)
-		sent++
-	}
-	if !errors.Is(err, ErrCongested) && !errors.Is(err, ErrClosed) {
-		t.Errorf("blocking Push to a peer that does not read = %v", err)
-	}
-	if errors.Is(err, ErrCongested) && sent*20_000 < blockBytes { // a slow machine meets the stalled writer first
-		t.Errorf("gave up after %d bytes, want at least the %d that may wait", sent*20_000, blockBytes)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("blocked for %v with a stall limit of %v", took, cfg.Stall)
-	}
-	select {
-	case err := <-ended:
-		if !errors.Is(err, ErrStalled) || ours.cfg.Counters.Stalled.Load() != 1 {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := config(1, codec.Client)
+		cfg.Stall = 200 * time.Millisecond
+		ours, _ := pipePair(t, cfg, config(2, codec.Peer))
+		ended := make(chan error, 1)
+		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
+		began, sent := time.Now(), 0
+		var err error
+		for err == nil {
+			err = ours.Push(numbered(sent, 20_000), block)
+			sent++
+		}
+		if !errors.Is(err, ErrCongested) && !errors.Is(err, ErrClosed) {
+			t.Errorf("blocking Push to a peer that does not read = %v", err)
+		}
+		if sent*20_000 < blockBytes {
+			t.Errorf("gave up after %d bytes, want at least the %d that may wait", sent*20_000, blockBytes)
+		}
+		if took := time.Since(began); took != cfg.Stall {
+			t.Errorf("blocked for %v with a stall limit of %v", took, cfg.Stall)
+		}
+		if err := <-ended; !errors.Is(err, ErrStalled) || ours.cfg.Counters.Stalled.Load() != 1 {
 			t.Errorf("Run = %v, stalled %d, want %v and 1", err, ours.cfg.Counters.Stalled.Load(), ErrStalled)
 		}
-	case <-time.After(5 * time.Second):
-		t.Error("the link did not end")
-	}
+	})
 }
 
 func TestSilentPeerExpires(t *testing.T) {
-	client := config(1, codec.Client)
-	client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
-	_, theirs := linkPair(t, client, config(2, codec.Peer)) // the client never runs
-	began := time.Now()
-	if err := theirs.Run(func(*codec.Message) error { return nil }); !errors.Is(err, ErrExpired) {
-		t.Errorf("Run = %v, want %v", err, ErrExpired)
-	}
-	if took := time.Since(began); took < 140*time.Millisecond {
-		t.Errorf("gave up after %v, before the lease of 150ms", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		client := config(1, codec.Client)
+		client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
+		_, theirs := pipePair(t, client, config(2, codec.Peer)) // the client never runs
+		began := time.Now()
+		if err := theirs.Run(func(*codec.Message) error { return nil }); !errors.Is(err, ErrExpired) {
+			t.Errorf("Run = %v, want %v", err, ErrExpired)
+		}
+		if took := time.Since(began); took != client.Lease {
+			t.Errorf("gave up after %v, want the lease of %v", took, client.Lease)
+		}
+	})
 }
 
 func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
-	a, b := config(1, codec.Client), config(2, codec.Peer)
-	a.Lease, a.KeepAlive = time.Second, 200*time.Millisecond
-	b.Lease, b.KeepAlive = a.Lease, a.KeepAlive
-	ours, theirs := linkPair(t, a, b)
-	ended := make(chan error, 2)
-	go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
-	go func() { ended <- theirs.Run(func(*codec.Message) error { return nil }) }()
-	select {
-	case err := <-ended:
-		t.Fatalf("an idle link ended: %v", err)
-	case <-time.After(3 * a.Lease):
-	}
-	ours.Close(codec.CloseGeneric)
-	first, second := <-ended, <-ended
-	var closed *CloseError
-	if !errors.As(first, &closed) && !errors.As(second, &closed) || !errors.Is(first, ErrClosed) && !errors.Is(second, ErrClosed) {
-		t.Errorf("Close ended the sides with %v and %v, want ErrClosed and a CloseError", first, second)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, b := config(1, codec.Client), config(2, codec.Peer)
+		a.Lease, a.KeepAlive = time.Second, 200*time.Millisecond
+		b.Lease, b.KeepAlive = a.Lease, a.KeepAlive
+		ours, theirs := pipePair(t, a, b)
+		ended := make(chan error, 2)
+		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
+		go func() { ended <- theirs.Run(func(*codec.Message) error { return nil }) }()
+		select {
+		case err := <-ended:
+			t.Fatalf("an idle link ended: %v", err)
+		case <-time.After(time.Hour):
+		}
+		ours.Close(codec.CloseGeneric)
+		first, second := <-ended, <-ended
+		var closed *CloseError
+		if !errors.As(first, &closed) && !errors.As(second, &closed) || !errors.Is(first, ErrClosed) && !errors.Is(second, ErrClosed) {
+			t.Errorf("Close ended the sides with %v and %v, want ErrClosed and a CloseError", first, second)
+		}
+	})
 }
 
 // Goal: what is queued before Close arrives before the peer sees the end.
@@ -293,7 +295,7 @@ func TestSizesAndWraps(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			eventually(t, "all messages", func() bool { return len(got.snapshot()) == tt.count })
+			rttest.Eventually(t, "all messages", func() bool { return len(got.snapshot()) == tt.count })
 			for i := range tt.count {
 				if got.nums[i] != i || got.sums[i] != size(i) {
 					t.Fatalf("message %d = number %d of %d bytes, want %d bytes", i, got.nums[i], got.sums[i], size(i))
@@ -319,7 +321,7 @@ func TestUrgentPassesFragments(t *testing.T) {
 	var got received
 	go ours.Run(func(*codec.Message) error { return nil })
 	go theirs.Run(got.handle)
-	eventually(t, "all", func() bool { return len(got.snapshot()) == 4 })
+	rttest.Eventually(t, "all", func() bool { return len(got.snapshot()) == 4 })
 	if all := got.snapshot(); all[0] != 99 {
 		t.Errorf("arrived as %v, want 99 first", all)
 	}
@@ -385,14 +387,10 @@ func TestEndWithoutClose(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
 		tt.end(theirs)
-		select {
-		case err := <-ended:
-			var closed *CloseError
-			if errors.As(tt.want, &closed) != errors.As(err, &closed) || tt.want == ErrEOF && err != ErrEOF {
-				t.Errorf("%s: Run = %v, want %v", tt.name, err, tt.want)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: the link goes on", tt.name)
+		err := <-ended
+		var closed *CloseError
+		if errors.As(tt.want, &closed) != errors.As(err, &closed) || tt.want == ErrEOF && err != ErrEOF {
+			t.Errorf("%s: Run = %v, want %v", tt.name, err, tt.want)
 		}
 	}
 }

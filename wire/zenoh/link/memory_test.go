@@ -4,6 +4,7 @@ import (
 	"net"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -12,33 +13,35 @@ import (
 // that, one link after the other gets the same bytes on a host that is slow to
 // run those goroutines. A reader waits meanwhile, and not for ever.
 func TestEndedLinksStayCounted(t *testing.T) {
-	const limit = 1 << 20
-	b := NewBudget(limit)
-	ended := 0
-	holder := func() *memory { m := b.join("", func() { ended++ }); return &m }
-	first, second, third := holder(), holder(), holder()
-	if !first.take(limit) || !second.take(limit*6/10) || ended != 1 {
-		t.Fatalf("the second link's part ended %d links, want the first", ended)
-	}
-	began := time.Now()
-	if third.throttle(); time.Since(began) < debtTimeout {
-		t.Errorf("the reader waited %v for links that do not let go, want %v", time.Since(began), debtTimeout)
-	}
-	if ended != 1 || b.leaving != limit {
-		t.Errorf("%d links ended, %d bytes leaving, want the first and all of its %d", ended, b.leaving, limit)
-	}
-	second.release()
-	waited := make(chan bool)
-	go func() { third.throttle(); waited <- third.take(limit / 2) }()
-	first.release()
-	if !<-waited {
-		t.Error("no room after both have let go")
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.used != limit/2 || b.leaving != 0 || b.garbage > limit/collectFraction {
-		t.Errorf("%d bytes used, %d leaving, %d of garbage, want %d, 0, and what is not worth a collection", b.used, b.leaving, b.garbage, limit/2)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 1 << 20
+		b := NewBudget(limit)
+		ended := 0
+		holder := func() *memory { m := b.join("", func() { ended++ }); return &m }
+		first, second, third := holder(), holder(), holder()
+		if !first.take(limit) || !second.take(limit*6/10) || ended != 1 {
+			t.Fatalf("the second link's part ended %d links, want the first", ended)
+		}
+		began := time.Now()
+		if third.throttle(); time.Since(began) != debtTimeout {
+			t.Errorf("the reader waited %v for links that do not let go, want %v", time.Since(began), debtTimeout)
+		}
+		if ended != 1 || b.leaving != limit {
+			t.Errorf("%d links ended, %d bytes leaving, want the first and all of its %d", ended, b.leaving, limit)
+		}
+		second.release()
+		waited := make(chan bool)
+		go func() { third.throttle(); waited <- third.take(limit / 2) }()
+		first.release()
+		if !<-waited {
+			t.Error("no room after both have let go")
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.used != limit/2 || b.leaving != 0 || b.garbage > limit/collectFraction {
+			t.Errorf("%d bytes used, %d leaving, %d of garbage, want %d, 0, and what is not worth a collection", b.used, b.leaving, b.garbage, limit/2)
+		}
+	})
 }
 
 // Goal: a link's buffers that are kept for the next message are no garbage.
@@ -113,27 +116,39 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// Goal: collections keep their distance, however fast garbage is made, and whoever
-// makes it waits.
+// Goal: collections are at least collectInterval apart, however fast garbage is
+// made, and whoever makes it waits.
 func TestCollectionRate(t *testing.T) {
-	const limit = 1 << 20
-	b := NewBudget(limit)
-	m := b.join("", func() {})
-	began, most := time.Now(), 0
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for time.Since(began) < 5*collectInterval {
-		b.AddGarbage(limit / 100)
-		m.throttle()
-		b.mu.Lock()
-		most = max(most, b.garbage)
-		b.mu.Unlock()
-	}
-	runtime.ReadMemStats(&after)
-	if most > limit/debtFraction+limit/100 {
-		t.Errorf("%d bytes of garbage at most, want at most half of the limit of %d", most, limit)
-	}
-	if n := after.NumForcedGC - before.NumForcedGC; n < 2 || n > 7 {
-		t.Errorf("%d collections in %v, want one each %v", n, time.Since(began), collectInterval)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const limit, intervals = 1 << 20, 5
+		b := NewBudget(limit)
+		m := b.join("", func() {})
+		began, most := time.Now(), 0
+		var collections []time.Time
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for time.Since(began) < intervals*collectInterval {
+			b.AddGarbage(limit / 100)
+			m.throttle()
+			b.mu.Lock()
+			most = max(most, b.garbage)
+			if n := len(collections); !b.collected.IsZero() && (n == 0 || collections[n-1] != b.collected) {
+				collections = append(collections, b.collected)
+			}
+			b.mu.Unlock()
+		}
+		synctest.Wait()
+		runtime.ReadMemStats(&after)
+		if most > limit/debtFraction+limit/100 {
+			t.Errorf("%d bytes of garbage at most, want at most half of the limit of %d", most, limit)
+		}
+		for i, at := range collections {
+			if want := began.Add(time.Duration(i) * collectInterval); at != want {
+				t.Errorf("collection %d after %v, want %v", i, at.Sub(began), want.Sub(began))
+			}
+		}
+		if n := after.NumForcedGC - before.NumForcedGC; len(collections) != intervals+1 || n < intervals+1 {
+			t.Errorf("%d collections, of which the runtime has counted %d; want one at once and one after each of %d intervals", len(collections), n, intervals)
+		}
+	})
 }

@@ -3,10 +3,12 @@ package link
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"edgert/rt/rttest"
 	"edgert/wire/zenoh/codec"
 )
 
@@ -24,22 +26,24 @@ func TestUnconfirmedLinkEnds(t *testing.T) {
 		{"confirmed a moment ago", unix.TCPInfo{Unacked: 1, Last_ack_recv: 10}, ErrExpired},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, _, _ := rawSession(t)
-			s := &l.in.stream
-			s.lease, s.ackTimeout = 600*time.Millisecond, 300*time.Millisecond
-			s.acks = ackMonitor{control: func(func(uintptr)) error { return nil }, info: tt.info}
-			if err := l.Run(func(*codec.Message) error { return nil }); !errors.Is(err, tt.want) {
-				t.Errorf("Run = %v, want %v", err, tt.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				_, l := pipePair(t, config(1, codec.Client), config(2, codec.Peer))
+				s := &l.in.stream
+				s.lease, s.ackTimeout = 600*time.Millisecond, 300*time.Millisecond
+				s.acks = ackMonitor{control: func(func(uintptr)) error { return nil }, info: tt.info}
+				if err := l.Run(func(*codec.Message) error { return nil }); !errors.Is(err, tt.want) {
+					t.Errorf("Run = %v, want %v", err, tt.want)
+				}
+			})
 		})
 	}
 }
 
-// Goal: a healthy link has a pulse that can be read.
-func TestPulse(t *testing.T) {
+// Goal: the kernel says what a healthy connection has confirmed.
+func TestAckMonitor(t *testing.T) {
 	l, _, _ := rawSession(t)
 	p := &l.in.stream.acks
-	eventually(t, "the handshake to be confirmed", func() bool { return p.unackedFor() == 0 })
+	rttest.Eventually(t, "the handshake to be confirmed", func() bool { return p.unackedFor() == 0 })
 	if p.errno != 0 || p.info.Snd_mss == 0 {
 		t.Errorf("errno %v, MSS %d", p.errno, p.info.Snd_mss)
 	}
