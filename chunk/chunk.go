@@ -1,29 +1,35 @@
 // Package chunk decides which action runs on which tick.
 //
 // A policy answers an observation with a chunk: H rows, one per control period.
-// Chunks arrive late, twice, out of order or never, and the arm must not care.
-// The canonical Schedule is therefore DRTC's: a ring of slots keyed by action
-// step j, each slot a last-write-wins register that keeps the row of the newest
-// request. n is the step executed last. An observation captured at n asks for
-// the steps from n+1 on; row i of its chunk, and of the prefix that conditions
-// it, is step n+1+i. Merging is the pointwise join for j > n, so the steps that
-// ran while the chunk was under way fall away by index, a duplicate changes
-// nothing and an older answer loses. Executing is popping slot n+1; n moves
-// only when an action ran.
+// Chunks arrive late, twice, out of order or never, and the arm must not care. A
+// Discipline is one way to deal with that. It is a step machine: Pop, OnChunk and
+// OnTick, in this order on every tick (discipline.go). The robot, the tests and the
+// simulation drive the same ones, made by New from a Config (config.go). Nothing
+// here reads a clock, does I/O or allocates after New.
 //
-// Trigger says when to ask for the next chunk: when few enough actions are left
-// and the cooldown since the last request has run out. A lost chunk thus costs
-// one round trip.
+// The default is drtc.go, with two parts of its own. The schedule (schedule.go) is
+// DRTC's: a ring of slots keyed by action step j, each slot a last-write-wins
+// register that keeps the row of the newest request. n is the step executed last.
+// An observation captured at n asks for the steps from n+1 on; row i of its chunk,
+// and of the prefix that conditions it, is step n+1+i. Merging is the pointwise
+// join for j > n, so the steps that ran while the chunk was under way fall away by
+// index, a duplicate changes nothing and an older answer loses. Executing is
+// popping slot n+1; n moves only when an action ran. The trigger (trigger.go) asks
+// when few enough actions are left and the cooldown since the last request has run
+// out. A lost chunk thus costs one round trip.
 //
-// A Discipline is all of it as one step machine: Pop, OnChunk and OnTick, in
-// this order on every tick. The runtime, the tests and the simulation drive the
-// same one, made by New. Nothing here reads a clock, does I/O or allocates after
-// New.
+// The others run on LeRobot's ActionQueue (queue.go): sequential.go has rtc, append
+// and sync, async.go and v1.go one each, queuebase.go what they share. Requests
+// under way are in requests.go, estimates of the round trip in estimator.go.
+//
+// The files original_*.go are ports of the programs that the disciplines come from,
+// with their ways of losing chunks, to compare with (Config.Compat).
 //
 // Source: Distributed Real-Time Chunking, sections 3.3 to 3.6.
 package chunk
 
 import (
+	"math"
 	"time"
 
 	"edgert/rt"
@@ -39,32 +45,32 @@ type Provenance struct {
 	Asked   int32 // rows that were announced to have run by then
 }
 
-// Chunk is one answer of the policy, as the receiver lends it to Merge.
+// Chunk is one answer of the policy, as the caller lends it to OnChunk.
 type Chunk struct {
-	Key  int64 // request key; the newer request has the larger key
-	Step int64 // action step of row 0: the one that came next at the capture of its observation
+	Key  int64 // of the request that it answers; a newer request has a larger key
 	Rows int
 	DOF  int
 
-	Robot []float32 // [Rows*DOF] in robot units, what the arm executes
-	Model []float32 // [Rows*DOF] in the policy's units; empty when the server sends none
+	Robot []float32  // [Rows*DOF] in robot units, what the arm executes
+	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends none
+	Prov  Provenance // Index, Delay and Asked are filled in by the discipline
 
-	Source rt.Instant // older of the observation's state and its oldest picture
-	Prov   Provenance // Index, Delay and Asked are filled in
+	step   int64      // action step of row 0: the one that came next at the capture of its observation
+	source rt.Instant // older of the observation's state and its oldest picture
 }
 
-// Outcome is what Merge did with a chunk. Its String is the reason under which
+// Outcome is what became of a chunk. Its String is the reason under which
 // summaries count dropped chunks.
 type Outcome uint8
 
-// The outcomes of Merge.
+// The outcomes of OnChunk.
 const (
 	Joined    Outcome = iota // at least one row is still to run
-	Late                     // every row had run already, or had lost to a newer one
-	Older                    // a newer request has been merged before
-	Duplicate                // this request has been answered before
-	BadShape                 // rows, width or slice lengths are not the schedule's
-	Ahead                    // its steps lie outside the ring, or the queue is full
+	late                     // every row had run already, or had lost to a newer one
+	older                    // a newer request has been merged before
+	duplicate                // this request has been answered before
+	BadShape                 // rows, width or slice lengths are not as agreed on
+	ahead                    // its steps lie too far ahead, or the queue is full
 	NotFinite                // a row holds NaN or infinity
 	Unknown                  // its request was never sent or is forgotten
 	numOutcomes
@@ -72,29 +78,86 @@ const (
 
 var outcomeNames = [numOutcomes]string{"joined", "late", "older", "duplicate", "bad_shape", "ahead", "not_finite", "unknown_seq"}
 
-func (o Outcome) String() string {
-	if int(o) >= len(outcomeNames) {
-		return "unknown"
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Outcomes lists every outcome.
+func Outcomes() (all []Outcome) {
+	for o := range numOutcomes {
+		all = append(all, o)
 	}
-	return outcomeNames[o]
+	return all
 }
 
-// Outcomes lists every outcome, for whoever prints the counts.
-func Outcomes() []Outcome {
-	return []Outcome{Joined, Late, Older, Duplicate, BadShape, Ahead, NotFinite, Unknown}
-}
-
-// MergeResult is the outcome of one Merge with its figures.
-type MergeResult struct {
+// Result says what OnChunk did.
+type Result struct {
 	Outcome Outcome
-	Stored  int // rows that are now in the schedule
-	Delay   int // rows that had run before the merge
+	Delay   int           // rows that had run before the merge
+	RTT     time.Duration // capture to merge
 
-	RTT time.Duration // capture to merge, filled in by Discipline.OnChunk
-
-	// Rows of the chunk whose step the schedule already held, and the Euclidean
-	// distance of the two robot rows: the discontinuity a merge causes.
+	// Rows of the chunk whose step already had an action, and the Euclidean distance
+	// of the two robot rows: the discontinuity that the merge causes.
 	Overlap int
 	MeanL2  float64
 	MaxL2   float64
+
+	stored int // rows that are now to run
 }
+
+// measureOverlap adds one pair of rows to MaxL2 and, until finishOverlap, to the
+// sum in MeanL2.
+//
+//rt:noalloc
+func (r *Result) measureOverlap(old, fresh []float32) {
+	d := distance(old, fresh)
+	r.MeanL2 += d
+	r.MaxL2 = max(r.MaxL2, d)
+	r.Overlap++
+}
+
+//rt:noalloc
+func (r *Result) finishOverlap() {
+	if r.Overlap > 0 {
+		r.MeanL2 /= float64(r.Overlap)
+	}
+}
+
+// checkShape refuses a chunk whose rows are not what was agreed on.
+//
+//rt:noalloc
+func checkShape(c *Chunk, horizon, dof int) Outcome {
+	if c.Rows < 1 || c.Rows > horizon || c.DOF != dof || len(c.Robot) != c.Rows*c.DOF {
+		return BadShape
+	}
+	if len(c.Model) != 0 && len(c.Model) != len(c.Robot) {
+		return BadShape
+	}
+	if !finite(c.Robot) || !finite(c.Model) {
+		return NotFinite
+	}
+	return Joined
+}
+
+//rt:noalloc
+func finite(v []float32) bool {
+	for _, x := range v {
+		if x-x != 0 { // only NaN and the infinities
+			return false
+		}
+	}
+	return true
+}
+
+// distance is the Euclidean distance of two rows, in float32 as LeRobot has it.
+//
+//rt:noalloc
+func distance(a, b []float32) float64 {
+	var sum float32
+	for i, v := range b {
+		d := v - a[i]
+		sum += float32(d * d)
+	}
+	return math.Sqrt(float64(sum))
+}
+
+// noStep marks the absence of a step; steps start at 0.
+const noStep = -1

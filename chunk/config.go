@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -22,26 +23,48 @@ const (
 // Schedules lists what New knows, the default first.
 var Schedules = []string{ScheduleDRTC, ScheduleRTC, ScheduleAppend, ScheduleAsync, ScheduleV1, ScheduleSync}
 
-// What conditions a chunk of drtc, as --prefix names it.
+// What conditions a chunk of drtc, the values of Config.Prefix.
 const (
-	PrefixRows  = "rows"  // the rows that will run meanwhile, as the arm will run them
-	PrefixSpans = "spans" // where these rows stand in the server's own answers
-	PrefixNone  = "none"  // nothing
+	prefixRows  = "rows"  // the rows that will run meanwhile, as the arm will run them
+	prefixSpans = "spans" // where these rows stand in the server's own answers
+	prefixNone  = "none"  // nothing
 )
 
-// Prefixes lists the ways to condition, the default first.
-var Prefixes = []string{PrefixRows, PrefixSpans, PrefixNone}
+var prefixes = []string{prefixRows, prefixSpans, prefixNone}
 
-// The defaults of a Config's fields.
+// What the cooldown of drtc does, the values of Config.Cooldown. The DRTC program
+// has the last three; of them only the first recovers from a lost answer without a
+// flood of requests, and the other two need Compat.
+//
+// The estimate stays high for many round trips after a spike, as it must for the
+// delay that is announced. As a cooldown it then lets one lost answer cost most of
+// the actions that are left. So the default asks again after half of them, where
+// that is sooner, but never before a mean round trip has passed: the estimate
+// without its margin.
 const (
-	DefaultBufferTime     = 500 * time.Millisecond
-	DefaultThreshold      = 0.5
-	DefaultSimilarity     = 1.0
-	DefaultRequestTimeout = 5 * time.Second
+	cooldownRunway = "runway" // counts down, and is no longer than half the actions left
+	cooldownCounts = "counts" // counts down with every tick
+	cooldownMerge  = "merge"  // ends when a chunk is merged, never by itself
+	cooldownOff    = "off"    // there is none: every tick below the threshold asks
 )
 
-// MaxBufferTime is longer than any chunk lasts.
-const MaxBufferTime = time.Minute
+// Cooldowns lists the values of Config.Cooldown, the default first; the last two
+// need Compat.
+var Cooldowns = []string{cooldownRunway, cooldownCounts, cooldownMerge, cooldownOff}
+
+// DefaultEpsilon is the usual Config.Epsilon.
+const DefaultEpsilon = 1
+
+// The defaults of Config's fields.
+const (
+	defaultBuffer         = 500 * time.Millisecond
+	defaultThreshold      = 0.5
+	defaultSimilarity     = 1.0
+	defaultRequestTimeout = 5 * time.Second
+)
+
+// maxBuffer is longer than any chunk lasts.
+const maxBuffer = time.Minute
 
 // Config says which discipline, for chunks of which size. The zero value of a
 // field that has a default means it.
@@ -52,24 +75,28 @@ type Config struct {
 	FPS       float64 // actions per second
 	PrefixEnd int     // row at which the bundle's conditioning ends; 0: no limit
 
-	// Epsilon is how many ticks beyond the latency estimate an answer is waited
-	// for, see DefaultEpsilon. Compat behaves as the original does where we do
-	// better; what that is stands at each discipline.
+	// Epsilon is how many ticks beyond the latency estimate an answer is waited for,
+	// so that a slightly late one is not asked for twice.
 	Epsilon int
-	Compat  bool
 
-	Estimator EstimatorConfig // name empty: the schedule's own
+	// Compat runs the original that the discipline comes from, with what ours does
+	// better left out.
+	Compat bool
 
-	SMin     int           // drtc: fewest actions to run from each chunk; 0: DefaultSMin
-	Prefix   string        // drtc: of Prefixes
-	Cooldown CooldownMode  // drtc
-	Buffer   time.Duration // rtc, append, v1: ask when the actions left last no longer; 0: DefaultBufferTime
+	Estimator      string        // see CheckEstimator; empty: the schedule's own
+	EstimatorK     float64       // jk: deviations above the mean; 0: 1.5
+	EstimatorFixed time.Duration // fixed: the prediction; 0: 100 ms
 
-	Threshold  float64   // async: ask when at most this share of a chunk is left; 0: DefaultThreshold
-	Similarity float64   // async: distance of the states below which an observation says nothing new; 0: DefaultSimilarity, negative: off
-	Aggregate  Aggregate // async, v1: what becomes of a step that is predicted twice
+	SMin     int           // drtc: fewest actions to run from each chunk; 0: 0.4 of the horizon
+	Prefix   string        // drtc: rows (default), spans or none
+	Cooldown string        // drtc: of Cooldowns; Compat: counts for the default
+	Buffer   time.Duration // rtc, append, v1: ask when the actions left last no longer; 0: 500 ms
 
-	RequestTimeout time.Duration // compat: how long rtc, append and sync wait; 0: DefaultRequestTimeout
+	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
+	Similarity float64 // async: distance of the states below which an observation says nothing new; 0: 1, negative: off
+	Aggregate  string  // async, v1: what becomes of a step that is predicted twice; weighted_average (default), latest_only, average, conservative
+
+	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
 }
 
 // New returns the discipline that c names, or one line that says what is wrong.
@@ -77,25 +104,41 @@ func New(c Config) (Discipline, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	estimator, err := NewEstimator(c.Estimator)
+	e, err := newEstimator(c.Estimator, float64(c.SMin)/c.FPS, c.EstimatorK, c.EstimatorFixed)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Schedule == ScheduleDRTC && c.Compat:
+		return newOriginalDRTC(c, e), nil
+	case c.Schedule == ScheduleDRTC:
+		return newDRTC(c, e), nil
+	}
+	b, err := newQueueBase(c, e)
 	if err != nil {
 		return nil, err
 	}
 	switch c.Schedule {
-	case ScheduleDRTC:
-		return newDRTC(c, estimator), nil
 	case ScheduleAsync:
-		return newAsync(c, estimator), nil
+		if c.Compat {
+			return newOriginalAsync(b), nil
+		}
+		return newAsync(b), nil
 	case ScheduleV1:
-		return newV1(c, estimator), nil
-	default:
-		return newWorker(c, estimator), nil
+		if c.Compat {
+			return &originalV1{b}, nil
+		}
+		return &v1{queueBase: b, newest: noKey}, nil
 	}
+	if c.Compat {
+		return &originalEngine{b}, nil
+	}
+	return newSequential(b), nil
 }
 
 // Conditioned says whether the discipline sends what will run meanwhile.
 func (c *Config) Conditioned() bool {
-	return c.Schedule == ScheduleRTC || c.Schedule == ScheduleDRTC && c.Prefix != PrefixNone
+	return c.Schedule == ScheduleRTC || c.Schedule == ScheduleDRTC && c.Prefix != prefixNone
 }
 
 // fill puts in the defaults and refuses what cannot run.
@@ -111,65 +154,58 @@ func (c *Config) fill() error {
 		return fmt.Errorf("chunk: epsilon is %d, want 0 to %d ticks: the chunks have %d actions, and a lost one is asked for again before they are over",
 			c.Epsilon, c.Horizon-1, c.Horizon)
 	}
-	if c.SMin == 0 {
-		c.SMin = DefaultSMin(c.Horizon)
-	}
-	if c.SMin < 1 || c.SMin >= c.Horizon {
+	c.SMin = cmp.Or(c.SMin, max(1, 2*c.Horizon/5))
+	c.Prefix = cmp.Or(c.Prefix, prefixRows)
+	c.Cooldown = cmp.Or(c.Cooldown, cooldownRunway)
+	c.Buffer = cmp.Or(c.Buffer, defaultBuffer)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, defaultRequestTimeout)
+	c.Threshold = cmp.Or(c.Threshold, defaultThreshold)
+	c.Similarity = cmp.Or(c.Similarity, defaultSimilarity)
+	c.Estimator = cmp.Or(c.Estimator, c.ownEstimator())
+	switch {
+	case c.SMin < 1 || c.SMin >= c.Horizon:
 		return fmt.Errorf("chunk: s_min is %d, want 1 to %d: the chunks have %d actions", c.SMin, c.Horizon-1, c.Horizon)
-	}
-	if c.Prefix == "" {
-		c.Prefix = PrefixRows
-	}
-	if !slices.Contains(Prefixes, c.Prefix) {
-		return fmt.Errorf("chunk: no prefix %q, want %s", c.Prefix, strings.Join(Prefixes, ", "))
-	}
-	if c.Buffer == 0 {
-		c.Buffer = DefaultBufferTime
-	}
-	if c.RequestTimeout == 0 {
-		c.RequestTimeout = DefaultRequestTimeout
-	}
-	if c.Threshold == 0 {
-		c.Threshold = DefaultThreshold
-	}
-	if c.Similarity == 0 {
-		c.Similarity = DefaultSimilarity
-	}
-	if c.Buffer < 0 || c.Buffer > MaxBufferTime {
-		return fmt.Errorf("chunk: buffer time is %v, want more than 0 and at most %v", c.Buffer, MaxBufferTime)
-	}
-	if c.RequestTimeout < 0 {
+	case !slices.Contains(prefixes, c.Prefix):
+		return fmt.Errorf("chunk: no prefix %q, want %s", c.Prefix, strings.Join(prefixes, ", "))
+	case !slices.Contains(Cooldowns, c.Cooldown):
+		return fmt.Errorf("chunk: no cooldown %q, want %s", c.Cooldown, strings.Join(Cooldowns, ", "))
+	case !c.Compat && slices.Contains(Cooldowns[2:], c.Cooldown):
+		return fmt.Errorf("chunk: cooldown %s is the original's alone", c.Cooldown)
+	case c.Buffer < 0 || c.Buffer > maxBuffer:
+		return fmt.Errorf("chunk: buffer time is %v, want more than 0 and at most %v", c.Buffer, maxBuffer)
+	case c.RequestTimeout < 0:
 		return fmt.Errorf("chunk: request timeout is %v, want more than 0", c.RequestTimeout)
-	}
-	if !(c.Threshold > 0 && c.Threshold <= 1) {
+	case !(c.Threshold > 0 && c.Threshold <= 1):
 		return fmt.Errorf("chunk: chunk size threshold is %v, want 0 to 1, the share of a chunk that is left", c.Threshold)
-	}
-	if math.IsNaN(c.Similarity) || math.IsInf(c.Similarity, 0) {
+	case math.IsNaN(c.Similarity) || math.IsInf(c.Similarity, 0):
 		return fmt.Errorf("chunk: similarity is %v, want a distance in robot units", c.Similarity)
 	}
-	if c.Cooldown >= numCooldowns || c.Aggregate >= numAggregates {
-		return fmt.Errorf("chunk: no such cooldown (%d) or aggregate (%d)", c.Cooldown, c.Aggregate)
-	}
-	e := &c.Estimator
-	if e.Name == "" {
-		e.Name, e.Window = c.ownEstimator()
-	}
-	if e.Initial == 0 {
-		e.Initial = float64(c.SMin) / c.FPS
-	}
-	return nil
+	_, err := aggregateByName(c.Aggregate)
+	return err
 }
 
 // ownEstimator returns the estimator of the schedule's source.
-func (c *Config) ownEstimator() (name string, window int) {
+func (c *Config) ownEstimator() string {
 	switch c.Schedule {
 	case ScheduleRTC, ScheduleAppend:
-		return EstimatorLeRobot, 0
+		return "lerobot"
 	case ScheduleV1:
-		return EstimatorMaxLast, 1
+		return "max_last_1"
 	}
-	return EstimatorJK, 0
+	return "jk"
 }
 
 // ticks returns how many ticks a time lasts, rounded up.
 func (c *Config) ticks(d time.Duration) int { return lerobotSteps(d.Seconds(), c.FPS) }
+
+// prefixEnd returns the row at which the conditioning of a chunk of drtc with this
+// announced delay ends: at least max(s_min, delay) rows stay free.
+//
+//rt:noalloc
+func (c *Config) prefixEnd(delay int) int {
+	end := c.Horizon - max(c.SMin, delay)
+	if c.PrefixEnd > 0 {
+		end = min(end, c.PrefixEnd)
+	}
+	return max(end, 0)
+}

@@ -10,30 +10,28 @@ import (
 // answer joins the ones that are left, when to ask for the next, and what to
 // tell the policy then.
 //
-// It is a pure step machine: no clock, no I/O, no allocation after New; instants
-// are the caller's. The robot, the tests and the simulation run the same one,
-// each tick in this order:
+// Instants are the caller's. Each tick has this order:
 //
-//	action, age, verdict := d.Pop(now, maxAge) // when an action is due
-//	result := d.OnChunk(now, &chunk)           // at most one answer
-//	if d.OnTick(now, state, &ask) { ... }      // send it; or d.OnIdleTick()
+//	action, age, tooOld := d.Pop(now, maxAge) // when an action is due
+//	result := d.OnChunk(now, &chunk)          // at most one answer
+//	if d.OnTick(now, state, &ask) { ... }     // send it; or d.OnIdleTick()
 //
 // Owner: the tick thread; it has no lock.
 type Discipline interface {
-	// Pop takes the action of this tick, shape [dof] in robot units, and its age:
-	// now less the older of the state and the pictures it was computed from. The
-	// slice is lent until the next OnChunk. An action older than maxAge never
-	// runs (0: no limit): it and its like are dropped.
-	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, v Verdict)
+	// Pop takes the action of this tick, shape [dof] in robot units, nil when there
+	// is none, and its age: now less the older of the state and the pictures it was
+	// computed from. The slice is lent until the next OnChunk. An action older than
+	// maxAge never runs (0: no limit): it and its like are dropped, tooOld is true
+	// and age is its age.
+	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool)
 
 	// Peek lends the action that the next Pop would take, nil when there is none:
 	// before and after OnChunk it shows the jump that a merge causes.
 	Peek() []float32
 
-	// OnChunk takes the answer to the request c.Key. The caller fills in Key,
-	// Rows, DOF, Robot, Model and Prov; Step and Source are the request's. The
-	// rows are copied. The round trip ends at now.
-	OnChunk(now rt.Instant, c *Chunk) MergeResult
+	// OnChunk takes the answer to the request c.Key. The rows are copied. The round
+	// trip ends at now.
+	OnChunk(now rt.Instant, c *Chunk) Result
 
 	// OnTick says whether an observation leaves now, and fills in what it says.
 	// state is the one just read, [dof] in robot units. Call it once a tick on
@@ -41,14 +39,15 @@ type Discipline interface {
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnIdleTick()
 
-	// Pictured tells that the oldest picture of request key is from source.
+	// Pictured corrects the source of request key to that of its oldest picture,
+	// where that is older than the state.
 	Pictured(key int64, source rt.Instant)
 
-	// Rearm says that no request under way will be answered, as when its session
-	// is lost: the next OnTick may ask, and drtc does, since the actions left are
-	// old. Resume says the same after a break in which nothing could be asked, such
-	// as a silent bus; with Compat it changes nothing, as the originals know none.
-	// Reset begins an episode: it also drops every action that has not run.
+	// Rearm says that no request under way will be answered, for instance because its
+	// session is lost: the next OnTick may ask, and drtc does, since the actions left
+	// are old. Resume says the same after a break in which nothing could be asked,
+	// such as a silent bus; the originals do not know it. Reset begins an episode: it
+	// also drops every action that has not run.
 	Rearm()
 	Resume()
 	Reset()
@@ -56,10 +55,8 @@ type Discipline interface {
 	// Last returns the provenance of the action that ran last.
 	Last() Provenance
 
-	// View returns the gauges of this instant, Count how many answers had an
-	// outcome.
+	// View returns the gauges of this instant.
 	View() View
-	Count(o Outcome) uint64
 }
 
 // Ask is what an observation says beside state and pictures. Robot, Model and
@@ -71,8 +68,8 @@ type Ask struct {
 	PrefixEnd int   // row at which conditioning ends
 	Runway    int   // actions left
 
-	// The actions that run next, row 0 is Step: the first Rows rows of Robot in
-	// robot units and of Model in the policy's, or the same as Spans.
+	// The actions that run next, beginning with row 0 of the answer: the first Rows
+	// rows of Robot in robot units and of Model in the policy's, or the same as Spans.
 	Rows         int
 	ModelRows    int       // rows of Model that are there; fewer than Rows when answers came without
 	BothRows     bool      // send Model too, even to a server that conditions on Robot
@@ -86,6 +83,20 @@ func NewAsk(horizon, dof int) Ask {
 		Robot: make([]float32, horizon*dof), Model: make([]float32, horizon*dof),
 		Spans: make([]Span, 0, horizon),
 	}
+}
+
+// unconditioned empties the prefix.
+//
+//rt:noalloc
+func (a *Ask) unconditioned() {
+	a.Delay, a.PrefixEnd, a.Rows, a.ModelRows, a.BothRows, a.Spans = 0, 0, 0, 0, false, a.Spans[:0]
+}
+
+// Span is a run of consecutive actions of one request's chunk: its rows
+// [Start, End).
+type Span struct {
+	Key        int64
+	Start, End int
 }
 
 // View is the state of a discipline in figures.

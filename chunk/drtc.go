@@ -6,115 +6,89 @@ import (
 	"edgert/rt"
 )
 
-// drtc is the default discipline: the canonical Schedule, asked for by Trigger.
-// A chunk is conditioned on the rows that will run meanwhile.
+// drtc is the default discipline: the schedule, asked for by the trigger. A chunk
+// is conditioned on the rows that will run meanwhile.
 //
-// With Compat a chunk starts at the step that ran last, so that its first row is
-// always late, spans pass over gaps and start one step behind the chunk they
-// condition, and the first request waits s_min + epsilon ticks.
-//
-// Source: Distributed Real-Time Chunking, algorithm 1; the program at d20888c.
+// Source: Distributed Real-Time Chunking, algorithm 1.
 type drtc struct {
-	schedule *Schedule
-	trigger  *Trigger
-	requests Requests
-	prefix   string
-	key      int64
+	schedule *schedule
+	trigger  trigger
+	requests requests
+	key      int64 // of the newest request
 }
 
-func newDRTC(c Config, e Estimator) *drtc {
-	d := &drtc{
-		schedule: NewSchedule(c.Horizon, c.DOF),
-		prefix:   c.Prefix,
-		trigger: NewTrigger(TriggerConfig{
-			Horizon: c.Horizon, SMin: c.SMin, Epsilon: c.Epsilon, FPS: c.FPS,
-			Estimator: e, PrefixEnd: c.PrefixEnd, Cooldown: c.Cooldown, Compat: c.Compat,
-		}),
-	}
-	if c.Compat {
-		d.schedule = NewCompatSchedule(c.Horizon, c.DOF)
-	}
-	return d
+func newDRTC(c Config, e estimator) *drtc {
+	return &drtc{schedule: newSchedule(c.Horizon, c.DOF), trigger: trigger{c: c, latency: e}}
 }
 
 //rt:noalloc
-func (d *drtc) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.Duration, Verdict) {
-	return d.schedule.Pop(now, maxAge)
+func (d *drtc) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.Duration, bool) {
+	return d.schedule.pop(d.schedule.n+1, now, maxAge)
 }
 
 //rt:noalloc
-func (d *drtc) Peek() []float32 { return d.schedule.Peek() }
+func (d *drtc) Peek() []float32 { return d.schedule.peek(d.schedule.n + 1) }
 
 //rt:noalloc
-func (d *drtc) OnChunk(now rt.Instant, c *Chunk) MergeResult {
-	q, o := d.requests.Take(c.Key)
-	if o != Joined {
-		return d.schedule.refuse(o)
+func (d *drtc) OnChunk(now rt.Instant, c *Chunk) Result {
+	_, r := d.requests.answer(now, c)
+	if r.Outcome != Joined {
+		return r
 	}
-	c.Step, c.Source, c.Prov.Asked = q.Step, q.Source, int32(q.Delay)
-	r := d.schedule.Merge(c)
-	r.RTT = now.Sub(q.Captured)
-	if r.Outcome == Joined {
-		d.trigger.OnChunk(r.RTT)
+	if r = d.schedule.merge(c, r); r.Outcome == Joined {
+		d.trigger.latency.observe(r.RTT.Seconds())
 	}
 	return r
 }
 
 //rt:noalloc
 func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
-	size := d.schedule.Size()
-	fire, delay := d.trigger.OnTick(size)
+	size := d.schedule.size()
+	fire, delay := d.trigger.onTick(size)
 	if !fire {
 		return false
 	}
 	d.key++
-	a.Key, a.Step, a.Runway = d.key, d.schedule.NextStep(), size
-	a.PrefixEnd = d.trigger.PrefixEnd(delay)
-	a.Rows, a.ModelRows, a.BothRows, a.Spans = 0, 0, false, a.Spans[:0]
-	if d.prefix != PrefixNone {
-		a.Rows = d.schedule.CopyPrefix(a.Robot, nil, a.PrefixEnd)
-		a.ModelRows = d.schedule.CopyPrefix(nil, a.Model, a.Rows)
+	a.unconditioned()
+	a.Key, a.Step, a.Runway = d.key, d.schedule.n+1, size
+	c := &d.trigger.c
+	a.PrefixEnd = c.prefixEnd(delay)
+	if c.Prefix != prefixNone {
+		a.Rows, a.ModelRows = d.schedule.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
 	}
-	if d.prefix == PrefixSpans {
-		a.Spans = d.schedule.AppendSpans(a.Spans, a.PrefixEnd)
+	if c.Prefix == prefixSpans {
+		a.Spans = d.schedule.appendSpans(a.Spans, a.PrefixEnd)
 	}
 	a.Delay = min(delay, a.Rows) // only what is sent can be conditioned
-	d.requests.Put(Request{Key: a.Key, Step: a.Step, Captured: now, Source: now, Delay: a.Delay, PrefixRows: a.Rows})
+	d.requests.put(request{key: a.Key, step: a.Step, captured: now, source: now, delay: a.Delay})
 	return true
 }
 
 //rt:noalloc
-func (d *drtc) OnIdleTick() { d.trigger.OnIdleTick() }
+func (d *drtc) OnIdleTick() { d.trigger.onIdleTick() }
 
 //rt:noalloc
 func (d *drtc) Pictured(key int64, source rt.Instant) { d.requests.pictured(key, source) }
 
 //rt:noalloc
-func (d *drtc) Rearm() { d.trigger.Rearm() }
+func (d *drtc) Rearm() { d.trigger.rearm() }
 
 //rt:noalloc
-func (d *drtc) Resume() {
-	if !d.trigger.cfg.Compat {
-		d.Rearm()
-	}
-}
+func (d *drtc) Resume() { d.trigger.rearm() }
 
 //rt:noalloc
 func (d *drtc) Reset() {
-	d.schedule.Clear()
-	d.trigger.Rearm()
+	d.schedule.clear()
+	d.trigger.rearm()
 }
 
 //rt:noalloc
-func (d *drtc) Last() Provenance { return d.schedule.Last() }
+func (d *drtc) Last() Provenance { return d.schedule.last }
 
 //rt:noalloc
 func (d *drtc) View() View {
 	return View{
-		N: d.schedule.N(), Size: d.schedule.Size(), Estimate: d.trigger.Steps(),
-		Cooldown: d.trigger.Cooldown(), SMin: d.trigger.SMin(),
+		N: d.schedule.n, Size: d.schedule.size(), Estimate: d.trigger.estimate(),
+		Cooldown: d.trigger.cooldown, SMin: d.trigger.c.SMin,
 	}
 }
-
-//rt:noalloc
-func (d *drtc) Count(o Outcome) uint64 { return d.schedule.Count(o) }

@@ -15,7 +15,7 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 	}{
 		{"rows", Config{}, 5},
 		{"a bundle that takes two", Config{PrefixEnd: 2}, 2},
-		{"no prefix", Config{Prefix: PrefixNone}, 0},
+		{"no prefix", Config{Prefix: prefixNone}, 0},
 	} {
 		c := tt.change
 		c.Schedule, c.SMin, c.Epsilon = ScheduleDRTC, 8, 1
@@ -31,7 +31,7 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 // are: the estimate stays.
 func TestLateAnswersTeachNothing(t *testing.T) {
 	var held int64
-	b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, Estimator: EstimatorConfig{Name: EstimatorMaxLast}}, 3)
+	b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, Estimator: "max_last_n"}, 3)
 	b.lost = func(key int64) bool {
 		if key == 4 {
 			held = key
@@ -43,8 +43,8 @@ func TestLateAnswersTeachNothing(t *testing.T) {
 		t.Fatalf("request %d was held back and the estimate is %d, want 4 and 3", held, got)
 	}
 	b.answer.Key = held
-	if r := b.OnChunk(b.now(), &b.answer); r.Outcome != Older || r.RTT < 30*benchPeriod {
-		t.Fatalf("the answer that was held back: %+v, want %v after a long time", r, Older)
+	if r := b.OnChunk(b.now(), &b.answer); r.Outcome != older || r.RTT < 30*benchPeriod {
+		t.Fatalf("the answer that was held back: %+v, want %v after a long time", r, older)
 	}
 	if got := b.View().Estimate; got != 3 {
 		t.Errorf("after it the estimate is %d, want 3 as before", got)
@@ -68,8 +68,8 @@ func TestRoundTripBeginsAtTheCapture(t *testing.T) {
 		if r := b.OnChunk(b.now(), &b.answer); r.Outcome != Joined || r.RTT != 3*benchPeriod {
 			t.Errorf("%s: %+v, want the round trip to be 30 ms", name, r)
 		}
-		if _, age, v := b.Pop(b.now(), 0); v != Ready || age != stale+3*benchPeriod {
-			t.Errorf("%s: %v at the age of %v, want 1.03 s", name, v, age)
+		if action, age, _ := b.Pop(b.now(), 0); action == nil || age != stale+3*benchPeriod {
+			t.Errorf("%s: %v at the age of %v, want 1.03 s", name, action, age)
 		}
 	}
 }

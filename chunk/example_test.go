@@ -2,35 +2,41 @@ package chunk_test
 
 import (
 	"fmt"
+	"time"
 
 	"edgert/chunk"
+	"edgert/rt"
 )
 
-// Two chunks of three rows; the second was asked for before step 1 ran and
-// arrives after it.
-func ExampleSchedule() {
-	s := chunk.NewSchedule(3, 1)
-	merge := func(key, step int64, rows ...float32) {
-		s.Merge(&chunk.Chunk{Key: key, Step: step, Rows: 3, DOF: 1, Robot: rows})
+// A robot with one joint runs at 10 actions per second on a policy that answers
+// three ticks later with four actions.
+func ExampleDiscipline() {
+	plan, err := chunk.New(chunk.Config{Schedule: chunk.ScheduleDRTC, Horizon: 4, DOF: 1, FPS: 10, SMin: 1, Epsilon: 2})
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
-	tick := func() {
-		action, _, verdict := s.Pop(0, 0)
-		fmt.Println(verdict, s.N(), action, "left:", s.Size())
+	ask := chunk.NewAsk(4, 1)
+	for tick := range 6 {
+		now := rt.Instant(time.Duration(tick) * 100 * time.Millisecond)
+		action, _, _ := plan.Pop(now, time.Second)
+		if tick == 3 {
+			answer := chunk.Chunk{Key: ask.Key, Rows: 4, DOF: 1, Robot: []float32{10, 11, 12, 13}}
+			fmt.Println("tick 3:", plan.OnChunk(now, &answer).Outcome)
+		}
+		if plan.OnTick(now, []float32{0}, &ask) {
+			fmt.Printf("tick %d: request %d for step %d, conditioned on %d actions\n", tick, ask.Key, ask.Step, ask.Rows)
+		}
+		fmt.Printf("tick %d: action %v, %d left\n", tick, action, plan.View().Size)
 	}
-	tick()
-	merge(1, s.NextStep(), 10, 11, 12)
-	tick()
-	asked := s.NextStep()
-	tick()
-	merge(2, asked, 21, 22, 23)
-	tick()
-	tick()
-	tick()
 	// Output:
-	// empty -1 [] left: 0
-	// ready 0 [10] left: 2
-	// ready 1 [11] left: 1
-	// ready 2 [22] left: 1
-	// ready 3 [23] left: 0
-	// empty 3 [] left: 0
+	// tick 0: request 1 for step 0, conditioned on 0 actions
+	// tick 0: action [], 0 left
+	// tick 1: action [], 0 left
+	// tick 2: action [], 0 left
+	// tick 3: joined
+	// tick 3: action [], 4 left
+	// tick 4: request 2 for step 1, conditioned on 2 actions
+	// tick 4: action [10], 3 left
+	// tick 5: action [11], 2 left
 }

@@ -25,9 +25,9 @@ type cell struct {
 
 func (o *oracle) join(c *Chunk) (stored int) {
 	for i := range c.Rows {
-		step := c.Step + int64(i)
+		step := c.step + int64(i)
 		if old, held := o.cells[step]; step > o.n && (!held || c.Key > old.key) {
-			o.cells[step] = cell{c.Key, c.Robot[i], c.Source}
+			o.cells[step] = cell{c.Key, c.Robot[i], c.source}
 			stored++
 		}
 	}
@@ -52,33 +52,33 @@ const testHorizon = 6
 
 // ringOf is what the oracle may hold: the fast schedule refuses what lies
 // beyond its ring.
-func ringOf(s *Schedule) int64 { return int64(len(s.slots)) }
+func ringOf(s *schedule) int64 { return int64(len(s.slots)) }
 
 // drawChunk is any chunk that a confused or hostile server could send: short,
 // far ahead, behind, with any key.
 func drawChunk(t *rapid.T, n int64) *Chunk {
 	key := rapid.Int64Range(1, 12).Draw(t, "key")
 	c := ramp(key, n+rapid.Int64Range(-8, 40).Draw(t, "step"), rapid.IntRange(1, testHorizon).Draw(t, "rows"), float32(key*1000))
-	c.Source = rt.Instant(key)
+	c.source = rt.Instant(key)
 	return c
 }
 
-// Property: under any sequence of merges, pops, amendments and clearings the
+// Property: under any sequence of merges, pops and clearings the
 // ring behaves like the map, n never goes back and no step runs twice.
 func TestScheduleEqualsOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := NewSchedule(testHorizon, 1)
+		s := newSchedule(testHorizon, 1)
 		o := &oracle{n: -1, newest: noKey, cells: map[int64]cell{}}
 		for range rapid.IntRange(1, 80).Draw(t, "ops") {
-			before := s.N()
-			switch rapid.SampledFrom([]string{"merge", "merge", "pop", "pop", "pop", "old", "clear", "amend"}).Draw(t, "op") {
+			before := s.n
+			switch rapid.SampledFrom([]string{"merge", "merge", "pop", "pop", "pop", "old", "clear"}).Draw(t, "op") {
 			case "merge":
-				mergeBoth(t, s, o, drawChunk(t, s.N()))
+				mergeBoth(t, s, o, drawChunk(t, s.n))
 			case "pop":
-				action, age, v := s.Pop(100, 0)
+				action, age, _ := s.pop(s.n+1, 100, 0)
 				value, source, ok := o.run()
-				if (v == Ready) != ok || ok && (action[0] != value || age != rt.Instant(100).Sub(source)) {
-					t.Fatalf("Pop() = %v, %v, %v, want value %v source %v, ready %v", action, age, v, value, source, ok)
+				if (action != nil) != ok || ok && (action[0] != value || age != rt.Instant(100).Sub(source)) {
+					t.Fatalf("pop() = %v, %v, want value %v source %v, %v", action, age, value, source, ok)
 				}
 				if ok {
 					o.n++
@@ -87,64 +87,54 @@ func TestScheduleEqualsOracle(t *testing.T) {
 			case "old":
 				popOld(t, s, o)
 			case "clear":
-				s.Clear()
+				s.clear()
 				clear(o.cells)
-			case "amend":
-				step := s.N() + rapid.Int64Range(-2, 8).Draw(t, "amended")
-				old, held := o.cells[step]
-				if s.Amend(step, []float32{-7}) != held {
-					t.Fatalf("Amend(%d) = %v, want %v", step, !held, held)
-				}
-				if held {
-					old.value = -7
-					o.cells[step] = old
-				}
 			}
-			if s.N() != o.n || s.N() < before || s.N() > before+1 {
-				t.Fatalf("n went from %d to %d, want %d", before, s.N(), o.n)
+			if s.n != o.n || s.n < before || s.n > before+1 {
+				t.Fatalf("n went from %d to %d, want %d", before, s.n, o.n)
 			}
-			if s.Size() != o.size() || s.live != len(o.cells) {
-				t.Fatalf("Size() = %d of %d, want %d of %d", s.Size(), s.live, o.size(), len(o.cells))
+			if s.size() != o.size() || s.live != len(o.cells) {
+				t.Fatalf("size() = %d of %d, want %d of %d", s.size(), s.live, o.size(), len(o.cells))
 			}
 			comparePrefix(t, s, o)
 		}
 	})
 }
 
-func mergeBoth(t *rapid.T, s *Schedule, o *oracle, c *Chunk) {
-	want := Late
+func mergeBoth(t *rapid.T, s *schedule, o *oracle, c *Chunk) {
+	want := late
 	switch {
-	case c.Step < 0 || c.Step+int64(c.Rows)-1 > o.n+ringOf(s):
-		want = Ahead
+	case c.step < 0 || c.step+int64(c.Rows)-1 > o.n+ringOf(s):
+		want = ahead
 	case c.Key == o.newest:
-		want = Duplicate
+		want = duplicate
 	case c.Key < o.newest:
-		want = Older
+		want = older
 	default:
 		o.newest = c.Key
 		if o.join(c) > 0 {
 			want = Joined
 		}
 	}
-	if got := s.Merge(c).Outcome; got != want {
-		t.Fatalf("Merge(key %d step %d rows %d) at n %d = %v, want %v", c.Key, c.Step, c.Rows, o.n, got, want)
+	if got := merge(s, c).Outcome; got != want {
+		t.Fatalf("Merge(key %d step %d rows %d) at n %d = %v, want %v", c.Key, c.step, c.Rows, o.n, got, want)
 	}
 }
 
 // popOld pops with an age limit that some sources exceed.
-func popOld(t *rapid.T, s *Schedule, o *oracle) {
+func popOld(t *rapid.T, s *schedule, o *oracle) {
 	limit := rapid.Int64Range(1, 12).Draw(t, "limit")
 	const now = 13
 	_, source, ok := o.run()
-	_, age, v := s.Pop(now, time.Duration(limit))
+	action, age, tooOld := s.pop(s.n+1, now, time.Duration(limit))
 	switch {
 	case !ok:
-		if v != Empty {
-			t.Fatalf("Pop() = %v, want empty", v)
+		if action != nil || tooOld {
+			t.Fatalf("pop() = %v, too old %v, want neither", action, tooOld)
 		}
 	case now-int64(source) > limit:
-		if v != TooOld || int64(age) != now-int64(source) {
-			t.Fatalf("Pop() = %v at age %d, want too_old at %d", v, age, now-int64(source))
+		if !tooOld || int64(age) != now-int64(source) {
+			t.Fatalf("pop() = too old %v at age %d, want true at %d", tooOld, age, now-int64(source))
 		}
 		for step, c := range o.cells {
 			if now-int64(c.source) > limit {
@@ -152,23 +142,23 @@ func popOld(t *rapid.T, s *Schedule, o *oracle) {
 			}
 		}
 	default:
-		if v != Ready {
-			t.Fatalf("Pop() = %v, want ready", v)
+		if action == nil {
+			t.Fatal("pop() = nil, want an action")
 		}
 		o.n++
 		delete(o.cells, o.n)
 	}
 }
 
-func comparePrefix(t *rapid.T, s *Schedule, o *oracle) {
+func comparePrefix(t *rapid.T, s *schedule, o *oracle) {
 	var want []float32
 	for i := range o.size() {
 		want = append(want, o.cells[o.n+1+int64(i)].value)
 	}
 	got := make([]float32, ringOf(s))
-	rows := s.CopyPrefix(got, nil, len(got))
+	rows, _ := s.copyPrefix(got, nil, len(got))
 	if !reflect.DeepEqual(append([]float32(nil), got[:rows]...), want) {
-		t.Fatalf("CopyPrefix = %v, want %v", got[:rows], want)
+		t.Fatalf("copyPrefix = %v, want %v", got[:rows], want)
 	}
 }
 
@@ -185,12 +175,12 @@ func TestJoinIsALattice(t *testing.T) {
 			chunks = append(chunks, c)
 		}
 		fill := func(order []*Chunk) [][4]float64 {
-			s := NewCompatSchedule(testHorizon, 1)
-			jump(s, n)
+			d := newOriginalDRTC(Config{Horizon: testHorizon, DOF: 1}, fixed(0))
+			jump(d.schedule, n)
 			for _, c := range order {
-				s.Merge(c)
+				d.merge(c, Result{})
 			}
-			return content(s)
+			return content(d.schedule)
 		}
 		want := fill(chunks)
 		other := rapid.Permutation(chunks).Draw(t, "order")
@@ -204,28 +194,28 @@ func TestJoinIsALattice(t *testing.T) {
 // Property: for answers to requests that were really asked, in any order, with
 // any loss and duplication, refusing older requests changes nothing that runs:
 // every action is the one of the newest answer that had arrived, as the plain
-// join says. It is what allows Merge to insist on one newest conditioning.
+// join says. It is what allows merge to insist on one newest conditioning.
 func TestNewestOnlyEqualsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := NewSchedule(testHorizon, 1)
+		s := newSchedule(testHorizon, 1)
 		o := &oracle{n: -1, cells: map[int64]cell{}}
 		var sent []*Chunk
 		for range rapid.IntRange(1, 60).Draw(t, "ops") {
 			switch rapid.SampledFrom([]string{"ask", "arrive", "arrive", "pop", "pop"}).Draw(t, "op") {
 			case "ask":
 				key := int64(len(sent) + 1)
-				sent = append(sent, ramp(key, s.NextStep(), testHorizon, float32(key*1000)))
+				sent = append(sent, ramp(key, s.n+1, testHorizon, float32(key*1000)))
 			case "arrive":
 				if len(sent) > 0 {
 					c := rapid.SampledFrom(sent).Draw(t, "answer")
-					s.Merge(c)
+					merge(s, c)
 					o.join(c)
 				}
 			case "pop":
-				action, _, v := s.Pop(0, 0)
+				action := pop(s)
 				value, _, ok := o.run()
-				if (v == Ready) != ok || ok && action[0] != value {
-					t.Fatalf("step %d: Pop() = %v %v, want %v %v", o.n+1, action, v, value, ok)
+				if (action != nil) != ok || ok && action[0] != value {
+					t.Fatalf("step %d: pop() = %v, want %v %v", o.n+1, action, value, ok)
 				}
 				if ok {
 					o.n++
@@ -241,28 +231,28 @@ func TestNewestOnlyEqualsJoin(t *testing.T) {
 func TestTriggerPeriod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		horizon := rapid.IntRange(4, 60).Draw(t, "horizon")
-		d := NewTrigger(TriggerConfig{
-			Horizon:   horizon,
-			SMin:      rapid.IntRange(1, horizon-1).Draw(t, "s_min"),
-			Epsilon:   rapid.IntRange(0, 3).Draw(t, "epsilon"),
-			FPS:       60,
-			Estimator: Fixed(rapid.Float64Range(0, 1).Draw(t, "latency")),
-		})
+		c := Config{
+			Horizon: horizon,
+			SMin:    rapid.IntRange(1, horizon-1).Draw(t, "s_min"),
+			Epsilon: rapid.IntRange(0, 3).Draw(t, "epsilon"),
+			FPS:     60,
+		}
+		d := trigger{c: c, latency: fixed(rapid.Float64Range(0, 1).Draw(t, "latency"))}
 		last := -1
 		for tick := range 200 {
 			size := rapid.IntRange(0, horizon).Draw(t, "size")
-			fire, delay := d.OnTick(size)
-			free := last < 0 || tick-last > d.Steps()+d.cfg.Epsilon
-			if want := free && size <= horizon-d.SMin(); fire != want {
-				t.Fatalf("tick %d: OnTick(%d) = %v, want %v (last request at %d)", tick, size, fire, want, last)
+			fire, delay := d.onTick(size)
+			free := last < 0 || tick-last > d.estimate()+c.Epsilon
+			if want := free && size <= horizon-c.SMin; fire != want {
+				t.Fatalf("tick %d: onTick(%d) = %v, want %v (last request at %d)", tick, size, fire, want, last)
 			}
 			if fire {
 				last = tick
-				if delay > size || delay > d.Steps() || delay < min(size, d.Steps()) {
-					t.Fatalf("delay %d, want min(%d rows, %d steps)", delay, size, d.Steps())
+				if delay > size || delay > d.estimate() || delay < min(size, d.estimate()) {
+					t.Fatalf("delay %d, want min(%d rows, %d steps)", delay, size, d.estimate())
 				}
-				if end := d.PrefixEnd(delay); end < 0 || end > horizon-max(d.SMin(), delay) {
-					t.Fatalf("PrefixEnd(%d) = %d of %d", delay, end, horizon)
+				if end := c.prefixEnd(delay); end < 0 || end > horizon-max(c.SMin, delay) {
+					t.Fatalf("prefixEnd(%d) = %d of %d", delay, end, horizon)
 				}
 			}
 		}

@@ -1,74 +1,68 @@
 package chunk
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"edgert/rt"
 )
 
-// ActionQueue is LeRobot's: a line of actions with a cursor. A chunk replaces
-// what is left, goes behind it, or is blended into it. Positions know nothing of
-// steps: whoever replaces says how many rows have passed.
+// actionQueue is LeRobot's ActionQueue: actions in a row with a cursor. A chunk
+// replaces what is left, goes behind it, or is blended into it. Positions are not
+// steps: the caller of replace says how many rows have passed.
 //
 // Buffer, cursor and provenance change together, and rows are copied in and out.
 //
 // Owner: the tick thread; it has no lock.
 //
 // Source: lerobot policies/rtc/action_queue.py, async_inference/robot_client.py.
-type ActionQueue struct {
+type actionQueue struct {
 	dof          int
 	robot, model []float32
 	rows         []queued
-	index, end   int  // the actions left are rows [index, end)
-	filled       bool // LeRobot's queue is not None
+	index, end   int  // the actions left are rows [index, end); index were taken since the last chunk
+	filled       bool // in LeRobot's words: the queue is not None
 }
 
-// queued is what the queue knows of a row beside its values.
+// queued describes a row of the queue.
 type queued struct {
 	source   rt.Instant
 	prov     Provenance
 	hasModel bool
 }
 
-// NewActionQueue returns an empty queue with room for that many rows of dof joints.
-func NewActionQueue(rows, dof int) *ActionQueue {
-	return &ActionQueue{
+// newActionQueue returns an empty queue with room for that many rows of dof joints.
+func newActionQueue(rows, dof int) *actionQueue {
+	return &actionQueue{
 		dof: dof, rows: make([]queued, rows),
 		robot: make([]float32, rows*dof), model: make([]float32, rows*dof),
 	}
 }
 
-// Len returns how many actions are left.
+// size returns how many actions are left.
 //
 //rt:noalloc
-func (q *ActionQueue) Len() int { return q.end - q.index }
+func (q *actionQueue) size() int { return q.end - q.index }
 
-// Room returns how many rows Append can take.
-//
-//rt:noalloc
-func (q *ActionQueue) Room() int { return len(q.rows) - q.Len() }
-
-// Index returns how many actions were taken since the last chunk.
-//
-//rt:noalloc
-func (q *ActionQueue) Index() int { return q.index }
-
-// Get takes the next action, [dof], nil when there is none. It is lent until the
+// get takes the next action, [dof], nil when there is none. It is lent until the
 // next chunk.
 //
 //rt:noalloc
-func (q *ActionQueue) Get() []float32 {
-	row := q.Peek()
+func (q *actionQueue) get() []float32 {
+	row := q.peek()
 	if row != nil {
 		q.index++
 	}
 	return row
 }
 
-// Peek lends the next action without taking it.
+// peek lends the next action without taking it.
 //
 //rt:noalloc
-func (q *ActionQueue) Peek() []float32 {
+func (q *actionQueue) peek() []float32 {
 	if q.index == q.end {
 		return nil
 	}
@@ -76,25 +70,25 @@ func (q *ActionQueue) Peek() []float32 {
 	return q.robot[i : i+q.dof : i+q.dof]
 }
 
-// LeftOver lends the actions left, as the arm and as the model knows them,
-// [Len*dof] each. ok is false when there never was a chunk, or since Clear: that
+// leftOver lends the actions left, in the robot's and in the model's units,
+// [size*dof] each. ok is false when there never was a chunk, or since clear: that
 // is not the same as a queue that ran dry.
 //
 //rt:noalloc
-func (q *ActionQueue) LeftOver() (robot, model []float32, ok bool) {
+func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
 	return q.robot[q.index*q.dof : q.end*q.dof], q.model[q.index*q.dof : q.end*q.dof], q.filled
 }
 
-// Clear forgets every action.
+// clear forgets every action.
 //
 //rt:noalloc
-func (q *ActionQueue) Clear() { q.index, q.end, q.filled = 0, 0, false }
+func (q *actionQueue) clear() { q.index, q.end, q.filled = 0, 0, false }
 
-// Replace puts the rows of c from delay on where the queue was. A delay below 0
+// replace puts the rows of c from delay on where the queue was. A delay below 0
 // counts as 0, one beyond the chunk leaves nothing.
 //
 //rt:noalloc
-func (q *ActionQueue) Replace(c *Chunk, delay int) {
+func (q *actionQueue) replace(c *Chunk, delay int) {
 	delay = max(0, min(delay, c.Rows))
 	q.index, q.end, q.filled = 0, c.Rows-delay, true
 	for i := range q.end {
@@ -102,12 +96,12 @@ func (q *ActionQueue) Replace(c *Chunk, delay int) {
 	}
 }
 
-// Append puts all rows of c behind the actions left. It reports false, and
+// append puts all rows of c behind the actions left. It reports false, and
 // changes nothing, when there is no room.
 //
 //rt:noalloc
-func (q *ActionQueue) Append(c *Chunk) bool {
-	if c.Rows > q.Room() {
+func (q *actionQueue) append(c *Chunk) bool {
+	if q.size()+c.Rows > len(q.rows) {
 		return false
 	}
 	q.compact()
@@ -119,12 +113,12 @@ func (q *ActionQueue) Append(c *Chunk) bool {
 	return true
 }
 
-// Blend makes the rows of c from skip on the queue; where it already had an
+// blend makes the rows of c from skip on the queue; where it already had an
 // action, f says what becomes of both. A blended action is as old as the older
 // of the two.
 //
 //rt:noalloc
-func (q *ActionQueue) Blend(c *Chunk, skip int, f Aggregate) {
+func (q *actionQueue) blend(c *Chunk, skip int, f aggregate) {
 	skip = max(0, min(skip, c.Rows))
 	q.compact()
 	held := q.end
@@ -136,14 +130,14 @@ func (q *ActionQueue) Blend(c *Chunk, skip int, f Aggregate) {
 			continue
 		}
 		f.blend(q.robot[i*q.dof:(i+1)*q.dof], c.Robot[row*q.dof:(row+1)*q.dof])
-		older := min(q.rows[i].source, c.Source)
+		older := min(q.rows[i].source, c.source)
 		hasModel := q.rows[i].hasModel && len(c.Model) != 0
 		if hasModel {
 			f.blend(q.model[i*q.dof:(i+1)*q.dof], c.Model[row*q.dof:(row+1)*q.dof])
 		}
 		q.describe(i, c, row, skip)
 		q.rows[i].hasModel = hasModel
-		if f != LatestOnly {
+		if f != latestOnly {
 			q.rows[i].source = older
 		}
 	}
@@ -152,7 +146,7 @@ func (q *ActionQueue) Blend(c *Chunk, skip int, f Aggregate) {
 // compact moves the actions left to the front.
 //
 //rt:noalloc
-func (q *ActionQueue) compact() {
+func (q *actionQueue) compact() {
 	copy(q.robot, q.robot[q.index*q.dof:q.end*q.dof])
 	copy(q.model, q.model[q.index*q.dof:q.end*q.dof])
 	copy(q.rows, q.rows[q.index:q.end])
@@ -160,7 +154,7 @@ func (q *ActionQueue) compact() {
 }
 
 //rt:noalloc
-func (q *ActionQueue) store(i int, c *Chunk, row, delay int) {
+func (q *actionQueue) store(i int, c *Chunk, row, delay int) {
 	q.describe(i, c, row, delay)
 	copy(q.robot[i*q.dof:(i+1)*q.dof], c.Robot[row*q.dof:])
 	if len(c.Model) != 0 {
@@ -169,35 +163,32 @@ func (q *ActionQueue) store(i int, c *Chunk, row, delay int) {
 }
 
 //rt:noalloc
-func (q *ActionQueue) describe(i int, c *Chunk, row, delay int) {
+func (q *actionQueue) describe(i int, c *Chunk, row, delay int) {
 	r := &q.rows[i]
-	r.source, r.prov, r.hasModel = c.Source, c.Prov, len(c.Model) != 0
+	r.source, r.prov, r.hasModel = c.source, c.Prov, len(c.Model) != 0
 	r.prov.Index, r.prov.Delay = int32(row), int32(delay)
 }
 
 // head describes the next action; there must be one.
 //
 //rt:noalloc
-func (q *ActionQueue) head() *queued { return &q.rows[q.index] }
+func (q *actionQueue) head() *queued { return &q.rows[q.index] }
 
-// dropOlder drops the actions at the head that are older than maxAge, and
-// returns how many.
+// dropOlder drops the actions at the head that are older than maxAge.
 //
 //rt:noalloc
-func (q *ActionQueue) dropOlder(now rt.Instant, maxAge time.Duration) (dropped int) {
+func (q *actionQueue) dropOlder(now rt.Instant, maxAge time.Duration) {
 	for q.index < q.end && now.Sub(q.rows[q.index].source) > maxAge {
 		q.index++
-		dropped++
 	}
-	return dropped
 }
 
 // copyLeft copies the actions left, at most rows, and returns how many, and how
-// many of them the model knows.
+// many of them have a model row.
 //
 //rt:noalloc
-func (q *ActionQueue) copyLeft(robot, model []float32, rows int) (copied, known int) {
-	rows = min(rows, q.Len(), len(robot)/q.dof, len(model)/q.dof)
+func (q *actionQueue) copyLeft(robot, model []float32, rows int) (copied, known int) {
+	rows = min(rows, q.size(), len(robot)/q.dof, len(model)/q.dof)
 	from := q.index * q.dof
 	copy(robot[:rows*q.dof], q.robot[from:])
 	copy(model[:rows*q.dof], q.model[from:])
@@ -205,4 +196,49 @@ func (q *ActionQueue) copyLeft(robot, model []float32, rows int) (copied, known 
 		known++
 	}
 	return rows, known
+}
+
+// aggregate says what becomes of a step that the queue and a new chunk both
+// predict: one of aggregates.
+//
+// Source: lerobot async_inference/configs.py.
+type aggregate uint8
+
+const latestOnly aggregate = 1
+
+// Aggregates lists the values of Config.Aggregate, the default first.
+var Aggregates = func() (names []string) {
+	for _, a := range aggregates {
+		names = append(names, a.name)
+	}
+	return names
+}()
+
+var aggregates = [...]struct {
+	name     string
+	old, new float32
+}{{"weighted_average", 0.3, 0.7}, {"latest_only", 0, 1}, {"average", 0.5, 0.5}, {"conservative", 0.7, 0.3}}
+
+// aggregateByName returns the function called name, of which an empty one is the
+// default.
+func aggregateByName(name string) (aggregate, error) {
+	if i := slices.Index(Aggregates, cmp.Or(name, Aggregates[0])); i >= 0 {
+		return aggregate(i), nil
+	}
+	return 0, fmt.Errorf("chunk: no aggregate function %q, want %s", name, strings.Join(Aggregates, ", "))
+}
+
+// blend writes the aggregate of both rows over the old one.
+//
+//rt:noalloc
+func (a aggregate) blend(old, fresh []float32) {
+	w := &aggregates[a]
+	if a == latestOnly { // 0 * old would keep a zero's sign
+		copy(old, fresh)
+		return
+	}
+	for j, v := range fresh {
+		// The conversions keep arm64 from fusing the products into the sum.
+		old[j] = float32(w.old*old[j]) + float32(w.new*v)
+	}
 }

@@ -22,9 +22,9 @@ func rowsFrom(n, dof int, value float32, seq uint64) *Chunk {
 	return c
 }
 
-func take(q *ActionQueue, n int) (firsts []float32) {
+func take(q *actionQueue, n int) (firsts []float32) {
 	for range n {
-		if a := q.Get(); a != nil {
+		if a := q.get(); a != nil {
 			firsts = append(firsts, a[0])
 		}
 	}
@@ -37,30 +37,30 @@ func take(q *ActionQueue, n int) (firsts []float32) {
 // queue_handles_different_dtypes, and get_with_task_fails_loudly_when_task_labels_desync
 // (a row and its provenance are one value). The three tests of a log line about a
 // delay that differs from the rows taken keep what the queue holds then: the line
-// itself is the caller's, from Index.
+// itself is the caller's, from index.
 func TestActionQueueClaims(t *testing.T) {
 	const room = 100
-	type step func(q *ActionQueue) (got, want any)
-	length := func(want int) step { return func(q *ActionQueue) (any, any) { return q.Len(), want } }
-	index := func(want int) step { return func(q *ActionQueue) (any, any) { return q.Index(), want } }
-	first := func(want float32) step { return func(q *ActionQueue) (any, any) { return q.Get()[0], want } }
-	gone := func(q *ActionQueue) (any, any) { return q.Get() == nil, true }
+	type step func(q *actionQueue) (got, want any)
+	length := func(want int) step { return func(q *actionQueue) (any, any) { return q.size(), want } }
+	index := func(want int) step { return func(q *actionQueue) (any, any) { return q.index, want } }
+	first := func(want float32) step { return func(q *actionQueue) (any, any) { return q.get()[0], want } }
+	gone := func(q *actionQueue) (any, any) { return q.get() == nil, true }
 	replace := func(n, delay int) step {
-		return func(q *ActionQueue) (any, any) { q.Replace(rowsFrom(n, 6, 0, 1), delay); return nil, nil }
+		return func(q *actionQueue) (any, any) { q.replace(rowsFrom(n, 6, 0, 1), delay); return nil, nil }
 	}
 	follow := func(n int) step {
-		return func(q *ActionQueue) (any, any) { return q.Append(rowsFrom(n, 6, 100, 2)), true }
+		return func(q *actionQueue) (any, any) { return q.append(rowsFrom(n, 6, 100, 2)), true }
 	}
-	late := func(q *ActionQueue) (any, any) {
+	late := func(q *actionQueue) (any, any) {
 		c := rowsFrom(50, 6, 0, 1)
 		c.Prov.Delay = 10
-		return q.Append(c), true
+		return q.append(c), true
 	}
-	empty := func(want bool) step { return func(q *ActionQueue) (any, any) { return q.Len() == 0, want } }
-	get := func(n int) step { return func(q *ActionQueue) (any, any) { return len(take(q, n)), n } }
+	empty := func(want bool) step { return func(q *actionQueue) (any, any) { return q.size() == 0, want } }
+	get := func(n int) step { return func(q *actionQueue) (any, any) { return len(take(q, n)), n } }
 	left := func(rows int, ok bool, first float32) step {
-		return func(q *ActionQueue) (any, any) {
-			robot, model, is := q.LeftOver()
+		return func(q *actionQueue) (any, any) {
+			robot, model, is := q.leftOver()
 			value := float32(0)
 			if len(model) > 0 {
 				value = -model[0]
@@ -108,7 +108,7 @@ func TestActionQueueClaims(t *testing.T) {
 		"a negative delay drops nothing":                    {replace(10, -3), length(10), first(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := NewActionQueue(room, 6)
+			q := newActionQueue(room, 6)
 			for i, s := range steps {
 				if got, want := s(q); !equal(got, want) {
 					t.Fatalf("step %d: got %v, want %v", i, got, want)
@@ -130,21 +130,21 @@ func equal(a, b any) bool {
 // get_with_task_tracks_replacement_chunk_provenance: a row keeps the label of the
 // chunk it came in; here that is its request.
 func TestActionQueueKeepsProvenance(t *testing.T) {
-	seqs := func(q *ActionQueue, n int) (got []uint64) {
+	seqs := func(q *actionQueue, n int) (got []uint64) {
 		for range n {
 			got = append(got, q.head().prov.Seq)
-			q.Get()
+			q.get()
 		}
 		return got
 	}
-	q := NewActionQueue(10, 1)
-	q.Append(rowsFrom(2, 1, 0, 1))
+	q := newActionQueue(10, 1)
+	q.append(rowsFrom(2, 1, 0, 1))
 	got := seqs(q, 1)
-	q.Append(rowsFrom(2, 1, 0, 2))
+	q.append(rowsFrom(2, 1, 0, 2))
 	if got = append(got, seqs(q, 3)...); !slices.Equal(got, []uint64{1, 1, 2, 2}) {
 		t.Errorf("appended rows are of requests %v, want 1 1 2 2", got)
 	}
-	q.Replace(rowsFrom(4, 1, 0, 3), 1)
+	q.replace(rowsFrom(4, 1, 0, 3), 1)
 	if p := q.head().prov; p.Seq != 3 || p.Index != 1 || p.Delay != 1 {
 		t.Errorf("after replacing %+v, want row 1 of request 3 after 1 row", p)
 	}
@@ -152,24 +152,24 @@ func TestActionQueueKeepsProvenance(t *testing.T) {
 
 // merge_with_different_action_dims: a queue is as wide as its robot.
 func TestActionQueueOfAnotherWidth(t *testing.T) {
-	q := NewActionQueue(20, 4)
-	q.Replace(rowsFrom(20, 4, 0, 1), 5)
-	if a := q.Get(); len(a) != 4 || a[0] != 5 || a[3] != 5.3 || q.Len() != 14 {
-		t.Errorf("Get() = %v, %d left, want row 5 of 4 joints and 14", a, q.Len())
+	q := newActionQueue(20, 4)
+	q.replace(rowsFrom(20, 4, 0, 1), 5)
+	if a := q.get(); len(a) != 4 || a[0] != 5 || a[3] != 5.3 || q.size() != 14 {
+		t.Errorf("get() = %v, %d left, want row 5 of 4 joints and 14", a, q.size())
 	}
 }
 
 // queue_clones_input_tensors and queue_with_all_zeros_actions.
 func TestActionQueueCopies(t *testing.T) {
-	q := NewActionQueue(4, 1)
+	q := newActionQueue(4, 1)
 	c := &Chunk{Rows: 4, DOF: 1, Robot: []float32{0, 0, 0, 0}, Model: []float32{0, 0, 0, 0}}
-	q.Replace(c, 0)
+	q.replace(c, 0)
 	c.Robot[0], c.Model[0] = 7, 7
-	if robot, model, _ := q.LeftOver(); robot[0] != 0 || model[0] != 0 {
+	if robot, model, _ := q.leftOver(); robot[0] != 0 || model[0] != 0 {
 		t.Errorf("the queue changed with its input: %v %v", robot, model)
 	}
-	if a := q.Get(); a == nil || a[0] != 0 {
-		t.Errorf("Get() = %v, want 0", a)
+	if a := q.get(); a == nil || a[0] != 0 {
+		t.Errorf("get() = %v, want 0", a)
 	}
 }
 
@@ -193,12 +193,12 @@ func TestActionQueueIsFedByOtherThreads(t *testing.T) {
 			inbox.Publish(key)
 		}
 	}()
-	q, taken, newest := NewActionQueue(8, 1), 0, int64(0)
+	q, taken, newest := newActionQueue(8, 1), 0, int64(0)
 	for newest < chunks {
 		if c, key, fresh := inbox.Front(); fresh {
-			q.Replace(c, 2)
+			q.replace(c, 2)
 			newest = key
-			robot, _, _ := q.LeftOver()
+			robot, _, _ := q.leftOver()
 			if len(robot) != 6 || slices.Min(robot) != float32(key) || slices.Max(robot) != float32(key) {
 				t.Fatalf("chunk %d arrived as %v", key, robot)
 			}
@@ -212,14 +212,14 @@ func TestActionQueueIsFedByOtherThreads(t *testing.T) {
 }
 
 func TestActionQueueRefusesWhatDoesNotFit(t *testing.T) {
-	q := NewActionQueue(16, 1)
-	for q.Append(rowsFrom(4, 1, 0, 1)) {
+	q := newActionQueue(16, 1)
+	for q.append(rowsFrom(4, 1, 0, 1)) {
 	}
-	if q.Len() != 16 || q.Room() != 0 {
-		t.Errorf("%d rows with room for %d, want it full", q.Len(), q.Room())
+	if q.size() != 16 || len(q.rows)-q.size() != 0 {
+		t.Errorf("%d rows with room for %d, want it full", q.size(), len(q.rows)-q.size())
 	}
-	before := q.Len()
-	if q.Append(rowsFrom(1, 1, 9, 2)); q.Len() != before || q.Get()[0] != 0 {
+	before := q.size()
+	if q.append(rowsFrom(1, 1, 9, 2)); q.size() != before || q.get()[0] != 0 {
 		t.Error("a chunk that does not fit changed the queue")
 	}
 }
@@ -235,33 +235,33 @@ type plain struct {
 func TestActionQueueEqualsOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const horizon = 5
-		q, o := NewActionQueue(4*horizon, 1), plain{}
+		q, o := newActionQueue(4*horizon, 1), plain{}
 		for range rapid.IntRange(1, 100).Draw(t, "ops") {
 			c := rowsFrom(rapid.IntRange(1, horizon).Draw(t, "rows"), 1, rapid.Float32Range(-100, 100).Draw(t, "value"), 1)
-			c.Source = rt.Instant(rapid.IntRange(0, 1000).Draw(t, "source"))
+			c.source = rt.Instant(rapid.IntRange(0, 1000).Draw(t, "source"))
 			k := rapid.IntRange(-1, horizon+1).Draw(t, "skip")
-			f := Aggregate(rapid.IntRange(0, int(numAggregates)-1).Draw(t, "f"))
+			f := aggregate(rapid.IntRange(0, len(aggregates)-1).Draw(t, "f"))
 			switch rapid.SampledFrom([]string{"get", "get", "get", "replace", "append", "blend", "clear"}).Draw(t, "op") {
 			case "get":
 				o.get(t, q)
 			case "replace":
-				q.Replace(c, k)
+				q.replace(c, k)
 				o = cut(c, k)
 			case "append":
-				if fits := len(o.robot)+c.Rows <= 4*horizon; q.Append(c) != fits {
-					t.Fatalf("Append of %d to %d = %v", c.Rows, len(o.robot), !fits)
+				if fits := len(o.robot)+c.Rows <= 4*horizon; q.append(c) != fits {
+					t.Fatalf("append of %d to %d = %v", c.Rows, len(o.robot), !fits)
 				} else if fits {
 					o.add(cut(c, 0))
 				}
 			case "blend":
-				q.Blend(c, k, f)
+				q.blend(c, k, f)
 				o = o.blend(cut(c, k), f)
 			case "clear":
-				q.Clear()
+				q.clear()
 				o = plain{}
 			}
-			robot, model, _ := q.LeftOver()
-			if !slices.Equal(robot, o.robot) || !slices.Equal(model, o.model) || q.Len() != len(o.robot) {
+			robot, model, _ := q.leftOver()
+			if !slices.Equal(robot, o.robot) || !slices.Equal(model, o.model) || q.size() != len(o.robot) {
 				t.Fatalf("left %v %v, want %v %v", robot, model, o.robot, o.model)
 			}
 			for i, s := range o.source {
@@ -273,10 +273,10 @@ func TestActionQueueEqualsOracle(t *testing.T) {
 	})
 }
 
-func (o *plain) get(t *rapid.T, q *ActionQueue) {
-	a := q.Get()
+func (o *plain) get(t *rapid.T, q *actionQueue) {
+	a := q.get()
 	if (a == nil) != (len(o.robot) == 0) || a != nil && a[0] != o.robot[0] {
-		t.Fatalf("Get() = %v of %v", a, o.robot)
+		t.Fatalf("get() = %v of %v", a, o.robot)
 	}
 	if a != nil {
 		o.robot, o.model, o.source = o.robot[1:], o.model[1:], o.source[1:]
@@ -289,18 +289,18 @@ func (o *plain) add(p plain) {
 
 func cut(c *Chunk, k int) (p plain) {
 	for i := max(k, 0); i < c.Rows; i++ {
-		p.robot, p.model, p.source = append(p.robot, c.Robot[i]), append(p.model, c.Model[i]), append(p.source, c.Source)
+		p.robot, p.model, p.source = append(p.robot, c.Robot[i]), append(p.model, c.Model[i]), append(p.source, c.source)
 	}
 	return p
 }
 
 // blend is the aggregate written out: new rows, mixed where both are there.
-func (o plain) blend(p plain, f Aggregate) plain {
-	w := map[Aggregate][2]float32{WeightedAverage: {0.3, 0.7}, LatestOnly: {0, 1}, Average: {0.5, 0.5}, Conservative: {0.7, 0.3}}[f]
+func (o plain) blend(p plain, f aggregate) plain {
+	w := [][2]float32{{0.3, 0.7}, {0, 1}, {0.5, 0.5}, {0.7, 0.3}}[f]
 	for i := range min(len(o.robot), len(p.robot)) {
 		p.robot[i] = float32(w[0]*o.robot[i]) + float32(w[1]*p.robot[i])
 		p.model[i] = float32(w[0]*o.model[i]) + float32(w[1]*p.model[i])
-		if f != LatestOnly {
+		if f != latestOnly {
 			p.source[i] = min(p.source[i], o.source[i])
 		}
 	}
@@ -309,7 +309,7 @@ func (o plain) blend(p plain, f Aggregate) plain {
 
 func TestBlendOfZeroKeepsItsSign(t *testing.T) {
 	old := []float32{5}
-	LatestOnly.blend(old, []float32{float32(math.Copysign(0, -1))})
+	latestOnly.blend(old, []float32{float32(math.Copysign(0, -1))})
 	if !math.Signbit(float64(old[0])) {
 		t.Error("latest_only made 0 of -0")
 	}

@@ -7,58 +7,51 @@ import "edgert/rt"
 // that comes later has been superseded long ago.
 const requestSlots = 256
 
-// Request is what the edge keeps about an observation that it has sent, because
-// the answer only echoes the sequence number.
-type Request struct {
-	Key        int64      // the sequence number as key of the join
-	Step       int64      // Schedule.NextStep at its capture
-	Captured   rt.Instant // when its state was read; the round trip starts here
-	Source     rt.Instant // older of the state and the pictures
-	Delay      int        // announced, in steps
-	PrefixRows int        // rows that were sent as conditioning
-	Merges     uint64     // answers merged before it was sent
+// request is what is kept about an observation that was sent, because the answer
+// only echoes its key.
+type request struct {
+	key      int64      // 0: an empty slot
+	step     int64      // of row 0 of the answer
+	captured rt.Instant // when its state was read; the round trip starts here
+	source   rt.Instant // older of the state and the pictures
+	delay    int        // announced, in steps
+	merges   uint64     // answers merged before it was sent
+	answered bool
 }
 
-// Requests remembers the last requests by key.
+// requests remembers the last requests by key.
 //
 // Owner: the tick thread.
-type Requests struct {
-	slots [requestSlots]Request
-	held  [requestSlots]bool
-	done  [requestSlots]bool // answered
-}
+type requests [requestSlots]request
 
-// Put remembers r and forgets the one that had its slot, 256 keys before.
+// put remembers r and forgets the one that had its slot, 256 keys before.
 //
 //rt:noalloc
-func (q *Requests) Put(r Request) {
-	i := uint64(r.Key) % requestSlots
-	q.slots[i], q.held[i], q.done[i] = r, true, false
-}
+func (q *requests) put(r request) { q[uint64(r.key)%requestSlots] = r }
 
 // pictured corrects the source of a request that is under way.
 //
 //rt:noalloc
-func (q *Requests) pictured(key int64, source rt.Instant) {
-	i := uint64(key) % requestSlots
-	if q.held[i] && q.slots[i].Key == key {
-		q.slots[i].Source = min(q.slots[i].Source, source)
+func (q *requests) pictured(key int64, source rt.Instant) {
+	if r := &q[uint64(key)%requestSlots]; r.key == key {
+		r.source = min(r.source, source)
 	}
 }
 
-// Take returns the request with this key and notes that it was answered. The
-// outcome is Joined, Unknown when it was never sent or is too long ago, or
-// Duplicate when it was answered before.
+// answer finds the request that c answers and fills in what the request says about
+// c. The outcome is Joined, Unknown when it was never sent or is too long ago, or
+// duplicate when it was answered before.
 //
 //rt:noalloc
-func (q *Requests) Take(key int64) (r Request, o Outcome) {
-	i := uint64(key) % requestSlots
+func (q *requests) answer(now rt.Instant, c *Chunk) (r request, result Result) {
+	slot := &q[uint64(c.Key)%requestSlots]
 	switch {
-	case !q.held[i] || q.slots[i].Key != key:
-		return Request{}, Unknown
-	case q.done[i]:
-		return Request{}, Duplicate
+	case c.Key == 0 || slot.key != c.Key:
+		return request{}, Result{Outcome: Unknown}
+	case slot.answered:
+		return request{}, Result{Outcome: duplicate}
 	}
-	q.done[i] = true
-	return q.slots[i], Joined
+	slot.answered = true
+	c.step, c.source, c.Prov.Asked = slot.step, slot.source, int32(slot.delay)
+	return *slot, Result{RTT: now.Sub(slot.captured)}
 }

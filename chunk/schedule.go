@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"math"
 	"time"
 
 	"edgert/rt"
@@ -8,33 +9,11 @@ import (
 
 // ringHorizons is the ring's size in chunks. Rows live at most one horizon
 // ahead of n; the rest is room for a server that answers about later steps than
-// it was asked for, before that counts as nonsense.
+// it was asked for, before that is refused.
 const ringHorizons = 4
 
-// Verdict is the answer of Pop.
-type Verdict uint8
-
-// The answers of Pop.
-const (
-	Empty  Verdict = iota // no action for step n+1
-	Ready                 // the action is lent, n has moved
-	TooOld                // there was one, but its observation is too old
-)
-
-var verdictNames = [...]string{"empty", "ready", "too_old"}
-
-func (v Verdict) String() string {
-	if int(v) >= len(verdictNames) {
-		return "unknown"
-	}
-	return verdictNames[v]
-}
-
-// noStep marks an empty slot; steps start at 0.
-const noStep = -1
-
-// slot is the register of one action step. Its rows lie in Schedule.robot and
-// Schedule.model at the same index.
+// slot is the register of one action step. Its rows lie in schedule.robot and
+// schedule.model at the same index.
 type slot struct {
 	step     int64 // noStep, or the step the rows belong to; stale when <= n
 	key      int64 // request that wrote the rows
@@ -44,14 +23,13 @@ type slot struct {
 	hasModel bool
 }
 
-// Schedule holds the actions still to run, keyed by step.
+// schedule holds the actions still to run, keyed by step.
 //
 // Owner: the tick thread; it has no lock.
-type Schedule struct {
-	// Constant after New.
+type schedule struct {
+	// Constant after newSchedule.
 	horizon, dof int
 	mask         int64
-	compat       bool
 
 	slots        []slot // len is a power of two
 	robot, model []float32
@@ -59,23 +37,18 @@ type Schedule struct {
 	n      int64 // step executed last, -1 before the first
 	end    int64 // first step above n whose slot is empty
 	live   int   // occupied slots above n, contiguous or not
-	newest Watermark
+	newest watermark
 	last   Provenance
-	counts [numOutcomes]uint64
-	tooOld uint64
 }
 
-// NewSchedule returns an empty schedule for chunks of at most horizon rows of
-// dof joints, with room for at least 4 horizons. It panics on sizes below 1.
-func NewSchedule(horizon, dof int) *Schedule {
-	if horizon < 1 || dof < 1 {
-		panic("chunk: want a horizon and a number of joints of at least 1")
-	}
+// newSchedule returns an empty schedule for chunks of at most horizon rows of
+// dof joints, with room for at least 4 horizons.
+func newSchedule(horizon, dof int) *schedule {
 	size := 1
 	for size < ringHorizons*horizon {
 		size *= 2
 	}
-	s := &Schedule{
+	s := &schedule{
 		horizon: horizon,
 		dof:     dof,
 		mask:    int64(size - 1),
@@ -83,140 +56,179 @@ func NewSchedule(horizon, dof int) *Schedule {
 		robot:   make([]float32, size*dof),
 		model:   make([]float32, size*dof),
 		n:       noStep,
-		newest:  NewWatermark(noKey),
+		newest:  watermark(noKey),
 	}
-	s.Clear()
+	s.clear()
 	return s
 }
 
-// N returns the step executed last, -1 before the first.
-//
-//rt:noalloc
-func (s *Schedule) N() int64 { return s.n }
-
-// NextStep returns the step of row 0 of a chunk asked for now: n+1, or in the
-// paper's arithmetic max(n, 0).
-//
-//rt:noalloc
-func (s *Schedule) NextStep() int64 {
-	if s.compat {
-		return max(s.n, 0)
-	}
-	return s.n + 1
-}
-
-// Size returns how many actions can run without another chunk: the occupied
+// size returns how many actions can run without another chunk: the occupied
 // steps from n+1 on, up to the first gap.
 //
 //rt:noalloc
-func (s *Schedule) Size() int {
-	if s.compat {
-		return s.live
+func (s *schedule) size() int { return int(s.end - s.n - 1) }
+
+// pop takes the action of a step above n, as Discipline.Pop, and moves n to that
+// step.
+//
+//rt:noalloc
+func (s *schedule) pop(step int64, now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool) {
+	action = s.peek(step)
+	if action == nil {
+		return nil, 0, false
 	}
-	return int(s.end - s.n - 1)
-}
-
-// Count returns how many chunks had this outcome.
-//
-//rt:noalloc
-func (s *Schedule) Count(o Outcome) uint64 { return s.counts[o] }
-
-// RowsTooOld returns how many rows Pop has thrown away for their age.
-//
-//rt:noalloc
-func (s *Schedule) RowsTooOld() uint64 { return s.tooOld }
-
-// Pop takes the action of step n+1, shape [dof] in robot units, and its age: now
-// less the older of the state and the pictures it was computed from. n moves
-// only when the verdict is Ready. The slice is lent until the next Merge.
-//
-// An action older than maxAge never runs (0 means no limit): it and every other
-// row of that age are dropped, so that Size falls and the trigger asks again.
-//
-//rt:noalloc
-func (s *Schedule) Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, v Verdict) {
-	step := s.head()
-	if step == noStep {
-		return nil, 0, Empty
-	}
-	i := step & s.mask
-	age = now.Sub(s.slots[i].source)
+	c := &s.slots[step&s.mask]
+	age = now.Sub(c.source)
 	if maxAge > 0 && age > maxAge {
 		s.dropOlder(now, maxAge)
-		return nil, age, TooOld
+		return nil, age, true
 	}
-	s.last = s.slots[i].prov
+	s.last = c.prov
 	s.n = step
 	s.live--
 	s.extend()
-	return s.robot[int(i)*s.dof : (int(i)+1)*s.dof : (int(i)+1)*s.dof], age, Ready
+	return action, age, false
 }
 
-// Peek lends the action of step n+1, [dof], nil when there is none.
+// peek lends the action of a step above n, [dof], nil when there is none.
 //
 //rt:noalloc
-func (s *Schedule) Peek() []float32 {
-	step := s.head()
-	if step == noStep {
+func (s *schedule) peek(step int64) []float32 {
+	if step <= s.n || !s.holds(step) {
 		return nil
 	}
+	i := int(step&s.mask) * s.dof
+	return s.robot[i : i+s.dof : i+s.dof]
+}
+
+// merge joins a chunk into the schedule: for every step above n the row of the
+// newer request stays. Only a request newer than all merged before is taken, so
+// that what conditioned a chunk is always the schedule it is merged into. The
+// chunk is copied.
+//
+// A chunk of the wrong shape, with rows that are not finite, or about steps
+// outside the ring changes nothing.
+//
+//rt:noalloc
+func (s *schedule) merge(c *Chunk, r Result) Result {
+	if r.Outcome = s.check(c); r.Outcome != Joined {
+		return r
+	}
+	last := s.newest
+	if !s.newest.accept(c.Key) {
+		r.Outcome = older
+		if c.Key == int64(last) {
+			r.Outcome = duplicate
+		}
+		return r
+	}
+	return s.join(c, r)
+}
+
+// check refuses a chunk that could not have been asked for.
+//
+//rt:noalloc
+func (s *schedule) check(c *Chunk) Outcome {
+	if o := checkShape(c, s.horizon, s.dof); o != Joined {
+		return o
+	}
+	// All rows must fit above n; a chunk behind n is late, not wrong.
+	if c.step < 0 || c.step > s.n+int64(len(s.slots)-c.Rows)+1 {
+		return ahead
+	}
+	return Joined
+}
+
+// join is the pointwise join for the steps above n: commutative, associative and
+// idempotent in the chunks, ties keep the incumbent.
+//
+//rt:noalloc
+func (s *schedule) join(c *Chunk, r Result) Result {
+	r.Outcome = late
+	r.Delay = int(min(max(s.n+1-c.step, 0), int64(c.Rows)))
+	for row := r.Delay; row < c.Rows; row++ {
+		step := c.step + int64(row)
+		held := s.holds(step)
+		if held {
+			r.measureOverlap(s.robot[int(step&s.mask)*s.dof:][:s.dof], c.Robot[row*s.dof:(row+1)*s.dof])
+		}
+		if held && c.Key <= s.slots[step&s.mask].key {
+			continue
+		}
+		if !held {
+			s.live++
+		}
+		s.store(step, row, r.Delay, c)
+		r.stored++
+	}
+	r.finishOverlap()
+	if r.stored > 0 {
+		r.Outcome = Joined
+		s.extend()
+	}
+	return r
+}
+
+//rt:noalloc
+func (s *schedule) store(step int64, row, delay int, c *Chunk) {
 	i := int(step & s.mask)
-	return s.robot[i*s.dof : (i+1)*s.dof : (i+1)*s.dof]
+	cell := &s.slots[i]
+	cell.step, cell.key, cell.start, cell.source = step, c.Key, c.step, c.source
+	cell.prov = c.Prov
+	cell.prov.Index, cell.prov.Delay = int32(row), int32(delay)
+	cell.hasModel = len(c.Model) != 0
+	copy(s.robot[i*s.dof:(i+1)*s.dof], c.Robot[row*s.dof:])
+	if cell.hasModel {
+		copy(s.model[i*s.dof:(i+1)*s.dof], c.Model[row*s.dof:])
+	}
 }
 
-// Last returns the provenance of the action executed last.
+// copyPrefix copies the rows that will run next, steps n+1, n+2 and so on up to
+// the first gap, and returns how many: at most maxRows. modelRows is how many of
+// them, from the first on, have a model row.
 //
 //rt:noalloc
-func (s *Schedule) Last() Provenance { return s.last }
-
-// CopyPrefix copies the rows that will run next, steps n+1, n+2 and so on up to
-// the first gap, and returns how many: at most maxRows and what fits in the
-// destinations, each [rows*dof]. Either may be nil. Rows that came without a
-// model row end the prefix when dstModel is wanted.
-//
-//rt:noalloc
-func (s *Schedule) CopyPrefix(dstRobot, dstModel []float32, maxRows int) (rows int) {
-	if dstRobot != nil {
-		maxRows = min(maxRows, len(dstRobot)/s.dof)
-	}
-	if dstModel != nil {
-		maxRows = min(maxRows, len(dstModel)/s.dof)
-	}
-	maxRows = min(maxRows, int(s.end-s.n-1))
-	for rows < maxRows {
-		i := int((s.n + 1 + int64(rows)) & s.mask)
-		if dstModel != nil {
-			if !s.slots[i].hasModel {
-				break
-			}
-			copy(dstModel[rows*s.dof:(rows+1)*s.dof], s.model[i*s.dof:])
+func (s *schedule) copyPrefix(robot, model []float32, maxRows int) (rows, modelRows int) {
+	for ; rows < min(maxRows, s.size()); rows++ {
+		i, to := int((s.n+1+int64(rows))&s.mask), rows*s.dof
+		copy(robot[to:to+s.dof], s.robot[i*s.dof:])
+		if s.slots[i].hasModel && modelRows == rows {
+			copy(model[to:to+s.dof], s.model[i*s.dof:])
+			modelRows++
 		}
-		if dstRobot != nil {
-			copy(dstRobot[rows*s.dof:(rows+1)*s.dof], s.robot[i*s.dof:])
-		}
-		rows++
 	}
-	return rows
+	return rows, modelRows
 }
 
-// Amend replaces the robot row of a step that is still to run, so that the next
-// prefix says what the arm will really do after filter and limits. It reports
-// whether the step was there.
+// appendSpans describes the next actions up to the first gap, at most maxRows, by
+// the chunks they came from, for a server that keeps its raw chunks.
 //
 //rt:noalloc
-func (s *Schedule) Amend(step int64, row []float32) bool {
-	if step <= s.n || len(row) != s.dof || !s.holds(step) {
-		return false
+func (s *schedule) appendSpans(dst []Span, maxRows int) []Span {
+	for row := range min(maxRows, s.size()) {
+		dst = s.appendSpan(dst, s.n+1+int64(row))
 	}
-	copy(s.robot[int(step&s.mask)*s.dof:], row)
-	return true
+	return dst
 }
 
-// Clear drops every action that has not run. n stays: a step never runs twice,
+// appendSpan appends one step.
+//
+//rt:noalloc
+func (s *schedule) appendSpan(dst []Span, step int64) []Span {
+	c := &s.slots[step&s.mask]
+	index := int(step - c.start)
+	if k := len(dst) - 1; k >= 0 && dst[k].Key == c.key && dst[k].End == index {
+		dst[k].End++
+		return dst
+	}
+	return append(dst, Span{Key: c.key, Start: index, End: index + 1})
+}
+
+// clear drops every action that has not run. n stays: a step never runs twice,
 // not even across episodes, and an answer to an older request still loses.
 //
 //rt:noalloc
-func (s *Schedule) Clear() {
+func (s *schedule) clear() {
 	for i := range s.slots {
 		s.slots[i].step = noStep
 	}
@@ -224,27 +236,14 @@ func (s *Schedule) Clear() {
 	s.end = s.n + 1
 }
 
-// head returns the step to run next, or noStep.
-//
 //rt:noalloc
-func (s *Schedule) head() int64 {
-	if s.compat {
-		return s.lowest()
-	}
-	if s.end == s.n+1 {
-		return noStep
-	}
-	return s.n + 1
-}
-
-//rt:noalloc
-func (s *Schedule) holds(step int64) bool { return s.slots[step&s.mask].step == step }
+func (s *schedule) holds(step int64) bool { return s.slots[step&s.mask].step == step }
 
 // extend restores end after n moved or slots were filled. Every step is passed
 // once, so it costs O(1) per action.
 //
 //rt:noalloc
-func (s *Schedule) extend() {
+func (s *schedule) extend() {
 	s.end = max(s.end, s.n+1)
 	for s.end <= s.n+int64(len(s.slots)) && s.holds(s.end) {
 		s.end++
@@ -254,15 +253,34 @@ func (s *Schedule) extend() {
 // dropOlder empties every slot whose action is older than maxAge.
 //
 //rt:noalloc
-func (s *Schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
+func (s *schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
 	for i := range s.slots {
 		c := &s.slots[i]
 		if c.step > s.n && now.Sub(c.source) > maxAge {
 			c.step = noStep
 			s.live--
-			s.tooOld++
 		}
 	}
 	s.end = s.n + 1
 	s.extend()
+}
+
+// watermark is the key of a last-write-wins register: the newest one accepted. A
+// register with a reader is two of them: the writer's refuses what is not newer,
+// the reader's says whether it has seen the newest.
+type watermark int64
+
+// noKey is below every request key, so that the first request always wins.
+const noKey = math.MinInt64
+
+// accept reports whether key is newer than everything before, and remembers it.
+// Ties keep the incumbent.
+//
+//rt:noalloc
+func (w *watermark) accept(key int64) bool {
+	if key <= int64(*w) {
+		return false
+	}
+	*w = watermark(key)
+	return true
 }

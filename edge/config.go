@@ -243,6 +243,9 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 // known yet passes until it is.
 func (c *Config) CheckPlan() error {
 	p := c.Plan
+	if !p.Compat && slices.Index(chunk.Cooldowns, p.Cooldown) >= 2 {
+		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add --compat to measure it all the same", p.Cooldown)
+	}
 	fps := cmp.Or(c.FPS, 4*c.Shape.Cutoff) // of which no cutoff is too high or too low
 	if !(fps > 0 && fps <= maxFPS) {
 		fps = maxFPS
@@ -265,24 +268,22 @@ func (c *Config) CheckPlan() error {
 	}{
 		{"--s-min", p.SMin != 0, []string{chunk.ScheduleDRTC}},
 		{"--prefix", p.Prefix != "", []string{chunk.ScheduleDRTC}},
-		{"--cooldown", p.Cooldown != chunk.CooldownRunway, []string{chunk.ScheduleDRTC}},
+		{"--cooldown", p.Cooldown != "", []string{chunk.ScheduleDRTC}},
 		{"--buffer-time", p.Buffer != 0, []string{chunk.ScheduleRTC, chunk.ScheduleAppend, chunk.ScheduleV1}},
 		{"--chunk-size-threshold", p.Threshold != 0, []string{chunk.ScheduleAsync}},
 		{"--similarity", p.Similarity != 0, []string{chunk.ScheduleAsync}},
-		{"--aggregate-fn-name", p.Aggregate != chunk.WeightedAverage, []string{chunk.ScheduleAsync, chunk.ScheduleV1}},
+		{"--aggregate-fn-name", p.Aggregate != "", []string{chunk.ScheduleAsync, chunk.ScheduleV1}},
 	} {
 		if f.given && !slices.Contains(f.with, p.Schedule) {
 			return exit.Errorf(exit.Usage, "%s says nothing to --schedule %s: it is for %s", f.flag, p.Schedule, strings.Join(f.with, ", "))
 		}
 	}
-	switch e := p.Estimator; {
-	case p.Cooldown > chunk.CooldownCounts && !p.Compat:
-		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add --compat to measure it all the same", chunk.CooldownNames[p.Cooldown])
-	case e.K != 0 && e.Name != chunk.EstimatorJK:
+	switch {
+	case p.EstimatorK != 0 && p.Estimator != "jk":
 		return exit.Errorf(exit.Usage, "--estimator-k is for --estimator jk, which has to be given with it")
-	case e.Fixed != 0 && e.Name != chunk.EstimatorFixed:
+	case p.EstimatorFixed != 0 && p.Estimator != "fixed":
 		return exit.Errorf(exit.Usage, "--estimator-fixed is for --estimator fixed, which has to be given with it")
-	case e.Name != "" && p.Compat && !slices.Contains([]string{chunk.ScheduleDRTC, chunk.ScheduleRTC}, p.Schedule):
+	case p.Estimator != "" && p.Compat && !slices.Contains([]string{chunk.ScheduleDRTC, chunk.ScheduleRTC}, p.Schedule):
 		return exit.Errorf(exit.Usage, "--estimator says nothing to --schedule %s --compat, which estimates nothing", p.Schedule)
 	}
 	return nil

@@ -54,9 +54,9 @@ var options = map[string]struct {
 }{
 	"compat": {"compat", "as the original does where ours does better", func(c *Contender) { c.Schedule.Compat = true }},
 	"plain":  {"policy", "on the policy without a sampler, --plain", func(c *Contender) { c.Plain = true }},
-	"spans":  {"prefix", "drtc: prefixes by name", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixSpans }},
-	"counts": {"cooldown", "drtc: the paper's cooldown", func(c *Contender) { c.Schedule.Cooldown = chunk.CooldownCounts }},
-	"bare":   {"prefix", "drtc: no prefix", func(c *Contender) { c.Schedule.Prefix = chunk.PrefixNone }},
+	"spans":  {"prefix", "drtc: prefixes by name", func(c *Contender) { c.Schedule.Prefix = "spans" }},
+	"counts": {"cooldown", "drtc: the paper's cooldown", func(c *Contender) { c.Schedule.Cooldown = "counts" }},
+	"bare":   {"prefix", "drtc: no prefix", func(c *Contender) { c.Schedule.Prefix = "none" }},
 }
 
 // The options that are no fixed words, for lists.
@@ -68,7 +68,7 @@ const (
 
 // Options lists the options, estimators last.
 func Options() []string {
-	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{sMinOption + "N"}, chunk.EstimatorNames)
+	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{sMinOption + "N"}, chunk.Estimators)
 }
 
 // set applies an option and names what it sets.
@@ -83,10 +83,9 @@ func (c *Contender) set(option string) (sets string, err error) {
 		}
 		return "s_min", nil
 	}
-	estimator, err := chunk.ParseEstimator(option)
-	if err != nil {
+	if chunk.CheckEstimator(option) != nil {
 		return "", fmt.Errorf("no option %q, want one of %s", option, strings.Join(Options(), ", "))
 	}
-	c.Schedule.Estimator = estimator
+	c.Schedule.Estimator = option
 	return "estimator", nil
 }

@@ -83,7 +83,7 @@ func WriteList(w io.Writer) error {
 		fmt.Fprintf(list, "  %-14s %s\n", name, options[name].says)
 	}
 	fmt.Fprintf(list, "  %-14s %s\n", sMinOption+"N", sMinSays)
-	fmt.Fprintf(list, "  %s\n  %-14s %s\n", strings.Join(chunk.EstimatorNames, ", "), "", estimatorSays)
+	fmt.Fprintf(list, "  %s\n  %-14s %s\n", strings.Join(chunk.Estimators, ", "), "", estimatorSays)
 	_, err := io.WriteString(w, list.String())
 	return err
 }

@@ -62,23 +62,19 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 		return err
 	}
 	if f.Estimator != nil {
-		if p.Estimator, err = chunk.ParseEstimator(*f.Estimator); err != nil {
+		if err := chunk.CheckEstimator(*f.Estimator); err != nil {
 			return exit.Errorf(exit.Usage, "--estimator: %w", err)
 		}
 	}
-	p.Estimator.K, p.Estimator.Fixed = program.ValueOr(f.K, 0), program.ValueOr(f.Fixed, 0)
-	if f.Cooldown != nil {
-		mode := slices.Index(chunk.CooldownNames, *f.Cooldown)
-		if mode < 0 {
-			return exit.Errorf(exit.Usage, "--cooldown is %q, want %s", *f.Cooldown, strings.Join(chunk.CooldownNames, ", "))
-		}
-		p.Cooldown = chunk.CooldownMode(mode)
+	p.Estimator, p.EstimatorK, p.EstimatorFixed = program.ValueOr(f.Estimator, ""), program.ValueOr(f.K, 0), program.ValueOr(f.Fixed, 0)
+	if f.Cooldown != nil && !slices.Contains(chunk.Cooldowns, *f.Cooldown) {
+		return exit.Errorf(exit.Usage, "--cooldown is %q, want %s", *f.Cooldown, strings.Join(chunk.Cooldowns, ", "))
 	}
-	if f.AggregateFnName != nil {
-		if p.Aggregate, err = chunk.AggregateByName(*f.AggregateFnName); err != nil {
-			return exit.Errorf(exit.Usage, "--aggregate-fn-name: %w", err)
-		}
+	p.Cooldown = program.ValueOr(f.Cooldown, "")
+	if f.AggregateFnName != nil && !slices.Contains(chunk.Aggregates, *f.AggregateFnName) {
+		return exit.Errorf(exit.Usage, "--aggregate-fn-name is %q, want %s", *f.AggregateFnName, strings.Join(chunk.Aggregates, ", "))
 	}
+	p.Aggregate = program.ValueOr(f.AggregateFnName, "")
 	if err := f.checkDefaults(); err != nil {
 		return err
 	}
@@ -120,8 +116,8 @@ func (f *scheduleFlags) checkDefaults() error {
 	case !slices.Contains(chunk.Schedules, f.Schedule):
 	case f.Cooldown != nil && f.Schedule != drtc:
 		return exit.Errorf(exit.Usage, "--cooldown says nothing to --schedule %s: it is for %s", f.Schedule, drtc)
-	case f.Cooldown != nil && f.Compat && *f.Cooldown == chunk.CooldownNames[chunk.CooldownRunway]:
-		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", *f.Cooldown, strings.Join(chunk.CooldownNames[chunk.CooldownCounts:], ", "))
+	case f.Cooldown != nil && f.Compat && *f.Cooldown == chunk.Cooldowns[0]:
+		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", *f.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
 	case f.AggregateFnName != nil && !slices.Contains(blends, f.Schedule):
 		return exit.Errorf(exit.Usage, "--aggregate-fn-name says nothing to --schedule %s: it is for %s", f.Schedule, strings.Join(blends, ", "))
 	case f.Epsilon != nil && f.Compat && f.Schedule != drtc:

@@ -50,8 +50,8 @@ type Action struct {
 //rt:noalloc
 func (c *Core) Next(now rt.Instant) (a Action) {
 	if c.Stages.NeedsAction() {
-		action, age, verdict := c.Plan.Pop(now, c.MaxAge)
-		if a.TooOld = verdict == chunk.TooOld; verdict == chunk.Ready {
+		action, age, tooOld := c.Plan.Pop(now, c.MaxAge)
+		if a.TooOld = tooOld; action != nil {
 			a.Policy, a.Age = action, age
 			c.Stages.Add(action)
 		}

@@ -148,9 +148,9 @@ func (r *Robot) observe() {
 // act runs the action that is due; without one the last goal holds, and before
 // the first nothing is due.
 func (r *Robot) act(now rt.Instant) {
-	action, age, verdict := r.plan.Pop(now, time.Duration(r.cfg.MaxAge)*Period)
+	action, age, _ := r.plan.Pop(now, time.Duration(r.cfg.MaxAge)*Period)
 	switch {
-	case verdict == chunk.Ready:
+	case action != nil:
 		for j, v := range action {
 			r.goal[j] = float64(v)
 			if r.cfg.Counts {

@@ -40,7 +40,7 @@ func (t *Tick) begin(seed uint64, direction, tick int) {
 
 func (t *Tick) view(v chunk.View) { t.Estimate = v.Estimate }
 
-func (t *Tick) merged(f *flight, now time.Duration, m *chunk.MergeResult) {
+func (t *Tick) merged(f *flight, now time.Duration, m *chunk.Result) {
 	t.Received, t.Outcome, t.Measured = true, m.Outcome, now-f.sent
 	t.Sent, t.ServerIn, t.ServerOut, t.ReceiveAt = f.sent, f.arrived, f.answered, f.at
 	t.Overlap, t.MeanL2, t.MaxL2 = m.Overlap, m.MeanL2, m.MaxL2

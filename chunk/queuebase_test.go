@@ -24,7 +24,7 @@ func TestDisciplinesRunInStep(t *testing.T) {
 			}
 			for i, r := range b.merged {
 				stored := benchHorizon - r.Delay
-				if r.Outcome != Joined || r.Stored != stored {
+				if r.Outcome != Joined || r.stored != stored {
 					t.Errorf("answer %d: %+v, want it joined with %d rows", i, r, stored)
 				}
 				replaces := i > 0 && name != ScheduleAppend && name != ScheduleSync
@@ -59,7 +59,7 @@ func TestOneLostAnswer(t *testing.T) {
 		for _, compat := range []bool{false, true} {
 			b := newBench(t, Config{
 				Schedule: name, Epsilon: 1, Compat: compat, Buffer: 100 * time.Millisecond, RequestTimeout: time.Second,
-				Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 30 * time.Millisecond},
+				Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
 			}, 3)
 			b.run(200)
 			lost := b.ask.Key + 1
@@ -104,7 +104,7 @@ func TestRTCPrefix(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{
 			Schedule: ScheduleRTC, Epsilon: 1, Compat: compat, PrefixEnd: 10, Buffer: 50 * time.Millisecond,
-			Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 80 * time.Millisecond},
+			Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond,
 		}, 3)
 		if b.run(1); b.ask.Key != 1 || b.ask.Rows != 0 || b.ask.ModelRows != 0 {
 			t.Errorf("compat %v: the first request has %d/%d rows, want none", compat, b.ask.Rows, b.ask.ModelRows)
@@ -148,8 +148,8 @@ func TestRTCPrefixEnd(t *testing.T) {
 // No discipline gets there: the queue is as large as what it asks for.
 func TestAppendToAFullQueue(t *testing.T) {
 	b := hand(t, Config{Schedule: ScheduleAppend}, 1)
-	b.Discipline.(*worker).queue = NewActionQueue(benchHorizon-1, 1)
-	if r := b.deliver(b.ask.Key); r.Outcome != Ahead || r.Stored != 0 || b.View().Size != 0 || b.Count(Ahead) != 1 {
+	b.Discipline.(*sequential).queue = newActionQueue(benchHorizon-1, 1)
+	if r := b.deliver(b.ask.Key); r.Outcome != ahead || r.stored != 0 || b.View().Size != 0 {
 		t.Errorf("%+v with %d left, want it refused", r, b.View().Size)
 	}
 }
@@ -165,7 +165,7 @@ func TestAppendOfShortChunks(t *testing.T) {
 	}{
 		{5, 3, 60, 500 * time.Millisecond}, // a third of the buffer would be 10
 		{2, 1, 60, 500 * time.Millisecond},
-		{2, 1, 30, MaxBufferTime},
+		{2, 1, 30, maxBuffer},
 		{7, 3, 59.94, 333 * time.Millisecond},
 		{50, 6, 60, 500 * time.Millisecond},
 	} {
@@ -178,7 +178,13 @@ func TestAppendOfShortChunks(t *testing.T) {
 				answer: Chunk{Rows: c.rows, DOF: 1, Robot: make([]float32, c.rows), Model: make([]float32, c.rows)}}
 			b.run(600)
 			want := 599 - c.trip // all but those before the first answer
-			if n := b.Count(Ahead); n > 0 || b.starved > 0 || len(b.actions) != want {
+			n := 0
+			for _, r := range b.merged {
+				if r.Outcome == ahead {
+					n++
+				}
+			}
+			if n > 0 || b.starved > 0 || len(b.actions) != want {
 				t.Errorf("%+v, compat %v: of %d answers %d were refused, %d actions, %d ticks starved; want none, %d, and none", c, compat, len(b.merged), n, len(b.actions), b.starved, want)
 			}
 		}
@@ -191,7 +197,7 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 	for _, name := range []string{ScheduleRTC, ScheduleAppend, ScheduleSync} {
 		b := hand(t, Config{Schedule: name, Compat: true, RequestTimeout: time.Second}, 3)
 		b.answer = Chunk{DOF: 1}
-		if r := b.deliver(b.ask.Key); r.Outcome != BadShape || r.Stored != 0 {
+		if r := b.deliver(b.ask.Key); r.Outcome != BadShape || r.stored != 0 {
 			t.Fatalf("%s: %+v, want it refused as bad_shape", name, r)
 		}
 		b.run(1)
@@ -212,9 +218,9 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 // replaces by its steps in rtc.
 func TestSupersededAnswers(t *testing.T) {
 	for name, want := range map[string][]Outcome{
-		ScheduleAppend: {Joined, Older, Duplicate},
-		ScheduleSync:   {Joined, Older, Duplicate},
-		ScheduleRTC:    {Joined, Joined, Duplicate},
+		ScheduleAppend: {Joined, older, duplicate},
+		ScheduleSync:   {Joined, older, duplicate},
+		ScheduleRTC:    {Joined, Joined, duplicate},
 	} {
 		b := newBench(t, Config{Schedule: name, Epsilon: 1}, 1000)
 		b.run(40) // two requests at least, none answered
@@ -272,8 +278,8 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 		b.run(10)
 		b.tick += 1000 // ten seconds of nothing
 		n := b.View().N
-		if _, age, v := b.Pop(b.now(), time.Second); v != TooOld || age < 9*time.Second || b.View().Size != 0 || b.View().N != n {
-			t.Errorf("%s: Pop() = %v at age %v with %d left, want too_old and none left", name, v, age, b.View().Size)
+		if _, age, tooOld := b.Pop(b.now(), time.Second); !tooOld || age < 9*time.Second || b.View().Size != 0 || b.View().N != n {
+			t.Errorf("%s: Pop() = too old %v at age %v with %d left, want true and none left", name, tooOld, age, b.View().Size)
 		}
 		if !b.OnTick(b.now(), b.state, &b.ask) && b.View().Cooldown == 0 {
 			t.Errorf("%s: asks for nothing after its actions were too old", name)
@@ -284,11 +290,11 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 // An action that is as old as it may be runs; one nanosecond later it does not.
 func TestOldestActionThatRuns(t *testing.T) {
 	for _, name := range Schedules {
-		for limit, want := range map[time.Duration]Verdict{benchPeriod: Ready, benchPeriod - 1: TooOld, 1: TooOld, 0: Ready} {
+		for limit, want := range map[time.Duration]bool{benchPeriod: false, benchPeriod - 1: true, 1: true, 0: false} {
 			b := hand(t, Config{Schedule: name}, 1)
 			b.deliver(1)
-			if _, age, v := b.Pop(b.now(), limit); age != benchPeriod || v != want {
-				t.Errorf("%s: at the age of %v with at most %v: %v, want %v", name, age, limit, v, want)
+			if action, age, tooOld := b.Pop(b.now(), limit); age != benchPeriod || tooOld != want || (action == nil) != want {
+				t.Errorf("%s: at the age of %v with at most %v: %v, too old %v, want %v", name, age, limit, action, tooOld, want)
 			}
 		}
 	}
@@ -322,13 +328,13 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 		var asked []int64
 		for range rapid.IntRange(1, 150).Draw(t, "ticks") {
 			n := d.View().N
-			if _, _, v := d.Pop(b.now(), 0); v == Ready != (d.View().N > n) {
-				t.Fatalf("%s: n went from %d to %d on %v", name, n, d.View().N, v)
+			if action, _, _ := d.Pop(b.now(), 0); (action != nil) != (d.View().N > n) {
+				t.Fatalf("%s: n went from %d to %d on %v", name, n, d.View().N, action)
 			}
 			if len(asked) > 0 && rapid.Bool().Draw(t, "arrives") {
 				c := rowsFrom(rapid.IntRange(1, 9).Draw(t, "rows"), 1, 0, 0)
 				c.Key = rapid.SampledFrom(asked).Draw(t, "answer")
-				if r := d.OnChunk(b.now(), c); r.Outcome == Unknown || (r.Stored > 0) != (r.Outcome == Joined) {
+				if r := d.OnChunk(b.now(), c); r.Outcome == Unknown || (r.stored > 0) != (r.Outcome == Joined) {
 					t.Fatalf("%s: answer to %d of %v = %+v", name, c.Key, asked, r)
 				}
 			}
@@ -368,7 +374,7 @@ func hand(t *testing.T, c Config, ticks int) *bench {
 	return b
 }
 
-func (b *bench) deliver(key int64) MergeResult {
+func (b *bench) deliver(key int64) Result {
 	b.answer.Key = key
 	return b.OnChunk(b.now(), &b.answer)
 }
@@ -381,17 +387,17 @@ func TestLateAnswers(t *testing.T) {
 			b := hand(t, Config{Schedule: name, Compat: compat, Threshold: 1, Similarity: -1, Buffer: time.Second, RequestTimeout: 10 * time.Millisecond}, 1)
 			b.deliver(1)
 			b.run(2) // asks again, with the first rows run
-			late := b.ask.Key
+			overdue := b.ask.Key
 			b.delay = 1
 			b.run(benchHorizon + 8)
 			if b.View().Size == 0 {
 				t.Fatalf("%s, compat %v: nothing left to lose", name, compat)
 			}
-			r, left := b.deliver(late), b.View().Size
+			r, left := b.deliver(overdue), b.View().Size
 			if r.Outcome == Joined || !compat && left == 0 {
 				t.Errorf("%s, compat %v: %v with %d left", name, compat, r.Outcome, left)
 			}
-			if wantEmpty := compat && name != ScheduleRTC; wantEmpty && (r.Outcome != Late || left != 0) {
+			if wantEmpty := compat && name != ScheduleRTC; wantEmpty && (r.Outcome != late || left != 0) {
 				t.Errorf("%s, compat %v: %v with %d left, want late and none", name, compat, r.Outcome, left)
 			}
 		}
@@ -415,7 +421,7 @@ func TestShortLateAnswer(t *testing.T) {
 		if compat {
 			want = 0
 		}
-		if r.Outcome != Late || r.Stored != 0 || b.View().Size != want || left < 2 {
+		if r.Outcome != late || r.stored != 0 || b.View().Size != want || left < 2 {
 			t.Errorf("compat %v: %+v with %d of %d left, want late and %d", compat, r, b.View().Size, left, want)
 		}
 	}
@@ -425,7 +431,7 @@ func TestShortLateAnswer(t *testing.T) {
 func TestOlderAnswers(t *testing.T) {
 	for _, name := range []string{ScheduleRTC, ScheduleV1, ScheduleAsync} {
 		b := hand(t, Config{Schedule: name}, 40)
-		if b.deliver(2).Outcome != Joined || b.deliver(1).Outcome != Older {
+		if b.deliver(2).Outcome != Joined || b.deliver(1).Outcome != older {
 			t.Errorf("%s takes an older answer after a newer one", name)
 		}
 	}
@@ -436,7 +442,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 	for _, name := range []string{ScheduleRTC, ScheduleAppend, ScheduleSync} {
 		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
 		b := hand(t, c, 12) // the second request is under way
-		if got := b.deliver(1).Outcome; got != Older {
+		if got := b.deliver(1).Outcome; got != older {
 			t.Errorf("%s: an answer to a request that timed out = %v, want older", name, got)
 		}
 		if got := b.deliver(2).Outcome; got != Joined {
@@ -447,7 +453,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 			b.tick++
 			b.OnIdleTick()
 		}
-		if got := b.deliver(1).Outcome; got != Older {
+		if got := b.deliver(1).Outcome; got != older {
 			t.Errorf("%s: an answer after the time-out = %v, want older", name, got)
 		}
 	}
@@ -455,7 +461,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 
 // While one answer is awaited the same step is not asked for again.
 func TestAsyncAsksOncePerStep(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAsync, Similarity: -1, Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: 80 * time.Millisecond}}, 19)
+	b := hand(t, Config{Schedule: ScheduleAsync, Similarity: -1, Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond}, 19)
 	if want := []int{0, 9, 18}; !slices.Equal(b.asked, want) {
 		t.Errorf("requests on ticks %v, want %v: estimate 8 + epsilon 1", b.asked, want)
 	}
@@ -476,7 +482,7 @@ func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 func TestBufferAndRunway(t *testing.T) {
 	b := hand(t, Config{
 		Schedule: ScheduleRTC, SMin: 2, Buffer: 120 * time.Millisecond,
-		Estimator: EstimatorConfig{Name: EstimatorFixed, Fixed: time.Second},
+		Estimator: "fixed", EstimatorFixed: time.Second,
 	}, 1)
 	b.deliver(1)
 	b.run(30)
@@ -492,11 +498,11 @@ func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	b.tick += 50
 	b.OnTick(b.now(), b.state, &b.ask)
 	b.deliver(b.ask.Key)
-	if _, _, v := b.Pop(b.now(), 400*time.Millisecond); v != TooOld || b.View().Size != benchHorizon {
-		t.Errorf("Pop() = %v with %d left, want too_old with the young chunk left", v, b.View().Size)
+	if _, _, tooOld := b.Pop(b.now(), 400*time.Millisecond); !tooOld || b.View().Size != benchHorizon {
+		t.Errorf("Pop() = too old %v with %d left, want true with the young chunk left", tooOld, b.View().Size)
 	}
-	if _, _, v := b.Pop(b.now(), 400*time.Millisecond); v != Ready {
-		t.Errorf("the next Pop() = %v, want ready", v)
+	if action, _, _ := b.Pop(b.now(), 400*time.Millisecond); action == nil {
+		t.Errorf("the next Pop() = nil, want an action")
 	}
 }
 
@@ -508,31 +514,28 @@ func TestBlendedQueueIsDroppedWhole(t *testing.T) {
 	b.tick += 50
 	b.run(5)
 	b.deliver(b.ask.Key) // five rows reach beyond the first chunk
-	if _, _, v := b.Pop(b.now(), 400*time.Millisecond); v != TooOld || b.View().Size != 0 {
-		t.Errorf("Pop() = %v with %d left, want too_old and none", v, b.View().Size)
+	if _, _, tooOld := b.Pop(b.now(), 400*time.Millisecond); !tooOld || b.View().Size != 0 {
+		t.Errorf("Pop() = too old %v with %d left, want true and none", tooOld, b.View().Size)
 	}
 }
 
 // Spans stop at a gap, so that row i of the prefix is step n+1+i; the DRTC program
 // passes over it.
 func TestSpansAndGaps(t *testing.T) {
-	for compat, want := range map[bool][]Span{
-		false: {{Key: 1, Start: 0, End: 2}},
-		true:  {{Key: 1, Start: 0, End: 2}, {Key: 2, Start: 0, End: 3}},
-	} {
-		s := NewSchedule(4, 1)
-		s.compat = compat
-		s.Merge(ramp(1, 0, 2, 0))
-		s.Merge(ramp(2, 3, 3, 0))
-		if got := s.AppendSpans(nil, 8); !slices.Equal(got, want) {
-			t.Errorf("compat %v: spans %v, want %v", compat, got, want)
-		}
+	d := newOriginalDRTC(Config{Horizon: 4, DOF: 1}, fixed(0))
+	merge(d.schedule, ramp(1, 0, 2, 0))
+	merge(d.schedule, ramp(2, 3, 3, 0))
+	if got, want := d.schedule.appendSpans(nil, 8), []Span{{Key: 1, Start: 0, End: 2}}; !slices.Equal(got, want) {
+		t.Errorf("spans %v, want %v", got, want)
+	}
+	if got, want := d.appendSpans(nil, 8), []Span{{Key: 1, Start: 0, End: 2}, {Key: 2, Start: 0, End: 3}}; !slices.Equal(got, want) {
+		t.Errorf("the original's spans %v, want %v", got, want)
 	}
 }
 
 // What drtc sends with each kind of prefix.
 func TestDRTCPrefixes(t *testing.T) {
-	for prefix, want := range map[string][2]int{PrefixRows: {10, 0}, PrefixSpans: {10, 1}, PrefixNone: {0, 0}} {
+	for prefix, want := range map[string][2]int{prefixRows: {10, 0}, prefixSpans: {10, 1}, prefixNone: {0, 0}} {
 		b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10, Prefix: prefix}, 3)
 		b.run(100)
 		if got := [2]int{b.ask.Rows, len(b.ask.Spans)}; got != want {
@@ -541,7 +544,7 @@ func TestDRTCPrefixes(t *testing.T) {
 		if want[1] > 0 && b.ask.Spans[0].End-b.ask.Spans[0].Start != 10 {
 			t.Errorf("prefix %s: spans %v, want 10 rows", prefix, b.ask.Spans)
 		}
-		if c := (Config{Schedule: ScheduleDRTC, Prefix: prefix}); c.Conditioned() != (prefix != PrefixNone) {
+		if c := (Config{Schedule: ScheduleDRTC, Prefix: prefix}); c.Conditioned() != (prefix != prefixNone) {
 			t.Errorf("prefix %s: conditioned = %v", prefix, c.Conditioned())
 		}
 	}

@@ -35,24 +35,14 @@ func TestLeRobotGoldensEqualRecording(t *testing.T) {
 }
 
 func TestLatencyTrackerGolden(t *testing.T) {
-	type row struct {
-		Add, Max, P95, P50, P0, P1 float64
-		Len                        int
+	var e longest
+	if e.seconds() != 0 {
+		t.Errorf("without samples %v, want 0", e.seconds())
 	}
-	e := NewLatencyTracker(5)
-	if e.Seconds() != 0 || e.Percentile(0.95) != 0 {
-		t.Errorf("without samples Seconds() = %v, Percentile(0.95) = %v, want 0", e.Seconds(), e.Percentile(0.95))
-	}
-	for i, c := range sectionOf[row](t, lerobotGoldens, "latency_tracker_maxlen5") {
-		e.Observe(c.Add)
-		got := row{c.Add, e.Seconds(), e.Percentile(0.95), e.Percentile(0.5), e.Percentile(0), e.Percentile(1), e.Len()}
-		if got != c {
-			t.Errorf("sample %d: %+v, want %+v", i, got, c)
+	for i, c := range sectionOf[struct{ Add, Max float64 }](t, lerobotGoldens, "latency_tracker_maxlen5") {
+		if e.observe(c.Add); e.seconds() != c.Max {
+			t.Errorf("sample %d: %v, want %v", i, e.seconds(), c.Max)
 		}
-	}
-	e.Reset()
-	if e.Seconds() != 0 || e.Len() != 0 {
-		t.Errorf("after Reset %v of %d, want none", e.Seconds(), e.Len())
 	}
 }
 
@@ -75,20 +65,20 @@ func TestAggregateGolden(t *testing.T) {
 		Old, New, Out []float32
 	}
 	cases := sectionOf[golden](t, lerobotTraces, "aggregate")
-	if len(cases) != int(numAggregates) {
-		t.Fatalf("%d functions recorded, want %d", len(cases), numAggregates)
+	if len(cases) != len(aggregates) {
+		t.Fatalf("%d functions recorded, want %d", len(cases), len(aggregates))
 	}
 	for _, c := range cases {
-		f, err := AggregateByName(c.Name)
-		if err != nil || f.String() != c.Name {
-			t.Fatalf("AggregateByName(%q) = %v, %v", c.Name, f, err)
+		f, err := aggregateByName(c.Name)
+		if err != nil || aggregates[f].name != c.Name {
+			t.Fatalf("aggregateByName(%q) = %v, %v", c.Name, f, err)
 		}
 		if f.blend(c.Old, c.New); !slices.Equal(c.Old, c.Out) {
 			t.Errorf("%s = %v, want %v", c.Name, c.Old, c.Out)
 		}
 	}
-	if _, err := AggregateByName("median"); err == nil {
-		t.Error("AggregateByName(median) = nil, want an error")
+	if _, err := aggregateByName("median"); err == nil {
+		t.Error("aggregateByName(median) = nil, want an error")
 	}
 }
 
@@ -98,8 +88,8 @@ func TestSimilarityGolden(t *testing.T) {
 		Similar bool
 	}
 	for i, c := range sectionOf[golden](t, lerobotTraces, "similarity") {
-		d := &async{lane: lane{c: Config{Similarity: DefaultSimilarity}}, seen: c.A, hasSeen: true}
-		if got := d.similar(c.B); got != c.Similar {
+		f := stateFilter{distance: defaultSimilarity, earlier: c.A, active: true}
+		if got := f.similar(c.B); got != c.Similar {
 			t.Errorf("case %d: similar = %v at distance %v, want %v", i, got, distance(c.A, c.B), c.Similar)
 		}
 	}
@@ -121,22 +111,22 @@ type queueCase struct {
 func TestActionQueueGolden(t *testing.T) {
 	for _, c := range sectionOf[queueCase](t, lerobotTraces, "action_queue") {
 		t.Run(c.Name, func(t *testing.T) {
-			q := NewActionQueue(64, 2) // room for whatever was recorded
+			q := newActionQueue(64, 2) // room for whatever was recorded
 			for i, op := range c.Trace {
 				switch op.Op {
 				case "merge":
 					chunk := queueChunk(op.Rows)
 					if c.RTC {
-						q.Replace(chunk, op.Delay)
-					} else if !q.Append(chunk) {
+						q.replace(chunk, op.Delay)
+					} else if !q.append(chunk) {
 						t.Fatalf("op %d: no room", i)
 					}
 				case "get":
-					if got := q.Get(); (got == nil) != (op.Row == nil) || got != nil && [2]float32(got) != *op.Row {
+					if got := q.get(); (got == nil) != (op.Row == nil) || got != nil && [2]float32(got) != *op.Row {
 						t.Errorf("op %d: Get() = %v, want %v", i, got, op.Row)
 					}
 				case "left":
-					_, model, ok := q.LeftOver()
+					_, model, ok := q.leftOver()
 					var want []float32
 					for _, row := range op.Rows {
 						want = append(want, row[:]...)
@@ -145,8 +135,8 @@ func TestActionQueueGolden(t *testing.T) {
 						t.Errorf("op %d: LeftOver() = %v, %v, want %v", i, model, ok, op.Rows)
 					}
 				}
-				if q.Len() != op.QSize || (q.Len() == 0) != op.Empty || q.Index() != op.Index {
-					t.Errorf("op %d (%s): %d left at index %d, want %d at %d", i, op.Op, q.Len(), q.Index(), op.QSize, op.Index)
+				if q.size() != op.QSize || (q.size() == 0) != op.Empty || q.index != op.Index {
+					t.Errorf("op %d (%s): %d left at index %d, want %d at %d", i, op.Op, q.size(), q.index, op.QSize, op.Index)
 				}
 			}
 		})
@@ -190,11 +180,7 @@ func TestAsyncClientGolden(t *testing.T) {
 }
 
 func replayClient(t *testing.T, c clientCase) {
-	f, err := AggregateByName(c.Aggregate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(Config{Schedule: ScheduleAsync, Horizon: c.Chunk, DOF: 1, FPS: 30, Threshold: c.Threshold, Aggregate: f, Compat: true})
+	d, err := New(Config{Schedule: ScheduleAsync, Horizon: c.Chunk, DOF: 1, FPS: 30, Threshold: c.Threshold, Aggregate: c.Aggregate, Compat: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,11 +189,11 @@ func replayClient(t *testing.T, c clientCase) {
 	var asked, enqueued []int64 // labels, each once
 	for i, want := range c.Ticks {
 		now := rt.Instant(i) * rt.Instant(33*time.Millisecond)
-		action, _, v := d.Pop(now, 0)
-		if (v == Ready) != (want.Ran != nil) || v == Ready && action[0] != *want.Ran {
-			t.Fatalf("tick %d: Pop() = %v, %v, want %v", i, action, v, want.Ran)
+		action, _, _ := d.Pop(now, 0)
+		if (action != nil) != (want.Ran != nil) || action != nil && action[0] != *want.Ran {
+			t.Fatalf("tick %d: Pop() = %v, want %v", i, action, want.Ran)
 		}
-		if v == Ready {
+		if action != nil {
 			state[0] += float32(c.Speed)
 		}
 		if want.Came != nil {

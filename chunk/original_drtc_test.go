@@ -60,18 +60,18 @@ var deliveries = map[string]func(k int) int{
 }
 
 // cooldownOf is the mode of a recorded run.
-func cooldownOf(c controlCase) CooldownMode {
+func cooldownOf(c controlCase) string {
 	switch {
 	case !c.Params.Cooldown:
-		return CooldownOff
+		return cooldownOff
 	case c.Params.Mode == "merge_reset":
-		return CooldownMerge
+		return cooldownMerge
 	}
-	return CooldownCounts
+	return cooldownCounts
 }
 
-// The program's control loop, rebuilt from the trigger, the schedule and the
-// register: execute, trigger, merge at most one reply; row by row.
+// The program's control loop on the port: execute, trigger, merge at most one
+// reply; row by row.
 func TestControlLoopGolden(t *testing.T) {
 	for _, c := range section[controlCase](t, "control_loop") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -86,25 +86,18 @@ func TestControlLoopGolden(t *testing.T) {
 
 func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	p := c.Params
-	estimator, err := ParseEstimator(p.Estimator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if estimator.Name == EstimatorJK {
-		estimator.K = p.K
-	}
 	made, err := New(Config{
 		Schedule: ScheduleDRTC, Horizon: p.H, DOF: 1, FPS: p.FPS, SMin: p.SMin, Epsilon: p.Epsilon,
-		Estimator: estimator, Cooldown: cooldownOf(c), Compat: true,
+		Estimator: p.Estimator, EstimatorK: p.K, Cooldown: cooldownOf(c), Compat: true,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := made.(*drtc)
+	d := made.(*originalDRTC)
 	if c.Name == "merge_reset_started_with_zero_cooldown" { // as recorded: its program cannot get there by itself
-		d.trigger.cooldown = 0
+		d.cooldown = 0
 	}
-	ask, register, fired := NewAsk(p.H, 1), NewWatermark(-1), 0
+	ask, register, fired := NewAsk(p.H, 1), watermark(-1), 0
 	at := func(tick int) rt.Instant { return rt.Instant(math.Round(float64(tick) / p.FPS * 1e9)) }
 	type reply struct {
 		due, ticks int
@@ -126,8 +119,8 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 			// The recording names a chunk by the tick of its request, we by its number.
 			if m := want.Meta; m != nil {
 				var spans [][3]int64
-				end := d.trigger.PrefixEnd(steps)
-				for _, sp := range d.schedule.AppendSpans(nil, end) {
+				end := d.c.prefixEnd(steps)
+				for _, sp := range d.appendSpans(nil, end) {
 					spans = append(spans, [3]int64{int64(c.Triggers[sp.Key-1].Tick), int64(sp.Start), int64(sp.End)})
 				}
 				if end != m.End || !reflect.DeepEqual(spans, m.Spans) {
@@ -141,7 +134,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 		}
 		var newest *reply
 		for i := range flying {
-			if flying[i].due == tick && register.Accept(flying[i].key) {
+			if flying[i].due == tick && register.accept(flying[i].key) {
 				newest = &flying[i]
 			}
 		}
@@ -150,10 +143,10 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 		if newest != nil {
 			// Captured so long ago as the recording measured; a nanosecond more is a tick.
 			took := time.Duration(math.Floor(float64(newest.ticks) / p.FPS * 1e9))
-			captured := d.requests.slots[uint64(newest.key)%requestSlots].Captured
+			captured := d.requests[uint64(newest.key)%requestSlots].captured
 			o := float64(d.OnChunk(captured.Add(took), ramp(newest.key, 0, p.H, 0)).Overlap)
 			overlap = &o
-			if c.Params.Cooldown && d.trigger.cfg.Cooldown == CooldownMerge {
+			if d.c.Cooldown == cooldownMerge {
 				row[4] = float64(d.View().Cooldown)
 			}
 		}

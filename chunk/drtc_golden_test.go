@@ -74,27 +74,27 @@ type lwwCase struct {
 func TestWatermarkGolden(t *testing.T) {
 	for _, c := range section[lwwCase](t, "lww") {
 		t.Run(c.Name, func(t *testing.T) {
-			writer, reader := NewWatermark(c.Initial), NewWatermark(c.Initial)
+			writer, reader := watermark(c.Initial), watermark(c.Initial)
 			var value any
 			for i, op := range c.Trace {
 				switch op.Op {
 				case "update":
-					accepted := writer.Accept(op.K)
+					accepted := writer.accept(op.K)
 					if accepted != op.Accepted {
-						t.Errorf("op %d: Accept(%d) = %v, want %v", i, op.K, accepted, op.Accepted)
+						t.Errorf("op %d: accept(%d) = %v, want %v", i, op.K, accepted, op.Accepted)
 					}
 					if accepted {
 						value = op.V
 					}
 				case "read_if_newer":
-					if isNew := reader.Accept(writer.Last()); isNew != op.IsNew || reader.Last() != op.Watermark {
-						t.Errorf("op %d: reader sees %v at %d, want %v at %d", i, isNew, reader.Last(), op.IsNew, op.Watermark)
+					if isNew := reader.accept(int64(writer)); isNew != op.IsNew || int64(reader) != op.Watermark {
+						t.Errorf("op %d: reader sees %v at %d, want %v at %d", i, isNew, int64(reader), op.IsNew, op.Watermark)
 					}
 				default:
 					t.Fatalf("op %d: unknown op %q", i, op.Op)
 				}
-				if float64(writer.Last()) != op.State[0].(float64) || value != op.State[1] {
-					t.Errorf("op %d: state (%d, %v), want %v", i, writer.Last(), value, op.State)
+				if float64(writer) != op.State[0].(float64) || value != op.State[1] {
+					t.Errorf("op %d: state (%d, %v), want %v", i, int64(writer), value, op.State)
 				}
 			}
 		})
@@ -119,22 +119,22 @@ type estimatorCase struct {
 	}
 }
 
-func (c estimatorCase) estimator(t *testing.T) Estimator {
+func (c estimatorCase) estimator(t *testing.T) estimator {
 	p := c.Params
-	alpha, beta, fixed := DefaultAlpha, DefaultBeta, DefaultFixed
+	alpha, beta, constant := defaultAlpha, defaultBeta, defaultFixed.Seconds()
 	if p.Alpha != nil {
 		alpha, beta = *p.Alpha, *p.Beta
 	}
 	if p.Fixed != nil {
-		fixed = *p.Fixed
+		constant = *p.Fixed
 	}
 	switch c.Kind {
 	case "jk":
-		return NewJK(p.SMin/p.FPS, alpha, beta, p.K)
+		return &jacobsonKarels{initial: p.SMin / p.FPS, alpha: alpha, beta: beta, k: p.K}
 	case "max_last_10":
-		return NewMaxLast(p.SMin/p.FPS, 10)
+		return newMaxLast(p.SMin/p.FPS, 10)
 	case "fixed":
-		return Fixed(fixed)
+		return fixed(constant)
 	}
 	t.Fatalf("unknown kind %q", c.Kind)
 	return nil
@@ -146,16 +146,16 @@ func TestEstimatorGolden(t *testing.T) {
 			e := c.estimator(t)
 			for i, op := range c.Trace {
 				if op.RTT != nil {
-					e.Observe(*op.RTT)
+					e.observe(*op.RTT)
 				}
-				seconds := e.Seconds()
+				seconds := e.seconds()
 				if seconds != op.Seconds {
-					t.Errorf("sample %d: Seconds() = %v, want %v", i, seconds, op.Seconds)
+					t.Errorf("sample %d: seconds() = %v, want %v", i, seconds, op.Seconds)
 				}
-				if steps := Steps(seconds, c.Params.FPS, c.Params.Horizon); steps != op.Steps {
-					t.Errorf("sample %d: Steps(%v) = %d, want %d", i, seconds, steps, op.Steps)
+				if steps := steps(seconds, c.Params.FPS, c.Params.Horizon); steps != op.Steps {
+					t.Errorf("sample %d: steps(%v) = %d, want %d", i, seconds, steps, op.Steps)
 				}
-				if jk, ok := e.(*JK); ok && op.Mean != nil && (jk.mean != *op.Mean || jk.dev != *op.Dev) {
+				if jk, ok := e.(*jacobsonKarels); ok && op.Mean != nil && (jk.mean != *op.Mean || jk.dev != *op.Dev) {
 					t.Errorf("sample %d: mean, dev = %v, %v, want %v, %v", i, jk.mean, jk.dev, *op.Mean, *op.Dev)
 				}
 			}
@@ -172,7 +172,7 @@ func TestInitialStepsGolden(t *testing.T) {
 		Steps int
 	}
 	for _, c := range section[row](t, "initial_steps_fps_smin") {
-		if got := Steps(NewJK(c.SMin/c.FPS, DefaultAlpha, DefaultBeta, DefaultK).Seconds(), c.FPS, 0); got != c.Steps {
+		if got := steps((&jacobsonKarels{initial: c.SMin / c.FPS}).seconds(), c.FPS, 0); got != c.Steps {
 			t.Errorf("initial Steps at %v fps, s_min %v = %d, want %d", c.FPS, c.SMin, got, c.Steps)
 		}
 	}
@@ -201,40 +201,41 @@ type scheduleCase struct {
 func TestScheduleGolden(t *testing.T) {
 	for _, c := range section[scheduleCase](t, "schedule") {
 		t.Run(c.Name, func(t *testing.T) {
-			s := NewCompatSchedule(20, 1)
+			d := newOriginalDRTC(Config{Horizon: 20, DOF: 1}, fixed(0))
+			s := d.schedule
 			for i, op := range c.Trace {
 				switch op.Op {
 				case "merge":
 					jump(s, op.NStar)
-					r := s.Merge(ramp(*op.Src, *op.Start, op.N, op.Value0))
+					r := d.merge(ramp(*op.Src, *op.Start, op.N, op.Value0), Result{})
 					if r.Overlap != op.Overlap || !near(r.MeanL2, op.MeanL2) || !near(r.MaxL2, op.MaxL2) {
-						t.Errorf("op %d: Merge = overlap %d, L2 mean %v max %v, want %d, %v, %v",
+						t.Errorf("op %d: merge = overlap %d, L2 mean %v max %v, want %d, %v, %v",
 							i, r.Overlap, r.MeanL2, r.MaxL2, op.Overlap, op.MeanL2, op.MaxL2)
 					}
 					want := slices.DeleteFunc(op.Schedule, func(row [4]float64) bool { return int64(row[0]) <= op.NStar })
 					if got := content(s); !reflect.DeepEqual(got, want) {
 						t.Errorf("op %d: schedule %v, want %v", i, got, want)
 					}
-					if s.Size() != len(want) {
-						t.Errorf("op %d: Size() = %d, want %d", i, s.Size(), len(want))
+					if d.View().Size != len(want) {
+						t.Errorf("op %d: size %d, want %d", i, d.View().Size, len(want))
 					}
 				case "spans":
 					jump(s, op.NStar)
 					var got [][3]int64
-					for _, sp := range s.AppendSpans(nil, op.MaxLen) {
+					for _, sp := range d.appendSpans(nil, op.MaxLen) {
 						got = append(got, [3]int64{sp.Key, int64(sp.Start), int64(sp.End)})
 					}
 					if !reflect.DeepEqual(got, op.Spans) {
-						t.Errorf("op %d: AppendSpans(%d) = %v, want %v", i, op.MaxLen, got, op.Spans)
+						t.Errorf("op %d: appendSpans(%d) = %v, want %v", i, op.MaxLen, got, op.Spans)
 					}
 				case "pop":
-					action, _, v := s.Pop(0, 0)
-					if (v == Ready) != (op.Step != nil) {
-						t.Fatalf("op %d: Pop() = %v, want step %v", i, v, op.Step)
+					action, _, _ := d.Pop(0, 0)
+					if (action != nil) != (op.Step != nil) {
+						t.Fatalf("op %d: Pop() = %v, want step %v", i, action, op.Step)
 					}
-					if v == Ready && (s.N() != *op.Step || action[0] != *op.Value || s.Last().Seq != uint64(*op.Src)) {
+					if action != nil && (s.n != *op.Step || action[0] != *op.Value || s.last.Seq != uint64(*op.Src)) {
 						t.Errorf("op %d: Pop() ran step %d value %v of %d, want %d, %v of %d",
-							i, s.N(), action[0], s.Last().Seq, *op.Step, *op.Value, *op.Src)
+							i, s.n, action[0], s.last.Seq, *op.Step, *op.Value, *op.Src)
 					}
 				default:
 					t.Fatalf("op %d: unknown op %q", i, op.Op)
@@ -247,7 +248,7 @@ func TestScheduleGolden(t *testing.T) {
 // jump moves n as if the steps up to it had run. The recording hands n* in with
 // every call, because the schedule of that program has none and keeps what was
 // never popped; ours forgets it by index.
-func jump(s *Schedule, n int64) {
+func jump(s *schedule, n int64) {
 	for s.n < n {
 		if s.holds(s.n + 1) {
 			s.live--
@@ -259,15 +260,24 @@ func jump(s *Schedule, n int64) {
 
 // ramp is a chunk of one joint whose row i is value0 + i.
 func ramp(key, step int64, rows int, value0 float32) *Chunk {
-	c := &Chunk{Key: key, Step: step, Rows: rows, DOF: 1, Prov: Provenance{Seq: uint64(key)}}
+	c := &Chunk{Key: key, step: step, Rows: rows, DOF: 1, Prov: Provenance{Seq: uint64(key)}}
 	for i := range rows {
 		c.Robot = append(c.Robot, value0+float32(i))
 	}
 	return c
 }
 
+// merge joins a chunk with the newest-only rule of drtc.
+func merge(s *schedule, c *Chunk) Result { return s.merge(c, Result{}) }
+
+// pop takes the next action, of whatever age.
+func pop(s *schedule) []float32 {
+	action, _, _ := s.pop(s.n+1, 0, 0)
+	return action
+}
+
 // content lists what is still to run: step, request, chunk start, value.
-func content(s *Schedule) [][4]float64 {
+func content(s *schedule) [][4]float64 {
 	rows := [][4]float64{}
 	for step := s.n + 1; step <= s.n+int64(len(s.slots)); step++ {
 		if s.holds(step) {

@@ -1,0 +1,74 @@
+package chunk
+
+import "edgert/rt"
+
+// originalAsync is LeRobot's RobotClient with the filter of its PolicyServer.
+// Unlike ours, a chunk begins with the step that ran last, so that its first row is
+// never used; a late chunk empties the queue; any order is taken as it comes;
+// observations are compared with the newest that was sent; and a step that was
+// asked for is never asked for again, so that one lost answer with nothing left
+// stops the arm for good.
+//
+// Source: lerobot async_inference/{robot_client,policy_server}.py.
+type originalAsync struct {
+	queueBase
+	mustGo          bool
+	actionChunkSize int         // longest chunk so far, -1 before the first
+	predicted       int64       // newest of the server's _predicted_timesteps, noStep before the first
+	lastProcessed   stateFilter // the server's last_processed_obs
+}
+
+func newOriginalAsync(b queueBase) *originalAsync {
+	return &originalAsync{queueBase: b, mustGo: true, actionChunkSize: -1, predicted: noStep, lastProcessed: newStateFilter(b.c)}
+}
+
+// OnChunk is receive_actions and _aggregate_action_queues.
+//
+//rt:noalloc
+func (d *originalAsync) OnChunk(now rt.Instant, c *Chunk) Result {
+	_, executed, r := d.answer(now, c)
+	if r.Outcome != Joined {
+		return r
+	}
+	d.actionChunkSize = max(d.actionChunkSize, c.Rows)
+	d.mustGo = true
+	return d.blend(c, executed, r)
+}
+
+// OnTick is control_loop_observation, and _enqueue_observation of the server.
+//
+//rt:noalloc
+func (d *originalAsync) OnTick(now rt.Instant, state []float32, a *Ask) bool {
+	d.waiting()
+	if !(float64(d.queue.size())/float64(d.actionChunkSize) <= d.c.Threshold) {
+		return false
+	}
+	timestep := max(d.n, 0)
+	mustGo := d.mustGo && d.queue.size() == 0
+	if !mustGo && (timestep == d.predicted || d.lastProcessed.similar(state)) {
+		return false
+	}
+	if mustGo {
+		d.mustGo = false
+	}
+	a.unconditioned()
+	d.predicted = timestep
+	d.ask(now, a, timestep, d.recovery())
+	d.lastProcessed.compareWith(state)
+	return true
+}
+
+//rt:noalloc
+func (d *originalAsync) Rearm() {
+	d.queueBase.Rearm()
+	d.mustGo = true
+}
+
+//rt:noalloc
+func (d *originalAsync) Resume() {}
+
+//rt:noalloc
+func (d *originalAsync) Reset() {
+	d.queueBase.Reset()
+	d.mustGo, d.lastProcessed.active, d.predicted = true, false, noStep
+}

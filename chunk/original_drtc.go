@@ -1,0 +1,152 @@
+package chunk
+
+import (
+	"time"
+
+	"edgert/rt"
+)
+
+// originalDRTC is the DRTC program's client. Unlike ours, a chunk starts at the
+// step that ran last, so that its first row is always late; an older chunk fills
+// the steps that a newer one lacks; executing jumps over gaps; spans pass over
+// gaps and start one step behind the chunk that they condition; and the first
+// request waits s_min + epsilon ticks.
+//
+// Source: the DRTC program, robot_client_drtc.py at d20888c.
+type originalDRTC struct {
+	c        Config
+	schedule *schedule
+	latency  estimator
+	cooldown int // ticks
+	requests requests
+	key      int64 // of the newest request
+}
+
+func newOriginalDRTC(c Config, e estimator) *originalDRTC {
+	if c.Cooldown == cooldownRunway {
+		c.Cooldown = cooldownCounts
+	}
+	d := &originalDRTC{c: c, schedule: newSchedule(c.Horizon, c.DOF), latency: e}
+	d.Rearm()
+	return d
+}
+
+// first returns the smallest occupied step above n, n when there is none.
+//
+//rt:noalloc
+func (d *originalDRTC) first() int64 {
+	for step := d.schedule.n + 1; step <= d.schedule.n+int64(len(d.schedule.slots)); step++ {
+		if d.schedule.holds(step) {
+			return step
+		}
+	}
+	return d.schedule.n
+}
+
+//rt:noalloc
+func (d *originalDRTC) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.Duration, bool) {
+	return d.schedule.pop(d.first(), now, maxAge)
+}
+
+//rt:noalloc
+func (d *originalDRTC) Peek() []float32 { return d.schedule.peek(d.first()) }
+
+// merge joins whatever was asked for, in any order.
+//
+//rt:noalloc
+func (d *originalDRTC) merge(c *Chunk, r Result) Result {
+	if r.Outcome = d.schedule.check(c); r.Outcome != Joined {
+		return r
+	}
+	return d.schedule.join(c, r)
+}
+
+//rt:noalloc
+func (d *originalDRTC) OnChunk(now rt.Instant, c *Chunk) Result {
+	_, r := d.requests.answer(now, c)
+	if r.Outcome != Joined {
+		return r
+	}
+	if r = d.merge(c, r); r.Outcome == Joined {
+		if d.c.Cooldown == cooldownMerge {
+			d.cooldown = 0
+		}
+		d.latency.observe(r.RTT.Seconds())
+	}
+	return r
+}
+
+//rt:noalloc
+func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
+	size := d.schedule.live
+	if size > d.c.Horizon-d.c.SMin || d.cooldown > 0 && d.c.Cooldown != cooldownOff {
+		d.OnIdleTick()
+		return false
+	}
+	estimate := d.estimate()
+	if d.c.Cooldown != cooldownOff {
+		d.cooldown = estimate + d.c.Epsilon
+	}
+	d.key++
+	a.unconditioned()
+	a.Key, a.Step, a.Runway = d.key, max(d.schedule.n, 0), size
+	delay := min(estimate, size)
+	a.PrefixEnd = d.c.prefixEnd(delay)
+	if d.c.Prefix != prefixNone {
+		a.Rows, a.ModelRows = d.schedule.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
+	}
+	if d.c.Prefix == prefixSpans {
+		a.Spans = d.appendSpans(a.Spans, a.PrefixEnd)
+	}
+	a.Delay = min(delay, a.Rows)
+	d.requests.put(request{key: a.Key, step: a.Step, captured: now, source: now, delay: a.Delay})
+	return true
+}
+
+// appendSpans describes the next actions, at most maxRows, wherever they are.
+//
+//rt:noalloc
+func (d *originalDRTC) appendSpans(dst []Span, maxRows int) []Span {
+	for step := d.schedule.n + 1; step <= d.schedule.n+int64(len(d.schedule.slots)) && maxRows > 0; step++ {
+		if d.schedule.holds(step) {
+			dst = d.schedule.appendSpan(dst, step)
+			maxRows--
+		}
+	}
+	return dst
+}
+
+//rt:noalloc
+func (d *originalDRTC) OnIdleTick() {
+	if d.c.Cooldown == cooldownCounts {
+		d.cooldown = max(d.cooldown-1, 0)
+	}
+}
+
+//rt:noalloc
+func (d *originalDRTC) Pictured(key int64, source rt.Instant) { d.requests.pictured(key, source) }
+
+// Rearm begins as the program begins.
+//
+//rt:noalloc
+func (d *originalDRTC) Rearm() { d.cooldown = d.c.SMin + d.c.Epsilon }
+
+//rt:noalloc
+func (d *originalDRTC) Resume() {}
+
+//rt:noalloc
+func (d *originalDRTC) Reset() {
+	d.schedule.clear()
+	d.Rearm()
+}
+
+//rt:noalloc
+func (d *originalDRTC) Last() Provenance { return d.schedule.last }
+
+//rt:noalloc
+func (d *originalDRTC) estimate() int { return steps(d.latency.seconds(), d.c.FPS, d.c.Horizon) }
+
+//rt:noalloc
+func (d *originalDRTC) View() View {
+	return View{N: d.schedule.n, Size: d.schedule.live, Estimate: d.estimate(), Cooldown: d.cooldown, SMin: d.c.SMin}
+}

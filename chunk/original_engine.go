@@ -1,0 +1,71 @@
+package chunk
+
+import "edgert/rt"
+
+// originalEngine is LeRobot's inference engine with one request under way: rtc,
+// append and sync. Unlike ours, an answer to rtc drops ceil(round trip * fps) rows,
+// whether they ran or not, and may so empty the queue; only the newest request may
+// be answered; after RequestTimeout it counts as lost, or at once when its answer
+// came without actions; and for rtc the announced delay may exceed the rows that
+// are sent, and zeros fill the prefix up.
+//
+// Source: lerobot rollout/inference/rtc.py, sync.py; remote.py at b968020.
+type originalEngine struct{ queueBase }
+
+//rt:noalloc
+func (d *originalEngine) OnChunk(now rt.Instant, c *Chunk) Result {
+	_, executed, r := d.answer(now, c)
+	switch {
+	case r.Outcome == BadShape && c.Rows == 0 && c.Key == d.key:
+		d.timeout = 0 // the next tick asks again
+		return r
+	case r.Outcome != Joined:
+		return r
+	case c.Key != d.key || d.waited >= d.timeout:
+		r.Outcome = older
+		return r
+	}
+	switch d.c.Schedule {
+	case ScheduleAppend:
+		return d.append(c, r)
+	case ScheduleRTC:
+		executed = lerobotSteps(r.RTT.Seconds(), d.c.FPS)
+	}
+	return d.replace(c, executed, r)
+}
+
+//rt:noalloc
+func (d *originalEngine) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
+	due := d.bufferLow()
+	if d.c.Schedule == ScheduleSync {
+		due = d.queue.size() == 0
+	}
+	if d.waiting() || !due {
+		return false
+	}
+	a.unconditioned()
+	if d.c.Schedule == ScheduleRTC {
+		d.conditionOnRest(a)
+		d.padPrefix(a)
+	}
+	d.ask(now, a, d.n+1, d.c.ticks(d.c.RequestTimeout))
+	return true
+}
+
+// padPrefix fills a prefix that has a row up to PrefixEnd with zeros.
+//
+//rt:noalloc
+func (d *originalEngine) padPrefix(a *Ask) {
+	if a.Rows == 0 {
+		return
+	}
+	clear(a.Robot[a.Rows*d.c.DOF : a.PrefixEnd*d.c.DOF])
+	clear(a.Model[a.Rows*d.c.DOF : a.PrefixEnd*d.c.DOF])
+	if a.ModelRows == a.Rows {
+		a.ModelRows = a.PrefixEnd
+	}
+	a.Rows = a.PrefixEnd
+}
+
+//rt:noalloc
+func (d *originalEngine) Resume() {}

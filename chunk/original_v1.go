@@ -1,0 +1,38 @@
+package chunk
+
+import "edgert/rt"
+
+// originalV1 is the first remote proposal as it was written. Unlike ours, an
+// answer drops int(round trip * fps) rows, but for the first answer, whether they
+// ran or not; any order is taken as it comes; a late answer empties the queue; and
+// every tick below the buffer asks.
+//
+// Source: LeRobot's async proposal, version 1, sections 8 and 11.5.
+type originalV1 struct{ queueBase }
+
+//rt:noalloc
+func (d *originalV1) OnChunk(now rt.Instant, c *Chunk) Result {
+	_, _, r := d.answer(now, c)
+	if r.Outcome != Joined {
+		return r
+	}
+	expired := 0
+	if d.merges > 0 {
+		expired = int(min(r.RTT.Seconds()/(1/d.c.FPS), stepsMax))
+	}
+	return d.blend(c, expired, r)
+}
+
+//rt:noalloc
+func (d *originalV1) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
+	d.waiting()
+	if !d.bufferLow() {
+		return false
+	}
+	a.unconditioned()
+	d.ask(now, a, d.n+1, d.recovery())
+	return true
+}
+
+//rt:noalloc
+func (d *originalV1) Resume() {}

@@ -1,0 +1,227 @@
+package chunk
+
+import (
+	"time"
+
+	"edgert/rt"
+)
+
+// queueBase is what the disciplines on an actionQueue have in common, ours and the
+// originals: the queue, the requests under way, and how long to wait for the newest.
+type queueBase struct {
+	c         Config
+	queue     *actionQueue
+	requests  requests
+	latency   estimator
+	aggregate aggregate
+
+	key     int64  // newest request
+	n       int64  // action step that ran last
+	merges  uint64 // answers that were taken
+	waited  int    // ticks since the newest request left
+	timeout int    // ticks after which it counts as lost; 0: none is under way
+	last    Provenance
+}
+
+// newQueueBase makes room for all that may be left when a request leaves, which is
+// Buffer at most, or a chunk, and for the longest answer behind that: however short
+// the chunks are, none that was asked for is refused. maxBuffer bounds it.
+func newQueueBase(c Config, e estimator) (queueBase, error) {
+	f, err := aggregateByName(c.Aggregate)
+	rows := max(c.ticks(c.Buffer), c.Horizon) + c.Horizon
+	return queueBase{c: c, queue: newActionQueue(rows, c.DOF), latency: e, aggregate: f, n: noStep}, err
+}
+
+//rt:noalloc
+func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.Duration, bool) {
+	if b.queue.size() == 0 {
+		return nil, 0, false
+	}
+	head := b.queue.head()
+	age := now.Sub(head.source)
+	if maxAge > 0 && age > maxAge {
+		if b.c.Schedule == ScheduleAppend { // behind an old head the chunk of a later request may be young
+			b.queue.dropOlder(now, maxAge)
+		} else {
+			b.queue.clear()
+		}
+		return nil, age, true
+	}
+	b.last = head.prov
+	b.n++
+	return b.queue.get(), age, false
+}
+
+//rt:noalloc
+func (b *queueBase) Peek() []float32 { return b.queue.peek() }
+
+// answer finds the request that c answers and refuses what could not have been
+// asked for. Joined: it may be merged, and executed rows of it have run since.
+//
+//rt:noalloc
+func (b *queueBase) answer(now rt.Instant, c *Chunk) (q request, executed int, r Result) {
+	if q, r = b.requests.answer(now, c); r.Outcome == Joined {
+		r.Outcome = checkShape(c, b.c.Horizon, b.c.DOF)
+	}
+	return q, int(b.n + 1 - q.step), r
+}
+
+// merged is called for every answer that was taken.
+//
+//rt:noalloc
+func (b *queueBase) merged(key int64, rtt time.Duration) {
+	b.merges++
+	b.latency.observe(rtt.Seconds())
+	if key == b.key {
+		b.timeout = 0
+	}
+}
+
+// replace puts an answer without its first executed rows where the queue was.
+//
+//rt:noalloc
+func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {
+	r = b.skip(c, executed, r)
+	b.queue.replace(c, r.Delay)
+	b.merged(c.Key, r.RTT)
+	return r
+}
+
+// append puts a whole answer behind the queue, and gives up the newest request:
+// its answer would repeat the motion.
+//
+//rt:noalloc
+func (b *queueBase) append(c *Chunk, r Result) Result {
+	if !b.queue.append(c) {
+		r.Outcome = ahead
+		return r
+	}
+	r.stored = c.Rows
+	b.merged(b.key, r.RTT)
+	return r
+}
+
+// blend replaces the queue by an answer without its first executed rows, and
+// aggregates where the queue had an action.
+//
+//rt:noalloc
+func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {
+	r = b.skip(c, executed, r)
+	b.queue.blend(c, r.Delay, b.aggregate)
+	b.merged(c.Key, r.RTT)
+	return r
+}
+
+// blendUnlessLate is blend for an answer of which a row is still to run; any other
+// only teaches the estimator.
+//
+//rt:noalloc
+func (b *queueBase) blendUnlessLate(c *Chunk, executed int, r Result) Result {
+	if executed < c.Rows {
+		return b.blend(c, executed, r)
+	}
+	b.merged(c.Key, r.RTT)
+	r.Outcome, r.Delay = late, c.Rows
+	return r
+}
+
+// skip leaves out the first executed rows of c and measures how far the others lie
+// from the actions they meet.
+//
+//rt:noalloc
+func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
+	r.Delay = min(executed, c.Rows)
+	if r.stored = c.Rows - r.Delay; r.stored == 0 {
+		r.Outcome = late
+	}
+	robot, _, _ := b.queue.leftOver()
+	for row := r.Delay; row < c.Rows && len(robot) > 0; row++ {
+		r.measureOverlap(robot[:c.DOF], c.Robot[row*c.DOF:(row+1)*c.DOF])
+		robot = robot[c.DOF:]
+	}
+	r.finishOverlap()
+	return r
+}
+
+// waiting counts a tick and says whether the newest request may still be
+// answered.
+//
+//rt:noalloc
+func (b *queueBase) waiting() bool {
+	b.OnIdleTick()
+	return b.waited < b.timeout
+}
+
+// bufferLow says that the actions left last no longer than Buffer.
+//
+//rt:noalloc
+func (b *queueBase) bufferLow() bool {
+	return float64(b.queue.size())*(1/b.c.FPS) <= b.c.Buffer.Seconds()
+}
+
+// ask sends the next request, to be answered within timeout ticks.
+//
+//rt:noalloc
+func (b *queueBase) ask(now rt.Instant, a *Ask, step int64, timeout int) {
+	b.key++
+	b.waited, b.timeout = 0, timeout
+	a.Key, a.Step, a.Runway = b.key, step, b.queue.size()
+	b.requests.put(request{key: a.Key, step: step, captured: now, source: now, delay: a.Delay, merges: b.merges})
+}
+
+// conditionOnRest puts the actions left into the request.
+//
+//rt:noalloc
+func (b *queueBase) conditionOnRest(a *Ask) {
+	a.BothRows = true
+	a.PrefixEnd = b.c.Horizon
+	if b.c.PrefixEnd > 0 {
+		a.PrefixEnd = min(a.PrefixEnd, b.c.PrefixEnd)
+	}
+	a.Rows, a.ModelRows = b.queue.copyLeft(a.Robot, a.Model, a.PrefixEnd)
+	a.Delay = min(b.estimate(), b.c.Horizon)
+}
+
+// estimate is the expected round trip in ticks, 0 while none is known.
+//
+//rt:noalloc
+func (b *queueBase) estimate() int { return lerobotSteps(b.latency.seconds(), b.c.FPS) }
+
+// recovery is how many ticks to wait for an answer before asking again: what it
+// should take, but not longer than the actions last, and s_min while nothing is
+// known.
+//
+//rt:noalloc
+func (b *queueBase) recovery() int {
+	steps := b.estimate()
+	if steps == 0 {
+		steps = b.c.SMin
+	}
+	return min(steps, max(b.queue.size(), b.c.SMin)) + b.c.Epsilon
+}
+
+//rt:noalloc
+func (b *queueBase) OnIdleTick() { b.waited = min(b.waited+1, b.timeout) }
+
+//rt:noalloc
+func (b *queueBase) Pictured(key int64, source rt.Instant) { b.requests.pictured(key, source) }
+
+//rt:noalloc
+func (b *queueBase) Rearm() { b.timeout, b.waited = 0, 0 }
+
+//rt:noalloc
+func (b *queueBase) Resume() { b.Rearm() }
+
+//rt:noalloc
+func (b *queueBase) Reset() {
+	b.queue.clear()
+	b.Rearm()
+}
+
+//rt:noalloc
+func (b *queueBase) Last() Provenance { return b.last }
+
+//rt:noalloc
+func (b *queueBase) View() View {
+	return View{N: b.n, Size: b.queue.size(), Estimate: b.estimate(), Cooldown: max(b.timeout-b.waited, 0)}
+}

@@ -1,0 +1,59 @@
+package chunk
+
+import "edgert/rt"
+
+// sequential is rtc, append and sync, with one request under way at a time. rtc
+// asks while actions for at most Buffer are left, conditions on them, and its
+// answer replaces them; the answer to append goes behind them; sync asks when none
+// is left.
+//
+// An answer drops the rows that ran since its observation. A request without an
+// answer is asked again after the latency estimate, and then either answer will
+// do for rtc, the first for the others, since the second would repeat the motion.
+type sequential struct {
+	queueBase
+	newest watermark
+}
+
+func newSequential(b queueBase) *sequential { return &sequential{queueBase: b, newest: noKey} }
+
+//rt:noalloc
+func (d *sequential) OnChunk(now rt.Instant, c *Chunk) Result {
+	q, executed, r := d.answer(now, c)
+	if r.Outcome != Joined {
+		return r
+	}
+	current := q.merges == d.merges // nothing was taken since it left
+	if d.c.Schedule == ScheduleRTC {
+		current = d.newest.accept(q.key)
+	}
+	switch {
+	case !current:
+		r.Outcome = older
+	case d.c.Schedule == ScheduleAppend:
+		return d.append(c, r)
+	case executed >= c.Rows:
+		r.Outcome, r.Delay = late, c.Rows
+	default:
+		return d.replace(c, executed, r)
+	}
+	return r
+}
+
+//rt:noalloc
+func (d *sequential) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
+	due := d.bufferLow()
+	if d.c.Schedule == ScheduleSync {
+		due = d.queue.size() == 0
+	}
+	if d.waiting() || !due {
+		return false
+	}
+	a.unconditioned()
+	if d.c.Schedule == ScheduleRTC {
+		d.conditionOnRest(a)
+		a.Delay = min(a.Delay, a.Rows)
+	}
+	d.ask(now, a, d.n+1, d.recovery())
+	return true
+}
