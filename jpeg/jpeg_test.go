@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgert/rt/rttest"
 )
 
 const bandsW, bandsH = 128, 64
@@ -249,6 +251,7 @@ func TestDecodeRefuses(t *testing.T) {
 // A small file cannot hold the decoder: of the largest picture with the most
 // scans that is let through, every block is one bit per component.
 func TestManyScansAreBounded(t *testing.T) {
+	rttest.RealTime(t)
 	src := patchSize(read(t, "bands_420.jpg"), 4096, 4096)
 	scan := src[bytes.LastIndex(src, []byte{0xff, 0xda}) : len(src)-2]
 	src = append(append(src[:len(src)-2:len(src)-2], bytes.Repeat(scan, maxScans-1)...), 0xff, 0xd9)

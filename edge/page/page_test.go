@@ -21,6 +21,7 @@ import (
 	"edgert/camera/pattern"
 	"edgert/edge/capture"
 	"edgert/rt"
+	"edgert/rt/rttest"
 )
 
 // stage is a page with a run behind it that tests play.
@@ -90,7 +91,7 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 				p.Refresh(s.clock.Now())
 			}
 			s.ticks.Add(1)
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // a sender that leaves others the processor
 		}
 	}()
 	s.Watch(Run{
@@ -234,13 +235,8 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 		defer c.Close()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-")
 	}
-	most := 0
-	for end := time.Now().Add(patience); s.listener.accepted.Load() < maxConnections; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d seats taken", s.listener.accepted.Load(), maxConnections)
-		}
-	}
-	most = max(most, len(s.listener.slots))
+	rttest.Eventually(t, "all connections taken", func() bool { return s.listener.accepted.Load() >= maxConnections })
+	most := len(s.listener.slots)
 	s.get(t, "/healthz").wants(t, "after the slow ones", 200, "text/plain", "ok")
 	if n := s.listener.accepted.Load(); n < 2*maxConnections || most > maxConnections {
 		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their seats, %d at most at once", n, most, maxConnections)
@@ -266,14 +262,12 @@ func TestClientsThatTakeNothing(t *testing.T) {
 		}
 	}
 	stuck, before := 0, s.pictures.Load()
-	for end := time.Now().Add(patience); stuck < 20; time.Sleep(10 * time.Millisecond) {
+	rttest.Eventually(t, "all memory held by the slow ones, for 200 looks", func() bool {
 		if stuck++; len(s.buffers) > 0 || s.pictures.Load() != before {
 			stuck, before = 0, s.pictures.Load()
 		}
-		if time.Now().After(end) {
-			t.Fatal("the slow ones never held all memory")
-		}
-	}
+		return stuck >= 200
+	})
 	s.get(t, "/healthz").wants(t, "meanwhile", 200, "text/plain", "ok")
 	for end := time.Now().Add(patience); ; {
 		a := s.get(t, "/camera/front")

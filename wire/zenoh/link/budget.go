@@ -16,7 +16,8 @@ const (
 	// debtFraction of the limit may be garbage, or held by links that are ending,
 	// before readers wait for it to go.
 	debtFraction = 2
-	// debtTimeout is how long they wait at most: a callback may hold a link up.
+	// debtTimeout is how long they wait for links that are ending: a callback may
+	// hold one up.
 	debtTimeout = time.Second
 )
 

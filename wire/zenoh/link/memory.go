@@ -14,7 +14,9 @@ const maxIdleBytes = 4 << 20
 // the longest records.
 const tlsBytes = 48 << 10
 
-// throttle holds a reader up while there is much debt, for it to grow no further.
+// throttle holds a reader up while there is much debt, so that it grows no
+// further: until a collection that is due has ended, however long that takes on a
+// busy machine, and for links that are ending at most debtTimeout.
 func (m *memory) throttle() {
 	b := m.budget
 	b.mu.Lock()
@@ -22,15 +24,15 @@ func (m *memory) throttle() {
 	if m.ended || b.debt() <= b.limit/debtFraction {
 		return
 	}
-	over := false
-	patience := time.AfterFunc(debtTimeout, func() {
+	timedOut := false
+	timeout := time.AfterFunc(debtTimeout, func() {
 		b.mu.Lock()
-		over = true
+		timedOut = true
 		b.mu.Unlock()
 		b.debtPaid.Broadcast()
 	})
-	defer patience.Stop()
-	for !over && !m.ended && b.debt() > b.limit/debtFraction {
+	defer timeout.Stop()
+	for !m.ended && b.debt() > b.limit/debtFraction && (b.collecting || !timedOut) {
 		b.debtPaid.Wait()
 	}
 }

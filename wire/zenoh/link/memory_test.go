@@ -152,3 +152,23 @@ func TestCollectionRate(t *testing.T) {
 		}
 	})
 }
+
+// Goal: a reader waits for a collection also when that takes longer than links may
+// take to end, as on a machine that is busy: else it makes garbage meanwhile.
+func TestSlowCollectionIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1 << 20)
+		m := b.join("", func() {})
+		b.garbage, b.collecting = b.limit, true
+		began, waited := time.Now(), make(chan time.Duration)
+		go func() { m.throttle(); waited <- time.Since(began) }()
+		time.Sleep(5 * debtTimeout) // in virtual time: the collection
+		b.mu.Lock()
+		b.garbage, b.collecting = 0, false
+		b.mu.Unlock()
+		b.debtPaid.Broadcast()
+		if took := <-waited; took != 5*debtTimeout {
+			t.Errorf("the reader went on after %v, the collection ended after %v", took, 5*debtTimeout)
+		}
+	})
+}
