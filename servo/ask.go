@@ -205,12 +205,13 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 	g.request, g.params = request, params
 	g.wire = b.wireTime(len(request), 1, params)
 	b.dirty = max(b.dirty, 1) // a reply that came twice would answer this too
-	before, patience := b.corrupt.Load(), b.patience
-	b.host.begin()
-	for failed := 0; failed < b.attempts; {
-		deadline := b.clock.Now().Add(g.wire + settleMax + patience)
-		if b.gather(g, patience, deadline) == 0 {
-			b.host.heard()
+	before := b.corrupt.Load()
+	for attempt := range b.attempts {
+		if attempt > 0 {
+			b.retries.Add(1)
+		}
+		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
+		if b.gather(g, b.patience, deadline) == 0 {
 			return g.param(0), b.faultOf(g.errs[0]), nil
 		}
 		if b.lost {
@@ -222,12 +223,6 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 		b.quiet()
 		if b.stopped() {
 			return nil, 0, ErrCanceled
-		}
-		if b.attempts != maxAttempts || !b.host.granted(&patience) { // who is in haste asks no host
-			failed++
-		}
-		if failed < b.attempts {
-			b.retries.Add(1)
 		}
 	}
 	if b.corrupt.Load() != before {
@@ -322,50 +317,4 @@ func (b *Bus) AnyReply(wait time.Duration) bool {
 	b.quiet()
 	b.dirty, b.fenced = drains, false
 	return heard > 0
-}
-
-// pardons is how many attempts off the tick the host may have spoilt, one after
-// the other, until somebody answers: with the doubled patience three seconds.
-const pardons = 12
-
-// pardon tells silence from a host that took this machine's processors away: a
-// reply that comes within the wait is of no use to a thread that does not run, and
-// a simulated motor does not answer while its own does not. On a machine that is
-// not virtual it grants nothing.
-type pardon struct {
-	steal  func() time.Duration // nil: nothing is ever stolen
-	stolen time.Duration        // before the first attempt
-	left   int
-}
-
-// newPardon looks at the host of those who live on the kernel's clock.
-func newPardon(clock rt.Clock) pardon {
-	p := pardon{left: pardons}
-	if clock == rt.KernelClock() {
-		p.steal = rt.StealTime
-	}
-	return p
-}
-
-// begin is before the first attempt.
-func (p *pardon) begin() {
-	if p.steal != nil {
-		p.stolen = p.steal()
-	}
-}
-
-// heard says that somebody answers, or is to be asked anew.
-func (p *pardon) heard() { p.left = pardons }
-
-// granted reports whether the host took processor time since the first attempt
-// began, which may excuse that this one failed; the next is to have more patience
-// then. The kernel counts what was taken at a processor's next timer interrupt: ask
-// some time after the attempt.
-func (p *pardon) granted(patience *time.Duration) bool {
-	if p.left == 0 || p.steal == nil || p.steal() <= p.stolen {
-		return false
-	}
-	p.left--
-	*patience = min(2**patience, patienceMax)
-	return true
 }

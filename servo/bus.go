@@ -30,7 +30,6 @@ const (
 	lossMax     = 2400 * time.Microsecond // what a lost reply may cost in all, asking again included
 	slotWait    = 300 * time.Microsecond  // for a reply whose successors have come
 	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
-	patienceMax = 160 * time.Millisecond  // an attempt's, however busy the host is
 	hushTime    = 100 * time.Millisecond  // silence after which a late reply is not expected any more
 	quietMax    = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
 	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
@@ -75,7 +74,6 @@ type Bus struct {
 	fences   uint          // that were put up; does not begin at 0
 	coarse   [256]bool     // by id: it has refused a fence's read, so pings are its fences
 	lost     bool          // the port has failed
-	host     pardon        // for attempts off the tick
 	halted   func() bool   // while an arm is opened: whether that shall end; nil: never
 
 	// Atomic.
@@ -96,7 +94,6 @@ func NewBus(port Port, baud int, protocol table.Protocol, clock rt.Clock) *Bus {
 		attempts: maxAttempts,
 		hush:     hushTime,
 		dirty:    drains, // whoever had the port before may have left bytes
-		host:     newPardon(clock),
 		fences:   uint(clock.Now() / rt.Instant(time.Microsecond)),
 	}
 	b.one = &group{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)}

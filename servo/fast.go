@@ -36,18 +36,14 @@ func (a *Arm) tryFast() {
 		return
 	}
 	a.bus.setFast(a.positions, true)
-	a.bus.host.begin()
-	for failed, patience := 0, ackWait; failed < fastTries; {
-		if a.bus.gather(a.positions, patience, a.clock.Now().Add(2*patience)) == 0 {
+	for range fastTries {
+		if a.bus.gather(a.positions, ackWait, a.clock.Now().Add(2*ackWait)) == 0 {
 			a.merging = merging{known: true, since: a.clock.Now(), wait: fastWait}
 			return
 		}
 		a.bus.quiet()
 		if a.bus.stopped() {
 			break
-		}
-		if !a.bus.host.granted(&patience) {
-			failed++
 		}
 	}
 	a.bus.setFast(a.positions, false)

@@ -20,8 +20,7 @@ const (
 // motor by itself as often as needed. It ignores faults and goes on past
 // failures; the error, which wraps ErrTorque, names the motors that may still
 // be under torque. It works after bus errors. Six silent motors take 0.2 s, on a line that
-// never falls silent up to a second, and three more on a machine whose host takes
-// its processors away; whoever hears the first frame, sent within 50 ms, is limp then.
+// never falls silent up to a second; whoever hears the first frame, sent within 50 ms, is limp then.
 //
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {
@@ -68,8 +67,11 @@ func (a *Arm) HoldTriggers() error {
 // readPositions fills a.positions with an answer of every motor.
 func (a *Arm) readPositions() error {
 	missing, patience := a.positions.all, ackWait
-	a.bus.host.begin()
-	for failed := 0; failed < maxAttempts; {
+	for attempt := range maxAttempts {
+		if attempt > 0 {
+			a.bus.retries.Add(1)
+			patience *= 2 // a slow adapter
+		}
 		if a.bus.stopped() {
 			return ErrCanceled
 		}
@@ -78,13 +80,6 @@ func (a *Arm) readPositions() error {
 			return nil
 		}
 		a.bus.quiet()
-		if !a.bus.host.granted(&patience) {
-			failed++
-			patience *= 2 // a slow adapter
-		}
-		if failed < maxAttempts {
-			a.bus.retries.Add(1)
-		}
 	}
 	var bad []int
 	for i := range a.joints { // the first units are the joints
@@ -125,8 +120,6 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 		b.quiet()
 		b.hush = hushTime
 	}
-	b.host.heard() // whoever was silent before
-	b.host.begin()
 	check := b.newCheck(r, ids)
 	for range offRounds {
 		if b.SyncWrite(r, ids, words) != nil {
@@ -136,38 +129,7 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 			return nil
 		}
 	}
-	host := b.host
-	bad = setSingly(b, r, ids, words)
-	b.host = host
-	for patience := offWait; len(bad) > 0 && !b.lost && b.excused(&patience); {
-		bad = setAgain(b, r, ids, words, bad, patience)
-	}
-	return bad
-}
-
-// excused is whether the host may be why somebody was not heard.
-func (b *Bus) excused(patience *time.Duration) bool {
-	if b.host.steal != nil {
-		b.quiet()
-	}
-	return b.host.granted(patience)
-}
-
-// setAgain sets the bad ones' register with one frame, and returns those that do
-// not have the value afterwards.
-func setAgain(b *Bus, r table.Row, ids []ID, words, bad []int, patience time.Duration) (still []int) {
-	left, words2 := make([]ID, 0, len(bad)), make([]int, 0, len(bad))
-	for _, i := range bad {
-		left, words2 = append(left, ids[i]), append(words2, words[i])
-	}
-	if b.SyncWrite(r, left, words2) != nil {
-		return bad
-	}
-	check := b.newCheck(r, left)
-	for _, k := range b.readBack(check, r, words2, patience, b.clock.Now().Add(check.wire+2*patience)) {
-		still = append(still, bad[k])
-	}
-	return still
+	return setSingly(b, r, ids, words)
 }
 
 // setSingly is what remains when the group does not confirm: acknowledged
