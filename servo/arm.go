@@ -32,39 +32,39 @@ type ArmConfig struct {
 // called by any thread.
 type Arm struct {
 	// Constant after OpenArm.
-	path    string
-	robot   robot.Robot
-	joints  []joint
-	units   []unit // every servo: those of the joints in their order, then shadows
-	ids     []ID   // of the joints
-	all     []ID   // of the units
-	rows    rows
-	clock   rt.Clock
-	halted  func() bool
-	noticed *uint32       // of ArmConfig
-	period  time.Duration // of the ticks; 0: not known
-	held    []string
-	notes   []string
+	path         string
+	robot        robot.Robot
+	joints       []joint
+	units        []unit // every servo: those of the joints in their order, then shadows
+	ids          []ID   // of the joints
+	all          []ID   // of the units
+	rows         rows
+	clock        rt.Clock
+	canceled     func() bool
+	restarted    *uint32       // of ArmConfig
+	period       time.Duration // of the ticks; 0: not known
+	unconfigured []string
+	notes        []string
 
 	// Owner: tick thread.
 	bus        *Bus
-	positions  *group
-	merging    merging
+	positions  *readGroup
+	fast       fastMode
 	present    []float32 // newest known position per joint, in its unit
-	places     []int     // the same, raw
+	raws       []int     // the same, raw
 	faults     []Fault   // per joint, with the newest position
 	goals      []int     // last goal per joint, raw
-	some       []ID      // joints that the goals of this tick are for
-	words      []int     // their goals
+	goalIDs    []ID      // joints that the goals of this tick are for
+	goalWords  []int     // their goals
 	arming     arming
 	lastRead   rt.Instant
-	rescued    uint32  // joints that may be armed outside their range
-	speeds     []speed // of their servos, before
-	slowed     []speed // servos that were found with the speed of a rescue, and what they get
-	unmarked   []kept  // marks of motors that were under torque when the arm was opened
-	unmarkedAt []int   // their units
-	asked      int     // of unmarked, in this round
-	markings   int     // rounds
+	rescued    uint32             // joints that may be armed outside their range
+	speeds     []speed            // of their servos, before
+	slowed     []speed            // servos that were found with the speed of a rescue, and what they get
+	unmarked   []expectedRegister // marks of motors that were under torque when the arm was opened
+	unmarkedAt []int              // their units
+	asked      int                // of unmarked, in this round
+	markings   int                // rounds
 	health     *health
 	closed     bool
 
@@ -119,12 +119,12 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 		}
 	}
 	a := newArm(cfg, port, clock)
-	a.bus.halted = cfg.Canceled
-	err := a.narrow()
+	a.bus.canceled = cfg.Canceled
+	err := a.applyLimits()
 	if err == nil {
-		err = a.bringUp(cfg.Calibration, cfg.Reopened)
+		err = a.setUp(cfg.Calibration, cfg.Reopened)
 	}
-	a.bus.halted = nil // letting the arm go is never halted
+	a.bus.canceled = nil // letting the arm go is never halted
 	if err != nil {
 		if a.bus.lost {
 			err = fmt.Errorf("%w: %w; plug the adapter in again", ErrPortAbsent, err)
@@ -139,11 +139,11 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	n := len(r.Motors)
 	model := r.Motors[0].Model
 	a := &Arm{
-		path: cfg.Path, robot: r, clock: clock, halted: cfg.Canceled, noticed: cfg.Restarted,
+		path: cfg.Path, robot: r, clock: clock, canceled: cfg.Canceled, restarted: cfg.Restarted,
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
 		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
 		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),
-		places: make([]int, n), some: make([]ID, 0, n), words: make([]int, 0, n),
+		raws: make([]int, n), goalIDs: make([]ID, 0, n), goalWords: make([]int, 0, n),
 		cycle: cfg.Cycle,
 	}
 	if a.cycle == nil {
@@ -168,16 +168,16 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	return a
 }
 
-// narrow puts the robot's own limits inside the calibrated range; it wants some of
+// applyLimits puts the robot's own limits inside the calibrated range; it wants some of
 // that left.
-func (a *Arm) narrow() error {
+func (a *Arm) applyLimits() error {
 	for i := range a.joints {
 		j := &a.joints[i]
 		own := a.robot.Motors[i].Limits
 		if own == [2]float64{} {
 			continue
 		}
-		low, high := j.scale.count(own[0]), j.scale.count(own[1])
+		low, high := j.scale.raw(own[0]), j.scale.raw(own[1])
 		from, to := max(j.min, min(low, high)), min(j.max, max(low, high))
 		if from >= to {
 			return fmt.Errorf("%w: motor %d (%s): limits %v of %s lie outside its calibrated range, %.1f to %.1f; mend the description's limits, or calibrate again",
@@ -188,14 +188,14 @@ func (a *Arm) narrow() error {
 	return nil
 }
 
-// bringUp does what OpenArm does on the bus.
-func (a *Arm) bringUp(calibration Calibration, marked bool) error {
+// setUp does what OpenArm does on the bus.
+func (a *Arm) setUp(calibration Calibration, marked bool) error {
 	a.bus.DetectEcho(a.unusedID())
-	if err := a.find(); err != nil {
+	if err := a.findMotors(); err != nil {
 		return err
 	}
 	for _, u := range a.units {
-		if a.bus.stopped() {
+		if a.bus.isCanceled() {
 			return ErrCanceled
 		}
 		if err := a.checkModel(u); err != nil {
@@ -210,11 +210,11 @@ func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 	}
 	// Only now is it known that this is the arm: nothing was written before.
 	for i := range a.units {
-		if a.bus.stopped() {
+		if a.bus.isCanceled() {
 			return ErrCanceled
 		}
 		if marked {
-			if err := a.notice(i); err != nil {
+			if err := a.checkRestarted(i); err != nil {
 				return err
 			}
 		}
@@ -224,16 +224,16 @@ func (a *Arm) bringUp(calibration Calibration, marked bool) error {
 		if err := a.findSlow(i); err != nil {
 			return err
 		}
-		if err := a.findLimit(i); err != nil {
+		if err := a.readCurrentLimit(i); err != nil {
 			return err
 		}
 	}
 	if err := a.readPositions(); err != nil {
 		return err
 	}
-	a.tryFast()
+	a.probeFast()
 	for i := range a.joints {
-		a.take(i)
+		a.storePosition(i)
 	}
 	a.health.due = a.clock.Now().Add(healthEvery)
 	return nil
@@ -247,8 +247,8 @@ func (a *Arm) unusedID() ID {
 	return id
 }
 
-// find pings every motor and names those that do not answer.
-func (a *Arm) find() error {
+// findMotors pings every motor and names those that do not answer.
+func (a *Arm) findMotors() error {
 	var here, missing []string
 	var cause error
 	last := -1

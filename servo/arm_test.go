@@ -116,7 +116,7 @@ func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 	s.put(48, 111)
 	l.tamper = func(r []byte) []byte {
 		if s.lateBy = 0; s.word(48) == 111 {
-			s.lateBy = ackWait + time.Millisecond
+			s.lateBy = ackTimeout + time.Millisecond
 			s.put(48, 222) // what the second reply says
 		}
 		return r

@@ -32,32 +32,32 @@ const RangeSlack = 16
 type stage uint8
 
 const (
-	wake stage = iota // clear a bus watchdog that has fired: goals are refused until then
-	setGoal
-	checkGoal
-	mark // motors that were under torque when the arm was opened: behind the goal, since an AX-12's mark lets it move
-	checkMark
-	setTorque
-	checkTorque
-	guard // lock the EEPROM, set the bus watchdog
+	stageWatchdog stage = iota // clear a bus watchdog that has fired: goals are refused until then
+	stageGoal
+	stageGoalCheck
+	stageMarker // motors that were under torque when the arm was opened: behind the goal, since an AX-12's mark lets it move
+	stageMarkerCheck
+	stageTorque
+	stageTorqueCheck
+	stageGuard // lock the EEPROM, set the bus watchdog
 )
 
 // arming is the way from a limp arm to one that holds where it is.
 type arming struct {
-	stage  stage
-	joints uint32 // that are armed
-	ids    []ID   // of the joints, and of their shadows behind them
-	units  []int  // of each id
-	goals  int    // ids that take goals
-	cycle  uint64 // of the last step: arming goes on in the very next one, or begins anew
-	tries  int
-	since  rt.Instant // of the first
-	row    table.Row
-	words  []int  // what the last set wrote
-	left   []int  // indices of ids that have not confirmed it yet
-	bad    []int  // those that have something else
-	spoke  bool   // one of them has said so
-	moving uint32 // joints that have left the goal they were given
+	stage       stage
+	joints      uint32 // that are armed
+	ids         []ID   // of the joints, and of their shadows behind them
+	units       []int  // of each id
+	goals       int    // ids that take goals
+	cycle       uint64 // of the last step: arming goes on in the very next one, or begins anew
+	tries       int
+	since       rt.Instant // of the first
+	row         table.Row
+	words       []int  // what the last set wrote
+	unconfirmed []int  // indices of ids that have not confirmed it yet
+	bad         []int  // those that have something else
+	answered    bool   // one of them has said so
+	moving      uint32 // joints that have left the goal they were given
 }
 
 // ArmStep takes one step towards an arm that holds where it is: goal := present
@@ -80,51 +80,51 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 	}
 	m.cycle = a.cycles.Load()
 	switch m.stage {
-	case wake:
-		m.stage = setGoal
+	case stageWatchdog:
+		m.stage = stageGoal
 		if row := a.watchdogRow(); row.Size != 0 {
 			return false, a.bus.SyncWrite(row, a.all, make([]int, len(a.all)))
 		}
 		fallthrough
-	case setGoal:
-		if err := a.outside(joints); err != nil {
+	case stageGoal:
+		if err := a.checkRange(joints); err != nil {
 			return false, err
 		}
 		words := make([]int, m.goals)
 		for k := range words {
 			i := a.units[m.units[k]].joint
-			words[k] = a.inside(i, a.places[i])
+			words[k] = a.inside(i, a.raws[i])
 			a.goals[i] = words[k]
 		}
-		return false, a.write(a.rows.goal, words, checkGoal)
-	case checkGoal:
-		if done, err := a.confirmed(deadline, setGoal, "did not take its own position for a goal"); !done {
+		return false, a.sendArming(a.rows.goal, words, stageGoalCheck)
+	case stageGoalCheck:
+		if done, err := a.confirmed(deadline, stageGoal, "did not take its own position for a goal"); !done {
 			return false, err
 		}
-		m.stage, m.tries = mark, 0
+		m.stage, m.tries = stageMarker, 0
 		return false, nil
-	case mark:
-		if m.stage = setTorque; len(a.unmarked) > 0 {
-			m.stage = checkMark
-			return false, a.markNow()
+	case stageMarker:
+		if m.stage = stageTorque; len(a.unmarked) > 0 {
+			m.stage = stageMarkerCheck
+			return false, a.sendMarkers()
 		}
 		fallthrough
-	case setTorque:
+	case stageTorque:
 		if m.moving = a.moved(); m.moving != 0 {
-			m.stage = setGoal // somebody moves a limp arm: with the old goals it would jump back
+			m.stage = stageGoal // somebody moves a limp arm: with the old goals it would jump back
 			return false, nil
 		}
-		return false, a.write(a.rows.torque, ones(len(m.ids)), checkTorque)
-	case checkMark:
-		if a.readMark(deadline) {
-			m.stage = mark
+		return false, a.sendArming(a.rows.torque, ones(len(m.ids)), stageTorqueCheck)
+	case stageMarkerCheck:
+		if a.checkMarker(deadline) {
+			m.stage = stageMarker
 		}
 		return false, nil
-	case checkTorque:
-		if done, err := a.confirmed(deadline, setTorque, "did not switch on; check its cable and power"); !done {
+	case stageTorqueCheck:
+		if done, err := a.confirmed(deadline, stageTorque, "did not switch on; check its cable and power"); !done {
 			return false, err
 		}
-		m.stage = guard
+		m.stage = stageGuard
 		if row := a.units[0].model.Row(table.Lock); row.Size != 0 {
 			// As LeRobot does, so that nothing wears the EEPROM in motion.
 			return false, a.bus.SyncWrite(row, a.all, ones(len(a.all)))
@@ -140,7 +140,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 func (a *Arm) guardArmed(joints uint32) error {
 	a.arming = arming{}
 	a.health.expect(a.health.torque | joints)
-	if err := a.unslow(); err != nil {
+	if err := a.restoreSpeeds(); err != nil {
 		return err
 	}
 	row := a.watchdogRow()
@@ -152,7 +152,7 @@ func (a *Arm) guardArmed(joints uint32) error {
 		return nil // whoever ticks so slowly would be stopped between two ticks
 	}
 	ticks := watchdogTicks(patience)
-	a.health.leash = time.Duration(ticks)*watchdogStep - watchdogMargin
+	a.health.watchdogTimeout = time.Duration(ticks)*watchdogStep - watchdogMargin
 	return a.bus.SyncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
 }
 
@@ -178,7 +178,7 @@ const movedMost = 8
 func (a *Arm) moved() (joints uint32) {
 	for _, u := range a.arming.units[:a.arming.goals] {
 		i := a.units[u].joint
-		if d := a.inside(i, a.places[i]) - a.goals[i]; d > movedMost || d < -movedMost {
+		if d := a.inside(i, a.raws[i]) - a.goals[i]; d > movedMost || d < -movedMost {
 			joints |= 1 << i
 		}
 	}
@@ -197,7 +197,7 @@ func (a *Arm) MovedWhileArming() uint32 { return a.arming.moving }
 //rt:noalloc
 func (a *Arm) OutOfRange() (joints uint32) {
 	for i := range a.joints {
-		j, at := &a.joints[i], a.places[i]
+		j, at := &a.joints[i], a.raws[i]
 		if at < max(j.min, j.low)-RangeSlack || at > min(j.max, j.top)+RangeSlack {
 			joints |= 1 << i
 		}
@@ -205,9 +205,9 @@ func (a *Arm) OutOfRange() (joints uint32) {
 	return joints
 }
 
-// outside refuses to arm joints that would be moved by it, but for those that
+// checkRange refuses to arm joints that would be moved by it, but for those that
 // Rescue walks in.
-func (a *Arm) outside(joints uint32) error {
+func (a *Arm) checkRange(joints uint32) error {
 	joints &= a.OutOfRange() &^ a.rescued
 	if joints == 0 {
 		return nil
@@ -219,7 +219,7 @@ func (a *Arm) outside(joints uint32) error {
 		}
 		j := &a.joints[i]
 		low, high := a.Range(i)
-		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name, j.scale.place(a.places[i]), low, high, a.robot.Motors[i].Norm))
+		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name, j.scale.unclamped(a.raws[i]), low, high, a.robot.Motors[i].Norm))
 	}
 	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO, or --rescue",
 		ErrOutOfRange, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
@@ -249,10 +249,10 @@ func watchdogTicks(d time.Duration) int {
 	return int(min(watchdogMost, max(watchdogLeast, (d+watchdogStep-1)/watchdogStep)))
 }
 
-// raw is the position that joint i answered last.
+// rawPosition is the position that joint i answered last.
 //
 //rt:noalloc
-func (a *Arm) raw(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
+func (a *Arm) rawPosition(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
 
 // TorqueOn is all of ArmStep at once, for whoever has no tick: all joints.
 func (a *Arm) TorqueOn() error {
@@ -261,10 +261,10 @@ func (a *Arm) TorqueOn() error {
 		return err
 	}
 	for i := range a.joints {
-		a.take(i)
+		a.storePosition(i)
 	}
 	for {
-		armed, err := a.ArmStep(a.clock.Now().Add(2*ackWait), a.Joints())
+		armed, err := a.ArmStep(a.clock.Now().Add(2*ackTimeout), a.Joints())
 		if err != nil {
 			if off := a.TorqueOff(); off != nil { // half an arm under torque is worse than none
 				err = fmt.Errorf("%w; %w", err, off)
@@ -284,13 +284,13 @@ func (a *Arm) Joints() uint32 { return a.positions.all }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// write sends one register to the first motors that are armed and prepares the check.
-func (a *Arm) write(r table.Row, words []int, next stage) error {
+// sendArming sends one register to the first motors that are armed and prepares the check.
+func (a *Arm) sendArming(r table.Row, words []int, next stage) error {
 	m := &a.arming
-	m.words, m.stage, m.row, m.bad, m.spoke = words, next, r, nil, false
-	m.left = m.left[:0]
+	m.words, m.stage, m.row, m.bad, m.answered = words, next, r, nil, false
+	m.unconfirmed = m.unconfirmed[:0]
 	for k := range words {
-		m.left = append(m.left, k)
+		m.unconfirmed = append(m.unconfirmed, k)
 	}
 	return a.bus.SyncWrite(r, m.ids[:len(words)], words)
 }
@@ -300,38 +300,38 @@ func (a *Arm) write(r table.Row, words []int, next stage) error {
 // do not the arming goes back to an earlier stage, or ends.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
-	n := len(m.left)
-	room := deadline.Sub(a.clock.Now()) - a.bus.settle - healthLoss
+	n := len(m.unconfirmed)
+	room := deadline.Sub(a.clock.Now()) - a.bus.replyDelay - healthLoss
 	for ; n > 1 && a.bus.wireTime(maxRequest, n, m.row.Size+checkMore) > room; n-- {
 	}
 	ids, words := make([]ID, n), make([]int, n)
-	for k, i := range m.left[:n] {
+	for k, i := range m.unconfirmed[:n] {
 		ids[k], words[k] = m.ids[i], m.words[i]
 	}
-	check := a.bus.newCheck(m.row, ids)
-	least := a.clock.Now().Add(check.wire + a.bus.settle + lossWait)
-	for _, k := range a.bus.readBack(check, m.row, words, offWait, max(deadline, least)) {
-		m.bad = append(m.bad, m.units[m.left[k]])
-		m.spoke = m.spoke || check.missing()>>k&1 == 0
+	check := a.bus.newReadback(m.row, ids)
+	least := a.clock.Now().Add(check.wire + a.bus.replyDelay + lossWait)
+	for _, k := range a.bus.readBack(check, m.row, words, confirmTimeout, max(deadline, least)) {
+		m.bad = append(m.bad, m.units[m.unconfirmed[k]])
+		m.answered = m.answered || check.missing()>>k&1 == 0
 	}
-	m.left = m.left[n:]
+	m.unconfirmed = m.unconfirmed[n:]
 	switch {
-	case len(m.left) > 0:
+	case len(m.unconfirmed) > 0:
 		return false, nil
 	case len(m.bad) == 0:
 		return true, nil
 	}
-	if !m.spoke {
+	if !m.answered {
 		why = "did not answer; check its cable and power"
 	}
-	return false, a.again(back, m.bad, why)
+	return false, a.retryStage(back, m.bad, why)
 }
 
 // maxRequest is the size of a sync read's request, about, of all motors of an arm.
 const maxRequest = 24
 
-// again goes back to an earlier stage, or gives up; whoever armed lets the arm go.
-func (a *Arm) again(to stage, bad []int, why string) error {
+// retryStage goes back to an earlier stage, or gives up; whoever armed lets the arm go.
+func (a *Arm) retryStage(to stage, bad []int, why string) error {
 	m := &a.arming
 	now := a.clock.Now()
 	if m.tries == 0 {

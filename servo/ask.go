@@ -45,7 +45,7 @@ func (r refusal) garbled() bool {
 // Ping asks one servo whether it is there and returns its fault bits.
 func (b *Bus) Ping(id ID) (Fault, error) {
 	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
-	b.begin()
+	b.waitFirstQuiet()
 	_, fault, err := b.transact(id, b.tx, b.pingParams())
 	if err != nil {
 		return 0, fmt.Errorf("ping id %d: %w", id, err)
@@ -64,7 +64,7 @@ func (b *Bus) pingParams() int {
 // ReadRegister returns the value of one register and the servo's fault bits.
 func (b *Bus) ReadRegister(id ID, r table.Row) (int, Fault, error) {
 	b.tx = b.format.AppendRead(b.tx[:0], id, r.Addr, r.Size)
-	data, fault, err := b.ask(id, r.Size)
+	data, fault, err := b.request(id, r.Size)
 	if err != nil {
 		return 0, 0, fmt.Errorf("read %s of id %d: %w", r.Register, id, err)
 	}
@@ -84,7 +84,7 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	}
 	b.data = r.Append(b.data[:0], value)
 	b.tx = b.format.AppendWrite(b.tx[:0], id, r.Addr, b.data)
-	_, fault, err := b.ask(id, 0)
+	_, fault, err := b.request(id, 0)
 	if err != nil {
 		return 0, fmt.Errorf("write %s of id %d: %w", r.Register, id, err)
 	}
@@ -95,7 +95,7 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 // acknowledgement once; most of them may not be repeated.
 func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	b.tx = b.format.Append(b.tx[:0], id, inst)
-	b.begin()
+	b.waitFirstQuiet()
 	if _, _, err := b.transactOnce(id, b.tx, 0); err != nil {
 		return fmt.Errorf("instruction %02X to id %d: %w", byte(inst), id, err)
 	}
@@ -126,10 +126,10 @@ func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
 	b.tx = b.format.AppendSyncWrite(b.tx[:0], r.Addr, r.Size, ids, b.data)
 }
 
-// ask sends b.tx to one servo and returns its params bytes, which are borrowed
+// request sends b.tx to one servo and returns its params bytes, which are borrowed
 // until the next transaction, and its fault bits.
-func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
-	b.begin()
+func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
+	b.waitFirstQuiet()
 	if params > 0 {
 		if err := b.fence(id); err != nil {
 			return nil, 0, err
@@ -138,15 +138,15 @@ func (b *Bus) ask(id ID, params int) ([]byte, Fault, error) {
 	return b.transact(id, b.tx, params)
 }
 
-// begin waits, once for a bus, until the line is silent: whoever had the port
+// waitFirstQuiet waits, once for a bus, until the line is silent: whoever had the port
 // before, and was killed perhaps, may have left requests whose replies are still
 // to come.
-func (b *Bus) begin() {
-	if b.begun {
+func (b *Bus) waitFirstQuiet() {
+	if b.wasQuiet {
 		return
 	}
-	b.begun = true
-	b.quiet()
+	b.wasQuiet = true
+	b.waitQuiet()
 }
 
 // A fence is a read of so many bytes, a length that nothing else has that is read
@@ -174,24 +174,24 @@ func (b *Bus) fence(id ID) error {
 	if b.fenced {
 		return nil
 	}
-	if !b.coarse[id] {
+	if !b.noFence[id] {
 		params := fenceMin + int(b.fences%(fenceMax-fenceMin+1))
 		b.fences++
 		_, _, err := b.transact(id, b.format.AppendRead(nil, id, fenceFrom, params), params)
 		refusal, refused := errors.AsType[refusal](err)
-		b.coarse[id] = refused && !refusal.garbled()
+		b.noFence[id] = refused && !refusal.garbled()
 		if err == nil || errors.Is(err, ErrPortLost) || errors.Is(err, ErrCanceled) {
 			b.fenced = err == nil
 			return err
 		}
 	}
-	return b.lowFence(id)
+	return b.pingFence(id)
 }
 
-// lowFence is the fence of a servo, a clone's perhaps, that answers no such read,
+// pingFence is the fence of a servo, a clone's perhaps, that answers no such read,
 // and pings: better than not to open its arm. It keeps out what is not as short as
 // a ping's answer.
-func (b *Bus) lowFence(id ID) error {
+func (b *Bus) pingFence(id ID) error {
 	_, _, err := b.transactOnce(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
 	b.fenced = err == nil
 	return err
@@ -200,18 +200,18 @@ func (b *Bus) lowFence(id ID) error {
 // transact is ask without its precautions. A late reply to an earlier attempt
 // answers the later one just as well.
 func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error) {
-	g := b.one
-	g.mean(id)
+	g := b.single
+	g.expect(id)
 	g.request, g.params = request, params
 	g.wire = b.wireTime(len(request), 1, params)
-	b.dirty = max(b.dirty, 1) // a reply that came twice would answer this too
+	b.drainNext = max(b.drainNext, 1) // a reply that came twice would answer this too
 	before := b.corrupt.Load()
 	for attempt := range b.attempts {
 		if attempt > 0 {
 			b.retries.Add(1)
 		}
-		deadline := b.clock.Now().Add(g.wire + settleMax + b.patience)
-		if b.gather(g, b.patience, deadline) == 0 {
+		deadline := b.clock.Now().Add(g.wire + replyDelayMax + b.timeout)
+		if b.gather(g, b.timeout, deadline) == 0 {
 			return g.param(0), b.faultOf(g.errs[0]), nil
 		}
 		if b.lost {
@@ -220,8 +220,8 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 		if g.refused != 0 {
 			return nil, b.faultOf(g.errs[0]), refusal{b.protocol, g.errs[0]}
 		}
-		b.quiet()
-		if b.stopped() {
+		b.waitQuiet()
+		if b.isCanceled() {
 			return nil, 0, ErrCanceled
 		}
 	}
@@ -239,22 +239,22 @@ func (b *Bus) transactOnce(id ID, request []byte, params int) ([]byte, Fault, er
 	return b.transact(id, request, params)
 }
 
-// quietShare bounds quiet, in times of the silence that is wanted.
-const quietShare = 5
+// quietFactor bounds quiet, in times of the silence that is wanted.
+const quietFactor = 5
 
-// quiet waits until the line has been silent for b.hush: the late replies of a
+// waitQuiet waits until the line has been silent for b.hush: the late replies of a
 // failed transaction are over then. A line that is never silent is not waited
 // for.
-func (b *Bus) quiet() {
-	idle := b.clock.Now().Add(b.hush)
-	for end := b.clock.Now().Add(min(quietMax, quietShare*b.hush)); b.clock.Now() < min(idle, end) && !b.stopped(); {
+func (b *Bus) waitQuiet() {
+	idle := b.clock.Now().Add(b.quietTime)
+	for end := b.clock.Now().Add(min(quietMax, quietFactor*b.quietTime)); b.clock.Now() < min(idle, end) && !b.isCanceled(); {
 		b.wait(idle)
 		n, err := b.port.Read(b.rx[:])
 		if err != nil {
 			return
 		}
 		if n > 0 {
-			idle = b.clock.Now().Add(b.hush)
+			idle = b.clock.Now().Add(b.quietTime)
 		}
 	}
 }
@@ -270,11 +270,11 @@ func (b *Bus) drain() {
 		}
 		total += n
 	}
-	b.echo.forget()
+	b.echo.reset()
 }
 
-// stopped reports whether the opening of an arm shall end.
-func (b *Bus) stopped() bool { return b.halted != nil && b.halted() }
+// isCanceled reports whether the opening of an arm shall end.
+func (b *Bus) isCanceled() bool { return b.canceled != nil && b.canceled() }
 
 // Lost reports whether the port has failed for good.
 func (b *Bus) Lost() bool { return b.lost }
@@ -288,17 +288,17 @@ func (b *Bus) Clock() rt.Clock { return b.clock }
 // SetRetry makes the bus give up early: attempts times patience each, as a search
 // over many ids wants it.
 func (b *Bus) SetRetry(attempts int, patience time.Duration) {
-	b.attempts, b.patience, b.hush = attempts, patience, patience
+	b.attempts, b.timeout, b.quietTime = attempts, patience, patience
 }
 
 // ResetRetry undoes SetRetry.
-func (b *Bus) ResetRetry() { b.attempts, b.patience, b.hush = maxAttempts, ackWait, hushTime }
+func (b *Bus) ResetRetry() { b.attempts, b.timeout, b.quietTime = maxAttempts, ackTimeout, quietTime }
 
 // AnyReply reports whether any servo hears the line at its speed: a ping to all
 // brings some bytes within the wait, and be it that several answer at once.
 func (b *Bus) AnyReply(wait time.Duration) bool {
-	b.begun = true
-	b.quiet()
+	b.wasQuiet = true
+	b.waitQuiet()
 	b.tx = b.format.Append(b.tx[:0], Broadcast, packet.Ping)
 	if !b.send(b.tx) {
 		return false
@@ -314,7 +314,7 @@ func (b *Bus) AnyReply(wait time.Duration) bool {
 		}
 		heard += n
 	}
-	b.quiet()
-	b.dirty, b.fenced = drains, false
+	b.waitQuiet()
+	b.drainNext, b.fenced = drainCount, false
 	return heard > 0
 }

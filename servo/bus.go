@@ -24,19 +24,19 @@ type Port interface {
 
 // Time on the line. A byte takes ten bit times.
 const (
-	settleMax   = 2 * time.Millisecond    // bounds what tuning may learn
-	replyGap    = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
-	lossWait    = 2000 * time.Microsecond // beyond the computed end, for a reply that may be lost
-	lossMax     = 2400 * time.Microsecond // what a lost reply may cost in all, asking again included
-	slotWait    = 300 * time.Microsecond  // for a reply whose successors have come
-	ackWait     = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
-	hushTime    = 100 * time.Millisecond  // silence after which a late reply is not expected any more
-	quietMax    = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
-	drains      = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
-	maxDrain    = 4096                    // bytes thrown away at once before a line counts as noise
-	maxAttempts = 4                       // of an acknowledged transaction: a host under load is late a few times in a row
-	maxRead     = 200                     // bytes of one answer
-	maxFrame    = 512                     // bytes of one request
+	replyDelayMax = 2 * time.Millisecond    // bounds what tuning may learn
+	replyGap      = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
+	lossWait      = 2000 * time.Microsecond // beyond the computed end, for a reply that may be lost
+	lossMax       = 2400 * time.Microsecond // what a lost reply may cost in all, asking again included
+	slotWait      = 300 * time.Microsecond  // for a reply whose successors have come
+	ackTimeout    = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
+	quietTime     = 100 * time.Millisecond  // silence after which a late reply is not expected any more
+	quietMax      = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
+	drainCount    = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
+	maxDrain      = 4096                    // bytes thrown away at once before a line counts as noise
+	maxAttempts   = 4                       // of an acknowledged transaction: a host under load is late a few times in a row
+	maxRead       = 200                     // bytes of one answer
+	maxFrame      = 512                     // bytes of one request
 )
 
 // Bus is one half-duplex line of servos of one protocol: it sends an instruction
@@ -52,29 +52,29 @@ type Bus struct {
 	format   packet.Format
 
 	// Owner: the calling thread.
-	tx       []byte
-	data     []byte // of a sync write
-	rx       [1024]byte
-	echo     echo
-	one      *group        // of the acknowledged transactions
-	dirty    int           // exchanges before which to drain, because an earlier one may have left bytes
-	heard    bool          // the last exchange brought bytes
-	settle   time.Duration // how long after the computed end replies are really there, see tuning
-	repeated bool          // somebody was asked once more, since the caller cleared it
-	polled   bool          // the last exchange's replies were not there when its sleep ended
-	waited   rt.Wait       // for the bus, since the caller cleared it
-	end      rt.Instant    // when the last request's replies were due
-	sent     rt.Instant    // when the last request left
-	free     rt.Instant    // when the line has carried all that was sent
-	patience time.Duration // for an acknowledgement
-	attempts int           // of an acknowledged transaction
-	hush     time.Duration // silence that ends a failed transaction
-	begun    bool          // the line was silent once since NewBus, see begin
-	fenced   bool          // nothing older than the last answer can come, see fence
-	fences   uint          // that were put up; does not begin at 0
-	coarse   [256]bool     // by id: it has refused a fence's read, so pings are its fences
-	lost     bool          // the port has failed
-	halted   func() bool   // while an arm is opened: whether that shall end; nil: never
+	tx         []byte
+	data       []byte // of a sync write
+	rx         [1024]byte
+	echo       echo
+	single     *readGroup    // of the acknowledged transactions
+	drainNext  int           // exchanges before which to drain, because an earlier one may have left bytes
+	gotBytes   bool          // the last exchange brought bytes
+	replyDelay time.Duration // how long after the computed end replies are really there, see tuning
+	retried    bool          // somebody was asked once more, since the caller cleared it
+	polled     bool          // the last exchange's replies were not there when its sleep ended
+	waited     rt.Wait       // for the bus, since the caller cleared it
+	end        rt.Instant    // when the last request's replies were due
+	sent       rt.Instant    // when the last request left
+	free       rt.Instant    // when the line has carried all that was sent
+	timeout    time.Duration // for an acknowledgement
+	attempts   int           // of an acknowledged transaction
+	quietTime  time.Duration // silence that ends a failed transaction
+	wasQuiet   bool          // the line was silent once since NewBus, see begin
+	fenced     bool          // nothing older than the last answer can come, see fence
+	fences     uint          // that were put up; does not begin at 0
+	noFence    [256]bool     // by id: it has refused a fence's read, so pings are its fences
+	lost       bool          // the port has failed
+	canceled   func() bool   // while an arm is opened: whether that shall end; nil: never
 
 	// Atomic.
 	corrupt, late, retries, refused atomic.Uint64
@@ -83,20 +83,20 @@ type Bus struct {
 // NewBus returns a bus on an open port that runs at baud.
 func NewBus(port Port, baud int, protocol table.Protocol, clock rt.Clock) *Bus {
 	b := &Bus{
-		port:     port,
-		clock:    clock,
-		byteNs:   10 * float64(time.Second) / float64(baud),
-		protocol: protocol,
-		format:   formats[protocol],
-		tx:       make([]byte, 0, maxFrame),
-		data:     make([]byte, 0, maxFrame),
-		patience: ackWait,
-		attempts: maxAttempts,
-		hush:     hushTime,
-		dirty:    drains, // whoever had the port before may have left bytes
-		fences:   uint(clock.Now() / rt.Instant(time.Microsecond)),
+		port:      port,
+		clock:     clock,
+		byteNs:    10 * float64(time.Second) / float64(baud),
+		protocol:  protocol,
+		format:    formats[protocol],
+		tx:        make([]byte, 0, maxFrame),
+		data:      make([]byte, 0, maxFrame),
+		timeout:   ackTimeout,
+		attempts:  maxAttempts,
+		quietTime: quietTime,
+		drainNext: drainCount, // whoever had the port before may have left bytes
+		fences:    uint(clock.Now() / rt.Instant(time.Microsecond)),
 	}
-	b.one = &group{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)}
+	b.single = &readGroup{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)}
 	return b
 }
 
@@ -111,22 +111,22 @@ var formats = [...]packet.Format{
 // of those that gave no data.
 //
 //rt:noalloc
-func (b *Bus) gather(g *group, patience time.Duration, deadline rt.Instant) (missing uint32) {
+func (b *Bus) gather(g *readGroup, patience time.Duration, deadline rt.Instant) (missing uint32) {
 	g.answered, g.refused, g.broken = 0, 0, false
 	g.merged = packet.Fast{}
-	if g.singly != nil {
-		return b.gatherSingly(g, patience, deadline)
+	if g.each != nil {
+		return b.gatherEach(g, patience, deadline)
 	}
 	b.exchange(g, g.request, b.due(g), g.fast, patience, deadline)
 	b.tune(g)
 	return g.missing()
 }
 
-// gatherSingly asks one servo after the other.
+// gatherEach asks one servo after the other.
 //
 //rt:noalloc
-func (b *Bus) gatherSingly(g *group, patience time.Duration, deadline rt.Instant) uint32 {
-	for i, one := range g.singly {
+func (b *Bus) gatherEach(g *readGroup, patience time.Duration, deadline rt.Instant) uint32 {
+	for i, one := range g.each {
 		if b.lost || b.clock.Now() >= deadline {
 			break
 		}
@@ -146,33 +146,33 @@ func (b *Bus) gatherSingly(g *group, patience time.Duration, deadline rt.Instant
 // reply may cost in all lasts. It returns the bits of those still missing.
 //
 //rt:noalloc
-func (b *Bus) again(g *group, missing uint32, deadline rt.Instant) uint32 {
-	if g.singly != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
+func (b *Bus) retryMissing(g *readGroup, missing uint32, deadline rt.Instant) uint32 {
+	if g.each != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
 		return missing // each was asked by itself; or nobody is there at all
 	}
-	return b.askMissing(g, missing, min(deadline, b.end.Add(lossMax)))
+	return b.readMissing(g, missing, min(deadline, b.end.Add(lossMax)))
 }
 
-// askMissing asks those who did not answer with a plain sync read, when its
+// readMissing asks those who did not answer with a plain sync read, when its
 // replies can be there by the limit.
 //
 //rt:noalloc
-func (b *Bus) askMissing(g *group, missing uint32, limit rt.Instant) uint32 {
-	g.ids2 = g.ids2[:0]
+func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32 {
+	g.retryIDs = g.retryIDs[:0]
 	for i, id := range g.ids {
 		if missing&(1<<i) != 0 {
-			g.ids2 = append(g.ids2, id)
+			g.retryIDs = append(g.retryIDs, id)
 			g.last = i
 		}
 	}
-	g.request2 = b.format.AppendSyncRead(g.request2[:0], g.addr, g.params, g.ids2)
-	wire := b.wireTime(len(g.request2), len(g.ids2), g.params)
-	if b.clock.Now().Add(wire+b.settle) <= limit {
-		b.repeated = true
+	g.retryRequest = b.format.AppendSyncRead(g.retryRequest[:0], g.addr, g.params, g.retryIDs)
+	wire := b.wireTime(len(g.retryRequest), len(g.retryIDs), g.params)
+	if b.clock.Now().Add(wire+b.replyDelay) <= limit {
+		b.retried = true
 		b.retries.Add(1)
 		g.refused = 0
-		b.exchange(g, g.request2, wire+b.settle, false, lossWait, limit)
-		b.dirty = drains // the first reply may still come, behind the second
+		b.exchange(g, g.retryRequest, wire+b.replyDelay, false, lossWait, limit)
+		b.drainNext = drainCount // the first reply may still come, behind the second
 	}
 	g.last = len(g.ids) - 1
 	return g.missing()
@@ -190,14 +190,14 @@ func (b *Bus) askMissing(g *group, missing uint32, limit rt.Instant) uint32 {
 // replies are worth. It polls only for what is not there yet.
 //
 //rt:noalloc
-func (b *Bus) exchange(g *group, request []byte, due time.Duration, fast bool, patience time.Duration, deadline rt.Instant) {
-	if b.dirty > 0 {
+func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, patience time.Duration, deadline rt.Instant) {
+	if b.drainNext > 0 {
 		b.drain()
-		b.dirty--
+		b.drainNext--
 	}
 	start := max(b.clock.Now(), b.free)
 	if !b.send(request) {
-		b.dirty, b.fenced = drains, false
+		b.drainNext, b.fenced = drainCount, false
 		return
 	}
 	end := start.Add(due)
@@ -205,10 +205,10 @@ func (b *Bus) exchange(g *group, request []byte, due time.Duration, fast bool, p
 	b.sleepUntil(min(end, deadline))
 
 	giveUp := min(end.Add(patience), deadline)
-	if g.all > 1 && b.heard && !fast { // a merged reply is silent when its first motor is
+	if g.all > 1 && b.gotBytes && !fast { // a merged reply is silent when its first motor is
 		giveUp = deadline
 	}
-	b.heard, g.mirrored = false, false
+	b.gotBytes, g.maybeEcho = false, false
 	have, clean := 0, false
 	for b.polled = false; ; b.polled = true {
 		if b.polled {
@@ -219,13 +219,13 @@ func (b *Bus) exchange(g *group, request []byte, due time.Duration, fast bool, p
 			b.lost = true
 			break
 		}
-		have = b.file(g, have+n, fast)
+		have = b.parse(g, have+n, fast)
 		if g.answered == g.all {
 			clean = have == 0 && !g.broken
 			break
 		}
 		if n > 0 {
-			b.heard = true
+			b.gotBytes = true
 			wait := patience
 			if !fast && g.answered&(1<<g.last) != 0 {
 				wait = min(wait, slotWait)
@@ -236,23 +236,23 @@ func (b *Bus) exchange(g *group, request []byte, due time.Duration, fast bool, p
 			break
 		}
 	}
-	b.heard = b.heard || g.answered != 0
-	if g.mirrored && g.missing() != 0 {
+	b.gotBytes = b.gotBytes || g.answered != 0
+	if g.maybeEcho && g.missing() != 0 {
 		g.answered |= 1 // nothing else came: it was an answer
 	}
 	if !clean {
-		b.dirty, b.fenced = drains, false
+		b.drainNext, b.fenced = drainCount, false
 	}
 }
 
-// file takes the frames out of the first have bytes received, files them by id
+// parse takes the frames out of the first have bytes received, files them by id
 // and moves the rest, less than one frame, to the front. It returns the size of
 // the rest.
 //
 //rt:noalloc
-func (b *Bus) file(g *group, have int, fast bool) int {
+func (b *Bus) parse(g *readGroup, have int, fast bool) int {
 	if fast {
-		return b.fileMerged(g, have)
+		return b.parseFast(g, have)
 	}
 	in := b.rx[:have]
 	for len(in) > 0 {
@@ -264,16 +264,16 @@ func (b *Bus) file(g *group, have int, fast bool) int {
 		if !ok {
 			break
 		}
-		b.keep(g, r)
+		b.store(g, r)
 	}
 	return copy(b.rx[:], in)
 }
 
-// fileMerged reads the blocks of a fast reply that have come; it stays in the
+// parseFast reads the blocks of a fast reply that have come; it stays in the
 // buffer until it is whole. Of two merged replies the second counts, as in keep.
 //
 //rt:noalloc
-func (b *Bus) fileMerged(g *group, have int) int {
+func (b *Bus) parseFast(g *readGroup, have int) int {
 	for have > 0 {
 		for g.merged.Done < len(g.ids) {
 			r, ok, broken := g.merged.Next(b.rx[:have], len(g.ids), g.params)
@@ -285,7 +285,7 @@ func (b *Bus) fileMerged(g *group, have int) int {
 			if !ok {
 				return have
 			}
-			b.keep(g, r)
+			b.store(g, r)
 		}
 		used := g.merged.Start + packet.FastSize(len(g.ids), g.params)
 		have = copy(b.rx[:], b.rx[used:have])
@@ -299,19 +299,19 @@ func (b *Bus) fileMerged(g *group, have int) int {
 // other.
 //
 //rt:noalloc
-func (b *Bus) keep(g *group, r packet.Reply) {
+func (b *Bus) store(g *readGroup, r packet.Reply) {
 	i := g.slot[r.ID]
 	if i < 0 {
 		b.corrupt.Add(1) // nobody asked for it
 		return
 	}
 	bit := uint32(1) << i
-	if g.answered&bit == 0 && b.mirrors(g, r) {
-		g.mirrored, g.errs[i] = true, r.Err
+	if g.answered&bit == 0 && b.looksLikeEcho(g, r) {
+		g.maybeEcho, g.errs[i] = true, r.Err
 		copy(g.param(int(i)), r.Params)
 		return
 	}
-	if g.mirrored {
+	if g.maybeEcho {
 		b.echo.on = true // two frames for one request: the line hears itself after all
 	}
 	if g.answered&bit != 0 {
@@ -339,7 +339,7 @@ func (b *Bus) send(frame []byte) bool {
 	}
 	b.sent = b.clock.Now()
 	b.free = max(b.free, b.sent).Add(time.Duration(float64(len(frame)) * b.byteNs))
-	b.echo.owe(frame)
+	b.echo.expect(frame)
 	return true
 }
 

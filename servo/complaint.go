@@ -9,34 +9,34 @@ import (
 	"edgert/servo/table"
 )
 
-// weigh counts a joint's complaints, the motor's and the robot's, and reacts to
+// checkFaults counts a joint's complaints, the motor's and the robot's, and reacts to
 // those that stay. An encoder that complains is not believed from the first time
 // on.
 //
 //rt:noalloc
-func (a *Arm) weigh(i int) {
+func (a *Arm) checkFaults(i int) {
 	h, fault := a.health, a.faults[i]
 	if fault&FaultHardware != 0 {
 		fault |= h.units[i].status
 	}
-	fault |= h.beyond[i]
+	fault |= h.exceeded[i]
 	bit := uint32(1) << i
-	if fault&^h.heard[i] != 0 {
-		a.doubt(i, a.clock.Now()) // some faults take the torque away: look before it gets another goal
+	if fault&^h.lastFaults[i] != 0 {
+		a.recheckUnit(i, a.clock.Now()) // some faults take the torque away: look before it gets another goal
 	}
-	h.heard[i] = fault
-	a.doubtEncoder(i, fault&FaultEncoder != 0)
+	h.lastFaults[i] = fault
+	a.checkEncoder(i, fault&FaultEncoder != 0)
 	if fault == 0 {
-		if h.streak[i] = max(0, min(h.streak[i], 2*persistent)-1); h.streak[i] > 0 {
+		if h.streak[i] = max(0, min(h.streak[i], 2*persistentReads)-1); h.streak[i] > 0 {
 			return // one that comes and goes stays for some reads
 		}
-		h.says.Hold, h.says.Overload = h.says.Hold&^bit, h.says.Overload&^bit
+		h.reactions.Hold, h.reactions.Overload = h.reactions.Hold&^bit, h.reactions.Overload&^bit
 		return
 	}
-	if h.streak[i]++; h.streak[i] < persistent {
+	if h.streak[i]++; h.streak[i] < persistentReads {
 		return
 	}
-	h.says.Hold, h.says.Overload = h.says.Hold&^bit, h.says.Overload&^bit
+	h.reactions.Hold, h.reactions.Overload = h.reactions.Hold&^bit, h.reactions.Overload&^bit
 	for _, c := range [...]struct {
 		bits Fault
 		r    robot.Reaction
@@ -50,29 +50,29 @@ func (a *Arm) weigh(i int) {
 	}
 }
 
-// encoderTime is how long an encoder has not complained before it is believed again;
+// encoderClear is how long an encoder has not complained before it is believed again;
 // complaints less than that apart add up, as of a magnet that comes loose.
-const encoderTime = time.Second
+const encoderClear = time.Second
 
-// doubtEncoder keeps an encoder's complaint for some time, and ends the run, or what
+// checkEncoder keeps an encoder's complaint for some time, and ends the run, or what
 // else the robot's description wants, by those that keep coming.
 //
 //rt:noalloc
-func (a *Arm) doubtEncoder(i int, complains bool) {
+func (a *Arm) checkEncoder(i int, complains bool) {
 	h, bit := a.health, uint32(1)<<i
-	if h.says.Encoder&bit == 0 && !complains {
+	if h.reactions.Encoder&bit == 0 && !complains {
 		return
 	}
 	now := a.clock.Now()
 	switch e := &h.encoders[i]; {
 	case complains:
-		h.says.Encoder |= bit
+		h.reactions.Encoder |= bit
 		e.last = now
-		if e.count++; e.count >= persistent {
+		if e.count++; e.count >= persistentReads {
 			a.react(i, a.robot.Safety.Encoder, FaultEncoder, FaultEncoder)
 		}
-	case now.Sub(e.last) >= encoderTime:
-		h.says.Encoder &^= bit
+	case now.Sub(e.last) >= encoderClear:
+		h.reactions.Encoder &^= bit
 		e.count = 0
 	}
 }
@@ -91,12 +91,12 @@ func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
 	switch r {
 	case robot.Hold:
 		if kind&FaultOverload != 0 {
-			h.says.Overload |= bit
+			h.reactions.Overload |= bit
 		} else {
-			h.says.Hold |= bit
+			h.reactions.Hold |= bit
 		}
 	case robot.Limp:
-		if h.says.Limp&bit == 0 && h.torque&bit != 0 {
+		if h.reactions.Limp&bit == 0 && h.torque&bit != 0 {
 			a.DisableTorque(bit)
 		}
 	case robot.Stop:
@@ -114,7 +114,7 @@ func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
 //rt:noalloc
 func (a *Arm) DisableTorque(joints uint32) {
 	h := a.health
-	h.says.Limp |= joints
+	h.reactions.Limp |= joints
 	h.torque &^= joints
 	h.zeros = h.zeros[:0]
 	for i := range a.units {
@@ -127,10 +127,10 @@ func (a *Arm) DisableTorque(joints uint32) {
 	}
 }
 
-// strain keeps how hard a motor works: the share of what its limits allow.
+// recordEffort keeps how hard a motor works: the share of what its limits allow.
 //
 //rt:noalloc
-func (a *Arm) strain(w *window, u *unitHealth) {
+func (a *Arm) recordEffort(w *window, u *unitHealth) {
 	m := a.units[w.unit].model
 	effort, known := 0.0, false
 	if v, ok := w.value(m.Row(table.PresentLoad)); ok {
@@ -146,16 +146,16 @@ func (a *Arm) strain(w *window, u *unitHealth) {
 		}
 	}
 	if known {
-		u.effort, u.worked = effort, a.clock.Now()
+		u.effort, u.effortAt = effort, a.clock.Now()
 	}
 }
 
 // fullLoad is the present load of a motor at full duty, in its unit of 0.1 %.
 const fullLoad = 1000
 
-// findLimit reads the current at which a motor protects itself, in the unit of its
+// readCurrentLimit reads the current at which a motor protects itself, in the unit of its
 // present current.
-func (a *Arm) findLimit(i int) error {
+func (a *Arm) readCurrentLimit(i int) error {
 	u := a.units[i]
 	for _, r := range [...]table.Register{table.ProtectionCurrent, table.CurrentLimit} {
 		if !u.model.Has(r) || !u.model.Has(table.PresentCurrent) {
@@ -177,7 +177,7 @@ func (a *Arm) findLimit(i int) error {
 //
 //rt:noalloc
 func (a *Arm) Effort(i int, since rt.Instant) float64 {
-	if u := &a.health.units[i]; u.worked >= since {
+	if u := &a.health.units[i]; u.effortAt >= since {
 		return u.effort
 	}
 	return 0
@@ -188,38 +188,38 @@ func (a *Arm) Effort(i int, since rt.Instant) float64 {
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Prioritize(joints uint32) { a.health.attended |= joints }
+func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
 
 const (
-	convinced = 2 // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
-	relief    = 3 // degrees, or tenths of a volt, back inside until it is over: an arm that holds cools, and its supply recovers
+	boundReads  = 2 // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
+	boundRelief = 3 // degrees, or tenths of a volt, back inside until it is over: an arm that holds cools, and its supply recovers
 )
 
 // bound is a limit that a robot's description puts to what a motor measures.
 // What is measured counts as worse the higher it is.
 type bound struct {
-	on     bool
-	at     int
-	streak int // readings in a row beyond it
-	beyond bool
+	on       bool
+	at       int
+	streak   int // readings in a row beyond it
+	exceeded bool
 }
 
 //rt:noalloc
-func (b *bound) take(v int) {
+func (b *bound) update(v int) {
 	switch {
 	case !b.on:
 	case v >= b.at:
 		b.streak++
-		b.beyond = b.beyond || b.streak >= convinced
+		b.exceeded = b.exceeded || b.streak >= boundReads
 	default:
 		b.streak = 0
-		b.beyond = b.beyond && v >= b.at-relief
+		b.exceeded = b.exceeded && v >= b.at-boundRelief
 	}
 }
 
-// bind gives a unit its motor's bounds. Those of the supply are negative, since
+// setBounds gives a unit its motor's bounds. Those of the supply are negative, since
 // a lower one is worse.
-func (u *unitHealth) bind(b robot.Bounds) {
+func (u *unitHealth) setBounds(b robot.Bounds) {
 	for _, p := range [...]struct {
 		b  *bound
 		at int
@@ -229,26 +229,26 @@ func (u *unitHealth) bind(b robot.Bounds) {
 }
 
 //rt:noalloc
-func (u *unitHealth) heated() {
-	u.hotWarn.take(u.temperature)
-	u.hotAct.take(u.temperature)
+func (u *unitHealth) checkTemperature() {
+	u.hotWarn.update(u.temperature)
+	u.hotAct.update(u.temperature)
 }
 
-// supplied: a servo that says 0 V says that it has not measured yet.
+// checkVoltage: a servo that says 0 V says that it has not measured yet.
 //
 //rt:noalloc
-func (u *unitHealth) supplied() {
+func (u *unitHealth) checkVoltage() {
 	if u.voltage > 0 {
-		u.lowWarn.take(-u.voltage)
-		u.lowAct.take(-u.voltage)
+		u.lowWarn.update(-u.voltage)
+		u.lowAct.update(-u.voltage)
 	}
 }
 
-// confront sums up which bounds a joint's motors, its shadow among them, are
+// updateExceeded sums up which bounds a joint's motors, its shadow among them, are
 // beyond.
 //
 //rt:noalloc
-func (a *Arm) confront(joint int) {
+func (a *Arm) updateExceeded(joint int) {
 	h := a.health
 	beyond, warned := Fault(0), false
 	for i := range a.units {
@@ -256,15 +256,15 @@ func (a *Arm) confront(joint int) {
 			continue
 		}
 		u := &h.units[i]
-		if u.hotAct.beyond {
+		if u.hotAct.exceeded {
 			beyond |= FaultTemperature
 		}
-		if u.lowAct.beyond {
+		if u.lowAct.exceeded {
 			beyond |= FaultVoltage
 		}
-		warned = warned || u.hotWarn.beyond || u.lowWarn.beyond || u.hotAct.beyond || u.lowAct.beyond
+		warned = warned || u.hotWarn.exceeded || u.lowWarn.exceeded || u.hotAct.exceeded || u.lowAct.exceeded
 	}
-	h.beyond[joint] = beyond
+	h.exceeded[joint] = beyond
 	h.warned &^= 1 << joint
 	if warned {
 		h.warned |= 1 << joint
@@ -279,18 +279,18 @@ func (a *Arm) confront(joint int) {
 //rt:noalloc
 func (a *Arm) Warned() uint32 { return a.health.warned }
 
-// measured says which of the robot's own bounds a joint is beyond, for a message
+// exceededText says which of the robot's own bounds a joint is beyond, for a message
 // about why.
-func (a *Arm) measured(joint int, why Fault) (text string) {
+func (a *Arm) exceededText(joint int, why Fault) (text string) {
 	for i := range a.units {
 		if a.units[i].joint != joint {
 			continue
 		}
 		u, b := &a.health.units[i], &a.robot.Motors[joint].Bounds
-		if u.hotAct.beyond && why&FaultTemperature != 0 {
+		if u.hotAct.exceeded && why&FaultTemperature != 0 {
 			text += fmt.Sprintf("; %s has %d C, overheat_act is %d", a.units[i].name, u.temperature, b.HotAct)
 		}
-		if u.lowAct.beyond && why&FaultVoltage != 0 {
+		if u.lowAct.exceeded && why&FaultVoltage != 0 {
 			text += fmt.Sprintf("; %s has %.1f V, undervoltage_act is %.1f", a.units[i].name, float64(u.voltage)/10, float64(b.LowAct)/10)
 		}
 	}

@@ -18,7 +18,7 @@ const eepromSettle = 20 * time.Millisecond
 // differ from the robot's. They were left alone: changing gains or limits of an
 // arm that holds itself up would make it move. TorqueOff and a new OpenArm
 // settle it.
-func (a *Arm) Unconfigured() []string { return a.held }
+func (a *Arm) Unconfigured() []string { return a.unconfigured }
 
 // checkCalibration compares what the servo applies itself, homing offset and
 // position limits, with the calibration. A servo that still has the factory's
@@ -87,7 +87,7 @@ func (a *Arm) checkLatched(u unit) error {
 	if err := a.bus.instruct(u.id, packet.Reboot); err != nil {
 		return a.wrap(u, err)
 	}
-	for end := a.clock.Now().Add(rebootTime); a.clock.Now() < end && !a.bus.stopped(); {
+	for end := a.clock.Now().Add(rebootTime); a.clock.Now() < end && !a.bus.isCanceled(); {
 		a.clock.SleepUntil(min(end, a.clock.Now().Add(haltPoll)))
 	}
 	if status, _, err = a.bus.ReadRegister(u.id, row); err != nil {
@@ -112,7 +112,7 @@ func (a *Arm) configure(i int) error {
 	if err != nil {
 		return err
 	}
-	a.remember(i, want)
+	a.expectSettings(i, want)
 	if len(changes) == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (a *Arm) configure(i int) error {
 		return a.wrap(u, err)
 	}
 	if torque != 0 {
-		if changes = a.unmark(i, changes); len(changes) == 0 {
+		if changes = a.deferMarker(i, changes); len(changes) == 0 {
 			return nil // arming marks it
 		}
 		for _, s := range changes {
@@ -130,8 +130,8 @@ func (a *Arm) configure(i int) error {
 					ErrTorqueOn, u.id, u.name, a.path, s.Register, s.Value)
 			}
 		}
-		a.held = append(a.held, u.name)
-		a.forget(i, changes)
+		a.unconfigured = append(a.unconfigured, u.name)
+		a.dropExpected(i, changes)
 		return nil
 	}
 	return a.apply(u, changes)
@@ -164,10 +164,10 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 }
 
 // forget takes back what remember expects of settings that were left alone.
-func (a *Arm) forget(i int, changes []robot.Setting) {
+func (a *Arm) dropExpected(i int, changes []robot.Setting) {
 	h, model := &a.health.units[i], a.units[i].model
 	for _, s := range changes {
-		h.kept = slices.DeleteFunc(h.kept, func(k kept) bool { return k.row == model.Row(s.Register) })
+		h.expected = slices.DeleteFunc(h.expected, func(k expectedRegister) bool { return k.row == model.Row(s.Register) })
 	}
 }
 
@@ -201,9 +201,9 @@ func (a *Arm) apply(u unit, changes []robot.Setting) error {
 // and reads them back. Feetech's lock is opened for it and closed again whatever
 // happened.
 func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) error {
-	halted := b.halted
-	b.halted = nil // never with the lock open
-	defer func() { b.halted = halted }()
+	halted := b.canceled
+	b.canceled = nil // never with the lock open
+	defer func() { b.canceled = halted }()
 	lock, wear := model.Row(table.Lock), false
 	for _, s := range changes {
 		wear = wear || model.Row(s.Register).Area == table.EEPROM

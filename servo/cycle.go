@@ -75,20 +75,20 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		panic("servo: Read wants room for one position per motor")
 	}
 	start := a.clock.Now()
-	a.bus.waited, a.bus.repeated = rt.Wait{}, false
-	a.wakeful(start)
-	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootLeast { // a motor may have restarted since, and missed nothing
+	a.bus.waited, a.bus.retried = rt.Wait{}, false
+	a.checkBusWatchdog(start)
+	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootMin { // a motor may have restarted since, and missed nothing
 		since := start
 		if gap >= longGap {
 			since = a.lastRead
 		}
-		a.doubtSince(since)
+		a.recheckSince(since)
 	}
 	a.lastRead = start
-	stale = a.collect(start, deadline)
+	stale = a.readAll(start, deadline)
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
-			a.take(i)
+			a.storePosition(i)
 			a.faults[i] = a.bus.faultOf(a.positions.errs[i])
 			if a.faults[i] != 0 {
 				a.alerts.Add(1)
@@ -99,7 +99,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.cycles.Add(1)
 	a.losses.Add(uint64(bits.OnesCount32(stale)))
 	a.cycle.Record(a.clock.Now().Sub(start))
-	a.watch(stale, deadline)
+	a.monitor(stale, deadline)
 	return stale
 }
 
@@ -114,9 +114,9 @@ func (a *Arm) Range(i int) (low, high float64) {
 // take keeps the position that motor i has answered.
 //
 //rt:noalloc
-func (a *Arm) take(i int) {
-	a.places[i] = a.raw(i)
-	a.present[i] = float32(a.joints[i].scale.value(a.places[i]))
+func (a *Arm) storePosition(i int) {
+	a.raws[i] = a.rawPosition(i)
+	a.present[i] = float32(a.joints[i].scale.value(a.raws[i]))
 }
 
 // Positions writes into dst where the joints are, in their units, after a Read: other
@@ -128,7 +128,7 @@ func (a *Arm) take(i int) {
 //rt:noalloc
 func (a *Arm) Positions(dst []float32) {
 	for i := range a.joints {
-		dst[i] = float32(a.joints[i].scale.place(a.places[i]))
+		dst[i] = float32(a.joints[i].scale.unclamped(a.raws[i]))
 	}
 }
 
@@ -140,7 +140,7 @@ func (a *Arm) Positions(dst []float32) {
 //rt:noalloc
 func (a *Arm) Goals(dst []float32) {
 	for i := range a.joints {
-		dst[i] = float32(a.joints[i].scale.place(a.goals[i]))
+		dst[i] = float32(a.joints[i].scale.unclamped(a.goals[i]))
 	}
 }
 
@@ -159,7 +159,7 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 	if len(goal) != len(a.joints) {
 		panic("servo: Write wants one goal per motor")
 	}
-	a.some, a.words = a.some[:0], a.words[:0]
+	a.goalIDs, a.goalWords = a.goalIDs[:0], a.goalWords[:0]
 	for i, v := range goal {
 		if joints&(1<<i) == 0 {
 			continue
@@ -168,22 +168,22 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 			a.refused.Add(1)
 			return
 		}
-		raw := a.joints[i].scale.count(float64(v))
+		raw := a.joints[i].scale.raw(float64(v))
 		inside := a.inside(i, raw)
 		if inside != raw {
 			a.clipped.Add(1)
 		}
-		a.some, a.words = append(a.some, a.ids[i]), append(a.words, inside)
+		a.goalIDs, a.goalWords = append(a.goalIDs, a.ids[i]), append(a.goalWords, inside)
 	}
-	if len(a.some) == 0 {
+	if len(a.goalIDs) == 0 {
 		return
 	}
 	for i, k := 0, 0; i < len(a.goals); i++ {
 		if joints&(1<<i) != 0 {
-			a.goals[i], k = a.words[k], k+1
+			a.goals[i], k = a.goalWords[k], k+1
 		}
 	}
-	a.bus.appendSyncWrite(a.rows.goal, a.some, a.words)
+	a.bus.appendSyncWrite(a.rows.goal, a.goalIDs, a.goalWords)
 	a.bus.send(a.bus.tx)
 }
 
@@ -193,7 +193,7 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 //
 //rt:noalloc
 func (a *Arm) inside(i, raw int) int {
-	j, at := &a.joints[i], a.places[i]
+	j, at := &a.joints[i], a.raws[i]
 	raw = min(max(j.max, at), max(min(j.min, at), raw))
 	return min(j.top, max(j.low, raw))
 }

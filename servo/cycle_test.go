@@ -442,8 +442,8 @@ func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	a := &Arm{bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), clock: l.clock, joints: make([]joint, len(ids)), ids: ids, goals: make([]int, len(ids))}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
 	a.positions = a.bus.newGroup(56, 2, ids)
-	if _, err := a.MeasureCycles(100); err != nil || a.bus.settle > late || a.bus.settle < late-2*tuneLast {
-		t.Errorf("MeasureCycles = %v and learns %v, want %v", err, a.bus.settle, late)
+	if _, err := a.MeasureCycles(100); err != nil || a.bus.replyDelay > late || a.bus.replyDelay < late-2*tuneLast {
+		t.Errorf("MeasureCycles = %v and learns %v, want %v", err, a.bus.replyDelay, late)
 	}
 }
 

@@ -16,10 +16,10 @@ type echo struct {
 	to   int
 }
 
-// owe notes what was sent.
+// expect notes what was sent.
 //
 //rt:noalloc
-func (e *echo) owe(frame []byte) {
+func (e *echo) expect(frame []byte) {
 	if !e.on {
 		return
 	}
@@ -38,7 +38,7 @@ func (e *echo) strip(p []byte) (left int, wrong bool) {
 	n := 0
 	for n < len(p) && e.from < e.to {
 		if p[n] != e.sent[e.from] {
-			e.forget()
+			e.reset()
 			wrong = true
 			break
 		}
@@ -49,15 +49,15 @@ func (e *echo) strip(p []byte) (left int, wrong bool) {
 }
 
 //rt:noalloc
-func (e *echo) forget() { e.from, e.to = 0, 0 }
+func (e *echo) reset() { e.from, e.to = 0, 0 }
 
-// mirrors says that a reply is, byte by byte, the request that it answers. So is
+// looksLikeEcho says that a reply is, byte by byte, the request that it answers. So is
 // the echo of a read of two bytes on a line whose echo was not found out, because
 // the host was away at that moment; and so may be an honest answer, once in a
 // while. It counts only when no other comes.
 //
 //rt:noalloc
-func (b *Bus) mirrors(g *group, r packet.Reply) bool {
+func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
 	if b.echo.on || b.protocol == table.Dynamixel2 || len(r.Params) != 2 || len(g.request) != mirrorSize {
 		return false
 	}
@@ -76,28 +76,28 @@ const echoTries = 3
 // is not in use: exactly those bytes come back, or nothing does. A servo of that
 // id would answer with something else.
 func (b *Bus) DetectEcho(unused ID) bool {
-	b.begin()
+	b.waitFirstQuiet()
 	b.echo.on = false
 	for range echoTries {
 		if b.echo.on || b.lost {
 			break
 		}
 		b.drain()
-		b.echo.on = b.hears(unused)
+		b.echo.on = b.echoesPing(unused)
 	}
-	b.dirty, b.fenced = drains, false
+	b.drainNext, b.fenced = drainCount, false
 	return b.echo.on
 }
 
-// hears sends one ping and says whether exactly that comes back.
-func (b *Bus) hears(unused ID) bool {
+// echoesPing sends one ping and says whether exactly that comes back.
+func (b *Bus) echoesPing(unused ID) bool {
 	b.tx = b.format.Append(b.tx[:0], unused, packet.Ping)
 	if !b.send(b.tx) {
 		return false
 	}
 	var got [maxFrame]byte
 	have := 0
-	end := b.clock.Now().Add(b.wireTime(len(b.tx), 1, 0) + ackWait)
+	end := b.clock.Now().Add(b.wireTime(len(b.tx), 1, 0) + ackTimeout)
 	for have < len(b.tx) && b.clock.Now() < end {
 		b.wait(end)
 		n, err := b.port.Read(got[have:])

@@ -8,61 +8,61 @@ import (
 )
 
 const (
-	fastTries    = 3                      // bring-up: attempts to have a fast sync read answered whole
-	fastPatience = 3                      // replies in a row that may be torn: one silent motor tears all of them
-	fastWait     = time.Second            // of whole plain reads, before a fast one is tried again
-	fastWaitMax  = time.Minute            // what fastWait may double to
-	fastSlack    = 100 * time.Microsecond // for a reply that is a little later than tuning has it
+	fastTries   = 3                      // bring-up: attempts to have a fast sync read answered whole
+	fastTornMax = 3                      // replies in a row that may be torn: one silent motor tears all of them
+	fastWait    = time.Second            // of whole plain reads, before a fast one is tried again
+	fastWaitMax = time.Minute            // what fastWait may double to
+	fastSlack   = 100 * time.Microsecond // for a reply that is a little later than tuning has it
 )
 
-// merging decides between the fast sync read, whose one reply ends at the first
+// fastMode decides between the fast sync read, whose one reply ends at the first
 // motor that is silent, and the plain one, in which a silent motor silences only
 // itself.
 //
 // A host that is late tears replies just as a silent motor does. So the fast
 // read is given up for a while: it is tried again when every plain read has been
 // whole for wait, which none is while a motor is silent.
-type merging struct {
+type fastMode struct {
 	known bool          // the motors' firmware knows the fast sync read
 	torn  int           // merged replies in a row that were not whole
 	since rt.Instant    // fast: when that began; plain: from when on all reads were whole
 	wait  time.Duration // doubles when fast reads have ended within it
 }
 
-// tryFast finds out whether the motors' firmware knows the fast sync read: one
+// probeFast finds out whether the motors' firmware knows the fast sync read: one
 // merged reply instead of one each.
-func (a *Arm) tryFast() {
+func (a *Arm) probeFast() {
 	if a.bus.protocol != table.Dynamixel2 {
 		return
 	}
 	a.bus.setFast(a.positions, true)
 	for range fastTries {
-		if a.bus.gather(a.positions, ackWait, a.clock.Now().Add(2*ackWait)) == 0 {
-			a.merging = merging{known: true, since: a.clock.Now(), wait: fastWait}
+		if a.bus.gather(a.positions, ackTimeout, a.clock.Now().Add(2*ackTimeout)) == 0 {
+			a.fast = fastMode{known: true, since: a.clock.Now(), wait: fastWait}
 			return
 		}
-		a.bus.quiet()
-		if a.bus.stopped() {
+		a.bus.waitQuiet()
+		if a.bus.isCanceled() {
 			break
 		}
 	}
 	a.bus.setFast(a.positions, false)
 	if a.readPositions() != nil {
-		a.bus.dirty = drains // the tick will see who is missing
+		a.bus.drainNext = drainCount // the tick will see who is missing
 	}
 }
 
-// collect asks for all positions, and once more for those that did not come.
+// readAll asks for all positions, and once more for those that did not come.
 //
 //rt:noalloc
-func (a *Arm) collect(now, deadline rt.Instant) (stale uint32) {
-	g, m := a.positions, &a.merging
+func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
+	g, m := a.positions, &a.fast
 	if m.known && !g.fast && now.Sub(m.since) >= m.wait {
-		return a.collectFast(now, deadline)
+		return a.retryFast(now, deadline)
 	}
 	first := a.bus.gather(g, lossWait, deadline)
 	if stale = first; stale != 0 {
-		stale = a.bus.again(g, stale, deadline)
+		stale = a.bus.retryMissing(g, stale, deadline)
 	}
 	switch {
 	case !g.fast && stale != 0:
@@ -72,7 +72,7 @@ func (a *Arm) collect(now, deadline rt.Instant) (stale uint32) {
 		m.torn = 0
 		a.fastReads.Add(1)
 	default:
-		if m.torn++; m.torn >= fastPatience {
+		if m.torn++; m.torn >= fastTornMax {
 			a.fallbacks.Add(1)
 			a.leaveFast(now)
 		}
@@ -80,14 +80,14 @@ func (a *Arm) collect(now, deadline rt.Instant) (stale uint32) {
 	return stale
 }
 
-// collectFast tries the fast read again, once. What it does not bring a plain
+// retryFast tries the fast read again, once. What it does not bring a plain
 // read still does: it waits for no longer than leaves time for that until the
 // deadline. A tick too short for both may go without.
 //
 //rt:noalloc
-func (a *Arm) collectFast(now, deadline rt.Instant) (stale uint32) {
-	b, g, m := a.bus, a.positions, &a.merging
-	plain := g.wire + b.settle // as askMissing has it
+func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {
+	b, g, m := a.bus, a.positions, &a.fast
+	plain := g.wire + b.replyDelay // as askMissing has it
 	b.setFast(g, true)
 	a.fastTries.Add(1)
 	m.since, m.torn = now, 0
@@ -98,14 +98,14 @@ func (a *Arm) collectFast(now, deadline rt.Instant) (stale uint32) {
 		return 0
 	}
 	a.leaveFast(now)
-	return b.askMissing(g, stale, deadline)
+	return b.readMissing(g, stale, deadline)
 }
 
 // leaveFast goes back to plain reads.
 //
 //rt:noalloc
 func (a *Arm) leaveFast(now rt.Instant) {
-	m := &a.merging
+	m := &a.fast
 	if now.Sub(m.since) >= m.wait {
 		m.wait = fastWait
 	} else {

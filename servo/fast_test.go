@@ -93,7 +93,7 @@ func link(t *testing.T, period time.Duration) *linked {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	l := &linked{chain: &chain{clock: clock, blocks: 2}, t: t, at: make([]float32, len(r.Motors)), period: period}
 	l.arm = newArm(ArmConfig{Path: "chain", Robot: r, Calibration: cal}, l.chain, clock)
-	l.arm.tryFast()
+	l.arm.probeFast()
 	l.arm.health.due = never
 	if !l.arm.positions.fast {
 		t.Fatal("the motors do not know the fast sync read")
@@ -113,8 +113,8 @@ func (l *linked) tick() (stale uint32) {
 		l.t.Fatalf("a read came back %v after its deadline", over)
 	}
 	for i := range l.at {
-		if stale>>i&1 == 0 && l.arm.raw(i) != l.value {
-			l.t.Fatalf("motor %d is taken to be at %d, it is at %d", i+1, l.arm.raw(i), l.value)
+		if stale>>i&1 == 0 && l.arm.rawPosition(i) != l.value {
+			l.t.Fatalf("motor %d is taken to be at %d, it is at %d", i+1, l.arm.rawPosition(i), l.value)
 		}
 	}
 	return stale
@@ -134,7 +134,7 @@ func (l *linked) run(d time.Duration, wanted uint32) {
 func (l *linked) bad() {
 	l.t.Helper()
 	l.torn = true
-	for range fastPatience {
+	for range fastTornMax {
 		l.tick()
 	}
 	if l.arm.positions.fast {
@@ -195,7 +195,7 @@ func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.run(2*time.Second, 0)
 	l.silent = 0b000100
-	for range fastPatience {
+	for range fastTornMax {
 		l.tick()
 	}
 	l.fast = nil
@@ -272,7 +272,7 @@ func TestAFastTryIsBounded(t *testing.T) {
 	l.bad()
 	l.blocks = 0
 	took := func() time.Duration {
-		l.arm.health.doubted = 0 // comparing is not what this is about
+		l.arm.health.unchecked = 0 // comparing is not what this is about
 		start := max(l.clock.Now(), l.next)
 		l.tick()
 		return l.clock.Now().Sub(start)

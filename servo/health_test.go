@@ -25,16 +25,16 @@ func TestOverloadHoldsTheJoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.servos[6].err = byte(FaultOverload)
-	reads(a, l, persistent-1)
+	reads(a, l, persistentReads-1)
 	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
-		t.Errorf("Hold = %06b after %d reads, want a complaint to stay first", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), persistent-1)
+		t.Errorf("Hold = %06b after %d reads, want a complaint to stay first", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), persistentReads-1)
 	}
 	reads(a, l, 1)
 	if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 1<<5 || a.Fatal() != nil {
 		t.Errorf("Hold = %06b, Fatal %v, want the gripper held and no more", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	l.servos[6].err = 0
-	reads(a, l, 2*persistent)
+	reads(a, l, 2*persistentReads)
 	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
 		t.Errorf("Hold = %06b after the complaint has gone", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp))
 	}
@@ -63,7 +63,7 @@ func TestReactions(t *testing.T) {
 		}
 		tt.set(&a.robot.Safety)
 		l.servos[3].err = byte(tt.fault)
-		reads(a, l, persistent+1)
+		reads(a, l, persistentReads+1)
 		if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || (a.Fatal() != nil) != tt.stop {
 			t.Errorf("%s: Hold %06b, Fatal %v, want %06b, %v", tt.name, (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), tt.hold, tt.stop)
 		}
@@ -118,7 +118,7 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 	a, l := openLine(t)
 	for i := range a.units {
 		a.robot.Motors[a.units[i].joint].Bounds = b
-		a.health.units[i].bind(b)
+		a.health.units[i].setBounds(b)
 		l.servos[a.units[i].id].mem[62], l.servos[a.units[i].id].mem[63] = 74, 35
 	}
 	set(&a.robot.Safety)
@@ -138,14 +138,14 @@ const look = 6*int(healthEvery/(10*time.Millisecond)) + 1
 func TestBoundsOfHeat(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotWarn: 55, HotAct: 65}, func(*robot.Safety) {})
 	l.servos[3].mem[63] = 55
-	reads(a, l, convinced*look)
+	reads(a, l, boundReads*look)
 	if a.Warned() != 4 || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 0 || a.Fatal() != nil {
 		t.Errorf("at 55 C: warned %06b, held %06b, %v, want motor 3 warned of and no more", a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	l.servos[3].mem[63] = 53
 	reads(a, l, look)
 	if a.Warned() != 4 {
-		t.Errorf("at 53 C the warning is over, want it to stay until %d C below", relief)
+		t.Errorf("at 53 C the warning is over, want it to stay until %d C below", boundRelief)
 	}
 	l.servos[3].mem[63] = 51
 	reads(a, l, look)
@@ -162,7 +162,7 @@ func TestBoundsOfHeat(t *testing.T) {
 		t.Errorf("%v after one reading of 200 C and then 64", a.Fatal())
 	}
 	l.servos[3].mem[63] = 65
-	reads(a, l, convinced*look+persistent)
+	reads(a, l, boundReads*look+persistentReads)
 	want := "motor 3 (elbow_flex) on fake: over temperature; elbow_flex has 65 C, overheat_act is 65"
 	if err := a.Fatal(); !errors.Is(err, FaultTemperature) || !strings.Contains(err.Error(), want) {
 		t.Errorf("at 65 C: %v, want %q", err, want)
@@ -174,18 +174,18 @@ func TestBoundsOfTheSupply(t *testing.T) {
 	sag := func(tenths byte, rounds int, warned, held uint32) {
 		t.Helper()
 		l.servos[6].mem[62] = tenths
-		reads(a, l, rounds*look+persistent)
+		reads(a, l, rounds*look+persistentReads)
 		if a.Warned() != warned || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != held || a.Fatal() != nil {
 			t.Errorf("at %d tenths of a volt: warned %06b, held %06b, %v, want %06b, %06b", tenths, a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), warned, held)
 		}
 	}
 	const gripper = 1 << 5
-	sag(69, convinced, 0, 0)
-	sag(68, convinced, gripper, 0)
-	sag(62, convinced, gripper, gripper)
+	sag(69, boundReads, 0, 0)
+	sag(68, boundReads, gripper, 0)
+	sag(62, boundReads, gripper, gripper)
 	sag(65, 1, gripper, gripper) // it recovers because nothing moves
 	sag(66, 1, gripper, 0)
-	sag(0, convinced, gripper, 0) // not measured yet
+	sag(0, boundReads, gripper, 0) // not measured yet
 	sag(72, 1, 0, 0)
 }
 
@@ -205,12 +205,12 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	var held uint32
 	var torque [6]byte
 	if n := testing.AllocsPerRun(20, func() {
-		read(60, convinced*look+persistent)
+		read(60, boundReads*look+persistentReads)
 		held = (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp)
 		for i := range torque {
 			torque[i] = l.servos[i+1].mem[40]
 		}
-		a.health.says.Limp, a.health.torque, l.servos[2].mem[40] = 0, a.Joints(), 1
+		a.health.reactions.Limp, a.health.torque, l.servos[2].mem[40] = 0, a.Joints(), 1
 		read(35, look)
 	}); n != 0 {
 		t.Errorf("the way to a limp joint allocates %v times, want 0", n)
@@ -240,7 +240,7 @@ func TestSilentMotorLeavesTheOthersWatched(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
 	l.servos[1].mute = true
 	l.servos[5].mem[63] = 61
-	reads(a, l, 10*look*convinced)
+	reads(a, l, 10*look*boundReads)
 	if a.Fatal() == nil {
 		t.Error("motor 5 is too hot, motor 1 silent, and the run goes on")
 	}
@@ -267,13 +267,13 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 	dst := make([]float32, 6)
 	a.Read(dst, l.deadline())
 	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and forgotten what was in its RAM
-	l.clock.Advance(bootLeast - 10*time.Millisecond)
+	l.clock.Advance(bootMin - 10*time.Millisecond)
 	a.Read(dst, l.deadline())
 	if a.Unchecked() != 0 {
 		t.Errorf("%06b doubted after less than a boot", a.Unchecked())
 	}
-	for range differs {
-		l.clock.Advance(bootLeast)
+	for range mismatchReads {
+		l.clock.Advance(bootMin)
 		a.Read(dst, l.deadline())
 	}
 	if a.Unchecked() != 4 || a.Restarted() != 4 {
@@ -287,7 +287,7 @@ func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
 	l.servos[5].mem[63] = 61
 	for n := 0; a.Fatal() == nil; n++ {
-		if n > 3*look*convinced {
+		if n > 3*look*boundReads {
 			t.Fatal("motor 5 is too hot, motor 1 wants attention, and nobody looks at motor 5")
 		}
 		a.Prioritize(1)

@@ -64,11 +64,11 @@ func (p *talker) Wait(timeout time.Duration) error {
 func (p *talker) Close() error { return nil }
 
 // stranger is a bus with a talker on it, and what two servos are asked for.
-func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *group) {
+func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *readGroup) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	p := &talker{clock: clock}
 	b := NewBus(p, 1_000_000, protocol, clock)
-	b.dirty, b.begun, b.fenced = 0, true, true
+	b.drainNext, b.wasQuiet, b.fenced = 0, true, true
 	g := b.newGroup(56, params, []ID{1, 2})
 	if fast {
 		b.setFast(g, true)
@@ -80,7 +80,7 @@ func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *g
 }
 
 // hear gathers once and holds the time against the deadline.
-func hear(t *testing.T, b *Bus, g *group) (missing uint32) {
+func hear(t *testing.T, b *Bus, g *readGroup) (missing uint32) {
 	t.Helper()
 	const late = 200 * time.Microsecond // the last look
 	deadline := b.clock.Now().Add(10 * time.Millisecond)

@@ -80,8 +80,8 @@ func TestLostMark(t *testing.T) {
 	for n := 0; !armed && n < 200; n++ {
 		a.Read(dst, l.deadline())
 		l.clock.Advance(10 * time.Millisecond)
-		l.servos[3].mute = a.arming.stage == mark && !lost // this one does not hear the first
-		lost = lost || a.arming.stage == mark
+		l.servos[3].mute = a.arming.stage == stageMarker && !lost // this one does not hear the first
+		lost = lost || a.arming.stage == stageMarker
 		armed, err = a.ArmStep(l.deadline(), a.Joints())
 		l.servos[3].mute = false
 		if err != nil {
@@ -89,11 +89,11 @@ func TestLostMark(t *testing.T) {
 		}
 	}
 	has := false
-	for _, k := range a.health.units[2].kept {
+	for _, k := range a.health.units[2].expected {
 		has = has || k.row.Register == table.TorqueLimit
 	}
 	if !has {
-		t.Errorf("motor 3 has no mark after arming: kept %v, register %d", a.health.units[2].kept, l.servos[3].word(48))
+		t.Errorf("motor 3 has no mark after arming: kept %v, register %d", a.health.units[2].expected, l.servos[3].word(48))
 	}
 }
 
@@ -132,7 +132,7 @@ func TestLeavesItsRangeWhileArming(t *testing.T) {
 			a.Read(dst, l.deadline())
 			armed, err = a.ArmStep(l.deadline(), a.Joints())
 			l.clock.Advance(10 * time.Millisecond)
-			if a.arming.stage == mark {
+			if a.arming.stage == stageMarker {
 				l.servos[3].put(56, 2900) // a limp arm slumps
 			}
 		}
@@ -168,7 +168,7 @@ func TestUnmarkedAfterAPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range a.health.units {
-		a.health.units[i].kept = nil
+		a.health.units[i].expected = nil
 	}
 	dst := make([]float32, 6)
 	a.Read(dst, l.deadline())
@@ -193,7 +193,7 @@ func TestEffortOfAKochGripper(t *testing.T) {
 		if row := m.Row(table.PresentCurrent); w.unit == 5 && w.covers(row) {
 			at := row.Addr - w.group.addr
 			w.group.data[at], w.group.data[at+1] = 0xD6, 0x06 // 1750, an XL330's Current_Limit
-			a.strain(w, &a.health.units[5])
+			a.recordEffort(w, &a.health.units[5])
 		}
 	}
 	if a.Effort(5, 0) < 0.9 {

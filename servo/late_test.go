@@ -15,7 +15,7 @@ import (
 // host delivers late, bring-up ends with an arm or with missing replies, never
 // with a value of one register taken for another's.
 func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
-	for _, late := range []time.Duration{15 * time.Millisecond, 25 * time.Millisecond, 45 * time.Millisecond, hushTime + 25*time.Millisecond} {
+	for _, late := range []time.Duration{15 * time.Millisecond, 25 * time.Millisecond, 45 * time.Millisecond, quietTime + 25*time.Millisecond} {
 		for from := 1; from < 60; from++ {
 			for _, run := range []int{1, 2, 5, 9} {
 				clock := rttest.NewClock(rt.Instant(time.Second))

@@ -16,22 +16,22 @@ import (
 //
 // Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual,
 // Goal PWM(100), Torque Limit(34).
-var markRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
+var markerRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
 	table.Feetech:    {table.TorqueLimit, table.MaxTorqueLimit},
 	table.Dynamixel1: {table.TorqueLimit, table.MaxTorqueLimit},
 	table.Dynamixel2: {table.GoalPWM, table.PWMLimit},
 }
 
-// kept is what a register in RAM holds for as long as the servo does not restart.
-type kept struct {
+// expectedRegister is what a register in RAM holds for as long as the servo does not restart.
+type expectedRegister struct {
 	row   table.Row
 	value int
 }
 
-// markOf returns the value that tells u from a servo that has restarted; none for
+// markerOf returns the value that tells u from a servo that has restarted; none for
 // a leader, which gets no torque, and for models without such a register.
-func (a *Arm) markOf(u unit) (s robot.Setting, ok bool, err error) {
-	r, known := markRegisters[a.bus.protocol]
+func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
+	r, known := markerRegisters[a.bus.protocol]
 	if !known || a.robot.Leader || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
 		return s, false, nil
 	}
@@ -60,7 +60,7 @@ func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	if u.shadow {
 		want = append([]robot.Setting{{Register: table.SecondaryID, Value: int(m.ID)}}, want...)
 	}
-	mark, ok, err := a.markOf(u)
+	mark, ok, err := a.markerOf(u)
 	if err != nil || !ok {
 		return want, err
 	}
@@ -70,38 +70,38 @@ func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	return append(want, mark), nil
 }
 
-// remember notes what the unit's registers in RAM must hold from now on, of those
+// expectSettings notes what the unit's registers in RAM must hold from now on, of those
 // that the health reads see.
-func (a *Arm) remember(u int, want []robot.Setting) {
+func (a *Arm) expectSettings(u int, want []robot.Setting) {
 	h, model := a.health, a.units[u].model
 	for _, s := range want {
 		row := model.Row(s.Register)
 		if row.Area != table.RAM || !slices.ContainsFunc(h.windows, func(w window) bool { return w.unit == u && w.covers(row) }) {
 			continue
 		}
-		h.units[u].kept = append(h.units[u].kept, kept{row, s.Value})
+		h.units[u].expected = append(h.units[u].expected, expectedRegister{row, s.Value})
 	}
 }
 
-// unmark takes the mark out of what is to be written to a motor that is under
+// deferMarker takes the mark out of what is to be written to a motor that is under
 // torque; it gets it when it is armed.
-func (a *Arm) unmark(i int, changes []robot.Setting) (others []robot.Setting) {
-	mark := markRegisters[a.bus.protocol].ram
+func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Setting) {
+	mark := markerRegisters[a.bus.protocol].ram
 	for _, s := range changes {
 		if s.Register != mark {
 			others = append(others, s)
 			continue
 		}
-		a.unmarked = append(a.unmarked, kept{a.units[i].model.Row(mark), s.Value})
+		a.unmarked = append(a.unmarked, expectedRegister{a.units[i].model.Row(mark), s.Value})
 		a.unmarkedAt = append(a.unmarkedAt, i)
-		a.forget(i, []robot.Setting{s})
+		a.dropExpected(i, []robot.Setting{s})
 	}
 	return others
 }
 
-// markNow sends the marks of those that have none yet, and readMark reads them
+// sendMarkers sends the marks of those that have none yet, and readMark reads them
 // back; what is there is expected from then on.
-func (a *Arm) markNow() error {
+func (a *Arm) sendMarkers() error {
 	ids, words := make([]ID, 0, len(a.unmarked)), make([]int, 0, len(a.unmarked))
 	for k, i := range a.unmarkedAt {
 		ids, words = append(ids, a.units[i].id), append(words, a.unmarked[k].value)
@@ -109,22 +109,22 @@ func (a *Arm) markNow() error {
 	return a.bus.SyncWrite(a.unmarked[0].row, ids, words)
 }
 
-// markTries is how often a mark is sent to a motor that does not confirm it.
-const markTries = 10
+// markerTries is how often a mark is sent to a motor that does not confirm it.
+const markerTries = 10
 
-// readMark reads back the marks, one in a tick, and reports whether all were asked.
+// checkMarker reads back the marks, one in a tick, and reports whether all were asked.
 // Who has its mark is expected to keep it; who has not gets it again, some times:
 // without one a restart shows by its torque and other settings only.
-func (a *Arm) readMark(deadline rt.Instant) (done bool) {
+func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	k, i := a.unmarked[a.asked], a.unmarkedAt[a.asked]
-	check := a.bus.newCheck(k.row, []ID{a.units[i].id})
-	least := a.clock.Now().Add(check.wire + a.bus.settle + lossWait)
-	bad := a.bus.readBack(check, k.row, []int{k.value}, offWait, max(deadline, least))
+	check := a.bus.newReadback(k.row, []ID{a.units[i].id})
+	least := a.clock.Now().Add(check.wire + a.bus.replyDelay + lossWait)
+	bad := a.bus.readBack(check, k.row, []int{k.value}, confirmTimeout, max(deadline, least))
 	switch u := &a.health.units[i]; {
 	case len(bad) == 0:
-		u.kept = append(u.kept, k)
+		u.expected = append(u.expected, k)
 		fallthrough
-	case a.markings >= markTries:
+	case a.markings >= markerTries:
 		a.unmarked, a.unmarkedAt = slices.Delete(a.unmarked, a.asked, a.asked+1), slices.Delete(a.unmarkedAt, a.asked, a.asked+1)
 	default:
 		a.asked++
@@ -137,11 +137,11 @@ func (a *Arm) readMark(deadline rt.Instant) (done bool) {
 	return true
 }
 
-// notice compares the marks of an arm that this process has opened before with
+// checkRestarted compares the marks of an arm that this process has opened before with
 // what the motors hold: whoever has lost its mark has restarted meanwhile.
-func (a *Arm) notice(i int) error {
+func (a *Arm) checkRestarted(i int) error {
 	u := a.units[i]
-	mark, ok, err := a.markOf(u)
+	mark, ok, err := a.markerOf(u)
 	if err != nil {
 		return err
 	}
@@ -154,8 +154,8 @@ func (a *Arm) notice(i int) error {
 	}
 	if !ok {
 		a.health.restarted |= 1 << u.joint
-		if a.noticed != nil {
-			*a.noticed |= 1 << u.joint // what is written anew now cannot be noticed again
+		if a.restarted != nil {
+			*a.restarted |= 1 << u.joint // what is written anew now cannot be noticed again
 		}
 	}
 	return nil
@@ -173,30 +173,30 @@ func (a *Arm) Restarted() (joints uint32) {
 	return joints
 }
 
-// listen notes whose motor was silent in this read. Whatever it holds may be
+// noteSilence notes whose motor was silent in this read. Whatever it holds may be
 // another then: it is compared before it counts as the same.
 //
 //rt:noalloc
-func (a *Arm) listen(i int, stale uint32, now rt.Instant) {
+func (a *Arm) noteSilence(i int, stale uint32, now rt.Instant) {
 	if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
-		a.doubt(i, now)
+		a.recheckUnit(i, now)
 	}
 }
 
-// doubt has a unit compared before it counts as the same; it was last known to be
+// recheckUnit has a unit compared before it counts as the same; it was last known to be
 // there at an instant.
 //
 //rt:noalloc
-func (a *Arm) doubt(i int, at rt.Instant) {
+func (a *Arm) recheckUnit(i int, at rt.Instant) {
 	h, u := a.health, &a.health.units[i]
-	h.doubted |= 1 << a.units[i].joint
+	h.unchecked |= 1 << a.units[i].joint
 	for w := range h.windows {
-		if h.windows[w].unit == i && h.windows[w].tells {
+		if h.windows[w].unit == i && h.windows[w].verifies {
 			u.unread |= h.windows[w].bit
 		}
 	}
-	if u.silent == 0 {
-		u.silent = at
+	if u.silentSince == 0 {
+		u.silentSince = at
 	}
 }
 
@@ -206,13 +206,13 @@ func (a *Arm) doubt(i int, at rt.Instant) {
 // Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Recheck() { a.doubtSince(a.clock.Now().Add(-bootLeast)) }
+func (a *Arm) Recheck() { a.recheckSince(a.clock.Now().Add(-bootMin)) }
 
-// doubtSince is Doubt for whoever was last known to be there at an instant.
+// recheckSince is Doubt for whoever was last known to be there at an instant.
 //
 //rt:noalloc
-func (a *Arm) doubtSince(at rt.Instant) {
+func (a *Arm) recheckSince(at rt.Instant) {
 	for i := range a.units {
-		a.doubt(i, at)
+		a.recheckUnit(i, at)
 	}
 }

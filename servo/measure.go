@@ -10,10 +10,10 @@ import (
 	"edgert/rt"
 )
 
-// lossMaxShare is the share of a motor's replies that a bus may lose or spoil and still
+// lossShareMax is the share of a motor's replies that a bus may lose or spoil and still
 // be driven: the tick asks once more, so of a fifth a twenty-fifth is left, and a
 // joint may be silent for 0.1 s.
-const lossMaxShare = 0.2
+const lossShareMax = 0.2
 
 // Measurement is how a bus does: how long its cycles take, and how many replies it
 // loses. The one is the adapter's and the baud rate's, the other the cable's.
@@ -60,24 +60,24 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 	a.positions.startTuning()
 	defer rt.ReduceTimerSlack()() // as on the tick
 	for range n {
-		if a.halted != nil && a.halted() {
+		if a.canceled != nil && a.canceled() {
 			return m, ErrCanceled
 		}
-		corrupt, kept := a.bus.corrupt.Load()+a.bus.late.Load(), a.positions.kept()
+		corrupt, kept := a.bus.corrupt.Load()+a.bus.late.Load(), a.positions.saveTunings()
 		start := a.clock.Now()
-		missing := a.bus.gather(a.positions, ackWait, start.Add(2*ackWait))
+		missing := a.bus.gather(a.positions, ackTimeout, start.Add(2*ackTimeout))
 		d := a.clock.Now().Sub(start)
 		m.Cycles++
 		if spoilt := a.bus.corrupt.Load() + a.bus.late.Load() - corrupt; spoilt > 0 || missing != 0 {
 			m.Corrupt += spoilt
 			m.lose(missing, a.positions)
-			a.positions.keep(kept)
+			a.positions.restoreTunings(kept)
 			continue
 		}
 		took = append(took, d)
 	}
-	a.bus.settle = a.positions.settle()
-	a.positions.tuneOn()
+	a.bus.replyDelay = a.positions.replyDelay()
+	a.positions.continueTuning()
 	if m.Clean = len(took); m.Clean > 0 {
 		slices.Sort(took)
 		a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
@@ -88,7 +88,7 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 
 // lose counts what a cycle has lost. A merged reply ends at the first motor whose
 // part is missing, and the others' are not their loss.
-func (m *Measurement) lose(missing uint32, g *group) {
+func (m *Measurement) lose(missing uint32, g *readGroup) {
 	switch {
 	case missing == 0:
 	case missing == g.all && g.all != 1:
@@ -103,17 +103,17 @@ func (m *Measurement) lose(missing uint32, g *group) {
 }
 
 // kept is what the group's tunings are, and keep makes them so again.
-func (g *group) kept() (all [][2]tuning) {
+func (g *readGroup) saveTunings() (all [][2]tuning) {
 	all = append(all, g.tunings)
-	for _, one := range g.singly {
+	for _, one := range g.each {
 		all = append(all, one.tunings)
 	}
 	return all
 }
 
-func (g *group) keep(all [][2]tuning) {
+func (g *readGroup) restoreTunings(all [][2]tuning) {
 	g.tunings = all[0]
-	for i, one := range g.singly {
+	for i, one := range g.each {
 		one.tunings = all[1+i]
 	}
 }
@@ -131,9 +131,9 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 // CheckLosses is why a bus loses too many replies to be driven, nil when it does not. It
 // wraps ErrNoReply and names the motors.
 func (a *Arm) CheckLosses(m Measurement) error {
-	most := lossMaxShare * float64(m.Cycles)
+	most := lossShareMax * float64(m.Cycles)
 	if bad := a.losers(m, most); bad != "" {
-		return fmt.Errorf("servo: %s loses or spoils too many replies, of %s, where %.0f %% are borne: %w; %s", a.path, bad, 100*lossMaxShare, ErrNoReply, lossCure)
+		return fmt.Errorf("servo: %s loses or spoils too many replies, of %s, where %.0f %% are borne: %w; %s", a.path, bad, 100*lossShareMax, ErrNoReply, lossCure)
 	}
 	if float64(m.Silent) > most {
 		return fmt.Errorf("servo: nobody on %s answered %d of %d reads: %w; check the motors' supply and the adapter's plugs", a.path, m.Silent, m.Cycles, ErrNoReply)

@@ -36,7 +36,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settle := a.bus.settle
+	settle := a.bus.replyDelay
 	if clean.Clean != 100 || clean.Losses() != 0 || clean.Corrupt != 0 || clean.Silent != 0 {
 		t.Fatalf("of a clean line it says %+v", clean)
 	}
@@ -46,8 +46,8 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		if err != nil || m.P99 != clean.P99 || a.CheckLosses(m) != nil {
 			t.Errorf("%v lost and as much spoilt: P99 %v, %v, %v; want %v as on a clean line", share, m.P99, err, a.CheckLosses(m), clean.P99)
 		}
-		if d := a.bus.settle - settle; d.Abs() > 2*tuneLast {
-			t.Errorf("%v lost and as much spoilt: it learns %v, want %v", share, a.bus.settle, settle)
+		if d := a.bus.replyDelay - settle; d.Abs() > 2*tuneLast {
+			t.Errorf("%v lost and as much spoilt: it learns %v, want %v", share, a.bus.replyDelay, settle)
 		}
 		if want := 2 * share * 400 * 6; float64(m.Losses()) < want/2 || float64(m.Losses()) > 2*want || m.Corrupt == 0 || m.Clean+m.Losses() < 400 {
 			t.Errorf("%v lost and as much spoilt: %d lost of 2400, %d corrupt, %d clean cycles; want about %.0f", share, m.Losses(), m.Corrupt, m.Clean, want)
@@ -61,8 +61,8 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		}
 		return r
 	}
-	if m, err := a.Measure(100); err != nil || m.P99 != clean.P99 || m.Clean != 50 || m.Losses() != 0 || m.Corrupt < 50 || (a.bus.settle-settle).Abs() > 4*tuneLast {
-		t.Errorf("noise in every second cycle: %+v, %v, learns %v; want P99 %v, 50 clean, none lost, and %v learnt", m, err, a.bus.settle, clean.P99, settle)
+	if m, err := a.Measure(100); err != nil || m.P99 != clean.P99 || m.Clean != 50 || m.Losses() != 0 || m.Corrupt < 50 || (a.bus.replyDelay-settle).Abs() > 4*tuneLast {
+		t.Errorf("noise in every second cycle: %+v, %v, learns %v; want P99 %v, 50 clean, none lost, and %v learnt", m, err, a.bus.replyDelay, clean.P99, settle)
 	}
 	// A slow adapter stays slow on a bad cable.
 	l.gap = replyGap + 500*time.Microsecond
@@ -140,7 +140,7 @@ func TestMeasuredAddsUp(t *testing.T) {
 // Of a merged reply, what is behind the motor that is silent is not lost by others.
 func TestAMergedReplysLossIsTheFirstOnes(t *testing.T) {
 	m := Measurement{Lost: make([]int, 6)}
-	g := &group{all: 0b111111, fast: true}
+	g := &readGroup{all: 0b111111, fast: true}
 	m.lose(0b111000, g)
 	if g.fast = false; !slices.Equal(m.Lost, []int{0, 0, 0, 1, 0, 0}) {
 		t.Errorf("lost %v, want the fourth's alone", m.Lost)

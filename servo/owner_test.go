@@ -48,7 +48,7 @@ func lateness(most time.Duration) (all []time.Duration) {
 	return all
 }
 
-const muchLater = hushTime + hushTime/2
+const muchLater = quietTime + quietTime/2
 
 func TestReadingsAfterAKilledProgram(t *testing.T) {
 	motors := so101().Motors
@@ -62,7 +62,7 @@ func TestReadingsAfterAKilledProgram(t *testing.T) {
 					got, _, err := b.ReadRegister(m.ID, m.Model.Row(r))
 					if want := []int{0, 0, 4095}[i]; err == nil && got != want {
 						t.Fatalf("replies to %d cycles come %v late: motor %d has %s %d, want %d", n, late, m.ID, r, got, want)
-					} else if err != nil && late < hushTime {
+					} else if err != nil && late < quietTime {
 						t.Fatalf("replies to %d cycles come %v late: %v", n, late, err)
 					}
 				}
@@ -77,7 +77,7 @@ func TestOpeningAfterAKilledProgram(t *testing.T) {
 			name := fmt.Sprintf("replies to %d cycles come %v late", n, late)
 			a, err := left(late, ticks(n)...).open()
 			if a == nil {
-				if late < hushTime || !errors.Is(err, ErrMotorMissing) {
+				if late < quietTime || !errors.Is(err, ErrMotorMissing) {
 					t.Fatalf("%s: %v", name, err)
 				}
 				continue
@@ -97,7 +97,7 @@ func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 		"a write": packet.Feetech.AppendWrite(nil, 1, 40, []byte{0}),
 	}
 	for what, request := range requests {
-		for _, late := range lateness(hushTime) {
+		for _, late := range lateness(quietTime) {
 			l := left(late, request)
 			l.servos[1].mute = true
 			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
@@ -116,7 +116,7 @@ func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 
 // The line of a killed program that hears itself is found out all the same.
 func TestEchoAfterAKilledProgram(t *testing.T) {
-	for _, late := range lateness(hushTime) {
+	for _, late := range lateness(quietTime) {
 		l := left(late, ticks(2)...)
 		if b := NewBus(&echoing{line: l, from: 1}, 1_000_000, table.Feetech, l.clock); !b.DetectEcho(100) {
 			t.Errorf("replies come %v late: the echo is not found", late)

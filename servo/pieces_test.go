@@ -108,7 +108,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	}
 	row := so101().Motors[0].Model.Row(table.HomingOffset)
 	for i, request := range first { // the third is of length 9; ours is 11 then
-		for late := hushTime - time.Millisecond; late < hushTime+3*time.Millisecond; late += 10 * time.Microsecond {
+		for late := quietTime - time.Millisecond; late < quietTime+3*time.Millisecond; late += 10 * time.Microsecond {
 			l := left(late, append([][]byte{request}, ticks(3)...)...)
 			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
 			b.fences = uint(i)

@@ -106,9 +106,9 @@ func (a *Arm) findSlow(i int) error {
 	return nil
 }
 
-// unslow gives the servos that findSlow has found their speed back, but for those
+// restoreSpeeds gives the servos that findSlow has found their speed back, but for those
 // that are on their way in.
-func (a *Arm) unslow() error {
+func (a *Arm) restoreSpeeds() error {
 	for len(a.slowed) > 0 {
 		s := a.slowed[0]
 		a.slowed = a.slowed[1:]

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	offRounds   = 3                    // times the torque-off frame is sent to motors that have not confirmed it
-	offAttempts = 2                    // of each write to a single motor after that
-	offWait     = 5 * time.Millisecond // for one confirmation: six silent motors take 0.2 s
+	offRounds      = 3                    // times the torque-off frame is sent to motors that have not confirmed it
+	offAttempts    = 2                    // of each write to a single motor after that
+	confirmTimeout = 5 * time.Millisecond // for one confirmation: six silent motors take 0.2 s
 )
 
 // TorqueOff makes every motor limp: one frame to all, read back, and then each
@@ -51,7 +51,7 @@ func (a *Arm) Triggers() (joints []int) {
 func (a *Arm) HoldTriggers() error {
 	for _, i := range a.Triggers() {
 		j := &a.joints[i]
-		raw := min(j.max, max(j.min, j.scale.count(*a.robot.Motors[i].Trigger)))
+		raw := min(j.max, max(j.min, j.scale.raw(*a.robot.Motors[i].Trigger)))
 		for _, w := range []struct {
 			row   table.Row
 			value int
@@ -66,20 +66,20 @@ func (a *Arm) HoldTriggers() error {
 
 // readPositions fills a.positions with an answer of every motor.
 func (a *Arm) readPositions() error {
-	missing, patience := a.positions.all, ackWait
+	missing, patience := a.positions.all, ackTimeout
 	for attempt := range maxAttempts {
 		if attempt > 0 {
 			a.bus.retries.Add(1)
 			patience *= 2 // a slow adapter
 		}
-		if a.bus.stopped() {
+		if a.bus.isCanceled() {
 			return ErrCanceled
 		}
 		missing = a.bus.gather(a.positions, patience, a.clock.Now().Add(a.positions.wire+2*patience))
 		if missing == 0 {
 			return nil
 		}
-		a.bus.quiet()
+		a.bus.waitQuiet()
 	}
 	var bad []int
 	for i := range a.joints { // the first units are the joints
@@ -93,16 +93,16 @@ func (a *Arm) readPositions() error {
 // checkMore makes a length that nothing read on the tick has.
 const checkMore = 4
 
-// newCheck prepares the reading back of a register. It asks for more bytes than
+// newReadback prepares the reading back of a register. It asks for more bytes than
 // the register has, because a reply does not say what it is about: a late one of
 // a position must not pass for the goal's.
-func (b *Bus) newCheck(r table.Row, ids []ID) *group {
+func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 	return b.newGroup(r.Addr, r.Size+checkMore, ids)
 }
 
 // readBack asks for what a register holds by now and returns who has another word,
 // or does not answer, as indices of words.
-func (b *Bus) readBack(check *group, r table.Row, words []int, patience time.Duration, deadline rt.Instant) (bad []int) {
+func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration, deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)
 	for i, want := range words {
 		if missing>>i&1 != 0 || r.Decode(check.param(i)) != want {
@@ -115,17 +115,17 @@ func (b *Bus) readBack(check *group, r table.Row, words []int, patience time.Dur
 // setAll writes one register of all motors, at first with one frame, and
 // returns the motors that do not have the value afterwards.
 func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
-	if b.dirty > 0 {
-		b.hush = offWait
-		b.quiet()
-		b.hush = hushTime
+	if b.drainNext > 0 {
+		b.quietTime = confirmTimeout
+		b.waitQuiet()
+		b.quietTime = quietTime
 	}
-	check := b.newCheck(r, ids)
+	check := b.newReadback(r, ids)
 	for range offRounds {
 		if b.SyncWrite(r, ids, words) != nil {
 			break
 		}
-		if bad = b.readBack(check, r, words, offWait, b.clock.Now().Add(check.wire+2*offWait)); len(bad) == 0 {
+		if bad = b.readBack(check, r, words, confirmTimeout, b.clock.Now().Add(check.wire+2*confirmTimeout)); len(bad) == 0 {
 			return nil
 		}
 	}
@@ -135,7 +135,7 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 // setSingly is what remains when the group does not confirm: acknowledged
 // writes, one motor after the other.
 func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
-	b.SetRetry(offAttempts, offWait)
+	b.SetRetry(offAttempts, confirmTimeout)
 	defer b.ResetRetry()
 	for i, id := range ids {
 		if _, err := b.WriteRegister(id, r, words[i]); err != nil {

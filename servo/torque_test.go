@@ -86,7 +86,7 @@ func TestTorqueOff(t *testing.T) {
 			if err := a.TorqueOn(); err != nil {
 				t.Fatal(err)
 			}
-			a.bus.dirty, a.bus.lost = drains, true // as after an error
+			a.bus.drainNext, a.bus.lost = drainCount, true // as after an error
 			tt.set(l)
 			start := l.clock.Now()
 			err := a.TorqueOff()

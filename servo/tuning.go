@@ -24,16 +24,16 @@ const (
 // the rest. However late a reply was, a step is small: a host that stalls moves it
 // no more than chance does. Sleeps that end late are made up for too.
 type tuning struct {
-	on     bool
-	reads  int
-	hits   int // reads in a row that found everything there
-	settle time.Duration
+	on    bool
+	reads int
+	hits  int // reads in a row that found everything there
+	delay time.Duration
 }
 
 // tuning is that of the reads the group uses now.
 //
 //rt:noalloc
-func (g *group) tuning() *tuning {
+func (g *readGroup) tuning() *tuning {
 	if g.fast {
 		return &g.tunings[1]
 	}
@@ -41,30 +41,30 @@ func (g *group) tuning() *tuning {
 }
 
 // startTuning begins anew.
-func (g *group) startTuning() {
+func (g *readGroup) startTuning() {
 	g.tunings = [2]tuning{{on: true}, {on: true}}
-	for _, one := range g.singly {
+	for _, one := range g.each {
 		one.startTuning()
 	}
 }
 
-// tuneOn goes on with larger steps: on the tick it may be a little different. The
+// continueTuning goes on with larger steps: on the tick it may be a little different. The
 // other kind of read, which was not used yet, begins where other registers' do.
-func (g *group) tuneOn() {
-	used, unused := *g.tuning(), tuning{on: true, reads: tuneTick, settle: g.settle()}
+func (g *readGroup) continueTuning() {
+	used, unused := *g.tuning(), tuning{on: true, reads: tuneTick, delay: g.replyDelay()}
 	used.reads = min(used.reads, tuneTick)
 	g.tunings = [2]tuning{unused, unused}
 	*g.tuning() = used
-	for _, one := range g.singly {
-		one.tuneOn()
+	for _, one := range g.each {
+		one.continueTuning()
 	}
 }
 
 // settle is what reads of other registers may expect, the slowest motor's.
-func (g *group) settle() time.Duration {
-	most := max(0, g.tuning().settle)
-	for _, one := range g.singly {
-		most = max(most, one.tuning().settle)
+func (g *readGroup) replyDelay() time.Duration {
+	most := max(0, g.tuning().delay)
+	for _, one := range g.each {
+		most = max(most, one.tuning().delay)
 	}
 	return most
 }
@@ -72,11 +72,11 @@ func (g *group) settle() time.Duration {
 // due is how long after the first byte out all of the group's replies are there.
 //
 //rt:noalloc
-func (b *Bus) due(g *group) time.Duration {
+func (b *Bus) due(g *readGroup) time.Duration {
 	if t := g.tuning(); t.on {
-		return g.wire + t.settle
+		return g.wire + t.delay
 	}
-	return g.wire + b.settle
+	return g.wire + b.replyDelay
 }
 
 // tune learns from an exchange that asked all of the group; one that lost a reply
@@ -84,9 +84,9 @@ func (b *Bus) due(g *group) time.Duration {
 // not.
 //
 //rt:noalloc
-func (b *Bus) tune(g *group) {
+func (b *Bus) tune(g *readGroup) {
 	t := g.tuning()
-	if !t.on || g.answered != g.all || g.mirrored {
+	if !t.on || g.answered != g.all || g.maybeEcho {
 		return
 	}
 	step := max(tuneLast, tuneFirst>>(t.reads/tuneEach))
@@ -95,7 +95,7 @@ func (b *Bus) tune(g *group) {
 	}
 	if b.polled {
 		t.hits = 0
-		t.settle = min(settleMax, t.settle+min(2*step, b.clock.Now().Sub(b.end)))
+		t.delay = min(replyDelayMax, t.delay+min(2*step, b.clock.Now().Sub(b.end)))
 		return
 	}
 	t.hits++
@@ -103,5 +103,5 @@ func (b *Bus) tune(g *group) {
 	if g.fast {
 		gaps = 1
 	}
-	t.settle = max(-time.Duration(gaps)*replyGap, t.settle-step<<min(t.hits/tuneHits, tuneMost))
+	t.delay = max(-time.Duration(gaps)*replyGap, t.delay-step<<min(t.hits/tuneHits, tuneMost))
 }

@@ -90,7 +90,7 @@ func TestSinglyAskedMotorsAreTuned(t *testing.T) {
 		}
 		slower := time.Duration(16*(10000-b.byteNs)) * time.Nanosecond // than computed: the line has 1 Mbaud, 8 bytes go and come
 		for i, want := range []time.Duration{slower, slower + 50*time.Microsecond} {
-			if got := g.singly[i].tuning().settle; got < want-2*tuneLast || got > want+2*tuneLast {
+			if got := g.each[i].tuning().delay; got < want-2*tuneLast || got > want+2*tuneLast {
 				t.Errorf("%d baud: motor %d is waited for %v, want %v", baud, i+1, got, want)
 			}
 		}
@@ -108,20 +108,20 @@ func TestBoundsOfTuning(t *testing.T) {
 		for range 1000 {
 			b.tune(g)
 		}
-		if got, want := g.tuning().settle, -time.Duration(gaps)*replyGap; got != want {
+		if got, want := g.tuning().delay, -time.Duration(gaps)*replyGap; got != want {
 			t.Errorf("fast %v: always early, settle %v, want %v", fast, got, want)
 		}
 		b.polled, b.end = true, b.clock.Now().Add(-time.Second)
 		for range 5000 {
 			b.tune(g)
 		}
-		if got := g.tuning().settle; got != settleMax {
-			t.Errorf("fast %v: always late, settle %v, want %v", fast, got, settleMax)
+		if got := g.tuning().delay; got != replyDelayMax {
+			t.Errorf("fast %v: always late, settle %v, want %v", fast, got, replyDelayMax)
 		}
 	}
 }
 
-func boundTuning() (*Bus, *group) {
+func boundTuning() (*Bus, *readGroup) {
 	l := newLine(rttest.NewClock(rt.Instant(10*time.Second)), 1, 2)
 	b := NewBus(l, 4_000_000, table.Dynamixel2, l.clock)
 	g := b.newGroup(132, 4, []ID{1, 2})
@@ -134,9 +134,9 @@ func boundTuning() (*Bus, *group) {
 // seconds at 60 Hz.
 func TestTuningComesDownFast(t *testing.T) {
 	b, g := boundTuning()
-	g.tuning().reads, g.tuning().settle = 100*tuneEach, time.Millisecond
+	g.tuning().reads, g.tuning().delay = 100*tuneEach, time.Millisecond
 	n := 0
-	for ; g.tuning().settle > 0; n++ {
+	for ; g.tuning().delay > 0; n++ {
 		b.tune(g)
 	}
 	if n > 120 {
@@ -152,8 +152,8 @@ func TestFastAndPlainReadsAreTunedApart(t *testing.T) {
 	b.setFast(g, true)
 	b.polled, b.end = true, b.clock.Now().Add(-time.Second)
 	b.tune(g)
-	if g.tuning().settle <= 0 {
-		t.Errorf("a fast read that was late: settle %v", g.tuning().settle)
+	if g.tuning().delay <= 0 {
+		t.Errorf("a fast read that was late: settle %v", g.tuning().delay)
 	}
 	if b.setFast(g, false); *g.tuning() != plain {
 		t.Errorf("plain reads go on with %+v, want %+v", *g.tuning(), plain)

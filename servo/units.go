@@ -37,14 +37,14 @@ func (s *scale) value(raw int) float64 {
 	if s.mode != robot.Degrees {
 		raw = min(int(s.max), max(int(s.min), raw))
 	}
-	return s.place(raw)
+	return s.unclamped(raw)
 }
 
-// place is value without the clamp: outside the calibrated range the range modes go
+// unclamped is value without the clamp: outside the calibrated range the range modes go
 // on in the same line.
 //
 //rt:noalloc
-func (s *scale) place(raw int) float64 {
+func (s *scale) unclamped(raw int) float64 {
 	r := float64(raw)
 	if s.mode == robot.Degrees {
 		return (r - (s.min+s.max)/2) * s.span / s.steps
@@ -64,11 +64,11 @@ func (s *scale) place(raw int) float64 {
 	return v
 }
 
-// count is the way back from place, in encoder steps: nothing is clamped here. The
+// raw is the way back from place, in encoder steps: nothing is clamped here. The
 // value must be finite.
 //
 //rt:noalloc
-func (s *scale) count(v float64) int {
+func (s *scale) raw(v float64) int {
 	v = min(1e6, max(-1e6, v)) // beyond any register and still exact as an integer
 	switch s.mode {
 	case robot.Degrees:

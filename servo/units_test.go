@@ -55,7 +55,7 @@ func TestUnitsMatchLeRobot(t *testing.T) {
 	for _, r := range normRows(t, normGolden) {
 		s := newScale(motorOf(modes[r.Mode]), MotorCalibration{DriveMode: r.Drive, RangeMin: r.Min, RangeMax: r.Max})
 		user := s.value(r.Raw)
-		back, back32 := s.count(user), s.count(float64(float32(user)))
+		back, back32 := s.raw(user), s.raw(float64(float32(user)))
 		if user != r.User || back != r.Back || back32 != r.BackF32 {
 			t.Errorf("%s drive %d range %d to %d: %d -> %v -> %d, through float32 %d, want %v, %d, %d",
 				r.Mode, r.Drive, r.Min, r.Max, r.Raw, user, back, back32, r.User, r.Back, r.BackF32)
@@ -97,13 +97,13 @@ func TestOutsideTheRange(t *testing.T) {
 	}
 	for _, tt := range tests {
 		s := newScale(motorOf(tt.mode), MotorCalibration{DriveMode: tt.drive, RangeMin: tt.min, RangeMax: tt.max})
-		if got := s.count(tt.in); got != tt.count {
+		if got := s.raw(tt.in); got != tt.count {
 			t.Errorf("%s: count(%v) = %d, want %d", tt.name, tt.in, got, tt.count)
 		}
 		if got := s.value(tt.count); got != tt.value {
 			t.Errorf("%s: value(%d) = %v, want %v", tt.name, tt.count, got, tt.value)
 		}
-		if got := s.count(s.place(tt.count)); got < tt.count-1 || got > tt.count+1 {
+		if got := s.raw(s.unclamped(tt.count)); got < tt.count-1 || got > tt.count+1 {
 			t.Errorf("%s: %d comes back as %d", tt.name, tt.count, got)
 		}
 	}
