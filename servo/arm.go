@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"edgert/rt"
@@ -28,10 +27,29 @@ type ArmConfig struct {
 
 // Arm is a robot's motors on their bus.
 //
-// Owner: one thread at a time; the tick thread while it runs. Stats may be
-// called by any thread.
+// Owner: one thread at a time; the tick thread while it runs. Stats and Extremes may
+// be called by any thread.
 type Arm struct {
-	// Constant after OpenArm.
+	armConst
+	bus       *Bus
+	positions *readGroup
+	present   []float32 // newest known position per joint, in its unit
+	raws      []int     // the same, raw
+	faults    []Fault   // per joint, with the newest position
+	lastRead  rt.Instant
+	closed    bool
+
+	goals   goals
+	fast    fastMode
+	arming  arming
+	rescue  rescue
+	markers markers
+	health  *health
+	counts  counts
+}
+
+// armConst is what is constant after OpenArm.
+type armConst struct {
 	path         string
 	robot        robot.Robot
 	joints       []joint
@@ -45,33 +63,13 @@ type Arm struct {
 	period       time.Duration // of the ticks; 0: not known
 	unconfigured []string
 	notes        []string
+}
 
-	// Owner: tick thread.
-	bus        *Bus
-	positions  *readGroup
-	fast       fastMode
-	present    []float32 // newest known position per joint, in its unit
-	raws       []int     // the same, raw
-	faults     []Fault   // per joint, with the newest position
-	goals      []int     // last goal per joint, raw
-	goalIDs    []ID      // joints that the goals of this tick are for
-	goalWords  []int     // their goals
-	arming     arming
-	lastRead   rt.Instant
-	rescued    uint32             // joints that may be armed outside their range
-	speeds     []speed            // of their servos, before
-	slowed     []speed            // servos that were found with the speed of a rescue, and what they get
-	unmarked   []expectedRegister // marks of motors that were under torque when the arm was opened
-	unmarkedAt []int              // their units
-	asked      int                // of unmarked, in this round
-	markings   int                // rounds
-	health     *health
-	closed     bool
-
-	// Atomic.
-	cycles, losses, alerts, clipped, refused atomic.Uint64
-	fastReads, fallbacks, fastTries          atomic.Uint64
-	cycle                                    *rt.Hist
+// goals are the goals of the joints, raw.
+type goals struct {
+	raw   []int // the last one per joint
+	ids   []ID  // the joints of this tick's sync write
+	words []int // their goals
 }
 
 // unit is one servo.
@@ -139,15 +137,17 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	n := len(r.Motors)
 	model := r.Motors[0].Model
 	a := &Arm{
-		path: cfg.Path, robot: r, clock: clock, canceled: cfg.Canceled, restarted: cfg.Restarted,
+		armConst: armConst{
+			path: cfg.Path, robot: r, clock: clock, canceled: cfg.Canceled, restarted: cfg.Restarted,
+			rows: rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
+		},
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
-		rows:    rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
-		present: make([]float32, n), faults: make([]Fault, n), goals: make([]int, n),
-		raws: make([]int, n), goalIDs: make([]ID, 0, n), goalWords: make([]int, 0, n),
-		cycle: cfg.Cycle,
+		present: make([]float32, n), faults: make([]Fault, n), raws: make([]int, n),
+		goals:  goals{raw: make([]int, n), ids: make([]ID, 0, n), words: make([]int, 0, n)},
+		counts: counts{cycle: cfg.Cycle},
 	}
-	if a.cycle == nil {
-		a.cycle = rt.NewHist()
+	if a.counts.cycle == nil {
+		a.counts.cycle = rt.NewHist()
 	}
 	for i, m := range r.Motors {
 		c := cfg.Calibration[m.Name]

@@ -71,14 +71,12 @@ type arming struct {
 // A joint that stands outside its range is not armed: ErrOutOfRange. When a motor does
 // not confirm, the error, which wraps ErrTorque, names it; torque may be on, and whoever
 // arms switches it off.
-//
-// Owner: the thread that owns the arm.
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	m := &a.arming
-	if cycle := a.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
+	if cycle := a.counts.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
 		a.beginArming(joints)
 	}
-	m.cycle = a.cycles.Load()
+	m.cycle = a.counts.cycles.Load()
 	switch m.stage {
 	case stageWatchdog:
 		m.stage = stageGoal
@@ -94,7 +92,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		for k := range words {
 			i := a.units[m.units[k]].joint
 			words[k] = a.inside(i, a.raws[i])
-			a.goals[i] = words[k]
+			a.goals.raw[i] = words[k]
 		}
 		return false, a.sendArming(a.rows.goal, words, stageGoalCheck)
 	case stageGoalCheck:
@@ -104,7 +102,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		m.stage, m.tries = stageMarker, 0
 		return false, nil
 	case stageMarker:
-		if m.stage = stageTorque; len(a.unmarked) > 0 {
+		if m.stage = stageTorque; len(a.markers.pending) > 0 {
 			m.stage = stageMarkerCheck
 			return false, a.sendMarkers()
 		}
@@ -178,7 +176,7 @@ const movedMost = 8
 func (a *Arm) moved() (joints uint32) {
 	for _, u := range a.arming.units[:a.arming.goals] {
 		i := a.units[u].joint
-		if d := a.inside(i, a.raws[i]) - a.goals[i]; d > movedMost || d < -movedMost {
+		if d := a.inside(i, a.raws[i]) - a.goals.raw[i]; d > movedMost || d < -movedMost {
 			joints |= 1 << i
 		}
 	}
@@ -208,7 +206,7 @@ func (a *Arm) OutOfRange() (joints uint32) {
 // checkRange refuses to arm joints that would be moved by it, but for those that
 // Rescue walks in.
 func (a *Arm) checkRange(joints uint32) error {
-	joints &= a.OutOfRange() &^ a.rescued
+	joints &= a.OutOfRange() &^ a.rescue.joints
 	if joints == 0 {
 		return nil
 	}

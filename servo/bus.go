@@ -9,23 +9,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Port is a serial line. It never blocks but in Wait.
-type Port interface {
-	// Write sends all of p or fails.
-	Write(p []byte) (int, error)
-	// Read returns what has arrived, n = 0 when nothing has. It fails with
-	// ErrPortLost when the device is gone.
-	Read(p []byte) (int, error)
-	// Wait returns when there is something to read or the timeout has passed;
-	// it may return earlier for no reason.
-	Wait(timeout time.Duration) error
-	Close() error
-}
-
-// Time on the line. A byte takes ten bit times.
 const (
 	replyDelayMax = 2 * time.Millisecond    // bounds what tuning may learn
-	replyGap      = 50 * time.Microsecond   // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
 	lossWait      = 2000 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	lossMax       = 2400 * time.Microsecond // what a lost reply may cost in all, asking again included
 	slotWait      = 300 * time.Microsecond  // for a reply whose successors have come
@@ -33,10 +18,8 @@ const (
 	quietTime     = 100 * time.Millisecond  // silence after which a late reply is not expected any more
 	quietMax      = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
 	drainCount    = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
-	maxDrain      = 4096                    // bytes thrown away at once before a line counts as noise
-	maxAttempts   = 4                       // of an acknowledged transaction: a host under load is late a few times in a row
-	maxRead       = 200                     // bytes of one answer
-	maxFrame      = 512                     // bytes of one request
+	maxAttempts   = 4                       // of an acknowledged transaction
+	maxRead       = 200                     // bytes of one reply
 )
 
 // Bus is one half-duplex line of servos of one protocol: it sends an instruction
@@ -44,60 +27,48 @@ const (
 //
 // Owner: one thread at a time. The counters may be read by any thread.
 type Bus struct {
-	// Constant after NewBus.
-	port     Port
-	clock    rt.Clock
-	byteNs   float64
+	halfDuplex
+	retry
+	fence    fence
 	protocol table.Protocol
 	format   packet.Format
+	single   *readGroup // of the transactions with one servo
 
-	// Owner: the calling thread.
 	tx         []byte
 	data       []byte // of a sync write
 	rx         [1024]byte
-	echo       echo
-	single     *readGroup    // of the acknowledged transactions
 	drainNext  int           // exchanges before which to drain, because an earlier one may have left bytes
 	gotBytes   bool          // the last exchange brought bytes
-	replyDelay time.Duration // how long after the computed end replies are really there, see tuning
-	retried    bool          // somebody was asked once more, since the caller cleared it
 	polled     bool          // the last exchange's replies were not there when its sleep ended
-	waited     rt.Wait       // for the bus, since the caller cleared it
+	retried    bool          // a servo was asked once more, since the caller cleared it
 	end        rt.Instant    // when the last request's replies were due
-	sent       rt.Instant    // when the last request left
-	free       rt.Instant    // when the line has carried all that was sent
-	timeout    time.Duration // for an acknowledgement
-	attempts   int           // of an acknowledged transaction
-	quietTime  time.Duration // silence that ends a failed transaction
-	wasQuiet   bool          // the line was silent once since NewBus, see begin
-	fenced     bool          // nothing older than the last answer can come, see fence
-	fences     uint          // that were put up; does not begin at 0
-	noFence    [256]bool     // by id: it has refused a fence's read, so pings are its fences
-	lost       bool          // the port has failed
+	replyDelay time.Duration // how long after the computed end replies are really there, see tuning
+	wasQuiet   bool          // the line was silent once since NewBus, see waitFirstQuiet
 	canceled   func() bool   // while an arm is opened: whether that shall end; nil: never
 
-	// Atomic.
-	corrupt, late, retries, refused atomic.Uint64
+	late, retries, refused atomic.Uint64
+}
+
+// retry is how patient a transaction with one servo is.
+type retry struct {
+	attempts  int
+	timeout   time.Duration // for a reply, beyond its computed end
+	quietTime time.Duration // silence that ends a failed attempt
 }
 
 // NewBus returns a bus on an open port that runs at baud.
 func NewBus(port Port, baud int, protocol table.Protocol, clock rt.Clock) *Bus {
-	b := &Bus{
-		port:      port,
-		clock:     clock,
-		byteNs:    10 * float64(time.Second) / float64(baud),
-		protocol:  protocol,
-		format:    formats[protocol],
-		tx:        make([]byte, 0, maxFrame),
-		data:      make([]byte, 0, maxFrame),
-		timeout:   ackTimeout,
-		attempts:  maxAttempts,
-		quietTime: quietTime,
-		drainNext: drainCount, // whoever had the port before may have left bytes
-		fences:    uint(clock.Now() / rt.Instant(time.Microsecond)),
+	return &Bus{
+		halfDuplex: halfDuplex{port: port, clock: clock, byteNs: 10 * float64(time.Second) / float64(baud)},
+		retry:      retry{maxAttempts, ackTimeout, quietTime},
+		fence:      fence{count: uint(clock.Now() / rt.Instant(time.Microsecond))},
+		protocol:   protocol,
+		format:     formats[protocol],
+		single:     &readGroup{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)},
+		tx:         make([]byte, 0, maxFrame),
+		data:       make([]byte, 0, maxFrame),
+		drainNext:  drainCount, // another program may have left bytes
 	}
-	b.single = &readGroup{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)}
-	return b
 }
 
 var formats = [...]packet.Format{
@@ -105,33 +76,63 @@ var formats = [...]packet.Format{
 	table.Dynamixel1: packet.Dynamixel1, table.Dynamixel2: packet.Dynamixel2{},
 }
 
+// Lost reports whether the port has failed for good.
+func (b *Bus) Lost() bool { return b.lost }
+
+// Protocol is what the servos of the bus speak.
+func (b *Bus) Protocol() table.Protocol { return b.protocol }
+
+// SetRetry sets how patient a transaction is: attempts times timeout each, as a
+// search over many ids wants it.
+func (b *Bus) SetRetry(attempts int, timeout time.Duration) {
+	b.retry = retry{attempts, timeout, timeout}
+}
+
+// ResetRetry undoes SetRetry.
+func (b *Bus) ResetRetry() { b.retry = retry{maxAttempts, ackTimeout, quietTime} }
+
+// isCanceled reports whether the opening of an arm shall end.
+func (b *Bus) isCanceled() bool { return b.canceled != nil && b.canceled() }
+
+// wireTime computes how long a request and its replies occupy the line.
+//
+//rt:noalloc
+func (b *Bus) wireTime(request, replies, params int) time.Duration {
+	return b.lineTime(request+replies*(b.format.Overhead()+params)) + time.Duration(replies)*replyGap
+}
+
+// uncleanExchange notes that replies may still come.
+//
+//rt:noalloc
+func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
+
 // gather sends the group's request and collects its replies, by id and in any
-// order, until all are there, the line was silent for patience beyond the
+// order, until all are there, the line was silent for timeout beyond the
 // computed end or the last byte, or the deadline has come. It returns the bits
 // of those that gave no data.
 //
 //rt:noalloc
-func (b *Bus) gather(g *readGroup, patience time.Duration, deadline rt.Instant) (missing uint32) {
+func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (missing uint32) {
 	g.answered, g.refused, g.broken = 0, 0, false
 	g.merged = packet.Fast{}
 	if g.each != nil {
-		return b.gatherEach(g, patience, deadline)
+		return b.gatherEach(g, timeout, deadline)
 	}
-	b.exchange(g, g.request, b.due(g), g.fast, patience, deadline)
+	b.exchange(g, g.request, b.due(g), g.fast, timeout, deadline)
 	b.tune(g)
 	return g.missing()
 }
 
-// gatherEach asks one servo after the other.
+// gatherEach asks one servo after the other, where the protocol has no sync read.
 //
 //rt:noalloc
-func (b *Bus) gatherEach(g *readGroup, patience time.Duration, deadline rt.Instant) uint32 {
+func (b *Bus) gatherEach(g *readGroup, timeout time.Duration, deadline rt.Instant) uint32 {
 	for i, one := range g.each {
 		if b.lost || b.clock.Now() >= deadline {
 			break
 		}
 		one.answered, one.refused = 0, 0
-		b.exchange(one, one.request, b.due(one), false, patience, deadline)
+		b.exchange(one, one.request, b.due(one), false, timeout, deadline)
 		b.tune(one)
 		g.errs[i] = one.errs[0]
 		if one.missing() == 0 {
@@ -142,7 +143,7 @@ func (b *Bus) gatherEach(g *readGroup, patience time.Duration, deadline rt.Insta
 	return g.missing()
 }
 
-// again asks those who did not answer once more, while the time that a lost
+// retryMissing asks those who did not answer once more, while the time that a lost
 // reply may cost in all lasts. It returns the bits of those still missing.
 //
 //rt:noalloc
@@ -166,12 +167,12 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 		}
 	}
 	g.retryRequest = b.format.AppendSyncRead(g.retryRequest[:0], g.addr, g.params, g.retryIDs)
-	wire := b.wireTime(len(g.retryRequest), len(g.retryIDs), g.params)
-	if b.clock.Now().Add(wire+b.replyDelay) <= limit {
+	due := b.wireTime(len(g.retryRequest), len(g.retryIDs), g.params) + b.replyDelay
+	if b.clock.Now().Add(due) <= limit {
 		b.retried = true
 		b.retries.Add(1)
 		g.refused = 0
-		b.exchange(g, g.retryRequest, wire+b.replyDelay, false, lossWait, limit)
+		b.exchange(g, g.retryRequest, due, false, lossWait, limit)
 		b.drainNext = drainCount // the first reply may still come, behind the second
 	}
 	g.last = len(g.ids) - 1
@@ -181,30 +182,30 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 // exchange sends a request and collects the replies of those in g that have not
 // answered yet; they are due that long after the first byte out.
 //
-// When several servos answered the last time and none does now, the host or the
+// When several servos answered the last time and none does now, this program or the
 // adapter is late rather than all of them gone: then it waits for the first byte
 // until the deadline. When the last in the list has answered, the others' turn
 // is over.
 //
-// It sleeps until they are due; waking up for every reply would cost more than the
-// replies are worth. It polls only for what is not there yet.
+// It sleeps until they are due, since a wake-up for every reply would cost more than
+// the replies are worth, and polls only for what is not there yet.
 //
 //rt:noalloc
-func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, patience time.Duration, deadline rt.Instant) {
+func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration, deadline rt.Instant) {
 	if b.drainNext > 0 {
-		b.drain()
+		b.drain(b.rx[:])
 		b.drainNext--
 	}
 	start := max(b.clock.Now(), b.free)
 	if !b.send(request) {
-		b.drainNext, b.fenced = drainCount, false
+		b.uncleanExchange()
 		return
 	}
 	end := start.Add(due)
 	b.end = end
 	b.sleepUntil(min(end, deadline))
 
-	giveUp := min(end.Add(patience), deadline)
+	giveUp := min(end.Add(timeout), deadline)
 	if g.all > 1 && b.gotBytes && !fast { // a merged reply is silent when its first motor is
 		giveUp = deadline
 	}
@@ -226,7 +227,7 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 		}
 		if n > 0 {
 			b.gotBytes = true
-			wait := patience
+			wait := timeout
 			if !fast && g.answered&(1<<g.last) != 0 {
 				wait = min(wait, slotWait)
 			}
@@ -238,14 +239,14 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 	}
 	b.gotBytes = b.gotBytes || g.answered != 0
 	if g.maybeEcho && g.missing() != 0 {
-		g.answered |= 1 // nothing else came: it was an answer
+		g.answered |= 1 // nothing else came: it was a reply
 	}
 	if !clean {
-		b.drainNext, b.fenced = drainCount, false
+		b.uncleanExchange()
 	}
 }
 
-// parse takes the frames out of the first have bytes received, files them by id
+// parse takes the frames out of the first have bytes received, stores them by id
 // and moves the rest, less than one frame, to the front. It returns the size of
 // the rest.
 //
@@ -270,7 +271,7 @@ func (b *Bus) parse(g *readGroup, have int, fast bool) int {
 }
 
 // parseFast reads the blocks of a fast reply that have come; it stays in the
-// buffer until it is whole. Of two merged replies the second counts, as in keep.
+// buffer until it is whole. Of two merged replies the second counts, as in store.
 //
 //rt:noalloc
 func (b *Bus) parseFast(g *readGroup, have int) int {
@@ -294,7 +295,7 @@ func (b *Bus) parseFast(g *readGroup, have int) int {
 	return 0
 }
 
-// keep files one reply. Of two replies of one servo the second counts: the first
+// store keeps one reply. Of two replies of one servo the second counts: the first
 // is then a late one of an earlier request, since bytes do not overtake each
 // other.
 //
@@ -302,7 +303,7 @@ func (b *Bus) parseFast(g *readGroup, have int) int {
 func (b *Bus) store(g *readGroup, r packet.Reply) {
 	i := g.slot[r.ID]
 	if i < 0 {
-		b.corrupt.Add(1) // nobody asked for it
+		b.corrupt.Add(1) // no such servo was asked
 		return
 	}
 	bit := uint32(1) << i
@@ -328,55 +329,57 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 	copy(g.param(int(i)), r.Params)
 }
 
-//rt:noalloc
-func (b *Bus) send(frame []byte) bool {
-	if b.lost {
-		return false
-	}
-	if _, err := b.port.Write(frame); err != nil {
-		b.lost = true
-		return false
-	}
-	b.sent = b.clock.Now()
-	b.free = max(b.free, b.sent).Add(time.Duration(float64(len(frame)) * b.byteNs))
-	b.echo.expect(frame)
-	return true
-}
-
-// read reads what has arrived, without the echo of what was sent.
+// looksLikeEcho reports that a reply is, byte by byte, the request that it answers.
+// So is the echo of a read of two bytes on a line whose echo DetectEcho has missed;
+// and so may be a true reply, once in a while. It counts only when no other comes.
 //
 //rt:noalloc
-func (b *Bus) read(p []byte) (int, error) {
-	n, err := b.port.Read(p)
-	if n > 0 && b.echo.on {
-		left, wrong := b.echo.strip(p[:n])
-		if wrong {
-			b.corrupt.Add(1)
+func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
+	const size = 8 // of a plain request to read, and of a reply of two bytes
+	if b.echo.on || b.protocol == table.Dynamixel2 || len(r.Params) != 2 || len(g.request) != size {
+		return false
+	}
+	q := g.request
+	return q[2] == r.ID && q[4] == r.Err && q[5] == r.Params[0] && q[6] == r.Params[1]
+}
+
+// echoTries is how often DetectEcho asks: the first echo may be late.
+const echoTries = 3
+
+// DetectEcho finds out whether the line hears itself, by a ping to an id that
+// is not in use: exactly those bytes come back, or nothing does. A servo of that
+// id would answer with something else.
+func (b *Bus) DetectEcho(unused ID) bool {
+	b.waitFirstQuiet()
+	b.echo.on = false
+	for range echoTries {
+		if b.echo.on || b.lost {
+			break
 		}
-		return left, err
+		b.drain(b.rx[:])
+		b.echo.on = b.echoesPing(unused)
 	}
-	return n, err
+	b.uncleanExchange()
+	return b.echo.on
 }
 
-// sleepUntil and wait count what they wait for the bus; what the scheduler and a
-// host add to what they meant to is not the bus's.
-//
-//rt:noalloc
-func (b *Bus) sleepUntil(t rt.Instant) {
-	start := b.clock.Now()
-	if d := t.Sub(start); d > 0 {
-		b.clock.SleepUntil(t)
-		b.waited.Add(rt.Wait{Meant: d, Took: b.clock.Now().Sub(start)})
+// echoesPing sends one ping and reports whether exactly that comes back.
+func (b *Bus) echoesPing(unused ID) bool {
+	b.tx = b.format.Append(b.tx[:0], unused, packet.Ping)
+	if !b.send(b.tx) {
+		return false
 	}
-}
-
-//rt:noalloc
-func (b *Bus) wait(until rt.Instant) {
-	start := b.clock.Now()
-	d := max(0, until.Sub(start))
-	if err := b.port.Wait(d); err != nil {
-		b.lost = true
+	var got [maxFrame]byte
+	have := 0
+	end := b.clock.Now().Add(b.wireTime(len(b.tx), 1, 0) + ackTimeout)
+	for have < len(b.tx) && b.clock.Now() < end {
+		b.wait(end)
+		n, err := b.port.Read(got[have:])
+		if err != nil {
+			b.lost = true
+			return false
+		}
+		have += n
 	}
-	took := b.clock.Now().Sub(start)
-	b.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
+	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx) // an earlier ping's may be before it
 }

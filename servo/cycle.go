@@ -2,6 +2,7 @@ package servo
 
 import (
 	"math/bits"
+	"sync/atomic"
 
 	"edgert/rt"
 )
@@ -40,22 +41,28 @@ func (s *Stats) Add(t Stats) {
 	s.Cycle = t.Cycle
 }
 
+// counts are those of Stats; any thread may read them.
+type counts struct {
+	cycles, losses, alerts, clipped, refused atomic.Uint64
+	cycle                                    *rt.Hist
+}
+
 // Stats may be called by any thread.
 func (a *Arm) Stats() Stats {
 	return Stats{
-		Cycles:       a.cycles.Load(),
-		Lost:         a.losses.Load(),
+		Cycles:       a.counts.cycles.Load(),
+		Lost:         a.counts.losses.Load(),
 		Corrupt:      a.bus.corrupt.Load(),
 		Late:         a.bus.late.Load(),
 		Retries:      a.bus.retries.Load(),
 		Refused:      a.bus.refused.Load(),
-		Alerts:       a.alerts.Load(),
-		ClippedGoals: a.clipped.Load(),
-		RefusedGoals: a.refused.Load(),
-		FastReads:    a.fastReads.Load(),
-		Fallbacks:    a.fallbacks.Load(),
-		FastTries:    a.fastTries.Load(),
-		Cycle:        a.cycle,
+		Alerts:       a.counts.alerts.Load(),
+		ClippedGoals: a.counts.clipped.Load(),
+		RefusedGoals: a.counts.refused.Load(),
+		FastReads:    a.fast.reads.Load(),
+		Fallbacks:    a.fast.fallbacks.Load(),
+		FastTries:    a.fast.tries.Load(),
+		Cycle:        a.counts.cycle,
 	}
 }
 
@@ -66,8 +73,6 @@ func (a *Arm) Stats() Stats {
 // A clean cycle takes the time of the bytes on the line; a lost reply adds at most
 // lossMax, 2.4 ms; at the deadline it returns in any case, but for a look at a motor
 // where no tick has the time for one: see makeRoom.
-//
-// Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
@@ -91,14 +96,14 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 			a.storePosition(i)
 			a.faults[i] = a.bus.faultOf(a.positions.errs[i])
 			if a.faults[i] != 0 {
-				a.alerts.Add(1)
+				a.counts.alerts.Add(1)
 			}
 		}
 		dst[i] = a.present[i]
 	}
-	a.cycles.Add(1)
-	a.losses.Add(uint64(bits.OnesCount32(stale)))
-	a.cycle.Record(a.clock.Now().Sub(start))
+	a.counts.cycles.Add(1)
+	a.counts.losses.Add(uint64(bits.OnesCount32(stale)))
+	a.counts.cycle.Record(a.clock.Now().Sub(start))
 	a.monitor(stale, deadline)
 	return stale
 }
@@ -123,8 +128,6 @@ func (a *Arm) storePosition(i int) {
 // than that, which speaks as LeRobot does, also where they lie outside their
 // calibrated range.
 //
-// Owner: tick thread.
-//
 //rt:noalloc
 func (a *Arm) Positions(dst []float32) {
 	for i := range a.joints {
@@ -135,12 +138,10 @@ func (a *Arm) Positions(dst []float32) {
 // Goals writes into dst what the joints were given last, in their units, after one
 // was armed: the goals that arming has set, or Write.
 //
-// Owner: tick thread.
-//
 //rt:noalloc
 func (a *Arm) Goals(dst []float32) {
 	for i := range a.joints {
-		dst[i] = float32(a.joints[i].scale.unclamped(a.goals[i]))
+		dst[i] = float32(a.joints[i].scale.unclamped(a.goals.raw[i]))
 	}
 }
 
@@ -152,38 +153,36 @@ func (a *Arm) Goals(dst []float32) {
 // A goal is a reason to switch torque on for some firmware, so joints that shall
 // be limp have no bit.
 //
-// Owner: tick thread.
-//
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints uint32) {
 	if len(goal) != len(a.joints) {
 		panic("servo: Write wants one goal per motor")
 	}
-	a.goalIDs, a.goalWords = a.goalIDs[:0], a.goalWords[:0]
+	a.goals.ids, a.goals.words = a.goals.ids[:0], a.goals.words[:0]
 	for i, v := range goal {
 		if joints&(1<<i) == 0 {
 			continue
 		}
 		if v-v != 0 { // true for NaN and infinities only
-			a.refused.Add(1)
+			a.counts.refused.Add(1)
 			return
 		}
 		raw := a.joints[i].scale.raw(float64(v))
 		inside := a.inside(i, raw)
 		if inside != raw {
-			a.clipped.Add(1)
+			a.counts.clipped.Add(1)
 		}
-		a.goalIDs, a.goalWords = append(a.goalIDs, a.ids[i]), append(a.goalWords, inside)
+		a.goals.ids, a.goals.words = append(a.goals.ids, a.ids[i]), append(a.goals.words, inside)
 	}
-	if len(a.goalIDs) == 0 {
+	if len(a.goals.ids) == 0 {
 		return
 	}
-	for i, k := 0, 0; i < len(a.goals); i++ {
+	for i, k := 0, 0; i < len(a.goals.raw); i++ {
 		if joints&(1<<i) != 0 {
-			a.goals[i], k = a.goalWords[k], k+1
+			a.goals.raw[i], k = a.goals.words[k], k+1
 		}
 	}
-	a.bus.appendSyncWrite(a.rows.goal, a.goalIDs, a.goalWords)
+	a.bus.appendSyncWrite(a.rows.goal, a.goals.ids, a.goals.words)
 	a.bus.send(a.bus.tx)
 }
 
@@ -201,22 +200,16 @@ func (a *Arm) inside(i, raw int) int {
 // BusWait returns how long the last Read waited for the bus. Write waits
 // for nothing.
 //
-// Owner: tick thread.
-//
 //rt:noalloc
 func (a *Arm) BusWait() rt.Wait { return a.bus.waited }
 
 // Fault returns the error byte that came with motor i's newest position.
-//
-// Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Fault(i int) Fault { return a.faults[i] }
 
 // Lost reports whether the port has failed for good, as after a pulled plug.
 // Read then returns at once with every motor stale.
-//
-// Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Lost() bool { return a.bus.lost }

@@ -439,7 +439,7 @@ func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
 	l.servos[1].lateBy = late // the other two are there when the sleep ends
 	ids := []ID{1, 2, 3}
-	a := &Arm{bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), clock: l.clock, joints: make([]joint, len(ids)), ids: ids, goals: make([]int, len(ids))}
+	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), ids: ids}, bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), goals: goals{raw: make([]int, len(ids))}}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
 	a.positions = a.bus.newGroup(56, 2, ids)
 	if _, err := a.MeasureCycles(100); err != nil || a.bus.replyDelay > late || a.bus.replyDelay < late-2*tuneLast {

@@ -46,7 +46,7 @@ func TestEchoIsFoundByALateHost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(0)
 			b := NewBus(tt.port(newLine(clock, 1)), 1_000_000, table.Feetech, clock)
-			if got := b.DetectEcho(100); got != tt.hears || b.Echoes() != tt.hears {
+			if got := b.DetectEcho(100); got != tt.hears || b.echo.on != tt.hears {
 				t.Errorf("DetectEcho = %v, want %v", got, tt.hears)
 			}
 			if v, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.PresentPosition)); err != nil || v != 2001 {
@@ -71,7 +71,7 @@ func TestAnEchoIsNotTheAnswer(t *testing.T) {
 			t.Errorf("the position reads %d, %v; want 2001", v, err)
 		}
 	}
-	if !b.Echoes() {
+	if !b.echo.on {
 		t.Error("the line that hears itself was not found out")
 	}
 }
@@ -88,7 +88,7 @@ func TestAnAnswerLikeItsEcho(t *testing.T) {
 	if v, fault, err := b.ReadRegister(1, r); err != nil || v != r.Addr|2<<8 || fault == 0 {
 		t.Errorf("the position reads %d, fault %v, %v; want %d and a fault", v, fault, err, r.Addr|2<<8)
 	}
-	if b.Echoes() {
+	if b.echo.on {
 		t.Error("one answer passes for an echo")
 	}
 }

@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"sync/atomic"
 	"time"
 
 	"edgert/rt"
@@ -27,6 +28,8 @@ type fastMode struct {
 	torn  int           // merged replies in a row that were not whole
 	since rt.Instant    // fast: when that began; plain: from when on all reads were whole
 	wait  time.Duration // doubles when fast reads have ended within it
+
+	reads, fallbacks, tries atomic.Uint64 // any thread may read them
 }
 
 // probeFast finds out whether the motors' firmware knows the fast sync read: one
@@ -38,7 +41,7 @@ func (a *Arm) probeFast() {
 	a.bus.setFast(a.positions, true)
 	for range fastTries {
 		if a.bus.gather(a.positions, ackTimeout, a.clock.Now().Add(2*ackTimeout)) == 0 {
-			a.fast = fastMode{known: true, since: a.clock.Now(), wait: fastWait}
+			a.fast.known, a.fast.since, a.fast.wait = true, a.clock.Now(), fastWait
 			return
 		}
 		a.bus.waitQuiet()
@@ -70,10 +73,10 @@ func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
 	case !g.fast:
 	case first == 0:
 		m.torn = 0
-		a.fastReads.Add(1)
+		a.fast.reads.Add(1)
 	default:
 		if m.torn++; m.torn >= fastTornMax {
-			a.fallbacks.Add(1)
+			a.fast.fallbacks.Add(1)
 			a.leaveFast(now)
 		}
 	}
@@ -89,12 +92,12 @@ func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {
 	b, g, m := a.bus, a.positions, &a.fast
 	plain := g.wire + b.replyDelay // as askMissing has it
 	b.setFast(g, true)
-	a.fastTries.Add(1)
+	a.fast.tries.Add(1)
 	m.since, m.torn = now, 0
 	due := b.due(g)
 	patience := min(lossWait, lossMax-due, (deadline.Sub(now)-due-plain)/2)
 	if stale = b.gather(g, max(fastSlack, patience), deadline); stale == 0 {
-		a.fastReads.Add(1)
+		a.fast.reads.Add(1)
 		return 0
 	}
 	a.leaveFast(now)

@@ -1,74 +1,41 @@
 package servo
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"edgert/rt"
-	"edgert/servo/robot"
 	"edgert/servo/table"
 )
 
 const (
-	healthEvery     = 50 * time.Millisecond  // one window of one motor is read that often
-	healthRoom      = 2 * time.Millisecond   // left until the deadline, or it waits for the next tick
-	healthLoss      = time.Millisecond       // beyond the computed end
-	healthLate      = 10 * healthEvery       // an arm with a silent motor is looked after too, that seldom
-	persistentReads = 3                      // reads in a row with a complaint before it counts
-	mismatchReads   = 2                      // comparisons in a row that find something else: one may be of a damaged reply whose checksum fits
-	bootMin         = 100 * time.Millisecond // no servo boots in less: one without a mark that was silent for longer may have restarted
-	verifyFails     = 2                      // reads in one tick that bring nothing, before the next tick goes on
-	longGap         = 500 * time.Millisecond // without a read: one without a mark may have restarted
-	goalSlack       = 2                      // a goal register that is off by more is not ours
+	healthEvery = 50 * time.Millisecond // one window of one motor is read that often
+	healthRoom  = 2 * time.Millisecond  // left until the deadline, or it waits for the next tick
+	healthLoss  = time.Millisecond      // beyond the computed end
+	healthLate  = 10 * healthEvery      // so seldom where a motor is silent
 )
 
-// health watches the motors on the tick, a little at a time: it reads supply,
-// temperature, load, torque and marks of one motor after the other, of those first
-// that were silent, and turns complaints into the robot's reactions.
-//
-// Owner: tick thread.
+// health is what the tick reads of its motors besides their positions, a little at a
+// time: supply, temperature, load, torque and restart markers. checks (verify.go) has
+// what follows for the motors' state, faults (faults.go) for the robot's reactions.
 type health struct {
-	windows    []window
-	next       int // window to read
-	turn       int // the last one that was read in turn
-	last       int // the last one of a joint that wanted attention
-	due        rt.Instant
-	units      []unitHealth // per unit
-	streak     []int        // per joint: reads in a row with a complaint
-	encoders   []encoder    // per joint
-	reactions  Reactions
-	lastFaults []Fault // per joint: in the last read
-	exceeded   []Fault // per joint: which of the robot's bounds its motors are beyond
-	warned     uint32  // joints beyond a bound of which people are told
-	off        []int   // zeros, for a sync write
-	zeros      []ID    // joints whose torque goes off
-
-	torque          uint32        // joints that were switched on
-	torqueLost      uint32        // joints that have lost their torque by themselves
-	restarted       uint32        // joints of which a motor has lost its mark
-	unchecked       uint32        // joints that were silent and have not been compared since
-	crowdedSince    rt.Instant    // since when no tick has had time to compare one; 0: it has
-	goalMismatch    uint32        // joints whose goal register was not ours after a silence
-	nextCheck       int           // window that compareSilent begins with
-	prioritized     uint32        // joints whose motors are looked at first
-	tookPriority    bool          // the next window is one of these
-	watchdogFired   bool          // the bus watchdogs have fired
-	watchdogTimeout time.Duration // of the bus watchdogs; 0: none
-	stop            robot.Reaction
-	stopped         int // the joint that stops the run
-	why             Fault
+	poll
+	checks
+	faults
+	units []unitHealth // per unit
 
 	hottest, lowest atomic.Int64 // degrees Celsius; tenths of a volt, 0: not known yet
 }
 
-// Reactions are joints, one bit each, whose motors complain, by what the robot's
-// description wants to become of them.
-type Reactions struct {
-	Hold     uint32 // keep their goal: supply, heat
-	Overload uint32 // push against something: follow only goals that relieve them
-	Encoder  uint32 // say positions that nobody can believe: are not driven
-	Limp     uint32 // have their torque taken for the rest of the run
+// poll is which window is read next.
+type poll struct {
+	windows      []window
+	due          rt.Instant
+	next         int    // window to read
+	turn         int    // the last one that was read in turn
+	lastPriority int    // the last one that was read for its priority
+	prioritized  uint32 // joints whose motors are read first
+	tookPriority bool   // the next window is one of these
 }
 
 // unitHealth is the newest reading of one servo.
@@ -78,35 +45,93 @@ type unitHealth struct {
 	effortAt             rt.Instant // when that was read
 	currentMax           int        // unit of its present current; 0: not known
 	status               Fault
-	expected             []expectedRegister // what tells it from a servo that has restarted
-	unread               uint32             // its windows, one bit each, to be read before it counts as compared
-	mismatches           int                // comparisons in a row that found something else
-	silentSince          rt.Instant         // since when; 0: it answers
+	expected             []expectedRegister // what its RAM holds unless it has restarted
+	unread               uint32             // windows, one bit each, to be read before it counts as checked
+	mismatches           int                // checks in a row that found something else
+	silentSince          rt.Instant         // 0: it answers
 
 	hotWarn, hotAct, lowWarn, lowAct bound
 }
 
-// expect says which joints are meant to be under torque from now on.
-func (h *health) expect(joints uint32) {
-	h.torque, h.torqueLost, h.watchdogFired, h.goalMismatch = joints, 0, false, 0
-	for i := range h.units {
-		h.units[i].mismatches = 0
-	}
+// window is a range of registers of one servo that is read at once.
+type window struct {
+	unit     int
+	bit      uint32 // of the unit's windows
+	verifies bool   // it has registers that a check compares
+	hasLoad  bool   // and the load or current
+	group    *readGroup
 }
 
-// checkBusWatchdog notes a silence of ours that the bus watchdogs did not bear. It comes
-// before a request ends that silence.
+// windowSpec is where a window begins and ends; a model that lacks the last register
+// ends with the one before.
+type windowSpec struct {
+	from     table.Register
+	to       [2]table.Register
+	verifies bool
+}
+
+var windowSpecs = map[table.Protocol][]windowSpec{
+	table.Feetech:    {{table.TorqueEnable, [2]table.Register{table.PresentCurrent, table.PresentTemperature}, true}},
+	table.FeetechSCS: {{table.TorqueEnable, [2]table.Register{table.PresentTemperature}, true}},
+	table.Dynamixel1: {{table.TorqueEnable, [2]table.Register{table.PresentTemperature}, true}},
+	table.Dynamixel2: {
+		{table.TorqueEnable, [2]table.Register{table.Status}, true},
+		{table.PresentVoltage, [2]table.Register{table.PresentTemperature}, false},
+		{table.BusWatchdog, [2]table.Register{table.PresentCurrent, table.PresentLoad}, true},
+	},
+}
+
+// newHealth prepares the windows of every servo.
+func newHealth(a *Arm) *health {
+	n := len(a.joints)
+	h := &health{
+		units: make([]unitHealth, len(a.units)),
+		faults: faults{
+			streak: make([]int, n), encoders: make([]encoder, n), last: make([]Fault, n), exceeded: make([]Fault, n),
+			offIDs: make([]ID, 0, len(a.units)), offWords: make([]int, len(a.units)),
+		},
+	}
+	for i, u := range a.units {
+		h.units[i].setBounds(a.robot.Motors[u.joint].Bounds)
+		for _, s := range windowSpecs[a.bus.protocol] {
+			from, to := u.model.Row(s.from), u.model.Row(s.to[0])
+			if to.Size == 0 {
+				to = u.model.Row(s.to[1])
+			}
+			size := to.Addr + to.Size - from.Addr
+			g := &readGroup{ids: []ID{u.id}, addr: from.Addr, params: size, all: 1, data: make([]byte, size), errs: make([]byte, 1)}
+			g.expect(u.id)
+			g.request = a.bus.format.AppendRead(nil, u.id, from.Addr, size)
+			g.wire = a.bus.wireTime(len(g.request), 1, size)
+			w := window{unit: i, bit: 1 << (len(h.windows) % 32), verifies: s.verifies, group: g}
+			w.hasLoad = !u.shadow && (w.covers(u.model.Row(table.PresentLoad)) || w.covers(u.model.Row(table.PresentCurrent)))
+			h.windows = append(h.windows, w)
+		}
+	}
+	return h
+}
+
+// covers reports whether a register lies in the window.
 //
 //rt:noalloc
-func (a *Arm) checkBusWatchdog(now rt.Instant) {
-	if h := a.health; h.torque != 0 && h.watchdogTimeout > 0 && now.Sub(a.bus.sent) >= h.watchdogTimeout {
-		h.watchdogFired = true
-	}
+func (w *window) covers(r table.Row) bool {
+	at := r.Addr - w.group.addr
+	return r.Size != 0 && at >= 0 && at+r.Size <= w.group.params
 }
 
-// monitor is the part of a read that looks after the motors: complaints that came
-// with the positions, the motors that were silent, and one window of another where
-// there is time.
+// value takes a register out of the window.
+//
+//rt:noalloc
+func (w *window) value(r table.Row) (v int, ok bool) {
+	if !w.covers(r) {
+		return 0, false
+	}
+	return r.Decode(w.group.data[r.Addr-w.group.addr:]), true
+}
+
+// monitor is the part of a read that looks after the motors: faults that came with
+// the positions, the motors that were silent, and one window of another where there
+// is time.
 //
 //rt:noalloc
 func (a *Arm) monitor(stale uint32, deadline rt.Instant) {
@@ -122,16 +147,16 @@ func (a *Arm) monitor(stale uint32, deadline rt.Instant) {
 	}
 	a.verifyUnchecked(stale, deadline)
 	w := &h.windows[h.next]
-	tired := (stale != 0 || a.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough
+	late := (stale != 0 || a.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough
 	spare := healthLoss + healthRoom
 	if now.Sub(h.due) >= healthEvery {
 		spare = 0 // a tick that short never has more; the deadline bounds what a lost reply costs
 	}
 	fits := a.fits(w, spare, deadline)
-	if tired || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {
+	if late || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {
 		return
 	}
-	if !fits { // no tick has the time: see makeRoom
+	if !fits { // no tick has the time, see windowDeadline
 		deadline = a.clock.Now().Add(w.group.wire + a.bus.replyDelay + healthLoss)
 	}
 	h.due = now.Add(healthEvery)
@@ -141,19 +166,19 @@ func (a *Arm) monitor(stale uint32, deadline rt.Instant) {
 	}
 }
 
-// nextWindow is the window to read next: every second one of a joint that wants
-// attention, that which says how hard its motor works; the others in turn.
+// nextWindow is the window to read next: every second one is of a prioritized joint,
+// with its motor's load; the others take turns.
 //
 //rt:noalloc
 func (a *Arm) nextWindow() int {
 	h := a.health
 	n := len(h.windows)
 	for i := 0; h.prioritized != 0 && !h.tookPriority && i < n; i++ {
-		w := &h.windows[(h.last+1+i)%n]
+		w := &h.windows[(h.lastPriority+1+i)%n]
 		if bit := uint32(1) << a.units[w.unit].joint; w.hasLoad && h.prioritized&bit != 0 {
 			h.prioritized, h.tookPriority = h.prioritized&^bit, true
-			h.last = (h.last + 1 + i) % n
-			return h.last
+			h.lastPriority = (h.lastPriority + 1 + i) % n
+			return h.lastPriority
 		}
 	}
 	h.tookPriority = false
@@ -168,32 +193,25 @@ func (a *Arm) fits(w *window, spare time.Duration, deadline rt.Instant) bool {
 	return a.clock.Now().Add(w.group.wire+a.bus.replyDelay+spare) <= deadline
 }
 
-// verifyUnchecked reads what motors hold that were silent and answer again, as many
-// of them as the tick has time for.
+// windowDeadline is until when a window may be read. Where the reads leave no tick the
+// time for it, as at high rates or with a slow adapter, one in healthEvery overruns its
+// deadline: a motor that is never checked would be held for ever.
 //
 //rt:noalloc
-func (a *Arm) verifyUnchecked(stale uint32, deadline rt.Instant) {
-	h := a.health
-	if h.unchecked&^stale == 0 {
-		return
+func (a *Arm) windowDeadline(w *window, deadline rt.Instant) (end rt.Instant, ok bool) {
+	h, now := a.health, a.clock.Now()
+	if a.fits(w, 0, deadline) {
+		h.crowdedSince = 0
+		return deadline, true
 	}
-	failed := 0
-	for k := range h.windows {
-		w := &h.windows[(h.nextCheck+k)%len(h.windows)]
-		if h.units[w.unit].unread&w.bit == 0 || stale&(1<<a.units[w.unit].joint) != 0 {
-			continue
-		}
-		end, ok := a.windowDeadline(w, deadline)
-		if !ok {
-			return
-		}
-		if a.bus.gather(w.group, healthLoss, end) == 0 {
-			a.recordWindow(w)
-		} else if failed++; failed == verifyFails {
-			h.nextCheck = (h.nextCheck + k + 1) % len(h.windows) // the others come first in the next tick
-			return
-		}
+	if h.crowdedSince == 0 {
+		h.crowdedSince = now
 	}
+	if now.Sub(h.crowdedSince) < healthEvery {
+		return deadline, false
+	}
+	h.crowdedSince = 0
+	return now.Add(w.group.wire + a.bus.replyDelay + healthLoss), true
 }
 
 // recordWindow keeps what a window has brought.
@@ -222,72 +240,66 @@ func (a *Arm) recordWindow(w *window) {
 	h.publishExtremes()
 }
 
-// compare holds a window against what the motor should hold. What differs is read
-// once more before it counts.
+// Prioritize has the load of joints' motors read before the other windows, once.
 //
 //rt:noalloc
-func (a *Arm) verify(w *window, u *unitHealth) {
-	if !w.verifies {
-		return
+func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
+
+// recordEffort keeps how hard a motor works, as a share of what its limits allow.
+//
+//rt:noalloc
+func (a *Arm) recordEffort(w *window, u *unitHealth) {
+	m := a.units[w.unit].model
+	effort, known := 0.0, false
+	if v, ok := w.value(m.Row(table.PresentLoad)); ok {
+		most := fullLoad
+		if limit, ok := w.value(m.Row(table.TorqueLimit)); ok && limit > 0 {
+			most = min(most, limit)
+		}
+		effort, known = float64(max(v, -v))/float64(most), true
 	}
-	h, joint := a.health, a.units[w.unit].joint
-	bit := uint32(1) << joint
-	lost := false
-	for i := range u.expected {
-		if v, ok := w.value(u.expected[i].row); ok && v != u.expected[i].value {
-			lost = true
+	if v, ok := w.value(m.Row(table.PresentCurrent)); ok {
+		if u.currentMax > 0 {
+			effort, known = max(effort, float64(max(v, -v))/float64(u.currentMax)), true
 		}
 	}
-	torque, known := w.value(a.rows.torque)
-	limp := known && torque == 0 && h.torque&bit != 0
-	if lost || limp {
-		h.unchecked |= bit
-		u.unread |= w.bit
-		if u.mismatches++; u.mismatches >= mismatchReads {
-			if lost {
-				h.restarted |= bit
-			}
-			if limp {
-				h.torqueLost |= bit
-			}
-		}
-		return
-	}
-	u.unread &^= w.bit
-	if known && torque != 0 && h.reactions.Limp&bit != 0 {
-		a.DisableTorque(bit) // something has switched it on again
-	}
-	if goal, ok := w.value(a.rows.goal); ok && h.unchecked&bit != 0 && !a.units[w.unit].shadow {
-		if d := goal - a.goals[joint]; d > goalSlack || d < -goalSlack {
-			h.goalMismatch |= bit
-		}
-	}
-	if u.unread == 0 {
-		u.mismatches = 0
-		a.verified(w.unit)
+	if known {
+		u.effort, u.effortAt = effort, a.clock.Now()
 	}
 }
 
-// verified ends the doubt about a unit that holds what it should. One without a mark
-// that was silent for as long as a boot takes counts as restarted all the same.
-//
-//rt:noalloc
-func (a *Arm) verified(i int) {
-	h, u := a.health, &a.health.units[i]
-	bit := uint32(1) << a.units[i].joint
-	if u.silentSince != 0 && len(u.expected) == 0 && !a.robot.Leader && a.clock.Now().Sub(u.silentSince) >= bootMin {
-		h.restarted |= bit
-	}
-	u.silentSince = 0
-	for k := range h.units {
-		if a.units[k].joint == a.units[i].joint && h.units[k].unread != 0 {
-			return // the other motor of the joint
+// fullLoad is the present load of a motor at full duty, in its unit of 0.1 %.
+const fullLoad = 1000
+
+// readCurrentLimit reads the current at which a motor protects itself, in the unit of its
+// present current.
+func (a *Arm) readCurrentLimit(i int) error {
+	u := a.units[i]
+	for _, r := range [...]table.Register{table.ProtectionCurrent, table.CurrentLimit} {
+		if !u.model.Has(r) || !u.model.Has(table.PresentCurrent) {
+			continue
 		}
+		v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
+		if err != nil {
+			return a.wrap(u, err)
+		}
+		a.health.units[i].currentMax = v
 	}
-	h.unchecked &^= bit
+	return nil
 }
 
-// publishExtremes publishes the extremes.
+// Effort returns how hard joint i works as a share of what its limits allow; 0 when
+// its motor does not report it, or not since an instant.
+//
+//rt:noalloc
+func (a *Arm) Effort(i int, since rt.Instant) float64 {
+	if u := &a.health.units[i]; u.effortAt >= since {
+		return u.effort
+	}
+	return 0
+}
+
+// publishExtremes updates what Extremes returns.
 //
 //rt:noalloc
 func (h *health) publishExtremes() {
@@ -301,61 +313,6 @@ func (h *health) publishExtremes() {
 	}
 	h.hottest.Store(int64(hot))
 	h.lowest.Store(int64(low))
-}
-
-// Reactions returns which joints' motors complain, and for what.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) Reactions() Reactions { return a.health.reactions }
-
-// Unchecked returns the joints that were silent and whose motors have not been
-// compared since with what they should hold.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) Unchecked() uint32 { return a.health.unchecked }
-
-// GoalMismatch returns once the joints that hold another goal, after a silence, than
-// they were given last.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) GoalMismatch() (joints uint32) {
-	joints, a.health.goalMismatch = a.health.goalMismatch, 0
-	return joints
-}
-
-// TorqueLost returns the joints that are limp although they were switched on: a
-// motor has restarted, or cut its torque by itself.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) TorqueLost() uint32 { return a.health.torqueLost }
-
-// WatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because
-// nothing was sent for too long: they hold, and refuse goals. ArmStep wakes them
-// where they stand.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) WatchdogFired() bool { return a.health.watchdogFired }
-
-// Fatal returns why the run must end, nil when it need not.
-//
-// Owner: tick thread.
-func (a *Arm) Fatal() error {
-	h := a.health
-	if h.stop == "" {
-		return nil
-	}
-	j := &a.joints[h.stopped]
-	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.why, a.exceededText(h.stopped, h.why))
 }
 
 // Extremes returns the hottest motor's temperature in degrees Celsius and the

@@ -68,7 +68,7 @@ func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *r
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	p := &talker{clock: clock}
 	b := NewBus(p, 1_000_000, protocol, clock)
-	b.drainNext, b.wasQuiet, b.fenced = 0, true, true
+	b.drainNext, b.wasQuiet, b.fence.done = 0, true, true
 	g := b.newGroup(56, params, []ID{1, 2})
 	if fast {
 		b.setFast(g, true)

@@ -74,7 +74,7 @@ func TestLostMark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log("held", a.Unconfigured(), "unmarked", a.unmarkedAt)
+	t.Log("held", a.Unconfigured(), "unmarked", a.markers.units)
 	dst := make([]float32, 6)
 	armed, lost := false, false
 	for n := 0; !armed && n < 200; n++ {

@@ -80,7 +80,7 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 	a.positions.continueTuning()
 	if m.Clean = len(took); m.Clean > 0 {
 		slices.Sort(took)
-		a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals)
+		a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals.raw)
 		m.P99 = took[min(m.Clean-1, m.Clean*99/100)] + a.bus.wireTime(len(a.bus.tx), 0, 0)
 	}
 	return m, nil
@@ -99,22 +99,6 @@ func (m *Measurement) lose(missing uint32, g *readGroup) {
 		for i := range m.Lost {
 			m.Lost[i] += int(missing >> i & 1)
 		}
-	}
-}
-
-// kept is what the group's tunings are, and keep makes them so again.
-func (g *readGroup) saveTunings() (all [][2]tuning) {
-	all = append(all, g.tunings)
-	for _, one := range g.each {
-		all = append(all, one.tunings)
-	}
-	return all
-}
-
-func (g *readGroup) restoreTunings(all [][2]tuning) {
-	g.tunings = all[0]
-	for i, one := range g.each {
-		one.tunings = all[1+i]
 	}
 }
 

@@ -82,8 +82,8 @@ func TestOpeningAfterAKilledProgram(t *testing.T) {
 				}
 				continue
 			}
-			if len(a.Unconfigured()) > 0 || a.bus.Echoes() {
-				t.Fatalf("%s: held %v, echo %v; want neither", name, a.Unconfigured(), a.bus.Echoes())
+			if len(a.Unconfigured()) > 0 || a.bus.echo.on {
+				t.Fatalf("%s: held %v, echo %v; want neither", name, a.Unconfigured(), a.bus.echo.on)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestAHastyBusBeginsAtOnce(t *testing.T) {
 // answer, so that a late one of a killed program proves nothing.
 func TestADynamixelsPingIsNoFence(t *testing.T) {
 	b, p, _ := stranger(table.Dynamixel2, false, 4)
-	b.fenced = false
+	b.fence.done = false
 	late := [][]byte{packetOf(1, 0x55, 0, 0x78, 0, 0x28), packetOf(1, 0x55, 0, 0x99, 0x99, 0, 0)} // health, position
 	p.answer = func(request []byte) []byte {
 		if len(late) > 0 && (request[7] == byte(packet.Ping) || request[10] < fenceMin) {

@@ -47,7 +47,7 @@ func TestALateReplyInPieces(t *testing.T) {
 				for at := range 3 { // requests after which the end comes
 					for _, piece := range []int{0, 1, 3, 7} {
 						b, p, _ := stranger(protocol, false, 2)
-						b.fenced, p.piece = false, piece
+						b.fence.done, p.piece = false, piece
 						asked := 0
 						p.answer = func(q []byte) (in []byte) {
 							if asked == at {
@@ -111,7 +111,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 		for late := quietTime - time.Millisecond; late < quietTime+3*time.Millisecond; late += 10 * time.Microsecond {
 			l := left(late, append([][]byte{request}, ticks(3)...)...)
 			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
-			b.fences = uint(i)
+			b.fence.count = uint(i)
 			if got, _, err := b.ReadRegister(1, row); err == nil && got != 0 {
 				t.Fatalf("an answer to % X and positions come %v late: %s is %d, want 0", request, late, row.Register, got)
 			}
@@ -125,7 +125,7 @@ func TestFencesDiffer(t *testing.T) {
 	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
 	seen := map[byte]bool{}
 	for range fenceMax - fenceMin + 1 {
-		b.fenced = false
+		b.fence.done = false
 		l.forget()
 		if _, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.HomingOffset)); err != nil {
 			t.Fatal(err)

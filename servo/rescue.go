@@ -15,10 +15,8 @@ const rescueSpeed = 10.0 // degrees per second
 // in the servo itself, since an STS goes to the edge of its own range at once. EndRescue ends it.
 //
 // It fails with ErrOutOfRange when a motor of such a joint has no speed limit.
-//
-// Owner: the thread that owns the arm.
 func (a *Arm) Rescue() error {
-	outside := a.OutOfRange() &^ a.rescued
+	outside := a.OutOfRange() &^ a.rescue.joints
 	for i, u := range a.units {
 		if outside&(1<<u.joint) == 0 {
 			continue
@@ -37,10 +35,17 @@ func (a *Arm) Rescue() error {
 		if err != nil {
 			return a.wrap(u, err)
 		}
-		a.speeds = append(a.speeds, speed{i, row, before})
+		a.rescue.before = append(a.rescue.before, speed{i, row, before})
 	}
-	a.rescued |= outside
+	a.rescue.joints |= outside
 	return nil
+}
+
+// rescue is the way in of joints that stand outside their range.
+type rescue struct {
+	joints   uint32  // that may be armed there
+	before   []speed // of their servos
+	leftover []speed // of servos that OpenArm found with the speed of a rescue, and what they get
 }
 
 // speed is what a servo's speed limit shall be again.
@@ -100,7 +105,7 @@ func (a *Arm) findSlow(i int) error {
 		return a.wrap(u, err)
 	}
 	if got == slow {
-		a.slowed = append(a.slowed, speed{i, row, a.fullSpeed(u, slow)})
+		a.rescue.leftover = append(a.rescue.leftover, speed{i, row, a.fullSpeed(u, slow)})
 		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with the speed limit of a rescue; it gets its full speed back", u.id, u.name))
 	}
 	return nil
@@ -109,10 +114,10 @@ func (a *Arm) findSlow(i int) error {
 // restoreSpeeds gives the servos that findSlow has found their speed back, but for those
 // that are on their way in.
 func (a *Arm) restoreSpeeds() error {
-	for len(a.slowed) > 0 {
-		s := a.slowed[0]
-		a.slowed = a.slowed[1:]
-		if a.rescued&(1<<a.units[s.unit].joint) != 0 {
+	for len(a.rescue.leftover) > 0 {
+		s := a.rescue.leftover[0]
+		a.rescue.leftover = a.rescue.leftover[1:]
+		if a.rescue.joints&(1<<a.units[s.unit].joint) != 0 {
 			continue // EndRescue does
 		}
 		if err := a.setSpeed(s); err != nil {
@@ -145,15 +150,13 @@ func (a *Arm) fullSpeed(u unit, slow int) int {
 }
 
 // EndRescue gives the servos their own speed back once every joint is inside.
-//
-// Owner: the thread that owns the arm.
 func (a *Arm) EndRescue() error {
-	for len(a.speeds) > 0 {
-		if err := a.setSpeed(a.speeds[0]); err != nil {
+	for len(a.rescue.before) > 0 {
+		if err := a.setSpeed(a.rescue.before[0]); err != nil {
 			return err
 		}
-		a.speeds = a.speeds[1:]
+		a.rescue.before = a.rescue.before[1:]
 	}
-	a.rescued = 0
+	a.rescue.joints = 0
 	return nil
 }

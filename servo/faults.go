@@ -6,12 +6,46 @@ import (
 
 	"edgert/rt"
 	"edgert/servo/robot"
-	"edgert/servo/table"
 )
 
-// checkFaults counts a joint's complaints, the motor's and the robot's, and reacts to
-// those that stay. An encoder that complains is not believed from the first time
-// on.
+const (
+	persistentReads = 3           // reads in a row with a fault before it counts
+	encoderClear    = time.Second // without an encoder fault until the encoder is trusted again; faults closer together add up, as of a loose magnet
+	boundReads      = 2           // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
+	boundRelief     = 3           // degrees, or tenths of a volt, back inside until it is over: an arm that holds cools, and its supply recovers
+)
+
+// faults turns the motors' faults, and measurements beyond the robot's own bounds,
+// into the reactions that the robot's description names.
+type faults struct {
+	reactions Reactions
+	last      []Fault   // per joint: in the last read
+	streak    []int     // per joint: reads in a row with a fault
+	encoders  []encoder // per joint
+	exceeded  []Fault   // per joint: which of the robot's bounds its motors are beyond
+	warned    uint32    // joints beyond a bound that Warned reports
+	fatal     Fault     // that ends the run; 0: none
+	fatalOf   int       // its joint
+	offIDs    []ID      // motors whose torque goes off, for a sync write
+	offWords  []int     // zeros
+}
+
+// Reactions are the joints, one bit each, under each reaction to a fault.
+type Reactions struct {
+	Hold     uint32 // keep their goal: supply, heat
+	Overload uint32 // push against something: follow only goals that relieve them
+	Encoder  uint32 // report a faulty encoder: are not driven
+	Limp     uint32 // have no torque for the rest of the run
+}
+
+// encoder is the fault history of one.
+type encoder struct {
+	last  rt.Instant // fault
+	count int        // of those that are less than encoderClear apart
+}
+
+// checkFaults counts a joint's faults, the motor's and those of the robot's bounds, and
+// reacts to those that persist.
 //
 //rt:noalloc
 func (a *Arm) checkFaults(i int) {
@@ -21,10 +55,10 @@ func (a *Arm) checkFaults(i int) {
 	}
 	fault |= h.exceeded[i]
 	bit := uint32(1) << i
-	if fault&^h.lastFaults[i] != 0 {
-		a.recheckUnit(i, a.clock.Now()) // some faults take the torque away: look before it gets another goal
+	if fault&^h.last[i] != 0 {
+		a.recheckUnit(i, a.clock.Now()) // some faults take the torque away
 	}
-	h.lastFaults[i] = fault
+	h.last[i] = fault
 	a.checkEncoder(i, fault&FaultEncoder != 0)
 	if fault == 0 {
 		if h.streak[i] = max(0, min(h.streak[i], 2*persistentReads)-1); h.streak[i] > 0 {
@@ -50,22 +84,18 @@ func (a *Arm) checkFaults(i int) {
 	}
 }
 
-// encoderClear is how long an encoder has not complained before it is believed again;
-// complaints less than that apart add up, as of a magnet that comes loose.
-const encoderClear = time.Second
-
-// checkEncoder keeps an encoder's complaint for some time, and ends the run, or what
-// else the robot's description wants, by those that keep coming.
+// checkEncoder distrusts an encoder from its first fault on for some time, and reacts
+// to faults that keep coming.
 //
 //rt:noalloc
-func (a *Arm) checkEncoder(i int, complains bool) {
+func (a *Arm) checkEncoder(i int, faulty bool) {
 	h, bit := a.health, uint32(1)<<i
-	if h.reactions.Encoder&bit == 0 && !complains {
+	if h.reactions.Encoder&bit == 0 && !faulty {
 		return
 	}
 	now := a.clock.Now()
 	switch e := &h.encoders[i]; {
-	case complains:
+	case faulty:
 		h.reactions.Encoder |= bit
 		e.last = now
 		if e.count++; e.count >= persistentReads {
@@ -77,13 +107,7 @@ func (a *Arm) checkEncoder(i int, complains bool) {
 	}
 }
 
-// encoder is what one said of itself.
-type encoder struct {
-	last  rt.Instant // complaint
-	count int        // of those that are less than encoderTime apart
-}
-
-// react does what the robot's description wants to become of one kind of complaint.
+// react does what the robot's description has for one kind of fault.
 //
 //rt:noalloc
 func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
@@ -100,100 +124,30 @@ func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
 			a.DisableTorque(bit)
 		}
 	case robot.Stop:
-		if h.stop == "" {
-			h.stop, h.stopped, h.why = robot.Stop, i, fault
+		if h.fatal == 0 {
+			h.fatalOf, h.fatal = i, fault
 		}
 	}
 }
 
-// DisableTorque takes the torque of joints for the rest of the run, and sees to it that
-// they stay limp.
-//
-// Owner: tick thread.
+// DisableTorque takes the torque of joints for the rest of the run; should one get it
+// back, a check takes it again.
 //
 //rt:noalloc
 func (a *Arm) DisableTorque(joints uint32) {
 	h := a.health
 	h.reactions.Limp |= joints
 	h.torque &^= joints
-	h.zeros = h.zeros[:0]
+	h.offIDs = h.offIDs[:0]
 	for i := range a.units {
 		if joints&(1<<a.units[i].joint) != 0 {
-			h.zeros = append(h.zeros, a.units[i].id)
+			h.offIDs = append(h.offIDs, a.units[i].id)
 		}
 	}
-	if len(h.zeros) > 0 {
-		_ = a.bus.SyncWrite(a.rows.torque, h.zeros, h.off[:len(h.zeros)]) // read back with the next window
+	if len(h.offIDs) > 0 {
+		_ = a.bus.SyncWrite(a.rows.torque, h.offIDs, h.offWords[:len(h.offIDs)]) // read back with the next window
 	}
 }
-
-// recordEffort keeps how hard a motor works: the share of what its limits allow.
-//
-//rt:noalloc
-func (a *Arm) recordEffort(w *window, u *unitHealth) {
-	m := a.units[w.unit].model
-	effort, known := 0.0, false
-	if v, ok := w.value(m.Row(table.PresentLoad)); ok {
-		most := fullLoad
-		if limit, ok := w.value(m.Row(table.TorqueLimit)); ok && limit > 0 {
-			most = min(most, limit)
-		}
-		effort, known = float64(max(v, -v))/float64(most), true
-	}
-	if v, ok := w.value(m.Row(table.PresentCurrent)); ok {
-		if u.currentMax > 0 {
-			effort, known = max(effort, float64(max(v, -v))/float64(u.currentMax)), true
-		}
-	}
-	if known {
-		u.effort, u.effortAt = effort, a.clock.Now()
-	}
-}
-
-// fullLoad is the present load of a motor at full duty, in its unit of 0.1 %.
-const fullLoad = 1000
-
-// readCurrentLimit reads the current at which a motor protects itself, in the unit of its
-// present current.
-func (a *Arm) readCurrentLimit(i int) error {
-	u := a.units[i]
-	for _, r := range [...]table.Register{table.ProtectionCurrent, table.CurrentLimit} {
-		if !u.model.Has(r) || !u.model.Has(table.PresentCurrent) {
-			continue
-		}
-		v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
-		if err != nil {
-			return a.wrap(u, err)
-		}
-		a.health.units[i].currentMax = v
-	}
-	return nil
-}
-
-// Effort returns how hard joint i works as a share of what its limits allow; 0 when
-// its motor does not say, or was not looked at since an instant.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) Effort(i int, since rt.Instant) float64 {
-	if u := &a.health.units[i]; u.effortAt >= since {
-		return u.effort
-	}
-	return 0
-}
-
-// Prioritize has the motors of joints looked at before the others', once.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
-
-const (
-	boundReads  = 2 // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
-	boundRelief = 3 // degrees, or tenths of a volt, back inside until it is over: an arm that holds cools, and its supply recovers
-)
 
 // bound is a limit that a robot's description puts to what a motor measures.
 // What is measured counts as worse the higher it is.
@@ -234,7 +188,7 @@ func (u *unitHealth) checkTemperature() {
 	u.hotAct.update(u.temperature)
 }
 
-// checkVoltage: a servo that says 0 V says that it has not measured yet.
+// checkVoltage: 0 V means that the servo has not measured yet.
 //
 //rt:noalloc
 func (u *unitHealth) checkVoltage() {
@@ -271,16 +225,28 @@ func (a *Arm) updateExceeded(joint int) {
 	}
 }
 
-// Warned returns the joints with a motor that is hotter, or whose supply is
-// lower, than the robot's description wants people to be told of.
+// Reactions returns the joints under each reaction.
 //
-// Owner: tick thread.
+//rt:noalloc
+func (a *Arm) Reactions() Reactions { return a.health.reactions }
+
+// Warned returns the joints with a motor that is hotter, or whose supply is lower,
+// than the warning bounds of the robot's description.
 //
 //rt:noalloc
 func (a *Arm) Warned() uint32 { return a.health.warned }
 
-// exceededText says which of the robot's own bounds a joint is beyond, for a message
-// about why.
+// Fatal returns why the run must end, nil when it need not.
+func (a *Arm) Fatal() error {
+	h := a.health
+	if h.fatal == 0 {
+		return nil
+	}
+	j := &a.joints[h.fatalOf]
+	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.fatal, a.exceededText(h.fatalOf, h.fatal))
+}
+
+// exceededText says which of the robot's own bounds a joint is beyond.
 func (a *Arm) exceededText(joint int, why Fault) (text string) {
 	for i := range a.units {
 		if a.units[i].joint != joint {

@@ -8,11 +8,11 @@ import (
 	"edgert/servo/table"
 )
 
-// A mark is a register in RAM with a value of ours, which power-up replaces by
-// the one next to it in the EEPROM. A goal write switches some servos' torque on
+// A restart marker is a register in RAM with a value of ours, which power-up replaces
+// by the one next to it in the EEPROM. A goal write switches some servos' torque on
 // again, and some boot with torque, so that Torque_Enable alone does not tell a
-// servo that has restarted from one that has not; the mark does. It costs a
-// thousandth of the torque.
+// servo that has restarted from one that has not. The marker costs a thousandth of
+// the torque.
 //
 // Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual,
 // Goal PWM(100), Torque Limit(34).
@@ -22,13 +22,23 @@ var markerRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
 	table.Dynamixel2: {table.GoalPWM, table.PWMLimit},
 }
 
-// expectedRegister is what a register in RAM holds for as long as the servo does not restart.
+// markers are those of motors that were under torque when the arm was opened: they
+// are written while the arm is armed.
+type markers struct {
+	pending []expectedRegister
+	units   []int // of pending
+	next    int   // of pending, in this round of checks
+	rounds  int
+}
+
+// expectedRegister is what a register in RAM holds for as long as the servo does not
+// restart.
 type expectedRegister struct {
 	row   table.Row
 	value int
 }
 
-// markerOf returns the value that tells u from a servo that has restarted; none for
+// markerOf returns the marker of a unit; none for
 // a leader, which gets no torque, and for models without such a register.
 func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	r, known := markerRegisters[a.bus.protocol]
@@ -53,7 +63,7 @@ func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	return robot.Setting{Register: r.ram, Value: value}, value > 0, nil
 }
 
-// wanted are the settings that a motor runs with, its mark among them.
+// wanted are the settings that a motor runs with, its marker among them.
 func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	m := a.robot.Motors[u.joint]
 	want = slices.Clone(m.Settings)
@@ -83,8 +93,8 @@ func (a *Arm) expectSettings(u int, want []robot.Setting) {
 	}
 }
 
-// deferMarker takes the mark out of what is to be written to a motor that is under
-// torque; it gets it when it is armed.
+// deferMarker takes the marker out of what is to be written to a motor that is under
+// torque.
 func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Setting) {
 	mark := markerRegisters[a.bus.protocol].ram
 	for _, s := range changes {
@@ -92,31 +102,32 @@ func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Settin
 			others = append(others, s)
 			continue
 		}
-		a.unmarked = append(a.unmarked, expectedRegister{a.units[i].model.Row(mark), s.Value})
-		a.unmarkedAt = append(a.unmarkedAt, i)
+		a.markers.pending = append(a.markers.pending, expectedRegister{a.units[i].model.Row(mark), s.Value})
+		a.markers.units = append(a.markers.units, i)
 		a.dropExpected(i, []robot.Setting{s})
 	}
 	return others
 }
 
-// sendMarkers sends the marks of those that have none yet, and readMark reads them
-// back; what is there is expected from then on.
+// sendMarkers sends the pending markers; checkMarker reads them back, and what is
+// there is expected from then on.
 func (a *Arm) sendMarkers() error {
-	ids, words := make([]ID, 0, len(a.unmarked)), make([]int, 0, len(a.unmarked))
-	for k, i := range a.unmarkedAt {
-		ids, words = append(ids, a.units[i].id), append(words, a.unmarked[k].value)
+	ids, words := make([]ID, 0, len(a.markers.pending)), make([]int, 0, len(a.markers.pending))
+	for k, i := range a.markers.units {
+		ids, words = append(ids, a.units[i].id), append(words, a.markers.pending[k].value)
 	}
-	return a.bus.SyncWrite(a.unmarked[0].row, ids, words)
+	return a.bus.SyncWrite(a.markers.pending[0].row, ids, words)
 }
 
-// markerTries is how often a mark is sent to a motor that does not confirm it.
+// markerTries is how often a marker is sent to a motor that does not confirm it.
 const markerTries = 10
 
-// checkMarker reads back the marks, one in a tick, and reports whether all were asked.
-// Who has its mark is expected to keep it; who has not gets it again, some times:
-// without one a restart shows by its torque and other settings only.
+// checkMarker reads back one marker a tick, and reports whether all were read. A
+// motor without its marker gets it again, some times: without one a restart shows by
+// its torque and other settings only.
 func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
-	k, i := a.unmarked[a.asked], a.unmarkedAt[a.asked]
+	m := &a.markers
+	k, i := m.pending[m.next], m.units[m.next]
 	check := a.bus.newReadback(k.row, []ID{a.units[i].id})
 	least := a.clock.Now().Add(check.wire + a.bus.replyDelay + lossWait)
 	bad := a.bus.readBack(check, k.row, []int{k.value}, confirmTimeout, max(deadline, least))
@@ -124,21 +135,21 @@ func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	case len(bad) == 0:
 		u.expected = append(u.expected, k)
 		fallthrough
-	case a.markings >= markerTries:
-		a.unmarked, a.unmarkedAt = slices.Delete(a.unmarked, a.asked, a.asked+1), slices.Delete(a.unmarkedAt, a.asked, a.asked+1)
+	case m.rounds >= markerTries:
+		m.pending, m.units = slices.Delete(m.pending, m.next, m.next+1), slices.Delete(m.units, m.next, m.next+1)
 	default:
-		a.asked++
+		m.next++
 	}
-	if a.asked < len(a.unmarked) {
+	if m.next < len(m.pending) {
 		return false
 	}
-	a.asked = 0
-	a.markings++
+	m.next = 0
+	m.rounds++
 	return true
 }
 
-// checkRestarted compares the marks of an arm that this process has opened before with
-// what the motors hold: whoever has lost its mark has restarted meanwhile.
+// checkRestarted compares the marker of a motor that this process has opened before:
+// without it the motor has restarted meanwhile.
 func (a *Arm) checkRestarted(i int) error {
 	u := a.units[i]
 	mark, ok, err := a.markerOf(u)
@@ -155,7 +166,7 @@ func (a *Arm) checkRestarted(i int) error {
 	if !ok {
 		a.health.restarted |= 1 << u.joint
 		if a.restarted != nil {
-			*a.restarted |= 1 << u.joint // what is written anew now cannot be noticed again
+			*a.restarted |= 1 << u.joint // what is written anew now cannot be found again
 		}
 	}
 	return nil
@@ -165,54 +176,8 @@ func (a *Arm) checkRestarted(i int) error {
 // it has forgotten what is not in its EEPROM, and may have moved or slumped. For an
 // arm that was opened with ArmConfig.Marked that includes the time before.
 //
-// Owner: tick thread.
-//
 //rt:noalloc
 func (a *Arm) Restarted() (joints uint32) {
 	joints, a.health.restarted = a.health.restarted, 0
 	return joints
-}
-
-// noteSilence notes whose motor was silent in this read. Whatever it holds may be
-// another then: it is compared before it counts as the same.
-//
-//rt:noalloc
-func (a *Arm) noteSilence(i int, stale uint32, now rt.Instant) {
-	if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
-		a.recheckUnit(i, now)
-	}
-}
-
-// recheckUnit has a unit compared before it counts as the same; it was last known to be
-// there at an instant.
-//
-//rt:noalloc
-func (a *Arm) recheckUnit(i int, at rt.Instant) {
-	h, u := a.health, &a.health.units[i]
-	h.unchecked |= 1 << a.units[i].joint
-	for w := range h.windows {
-		if h.windows[w].unit == i && h.windows[w].verifies {
-			u.unread |= h.windows[w].bit
-		}
-	}
-	if u.silentSince == 0 {
-		u.silentSince = at
-	}
-}
-
-// Recheck has every motor compared with what it should hold before it counts as
-// known, as after a silence: the machine was away for some time.
-//
-// Owner: tick thread.
-//
-//rt:noalloc
-func (a *Arm) Recheck() { a.recheckSince(a.clock.Now().Add(-bootMin)) }
-
-// recheckSince is Doubt for whoever was last known to be there at an instant.
-//
-//rt:noalloc
-func (a *Arm) recheckSince(at rt.Instant) {
-	for i := range a.units {
-		a.recheckUnit(i, at)
-	}
 }

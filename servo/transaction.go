@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/rt"
 	"edgert/servo/packet"
 	"edgert/servo/table"
 )
@@ -131,7 +130,7 @@ func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
 func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
 	b.waitFirstQuiet()
 	if params > 0 {
-		if err := b.fence(id); err != nil {
+		if err := b.sendFence(id); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -149,55 +148,58 @@ func (b *Bus) waitFirstQuiet() {
 	b.waitQuiet()
 }
 
-// A fence is a read of so many bytes, a length that nothing else has that is read
-// of a servo; they lie in the EEPROM's first bytes, which every model has. Each
-// fence takes the next length, and another program begins with another one.
+// fence keeps late replies of earlier requests from what is read next. A reply
+// does not say which register it is about, and those of an arm at rest are all
+// the same, so neither silence nor reading twice tells them apart; nor does a
+// ping, whose reply is like the acknowledgement of a write. But bytes do not
+// overtake each other: behind the reply to a request that is known by its
+// length nothing older comes. So a register counts only when such a request was
+// answered since the last unclean exchange, or since another program had the port.
+//
+// A fence is a read of fenceMin to fenceMax bytes, a length that nothing else has
+// that is read of a servo, from the EEPROM's first bytes, which every model has.
+// Each takes the next length, and another program begins with another one.
+//
+// What no protocol tells apart: a frame that stands whole in the data of a reply
+// whose beginning is lost, and the reply to a fence of the same length by a
+// program that was killed right then, when it comes after quietTime of silence.
+type fence struct {
+	done    bool      // nothing older than the last reply can come
+	count   uint      // that were sent; does not begin at 0
+	refused [256]bool // by id: it has refused a fence's read, so pings are its fences
+}
+
 const (
 	fenceFrom = 0 // address
 	fenceMin  = 9
 	fenceMax  = 14
 )
 
-// fence keeps late replies of earlier requests from what is read next. A reply
-// does not say which register it is about, and those of an arm at rest are all
-// the same, so neither silence nor reading twice tells them apart; nor does a
-// ping, whose answer is like the acknowledgement of a write. But bytes do not
-// overtake each other: behind the answer to a question that is known by its
-// length nothing older comes. So a register counts only when such a question was
-// answered since the last exchange that went wrong, or since somebody else had
-// the port.
-//
-// What no protocol tells apart: a frame that stands whole in the data of a reply
-// whose beginning is lost, and the answer to a fence of the same length by a
-// program that was killed right then, when it comes after hushTime of silence.
-func (b *Bus) fence(id ID) error {
-	if b.fenced {
+// sendFence sends a fence where one is due.
+func (b *Bus) sendFence(id ID) error {
+	f := &b.fence
+	if f.done {
 		return nil
 	}
-	if !b.noFence[id] {
-		params := fenceMin + int(b.fences%(fenceMax-fenceMin+1))
-		b.fences++
+	if !f.refused[id] {
+		params := fenceMin + int(f.count%(fenceMax-fenceMin+1))
+		f.count++
 		_, _, err := b.transact(id, b.format.AppendRead(nil, id, fenceFrom, params), params)
 		refusal, refused := errors.AsType[refusal](err)
-		b.noFence[id] = refused && !refusal.garbled()
+		f.refused[id] = refused && !refusal.garbled()
 		if err == nil || errors.Is(err, ErrPortLost) || errors.Is(err, ErrCanceled) {
-			b.fenced = err == nil
+			f.done = err == nil
 			return err
 		}
 	}
-	return b.pingFence(id)
-}
-
-// pingFence is the fence of a servo, a clone's perhaps, that answers no such read,
-// and pings: better than not to open its arm. It keeps out what is not as short as
-// a ping's answer.
-func (b *Bus) pingFence(id ID) error {
+	// A servo that answers no such read, a clone's perhaps, gets a ping: it keeps out
+	// what is not as short as its reply.
 	_, _, err := b.transactOnce(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
-	b.fenced = err == nil
+	f.done = err == nil
 	return err
 }
 
-// transact is ask without its precautions. A late reply to an earlier attempt
+// transact is request without its precautions. A late reply to an earlier attempt
 // answers the later one just as well.
 func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error) {
 	g := b.single
@@ -233,16 +235,15 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 
 // transactOnce is transact with one attempt.
 func (b *Bus) transactOnce(id ID, request []byte, params int) ([]byte, Fault, error) {
-	attempts := b.attempts
+	defer func(attempts int) { b.attempts = attempts }(b.attempts)
 	b.attempts = 1
-	defer func() { b.attempts = attempts }()
 	return b.transact(id, request, params)
 }
 
 // quietFactor bounds quiet, in times of the silence that is wanted.
 const quietFactor = 5
 
-// waitQuiet waits until the line has been silent for b.hush: the late replies of a
+// waitQuiet waits until the line has been silent for b.quietTime: the late replies of a
 // failed transaction are over then. A line that is never silent is not waited
 // for.
 func (b *Bus) waitQuiet() {
@@ -258,41 +259,6 @@ func (b *Bus) waitQuiet() {
 		}
 	}
 }
-
-// drain throws away what earlier exchanges left behind.
-//
-//rt:noalloc
-func (b *Bus) drain() {
-	for total := 0; total < maxDrain; {
-		n, err := b.port.Read(b.rx[:])
-		if n == 0 || err != nil {
-			break
-		}
-		total += n
-	}
-	b.echo.reset()
-}
-
-// isCanceled reports whether the opening of an arm shall end.
-func (b *Bus) isCanceled() bool { return b.canceled != nil && b.canceled() }
-
-// Lost reports whether the port has failed for good.
-func (b *Bus) Lost() bool { return b.lost }
-
-// Protocol is what the servos of the bus speak.
-func (b *Bus) Protocol() table.Protocol { return b.protocol }
-
-// Clock is the bus's time.
-func (b *Bus) Clock() rt.Clock { return b.clock }
-
-// SetRetry makes the bus give up early: attempts times patience each, as a search
-// over many ids wants it.
-func (b *Bus) SetRetry(attempts int, patience time.Duration) {
-	b.attempts, b.timeout, b.quietTime = attempts, patience, patience
-}
-
-// ResetRetry undoes SetRetry.
-func (b *Bus) ResetRetry() { b.attempts, b.timeout, b.quietTime = maxAttempts, ackTimeout, quietTime }
 
 // AnyReply reports whether any servo hears the line at its speed: a ping to all
 // brings some bytes within the wait, and be it that several answer at once.
@@ -315,6 +281,6 @@ func (b *Bus) AnyReply(wait time.Duration) bool {
 		heard += n
 	}
 	b.waitQuiet()
-	b.drainNext, b.fenced = drainCount, false
+	b.uncleanExchange()
 	return heard > 0
 }

@@ -1,0 +1,162 @@
+package servo
+
+import (
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+)
+
+// Port is a serial line. It never blocks but in Wait.
+type Port interface {
+	// Write sends all of p or fails.
+	Write(p []byte) (int, error)
+	// Read returns what has arrived, n = 0 when nothing has. It fails with
+	// ErrPortLost when the device is gone.
+	Read(p []byte) (int, error)
+	// Wait returns when there is something to read or the timeout has passed;
+	// it may return earlier for no reason.
+	Wait(timeout time.Duration) error
+	Close() error
+}
+
+const (
+	replyGap = 50 * time.Microsecond // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
+	maxDrain = 4096                  // bytes thrown away at once before a line counts as noise
+	maxFrame = 512                   // bytes of one request
+)
+
+// halfDuplex is the bytes and the time on a wire that one side uses at a time.
+//
+// Owner: the thread that has the bus.
+type halfDuplex struct {
+	port   Port
+	clock  rt.Clock
+	byteNs float64 // ten bit times
+	echo   echo
+	sent   rt.Instant // when the last request left
+	free   rt.Instant // when the line has carried all that was sent
+	waited rt.Wait    // for replies, since the caller cleared it
+	lost   bool       // the port has failed
+
+	corrupt atomic.Uint64 // runs of bytes that were no frame; any thread may read it
+}
+
+// lineTime is how long so many bytes occupy the line.
+//
+//rt:noalloc
+func (l *halfDuplex) lineTime(bytes int) time.Duration {
+	return time.Duration(float64(bytes) * l.byteNs)
+}
+
+//rt:noalloc
+func (l *halfDuplex) send(frame []byte) bool {
+	if l.lost {
+		return false
+	}
+	if _, err := l.port.Write(frame); err != nil {
+		l.lost = true
+		return false
+	}
+	l.sent = l.clock.Now()
+	l.free = max(l.free, l.sent).Add(l.lineTime(len(frame)))
+	l.echo.expect(frame)
+	return true
+}
+
+// read reads what has arrived, without the echo of what was sent.
+//
+//rt:noalloc
+func (l *halfDuplex) read(p []byte) (int, error) {
+	n, err := l.port.Read(p)
+	if n > 0 && l.echo.on {
+		left, wrong := l.echo.strip(p[:n])
+		if wrong {
+			l.corrupt.Add(1)
+		}
+		return left, err
+	}
+	return n, err
+}
+
+// drain discards what earlier exchanges left behind.
+//
+//rt:noalloc
+func (l *halfDuplex) drain(buf []byte) {
+	for total := 0; total < maxDrain; {
+		n, err := l.port.Read(buf)
+		if n == 0 || err != nil {
+			break
+		}
+		total += n
+	}
+	l.echo.reset()
+}
+
+// sleepUntil and wait count the time that they were asked to wait as the bus's;
+// what the scheduler adds is not.
+//
+//rt:noalloc
+func (l *halfDuplex) sleepUntil(t rt.Instant) {
+	start := l.clock.Now()
+	if d := t.Sub(start); d > 0 {
+		l.clock.SleepUntil(t)
+		l.waited.Add(rt.Wait{Meant: d, Took: l.clock.Now().Sub(start)})
+	}
+}
+
+//rt:noalloc
+func (l *halfDuplex) wait(until rt.Instant) {
+	start := l.clock.Now()
+	d := max(0, until.Sub(start))
+	if err := l.port.Wait(d); err != nil {
+		l.lost = true
+	}
+	took := l.clock.Now().Sub(start)
+	l.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
+}
+
+// echo takes out of what is read what was sent. A line whose transmitter and
+// receiver share the wire hears itself; and with Feetech's frame the echo of a
+// read is a valid reply with a wrong position. DetectEcho finds that out; from
+// then on as many bytes as were sent are expected back, and compared.
+type echo struct {
+	on   bool
+	sent [maxFrame]byte // what has not come back yet is sent[from:to]
+	from int
+	to   int
+}
+
+// expect notes what was sent.
+//
+//rt:noalloc
+func (e *echo) expect(frame []byte) {
+	if !e.on {
+		return
+	}
+	if e.from == e.to || e.to+len(frame) > len(e.sent) {
+		e.reset()
+	}
+	e.to += copy(e.sent[e.to:], frame)
+}
+
+// strip removes the echo from p and returns how many bytes are left at its
+// front. wrong says that what came back is not what was sent: two talked at once.
+//
+//rt:noalloc
+func (e *echo) strip(p []byte) (left int, wrong bool) {
+	n := 0
+	for n < len(p) && e.from < e.to {
+		if p[n] != e.sent[e.from] {
+			e.reset()
+			wrong = true
+			break
+		}
+		e.from++
+		n++
+	}
+	return copy(p, p[n:]), wrong
+}
+
+//rt:noalloc
+func (e *echo) reset() { e.from, e.to = 0, 0 }

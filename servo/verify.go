@@ -1,0 +1,209 @@
+package servo
+
+import (
+	"time"
+
+	"edgert/rt"
+)
+
+const (
+	mismatchReads = 2                      // checks in a row that find something else: one may be of a damaged reply whose checksum fits
+	bootMin       = 100 * time.Millisecond // no servo boots in less: one without a marker that was silent for longer may have restarted
+	longGap       = 500 * time.Millisecond // without a read: one without a marker may have restarted
+	verifyFails   = 2                      // reads in one tick that bring nothing, before the next tick goes on
+	goalSlack     = 2                      // counts by which a goal register may be off
+)
+
+// checks compares what motors hold with what they should hold: a motor that was silent
+// may have restarted, or have let go.
+type checks struct {
+	torque          uint32        // joints that were switched on
+	torqueLost      uint32        // joints that have lost their torque by themselves
+	restarted       uint32        // joints of which a motor has lost its marker
+	goalMismatch    uint32        // joints whose goal register was not ours after a silence
+	unchecked       uint32        // joints that were silent and have not been checked since
+	nextCheck       int           // window that verifyUnchecked begins with
+	crowdedSince    rt.Instant    // since when no tick has had time for a check; 0: it has
+	watchdogFired   bool          // the bus watchdogs have stopped the motors
+	watchdogTimeout time.Duration // of the bus watchdogs; 0: none
+}
+
+// expect says which joints are meant to be under torque from now on.
+func (h *health) expect(joints uint32) {
+	h.torque, h.torqueLost, h.watchdogFired, h.goalMismatch = joints, 0, false, 0
+	for i := range h.units {
+		h.units[i].mismatches = 0
+	}
+}
+
+// checkBusWatchdog finds that nothing was sent for longer than the bus watchdogs wait.
+// It comes before the request that ends such a gap.
+//
+//rt:noalloc
+func (a *Arm) checkBusWatchdog(now rt.Instant) {
+	if h := a.health; h.torque != 0 && h.watchdogTimeout > 0 && now.Sub(a.bus.sent) >= h.watchdogTimeout {
+		h.watchdogFired = true
+	}
+}
+
+// verifyUnchecked reads the windows of motors that were silent and answer again, as
+// many of them as the tick has time for.
+//
+//rt:noalloc
+func (a *Arm) verifyUnchecked(stale uint32, deadline rt.Instant) {
+	h := a.health
+	if h.unchecked&^stale == 0 {
+		return
+	}
+	failed := 0
+	for k := range h.windows {
+		w := &h.windows[(h.nextCheck+k)%len(h.windows)]
+		if h.units[w.unit].unread&w.bit == 0 || stale&(1<<a.units[w.unit].joint) != 0 {
+			continue
+		}
+		end, ok := a.windowDeadline(w, deadline)
+		if !ok {
+			return
+		}
+		if a.bus.gather(w.group, healthLoss, end) == 0 {
+			a.recordWindow(w)
+		} else if failed++; failed == verifyFails {
+			h.nextCheck = (h.nextCheck + k + 1) % len(h.windows) // the others come first in the next tick
+			return
+		}
+	}
+}
+
+// verify compares a window with what the motor should hold. What differs is read
+// once more before it counts.
+//
+//rt:noalloc
+func (a *Arm) verify(w *window, u *unitHealth) {
+	if !w.verifies {
+		return
+	}
+	h, joint := a.health, a.units[w.unit].joint
+	bit := uint32(1) << joint
+	lost := false
+	for i := range u.expected {
+		if v, ok := w.value(u.expected[i].row); ok && v != u.expected[i].value {
+			lost = true
+		}
+	}
+	torque, known := w.value(a.rows.torque)
+	limp := known && torque == 0 && h.torque&bit != 0
+	if lost || limp {
+		h.unchecked |= bit
+		u.unread |= w.bit
+		if u.mismatches++; u.mismatches >= mismatchReads {
+			if lost {
+				h.restarted |= bit
+			}
+			if limp {
+				h.torqueLost |= bit
+			}
+		}
+		return
+	}
+	u.unread &^= w.bit
+	if known && torque != 0 && h.reactions.Limp&bit != 0 {
+		a.DisableTorque(bit) // something has switched it on again
+	}
+	if goal, ok := w.value(a.rows.goal); ok && h.unchecked&bit != 0 && !a.units[w.unit].shadow {
+		if d := goal - a.goals.raw[joint]; d > goalSlack || d < -goalSlack {
+			h.goalMismatch |= bit
+		}
+	}
+	if u.unread == 0 {
+		u.mismatches = 0
+		a.verified(w.unit)
+	}
+}
+
+// verified ends the check of a unit that holds what it should. One without a marker
+// that was silent for as long as a boot takes counts as restarted all the same.
+//
+//rt:noalloc
+func (a *Arm) verified(i int) {
+	h, u := a.health, &a.health.units[i]
+	bit := uint32(1) << a.units[i].joint
+	if u.silentSince != 0 && len(u.expected) == 0 && !a.robot.Leader && a.clock.Now().Sub(u.silentSince) >= bootMin {
+		h.restarted |= bit
+	}
+	u.silentSince = 0
+	for k := range h.units {
+		if a.units[k].joint == a.units[i].joint && h.units[k].unread != 0 {
+			return // the other motor of the joint
+		}
+	}
+	h.unchecked &^= bit
+}
+
+// noteSilence has a motor that did not answer this read checked before it counts as the
+// same.
+//
+//rt:noalloc
+func (a *Arm) noteSilence(i int, stale uint32, now rt.Instant) {
+	if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
+		a.recheckUnit(i, now)
+	}
+}
+
+// recheckUnit has a unit checked before it counts as the same; it was last known to be
+// there at an instant.
+//
+//rt:noalloc
+func (a *Arm) recheckUnit(i int, at rt.Instant) {
+	h, u := a.health, &a.health.units[i]
+	h.unchecked |= 1 << a.units[i].joint
+	for w := range h.windows {
+		if h.windows[w].unit == i && h.windows[w].verifies {
+			u.unread |= h.windows[w].bit
+		}
+	}
+	if u.silentSince == 0 {
+		u.silentSince = at
+	}
+}
+
+// Recheck has every motor checked before it counts as known, as after a silence: this
+// machine was suspended, or its clock stepped.
+//
+//rt:noalloc
+func (a *Arm) Recheck() { a.recheckSince(a.clock.Now().Add(-bootMin)) }
+
+// recheckSince is Recheck of motors that were last known to be there at an instant.
+//
+//rt:noalloc
+func (a *Arm) recheckSince(at rt.Instant) {
+	for i := range a.units {
+		a.recheckUnit(i, at)
+	}
+}
+
+// Unchecked returns the joints that were silent and whose motors have not been checked
+// since.
+//
+//rt:noalloc
+func (a *Arm) Unchecked() uint32 { return a.health.unchecked }
+
+// GoalMismatch returns once the joints that hold another goal, after a silence, than
+// they were given last.
+//
+//rt:noalloc
+func (a *Arm) GoalMismatch() (joints uint32) {
+	joints, a.health.goalMismatch = a.health.goalMismatch, 0
+	return joints
+}
+
+// TorqueLost returns the joints that are limp although they were switched on: a
+// motor has restarted, or cut its torque by itself.
+//
+//rt:noalloc
+func (a *Arm) TorqueLost() uint32 { return a.health.torqueLost }
+
+// WatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because
+// nothing was sent for too long: they hold, and refuse goals. ArmStep clears them.
+//
+//rt:noalloc
+func (a *Arm) WatchdogFired() bool { return a.health.watchdogFired }
