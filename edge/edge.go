@@ -93,7 +93,8 @@ type Edge struct {
 	opened   time.Duration // spent in Open after the bus was there
 	steal    time.Duration
 	heap     heapWindow
-	score    scoreAtStop
+	score    sim.Score // of the simulated world, before the arm parks
+	scored   bool
 	notifier *notify.Notifier
 	closers  []func() // of what was opened, in that order
 }
@@ -339,28 +340,6 @@ func (e *Edge) spawn(run func() error) {
 			e.control.giveUp(err)
 		}
 	}()
-}
-
-// verdict picks the error that explains the end.
-func (e *Edge) verdict(tickErr, linkErr error) error {
-	failed := e.control.failed.Load()
-	switch {
-	case errors.Is(tickErr, rt.ErrRealTimeRefused):
-		return exit.With(exit.RealTime, tickErr)
-	case tickErr != nil:
-		return tickErr
-	case linkErr != nil:
-		return linkErr
-	case failed != nil:
-		return *failed
-	case State(e.control.stats.state.Load()) == Dead && e.control.stats.busFault.Load():
-		return exit.Errorf(exit.Absent, "joints were silent for %v%s: gave up; check the arm's cables and power", e.cfg.MaxOffline, e.silent())
-	case State(e.control.stats.state.Load()) == Dead && e.control.link.noSession.Load() != nil:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.link.noSession.Load())
-	case State(e.control.stats.state.Load()) == Dead:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up%s", e.cfg.MaxOffline, e.unseeing())
-	}
-	return nil
 }
 
 // Hurry makes a run that is ending skip the parking: the second Ctrl-C.

@@ -101,6 +101,7 @@ func (l *link) handshake(ctx context.Context) error {
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
 	l.flags.nonce.Store(ack.Nonce)
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
+	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
 	l.flags.epoch.Store(l.epoch)
 	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
 	return nil

@@ -196,14 +196,14 @@ func (s *sender) matrix(data []float32, rows int) wire.Matrix {
 	return wire.Matrix{Rows: rows, Cols: s.dof, Data: data[:rows*s.dof]}
 }
 
-// sight is what people were told of a camera.
+// cameraReport is what was logged of a camera.
 //
 // Owner: the housekeeping goroutine.
 type cameraReport struct{ why reason }
 
-// lookAtCameras logs when a camera has given no picture that can be used for its
-// max-age, why, and when it does again.
-func (e *Edge) lookAtCameras() {
+// reportCameras logs when a camera has given no usable picture for its max-age, why,
+// and when it does again.
+func (e *Edge) reportCameras() {
 	if e.cameraReports == nil {
 		e.cameraReports = make([]cameraReport, len(e.cameras))
 	}
@@ -219,9 +219,9 @@ func (e *Edge) lookAtCameras() {
 	}
 }
 
-// unseeing names the cameras that give no picture that can be used, and why, for
-// the end of a sentence.
-func (e *Edge) unseeing() (text string) {
+// cameraErrors names the cameras that give no usable picture, and why, for the end of
+// a sentence.
+func (e *Edge) cameraErrors() (text string) {
 	for _, cam := range e.cameras {
 		if err := cam.Err(); err != nil {
 			text += "; camera " + cam.Name + ": " + err.Error()

@@ -30,26 +30,6 @@ const (
 // CtlCommands are the words of edge-rt ctl.
 var CtlCommands = []string{"pause", "resume", "reset", "status"}
 
-// CtlReply is the answer to one of them: what the run looks like now.
-type CtlReply struct {
-	OK       bool    `json:"ok"`
-	Error    string  `json:"error,omitempty"`
-	ID       string  `json:"id"`
-	State    string  `json:"state"`
-	Paused   bool    `json:"paused"`
-	Waits    string  `json:"waits,omitempty"` // what an operator has to do before anything moves
-	Episode  uint32  `json:"episode_id"`
-	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
-	Ticks    uint64  `json:"ticks"`
-	Queue    int64   `json:"queue"`
-	Starved  uint64  `json:"starved_ticks"`
-	Requests uint64  `json:"requests"`
-	Chunks   uint64  `json:"chunks"`
-	RTTms    float64 `json:"rtt_ms_p50"`
-	Overruns uint64  `json:"overruns_own"`
-	Targets  int     `json:"targets_reached"`
-}
-
 // socketPath is where the edge called id listens for its operator.
 func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
@@ -107,7 +87,7 @@ func (e *Edge) command(ctx context.Context, word string) CtlReply {
 	default:
 		err = fmt.Errorf("unknown command %q, want one of %v", word, CtlCommands)
 	}
-	reply := e.ctlStatus()
+	reply := e.ctlReply()
 	reply.OK, reply.Acked = err == nil, acked
 	if err != nil {
 		reply.Error = err.Error()
@@ -127,22 +107,6 @@ func (e *Edge) reset() error {
 		e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period()))
 	}
 	return nil
-}
-
-func (e *Edge) ctlStatus() CtlReply {
-	st, loop := e.control.stats, e.loop.Stats()
-	reply := CtlReply{
-		ID: e.identity.ID, State: State(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Episode: st.episode.Load(),
-		Ticks: loop.Ticks, Queue: st.size.Load(), Starved: st.starved.Load(), Requests: st.requests.Load(), Chunks: st.chunks.Load(),
-		RTTms: round3(float64(st.rtt.Quantile(0.5)) / 1e6), Overruns: loop.OverrunsOwn,
-	}
-	if st.needResume.Load() {
-		reply.Waits = e.resume
-	}
-	if e.world != nil {
-		reply.Targets = e.world.Score().Reached
-	}
-	return reply
 }
 
 // reset tells the server that an episode begins. The server holds nothing that

@@ -16,6 +16,7 @@ import (
 type linkFlags struct {
 	epoch          atomic.Uint32                  // link: of the open session, 0 when there is none
 	session        atomic.Pointer[record.Session] // link: the newest one, stored before its epoch
+	server         atomic.Pointer[ServerSummary]  // link: of the newest session
 	lost           atomic.Bool                    // link: set when a session is lost; the tick takes it back
 	evicted        atomic.Bool                    // receiver: the server does not know the session, or leaves; link takes it back
 	refused        atomic.Bool                    // link: the server refuses the contract for good

@@ -1,84 +1,23 @@
 package edge
 
 import (
-	"fmt"
-	"io"
-	"strconv"
-	"sync"
-	"time"
-
 	"edgert/edge/capture"
-	"edgert/edge/page"
 	"edgert/rt"
+	"edgert/servo"
+	"time"
 )
 
-// StatusWriter is a terminal that shows one line in place. Write gets the line
-// without its end; Clear takes the line away before something else is printed.
-type StatusWriter interface {
-	io.Writer
-	Clear()
-}
-
-const statusEvery = 200 * time.Millisecond
-
-// statusLine formats what a person watches during a run. It allocates nothing,
-// so that watching does not change what is watched.
-//
-// Owner: the housekeeping goroutine.
-type statusLine struct {
-	buf []byte
-}
-
-//rt:noalloc
-func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
-	st := e.control.stats
-	loop := e.loop.Stats()
-	b := append(l.buf[:0], State(st.state.Load()).String()...)
-	b = appendField(b, "  t ", int64(now.Sub(e.started)/time.Second), " s")
-	b = appendField(b, "  ticks ", int64(loop.Ticks), "")
-	b = appendField(b, "  late p99 ", int64(loop.Lateness.Quantile(0.99)/time.Microsecond), " us")
-	b = appendField(b, "  overruns ", int64(loop.OverrunsOwn), "")
-	b = appendField(b, "+", int64(loop.OverrunsHost), "")
-	b = appendField(b, "  queue ", st.size.Load(), "")
-	b = appendField(b, "  rtt p50 ", int64(st.rtt.Quantile(0.5)/time.Millisecond), " ms")
-	b = appendField(b, "  age p99 ", int64(st.age.Quantile(0.99)/time.Millisecond), " ms")
-	b = appendField(b, "  starved ", int64(st.starved.Load()), "")
-	if e.world != nil {
-		score := e.world.Score()
-		b = appendField(b, "  targets ", int64(score.Reached), "")
-		b = appendField(b, "  collisions ", int64(score.Collided), "")
-	}
-	l.buf = b
-	return b
-}
-
-//rt:noalloc
-func appendField(b []byte, name string, v int64, unit string) []byte {
-	b = append(b, name...)
-	b = strconv.AppendInt(b, v, 10)
-	return append(b, unit...)
-}
-
-// Live is how a run goes now, for the page: the keys of CtlReply and Summary, as
-// far as they stand while it runs, and where the joints are.
-type Live struct {
-	ID       string         `json:"id"`
-	Robot    string         `json:"robot"`
-	Schedule string         `json:"schedule"`
-	FPS      float64        `json:"fps"`
-	State    string         `json:"state"`
-	Paused   bool           `json:"paused"`
-	Waits    string         `json:"waits,omitempty"`
-	Episode  uint32         `json:"episode_id"`
-	Server   *ServerSummary `json:"server,omitempty"` // of the newest session
-
-	Ticks        uint64    `json:"ticks"`
-	OverrunsOwn  uint64    `json:"overruns_own"`
-	OverrunsHost uint64    `json:"overruns_host"`
-	LatenessUS   Quantiles `json:"lateness_us"`
-	RT           Granted   `json:"rt"`
-
-	Queue         int64              `json:"queue"`
+// Status is how a run goes: what its page and its summary both say.
+type Status struct {
+	ID            string             `json:"id"`
+	Schedule      string             `json:"schedule"`
+	FPS           float64            `json:"fps"`
+	Server        *ServerSummary     `json:"server,omitempty"` // of the newest session
+	Ticks         uint64             `json:"ticks"`
+	OverrunsOwn   uint64             `json:"overruns_own"`
+	OverrunsHost  uint64             `json:"overruns_host"`
+	LatenessUS    Quantiles          `json:"lateness_us"`
+	RT            Granted            `json:"rt"`
 	StarvedTicks  uint64             `json:"starved_ticks"`
 	Actions       uint64             `json:"actions"`
 	ActionsTooOld uint64             `json:"actions_too_old"`
@@ -89,15 +28,24 @@ type Live struct {
 	RTTms         ShortQuantiles     `json:"rtt_ms"`
 	NetworkMS     ShortQuantiles     `json:"network_ms"`
 	InState       map[string]float64 `json:"seconds_in_state"`
+	Targets       int                `json:"targets_reached"`
+	Collisions    int                `json:"collisions"`
+}
 
-	Bus    BusSummary            `json:"bus"`
-	Frames map[string]LiveFrames `json:"frames"`
-	Tick   LiveTick              `json:"tick"`
-	Joints []Joint               `json:"joints"`
-
-	Simulated  bool `json:"simulated"` // the next two mean something
-	Targets    int  `json:"targets_reached"`
-	Collisions int  `json:"collisions"`
+// Live is the page's: how a run goes now, and where the joints are.
+type Live struct {
+	Status
+	Robot     string                `json:"robot"`
+	State     string                `json:"state"`
+	Paused    bool                  `json:"paused"`
+	Waits     string                `json:"waits,omitempty"` // what an operator has to do before anything moves
+	Episode   uint32                `json:"episode_id"`
+	Queue     int64                 `json:"queue"`
+	Bus       BusSummary            `json:"bus"`
+	Frames    map[string]LiveFrames `json:"frames"`
+	Tick      LiveTick              `json:"tick"`
+	Joints    []Joint               `json:"joints"`
+	Simulated bool                  `json:"simulated"` // targets_reached and collisions mean something
 }
 
 // LiveFrames is one camera.
@@ -126,97 +74,116 @@ type Joint struct {
 	Why    string  `json:"why"`    // why it is told what it is
 }
 
-// tickGrace is how long after a tick the process is still taken for healthy.
-const tickGrace = 2 * time.Second
-
-// openPage listens where --http says, while nothing has moved.
-func (e *Edge) openPage() (err error) {
-	if e.cfg.HTTP == "" {
-		return nil
-	}
-	if e.page, err = page.Listen(e.cfg.HTTP, e.clock, e.log); err != nil {
-		return fmt.Errorf("--http: %w", err)
-	}
-	e.onClose(e.page.Close)
-	e.log.Info("page", "at", e.page.URL())
-	return nil
+// CtlReply is the answer to one of them: what the run looks like now.
+type CtlReply struct {
+	OK       bool    `json:"ok"`
+	Error    string  `json:"error,omitempty"`
+	ID       string  `json:"id"`
+	State    string  `json:"state"`
+	Paused   bool    `json:"paused"`
+	Waits    string  `json:"waits,omitempty"` // what an operator has to do before anything moves
+	Episode  uint32  `json:"episode_id"`
+	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
+	Ticks    uint64  `json:"ticks"`
+	Queue    int64   `json:"queue"`
+	Starved  uint64  `json:"starved_ticks"`
+	Requests uint64  `json:"requests"`
+	Chunks   uint64  `json:"chunks"`
+	RTTms    float64 `json:"rtt_ms_p50"`
+	Overruns uint64  `json:"overruns_own"`
+	Targets  int     `json:"targets_reached"`
 }
 
-// showPage lets people look at this run.
-func (e *Edge) showPage() error {
-	if e.page == nil {
-		return nil
-	}
-	e.control.showViews()
-	for _, v := range e.encoders {
-		preview, err := capture.NewPreview(v)
-		if err != nil {
-			return err
-		}
-		e.sender.previews = append(e.sender.previews, preview)
-		e.onCloseUnlessStuck(preview.Close)
-	}
-	e.onClose(e.page.Close) // before what it shows
-	var mu sync.Mutex       // of those who look: one at a time reads the newest tick
-	e.page.Watch(page.Run{
-		Status: func() any {
-			mu.Lock()
-			defer mu.Unlock()
-			return e.live()
-		},
-		Healthy: func() (bool, string) {
-			mu.Lock()
-			defer mu.Unlock()
-			return e.healthy()
-		},
-		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
-		Previews: e.sender.previews,
-	})
-	return nil
+// Quantiles are of a histogram, in the unit that the key names.
+type Quantiles struct {
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
 }
 
-// healthy says whether to leave this process alone: ticks come.
-func (e *Edge) healthy() (bool, string) {
-	g, key, _ := e.control.out.views.Front()
-	if key == rt.NoKey {
-		return true, "starting"
-	}
-	if quiet := e.clock.Now().Sub(g.at); quiet > tickGrace {
-		return false, fmt.Sprintf("no tick for %.0f s", quiet.Seconds())
-	}
-	return true, "ok"
+// ShortQuantiles leave out the 99.9th percentile of what happens too rarely.
+type ShortQuantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
 }
 
-// live reads the counters of a run, and its newest tick.
-func (e *Edge) live() *Live {
-	c, st, loop, arm := e.control, e.control.stats, e.loop.Stats(), e.arm.Stats()
-	l := &Live{
-		ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS,
-		State: State(st.state.Load()).String(), Paused: c.operator.pause.Load(), Episode: st.episode.Load(),
+// BusSummary is the servo bus; times are of one read and write of all joints.
+type BusSummary struct {
+	Cycles  uint64  `json:"cycles"`
+	Lost    uint64  `json:"lost"`
+	Corrupt uint64  `json:"corrupt"`
+	Retries uint64  `json:"retries"`
+	P50     float64 `json:"us_p50"`
+	P99     float64 `json:"us_p99"`
+
+	// Beyond the contract, of Dynamixels.
+	FastReads uint64 `json:"fast_reads,omitempty"`     // of cycles: one merged reply brought all
+	Fallbacks uint64 `json:"fast_fallbacks,omitempty"` // times that plain reads took over
+	FastTries uint64 `json:"fast_tries,omitempty"`     // times that a fast one was tried again
+}
+
+// Frames is one camera.
+type Frames struct {
+	Captured uint64  `json:"captured"`
+	Dropped  uint64  `json:"dropped"`
+	Age      float64 `json:"age_ms_p99"`
+	Errors   uint64  `json:"errors"`   // failed attempts to get one
+	Missed   uint64  `json:"missed"`   // of the dropped: the driver had no room, or lost them
+	Skipped  uint64  `json:"skipped"`  // of the dropped: a newer one was there already
+	Broken   uint64  `json:"broken"`   // marked bad by the driver, or JPEG that was not whole
+	Restarts uint64  `json:"restarts"` // times that the camera was set up again
+	Stale    uint64  `json:"stale"`    // observations with a picture older than its max-age
+
+	// Beyond the contract, of the pictures that were decoded here.
+	Warned    uint64 `json:"warned"`    // JPEG with stray bytes, used all the same
+	Undecoded uint64 `json:"undecoded"` // JPEG of which a part is missing: the picture before it was used
+}
+
+// Granted says whether the kernel gave the tick its real-time priority.
+type Granted struct {
+	Granted bool   `json:"granted"`
+	Why     string `json:"why"`
+}
+
+// ServerSummary is whom the edge last worked with.
+type ServerSummary struct {
+	Model    string `json:"model"`
+	Revision string `json:"revision"`
+	SHA256   string `json:"model_sha256,omitempty"`
+	Prefix   string `json:"prefix"`
+}
+
+// status reads the counters of a run.
+func (e *Edge) status() Status {
+	st, loop := e.control.stats, e.loop.Stats()
+	s := Status{
+		ID: e.identity.ID, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS, Server: e.control.link.server.Load(),
 		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
-		Queue: st.size.Load(), StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
-		ActionAgeMS: short(st.age, time.Millisecond), Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
+		StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(), ActionAgeMS: short(st.age, time.Millisecond),
+		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
 		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
-		Bus: busSummary(arm), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
-	}
-	if st.needResume.Load() {
-		l.Waits = e.resume
-	}
-	if s := c.link.session.Load(); s != nil {
-		l.Server = &ServerSummary{Model: s.Model, Revision: s.Revision, SHA256: s.SHA256}
-		if up := e.link.uplink.Load(); up != nil {
-			l.Server.Prefix = up.prefix
-		}
 	}
 	if grant := e.loop.Grant(); loop.Ticks > 0 {
-		l.RT = Granted{grant.Granted, grant.Why}
-	}
-	for _, cam := range e.cameras {
-		l.Frames[cam.Name] = LiveFrames{framesOf(cam), cam.Stats().Lost}
+		s.RT = Granted{grant.Granted, grant.Why}
 	}
 	if e.world != nil {
 		score := e.world.Score()
-		l.Targets, l.Collisions = score.Reached, score.Collided
+		s.Targets, s.Collisions = score.Reached, score.Collided
+	}
+	return s
+}
+
+// live is the status with the newest tick.
+func (e *Edge) live() *Live {
+	c, st := e.control, e.control.stats
+	l := &Live{
+		Status: e.status(), Robot: e.cfg.Robot, State: State(st.state.Load()).String(), Paused: c.operator.pause.Load(), Waits: e.waits(),
+		Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
+	}
+	for _, cam := range e.cameras {
+		l.Frames[cam.Name] = LiveFrames{framesOf(cam), cam.Stats().Lost}
 	}
 	g, key, _ := c.out.views.Front()
 	if key == rt.NoKey {
@@ -241,3 +208,54 @@ func (e *Edge) live() *Live {
 }
 
 func millis(d time.Duration) float64 { return round3(float64(max(0, d)) / 1e6) }
+
+// waits is what an operator has to do before anything moves; empty: nothing.
+func (e *Edge) waits() string {
+	if e.control.stats.needResume.Load() {
+		return e.resume
+	}
+	return ""
+}
+
+// ctlReply is the status as edge-rt ctl prints it.
+func (e *Edge) ctlReply() CtlReply {
+	s, st := e.status(), e.control.stats
+	return CtlReply{
+		ID: s.ID, State: State(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Waits: e.waits(), Episode: st.episode.Load(),
+		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
+		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets,
+	}
+}
+
+func micros(h *rt.Hist, q float64) float64 {
+	return round3(float64(h.Quantile(q)) / float64(time.Microsecond))
+}
+
+func busSummary(arm servo.Stats) BusSummary {
+	return BusSummary{
+		Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
+		P50: micros(arm.Cycle, 0.5), P99: micros(arm.Cycle, 0.99),
+		FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
+	}
+}
+
+func framesOf(cam *capture.Camera) Frames {
+	t := cam.Stats()
+	return Frames{
+		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(cam.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
+		Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
+		Warned: t.Warned, Undecoded: t.Undecoded,
+	}
+}
+
+func short(h *rt.Hist, unit time.Duration) ShortQuantiles {
+	q := long(h, unit)
+	return ShortQuantiles{q.P50, q.P99, q.Max}
+}
+
+func long(h *rt.Hist, unit time.Duration) Quantiles {
+	in := func(d time.Duration) float64 { return round3(float64(d) / float64(unit)) }
+	return Quantiles{in(h.Quantile(0.5)), in(h.Quantile(0.99)), in(h.Quantile(0.999)), in(h.Max())}
+}
+
+func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }

@@ -10,18 +10,21 @@ import (
 	"edgert/rt"
 )
 
+// jsonShapes returns the type behind each of a struct's keys.
+func jsonShapes(t reflect.Type) map[string]reflect.Type {
+	m := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" {
+			m[key] = f.Type
+		}
+	}
+	return m
+}
+
 // What the page shows has the names and shapes that scripts know from ctl status
 // and the summary.
 func TestLiveKeepsTheKeys(t *testing.T) {
-	shapes := func(v any) map[string]reflect.Type {
-		m := map[string]reflect.Type{}
-		for i, s := 0, reflect.TypeOf(v); i < s.NumField(); i++ {
-			key, _, _ := strings.Cut(s.Field(i).Tag.Get("json"), ",")
-			m[key] = s.Field(i).Type
-		}
-		return m
-	}
-	live, summary, ctl := shapes(Live{}), shapes(Summary{}), shapes(CtlReply{})
+	live, summary, ctl := jsonShapes(reflect.TypeFor[Live]()), jsonShapes(reflect.TypeFor[Summary]()), jsonShapes(reflect.TypeFor[CtlReply]())
 	for key, shape := range live {
 		if want := summary[key]; want != nil && key != "frames" && shape != want {
 			t.Errorf("%s is %v, in the summary %v", key, shape, want)
@@ -39,20 +42,20 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 	}
 }
 
-// A tick shows what it did to people who look, when there is a page, and the age
-// of what the arm does grows while it holds.
-func TestTicksLeaveAGlance(t *testing.T) {
+// Where there is a page each tick leaves a view of itself, and the age of what the arm
+// does grows while it holds.
+func TestTicksLeaveAView(t *testing.T) {
 	r := newRig(t)
 	r.showViews()
 	r.slope = 0.1
 	r.step(1)
 	if g, _, fresh := r.out.views.Front(); !fresh || g.source != 0 {
-		t.Fatalf("before the first action: fresh %v, made from %v; want a glance, and nothing", fresh, g.source)
+		t.Fatalf("before the first action: fresh %v, made from %v; want a view, and nothing", fresh, g.source)
 	}
 	r.serve(60, 3, 10)
 	g, _, _ := r.out.views.Front()
 	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() && g.at < r.run.lastMerge {
-		t.Errorf("glance %v %v, want %v %v", g.state, g.goal, r.arm.State, r.arm.Goal)
+		t.Errorf("view %v %v, want %v %v", g.state, g.goal, r.arm.State, r.arm.Goal)
 	}
 	source := g.source
 	if age := g.at.Sub(source); age <= 0 || age > time.Second {

@@ -21,8 +21,8 @@ var contractKeys = []string{
 func TestSummaryKeepsItsKeys(t *testing.T) {
 	var out bytes.Buffer
 	s := Summary{
-		ChunksDropped: map[string]uint64{"late": 2}, Frames: map[string]Frames{"top": {Captured: 5}},
-		InState: map[string]float64{"STREAMING": 1.5}, Exit: ending(exit.Errorf(exit.Absent, "gone"), ""),
+		Status: Status{ChunksDropped: map[string]uint64{"late": 2}, InState: map[string]float64{"STREAMING": 1.5}},
+		Frames: map[string]Frames{"top": {Captured: 5}}, Exit: ending(exit.Errorf(exit.Absent, "gone"), ""),
 	}
 	if err := s.WriteJSON(&out); err != nil {
 		t.Fatal(err)
@@ -53,8 +53,11 @@ func TestSummaryKeepsItsKeys(t *testing.T) {
 func TestSummaryTableSaysWhatHappened(t *testing.T) {
 	var out bytes.Buffer
 	s := Summary{
-		ID: "arm", Ticks: 1200, Targets: 9, Collisions: 1, ChunksDropped: map[string]uint64{"late": 2, "epoch": 1},
-		InState: map[string]float64{"STREAMING": 20, "DEAD": 0}, RT: Granted{false, "raise LimitRTPRIO"}, Exit: Ending{3, "refused"},
+		Status: Status{
+			ID: "arm", Ticks: 1200, Targets: 9, Collisions: 1, ChunksDropped: map[string]uint64{"late": 2, "epoch": 1},
+			InState: map[string]float64{"STREAMING": 20, "DEAD": 0}, RT: Granted{false, "raise LimitRTPRIO"},
+		},
+		Exit: Ending{3, "refused"},
 	}
 	if err := s.WriteTable(&out); err != nil {
 		t.Fatal(err)

@@ -2,17 +2,16 @@ package edge
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"log/slog"
+	"strconv"
 	"time"
 
-	"edgert/edge/capture"
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/internal/notify"
 	"edgert/rt"
-	"edgert/servo"
 	"edgert/servo/robot"
 )
 
@@ -20,15 +19,6 @@ const (
 	housekeeping = 20 * time.Millisecond
 	warmUp       = 5 * time.Second // after arming, before allocations are counted
 	leaveLimit   = follow.ParkLimit + 2*time.Second
-)
-
-// errStuck ends a run whose arm was let go, or is held as it was asked to be, when
-// a thread is stuck in a file, a driver or the network and cannot be ended.
-var errStuck = fmt.Errorf("a thread did not end within %v of the arm: the file of --record, a camera or the network hangs", stuckLimit)
-
-const (
-	stuckLimit = 5 * time.Second
-	joinPoll   = 2 * time.Millisecond
 )
 
 // heapWindow counts allocations from the end of the warm-up to the stop.
@@ -48,12 +38,6 @@ func (h *heapWindow) hold() {
 	rt.PrefillRuntime()
 }
 
-// scoreAtStop is the simulated world's score before the arm parks.
-type scoreAtStop struct {
-	taken                       bool
-	reached, collided, timeouts int
-}
-
 // watch is the housekeeping of a run: duration, status line, events, the window
 // in which allocations are counted. It returns when the tick has ended.
 func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
@@ -67,7 +51,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 	for {
 		select {
 		case err := <-ticked:
-			e.tidy()
+			e.endWatch()
 			return err
 		default:
 		}
@@ -78,7 +62,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		}
 		if leaveBy == 0 && e.control.operator.leave.Load() {
 			leaveBy = now.Add(leaveLimit)
-			e.tally()
+			e.closeCounters()
 		}
 		if leaveBy != 0 && now >= leaveBy {
 			e.stop.Store(true)
@@ -89,7 +73,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 				e.log.Warn("the tick runs without real-time priority", "why", g.Why)
 			}
 		}
-		e.count(now)
+		e.openHeapWindow(now)
 		e.notify(now, leaveBy != 0)
 		e.control.events.Drain(e.report)
 		if err := e.arm.OpenError(); err != nil {
@@ -97,7 +81,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		} else {
 			away.said = ""
 		}
-		e.lookAtCameras()
+		e.reportCameras()
 		if e.cfg.Status != nil && now >= nextLine {
 			e.cfg.Status.Write(line.format(e, now))
 			nextLine = now.Add(statusEvery)
@@ -128,8 +112,8 @@ func (e *Edge) waitFor(what string) {
 	e.notifier.Status("looking for " + what)
 }
 
-// count opens the allocation window once the run is warm.
-func (e *Edge) count(now rt.Instant) {
+// openHeapWindow begins to count allocations once the run is warm.
+func (e *Edge) openHeapWindow(now rt.Instant) {
 	h := &e.heap
 	switch {
 	case h.open || h.closed || !e.control.stats.armed.Load():
@@ -140,52 +124,25 @@ func (e *Edge) count(now rt.Instant) {
 	}
 }
 
-// tally closes the books of the run proper: what follows is the way out.
-func (e *Edge) tally() {
+// closeCounters takes what must not count how the arm parks.
+func (e *Edge) closeCounters() {
 	if h := &e.heap; h.open && !h.closed {
 		h.closed, h.to, h.last = true, rt.ReadHeap(), e.loop.Stats().Ticks
 	}
-	if e.world != nil && !e.score.taken {
-		s := e.world.Score()
-		e.score = scoreAtStop{true, s.Reached, s.Collided, s.Timeouts}
+	if e.world != nil && !e.scored {
+		e.score, e.scored = e.world.Score(), true
 	}
 }
 
-// tidy ends what watch began.
-func (e *Edge) tidy() {
-	e.tally()
+// endWatch ends what watch began.
+func (e *Edge) endWatch() {
+	e.closeCounters()
 	e.notify(e.clock.Now(), true)
 	e.control.events.Drain(e.report)
 	if e.cfg.Status != nil {
 		e.cfg.Status.Clear()
 	}
 	e.heap.gc.Release()
-}
-
-// join waits for the threads. One that is stuck may go on any time and use what
-// it has: a camera's buffers, the encoders, the waker. release leaves that to the
-// end of the process, which is near.
-func (e *Edge) join(linked <-chan error) (linkErr, aside error) {
-	if e.stuck = !e.joined(); e.stuck {
-		return nil, errStuck
-	}
-	return <-linked, e.recorded
-}
-
-// joined waits for the other threads, but not for one that is stuck.
-func (e *Edge) joined() bool {
-	ended := make(chan struct{})
-	go func() { e.threads.Wait(); close(ended) }()
-	for limit := e.clock.Now().Add(stuckLimit); ; e.clock.SleepUntil(e.clock.Now().Add(joinPoll)) {
-		select {
-		case <-ended:
-			return true
-		default:
-		}
-		if e.clock.Now() > limit {
-			return false
-		}
-	}
 }
 
 // jointListsOf is the largest arm whose bit sets of joints are put into words before
@@ -207,14 +164,6 @@ func (e *Edge) joint(set int64) slog.Attr {
 		return slog.String("joint", e.joints[set])
 	}
 	return slog.String("joint", e.robot.Joints(uint32(set)))
-}
-
-// silent names the joints that do not answer any more; the tick has ended.
-func (e *Edge) silent() string {
-	if who := e.robot.Joints(e.control.arm.Frozen()); who != "" {
-		return " (" + who + ")"
-	}
-	return ""
 }
 
 // report turns the events that a person wants to know of into log lines, without
@@ -254,76 +203,49 @@ func (e *Edge) report(ev event.Event) {
 	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
 }
 
-// summarize reads every counter after the run.
-func (e *Edge) summarize(err error) *Summary {
-	c, st, loop := e.control, e.control.stats, e.loop.Stats()
-	grant := e.loop.Grant()
-	took := e.clock.Now().Sub(e.started)
-	s := &Summary{
-		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, ExcusedMS: round3(loop.Excused.Seconds() * 1e3), Skipped: loop.Skipped,
-		StarvedTicks: st.starved.Load(), LatenessUS: long(loop.Lateness, time.Microsecond),
-		LatenessHist: histogram(loop.Lateness, time.Microsecond),
-		Requests:     st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
-		RTTms: short(st.rtt, time.Millisecond), ActionAgeMS: short(st.age, time.Millisecond), NetworkMS: short(st.network, time.Millisecond),
-		Bus:    busSummary(e.arm.Stats()),
-		Frames: map[string]Frames{}, InState: st.seconds(), RT: Granted{grant.Granted, grant.Why},
-		Targets: e.score.reached, Collisions: e.score.collided, Timeouts: e.score.timeouts,
-		ID: e.identity.ID, Schedule: e.cfg.Plan.Schedule, Compat: e.cfg.Plan.Compat, Multiplier: c.core.Stages.Multiplier(), FPS: e.cfg.FPS, Horizon: e.link.terms.horizon, SMin: c.core.Plan.View().SMin,
-		LatencySteps: c.core.Plan.View().Estimate, StarvedBus: st.starvedBus.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(),
-		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
-		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
-		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
-		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
-		Server:   &ServerSummary{e.link.terms.model, e.link.terms.revision, e.link.terms.sha256, e.link.terms.prefix},
-	}
-	if e.page != nil {
-		stats := e.page.Stats()
-		s.Page = &stats
-	}
-	if c.record != nil {
-		s.Recorded, s.RecordLost = c.record.Written(), c.record.Lost()
-	}
-	if h := &e.heap; h.closed {
-		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
-		s.ForcedGC, s.MallocWindow = h.to.Forced-h.from.Forced, h.last-h.first
-		s.MallocBytes = h.to.Bytes - h.from.Bytes
-	}
-	for _, cam := range e.cameras {
-		s.Frames[cam.Name] = framesOf(cam)
-	}
-	s.Phases = map[string]ShortQuantiles{"tick": short(c.phases.Whole(), time.Microsecond)}
-	for i, name := range phaseNames {
-		s.Phases[name] = short(c.phases.Part(i), time.Microsecond)
-	}
-	s.Exit = ending(err, e.describe())
-	return s
+// StatusWriter is a terminal that shows one line in place. Write gets the line
+// without its end; Clear takes the line away before something else is printed.
+type StatusWriter interface {
+	io.Writer
+	Clear()
 }
 
-// describe names the exit reason of an ordinary end.
-func (e *Edge) describe() string {
-	if e.ran {
-		return fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
-	}
-	return "stopped by signal"
+const statusEvery = 200 * time.Millisecond
+
+// statusLine formats what a person watches during a run. It allocates nothing,
+// so that watching does not change what is watched.
+//
+// Owner: the housekeeping goroutine.
+type statusLine struct {
+	buf []byte
 }
 
-func micros(h *rt.Hist, q float64) float64 {
-	return round3(float64(h.Quantile(q)) / float64(time.Microsecond))
+//rt:noalloc
+func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
+	st := e.control.stats
+	loop := e.loop.Stats()
+	b := append(l.buf[:0], State(st.state.Load()).String()...)
+	b = appendField(b, "  t ", int64(now.Sub(e.started)/time.Second), " s")
+	b = appendField(b, "  ticks ", int64(loop.Ticks), "")
+	b = appendField(b, "  late p99 ", int64(loop.Lateness.Quantile(0.99)/time.Microsecond), " us")
+	b = appendField(b, "  overruns ", int64(loop.OverrunsOwn), "")
+	b = appendField(b, "+", int64(loop.OverrunsHost), "")
+	b = appendField(b, "  queue ", st.size.Load(), "")
+	b = appendField(b, "  rtt p50 ", int64(st.rtt.Quantile(0.5)/time.Millisecond), " ms")
+	b = appendField(b, "  age p99 ", int64(st.age.Quantile(0.99)/time.Millisecond), " ms")
+	b = appendField(b, "  starved ", int64(st.starved.Load()), "")
+	if e.world != nil {
+		score := e.world.Score()
+		b = appendField(b, "  targets ", int64(score.Reached), "")
+		b = appendField(b, "  collisions ", int64(score.Collided), "")
+	}
+	l.buf = b
+	return b
 }
 
-func busSummary(arm servo.Stats) BusSummary {
-	return BusSummary{
-		Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
-		P50: micros(arm.Cycle, 0.5), P99: micros(arm.Cycle, 0.99),
-		FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
-	}
-}
-
-func framesOf(cam *capture.Camera) Frames {
-	t := cam.Stats()
-	return Frames{
-		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(cam.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
-		Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
-		Warned: t.Warned, Undecoded: t.Undecoded,
-	}
+//rt:noalloc
+func appendField(b []byte, name string, v int64, unit string) []byte {
+	b = append(b, name...)
+	b = strconv.AppendInt(b, v, 10)
+	return append(b, unit...)
 }

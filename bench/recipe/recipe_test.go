@@ -63,8 +63,9 @@ func TestTotalOf(t *testing.T) {
 	run := func(ticks uint64, late string, worst, bus float64) *Result {
 		return &Result{
 			Edge: &edge.Summary{
-				Ticks: ticks, OverrunsOwn: 1, LatenessHist: map[string]uint64{late: ticks}, LatenessUS: edge.Quantiles{Max: worst},
-				Bus: edge.BusSummary{Cycles: ticks, Lost: 3, P99: bus},
+				Status:       edge.Status{Ticks: ticks, OverrunsOwn: 1, LatenessUS: edge.Quantiles{Max: worst}},
+				LatenessHist: map[string]uint64{late: ticks},
+				Bus:          edge.BusSummary{Cycles: ticks, Lost: 3, P99: bus},
 			},
 			RTShare: 0.25, RTPeak: bus / 10000, Children: "RR 40",
 		}

@@ -229,7 +229,7 @@ func (f *Follower) Frozen() uint32 { return f.silence.frozen }
 func (f *Follower) Held() (joints uint32) {
 	joints = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
 	if f.Phase == Armed {
-		joints |= 1<<len(f.joints) - 1&^f.with(Torque)
+		joints |= (1<<len(f.joints) - 1) &^ f.with(Torque)
 	}
 	return joints
 }

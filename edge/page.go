@@ -1,0 +1,71 @@
+package edge
+
+import (
+	"edgert/edge/capture"
+	"edgert/edge/page"
+	"edgert/rt"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// tickGrace is how long after a tick the process is still taken for healthy.
+const tickGrace = 2 * time.Second
+
+// openPage listens where --http says, while nothing has moved.
+func (e *Edge) openPage() (err error) {
+	if e.cfg.HTTP == "" {
+		return nil
+	}
+	if e.page, err = page.Listen(e.cfg.HTTP, e.clock, e.log); err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	e.onClose(e.page.Close)
+	e.log.Info("page", "at", e.page.URL())
+	return nil
+}
+
+// showPage lets people look at this run.
+func (e *Edge) showPage() error {
+	if e.page == nil {
+		return nil
+	}
+	e.control.showViews()
+	for _, v := range e.encoders {
+		preview, err := capture.NewPreview(v)
+		if err != nil {
+			return err
+		}
+		e.sender.previews = append(e.sender.previews, preview)
+		e.onCloseUnlessStuck(preview.Close)
+	}
+	e.onClose(e.page.Close) // before what it shows
+	var mu sync.Mutex       // of those who look: one at a time reads the newest tick
+	e.page.Watch(page.Run{
+		Status: func() any {
+			mu.Lock()
+			defer mu.Unlock()
+			return e.live()
+		},
+		Healthy: func() (bool, string) {
+			mu.Lock()
+			defer mu.Unlock()
+			return e.healthy()
+		},
+		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
+		Previews: e.sender.previews,
+	})
+	return nil
+}
+
+// healthy says whether to leave this process alone: ticks come.
+func (e *Edge) healthy() (bool, string) {
+	g, key, _ := e.control.out.views.Front()
+	if key == rt.NoKey {
+		return true, "starting"
+	}
+	if quiet := e.clock.Now().Sub(g.at); quiet > tickGrace {
+		return false, fmt.Sprintf("no tick for %.0f s", quiet.Seconds())
+	}
+	return true, "ok"
+}
