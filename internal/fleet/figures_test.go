@@ -178,8 +178,8 @@ func TestModeSwitches(t *testing.T) {
 func TestAdd(t *testing.T) {
 	part := Outcome{Waited: 1, Starved: 2, Switches: 3, Recoveries: []time.Duration{time.Second}}
 	var sum Outcome
-	sum.Add(&part)
-	sum.Add(&part)
+	sum.add(&part)
+	sum.add(&part)
 	if sum.Waited != 2 || sum.Starved != 4 || sum.Switches != 6 || len(sum.Recoveries) != 2 {
 		t.Errorf("twice the same: waited %d, starved %d, switched %d, recovered %v", sum.Waited, sum.Starved, sum.Switches, sum.Recoveries)
 	}

@@ -3,11 +3,11 @@
 // bus or a network in between, so that 20 seconds of motion take as long as its
 // inferences.
 //
-// What decides the motion is the real thing: sim.World, jpeg, chunk.Discipline,
-// the wire's encoding (for its size), the script of faults and the exported
-// policy. What is left out is played by numbers: the network's and the server's
-// time. One tick is the edge's: read, pop, write, merge at most one answer,
-// trigger. A run is a function of its Config, to the last bit.
+// What decides the motion is the real thing: sim.World, jpeg, the edge's tick
+// (edge/tick), the wire's encoding (for its size), the script of faults and the
+// exported policy. The network's and the server's time are simulated (network.go).
+// A tick reads the joints, runs an action, merges at most one answer and asks for
+// the next chunk (robot.go). A run is a function of its Config, to the last bit.
 package fleet
 
 import (
@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/chunk/stage"
+	"edgert/edge/follow"
 	"edgert/sim"
 	"edgert/wire/faulty"
 )
@@ -63,6 +65,9 @@ type Config struct {
 	// Horizon, DOF, FPS and PrefixEnd are filled in.
 	Schedule chunk.Config
 	MaxAge   int // ticks; default DefaultMaxAge
+
+	Stages stage.Config // behind the schedule, with one tick for each action; default none
+	Gate   *follow.Gate // that goals pass behind the stages; default none: the world's servos have limits of their own
 
 	// An answer takes the network twice and the server once, before any fault.
 	// Delay is a short form: so many ticks from capture to merge, default and
@@ -125,7 +130,13 @@ func (c *Config) check() error {
 	if c.Delay > 0 {
 		c.Compute = time.Duration(c.Delay) * Period
 	}
+	if c.Stages.Multiplier > 1 {
+		return fmt.Errorf("%w: %d ticks for each action, want 1", ErrConfig, c.Stages.Multiplier)
+	}
 	if _, err := chunk.New(c.Schedule); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if _, err := stage.NewChain(c.Stages, FPS, sim.DOF); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil
@@ -136,26 +147,4 @@ func orDefault[T comparable](v *T, def T) {
 	if *v == zero {
 		*v = def
 	}
-}
-
-// Run runs Seeds worlds in each direction, one after the other, and returns what
-// came of them. It fails when the config is impossible or the policy does.
-func Run(cfg Config) (Result, error) {
-	r, err := Open(cfg)
-	if err != nil {
-		return Result{}, err
-	}
-	defer r.Close()
-	cfg = r.cfg
-	result := Result{Ticks: cfg.Ticks, Delay: cfg.Delay}
-	for i := range cfg.Seeds {
-		for _, direction := range []int{1, -1} {
-			outcome, err := r.Play(cfg.FirstSeed+uint64(i), direction)
-			if err != nil {
-				return result, err
-			}
-			result.add(&outcome)
-		}
-	}
-	return result, nil
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -58,13 +57,6 @@ type Outcome struct {
 	ages [agesMax + 1]int
 }
 
-// Result sums up all worlds of a Run.
-type Result struct {
-	Outcome
-	Ticks int // of each
-	Delay int
-}
-
 func (r *Outcome) leg(l sim.Leg) {
 	side := &r.Right
 	if l.Side < 0 {
@@ -83,40 +75,6 @@ func (r *Outcome) leg(l sim.Leg) {
 
 func (r *Outcome) age(ticks int) { r.ages[min(max(ticks, 0), agesMax)]++ }
 
-// Add adds another outcome to r.
-func (r *Outcome) Add(o *Outcome) {
-	r.Runs += o.Runs
-	for _, s := range []struct{ to, from *Side }{{&r.Right, &o.Right}, {&r.Left, &o.Left}} {
-		s.to.Reached += s.from.Reached
-		s.to.Collided += s.from.Collided
-		s.to.TimedOut += s.from.TimedOut
-	}
-	for _, n := range []struct{ to, from *int }{
-		{&r.Actions, &o.Actions}, {&r.Starved, &o.Starved}, {&r.Waited, &o.Waited}, {&r.Requests, &o.Requests}, {&r.Inferences, &o.Inferences},
-		{&r.Superseded, &o.Superseded}, {&r.Lost, &o.Lost}, {&r.UpBytes, &o.UpBytes}, {&r.DownBytes, &o.DownBytes}, {&r.Switches, &o.Switches},
-	} {
-		*n.to += *n.from
-	}
-	if r.Outcomes == nil {
-		r.Outcomes = map[chunk.Outcome]int{}
-	}
-	for k, n := range o.Outcomes {
-		r.Outcomes[k] += n
-	}
-	r.MaxEstimate = max(r.MaxEstimate, o.MaxEstimate)
-	r.LegTicks = append(r.LegTicks, o.LegTicks...)
-	r.Jumps = append(r.Jumps, o.Jumps...)
-	r.Seams = append(r.Seams, o.Seams...)
-	r.Recoveries = append(r.Recoveries, o.Recoveries...)
-	r.Again = append(r.Again, o.Again...)
-	r.AgainDue = append(r.AgainDue, o.AgainDue...)
-	for i, n := range o.ages {
-		r.ages[i] += n
-	}
-}
-
-func (r *Result) add(o *Outcome) { r.Outcome.Add(o) }
-
 // Both sums the sides.
 func (r *Outcome) Both() Side {
 	return Side{
@@ -129,27 +87,6 @@ func (r *Outcome) Both() Side {
 // Success is that of both sides.
 func (r *Outcome) Success() float64 { return r.Both().Success() }
 
-// per20s scales a sum to one robot and 20 seconds.
-func (r *Result) per20s(n int) float64 {
-	return float64(n) * DefaultTicks / float64(r.Ticks) / float64(r.Runs)
-}
-
-// LegsPer20s returns the legs that a robot ends in 20 seconds.
-func (r *Result) LegsPer20s() float64 { return r.per20s(r.Both().Legs()) }
-
-// StarvedPer20s returns the ticks in 20 seconds on which a robot had no action.
-func (r *Result) StarvedPer20s() float64 { return r.per20s(r.Starved) }
-
-// RequestsPer20s returns the requests of a robot in 20 seconds.
-func (r *Result) RequestsPer20s() float64 { return r.per20s(r.Requests) }
-
-// LegSeconds returns the q-quantile of a reached leg's time in seconds, 0
-// without one.
-func (r *Outcome) LegSeconds(q float64) float64 { return float64(Quantile(r.LegTicks, q)) / FPS }
-
-// Jump returns the q-quantile of what a merge moves pan or elbow by, in degrees.
-func (r *Outcome) Jump(q float64) float64 { return Quantile(r.Jumps, q) }
-
 // Age returns the q-quantile of the executed actions' age in ticks.
 func (r *Outcome) Age(q float64) int {
 	seen := 0
@@ -159,15 +96,6 @@ func (r *Outcome) Age(q float64) int {
 		}
 	}
 	return 0
-}
-
-// String is one line of a report.
-func (r *Result) String() string {
-	b := r.Both()
-	return fmt.Sprintf("delay %d: success/leg %.4f (right %.4f left %.4f) of %d legs, collided %d, timeouts %d | legs/20s %.2f, s/leg median %.2f p95 %.2f"+
-		" | jump median %.2f p95 %.2f deg, starved/20s %.1f, requests/20s %.1f, age p99 %d ticks, estimate at most %d",
-		r.Delay, b.Success(), r.Right.Success(), r.Left.Success(), b.Legs(), b.Collided, b.TimedOut, r.LegsPer20s(), r.LegSeconds(.5), r.LegSeconds(.95),
-		r.Jump(.5), r.Jump(.95), r.StarvedPer20s(), r.RequestsPer20s(), r.Age(.99), r.MaxEstimate)
 }
 
 // Quantile returns the nearest-rank q-quantile, zero without values.

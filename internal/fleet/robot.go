@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/chunk/stage"
+	"edgert/edge/tick"
 	"edgert/jpeg"
 	"edgert/rt"
 	"edgert/sim"
@@ -26,12 +28,13 @@ type Robot struct {
 
 	// Fresh in every world.
 	world     sim.World
-	plan      chunk.Discipline
+	core      tick.Core
 	net       network
 	seed      uint64
 	direction int
 	state     [sim.DOF]float32
-	goal      [sim.DOF]float64
+	wanted    [sim.DOF]float32 // behind stages and gate
+	goal      [sim.DOF]float64 // what the servos were sent of it
 	out       Outcome
 	seams     seams
 	losses    losses
@@ -76,11 +79,12 @@ func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	r.out = Outcome{Seed: seed, Direction: direction, Runs: 1, Outcomes: map[chunk.Outcome]int{}}
 	r.seams, r.losses, r.row = seams{}, losses{since: -1}, Tick{}
 	r.goal = r.world.Q()
-	plan, err := chunk.New(r.cfg.Schedule)
-	if err != nil {
+	for j, q := range r.goal {
+		r.wanted[j] = float32(q)
+	}
+	if err := r.newCore(); err != nil {
 		return r.out, err
 	}
-	r.plan = plan
 	faults := r.cfg.Faults.Plan(FaultSeed(seed, direction), Period)
 	r.net = newNetwork(&r.cfg, faults, r.losses.lose)
 	r.cfg.Policy.Forget()
@@ -93,6 +97,25 @@ func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	r.out.Inferences, r.out.Superseded = r.net.inferences, r.net.superseded
 	r.out.UpBytes, r.out.DownBytes = r.net.upSize, r.net.downSize
 	return r.out, nil
+}
+
+// newCore makes the schedule and the stages for a world.
+func (r *Robot) newCore() error {
+	plan, err := chunk.New(r.cfg.Schedule)
+	if err != nil {
+		return err
+	}
+	stages, err := stage.NewChain(r.cfg.Stages, FPS, sim.DOF)
+	if err != nil {
+		return err
+	}
+	stages.Reset(r.wanted[:])
+	r.core = tick.Core{Plan: plan, Stages: stages, MaxAge: time.Duration(r.cfg.MaxAge) * Period}
+	if r.cfg.Gate != nil {
+		gate := *r.cfg.Gate
+		r.core.Gate = &gate
+	}
+	return nil
 }
 
 // tick is one period in the edge's order. The state is that of the tick's begin;
@@ -108,17 +131,15 @@ func (r *Robot) tick(tick int) error {
 	}
 	open, fresh := r.net.open(now, r.cfg.Policy.Forget)
 	if fresh {
-		r.plan.Rearm()
+		r.core.Plan.Rearm()
 	}
 	if f := r.net.receive(now); f != nil {
 		r.merge(now, f)
 	}
-	view := r.plan.View() // what the trigger sees
-	r.row.view(view)
+	view := r.core.Plan.View() // before the request
+	r.row.Estimate = view.Estimate
 	r.losses.tick(tick, view, r.cfg.Schedule.Horizon)
-	if !open {
-		r.plan.OnIdleTick()
-	} else if r.plan.OnTick(at, r.state[:], &r.ask) {
+	if r.core.Ask(at, open, r.state[:], r.wanted[:], &r.ask) {
 		if err := r.request(tick, now); err != nil {
 			return err
 		}
@@ -129,7 +150,7 @@ func (r *Robot) tick(tick int) error {
 		r.seams.way = 0
 	}
 	if r.cfg.Trace != nil {
-		r.row.end(r.goal, r.world.Q(), r.plan.View())
+		r.row.end(r.goal, r.world.Q(), r.core.Plan.View())
 		r.cfg.Trace(&r.row)
 	}
 	return nil
@@ -148,18 +169,21 @@ func (r *Robot) observe() {
 // act runs the action that is due; without one the last goal holds, and before
 // the first nothing is due.
 func (r *Robot) act(now rt.Instant) {
-	action, age, _ := r.plan.Pop(now, time.Duration(r.cfg.MaxAge)*Period)
+	action := r.core.Next(now)
 	switch {
-	case action != nil:
-		for j, v := range action {
-			r.goal[j] = float64(v)
+	case action.Row != nil:
+		for j, v := range action.Row {
+			if r.core.Gate != nil {
+				v = r.core.Gate.Pass(j, r.wanted[j], v, r.state[j])
+			}
+			r.wanted[j], r.goal[j] = v, float64(v)
 			if r.cfg.Counts {
 				r.goal[j] = encoder(j, r.goal[j])
 			}
 		}
 		r.out.Actions++
-		r.out.age(int(age / Period))
-		r.row.Seq = r.plan.Last().Seq
+		r.out.age(int(action.Age / Period))
+		r.row.Seq = r.core.Plan.Last().Seq
 		if jump, seam := r.seams.step(r.goal, r.row.Seq); seam {
 			r.out.Seams = append(r.out.Seams, jump)
 		}
@@ -175,8 +199,8 @@ func (r *Robot) act(now rt.Instant) {
 
 // merge gives an answer to the discipline.
 func (r *Robot) merge(now time.Duration, f *flight) {
-	held := copy(r.next[:], r.plan.Peek()) > 0 // else there is nothing to jump from
-	m := r.plan.OnChunk(rt.Instant(now), &chunk.Chunk{
+	held := copy(r.next[:], r.core.Plan.Peek()) > 0 // else there is nothing to jump from
+	m := r.core.Plan.OnChunk(rt.Instant(now), &chunk.Chunk{
 		Key: f.key, Rows: len(f.answer.Robot) / sim.DOF, DOF: sim.DOF, Robot: f.answer.Robot, Model: f.answer.Model,
 		Prov: chunk.Provenance{Seq: uint64(f.key)},
 	})
@@ -185,12 +209,12 @@ func (r *Robot) merge(now time.Duration, f *flight) {
 	if m.Outcome != chunk.Joined {
 		return
 	}
-	if row := r.plan.Peek(); held && row != nil {
+	if row := r.core.Plan.Peek(); held && row != nil {
 		r.out.Jumps = append(r.out.Jumps, max(math.Abs(float64(row[pan]-r.next[pan])), math.Abs(float64(row[elbow]-r.next[elbow]))))
 	}
 	r.losses.recover(now, &r.out)
 	r.out.Switches += r.seams.turn(f.answer.Robot[m.Delay*sim.DOF:], r.world.Post())
-	r.out.MaxEstimate = max(r.out.MaxEstimate, r.plan.View().Estimate)
+	r.out.MaxEstimate = max(r.out.MaxEstimate, r.core.Plan.View().Estimate)
 }
 
 // request captures an observation and puts it on its way.

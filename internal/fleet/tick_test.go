@@ -1,8 +1,15 @@
 package fleet
 
 import (
+	"errors"
+	"math"
+	"slices"
 	"testing"
 	"time"
+
+	"edgert/chunk/stage"
+	"edgert/edge/follow"
+	"edgert/sim"
 )
 
 // An observation is received when it arrives, also while the server stands still
@@ -29,5 +36,44 @@ func TestServerReceivesAtArrival(t *testing.T) {
 	mustRun(t, cfg)
 	if received < 5 || late == 0 {
 		t.Errorf("%d answers, %d of them after a wait: nothing was tried", received, late)
+	}
+}
+
+// ramper answers with a ramp of 10 degrees per row on every joint.
+type ramper struct{ Still }
+
+func (r *ramper) Answer(*Observation) (Answer, error) {
+	for i := range r.chunk {
+		r.chunk[i] = 10 * float32(i/sim.DOF+1)
+	}
+	return Answer{Robot: r.chunk[:]}, nil
+}
+
+// Stages and gate are those of the edge: what they limit is what the arm is sent.
+func TestStagesAndGate(t *testing.T) {
+	row := func(v float32) []float32 { return slices.Repeat([]float32{v}, sim.DOF) }
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+		most float64 // degrees per tick
+	}{
+		{"none", Config{}, 200},
+		{"a limit of 120 degrees per second", Config{Stages: stage.Config{Velocity: 120}}, 2},
+		{"a gate of 1.5 degrees per tick", Config{Gate: &follow.Gate{Min: row(-300), Max: row(300), Step: row(1.5)}}, 1.5},
+	} {
+		cfg, moved := tt.cfg, 0.0
+		cfg.Policy, cfg.Ticks, cfg.Delay = new(ramper), 60, 3
+		_, ticks := watch(t, cfg)
+		for i := range ticks[1:] {
+			moved = max(moved, math.Abs(ticks[i+1].Goal[pan]-ticks[i].Goal[pan]))
+		}
+		if limited := tt.most < 200; limited && (moved > tt.most+1e-3 || moved < tt.most-1e-3) || !limited && moved < 9 {
+			t.Errorf("%s: the goal moved by %v degrees in a tick, want at most %v", tt.name, moved, tt.most)
+		}
+	}
+	for _, bad := range []stage.Config{{Multiplier: 2}, {Cutoff: 1000}} {
+		if _, err := Open(Config{Policy: new(Still), Stages: bad}); !errors.Is(err, ErrConfig) {
+			t.Errorf("stages %+v: %v, want %v", bad, err, ErrConfig)
+		}
 	}
 }
