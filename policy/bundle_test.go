@@ -235,7 +235,7 @@ func FuzzParseMeta(f *testing.F) {
 				t.Fatalf("parse accepts %+v", c)
 			}
 		}
-		c := m.Condition(m.ChunkSize+1, m.ChunkSize+1, -1)
+		c := m.Condition(&Conditioning{}, m.ChunkSize+1, m.ChunkSize+1, -1)
 		if c.PrefixLen != m.ChunkSize || c.Delay > c.PrefixLen {
 			t.Fatalf("Condition = %+v with chunk_size %d", c, m.ChunkSize)
 		}

@@ -25,42 +25,27 @@ const (
 	ModeTrainedGuided Mode = 3
 )
 
+var modeNames = [...]string{"free", "guided", "trained", "trained_guided"}
+
 // String returns the mode's name in metrics and logs.
-func (m Mode) String() string {
-	switch m {
-	case ModeFree:
-		return "free"
-	case ModeGuided:
-		return "guided"
-	case ModeTrained:
-		return "trained"
-	case ModeTrainedGuided:
-		return "trained_guided"
-	}
-	return "unknown"
-}
+func (m Mode) String() string { return modeNames[m] }
 
 // Schedule says how guidance falls between the delay and the prefix's end.
 type Schedule int64
 
 // The schedules, as the graph numbers them.
 const (
-	ScheduleLinear Schedule = iota // from 1 down to 0
-	ScheduleZeros                  // 0 from the delay on
-	ScheduleOnes                   // 1 up to the end
-	ScheduleExp                    // below the linear one
+	scheduleLinear Schedule = iota // from 1 down to 0
+	scheduleZeros                  // 0 from the delay on
+	scheduleOnes                   // 1 up to the end
+	scheduleExp                    // below the linear one
 )
 
-// ScheduleNames lists the schedules' names by number; bundle.json lists those
-// that its graph knows.
+// ScheduleNames lists the schedules' names by number, the default first;
+// bundle.json lists those that its graph takes.
 var ScheduleNames = []string{"linear", "zeros", "ones", "exp"}
 
-func (s Schedule) String() string {
-	if s < 0 || int(s) >= len(ScheduleNames) {
-		return "unknown"
-	}
-	return ScheduleNames[s]
-}
+func (s Schedule) String() string { return ScheduleNames[s] }
 
 // Controls are the Real-Time Chunking inputs of one row of a batch. Counts are in
 // control steps; row i of the prefix and of the chunk is the same instant.
@@ -70,12 +55,11 @@ type Controls struct {
 	PrefixEnd int      // first row that is not guided
 	Mode      Mode     //
 	Beta      float32  // largest guidance weight; SetControls clamps it to NumSteps
-	Schedule  Schedule // ignored by graphs that know only the linear one
+	Schedule  Schedule // ignored by graphs that take only the linear one
 	SigmaD    float32  // deviation of the actions' prior, below 1 pulls harder; 0: 1
 }
 
-// Conditioning is how a server conditions its chunks. The zero value chooses by
-// itself.
+// Conditioning is how a server conditions its chunks; the zero value is auto.
 type Conditioning struct {
 	Mode     string   // of ConditioningModes; empty: auto
 	Schedule Schedule //
@@ -85,28 +69,28 @@ type Conditioning struct {
 
 // The modes of a Conditioning.
 const (
-	ConditionAuto          = "auto"           // the trained prefix where the policy knows the delay, else guidance, else nothing
-	ConditionOff           = "off"            // nothing
-	ConditionGuided        = "guided"         // guidance alone
-	ConditionTrained       = "trained"        // the trained prefix alone; nothing beyond the longest delay
-	ConditionTrainedGuided = "trained_guided" // the trained prefix with a guided tail, else guidance
+	conditionAuto          = "auto"           // the trained prefix where the policy was trained for the delay, else guidance, else nothing
+	conditionOff           = "off"            // nothing
+	conditionGuided        = "guided"         // guidance alone
+	conditionTrained       = "trained"        // the trained prefix alone; nothing beyond the longest delay
+	conditionTrainedGuided = "trained_guided" // the trained prefix with a guided tail, else guidance
 )
 
 // ConditioningModes lists the modes, the default first.
-var ConditioningModes = []string{ConditionAuto, ConditionOff, ConditionGuided, ConditionTrained, ConditionTrainedGuided}
+var ConditioningModes = []string{conditionAuto, conditionOff, conditionGuided, conditionTrained, conditionTrainedGuided}
 
 // CheckConditioning refuses what the policy cannot do.
 func (m *Meta) CheckConditioning(c Conditioning) error {
 	switch {
 	case c.Mode != "" && !slices.Contains(ConditioningModes, c.Mode):
 		return fmt.Errorf("policy: no conditioning %q, want one of %s", c.Mode, strings.Join(ConditioningModes, ", "))
-	case (c.Mode == ConditionGuided || c.Mode == ConditionTrainedGuided) && !m.Guided(),
-		(c.Mode == ConditionTrained || c.Mode == ConditionTrainedGuided) && !m.Trained():
+	case (c.Mode == conditionGuided || c.Mode == conditionTrainedGuided) && !m.Guided(),
+		(c.Mode == conditionTrained || c.Mode == conditionTrainedGuided) && !m.Trained():
 		return fmt.Errorf("policy: conditioning %s, but the bundle's rtc is %q", c.Mode, m.RTC)
 	case c.Schedule < 0 || int(c.Schedule) >= len(ScheduleNames):
 		return fmt.Errorf("policy: no schedule number %d, want 0 to %d", c.Schedule, len(ScheduleNames)-1)
-	case c.Schedule != ScheduleLinear && !m.Scheduled():
-		return fmt.Errorf("policy: schedule %s, but the bundle's graph knows %q", c.Schedule, m.Schedule)
+	case c.Schedule != scheduleLinear && !m.Scheduled():
+		return fmt.Errorf("policy: schedule %s, but the bundle's graph takes %q", c.Schedule, m.Schedule)
 	case !(c.SigmaD >= 0 && c.SigmaD <= 100) || c.SigmaD != 0 && c.SigmaD != 1 && !m.Scheduled():
 		return fmt.Errorf("policy: sigma_d is %v, want above 0 and at most 100, and 1 for a graph that does not take it", c.SigmaD)
 	case !(c.Beta >= 0 && c.Beta <= float32(m.NumSteps)):
@@ -117,21 +101,13 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 
 // Condition returns the controls for a request that carries rows of prefix, will
 // take delay steps, and whose conditioning shall end at end (0: the bundle's
-// default), conditioned by default.
-//
-//rt:noalloc
-func (m *Meta) Condition(rows, delay, end int) Controls {
-	return m.ConditionAs(&Conditioning{}, rows, delay, end)
-}
-
-// ConditionAs is Condition with a server's own wishes. Controls.Mode says what
-// came of them, so that the caller can count it. Delay never exceeds the rows
-// there are, end never the chunk; the graph guides no row that is not there. A
+// default). Controls.Mode says which way was possible. Delay never exceeds the
+// rows there are, end never the chunk; the graph guides no row that is not there. A
 // delay of nothing is guided where the policy can be: a trained prefix of no rows
 // would condition nothing.
 //
 //rt:noalloc
-func (m *Meta) ConditionAs(how *Conditioning, rows, delay, end int) Controls {
+func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
 	rows = min(max(rows, 0), m.ChunkSize)
 	if end <= 0 {
 		end = m.PrefixEnd
@@ -140,32 +116,33 @@ func (m *Meta) ConditionAs(how *Conditioning, rows, delay, end int) Controls {
 		PrefixLen: rows,
 		Delay:     min(max(delay, 0), rows),
 		PrefixEnd: min(end, m.ChunkSize),
-		Beta:      how.Beta,
-		Schedule:  how.Schedule,
-		SigmaD:    how.SigmaD,
+		Beta:      with.Beta,
+		Schedule:  with.Schedule,
+		SigmaD:    with.SigmaD,
 	}
 	if c.Beta == 0 {
 		c.Beta = float32(m.NumSteps)
 	}
-	c.Mode = m.mode(how.Mode, rows, c.Delay)
+	c.Mode = m.mode(with.Mode, rows, c.Delay)
 	return c
 }
 
-// mode is what becomes of a wish for a prefix of that many rows and that delay.
+// mode is what a server's mode comes to for a prefix of that many rows and that
+// delay.
 //
 //rt:noalloc
-func (m *Meta) mode(wish string, rows, delay int) Mode {
+func (m *Meta) mode(server string, rows, delay int) Mode {
 	trained := m.Trained() && delay <= m.RTCMaxDelay
 	switch {
-	case rows == 0 || wish == ConditionOff:
+	case rows == 0 || server == conditionOff:
 		return ModeFree
-	case wish == ConditionTrained && trained:
+	case server == conditionTrained && trained:
 		return ModeTrained
-	case wish == ConditionTrained:
+	case server == conditionTrained:
 		return ModeFree
-	case wish == ConditionTrainedGuided && trained && delay > 0:
+	case server == conditionTrainedGuided && trained && delay > 0:
 		return ModeTrainedGuided
-	case wish != ConditionGuided && wish != ConditionTrainedGuided && trained && (delay > 0 || !m.Guided()):
+	case server != conditionGuided && server != conditionTrainedGuided && trained && (delay > 0 || !m.Guided()):
 		return ModeTrained
 	case m.Guided():
 		return ModeGuided

@@ -30,7 +30,7 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.meta.Condition(tt.rows, tt.delay, tt.end); got != tt.want {
+			if got := tt.meta.Condition(&Conditioning{}, tt.rows, tt.delay, tt.end); got != tt.want {
 				t.Errorf("Condition(%d, %d, %d) = %+v, want %+v", tt.rows, tt.delay, tt.end, got, tt.want)
 			}
 		})
@@ -39,7 +39,7 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 
 func TestConditionNoAlloc(t *testing.T) {
 	m := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, PrefixEnd: 24}
-	if n := testing.AllocsPerRun(100, func() { m.Condition(30, 21, 24) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { m.Condition(&Conditioning{}, 30, 21, 24) }); n != 0 {
 		t.Errorf("Condition allocates %v times, want 0", n)
 	}
 }
@@ -51,15 +51,15 @@ func TestConditionAs(t *testing.T) {
 		rows, delay int
 		want        Mode
 	}{
-		{ConditionAuto, 30, 8, ModeTrained}, {ConditionAuto, 30, 21, ModeGuided}, {"", 30, 8, ModeTrained},
-		{ConditionOff, 30, 8, ModeFree},
-		{ConditionGuided, 30, 8, ModeGuided}, {ConditionGuided, 0, 0, ModeFree},
-		{ConditionTrained, 30, 20, ModeTrained}, {ConditionTrained, 30, 21, ModeFree},
-		{ConditionTrainedGuided, 30, 8, ModeTrainedGuided}, {ConditionTrainedGuided, 30, 21, ModeGuided}, {ConditionTrainedGuided, 30, 0, ModeGuided},
+		{conditionAuto, 30, 8, ModeTrained}, {conditionAuto, 30, 21, ModeGuided}, {"", 30, 8, ModeTrained},
+		{conditionOff, 30, 8, ModeFree},
+		{conditionGuided, 30, 8, ModeGuided}, {conditionGuided, 0, 0, ModeFree},
+		{conditionTrained, 30, 20, ModeTrained}, {conditionTrained, 30, 21, ModeFree},
+		{conditionTrainedGuided, 30, 8, ModeTrainedGuided}, {conditionTrainedGuided, 30, 21, ModeGuided}, {conditionTrainedGuided, 30, 0, ModeGuided},
 	} {
-		how := Conditioning{Mode: tt.mode, Schedule: ScheduleExp, SigmaD: 0.2, Beta: 5}
-		got := trained.ConditionAs(&how, tt.rows, tt.delay, 0)
-		if got.Mode != tt.want || got.Schedule != ScheduleExp || got.SigmaD != 0.2 || got.Beta != 5 {
+		how := Conditioning{Mode: tt.mode, Schedule: scheduleExp, SigmaD: 0.2, Beta: 5}
+		got := trained.Condition(&how, tt.rows, tt.delay, 0)
+		if got.Mode != tt.want || got.Schedule != scheduleExp || got.SigmaD != 0.2 || got.Beta != 5 {
 			t.Errorf("%q with %d rows and delay %d: %+v, want mode %v", tt.mode, tt.rows, tt.delay, got, tt.want)
 		}
 	}
@@ -76,12 +76,12 @@ func TestCheckConditioning(t *testing.T) {
 		how  Conditioning
 		ok   bool
 	}{
-		{"nothing asked", &none, Conditioning{}, true}, {"off", &none, Conditioning{Mode: ConditionOff}, true},
-		{"all of it", &all, Conditioning{ConditionTrainedGuided, ScheduleExp, 0.2, 10}, true},
-		{"guidance that is not there", &none, Conditioning{Mode: ConditionGuided}, false},
-		{"a trained prefix that is not there", &linear, Conditioning{Mode: ConditionTrained}, false},
+		{"nothing asked", &none, Conditioning{}, true}, {"off", &none, Conditioning{Mode: conditionOff}, true},
+		{"all of it", &all, Conditioning{conditionTrainedGuided, scheduleExp, 0.2, 10}, true},
+		{"guidance that is not there", &none, Conditioning{Mode: conditionGuided}, false},
+		{"a trained prefix that is not there", &linear, Conditioning{Mode: conditionTrained}, false},
 		{"a mode that does not exist", &all, Conditioning{Mode: "soft"}, false},
-		{"a schedule that the graph does not take", &linear, Conditioning{Schedule: ScheduleOnes}, false},
+		{"a schedule that the graph does not take", &linear, Conditioning{Schedule: scheduleOnes}, false},
 		{"a schedule that does not exist", &all, Conditioning{Schedule: 4}, false},
 		{"a deviation that the graph does not take", &linear, Conditioning{SigmaD: 0.2}, false},
 		{"a deviation of one for everybody", &linear, Conditioning{SigmaD: 1}, true},

@@ -8,12 +8,15 @@ import (
 	"slices"
 
 	"edgert/internal/capped"
+	"edgert/internal/safetensors"
 )
 
 // A golden set's tensors are named in/<input> and out/<output>.
 const (
 	goldenIn  = "in/"
 	goldenOut = "out/"
+
+	maxGoldenBytes = 1 << 30
 )
 
 // goldenSet is one recorded batch: what went in and what came out.
@@ -76,13 +79,13 @@ func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 // fill copies rows first to first+n of an input of rows rows to the front of its
 // tensor.
 func (m *Model) fill(name string, values any, first, n, rows int) {
-	switch a := m.array(name).(type) {
+	switch t := m.memory(name); values := values.(type) {
 	case []byte:
-		copyRows(a, values.([]byte), first, n, rows)
+		copyRows(*t.bytes, values, first, n, rows)
 	case []int64:
-		copyRows(a, values.([]int64), first, n, rows)
+		copyRows(*t.ints, values, first, n, rows)
 	case []float32:
-		copyRows(a, values.([]float32), first, n, rows)
+		copyRows(*t.floats, values, first, n, rows)
 	}
 }
 
@@ -120,7 +123,7 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	tensors, err := parseTensors(file)
+	_, tensors, err := safetensors.Parse(file)
 	if err != nil {
 		return nil, err
 	}
@@ -130,13 +133,13 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch t.dtype {
+		switch t.DType {
 		case "U8":
-			set.inputs[p.name] = t.data
+			set.inputs[p.name] = t.Data
 		case "I64":
-			set.inputs[p.name] = t.int64s()
+			set.inputs[p.name] = t.Int64s()
 		case "F32":
-			set.inputs[p.name] = t.float32s()
+			set.inputs[p.name] = t.Float32s()
 		}
 	}
 	for _, p := range b.outputs() {
@@ -144,24 +147,24 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 		if err != nil {
 			return nil, err
 		}
-		set.outputs[p.name] = t.float32s()
+		set.outputs[p.name] = t.Float32s()
 	}
 	return set, nil
 }
 
 // take returns a port's tensor, which must have the port's type and shape and the
 // set's number of rows; the first one taken sets that number.
-func (s *goldenSet) take(tensors map[string]tensor, side string, p port) (tensor, error) {
+func (s *goldenSet) take(tensors map[string]safetensors.Tensor, side string, p port) (safetensors.Tensor, error) {
 	t, ok := tensors[side+p.name]
 	if !ok {
-		return tensor{}, fmt.Errorf("no tensor %s%s", side, p.name)
+		return safetensors.Tensor{}, fmt.Errorf("no tensor %s%s", side, p.name)
 	}
-	if len(t.shape) > 0 && s.rows == 0 {
-		s.rows = int(t.shape[0])
+	if len(t.Shape) > 0 && s.rows == 0 {
+		s.rows = int(t.Shape[0])
 	}
 	want := append([]int64{int64(s.rows)}, p.shape...)
-	if s.rows < 1 || t.dtype != p.dtype() || !slices.Equal(t.shape, want) {
-		return tensor{}, fmt.Errorf("%s%s is %s %v, want %s %v", side, p.name, t.dtype, t.shape, p.dtype(), want)
+	if s.rows < 1 || t.DType != p.dtype() || !slices.Equal(t.Shape, want) {
+		return safetensors.Tensor{}, fmt.Errorf("%s%s is %s %v, want %s %v", side, p.name, t.DType, t.Shape, p.dtype(), want)
 	}
 	return t, nil
 }

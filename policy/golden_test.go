@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"edgert/internal/safetensors"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -20,11 +21,11 @@ func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte
 	if err != nil {
 		t.Fatal(err)
 	}
-	tensors, err := parseTensors(file)
+	_, tensors, err := safetensors.Parse(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	edit(tensors[tensor].data) // borrows from file
+	edit(tensors[tensor].Data) // borrows from file
 	return file
 }
 
@@ -98,4 +99,10 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tensorFile is a safetensors file of a header and that many zeros.
+func tensorFile(header string, data int) []byte {
+	file := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(file, header...), make([]byte, data)...)
 }

@@ -9,10 +9,10 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// Bounds of Options: a wish beyond them is a mistake.
+// Bounds of Options: a value beyond them is a mistake.
 const (
-	MaxBatchLimit   = 256
-	MaxBuffersLimit = 8
+	maxBatchLimit   = 256
+	maxBuffersLimit = 8
 )
 
 // Options of a Model.
@@ -26,8 +26,8 @@ type Options struct {
 // withDefaults fills in what is zero and checks the rest.
 func (o Options) withDefaults() (Options, error) {
 	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 1), max(o.Buffers, 1), max(o.IntraThreads, 1)
-	if o.MaxBatch > MaxBatchLimit || o.Buffers > MaxBuffersLimit {
-		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers, MaxBatchLimit, MaxBuffersLimit)
+	if o.MaxBatch > maxBatchLimit || o.Buffers > maxBuffersLimit {
+		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers, maxBatchLimit, maxBuffersLimit)
 	}
 	return o, nil
 }
@@ -37,7 +37,7 @@ func (o Options) withDefaults() (Options, error) {
 // Rows are filled through Image, State, Noise, Prefix and SetControls, run with Run
 // or RunBuffer, and read through ChunkModel and ChunkRobot. The slices they lend are
 // the tensors' own memory, outside the Go heap: valid until Close, and overwritten by
-// the next run of their buffer (chunks) or by whoever fills the row (inputs). A row
+// the next run of their buffer (chunks) or by filling the row (inputs). A row
 // keeps its inputs until they are overwritten.
 //
 // Owner: one goroutine locked to its thread runs. Rows of a buffer that is not
@@ -46,21 +46,18 @@ type Model struct {
 	// Constant after Open.
 	bundle         *Bundle
 	opt            Options
-	batchInvariant bool
+	batchInvariant bool // every golden row gave the same bytes alone and in its batch, on this machine
 	session        *ort.DynamicAdvancedSession
 	bindings       []*ort.IoBinding // [buffer * MaxBatch + batch - 1]
 	values         []ort.Value      // tensors of all bindings
 
-	// Tensor memory, row after row, and the elements of one row.
+	// Tensor memory, row after row, listed by memories.
 	images                      [][]byte // per camera
-	state, noise, prefix, beta  []float32
-	sigmaD                      []float32
+	state, noise, prefix        []float32
 	prefixLen, delay, prefixEnd []int64
 	mode, schedule              []int64
+	beta, sigmaD                []float32
 	chunkModel, chunkRobot      []float32
-	imageRow                    []int // per camera
-	stateRow, noiseRow          int
-	actionsRow                  int
 }
 
 // Open builds the session, checks the graph against bundle.json, replays the golden
@@ -112,7 +109,7 @@ func (m *Model) open() error {
 	return nil
 }
 
-// checkGraph asks for the graph's inputs and outputs. The wrapper only tells them
+// checkGraph asks for the graph's inputs and outputs. The wrapper only lists them
 // for a session of its own, so that one is built without optimisation and dropped.
 func (m *Model) checkGraph(path string) error {
 	options, err := ort.NewSessionOptions()
@@ -158,30 +155,28 @@ func (m *Model) Bundle() *Bundle { return m.bundle }
 // MaxBatch returns the largest batch.
 func (m *Model) MaxBatch() int { return m.opt.MaxBatch }
 
-// BatchInvariant tells whether every golden row gave the same bytes alone and in
-// its batch, on this machine. When false, a replay needs the recorded batch size.
-func (m *Model) BatchInvariant() bool { return m.batchInvariant }
-
 // Image lends row i's picture from camera cam, RGB bytes [H, W, 3].
 //
 //rt:noalloc
-func (m *Model) Image(i, cam int) []byte { return row(m.images[cam], i, m.imageRow[cam]) }
+func (m *Model) Image(i, cam int) []byte { return row(m.images[cam], i, m.bundle.Cameras[cam].Bytes()) }
 
 // State lends row i's joint state, in robot units and the order of StateNames.
 //
 //rt:noalloc
-func (m *Model) State(i int) []float32 { return row(m.state, i, m.stateRow) }
+func (m *Model) State(i int) []float32 { return row(m.state, i, len(m.bundle.StateNames)) }
 
 // Noise lends row i's noise, [ChunkSize, NoiseDim]; empty for a policy without.
 //
 //rt:noalloc
-func (m *Model) Noise(i int) []float32 { return row(m.noise, i, m.noiseRow) }
+func (m *Model) Noise(i int) []float32 { return row(m.noise, i, m.bundle.ChunkSize*m.bundle.NoiseDim) }
 
 // Prefix lends row i's prefix, [ChunkSize, ActionDim] in robot units. Rows from
 // Controls.PrefixLen on are ignored.
 //
 //rt:noalloc
-func (m *Model) Prefix(i int) []float32 { return row(m.prefix, i, m.actionsRow) }
+func (m *Model) Prefix(i int) []float32 {
+	return row(m.prefix, i, m.bundle.ChunkSize*m.bundle.ActionDim)
+}
 
 // SetControls sets row i's Real-Time Chunking inputs. Beta is clamped to 0 and
 // NumSteps, the range in which a guided step cannot overshoot.
@@ -226,15 +221,19 @@ func runError(err error) error { return fmt.Errorf("%w: %w", ErrRun, err) }
 // ActionDim]. Lent until the next run of its buffer.
 //
 //rt:noalloc
-func (m *Model) ChunkModel(i int) []float32 { return row(m.chunkModel, i, m.actionsRow) }
+func (m *Model) ChunkModel(i int) []float32 {
+	return row(m.chunkModel, i, m.bundle.ChunkSize*m.bundle.ActionDim)
+}
 
 // ChunkRobot lends row i's chunk in robot units, [ChunkSize, ActionDim], in the
 // order of ActionNames. Lent until the next run of its buffer.
 //
 //rt:noalloc
-func (m *Model) ChunkRobot(i int) []float32 { return row(m.chunkRobot, i, m.actionsRow) }
+func (m *Model) ChunkRobot(i int) []float32 {
+	return row(m.chunkRobot, i, m.bundle.ChunkSize*m.bundle.ActionDim)
+}
 
-// Finite tells whether row i's chunk holds neither NaN nor infinity. A chunk that is
+// Finite reports whether row i's chunk holds neither NaN nor infinity. A chunk that is
 // not finite must not leave the server.
 //
 //rt:noalloc
@@ -247,7 +246,7 @@ func (m *Model) Finite(i int) bool {
 	return true
 }
 
-// Close releases the session and the tensors. All lent slices die with it.
+// Close releases the session and the tensors. All lent slices are invalid then.
 func (m *Model) Close() error {
 	var errs []error
 	for _, b := range m.bindings {

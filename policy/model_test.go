@@ -76,7 +76,7 @@ func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 		m.Prefix(0)[k] = 5
 	}
 	clear(m.State(0))
-	m.SetControls(0, m.Bundle().Condition(30, 8, 0))
+	m.SetControls(0, m.Bundle().Condition(&Conditioning{}, 30, 8, 0))
 	if err := m.Run(1); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestDemoModelIsBatchInvariant(t *testing.T) {
 	if !m.Bundle().Meta.BatchInvariant {
 		t.Skip("the bundle does not claim it")
 	}
-	if !m.BatchInvariant() {
+	if !m.batchInvariant {
 		t.Errorf("BatchInvariant() = false on %s, but the bundle claims it", runtime.GOARCH)
 	}
 }
@@ -184,8 +184,8 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 	const rows, delay, end = 30, 4, 24
 	controls := []Controls{
-		{Schedule: ScheduleLinear}, {Schedule: ScheduleZeros}, {Schedule: ScheduleOnes}, {Schedule: ScheduleExp},
-		{Schedule: ScheduleLinear, SigmaD: 0.2},
+		{Schedule: scheduleLinear}, {Schedule: scheduleZeros}, {Schedule: scheduleOnes}, {Schedule: scheduleExp},
+		{Schedule: scheduleLinear, SigmaD: 0.2},
 	}
 	m := openModel(t, demoDir, Options{MaxBatch: len(controls)})
 	if !m.Bundle().Scheduled() {
@@ -282,7 +282,7 @@ func TestRunNoAlloc(t *testing.T) {
 	request := func() {
 		for i := range 4 {
 			fillRow(m, i, uint64(i))
-			m.SetControls(i, m.Bundle().Condition(0, 8, 0))
+			m.SetControls(i, m.Bundle().Condition(&Conditioning{}, 0, 8, 0))
 		}
 		if err := m.Run(2); err != nil {
 			t.Fatal(err)

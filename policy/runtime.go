@@ -22,8 +22,8 @@ const (
 	runtimeWheel = "onnxruntime==1.24.3"
 )
 
-// RuntimeEnv is the environment variable that names the library.
-const RuntimeEnv = "EDGERT_ORT"
+// runtimeEnv is the environment variable that names the library.
+const runtimeEnv = "EDGERT_ORT"
 
 var (
 	runtimeMu      sync.Mutex // guards the two below
@@ -71,7 +71,7 @@ func RuntimeVersion() (version, path string) {
 
 func findRuntime(path string) (found, version string, err error) {
 	if path == "" {
-		path = os.Getenv(RuntimeEnv)
+		path = os.Getenv(runtimeEnv)
 	}
 	if path != "" {
 		return loadNamed(path)
@@ -105,7 +105,7 @@ func howToGet() string {
     pip download --no-deps --dest .cache/onnxruntime %s
     unzip -j -o .cache/onnxruntime/onnxruntime-*.whl 'onnxruntime/capi/libonnxruntime.so.*' -d .cache/onnxruntime/lib
 or point --ort or %s at a libonnxruntime.so of version %d.%d or newer for %s/%s.`,
-		runtimeWheel, RuntimeEnv, minRuntimeMajor, minRuntimeMinor, runtime.GOOS, runtime.GOARCH)
+		runtimeWheel, runtimeEnv, minRuntimeMajor, minRuntimeMinor, runtime.GOOS, runtime.GOARCH)
 }
 
 func loadNamed(path string) (found, version string, err error) {

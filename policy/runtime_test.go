@@ -50,16 +50,16 @@ func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 			if !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("findRuntime(%q) = %v, want ErrNoRuntime with %q", tt.path, err, tt.want)
 			}
-			t.Setenv(RuntimeEnv, tt.path)
+			t.Setenv(runtimeEnv, tt.path)
 			if _, _, err := findRuntime(""); !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime with %q", RuntimeEnv, tt.path, err, tt.want)
+				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime with %q", runtimeEnv, tt.path, err, tt.want)
 			}
 		})
 	}
 }
 
 func TestFindRuntimeSearchesTheParents(t *testing.T) {
-	t.Setenv(RuntimeEnv, "")
+	t.Setenv(runtimeEnv, "")
 	root := t.TempDir()
 	lib := filepath.Join(root, ".cache", "onnxruntime", "lib", "libonnxruntime.so.1.24.3")
 	deep := filepath.Join(root, "a", "b")

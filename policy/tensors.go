@@ -7,52 +7,69 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
+// memory is the tensor of one input or output: one of the three slices, and how
+// many elements a row has.
+type memory struct {
+	name   string
+	row    int
+	bytes  *[]byte
+	ints   *[]int64
+	floats *[]float32
+}
+
+// memories lists the tensors, those of inputs that the graph does not take too.
+func (m *Model) memories() []memory {
+	meta := &m.bundle.Meta
+	if m.images == nil {
+		m.images = make([][]byte, len(meta.Cameras))
+	}
+	list := []memory{
+		{name: inputState, row: len(meta.StateNames), floats: &m.state},
+		{name: inputNoise, row: meta.ChunkSize * meta.NoiseDim, floats: &m.noise},
+		{name: inputPrefix, row: meta.ChunkSize * meta.ActionDim, floats: &m.prefix},
+		{name: inputPrefixLen, row: 1, ints: &m.prefixLen},
+		{name: inputDelay, row: 1, ints: &m.delay},
+		{name: inputPrefixEnd, row: 1, ints: &m.prefixEnd},
+		{name: inputMode, row: 1, ints: &m.mode},
+		{name: inputBeta, row: 1, floats: &m.beta},
+		{name: inputSchedule, row: 1, ints: &m.schedule},
+		{name: inputSigmaD, row: 1, floats: &m.sigmaD},
+		{name: outputModel, row: meta.ChunkSize * meta.ActionDim, floats: &m.chunkModel},
+		{name: outputRobot, row: meta.ChunkSize * meta.ActionDim, floats: &m.chunkRobot},
+	}
+	for i, c := range meta.Cameras {
+		list = append(list, memory{name: imagePrefix + c.Name, row: c.Bytes(), bytes: &m.images[i]})
+	}
+	return list
+}
+
 // allocate reserves the tensors of all rows.
 func (m *Model) allocate() {
-	meta, n := &m.bundle.Meta, m.opt.Buffers*m.opt.MaxBatch
-	for _, c := range meta.Cameras {
-		m.images = append(m.images, newArray[byte](n*c.Bytes()))
-		m.imageRow = append(m.imageRow, c.Bytes())
-	}
-	m.stateRow = len(meta.StateNames)
-	m.noiseRow = meta.ChunkSize * meta.NoiseDim
-	m.actionsRow = meta.ChunkSize * meta.ActionDim
-	for _, a := range m.floats() {
-		*a.memory = newArray[float32](n * a.row)
-	}
-	for _, a := range m.ints() {
-		*a = newArray[int64](n)
+	rows := m.opt.Buffers * m.opt.MaxBatch
+	for _, t := range m.memories() {
+		switch {
+		case t.bytes != nil:
+			*t.bytes = newArray[byte](rows * t.row)
+		case t.ints != nil:
+			*t.ints = newArray[int64](rows * t.row)
+		default:
+			*t.floats = newArray[float32](rows * t.row)
+		}
 	}
 }
 
 // free returns what allocate reserved; it may be called before.
 func (m *Model) free() {
-	for _, a := range m.images {
-		freeArray(a)
+	for _, t := range m.memories() {
+		switch {
+		case t.bytes != nil:
+			freeArray(*t.bytes)
+		case t.ints != nil:
+			freeArray(*t.ints)
+		default:
+			freeArray(*t.floats)
+		}
 	}
-	for _, a := range m.floats() {
-		freeArray(*a.memory)
-	}
-	for _, a := range m.ints() {
-		freeArray(*a)
-	}
-}
-
-// floatArray is a tensor's memory and the elements of one row.
-type floatArray struct {
-	memory *[]float32
-	row    int
-}
-
-func (m *Model) floats() []floatArray {
-	return []floatArray{
-		{&m.state, m.stateRow}, {&m.noise, m.noiseRow}, {&m.prefix, m.actionsRow}, {&m.beta, 1}, {&m.sigmaD, 1},
-		{&m.chunkModel, m.actionsRow}, {&m.chunkRobot, m.actionsRow},
-	}
-}
-
-func (m *Model) ints() []*[]int64 {
-	return []*[]int64{&m.prefixLen, &m.delay, &m.prefixEnd, &m.mode, &m.schedule}
 }
 
 // bind makes one binding per buffer and batch size; those of a buffer share its
@@ -96,48 +113,20 @@ func (m *Model) bindPort(bind func(string, ort.Value) error, p port, first, batc
 // library.
 func (m *Model) value(p port, first, batch int) (ort.Value, error) {
 	shape := ort.NewShape(append([]int64{int64(batch)}, p.shape...)...)
-	size := int(shape.FlattenedSize()) / batch
-	switch a := m.array(p.name).(type) {
-	case []byte:
-		return ort.NewTensor(shape, a[first*size:])
-	case []int64:
-		return ort.NewTensor(shape, a[first*size:])
-	case []float32:
-		return ort.NewTensor(shape, a[first*size:])
+	t := m.memory(p.name)
+	switch first *= t.row; {
+	case t.bytes != nil:
+		return ort.NewTensor(shape, (*t.bytes)[first:])
+	case t.ints != nil:
+		return ort.NewTensor(shape, (*t.ints)[first:])
 	}
-	panic("policy: no memory for " + p.name)
+	return ort.NewTensor(shape, (*t.floats)[first:])
 }
 
-// array returns the memory of an input or output: []byte, []int64 or []float32.
-func (m *Model) array(name string) any {
-	switch name {
-	case inputState:
-		return m.state
-	case inputNoise:
-		return m.noise
-	case inputPrefix:
-		return m.prefix
-	case inputPrefixLen:
-		return m.prefixLen
-	case inputDelay:
-		return m.delay
-	case inputPrefixEnd:
-		return m.prefixEnd
-	case inputMode:
-		return m.mode
-	case inputBeta:
-		return m.beta
-	case inputSchedule:
-		return m.schedule
-	case inputSigmaD:
-		return m.sigmaD
-	case outputModel:
-		return m.chunkModel
-	case outputRobot:
-		return m.chunkRobot
-	}
-	cam := slices.IndexFunc(m.bundle.Cameras, func(c Camera) bool { return imagePrefix+c.Name == name })
-	return m.images[cam]
+// memory finds the tensor of an input or output.
+func (m *Model) memory(name string) memory {
+	list := m.memories()
+	return list[slices.IndexFunc(list, func(t memory) bool { return t.name == name })]
 }
 
 // row lends row i of size elements; the capacity ends with the row.

@@ -109,7 +109,7 @@ func (t *tensors) warmUp(n int) error {
 			rows = min(1, t.meta.ChunkSize)
 		}
 		policy.FillNoise(t.model.Noise(0), 0, uint64(i))
-		t.model.SetControls(0, t.meta.ConditionAs(&t.conditioning, rows, rows, 0))
+		t.model.SetControls(0, t.meta.Condition(&t.conditioning, rows, rows, 0))
 		if err := t.model.Run(1); err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func (t *tensors) condition(rows int) policy.Controls {
 			rows = 0 // the client wants nothing conditioned
 		}
 	}
-	return t.meta.ConditionAs(&t.conditioning, rows, t.obs.InferenceDelaySteps, end)
+	return t.meta.Condition(&t.conditioning, rows, t.obs.InferenceDelaySteps, end)
 }
 
 //go:noinline

@@ -69,7 +69,7 @@ func (e *Exported) Answer(o *Observation) (Answer, error) {
 	copy(m.State(0), o.State[:])
 	policy.FillNoise(m.Noise(0), policy.NoiseKey(2*o.Seed+uint64(o.Direction+1)/2), o.Seq)
 	clear(m.Prefix(0))
-	c := m.Bundle().Condition(e.prefix(o), o.Delay, o.PrefixEnd)
+	c := m.Bundle().Condition(&policy.Conditioning{}, e.prefix(o), o.Delay, o.PrefixEnd)
 	e.Modes[c.Mode]++
 	m.SetControls(0, c)
 	if err := m.Run(1); err != nil {

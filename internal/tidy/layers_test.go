@@ -20,6 +20,7 @@ var layers = []struct {
 	{1, "internal/logline", "log lines of all programs"},
 	{1, "internal/capped", "files that may be anything, wherever one is read"},
 	{1, "internal/strictyaml", "YAML that people write, wherever it is read"},
+	{1, "internal/safetensors", "the files of golden sets and captures"},
 	{1, "internal/backoff", "waits between attempts, wherever something may be absent"},
 	{1, "internal/child", "processes that end with the one that starts them: bench's and the tools'"},
 	{2, "internal/notify", "what any process tells its service manager"},

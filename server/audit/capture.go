@@ -3,7 +3,6 @@ package audit
 import (
 	"cmp"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"edgert/internal/safetensors"
 	"edgert/wire"
 )
 
@@ -30,10 +30,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ErrNoCaptures marks a folder without captured requests.
 var ErrNoCaptures = errors.New("no captured requests")
 
-var (
-	errTorn  = errors.New("not a whole capture file")
-	errEmpty = errors.New("empty: the ring did not get that far")
-)
+// errEmpty marks a file that the ring has not reached.
+var errEmpty = errors.New("empty")
 
 // request is one request as it came and what it got. Its buffers are reused.
 type request struct {
@@ -133,7 +131,6 @@ func (g *ring) write(r *request, ts time.Time) error {
 //
 //rt:noalloc
 func appendCapture(dst []byte, r *request, sha256 string, count uint64, ts time.Time) []byte {
-	sum := crc32.Update(crc32.Update(crc32.Checksum(r.attachment, castagnoli), castagnoli, r.observation), castagnoli, r.reply)
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // the header's length, below
 	dst = append(dst, `{"__metadata__":{"format":"`+captureFormat+`","count":"`...)
@@ -141,7 +138,7 @@ func appendCapture(dst []byte, r *request, sha256 string, count uint64, ts time.
 	dst = append(dst, `","ts":"`...)
 	dst = ts.AppendFormat(dst, timeLayout)
 	dst = append(dst, `","crc32c":"`...)
-	dst = strconv.AppendUint(dst, uint64(sum), 10)
+	dst = strconv.AppendUint(dst, uint64(checksum(r.attachment, r.observation, r.reply)), 10)
 	dst = append(dst, `","rtc":"`...)
 	dst = strconv.AppendBool(dst, r.RTC)
 	dst = appendField(dst, `","client_uuid":`, r.ClientUUID)
@@ -212,8 +209,7 @@ func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 	return captures, unreadable, nil
 }
 
-// readCapture reads a file. Its errors wrap errEmpty or errTorn, unless reading
-// fails.
+// readCapture reads a file, which may be empty, errEmpty.
 func readCapture(path string) (c Capture, err error) {
 	data, err := os.ReadFile(path)
 	switch {
@@ -223,55 +219,36 @@ func readCapture(path string) (c Capture, err error) {
 		return c, fmt.Errorf("%s: %w", path, errEmpty)
 	}
 	if c, err = parseCapture(data); err != nil {
-		return c, fmt.Errorf("%s: %w: %w", path, errTorn, err)
+		return c, fmt.Errorf("%s: not a whole capture file: %w", path, err)
 	}
 	c.File = path
 	return c, nil
 }
 
 func parseCapture(data []byte) (c Capture, err error) {
-	if len(data) < 8 {
-		return c, fmt.Errorf("%d bytes", len(data))
-	}
-	size := binary.LittleEndian.Uint64(data)
-	if size > uint64(len(data)-8) {
-		return c, fmt.Errorf("header of %d bytes in a file of %d", size, len(data))
-	}
-	type tensor struct {
-		DType   string   `json:"dtype"`
-		Offsets [2]int64 `json:"data_offsets"`
-	}
-	var head struct {
-		Metadata                   map[string]string `json:"__metadata__"`
-		Header, Observation, Reply tensor
-	}
-	if err := json.Unmarshal(data[8:8+size], &head); err != nil {
+	meta, tensors, err := safetensors.Parse(data)
+	if err != nil {
 		return c, err
 	}
-	meta, body := head.Metadata, data[8+size:]
 	if meta["format"] != captureFormat {
 		return c, fmt.Errorf("format %q, want %q", meta["format"], captureFormat)
 	}
-	at, parts := int64(0), [3][]byte{}
-	for i, t := range []tensor{head.Header, head.Observation, head.Reply} {
-		if t.DType != "U8" || t.Offsets[0] != at || t.Offsets[1] < at || t.Offsets[1] > int64(len(body)) {
-			return c, fmt.Errorf("tensor %d: %s at %v of %d", i, t.DType, t.Offsets, len(body))
-		}
-		parts[i], at = body[at:t.Offsets[1]], t.Offsets[1]
-	}
-	if at != int64(len(body)) {
-		return c, fmt.Errorf("%d bytes of data, want %d", len(body), at)
-	}
-	if sum := strconv.FormatUint(uint64(crc32.Checksum(body, castagnoli)), 10); sum != meta["crc32c"] {
+	header, observation, reply := tensors["header"].Data, tensors["observation"].Data, tensors["reply"].Data
+	if sum := strconv.FormatUint(uint64(checksum(header, observation, reply)), 10); sum != meta["crc32c"] {
 		return c, fmt.Errorf("crc32c is %s, want %s", sum, meta["crc32c"])
 	}
 	c = Capture{
-		Observation: parts[1], Reply: parts[2], ClientUUID: meta["client_uuid"], ModelSHA256: meta["model_sha256"],
+		Observation: observation, Reply: reply, ClientUUID: meta["client_uuid"], ModelSHA256: meta["model_sha256"],
 		Outcome: meta["outcome"], Why: meta["why"], RTC: meta["rtc"] == "true",
 	}
 	if c.Count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
 		return c, fmt.Errorf("count: %w", err)
 	}
-	c.Header, err = wire.ParseHeader(parts[0])
+	c.Header, err = wire.ParseHeader(header)
 	return c, err
+}
+
+//rt:noalloc
+func checksum(header, observation, reply []byte) uint32 {
+	return crc32.Update(crc32.Update(crc32.Checksum(header, castagnoli), castagnoli, observation), castagnoli, reply)
 }

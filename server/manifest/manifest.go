@@ -117,7 +117,7 @@ func Default() Config {
 		WarmupInferences: 2,
 		Scheduler:        "round_robin",
 		MaxBatch:         1,
-		Conditioning:     Conditioning{Mode: policy.ConditionAuto, Schedule: policy.ScheduleNames[policy.ScheduleLinear], SigmaD: 1},
+		Conditioning:     Conditioning{Mode: policy.ConditioningModes[0], Schedule: policy.ScheduleNames[0], SigmaD: 1},
 		Zenoh:            Zenoh{TLS: TLS{VerifyNameOnConnect: true}},
 		HealthPort:       9100,
 		Debug:            Debug{CaptureMax: 256},

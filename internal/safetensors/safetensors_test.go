@@ -1,4 +1,4 @@
-package policy
+package safetensors
 
 import (
 	"encoding/binary"
@@ -15,23 +15,23 @@ func tensorFile(header string, data int) []byte {
 	return append(append(file, header...), make([]byte, data)...)
 }
 
-func TestParseTensors(t *testing.T) {
+func TestParse(t *testing.T) {
 	file := tensorFile(`{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]},"z":{"dtype":"U8","shape":[0],"data_offsets":[16,16]}}`, 16)
 	binary.LittleEndian.PutUint32(file[len(file)-12:], 0x3fc00000) // 1.5
 	binary.LittleEndian.PutUint64(file[len(file)-8:], 1<<64-2)
-	tensors, err := parseTensors(file)
-	if err != nil {
-		t.Fatal(err)
+	metadata, tensors, err := Parse(file)
+	if err != nil || metadata["a"] != "b" {
+		t.Fatalf("metadata %v, %v", metadata, err)
 	}
-	if x := tensors["x"].float32s(); len(tensors) != 3 || x[0] != 0 || x[1] != 1.5 {
+	if x := tensors["x"].Float32s(); len(tensors) != 3 || x[0] != 0 || x[1] != 1.5 {
 		t.Errorf("%d tensors with x = %v, want 3 with [0 1.5]", len(tensors), x)
 	}
-	if y := tensors["y"].int64s(); len(y) != 1 || y[0] != -2 {
+	if y := tensors["y"].Int64s(); len(y) != 1 || y[0] != -2 {
 		t.Errorf("y = %v, want [-2]", y)
 	}
 }
 
-func TestParseTensorsRefuses(t *testing.T) {
+func TestParseRefuses(t *testing.T) {
 	entry := func(dtype, shape, offsets string) string {
 		return `{"x":{"dtype":"` + dtype + `","shape":` + shape + `,"data_offsets":` + offsets + `}}`
 	}
@@ -45,6 +45,7 @@ func TestParseTensorsRefuses(t *testing.T) {
 		{"header length beyond the file", append(binary.LittleEndian.AppendUint64(nil, 100), '{', '}'), "header of 100 bytes"},
 		{"header length that overflows", binary.LittleEndian.AppendUint64(nil, 1<<63), "header of 9223372036854775808"},
 		{"no JSON", tensorFile("hello", 0), "invalid character"},
+		{"metadata that is no text", tensorFile(`{"__metadata__":{"a":1}}`, 0), "__metadata__"},
 		{"unknown type", tensorFile(entry("BF16", "[1]", "[0,2]"), 2), `dtype "BF16"`},
 		{"unknown key", tensorFile(`{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"q":1}}`, 1), "unknown field"},
 		{"rank beyond the bound", tensorFile(entry("U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1), "of rank 9"},
@@ -59,8 +60,8 @@ func TestParseTensorsRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := parseTensors(tt.file); !errors.Is(err, errTensors) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("parseTensors = %v, want errTensors with %q", err, tt.want)
+			if _, _, err := Parse(tt.file); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Parse = %v, want ErrFormat with %q", err, tt.want)
 			}
 		})
 	}
@@ -68,26 +69,26 @@ func TestParseTensorsRefuses(t *testing.T) {
 
 // Property: no bytes crash the reader, and the tensors of a file it accepts hold
 // exactly the file's data.
-func FuzzParseTensors(f *testing.F) {
-	golden, err := os.ReadFile(filepath.Join(stillDir, goldenDir, "b1_mode0.safetensors"))
+func FuzzParse(f *testing.F) {
+	golden, err := os.ReadFile(filepath.Join("..", "..", "testdata", "demo", "still", "golden", "b1_mode0.safetensors"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(golden)
 	f.Add(tensorFile(`{"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}`, 8))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		tensors, err := parseTensors(file)
+		_, tensors, err := Parse(file)
 		if err != nil {
 			return
 		}
 		total := 0
 		for name, tensor := range tensors {
-			size := int(dtypeSize[tensor.dtype])
-			for _, dim := range tensor.shape {
+			size := int(dtypeSize[tensor.DType])
+			for _, dim := range tensor.Shape {
 				size *= int(dim)
 			}
-			if size != len(tensor.data) {
-				t.Fatalf("%q holds %d bytes, want %d", name, len(tensor.data), size)
+			if size != len(tensor.Data) {
+				t.Fatalf("%q holds %d bytes, want %d", name, len(tensor.Data), size)
 			}
 			total += size
 		}
