@@ -25,12 +25,12 @@ func BenchmarkEncodeRGB(b *testing.B) {
 	for _, size := range benchSizes {
 		w, h := size[0], size[1]
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			e, err := NewEncoder(90)
+			e, err := NewEncoder(90, ChromaOfPicture)
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer e.Close()
-			pix, dst := scenery(w, h), make([]byte, MaxSize(w, h))
+			pix, dst := scenery(w, h), make([]byte, MaxSize(w, h, Chroma420))
 			b.SetBytes(int64(len(pix)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -23,14 +23,14 @@ import (
 //
 // Owner: one goroutine at a time.
 type Decoder struct {
-	handle C.tjhandle
-	failed bool // the last picture did; the handle is renewed before the next
-	warned bool // the last picture had stray bytes
-	planes planes
-	why    [maxWords]byte // the library's words for the last failure or warning, up to a zero
+	handle  C.tjhandle
+	failed  bool // the last picture did; the handle is renewed before the next
+	warned  bool // the last picture had stray bytes
+	planes  planes
+	message [maxMessage]byte // the library's for the last failure, up to a zero
 }
 
-const maxWords = 200 // JMSG_LENGTH_MAX of libjpeg
+const maxMessage = 200 // JMSG_LENGTH_MAX of libjpeg
 
 // NewDecoder returns a decoder. Close frees it.
 func NewDecoder() (*Decoder, error) {
@@ -86,7 +86,7 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 	}
 	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(p.End),
 		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(h), C.int(shrink), MaxPixels,
-		strayMost, (*C.char)(unsafe.Pointer(&d.why)), maxWords)
+		maxStray, (*C.char)(unsafe.Pointer(&d.message)), maxMessage)
 	if r < 0 {
 		d.failed = true
 		return sentinel(int(r))
@@ -100,21 +100,6 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 //
 //rt:noalloc
 func (d *Decoder) Warned() bool { return d.warned }
-
-// Warning is what the library says of the last picture when Warned. Call it
-// before the next.
-func (d *Decoder) Warning() string {
-	if !d.warned {
-		return ""
-	}
-	return d.words()
-}
-
-// words are the library's for the last picture that it did not decode silently.
-func (d *Decoder) words() string {
-	text, _, _ := bytes.Cut(d.why[:], []byte{0})
-	return string(text)
-}
 
 // Reserve makes room for converting pictures of m's size and layout, so that the
 // first of them allocates nothing either; m.Pix is not looked at.
@@ -194,11 +179,11 @@ func (d *Decoder) ready() error {
 // Explain wraps what DecodeRGB(dst, src, w, h) returned with got, wanted and the
 // library's own words. Call it before the next picture.
 func (d *Decoder) Explain(err error, src []byte, w, h int) error {
-	detail := ""
+	var detail []byte
 	if d.handle != nil && d.failed {
-		detail = d.words()
+		detail, _, _ = bytes.Cut(d.message[:], []byte{0})
 	}
-	return explain(err, src, w, h, detail)
+	return explain(err, src, w, h, string(detail))
 }
 
 // Close frees the decoder.

@@ -15,25 +15,18 @@ package jpeg
 #cgo nocallback edgert_split_nv12
 #cgo noescape edgert_split_gray
 #cgo nocallback edgert_split_gray
-#cgo noescape edgert_widen
-#cgo nocallback edgert_widen
-#cgo noescape edgert_set_restart
-#cgo nocallback edgert_set_restart
 
 #if defined(__has_include)
 #if !__has_include(<turbojpeg.h>)
 #error "turbojpeg.h is missing: apt-get install libturbojpeg0-dev, or build with CGO_ENABLED=0"
 #endif
 #endif
-#define EDGERT_RESTART 1
 #include "turbo.h"
 */
 import "C"
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"unsafe"
 )
 
@@ -41,35 +34,25 @@ import (
 //
 // Owner: one goroutine at a time.
 type Encoder struct {
-	handle C.tjhandle
-	params Params
-	planes planes
+	handle  C.tjhandle
+	quality int
+	chroma  Chroma
+	planes  planes
 }
 
-// The library's restart interval is one for the process: encoders that want one
-// write it, and hold off all others, while they encode.
-var (
-	restart  sync.RWMutex
-	restarts atomic.Int32 // open encoders with restart markers
-)
-
-// NewEncoder returns an encoder of the given quality, 1 to 100, in the chroma of
-// the picture. Close frees it.
-func NewEncoder(quality int) (*Encoder, error) { return NewEncoderOf(Params{Quality: quality}) }
-
-// NewEncoderOf returns an encoder. Close frees it.
-func NewEncoderOf(p Params) (*Encoder, error) {
-	if err := p.check(); err != nil {
-		return nil, err
+// NewEncoder returns an encoder of the given quality, 1 to 100. Close frees it.
+func NewEncoder(quality int, chroma Chroma) (*Encoder, error) {
+	switch {
+	case quality < 1 || quality > 100:
+		return nil, fmt.Errorf("%w, got %d", ErrQuality, quality)
+	case chroma > Chroma444:
+		return nil, fmt.Errorf("%w, got %v", ErrChroma, chroma)
 	}
 	handle := C.tjInitCompress()
 	if handle == nil {
 		return nil, fmt.Errorf("jpeg: no compressor: %s", C.GoString(C.tjGetErrorStr2(nil)))
 	}
-	if p.Restart > 0 {
-		restarts.Add(1)
-	}
-	return &Encoder{handle: handle, params: p}, nil
+	return &Encoder{handle: handle, quality: quality, chroma: chroma}, nil
 }
 
 // EncodeRGB compresses the w x h picture pix of packed RGB; see Encode.
@@ -86,11 +69,11 @@ func (e *Encoder) EncodeRGB(dst, pix []byte, w, h int) (n int, err error) {
 // them allocates nothing either; m.Pix is not looked at.
 func (e *Encoder) Reserve(m *Image) {
 	if pictureOK(m.W, m.H) && m.Layout != RGB {
-		e.planes.reserve(m, e.ChromaOf(m.Layout))
+		e.planes.reserve(m, e.chromaOf(m.Layout))
 	}
 }
 
-// Encode compresses m into dst, which must have MaxSizeOf(m.W, m.H, chroma)
+// Encode compresses m into dst, which must have MaxSize(m.W, m.H, chroma)
 // bytes, and returns how many it used. It allocates nothing, but for the planes
 // of pictures that are larger than any before and that Reserve was not told of.
 //
@@ -105,46 +88,12 @@ func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
 	if !pictureOK(m.W, m.H) {
 		return 0, ErrTooLarge
 	}
-	if want := m.Bytes(); want == 0 || len(m.Pix) < want || len(dst) < MaxSizeOf(m.W, m.H, e.ChromaOf(m.Layout)) {
+	chroma := e.chromaOf(m.Layout)
+	if want := m.Bytes(); want == 0 || len(m.Pix) < want || len(dst) < MaxSize(m.W, m.H, chroma) {
 		return 0, ErrSize
 	}
-	if restarts.Load() == 0 {
-		return e.encode(dst, m)
-	}
-	if e.params.Restart == 0 {
-		restart.RLock()
-		n, err = e.encode(dst, m)
-		restart.RUnlock()
-		return n, err
-	}
-	restart.Lock()
-	C.edgert_set_restart(C.int(e.params.Restart))
-	n, err = e.encode(dst, m)
-	C.edgert_set_restart(0)
-	restart.Unlock()
-	return n, err
-}
-
-// ChromaOf returns what a picture of that layout is encoded with.
-//
-//rt:noalloc
-func (e *Encoder) ChromaOf(l Layout) Chroma {
-	planar := l == NV12 || l == I420 || l == Gray
-	switch c := e.params.Chroma; {
-	case planar, l == YUYV && c == Chroma420, l != YUYV && c == ChromaOfPicture:
-		return Chroma420
-	case l == YUYV: // more than it has would be made up
-		return Chroma422
-	default:
-		return c
-	}
-}
-
-//rt:noalloc
-func (e *Encoder) encode(dst []byte, m *Image) (n int, err error) {
-	chroma := e.ChromaOf(m.Layout)
 	out, room := (*C.uchar)(unsafe.SliceData(dst)), C.ulong(len(dst))
-	w, h, quality := C.int(m.W), C.int(m.H), C.int(e.params.Quality)
+	w, h, quality := C.int(m.W), C.int(m.H), C.int(e.quality)
 	var r C.long
 	switch m.Layout {
 	case RGB:
@@ -159,13 +108,23 @@ func (e *Encoder) encode(dst []byte, m *Image) (n int, err error) {
 	return int(r), nil
 }
 
+// chromaOf returns what a picture of that layout is encoded with.
+//
+//rt:noalloc
+func (e *Encoder) chromaOf(l Layout) Chroma {
+	switch {
+	case l == YUYV && e.chroma != Chroma420: // more than it has would be made up
+		return Chroma422
+	case l == RGB && e.chroma != ChromaOfPicture:
+		return e.chroma
+	}
+	return Chroma420
+}
+
 // Close frees the encoder.
 func (e *Encoder) Close() error {
 	if e.handle == nil {
 		return ErrClosed
-	}
-	if e.params.Restart > 0 {
-		restarts.Add(-1)
 	}
 	C.tjDestroy(e.handle)
 	e.handle = nil
@@ -197,16 +156,13 @@ func (p *planes) reserve(m *Image, chroma Chroma) {
 }
 
 // of returns m's planes, one behind the other and without padding, and the size
-// of the chroma's. They are m's own where it has them.
+// of the chroma's.
 //
 //rt:noalloc
 func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {
-	luma, wide, high := sizes(m, chroma)
+	_, wide, high := sizes(m, chroma)
 	cw, ch = C.int(wide), C.int(high)
 	src := unsafe.SliceData(m.Pix)
-	if m.Layout == I420 && m.Full {
-		return (*C.uchar)(src), cw, ch
-	}
 	p.reserve(m, chroma)
 	room := (*C.uint8_t)(unsafe.SliceData(p.room))
 	full := C.int(0)
@@ -223,10 +179,8 @@ func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {
 		C.edgert_split_yuyv(room, (*C.uint8_t)(src), w, h, stride, half, full)
 	case Gray:
 		C.edgert_split_gray(room, (*C.uint8_t)(src), w, h, stride)
-	case NV12:
-		C.edgert_split_nv12(room, (*C.uint8_t)(src), w, h, stride, full)
 	default:
-		C.edgert_widen(room, (*C.uint8_t)(src), C.int(luma), 2*cw*ch)
+		C.edgert_split_nv12(room, (*C.uint8_t)(src), w, h, stride, full)
 	}
 	return (*C.uchar)(unsafe.SliceData(p.room)), cw, ch
 }

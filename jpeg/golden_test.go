@@ -73,7 +73,7 @@ func sceneImages(t *testing.T) map[string]Image {
 		"rgb":  {Layout: RGB, Pix: goldenPNG(t, "scene.png")},
 		"gray": {Layout: Gray, Pix: golden(t, "scene.gray")},
 	}
-	for name, layout := range map[string]Layout{"yuyv": YUYV, "nv12": NV12, "i420": I420} {
+	for name, layout := range map[string]Layout{"yuyv": YUYV, "nv12": NV12} {
 		all[name+" full"] = Image{Layout: layout, Full: true, Pix: golden(t, "scene_full."+name)}
 		all[name+" narrow"] = Image{Layout: layout, Pix: golden(t, "scene_narrow."+name)}
 	}
@@ -92,29 +92,29 @@ func TestEncodeIsThePicture(t *testing.T) {
 		if m.Layout == Gray {
 			want = goldenPNG(t, "scene_gray.png")
 		}
-		for _, p := range []Params{{Quality: 95}, {Quality: 95, Chroma: Chroma420}, {Quality: 95, Chroma: Chroma444}, {Quality: 95, Restart: 1}} {
-			e, err := NewEncoderOf(p)
+		for _, p := range []Chroma{ChromaOfPicture, Chroma420, Chroma444} {
+			e, err := NewEncoder(95, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			dst := make([]byte, MaxSizeOf(sceneW, sceneH, e.ChromaOf(m.Layout)))
+			dst := make([]byte, MaxSize(sceneW, sceneH, e.chromaOf(m.Layout)))
 			n, err := e.Encode(dst, &m)
 			if err != nil {
-				t.Fatalf("%s, %+v: %v", name, p, err)
+				t.Fatalf("%s, %v: %v", name, p, err)
 			}
-			chroma := e.ChromaOf(m.Layout)
+			chroma := e.chromaOf(m.Layout)
 			e.Close()
 			pic, err := Inspect(dst[:n])
-			if err != nil || pic.Chroma != chroma || (pic.Restart > 0) != (p.Restart > 0) {
-				t.Errorf("%s, %+v: Inspect() = %+v, %v, want chroma %v", name, p, pic, err, chroma)
+			if err != nil || pic.Chroma != chroma {
+				t.Errorf("%s, %v: Inspect() = %+v, %v, want chroma %v", name, p, pic, err, chroma)
 			}
 			im, err := stdjpeg.Decode(bytes.NewReader(dst[:n]))
 			if err != nil {
-				t.Fatalf("%s, %+v: the standard library says %v", name, p, err)
+				t.Fatalf("%s, %v: the standard library says %v", name, p, err)
 			}
 			// The library's own q90 pictures differ by as much: chroma is averaged.
 			if most, mean := difference(rgbOf(im), want); mean > 3 || most > 90 {
-				t.Errorf("%s, %+v: differs by %d at most, %.2f in the mean, want 90 and 3", name, p, most, mean)
+				t.Errorf("%s, %v: differs by %d at most, %.2f in the mean, want 90 and 3", name, p, most, mean)
 			}
 		}
 		got := make([]byte, 3*sceneW*sceneH)
@@ -130,9 +130,6 @@ func TestEncodeIsThePicture(t *testing.T) {
 // same picture.
 func TestStrideIsSkipped(t *testing.T) {
 	for name, m := range sceneImages(t) {
-		if m.Layout == I420 {
-			continue
-		}
 		stride := m.stride()
 		rows := len(m.Pix) / stride
 		wide := make([]byte, rows*(stride+10))
@@ -254,12 +251,12 @@ func TestInspectPadding(t *testing.T) {
 
 func TestEveryLayoutAllocatesNothing(t *testing.T) {
 	for name, m := range sceneImages(t) {
-		e, err := NewEncoder(90)
+		e, err := NewEncoder(90, ChromaOfPicture)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		d, dst, rgb := decoder(t), make([]byte, MaxSizeOf(sceneW, sceneH, Chroma444)), make([]byte, 3*sceneW*sceneH)
+		d, dst, rgb := decoder(t), make([]byte, MaxSize(sceneW, sceneH, Chroma444)), make([]byte, 3*sceneW*sceneH)
 		if n := testing.AllocsPerRun(20, func() {
 			n, err := e.Encode(dst, &m)
 			if err != nil {

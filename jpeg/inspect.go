@@ -10,7 +10,6 @@ type Picture struct {
 	W, H        int
 	Chroma      Chroma
 	Progressive bool
-	Restart     int // blocks between restart markers, 0: none
 	// Tables says that every Huffman table that the scan uses is in the file. The
 	// pictures of many webcams lack them: the standard's own are meant.
 	Tables bool
@@ -30,8 +29,6 @@ const (
 	markSOF1 = 0xc1 // extended sequential: baseline with more tables
 	markSOF2 = 0xc2 // progressive
 	markDHT  = 0xc4
-	markJPG  = 0xc8
-	markDAC  = 0xcc
 	markRST0 = 0xd0
 	markRST7 = 0xd7
 	markSOI  = 0xd8
@@ -118,11 +115,8 @@ func (s *scanner) segment() error {
 		err = s.huffman(body)
 	case mark == markDQT:
 		s.quantized = true
-	case mark == markDRI:
-		if len(body) != 2 {
-			return ErrCorrupt
-		}
-		s.Restart = int(binary.BigEndian.Uint16(body))
+	case mark == markDRI && len(body) != 2:
+		return ErrCorrupt
 	case mark == markSOF0, mark == markSOF1, mark == markSOF2:
 		s.Progressive = mark == markSOF2
 		err = s.frame(body)
@@ -143,7 +137,7 @@ func (s *scanner) segment() error {
 //
 //rt:noalloc
 func (s *scanner) marker() bool {
-	for stray := 0; s.at+1 < len(s.src) && stray <= strayMost; {
+	for stray := 0; s.at+1 < len(s.src) && stray <= maxStray; {
 		switch {
 		case s.src[s.at] != 0xff:
 			s.at++

@@ -23,7 +23,7 @@ import (
 var (
 	ErrNoLibrary   = errors.New("jpeg: built without libjpeg-turbo: install libturbojpeg0-dev and a C compiler, build with CGO_ENABLED=1")
 	ErrQuality     = errors.New("jpeg: quality out of range, want 1 to 100")
-	ErrParams      = errors.New("jpeg: unknown chroma, or a restart interval out of range")
+	ErrChroma      = errors.New("jpeg: chroma that cannot be encoded, want 4:2:0, 4:2:2 or 4:4:4")
 	ErrCorrupt     = errors.New("jpeg: corrupt or truncated picture")
 	ErrFormat      = errors.New("jpeg: not an RGB, YCbCr or gray picture of 8 bits")
 	ErrProgressive = errors.New("jpeg: progressive picture, want baseline")
@@ -44,12 +44,9 @@ const (
 	// component. More would hold the decoder: each is a pass over the picture.
 	maxScans = 3
 
-	// strayMost is how many bytes may lie where none belong, before one marker.
+	// maxStray is how many bytes may lie where none belong, before one marker.
 	// Webcams of Logitech's send 1 to 9; those that lose data leave hundreds.
-	strayMost = 64
-
-	// maxRestart is the most rows of blocks between two restart markers.
-	maxRestart = 9999
+	maxStray = 64
 )
 
 // Layout says how Image.Pix is laid out.
@@ -61,16 +58,13 @@ const (
 	Gray                   // 1 byte per pixel, 0 black to 255 white
 	YUYV                   // Y0 Cb Y1 Cr for two pixels: 4:2:2, an even width
 	NV12                   // all Y, then Cb and Cr in turn for blocks of 2 x 2: 4:2:0
-	I420                   // all Y, all Cb, all Cr: 4:2:0
 )
 
 // Image is an uncompressed picture, rows top to bottom.
 type Image struct {
 	W, H   int
 	Layout Layout
-	// Stride is the bytes from one row to the next, of the first plane; 0: no
-	// padding. I420 knows no padding.
-	Stride int
+	Stride int // bytes from one row to the next; 0: no padding
 	// Full says that YUV levels span 0 to 255, as in JPEG itself. Most cameras
 	// deliver ITU-R 601's 16 to 235, which are widened on the way.
 	Full bool
@@ -97,11 +91,6 @@ func (m *Image) Bytes() int {
 		row = 2 * m.W
 	case NV12:
 		row, rows = (m.W+1)&^1, m.H+(m.H+1)/2
-	case I420:
-		if m.Stride != 0 && m.Stride != m.W {
-			return 0
-		}
-		return m.W*m.H + 2*((m.W+1)/2)*((m.H+1)/2)
 	default:
 		return 0
 	}
@@ -150,39 +139,13 @@ func (c Chroma) String() string {
 	return [...]string{"as the picture", "4:2:0", "4:2:2", "4:4:4", "gray", "other"}[min(c, ChromaOther)]
 }
 
-// Params are an encoder's.
-type Params struct {
-	Quality int // 1 to 100
-	Chroma  Chroma
-	// Restart is the rows of blocks from one restart marker to the next, up to
-	// 9999; 0: none. A decoder that lost its way finds it again there. Encoders
-	// with restart markers take turns, in the whole process.
-	Restart int
-}
-
-func (p *Params) check() error {
-	switch {
-	case p.Quality < 1 || p.Quality > 100:
-		return fmt.Errorf("%w, got %d", ErrQuality, p.Quality)
-	case p.Chroma > Chroma444:
-		return fmt.Errorf("%w: chroma %v, want 4:2:0, 4:2:2 or 4:4:4", ErrParams, p.Chroma)
-	case p.Restart < 0 || p.Restart > maxRestart:
-		return fmt.Errorf("%w: restart every %d rows, want 0 to %d", ErrParams, p.Restart, maxRestart)
-	}
-	return nil
-}
-
-// MaxSize returns the bytes that a w x h picture may need as JPEG in 4:2:0: what
-// the library asks for. MaxSizeOf is for other chroma.
+// MaxSize returns the bytes that a w x h picture may need as JPEG with the given
+// chroma: what the library asks for. ChromaOfPicture counts as 4:2:2.
 //
 // Source: turbojpeg.c, tjBufSize.
-func MaxSize(w, h int) int { return MaxSizeOf(w, h, Chroma420) }
-
-// MaxSizeOf returns the bytes that a w x h picture may need as JPEG with the
-// given chroma; ChromaOfPicture counts as 4:2:2.
 //
 //rt:noalloc
-func MaxSizeOf(w, h int, c Chroma) int {
+func MaxSize(w, h int, c Chroma) int {
 	switch c {
 	case Chroma420:
 		return (w+15)&^15*((h+15)&^15)*3 + 2048

@@ -55,12 +55,12 @@ func decoder(t testing.TB) *Decoder {
 
 func encode(t testing.TB, pix []byte, w, h, quality int) []byte {
 	t.Helper()
-	e, err := NewEncoder(quality)
+	e, err := NewEncoder(quality, ChromaOfPicture)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	dst := make([]byte, MaxSize(w, h))
+	dst := make([]byte, MaxSize(w, h, Chroma420))
 	n, err := e.EncodeRGB(dst, pix, w, h)
 	if err != nil {
 		t.Fatalf("EncodeRGB(%dx%d) = %v", w, h, err)
@@ -171,8 +171,8 @@ func TestRoundTripSizes(t *testing.T) {
 				t.Fatalf("%dx%d: byte %d = %d, want %d +-12", w, h, i, got[i], smooth[i])
 			}
 		}
-		if n := len(encode(t, noise, w, h, 100)); n > MaxSize(w, h) {
-			t.Errorf("%dx%d: noise takes %d bytes, MaxSize says %d", w, h, n, MaxSize(w, h))
+		if n := len(encode(t, noise, w, h, 100)); n > MaxSize(w, h, Chroma420) {
+			t.Errorf("%dx%d: noise takes %d bytes, MaxSize says %d", w, h, n, MaxSize(w, h, Chroma420))
 		}
 	}
 }
@@ -273,15 +273,15 @@ func TestManyScansAreBounded(t *testing.T) {
 
 func TestEncodeRefuses(t *testing.T) {
 	for _, quality := range []int{-1, 0, 101} {
-		if _, err := NewEncoder(quality); !errors.Is(err, ErrQuality) {
+		if _, err := NewEncoder(quality, ChromaOfPicture); !errors.Is(err, ErrQuality) {
 			t.Errorf("NewEncoder(%d) = %v, want %v", quality, err, ErrQuality)
 		}
 	}
-	e, err := NewEncoder(90)
+	e, err := NewEncoder(90, ChromaOfPicture)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pix, dst := make([]byte, 16*16*3), make([]byte, MaxSize(16, 16))
+	pix, dst := make([]byte, 16*16*3), make([]byte, MaxSize(16, 16, Chroma420))
 	for _, tt := range []struct {
 		name     string
 		dst, pix []byte
@@ -293,7 +293,7 @@ func TestEncodeRefuses(t *testing.T) {
 		{"a pixel too few", dst, pix[3:], 16, 16, ErrSize},
 		{"no width", dst, nil, 0, 16, ErrTooLarge},
 		{"a size that overflows", dst, pix, math.MaxInt, 4, ErrTooLarge},
-		{"wider than a JPEG can be", make([]byte, MaxSize(65536, 1)), make([]byte, 65536*3), 65536, 1, ErrTooLarge},
+		{"wider than a JPEG can be", make([]byte, MaxSize(65536, 1, Chroma420)), make([]byte, 65536*3), 65536, 1, ErrTooLarge},
 	} {
 		if _, err := e.EncodeRGB(tt.dst, tt.pix, tt.w, tt.h); !errors.Is(err, tt.want) {
 			t.Errorf("%s: EncodeRGB() = %v, want %v", tt.name, err, tt.want)
@@ -334,8 +334,8 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 }
 
 func TestJPEGNoAlloc(t *testing.T) {
-	pix, dst := picture(), make([]byte, MaxSize(bandsW, bandsH))
-	e, err := NewEncoder(90)
+	pix, dst := picture(), make([]byte, MaxSize(bandsW, bandsH, Chroma420))
+	e, err := NewEncoder(90, ChromaOfPicture)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,8 +387,8 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("Explain(%v) loses the error", err)
 		}
 		warned := d.Warned()
-		if warned && err != nil || (d.Warning() != "") != warned {
-			t.Fatalf("DecodeRGB of %d bytes = %v, warned %v, %q", len(src), err, warned, d.Warning())
+		if warned && err != nil || (warning(d) != "") != warned {
+			t.Fatalf("DecodeRGB of %d bytes = %v, warned %v, %q", len(src), err, warned, warning(d))
 		}
 		for k := 2; k <= MaxShrink; k *= 2 {
 			sw, sh := (w+k-1)/k, (h+k-1)/k

@@ -6,10 +6,7 @@ package jpeg
 type Encoder struct{}
 
 // NewEncoder returns ErrNoLibrary.
-func NewEncoder(int) (*Encoder, error) { return nil, ErrNoLibrary }
-
-// NewEncoderOf returns ErrNoLibrary.
-func NewEncoderOf(Params) (*Encoder, error) { return nil, ErrNoLibrary }
+func NewEncoder(int, Chroma) (*Encoder, error) { return nil, ErrNoLibrary }
 
 // EncodeRGB returns ErrNoLibrary.
 func (e *Encoder) EncodeRGB(_, _ []byte, _, _ int) (n int, err error) { return 0, ErrNoLibrary }
@@ -19,9 +16,6 @@ func (e *Encoder) Encode([]byte, *Image) (n int, err error) { return 0, ErrNoLib
 
 // Reserve does nothing.
 func (e *Encoder) Reserve(*Image) {}
-
-// ChromaOf returns the default.
-func (e *Encoder) ChromaOf(Layout) Chroma { return Chroma420 }
 
 // Close returns ErrNoLibrary.
 func (e *Encoder) Close() error { return ErrNoLibrary }
@@ -40,9 +34,6 @@ func (d *Decoder) DecodeScaled(_, _ []byte, _, _, _ int) error { return ErrNoLib
 
 // Warned is false.
 func (d *Decoder) Warned() bool { return false }
-
-// Warning is empty.
-func (d *Decoder) Warning() string { return "" }
 
 // Reserve does nothing.
 func (d *Decoder) Reserve(*Image) {}

@@ -75,26 +75,6 @@ static void edgert_split_gray(uint8_t *y, const uint8_t *src, int w, int h, int 
 	memset(y + (size_t)w * h, 128, 2 * (size_t)((w + 1) / 2) * ((h + 1) / 2));
 }
 
-// Planes of levels 16..235 to planes of 0..255 in place of their own.
-static void edgert_widen(uint8_t *dst, const uint8_t *src, int luma, int chroma) {
-	edgert_luma(dst, src, luma, 1, 0);
-	for (int i = luma; i < luma + chroma; i++) dst[i] = edgert_wide(src[i]);
-}
-
-#ifdef EDGERT_RESTART
-// TurboJPEG 2 takes the restart interval from its environment alone. The entry is
-// made before there are threads and rewritten in place, under the caller's lock.
-static char edgert_restart[] = "TJ_RESTART=\0\0\0\0\0\0\0\0";
-__attribute__((constructor)) static void edgert_environment(void) {
-	if (getenv("TJ_RESTART") == NULL) putenv(edgert_restart);
-}
-static void edgert_set_restart(int rows) {
-	char *value = edgert_restart + strlen("TJ_RESTART=");
-	if (rows > 0) snprintf(value, 8, "%d", rows);
-	else value[0] = 0;
-}
-#endif
-
 // Returns the bytes written, or edgert_*. The library believes that a buffer it
 // may not grow has tjBufSize bytes, so that is checked here.
 static long edgert_encode(tjhandle t, const unsigned char *pix, int w, int h, int stride, int format, int subsamp, int quality, unsigned char *dst, unsigned long cap) {

@@ -177,12 +177,12 @@ func (r *robot) receive(s wire.Sample) {
 // picture is a plain red picture as JPEG.
 func picture(t testing.TB, w, h int) []byte {
 	t.Helper()
-	e, err := jpeg.NewEncoder(90)
+	e, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
 	if err != nil {
 		t.Skip(err)
 	}
 	defer e.Close()
-	pix, dst := make([]byte, 3*w*h), make([]byte, jpeg.MaxSize(w, h))
+	pix, dst := make([]byte, 3*w*h), make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma420))
 	for i := 0; i < len(pix); i += 3 {
 		pix[i] = 250
 	}

@@ -64,12 +64,12 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 		pix[3*i+1] = byte(128 + 90*math.Sin(down))
 		pix[3*i+2] = byte(128+60*math.Sin(across+down)) + byte(x>>29)
 	}
-	e, err := jpeg.NewEncoderOf(jpeg.Params{Quality: 90, Chroma: chroma})
+	e, err := jpeg.NewEncoder(90, chroma)
 	if err != nil {
 		t.Skip(err)
 	}
 	defer e.Close()
-	file = make([]byte, jpeg.MaxSizeOf(w, h, chroma))
+	file = make([]byte, jpeg.MaxSize(w, h, chroma))
 	n, err := e.Encode(file, &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix})
 	if err != nil {
 		t.Fatal(err)

@@ -209,11 +209,11 @@ func speedOf(out string, j judge) (float64, error) {
 
 // newSubjects prepares what is measured; done frees it.
 func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error) {
-	e, err := jpeg.NewEncoder(cfg.Quality)
+	e, err := jpeg.NewEncoder(cfg.Quality, jpeg.ChromaOfPicture)
 	if err != nil {
 		return nil, nil, exit.With(exit.Usage, err)
 	}
-	e420, err := jpeg.NewEncoderOf(jpeg.Params{Quality: cfg.Quality, Chroma: jpeg.Chroma420})
+	e420, err := jpeg.NewEncoder(cfg.Quality, jpeg.Chroma420)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -226,7 +226,7 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 	rgb := &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}
 	yuyv := &jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: packed(pix, w, h)}
 	nv12 := &jpeg.Image{W: w, H: h, Layout: jpeg.NV12, Pix: planar(pix, w, h)}
-	dst, tensor := make([]byte, jpeg.MaxSizeOf(w, h, jpeg.Chroma444)), make([]byte, 3*w*h)
+	dst, tensor := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma444)), make([]byte, 3*w*h)
 	encode := func(e *jpeg.Encoder, m *jpeg.Image) func() error {
 		return func() error { _, err := e.Encode(dst, m); return err }
 	}

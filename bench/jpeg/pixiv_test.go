@@ -25,7 +25,7 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 		yuyv := packed(pix, w, h)
 		planes := pixiv.NewYCbCrAligned(bounds, image.YCbCrSubsampleRatio422)
 		splitYUYV(planes, yuyv)
-		e, err := jpeg.NewEncoder(quality)
+		e, err := jpeg.NewEncoder(quality, jpeg.ChromaOfPicture)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 			{"RGB", jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}, &rgb.Image{Pix: pix, Stride: 3 * w, Rect: bounds}},
 			{"YUYV", jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: yuyv}, planes},
 		} {
-			dst := make([]byte, jpeg.MaxSizeOf(w, h, jpeg.Chroma422))
+			dst := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma422))
 			n, err := e.Encode(dst, &tt.ours)
 			if err != nil {
 				t.Fatal(err)

@@ -38,7 +38,7 @@ const (
 // encode compresses pictures as fast as it can, as a recorder or a live preview
 // without a limit would.
 func encode(ctx context.Context) {
-	enc, err := jpeg.NewEncoder(previewQuality)
+	enc, err := jpeg.NewEncoder(previewQuality, jpeg.ChromaOfPicture)
 	if err != nil {
 		return // the edge itself has failed by now
 	}
@@ -47,7 +47,7 @@ func encode(ctx context.Context) {
 	for i := range picture {
 		picture[i] = byte(i * i >> 7)
 	}
-	file := make([]byte, jpeg.MaxSize(previewWidth, previewHeight))
+	file := make([]byte, jpeg.MaxSize(previewWidth, previewHeight, jpeg.Chroma420))
 	for ctx.Err() == nil {
 		if _, err := enc.EncodeRGB(file, picture, previewWidth, previewHeight); err != nil {
 			return

@@ -715,13 +715,13 @@ func newArm(t *testing.T, network wire.Session, prefix string) *arm {
 	if a.obs, err = network.Publisher(key, wire.ObservationQoS); err != nil {
 		t.Fatal(err)
 	}
-	encoder, err := jpeg.NewEncoder(90)
+	encoder, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
 	if err != nil {
 		t.Skip(err)
 	}
 	defer encoder.Close()
 	camera := bundle.Cameras[0]
-	picture := make([]byte, jpeg.MaxSize(camera.W, camera.H))
+	picture := make([]byte, jpeg.MaxSize(camera.W, camera.H, jpeg.Chroma420))
 	n, err := encoder.EncodeRGB(picture, make([]byte, camera.Bytes()), camera.W, camera.H)
 	if err != nil {
 		t.Fatal(err)

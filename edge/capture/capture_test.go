@@ -294,7 +294,6 @@ func TestPassThroughEnds(t *testing.T) {
 		"a crop":                  {Config{Crop: Rect{20, 10, 1, 1}}, Encoding{Quality: 90}, 20, 10, false},
 		"raw":                     {Config{}, Encoding{}, 64, 48, true},
 		"raw of another size":     {Config{SendW: 32, SendH: 24}, Encoding{}, 32, 24, true},
-		"restart markers":         {Config{}, Encoding{Quality: 90, Reencode: true, Restarts: 1}, 64, 48, false},
 		"the policy's size it is": {Config{}, Encoding{Quality: 90, WantW: 64, WantH: 48}, 64, 48, false},
 	} {
 		f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}

@@ -18,7 +18,6 @@ type Encoding struct {
 	Reencode bool // the quality was asked for: the camera's own JPEG is encoded anew
 	WantW    int  // what the policy wants, 0: anything
 	WantH    int
-	Restarts int // rows of blocks between restart markers; 0: none
 }
 
 // aspectSlack is how far the shapes of two pictures may differ before scaling
@@ -77,10 +76,10 @@ func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 		return v, nil
 	}
 	if quality > 0 {
-		if v.encoder, err = jpeg.NewEncoderOf(jpeg.Params{Quality: quality, Chroma: jpeg.Chroma420, Restart: d.Restarts}); err != nil {
+		if v.encoder, err = jpeg.NewEncoder(quality, jpeg.Chroma420); err != nil {
 			return nil, err
 		}
-		v.file = make([]byte, jpeg.MaxSize(r.outW, r.outH))
+		v.file = make([]byte, jpeg.MaxSize(r.outW, r.outH, jpeg.Chroma420))
 	}
 	padded := f.Stride != 0 && f.Stride != 3*f.Width
 	if f.Pixels == camera.MJPEG || (quality == 0 || !r.identity()) && (f.Pixels != camera.RGB8 || padded) {

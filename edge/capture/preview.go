@@ -71,10 +71,10 @@ func NewPreview(v *Encoder) (*Preview, error) {
 	p.maxBytes = room
 	if v.encoder == nil && !v.passthrough {
 		var err error
-		if p.encoder, err = jpeg.NewEncoderOf(jpeg.Params{Quality: previewQuality, Chroma: jpeg.Chroma420}); err != nil {
+		if p.encoder, err = jpeg.NewEncoder(previewQuality, jpeg.Chroma420); err != nil {
 			return nil, err
 		}
-		p.maxBytes = min(jpeg.MaxSizeOf(v.transform.outW, v.transform.outH, jpeg.Chroma420), previewMaxBytes)
+		p.maxBytes = min(jpeg.MaxSize(v.transform.outW, v.transform.outH, jpeg.Chroma420), previewMaxBytes)
 	}
 	p.newest = rt.NewLatest(func(c *pictureCopy) { c.data = make([]byte, 0, room) })
 	return p, nil
@@ -163,7 +163,7 @@ func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 		return Still{}, fmt.Errorf("%w: the sender is busy", ErrNoPicture)
 	case p.encoder == nil:
 		return Still{c.taken, append(room[:0], c.data...)}, nil
-	case len(room) < jpeg.MaxSizeOf(c.w, c.h, jpeg.Chroma420):
+	case len(room) < jpeg.MaxSize(c.w, c.h, jpeg.Chroma420):
 		return Still{}, fmt.Errorf("a raw picture of %dx%d is too large to be shown: send JPEG (--jpeg-quality)", c.w, c.h)
 	}
 	n, err := p.encoder.Encode(room, &jpeg.Image{W: c.w, H: c.h, Layout: jpeg.RGB, Pix: c.data})

@@ -50,8 +50,8 @@ func Open(cfg Config) (r *Robot, err error) {
 	if cfg.Quality == 0 {
 		return r, nil
 	}
-	r.file = make([]byte, jpeg.MaxSize(sim.NativeWidth, sim.NativeHeight))
-	if r.enc, err = jpeg.NewEncoder(cfg.Quality); err != nil {
+	r.file = make([]byte, jpeg.MaxSize(sim.NativeWidth, sim.NativeHeight, jpeg.Chroma420))
+	if r.enc, err = jpeg.NewEncoder(cfg.Quality, jpeg.ChromaOfPicture); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	if r.dec, err = jpeg.NewDecoder(); err != nil {

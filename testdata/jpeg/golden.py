@@ -51,5 +51,4 @@ for name, (ys, yo, cs) in {"full": (1, 0, 1), "narrow": (219 / 255, 16, 224 / 25
     uv = np.empty((H // 2, W), np.uint8)
     uv[:, 0::2], uv[:, 1::2] = quarter
     open(f"golden/scene_{name}.nv12", "wb").write(Y.tobytes() + uv.tobytes())
-    open(f"golden/scene_{name}.i420", "wb").write(Y.tobytes() + quarter[0].tobytes() + quarter[1].tobytes())
 np.asarray(im.convert("L")).tofile("golden/scene.gray")
