@@ -11,12 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"edgert/bench"
 	"edgert/tools/proc"
 )
 
@@ -29,7 +30,7 @@ const (
 	port                   = "7447"
 
 	settle    = 8 * time.Second
-	stopLimit = 8 * time.Second
+	edgeLimit = time.Minute
 )
 
 type options struct {
@@ -62,8 +63,8 @@ func ip(args ...string) error {
 	return nil
 }
 
-// lay makes both namespaces and the cable.
-func lay() error {
+// addCable makes both namespaces and the cable.
+func addCable() error {
 	for _, args := range [][]string{
 		{"netns", "add", serverSpace},
 		{"netns", "add", edgeSpace},
@@ -82,7 +83,7 @@ func lay() error {
 	return nil
 }
 
-func unlay() {
+func removeCable() {
 	exec.Command("ip", "netns", "del", serverSpace).Run()
 	exec.Command("ip", "netns", "del", edgeSpace).Run()
 }
@@ -93,20 +94,20 @@ func run(o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	unlay() // of a run that was killed
-	defer unlay()
-	if err := lay(); err != nil {
+	removeCable() // of a run that was killed
+	defer removeCable()
+	if err := addCable(); err != nil {
 		return err
 	}
 	audit, summary := filepath.Join(dir, "audit.jsonl"), filepath.Join(dir, "edge.json")
-	server, err := proc.StartIn(serverSpace, o.bin, "lean-server", nil, "--quiet", "--manifest", o.manifest,
+	server, err := startIn(serverSpace, o.bin, dir, "lean-server", "--quiet", "--manifest", o.manifest,
 		"--listen", "tcp/"+serverAddr+":"+port, "--health-port", "0", "--audit", audit)
 	if err != nil {
 		return err
 	}
-	defer server.Stop(stopLimit)
+	defer server.Stop()
 	duration := settle + time.Duration(o.cuts)*(o.cut+o.after)
-	edge, err := proc.StartIn(edgeSpace, o.bin, "edge-rt", []string{"STATE_DIRECTORY=" + dir}, "--bus", "sim", "--camera", "top=sim",
+	edge, err := startIn(edgeSpace, o.bin, dir, "edge-rt", "--bus", "sim", "--camera", "top=sim",
 		"--connect", "tcp/"+serverAddr+":"+port, "--duration", duration.String(), "--json", summary)
 	if err != nil {
 		return err
@@ -128,13 +129,21 @@ func run(o options) error {
 		back = append(back, time.Now())
 		time.Sleep(o.after)
 	}
-	if err := edge.Err(); err != nil {
+	if err := edge.Wait(edgeLimit); err != nil {
 		return err
 	}
-	if err := server.Stop(stopLimit); err != nil {
+	if err := server.Stop(); err != nil {
 		return err
 	}
 	return judge(o, audit, summary, back)
+}
+
+// startIn starts a program in a network namespace. ip replaces itself by the
+// program, so the process id is the program's.
+func startIn(namespace, bin, dir, name string, args ...string) (*bench.Child, error) {
+	cmd := bench.Command("ip", append([]string{"netns", "exec", namespace, bench.Program(bin, name)}, args...)...)
+	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir)
+	return proc.Start(cmd)
 }
 
 // line is what the test reads of an audit line.
@@ -163,7 +172,7 @@ func read(path string) (lines []line, err error) {
 	if err := s.Err(); err != nil {
 		return nil, fmt.Errorf("%s, after %d lines: %w", path, len(lines), err)
 	}
-	sort.Slice(lines, func(i, j int) bool { return lines[i].TS.Before(lines[j].TS) })
+	slices.SortFunc(lines, func(a, b line) int { return a.TS.Compare(b.TS) })
 	return lines, nil
 }
 
@@ -180,34 +189,19 @@ func judge(o options, audit, summary string, back []time.Time) error {
 	if err != nil {
 		return err
 	}
-	boot, failed := bootTime(), 0
+	boot := bootTime()
+	var checks proc.Checks
 	for i, t := range back {
-		first := -1
-		for k, l := range lines {
-			if l.TS.After(t) {
-				first = k
-				break
-			}
-		}
+		first := slices.IndexFunc(lines, func(l line) bool { return l.TS.After(t) })
 		if first < 0 {
-			fmt.Printf("FAIL  cut %d: the server saw nothing afterwards\n", i+1)
-			failed++
+			checks.That(false, "cut %d: the server saw nothing afterwards", i+1)
 			continue
 		}
 		l := lines[first]
 		arrived := l.TS.Add(-time.Duration(l.Service * float64(time.Millisecond)))
 		age := arrived.Sub(boot.Add(time.Duration(l.Mono)))
-		mark := "ok  "
-		if age > o.age {
-			mark = "FAIL"
-			failed++
-		}
-		fmt.Printf("%s  cut %d of %v: first observation %v after the cable was back, %v old (want at most %v)\n",
-			mark, i+1, o.cut, arrived.Sub(t).Round(time.Millisecond), age.Round(time.Millisecond), o.age)
-	}
-	b, err := os.ReadFile(summary)
-	if err != nil {
-		return err
+		checks.That(age <= o.age, "cut %d of %v: first observation %v after the cable was back, %v old (want at most %v)",
+			i+1, o.cut, arrived.Sub(t).Round(time.Millisecond), age.Round(time.Millisecond), o.age)
 	}
 	var s struct {
 		Starved uint64             `json:"starved_ticks"`
@@ -217,13 +211,10 @@ func judge(o options, audit, summary string, back []time.Time) error {
 		Hits    int                `json:"collisions"`
 		FPS     float64            `json:"fps"`
 	}
-	if err := json.Unmarshal(b, &s); err != nil {
+	if err := proc.ReadJSON(summary, &s); err != nil {
 		return err
 	}
 	fmt.Printf("the arm: held for %.1f s of %.0f s, reached %d targets, %d collisions; states %v\n",
 		float64(s.Starved)/s.FPS, float64(s.Ticks)/s.FPS, s.Targets, s.Hits, s.States)
-	if failed > 0 {
-		return fmt.Errorf("%d of %d cuts failed", failed, len(back))
-	}
-	return nil
+	return checks.Err()
 }

@@ -6,7 +6,7 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,16 +15,12 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/rt"
+	"edgert/bench"
 	"edgert/tools/proc"
 )
 
-// How long the parts may take beyond the run itself.
-const (
-	startLimit = 30 * time.Second // server: load, golden set, warm-up
-	stopLimit  = 5 * time.Second
-	edgeLimit  = 30 * time.Second
-)
+// edgeLimit is how long the edge may wait for its server, and take to end.
+const edgeLimit = 30 * time.Second
 
 const (
 	// stolenShare of a run, as processor time that the host took, is what its real
@@ -76,48 +72,46 @@ func main() {
 }
 
 func demo(o options) (err error) {
-	dir := o.keep
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "edgert-demo-"); err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-	} else if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	endpoint, err := proc.FreeEndpoint()
+	dir, done, err := proc.Folder(o.keep)
 	if err != nil {
 		return err
 	}
-	server, err := proc.Start(o.bin, "lean-server", nil, "--manifest", o.manifest, "--listen", endpoint, "--health-port", "0")
+	defer done()
+	endpoint, err := bench.FreeEndpoint()
 	if err != nil {
+		return err
+	}
+	server := &bench.Server{Endpoint: endpoint, Stderr: os.Stderr,
+		Argv: []string{bench.Program(o.bin, "lean-server"), "--manifest", o.manifest, "--listen", endpoint, "--health-port", "0"}}
+	if err := server.Start(context.Background()); err != nil {
 		return err
 	}
 	defer func() {
-		if stopErr := server.Stop(stopLimit); stopErr != nil && err == nil {
+		if stopErr := server.Stop(); stopErr != nil && err == nil {
 			err = stopErr
 		}
 	}()
 	summary := filepath.Join(dir, "edge.json")
-	before := rt.StealTime()
-	edge, err := proc.Start(o.bin, "edge-rt", nil, "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
-		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", startLimit.String(), "--json", summary)
+	before := bench.ReadHost()
+	edge, err := proc.Start(bench.Command(bench.Program(o.bin, "edge-rt"), "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
+		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", edgeLimit.String(), "--json", summary))
 	if err != nil {
 		return err
 	}
+	stolen := func() time.Duration { return bench.ReadHost().Stolen - before.Stolen }
 	select {
-	case <-edge.Done():
-		if err := edge.Err(); err != nil {
-			return blame(err, rt.StealTime()-before, awayShare, o)
+	case <-edge.Exited():
+		if err := edge.Wait(0); err != nil {
+			return blame(err, stolen(), awayShare, o)
 		}
-	case <-server.Done(): // no arm could wait that out
-		edge.Stop(edgeLimit)
-		return fmt.Errorf("lean-server ended during the run: %v", server.Err())
-	case <-time.After(o.duration + startLimit + edgeLimit):
+	case <-server.Exited(): // no arm could wait that out
+		edge.Stop()
+		return fmt.Errorf("during the run: %w", server.Alive())
+	case <-time.After(o.duration + 2*edgeLimit):
 		edge.Kill()
 		return fmt.Errorf("edge-rt did not end by itself")
 	}
-	return judge(summary, rt.StealTime()-before, o)
+	return judge(summary, stolen(), o)
 }
 
 // blame says in err that the host took so much of the run, if it did.
@@ -144,36 +138,25 @@ type report struct {
 
 // judge prints each check with its figures and fails if one fails.
 func judge(path string, stolen time.Duration, o options) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
 	var r report
-	if err := json.Unmarshal(b, &r); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	if err := proc.ReadJSON(path, &r); err != nil {
+		return err
 	}
 	want := int(float64(o.targets) * min(1, o.duration.Seconds()/20))
 	bound := float64(r.SMin+2*r.Estimate+3) * 1000 / r.FPS
-	failed, share := 0, stolenShare
-	check := func(ok bool, format string, args ...any) {
-		mark := "ok  "
-		if !ok {
-			mark = "FAIL"
-			failed++
-		}
-		fmt.Printf("%s  %s\n", mark, fmt.Sprintf(format, args...))
-	}
-	fmt.Println()
+	share := stolenShare
 	if r.Targets == 0 || r.Collisions > o.collisions {
 		share = awayShare
 	}
-	check(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
-	check(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
-	check(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
-	check(r.Ticks > 0 && r.Age.P99 <= bound, "action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound, r.SMin, r.Estimate)
-	check(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
-	if failed == 0 {
-		return nil
+	fmt.Println()
+	var checks proc.Checks
+	checks.That(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
+	checks.That(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
+	checks.That(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
+	checks.That(r.Ticks > 0 && r.Age.P99 <= bound, "action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound, r.SMin, r.Estimate)
+	checks.That(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
+	if err := checks.Err(); err != nil {
+		return blame(err, stolen, share, o)
 	}
-	return blame(fmt.Errorf("%d checks failed", failed), stolen, share, o)
+	return nil
 }

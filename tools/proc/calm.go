@@ -3,7 +3,7 @@ package proc
 import (
 	"time"
 
-	"edgert/rt"
+	"edgert/bench"
 )
 
 // calmSteal is the share of one processor that the host may take from a machine
@@ -18,18 +18,18 @@ const (
 // time has nothing to judge before. It keeps one processor busy meanwhile: a host
 // takes nothing from a machine that wants nothing.
 func Calm(limit time.Duration) bool {
-	const look = time.Second
-	end, quiet := time.Now().Add(limit), time.Duration(0)
-	for last := rt.StealTime(); quiet < calmFor; {
+	const step = time.Second
+	end, calm := time.Now().Add(limit), time.Duration(0)
+	for last := bench.ReadHost(); calm < calmFor; {
 		began := time.Now()
 		if began.After(end) {
 			return false
 		}
-		for time.Since(began) < look {
+		for time.Since(began) < step {
 		}
-		now := rt.StealTime()
-		if quiet += look; (now - last).Seconds() > calmSteal*look.Seconds() {
-			quiet = 0
+		now := bench.ReadHost()
+		if calm += step; (now.Stolen - last.Stolen).Seconds() > calmSteal*step.Seconds() {
+			calm = 0
 		}
 		last = now
 	}

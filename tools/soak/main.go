@@ -4,8 +4,8 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -15,13 +15,13 @@ import (
 	"strings"
 	"time"
 
+	"edgert/bench"
 	"edgert/tools/proc"
 )
 
 const (
-	stopLimit  = 8 * time.Second
 	watchEvery = 20 * time.Millisecond
-	serveLimit = time.Minute
+	backLimit  = time.Minute
 	edgeLimit  = 2 * time.Minute // for a robot to end by itself
 	missed     = 2 * time.Second // without a server: then every robot knows
 )
@@ -56,41 +56,36 @@ func main() {
 
 // fleet is one run.
 type fleet struct {
-	o        options
-	endpoint string
-	dir      string
-	server   *proc.Child
-	edges    []*proc.Child
+	o      options
+	dir    string
+	server *bench.Server
+	edges  []*bench.Child
 }
 
-func soak(o options) (err error) {
-	f := &fleet{o: o, dir: o.keep}
-	if f.dir == "" {
-		if f.dir, err = os.MkdirTemp("", "edgert-soak-"); err != nil {
-			return err
-		}
-		defer os.RemoveAll(f.dir)
-	} else if err := os.MkdirAll(f.dir, 0o755); err != nil {
+func soak(o options) error {
+	dir, done, err := proc.Folder(o.keep)
+	if err != nil {
 		return err
 	}
-	if f.endpoint, err = proc.FreeEndpoint(); err != nil {
+	defer done()
+	f := &fleet{o: o, dir: dir}
+	if f.server, err = bench.NewServer(o.bin, o.manifest); err != nil {
+		return err
+	}
+	if err := f.server.Start(context.Background()); err != nil {
 		return err
 	}
 	defer f.end()
-	if err := f.serve(); err != nil {
-		return err
-	}
-	if _, err := f.listening(); err != nil {
-		return err
-	}
 	for i := range o.edges {
 		log, err := os.Create(f.log(i))
 		if err != nil {
 			return err
 		}
 		defer log.Close()
-		edge, err := proc.StartOn(log, o.bin, "edge-rt", []string{"STATE_DIRECTORY=" + f.dir}, "--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
-			"--connect", f.endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json", f.summary(i))
+		cmd := f.edge("--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
+			"--connect", f.server.Endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json", f.summary(i))
+		cmd.Stderr = log
+		edge, err := proc.Start(cmd)
 		if err != nil {
 			return err
 		}
@@ -108,27 +103,16 @@ func soak(o options) (err error) {
 	return f.judge(slowest)
 }
 
-func (f *fleet) id(i int) string      { return fmt.Sprintf("soak%d", i+1) }
-func (f *fleet) summary(i int) string { return filepath.Join(f.dir, f.id(i)+".json") }
-
-func (f *fleet) log(i int) string { return filepath.Join(f.dir, f.id(i)+".log") }
+func (f *fleet) id(i int) string               { return fmt.Sprintf("soak%d", i+1) }
+func (f *fleet) summary(i int) string          { return filepath.Join(f.dir, f.id(i)+".json") }
+func (f *fleet) log(i int) string              { return filepath.Join(f.dir, f.id(i)+".log") }
+func (f *fleet) edge(args ...string) *exec.Cmd { return bench.Edge(f.o.bin, f.dir, args...) }
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
-		select {
-		case <-e.Done():
-		default:
-			e.Kill()
-		}
+		e.Kill() // one that has ended stays so
 	}
-	if f.server != nil {
-		f.server.Stop(stopLimit)
-	}
-}
-
-func (f *fleet) serve() (err error) {
-	f.server, err = proc.Start(f.o.bin, "lean-server", nil, "--quiet", "--manifest", f.o.manifest, "--listen", f.endpoint, "--health-port", "0")
-	return err
+	f.server.Stop()
 }
 
 // killing kills the server at even distances and returns how long, at worst, a
@@ -146,14 +130,10 @@ func (f *fleet) killing() (slowest time.Duration, err error) {
 		if err := f.holding(before); err != nil {
 			return 0, fmt.Errorf("after kill %d: %w", k+1, err)
 		}
-		if err := f.serve(); err != nil {
+		if err := f.server.Start(context.Background()); err != nil {
 			return 0, err
 		}
-		listening, err := f.listening()
-		if err != nil {
-			return 0, err
-		}
-		took, err := f.allBack(before, listening)
+		took, err := f.allBack(before, time.Now())
 		if err != nil {
 			return 0, fmt.Errorf("after kill %d: %w", k+1, err)
 		}
@@ -163,25 +143,9 @@ func (f *fleet) killing() (slowest time.Duration, err error) {
 	return slowest, nil
 }
 
-// listening returns when the server's port is open: from then on it could be
-// reached.
-func (f *fleet) listening() (time.Time, error) {
-	for end := time.Now().Add(serveLimit); time.Now().Before(end); time.Sleep(watchEvery) {
-		select {
-		case <-f.server.Done():
-			return time.Time{}, fmt.Errorf("lean-server ended: %w", f.server.Err())
-		default:
-		}
-		if proc.Listens(f.endpoint) {
-			return time.Now(), nil
-		}
-	}
-	return time.Time{}, errors.New("lean-server does not listen")
-}
-
 // allBack waits until every robot has merged a chunk that it had not before.
 func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error) {
-	for end := time.Now().Add(serveLimit); time.Now().Before(end); time.Sleep(watchEvery) {
+	for end := time.Now().Add(backLimit); time.Now().Before(end); time.Sleep(watchEvery) {
 		now, err := f.status()
 		if err != nil {
 			return 0, err
@@ -196,7 +160,7 @@ func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error)
 			return time.Since(since), nil
 		}
 	}
-	return 0, fmt.Errorf("not every robot came back within %v", serveLimit)
+	return 0, fmt.Errorf("not every robot came back within %v", backLimit)
 }
 
 // holding checks that every robot is there and waits, unless the server was away
@@ -219,9 +183,7 @@ type status struct {
 // status asks every edge how it goes.
 func (f *fleet) status() (all []status, err error) {
 	for i := range f.edges {
-		cmd := exec.Command(filepath.Join(f.o.bin, "edge-rt"), "ctl", "status", "--id", f.id(i))
-		cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+f.dir)
-		out, err := cmd.Output()
+		out, err := f.edge("ctl", "status", "--id", f.id(i)).Output()
 		if err != nil {
 			return nil, fmt.Errorf("ctl status of %s: %w", f.id(i), err)
 		}
@@ -236,44 +198,29 @@ func (f *fleet) status() (all []status, err error) {
 
 // judge prints each robot's figures and fails if one misses its marks.
 func (f *fleet) judge(slowest time.Duration) error {
-	failed := 0
-	mark := func(ok bool) string {
-		if !ok {
-			failed++
-			return "FAIL"
-		}
-		return "ok  "
-	}
+	var checks proc.Checks
 	for i := range f.o.edges {
-		b, err := os.ReadFile(f.summary(i))
-		if err != nil {
-			return err
-		}
 		var r struct {
 			Ticks      uint64  `json:"ticks"`
 			Own        uint64  `json:"overruns_own"`
 			Starved    uint64  `json:"starved_ticks"`
 			Targets    int     `json:"targets_reached"`
 			Collisions int     `json:"collisions"`
-			Mallocs    uint64  `json:"path_mallocs"`
 			Sessions   uint64  `json:"sessions_opened"`
 			StealMS    float64 `json:"host_steal_ms"`
 		}
-		if err := json.Unmarshal(b, &r); err != nil {
+		if err := proc.ReadJSON(f.summary(i), &r); err != nil {
 			return err
 		}
-		ok := r.Targets >= f.o.targets && r.Own <= f.o.own && r.Sessions == uint64(f.o.kills)+1
-		fmt.Printf("%s  %s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want %d), starved %d, %d sessions (want %d), host took %.1f s\n",
-			mark(ok), f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, f.o.own, r.Starved, r.Sessions, f.o.kills+1, r.StealMS/1000)
+		checks.That(r.Targets >= f.o.targets && r.Own <= f.o.own && r.Sessions == uint64(f.o.kills)+1,
+			"%s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want %d), starved %d, %d sessions (want %d), host took %.1f s",
+			f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, f.o.own, r.Starved, r.Sessions, f.o.kills+1, r.StealMS/1000)
 		if r.Own > 0 {
 			f.explain(i)
 		}
 	}
-	fmt.Printf("%s  slowest return %v, want at most %v\n", mark(slowest <= f.o.back), slowest.Round(time.Millisecond), f.o.back)
-	if failed > 0 {
-		return fmt.Errorf("%d checks failed", failed)
-	}
-	return nil
+	checks.That(slowest <= f.o.back, "slowest return %v, want at most %v", slowest.Round(time.Millisecond), f.o.back)
+	return checks.Err()
 }
 
 // explain prints what robot i said of its overruns.

@@ -28,7 +28,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 		t.Fatalf("lean-server check: %v\n%s", err, out)
 	}
 	err := soak(options{
-		bin: bin, manifest: manifest, edges: 3, kills: 1, duration: 15 * time.Second, down: 3 * time.Second, own: math.MaxUint64, back: serveLimit,
+		bin: bin, manifest: manifest, edges: 3, kills: 1, duration: 15 * time.Second, down: 3 * time.Second, own: math.MaxUint64, back: backLimit,
 	})
 	if err != nil {
 		t.Error(err)

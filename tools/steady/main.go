@@ -5,7 +5,7 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,12 +16,12 @@ import (
 	"strconv"
 	"time"
 
+	"edgert/bench"
 	"edgert/tools/proc"
 )
 
 const (
-	warmUp    = 8 * time.Second // session, arming and the edge's own 5 s
-	stopLimit = 8 * time.Second
+	warmUp    = 8 * time.Second  // session, arming and the edge's own 5 s
 	edgeLimit = 2 * time.Minute  // beyond its duration: a server that does not come costs it one
 	askLimit  = 30 * time.Second // for the metrics
 	fps       = 60
@@ -89,21 +89,19 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	endpoint, err := proc.FreeEndpoint()
-	if err != nil {
-		return err
-	}
-	health, err := proc.FreeEndpoint()
+	health, err := bench.FreeEndpoint()
 	if err != nil {
 		return err
 	}
 	port := health[len("tcp/127.0.0.1:"):]
-	server, err := proc.Start(o.bin, "lean-server", nil, "--quiet", "--manifest", o.manifest, "--listen", endpoint, "--health-port", port,
-		"--json", filepath.Join(dir, "server.json"))
+	server, err := bench.NewServer(o.bin, o.manifest, "--health-port", port, "--json", filepath.Join(dir, "server.json"))
 	if err != nil {
 		return err
 	}
-	defer server.Stop(stopLimit)
+	if err := server.Start(context.Background()); err != nil {
+		return err
+	}
+	defer server.Stop()
 	screen, err := proc.Terminal()
 	if err != nil {
 		return err
@@ -114,8 +112,10 @@ func steady(o options, run, percent int) (err error) {
 	}
 	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
 	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
-	edge, err := proc.StartOn(screen, o.bin, "edge-rt", nil, "--bus", "sim", "--camera", "top=sim", "--camera", extra, "--fps", strconv.Itoa(fps),
-		"--connect", endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json", filepath.Join(dir, "edge.json"))
+	cmd := bench.Command(bench.Program(o.bin, "edge-rt"), "--bus", "sim", "--camera", "top=sim", "--camera", extra, "--fps", strconv.Itoa(fps),
+		"--connect", server.Endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json", filepath.Join(dir, "edge.json"))
+	cmd.Stderr = screen
+	edge, err := proc.Start(cmd)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func steady(o options, run, percent int) (err error) {
 	if err := scrape(port); err != nil {
 		return err
 	}
-	if err := server.Stop(stopLimit); err != nil {
+	if err := server.Stop(); err != nil {
 		return err
 	}
 	return judge(dir, o)
@@ -164,7 +164,7 @@ func judge(dir string, o options) error {
 	var server struct {
 		RSS float64 `json:"rss_mb"`
 	}
-	if err := errors.Join(read(filepath.Join(dir, "edge.json"), &edge), read(filepath.Join(dir, "server.json"), &server)); err != nil {
+	if err := errors.Join(proc.ReadJSON(filepath.Join(dir, "edge.json"), &edge), proc.ReadJSON(filepath.Join(dir, "server.json"), &server)); err != nil {
 		return err
 	}
 	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d or more), lateness p99 %.0f us, RSS %.0f MB, lean-server's %.0f MB\n",
@@ -180,12 +180,4 @@ func judge(dir string, o options) error {
 		return errShort
 	}
 	return nil
-}
-
-func read(file string, summary any) error {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, summary)
 }
