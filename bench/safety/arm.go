@@ -1,24 +1,22 @@
 package safety
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"edgert/rt"
+	"edgert/servo"
 	"edgert/servo/referee"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 	"edgert/servo/servosim/motor"
 )
 
-// FPS is the rate of every run.
-const FPS = 60
-
-// period is one tick.
-const period = time.Second / FPS
+// The rate of every run, and its tick.
+const (
+	fps    = 60
+	period = time.Second / fps
+)
 
 const (
 	robotName = "so101"
@@ -80,10 +78,10 @@ func openArm(dir string, change func(*servosim.Config)) (*arm, error) {
 			Velocity: m.MaxVelocity * unit, Degree: (countsMax + 1) / arc})
 	}
 	a.referee = referee.New(judged)
-	a.history.begin(r)
+	a.history.open(r)
 	cfg.Watch = func(e *servosim.Event) {
 		a.referee.Watch(e)
-		a.history.add(e)
+		a.history.record(e)
 	}
 	if change != nil {
 		change(&cfg)
@@ -96,23 +94,12 @@ func (a *arm) port() string            { return filepath.Join(a.dir, "arm") }
 func (a *arm) calibrationPath() string { return filepath.Join(a.dir, "calibration.json") }
 
 func (a *arm) writeCalibration() error {
-	type motor struct {
-		ID     int `json:"id"`
-		Drive  int `json:"drive_mode"`
-		Homing int `json:"homing_offset"`
-		Min    int `json:"range_min"`
-		Max    int `json:"range_max"`
-	}
-	file := map[string]motor{}
+	c := servo.Calibration{}
 	for _, m := range a.robot.Motors {
 		ends := rangeOf(m.ID)
-		file[m.Name] = motor{ID: int(m.ID), Min: ends[0], Max: ends[1]}
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: ends[0], RangeMax: ends[1]}
 	}
-	text, err := json.Marshal(file)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(a.calibrationPath(), text, 0o600)
+	return c.Save(a.calibrationPath())
 }
 
 func rangeOf(id uint8) [2]int {
@@ -131,22 +118,12 @@ func toRaw(id uint8, v float64) int {
 	return int(v*countsMax/arc + float64(ends[0]+ends[1])/2)
 }
 
-// stiff counts the motors under torque.
-func (a *arm) stiff() (n int) {
+// armed reports whether all motors are under torque.
+func (a *arm) armed() bool {
 	for _, on := range a.bus.TorqueEnabled() {
-		if on {
-			n++
+		if !on {
+			return false
 		}
 	}
-	return n
-}
-
-// until waits for something of the arm; it fails when that does not come.
-func until(limit time.Duration, what string, so func() bool) error {
-	for end := time.Now().Add(limit); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("%s: not within %v", what, limit)
-		}
-	}
-	return nil
+	return true
 }

@@ -11,26 +11,26 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// Safe says when an arm counts as safe after a fault.
-type Safe uint8
+// safeState says when an arm counts as safe after a fault.
+type safeState uint8
 
 const (
-	SafeOn   Safe = iota // it may go on
-	SafeHeld             // when the joints that the fault hits are driven no more: two ticks
-	SafeOff              // when all are limp, 300 ms after the program is gone
+	safeOn   safeState = iota // it may go on
+	safeHeld                  // when the joints that the fault hits are driven no more: two ticks
+	safeOff                   // when all are limp, 300 ms after the program is gone
 )
 
-// Fault is one row of the table: what goes wrong, and what to look at. A new one
+// fault is one row of the table: what goes wrong, and what to look at. A new one
 // is a new row; what the existing fields cannot say goes into Do.
-type Fault struct {
+type fault struct {
 	Name  string // of --only
 	Title string // in the table
-	Safe  Safe
-	For   time.Duration // the fault lasts; then it is taken back
+	Safe  safeState
+	For   time.Duration // the fault lasts; then it is undone
 
 	Joints []uint8          // that it hits; none: all
 	Script []servosim.Fault // on the bus, times counted from the fault
-	Do     func(*run) error // what else happens; run.later takes it back
+	Do     func(*run) error // what else happens; run.onRevert undoes it
 	Soak   bool             // it may come in a soak too
 
 	Lean    bool                        // served by lean-server and the demo policy
@@ -47,30 +47,30 @@ const (
 	s     = time.Second
 )
 
-// Faults is the table.
-var Faults = slices.Concat(supply, motors, line, network, chunks, servers, people, program)
+// faults is the table.
+var faults = slices.Concat(supply, motors, line, network, chunks, servers, people, program)
 
 var (
 	oneOff = []servosim.Fault{{Kind: "power", IDs: []uint8{elbow}, Until: 300 * time.Millisecond}}
 	allOff = []servosim.Fault{{Kind: "power", Until: 300 * time.Millisecond}}
 )
 
-var supply = []Fault{
-	{Name: "blip-one", Title: "supply of one motor away for 0.3 s", Safe: SafeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true, Script: oneOff},
-	{Name: "blip-all", Title: "supply of all motors away for 0.3 s", Safe: SafeHeld, For: 2 * s, Soak: true, Script: allOff},
-	{Name: "blip-tight", Title: "the same, with motors that boot with torque on", Safe: SafeHeld, For: 2 * s, Script: allOff,
+var supply = []fault{
+	{Name: "blip-one", Title: "supply of one motor away for 0.3 s", Safe: safeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true, Script: oneOff},
+	{Name: "blip-all", Title: "supply of all motors away for 0.3 s", Safe: safeHeld, For: 2 * s, Soak: true, Script: allOff},
+	{Name: "blip-tight", Title: "the same, with motors that boot with torque on", Safe: safeHeld, For: 2 * s, Script: allOff,
 		Bus: func(c *servosim.Config) { c.BootTorque = []uint8{1, 2, 3, 4, 5, 6} }},
-	{Name: "blip-loose", Title: "the same, with motors whose torque only its own register switches", Safe: SafeHeld, For: 2 * s, Script: allOff,
+	{Name: "blip-loose", Title: "the same, with motors whose torque only its own register switches", Safe: safeHeld, For: 2 * s, Script: allOff,
 		Bus: func(c *servosim.Config) { c.GoalLeavesTorque = true }},
-	{Name: "power-off", Title: "supply of all motors away for 3 s: the arm slumps", Safe: SafeHeld, For: 4500 * time.Millisecond, Soak: true,
+	{Name: "power-off", Title: "supply of all motors away for 3 s: the arm slumps", Safe: safeHeld, For: 4500 * time.Millisecond, Soak: true,
 		Script: []servosim.Fault{{Kind: "power", Until: 3 * s}}},
-	{Name: "reboot", Title: "one motor reboots", Safe: SafeHeld, For: 2 * s, Joints: []uint8{wrist}, Soak: true,
+	{Name: "reboot", Title: "one motor reboots", Safe: safeHeld, For: 2 * s, Joints: []uint8{wrist}, Soak: true,
 		Script: []servosim.Fault{{Kind: "reboot", IDs: []uint8{wrist}}}},
-	{Name: "low-supply", Title: "supply of one motor at 4.2 V for 2 s", Safe: SafeOn, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
+	{Name: "low-supply", Title: "supply of one motor at 4.2 V for 2 s", Safe: safeOn, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "voltage", IDs: []uint8{elbow}, Volts: 4.2, Until: 2 * s}}},
-	{Name: "unplug", Title: "adapter unplugged for 2 s", Safe: SafeHeld, For: 2 * s, Soak: true,
+	{Name: "unplug", Title: "adapter unplugged for 2 s", Safe: safeHeld, For: 2 * s, Soak: true,
 		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}}},
-	{Name: "unplug-power", Title: "adapter and supply unplugged for 2 s", Safe: SafeHeld, For: 4 * s, Soak: true,
+	{Name: "unplug-power", Title: "adapter and supply unplugged for 2 s", Safe: safeHeld, For: 4 * s, Soak: true,
 		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}, {Kind: "power", From: 500 * time.Millisecond, Until: 1500 * time.Millisecond}}},
 }
 
@@ -82,25 +82,25 @@ const (
 	opens  = 11 * s
 )
 
-var motors = []Fault{
-	{Name: "heat", Title: "one motor too hot", Safe: SafeOff, For: 3 * s, Joints: []uint8{elbow},
+var motors = []fault{
+	{Name: "heat", Title: "one motor too hot", Safe: safeOff, For: 3 * s, Joints: []uint8{elbow},
 		Script: []servosim.Fault{{Kind: "heat", IDs: []uint8{elbow}, Degrees: 60}}},
-	{Name: "encoder", Title: "encoder of one motor is 300 counts off, and it says so", Safe: SafeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
+	{Name: "encoder", Title: "encoder of one motor is 300 counts off, and it says so", Safe: safeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "encoder", IDs: []uint8{elbow}, Offset: 300, Until: 2 * s}}},
-	{Name: "overload", Title: "gripper closes on something hard, is overloaded, then asked to open", Safe: SafeOn, For: 10 * s, Joints: []uint8{gripper},
+	{Name: "overload", Title: "gripper closes on something hard, is overloaded, then asked to open", Safe: safeOn, For: 10 * s, Joints: []uint8{gripper},
 		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)}},
 		Grip:   squeeze},
-	{Name: "limp-unplug", Title: "gripper overloaded where that makes it limp (`overload: limp`), then the adapter unplugged for 1 s", Safe: SafeOn, For: 10 * s,
+	{Name: "limp-unplug", Title: "gripper overloaded where that makes it limp (`overload: limp`), then the adapter unplugged for 1 s", Safe: safeOn, For: 10 * s,
 		Joints: []uint8{gripper}, Args: []string{"--robot", "DIR/robot.yaml"}, Before: limpGripper, Grip: squeeze,
 		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)}, {Kind: "unplug", From: 7 * s, Until: 8 * s}}},
-	{Name: "stuck", Title: "one joint is held fast for 4 s", Safe: SafeOn, For: 4 * s, Joints: []uint8{elbow}, Soak: true,
+	{Name: "stuck", Title: "one joint is held fast for 4 s", Safe: safeOn, For: 4 * s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{elbow}, Until: 4 * s}}},
 	{Name: "outside", Title: "the arm hangs 100 counts outside its range when it is to be armed", Unarmed: true, For: 4 * s, Bus: low},
-	{Name: "silent-one", Title: "one motor silent for 1 s", Safe: SafeHeld, For: s, Joints: []uint8{elbow}, Soak: true,
+	{Name: "silent-one", Title: "one motor silent for 1 s", Safe: safeHeld, For: s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "mute", IDs: []uint8{elbow}, Until: s}}},
-	{Name: "silent-two", Title: "two motors silent for 1 s", Safe: SafeHeld, For: s, Joints: []uint8{elbow, wrist}, Soak: true,
+	{Name: "silent-two", Title: "two motors silent for 1 s", Safe: safeHeld, For: s, Joints: []uint8{elbow, wrist}, Soak: true,
 		Script: []servosim.Fault{{Kind: "mute", IDs: []uint8{elbow, wrist}, Until: s}}},
-	{Name: "silent-all", Title: "all motors silent for 1 s", Safe: SafeHeld, For: s, Soak: true,
+	{Name: "silent-all", Title: "all motors silent for 1 s", Safe: safeHeld, For: s, Soak: true,
 		Script: []servosim.Fault{{Kind: "mute", Until: s}}},
 }
 
@@ -122,11 +122,11 @@ func low(c *servosim.Config) {
 }
 
 // spoilt is a share of the replies lost or spoilt for 4 s.
-func spoilt(name, title, kind string, share float64) Fault {
-	return Fault{Name: name, Title: title, For: 4 * s, Soak: true, Script: []servosim.Fault{{Kind: kind, Probability: share, Until: 4 * s}}}
+func spoilt(name, title, kind string, share float64) fault {
+	return fault{Name: name, Title: title, For: 4 * s, Soak: true, Script: []servosim.Fault{{Kind: kind, Probability: share, Until: 4 * s}}}
 }
 
-var line = []Fault{
+var line = []fault{
 	spoilt("lost-1", "1 % of the replies lost", "drop", 0.01),
 	spoilt("lost-5", "5 % of the replies lost", "drop", 0.05),
 	spoilt("lost-20", "20 % of the replies lost", "drop", 0.2),
@@ -142,10 +142,10 @@ var line = []Fault{
 		Bus: func(c *servosim.Config) { c.Baud = 500_000 }},
 }
 
-var network = []Fault{
+var network = []fault{
 	{Name: "router-loss", Title: "the router is gone for 3 s", For: 3 * s, Soak: true, Do: func(r *run) error {
-		r.proxy.pull()
-		r.later(func() { _ = r.proxy.plug() })
+		r.proxy.unplug()
+		r.onRevert(func() { _ = r.proxy.replug() })
 		return nil
 	}},
 	{Name: "cut-up", Title: "nothing gets from the robot to the server for 3 s", For: 3 * s, Soak: true, Do: cut(false, true)},
@@ -155,71 +155,75 @@ var network = []Fault{
 
 func cut(up, down bool) func(*run) error {
 	return func(r *run) error {
-		r.proxy.cut(up, down)
-		r.later(func() { r.proxy.cut(true, true) })
+		r.proxy.pass(up, down)
+		r.onRevert(func() { r.proxy.pass(true, true) })
 		return nil
 	}
 }
 
-var chunks = []Fault{
+var chunks = []fault{
 	{Name: "garbage", Title: "somebody publishes garbage as chunks for 2 s", For: 2 * s, Soak: true, Do: garbage},
-	{Name: "nan", Title: "chunks of NaN and infinities for 2 s", For: 2 * s, Soak: true, Do: func(r *run) error { r.ruined(notNumbers); return nil }},
-	{Name: "wild", Title: "chunks that jump from one end of the range to the other for 2 s", For: 2 * s, Soak: true, Do: func(r *run) error { r.ruined(jumps); return nil }},
-	{Name: "same-id", Title: "a second robot with the same id", Lean: true, For: 5 * s, Do: twin},
-	{Name: "same-id-old", Title: "the same, at a server that lets both in", For: 5 * s, Do: twin},
+	{Name: "nan", Title: "chunks of NaN and infinities for 2 s", For: 2 * s, Soak: true, Do: corruptChunks(notNumbers)},
+	{Name: "wild", Title: "chunks that jump from one end of the range to the other for 2 s", For: 2 * s, Soak: true, Do: corruptChunks(jumps)},
+	{Name: "same-id", Title: "a second robot with the same id", Lean: true, For: 5 * s, Do: secondRobot},
+	{Name: "same-id-old", Title: "the same, at a server that lets both in", For: 5 * s, Do: secondRobot},
 }
 
-var servers = []Fault{
+var servers = []fault{
 	{Name: "server-kill", Title: "server killed (SIGKILL), back after 2 s", Lean: true, For: 4 * s, Do: func(r *run) error {
 		r.lean.Kill()
 		r.sleep(2 * s)
-		return r.lean.serve(r.ctx, r.tree+"/bundle")
+		return r.lean.serve(r.ctx, r.cfg.Tree+"/bundle")
 	}},
 	{Name: "server-hang", Title: "server stopped (SIGSTOP) for 3 s", Lean: true, For: 3 * s, Do: func(r *run) error {
-		r.later(func() { _ = r.lean.Resume() })
+		r.onRevert(func() { _ = r.lean.Resume() })
 		return r.lean.Pause()
 	}},
 	{Name: "other-model", Title: "server back with another model", Lean: true, For: 5 * s, Do: func(r *run) error {
 		r.lean.Kill()
-		return r.lean.serve(r.ctx, r.tree+"/still")
+		return r.lean.serve(r.ctx, r.cfg.Tree+"/still")
 	}},
 	{Name: "camera-gone", Title: "camera gone for 2 s", For: 2 * s, Args: []string{"--camera", "top=DIR/pictures:320x240@10"}, Before: pictures, Do: func(r *run) error {
 		at := filepath.Join(r.dir, "pictures")
-		r.later(func() { _ = os.Rename(at+".away", at) })
+		r.onRevert(func() { _ = os.Rename(at+".away", at) })
 		return os.Rename(at, at+".away")
 	}},
 	{Name: "bad-jpeg", Title: "pictures with four stray bytes before their end", For: 3 * s, Unarmed: true,
 		Args: []string{"--camera", "top=DIR/bad.jpg:320x240@10,rotate=180"}, Before: strayBytes},
 }
 
-var people = []Fault{
+// pause is the operator's; the fault begins once the edge has answered.
+func pause(r *run) error {
+	if err := r.edge.ctl("pause"); err != nil {
+		return err
+	}
+	r.at = now()
+	r.arm.referee.Paused(r.at, true)
+	return nil
+}
+
+var people = []fault{
 	{Name: "pause-early", Title: "paused before the first chunk", Unarmed: true, For: 5 * s,
-		Before: func(r *run) error { r.sway.hush(true); return nil },
+		Before: func(r *run) error { r.sine.setSilent(true); return nil },
 		Do: func(r *run) error {
-			if err := r.edge.ctl("pause"); err != nil {
-				return err
-			}
-			r.arm.referee.Paused(now(), true)
-			r.sway.hush(false)
-			return nil
+			err := pause(r)
+			r.sine.setSilent(false)
+			return err
 		}},
-	{Name: "pause", Title: "paused", Safe: SafeHeld, For: 2 * s, Soak: true, Do: func(r *run) error {
-		if err := r.edge.ctl("pause"); err != nil {
+	{Name: "pause", Title: "paused", Safe: safeHeld, For: 2 * s, Soak: true, Do: pause},
+	{Name: "pause-power", Title: "paused, and the supply of all motors away for 1 s", Safe: safeHeld, For: 3500 * time.Millisecond, Do: func(r *run) error {
+		if err := pause(r); err != nil {
 			return err
 		}
-		r.at = now()
-		r.arm.referee.Paused(r.at, true)
-		return nil
-	}},
-	{Name: "pause-power", Title: "paused, and the supply of all motors away for 1 s", Safe: SafeHeld, For: 3500 * time.Millisecond, Do: func(r *run) error {
-		if err := r.edge.ctl("pause"); err != nil {
-			return err
-		}
-		r.at = now()
-		r.arm.referee.Paused(r.at, true)
 		return r.arm.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "power", Until: s}}})
 	}},
 	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Do: func(r *run) error { return r.edge.ctl("reset") }},
+}
+
+// stopProcess stops the edge's process for as long as the fault lasts.
+func stopProcess(r *run) error {
+	r.onRevert(func() { _ = r.edge.signal(syscall.SIGCONT) })
+	return r.edge.signal(syscall.SIGSTOP)
 }
 
 // signalled sends the edge a signal.
@@ -227,18 +231,12 @@ func signalled(sig syscall.Signal) func(*run) error {
 	return func(r *run) error { return r.edge.signal(sig) }
 }
 
-var program = []Fault{
-	{Name: "sigterm", Title: "SIGTERM", Safe: SafeOff, For: 5 * s, Soak: true, Do: signalled(syscall.SIGTERM)},
-	{Name: "sigkill", Title: "SIGKILL", Safe: SafeOff, For: s, Soak: true, Do: signalled(syscall.SIGKILL)},
-	{Name: "sigstop", Title: "the process is stopped (SIGSTOP) for 5 s", Safe: SafeHeld, For: 5 * s, Do: func(r *run) error {
-		r.later(func() { _ = r.edge.signal(syscall.SIGCONT) })
-		return r.edge.signal(syscall.SIGSTOP)
-	}},
-	{Name: "sigstop-short", Title: "the process is stopped (SIGSTOP) for 0.4 s", Safe: SafeHeld, Soak: true, For: 400 * time.Millisecond, Do: func(r *run) error {
-		r.later(func() { _ = r.edge.signal(syscall.SIGCONT) })
-		return r.edge.signal(syscall.SIGSTOP)
-	}},
-	{Name: "hung-tick", Title: "the tick hangs for 5 s, the other threads do not", Safe: SafeHeld, For: 5 * s, Do: hangTick},
+var program = []fault{
+	{Name: "sigterm", Title: "SIGTERM", Safe: safeOff, For: 5 * s, Soak: true, Do: signalled(syscall.SIGTERM)},
+	{Name: "sigkill", Title: "SIGKILL", Safe: safeOff, For: s, Soak: true, Do: signalled(syscall.SIGKILL)},
+	{Name: "sigstop", Title: "the process is stopped (SIGSTOP) for 5 s", Safe: safeHeld, For: 5 * s, Do: stopProcess},
+	{Name: "sigstop-short", Title: "the process is stopped (SIGSTOP) for 0.4 s", Safe: safeHeld, Soak: true, For: 400 * time.Millisecond, Do: stopProcess},
+	{Name: "hung-tick", Title: "the tick hangs for 5 s, the other threads do not", Safe: safeHeld, For: 5 * s, Do: hangTick},
 	{Name: "suspend", Title: "suspend: stopped for 1 s, and CLOCK_BOOTTIME an hour ahead", For: 1500 * time.Millisecond, Do: suspend},
 	{Name: "clock-step", Title: "the wall clock steps by 10 s for 2 s", For: 2 * s, Do: stepClock},
 	{Name: "disk-full", Title: "the disk of the record is full", For: 3 * s, Args: []string{"--record", "DIR/full/record.jsonl"}, Before: smallDisk},

@@ -13,71 +13,81 @@ import (
 )
 
 const (
-	slot      = 50 * time.Millisecond // in which an arm moves or does not
-	moved     = 4                     // counts of all goals in a slot that count as moving
-	settled   = 250 * time.Millisecond
-	slotsMax  = 20 * 60 * 20 // 20 minutes
-	drivesMax = 20 * 60 * FPS
+	slotTime = 50 * time.Millisecond  // in which an arm moves or does not
+	moving   = 4                      // counts that all goals travel in a slot of motion
+	phaseMin = 250 * time.Millisecond // a shorter one belongs to the phase before
+	slotsMax = 20 * 60 * 20           // 20 minutes
+	goalsMax = 20 * 60 * fps
 )
 
-// history is what the servos were told and became, in slots.
+// history is what the servos were sent and became, in slots of time. Its methods
+// may be called from any goroutine.
 type history struct {
-	mu    sync.Mutex
-	names map[uint8]string
-	ids   []uint8
-	start rt.Instant
-	slots []moment
-	drive map[uint8][]rt.Instant // when a goal changed, or torque was taken
-	said  map[uint8]int          // the newest goal that was sent, heard or not
-	torq  map[uint8]bool
-	offAt rt.Instant    // when the last servo let go
-	trace *bufio.Writer // of every event; nil: nobody wants it
+	mu     sync.Mutex
+	names  map[uint8]string
+	ids    []uint8
+	start  rt.Instant
+	slots  []slot
+	motors map[uint8]*motorHistory
+	offAt  rt.Instant    // when the last servo let go
+	trace  *bufio.Writer // of every event; nil: none
 }
 
-// moment is one slot.
-type moment struct {
-	seen   bool
-	travel int    // counts of all goals
-	stiff  uint32 // ids under torque at its end, one bit each
+// motorHistory is one motor's.
+type motorHistory struct {
+	driven []rt.Instant // when a goal changed, or came without torque
+	goal   int          // the newest that was sent, received or not
+	torque bool
 }
 
-func (h *history) begin(r robot.Robot) {
-	h.names, h.drive, h.said = map[uint8]string{}, map[uint8][]rt.Instant{}, map[uint8]int{}
-	h.torq = map[uint8]bool{}
+// slot is one slot of time.
+type slot struct {
+	travel int    // counts, of all goals
+	torque uint32 // ids under torque at its end, one bit each
+}
+
+func (h *history) open(r robot.Robot) {
+	h.names, h.motors, h.start = map[uint8]string{}, map[uint8]*motorHistory{}, now()
 	for _, m := range r.Motors {
-		h.names[m.ID] = m.Name
+		h.names[m.ID], h.motors[m.ID] = m.Name, &motorHistory{}
 		h.ids = append(h.ids, m.ID)
 	}
-	h.start = rt.KernelClock().Now()
 }
 
-// add takes an event of the bus.
-func (h *history) add(e *servosim.Event) {
+// traceTo has every event written.
+func (h *history) traceTo(w *bufio.Writer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trace = w
+}
+
+// record takes an event of the bus.
+func (h *history) record(e *servosim.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.trace != nil {
 		fmt.Fprintf(h.trace, "%9.4f %-14s %3d % X deaf %v: %+v -> %+v\n", e.At.Sub(h.start).Seconds(), h.names[e.ID], e.Addr, e.Data, e.Deaf, e.Before, e.After)
 	}
-	now, was := h.at(e.At), h.torq[e.ID]
-	if goal, ok := goalOf(e); ok && (goal != h.said[e.ID] || !e.Before.Torque) {
-		h.said[e.ID] = goal
-		if len(h.drive[e.ID]) < drivesMax {
-			h.drive[e.ID] = append(h.drive[e.ID], e.At)
+	now, motor := h.slot(e.At), h.motors[e.ID]
+	if goal, ok := goalOf(e); ok && (goal != motor.goal || !e.Before.Torque) {
+		motor.goal = goal
+		if len(motor.driven) < goalsMax {
+			motor.driven = append(motor.driven, e.At)
 		}
 	}
 	if e.Data != nil && e.After.Torque {
 		travel := e.After.Aim - e.Before.Aim
 		now.travel += max(travel, -travel)
 	}
-	h.torq[e.ID] = e.After.Torque
 	if e.After.Torque {
-		now.stiff |= 1 << e.ID
+		now.torque |= 1 << e.ID
 	} else {
-		now.stiff &^= 1 << e.ID
-		if was && now.stiff == 0 {
+		now.torque &^= 1 << e.ID
+		if motor.torque && now.torque == 0 {
 			h.offAt = e.At
 		}
 	}
+	motor.torque = e.After.Torque
 }
 
 // mark writes a line into the trace.
@@ -85,7 +95,7 @@ func (h *history) mark(text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.trace != nil {
-		fmt.Fprintf(h.trace, "%9.4f == %s\n", rt.KernelClock().Now().Sub(h.start).Seconds(), text)
+		fmt.Fprintf(h.trace, "%9.4f == %s\n", now().Sub(h.start).Seconds(), text)
 	}
 }
 
@@ -98,25 +108,31 @@ func goalOf(e *servosim.Event) (goal int, ok bool) {
 	return 0, false
 }
 
-// at returns the slot of an instant, filled up to it.
-func (h *history) at(t rt.Instant) *moment {
-	i := min(max(int(t.Sub(h.start)/slot), 0), slotsMax)
+// index is the slot of an instant.
+func (h *history) index(t rt.Instant) int {
+	return min(max(int(t.Sub(h.start)/slotTime), 0), slotsMax)
+}
+
+// slot returns that of an instant, with all slots up to it.
+func (h *history) slot(t rt.Instant) *slot {
+	i := h.index(t)
 	for len(h.slots) <= i {
-		var m moment
+		var s slot
 		if n := len(h.slots); n > 0 {
-			m.stiff = h.slots[n-1].stiff
+			s.torque = h.slots[n-1].torque
 		}
-		h.slots = append(h.slots, m)
+		h.slots = append(h.slots, s)
 	}
 	return &h.slots[i]
 }
 
-// lastDrive is when a servo of ids was last driven after an instant; 0: not since.
-func (h *history) lastDrive(ids []uint8, after, before rt.Instant) (last rt.Instant) {
+// lastDriven is when a servo of ids was last driven between two instants; 0: not
+// at all.
+func (h *history) lastDriven(ids []uint8, after, before rt.Instant) (last rt.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
-		for _, t := range h.drive[id] {
+		for _, t := range h.motors[id].driven {
 			if t > after && t <= before {
 				last = max(last, t)
 			}
@@ -132,15 +148,14 @@ func (h *history) off() rt.Instant {
 	return h.offAt
 }
 
-// moves reports whether the goals have moved since an instant for as long as
-// they usually do.
+// moves reports whether the goals have moved in several slots since an instant.
 func (h *history) moves(since, now rt.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.slot(now)
 	busy := 0
-	h.at(now)
-	for i := max(int(since.Sub(h.start)/slot), 0); i < len(h.slots); i++ {
-		if h.slots[i].travel >= moved && h.slots[i].stiff != 0 {
+	for _, s := range h.slots[h.index(since):] {
+		if s.travel >= moving && s.torque != 0 {
 			busy++
 		}
 	}
@@ -149,53 +164,51 @@ func (h *history) moves(since, now rt.Instant) bool {
 
 // phase is a stretch of time in which the arm did one thing.
 type phase struct {
-	what string
-	for_ time.Duration
+	what   string
+	length time.Duration
 }
 
 // phases are what the arm did between two instants.
 func (h *history) phases(from, to rt.Instant) (all []phase) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.at(to)
-	whole := uint32(0)
-	for _, id := range h.ids {
-		whole |= 1 << id
-	}
-	for i := max(int(from.Sub(h.start)/slot), 0); i <= int(to.Sub(h.start)/slot) && i < len(h.slots); i++ {
-		m := h.slots[i]
-		// A goal that moves slowly is still one that moves.
-		busy := m.travel >= moved || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moved && h.slots[i+1].travel >= moved
-		what := "held"
-		switch {
-		case m.stiff == 0:
-			what = "limp"
-		case busy:
-			what = "went on"
-		}
-		if limp := whole &^ m.stiff; limp != 0 && m.stiff != 0 {
-			what += " (" + h.list(limp) + " limp)"
-		}
+	h.slot(to)
+	for i := h.index(from); i <= h.index(to); i++ {
+		what := h.did(i)
 		if n := len(all); n > 0 && all[n-1].what == what {
-			all[n-1].for_ += slot
+			all[n-1].length += slotTime
 			continue
 		}
-		all = append(all, phase{what, slot})
+		all = append(all, phase{what, slotTime})
 	}
 	return merged(all)
 }
 
-func (h *history) list(ids uint32) string {
-	var names []string
+// did is what the arm did in slot i. A goal that moves slowly, in every other slot,
+// moves.
+func (h *history) did(i int) string {
+	s := h.slots[i]
+	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving && h.slots[i+1].travel >= moving
+	what := "held"
+	switch {
+	case s.torque == 0:
+		return "limp"
+	case moves:
+		what = "went on"
+	}
+	var limp []string
 	for _, id := range h.ids {
-		if ids&(1<<id) != 0 {
-			names = append(names, h.names[id])
+		if s.torque&(1<<id) == 0 {
+			limp = append(limp, h.names[id])
 		}
 	}
-	if len(names) > 3 {
-		return fmt.Sprintf("%d joints", len(names))
+	switch {
+	case len(limp) > 3:
+		what += fmt.Sprintf(" (%d joints limp)", len(limp))
+	case limp != nil:
+		what += " (" + strings.Join(limp, ", ") + " limp)"
 	}
-	return strings.Join(names, ", ")
+	return what
 }
 
 // merged takes the shortest phases out, but for an end without torque: an arm that
@@ -203,27 +216,25 @@ func (h *history) list(ids uint32) string {
 func merged(all []phase) (kept []phase) {
 	for i, p := range all {
 		n := len(kept)
-		switch {
-		case p.for_ < settled && n > 0 && (i != len(all)-1 || p.what != "limp"):
-			kept[n-1].for_ += p.for_
-		case n > 0 && kept[n-1].what == p.what:
-			kept[n-1].for_ += p.for_
-		default:
-			kept = append(kept, p)
+		short := p.length < phaseMin && (i != len(all)-1 || p.what != "limp")
+		if n > 0 && (short || kept[n-1].what == p.what) {
+			kept[n-1].length += p.length
+			continue
 		}
+		kept = append(kept, p)
 	}
 	return kept
 }
 
-// tell puts phases into words.
-func tell(all []phase) string {
+// describe puts phases into words.
+func describe(all []phase) string {
 	var words []string
 	for i, p := range all {
-		if i == len(all)-1 {
-			words = append(words, p.what)
-		} else {
-			words = append(words, fmt.Sprintf("%s %.1f s", p.what, p.for_.Seconds()))
+		word := p.what
+		if i < len(all)-1 {
+			word += fmt.Sprintf(" %.1f s", p.length.Seconds())
 		}
+		words = append(words, word)
 	}
 	return strings.Join(words, ", ")
 }

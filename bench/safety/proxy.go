@@ -8,18 +8,18 @@ import (
 )
 
 // proxy is the cable between an edge and its server: it can be cut in one
-// direction or both, and pulled out.
+// direction or both, and unplugged.
 type proxy struct {
 	to       string
 	endpoint string
 
 	mu    sync.Mutex
-	l     net.Listener // guarded by mu; nil while pulled
+	l     net.Listener // guarded by mu; nil while unplugged
 	conns []net.Conn   // guarded by mu
 	up    bool         // guarded by mu: what the edge sends gets through
 	down  bool         // guarded by mu: what the server sends does
 	moved *sync.Cond   // a direction came back
-	over  bool         // guarded by mu
+	ended bool         // guarded by mu
 }
 
 // openProxy leads to a server's endpoint.
@@ -45,13 +45,13 @@ func (p *proxy) serve(l net.Listener) {
 			if err != nil {
 				return
 			}
-			go p.join(c)
+			go p.connect(c)
 		}
 	}()
 }
 
-// join carries one connection.
-func (p *proxy) join(c net.Conn) {
+// connect serves one connection.
+func (p *proxy) connect(c net.Conn) {
 	s, err := net.DialTimeout("tcp", p.to, time.Second)
 	if err != nil {
 		c.Close()
@@ -60,20 +60,20 @@ func (p *proxy) join(c net.Conn) {
 	p.mu.Lock()
 	p.conns = append(p.conns, c, s)
 	p.mu.Unlock()
-	go p.carry(s, c, &p.up)
-	p.carry(c, s, &p.down)
+	go p.copy(s, c, &p.up)
+	p.copy(c, s, &p.down)
 }
 
-// carry takes one direction; while that is cut nothing is read, as from a cable
+// copy copies one direction; while that is cut nothing is read, as from a cable
 // that loses everything: TCP keeps it and tries again.
-func (p *proxy) carry(to, from net.Conn, open *bool) {
+func (p *proxy) copy(to, from net.Conn, open *bool) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
 		p.mu.Lock()
-		for !*open && !p.over {
+		for !*open && !p.ended {
 			p.moved.Wait()
 		}
 		p.mu.Unlock()
@@ -88,16 +88,16 @@ func (p *proxy) carry(to, from net.Conn, open *bool) {
 	}
 }
 
-// cut sets which directions get through.
-func (p *proxy) cut(up, down bool) {
+// pass sets which directions get through.
+func (p *proxy) pass(up, down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.up, p.down = up, down
 	p.moved.Broadcast()
 }
 
-// pull takes the cable out: connections end, and none is taken.
-func (p *proxy) pull() {
+// unplug ends all connections and takes no more.
+func (p *proxy) unplug() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.l != nil {
@@ -110,8 +110,8 @@ func (p *proxy) pull() {
 	p.conns = nil
 }
 
-// plug puts it in again.
-func (p *proxy) plug() error {
+// replug takes connections again.
+func (p *proxy) replug() error {
 	l, err := net.Listen("tcp", strings.TrimPrefix(p.endpoint, "tcp/"))
 	if err != nil {
 		return err
@@ -121,9 +121,9 @@ func (p *proxy) plug() error {
 }
 
 func (p *proxy) close() {
-	p.pull()
+	p.unplug()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.over = true
+	p.ended = true
 	p.moved.Broadcast()
 }

@@ -64,7 +64,38 @@ func (r *Result) Broken() (n int) {
 	return n
 }
 
-// judge fills in what the referee and the history say.
+// progress is a result as it is shown while others run.
+func (r *Result) progress() string {
+	if r.Failed {
+		return r.Name + ": failed\n"
+	}
+	text := fmt.Sprintf("%s: %s; %s; longest step %.1f degrees; violations: %s\n", r.Name, r.Did, r.Who, r.StepDegrees, r.broken())
+	for _, k := range r.Kept[:min(len(r.Kept), 3)] {
+		text += "    " + k + "\n"
+	}
+	return text
+}
+
+// keptMost is how many violations of a run are kept in words.
+const keptMost = 12
+
+// judged fills in what the referee has found, its instants counted from an
+// instant.
+func (r *Result) judged(v referee.Verdict, from rt.Instant) {
+	r.StepCounts, r.StepDegrees, r.StepJoint, r.Goals = v.Longest.Counts, tenth(v.Longest.Degrees), v.Longest.Joint, v.Goals
+	r.Violations = map[string]int{}
+	for rule, n := range v.Violations {
+		if n > 0 {
+			r.Violations[referee.Rule(rule).String()] = n
+		}
+	}
+	for _, k := range v.Kept[:min(len(v.Kept), keptMost)] {
+		r.Kept = append(r.Kept, fmt.Sprintf("%+.3f s %s", k.At.Sub(from).Seconds(), k))
+	}
+	r.SafeMS, r.SafeMaxMS = -1, -1
+}
+
+// judge fills in what referee and history say.
 func (r *run) judge() {
 	v := r.arm.referee.Verdict()
 	if r.other != nil {
@@ -74,32 +105,26 @@ func (r *run) judge() {
 		v.Kept = append(v.Kept, r.other.Kept...)
 	}
 	res := &r.result
-	res.StepCounts, res.StepDegrees, res.StepJoint, res.Goals = v.Longest.Counts, round(v.Longest.Degrees, 1), v.Longest.Joint, v.Goals
-	res.Violations, res.Kept = tally(v, r.at)
-	res.Exit, res.ByItself = r.edge.ended(), r.ended < r.shown
-	res.Reason = reason(r.edge)
-	res.Did = r.did()
-	res.SafeMS, res.SafeMaxMS = -1, -1
+	res.judged(v, r.at)
+	res.Exit, res.ByItself = r.edge.exit(), r.ended < r.until
+	res.Reason, res.Did = r.edge.reason(), r.did()
 	set := func(took, most time.Duration) {
-		res.SafeMS, res.SafeMaxMS = round(took.Seconds()*1e3, 1), round(most.Seconds()*1e3, 1)
+		res.SafeMS, res.SafeMaxMS = tenth(took.Seconds()*1e3), tenth(most.Seconds()*1e3)
 	}
-	switch f := r.fault; {
-	case f.Safe == SafeOff:
-		if off := r.arm.history.off(); v.OffAfter < 0 {
+	switch r.fault.Safe {
+	case safeOff:
+		if v.OffAfter < 0 {
 			set(time.Minute, offMax)
 		} else {
-			set(max(off.Sub(r.ended), 0), offMax)
+			set(max(r.arm.history.off().Sub(r.ended), 0), offMax)
 		}
-	case f.Safe == SafeHeld:
-		ids := f.Joints
+	case safeHeld:
+		ids := r.fault.Joints
 		if ids == nil {
 			ids = r.arm.history.ids
 		}
-		took := time.Duration(0)
-		if last := r.arm.history.lastDrive(ids, r.at, r.over); last != 0 {
-			took = last.Sub(r.at)
-		}
-		set(took, heldMax)
+		last := max(r.arm.history.lastDriven(ids, r.at, r.over), r.at)
+		set(last.Sub(r.at), heldMax)
 	}
 }
 
@@ -110,54 +135,15 @@ const (
 
 // did puts what the arm did into words.
 func (r *run) did() string {
-	all := r.arm.history.phases(r.at, r.shown)
-	if r.ended == 0 || r.ended >= r.shown {
-		return tell(all)
-	}
+	all := r.arm.history.phases(r.at, r.until)
 	// What moved last before an end of its own was the parking.
-	for i := len(all) - 2; i >= 0 && i >= len(all)-2; i-- {
-		if strings.HasPrefix(all[i].what, "went on") && all[len(all)-1].what == "limp" && r.edge.ended() != "SIGKILL" {
-			all[i].what = strings.Replace(all[i].what, "went on", "parked", 1)
-		}
+	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" && r.edge.exit() != "SIGKILL" {
+		all[n-2].what = strings.Replace(all[n-2].what, "went on", "parked", 1)
 	}
-	return tell(all)
+	return describe(all)
 }
 
-// tally counts what the referee has found, and puts the first of it into words.
-func tally(v referee.Verdict, from rt.Instant) (counts map[string]int, kept []string) {
-	counts = map[string]int{}
-	for rule, n := range v.Violations {
-		if n > 0 {
-			counts[referee.Rule(rule).String()] = n
-		}
-	}
-	for _, k := range v.Kept[:min(len(v.Kept), keptMost)] {
-		kept = append(kept, fmt.Sprintf("%+.3f s %s", k.At.Sub(from).Seconds(), k))
-	}
-	return counts, kept
-}
-
-const keptMost = 12
-
-// reason is what the edge said at its end, in one line.
-func reason(e *robotEdge) string {
-	words := e.LastWords()
-	if i := strings.Index(words, "t="); i == 0 || words == "" {
-		return ""
-	}
-	if len(words) > 300 {
-		words = words[:300] + "..."
-	}
-	return words
-}
-
-func round(v float64, digits int) float64 {
-	f := 1.
-	for range digits {
-		f *= 10
-	}
-	return float64(int(v*f+0.5)) / f
-}
+func tenth(v float64) float64 { return float64(int(v*10+0.5)) / 10 }
 
 // Report is the whole table.
 type Report struct {

@@ -21,65 +21,61 @@ import (
 // Times of a run that are not the fault's.
 const (
 	warmUp     = 2 * time.Second // of motion before the fault
-	afterwards = 2 * time.Second // what the arm does when the fault is over
-	agreed     = 2500 * time.Millisecond
-	windDown   = 500 * time.Millisecond // after the end, until all must be off
-	restStep   = 200 * time.Millisecond
-	restMax    = 20
+	afterwards = 2 * time.Second // of watching once the fault is over
+	resumeTime = 2500 * time.Millisecond
+	torqueTime = 500 * time.Millisecond // after the end, until all must be off
+	settleStep = 200 * time.Millisecond
+	settleMax  = 20
 	gripAhead  = 100 * time.Millisecond // by which the robot may run a row early
-	calm       = 600 * time.Millisecond // without motion, and it holds
+	stillTime  = 600 * time.Millisecond // an arm without motion for so long holds
 )
 
-// run is one fault's life.
+// run is one fault, played once.
 type run struct {
-	ctx        context.Context
-	bin        string
-	tree       string // of testdata/demo
-	trace      string // folder for traces
-	stepsClock bool   // the machine's clock may be set
-	dir        string
-	fault      *Fault
+	ctx   context.Context
+	cfg   *Config
+	dir   string
+	fault *fault
 
 	arm   *arm
-	edge  *robotEdge
-	sway  *sway
-	lean  *lean
+	edge  *edgeProcess
 	proxy *proxy
+	sine  *sineServer // or lean: which of the two serves
+	lean  *leanServer
 
 	server  string     // endpoint
 	at      rt.Instant // of the fault
 	over    rt.Instant // of its end
-	ended   rt.Instant // of the edge, 0 while it lives
-	shown   rt.Instant // until when what the arm did is the fault's
+	ended   rt.Instant // of the edge, 0 while it runs
+	until   rt.Instant // what the arm did up to then is the fault's
 	result  Result
 	undo    []func()         // of the fault
 	other   *referee.Verdict // of a second robot
-	finally []func()
+	cleanup []func()
 }
 
 // now is the bus's clock.
 func now() rt.Instant { return rt.KernelClock().Now() }
 
-// play takes a fault from the start to the end.
-func play(ctx context.Context, cfg *Config, dir string, f *Fault) (Result, error) {
-	r := &run{ctx: ctx, bin: cfg.Bin, tree: cfg.Tree, trace: cfg.Trace, stepsClock: cfg.StepClock, dir: dir, fault: f}
-	r.result = Result{Name: f.Name, Title: f.Title}
+// play plays a fault from start to end.
+func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error) {
+	r := &run{ctx: ctx, cfg: cfg, dir: dir, fault: f, result: Result{Name: f.Name, Title: f.Title}}
 	began := time.Now()
 	defer r.close()
 	err := errors.Join(os.MkdirAll(dir, 0o700), r.open())
 	if err == nil {
-		err = r.live()
+		err = r.steps()
 	}
 	if err != nil {
-		return r.result, fmt.Errorf("%s: %w%s", f.Name, err, r.words())
+		return r.result, fmt.Errorf("%s: %w%s", f.Name, err, r.lastLines())
 	}
 	r.judge()
 	r.result.Seconds = time.Since(began).Seconds()
 	return r.result, ctx.Err()
 }
 
-// words are the edge's last, for an error.
-func (r *run) words() string {
+// lastLines are the edge's, for an error.
+func (r *run) lastLines() string {
 	if r.edge == nil || r.edge.Running() {
 		return ""
 	}
@@ -92,22 +88,20 @@ func (r *run) open() (err error) {
 	if r.arm, err = openArm(r.dir, r.fault.Bus); err != nil {
 		return err
 	}
-	if err := r.traced(); err != nil {
+	if err := r.openTrace(); err != nil {
 		return err
 	}
 	r.arm.referee.NewRun(now())
 	if r.fault.Lean {
-		r.lean, err = openLean(r.ctx, r.bin, r.dir, r.tree+"/bundle", r.arm.referee.FirstChunk)
-		if err != nil {
+		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.referee.FirstChunk); err != nil {
 			return err
 		}
 		r.server = r.lean.Endpoint
 	} else {
-		if r.sway, err = openSway(r.ctx, "", r.arm.referee.FirstChunk); err != nil {
+		if r.sine, err = openSineServer(r.ctx, r.fault.Grip, r.arm.referee.FirstChunk); err != nil {
 			return err
 		}
-		r.server = r.sway.endpoint
-		r.sway.grip = r.fault.Grip
+		r.server = r.sine.endpoint
 	}
 	if r.proxy, err = openProxy(r.server); err != nil {
 		return err
@@ -118,21 +112,18 @@ func (r *run) open() (err error) {
 	return nil
 }
 
-// traced writes what the servos hear and do to a file, if somebody wants it.
-func (r *run) traced() error {
-	if r.trace == "" {
+// openTrace has what the servos hear and do written to a file, if it is asked for.
+func (r *run) openTrace() error {
+	if r.cfg.Trace == "" {
 		return nil
 	}
-	f, err := os.Create(filepath.Join(r.trace, r.fault.Name+".txt"))
+	f, err := os.Create(filepath.Join(r.cfg.Trace, r.fault.Name+".txt"))
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(f)
-	h := &r.arm.history
-	h.mu.Lock()
-	h.trace = w
-	h.mu.Unlock()
-	r.finally = append(r.finally, func() { w.Flush(); f.Close() })
+	r.arm.history.traceTo(w)
+	r.cleanup = append(r.cleanup, func() { w.Flush(); f.Close() })
 	return nil
 }
 
@@ -142,17 +133,17 @@ func (r *run) start() (err error) {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "DIR", r.dir)
 	}
-	if r.fault.Lean && !has(args, "--camera") {
+	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
 	}
-	r.edge, err = startEdge(r.bin, r.arm, r.proxy.endpoint, args...)
+	r.edge, err = startEdge(r.cfg.Bin, r.arm, r.proxy.endpoint, args...)
 	return err
 }
 
-// rest waits for an arm that hangs where it will stay: nothing holds it yet.
-func (r *run) rest() {
+// settle waits until an arm that nothing holds yet hangs where it will stay.
+func (r *run) settle() {
 	var before []servosim.State
-	for range restMax {
+	for range settleMax {
 		states, still := r.arm.bus.States(), before != nil
 		for i := range before {
 			off := states[i].Position - before[i].Position
@@ -162,150 +153,165 @@ func (r *run) rest() {
 			return
 		}
 		before = states
-		time.Sleep(restStep)
+		time.Sleep(settleStep)
 	}
 }
 
-// live is the run itself.
-func (r *run) live() error {
-	r.rest()
+// steps are those that every run takes.
+func (r *run) steps() error {
+	r.settle()
 	if err := r.start(); err != nil {
 		return err
 	}
 	if !r.fault.Unarmed {
-		if err := r.armed(); err != nil {
+		if err := r.waitArmed(); err != nil {
 			return err
 		}
 		r.sleep(warmUp)
 	}
 	r.at = now()
 	r.arm.history.mark(r.fault.Title)
-	if len(r.fault.Script) > 0 {
-		if err := r.arm.bus.Inject(servosim.Script{Seed: 1, Faults: r.fault.Script}); err != nil {
-			return err
-		}
-	}
-	if r.fault.Do != nil {
-		if err := r.fault.Do(r); err != nil {
-			return err
-		}
+	if err := r.begin(1); err != nil {
+		return err
 	}
 	r.sleep(r.fault.For - now().Sub(r.at))
 	r.arm.history.mark("the fault is over")
-	r.takeBack()
+	r.revert()
 	r.over = now()
 	r.sleep(afterwards)
-	r.shown = now()
-	if err := r.whoEnds(); err != nil {
+	r.until = now()
+	if err := r.findWho(); err != nil {
 		return err
 	}
-	return r.end()
-}
-
-// armed waits for an arm under torque.
-func (r *run) armed() error {
-	err := until(armLimit, "the arm was not armed", func() bool { return r.arm.stiff() == len(r.arm.robot.Motors) || r.edge.dead() })
-	if err == nil && r.edge.dead() {
-		err = errors.New("the edge ended before the fault")
+	if r.ended == 0 {
+		if err := r.stopEdge(); err != nil {
+			return err
+		}
+	} else {
+		r.until = min(r.until, r.ended.Add(afterwards))
 	}
-	return err
+	_ = until(torqueTime, func() bool { r.arm.referee.Settle(now()); return false })
+	_ = r.edge.Wait(exitLimit) // for its guard; how the edge ended is in the report
+	return nil
 }
 
-// later does something when the fault is over.
-func (r *run) later(do func()) { r.undo = append(r.undo, do) }
+// begin lets the fault begin.
+func (r *run) begin(seed uint64) error {
+	if len(r.fault.Script) > 0 {
+		if err := r.arm.bus.Inject(servosim.Script{Seed: seed, Faults: r.fault.Script}); err != nil {
+			return err
+		}
+	}
+	if r.fault.Do == nil {
+		return nil
+	}
+	return r.fault.Do(r)
+}
 
-// takeBack does what the fault left for its end.
-func (r *run) takeBack() {
+// waitArmed waits for an arm under torque.
+func (r *run) waitArmed() error {
+	if !until(armLimit, func() bool { return r.arm.armed() || r.edge.ended() }) {
+		return fmt.Errorf("the arm was not armed within %v", armLimit)
+	}
+	if r.edge.ended() {
+		return errors.New("the edge ended before the fault")
+	}
+	return nil
+}
+
+// onRevert does something when the fault is over.
+func (r *run) onRevert(do func()) { r.undo = append(r.undo, do) }
+
+// revert undoes what the fault did, the last of it first.
+func (r *run) revert() {
 	for i := len(r.undo) - 1; i >= 0; i-- {
 		r.undo[i]()
 	}
 	r.undo = nil
 }
 
-// sleep waits, and has the referee look at what time alone decides. It ends
-// early when the edge does.
+// sleep waits, and has the referee check what time alone decides. It ends early
+// when ctx does.
 func (r *run) sleep(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end) && r.ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		r.look()
-	}
+	until(d, func() bool { r.observe(); return r.ctx.Err() != nil })
 }
 
-// look takes note of an edge that has ended.
-func (r *run) look() {
-	if r.ended == 0 && r.edge.dead() {
-		r.ended = r.edge.goneAt
+// observe records the end of the edge, and has the referee check what time alone
+// decides.
+func (r *run) observe() {
+	if r.ended == 0 && r.edge.ended() {
+		r.ended = r.edge.endedAt
 		r.arm.referee.Ended(r.ended)
 	}
 	if r.fault.Grip != nil {
-		if t, begun := r.sway.since(); begun {
+		if t, begun := r.sine.sinceFirst(); begun {
 			r.arm.referee.Wanted(now(), gripper, toRaw(gripper, r.fault.Grip(t+gripAhead)))
 		}
 	}
 	r.arm.referee.Settle(now())
 }
 
-// whoEnds finds out who gets the arm to move again: itself, an operator, or only
-// somebody who starts edge-rt.
-func (r *run) whoEnds() error {
-	switch {
-	case r.ended != 0:
-		r.result.Who = whoStarts
-		return nil
-	case r.fault.Lean && r.arm.stiff() == len(r.arm.robot.Motors), r.arm.history.moves(r.shown.Add(-calm), r.shown):
-		r.result.Who = whoItself
-		return nil
-	}
+// movesSince reports whether the whole arm is under torque and has moved since an
+// instant.
+func (r *run) movesSince(t rt.Instant) bool { return r.arm.armed() && r.arm.history.moves(t, now()) }
+
+// resume is the operator's: `ctl resume`. A program that ends by itself meanwhile
+// is no error.
+func (r *run) resume() error {
 	r.arm.referee.Consent(now())
 	r.arm.referee.Paused(now(), false)
-	asked := now()
-	if err := r.edge.ctl("resume"); err != nil {
-		if r.edge.Running() {
-			return err
-		}
-		r.result.Who = whoStarts
-		return nil
-	}
-	r.sleep(agreed)
-	switch {
-	case r.ended != 0:
-		r.result.Who = whoStarts
-	case r.arm.history.moves(asked, now()) && r.arm.stiff() == len(r.arm.robot.Motors):
-		r.result.Who = whoOperator
-	case r.arm.history.moves(asked, now()):
-		r.result.Who = whoPartly
-	default:
-		r.result.Who = whoNobody
+	if err := r.edge.ctl("resume"); err != nil && r.edge.Running() {
+		return err
 	}
 	return nil
 }
 
-// end ends the edge, if nothing else has, and gives the motors their time.
-func (r *run) end() error {
-	if r.ended == 0 {
-		if err := r.edge.signal(syscall.SIGTERM); err != nil {
-			return err
-		}
-		for end := time.Now().Add(exitLimit); r.ended == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			r.look()
-		}
-		if r.ended == 0 {
-			r.edge.Kill()
-			r.look()
-			r.result.Note = "did not end within " + exitLimit.String()
-		}
-	} else if r.shown > r.ended.Add(afterwards) {
-		r.shown = r.ended.Add(afterwards)
+// findWho finds out who gets the arm to move again: itself, an operator, or only
+// a new start of edge-rt.
+func (r *run) findWho() error {
+	who := &r.result.Who
+	switch {
+	case r.ended != 0:
+		*who = whoStarts
+		return nil
+	case r.fault.Lean && r.arm.armed(), r.arm.history.moves(r.until.Add(-stillTime), r.until):
+		*who = whoItself
+		return nil
 	}
-	for end := time.Now().Add(windDown); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		r.arm.referee.Settle(now())
+	asked := now()
+	if err := r.resume(); err != nil {
+		return err
 	}
-	_ = r.edge.Wait(exitLimit) // for its guard; how the edge ended is in the report
+	r.sleep(resumeTime)
+	switch {
+	case r.ended != 0:
+		*who = whoStarts
+	case r.movesSince(asked):
+		*who = whoOperator
+	case r.arm.history.moves(asked, now()):
+		*who = whoPartly
+	default:
+		*who = whoNobody
+	}
+	return nil
+}
+
+// stopEdge asks the edge to end, and kills it when it does not.
+func (r *run) stopEdge() error {
+	if err := r.edge.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if !until(exitLimit, func() bool { r.observe(); return r.ended != 0 }) {
+		r.edge.Kill()
+		r.observe()
+		r.result.Note = "did not end within " + exitLimit.String()
+	}
 	return nil
 }
 
 // close ends what is left.
 func (r *run) close() {
-	r.takeBack()
+	r.revert()
 	if r.edge != nil && r.edge.Running() {
 		_ = r.edge.signal(syscall.SIGCONT)
 		r.edge.Kill()
@@ -313,8 +319,8 @@ func (r *run) close() {
 	if r.proxy != nil {
 		r.proxy.close()
 	}
-	if r.sway != nil {
-		r.sway.close()
+	if r.sine != nil {
+		r.sine.close()
 	}
 	if r.lean != nil {
 		r.lean.close()
@@ -322,13 +328,26 @@ func (r *run) close() {
 	if r.arm != nil && r.arm.bus != nil {
 		r.arm.bus.Close()
 	}
-	for _, do := range r.finally {
+	for _, do := range r.cleanup {
 		do()
 	}
 }
 
-// ruined makes the server spoil its chunks for as long as the fault lasts.
-func (r *run) ruined(how func(*wire.ActionChunk)) {
-	r.sway.ruin(how)
-	r.later(func() { r.sway.ruin(nil) })
+// corruptChunks has every chunk changed for as long as the fault lasts.
+func corruptChunks(change func(*wire.ActionChunk)) func(*run) error {
+	return func(r *run) error {
+		r.sine.setChange(change)
+		r.onRevert(func() { r.sine.setChange(nil) })
+		return nil
+	}
+}
+
+// until waits at most d for something; false when it did not come.
+func until(d time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,3 +1,19 @@
+// Package safety puts the real edge-rt on a simulated arm, lets one thing go wrong
+// at a time, and reports what the arm did: it holds every byte that the servos
+// receive against the rules of servo/referee.
+//
+// A fault is a row of data (faults.go): what happens to the bus, the network, the
+// server, the camera or the program (actions.go), for how long, and when the arm
+// counts as safe. Run takes each through the same steps (run.go): the arm is armed
+// and moves, the fault begins and ends, the arm goes on by itself or an operator
+// is asked, and the run ends; then referee and history judge it (report.go). A
+// soak (soak.go) plays many on one arm.
+//
+// What a run consists of: the arm (arm.go) with its history (history.go), edge-rt
+// and lean-server (programs.go), and the cable between them (proxy.go). The chunks
+// come from lean-server and the demo policy where the fault is about the server.
+// Everywhere else they come from a server that keeps all joints moving
+// (sineserver.go), so that a jump has somewhere to go.
 package safety
 
 import (
@@ -29,11 +45,13 @@ type Config struct {
 	bench.Env
 }
 
-const workersMax = 64
+const (
+	workersMax = 64
 
-// tries bounds how often a fault is played whose run did not come up: a host that
-// is busy enough keeps the simulated motors from answering in time.
-const tries = 3
+	// tries bounds how often a fault is played whose run did not come up: on a
+	// busy host the simulated motors may answer too late.
+	tries = 3
+)
 
 func (c *Config) check() error {
 	if c.Workers < 1 || c.Workers > workersMax {
@@ -42,28 +60,26 @@ func (c *Config) check() error {
 	if _, err := os.Stat(bench.Program(c.Bin, "edge-rt")); err != nil {
 		return exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}
+	var names []string
+	for _, f := range faults {
+		names = append(names, f.Name)
+	}
 	for _, name := range c.Only {
-		if !slices.ContainsFunc(Faults, func(f Fault) bool { return f.Name == name }) {
-			return exit.Errorf(exit.Usage, "--only: no fault %q, want one of %s", name, strings.Join(Names(), ", "))
+		if !slices.Contains(names, name) {
+			return exit.Errorf(exit.Usage, "--only: no fault %q, want one of %s", name, strings.Join(names, ", "))
 		}
 	}
 	return nil
 }
 
-// Names lists the faults.
-func Names() (names []string) {
-	for i := range Faults {
-		names = append(names, Faults[i].Name)
-	}
-	return names
+// selected are the faults that --only names, or all.
+func (c *Config) selected() []fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return len(c.Only) > 0 && !slices.Contains(c.Only, f.Name) })
 }
 
-// Run plays the faults and returns what came of them, in the table's order, or a
-// soak.
+// Run plays the faults, or a soak, and returns what came of them, in the table's
+// order. On return every process it started has ended.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	if cfg.Soak != 0 {
-		return runSoak(ctx, cfg)
-	}
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -72,78 +88,58 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	var jobs []*Fault
-	for i := range Faults {
-		if len(cfg.Only) == 0 || slices.Contains(cfg.Only, Faults[i].Name) {
-			jobs = append(jobs, &Faults[i])
-		}
+	report := &Report{Bench: "safety", Version: cfg.Version}
+	if cfg.Soak != 0 {
+		report.Seed = cfg.Seed
+		report.Results, err = playSoak(ctx, &cfg, dir)
+		return report, err
 	}
-	results, failures := make([]Result, len(jobs)), make([]error, len(jobs))
-	next := make(chan int)
+	selected := cfg.selected()
+	report.Results = make([]Result, len(selected))
+	free := make(chan struct{}, cfg.Workers)
 	var workers sync.WaitGroup
-	var mu sync.Mutex // of the log
-	for range min(cfg.Workers, len(jobs)) {
+	for i := range selected {
+		free <- struct{}{}
 		workers.Go(func() {
-			for i := range next {
-				results[i], failures[i] = again(ctx, &cfg, filepath.Join(dir, jobs[i].Name), jobs[i])
-				mu.Lock()
-				cfg.Progress("%s: %s\n", jobs[i].Name, line1(&results[i], failures[i]))
-				mu.Unlock()
+			if ctx.Err() == nil {
+				f := &selected[i]
+				report.Results[i] = playAndRetry(ctx, &cfg, filepath.Join(dir, f.Name), f)
+				cfg.Progress("%s", report.Results[i].progress())
 			}
+			<-free
 		})
 	}
-	for i := range jobs {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
-	}
-	close(next)
 	workers.Wait()
-	for i, err := range failures {
-		if err != nil {
-			results[i].Failed, results[i].Note = true, strings.ReplaceAll(err.Error(), "\n", "; ")
-		}
-	}
-	return &Report{Bench: "safety", Version: cfg.Version, Results: results}, context.Cause(ctx)
+	return report, context.Cause(ctx)
 }
 
-// again plays a fault until its run comes up.
-func again(ctx context.Context, cfg *Config, dir string, f *Fault) (res Result, err error) {
-	for try := range tries {
+// playAndRetry plays a fault until its run comes up.
+func playAndRetry(ctx context.Context, cfg *Config, dir string, f *fault) (res Result) {
+	for try := 1; ; try++ {
+		var err error
 		res, err = play(ctx, cfg, fmt.Sprintf("%s.%d", dir, try), f)
-		if errors.Is(err, errNotHere) {
+		switch {
+		case err == nil:
+			return res
+		case errors.Is(err, errNotHere):
 			res.Note, res.Did, res.SafeMS = strings.TrimPrefix(err.Error(), f.Name+": "), "not played", -1
-			return res, nil
+			return res
+		case ctx.Err() != nil || try == tries:
+			res.Note, res.Failed = strings.ReplaceAll(err.Error(), "\n", "; "), true
+			return res
 		}
-		if err == nil || ctx.Err() != nil {
-			return res, err
-		}
-		cfg.Progress("%s: try %d of %d: %.300v\n", f.Name, try+1, tries, err)
+		cfg.Progress("%s: try %d of %d: %.300v\n", f.Name, try, tries, err)
 	}
-	return res, err
-}
-
-// line1 is a result in one line.
-func line1(r *Result, err error) string {
-	if err != nil {
-		return "failed"
-	}
-	text := fmt.Sprintf("%s; longest step %.1f degrees; violations: %s", r.Did, r.StepDegrees, r.broken())
-	for _, k := range r.Kept[:min(len(r.Kept), 3)] {
-		text += "\n    " + k
-	}
-	return text
 }
 
 // WriteList names the faults.
 func WriteList(w io.Writer) error {
-	for i := range Faults {
+	for _, f := range faults {
 		soak := ""
-		if Faults[i].Soak {
+		if f.Soak {
 			soak = "  (soak)"
 		}
-		if _, err := fmt.Fprintf(w, "%-16s %s%s\n", Faults[i].Name, Faults[i].Title, soak); err != nil {
+		if _, err := fmt.Fprintf(w, "%-16s %s%s\n", f.Name, f.Title, soak); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"edgert/bench"
-	"edgert/rt"
+	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
 
@@ -55,11 +55,11 @@ func TestShortSoak(t *testing.T) {
 
 // A row of the table says all that the table shows.
 func TestFaults(t *testing.T) {
-	if len(Faults) < 25 {
-		t.Errorf("%d faults, want at least 25", len(Faults))
+	if len(faults) < 25 {
+		t.Errorf("%d faults, want at least 25", len(faults))
 	}
 	seen := map[string]bool{}
-	for _, f := range Faults {
+	for _, f := range faults {
 		if f.Name == "" || seen[f.Name] || strings.ContainsAny(f.Name, " /,|") {
 			t.Errorf("fault %q: want a name of its own, fit for --only and for a folder", f.Name)
 		}
@@ -77,7 +77,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for _, name := range soakFaults {
-		if !slices.ContainsFunc(Faults, func(f Fault) bool { return f.Name == name && f.Soak }) {
+		if !slices.ContainsFunc(faults, func(f fault) bool { return f.Name == name && f.Soak }) {
 			t.Errorf("the short soak wants %s, which cannot be mixed", name)
 		}
 	}
@@ -85,25 +85,27 @@ func TestFaults(t *testing.T) {
 
 // What the arm did is read from what its servos were told.
 func TestHistory(t *testing.T) {
-	h := &history{start: 1, names: map[uint8]string{}, drive: map[uint8][]rt.Instant{}, said: map[uint8]int{}, torq: map[uint8]bool{}}
+	h := new(history)
+	var r robot.Robot
 	for id := uint8(1); id <= 6; id++ {
-		h.ids, h.names[id] = append(h.ids, id), string(rune('a'+id-1))
+		r.Motors = append(r.Motors, robot.Motor{ID: id, Name: string(rune('a' + id - 1))})
 	}
-	at, aim := rt.Instant(1), 2000
-	tell2 := func(id uint8, torque bool, by int) {
-		was := servosim.Life{Torque: h.torq[id], Aim: aim}
+	h.open(r)
+	at, aim := h.start, 2000
+	send := func(id uint8, torque bool, by int) {
+		was := servosim.Life{Torque: h.motors[id].torque, Aim: aim}
 		is := servosim.Life{Torque: torque, Aim: aim + by}
 		e := &servosim.Event{At: at, ID: id, Addr: 42, Data: []byte{byte(is.Aim), byte(is.Aim >> 8)}, Before: was, After: is}
 		if !torque {
 			e.Addr, e.Data = 40, []byte{0}
 		}
-		h.add(e)
+		h.record(e)
 	}
 	pass := func(d time.Duration, by int, limp ...uint8) {
 		for end := at.Add(d); at < end; at = at.Add(period) {
 			aim += by
 			for id := uint8(1); id <= 6; id++ {
-				tell2(id, !slices.Contains(limp, id), by)
+				send(id, !slices.Contains(limp, id), by)
 			}
 		}
 	}
@@ -118,8 +120,8 @@ func TestHistory(t *testing.T) {
 	got := h.phases(from, at)
 	same := len(got) == len(want)
 	for i := 0; same && i < len(want); i++ {
-		off := got[i].for_ - want[i].for_
-		same = got[i].what == want[i].what && max(off, -off) <= 2*slot
+		off := got[i].length - want[i].length
+		same = got[i].what == want[i].what && max(off, -off) <= 2*slotTime
 	}
 	if !same {
 		t.Errorf("it did %v, want %v", got, want)
@@ -127,7 +129,7 @@ func TestHistory(t *testing.T) {
 	if h.moves(held.Add(time.Second), held.Add(2*time.Second)) || !h.moves(from, held) {
 		t.Error("it moves while it holds, or holds while it moves")
 	}
-	if last := h.lastDrive([]uint8{2}, from, at); last < held.Add(-2*period) || last > held.Add(period) {
+	if last := h.lastDriven([]uint8{2}, from, at); last < held.Add(-2*period) || last > held.Add(period) {
 		t.Errorf("last driven %v after it held, want 0", last.Sub(held))
 	}
 }

@@ -31,7 +31,7 @@ func suspend(r *run) error {
 	}
 	r.sleep(time.Second)
 	over := make(chan struct{})
-	began, done := seize(tid, func() { lie(tid, over) })
+	began, done := seize(tid, func() { shiftClock(tid, over) })
 	err := <-began
 	if cont := r.edge.signal(syscall.SIGCONT); cont != nil {
 		return cont
@@ -39,12 +39,12 @@ func suspend(r *run) error {
 	if err != nil {
 		return fmt.Errorf("%w: ptrace: %w", errNotHere, err)
 	}
-	r.later(func() { close(over); <-done })
+	r.onRevert(func() { close(over); <-done })
 	return nil
 }
 
-// lie adds to every reading of CLOCK_BOOTTIME of a thread until over is closed.
-func lie(tid int, over <-chan struct{}) {
+// shiftClock adds to every reading of CLOCK_BOOTTIME of a thread until over is closed.
+func shiftClock(tid int, over <-chan struct{}) {
 	var status unix.WaitStatus
 	set := false
 	for {
@@ -65,7 +65,7 @@ func lie(tid int, over <-chan struct{}) {
 		pass := 0
 		switch s := status.StopSignal(); {
 		case s == syscallStop:
-			later(tid)
+			shiftResult(tid)
 		case s != syscall.SIGTRAP && s != syscall.SIGSTOP && s != syscall.SIGCONT:
 			pass = int(s)
 		}
@@ -75,8 +75,8 @@ func lie(tid int, over <-chan struct{}) {
 	}
 }
 
-// later changes the result of a clock_gettime that ends here.
-func later(tid int) {
+// shiftResult changes the result of a clock_gettime that ends here.
+func shiftResult(tid int) {
 	var regs unix.PtraceRegs
 	if unix.PtraceGetRegs(tid, &regs) != nil || regs.Orig_rax != unix.SYS_CLOCK_GETTIME || regs.Rdi != unix.CLOCK_BOOTTIME || regs.Rax != 0 {
 		return // at the beginning of a call rax is -ENOSYS

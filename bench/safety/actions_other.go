@@ -6,7 +6,7 @@ import "errors"
 
 var errNotHere = errors.New("not on this machine")
 
-func awaitDeath(_ int, waited <-chan struct{}) { <-waited }
+func waitDeath(_ int, waited <-chan struct{}) { <-waited }
 
 func stepClock(*run) error { return errNotHere }
 func hangTick(*run) error  { return errNotHere }

@@ -20,10 +20,10 @@ import (
 
 var notFinite = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32}
 
-// notNumbers makes a chunk of what is none.
+// notNumbers fills a chunk with values that are none.
 func notNumbers(c *wire.ActionChunk) { fill(c, notFinite) }
 
-// jumps makes a chunk of places beyond the joints' ends, one after the other.
+// jumps fills a chunk with places beyond the joints' ends, in turn.
 func jumps(c *wire.ActionChunk) { fill(c, []float32{-400, 400}) }
 
 // fill writes values over a chunk, the same to all of a row.
@@ -39,16 +39,16 @@ func fill(c *wire.ActionChunk, values []float32) {
 // garbage publishes what is no chunk where the robot listens for chunks: noise,
 // noise behind a good header, and chunks of other shapes.
 func garbage(r *run) error {
-	net, err := zenoh.Open(r.ctx, zenoh.Config{Connect: []string{r.server}})
+	session, err := zenoh.Open(r.ctx, zenoh.Config{Connect: []string{r.server}})
 	if err != nil {
 		return err
 	}
-	defer net.Close()
-	key, err := wire.ActionKey(r.sway.prefix, robotID)
+	defer session.Close()
+	key, err := wire.ActionKey(r.sine.prefix, robotID)
 	if err != nil {
 		return err
 	}
-	p, err := net.Publisher(key, wire.ActionQoS)
+	p, err := session.Publisher(key, wire.ActionQoS)
 	if err != nil {
 		return err
 	}
@@ -72,14 +72,14 @@ func garbage(r *run) error {
 	return nil
 }
 
-// twin runs a second robot of the same id on an arm of its own, as a cloned SD card
-// would. Its referee's findings are added to the first one's.
-func twin(r *run) error {
-	dir := filepath.Join(r.dir, "twin")
+// secondRobot runs another robot of the same id on an arm of its own, as a cloned
+// SD card would. Its referee's findings are added to the first one's.
+func secondRobot(r *run) error {
+	dir := filepath.Join(r.dir, "second")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	second := &run{ctx: r.ctx, bin: r.bin, tree: r.tree, dir: dir, fault: &Fault{}, server: r.server}
+	second := &run{ctx: r.ctx, cfg: r.cfg, dir: dir, fault: &fault{}}
 	var err error
 	if second.arm, err = openArm(dir, nil); err != nil {
 		return err
@@ -90,26 +90,21 @@ func twin(r *run) error {
 	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
 	}
-	if second.edge, err = startEdge(r.bin, second.arm, r.server, args...); err != nil {
+	if second.edge, err = startEdge(r.cfg.Bin, second.arm, r.server, args...); err != nil {
 		return err
 	}
-	for now().Sub(r.at) < r.fault.For && r.ctx.Err() == nil {
-		r.sleep(20 * time.Millisecond)
-		second.look()
-	}
+	both := func() bool { second.observe(); r.observe(); return r.ctx.Err() != nil }
+	until(r.fault.For-now().Sub(r.at), both)
 	if second.ended == 0 {
 		_ = second.edge.signal(syscall.SIGTERM)
-		for end := time.Now().Add(exitLimit); second.ended == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			second.look()
-			r.look()
-		}
+		until(exitLimit, func() bool { return both() || second.ended != 0 })
 	}
-	r.sleep(windDown)
+	r.sleep(torqueTime)
 	second.arm.referee.Settle(now())
 	v := second.arm.referee.Verdict()
 	r.other = &v
 	r.result.Note = fmt.Sprintf("the second robot got %d goals", v.Goals)
-	if why := reason(second.edge); why != "" {
+	if why := second.edge.reason(); why != "" {
 		r.result.Note += ": " + why
 	}
 	return nil

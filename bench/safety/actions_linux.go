@@ -19,8 +19,8 @@ const tickPriority = 80
 // errNotHere means that this machine cannot play a fault.
 var errNotHere = errors.New("not on this machine")
 
-// awaitDeath returns when a process of ours has died, waited for or not.
-func awaitDeath(pid int, waited <-chan struct{}) {
+// waitDeath returns when a process of ours has died, waited for or not.
+func waitDeath(pid int, waited <-chan struct{}) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		<-waited
@@ -61,18 +61,18 @@ func hangTick(r *run) error {
 	if !ok {
 		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be stopped", errNotHere, tickPriority)
 	}
-	goOn := make(chan struct{})
-	stopped, done := seize(tid, func() { keepStopped(tid, goOn) })
+	release := make(chan struct{})
+	stopped, done := seize(tid, func() { keepStopped(tid, release) })
 	if err := <-stopped; err != nil {
 		return fmt.Errorf("%w: ptrace: %w", errNotHere, err)
 	}
-	r.later(func() { close(goOn); <-done })
+	r.onRevert(func() { close(release); <-done })
 	return nil
 }
 
-// keepStopped holds a thread that is being stopped until goOn is closed. One that is
+// keepStopped holds a thread that is being stopped until release is closed. One that is
 // killed meanwhile is waited for: nobody else can, and its process would never end.
-func keepStopped(tid int, goOn <-chan struct{}) {
+func keepStopped(tid int, release <-chan struct{}) {
 	var status unix.WaitStatus
 	for {
 		switch n, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOHANG, nil); {
@@ -80,7 +80,7 @@ func keepStopped(tid int, goOn <-chan struct{}) {
 			return
 		}
 		select {
-		case <-goOn:
+		case <-release:
 			if unix.PtraceDetach(tid) == nil {
 				return
 			}
@@ -94,7 +94,7 @@ const clockStep = 10 * time.Second
 
 // stepClock sets the machine's clock, if it may, and back.
 func stepClock(r *run) error {
-	if !r.stepsClock {
+	if !r.cfg.StepClock {
 		return fmt.Errorf("%w: only with --step-clock, since the clock is the whole machine's", errNotHere)
 	}
 	step := func(d time.Duration) error {
@@ -107,7 +107,7 @@ func stepClock(r *run) error {
 	if err := step(clockStep); err != nil {
 		return err
 	}
-	r.later(func() { _ = step(-clockStep) })
+	r.onRevert(func() { _ = step(-clockStep) })
 	return nil
 }
 
@@ -120,6 +120,6 @@ func smallDisk(r *run) error {
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k"); err != nil {
 		return fmt.Errorf("%w: mount: %w", errNotHere, err)
 	}
-	r.finally = append(r.finally, func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	r.cleanup = append(r.cleanup, func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 	return nil
 }

@@ -2,6 +2,7 @@ package safety
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -19,40 +20,36 @@ import (
 const (
 	armLimit  = 20 * time.Second // from an edge's start to an arm under torque
 	exitLimit = 8 * time.Second  // from SIGTERM to the end: it parks
-	ctlLimit  = 10 * time.Second // one word to the operator's socket, until it is there
+	ctlLimit  = 10 * time.Second // for edge-rt ctl, until the edge listens
 )
 
-// robotEdge is an edge-rt.
-type robotEdge struct {
+// edgeProcess is an edge-rt.
+type edgeProcess struct {
 	*bench.Child
-	bin, dir, id string
-	gone         chan struct{} // closed when the process has died
-	goneAt       rt.Instant    // after gone
+	bin, dir string
+	gone     chan struct{} // closed when the process has ended
+	endedAt  rt.Instant    // after gone
 }
 
 // startEdge runs edge-rt on an arm.
-func startEdge(bin string, a *arm, endpoint string, args ...string) (*robotEdge, error) {
-	e := &robotEdge{bin: bin, dir: a.dir, id: robotID, gone: make(chan struct{})}
-	all := append([]string{"--bus", a.port(), "--calibration", a.calibrationPath(), "--connect", endpoint, "--id", robotID,
+func startEdge(bin string, a *arm, endpoint string, args ...string) (e *edgeProcess, err error) {
+	e = &edgeProcess{bin: bin, dir: a.dir, gone: make(chan struct{})}
+	all := append([]string{"--bus", a.port(), "--calibration", a.calibrationPath(), "--connect", endpoint, "--id", robotID, "--fps", fmt.Sprint(fps),
 		"--request-timeout", "1s", "--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)
-	if !has(args, "--fps") {
-		all = append(all, "--fps", fmt.Sprint(FPS))
-	}
-	var err error
 	if e.Child, err = bench.StartGroup(bench.Edge(bin, a.dir, all...)); err != nil {
 		return nil, err
 	}
 	go func() {
-		awaitDeath(e.PID(), e.Exited())
-		e.goneAt = rt.KernelClock().Now()
+		waitDeath(e.PID(), e.Exited())
+		e.endedAt = now()
 		close(e.gone)
 	}()
 	return e, nil
 }
 
-// dead reports whether the process has died. Its guard may live on: it holds the
-// edge's outputs open, and Exited waits for those too.
-func (e *robotEdge) dead() bool {
+// ended reports whether the process has ended. Its guard may still run: it holds
+// the edge's outputs open, and Exited waits for those too.
+func (e *edgeProcess) ended() bool {
 	select {
 	case <-e.gone:
 		return true
@@ -61,47 +58,41 @@ func (e *robotEdge) dead() bool {
 	}
 }
 
-func has(args []string, flag string) bool {
-	for _, a := range args {
-		if a == flag || strings.HasPrefix(a, flag+"=") {
-			return true
-		}
-	}
-	return false
-}
-
 // signal sends one to the edge alone; its guard gets none.
-func (e *robotEdge) signal(s syscall.Signal) error { return syscall.Kill(e.PID(), s) }
+func (e *edgeProcess) signal(s syscall.Signal) error { return syscall.Kill(e.PID(), s) }
 
-// ended is the exit code, or the signal that ended it.
-func (e *robotEdge) ended() string {
+// signalNames are those that end an edge here.
+var signalNames = map[syscall.Signal]string{syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGABRT: "SIGABRT"}
+
+// exit is the exit code, or the signal that ended it.
+func (e *edgeProcess) exit() string {
 	<-e.Exited()
 	state := e.State()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return strings.ToUpper("sig" + shortSignal(status.Signal()))
+		return cmp.Or(signalNames[status.Signal()], fmt.Sprintf("SIG%d", int(status.Signal())))
 	}
 	return fmt.Sprint(state.ExitCode())
 }
 
-func shortSignal(s syscall.Signal) string {
-	switch s {
-	case syscall.SIGKILL:
-		return "kill"
-	case syscall.SIGTERM:
-		return "term"
-	case syscall.SIGABRT:
-		return "abrt"
+// reason is what the edge said at its end, in one line.
+func (e *edgeProcess) reason() string {
+	const most = 300
+	words := e.LastWords()
+	if strings.HasPrefix(words, "t=") {
+		return "" // a line of its log
 	}
-	return fmt.Sprint(int(s))
+	if len(words) > most {
+		words = words[:most] + "..."
+	}
+	return words
 }
 
-// ctl says one word to the edge's operator socket, again until somebody listens
-// there.
-func (e *robotEdge) ctl(word string) error {
+// ctl runs edge-rt ctl, again until the edge listens.
+func (e *edgeProcess) ctl(word string) error {
 	var err error
 	var out []byte
 	for end := time.Now().Add(ctlLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if out, err = bench.Edge(e.bin, e.dir, "ctl", word, "--id", e.id).CombinedOutput(); err == nil {
+		if out, err = bench.Edge(e.bin, e.dir, "ctl", word, "--id", robotID).CombinedOutput(); err == nil {
 			return nil
 		}
 		if !e.Running() {
@@ -111,21 +102,21 @@ func (e *robotEdge) ctl(word string) error {
 	return fmt.Errorf("edge-rt ctl %s: %w: %s", word, err, bytes.TrimSpace(out))
 }
 
-// lean is a lean-server with the demo's policy, and a session that hears its
+// leanServer is a lean-server with the demo's policy, and a session that hears its
 // chunks as the robot does.
-type lean struct {
+type leanServer struct {
 	*bench.Server
 	dir     string
 	session wire.Session
 }
 
 // openLean serves a bundle, and tells first of every chunk.
-func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant)) (*lean, error) {
+func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant)) (*leanServer, error) {
 	server, err := bench.NewServer(bin, filepath.Join(dir, "server.yaml"))
 	if err != nil {
 		return nil, err
 	}
-	l := &lean{Server: server, dir: dir}
+	l := &leanServer{Server: server, dir: dir}
 	if err := l.serve(ctx, bundle); err != nil {
 		return nil, err
 	}
@@ -137,14 +128,14 @@ func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instan
 }
 
 // serve starts the server on a bundle, again where it was killed.
-func (l *lean) serve(ctx context.Context, bundle string) error {
+func (l *leanServer) serve(ctx context.Context, bundle string) error {
 	if _, err := bench.WriteManifest(l.dir, bundle); err != nil {
 		return err
 	}
 	return l.Start(ctx)
 }
 
-func (l *lean) subscribe(ctx context.Context, first func(rt.Instant)) (err error) {
+func (l *leanServer) subscribe(ctx context.Context, first func(rt.Instant)) (err error) {
 	if l.session, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{l.Endpoint}, BackoffMin: 100 * time.Millisecond, BackoffMax: 200 * time.Millisecond}); err != nil {
 		return err
 	}
@@ -160,7 +151,7 @@ func (l *lean) subscribe(ctx context.Context, first func(rt.Instant)) (err error
 	return err
 }
 
-func (l *lean) close() {
+func (l *leanServer) close() {
 	if l.session != nil {
 		l.session.Close()
 	}
