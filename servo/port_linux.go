@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serialPort is a tty on its file descriptor. go.bug.st/serial would do for
-// opening, but not for the tick: its select refuses descriptors from 1024 on,
-// and it does not tell a pulled plug from a local Close.
+// serialPort is a tty on its file descriptor. Why it is not go.bug.st/serial:
+// docs/servo.md, and port_library_linux_test.go.
 type serialPort struct {
 	fd   int
 	poll [1]unix.PollFd
@@ -121,7 +120,7 @@ type serialStruct struct {
 const asyncLowLatency = 1 << 13
 
 // lowLatency asks the driver to hand bytes over at once. FTDI adapters collect
-// them for 16 ms otherwise; other drivers and ptys refuse, and need it not.
+// them for 16 ms otherwise; other drivers and ptys refuse, and do not need it.
 func lowLatency(fd int, path string) {
 	var s serialStruct
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL, uintptr(unsafe.Pointer(&s))); errno == 0 {
@@ -172,10 +171,10 @@ func (p *serialPort) Read(b []byte) (int, error) {
 	}
 }
 
-// rawTransfer is read(2) or write(2) on a descriptor that does not block. Go's
-// scheduler is not told: its monitor, looking at the thread in those microseconds,
-// would take its P, and the thread would have to fetch one and wake the monitor on
-// its way back. The error is 0 or an errno.
+// rawTransfer is read(2) or write(2) on a descriptor that does not block, without
+// telling Go's scheduler: its monitor could take the thread's P in those
+// microseconds, and the thread would have to wait for another. The error is 0 or an
+// errno.
 //
 //rt:noalloc
 func rawTransfer(trap uintptr, fd int, b []byte) (int, unix.Errno) {
@@ -200,8 +199,7 @@ func (p *serialPort) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// Close gives the port back. TIOCEXCL would outlive us on a pty whose other
-// side stays open.
+// Close closes the port. TIOCEXCL would stay on a pty whose other side is open.
 func (p *serialPort) Close() error {
 	_ = unix.IoctlSetInt(p.fd, unix.TIOCNXCL, 0)
 	return unix.Close(p.fd)

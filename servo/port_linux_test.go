@@ -19,7 +19,7 @@ import (
 )
 
 // openPty returns the master's descriptor and the path of its other side.
-func openPty(t *testing.T) (master int, path string) {
+func openPty(t testing.TB) (master int, path string) {
 	t.Helper()
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,8 +27,9 @@ type Program struct {
 }
 
 // usesTag on a command lists those of the program's own flags that it takes, by
-// name and with commas: its --help shows only them. --help and --config are
-// always there, and a command without the tag takes all.
+// name and with commas: its --help shows only them, and others are refused on the
+// command line. --help and --config are always there, and a command without the tag
+// takes all.
 const usesTag = "uses"
 
 // Parse reads the command line into grammar, a pointer to kong's struct, with
@@ -42,6 +44,9 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		panic(err) // the grammar is wrong
 	}
 	ctx, err = parser.Parse(negativesLast(args))
+	if err == nil && left < 0 {
+		err = checkUses(ctx)
+	}
 	switch {
 	case left >= 0:
 		return nil, exit.Code(left), true
@@ -50,7 +55,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		if code == exit.Failure {
 			code = exit.Usage
 		}
-		fmt.Fprintf(p.Stderr, "%s: %s; see %s --help\n", p.Name, Line(err), p.Name)
+		fmt.Fprintf(p.Stderr, "%s: %s; see %s --help\n", p.Name, explain(err, parser.Model), p.Name)
 		return nil, code, true
 	}
 	return ctx, exit.Clean, false
@@ -112,29 +117,75 @@ func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
 	return nil, false
 }
 
-// Unused refuses the program's own flags that stand on the command line and that
+// checkUses refuses the program's own flags that stand on the command line and that
 // the command has no use for. A variable or the file behind --config may be for
-// the program's other commands, too.
-func Unused(ctx *kong.Context) error {
+// other commands, too.
+func checkUses(ctx *kong.Context) error {
 	node := ctx.Selected()
 	uses, ok := usesOf(node)
 	if !ok {
 		return nil
 	}
-	var names []string
+	var unused []string
 	for _, p := range ctx.Path {
 		if p.Flag == nil || p.Resolved || uses[p.Flag.Name] || !slices.Contains(ctx.Model.Flags, p.Flag) {
 			continue
 		}
-		if name := "--" + p.Flag.Name; !slices.Contains(names, name) {
-			names = append(names, name)
+		text := "--" + p.Flag.Name
+		if with := commandsWith(ctx.Model, p.Flag.Name); len(with) > 0 {
+			text += ", which is for " + strings.Join(with, ", ")
+		}
+		if !slices.Contains(unused, text) {
+			unused = append(unused, text)
 		}
 	}
-	if names == nil {
+	if unused == nil {
 		return nil
 	}
-	command := ctx.Model.Name + " " + node.Name
-	return exit.Errorf(exit.Usage, "%s has no use for %s: leave it out; see %s --help", command, strings.Join(names, ", "), command)
+	command := ctx.Model.Name + " " + commandName(node)
+	return exit.Errorf(exit.Usage, "%s has no use for %s: leave it out; see %s --help", command, strings.Join(unused, "; nor for "), command)
+}
+
+// commandsWith names the commands that take a flag.
+func commandsWith(app *kong.Application, flag string) (names []string) {
+	for _, leaf := range app.Leaves(true) {
+		uses, limited := usesOf(leaf)
+		own := slices.ContainsFunc(leaf.Flags, func(f *kong.Flag) bool { return f.Name == flag && !f.Hidden })
+		shared := slices.ContainsFunc(app.Flags, func(f *kong.Flag) bool { return f.Name == flag && !f.Hidden })
+		if own || shared && (!limited || uses[flag]) {
+			names = append(names, commandName(leaf))
+		}
+	}
+	return names
+}
+
+// commandName is how a command is typed, without the program's name and arguments.
+func commandName(node *kong.Node) string {
+	var words []string
+	for ; node != nil && node.Parent != nil; node = node.Parent {
+		words = append([]string{node.Name}, words...)
+	}
+	return strings.Join(words, " ")
+}
+
+// unknownFlag is what kong says of a flag that the command does not have.
+var unknownFlag = regexp.MustCompile(`unknown flag --([a-z0-9-]+)`)
+
+// explain adds to an error about an unknown flag the commands that have it.
+func explain(err error, app *kong.Application) string {
+	text := Line(err)
+	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+		if with := commandsWith(app, m[1]); len(with) > 0 {
+			return m[0] + " here, which is for " + strings.Join(with, ", ")
+		}
+	}
+	return text
+}
+
+// Given reports whether a flag stands on the command line, and not only in a
+// variable or the file behind --config.
+func Given(ctx *kong.Context, flag string) bool {
+	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag && !p.Resolved })
 }
 
 // Complain prints err, if there is one, in one line behind the program's name,
