@@ -279,6 +279,8 @@ func (c *Config) CheckPlan() error {
 		}
 	}
 	switch {
+	case p.Cooldown == chunk.Cooldowns[0] && p.Compat:
+		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", p.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
 	case p.EstimatorK != 0 && p.Estimator != "jk":
 		return exit.Errorf(exit.Usage, "--estimator-k is for --estimator jk, which has to be given with it")
 	case p.EstimatorFixed != 0 && p.Estimator != "fixed":

@@ -20,6 +20,7 @@ import (
 	"edgert/bench/safety"
 	"edgert/bench/wire"
 	"edgert/edge"
+	"edgert/edge/bringup"
 	"edgert/server"
 )
 
@@ -32,7 +33,8 @@ func TestEveryKeyIsInTheDocs(t *testing.T) {
 	}
 	documented := keysInPage(string(page))
 	for title, v := range map[string]any{
-		"edge-rt": edge.Summary{}, "lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server replay": server.Replayed{},
+		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{}, "edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{},
+		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server replay": server.Replayed{},
 		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{},
 		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "bench safety": safety.Report{}, "The machine": bench.Machine{},
 	} {

@@ -2,39 +2,19 @@
 //
 //	edge-rt --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu-box:7447
 //
-// It ends with one of the codes of internal/exit.
+// It ends with one of the codes of internal/exit. Files: main.go (the program),
+// run.go and schedule.go (the flags of a run), commands.go (what an operator runs
+// beside it).
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"os/signal"
-	"strings"
-	"syscall"
-	"time"
 
-	"github.com/alecthomas/kong"
-
-	"edgert/edge"
-	"edgert/edge/bringup"
-	"edgert/edge/capture"
-	"edgert/edge/watchdog"
 	"edgert/internal/exit"
-	"edgert/internal/logline"
-	"edgert/internal/network"
-	"edgert/internal/notify"
 	"edgert/internal/program"
-	"edgert/internal/strictyaml"
 	"edgert/internal/terminal"
-	"edgert/rt"
-	"edgert/wire"
-	"edgert/wire/faulty"
 )
 
 const description = `Runs a robot arm from a policy that lives on another machine.
@@ -68,72 +48,8 @@ Exit codes: 0 stopped as asked, 1 broke while running or --http is taken, 2 wron
 type cli struct {
 	runFlags `embed:""`
 
-	Run         struct{}   `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
-	Ctl         ctlCmd     `cmd:"" uses:"id" help:"Pause, resume or reset a running edge, or ask how it goes."`
-	SimBus      simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
-	Torque      torqueCmd  `cmd:"" uses:"bus,robot,on-exit" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
-	Cameras     camerasCmd `cmd:"" uses:"camera,jpeg-quality" help:"List the cameras with their modes and controls; or take one picture."`
-	bringupCmds `embed:""`
-
-	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
-}
-
-type runFlags struct {
-	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
-
-	FPS         *float64 `name:"fps" help:"Actions per second; default: what the policy was trained at, and 60 for teleop." placeholder:"HZ"`
-	FPSMismatch string   `name:"fps-mismatch" default:"refuse" enum:"refuse,allow" help:"What becomes of an --fps that the policy was not trained at: refuse, or allow (the arm moves at another speed than it was shown)."`
-	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
-	Robot       string   `default:"so101" help:"The arm's description."`
-	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
-	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE[:WxH][@FPS][,option=value]..., such as top=sim or front=/dev/video0:640x480@30,rotate=180; repeat for more. SOURCE is sim, pattern, a device (/dev/video0, /dev/v4l/by-id/...), or a picture or folder of pictures to replay. Options: format=mjpeg|yuyv|nv12|grey|rgb, crop=WxH+X+Y, rotate=90|180|270, send=WxH, quality=1..100, max-age=500ms, and a device's controls: exposure, white-balance, focus and gain (auto or a number), and all that edge-rt cameras lists." placeholder:"NAME=SOURCE"`
-	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens: tcp/HOST:PORT, tls/HOST:PORT or unixsock-stream/PATH; repeat for others to turn to when it is gone."`
-	TLSCA       string   `name:"tls-ca" help:"PEM file of the authorities that vouch for the server; default: the system's." placeholder:"FILE"`
-	TLSCert     string   `name:"tls-cert" help:"PEM file of the robot's certificate, for a server that asks for one." placeholder:"FILE"`
-	TLSKey      string   `name:"tls-key" help:"PEM file of its private key." placeholder:"FILE"`
-	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
-	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
-	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
-
-	Duration time.Duration `help:"Stop after this long; 0: never."`
-	Seed     uint64        `help:"Seed of the simulated world."`
-	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
-	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last one where there are at least four."`
-
-	JPEGQuality             *int              `name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
-	MaxActionAge            time.Duration     `default:"3s" help:"Never run an action whose observation is older."`
-	DegradedAfter           time.Duration     `default:"1s" help:"Without a chunk for this long the state is DEGRADED."`
-	RequestTimeout          time.Duration     `default:"5s" help:"Without a chunk for this long the session is opened again."`
-	ReconnectInitialBackoff time.Duration     `default:"500ms" help:"First wait between attempts to reach the server."`
-	ReconnectMaxBackoff     time.Duration     `default:"10s" help:"Longest wait between attempts."`
-	MaxOffline              time.Duration     `default:"60s" help:"Give up after this long without device or server."`
-	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold or repeat_last."`
-	Rescue                  bool              `help:"Walk an arm that stands outside its calibrated range in slowly, instead of refusing to arm it."`
-	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
-	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
-	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
-	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
-	FaultSeed               uint64 `hidden:"" help:"Seed of its chances."`
-	JSON                    string `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
-	HTTP                    string `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
-	Quiet                   bool   `help:"No status line and no log, only the summary."`
-}
-
-type ctlCmd struct {
-	Word string `arg:"" enum:"pause,resume,reset,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. status: print the state."`
-}
-
-type torqueCmd struct {
-	Word   string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
-	Orphan bool   `hidden:"" help:"Only when standard input ends without a byte: of the watchdog process."`
-}
-
-func (torqueCmd) Help() string {
-	return `Wants no calibration and configures nothing; it is what systemd runs after an edge that was killed.
-
-Examples:
-  edge-rt torque off --bus /dev/ttyACM0
-  edge-rt torque off --bus /dev/ttyUSB0 --robot koch`
+	Run      runCmd `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
+	commands `embed:""`
 }
 
 const name = "edge-rt"
@@ -141,232 +57,23 @@ const name = "edge-rt"
 // version is set by the Makefile.
 var version = "dev"
 
-func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
+func main() { os.Exit(int(run(os.Args[1:]))) }
 
-func run(args []string, stdout, stderr *os.File) exit.Code {
+func run(args []string) exit.Code {
 	var c cli
-	p := program.Program{Name: name, Description: description, Env: "EDGE_RT", Stdout: stdout, Stderr: stderr}
+	p := program.Program{Name: name, Description: description, Env: "EDGE_RT", Stdout: os.Stdout, Stderr: os.Stderr}
 	ctx, code, done := p.Parse(&c, args)
 	if done {
 		return code
 	}
-	switch ctx.Command() {
-	case "version":
-		fmt.Fprintf(stdout, "edge-rt %s, transport %s\n", version, network.Transport)
-		return exit.Clean
-	case "cameras", "cameras list":
-		return complain(stderr, capture.WriteList(stdout, c.Cameras.List.All))
-	case "cameras snapshot":
-		return c.snapshot(stdout, stderr)
-	case "ctl <word>":
-		return c.ctl(stdout, stderr)
-	case "sim-bus":
-		return c.simBus(stdout, stderr)
-	case "torque <word>":
-		return c.torque(stdout, stderr)
-	}
-	if ok, err := c.handle(ctx, &c.runFlags, stdout); ok {
-		return complain(stderr, err)
-	}
-	return c.start(stdout, stderr)
-}
-
-// ctl sends one command and prints what the edge answers, as JSON.
-func (c *cli) ctl(stdout, stderr io.Writer) exit.Code {
-	reply, err := edge.Ctl(c.ID, c.Ctl.Word)
-	if err != nil {
-		return complain(stderr, err)
-	}
-	enc := json.NewEncoder(stdout)
-	enc.SetIndent("", "  ")
-	return complain(stderr, enc.Encode(reply))
-}
-
-func (c *cli) torque(stdout, stderr *os.File) exit.Code {
-	program.OutliveReaders()
-	if c.Torque.Orphan {
-		screen := terminal.New(stderr) // its reader may be what was killed
-		text, err := watchdog.Run(os.Stdin, c.Bus, c.Robot)
-		if text != "" {
-			warnOn(screen)(strings.TrimSuffix(text, "\n"))
-		}
-		code := complain(screen, err)
-		screen.Flush()
-		return code
-	}
-	return complain(stderr, bringup.TorqueOff(bringup.TorqueOffConfig{Bus: c.Bus, Robot: c.Robot, OnExit: c.OnExit}, stdout))
-}
-
-// start runs the edge and prints its summary, or what was wrong.
-func (r *runFlags) start(stdout, stderr *os.File) exit.Code {
-	program.OutliveReaders()
-	screen := terminal.New(stderr)
-	code := complain(screen, r.drive(stdout, screen))
+	screen := terminal.New(os.Stderr) // which may be stopped, or belong to what was killed
+	p.Stderr = screen
+	code = p.Complain(ctx.Run(ctx, screen))
 	screen.Flush()
 	return code
 }
 
-func (r *runFlags) drive(stdout *os.File, screen *terminal.Terminal) error {
-	cfg, err := r.config(screen)
-	if err != nil {
-		return err
-	}
-	if err := cfg.Check(); err != nil { // before a file is made anew
-		return err
-	}
-	if r.JSON != "" && r.JSON == r.Record {
-		return exit.Errorf(exit.Usage, "--json and --record both name %s: only one of them can be written there", r.JSON)
-	}
-	out, err := r.openJSON(stdout)
-	if err != nil {
-		return err
-	}
-	actions, err := r.openRecord()
-	if err != nil {
-		return err
-	}
-	if actions != nil {
-		cfg.Record = actions
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	e, err := edge.Open(ctx, cfg)
-	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			err = nil
-		}
-		err = edge.Unopened(cfg.OnExit, err, nil)
-		if out != nil {
-			err = edge.Unopened(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(out), out.Close()))
-		}
-		return err
-	}
-	again := make(chan os.Signal, 1)
-	context.AfterFunc(ctx, func() { signal.Notify(again, syscall.SIGINT, syscall.SIGTERM) })
-	go func() {
-		<-again
-		e.Hurry()
-	}()
-	var dog *watchdog.Watchdog
-	if !notify.Managed() { // a service has ExecStopPost=
-		dog = watchdog.Start(cfg.Bus, cfg.Robot, "edge-rt ctl pause holds it, Ctrl-C ends it", warnOn(screen))
-	}
-	summary, err := e.Run(ctx)
-	dog.Stop()
-	if actions != nil {
-		err = e.Beside(err, actions.Close())
-	}
-	leave := make(chan os.Signal, 1)
-	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
-	signal.Stop(again)
-	go quit(leave, exit.Of(err))
-	if out != nil {
-		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil {
-			err = e.Beside(err, fmt.Errorf("--json: %w", werr))
-		}
-	}
-	var table bytes.Buffer
-	summary.WriteTable(&table)
-	if r.JSON == "-" {
-		screen.Write(table.Bytes())
-		return err
-	}
-	screen.Flush() // they may be the same terminal
-	stdout.Write(table.Bytes())
-	return err
-}
-
-// writeGrace is how long a summary may still take to be written after one more
-// signal: a terminal or pipe that takes nothing does not hold up the end.
-const writeGrace = time.Second
-
-// quit ends the process, whose arm is let go, some time after a signal.
-func quit(leave <-chan os.Signal, code exit.Code) {
-	<-leave
-	time.Sleep(writeGrace)
-	os.Exit(int(code))
-}
-
-// openJSON opens what --json names before the arm moves, so that a bad path
-// costs nothing. The file is nil when there is none.
-func (r *runFlags) openJSON(stdout *os.File) (*os.File, error) {
-	switch r.JSON {
-	case "":
-		return nil, nil
-	case "-":
-		return stdout, nil
-	}
-	f, err := os.Create(r.JSON)
-	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "--json: %w", err)
-	}
-	return f, nil
-}
-
-// config turns the flags into the edge's configuration.
-func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
-	cfg := edge.Config{
-		FPS: program.ValueOr(r.FPS, 0), FPSMismatch: r.FPSMismatch, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
-		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
-		Task: r.Task, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
-		RT: map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}[r.RT], CPU: r.CPU,
-		JPEGQuality: defaultQuality, OnExit: r.OnExit, Rescue: r.Rescue, Fallback: r.Fallback,
-		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
-		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
-		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),
-	}
-	if r.FPS != nil && *r.FPS == 0 { // which stands for the policy's there
-		return cfg, exit.Errorf(exit.Usage, "--fps is 0, want 1 to 1000; leave it out for the policy's own")
-	}
-	if err := r.apply(&cfg); err != nil {
-		return cfg, err
-	}
-	if r.JPEGQuality != nil {
-		cfg.JPEGQuality, cfg.Reencode = *r.JPEGQuality, true
-	}
-	if r.WireFaults != "" {
-		script, err := readFaults(r.WireFaults)
-		if err != nil {
-			return cfg, err
-		}
-		if r.FPS == nil {
-			return cfg, exit.Errorf(exit.Usage, "--wire-faults wants --fps: its script counts in ticks")
-		}
-		cfg.Wrap = func(s wire.Session) wire.Session {
-			plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/cfg.FPS))
-			return faulty.Wrap(s, rt.KernelClock(), plan)
-		}
-	}
-	for _, c := range r.Camera {
-		cam, err := capture.Parse(c)
-		if err != nil {
-			return cfg, err
-		}
-		cfg.Cameras = append(cfg.Cameras, cam)
-	}
-	if !r.Quiet {
-		cfg.Log = slog.New(logline.New(screen, slog.LevelInfo))
-		if terminal.Is(os.Stderr) {
-			cfg.Status = screen
-		}
-	}
-	return cfg, nil
-}
-
-// readFaults reads the script of --wire-faults.
-func readFaults(name string) (*faulty.Script, error) {
-	data, err := strictyaml.ReadFile(name)
-	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "--wire-faults: %w", err)
-	}
-	script, err := faulty.Parse(data)
-	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "--wire-faults %s: %w", name, err)
-	}
-	return script, nil
-}
-
-func complain(stderr io.Writer, err error) exit.Code {
-	p := program.Program{Name: name, Stderr: stderr}
-	return p.Complain(err)
+// warnOn returns what prints a warning in one line.
+func warnOn(w io.Writer) func(string) {
+	return func(text string) { fmt.Fprintf(w, "%s: %s\n", name, text) }
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"math"
 	"os"
 	"slices"
@@ -75,8 +74,8 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 		return exit.Errorf(exit.Usage, "--aggregate-fn-name is %q, want %s", *f.AggregateFnName, strings.Join(chunk.Aggregates, ", "))
 	}
 	p.Aggregate = program.ValueOr(f.AggregateFnName, "")
-	if err := f.checkDefaults(); err != nil {
-		return err
+	if f.Epsilon != nil && f.Compat && f.Schedule != chunk.ScheduleDRTC && slices.Contains(chunk.Schedules, f.Schedule) {
+		return exit.Errorf(exit.Usage, "--epsilon says nothing to --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
 	}
 	if f.InterpolationMultiplier < 1 {
 		return exit.Errorf(exit.Usage, "--interpolation-multiplier is %d, want 1 or more ticks per action", f.InterpolationMultiplier)
@@ -90,38 +89,20 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 // checkZeros refuses a zero that was typed where the configuration takes zero for
 // the default: the run would do something else than was asked for.
 func (f *scheduleFlags) checkZeros() error {
-	isZero := func(given bool, flag, want string) error {
-		if !given {
-			return nil
+	for _, z := range []struct {
+		zero       bool
+		flag, want string
+	}{
+		{f.SMin != nil && *f.SMin == 0, "--s-min", "1 or more actions"},
+		{f.BufferTime != nil && *f.BufferTime == 0, "--buffer-time", "more than the round trip takes, such as 500ms"},
+		{f.K != nil && *f.K == 0, "--estimator-k", "more than 0 deviations"},
+		{f.FilterOrder != nil && *f.FilterOrder == 0, "--filter-order", "1 to 4; without a filter, leave --filter-cutoff out"},
+		{f.FilterGain != nil && *f.FilterGain == 0, "--filter-gain", "above 0 and below 2: an arm behind a gain of 0 does not move"},
+		{f.Fixed != nil && *f.Fixed == 0, "--estimator-fixed", "a round trip, such as 100ms"},
+	} {
+		if z.zero {
+			return exit.Errorf(exit.Usage, "%s is 0, want %s", z.flag, z.want)
 		}
-		return exit.Errorf(exit.Usage, "%s is 0, want %s", flag, want)
-	}
-	return errors.Join(
-		isZero(f.SMin != nil && *f.SMin == 0, "--s-min", "1 or more actions"),
-		isZero(f.BufferTime != nil && *f.BufferTime == 0, "--buffer-time", "more than the round trip takes, such as 500ms"),
-		isZero(f.K != nil && *f.K == 0, "--estimator-k", "more than 0 deviations"),
-		isZero(f.FilterOrder != nil && *f.FilterOrder == 0, "--filter-order", "1 to 4; without a filter, leave --filter-cutoff out"),
-		isZero(f.FilterGain != nil && *f.FilterGain == 0, "--filter-gain", "above 0 and below 2: an arm behind a gain of 0 does not move"),
-		isZero(f.Fixed != nil && *f.Fixed == 0, "--estimator-fixed", "a round trip, such as 100ms"),
-	)
-}
-
-// checkDefaults refuses a default that was typed where it says nothing: the
-// configuration cannot tell it from a flag that was not given. A schedule that
-// does not exist is told later, with its choices.
-func (f *scheduleFlags) checkDefaults() error {
-	const drtc = chunk.ScheduleDRTC
-	blends := []string{chunk.ScheduleAsync, chunk.ScheduleV1}
-	switch {
-	case !slices.Contains(chunk.Schedules, f.Schedule):
-	case f.Cooldown != nil && f.Schedule != drtc:
-		return exit.Errorf(exit.Usage, "--cooldown says nothing to --schedule %s: it is for %s", f.Schedule, drtc)
-	case f.Cooldown != nil && f.Compat && *f.Cooldown == chunk.Cooldowns[0]:
-		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", *f.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
-	case f.AggregateFnName != nil && !slices.Contains(blends, f.Schedule):
-		return exit.Errorf(exit.Usage, "--aggregate-fn-name says nothing to --schedule %s: it is for %s", f.Schedule, strings.Join(blends, ", "))
-	case f.Epsilon != nil && f.Compat && f.Schedule != drtc:
-		return exit.Errorf(exit.Usage, "--epsilon says nothing to --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -74,7 +75,7 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	} {
 		c.flags.InterpolationMultiplier = 1
 		var cfg edge.Config
-		if err := c.flags.apply(&cfg); err != nil || cfg.Plan.Epsilon != c.epsilon {
+		if err := errors.Join(c.flags.apply(&cfg), cfg.CheckPlan()); err != nil || cfg.Plan.Epsilon != c.epsilon {
 			t.Errorf("%+v: %v, epsilon %d, want %d", c.flags, err, cfg.Plan.Epsilon, c.epsilon)
 		}
 	}

@@ -10,6 +10,7 @@ package bringup
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,8 +28,9 @@ import (
 type Config struct {
 	device.Place
 	In    io.Reader // the operator
-	Out   io.Writer
-	Clock rt.Clock // nil: the kernel's
+	Out   io.Writer // for people
+	JSON  io.Writer // what was found, for programs; nil: nothing
+	Clock rt.Clock  // nil: the kernel's
 }
 
 // session is one command at work.
@@ -102,6 +104,18 @@ func (s *session) say(format string, args ...any) {
 	if _, err := fmt.Fprintf(s.Out, format+"\n", args...); err != nil {
 		s.gone = err
 	}
+}
+
+// report writes what a command has found as JSON, if that is asked for, one object a
+// line.
+func (s *session) report(found any) error {
+	if s.JSON == nil {
+		return nil
+	}
+	if err := json.NewEncoder(s.JSON).Encode(found); err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	return nil
 }
 
 // errNoOperator ends a command that nobody answers.

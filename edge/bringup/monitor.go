@@ -18,9 +18,32 @@ import (
 // MonitorConfig is one edge-rt monitor.
 type MonitorConfig struct {
 	Config
-	Every time.Duration // between tables
-	Count int           // tables; 0: until ctx ends
-	Live  bool          // over the last table instead of below it
+	Every    time.Duration // between tables
+	Count    int           // tables; 0: until ctx ends
+	Duration time.Duration // from the first table on; 0: no end
+	Live     bool          // over the last table instead of below it
+}
+
+// MonitorReport is one table of edge-rt monitor --json.
+type MonitorReport struct {
+	AtS    float64        `json:"at_s"` // since the first
+	Motors []MotorReading `json:"motors"`
+}
+
+// MotorReading is what one motor says of itself. A motor that does not answer has
+// Error and nothing else.
+type MotorReading struct {
+	Joint        string   `json:"joint"`
+	ID           int      `json:"id"`
+	Error        string   `json:"error,omitempty"`
+	Raw          int      `json:"raw"`
+	Position     *float64 `json:"position,omitempty"` // in the joint's unit; nil without a calibration
+	LoadPercent  *float64 `json:"load_percent,omitempty"`
+	TemperatureC int      `json:"temperature_c"`
+	SupplyV      float64  `json:"supply_v"`
+	CurrentMA    *float64 `json:"current_ma,omitempty"`
+	Torque       bool     `json:"torque"`
+	State        string   `json:"state"`
 }
 
 // Monitor shows what every motor says of itself, until it is interrupted or
@@ -39,6 +62,12 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
 		calibration = nil
 	}
+	began := s.Clock.Now()
+	if cfg.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.Duration)
+		defer cancel()
+	}
 	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {
 		if n > 0 {
 			if s.pause(ctx, cfg.Every); ctx.Err() != nil {
@@ -48,27 +77,33 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 				fmt.Fprintf(s.Out, "\x1b[%dA", len(s.Robot.Motors)+1)
 			}
 		}
+		report := MonitorReport{AtS: s.Clock.Now().Sub(began).Seconds()}
 		s.say("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY", "CURRENT", "STATE")
 		for _, m := range s.Robot.Motors {
-			line, err := s.row(m, calibration)
+			reading, err := s.readMotor(m, calibration)
 			if err != nil {
 				return err
 			}
-			s.say("%s", line)
+			report.Motors = append(report.Motors, reading)
+			s.say("%s", reading.row())
 		}
-		if errors.Is(s.gone, syscall.EPIPE) {
-			return nil // whoever read it has seen enough
+		gone := s.gone
+		if err := s.report(report); err != nil {
+			gone = err
 		}
-		if s.gone != nil {
-			return fmt.Errorf("write the table: %w", s.gone)
+		switch {
+		case errors.Is(gone, syscall.EPIPE):
+			return nil // its reader has seen enough
+		case gone != nil:
+			return fmt.Errorf("write the table: %w", gone)
 		}
 	}
 	return nil
 }
 
-// row reads one motor and writes it as a line. A motor that does not answer has
-// one too.
-func (s *session) row(m robot.Motor, c servo.Calibration) (string, error) {
+// readMotor reads one motor; it fails when the port is gone.
+func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, error) {
+	reading := MotorReading{Joint: m.Name, ID: int(m.ID)}
 	var fault servo.Fault
 	values := map[table.Register]int{}
 	for _, r := range []table.Register{table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent, table.TorqueEnable, table.Status} {
@@ -76,33 +111,47 @@ func (s *session) row(m robot.Motor, c servo.Calibration) (string, error) {
 			continue
 		}
 		v, f, err := s.bus.ReadRegister(m.ID, m.Model.Row(r))
+		if err != nil && s.bus.Lost() {
+			return reading, exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", s.Bus)
+		}
 		if err != nil {
-			if s.bus.Lost() {
-				return "", exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", s.Bus)
-			}
-			return fmt.Sprintf("%-16s %3d  %v", m.Name, m.ID, err), nil
+			reading.Error = err.Error()
+			return reading, nil
 		}
 		values[r], fault = v, fault|f
 	}
 	if v, ok := values[table.Status]; ok {
 		fault |= servo.StatusFault(m.Model.Protocol, v)
 	}
-	position, load, current := "-", "-", "-"
-	if c != nil {
-		position = fmt.Sprintf("%.2f", servo.Normalize(m, c[m.Name], values[table.PresentPosition]))
-	}
+	reading.Raw, reading.TemperatureC, reading.Torque = values[table.PresentPosition], values[table.PresentTemperature], values[table.TorqueEnable] != 0
+	reading.SupplyV = float64(values[table.PresentVoltage]) / 10
 	if v, ok := values[table.PresentLoad]; ok {
-		load = fmt.Sprintf("%.1f%%", float64(v)/10)
+		reading.LoadPercent = new(float64(v) / 10)
 	}
 	if v, ok := values[table.PresentCurrent]; ok {
-		current = fmt.Sprintf("%.0fmA", float64(v)*m.Model.CurrentMA)
+		reading.CurrentMA = new(float64(v) * m.Model.CurrentMA)
 	}
-	state := stateOf(values[table.TorqueEnable] != 0, fault)
+	reading.State = stateOf(reading.Torque, fault)
 	if c != nil {
-		state += outside(m, c[m.Name], values[table.PresentPosition])
+		reading.Position = new(float64(servo.Normalize(m, c[m.Name], reading.Raw)))
+		reading.State += outside(m, c[m.Name], reading.Raw)
 	}
-	return fmt.Sprintf("%-16s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", m.Name, m.ID, values[table.PresentPosition], position, load,
-		values[table.PresentTemperature], float64(values[table.PresentVoltage])/10, current, state), nil
+	return reading, nil
+}
+
+// row is the reading as a line of the table.
+func (r *MotorReading) row() string {
+	if r.Error != "" {
+		return fmt.Sprintf("%-16s %3d  %s", r.Joint, r.ID, r.Error)
+	}
+	optional := func(format string, v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, *v)
+	}
+	return fmt.Sprintf("%-16s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", r.Joint, r.ID, r.Raw, optional("%.2f", r.Position), optional("%.1f%%", r.LoadPercent),
+		r.TemperatureC, r.SupplyV, optional("%.0fmA", r.CurrentMA), r.State)
 }
 
 // stateOf says what a motor does, what it complains of, and what that would mean to

@@ -1,7 +1,9 @@
 package bringup
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,65 +21,73 @@ type PortsConfig struct {
 	Proc   string // /proc
 }
 
-// serialPort is one device and the names that stay its own.
-type serialPort struct {
-	node   string // /dev/ttyACM0
-	stable string // a link by serial number or by place, "" where there is none
-	what   string // what the adapter calls itself
+// PortsReport is the --json of edge-rt ports; with --unplug its only port is the
+// arm's.
+type PortsReport struct {
+	Ports     []SerialPort `json:"ports"`
+	Unclaimed []string     `json:"unclaimed"` // adapters without a port, and why
+}
+
+// SerialPort is one device and the names that stay its own.
+type SerialPort struct {
+	Node    string `json:"node"`    // /dev/ttyACM0
+	Stable  string `json:"stable"`  // a link by serial number or by place, "" where there is none
+	Adapter string `json:"adapter"` // what the adapter calls itself
 }
 
 // Ports lists the serial ports, or finds one by having it unplugged.
 func Ports(ctx context.Context, cfg PortsConfig) error {
 	s := newSession(cfg.Config)
-	before := list(cfg.Dev, cfg.Sys)
-	for _, line := range taken(cfg.Sys, cfg.Proc) {
+	report := PortsReport{Ports: list(cfg.Dev, cfg.Sys), Unclaimed: append([]string{}, unclaimed(cfg.Sys, cfg.Proc)...)}
+	for _, line := range report.Unclaimed {
 		s.say("%s", line)
 	}
-	if !cfg.Unplug {
-		for _, p := range before {
-			s.say("%-16s %s%s", p.node, p.name(), bracket(p.what))
+	var err error
+	switch {
+	case len(report.Ports) == 0 && cfg.Unplug:
+		err = exit.Errorf(exit.Absent, "no serial port here: plug the adapter in first")
+	case len(report.Ports) == 0:
+		err = exit.Errorf(exit.Absent, "no serial port here: plug the adapter in; on a Raspberry Pi's own pins enable uart0 and use /dev/ttyAMA0")
+	case cfg.Unplug:
+		report.Ports, err = s.findUnplugged(ctx, cfg, report.Ports)
+	default:
+		for _, p := range report.Ports {
+			s.say("%-16s %s%s", p.Node, p.name(), bracket(p.Adapter))
 		}
-		if len(before) == 0 {
-			return exit.Errorf(exit.Absent, "no serial port here: plug the adapter in; on a Raspberry Pi's own pins enable uart0 and use /dev/ttyAMA0")
-		}
-		s.say("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s", before[0].name())
-		return nil
+		s.say("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s", report.Ports[0].name())
 	}
-	if len(before) == 0 {
-		return exit.Errorf(exit.Absent, "no serial port here: plug the adapter in first")
-	}
+	return errors.Join(err, s.report(report))
+}
+
+// findUnplugged returns the port that goes while the operator pulls the arm's cable.
+func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []SerialPort) ([]SerialPort, error) {
 	if _, err := s.ask(ctx, "Unplug the arm's USB cable (%d ports are here now), then press Enter.", len(before)); err != nil {
-		return err
+		return nil, err
 	}
 	after := list(cfg.Dev, cfg.Sys)
-	var gone []serialPort
+	var gone []SerialPort
 	for _, p := range before {
-		if !slices.ContainsFunc(after, func(q serialPort) bool { return q.node == p.node }) {
+		if !slices.ContainsFunc(after, func(q SerialPort) bool { return q.Node == p.Node }) {
 			gone = append(gone, p)
 		}
 	}
 	switch len(gone) {
 	case 0:
-		return exit.Errorf(exit.Absent, "no port has gone: is the cable a charging cable, or was another one pulled? Try again")
+		return nil, exit.Errorf(exit.Absent, "no port has gone: is the cable a charging cable, or was another one pulled? Try again")
 	case 1:
 	default:
-		return exit.Errorf(exit.Absent, "%d ports have gone: pull one cable only", len(gone))
+		return nil, exit.Errorf(exit.Absent, "%d ports have gone: pull one cable only", len(gone))
 	}
-	s.say("The arm is %s%s. Plug it in again.", gone[0].name(), bracket(gone[0].what))
-	if gone[0].stable == "" {
+	s.say("The arm is %s%s. Plug it in again.", gone[0].name(), bracket(gone[0].Adapter))
+	if gone[0].Stable == "" {
 		s.say("It has no name of its own and may come back under another number: install the udev rules (make install).")
 	}
 	s.say("Next: edge-rt scan --bus %s", gone[0].name())
-	return nil
+	return gone, nil
 }
 
 // name is what to call the port in a configuration.
-func (p serialPort) name() string {
-	if p.stable != "" {
-		return p.stable
-	}
-	return p.node
-}
+func (p SerialPort) name() string { return cmp.Or(p.Stable, p.Node) }
 
 func bracket(text string) string {
 	if text == "" {
@@ -88,7 +98,8 @@ func bracket(text string) string {
 
 // list finds the ports: what udev links, and what drivers usually call them. A
 // link by serial number comes before one by place, which stays with the socket.
-func list(dev, sys string) (ports []serialPort) {
+func list(dev, sys string) []SerialPort {
+	ports := []SerialPort{}
 	links := map[string]string{}
 	for _, folder := range []string{"by-path", "by-id"} {
 		found, _ := filepath.Glob(filepath.Join(dev, "serial", folder, "*"))
@@ -101,7 +112,7 @@ func list(dev, sys string) (ports []serialPort) {
 	for _, pattern := range []string{"ttyACM*", "ttyUSB*", "ttyAMA*", "ttyCH343USB*"} {
 		found, _ := filepath.Glob(filepath.Join(dev, pattern))
 		for _, node := range found {
-			ports = append(ports, serialPort{node, links[node], product(sys, filepath.Base(node))})
+			ports = append(ports, SerialPort{node, links[node], product(sys, filepath.Base(node))})
 		}
 	}
 	return ports

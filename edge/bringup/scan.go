@@ -40,6 +40,23 @@ type found struct {
 	mute     bool // it answers pings, and not the question for its model
 }
 
+// ScanReport is the --json of edge-rt scan.
+type ScanReport struct {
+	Servos  []ServoFound `json:"servos"`
+	Missing []string     `json:"missing"` // motors of --robot, where it was given
+	Wrong   []string     `json:"wrong"`   // motors that are not as --robot says
+}
+
+// ServoFound is one servo that answered.
+type ServoFound struct {
+	ID       int     `json:"id"`
+	Model    string  `json:"model"`
+	Protocol string  `json:"protocol"`
+	Baud     int     `json:"baud"`
+	SupplyV  float64 `json:"supply_v"`
+	State    string  `json:"state"` // ok, or what is wrong
+}
+
 // plainBauds and packetBauds are the speeds that servos are found at, the usual
 // ones first. Feetech's sheets disagree about its slower codes, so all are tried.
 var (
@@ -69,14 +86,14 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 	if err != nil {
 		return err
 	}
-	if len(all) == 0 {
-		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
-	}
-	s.say("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
+	report := ScanReport{Servos: []ServoFound{}, Missing: []string{}, Wrong: []string{}}
 	for _, f := range all {
-		s.say("%4d  %-12s %-16s %8d %6.1fV  %s", f.id, f.name(), f.protocol, f.baud, float64(f.voltage)/10, f.state())
+		report.Servos = append(report.Servos, ServoFound{ID: int(f.id), Model: f.name(), Protocol: f.protocol.String(), Baud: f.baud, SupplyV: float64(f.voltage) / 10, State: f.state()})
 	}
-	return s.advise(all, cfg.Named)
+	if cfg.Named && len(all) > 0 {
+		report.Missing, report.Wrong = s.compare(all)
+	}
+	return errors.Join(s.advise(cfg, &report, all), s.report(report))
 }
 
 func (f found) name() string {
@@ -101,27 +118,30 @@ func (f found) state() string {
 	return "ok"
 }
 
-// advise says what to do with what was found.
-func (s *session) advise(all []found, named bool) error {
-	for _, f := range all {
-		if f.twice {
-			s.say("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
-			return nil
-		}
+// advise shows what was found, and says what to do with it.
+func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
+	if len(all) == 0 {
+		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
 	}
-	if !named {
-		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot so101 (or %v)", s.Bus, "koch, omx, FILE.yaml")
+	s.say("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
+	for _, f := range r.Servos {
+		s.say("%4d  %-12s %-16s %8d %6.1fV  %s", f.ID, f.Model, f.Protocol, f.Baud, f.SupplyV, f.State)
+	}
+	switch {
+	case slices.ContainsFunc(all, func(f found) bool { return f.twice }):
+		s.say("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
 		return nil
-	}
-	missing, wrong := s.compare(all)
-	if len(missing)+len(wrong) == 0 {
+	case !cfg.Named:
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot so101 (or koch, omx, FILE.yaml)", s.Bus)
+		return nil
+	case len(r.Missing)+len(r.Wrong) == 0:
 		s.say("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()), s.Robot.Name, s.flags(), s.flags())
 		return nil
 	}
-	for _, w := range wrong {
+	for _, w := range r.Wrong {
 		s.say("%s", w)
 	}
-	for _, m := range missing {
+	for _, m := range r.Missing {
 		s.say("missing: %s", m)
 	}
 	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
@@ -130,6 +150,7 @@ func (s *session) advise(all []found, named bool) error {
 // compare names the motors that are not there and those that are not as they
 // should be.
 func (s *session) compare(all []found) (missing, wrong []string) {
+	missing, wrong = []string{}, []string{}
 	for _, m := range s.Robot.Motors {
 		i := slices.IndexFunc(all, func(f found) bool { return f.id == m.ID })
 		if i < 0 {

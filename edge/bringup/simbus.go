@@ -19,24 +19,25 @@ import (
 	"edgert/sim"
 )
 
-// SimBusConfig is one edge-rt sim-bus.
+// SimBusConfig is one edge-rt sim-bus; the tags are its flags.
 type SimBusConfig struct {
-	Robot   string // an arm's name or description, or single: one motor of id 1
-	Link    string // path of a symbolic link to the pseudo-terminal
-	Unpaced bool   // answer at once instead of at the baud rate
-	Faults  string // file of a fault script; none when empty
-	Motors  bool   // joints move as measured motors do, not as the world's ideal ones
-	Baud    int    // 0: the robot's
-	NoFast  bool   // motors whose firmware does not know fast reads
-	Latency time.Duration
-	Seed    uint64
+	Robot string `kong:"-"` // an arm's name or description, or single: one motor of id 1
+	Seed  uint64 `kong:"-"`
+
+	Link    string        `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
+	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
+	Faults  string        `help:"YAML script of what goes wrong, and when (docs/simulator.md)." placeholder:"FILE"`
+	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
+	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
+	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
+	Latency time.Duration `help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
 
 	// Where the data sheets are silent, and servos differ.
-	GoalLeavesTorque bool   // a goal that is written leaves torque off
-	BootGoalZero     bool   // the goal register is 0 after power-up
-	OverloadYields   bool   // a goal that takes the load away ends an overload
-	Weightless       bool   // a limp arm stays where it is
-	BootTorque       string // whose torque is on after power-up: all, ids such as 2,3, or nobody's
+	GoalLeavesTorque bool   `help:"Feetech motors: a goal that is written to a limp motor leaves it limp; by default it turns torque on, and sources disagree."`
+	BootTorque       string `help:"Motors whose torque is on after a power-up: all, or ids such as 2,3; by default none." placeholder:"IDS"`
+	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after a power-up; by default it is where the joint stands."`
+	OverloadYields   bool   `help:"Feetech motors: a goal that takes the load away ends an overload at once; by default only a second without load or torque off does."`
+	Weightless       bool   `help:"An arm that loses torque stays where it is; by default shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees a second."`
 }
 
 const (

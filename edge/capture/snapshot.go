@@ -9,110 +9,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"edgert/camera"
-	"edgert/camera/v4l2"
 	"edgert/internal/exit"
 	"edgert/jpeg"
 	"edgert/rt"
 	"edgert/sim"
 	"edgert/wire"
 )
-
-// WriteList lists the cameras of this machine, and what to write for them. all
-// shows every mode and control.
-func WriteList(w io.Writer, all bool) error {
-	found, denied := v4l2.List()
-	for _, err := range denied {
-		fmt.Fprintf(w, "%v\n", err)
-	}
-	if len(found) == 0 {
-		return exit.Errorf(exit.Absent, "no camera here: plug one in and look again (edge-rt cameras); without one, --camera top=pattern shows bars and --camera top=./folder plays pictures")
-	}
-	for i := range found {
-		c := &found[i]
-		fmt.Fprintf(w, "%s  %s (%s, at %s)\n", c.Path, c.Card, c.Driver, c.Bus)
-		for _, link := range []string{c.ByID, c.ByPath} {
-			if link != "" {
-				fmt.Fprintf(w, "  %s\n", link)
-			}
-		}
-		writeModes(w, c.Modes, all)
-		writeControls(w, c.Controls, all)
-	}
-	c := &found[0]
-	path := c.Path
-	if c.ByID != "" {
-		path = c.ByID
-	}
-	fmt.Fprintf(w, "next: look through one: edge-rt cameras snapshot --camera front=%s -o front.jpg\n", path)
-	fmt.Fprintf(w, "then: run with it: edge-rt --bus PORT --camera front=%s (the name is the policy's: observation.images.front)\n", path)
-	if c.ByID == "" {
-		fmt.Fprintln(w, "note: /dev/videoN changes with the order of plugging; names in /dev/v4l/by-id stay (they come with udev)")
-	}
-	return nil
-}
-
-// writeModes writes a line for each pixel format.
-func writeModes(w io.Writer, modes []v4l2.Mode, all bool) {
-	const few = 6
-	var order []camera.PixelFormat
-	sizes, rates := map[camera.PixelFormat][]string{}, map[string][]string{}
-	for _, m := range modes {
-		if !slices.Contains(order, m.Pixels) {
-			order = append(order, m.Pixels)
-		}
-		size := fmt.Sprintf("%dx%d", m.Width, m.Height)
-		if !slices.Contains(sizes[m.Pixels], size) {
-			sizes[m.Pixels] = append(sizes[m.Pixels], size)
-		}
-		key := m.Pixels.String() + size
-		if fps := fmt.Sprintf("%.3g", m.FPS); !slices.Contains(rates[key], fps) {
-			rates[key] = append(rates[key], fps)
-		}
-	}
-	for _, p := range order {
-		list := sizes[p]
-		more := ""
-		if len(list) > few && !all {
-			list, more = list[:few], fmt.Sprintf(" and %d more (--all)", len(list)-few)
-		}
-		var texts []string
-		for _, size := range list {
-			fps := rates[p.String()+size]
-			if len(fps) > few && !all {
-				fps = append(fps[:1:1], "...", fps[len(fps)-1])
-			}
-			texts = append(texts, size+"@"+strings.Join(fps, "/"))
-		}
-		fmt.Fprintf(w, "  %-6v %s%s\n", p, strings.Join(texts, "  "), more)
-	}
-}
-
-// usualControls are those that matter to a policy.
-var usualControls = []string{"exposure", "white-balance", "focus", "gain", "brightness", "power-line"}
-
-func writeControls(w io.Writer, controls []v4l2.Control, all bool) {
-	left := 0
-	for _, c := range controls {
-		usual := slices.ContainsFunc(usualControls, func(word string) bool { return strings.Contains(c.Name, word) })
-		if c.ReadOnly || !usual && !all {
-			left++
-			continue
-		}
-		state := ""
-		if c.Inactive {
-			state = ", governed by another"
-		}
-		fmt.Fprintf(w, "  %s=%d (%s%s)\n", c.Name, c.Value, c.Span(), state)
-	}
-	if left > 0 {
-		fmt.Fprintf(w, "  and %d more controls (--all)\n", left)
-	}
-}
 
 // snapshotFrames are taken before the one that counts: the first of many cameras
 // are dark, until the automatics have settled.

@@ -142,8 +142,7 @@ func checkUses(ctx *kong.Context) error {
 	if unused == nil {
 		return nil
 	}
-	command := ctx.Model.Name + " " + commandName(node)
-	return exit.Errorf(exit.Usage, "%s has no use for %s: leave it out; see %s --help", command, strings.Join(unused, "; nor for "), command)
+	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(unused, "; nor for "))
 }
 
 // commandsWith names the commands that take a flag.

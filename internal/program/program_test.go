@@ -125,9 +125,9 @@ func TestAFlagThatMeansNothing(t *testing.T) {
 	}{
 		{"scan --bus x --deep --config " + file, ""},
 		{"run --seed 3 --speed 2", ""},
-		{"scan --seed 3 --deep", "robot scan has no use for --seed, which is for run: "},
-		{"--speed 2 scan --seed 3 --seed 4 --bus x", "no use for --speed, which is for run; nor for --seed, which is for run: "},
-		{"version --bus x", "no use for --bus, which is for run, scan: "},
+		{"scan --seed 3 --deep", "robot: scan has no use for --seed, which is for run; see "},
+		{"--speed 2 scan --seed 3 --seed 4 --bus x", "no use for --speed, which is for run; nor for --seed, which is for run; see "},
+		{"version --bus x", "no use for --bus, which is for run, scan; see "},
 		{"run --deep", "unknown flag --deep here, which is for scan; "},
 		{"scan --depth", "unknown flag --depth"},
 	} {

@@ -17,8 +17,8 @@ var adapters = map[string]string{"1a86:7523": "CH340", "10c4:ea60": "CP210x", "0
 // brailled is the name of the program that takes them.
 const brailled = "brltty"
 
-// taken names the adapters that are plugged in and give no port, and why.
-func taken(sys, proc string) (lines []string) {
+// unclaimed names the adapters that are plugged in and give no port, and why.
+func unclaimed(sys, proc string) (lines []string) {
 	found, _ := filepath.Glob(filepath.Join(sys, "bus", "usb", "devices", "*", "idProduct"))
 	for _, file := range found {
 		dir := filepath.Dir(file)

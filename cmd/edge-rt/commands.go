@@ -1,0 +1,384 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"edgert/edge"
+	"edgert/edge/bringup"
+	"edgert/edge/capture"
+	"edgert/edge/device"
+	"edgert/edge/teleop"
+	"edgert/edge/watchdog"
+	"edgert/internal/exit"
+	"edgert/internal/network"
+	"edgert/internal/program"
+	"edgert/internal/terminal"
+)
+
+// commands are what an operator runs beside a run. The uses tags are the table of
+// which of runFlags each of them takes; help and refusals are made from it.
+type commands struct {
+	Ctl     ctlCmd     `cmd:"" uses:"id" help:"Pause, resume or reset a running edge, or ask how it goes."`
+	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
+	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
+	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json" help:"List the cameras with their modes and controls; or take one picture."`
+
+	Ports       portsCmd       `cmd:"" uses:"json" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
+	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id,json" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
+	SetupMotors setupMotorsCmd `cmd:"" uses:"bus,robot,calibration,id" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`
+	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
+	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration,json" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
+	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit" help:"Drive the arm with a leader arm, on the same tick."`
+
+	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
+}
+
+// interruptible ends with a signal. What is run under it reports a reader of its
+// output that has gone as an error, and ends by itself: it may hold a motor.
+func interruptible() (context.Context, context.CancelFunc) {
+	program.OutliveReaders()
+	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+// place is the arm of --bus.
+func (r *runFlags) place() (device.Place, error) {
+	arm, err := device.Robot(r.Robot)
+	return device.Place{Bus: r.Bus, Robot: arm, ID: r.ID, Calibration: r.Calibration}, err
+}
+
+// bringup runs a command of package bringup with what all of them share. --json is
+// its own only on the command line: in a file it is the run's.
+func (r *runFlags) bringup(ctx *kong.Context, run func(context.Context, bringup.Config) error) error {
+	interrupt, stop := interruptible()
+	defer stop()
+	place, err := r.place()
+	if err != nil {
+		return err
+	}
+	cfg := bringup.Config{Place: place, In: os.Stdin, Out: os.Stdout}
+	if !program.Given(ctx, "json") || r.JSON == "" {
+		return run(interrupt, cfg)
+	}
+	file, err := r.openJSON()
+	if err != nil {
+		return err
+	}
+	cfg.JSON = file
+	if file == os.Stdout {
+		cfg.Out = os.Stderr
+	}
+	return errors.Join(run(interrupt, cfg), file.Close())
+}
+
+type versionCmd struct{}
+
+func (versionCmd) Run() error {
+	fmt.Printf("edge-rt %s, transport %s\n", version, network.Transport)
+	return nil
+}
+
+type ctlCmd struct {
+	Word string `arg:"" enum:"pause,resume,reset,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. status: print the state."`
+}
+
+// Run sends one command and prints what the edge answers, as JSON.
+func (c *ctlCmd) Run(flags *cli) error {
+	reply, err := edge.Ctl(flags.ID, c.Word)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(reply)
+}
+
+type torqueCmd struct {
+	Word   string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
+	Orphan bool   `hidden:"" help:"Only when standard input ends without a byte: of the watchdog process."`
+}
+
+func (torqueCmd) Help() string {
+	return `Wants no calibration and configures nothing; it is what systemd runs after an edge that was killed.
+
+Examples:
+  edge-rt torque off --bus /dev/ttyACM0
+  edge-rt torque off --bus /dev/ttyUSB0 --robot koch`
+}
+
+func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
+	program.OutliveReaders()
+	if !c.Orphan {
+		return bringup.TorqueOff(bringup.TorqueOffConfig{Bus: flags.Bus, Robot: flags.Robot, OnExit: flags.OnExit}, os.Stdout)
+	}
+	text, err := watchdog.Run(os.Stdin, flags.Bus, flags.Robot)
+	if text != "" {
+		warnOn(screen)(strings.TrimSuffix(text, "\n"))
+	}
+	return err
+}
+
+type camerasCmd struct {
+	List     listCamerasCmd `cmd:"" uses:"json" default:"withargs" help:"List the cameras of this machine (what happens without a word)."`
+	Snapshot snapshotCmd    `cmd:"" uses:"camera,jpeg-quality" help:"Take one picture of --camera, as the policy would get it: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg"`
+}
+
+type listCamerasCmd struct {
+	All bool `help:"Every mode and every control, not only what is usual."`
+}
+
+func (c *listCamerasCmd) Run(flags *cli, ctx *kong.Context) error {
+	return flags.bringup(ctx, func(_ context.Context, cfg bringup.Config) error { return bringup.Cameras(cfg, c.All) })
+}
+
+type snapshotCmd struct {
+	Out string `short:"o" required:"" help:"Where to write the picture, *.jpg or *.png." placeholder:"FILE"`
+}
+
+// defaultQuality is for pictures that are no JPEG yet.
+const defaultQuality = 90
+
+func (c *snapshotCmd) Run(flags *cli) error {
+	if len(flags.Camera) != 1 {
+		return exit.Errorf(exit.Usage, "%d cameras, want one: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg", len(flags.Camera))
+	}
+	cfg, err := capture.Parse(flags.Camera[0])
+	if err != nil {
+		return err
+	}
+	encoding := capture.Encoding{Quality: defaultQuality}
+	if flags.JPEGQuality != nil {
+		encoding.Quality, encoding.Reencode = *flags.JPEGQuality, true
+	}
+	return capture.Snapshot(os.Stdout, &cfg, encoding, c.Out)
+}
+
+type portsCmd struct {
+	Unplug bool `help:"Find the arm's port by unplugging it."`
+}
+
+func (portsCmd) Help() string {
+	return `Names a port by its link below /dev/serial where it has one: ttyACM0 may be ttyACM1 when it is plugged in again.
+
+Examples:
+  edge-rt ports                                         what is plugged in
+  edge-rt ports --unplug                                which of them is the arm
+  edge-rt ports --json -                                for a script`
+}
+
+func (c *portsCmd) Run(flags *cli, ctx *kong.Context) error {
+	return flags.bringup(ctx, func(ctx context.Context, cfg bringup.Config) error {
+		return bringup.Ports(ctx, bringup.PortsConfig{Config: cfg, Unplug: c.Unplug, Dev: "/dev", Sys: "/sys", Proc: "/proc"})
+	})
+}
+
+// idMax is the highest id that a motor can have in every protocol.
+const idMax = 252
+
+type scanCmd struct {
+	Last uint8 `default:"30" help:"Highest id to ask; ids go up to 252."`
+}
+
+func (scanCmd) Help() string {
+	return `Finds servos of every family at every speed, also new ones and two with one id. With --robot it says what is missing or differs.
+
+Examples:
+  edge-rt scan --bus /dev/ttyACM0                       who is there
+  edge-rt scan --bus /dev/ttyACM0 --robot so101         is it a whole SO-101
+  edge-rt scan --bus /dev/ttyACM0 --last 252            ids above 30, too
+  edge-rt scan --bus /dev/ttyACM0 --json -              for a script`
+}
+
+func (c *scanCmd) Run(flags *cli, ctx *kong.Context) error {
+	if c.Last > idMax {
+		return exit.Errorf(exit.Usage, "--last is %d, want at most %d", c.Last, idMax)
+	}
+	named := false // on the command line or in the file behind --config
+	for _, p := range ctx.Path {
+		named = named || p.Flag != nil && p.Flag.Name == "robot"
+	}
+	return flags.bringup(ctx, func(ctx context.Context, cfg bringup.Config) error {
+		return bringup.Scan(ctx, bringup.ScanConfig{Config: cfg, Last: c.Last, Named: named})
+	})
+}
+
+type setupMotorsCmd struct{}
+
+func (setupMotorsCmd) Help() string {
+	return `For motors as they come from the factory, which all have the same id. Connect one at a time, as it asks, the gripper's first.
+
+Examples:
+  edge-rt setup-motors --bus /dev/ttyACM0
+  edge-rt setup-motors --bus /dev/ttyUSB0 --robot koch`
+}
+
+func (setupMotorsCmd) Run(flags *cli, ctx *kong.Context) error {
+	return flags.bringup(ctx, bringup.SetupMotors)
+}
+
+type calibrateCmd struct{}
+
+func (calibrateCmd) Help() string {
+	return `Torque goes off: hold on to the arm. It asks you to put every joint into the middle of its range, and then to move each from end to end. Without an answer nothing is written to the file, but the motors have lost the offsets that they had: a run refuses them until a calibration has ended, or the file of before was written back, which this command offers first when there is one. An arm that LeRobot has calibrated needs none of this.
+
+Examples:
+  edge-rt calibrate --bus /dev/ttyACM0 --id black       the file is LeRobot's black.json
+  edge-rt calibrate --bus /dev/ttyACM1 --robot so101_leader --id white`
+}
+
+func (calibrateCmd) Run(flags *cli, ctx *kong.Context) error {
+	return flags.bringup(ctx, bringup.Calibrate)
+}
+
+type monitorCmd struct {
+	Every time.Duration `default:"200ms" help:"Time between tables."`
+	Count int           `help:"End after this many tables; 0: when interrupted."`
+}
+
+// everyMin is the fastest that people read tables.
+const everyMin = 20 * time.Millisecond
+
+func (monitorCmd) Help() string {
+	return `Changes nothing, so it may run before anything is calibrated. The port must be free: while a run has it, the page of the run (--http) shows its joints.
+
+Examples:
+  edge-rt monitor --bus /dev/ttyACM0 --id black         until Ctrl-C
+  edge-rt monitor --bus /dev/ttyACM0 --duration 10s     for ten seconds
+  edge-rt monitor --bus /dev/ttyACM0 --count 1 --json - one table, for a script`
+}
+
+func (c *monitorCmd) Run(flags *cli, ctx *kong.Context) error {
+	cfg := bringup.MonitorConfig{Every: c.Every, Count: c.Count}
+	if program.Given(ctx, "duration") { // in a file it is the run's
+		cfg.Duration = flags.Duration
+	}
+	switch {
+	case c.Every < everyMin:
+		return exit.Errorf(exit.Usage, "--every is %v, want %v or more", c.Every, everyMin)
+	case c.Count < 0:
+		return exit.Errorf(exit.Usage, "--count is %d, want 0 (no end) or more", c.Count)
+	case cfg.Duration < 0:
+		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", cfg.Duration)
+	}
+	return flags.bringup(ctx, func(ctx context.Context, common bringup.Config) error {
+		cfg.Config, cfg.Live = common, common.JSON == nil && terminal.Is(os.Stdout)
+		return bringup.Monitor(ctx, cfg)
+	})
+}
+
+type moveCmd struct {
+	Joint string  `arg:"" help:"The joint, such as elbow_flex."`
+	To    float64 `arg:"" help:"Where to, in the joint's unit: degrees, such as -10, or 0 to 100 for a gripper."`
+	Speed float64 `default:"0.1" help:"Share of the joint's velocity limit."`
+}
+
+func (moveCmd) Help() string {
+	return `The other joints are held meanwhile. At the end, and on Ctrl-C, torque goes off: hold on to the arm.
+
+Examples:
+  edge-rt move elbow_flex -10 --bus /dev/ttyACM0 --id black
+  edge-rt move gripper 50 --speed 0.3 --bus /dev/ttyACM0 --id black`
+}
+
+func (c *moveCmd) Run(flags *cli, ctx *kong.Context) error {
+	return flags.bringup(ctx, func(ctx context.Context, cfg bringup.Config) error {
+		return withWatchdogs(func() error {
+			return bringup.Move(ctx, bringup.MoveConfig{Config: cfg, Joint: c.Joint, To: c.To, Speed: c.Speed})
+		}, armAt{flags.Bus, flags.Robot})
+	})
+}
+
+type teleopCmd struct {
+	Leader            string `help:"Serial port of the leader arm." placeholder:"PORT"`
+	LeaderRobot       string `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
+	LeaderID          string `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
+	LeaderCalibration string `help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
+}
+
+func (teleopCmd) Help() string {
+	return `The follower starts slowly from where it stands until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
+
+Examples:
+  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
+  edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
+  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100`
+}
+
+// teleopFPS is teleop's rate where nobody gives one.
+const teleopFPS = 60.0
+
+func (c *teleopCmd) Run(flags *cli) error {
+	interrupt, stop := interruptible()
+	defer stop()
+	follower, err := flags.place()
+	if err != nil {
+		return err
+	}
+	if flags.Duration < 0 || flags.Duration > 24*time.Hour*365 {
+		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", flags.Duration)
+	}
+	fps := teleopFPS
+	if flags.FPS != nil {
+		fps = *flags.FPS
+	}
+	leader := armAt{c.Leader, cmp.Or(c.LeaderRobot, follower.Robot.Name+"_leader")} // its trigger is held
+	return withWatchdogs(func() error {
+		return teleop.Run(interrupt, teleop.Config{
+			FPS: fps, Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
+			Follower: follower, Leader: device.Place{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
+		})
+	}, armAt{flags.Bus, flags.Robot}, leader)
+}
+
+// armAt is an arm, by port and description, that a command has under torque.
+type armAt struct{ bus, robot string }
+
+// withWatchdogs runs such a command.
+func withWatchdogs(run func() error, arms ...armAt) error {
+	var dogs []*watchdog.Watchdog
+	instead := "Ctrl-C ends it"
+	for _, a := range arms {
+		dogs = append(dogs, watchdog.Start(a.bus, a.robot, instead, warnOn(os.Stderr)))
+		instead = ""
+	}
+	err := run()
+	for _, w := range dogs { // not when it panics
+		w.Stop()
+	}
+	return err
+}
+
+type simBusCmd struct {
+	bringup.SimBusConfig `embed:""`
+}
+
+func (simBusCmd) Help() string {
+	return `Any program opens it as it would open /dev/ttyACM0: edge-rt, LeRobot, a vendor's tool. docs/simulator.md has what is simulated, and the faults.
+
+Examples:
+  edge-rt sim-bus --link /tmp/so101                     then --bus /tmp/so101 elsewhere
+  edge-rt sim-bus --robot koch --link /tmp/koch --faults faults.yaml
+  edge-rt sim-bus --robot single --link /tmp/one --baud 115200
+  edge-rt sim-bus --link /tmp/so101 --motors            joints with weight and friction
+
+Where sources disagree, the default is the reading that is worse for a program: a goal turns a Feetech's torque on (else --goal-leaves-torque), and what
+has tripped stays tripped (else --overload-yields). --boot-torque all are motors that hold as soon as they have power.`
+}
+
+func (c *simBusCmd) Run(flags *cli) error {
+	ctx, stop := interruptible()
+	defer stop()
+	c.Robot, c.Seed = flags.Robot, flags.Seed
+	return bringup.ServeSimBus(ctx, c.SimBusConfig, os.Stdout)
+}
