@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"edgert/edge/bringup"
 )
 
 // Every bring-up command on the real binary, against a simulated arm that is a
@@ -27,7 +33,7 @@ func TestBringUpCommands(t *testing.T) {
 		{"calibrate with nobody there", on("calibrate"), 2, []string{"keyboard"}},
 		{"setup-motors with nobody there", on("setup-motors"), 2, []string{"keyboard"}},
 		{"teleop without a leader", on("teleop"), 2, []string{"--leader"}},
-		{"teleop with flags of a run", on("teleop", "--leader", "/dev/ttyNONE", "--http", "8080", "--json", "-"), 2, []string{"--http, --json", "edge-rt teleop --help"}},
+		{"teleop with flags of a run", on("teleop", "--leader", "/dev/ttyNONE", "--http", "8080", "--json", "-"), 2, []string{"teleop has no use for --http, which is for run; nor for --json, which is for run, "}},
 		{"teleop with its own flags", on("teleop", "--leader", "/dev/ttyNONE", "--fps", "30", "--id", "arm", "--on-exit", "off", "--rt", "off", "--cpu", "0", "--duration", "1s"), 3, []string{"no calibration"}},
 		{"scan beyond the last id", on("scan", "--last", "253"), 2, []string{"--last is 253", "252"}},
 		{"scan without a port", []string{"scan"}, 2, []string{"--bus", "edge-rt ports"}},
@@ -48,5 +54,76 @@ func TestBringUpCommands(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A flag that means nothing to a command is refused on the command line, with the
+// commands that take it; in a run's config file it is the run's.
+func TestFlagsOfOtherCommands(t *testing.T) {
+	for _, tt := range []struct{ args, says string }{
+		{"ports --bus /dev/ttyACM0", "ports has no use for --bus, which is for run, torque, scan, setup-motors, calibrate, monitor, move, teleop;"},
+		{"torque off --bus sim --http 8080", "torque has no use for --http, which is for run;"},
+		{"--duration 2s scan --bus /dev/ttyNONE", "scan has no use for --duration, which is for run, monitor, teleop;"},
+		{"cameras --camera top=sim", "cameras list has no use for --camera, which is for run, cameras snapshot;"},
+		{"scan --every 1s --bus /dev/ttyNONE", "unknown flag --every here, which is for monitor;"},
+		{"version --quiet", "version has no use for --quiet, which is for run;"},
+	} {
+		code, stdout, stderr := edgeRT(t, strings.Fields(tt.args)...)
+		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.says) {
+			t.Errorf("%s: code %d, %s%s; want 2 and %q", tt.args, code, stdout, stderr, tt.says)
+		}
+	}
+	dir := t.TempDir()
+	config, summary := filepath.Join(dir, "run.yaml"), filepath.Join(dir, "run.json")
+	if err := os.WriteFile(config, []byte("bus: sim\nfps: 30\ncamera: [top=sim]\nduration: 1s\nhttp: 8080\njson: "+summary+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("EDGE_RT_MAX_OFFLINE", "1s")
+	if code, stdout, stderr := edgeRT(t, "torque", "off", "--config", config); code != 0 {
+		t.Errorf("torque off --config: code %d, %s%s", code, stdout, stderr)
+	}
+	if code, _, stderr := edgeRT(t, "monitor", "--config", config, "--bus", simBus(t).Path(), "--count", "1"); code != 0 {
+		t.Errorf("monitor --config: code %d, %s", code, stderr)
+	}
+	if _, err := os.Stat(summary); err == nil {
+		t.Error("monitor has written the run's --json")
+	}
+}
+
+// What the commands say to programs: --json - has standard output for itself.
+func TestJSONOfCommands(t *testing.T) {
+	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
+	bus := simBus(t)
+	bus.Mute(6, true)
+	code, stdout, stderr := edgeRT(t, "scan", "--bus", bus.Path(), "--robot", "so101", "--last", "7", "--json", "-")
+	var scan bringup.ScanReport
+	if err := json.Unmarshal([]byte(stdout), &scan); err != nil || code != 4 || !strings.Contains(stderr, "missing: motor 6 (gripper)") {
+		t.Fatalf("scan: code %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	if len(scan.Servos) != 5 || scan.Servos[0] != (bringup.ServoFound{ID: 1, Model: "sts3215", Protocol: "Feetech STS/SMS", Baud: 1_000_000, SupplyV: scan.Servos[0].SupplyV, State: "ok"}) ||
+		len(scan.Missing) != 1 || len(scan.Wrong) != 0 {
+		t.Errorf("scan: %+v", scan)
+	}
+	bus.Mute(6, false)
+	file := filepath.Join(t.TempDir(), "tables.json")
+	code, stdout, stderr = edgeRT(t, "monitor", "--bus", bus.Path(), "--duration", "1s", "--every", "100ms", "--json", file)
+	text, err := os.ReadFile(file)
+	if err != nil || code != 0 || !strings.Contains(stdout, "shoulder_pan") {
+		t.Fatalf("monitor: code %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	tables := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	var first, last bringup.MonitorReport
+	if json.Unmarshal(tables[0], &first) != nil || json.Unmarshal(tables[len(tables)-1], &last) != nil || len(tables) < 2 || len(tables) > 10 || last.AtS <= first.AtS || last.AtS > 1.5 {
+		t.Errorf("monitor: %d tables, want 2 to 10 in a second\n%s", len(tables), text)
+	}
+	if m := last.Motors[5]; len(last.Motors) != 6 || m.Joint != "gripper" || m.ID != 6 || m.Raw == 0 || m.SupplyV == 0 || m.Torque || m.Error != "" || m.Position != nil {
+		t.Errorf("monitor: %+v", last.Motors)
+	}
+	for _, command := range []string{"ports", "cameras"} {
+		code, stdout, stderr := edgeRT(t, command, "--json", "-")
+		var found map[string][]any
+		if err := json.Unmarshal([]byte(stdout), &found); err != nil || found[command] == nil || code != 0 && code != 4 || (code == 4) != (len(found[command]) == 0) {
+			t.Errorf("%s: code %d, %v\n%s%s", command, code, err, stdout, stderr)
+		}
 	}
 }
