@@ -51,10 +51,10 @@ type cli struct {
 	flags `embed:""`
 
 	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
-	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port" help:"Load everything, replay the golden sets, print what would be served."`
+	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, replay the golden sets, print what would be served."`
 	Replay struct {
 		Dir string `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
-	} `cmd:"" uses:"manifest,ort,json" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
+	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
 	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
