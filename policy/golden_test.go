@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"edgert/internal/safetensors"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"edgert/internal/safetensors"
 )
 
 const goldenFile = goldenDir + "/b4_modes0123.safetensors"

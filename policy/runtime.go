@@ -1,12 +1,10 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -160,22 +158,12 @@ func searchRoots() []string {
 	return roots
 }
 
-// checkVersion wants at least the version whose C API this program speaks.
+// checkVersion wants at least the version whose C API this program is built for.
 func checkVersion(path, version string) error {
-	major, minor, err := parseVersion(version)
-	if err == nil && major == minRuntimeMajor && minor >= minRuntimeMinor {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && major == minRuntimeMajor && minor >= minRuntimeMinor {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is version %s, want %d.%d or a newer %d.x\n%s",
 		ErrNoRuntime, path, version, minRuntimeMajor, minRuntimeMinor, minRuntimeMajor, howToGet())
-}
-
-func parseVersion(version string) (major, minor int, err error) {
-	parts := strings.Split(version, ".")
-	if len(parts) < 2 {
-		return 0, 0, errors.New("want MAJOR.MINOR")
-	}
-	major, err1 := strconv.Atoi(parts[0])
-	minor, err2 := strconv.Atoi(parts[1])
-	return major, minor, errors.Join(err1, err2)
 }

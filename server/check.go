@@ -1,13 +1,15 @@
 package server
 
 import (
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/manifest"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/server/manifest"
 )
 
 // checkInferences are timed by Examine.
@@ -45,19 +47,20 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return report, err
 	}
-	loaded, err := Load(cfg)
+	model, err := load(cfg)
 	if err != nil {
 		return report, err
 	}
-	defer func() { err = errors.Join(err, loaded.Close()) }()
-	prefix, err := cfg.Prefix(loaded.modelID(&cfg))
+	defer func() { err = errors.Join(err, model.Close()) }()
+	b := model.Bundle()
+	id := modelID(&cfg, b)
+	prefix, err := cfg.Prefix(id)
 	if err != nil {
 		return report, err
 	}
-	b := loaded.Bundle
 	limit, mode := cfg.Sessions()
 	report = Report{
-		Prefix: prefix, Model: loaded.modelID(&cfg), Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
+		Prefix: prefix, Model: id, Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
 		FPS: b.FPS, ChunkSize: b.ChunkSize, ActionNames: b.ActionNames, StateNames: b.StateNames,
 		RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, Mode: mode,
 		Listen: cfg.Listen(), Connect: cfg.Zenoh.ConnectEndpoints, Health: cfg.HealthAddress(),
@@ -70,16 +73,16 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 		report.Cameras = append(report.Cameras, text)
 	}
 	report.Runtime, report.Library = policy.RuntimeVersion()
-	report.InferenceMs, err = loaded.median()
+	report.InferenceMs, err = medianMs(model)
 	return report, err
 }
 
-// median times a few inferences, in milliseconds.
-func (l *Loaded) median() (float64, error) {
+// medianMs times a few inferences.
+func medianMs(m Model) (float64, error) {
 	clock, h := rt.KernelClock(), rt.NewHist()
 	for range checkInferences {
 		start := clock.Now()
-		if err := l.Model.Run(1); err != nil {
+		if err := m.Run(1); err != nil {
 			return 0, err
 		}
 		h.Record(clock.Now().Sub(start))
@@ -89,10 +92,6 @@ func (l *Loaded) median() (float64, error) {
 
 // Print writes the report for a person.
 func (r *Report) Print(w io.Writer) error {
-	health := r.Health
-	if health == "" {
-		health = "off"
-	}
 	_, err := fmt.Fprintf(w, `ok: would serve %s
   model      %s @ %s, type %s, %g Hz, chunks of %d actions
   bundle     %s
@@ -109,13 +108,8 @@ func (r *Report) Print(w io.Writer) error {
              %s
 `, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256,
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd,
-		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), health, r.InferenceMs, checkInferences, r.Runtime, r.Library)
+		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.Runtime, r.Library)
 	return err
 }
 
-func orNone(list []string) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, ", ")
-}
+func orNone(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }

@@ -17,23 +17,23 @@ const (
 	healthStopTimeout = 300 * time.Millisecond
 )
 
-// Health is the HTTP side: /healthz says whether to restart the process,
+// health is the HTTP side: /healthz says whether to restart the process,
 // /readyz whether to send robots, /metrics how it goes. It listens before the
-// policy is loaded, so that whoever watches sees it start.
-type Health struct {
+// policy is loaded, so that a supervisor sees it start.
+type health struct {
 	http   http.Server
 	listen net.Addr
 	done   chan struct{} // closed when the HTTP server has ended
 	server atomic.Pointer[Server]
 }
 
-// ListenHealth binds address; an error says who probably has it.
-func ListenHealth(address string) (*Health, error) {
+// listenHealth binds address; an error says who probably has it.
+func listenHealth(address string) (*health, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("health_port: %w (another lean-server? choose a free port, or 0 for none)", err)
 	}
-	h := &Health{listen: listener.Addr(), done: make(chan struct{})}
+	h := &health{listen: listener.Addr(), done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.healthz)
 	mux.HandleFunc("GET /readyz", h.readyz)
@@ -46,14 +46,14 @@ func ListenHealth(address string) (*Health, error) {
 	return h, nil
 }
 
-// Address is where it listens, with the real port.
-func (h *Health) Address() string { return h.listen.String() }
+// address is where it listens, with the real port.
+func (h *health) address() string { return h.listen.String() }
 
-// Watch shows s from now on.
-func (h *Health) Watch(s *Server) { h.server.Store(s) }
+// watch shows s from now on.
+func (h *health) watch(s *Server) { h.server.Store(s) }
 
-// Close stops answering, letting requests in hand end for a moment.
-func (h *Health) Close() error {
+// close stops answering, letting requests in hand end for a moment.
+func (h *health) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), healthStopTimeout)
 	defer cancel()
 	err := h.http.Shutdown(ctx)
@@ -64,7 +64,7 @@ func (h *Health) Close() error {
 	return err
 }
 
-func (h *Health) healthz(w http.ResponseWriter, _ *http.Request) {
+func (h *health) healthz(w http.ResponseWriter, _ *http.Request) {
 	s := h.server.Load()
 	if s == nil || !s.warmed.Load() {
 		answer(w, true, "starting")
@@ -74,7 +74,7 @@ func (h *Health) healthz(w http.ResponseWriter, _ *http.Request) {
 	answer(w, ok, why)
 }
 
-func (h *Health) readyz(w http.ResponseWriter, _ *http.Request) {
+func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 	s := h.server.Load()
 	if s == nil {
 		answer(w, false, "loading the policy")

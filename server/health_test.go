@@ -1,7 +1,6 @@
 package server
 
 import (
-	"edgert/rt/rttest"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,11 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgert/rt/rttest"
 )
 
-func page(t *testing.T, h *Health, path string) (code int, body string) {
+func page(t *testing.T, h *health, path string) (code int, body string) {
 	t.Helper()
-	r, err := http.Get("http://" + h.Address() + path)
+	r, err := http.Get("http://" + h.address() + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +29,11 @@ func page(t *testing.T, h *Health, path string) (code int, body string) {
 
 // What an orchestrator sees over the life of a server.
 func TestHealthPages(t *testing.T) {
-	h, err := ListenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	defer h.close()
 	want := func(when, path string, code int, body string) {
 		t.Helper()
 		if gotCode, got := page(t, h, path); gotCode != code || got != body {
@@ -51,7 +52,7 @@ func TestHealthPages(t *testing.T) {
 			<-leave
 			return nil
 		}
-		h.Watch(b.server)
+		h.watch(b.server)
 	})
 	rttest.Eventually(t, "readiness", func() bool { ok, _ := b.server.Ready(); return ok })
 	want("serving", "/healthz", 200, "ok")
@@ -84,12 +85,12 @@ func TestHealthPages(t *testing.T) {
 }
 
 func TestListenHealthSaysWhichPortIsTaken(t *testing.T) {
-	h, err := ListenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
-	if _, err := ListenHealth(h.Address()); err == nil || !strings.Contains(err.Error(), h.Address()) || !strings.Contains(err.Error(), "health_port") {
+	defer h.close()
+	if _, err := listenHealth(h.address()); err == nil || !strings.Contains(err.Error(), h.address()) || !strings.Contains(err.Error(), "health_port") {
 		t.Errorf("ListenHealth on a taken port = %v, want the key and the address", err)
 	}
 }

@@ -19,67 +19,39 @@ const metricPrefix = "lean_server_"
 // metrics shows a server to Prometheus. It reads the counters when it is
 // scraped: the request path only adds to atomics, and nothing is counted twice.
 type metrics struct {
-	server     func() *Server // nil before the policy is loaded
-	scalars    []scalar
-	histograms []histogram
-	staleness  *prometheus.Desc
-	stale      *prometheus.Desc
-	stray      *prometheus.Desc
-	build      *prometheus.Desc
-	model      *prometheus.Desc
-}
-
-// scalar is one series: a counter or a gauge.
-type scalar struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
-	value func(*Server) float64
-}
-
-type histogram struct {
-	desc  *prometheus.Desc
-	value func(*stats) *durations
+	*prometheus.Registry
+	server func() *Server // nil before the policy is loaded; then everything is 0
 }
 
 // metricsOf returns the registry of a server that may come later.
 func metricsOf(server func() *Server) *prometheus.Registry {
-	m := &metrics{
-		server:    server,
-		staleness: series("session_staleness_seconds", "Since the robot's last observation, or since it opened.", nil, "client"),
-		stale:     series("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", nil, "camera"),
-		stray:     series("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", nil, "camera"),
-		build:     series("build_info", "1, with what this is.", nil, "version", "go", "onnxruntime", "schema"),
-		model:     series("model_info", "1, with what is served.", nil, "prefix", "sha256", "policy_type", "server_id"),
-	}
+	m := &metrics{prometheus.NewRegistry(), server}
 	m.countRequests()
 	m.countSessions()
 	m.countAudit()
-	for name, h := range map[string]struct {
-		help  string
-		value func(*stats) *durations
-	}{
-		"queue_wait_seconds": {"From an observation's arrival to the start of work on it.", func(s *stats) *durations { return s.wait }},
-		"decode_seconds":     {"Parsing an observation and decoding its pictures.", func(s *stats) *durations { return s.decode }},
-		"inference_seconds":  {"The graph alone.", func(s *stats) *durations { return s.inference }},
-		"service_seconds":    {"From an observation's arrival to the chunk's hand-over to the transport.", func(s *stats) *durations { return s.service }},
-	} {
-		m.histograms = append(m.histograms, histogram{series(name, h.help, nil), h.value})
-	}
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m)
-	return r
-}
-
-func series(name, help string, labels prometheus.Labels, variable ...string) *prometheus.Desc {
-	return prometheus.NewDesc(metricPrefix+name, help, variable, labels)
+	m.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), perServer(server))
+	return m.Registry
 }
 
 func (m *metrics) counter(name, help string, labels prometheus.Labels, value func(*stats) *atomic.Uint64) {
-	m.add(prometheus.CounterValue, name, help, labels, func(s *Server) float64 { return float64(value(s.stats).Load()) })
+	m.add(name, help, labels, func(s *Server) float64 { return float64(value(s.stats).Load()) })
 }
 
-func (m *metrics) add(kind prometheus.ValueType, name, help string, labels prometheus.Labels, value func(*Server) float64) {
-	m.scalars = append(m.scalars, scalar{series(name, help, labels), kind, value})
+func (m *metrics) add(name, help string, labels prometheus.Labels, value func(*Server) float64) {
+	m.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: metricPrefix + name, Help: help, ConstLabels: labels}, m.read(value)))
+}
+
+func (m *metrics) gauge(name, help string, value func(*Server) float64) {
+	m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, m.read(value)))
+}
+
+func (m *metrics) read(value func(*Server) float64) func() float64 {
+	return func() float64 {
+		if s := m.server(); s != nil {
+			return value(s)
+		}
+		return 0
+	}
 }
 
 func (m *metrics) countRequests() {
@@ -121,18 +93,21 @@ func (m *metrics) countRequests() {
 func (m *metrics) countSessions() {
 	m.counter("sessions_opened_total", "Sessions opened.", nil, func(s *stats) *atomic.Uint64 { return &s.opened })
 	m.counter("sessions_closed_total", "Sessions closed.", nil, func(s *stats) *atomic.Uint64 { return &s.closed })
-	m.add(prometheus.CounterValue, "sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(sum(s.stats.refused[:])) })
+	m.add("sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(sum(s.stats.refused[:])) })
 	for r := range numRefused {
 		m.counter("opens_rejected_total", "Sessions refused, by reason.", prometheus.Labels{"reason": r.String()},
 			func(s *stats) *atomic.Uint64 { return &s.refused[r] })
 	}
-	gauge := func(name, help string, value func(*Server) float64) {
-		m.add(prometheus.GaugeValue, name, help, nil, value)
+	flag := func(b *atomic.Bool) float64 {
+		if b.Load() {
+			return 1
+		}
+		return 0
 	}
-	gauge("active_sessions", "Sessions open now.", func(s *Server) float64 { return float64(len(s.sessions.all())) })
-	gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.limit) })
-	gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(s.warmed.Load()) })
-	gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(s.draining.Load()) })
+	m.gauge("active_sessions", "Sessions open now.", func(s *Server) float64 { return float64(len(s.sessions.all())) })
+	m.gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.limit) })
+	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(&s.warmed) })
+	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })
 }
 
 func (m *metrics) countAudit() {
@@ -145,7 +120,7 @@ func (m *metrics) countAudit() {
 		"captures_total":         {"Requests captured.", func(c *audit.Counts) *atomic.Uint64 { return &c.Captures }},
 		"captures_dropped_total": {"Requests that the disk was too slow to capture.", func(c *audit.Counts) *atomic.Uint64 { return &c.CapturesDropped }},
 	} {
-		m.add(prometheus.CounterValue, name, c.help, nil, func(s *Server) float64 {
+		m.add(name, c.help, nil, func(s *Server) float64 {
 			if s.audit == nil {
 				return 0
 			}
@@ -154,60 +129,58 @@ func (m *metrics) countAudit() {
 	}
 }
 
-func flag(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(metricPrefix+name, help, labels, nil)
 }
+
+var (
+	queueWait = desc("queue_wait_seconds", "From an observation's arrival to the start of work on it.")
+	decode    = desc("decode_seconds", "Parsing an observation and decoding its pictures.")
+	inference = desc("inference_seconds", "The graph alone.")
+	serviced  = desc("service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.")
+	staleness = desc("session_staleness_seconds", "Since the robot's last observation, or since it opened.", "client")
+	stale     = desc("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", "camera")
+	stray     = desc("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", "camera")
+	buildInfo = desc("build_info", "1, with what this is.", "version", "go", "onnxruntime", "schema")
+	modelInfo = desc("model_info", "1, with what is served.", "prefix", "sha256", "policy_type", "server_id")
+)
+
+// perServer collects the histograms, and the series whose labels are known when
+// the server is: sessions, cameras, versions.
+type perServer func() *Server
 
 // Describe is prometheus.Collector's.
-func (m *metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, s := range m.scalars {
-		out <- s.desc
+func (p perServer) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{queueWait, decode, inference, serviced, staleness, stale, stray, buildInfo, modelInfo} {
+		out <- d
 	}
-	for _, h := range m.histograms {
-		out <- h.desc
-	}
-	out <- m.staleness
-	out <- m.stale
-	out <- m.stray
-	out <- m.build
-	out <- m.model
 }
 
-// Collect is prometheus.Collector's. Before there is a server everything is 0.
-func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	s := m.server()
-	empty := newStats()
-	for _, c := range m.scalars {
-		value := 0.0
-		if s != nil {
-			value = c.value(s)
-		}
-		out <- prometheus.MustNewConstMetric(c.desc, c.kind, value)
+// Collect is prometheus.Collector's.
+func (p perServer) Collect(out chan<- prometheus.Metric) {
+	s, counts := p(), newStats()
+	if s != nil {
+		counts = s.stats
 	}
-	for _, h := range m.histograms {
-		d := h.value(empty)
-		if s != nil {
-			d = h.value(s.stats)
-		}
-		count, sum, buckets := d.cumulative()
-		out <- prometheus.MustNewConstHistogram(h.desc, count, sum, buckets)
+	for d, durations := range map[*prometheus.Desc]*durations{
+		queueWait: counts.wait, decode: counts.decode, inference: counts.inference, serviced: counts.service,
+	} {
+		count, sum, buckets := durations.cumulative()
+		out <- prometheus.MustNewConstHistogram(d, count, sum, buckets)
 	}
 	if s == nil {
 		return
 	}
 	now := s.clock.Now()
 	for _, session := range s.sessions.all() { // at most max_sessions
-		stale := now.Sub(rt.Instant(session.seenAt.Load()))
-		out <- prometheus.MustNewConstMetric(m.staleness, prometheus.GaugeValue, stale.Seconds(), session.uuid)
+		age := now.Sub(rt.Instant(session.seenAt.Load()))
+		out <- prometheus.MustNewConstMetric(staleness, prometheus.GaugeValue, age.Seconds(), session.uuid)
 	}
 	for i, camera := range s.caps.CameraShapes {
-		out <- prometheus.MustNewConstMetric(m.stale, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
-		out <- prometheus.MustNewConstMetric(m.stray, prometheus.CounterValue, float64(s.stats.stray[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(stale, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(stray, prometheus.CounterValue, float64(s.stats.stray[i].Load()), camera.Name)
 	}
 	onnx, _ := policy.RuntimeVersion()
-	out <- prometheus.MustNewConstMetric(m.build, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))
-	out <- prometheus.MustNewConstMetric(m.model, prometheus.GaugeValue, 1, s.prefix, s.caps.ModelSHA256, s.caps.PolicyType, s.id)
+	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))
+	out <- prometheus.MustNewConstMetric(modelInfo, prometheus.GaugeValue, 1, s.prefix, s.caps.ModelSHA256, s.caps.PolicyType, s.id)
 }

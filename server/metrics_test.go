@@ -49,7 +49,7 @@ func TestDurationsAreCumulative(t *testing.T) {
 }
 
 // scrape returns the series of our own and their values.
-func scrape(t *testing.T, h *Health) map[string]float64 {
+func scrape(t *testing.T, h *health) map[string]float64 {
 	t.Helper()
 	_, text := page(t, h, "/metrics")
 	series := map[string]float64{}
@@ -68,11 +68,11 @@ func scrape(t *testing.T, h *Health) map[string]float64 {
 
 // What a run leaves in /metrics, from before the policy is loaded on.
 func TestMetrics(t *testing.T) {
-	h, err := ListenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	defer h.close()
 	if before := scrape(t, h); before["lean_server_requests_total"] != 0 || len(before) < 50 {
 		t.Errorf("before there is a server: %d series, want all of them at 0", len(before))
 	}
@@ -82,7 +82,7 @@ func TestMetrics(t *testing.T) {
 		b.audited(t.TempDir())
 		b.server.cfg.WarmupInferences = 0
 		b.model.Before = func() error { b.clock.Advance(4 * time.Millisecond); return nil }
-		h.Watch(b.server)
+		h.watch(b.server)
 	})
 	b.open(fakeOpen("arm"))
 	b.open(fakeOpen("leg"))
@@ -162,13 +162,13 @@ func TestMetrics(t *testing.T) {
 // A robot that left takes its series along: there are never more than
 // max_sessions.
 func TestStalenessEndsWithTheSession(t *testing.T) {
-	h, err := ListenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	defer h.close()
 	b := newBench(t, config())
-	h.Watch(b.server)
+	h.watch(b.server)
 	o := fakeOpen("arm")
 	b.server.queries.open(&o)
 	const series = `lean_server_session_staleness_seconds{client="arm"}`

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,13 +46,14 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	if err != nil {
 		return r, err
 	}
-	loaded, err := Load(cfg)
+	model, err := load(cfg)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, loaded.Close()) }()
-	r, err = replay(&loaded.Bundle.Meta, loaded.Bundle.SHA256, loaded.Model, cfg.Conditioning.Policy(), found)
-	r.Dir, r.Bundle, r.Unreadable = dir, loaded.Bundle.Dir, r.Unreadable+len(unreadable)
+	defer func() { err = errors.Join(err, model.Close()) }()
+	b := model.Bundle()
+	r, err = replay(&b.Meta, b.SHA256, model, cfg.Conditioning.Policy(), found)
+	r.Dir, r.Bundle, r.Unreadable = dir, b.Dir, r.Unreadable+len(unreadable)
 	for _, damaged := range unreadable {
 		r.Differences = append(r.Differences, Difference{File: damaged.File, Why: damaged.Why})
 	}
@@ -96,7 +98,14 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 	}
 	session := newSession(c.ClientUUID)
 	session.rtc, session.noise, session.history = c.RTC, policy.NewNoiseKey(sha256, c.ClientUUID), history
-	got, text := t.run(session, c)
+	var text string
+	got, err := audit.BadObservation, error(nil)
+	if _, err = t.fill(session, c.Header.SeqID, c.Observation); err == nil {
+		got, err = t.infer()
+	}
+	if err != nil {
+		text = err.Error()
+	}
 	want := c.Outcome
 	if want == audit.Unsent.String() { // of the link, not of the request
 		want = audit.Answered.String()
@@ -126,20 +135,6 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 		maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data))
 }
 
-// run is the worker's infer without a worker.
-func (t *tensors) run(s *Session, c *audit.Capture) (o audit.Outcome, why string) {
-	if _, err := t.fill(s, c.Header.SeqID, c.Observation); err != nil {
-		return audit.BadObservation, err.Error()
-	}
-	if err := t.model.Run(1); err != nil {
-		return audit.InferenceFailed, err.Error()
-	}
-	if !t.model.Finite(0) {
-		return audit.NotFinite, errNotFinite.Error()
-	}
-	return audit.Answered, ""
-}
-
 // maxDifference is the largest difference of two rows of numbers.
 func maxDifference(a, b []float32) (d float32) {
 	for i := range min(len(a), len(b)) {
@@ -151,18 +146,11 @@ func maxDifference(a, b []float32) (d float32) {
 // Print writes the result for a person.
 func (r *Replayed) Print(w io.Writer) error {
 	for _, d := range r.Differences {
-		if _, err := fmt.Fprintf(w, "%s: client %s, request %d: %s\n", d.File, orDash(d.Client), d.Seq, d.Why); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: client %s, request %d: %s\n", d.File, cmp.Or(d.Client, "-"), d.Seq, d.Why); err != nil {
 			return err
 		}
 	}
 	_, err := fmt.Fprintf(w, "%d captured requests: %d answered byte for byte as then, %d not, %d unreadable\n",
 		r.Requests, r.Exact, r.Requests-r.Exact, r.Unreadable)
 	return err
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -1,13 +1,14 @@
 package server
 
 import (
+	"path/filepath"
+	"strings"
+	"testing"
+
 	"edgert/policy"
 	"edgert/server/audit"
 	"edgert/server/servertest"
 	"edgert/wire"
-	"path/filepath"
-	"strings"
-	"testing"
 )
 
 // capture serves four requests, one of them bad, and returns the folder.

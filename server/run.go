@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,15 +26,9 @@ const (
 // ErrAbsent marks that no router answered in time.
 var ErrAbsent = errors.New("server: no router answers")
 
-// Loaded is a policy that is ready to be served.
-type Loaded struct {
-	Bundle *policy.Bundle
-	Model  *policy.Model
-}
-
-// Load opens ONNX Runtime and the manifest's bundle, and replays its golden
+// load opens ONNX Runtime and the manifest's bundle, and replays its golden
 // sets. The errors wrap policy's sentinels.
-func Load(cfg manifest.Config) (*Loaded, error) {
+func load(cfg manifest.Config) (*policy.Model, error) {
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
 		return nil, cfg.Errorf("model.repo_or_path", "%w", err)
@@ -41,31 +36,24 @@ func Load(cfg manifest.Config) (*Loaded, error) {
 	if err := policy.OpenRuntime(cfg.Runtime); err != nil {
 		return nil, err
 	}
-	model, err := bundle.Open(policy.Options{MaxBatch: cfg.MaxBatch, IntraThreads: 1})
-	if err != nil {
-		return nil, err
-	}
-	return &Loaded{bundle, model}, nil
+	return bundle.Open(policy.Options{MaxBatch: cfg.MaxBatch, IntraThreads: 1})
 }
 
-// Close frees the model.
-func (l *Loaded) Close() error { return l.Model.Close() }
-
-// loadUntil is Load; nil without an error means that ctx ended first. ONNX
+// loadUntil is load; nil without an error means that ctx ended first. ONNX
 // Runtime cannot be interrupted, so what it is doing then ends with the process.
-func loadUntil(ctx context.Context, cfg manifest.Config) (*Loaded, error) {
+func loadUntil(ctx context.Context, cfg manifest.Config) (*policy.Model, error) {
 	type result struct {
-		loaded *Loaded
-		err    error
+		model *policy.Model
+		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		loaded, err := Load(cfg)
-		done <- result{loaded, err}
+		model, err := load(cfg)
+		done <- result{model, err}
 	}()
 	select {
 	case r := <-done:
-		return r.loaded, r.err
+		return r.model, r.err
 	case <-ctx.Done():
 		return nil, nil
 	}
@@ -83,12 +71,12 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 	}
 	manager.Status("loading the policy")
 	defer manager.Close()
-	var health *Health
+	var pages *health
 	if address := cfg.HealthAddress(); address != "" {
-		if health, err = ListenHealth(address); err != nil {
+		if pages, err = listenHealth(address); err != nil {
 			return summary, err
 		}
-		defer health.Close()
+		defer pages.close()
 		log.Info("health", "address", address)
 	}
 	if err := cfg.CheckListen(); err != nil {
@@ -99,28 +87,29 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
-	loaded, err := loadUntil(ctx, cfg)
-	if err != nil || loaded == nil {
+	model, err := loadUntil(ctx, cfg)
+	if err != nil || model == nil {
 		return summary, err
 	}
-	defer func() { err = errors.Join(err, loaded.Close()) }()
+	defer func() { err = errors.Join(err, model.Close()) }()
 	version, library := policy.RuntimeVersion()
-	log.Info("policy", "bundle", loaded.Bundle.Dir, "type", loaded.Bundle.PolicyType,
-		"sha256", loaded.Bundle.SHA256[:12], "onnxruntime", version, "library", library)
+	bundle := model.Bundle()
+	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
+		"onnxruntime", version, "library", library)
 	network, err := connect(ctx, cfg, log)
 	if err != nil || network == nil {
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
-		Meta: &loaded.Bundle.Meta, SHA256: loaded.Bundle.SHA256, Repo: loaded.modelID(&cfg),
-		Model: loaded.Model, Network: network, Clock: rt.KernelClock(), Log: log, Audit: audit,
+		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: modelID(&cfg, bundle), Model: model,
+		Network: network, Clock: rt.KernelClock(), Log: log, Audit: audit,
 	})
 	if err != nil {
 		return summary, err
 	}
-	if health != nil {
-		health.Watch(server)
+	if pages != nil {
+		pages.watch(server)
 	}
 	defer startNotifier(ctx, manager, server)()
 	err = server.Serve(ctx)
@@ -149,12 +138,6 @@ func connect(ctx context.Context, cfg manifest.Config, log *slog.Logger) (wire.S
 
 // modelID is the name that a bundle is served under: the manifest's, else what
 // the bundle says it was made from.
-func (l *Loaded) modelID(cfg *manifest.Config) string {
-	switch {
-	case cfg.Model.ID != "":
-		return cfg.Model.ID
-	case l.Bundle.SourceRepo != "":
-		return l.Bundle.SourceRepo
-	}
-	return l.Bundle.PolicyType
+func modelID(cfg *manifest.Config, b *policy.Bundle) string {
+	return cmp.Or(cfg.Model.ID, b.SourceRepo, b.PolicyType)
 }

@@ -87,12 +87,12 @@ func TestStalePicturesAreShown(t *testing.T) {
 			t.Errorf("audit line %d: stale_cameras %q, outcome %s, want stale %v, %s", i+1, line.Stale, line.Outcome, stale, outcome)
 		}
 	}
-	h, err := ListenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
-	h.Watch(b.server)
+	defer h.close()
+	h.watch(b.server)
 	if got := scrape(t, h)[`lean_server_stale_pictures_total{camera="`+top+`"}`]; got != 2 {
 		t.Errorf("the metric says %v, want 2", got)
 	}

@@ -70,12 +70,12 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.turn.Outcome, s.worker.turn.Why, step.outcome, step.says)
 		}
 	}
-	h, err := ListenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
-	h.Watch(s)
+	defer h.close()
+	h.watch(s)
 	page := scrape(t, h)
 	for name, want := range map[string]float64{"top": 2, "wrist": 1} {
 		if got, ok := page[`lean_server_warned_pictures_total{camera="`+imagePrefix+name+`"}`]; !ok || got != want {

@@ -8,6 +8,7 @@ import (
 
 	"edgert/jpeg"
 	"edgert/policy"
+	"edgert/server/audit"
 	"edgert/wire"
 )
 
@@ -146,6 +147,22 @@ func (t *tensors) fill(s *Session, seq uint64, body []byte) (c policy.Controls, 
 	t.model.SetControls(0, c)
 	return c, nil
 }
+
+// infer runs the graph on the inputs.
+//
+//rt:noalloc
+func (t *tensors) infer() (audit.Outcome, error) {
+	if err := t.model.Run(1); err != nil {
+		return audit.InferenceFailed, err
+	}
+	if !t.model.Finite(0) {
+		return audit.NotFinite, errNotFinite
+	}
+	return audit.Answered, nil
+}
+
+// errNotFinite is a chunk no robot may execute.
+var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
 // prefix puts what the robot will run meanwhile into the model's prefix, and
 // returns how many rows there are: those that travel, else those that its spans

@@ -199,15 +199,10 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 	t.session.episode.Store(int64(t.Header.EpisodeID))
 	t.Stale, t.Cameras = uint32(w.tensors.stale), w.tensors.contract.Cameras
 	t.session.countPictures(w.stats, w.tensors.stale, w.tensors.stray)
-	err = w.tensors.model.Run(1)
+	t.Outcome, err = w.tensors.infer()
 	t.Inference = w.clock.Now().Sub(decoded)
 	if err != nil {
-		t.Outcome = audit.InferenceFailed
 		return err
-	}
-	if !w.tensors.model.Finite(0) {
-		t.Outcome = audit.NotFinite
-		return errNotFinite
 	}
 	w.stats.wait.record(t.QueueWait)
 	w.stats.decode.record(t.Decode)
@@ -217,9 +212,6 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 	w.tensors.remember(t.session)
 	return nil
 }
-
-// errNotFinite is a chunk no robot may execute.
-var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
 // healthy reports whether the worker's thread lives and makes progress.
 func (w *worker) healthy() (ok bool, why string) {

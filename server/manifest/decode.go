@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,9 +43,9 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
 		return lines, nil // an empty file: only defaults
 	}
-	w := walker{known: make(map[string]string), lines: lines}
-	w.learn(reflect.TypeOf(dst).Elem(), "")
-	if err := w.structure(file.Docs[0].Body, reflect.TypeOf(dst).Elem(), ""); err != nil {
+	d := decoder{paths: make(map[string]string), lines: lines}
+	d.collect(reflect.TypeOf(dst).Elem(), "")
+	if err := d.mapping(file.Docs[0].Body, reflect.TypeOf(dst).Elem(), ""); err != nil {
 		return nil, err
 	}
 	if err := strictyaml.Decode(data, dst); err != nil {
@@ -67,129 +68,115 @@ func yamlError(err error) error {
 	return fmt.Errorf("%d: not valid YAML: %s", line, strings.Join(strings.Fields(y.GetMessage()), " "))
 }
 
-// walker compares the syntax tree with the struct before anything is decoded,
-// because only the tree knows lines and only the struct knows names.
-type walker struct {
-	known map[string]string // last segment or whole path -> whole path
+// decoder compares the syntax tree with the struct before anything is decoded:
+// the tree has the lines, the struct the names.
+type decoder struct {
+	paths map[string]string // last segment or whole path -> whole path
 	lines map[string]int
 }
 
-func (w *walker) learn(t reflect.Type, prefix string) {
+// keysOf returns the keys that a struct takes, in order, and their types.
+func keysOf(t reflect.Type) (keys []string, types map[string]reflect.Type) {
+	types = make(map[string]reflect.Type)
 	for i := range t.NumField() {
-		tag := t.Field(i).Tag.Get("yaml")
-		if tag == "" || tag == "-" {
-			continue
+		if tag := t.Field(i).Tag.Get("yaml"); tag != "" && tag != "-" {
+			keys = append(keys, tag)
+			types[tag] = t.Field(i).Type
 		}
-		path := join(prefix, tag)
-		w.known[path] = path
-		if _, taken := w.known[tag]; !taken {
-			w.known[tag] = path
+	}
+	return keys, types
+}
+
+func (d *decoder) collect(t reflect.Type, prefix string) {
+	keys, types := keysOf(t)
+	for _, key := range keys {
+		path := join(prefix, key)
+		d.paths[path] = path
+		if _, taken := d.paths[key]; !taken {
+			d.paths[key] = path
 		}
-		if t.Field(i).Type.Kind() == reflect.Struct {
-			w.learn(t.Field(i).Type, path)
+		if types[key].Kind() == reflect.Struct {
+			d.collect(types[key], path)
 		}
 	}
 }
 
-func (w *walker) structure(node ast.Node, t reflect.Type, prefix string) error {
+func (d *decoder) mapping(node ast.Node, t reflect.Type, prefix string) error {
 	m, ok := node.(ast.MapNode)
 	if !ok {
-		if _, null := node.(*ast.NullNode); null {
+		if node.Type() == ast.NullType {
 			return nil
 		}
-		return fmt.Errorf("%d: %s must be a mapping of keys, got %s", line(node), whole(prefix), describe(node))
+		return fmt.Errorf("%d: %s must be a mapping of keys, got %s", line(node), cmp.Or(prefix, "the manifest"), describe(node))
 	}
+	keys, types := keysOf(t)
 	for it := m.MapRange(); it.Next(); {
-		name := it.Key().String()
+		key := it.Key().String()
 		if quoted, ok := it.Key().(*ast.StringNode); ok {
-			name = quoted.Value
+			key = quoted.Value
 		}
-		path := join(prefix, name)
-		field, ok := fieldByTag(t, name)
-		if !ok {
-			return fmt.Errorf("%d: %s", line(it.Key()), w.unknown(t, name, path))
+		path := join(prefix, key)
+		if types[key] == nil {
+			return fmt.Errorf("%d: %s", line(it.Key()), d.unknown(keys, key, path))
 		}
-		if w.lines[path] != 0 {
-			return fmt.Errorf("%d: key %q again, it is already on line %d", line(it.Key()), path, w.lines[path])
+		if d.lines[path] != 0 {
+			return fmt.Errorf("%d: key %q again, it is already on line %d", line(it.Key()), path, d.lines[path])
 		}
-		w.lines[path] = line(it.Key())
-		if err := w.value(it.Value(), field, path); err != nil {
+		d.lines[path] = line(it.Key())
+		if err := d.value(it.Value(), types[key], path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *walker) value(node ast.Node, t reflect.Type, path string) error {
-	if _, null := node.(*ast.NullNode); null {
+// wanted is what a value of a Go kind is written as.
+var wanted = map[reflect.Kind]struct {
+	text  string
+	nodes []ast.NodeType
+}{
+	reflect.String:  {"a string (in quotes)", []ast.NodeType{ast.StringType, ast.LiteralType}},
+	reflect.Bool:    {"true or false", []ast.NodeType{ast.BoolType}},
+	reflect.Int:     {"a whole number", []ast.NodeType{ast.IntegerType}},
+	reflect.Float64: {"a number", []ast.NodeType{ast.IntegerType, ast.FloatType}},
+	reflect.Slice:   {`a list, such as ["tcp/localhost:7447"]`, []ast.NodeType{ast.SequenceType}},
+}
+
+func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
+	if node.Type() == ast.NullType {
 		return nil // an explicit null is the default
 	}
-	ok, want := false, ""
-	switch t.Kind() {
-	case reflect.Struct:
-		return w.structure(node, t, path)
-	case reflect.String:
-		switch node.(type) {
-		case *ast.StringNode, *ast.LiteralNode:
-			ok = true
-		}
-		want = "a string (in quotes)"
-	case reflect.Bool:
-		_, ok = node.(*ast.BoolNode)
-		want = "true or false"
-	case reflect.Int:
-		_, ok = node.(*ast.IntegerNode)
-		want = "a whole number"
-	case reflect.Float64:
-		switch node.(type) {
-		case *ast.IntegerNode, *ast.FloatNode:
-			ok = true
-		}
-		want = "a number"
-	case reflect.Slice:
-		seq, isSeq := node.(*ast.SequenceNode)
-		if !isSeq {
-			want = "a list, such as [\"tcp/localhost:7447\"]"
-			break
-		}
-		for i, v := range seq.Values {
-			if err := w.value(v, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+	if t.Kind() == reflect.Struct {
+		return d.mapping(node, t, path)
+	}
+	if want := wanted[t.Kind()]; !slices.Contains(want.nodes, node.Type()) {
+		return fmt.Errorf("%d: %s must be %s, got %s", line(node), path, want.text, describe(node))
+	}
+	if list, ok := node.(*ast.SequenceNode); ok {
+		for i, v := range list.Values {
+			if err := d.value(v, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
 				return err
 			}
 		}
-		return nil
-	}
-	if !ok {
-		return fmt.Errorf("%d: %s must be %s, got %s", line(node), path, want, describe(node))
 	}
 	return nil
 }
 
 // unknown says what is wrong with a key and which one was probably meant.
-func (w *walker) unknown(t reflect.Type, name, path string) string {
-	if hint, ok := draftKeys[path]; ok {
+func (d *decoder) unknown(siblings []string, key, path string) string {
+	prefix, _, _ := cutLast(path)
+	if hint := cmp.Or(draftKeys[path], draftKeys[prefix]); hint != "" {
 		return fmt.Sprintf("unknown key %q: %s", path, hint)
 	}
-	if prefix, _, found := cutLast(path); found {
-		if hint, ok := draftKeys[prefix]; ok {
-			return fmt.Sprintf("unknown key %q: %s", path, hint)
-		}
+	meant := d.paths[key]
+	if best, ok := nearest(key, siblings); meant == "" && ok {
+		meant = join(prefix, best)
 	}
-	if known, ok := w.known[name]; ok {
-		return fmt.Sprintf("unknown key %q, did you mean %q?", path, known)
+	if best, ok := nearest(key, slices.Sorted(maps.Keys(d.paths))); meant == "" && ok {
+		meant = d.paths[best]
 	}
-	siblings := make([]string, 0, t.NumField())
-	for i := range t.NumField() {
-		if tag := t.Field(i).Tag.Get("yaml"); tag != "" && tag != "-" {
-			siblings = append(siblings, tag)
-		}
-	}
-	if best, ok := nearest(name, siblings); ok {
-		prefix, _, _ := cutLast(path)
-		return fmt.Sprintf("unknown key %q, did you mean %q?", path, join(prefix, best))
-	}
-	if best, ok := nearest(name, slices.Sorted(maps.Keys(w.known))); ok {
-		return fmt.Sprintf("unknown key %q, did you mean %q?", path, w.known[best])
+	if meant != "" {
+		return fmt.Sprintf("unknown key %q, did you mean %q?", path, meant)
 	}
 	return fmt.Sprintf("unknown key %q, known here: %s", path, strings.Join(siblings, ", "))
 }
@@ -227,27 +214,11 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-func fieldByTag(t reflect.Type, name string) (reflect.Type, bool) {
-	for i := range t.NumField() {
-		if tag := t.Field(i).Tag.Get("yaml"); tag == name && tag != "-" {
-			return t.Field(i).Type, true
-		}
-	}
-	return nil, false
-}
-
 func join(prefix, name string) string {
 	if prefix == "" {
 		return name
 	}
 	return prefix + "." + name
-}
-
-func whole(prefix string) string {
-	if prefix == "" {
-		return "the manifest"
-	}
-	return prefix
 }
 
 func line(n ast.Node) int {
