@@ -322,7 +322,7 @@ func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 // to hold the arm; the bus watchdog is taken off then, or it would go off.
 func (a *Arm) Close() error {
 	if row := a.watchdogRow(); row.Size != 0 && a.health.torque != 0 && !a.bus.lost {
-		_ = a.bus.SyncWrite(row, a.all, make([]int, len(a.all))) // the motors hold either way
+		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors hold either way
 	}
 	a.bus.lost, a.closed = true, true
 	return a.bus.port.Close()

@@ -81,7 +81,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 	case stageWatchdog:
 		m.stage = stageGoal
 		if row := a.watchdogRow(); row.Size != 0 {
-			return false, a.bus.SyncWrite(row, a.all, make([]int, len(a.all)))
+			return false, a.bus.syncWrite(row, a.all, make([]int, len(a.all)))
 		}
 		fallthrough
 	case stageGoal:
@@ -125,7 +125,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		m.stage = stageGuard
 		if row := a.units[0].model.Row(table.Lock); row.Size != 0 {
 			// As LeRobot does, so that nothing wears the EEPROM in motion.
-			return false, a.bus.SyncWrite(row, a.all, ones(len(a.all)))
+			return false, a.bus.syncWrite(row, a.all, ones(len(a.all)))
 		}
 		fallthrough
 	default:
@@ -151,7 +151,7 @@ func (a *Arm) guardArmed(joints uint32) error {
 	}
 	ticks := watchdogTicks(patience)
 	a.health.watchdogTimeout = time.Duration(ticks)*watchdogStep - watchdogMargin
-	return a.bus.SyncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
+	return a.bus.syncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
 }
 
 func (a *Arm) beginArming(joints uint32) {
@@ -252,29 +252,6 @@ func watchdogTicks(d time.Duration) int {
 //rt:noalloc
 func (a *Arm) rawPosition(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
 
-// TorqueOn is all of ArmStep at once, for whoever has no tick: all joints.
-func (a *Arm) TorqueOn() error {
-	a.arming = arming{}
-	if err := a.readPositions(); err != nil {
-		return err
-	}
-	for i := range a.joints {
-		a.storePosition(i)
-	}
-	for {
-		armed, err := a.ArmStep(a.clock.Now().Add(2*ackTimeout), a.Joints())
-		if err != nil {
-			if off := a.TorqueOff(); off != nil { // half an arm under torque is worse than none
-				err = fmt.Errorf("%w; %w", err, off)
-			}
-			return err
-		}
-		if armed {
-			return nil
-		}
-	}
-}
-
 // Joints is all joints, one bit each.
 //
 //rt:noalloc
@@ -290,7 +267,7 @@ func (a *Arm) sendArming(r table.Row, words []int, next stage) error {
 	for k := range words {
 		m.unconfirmed = append(m.unconfirmed, k)
 	}
-	return a.bus.SyncWrite(r, m.ids[:len(words)], words)
+	return a.bus.syncWrite(r, m.ids[:len(words)], words)
 }
 
 // confirmed reads back what write sent, from as many motors as there is time for

@@ -43,7 +43,7 @@ func LoadCalibration(path string) (Calibration, error) {
 		}
 		return nil, fmt.Errorf("%w: %w", ErrCalibration, err)
 	}
-	c, err := ParseCalibration(data)
+	c, err := parseCalibration(data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrCalibration, path, err)
 	}
@@ -62,8 +62,8 @@ type motorJSON struct {
 	RangeMax     *int `json:"range_max"`
 }
 
-// ParseCalibration reads the contents of a LeRobot calibration file.
-func ParseCalibration(data []byte) (Calibration, error) {
+// parseCalibration reads the contents of a LeRobot calibration file.
+func parseCalibration(data []byte) (Calibration, error) {
 	data, err := capped.Text(data)
 	if err != nil {
 		return nil, err

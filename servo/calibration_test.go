@@ -128,11 +128,11 @@ func FuzzParseCalibration(f *testing.F) {
 	f.Add(demoCalibration().appendJSON(nil))
 	f.Add([]byte(`{"a": null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseCalibration(data)
+		c, err := parseCalibration(data)
 		if err != nil {
 			return
 		}
-		again, err := ParseCalibration(c.appendJSON(nil))
+		again, err := parseCalibration(c.appendJSON(nil))
 		if err != nil || !reflect.DeepEqual(again, c) {
 			t.Errorf("%s parses, is written as %s and parses to %v, %v", data, c.appendJSON(nil), again, err)
 		}

@@ -203,11 +203,6 @@ func (a *Arm) inside(i, raw int) int {
 //rt:noalloc
 func (a *Arm) BusWait() rt.Wait { return a.bus.waited }
 
-// Fault returns the error byte that came with motor i's newest position.
-//
-//rt:noalloc
-func (a *Arm) Fault(i int) Fault { return a.faults[i] }
-
 // Lost reports whether the port has failed for good, as after a pulled plug.
 // Read then returns at once with every motor stale.
 //

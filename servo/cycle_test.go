@@ -300,8 +300,8 @@ func TestFaultComesWithThePosition(t *testing.T) {
 	if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != (2006-1000)/20. {
 		t.Errorf("Read with an overloaded gripper = %v, stale %06b, want its position, 0", dst[5], stale)
 	}
-	if a.Fault(5) != FaultOverload || a.Fault(0) != 0 || a.Stats().Alerts != 1 {
-		t.Errorf("faults %02X, %02X, %d alerts, want 20, 0 and one", a.Fault(5), a.Fault(0), a.Stats().Alerts)
+	if a.faults[5] != FaultOverload || a.faults[0] != 0 || a.Stats().Alerts != 1 {
+		t.Errorf("faults %02X, %02X, %d alerts, want 20, 0 and one", a.faults[5], a.faults[0], a.Stats().Alerts)
 	}
 }
 

@@ -145,7 +145,7 @@ func (a *Arm) DisableTorque(joints uint32) {
 		}
 	}
 	if len(h.offIDs) > 0 {
-		_ = a.bus.SyncWrite(a.rows.torque, h.offIDs, h.offWords[:len(h.offIDs)]) // read back with the next window
+		_ = a.bus.syncWrite(a.rows.torque, h.offIDs, h.offWords[:len(h.offIDs)]) // read back with the next window
 	}
 }
 

@@ -116,7 +116,7 @@ func (a *Arm) sendMarkers() error {
 	for k, i := range a.markers.units {
 		ids, words = append(ids, a.units[i].id), append(words, a.markers.pending[k].value)
 	}
-	return a.bus.SyncWrite(a.markers.pending[0].row, ids, words)
+	return a.bus.syncWrite(a.markers.pending[0].row, ids, words)
 }
 
 // markerTries is how often a marker is sent to a motor that does not confirm it.

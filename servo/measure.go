@@ -42,8 +42,8 @@ func (m *Measurement) Add(o Measurement) {
 	}
 }
 
-// Losses is how many replies were lost or spoilt by the line.
-func (m *Measurement) Losses() (n int) {
+// losses is how many replies were lost or spoilt by the line.
+func (m *Measurement) losses() (n int) {
 	for _, lost := range m.Lost {
 		n += lost
 	}
@@ -132,7 +132,7 @@ const lossCure = "check these motors' plugs and cables (a loose plug also spoils
 // more were than a busy host loses.
 func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1
-	if m.Losses() <= chance {
+	if m.losses() <= chance {
 		return "", ""
 	}
 	return a.losers(m, 0), lossCure

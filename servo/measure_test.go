@@ -37,7 +37,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle := a.bus.replyDelay
-	if clean.Clean != 100 || clean.Losses() != 0 || clean.Corrupt != 0 || clean.Silent != 0 {
+	if clean.Clean != 100 || clean.losses() != 0 || clean.Corrupt != 0 || clean.Silent != 0 {
 		t.Fatalf("of a clean line it says %+v", clean)
 	}
 	for _, share := range []float64{0.005, 0.01, 0.05, 0.09} {
@@ -49,8 +49,8 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		if d := a.bus.replyDelay - settle; d.Abs() > 2*tuneLast {
 			t.Errorf("%v lost and as much spoilt: it learns %v, want %v", share, a.bus.replyDelay, settle)
 		}
-		if want := 2 * share * 400 * 6; float64(m.Losses()) < want/2 || float64(m.Losses()) > 2*want || m.Corrupt == 0 || m.Clean+m.Losses() < 400 {
-			t.Errorf("%v lost and as much spoilt: %d lost of 2400, %d corrupt, %d clean cycles; want about %.0f", share, m.Losses(), m.Corrupt, m.Clean, want)
+		if want := 2 * share * 400 * 6; float64(m.losses()) < want/2 || float64(m.losses()) > 2*want || m.Corrupt == 0 || m.Clean+m.losses() < 400 {
+			t.Errorf("%v lost and as much spoilt: %d lost of 2400, %d corrupt, %d clean cycles; want about %.0f", share, m.losses(), m.Corrupt, m.Clean, want)
 		}
 	}
 	// Noise before a whole reply makes it late, and teaches nothing.
@@ -61,7 +61,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		}
 		return r
 	}
-	if m, err := a.Measure(100); err != nil || m.P99 != clean.P99 || m.Clean != 50 || m.Losses() != 0 || m.Corrupt < 50 || (a.bus.replyDelay-settle).Abs() > 4*tuneLast {
+	if m, err := a.Measure(100); err != nil || m.P99 != clean.P99 || m.Clean != 50 || m.losses() != 0 || m.Corrupt < 50 || (a.bus.replyDelay-settle).Abs() > 4*tuneLast {
 		t.Errorf("noise in every second cycle: %+v, %v, learns %v; want P99 %v, 50 clean, none lost, and %v learnt", m, err, a.bus.replyDelay, clean.P99, settle)
 	}
 	// A slow adapter stays slow on a bad cable.
@@ -114,7 +114,7 @@ func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
 		return r
 	}
 	m, err := a.Measure(100)
-	if motors, _ := a.LossReport(m); err != nil || m.Silent != 1 || m.Losses() != 0 || motors != "" || m.Clean != 99 {
+	if motors, _ := a.LossReport(m); err != nil || m.Silent != 1 || m.losses() != 0 || motors != "" || m.Clean != 99 {
 		t.Errorf("%+v, %v, losers %q; want 1 silent of 100 and no loser", m, err, motors)
 	}
 	l.tamper = func([]byte) []byte { return nil }
@@ -132,7 +132,7 @@ func TestMeasuredAddsUp(t *testing.T) {
 	} {
 		all.Add(m)
 	}
-	if all.Cycles != 30 || all.Clean != 14 || all.P99 != 7 || !slices.Equal(all.Lost, []int{13, 3}) || all.Losses() != 16 || all.Silent != 1 || all.Corrupt != 4 {
+	if all.Cycles != 30 || all.Clean != 14 || all.P99 != 7 || !slices.Equal(all.Lost, []int{13, 3}) || all.losses() != 16 || all.Silent != 1 || all.Corrupt != 4 {
 		t.Errorf("sum %+v", all)
 	}
 }

@@ -122,7 +122,7 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	}
 	check := b.newReadback(r, ids)
 	for range offRounds {
-		if b.SyncWrite(r, ids, words) != nil {
+		if b.syncWrite(r, ids, words) != nil {
 			break
 		}
 		if bad = b.readBack(check, r, words, confirmTimeout, b.clock.Now().Add(check.wire+2*confirmTimeout)); len(bad) == 0 {

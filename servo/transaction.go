@@ -11,22 +11,22 @@ import (
 
 // refusal is what a Dynamixel answers instead of doing what it was asked.
 type refusal struct {
-	Protocol table.Protocol
-	Code     byte
+	protocol table.Protocol
+	code     byte
 }
 
 func (r refusal) Error() string {
-	if r.Protocol == table.Dynamixel2 {
+	if r.protocol == table.Dynamixel2 {
 		texts := [...]string{"", "it failed", "unknown instruction", "wrong CRC", "value out of the register's range",
 			"too few bytes", "value beyond a limit register", "no access: the register is read only, or torque is on, or the bus watchdog has fired"}
-		if code := int(r.Code &^ 0x80); code < len(texts) {
+		if code := int(r.code &^ 0x80); code < len(texts) {
 			return "refused: " + texts[code]
 		}
-		return fmt.Sprintf("refused: code %d", r.Code&^0x80)
+		return fmt.Sprintf("refused: code %d", r.code&^0x80)
 	}
 	text := ""
 	for bit, what := range map[byte]string{1 << 1: "beyond the angle limits", 1 << 3: "value out of range", 1 << 4: "wrong checksum", 1 << 6: "unknown instruction"} {
-		if r.Code&bit != 0 {
+		if r.code&bit != 0 {
 			text += ": " + what
 		}
 	}
@@ -35,10 +35,10 @@ func (r refusal) Error() string {
 
 // garbled says that the servo did not get what was asked, by its checksum.
 func (r refusal) garbled() bool {
-	if r.Protocol == table.Dynamixel2 {
-		return r.Code&^0x80 == 3
+	if r.protocol == table.Dynamixel2 {
+		return r.code&^0x80 == 3
 	}
-	return r.Code&(1<<4) != 0
+	return r.code&(1<<4) != 0
 }
 
 // Ping asks one servo whether it is there and returns its fault bits.
@@ -79,7 +79,7 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 		return 0, fmt.Errorf("servo: %w", err)
 	}
 	if id == Broadcast {
-		return 0, fmt.Errorf("servo: write %s by broadcast: nobody acknowledges that; use SyncWrite", r.Register)
+		return 0, fmt.Errorf("servo: write %s by broadcast: nobody acknowledges that; use a sync write", r.Register)
 	}
 	b.data = r.Append(b.data[:0], value)
 	b.tx = b.format.AppendWrite(b.tx[:0], id, r.Addr, b.data)
@@ -101,10 +101,10 @@ func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	return nil
 }
 
-// SyncWrite sets one register of all ids at once; nobody answers.
+// syncWrite sets one register of all ids at once; nobody answers.
 //
 //rt:noalloc
-func (b *Bus) SyncWrite(r table.Row, ids []ID, values []int) error {
+func (b *Bus) syncWrite(r table.Row, ids []ID, values []int) error {
 	b.appendSyncWrite(r, ids, values)
 	if !b.send(b.tx) {
 		return ErrPortLost

@@ -100,7 +100,7 @@ func secondRobot(r *run) error {
 		until(exitLimit, func() bool { return both() || second.ended != 0 })
 	}
 	r.sleep(torqueTime)
-	second.arm.referee.Settle(now())
+	second.arm.referee.CheckAt(now())
 	v := second.arm.referee.Verdict()
 	r.other = &v
 	r.result.Note = fmt.Sprintf("the second robot got %d goals", v.Goals)

@@ -190,7 +190,7 @@ func (r *run) steps() error {
 	} else {
 		r.until = min(r.until, r.ended.Add(afterwards))
 	}
-	_ = until(torqueTime, func() bool { r.arm.referee.Settle(now()); return false })
+	_ = until(torqueTime, func() bool { r.arm.referee.CheckAt(now()); return false })
 	_ = r.edge.Wait(exitLimit) // for its guard; how the edge ended is in the report
 	return nil
 }
@@ -245,10 +245,10 @@ func (r *run) observe() {
 	}
 	if r.fault.Grip != nil {
 		if t, begun := r.sine.sinceFirst(); begun {
-			r.arm.referee.Wanted(now(), gripper, toRaw(gripper, r.fault.Grip(t+gripAhead)))
+			r.arm.referee.PolicyGoal(now(), gripper, toRaw(gripper, r.fault.Grip(t+gripAhead)))
 		}
 	}
-	r.arm.referee.Settle(now())
+	r.arm.referee.CheckAt(now())
 }
 
 // movesSince reports whether the whole arm is under torque and has moved since an

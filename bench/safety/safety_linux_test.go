@@ -93,8 +93,8 @@ func TestHistory(t *testing.T) {
 	h.open(r)
 	at, aim := h.start, 2000
 	send := func(id uint8, torque bool, by int) {
-		was := servosim.Life{Torque: h.motors[id].torque, Aim: aim}
-		is := servosim.Life{Torque: torque, Aim: aim + by}
+		was := servosim.Snapshot{Torque: h.motors[id].torque, Aim: aim}
+		is := servosim.Snapshot{Torque: torque, Aim: aim + by}
 		e := &servosim.Event{At: at, ID: id, Addr: 42, Data: []byte{byte(is.Aim), byte(is.Aim >> 8)}, Before: was, After: is}
 		if !torque {
 			e.Addr, e.Data = 40, []byte{0}

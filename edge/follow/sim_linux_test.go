@@ -137,7 +137,7 @@ func (a *arena) during(d time.Duration) {
 // clean wants no broken rule.
 func (a *arena) clean() {
 	a.t.Helper()
-	a.referee.Settle(rt.KernelClock().Now())
+	a.referee.CheckAt(rt.KernelClock().Now())
 	v := a.referee.Verdict()
 	if v.Goals == 0 {
 		a.t.Error("the referee saw no goal")
@@ -273,7 +273,7 @@ func TestOverloadedGripper(t *testing.T) {
 		t.Errorf("it has dropped what it held, %d times", dropped)
 	}
 	a.want[gripper] = 70
-	a.referee.Wanted(rt.KernelClock().Now(), 6, 2800)
+	a.referee.PolicyGoal(rt.KernelClock().Now(), 6, 2800)
 	a.until("opens", func() bool { return a.Place[gripper] > 65 })
 	a.until("the complaint goes", func() bool { return a.joints[gripper]&Overloaded == 0 })
 	a.clean()

@@ -1,6 +1,6 @@
 package packet
 
-// Plain is the frame of Feetech's servos and of Dynamixel protocol 1.0, in both
+// plain is the frame of Feetech's servos and of Dynamixel protocol 1.0, in both
 // directions:
 //
 //	FF FF | ID | LEN | INST or ERR | parameters ... | CHK
@@ -10,13 +10,13 @@ package packet
 //
 // refusals are the error bits that mean the request was not carried out: none
 // with Feetech, whose bits are all alerts.
-type Plain struct{ refusals byte }
+type plain struct{ refusals byte }
 
 // The two families that speak it. A Dynamixel refuses a goal beyond its limits
 // (angle), a value out of range, a wrong checksum and an unknown instruction.
 var (
-	Feetech    = Plain{}
-	Dynamixel1 = Plain{refusals: 1<<1 | 1<<3 | 1<<4 | 1<<6}
+	Feetech    = plain{}
+	Dynamixel1 = plain{refusals: 1<<1 | 1<<3 | 1<<4 | 1<<6}
 )
 
 const (
@@ -25,11 +25,11 @@ const (
 	plainMaxErr   = 0x7F
 )
 
-func (Plain) Overhead() int           { return plainOverhead }
-func (p Plain) Refused(err byte) bool { return err&p.refusals != 0 }
+func (plain) Overhead() int           { return plainOverhead }
+func (p plain) Refused(err byte) bool { return err&p.refusals != 0 }
 
 //rt:noalloc
-func (p Plain) Append(dst []byte, id byte, inst Instruction, params ...byte) []byte {
+func (p plain) Append(dst []byte, id byte, inst Instruction, params ...byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0xFF, 0xFF, id, 0, byte(inst))
 	dst = append(dst, params...)
@@ -49,27 +49,27 @@ func plainEnd(dst []byte, start int) []byte {
 }
 
 //rt:noalloc
-func (p Plain) AppendRead(dst []byte, id byte, addr, n int) []byte {
+func (p plain) AppendRead(dst []byte, id byte, addr, n int) []byte {
 	start := len(dst)
 	return plainEnd(append(dst, 0xFF, 0xFF, id, 0, byte(Read), byte(addr), byte(n)), start)
 }
 
 //rt:noalloc
-func (p Plain) AppendWrite(dst []byte, id byte, addr int, data []byte) []byte {
+func (p plain) AppendWrite(dst []byte, id byte, addr int, data []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0xFF, 0xFF, id, 0, byte(Write), byte(addr))
 	return plainEnd(append(dst, data...), start)
 }
 
 //rt:noalloc
-func (p Plain) AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte {
+func (p plain) AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0xFF, 0xFF, Broadcast, 0, byte(SyncRead), byte(addr), byte(n))
 	return plainEnd(append(dst, ids...), start)
 }
 
 //rt:noalloc
-func (p Plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte {
+func (p plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte {
 	if len(data) != n*len(ids) {
 		panic("packet: sync write wants the same number of bytes for each id")
 	}
@@ -87,7 +87,7 @@ func (p Plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 // it carries may look like a frame, since nothing is escaped.
 //
 //rt:noalloc
-func (p Plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool) {
+func (p plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool) {
 	for i := 0; i < len(in); i++ {
 		switch size := p.frameSize(in[i:], params); {
 		case size > 0:
@@ -108,7 +108,7 @@ func (p Plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok
 // ends too early to tell, and -1 when no frame begins here.
 //
 //rt:noalloc
-func (p Plain) frameSize(b []byte, params int) int {
+func (p plain) frameSize(b []byte, params int) int {
 	const id, length, fault = 2, 3, 4
 	switch {
 	case b[0] != 0xFF || len(b) > 1 && b[1] != 0xFF:

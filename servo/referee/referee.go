@@ -62,10 +62,11 @@ const (
 	keptMost   = 256                    // violations kept; all are counted
 )
 
-// The bits of a Feetech servo's alarm that the rules are about.
+// Where a Feetech STS has what the rules are about.
 const (
-	alarmEncoder  = 1 << 1
-	alarmOverload = 1 << 5
+	torqueAddr    = 40     // one byte
+	goalAddr      = 42     // two bytes
+	alarmOverload = 1 << 5 // bit of its alarm
 )
 
 // Joint is one servo and what may be asked of it.
@@ -81,13 +82,6 @@ type Joint struct {
 type Config struct {
 	Joints []Joint
 	Period time.Duration // of the driver's tick
-
-	// Where the servos keep torque enable (one byte) and the goal position.
-	// Default: Feetech STS, 40 and 42 with two bytes.
-	TorqueAddr, GoalAddr, GoalSize int
-
-	// Holds is a run that leaves the arm under torque on purpose, --on-exit hold.
-	Holds bool
 }
 
 // Violation is one broken rule.
@@ -134,9 +128,6 @@ type Referee struct {
 
 // New returns a referee of a run that begins.
 func New(cfg Config) *Referee {
-	if cfg.TorqueAddr == 0 {
-		cfg.TorqueAddr, cfg.GoalAddr, cfg.GoalSize = 40, 42, 2
-	}
 	r := &Referee{cfg: cfg, joints: make([]joint, len(cfg.Joints))}
 	for i := range r.joints {
 		j := &r.joints[i]
@@ -154,42 +145,42 @@ func (r *Referee) Watch(e *servosim.Event) {
 	r.now = max(r.now, e.At)
 	for i := range r.joints {
 		j := &r.joints[i]
-		if j.ID != e.ID || e.Deaf {
+		if j.ID != e.ID || e.Unheard {
 			continue
 		}
 		if e.Data == nil {
-			r.change(j, e)
+			r.stateChanged(j, e)
 		} else {
-			r.write(j, e)
+			r.checkWrite(j, e)
 		}
-		j.life = e.After
+		j.state = e.After
 	}
-	r.due()
+	r.checkDue()
 }
 
 // NewRun says that a person starts the driver (again): what the servos went
 // through before is that person's to know.
 func (r *Referee) NewRun(at rt.Instant) {
-	r.act(at, func() {
-		r.due()
+	r.record(at, func() {
+		r.checkDue()
 		r.hasChunk, r.armed, r.paused, r.over, r.judged = false, false, false, false, false
 		for i := range r.joints {
 			j := &r.joints[i]
-			j.fallen, j.limp, j.first = 0, false, true
+			j.fellAt, j.limp, j.first = 0, false, true
 		}
 	})
 }
 
 // FirstChunk says that the first chunk was on its way to the driver.
 func (r *Referee) FirstChunk(at rt.Instant) {
-	r.act(at, func() {
+	r.record(at, func() {
 		if r.hasChunk {
 			return
 		}
 		r.hasChunk, r.chunk = true, at
 		for _, v := range r.early {
 			if at.Sub(v.At) > chunkGrace {
-				r.keep(v)
+				r.addViolation(v)
 			}
 		}
 		r.early = nil
@@ -197,53 +188,53 @@ func (r *Referee) FirstChunk(at rt.Instant) {
 }
 
 // Paused says that the driver has confirmed a pause, or will be told to resume.
-func (r *Referee) Paused(at rt.Instant, on bool) { r.act(at, func() { r.paused = on }) }
+func (r *Referee) Paused(at rt.Instant, on bool) { r.record(at, func() { r.paused = on }) }
 
 // Consent says that an operator is about to let the arm go on.
 func (r *Referee) Consent(at rt.Instant) {
-	r.act(at, func() {
+	r.record(at, func() {
 		for i := range r.joints {
 			j := &r.joints[i]
-			j.fallen, j.limp = 0, false
+			j.fellAt, j.limp = 0, false
 		}
 	})
 }
 
 // Limp says that a servo has been let go on purpose.
 func (r *Referee) Limp(at rt.Instant, id uint8) {
-	r.act(at, func() {
+	r.record(at, func() {
 		if j := r.joint(id); j != nil {
 			j.limp = true
 		}
 	})
 }
 
-// Wanted says where the policy wants a joint to be from now on.
-func (r *Referee) Wanted(at rt.Instant, id uint8, raw int) {
-	r.act(at, func() {
-		if j := r.joint(id); j != nil && (!j.asked || j.wanted != raw) {
-			j.asked, j.wanted, j.wantedAt = true, raw, at
+// PolicyGoal says where the policy wants a joint to be from now on.
+func (r *Referee) PolicyGoal(at rt.Instant, id uint8, raw int) {
+	r.record(at, func() {
+		if j := r.joint(id); j != nil && (!j.hasPolicyGoal || j.policyGoal != raw) {
+			j.hasPolicyGoal, j.policyGoal, j.policyGoalAt = true, raw, at
 		}
 	})
 }
 
 // Ended says that the driver's process has ended, or was killed.
 func (r *Referee) Ended(at rt.Instant) {
-	r.act(at, func() {
+	r.record(at, func() {
 		r.over, r.ended, r.judged, r.offAt = true, at, false, at
 	})
 }
 
-// Settle judges what is due by an instant.
-func (r *Referee) Settle(at rt.Instant) { r.act(at, func() {}) }
+// CheckAt judges what is due by an instant.
+func (r *Referee) CheckAt(at rt.Instant) { r.record(at, func() {}) }
 
-// act takes something that was told.
-func (r *Referee) act(at rt.Instant, do func()) {
+// record takes something that was told.
+func (r *Referee) record(at rt.Instant, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now = max(r.now, at)
 	do()
-	r.due()
+	r.checkDue()
 }
 
 func (r *Referee) joint(id uint8) *joint {
@@ -255,32 +246,32 @@ func (r *Referee) joint(id uint8) *joint {
 	return nil
 }
 
-// due judges what time alone decides.
-func (r *Referee) due() {
+// checkDue judges what time alone decides.
+func (r *Referee) checkDue() {
 	for len(r.early) > 0 && r.now.Sub(r.early[0].At) > chunkGrace {
-		r.keep(r.early[0])
+		r.addViolation(r.early[0])
 		r.early = r.early[1:]
 	}
 	for i := range r.joints {
-		r.relief(&r.joints[i])
+		r.checkRelief(&r.joints[i])
 	}
-	if !r.over || r.judged || r.cfg.Holds || r.now.Sub(r.ended) < offWithin {
+	if !r.over || r.judged || r.now.Sub(r.ended) < offWithin {
 		return
 	}
 	r.judged = true
 	for i := range r.joints {
-		if j := &r.joints[i]; j.life.Torque {
-			r.flag(r.now, End, j, "still under torque %v after the end", r.now.Sub(r.ended).Round(time.Millisecond))
+		if j := &r.joints[i]; j.state.Torque {
+			r.violation(r.now, End, j, "still under torque %v after the end", r.now.Sub(r.ended).Round(time.Millisecond))
 		}
 	}
 }
 
-// flag notes a broken rule.
-func (r *Referee) flag(at rt.Instant, rule Rule, j *joint, format string, args ...any) {
-	r.keep(Violation{At: at, Rule: rule, Joint: j.Name, What: fmt.Sprintf(format, args...)})
+// violation notes a broken rule.
+func (r *Referee) violation(at rt.Instant, rule Rule, j *joint, format string, args ...any) {
+	r.addViolation(Violation{At: at, Rule: rule, Joint: j.Name, What: fmt.Sprintf(format, args...)})
 }
 
-func (r *Referee) keep(v Violation) {
+func (r *Referee) addViolation(v Violation) {
 	r.counts[v.Rule]++
 	if len(r.kept) < keptMost {
 		r.kept = append(r.kept, v)
@@ -302,7 +293,7 @@ func (r *Referee) Verdict() Verdict {
 	defer r.mu.Unlock()
 	v := Verdict{Violations: r.counts, Kept: append([]Violation(nil), r.kept...), Goals: r.goals, Longest: r.longest, OffAfter: r.offAt.Sub(r.ended)}
 	for i := range r.joints {
-		if r.joints[i].life.Torque {
+		if r.joints[i].state.Torque {
 			v.OffAfter = -1
 		}
 	}

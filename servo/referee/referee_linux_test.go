@@ -87,7 +87,7 @@ func (m *match) write(id uint8, addr byte, data ...byte) {
 
 func (m *match) goal(id uint8, raw int)     { m.write(id, 42, byte(raw), byte(raw>>8)) }
 func (m *match) torque(id uint8, on byte)   { m.write(id, 40, on) }
-func (m *match) wait(d time.Duration)       { m.clock.Advance(d); m.Settle(m.clock.Now()) }
+func (m *match) wait(d time.Duration)       { m.clock.Advance(d); m.CheckAt(m.clock.Now()) }
 func (m *match) now() rt.Instant            { return m.clock.Now() }
 func (m *match) supply(id uint8, v float64) { m.bus.SetSupply(id, v); m.wait(time.Second) }
 
@@ -351,21 +351,21 @@ func TestRules(t *testing.T) {
 		{"an overloaded grip that is kept", func(m *match) { m.squeeze(overload); m.goal(grip, 2148); m.wait(time.Second) }, nil},
 		{"an overloaded grip that is tightened", func(m *match) { m.squeeze(overload); m.goal(grip, 2150); m.wait(time.Second) }, []Rule{Overload}},
 		{"an overloaded grip that is dropped", func(m *match) {
-			m.Wanted(m.now(), grip, 2300)
+			m.PolicyGoal(m.now(), grip, 2300)
 			m.squeeze(overload)
 			m.goal(grip, 2130)
 		}, []Rule{Overload}},
 		{"an overloaded grip that opens when asked", func(m *match) {
-			m.Wanted(m.now(), grip, 2300)
+			m.PolicyGoal(m.now(), grip, 2300)
 			m.squeeze(overload)
-			m.Wanted(m.now(), grip, 1500)
+			m.PolicyGoal(m.now(), grip, 1500)
 			m.walk(grip, 2148, -tick, 20)
 			m.wait(time.Second)
 		}, nil},
 		{"an overloaded grip that stays closed", func(m *match) {
-			m.Wanted(m.now(), grip, 2300)
+			m.PolicyGoal(m.now(), grip, 2300)
 			m.squeeze(overload)
-			m.Wanted(m.now(), grip, 1500)
+			m.PolicyGoal(m.now(), grip, 1500)
 			m.wait(time.Second)
 		}, []Rule{Overload}},
 	}

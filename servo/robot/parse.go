@@ -90,7 +90,7 @@ func decode(data []byte) (file robotFile, err error) {
 // like returns the built-in arm that another starts from. Only a whole one will
 // do, so that descriptions do not form chains, or rings, of files.
 func like(name string) (Robot, error) {
-	data, err := Source(name)
+	data, err := source(name)
 	if err != nil {
 		return Robot{}, fmt.Errorf("like: got %q, want one of %s", name, strings.Join(Names(), ", "))
 	}
@@ -169,8 +169,8 @@ func (f *motorFile) motor() (m Motor, err error) {
 		Name: f.Name, MaxVelocity: f.MaxVelocity, MaxStep: f.MaxStep, FullTurn: f.FullTurn,
 		DriveMode: f.DriveMode, Homing: f.Homing, Trigger: f.Trigger,
 	}
-	if f.ID < 0 || f.ID > MaxID || f.Shadow < 0 || f.Shadow > MaxID {
-		return m, fmt.Errorf("got id %d and shadow %d, want 0 to %d", f.ID, f.Shadow, MaxID)
+	if f.ID < 0 || f.ID > maxID || f.Shadow < 0 || f.Shadow > maxID {
+		return m, fmt.Errorf("got id %d and shadow %d, want 0 to %d", f.ID, f.Shadow, maxID)
 	}
 	m.ID, m.Shadow = uint8(f.ID), uint8(f.Shadow)
 	if m.Model, err = table.ByName(f.Model); err != nil {
@@ -292,8 +292,8 @@ func (r *Robot) check() error {
 		return fmt.Errorf("name: got %q, want a word", r.Name)
 	case len(r.Calibration) == 0:
 		return fmt.Errorf("calibration is missing: want the folder of LeRobot's files, such as [so_follower]")
-	case len(r.Motors) == 0 || len(r.IDs()) > MaxMotors:
-		return fmt.Errorf("motors: got %d, want 1 to %d", len(r.IDs()), MaxMotors)
+	case len(r.Motors) == 0 || len(r.IDs()) > maxMotors:
+		return fmt.Errorf("motors: got %d, want 1 to %d", len(r.IDs()), maxMotors)
 	case r.Baud < 1200 || r.Baud > 10_500_000:
 		return fmt.Errorf("baud: got %d, want 1200 to 10500000", r.Baud)
 	}

@@ -30,8 +30,8 @@ var (
 
 // Bounds of a description.
 const (
-	MaxMotors = 24 // of one arm, shadows included: a sync write must stay below Feetech's 250 bytes
-	MaxID     = 252
+	maxMotors = 24 // of one arm, shadows included: a sync write must stay below Feetech's 250 bytes
+	maxID     = 252
 	maxBytes  = 1 << 16
 )
 
@@ -163,8 +163,8 @@ func Names() []string {
 	return names
 }
 
-// Source returns the text of a built-in description, to start another from.
-func Source(name string) ([]byte, error) { return builtIn.ReadFile("robots/" + name + ".yaml") }
+// source returns the text of a built-in description, to start another from.
+func source(name string) ([]byte, error) { return builtIn.ReadFile("robots/" + name + ".yaml") }
 
 // ActionNames returns the keys of a state or an action in their order, such as
 // shoulder_pan.pos, after renaming.

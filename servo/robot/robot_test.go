@@ -63,7 +63,7 @@ func TestSettingsAreLeRobots(t *testing.T) {
 			}
 			got := map[string]int{}
 			for _, s := range m.Settings {
-				got[s.Register.String()] = s.Value
+				got[string(s.Register)] = s.Value
 			}
 			if !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("%s %s: %v, want %v", tt.robot, tt.motor, got, tt.want)
@@ -207,7 +207,7 @@ func TestBounds(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
 	for _, name := range Names() {
-		text, _ := Source(name)
+		text, _ := source(name)
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -76,7 +76,7 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 			volts := s.health.volts
 			s.supply(0, clock.Now())
 			clock.Advance(time.Second)
-			if s.hears(1_000_000, clock.Now()) || s.tight {
+			if s.hears(1_000_000, clock.Now()) || s.driven {
 				t.Error("it hears or holds without a supply")
 			}
 			s.supply(volts, clock.Now())
@@ -137,7 +137,7 @@ func TestWhatAServoBootsWith(t *testing.T) {
 func TestAServoMayBootWithTorqueOn(t *testing.T) {
 	for _, name := range []string{"sts3215", "scs0009", "xl430-w250", "ax-12a"} {
 		s, clock := one(t, name, Config{BootTorque: []uint8{1}})
-		if s.mem[s.t.at.torque] != torqueOn || !s.tight {
+		if s.mem[s.t.at.torque] != torqueOn || !s.driven {
 			t.Errorf("%s: torque is off after power-up", name)
 		}
 		start := s.cfg.Plant.Present(clock.Now(), 0)
@@ -146,12 +146,12 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 		s.supply(0, clock.Now())
 		stood := s.cfg.Plant.Present(clock.Now(), 0)
 		s.supply(s.model.motor.Volts, clock.Now())
-		if s.tight {
+		if s.driven {
 			t.Errorf("%s: the motor drives while it boots", name)
 		}
 		clock.Advance(s.bootTime())
 		s.monitor(clock.Now())
-		if s.mem[s.t.at.torque] != torqueOn || !s.tight {
+		if s.mem[s.t.at.torque] != torqueOn || !s.driven {
 			t.Errorf("%s: torque is off after a boot", name)
 		}
 		clock.Advance(time.Second)
@@ -160,7 +160,7 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 		}
 	}
 	s, _ := one(t, "sts3215", Config{BootTorque: []uint8{2}})
-	if s.mem[stsTorque] != 0 || s.tight {
+	if s.mem[stsTorque] != 0 || s.driven {
 		t.Error("servo 1 boots with torque on, which only servo 2 is to do")
 	}
 }
@@ -197,13 +197,13 @@ func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	s.supply(0, clock.Now())
 	clock.Advance(feetechBoot)
 	s.monitor(clock.Now())
-	if s.tight || s.mem[stsTorque] != 0 || s.hears(1_000_000, clock.Now()) {
+	if s.driven || s.mem[stsTorque] != 0 || s.hears(1_000_000, clock.Now()) {
 		t.Error("it comes up without a supply")
 	}
 	s.supply(7.4, clock.Now())
 	clock.Advance(feetechBoot)
 	s.monitor(clock.Now())
-	if !s.tight || !s.hears(1_000_000, clock.Now()) {
+	if !s.driven || !s.hears(1_000_000, clock.Now()) {
 		t.Error("it does not come up with one")
 	}
 }

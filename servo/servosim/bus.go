@@ -143,12 +143,12 @@ var (
 // Bus is a running bus.
 type Bus struct {
 	// Constant after Open.
-	cfg     Config
-	packets bool          // protocol 2.0
-	silence time.Duration // that ends an unfinished frame
-	done    chan struct{} // closed when the wire's goroutine has ended
-	orders  chan order
-	release func() // of Link; nil without one
+	cfg          Config
+	protocol2    bool          // protocol 2.0
+	silence      time.Duration // that ends an unfinished frame
+	done         chan struct{} // closed when the wire's goroutine has ended
+	plugRequests chan plugRequest
+	release      func() // of Link; nil without one
 
 	closing atomic.Bool
 	once    sync.Once
@@ -174,12 +174,12 @@ func Open(cfg Config) (*Bus, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	b := &Bus{cfg: cfg, packets: cfg.models[0].table.series.packets(), silence: interByteMax,
-		done: make(chan struct{}), orders: make(chan order, 1), plugged: true, in: true}
-	if b.packets {
+	b := &Bus{cfg: cfg, protocol2: cfg.models[0].table.series.protocol2(), silence: interByteMax,
+		done: make(chan struct{}), plugRequests: make(chan plugRequest, 1), plugged: true, in: true}
+	if b.protocol2 {
 		b.silence = interByteMaxX
 	}
-	if err := b.appear(); err != nil {
+	if err := b.openTerminal(); err != nil {
 		return nil, err
 	}
 	now := cfg.Clock.Now()
@@ -206,7 +206,7 @@ func (c *Config) check() error {
 	}
 	first := c.models[0].table.series
 	for i, m := range c.models {
-		if s := m.table.series; s.packets() != first.packets() || s.feetech() != first.feetech() {
+		if s := m.table.series; s.protocol2() != first.protocol2() || s.feetech() != first.feetech() {
 			return fmt.Errorf("servosim: %s and %s do not speak the same protocol; want one on a bus", c.models[0].name, m.name)
 		}
 		code, ok := m.table.code(c.Baud)
@@ -216,7 +216,7 @@ func (c *Config) check() error {
 		c.codes[i] = code
 	}
 	c.turnaround = turnaround
-	if first.packets() {
+	if first.protocol2() {
 		c.turnaround = turnaroundX
 	}
 	c.joints = joints(c.models, c.Loads)
@@ -305,7 +305,7 @@ func (b *Bus) run() {
 			continue
 		}
 		select {
-		case o := <-b.orders:
+		case o := <-b.plugRequests:
 			b.mu.Lock()
 			b.plugged = o.plug
 			b.mu.Unlock()
@@ -326,10 +326,10 @@ func (b *Bus) pause() time.Duration {
 		return -1
 	}
 	now := b.cfg.Clock.Now()
-	b.late(now)
+	b.sendDelayed(now)
 	b.tick(now)
-	b.babble(now)
-	if b.unsettled() {
+	b.sendFlood(now)
+	if b.plugPending() {
 		return 0
 	}
 	if at = b.next(); at == forever {
@@ -344,18 +344,18 @@ func (b *Bus) pause() time.Duration {
 func (b *Bus) next() rt.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := min(b.timeline.next(), b.flooded())
+	at := min(b.timeline.next(), b.nextFlood())
 	for i := range b.servos {
 		s := &b.servos[i]
 		if fires, armed := s.watchdog(); armed {
 			at = min(at, fires)
 		}
 		if s.booting {
-			at = min(at, s.deaf)
+			at = min(at, s.silentUntil)
 		}
 	}
-	for i := range b.wire.out.lates {
-		at = min(at, b.wire.out.late[i].at)
+	for i := range b.wire.out.delayedLen {
+		at = min(at, b.wire.out.delayed[i].at)
 	}
 	return at
 }

@@ -65,7 +65,7 @@ var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_
 
 var xTable = indexed(table{
 	series: seriesX, size: 662, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
-	at: places{model: 0, id: 7, baud: 8, returnDelay: 9, returnLevel: 68, minLimit: 52, maxLimit: 48, offset: xOffset, mode: xMode,
+	at: addresses{model: 0, id: 7, baud: 8, returnDelay: 9, returnLevel: 68, minLimit: 52, maxLimit: 48, offset: xOffset, mode: xMode,
 		maxTemperature: 31, maxVoltage: xVoltageMax, minVoltage: xVoltageMin, torque: xTorque, goal: xGoal, torqueLimit: none, lock: none,
 		present: xPresent, velocity: 128, load: xPresentLoad, voltage: 144, temperature: 146, registered: 69, moving: 122},
 	rows: []register{
@@ -137,7 +137,6 @@ const (
 	axSpeed       = 32
 	axTorqueLimit = 34
 	axPresent     = 36
-	axMeasuredEnd = 47
 )
 
 // The error bits of a protocol 1.0 status packet.
@@ -154,7 +153,7 @@ const (
 var axTable = indexed(table{
 	series: seriesAX, size: 50, eeprom: 24, counts: 1024, arc: 300 * math.Pi / 180,
 	bauds: []baud{{1, 1_000_000}, {0, 2_000_000}, {3, 500_000}, {4, 400_000}, {7, 250_000}, {9, 200_000}, {16, 117_647}, {34, 57_142}, {103, 19_230}, {207, 9615}},
-	at: places{model: 0, id: 3, baud: 4, returnDelay: 5, returnLevel: 16, minLimit: 6, maxLimit: 8, offset: none, mode: none,
+	at: addresses{model: 0, id: 3, baud: 4, returnDelay: 5, returnLevel: 16, minLimit: 6, maxLimit: 8, offset: none, mode: none,
 		maxTemperature: 11, maxVoltage: 13, minVoltage: 12, torque: axTorque, goal: axGoal, torqueLimit: axTorqueLimit, lock: 47,
 		present: axPresent, velocity: 38, load: 40, voltage: 42, temperature: 43, registered: 44, moving: 46},
 	rows: []register{

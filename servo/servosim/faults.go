@@ -41,7 +41,7 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 // SetEncoder lets a servo's encoder lie; the zero fault ends that.
 func (b *Bus) SetEncoder(id uint8, f motor.EncoderFault) {
 	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) { s.mislead(f, now) })
+	b.script(id, func(s *servo) { s.setEncoderFault(f, now) })
 }
 
 // Block puts something in the way of a servo's shaft, which then cannot pass the
@@ -68,10 +68,10 @@ func (b *Bus) PowerCycle() {
 
 // Unplug pulls the adapter out: every client is hung up, and the link is gone.
 // The servos stay as they are.
-func (b *Bus) Unplug() error { return b.order(false) }
+func (b *Bus) Unplug() error { return b.requestPlug(false) }
 
 // Replug puts the adapter back: a new terminal at the same link.
-func (b *Bus) Replug() error { return b.order(true) }
+func (b *Bus) Replug() error { return b.requestPlug(true) }
 
 // Inject begins a script now, beside those that are under way; its times count
 // from here.
@@ -105,7 +105,7 @@ func (b *Bus) alter(ids []uint8, change func(*servo)) {
 	for i := range b.servos {
 		if s := &b.servos[i]; len(ids) == 0 || slices.Contains(ids, s.mem[s.t.at.id]) {
 			change(s)
-			s.look(now)
+			s.emitChange(now)
 		}
 	}
 	b.mu.Unlock()

@@ -99,7 +99,7 @@ func FuzzServo(f *testing.F) {
 		if err := cfg.check(); err != nil {
 			t.Fatal(err)
 		}
-		r, fits := parse(frame{1, inst, params}, m.table.series.packets())
+		r, fits := parse(frame{1, inst, params}, m.table.series.protocol2())
 		if !fits || toMany(inst) {
 			return
 		}

@@ -18,7 +18,7 @@ type health struct {
 	heat                             motor.Heat
 	volts                            float64 // of the supply without load
 	rail                             float64 // as measured, with the load of all
-	wish                             float64 // the duty that the control loop would like
+	demand                           float64 // the duty that the control loop would like
 	capped                           bool    // after an overload
 	tripped                          bool    // capped by Overload, without a load
 	low                              bool    // LowSupply: out of its limits, whatever they are
@@ -34,11 +34,11 @@ type rail struct {
 const (
 	resetVolts   = 4.0  // below it a 7.4 V servo's processor stops
 	resetShare   = 0.54 // the same for any servo, of its nominal supply
-	unseen       = 0.1  // s that nobody has looked
+	unobserved   = 0.1  // s that nobody has looked
 	overloadDuty = 0.8
 	overloadTime = 2 * time.Second // of a servo without registers for it
 	overloadGone = time.Second     // without a load until a Feetech's overload is forgotten
-	idle         = 0.05            // of the duty, which is no load
+	idleDuty     = 0.05            // of the duty, which is no load
 )
 
 // monitor brings health up to an instant, and with it the error bits.
@@ -48,36 +48,36 @@ func (s *servo) monitor(now rt.Instant) {
 	h := &s.health
 	s.expire(now)
 	if s.encoder.Faulty() {
-		s.chase(now) // it may drift
+		s.driveAgain(now) // it may drift
 	}
-	s.turn(now)
-	s.draw(now)
+	s.measureVelocity(now)
+	s.measureEffort(now)
 	h.heat.Advance(&s.model.motor, h.amps, now)
 	h.rail = s.rail.supply.Volts(h.volts)
 	s.protect(now)
-	s.look(now)
+	s.emitChange(now)
 }
 
-// draw finds out how much the motor works. What an ideal shaft took while nobody
+// measureEffort finds out how much the motor works. What an ideal shaft took while nobody
 // looked is not known, and trips nothing, unless the shaft presses against something.
 //
 //rt:noalloc
-func (s *servo) draw(now rt.Instant) {
+func (s *servo) measureEffort(now rt.Instant) {
 	h := &s.health
 	old := math.Abs(h.amps * h.duty)
 	if s.cfg.motors != nil {
-		h.duty, h.amps, h.wish = s.cfg.motors.Drive(now, s.joint)
+		h.duty, h.amps, h.demand = s.cfg.motors.Drive(now, s.joint)
 	} else {
-		off := s.presses(now)
-		if h.heat.Since(now) > unseen && off == 0 {
+		off := s.pressing(now)
+		if h.heat.Since(now) > unobserved && off == 0 {
 			h.overSince, h.surgeSince = 0, 0
 		}
-		h.duty, h.amps, h.wish = s.cfg.joints[s.joint].Effort(&s.set, off, s.mem[s.t.at.torque] == torqueOn, float64(s.velocity))
+		h.duty, h.amps, h.demand = s.cfg.joints[s.joint].Effort(&s.loop, off, s.mem[s.t.at.torque] == torqueOn, float64(s.velocity))
 	}
-	s.object(now)
+	s.checkObject(now)
 	if s.t.series == seriesX {
-		f := float64(s.facing())
-		h.duty, h.amps, h.wish = f*h.duty, f*h.amps, f*h.wish
+		f := float64(s.direction())
+		h.duty, h.amps, h.demand = f*h.duty, f*h.amps, f*h.demand
 	}
 	s.rail.supply.Draw(old, math.Abs(h.amps*h.duty)) // the bridge draws amps only while it is on
 }
@@ -110,8 +110,8 @@ func (s *servo) protect(now rt.Instant) {
 		s.raise(over, axOverload)
 		s.raise(s.t.series == seriesX && s.encoder.Reported(), xFaultEncoder)
 	}
-	if s.cut() {
-		s.letGo(now)
+	if s.cutsTorque() {
+		s.cutTorque(now)
 	}
 }
 
@@ -131,9 +131,9 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 		h.capped = true
 		s.tune(now)
 	}
-	slack := h.capped && !h.tripped && math.Abs(h.wish) <= max(s.afterTrip(), idle)
+	slack := h.capped && !h.tripped && math.Abs(h.demand) <= max(s.afterTrip(), idleDuty)
 	if motor.Lasts(&h.idleSince, slack, overloadGone, now) {
-		s.relieve(now)
+		s.endOverload(now)
 	}
 	if s.t.series == seriesSTS {
 		amps := float64(s.get(stsProtectAmps)) * stsAmp
@@ -141,10 +141,10 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 	}
 }
 
-// relieve ends a Feetech's overload: it has all its torque again.
+// endOverload ends a Feetech's overload: it has all its torque again.
 //
 //rt:noalloc
-func (s *servo) relieve(now rt.Instant) {
+func (s *servo) endOverload(now rt.Instant) {
 	h := &s.health
 	s.alarm &^= faultOverload
 	h.capped, h.tripped, h.overSince, h.idleSince = false, false, 0, 0
@@ -158,10 +158,10 @@ func (s *servo) raise(on bool, bit uint8) {
 	}
 }
 
-// cut reports whether a fault takes the torque away.
+// cutsTorque reports whether a fault takes the torque away.
 //
 //rt:noalloc
-func (s *servo) cut() bool {
+func (s *servo) cutsTorque() bool {
 	switch s.t.series {
 	case seriesX:
 		return s.alarm&s.mem[xShutdown] != 0
@@ -171,16 +171,16 @@ func (s *servo) cut() bool {
 	return s.alarm&s.mem[stsUnload]&^faultOverload != 0 // an overload only weakens it
 }
 
-// letGo ends torque because of a fault.
+// cutTorque ends torque because of a fault.
 //
 //rt:noalloc
-func (s *servo) letGo(now rt.Instant) {
+func (s *servo) cutTorque(now rt.Instant) {
 	if s.t.series == seriesAX && s.alarm&axOverload != 0 {
 		s.put(axTorqueLimit, 0)
 	}
 	if s.mem[s.t.at.torque] != 0 {
 		s.mem[s.t.at.torque] = 0
-		s.grip(now, false)
+		s.setDriven(now, false)
 	}
 }
 
@@ -188,13 +188,13 @@ func (s *servo) letGo(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) overload(now rt.Instant) {
-	if s.dead {
+	if s.unpowered {
 		return
 	}
 	s.alarm |= faultOverload // the same bit in all series
 	s.health.capped, s.health.tripped = true, true
-	if !s.t.series.feetech() && s.cut() {
-		s.letGo(now)
+	if !s.t.series.feetech() && s.cutsTorque() {
+		s.cutTorque(now)
 	}
 	s.tune(now)
 }
@@ -243,8 +243,8 @@ func (b *Bus) States() []State {
 		goal, _ := s.goal()
 		h := &s.health
 		all[i] = State{ID: s.mem[s.t.at.id], Model: s.model.name, Torque: s.mem[s.t.at.torque] == torqueOn,
-			Powered: !s.dead, Boots: s.booting, Position: s.present(s.seen(now)), Place: b.cfg.Plant.Present(now, i), Goal: goal,
-			Pressed: s.presses(now) != 0, Holds: s.obstacle.Gripped, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.heat.Celsius,
+			Powered: !s.unpowered, Boots: s.booting, Position: s.present(s.encoderCount(now)), Place: b.cfg.Plant.Present(now, i), Goal: goal,
+			Pressed: s.pressing(now) != 0, Holds: s.obstacle.Gripped, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.heat.Celsius,
 			Fault: s.alarm | s.forced}
 	}
 	return all

@@ -102,8 +102,8 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 	case string(r.data) != magicClear || s.mem[s.t.at.moving] != 0:
 		return resultFail
 	default:
-		raw := s.seen(now)
-		s.origin = turnsOf(raw)
+		raw := s.encoderCount(now)
+		s.turnOrigin = turnsOf(raw)
 		s.put(xGoal, int64(s.present(raw)))
 		s.follow(now)
 	}
@@ -120,9 +120,9 @@ func (s *servo) changeMode(now rt.Instant) {
 	if s.t.series != seriesX {
 		return
 	}
-	raw := s.seen(now)
+	raw := s.encoderCount(now)
 	if m := s.mem[xMode]; m != xModeExtended && m != xModeCurrentPos {
-		s.origin = turnsOf(raw)
+		s.turnOrigin = turnsOf(raw)
 	}
 	s.resetGoals()
 	for i := range s.model.factory {
@@ -152,12 +152,12 @@ func (s *servo) resetGoals() {
 //
 //rt:noalloc
 func (s *servo) expire(now rt.Instant) {
-	if s.booting && now >= s.deaf {
-		s.wake(now)
+	if s.booting && now >= s.silentUntil {
+		s.bootDone(now)
 	}
 	if at, armed := s.watchdog(); armed && now >= at {
 		s.mem[xWatchdog] = watchdogFired
-		s.aim(now, s.seen(now))
+		s.driveTo(now, s.encoderCount(now))
 		s.tune(now)
 	}
 }
@@ -170,5 +170,5 @@ func (s *servo) watchdog() (at rt.Instant, armed bool) {
 		return 0, false
 	}
 	n := s.mem[xWatchdog]
-	return s.feed.Add(time.Duration(n) * watchdogUnit), n > 0 && n != watchdogFired && s.mem[xTorque] == torqueOn
+	return s.lastRequest.Add(time.Duration(n) * watchdogUnit), n > 0 && n != watchdogFired && s.mem[xTorque] == torqueOn
 }

@@ -26,12 +26,12 @@ func link(target, path string) error {
 	return nil
 }
 
-// claim takes path for this process until release, so that no bus takes the link
+// lockLink takes path for this process until release, so that no bus takes the link
 // of one that still runs. A bus that was killed has released it.
-func claim(path string) (release func(), err error) {
-	release, err = hold(path)
+func lockLink(path string) (release func(), err error) {
+	release, err = lockName(path)
 	switch {
-	case errors.Is(err, errHeld):
+	case errors.Is(err, errLocked):
 		return nil, fmt.Errorf("%w: %s leads to a simulated bus that still runs; end that one (SIGTERM or Ctrl-C), or give this one another link", ErrLink, path)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrLink, err)
@@ -39,8 +39,8 @@ func claim(path string) (release func(), err error) {
 	return release, nil
 }
 
-// errHeld is of hold: another bus has the link.
-var errHeld = errors.New("held")
+// errLocked is of hold: another bus has the link.
+var errLocked = errors.New("held")
 
 // unlink removes path if it still points to target; somebody else's link stays.
 func unlink(target, path string) {
@@ -49,16 +49,16 @@ func unlink(target, path string) {
 	}
 }
 
-// order is a hand that pulls the adapter out or puts it in.
-type order struct {
+// plugRequest is a hand that pulls the adapter out or puts it in.
+type plugRequest struct {
 	plug bool
 	done chan error
 }
 
-// appear makes the terminal, and the link to it.
-func (b *Bus) appear() (err error) {
+// openTerminal makes the terminal, and the link to it.
+func (b *Bus) openTerminal() (err error) {
 	if b.cfg.Link != "" {
-		if b.release, err = claim(b.cfg.Link); err != nil {
+		if b.release, err = lockLink(b.cfg.Link); err != nil {
 			return err
 		}
 		defer func() {
@@ -90,10 +90,10 @@ func (b *Bus) publish() error {
 	return nil
 }
 
-// unsettled reports whether the adapter is not as the script wants it.
+// plugPending reports whether the adapter is not as the script wants it.
 //
 //rt:noalloc
-func (b *Bus) unsettled() bool {
+func (b *Bus) plugPending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.plugged != b.in
@@ -101,41 +101,41 @@ func (b *Bus) unsettled() bool {
 
 // plug pulls the adapter out or puts it in, whichever is wanted.
 func (b *Bus) plug() error {
-	if !b.unsettled() {
+	if !b.plugPending() {
 		return nil
 	}
 	if b.in {
 		b.in = false
-		b.seePlug()
+		b.emitPlug()
 		if b.cfg.Link != "" {
 			unlink(b.pty.name, b.cfg.Link)
 		}
 		b.pty.unplug()
-		b.wire.head, b.wire.tail, b.wire.out.lates = 0, 0, 0
+		b.wire.head, b.wire.tail, b.wire.out.delayedLen = 0, 0, 0
 		return nil
 	}
 	b.in = true
-	b.seePlug()
+	b.emitPlug()
 	if err := b.pty.plug(b.cfg.Baud); err != nil {
 		return fmt.Errorf("servosim: plug in again: %w", err)
 	}
 	return b.publish()
 }
 
-// seePlug tells who watches that the adapter is in or out.
-func (b *Bus) seePlug() {
+// emitPlug tells who watches that the adapter is in or out.
+func (b *Bus) emitPlug() {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rail.unplugged = !b.in
-	b.lookAll(now)
+	b.emitChanges(now)
 }
 
-// order has the wire's goroutine plug or unplug.
-func (b *Bus) order(plug bool) error {
-	o := order{plug, make(chan error, 1)}
+// requestPlug has the wire's goroutine plug or unplug.
+func (b *Bus) requestPlug(plug bool) error {
+	o := plugRequest{plug, make(chan error, 1)}
 	select {
-	case b.orders <- o:
+	case b.plugRequests <- o:
 	case <-b.done:
 		return errors.New("servosim: the bus is closed")
 	}

@@ -110,7 +110,7 @@ func TestParsersUnderMutations(t *testing.T) {
 					}
 				}
 				s := servos[d.roll(len(servos))]
-				if s.t.series.packets() != packets || !s.t.series.knows(r.inst) || toMany(r.inst) {
+				if s.t.series.protocol2() != packets || !s.t.series.supports(r.inst) || toMany(r.inst) {
 					continue
 				}
 				executions["instructions"]++

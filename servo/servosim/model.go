@@ -18,8 +18,8 @@ const (
 	seriesAX                // Dynamixel AX: protocol 1.0
 )
 
-// packets reports whether the series speaks protocol 2.0.
-func (s series) packets() bool { return s == seriesX }
+// protocol2 reports whether the series speaks protocol 2.0.
+func (s series) protocol2() bool { return s == seriesX }
 
 func (s series) feetech() bool { return s == seriesSTS || s == seriesSCS }
 
@@ -42,9 +42,9 @@ type register struct {
 	lo, hi  int64
 }
 
-// places are the addresses of the registers that the simulator itself acts on;
+// addresses are the addresses of the registers that the simulator itself acts on;
 // none where a series has no such register.
-type places struct {
+type addresses struct {
 	model, id, baud, returnDelay, returnLevel int
 	minLimit, maxLimit, offset, mode          int
 	maxTemperature, maxVoltage, minVoltage    int
@@ -64,7 +64,7 @@ type table struct {
 	counts    int     // of the encoder, in arc
 	arc       float64 // radians
 	bauds     []baud
-	at        places
+	at        addresses
 	rows      []register
 	index     [memSize]uint8 // for each byte of memory: 1 + its row, 0 for none
 }
@@ -97,6 +97,7 @@ type setting struct {
 
 // indexed fills the table's index.
 func indexed(t table) *table {
+	slices.SortFunc(t.rows, func(a, b register) int { return int(a.addr) - int(b.addr) })
 	for i, r := range t.rows {
 		for a := int(r.addr); a < int(r.addr)+int(r.size); a++ {
 			t.index[a] = uint8(i + 1)

@@ -221,10 +221,10 @@ func (p *pty) wake() {
 	unix.Write(p.bell, one[:])
 }
 
-// hold binds an abstract socket that is named after the link's folder (device and
+// lockName binds an abstract socket that is named after the link's folder (device and
 // inode, so that all ways of writing the path are one) and its name. The kernel
 // lets it go with the process, and there is no file to be left behind.
-func hold(path string) (release func(), err error) {
+func lockName(path string) (release func(), err error) {
 	var dir unix.Stat_t
 	if err := unix.Stat(filepath.Dir(path), &dir); err != nil {
 		return nil, fmt.Errorf("folder of %s: %w", path, err)
@@ -237,7 +237,7 @@ func hold(path string) (release func(), err error) {
 	switch err := unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@edgert/link/%x", sum)}); {
 	case err == unix.EADDRINUSE:
 		unix.Close(fd)
-		return nil, errHeld
+		return nil, errLocked
 	case err != nil:
 		unix.Close(fd)
 		return nil, fmt.Errorf("socket that holds %s: %w", path, err)

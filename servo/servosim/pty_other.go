@@ -18,4 +18,4 @@ func (p *pty) write(src []byte) int                       { return 0 }
 func (p *pty) baud() int                                  { return 0 }
 func (p *pty) wake()                                      {}
 
-func hold(path string) (release func(), err error) { return func() {}, nil }
+func lockName(path string) (release func(), err error) { return func() {}, nil }

@@ -15,7 +15,6 @@ const (
 	instFastSyncRead = 0x8A // Dynamixel
 	instBulkRead     = 0x92 // Dynamixel
 	instBulkWrite    = 0x93 // Dynamixel
-	instCount        = 256
 )
 
 // request is what a frame asks for. data is what to write, the rest of the
@@ -117,10 +116,10 @@ func toMany(inst uint8) bool {
 	return false
 }
 
-// knows reports whether a servo of the series obeys the instruction.
+// supports reports whether a servo of the series obeys the instruction.
 //
 //rt:noalloc
-func (s series) knows(inst uint8) bool {
+func (s series) supports(inst uint8) bool {
 	switch inst {
 	case instPing, instRead, instWrite, instRegWrite, instAction, instSyncWrite:
 		return true

@@ -155,10 +155,10 @@ func TestABrownOutRestartsAServo(t *testing.T) {
 func TestASecondaryIDObeysInSilence(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})
 	s.write(xSecondID, []byte{7}, clock.Now())
-	if obeys, answers := s.named(7); !obeys || answers {
+	if obeys, answers := s.addressed(7); !obeys || answers {
 		t.Errorf("named(7) = %v, %v, want obedience without an answer", obeys, answers)
 	}
-	if obeys, _ := s.named(8); obeys {
+	if obeys, _ := s.addressed(8); obeys {
 		t.Error("it obeys an id that it does not have")
 	}
 }

@@ -34,7 +34,7 @@ type Script struct {
 
 // Fault is one line of a script. Times count from Open.
 type Fault struct {
-	Kind        string        `yaml:"kind"`        // one of Kinds
+	Kind        string        `yaml:"kind"`        // one of kindNames
 	IDs         []uint8       `yaml:"ids"`         // default: all servos
 	Probability float64       `yaml:"probability"` // of each reply; default 1
 	Count       int           `yaml:"count"`       // replies at most; default any
@@ -95,15 +95,12 @@ var kindNames = [kinds]string{
 	kindPower: "power", kindVoltage: "voltage", kindEncoder: "encoder", kindBlock: "block", kindFlood: "flood",
 }
 
-// Kinds returns what may go wrong.
-func Kinds() []string { return kindNames[1:] }
-
 const (
 	faultLinesMax  = 64
 	scriptBytesMax = 1 << 20
 	defaultBy      = 5 * time.Millisecond
 	defaultNoise   = 8
-	lieMax         = 1 << 20 // counts
+	encoderMax     = 1 << 20 // counts
 )
 
 // LoadScript reads a script from a file. It fails with ErrScript.
@@ -147,7 +144,7 @@ func (f *Fault) check() error {
 	bad := func(name string, v any, want string) error { return fmt.Errorf("%s: got %v, want %s", name, v, want) }
 	switch {
 	case f.Kind == "" || k >= kinds:
-		return bad("kind", fmt.Sprintf("%q", f.Kind), "one of "+strings.Join(Kinds(), ", "))
+		return bad("kind", fmt.Sprintf("%q", f.Kind), "one of "+strings.Join(kindNames[1:], ", "))
 	case !(f.Probability >= 0 && f.Probability <= 1):
 		return bad("probability", f.Probability, "0 to 1")
 	case f.Count < 0 || f.From < 0 || f.By < 0 || f.Bits < 0:
@@ -160,10 +157,10 @@ func (f *Fault) check() error {
 		return bad("volts", f.Volts, "0 to 60")
 	case k == kindVoltage && !(f.Volts > 0 && f.Volts < 60):
 		return bad("volts", f.Volts, "above 0, below 60")
-	case k == kindEncoder && (f.Offset == 0 && f.Drift == 0 && !f.Stuck || !(math.Abs(f.Drift) <= lieMax) || f.Offset < -lieMax || f.Offset > lieMax):
-		return fmt.Errorf("encoder: got offset %d, drift %v, stuck %v, want one of them, at most %d", f.Offset, f.Drift, f.Stuck, lieMax)
-	case f.At != nil && (*f.At < -lieMax || *f.At > lieMax):
-		return bad("at", *f.At, fmt.Sprintf("%d to %d", -lieMax, lieMax))
+	case k == kindEncoder && (f.Offset == 0 && f.Drift == 0 && !f.Stuck || !(math.Abs(f.Drift) <= encoderMax) || f.Offset < -encoderMax || f.Offset > encoderMax):
+		return fmt.Errorf("encoder: got offset %d, drift %v, stuck %v, want one of them, at most %d", f.Offset, f.Drift, f.Stuck, encoderMax)
+	case f.At != nil && (*f.At < -encoderMax || *f.At > encoderMax):
+		return bad("at", *f.At, fmt.Sprintf("%d to %d", -encoderMax, encoderMax))
 	case math.IsNaN(f.Degrees+f.Torque) || math.IsInf(f.Degrees+f.Torque, 0):
 		return errors.New("degrees or torque is not a number")
 	}
@@ -301,11 +298,11 @@ func (b *Bus) tick(now rt.Instant) {
 		if !l.begun && now >= l.from {
 			l.begun = true
 			l.ended = l.kind >= kindOverload
-			b.change(l, true, now)
+			b.switchFault(l, true, now)
 		}
 		if l.begun && !l.ended && now >= l.until {
 			l.ended = true
-			b.change(l, false, now)
+			b.switchFault(l, false, now)
 		}
 	}
 	for i := range b.servos {
@@ -313,10 +310,10 @@ func (b *Bus) tick(now rt.Instant) {
 	}
 }
 
-// change begins or ends one line of the script. Guarded by mu.
+// switchFault begins or ends one line of the script. Guarded by mu.
 //
 //rt:noalloc
-func (b *Bus) change(l *line, on bool, now rt.Instant) {
+func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 	if on {
 		b.counters.faults.Add(1)
 	}
@@ -336,15 +333,15 @@ func (b *Bus) change(l *line, on bool, now rt.Instant) {
 		if !l.ids[s.mem[s.t.at.id]] {
 			continue
 		}
-		b.inflict(s, l, on, now)
-		s.look(now)
+		b.applyFault(s, l, on, now)
+		s.emitChange(now)
 	}
 }
 
-// inflict begins or ends what a line of the script does to one servo.
+// applyFault begins or ends what a line of the script does to one servo.
 //
 //rt:noalloc
-func (b *Bus) inflict(s *servo, l *line, on bool, now rt.Instant) {
+func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 	switch l.kind {
 	case kindMute:
 		s.mute = on
@@ -360,11 +357,11 @@ func (b *Bus) inflict(s *servo, l *line, on bool, now rt.Instant) {
 		if !on {
 			f = motor.EncoderFault{}
 		}
-		s.mislead(f, now)
+		s.setEncoderFault(f, now)
 	case kindBlock:
 		switch {
 		case !on:
-			s.bar(motor.Obstacle{}, now)
+			s.setObstacle(motor.Obstacle{}, now)
 		case l.fault.At == nil:
 			s.block(0, true, l.fault.Holds, now)
 		default:

@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	noiseMax = 64 // bytes of one burst
-	lateMax  = 16 // replies that may be under way late at once
+	noiseMax   = 64 // bytes of one burst
+	delayedMax = 16 // replies that may be under way late at once
 )
 
 // outbox holds what the adapter has not delivered yet.
 //
 // Owner: the wire's goroutine.
 type outbox struct {
-	held    [2 * replyMax]byte // for the adapter's next transfer
-	holds   int
-	due     rt.Instant
-	kept    [2*replyMax + noiseMax]byte // a reply that its successor overtakes
-	keeps   int
-	late    [lateMax]lateReply
-	lates   int
-	missed  uint64         // late replies that found no room
-	garbage [noiseMax]byte // of a flood
-	babbled uint64         // of its bytes so far
-	floods  rt.Instant     // when its next bytes are due
+	transferBuf  [2 * replyMax]byte // for the adapter's next transfer
+	transferLen  int
+	due          rt.Instant
+	overtaken    [2*replyMax + noiseMax]byte // a reply that its successor overtakes
+	overtakenLen int
+	delayed      [delayedMax]delayedReply
+	delayedLen   int
+	missed       uint64         // late replies that found no room
+	garbage      [noiseMax]byte // of a flood
+	floodSent    uint64         // of its bytes so far
+	floodDue     rt.Instant     // when its next bytes are due
 }
 
-type lateReply struct {
+type delayedReply struct {
 	at   rt.Instant
 	from int // the servo
 	n    int
@@ -52,37 +52,37 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 		w.lineEnd = end
 		b.cfg.Clock.SleepUntil(end)
 	case kindLate:
-		b.postpone(from, reply, max(end, b.cfg.Clock.Now()).Add(f.by))
+		b.delayReply(from, reply, max(end, b.cfg.Clock.Now()).Add(f.by))
 		return end
 	case kindDrop:
 		b.counters.replies.Add(^uint64(0))
 		return end
 	default:
-		spoiled := b.spoil(f, reply)
+		spoiled := b.spoilReply(f, reply)
 		end = end.Add(time.Duration(max(0, len(spoiled)-len(reply))) * w.byteTime)
 		w.lineEnd = end
 		reply = spoiled
 		if f.kind == kindReorder {
-			w.out.keeps = copy(w.out.kept[:], reply)
+			w.out.overtakenLen = copy(w.out.overtaken[:], reply)
 			return end
 		}
 	}
-	b.hasten(from, end)
+	b.expedite(from, end)
 	b.sleepUntil(end)
-	b.babble(end)
-	b.hand(reply, end)
-	if n := w.out.keeps; n > 0 {
-		w.out.keeps = 0
-		b.hand(w.out.kept[:n], end)
+	b.sendFlood(end)
+	b.queueReply(reply, end)
+	if n := w.out.overtakenLen; n > 0 {
+		w.out.overtakenLen = 0
+		b.queueReply(w.out.overtaken[:n], end)
 	}
 	return end
 }
 
-// hand gives bytes that have arrived at end to the client: at once, or with the
+// queueReply gives bytes that have arrived at end to the client: at once, or with the
 // adapter's next transfer.
 //
 //rt:noalloc
-func (b *Bus) hand(bytes []byte, end rt.Instant) {
+func (b *Bus) queueReply(bytes []byte, end rt.Instant) {
 	l := rt.Instant(b.cfg.Latency)
 	if l == 0 || b.cfg.Unpaced {
 		b.deliver(bytes)
@@ -90,11 +90,11 @@ func (b *Bus) hand(bytes []byte, end rt.Instant) {
 	}
 	o := &b.wire.out
 	due := (end + l - 1) / l * l
-	if o.holds > 0 && (o.due != due || o.holds+len(bytes) > len(o.held)) {
+	if o.transferLen > 0 && (o.due != due || o.transferLen+len(bytes) > len(o.transferBuf)) {
 		b.transfer()
 	}
 	o.due = due
-	o.holds += copy(o.held[o.holds:], bytes)
+	o.transferLen += copy(o.transferBuf[o.transferLen:], bytes)
 }
 
 // transfer delivers what the adapter holds.
@@ -103,8 +103,8 @@ func (b *Bus) hand(bytes []byte, end rt.Instant) {
 func (b *Bus) transfer() {
 	o := &b.wire.out
 	b.sleepUntil(o.due)
-	b.deliver(o.held[:o.holds])
-	o.holds = 0
+	b.deliver(o.transferBuf[:o.transferLen])
+	o.transferLen = 0
 }
 
 // flush delivers what is still held when a request has been answered.
@@ -112,11 +112,11 @@ func (b *Bus) transfer() {
 //rt:noalloc
 func (b *Bus) flush() {
 	o := &b.wire.out
-	if o.keeps > 0 {
-		b.hand(o.kept[:o.keeps], b.wire.lineEnd)
-		o.keeps = 0
+	if o.overtakenLen > 0 {
+		b.queueReply(o.overtaken[:o.overtakenLen], b.wire.lineEnd)
+		o.overtakenLen = 0
 	}
-	if o.holds > 0 {
+	if o.transferLen > 0 {
 		b.transfer()
 	}
 }
@@ -128,64 +128,64 @@ func (b *Bus) deliver(bytes []byte) {
 	}
 }
 
-// postpone keeps a reply back while the line goes on. It still comes before
+// delayReply keeps a reply back while the line goes on. It still comes before
 // anything that its servo says later: bytes of one servo do not overtake each
 // other.
 //
 //rt:noalloc
-func (b *Bus) postpone(from int, reply []byte, at rt.Instant) {
+func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
 	o := &b.wire.out
-	if o.lates == lateMax || len(reply) > replyMax {
+	if o.delayedLen == delayedMax || len(reply) > replyMax {
 		o.missed++
 		return
 	}
-	l := &o.late[o.lates]
+	l := &o.delayed[o.delayedLen]
 	l.at, l.from, l.n = at, from, copy(l.b[:], reply)
-	o.lates++
+	o.delayedLen++
 }
 
-// hasten makes what a servo has said late arrive before what it says now.
+// expedite makes what a servo has said late arrive before what it says now.
 //
 //rt:noalloc
-func (b *Bus) hasten(from int, now rt.Instant) {
+func (b *Bus) expedite(from int, now rt.Instant) {
 	o := &b.wire.out
-	for i := range o.lates {
-		if l := &o.late[i]; l.from == from {
+	for i := range o.delayedLen {
+		if l := &o.delayed[i]; l.from == from {
 			l.at = min(l.at, now)
 		}
 	}
 }
 
-// late delivers the postponed replies that are due by an instant, sleeping to
+// sendDelayed delivers the postponed replies that are due by an instant, sleeping to
 // each.
 //
 //rt:noalloc
-func (b *Bus) late(until rt.Instant) {
+func (b *Bus) sendDelayed(until rt.Instant) {
 	o := &b.wire.out
-	for o.lates > 0 {
+	for o.delayedLen > 0 {
 		first := 0
-		for i := range o.lates {
-			if o.late[i].at < o.late[first].at {
+		for i := range o.delayedLen {
+			if o.delayed[i].at < o.delayed[first].at {
 				first = i
 			}
 		}
-		l := &o.late[first]
+		l := &o.delayed[first]
 		if l.at > until {
 			return
 		}
 		b.cfg.Clock.SleepUntil(l.at)
 		b.deliver(l.b[:l.n])
-		o.lates--
-		if first != o.lates {
-			o.late[first] = o.late[o.lates]
+		o.delayedLen--
+		if first != o.delayedLen {
+			o.delayed[first] = o.delayed[o.delayedLen]
 		}
 	}
 }
 
-// spoil returns what a fault makes of a reply.
+// spoilReply returns what a fault makes of a reply.
 //
 //rt:noalloc
-func (b *Bus) spoil(f fault, reply []byte) []byte {
+func (b *Bus) spoilReply(f fault, reply []byte) []byte {
 	w := &b.wire
 	out := append(w.spoiled[:0], reply...)
 	switch f.kind {
@@ -253,7 +253,7 @@ func isReply(bytes, reply []byte) bool {
 //rt:noalloc
 func (b *Bus) renumber(reply []byte, id uint8) {
 	end := len(reply)
-	if b.packets {
+	if b.protocol2 {
 		reply[4] = id
 		c := crc(reply[:end-2])
 		reply[end-2], reply[end-1] = byte(c), byte(c>>8)
@@ -287,7 +287,7 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 	sent := 0
 	for {
 		p, ok := r.next()
-		if !ok || len(reply)+p.size+4 > len(w.reply) || !b.knows(p.id, r.inst, end) {
+		if !ok || len(reply)+p.size+4 > len(w.reply) || !b.supports(p.id, r.inst, end) {
 			return
 		}
 		i := b.find(p.id, end)
@@ -338,31 +338,31 @@ func floodBytes(n int) int {
 	return min(n, noiseMax)
 }
 
-// babble delivers the garbage that a flood brings by now. Garbage that came while
+// sendFlood delivers the garbage that a flood brings by now. Garbage that came while
 // nobody was woken for it is not made up for.
 //
 //rt:noalloc
-func (b *Bus) babble(now rt.Instant) {
+func (b *Bus) sendFlood(now rt.Instant) {
 	b.mu.Lock()
 	n, o := b.flood, &b.wire.out
 	b.mu.Unlock()
-	if n == 0 || now < o.floods || !b.in {
+	if n == 0 || now < o.floodDue || !b.in {
 		return
 	}
-	o.floods = now.Add(floodEvery)
+	o.floodDue = now.Add(floodEvery)
 	for i := range n {
-		o.garbage[i] = byte(mix(b.cfg.Faults.Seed ^ (o.babbled + uint64(i))))
+		o.garbage[i] = byte(mix(b.cfg.Faults.Seed ^ (o.floodSent + uint64(i))))
 	}
-	o.babbled += uint64(n)
+	o.floodSent += uint64(n)
 	b.deliver(o.garbage[:n])
 }
 
-// flooded returns when a flood's next bytes are due. Guarded by mu.
+// nextFlood returns when a flood's next bytes are due. Guarded by mu.
 //
 //rt:noalloc
-func (b *Bus) flooded() rt.Instant {
+func (b *Bus) nextFlood() rt.Instant {
 	if b.flood == 0 || !b.in {
 		return forever
 	}
-	return b.wire.out.floods
+	return b.wire.out.floodDue
 }

@@ -27,34 +27,34 @@ type servo struct {
 	stagedAddr int
 	stagedSize int
 
-	forced   uint8 // error bits that a test has set; they change nothing but the status
-	alarm    uint8 // error bits that the servo itself sees; X: latched
-	mute     bool  // deaf and dumb, as if unplugged
-	deaf     rt.Instant
-	dead     bool       // the supply is too low to run
-	booting  bool       // until deaf
-	firm     bool       // torque is on after the boot
-	tight    bool       // the shaft is driven
-	carried  bool       // it has been
-	feed     rt.Instant // X: the last instruction on the bus
-	origin   int        // X: counts of the turns that were forgotten
-	health   health
-	set      motor.Loop // what the registers say to the control loop
-	aimed    int        // where the control loop goes, in counts of the encoder
-	encoder  motor.Encoder
-	obstacle motor.Obstacle
-	dropped  uint64 // objects
+	forced      uint8 // error bits that a test has set; they change nothing but the status
+	alarm       uint8 // error bits that the servo itself sees; X: latched
+	mute        bool  // deaf and dumb, as if unplugged
+	silentUntil rt.Instant
+	unpowered   bool       // the supply is too low to run
+	booting     bool       // until deaf
+	bootTorque  bool       // torque is on after the boot
+	driven      bool       // the shaft is driven
+	wasDriven   bool       // it has been
+	lastRequest rt.Instant // X: the last instruction on the bus
+	turnOrigin  int        // X: counts of the turns that were forgotten
+	health      health
+	loop        motor.Loop // what the registers say to the control loop
+	target      int        // where the control loop goes, in counts of the encoder
+	encoder     motor.Encoder
+	obstacle    motor.Obstacle
+	dropped     uint64 // objects
 
-	boots uint32
-	quiet bool  // nothing is told of what a restart does on its way
-	event Event // lent to Config.Watch
-	told  Life  // by its newest event
+	boots      uint32
+	muteEvents bool     // nothing is told of what a restart does on its way
+	event      Event    // lent to Config.Watch
+	lastState  Snapshot // by its newest event
 
 	// The last measurement, for the present velocity.
 	measuredAt rt.Instant
 	measured   int
 	velocity   int        // counts per second
-	ordered    rt.Instant // when it was last told to move
+	goalAt     rt.Instant // when it was last told to move
 }
 
 type pin struct {
@@ -64,12 +64,12 @@ type pin struct {
 
 const (
 	velocityWindow = time.Millisecond      // measurements closer than this keep the old velocity
-	seldom         = 50 * time.Millisecond // and those farther apart say nothing of now
+	velocityStale  = 50 * time.Millisecond // and those farther apart say nothing of now
 	speedMax       = 3400                  // counts per second, of an STS
 	delayUnit      = 2 * time.Microsecond
 	baudTolerance  = 40 // one part in it: 2.5 %
 	watchdogUnit   = 20 * time.Millisecond
-	setOff         = 50 * time.Millisecond // after an order, until a shaft that stands counts as not moving
+	goalGrace      = 50 * time.Millisecond // after an order, until a shaft that stands counts as not moving
 	watchdogFired  = 0xFF
 )
 
@@ -79,7 +79,7 @@ func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	*s = servo{cfg: cfg, rail: rail, model: m, t: m.table, joint: joint}
 	s.health.heat = motor.NewHeat(now)
 	s.health.volts = m.motor.Volts
-	s.firm = cfg.bootTorque(cfg.Servos[joint].ID)
+	s.bootTorque = cfg.bootTorque(cfg.Servos[joint].ID)
 	s.factory(cfg.Servos[joint].ID, cfg.codes[joint])
 	s.restart(now)
 }
@@ -118,14 +118,14 @@ func (s *servo) factory(id, baud uint8) {
 func (s *servo) hears(baud int, now rt.Instant) bool {
 	own := s.t.rate(s.mem[s.t.at.baud])
 	off := baud - own
-	return !s.mute && !s.dead && now >= s.deaf && off*baudTolerance <= own && -off*baudTolerance <= own
+	return !s.mute && !s.unpowered && now >= s.silentUntil && off*baudTolerance <= own && -off*baudTolerance <= own
 }
 
-// named reports whether an id means this servo, and whether it answers to it: an
+// addressed reports whether an id means this servo, and whether it answers to it: an
 // X servo also obeys its secondary id, in silence.
 //
 //rt:noalloc
-func (s *servo) named(id uint8) (obeys, answers bool) {
+func (s *servo) addressed(id uint8) (obeys, answers bool) {
 	if s.mem[s.t.at.id] == id {
 		return true, true
 	}
@@ -244,7 +244,7 @@ const (
 //rt:noalloc
 func (s *servo) restart(now rt.Instant) {
 	s.reset(now)
-	s.wake(now)
+	s.bootDone(now)
 }
 
 // reboot is a power cycle: the servo is limp and silent while it boots.
@@ -252,8 +252,8 @@ func (s *servo) restart(now rt.Instant) {
 //rt:noalloc
 func (s *servo) reboot(now rt.Instant) {
 	s.reset(now)
-	s.deaf, s.booting = now.Add(s.bootTime()), true
-	s.look(now)
+	s.silentUntil, s.booting = now.Add(s.bootTime()), true
+	s.emitChange(now)
 }
 
 //rt:noalloc
@@ -273,23 +273,23 @@ func (s *servo) bootTime() time.Duration {
 //rt:noalloc
 func (s *servo) reset(now rt.Instant) {
 	s.boots++
-	s.quiet = true
+	s.muteEvents = true
 	s.mem = s.flash
-	s.stagedSize, s.alarm, s.dead, s.booting = 0, 0, false, false
+	s.stagedSize, s.alarm, s.unpowered, s.booting = 0, 0, false, false
 	h := &s.health
 	h.capped, h.tripped, h.overSince, h.surgeSince, h.idleSince = false, false, 0, 0, 0
-	s.feed = now
-	s.grip(now, false)
-	s.settle(now)
-	s.quiet = false
+	s.lastRequest = now
+	s.setDriven(now, false)
+	s.resetRAM(now)
+	s.muteEvents = false
 }
 
-// settle makes the goal the place where the shaft is, and RAM what it is at
+// resetRAM makes the goal the place where the shaft is, and RAM what it is at
 // power-up.
 //
 //rt:noalloc
-func (s *servo) settle(now rt.Instant) {
-	s.measured, s.measuredAt, s.velocity = s.seen(now), now, 0
+func (s *servo) resetRAM(now rt.Instant) {
+	s.measured, s.measuredAt, s.velocity = s.encoderCount(now), now, 0
 	switch s.t.series {
 	case seriesSTS:
 		s.put(stsTorqueLimit, s.get(stsMaxTorque))
@@ -297,7 +297,7 @@ func (s *servo) settle(now rt.Instant) {
 	case seriesAX:
 		s.put(axTorqueLimit, s.get(axMaxTorque))
 	case seriesX:
-		s.origin = turnsOf(s.measured)
+		s.turnOrigin = turnsOf(s.measured)
 		s.resetGoals()
 	}
 	s.refresh(now)
@@ -306,22 +306,22 @@ func (s *servo) settle(now rt.Instant) {
 	s.tune(now)
 }
 
-// wake ends the boot: the goal is where the shaft is by now, and a servo that
+// bootDone ends the boot: the goal is where the shaft is by now, and a servo that
 // boots with torque on holds it there.
 //
 //rt:noalloc
-func (s *servo) wake(now rt.Instant) {
-	s.booting, s.quiet = false, true
-	s.settle(now)
-	if s.firm {
+func (s *servo) bootDone(now rt.Instant) {
+	s.booting, s.muteEvents = false, true
+	s.resetRAM(now)
+	if s.bootTorque {
 		s.mem[s.t.at.torque] = torqueOn
 		s.torque(0, now)
 	}
 	if s.cfg.BootGoalZero && s.t.series.feetech() {
 		s.put(s.t.at.goal, 0) // whatever it holds
 	}
-	s.quiet = false
-	s.look(now)
+	s.muteEvents = false
+	s.emitChange(now)
 }
 
 // bootTorque reports whether Config.BootTorque names an id.
@@ -335,11 +335,11 @@ func (s *servo) supply(volts float64, now rt.Instant) {
 	s.health.volts = volts
 	low := min(resetVolts, resetShare*s.model.motor.Volts)
 	switch {
-	case volts < low && !s.dead:
-		s.dead, s.booting = true, false
-		s.grip(now, false)
+	case volts < low && !s.unpowered:
+		s.unpowered, s.booting = true, false
+		s.setDriven(now, false)
 		s.mem[s.t.at.torque] = 0
-	case volts >= low && s.dead:
+	case volts >= low && s.unpowered:
 		s.reboot(now)
 	}
 }

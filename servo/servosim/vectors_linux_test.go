@@ -237,7 +237,7 @@ func (c *client) exchange(b *Bus, request string) []byte {
 	c.t.Helper()
 	c.send(unhex(c.t, request))
 	ask, answer := unhex(c.t, "FF FF C8 02 01 34"), unhex(c.t, "FF FF C8 02 00 35")
-	if b.packets {
+	if b.protocol2 {
 		f := []byte{0xFF, 0xFF, 0xFD, 0, sentinel, 3, 0, instPing}
 		ask = appendCRC(f, crc(f))
 		m := b.servos[6].model

@@ -7,46 +7,46 @@ import "edgert/rt"
 // order, on the wire's goroutine with the bus's lock held: it must neither block
 // nor call the bus, and keeps nothing of what it is lent.
 type Event struct {
-	At     rt.Instant
-	ID     uint8
-	Addr   int    // of a write
-	Data   []byte // of a write, as it came; nil for a change
-	Deaf   bool   // a write that was meant for it and that it did not hear
-	Before Life
-	After  Life
+	At      rt.Instant
+	ID      uint8
+	Addr    int    // of a write
+	Data    []byte // of a write, as it came; nil for a change
+	Unheard bool   // a write that was meant for it and that it did not hear
+	Before  Snapshot
+	After   Snapshot
 }
 
-// Life is what a servo is at an instant, in its own registers' terms.
-type Life struct {
-	Torque   bool
-	Present  int // as a client would read it
-	Goal     int // the goal register
-	Aim      int // where that goal takes it: a Feetech servo holds a goal inside its EEPROM range
-	Alarm    uint8
-	Boots    uint32 // power-ups and reboots so far, the first one included
-	Answers  bool   // it hears the client, and the client could hear it
-	Unplug   bool   // the adapter is out
-	Believed bool   // it does not say that its encoder lies
+// Snapshot is what a servo is at an instant, in its own registers' terms.
+type Snapshot struct {
+	Torque    bool
+	Present   int // as a client would read it
+	Goal      int // the goal register
+	Aim       int // where that goal takes it: a Feetech servo holds a goal inside its EEPROM range
+	Alarm     uint8
+	Boots     uint32 // power-ups and reboots so far, the first one included
+	Answers   bool   // it hears the client, and the client could hear it
+	Unplugged bool   // the adapter is out
+	EncoderOK bool   // it does not say that its encoder lies
 }
 
-// life is what the servo is now.
+// snapshot is what the servo is now.
 //
 //rt:noalloc
-func (s *servo) life(now rt.Instant) Life {
+func (s *servo) snapshot(now rt.Instant) Snapshot {
 	aim, _ := s.goal()
 	in := !s.rail.unplugged
-	return Life{
-		Torque: s.mem[s.t.at.torque] == torqueOn, Present: s.present(s.seen(now)),
-		Goal: s.register(), Aim: aim, Alarm: s.alarm | s.forced, Boots: s.boots,
-		Answers: !s.mute && !s.dead && now >= s.deaf && in, Unplug: !in,
-		Believed: !s.doubted(),
+	return Snapshot{
+		Torque: s.mem[s.t.at.torque] == torqueOn, Present: s.present(s.encoderCount(now)),
+		Goal: s.goalRegister(), Aim: aim, Alarm: s.alarm | s.forced, Boots: s.boots,
+		Answers: !s.mute && !s.unpowered && now >= s.silentUntil && in, Unplugged: !in,
+		EncoderOK: !s.encoderFault(),
 	}
 }
 
-// doubted reports whether the servo says that its encoder lies.
+// encoderFault reports whether the servo says that its encoder lies.
 //
 //rt:noalloc
-func (s *servo) doubted() bool {
+func (s *servo) encoderFault() bool {
 	switch bits := s.alarm | s.forced; {
 	case s.t.series.feetech():
 		return bits&faultEncoder != 0
@@ -56,10 +56,10 @@ func (s *servo) doubted() bool {
 	return false
 }
 
-// register is the goal as it was written.
+// goalRegister is the goal as it was written.
 //
 //rt:noalloc
-func (s *servo) register() int {
+func (s *servo) goalRegister() int {
 	v := s.get(s.t.at.goal)
 	if s.t.series == seriesSTS {
 		return magnitude(v, signPosition)
@@ -67,70 +67,70 @@ func (s *servo) register() int {
 	return int(v)
 }
 
-// begin keeps what a servo is before a write.
+// beforeWrite keeps what a servo is before a write.
 //
 //rt:noalloc
-func (s *servo) begin(now rt.Instant) {
+func (s *servo) beforeWrite(now rt.Instant) {
 	if s.cfg.Watch != nil {
-		s.event.Before = s.life(now)
+		s.event.Before = s.snapshot(now)
 	}
 }
 
-// wrote reports a write that has taken effect.
+// emitWrite reports a write that has taken effect.
 //
 //rt:noalloc
-func (s *servo) wrote(addr int, data []byte, now rt.Instant) {
+func (s *servo) emitWrite(addr int, data []byte, now rt.Instant) {
 	if s.cfg.Watch == nil {
 		return
 	}
 	e := &s.event
-	e.At, e.ID, e.Addr, e.Data, e.After = now, s.mem[s.t.at.id], addr, data, s.life(now)
-	s.told = e.After
+	e.At, e.ID, e.Addr, e.Data, e.After = now, s.mem[s.t.at.id], addr, data, s.snapshot(now)
+	s.lastState = e.After
 	s.cfg.Watch(e)
 	e.Data = nil
 }
 
-// missed reports a write that the servo does not hear.
+// emitUnheard reports a write that the servo does not hear.
 //
 //rt:noalloc
-func (s *servo) missed(addr int, data []byte, now rt.Instant) {
+func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
 	if s.cfg.Watch == nil || len(data) == 0 {
 		return
 	}
 	e := &s.event
-	is := s.life(now)
-	e.At, e.ID, e.Addr, e.Data, e.Deaf, e.Before, e.After = now, s.mem[s.t.at.id], addr, data, true, is, is
+	is := s.snapshot(now)
+	e.At, e.ID, e.Addr, e.Data, e.Unheard, e.Before, e.After = now, s.mem[s.t.at.id], addr, data, true, is, is
 	s.cfg.Watch(e)
-	e.Data, e.Deaf = nil, false
+	e.Data, e.Unheard = nil, false
 }
 
-// look reports a change that no write has made. What moves all the time,
+// emitChange reports a change that no write has made. What moves all the time,
 // positions, is not one.
 //
 //rt:noalloc
-func (s *servo) look(now rt.Instant) {
-	if s.cfg.Watch == nil || s.quiet {
+func (s *servo) emitChange(now rt.Instant) {
+	if s.cfg.Watch == nil || s.muteEvents {
 		return
 	}
-	is, was := s.life(now), s.told
+	is, was := s.snapshot(now), s.lastState
 	was.Present = is.Present
 	if is == was {
 		return
 	}
 	e := &s.event
-	e.At, e.ID, e.Addr, e.Data, e.Before, e.After = now, s.mem[s.t.at.id], 0, nil, s.told, is
-	s.told = is
+	e.At, e.ID, e.Addr, e.Data, e.Before, e.After = now, s.mem[s.t.at.id], 0, nil, s.lastState, is
+	s.lastState = is
 	s.cfg.Watch(e)
 }
 
-// lookAll does so for every servo. Guarded by mu.
+// emitChanges does so for every servo. Guarded by mu.
 //
 //rt:noalloc
-func (b *Bus) lookAll(now rt.Instant) {
+func (b *Bus) emitChanges(now rt.Instant) {
 	if b.cfg.Watch == nil {
 		return
 	}
 	for i := range b.servos {
-		b.servos[i].look(now)
+		b.servos[i].emitChange(now)
 	}
 }

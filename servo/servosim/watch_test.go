@@ -33,7 +33,7 @@ func TestAWriteIsTold(t *testing.T) {
 	if e.Addr != stsGoal || string(e.Data) != string(le(2100, 2)) || e.ID != 1 {
 		t.Errorf("told of % X at %d of servo %d, want the goal of servo 1", e.Data, e.Addr, e.ID)
 	}
-	if b := e.Before; b.Torque || b.Goal != 2048 || b.Present != 2048 || b.Boots != 1 || !b.Answers || !b.Believed {
+	if b := e.Before; b.Torque || b.Goal != 2048 || b.Present != 2048 || b.Boots != 1 || !b.Answers || !b.EncoderOK {
 		t.Errorf("before it the servo is %+v, want limp in the middle after its first boot", b)
 	}
 	if a := e.After; !a.Torque || a.Goal != 2100 || a.Aim != 2100 {
@@ -59,13 +59,13 @@ func TestAChangeIsTold(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*servo)
-		holds  func(was, is Life) bool
+		holds  func(was, is Snapshot) bool
 	}{
-		{"a restart", func(s *servo) { s.restart(s.cfg.Clock.Now()) }, func(was, is Life) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
-		{"an overload", func(s *servo) { s.overload(s.cfg.Clock.Now()); s.look(s.cfg.Clock.Now()) }, func(was, is Life) bool { return is.Alarm&faultOverload != 0 }},
-		{"an encoder that is not to be believed", func(s *servo) { s.forced = faultEncoder }, func(was, is Life) bool { return was.Believed && !is.Believed }},
-		{"silence", func(s *servo) { s.mute = true }, func(was, is Life) bool { return was.Answers && !is.Answers }},
-		{"the plug", func(s *servo) { s.rail.unplugged = true }, func(was, is Life) bool { return was.Answers && is.Unplug && !is.Answers }},
+		{"a restart", func(s *servo) { s.restart(s.cfg.Clock.Now()) }, func(was, is Snapshot) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
+		{"an overload", func(s *servo) { s.overload(s.cfg.Clock.Now()); s.emitChange(s.cfg.Clock.Now()) }, func(was, is Snapshot) bool { return is.Alarm&faultOverload != 0 }},
+		{"an encoder that is not to be believed", func(s *servo) { s.forced = faultEncoder }, func(was, is Snapshot) bool { return was.EncoderOK && !is.EncoderOK }},
+		{"silence", func(s *servo) { s.mute = true }, func(was, is Snapshot) bool { return was.Answers && !is.Answers }},
+		{"the plug", func(s *servo) { s.rail.unplugged = true }, func(was, is Snapshot) bool { return was.Answers && is.Unplugged && !is.Answers }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 		s.write(stsGoal, goal, now)
 		s.monitor(now)
 		s.forced ^= faultEncoder
-		s.look(now)
+		s.emitChange(now)
 	}); got != 0 || n == 0 {
 		t.Errorf("%v allocations with %d events, want 0 with some", got, n)
 	}

@@ -92,14 +92,14 @@ func (b *Bus) receive(n int) {
 		}
 		b.counters.badChecksums.Add(1)
 		b.counters.garbage.Add(uint64(used))
-		b.refuse(f, end)
+		b.rejectChecksum(f, end)
 	}
 	b.flush()
 }
 
 //rt:noalloc
 func (b *Bus) cut(buf []byte) (f frame, used int, ok, bad bool) {
-	if b.packets {
+	if b.protocol2 {
 		return cutPacket(buf, b.wire.plain[:0])
 	}
 	return cut(buf)
@@ -114,11 +114,11 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 		return
 	}
 	b.feed(end)
-	r, fits := parse(f, b.packets)
+	r, fits := parse(f, b.protocol2)
 	switch {
 	case !fits || toMany(r.inst) && r.id != broadcast:
 		b.counters.ignored.Add(1)
-		b.complain(r, resultLength, axInstruction, end)
+		b.sendError(r, resultLength, axInstruction, end)
 	case r.inst == instSyncWrite, r.inst == instBulkWrite:
 		b.writeMany(r, end)
 	case r.inst == instSyncRead, r.inst == instBulkRead:
@@ -142,7 +142,7 @@ func (b *Bus) feed(now rt.Instant) {
 	defer b.mu.Unlock()
 	for i := range b.servos {
 		b.servos[i].expire(now)
-		b.servos[i].feed = now
+		b.servos[i].lastRequest = now
 	}
 }
 
@@ -164,40 +164,40 @@ func (b *Bus) audible(now rt.Instant) bool {
 //
 //rt:noalloc
 func (b *Bus) unicast(r request, end rt.Instant) {
-	reply, start, from, knows := b.ask(&r, end)
+	reply, start, from, knows := b.executeOne(&r, end)
 	switch {
 	case from >= 0:
 		b.send(from, reply, start)
 	case !knows:
 		b.counters.ignored.Add(1)
-		b.complain(r, resultInst, axInstruction, end)
+		b.sendError(r, resultInst, axInstruction, end)
 	}
 }
 
-// ask lets the servos of r.id obey, and returns the status packet of the one
+// executeOne lets the servos of r.id obey, and returns the status packet of the one
 // that answers; from is -1 when none does. Two servos that have the same id both
 // obey, and answer on top of each other. knows is false when no servo does that
 // hears it.
 //
 //rt:noalloc
-func (b *Bus) ask(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, knows bool) {
+func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, knows bool) {
 	w := &b.wire
 	from, knows = -1, true
 	answering := 0
 	b.mu.Lock()
 	for i := range b.servos {
 		s := &b.servos[i]
-		obeys, answers := s.named(r.id)
+		obeys, answers := s.addressed(r.id)
 		if !obeys {
 			continue
 		}
 		if !s.hears(w.baud, end) {
 			if r.inst == instWrite {
-				s.missed(r.addr, r.data, end)
+				s.emitUnheard(r.addr, r.data, end)
 			}
 			continue
 		}
-		if !s.t.series.knows(r.inst) {
+		if !s.t.series.supports(r.inst) {
 			knows = false
 			continue
 		}
@@ -220,17 +220,17 @@ func (b *Bus) ask(r *request, end rt.Instant) (reply []byte, start rt.Instant, f
 //
 //rt:noalloc
 func (b *Bus) status(id, fault uint8, data []byte) []byte {
-	if b.packets {
+	if b.protocol2 {
 		return appendPacket(b.wire.reply[:0], id, fault, data)
 	}
 	return appendStatus(b.wire.reply[:0], id, fault, data)
 }
 
-// complain answers a request that a Dynamixel does not understand. A Feetech
+// sendError answers a request that a Dynamixel does not understand. A Feetech
 // servo says nothing.
 //
 //rt:noalloc
-func (b *Bus) complain(r request, x, ax uint8, end rt.Instant) {
+func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
 	from := -1
 	var start rt.Instant
 	var fault uint8
@@ -248,13 +248,13 @@ func (b *Bus) complain(r request, x, ax uint8, end rt.Instant) {
 	}
 }
 
-// refuse is for a request whose checksum was wrong: Dynamixels
+// rejectChecksum is for a request whose checksum was wrong: Dynamixels
 // say so.
 //
 //rt:noalloc
-func (b *Bus) refuse(f frame, end rt.Instant) {
+func (b *Bus) rejectChecksum(f frame, end rt.Instant) {
 	if f.id != broadcast {
-		b.complain(request{id: f.id}, resultCRC, axChecksum, end)
+		b.sendError(request{id: f.id}, resultCRC, axChecksum, end)
 	}
 }
 
@@ -266,7 +266,7 @@ func (b *Bus) broadcast(r request, end rt.Instant) {
 	if r.inst == instPing {
 		for id := range idMax + 1 {
 			one := request{id: uint8(id), inst: instPing}
-			if reply, start, from, _ := b.ask(&one, end); from >= 0 {
+			if reply, start, from, _ := b.executeOne(&one, end); from >= 0 {
 				end = b.send(from, reply, start)
 			}
 		}
@@ -275,7 +275,7 @@ func (b *Bus) broadcast(r request, end rt.Instant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
-		if s := &b.servos[i]; s.hears(b.wire.baud, end) && s.t.series.knows(r.inst) {
+		if s := &b.servos[i]; s.hears(b.wire.baud, end) && s.t.series.supports(r.inst) {
 			s.obey(&r, b.wire.data[:0], end)
 		}
 	}
@@ -287,7 +287,7 @@ func (b *Bus) broadcast(r request, end rt.Instant) {
 //rt:noalloc
 func (b *Bus) readMany(r request, end rt.Instant) {
 	overhead := frameOverhead
-	if b.packets {
+	if b.protocol2 {
 		overhead = packetOverhead + 1
 	}
 	for {
@@ -295,27 +295,27 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 		if !ok {
 			return
 		}
-		if !b.knows(p.id, r.inst, end) {
+		if !b.supports(p.id, r.inst, end) {
 			end = end.Add(b.turnaround() + time.Duration(p.size+overhead)*b.wire.byteTime)
 			continue
 		}
 		one := request{id: p.id, inst: instRead, addr: p.addr, size: p.size}
-		if reply, start, from, _ := b.ask(&one, end); from >= 0 {
+		if reply, start, from, _ := b.executeOne(&one, end); from >= 0 {
 			end = b.send(from, reply, start)
 		}
 	}
 }
 
-// knows reports whether a servo of this id hears the client and obeys the
+// supports reports whether a servo of this id hears the client and obeys the
 // instruction.
 //
 //rt:noalloc
-func (b *Bus) knows(id, inst uint8, now rt.Instant) bool {
+func (b *Bus) supports(id, inst uint8, now rt.Instant) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
 		s := &b.servos[i]
-		if s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) && s.t.series.knows(inst) {
+		if s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) && s.t.series.supports(inst) {
 			return inst != instFastSyncRead || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast
 		}
 	}
@@ -335,13 +335,13 @@ func (b *Bus) writeMany(r request, end rt.Instant) {
 		}
 		for i := range b.servos {
 			s := &b.servos[i]
-			obeys, _ := s.named(p.id)
+			obeys, _ := s.addressed(p.id)
 			switch hears := s.hears(b.wire.baud, end); {
-			case !obeys || !s.t.series.knows(r.inst):
+			case !obeys || !s.t.series.supports(r.inst):
 			case hears:
 				s.write(p.addr, p.data, end)
 			default:
-				s.missed(p.addr, p.data, end)
+				s.emitUnheard(p.addr, p.data, end)
 			}
 		}
 	}
@@ -349,7 +349,7 @@ func (b *Bus) writeMany(r request, end rt.Instant) {
 
 //rt:noalloc
 func (b *Bus) sleepUntil(at rt.Instant) {
-	b.late(at)
+	b.sendDelayed(at)
 	if !b.cfg.Unpaced {
 		b.cfg.Clock.SleepUntil(at)
 	}

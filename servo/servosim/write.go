@@ -10,7 +10,7 @@ import "edgert/rt"
 //
 //rt:noalloc
 func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
-	s.begin(now)
+	s.beforeWrite(now)
 	if !s.t.series.feetech() {
 		if code := s.check(addr, data); code != 0 {
 			return code
@@ -28,13 +28,13 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 		s.mem[a] = v
 		from, to = min(from, int(r.addr)), max(to, int(r.addr)+int(r.size))
 	}
-	s.hold(from, to)
-	s.react(old, from, to, now)
+	s.clampRanges(from, to)
+	s.applyWrite(old, from, to, now)
 	if open && from < s.t.eeprom && to > from {
 		s.save(from, to)
 	}
 	s.tune(now)
-	s.wrote(addr, data, now)
+	s.emitWrite(addr, data, now)
 	return 0
 }
 
@@ -63,10 +63,10 @@ func (s *servo) save(from, to int) {
 	copy(s.flash[from:min(to, s.t.eeprom)], s.mem[from:min(to, s.t.eeprom)])
 }
 
-// hold keeps what a Feetech servo was given inside its registers' ranges.
+// clampRanges keeps what a Feetech servo was given inside its registers' ranges.
 //
 //rt:noalloc
-func (s *servo) hold(from, to int) {
+func (s *servo) clampRanges(from, to int) {
 	for a := from; s.t.series.feetech() && a < to; a++ {
 		r := s.t.row(a)
 		if r == nil || int(r.addr) != a || r.lo == r.hi || a == s.t.at.id || a == s.t.at.baud {
@@ -78,10 +78,10 @@ func (s *servo) hold(from, to int) {
 	}
 }
 
-// react lets a write take effect.
+// applyWrite lets a write take effect.
 //
 //rt:noalloc
-func (s *servo) react(old before, from, to int, now rt.Instant) {
+func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 	at := &s.t.at
 	covers := func(reg int) bool { return reg != none && from <= reg && reg < to }
 	if s.mem[at.id] > idMax {
@@ -94,7 +94,7 @@ func (s *servo) react(old before, from, to int, now rt.Instant) {
 		s.changeMode(now)
 	}
 	if s.t.series == seriesX && covers(xWatchdog) {
-		s.feed = now
+		s.lastRequest = now
 	}
 	if covers(at.torque) {
 		s.torque(old.torque, now)
@@ -102,9 +102,9 @@ func (s *servo) react(old before, from, to int, now rt.Instant) {
 	switch limits := s.t.series.feetech() && (covers(at.minLimit) || covers(at.maxLimit)); {
 	case covers(at.goal):
 		s.follow(now)
-	case limits && s.tight && s.positions():
+	case limits && s.driven && s.positions():
 		_, raw := s.goal()
-		s.aim(now, raw) // the loop holds its goal inside them
+		s.driveTo(now, raw) // the loop holds its goal inside them
 	}
 	if s.t.series == seriesAX && covers(axTorqueLimit) && s.get(axTorqueLimit) > 0 {
 		s.alarm &^= axOverload
@@ -117,20 +117,20 @@ func (s *servo) react(old before, from, to int, now rt.Instant) {
 func (s *servo) torque(before uint8, now rt.Instant) {
 	on := s.mem[s.t.at.torque]
 	if on != torqueOn {
-		s.grip(now, false)
+		s.setDriven(now, false)
 		if s.t.series.feetech() {
-			s.relieve(now)
+			s.endOverload(now)
 		}
 		return
 	}
 	if before != torqueOn {
 		if s.t.series == seriesX && s.mem[xMode] == xModePosition {
-			s.origin = turnsOf(s.seen(now))
+			s.turnOrigin = turnsOf(s.encoderCount(now))
 		}
 		_, raw := s.goal()
-		s.ordered = now
-		s.aim(now, raw) // a stale goal register makes the arm jump
-		s.grip(now, true)
+		s.goalAt = now
+		s.driveTo(now, raw) // a stale goal register makes the arm jump
+		s.setDriven(now, true)
 	}
 }
 
@@ -139,23 +139,23 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
 	_, raw := s.goal()
-	s.ordered = now
+	s.goalAt = now
 	if s.positions() {
-		s.aim(now, raw)
-		if h := &s.health; s.cfg.OverloadYields && h.capped && float64(raw-s.seen(now))*h.duty <= 0 {
-			s.relieve(now)
+		s.driveTo(now, raw)
+		if h := &s.health; s.cfg.OverloadYields && h.capped && float64(raw-s.encoderCount(now))*h.duty <= 0 {
+			s.endOverload(now)
 		}
 	}
-	if s.takes() && s.mem[s.t.at.torque] != torqueOn && !s.cut() {
+	if s.goalEnablesTorque() && s.mem[s.t.at.torque] != torqueOn && !s.cutsTorque() {
 		s.mem[s.t.at.torque] = torqueOn
-		s.grip(now, true)
+		s.setDriven(now, true)
 	}
 }
 
-// takes reports whether a goal that is written turns torque on.
+// goalEnablesTorque reports whether a goal that is written turns torque on.
 //
 //rt:noalloc
-func (s *servo) takes() bool {
+func (s *servo) goalEnablesTorque() bool {
 	return s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque
 }
 
@@ -256,7 +256,7 @@ func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {
 			return resultRange
 		}
 	case xTorque:
-		if v == 1 && s.cut() {
+		if v == 1 && s.cutsTorque() {
 			return resultFail
 		}
 	case xGoalPWM:

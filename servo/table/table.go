@@ -81,18 +81,19 @@ type Model struct {
 	Span       float64 // degrees that Resolution-1 steps stand for in LeRobot's arithmetic
 	Offset     int     // Present = Actual + Offset*Homing_Offset; 0: no such register
 	CurrentMA  float64 // milliamperes of one step of Present_Current; 0: it has none
-	rows       [NumRegisters]Row
+	rows       map[Register]Row
 }
 
 // newModel files a list of rows. It panics on a row that is there twice, since
 // the lists are part of the program.
 func newModel(m Model, rows []Row, without ...Register) *Model {
+	m.rows = make(map[Register]Row, len(rows))
 	for _, r := range rows {
 		if slices.Contains(without, r.Register) {
 			continue
 		}
 		if m.rows[r.Register].Size != 0 {
-			panic("table: " + m.Name + " has " + r.Register.String() + " twice")
+			panic("table: " + m.Name + " has " + string(r.Register) + " twice")
 		}
 		r.Big = m.Protocol == FeetechSCS
 		m.rows[r.Register] = r
@@ -140,26 +141,26 @@ func Names() []string {
 	return names
 }
 
-// Baud is one speed a family knows and the code that its Baud_Rate holds.
-type Baud struct{ Rate, Code int }
+// baud is one speed a family knows and the code that its Baud_Rate holds.
+type baud struct{ Rate, Code int }
 
-// Bauds lists the speeds of a protocol's servos, the usual ones first.
+// bauds lists the speeds of a protocol's servos, the usual ones first.
 //
 // Feetech's manual and LeRobot disagree on what codes 5 to 7 stand for; these
 // are LeRobot's, and a scan tries both.
-func (p Protocol) Bauds() []Baud {
+func (p Protocol) bauds() []baud {
 	switch p {
 	case Dynamixel2:
-		return []Baud{{1_000_000, 3}, {57_600, 1}, {115_200, 2}, {2_000_000, 4}, {3_000_000, 5}, {4_000_000, 6}, {9_600, 0}}
+		return []baud{{1_000_000, 3}, {57_600, 1}, {115_200, 2}, {2_000_000, 4}, {3_000_000, 5}, {4_000_000, 6}, {9_600, 0}}
 	case Dynamixel1:
-		return []Baud{{1_000_000, 1}, {57_142, 34}, {117_647, 16}, {500_000, 3}, {250_000, 7}, {200_000, 9}, {400_000, 4}, {19_230, 103}, {9_615, 207}}
+		return []baud{{1_000_000, 1}, {57_142, 34}, {117_647, 16}, {500_000, 3}, {250_000, 7}, {200_000, 9}, {400_000, 4}, {19_230, 103}, {9_615, 207}}
 	}
-	return []Baud{{1_000_000, 0}, {500_000, 1}, {250_000, 2}, {128_000, 3}, {115_200, 4}, {57_600, 5}, {38_400, 6}, {19_200, 7}}
+	return []baud{{1_000_000, 0}, {500_000, 1}, {250_000, 2}, {128_000, 3}, {115_200, 4}, {57_600, 5}, {38_400, 6}, {19_200, 7}}
 }
 
 // BaudCode returns the code of a rate, or false when the family has none.
 func (p Protocol) BaudCode(rate int) (int, bool) {
-	for _, b := range p.Bauds() {
+	for _, b := range p.bauds() {
 		if b.Rate == rate {
 			return b.Code, true
 		}
@@ -193,10 +194,10 @@ func (r Row) Decode(b []byte) int {
 	return magnitude
 }
 
-// Limits returns the smallest and the largest value that the row can hold.
+// limits returns the smallest and the largest value that the row can hold.
 //
 //rt:noalloc
-func (r Row) Limits() (low, high int) {
+func (r Row) limits() (low, high int) {
 	switch {
 	case r.Sign == Unsigned:
 		return 0, 1<<(8*r.Size) - 1
@@ -208,7 +209,7 @@ func (r Row) Limits() (low, high int) {
 
 // Check fails when value does not fit the register.
 func (r Row) Check(value int) error {
-	if low, high := r.Limits(); value < low || value > high {
+	if low, high := r.limits(); value < low || value > high {
 		return fmt.Errorf("%s = %d does not fit, want %d to %d", r.Register, value, low, high)
 	}
 	return nil

@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -29,11 +30,7 @@ func TestModelsAreKnown(t *testing.T) {
 			}
 		}
 		end := -1
-		for r := range NumRegisters {
-			row := m.Row(r)
-			if row.Size == 0 {
-				continue
-			}
+		for r, row := range m.rows {
 			if row.Register != r || row.Addr < 0 || row.Sign > 0 && int(row.Sign) >= 8*row.Size {
 				t.Errorf("%s: row %+v", name, row)
 			}
@@ -46,13 +43,15 @@ func TestModelsAreKnown(t *testing.T) {
 	if _, err := ByName("sts9999"); err == nil {
 		t.Error("sts9999 is known")
 	}
-	if names[NumRegisters-1] == "" {
-		t.Error("the last register has no name")
-	}
-	for r, name := range names {
-		if got, ok := RegisterByName(name); !ok || got != Register(r) {
-			t.Errorf("RegisterByName(%s) = %v, %v", name, got, ok)
+	for _, m := range models {
+		for r := range m.rows {
+			if got, ok := RegisterByName(strings.ToLower(string(r))); !ok || got != r {
+				t.Errorf("RegisterByName(%s) = %v, %v", r, got, ok)
+			}
 		}
+	}
+	if _, ok := RegisterByName("Nothing"); ok {
+		t.Error("a register Nothing is known")
 	}
 }
 
@@ -60,8 +59,7 @@ func TestModelsAreKnown(t *testing.T) {
 func TestRowsDoNotOverlap(t *testing.T) {
 	for _, m := range models {
 		owner := map[int]Register{}
-		for r := range NumRegisters {
-			row := m.Row(r)
+		for r, row := range m.rows {
 			for b := range row.Size {
 				if other, taken := owner[row.Addr+b]; taken {
 					t.Errorf("%s: %s and %s share byte %d", m.Name, other, r, row.Addr+b)
@@ -104,7 +102,7 @@ func TestEncodings(t *testing.T) {
 		if got := tt.row.Decode(tt.bytes); got != tt.value {
 			t.Errorf("%s: Decode(% X) = %d, want %d", tt.row.Register, tt.bytes, got, tt.value)
 		}
-		low, high := tt.row.Limits()
+		low, high := tt.row.limits()
 		if tt.row.Check(low) != nil || tt.row.Check(high) != nil || tt.row.Check(low-1) == nil || tt.row.Check(high+1) == nil {
 			t.Errorf("%s: Check does not hold %d to %d", tt.row.Register, low, high)
 		}

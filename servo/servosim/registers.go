@@ -30,11 +30,11 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 //
 //rt:noalloc
 func (s *servo) refresh(now rt.Instant) {
-	raw := s.seen(now)
+	raw := s.encoderCount(now)
 	s.monitor(now)
 	goal, goalRaw := s.goal()
 	moving := int64(0)
-	if s.moves(goalRaw-raw, now) {
+	if s.isMoving(goalRaw-raw, now) {
 		moving = 1
 	}
 	s.put(s.t.at.moving, moving)
@@ -69,30 +69,30 @@ func (s *servo) refresh(now rt.Instant) {
 	}
 }
 
-// turn measures how fast the shaft turns: as far as it came since a moment ago,
+// measureVelocity measures how fast the shaft turns: as far as it came since a moment ago,
 // because an ideal one runs and rests between the goals of a client that streams
 // them, but what it does right now when it was not looked at for longer.
 //
 //rt:noalloc
-func (s *servo) turn(now rt.Instant) {
+func (s *servo) measureVelocity(now rt.Instant) {
 	since := now.Sub(s.measuredAt)
 	if since < velocityWindow {
 		return
 	}
-	raw := s.seen(now)
+	raw := s.encoderCount(now)
 	s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
 	s.measured, s.measuredAt = raw, now
-	if p, ok := s.cfg.Plant.(Turner); ok && (since > seldom || s.cfg.motors != nil) {
+	if p, ok := s.cfg.Plant.(Turner); ok && (since > velocityStale || s.cfg.motors != nil) {
 		s.velocity = motor.Round(p.Speed(now, s.joint))
 	}
 }
 
-// moves says what the moving flag says: a servo under torque turns, or was told a
+// isMoving says what the moving flag says: a servo under torque turns, or was told a
 // moment ago to go somewhere else. One that holds short of its goal, against a load
 // or because its watchdog has stopped it, does not move.
 //
 //rt:noalloc
-func (s *servo) moves(off int, now rt.Instant) bool {
+func (s *servo) isMoving(off int, now rt.Instant) bool {
 	if s.mem[s.t.at.torque] != torqueOn {
 		return false
 	}
@@ -100,7 +100,7 @@ func (s *servo) moves(off int, now rt.Instant) bool {
 	if !s.positions() {
 		return turns
 	}
-	return (off > 1 || off < -1) && (turns || now.Sub(s.ordered) < setOff)
+	return (off > 1 || off < -1) && (turns || now.Sub(s.goalAt) < goalGrace)
 }
 
 // noise is by how many counts the encoder is off at an instant: new every
@@ -129,7 +129,7 @@ const (
 func (s *servo) refreshX(raw int) {
 	h := &s.health
 	s.put(xPresent, int64(s.present(raw)))
-	s.put(s.t.at.velocity, int64(float64(s.facing()*s.velocity)/xSpeedUnit))
+	s.put(s.t.at.velocity, int64(float64(s.direction()*s.velocity)/xSpeedUnit))
 	s.put(xPresentPWM, int64(h.duty*885))
 	if unit := s.model.amp; unit > 0 {
 		s.put(xPresentLoad, int64(h.amps/unit))
@@ -144,10 +144,10 @@ func (s *servo) refreshX(raw int) {
 //rt:noalloc
 func turnsOf(raw int) int { return raw &^ 4095 }
 
-// facing is -1 for an X servo whose drive mode turns it round.
+// direction is -1 for an X servo whose drive mode turns it round.
 //
 //rt:noalloc
-func (s *servo) facing() int {
+func (s *servo) direction() int {
 	if s.t.series == seriesX && s.mem[xDriveMode]&1 != 0 {
 		return -1
 	}
@@ -166,7 +166,7 @@ func (s *servo) present(raw int) int {
 		}
 		return p
 	case seriesX:
-		p := s.facing() * (raw - s.origin)
+		p := s.direction() * (raw - s.turnOrigin)
 		if s.mem[xMode] == xModePosition {
 			p &= 4095
 		}
@@ -195,11 +195,11 @@ func (s *servo) goal() (goal, raw int) {
 		return goal, raw
 	case seriesX:
 		goal = int(v)
-		raw = s.facing() * (goal - s.offset())
+		raw = s.direction() * (goal - s.offset())
 		if s.mem[xMode] == xModePosition {
 			raw &= 4095
 		}
-		return goal, raw + s.origin
+		return goal, raw + s.turnOrigin
 	}
 	goal = min(int(v), s.t.counts-1)
 	if lo != 0 || hi != 0 {
@@ -250,7 +250,7 @@ func (s *servo) tune(now rt.Instant) {
 	if s.health.capped && s.t.series.feetech() {
 		v.DutyMax = min(v.DutyMax, s.afterTrip())
 	}
-	s.set = v
+	s.loop = v
 	if s.cfg.motors != nil {
 		s.cfg.motors.Tune(now, s.joint, v)
 	}

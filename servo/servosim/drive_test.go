@@ -19,7 +19,7 @@ func passes(s *servo, clock *rttest.Clock, d time.Duration) (reads int) {
 		clock.Advance(10 * time.Millisecond)
 		s.refresh(clock.Now())
 	}
-	return s.present(s.seen(clock.Now()))
+	return s.present(s.encoderCount(clock.Now()))
 }
 
 func stands(s *servo, clock *rttest.Clock) int { return s.cfg.Plant.Present(clock.Now(), s.joint) }
@@ -53,7 +53,7 @@ func TestAnEncoderThatLies(t *testing.T) {
 				if before < 2140 || before > 2156 {
 					t.Fatalf("it stands at %d, want 2148", before)
 				}
-				s.mislead(tt.fault, clock.Now())
+				s.setEncoderFault(tt.fault, clock.Now())
 				reads := passes(s, clock, 2*time.Second)
 				if at := stands(s, clock); reads < tt.reads-12 || reads > tt.reads+12 || at < tt.place-12 || at > tt.place+12 {
 					t.Errorf("it reads %d and stands at %d, want %d and %d", reads, at, tt.reads, tt.place)
@@ -61,7 +61,7 @@ func TestAnEncoderThatLies(t *testing.T) {
 				if got := s.read(nil, stsStatus, 1, clock.Now())[0]; got != tt.bits || s.error(0) != tt.bits {
 					t.Errorf("status %#x, want %#x", got, tt.bits)
 				}
-				s.mislead(motor.EncoderFault{}, clock.Now())
+				s.setEncoderFault(motor.EncoderFault{}, clock.Now())
 				passes(s, clock, 2*time.Second)
 				if at := stands(s, clock); at < before-12 || at > before+12 || s.error(0) != 0 {
 					t.Errorf("well again it stands at %d with status %#x, want %d and 0", at, s.error(0), before)
@@ -76,7 +76,7 @@ func TestAnEncoderThatLies(t *testing.T) {
 func TestAnEncoderThatIsStuck(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	told(s, clock, 2048)
-	s.mislead(motor.EncoderFault{Stuck: true}, clock.Now())
+	s.setEncoderFault(motor.EncoderFault{Stuck: true}, clock.Now())
 	if reads := passes(s, clock, time.Second); reads != 2048 || stands(s, clock) != 2048 {
 		t.Errorf("it reads %d and stands at %d, want 2048", reads, stands(s, clock))
 	}
@@ -91,14 +91,14 @@ func TestAnEncoderThatIsStuck(t *testing.T) {
 func TestAnXServoRemembersThatItsEncoderLied(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})
 	told(s, clock, 2048)
-	s.mislead(motor.EncoderFault{Offset: 5}, clock.Now())
-	s.mislead(motor.EncoderFault{}, clock.Now())
+	s.setEncoderFault(motor.EncoderFault{Offset: 5}, clock.Now())
+	s.setEncoderFault(motor.EncoderFault{}, clock.Now())
 	if s.refresh(clock.Now()); s.mem[xHardwareError] != 0 {
 		t.Error("a bit of a lie that nobody looked at")
 	}
-	s.mislead(motor.EncoderFault{Offset: 5}, clock.Now())
+	s.setEncoderFault(motor.EncoderFault{Offset: 5}, clock.Now())
 	s.refresh(clock.Now())
-	s.mislead(motor.EncoderFault{}, clock.Now())
+	s.setEncoderFault(motor.EncoderFault{}, clock.Now())
 	if s.refresh(clock.Now()); s.mem[xHardwareError] != xFaultEncoder || s.error(0) != alert || s.mem[xTorque] != 1 {
 		t.Errorf("hardware error %#x, error %#x, torque %d, want 8, an alert, 1", s.mem[xHardwareError], s.error(0), s.mem[xTorque])
 	}
@@ -239,7 +239,7 @@ func TestAnObstacleStandsWhereAClientReadsIt(t *testing.T) {
 		at := s.present(stands(s, clock))
 		s.block(at+50, false, false, clock.Now())
 		told(s, clock, at+300)
-		if reads := passes(s, clock, time.Second); reads != at+50 || s.presses(clock.Now()) == 0 {
+		if reads := passes(s, clock, time.Second); reads != at+50 || s.pressing(clock.Now()) == 0 {
 			t.Errorf("%s: it comes to rest at %d from %d, want %d and that it presses", tt.name, reads, at, at+50)
 		}
 	}
@@ -289,7 +289,7 @@ func TestWhatAGripperHolds(t *testing.T) {
 				if holds := s.obstacle.Gripped; holds == tt.falls || (s.dropped == 1) != tt.falls {
 					t.Errorf("it holds %v, %d dropped, want that it falls %v", holds, s.dropped, tt.falls)
 				}
-				if told(s, clock, 1500); tt.falls && s.mem[stsTorque] == 1 && !s.dead {
+				if told(s, clock, 1500); tt.falls && s.mem[stsTorque] == 1 && !s.unpowered {
 					if passes(s, clock, 2*time.Second); stands(s, clock) > 1512 {
 						t.Errorf("the object has fallen, and the gripper closes to %d, want 1500", stands(s, clock))
 					}

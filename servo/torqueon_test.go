@@ -1,0 +1,26 @@
+package servo
+
+import "fmt"
+
+// TorqueOn is all of ArmStep at once, for tests without a tick: all joints.
+func (a *Arm) TorqueOn() error {
+	a.arming = arming{}
+	if err := a.readPositions(); err != nil {
+		return err
+	}
+	for i := range a.joints {
+		a.storePosition(i)
+	}
+	for {
+		armed, err := a.ArmStep(a.clock.Now().Add(2*ackTimeout), a.Joints())
+		if err != nil {
+			if off := a.TorqueOff(); off != nil { // half an arm under torque is worse than none
+				err = fmt.Errorf("%w; %w", err, off)
+			}
+			return err
+		}
+		if armed {
+			return nil
+		}
+	}
+}
