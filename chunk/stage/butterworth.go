@@ -1,20 +1,14 @@
-// Package stage holds what may stand between the schedule and the last gate
-// before the bus, each optional and each on its own: a low-pass filter per joint,
-// LeRobot's action interpolator, and limits of velocity and acceleration.
-//
-// A stage changes a row in place, allocates nothing after it is made, and can
-// preview: what it would make of the rows that run next, without running them, so
-// that the policy is conditioned on what the arm will do.
 package stage
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/cmplx"
 )
 
-// MaxOrder is the highest order of a Butterworth filter.
-const MaxOrder = 4
+// maxOrder is the highest order of a filter.
+const maxOrder = 4
 
 // The pass bands that a digital filter can have, as shares of half the rate.
 const (
@@ -22,15 +16,7 @@ const (
 	highestBand = 0.99
 )
 
-// ButterworthConfig describes a low-pass filter.
-type ButterworthConfig struct {
-	FPS    float64 // rows per second
-	Cutoff float64 // Hz, where the amplitude has fallen to 0.71
-	Order  int     // 1 to MaxOrder; 0: 2
-	Gain   float64 // of each step towards the filtered value, above 0 and below 2; 0: 1
-}
-
-// Butterworth smooths each joint. The first row passes as it is, as if the joint
+// butterworth smooths each joint. The first row passes as it is, as if the joint
 // had been there for ever.
 //
 // With a gain g other than 1 the output moves from its last value by g times the
@@ -39,12 +25,12 @@ type ButterworthConfig struct {
 //
 // Source: Distributed Real-Time Chunking, additional implementation details; the
 // program's utils at d20888c, which take scipy's butter and sosfilt.
-type Butterworth struct {
+type butterworth struct {
 	sections []section
 	gain     float64
 	primed   bool
 	now      memory
-	ahead    memory // scratch of Preview
+	ahead    memory // scratch of preview
 }
 
 // section is a second-order section; b, a as scipy has them, a[0] = 1.
@@ -61,29 +47,24 @@ func newMemory(dof, sections int) memory {
 	return memory{make([][2]float64, dof*sections), make([]float64, dof)}
 }
 
-// NewButterworth returns the filter for rows of dof joints.
-func NewButterworth(c ButterworthConfig, dof int) (*Butterworth, error) {
-	if c.Order == 0 {
-		c.Order = 2
+// newButterworth returns the filter of c for rows of dof joints, fps rows per
+// second.
+func newButterworth(c Config, fps float64, dof int) (*butterworth, error) {
+	order, gain := cmp.Or(c.Order, 2), cmp.Or(c.Gain, 1)
+	if low, high := lowestBand*fps/2, highestBand*fps/2; !(c.Cutoff >= low && c.Cutoff <= high) {
+		return nil, fmt.Errorf("stage: a cutoff of %v Hz, want %.3g to %.3g at %v actions per second", c.Cutoff, low, high, fps)
 	}
-	if c.Gain == 0 {
-		c.Gain = 1
+	if order < 1 || order > maxOrder {
+		return nil, fmt.Errorf("stage: a filter of order %d, want 1 to %d", order, maxOrder)
 	}
-	if low, high := lowestBand*c.FPS/2, highestBand*c.FPS/2; !(c.Cutoff >= low && c.Cutoff <= high) {
-		return nil, fmt.Errorf("stage: a cutoff of %v Hz, want %.3g to %.3g at %v actions per second", c.Cutoff, low, high, c.FPS)
+	if !(gain > 0 && gain < 2) {
+		return nil, fmt.Errorf("stage: a filter gain of %v, want above 0 and below 2: from 2 on the output never settles", gain)
 	}
-	if c.Order < 1 || c.Order > MaxOrder {
-		return nil, fmt.Errorf("stage: a filter of order %d, want 1 to %d", c.Order, MaxOrder)
-	}
-	if !(c.Gain > 0 && c.Gain < 2) {
-		return nil, fmt.Errorf("stage: a filter gain of %v, want above 0 and below 2: from 2 on the output never settles", c.Gain)
-	}
-	return newButterworth(c, dof), nil
+	return filterOf(design(c.Cutoff, fps, order), gain, dof), nil
 }
 
-func newButterworth(c ButterworthConfig, dof int) *Butterworth {
-	s := design(c.Cutoff, c.FPS, c.Order)
-	return &Butterworth{sections: s, gain: c.Gain, now: newMemory(dof, len(s)), ahead: newMemory(dof, len(s))}
+func filterOf(s []section, gain float64, dof int) *butterworth {
+	return &butterworth{sections: s, gain: gain, now: newMemory(dof, len(s)), ahead: newMemory(dof, len(s))}
 }
 
 // design returns the sections of scipy's butter(order, cutoff/(fps/2),
@@ -119,18 +100,18 @@ func design(cutoff, fps float64, order int) (s []section) {
 	return s
 }
 
-// Apply filters the row, [dof], in place.
+// apply filters the row, [dof], in place.
 //
 //rt:noalloc
-func (f *Butterworth) Apply(row []float32) {
+func (f *butterworth) apply(row []float32) {
 	f.run(&f.now, f.primed, row)
 	f.primed = true
 }
 
-// Preview does to rows, [n*dof], what Apply would if they came next.
+// preview does to rows, [n*dof], what apply would if they came next.
 //
 //rt:noalloc
-func (f *Butterworth) Preview(rows []float32) {
+func (f *butterworth) preview(rows []float32) {
 	copy(f.ahead.z, f.now.z)
 	copy(f.ahead.last, f.now.last)
 	dof := len(f.now.last)
@@ -140,13 +121,13 @@ func (f *Butterworth) Preview(rows []float32) {
 	}
 }
 
-// Reset forgets the past: the next row passes as it is.
+// reset forgets the past: the next row passes as it is.
 //
 //rt:noalloc
-func (f *Butterworth) Reset() { f.primed = false }
+func (f *butterworth) reset() { f.primed = false }
 
 //rt:noalloc
-func (f *Butterworth) run(m *memory, primed bool, row []float32) {
+func (f *butterworth) run(m *memory, primed bool, row []float32) {
 	n := len(f.sections)
 	for j := range row {
 		z, x := m.z[j*n:(j+1)*n], float64(row[j])
@@ -163,7 +144,7 @@ func (f *Butterworth) run(m *memory, primed bool, row []float32) {
 // settle makes the state that of an input that was x for ever.
 //
 //rt:noalloc
-func (f *Butterworth) settle(z [][2]float64, x float64) {
+func (f *butterworth) settle(z [][2]float64, x float64) {
 	for i, s := range f.sections {
 		y := x * (s.b0 + s.b1 + s.b2) / (1 + s.a1 + s.a2)
 		z[i][1] = float64(s.b2*x) - float64(s.a2*y)
@@ -176,7 +157,7 @@ func (f *Butterworth) settle(z [][2]float64, x float64) {
 // gain. The conversions keep arm64 from fusing products into sums.
 //
 //rt:noalloc
-func (f *Butterworth) step(z [][2]float64, last, x float64) float64 {
+func (f *butterworth) step(z [][2]float64, last, x float64) float64 {
 	for i, s := range f.sections {
 		y := float64(s.b0*x) + z[i][0]
 		z[i][0] = float64(s.b1*x) - float64(s.a1*y) + z[i][1]

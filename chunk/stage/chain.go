@@ -1,12 +1,23 @@
+// Package stage holds what may stand between the schedule and the last gate
+// before the bus, each optional: a low-pass filter per joint (butterworth.go),
+// LeRobot's action interpolator (interpolator.go), and limits of velocity and
+// acceleration (rate.go). A Chain runs them in this order.
+//
+// A stage changes a row in place, allocates nothing after it is made, and can
+// preview: what it would make of the rows that run next, without running them, so
+// that the policy is conditioned on what the arm will do.
 package stage
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Config says which stages there are. The zero value of a field means none.
 type Config struct {
-	Cutoff     float64 // Hz of the low-pass filter
-	Order      int     // of the filter
-	Gain       float64 // of the filter
+	Cutoff     float64 // Hz of the low-pass filter, where the amplitude has fallen to 0.71
+	Order      int     // of the filter, 1 to 4; 0: 2
+	Gain       float64 // of each step towards the filtered value, above 0 and below 2; 0: 1
 	Multiplier int     // ticks per action; 0: 1
 	Velocity   float64 // units per second
 	Accel      float64 // units per second squared
@@ -18,33 +29,31 @@ type Config struct {
 //
 // Owner: the tick thread.
 type Chain struct {
-	filter *Butterworth // nil: none
-	ticks  *Interpolator
-	limit  *RateLimit // nil: none
+	filter *butterworth // nil: none
+	ticks  *interpolator
+	limit  *rateLimit // nil: none
 	row    []float32  // scratch
 }
 
 // NewChain returns the stages that c names for rows of dof joints, fps actions per
 // second.
 func NewChain(c Config, fps float64, dof int) (*Chain, error) {
-	if c.Multiplier == 0 {
-		c.Multiplier = 1
-	}
+	multiplier := cmp.Or(c.Multiplier, 1)
 	l := &Chain{row: make([]float32, dof)}
 	var err error
-	if l.ticks, err = NewInterpolator(c.Multiplier, dof); err != nil {
+	if l.ticks, err = newInterpolator(multiplier, dof); err != nil {
 		return nil, err
 	}
 	switch {
 	case c.Cutoff != 0:
-		if l.filter, err = NewButterworth(ButterworthConfig{FPS: fps, Cutoff: c.Cutoff, Order: c.Order, Gain: c.Gain}, dof); err != nil {
+		if l.filter, err = newButterworth(c, fps, dof); err != nil {
 			return nil, err
 		}
 	case c.Order != 0 || c.Gain != 0:
 		return nil, fmt.Errorf("stage: a filter of order %d and gain %v without a cutoff", c.Order, c.Gain)
 	}
 	if c.Velocity != 0 || c.Accel != 0 {
-		if l.limit, err = NewRateLimit(c.Velocity, c.Accel, fps*float64(c.Multiplier), dof); err != nil {
+		if l.limit, err = newRateLimit(c.Velocity, c.Accel, fps*float64(multiplier), dof); err != nil {
 			return nil, err
 		}
 	}
@@ -54,12 +63,12 @@ func NewChain(c Config, fps float64, dof int) (*Chain, error) {
 // Multiplier returns the ticks per action.
 //
 //rt:noalloc
-func (l *Chain) Multiplier() int { return l.ticks.Multiplier() }
+func (l *Chain) Multiplier() int { return l.ticks.n }
 
 // NeedsAction says that this tick has nothing to run until Add brings an action.
 //
 //rt:noalloc
-func (l *Chain) NeedsAction() bool { return l.ticks.NeedsAction() }
+func (l *Chain) NeedsAction() bool { return l.ticks.needsAction() }
 
 // Add takes the next action, [dof], and copies it.
 //
@@ -67,23 +76,23 @@ func (l *Chain) NeedsAction() bool { return l.ticks.NeedsAction() }
 func (l *Chain) Add(action []float32) {
 	copy(l.row, action)
 	if l.filter != nil {
-		l.filter.Apply(l.row)
+		l.filter.apply(l.row)
 	}
-	l.ticks.Add(l.row)
+	l.ticks.add(l.row)
 }
 
-// Next lends the row of this tick, [dof], nil when there is none: the arm is held,
-// and the stages know.
+// Next lends the row of this tick, [dof], nil when there is none: then the arm is
+// held.
 //
 //rt:noalloc
 func (l *Chain) Next() []float32 {
-	row := l.ticks.Next()
+	row := l.ticks.next()
 	switch {
 	case l.limit == nil:
 	case row == nil:
-		l.limit.Rest()
+		l.limit.rest()
 	default:
-		l.limit.Apply(row)
+		l.limit.apply(row)
 	}
 	return row
 }
@@ -94,10 +103,10 @@ func (l *Chain) Next() []float32 {
 //rt:noalloc
 func (l *Chain) Preview(rows []float32) {
 	if l.filter != nil {
-		l.filter.Preview(rows)
+		l.filter.preview(rows)
 	}
 	if l.limit != nil {
-		l.limit.Preview(rows, l.ticks.Multiplier())
+		l.limit.preview(rows, l.ticks.n)
 	}
 }
 
@@ -107,7 +116,7 @@ func (l *Chain) Preview(rows []float32) {
 //rt:noalloc
 func (l *Chain) Rest() {
 	if l.limit != nil {
-		l.limit.Rest()
+		l.limit.rest()
 	}
 }
 
@@ -116,10 +125,10 @@ func (l *Chain) Rest() {
 //rt:noalloc
 func (l *Chain) Reset(row []float32) {
 	if l.filter != nil {
-		l.filter.Reset()
+		l.filter.reset()
 	}
-	l.ticks.Reset()
+	l.ticks.reset()
 	if l.limit != nil {
-		l.limit.Reset(row)
+		l.limit.reset(row)
 	}
 }

@@ -2,49 +2,43 @@ package stage
 
 import "fmt"
 
-// MaxMultiplier is the most ticks per action.
-const MaxMultiplier = 64
+// maxMultiplier is the most ticks per action.
+const maxMultiplier = 64
 
-// Interpolator runs the arm at N ticks for each action of the policy: the ticks
+// interpolator runs the arm at N ticks for each action of the policy: the ticks
 // between two actions get what lies on the line from one to the next. The first
 // action, with nothing before it, lasts one tick.
 //
 // The last tick of an action is the action itself, to the bit.
 //
 // Source: lerobot utils/action_interpolator.py.
-type Interpolator struct {
+type interpolator struct {
 	n        int // ticks per action
 	index    int // next of the buffered ticks
 	count    int // buffered
 	started  bool
-	emitted  bool
 	from, to []float32 // [dof]
 	out      []float32 // [dof]
 }
 
-// NewInterpolator returns an interpolator for n ticks per action of dof joints; 1
+// newInterpolator returns an interpolator for n ticks per action of dof joints; 1
 // passes each action on as it is.
-func NewInterpolator(n, dof int) (*Interpolator, error) {
-	if n < 1 || n > MaxMultiplier {
-		return nil, fmt.Errorf("stage: %d ticks per action, want 1 to %d", n, MaxMultiplier)
+func newInterpolator(n, dof int) (*interpolator, error) {
+	if n < 1 || n > maxMultiplier {
+		return nil, fmt.Errorf("stage: %d ticks per action, want 1 to %d", n, maxMultiplier)
 	}
-	return &Interpolator{n: n, from: make([]float32, dof), to: make([]float32, dof), out: make([]float32, dof)}, nil
+	return &interpolator{n: n, from: make([]float32, dof), to: make([]float32, dof), out: make([]float32, dof)}, nil
 }
 
-// Multiplier returns the ticks per action.
+// needsAction says that the next tick has nothing: add the next action.
 //
 //rt:noalloc
-func (p *Interpolator) Multiplier() int { return p.n }
+func (p *interpolator) needsAction() bool { return p.index >= p.count }
 
-// NeedsAction says that the next tick has nothing: Add the next action.
+// add takes the next action, [dof], and copies it.
 //
 //rt:noalloc
-func (p *Interpolator) NeedsAction() bool { return p.index >= p.count }
-
-// Add takes the next action, [dof], and copies it.
-//
-//rt:noalloc
-func (p *Interpolator) Add(action []float32) {
+func (p *interpolator) add(action []float32) {
 	p.index, p.count = 0, 1
 	if p.started {
 		p.count = p.n
@@ -54,17 +48,15 @@ func (p *Interpolator) Add(action []float32) {
 	p.started = true
 }
 
-// Next lends the row of this tick, [dof], nil when the action is used up.
+// next lends the row of this tick, [dof], nil when the action is used up.
 //
 //rt:noalloc
-func (p *Interpolator) Next() []float32 {
-	if p.NeedsAction() {
-		p.emitted = false
+func (p *interpolator) next() []float32 {
+	if p.needsAction() {
 		return nil
 	}
 	p.index++
-	p.emitted = p.index == p.count
-	if p.emitted {
+	if p.index == p.count {
 		copy(p.out, p.to) // not from + 1 * (to - from), which may be one bit off
 		return p.out
 	}
@@ -75,13 +67,7 @@ func (p *Interpolator) Next() []float32 {
 	return p.out
 }
 
-// Emitted says whether the last row was an action of the policy: what a recording
-// keeps.
+// reset forgets the last action: the next one is not interpolated towards.
 //
 //rt:noalloc
-func (p *Interpolator) Emitted() bool { return p.emitted }
-
-// Reset forgets the last action: the next one is not interpolated towards.
-//
-//rt:noalloc
-func (p *Interpolator) Reset() { p.index, p.count, p.started, p.emitted = 0, 0, false, false }
+func (p *interpolator) reset() { p.index, p.count, p.started = 0, 0, false }

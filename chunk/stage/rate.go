@@ -1,77 +1,71 @@
 package stage
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
 
-// RateLimit keeps each joint's velocity and acceleration within bounds. It slows
+// rateLimit keeps each joint's velocity and acceleration within bounds. It slows
 // down in time to stop at where it is going.
-type RateLimit struct {
+type rateLimit struct {
 	dt           float64
-	speed, accel []float64 // [dof] units per second, and per second squared; +Inf: no bound
+	speed, accel float64   // units per second, and per second squared; +Inf: no bound
 	at, v        []float64 // [dof]
-	aheadAt      []float64 // scratch of Preview
+	aheadAt      []float64 // scratch of preview
 	aheadV       []float64
 	started      bool
 }
 
-// NewRateLimit returns limits for rows of dof joints, rate rows per second. speed
-// and accel are in units per second and per second squared for every joint; 0 means
-// no limit.
-func NewRateLimit(speed, accel, rate float64, dof int) (*RateLimit, error) {
+// newRateLimit returns limits for rows of dof joints, rate rows per second; a limit
+// of 0 is none.
+func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
 		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want finite limits above 0, or 0 for none", speed, accel, rate)
 	}
-	l := &RateLimit{
-		dt: 1 / rate, speed: make([]float64, dof), accel: make([]float64, dof),
+	return &rateLimit{
+		dt: 1 / rate, speed: cmp.Or(speed, math.Inf(1)), accel: cmp.Or(accel, math.Inf(1)),
 		at: make([]float64, dof), v: make([]float64, dof), aheadAt: make([]float64, dof), aheadV: make([]float64, dof),
-	}
-	for j := range dof {
-		l.speed[j], l.accel[j] = unlimited(speed), unlimited(accel)
-	}
-	return l, nil
+	}, nil
 }
 
-func unlimited(v float64) float64 {
-	if v == 0 {
-		return math.Inf(1)
-	}
-	return v
-}
-
-// Reset puts the arm at rest at row, [dof].
+// reset puts the arm at rest at row, [dof].
 //
 //rt:noalloc
-func (l *RateLimit) Reset(row []float32) {
+func (l *rateLimit) reset(row []float32) {
 	for j, x := range row {
 		l.at[j], l.v[j] = float64(x), 0
 	}
 	l.started = true
 }
 
-// Rest says that the arm was held where it is for this tick.
+// rest says that the arm was held where it is for this tick.
 //
 //rt:noalloc
-func (l *RateLimit) Rest() { clear(l.v) }
+func (l *rateLimit) rest() { clear(l.v) }
 
-// Apply limits the row, [dof], in place. The first row passes when there was no
-// Reset before. A value that is not finite stays for the last gate to see.
+// apply limits the row, [dof], in place. The first row passes when there was no
+// reset before. A value that is not finite stays for the last gate to see.
 //
 //rt:noalloc
-func (l *RateLimit) Apply(row []float32) {
+func (l *rateLimit) apply(row []float32) {
 	if !l.started {
-		l.Reset(row)
+		l.reset(row)
 		return
 	}
-	l.run(l.at, l.v, row)
+	for j, x := range row {
+		l.move(&l.at[j], &l.v[j], float64(x))
+		if finite(float64(x)) {
+			row[j] = float32(l.at[j])
+		}
+	}
 }
 
-// Preview does to rows, [n*dof], what Apply would if they came next with steps
+// preview does to rows, [n*dof], what apply would if they came next with steps
 // ticks for each, on the line from one to the next.
 //
 //rt:noalloc
-func (l *RateLimit) Preview(rows []float32, steps int) {
+func (l *rateLimit) preview(rows []float32, steps int) {
 	if !l.started {
 		return
 	}
@@ -81,7 +75,7 @@ func (l *RateLimit) Preview(rows []float32, steps int) {
 		for j := range l.at {
 			from, to := l.aheadAt[j], float64(rows[j])
 			for i := 1; i <= steps; i++ {
-				l.move(j, &l.aheadAt[j], &l.aheadV[j], from+(to-from)*float64(i)/float64(steps))
+				l.move(&l.aheadAt[j], &l.aheadV[j], from+(to-from)*float64(i)/float64(steps))
 			}
 			if finite(to) {
 				rows[j] = float32(l.aheadAt[j])
@@ -90,23 +84,10 @@ func (l *RateLimit) Preview(rows []float32, steps int) {
 	}
 }
 
-//rt:noalloc
-func (l *RateLimit) run(at, v []float64, row []float32) {
-	for j, x := range row {
-		to := float64(x)
-		if !finite(to) {
-			v[j] = 0
-			continue
-		}
-		l.move(j, &at[j], &v[j], to)
-		row[j] = float32(at[j])
-	}
-}
-
-// move takes one tick towards to.
+// move takes one tick towards to; a joint whose goal is not finite stops.
 //
 //rt:noalloc
-func (l *RateLimit) move(j int, at, v *float64, to float64) {
+func (l *rateLimit) move(at, v *float64, to float64) {
 	if !finite(to) {
 		*v = 0
 		return
@@ -115,13 +96,13 @@ func (l *RateLimit) move(j int, at, v *float64, to float64) {
 	want := way / l.dt
 	// The fastest that still stops within the way that is left, braking by
 	// accel*dt in every tick: v*v/(2*accel) + v*dt/2 <= |way|.
-	if a := l.accel[j]; !math.IsInf(a, 1) {
+	if a := l.accel; !math.IsInf(a, 1) {
 		half := a * l.dt / 2
 		stop := math.Sqrt(half*half+2*a*math.Abs(way)) - half
 		want = math.Copysign(math.Min(math.Abs(want), stop), want)
 		want = min(max(want, *v-a*l.dt), *v+a*l.dt)
 	}
-	want = min(max(want, -l.speed[j]), l.speed[j])
+	want = min(max(want, -l.speed), l.speed)
 	*v = want
 	if *at += want * l.dt; math.Abs(to-*at) < 1e-9*max(1, math.Abs(to)) {
 		*at = to

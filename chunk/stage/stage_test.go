@@ -57,12 +57,12 @@ type filterCase struct {
 }
 
 // The DRTC program's filter around scipy's sosfilt, step by step; the gains of 2
-// and more, which NewButterworth refuses, included.
+// and more, which newButterworth refuses, included.
 func TestButterworthGolden(t *testing.T) {
 	for _, c := range goldens[filterCase](t, "drtc.json", "filter") {
 		t.Run(c.Name, func(t *testing.T) {
 			dof := len(c.X[0])
-			f := newButterworth(ButterworthConfig{FPS: c.FPS, Cutoff: c.Cutoff, Order: c.Order, Gain: c.Gain}, dof)
+			f := filterOf(design(c.Cutoff, c.FPS, c.Order), c.Gain, dof)
 			if c.DType == "<f4" {
 				compareFloat32(t, f, c)
 				return
@@ -81,13 +81,13 @@ func TestButterworthGolden(t *testing.T) {
 	}
 }
 
-func compareFloat32(t *testing.T, f *Butterworth, c filterCase) {
+func compareFloat32(t *testing.T, f *butterworth, c filterCase) {
 	for i, x := range c.X {
 		row := make([]float32, len(x))
 		for j, v := range x {
 			row[j] = float32(v)
 		}
-		f.Apply(row)
+		f.apply(row)
 		for j, v := range row {
 			if math.Abs(float64(v)-c.Y[i][j]) > 1e-6 {
 				t.Errorf("step %d: %v, want %v", i, row, c.Y[i])
@@ -96,26 +96,26 @@ func compareFloat32(t *testing.T, f *Butterworth, c filterCase) {
 	}
 }
 
-func TestNewButterworthRefuses(t *testing.T) {
-	good := ButterworthConfig{FPS: 60, Cutoff: 3, Order: 2, Gain: 1.4}
-	if _, err := NewButterworth(good, 6); err != nil {
+func TestButterworthRefuses(t *testing.T) {
+	good := Config{Cutoff: 3, Order: 2, Gain: 1.4}
+	if _, err := newButterworth(good, 60, 6); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := NewButterworth(ButterworthConfig{FPS: 60, Cutoff: 3}, 1); err != nil || f.gain != 1 || len(f.sections) != 1 {
+	if f, err := newButterworth(Config{Cutoff: 3}, 60, 1); err != nil || f.gain != 1 || len(f.sections) != 1 {
 		t.Errorf("without order and gain: %+v, %v, want order 2 and gain 1", f, err)
 	}
-	for name, change := range map[string]func(*ButterworthConfig){
-		"no cutoff":         func(c *ButterworthConfig) { c.Cutoff = 0 },
-		"a cutoff too high": func(c *ButterworthConfig) { c.Cutoff = 30 },
-		"no number":         func(c *ButterworthConfig) { c.Cutoff = math.NaN() },
-		"order 5":           func(c *ButterworthConfig) { c.Order = 5 },
-		"a negative order":  func(c *ButterworthConfig) { c.Order = -1 },
-		"a gain of 2":       func(c *ButterworthConfig) { c.Gain = 2 },
-		"a negative gain":   func(c *ButterworthConfig) { c.Gain = -1 },
+	for name, change := range map[string]func(*Config){
+		"no cutoff":         func(c *Config) { c.Cutoff = 0 },
+		"a cutoff too high": func(c *Config) { c.Cutoff = 30 },
+		"no number":         func(c *Config) { c.Cutoff = math.NaN() },
+		"order 5":           func(c *Config) { c.Order = 5 },
+		"a negative order":  func(c *Config) { c.Order = -1 },
+		"a gain of 2":       func(c *Config) { c.Gain = 2 },
+		"a negative gain":   func(c *Config) { c.Gain = -1 },
 	} {
 		c := good
 		change(&c)
-		if _, err := NewButterworth(c, 6); err == nil {
+		if _, err := newButterworth(c, 60, 6); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -124,7 +124,7 @@ func TestNewButterworthRefuses(t *testing.T) {
 // Preview says what Apply will do, and changes nothing; Reset lets the next row
 // pass.
 func TestButterworthPreviewAndReset(t *testing.T) {
-	f, err := NewButterworth(ButterworthConfig{FPS: 60, Cutoff: 3, Order: 3, Gain: 1.4}, 2)
+	f, err := newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestButterworthPreviewAndReset(t *testing.T) {
 		for i := range n {
 			rows = append(rows, next(from+i)...)
 		}
-		f.Preview(rows)
+		f.preview(rows)
 		return rows
 	}
 	for _, start := range []int{0, 4} { // before the first row, and after some
@@ -144,16 +144,16 @@ func TestButterworthPreviewAndReset(t *testing.T) {
 		var got []float32
 		for i := range 4 {
 			row := next(start + i)
-			f.Apply(row)
+			f.apply(row)
 			got = append(got, row...)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("from row %d: Apply made %v, Preview said %v", start, got, want)
 		}
 	}
-	f.Reset()
+	f.reset()
 	row := []float32{77, -7}
-	if f.Apply(row); row[0] != 77 || row[1] != -7 {
+	if f.apply(row); row[0] != 77 || row[1] != -7 {
 		t.Errorf("the first row after Reset is %v, want as it came", row)
 	}
 }
@@ -168,31 +168,31 @@ func TestInterpolatorGolden(t *testing.T) {
 		}
 	}
 	for _, c := range goldens[golden](t, "lerobot.json", "interpolator") {
-		p, err := NewInterpolator(c.Multiplier, len(c.In[0]))
+		p, err := newInterpolator(c.Multiplier, len(c.In[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
 		in := c.In
 		for i, want := range c.Out {
-			if p.NeedsAction() {
-				p.Add(in[0])
+			if p.needsAction() {
+				p.add(in[0])
 				in = in[1:]
 			}
-			if got := p.Next(); !slices.Equal(got, want.A) || p.Emitted() != want.Policy {
-				t.Errorf("x%d, tick %d: %v of the policy %v, want %v %v", c.Multiplier, i, got, p.Emitted(), want.A, want.Policy)
+			if got, policy := p.next(), p.index == p.count; !slices.Equal(got, want.A) || policy != want.Policy {
+				t.Errorf("x%d, tick %d: %v of the policy %v, want %v %v", c.Multiplier, i, got, policy, want.A, want.Policy)
 			}
 		}
-		if len(in) > 0 || !p.NeedsAction() || p.Next() != nil || p.Emitted() {
+		if len(in) > 0 || !p.needsAction() || p.next() != nil {
 			t.Errorf("x%d: %d actions left, or something after the last", c.Multiplier, len(in))
 		}
-		p.Reset()
-		p.Add(c.In[1])
-		if got := p.Next(); !slices.Equal(got, c.In[1]) || !p.NeedsAction() {
+		p.reset()
+		p.add(c.In[1])
+		if got := p.next(); !slices.Equal(got, c.In[1]) || !p.needsAction() {
 			t.Errorf("x%d: after Reset %v and more, want the action alone", c.Multiplier, got)
 		}
 	}
-	for _, n := range []int{0, -1, MaxMultiplier + 1} {
-		if _, err := NewInterpolator(n, 1); err == nil {
+	for _, n := range []int{0, -1, maxMultiplier + 1} {
+		if _, err := newInterpolator(n, 1); err == nil {
 			t.Errorf("a multiplier of %d: no error", n)
 		}
 	}
@@ -210,15 +210,15 @@ func TestRateLimit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const rate, goal = 60.0, 50.0
-			l, err := NewRateLimit(c.speed, c.accel, rate, 1)
+			l, err := newRateLimit(c.speed, c.accel, rate, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Reset([]float32{0})
+			l.reset([]float32{0})
 			at, v, took := 0.0, 0.0, 0
 			for tick := range 400 {
 				row := []float32{goal}
-				l.Apply(row)
+				l.apply(row)
 				next := float64(row[0])
 				speed := (next - at) * rate
 				if c.speed > 0 && math.Abs(speed) > c.speed*1.001 {
@@ -243,55 +243,55 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestRateLimitPreviewRestAndNaN(t *testing.T) {
-	l, err := NewRateLimit(30, 100, 60, 1)
+	l, err := newRateLimit(30, 100, 60, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	row := []float32{5}
-	if l.Preview(row, 1); row[0] != 5 {
+	if l.preview(row, 1); row[0] != 5 {
 		t.Errorf("Preview before anything ran = %v, want 5", row)
 	}
-	l.Apply(row) // the first passes
+	l.apply(row) // the first passes
 	for range 5 {
-		l.Apply([]float32{9})
+		l.apply([]float32{9})
 	}
 	rows := []float32{9, 9, 2}
-	l.Preview(rows, 1)
+	l.preview(rows, 1)
 	for i, x := range []float32{9, 9, 2} {
 		one := []float32{x}
-		if l.Apply(one); one[0] != rows[i] {
+		if l.apply(one); one[0] != rows[i] {
 			t.Errorf("row %d: Apply made %v, Preview said %v", i, one[0], rows[i])
 		}
 	}
 	nan := []float32{float32(math.NaN())}
-	if l.Apply(nan); !math.IsNaN(float64(nan[0])) || l.v[0] != 0 {
+	if l.apply(nan); !math.IsNaN(float64(nan[0])) || l.v[0] != 0 {
 		t.Errorf("NaN became %v at velocity %v, want it untouched and the joint at rest", nan, l.v[0])
 	}
 	l.v[0] = 3
-	if l.Rest(); l.v[0] != 0 {
+	if l.rest(); l.v[0] != 0 {
 		t.Error("Rest left a velocity")
 	}
 	for _, bad := range [][3]float64{{-1, 0, 60}, {0, -1, 60}, {0, 0, 0}, {math.NaN(), 0, 60}} {
-		if _, err := NewRateLimit(bad[0], bad[1], bad[2], 1); err == nil {
+		if _, err := newRateLimit(bad[0], bad[1], bad[2], 1); err == nil {
 			t.Errorf("limits %v: no error", bad)
 		}
 	}
 }
 
 func TestStagesNoAlloc(t *testing.T) {
-	f, _ := NewButterworth(ButterworthConfig{FPS: 60, Cutoff: 3, Order: 4, Gain: 1.4}, 6)
-	p, _ := NewInterpolator(2, 6)
-	l, _ := NewRateLimit(30, 100, 120, 6)
+	f, _ := newButterworth(Config{Cutoff: 3, Order: 4, Gain: 1.4}, 60, 6)
+	p, _ := newInterpolator(2, 6)
+	l, _ := newRateLimit(30, 100, 120, 6)
 	row, rows := make([]float32, 6), make([]float32, 60)
 	if n := testing.AllocsPerRun(200, func() {
-		if p.NeedsAction() {
-			f.Apply(row)
-			p.Add(row)
+		if p.needsAction() {
+			f.apply(row)
+			p.add(row)
 		}
-		l.Apply(p.Next())
-		f.Preview(rows)
-		l.Preview(rows, 2)
-		l.Rest()
+		l.apply(p.next())
+		f.preview(rows)
+		l.preview(rows, 2)
+		l.rest()
 	}); n != 0 {
 		t.Errorf("%v allocations per tick, want 0", n)
 	}
@@ -353,15 +353,15 @@ func TestRateLimitBothWays(t *testing.T) {
 			"down, up":   func(tick int) float64 { return 100*float64(tick/30%2) - 50 },
 			"up, behind": func(tick int) float64 { return 50 - 60*float64(min(tick/30, 1)) },
 		} {
-			l, err := NewRateLimit(c.speed, c.accel, rate, 1)
+			l, err := newRateLimit(c.speed, c.accel, rate, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Reset([]float32{0})
+			l.reset([]float32{0})
 			at, v := 0.0, 0.0
 			for tick := range 60 {
 				row := []float32{float32(goal(tick))}
-				l.Apply(row)
+				l.apply(row)
 				next := float64(row[0])
 				speed := (next - at) * rate
 				if c.speed > 0 && math.Abs(speed) > c.speed*1.001 {
