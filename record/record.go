@@ -1,9 +1,9 @@
 // Package record keeps what a robot did: one line for each action that ran, with
 // where it came from.
 //
-// The tick writes fixed-size records into a ring and never waits: what does not fit
-// is counted. Another thread drains the ring into a file of JSON lines. Neither
-// allocates once the log is made.
+// The tick writes fixed-size records into a ring and never waits: an action for
+// which there is no room is counted as lost. Another thread drains the ring into a
+// file of JSON lines. Neither allocates once the Log is made.
 package record
 
 import (
@@ -15,17 +15,17 @@ import (
 	"edgert/rt"
 )
 
-// MaxJoints is the widest row that a record holds.
-const MaxJoints = 32
+// maxJoints is the widest row that a record holds.
+const maxJoints = 32
 
-// slots is the ring's size: 34 s at 60 Hz, more than a slow disk holds up.
+// slots is the ring's size: 34 s at 60 Hz, longer than a slow disk blocks.
 const slots = 2048
 
 // lineMax bounds one line: three rows of numbers and some hundred characters.
 const lineMax = 64<<10 - 1
 
-// Session is what an action's chunk was asked for in. It never changes, so that
-// records may point to it.
+// Session is the session in which an action's chunk was requested. It never changes,
+// so that records may point to it.
 type Session struct {
 	ID       string
 	Epoch    uint32
@@ -48,7 +48,7 @@ type Action struct {
 	Session *Session
 
 	Joints              int
-	Action, Goal, State [MaxJoints]float32 // as the policy said, as it was written, as it was read; robot units
+	Action, Goal, State [maxJoints]float32 // as the policy said, as it was written, as it was read; robot units
 }
 
 // Log is a ring of actions and the file behind it.
@@ -59,13 +59,13 @@ type Log struct {
 	lost    atomic.Uint64
 	written atomic.Uint64
 
-	// Owner: who opens it.
+	// Owner: the goroutine that opens the log.
 	names []string
 	begun bool // the header is whole
 
 	// Owner: Drain's thread.
-	waits  uint64 // actions in buf
-	broken bool   // the file could not be written: what comes is lost
+	buffered uint64 // actions in buf
+	broken   bool   // the file could not be written: every further action is lost
 }
 
 // Header is the first line of a file.
@@ -73,16 +73,16 @@ type Header struct {
 	ID       string
 	Robot    string
 	Schedule string
-	FPS      float64  // 0: Begin says, when it is known
+	FPS      float64  // 0: not known yet, see Begin
 	Names    []string // of the joints, as in LeRobot's datasets
 }
 
-// NewLog returns a log that writes to w, beginning with the header, or with the part
-// of it that is known before the rate is. It fails when that cannot be written or the
-// rows are too wide.
+// NewLog returns a log that writes to w, beginning with the header, or while FPS is
+// not known with the part of it before FPS. It fails when that cannot be written or
+// the rows are too wide.
 func NewLog(w io.Writer, h Header) (*Log, error) {
-	if len(h.Names) > MaxJoints {
-		return nil, fmt.Errorf("record: %d joints, at most %d", len(h.Names), MaxJoints)
+	if len(h.Names) > maxJoints {
+		return nil, fmt.Errorf("record: %d joints, at most %d", len(h.Names), maxJoints)
 	}
 	line := []byte(`{"record":1`)
 	line = appendText(line, "id", h.ID)
@@ -98,7 +98,7 @@ func NewLog(w io.Writer, h Header) (*Log, error) {
 	return l, l.Begin(h.FPS)
 }
 
-// Begin writes what is left of the header; a log that has begun is left as it is.
+// Begin writes the rest of the header, once.
 func (l *Log) Begin(fps float64) error {
 	if l.begun {
 		return nil
@@ -138,23 +138,23 @@ func (l *Log) Reserve() *Action {
 //rt:noalloc
 func (l *Log) Commit() { l.ring.Commit() }
 
-// Lost returns how many actions did not fit, or came when the file could not be
-// written any more; Written how many are in the file.
+// Lost returns how many actions found the ring full or the file broken, Written how
+// many are in the file.
 func (l *Log) Lost() uint64    { return l.lost.Load() }
 func (l *Log) Written() uint64 { return l.written.Load() }
 
-// Drain writes what waits. The error is the file's, and comes once: from then on
-// everything is lost, and counted.
+// Drain writes the actions in the ring. The error is the file's and is returned
+// once: from then on every action is counted as lost.
 //
 // Owner: one thread beside the tick.
 //
 //rt:noalloc
 func (l *Log) Drain() error {
-	l.buf, l.waits = l.buf[:0], 0
+	l.buf, l.buffered = l.buf[:0], 0
 	for a := l.ring.Peek(); a != nil; a = l.ring.Peek() {
 		l.buf = appendAction(l.buf, a)
 		l.ring.Release()
-		l.waits++
+		l.buffered++
 		if len(l.buf) > lineMax {
 			if err := l.flush(); err != nil {
 				return err
@@ -174,11 +174,11 @@ func (l *Log) flush() error {
 		_, err = l.w.Write(l.buf)
 	}
 	if l.broken = l.broken || err != nil; l.broken {
-		l.lost.Add(l.waits)
+		l.lost.Add(l.buffered)
 	} else {
-		l.written.Add(l.waits)
+		l.written.Add(l.buffered)
 	}
-	l.buf, l.waits = l.buf[:0], 0
+	l.buf, l.buffered = l.buf[:0], 0
 	return err
 }
 
@@ -223,8 +223,7 @@ func appendText(b []byte, key, v string) []byte {
 	return appendQuoted(b, v)
 }
 
-// appendQuoted quotes as JSON does; strconv's Go quoting differs where it matters
-// to a parser.
+// appendQuoted quotes as JSON does, unlike strconv.
 //
 //rt:noalloc
 func appendQuoted(b []byte, s string) []byte {
@@ -244,7 +243,7 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// appendRow writes numbers; what is none becomes null.
+// appendRow writes numbers; NaN and infinity become null.
 //
 //rt:noalloc
 func appendRow(b []byte, key string, row []float32) []byte {

@@ -109,7 +109,7 @@ func TestLogFails(t *testing.T) {
 	if _, err := NewLog(&broken{}, Header{}); err == nil {
 		t.Error("a header that cannot be written: no error")
 	}
-	if _, err := NewLog(&bytes.Buffer{}, Header{Names: make([]string, MaxJoints+1)}); err == nil {
+	if _, err := NewLog(&bytes.Buffer{}, Header{Names: make([]string, maxJoints+1)}); err == nil {
 		t.Error("too many joints: no error")
 	}
 	l, err := NewLog(&broken{1}, Header{})

@@ -41,8 +41,8 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 	torque := []byte{0xFE, 16, 0x83, 40, 1, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1}
 	var e teacher
 	var raw [DOF]int
-	for k := range 20 * TicksPerSecond {
-		tick := start + rt.Instant(k)*rt.Instant(time.Second)/TicksPerSecond
+	for k := range 20 * ticksPerSecond {
+		tick := start + rt.Instant(k)*rt.Instant(time.Second)/ticksPerSecond
 		clock.SleepUntil(tick)
 		live.mu.Lock()
 		live.advance(tick)

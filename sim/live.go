@@ -8,13 +8,13 @@ import (
 	"edgert/rt"
 )
 
-// catchUpTicksMax bounds how many ticks one call judges. A world that nobody has
-// touched for ten minutes loses the rest of that time, and Score counts it.
-const catchUpTicksMax = 600 * TicksPerSecond
+// catchUpTicksMax bounds how many ticks one call judges. When no call came for more
+// than ten minutes the rest of that time is skipped, and Score counts it.
+const catchUpTicksMax = 600 * ticksPerSecond
 
 // Live is a World on a clock. It is the servosim.Plant of a simulated bus and
-// lends camera.Source views, and it never runs by itself: whoever touches it
-// brings it up to that instant.
+// lends camera.Sources. It has no thread: each call first advances it to the call's
+// instant.
 //
 // The world is judged on its own 60 Hz grid, from start. Between two grid points
 // each joint moves towards its goal at the servo's speed limit, so the phase of
@@ -22,11 +22,11 @@ const catchUpTicksMax = 600 * TicksPerSecond
 // is answered by one tick of motion per period, and a goal written exactly on
 // the grid gives exactly World.Step. Reading never changes the motion.
 //
-// A joint without torque holds its place, unless it is told to sink.
+// A joint without torque holds its place, unless Sink makes it sink.
 //
 // Owner: any thread. The lock is held for arithmetic only, never while sleeping,
-// painting or writing. Time that has been seen is not rewound: an instant before
-// the newest one counts as the newest.
+// painting or writing. Time does not go back: an instant before the newest one
+// counts as the newest.
 type Live struct {
 	clock rt.Clock
 	start rt.Instant
@@ -48,7 +48,7 @@ type motion struct {
 	from float64
 }
 
-// goalRegister is what the bus last told a servo.
+// goalRegister is what the bus last wrote to a servo.
 type goalRegister struct {
 	goal   float64 // degrees, the gripper in percent
 	torque bool
@@ -59,7 +59,7 @@ type goalRegister struct {
 // Score is what the arm has achieved so far.
 type Score struct {
 	Reached, Collided, Timeouts int
-	SkippedTicks                int64 // of the world, after ten minutes without a touch
+	SkippedTicks                int64 // of the world, after ten minutes without a call
 }
 
 // NewLive puts w on the clock; its grid begins at start. Live owns w from now on.
@@ -103,7 +103,7 @@ func (l *Live) Sink(now rt.Instant, joint int, rest int, speed float64) {
 	l.advance(now)
 	l.rebase(joint)
 	l.goals[joint].rest = fromRaw(joint, rest)
-	l.goals[joint].sink = speed / countsPer(joint) / TicksPerSecond
+	l.goals[joint].sink = speed / countsPer(joint) / ticksPerSecond
 	l.mu.Unlock()
 }
 
@@ -136,7 +136,7 @@ func (l *Live) Speed(now rt.Instant, joint int) float64 {
 	case q == to, step == 0, raw == 0 && to < q, raw == countMax && to > q:
 		return 0
 	}
-	return math.Copysign(step*TicksPerSecond*countsPer(joint), to-q)
+	return math.Copysign(step*ticksPerSecond*countsPer(joint), to-q)
 }
 
 // Score returns what has been judged until the clock's present instant.
@@ -150,14 +150,14 @@ func (l *Live) Score() Score {
 	return s
 }
 
-// look returns what a camera sees at instant now, and the instant that it shows,
-// which is later than now only when somebody has already touched a later one.
+// sceneAt returns what a camera sees at instant now, and the instant that it shows,
+// which is later than now only when a call for a later one came before.
 //
 //rt:noalloc
-func (l *Live) look(now rt.Instant) (Scene, rt.Instant) {
+func (l *Live) sceneAt(now rt.Instant) (scene, rt.Instant) {
 	l.mu.Lock()
 	l.advance(now)
-	s := l.world.Scene()
+	s := l.world.scene()
 	s.Pan = l.at(pan, l.phase)
 	s.Elbow = l.at(elbow, l.phase)
 	at := l.newest
@@ -173,8 +173,8 @@ func (l *Live) advance(now rt.Instant) {
 		return
 	}
 	l.newest = now
-	last := int64(now-l.start) / int64(time.Second) * TicksPerSecond
-	last += int64(now-l.start) % int64(time.Second) * TicksPerSecond / int64(time.Second)
+	last := int64(now-l.start) / int64(time.Second) * ticksPerSecond
+	last += int64(now-l.start) % int64(time.Second) * ticksPerSecond / int64(time.Second)
 	if lost := last - l.tick - catchUpTicksMax; lost > 0 {
 		l.skipped += lost
 		l.tick += lost
@@ -195,8 +195,8 @@ func (l *Live) advance(now rt.Instant) {
 //
 //rt:noalloc
 func (l *Live) grid(k int64) rt.Instant {
-	whole, part := k/TicksPerSecond, k%TicksPerSecond
-	ns := (part*int64(time.Second) + TicksPerSecond - 1) / TicksPerSecond
+	whole, part := k/ticksPerSecond, k%ticksPerSecond
+	ns := (part*int64(time.Second) + ticksPerSecond - 1) / ticksPerSecond
 	return l.start + rt.Instant(whole*int64(time.Second)+ns)
 }
 

@@ -64,7 +64,7 @@ func TestTheTicksPhaseDoesNotMatter(t *testing.T) {
 		want := l.world.q
 		for k := range 200 {
 			now := gridPoint(start, k).Add(phase)
-			scene, _ := l.look(now)
+			scene, _ := l.sceneAt(now)
 			if math.Abs(scene.Pan-want[pan]) > 1e-5 || math.Abs(scene.Elbow-want[elbow]) > 1e-5 {
 				t.Fatalf("phase %v, tick %d: at %v, %v, want %v, %v", phase, k, scene.Pan, scene.Elbow, want[pan], want[elbow])
 			}
@@ -82,7 +82,7 @@ func TestMotionIsContinuousWithinATick(t *testing.T) {
 	from := l.world.q[pan]
 	l.Goal(start, pan, toRaw(pan, from+30))
 	for _, part := range []float64{0.1, 0.25, 0.5, 0.9} {
-		scene, _ := l.look(start.Add(time.Duration(part * 1e9 / 60)))
+		scene, _ := l.sceneAt(start.Add(time.Duration(part * 1e9 / 60)))
 		if want := from + 3*part; math.Abs(scene.Pan-want) > 1e-6 {
 			t.Errorf("%v of a tick: pan = %v, want %v", part, scene.Pan, want)
 		}
@@ -95,19 +95,19 @@ func TestWithoutTorqueAJointStays(t *testing.T) {
 	now := start.Add(5 * time.Millisecond)
 	l.Goal(start, pan, 4000)
 	l.Torque(now, pan, false)
-	stopped, _ := l.look(now)
+	stopped, _ := l.sceneAt(now)
 	if stopped.Pan <= q[pan] {
 		t.Errorf("pan = %v after 5 ms, want more than %v", stopped.Pan, q[pan])
 	}
-	later, _ := l.look(now.Add(time.Second))
+	later, _ := l.sceneAt(now.Add(time.Second))
 	if later.Pan != stopped.Pan {
 		t.Errorf("pan = %v a second later, want %v", later.Pan, stopped.Pan)
 	}
 	l.Torque(now.Add(time.Second), pan, true)
-	if back, _ := l.look(now.Add(time.Second)); back.Pan != stopped.Pan {
+	if back, _ := l.sceneAt(now.Add(time.Second)); back.Pan != stopped.Pan {
 		t.Errorf("pan jumps to %v when torque comes back, want %v", back.Pan, stopped.Pan)
 	}
-	if on, _ := l.look(now.Add(2 * time.Second)); on.Pan <= stopped.Pan {
+	if on, _ := l.sceneAt(now.Add(2 * time.Second)); on.Pan <= stopped.Pan {
 		t.Error("pan does not follow its old goal when torque is back")
 	}
 }
@@ -138,11 +138,11 @@ func TestTimeIsNotRewound(t *testing.T) {
 	l, _, start := newLive(0)
 	now := start.Add(time.Second)
 	l.Goal(start, pan, 4000)
-	want, at := l.look(now)
+	want, at := l.sceneAt(now)
 	if at != now {
 		t.Errorf("look(%d) shows %d", now, at)
 	}
-	got, at := l.look(now.Add(-time.Millisecond))
+	got, at := l.sceneAt(now.Add(-time.Millisecond))
 	if got != want || at != now {
 		t.Errorf("a look back shows %v at %d, want %v at %d", got, at, want, now)
 	}
@@ -152,7 +152,7 @@ func TestAnUntouchedWorldLosesTimeAfterTenMinutes(t *testing.T) {
 	l, clock, _ := newLive(0)
 	clock.Advance(time.Hour)
 	s := l.Score()
-	if s.SkippedTicks != 50*60*TicksPerSecond || s.Timeouts != catchUpTicksMax/legTicksMax {
+	if s.SkippedTicks != 50*60*ticksPerSecond || s.Timeouts != catchUpTicksMax/legTicksMax {
 		t.Errorf("after an hour Score() = %+v, want 50 minutes of ticks skipped and %d timeouts", s, catchUpTicksMax/legTicksMax)
 	}
 }
@@ -187,7 +187,7 @@ func TestAFrameShowsTheInstantItNames(t *testing.T) {
 	origin := clock.Now()
 	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
 	l.Goal(start, pan, 4000)
-	reference := NewWorld(1, 1).Scene()
+	reference := NewWorld(1, 1).scene()
 	for k := range uint64(8) {
 		if err := cam.Grab(&f); err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestAFrameShowsTheInstantItNames(t *testing.T) {
 		scene := reference
 		scene.Pan += min(180*f.At.Sub(start).Seconds(), fromRaw(pan, 4000)-reference.Pan)
 		pix := make([]byte, len(f.Pix))
-		scene.Render(pix, NativeWidth, NativeHeight)
+		scene.render(pix, NativeWidth, NativeHeight)
 		if off := differing(pix, f.Pix, 1); off != 0 {
 			t.Errorf("frame %d: %d bytes differ by more than one level from the scene at its instant", k, off)
 		}

@@ -8,7 +8,7 @@ import (
 
 // renderSlowly paints every shape into every pixel, as the definition says. It
 // is the oracle for the spans and short cuts of Render.
-func renderSlowly(s Scene, width, height int) []byte {
+func renderSlowly(s scene, width, height int) []byte {
 	mpp := 0.004 * max(160/float64(width), 120/float64(height))
 	e, tip := reach(s.Pan, s.Elbow)
 	base := Point{0, -0.35}
@@ -42,15 +42,15 @@ func renderSlowly(s Scene, width, height int) []byte {
 }
 
 func TestRenderEqualsItsDefinitionAtEverySize(t *testing.T) {
-	scenes := []Scene{{Pan: 90, Elbow: 0, Target: Point{0.9, 0.9}}, {Pan: 0, Elbow: 0, Post: Point{0.3, -0.2}}, {Pan: -180, Elbow: 180}}
+	scenes := []scene{{Pan: 90, Elbow: 0, Target: Point{0.9, 0.9}}, {Pan: 0, Elbow: 0, Post: Point{0.3, -0.2}}, {Pan: -180, Elbow: 180}}
 	for seed := range uint64(6) {
 		w := NewWorld(seed, 1)
-		scenes = append(scenes, w.Scene())
+		scenes = append(scenes, w.scene())
 	}
 	for _, size := range [][2]int{{160, 120}, {161, 119}, {331, 240}, {64, 200}, {5, 3}, {1, 1}} {
 		got := make([]byte, size[0]*size[1]*3)
 		for i, s := range scenes {
-			s.Render(got, size[0], size[1])
+			s.render(got, size[0], size[1])
 			want := renderSlowly(s, size[0], size[1])
 			for k := range want {
 				if got[k] != want[k] {
@@ -63,14 +63,14 @@ func TestRenderEqualsItsDefinitionAtEverySize(t *testing.T) {
 }
 
 func TestRenderRefusesImpossibleSizes(t *testing.T) {
-	for _, size := range [][2]int{{0, 10}, {10, 0}, {-1, 10}, {MaxSide + 1, 10}, {10, MaxSide + 1}} {
+	for _, size := range [][2]int{{0, 10}, {10, 0}, {-1, 10}, {maxSide + 1, 10}, {10, maxSide + 1}} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			defer func() {
 				if recover() == nil {
 					t.Errorf("Render(%d, %d) does not panic", size[0], size[1])
 				}
 			}()
-			new(Scene).Render(make([]byte, 1<<20), size[0], size[1])
+			new(scene).render(make([]byte, 1<<20), size[0], size[1])
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // goldenScene is one picture painted by the program that trains the policy.
 type goldenScene struct {
-	Scene
+	scene
 	image []byte
 }
 
@@ -50,7 +50,7 @@ func loadScenes(t testing.TB) []goldenScene {
 	scenes := make([]goldenScene, header["q"].Shape[0])
 	const pixels = NativeWidth * NativeHeight * 3
 	for i := range scenes {
-		scenes[i] = goldenScene{Scene: Scene{
+		scenes[i] = goldenScene{scene: scene{
 			Pan: value("q", DOF*i+pan), Elbow: value("q", DOF*i+elbow),
 			Target: Point{value("target", 2*i), value("target", 2*i+1)},
 			Post:   Point{value("post", 2*i), value("post", 2*i+1)},
@@ -67,7 +67,7 @@ func TestRenderEqualsTheTrainingPictures(t *testing.T) {
 	got := make([]byte, NativeWidth*NativeHeight*3)
 	off, worst := 0, 0
 	for i := range scenes {
-		scenes[i].Render(got, NativeWidth, NativeHeight)
+		scenes[i].render(got, NativeWidth, NativeHeight)
 		for k, want := range scenes[i].image {
 			d := int(got[k]) - int(want)
 			if d != 0 {
@@ -105,7 +105,7 @@ func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
 		if got := w.Post(); got != (Point{want.Post[0], want.Post[1]}) {
 			t.Errorf("seed %d: post = %v, want %v", want.Seed, got, want.Post)
 		}
-		if d := distance(w.Tip(), Point{want.Start[0], want.Start[1]}); d > 1e-12 {
+		if d := distance(w.tip(), Point{want.Start[0], want.Start[1]}); d > 1e-12 {
 			t.Errorf("seed %d: tip is %g m from the start", want.Seed, d)
 		}
 		for j, q := range w.Q() {
@@ -140,11 +140,11 @@ func reachTarget(t *testing.T, w *World) {
 }
 
 func TestDrawsAreSplitMix64(t *testing.T) {
-	d := draws{state: 0}
+	d := splitMix64{state: 0}
 	if got := d.next(); got != 0xe220a8397b1dcdaf {
 		t.Errorf("first draw of seed 0 = %#x, want 0xe220a8397b1dcdaf", got)
 	}
-	d = draws{state: 1}
+	d = splitMix64{state: 1}
 	if a, b := d.next(), d.next(); a != 0x910a2dec89025cc1 || b != 0xbeeb8da1658eec67 {
 		t.Errorf("first draws of seed 1 = %#x, %#x, want 0x910a2dec89025cc1, 0xbeeb8da1658eec67", a, b)
 	}

@@ -16,14 +16,14 @@ type teacher struct {
 
 const (
 	teacherClearance = 0.085
-	teacherSpeed     = 0.25 / TicksPerSecond // metres per tick
+	teacherSpeed     = 0.25 / ticksPerSecond // metres per tick
 	teacherBrake     = 0.12                  // of the distance, per tick
 	gripNear         = 0.15
 )
 
 // goal returns the joints for the world's next tick.
 func (e *teacher) goal(w *World) [DOF]float64 {
-	p, g, c := w.Tip(), w.Target(), w.Post()
+	p, g, c := w.tip(), w.Target(), w.Post()
 	lateral, ahead := offset(p, g, c)
 	if e.leg != g {
 		e.side, e.leg = 1, g
@@ -61,7 +61,7 @@ func TestTheTeacherReachesElevenTargetsIn20Seconds(t *testing.T) {
 	for seed := range uint64(seeds) {
 		w := NewWorld(seed, 1-2*int(seed%2))
 		var e teacher
-		for range 20 * TicksPerSecond {
+		for range 20 * ticksPerSecond {
 			goal := e.goal(w)
 			w.Step(goal[:])
 		}

@@ -1,11 +1,10 @@
 // Package sim is a small world to act in: a planar two-link arm on a table that
 // carries targets around a post, seen by a camera from above.
 //
-// Three things live here and each is usable alone. World is the task itself,
-// pure and without a clock: Step moves the six servos by one 60 Hz tick and
-// judges. Scene is what a camera sees of it, at any size. Live puts one World on
-// a clock, so that a simulated servo bus and simulated cameras share it without
-// knowing of each other.
+// World is the task itself, pure and without a clock: Step moves the six servos by
+// one 60 Hz tick and judges, Render paints what a camera sees (world.go, arm.go,
+// scene.go). Live puts one World on a clock (live.go), so that a simulated servo
+// bus and simulated cameras (camera.go) share it.
 //
 // A leg of the task: bring the tip within 15 mm of the target and keep it there
 // for ten ticks, without ever touching the post that stands in between. Then the
@@ -24,8 +23,8 @@ import "math"
 // elbow_flex, wrist_flex, wrist_roll, gripper.
 const DOF = 6
 
-// TicksPerSecond is the rate of the world's own grid.
-const TicksPerSecond = 60
+// ticksPerSecond is the rate of the world's own grid.
+const ticksPerSecond = 60
 
 // The rules of the task.
 const (
@@ -56,15 +55,15 @@ type Leg struct {
 	Ticks   int
 }
 
-// MaxLag is the longest servo lag that a world plays, in ticks.
-const MaxLag = 8
+// maxLag is the longest servo lag that a world plays, in ticks.
+const maxLag = 8
 
 // Rules make the world harder than the one that policies were trained in. The
 // zero value is the demo world.
 type Rules struct {
 	Clearance float64 // metres added to the post's radius when judging; the pictures do not show it
 	Speed     float64 // the servos' speed limit as a multiple of the demo's; 0: 1
-	Lag       int     // ticks until the servos begin to follow a goal, 0 to MaxLag
+	Lag       int     // ticks until the servos begin to follow a goal, 0 to maxLag
 }
 
 // Narrow is the harder world: 21 mm less room beside the post of the 35 mm that
@@ -77,8 +76,8 @@ var Narrow = Rules{Clearance: 0.021, Speed: 2, Lag: 2}
 // Owner: one goroutine; Live adds the lock.
 type World struct {
 	rules  Rules
-	late   [MaxLag][DOF]float64 // goals on their way to the servos, oldest first
-	draws  draws
+	late   [maxLag][DOF]float64 // goals on their way to the servos, oldest first
+	random splitMix64
 	q      [DOF]float64
 	post   Point
 	target Point
@@ -105,12 +104,12 @@ func NewWorld(seed uint64, direction int) *World {
 func (w *World) Reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
 
 // ResetUnder is Reset into a world with other rules. Places and targets are the
-// same: only moving and judging differ. It panics on a lag outside 0 to MaxLag
+// same: only moving and judging differ. It panics on a lag outside 0 to maxLag
 // and on a clearance or speed below 0.
 //
 //rt:noalloc
 func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
-	if rules.Lag < 0 || rules.Lag > MaxLag || rules.Clearance < 0 || rules.Speed < 0 {
+	if rules.Lag < 0 || rules.Lag > maxLag || rules.Clearance < 0 || rules.Speed < 0 {
 		panic("sim: rules out of bounds")
 	}
 	if rules.Speed == 0 {
@@ -119,13 +118,13 @@ func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
 	if direction != 1 && direction != -1 {
 		panic("sim: direction must be +1 or -1")
 	}
-	*w = World{rules: rules, draws: draws{state: seed}, side: direction}
-	w.post.X = w.draws.uniform(-0.02, 0.02)
-	w.post.Y = w.draws.uniform(-0.02, 0.02)
-	w.q = poseAt(w.draws.place(-direction), 0)
-	w.target = w.draws.place(direction)
+	*w = World{rules: rules, random: splitMix64{state: seed}, side: direction}
+	w.post.X = w.random.uniform(-0.02, 0.02)
+	w.post.Y = w.random.uniform(-0.02, 0.02)
+	w.q = poseAt(w.random.place(-direction), 0)
+	w.target = w.random.place(direction)
 	for i := range w.late {
-		w.late[i] = w.q // a servo that was told nothing holds its place
+		w.late[i] = w.q // without a goal a servo holds its place
 	}
 }
 
@@ -164,7 +163,7 @@ func (w *World) lagged(joint int, goal float64) float64 {
 //
 //rt:noalloc
 func (w *World) judge() {
-	tip := w.Tip()
+	tip := w.tip()
 	w.legTicks++
 	if distance(tip, w.post) < postRadius+w.rules.Clearance {
 		w.hit = true
@@ -186,7 +185,7 @@ func (w *World) judge() {
 	default:
 		return
 	}
-	w.target = w.draws.place(w.side)
+	w.target = w.random.place(w.side)
 	w.legTicks, w.near, w.hit = 0, 0, false
 }
 
@@ -199,10 +198,10 @@ func (w *World) endLeg(o Outcome) {
 // Q returns the joints in degrees, the gripper in percent.
 func (w *World) Q() [DOF]float64 { return w.q }
 
-// Tip returns where the arm's tip is.
+// tip returns where the arm's tip is.
 //
 //rt:noalloc
-func (w *World) Tip() Point { return TipAt(w.q[pan], w.q[elbow]) }
+func (w *World) tip() Point { return TipAt(w.q[pan], w.q[elbow]) }
 
 // TipAt returns where the tip is when pan and elbow stand at these degrees.
 //
@@ -230,20 +229,50 @@ func (w *World) LastLeg() Leg { return w.last }
 // new target appeared.
 func (w *World) LegTicks() int { return w.legTicks }
 
-// Scene returns what a camera sees now.
+// scene returns what a camera sees now.
 //
 //rt:noalloc
-func (w *World) Scene() Scene {
-	return Scene{Pan: w.q[pan], Elbow: w.q[elbow], Target: w.target, Post: w.post}
+func (w *World) scene() scene {
+	return scene{Pan: w.q[pan], Elbow: w.q[elbow], Target: w.target, Post: w.post}
 }
 
 // Render paints the native picture, 120 rows of 160 RGB pixels, into dst.
 //
 //rt:noalloc
 func (w *World) Render(dst []byte) {
-	s := w.Scene()
-	s.Render(dst, NativeWidth, NativeHeight)
+	s := w.scene()
+	s.render(dst, NativeWidth, NativeHeight)
 }
 
 //rt:noalloc
 func distance(a, b Point) float64 { return math.Hypot(a.X-b.X, a.Y-b.Y) }
+
+// splitMix64 is the SplitMix64 generator, which any language repeats bit for bit.
+//
+// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+// OOPSLA 2014; the first draw of seed 0 is e220a8397b1dcdaf.
+type splitMix64 struct{ state uint64 }
+
+//rt:noalloc
+func (r *splitMix64) next() uint64 {
+	r.state += 0x9E3779B97F4A7C15
+	z := r.state
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+// uniform draws from [lo, hi) with 53 bits.
+//
+//rt:noalloc
+func (r *splitMix64) uniform(lo, hi float64) float64 {
+	return lo + float64((hi-lo)*(float64(r.next()>>11)*0x1p-53))
+}
+
+// place draws a place on one side of the table, x before y.
+//
+//rt:noalloc
+func (r *splitMix64) place(side int) Point {
+	x := float64(side) * r.uniform(0.15, 0.21)
+	return Point{X: x, Y: r.uniform(-0.04, 0.04)}
+}

@@ -10,7 +10,7 @@ func TestHoldingStillNeverScores(t *testing.T) {
 		for _, direction := range []int{1, -1} {
 			w := NewWorld(seed, direction)
 			q := w.Q()
-			for range 20 * TicksPerSecond {
+			for range 20 * ticksPerSecond {
 				w.Step(q[:])
 			}
 			r, c, o := w.Legs()
@@ -65,7 +65,7 @@ func TestTheTargetMustBeHeldForTenTicks(t *testing.T) {
 	inside := 0
 	for w.Target() == first {
 		w.Step(there[:])
-		if distance(w.Tip(), first) < targetRadius {
+		if distance(w.tip(), first) < targetRadius {
 			inside++
 		}
 	}
@@ -102,8 +102,8 @@ func TestWorldNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(50, func() {
 		w.Step(goal)
 		w.Render(small)
-		s := w.Scene()
-		s.Render(large, 640, 480)
+		s := w.scene()
+		s.render(large, 640, 480)
 		w.Reset(1, -1)
 	}); n != 0 {
 		t.Errorf("Step, Render and Reset allocate %v times, want 0", n)
@@ -116,8 +116,8 @@ func TestOtherSizesShowTheSameScene(t *testing.T) {
 	w := NewWorld(4, 1)
 	for _, size := range []struct{ w, h int }{{160, 120}, {640, 480}, {320, 480}, {1280, 480}, {80, 60}, {161, 119}} {
 		pix := make([]byte, size.w*size.h*3)
-		s := w.Scene()
-		s.Render(pix, size.w, size.h)
+		s := w.scene()
+		s.render(pix, size.w, size.h)
 		mpp := 0.004 * max(160/float64(size.w), 120/float64(size.h))
 		at := func(p Point) [3]byte {
 			col, row := int(p.X/mpp+float64(size.w)/2), int(float64(size.h)/2-p.Y/mpp)
@@ -126,7 +126,7 @@ func TestOtherSizesShowTheSameScene(t *testing.T) {
 		if got := at(w.Target()); got != [3]byte{220, 30, 30} {
 			t.Errorf("%dx%d: the target's middle is %v, want red", size.w, size.h, got)
 		}
-		if got := at(w.Tip()); got != [3]byte{20, 160, 60} {
+		if got := at(w.tip()); got != [3]byte{20, 160, 60} {
 			t.Errorf("%dx%d: the tip's middle is %v, want green", size.w, size.h, got)
 		}
 		if got := at(Point{-0.31, 0.23}); got != [3]byte{225, 225, 225} {
@@ -145,8 +145,8 @@ func BenchmarkRender(b *testing.B) {
 			pix := make([]byte, size.w*size.h*3)
 			b.ReportAllocs()
 			for b.Loop() {
-				s := w.Scene()
-				s.Render(pix, size.w, size.h)
+				s := w.scene()
+				s.render(pix, size.w, size.h)
 			}
 		})
 	}
@@ -201,7 +201,7 @@ func TestRules(t *testing.T) {
 		w.ResetUnder(tt.rules, 5, 1)
 		w.q = poseAt(Point{X: w.post.X, Y: w.post.Y + 0.060}, 0)
 		hold := w.q
-		for range MaxLag {
+		for range maxLag {
 			w.late[0] = hold
 			w.late[1] = hold
 			w.Step(hold[:])
