@@ -9,9 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// realTime marks a test as rttest.RealTime does, which this package's own tests
+// cannot import.
+func realTime(t *testing.T) {
+	t.Helper()
+	t.Attr("real-time", "true")
+}
+
 // The clock must be the kernel's own CLOCK_MONOTONIC: absolute sleeps and the
 // time stamps of drivers are in it.
 func TestKernelClockIsTheKernels(t *testing.T) {
+	realTime(t)
 	const slack = 100 * time.Microsecond // of calibrate on a busy machine; typically below 1 us
 	clock := KernelClock()
 	for range 100 {
@@ -44,7 +52,7 @@ func interrupt(tid int, stop *atomic.Bool) (sent int) {
 		if unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) == nil {
 			sent++
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // between signals: the thread has to reach its sleep again
 	}
 	return sent
 }
@@ -87,6 +95,7 @@ func TestKernelClockNoAlloc(t *testing.T) {
 }
 
 func TestThreadCPUCountsWorkAndNotSleep(t *testing.T) {
+	realTime(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	clock := KernelClock()

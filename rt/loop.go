@@ -9,7 +9,7 @@ import (
 )
 
 // ErrRealTimeRefused means that the kernel refused real-time scheduling and the
-// loop was told to insist on it.
+// loop runs with ModeRequire.
 var ErrRealTimeRefused = errors.New("rt: real time refused by the kernel")
 
 // Mode says how much a Loop insists on real-time scheduling.
@@ -44,7 +44,7 @@ type Tick struct {
 	Skipped  uint64  // grid points lost between the last tick and this one
 
 	// Suspended is how long the machine was suspended since the last tick began, or
-	// since Run did; 0: it was not. Deadline and Woke know nothing of it.
+	// since Run did; 0: it was not. It is not part of Deadline and Woke.
 	Suspended time.Duration
 
 	// Overrun is the worst of the overruns that were found to be the loop's own since

@@ -57,8 +57,8 @@ func ReadHeap() HeapStat {
 // that they may cost a process.
 const Headroom = 48 << 20 // bytes
 
-// Hold is the garbage collector switched off, with a fuse. The zero value holds
-// nothing.
+// Hold is the garbage collector switched off, up to a memory limit. The zero value
+// holds nothing.
 type Hold struct {
 	base    int64 // Go's memory when the hold began, and the headroom
 	percent int   // GOGC before
@@ -70,7 +70,7 @@ type Hold struct {
 }
 
 // HoldGC collects once and then keeps the garbage collector off until Release,
-// unless Go's memory grows by headroom bytes: a collection that this fuse forces
+// unless Go's memory grows by headroom bytes: a collection that this limit forces
 // shows as HeapStat.Cycles less Forced. A headroom of 0 means Headroom.
 //
 // Only one hold may be open at a time.
@@ -87,7 +87,7 @@ func HoldGC(headroom int64) *Hold {
 	return h
 }
 
-// Allow moves the fuse: the program itself now needs n bytes that it did not
+// Allow raises the limit: the program itself now needs n bytes that it did not
 // have when the hold began. It stops the world for a moment when n is another
 // than the last time.
 //
@@ -157,7 +157,7 @@ func PrefillRuntime() {
 }
 
 // ResidentSize returns how many bytes of memory the process occupies, 0 where the
-// kernel does not tell. It reads a file: not for the tick.
+// kernel does not report it. It reads a file, so it is not for the tick.
 //
 // Source: proc_pid_statm(5), the second field, in pages.
 func ResidentSize() int64 {

@@ -34,8 +34,7 @@ var roles = map[string]func() error{
 	"lock and grow":      lockAndGrow,
 }
 
-// Fine sleeps end with the function that asked for them.
-func TestFineSleeps(t *testing.T) {
+func TestReduceTimerSlack(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	slack := func() int {
@@ -308,6 +307,7 @@ func TestLoopOnTheKernel(t *testing.T) {
 // A yield parks a locked thread: the kernel counts three waits for a tick that
 // woke in time, and two without it.
 func TestLoopYieldsOnTheKernel(t *testing.T) {
+	realTime(t)
 	const n, period = 40, 12 * time.Millisecond
 	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: period, CPU: UnpinnedCPU})
 	var stop atomic.Bool

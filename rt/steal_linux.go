@@ -13,7 +13,7 @@ import (
 func ThreadCPU() time.Duration { return time.Duration(clockTime(unix.CLOCK_THREAD_CPUTIME_ID)) }
 
 // StealTime returns how long this machine's CPUs together were taken away by the
-// host so far, in steps of 10 ms. It is 0 where the kernel does not tell, as on
+// host so far, in steps of 10 ms. It is 0 where the kernel does not count it, as on
 // a machine that is not virtual. It reads a file: not for the tick. It makes no
 // garbage.
 func StealTime() time.Duration {

@@ -6,21 +6,21 @@ import "time"
 // hundreds of milliseconds; the two clocks are compared to less than a microsecond.
 const suspendMin = 10 * time.Millisecond
 
-// suspendTries is how many readings begin a Suspension: whoever is preempted
-// between the two clocks in all of them reads too little, and would take the
-// difference for a sleep later.
+// suspendTries is how many readings a Suspension begins with. A thread that is
+// preempted between the two clocks reads too little; if all readings were so, the
+// difference would later count as a sleep.
 const suspendTries = 8
 
-// suspendMeter is a Clock that also knows for how long the machine was suspended,
-// since whenever. Both clocks are; with another one nothing is ever suspended.
+// suspendMeter is a Clock that also counts for how long the machine was suspended,
+// from an arbitrary beginning, as KernelClock on Linux and rttest.Clock do.
 type suspendMeter interface{ Suspended() time.Duration }
 
-// Suspension tells its owner that the machine was suspended. The monotonic clock
-// stands still meanwhile, so to all ages that are counted with it the sleep is no
-// time: what was fresh before is called fresh afterwards, hours later.
+// Suspension finds out that the machine was suspended. The monotonic clock stops
+// meanwhile, so that ages counted with it do not grow: data from before the sleep
+// would still pass as fresh hours later.
 //
-// A machine that does not know how long it slept (without a real-time clock), and
-// a guest whose host stops its clocks, are not noticed.
+// It does not see the sleep of a machine without a real-time clock, nor that of a
+// guest whose host stops its clocks.
 //
 // Owner: one thread.
 type Suspension struct {
@@ -28,7 +28,7 @@ type Suspension struct {
 	known time.Duration
 }
 
-// NewSuspension begins now: what was slept before does not count.
+// NewSuspension returns one for suspensions from now on.
 func NewSuspension(clock Clock) *Suspension {
 	s := &Suspension{}
 	if s.meter, _ = clock.(suspendMeter); s.meter == nil {
@@ -51,8 +51,8 @@ func (s *Suspension) Passed() time.Duration {
 	}
 	passed := s.meter.Suspended() - s.known
 	if passed < suspendMin {
-		// A reading that was interrupted is too small, never too large: the largest
-		// one is the nearest.
+		// An interrupted reading is too small, never too large, so the largest is the
+		// most exact.
 		s.known += max(0, passed)
 		return 0
 	}

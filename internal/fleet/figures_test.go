@@ -94,7 +94,7 @@ func TestReconnect(t *testing.T) {
 		cfg := Config{Policy: new(counter), Delay: 5, Ticks: 300, Reconnect: reconnect, Faults: script(t, "faults: [{kind: restart, at: 2s, for: 500ms}]")}
 		_, ticks := watch(t, cfg)
 		if reconnect == 0 {
-			reconnect = DefaultReconnect
+			reconnect = defaultReconnect
 		}
 		open := int((2500*time.Millisecond + reconnect) / Period)
 		if got := next(ticks, 121); got < open || got > open+3 {

@@ -26,16 +26,16 @@ const (
 	// DefaultSeed is the first world of the published figures.
 	DefaultSeed = 1000
 
-	// DefaultTicks is 20 s at 60 Hz.
-	DefaultTicks = 1200
+	// defaultTicks is 20 s at 60 Hz.
+	defaultTicks = 1200
 
-	// DefaultMaxAge is the age in ticks past which an action never runs: 3 s, as
+	// defaultMaxAge is the age in ticks past which an action never runs: 3 s, as
 	// in edge-rt.
-	DefaultMaxAge = 180
+	defaultMaxAge = 180
 
-	// DefaultReconnect is what an edge needs to open a session with a server that
+	// defaultReconnect is what an edge needs to open a session with a server that
 	// came back.
-	DefaultReconnect = 300 * time.Millisecond
+	defaultReconnect = 300 * time.Millisecond
 
 	delayMax   = 10_000
 	seedsMax   = 1_000_000
@@ -59,12 +59,12 @@ type Config struct {
 
 	FirstSeed uint64 // default DefaultSeed
 	Seeds     int    // worlds in each direction; default 1
-	Ticks     int    // length of each run; default DefaultTicks
+	Ticks     int    // length of each run; default defaultTicks
 
 	// Schedule is the discipline and its settings; default chunk.ScheduleDRTC.
 	// Horizon, DOF, FPS and PrefixEnd are filled in.
 	Schedule chunk.Config
-	MaxAge   int // ticks; default DefaultMaxAge
+	MaxAge   int // ticks; default defaultMaxAge
 
 	Stages stage.Config // behind the schedule, with one tick for each action; default none
 	Gate   *follow.Gate // that goals pass behind the stages; default none: the world's servos have limits of their own
@@ -77,7 +77,7 @@ type Config struct {
 	Delay   int
 
 	Faults    *faulty.Script // default none
-	Reconnect time.Duration  // default DefaultReconnect
+	Reconnect time.Duration  // default defaultReconnect
 
 	Rules   sim.Rules // default the demo world
 	Quality int       // of the JPEG pictures, 1 to 100; 0: raw
@@ -96,9 +96,9 @@ func (c *Config) check() error {
 	}
 	orDefault(&c.FirstSeed, DefaultSeed)
 	orDefault(&c.Seeds, 1)
-	orDefault(&c.Ticks, DefaultTicks)
-	orDefault(&c.MaxAge, DefaultMaxAge)
-	orDefault(&c.Reconnect, DefaultReconnect)
+	orDefault(&c.Ticks, defaultTicks)
+	orDefault(&c.MaxAge, defaultMaxAge)
+	orDefault(&c.Reconnect, defaultReconnect)
 	orDefault(&c.Schedule.Schedule, chunk.ScheduleDRTC)
 	orDefault(&c.Schedule.Epsilon, chunk.DefaultEpsilon)
 	c.Schedule.Horizon, c.Schedule.DOF, c.Schedule.FPS = c.Policy.Horizon(), sim.DOF, FPS

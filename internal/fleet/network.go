@@ -110,8 +110,8 @@ func (n *network) pass(line *faulty.Line[*flight], fate faulty.Fate, f *flight, 
 		n.loss(held.key, at)
 	}
 	if len(passed) == 2 && passed[0] == passed[1] {
-		twin := *f
-		passed[1] = &twin
+		second := *f
+		passed[1] = &second
 	}
 	return passed
 }

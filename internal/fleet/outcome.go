@@ -8,7 +8,7 @@ import (
 	"edgert/sim"
 )
 
-// agesMax is the oldest action that is told apart, in ticks.
+// agesMax is the oldest action that is counted by its age, in ticks.
 const agesMax = 1024
 
 // Side counts the legs towards targets on one side.

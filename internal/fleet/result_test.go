@@ -69,7 +69,7 @@ func (r *Outcome) add(o *Outcome) {
 
 // per20s scales a sum to one robot and 20 seconds.
 func (r *Result) per20s(n int) float64 {
-	return float64(n) * DefaultTicks / float64(r.Ticks) / float64(r.Runs)
+	return float64(n) * defaultTicks / float64(r.Ticks) / float64(r.Runs)
 }
 
 // LegsPer20s returns the legs that a robot ends in 20 seconds.
