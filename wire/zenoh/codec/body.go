@@ -51,10 +51,7 @@ func (c *Cursor) data(m *Data) {
 	for x := c.extensions(h); x.next(); {
 		switch x.id {
 		case extSource:
-			var bad Error
-			if m.Source, bad = parseSource(x.buf); bad != 0 {
-				c.fail(bad)
-			}
+			m.Source = c.source(x.buf)
 		case attachment:
 			m.Attachment = x.buf
 		default:
@@ -92,12 +89,8 @@ func appendData(dst []byte, m *Data) []byte {
 	return appendSlice(l.dst, m.Payload)
 }
 
-// Consolidation is how a querier wants several replies on one key.
-const (
-	ConsolidateNone      = 1
-	ConsolidateMonotonic = 2
-	ConsolidateLatest    = 3
-)
+// ConsolidateNone is the Consolidation of a querier that wants every reply.
+const ConsolidateNone = 1
 
 // Query is what a Request asks.
 type Query struct {
@@ -125,17 +118,12 @@ func (c *Cursor) query(m *Query) {
 	for x := c.extensions(h); x.next(); {
 		switch x.id {
 		case extSource:
-			var bad Error
-			if m.Source, bad = parseSource(x.buf); bad != 0 {
-				c.fail(bad)
-			}
+			m.Source = c.source(x.buf)
 		case extQueryBody:
-			b := NewCursor(x.buf)
-			m.HasBody, m.Encoding = true, b.encoding()
-			m.Payload = b.Rest()
-			if b.err != 0 {
-				c.fail(b.err)
-			}
+			in := NewCursor(x.buf)
+			m.HasBody, m.Encoding = true, in.encoding()
+			m.Payload = in.Rest()
+			c.check(&in)
 		case extQueryAttachment:
 			m.Attachment = x.buf
 		default:
@@ -184,13 +172,10 @@ func (c *Cursor) answer(m *Response) {
 			m.Data.Encoding = c.encoding()
 		}
 		for x := c.extensions(h); x.next(); {
-			if x.id != extSource {
+			if x.id == extSource {
+				m.Data.Source = c.source(x.buf)
+			} else {
 				x.skip()
-				continue
-			}
-			var bad Error
-			if m.Data.Source, bad = parseSource(x.buf); bad != 0 {
-				c.fail(bad)
 			}
 		}
 		m.Data.Payload = c.slice(maxPayload)

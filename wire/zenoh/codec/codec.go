@@ -81,9 +81,6 @@ type Cursor struct {
 // NewCursor reads b, which stays borrowed by everything parsed from it.
 func NewCursor(b []byte) Cursor { return Cursor{b: b} }
 
-// Len is how many bytes are left.
-func (c *Cursor) Len() int { return len(c.b) }
-
 // Err returns the first failure, or nil.
 func (c *Cursor) Err() error {
 	if c.err == 0 {
@@ -97,6 +94,13 @@ func (c *Cursor) fail(e Error) {
 		c.err = e
 	}
 	c.b = nil
+}
+
+// check fails with what a cursor on a part of c's bytes has failed with.
+func (c *Cursor) check(part *Cursor) {
+	if part.err != 0 {
+		c.fail(part.err)
+	}
 }
 
 // Peek returns the next byte without consuming it; ok is false at the end.

@@ -33,8 +33,8 @@ func TestVLE(t *testing.T) {
 			t.Errorf("AppendVLE(%d) = %x, size %d, want %s", tt.v, got, vleSize(tt.v), tt.want)
 		}
 		c := NewCursor(got)
-		if back := c.vle(); back != tt.v || c.Len() != 0 || c.Err() != nil {
-			t.Errorf("vle(%x) = %d, %d left, %v, want %d", got, back, c.Len(), c.Err(), tt.v)
+		if back := c.vle(); back != tt.v || len(c.b) != 0 || c.Err() != nil {
+			t.Errorf("vle(%x) = %d, %d left, %v, want %d", got, back, len(c.b), c.Err(), tt.v)
 		}
 		for n := range got {
 			if c = NewCursor(got[:n]); c.vle() != 0 || c.Err() != ErrShort {

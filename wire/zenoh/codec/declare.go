@@ -41,11 +41,7 @@ func (c *Cursor) declare(h byte, m *Declare) {
 	if h&flagAnswers != 0 {
 		m.Answers, m.Interest = true, c.u32()
 	}
-	for x := c.extensions(h); x.next(); {
-		if !m.take(&x) {
-			x.skip()
-		}
-	}
+	c.envelope(h, &m.Envelope)
 	b := c.byte()
 	m.Kind = DeclareKind(ID(b))
 	switch m.Kind {
@@ -88,9 +84,8 @@ func (c *Cursor) undeclared(b []byte) Expr {
 	if flags&1 != 0 {
 		e.Suffix = k.Rest()
 	}
+	c.check(&k)
 	switch {
-	case k.err != 0:
-		c.fail(k.err)
 	case len(e.Suffix) > MaxKey:
 		c.fail(ErrRange)
 	case !utf8.Valid(e.Suffix):
@@ -199,11 +194,7 @@ func (c *Cursor) interest(h byte, m *Interest) {
 			m.Expr = c.expr(o&aboutSuffix != 0, o&aboutSender != 0)
 		}
 	}
-	for x := c.extensions(h); x.next(); {
-		if !m.take(&x) {
-			x.skip()
-		}
-	}
+	c.envelope(h, &m.Envelope)
 }
 
 // AppendInterest appends m.

@@ -95,11 +95,7 @@ type Push struct {
 func (c *Cursor) push(h byte, m *Push) {
 	*m = Push{Envelope: Envelope{QoS: DefaultQoS}}
 	m.Expr = c.expr(h&flagN != 0, h&flagM != 0)
-	for x := c.extensions(h); x.next(); {
-		if !m.take(&x) {
-			x.skip()
-		}
-	}
+	c.envelope(h, &m.Envelope)
 	c.data(&m.Data)
 }
 
@@ -208,10 +204,9 @@ func (c *Cursor) response(h byte, m *Response) {
 	m.Expr = c.expr(h&flagN != 0, h&flagM != 0)
 	for x := c.extensions(h); x.next(); {
 		if x.id == extResponder {
-			b := NewCursor(x.buf)
-			if m.Responder = b.entity(); b.err != 0 {
-				c.fail(b.err)
-			}
+			in := NewCursor(x.buf)
+			m.Responder = in.entity()
+			c.check(&in)
 		} else if !m.take(&x) {
 			x.skip()
 		}
@@ -241,11 +236,7 @@ type Final struct {
 
 func (c *Cursor) final(h byte, m *Final) {
 	*m = Final{Envelope: Envelope{QoS: DefaultQoS}, ID: c.u32()}
-	for x := c.extensions(h); x.next(); {
-		if !m.take(&x) {
-			x.skip()
-		}
-	}
+	c.envelope(h, &m.Envelope)
 }
 
 // AppendFinal appends m.

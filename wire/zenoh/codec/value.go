@@ -78,10 +78,12 @@ type Source struct {
 	SN uint32
 }
 
-func parseSource(b []byte) (Source, Error) {
-	c := NewCursor(b)
-	s := Source{Entity: c.entity(), SN: c.u32()}
-	return s, c.err
+// source reads the Source in an extension's bytes.
+func (c *Cursor) source(b []byte) Source {
+	in := NewCursor(b)
+	s := Source{Entity: in.entity(), SN: in.u32()}
+	c.check(&in)
+	return s
 }
 
 func (l *list) addSource(s Source) {
@@ -174,11 +176,9 @@ func (e *Envelope) take(x *extensions) bool {
 	case extQoS:
 		e.QoS = QoS(x.num)
 	case extTimestamp:
-		c := NewCursor(x.buf)
-		e.Timestamp = c.timestamp()
-		if c.err != 0 {
-			x.c.fail(c.err)
-		}
+		in := NewCursor(x.buf)
+		e.Timestamp = in.timestamp()
+		x.c.check(&in)
 	case extNode:
 		if x.num > maxU16 {
 			x.c.fail(ErrRange)
@@ -188,6 +188,15 @@ func (e *Envelope) take(x *extensions) bool {
 		return false
 	}
 	return true
+}
+
+// envelope reads the extensions of a message that has no others.
+func (c *Cursor) envelope(header byte, e *Envelope) {
+	for x := c.extensions(header); x.next(); {
+		if !e.take(&x) {
+			x.skip()
+		}
+	}
 }
 
 // addEnvelope appends what differs from the defaults; the node id is written

@@ -14,8 +14,9 @@ const (
 	// makes garbage for ever waits for its collection, and does not set its rate.
 	collectInterval = 100 * time.Millisecond
 	// debtFraction of the limit may be garbage, or held by links that are ending,
-	// before readers wait for it to go.
-	debtFraction = 2
+	// before readers wait for it to go: not much more than what starts a collection,
+	// because a busy machine runs that late.
+	debtFraction = 3
 	// debtTimeout is how long they wait for links that are ending: a callback may
 	// hold one up.
 	debtTimeout = time.Second

@@ -140,7 +140,7 @@ func TestCollectionRate(t *testing.T) {
 		synctest.Wait()
 		runtime.ReadMemStats(&after)
 		if most > limit/debtFraction+limit/100 {
-			t.Errorf("%d bytes of garbage at most, want at most half of the limit of %d", most, limit)
+			t.Errorf("%d bytes of garbage at most, want at most %d", most, limit/debtFraction)
 		}
 		for i, at := range collections {
 			if want := began.Add(time.Duration(i) * collectInterval); at != want {
