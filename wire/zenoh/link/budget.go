@@ -2,16 +2,17 @@ package link
 
 import (
 	"math/bits"
+	"net"
 	"runtime/debug"
 	"sync"
 	"time"
 )
 
 const (
-	// collectFraction of the limit may lie about as garbage before it is collected.
+	// collectFraction of the limit may be garbage before it is collected.
 	collectFraction = 4
-	// collectInterval is the shortest time between two collections: a remote that
-	// makes garbage for ever waits for its collection, and does not set its rate.
+	// collectInterval is the shortest time between two collections, so that a remote
+	// that makes garbage waits for them instead of setting their rate.
 	collectInterval = 100 * time.Millisecond
 	// debtFraction of the limit may be garbage, or held by links that are ending,
 	// before readers wait for it to go: not much more than what starts a collection,
@@ -20,6 +21,14 @@ const (
 	// debtTimeout is how long they wait for links that are ending: a callback may
 	// hold one up.
 	debtTimeout = time.Second
+	// maxIdleBytes is how large a buffer stays allocated for the next message, as
+	// long as less than half of the budget is taken.
+	maxIdleBytes = 4 << 20
+	// tlsBytes is about what TLS keeps for a link: its state, and the buffers of the
+	// longest records.
+	tlsBytes = 48 << 10
+	// classes is how many sizes of shared buffers there are: powers of two.
+	classes = 32
 )
 
 // Budget bounds the memory of all buffers that the remotes of a session can make
@@ -27,87 +36,62 @@ const (
 // what is allocated, not what is in use.
 //
 // When it is exhausted the links that hold the most are ended, those of the host
-// whose links together hold the most first, unless that is the one that asks: a
-// flood hurts itself and not the others, over however many links it comes.
+// whose links together hold the most first, unless that is the one that asks. So a
+// flood ends itself and not the others, over however many links it comes.
 //
-// What is given back is memory until it is collected, and what an ended link held
-// until its goroutines have noticed. Both are the budget's debt: readers that
-// want more wait while it is large.
+// Freed memory stays memory until it is collected, and so does that of an ended
+// link until its goroutines have returned. Both are the budget's debt: readers
+// that want more wait while it is large.
 type Budget struct {
 	limit int
 
+	// Guarded by mu.
 	mu      sync.Mutex
-	used    int              // guarded by mu
-	leaving int              // held by links that were ended for it; guarded by mu
-	holders map[*memory]int  // guarded by mu
-	hosts   map[string]*host // with a link; guarded by mu
+	used    int
+	leaving int // held by links that were ended for it
+	holders map[*account]int
+	hosts   map[string]*host // with a link
 
-	spare      [classes][][]byte // buffers of ended messages, by size; guarded by mu
-	spareBytes int               // bytes of them; guarded by mu
+	free      [classes][][]byte // buffers of ended messages, by size
+	freeBytes int
 
-	garbage    int       // given back and not collected yet; guarded by mu
-	collecting bool      // or about to; guarded by mu
-	collected  time.Time // when the last collection began; guarded by mu
+	garbage    int       // freed and not collected yet
+	collecting bool      // or about to
+	collected  time.Time // when the last collection began
 	debtPaid   sync.Cond // on mu: the debt became less
 }
 
-// classes is how many sizes of shared buffers there are: powers of two.
-const classes = 32
-
-// lend returns an empty buffer of size bytes that were counted already.
-func (b *Budget) lend(size int) []byte {
-	if size&(size-1) != 0 {
-		return make([]byte, 0, size)
-	}
-	c := bits.Len(uint(size)) - 1
-	b.mu.Lock()
-	if n := len(b.spare[c]); n > 0 {
-		buf := b.spare[c][n-1]
-		b.spare[c][n-1] = nil
-		b.spare[c] = b.spare[c][:n-1]
-		b.spareBytes -= size
-		b.mu.Unlock()
-		return buf
-	}
-	for i := classes - 1; i >= 0 && b.used+b.spareBytes > b.limit; i-- {
-		for n := len(b.spare[i]); n > 0 && b.used+b.spareBytes > b.limit; n-- {
-			b.spareBytes -= cap(b.spare[i][n-1])
-			b.addGarbage(cap(b.spare[i][n-1]))
-			b.spare[i][n-1] = nil
-			b.spare[i] = b.spare[i][:n-1]
-		}
-	}
-	b.mu.Unlock()
-	return make([]byte, 0, size)
+// NewBudget allows limit bytes.
+func NewBudget(limit int) *Budget {
+	b := &Budget{limit: limit, holders: map[*account]int{}, hosts: map[string]*host{}}
+	b.debtPaid.L = &b.mu
+	return b
 }
 
-// recycle takes a lent buffer back.
-func (b *Budget) recycle(buf []byte) {
-	size := cap(buf)
-	if size == 0 {
-		return
-	}
+// AddGarbage counts n bytes of garbage beside the buffers, which are collected
+// with them.
+func (b *Budget) AddGarbage(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if size&(size-1) != 0 || b.used+b.spareBytes > b.limit {
-		b.addGarbage(size)
-		return
-	}
-	c := bits.Len(uint(size)) - 1
-	b.spare[c] = append(b.spare[c], buf[:0])
-	b.spareBytes += size
+	b.addGarbage(n)
 }
 
-// addGarbage counts n bytes that nobody uses any more. They are memory until they
-// are collected, and a program may have put its collector off: a part of the limit
-// is collected by force. Called with mu held.
+// Used is how many bytes are taken.
+func (b *Budget) Used() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// addGarbage counts freed bytes. A program may have put the collector off, so a
+// part of the limit is collected by force. Called with mu held.
 func (b *Budget) addGarbage(n int) {
 	b.garbage += n
 	b.collect()
 }
 
-// collect starts a collection when enough lies about, not too soon after the
-// last. Called with mu held.
+// collect starts a collection when there is enough garbage, not too soon after
+// the last. Called with mu held.
 func (b *Budget) collect() {
 	if b.garbage <= b.limit/collectFraction || b.collecting {
 		return
@@ -128,27 +112,318 @@ func (b *Budget) collect() {
 	})
 }
 
-// debt is what is memory though nobody uses it. Called with mu held.
+// debt is memory that nobody uses. Called with mu held.
 func (b *Budget) debt() int { return b.leaving + b.garbage }
 
-// NewBudget allows limit bytes.
-func NewBudget(limit int) *Budget {
-	b := &Budget{limit: limit, holders: map[*memory]int{}, hosts: map[string]*host{}}
-	b.debtPaid.L = &b.mu
-	return b
+// lend returns an empty buffer of size bytes that were counted already.
+func (b *Budget) lend(size int) []byte {
+	if size&(size-1) != 0 {
+		return make([]byte, 0, size)
+	}
+	c := bits.Len(uint(size)) - 1
+	b.mu.Lock()
+	if len(b.free[c]) > 0 {
+		buf := b.popFree(c)
+		b.mu.Unlock()
+		return buf
+	}
+	for i := classes - 1; i >= 0; i-- {
+		for len(b.free[i]) > 0 && b.used+b.freeBytes > b.limit {
+			b.addGarbage(cap(b.popFree(i)))
+		}
+	}
+	b.mu.Unlock()
+	return make([]byte, 0, size)
 }
 
-// AddGarbage counts n bytes of garbage beside the buffers, which are collected with
-// them.
-func (b *Budget) AddGarbage(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.addGarbage(n)
+// popFree takes a free buffer of a class out. Called with mu held.
+func (b *Budget) popFree(class int) []byte {
+	last := len(b.free[class]) - 1
+	buf := b.free[class][last]
+	b.free[class][last] = nil
+	b.free[class] = b.free[class][:last]
+	b.freeBytes -= cap(buf)
+	return buf
 }
 
-// Used is how many bytes are taken.
-func (b *Budget) Used() int {
+// recycle takes a lent buffer back.
+func (b *Budget) recycle(buf []byte) {
+	size := cap(buf)
+	if size == 0 {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.used
+	if size&(size-1) != 0 || b.used+b.freeBytes > b.limit {
+		b.addGarbage(size)
+		return
+	}
+	c := bits.Len(uint(size)) - 1
+	b.free[c] = append(b.free[c], buf[:0])
+	b.freeBytes += size
+}
+
+// Host names the machine behind an address, for what all its links together
+// take: the address without its port; of IPv6 the network of 64 bits, any
+// address of which a machine may have; nothing for a unix socket.
+func Host(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	if ip := tcp.IP.To4(); ip != nil {
+		return string(ip)
+	}
+	return string(tcp.IP.Mask(net.CIDRMask(64, 128)))
+}
+
+// host is a machine with links to us. Guarded by Budget.mu.
+type host struct {
+	name  string // see Host
+	links int
+	held  int // bytes that all of them hold
+}
+
+// account is one link's part of the budget.
+type account struct {
+	budget *Budget
+	end    func() // ends the link; called with locks held, must take none
+
+	// Guarded by Budget.mu.
+	host    *host
+	ended   bool
+	leaving int // bytes that it held when it was ended for them
+}
+
+// join opens the account of a new link of the named host.
+func (b *Budget) join(name string, end func()) account {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hosts[name]
+	if h == nil {
+		h = &host{name: name}
+		b.hosts[name] = h
+	}
+	h.links++
+	return account{budget: b, end: end, host: h}
+}
+
+// take counts n bytes more. When they do not fit, links are ended until they do,
+// or until this one holds the most: of the host whose links hold the most, the
+// one that does.
+func (a *account) take(n int) bool {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !a.ended && b.used+n > b.limit {
+		most, all, held := a, a.host.held+n, b.holders[a]+n
+		for h, part := range b.holders {
+			total := h.host.held
+			if h.host == a.host {
+				total += n
+			}
+			if h != a && (total > all || total == all && part > held) {
+				most, all, held = h, total, part
+			}
+		}
+		if most == a {
+			return false
+		}
+		// Its memory is as good as free: its reader wakes up at once.
+		most.leaving = b.holders[most]
+		b.leaving += most.leaving
+		most.uncount()
+		most.end()
+		b.debtPaid.Broadcast() // it may be waiting itself
+	}
+	a.count(n)
+	return !a.ended
+}
+
+// force counts n bytes whether or not there is room; a negative n is garbage. What
+// an ended link held is garbage once, as a whole: see release.
+func (a *account) force(n int) {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n < 0 && !a.ended {
+		b.addGarbage(-n)
+	}
+	a.count(n)
+}
+
+// charge is force without garbage.
+func (a *account) charge(n int) {
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	a.count(n)
+}
+
+// count is called with Budget.mu held.
+func (a *account) count(n int) {
+	if !a.ended {
+		a.budget.used += n
+		a.budget.holders[a] += n
+		a.host.held += n
+	}
+}
+
+// uncount ends the account's claims. Called with Budget.mu held.
+func (a *account) uncount() {
+	a.ended = true
+	held := a.budget.holders[a]
+	a.budget.used -= held
+	a.host.held -= held
+	delete(a.budget.holders, a)
+}
+
+// release closes the account: nobody reaches the link's buffers any more.
+func (a *account) release() {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	freed := a.leaving + b.holders[a]
+	a.uncount()
+	b.leaving -= a.leaving
+	a.leaving = 0
+	b.addGarbage(freed)
+	if a.host.links--; a.host.links == 0 {
+		delete(b.hosts, a.host.name)
+	}
+	b.debtPaid.Broadcast()
+}
+
+// recycle gives a lent buffer back at the end of the link.
+func (a *account) recycle(buf []byte) {
+	a.budget.mu.Lock()
+	part := min(a.leaving, cap(buf)) // when the link was ended for it
+	a.leaving -= part
+	a.budget.leaving -= part
+	a.count(-cap(buf))
+	a.budget.mu.Unlock()
+	a.budget.recycle(buf)
+}
+
+// throttle holds a reader up while there is much debt, so that it grows no
+// further: until a collection that is due has ended, however long that takes on a
+// busy machine, and for links that are ending at most debtTimeout.
+func (a *account) throttle() {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.ended || b.debt() <= b.limit/debtFraction {
+		return
+	}
+	timedOut := false
+	timeout := time.AfterFunc(debtTimeout, func() {
+		b.mu.Lock()
+		timedOut = true
+		b.mu.Unlock()
+		b.debtPaid.Broadcast()
+	})
+	defer timeout.Stop()
+	for !a.ended && b.debt() > b.limit/debtFraction && (b.collecting || !timedOut) {
+		b.debtPaid.Wait()
+	}
+}
+
+func (a *account) fits(n int) bool {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used+n <= b.limit
+}
+
+// keeps reports whether an idle buffer stays allocated.
+func (a *account) keeps(buf []byte) bool {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return cap(buf) == 0 || cap(buf) <= maxIdleBytes && b.used <= b.limit/2
+}
+
+// reserve makes room for n more bytes. It grows to twice the need, so that
+// messages of varying size soon stop growing it; ok is false when the budget has
+// no room for that, and buf is as it was.
+func (a *account) reserve(buf []byte, n int) (larger []byte, ok bool) {
+	need := len(buf) + n
+	if need <= cap(buf) {
+		return buf, true
+	}
+	size := need + need/4
+	if need < maxIdleBytes/2 {
+		size = max(4096, 1<<bits.Len(uint(2*need-1)))
+	}
+	if !a.fits(size - cap(buf)) {
+		size = need
+	}
+	return a.resize(buf, size)
+}
+
+// resize moves buf into a buffer of another size.
+func (a *account) resize(buf []byte, size int) ([]byte, bool) {
+	if !a.take(size - cap(buf)) {
+		return buf, false
+	}
+	if cap(buf) > 0 {
+		a.budget.AddGarbage(cap(buf))
+	}
+	return append(make([]byte, 0, size), buf...), true
+}
+
+// drop empties a buffer, and frees one that is too large to keep.
+func (a *account) drop(buf []byte) []byte {
+	if a.keeps(buf) {
+		return buf[:0]
+	}
+	a.force(-cap(buf))
+	return nil
+}
+
+// lend is reserve in buffers that are shared: nobody may look at buf afterwards.
+func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
+	need := len(buf) + n
+	if need <= cap(buf) {
+		return buf, true
+	}
+	size := max(4096, 1<<bits.Len(uint(need-1)))
+	if need < maxIdleBytes/2 && a.fits(2*size-cap(buf)) {
+		size *= 2
+	}
+	if !a.fits(size - cap(buf)) {
+		size = need
+	}
+	a.throttle()
+	if !a.take(size - cap(buf)) {
+		return buf, false
+	}
+	larger = append(a.budget.lend(size), buf...)
+	a.budget.recycle(buf)
+	return larger, true
+}
+
+// giveBack is the end of lend, unless the buffer may be kept for the next.
+func (a *account) giveBack(buf []byte) []byte {
+	if a.keeps(buf) {
+		return buf[:0]
+	}
+	a.charge(-cap(buf))
+	a.budget.recycle(buf)
+	return nil
+}
+
+// Throttle holds the link's reader up while much garbage waits to be collected.
+// Whatever makes a remote's messages into garbage calls it behind each, without a
+// lock.
+func (l *Link) Throttle() { l.mem.throttle() }
+
+// Charge counts n bytes that the session keeps for this link's remote beside its
+// buffers, fewer for a negative n. It reports whether there is room; the end of
+// the link gives everything back.
+func (l *Link) Charge(n int) bool {
+	if n > 0 {
+		return l.mem.take(n)
+	}
+	l.mem.force(n)
+	return true
 }

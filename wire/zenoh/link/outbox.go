@@ -32,7 +32,7 @@ type outbox struct {
 	// Guarded by mu, which is held while nothing blocks.
 	mu        sync.Mutex
 	drained   sync.Cond   // on mu: room was made, the end came, or a deadline
-	waitTimer *time.Timer // wakes who waits for room; nil until somebody has
+	waitTimer *time.Timer // wakes senders that wait for room; nil before the first
 	wakeAt    time.Time   // when it does; zero: it is not set
 	queues    [priorities]queue
 	closing   bool
@@ -63,32 +63,53 @@ func (o *outbox) init(l *Link, sn uint32) {
 // With a dropping QoS it never waits and returns ErrCongested instead.
 //
 //rt:noalloc
-func (l *Link) Push(p *codec.Push, how Delivery) error {
-	o := &l.out
-	size := p.Size()
+func (l *Link) Push(p *codec.Push, d Delivery) error {
+	q, buf, err := l.out.begin(p.Size(), d)
+	if err == nil {
+		l.out.commit(q, codec.AppendPush(buf, p), d)
+	}
+	return err
+}
+
+// Send queues one encoded message. It copies.
+func (l *Link) Send(msg []byte, d Delivery) error {
+	q, buf, err := l.out.begin(len(msg), d)
+	if err == nil {
+		l.out.commit(q, append(buf, msg...), d)
+	}
+	return err
+}
+
+// begin finds the queue that size bytes may join and lends its buffer to append
+// them to. It waits for room when the QoS blocks. Without an error mu is held
+// until commit.
+func (o *outbox) begin(size int, d Delivery) (q *queue, buf []byte, err error) {
 	o.mu.Lock()
-	q, err := o.admit(size, how)
-	if err != nil {
+	if q, err = o.admit(size, d); err != nil {
 		o.mu.Unlock()
-		return err
+		return nil, nil, err
 	}
-	before, ok := q.tail(size)
+	buf, ok := q.tail(size)
 	if !ok {
-		return o.dropped()
+		return nil, nil, o.dropped()
 	}
-	q.buf = codec.AppendPush(before, p)
-	n := len(q.buf) - len(before)
-	q.add(entry{n: n, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, n)
+	return q, buf, nil
+}
+
+// commit queues what was appended to the buffer of begin.
+func (o *outbox) commit(q *queue, buf []byte, d Delivery) {
+	n := len(buf) - len(q.buf)
+	q.buf = buf
+	q.add(entry{n: n, reliable: d.Reliable, express: d.QoS&codec.Express != 0}, n)
 	o.mu.Unlock()
 	o.signal()
-	return nil
 }
 
 // PushLatest queues one sample in a slot, where it replaces one that has not begun
 // to leave. It never waits.
 //
 //rt:noalloc
-func (l *Link) PushLatest(s *Slot, p *codec.Push, how Delivery) (replaced bool, err error) {
+func (l *Link) PushLatest(s *Slot, p *codec.Push, d Delivery) (replaced bool, err error) {
 	o := &l.out
 	size := p.Size()
 	if size > l.cfg.MaxMessage {
@@ -99,100 +120,70 @@ func (l *Link) PushLatest(s *Slot, p *codec.Push, how Delivery) (replaced bool, 
 		o.mu.Unlock()
 		return false, ErrClosed
 	}
-	q := o.queue(how)
-	replaced = s.waiting
-	old := 0
-	if replaced {
-		old = len(s.msg)
-	}
-	room, ok := l.mem.reserve(s.msg[:0], size)
+	buf, ok := l.mem.reserve(s.msg[:0], size)
 	if !ok {
 		return false, o.dropped()
 	}
-	s.msg = codec.AppendPush(room, p)
-	if replaced {
+	q, old := o.queue(d), len(s.msg)
+	s.msg = codec.AppendPush(buf, p)
+	if s.waiting {
 		q.bytes += len(s.msg) - old
 		o.mu.Unlock()
 		l.cfg.Counters.Replaced.Add(1)
 		return true, nil
 	}
 	s.waiting = true
-	q.add(entry{slot: s, reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(s.msg))
+	q.add(entry{slot: s, reliable: d.Reliable, express: d.QoS&codec.Express != 0}, len(s.msg))
 	o.mu.Unlock()
 	o.signal()
 	return false, nil
 }
 
-// Send queues one encoded message. It copies.
-func (l *Link) Send(msg []byte, how Delivery) error {
-	o := &l.out
-	o.mu.Lock()
-	q, err := o.admit(len(msg), how)
-	if err != nil {
-		o.mu.Unlock()
-		return err
-	}
-	tail, ok := q.tail(len(msg))
-	if !ok {
-		return o.dropped()
-	}
-	q.buf = append(tail, msg...)
-	q.add(entry{n: len(msg), reliable: how.Reliable, express: how.QoS&codec.Express != 0}, len(msg))
-	o.mu.Unlock()
-	o.signal()
-	return nil
-}
-
 // dropped refuses a message for which the budget has no room. Called with mu
-// held, which it lets go.
+// held, which it unlocks.
 func (o *outbox) dropped() error {
 	o.mu.Unlock()
 	o.link.cfg.Counters.Dropped.Add(1)
 	return ErrCongested
 }
 
-func (o *outbox) queue(how Delivery) *queue {
+func (o *outbox) queue(d Delivery) *queue {
 	if !o.link.qos {
 		return &o.queues[dataPriority]
 	}
-	return &o.queues[how.QoS.Priority()]
+	return &o.queues[d.QoS.Priority()]
 }
 
 // admit finds the queue that size bytes may join, waiting for room when the QoS
-// blocks, for at most Config.Stall or as long as how says. Called with mu held.
-func (o *outbox) admit(size int, how Delivery) (*queue, error) {
+// blocks, for at most Config.Stall or Delivery.MaxWait. Called with mu held.
+func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
 		return nil, ErrTooLarge
 	}
-	q := o.queue(how)
 	if o.err != nil || o.closing {
 		return nil, ErrClosed
 	}
-	if how.QoS&codec.Block == 0 {
-		if !q.fits(size, dropBytes, dropMessages) {
-			o.link.cfg.Counters.Dropped.Add(1)
-			return nil, ErrCongested
-		}
+	q := o.queue(d)
+	blocks := d.QoS&codec.Block != 0
+	switch {
+	case blocks && q.fits(size, blockBytes, q.messages()), !blocks && q.fits(size, dropBytes, dropMessages):
 		return q, nil
+	case blocks && !d.NoWait && (d.MaxWait == 0 || !q.timedOut):
+		return o.waitForRoom(q, size, d.MaxWait)
+	case blocks:
+		q.timedOut = d.MaxWait > 0
 	}
-	if q.fits(size, blockBytes, q.messages()) {
-		return q, nil
-	}
-	if how.NoWait || how.MaxWait > 0 && q.timedOut {
-		q.timedOut = how.MaxWait > 0
-		o.link.cfg.Counters.Dropped.Add(1)
-		return nil, ErrCongested
-	}
-	return o.waitForRoom(q, size, how.MaxWait)
+	o.link.cfg.Counters.Dropped.Add(1)
+	return nil, ErrCongested
 }
 
-// waitForRoom is the slow way of admit: it waits for room. A patient message waits on
-// for as long as the queue moves. Called with mu held.
-func (o *outbox) waitForRoom(q *queue, size int, patience time.Duration) (*queue, error) {
+// waitForRoom is the slow path of admit. A message with maxWait waits on for as
+// long as the queue moves. Called with mu held.
+func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue, error) {
 	stall := o.link.cfg.Stall
 	limit := stall
-	if patience > 0 {
-		limit = min(stall, patience)
+	if maxWait > 0 {
+		limit = min(stall, maxWait)
 	}
 	moved, began := q.departed, time.Now()
 	deadline := began.Add(limit)
@@ -210,17 +201,17 @@ func (o *outbox) waitForRoom(q *queue, size int, patience time.Duration) (*queue
 		case q.departed != moved && now.Sub(began) < stall:
 			moved, deadline = q.departed, now.Add(limit)
 		default:
-			q.timedOut = patience > 0
+			q.timedOut = maxWait > 0
 			o.link.cfg.Counters.Dropped.Add(1)
 			return nil, ErrCongested
 		}
 	}
 }
 
-// wakeBy has all who wait for room look at the clock at t or before; each of
-// them sets it again when it goes on waiting. One timer for all, which is not
-// stopped when there is room, because one for each wait would be garbage on the
-// path of whoever sends faster than the link carries. Called with mu held.
+// wakeBy wakes all who wait for room at t or before, to look at the clock. It is
+// one timer for all, which is not stopped when there is room: one for each wait
+// would be garbage for every message sent faster than the link carries. Called
+// with mu held.
 func (o *outbox) wakeBy(t time.Time) {
 	switch {
 	case !o.wakeAt.IsZero() && !t.Before(o.wakeAt):
@@ -281,8 +272,8 @@ func (o *outbox) cause() error {
 	return o.writeErr
 }
 
-// run is the writer: it waits for messages, waits for room, picks the most
-// urgent and writes them, and speaks up when it has been silent for too long.
+// run is the writer: it waits for messages and for room in the kernel, writes the
+// most urgent, and keeps an idle link alive.
 func (o *outbox) run() {
 	defer close(o.link.written)
 	keepAliveTimer := time.NewTimer(o.link.cfg.KeepAlive)
@@ -302,8 +293,8 @@ func (o *outbox) run() {
 			return
 		}
 		if done {
-			// The peer closes when it has read our Close; closing first could
-			// make the kernel discard what it has not read yet.
+			// The peer closes when it has read our Close; closing first could make
+			// the kernel discard what it has not read yet.
 			time.AfterFunc(closeTimeout, o.link.closeSocket)
 			if secure, ok := o.link.conn.(*tls.Conn); ok && o.isClosing() {
 				secure.CloseWrite()
@@ -371,4 +362,106 @@ func (o *outbox) fail(err error) {
 	o.mu.Unlock()
 	o.abort(err)
 	o.link.closeSocket()
+}
+
+// mostUrgent is the most urgent priority with something to send, or -1.
+func (o *outbox) mostUrgent() int {
+	for p := range o.queues {
+		if !o.queues[p].empty() {
+			return p
+		}
+	}
+	return -1
+}
+
+// fill packs the most urgent messages into one batch behind two bytes for its
+// length: as many as fit, one Frame per run of messages on the same lane. A
+// message that fits no batch travels alone, in fragments, between which more
+// urgent lanes may pass. Called with mu held.
+//
+//rt:noalloc
+func (o *outbox) fill() {
+	if cap(o.batch) < o.link.batch && o.queuedBytes() > cap(o.batch) {
+		o.enlarge()
+	}
+	o.batch = append(o.batch[:0], 0, 0)
+	open := -1 // the lane of the Frame that is being filled
+	for {
+		p := o.mostUrgent()
+		if p < 0 {
+			return
+		}
+		q := &o.queues[p]
+		if q.fragmenting() {
+			if len(o.batch) == 2 {
+				o.fragment(q, uint8(p))
+			}
+			return
+		}
+		n, e := q.size(), &q.entries[q.first]
+		l := lane(uint8(p), e.reliable)
+		header := 0
+		if l != open {
+			header = codec.FrameHeader
+		}
+		if len(o.batch)+header+n > cap(o.batch) {
+			if len(o.batch) == 2 {
+				q.split()
+				o.fragment(q, uint8(p))
+			}
+			return
+		}
+		if l != open {
+			o.batch = codec.AppendFrame(o.batch, codec.Lane{Reliable: e.reliable, SN: o.next(l), Priority: uint8(p)})
+			open = l
+		}
+		express := e.express
+		_, msg := q.pop()
+		o.batch = append(o.batch, msg...)
+		q.bytes -= n
+		if express {
+			return
+		}
+	}
+}
+
+// queuedBytes is how many bytes are queued. Called with mu held.
+func (o *outbox) queuedBytes() (n int) {
+	for i := range o.queues {
+		n += o.queues[i].bytes
+	}
+	return n
+}
+
+// enlarge makes room for a full batch. Without it, large messages leave in small
+// fragments.
+//
+//go:noinline
+func (o *outbox) enlarge() {
+	if o.link.mem.take(o.link.batch - cap(o.batch)) {
+		o.batch = make([]byte, 0, o.link.batch)
+	}
+}
+
+// fragment appends the next piece of a message that is larger than a batch.
+func (o *outbox) fragment(q *queue, p uint8) {
+	l := lane(p, q.reliable)
+	n := min(cap(o.batch)-len(o.batch)-codec.FragmentHeader, len(q.fragments)-q.sent)
+	o.batch = codec.AppendFragment(o.batch, codec.Lane{
+		Reliable: q.reliable, SN: o.next(l), Priority: p,
+		More: q.sent+n < len(q.fragments), First: o.link.patch && q.sent == 0,
+	})
+	o.batch = append(o.batch, q.fragments[q.sent:q.sent+n]...)
+	q.sent += n
+	q.departed, q.timedOut = q.departed+1, false
+	q.bytes -= n
+	if !q.fragmenting() {
+		q.fragments, q.sent = q.mem.drop(q.fragments), 0
+	}
+}
+
+func (o *outbox) next(l int) uint32 {
+	sn := o.sn[l]
+	o.sn[l] = (sn + 1) & o.link.mask
+	return sn
 }

@@ -9,9 +9,9 @@ import (
 
 // Bounds of one priority's queue. A message of a dropping publisher is refused
 // when dropBytes or dropMessages would wait, a blocking one waits at blockBytes
-// or blockMessages. A message larger than the bound passes when nothing waits
-// before it. A queue of data has room for the first pair from its first use on,
-// so that no burst of a dropping publisher allocates.
+// or blockMessages; one that is larger passes when nothing waits before it. A
+// queue of data has room for the first pair from its first use on, so that no
+// burst of a dropping publisher allocates.
 const (
 	dropBytes       = 128 << 10 // what the official queue holds: two batches
 	dropMessages    = 256
@@ -34,7 +34,7 @@ const entryBytes = int(unsafe.Sizeof(entry{}))
 
 // queue holds the messages of one priority in order. Guarded by outbox.mu.
 type queue struct {
-	mem     *memory
+	mem     *account
 	minBuf  int // bytes to make room for at the first use
 	entries []entry
 	first   int
@@ -44,7 +44,7 @@ type queue struct {
 
 	control  bool // for declarations
 	departed uint // counts what leaves
-	timedOut bool // somebody has waited in vain for room, and nothing has left since
+	timedOut bool // a sender has waited for room in vain, and nothing has left since
 
 	fragments []byte // the message that is being sent in fragments
 	sent      int    // bytes of it that are in fragments already

@@ -35,8 +35,8 @@ type stream struct {
 	r, w  int // unread bytes are buf[r:w]
 	limit int // bytes of a batch
 
-	mem    *memory // lends what buf grows to
-	maxBuf int     // bytes of buf; 0: it does not grow
+	mem    *account // lends what buf grows to
+	maxBuf int      // bytes of buf; 0: it does not grow
 
 	lease      time.Duration // how long the peer may be silent; 0: deadlines are someone else's
 	ackTimeout time.Duration // how long its system may confirm nothing of what we sent

@@ -17,7 +17,7 @@ func TestEndedLinksStayCounted(t *testing.T) {
 		const limit = 1 << 20
 		b := NewBudget(limit)
 		ended := 0
-		holder := func() *memory { m := b.join("", func() { ended++ }); return &m }
+		holder := func() *account { m := b.join("", func() { ended++ }); return &m }
 		first, second, third := holder(), holder(), holder()
 		if !first.take(limit) || !second.take(limit*6/10) || ended != 1 {
 			t.Fatalf("the second link's part ended %d links, want the first", ended)
@@ -62,8 +62,8 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 		}
 		m.recycle(buf)
 		m.release()
-		if b.used != 0 || b.leaving != 0 || b.garbage != 0 || b.spareBytes != cap(buf) {
-			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked, b.used, b.leaving, b.garbage, b.spareBytes, cap(buf))
+		if b.used != 0 || b.leaving != 0 || b.garbage != 0 || b.freeBytes != cap(buf) {
+			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked, b.used, b.leaving, b.garbage, b.freeBytes, cap(buf))
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestLinksOfOneHostCountTogether(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
 	ended := map[string]int{}
-	join := func(host string) *memory {
+	join := func(host string) *account {
 		m := b.join(host, func() { ended[host]++ })
 		return &m
 	}
@@ -82,7 +82,7 @@ func TestLinksOfOneHostCountTogether(t *testing.T) {
 	if !good.take(limit / 4) {
 		t.Fatal("no room in an empty budget")
 	}
-	var flood []*memory
+	var flood []*account
 	for range 100 {
 		m := join("flood")
 		flood = append(flood, m)
