@@ -107,13 +107,13 @@ func (r *cyclictestRun) finish() (*Run, error) {
 		return nil, fmt.Errorf("cyclictest: %w", err)
 	}
 	run := &Run{Seconds: time.Since(r.before).Seconds(), Threads: r.child.threads}
-	text, parse := r.child.Stdout(), ParseCyclictest
+	text, parse := r.child.Stdout(), parseCyclictest
 	if r.json != "" {
 		var err error
 		if text, err = os.ReadFile(r.json); err != nil {
 			return nil, fmt.Errorf("cyclictest: %w", err)
 		}
-		parse = ParseCyclictestJSON
+		parse = parseCyclictestJSON
 	}
 	tally, err := parse(text)
 	if err != nil {
@@ -123,9 +123,9 @@ func (r *cyclictestRun) finish() (*Run, error) {
 	return run, nil
 }
 
-// ParseCyclictestJSON reads the file that `cyclictest -h N --json=FILE` writes,
+// parseCyclictestJSON reads the file that `cyclictest -h N --json=FILE` writes,
 // all threads together.
-func ParseCyclictestJSON(b []byte) (t bench.Tally, err error) {
+func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	var file struct {
 		Threads map[string]struct {
 			Histogram bench.Tally `json:"histogram"`
@@ -149,10 +149,10 @@ func ParseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	return t, nil
 }
 
-// ParseCyclictest reads what `cyclictest -q -h N` prints: one line of
+// parseCyclictest reads what `cyclictest -q -h N` prints: one line of
 // microseconds and counts, a column for each thread, per bin, and a summary in
 // lines that begin with #.
-func ParseCyclictest(text []byte) (t bench.Tally, err error) {
+func parseCyclictest(text []byte) (t bench.Tally, err error) {
 	var maxima, overflows []int64
 	lines := bufio.NewScanner(strings.NewReader(string(text)))
 	for lines.Scan() {

@@ -29,19 +29,19 @@ func TestParseCyclictest(t *testing.T) {
 		text  string
 		want  want
 	}{
-		{"text of two threads, with overflows", ParseCyclictest, golden("cyclictest-2.40-h24.txt"), want{200, 9, 382, 382, ""}},
-		{"JSON of two threads, with overflows", ParseCyclictestJSON, golden("cyclictest-2.40-h24.json"), want{200, 9, 368, 368, ""}},
-		{"text of one thread", ParseCyclictest, "# Histogram\n000003 000002\n000004 000001\n# Max Latencies: 00004\n# Histogram Overflows: 00000\n", want{3, 3, 4, 4, ""}},
-		{"text without a summary", ParseCyclictest, "000003 000002\n", want{2, 3, 3, 3, ""}},
-		{"nothing", ParseCyclictest, "", want{err: "no latency"}},
-		{"only empty bins", ParseCyclictest, "000003 000000\n", want{err: "no latency"}},
-		{"a torn line", ParseCyclictest, "000003 0000x2\n", want{err: `"0000x2", want a number`}},
-		{"overflows of nobody", ParseCyclictest, "000003 000001\n# Histogram Overflows: 00002\n", want{err: "overflows of 1 threads"}},
-		{"JSON without a histogram", ParseCyclictestJSON, `{"thread":{"0":{"cycles":2,"max":9}}}`, want{2, 9, 9, 9, ""}},
-		{"JSON without a cycle", ParseCyclictestJSON, `{"thread":{"0":{"cycles":0,"avg":-nan}}}`, want{err: "no latency"}},
-		{"JSON of something else", ParseCyclictestJSON, `{}`, want{err: "no latency"}},
-		{"torn JSON", ParseCyclictestJSON, `{"thread":`, want{err: "cyclictest's JSON"}},
-		{"a histogram of words", ParseCyclictestJSON, `{"thread":{"0":{"histogram":{"a":1}}}}`, want{err: `"a"`}},
+		{"text of two threads, with overflows", parseCyclictest, golden("cyclictest-2.40-h24.txt"), want{200, 9, 382, 382, ""}},
+		{"JSON of two threads, with overflows", parseCyclictestJSON, golden("cyclictest-2.40-h24.json"), want{200, 9, 368, 368, ""}},
+		{"text of one thread", parseCyclictest, "# Histogram\n000003 000002\n000004 000001\n# Max Latencies: 00004\n# Histogram Overflows: 00000\n", want{3, 3, 4, 4, ""}},
+		{"text without a summary", parseCyclictest, "000003 000002\n", want{2, 3, 3, 3, ""}},
+		{"nothing", parseCyclictest, "", want{err: "no latency"}},
+		{"only empty bins", parseCyclictest, "000003 000000\n", want{err: "no latency"}},
+		{"a torn line", parseCyclictest, "000003 0000x2\n", want{err: `"0000x2", want a number`}},
+		{"overflows of nobody", parseCyclictest, "000003 000001\n# Histogram Overflows: 00002\n", want{err: "overflows of 1 threads"}},
+		{"JSON without a histogram", parseCyclictestJSON, `{"thread":{"0":{"cycles":2,"max":9}}}`, want{2, 9, 9, 9, ""}},
+		{"JSON without a cycle", parseCyclictestJSON, `{"thread":{"0":{"cycles":0,"avg":-nan}}}`, want{err: "no latency"}},
+		{"JSON of something else", parseCyclictestJSON, `{}`, want{err: "no latency"}},
+		{"torn JSON", parseCyclictestJSON, `{"thread":`, want{err: "cyclictest's JSON"}},
+		{"a histogram of words", parseCyclictestJSON, `{"thread":{"0":{"histogram":{"a":1}}}}`, want{err: `"a"`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func FuzzParseCyclictest(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, parse := range []func([]byte) (bench.Tally, error){ParseCyclictest, ParseCyclictestJSON} {
+		for _, parse := range []func([]byte) (bench.Tally, error){parseCyclictest, parseCyclictestJSON} {
 			if got, err := parse(b); err == nil && (got.Count() == 0 || got.Quantile(1) > got.Max()) {
 				t.Fatalf("%d samples, the last %v, max %v", got.Count(), got.Quantile(1), got.Max())
 			}

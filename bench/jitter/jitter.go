@@ -56,7 +56,7 @@ type Run struct {
 	Ticks        uint64          `json:"ticks"`
 	Seconds      float64         `json:"seconds"`
 	Lateness     bench.Quantiles `json:"lateness_us"`
-	Tally        *bench.Tally    `json:"histogram_us,omitempty"` // nil: only the quantiles are known
+	Tally        *bench.Tally    `json:"histogram_us,omitempty"`
 	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`
 	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
 	Starved      uint64          `json:"starved_ticks,omitempty"`

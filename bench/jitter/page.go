@@ -88,10 +88,8 @@ func bins(axis report.Axis) int {
 // fullestBin is the highest count of all charts.
 func (r *Report) fullestBin(axis report.Axis) (most float64) {
 	for _, t := range r.totals() {
-		if t.Tally != nil {
-			for _, n := range report.Counts(t.Tally, axis, bins(axis)) {
-				most = max(most, n)
-			}
+		for _, n := range report.Counts(t.Tally, axis, bins(axis)) {
+			most = max(most, n)
 		}
 	}
 	return most
@@ -103,7 +101,7 @@ func (res *Result) chart(axis report.Axis, most float64) template.HTML {
 	name := subjectTitles[res.Subject]
 	h := report.NewHistogram(name+", "+res.Form, "lateness (x) and ticks (y)", axis, bins(axis), most)
 	h.Add("ours", name, res.Tally, res.Lateness)
-	if ref := res.Reference; ref != nil && ref.Tally != nil {
+	if ref := res.Reference; ref != nil {
 		h.Add("other", subjectTitles[Cyclictest], ref.Tally, ref.Lateness)
 	}
 	return h.SVG()

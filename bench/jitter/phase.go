@@ -8,21 +8,21 @@ import (
 	"edgert/rt"
 )
 
-// How a thread is watched for its rhythm.
+// How a thread is watched for its phase.
 const (
 	watchedSleeps   = 7
-	watchPeriods    = 64 // at most; where we are kept from looking we see few sleeps
+	watchPeriods    = 64 // at most; where this thread is late few sleeps are seen
 	watchesInPeriod = 64
 	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20
 )
 
-var errNoRhythm = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period out of phase")
+var errNoPhase = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period out of phase")
 
-// quietInstant watches a thread that runs once a period, and returns an instant
+// idleInstant watches a thread that runs once a period, and returns an instant
 // in the middle of its longest sleep: there another thread disturbs it least. So
 // is every whole number of periods later. sleeps counts how often the thread
 // went to sleep so far.
-func quietInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, error)) (rt.Instant, error) {
+func idleInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, error)) (rt.Instant, error) {
 	began := clock.Now()
 	last, err := sleeps()
 	if err != nil {
@@ -46,13 +46,13 @@ func quietInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, e
 		last, asleep = n, now
 	}
 	if len(middles) == 0 {
-		return 0, errNoRhythm
+		return 0, errNoPhase
 	}
 	return typical(middles, period), nil
 }
 
 // typical is the first instant moved to the median phase of all, so that a sleep
-// cut short by a disturbance, or a look that came late, does not count.
+// cut short by a disturbance, or a reading that came late, does not count.
 func typical(instants []rt.Instant, period time.Duration) rt.Instant {
 	first := instants[0]
 	var shifts []time.Duration
@@ -86,10 +86,10 @@ func nextSecond(clock rt.Clock) rt.Instant {
 }
 
 // alignment is what --secaligned must be for a cyclictest that begins at the
-// second to wake at quiet instants.
+// second to wake at idle instants.
 //
 // Source: rt-tests 2.x, cyclictest.c, timerthread: the first wake-up is one
 // interval after the second and the offset.
-func alignment(quiet, second rt.Instant, period, interval time.Duration) time.Duration {
-	return modulo(quiet.Sub(second)-interval, period)
+func alignment(idle, second rt.Instant, period, interval time.Duration) time.Duration {
+	return modulo(idle.Sub(second)-interval, period)
 }

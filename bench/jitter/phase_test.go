@@ -26,7 +26,7 @@ func rhythm(clock rt.Clock, first rt.Instant, period time.Duration, naps ...time
 	}
 }
 
-func TestQuietInstant(t *testing.T) {
+func TestIdleInstant(t *testing.T) {
 	const period = 16 * ms
 	tests := []struct {
 		name string
@@ -41,7 +41,7 @@ func TestQuietInstant(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(12345678)
 			first := clock.Now().Add(3 * ms)
-			got, err := quietInstant(clock, period, rhythm(clock, first, period, tt.naps...))
+			got, err := idleInstant(clock, period, rhythm(clock, first, period, tt.naps...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,15 +54,15 @@ func TestQuietInstant(t *testing.T) {
 	}
 }
 
-func TestQuietInstantOfAnAlwaysBusyThread(t *testing.T) {
+func TestIdleInstantOfAnAlwaysBusyThread(t *testing.T) {
 	clock := rttest.NewClock(0)
-	_, err := quietInstant(clock, 16*ms, rhythm(clock, 0, 4*ms, 0))
-	if !errors.Is(err, errNoRhythm) {
-		t.Errorf("quietInstant = %v, want %v", err, errNoRhythm)
+	_, err := idleInstant(clock, 16*ms, rhythm(clock, 0, 4*ms, 0))
+	if !errors.Is(err, errNoPhase) {
+		t.Errorf("idleInstant = %v, want %v", err, errNoPhase)
 	}
 	gone := errors.New("no such process")
-	if _, err := quietInstant(clock, 16*ms, func() (uint64, error) { return 0, gone }); !errors.Is(err, gone) {
-		t.Errorf("quietInstant of a thread that is gone = %v, want %v", err, gone)
+	if _, err := idleInstant(clock, 16*ms, func() (uint64, error) { return 0, gone }); !errors.Is(err, gone) {
+		t.Errorf("idleInstant of a thread that is gone = %v, want %v", err, gone)
 	}
 }
 
@@ -127,6 +127,7 @@ func TestNextSecond(t *testing.T) {
 
 // The real cyclictest, told to, wakes in the middle of another's sleep.
 func TestCyclictestKeepsTheDistance(t *testing.T) {
+	rttest.RealTime(t)
 	ctx := context.Background()
 	reference := FindCyclictest(ctx)
 	if reference.Missing != "" {
@@ -134,29 +135,29 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 	}
 	const period = 20 * ms // as of every whole rate: a second is a whole number of them
 	clock := rt.KernelClock()
-	quiet := func(offset time.Duration) (*cyclictestRun, rt.Instant) {
+	start := func(offset time.Duration) (*cyclictestRun, rt.Instant) {
 		t.Helper()
 		c, err := reference.start(t.TempDir(), period, offset, -1, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.child.Stop() })
-		tid, err := awaitTick(ctx, c.child, tickLimit)
+		tid, err := c.child.waitTick(ctx, tickLimit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if offset >= 0 {
 			sleep(ctx, 1100*ms) // it begins at the next second
 		}
-		at, err := quietInstant(clock, period, func() (uint64, error) { return bench.SleepsOf(c.child.PID(), tid) })
+		at, err := idleInstant(clock, period, func() (uint64, error) { return bench.SleepsOf(c.child.PID(), tid) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c, at
 	}
-	_, first := quiet(-1)
+	_, first := start(-1)
 	second := nextSecond(clock)
-	c, other := quiet(alignment(first, second, period, period))
+	c, other := start(alignment(first, second, period, period))
 	if apart := modulo(other.Sub(first), period); apart < period/4 || apart > 3*period/4 {
 		t.Errorf("cyclictests wake %v apart, want about %v", apart, period/2)
 	}

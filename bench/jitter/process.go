@@ -1,7 +1,10 @@
 package jitter
 
 import (
+	"context"
+	"errors"
 	"os/exec"
+	"time"
 
 	"edgert/bench"
 )
@@ -14,8 +17,57 @@ type process struct {
 
 func start(cmd *exec.Cmd) (*process, error) {
 	c, err := bench.Start(cmd)
-	if err != nil {
-		return nil, err
+	return &process{Child: c}, err
+}
+
+const (
+	tickLimit = 15 * time.Second // for its tick thread to appear
+	tickPoll  = 5 * time.Millisecond
+)
+
+// minCPUsToPin is rt's rule: the subjects pin their tick to the last CPU where
+// there are at least this many.
+const minCPUsToPin = 4
+
+func pinnedBy(wish, cpus int) int {
+	if wish < 0 && cpus >= minCPUsToPin {
+		return cpus - 1
 	}
-	return &process{Child: c}, nil
+	return max(wish, -1)
+}
+
+// waitTick returns the id of the process's tick thread once the kernel has made it
+// real-time, and keeps the classes of all its threads.
+func (c *process) waitTick(ctx context.Context, limit time.Duration) (tid int, err error) {
+	for end := time.Now().Add(limit); time.Now().Before(end); sleep(ctx, tickPoll) {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if !c.Running() {
+			return 0, errors.New(c.Name + " ended before it ticked")
+		}
+		threads := bench.ThreadsOf(c.PID())
+		if tid, ok := bench.TickThread(threads, subjectPriority); ok {
+			c.threads = bench.ClassesOf(threads)
+			return tid, nil
+		}
+	}
+	return 0, errors.New(c.Name + " got no real-time thread within " + limit.String())
+}
+
+// waitExit returns when the process has ended, after d, or when ctx ends.
+func (c *process) waitExit(ctx context.Context, d time.Duration) {
+	select {
+	case <-c.Exited():
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }

@@ -71,13 +71,12 @@ type Result struct {
 	Refused     string  `json:"real_time_refused,omitempty"` // why the kernel did not grant it
 }
 
-// Total is of one program over several slices. Without Pooled the quantiles are
-// medians over the slices, for only those of each were to be had.
+// Total is of one program over several slices.
 type Total struct {
 	Ticks        uint64          `json:"ticks"`
 	Seconds      float64         `json:"seconds"`
 	Lateness     bench.Quantiles `json:"lateness_us"`
-	Pooled       bool            `json:"pooled"`
+	Pooled       bool            `json:"pooled"` // always: the quantiles are of all ticks
 	FarLate      *float64        `json:"over_1ms_per_10000,omitempty"`
 	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`
 	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
@@ -142,13 +141,9 @@ func newResult(k kind, mine, alone []Slice) Result {
 	return r
 }
 
-// compare holds a subject's slices against cyclictest: that of the same
-// seconds, or the one apart. Percentiles are those of all ticks; where a slice
-// has only its quantiles the ratio beside is the median over the slices.
+// compare holds a subject's slices against cyclictest: that of the same seconds,
+// or, without its total, the one apart.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
-	if k.subject == Cyclictest {
-		return nil, nil
-	}
 	of := runs(alone)
 	if k.form == Beside {
 		of = nil
@@ -156,26 +151,15 @@ func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 			of = append(of, s.Reference)
 		}
 	}
-	if len(of) == 0 {
+	if k.subject == Cyclictest || len(of) == 0 {
 		return nil, nil
 	}
-	subject, reference := total(runs(mine)), total(of)
+	reference := total(of)
+	ratio := ratioOf(total(runs(mine)).Lateness, reference.Lateness)
 	if k.form == Apart {
-		return nil, ratioOf(subject.Lateness, reference.Lateness)
+		return nil, ratio
 	}
-	if subject.Pooled {
-		return &reference, ratioOf(subject.Lateness, reference.Lateness)
-	}
-	var p50, p99 []float64
-	for i, s := range mine {
-		if r := ratioOf(s.Run.Lateness, of[i].Lateness); r != nil {
-			p50, p99 = append(p50, r.P50), append(p99, r.P99)
-		}
-	}
-	if p50 == nil {
-		return &reference, nil
-	}
-	return &reference, &Ratio{report.Median(p50), report.Median(p99)}
+	return &reference, ratio
 }
 
 // ratioOf is nil where the reference was too early to divide by.
@@ -195,30 +179,18 @@ func runs(of []Slice) (all []*Run) {
 
 // total adds runs of one program up.
 func total(of []*Run) (t Total) {
-	var tally bench.Tally
-	var p50, p90, p99, p999 []float64
-	t.Pooled = true
+	t.Pooled, t.Tally = true, new(bench.Tally)
 	for _, r := range of {
 		t.Ticks += r.Ticks
 		t.Seconds += r.Seconds
 		t.Threads = r.Threads
 		t.OverrunsOwn, t.OverrunsHost = sum(t.OverrunsOwn, r.OverrunsOwn), sum(t.OverrunsHost, r.OverrunsHost)
 		t.Lateness.Max = max(t.Lateness.Max, r.Lateness.Max)
-		p50, p90, p99, p999 = append(p50, r.Lateness.P50), append(p90, r.Lateness.P90), append(p99, r.Lateness.P99), append(p999, r.Lateness.P999)
-		if r.Tally == nil {
-			t.Pooled = false
-			continue
-		}
-		tally.Merge(r.Tally)
+		t.Tally.Merge(r.Tally)
 	}
-	if !t.Pooled {
-		t.Lateness.P50, t.Lateness.P90, t.Lateness.P99, t.Lateness.P999 = report.Median(p50), report.Median(p90), report.Median(p99), report.Median(p999)
-		return t
-	}
-	longest := t.Lateness.Max
-	t.Lateness, t.Tally = tally.Quantiles().UpTo(longest), &tally
-	if n := tally.Count(); n > 0 {
-		far := float64(tally.Above(farLate)) / float64(n) * perMany
+	t.Lateness = t.Tally.Quantiles().UpTo(t.Lateness.Max)
+	if n := t.Tally.Count(); n > 0 {
+		far := float64(t.Tally.Above(farLate)) / float64(n) * perMany
 		t.FarLate = &far
 	}
 	return t

@@ -20,9 +20,11 @@ func run(us ...float64) *Run {
 	return &Run{Ticks: t.Count(), Seconds: 1, Lateness: t.Quantiles(), Tally: t, Granted: true, OverrunsOwn: &own}
 }
 
-// quantilesOnly is a program that keeps its histogram to itself.
-func quantilesOnly(p50, p99 float64) *Run {
-	return &Run{Ticks: 60, Seconds: 1, Lateness: bench.Quantiles{P50: p50, P99: p99, Max: 2 * p99}, Granted: true, Bus: &Bus{P50: 1000, P99: 2000}}
+// edgeRun is a run of the whole edge.
+func edgeRun(us ...float64) *Run {
+	r := run(us...)
+	r.Bus = &Bus{P50: 1000, P99: 2000}
+	return r
 }
 
 func sampleReport() *Report {
@@ -30,13 +32,13 @@ func sampleReport() *Report {
 		{Round: 1, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 20)},
 		{Round: 1, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 80)},
 		{Round: 1, Subject: Loop, Form: Beside, Run: run(20, 20, 20, 30), Reference: run(10, 10, 10, 20)},
-		{Round: 1, Subject: Edge, Form: Apart, Run: quantilesOnly(30, 60)},
-		{Round: 1, Subject: Edge, Form: Beside, Run: quantilesOnly(30, 60), Reference: run(10, 10, 10, 20)},
+		{Round: 1, Subject: Edge, Form: Apart, Run: edgeRun(30, 30, 30, 60)},
+		{Round: 1, Subject: Edge, Form: Beside, Run: edgeRun(30, 30, 30, 60), Reference: run(10, 10, 10, 20)},
 		{Round: 2, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 1500), StealShare: 0.5},
 		{Round: 2, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 4000), StealShare: 0.03},
 		{Round: 2, Subject: Loop, Form: Beside, Run: run(20, 20, 20, 3000), Reference: run(10, 10, 10, 6000), StealShare: 0.03},
-		{Round: 2, Subject: Edge, Form: Apart, Run: quantilesOnly(50, 100)},
-		{Round: 2, Subject: Edge, Form: Beside, Run: quantilesOnly(50, 120), Reference: run(10, 10, 10, 20)},
+		{Round: 2, Subject: Edge, Form: Apart, Run: edgeRun(50, 50, 50, 100)},
+		{Round: 2, Subject: Edge, Form: Beside, Run: edgeRun(50, 50, 50, 120), Reference: run(10, 10, 10, 20)},
 	}
 	r := newReport(Config{FPS: 60, Load: "none", Subjects: []string{Loop, Edge}, Env: bench.Env{Version: "v<1>"}}, 8e9, Reference{Version: "2.40"}, all)
 	r.Machine = bench.Machine{Kernel: "6.1", Preempt: "PREEMPT_RT", Cores: 4, CPU: `Cortex <A76> & "co"`, Virtual: "no"}
@@ -58,9 +60,9 @@ func TestResults(t *testing.T) {
 	}{
 		{Cyclictest, Apart, 8, true, 10, 1500, 1500, far(1250), nil, nil, 1},
 		{Loop, Apart, 8, true, 20, 4000, 4000, far(1250), &Ratio{2, 4000.0 / 1500}, &Ratio{2, 4}, 1},
-		{Edge, Apart, 120, false, 40, 80, 200, nil, &Ratio{4, 80.0 / 1500}, nil, 0},
+		{Edge, Apart, 8, true, 50, 100, 100, far(0), &Ratio{5, 100.0 / 1500}, nil, 0},
 		{Loop, Beside, 8, true, 20, 3000, 3000, far(1250), &Ratio{2, 0.5}, &Ratio{2, 1.5}, 1},
-		{Edge, Beside, 120, false, 40, 90, 240, nil, &Ratio{4, 4.5}, nil, 0},
+		{Edge, Beside, 8, true, 50, 120, 120, far(0), &Ratio{5, 6}, nil, 0},
 	}
 	if len(r.Results) != len(tests) {
 		t.Fatalf("%d results, want %d", len(r.Results), len(tests))
@@ -84,7 +86,7 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s %s: undisturbed %+v, want the ratio %+v", tt.subject, tt.form, calm, tt.calm)
 		}
 	}
-	if f := r.Figure; f == nil || f.Subject != Edge || f.P99 != 90 || f.CyclictestP99 != 20 || f.Ratio != (Ratio{4, 4.5}) {
+	if f := r.Figure; f == nil || f.Subject != Edge || f.P99 != 120 || f.CyclictestP99 != 20 || f.Ratio != (Ratio{5, 6}) {
 		t.Errorf("figure %+v, want the edge's beside", f)
 	}
 	if own := r.Results[1].OverrunsOwn; own == nil || *own != 2 {
@@ -185,9 +187,9 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
-	// Two edges draw marks only; two subjects beside have a cyclictest each.
-	if charts != 5 || paths != 3+2 {
-		t.Errorf("%d charts with %d histograms, want 5 with 5", charts, paths)
+	// Two subjects beside have a cyclictest each.
+	if charts != 5 || paths != 5+2 {
+		t.Errorf("%d charts with %d histograms, want 5 with 7", charts, paths)
 	}
 	if m := regexp.MustCompile(`(src|href|url\(|@import|https?:)`).FindString(text); m != "" {
 		t.Errorf("the page refers to something outside: %q", m)
@@ -195,7 +197,7 @@ func TestPage(t *testing.T) {
 	if m := regexp.MustCompile(`NaN|Inf|%!`).FindString(text); m != "" {
 		t.Errorf("the page holds %q", m)
 	}
-	for _, word := range []string{"whole edge, beside", "Cortex &lt;A76&gt;", "ratio of 4.50"} {
+	for _, word := range []string{"whole edge, beside", "Cortex &lt;A76&gt;", "ratio of 6.00"} {
 		if !strings.Contains(text, word) {
 			t.Errorf("the page lacks %q", word)
 		}
@@ -207,7 +209,7 @@ func TestTable(t *testing.T) {
 	if err := sampleReport().WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"PREEMPT_RT", "apart:", "beside:", "bare loop", "whole edge", "cyclictest", "4.50", "medians over its slices (2)", "bus p50 1000 us"} {
+	for _, word := range []string{"PREEMPT_RT", "apart:", "beside:", "bare loop", "whole edge", "cyclictest", "6.00", "bus p50 1000 us"} {
 		if !strings.Contains(b.String(), word) {
 			t.Errorf("the table lacks %q:\n%s", word, b.String())
 		}

@@ -52,17 +52,14 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	}
 	// On exit it holds: the simulated arm need not be let go, and under full load
 	// its simulated motors may answer too late to confirm it.
-	cmd := bench.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64),
+	return start(bench.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64), "--fps-mismatch", "allow",
 		"--bus", "sim", "--camera", "top=sim", "--connect", r.server.Endpoint, "--max-offline", "10s",
 		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cfg.CPU),
-		"--quiet", "--json", r.path("edge.json"))
-	cmd.Env = append(cmd.Env, "EDGE_RT_FPS_MISMATCH=allow") // a flag would end one that knows none
-	return start(cmd)
+		"--quiet", "--json", r.path("edge.json")))
 }
 
-// EdgeSummary is what is read of edge-rt's own summary. The histogram is
-// missing where an older edge-rt wrote it.
-type EdgeSummary struct {
+// edgeSummary is what is read of edge-rt's own summary.
+type edgeSummary struct {
 	Ticks        uint64          `json:"ticks"`
 	OverrunsOwn  uint64          `json:"overruns_own"`
 	OverrunsHost uint64          `json:"overruns_host"`
@@ -140,21 +137,16 @@ func (r *robotSubject) result(c *process) (*Run, error) {
 
 // parseEdge reads edge-rt's summary.
 func parseEdge(b []byte) (*Run, error) {
-	var s EdgeSummary
+	var s edgeSummary
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, fmt.Errorf("edge-rt's summary is unreadable: %w", err)
 	}
-	if s.Ticks == 0 {
+	if s.Ticks == 0 || s.Histogram == nil || s.Histogram.Count() == 0 {
 		return nil, errors.New("edge-rt's summary has no ticks: it never ran")
 	}
-	run := &Run{
-		Ticks: s.Ticks, Seconds: s.Seconds, Lateness: s.Lateness, Tally: s.Histogram, Starved: s.Starved, Bus: s.Bus, Phases: s.Phases,
+	return &Run{
+		Ticks: s.Ticks, Seconds: s.Seconds, Lateness: s.Histogram.Quantiles().UpTo(s.Lateness.Max), Tally: s.Histogram,
+		Starved: s.Starved, Bus: s.Bus, Phases: s.Phases,
 		OverrunsOwn: &s.OverrunsOwn, OverrunsHost: &s.OverrunsHost, Granted: s.RT.Granted, Why: s.RT.Why, Detail: b,
-	}
-	if run.Tally != nil && run.Tally.Count() > 0 {
-		run.Lateness = run.Tally.Quantiles().UpTo(s.Lateness.Max)
-	} else {
-		run.Tally = nil
-	}
-	return run, nil
+	}, nil
 }

@@ -33,7 +33,7 @@ func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Sli
 	if k.subject == Cyclictest {
 		s.Run, err = j.alone(ctx, length)
 	} else {
-		s.Run, s.Reference, err = j.ticking(ctx, k, length)
+		s.Run, s.Reference, err = j.subject(ctx, k, length)
 	}
 	s.StealShare = bench.ReadHost().StealShare(host)
 	return s, err
@@ -46,7 +46,7 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 	if err != nil {
 		return nil, err
 	}
-	tid, err := awaitTick(ctx, c.child, tickLimit)
+	tid, err := c.child.waitTick(ctx, tickLimit)
 	if err == nil && j.pinned() < 0 {
 		err = shareCPUs(os.Getpid(), tid) // cyclictest pins itself, the subjects do not
 	}
@@ -57,8 +57,8 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 	return run, errors.Join(err, finishErr)
 }
 
-// ticking runs a subject, and cyclictest beside it where the form says so.
-func (j *jitter) ticking(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
+// subject runs one, and cyclictest beside it where the form says so.
+func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	if k.form == Beside {
 		length += alignLead
 	}
@@ -72,7 +72,7 @@ func (j *jitter) ticking(ctx context.Context, k kind, length time.Duration) (run
 	}
 }
 
-// attempt is ticking once. The load rests until the subject ticks: what is
+// attempt is subject once. The load rests until the subject ticks: what is
 // measured is a robot on a busy machine, not its start.
 func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	program := j.subjects[k.subject]
@@ -87,7 +87,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if j.reference.Missing != "" {
 		limit = min(limit, length) // the kernel may grant nothing, and the load waits
 	}
-	tid, tickErr := awaitTick(ctx, c, limit)
+	tid, tickErr := c.waitTick(ctx, limit)
 	switch {
 	case tickErr != nil && k.form == Beside:
 		err = tickErr
@@ -95,7 +95,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 		reference, err = j.beside(ctx, c, tid, length)
 	default: // where the kernel grants nothing, apart is measured all the same
 		j.load.Resume()
-		awaitExit(ctx, c, length/2)
+		c.waitExit(ctx, length/2)
 		if classes := bench.ClassesOf(bench.ThreadsOf(c.PID())); classes != "" {
 			c.threads = classes
 		}
@@ -116,22 +116,22 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 
 // beside runs cyclictest half a period away from the subject until that ends.
 func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Duration) (*Run, error) {
-	quiet, err := quietInstant(j.clock, j.period, func() (uint64, error) { return bench.SleepsOf(c.PID(), tid) })
+	idle, err := idleInstant(j.clock, j.period, func() (uint64, error) { return bench.SleepsOf(c.PID(), tid) })
 	if err != nil {
 		return nil, err
 	}
 	second := nextSecond(j.clock)
-	r, err := j.reference.start(j.dir, j.period, alignment(quiet, second, j.period, intervalOf(j.period)), j.pinned(), true)
+	r, err := j.reference.start(j.dir, j.period, alignment(idle, second, j.period, intervalOf(j.period)), j.pinned(), true)
 	if err != nil {
 		return nil, err
 	}
-	own, err := awaitTick(ctx, r.child, tickLimit)
+	own, err := r.child.waitTick(ctx, tickLimit)
 	if err == nil {
 		err = shareCPUs(tid, own)
 	}
 	j.load.Resume()
 	c.threads = bench.ClassesOf(bench.ThreadsOf(c.PID()))
-	awaitExit(ctx, c, length+bench.ServerLimit)
+	c.waitExit(ctx, length+bench.ServerLimit)
 	run, finishErr := r.finish()
 	return run, errors.Join(err, finishErr)
 }

@@ -70,9 +70,6 @@ func (r *Report) notes() (all []string) {
 	}
 	for _, res := range r.Results {
 		name := subjectTitles[res.Subject] + " " + res.Form
-		if !res.Pooled {
-			say("%s: the program gives quantiles only, so these are medians over its slices (%d).", name, res.Slices)
-		}
 		if res.BusP50 > 0 {
 			say("%s: read and write of the bus p50 %.0f us, p99 %.0f us; %d ticks without an action.", name, res.BusP50, res.BusP99, res.Starved)
 		}

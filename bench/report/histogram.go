@@ -65,20 +65,14 @@ func Counts(t *bench.Tally, x Axis, bins int) []float64 {
 }
 
 // Add draws a tally in the style of class, "ours" or "other", with its quantiles
-// in the legend. A nil tally, of which only these are known, becomes marks.
+// in the legend.
 func (h *Histogram) Add(class, name string, t *bench.Tally, q bench.Quantiles) {
-	if t == nil {
-		for _, us := range []float64{q.P50, q.P99, q.P999, q.Max} {
-			h.Line("mark", us)
-		}
-	} else {
-		fmt.Fprintf(&h.svg, `<path class="%s" d="M%.0f %.0f`, class, h.x.From, h.y.From)
-		for i, n := range Counts(t, h.x, h.bins) {
-			from, to := h.x.value(float64(i)/float64(h.bins)), h.x.value(float64(i+1)/float64(h.bins))
-			fmt.Fprintf(&h.svg, "L%.1f %.1fL%.1f %.1f", h.x.At(from), h.y.At(n), h.x.At(to), h.y.At(n))
-		}
-		fmt.Fprintf(&h.svg, `L%.0f %.0fZ"/>`, h.x.To, h.y.From)
+	fmt.Fprintf(&h.svg, `<path class="%s" d="M%.0f %.0f`, class, h.x.From, h.y.From)
+	for i, n := range Counts(t, h.x, h.bins) {
+		from, to := h.x.value(float64(i)/float64(h.bins)), h.x.value(float64(i+1)/float64(h.bins))
+		fmt.Fprintf(&h.svg, "L%.1f %.1fL%.1f %.1f", h.x.At(from), h.y.At(n), h.x.At(to), h.y.At(n))
 	}
+	fmt.Fprintf(&h.svg, `L%.0f %.0fZ"/>`, h.x.To, h.y.From)
 	fmt.Fprintf(&h.svg, `<text class="of-%s" x="%.0f" y="%d" text-anchor="end">%s: p50 %.0f, p99 %.0f, max %.0f us</text>`,
 		class, h.x.To, 32+14*h.legends, escape(name), q.P50, q.P99, q.Max)
 	h.legends++

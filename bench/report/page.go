@@ -32,7 +32,7 @@ th:first-child, td:first-child { text-align: left; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1rem; }
 figure { margin: 0; overflow-x: auto; } .wide svg { min-width: 44rem; }
 svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
-.grid { stroke: var(--line); } .limit { stroke: currentColor; stroke-dasharray: 3 3; } .mark { stroke: var(--ours); stroke-width: 2; }
+.grid { stroke: var(--line); } .limit { stroke: currentColor; stroke-dasharray: 3 3; }
 .ours { fill: var(--ours); fill-opacity: .35; stroke: var(--ours); } .other { fill: none; stroke: var(--other); stroke-width: 1.5; }
 .of-ours { fill: var(--ours); } .of-other { fill: var(--other); }
 .bar { fill: var(--ours); fill-opacity: .55; } .first { fill: var(--other); fill-opacity: .55; } .interval { stroke: currentColor; stroke-width: 1.4; }

@@ -64,15 +64,14 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// A histogram is drawn from its tally; where only quantiles are known, as marks.
 func TestHistogram(t *testing.T) {
 	var tally bench.Tally
 	tally.AddUS(10, 100)
 	h := NewHistogram("a <b>", "label", XAxis(460, 1, 1000, true), 72, 100)
 	h.Add("ours", "x", &tally, tally.Quantiles())
-	h.Add("other", "y", nil, bench.Quantiles{P50: 20, P99: 30, P999: 40, Max: 50})
+	h.Line("limit", 20)
 	svg := string(h.SVG())
-	for what, n := range map[string]int{"<path": 1, `class="mark"`: 4, "a &lt;b&gt;": 2, "x: p50 10, p99 10, max 10 us": 1, ">100 us<": 1} {
+	for what, n := range map[string]int{"<path": 1, `class="limit"`: 1, "a &lt;b&gt;": 2, "x: p50 10, p99 10, max 10 us": 1, ">100 us<": 1} {
 		if got := strings.Count(svg, what); got != n {
 			t.Errorf("%d times %q, want %d:\n%s", got, what, n, svg)
 		}
