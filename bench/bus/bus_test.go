@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edgert/bench"
+	"edgert/bench/report"
 	"edgert/internal/exit"
 	"edgert/rt/rttest"
 )
@@ -90,7 +91,7 @@ func TestTheReportAddsUp(t *testing.T) {
 		t.Errorf("page: %v, %d charts, want 2", err, strings.Count(page.String(), "<svg"))
 	}
 	var back map[string]any
-	if err := r.WriteJSON(&text); err != nil || json.Unmarshal(text.Bytes(), &back) != nil || back["ratio_p99"] != 1.0 {
+	if err := report.WriteJSON(&text, r); err != nil || json.Unmarshal(text.Bytes(), &back) != nil || back["ratio_p99"] != 1.0 {
 		t.Errorf("JSON: %v\n%s", err, &text)
 	}
 }

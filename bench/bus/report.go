@@ -41,8 +41,6 @@ type Report struct {
 	Refused   string   `json:"real_time_refused,omitempty"`
 	LostReply *Losses  `json:"lost_reply,omitempty"`
 	frames    [][]byte // of a clean cycle
-	replies   int
-	gap       time.Duration
 }
 
 // Pairs are the slices two by two, the driver's and the echo's behind it, and the
@@ -233,9 +231,6 @@ const (
 	fastByte     = 7
 	fastSyncRead = 0x8A
 )
-
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 func (r *Report) table() report.Table {
 	t := report.Table{Left: 1, Columns: []string{"", "cycles", "p50 us", "p90", "p99", "p99.9", "max", "beyond floor p50", "CPU us p50", "p99", "given up"}}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/bench/report"
 	"edgert/internal/exit"
 	"edgert/jpeg"
 )
@@ -44,7 +45,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	var table, file bytes.Buffer
-	if err := errors.Join(r.WriteTable(&table), r.WriteJSON(&file)); err != nil {
+	if err := errors.Join(r.WriteTable(&table), report.WriteJSON(&file, r)); err != nil {
 		t.Fatal(err)
 	}
 	var back Report

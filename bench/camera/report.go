@@ -96,9 +96,6 @@ func (t *ticks) summary() Ticks {
 	return out
 }
 
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
-
 // decades are the columns of the lateness table.
 var decades = []time.Duration{20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, time.Minute}

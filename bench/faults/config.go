@@ -14,8 +14,8 @@ import (
 // The worlds of the comparison, the default first.
 var worlds = map[string]sim.Rules{"demo": {}, "narrow": sim.Narrow}
 
-// WorldNames lists the worlds.
-var WorldNames = []string{"demo", "narrow"}
+// worldNames lists the worlds.
+var worldNames = []string{"demo", "narrow"}
 
 // Bounds of a Config.
 const (
@@ -61,10 +61,10 @@ func (c *Config) check() error {
 		c.Workers = runtime.NumCPU()
 	}
 	if c.World == "" {
-		c.World = WorldNames[0]
+		c.World = worldNames[0]
 	}
 	if _, ok := worlds[c.World]; !ok {
-		return exit.Errorf(exit.Usage, "--world is %q, want one of %v", c.World, WorldNames)
+		return exit.Errorf(exit.Usage, "--world is %q, want one of %v", c.World, worldNames)
 	}
 	switch {
 	case len(c.Scenarios) < 1 || len(c.Scenarios) > scenariosMax:

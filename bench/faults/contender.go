@@ -18,6 +18,8 @@ type Contender struct {
 	Name     string // as it was typed
 	Schedule chunk.Config
 	Plain    bool // on the bundle without a sampler
+
+	flags []string // of edge-rt, for the same
 }
 
 // ParseContender reads a schedule's name and its options, joined by plus signs:
@@ -26,7 +28,7 @@ type Contender struct {
 // would show its name beside figures that it has no part in.
 func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
-	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}}
+	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}, flags: []string{"--schedule", parts[0]}}
 	if !slices.Contains(chunk.Schedules, parts[0]) {
 		return c, exit.Errorf(exit.Usage, "--schedule %s: no schedule %q, want one of %s", text, parts[0], strings.Join(chunk.Schedules, ", "))
 	}
@@ -47,16 +49,18 @@ func ParseContender(text string) (Contender, error) {
 	return c, nil
 }
 
-// options are what may follow a schedule's name, each with what it sets.
+// options are what may follow a schedule's name: what each sets, and with which
+// flags of edge-rt.
 var options = map[string]struct {
 	sets, says string
+	flags      []string
 	set        func(*Contender)
 }{
-	"compat": {"compat", "as the original does where ours does better", func(c *Contender) { c.Schedule.Compat = true }},
-	"plain":  {"policy", "on the policy without a sampler, --plain", func(c *Contender) { c.Plain = true }},
-	"spans":  {"prefix", "drtc: prefixes by name", func(c *Contender) { c.Schedule.Prefix = "spans" }},
-	"counts": {"cooldown", "drtc: the paper's cooldown", func(c *Contender) { c.Schedule.Cooldown = "counts" }},
-	"bare":   {"prefix", "drtc: no prefix", func(c *Contender) { c.Schedule.Prefix = "none" }},
+	"compat": {"compat", "as the original does where ours does better", []string{"--compat"}, func(c *Contender) { c.Schedule.Compat = true }},
+	"plain":  {"policy", "on the policy without a sampler, --plain", nil, func(c *Contender) { c.Plain = true }},
+	"spans":  {"prefix", "drtc: prefixes by name", []string{"--prefix", "spans"}, func(c *Contender) { c.Schedule.Prefix = "spans" }},
+	"counts": {"cooldown", "drtc: the paper's cooldown", []string{"--cooldown", "counts"}, func(c *Contender) { c.Schedule.Cooldown = "counts" }},
+	"bare":   {"prefix", "drtc: no prefix", []string{"--prefix", "none"}, func(c *Contender) { c.Schedule.Prefix = "none" }},
 }
 
 // The options that are no fixed words, for lists.
@@ -66,8 +70,8 @@ const (
 	estimatorSays = "a latency estimator instead of the schedule's own; n of max_last_n is a number"
 )
 
-// Options lists the options, estimators last.
-func Options() []string {
+// optionNames lists the options, estimators last.
+func optionNames() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{sMinOption + "N"}, chunk.Estimators)
 }
 
@@ -75,17 +79,20 @@ func Options() []string {
 func (c *Contender) set(option string) (sets string, err error) {
 	if o, ok := options[option]; ok {
 		o.set(c)
+		c.flags = append(c.flags, o.flags...)
 		return o.sets, nil
 	}
 	if n, ok := strings.CutPrefix(option, sMinOption); ok {
 		if c.Schedule.SMin, err = strconv.Atoi(n); err != nil || c.Schedule.SMin < 1 {
 			return "", fmt.Errorf("s_min is %q, want a number of actions", n)
 		}
+		c.flags = append(c.flags, "--s-min", n)
 		return "s_min", nil
 	}
 	if chunk.CheckEstimator(option) != nil {
-		return "", fmt.Errorf("no option %q, want one of %s", option, strings.Join(Options(), ", "))
+		return "", fmt.Errorf("no option %q, want one of %s", option, strings.Join(optionNames(), ", "))
 	}
 	c.Schedule.Estimator = option
+	c.flags = append(c.flags, "--estimator", option)
 	return "estimator", nil
 }

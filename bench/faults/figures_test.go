@@ -133,7 +133,7 @@ func TestWorldsArePlayed(t *testing.T) {
 		if err := cfg.check(); err != nil {
 			t.Fatal(err)
 		}
-		p := players{cfg: &cfg, open: map[bool]*fleet.Exported{}}
+		p := virtualPlayer{cfg: &cfg, open: map[bool]*fleet.Exported{}}
 		defer p.close()
 		for episode, direction := range []int{1, -1} {
 			o, trace, err := p.play(job{contender: 1, episode: episode}) // drtc+plain moves

@@ -2,14 +2,12 @@ package faults
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +46,7 @@ func Live(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if cfg.World != WorldNames[0] {
+	if cfg.World != worldNames[0] {
 		return nil, exit.Errorf(exit.Usage, "--world %s is for --virtual: the programs' simulated arm lives in the demo world", cfg.World)
 	}
 	dir, err := os.MkdirTemp("", "bench-faults-")
@@ -56,7 +54,7 @@ func Live(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	b := newBoard(&cfg)
+	b := newComparison(&cfg)
 	var again atomic.Int64
 	b.player = func(worker int) (player, error) {
 		return newLivePlayer(ctx, &cfg, filepath.Join(dir, strconv.Itoa(worker)), &again)
@@ -132,7 +130,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 		return fleet.Outcome{}, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
-	cmd := bench.Edge(p.cfg.Bin, p.dir, append(contender.flags(),
+	cmd := bench.Edge(p.cfg.Bin, p.dir, append(slices.Clone(contender.flags),
 		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.Endpoint, "--seed", strconv.FormatUint(seed, 10),
 		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
 		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record", record,
@@ -225,53 +223,4 @@ func sleep(ctx context.Context, d time.Duration, child *bench.Child) bool {
 	case <-ctx.Done():
 	}
 	return false
-}
-
-// readSummary reads what edge-rt says about an episode.
-func readSummary(name string) (o fleet.Outcome, err error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return o, err
-	}
-	var s struct {
-		Targets    int    `json:"targets_reached"`
-		Collisions int    `json:"collisions"`
-		Timeouts   int    `json:"targets_timed_out"`
-		Actions    int    `json:"actions"`
-		Starved    int    `json:"starved_ticks"`
-		StarvedBus int    `json:"starved_by_bus"` // of them
-		Requests   int    `json:"requests"`
-		Estimate   int    `json:"latency_estimate_steps"`
-		Schedule   string `json:"schedule"`
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return o, fmt.Errorf("edge-rt's summary: %w", err)
-	}
-	o.Runs = 1
-	o.Right.Reached, o.Right.Collided, o.Right.TimedOut = s.Targets, s.Collisions, s.Timeouts
-	o.Actions, o.Starved, o.Requests, o.MaxEstimate = s.Actions, s.Starved-s.StarvedBus, s.Requests, s.Estimate
-	return o, nil
-}
-
-// flags are the contender's, for edge-rt.
-func (c *Contender) flags() (flags []string) {
-	flags = []string{"--schedule", c.Schedule.Schedule}
-	for _, option := range strings.Split(c.Name, "+")[1:] {
-		switch {
-		case option == "plain":
-		case option == "compat":
-			flags = append(flags, "--compat")
-		case option == "spans":
-			flags = append(flags, "--prefix", "spans")
-		case option == "bare":
-			flags = append(flags, "--prefix", "none")
-		case option == "counts":
-			flags = append(flags, "--cooldown", "counts")
-		case strings.HasPrefix(option, sMinOption):
-			flags = append(flags, "--s-min", strings.TrimPrefix(option, sMinOption))
-		default:
-			flags = append(flags, "--estimator", option)
-		}
-	}
-	return flags
 }

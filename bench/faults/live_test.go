@@ -189,7 +189,7 @@ func TestNoTicksOfRealTime(t *testing.T) {
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)
 	}
-	b := newBoard(&cfg)
+	b := newComparison(&cfg)
 	r := b.report()
 	for name, write := range map[string]func(io.Writer) error{"svg": r.WriteSVG, "csv": r.WriteCSV} {
 		var out bytes.Buffer

@@ -23,8 +23,8 @@ func Play(ctx context.Context, cfg Config) (*Report, error) {
 	if err := policy.OpenRuntime(cfg.ORT); err != nil {
 		return nil, exit.With(exit.Config, err)
 	}
-	b := newBoard(&cfg)
-	b.player = func(int) (player, error) { return &players{cfg: &cfg, open: map[bool]*fleet.Exported{}}, nil }
+	b := newComparison(&cfg)
+	b.player = func(int) (player, error) { return &virtualPlayer{cfg: &cfg, open: map[bool]*fleet.Exported{}}, nil }
 	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
@@ -37,9 +37,9 @@ type player interface {
 	close()
 }
 
-// board hands out the jobs and takes their outcomes, each into a place of its
+// comparison hands out the jobs and takes their outcomes, each into a place of its
 // own.
-type board struct {
+type comparison struct {
 	cfg     *Config
 	began   time.Time
 	player  func(worker int) (player, error)
@@ -54,8 +54,8 @@ type board struct {
 	err    error
 }
 
-func newBoard(cfg *Config) *board {
-	b := &board{cfg: cfg, began: time.Now(), rounds: make([]int, cfg.Episodes), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
+func newComparison(cfg *Config) *comparison {
+	b := &comparison{cfg: cfg, began: time.Now(), rounds: make([]int, cfg.Episodes), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
 	for s := range cfg.Scenarios {
 		b.results[s], b.traces[s] = make([][]fleet.Outcome, len(cfg.Contenders)), make([][]fleet.Tick, len(cfg.Contenders))
 		for c := range cfg.Contenders {
@@ -68,7 +68,7 @@ func newBoard(cfg *Config) *board {
 // run starts the workers and waits for them. The number of episodes becomes that
 // of those that every cell has played, also when somebody interrupts: its error
 // then says that these are fewer than two.
-func (b *board) run(ctx context.Context) error {
+func (b *comparison) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for worker := range b.cfg.Workers {
 		workers.Go(func() {
@@ -93,12 +93,12 @@ func (b *board) run(ctx context.Context) error {
 	return nil
 }
 
-func (b *board) cells() int { return len(b.cfg.Scenarios) * len(b.cfg.Contenders) }
+func (b *comparison) cells() int { return len(b.cfg.Scenarios) * len(b.cfg.Contenders) }
 
-// take returns the next job. Jobs are ordered so that all contenders play an
+// nextJob returns the next job. Jobs are ordered so that all contenders play an
 // episode before the next begins: what was done when somebody interrupts is
 // still paired.
-func (b *board) take() (j job, ok bool) {
+func (b *comparison) nextJob() (j job, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	cells := b.cells()
@@ -114,7 +114,7 @@ func (b *board) take() (j job, ok bool) {
 	return job{n % cells / len(b.cfg.Contenders), n % len(b.cfg.Contenders), n / cells}, true
 }
 
-func (b *board) fail(err error) {
+func (b *comparison) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil {
@@ -125,8 +125,8 @@ func (b *board) fail(err error) {
 // progress is how often a line of it is written.
 const progress = 5 * time.Second
 
-// tell counts an episode that was played.
-func (b *board) tell(j job) {
+// finished counts an episode that was played.
+func (b *comparison) finished(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.done++
@@ -139,14 +139,14 @@ func (b *board) tell(j job) {
 }
 
 // work plays jobs until none is left.
-func (b *board) work(ctx context.Context, worker int) error {
+func (b *comparison) work(ctx context.Context, worker int) error {
 	players, err := b.player(worker)
 	if err != nil {
 		return err
 	}
 	defer players.close()
 	for ctx.Err() == nil {
-		j, ok := b.take()
+		j, ok := b.nextJob()
 		if !ok {
 			return nil
 		}
@@ -161,24 +161,24 @@ func (b *board) work(ctx context.Context, worker int) error {
 		if j.episode == 0 {
 			b.traces[j.scenario][j.contender] = trace
 		}
-		b.tell(j)
+		b.finished(j)
 	}
 	return nil
 }
 
-// players keeps one worker's policies.
-type players struct {
+// virtualPlayer keeps one worker's policies.
+type virtualPlayer struct {
 	cfg  *Config
 	open map[bool]*fleet.Exported // by Contender.Plain
 }
 
-func (p *players) close() {
+func (p *virtualPlayer) close() {
 	for _, e := range p.open {
 		e.Model.Close()
 	}
 }
 
-func (p *players) policy(plain bool) (*fleet.Exported, error) {
+func (p *virtualPlayer) policy(plain bool) (*fleet.Exported, error) {
 	if e := p.open[plain]; e != nil {
 		return e, nil
 	}
@@ -199,7 +199,7 @@ func (p *players) policy(plain bool) (*fleet.Exported, error) {
 }
 
 // play runs one episode; the ticks of the first of each cell are kept.
-func (p *players) play(j job) (fleet.Outcome, []fleet.Tick, error) {
+func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	contender, cfg := p.cfg.Contenders[j.contender], p.cfg
 	exported, err := p.policy(contender.Plain)
 	if err != nil {

@@ -1,10 +1,8 @@
 package faults
 
 import (
-	"io"
 	"time"
 
-	"edgert/bench/report"
 	"edgert/internal/fleet"
 )
 
@@ -47,7 +45,7 @@ type Entry struct {
 }
 
 // report turns the outcomes into figures.
-func (b *board) report() *Report {
+func (b *comparison) report() *Report {
 	cfg := b.cfg
 	r := &Report{
 		Bench: "faults", Version: cfg.Version, Virtual: true, World: cfg.World, Episodes: cfg.Episodes, Seconds: cfg.Duration.Seconds(),
@@ -91,6 +89,3 @@ func (c *Cell) compare() {
 		c.Rows[i].VsFirst = difference(c.Rows[i].values["success"], c.Rows[0].values["success"])
 	}
 }
-
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }

@@ -30,8 +30,8 @@ var Comparison = []string{
 	"none", "delay_3", "delay_8", "delay_16", "loss_5", "loss_20", "duplicate", "reorder", "spikes", "blackout", "restart", "loss_20_spikes",
 }
 
-// ScenarioNames lists all built-in scenarios: those of the comparison first.
-func ScenarioNames() []string {
+// scenarioNames lists all built-in scenarios: those of the comparison first.
+func scenarioNames() []string {
 	names := slices.Clone(Comparison)
 	entries, _ := scripts.ReadDir("scripts") // embedded, cannot fail
 	for _, e := range entries {
@@ -52,7 +52,7 @@ func LoadScenario(name string) (Scenario, error) {
 			return Scenario{}, exit.Errorf(exit.Usage, "--faults: %w", err)
 		}
 	} else if data, err = scripts.ReadFile("scripts/" + name + ".yaml"); err != nil {
-		return Scenario{}, exit.Errorf(exit.Usage, "--faults: no scenario %q, want a YAML file or one of %s", name, strings.Join(ScenarioNames(), ", "))
+		return Scenario{}, exit.Errorf(exit.Usage, "--faults: no scenario %q, want a YAML file or one of %s", name, strings.Join(scenarioNames(), ", "))
 	}
 	script, err := faulty.Parse(data)
 	if err != nil {
@@ -65,13 +65,10 @@ func LoadScenario(name string) (Scenario, error) {
 	return Scenario{Name: base, Script: script, Source: data}, nil
 }
 
-// Title is what a report calls the scenario.
-func (s Scenario) Title() string { return fmt.Sprintf("%s: %s", s.Name, s.Script.Name) }
-
 // WriteList names scenarios, schedules and options, and says what they do.
 func WriteList(w io.Writer) error {
 	list := &strings.Builder{}
-	for _, name := range ScenarioNames() {
+	for _, name := range scenarioNames() {
 		s, err := LoadScenario(name)
 		if err != nil {
 			return err

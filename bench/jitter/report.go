@@ -2,7 +2,6 @@ package jitter
 
 import (
 	"encoding/json"
-	"io"
 	"slices"
 	"time"
 
@@ -213,6 +212,3 @@ func figureOf(results []Result) (f *Figure) {
 	}
 	return f
 }
-
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }

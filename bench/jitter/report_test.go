@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"edgert/bench"
+	"edgert/bench/report"
 )
 
 // run is a program that ticked once at each lateness.
@@ -115,7 +116,7 @@ func TestRatioOfNothing(t *testing.T) {
 
 func TestReportJSONKeys(t *testing.T) {
 	var b bytes.Buffer
-	if err := sampleReport().WriteJSON(&b); err != nil {
+	if err := report.WriteJSON(&b, sampleReport()); err != nil {
 		t.Fatal(err)
 	}
 	var tree map[string]any

@@ -85,9 +85,6 @@ func (r *Report) finish() {
 	}
 }
 
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
-
 // WriteTable writes what a person reads.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s at quality %d, %d rounds, ms for a picture on %s\n", r.Size, r.Quality, r.Rounds, r.Machine.CPU)

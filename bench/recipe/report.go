@@ -105,9 +105,6 @@ func pool(late *bench.Tally, e *edge.Summary) {
 	late.Reach(e.LatenessUS.Max)
 }
 
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
-
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	facts := report.Table{Left: 2, Rows: [][]string{{"bench recipe", fmt.Sprintf("%g Hz, slices of %v", r.FPS, time.Duration(r.SliceS*float64(time.Second)))}}}

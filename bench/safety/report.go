@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench/report"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo/referee"
@@ -160,9 +159,6 @@ func (r *Report) Broken() (n int) {
 	}
 	return n
 }
-
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteTable writes it for people at a terminal.
 func (r *Report) WriteTable(w io.Writer) error {

@@ -131,9 +131,6 @@ func ratio(mine, theirs []Turn) float64 {
 	return report.Median(all)
 }
 
-// WriteJSON writes the report.
-func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
-
 // trips is the table of round trips, floods that of floods.
 func (r *Report) trips() report.Table {
 	t := report.Table{Left: 2, Columns: []string{"round trip", "path", "bytes", "trips", "min us", "p50 us", "p99 us", "x rust", "x tcp", "cpu us", "mallocs"}}

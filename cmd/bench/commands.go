@@ -14,8 +14,8 @@ import (
 	"edgert/internal/exit"
 )
 
-// A command's flags are its measurement's Config, where its report goes, and
-// how much it says meanwhile.
+// A command's flags are its measurement's Config, where its report goes, and how
+// much it says meanwhile.
 
 // common are the flags of every command.
 type common struct {
@@ -30,9 +30,7 @@ type jitterFlags struct {
 }
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
-	s.env(&f.Env, f.Quiet)
-	return measure(s, func() (*jitter.Report, error) { return jitter.Measure(ctx, f.Config) },
-		output[*jitter.Report]{"--json", f.JSON, (*jitter.Report).WriteJSON}, output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure, output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
 }
 
 type busFlags struct {
@@ -42,9 +40,7 @@ type busFlags struct {
 }
 
 func (f *busFlags) Run(ctx context.Context, s *streams) error {
-	s.env(&f.Env, f.Quiet)
-	return measure(s, func() (*bus.Report, error) { return bus.Measure(ctx, f.Config) },
-		output[*bus.Report]{"--json", f.JSON, (*bus.Report).WriteJSON}, output[*bus.Report]{"--html", f.HTML, (*bus.Report).WriteHTML})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, bus.Measure, output[*bus.Report]{"--html", f.HTML, (*bus.Report).WriteHTML})
 }
 
 type wireFlags struct {
@@ -53,8 +49,7 @@ type wireFlags struct {
 }
 
 func (f *wireFlags) Run(ctx context.Context, s *streams) error {
-	s.env(&f.Env, f.Quiet)
-	return measure(s, func() (*wire.Report, error) { return wire.Measure(ctx, f.Config) }, output[*wire.Report]{"--json", f.JSON, (*wire.Report).WriteJSON})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, wire.Measure)
 }
 
 type cameraFlags struct {
@@ -63,8 +58,7 @@ type cameraFlags struct {
 }
 
 func (f *cameraFlags) Run(ctx context.Context, s *streams) error {
-	s.env(&f.Env, f.Quiet)
-	return measure(s, func() (*camera.Report, error) { return camera.Measure(ctx, f.Config) }, output[*camera.Report]{"--json", f.JSON, (*camera.Report).WriteJSON})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, camera.Measure)
 }
 
 type jpegFlags struct {
@@ -73,8 +67,7 @@ type jpegFlags struct {
 }
 
 func (f *jpegFlags) Run(ctx context.Context, s *streams) error {
-	s.env(&f.Env, f.Quiet)
-	return measure(s, func() (*jpeg.Report, error) { return jpeg.Measure(ctx, f.Config) }, output[*jpeg.Report]{"--json", f.JSON, (*jpeg.Report).WriteJSON})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, jpeg.Measure)
 }
 
 type recipeFlags struct {
@@ -83,8 +76,7 @@ type recipeFlags struct {
 }
 
 func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
-	s.env(&f.Env, f.Quiet)
-	return measure(s, func() (*recipe.Report, error) { return recipe.Measure(ctx, f.Config) }, output[*recipe.Report]{"--json", f.JSON, (*recipe.Report).WriteJSON})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, recipe.Measure)
 }
 
 type faultsFlags struct {
@@ -111,14 +103,13 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 	if err := f.load(); err != nil {
 		return err
 	}
-	s.env(&f.Env, f.Quiet)
 	play := faults.Live
 	if f.Virtual {
 		play = faults.Play
 	}
-	return measure(s, func() (*faults.Report, error) { return play(ctx, f.Config) },
-		output[*faults.Report]{"--json", f.JSON, (*faults.Report).WriteJSON}, output[*faults.Report]{"--csv", f.CSV, (*faults.Report).WriteCSV},
-		output[*faults.Report]{"--html", f.HTML, (*faults.Report).WriteHTML}, output[*faults.Report]{"--svg", f.SVG, (*faults.Report).WriteSVG})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, play,
+		output[*faults.Report]{"--csv", f.CSV, (*faults.Report).WriteCSV}, output[*faults.Report]{"--html", f.HTML, (*faults.Report).WriteHTML},
+		output[*faults.Report]{"--svg", f.SVG, (*faults.Report).WriteSVG})
 }
 
 // load reads the scenarios and contenders that the flags name.
@@ -161,10 +152,9 @@ func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
 			return err
 		}
 	}
-	s.env(&f.Env, f.Quiet)
 	broken := 0
-	run := func() (*safety.Report, error) {
-		report, err := safety.Run(ctx, f.Config)
+	run := func(ctx context.Context, cfg safety.Config) (*safety.Report, error) {
+		report, err := safety.Run(ctx, cfg)
 		if err == nil {
 			broken = report.Broken()
 		}
@@ -173,11 +163,9 @@ func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
 		}
 		return report, err
 	}
-	if err := measure(s, run, output[*safety.Report]{"--json", f.JSON, (*safety.Report).WriteJSON}, output[*safety.Report]{"--markdown", f.Markdown, (*safety.Report).WriteMarkdown}); err != nil {
-		return err
+	err := measure(ctx, s, f.common, &f.Env, &f.Config, run, output[*safety.Report]{"--markdown", f.Markdown, (*safety.Report).WriteMarkdown})
+	if err == nil && broken > 0 {
+		err = exit.Errorf(exit.Failure, "%d violations of the rules in docs/safety.md", broken)
 	}
-	if broken > 0 {
-		return exit.Errorf(exit.Failure, "%d violations of the rules in docs/safety.md", broken)
-	}
-	return nil
+	return err
 }

@@ -1,26 +1,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"edgert/bench"
+	"edgert/bench/report"
 	"edgert/internal/exit"
 	"edgert/internal/program"
 )
 
 // streams are where bench writes.
 type streams struct{ out, err io.Writer }
-
-// env fills in what a measurement has beside its flags.
-func (s *streams) env(e *bench.Env, quiet bool) {
-	e.Version = version
-	if !quiet {
-		e.Log = s.err
-	}
-}
 
 // output is what a flag asks for: a rendering of the report R in the file name, -
 // for standard output, "" for nothing.
@@ -30,12 +24,19 @@ type output[R any] struct {
 }
 
 // measure runs a measurement whose report can be delivered, shows its table, on
-// standard error where an output takes standard output, and writes the outputs.
-func measure[R interface{ WriteTable(io.Writer) error }](s *streams, run func() (R, error), outputs ...output[R]) error {
+// standard error where an output takes standard output, and writes the outputs,
+// JSON among them. env is the one in cfg.
+func measure[C any, R interface{ WriteTable(io.Writer) error }](ctx context.Context, s *streams, flags common, env *bench.Env, cfg *C,
+	run func(context.Context, C) (R, error), outputs ...output[R]) error {
+	outputs = append(outputs, output[R]{"--json", flags.JSON, func(r R, w io.Writer) error { return report.WriteJSON(w, r) }})
 	if err := ready(outputs...); err != nil {
 		return err
 	}
-	report, err := run()
+	env.Version = version
+	if !flags.Quiet {
+		env.Log = s.err
+	}
+	report, err := run(ctx, *cfg)
 	if err != nil {
 		return err
 	}

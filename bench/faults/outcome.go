@@ -12,6 +12,32 @@ import (
 	"edgert/sim"
 )
 
+// readSummary reads what edge-rt says about an episode.
+func readSummary(name string) (o fleet.Outcome, err error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return o, err
+	}
+	var s struct {
+		Targets    int    `json:"targets_reached"`
+		Collisions int    `json:"collisions"`
+		Timeouts   int    `json:"targets_timed_out"`
+		Actions    int    `json:"actions"`
+		Starved    int    `json:"starved_ticks"`
+		StarvedBus int    `json:"starved_by_bus"` // of them
+		Requests   int    `json:"requests"`
+		Estimate   int    `json:"latency_estimate_steps"`
+		Schedule   string `json:"schedule"`
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return o, fmt.Errorf("edge-rt's summary: %w", err)
+	}
+	o.Runs = 1
+	o.Right.Reached, o.Right.Collided, o.Right.TimedOut = s.Targets, s.Collisions, s.Timeouts
+	o.Actions, o.Starved, o.Requests, o.MaxEstimate = s.Actions, s.Starved-s.StarvedBus, s.Requests, s.Estimate
+	return o, nil
+}
+
 // computed counts the requests in lean-server's audit that the policy was run for.
 func computed(name string) (n int, err error) {
 	file, err := os.Open(name)
