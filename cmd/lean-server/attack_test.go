@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire/zenoh/zenohtest"
 )
 
@@ -14,6 +15,7 @@ import (
 // one after the other: it takes at most 64 MiB above its idle size, and a robot
 // that asks meanwhile gets its chunks.
 func TestMemoryUnderAttack(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("half a minute")
 	}

@@ -23,6 +23,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/jpeg"
 	"edgert/policy"
+	"edgert/rt/rttest"
 	"edgert/server"
 	"edgert/server/audit"
 	"edgert/server/manifest"
@@ -365,16 +366,14 @@ func start(t *testing.T, args ...string) *running {
 func (r *running) awaitReady() {
 	r.t.Helper()
 	seen := map[int]bool{}
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	rttest.Eventually(r.t, "ready", func() bool {
 		code := r.get("/readyz")
-		if seen[code] = true; code == http.StatusOK {
-			if !seen[http.StatusServiceUnavailable] {
-				r.t.Error("/readyz was never 503 while the policy was loaded")
-			}
-			return
-		}
+		seen[code] = true
+		return code == http.StatusOK
+	})
+	if !seen[http.StatusServiceUnavailable] {
+		r.t.Error("/readyz was never 503 while the policy was loaded")
 	}
-	r.t.Fatalf("not ready within %v", patience)
 }
 
 func freePort(t *testing.T) string {
@@ -397,8 +396,9 @@ func (r *running) get(page string) int {
 	return response.StatusCode
 }
 
-// end sends sig and wants a clean end in time with nothing left behind.
-func (r *running) end(sig os.Signal) {
+// end sends sig and wants a clean end with nothing left behind. It returns how
+// long that took.
+func (r *running) end(sig os.Signal) (took time.Duration) {
 	r.t.Helper()
 	began := time.Now()
 	if err := r.cmd.Process.Signal(sig); err != nil {
@@ -407,8 +407,8 @@ func (r *running) end(sig os.Signal) {
 	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
 	defer overdue.Stop()
 	err := r.cmd.Wait()
-	if took := time.Since(began); err != nil || took > stopLimit {
-		r.t.Errorf("ended after %v with %v, want a clean end within %v:\n%s", took, err, stopLimit, r.log.String())
+	if took = time.Since(began); err != nil {
+		r.t.Errorf("ended after %v with %v, want a clean end:\n%s", took, err, r.log.String())
 	}
 	for _, address := range []string{strings.TrimPrefix(r.endpoint, "tcp/"), strings.TrimPrefix(r.health, "http://")} {
 		l, err := net.Listen("tcp", address)
@@ -418,12 +418,18 @@ func (r *running) end(sig os.Signal) {
 		}
 		l.Close()
 	}
+	return took
 }
 
 // stop is end, and returns the summary.
-func (r *running) stop(sig os.Signal) (s server.Summary) {
+func (r *running) stop(sig os.Signal) server.Summary {
 	r.t.Helper()
 	r.end(sig)
+	return r.summary()
+}
+
+func (r *running) summary() (s server.Summary) {
+	r.t.Helper()
 	text, err := os.ReadFile(r.json)
 	if err != nil {
 		r.t.Fatal(err)
@@ -435,6 +441,7 @@ func (r *running) stop(sig os.Signal) (s server.Summary) {
 }
 
 func TestIdleServerStopsOnEitherSignal(t *testing.T) {
+	rttest.RealTime(t)
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			r := start(t)
@@ -444,15 +451,18 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 					t.Errorf("%s = %d, want 200", page, code)
 				}
 			}
-			if s := r.stop(sig); s.Requests != 0 || s.Exit.Code != 0 || s.Exit.Reason != "stopped" {
+			if took := r.end(sig); took > stopLimit {
+				t.Errorf("ended after %v, want %v at most", took, stopLimit)
+			}
+			if s := r.summary(); s.Requests != 0 || s.Exit.Code != 0 || s.Exit.Reason != "stopped" {
 				t.Errorf("summary = %+v", s)
 			}
 		})
 	}
 }
 
-// lean-server | head: who reads the log has left, and at the end nobody wants the
-// table. It served to the end.
+// lean-server | head: the reader of the log has left, and nobody reads the table at
+// the end. It served to the end.
 func TestServerOutlivesItsReader(t *testing.T) {
 	needRuntime(t)
 	pipe, out, err := os.Pipe()
@@ -479,13 +489,12 @@ func TestServerOutlivesItsReader(t *testing.T) {
 // A server that is told to stop while it loads its policy does not finish
 // loading first.
 func TestStopsWhileLoading(t *testing.T) {
+	rttest.RealTime(t)
 	r := start(t)
-	for end := time.Now().Add(patience); r.get("/healthz") != http.StatusOK; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no health page")
-		}
+	rttest.Eventually(t, "the health page", func() bool { return r.get("/healthz") == http.StatusOK })
+	if took := r.end(syscall.SIGTERM); took > stopLimit {
+		t.Errorf("ended after %v, want %v at most", took, stopLimit)
 	}
-	r.end(syscall.SIGTERM)
 }
 
 // dial joins the server's network and finds its service.
