@@ -40,8 +40,8 @@ type Camera struct {
 	// DecodeScale is by how much a JPEG may be larger than H x W, in both
 	// directions: 2, 4 or 8 allow every smaller one too, 1 and absent none. Such a
 	// picture is made smaller while it is decoded, which is not quite what full
-	// decoding and a resize give: whoever exports a policy must have seen that it
-	// does not mind.
+	// decoding and a resize give: set it for a policy whose results were seen to
+	// be as good.
 	DecodeScale int `json:"decode_scale,omitempty"`
 }
 
@@ -110,7 +110,7 @@ type Meta struct {
 	NoiseDim int `json:"noise_dim,omitempty"`
 
 	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay
-	// the longest delay in steps that the trained prefix knows; PrefixEnd the row
+	// the longest delay in steps that the prefix was trained with; PrefixEnd the row
 	// where guidance ends by default. Schedule lists how guidance may fall, from
 	// "linear" alone to all of ScheduleNames; with more than one the graph takes
 	// the schedule and sigma_d, per sample.
@@ -132,17 +132,17 @@ type Meta struct {
 	Files map[string]string `json:"files"`
 }
 
-// Guided tells whether the graph can pull a chunk towards a prefix.
+// Guided reports whether the graph can pull a chunk towards a prefix.
 //
 //rt:noalloc
 func (m *Meta) Guided() bool { return strings.Contains(m.RTC, "guided") }
 
-// Trained tells whether the policy was trained with prefixes.
+// Trained reports whether the policy was trained with prefixes.
 //
 //rt:noalloc
 func (m *Meta) Trained() bool { return strings.Contains(m.RTC, "trained") }
 
-// Scheduled tells whether the graph takes a schedule and sigma_d.
+// Scheduled reports whether the graph takes a schedule and sigma_d.
 //
 //rt:noalloc
 func (m *Meta) Scheduled() bool { return strings.Contains(m.Schedule, ",") }

@@ -24,7 +24,7 @@ func NewNoiseKey(names ...string) NoiseKey {
 }
 
 // FillNoise fills dst with standard normal numbers that depend on key, seq and the
-// index only: the same request gets the same noise on any machine, whoever asked
+// index only: the same request gets the same noise on any machine, whatever was asked
 // before. Values 4k to 4k+3 come from the counter (seq, k).
 //
 // Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC11),

@@ -32,7 +32,7 @@ var (
 // OpenRuntime loads ONNX Runtime, once per process; later calls do nothing. The
 // first of these that exists is taken:
 //
-//	path                                         what the caller was told (--ort); a library or a folder
+//	path                                         from the caller (--ort); a library or a folder
 //	$EDGERT_ORT                                  the same
 //	.cache/onnxruntime/lib                       below the working directory, the program's folder, or a parent of either
 //	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise

@@ -20,11 +20,11 @@ const imagePrefix = "observation.images."
 // fpsTolerance is the largest difference of two rates that count as equal, Hz.
 const fpsTolerance = 1e-6
 
-// retryAfterFull is what a robot is told to wait when there is no room, ms.
+// retryAfterFull is when a robot may ask again that found no room, ms.
 const retryAfterFull = 1000
 
-// retryAfterTaken is what a robot is told to wait whose name another process owns,
-// ms. That may be its own life before a crash, whose token ends with its link.
+// retryAfterTaken is when a robot may ask again whose name another process owns,
+// ms: that may be itself before a crash, and its token ends with its link.
 const retryAfterTaken = 500
 
 // refusedReason is why a session was not opened.
@@ -52,12 +52,12 @@ var refusedNames = [numRefused]string{
 
 func (r refusedReason) String() string { return refusedNames[r] }
 
-// temporary reports whether it passes, being not about the contract.
+// temporary reports whether the refusal is for now, not about the contract.
 func (r refusedReason) temporary() bool {
 	return r == refusedFull || r == refusedDraining || r == refusedInternal || r == refusedTaken
 }
 
-// retryAfter is what a robot is told to wait, ms; 0: for ever.
+// retryAfter is when the robot may ask again, ms; 0: never.
 func (r refusedReason) retryAfter() int {
 	switch {
 	case r == refusedTaken:

@@ -69,8 +69,8 @@ func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
 	return p.payload
 }
 
-// refuse tells the robot, and the log, why there is no chunk. A failure of the
-// model is a bad_observation too: the same again would fail again.
+// refuse sends the robot an event that says why there is no chunk, and logs it. A
+// failure of the model is a bad_observation too: a repeat would fail as well.
 //
 //go:noinline
 func (p *publisher) refuse(t *turn, err error) {

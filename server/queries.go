@@ -157,7 +157,7 @@ func (q *queries) register(session *Session) {
 	}
 	q.stats.opened.Add(1)
 	q.events.forget(session.uuid)
-	if q.draining.Load() { // it began meanwhile, and this robot was not told
+	if q.draining.Load() { // it began meanwhile, without an event for this robot
 		q.events.writer.putDraining(session)
 	}
 }

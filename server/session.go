@@ -24,12 +24,12 @@ type Session struct {
 	id       string // 32 hex digits, new at every open
 	task     string
 	rtc      bool // condition chunks on the prefix
-	extended bool // the robot knows the optional keys, and what an event is
+	extended bool // the robot speaks the optional keys and events
 	noise    policy.NoiseKey
 	actions  wire.Publisher // nil in tests of the pure parts
 	instance string         // of the process that opened it; empty: it did not say
 	host     string         // where that runs, for people
-	nonce    int64          // its chunks carry it; 0: none, the robot would not know it
+	nonce    int64          // its chunks carry it; 0: none, for a robot that does not know the key
 
 	mailbox mailbox
 	presence
@@ -89,7 +89,7 @@ func (s *Session) countPictures(total *stats, stale, stray cameraSet) {
 const (
 	// ownerTimeout is how long a robot that shows no token counts as there after it
 	// was last seen: longer than the lease of a link, so that one which has just
-	// opened is not gone before its token comes.
+	// opened does not count as gone before its token comes.
 	ownerTimeout = 3 * time.Second
 	// tokenGrace is how long a robot's token may be gone before its session is
 	// closed: LeRobot's figure, longer than a reconnect takes.
@@ -181,7 +181,7 @@ func newRegistry() *registry {
 	return r
 }
 
-// all lends the sessions in byte order of their uuids; nobody may write to it.
+// all lends the sessions, read only, in byte order of their uuids.
 //
 //rt:noalloc
 func (r *registry) all() []*Session { return *r.list.Load() }

@@ -72,7 +72,7 @@ type partFlags struct {
 var version = "dev"
 
 func main() {
-	program.OutliveReaders()
+	program.IgnoreSIGPIPE()
 	os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr)))
 }
 
@@ -93,7 +93,7 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	parsed.BindTo(os.Stdin, (*io.Reader)(nil))
 	parsed.BindTo(stdout, (*io.Writer)(nil))
-	return p.Complain(parsed.Run(&streams{stdout, stderr}))
+	return p.Report(parsed.Run(&streams{stdout, stderr}))
 }
 
 type versionCommand struct{}

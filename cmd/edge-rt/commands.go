@@ -48,7 +48,7 @@ type commands struct {
 // interruptible ends with a signal. What is run under it reports a reader of its
 // output that has gone as an error, and ends by itself: it may hold a motor.
 func interruptible() (context.Context, context.CancelFunc) {
-	program.OutliveReaders()
+	program.IgnoreSIGPIPE()
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 
@@ -118,7 +118,7 @@ Examples:
 }
 
 func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
-	program.OutliveReaders()
+	program.IgnoreSIGPIPE()
 	if !c.Orphan {
 		return bringup.TorqueOff(bringup.TorqueOffConfig{Bus: flags.Bus, Robot: flags.Robot, OnExit: flags.OnExit}, os.Stdout)
 	}

@@ -68,7 +68,7 @@ func run(args []string) exit.Code {
 	}
 	screen := terminal.New(os.Stderr) // which may be stopped, or belong to what was killed
 	p.Stderr = screen
-	code = p.Complain(ctx.Run(ctx, screen))
+	code = p.Report(ctx.Run(ctx, screen))
 	screen.Flush()
 	return code
 }

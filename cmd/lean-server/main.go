@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,7 +99,7 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	default:
 		err = c.serve(cfg, stdout, stderr)
 	}
-	return complain(stderr, err)
+	return report(stderr, err)
 }
 
 // config is the manifest with the flags laid over it.
@@ -140,7 +141,7 @@ func (f *flags) config() (manifest.Config, error) {
 // serve runs the server until a signal and prints its summary. A second signal
 // ends the process at once.
 func (f *flags) serve(cfg manifest.Config, stdout, stderr io.Writer) error {
-	program.OutliveReaders()
+	program.IgnoreSIGPIPE()
 	log := slog.New(slog.DiscardHandler)
 	if !f.Quiet {
 		log = slog.New(logline.New(stderr, slog.LevelInfo))
@@ -160,30 +161,27 @@ func (f *flags) serve(cfg manifest.Config, stdout, stderr io.Writer) error {
 	if f.JSON == "-" || f.Audit == "-" {
 		table = stderr
 	}
-	told := summary.Print(table)
-	if errors.Is(told, syscall.EPIPE) {
-		told = nil // lean-server | head: it served to the end all the same
+	printed := summary.Print(table)
+	if errors.Is(printed, syscall.EPIPE) {
+		printed = nil // lean-server | head: it served to the end all the same
 	}
-	return errors.Join(err, told, f.writeJSON(summary, stdout))
+	return errors.Join(err, printed, f.writeJSON(summary, stdout))
 }
 
 func (f *flags) check(cfg manifest.Config, stdout io.Writer) error {
-	report, err := server.Examine(cfg)
+	found, err := server.Examine(cfg)
 	if err != nil {
 		return err
 	}
 	if f.JSON != "-" {
-		err = report.Print(stdout)
+		err = found.Print(stdout)
 	}
-	return errors.Join(err, f.writeJSON(report, stdout))
+	return errors.Join(err, f.writeJSON(found, stdout))
 }
 
 // replay answers captured requests again.
 func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
-	dir := c.Replay.Dir
-	if dir == "" {
-		dir = cfg.Debug.CaptureDir
-	}
+	dir := cmp.Or(c.Replay.Dir, cfg.Debug.CaptureDir)
 	if dir == "" {
 		return exit.Errorf(exit.Usage, "replay wants the folder of the captured requests: lean-server replay DIR, or a manifest with debug.capture_dir")
 	}
@@ -206,41 +204,41 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 		return nil
 	}
 	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("--json: %w", err)
-	}
 	text = append(text, '\n')
-	if f.JSON == "-" {
+	switch {
+	case err != nil:
+	case f.JSON == "-":
 		_, err = stdout.Write(text)
-		return err
+	default:
+		err = os.WriteFile(f.JSON, text, 0o644)
 	}
-	if err := os.WriteFile(f.JSON, text, 0o644); err != nil {
+	if err != nil {
 		return fmt.Errorf("--json: %w", err)
 	}
 	return nil
 }
 
 // codeOf is the exit code of an error of package server: what an operator must
-// mend before a restart can help is exit.Config. A port that is taken is not
-// that, it may be free in a moment.
+// correct before a restart can help is exit.Config. A port that is taken is a
+// failure: it may be free in a moment.
 func codeOf(err error) exit.Code {
-	for _, mend := range []error{manifest.ErrInvalid, policy.ErrBundle, policy.ErrGolden, policy.ErrNoRuntime} {
-		if errors.Is(err, mend) {
-			return exit.Config
+	for _, known := range []struct {
+		err  error
+		code exit.Code
+	}{
+		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config}, {policy.ErrNoRuntime, exit.Config},
+		{server.ErrAbsent, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
+	} {
+		if errors.Is(err, known.err) {
+			return known.code
 		}
-	}
-	switch {
-	case errors.Is(err, server.ErrAbsent):
-		return exit.Absent
-	case errors.Is(err, audit.ErrNoCaptures):
-		return exit.Usage
 	}
 	return exit.Of(err)
 }
 
-// complain prints err, if there is one, in one line and returns its code. Only
-// the recipe for getting ONNX Runtime keeps its lines, to be pasted.
-func complain(stderr io.Writer, err error) exit.Code {
+// report prints err, if there is one, in one line and returns its code. Only
+// the instructions for getting ONNX Runtime keep their lines, to be pasted.
+func report(stderr io.Writer, err error) exit.Code {
 	if err != nil {
 		text := err.Error()
 		if !errors.Is(err, policy.ErrNoRuntime) {

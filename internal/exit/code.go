@@ -26,7 +26,7 @@ const (
 // first. The units' RestartPreventExitStatus= and the README say the same.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
-// Held are the codes of ends that the program decided on while it could be
+// Held are the codes of ends that the program chose while it could be
 // trusted: only after these --on-exit hold leaves the arm under torque. After
 // anything else, a failure, a motor's own or a code that is not in the table, the
 // arm is let go.
@@ -37,7 +37,7 @@ var Held = []Code{Clean, Config, Absent}
 // Usage too, is a signal (GOTRACEBACK=crash).
 var Untouched = []Code{Usage, RealTime}
 
-// Error is an error that knows the exit code it deserves.
+// Error is an error with its exit code.
 type Error struct {
 	Code Code
 	Err  error
@@ -61,7 +61,7 @@ func Errorf(code Code, format string, args ...any) error {
 	return With(code, fmt.Errorf(format, args...))
 }
 
-// Of returns the code that err asks for: Clean for nil, Failure when nobody said.
+// Of returns the code that err asks for: Clean for nil, Failure when err has none.
 func Of(err error) Code {
 	var e *Error
 	switch {

@@ -110,8 +110,8 @@ func managed(env func(string) string, self, parent int) bool {
 	return env("INVOCATION_ID") != "" && parent == 1
 }
 
-// interval returns how often to feed the watchdog; 0 when nobody asked for it,
-// or somebody asked another process.
+// interval returns how often to feed the watchdog; 0 when there is no
+// watchdog, or another process feeds it.
 func interval(usec, pid string, self int) (time.Duration, error) {
 	if usec == "" || pid != "" && pid != strconv.Itoa(self) {
 		return 0, nil

@@ -4,7 +4,7 @@ package notify
 
 import "errors"
 
-// port is nobody: service managers that notify are Linux's.
+// port sends nothing: service managers that notify are Linux's.
 type port int
 
 const closed port = -1

@@ -1,5 +1,5 @@
 // Package program is the beginning and the end that all programs share: how a
-// command line is read, what --help shows, and how an error is told.
+// command line is read, what --help shows, and how an error is printed.
 package program
 
 import (
@@ -187,9 +187,9 @@ func Given(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag && !p.Resolved })
 }
 
-// Complain prints err, if there is one, in one line behind the program's name,
+// Report prints err, if there is one, in one line behind the program's name,
 // and returns its exit code.
-func (p *Program) Complain(err error) exit.Code {
+func (p *Program) Report(err error) exit.Code {
 	if err != nil {
 		fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, Line(err))
 	}
@@ -233,7 +233,7 @@ func Writable(flag, name string) error {
 	return nil
 }
 
-// OutliveReaders makes an error of what would end the program: a write to a
-// standard output or standard error that nobody reads any more. A log whose
-// reader went away must not leave an arm under torque, or a child running.
-func OutliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+// IgnoreSIGPIPE makes a write to a standard output or standard error whose reader
+// has left return an error instead of ending the program, which could leave an
+// arm under torque, or a child running.
+func IgnoreSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

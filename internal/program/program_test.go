@@ -195,11 +195,11 @@ func TestValuesInTheFile(t *testing.T) {
 func TestComplain(t *testing.T) {
 	var b strings.Builder
 	p := Program{Name: "robot", Stderr: &b}
-	if code := p.Complain(nil); code != exit.Clean || b.Len() != 0 {
-		t.Errorf("Complain(nil) = %d and said %q", code, &b)
+	if code := p.Report(nil); code != exit.Clean || b.Len() != 0 {
+		t.Errorf("Report(nil) = %d and said %q", code, &b)
 	}
-	if code := p.Complain(exit.With(exit.Absent, errors.Join(errors.New("no arm"), errors.New("no port")))); code != exit.Absent || b.String() != "robot: no arm; no port\n" {
-		t.Errorf("Complain = %d and said %q", code, &b)
+	if code := p.Report(exit.With(exit.Absent, errors.Join(errors.New("no arm"), errors.New("no port")))); code != exit.Absent || b.String() != "robot: no arm; no port\n" {
+		t.Errorf("Report = %d and said %q", code, &b)
 	}
 }
 

@@ -18,18 +18,18 @@ const (
 	// MaxBytes of a file: these are pages, not data sets.
 	MaxBytes = 256 << 10
 
-	// LineMax is the longest line in bytes: room for a long path or task, and little
+	// lineMax is the longest line in bytes: room for a long path or task, and little
 	// enough to be repeated in a complaint.
-	LineMax = 8 << 10
+	lineMax = 8 << 10
 
 	// nestingMax is deeper than anybody nests. The module's memory grows with the
 	// square of the depth: 800 kB of "- " took 8 GB.
 	nestingMax = 64
 )
 
-// ErrNesting means that lists or maps stand in each other deeper than anybody
+// errNesting means that lists or maps stand in each other deeper than anybody
 // writes.
-var ErrNesting = errors.New("no YAML that is read here")
+var errNesting = errors.New("no YAML that is read here")
 
 // ReadFile reads a whole file of at most MaxBytes.
 func ReadFile(name string) ([]byte, error) { return capped.ReadFile(name, MaxBytes) }
@@ -43,7 +43,7 @@ func Decode(data []byte, dst any) (err error) {
 	return yaml.UnmarshalWithOptions(data, dst, yaml.Strict())
 }
 
-// Parse returns the syntax tree, for those who need to know lines.
+// Parse returns the syntax tree, for callers that need lines.
 func Parse(data []byte) (file *ast.File, err error) {
 	defer noPanic(&err)
 	if data, err = check(data); err != nil {
@@ -60,8 +60,8 @@ func noPanic(err *error) {
 	}
 }
 
-// check returns the text as the module may have it: without a byte order mark, not
-// nested too deeply, and without words that no complaint could repeat.
+// check returns the text for the parser: without a byte order mark, and refuses what
+// is nested too deeply or has a line too long for an error to repeat.
 func check(data []byte) ([]byte, error) {
 	data, err := capped.Text(data)
 	if err != nil {
@@ -72,8 +72,8 @@ func check(data []byte) ([]byte, error) {
 	}
 	line := 1
 	for text := range bytes.Lines(data) {
-		if len(text) > LineMax {
-			return nil, fmt.Errorf("line %d has %d bytes, want at most %d", line, len(text), LineMax)
+		if len(text) > lineMax {
+			return nil, fmt.Errorf("line %d has %d bytes, want at most %d", line, len(text), lineMax)
 		}
 		line++
 	}
@@ -81,8 +81,8 @@ func check(data []byte) ([]byte, error) {
 }
 
 // checkNesting looks at brackets, and at the list and key marks that stand behind
-// each other on a line; by indentation alone a file cannot become deep. It does
-// not know quotes and comments, which may hold some of them, too.
+// each other on a line; by indentation alone a file cannot become deep. Those
+// in quotes and comments count too.
 func checkNesting(data []byte) error {
 	brackets, marks, line := 0, 0, 1
 	for i, c := range data {
@@ -100,7 +100,7 @@ func checkNesting(data []byte) error {
 			line++
 		}
 		if brackets > nestingMax || marks > nestingMax {
-			return fmt.Errorf("%w: line %d is nested deeper than %d", ErrNesting, line, nestingMax)
+			return fmt.Errorf("%w: line %d is nested deeper than %d", errNesting, line, nestingMax)
 		}
 	}
 	return nil

@@ -44,10 +44,10 @@ func TestNesting(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var v any
-			if err := Decode([]byte(tt.text), &v); errors.Is(err, ErrNesting) != tt.refused {
+			if err := Decode([]byte(tt.text), &v); errors.Is(err, errNesting) != tt.refused {
 				t.Errorf("Decode: %v, want refused %v", err, tt.refused)
 			}
-			if _, err := Parse([]byte(tt.text)); errors.Is(err, ErrNesting) != tt.refused {
+			if _, err := Parse([]byte(tt.text)); errors.Is(err, errNesting) != tt.refused {
 				t.Errorf("Parse: %v, want refused %v", err, tt.refused)
 			}
 		})
@@ -66,7 +66,7 @@ func TestMarksAndLongLines(t *testing.T) {
 	}
 	for says, text := range map[string]string{
 		"UTF-8":  "\xFF\xFEn\x00",
-		"line 2": "name: a\nparts: " + strings.Repeat("x", LineMax),
+		"line 2": "name: a\nparts: " + strings.Repeat("x", lineMax),
 	} {
 		if err := Decode([]byte(text), new(file)); err == nil || !strings.Contains(err.Error(), says) || len(err.Error()) > 200 {
 			t.Errorf("%.10q: %.300v; want a short error with %q", text, err, says)

@@ -175,7 +175,7 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 }
 
 // Start starts the writer's goroutine. stop ends it when everything is written;
-// nobody may Add any more.
+// Add must not be called any more.
 func (w *Writer) Start(modelSHA256 string) (stop func()) {
 	if w == nil {
 		return func() {}

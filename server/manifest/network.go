@@ -75,7 +75,7 @@ func (c *Config) checkEndpoints(key string, endpoints []string) error {
 }
 
 // CheckTransport refuses endpoints that are none, certificates that cannot be
-// used, and TLS keys that no endpoint obeys: an operator who asks for encryption
+// used, and TLS keys that apply to no endpoint: an operator who asks for encryption
 // must not get a server without.
 func (c *Config) CheckTransport() error {
 	tls, z := c.Zenoh.TLS, c.Zenoh

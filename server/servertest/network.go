@@ -86,12 +86,12 @@ func (d *declaration) Undeclare() error {
 	watchers := d.network.watchers
 	d.network.mu.Unlock()
 	if i >= 0 && d.list == &d.network.tokens {
-		tell(watchers, d.key, false)
+		notify(watchers, d.key, false)
 	}
 	return nil
 }
 
-func tell(watchers []*declaration, key string, alive bool) {
+func notify(watchers []*declaration, key string, alive bool) {
 	for _, w := range watchers {
 		if match(w.key, key) {
 			w.token(key, alive)
@@ -154,7 +154,7 @@ func (s *session) Token(key string) (wire.Declaration, error) {
 		s.network.mu.RLock()
 		watchers := s.network.watchers
 		s.network.mu.RUnlock()
-		tell(watchers, key, true)
+		notify(watchers, key, true)
 	}
 	return d, err
 }
@@ -168,7 +168,7 @@ func (s *session) SubscribeTokens(expr string, deposit func(string, bool)) (wire
 	tokens := s.network.tokens
 	s.network.mu.RUnlock()
 	for _, t := range tokens {
-		tell([]*declaration{d}, t.key, true)
+		notify([]*declaration{d}, t.key, true)
 	}
 	return d, nil
 }
