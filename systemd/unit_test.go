@@ -192,7 +192,7 @@ func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 // Durations that depend on each other.
 func TestDurationsFitTogether(t *testing.T) {
 	u := readUnit(t, edgeUnit)
-	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/main.go", "MaxOffline +time.Duration +`default:\"([^\"]+)\""))
+	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/run.go", "MaxOffline +time.Duration +`default:\"([^\"]+)\""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestDurationsFitTogether(t *testing.T) {
 		return d
 	}
 	way := seconds("edge/follow/drive.go", `parkLimit += (\d+) \* time.Second`) + seconds("edge/watch.go", `leaveLimit += follow.ParkLimit \+ (\d+)\*time.Second`) +
-		seconds("edge/hotplug/torque_off.go", `torqueOffFor += (\d+) \* time.Second`)
+		seconds("edge/hotplug/hotplug.go", `torqueOffFor += (\d+) \* time.Second`)
 	slow := seconds(edgePath, `exec sleep (\d+)`)
 	if got := u.seconds(t, "TimeoutStopSec"); got < way+3*time.Second || got <= slow {
 		t.Errorf("TimeoutStopSec is %v, want more than parking, leaving and letting go (%v) and 3 s, and than the slow restart's sleep (%v)", got, way, slow)

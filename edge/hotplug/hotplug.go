@@ -8,6 +8,8 @@
 package hotplug
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,19 +41,25 @@ func (c Cause) String() string {
 	return "the adapter was unplugged"
 }
 
-// Arm is a servo.Arm that is reconnected. While it is away nothing is sent.
+// openArm names the embedded field.
+type openArm = servo.Arm
+
+// Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and
+// its methods report what the arm last said. A method that any thread may call says
+// so; all others are the tick thread's.
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration
 	clock  rt.Clock
 
 	// Owner: tick thread.
+	*openArm           // closed while away
 	cause       Cause  // while away
 	reconnected Cause  // why it was away, for Reconnected; 0 when that was read
 	restarted   uint32 // joints whose motors restarted while it was away, for Reconnected
 
 	// Any thread.
-	arm           atomic.Pointer[servo.Arm]   // closed while away
+	current       atomic.Pointer[servo.Arm]   // openArm
 	away          atomic.Bool                 // KeepOpen has to open it
 	restartedInit uint32                      // as restarted, found while opening, over all attempts; handed over with fresh
 	fresh         atomic.Pointer[servo.Arm]   // opened, for the tick to adopt
@@ -68,15 +76,20 @@ type Arm struct {
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	a := &Arm{cfg: cfg, clock: clock}
 	a.cfg.Cycle, a.cfg.Canceled, a.cfg.Reopened, a.cfg.Restarted = arm.Stats().Cycle, a.closing.Load, true, &a.restartedInit
-	a.arm.Store(arm)
+	a.use(arm)
 	a.retired.Store(&servo.Stats{})
 	return a
+}
+
+func (a *Arm) use(arm *servo.Arm) {
+	a.openArm = arm
+	a.current.Store(arm)
 }
 
 // SetPeriod is servo.Arm's, also for the arms opened later. Before the first tick.
 func (a *Arm) SetPeriod(period time.Duration) {
 	a.period = period
-	a.arm.Load().SetPeriod(period)
+	a.openArm.SetPeriod(period)
 }
 
 // Read is servo.Arm's. While the arm is away every joint is stale and nothing is
@@ -92,12 +105,11 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		}
 		a.adopt()
 	}
-	arm := a.arm.Load()
-	stale = arm.Read(dst, deadline)
-	gone := arm.Restarted() | arm.TorqueLost()
+	stale = a.openArm.Read(dst, deadline)
+	gone := a.openArm.Restarted() | a.TorqueLost()
 	a.restarted |= gone
 	switch {
-	case arm.Lost():
+	case a.Lost():
 		a.disconnect(Unplugged)
 	case gone != 0:
 		a.disconnect(Restarted)
@@ -114,12 +126,10 @@ func (a *Arm) disconnect(why Cause) {
 // adopt makes the arm that KeepOpen has opened the tick's. It allocates, once per
 // reconnect.
 func (a *Arm) adopt() {
-	old := a.arm.Load().Stats()
-	sum := *a.retired.Load()
-	sum.Add(old)
+	sum := a.Stats()
 	a.retired.Store(&sum)
 	arm := a.fresh.Swap(nil)
-	a.arm.Store(arm)
+	a.use(arm)
 	a.reconnected, a.cause = a.cause, 0
 	a.restarted |= arm.Restarted() | a.restartedInit
 	a.restartedInit = 0
@@ -145,8 +155,8 @@ func (a *Arm) Reconnected() (why Cause, restarted uint32) {
 	return why, restarted
 }
 
-// Arm returns the current arm, a closed one while it is away.
-func (a *Arm) Arm() *servo.Arm { return a.arm.Load() }
+// Arm returns the current arm, a closed one while it is away. Any thread may call it.
+func (a *Arm) Arm() *servo.Arm { return a.current.Load() }
 
 // Away reports whether there is no arm now.
 //
@@ -155,63 +165,34 @@ func (a *Arm) Arm() *servo.Arm { return a.arm.Load() }
 //rt:noalloc
 func (a *Arm) Away() bool { return a.cause != 0 }
 
-// The methods below are servo.Arm's; while the arm is away they send nothing.
+// The servo.Arm methods that would send, and those of any thread.
 
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints uint32) {
 	if a.cause == 0 {
-		a.arm.Load().Write(goal, joints)
+		a.openArm.Write(goal, joints)
 	}
 }
-
-//rt:noalloc
-func (a *Arm) Positions(dst []float32) { a.arm.Load().Positions(dst) }
-
-//rt:noalloc
-func (a *Arm) Goals(dst []float32) { a.arm.Load().Goals(dst) }
 
 //rt:noalloc
 func (a *Arm) DisableTorque(joints uint32) {
 	if a.cause == 0 {
-		a.arm.Load().DisableTorque(joints)
+		a.openArm.DisableTorque(joints)
 	}
 }
-
-//rt:noalloc
-func (a *Arm) Recheck() { a.arm.Load().Recheck() }
-
-//rt:noalloc
-func (a *Arm) Unchecked() uint32 { return a.arm.Load().Unchecked() }
-
-//rt:noalloc
-func (a *Arm) GoalMismatch() uint32 { return a.arm.Load().GoalMismatch() }
-
-//rt:noalloc
-func (a *Arm) Effort(joint int, since rt.Instant) float64 {
-	return a.arm.Load().Effort(joint, since)
-}
-
-//rt:noalloc
-func (a *Arm) Prioritize(joints uint32) { a.arm.Load().Prioritize(joints) }
-
-//rt:noalloc
-func (a *Arm) MovedWhileArming() uint32 { return a.arm.Load().MovedWhileArming() }
-
-//rt:noalloc
-func (a *Arm) OutOfRange() uint32 { return a.arm.Load().OutOfRange() }
 
 func (a *Arm) Rescue() error {
 	if a.cause != 0 {
 		return nil
 	}
-	return a.arm.Load().Rescue()
+	return a.openArm.Rescue()
 }
 
 func (a *Arm) EndRescue() error {
 	if a.cause != 0 {
 		return nil
 	}
-	return a.arm.Load().EndRescue()
+	return a.openArm.EndRescue()
 }
 
 //rt:noalloc
@@ -219,36 +200,28 @@ func (a *Arm) BusWait() rt.Wait {
 	if a.cause != 0 {
 		return rt.Wait{}
 	}
-	return a.arm.Load().BusWait()
+	return a.openArm.BusWait()
 }
-
-//rt:noalloc
-func (a *Arm) Reactions() servo.Reactions { return a.arm.Load().Reactions() }
-
-//rt:noalloc
-func (a *Arm) Warned() uint32 { return a.arm.Load().Warned() }
 
 // Any thread may call it.
 //
 //rt:noalloc
-func (a *Arm) Extremes() (hottest, volts float64) { return a.arm.Load().Extremes() }
+func (a *Arm) Extremes() (hottest, volts float64) { return a.current.Load().Extremes() }
 
 //rt:noalloc
-func (a *Arm) WatchdogFired() bool { return a.cause == 0 && a.arm.Load().WatchdogFired() }
-
-func (a *Arm) Fatal() error { return a.arm.Load().Fatal() }
+func (a *Arm) WatchdogFired() bool { return a.cause == 0 && a.openArm.WatchdogFired() }
 
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	if a.cause != 0 {
 		return false, nil
 	}
-	return a.arm.Load().ArmStep(deadline, joints)
+	return a.openArm.ArmStep(deadline, joints)
 }
 
 // Stats is the sum over all arms that were opened. Any thread may call it.
 func (a *Arm) Stats() servo.Stats {
 	s := *a.retired.Load()
-	s.Add(a.arm.Load().Stats())
+	s.Add(a.current.Load().Stats())
 	return s
 }
 
@@ -337,8 +310,53 @@ func (a *Arm) probe() error {
 
 // close closes the current arm's port once.
 func (a *Arm) close() {
-	if arm := a.arm.Load(); arm != nil && !arm.Closed() {
+	if arm := a.current.Load(); !arm.Closed() {
 		arm.Close()
+	}
+}
+
+// TorqueOff switches every motor's torque off; while the arm is away it tries to
+// open the port once. After the last tick only.
+func (a *Arm) TorqueOff() error {
+	a.closing.Store(true)
+	a.openMu.Lock()
+	defer a.openMu.Unlock()
+	a.closed = true
+	if arm := a.fresh.Swap(nil); arm != nil {
+		a.close()
+		a.use(arm)
+		a.cause = 0
+	}
+	if a.cause == 0 {
+		err := a.openArm.TorqueOff()
+		if err == nil || !a.Lost() {
+			return err
+		}
+		a.cause = Unplugged // just now
+	}
+	a.close()
+	port, err := servo.OpenPortWait(a.cfg.Path, a.cfg.Robot.Baud, a.clock, nil)
+	if err != nil {
+		return fmt.Errorf("%w: the bus is away: %w", servo.ErrTorque, err)
+	}
+	err = servo.Release(servo.NewBus(port, a.cfg.Robot.Baud, a.cfg.Robot.Protocol(), a.clock), a.cfg.Robot)
+	return errors.Join(err, port.Close())
+}
+
+// RetryTorqueOff's limits: a motor that is silent for a moment, or unplugged, may
+// be under torque.
+const (
+	torqueOffFor   = 3 * time.Second
+	torqueOffRetry = 50 * time.Millisecond
+)
+
+// RetryTorqueOff repeats TorqueOff until every motor has confirmed it, for
+// torqueOffFor or until hurry; the error is the last attempt's.
+func (a *Arm) RetryTorqueOff(hurry func() bool) error {
+	for end := a.clock.Now().Add(torqueOffFor); ; a.clock.SleepUntil(a.clock.Now().Add(torqueOffRetry)) {
+		if err := a.TorqueOff(); err == nil || a.clock.Now() >= end || hurry() {
+			return err
+		}
 	}
 }
 

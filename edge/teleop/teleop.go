@@ -246,6 +246,101 @@ func (s *session) ticks(loop *rt.Loop) (err error) {
 	return loop.Run(&s.stop, s.tick)
 }
 
+// tick is one period: the leader is read in the first half of the time for reading,
+// the follower in the rest.
+//
+//rt:noalloc
+func (s *session) tick(t rt.Tick) rt.Wait {
+	if s.began == 0 {
+		s.began = t.Woke
+	}
+	reading := s.period - follow.Reserve(s.period)
+	if s.leader.Read(s.lead, t.Deadline.Add(reading/2)) == 0 && s.leader.Reactions().Encoder == 0 {
+		s.leaderSeen = t.Woke
+	}
+	s.arm.ReadBy(t, t.Deadline.Add(reading))
+	wait := s.leader.BusWait()
+	wait.Add(s.follower.BusWait())
+	s.leader.Reconnected() // the next Read has its positions
+	if s.cfg.Duration > 0 && t.Woke.Sub(s.began) >= s.cfg.Duration {
+		s.leave.Store(true)
+	}
+	if s.arm.NeedsResume() {
+		// A person is at the leader, and starts anew.
+		s.fail(exit.Errorf(exit.Fault, "the follower's motors have restarted: check their supply, then start again"))
+	}
+	if err := s.arm.Fatal(); err != nil {
+		s.finish(exit.With(exit.Fault, err))
+	}
+	s.drive(t)
+	return wait
+}
+
+// drive takes the follower one step further in its phase.
+func (s *session) drive(t rt.Tick) {
+	present := t.Woke.Sub(s.leaderSeen) < stillGone
+	switch s.arm.Phase {
+	case follow.Unarmed:
+		switch {
+		case s.leave.Load():
+			s.stop.Store(true)
+		case present:
+			s.arm.StartArming()
+		}
+	case follow.Arming:
+		switch {
+		case s.leave.Load() && s.arm.HasTorque():
+			s.arm.Finish(t.Woke)
+			return
+		case !present || s.leave.Load():
+			s.arm.CancelArming()
+			return
+		}
+		s.touched.Store(true)
+		if _, err := s.arm.ArmStep(t); err != nil {
+			s.fail(device.ArmError(err))
+		}
+	case follow.Armed:
+		s.follow(t.Woke, present)
+	case follow.Parking:
+		s.arm.ParkStep(t.Woke, false)
+	default:
+		s.stop.Store(true)
+	}
+}
+
+// follow gives the follower the leader's positions as goals. While the leader is
+// silent the follower stays where it is, and then starts slowly: the leader may have
+// moved.
+//
+//rt:noalloc
+func (s *session) follow(now rt.Instant, present bool) {
+	switch {
+	case s.leave.Load():
+		s.arm.Finish(now)
+	case s.arm.Rescuing():
+		if err := s.arm.RescueStep(now); err != nil {
+			s.fail(err)
+		}
+	case !present:
+		s.arm.StartSlowly(now)
+	default:
+		s.arm.Drive(now, s.lead)
+	}
+}
+
+// finish ends the run as --on-exit says, because of a motor.
+func (s *session) finish(err error) {
+	s.failed.CompareAndSwap(nil, &err)
+	s.leave.Store(true)
+}
+
+// fail ends the run at once.
+func (s *session) fail(err error) {
+	s.failed.CompareAndSwap(nil, &err)
+	s.stop.Store(true)
+}
+
 // end lets the follower go, unless it is to be held and the end is one of
 // exit.Held, and says how it went.
 func (s *session) end(loop *rt.Loop, err error) error {
