@@ -206,7 +206,7 @@ func TestDurationsFitTogether(t *testing.T) {
 		}
 		return d
 	}
-	way := seconds("edge/follow/drive.go", `parkLimit += (\d+) \* time.Second`) + seconds("edge/watch.go", `leaveLimit += follow.ParkLimit \+ (\d+)\*time.Second`) +
+	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/watch.go", `leaveLimit += follow.ParkLimit \+ (\d+)\*time.Second`) +
 		seconds("edge/hotplug/hotplug.go", `torqueOffFor += (\d+) \* time.Second`)
 	slow := seconds(edgePath, `exec sleep (\d+)`)
 	if got := u.seconds(t, "TimeoutStopSec"); got < way+3*time.Second || got <= slow {

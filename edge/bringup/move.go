@@ -144,10 +144,7 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 	switch {
 	case m.arm.Phase == follow.Arming:
 		if _, err := m.arm.ArmStep(t); err != nil {
-			if exit.Of(err) == exit.Failure {
-				err = exit.With(exit.Absent, err)
-			}
-			return false, err
+			return false, device.Absent(err)
 		}
 		if m.arm.Phase == follow.Armed {
 			m.say("Torque is on. Hold on to the arm: it is let go at the end.")

@@ -71,6 +71,15 @@ func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	return nil, exit.With(exit.Absent, err)
 }
 
+// Absent gives an error that has no exit code yet exit.Absent: the motors do not
+// answer.
+func Absent(err error) error {
+	if exit.Of(err) != exit.Failure {
+		return err
+	}
+	return exit.With(exit.Absent, err)
+}
+
 // simDirection puts the first target on the right.
 const simDirection = 1
 

@@ -270,7 +270,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 		s.fail(exit.Errorf(exit.Fault, "the follower's motors have restarted: check their supply, then start again"))
 	}
 	if err := s.arm.Fatal(); err != nil {
-		s.finish(exit.With(exit.Fault, err))
+		s.finish(err)
 	}
 	s.drive(t)
 	return wait
@@ -298,7 +298,7 @@ func (s *session) drive(t rt.Tick) {
 		}
 		s.touched.Store(true)
 		if _, err := s.arm.ArmStep(t); err != nil {
-			s.fail(device.ArmError(err))
+			s.fail(device.Absent(err))
 		}
 	case follow.Armed:
 		s.follow(t.Woke, present)
@@ -331,6 +331,7 @@ func (s *session) follow(now rt.Instant, present bool) {
 
 // finish ends the run as --on-exit says, because of a motor.
 func (s *session) finish(err error) {
+	err = exit.With(exit.Fault, err)
 	s.failed.CompareAndSwap(nil, &err)
 	s.leave.Store(true)
 }
