@@ -49,17 +49,11 @@ func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 		return false
 	}
 	d.key++
-	a.unconditioned()
 	a.Key, a.Step, a.Runway = d.key, d.schedule.n+1, size
-	c := &d.trigger.c
-	a.PrefixEnd = c.prefixEnd(delay)
-	if c.Prefix != prefixNone {
-		a.Rows, a.ModelRows = d.schedule.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
-	}
-	if c.Prefix == prefixSpans {
+	d.schedule.condition(a, &d.trigger.c, delay)
+	if d.trigger.c.Prefix == prefixSpans {
 		a.Spans = d.schedule.appendSpans(a.Spans, a.PrefixEnd)
 	}
-	a.Delay = min(delay, a.Rows) // only what is sent can be conditioned
 	d.requests.put(request{key: a.Key, step: a.Step, captured: now, source: now, delay: a.Delay})
 	return true
 }

@@ -88,17 +88,11 @@ func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 		d.cooldown = estimate + d.c.Epsilon
 	}
 	d.key++
-	a.unconditioned()
 	a.Key, a.Step, a.Runway = d.key, max(d.schedule.n, 0), size
-	delay := min(estimate, size)
-	a.PrefixEnd = d.c.prefixEnd(delay)
-	if d.c.Prefix != prefixNone {
-		a.Rows, a.ModelRows = d.schedule.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
-	}
+	d.schedule.condition(a, &d.c, min(estimate, size))
 	if d.c.Prefix == prefixSpans {
 		a.Spans = d.appendSpans(a.Spans, a.PrefixEnd)
 	}
-	a.Delay = min(delay, a.Rows)
 	d.requests.put(request{key: a.Key, step: a.Step, captured: now, source: now, delay: a.Delay})
 	return true
 }

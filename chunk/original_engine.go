@@ -36,11 +36,7 @@ func (d *originalEngine) OnChunk(now rt.Instant, c *Chunk) Result {
 
 //rt:noalloc
 func (d *originalEngine) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
-	due := d.bufferLow()
-	if d.c.Schedule == ScheduleSync {
-		due = d.queue.size() == 0
-	}
-	if d.waiting() || !due {
+	if d.waiting() || !d.due() {
 		return false
 	}
 	a.unconditioned()

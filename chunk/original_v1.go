@@ -26,7 +26,7 @@ func (d *originalV1) OnChunk(now rt.Instant, c *Chunk) Result {
 //rt:noalloc
 func (d *originalV1) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 	d.waiting()
-	if !d.bufferLow() {
+	if !d.due() {
 		return false
 	}
 	a.unconditioned()

@@ -152,10 +152,14 @@ func (b *queueBase) waiting() bool {
 	return b.waited < b.timeout
 }
 
-// bufferLow says that the actions left last no longer than Buffer.
+// due says that the actions left last no longer than Buffer, or for sync that none
+// is left.
 //
 //rt:noalloc
-func (b *queueBase) bufferLow() bool {
+func (b *queueBase) due() bool {
+	if b.c.Schedule == ScheduleSync {
+		return b.queue.size() == 0
+	}
 	return float64(b.queue.size())*(1/b.c.FPS) <= b.c.Buffer.Seconds()
 }
 

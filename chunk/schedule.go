@@ -200,6 +200,18 @@ func (s *schedule) copyPrefix(robot, model []float32, maxRows int) (rows, modelR
 	return rows, modelRows
 }
 
+// condition puts the rows that will run next into a request that announces a delay.
+//
+//rt:noalloc
+func (s *schedule) condition(a *Ask, c *Config, delay int) {
+	a.unconditioned()
+	a.PrefixEnd = c.prefixEnd(delay)
+	if c.Prefix != prefixNone {
+		a.Rows, a.ModelRows = s.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
+	}
+	a.Delay = min(delay, a.Rows) // only what is sent can be conditioned
+}
+
 // appendSpans describes the next actions up to the first gap, at most maxRows, by
 // the chunks they came from, for a server that keeps its raw chunks.
 //

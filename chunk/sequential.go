@@ -42,11 +42,7 @@ func (d *sequential) OnChunk(now rt.Instant, c *Chunk) Result {
 
 //rt:noalloc
 func (d *sequential) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
-	due := d.bufferLow()
-	if d.c.Schedule == ScheduleSync {
-		due = d.queue.size() == 0
-	}
-	if d.waiting() || !due {
+	if d.waiting() || !d.due() {
 		return false
 	}
 	a.unconditioned()

@@ -28,7 +28,7 @@ func (d *v1) OnChunk(now rt.Instant, c *Chunk) Result {
 
 //rt:noalloc
 func (d *v1) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
-	if d.waiting() || !d.bufferLow() {
+	if d.waiting() || !d.due() {
 		return false
 	}
 	a.unconditioned()

@@ -81,8 +81,3 @@ func (c *kernelClock) Suspended() time.Duration {
 	boot := clockTime(unix.CLOCK_BOOTTIME)
 	return boot.Sub(c.Now())
 }
-
-// ThreadCPU is the CPU time of the calling thread.
-//
-//rt:noalloc
-func (c *kernelClock) ThreadCPU() time.Duration { return ThreadCPU() }

@@ -111,8 +111,8 @@ type Loop struct {
 	suspended    atomic.Int64 // ns
 }
 
-// cpuMeter is a Clock that also has the CPU time of the calling thread, as
-// KernelClock and rttest.Clock do; with another Clock the real thread is measured.
+// cpuMeter is a simulated Clock that also simulates the CPU time of the calling
+// thread, as rttest.Clock does; with another Clock the real thread is measured.
 type cpuMeter interface{ ThreadCPU() time.Duration }
 
 // stealMeter is a simulated Clock that also simulates a host's steal time.

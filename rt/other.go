@@ -27,9 +27,6 @@ func (c *kernelClock) Now() Instant { return Instant(time.Since(c.base)) }
 func (c *kernelClock) SleepUntil(deadline Instant) { time.Sleep(deadline.Sub(c.Now())) }
 
 // ThreadCPU is not known here; every overrun counts as the host's.
-func (c *kernelClock) ThreadCPU() time.Duration { return 0 }
-
-// ThreadCPU is not known here.
 func ThreadCPU() time.Duration { return 0 }
 
 // StealTime is not known here.

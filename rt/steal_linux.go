@@ -1,6 +1,9 @@
 package rt
 
 import (
+	"bytes"
+	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -50,7 +53,7 @@ var statFile = sync.OnceValue(func() int {
 
 const (
 	statLine   = 256                   // more than the first line, ten numbers of at most 20 digits
-	stealField = 8                     // in the "cpu" line, its name counted
+	stealField = 8                     // after the name "cpu"
 	clockTick  = 10 * time.Millisecond // the kernel's USER_HZ is 100 on every Linux ABI in use
 )
 
@@ -58,31 +61,21 @@ const (
 // is none.
 //
 // Source: proc_stat(5).
+//
+//rt:noalloc
 func parseSteal(stat []byte) time.Duration {
-	const name = "cpu "
-	if len(stat) < len(name) || string(stat[:len(name)]) != name {
+	line, _, whole := bytes.Cut(stat, []byte("\n"))
+	fields, isSum := bytes.CutPrefix(line, []byte("cpu  "))
+	if !whole || !isSum {
 		return 0
 	}
-	field, value, digits := 0, int64(0), 0
-	for _, c := range stat[len(name):] {
-		switch {
-		case c >= '0' && c <= '9' && digits < maxDigits:
-			value, digits = value*10+int64(c-'0'), digits+1
-		case c == ' ' || c == '\n':
-			if digits > 0 {
-				if field++; field == stealField {
-					return time.Duration(value) * clockTick
-				}
-			}
-			if value, digits = 0, 0; c == '\n' {
-				return 0
-			}
-		default:
-			return 0
-		}
+	for range stealField - 1 {
+		_, fields, _ = bytes.Cut(fields, []byte(" "))
 	}
-	return 0
+	steal, _, _ := bytes.Cut(fields, []byte(" "))
+	ticks, err := strconv.ParseInt(string(steal), 10, 64)
+	if err != nil || ticks < 0 || ticks > math.MaxInt64/int64(clockTick) {
+		return 0
+	}
+	return time.Duration(ticks) * clockTick
 }
-
-// maxDigits of a count keep it, in nanoseconds, inside 63 bits.
-const maxDigits = 11

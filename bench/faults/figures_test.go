@@ -8,13 +8,26 @@ import (
 
 	"edgert/internal/fleet"
 	"edgert/policy"
+	"edgert/sim"
 )
+
+// still answers every observation with the arm at rest.
+type still struct{ rows [50 * sim.DOF]float32 }
+
+func (*still) Horizon() int   { return 50 }
+func (*still) DOF() int       { return sim.DOF }
+func (*still) PrefixEnd() int { return 0 }
+func (*still) Forget()        {}
+
+func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
+	return fleet.Answer{Robot: s.rows[:]}, nil
+}
 
 // aged is an outcome whose actions have an age: one of a run in which each
 // answer takes delay ticks.
 func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
-	robot, err := fleet.Open(fleet.Config{Policy: new(fleet.Still), Ticks: 120, Delay: delay})
+	robot, err := fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ func TestReconnect(t *testing.T) {
 // passer plans around the post on one side and on the other, in turns of as many
 // requests as turns says.
 type passer struct {
-	Still
+	still
 	turns int64
 	ways  [2][stillHorizon * sim.DOF]float32
 }

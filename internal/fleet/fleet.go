@@ -11,6 +11,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -94,17 +95,17 @@ func (c *Config) check() error {
 	if c.Policy.DOF() != sim.DOF {
 		return fmt.Errorf("%w: the policy drives %d joints, want %d", ErrConfig, c.Policy.DOF(), sim.DOF)
 	}
-	orDefault(&c.FirstSeed, DefaultSeed)
-	orDefault(&c.Seeds, 1)
-	orDefault(&c.Ticks, defaultTicks)
-	orDefault(&c.MaxAge, defaultMaxAge)
-	orDefault(&c.Reconnect, defaultReconnect)
-	orDefault(&c.Schedule.Schedule, chunk.ScheduleDRTC)
-	orDefault(&c.Schedule.Epsilon, chunk.DefaultEpsilon)
+	c.FirstSeed = cmp.Or(c.FirstSeed, DefaultSeed)
+	c.Seeds = cmp.Or(c.Seeds, 1)
+	c.Ticks = cmp.Or(c.Ticks, defaultTicks)
+	c.MaxAge = cmp.Or(c.MaxAge, defaultMaxAge)
+	c.Reconnect = cmp.Or(c.Reconnect, defaultReconnect)
+	c.Schedule.Schedule = cmp.Or(c.Schedule.Schedule, chunk.ScheduleDRTC)
+	c.Schedule.Epsilon = cmp.Or(c.Schedule.Epsilon, chunk.DefaultEpsilon)
 	c.Schedule.Horizon, c.Schedule.DOF, c.Schedule.FPS = c.Policy.Horizon(), sim.DOF, FPS
-	orDefault(&c.Schedule.PrefixEnd, c.Policy.PrefixEnd())
+	c.Schedule.PrefixEnd = cmp.Or(c.Schedule.PrefixEnd, c.Policy.PrefixEnd())
 	if c.Network == 0 && c.Compute == 0 {
-		orDefault(&c.Delay, 1)
+		c.Delay = cmp.Or(c.Delay, 1)
 	}
 	for _, f := range []struct {
 		name     string
@@ -140,11 +141,4 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil
-}
-
-func orDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }

@@ -173,7 +173,7 @@ func TestClosedLoopOverABadLink(t *testing.T) {
 // Holding still never scores: every leg times out, and the new target lies on
 // the same side.
 func TestHoldingStillScoresNothing(t *testing.T) {
-	r := mustRun(t, Config{Policy: new(Still), Seeds: 20, Delay: 8})
+	r := mustRun(t, Config{Policy: new(still), Seeds: 20, Delay: 8})
 	if b := r.Both(); b.Reached != 0 || b.Collided != 0 || b.TimedOut != 20*2*3 {
 		t.Errorf("holding still reaches %d, collides %d, times out %d, want 0, 0, 120", b.Reached, b.Collided, b.TimedOut)
 	}
@@ -185,7 +185,7 @@ func TestHoldingStillScoresNothing(t *testing.T) {
 // counter answers with its request's number in every row and records what the
 // loop told it.
 type counter struct {
-	Still
+	still
 	rows [stillHorizon * sim.DOF]float32
 	seen []Observation
 }
@@ -240,7 +240,7 @@ func TestLostAnswersStarveAndRecover(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
-	good := func() Config { return Config{Policy: new(Still)} }
+	good := func() Config { return Config{Policy: new(still)} }
 	for name, change := range map[string]func(*Config){
 		"no policy":            func(c *Config) { c.Policy = nil },
 		"negative seeds":       func(c *Config) { c.Seeds = -1 },
@@ -259,13 +259,13 @@ func TestRunRefuses(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := Run(Config{Policy: failing{new(Still), broken}}); !errors.Is(err, broken) {
+	if _, err := Run(Config{Policy: failing{new(still), broken}}); !errors.Is(err, broken) {
 		t.Errorf("Run() of a failing policy = %v, want %v", err, broken)
 	}
 }
 
 type failing struct {
-	*Still
+	*still
 	err error
 }
 

@@ -100,31 +100,3 @@ func (e *Exported) prefix(o *Observation) (rows int) {
 
 // Forget drops the chunks that a request may name.
 func (e *Exported) Forget() { e.past.Clear() }
-
-// Still answers every observation with its own state: the policy that must not
-// score.
-type Still struct {
-	chunk [stillHorizon * sim.DOF]float32
-}
-
-const stillHorizon = 50
-
-// Horizon is that of the demo policy.
-func (*Still) Horizon() int { return stillHorizon }
-
-// DOF is the arm's.
-func (*Still) DOF() int { return sim.DOF }
-
-// PrefixEnd is no limit.
-func (*Still) PrefixEnd() int { return 0 }
-
-// Answer repeats the state.
-func (s *Still) Answer(o *Observation) (Answer, error) {
-	for i := range stillHorizon {
-		copy(s.chunk[i*sim.DOF:], o.State[:])
-	}
-	return Answer{Robot: s.chunk[:]}, nil
-}
-
-// Forget does nothing.
-func (*Still) Forget() {}

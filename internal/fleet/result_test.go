@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"edgert/chunk"
+	"edgert/sim"
 )
 
 // Result sums up all worlds of a Run.
@@ -96,3 +97,31 @@ func (r *Result) String() string {
 		r.Delay, b.Success(), r.Right.Success(), r.Left.Success(), b.Legs(), b.Collided, b.TimedOut, r.LegsPer20s(), r.LegSeconds(.5), r.LegSeconds(.95),
 		r.Jump(.5), r.Jump(.95), r.StarvedPer20s(), r.RequestsPer20s(), r.Age(.99), r.MaxEstimate)
 }
+
+// still answers every observation with its own state: the policy that must not
+// score.
+type still struct {
+	chunk [stillHorizon * sim.DOF]float32
+}
+
+const stillHorizon = 50
+
+// Horizon is that of the demo policy.
+func (*still) Horizon() int { return stillHorizon }
+
+// DOF is the arm's.
+func (*still) DOF() int { return sim.DOF }
+
+// PrefixEnd is no limit.
+func (*still) PrefixEnd() int { return 0 }
+
+// Answer repeats the state.
+func (s *still) Answer(o *Observation) (Answer, error) {
+	for i := range stillHorizon {
+		copy(s.chunk[i*sim.DOF:], o.State[:])
+	}
+	return Answer{Robot: s.chunk[:]}, nil
+}
+
+// Forget does nothing.
+func (*still) Forget() {}

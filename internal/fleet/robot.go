@@ -123,7 +123,7 @@ func (r *Robot) newCore() error {
 func (r *Robot) tick(tick int) error {
 	now := time.Duration(tick) * Period
 	at := rt.Instant(now)
-	r.row.begin(r.seed, r.direction, tick)
+	r.row = Tick{Seed: r.seed, Direction: r.direction, Tick: tick, Seq: r.row.Seq}
 	r.observe()
 	r.act(at)
 	if err := r.net.advance(now, r.cfg.Policy); err != nil {

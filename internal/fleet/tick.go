@@ -34,10 +34,6 @@ type Tick struct {
 	Goal, Q [sim.DOF]float64
 }
 
-func (t *Tick) begin(seed uint64, direction, tick int) {
-	*t = Tick{Seed: seed, Direction: direction, Tick: tick, Seq: t.Seq}
-}
-
 func (t *Tick) merged(f *flight, now time.Duration, m *chunk.Result) {
 	t.Received, t.Outcome, t.Measured = true, m.Outcome, now-f.sent
 	t.Sent, t.ServerIn, t.ServerOut, t.ReceiveAt = f.sent, f.arrived, f.answered, f.at

@@ -40,7 +40,7 @@ func TestServerReceivesAtArrival(t *testing.T) {
 }
 
 // ramper answers with a ramp of 10 degrees per row on every joint.
-type ramper struct{ Still }
+type ramper struct{ still }
 
 func (r *ramper) Answer(*Observation) (Answer, error) {
 	for i := range r.chunk {
@@ -72,7 +72,7 @@ func TestStagesAndGate(t *testing.T) {
 		}
 	}
 	for _, bad := range []stage.Config{{Multiplier: 2}, {Cutoff: 1000}} {
-		if _, err := Open(Config{Policy: new(Still), Stages: bad}); !errors.Is(err, ErrConfig) {
+		if _, err := Open(Config{Policy: new(still), Stages: bad}); !errors.Is(err, ErrConfig) {
 			t.Errorf("stages %+v: %v, want %v", bad, err, ErrConfig)
 		}
 	}
