@@ -38,3 +38,31 @@ func ExampleLoop() {
 	// newest state: 5 of 60ms
 	// 5 ticks, 1 skipped, 1 overrun of ours
 }
+
+// The tick leaves what happened in a ring; another goroutine drains it later. A
+// full ring refuses, and the producer decides what that means.
+func ExampleRing() {
+	type event struct {
+		tick uint64
+		what string
+	}
+	ring, lost := rt.NewRing[event](2), 0
+	for tick := range uint64(3) { // the tick: never waits
+		slot := ring.Reserve()
+		if slot == nil {
+			lost++
+			continue
+		}
+		slot.tick, slot.what = tick, "overrun"
+		ring.Commit()
+	}
+	for e := ring.Peek(); e != nil; e = ring.Peek() { // the other goroutine
+		fmt.Println("tick", e.tick, e.what)
+		ring.Release()
+	}
+	fmt.Println(lost, "lost")
+	// Output:
+	// tick 0 overrun
+	// tick 1 overrun
+	// 1 lost
+}
