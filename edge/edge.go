@@ -1,16 +1,24 @@
 // Package edge is the robot's process: it ticks one arm on the action chunks of
 // a policy that runs elsewhere.
 //
-// One thread owns the tick (control.go): read the joints, pop the next action,
-// limit it, write it, then merge at most one waiting chunk and decide whether to
-// ask for the next. Around it, capture threads keep the newest picture of each
-// camera (package eye), the sender turns the tick's snapshots into observations
-// (observe.go), the transport's receiver leaves the newest chunk (receive.go),
-// and the link keeps a session open (link.go). They meet the tick only in
-// rt.Latest, rt.Ring and atomic flags.
+// Open (edge.go) checks the configuration (config.go), takes the robot's id
+// (identity.go), the arm (arm.go), a session with a server (link.go, service.go,
+// contract.go) and the cameras (cameras.go), and allocates everything. Run then
+// neither allocates on its paths nor fails but changes State (state.go).
 //
-// Open allocates and may fail; Run neither allocates on its paths nor fails but
-// changes State (state.go); the arm is let go on every way out.
+// One observation and its chunk take this way:
+//
+//	control.go   the tick: read, act, merge at most one chunk, ask; a snapshot leaves
+//	sender.go    newest pictures (package capture), encoded: the observation leaves
+//	receiver.go  chunks are checked as they come; the newest waits for the tick
+//
+// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. What the
+// tick decides is package tick, what the arm may do package follow.
+//
+// Beside the tick, watch.go is the run's housekeeping, record.go writes the actions
+// that ran, operator.go answers edge-rt ctl, and page.go people who look; both show
+// what stats.go counts, as status.go says it. end.go lets the arm go on every way
+// out, and summary.go tells what the run did.
 package edge
 
 import (
@@ -45,6 +53,9 @@ import (
 	"edgert/wire"
 )
 
+// niceOthers is for every thread but the tick's.
+const niceOthers = -10
+
 // errOffline is the cause of a connect context that ran into max_offline.
 var errOffline = errors.New("gave up after --max-offline")
 
@@ -57,34 +68,34 @@ const (
 
 // Edge is one robot, open and ready to run.
 type Edge struct {
-	cfg           Config
-	clock         rt.Clock
-	log           *slog.Logger
-	robot         robot.Robot
-	joints        []string // robot.Joints of each bit set, for the log
-	identity      *identity
-	world         *sim.Live // nil on hardware
-	still         *sim.Live // what simulated cameras see on a real bus
-	simBus        *servosim.Bus
-	arm           *hotplug.Arm
-	files         []opened // of the cameras, those that play files
-	cameras       []*capture.Camera
-	cameraReports []cameraReport // of each; owner: the housekeeping goroutine
-	encoders      []*capture.Encoder
-	net           wire.Session
-	receiver      *receiver
-	link          *link
-	control       *control
-	sender        *sender
-	operator      net.Listener
-	page          *page.Page // nil: none
-	loop          *rt.Loop
-	record        *record.Log // nil: none
-	recorded      error       // why it stopped; read after the thread that keeps it
-	ran           bool        // for as long as it was asked to
-	resume        string      // what an operator does whose arm waits
-	held          bool        // the run has ended, and the arm is left under torque as it was asked
-	stuck         bool        // a thread did not end: what it may use is left as it is
+	cfg         Config
+	clock       rt.Clock
+	log         *slog.Logger
+	robot       robot.Robot
+	joints      []string // robot.Joints of each bit set, for the log
+	identity    *identity
+	world       *sim.Live // nil on hardware
+	still       *sim.Live // what simulated cameras see on a real bus
+	simBus      *servosim.Bus
+	arm         *hotplug.Arm
+	files       []openedFile // of the cameras, those that play files
+	cameras     []*capture.Camera
+	cameraWaits []waitLog // of each; owner: the housekeeping goroutine
+	encoders    []*capture.Encoder
+	net         wire.Session
+	receiver    *receiver
+	link        *link
+	control     *control
+	sender      *sender
+	operator    net.Listener
+	page        *page.Page // nil: none
+	loop        *rt.Loop
+	record      *record.Log // nil: none
+	recorded    error       // why it stopped; read after the thread that keeps it
+	ran         bool        // for as long as it was asked to
+	resume      string      // what an operator does whose arm waits
+	held        bool        // the run has ended, and the arm is left under torque as it was asked
+	stuck       bool        // a thread did not end: what it may use is left as it is
 
 	stop     atomic.Bool // ends the tick
 	ending   atomic.Bool // ends every other thread
@@ -149,7 +160,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		cameras[i] = c
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
-	if err = e.readyCameras(); err != nil {
+	if err = e.openCameraFiles(); err != nil {
 		return e, err
 	}
 	if err = e.openPage(); err != nil {
@@ -178,7 +189,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err = e.connect(ctx); err != nil {
 		return e, err
 	}
-	if err = e.settleRate(ctx); err != nil {
+	if err = e.takePolicyRate(ctx); err != nil {
 		return e, err
 	}
 	if err = e.openCameras(ctx); err != nil {
@@ -200,7 +211,7 @@ func (e *Edge) connect(ctx context.Context) error {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
 	})
 	e.link = &link{
-		cfg: &e.cfg, who: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
+		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
 		flags: e.receiver.link, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
 	}
 	var err error
@@ -221,7 +232,7 @@ func (e *Edge) connect(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case wait.Err() != nil && errors.As(err, new(*retryLater)):
+	case wait.Err() != nil && errors.As(err, new(*temporaryError)):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil:
 		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)
@@ -239,10 +250,10 @@ func unitsOf(r robot.Robot) (units []string) {
 
 // build allocates what the session's sizes need.
 func (e *Edge) build() error {
-	terms, period, events := e.link.terms, e.cfg.period(), event.NewQueue(eventSlots)
+	contract, period, events := e.link.contract, e.cfg.period(), event.NewQueue(eventSlots)
 	schedule := e.cfg.Plan
-	schedule.Horizon, schedule.DOF, schedule.FPS = terms.horizon, len(e.robot.Motors), e.cfg.FPS
-	schedule.PrefixEnd, schedule.RequestTimeout = terms.prefixEnd, e.cfg.RequestTimeout
+	schedule.Horizon, schedule.DOF, schedule.FPS = contract.horizon, len(e.robot.Motors), e.cfg.FPS
+	schedule.PrefixEnd, schedule.RequestTimeout = contract.prefixEnd, e.cfg.RequestTimeout
 	plan, err := chunk.New(schedule)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -265,7 +276,7 @@ func (e *Edge) build() error {
 		}, schedule.DOF),
 		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
 		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
-	}, tick.Core{Plan: plan, Stages: stages, MaxAge: e.cfg.MaxActionAge}, terms.horizon)
+	}, tick.Core{Plan: plan, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	e.control.stats.inState[Connecting].Add(int64(e.opened))
 	e.control.link.missingCameras.Store(int32(len(e.cameras)))
@@ -280,7 +291,10 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	defer e.release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e.settleIn()
+	if err := rt.LockMemory(); err != nil {
+		e.log.Info("memory is not locked", "why", err)
+	}
+	e.heap.hold()
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
 	linked := make(chan error, 1)
 	for _, cam := range e.cameras {
@@ -291,7 +305,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		e.spawn(e.writeRecord)
 	}
 	e.threads.Add(1)
-	go func() { defer e.threads.Done(); linked <- e.link.keep(ctx) }()
+	go func() { defer e.threads.Done(); linked <- e.link.maintain(ctx) }()
 	e.spawn(func() error { return e.serveOperator(ctx) })
 	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
 	ticked := make(chan error, 1)

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxTwins bounds how many edges on one host may share a configured id.
-	maxTwins = 64
+	// maxSuffix bounds how many edges on one host may share a configured id.
+	maxSuffix = 64
 
-	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // of an id, so that each of its twins' fits
+	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // of an id, so that each of its suffixes fits
 	maxSocketBytes = 107                            // of a path, unix(7)
 )
 
@@ -96,7 +96,7 @@ func claim(want string) (*identity, error) {
 	if n := len(socketPath(dir, want)) + len("-64"); n > maxSocketBytes {
 		return nil, exit.Errorf(exit.Config, "the operator's socket in %s would have a path of %d bytes, and the kernel takes %d: set XDG_STATE_HOME to a shorter directory, or --id to a shorter name", dir, n, maxSocketBytes)
 	}
-	for n := 1; n <= maxTwins; n++ {
+	for n := 1; n <= maxSuffix; n++ {
 		id := want
 		if n > 1 {
 			id = fmt.Sprintf("%s-%d", want, n)
@@ -116,7 +116,7 @@ func claim(want string) (*identity, error) {
 			return nil, fmt.Errorf("robot id %s: lock: %w", id, err)
 		}
 	}
-	return nil, fmt.Errorf("robot id %s and its first %d twins are all in use on this host", want, maxTwins-1)
+	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host", want, maxSuffix-1)
 }
 
 func newInstance() string {

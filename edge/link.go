@@ -39,64 +39,64 @@ const tokenGrace = 2 * time.Second
 // Owner: the link goroutine, apart from lost.
 type link struct {
 	// Constant after Open.
-	cfg     *Config
-	who     *identity
-	names   []string // action names in order
-	units   []string // of each
-	log     *slog.Logger
-	clock   rt.Clock
-	net     wire.Session
-	flags   *linkFlags
-	uplink  *atomic.Pointer[uplink]
-	receive func(wire.Sample) // a sample of the action topic
+	cfg      *Config
+	identity *identity
+	names    []string // action names in order
+	units    []string // of each
+	log      *slog.Logger
+	clock    rt.Clock
+	net      wire.Session
+	flags    *linkFlags
+	uplink   *atomic.Pointer[uplink]
+	receive  func(wire.Sample) // a sample of the action topic
 
-	terms         terms
-	publisher     wire.Publisher
-	epoch         uint32
-	presenceToken wire.Declaration // of this robot and epoch
-	sessionID     string
-	back          atomic.Bool  // transport: the token came (back); ends a rest
-	vanished      atomic.Bool  // transport: the token went away since the handshake began, even if it is back
-	presence      atomic.Int32 // of the server's liveliness token, written by the transport too
-	openedAt      rt.Instant
-	opened        atomic.Uint64
-	loud          string // last complaint, so that a retry says it once
-	twinTold      bool
+	contract          contract
+	publisher         wire.Publisher
+	epoch             uint32
+	presenceToken     wire.Declaration // of this robot and epoch
+	sessionID         string
+	tokenBack         atomic.Bool  // transport: the server's liveliness token came (back); ends a rest
+	tokenLost         atomic.Bool  // transport: it went away since the handshake began, even if it is back
+	serverToken       atomic.Int32 // whether it is there, written by the transport too
+	openedAt          rt.Instant
+	opened            atomic.Uint64
+	lastError         string // of connect, so that it is logged once
+	duplicateReported bool
 }
 
 // handshake finds the server and opens a session. An error with an exit code is
 // final, any other passes.
 func (l *link) handshake(ctx context.Context) error {
-	l.vanished.Store(false)
+	l.tokenLost.Store(false)
 	prefix, err := l.find(ctx)
 	if err != nil {
 		return err
 	}
-	l.epoch = l.who.nextEpoch()
+	l.epoch = l.identity.nextEpoch()
 	ack, err := l.open(ctx, prefix)
 	if err != nil {
 		return err
 	}
-	t, err := l.agree(prefix, ack)
+	t, err := l.checkContract(prefix, ack)
 	if err == nil {
 		err = l.declare(prefix)
 	}
 	if err == nil {
-		err = l.appear(prefix)
+		err = l.announce(prefix)
 	}
 	if err != nil {
-		l.giveBack(prefix, ack.SessionID) // or it would hold a place until it idles out
+		l.closeSession(prefix, ack.SessionID) // or it would hold a place until it idles out
 		return err
 	}
 	for _, w := range ack.Warnings {
 		l.log.Warn("server: " + w)
 	}
-	l.terms, l.sessionID = t, ack.SessionID
+	l.contract, l.sessionID = t, ack.SessionID
 	l.flags.evicted.Store(false)
-	l.presence.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
+	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
-	l.loud = ""
+	l.lastError = ""
 	l.flags.noSession.Store(nil)
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
 	l.flags.nonce.Store(ack.Nonce)
@@ -113,15 +113,15 @@ func (l *link) declare(prefix string) error {
 	if l.publisher != nil {
 		return nil
 	}
-	obs, err := wire.ObsKey(prefix, l.who.ID)
+	obs, err := wire.ObsKey(prefix, l.identity.ID)
 	if err != nil {
 		return err
 	}
-	action, err := wire.ActionKey(prefix, l.who.ID)
+	action, err := wire.ActionKey(prefix, l.identity.ID)
 	if err != nil {
 		return err
 	}
-	alive, err := wire.ClientAliveKey(prefix, l.who.ID)
+	alive, err := wire.ClientAliveKey(prefix, l.identity.ID)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (l *link) declare(prefix string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), l.tokenMoved); err != nil {
+	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), l.onToken); err != nil {
 		return err
 	}
 	if _, err := l.net.Token(alive); err != nil {
@@ -144,8 +144,8 @@ func (l *link) declare(prefix string) error {
 
 // appear shows this robot's presence in the session's epoch, and takes back the
 // last epoch's.
-func (l *link) appear(prefix string) error {
-	key, err := wire.EpochAliveKey(prefix, l.who.ID, l.epoch)
+func (l *link) announce(prefix string) error {
+	key, err := wire.EpochAliveKey(prefix, l.identity.ID, l.epoch)
 	if err != nil {
 		return err
 	}
@@ -163,13 +163,13 @@ func (l *link) appear(prefix string) error {
 // tokenMoved notes that the server's token came or went.
 //
 // Owner: the transport's goroutine.
-func (l *link) tokenMoved(_ string, up bool) {
+func (l *link) onToken(_ string, up bool) {
 	if up {
-		l.presence.Store(tokenAlive)
-		l.back.Store(true)
+		l.serverToken.Store(tokenAlive)
+		l.tokenBack.Store(true)
 	} else {
-		l.presence.Store(tokenGone)
-		l.vanished.Store(true)
+		l.serverToken.Store(tokenGone)
+		l.tokenLost.Store(true)
 	}
 }
 
@@ -193,15 +193,15 @@ func (l *link) connect(ctx context.Context) error {
 			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
 		}
 		level, wait := slog.LevelInfo, retry.Next()
-		if later := (*retryLater)(nil); errors.As(err, &later) {
+		if later := (*temporaryError)(nil); errors.As(err, &later) {
 			level = slog.LevelWarn
 			if later.after > 0 {
 				wait = min(wait, later.after)
 			}
 		}
-		if text := err.Error(); text != l.loud {
+		if text := err.Error(); text != l.lastError {
 			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
-			l.loud = text
+			l.lastError = text
 			l.flags.noSession.Store(&text)
 		}
 		if !l.rest(ctx, wait, true) {
@@ -218,7 +218,7 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if eager && l.back.Swap(false) {
+		if eager && l.tokenBack.Swap(false) {
 			return true
 		}
 		l.clock.SleepUntil(min(end, l.clock.Now().Add(linkPoll)))
@@ -228,10 +228,10 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 
 // keep watches the open session and opens another when it is lost, until ctx
 // ends or a refusal is final.
-func (l *link) keep(ctx context.Context) error {
+func (l *link) maintain(ctx context.Context) error {
 	for l.rest(ctx, linkPoll, false) {
-		l.tellTwin()
-		why := l.trouble()
+		l.warnDuplicate()
+		why := l.lossReason()
 		if why == "" {
 			continue
 		}
@@ -239,7 +239,7 @@ func (l *link) keep(ctx context.Context) error {
 		l.flags.epoch.Store(0)
 		l.uplink.Store(nil)
 		l.flags.lost.Store(true)
-		l.back.Store(false)
+		l.tokenBack.Store(false)
 		if err := l.connect(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -251,21 +251,21 @@ func (l *link) keep(ctx context.Context) error {
 	return nil
 }
 
-// tellTwin warns, once a run, of another robot under this name that the server let
+// warnDuplicate warns, once a run, of another robot under this name that the server let
 // in. Its answers are dropped, but its requests cost this robot's their turns.
-func (l *link) tellTwin() {
-	if l.flags.duplicate.Swap(false) && !l.twinTold {
-		l.twinTold = true
-		l.log.Warn("answers to another robot that runs as " + l.who.ID + " arrive, and are dropped: give one of them another --id")
+func (l *link) warnDuplicate() {
+	if l.flags.duplicate.Swap(false) && !l.duplicateReported {
+		l.duplicateReported = true
+		l.log.Warn("answers to another robot that runs as " + l.identity.ID + " arrive, and are dropped: give one of them another --id")
 	}
 }
 
-// trouble says what is wrong with the open session, or nothing.
-func (l *link) trouble() string {
-	if l.vanished.Load() {
+// lossReason returns why the open session is lost, empty when it is not.
+func (l *link) lossReason() string {
+	if l.tokenLost.Load() {
 		return "the server's liveliness token is gone"
 	}
-	if l.presence.Load() == tokenUnseen {
+	if l.serverToken.Load() == tokenUnseen {
 		// It may have vanished between the query that found it and the
 		// subscription that watches it: then no event ever comes.
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
@@ -295,14 +295,14 @@ func (l *link) close() {
 		return
 	}
 	l.uplink.Store(nil)
-	l.giveBack(l.terms.prefix, l.sessionID)
+	l.closeSession(l.contract.prefix, l.sessionID)
 }
 
-// giveBack closes a session at the server.
-func (l *link) giveBack(prefix, session string) {
+// closeSession closes a session at the server.
+func (l *link) closeSession(prefix, session string) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.who.ID, SessionID: session})
+	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.identity.ID, SessionID: session})
 	if _, err := l.net.Get(ctx, wire.SessionKey(prefix), body, closeTimeout); err != nil {
 		l.log.Debug("session close", "err", err)
 	}

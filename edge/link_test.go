@@ -119,7 +119,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
 			Cameras: []capture.Config{{Name: "top", Source: "sim"}},
 		},
-		who: &identity{ID: "arm", Instance: newInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
+		identity: &identity{ID: "arm", Instance: newInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
 		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), receive: func(wire.Sample) {},
 	}, log
 }
@@ -137,15 +137,15 @@ func TestLinkOpensTheOnlyService(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := s.opens[0]
-	if o.Instance != l.who.Instance || o.Host != "left-pi" || l.flags.nonce.Load() != 41 {
-		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.flags.nonce.Load(), l.who.Instance)
+	if o.Instance != l.identity.Instance || o.Host != "left-pi" || l.flags.nonce.Load() != 41 {
+		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.flags.nonce.Load(), l.identity.Instance)
 	}
 	if o.ClientUUID != "arm" || o.FPS != 60 || o.StateDim != 2 || fmt.Sprint(o.ActionNames) != fmt.Sprint(testNames) ||
 		fmt.Sprint(o.CameraNames) != "[observation.images.top]" || o.Task != "pick" || !o.RTCEnabled || o.SchemaVersion != 1 {
 		t.Errorf("asked with %+v", o)
 	}
-	if l.flags.epoch.Load() != 1 || l.terms.horizon != 50 || l.terms.prefixEnd != 24 || l.uplink.Load().old {
-		t.Errorf("epoch %d terms %+v uplink %+v", l.flags.epoch.Load(), l.terms, l.uplink.Load())
+	if l.flags.epoch.Load() != 1 || l.contract.horizon != 50 || l.contract.prefixEnd != 24 || l.uplink.Load().old {
+		t.Errorf("epoch %d contract %+v uplink %+v", l.flags.epoch.Load(), l.contract, l.uplink.Load())
 	}
 }
 
@@ -234,7 +234,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 				if err := l.connect(ctx); err != nil {
 					t.Fatal(err)
 				}
-				had := l.terms.prefix
+				had := l.contract.prefix
 				prefix, err := wire.ServicePrefix(other[0], "main", other[1])
 				if err != nil {
 					t.Fatal(err)
@@ -249,7 +249,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 					t.Fatalf("find = %s, %v, want %s", got, err, had)
 				}
 				s.token.Undeclare()
-				await(t, "the loss", func() bool { return l.vanished.Load() })
+				await(t, "the loss", func() bool { return l.tokenLost.Load() })
 				got, err := l.find(ctx)
 				if err == nil || exit.Of(err) != exit.Failure {
 					t.Fatalf("find = %s, %v (code %d), want an error that passes", got, err, exit.Of(err))
@@ -260,8 +260,8 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 				if _, err := s.net.Token(wire.ServerAliveKey(had)); err != nil {
 					t.Fatal(err)
 				}
-				if err := l.connect(ctx); err != nil || l.terms.prefix != had {
-					t.Errorf("connect = %v with %s, want %s again\n%s", err, l.terms.prefix, had, log)
+				if err := l.connect(ctx); err != nil || l.contract.prefix != had {
+					t.Errorf("connect = %v with %s, want %s again\n%s", err, l.contract.prefix, had, log)
 				}
 			})
 		}
@@ -303,10 +303,10 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	l.cfg.RequestTimeout = time.Minute
 	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Minute, time.Minute // its return must end the wait
 	ended := make(chan error, 1)
-	go func() { ended <- l.keep(ctx) }()
+	go func() { ended <- l.maintain(ctx) }()
 	s.token.Undeclare()
 	await(t, "the loss", func() bool { return l.flags.lost.Load() && l.flags.epoch.Load() == 0 })
-	token, err := s.net.Token(wire.ServerAliveKey(l.terms.prefix))
+	token, err := s.net.Token(wire.ServerAliveKey(l.contract.prefix))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,15 +337,15 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 // valid state) blames no server.
 func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)), flags: &linkFlags{}}
-	l.presence.Store(tokenAlive)
+	l.serverToken.Store(tokenAlive)
 	l.flags.mergedAt.Store(int64(time.Minute))
 	l.flags.askedAt.Store(int64(time.Minute) - 1)
-	if why := l.trouble(); why != "" {
-		t.Errorf("trouble() = %q, want none", why)
+	if why := l.lossReason(); why != "" {
+		t.Errorf("lossReason() = %q, want none", why)
 	}
 	l.flags.askedAt.Store(int64(time.Minute) + 1)
-	if why := l.trouble(); why == "" {
-		t.Error("an unanswered request an hour ago is no trouble")
+	if why := l.lossReason(); why == "" {
+		t.Error("an unanswered request an hour ago loses no session")
 	}
 }
 
@@ -373,7 +373,7 @@ func TestAgreeFPS(t *testing.T) {
 	} {
 		log := new(bytes.Buffer)
 		cfg := Config{FPS: tt.fps, FPSMismatch: tt.mismatch}
-		got, err := cfg.agreeFPS(tt.trained, slog.New(slog.NewTextHandler(log, nil)))
+		got, err := cfg.agreedFPS(tt.trained, slog.New(slog.NewTextHandler(log, nil)))
 		if got != tt.want || (err == nil) != (tt.want != 0) || err != nil && exit.Of(err) != exit.Config {
 			t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
 		}
@@ -392,7 +392,7 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
 	l.cfg.RequestTimeout = 100 * time.Millisecond // silence: the session is opened again
 	l.flags.askedAt.Store(int64(l.clock.Now()))
-	err := l.keep(within(t, 8*time.Second))
+	err := l.maintain(within(t, 8*time.Second))
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.flags.refused.Load() {
 		t.Errorf("keep = %v, want a refusal with code 3", err)
 	}
@@ -401,14 +401,14 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 // People hear of another robot under this name once, however many answers come.
 func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
-	l := &link{who: &identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)), flags: &linkFlags{}}
-	l.tellTwin()
+	l := &link{identity: &identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)), flags: &linkFlags{}}
+	l.warnDuplicate()
 	if log.Len() != 0 {
 		t.Errorf("without one: %s", log)
 	}
 	for range 2 {
 		l.flags.duplicate.Store(true)
-		l.tellTwin()
+		l.warnDuplicate()
 	}
 	if n := strings.Count(log.String(), "another robot that runs as arm"); n != 1 {
 		t.Errorf("told %d times, want once: %s", n, log)

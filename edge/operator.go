@@ -119,11 +119,11 @@ func (l *link) reset(ctx context.Context, episode uint32) bool {
 	if up == nil {
 		return false
 	}
-	key, err := wire.ResetKey(up.prefix, l.who.ID)
+	key, err := wire.ResetKey(up.prefix, l.identity.ID)
 	if err != nil {
 		return false
 	}
-	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.who.ID, EpisodeID: episode})
+	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.identity.ID, EpisodeID: episode})
 	replies, err := l.net.Get(ctx, key, body, resetLimit)
 	for _, r := range replies {
 		var ack wire.ResetAck

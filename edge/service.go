@@ -16,13 +16,13 @@ import (
 // errNoService means that nobody serves; it passes.
 var errNoService = errors.New("no lean-server answers")
 
-// retryLater is an error that the server says will pass.
-type retryLater struct {
+// temporaryError is an error that the server says will pass.
+type temporaryError struct {
 	error
 	after time.Duration
 }
 
-func (r *retryLater) Unwrap() error { return r.error }
+func (r *temporaryError) Unwrap() error { return r.error }
 
 // find returns the key prefix of the service to use. A robot that had one looks
 // for that one alone: which others are in reach is no business of its run any more.
@@ -48,7 +48,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 		}
 	}
 	slices.Sort(found)
-	had := l.terms.prefix
+	had := l.contract.prefix
 	switch {
 	case had != "" && slices.Contains(found, had):
 		return had, nil
@@ -69,9 +69,9 @@ func (l *link) find(ctx context.Context) (string, error) {
 // open asks for a session.
 func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
-		ClientUUID: l.who.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
+		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
 		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Plan.Conditioned(), Task: l.cfg.Task,
-		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.who.Instance, Host: l.who.Host,
+		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
 	}
 	for _, key := range keys(l.cfg.Tags) {
 		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
@@ -95,22 +95,22 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 			return &ack, nil
 		}
 		if ack.Temporary() {
-			return nil, l.refusedForNow(&ack)
+			return nil, l.temporaryRefusal(&ack)
 		}
 		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, ack.Error)
 	}
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
 }
 
-// refusedForNow is a refusal that passes, in words.
-func (l *link) refusedForNow(ack *wire.SessionAck) error {
+// temporaryRefusal is a refusal that passes, in words.
+func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
 	err := fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad)
 	switch ack.HeldBy {
 	case "":
 	case wire.HostUnknown:
-		err = fmt.Errorf("another robot runs as %s: give one of them another --id", l.who.ID)
+		err = fmt.Errorf("another robot runs as %s: give one of them another --id", l.identity.ID)
 	default:
-		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy, l.who.ID)
+		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy, l.identity.ID)
 	}
-	return &retryLater{err, time.Duration(ack.RetryAfterMs) * time.Millisecond}
+	return &temporaryError{err, time.Duration(ack.RetryAfterMs) * time.Millisecond}
 }

@@ -42,8 +42,7 @@ type tickStats struct {
 	dropped [numDrops]atomic.Uint64
 
 	// Written by the sender.
-	sent, replaced, late atomic.Uint64 // late: no publisher or no picture yet
-	sendErrors           atomic.Uint64
+	replaced, late, sendErrors atomic.Uint64 // late: no publisher or no picture yet
 
 	// Written by the receiver.
 	notices atomic.Uint64 // events from the server

@@ -1,12 +1,14 @@
 package edge
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -53,8 +55,8 @@ type Summary struct {
 	Seconds      float64                   `json:"seconds"`
 }
 
-// trouble says what did not go well, or nothing.
-func (f *Frames) trouble() (text string) {
+// problems lists what did not go well, for the end of a line.
+func (f *Frames) problems() (text string) {
 	for _, c := range []struct {
 		n    uint64
 		what string
@@ -79,7 +81,7 @@ func (e *Edge) summarize(err error) *Summary {
 	s := &Summary{
 		Status: e.status(), Bus: busSummary(e.arm.Stats()), Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
 		ExcusedMS: round3(loop.Excused.Seconds() * 1e3), Skipped: loop.Skipped, LatenessHist: histogram(loop.Lateness, time.Microsecond),
-		Compat: e.cfg.Plan.Compat, Multiplier: c.core.Stages.Multiplier(), Horizon: e.link.terms.horizon,
+		Compat: e.cfg.Plan.Compat, Multiplier: c.core.Stages.Multiplier(), Horizon: e.link.contract.horizon,
 		SMin: c.core.Plan.View().SMin, LatencySteps: c.core.Plan.View().Estimate, StarvedBus: st.starvedBus.Load(),
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
 		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
@@ -149,12 +151,12 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	row("lateness", "p50 %.0f us, p99 %.0f us, p99.9 %.0f us, max %.0f us", s.LatenessUS.P50, s.LatenessUS.P99, s.LatenessUS.P999, s.LatenessUS.Max)
 	row("bus", "%d cycles, p50 %.0f us, p99 %.0f us, lost %d, corrupt %d", s.Bus.Cycles, s.Bus.P50, s.Bus.P99, s.Bus.Lost, s.Bus.Corrupt)
 	row("phases", "p50/p99 us: %s", phases(s.Phases))
-	row("requests", "%d sent, %d chunks merged, dropped %s", s.Requests, s.Chunks, counts(s.ChunksDropped))
+	row("requests", "%d sent, %d chunks merged, dropped %s", s.Requests, s.Chunks, list(s.ChunksDropped, "%d"))
 	row("round trip", "p50 %.1f ms, p99 %.1f ms, max %.1f ms; network p50 %.1f ms; estimate %d ticks", s.RTTms.P50, s.RTTms.P99, s.RTTms.Max, s.NetworkMS.P50, s.LatencySteps)
 	row("action age", "p50 %.0f ms, p99 %.0f ms, max %.0f ms", s.ActionAgeMS.P50, s.ActionAgeMS.P99, s.ActionAgeMS.Max)
 	for _, name := range keys(s.Frames) {
 		f := s.Frames[name]
-		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms%s", f.Captured, f.Dropped, f.Age, f.trouble())
+		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms%s", f.Captured, f.Dropped, f.Age, f.problems())
 	}
 	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles, s.MallocWindow, s.RSSMB)
 	if p := s.Page; p != nil {
@@ -165,44 +167,24 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	} else {
 		row("real time", "no: %s", s.RT.Why)
 	}
-	row("states", "%s", seconds(s.InState))
+	row("states", "%s", list(s.InState, "%.1f s"))
 	row("targets", "%d reached, %d collisions, %d timed out", s.Targets, s.Collisions, s.Timeouts)
 	row("exit", "%d, %s", s.Exit.Code, s.Exit.Reason)
 	return t.Flush()
 }
 
-func keys[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
-}
-
-func counts(m map[string]uint64) string {
-	out := ""
-	for _, name := range keys(m) {
-		out += fmt.Sprintf(", %s %d", name, m[name])
-	}
-	if out == "" {
-		return "none"
-	}
-	return out[2:]
-}
-
-func seconds(m map[string]float64) string {
-	out := ""
+// list prints a map's values above 0 in the order of their names.
+func list[V uint64 | float64](m map[string]V, format string) string {
+	var out []string
 	for _, name := range keys(m) {
 		if m[name] > 0 {
-			out += fmt.Sprintf(", %s %.1f s", name, m[name])
+			out = append(out, name+" "+fmt.Sprintf(format, m[name]))
 		}
 	}
-	if out == "" {
-		return "none"
-	}
-	return out[2:]
+	return cmp.Or(strings.Join(out, ", "), "none")
 }
+
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // ending is the summary's exit for an error, or for an end as asked.
 func ending(err error, asked string) Ending {
@@ -212,13 +194,13 @@ func ending(err error, asked string) Ending {
 	return Ending{int(exit.Clean), asked}
 }
 
-// phases lists the parts of a tick in their order.
+// phases lists the phases of a tick in their order.
 func phases(all map[string]ShortQuantiles) string {
-	var b []byte
+	var out []string
 	for _, name := range append(phaseNames[:], "tick") {
 		if q, ok := all[name]; ok {
-			b = fmt.Appendf(b, "%s %.0f/%.0f  ", name, q.P50, q.P99)
+			out = append(out, fmt.Sprintf("%s %.0f/%.0f", name, q.P50, q.P99))
 		}
 	}
-	return string(bytes.TrimSpace(b))
+	return strings.Join(out, "  ")
 }

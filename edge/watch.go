@@ -47,7 +47,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		end = e.started.Add(e.cfg.Duration)
 	}
 	nextLine, leaveBy, told := e.started, rt.Instant(0), false
-	away := reason{what: "the arm to come back"}
+	away := waitLog{what: "the arm to come back"}
 	for {
 		select {
 		case err := <-ticked:
@@ -77,9 +77,9 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		e.notify(now, leaveBy != 0)
 		e.control.events.Drain(e.report)
 		if err := e.arm.OpenError(); err != nil {
-			away.tell(e, err)
+			away.log(e, err)
 		} else {
-			away.said = ""
+			away.last = ""
 		}
 		e.reportCameras()
 		if e.cfg.Status != nil && now >= nextLine {

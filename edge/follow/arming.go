@@ -79,7 +79,7 @@ func (f *Follower) jointsToArm() (joints uint32, ready bool) {
 	for j := range f.joints {
 		switch l := f.joints[j]; {
 		case l&(Limp|EncoderFault) != 0, l&Torque != 0 && !f.rearmAll:
-		case f.may[j] < MayArm:
+		case f.may[j] < mayArm:
 			return 0, false
 		default:
 			joints |= 1 << j
@@ -92,8 +92,8 @@ func (f *Follower) jointsToArm() (joints uint32, ready bool) {
 func (f *Follower) armed(now rt.Instant, joints uint32) {
 	for j := range f.joints {
 		if joints&(1<<j) != 0 {
-			f.joints[j] = f.joints[j].After(TorqueOn)
-			f.may[j] = f.joints[j].May()
+			f.joints[j] = f.joints[j].after(torqueOn)
+			f.may[j] = f.joints[j].permission()
 		}
 		f.stalls[j] = stall{}
 	}

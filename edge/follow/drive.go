@@ -39,7 +39,7 @@ func (f *Follower) caughtUp(action []float32) bool {
 			continue
 		}
 		want := min(f.gate.Max[j], max(f.gate.Min[j], action[j]))
-		if d := want - f.Goal[j]; f.may[j] != MayGoal || d > f.gate.Step[j]+slack || d < -f.gate.Step[j]-slack {
+		if d := want - f.Goal[j]; f.may[j] != mayGoal || d > f.gate.Step[j]+slack || d < -f.gate.Step[j]-slack {
 			return false
 		}
 	}
@@ -61,9 +61,9 @@ func (f *Follower) move(action []float32, pace float32) {
 	joints := uint32(0)
 	for j := range f.Goal {
 		switch f.may[j] {
-		case MayGoal:
+		case mayGoal:
 			f.Goal[j] = f.gate.Pass(j, f.Goal[j], action[j], f.Place[j])
-		case MayRelieve:
+		case mayRelieve:
 			f.Goal[j] = f.gate.Pass(j, f.Goal[j], relief(f.Goal[j], action[j], f.push[j], f.Place[j]), f.Place[j])
 		default:
 			continue

@@ -101,7 +101,7 @@ type Follower struct {
 	bus         Bus
 	gate        Gate
 	joints      []Condition
-	may         []Permission
+	may         []permission
 	stalls      []stall
 	push        []float32 // per joint: which way it pushed when it was overloaded
 	scratch     []float32
@@ -155,7 +155,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	row := func() []float32 { return make([]float32, n) }
 	return &Follower{
 		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
-		joints: make([]Condition, n), may: make([]Permission, n), stalls: make([]stall, n), push: row(), scratch: row(),
+		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: row(), scratch: row(),
 		silence: silence{lastReply: make([]rt.Instant, n)}, parking: parking{place: row()}, suspension: rt.NewSuspension(cfg.Clock),
 	}
 }
@@ -173,7 +173,7 @@ func Reserve(period time.Duration) time.Duration {
 //rt:noalloc
 func (f *Follower) Resume() {
 	for j := range f.joints {
-		f.joints[j] = f.joints[j].After(OperatorResumed)
+		f.joints[j] = f.joints[j].after(operatorResumed)
 	}
 	f.needsResume = false
 }

@@ -150,7 +150,7 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	// One answers again, and the arm still counts as silent: so many motors rest.
 	r = armed(t, func(c *Config) { c.Gate.Step = []float32{2, 4} })
 	r.joints[0], r.joints[1] = Torque|Answering|Verified, Torque|Answering|Verified
-	r.may[0], r.may[1], r.silence.bus = MayGoal, MayGoal, true
+	r.may[0], r.may[1], r.silence.bus = mayGoal, mayGoal, true
 	n = len(r.bus.sent)
 	r.Drive(r.now, []float32{30, 80})
 	if len(r.bus.sent) != n {

@@ -30,64 +30,60 @@ func (c Condition) String() string {
 	return strings.Join(names, " ")
 }
 
-// Permission is what a joint may be told. Each allows what those before it do, but
-// for MayArm: goal := present and torque on are the way to the two behind it.
-type Permission uint8
+// permission is what a joint may be told. Each allows what those before it do, but
+// for mayArm: goal := present and torque on are the way to the two behind it.
+type permission uint8
 
 const (
-	MayNothing Permission = iota // nothing is sent to it
-	MayRelax                     // torque off
-	MayArm                       // goal := present, torque on
-	MayRelieve                   // a goal that takes load off it
-	MayGoal                      // any goal that passes the gate
+	mayNothing permission = iota // nothing is sent to it
+	mayRelax                     // torque off
+	mayArm                       // goal := present, torque on
+	mayRelieve                   // a goal that takes load off it
+	mayGoal                      // any goal that passes the gate
 )
-
-var permissionNames = [...]string{"nothing", "torque off", "goal := present, torque on", "a goal that relieves the load", "any goal that passes the gate"}
-
-func (p Permission) String() string { return permissionNames[p] }
 
 // rule is one line of the table: a joint with all conditions of has and none of
 // lacks may be told may.
 type rule struct {
 	has, lacks Condition
-	may        Permission
+	may        permission
 	why        string
 }
 
 // rules is what a joint may be told. The first line that fits counts; the last fits
 // every joint.
 var rules = [...]rule{
-	{Limp, 0, MayRelax, "limp: its torque was taken for the rest of the run"},
-	{Restarted, 0, MayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
-	{0, Answering, MayNothing, "silent: it did not answer in this tick"},
-	{0, Verified, MayNothing, "was silent: compared with what it held before it gets a goal"},
-	{EncoderFault, 0, MayNothing, "its encoder complains: what it says of its place is not believed"},
-	{0, Torque, MayArm, "not armed"},
-	{HeatOrSupply, 0, MayNothing, "its motor complains of heat or supply: keeps its goal"},
-	{Overloaded, 0, MayRelieve, "pushes against something: follows what relieves it"},
-	{0, 0, MayGoal, "driven"},
+	{Limp, 0, mayRelax, "limp: its torque was taken for the rest of the run"},
+	{Restarted, 0, mayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
+	{0, Answering, mayNothing, "silent: it did not answer in this tick"},
+	{0, Verified, mayNothing, "was silent: compared with what it held before it gets a goal"},
+	{EncoderFault, 0, mayNothing, "its encoder complains: what it says of its place is not believed"},
+	{0, Torque, mayArm, "not armed"},
+	{HeatOrSupply, 0, mayNothing, "its motor complains of heat or supply: keeps its goal"},
+	{Overloaded, 0, mayRelieve, "pushes against something: follows what relieves it"},
+	{0, 0, mayGoal, "driven"},
 }
 
-// Event is what happens to a joint.
-type Event uint8
+// jointEvent is what happens to a joint.
+type jointEvent uint8
 
 // The events; effects describes each.
 const (
-	NoReply Event = iota
-	Replied
-	VerifyNeeded
-	VerifyPassed
-	TorqueOn
-	Reconnected
-	MotorRestarted
-	OperatorResumed
-	HeatOrSupplyBegan
-	HeatOrSupplyEnded
-	OverloadBegan
-	OverloadEnded
-	EncoderFailed
-	EncoderRecovered
-	TorqueTaken
+	noReply jointEvent = iota
+	replied
+	verifyNeeded
+	verifyPassed
+	torqueOn
+	reconnected
+	motorRestarted
+	operatorResumed
+	heatOrSupplyBegan
+	heatOrSupplyEnded
+	overloadBegan
+	overloadEnded
+	encoderFailed
+	encoderRecovered
+	torqueTaken
 	numEvents
 )
 
@@ -98,32 +94,32 @@ type effect struct {
 }
 
 var effects = [numEvents]effect{
-	NoReply:           {"does not answer", 0, Answering | Verified},
-	Replied:           {"answers", Answering, 0},
-	VerifyNeeded:      {"was silent, or holds something else than it should", 0, Verified},
-	VerifyPassed:      {"was verified: holds what it should", Verified, 0},
-	TorqueOn:          {"is armed", Torque, 0},
-	Reconnected:       {"its arm is back", 0, Torque},
-	MotorRestarted:    {"its motor has restarted", Restarted, Torque},
-	OperatorResumed:   {"an operator resumes the run", 0, Restarted},
-	HeatOrSupplyBegan: {"reports a fault of heat or supply", HeatOrSupply, 0},
-	HeatOrSupplyEnded: {"reports no fault of heat or supply any more", 0, HeatOrSupply},
-	OverloadBegan:     {"is overloaded or stalled", Overloaded, 0},
-	OverloadEnded:     {"is not overloaded any more", 0, Overloaded},
-	EncoderFailed:     {"its encoder fails", EncoderFault, 0},
-	EncoderRecovered:  {"its encoder works again", 0, EncoderFault},
-	TorqueTaken:       {"its torque is taken", Limp, Torque},
+	noReply:           {"does not answer", 0, Answering | Verified},
+	replied:           {"answers", Answering, 0},
+	verifyNeeded:      {"was silent, or holds something else than it should", 0, Verified},
+	verifyPassed:      {"was verified: holds what it should", Verified, 0},
+	torqueOn:          {"is armed", Torque, 0},
+	reconnected:       {"its arm is back", 0, Torque},
+	motorRestarted:    {"its motor has restarted", Restarted, Torque},
+	operatorResumed:   {"an operator resumes the run", 0, Restarted},
+	heatOrSupplyBegan: {"reports a fault of heat or supply", HeatOrSupply, 0},
+	heatOrSupplyEnded: {"reports no fault of heat or supply any more", 0, HeatOrSupply},
+	overloadBegan:     {"is overloaded or stalled", Overloaded, 0},
+	overloadEnded:     {"is not overloaded any more", 0, Overloaded},
+	encoderFailed:     {"its encoder fails", EncoderFault, 0},
+	encoderRecovered:  {"its encoder works again", 0, EncoderFault},
+	torqueTaken:       {"its torque is taken", Limp, Torque},
 }
 
-// After returns the conditions after an event.
+// after returns the conditions after an event.
 //
 //rt:noalloc
-func (c Condition) After(e Event) Condition { return c&^effects[e].ends | effects[e].begin }
+func (c Condition) after(e jointEvent) Condition { return c&^effects[e].ends | effects[e].begin }
 
-// May returns what the joint may be told.
+// permission returns what the joint may be told.
 //
 //rt:noalloc
-func (c Condition) May() Permission { return rules[c.rule()].may }
+func (c Condition) permission() permission { return rules[c.rule()].may }
 
 // Why returns the reason for that, in words.
 func (c Condition) Why() string { return rules[c.rule()].why }

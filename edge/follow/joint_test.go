@@ -11,11 +11,11 @@ import (
 var update = flag.Bool("update", false, "write the tables into docs/arm.md anew")
 
 // reachable returns every set of conditions that events can lead to from one.
-func reachable(from Condition, without Event) map[Condition]bool {
+func reachable(from Condition, without jointEvent) map[Condition]bool {
 	seen := map[Condition]bool{from: true}
 	for queue := []Condition{from}; len(queue) > 0; queue = queue[1:] {
 		for e := range numEvents {
-			if next := queue[0].After(e); e != without && !seen[next] {
+			if next := queue[0].after(e); e != without && !seen[next] {
 				seen[next] = true
 				queue = append(queue, next)
 			}
@@ -33,27 +33,27 @@ func TestEveryLife(t *testing.T) {
 }
 
 func check(t *testing.T, l Condition) {
-	may := l.May()
-	must := func(when bool, most Permission, what string) {
+	may := l.permission()
+	must := func(when bool, most permission, what string) {
 		if when && may > most {
 			t.Errorf("a joint that is %q may be told %v: %s", l, may, what)
 		}
 	}
-	must(l&Limp != 0, MayRelax, "limp stays limp")
-	must(l&Restarted != 0, MayRelax, "nothing after a restart without an operator")
-	must(l&Answering == 0, MayRelax, "no goal leaves while its motor is silent")
-	must(l&Verified == 0, MayRelax, "after a silence its motor is compared first")
-	must(l&EncoderFault != 0, MayRelax, "an encoder that complains is not driven")
-	must(l&Torque == 0, MayArm, "no goal before it was armed")
-	must(l&Overloaded != 0, MayRelieve, "an overload follows relief only")
-	must(l&HeatOrSupply != 0, MayArm, "heat keeps the goal")
-	if l == Torque|Answering|Verified && may != MayGoal {
+	must(l&Limp != 0, mayRelax, "limp stays limp")
+	must(l&Restarted != 0, mayRelax, "nothing after a restart without an operator")
+	must(l&Answering == 0, mayRelax, "no goal leaves while its motor is silent")
+	must(l&Verified == 0, mayRelax, "after a silence its motor is compared first")
+	must(l&EncoderFault != 0, mayRelax, "an encoder that complains is not driven")
+	must(l&Torque == 0, mayArm, "no goal before it was armed")
+	must(l&Overloaded != 0, mayRelieve, "an overload follows relief only")
+	must(l&HeatOrSupply != 0, mayArm, "heat keeps the goal")
+	if l == Torque|Answering|Verified && may != mayGoal {
 		t.Errorf("a joint that is well may be told %v, want any goal", may)
 	}
-	if l == Torque|Answering|Verified|Overloaded && may != MayRelieve {
+	if l == Torque|Answering|Verified|Overloaded && may != mayRelieve {
 		t.Errorf("an overloaded joint may be told %v, want what relieves it", may)
 	}
-	if l == Answering|Verified && may != MayArm {
+	if l == Answering|Verified && may != mayArm {
 		t.Errorf("a joint that is well and limp may be told %v, want to be armed", may)
 	}
 }
@@ -62,24 +62,24 @@ func check(t *testing.T, l Condition) {
 // limp to torque, and none from a silence to a goal but by a comparison.
 func TestNoWayAround(t *testing.T) {
 	for l := range reachable(Torque|Answering|Verified, numEvents) {
-		for next := range reachable(l.After(MotorRestarted), OperatorResumed) {
-			if next.May() > MayRelax {
-				t.Fatalf("%q, a restart and no consent lead to %q, which may be told %v", l, next, next.May())
+		for next := range reachable(l.after(motorRestarted), operatorResumed) {
+			if next.permission() > mayRelax {
+				t.Fatalf("%q, a restart and no consent lead to %q, which may be told %v", l, next, next.permission())
 			}
 		}
-		for next := range reachable(l.After(TorqueTaken), numEvents) {
-			if next.May() > MayRelax {
-				t.Fatalf("%q and limp lead to %q, which may be told %v", l, next, next.May())
+		for next := range reachable(l.after(torqueTaken), numEvents) {
+			if next.permission() > mayRelax {
+				t.Fatalf("%q and limp lead to %q, which may be told %v", l, next, next.permission())
 			}
 		}
-		for next := range reachable(l.After(NoReply), VerifyPassed) {
-			if next.May() > MayRelax {
-				t.Fatalf("%q, a silence and no comparison lead to %q, which may be told %v", l, next, next.May())
+		for next := range reachable(l.after(noReply), verifyPassed) {
+			if next.permission() > mayRelax {
+				t.Fatalf("%q, a silence and no comparison lead to %q, which may be told %v", l, next, next.permission())
 			}
 		}
-		for next := range reachable(l.After(Reconnected), TorqueOn) {
-			if next.May() > MayArm {
-				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", l, next, next.May())
+		for next := range reachable(l.after(reconnected), torqueOn) {
+			if next.permission() > mayArm {
+				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", l, next, next.permission())
 			}
 		}
 	}
@@ -87,16 +87,21 @@ func TestNoWayAround(t *testing.T) {
 
 // And there is a way out of everything but limp.
 func TestEveryFaultEnds(t *testing.T) {
-	for l := range reachable(0, TorqueTaken) {
+	for l := range reachable(0, torqueTaken) {
 		driven := false
 		for next := range reachable(l, numEvents) {
-			driven = driven || next.May() == MayGoal
+			driven = driven || next.permission() == mayGoal
 		}
 		if !driven {
 			t.Errorf("%q never gets a goal again", l)
 		}
 	}
 }
+
+// permissionNames are as documents show them.
+var permissionNames = [...]string{"nothing", "torque off", "goal := present, torque on", "a goal that relieves the load", "any goal that passes the gate"}
+
+func (p permission) String() string { return permissionNames[p] }
 
 // tables draws what a joint may be told, and what events do, as documents show them.
 func tables() string {

@@ -46,11 +46,11 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	f.applyReactions(t.Woke)
 	f.watchStalls(t.Woke)
 	for j := range f.joints {
-		f.may[j] = f.joints[j].May()
+		f.may[j] = f.joints[j].permission()
 		if f.joints[j]&Torque == 0 {
 			f.Goal[j] = f.Place[j] // nothing holds it
 		}
-		if f.Phase == Armed && f.may[j] == MayArm {
+		if f.Phase == Armed && f.may[j] == mayArm {
 			f.Phase = Arming // it could not be armed with the others
 		}
 	}
@@ -66,8 +66,8 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	shortest := time.Duration(1 << 62)
 	for j := range s.lastReply {
 		bit := uint32(1) << j
-		f.apply(j, s.stale&bit != 0, NoReply, Replied)
-		f.apply(j, unchecked&bit != 0, VerifyNeeded, VerifyPassed)
+		f.apply(j, s.stale&bit != 0, noReply, replied)
+		f.apply(j, unchecked&bit != 0, verifyNeeded, verifyPassed)
 		if s.stale&bit == 0 {
 			s.lastReply[j] = now
 		}
@@ -126,11 +126,11 @@ func (f *Follower) goalToPresent(now rt.Instant, j int) {
 // apply applies yes or no to joint j.
 //
 //rt:noalloc
-func (f *Follower) apply(j int, is bool, yes, no Event) {
+func (f *Follower) apply(j int, is bool, yes, no jointEvent) {
 	if is {
-		f.joints[j] = f.joints[j].After(yes)
+		f.joints[j] = f.joints[j].after(yes)
 	} else {
-		f.joints[j] = f.joints[j].After(no)
+		f.joints[j] = f.joints[j].after(no)
 	}
 }
 
@@ -145,9 +145,9 @@ func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint
 		restarted = ^uint32(0)
 	}
 	for j := range f.joints {
-		f.joints[j] = f.joints[j].After(Reconnected)
+		f.joints[j] = f.joints[j].after(reconnected)
 		if restarted&(1<<j) != 0 && policy == robot.Operator {
-			f.joints[j] = f.joints[j].After(MotorRestarted)
+			f.joints[j] = f.joints[j].after(motorRestarted)
 			f.needsResume = true
 		}
 		f.stalls[j] = stall{}
@@ -187,9 +187,9 @@ func (f *Follower) applyReactions(now rt.Instant) {
 	c := f.bus.Reactions()
 	for j := range f.joints {
 		bit := uint32(1) << j
-		f.apply(j, c.Hold&bit != 0, HeatOrSupplyBegan, HeatOrSupplyEnded)
-		f.apply(j, c.Encoder&bit != 0, EncoderFailed, EncoderRecovered)
-		f.apply(j, (c.Overload|f.stalled())&bit != 0, OverloadBegan, OverloadEnded)
+		f.apply(j, c.Hold&bit != 0, heatOrSupplyBegan, heatOrSupplyEnded)
+		f.apply(j, c.Encoder&bit != 0, encoderFailed, encoderRecovered)
+		f.apply(j, (c.Overload|f.stalled())&bit != 0, overloadBegan, overloadEnded)
 		if (c.Overload&^f.reactions.Overload)&bit != 0 {
 			f.push[j] = f.Goal[j] - f.Place[j]
 		}
@@ -197,7 +197,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 			f.goalToPresent(now, j) // its motor may have gone anywhere meanwhile
 		}
 		if c.Limp&bit != 0 {
-			f.joints[j] = f.joints[j].After(TorqueTaken)
+			f.joints[j] = f.joints[j].after(torqueTaken)
 		}
 	}
 	f.emitEach(now, event.JointHeld, c.Hold&^f.reactions.Hold)

@@ -66,7 +66,7 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 	case robot.Limp:
 		for j := range f.joints {
 			if joints&(1<<j) != 0 {
-				f.joints[j] = f.joints[j].After(TorqueTaken) // before this tick's goals leave
+				f.joints[j] = f.joints[j].after(torqueTaken) // before this tick's goals leave
 			}
 		}
 		f.bus.DisableTorque(joints)

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/camera"
-	"edgert/camera/v4l2"
-	"edgert/edge/capture"
 	"edgert/edge/device"
 	"edgert/edge/hotplug"
 	"edgert/internal/backoff"
@@ -58,18 +55,18 @@ func (e *Edge) openArm(ctx context.Context) error {
 		e.log.Warn(note)
 	}
 	if e.cfg.FPS == 0 {
-		return nil // settleRate measures, when the rate is known
+		return nil // takePolicyRate measures, when the rate is known
 	}
 	return e.measureBus(ctx, arm)
 }
 
-// settleRate takes the rate of the open session where nobody gave one, and makes up
+// takePolicyRate takes the rate of the open session where nobody gave one, and makes up
 // for the checks that want it.
-func (e *Edge) settleRate(ctx context.Context) error {
+func (e *Edge) takePolicyRate(ctx context.Context) error {
 	if e.cfg.FPS != 0 {
 		return nil
 	}
-	e.cfg.FPS = e.link.terms.fps
+	e.cfg.FPS = e.link.contract.fps
 	e.log.Info("the policy's rate", "fps", e.cfg.FPS)
 	if err := e.cfg.CheckPlan(); err != nil {
 		return err
@@ -128,39 +125,46 @@ func simCalibration(r robot.Robot) servo.Calibration {
 
 // retryArm opens the arm. What is away may come: a port, its last user's end, an
 // arm's power, a reply on a bad line.
-func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
+func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (arm *servo.Arm, err error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
-	giveUp, denied, why := e.clock.Now().Add(e.cfg.MaxOffline), rt.Instant(0), reason{what: "the bus"}
-	for retry := e.deviceBackoff(); ; {
-		arm, err := device.OpenArm(cfg)
-		wait := retry.Next()
+	denied := rt.Instant(0) // since when
+	err = e.retry(ctx, "the bus", func() (passes bool, err error) {
+		arm, err = device.OpenArm(cfg)
 		switch now := e.clock.Now(); {
 		case !errors.Is(err, servo.ErrPortDenied):
 			denied = 0
 		case denied == 0:
 			denied = now
 		}
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				arm.Close()
-			}
-			return nil, ctx.Err()
-		case err == nil:
-			return arm, nil
-		case exit.Of(err) != exit.Absent || !mayCome(err, e.clock.Now().Sub(denied)) || e.clock.Now().Add(wait) > giveUp:
-			return nil, err
-		}
-		why.tell(e, err)
-		if err := e.rest(ctx, wait); err != nil {
-			return nil, err
-		}
+		return exit.Of(err) == exit.Absent && mayAppear(err, e.clock.Now().Sub(denied)), err
+	})
+	if err == nil && ctx.Err() != nil {
+		arm.Close()
+		return nil, ctx.Err()
 	}
+	return arm, err
 }
 
-// deviceBackoff spaces attempts to open a device.
-func (e *Edge) deviceBackoff() backoff.Backoff {
-	return backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}
+// retry repeats an attempt to open a device until it succeeds, fails for a reason that
+// does not pass, or --max-offline is over.
+func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
+	giveUp, waiting := e.clock.Now().Add(e.cfg.MaxOffline), waitLog{what: what}
+	for delays := (backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}); ; {
+		passes, err := open()
+		wait := delays.Next()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !passes || e.clock.Now().Add(wait) > giveUp:
+			return err
+		}
+		waiting.log(e, err)
+		if err := e.rest(ctx, wait); err != nil {
+			return err
+		}
+	}
 }
 
 // rest waits, but not beyond the end of ctx.
@@ -171,32 +175,32 @@ func (e *Edge) rest(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// reason is why something is waited for: said at first and when it has changed,
-// though not more often than reasonEvery.
-type reason struct {
+// waitLog logs why something is waited for: at first and when the reason has changed,
+// though not more often than waitLogEvery.
+type waitLog struct {
 	what string
-	said string
+	last string // the reason logged last; empty: it is there
 	at   rt.Instant
 }
 
-const reasonEvery = time.Second
+const waitLogEvery = time.Second
 
-func (r *reason) tell(e *Edge, err error) {
+func (w *waitLog) log(e *Edge, err error) {
 	now, text := e.clock.Now(), err.Error()
-	if text == r.said || r.said != "" && now.Sub(r.at) < reasonEvery {
+	if text == w.last || w.last != "" && now.Sub(w.at) < waitLogEvery {
 		return
 	}
-	e.log.Warn("waiting for "+r.what, "why", err)
-	r.said, r.at = text, now
+	e.log.Warn("waiting for "+w.what, "why", err)
+	w.last, w.at = text, now
 }
 
 // udevTime is how long a new device may be without its group: the kernel makes the
 // node, udev changes it.
 const udevTime = 2 * time.Second
 
-// mayCome reports whether waiting can cure what keeps an arm from being opened;
-// denied is how long its port has been there without permission.
-func mayCome(err error, denied time.Duration) bool {
+// mayAppear reports whether waiting can help after an attempt to open an arm; denied
+// is how long its port has been there without permission.
+func mayAppear(err error, denied time.Duration) bool {
 	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply, servo.ErrGarbled} {
 		if errors.Is(err, cause) {
 			return true
@@ -251,103 +255,3 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	}
 	return nil
 }
-
-// readyCameras refuses what can be no camera, and opens files, before anything
-// else is opened.
-func (e *Edge) readyCameras() (err error) {
-	e.files = make([]opened, len(e.cfg.Cameras))
-	for i := range e.cfg.Cameras {
-		f := &e.files[i]
-		if f.source, f.picked, err = capture.OpenFiles(&e.cfg.Cameras[i], e.clock); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// opened is a camera's source, and what it gives.
-type opened struct {
-	source camera.Source
-	picked string
-}
-
-// openCameras opens every camera; one that is absent may come.
-func (e *Edge) openCameras(ctx context.Context) error {
-	e.onCloseUnlessStuck(e.closeCameras)
-	d := capture.Encoding{Quality: e.cfg.JPEGQuality, Reencode: e.cfg.Reencode}
-	for i := range e.cfg.Cameras {
-		c := &e.cfg.Cameras[i]
-		d.WantW, d.WantH = e.wanted(c.Name)
-		p := capture.Options{
-			Clock: e.clock, World: e.scenery, WantW: d.WantW, WantH: d.WantH, SimFPS: simCameraFPS, Decoded: d.Quality == 0 || d.Reencode,
-		}
-		source, picked := e.files[i].source, e.files[i].picked
-		if source == nil {
-			var err error
-			if source, picked, err = e.retryCamera(ctx, c, p); err != nil {
-				return err
-			}
-		}
-		cam := capture.New(c.Name, source, c.MaxAge)
-		e.cameras = append(e.cameras, cam)
-		v, err := capture.NewEncoder(cam, c, d)
-		if err != nil {
-			return err
-		}
-		e.encoders = append(e.encoders, v)
-		e.log.Info("camera "+c.Name, "picked", picked, "pictures", v.String())
-	}
-	return nil
-}
-
-// retryCamera opens a camera; a device that is not there yet may come.
-func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, p capture.Options) (camera.Source, string, error) {
-	giveUp, why := e.clock.Now().Add(e.cfg.MaxOffline), reason{what: "camera " + c.Name}
-	e.waitFor("camera " + c.Name)
-	for retry := e.deviceBackoff(); ; {
-		source, picked, err := capture.Open(c, p)
-		wait := retry.Next()
-		if !errors.Is(err, v4l2.ErrAbsent) || e.clock.Now().Add(wait) > giveUp {
-			return source, picked, err
-		}
-		why.tell(e, err)
-		if err := e.rest(ctx, wait); err != nil {
-			return nil, "", err
-		}
-	}
-}
-
-// scenery is the world that simulated cameras show: that of the simulated arm,
-// else one in which nothing moves.
-func (e *Edge) scenery() capture.World {
-	if e.world != nil {
-		return e.world
-	}
-	if e.still == nil {
-		e.still = device.World(e.cfg.Seed, e.clock)
-	}
-	return e.still
-}
-
-// wanted is the size of a camera's pictures that the policy was trained on, 0
-// when it does not say.
-func (e *Edge) wanted(name string) (w, h int) {
-	for _, shape := range e.link.terms.shapes {
-		if shape.Name == capture.ImageKey+name {
-			return shape.W, shape.H
-		}
-	}
-	return 0, 0
-}
-
-// settleIn asks the kernel and the runtime for quiet: everything is allocated
-// by now. What is refused is said once and the run goes on.
-func (e *Edge) settleIn() {
-	if err := rt.LockMemory(); err != nil {
-		e.log.Info("memory is not locked", "why", err)
-	}
-	e.heap.hold()
-}
-
-// niceOthers is for every thread but the tick's.
-const niceOthers = -10

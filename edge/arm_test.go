@@ -247,8 +247,8 @@ func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
 	}{
 		{denied, 0, true}, {denied, udevTime, false}, {servo.ErrPortAbsent, time.Hour, true}, {servo.ErrWrongModel, 0, false},
 	} {
-		if got := mayCome(tt.err, tt.since); got != tt.want {
-			t.Errorf("mayCome(%v, %v) = %v, want %v", tt.err, tt.since, got, tt.want)
+		if got := mayAppear(tt.err, tt.since); got != tt.want {
+			t.Errorf("mayAppear(%v, %v) = %v, want %v", tt.err, tt.since, got, tt.want)
 		}
 	}
 }

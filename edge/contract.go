@@ -9,9 +9,9 @@ import (
 	"edgert/wire"
 )
 
-// terms are what an open session was agreed on; a later session must offer the
+// contract is what the server offered in the first session; a later session must offer the
 // same, or it would run another model's actions.
-type terms struct {
+type contract struct {
 	prefix    string
 	model     string
 	revision  string
@@ -22,9 +22,9 @@ type terms struct {
 	shapes    []wire.CameraShape // of the policy's pictures, where the server says
 }
 
-// agree checks the server's side of the contract.
-func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
-	t := terms{
+// checkContract checks the server's side of the contract.
+func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, error) {
+	t := contract{
 		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
 		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon,
 		shapes: ack.CameraShapes,
@@ -41,10 +41,10 @@ func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
 		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim, len(l.names))
 	}
 	var err error
-	if t.fps, err = l.cfg.agreeFPS(ack.TrainedFPS, l.log); err != nil {
+	if t.fps, err = l.cfg.agreedFPS(ack.TrainedFPS, l.log); err != nil {
 		return t, err
 	}
-	if old := l.terms; old.prefix != "" {
+	if old := l.contract; old.prefix != "" {
 		switch {
 		case t.prefix != old.prefix, t.model != old.model, t.revision != old.revision, t.horizon != old.horizon:
 			return t, exit.Errorf(exit.Config, "the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.model, old.revision, old.horizon, t.model, t.revision, t.horizon)
@@ -55,10 +55,10 @@ func (l *link) agree(prefix string, ack *wire.SessionAck) (terms, error) {
 	return t, nil
 }
 
-// agreeFPS returns the rate of a run whose policy was trained at that rate, 0 where
+// agreedFPS returns the rate of a run whose policy was trained at that rate, 0 where
 // the server does not say: a policy that runs at twice its rate moves an arm at twice
 // the speed that it was shown.
-func (c *Config) agreeFPS(trained float64, log *slog.Logger) (float64, error) {
+func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
 	switch {
 	case c.FPS == 0 && trained == 0:
 		return 0, exit.Errorf(exit.Config, "the server does not say at which rate its policy was trained: give it as --fps")

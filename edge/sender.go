@@ -144,7 +144,6 @@ func (s *sender) send(snap *snapshot) {
 		s.stats.sendErrors.Add(1)
 		return
 	}
-	s.stats.sent.Add(1)
 	if replaced {
 		s.stats.replaced.Add(1)
 	}
@@ -194,48 +193,4 @@ func (s *sender) matrix(data []float32, rows int) wire.Matrix {
 		return wire.Matrix{}
 	}
 	return wire.Matrix{Rows: rows, Cols: s.dof, Data: data[:rows*s.dof]}
-}
-
-// cameraReport is what was logged of a camera.
-//
-// Owner: the housekeeping goroutine.
-type cameraReport struct{ why reason }
-
-// reportCameras logs when a camera has given no usable picture for its max-age, why,
-// and when it does again.
-func (e *Edge) reportCameras() {
-	if e.cameraReports == nil {
-		e.cameraReports = make([]cameraReport, len(e.cameras))
-	}
-	for i, cam := range e.cameras {
-		s := &e.cameraReports[i]
-		if err := cam.Err(); err != nil {
-			s.why.what = "pictures of camera " + cam.Name
-			s.why.tell(e, err)
-		} else if s.why.said != "" {
-			s.why.said = ""
-			e.log.Info("camera " + cam.Name + " gives pictures again")
-		}
-	}
-}
-
-// cameraErrors names the cameras that give no usable picture, and why, for the end of
-// a sentence.
-func (e *Edge) cameraErrors() (text string) {
-	for _, cam := range e.cameras {
-		if err := cam.Err(); err != nil {
-			text += "; camera " + cam.Name + ": " + err.Error()
-		}
-	}
-	return text
-}
-
-// closeCameras frees the encoders and decoders, then the cameras' memory.
-func (e *Edge) closeCameras() {
-	for _, v := range e.encoders {
-		v.Close()
-	}
-	for _, cam := range e.cameras {
-		cam.Source.Close()
-	}
 }

@@ -1,0 +1,127 @@
+package edge
+
+import (
+	"context"
+	"edgert/camera"
+	"edgert/camera/v4l2"
+	"edgert/edge/capture"
+	"edgert/edge/device"
+	"errors"
+)
+
+// openCameraFiles refuses what can be no camera, and opens files, before anything
+// else is opened.
+func (e *Edge) openCameraFiles() (err error) {
+	e.files = make([]openedFile, len(e.cfg.Cameras))
+	for i := range e.cfg.Cameras {
+		f := &e.files[i]
+		if f.source, f.picked, err = capture.OpenFiles(&e.cfg.Cameras[i], e.clock); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openedFile is a camera's source, and what it gives.
+type openedFile struct {
+	source camera.Source
+	picked string
+}
+
+// openCameras opens every camera; one that is absent may come.
+func (e *Edge) openCameras(ctx context.Context) error {
+	e.onCloseUnlessStuck(e.closeCameras)
+	d := capture.Encoding{Quality: e.cfg.JPEGQuality, Reencode: e.cfg.Reencode}
+	for i := range e.cfg.Cameras {
+		c := &e.cfg.Cameras[i]
+		d.WantW, d.WantH = e.trainedSize(c.Name)
+		p := capture.Options{
+			Clock: e.clock, World: e.simWorld, WantW: d.WantW, WantH: d.WantH, SimFPS: simCameraFPS, Decoded: d.Quality == 0 || d.Reencode,
+		}
+		source, picked := e.files[i].source, e.files[i].picked
+		if source == nil {
+			var err error
+			if source, picked, err = e.retryCamera(ctx, c, p); err != nil {
+				return err
+			}
+		}
+		cam := capture.New(c.Name, source, c.MaxAge)
+		e.cameras = append(e.cameras, cam)
+		e.cameraWaits = append(e.cameraWaits, waitLog{what: "pictures of camera " + c.Name})
+		v, err := capture.NewEncoder(cam, c, d)
+		if err != nil {
+			return err
+		}
+		e.encoders = append(e.encoders, v)
+		e.log.Info("camera "+c.Name, "picked", picked, "pictures", v.String())
+	}
+	return nil
+}
+
+// retryCamera opens a camera; a device that is not there yet may come.
+func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Options) (source camera.Source, picked string, err error) {
+	e.waitFor("camera " + c.Name)
+	err = e.retry(ctx, "camera "+c.Name, func() (passes bool, err error) {
+		source, picked, err = capture.Open(c, o)
+		return errors.Is(err, v4l2.ErrAbsent), err
+	})
+	return source, picked, err
+}
+
+// simWorld is the world that simulated cameras show: that of the simulated arm,
+// else one in which nothing moves.
+func (e *Edge) simWorld() capture.World {
+	if e.world != nil {
+		return e.world
+	}
+	if e.still == nil {
+		e.still = device.World(e.cfg.Seed, e.clock)
+	}
+	return e.still
+}
+
+// trainedSize is the size of a camera's pictures that the policy was trained on, 0
+// when it does not say.
+func (e *Edge) trainedSize(name string) (w, h int) {
+	for _, shape := range e.link.contract.shapes {
+		if shape.Name == capture.ImageKey+name {
+			return shape.W, shape.H
+		}
+	}
+	return 0, 0
+}
+
+// reportCameras logs when a camera has given no usable picture for its max-age, why,
+// and when it does again.
+func (e *Edge) reportCameras() {
+	for i, cam := range e.cameras {
+		w := &e.cameraWaits[i]
+		if err := cam.Err(); err != nil {
+			w.log(e, err)
+		} else if w.last != "" {
+			w.last = ""
+			e.log.Info("camera " + cam.Name + " gives pictures again")
+		}
+	}
+}
+
+// cameraErrors names the cameras that give no usable picture, and why, for the end of
+// a sentence.
+func (e *Edge) cameraErrors() (text string) {
+	for _, cam := range e.cameras {
+		if err := cam.Err(); err != nil {
+			text += "; camera " + cam.Name + ": " + err.Error()
+		}
+	}
+	return text
+}
+
+// closeCameras frees the encoders and decoders, then the cameras' memory.
+func (e *Edge) closeCameras() {
+	for _, v := range e.encoders {
+		v.Close()
+	}
+	for _, cam := range e.cameras {
+		cam.Source.Close()
+	}
+}
