@@ -17,7 +17,7 @@ import (
 var ErrOutOfRange = errors.New("servo: joint outside its range")
 
 // How often a register is written again for a motor that does not confirm it: so
-// often, and for as long, since a host under load may be away for all those tries.
+// often, and for as long, since at 1 kHz ten tries are over in milliseconds.
 const (
 	armTries = 10
 	armFor   = 500 * time.Millisecond
@@ -149,7 +149,7 @@ func (a *Arm) guardArmed(joints uint32) error {
 	if patience > watchdogMost*watchdogStep {
 		return nil // whoever ticks so slowly would be stopped between two ticks
 	}
-	ticks := watchdogTicks(patience)
+	ticks := int(min(watchdogMost, max(watchdogLeast, (patience+watchdogStep-1)/watchdogStep)))
 	a.health.watchdogTimeout = time.Duration(ticks)*watchdogStep - watchdogMargin
 	return a.bus.syncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
 }
@@ -241,11 +241,6 @@ const (
 //
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
-
-// watchdogTicks is the register's value for a time: steps of 20 ms, at least two.
-func watchdogTicks(d time.Duration) int {
-	return int(min(watchdogMost, max(watchdogLeast, (d+watchdogStep-1)/watchdogStep)))
-}
 
 // rawPosition is the position that joint i answered last.
 //

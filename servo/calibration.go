@@ -236,7 +236,8 @@ func CalibrationPath(r robot.Robot, id string) string {
 	}
 	dir := filepath.Join(calibrationRoot(), r.Role())
 	for _, folder := range r.Calibration {
-		if path := filepath.Join(dir, folder, id+".json"); exists(path) {
+		path := filepath.Join(dir, folder, id+".json")
+		if _, err := os.Stat(path); err == nil {
 			return path
 		}
 	}
@@ -256,9 +257,4 @@ func calibrationRoot() string {
 		hub = filepath.Join(home, ".cache", "huggingface")
 	}
 	return filepath.Join(hub, "lerobot", "calibration")
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

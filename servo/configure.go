@@ -134,7 +134,10 @@ func (a *Arm) configure(i int) error {
 		a.dropExpected(i, changes)
 		return nil
 	}
-	return a.apply(u, changes)
+	if err := WriteSettings(a.bus, u.id, u.model, changes); err != nil {
+		return a.wrap(u, err)
+	}
+	return nil
 }
 
 // differing returns the settings that a motor does not have yet. Besides the
@@ -186,15 +189,6 @@ func (a *Arm) gainsToo(want, changes []robot.Setting) []robot.Setting {
 		break
 	}
 	return changes
-}
-
-// apply unlocks the EEPROM where it is needed, writes, locks it again whatever
-// happened, and reads back.
-func (a *Arm) apply(u unit, changes []robot.Setting) error {
-	if err := WriteSettings(a.bus, u.id, u.model, changes); err != nil {
-		return a.wrap(u, err)
-	}
-	return nil
 }
 
 // WriteSettings sets registers of one motor that is not under torque, in order,

@@ -182,22 +182,6 @@ func (u *unitHealth) setBounds(b robot.Bounds) {
 	}
 }
 
-//rt:noalloc
-func (u *unitHealth) checkTemperature() {
-	u.hotWarn.update(u.temperature)
-	u.hotAct.update(u.temperature)
-}
-
-// checkVoltage: 0 V means that the servo has not measured yet.
-//
-//rt:noalloc
-func (u *unitHealth) checkVoltage() {
-	if u.voltage > 0 {
-		u.lowWarn.update(-u.voltage)
-		u.lowAct.update(-u.voltage)
-	}
-}
-
 // updateExceeded sums up which bounds a joint's motors, its shadow among them, are
 // beyond.
 //

@@ -138,7 +138,9 @@ func (a *Arm) monitor(stale uint32, deadline rt.Instant) {
 	h := a.health
 	now := a.clock.Now()
 	for i := range a.units {
-		a.noteSilence(i, stale, now)
+		if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
+			a.recheckUnit(i, now) // it may be another motor by now, or have restarted
+		}
 	}
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
@@ -222,11 +224,15 @@ func (a *Arm) recordWindow(w *window) {
 	u := &h.units[w.unit]
 	if v, ok := w.value(m.Row(table.PresentVoltage)); ok {
 		u.voltage = v
-		u.checkVoltage()
+		if v > 0 { // 0: not measured yet
+			u.lowWarn.update(-v)
+			u.lowAct.update(-v)
+		}
 	}
 	if v, ok := w.value(m.Row(table.PresentTemperature)); ok {
 		u.temperature = v
-		u.checkTemperature()
+		u.hotWarn.update(v)
+		u.hotAct.update(v)
 	}
 	if v, ok := w.value(m.Row(table.Status)); ok {
 		u.status = StatusFault(m.Protocol, v)

@@ -233,7 +233,7 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	if err := arm.TorqueOn(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // longer than the watchdog bears
+	time.Sleep(300 * time.Millisecond) // silence is what is tested: longer than the watchdog waits
 	at := make([]float32, 6)
 	arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
 	if !arm.WatchdogFired() {
@@ -275,7 +275,7 @@ func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	if err := arm.Close(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // silence is what is tested: longer than a watchdog would wait
 	port, err := servo.OpenPort(bus.Path(), r.Baud)
 	if err != nil {
 		t.Fatal(err)

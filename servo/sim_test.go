@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
@@ -145,6 +146,7 @@ func away(at []float32, goals [][]float32) string {
 const strays = 5
 
 func TestSilentMotorOnSimulator(t *testing.T) {
+	rttest.RealTime(t) // the other motors answer within milliseconds
 	bus, arm := openSim(t, servosim.Config{})
 	clock := rt.KernelClock()
 	if err := arm.TorqueOn(); err != nil {
@@ -198,7 +200,7 @@ func TestPulledPlugOnSimulator(t *testing.T) {
 }
 
 func TestAnotherModelOnSimulator(t *testing.T) {
-	bus, err := servosim.Open(servosim.Config{Model: 2825})
+	bus, err := servosim.Open(servosim.Config{Model: "sts3250"})
 	if err != nil {
 		t.Skip("no simulator here: ", err)
 	}

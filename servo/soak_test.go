@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
@@ -123,7 +124,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	o := new(oracle)
 	cfg.Plant, cfg.Faults = o, script
 	bus := simOf(t, r, cfg)
-	faults := time.Now().Add(soakQuiet)
+	faults := rt.KernelClock().Now().Add(soakQuiet)
 	var arm *servo.Arm
 	for range soakOpens { // a busy machine can be late for longer than the driver waits
 		if arm, err = servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)}); err == nil {
@@ -133,7 +134,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Until(faults))
+	rt.KernelClock().SleepUntil(faults) // the script begins by the clock
 	var heap runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&heap)
@@ -156,11 +157,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	}
 	arm.Close()
 	bus.Close()
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), goroutines)
-		}
-	}
+	rttest.Eventually(t, "the goroutines of before", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
 const (

@@ -139,16 +139,6 @@ func (a *Arm) verified(i int) {
 	h.unchecked &^= bit
 }
 
-// noteSilence has a motor that did not answer this read checked before it counts as the
-// same.
-//
-//rt:noalloc
-func (a *Arm) noteSilence(i int, stale uint32, now rt.Instant) {
-	if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
-		a.recheckUnit(i, now)
-	}
-}
-
 // recheckUnit has a unit checked before it counts as the same; it was last known to be
 // there at an instant.
 //

@@ -1,5 +1,7 @@
 package packet
 
+import "bytes"
+
 // Dynamixel2 is the frame of Dynamixel protocol 2.0:
 //
 //	FF FF FD 00 | ID | LEN (2) | INST | parameters ... | CRC (2)
@@ -8,6 +10,8 @@ package packet
 // before its data. Between INST and CRC an FD follows every FF FF FD, so that a
 // header cannot occur inside; LEN and CRC count it.
 type Dynamixel2 struct{}
+
+var dxlStart = []byte{0xFF, 0xFF, 0xFD, 0}
 
 const (
 	dxlHeader   = 7  // up to and with LEN
@@ -125,7 +129,7 @@ func (d Dynamixel2) Cut(in []byte, params int) (r Reply, skipped int, rest []byt
 //
 //rt:noalloc
 func (d Dynamixel2) frameSize(b []byte, params int) int {
-	if !dxlHeaded(b) || len(b) > 4 && b[4] >= maxIDInReply {
+	if !beginsWith(b, dxlStart) || len(b) > 4 && b[4] >= maxIDInReply {
 		return -1
 	}
 	if len(b) < dxlHeader {
@@ -152,17 +156,12 @@ func (d Dynamixel2) frameSize(b []byte, params int) int {
 	return size
 }
 
-// dxlHeaded reports whether b begins with a header, or with the start of one.
+// beginsWith reports whether b begins with a header, or with the start of one.
 //
 //rt:noalloc
-func dxlHeaded(b []byte) bool {
-	const header = "\xFF\xFF\xFD\x00"
-	for i := range min(len(b), len(header)) {
-		if b[i] != header[i] {
-			return false
-		}
-	}
-	return true
+func beginsWith(b, header []byte) bool {
+	n := min(len(b), len(header))
+	return bytes.Equal(b[:n], header[:n])
 }
 
 // stuffing follows the input of a stuffed body. A removed FD is no part of the

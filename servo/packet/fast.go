@@ -25,7 +25,9 @@ func FastSize(count, params int) int { return fastHeader + count*(params+fastBlo
 //rt:noalloc
 func (f *Fast) Next(in []byte, count, params int) (r Reply, ok, broken bool) {
 	if f.size == 0 {
-		for f.Start < len(in) && !fastHeaded(in[f.Start:], FastSize(count, params)-dxlHeader) {
+		n := FastSize(count, params) - dxlHeader
+		header := [fastHeader]byte{0xFF, 0xFF, 0xFD, 0, Broadcast, byte(n), byte(n >> 8), byte(status)}
+		for f.Start < len(in) && !beginsWith(in[f.Start:], header[:]) {
 			f.Start++
 		}
 		if len(in)-f.Start < fastHeader {
@@ -46,18 +48,4 @@ func (f *Fast) Next(in []byte, count, params int) (r Reply, ok, broken bool) {
 	f.crc, f.size = crc(c, block[params+2:]), end
 	f.Done++
 	return Reply{ID: block[1], Err: block[0], Params: block[2 : params+2]}, true, false
-}
-
-// fastHeaded reports whether b begins with the header of a merged status of that
-// LEN, or with the start of one.
-//
-//rt:noalloc
-func fastHeaded(b []byte, length int) bool {
-	header := [fastHeader]byte{0xFF, 0xFF, 0xFD, 0, Broadcast, byte(length), byte(length >> 8), byte(status)}
-	for i := range min(len(b), len(header)) {
-		if b[i] != header[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -1,6 +1,7 @@
 package referee
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -249,7 +250,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	case !over:
 		j.over = false
 	case !j.over:
-		j.over, j.overAt, j.grip, j.load, j.reliefRefused = true, e.At, e.After.Aim, sign(e.After.Aim-e.After.Present), false
+		j.over, j.overAt, j.grip, j.load, j.reliefRefused = true, e.At, e.After.Aim, cmp.Compare(e.After.Aim, e.After.Present), false
 	case e.Data == nil || e.At.Sub(j.overAt) <= r.ticks(alarmTicks):
 		j.grip = e.After.Aim // what the driver did before it could know
 	case e.After.Aim == e.Before.Aim || j.load == 0:
@@ -273,14 +274,4 @@ func (r *Referee) checkRelief(j *joint) {
 		j.reliefRefused = true
 		r.violation(r.now, Overload, j, "the policy wants %d, which relieves it, and the goal stays at %d", j.policyGoal, j.state.Aim)
 	}
-}
-
-func sign(v int) int {
-	switch {
-	case v > 0:
-		return 1
-	case v < 0:
-		return -1
-	}
-	return 0
 }

@@ -21,6 +21,7 @@
 package servosim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -75,7 +76,7 @@ type Servo struct {
 type Config struct {
 	Servos []Servo // default: IDs, all of one Model
 	IDs    []uint8 // default 1 to 6
-	Model  uint16  // default 777, the STS3215
+	Model  string  // default sts3215
 
 	Baud       int          // bits per second, default 1,000,000; one that the servos know
 	Unpaced    bool         // replies at once, not at the speed of the wire
@@ -219,6 +220,9 @@ func (c *Config) check() error {
 	if first.protocol2() {
 		c.turnaround = turnaroundX
 	}
+	if c.Unpaced {
+		c.turnaround = 0
+	}
 	c.joints = joints(c.models, c.Loads)
 	if c.Plant == nil && !c.Fitted && c.Weights == nil && !c.Weightless && len(c.models) == armJoints {
 		c.Weights = ArmWeights(c.models[0].table.counts)
@@ -236,15 +240,8 @@ func (c *Config) fill() error {
 	}
 	c.Servos = slices.Clone(c.Servos)
 	if c.Servos == nil {
-		if c.Model == 0 {
-			c.Model = 777
-		}
-		m, err := modelByNumber(c.Model)
-		if err != nil {
-			return err
-		}
 		for _, id := range c.IDs {
-			c.Servos = append(c.Servos, Servo{id, m.name})
+			c.Servos = append(c.Servos, Servo{id, cmp.Or(c.Model, "sts3215")})
 		}
 	}
 	if len(c.Servos) == 0 || len(c.Servos) > servosMax {

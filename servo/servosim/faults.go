@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
 	"edgert/servo/servosim/motor"
 )
 
@@ -81,7 +80,10 @@ func (b *Bus) Inject(s Script) error {
 	}
 	b.mu.Lock()
 	if len(b.timeline.lines)+len(s.Faults) > faultLinesMax {
-		b.timeline.forget(b.cfg.Clock.Now())
+		now := b.cfg.Clock.Now()
+		b.timeline.lines = slices.DeleteFunc(b.timeline.lines, func(l line) bool { // that are over
+			return l.ended || l.left == 0 || l.kind <= kindGarble && now >= l.until
+		})
 	}
 	if n := len(b.timeline.lines) + len(s.Faults); n > faultLinesMax {
 		b.mu.Unlock()
@@ -135,19 +137,6 @@ func mix(v uint64) uint64 {
 	v = (v ^ v>>30) * 0xBF58476D1CE4E5B9
 	v = (v ^ v>>27) * 0x94D049BB133111EB
 	return v ^ v>>31
-}
-
-// takeFault uses up one fault for a reply that is due.
-//
-//rt:noalloc
-func (b *Bus) takeFault(servo int, now rt.Instant) fault {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	f := b.timeline.draw(servo, &b.servos[servo], now)
-	if f.kind != kindNone {
-		b.counters.faults.Add(1)
-	}
-	return f
 }
 
 // counters are written by the wire's goroutine and read by anyone.

@@ -199,19 +199,6 @@ func (s *servo) overload(now rt.Instant) {
 	s.tune(now)
 }
 
-// push turns a fitted servo's shaft from outside.
-//
-//rt:noalloc
-func (b *Bus) push(s *servo, torque float64, on bool, now rt.Instant) {
-	if b.cfg.motors == nil {
-		return
-	}
-	if !on {
-		torque = 0
-	}
-	b.cfg.motors.Push(now, s.joint, torque)
-}
-
 // State is what a servo is and does at an instant, in its own registers' terms.
 type State struct {
 	ID       uint8

@@ -188,6 +188,7 @@ func TestAFlood(t *testing.T) {
 }
 
 func TestAFloodFromAScript(t *testing.T) {
+	rttest.RealTime(t) // bytes a millisecond
 	b := open(t, Config{Faults: parseScript(t, "faults: [{kind: flood, bytes: 5, until: 100ms}]")})
 	c := dial(t, b)
 	got := 0

@@ -128,7 +128,9 @@ func (b *Bus) emitPlug() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rail.unplugged = !b.in
-	b.emitChanges(now)
+	for i := range b.servos {
+		b.servos[i].emitChange(now)
+	}
 }
 
 // requestPlug has the wire's goroutine plug or unplug.

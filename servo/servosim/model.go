@@ -165,15 +165,6 @@ func modelByName(name string) (*model, error) {
 	return nil, fmt.Errorf("servosim: got model %q, want one of %s", name, strings.Join(Models(), ", "))
 }
 
-func modelByNumber(number uint16) (*model, error) {
-	for i := range models {
-		if models[i].number == number {
-			return &models[i], nil
-		}
-	}
-	return nil, fmt.Errorf("servosim: got model number %d, want that of one of %s", number, strings.Join(Models(), ", "))
-}
-
 // joints are the motors of a bus, for the physics.
 func joints(models []*model, loads []motor.Load) []motor.Joint {
 	all := make([]motor.Joint, len(models))

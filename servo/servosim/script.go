@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -242,13 +243,6 @@ func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 	return fault{}
 }
 
-// forget takes away the lines that are over.
-func (t *timeline) forget(now rt.Instant) {
-	t.lines = slices.DeleteFunc(t.lines, func(l line) bool {
-		return l.ended || l.left == 0 || l.kind <= kindGarble && now >= l.until
-	})
-}
-
 // next returns when the timeline wants to be looked at again.
 //
 //rt:noalloc
@@ -324,7 +318,7 @@ func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 	case kindFlood:
 		b.flood = 0
 		if on {
-			b.flood = floodBytes(l.fault.Bytes)
+			b.flood = cmp.Or(l.fault.Bytes, noiseMax)
 		}
 		return
 	}
@@ -380,7 +374,13 @@ func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 		}
 		s.health.heat.Add(l.value)
 	case kindPush:
-		b.push(s, l.value, on, now)
+		torque := l.value
+		if !on {
+			torque = 0
+		}
+		if b.cfg.motors != nil {
+			b.cfg.motors.Push(now, s.joint, torque)
+		}
 	case kindOverload:
 		s.overload(now)
 	case kindReboot:

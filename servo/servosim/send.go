@@ -1,6 +1,7 @@
 package servosim
 
 import (
+	"bytes"
 	"time"
 
 	"edgert/rt"
@@ -44,7 +45,12 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 	end := start.Add(time.Duration(len(reply)) * w.byteTime)
 	w.lineEnd = end
 	b.counters.replies.Add(1)
-	f := b.takeFault(from, start)
+	b.mu.Lock()
+	f := b.timeline.draw(from, &b.servos[from], start)
+	b.mu.Unlock()
+	if f.kind != kindNone {
+		b.counters.faults.Add(1)
+	}
 	switch f.kind {
 	case kindNone:
 	case kindStall:
@@ -230,22 +236,12 @@ func (b *Bus) forged(out, reply []byte) bool {
 			rest = rest[1:] // an unfinished frame hides what is behind it
 			continue
 		}
-		if ok && !isReply(rest[:used], reply) {
+		if ok && !bytes.HasSuffix(rest[:used], reply) {
 			return true
 		}
 		rest = rest[used:]
 	}
 	return false
-}
-
-// isReply reports whether bytes end in the reply.
-//
-//rt:noalloc
-func isReply(bytes, reply []byte) bool {
-	if len(bytes) < len(reply) {
-		return false
-	}
-	return string(bytes[len(bytes)-len(reply):]) == string(reply)
 }
 
 // renumber gives a reply another id, with a checksum that fits.
@@ -326,17 +322,6 @@ func (b *Bus) find(id uint8, now rt.Instant) int {
 
 // floodEvery is how often a flood's bytes come.
 const floodEvery = time.Millisecond
-
-// floodBytes is how many of a flood's bytes come at a time: as many as are asked
-// for, or two thirds of what the line can carry at 1 Mbaud.
-//
-//rt:noalloc
-func floodBytes(n int) int {
-	if n == 0 {
-		return noiseMax
-	}
-	return min(n, noiseMax)
-}
 
 // sendFlood delivers the garbage that a flood brings by now. Garbage that came while
 // nobody was woken for it is not made up for.

@@ -79,7 +79,7 @@ func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	*s = servo{cfg: cfg, rail: rail, model: m, t: m.table, joint: joint}
 	s.health.heat = motor.NewHeat(now)
 	s.health.volts = m.motor.Volts
-	s.bootTorque = cfg.bootTorque(cfg.Servos[joint].ID)
+	s.bootTorque = slices.Contains(cfg.BootTorque, cfg.Servos[joint].ID)
 	s.factory(cfg.Servos[joint].ID, cfg.codes[joint])
 	s.restart(now)
 }
@@ -205,14 +205,6 @@ func (s *servo) put(addr int, v int64) {
 	}
 }
 
-// copy sets one register to what another holds.
-//
-//rt:noalloc
-func (s *servo) copy(to, from int) {
-	n := int(s.t.row(to).size)
-	copy(s.mem[to:to+n], s.mem[from:from+n])
-}
-
 // signed encodes v by sign and magnitude.
 //
 //rt:noalloc
@@ -301,7 +293,8 @@ func (s *servo) resetRAM(now rt.Instant) {
 		s.resetGoals()
 	}
 	s.refresh(now)
-	s.copy(s.t.at.goal, s.t.at.present)
+	goal, present, n := s.t.at.goal, s.t.at.present, int(s.t.row(s.t.at.goal).size)
+	copy(s.mem[goal:goal+n], s.mem[present:present+n])
 	s.refresh(now)
 	s.tune(now)
 }
@@ -323,9 +316,6 @@ func (s *servo) bootDone(now rt.Instant) {
 	s.muteEvents = false
 	s.emitChange(now)
 }
-
-// bootTorque reports whether Config.BootTorque names an id.
-func (c *Config) bootTorque(id uint8) bool { return slices.Contains(c.BootTorque, id) }
 
 // supply sets the voltage without load. Too low a one stops the servo, and when
 // it is back the servo boots: RAM is forgotten then.

@@ -55,7 +55,7 @@ func TestNoTableHasAnOverlap(t *testing.T) {
 }
 
 func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
-	s, plant, _ := alone(t, Config{Model: 2825, Baud: 115_200})
+	s, plant, _ := alone(t, Config{Model: "sts3250", Baud: 115_200})
 	plant.torque[0] = true
 	s.restart(0)
 	tests := []struct {

@@ -67,27 +67,15 @@ func (s *servo) goalRegister() int {
 	return int(v)
 }
 
-// beforeWrite keeps what a servo is before a write.
-//
-//rt:noalloc
-func (s *servo) beforeWrite(now rt.Instant) {
-	if s.cfg.Watch != nil {
-		s.event.Before = s.snapshot(now)
-	}
-}
-
-// emitWrite reports a write that has taken effect.
+// emitWrite reports a write that has taken effect; s.event.Before was before it.
 //
 //rt:noalloc
 func (s *servo) emitWrite(addr int, data []byte, now rt.Instant) {
 	if s.cfg.Watch == nil {
 		return
 	}
-	e := &s.event
-	e.At, e.ID, e.Addr, e.Data, e.After = now, s.mem[s.t.at.id], addr, data, s.snapshot(now)
-	s.lastState = e.After
-	s.cfg.Watch(e)
-	e.Data = nil
+	s.lastState = s.snapshot(now)
+	s.emit(Event{At: now, Addr: addr, Data: data, Before: s.event.Before, After: s.lastState})
 }
 
 // emitUnheard reports a write that the servo does not hear.
@@ -97,11 +85,8 @@ func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
 	if s.cfg.Watch == nil || len(data) == 0 {
 		return
 	}
-	e := &s.event
 	is := s.snapshot(now)
-	e.At, e.ID, e.Addr, e.Data, e.Unheard, e.Before, e.After = now, s.mem[s.t.at.id], addr, data, true, is, is
-	s.cfg.Watch(e)
-	e.Data, e.Unheard = nil, false
+	s.emit(Event{At: now, Addr: addr, Data: data, Unheard: true, Before: is, After: is})
 }
 
 // emitChange reports a change that no write has made. What moves all the time,
@@ -113,24 +98,16 @@ func (s *servo) emitChange(now rt.Instant) {
 		return
 	}
 	is, was := s.snapshot(now), s.lastState
-	was.Present = is.Present
-	if is == was {
-		return
+	if was.Present = is.Present; is != was {
+		was, s.lastState = s.lastState, is
+		s.emit(Event{At: now, Before: was, After: is})
 	}
-	e := &s.event
-	e.At, e.ID, e.Addr, e.Data, e.Before, e.After = now, s.mem[s.t.at.id], 0, nil, s.lastState, is
-	s.lastState = is
-	s.cfg.Watch(e)
 }
 
-// emitChanges does so for every servo. Guarded by mu.
-//
 //rt:noalloc
-func (b *Bus) emitChanges(now rt.Instant) {
-	if b.cfg.Watch == nil {
-		return
-	}
-	for i := range b.servos {
-		b.servos[i].emitChange(now)
-	}
+func (s *servo) emit(e Event) {
+	s.event = e
+	s.event.ID = s.mem[s.t.at.id]
+	s.cfg.Watch(&s.event)
+	s.event.Data = nil
 }

@@ -92,7 +92,9 @@ func (b *Bus) receive(n int) {
 		}
 		b.counters.badChecksums.Add(1)
 		b.counters.garbage.Add(uint64(used))
-		b.rejectChecksum(f, end)
+		if f.id != broadcast { // a Feetech servo says nothing
+			b.sendError(request{id: f.id}, resultCRC, axChecksum, end)
+		}
 	}
 	b.flush()
 }
@@ -248,16 +250,6 @@ func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
 	}
 }
 
-// rejectChecksum is for a request whose checksum was wrong: Dynamixels
-// say so.
-//
-//rt:noalloc
-func (b *Bus) rejectChecksum(f frame, end rt.Instant) {
-	if f.id != broadcast {
-		b.sendError(request{id: f.id}, resultCRC, axChecksum, end)
-	}
-}
-
 // broadcast executes a request to all servos. Only a ping is answered, by one
 // after the other in the order of their ids.
 //
@@ -296,7 +288,7 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 			return
 		}
 		if !b.supports(p.id, r.inst, end) {
-			end = end.Add(b.turnaround() + time.Duration(p.size+overhead)*b.wire.byteTime)
+			end = end.Add(b.cfg.turnaround + time.Duration(p.size+overhead)*b.wire.byteTime)
 			continue
 		}
 		one := request{id: p.id, inst: instRead, addr: p.addr, size: p.size}
@@ -353,12 +345,4 @@ func (b *Bus) sleepUntil(at rt.Instant) {
 	if !b.cfg.Unpaced {
 		b.cfg.Clock.SleepUntil(at)
 	}
-}
-
-//rt:noalloc
-func (b *Bus) turnaround() time.Duration {
-	if b.cfg.Unpaced {
-		return 0
-	}
-	return b.cfg.turnaround
 }

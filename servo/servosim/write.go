@@ -10,13 +10,15 @@ import "edgert/rt"
 //
 //rt:noalloc
 func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
-	s.beforeWrite(now)
+	if s.cfg.Watch != nil {
+		s.event.Before = s.snapshot(now)
+	}
 	if !s.t.series.feetech() {
 		if code := s.check(addr, data); code != 0 {
 			return code
 		}
 	}
-	open := !s.locked()
+	open := !s.t.series.feetech() || s.mem[s.t.at.lock] == 0 // or EEPROM writes do not last
 	old := s.effects()
 	from, to := s.t.size, 0 // what was touched
 	for i, v := range data {
@@ -31,7 +33,7 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 	s.clampRanges(from, to)
 	s.applyWrite(old, from, to, now)
 	if open && from < s.t.eeprom && to > from {
-		s.save(from, to)
+		copy(s.flash[from:min(to, s.t.eeprom)], s.mem[from:min(to, s.t.eeprom)])
 	}
 	s.tune(now)
 	s.emitWrite(addr, data, now)
@@ -49,18 +51,6 @@ func (s *servo) effects() before {
 		b.mode = s.mem[at.mode]
 	}
 	return b
-}
-
-// locked reports whether EEPROM writes do not last.
-//
-//rt:noalloc
-func (s *servo) locked() bool { return s.t.series.feetech() && s.mem[s.t.at.lock] != 0 }
-
-// save carries a range of memory over to flash.
-//
-//rt:noalloc
-func (s *servo) save(from, to int) {
-	copy(s.flash[from:min(to, s.t.eeprom)], s.mem[from:min(to, s.t.eeprom)])
 }
 
 // clampRanges keeps what a Feetech servo was given inside its registers' ranges.
@@ -146,17 +136,10 @@ func (s *servo) follow(now rt.Instant) {
 			s.endOverload(now)
 		}
 	}
-	if s.goalEnablesTorque() && s.mem[s.t.at.torque] != torqueOn && !s.cutsTorque() {
+	if (s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque) && s.mem[s.t.at.torque] != torqueOn && !s.cutsTorque() {
 		s.mem[s.t.at.torque] = torqueOn
 		s.setDriven(now, true)
 	}
-}
-
-// goalEnablesTorque reports whether a goal that is written turns torque on.
-//
-//rt:noalloc
-func (s *servo) goalEnablesTorque() bool {
-	return s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque
 }
 
 // positions reports whether the servo goes where its goal position is. Its other
