@@ -67,24 +67,24 @@ func (h *health) close() error {
 func (h *health) healthz(w http.ResponseWriter, _ *http.Request) {
 	s := h.server.Load()
 	if s == nil || !s.warmed.Load() {
-		answer(w, true, "starting")
+		respond(w, true, "starting")
 		return
 	}
 	ok, why := s.worker.healthy()
-	answer(w, ok, why)
+	respond(w, ok, why)
 }
 
 func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 	s := h.server.Load()
 	if s == nil {
-		answer(w, false, "loading the policy")
+		respond(w, false, "loading the policy")
 		return
 	}
 	ok, why := s.Ready()
-	answer(w, ok, why)
+	respond(w, ok, why)
 }
 
-func answer(w http.ResponseWriter, ok bool, why string) {
+func respond(w http.ResponseWriter, ok bool, why string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)

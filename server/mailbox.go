@@ -147,3 +147,13 @@ func (m *mailbox) clear() {
 	defer m.mu.Unlock()
 	m.full = false
 }
+
+// wake wakes the goroutine that waits on c, a channel of capacity 1.
+//
+//rt:noalloc
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

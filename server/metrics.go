@@ -134,15 +134,15 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	queueWait = desc("queue_wait_seconds", "From an observation's arrival to the start of work on it.")
-	decode    = desc("decode_seconds", "Parsing an observation and decoding its pictures.")
-	inference = desc("inference_seconds", "The graph alone.")
-	serviced  = desc("service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.")
-	staleness = desc("session_staleness_seconds", "Since the robot's last observation, or since it opened.", "client")
-	stale     = desc("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", "camera")
-	stray     = desc("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", "camera")
-	buildInfo = desc("build_info", "1, with what this is.", "version", "go", "onnxruntime", "schema")
-	modelInfo = desc("model_info", "1, with what is served.", "prefix", "sha256", "policy_type", "server_id")
+	waitSeconds      = desc("queue_wait_seconds", "From an observation's arrival to the start of work on it.")
+	decodeSeconds    = desc("decode_seconds", "Parsing an observation and decoding its pictures.")
+	inferenceSeconds = desc("inference_seconds", "The graph alone.")
+	serviceSeconds   = desc("service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.")
+	stalenessSeconds = desc("session_staleness_seconds", "Since the robot's last observation, or since it opened.", "client")
+	staleTotal       = desc("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", "camera")
+	strayTotal       = desc("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", "camera")
+	buildInfo        = desc("build_info", "1, with what this is.", "version", "go", "onnxruntime", "schema")
+	modelInfo        = desc("model_info", "1, with what is served.", "prefix", "sha256", "policy_type", "server_id")
 )
 
 // perServer collects the histograms, and the series whose labels are known when
@@ -151,7 +151,7 @@ type perServer func() *Server
 
 // Describe is prometheus.Collector's.
 func (p perServer) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueWait, decode, inference, serviced, staleness, stale, stray, buildInfo, modelInfo} {
+	for _, d := range []*prometheus.Desc{waitSeconds, decodeSeconds, inferenceSeconds, serviceSeconds, stalenessSeconds, staleTotal, strayTotal, buildInfo, modelInfo} {
 		out <- d
 	}
 }
@@ -163,7 +163,7 @@ func (p perServer) Collect(out chan<- prometheus.Metric) {
 		counts = s.stats
 	}
 	for d, durations := range map[*prometheus.Desc]*durations{
-		queueWait: counts.wait, decode: counts.decode, inference: counts.inference, serviced: counts.service,
+		waitSeconds: counts.wait, decodeSeconds: counts.decode, inferenceSeconds: counts.inference, serviceSeconds: counts.service,
 	} {
 		count, sum, buckets := durations.cumulative()
 		out <- prometheus.MustNewConstHistogram(d, count, sum, buckets)
@@ -174,11 +174,11 @@ func (p perServer) Collect(out chan<- prometheus.Metric) {
 	now := s.clock.Now()
 	for _, session := range s.sessions.all() { // at most max_sessions
 		age := now.Sub(rt.Instant(session.seenAt.Load()))
-		out <- prometheus.MustNewConstMetric(staleness, prometheus.GaugeValue, age.Seconds(), session.uuid)
+		out <- prometheus.MustNewConstMetric(stalenessSeconds, prometheus.GaugeValue, age.Seconds(), session.uuid)
 	}
 	for i, camera := range s.caps.CameraShapes {
-		out <- prometheus.MustNewConstMetric(stale, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
-		out <- prometheus.MustNewConstMetric(stray, prometheus.CounterValue, float64(s.stats.stray[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(staleTotal, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(strayTotal, prometheus.CounterValue, float64(s.stats.stray[i].Load()), camera.Name)
 	}
 	onnx, _ := policy.RuntimeVersion()
 	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))

@@ -2,21 +2,12 @@ package server
 
 import (
 	"strings"
-	"time"
 
-	"edgert/rt"
 	"edgert/server/audit"
 	"edgert/wire"
 )
 
-const (
-	// eventInterval is the shortest time between two events to one robot. A stock
-	// client takes an event for a lost chunk and asks again at once, so answering
-	// each one would make the two race.
-	eventInterval = 200 * time.Millisecond
-
-	eventTextMax = 1024 // bytes
-)
+const eventTextMax = 1024 // bytes
 
 // publisher sends a robot its chunk, or the event that says why there is none.
 //
@@ -115,21 +106,4 @@ func (w *eventWriter) putDraining(s *Session) {
 		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: uint32(max(0, s.tokenEpoch.Load())),
 	}
 	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: drainingText, RetryAfterMs: retryAfterDraining})
-}
-
-// rateLimit spaces the events to one robot.
-type rateLimit struct {
-	last rt.Instant
-	used bool // last is valid
-}
-
-// allow reports whether an event may be sent now, and if so remembers it.
-//
-//rt:noalloc
-func (l *rateLimit) allow(now rt.Instant) bool {
-	if l.used && now.Sub(l.last) < eventInterval {
-		return false
-	}
-	l.last, l.used = now, true
-	return true
 }

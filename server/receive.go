@@ -78,16 +78,6 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 	wake(r.work)
 }
 
-// wake wakes the goroutine that waits on c, a channel of capacity 1.
-//
-//rt:noalloc
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // onToken is the subscriber of the robots' liveliness tokens, of both forms.
 func (r *receiver) onToken(key string, alive bool) {
 	now := r.clock.Now()

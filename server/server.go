@@ -11,7 +11,7 @@
 //	              of the robot is full
 //
 // Nothing on that way allocates once buffers have grown to the robots' sizes, and
-// the garbage collector is off meanwhile (heap.go).
+// the garbage collector is off meanwhile (housekeeping.go).
 //
 // One more goroutine does what may take time (housekeeping.go): it answers
 // status, session and reset queries (queries.go, admission.go), sends the events
@@ -62,33 +62,6 @@ type Deps struct {
 	Log     *slog.Logger
 	Audit   *audit.Writer // nil: nothing is kept
 }
-
-// service is what all parts of a server share: what is served, to whom, and with
-// what.
-type service struct {
-	// Constant after New.
-	cfg      manifest.Config
-	prefix   string // of all its keys
-	id       string // server_id
-	caps     wire.Capabilities
-	meta     *policy.Meta
-	limit    int // sessions
-	network  wire.Session
-	clock    rt.Clock
-	log      *slog.Logger
-	sessions *registry
-	stats    *stats
-
-	// Atomic.
-	warmed   atomic.Bool // warm-up is over
-	serving  atomic.Bool // everything is declared
-	draining atomic.Bool
-}
-
-// load is the share of the sessions that is taken.
-//
-//rt:noalloc
-func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.limit) }
 
 // Server is one policy being served.
 type Server struct {
@@ -228,34 +201,23 @@ func (s *Server) Serve(ctx context.Context) error {
 // declare announces the service, the server's own token last, so that a robot that
 // sees the token finds the rest.
 func (s *Server) declare() (declared []wire.Declaration, err error) {
-	for _, next := range []func() (wire.Declaration, error){
-		func() (wire.Declaration, error) {
-			return s.network.Subscribe(wire.ObsWildcard(s.prefix), s.receiver.onObservation)
-		},
-		func() (wire.Declaration, error) {
-			return s.network.Queryable(wire.StatusKey(s.prefix), s.queries.enqueue(s.queries.status))
-		},
-		func() (wire.Declaration, error) {
-			return s.network.Queryable(wire.SessionKey(s.prefix), s.queries.enqueue(s.queries.session))
-		},
-		func() (wire.Declaration, error) {
-			return s.network.Queryable(wire.ResetWildcard(s.prefix), s.queries.enqueue(s.queries.reset))
-		},
-		func() (wire.Declaration, error) {
-			return s.network.SubscribeTokens(wire.ClientAliveWildcard(s.prefix), s.receiver.onToken)
-		},
-		func() (wire.Declaration, error) {
-			return s.network.SubscribeTokens(wire.EpochAliveWildcard(s.prefix), s.receiver.onToken)
-		},
-		func() (wire.Declaration, error) { return s.network.Token(wire.ServerAliveKey(s.prefix)) },
-	} {
-		d, err := next()
-		if err != nil {
-			return declared, fmt.Errorf("server: declare %s: %w", s.prefix, err)
+	add := func(d wire.Declaration, failed error) {
+		if failed == nil {
+			declared = append(declared, d)
+		} else if err == nil {
+			err = fmt.Errorf("server: declare %s: %w", s.prefix, failed)
 		}
-		declared = append(declared, d)
 	}
-	return declared, nil
+	add(s.network.Subscribe(wire.ObsWildcard(s.prefix), s.receiver.onObservation))
+	add(s.network.Queryable(wire.StatusKey(s.prefix), s.queries.enqueue(s.queries.status)))
+	add(s.network.Queryable(wire.SessionKey(s.prefix), s.queries.enqueue(s.queries.session)))
+	add(s.network.Queryable(wire.ResetWildcard(s.prefix), s.queries.enqueue(s.queries.reset)))
+	add(s.network.SubscribeTokens(wire.ClientAliveWildcard(s.prefix), s.receiver.onToken))
+	add(s.network.SubscribeTokens(wire.EpochAliveWildcard(s.prefix), s.receiver.onToken))
+	if err == nil {
+		add(s.network.Token(wire.ServerAliveKey(s.prefix)))
+	}
+	return declared, err
 }
 
 func undeclare(declared []wire.Declaration) (err error) {

@@ -86,6 +86,28 @@ func (s *Session) countPictures(total *stats, stale, stray cameraSet) {
 	s.strayPictures.Add(stray.count(&total.stray))
 }
 
+// eventInterval is the shortest time between two events to one robot. A stock
+// client takes an event for a lost chunk and asks again at once, so answering
+// each one would make the two race.
+const eventInterval = 200 * time.Millisecond
+
+// rateLimit spaces the events to one robot.
+type rateLimit struct {
+	last rt.Instant
+	used bool // last is valid
+}
+
+// allow reports whether an event may be sent now, and if so remembers it.
+//
+//rt:noalloc
+func (l *rateLimit) allow(now rt.Instant) bool {
+	if l.used && now.Sub(l.last) < eventInterval {
+		return false
+	}
+	l.last, l.used = now, true
+	return true
+}
+
 const (
 	// ownerTimeout is how long a robot that shows no token counts as there after it
 	// was last seen: longer than the lease of a link, so that one which has just

@@ -3,12 +3,14 @@ package server
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
+	"edgert/wire"
 )
 
 // stats counts what the server did since it started.
@@ -44,6 +46,58 @@ type stats struct {
 
 func newStats() *stats {
 	return &stats{wait: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
+}
+
+// spanUse says what came of an observation that names rows of earlier chunks.
+type spanUse uint8
+
+const (
+	spansNone spanUse = iota
+	spansFound
+	spansMissing // at least one is forgotten: the chunk is not conditioned
+	numSpanUses
+)
+
+// cameraSet is some of the policy's cameras: bit i is camera i.
+type cameraSet uint32
+
+// camerasNamed finds the policy's cameras among names. Others must not become
+// labels of a metric.
+//
+//rt:noalloc
+func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {
+	for i := range cameras {
+		for _, name := range names {
+			if name == cameras[i].Name {
+				set |= 1 << i
+			}
+		}
+	}
+	return set
+}
+
+// names lists the cameras of the set.
+func (s cameraSet) names(cameras []wire.CameraShape) string {
+	var names []string
+	for i := range cameras {
+		if s&(1<<i) != 0 {
+			names = append(names, cameras[i].Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// count adds the set to the counts by camera and returns its size.
+//
+//rt:noalloc
+func (s cameraSet) count(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
+	for i := range counts {
+		if s&(1<<i) != 0 {
+			counts[i].Add(1)
+			n++
+		}
+	}
+	return n
 }
 
 // sum adds up counts.

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"log/slog"
+	"sync/atomic"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/server/manifest"
+	"edgert/wire"
+)
+
+// service is what all parts of a server share: what is served, to whom, and with
+// what.
+type service struct {
+	// Constant after New.
+	cfg      manifest.Config
+	prefix   string // of all its keys
+	id       string // server_id
+	caps     wire.Capabilities
+	meta     *policy.Meta
+	limit    int // sessions
+	network  wire.Session
+	clock    rt.Clock
+	log      *slog.Logger
+	sessions *registry
+	stats    *stats
+
+	// Atomic.
+	warmed   atomic.Bool // warm-up is over
+	serving  atomic.Bool // everything is declared
+	draining atomic.Bool
+}
+
+// load is the share of the sessions that is taken.
+//
+//rt:noalloc
+func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.limit) }
