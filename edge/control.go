@@ -203,7 +203,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.run.since, c.run.lastMerge = now, now
 	}
 	if o := t.Overrun; o.Own {
-		c.events.Emit(now, event.TickOverrun, int64(o.CPU+o.BusWait), int64(o.Stolen))
+		c.events.Emit(now, event.TickOverrun, int64(o.CPU+o.IOWait), int64(o.Stolen))
 	}
 	c.phases.Begin(now)
 	if t.Suspended > 0 {

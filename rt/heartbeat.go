@@ -18,8 +18,8 @@ const (
 // heartbeatMagic tells a page of ours from any other memory.
 const heartbeatMagic = 0x70756C7365_01
 
-// ErrNoHeartbeat means that an opened file is not a Heartbeat.
-var ErrNoHeartbeat = errors.New("rt: not a heartbeat")
+// errNoHeartbeat means that an opened file is not a Heartbeat.
+var errNoHeartbeat = errors.New("rt: not a heartbeat")
 
 // Heartbeat is a page of memory that two processes share: one counts its ticks in
 // it, the other sees when they stop. Beat costs an addition; it needs no system

@@ -29,11 +29,11 @@ func newHeartbeat() (*Heartbeat, *os.File, error) {
 }
 
 // OpenHeartbeat maps another process's Heartbeat from a descriptor that was inherited. It
-// fails with ErrNoHeartbeat.
+// fails with errNoHeartbeat.
 func OpenHeartbeat(f *os.File) (*Heartbeat, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() != heartbeatSize {
-		return nil, ErrNoHeartbeat
+		return nil, errNoHeartbeat
 	}
 	p, err := mapHeartbeat(int(f.Fd()))
 	if err != nil {
@@ -41,7 +41,7 @@ func OpenHeartbeat(f *os.File) (*Heartbeat, error) {
 	}
 	if p.page.magic.Load() != heartbeatMagic {
 		p.Close()
-		return nil, ErrNoHeartbeat
+		return nil, errNoHeartbeat
 	}
 	return p, nil
 }

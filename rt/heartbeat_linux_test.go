@@ -90,8 +90,8 @@ func TestOpenHeartbeatRefusesOtherFiles(t *testing.T) {
 	}
 	defer null.Close()
 	for _, f := range []*os.File{empty, zeros, null, os.NewFile(1<<20, "none")} {
-		if p, err := OpenHeartbeat(f); !errors.Is(err, ErrNoHeartbeat) {
-			t.Errorf("OpenHeartbeat(%s) = %v, %v, want %v", f.Name(), p, err, ErrNoHeartbeat)
+		if p, err := OpenHeartbeat(f); !errors.Is(err, errNoHeartbeat) {
+			t.Errorf("OpenHeartbeat(%s) = %v, %v, want %v", f.Name(), p, err, errNoHeartbeat)
 		}
 	}
 }

@@ -63,7 +63,7 @@ type Grant struct {
 // LoopStats is a reading of the loop's counters.
 type LoopStats struct {
 	Ticks        uint64        // steps that were called
-	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and bus wait; see Overrun
+	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and I/O wait; see Overrun
 	OverrunsHost uint64        // the others past it: the machine did not let them run
 	Excused      time.Duration // by how much these exceeded their periods because of the host
 	Skipped      uint64        // grid points lost to overruns
@@ -145,7 +145,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 }
 
 // Run calls step once a period until stop is set; the first call is one period
-// after Run began. step returns how long it waited for the bus, which tells our
+// after Run began. step returns how long it waited for I/O, which tells our
 // overruns from the host's.
 //
 // Deadlines are absolute: a late tick does not shift the grid, and a tick that
@@ -213,7 +213,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 		tick.Index += 1 + tick.Skipped
 		l.cpu.Add(int64(spent - before))
 		if tick.Skipped > 0 {
-			l.overruns.add(Overrun{CPU: min(spent-woke, now.Sub(tick.Woke)-wait.Took), BusWait: wait.Meant}, now)
+			l.overruns.add(Overrun{CPU: min(spent-woke, now.Sub(tick.Woke)-wait.Took), IOWait: wait.Meant}, now)
 		}
 		tick.Overrun = Overrun{}
 		if l.overruns.due(now) {

@@ -52,9 +52,9 @@ func ReadHeap() HeapStat {
 }
 
 // Headroom is how much Go's memory may grow while the collector is held, where
-// the caller asks for no other figure. It is more than a session of wire/zenoh
-// lets hostile nodes hold, and with what is not Go's it stays below the 64 MiB
-// that they may cost a process.
+// the caller of HoldGC names no other figure: more than hostile peers can make a
+// session allocate, and with what is not Go's below the 64 MiB that they may cost a
+// process.
 const Headroom = 48 << 20 // bytes
 
 // Hold is the garbage collector switched off, up to a memory limit. The zero value

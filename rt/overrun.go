@@ -2,7 +2,7 @@ package rt
 
 import "time"
 
-// Wait is how long a step waited for the bus: Meant until the deadline of the
+// Wait is how long a step waited for I/O: Meant until the deadline of the
 // wait or the reply, Took until the thread ran again.
 type Wait struct{ Meant, Took time.Duration }
 
@@ -12,14 +12,14 @@ type Wait struct{ Meant, Took time.Duration }
 func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
 
 // Overrun is a tick that ended after the next deadline. It is the loop's Own when
-// its CPU time and its bus wait, less what the host stole from the machine around
+// its CPU time and its I/O wait, less what the host stole from the machine around
 // it, are longer than a period. A guest's kernel accounts a pause by its host as
 // CPU time of the thread that was on the CPU, or was about to sleep or to wake
 // there; so CPU is CPU time without that of waits.
 type Overrun struct {
-	CPU, BusWait time.Duration
-	Stolen       time.Duration // by the host around it, that excused no earlier overrun
-	Own          bool
+	CPU, IOWait time.Duration
+	Stolen      time.Duration // by the host around it, that excused no earlier overrun
+	Own         bool
 }
 
 const (
@@ -102,7 +102,7 @@ func (c *overrunClassifier) classify(now Instant) (counts overrunCounts) {
 		excuse += stealUnit
 	}
 	for _, o := range c.waiting[:c.n] {
-		over := o.CPU + o.BusWait - c.period
+		over := o.CPU + o.IOWait - c.period
 		if over <= excuse {
 			excuse -= max(0, over)
 			counts.excused += max(0, over)
@@ -110,7 +110,7 @@ func (c *overrunClassifier) classify(now Instant) (counts overrunCounts) {
 			continue
 		}
 		counts.own++
-		if o.CPU+o.BusWait > counts.worst.CPU+counts.worst.BusWait {
+		if o.CPU+o.IOWait > counts.worst.CPU+counts.worst.IOWait {
 			counts.worst = o
 			counts.worst.Stolen, counts.worst.Own = excuse, true
 		}

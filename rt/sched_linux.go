@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	loopPriority  = 80 // SCHED_FIFO; above every other thread of a robot, below the kernel's own
+	loopPriority  = 80 // SCHED_FIFO; above every other thread of the process, below the kernel's own
 	fineSlack     = 1  // ns of timer slack for a loop that stays SCHED_OTHER; the default is 50 us
 	nicePasses    = 4  // walks over the threads; they may be cloned while we walk
 	minNice       = -20

@@ -67,7 +67,7 @@ func executed(name string, o *fleet.Outcome) error {
 		return err
 	}
 	defer file.Close()
-	follower := fleet.Follower{Out: o}
+	replay := fleet.Replay{Out: o}
 	lines := bufio.NewScanner(file)
 	lines.Scan() // what the run was
 	for n := 2; lines.Scan(); n++ {
@@ -83,7 +83,7 @@ func executed(name string, o *fleet.Outcome) error {
 		if line.At == nil || len(line.Action) != sim.DOF {
 			return fmt.Errorf("edge-rt's record, line %d: %d joints, want t_ns and %d", n, len(line.Action), sim.DOF)
 		}
-		follower.Ran(time.Duration(*line.At), time.Duration(*line.At-line.Source), [sim.DOF]float64(line.Action), line.Seq)
+		replay.Add(time.Duration(*line.At), time.Duration(*line.At-line.Source), [sim.DOF]float64(line.Action), line.Seq)
 	}
 	return lines.Err()
 }

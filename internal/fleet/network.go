@@ -7,8 +7,8 @@ import (
 	"edgert/wire/faulty"
 )
 
-// flight is one request, from its observation to its answer.
-type flight struct {
+// request is what travels, from an observation to its answer.
+type request struct {
 	key      int64
 	obs      Observation
 	bytes    int // of the message it is now
@@ -28,12 +28,12 @@ type network struct {
 	plan *faulty.Plan
 	loss func(key int64, at time.Duration)
 
-	up, down     faulty.Line[*flight]
+	up, down     faulty.Line[*request]
 	upAt, downAt time.Duration // a stream delivers in order
-	inbound      []*flight     // on their way to the server
-	outbound     []*flight     // on their way to the robot
-	waiting      *flight       // in the server's mailbox
-	serving      *flight
+	inbound      []*request    // on their way to the server
+	outbound     []*request    // on their way to the robot
+	waiting      *request      // in the server's mailbox
+	serving      *request
 	done         time.Duration // when serving is answered
 	began        time.Duration // of the newest inference
 	newest       int64         // key that the mailbox has seen
@@ -45,7 +45,7 @@ type network struct {
 	superseded   int
 	upSize       int // bytes of all that left the robot
 	downSize     int
-	scratch      []*flight
+	scratch      []*request
 	messages     messages
 }
 
@@ -61,7 +61,7 @@ func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 		for _, f := range n.inbound {
 			n.loss(f.key, now)
 		}
-		for _, f := range []*flight{n.waiting, n.serving} {
+		for _, f := range []*request{n.waiting, n.serving} {
 			if f != nil {
 				n.loss(f.key, now)
 			}
@@ -83,7 +83,7 @@ func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 }
 
 // send puts an observation on its way.
-func (n *network) send(now time.Duration, f *flight) {
+func (n *network) send(now time.Duration, f *request) {
 	f.sent = now
 	n.upSize += f.bytes
 	fate := n.plan.Observation(now)
@@ -96,9 +96,9 @@ func (n *network) send(now time.Duration, f *flight) {
 }
 
 // pass applies a fate; a doubled message becomes two.
-func (n *network) pass(line *faulty.Line[*flight], fate faulty.Fate, f *flight, at time.Duration) []*flight {
+func (n *network) pass(line *faulty.Line[*request], fate faulty.Fate, f *request, at time.Duration) []*request {
 	fate = line.Next(fate)
-	var held *flight
+	var held *request
 	if line.Holding() && !fate.Lost && !fate.Swapped {
 		held = line.Held()
 	}
@@ -143,7 +143,7 @@ func (n *network) advance(now time.Duration, p Policy) error {
 }
 
 // deposit is the mailbox: what is not newer than all before is refused.
-func (n *network) deposit(f *flight, p Policy) error {
+func (n *network) deposit(f *request, p Policy) error {
 	if f.key <= n.newest {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (n *network) deposit(f *flight, p Policy) error {
 
 // begin starts an inference. Its chunk is computed now; it is there when the
 // spikes that are due and the policy's own time have passed.
-func (n *network) begin(f *flight, at time.Duration, p Policy) error {
+func (n *network) begin(f *request, at time.Duration, p Policy) error {
 	stop := n.plan.Spikes(n.began, at)
 	n.began = at
 	f.served = at + stop
@@ -189,7 +189,7 @@ func (n *network) finish() {
 
 // receive returns the newest answer that has come by now and was not read
 // before, nil without one. Those it overtook are gone, as in the edge's inbox.
-func (n *network) receive(now time.Duration) (newest *flight) {
+func (n *network) receive(now time.Duration) (newest *request) {
 	for len(n.outbound) > 0 && n.outbound[0].at <= now {
 		f := n.outbound[0]
 		n.outbound = slices.Delete(n.outbound, 0, 1)

@@ -140,7 +140,7 @@ func (r *Robot) tick(tick int) error {
 	r.row.Estimate = view.Estimate
 	r.losses.tick(tick, view, r.cfg.Schedule.Horizon)
 	if r.core.Ask(at, open, r.state[:], r.wanted[:], &r.ask) {
-		if err := r.request(tick, now); err != nil {
+		if err := r.sendRequest(tick, now); err != nil {
 			return err
 		}
 	}
@@ -198,7 +198,7 @@ func (r *Robot) act(now rt.Instant) {
 }
 
 // merge gives an answer to the discipline.
-func (r *Robot) merge(now time.Duration, f *flight) {
+func (r *Robot) merge(now time.Duration, f *request) {
 	held := copy(r.next[:], r.core.Plan.Peek()) > 0 // else there is nothing to jump from
 	m := r.core.Plan.OnChunk(rt.Instant(now), &chunk.Chunk{
 		Key: f.key, Rows: len(f.answer.Robot) / sim.DOF, DOF: sim.DOF, Robot: f.answer.Robot, Model: f.answer.Model,
@@ -217,10 +217,10 @@ func (r *Robot) merge(now time.Duration, f *flight) {
 	r.out.MaxEstimate = max(r.out.MaxEstimate, r.core.Plan.View().Estimate)
 }
 
-// request captures an observation and puts it on its way.
-func (r *Robot) request(tick int, now time.Duration) error {
+// sendRequest captures an observation and puts it on its way.
+func (r *Robot) sendRequest(tick int, now time.Duration) error {
 	a := &r.ask
-	f := &flight{key: a.Key, obs: Observation{
+	f := &request{key: a.Key, obs: Observation{
 		Seed: r.seed, Direction: r.direction, Seq: uint64(a.Key), State: r.state, Picture: make([]byte, sim.NativeWidth*sim.NativeHeight*3),
 		Prefix: slices.Clone(a.Robot[:a.Rows*sim.DOF]), Model: slices.Clone(a.Model[:a.ModelRows*sim.DOF]), Rows: a.Rows,
 		Spans: slices.Clone(a.Spans), Delay: a.Delay, PrefixEnd: a.PrefixEnd,

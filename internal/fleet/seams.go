@@ -60,18 +60,18 @@ func (s *seams) turn(rows []float32, post sim.Point) int {
 	return 0
 }
 
-// Follower makes the ages and seams of an Outcome from actions that ran somewhere
+// Replay makes the ages and seams of an Outcome from actions that ran somewhere
 // else, in their order.
-type Follower struct {
+type Replay struct {
 	Out   *Outcome
 	seams seams
 	at    time.Duration // of the last
 	goal  [sim.DOF]float64
 }
 
-// Ran notes an action: when it ran, how old its observation was then, and what it
+// Add takes an action: when it ran, how old its observation was then, and what it
 // and its request were.
-func (f *Follower) Ran(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
+func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
 	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm stood meanwhile
 		f.seams.hold(f.goal)
 	}

@@ -34,7 +34,7 @@ type Tick struct {
 	Goal, Q [sim.DOF]float64
 }
 
-func (t *Tick) merged(f *flight, now time.Duration, m *chunk.Result) {
+func (t *Tick) merged(f *request, now time.Duration, m *chunk.Result) {
 	t.Received, t.Outcome, t.Measured = true, m.Outcome, now-f.sent
 	t.Sent, t.ServerIn, t.ServerOut, t.ReceiveAt = f.sent, f.arrived, f.answered, f.at
 	t.Overlap, t.MeanL2, t.MaxL2 = m.Overlap, m.MeanL2, m.MaxL2
