@@ -15,6 +15,7 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
@@ -98,6 +99,7 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 // What keeps an arm from being opened may pass: whoever has the port ends, the
 // arm gets its power. What will not is said at once.
 func TestAnArmThatComesLater(t *testing.T) {
+	rttest.RealTime(t)
 	r, err := robot.ByName("so101")
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +198,8 @@ func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 }
 
 // What an arm is waited for is said when it changes, and only then.
-func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
+func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
+	rttest.RealTime(t)
 	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
@@ -219,16 +222,18 @@ func TestTheReasonForWaitingIsSaidWhenItChanges(t *testing.T) {
 }
 
 // Ctrl-C does not wait for the silent motors to be asked to the last.
-func TestWaitingForAnArmEndsWhenItIsToldTo(t *testing.T) {
+func TestWaitingForAnArmIsCanceled(t *testing.T) {
+	rttest.RealTime(t)
 	r, b := silentArm(t)
 	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
 	go func() {
-		for b.Counters().Requests < 5 { // it has begun to look for the motors
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
+		_, err := waitingEdge(io.Discard).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+		ended <- err
 	}()
-	_, err := waitingEdge(io.Discard).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+	rttest.Eventually(t, "the search for the motors", func() bool { return b.Counters().Requests >= 5 })
+	cancel()
+	err := <-ended
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it ends with %v, want %v", err, context.Canceled)
 	}

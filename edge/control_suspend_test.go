@@ -17,7 +17,7 @@ func (r *rig) wake(s *rt.Suspension) {
 	r.time.SleepUntil(now.Add(testPeriod))
 }
 
-// Goal: the clock of all ages stands still while the machine is suspended. No row of
+// The clock of all ages stands still while the machine is suspended. No row of
 // before runs after it, no answer to a question of before is taken, no picture of
 // before is asked with; and the arm, which has slumped meanwhile, goes on from where
 // it is.

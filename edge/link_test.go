@@ -203,7 +203,7 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
-	await(t, "three refusals", func() bool { return s.opened() >= 3 })
+	rttest.Eventually(t, "three refusals", func() bool { return s.opened() >= 3 })
 	e := &Edge{cfg: Config{MaxOffline: time.Minute}, control: &control{controlConfig: controlConfig{stats: newTickStats(), link: l.flags}}}
 	e.control.stats.state.Store(uint32(Dead))
 	if err := e.verdict(nil, nil); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "right-pi") {
@@ -249,7 +249,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 					t.Fatalf("find = %s, %v, want %s", got, err, had)
 				}
 				s.token.Undeclare()
-				await(t, "the loss", func() bool { return l.tokenLost.Load() })
+				rttest.Eventually(t, "the loss", func() bool { return l.tokenLost.Load() })
 				got, err := l.find(ctx)
 				if err == nil || exit.Of(err) != exit.Failure {
 					t.Fatalf("find = %s, %v (code %d), want an error that passes", got, err, exit.Of(err))
@@ -283,16 +283,6 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 	}
 }
 
-// await polls until cond holds or the time is over.
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(8 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen", what)
-		}
-	}
-}
-
 func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	s := newScripted(t, "demo")
 	l, _ := s.dial(t, "")
@@ -305,13 +295,13 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.maintain(ctx) }()
 	s.token.Undeclare()
-	await(t, "the loss", func() bool { return l.flags.lost.Load() && l.flags.epoch.Load() == 0 })
+	rttest.Eventually(t, "the loss", func() bool { return l.flags.lost.Load() && l.flags.epoch.Load() == 0 })
 	token, err := s.net.Token(wire.ServerAliveKey(l.contract.prefix))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer token.Undeclare()
-	await(t, "the second session", func() bool { return l.flags.epoch.Load() > 1 })
+	rttest.Eventually(t, "the second session", func() bool { return l.flags.epoch.Load() > 1 })
 	if s.opened() != 2 {
 		t.Errorf("%d sessions were asked for, want 2", s.opened())
 	}
@@ -330,7 +320,7 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 	if err := l.connect(within(t, 3*time.Second)); err == nil {
 		t.Fatal("a state of another size was accepted")
 	}
-	await(t, "the close", func() bool { return s.closed.Load() == 1 })
+	rttest.Eventually(t, "the close", func() bool { return s.closed.Load() == 1 })
 }
 
 // An edge that has asked for nothing since the last chunk (paused, or without a

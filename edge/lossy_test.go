@@ -8,15 +8,17 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
 
-// Goal: a cable that loses replies is neither a slow bus nor, up to a bound, a
+// A cable that loses replies is neither a slow bus nor, up to a bound, a
 // reason not to run; the log says whose replies. Four starts each, since it was by
 // chance that they failed.
 func TestALossyBusIsNotASlowOne(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("real time, which the race detector has not")
 	}

@@ -30,9 +30,9 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 	}
 }
 
-// Goal: a plug pulled in the middle of a rescue does not let the servo go at full speed.
+// A plug pulled in the middle of a rescue does not let the servo go at full speed.
 func TestReplugInARescue(t *testing.T) {
-	a := stage(t, servosim.Config{Fitted: true}, narrowed(t))
+	a := newSimArm(t, servosim.Config{Fitted: true}, narrowed(t))
 	a.until("armed", func() bool { return a.Phase == Armed })
 	copy(a.want, a.Goal)
 	a.during(300 * time.Millisecond)
@@ -59,10 +59,10 @@ func TestReplugInARescue(t *testing.T) {
 	}
 }
 
-// Goal: arming on a bus that loses what is borne.
+// Arming on a bus that loses what is borne.
 func TestArmingOnALossyBus(t *testing.T) {
 	for _, p := range []float64{0.05, 0.1, 0.18} {
-		a := stage(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
+		a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
 		a.begins = false
 		a.during(3 * time.Second)
 		a.begins = true
@@ -72,9 +72,9 @@ func TestArmingOnALossyBus(t *testing.T) {
 	}
 }
 
-// Goal: Goal is what a joint that is not driven holds, as its comment says.
+// Goal is what a joint that is not driven holds, as its comment says.
 func TestGoalOfALimpJoint(t *testing.T) {
-	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
 	a.arm.DisableTorque(1 << 4)
 	a.during(100 * time.Millisecond)
@@ -91,9 +91,9 @@ func TestGoalOfALimpJoint(t *testing.T) {
 	}
 }
 
-// Goal: supply off and on while the arm parks, and while it is armed.
+// Supply off and on while the arm parks, and while it is armed.
 func TestPowerBlipWhileParking(t *testing.T) {
-	a := stage(t, servosim.Config{}, nil)
+	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for j := range a.want {
 		a.want[j] = a.Place[j] + 40

@@ -11,6 +11,7 @@ import (
 	"edgert/edge/hotplug"
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/referee"
 	"edgert/servo/robot"
@@ -24,9 +25,9 @@ const (
 	simPatience = 30 * time.Second // only a broken test waits so long
 )
 
-// arena is a Follower on simulated motors that behave like real ones where it is
+// simArm is a Follower on simulated motors that behave like real ones where it is
 // worse for a driver, and a referee that sees what they receive.
-type arena struct {
+type simArm struct {
 	*Follower
 	t       *testing.T
 	bus     *servosim.Bus
@@ -39,8 +40,9 @@ type arena struct {
 }
 
 // stage opens an SO-101 whose joints stand in the middle.
-func stage(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *Config)) *arena {
+func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *Config)) *simArm {
 	t.Helper()
+	rttest.RealTime(t) // the simulated motors keep their own time, as silences and stalls are judged by
 	if testing.Short() {
 		t.Skip("seconds of real time")
 	}
@@ -48,7 +50,7 @@ func stage(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{t: t, robot: r, want: make([]float32, len(r.Motors))}
+	a := &simArm{t: t, robot: r, want: make([]float32, len(r.Motors))}
 	judge := referee.Config{Period: simPeriod}
 	cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}}
 	for _, m := range r.Motors {
@@ -90,7 +92,7 @@ func stage(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *
 }
 
 // step is one tick of a run whose policy wants a.want.
-func (a *arena) step() error {
+func (a *simArm) step() error {
 	clock := rt.KernelClock()
 	a.tick.Deadline = max(a.tick.Deadline.Add(simPeriod), clock.Now())
 	clock.SleepUntil(a.tick.Deadline)
@@ -116,7 +118,7 @@ func (a *arena) step() error {
 }
 
 // until ticks until something holds.
-func (a *arena) until(what string, holds func() bool) {
+func (a *simArm) until(what string, holds func() bool) {
 	a.t.Helper()
 	for end := time.Now().Add(simPatience); !holds(); {
 		if time.Now().After(end) {
@@ -128,14 +130,14 @@ func (a *arena) until(what string, holds func() bool) {
 	}
 }
 
-func (a *arena) during(d time.Duration) {
+func (a *simArm) during(d time.Duration) {
 	a.t.Helper()
 	end := time.Now().Add(d)
 	a.until("a while", func() bool { return time.Now().After(end) })
 }
 
 // clean wants no broken rule.
-func (a *arena) clean() {
+func (a *simArm) clean() {
 	a.t.Helper()
 	a.referee.CheckAt(rt.KernelClock().Now())
 	v := a.referee.Verdict()
@@ -147,7 +149,7 @@ func (a *arena) clean() {
 	}
 }
 
-func (a *arena) drive() {
+func (a *simArm) drive() {
 	a.t.Helper()
 	a.until("armed", func() bool { return a.Phase == Armed })
 	for j := range a.want {
@@ -181,7 +183,7 @@ func TestPowerBlip(t *testing.T) {
 					if boots {
 						cfg.BootTorque = []uint8{1, 2, 3, 4, 5, 6}
 					}
-					a := stage(t, cfg, nil)
+					a := newSimArm(t, cfg, nil)
 					a.drive()
 					a.bus.Power(false, ids...)
 					a.during(300 * time.Millisecond)
@@ -210,7 +212,7 @@ func TestPowerBlip(t *testing.T) {
 
 // Unplugged, power cycled and plugged in again is a restart, each time.
 func TestPowerCycleWhileUnplugged(t *testing.T) {
-	a := stage(t, servosim.Config{}, nil)
+	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for range 3 {
 		if err := a.bus.Unplug(); err != nil {
@@ -238,7 +240,7 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 
 // A plug alone is none: the motors kept torque, marks and goals.
 func TestReplugIsNoRestart(t *testing.T) {
-	a := stage(t, servosim.Config{}, nil)
+	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	if err := a.bus.Unplug(); err != nil {
 		t.Fatal(err)
@@ -258,7 +260,7 @@ func TestReplugIsNoRestart(t *testing.T) {
 // A gripper that holds something keeps its force when its protection trips, opens
 // when it is asked to, and is free again.
 func TestOverloadedGripper(t *testing.T) {
-	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	const gripper = 5
 	a.drive()
 	states := a.bus.States()
@@ -281,7 +283,7 @@ func TestOverloadedGripper(t *testing.T) {
 
 // A joint whose encoder lies is not driven, on the way out neither, and the run ends.
 func TestEncoderFault(t *testing.T) {
-	a := stage(t, servosim.Config{}, nil)
+	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	a.bus.SetEncoder(3, motor.EncoderFault{Offset: 600})
 	a.until("the run must end", func() bool { return a.Fatal() != nil })
@@ -295,7 +297,7 @@ func TestEncoderFault(t *testing.T) {
 
 // A joint that was made limp stays so over further goals, and over a replug.
 func TestLimpJointOfMotors(t *testing.T) {
-	a := stage(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
+	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
 	a.arm.DisableTorque(1 << 4)
 	a.referee.Limp(rt.KernelClock().Now(), 5)
@@ -341,7 +343,7 @@ func TestOutsideOfMotors(t *testing.T) {
 	}
 	for _, eeprom := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in the servo too %v", eeprom), func(t *testing.T) {
-			a := stage(t, servosim.Config{}, narrow(eeprom))
+			a := newSimArm(t, servosim.Config{}, narrow(eeprom))
 			var err error
 			for range 50 {
 				if err = a.step(); err != nil {
@@ -357,7 +359,7 @@ func TestOutsideOfMotors(t *testing.T) {
 		})
 		t.Run(fmt.Sprintf("rescued, in the servo too %v", eeprom), func(t *testing.T) {
 			change := narrow(eeprom)
-			a := stage(t, servosim.Config{Fitted: true}, func(c *servo.ArmConfig, f *Config) { change(c, f); f.Rescue = true })
+			a := newSimArm(t, servosim.Config{Fitted: true}, func(c *servo.ArmConfig, f *Config) { change(c, f); f.Rescue = true })
 			a.until("armed", func() bool { return a.Phase == Armed })
 			copy(a.want, a.Goal)
 			began, last := time.Now(), a.bus.States()[1].Position
@@ -376,7 +378,7 @@ func TestOutsideOfMotors(t *testing.T) {
 
 // Lost replies cost a joint a goal or two, and never a wrong one.
 func TestLossyBus(t *testing.T) {
-	a := stage(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{
+	a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{
 		{Kind: "drop", Probability: 0.1, From: 2 * time.Second}, {Kind: "corrupt", Probability: 0.05, From: 2 * time.Second},
 	}}}, nil)
 	a.drive()

@@ -14,7 +14,7 @@ import (
 
 var _ servo.Reactions
 
-// Goal: a stalled joint that is made limp gets no goal in the same tick.
+// A stalled joint that is made limp gets no goal in the same tick.
 func TestStallLimpGetsNoGoal(t *testing.T) {
 	r := armed(t, func(c *Config) { c.Safety.Stall = robot.Limp })
 	r.bus.follows, r.bus.effort = false, 0.9
@@ -32,7 +32,7 @@ func TestStallLimpGetsNoGoal(t *testing.T) {
 	}
 }
 
-// Goal: a joint outside that goes limp does not keep the arm from ever being driven.
+// A joint outside that goes limp does not keep the arm from ever being driven.
 func TestRescueWithALimpJoint(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1
@@ -51,7 +51,7 @@ func TestRescueWithALimpJoint(t *testing.T) {
 	t.Error("rescuing for ever a joint that has no torque")
 }
 
-// Goal: a suspend between the loop's measurement and the read is not swallowed.
+// A suspend between the loop's measurement and the read is not swallowed.
 func TestSuspendBeforeRead(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	r := armed(t, func(c *Config) { c.Clock = clock })
@@ -63,7 +63,7 @@ func TestSuspendBeforeRead(t *testing.T) {
 	}
 }
 
-// Goal: an arm that is armed again while paused is still one to be parked.
+// An arm that is armed again while paused is still one to be parked.
 func TestPostponeOfAnArmedArm(t *testing.T) {
 	r := armed(t, nil)
 	r.Phase = Arming // asleep: its bus watchdogs have fired
@@ -78,7 +78,7 @@ func TestPostponeOfAnArmedArm(t *testing.T) {
 	}
 }
 
-// Goal: a blind joint that is well again does not make the gripper let go.
+// A blind joint that is well again does not make the gripper let go.
 func TestRearmDropsTheGrip(t *testing.T) {
 	r := newRig(nil)
 	r.bus.says.Encoder = 1
@@ -98,7 +98,7 @@ func TestRearmDropsTheGrip(t *testing.T) {
 	}
 }
 
-// Goal: refused outside of the range: the arm was not touched.
+// Refused outside of the range: the arm was not touched.
 func TestOutsideIsUntouched(t *testing.T) {
 	r := newRig(nil)
 	r.bus.at[0], r.bus.outside = 95, 1
@@ -111,7 +111,7 @@ func TestOutsideIsUntouched(t *testing.T) {
 	}
 }
 
-// Goal: a restarted joint that is also blind: the others are not armed.
+// A restarted joint that is also blind: the others are not armed.
 func TestRestartedAndBlind(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.back, r.bus.restarted, r.bus.says.Encoder = hotplug.Restarted, 1, 1
@@ -124,7 +124,7 @@ func TestRestartedAndBlind(t *testing.T) {
 	}
 }
 
-// Goal: slow start ends for a policy that keeps moving at half of the limit.
+// Slow start ends for a policy that keeps moving at half of the limit.
 func TestSlowEnds(t *testing.T) {
 	r := newRig(func(c *Config) { c.Safety.Slew = 0.3 })
 	r.StartArming()
@@ -144,7 +144,7 @@ func TestSlowEnds(t *testing.T) {
 	}
 }
 
-// Goal: slow does not end while one that is far off is not driven in that tick.
+// Slow does not end while one that is far off is not driven in that tick.
 func TestSlowStaleJoint(t *testing.T) {
 	r := newRig(nil)
 	r.StartArming()
@@ -156,7 +156,7 @@ func TestSlowStaleJoint(t *testing.T) {
 	}
 }
 
-// Goal: what is said names the joint that it is about.
+// What is said names the joint that it is about.
 func TestEventsNameTheNewJoint(t *testing.T) {
 	events := event.NewQueue(64)
 	r := armed(t, func(c *Config) { c.Events = events })
@@ -172,7 +172,7 @@ func TestEventsNameTheNewJoint(t *testing.T) {
 	})
 }
 
-// Goal: a gripper that pushes keeps its force when its goal register is not ours after a lost reply.
+// A gripper that pushes keeps its force when its goal register is not ours after a lost reply.
 func TestStrayedGripper(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows = false
@@ -188,7 +188,7 @@ func TestStrayedGripper(t *testing.T) {
 	}
 }
 
-// Goal: max_step does not pass by the velocity limit.
+// Max_step does not pass by the velocity limit.
 func TestLeadKeepsTheStep(t *testing.T) {
 	g := testGate()
 	g.Lead = []float32{5, 5}
@@ -197,10 +197,10 @@ func TestLeadKeepsTheStep(t *testing.T) {
 	}
 }
 
-// Goal: a stall is told by what was read while it stood, not by an effort from before.
+// A stall is told by what was read while it stood, not by an effort from before.
 // (servo: the effort of a Koch motor is in the third of its windows, and is up to 0.9 s old.)
 
-// Goal: an overload while goal and place are the same lets nothing but relief through.
+// An overload while goal and place are the same lets nothing but relief through.
 func TestOverloadAtItsGoal(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 5, 5, 50)
@@ -218,7 +218,7 @@ func TestOverloadAtItsGoal(t *testing.T) {
 	}
 }
 
-// Goal: a joint that is wedged and overloaded is not driven through to push as hard
+// A joint that is wedged and overloaded is not driven through to push as hard
 // the other way; one that is free follows.
 func TestReliefEndsAtTheJoint(t *testing.T) {
 	r := armed(t, nil)
@@ -236,7 +236,7 @@ func TestReliefEndsAtTheJoint(t *testing.T) {
 	}
 }
 
-// Goal: an arm that was unplugged on its way in is walked in again, and not refused:
+// An arm that was unplugged on its way in is walked in again, and not refused:
 // its motors know nothing of the first rescue.
 func TestRescueAgainAfterAReplug(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })

@@ -7,13 +7,15 @@ import (
 
 	"edgert/edge/hotplug"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
 
-// Goal: Dynamixels at 10 fps and below, or at 15 with a tick that is skipped.
+// Dynamixels at 10 fps and below, or at 15 with a tick that is skipped.
 func TestKochAtLowRates(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("seconds of real time")
 	}
