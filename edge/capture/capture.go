@@ -17,27 +17,27 @@ const ImageKey = "observation.images."
 // errBackoff is how long a capture thread waits after a failed Grab.
 const errBackoff = 50 * time.Millisecond
 
-// Frame is a captured picture. JPEG is what its markers say, when it is one.
+// Frame is a captured picture; JPEG holds its markers, if it is one.
 type Frame struct {
 	camera.Frame
 	JPEG jpeg.Picture
 }
 
-// Camera is one camera: a capture thread that keeps the newest picture for the
-// sender.
+// Camera is one open camera, whose capture thread keeps the newest picture for
+// the sender.
 type Camera struct {
 	// Constant after Open.
 	Name       string // as on the command line: top
 	ImageName  string // as on the wire: observation.images.top
 	Source     camera.Source
 	MaxAge     time.Duration
-	mustDecode bool // it sees once a picture has been decoded, and not before
+	mustDecode bool // its first picture counts once it is decoded, not when it is captured
 
 	Newest *rt.Latest[Frame] // producer: capture thread; reader: sender
-	Age    *rt.Hist          // of the picture when it left; written by the sender
-	Stale  atomic.Uint64     // observations whose picture was older than MaxAge; written by the sender
 
 	// Written by the sender.
+	Age               *rt.Hist      // of the picture when it left
+	Stale             atomic.Uint64 // observations whose picture was older than MaxAge
 	warned, undecoded atomic.Uint64
 	decodeOutage      outage // of pictures that do not decode
 
@@ -50,35 +50,32 @@ type Camera struct {
 
 // outage is a run of failures with no success between.
 type outage struct {
-	since rt.Instant            // 0: the last try succeeded. Owner: the thread that tries
+	since rt.Instant            // 0: the last attempt succeeded. Owner: the thread that tries
 	err   atomic.Pointer[error] // once it has lasted; any thread may read it
 }
 
-// failed counts a failure and reports whether the bout has lasted for limit, and
-// nobody has said yet why.
+// failed reports whether failures have lasted for limit and report is due.
 //
 //rt:noalloc
-func (b *outage) failed(now rt.Instant, limit time.Duration) bool {
-	if b.since == 0 {
-		b.since = now
+func (o *outage) failed(now rt.Instant, limit time.Duration) bool {
+	if o.since == 0 {
+		o.since = now
 	}
-	return now.Sub(b.since) >= limit && b.err.Load() == nil
+	return now.Sub(o.since) >= limit && o.err.Load() == nil
 }
 
 //go:noinline
-func (b *outage) report(why error) { b.err.Store(&why) }
+func (o *outage) report(err error) { o.err.Store(&err) }
 
-// over notes a success.
-//
 //rt:noalloc
-func (b *outage) succeeded() {
-	if b.since != 0 {
-		b.since = 0
-		b.err.Store(nil)
+func (o *outage) succeeded() {
+	if o.since != 0 {
+		o.since = 0
+		o.err.Store(nil)
 	}
 }
 
-// New returns a camera on an open source.
+// New returns a camera on an open source; maxAge 0 is DefaultMaxAge.
 func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	if maxAge == 0 {
 		maxAge = DefaultMaxAge
@@ -93,8 +90,8 @@ func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	}
 }
 
-// Run takes picture after picture until stop is set. blind falls by one with
-// the first.
+// Run captures until stop is set. pending, the cameras without a picture yet,
+// falls by one with the first.
 //
 // Owner: the camera's capture thread.
 func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
@@ -135,8 +132,8 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 	}
 }
 
-// checkFrame says why a picture may not be sent: a JPEG must have all its markers and
-// the size that was negotiated. Cameras do send torn ones.
+// checkFrame refuses a JPEG without all its markers, or of another size than was
+// negotiated: cameras do send torn ones.
 //
 //rt:noalloc
 func checkFrame(s *Frame) (err error) {
@@ -154,8 +151,8 @@ func checkFrame(s *Frame) (err error) {
 	return nil
 }
 
-// Err says why no picture that can be used has come for MaxAge; nil: one has.
-// Any thread may ask.
+// Err is why no usable picture has come for MaxAge, nil if one has. Any thread may
+// call it.
 func (e *Camera) Err() error {
 	for _, b := range [...]*outage{&e.grabOutage, &e.decodeOutage} {
 		if why := b.err.Load(); why != nil {
@@ -165,7 +162,7 @@ func (e *Camera) Err() error {
 	return nil
 }
 
-// Stats is what happened to the pictures.
+// Stats counts what happened to the pictures.
 type Stats struct {
 	Captured  uint64        // handed on
 	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken
@@ -178,7 +175,7 @@ type Stats struct {
 	Source    camera.Counts // since the first frame
 }
 
-// Stats returns the counts. Any thread may ask.
+// Stats returns the counts. Any thread may call it.
 func (e *Camera) Stats() Stats {
 	t := Stats{
 		Captured: e.captured.Load(), Dropped: e.dropped.Load(), Torn: e.torn.Load(), Errors: e.errors.Load(), Stale: e.Stale.Load(), Lost: e.lost.Load(),

@@ -1,11 +1,12 @@
-// Package capture is the robot's eyes: what a --camera means, which device or file
-// that is, the capture thread that keeps its newest picture, and what of a
-// picture goes into an observation.
+// Package capture takes pictures for observations. In the order of the data: a
+// --camera flag is parsed (config.go), its device, file or simulation opened
+// (open.go), a capture thread keeps its newest frame (capture.go), the sender
+// thread crops, rotates, scales (transform.go) and encodes it (encode.go), and a
+// browser may see what was sent (preview.go). snapshot.go serves edge-rt cameras.
 //
-// A camera's own JPEG is sent as it came: no decoding, no encoding, and one copy
-// from the driver's buffer into the message. Only where quality, size, crop or
-// rotation are asked for, or the camera delivers something else, a Encoder
-// makes a picture of its own.
+// A camera's own JPEG is sent as it came: one copy from the driver's buffer into
+// the message, no decoding, no encoding, unless quality, size, crop or rotation
+// are asked for.
 package capture
 
 import (
@@ -111,7 +112,7 @@ func Parse(text string) (c Config, err error) {
 	return c, nil
 }
 
-// setOption parses one option, or says why not.
+// setOption parses one option; reason says why it cannot be.
 func (c *Config) setOption(key, value string) (reason string) {
 	var err error
 	switch key {
@@ -159,7 +160,7 @@ func (c *Config) setOption(key, value string) (reason string) {
 	return ""
 }
 
-// setControl adds a control of the camera, whose names only the camera knows.
+// setControl adds a control of the camera; only its driver can check the name.
 func (c *Config) setControl(key, value string) (reason string) {
 	if c.Source == Sim || c.Source == Pattern || !word.MatchString(key) {
 		return "no such option: there are format, rotate, crop, send, quality and max-age, and for a device its controls, which edge-rt cameras lists"

@@ -12,10 +12,10 @@ import (
 	"edgert/wire"
 )
 
-// Encoding says what becomes of a camera's pictures.
+// Encoding is how pictures are sent, for all cameras of a run.
 type Encoding struct {
 	Quality  int  // of JPEG, 1 to 100; 0: raw
-	Reencode bool // the quality was asked for: the camera's own JPEG is encoded anew
+	Reencode bool // encode a camera's own JPEG anew, in this quality
 	WantW    int  // what the policy wants, 0: anything
 	WantH    int
 }
@@ -24,7 +24,7 @@ type Encoding struct {
 // one to the other shows: a policy's cups must stay round.
 const aspectSlack = 0.02
 
-// Encoder turns an eye's pictures into those of an observation.
+// Encoder turns a camera's pictures into those of an observation.
 //
 // Owner: the sender thread.
 type Encoder struct {
@@ -34,20 +34,18 @@ type Encoder struct {
 	encoder     *jpeg.Encoder // nil: raw
 	decoder     *jpeg.Decoder // nil: the camera's layout goes into the encoder as it is
 	rgb         []byte        // decoded or converted
-	spare       []byte        // the next rgb where that itself is sent; nil: it is not
+	nextRGB     []byte        // the next rgb, where that itself is sent; else nil
 	file        []byte        // encoded
 	picture     jpeg.Image
 
-	// The last picture that was made, and which of the eye's was looked at last. A
-	// broken one leaves the former as it was.
-	image     wire.Image
+	image     wire.Image // the last one that was encoded
 	imageAt   rt.Instant // 0: none yet
-	lastKey   int64      // its key
-	err       error      // why it gave none
-	undecoded bool       // no picture has been decoded yet, which the eye waits for
+	lastKey   int64      // of the frame that was encoded, or failed, last
+	err       error      // of that frame
+	undecoded bool       // no picture has been decoded yet, and the camera must
 }
 
-// NewDeveloper plans what is done to the eye's pictures and allocates all of it.
+// NewEncoder plans what is done to the camera's pictures and allocates all of it.
 // Close frees it.
 func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	f := e.Source.Format()
@@ -89,7 +87,7 @@ func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 		}
 		v.rgb = make([]byte, 3*f.Width*f.Height)
 		if v.encoder == nil && r.identity() {
-			v.spare = make([]byte, len(v.rgb))
+			v.nextRGB = make([]byte, len(v.rgb))
 		}
 		e.mustDecode = f.Pixels == camera.MJPEG
 		v.undecoded = e.mustDecode
@@ -98,7 +96,7 @@ func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	return v, nil
 }
 
-// reserve makes room for what the first picture would need otherwise.
+// reserve allocates what the first picture would.
 func (v *Encoder) reserve(f camera.Format) {
 	m := jpegImage(&camera.Frame{Format: f})
 	switch {
@@ -110,15 +108,14 @@ func (v *Encoder) reserve(f camera.Format) {
 	}
 }
 
-// unchanged reports whether nothing is done to a picture: none is decoded, scaled or
-// encoded.
+// unchanged reports whether pictures are neither decoded nor scaled nor encoded.
 //
 //rt:noalloc
 func (v *Encoder) unchanged() bool {
 	return v.encoder == nil && v.decoder == nil && v.transform.identity()
 }
 
-// cropHint names the part of the picture that has the right shape.
+// cropHint names the part of the picture that has the policy's shape.
 func cropHint(f camera.Format, c *Config, r *transform) string {
 	w, h := r.outW, r.outH
 	if c.Rotate == 90 || c.Rotate == 270 {
@@ -159,9 +156,8 @@ func (v *Encoder) MaxBytes() int {
 }
 
 // Picture makes m the newest picture that is not broken and returns when it was
-// taken, 0 when there is none yet. The error is why a newer one is left out: it
-// is one of package jpeg's, and Explain has more words. What m holds is lent
-// until the next call.
+// taken, 0 when there is none yet. The error is why a newer one is left out: one
+// of package jpeg's, which Explain details. m is lent until the next call.
 //
 //rt:noalloc
 func (v *Encoder) Picture(m *wire.Image) (rt.Instant, error) {
@@ -186,7 +182,7 @@ func (v *Encoder) Picture(m *wire.Image) (rt.Instant, error) {
 	return v.imageAt, v.err
 }
 
-// update makes the eye's picture the one that is kept, unless it is broken.
+// update encodes the frame into v.image, unless it is broken.
 //
 //rt:noalloc
 func (v *Encoder) update(s *Frame) {
@@ -204,7 +200,7 @@ func (v *Encoder) update(s *Frame) {
 	}
 }
 
-// encode prepares a picture and puts it into v.kept.
+// encode makes v.image of a frame.
 //
 //rt:noalloc
 func (v *Encoder) encode(s *Frame) error {
@@ -217,16 +213,15 @@ func (v *Encoder) encode(s *Frame) error {
 	}
 	n, err := v.encoder.Encode(v.file, &v.picture)
 	if err != nil {
-		v.imageAt = 0 // nobody knows what is in the file now
+		v.imageAt = 0 // v.file holds anything now
 		return err
 	}
 	v.image = wire.Image{Name: v.camera.ImageName, Codec: wire.JPEG, Data: v.file[:n]}
 	return nil
 }
 
-// AwaitFirst looks at the newest picture as long as none has been decoded, and lowers
-// blind by one with the first that is: a camera whose pictures cannot be used has
-// shown nothing yet.
+// AwaitFirst decodes the newest picture until one succeeds, which lowers pending
+// by one: a camera counts as ready once a picture of it can be used.
 //
 // Owner: the sender thread.
 //
@@ -242,7 +237,7 @@ func (v *Encoder) AwaitFirst(pending *atomic.Int32) {
 	}
 }
 
-// prepare makes v.picture what is to be encoded or sent raw.
+// prepare makes v.picture of a frame: decoded and transformed as needed.
 //
 //rt:noalloc
 func (v *Encoder) prepare(s *Frame) error {
@@ -256,8 +251,8 @@ func (v *Encoder) prepare(s *Frame) error {
 	rgb := s.Pix
 	if v.decoder != nil {
 		rgb = v.rgb
-		if v.spare != nil {
-			rgb = v.spare
+		if v.nextRGB != nil {
+			rgb = v.nextRGB
 		}
 		var err error
 		if s.Pixels == camera.MJPEG {
@@ -268,15 +263,15 @@ func (v *Encoder) prepare(s *Frame) error {
 		if err != nil {
 			return err
 		}
-		if v.spare != nil {
-			v.rgb, v.spare = v.spare, v.rgb
+		if v.nextRGB != nil {
+			v.rgb, v.nextRGB = v.nextRGB, v.rgb
 		}
 	}
 	v.picture = jpeg.Image{W: v.transform.outW, H: v.transform.outH, Layout: jpeg.RGB, Pix: v.transform.apply(rgb)}
 	return nil
 }
 
-// jpegImage is a frame as the encoder calls it.
+// jpegImage is a frame in the terms of package jpeg.
 //
 //rt:noalloc
 func jpegImage(f *camera.Frame) jpeg.Image {
@@ -292,8 +287,7 @@ func jpegImage(f *camera.Frame) jpeg.Image {
 	return m
 }
 
-// Explain says in words what Picture returned about the newest picture. Call it
-// before the next.
+// Explain details the error that Picture returned. Call it before the next.
 func (v *Encoder) Explain(err error) error {
 	s, _, _ := v.camera.Newest.Front()
 	return fmt.Errorf("camera %s: %w", v.camera.Name, v.explain(err, s))

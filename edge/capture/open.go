@@ -28,18 +28,17 @@ type World interface {
 	Camera(name string, format camera.Format) camera.Source
 }
 
-// Options is where an eye is opened.
+// Options is what Open needs beside the flag.
 type Options struct {
 	Clock        rt.Clock
 	World        func() World // called for a simulated camera
 	WantW, WantH int          // what the policy wants, 0: anything
 	SimFPS       int          // of a simulated camera that the policy knows
-	Decoded      bool         // pictures will be decoded: raw, or another quality
+	Decoded      bool         // pictures will be decoded: sent raw, or in another quality
 }
 
-// OpenFiles opens the camera where that needs neither a server's wishes nor a device
-// that may come later, which is so for files, and refuses what can be no camera.
-// The source is nil for Open to open.
+// OpenFiles opens a camera of files, which needs neither a policy nor a device, and
+// refuses what can be no camera at all. A nil source is left to Open.
 func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
 	if c.Source == Sim || c.Source == Pattern {
 		return nil, "", checkSynthetic(c)
@@ -47,7 +46,7 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 	info, err := os.Stat(c.Source)
 	switch {
 	case err != nil && strings.HasPrefix(c.Source, "/dev/"):
-		return nil, "", nil // it may come
+		return nil, "", nil // it may be plugged in later
 	case err != nil:
 		return nil, "", exit.Errorf(exit.Usage, "camera %s: %w", c.Name, err)
 	case info.Mode()&os.ModeCharDevice != 0:
@@ -71,7 +70,7 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 	return r, fmt.Sprintf("files of %s: %v", c.Source, r.Format()), nil
 }
 
-// videoMajor is the number that the kernel has for all its video devices.
+// videoMajor is the kernel's major number of video devices.
 const videoMajor = 81
 
 // checkDevice refuses character devices that are no video devices.
@@ -82,8 +81,8 @@ func checkDevice(c *Config, info os.FileInfo) error {
 	return nil
 }
 
-// Open opens the camera and says what it picked. An absent device gives an error
-// that is ErrAbsent: it may come.
+// Open opens the camera; picked describes the mode for people. An absent device is
+// v4l2.ErrAbsent: it may be plugged in later.
 func Open(c *Config, p Options) (source camera.Source, picked string, err error) {
 	source, picked, err = OpenFiles(c, p.Clock)
 	switch {
@@ -95,7 +94,7 @@ func Open(c *Config, p Options) (source camera.Source, picked string, err error)
 	return openDevice(c, p)
 }
 
-// checkSynthetic refuses what no camera that exists in memory only can be.
+// checkSynthetic refuses what simulations and the pattern cannot do.
 func checkSynthetic(c *Config) error {
 	switch {
 	case c.Pixels != 0 && c.Pixels != camera.RGB8:
@@ -110,8 +109,8 @@ func patternTooSmall(c *Config, w, h int) error {
 	return exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, w, h)
 }
 
-// openSynthetic opens a camera that exists in memory only: whatever size is asked for,
-// else what the policy was trained on, else what cameras usually give.
+// openSynthetic opens a simulation or the pattern, in the size asked for, else the
+// policy's, else the usual one.
 func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
 	if f.FPS == 0 && p.WantW > 0 && c.Source == Sim {
@@ -135,7 +134,7 @@ func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	return pattern.NewSource(p.Clock, f), "pattern: " + f.String(), nil
 }
 
-// openDevice opens a camera of the kernel's.
+// openDevice opens a V4L2 device.
 func openDevice(c *Config, p Options) (camera.Source, string, error) {
 	want := v4l2.Want{
 		Width: c.Width, Height: c.Height, NearW: p.WantW, NearH: p.WantH, FPS: c.FPS, Pixels: c.Pixels,
@@ -161,7 +160,7 @@ func openDevice(c *Config, p Options) (camera.Source, string, error) {
 	return s, text, nil
 }
 
-// openError gives an error its exit code: what is absent may come, what is wrong
+// openError gives an error its exit code: an absent camera may come, a wrong one
 // stays wrong.
 func openError(name string, err error) error {
 	code := exit.Absent

@@ -13,24 +13,20 @@ import (
 )
 
 const (
-	// PreviewDelay is how long somebody who looks waits for a picture of an
-	// observation before the sender makes one for the preview alone. One that leaves
-	// as it comes from the camera is there without waiting.
+	// PreviewDelay is how long a request waits for the next observation before the
+	// sender encodes a picture for the preview alone.
 	PreviewDelay = 500 * time.Millisecond
-	// previewMaxAge is the age from which a copy is not handed to the next who looks.
-	previewMaxAge = 150 * time.Millisecond
-	// previewMaxBytes is the largest picture that is shown, in bytes.
-	previewMaxBytes = 8 << 20
-	// previewQuality is of pictures that are sent raw and encoded to be shown.
-	previewQuality = 80
+	// previewMaxAge is the age up to which one copy serves several requests.
+	previewMaxAge   = 150 * time.Millisecond
+	previewMaxBytes = 8 << 20 // of a picture
+	previewQuality  = 80      // of pictures that are sent raw and encoded to be shown
 )
 
-// ErrNoPicture means that there is none to show now; one may come.
+// ErrNoPicture means that there is none now; one may come.
 var ErrNoPicture = errors.New("no picture")
 
-// Preview lends a camera's pictures to people who look. It is the picture of the
-// observation, as the policy gets it: copied by the sender once it has left, and
-// only when somebody has asked for it.
+// Preview shows people the pictures of observations, as the policy gets them: the
+// sender copies one after it was sent, if somebody has requested it.
 type Preview struct {
 	camera   *Camera
 	maxBytes int           // of one picture to show
@@ -49,7 +45,7 @@ type Preview struct {
 	mu sync.Mutex // among those who look
 }
 
-// pictureCopy is a picture on its way from the sender to those who look.
+// pictureCopy is a picture on its way from the sender to readers.
 type pictureCopy struct {
 	taken  rt.Instant // by the camera
 	copied rt.Instant
@@ -63,8 +59,7 @@ type Still struct {
 	Data []byte     // JPEG, in the memory given to Read
 }
 
-// NewPreview allocates what previews of the developer's pictures need; Close
-// frees it.
+// NewPreview allocates what previews of the encoder's pictures need; Close frees it.
 func NewPreview(v *Encoder) (*Preview, error) {
 	p := &Preview{camera: v.camera, source: v}
 	room := min(v.MaxBytes(), previewMaxBytes)
@@ -83,7 +78,7 @@ func NewPreview(v *Encoder) (*Preview, error) {
 // Name is the camera's.
 func (p *Preview) Name() string { return p.camera.Name }
 
-// MaxBytes is the memory that Read wants.
+// MaxBytes is how large Read's buffer must be.
 func (p *Preview) MaxBytes() int { return p.maxBytes }
 
 // Close frees the encoder. Read may be called still.
@@ -95,10 +90,10 @@ func (p *Preview) Close() {
 	}
 }
 
-// Request says that somebody waits for a picture. Any goroutine may.
+// Request asks the sender for a picture. Any goroutine may call it.
 func (p *Preview) Request(now rt.Instant) { p.requested.CompareAndSwap(0, int64(now)) }
 
-// Publish copies a picture that was sent, if somebody waits for one.
+// Publish copies a picture that was sent, if one was requested.
 //
 // Owner: the sender thread.
 //
@@ -122,8 +117,8 @@ func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
 	p.newest.Publish(p.count)
 }
 
-// Refresh makes a picture for those who have waited for long: the run is paused, or
-// has no server, and sends none.
+// Refresh encodes a picture for a request that has waited for PreviewDelay, because
+// the run is paused or has no server. One that needs no encoding is taken at once.
 //
 // Owner: the sender thread.
 //
@@ -143,11 +138,9 @@ func (p *Preview) Refresh(now rt.Instant) {
 	}
 }
 
-// Read returns the newest picture in the memory of room, which has MaxBytes, if
-// it was copied since then or shortly before.
-//
-// Errors: ErrNoPicture with the reason when there is none yet; Request one. Any
-// other one stays.
+// Read returns the newest picture in room, which has MaxBytes, if it was copied
+// after since or shortly before. ErrNoPicture says why there is none yet; any other
+// error is permanent.
 func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,8 +20,7 @@ import (
 	"edgert/wire"
 )
 
-// snapshotFrames are taken before the one that counts: the first of many cameras
-// are dark, until the automatics have settled.
+// The first frames of many cameras are dark, until the automatics have settled.
 const (
 	snapshotFrames = 10
 	snapshotLimit  = 5 * time.Second
@@ -66,7 +65,7 @@ func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 	return nil
 }
 
-// warmUp takes pictures until the automatics have had time.
+// warmUp captures snapshotFrames, the last of which is the snapshot.
 func (e *Camera) warmUp(clock rt.Clock) error {
 	var last error
 	taken := 0
@@ -86,7 +85,7 @@ func (e *Camera) warmUp(clock rt.Clock) error {
 	return fmt.Errorf("no whole picture in %v: %w", snapshotLimit, last)
 }
 
-// encodeFile returns the picture as a file of the kind that its name says.
+// encodeFile returns the picture as a file of the kind that ext names.
 func encodeFile(m *wire.Image, ext string) ([]byte, error) {
 	file := m.Data
 	if m.Codec == wire.JPEG {

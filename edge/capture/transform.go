@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// transform is what is done to an RGB picture: crop, rotate, scale. All buffers and
-// tables are made once.
+// transform crops, rotates and scales RGB pictures, with tables and buffers that
+// are made once.
 type transform struct {
-	w, h       int // of the picture that comes
+	w, h       int // of the input
 	crop       Rect
 	rotate     int
 	outW, outH int
@@ -20,8 +20,8 @@ type transform struct {
 	scaled             []byte
 }
 
-// tap is how one pixel of a row or column is made: weights of neighbours from
-// first on, which add up to 1 << tapBits.
+// tap makes one pixel of a row or column of neighbours from first on, whose weights
+// add up to 1 << tapBits.
 type tap struct {
 	first   int
 	weights []int32
@@ -29,8 +29,7 @@ type tap struct {
 
 const tapBits = 14
 
-// newTransform plans the way from a w x h picture to what is sent; outW 0 keeps the
-// size.
+// newTransform plans the way from a w x h picture to outW x outH; 0 keeps the size.
 func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, error) {
 	if crop == (Rect{}) {
 		crop = Rect{W: w, H: h}
@@ -60,8 +59,8 @@ func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, erro
 // unchanged reports whether nothing is done.
 func (r *transform) identity() bool { return r.rotated == nil && r.scaled == nil }
 
-// taps plans one direction: the mean of what a pixel covers where it shrinks, the
-// straight line between two where it grows.
+// taps plans one direction: the mean of what a pixel covers where it shrinks, linear
+// interpolation where it grows.
 func taps(from, to int) []tap {
 	out := make([]tap, to)
 	ratio := float64(from) / float64(to)
@@ -85,8 +84,7 @@ func taps(from, to int) []tap {
 	return out
 }
 
-// newTap turns shares into integers that add up to 1 << tapBits, with those outside
-// the picture given to its border.
+// newTap makes integers of the shares; those outside the picture go to its border.
 func newTap(size, first int, shares []float64) tap {
 	low := min(max(first, 0), size-1)
 	high := min(max(first+len(shares)-1, low), size-1)
@@ -108,7 +106,7 @@ func newTap(size, first int, shares []float64) tap {
 	return t
 }
 
-// apply returns the picture to send. The slice is lent until the next run.
+// apply returns the transformed picture, lent until the next call.
 //
 //rt:noalloc
 func (r *transform) apply(pix []byte) []byte {
@@ -123,12 +121,10 @@ func (r *transform) apply(pix []byte) []byte {
 	return pix
 }
 
-// cropAndRotate cuts and rotates.
-//
 //rt:noalloc
 func (r *transform) cropAndRotate(pix []byte) {
-	// Where the turned picture's first pixel lies, and one step across and down,
-	// in bytes of the picture that came.
+	// The byte of the input at which the output's first pixel lies, and the steps
+	// from there across and down.
 	row := 3 * r.w
 	origin := r.crop.Y*row + 3*r.crop.X
 	right, bottom := 3*(r.crop.W-1), (r.crop.H-1)*row
@@ -157,8 +153,6 @@ func (r *transform) cropAndRotate(pix []byte) {
 	}
 }
 
-// scale goes across, then down.
-//
 //rt:noalloc
 func (r *transform) scale(pix []byte) {
 	const half = 1 << (tapBits - 1)
