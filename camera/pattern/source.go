@@ -34,8 +34,7 @@ type Source struct {
 
 	next uint64 // owner: the capture thread
 
-	closed  atomic.Bool
-	failure atomic.Pointer[error]
+	closed atomic.Bool
 }
 
 var _ camera.Source = (*Source)(nil)
@@ -66,22 +65,10 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	if s.closed.Load() {
 		return camera.ErrClosed
 	}
-	if err := s.failure.Load(); err != nil {
-		return *err
-	}
 	dst.Format, dst.Sequence, dst.At = s.format, k, at
 	paint(dst.Pix[:s.format.FrameBytes()], s.format.Width, s.format.Height, uint32(k))
 	s.next = k + 1
 	return nil
-}
-
-// Fail makes every Grab return err from its next frame on, until Fail(nil).
-func (s *Source) Fail(err error) {
-	if err == nil {
-		s.failure.Store(nil)
-		return
-	}
-	s.failure.Store(&err)
 }
 
 // Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.

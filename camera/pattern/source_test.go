@@ -67,16 +67,11 @@ func TestFramesComeOnTheirGridAndSkipForASlowReader(t *testing.T) {
 	}
 }
 
-func TestFailAndClose(t *testing.T) {
+func TestClose(t *testing.T) {
 	s := NewSource(rttest.NewClock(1), camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 50})
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
-	s.Fail(camera.ErrStalled)
-	if err := s.Grab(&f); !errors.Is(err, camera.ErrStalled) {
-		t.Errorf("Grab after Fail = %v, want ErrStalled", err)
-	}
-	s.Fail(nil)
 	if err := s.Grab(&f); err != nil {
-		t.Errorf("Grab after Fail(nil) = %v", err)
+		t.Errorf("Grab = %v", err)
 	}
 	s.Close()
 	if err := s.Grab(&f); !errors.Is(err, camera.ErrClosed) {

@@ -2,10 +2,8 @@
 // order of their names, again and again at a steady rate.
 //
 // All files are read at the start, so that playing costs no disk and no memory.
-// While their path is away, renamed or removed, the camera is gone like one that
-// was unplugged: so that can be tried without one.
 // JPEG stays as it is, as from a camera that delivers motion JPEG; PNG becomes
-// RGB.
+// RGB. While the path is renamed or removed the camera counts as unplugged.
 package replay
 
 import (
@@ -15,7 +13,6 @@ import (
 	"image"
 	"image/jpeg"
 	"image/png"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,13 +20,14 @@ import (
 	"sync/atomic"
 
 	"edgert/camera"
+	"edgert/internal/capped"
 	"edgert/rt"
 )
 
 // Limits of what is read.
 const (
-	MaxFiles = 20_000
-	MaxBytes = 1 << 30 // as they lie in memory: PNG unpacked
+	maxFiles = 20_000
+	maxBytes = 1 << 30 // in memory: PNG unpacked
 	maxSide  = 8192
 )
 
@@ -67,8 +65,8 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 			return nil, err
 		}
 		format.FPS = fps
-		if total += len(pix); total > MaxBytes {
-			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", ErrFiles, path, MaxBytes>>20)
+		if total += len(pix); total > maxBytes {
+			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", ErrFiles, path, maxBytes>>20)
 		}
 		size := max(s.format.Size, len(pix))
 		s.format.Size, format.Size = 0, 0
@@ -82,7 +80,6 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 	return s, nil
 }
 
-// list returns the files to play.
 func list(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -101,8 +98,8 @@ func list(path string) ([]string, error) {
 			names = append(names, filepath.Join(path, e.Name()))
 		}
 	}
-	if len(names) == 0 || len(names) > MaxFiles {
-		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", ErrFiles, path, len(names), MaxFiles)
+	if len(names) == 0 || len(names) > maxFiles {
+		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", ErrFiles, path, len(names), maxFiles)
 	}
 	slices.Sort(names)
 	return names, nil
@@ -118,17 +115,12 @@ func kind(name string) string {
 	return ""
 }
 
-// read returns a picture as it is delivered.
+// read returns a picture as Grab delivers it.
 func read(name string) (pix []byte, f camera.Format, err error) {
 	bad := func(why any) ([]byte, camera.Format, error) {
 		return nil, f, fmt.Errorf("%w: %s: %v", ErrFiles, name, why)
 	}
-	file, err := os.Open(name)
-	if err != nil {
-		return bad(err)
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, MaxBytes/4))
+	b, err := capped.ReadFile(name, maxBytes/4)
 	if err != nil {
 		return bad(err)
 	}
@@ -182,7 +174,7 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	if s.closed.Load() {
 		return camera.ErrClosed
 	}
-	if !there(s.path) {
+	if !exists(s.path) {
 		s.next = k + 1
 		return camera.ErrGone
 	}

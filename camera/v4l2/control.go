@@ -76,7 +76,7 @@ func (n *noun) resolve(all []Control, s Setting) (out []assignment, err error) {
 				return []assignment{{auto, v}}, nil
 			}
 		}
-		return nil, fmt.Errorf("%w %s=auto: the camera's automatic takes %s", ErrControl, s.Name, auto.span())
+		return nil, fmt.Errorf("%w %s=auto: the camera's automatic takes %s", ErrControl, s.Name, auto.Span())
 	}
 	for _, id := range n.values {
 		c, ok := find(all, id)
@@ -127,20 +127,20 @@ func (c *Control) parse(text string) (int32, error) {
 	default:
 		v = int64(slices.IndexFunc(c.Menu, func(word string) bool { return word != "" && slug(word) == slug(text) }))
 		if v < 0 {
-			return 0, fmt.Errorf("%w %s=%s: want %s", ErrControl, c.Name, text, c.span())
+			return 0, fmt.Errorf("%w %s=%s: want %s", ErrControl, c.Name, text, c.Span())
 		}
 	}
 	if c.ReadOnly {
 		return 0, fmt.Errorf("%w %s=%s: it can only be read", ErrControl, c.Name, text)
 	}
 	if !c.takes(int32(v)) {
-		return 0, fmt.Errorf("%w %s=%s: want %s", ErrControl, c.Name, text, c.span())
+		return 0, fmt.Errorf("%w %s=%s: want %s", ErrControl, c.Name, text, c.Span())
 	}
 	return int32(v), nil
 }
 
-// span says which values the control takes.
-func (c *Control) span() string {
+// Span says which values the control takes.
+func (c Control) Span() string {
 	switch c.Kind {
 	case "boolean":
 		return "on or off"
@@ -160,9 +160,6 @@ func (c *Control) span() string {
 	}
 	return fmt.Sprintf("%d to %d", c.Min, c.Max)
 }
-
-// Span says which values the control takes.
-func (c Control) Span() string { return c.span() }
 
 func names(all []Control) string {
 	var out []string

@@ -11,7 +11,7 @@ import (
 	"edgert/camera"
 )
 
-// Bounds on what a driver may tell: one that never ends its list must not hold us.
+// Bounds on a driver's lists, one of which might never end.
 const (
 	maxFormats   = 128
 	maxSizes     = 128
@@ -33,7 +33,7 @@ type device struct {
 	cap  capability
 }
 
-// openDevice opens a node and makes sure that it is a camera that streams.
+// openDevice opens a node, if it is a camera that streams.
 func openDevice(path string) (*device, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
@@ -74,8 +74,7 @@ func (d *device) same(card, bus string) bool {
 	return text(d.cap.card[:]) == card && text(d.cap.busInfo[:]) == bus
 }
 
-// modes lists what the camera can do. Where it takes any size, those that are
-// wanted are asked for.
+// modes lists the camera's modes: of a range of sizes, those that are wanted.
 func (d *device) modes(w Want) (all []Mode) {
 	for i := range uint32(maxFormats) {
 		f := fmtdesc{index: i, kind: bufTypeCapture}
@@ -127,11 +126,7 @@ func (d *device) rates(pixelformat, width, height uint32, w Want) (all []float64
 			all = append(all, v.min.rate())
 			continue
 		}
-		fps := float64(w.FPS)
-		if fps == 0 {
-			fps = usualFPS
-		}
-		return append(all, min(max(fps, v.max.rate()), v.min.rate()))
+		return append(all, min(max(w.fps(), v.max.rate()), v.min.rate()))
 	}
 	if len(all) == 0 { // a driver need not say
 		all = append(all, usualFPS)
@@ -147,7 +142,7 @@ func (f fraction) rate() float64 {
 	return float64(f.den) / float64(f.num)
 }
 
-// setMode asks for the mode and returns what the driver made of it.
+// setMode sets the mode and returns the driver's answer.
 func (d *device) setMode(m Mode) (camera.Format, error) {
 	var code uint32
 	for c, p := range pixels {
@@ -193,7 +188,7 @@ func interval(fps float64) fraction {
 	return fraction{1000, uint32(math.Round(fps * 1000))}
 }
 
-// refused says what a failed set-up means.
+// refused explains the error of a failed set-up.
 func (d *device) refused(what string, errno unix.Errno) error {
 	switch errno {
 	case unix.EBUSY:
@@ -273,7 +268,7 @@ func (d *device) apply(settings []Setting) error {
 				continue
 			}
 			if got, errno := d.control(a.control.ID); errno == 0 && got != a.value {
-				return fmt.Errorf("%w %s=%s: %s reads back %d, set was %d; it takes %s", ErrControl, s.Name, s.Value, a.control.Name, got, a.value, a.control.span())
+				return fmt.Errorf("%w %s=%s: %s reads back %d, set was %d; it takes %s", ErrControl, s.Name, s.Value, a.control.Name, got, a.value, a.control.Span())
 			}
 		}
 	}

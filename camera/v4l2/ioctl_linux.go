@@ -27,13 +27,10 @@ const (
 	sizeDiscrete     = 1
 	intervalDiscrete = 1
 
-	canSetInterval = 0x1000 // V4L2_CAP_TIMEPERFRAME
-
 	ctrlNext     = 0x80000000
 	ctrlDisabled = 0x0001
 	ctrlReadOnly = 0x0004
 	ctrlInactive = 0x0010
-	ctrlWrites   = 0x0040 // write only: buttons
 
 	ctrlInteger     = 1
 	ctrlBoolean     = 2

@@ -15,7 +15,7 @@ func List() (all []Info, denied []error) {
 	slices.SortFunc(nodes, func(a, b string) int { return number(a) - number(b) })
 	ids, paths := links("/dev/v4l/by-id/*"), links("/dev/v4l/by-path/*")
 	for _, node := range nodes {
-		info, err := Look(node)
+		info, err := describe(node)
 		switch {
 		case err == nil:
 			info.ByID, info.ByPath = ids[node], paths[node]
@@ -27,9 +27,9 @@ func List() (all []Info, denied []error) {
 	return all, denied
 }
 
-// Look says what the camera at a path says of itself, without disturbing whoever
-// uses it.
-func Look(path string) (Info, error) {
+// describe reads what the camera at a path says of itself, without disturbing the
+// program that uses it.
+func describe(path string) (Info, error) {
 	d, err := openDevice(path)
 	if err != nil {
 		return Info{}, err

@@ -21,6 +21,7 @@ import (
 	"edgert/camera"
 	"edgert/jpeg"
 	"edgert/rt"
+	"edgert/rt/rttest"
 )
 
 // machineEnv says that this is the machine of `make test-v4l2`: /dev/video0 and
@@ -59,7 +60,7 @@ func leaks() int {
 		}
 	}
 	for end := time.Now().Add(2 * time.Second); runtime.NumGoroutine() > 1 && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // TestMain has no testing.T for rttest
 	}
 	if n := runtime.NumGoroutine(); n > 1 {
 		buf := make([]byte, 1<<16)
@@ -265,13 +266,14 @@ func TestMachineControls(t *testing.T) {
 
 // A reader that comes late gets the newest frame, and every gap has a reason.
 func TestMachineDrainsToTheNewest(t *testing.T) {
+	rttest.RealTime(t)
 	s := open(t, Config{})
 	var f camera.Frame
 	grab(t, s, &f)
 	first, before := f.Sequence, s.Counts()
 	taken := uint64(0)
 	for range 3 {
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond) // the driver's frames come in real time
 		grab(t, s, &f)
 		taken++
 		if age := rt.KernelClock().Now().Sub(f.At); age > 350*time.Millisecond {
@@ -357,6 +359,7 @@ func until(s *Source, f *camera.Frame, want error) error {
 // An unplugged camera is noticed at once, what was lent stays as it is although
 // the device is let go, and after plugging in the same source goes on.
 func TestMachineUnplugAndReplug(t *testing.T) {
+	rttest.RealTime(t)
 	s := open(t, Config{})
 	var held [camera.LentMax]camera.Frame
 	var copies [camera.LentMax][]byte
@@ -408,6 +411,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 
 // A driver that delivers nothing is given up after the watchdog's time.
 func TestMachineWatchdog(t *testing.T) {
+	rttest.RealTime(t)
 	s := open(t, Config{})
 	var f camera.Frame
 	grab(t, s, &f)
@@ -435,8 +439,8 @@ func TestMachineBusy(t *testing.T) {
 	if _, err := Open(Config{Path: vivid, Want: small}, rt.KernelClock()); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second Open() = %v, want %v", err, ErrBusy)
 	}
-	if info, err := Look(vivid); err != nil || len(info.Modes) == 0 {
-		t.Errorf("Look() at a camera in use = %d modes, %v", len(info.Modes), err)
+	if info, err := describe(vivid); err != nil || len(info.Modes) == 0 {
+		t.Errorf("describe() at a camera in use = %d modes, %v", len(info.Modes), err)
 	}
 	if _, err := Open(Config{Path: "/dev/video77"}, rt.KernelClock()); !errors.Is(err, ErrAbsent) {
 		t.Errorf("Open() of nothing = %v, want %v", err, ErrAbsent)
@@ -529,7 +533,7 @@ func TestMachineMotionJPEG(t *testing.T) {
 		if s, err = Open(Config{Path: loopback}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) && !errors.Is(err, ErrMode) {
 			break
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // until the loopback device has its first picture
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package v4l2
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -25,6 +26,9 @@ const (
 	fpsSlack    = 0.6 // 29.97 is 30
 )
 
+// fps is the rate that is wanted.
+func (w *Want) fps() float64 { return float64(cmp.Or(w.FPS, usualFPS)) }
+
 // preference orders pixel formats, best first.
 func (w *Want) preference() []camera.PixelFormat {
 	if w.Raw {
@@ -42,7 +46,7 @@ func choose(modes []Mode, w Want) (Mode, error) {
 	}
 	left := modes
 	if w.Pixels != 0 {
-		left = filter(left, func(m Mode) bool { return m.Pixels == w.Pixels })
+		left = without(left, func(m Mode) bool { return m.Pixels != w.Pixels })
 		if len(left) == 0 {
 			return Mode{}, fmt.Errorf("%w: pixel format %v; it has %s", ErrMode, w.Pixels, list(modes, func(m Mode) string { return m.Pixels.String() }))
 		}
@@ -51,30 +55,23 @@ func choose(modes []Mode, w Want) (Mode, error) {
 	if width == 0 {
 		width, height = nearest(left, w)
 	}
-	sized := filter(left, func(m Mode) bool { return m.Width == width && m.Height == height })
+	sized := without(left, func(m Mode) bool { return m.Width != width || m.Height != height })
 	if len(sized) == 0 {
 		return Mode{}, fmt.Errorf("%w: %dx%d; it has %s", ErrMode, width, height, list(left, func(m Mode) string { return fmt.Sprintf("%dx%d", m.Width, m.Height) }))
 	}
-	fps := float64(w.FPS)
-	if fps == 0 {
-		fps = usualFPS
-	}
-	order := w.preference()
+	fps, order := w.fps(), w.preference()
 	return slices.MinFunc(sized, func(a, b Mode) int {
 		if slowA, slowB := a.FPS < fps-fpsSlack, b.FPS < fps-fpsSlack; slowA != slowB {
-			return sign(slowA)
+			return worse(slowA)
 		} else if slowA && a.FPS != b.FPS {
-			return sign(a.FPS < b.FPS)
+			return cmp.Compare(b.FPS, a.FPS)
 		}
-		if p, q := slices.Index(order, a.Pixels), slices.Index(order, b.Pixels); p != q {
-			return p - q
-		}
-		return sign(a.FPS > b.FPS) - sign(b.FPS > a.FPS)
+		return cmp.Or(slices.Index(order, a.Pixels)-slices.Index(order, b.Pixels), cmp.Compare(a.FPS, b.FPS))
 	}), nil
 }
 
-func sign(worse bool) int {
-	if worse {
+func worse(a bool) int {
+	if a {
 		return 1
 	}
 	return -1
@@ -89,7 +86,7 @@ func nearest(modes []Mode, w Want) (width, height int) {
 	}
 	best := slices.MinFunc(modes, func(a, b Mode) int {
 		if smallA, smallB := a.Width < nw || a.Height < nh, b.Width < nw || b.Height < nh; smallA != smallB {
-			return sign(smallA)
+			return worse(smallA)
 		} else if smallA {
 			return b.Width*b.Height - a.Width*a.Height
 		}
@@ -98,13 +95,9 @@ func nearest(modes []Mode, w Want) (width, height int) {
 	return best.Width, best.Height
 }
 
-func filter(modes []Mode, keep func(Mode) bool) (kept []Mode) {
-	for _, m := range modes {
-		if keep(m) {
-			kept = append(kept, m)
-		}
-	}
-	return kept
+// without returns the modes that drop does not name.
+func without(modes []Mode, drop func(Mode) bool) []Mode {
+	return slices.DeleteFunc(slices.Clone(modes), drop)
 }
 
 // list names what the modes have, each once.
@@ -124,10 +117,7 @@ func (m Mode) String() string {
 
 // remark says how the mode falls short of what was wanted, or nothing.
 func (m Mode) remark(w Want) string {
-	fps := float64(w.FPS)
-	if fps == 0 {
-		fps = usualFPS
-	}
+	fps := w.fps()
 	if m.FPS < fps-fpsSlack {
 		return fmt.Sprintf("%v frames a second is the most it gives at this size, wanted %v", math.Round(m.FPS*100)/100, fps)
 	}

@@ -22,6 +22,3 @@ func (s *Source) Describe() (card, picked, remark string) { return "", "", "" }
 
 // List finds nothing.
 func List() (all []Info, denied []error) { return nil, []error{errSystem} }
-
-// Look fails.
-func Look(string) (Info, error) { return Info{}, errSystem }

@@ -6,9 +6,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
+
+	"edgert/internal/capped"
 )
 
 // maxPEM is how large a certificate or key file may be.
@@ -194,15 +194,7 @@ func loadRoots(path string) (*x509.CertPool, error) {
 }
 
 func readPEM(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("wire/zenoh: TLS: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
-	if err == nil && len(text) > maxPEM {
-		err = fmt.Errorf("%s is larger than %d bytes, want a PEM file", path, maxPEM)
-	}
+	text, err := capped.ReadFile(path, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("wire/zenoh: TLS: %w", err)
 	}

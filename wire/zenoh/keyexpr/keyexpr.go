@@ -81,33 +81,3 @@ func validChunk(s string) bool {
 	}
 	return true
 }
-
-// Canonical brings a valid key expression into canonical form. It fails with
-// ErrSyntax or ErrLimit.
-func Canonical(s string) (string, error) {
-	if err := Check(s); err != ErrCanonical {
-		return s, err
-	}
-	var out []string
-	pending := false // a ** that goes behind the coming run of *
-	for _, chunk := range strings.Split(s, "/") {
-		for strings.Contains(chunk, "$*$*") {
-			chunk = strings.ReplaceAll(chunk, "$*$*", "$*")
-		}
-		switch chunk {
-		case "**":
-			pending = true
-			continue
-		case "$*":
-			chunk = "*"
-		}
-		if pending && chunk != "*" {
-			out, pending = append(out, "**"), false
-		}
-		out = append(out, chunk)
-	}
-	if pending {
-		out = append(out, "**")
-	}
-	return strings.Join(out, "/"), nil
-}

@@ -12,7 +12,7 @@ import (
 // exprs draws canonical expressions over so few chunks that they often meet.
 var exprs = rapid.Custom(func(t *rapid.T) string {
 	chunk := rapid.SampledFrom([]string{"a", "b", "ab", "ba", "*", "**", "a$*", "$*b", "$*a$*", "@a", "@b", "@a$*"})
-	s, err := Canonical(strings.Join(rapid.SliceOfN(chunk, 1, 6).Draw(t, "chunks"), "/"))
+	s, err := canonical(strings.Join(rapid.SliceOfN(chunk, 1, 6).Draw(t, "chunks"), "/"))
 	if err != nil {
 		t.Fatalf("Canonical = %v", err)
 	}
@@ -149,12 +149,12 @@ func TestCanonicalKeepsTheMeaning(t *testing.T) {
 	chunk := rapid.SampledFrom([]string{"a", "b", "*", "**", "$*", "a$*$*", "$*$*b", "@a"})
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.SliceOfN(chunk, 1, 5).Draw(t, "chunks")
-		c, err := Canonical(strings.Join(raw, "/"))
+		c, err := canonical(strings.Join(raw, "/"))
 		if err != nil || Check(c) != nil {
-			t.Fatalf("Canonical(%v) = %q, %v, Check %v", raw, c, err, Check(c))
+			t.Fatalf("canonical(%v) = %q, %v, Check %v", raw, c, err, Check(c))
 		}
-		if again, _ := Canonical(c); again != c {
-			t.Fatalf("Canonical(%q) = %q", c, again)
+		if again, _ := canonical(c); again != c {
+			t.Fatalf("canonical(%q) = %q", c, again)
 		}
 		for _, k := range all {
 			if matches(raw, k) != matches(strings.Split(c, "/"), k) {
