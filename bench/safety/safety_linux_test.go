@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgert/bench"
+	"edgert/rt/rttest"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
@@ -32,6 +33,7 @@ var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplu
 
 // The real edge-rt in some faults, one after the other: no rule is broken.
 func TestShortSoak(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("half a minute")
 	}

@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"edgert/bench/jitter"
+	"edgert/rt/rttest"
 )
 
 var (
@@ -182,6 +184,7 @@ func needs(t *testing.T) {
 // The whole measurement in its shortest form. The figures of two seconds say
 // nothing; that they are there, and add up, is what is tested.
 func TestJitterOfLoopAndEdge(t *testing.T) {
+	rttest.RealTime(t)
 	needs(t)
 	needsPrograms(t)
 	dir := t.TempDir()
@@ -230,6 +233,7 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 
 // Under load the loop goes on, and the load ends with the measurement.
 func TestJitterUnderLoad(t *testing.T) {
+	rttest.RealTime(t)
 	needs(t)
 	before := children(t)
 	code, stdout, stderr := runBench(t, "jitter", "--subject", "loop", "--duration", "3s", "--quiet", "--json", "-", "--load", "cpu")
@@ -260,21 +264,17 @@ func children(t *testing.T) (n int) {
 // A measurement that is interrupted ends what it started and reports what it
 // has.
 func TestInterrupted(t *testing.T) {
+	rttest.RealTime(t)
 	needs(t)
 	cmd := exec.Command(filepath.Join(programs, "bench"), "jitter", "--subject", "loop", "--slice", "1s", "--duration", "1m", "--json", "-")
 	var out bytes.Buffer
-	log := &watched{word: "round 1 of 20: loop apart", seen: make(chan struct{})}
+	log := &watched{word: "round 1 of 20: loop apart"}
 	cmd.Stdout, cmd.Stderr = &out, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	overdue := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
-	defer overdue.Stop()
-	select {
-	case <-log.seen: // the first slice is complete
-	case <-time.After(30 * time.Second):
-		t.Error("no second slice")
-	}
+	defer cmd.Process.Kill()
+	rttest.Eventually(t, "the first slice is complete", log.seen)
 	cmd.Process.Signal(os.Interrupt)
 	err := cmd.Wait()
 	var r jitter.Report
@@ -286,19 +286,21 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// watched closes seen when the word was written.
+// watched is a program's output, looked through for a word.
 type watched struct {
+	mu   sync.Mutex
 	text bytes.Buffer
 	word string
-	seen chan struct{}
-	done bool
 }
 
 func (w *watched) Write(p []byte) (int, error) {
-	w.text.Write(p)
-	if !w.done && strings.Contains(w.text.String(), w.word) {
-		w.done = true
-		close(w.seen)
-	}
-	return len(p), nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *watched) seen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.text.String(), w.word)
 }

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"edgert/bench/recipe"
+	"edgert/rt/rttest"
 )
 
 // One recipe in its shortest form: the class, the collector and the load are
 // really there.
 func TestRecipeIsApplied(t *testing.T) {
+	rttest.RealTime(t)
 	needs(t)
 	needsPrograms(t)
 	code, stdout, stderr := runBench(t, "recipe", "--others", "nice0", "--gc", "on", "--load", "alloc", "--rounds", "1", "--slice", "9s", "--quiet", "--json", "-")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"edgert/bench/wire"
+	"edgert/rt/rttest"
 )
 
 // measureWire runs the whole measurement in its shortest form.
@@ -71,41 +72,33 @@ func TestWireBesidePython(t *testing.T) {
 // Ends that are in the middle of something, here stopped, hold up neither Ctrl-C
 // nor outlive this program when it is killed.
 func TestWireLeavesNobody(t *testing.T) {
+	rttest.RealTime(t)
 	const soon = 4 * time.Second // an end that is asked only may take 5 s
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			before := children(t)
 			cmd := exec.Command(filepath.Join(programs, "bench"), "wire", "--duration", "10m", "--size", "64", "--python", "none", "--rust", "none")
-			log := &watched{word: "pairs are up", seen: make(chan struct{})}
+			log := &watched{word: "pairs are up"}
 			cmd.Stderr = log
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			overdue := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
-			defer overdue.Stop()
-			select {
-			case <-log.seen:
-			case <-time.After(30 * time.Second):
-				t.Error("no pairs are up")
-			}
+			defer cmd.Process.Kill()
+			rttest.Eventually(t, "pairs are up", log.seen)
 			ends := partsOf(t, cmd.Process.Pid)
 			if len(ends) != 4 {
 				t.Errorf("%d ends run, want 4", len(ends))
 			}
 			for _, pid := range ends {
 				syscall.Kill(pid, syscall.SIGSTOP)
+				defer syscall.Kill(pid, syscall.SIGKILL) // if it is left
 			}
 			asked := time.Now()
 			cmd.Process.Signal(signal)
 			cmd.Wait()
-			for children(t) > before && time.Since(asked) < 2*soon {
-				time.Sleep(10 * time.Millisecond)
-			}
+			rttest.Eventually(t, "nobody is left", func() bool { return children(t) <= before })
 			if took := time.Since(asked); took > soon {
 				t.Errorf("it ended with all it had started after %v, want at once", took)
-				for _, pid := range ends {
-					syscall.Kill(pid, syscall.SIGKILL)
-				}
 			}
 		})
 	}

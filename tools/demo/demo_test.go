@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgert/rt/rttest"
 )
 
 // buildAll builds both programs and this one into a folder.
@@ -54,6 +56,7 @@ func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, ou
 // The demo must be able to fail: a policy that answers the present position
 // reaches nothing.
 func TestStandingStillFails(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}
@@ -67,6 +70,7 @@ func TestStandingStillFails(t *testing.T) {
 }
 
 func TestTheDemoPolicyReachesTargets(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}

@@ -7,12 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgert/rt/rttest"
 )
 
 // Three edges and a server that is killed once, all of them as users run them: they
 // hold, come back by themselves, each in its own second session. What a busy host
 // can cause, overruns and few targets, is not judged here; make soak does.
 func TestAServerThatIsKilled(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("runs three arms for 15 s")
 	}

@@ -164,7 +164,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 
 // held is what the process holds of the kernel and of the runtime.
 func held() (all []string) {
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // what was closed a moment ago
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // the kernel and the runtime let go of what was closed a moment ago
 		time.Sleep(100 * time.Millisecond)
 		runtime.GC()
 	}
