@@ -35,12 +35,16 @@ func waitDeath(pid int, waited <-chan struct{}) {
 	}
 }
 
-// seize interrupts a thread as a debugger would and, if it could, runs trace on it;
-// done is closed behind that.
-func seize(tid int, trace func()) (began <-chan error, done <-chan struct{}) {
-	stopped, ended := make(chan error, 1), make(chan struct{})
+// traceTick interrupts the edge's tick thread, and no other, as a debugger would,
+// and has trace handle it until over is closed, when the fault is over.
+func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
+	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
+	if !ok {
+		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be traced", errNotHere, tickPriority)
+	}
+	stopped, over, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() { // ptrace(2): all of it from one thread
-		defer close(ended)
+		defer close(done)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := unix.PtraceSeize(tid)
@@ -49,30 +53,22 @@ func seize(tid int, trace func()) (began <-chan error, done <-chan struct{}) {
 		}
 		stopped <- err
 		if err == nil {
-			trace()
+			trace(tid, over)
 		}
 	}()
-	return stopped, ended
-}
-
-// hangTick stops the edge's tick thread, and no other, as a debugger would.
-func hangTick(r *run) error {
-	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
-	if !ok {
-		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be stopped", errNotHere, tickPriority)
-	}
-	release := make(chan struct{})
-	stopped, done := seize(tid, func() { keepStopped(tid, release) })
 	if err := <-stopped; err != nil {
 		return fmt.Errorf("%w: ptrace: %w", errNotHere, err)
 	}
-	r.onRevert(func() { close(release); <-done })
+	r.onRevert(func() { close(over); <-done })
 	return nil
 }
 
-// keepStopped holds a thread that is being stopped until release is closed. One that is
+// hangTick stops the edge's tick thread.
+func hangTick(r *run) error { return traceTick(r, keepStopped) }
+
+// keepStopped holds a thread that is being stopped until over is closed. One that is
 // killed meanwhile is waited for: nobody else can, and its process would never end.
-func keepStopped(tid int, release <-chan struct{}) {
+func keepStopped(tid int, over <-chan struct{}) {
 	var status unix.WaitStatus
 	for {
 		switch n, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOHANG, nil); {
@@ -80,7 +76,7 @@ func keepStopped(tid int, release <-chan struct{}) {
 			return
 		}
 		select {
-		case <-release:
+		case <-over:
 			if unix.PtraceDetach(tid) == nil {
 				return
 			}

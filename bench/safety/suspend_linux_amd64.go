@@ -2,13 +2,11 @@ package safety
 
 import (
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"edgert/bench"
 )
 
 // asleep is how long the machine seems to have slept.
@@ -20,27 +18,14 @@ const syscallStop = syscall.SIGTRAP | 0x80
 // suspend does to the edge what a suspend of the machine does: for a second nothing
 // of it runs, and afterwards CLOCK_BOOTTIME has gone on by an hour and
 // CLOCK_MONOTONIC has not. The tick's thread is traced, and what clock_gettime
-// tells it is changed, for as long as the fault lasts.
+// returns to it is changed, for as long as the fault lasts.
 func suspend(r *run) error {
-	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
-	if !ok {
-		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d whose clock could be changed", errNotHere, tickPriority)
-	}
 	if err := r.edge.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	r.sleep(time.Second)
-	over := make(chan struct{})
-	began, done := seize(tid, func() { shiftClock(tid, over) })
-	err := <-began
-	if cont := r.edge.signal(syscall.SIGCONT); cont != nil {
-		return cont
-	}
-	if err != nil {
-		return fmt.Errorf("%w: ptrace: %w", errNotHere, err)
-	}
-	r.onRevert(func() { close(over); <-done })
-	return nil
+	err := traceTick(r, shiftClock)
+	return errors.Join(err, r.edge.signal(syscall.SIGCONT))
 }
 
 // shiftClock adds to every reading of CLOCK_BOOTTIME of a thread until over is closed.
