@@ -24,7 +24,7 @@ const waitMin = 10 * time.Millisecond
 // maxChildOutput bounds what is kept of a child's outputs, each.
 const maxChildOutput = 16 << 20
 
-// Child is a process of ours, ended by its id.
+// Child is a process that this program started.
 type Child struct {
 	Name string // of its program
 
@@ -93,7 +93,7 @@ func (c *Child) Stderr() []byte { return c.stderr.Bytes() }
 func (c *Child) Stdout() []byte { return c.stdout.Bytes() }
 
 // Wait returns when the child has ended, by itself or, after the limit, by us.
-// What it said about a failure becomes the error, and its exit code ours.
+// Its last words become the error, and its exit code the error's.
 func (c *Child) Wait(limit time.Duration) error {
 	select {
 	case <-c.exited:
@@ -149,7 +149,7 @@ func (c *Child) Stop() error {
 	asked := c.Running() && c.cmd.Process.Signal(syscall.SIGTERM) == nil
 	err := c.Wait(StopLimit)
 	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && asked && status.Signaled() && status.Signal() == syscall.SIGTERM {
-		return nil // it had not come to catching the signal, or does not
+		return nil // it does not catch the signal, or not yet
 	}
 	return err
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // Host is a reading of how much of all cores' time since the machine started the
-// host of a virtual machine gave to others, and how much nobody wanted. Where the
-// kernel keeps no account both are 0. What a measurement says of the host in its
-// report comes from two of them.
+// host of a virtual machine gave to others, and how much was idle. Where the
+// kernel keeps no account both are 0. Every figure about the host in a report is
+// the difference of two readings.
 type Host struct {
 	at           rt.Instant
 	Stolen, Idle time.Duration

@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// Machine is what one has to know of the machine to read a lateness. What the
-// kernel does not tell is empty.
+// Machine is what a lateness depends on. What the kernel does not report is empty.
 type Machine struct {
 	Kernel      string `json:"kernel"`
 	Preempt     string `json:"preempt"` // PREEMPT_RT, PREEMPT_DYNAMIC (none), ...
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
-	Virtual     string `json:"virtual"` // how one knows that it is, else "no"
+	Virtual     string `json:"virtual"` // the sign that it is, else "no"
 	Clocksource string `json:"clocksource"`
 	Governor    string `json:"governor"`
 	Isolation   string `json:"isolation"` // of the kernel's command line
@@ -90,7 +89,7 @@ func cpuinfoField(cpuinfo, key string) string {
 	return ""
 }
 
-// virtualOf says how the machine shows that it is one of several on a host.
+// virtualOf is the sign that the machine is virtual, else "no".
 func virtualOf(cpuinfo, hypervisor, dmi string) string {
 	for _, maker := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google Compute", "Virtual Machine"} {
 		if strings.Contains(dmi, maker) {
@@ -106,7 +105,7 @@ func virtualOf(cpuinfo, hypervisor, dmi string) string {
 	return "no"
 }
 
-// isolationOf keeps what the command line says about CPUs set aside.
+// isolationOf keeps the words of the command line about CPUs set aside.
 func isolationOf(cmdline string) string {
 	var kept []string
 	for _, word := range strings.Fields(cmdline) {
@@ -122,7 +121,7 @@ func isolationOf(cmdline string) string {
 	return strings.Join(kept, " ")
 }
 
-// noDMALimit is what the kernel says when nobody asks.
+// noDMALimit is the kernel's value where there is no limit.
 const noDMALimit = 2_000_000_000
 
 // dmaLatency is the wake-up latency, in microseconds, that some process asks the

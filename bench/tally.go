@@ -47,9 +47,9 @@ func (t *Tally) AddUS(us float64, n uint64) {
 	t.max = max(t.max, us)
 }
 
-// Reach makes the longest at least us microseconds, where it is known better than
-// its bin says.
-func (t *Tally) Reach(us float64) { t.max = max(t.max, us) }
+// RaiseMax makes the longest at least us microseconds, where it is known more
+// exactly than by its bin.
+func (t *Tally) RaiseMax(us float64) { t.max = max(t.max, us) }
 
 // Merge adds all of other.
 func (t *Tally) Merge(other *Tally) {
@@ -123,7 +123,7 @@ func (q Quantiles) UpTo(longest float64) Quantiles {
 }
 
 // MarshalJSON writes the bins as an object from microseconds to counts, in
-// ascending order; cyclictest's own JSON looks the same.
+// ascending order; cyclictest's own JSON has the same form.
 func (t *Tally) MarshalJSON() ([]byte, error) {
 	text := []byte{'{'}
 	for i, us := range t.keys() {

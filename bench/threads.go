@@ -96,7 +96,7 @@ func (t Thread) class() string {
 	return class
 }
 
-// ClassOf says how a thread is scheduled whose /proc stat file holds stat.
+// ClassOf is how a thread is scheduled, from its stat file in /proc.
 func ClassOf(stat []byte) string {
 	t, ok := parseStat(stat)
 	if !ok {
@@ -105,7 +105,7 @@ func ClassOf(stat []byte) string {
 	return t.class()
 }
 
-// ClassesOf says how many threads are scheduled how, such as
+// ClassesOf is how many threads are scheduled how, such as
 // "1 FIFO 80, 12 OTHER nice -10".
 func ClassesOf(threads []Thread) string {
 	counts := map[string]int{}

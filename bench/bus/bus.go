@@ -2,7 +2,7 @@
 // read takes beside the time that its bytes need on the wire, what it costs the
 // host, and what a lost reply costs.
 //
-// A cycle's length by itself says nothing of the driver: most of it is the wire,
+// The length of a cycle alone is no measure of the driver: most of it is the wire,
 // and the rest the port's and the scheduler's. So a C program (echo/echo.c) that
 // understands nothing writes the same bytes to the same port and counts the same
 // replies, in slices that alternate with the driver's. The result is a ratio.

@@ -48,9 +48,9 @@ func TestParseEcho(t *testing.T) {
 
 // six is a slice of the driver's on an SO-101: two clean cycles, one with a
 // health read in it and one that lost a reply.
-func six() *drivenSlice {
+func six() *driverSlice {
 	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
-	return &drivenSlice{
+	return &driverSlice{
 		samples: []sample{{us(1200), us(40), 2, 48, false}, {us(1300), us(50), 2, 48, false}, {us(1700), us(60), 3, 78, false}, {us(3700), us(70), 3, 48, true}},
 		frames:  [][]byte{make([]byte, 26), make([]byte, 14)}, in: 48, allocs: 1, window: 4, calm: []bool{true},
 	}
@@ -159,7 +159,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 
 // What was stolen in one window may be counted in the next.
 func TestCalmLasts(t *testing.T) {
-	s := drivenSlice{window: 2, calm: []bool{true, true, false, true}}
+	s := driverSlice{window: 2, calm: []bool{true, true, false, true}}
 	var got []bool
 	for i := range 9 {
 		got = append(got, s.calmAt(i))

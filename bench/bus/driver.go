@@ -22,7 +22,7 @@ type sample struct {
 	took, cpu time.Duration
 	frames    int  // that went out
 	in        int  // bytes that came
-	lost      bool // a reply did not come, or not at the first time of asking
+	lost      bool // a reply did not come, or only when asked for again
 }
 
 // tap is the port, and counts what passes.
@@ -58,8 +58,8 @@ func (t *tap) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drivenSlice is what the driver did in one slice.
-type drivenSlice struct {
+// driverSlice is what the driver did in one slice.
+type driverSlice struct {
 	samples  []sample
 	frames   [][]byte // of a clean cycle
 	in       int      // bytes of a clean cycle's replies
@@ -71,15 +71,15 @@ type drivenSlice struct {
 }
 
 // calmAt reports whether the machine was calm in the window of cycle i, and in the
-// next, if there is one: the kernel learns of stolen time a little later.
-func (s *drivenSlice) calmAt(i int) bool {
+// next, if there is one: the kernel counts stolen time a little later.
+func (s *driverSlice) calmAt(i int) bool {
 	w := i / s.window
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
 }
 
 // drive opens the arm and runs cycles for a while. Torque stays as it is; the
 // goals are where the arm is. Whether the machine was calm is noted by the window.
-func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration, a *awake) (*drivenSlice, error) {
+func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration, a *awake) (*driverSlice, error) {
 	arm, t, err := open(r, path)
 	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
 		arm, t, err = open(r, path)
@@ -100,7 +100,7 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length,
 	return s, err
 }
 
-// open opens the arm, whatever it was calibrated to, and lets it learn its port.
+// open opens the arm with the calibration in its motors, and measures its port.
 func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 	calibration, err := readCalibration(r, path)
 	if err != nil {
@@ -122,10 +122,10 @@ func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 }
 
 // cycles is the slice itself.
-func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration, a *awake) (*drivenSlice, error) {
+func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration, a *awake) (*driverSlice, error) {
 	clock := rt.KernelClock()
 	period := time.Duration(float64(time.Second) / fps)
-	s := &drivenSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
+	s := &driverSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
 	s.calm = make([]bool, 0, cap(s.samples)/s.window+1)
 	machine := a.host()
 	kept, sizes := t.keep, t.size
@@ -150,7 +150,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		t.frames, t.out, t.in = 0, 0, 0
 		cpu, start := rt.ThreadCPU(), clock.Now()
 		arm.Write(goal, arm.Joints())
-		arm.Read(present, start.Add(patience(fps)))
+		arm.Read(present, start.Add(replyLimit(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
 		arm.Positions(goal) // some servos take torque by a goal: it is where they are
 		now := losses()
@@ -184,9 +184,9 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	return s, err
 }
 
-// patience is how long a cycle may take before the driver, and the echo, go on
+// replyLimit is how long a cycle may take before the driver, and the echo, go on
 // without the replies that are missing.
-func patience(fps float64) time.Duration {
+func replyLimit(fps float64) time.Duration {
 	period := time.Duration(float64(time.Second) / fps)
 	return period - min(busMargin, period/4)
 }

@@ -43,7 +43,7 @@ func compile(folder, name string, text []byte) (string, error) {
 // runEcho runs the C program for one slice with the driver's frames.
 func runEcho(ctx context.Context, program, port string, baud int, fps float64, length time.Duration, r *Report) ([]sample, error) {
 	cycles := int(length.Seconds() * fps)
-	args := []string{port, fmt.Sprint(baud), fmt.Sprintf("%.0f", fps), fmt.Sprint(cycles), fmt.Sprint(r.BytesIn), fmt.Sprint(patience(fps).Nanoseconds())}
+	args := []string{port, fmt.Sprint(baud), fmt.Sprintf("%.0f", fps), fmt.Sprint(cycles), fmt.Sprint(r.BytesIn), fmt.Sprint(replyLimit(fps).Nanoseconds())}
 	for _, f := range r.frames {
 		args = append(args, hex.EncodeToString(f))
 	}

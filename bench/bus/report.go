@@ -67,7 +67,7 @@ type pair struct {
 }
 
 // addPair compares two slices; calm is of the echo's.
-func (r *Report) addPair(d *drivenSlice, e []sample, calm bool) {
+func (r *Report) addPair(d *driverSlice, e []sample, calm bool) {
 	var driver, echo Subject
 	driver.add(d.samples, r.BytesIn)
 	echo.add(e, r.BytesIn)
@@ -145,7 +145,7 @@ func (s *Subject) add(all []sample, in int) {
 	}
 }
 
-func (r *Report) addDriver(d *drivenSlice) {
+func (r *Report) addDriver(d *driverSlice) {
 	if d.in > 0 && (r.BytesIn == 0 || d.in <= r.BytesIn) {
 		r.BytesIn, r.frames = d.in, d.frames
 	}
@@ -163,7 +163,7 @@ func (r *Report) addDriver(d *drivenSlice) {
 
 func (r *Report) addEcho(e []sample) { r.Echo.add(e, r.BytesIn) }
 
-func (r *Report) addLosses(d *drivenSlice) {
+func (r *Report) addLosses(d *driverSlice) {
 	l := &Losses{Cycles: len(d.samples), Overruns: d.overruns, Tally: new(bench.Tally)}
 	var clean, cost, calmCost bench.Tally
 	var took, calm []time.Duration
@@ -191,7 +191,7 @@ func (r *Report) addLosses(d *drivenSlice) {
 	r.LostReply = l
 }
 
-// sum works out what the slices come to.
+// sum works out the figures of all slices.
 func (r *Report) sum() {
 	for _, s := range []*Subject{&r.Driver, &r.Echo} {
 		s.Took, s.CPU, s.Tally = s.tally.Quantiles(), s.cpu.Quantiles(), &s.tally
@@ -275,7 +275,7 @@ func (r *Report) notes() (all []string) {
 	return all
 }
 
-// title says what was measured.
+// title is what was measured.
 func (r *Report) title() string {
 	where := "simulated"
 	if r.Port != "" {

@@ -1,5 +1,5 @@
-// Package camera measures what cameras cost: how old a picture is when it stands
-// in a message, the CPU time of capturing and of encoding, and whether the tick
+// Package camera measures what cameras cost: how old a picture is when it is in
+// a message, the CPU time of capturing and of encoding, and whether the tick
 // is later for it.
 //
 // Every picture of every camera is captured, encoded and put into a message, as

@@ -25,7 +25,7 @@ type Report struct {
 }
 
 // Camera is one camera; its latency is from the instant that the picture was
-// taken until it stands in a message.
+// taken until it is in a message.
 type Camera struct {
 	Name       string  `json:"name"`
 	Picked     string  `json:"picked"`
@@ -34,7 +34,7 @@ type Camera struct {
 	Dropped    uint64  `json:"dropped"`
 	Broken     uint64  `json:"broken"`
 	Errors     uint64  `json:"errors"`
-	Pictures   uint64  `json:"pictures"` // that stood in messages
+	Pictures   uint64  `json:"pictures"` // that were put into messages
 	Bytes      float64 `json:"bytes"`    // of a message: mean
 	Latency    Spread  `json:"capture_to_wire_ms"`
 	CaptureCPU float64 `json:"capture_cpu_percent"` // of one core

@@ -113,7 +113,7 @@ func (c *Config) checkTimes() error {
 }
 
 // round is how many episodes belong together: in virtual time each world is
-// played from both sides, while edge-rt's simulated arm knows one.
+// played from both sides, while edge-rt's simulated arm starts on one.
 func (c *Config) round() int {
 	if c.live {
 		return 1

@@ -32,15 +32,14 @@ const (
 	liveTries = 4
 )
 
-// liveMetrics are those that edge-rt's summary and record and lean-server's audit
-// know.
+// liveMetrics are those in edge-rt's summary and record and lean-server's audit.
 var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences"}
 
 // Live runs the comparison on the real edge-rt and lean-server, in real time,
-// every episode in a world of its own that all contenders meet, with the same
-// fates: edge-rt's session is wrapped into the plan (faulty.Session), and a
+// every episode in a world of its own, the same for all contenders, with the same
+// faults: edge-rt's session is wrapped into the plan (faulty.Session), and a
 // restart kills the real server. Each worker has a server of its own and runs one
-// edge at a time. What the two do not say is missing in the report.
+// edge at a time. Metrics that the two do not report are missing.
 func Live(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.live = true
 	if err := cfg.check(); err != nil {
@@ -101,7 +100,7 @@ func (p *livePlayer) path(name string) string { return filepath.Join(p.dir, name
 
 func (p *livePlayer) close() {
 	if p.server.Child != nil {
-		_ = p.server.Stop() // a server of ours that ends badly has done its work
+		_ = p.server.Stop() // its exit code does not matter
 	}
 }
 
@@ -155,10 +154,10 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 		return o, err
 	}
 	o.Seed, o.Direction = seed, direction
-	if o.Inferences, err = computed(audit); err != nil {
+	if o.Inferences, err = countInferences(audit); err != nil {
 		return o, err
 	}
-	return o, executed(record, &o)
+	return o, readRecord(record, &o)
 }
 
 // wait returns when the edge has ended, and ends it when somebody interrupts.

@@ -162,7 +162,7 @@ func TestRestartsFollowTheScript(t *testing.T) {
 	}
 }
 
-func TestComputed(t *testing.T) {
+func TestCountInferences(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "audit.jsonl")
 	text := `{"outcome": "ok"}
 {"outcome": "bad_observation"}
@@ -174,10 +174,10 @@ func TestComputed(t *testing.T) {
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := computed(name); err != nil || n != 4 {
-		t.Errorf("computed() = %d, %v, want 4", n, err)
+	if n, err := countInferences(name); err != nil || n != 4 {
+		t.Errorf("countInferences() = %d, %v, want 4", n, err)
 	}
-	if _, err := computed(name + "x"); err == nil {
+	if _, err := countInferences(name + "x"); err == nil {
 		t.Error("an audit that is not there was read")
 	}
 }
@@ -215,7 +215,7 @@ func TestReportSaysHowItWasPlayed(t *testing.T) {
 
 // Ages and seams come from the record of actions as virtual time has them: an arm
 // that stands for a tick begins again from its standstill.
-func TestExecuted(t *testing.T) {
+func TestReadRecord(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "actions.jsonl")
 	text := "{\"what\":\"the run\"}\n"
 	tick, at := fleet.Period.Nanoseconds(), int64(0)
@@ -236,18 +236,18 @@ func TestExecuted(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := fleet.Outcome{Actions: 6}
-	if err := executed(name, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 || o.Age(1) != 9 {
+	if err := readRecord(name, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 || o.Age(1) != 9 {
 		t.Errorf("seams %v, ages %d and %d, %v, want 0, 5 and 2, 4 and 9", o.Seams, o.Age(0.5), o.Age(1), err)
 	}
 	for _, bad := range []string{"{\"t_ns\":1,\"action\":[1,2]}\n", "{\"action\":[1,2,3,4,5,6]}\n", "{\"t_ns\":\n"} {
 		if err := os.WriteFile(name, []byte(text+bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := executed(name, &o); err == nil || !strings.Contains(err.Error(), "line 8") {
+		if err := readRecord(name, &o); err == nil || !strings.Contains(err.Error(), "line 8") {
 			t.Errorf("%q: %v, want line 8 refused", bad, err)
 		}
 	}
-	if executed(name+".none", &o) == nil {
+	if readRecord(name+".none", &o) == nil {
 		t.Error("a record that is not there was read")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"edgert/sim"
 )
 
-// readSummary reads what edge-rt says about an episode.
+// readSummary reads edge-rt's summary of an episode.
 func readSummary(name string) (o fleet.Outcome, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -38,8 +38,8 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 	return o, nil
 }
 
-// computed counts the requests in lean-server's audit that the policy was run for.
-func computed(name string) (n int, err error) {
+// countInferences counts the requests in lean-server's audit that the policy was run for.
+func countInferences(name string) (n int, err error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return 0, err
@@ -60,8 +60,8 @@ func computed(name string) (n int, err error) {
 	return n, lines.Err()
 }
 
-// executed adds what edge-rt's record of actions tells: their ages and seams.
-func executed(name string, o *fleet.Outcome) error {
+// readRecord adds the ages and seams in edge-rt's record of actions.
+func readRecord(name string, o *fleet.Outcome) error {
 	file, err := os.Open(name)
 	if err != nil {
 		return err

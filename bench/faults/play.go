@@ -50,7 +50,7 @@ type comparison struct {
 	next   int   // guarded by mu: the job to take
 	done   int   // guarded by mu
 	rounds []int // guarded by mu: cells that have played an episode, by episode
-	said   time.Time
+	logged time.Time
 	err    error
 }
 
@@ -68,57 +68,57 @@ func newComparison(cfg *Config) *comparison {
 // run starts the workers and waits for them. The number of episodes becomes that
 // of those that every cell has played, also when somebody interrupts: its error
 // then says that these are fewer than two.
-func (b *comparison) run(ctx context.Context) error {
+func (c *comparison) run(ctx context.Context) error {
 	var workers sync.WaitGroup
-	for worker := range b.cfg.Workers {
+	for worker := range c.cfg.Workers {
 		workers.Go(func() {
-			if err := b.work(ctx, worker); err != nil {
-				b.fail(err)
+			if err := c.work(ctx, worker); err != nil {
+				c.fail(err)
 			}
 		})
 	}
 	workers.Wait()
 	interrupted := context.Cause(ctx)
-	if interrupted == nil && b.err != nil {
-		return b.err
+	if interrupted == nil && c.err != nil {
+		return c.err
 	}
 	whole := 0
-	for whole < len(b.rounds) && b.rounds[whole] == b.cells() {
+	for whole < len(c.rounds) && c.rounds[whole] == c.cells() {
 		whole++
 	}
-	b.cfg.Episodes = whole - whole%b.cfg.round()
-	if interrupted != nil && b.cfg.Episodes < 2 {
+	c.cfg.Episodes = whole - whole%c.cfg.round()
+	if interrupted != nil && c.cfg.Episodes < 2 {
 		return fmt.Errorf("interrupted before every cell has played two episodes: nothing to report: %w", interrupted)
 	}
 	return nil
 }
 
-func (b *comparison) cells() int { return len(b.cfg.Scenarios) * len(b.cfg.Contenders) }
+func (c *comparison) cells() int { return len(c.cfg.Scenarios) * len(c.cfg.Contenders) }
 
 // nextJob returns the next job. Jobs are ordered so that all contenders play an
 // episode before the next begins: what was done when somebody interrupts is
 // still paired.
-func (b *comparison) nextJob() (j job, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	cells := b.cells()
-	if b.err != nil || b.next >= cells*b.cfg.Episodes {
+func (c *comparison) nextJob() (j job, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cells := c.cells()
+	if c.err != nil || c.next >= cells*c.cfg.Episodes {
 		return job{}, false
 	}
-	late := b.cfg.Limit > 0 && time.Since(b.began) > b.cfg.Limit
-	if played := b.next / cells; late && b.next%cells == 0 && played >= 2 && played%b.cfg.round() == 0 {
+	late := c.cfg.Limit > 0 && time.Since(c.began) > c.cfg.Limit
+	if played := c.next / cells; late && c.next%cells == 0 && played >= 2 && played%c.cfg.round() == 0 {
 		return job{}, false
 	}
-	n := b.next
-	b.next++
-	return job{n % cells / len(b.cfg.Contenders), n % len(b.cfg.Contenders), n / cells}, true
+	n := c.next
+	c.next++
+	return job{n % cells / len(c.cfg.Contenders), n % len(c.cfg.Contenders), n / cells}, true
 }
 
-func (b *comparison) fail(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.err == nil {
-		b.err = err
+func (c *comparison) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
 	}
 }
 
@@ -126,27 +126,27 @@ func (b *comparison) fail(err error) {
 const progress = 5 * time.Second
 
 // finished counts an episode that was played.
-func (b *comparison) finished(j job) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.done++
-	b.rounds[j.episode]++
-	if now := time.Now(); now.Sub(b.said) > progress {
-		b.said = now
-		all := b.cells() * b.cfg.Episodes
-		b.cfg.Progress("%d of %d episodes, %.0f s\n", b.done, all, now.Sub(b.began).Seconds())
+func (c *comparison) finished(j job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done++
+	c.rounds[j.episode]++
+	if now := time.Now(); now.Sub(c.logged) > progress {
+		c.logged = now
+		all := c.cells() * c.cfg.Episodes
+		c.cfg.Progress("%d of %d episodes, %.0f s\n", c.done, all, now.Sub(c.began).Seconds())
 	}
 }
 
 // work plays jobs until none is left.
-func (b *comparison) work(ctx context.Context, worker int) error {
-	players, err := b.player(worker)
+func (c *comparison) work(ctx context.Context, worker int) error {
+	players, err := c.player(worker)
 	if err != nil {
 		return err
 	}
 	defer players.close()
 	for ctx.Err() == nil {
-		j, ok := b.nextJob()
+		j, ok := c.nextJob()
 		if !ok {
 			return nil
 		}
@@ -157,11 +157,11 @@ func (b *comparison) work(ctx context.Context, worker int) error {
 		if ctx.Err() != nil {
 			return nil // it may have been cut off
 		}
-		b.results[j.scenario][j.contender][j.episode] = outcome
+		c.results[j.scenario][j.contender][j.episode] = outcome
 		if j.episode == 0 {
-			b.traces[j.scenario][j.contender] = trace
+			c.traces[j.scenario][j.contender] = trace
 		}
-		b.finished(j)
+		c.finished(j)
 	}
 	return nil
 }

@@ -45,17 +45,17 @@ type Entry struct {
 }
 
 // report turns the outcomes into figures.
-func (b *comparison) report() *Report {
-	cfg := b.cfg
+func (c *comparison) report() *Report {
+	cfg := c.cfg
 	r := &Report{
 		Bench: "faults", Version: cfg.Version, Virtual: true, World: cfg.World, Episodes: cfg.Episodes, Seconds: cfg.Duration.Seconds(),
 		FirstSeed: cfg.FirstSeed, NetworkMs: cfg.Network.Seconds() * 1000, ComputeMs: cfg.Compute.Seconds() * 1000,
-		TookS: time.Since(b.began).Seconds(), traces: b.traces, cfg: cfg,
+		TookS: time.Since(c.began).Seconds(), traces: c.traces, cfg: cfg,
 	}
 	for s, scenario := range cfg.Scenarios {
 		cell := Cell{Faults: scenario.Name, Title: scenario.Script.Name}
-		for c, contender := range cfg.Contenders {
-			cell.Rows = append(cell.Rows, entry(contender.Name, b.results[s][c][:cfg.Episodes], cfg.Duration))
+		for k, contender := range cfg.Contenders {
+			cell.Rows = append(cell.Rows, entry(contender.Name, c.results[s][k][:cfg.Episodes], cfg.Duration))
 		}
 		cell.compare()
 		r.Cells = append(r.Cells, cell)

@@ -35,7 +35,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// how says in what time the episodes were played.
+// how is in what time the episodes were played.
 func (r *Report) how() string {
 	if r.Virtual {
 		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs, r.ComputeMs)

@@ -24,8 +24,8 @@ const (
 	histogramUS     = 100_000 // longer latenesses are only counted, and taken as long as the longest
 )
 
-// howToGet is what a machine without cyclictest is told.
-const howToGet = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` (Debian, Ubuntu, Raspberry Pi OS)"
+// notInstalled is the message where there is no cyclictest.
+const notInstalled = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` (Debian, Ubuntu, Raspberry Pi OS)"
 
 // Reference is the cyclictest of this machine.
 type Reference struct {
@@ -36,12 +36,12 @@ type Reference struct {
 	writesJSON bool // since 2.1
 }
 
-// FindCyclictest looks for cyclictest, tries whether the kernel lets it run, and
-// says what is missing when it cannot.
+// FindCyclictest looks for cyclictest and tries whether the kernel lets it run. When
+// it cannot, Missing is why.
 func FindCyclictest(ctx context.Context) Reference {
 	path, err := exec.LookPath("cyclictest")
 	if err != nil {
-		return Reference{Missing: howToGet}
+		return Reference{Missing: notInstalled}
 	}
 	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput() // exits 0 or 1 by version
 	r := Reference{Path: path, Version: versionIn(string(help)), writesJSON: strings.Contains(string(help), "--json")}
@@ -178,7 +178,7 @@ func parseCyclictest(text []byte) (t bench.Tally, err error) {
 		return t, errors.New("cyclictest printed no latency: did it run for less than a period?")
 	}
 	if len(maxima) > 0 {
-		t.Reach(float64(slices.Max(maxima)))
+		t.RaiseMax(float64(slices.Max(maxima)))
 	}
 	return t, lines.Err()
 }

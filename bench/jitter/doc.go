@@ -1,8 +1,8 @@
 // Package jitter measures the two programs honestly.
 //
-// Jitter asks how late a tick wakes. Lateness by itself says nothing: on a busy
-// or virtual machine every thread is late sometimes, and the best a program can
-// do is not to add to it. So three subjects run on the same machine in the same
+// It measures how late a tick wakes. Lateness alone is no figure: on a busy or
+// virtual machine every thread is late sometimes, and the best a program can do is
+// not to add to it. So three subjects run on the same machine in the same
 // minute: the bare rt.Loop with an empty step, the whole edge-rt with its
 // simulated arm against a real lean-server, and Debian's cyclictest, whose
 // lateness is the kernel's own. The result is a ratio.

@@ -21,7 +21,7 @@ const (
 	Beside = "beside"
 )
 
-// minSlice is the shortest slice of which a percentile says anything.
+// minSlice is the shortest slice that has enough ticks for a percentile.
 const minSlice = 500 * time.Millisecond
 
 // kind is what a slice measures.

@@ -11,7 +11,7 @@ import (
 
 const (
 	// disturbedShare of the CPUs' time taken by the host makes a slice one that
-	// says more about the host than about the subject.
+	// is about the host rather than the subject.
 	disturbedShare = 0.02
 
 	farLate = time.Millisecond // what counts as far too late
@@ -46,7 +46,7 @@ type Figure struct {
 }
 
 // Ratio is a subject's lateness in units of cyclictest's. On a virtual machine a
-// ratio of the longest says nothing.
+// ratio of the longest has no meaning.
 type Ratio struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`

@@ -97,7 +97,7 @@ func TestResults(t *testing.T) {
 
 func TestWithoutCyclictest(t *testing.T) {
 	all := []Slice{{Round: 1, Subject: Loop, Form: Apart, Run: run(20, 30)}}
-	r := newReport(Config{Subjects: []string{Loop}}, 8e9, Reference{Missing: howToGet}, all)
+	r := newReport(Config{Subjects: []string{Loop}}, 8e9, Reference{Missing: notInstalled}, all)
 	if r.Figure != nil || len(r.Results) != 1 || r.Results[0].Ratio != nil {
 		t.Errorf("figure %v, results %+v; want no ratio", r.Figure, r.Results)
 	}

@@ -12,7 +12,7 @@ import (
 
 const (
 	// alignLead is how much longer a subject runs when cyclictest is beside it,
-	// which begins once the rhythm is known, and then at a full second.
+	// which begins once the phase is known, and then at a full second.
 	alignLead = 1500 * time.Millisecond
 
 	// startTries bounds how often a subject is started for a slice: edge-rt

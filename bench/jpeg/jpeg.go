@@ -64,7 +64,7 @@ const (
 // subject is one thing that is done with a picture.
 type subject struct {
 	name string
-	judge
+	reference
 	run   func() error
 	pixiv func() error // the same through go-libjpeg; nil: not measured
 }
@@ -72,9 +72,9 @@ type subject struct {
 // inputs are what the subjects work on.
 type inputs struct{ rgb, yuyv, j422, j420 []byte }
 
-// judge says which figure of tjbench is the same work: of RGB or of planar YUV,
-// in which chroma, compressing or not. Without a chroma nobody does it.
-type judge struct {
+// reference is the figure of tjbench for the same work: of RGB or of planar YUV,
+// in which chroma, compressing or not. Without a chroma there is none.
+type reference struct {
 	chroma string
 	yuv    bool
 	decode bool
@@ -111,7 +111,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	report := newReport(cfg, subjects)
-	undo, err := alone()
+	undo, err := raisePriority()
 	if err != nil {
 		report.Shared = err.Error()
 	}
@@ -124,7 +124,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			}
 			theirs := 0.0
 			if s.chroma != "" {
-				if theirs, err = tjbench(ctx, tool, file, cfg, s.judge); err != nil {
+				if theirs, err = tjbench(ctx, tool, file, cfg, s.reference); err != nil {
 					return nil, err
 				}
 			}
@@ -167,16 +167,16 @@ func measure(run func() error) (ms, allocs float64, err error) {
 }
 
 // tjbench returns the milliseconds that the reference takes for a picture.
-func tjbench(ctx context.Context, tool, file string, cfg Config, j judge) (ms float64, err error) {
-	args := []string{file, strconv.Itoa(cfg.Quality), "-rgb", "-quiet", "-nowrite", "-subsamp", j.chroma, "-benchtime", fmt.Sprint(turn.Seconds()), "-warmup", "0.02"}
-	if j.yuv {
+func tjbench(ctx context.Context, tool, file string, cfg Config, ref reference) (ms float64, err error) {
+	args := []string{file, strconv.Itoa(cfg.Quality), "-rgb", "-quiet", "-nowrite", "-subsamp", ref.chroma, "-benchtime", fmt.Sprint(turn.Seconds()), "-warmup", "0.02"}
+	if ref.yuv {
 		args = append(args, "-yuv")
 	}
 	out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("tjbench: %w: %s", err, bytes.TrimSpace(out))
 	}
-	speed, err := speedOf(string(out), j)
+	speed, err := speedOf(string(out), ref)
 	if err != nil {
 		return 0, err
 	}
@@ -186,18 +186,18 @@ func tjbench(ctx context.Context, tool, file string, cfg Config, j judge) (ms fl
 // speedOf reads the figure, in megapixels a second, out of the line of results:
 // pixel format, row order, chroma, quality, width, height, and then the speeds.
 // With -yuv the first and the last are the colour conversion alone.
-func speedOf(out string, j judge) (float64, error) {
+func speedOf(out string, ref reference) (float64, error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
 		if len(f) < 9 || f[0] != "RGB" {
 			continue
 		}
 		f = f[6:] // comp, ratio, decomp; with -yuv encode, comp, ratio, decomp, decode
-		if j.yuv {
+		if ref.yuv {
 			f = f[1:]
 		}
 		at := 0
-		if j.decode {
+		if ref.decode {
 			at = 2
 		}
 		if speed, err := strconv.ParseFloat(f[at], 64); err == nil && speed > 0 {
@@ -254,12 +254,12 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 		return nil
 	}
 	all = []subject{
-		{name: "encode YUYV to 4:2:2", judge: judge{"422", true, false}, run: encode(e, yuyv)},
-		{name: "encode YUYV to 4:2:0", judge: judge{"420", true, false}, run: encode(e420, yuyv)},
-		{name: "encode NV12 to 4:2:0", judge: judge{"420", true, false}, run: encode(e, nv12)},
-		{name: "encode RGB to 4:2:0", judge: judge{"420", false, false}, run: encode(e, rgb)},
-		{name: "decode 4:2:2 to RGB", judge: judge{"422", false, true}, run: decode(j422)},
-		{name: "decode 4:2:0 to RGB", judge: judge{"420", false, true}, run: decode(j420)},
+		{name: "encode YUYV to 4:2:2", reference: reference{"422", true, false}, run: encode(e, yuyv)},
+		{name: "encode YUYV to 4:2:0", reference: reference{"420", true, false}, run: encode(e420, yuyv)},
+		{name: "encode NV12 to 4:2:0", reference: reference{"420", true, false}, run: encode(e, nv12)},
+		{name: "encode RGB to 4:2:0", reference: reference{"420", false, false}, run: encode(e, rgb)},
+		{name: "decode 4:2:2 to RGB", reference: reference{"422", false, true}, run: decode(j422)},
+		{name: "decode 4:2:0 to RGB", reference: reference{"420", false, true}, run: decode(j420)},
 		{name: "pass MJPEG through", run: pass},
 	}
 	withPixiv(all, cfg, inputs{pix, yuyv.Pix, j422, j420})

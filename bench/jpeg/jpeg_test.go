@@ -17,17 +17,17 @@ func TestSpeedOf(t *testing.T) {
 	const yuv = "RGB  (TD)  4:2:2    90    640    480     231.2   73.45   14.65   100.8   410.1\n"
 	for _, tt := range []struct {
 		out  string
-		j    judge
+		ref  reference
 		want float64
 	}{
-		{rgb, judge{"422", false, false}, 55.73}, {rgb, judge{"422", false, true}, 75.5},
-		{yuv, judge{"422", true, false}, 73.45}, {yuv, judge{"422", true, true}, 100.8},
+		{rgb, reference{"422", false, false}, 55.73}, {rgb, reference{"422", false, true}, 75.5},
+		{yuv, reference{"422", true, false}, 73.45}, {yuv, reference{"422", true, true}, 100.8},
 	} {
-		if got, err := speedOf(tt.out, tt.j); got != tt.want || err != nil {
-			t.Errorf("speedOf(%+v) = %v, %v, want %v", tt.j, got, err, tt.want)
+		if got, err := speedOf(tt.out, tt.ref); got != tt.want || err != nil {
+			t.Errorf("speedOf(%+v) = %v, %v, want %v", tt.ref, got, err, tt.want)
 		}
 	}
-	if _, err := speedOf("nothing\n", judge{}); err == nil {
+	if _, err := speedOf("nothing\n", reference{}); err == nil {
 		t.Error("speedOf() of nothing is something")
 	}
 }

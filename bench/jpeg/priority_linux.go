@@ -2,10 +2,9 @@ package jpeg
 
 import "golang.org/x/sys/unix"
 
-// alone makes the calling thread, and the programs that it starts, run before all
-// ordinary ones, at the lowest real-time priority; undo ends that. Refused is
-// said, not repaired.
-func alone() (undo func(), err error) {
+// raisePriority makes the calling thread, and the programs that it starts, run before all
+// ordinary ones, at the lowest real-time priority; undo ends that.
+func raisePriority() (undo func(), err error) {
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
 		return func() {}, err

@@ -4,4 +4,6 @@ package jpeg
 
 import "errors"
 
-func alone() (undo func(), err error) { return func() {}, errors.New("no real-time priority here") }
+func raisePriority() (undo func(), err error) {
+	return func() {}, errors.New("no real-time priority here")
+}

@@ -23,7 +23,7 @@ func setFIFO(tid, priority int) error {
 }
 
 // childClass starts a program from one of the process's threads, as a recorder
-// would start an encoder, and says how the kernel schedules it.
+// would start an encoder, and returns how the kernel schedules it.
 func childClass(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "cat", "/proc/self/stat").Output()
 	if err != nil {

@@ -91,7 +91,7 @@ func (p Part) watch(ctx context.Context, r *Result) {
 			if p.GC == "on" {
 				debug.SetGCPercent(gcPercent) // the edge had switched it off
 			}
-			if news := p.schedule(threads, done); news == nil && r.Children == "" {
+			if fresh := p.schedule(threads, done); fresh == nil && r.Children == "" {
 				r.Threads, r.Children = bench.ClassesOf(threads), childClass(ctx)
 			}
 			shares.read(threads)
@@ -106,13 +106,13 @@ func (p Part) watch(ctx context.Context, r *Result) {
 
 // schedule gives every thread that is not in done the recipe's class, and
 // returns the new ones.
-func (p Part) schedule(threads []bench.Thread, done map[int]bool) (news []int) {
+func (p Part) schedule(threads []bench.Thread, done map[int]bool) (fresh []int) {
 	for _, t := range threads {
 		if t.Priority == tickPriority || done[t.TID] {
 			continue
 		}
 		done[t.TID] = true
-		news = append(news, t.TID)
+		fresh = append(fresh, t.TID)
 		var err error
 		switch p.Others {
 		case "nice0":
@@ -126,5 +126,5 @@ func (p Part) schedule(threads []bench.Thread, done map[int]bool) (news []int) {
 			done[t.TID] = false // it may have ended; else the report's classes show it
 		}
 	}
-	return news
+	return fresh
 }

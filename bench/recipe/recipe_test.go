@@ -119,8 +119,8 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	if got := class(); got != "1 OTHER nice 3" {
 		t.Errorf("after setNice(3) the thread is %s", got)
 	}
-	if news := (Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{}); len(news) != 1 {
-		t.Errorf("schedule saw %d new threads, want 1", len(news))
+	if fresh := (Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{}); len(fresh) != 1 {
+		t.Errorf("schedule saw %d new threads, want 1", len(fresh))
 	}
 	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" { // the latter where the kernel refuses
 		t.Errorf("after rr40 the thread is %s", got)

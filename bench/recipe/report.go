@@ -102,7 +102,7 @@ func pool(late *bench.Tally, e *edge.Summary) {
 	if err == nil && json.Unmarshal(b, &part) == nil {
 		late.Merge(&part)
 	}
-	late.Reach(e.LatenessUS.Max)
+	late.RaiseMax(e.LatenessUS.Max)
 }
 
 // WriteTable writes the report for a terminal.

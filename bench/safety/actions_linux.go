@@ -19,7 +19,7 @@ const tickPriority = 80
 // errNotHere means that this machine cannot play a fault.
 var errNotHere = errors.New("not on this machine")
 
-// waitDeath returns when a process of ours has died, waited for or not.
+// waitDeath returns when a child process has died, waited for or not.
 func waitDeath(pid int, waited <-chan struct{}) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

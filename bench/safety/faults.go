@@ -11,7 +11,7 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// safeState says when an arm counts as safe after a fault.
+// safeState is when an arm counts as safe after a fault.
 type safeState uint8
 
 const (

@@ -110,7 +110,7 @@ type leanServer struct {
 	session wire.Session
 }
 
-// openLean serves a bundle, and tells first of every chunk.
+// openLean serves a bundle, and calls first with the time of every chunk.
 func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant)) (*leanServer, error) {
 	server, err := bench.NewServer(bin, filepath.Join(dir, "server.yaml"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// End is one end of a pair of ours, in a process of its own.
+// End is one end of a pair, in a process of its own.
 type End struct {
 	Subject  string `arg:"" enum:"native,tcp"`
 	Role     string `arg:"" enum:"ping,pong"`
@@ -41,7 +41,7 @@ type echo interface {
 //
 //	rtt BYTES COUNT    times COUNT round trips
 //	flood BYTES COUNT  times the way of COUNT messages
-//	mallocs            says how many objects this process has allocated so far
+//	mallocs            returns how many objects this process has allocated so far
 func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	open := e.native
 	if e.Subject == TCP {

@@ -138,7 +138,7 @@ func (p *pair) turn(ctx context.Context, round, size int, flood bool) (Turn, err
 		return t, err
 	}
 	if counts && a.Mallocs != nil {
-		n := *a.Mallocs + max(after-before, p.asking) - p.asking
+		n := *a.Mallocs + max(after-before, p.overhead) - p.overhead
 		t.Mallocs = &n
 	}
 	if len(a.NS) == 0 || !flood && len(a.NS) != t.Count || flood && a.Received == nil {

@@ -24,7 +24,7 @@ type peer struct {
 	*bench.Child
 	in    io.WriteCloser
 	lines chan []byte   // closed when the end has closed its output
-	left  chan struct{} // closed when nobody reads lines any more
+	left  chan struct{} // closed when lines is read no more
 }
 
 // startPeer starts an end and waits until it says that it is ready. It is a
@@ -99,7 +99,7 @@ func (p *peer) answer(ctx context.Context) (a answer, err error) {
 	}
 }
 
-// failure says why an end is gone.
+// failure is why an end has ended.
 func (p *peer) failure() error {
 	if err := p.Wait(bench.StopLimit); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *peer) failure() error {
 }
 
 // end lets the process go: its standard input ends, and then it does. One that is
-// in the middle of something takes a while, for which nobody waits once ctx has
+// in the middle of something takes a while, which is not waited for once ctx has
 // ended.
 func (p *peer) end(ctx context.Context) {
 	close(p.left)

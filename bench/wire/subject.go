@@ -33,7 +33,7 @@ var pingScript string
 type pair struct {
 	subject, path string
 	ping, pong    *peer
-	asking        uint64 // allocations of the far end for being asked
+	overhead      uint64 // allocations of the far end to report them
 }
 
 func (p *pair) ends() []*peer { return []*peer{p.pong, p.ping} }
@@ -61,7 +61,7 @@ func (p *pair) pongMallocs(ctx context.Context) (n uint64, ok bool, err error) {
 	return *a.Mallocs, true, nil
 }
 
-// calibrate learns what asking costs.
+// calibrate measures the overhead of a report.
 func (p *pair) calibrate(ctx context.Context) error {
 	var last uint64
 	for range 3 {
@@ -69,7 +69,7 @@ func (p *pair) calibrate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.asking, last = n-last, n
+		p.overhead, last = n-last, n
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func demo(o options) (err error) {
 	return judge(summary, stolen(), o)
 }
 
-// blame says in err that the host took so much of the run, if it did.
+// blame adds to err that the host took its share of the run, if it did.
 func blame(err error, stolen time.Duration, share float64, o options) error {
 	if stolen.Seconds() < share*o.duration.Seconds() {
 		return err

@@ -23,7 +23,7 @@ const (
 	watchEvery = 20 * time.Millisecond
 	backLimit  = time.Minute
 	edgeLimit  = 2 * time.Minute // for a robot to end by itself
-	missed     = 2 * time.Second // without a server: then every robot knows
+	noticeTime = 2 * time.Second // without a server, until every robot has left STREAMING
 )
 
 type options struct {
@@ -167,7 +167,7 @@ func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error)
 // for too short a time to be missed.
 func (f *fleet) holding(now []status) error {
 	for i, s := range now {
-		if f.o.down >= missed && s.State != "DEGRADED" && s.State != "RECONNECTING" {
+		if f.o.down >= noticeTime && s.State != "DEGRADED" && s.State != "RECONNECTING" {
 			return fmt.Errorf("%s is %s without a server, want DEGRADED or RECONNECTING", f.id(i), s.State)
 		}
 	}
@@ -180,7 +180,7 @@ type status struct {
 	Chunks uint64 `json:"chunks"` // merged so far
 }
 
-// status asks every edge how it goes.
+// status is that of every edge.
 func (f *fleet) status() (all []status, err error) {
 	for i := range f.edges {
 		out, err := f.edge("ctl", "status", "--id", f.id(i)).Output()
@@ -223,7 +223,7 @@ func (f *fleet) judge(slowest time.Duration) error {
 	return checks.Err()
 }
 
-// explain prints what robot i said of its overruns.
+// explain prints the lines of robot i's log about its overruns.
 func (f *fleet) explain(i int) {
 	b, err := os.ReadFile(f.log(i))
 	if err != nil {

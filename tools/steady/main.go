@@ -22,7 +22,7 @@ import (
 
 const (
 	warmUp    = 8 * time.Second  // session, arming and the edge's own 5 s
-	edgeLimit = 2 * time.Minute  // beyond its duration: a server that does not come costs it one
+	edgeLimit = 2 * time.Minute  // beyond its duration: it waits for a server for one
 	askLimit  = 30 * time.Second // for the metrics
 	fps       = 60
 	extraFPS  = 30
@@ -38,7 +38,7 @@ const (
 	shortLimit = 4
 )
 
-// extra is a camera that the policy does not know, larger than the one it does.
+// extra is a camera that is no input of the policy, larger than the one that is.
 const extra = "extra=sim:640x480@30"
 
 // errNotSteady is what the tool is there to find. Anything else, such as an arm
@@ -131,7 +131,7 @@ func steady(o options, run, percent int) (err error) {
 	return judge(dir, o)
 }
 
-// scrape reads the metrics once, as soon as somebody answers.
+// scrape reads the metrics once, as soon as the server answers.
 func scrape(port string) error {
 	for end := time.Now().Add(askLimit); ; time.Sleep(50 * time.Millisecond) {
 		r, err := http.Get("http://127.0.0.1:" + port + "/metrics")
