@@ -188,7 +188,6 @@ func (a *Arm) applyLimits() error {
 	return nil
 }
 
-// setUp does what OpenArm does on the bus.
 func (a *Arm) setUp(calibration Calibration, marked bool) error {
 	a.bus.DetectEcho(a.unusedID())
 	if err := a.findMotors(); err != nil {
@@ -296,7 +295,6 @@ func (a *Arm) checkModel(u unit) error {
 		ErrWrongModel, u.id, u.name, a.path, found, u.model.Number, u.model.Name, a.robot.Name)
 }
 
-// wrap says which motor an error came from.
 func (a *Arm) wrap(u unit, err error) error {
 	return fmt.Errorf("servo: motor %d (%s) on %s: %w", u.id, u.name, a.path, err)
 }

@@ -242,8 +242,6 @@ const (
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
 
-// rawPosition is the position that joint i answered last.
-//
 //rt:noalloc
 func (a *Arm) rawPosition(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
 
@@ -254,7 +252,6 @@ func (a *Arm) Joints() uint32 { return a.positions.all }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// sendArming sends one register to the first motors that are armed and prepares the check.
 func (a *Arm) sendArming(r table.Row, words []int, next stage) error {
 	m := &a.arming
 	m.words, m.stage, m.row, m.bad, m.answered = words, next, r, nil, false
@@ -300,7 +297,7 @@ func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool,
 // maxRequest is the size of a sync read's request, about, of all motors of an arm.
 const maxRequest = 24
 
-// retryStage goes back to an earlier stage, or gives up; whoever armed lets the arm go.
+// retryStage goes back to an earlier stage, or gives up; the caller lets the arm go then.
 func (a *Arm) retryStage(to stage, bad []int, why string) error {
 	m := &a.arming
 	now := a.clock.Now()

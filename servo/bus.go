@@ -91,7 +91,6 @@ func (b *Bus) SetRetry(attempts int, timeout time.Duration) {
 // ResetRetry undoes SetRetry.
 func (b *Bus) ResetRetry() { b.retry = retry{maxAttempts, ackTimeout, quietTime} }
 
-// isCanceled reports whether the opening of an arm shall end.
 func (b *Bus) isCanceled() bool { return b.canceled != nil && b.canceled() }
 
 // wireTime computes how long a request and its replies occupy the line.

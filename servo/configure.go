@@ -166,7 +166,7 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	return a.gainsToo(want, changes), nil
 }
 
-// forget takes back what remember expects of settings that were left alone.
+// dropExpected takes back what expectSettings expects of settings that were left alone.
 func (a *Arm) dropExpected(i int, changes []robot.Setting) {
 	h, model := &a.health.units[i], a.units[i].model
 	for _, s := range changes {

@@ -116,7 +116,7 @@ func (a *Arm) Range(i int) (low, high float64) {
 	return min(low, high), max(low, high)
 }
 
-// take keeps the position that motor i has answered.
+// storePosition keeps the position that joint i has sent.
 //
 //rt:noalloc
 func (a *Arm) storePosition(i int) {

@@ -104,8 +104,6 @@ func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {
 	return b.readMissing(g, stale, deadline)
 }
 
-// leaveFast goes back to plain reads.
-//
 //rt:noalloc
 func (a *Arm) leaveFast(now rt.Instant) {
 	m := &a.fast

@@ -42,8 +42,6 @@ type halfDuplex struct {
 	corrupt atomic.Uint64 // runs of bytes that were no frame; any thread may read it
 }
 
-// lineTime is how long so many bytes occupy the line.
-//
 //rt:noalloc
 func (l *halfDuplex) lineTime(bytes int) time.Duration {
 	return time.Duration(float64(bytes) * l.byteNs)
@@ -79,8 +77,6 @@ func (l *halfDuplex) read(p []byte) (int, error) {
 	return n, err
 }
 
-// drain discards what earlier exchanges left behind.
-//
 //rt:noalloc
 func (l *halfDuplex) drain(buf []byte) {
 	for total := 0; total < maxDrain; {
@@ -127,8 +123,6 @@ type echo struct {
 	to   int
 }
 
-// expect notes what was sent.
-//
 //rt:noalloc
 func (e *echo) expect(frame []byte) {
 	if !e.on {

@@ -81,7 +81,6 @@ var windowSpecs = map[table.Protocol][]windowSpec{
 	},
 }
 
-// newHealth prepares the windows of every servo.
 func newHealth(a *Arm) *health {
 	n := len(a.joints)
 	h := &health{
@@ -111,16 +110,12 @@ func newHealth(a *Arm) *health {
 	return h
 }
 
-// covers reports whether a register lies in the window.
-//
 //rt:noalloc
 func (w *window) covers(r table.Row) bool {
 	at := r.Addr - w.group.addr
 	return r.Size != 0 && at >= 0 && at+r.Size <= w.group.params
 }
 
-// value takes a register out of the window.
-//
 //rt:noalloc
 func (w *window) value(r table.Row) (v int, ok bool) {
 	if !w.covers(r) {
@@ -216,8 +211,6 @@ func (a *Arm) windowDeadline(w *window, deadline rt.Instant) (end rt.Instant, ok
 	return now.Add(w.group.wire + a.bus.replyDelay + healthLoss), true
 }
 
-// recordWindow keeps what a window has brought.
-//
 //rt:noalloc
 func (a *Arm) recordWindow(w *window) {
 	h, m := a.health, a.units[w.unit].model

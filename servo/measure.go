@@ -42,7 +42,6 @@ func (m *Measurement) Add(o Measurement) {
 	}
 }
 
-// losses is how many replies were lost or spoilt by the line.
 func (m *Measurement) losses() (n int) {
 	for _, lost := range m.Lost {
 		n += lost

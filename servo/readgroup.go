@@ -31,7 +31,6 @@ type readGroup struct {
 	each         []*readGroup // protocols without a sync read ask each servo by itself
 }
 
-// newGroup prepares the reading of n bytes from addr of several servos.
 func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
 	g := &readGroup{
 		ids:    ids,
@@ -84,8 +83,6 @@ func (g *readGroup) expect(ids ...ID) {
 	}
 }
 
-// param returns what index i answered.
-//
 //rt:noalloc
 func (g *readGroup) param(i int) []byte { return g.data[i*g.params : (i+1)*g.params] }
 
@@ -132,7 +129,6 @@ func (g *readGroup) tuning() *tuning {
 	return &g.tunings[0]
 }
 
-// startTuning begins anew.
 func (g *readGroup) startTuning() {
 	g.tunings = [2]tuning{{on: true}, {on: true}}
 	for _, one := range g.each {
@@ -152,7 +148,7 @@ func (g *readGroup) continueTuning() {
 	}
 }
 
-// settle is what reads of other registers may expect, the slowest motor's.
+// replyDelay is what reads of other registers may expect, the slowest motor's.
 func (g *readGroup) replyDelay() time.Duration {
 	most := max(0, g.tuning().delay)
 	for _, one := range g.each {
@@ -198,7 +194,7 @@ func (b *Bus) tune(g *readGroup) {
 	t.delay = max(-time.Duration(gaps)*replyGap, t.delay-step<<min(t.hits/tuneHits, tuneMost))
 }
 
-// kept is what the group's tunings are, and keep makes them so again.
+// saveTunings returns the group's tunings for restoreTunings.
 func (g *readGroup) saveTunings() (all [][2]tuning) {
 	all = append(all, g.tunings)
 	for _, one := range g.each {

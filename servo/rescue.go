@@ -127,7 +127,6 @@ func (a *Arm) restoreSpeeds() error {
 	return nil
 }
 
-// setSpeed writes a servo's speed limit.
 func (a *Arm) setSpeed(s speed) error {
 	u := a.units[s.unit]
 	if _, err := a.bus.WriteRegister(u.id, s.row, s.value); err != nil {

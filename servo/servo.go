@@ -114,8 +114,6 @@ func (f Fault) Is(target error) bool {
 	return ok && f&g != 0
 }
 
-// faultOf translates the error byte of a reply.
-//
 //rt:noalloc
 func (b *Bus) faultOf(err byte) Fault {
 	switch b.protocol {

@@ -176,7 +176,6 @@ func Release(b *Bus, r robot.Robot) error {
 	return fmt.Errorf("%w: %s did not confirm; switch off the motors' supply", ErrTorque, strings.Join(names, ", "))
 }
 
-// motors names units for a message.
 func (a *Arm) motors(index []int) string {
 	names := make([]string, len(index))
 	for k, i := range index {

@@ -33,7 +33,7 @@ func (r refusal) Error() string {
 	return "refused" + text
 }
 
-// garbled says that the servo did not get what was asked, by its checksum.
+// garbled reports that the servo got a request with a wrong checksum.
 func (r refusal) garbled() bool {
 	if r.protocol == table.Dynamixel2 {
 		return r.code&^0x80 == 3
@@ -101,7 +101,7 @@ func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	return nil
 }
 
-// syncWrite sets one register of all ids at once; nobody answers.
+// syncWrite sets one register of all ids at once; none answers.
 //
 //rt:noalloc
 func (b *Bus) syncWrite(r table.Row, ids []ID, values []int) error {
@@ -114,8 +114,6 @@ func (b *Bus) syncWrite(r table.Row, ids []ID, values []int) error {
 	return nil
 }
 
-// appendSyncWrite leaves the frame in b.tx.
-//
 //rt:noalloc
 func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
 	b.data = b.data[:0]
@@ -233,7 +231,6 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 	return nil, 0, ErrNoReply
 }
 
-// transactOnce is transact with one attempt.
 func (b *Bus) transactOnce(id ID, request []byte, params int) ([]byte, Fault, error) {
 	defer func(attempts int) { b.attempts = attempts }(b.attempts)
 	b.attempts = 1

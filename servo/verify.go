@@ -28,7 +28,7 @@ type checks struct {
 	watchdogTimeout time.Duration // of the bus watchdogs; 0: none
 }
 
-// expect says which joints are meant to be under torque from now on.
+// expect sets which joints should be under torque from now on.
 func (h *health) expect(joints uint32) {
 	h.torque, h.torqueLost, h.watchdogFired, h.goalMismatch = joints, 0, false, 0
 	for i := range h.units {

@@ -191,8 +191,6 @@ func (run *stuffing) drop(v byte) bool {
 	return false
 }
 
-// unstuffedLen is how many bytes unstuff leaves.
-//
 //rt:noalloc
 func unstuffedLen(b []byte) int {
 	n, run := 0, stuffing(0)

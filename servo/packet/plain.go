@@ -36,8 +36,6 @@ func (p plain) Append(dst []byte, id byte, inst Instruction, params ...byte) []b
 	return plainEnd(dst, start)
 }
 
-// plainEnd fills in LEN and appends CHK.
-//
 //rt:noalloc
 func plainEnd(dst []byte, start int) []byte {
 	n := len(dst) - start - 3

@@ -39,7 +39,6 @@ type joint struct {
 	reliefRefused  bool // the relief that was wanted; told once
 }
 
-// stateChanged takes what a servo did by itself.
 func (r *Referee) stateChanged(j *joint, e *servosim.Event) {
 	was, is := e.Before, e.After
 	if is.Answers != was.Answers {
@@ -57,7 +56,6 @@ func (r *Referee) stateChanged(j *joint, e *servosim.Event) {
 	r.trackOverload(j, e)
 }
 
-// setSilent begins or ends a silence.
 func (j *joint) setSilent(on bool, at rt.Instant, r *Referee) {
 	if on {
 		j.silent, j.silentAt = true, at
@@ -82,7 +80,6 @@ func (r *Referee) noteTorqueOff(at rt.Instant) {
 	}
 }
 
-// checkWrite judges one write.
 func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	if e.Before.Answers != j.state.Answers {
 		j.setSilent(false, e.At, r) // it hears: a silence that ended by time
@@ -119,7 +116,7 @@ func (j *joint) fallTicks() int {
 	return knowTicks
 }
 
-// releasedByDriver is torque off by the driver.
+// releasedByDriver judges torque off by the driver.
 func (r *Referee) releasedByDriver(j *joint, e *servosim.Event) {
 	if !e.Before.Torque {
 		return
@@ -162,10 +159,8 @@ func (r *Referee) checkPermission(j *joint, e *servosim.Event, known bool) {
 	}
 }
 
-// ticks is so many periods.
 func (r *Referee) ticks(n int) time.Duration { return time.Duration(n) * r.cfg.Period }
 
-// checkGoal judges a goal.
 func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	goal, aim, present := e.After.Goal, e.After.Aim, e.Before.Present
 	if out, stands := j.outside(goal), j.outside(present); out > 0 && (stands == 0 || out > stands+noise) {
@@ -232,7 +227,6 @@ func (j *joint) spendBudget(r *Referee, at rt.Instant, size float64) float64 {
 	return j.budget
 }
 
-// measure keeps the longest step.
 func (r *Referee) measure(j *joint, travel int) {
 	degrees := math.Abs(float64(travel)) / j.Degree
 	if degrees > r.longest.Degrees {

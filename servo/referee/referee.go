@@ -228,7 +228,6 @@ func (r *Referee) Ended(at rt.Instant) {
 // CheckAt judges what is due by an instant.
 func (r *Referee) CheckAt(at rt.Instant) { r.record(at, func() {}) }
 
-// record takes something that was told.
 func (r *Referee) record(at rt.Instant, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,7 +265,6 @@ func (r *Referee) checkDue() {
 	}
 }
 
-// violation notes a broken rule.
 func (r *Referee) violation(at rt.Instant, rule Rule, j *joint, format string, args ...any) {
 	r.addViolation(Violation{At: at, Rule: rule, Joint: j.Name, What: fmt.Sprintf(format, args...)})
 }

@@ -39,7 +39,7 @@ func (b *Bounds) place(key string) *int {
 	return nil
 }
 
-// fill sets the bounds that a safety block has; its other keys are not meant.
+// fill sets the bounds that a safety block has, and passes over its other keys.
 func (b *Bounds) fill(file map[string]string) error {
 	for key, value := range file {
 		at := b.place(key)
@@ -81,7 +81,6 @@ func boundOf(key, value string) (int, error) {
 	return int(tenths), nil
 }
 
-// check holds the bounds against each other and against what they lead to.
 func (b Bounds) check(s Safety) error {
 	switch {
 	case b.HotWarn != 0 && b.HotAct != 0 && b.HotWarn >= b.HotAct:

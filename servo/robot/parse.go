@@ -285,7 +285,6 @@ func (s *Safety) set(key, value string) (err error) {
 	return nil
 }
 
-// check holds what must be true of every description.
 func (r *Robot) check() error {
 	switch {
 	case r.Name == "" || strings.ContainsAny(r.Name, "/ \t\n"):

@@ -233,7 +233,6 @@ func (c *Config) check() error {
 	return c.Faults.check()
 }
 
-// fill works out which servos there are.
 func (c *Config) fill() error {
 	if c.IDs == nil {
 		c.IDs = []uint8{1, 2, 3, 4, 5, 6}

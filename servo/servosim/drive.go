@@ -7,23 +7,17 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// encoderCount is what the encoder says.
-//
 //rt:noalloc
 func (s *servo) encoderCount(now rt.Instant) int {
 	return s.encoder.Read(s.cfg.Plant.Present(now, s.joint), now)
 }
 
-// setEncoderFault begins or ends an encoder fault.
-//
 //rt:noalloc
 func (s *servo) setEncoderFault(f motor.EncoderFault, now rt.Instant) {
 	s.encoder.Fail(f, s.cfg.Plant.Present(now, s.joint), now)
 	s.driveAgain(now)
 }
 
-// setDriven lets the motor drive its shaft, or not.
-//
 //rt:noalloc
 func (s *servo) setDriven(now rt.Instant, on bool) {
 	s.driven, s.wasDriven = on, s.wasDriven || on
@@ -80,8 +74,6 @@ func (s *servo) block(at int, here, holds bool, now rt.Instant) {
 	s.setObstacle(motor.ObstacleAt(at, place, holds), now)
 }
 
-// setObstacle sets what is in the shaft's way.
-//
 //rt:noalloc
 func (s *servo) setObstacle(o motor.Obstacle, now rt.Instant) {
 	s.obstacle = o

@@ -96,7 +96,6 @@ func (b *Bus) Inject(s Script) error {
 	return nil
 }
 
-// script changes every servo of this id.
 func (b *Bus) script(id uint8, change func(*servo)) { b.alter([]uint8{id}, change) }
 
 // alter changes every servo of these ids, all when there are none, and wakes the
@@ -122,8 +121,6 @@ type fault struct {
 	seed uint64
 }
 
-// dice returns the i-th number of this fault.
-//
 //rt:noalloc
 func (f fault) dice(i int) uint64 { return mix(f.seed + uint64(i)) }
 

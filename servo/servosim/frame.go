@@ -50,8 +50,6 @@ type frame struct {
 	params   []byte
 }
 
-// appendStatus appends a servo's reply.
-//
 //rt:noalloc
 func appendStatus(dst []byte, id, fault uint8, data []byte) []byte {
 	start := len(dst)
@@ -193,8 +191,6 @@ func unstuff(dst, src []byte) (out []byte, clean bool) {
 	return dst, clean
 }
 
-// appendPacket appends a servo's reply, stuffed.
-//
 //rt:noalloc
 func appendPacket(dst []byte, id, fault uint8, data []byte) []byte {
 	start := len(dst)

@@ -41,7 +41,7 @@ const (
 	idleDuty     = 0.05            // of the duty, which is no load
 )
 
-// monitor brings health up to an instant, and with it the error bits.
+// monitor brings the measurements up to an instant, and with them the error bits.
 //
 //rt:noalloc
 func (s *servo) monitor(now rt.Instant) {
@@ -158,8 +158,6 @@ func (s *servo) raise(on bool, bit uint8) {
 	}
 }
 
-// cutsTorque reports whether a fault takes the torque away.
-//
 //rt:noalloc
 func (s *servo) cutsTorque() bool {
 	switch s.t.series {
@@ -171,8 +169,6 @@ func (s *servo) cutsTorque() bool {
 	return s.alarm&s.mem[stsUnload]&^faultOverload != 0 // an overload only weakens it
 }
 
-// cutTorque ends torque because of a fault.
-//
 //rt:noalloc
 func (s *servo) cutTorque(now rt.Instant) {
 	if s.t.series == seriesAX && s.alarm&axOverload != 0 {

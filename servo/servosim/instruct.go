@@ -39,7 +39,7 @@ func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code 
 	return dst, code, answers
 }
 
-// answers says whether the return level lets the servo reply.
+// answers reports whether the return level lets the servo reply.
 //
 //rt:noalloc
 func (s *servo) answers(r *request) bool {
@@ -113,8 +113,6 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 // magicClear is the parameter that keeps a corrupt packet from clearing turns.
 const magicClear = "\x01\x44\x58\x4C\x22" // 01 DXL 22
 
-// changeMode does what a new operating mode brings with it.
-//
 //rt:noalloc
 func (s *servo) changeMode(now rt.Instant) {
 	if s.t.series != seriesX {
@@ -162,8 +160,6 @@ func (s *servo) expire(now rt.Instant) {
 	}
 }
 
-// watchdog returns when the bus watchdog will fire.
-//
 //rt:noalloc
 func (s *servo) watchdog() (at rt.Instant, armed bool) {
 	if s.t.series != seriesX {

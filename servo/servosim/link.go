@@ -55,7 +55,6 @@ type plugRequest struct {
 	done chan error
 }
 
-// openTerminal makes the terminal, and the link to it.
 func (b *Bus) openTerminal() (err error) {
 	if b.cfg.Link != "" {
 		if b.release, err = lockLink(b.cfg.Link); err != nil {
@@ -77,7 +76,6 @@ func (b *Bus) openTerminal() (err error) {
 	return nil
 }
 
-// publish makes the terminal known.
 func (b *Bus) publish() error {
 	if b.cfg.Link != "" {
 		if err := link(b.pty.name, b.cfg.Link); err != nil {
@@ -90,7 +88,7 @@ func (b *Bus) publish() error {
 	return nil
 }
 
-// plugPending reports whether the adapter is not as the script wants it.
+// plugPending reports whether the adapter is to be plugged in or pulled out.
 //
 //rt:noalloc
 func (b *Bus) plugPending() bool {
@@ -99,7 +97,6 @@ func (b *Bus) plugPending() bool {
 	return b.plugged != b.in
 }
 
-// plug pulls the adapter out or puts it in, whichever is wanted.
 func (b *Bus) plug() error {
 	if !b.plugPending() {
 		return nil
@@ -122,7 +119,7 @@ func (b *Bus) plug() error {
 	return b.publish()
 }
 
-// emitPlug tells who watches that the adapter is in or out.
+// emitPlug reports to the watcher that the adapter is in or out.
 func (b *Bus) emitPlug() {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
@@ -133,7 +130,6 @@ func (b *Bus) emitPlug() {
 	}
 }
 
-// requestPlug has the wire's goroutine plug or unplug.
 func (b *Bus) requestPlug(plug bool) error {
 	o := plugRequest{plug, make(chan error, 1)}
 	select {

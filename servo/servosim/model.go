@@ -18,7 +18,6 @@ const (
 	seriesAX                // Dynamixel AX: protocol 1.0
 )
 
-// protocol2 reports whether the series speaks protocol 2.0.
 func (s series) protocol2() bool { return s == seriesX }
 
 func (s series) feetech() bool { return s == seriesSTS || s == seriesSCS }
@@ -95,7 +94,6 @@ type setting struct {
 	value int64
 }
 
-// indexed fills the table's index.
 func indexed(t table) *table {
 	slices.SortFunc(t.rows, func(a, b register) int { return int(a.addr) - int(b.addr) })
 	for i, r := range t.rows {
@@ -128,7 +126,6 @@ func (t *table) rate(code uint8) int {
 	return 0
 }
 
-// code returns the code of a speed.
 func (t *table) code(rate int) (uint8, bool) {
 	for _, b := range t.bauds {
 		if b.rate == rate {
@@ -165,7 +162,6 @@ func modelByName(name string) (*model, error) {
 	return nil, fmt.Errorf("servosim: got model %q, want one of %s", name, strings.Join(Models(), ", "))
 }
 
-// joints are the motors of a bus, for the physics.
 func joints(models []*model, loads []motor.Load) []motor.Joint {
 	all := make([]motor.Joint, len(models))
 	for i, m := range models {

@@ -46,7 +46,6 @@ func (p *pty) open(baud int) (err error) {
 	return err
 }
 
-// plug makes a new terminal.
 func (p *pty) plug(baud int) (err error) {
 	defer func() {
 		if err != nil {
@@ -92,7 +91,6 @@ func (p *pty) watched() {
 	}
 }
 
-// unplug hangs every client up.
 func (p *pty) unplug() {
 	for _, fd := range [...]*int{&p.master, &p.slave, &p.watch} {
 		if *fd >= 0 {

@@ -139,8 +139,6 @@ func (s *servo) refreshX(raw int) {
 	s.mem[xHardwareError] = s.alarm | s.forced
 }
 
-// turnsOf returns the counts of the whole turns in raw.
-//
 //rt:noalloc
 func turnsOf(raw int) int { return raw &^ 4095 }
 
@@ -154,7 +152,7 @@ func (s *servo) direction() int {
 	return 1
 }
 
-// present turns an encoder count into what the client is told.
+// present turns an encoder count into what the client reads.
 //
 //rt:noalloc
 func (s *servo) present(raw int) int {

@@ -59,8 +59,6 @@ func parse(f frame, packets bool) (r request, fits bool) {
 	return r, true
 }
 
-// number reads an address or a size.
-//
 //rt:noalloc
 func number(p []byte, width int) int {
 	if width == 1 {

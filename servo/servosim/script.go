@@ -221,7 +221,7 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 	return t
 }
 
-// draw returns what happens to a servo's reply.
+// draw returns the fault of a reply that is due, and uses it up.
 //
 //rt:noalloc
 func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
@@ -243,7 +243,7 @@ func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 	return fault{}
 }
 
-// next returns when the timeline wants to be looked at again.
+// next returns when the next line begins or ends.
 //
 //rt:noalloc
 func (t *timeline) next() rt.Instant {
@@ -304,8 +304,6 @@ func (b *Bus) tick(now rt.Instant) {
 	}
 }
 
-// switchFault begins or ends one line of the script. Guarded by mu.
-//
 //rt:noalloc
 func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 	if on {
@@ -332,8 +330,6 @@ func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 	}
 }
 
-// applyFault begins or ends what a line of the script does to one servo.
-//
 //rt:noalloc
 func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 	switch l.kind {

@@ -103,8 +103,6 @@ func (b *Bus) queueReply(bytes []byte, end rt.Instant) {
 	o.transferLen += copy(o.transferBuf[o.transferLen:], bytes)
 }
 
-// transfer delivers what the adapter holds.
-//
 //rt:noalloc
 func (b *Bus) transfer() {
 	o := &b.wire.out
@@ -150,7 +148,7 @@ func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
 	o.delayedLen++
 }
 
-// expedite makes what a servo has said late arrive before what it says now.
+// expedite makes earlier, delayed replies of a servo arrive before its next one.
 //
 //rt:noalloc
 func (b *Bus) expedite(from int, now rt.Instant) {
@@ -188,7 +186,7 @@ func (b *Bus) sendDelayed(until rt.Instant) {
 	}
 }
 
-// spoilReply returns what a fault makes of a reply.
+// spoilReply returns the bytes that a fault leaves of a reply.
 //
 //rt:noalloc
 func (b *Bus) spoilReply(f fault, reply []byte) []byte {
@@ -283,10 +281,13 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 	sent := 0
 	for {
 		p, ok := r.next()
-		if !ok || len(reply)+p.size+4 > len(w.reply) || !b.supports(p.id, r.inst, end) {
+		i := -1
+		if ok && len(reply)+p.size+4 <= len(w.reply) {
+			i = b.find(p.id, r.inst, end)
+		}
+		if i < 0 {
 			return
 		}
-		i := b.find(p.id, end)
 		s := &b.servos[i]
 		b.mu.Lock()
 		if sent == 0 {
@@ -304,20 +305,6 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 		end = b.send(i, reply[sent:], end)
 		sent = len(reply)
 	}
-}
-
-// find returns the first servo that hears this id, -1 when there is none.
-//
-//rt:noalloc
-func (b *Bus) find(id uint8, now rt.Instant) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range b.servos {
-		if s := &b.servos[i]; s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) {
-			return i
-		}
-	}
-	return -1
 }
 
 // floodEvery is how often a flood's bytes come.

@@ -84,8 +84,6 @@ func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	s.restart(now)
 }
 
-// factory fills flash.
-//
 //rt:noalloc
 func (s *servo) factory(id, baud uint8) {
 	mem := s.mem
@@ -132,8 +130,6 @@ func (s *servo) addressed(id uint8) (obeys, answers bool) {
 	return s.t.series == seriesX && id <= idMax && s.mem[xSecondID] == id, false
 }
 
-// delay is how long the servo waits before its reply.
-//
 //rt:noalloc
 func (s *servo) delay() time.Duration {
 	if s.cfg.Unpaced {

@@ -29,8 +29,6 @@ type Snapshot struct {
 	EncoderOK bool   // it does not say that its encoder lies
 }
 
-// snapshot is what the servo is now.
-//
 //rt:noalloc
 func (s *servo) snapshot(now rt.Instant) Snapshot {
 	aim, _ := s.goal()
@@ -43,7 +41,7 @@ func (s *servo) snapshot(now rt.Instant) Snapshot {
 	}
 }
 
-// encoderFault reports whether the servo says that its encoder lies.
+// encoderFault reports whether an error bit reports the encoder.
 //
 //rt:noalloc
 func (s *servo) encoderFault() bool {
@@ -56,8 +54,6 @@ func (s *servo) encoderFault() bool {
 	return false
 }
 
-// goalRegister is the goal as it was written.
-//
 //rt:noalloc
 func (s *servo) goalRegister() int {
 	v := s.get(s.t.at.goal)

@@ -111,11 +111,10 @@ func (b *Bus) cut(buf []byte) (f frame, used int, ok, bad bool) {
 //
 //rt:noalloc
 func (b *Bus) execute(f frame, end rt.Instant) {
-	if !b.audible(end) {
+	if !b.feed(end) {
 		b.counters.wrongBaud.Add(1)
 		return
 	}
-	b.feed(end)
 	r, fits := parse(f, b.protocol2)
 	switch {
 	case !fits || toMany(r.inst) && r.id != broadcast:
@@ -136,34 +135,24 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 	}
 }
 
-// feed tells every watchdog that the bus is alive.
+// feed feeds the bus watchdogs, if some servo listens at the client's baud rate.
 //
 //rt:noalloc
-func (b *Bus) feed(now rt.Instant) {
+func (b *Bus) feed(now rt.Instant) (heard bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
-		b.servos[i].expire(now)
-		b.servos[i].lastRequest = now
+		heard = heard || b.servos[i].hears(b.wire.baud, now)
 	}
-}
-
-// audible reports whether some servo listens at the client's baud rate.
-//
-//rt:noalloc
-func (b *Bus) audible(now rt.Instant) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for i := range b.servos {
-		if b.servos[i].hears(b.wire.baud, now) {
-			return true
+		if heard {
+			b.servos[i].expire(now)
+			b.servos[i].lastRequest = now
 		}
 	}
-	return false
+	return heard
 }
 
-// unicast executes a request to one servo.
-//
 //rt:noalloc
 func (b *Bus) unicast(r request, end rt.Instant) {
 	reply, start, from, knows := b.executeOne(&r, end)
@@ -218,8 +207,6 @@ func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Ins
 	return reply, start, from, knows
 }
 
-// status builds a status packet.
-//
 //rt:noalloc
 func (b *Bus) status(id, fault uint8, data []byte) []byte {
 	if b.protocol2 {
@@ -287,7 +274,7 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 		if !ok {
 			return
 		}
-		if !b.supports(p.id, r.inst, end) {
+		if b.find(p.id, r.inst, end) < 0 {
 			end = end.Add(b.cfg.turnaround + time.Duration(p.size+overhead)*b.wire.byteTime)
 			continue
 		}
@@ -298,23 +285,26 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 	}
 }
 
-// supports reports whether a servo of this id hears the client and obeys the
-// instruction.
+// find returns the first servo of this id that hears the client and has the
+// instruction, -1 when there is none.
 //
 //rt:noalloc
-func (b *Bus) supports(id, inst uint8, now rt.Instant) bool {
+func (b *Bus) find(id, inst uint8, now rt.Instant) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
 		s := &b.servos[i]
-		if s.mem[s.t.at.id] == id && s.hears(b.wire.baud, now) && s.t.series.supports(inst) {
-			return inst != instFastSyncRead || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast
+		if s.mem[s.t.at.id] != id || !s.hears(b.wire.baud, now) || !s.t.series.supports(inst) {
+			continue
+		}
+		if inst != instFastSyncRead || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast {
+			return i
 		}
 	}
-	return false
+	return -1
 }
 
-// writeMany hands every listed servo its part; nobody answers.
+// writeMany hands every listed servo its part; none answers.
 //
 //rt:noalloc
 func (b *Bus) writeMany(r request, end rt.Instant) {

@@ -68,8 +68,6 @@ func (s *servo) clampRanges(from, to int) {
 	}
 }
 
-// applyWrite lets a write take effect.
-//
 //rt:noalloc
 func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 	at := &s.t.at
@@ -101,8 +99,6 @@ func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 	}
 }
 
-// torque lets a value written to the torque register take effect.
-//
 //rt:noalloc
 func (s *servo) torque(before uint8, now rt.Instant) {
 	on := s.mem[s.t.at.torque]
@@ -213,15 +209,13 @@ func (s *servo) has(addr int) bool {
 	return s.t.series != seriesX || s.model.amp > 0 || addr != xLimitCurrent && addr != xLimitCurrent+1 && addr != xGoalCurrent && addr != xGoalCurrent+1
 }
 
-// beyond reports whether a goal lies outside the position limits.
-//
 //rt:noalloc
 func (s *servo) beyond(v int64) bool {
 	lo, hi := s.get(s.t.at.minLimit), s.get(s.t.at.maxLimit)
 	return (lo != 0 || hi != 0) && (v < lo || v > hi)
 }
 
-// checkX holds one value of an X servo's write against its rules.
+// checkX returns the code with which an X servo refuses one register's value, 0 for none.
 //
 //rt:noalloc
 func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {

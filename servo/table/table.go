@@ -194,8 +194,6 @@ func (r Row) Decode(b []byte) int {
 	return magnitude
 }
 
-// limits returns the smallest and the largest value that the row can hold.
-//
 //rt:noalloc
 func (r Row) limits() (low, high int) {
 	switch {

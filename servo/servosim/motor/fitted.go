@@ -136,8 +136,6 @@ func (f *Fitted) Block(now rt.Instant, joint int, lo, hi float64) {
 	f.joints[joint].lo, f.joints[joint].hi = lo, hi
 }
 
-// settle integrates up to an instant.
-//
 //rt:noalloc
 func (j *fittedJoint) settle(now rt.Instant) {
 	if late := now.Sub(j.at) - catchUpMax*fittedStep; late > 0 {
@@ -149,7 +147,7 @@ func (j *fittedJoint) settle(now rt.Instant) {
 	}
 }
 
-// step is one of the firmware's, and of the world's.
+// step is one period of the firmware and of the physics.
 //
 //rt:noalloc
 func (j *fittedJoint) step(dt float64) {

@@ -70,8 +70,6 @@ func (f *Ideal) Speed(now rt.Instant, joint int) float64 {
 	return math.Copysign(speed, to-s.place)
 }
 
-// heading is where the shaft turns to, and how fast.
-//
 //rt:noalloc
 func (s *idealShaft) heading() (to, speed float64) {
 	if s.torque {
