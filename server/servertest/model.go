@@ -77,9 +77,6 @@ func (m *Model) ChunkRobot(int) []float32 { return m.robot }
 // SetControls keeps c for the next Run.
 func (m *Model) SetControls(_ int, c policy.Controls) { m.controls = c }
 
-// Controls returns what the last SetControls set; not while a server runs.
-func (m *Model) Controls() policy.Controls { return m.controls }
-
 // Run fills the outputs.
 func (m *Model) Run(int) error {
 	if m.Before != nil {

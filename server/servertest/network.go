@@ -12,98 +12,80 @@ import (
 	"edgert/wire"
 )
 
-// Network joins the sessions of one test. A publication is delivered before Put
-// returns, so a test knows when it has arrived.
+// Network joins the sessions of one test, which share what they declare. A
+// publication has arrived when Put returns.
 type Network struct {
-	mu          sync.RWMutex // held for reading while samples are delivered
-	subscribers []*declaration
-	queryables  []*declaration
-	tokens      []*declaration
-	watchers    []*declaration
-	publishers  []*declaration
+	mu       sync.RWMutex // held for reading while samples are delivered
+	declared []*declaration
 
 	stalled bool                   // guarded by mu
 	held    map[string]wire.Sample // by key, guarded by mu
 }
 
+type kind uint8
+
+const (
+	subscriber kind = iota
+	queryable
+	token
+	tokenSubscriber
+	publisher
+)
+
 // declaration is anything a session announced.
 type declaration struct {
+	kind
 	network *Network
-	owner   *session
-	list    *[]*declaration
 	key     string
-	sample  func(wire.Sample)
-	query   func(wire.Query)
-	token   func(string, bool)
+	sample  func(wire.Sample)  // of a subscriber
+	query   func(wire.Query)   // of a queryable
+	token   func(string, bool) // of a token subscriber
 }
 
 // NewNetwork returns a network without participants.
 func NewNetwork() *Network { return new(Network) }
 
 // Session joins the network.
-func (n *Network) Session() wire.Session { return &session{network: n} }
+func (n *Network) Session() wire.Session { return session{n} }
 
 // CountTokens returns how many live tokens match.
-func (n *Network) CountTokens(expr string) int {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	count := 0
-	for _, d := range n.tokens {
-		if match(expr, d.key) {
-			count++
-		}
-	}
-	return count
-}
+func (n *Network) CountTokens(expr string) int { return len(n.find(token, expr)) }
 
 // Publishers returns how many publishers are declared on key.
-func (n *Network) Publishers(key string) (count int) {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	for _, d := range n.publishers {
-		if d.key == key {
-			count++
-		}
-	}
-	return count
-}
+func (n *Network) Publishers(key string) int { return len(n.find(publisher, key)) }
 
 // Declarations returns how many subscribers, queryables, tokens and token
 // subscribers are declared.
-func (n *Network) Declarations() int {
+func (n *Network) Declarations() (count int) {
+	for k := range publisher {
+		count += len(n.find(k, "**"))
+	}
+	return count
+}
+
+func (n *Network) find(k kind, expr string) []*declaration {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return len(n.subscribers) + len(n.queryables) + len(n.tokens) + len(n.watchers)
+	return n.matching(k, expr)
 }
 
-// Undeclare takes d out; a token's watchers see it vanish.
-func (d *declaration) Undeclare() error {
-	d.network.mu.Lock()
-	i := slices.Index(*d.list, d)
-	if i >= 0 {
-		*d.list = slices.Delete(slices.Clone(*d.list), i, i+1)
-	}
-	watchers := d.network.watchers
-	d.network.mu.Unlock()
-	if i >= 0 && d.list == &d.network.tokens {
-		notify(watchers, d.key, false)
-	}
-	return nil
-}
-
-func notify(watchers []*declaration, key string, alive bool) {
-	for _, w := range watchers {
-		if match(w.key, key) {
-			w.token(key, alive)
+func (n *Network) matching(k kind, expr string) (found []*declaration) {
+	for _, d := range n.declared {
+		if d.kind == k && (match(expr, d.key) || match(d.key, expr)) {
+			found = append(found, d)
 		}
 	}
+	return found
 }
 
-// match reports whether key lies in expr, whose segments may be *.
+// match reports whether key lies in expr, whose segments may be *, or which is **.
 func match(expr, key string) bool {
 	for {
 		e, moreExpr, hasExpr := strings.Cut(expr, "/")
 		k, moreKey, hasKey := strings.Cut(key, "/")
+		if expr == "**" {
+			return true
+		}
 		if e != "*" && e != k || hasExpr != hasKey {
 			return false
 		}
@@ -114,87 +96,76 @@ func match(expr, key string) bool {
 	}
 }
 
-type session struct {
-	network *Network
-
-	mu     sync.Mutex // guards closed
-	closed bool
+func (n *Network) declare(d *declaration) *declaration {
+	d.network = n
+	n.mu.Lock()
+	n.declared = append(n.declared, d)
+	n.mu.Unlock()
+	return d
 }
 
-func (s *session) declare(list *[]*declaration, d *declaration) (*declaration, error) {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return nil, wire.ErrClosed
+// Undeclare takes d out; the subscribers of a token see it vanish.
+func (d *declaration) Undeclare() error {
+	n := d.network
+	n.mu.Lock()
+	i := slices.Index(n.declared, d)
+	if i >= 0 {
+		n.declared = slices.Delete(n.declared, i, i+1)
 	}
-	d.network, d.owner, d.list = s.network, s, list
-	s.network.mu.Lock()
-	defer s.network.mu.Unlock()
-	*list = append(slices.Clone(*list), d)
+	n.mu.Unlock()
+	if i >= 0 && d.kind == token {
+		n.notify(d.key, false)
+	}
+	return nil
+}
+
+func (n *Network) notify(key string, alive bool) {
+	for _, s := range n.find(tokenSubscriber, key) {
+		s.token(key, alive)
+	}
+}
+
+type session struct{ *Network }
+
+func (s session) Publisher(key string, _ wire.QoS) (wire.Publisher, error) {
+	return s.declare(&declaration{kind: publisher, key: key}), nil
+}
+
+func (s session) Subscribe(expr string, deposit func(wire.Sample)) (wire.Declaration, error) {
+	return s.declare(&declaration{kind: subscriber, key: expr, sample: deposit}), nil
+}
+
+func (s session) Queryable(expr string, answer func(wire.Query)) (wire.Declaration, error) {
+	return s.declare(&declaration{kind: queryable, key: expr, query: answer}), nil
+}
+
+func (s session) Token(key string) (wire.Declaration, error) {
+	d := s.declare(&declaration{kind: token, key: key})
+	s.notify(key, true)
 	return d, nil
 }
 
-func (s *session) Publisher(key string, _ wire.QoS) (wire.Publisher, error) {
-	d, err := s.declare(&s.network.publishers, &declaration{key: key})
-	return &publisher{d}, err
-}
-
-func (s *session) Subscribe(expr string, deposit func(wire.Sample)) (wire.Declaration, error) {
-	return s.declare(&s.network.subscribers, &declaration{key: expr, sample: deposit})
-}
-
-func (s *session) Queryable(expr string, answer func(wire.Query)) (wire.Declaration, error) {
-	return s.declare(&s.network.queryables, &declaration{key: expr, query: answer})
-}
-
-func (s *session) Token(key string) (wire.Declaration, error) {
-	d, err := s.declare(&s.network.tokens, &declaration{key: key})
-	if err == nil {
-		s.network.mu.RLock()
-		watchers := s.network.watchers
-		s.network.mu.RUnlock()
-		notify(watchers, key, true)
-	}
-	return d, err
-}
-
-func (s *session) SubscribeTokens(expr string, deposit func(string, bool)) (wire.Declaration, error) {
-	d, err := s.declare(&s.network.watchers, &declaration{key: expr, token: deposit})
-	if err != nil {
-		return nil, err
-	}
-	s.network.mu.RLock()
-	tokens := s.network.tokens
-	s.network.mu.RUnlock()
-	for _, t := range tokens {
-		notify([]*declaration{d}, t.key, true)
+func (s session) SubscribeTokens(expr string, deposit func(string, bool)) (wire.Declaration, error) {
+	d := s.declare(&declaration{kind: tokenSubscriber, key: expr, token: deposit})
+	for _, t := range s.find(token, expr) {
+		deposit(t.key, true)
 	}
 	return d, nil
 }
 
-func (s *session) Tokens(_ context.Context, expr string, _ time.Duration) (keys []string, err error) {
-	s.network.mu.RLock()
-	defer s.network.mu.RUnlock()
-	for _, t := range s.network.tokens {
-		if match(expr, t.key) {
-			keys = append(keys, t.key)
-		}
+func (s session) Tokens(_ context.Context, expr string, _ time.Duration) (keys []string, err error) {
+	for _, t := range s.find(token, expr) {
+		keys = append(keys, t.key)
 	}
 	return keys, nil
 }
 
-func (s *session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
-	s.network.mu.RLock()
-	queryables := s.network.queryables
-	s.network.mu.RUnlock()
+func (s session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	var asked []*query
-	for _, d := range queryables {
-		if match(d.key, key) || match(key, d.key) {
-			q := &query{key: key, payload: payload, done: make(chan struct{})}
-			asked = append(asked, q)
-			d.query(q)
-		}
+	for _, d := range s.find(queryable, key) {
+		q := &query{key: key, payload: payload, done: make(chan struct{})}
+		asked = append(asked, q)
+		d.query(q)
 	}
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
@@ -212,36 +183,17 @@ func (s *session) Get(ctx context.Context, key string, payload []byte, timeout t
 	return replies, nil
 }
 
-func (s *session) Connected() bool { return true }
+func (s session) Connected() bool { return true }
 
-// Close withdraws everything, as the death of a link does.
-func (s *session) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	n := s.network
-	for _, list := range []*[]*declaration{&n.subscribers, &n.queryables, &n.tokens, &n.watchers, &n.publishers} {
-		n.mu.RLock()
-		mine := slices.Clone(*list)
-		n.mu.RUnlock()
-		for _, d := range mine {
-			if d.owner == s {
-				_ = d.Undeclare() // never fails
-			}
-		}
-	}
-	return nil
-}
-
-type publisher struct{ *declaration }
+func (s session) Close() error { return nil }
 
 // Put delivers to every subscriber that matches.
-func (p *publisher) Put(payload, attachment []byte) error {
-	p.network.mu.RLock()
-	defer p.network.mu.RUnlock()
-	for _, d := range p.network.subscribers {
-		if match(d.key, p.key) {
-			d.sample(wire.Sample{Key: p.key, Payload: payload, Attachment: attachment})
+func (d *declaration) Put(payload, attachment []byte) error {
+	d.network.mu.RLock()
+	defer d.network.mu.RUnlock()
+	for _, s := range d.network.declared {
+		if s.kind == subscriber && match(s.key, d.key) {
+			s.sample(wire.Sample{Key: d.key, Payload: payload, Attachment: attachment})
 		}
 	}
 	return nil
@@ -249,16 +201,17 @@ func (p *publisher) Put(payload, attachment []byte) error {
 
 // PutLatest delivers like Put or, while the network is stalled, replaces what
 // waits on the key.
-func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
-	p.network.mu.Lock()
-	if p.network.stalled {
-		defer p.network.mu.Unlock()
-		_, replaced = p.network.held[p.key]
-		p.network.held[p.key] = wire.Sample{Payload: slices.Clone(payload), Attachment: slices.Clone(attachment)}
+func (d *declaration) PutLatest(payload, attachment []byte) (replaced bool, err error) {
+	n := d.network
+	n.mu.Lock()
+	if n.stalled {
+		defer n.mu.Unlock()
+		_, replaced = n.held[d.key]
+		n.held[d.key] = wire.Sample{Payload: slices.Clone(payload), Attachment: slices.Clone(attachment)}
 		return replaced, nil
 	}
-	p.network.mu.Unlock()
-	return false, p.Put(payload, attachment)
+	n.mu.Unlock()
+	return false, d.Put(payload, attachment)
 }
 
 // Stall is a link without room: what PutLatest publishes waits, of each key the
@@ -273,8 +226,8 @@ func (n *Network) Stall() (resume func()) {
 		n.stalled = false
 		n.mu.Unlock()
 		for key, s := range held {
-			p := publisher{&declaration{network: n, key: key}}
-			_ = p.Put(s.Payload, s.Attachment) // never fails
+			d := declaration{network: n, key: key}
+			_ = d.Put(s.Payload, s.Attachment) // never fails
 		}
 	}
 }
