@@ -20,13 +20,6 @@ const imagePrefix = "observation.images."
 // fpsTolerance is the largest difference of two rates that count as equal, Hz.
 const fpsTolerance = 1e-6
 
-// retryAfterFull is when a robot may ask again that found no room, ms.
-const retryAfterFull = 1000
-
-// retryAfterTaken is when a robot may ask again whose name another process owns,
-// ms: that may be itself before a crash, and its token ends with its link.
-const retryAfterTaken = 500
-
 // refusedReason is why a session was not opened.
 type refusedReason uint8
 
@@ -46,27 +39,28 @@ const (
 	numRefused
 )
 
-var refusedNames = [numRefused]string{
-	"malformed", "schema", "client", "full", "actions", "state", "cameras", "task", "fps", "draining", "internal", "taken",
+// refusals are the reasons' names, and when the robot may ask again, ms: never,
+// when it is 0. A name that is taken may be the robot's own from before a crash,
+// whose token ends with its link.
+var refusals = [numRefused]struct {
+	name       string
+	retryAfter int
+}{
+	refusedMalformed: {"malformed", 0},
+	refusedSchema:    {"schema", 0},
+	refusedClient:    {"client", 0},
+	refusedFull:      {"full", 1000},
+	refusedActions:   {"actions", 0},
+	refusedState:     {"state", 0},
+	refusedCameras:   {"cameras", 0},
+	refusedTask:      {"task", 0},
+	refusedFPS:       {"fps", 0},
+	refusedDraining:  {"draining", 1000},
+	refusedInternal:  {"internal", 1000},
+	refusedTaken:     {"taken", 500},
 }
 
-func (r refusedReason) String() string { return refusedNames[r] }
-
-// temporary reports whether the refusal is for now, not about the contract.
-func (r refusedReason) temporary() bool {
-	return r == refusedFull || r == refusedDraining || r == refusedInternal || r == refusedTaken
-}
-
-// retryAfter is when the robot may ask again, ms; 0: never.
-func (r refusedReason) retryAfter() int {
-	switch {
-	case r == refusedTaken:
-		return retryAfterTaken
-	case r.temporary():
-		return retryAfterFull
-	}
-	return 0
-}
+func (r refusedReason) String() string { return refusals[r].name }
 
 // capabilities is what the bundle in m is announced as.
 func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capabilities {

@@ -136,7 +136,10 @@ func TestDocNamesEveryReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := slices.Clone(refusedNames[:])
+	var names []string
+	for _, r := range refusals {
+		names = append(names, r.name)
+	}
 	for o := range audit.NumOutcomes {
 		names = append(names, o.String())
 	}

@@ -55,8 +55,8 @@ func (b *bench) after(grace time.Duration) (ids []string) {
 	return ids
 }
 
-// Who keeps a session, by what happened to the robots. The server's own
-// steward is not running: the test keeps house.
+// Which robots keep their session, by what happened to them. The server's own
+// housekeeping is not running: the test calls it.
 func TestPresenceByEpoch(t *testing.T) {
 	tests := []struct {
 		name string
@@ -171,8 +171,8 @@ func TestRestartReplacesTheSession(t *testing.T) {
 	}
 }
 
-// A straggler of the life before does not shut out the new one.
-func TestStragglerOfAnOldEpochIsLate(t *testing.T) {
+// A late observation of the epoch before does not shut out the new one's.
+func TestObservationOfAnOldEpochIsLate(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm", 2)
 	r := b.robot("arm")
@@ -180,7 +180,7 @@ func TestStragglerOfAnOldEpochIsLate(t *testing.T) {
 	r.next()
 	r.send(obsHeader(1, 900), fakeObs(t))
 	if got := r.next(); got.event.Code != wire.EventLate || got.event.Seq != 900 {
-		t.Errorf("the straggler got %+v, want a late event", got)
+		t.Errorf("the old epoch's got %+v, want a late event", got)
 	}
 	r.send(obsHeader(2, 2), fakeObs(t))
 	if got := r.next(); got.header.SeqID != 2 || got.header.MsgType != wire.MsgActionChunk {
@@ -225,7 +225,7 @@ func TestLateEvent(t *testing.T) {
 	}
 }
 
-// Every robot hears of the drain while the server's token is still up, so that
+// Every robot gets the draining event while the server's token is still up, so that
 // it asks another server before it takes this one for dead.
 func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	b := serve(t, config())
@@ -267,8 +267,8 @@ func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	}
 }
 
-// A robot whose open crossed the announcement is told as well.
-func TestOpenThatCrossesTheDrainIsTold(t *testing.T) {
+// A robot that opens while the events go out gets one as well.
+func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
@@ -283,9 +283,9 @@ func TestOpenThatCrossesTheDrainIsTold(t *testing.T) {
 	}
 }
 
-// A robot with a session that sends what is no observation is told no more
-// often than one that sends bad ones.
-func TestMalformedSamplesAreToldNowAndThen(t *testing.T) {
+// A robot with a session that sends what is no observation gets no more events than
+// one that sends bad ones.
+func TestEventsForMalformedSamplesAreSpaced(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
 	b.server.queries.open(&o)

@@ -127,7 +127,7 @@ func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
 		q.stats.refused[r.reason].Add(1)
 		q.log.Warn("session refused", "client", o.ClientUUID, "reason", r.reason.String(), "why", r.text)
 		ack.Error, ack.ServerLoad = r.text, q.load()
-		ack.RetryAfterMs = r.reason.retryAfter()
+		ack.RetryAfterMs = refusals[r.reason].retryAfter
 		return ack
 	}
 	q.register(session)

@@ -402,7 +402,7 @@ func TestConditioningThatThePolicyLacks(t *testing.T) {
 	}
 }
 
-// A robot that sends nonsense is told why, and others do not notice.
+// A robot that sends nonsense gets the reason, and others their chunks.
 func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -511,7 +511,7 @@ func TestUnusableChunksAreNotPublished(t *testing.T) {
 	}
 }
 
-func TestUnknownSessionIsTold(t *testing.T) {
+func TestUnknownSessionGetsAnEvent(t *testing.T) {
 	b := serve(t, config())
 	r := b.robot("ghost")
 	r.send(obsHeader(0, 1), fakeObs(t))
@@ -746,7 +746,7 @@ func TestTokenGrace(t *testing.T) {
 
 // An observation that raced ahead of the open must not tell the robot that it
 // has no session when it has one by now.
-func TestStrangerThatOpenedMeanwhileIsNotTold(t *testing.T) {
+func TestRobotThatOpenedMeanwhileGetsNoUnknownSession(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
 	b.server.queries.open(&o)

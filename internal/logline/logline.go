@@ -18,7 +18,7 @@ import (
 // lineSize is room for what the programs say; a longer line allocates.
 const lineSize = 1024
 
-// timeOfDay leaves the date out: the journal has it.
+// timeOfDay leaves the date out: systemd's journal has it.
 const timeOfDay = "15:04:05.000"
 
 // Handler is a slog.Handler for lines.

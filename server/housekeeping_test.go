@@ -12,29 +12,29 @@ import (
 var garbage []byte
 
 // Goal: a server that is never idle collects what links, queries and pages leave,
-// by hand and between two requests: the steward only says so, since between it
-// looking and collecting the next request would begin.
+// by hand and between two requests: the housekeeping only requests it, since
+// between its check and a collection the next request would begin.
 func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())
 	s := b.server
 	s.keeper.heap.last = rt.ReadHeap()
-	look := func() (asked bool) {
+	check := func() (requested bool) {
 		s.stats.outcomes[audit.Answered].Add(1) // a robot is served
 		before := rt.ReadHeap().Forced
 		s.keeper.heap.check()
 		if n := rt.ReadHeap().Forced - before; n != 0 {
-			t.Errorf("the steward collects %d times by itself", n)
+			t.Errorf("the housekeeping collects %d times by itself", n)
 		}
 		return s.worker.collectDue.Load()
 	}
-	if look() {
+	if check() {
 		t.Error("nothing is to be collected")
 	}
 	for range 2 * busyGCBytes >> 16 {
 		garbage = make([]byte, 1<<16)
 	}
-	if !look() {
+	if !check() {
 		t.Errorf("%d bytes of garbage are not to be collected", 2*busyGCBytes)
 	}
 }
@@ -74,12 +74,12 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 
 // Goal: what a robot's mailbox takes is the server's own, and no reason to
 // collect.
-func TestMailboxesMoveTheFuse(t *testing.T) {
+func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	b := newBench(t, config())
 	s := b.server
 	s.keeper.heap.hold = rt.HoldGC(0)
 	defer s.keeper.heap.hold.Release()
-	fuse := debug.SetMemoryLimit(-1)
+	limit := debug.SetMemoryLimit(-1)
 	session := newSession("arm")
 	s.sessions.add(session)
 	for seq := range uint64(3) {
@@ -87,7 +87,7 @@ func TestMailboxesMoveTheFuse(t *testing.T) {
 		session.mailbox.take()
 	}
 	s.keeper.heap.raiseLimit()
-	if got, want := debug.SetMemoryLimit(-1)-fuse, int64(3*roomFor(1<<20)); got != want {
-		t.Errorf("the fuse moved by %d bytes for three buffers, want %d", got, want)
+	if got, want := debug.SetMemoryLimit(-1)-limit, int64(3*roomFor(1<<20)); got != want {
+		t.Errorf("the limit moved by %d bytes for three buffers, want %d", got, want)
 	}
 }
