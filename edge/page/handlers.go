@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,13 +14,12 @@ import (
 	"edgert/edge/capture"
 )
 
-// How a picture is waited for.
 const (
-	pictureTimeout = time.Second           // more than capture.PreviewDelay
-	picturePoll    = 10 * time.Millisecond // between looks whether it is there
+	pictureTimeout = time.Second // more than capture.PreviewDelay
+	picturePoll    = 10 * time.Millisecond
 )
 
-// starting is the answer while there is nothing to show yet.
+// starting is the answer before Watch.
 const starting = "starting: arm, server and cameras are looked for"
 
 func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
@@ -61,8 +61,8 @@ func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, http.StatusServiceUnavailable, starting)
 		return
 	}
-	v := findPreview(run.Previews, r.PathValue("name"))
-	if v == nil {
+	i := slices.IndexFunc(run.Previews, func(v *capture.Preview) bool { return v.Name() == r.PathValue("name") })
+	if i < 0 {
 		p.refuse(w, http.StatusNotFound, "no camera %q: there %s", r.PathValue("name"), cameraList(run.Previews))
 		return
 	}
@@ -72,6 +72,7 @@ func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { p.buffers <- room }()
+	v := run.Previews[i]
 	still, err := p.readPicture(v, room)
 	if err != nil {
 		p.refuse(w, http.StatusServiceUnavailable, "camera %s: %v", v.Name(), err)
@@ -82,14 +83,13 @@ func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
 	send(w, jpegType, still.Data)
 }
 
-// send answers with all of the text at once.
 func send(w http.ResponseWriter, kind []string, text []byte) {
 	w.Header()["Content-Type"] = kind
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	_, _ = w.Write(text)
 }
 
-// seat returns the memory for one more picture on its way, nil when none gets free.
+// takeBuffer returns the memory for one picture, nil when none gets free in time.
 func (p *Page) takeBuffer() []byte {
 	for waited := time.Duration(0); ; waited += picturePoll {
 		select {
@@ -104,7 +104,7 @@ func (p *Page) takeBuffer() []byte {
 	}
 }
 
-// await asks for a picture and waits for it.
+// readPicture requests a picture and waits for it.
 func (p *Page) readPicture(v *capture.Preview, room []byte) (still capture.Still, err error) {
 	began := p.clock.Now()
 	for {
@@ -117,16 +117,7 @@ func (p *Page) readPicture(v *capture.Preview, room []byte) (still capture.Still
 	}
 }
 
-func findPreview(previews []*capture.Preview, name string) *capture.Preview {
-	for _, v := range previews {
-		if v.Name() == name {
-			return v
-		}
-	}
-	return nil
-}
-
-// cameras says which there are.
+// cameraList names the cameras for an error.
 func cameraList(previews []*capture.Preview) string {
 	if len(previews) == 0 {
 		return "is none (--camera NAME=SOURCE)"

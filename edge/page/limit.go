@@ -9,9 +9,8 @@ import (
 	"edgert/rt"
 )
 
-// gate is a listener that lets in few connections at once, and few in a second.
-// Those for which there is no seat wait in the kernel, where they cost nothing
-// of ours.
+// limitedListener accepts few connections at once, and few a second. The others
+// wait in the kernel, where they cost this process nothing.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}
@@ -25,7 +24,7 @@ func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
 	return &limitedListener{Listener: l, slots: make(chan struct{}, maxConnections), closed: make(chan struct{}), rate: rateLimit{clock: clock, interval: connectionInterval}}
 }
 
-// Accept returns the next connection when there is a seat for it.
+// Accept returns the next connection when there is a slot for it.
 func (g *limitedListener) Accept() (net.Conn, error) {
 	select {
 	case g.slots <- struct{}{}:
@@ -48,7 +47,7 @@ func (g *limitedListener) Close() error {
 	return g.Listener.Close()
 }
 
-// seated is a connection that gives its seat back.
+// limitedConn is a connection whose Close frees its slot.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
@@ -62,16 +61,16 @@ func (s *limitedConn) Close() error {
 	return s.Conn.Close()
 }
 
-// pace lets one pass every so often; after a rest, up to burst at once.
+// rateLimit admits one call per interval; after a pause, up to burst at once.
 type rateLimit struct {
 	clock    rt.Clock
 	interval time.Duration
 
 	mu   sync.Mutex
-	next rt.Instant // guarded by mu; when the next may pass, had all come in time
+	next rt.Instant // guarded by mu; when the next call is due without a burst
 }
 
-// wait returns when it is the caller's turn.
+// wait returns when the caller is admitted.
 func (p *rateLimit) wait() {
 	p.mu.Lock()
 	now := p.clock.Now()

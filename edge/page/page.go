@@ -2,12 +2,12 @@
 // and what the cameras see. It only shows; what an operator does goes through
 // edge-rt ctl.
 //
-// Nobody who looks can touch the tick. The page reads atomic counters and
-// rt.Latest, and asks the sender for a copy of a picture (capture.Preview); it takes
-// no lock that the tick, a capture thread or the sender takes. Go's collector is
-// off while the arm runs, and an HTTP server makes garbage: connections and
-// requests are therefore few (gate.go), each is bounded in time and size, and
-// what has piled up is collected by hand just after a tick.
+// No request can delay the tick. The page reads atomic counters and rt.Latest, and
+// requests copies of pictures from the sender (capture.Preview); it takes no lock
+// that the tick, a capture thread or the sender takes. Go's collector is off while
+// the arm runs, and an HTTP server makes garbage: connections and requests are
+// therefore few (limit.go), bounded in time and size (page.go, handlers.go), and
+// their garbage is collected just after a tick.
 package page
 
 import (
@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,23 +32,19 @@ import (
 	"edgert/rt"
 )
 
-// Limits of what looking may cost.
 const (
 	maxConnections     = 16                    // at once; the next wait in the kernel
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
-	requestInterval    = 20 * time.Millisecond // between two requests, whoever asks, in the long run
+	requestInterval    = 20 * time.Millisecond // between two requests of all clients, in the long run
 	burst              = 16                    // of either, at once
 	maxHeaderBytes     = 4 << 10               // of a request; net/http adds as much again
-	readTimeout        = 2 * time.Second       // a request must be there by then
-	writeTimeout       = 5 * time.Second       // and its answer taken
-	idleTimeout        = 10 * time.Second      // without a request
+	readTimeout        = 2 * time.Second       // of a request
+	writeTimeout       = 5 * time.Second       // of its answer
+	idleTimeout        = 10 * time.Second      // of a connection
 	shutdownTimeout    = 300 * time.Millisecond
-	maxPictures        = 4 // on their way at once
-)
+	maxPictures        = 4 // being sent at once
 
-// What is collected by hand, and when.
-const (
-	collectInterval = time.Second
+	collectInterval = time.Second // between looks at the heap
 	collectBytes    = 16 << 20    // of garbage, well before the fuse of rt.HoldGC
 	tickTimeout     = time.Second // for the end of a tick: the slowest rate's period
 	tickPoll        = time.Millisecond
@@ -64,17 +61,17 @@ type Run struct {
 	Previews []*capture.Preview           // in the order of the command line
 }
 
-// Stats counts what people who looked have cost.
+// Stats counts what requests have cost.
 type Stats struct {
 	Connections uint64 `json:"connections"`
 	Requests    uint64 `json:"requests"`
 	Pictures    uint64 `json:"pictures"`
-	Refused     uint64 `json:"refused"`     // of requests: another machine's name, or no picture to be had
+	Refused     uint64 `json:"refused"`     // of requests: another machine's name, or no picture
 	Collections uint64 `json:"collections"` // by hand
 }
 
-// Page answers browsers. It listens before the arm is opened, so that a taken
-// port ends the start before anything has moved.
+// Page answers browsers. It listens before the arm is opened, so that a port in
+// use ends the start before anything has moved.
 type Page struct {
 	http     http.Server
 	listener *limitedListener
@@ -90,8 +87,8 @@ type Page struct {
 	requests, pictures, refused, collections atomic.Uint64
 }
 
-// Address completes HOST:PORT, :PORT or PORT; without a host only this machine
-// can look.
+// Address completes HOST:PORT, :PORT or PORT; the default host is this machine's
+// loopback.
 func Address(text string) (string, error) {
 	host, port := "", text
 	if strings.Contains(text, ":") {
@@ -109,8 +106,8 @@ func Address(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Listen binds address, which is one of Address, and answers from now on; what
-// it shows begins with Watch.
+// Listen binds an address of Address and answers from now on; what it shows begins
+// with Watch.
 func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -131,7 +128,7 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	mux.HandleFunc("GET /camera/{name...}", p.picture)
 	p.http = http.Server{
 		Handler: p.checkRequest(mux), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past guard, as fast as it is asked
+		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past checkRequest, as fast as it is asked
 		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
 	}
 	p.running.Add(2)
@@ -146,11 +143,10 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	return p, nil
 }
 
-// URL is where to look, with the real port.
+// URL is the page's address.
 func (p *Page) URL() string { return "http://" + p.listener.Addr().String() + "/" }
 
-// Watch shows run from now on. It allocates all that pictures need, and is
-// called once.
+// Watch shows run from now on. It allocates all that pictures need. Call it once.
 func (p *Page) Watch(run Run) {
 	room := 0
 	for _, v := range run.Previews {
@@ -170,8 +166,8 @@ func (p *Page) Stats() Stats {
 	}
 }
 
-// Close stops answering, letting answers on their way end for a moment; again,
-// it changes nothing.
+// Close stops answering, after a moment for answers on their way. A second call does
+// nothing.
 func (p *Page) Close() {
 	select {
 	case <-p.done:
@@ -187,8 +183,8 @@ func (p *Page) Close() {
 	p.running.Wait()
 }
 
-// guard is what all requests pass: one after the other at a bounded rate, from
-// no other site's script, and without a body.
+// checkRequest admits requests at a bounded rate, for this machine's names, from no
+// other site's script, and without a body.
 func (p *Page) checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -227,8 +223,8 @@ var (
 	jpegType      = []string{"image/jpeg"}
 )
 
-// ours reports whether a request is for this machine by a name of it. A site may
-// let its own name point here (DNS rebinding) and would read what we show.
+// knownHost reports whether the host of a request is a name of this machine. A site
+// may let its own name point here (DNS rebinding) and would read what we show.
 func (p *Page) knownHost(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -237,17 +233,12 @@ func (p *Page) knownHost(host string) bool {
 	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
 		return true
 	}
-	for _, n := range p.names {
-		if strings.EqualFold(name, n) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// foreign reports whether another site's page wants this for itself. It could not
-// read it, but each picture costs the sender something. Browsers say so where they
-// trust the address, as they do this machine's own; a link to here is none.
+// crossSite reports whether another site's page embeds this one's answers. It could
+// not read them, but each picture costs the sender something. Browsers tell for
+// addresses they trust, as this machine's own; a link to here is none.
 func crossSite(h http.Header) bool {
 	site := h.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
@@ -258,8 +249,8 @@ func (p *Page) refuse(w http.ResponseWriter, code int, format string, args ...an
 	http.Error(w, fmt.Sprintf(format, args...), code)
 }
 
-// collect collects what looking has left behind, until Close. With the
-// collector off nobody else would before the fuse does.
+// collect collects the garbage of requests until Close. With the collector off
+// nothing else would before the fuse does.
 func (p *Page) collect() {
 	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()
@@ -272,7 +263,7 @@ func (p *Page) collect() {
 		}
 		heap, run := rt.ReadHeap(), p.run.Load()
 		switch {
-		case run == nil || heap.Cycles != last.Cycles: // not yet held, the fuse, or somebody else
+		case run == nil || heap.Cycles != last.Cycles: // not yet off, the fuse, or another collection
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:
 			afterTick(run)
@@ -283,8 +274,7 @@ func (p *Page) collect() {
 	}
 }
 
-// gap waits for the end of a tick, after which there is most time before the
-// next, if there are ticks.
+// afterTick waits for the end of a tick, when there is most time before the next.
 func afterTick(run *Run) {
 	before := run.Ticks()
 	for waited := time.Duration(0); waited < tickTimeout && run.Ticks() == before; waited += tickPoll {

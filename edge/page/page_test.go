@@ -222,7 +222,7 @@ func TestATakenPortIsNamed(t *testing.T) {
 	}
 }
 
-// Clients that say half a request and then nothing have all seats, and lose them:
+// Clients that say half a request and then nothing have all slots, and lose them:
 // whoever comes next waits for the read limit, and no further goroutine serves.
 func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
@@ -239,7 +239,7 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	most := len(s.listener.slots)
 	s.get(t, "/healthz").wants(t, "after the slow ones", 200, "text/plain", "ok")
 	if n := s.listener.accepted.Load(); n < 2*maxConnections || most > maxConnections {
-		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their seats, %d at most at once", n, most, maxConnections)
+		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their slots, %d at most at once", n, most, maxConnections)
 	}
 }
 
@@ -382,7 +382,7 @@ func TestRequestsArePaced(t *testing.T) {
 	}
 }
 
-// What net/http would answer by itself passes the guard like all else.
+// What net/http would answer by itself passes checkRequest like all else.
 func TestNothingPassesBeside(t *testing.T) {
 	s := newStage(t)
 	k := s.connect(t)

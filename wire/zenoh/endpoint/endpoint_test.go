@@ -228,7 +228,7 @@ func TestFilesAreChecked(t *testing.T) {
 		{"root CA absent", false, Security{RootCA: "/absent.pem"}, []string{"/absent.pem", "no such file"}},
 		{"root CA that is none", false, Security{RootCA: junk}, []string{junk, "no certificate"}},
 		{"root CA that is a key", false, Security{RootCA: key}, []string{key, "no certificate"}},
-		{"too large", false, Security{RootCA: huge}, []string{huge, "larger than"}},
+		{"too large", false, Security{RootCA: huge}, []string{huge, "more than"}},
 		{"certificate without key", false, Security{ConnectCertificate: cert}, []string{cert, "go together"}},
 		{"another's key", false, Security{ConnectCertificate: cert, ConnectKey: otherKey}, []string{cert, otherKey, "belongs to it"}},
 		{"mutual without certificate", false, Security{RootCA: ca.CA, MutualTLS: true}, []string{"without a certificate to show when dialling"}},
