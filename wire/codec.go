@@ -44,10 +44,6 @@ func appendBoolKey(dst []byte, key string, value bool) []byte {
 	return msgp.AppendBool(msgp.AppendString(dst, key), value)
 }
 
-func appendStringsKey(dst []byte, key string, value []string) []byte {
-	return appendStrings(msgp.AppendString(dst, key), value)
-}
-
 // reader walks MessagePack that a stranger sent. The first fault sticks: from
 // then on every method returns zero and count loops end, so that callers check
 // err once. Slices it returns are part of the source.

@@ -2,9 +2,8 @@ package wire
 
 import (
 	"math"
+	"slices"
 	"strings"
-
-	"github.com/tinylib/msgp/msgp"
 )
 
 // Capabilities is what a server serves. Status and SessionAck both carry it.
@@ -34,74 +33,30 @@ type Capabilities struct {
 // both prefixes, of equal length, and no key it might trip over.
 func (c *Capabilities) Extended() bool { return c.T > 0 }
 
-func (c *Capabilities) append(dst []byte) []byte {
-	dst = appendTextKey(dst, "model_repo", c.ModelRepo)
-	dst = appendTextKey(dst, "model_revision", c.ModelRevision)
-	dst = appendTextKey(dst, "policy_type", c.PolicyType)
-	dst = appendStringsKey(dst, "action_names", c.ActionNames)
-	dst = appendStringsKey(dst, "expected_cameras", c.ExpectedCameras)
-	dst = appendIntKey(dst, "state_dim", int64(c.StateDim))
-	dst = appendIntKey(dst, "chunk_size", int64(c.ChunkSize))
-	dst = appendFloatKey(dst, "trained_fps", c.TrainedFPS)
-	dst = appendBoolKey(dst, "supports_rtc", c.SupportsRTC)
-	dst = appendIntKey(dst, "rtc_execution_horizon", int64(c.RTCExecutionHorizon))
-	dst = appendTextKey(dst, "serving_mode", c.ServingMode)
-	return appendBoolKey(dst, "warmed_up", c.WarmedUp)
-}
-
-func (c *Capabilities) optional() uint32 {
-	return count(c.T != 0, c.ModelSHA256 != "", len(c.CameraShapes) > 0, len(c.ActionUnits) > 0, len(c.StateUnits) > 0)
-}
-
-func (c *Capabilities) appendOptional(dst []byte) []byte {
-	if c.T != 0 {
-		dst = appendIntKey(dst, "t", int64(c.T))
+func (c *Capabilities) required() []field {
+	return []field{
+		{key: "model_repo", value: &c.ModelRepo, limit: MaxTextBytes},
+		{key: "model_revision", value: &c.ModelRevision, limit: MaxNameBytes},
+		{key: "policy_type", value: &c.PolicyType, limit: MaxNameBytes},
+		{key: "action_names", value: &c.ActionNames, limit: MaxNameBytes},
+		{key: "expected_cameras", value: &c.ExpectedCameras, limit: MaxNameBytes},
+		{key: "state_dim", value: &c.StateDim, limit: MaxDOF},
+		{key: "chunk_size", value: &c.ChunkSize, limit: MaxRows},
+		{key: "trained_fps", value: &c.TrainedFPS},
+		{key: "supports_rtc", value: &c.SupportsRTC},
+		{key: "rtc_execution_horizon", value: &c.RTCExecutionHorizon, limit: MaxRows},
+		{key: "serving_mode", value: &c.ServingMode, limit: MaxNameBytes},
+		{key: "warmed_up", value: &c.WarmedUp},
 	}
-	if c.ModelSHA256 != "" {
-		dst = appendTextKey(dst, "model_sha256", c.ModelSHA256)
-	}
-	return appendShapesAndUnits(dst, c.CameraShapes, c.ActionUnits, c.StateUnits)
 }
 
-// field reads one of the shared keys, or skips an unknown one.
-func (c *Capabilities) field(r *reader, key string) {
-	switch key {
-	case "model_repo":
-		c.ModelRepo = r.string(key, MaxTextBytes)
-	case "model_revision":
-		c.ModelRevision = r.string(key, MaxNameBytes)
-	case "policy_type":
-		c.PolicyType = r.string(key, MaxNameBytes)
-	case "action_names":
-		c.ActionNames = r.strings(c.ActionNames, key, MaxNameBytes)
-	case "expected_cameras":
-		c.ExpectedCameras = r.strings(c.ExpectedCameras, key, MaxNameBytes)
-	case "state_dim":
-		c.StateDim = int(r.int(key, 0, MaxDOF))
-	case "chunk_size":
-		c.ChunkSize = int(r.int(key, 0, MaxRows))
-	case "trained_fps":
-		c.TrainedFPS = r.float(key)
-	case "supports_rtc":
-		c.SupportsRTC = r.bool(key)
-	case "rtc_execution_horizon":
-		c.RTCExecutionHorizon = int(r.int(key, 0, MaxRows))
-	case "serving_mode":
-		c.ServingMode = r.string(key, MaxNameBytes)
-	case "warmed_up":
-		c.WarmedUp = r.bool(key)
-	case "t":
-		c.T = int(r.int(key, 0, math.MaxInt32))
-	case "model_sha256":
-		c.ModelSHA256 = r.string(key, MaxNameBytes)
-	case "camera_shapes":
-		c.CameraShapes = r.cameraShapes(c.CameraShapes)
-	case "action_units":
-		c.ActionUnits = r.strings(c.ActionUnits, key, MaxNameBytes)
-	case "state_units":
-		c.StateUnits = r.strings(c.StateUnits, key, MaxNameBytes)
-	default:
-		r.skip(0)
+func (c *Capabilities) optional() []field {
+	return []field{
+		{key: "t", value: &c.T, limit: math.MaxInt32, optional: true},
+		{key: "model_sha256", value: &c.ModelSHA256, limit: MaxNameBytes, optional: true},
+		{key: "camera_shapes", value: &c.CameraShapes, optional: true},
+		{key: "action_units", value: &c.ActionUnits, limit: MaxNameBytes, optional: true},
+		{key: "state_units", value: &c.StateUnits, limit: MaxNameBytes, optional: true},
 	}
 }
 
@@ -134,68 +89,31 @@ func (a *SessionAck) Temporary() bool {
 	return !a.Accepted && (a.Draining || a.RetryAfterMs > 0 || strings.HasPrefix(a.Error, "server full: "))
 }
 
-// AppendSessionAck appends the body of a.
-func AppendSessionAck(dst []byte, a *SessionAck) []byte {
-	dst = msgp.AppendMapHeader(dst, 18+a.optional()+count(a.ServerID != "", a.Draining, a.RetryAfterMs != 0, a.Nonce != 0, a.HeldBy != ""))
-	dst = appendBoolKey(dst, "accepted", a.Accepted)
-	dst = appendTextKey(dst, "error", a.Error)
-	dst = appendStringsKey(dst, "warnings", a.Warnings)
-	dst = appendTextKey(dst, "session_id", a.SessionID)
-	dst = a.Capabilities.append(dst)
-	dst = appendIntKey(dst, "schema_version", int64(a.SchemaVersion))
-	dst = appendFloatKey(dst, "server_load", a.ServerLoad)
-	dst = a.appendOptional(dst)
-	if a.ServerID != "" {
-		dst = appendTextKey(dst, "server_id", a.ServerID)
-	}
-	if a.Draining {
-		dst = appendBoolKey(dst, "draining", true)
-	}
-	if a.RetryAfterMs != 0 {
-		dst = appendIntKey(dst, "retry_after_ms", int64(a.RetryAfterMs))
-	}
-	if a.Nonce != 0 {
-		dst = appendIntKey(dst, "nonce", a.Nonce)
-	}
-	if a.HeldBy != "" {
-		dst = appendTextKey(dst, "held_by", a.HeldBy)
-	}
-	return dst
+func (a *SessionAck) fields() []field {
+	return slices.Concat([]field{
+		{key: "accepted", value: &a.Accepted},
+		{key: "error", value: &a.Error, limit: MaxTextBytes},
+		{key: "warnings", value: &a.Warnings, limit: MaxTextBytes},
+		{key: "session_id", value: &a.SessionID, limit: MaxNameBytes},
+	}, a.required(), []field{
+		{key: "schema_version", value: &a.SchemaVersion, limit: math.MaxInt32},
+		{key: "server_load", value: &a.ServerLoad},
+	}, a.optional(), []field{
+		{key: "server_id", value: &a.ServerID, limit: MaxNameBytes, optional: true},
+		{key: "draining", value: &a.Draining, optional: true},
+		{key: "retry_after_ms", value: &a.RetryAfterMs, limit: math.MaxInt32, optional: true},
+		{key: "nonce", value: &a.Nonce, optional: true},
+		{key: "held_by", value: &a.HeldBy, limit: MaxNameBytes, optional: true},
+	})
 }
+
+// AppendSessionAck appends the body of a.
+func AppendSessionAck(dst []byte, a *SessionAck) []byte { return appendFields(dst, a.fields()) }
 
 // ParseSessionAck reads a body into a fresh *a.
 func ParseSessionAck(a *SessionAck, src []byte) error {
 	*a = SessionAck{SchemaVersion: SchemaVersion}
-	var r reader
-	for range r.open(src) {
-		switch key := string(r.key()); key {
-		case "accepted":
-			a.Accepted = r.bool(key)
-		case "error":
-			a.Error = r.string(key, MaxTextBytes)
-		case "warnings":
-			a.Warnings = r.strings(a.Warnings, key, MaxTextBytes)
-		case "session_id":
-			a.SessionID = r.string(key, MaxNameBytes)
-		case "schema_version":
-			a.SchemaVersion = int(r.int(key, 0, math.MaxInt32))
-		case "server_load":
-			a.ServerLoad = r.float(key)
-		case "server_id":
-			a.ServerID = r.string(key, MaxNameBytes)
-		case "draining":
-			a.Draining = r.bool(key)
-		case "retry_after_ms":
-			a.RetryAfterMs = int(r.int(key, 0, math.MaxInt32))
-		case "nonce":
-			_, a.Nonce = r.optionalInt(key)
-		case "held_by":
-			a.HeldBy = r.string(key, MaxNameBytes)
-		default:
-			a.Capabilities.field(&r, key)
-		}
-	}
-	return r.close()
+	return parseFields(src, a.fields())
 }
 
 // Status describes a server to whoever asks; the query has an empty body.
@@ -212,50 +130,24 @@ type Status struct {
 	Draining   bool    // finishes its sessions and accepts no more
 }
 
-// AppendStatus appends the body of s.
-func AppendStatus(dst []byte, s *Status) []byte {
-	dst = msgp.AppendMapHeader(dst, 16+s.optional()+count(s.ServerID != "", s.ServerLoad != 0, s.Draining))
-	dst = s.Capabilities.append(dst)
-	dst = appendIntKey(dst, "min_schema_version", int64(s.MinSchemaVersion))
-	dst = appendIntKey(dst, "max_schema_version", int64(s.MaxSchemaVersion))
-	dst = appendIntKey(dst, "active_sessions", int64(s.ActiveSessions))
-	dst = appendIntKey(dst, "max_sessions", int64(s.MaxSessions))
-	dst = s.appendOptional(dst)
-	if s.ServerID != "" {
-		dst = appendTextKey(dst, "server_id", s.ServerID)
-	}
-	if s.ServerLoad != 0 {
-		dst = appendFloatKey(dst, "server_load", s.ServerLoad)
-	}
-	if s.Draining {
-		dst = appendBoolKey(dst, "draining", true)
-	}
-	return dst
+func (s *Status) fields() []field {
+	return slices.Concat(s.required(), []field{
+		{key: "min_schema_version", value: &s.MinSchemaVersion, limit: math.MaxInt32},
+		{key: "max_schema_version", value: &s.MaxSchemaVersion, limit: math.MaxInt32},
+		{key: "active_sessions", value: &s.ActiveSessions, limit: math.MaxInt32},
+		{key: "max_sessions", value: &s.MaxSessions, limit: math.MaxInt32},
+	}, s.optional(), []field{
+		{key: "server_id", value: &s.ServerID, limit: MaxNameBytes, optional: true},
+		{key: "server_load", value: &s.ServerLoad, optional: true},
+		{key: "draining", value: &s.Draining, optional: true},
+	})
 }
+
+// AppendStatus appends the body of s.
+func AppendStatus(dst []byte, s *Status) []byte { return appendFields(dst, s.fields()) }
 
 // ParseStatus reads a body into a fresh *s.
 func ParseStatus(s *Status, src []byte) error {
 	*s = Status{MinSchemaVersion: MinSchemaVersion, MaxSchemaVersion: SchemaVersion}
-	var r reader
-	for range r.open(src) {
-		switch key := string(r.key()); key {
-		case "min_schema_version":
-			s.MinSchemaVersion = int(r.int(key, 0, math.MaxInt32))
-		case "max_schema_version":
-			s.MaxSchemaVersion = int(r.int(key, 0, math.MaxInt32))
-		case "active_sessions":
-			s.ActiveSessions = int(r.int(key, 0, math.MaxInt32))
-		case "max_sessions":
-			s.MaxSessions = int(r.int(key, 0, math.MaxInt32))
-		case "server_id":
-			s.ServerID = r.string(key, MaxNameBytes)
-		case "server_load":
-			s.ServerLoad = r.float(key)
-		case "draining":
-			s.Draining = r.bool(key)
-		default:
-			s.Capabilities.field(&r, key)
-		}
-	}
-	return r.close()
+	return parseFields(src, s.fields())
 }

@@ -1,0 +1,146 @@
+package wire
+
+import (
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// field is one key of a message about sessions: its name, where its value is and
+// what it may be. A message is the list of its fields, which serves for writing
+// and for reading. Observations and chunks are written out instead, since they
+// may not allocate.
+type field struct {
+	key      string
+	value    any  // a pointer into the message, or op
+	limit    int  // most bytes of a text or of each text of a list, or the largest integer
+	optional bool // travels only when it is set
+}
+
+// op is the value of a field that is always the same.
+type op string
+
+// travels reports whether the field is written: an optional one is when it is
+// neither zero nor an empty list.
+func (f *field) travels() bool {
+	if !f.optional {
+		return true
+	}
+	v := reflect.ValueOf(f.value).Elem()
+	return !v.IsZero() && (v.Kind() != reflect.Slice || v.Len() > 0)
+}
+
+func appendFields(dst []byte, fields []field) []byte {
+	fields = slices.DeleteFunc(fields, func(f field) bool { return !f.travels() })
+	dst = msgp.AppendMapHeader(dst, uint32(len(fields)))
+	for _, f := range fields {
+		dst = f.append(msgp.AppendString(dst, f.key))
+	}
+	return dst
+}
+
+func (f *field) append(dst []byte) []byte {
+	switch v := f.value.(type) {
+	case op:
+		return msgp.AppendString(dst, string(v))
+	case *string:
+		return msgp.AppendString(dst, *v)
+	case *bool:
+		return msgp.AppendBool(dst, *v)
+	case *float64:
+		return msgp.AppendFloat64(dst, *v)
+	case *int:
+		return appendInt(dst, int64(*v))
+	case *int64:
+		return appendInt(dst, *v)
+	case *uint32:
+		return appendInt(dst, int64(*v))
+	case *[]string:
+		return appendStrings(dst, *v)
+	case *[]Tag:
+		dst = msgp.AppendMapHeader(dst, uint32(len(*v)))
+		for _, t := range *v {
+			dst = msgp.AppendString(msgp.AppendString(dst, t.Key), t.Value)
+		}
+		return dst
+	}
+	shapes := *f.value.(*[]CameraShape)
+	dst = msgp.AppendMapHeader(dst, uint32(len(shapes)))
+	for _, s := range shapes {
+		dst = msgp.AppendArrayHeader(msgp.AppendString(dst, s.Name), 3)
+		dst = appendInt(appendInt(appendInt(dst, int64(s.H)), int64(s.W)), int64(s.C))
+	}
+	return dst
+}
+
+func parseFields(src []byte, fields []field) error {
+	var r reader
+	for range r.open(src) {
+		key := string(r.key())
+		if i := slices.IndexFunc(fields, func(f field) bool { return f.key == key }); i >= 0 {
+			r.field(&fields[i])
+		} else {
+			r.skip(0)
+		}
+	}
+	return r.close()
+}
+
+func (r *reader) field(f *field) {
+	switch v := f.value.(type) {
+	case op:
+		if got := r.string(f.key, MaxNameBytes); got != string(v) && r.err == nil {
+			r.badOp(got, string(v))
+		}
+	case *string:
+		*v = r.string(f.key, f.limit)
+	case *bool:
+		*v = r.bool(f.key)
+	case *float64:
+		*v = r.float(f.key)
+	case *int:
+		*v = int(r.int(f.key, 0, int64(f.limit)))
+	case *int64:
+		*v = r.int(f.key, math.MinInt64, math.MaxInt64)
+	case *uint32:
+		*v = r.uint32(f.key)
+	case *[]string:
+		*v = r.strings(*v, f.key, f.limit)
+	case *[]Tag:
+		*v = r.tags(*v)
+	case *[]CameraShape:
+		*v = r.cameraShapes(*v)
+	}
+}
+
+func (r *reader) tags(dst []Tag) []Tag {
+	dst = dst[:0]
+	if r.null() {
+		return dst
+	}
+	for range r.mapHeader("tags", MaxNames) {
+		dst = append(dst, Tag{Key: string(r.key()), Value: r.string("tag", MaxTextBytes)})
+	}
+	return dst
+}
+
+func (r *reader) cameraShapes(dst []CameraShape) []CameraShape {
+	dst = dst[:0]
+	if r.null() {
+		return dst
+	}
+	for range r.mapHeader("camera_shapes", MaxNames) {
+		s := CameraShape{Name: string(r.key())}
+		if r.arrayHeader("camera_shapes", 3) != 3 {
+			r.shape("camera_shapes", "another number of values", "[H, W, C]")
+			return dst[:0]
+		}
+		s.H = int(r.int("camera_shapes", 1, MaxImageSide))
+		s.W = int(r.int("camera_shapes", 1, MaxImageSide))
+		s.C = int(r.int("camera_shapes", 1, 4))
+		dst = append(dst, s)
+	}
+	return dst
+}
