@@ -16,7 +16,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"edgert/internal/exit"
-	"edgert/internal/flagfile"
 )
 
 // Program is one of them.
@@ -38,7 +37,7 @@ const usesTag = "uses"
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
 	left := -1 // set when the parser wants to leave, after --help
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
-		kong.Configuration(flagfile.Load), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
+		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}), kong.Help(help))
 	if err != nil {
 		panic(err) // the grammar is wrong

@@ -51,7 +51,6 @@ var layers = []struct {
 	{4, "server", "the inference process"},
 	{4, "bench", "the measurements"},
 	{4, "internal/fleet", "many robots in virtual time"},
-	{4, "internal/flagfile", "the file behind --config, for all programs"},
 	{4, "internal/program", "the beginning and the end that all programs share"},
 	{5, "cmd", "flags, config, open, run, exit code; no logic"},
 	{5, "tools", "programs for those who work on the repository"},
@@ -89,7 +88,6 @@ func partedOf(dir string) (folder string, meet bool) {
 // sideways lists the only imports within a layer.
 var sideways = []struct{ from, to, why string }{
 	{"internal/strictyaml", "internal/capped", "text of files that may be anything"},
-	{"internal/program", "internal/flagfile", "it reads the command line, and the file below it"},
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
 	{"camera/pattern", "camera", "it implements the interface above it"},
 	{"camera/replay", "camera", "it implements the interface above it"},

@@ -1,7 +1,4 @@
-// Package flagfile reads the YAML file behind a program's --config flag: a map
-// from flag names to values, each of which a flag or an environment variable
-// overrides.
-package flagfile
+package program
 
 import (
 	"fmt"
@@ -9,7 +6,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -18,41 +14,43 @@ import (
 	"edgert/internal/strictyaml"
 )
 
-// maxBytes bounds the file.
-const maxBytes = 1 << 20
+// configMaxBytes bounds the file behind --config.
+const configMaxBytes = 1 << 20
 
-type resolver struct {
+// configFile is the YAML file behind --config: a map from flag names to values,
+// each of which a flag or an environment variable overrides.
+type configFile struct {
 	file   string // as errors name it
 	values map[string]any
 }
 
-// Load reads the file; it is a kong.ConfigurationLoader.
-func Load(r io.Reader) (kong.Resolver, error) {
+// loadConfig is a kong.ConfigurationLoader.
+func loadConfig(r io.Reader) (kong.Resolver, error) {
 	file := "config file"
 	if f, ok := r.(interface{ Name() string }); ok {
 		file += " " + f.Name()
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	b, err := io.ReadAll(io.LimitReader(r, configMaxBytes+1))
 	if err != nil {
 		return nil, exit.Errorf(exit.Config, "%s: %w", file, err)
 	}
-	if len(b) > maxBytes {
-		return nil, exit.Errorf(exit.Config, "%s is larger than %d bytes", file, maxBytes)
+	if len(b) > configMaxBytes {
+		return nil, exit.Errorf(exit.Config, "%s is larger than %d bytes", file, configMaxBytes)
 	}
 	raw := map[string]any{}
 	if err := strictyaml.Decode(b, &raw); err != nil {
-		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
+		line, _, _ := strings.Cut(err.Error(), "\n") // the rest shows the source
 		return nil, exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
 	}
 	values := map[string]any{}
 	for key, v := range raw {
 		values[strings.ReplaceAll(key, "_", "-")] = v
 	}
-	return &resolver{file, values}, nil
+	return &configFile{file, values}, nil
 }
 
 // Validate refuses keys that are no flags.
-func (r *resolver) Validate(app *kong.Application) error {
+func (r *configFile) Validate(app *kong.Application) error {
 	known := map[string]bool{}
 	for _, group := range app.Leaves(false) {
 		for _, f := range group.Flags {
@@ -69,7 +67,7 @@ func (r *resolver) Validate(app *kong.Application) error {
 		}
 	}
 	if len(unknown) > 0 {
-		sort.Strings(unknown)
+		slices.Sort(unknown)
 		return exit.Errorf(exit.Config, "%s: unknown key %s: keys are flag names without the dashes", r.file, strings.Join(unknown, ", "))
 	}
 	return nil
@@ -77,7 +75,7 @@ func (r *resolver) Validate(app *kong.Application) error {
 
 // Resolve returns the file's value for a flag that the environment does not
 // set.
-func (r *resolver) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+func (r *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	for _, env := range flag.Envs {
 		if _, set := os.LookupEnv(env); set {
 			return nil, nil
@@ -94,14 +92,14 @@ func (r *resolver) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 	default:
 		v = fmt.Sprint(v)
 	}
-	if err := check(flag, v); err != nil {
+	if err := checkValue(flag, v); err != nil {
 		return nil, exit.Errorf(exit.Usage, "%s, key %s: %w", r.file, flag.Name, err)
 	}
 	return v, nil
 }
 
-// check refuses a value that the flag cannot have.
-func check(flag *kong.Flag, v any) error {
+// checkValue refuses a value that the flag cannot have.
+func checkValue(flag *kong.Flag, v any) error {
 	kind := flag.Target.Kind()
 	want := "one value"
 	switch kind {
