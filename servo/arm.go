@@ -168,8 +168,8 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	return a
 }
 
-// applyLimits puts the robot's own limits inside the calibrated range; it wants some of
-// that left.
+// applyLimits narrows the calibrated range to the robot's own limits, and fails where
+// nothing of it is left.
 func (a *Arm) applyLimits() error {
 	for i := range a.joints {
 		j := &a.joints[i]

@@ -69,8 +69,8 @@ type arming struct {
 // set of joints begins anew.
 //
 // A joint that stands outside its range is not armed: ErrOutOfRange. When a motor does
-// not confirm, the error, which wraps ErrTorque, names it; torque may be on, and whoever
-// arms switches it off.
+// not confirm, the error, which wraps ErrTorque, names it; torque may be on, and the
+// caller switches it off.
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	m := &a.arming
 	if cycle := a.counts.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
@@ -134,7 +134,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 }
 
 // guardArmed is what comes when the motors hold: they are expected to from now on,
-// and a bus watchdog stops them when nobody speaks to them.
+// and a bus watchdog stops them when no request comes.
 func (a *Arm) guardArmed(joints uint32) error {
 	a.arming = arming{}
 	a.health.expect(a.health.torque | joints)
@@ -147,7 +147,7 @@ func (a *Arm) guardArmed(joints uint32) error {
 	}
 	patience := max(a.robot.Safety.BusWatchdog, watchdogPeriods*a.period)
 	if patience > watchdogMost*watchdogStep {
-		return nil // whoever ticks so slowly would be stopped between two ticks
+		return nil // it would stop the arm between two such ticks
 	}
 	ticks := int(min(watchdogMost, max(watchdogLeast, (patience+watchdogStep-1)/watchdogStep)))
 	a.health.watchdogTimeout = time.Duration(ticks)*watchdogStep - watchdogMargin
@@ -224,7 +224,7 @@ func (a *Arm) checkRange(joints uint32) error {
 }
 
 // watchdogRow is the register of Dynamixel's bus watchdog; its Size is 0 on
-// other servos. Any instruction feeds it, to whomever; when it fires, the motor
+// other servos. Any instruction on the bus feeds it; when it fires, the motor
 // stops where it is and keeps its torque.
 func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWatchdog) }
 

@@ -82,8 +82,8 @@ func (b *Bus) Lost() bool { return b.lost }
 // Protocol is what the servos of the bus speak.
 func (b *Bus) Protocol() table.Protocol { return b.protocol }
 
-// SetRetry sets how patient a transaction is: attempts times timeout each, as a
-// search over many ids wants it.
+// SetRetry sets how patient a transaction is: attempts times timeout each, for a
+// search over many ids.
 func (b *Bus) SetRetry(attempts int, timeout time.Duration) {
 	b.retry = retry{attempts, timeout, timeout}
 }
@@ -148,7 +148,7 @@ func (b *Bus) gatherEach(g *readGroup, timeout time.Duration, deadline rt.Instan
 //rt:noalloc
 func (b *Bus) retryMissing(g *readGroup, missing uint32, deadline rt.Instant) uint32 {
 	if g.each != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
-		return missing // each was asked by itself; or nobody is there at all
+		return missing // each was asked by itself; or none is there at all
 	}
 	return b.readMissing(g, missing, min(deadline, b.end.Add(lossMax)))
 }

@@ -204,7 +204,7 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 	}
 	var failed error
 	if wear && lock.Size != 0 {
-		_, failed = b.WriteRegister(id, lock, 0) // it may be open although nobody says so
+		_, failed = b.WriteRegister(id, lock, 0) // it may be open all the same
 	}
 	for _, s := range changes {
 		if failed != nil {

@@ -11,7 +11,7 @@ import (
 type Stats struct {
 	Cycles       uint64   // calls of Read
 	Lost         uint64   // positions that were asked for and did not come
-	Corrupt      uint64   // runs of bytes that were no frame, and frames nobody asked for
+	Corrupt      uint64   // runs of bytes that were no frame, and frames of servos that were not asked
 	Late         uint64   // replies that came so late that the next cycle had to discard them
 	Retries      uint64   // repeated transactions; on the tick at most one per cycle, inside its budget
 	Refused      uint64   // requests that a motor answered but would not do
@@ -71,8 +71,8 @@ func (a *Arm) Stats() Stats {
 // last position and has its bit set in stale.
 //
 // A clean cycle takes the time of the bytes on the line; a lost reply adds at most
-// lossMax, 2.4 ms; at the deadline it returns in any case, but for a look at a motor
-// where no tick has the time for one: see makeRoom.
+// lossMax, 2.4 ms; at the deadline it returns in any case, but for a window of a motor
+// where no tick has the time for one: see windowDeadline.
 //
 //rt:noalloc
 func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
@@ -125,7 +125,7 @@ func (a *Arm) storePosition(i int) {
 }
 
 // Positions writes into dst where the joints are, in their units, after a Read: other
-// than that, which speaks as LeRobot does, also where they lie outside their
+// than Read, which clamps as LeRobot does, also where they lie outside their
 // calibrated range.
 //
 //rt:noalloc
@@ -146,7 +146,7 @@ func (a *Arm) Goals(dst []float32) {
 }
 
 // Write sends a goal position, in the robot's units, to the joints whose bit is
-// set; nobody answers, and the others hear nothing. A goal outside a joint's range
+// set; none answers, and the others get nothing. A goal outside a joint's range
 // stops at its edge, or where the joint is when that lies outside too. With a NaN
 // or an infinity among the goals nothing is sent.
 //

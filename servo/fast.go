@@ -20,11 +20,11 @@ const (
 // motor that is silent, and the plain one, in which a silent motor silences only
 // itself.
 //
-// A host that is late tears replies just as a silent motor does. So the fast
+// Replies that come late are torn just as by a silent motor. So the fast
 // read is given up for a while: it is tried again when every plain read has been
 // whole for wait, which none is while a motor is silent.
 type fastMode struct {
-	known bool          // the motors' firmware knows the fast sync read
+	known bool          // the motors' firmware has the fast sync read
 	torn  int           // merged replies in a row that were not whole
 	since rt.Instant    // fast: when that began; plain: from when on all reads were whole
 	wait  time.Duration // doubles when fast reads have ended within it
@@ -32,7 +32,7 @@ type fastMode struct {
 	reads, fallbacks, tries atomic.Uint64 // any thread may read them
 }
 
-// probeFast finds out whether the motors' firmware knows the fast sync read: one
+// probeFast finds out whether the motors' firmware has the fast sync read: one
 // merged reply instead of one each.
 func (a *Arm) probeFast() {
 	if a.bus.protocol != table.Dynamixel2 {

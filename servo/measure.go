@@ -22,12 +22,12 @@ type Measurement struct {
 	Clean   int           // those in which every motor's reply came, and nothing else
 	P99     time.Duration // of the clean ones: the read, and the goals' time on the line
 	Lost    []int         // per joint: replies that did not come, or not whole
-	Silent  int           // cycles in which nobody answered, which count for no joint
+	Silent  int           // cycles without any reply, which count for no joint
 	Corrupt uint64        // runs of bytes that were no reply
 }
 
 // Add counts another measurement of the same bus; P99 is the better one, since
-// what makes cycles slow for a while is the host.
+// what slows cycles for a while is not the bus.
 func (m *Measurement) Add(o Measurement) {
 	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
 		m.P99 = o.P99
@@ -101,8 +101,7 @@ func (m *Measurement) lose(missing uint32, g *readGroup) {
 	}
 }
 
-// MeasureCycles is Measure for whoever wants a bus that is fit to be driven, and
-// returns its P99.
+// MeasureCycles is Measure and CheckLosses, and returns the P99.
 func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	m, err := a.Measure(n)
 	if err == nil {
@@ -128,7 +127,7 @@ func (a *Arm) CheckLosses(m Measurement) error {
 const lossCure = "check these motors' plugs and cables (a loose plug also spoils the motors behind it), their supply, and what the adapter is plugged into"
 
 // LossReport names the motors whose replies were lost, and what to check; "" when no
-// more were than a busy host loses.
+// more were than may be late once.
 func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1
 	if m.losses() <= chance {

@@ -110,7 +110,7 @@ const (
 // A read that finds everything there does not say for how long it was, so the
 // sleep shrinks until one is too short: two of three reads find everything there,
 // the third waits for the last bytes, which takes as much CPU time as half of all
-// the rest. However late a reply was, a step is small: a host that stalls moves it
+// the rest. However late a reply was, a step is small: a stall moves it
 // no more than chance does. Sleeps that end late are made up for too.
 type tuning struct {
 	on    bool

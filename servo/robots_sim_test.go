@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
@@ -250,7 +251,10 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	arm.Close()
-	bus.Overload(3)
+	if err := bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload", IDs: []uint8{3}}}}); err != nil {
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "the overload", func() bool { return bus.States()[2].Fault != 0 })
 	if arm, err = servo.OpenArm(open); err != nil {
 		t.Fatal(err)
 	}

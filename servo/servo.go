@@ -7,13 +7,21 @@
 // asks all servos for their present position, one sync write gives all of them a
 // goal position; everything else is bring-up.
 //
-// An Arm is a Bus that knows its robot: which motors there are (package robot),
-// where their ranges lie (LeRobot's calibration file, calibration.go) and what
-// unit a policy speaks (degrees, or 0 to 100 for a gripper, units.go). OpenArm
+// An Arm is a Bus with its robot: which motors there are (package robot),
+// where their ranges lie (LeRobot's calibration file, calibration.go) and the
+// unit of a policy (degrees, or 0 to 100 for a gripper, units.go). OpenArm
 // finds and checks every motor and writes the settings LeRobot would write,
 // without touching torque. From then on the tick thread calls Read and Write,
 // which never fail and never allocate: a motor that stays silent keeps its last
 // position and is reported as stale.
+//
+// Bytes go from the port (port_linux.go) through halfduplex.go (time on the wire,
+// echo) to bus.go (one exchange with the servos of a readgroup.go) or transaction.go
+// (one instruction to one servo). An arm is opened by arm.go, configure.go and
+// marker.go, measured by measure.go, switched on by arming.go (rescue.go from outside
+// its range) and off by torque.go. Each tick is cycle.go: fast.go decides how
+// positions are read, then health.go polls one motor, verify.go compares what it
+// holds, faults.go reacts.
 //
 // A register value before conversion is called raw: an encoder step for
 // positions, 4096 to a turn.
@@ -60,7 +68,7 @@ const (
 	Broadcast ID = packet.Broadcast
 )
 
-// Fault is a set of a servo's complaints, zero when healthy. It is an alert, not
+// Fault is a set of a servo's error bits, zero when healthy. It is an alert, not
 // a failure: data that comes with it is valid, and a write that is answered with
 // it was carried out.
 //
@@ -146,12 +154,12 @@ const (
 	freePoll = 5 * time.Millisecond
 )
 
-// OpenPortWait is OpenPort, for a second as soon as nobody else has the port, or
-// until halted; nil: never.
-func OpenPortWait(path string, baud int, clock rt.Clock, halted func() bool) (port Port, err error) {
+// OpenPortWait is OpenPort, waiting up to a second for a port that is in use, or until
+// canceled returns true; nil: never.
+func OpenPortWait(path string, baud int, clock rt.Clock, canceled func() bool) (port Port, err error) {
 	for end := clock.Now().Add(freeWait); ; clock.SleepUntil(clock.Now().Add(freePoll)) {
 		port, err = OpenPort(path, baud)
-		if !errors.Is(err, ErrPortBusy) || clock.Now() >= end || halted != nil && halted() {
+		if !errors.Is(err, ErrPortBusy) || clock.Now() >= end || canceled != nil && canceled() {
 			return port, err
 		}
 	}

@@ -20,7 +20,7 @@ const (
 // motor by itself as often as needed. It ignores faults and goes on past
 // failures; the error, which wraps ErrTorque, names the motors that may still
 // be under torque. It works after bus errors. Six silent motors take 0.2 s, on a line that
-// never falls silent up to a second; whoever hears the first frame, sent within 50 ms, is limp then.
+// never falls silent up to a second; a motor that gets the first frame, sent within 50 ms, is limp then.
 //
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {

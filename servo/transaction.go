@@ -135,9 +135,8 @@ func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
 	return b.transact(id, b.tx, params)
 }
 
-// waitFirstQuiet waits, once for a bus, until the line is silent: whoever had the port
-// before, and was killed perhaps, may have left requests whose replies are still
-// to come.
+// waitFirstQuiet waits, once for a bus, until the line is silent: another program,
+// killed perhaps, may have left requests whose replies are still to come.
 func (b *Bus) waitFirstQuiet() {
 	if b.wasQuiet {
 		return

@@ -16,7 +16,6 @@ import (
 	"edgert/servo/referee"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
-	"edgert/servo/servosim/motor"
 	"edgert/servo/table"
 )
 
@@ -285,7 +284,9 @@ func TestOverloadedGripper(t *testing.T) {
 func TestEncoderFault(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
-	a.bus.SetEncoder(3, motor.EncoderFault{Offset: 600})
+	if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3}, Offset: 600}}}); err != nil {
+		a.t.Fatal(err)
+	}
 	a.until("the run must end", func() bool { return a.Fatal() != nil })
 	a.Finish(a.tick.Woke)
 	a.until("parked", func() bool { return a.Phase == Done })

@@ -1,4 +1,4 @@
-// Package referee holds whoever drives an arm against rules that it must never
+// Package referee holds the driver of an arm against rules that it must never
 // break, by nothing but what the servos of a simulated bus receive and become.
 //
 // It shares no line with the driver: it gets ranges and velocities as plain
@@ -29,7 +29,7 @@ const (
 	Torque               // no torque before the first chunk, nor while paused
 	Restart              // no torque on a servo that restarted or let go by itself, without an operator
 	End                  // all off within 300 ms of every end, and nothing after it
-	Encoder              // a servo whose encoder is not believed is not driven
+	Encoder              // a servo whose encoder reports a fault is not driven
 	Limp                 // what was let go stays so until somebody asks for it
 	Overload             // an overloaded joint keeps its force, adds none, and follows relief
 	numRules
@@ -54,7 +54,7 @@ const (
 	chunkGrace = 200 * time.Millisecond // by which the network's news of a chunk may come after the bus's
 	reliefIn   = 500 * time.Millisecond // in which a goal that relieves is taken up
 	knowTicks  = 2                      // until a driver can know what a servo did by itself
-	alarmTicks = 4                      // until it believes an alarm: three reads, and the tick under way
+	alarmTicks = 4                      // until an alarm counts: three reads, and the tick under way
 	noise      = 2                      // counts that an encoder may be off
 	rounding   = 1                      // count
 	missedMost = 2                      // goals in a row that a servo may have missed without anybody's knowing
@@ -78,7 +78,7 @@ type Joint struct {
 	Degree   float64 // counts, of one degree
 }
 
-// Config says whom to judge.
+// Config is the arm to judge.
 type Config struct {
 	Joints []Joint
 	Period time.Duration // of the driver's tick
@@ -102,7 +102,7 @@ type Figure struct {
 }
 
 // Referee judges one arm. Its methods may be called by any thread; the order in
-// which people's acts are told must be theirs: an act that allows something
+// which people's acts are reported must be theirs: an act that allows something
 // before it begins (a resume, a consent), one that forbids after it has taken
 // effect (a pause).
 type Referee struct {

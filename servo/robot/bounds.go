@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// Bounds are what a motor may measure before its robot complains by itself, for
+// Bounds are what a motor may measure before its robot reacts by itself, for
 // motors whose own limits are too lax or cannot know better: an STS3215 is the
 // same model at 7.4 V and at 12 V. 0 is no bound.
 type Bounds struct {
-	HotWarn, HotAct int // degrees Celsius: from here on people are told, and Safety.Overheat happens
-	LowWarn, LowAct int // tenths of a volt: from here down they are told, and Safety.Voltage happens
+	HotWarn, HotAct int // degrees Celsius: from here on there is a warning, and Safety.Overheat happens
+	LowWarn, LowAct int // tenths of a volt: from here down there is a warning, and Safety.Voltage happens
 }
 
 // What a bound may be. The motors measure whole degrees and tenths of a volt.

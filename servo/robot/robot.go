@@ -1,6 +1,6 @@
 // Package robot describes arms as data: which motors are on the bus, in which
 // unit a policy sees them, which register settings they run with, how fast they
-// may move and what happens when a motor complains.
+// may move and what happens when a motor reports a fault.
 //
 // A description is a YAML file. The arms in robots/ are built in; a path to a
 // file of the same form does for any other.
@@ -78,12 +78,12 @@ type Rename struct {
 	Joints  map[string]string
 }
 
-// Reaction says what a motor's complaint leads to.
+// Reaction says what a motor's fault leads to.
 type Reaction string
 
 const (
 	Ignore Reaction = "ignore" // it is counted and shown
-	Hold   Reaction = "hold"   // the joint keeps its goal until the complaint is gone; one that pushes against something follows what relieves it
+	Hold   Reaction = "hold"   // the joint keeps its goal until the fault is gone; one that pushes against something follows what relieves it
 	Limp   Reaction = "limp"   // the joint's torque goes off for the rest of the run
 	Stop   Reaction = "stop"   // the run ends as --on-exit says
 )

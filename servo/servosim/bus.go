@@ -12,12 +12,14 @@
 // its last byte would have arrived. What the joints do is a Plant's business:
 // the bus carries goals there and encoder counts back.
 //
-// The servos are data: a memory table per series and a row per model in
-// feetech.go and dynamixel.go. The two ways of framing (Feetech and Dynamixel
-// protocol 1.0, and protocol 2.0) are in frame.go, the rules (what is
-// answered, what is ignored, what needs the lock) in servo.go, write.go and
-// instruct.go. Faults come by call (faults.go) or by script (script.go), and
-// whoever judges a driver watches what it does to the servos (watch.go).
+// A request goes from the terminal (pty_linux.go, link.go) through the line (wire.go),
+// its frame (frame.go) and its parameters (request.go) to the servos it names
+// (instruct.go); there it reads registers (registers.go) or writes them (write.go),
+// which moves the shaft (drive.go; package motor has the physics) and may trip a
+// protection (health.go). The reply goes back through send.go, which delays and spoils
+// what the faults say, by call (faults.go) or by script (script.go). watch.go reports
+// every write and every change to a test. Series and models are data: feetech.go,
+// dynamixel.go, model.go.
 package servosim
 
 import (
@@ -45,9 +47,9 @@ type Plant interface {
 	Torque(now rt.Instant, joint int, on bool)
 }
 
-// Turner is a Plant that knows how fast its shafts turn, in counts per second. Of
-// any other the present velocity always is how far a shaft has come since it was
-// looked at before, which may be long ago.
+// Turner is a Plant that reports how fast its shafts turn, in counts per second. Of
+// any other the present velocity is how far a shaft has come since the reading
+// before, which may be long ago.
 type Turner interface {
 	Plant
 	Speed(now rt.Instant, joint int) float64
@@ -90,7 +92,7 @@ type Config struct {
 	Link       string       // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
 	Faults     Script
 
-	// Watch gets what happens to the servos, see Event. Default: nobody.
+	// Watch gets what happens to the servos, see Event. Default: none.
 	Watch func(*Event)
 
 	// Latency is the adapter's: it delivers what has arrived every so often, as

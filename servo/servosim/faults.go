@@ -6,29 +6,29 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/servo/servosim/motor"
+	"edgert/rt"
 )
 
-// Mute makes a servo deaf and dumb, as if unplugged, or brings it back.
-func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo) { s.mute = on }) }
+// Mute cuts a servo off the bus, or brings it back.
+func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo, _ rt.Instant) { s.mute = on }) }
 
 // SetFault sets the error bits that a servo reports in every status packet, for
 // instance 0x20 for an overload; an X servo reports an alert and has the bits in
 // its hardware error register. The packet's data stays valid, and torque stays.
-func (b *Bus) SetFault(id uint8, bits uint8) { b.script(id, func(s *servo) { s.forced = bits }) }
+func (b *Bus) SetFault(id uint8, bits uint8) {
+	b.script(id, func(s *servo, _ rt.Instant) { s.forced = bits })
+}
 
 // SetSupply sets the voltage of a servo's supply without load. Below some 4 V the
 // servo goes out; it boots when the voltage is back.
 func (b *Bus) SetSupply(id uint8, volts float64) {
-	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) { s.supply(volts, now) })
+	b.script(id, func(s *servo, now rt.Instant) { s.supply(volts, now) })
 }
 
 // Power switches the supply of these servos, of all when none is named: without one
 // a servo is silent and limp, and what was in its RAM is lost; with one it boots.
 func (b *Bus) Power(on bool, ids ...uint8) {
-	now := b.cfg.Clock.Now()
-	b.alter(ids, func(s *servo) {
+	b.alter(ids, func(s *servo, now rt.Instant) {
 		volts := 0.0
 		if on {
 			volts = s.model.motor.Volts
@@ -37,33 +37,17 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 	})
 }
 
-// SetEncoder lets a servo's encoder lie; the zero fault ends that.
-func (b *Bus) SetEncoder(id uint8, f motor.EncoderFault) {
-	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) { s.setEncoderFault(f, now) })
-}
-
 // Block puts something in the way of a servo's shaft, which then cannot pass the
 // position at, as a client reads it: the motor presses against it, and its
 // protection trips. An object (holds) falls, and is gone, when the motor has ceased
 // to press on it: State.Holds, Counters.Dropped.
 func (b *Bus) Block(id uint8, at int, holds bool) {
-	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) { s.block(at, false, holds, now) })
-}
-
-// Overload trips a servo's overload protection, as a blocked joint does.
-func (b *Bus) Overload(id uint8) {
-	now := b.cfg.Clock.Now()
-	b.script(id, func(s *servo) { s.overload(now) })
+	b.script(id, func(s *servo, now rt.Instant) { s.block(at, false, holds, now) })
 }
 
 // PowerCycle switches the supply of all servos off and on: torque and all RAM are
-// gone, and nobody answers before the boot is over.
-func (b *Bus) PowerCycle() {
-	now := b.cfg.Clock.Now()
-	b.alter(nil, func(s *servo) { s.reboot(now) })
-}
+// gone, and none answers before the boot is over.
+func (b *Bus) PowerCycle() { b.alter(nil, func(s *servo, now rt.Instant) { s.reboot(now) }) }
 
 // Unplug pulls the adapter out: every client is hung up, and the link is gone.
 // The servos stay as they are.
@@ -96,16 +80,16 @@ func (b *Bus) Inject(s Script) error {
 	return nil
 }
 
-func (b *Bus) script(id uint8, change func(*servo)) { b.alter([]uint8{id}, change) }
+func (b *Bus) script(id uint8, change func(*servo, rt.Instant)) { b.alter([]uint8{id}, change) }
 
 // alter changes every servo of these ids, all when there are none, and wakes the
 // bus, because what is due next may be another thing then.
-func (b *Bus) alter(ids []uint8, change func(*servo)) {
+func (b *Bus) alter(ids []uint8, change func(*servo, rt.Instant)) {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
 	for i := range b.servos {
 		if s := &b.servos[i]; len(ids) == 0 || slices.Contains(ids, s.mem[s.t.at.id]) {
-			change(s)
+			change(s, now)
 			s.emitChange(now)
 		}
 	}

@@ -34,7 +34,7 @@ type rail struct {
 const (
 	resetVolts   = 4.0  // below it a 7.4 V servo's processor stops
 	resetShare   = 0.54 // the same for any servo, of its nominal supply
-	unobserved   = 0.1  // s that nobody has looked
+	unobserved   = 0.1  // s without a reading
 	overloadDuty = 0.8
 	overloadTime = 2 * time.Second // of a servo without registers for it
 	overloadGone = time.Second     // without a load until a Feetech's overload is forgotten
@@ -58,8 +58,8 @@ func (s *servo) monitor(now rt.Instant) {
 	s.emitChange(now)
 }
 
-// measureEffort finds out how much the motor works. What an ideal shaft took while nobody
-// looked is not known, and trips nothing, unless the shaft presses against something.
+// measureEffort finds out how much the motor works. What an ideal shaft took between two
+// readings far apart is not known, and trips nothing, unless the shaft presses against something.
 //
 //rt:noalloc
 func (s *servo) measureEffort(now rt.Instant) {

@@ -71,7 +71,7 @@ func (s *servo) refresh(now rt.Instant) {
 
 // measureVelocity measures how fast the shaft turns: as far as it came since a moment ago,
 // because an ideal one runs and rests between the goals of a client that streams
-// them, but what it does right now when it was not looked at for longer.
+// them, but what it does right now when the last reading is older.
 //
 //rt:noalloc
 func (s *servo) measureVelocity(now rt.Instant) {
@@ -87,7 +87,7 @@ func (s *servo) measureVelocity(now rt.Instant) {
 	}
 }
 
-// isMoving says what the moving flag says: a servo under torque turns, or was told a
+// isMoving says what the moving flag says: a servo under torque turns, or was sent a
 // moment ago to go somewhere else. One that holds short of its goal, against a load
 // or because its watchdog has stopped it, does not move.
 //

@@ -311,7 +311,7 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 const floodEvery = time.Millisecond
 
 // sendFlood delivers the garbage that a flood brings by now. Garbage that came while
-// nobody was woken for it is not made up for.
+// the bus slept is not made up for.
 //
 //rt:noalloc
 func (b *Bus) sendFlood(now rt.Instant) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgert/rt"
 	"edgert/rt/rttest"
 )
 
@@ -276,7 +277,7 @@ func TestEverybodyAnswersAPingForAll(t *testing.T) {
 
 // pinSensor makes these bytes of a servo's memory read as data, whatever is measured.
 func (b *Bus) pinSensor(id uint8, addr int, data []byte) {
-	b.alter([]uint8{id}, func(s *servo) {
+	b.alter([]uint8{id}, func(s *servo, _ rt.Instant) {
 		for i, v := range data {
 			s.pin[addr+i] = pin{true, v}
 		}

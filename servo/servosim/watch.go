@@ -26,7 +26,7 @@ type Snapshot struct {
 	Boots     uint32 // power-ups and reboots so far, the first one included
 	Answers   bool   // it hears the client, and the client could hear it
 	Unplugged bool   // the adapter is out
-	EncoderOK bool   // it does not say that its encoder lies
+	EncoderOK bool   // no error bit reports its encoder
 }
 
 //rt:noalloc

@@ -155,11 +155,11 @@ func (b *Bus) feed(now rt.Instant) (heard bool) {
 
 //rt:noalloc
 func (b *Bus) unicast(r request, end rt.Instant) {
-	reply, start, from, knows := b.executeOne(&r, end)
+	reply, start, from, has := b.executeOne(&r, end)
 	switch {
 	case from >= 0:
 		b.send(from, reply, start)
-	case !knows:
+	case !has:
 		b.counters.ignored.Add(1)
 		b.sendError(r, resultInst, axInstruction, end)
 	}
@@ -167,13 +167,13 @@ func (b *Bus) unicast(r request, end rt.Instant) {
 
 // executeOne lets the servos of r.id obey, and returns the status packet of the one
 // that answers; from is -1 when none does. Two servos that have the same id both
-// obey, and answer on top of each other. knows is false when no servo does that
-// hears it.
+// obey, and answer on top of each other. has is false when a servo hears it
+// and lacks the instruction.
 //
 //rt:noalloc
-func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, knows bool) {
+func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, has bool) {
 	w := &b.wire
-	from, knows = -1, true
+	from, has = -1, true
 	answering := 0
 	b.mu.Lock()
 	for i := range b.servos {
@@ -189,7 +189,7 @@ func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Ins
 			continue
 		}
 		if !s.t.series.supports(r.inst) {
-			knows = false
+			has = false
 			continue
 		}
 		at := end.Add(s.delay())
@@ -204,7 +204,7 @@ func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Ins
 		b.counters.collisions.Add(1)
 		garble(reply)
 	}
-	return reply, start, from, knows
+	return reply, start, from, has
 }
 
 //rt:noalloc
