@@ -21,8 +21,8 @@ import (
 const (
 	measuredCycles = 100
 	measureTries   = 3 // the fastest counts: a slow one may be another program's
-	unfitAgain     = 3 // times that a bus which loses too much is measured anew
-	unfitRest      = 500 * time.Millisecond
+	lossyRetries   = 3 // measurements more, of a bus that loses too much
+	lossyPause     = 500 * time.Millisecond
 	busShare       = 0.6 // of the period that the slowest cycles may take
 	busBackoffMax  = 10 * time.Second
 	simCameraFPS   = 60 // a simulated camera is as fast as the world
@@ -60,8 +60,8 @@ func (e *Edge) openArm(ctx context.Context) error {
 	return e.measureBus(ctx, arm)
 }
 
-// takePolicyRate takes the rate of the open session where nobody gave one, and makes up
-// for the checks that want it.
+// takePolicyRate takes the rate of the open session where --fps is not given, and makes
+// the checks that need it.
 func (e *Edge) takePolicyRate(ctx context.Context) error {
 	if e.cfg.FPS != 0 {
 		return nil
@@ -123,8 +123,8 @@ func simCalibration(r robot.Robot) servo.Calibration {
 	return c
 }
 
-// retryArm opens the arm. What is away may come: a port, its last user's end, an
-// arm's power, a reply on a bad line.
+// retryArm opens the arm. A port that is absent or in use, an arm without power and
+// a bad line may become better.
 func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (arm *servo.Arm, err error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	denied := rt.Instant(0) // since when
@@ -167,7 +167,7 @@ func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool,
 	}
 }
 
-// rest waits, but not beyond the end of ctx.
+// rest sleeps for d, or until ctx ends.
 func (e *Edge) rest(ctx context.Context, d time.Duration) error {
 	for end := e.clock.Now().Add(d); e.clock.Now() < end && ctx.Err() == nil; {
 		e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
@@ -210,8 +210,8 @@ func mayAppear(err error, denied time.Duration) bool {
 }
 
 // measureBus refuses a rate that the bus cannot keep, and a bus that loses too many
-// replies: the one is cured by another rate, the other by another cable. A simulated
-// bus is slow only when this machine is busy, which no other rate would cure.
+// replies: the user needs another rate, or another cable. A simulated bus is slow only
+// when this machine is busy, so there it warns.
 func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	limit := time.Duration(busShare * float64(e.cfg.period()))
 	var all servo.Measurement
@@ -228,9 +228,9 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 			break
 		}
 	}
-	for again := 0; again < unfitAgain && e.simBus == nil && arm.CheckLosses(all) != nil; again++ {
-		// A motor that is away for a moment loses replies like a bad cable.
-		if err := e.rest(ctx, unfitRest); err != nil {
+	for again := 0; again < lossyRetries && e.simBus == nil && arm.CheckLosses(all) != nil; again++ {
+		// A motor that is silent for a moment looks like a bad cable.
+		if err := e.rest(ctx, lossyPause); err != nil {
 			return err
 		}
 		m, err := arm.Measure(measureTries * measuredCycles)

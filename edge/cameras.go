@@ -9,7 +9,7 @@ import (
 	"errors"
 )
 
-// openCameraFiles refuses what can be no camera, and opens files, before anything
+// openCameraFiles refuses malformed camera sources, and opens files, before anything
 // else is opened.
 func (e *Edge) openCameraFiles() (err error) {
 	e.files = make([]openedFile, len(e.cfg.Cameras))

@@ -22,7 +22,7 @@ import (
 	"edgert/wire/zenoh/endpoint"
 )
 
-// What becomes of a rate that is not the policy's.
+// The values of --fps-mismatch.
 const (
 	fpsRefuse = "refuse"
 	fpsAllow  = "allow"
@@ -37,13 +37,13 @@ const (
 	maxHorizon = 1024
 	maxCameras = 8
 	maxTags    = 64
-	longest    = 10 * 365 * 24 * time.Hour // of a time that is asked for: later instants must stay instants
+	maxTime    = 10 * 365 * 24 * time.Hour // of a duration: the clock does not overflow with it
 )
 
 // TLS names PEM files.
 type TLS struct {
-	CA   string // authorities that vouch for the server; empty: the system's
-	Cert string // what the robot shows, leaf first; empty: nothing
+	CA   string // certificate authorities of the server; empty: the system's
+	Cert string // the robot's own, leaf first; empty: none
 	Key  string
 }
 
@@ -70,7 +70,7 @@ type Config struct {
 	JPEGQuality int  // 0: raw pictures
 	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
-	Rescue      bool   // an arm outside its range is walked in slowly instead of refused
+	Rescue      bool   // an arm outside its range is moved into it slowly instead of refused
 	Fallback    string // hold or repeat_last: for goals that are positions both keep the last goal
 
 	MaxActionAge            time.Duration
@@ -122,7 +122,7 @@ func (c *Config) Check() error {
 	return c.checkCameras(usage)
 }
 
-// checkTimes refuses times that are none. Only the run's own may be 0.
+// checkTimes refuses durations out of range. Only the run's own may be 0.
 func (c *Config) checkTimes() error {
 	for _, d := range []struct {
 		flag  string
@@ -131,17 +131,17 @@ func (c *Config) checkTimes() error {
 		{"--max-action-age", c.MaxActionAge}, {"--degraded-after", c.DegradedAfter}, {"--request-timeout", c.RequestTimeout},
 		{"--reconnect-initial-backoff", c.ReconnectInitialBackoff}, {"--reconnect-max-backoff", c.ReconnectMaxBackoff}, {"--max-offline", c.MaxOffline},
 	} {
-		if d.value <= 0 || d.value > longest {
-			return exit.Errorf(exit.Usage, "%s is %v, want more than 0 and at most %v", d.flag, d.value, longest)
+		if d.value <= 0 || d.value > maxTime {
+			return exit.Errorf(exit.Usage, "%s is %v, want more than 0 and at most %v", d.flag, d.value, maxTime)
 		}
 	}
-	if c.Duration < 0 || c.Duration > longest {
-		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) to %v", c.Duration, longest)
+	if c.Duration < 0 || c.Duration > maxTime {
+		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) to %v", c.Duration, maxTime)
 	}
 	return nil
 }
 
-// checkNames refuses what no message to a server could hold.
+// checkNames refuses names that a message to a server cannot hold.
 func (c *Config) checkNames() error {
 	if c.ID != "" {
 		if _, err := robotID(c.ID); err != nil {
@@ -167,7 +167,7 @@ func (c *Config) checkNames() error {
 	return nil
 }
 
-// checkPage refuses what is no address to listen at, and completes one that is.
+// checkPage checks --http and completes it.
 func (c *Config) checkPage() (err error) {
 	if c.HTTP == "" {
 		return nil
@@ -178,7 +178,6 @@ func (c *Config) checkPage() (err error) {
 	return nil
 }
 
-// checkText refuses what a message's text field cannot hold.
 func checkText(what, text string, most int) error {
 	if len(text) > most {
 		return exit.Errorf(exit.Usage, "%s has %d bytes, want at most %d", what, len(text), most)
@@ -186,8 +185,8 @@ func checkText(what, text string, most int) error {
 	return nil
 }
 
-// checkConnect refuses endpoints that are none and certificates that cannot be
-// used or would not be.
+// checkConnect refuses malformed endpoints, and certificates that cannot be used or
+// would not be.
 func (c *Config) checkConnect() error {
 	encrypted := false
 	for _, text := range c.Connect {
@@ -238,9 +237,8 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 	return nil
 }
 
-// CheckPlan refuses a schedule that cannot be, and settings that it would not
-// look at. It looks at Plan, Shape and FPS alone; what depends on a rate that is not
-// known yet passes until it is.
+// CheckPlan refuses an impossible schedule, and settings that it would ignore. It reads
+// Plan, Shape and FPS alone; what depends on a rate that is not known yet passes.
 func (c *Config) CheckPlan() error {
 	p := c.Plan
 	if !p.Compat && slices.Index(chunk.Cooldowns, p.Cooldown) >= 2 {

@@ -9,8 +9,8 @@ import (
 	"edgert/wire"
 )
 
-// contract is what the server offered in the first session; a later session must offer the
-// same, or it would run another model's actions.
+// contract is what a session was opened on. A later one must offer the same, or the
+// arm would run another model's actions.
 type contract struct {
 	prefix    string
 	model     string

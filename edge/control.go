@@ -86,7 +86,7 @@ type operatorRequests struct {
 
 // runState is where the run stands.
 type runState struct {
-	state        State
+	state        state
 	since        rt.Instant // of which stats.inState has been told
 	lastMerge    rt.Instant
 	firstRequest rt.Instant // of those that nothing has answered; 0: none
@@ -172,7 +172,7 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 	core.Gate = cfg.arm.Gate()
 	c := &control{
 		controlConfig: cfg, core: core, phases: rt.NewLaps(cfg.clock, numPhases),
-		run:     runState{state: Connecting},
+		run:     runState{state: stateConnecting},
 		session: sessionState{episode: 1, start: true},
 		out: mailboxes{
 			sources: rt.NewRing[source](sourceSlots),
@@ -361,7 +361,7 @@ func (c *control) act(now rt.Instant) {
 	}
 	if action.Row == nil {
 		c.stats.starved.Add(1)
-		c.change(now, Starved)
+		c.change(now, causeStarved)
 		return
 	}
 	c.arm.Drive(now, action.Row)
@@ -431,7 +431,7 @@ func (c *control) merge(now rt.Instant) {
 	if c.hold&holdPaused == 0 {
 		c.arm.StartArming()
 	}
-	c.change(now, Merged)
+	c.change(now, causeMerged)
 }
 
 // ask decides whether the next observation leaves, and hands it over.
@@ -443,13 +443,13 @@ func (c *control) ask(now rt.Instant) {
 		if epoch != 0 {
 			c.session.recent[epoch%uint32(len(c.session.recent))] = c.link.session.Load()
 			c.core.Plan.Rearm()
-			c.change(now, Opened)
+			c.change(now, causeOpened)
 		}
 	}
 	if c.session.epoch == 0 {
 		c.hold |= holdNoSession
 	}
-	if c.arm.Phase >= follow.Parking || c.run.state == Dead {
+	if c.arm.Phase >= follow.Parking || c.run.state == stateDead {
 		c.hold |= holdEnding
 	}
 	var goal []float32
@@ -481,27 +481,27 @@ func (c *control) ask(now rt.Instant) {
 //rt:noalloc
 func (c *control) updateState(now rt.Instant) {
 	if c.hold&holdBusSilent != 0 {
-		c.change(now, BusSilent)
+		c.change(now, causeBusSilent)
 	}
 	// A discipline that asks rarely is not degraded before it has asked for a while.
 	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
 	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.degradedAfter {
-		c.change(now, Quiet)
+		c.change(now, causeQuiet)
 	}
 	if c.link.lost.Swap(false) {
-		c.change(now, LinkLost)
+		c.change(now, causeLinkLost)
 	}
 	if c.link.refused.Load() {
-		c.change(now, Refused)
+		c.change(now, causeRefused)
 	}
 	if now.Sub(c.run.lastMerge) >= c.maxOffline && c.arm.Phase < follow.Parking {
 		c.stats.busFault.Store(c.hold&(holdBusSilent|holdJointSilent) != 0)
-		c.change(now, Offline)
+		c.change(now, causeOffline)
 	}
 	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
 	c.run.since = now
 	c.stats.size.Store(int64(c.core.Plan.View().Size))
-	if c.run.state == Dead {
+	if c.run.state == stateDead {
 		c.operator.leave.Store(true)
 	} else if !c.operator.leave.Load() {
 		return
@@ -510,7 +510,7 @@ func (c *control) updateState(now rt.Instant) {
 	switch {
 	case c.arm.Phase < follow.Armed && !rearming, c.arm.Phase == follow.Done:
 		c.stop.Store(true)
-	case rearming, c.arm.Phase == follow.Armed && c.run.state == Dead:
+	case rearming, c.arm.Phase == follow.Armed && c.run.state == stateDead:
 		c.arm.Finish(now)
 	}
 }
@@ -518,8 +518,8 @@ func (c *control) updateState(now rt.Instant) {
 // change applies a cause to the state machine.
 //
 //rt:noalloc
-func (c *control) change(now rt.Instant, cause Cause) {
-	next := c.run.state.After(cause)
+func (c *control) change(now rt.Instant, cause cause) {
+	next := c.run.state.after(cause)
 	if next == c.run.state {
 		return
 	}

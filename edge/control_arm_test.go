@@ -139,7 +139,7 @@ func TestArmThatComesBack(t *testing.T) {
 		r.serve(30, 1, 50)
 		r.bus.silent = 3
 		r.step(30)
-		if r.run.state != Stalled || r.stop.Load() {
+		if r.run.state != stateStalled || r.stop.Load() {
 			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.run.state, r.stop.Load())
 		}
 		r.bus.silent, r.bus.back, r.bus.torque = 0, why, false

@@ -157,7 +157,7 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 			r.answer(key, 10)
 		}
 		r.step(1)
-		degraded = degraded || r.run.state == Degraded
+		degraded = degraded || r.run.state == stateDegraded
 		if r.session.key != last {
 			last = r.session.key
 			due[r.index+3] = last

@@ -250,7 +250,7 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 	if r.arm.Gate().StepClips == 0 {
 		t.Error("no step was counted as clipped")
 	}
-	if r.run.state != Streaming {
+	if r.run.state != stateStreaming {
 		t.Errorf("state %v, want STREAMING", r.run.state)
 	}
 }
@@ -306,7 +306,7 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	r.serve(40, 3, 10)
 	goal := r.arm.Goal[0]
 	r.step(testHorizon + 10) // nobody answers
-	if r.run.state != Stalled {
+	if r.run.state != stateStalled {
 		t.Fatalf("state %v, want STALLED", r.run.state)
 	}
 	if r.arm.Goal[0] != goal || r.stats.starved.Load() == 0 {
@@ -319,7 +319,7 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	}
 	r.answer(r.session.key, 12)
 	r.step(2)
-	if r.run.state != Streaming {
+	if r.run.state != stateStreaming {
 		t.Errorf("state after a new chunk %v, want STREAMING", r.run.state)
 	}
 }
@@ -328,7 +328,7 @@ func TestQuietServerIsDegradedWhileActionsLast(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.step(12) // more than quiet, less than a chunk
-	if r.run.state != Degraded {
+	if r.run.state != stateDegraded {
 		t.Errorf("state %v, want DEGRADED", r.run.state)
 	}
 }
@@ -370,7 +370,7 @@ func TestStaleJoints(t *testing.T) {
 					t.Errorf("joint %d moved %v, want %v (goal %v → %v)", j, moved, tt.moves[j], before, r.arm.Goal)
 				}
 			}
-			if (r.run.state == Stalled) != tt.stalled {
+			if (r.run.state == stateStalled) != tt.stalled {
 				t.Errorf("state %v, want stalled %v", r.run.state, tt.stalled)
 			}
 		})
@@ -416,7 +416,7 @@ func TestLinkLossAndReturn(t *testing.T) {
 	r.link.lost.Store(true)
 	sent := r.stats.requests.Load()
 	r.step(8)
-	if r.run.state != Reconnecting || r.stats.requests.Load() != sent {
+	if r.run.state != stateReconnecting || r.stats.requests.Load() != sent {
 		t.Fatalf("state %v, %d requests without a session, want RECONNECTING and none", r.run.state, r.stats.requests.Load()-sent)
 	}
 	if r.stats.starved.Load() != 0 {
@@ -424,12 +424,12 @@ func TestLinkLossAndReturn(t *testing.T) {
 	}
 	r.link.epoch.Store(2)
 	r.step(1)
-	if r.run.state != Connecting || r.stats.requests.Load() != sent+1 {
+	if r.run.state != stateConnecting || r.stats.requests.Load() != sent+1 {
 		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.run.state, r.stats.requests.Load()-sent)
 	}
 	r.answer(r.session.key, 10)
 	r.step(1)
-	if r.run.state != Streaming {
+	if r.run.state != stateStreaming {
 		t.Errorf("state %v, want STREAMING", r.run.state)
 	}
 }
@@ -438,7 +438,7 @@ func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.step(int(r.maxOffline/testPeriod) + 1)
-	if r.run.state != Dead || r.arm.Phase != follow.Parking {
+	if r.run.state != stateDead || r.arm.Phase != follow.Parking {
 		t.Fatalf("state %v phase %d, want DEAD and parking", r.run.state, r.arm.Phase)
 	}
 	r.step(200)

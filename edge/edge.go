@@ -15,10 +15,10 @@
 // The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. What the
 // tick decides is package tick, what the arm may do package follow.
 //
-// Beside the tick, watch.go is the run's housekeeping, record.go writes the actions
-// that ran, operator.go answers edge-rt ctl, and page.go people who look; both show
-// what stats.go counts, as status.go says it. end.go lets the arm go on every way
-// out, and summary.go tells what the run did.
+// Meanwhile watch.go does the housekeeping, record.go writes the actions that ran, and
+// operator.go and page.go answer edge-rt ctl and browsers, with what stats.go counts and
+// status.go reads. end.go takes the arm's torque on every way out; summary.go is the
+// run's summary.
 package edge
 
 import (
@@ -91,11 +91,11 @@ type Edge struct {
 	page        *page.Page // nil: none
 	loop        *rt.Loop
 	record      *record.Log // nil: none
-	recorded    error       // why it stopped; read after the thread that keeps it
-	ran         bool        // for as long as it was asked to
-	resume      string      // what an operator does whose arm waits
-	held        bool        // the run has ended, and the arm is left under torque as it was asked
-	stuck       bool        // a thread did not end: what it may use is left as it is
+	recorded    error       // why it stopped; read after the thread that writes it
+	ran         bool        // for all of --duration
+	resume      string      // what an operator has to do once a motor has restarted
+	held        bool        // the run has ended, and the arm stays under torque, as --on-exit asks
+	stuck       bool        // a thread did not end: what it may use is not closed
 
 	stop     atomic.Bool // ends the tick
 	ending   atomic.Bool // ends every other thread
@@ -130,8 +130,8 @@ func (e *Edge) release() {
 	e.closers = nil
 }
 
-// Open takes the bus, the cameras and a session, retrying what is absent until
-// max_offline. On error everything it took is given back.
+// Open opens the arm, a session and the cameras, retrying what is absent until
+// max_offline. On error everything is closed again.
 func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err = e.build(); err != nil {
 		return e, err
 	}
-	err = e.listen()
+	err = e.listenOperator()
 	return e, err
 }
 
@@ -278,7 +278,7 @@ func (e *Edge) build() error {
 		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
 	}, tick.Core{Plan: plan, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
-	e.control.stats.inState[Connecting].Add(int64(e.opened))
+	e.control.stats.inState[stateConnecting].Add(int64(e.opened))
 	e.control.link.missingCameras.Store(int32(len(e.cameras)))
 	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders, e.cfg.Task)
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
@@ -312,7 +312,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	go func() { ticked <- e.tickThread() }()
 
 	tickErr := e.watch(ctx, ticked)
-	off := e.letGo(tickErr) // first of all: other threads may take their time
+	off := e.torqueOff(tickErr) // before other threads end, which may take long
 	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
 		e.log.Warn("the arm is held, as --on-exit hold says", "next", "edge-rt torque off --bus "+e.cfg.Bus+" lets it go")
 	}
@@ -320,17 +320,17 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.ending.Store(true)
 	e.control.waker.Wake()
 	e.operator.Close()
-	linkErr, aside := e.join(linked)
+	linkErr, other := e.join(linked)
 	verdict := e.verdict(tickErr, linkErr)
 	if verdict != nil && off != nil {
 		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
 	}
-	err := e.Beside(cmp.Or(off, verdict), aside)
+	err := e.EndError(cmp.Or(off, verdict), other)
 	return e.summarize(err), err
 }
 
-// tickThread runs the loop; a panic in it must not leave the arm under torque,
-// so it becomes an error and the arm is let go like on every other way out.
+// tickThread runs the loop. A panic in it becomes an error, so that the arm does not
+// stay under torque.
 func (e *Edge) tickThread() (err error) {
 	defer func() {
 		if p := recover(); p != nil {

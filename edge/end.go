@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// errStuck ends a run whose arm was let go, or is held as it was asked to be, when
-// a thread is stuck in a file, a driver or the network and cannot be ended.
+// errStuck ends a run, after the arm, when a thread is stuck in a file, a driver or the
+// network.
 var errStuck = fmt.Errorf("a thread did not end within %v of the arm: the file of --record, a camera or the network hangs", stuckLimit)
 
 const (
@@ -19,17 +19,16 @@ const (
 	joinPoll   = 2 * time.Millisecond
 )
 
-// join waits for the threads. One that is stuck may go on any time and use what
-// it has: a camera's buffers, the encoders, the waker. release leaves that to the
-// end of the process, which is near.
-func (e *Edge) join(linked <-chan error) (linkErr, aside error) {
+// join waits for the threads. One that is stuck may still use a camera's buffers, the
+// encoders and the waker, so these are left to the end of the process.
+func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 	if e.stuck = !e.joined(); e.stuck {
 		return nil, errStuck
 	}
 	return <-linked, e.recorded
 }
 
-// joined waits for the other threads, but not for one that is stuck.
+// joined waits for the other threads, at most stuckLimit.
 func (e *Edge) joined() bool {
 	ended := make(chan struct{})
 	go func() { e.threads.Wait(); close(ended) }()
@@ -45,9 +44,9 @@ func (e *Edge) joined() bool {
 	}
 }
 
-// letGo ends the arm's torque as --on-exit says; hold is for ends of exit.Held.
-// The tick has ended: the arm is this goroutine's now.
-func (e *Edge) letGo(err error) error {
+// torqueOff takes the arm's torque, unless --on-exit says hold and the exit code is one
+// of exit.Held. The tick has ended: the arm is this goroutine's now.
+func (e *Edge) torqueOff(err error) error {
 	if failed := e.control.failed.Load(); err == nil && failed != nil {
 		err = *failed
 	}
@@ -61,11 +60,11 @@ func (e *Edge) letGo(err error) error {
 	return nil
 }
 
-// Unopened is the end of a run that Open has refused, with what went wrong beside
-// it. The arm is as it was found: where the run before may hold it, a failure gets
+// NotOpenedError joins the error of Open with another, of a file that could not be
+// written. The arm is as it was found: where the run before may hold it, a failure gets
 // a code after which the unit leaves it alone, and tries again slowly.
-func Unopened(onExit string, end, aside error) error {
-	err := errors.Join(end, aside)
+func NotOpenedError(onExit string, end, other error) error {
+	err := errors.Join(end, other)
 	switch {
 	case follow.ExitModes[onExit] != follow.ExitHold || exit.Of(err) != exit.Failure:
 		return err
@@ -75,18 +74,17 @@ func Unopened(onExit string, end, aside error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// Beside adds to the end of a run what went wrong beside the arm, such as a file
-// that cannot be written; nil when nothing did. A clean end becomes a failure by
-// it, unless the arm is held: after code 1 the unit would let it fall, so there
-// the code stays.
-func (e *Edge) Beside(end, aside error) error {
+// EndError joins the error of Run with another that did not concern the arm, such as a
+// file that cannot be written. A clean end becomes a failure by it, unless the arm is
+// held: after code 1 the unit would let it fall, so there the code stays.
+func (e *Edge) EndError(end, other error) error {
 	switch {
-	case aside == nil:
+	case other == nil:
 		return end
 	case e.held:
-		return exit.With(exit.Of(end), errors.Join(end, aside))
+		return exit.With(exit.Of(end), errors.Join(end, other))
 	}
-	return errors.Join(end, aside)
+	return errors.Join(end, other)
 }
 
 // verdict picks the error that explains the end.
@@ -101,17 +99,17 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 		return linkErr
 	case failed != nil:
 		return *failed
-	case State(e.control.stats.state.Load()) == Dead && e.control.stats.busFault.Load():
+	case state(e.control.stats.state.Load()) == stateDead && e.control.stats.busFault.Load():
 		return exit.Errorf(exit.Absent, "joints were silent for %v%s: gave up; check the arm's cables and power", e.cfg.MaxOffline, e.silent())
-	case State(e.control.stats.state.Load()) == Dead && e.control.link.noSession.Load() != nil:
+	case state(e.control.stats.state.Load()) == stateDead && e.control.link.noSession.Load() != nil:
 		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.link.noSession.Load())
-	case State(e.control.stats.state.Load()) == Dead:
+	case state(e.control.stats.state.Load()) == stateDead:
 		return exit.Errorf(exit.Absent, "no chunk for %v: gave up%s", e.cfg.MaxOffline, e.cameraErrors())
 	}
 	return nil
 }
 
-// silent names the joints that do not answer any more; the tick has ended.
+// silent names the joints that do not answer; the tick has ended.
 func (e *Edge) silent() string {
 	if who := e.robot.Joints(e.control.arm.Frozen()); who != "" {
 		return " (" + who + ")"
@@ -119,7 +117,7 @@ func (e *Edge) silent() string {
 	return ""
 }
 
-// describe names the exit reason of an ordinary end.
+// describe is the exit reason of a clean end.
 func (e *Edge) describe() string {
 	if e.ran {
 		return fmt.Sprintf("ran for %v as asked", e.cfg.Duration)

@@ -28,17 +28,16 @@ const (
 // long as the edge runs, so that two edges never share it.
 type identity struct {
 	ID       string
-	Asked    string // for which ID stands: another when an edge on this host has that
+	Asked    string // ID differs from it when another edge on this host has that
 	Dir      string
-	Instance string   // random: of this process, on whichever host an id is used twice
-	Host     string   // for people; empty where it has no name
+	Instance string   // random: tells processes with one id apart
+	Host     string   // its name; empty where it has none
 	lock     *os.File // its text is the last session epoch
 	epoch    uint32
 }
 
-// nextEpoch returns a session epoch that this robot has never used, also not
-// before a restart: a token of an earlier process that dies late must not be
-// mistaken for this one's.
+// nextEpoch returns a session epoch that this robot has never used, also not before a
+// restart: a liveliness token of an earlier process may end late.
 func (i *identity) nextEpoch() uint32 {
 	if i.epoch++; i.epoch == 0 {
 		i.epoch = 1

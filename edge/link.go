@@ -19,19 +19,19 @@ import (
 const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
-	linkPoll      = 50 * time.Millisecond // how fast a lost session is noticed
+	linkPoll      = 50 * time.Millisecond // for a lost session
 
 	compatTimeouts = 3 // lost requests in a row that cost LeRobot's client its session
 )
 
-// What is known of the server's liveliness token.
+// The server's liveliness token.
 const (
 	tokenUnseen int32 = iota
 	tokenAlive
 	tokenGone
 )
 
-// tokenGrace is how long a token may take to show after the session is open.
+// tokenGrace is how long the token may take to appear after the session is open.
 const tokenGrace = 2 * time.Second
 
 // link keeps a session open with one server.
@@ -65,7 +65,7 @@ type link struct {
 }
 
 // handshake finds the server and opens a session. An error with an exit code is
-// final, any other passes.
+// final; after any other it is worth another try.
 func (l *link) handshake(ctx context.Context) error {
 	l.tokenLost.Store(false)
 	prefix, err := l.find(ctx)
@@ -107,8 +107,8 @@ func (l *link) handshake(ctx context.Context) error {
 	return nil
 }
 
-// declare makes the robot known on the network; a session outlives its links,
-// so this happens once.
+// declare declares the robot's keys, once: the transport declares them again after a
+// reconnect.
 func (l *link) declare(prefix string) error {
 	if l.publisher != nil {
 		return nil
@@ -142,8 +142,8 @@ func (l *link) declare(prefix string) error {
 	return nil
 }
 
-// appear shows this robot's presence in the session's epoch, and takes back the
-// last epoch's.
+// announce declares this robot's liveliness token of the session's epoch, and
+// undeclares that of the last one.
 func (l *link) announce(prefix string) error {
 	key, err := wire.EpochAliveKey(prefix, l.identity.ID, l.epoch)
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *link) announce(prefix string) error {
 	return nil
 }
 
-// tokenMoved notes that the server's token came or went.
+// onToken is called when the server's token comes or goes.
 //
 // Owner: the transport's goroutine.
 func (l *link) onToken(_ string, up bool) {
@@ -177,7 +177,7 @@ func (l *link) onToken(_ string, up bool) {
 // refuses for good.
 func (l *link) connect(ctx context.Context) error {
 	retry := backoff.Backoff{First: l.cfg.ReconnectInitialBackoff, Max: l.cfg.ReconnectMaxBackoff}
-	var last error // the one that says more than that time is up
+	var last error // other than a timeout
 	for {
 		err := l.handshake(ctx)
 		if err == nil {
@@ -210,9 +210,8 @@ func (l *link) connect(ctx context.Context) error {
 	}
 }
 
-// rest waits on the clock in slices, so that the end of ctx is noticed, and
-// with eager the server's return too: the back-off grows to many seconds, and
-// the arm holds meanwhile.
+// rest sleeps for d, or until ctx ends; with eager also until the server returns,
+// because the backoff grows to many seconds and the arm holds meanwhile.
 func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
 		if ctx.Err() != nil {
@@ -226,7 +225,7 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	return ctx.Err() == nil
 }
 
-// keep watches the open session and opens another when it is lost, until ctx
+// maintain watches the open session and opens another when it is lost, until ctx
 // ends or a refusal is final.
 func (l *link) maintain(ctx context.Context) error {
 	for l.rest(ctx, linkPoll, false) {
@@ -251,8 +250,8 @@ func (l *link) maintain(ctx context.Context) error {
 	return nil
 }
 
-// warnDuplicate warns, once a run, of another robot under this name that the server let
-// in. Its answers are dropped, but its requests cost this robot's their turns.
+// warnDuplicate warns, once a run, of another robot with this id. Its answers are
+// dropped, but its requests take the place of this robot's.
 func (l *link) warnDuplicate() {
 	if l.flags.duplicate.Swap(false) && !l.duplicateReported {
 		l.duplicateReported = true
@@ -277,7 +276,7 @@ func (l *link) lossReason() string {
 	}
 	merged := rt.Instant(l.flags.mergedAt.Load())
 	if rt.Instant(l.flags.askedAt.Load()) <= merged {
-		return "" // nothing is due: an edge that cannot ask blames no server
+		return "" // no answer is due
 	}
 	patience := l.cfg.RequestTimeout
 	if l.cfg.Plan.Compat {
@@ -289,7 +288,6 @@ func (l *link) lossReason() string {
 	return ""
 }
 
-// close tells the server that the robot leaves.
 func (l *link) close() {
 	if l.flags.epoch.Swap(0) == 0 {
 		return
@@ -298,7 +296,6 @@ func (l *link) close() {
 	l.closeSession(l.contract.prefix, l.sessionID)
 }
 
-// closeSession closes a session at the server.
 func (l *link) closeSession(prefix, session string) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

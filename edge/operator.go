@@ -20,11 +20,11 @@ import (
 
 // Limits of the operator's socket.
 const (
-	ctlTimeout   = 5 * time.Second        // one command, answer included
-	ctlRead      = 500 * time.Millisecond // for the command itself: who says nothing holds up nobody
-	ctlLine      = 4096                   // bytes of a command
-	resetLimit   = time.Second            // the server's acknowledgement of a reset
-	tickPatience = time.Second            // for the tick to take a command
+	ctlTimeout  = 5 * time.Second        // one command, answer included
+	ctlRead     = 500 * time.Millisecond // for the command itself: the next client waits
+	ctlLine     = 4096                   // bytes of a command
+	resetLimit  = time.Second            // the server's acknowledgement of a reset
+	tickTimeout = time.Second            // for the tick to take a command
 )
 
 // CtlCommands are the words of edge-rt ctl.
@@ -33,9 +33,9 @@ var CtlCommands = []string{"pause", "resume", "reset", "status"}
 // socketPath is where the edge called id listens for its operator.
 func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
-// listen opens the operator's socket; the id's lock is held, so a socket that
+// listenOperator opens the operator's socket; the id's lock is held, so a socket that
 // is there already is a dead edge's.
-func (e *Edge) listen() error {
+func (e *Edge) listenOperator() error {
 	path := socketPath(e.identity.Dir, e.identity.ID)
 	os.Remove(path)
 	l, err := net.Listen("unix", path)
@@ -100,7 +100,7 @@ func (e *Edge) reset() error {
 	c := e.control
 	before := c.stats.episode.Load()
 	c.operator.resets.Add(1)
-	for end := e.clock.Now().Add(tickPatience); c.stats.episode.Load() == before; {
+	for end := e.clock.Now().Add(tickTimeout); c.stats.episode.Load() == before; {
 		if e.clock.Now() > end {
 			return errors.New("the tick does not answer")
 		}
@@ -109,8 +109,8 @@ func (e *Edge) reset() error {
 	return nil
 }
 
-// reset tells the server that an episode begins. The server holds nothing that
-// must change, so a lost answer is only said.
+// reset tells the server that an episode begins. The server keeps nothing that must
+// change, so a lost answer is only logged.
 func (l *link) reset(ctx context.Context, episode uint32) bool {
 	if l.flags.epoch.Load() == 0 {
 		return false
@@ -135,8 +135,8 @@ func (l *link) reset(ctx context.Context, episode uint32) bool {
 	return false
 }
 
-// abandoned reports whether nobody listens at a socket: its edge was killed. The
-// lock of the id is left alone, which an edge that starts in that moment wants.
+// abandoned reports whether nothing listens at a socket: its edge was killed. It does
+// not try the lock of the id, which an edge may take at that moment.
 func abandoned(socket string) bool {
 	c, err := net.DialTimeout("unix", socket, ctlTimeout)
 	if err == nil {

@@ -23,7 +23,7 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	if r.core.Plan.View().Size != size || r.core.Plan.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
 		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.core.Plan.View().Size, n, r.core.Plan.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
 	}
-	if r.stats.starved.Load() != 0 || r.run.state != Streaming {
+	if r.stats.starved.Load() != 0 || r.run.state != stateStreaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
 	}
 	r.core.MaxAge = 0
@@ -70,7 +70,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 		loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod}),
 		link: &link{flags: r.control.link, log: slog.New(slog.DiscardHandler)},
 	}
-	if err := e.listen(); err != nil {
+	if err := e.listenOperator(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// tickGrace is how long after a tick the process is still taken for healthy.
+// tickGrace is how long after its last tick the process counts as healthy.
 const tickGrace = 2 * time.Second
 
-// openPage listens where --http says, while nothing has moved.
+// openPage listens at --http.
 func (e *Edge) openPage() (err error) {
 	if e.cfg.HTTP == "" {
 		return nil
@@ -25,7 +25,7 @@ func (e *Edge) openPage() (err error) {
 	return nil
 }
 
-// showPage lets people look at this run.
+// showPage shows this run on the page.
 func (e *Edge) showPage() error {
 	if e.page == nil {
 		return nil
@@ -40,7 +40,7 @@ func (e *Edge) showPage() error {
 		e.onCloseUnlessStuck(preview.Close)
 	}
 	e.onClose(e.page.Close) // before what it shows
-	var mu sync.Mutex       // of those who look: one at a time reads the newest tick
+	var mu sync.Mutex       // one reader of the newest tick at a time
 	e.page.Watch(page.Run{
 		Status: func() any {
 			mu.Lock()
@@ -58,7 +58,7 @@ func (e *Edge) showPage() error {
 	return nil
 }
 
-// healthy says whether to leave this process alone: ticks come.
+// healthy reports whether the tick runs, and why it does not.
 func (e *Edge) healthy() (bool, string) {
 	g, key, _ := e.control.out.views.Front()
 	if key == rt.NoKey {

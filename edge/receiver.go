@@ -11,8 +11,8 @@ import (
 	"edgert/wire"
 )
 
-// linkFlags is what the threads that talk to the network and the tick tell each
-// other. All fields are atomic; the comment says who writes.
+// linkFlags is shared by the tick and the threads of the network. All fields are
+// atomic; the comment names the writer.
 type linkFlags struct {
 	epoch          atomic.Uint32                  // link: of the open session, 0 when there is none
 	session        atomic.Pointer[record.Session] // link: the newest one, stored before its epoch
@@ -46,9 +46,9 @@ func newReceiver(onEvent func(wire.Event)) *receiver {
 	return &receiver{link: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(), onEvent: onEvent}
 }
 
-// deposit takes one sample of the action topic. What the tick must not see is
-// dropped here and counted by reason; a sequence number that was never sent
-// would otherwise shut out every true answer below it.
+// deposit takes one sample of the action topic. Invalid ones are dropped here and
+// counted by reason; a sequence number that was never sent would otherwise shut out
+// every true answer below it.
 func (r *receiver) deposit(s wire.Sample) {
 	h, err := wire.ParseHeader(s.Attachment)
 	if err != nil || h.SchemaVersion != wire.SchemaVersion {
@@ -60,7 +60,7 @@ func (r *receiver) deposit(s wire.Sample) {
 			r.foreign()
 			return
 		}
-		r.notice(s.Payload)
+		r.onServerEvent(s.Payload)
 		return
 	}
 	sent := uint64(r.link.sentKey.Load())
@@ -94,7 +94,7 @@ func (r *receiver) deposit(s wire.Sample) {
 	}
 }
 
-// foreign counts an answer to another robot, and has the link tell people.
+// foreign counts an answer to another robot, and has the link warn of it.
 //
 //rt:noalloc
 func (r *receiver) foreign() {
@@ -102,8 +102,8 @@ func (r *receiver) foreign() {
 	r.link.duplicate.Store(true)
 }
 
-// notice handles an event message.
-func (r *receiver) notice(payload []byte) {
+// onServerEvent handles an event message.
+func (r *receiver) onServerEvent(payload []byte) {
 	r.stats.notices.Add(1)
 	if err := wire.ParseEvent(&r.event, payload); err != nil {
 		r.stats.drop(dropBody)
@@ -120,9 +120,8 @@ func (r *receiver) notice(payload []byte) {
 // stampSlots is how many requests are remembered, as many as package chunk does.
 const stampSlots = 256
 
-// stampNoise are the bits of a stamp that nobody else can guess, about 1 ms: it is
-// the time of its request to whoever reads logs, and yet two robots that go by one
-// name, however alike they are, send different ones.
+// stampNoise are the random bits of a stamp, about 1 ms: in logs it is the time of its
+// request, and yet two robots with one id send different ones.
 const stampNoise = 1<<20 - 1
 
 // stamps remembers the stamps (`client_mono_ns`) of the last requests. A server
@@ -144,7 +143,7 @@ func (s *stamps) ours(seq uint64, stamp int64) bool {
 	return stamp != 0 && s.slots[seq%stampSlots].Load() == stamp
 }
 
-// newNoise returns a generator that starts differently in each process.
+// newNoise returns a generator with a random seed.
 func newNoise() *rand.PCG {
 	var seed [16]byte
 	_, _ = crand.Read(seed[:]) // never fails, says its documentation

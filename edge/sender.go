@@ -10,8 +10,7 @@ import (
 	"edgert/wire"
 )
 
-// senderPoll is how often the sender looks up from an idle eventfd to see
-// whether it should end.
+// senderPoll is how often a sender without snapshots checks whether it should end.
 const senderPoll = 50 * time.Millisecond
 
 // sender turns snapshots into observations: it takes the newest picture of each
@@ -23,7 +22,7 @@ type sender struct {
 	dof      int
 	cameras  []*capture.Camera
 	encoders []*capture.Encoder // of each
-	previews []*capture.Preview // of each; nil: nobody can look
+	previews []*capture.Preview // of each; nil: there is no page
 	task     string
 
 	clock  rt.Clock
@@ -35,7 +34,7 @@ type sender struct {
 
 	noise       *rand.PCG // of the stamps
 	observation wire.Observation
-	taken       []rt.Instant // of the pictures in observation that nobody was offered yet; 0: none
+	taken       []rt.Instant // of the pictures in observation that are not published to previews yet; 0: none
 	stale       []string     // wire names, of this observation
 	body        []byte
 	header      []byte
@@ -79,16 +78,16 @@ func (s *sender) run(stop *atomic.Bool) error {
 		for _, v := range s.encoders {
 			v.AwaitFirst(&s.link.missingCameras)
 		}
-		s.show()
+		s.updatePreviews()
 	}
 	return nil
 }
 
-// show offers the pictures that have just left to people who look. Who gets none
-// that way, because none leave, gets one made.
+// updatePreviews publishes the pictures that have just left, or where none leave, one
+// made for the preview.
 //
 //rt:noalloc
-func (s *sender) show() {
+func (s *sender) updatePreviews() {
 	for i, p := range s.previews {
 		now := s.clock.Now()
 		if s.taken[i] != 0 {
@@ -100,8 +99,8 @@ func (s *sender) show() {
 }
 
 // send encodes and publishes one snapshot. What cannot be sent is counted: the
-// trigger asks again by itself. A broken picture is counted by its eye, and the
-// one before it leaves with its age.
+// trigger asks again by itself. In place of a broken picture the one before it
+// leaves, with its age.
 //
 //rt:noalloc
 func (s *sender) send(snap *snapshot) {

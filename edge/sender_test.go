@@ -240,7 +240,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	snap := testSnapshot()
 	send := func() {
 		s.send(snap)
-		s.show()
+		s.updatePreviews()
 	}
 	send()
 	if _, err := preview.Read(room, 0); !errors.Is(err, capture.ErrNoPicture) {
@@ -260,7 +260,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 		t.Error("the preview is another picture than the observation's")
 	}
 	preview.Request(s.clock.Now())
-	s.show()
+	s.updatePreviews()
 	if _, err := preview.Read(room, s.clock.Now().Add(time.Second)); !errors.Is(err, capture.ErrNoPicture) {
 		t.Errorf("an old one: %v, want no picture: one is sent soon", err)
 	}
@@ -279,13 +279,13 @@ func TestWhoLooksSeesAPausedRobot(t *testing.T) {
 		room := make([]byte, preview.MaxBytes())
 		preview.Request(clock.Now())
 		if patience > 0 {
-			s.show()
+			s.updatePreviews()
 			if _, err := preview.Read(room, clock.Now()); !errors.Is(err, capture.ErrNoPicture) {
 				t.Errorf("quality %d: encoded at once: %v", quality, err)
 			}
 			clock.Advance(patience)
 		}
-		s.show()
+		s.updatePreviews()
 		still, err := preview.Read(room, clock.Now())
 		if err != nil {
 			t.Fatalf("quality %d: %v", quality, err)
@@ -297,7 +297,7 @@ func TestWhoLooksSeesAPausedRobot(t *testing.T) {
 		if red, green, blue, _ := m.At(5, 5).RGBA(); red>>8 < 230 || green>>8 < 110 || green>>8 > 130 || blue>>8 > 15 {
 			t.Errorf("quality %d: colour %d %d %d, want 240 120 0", quality, red>>8, green>>8, blue>>8)
 		}
-		if n := testing.AllocsPerRun(100, func() { preview.Request(1); s.show() }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { preview.Request(1); s.updatePreviews() }); n != 0 {
 			t.Errorf("quality %d: %v allocations for a picture", quality, n)
 		}
 	}

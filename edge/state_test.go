@@ -5,31 +5,31 @@ import "testing"
 // Every pair of the table, written a second time as the sentences a reader
 // would use, so that a slip in either shows.
 func TestStateAfterEveryPair(t *testing.T) {
-	want := func(s State, c Cause) State {
+	want := func(s state, c cause) state {
 		switch {
-		case s == Dead, c == Offline, c == Refused:
-			return Dead // for good, from anywhere
-		case c == Merged:
-			return Streaming // a chunk heals everything but death
-		case c == LinkLost:
-			return Reconnecting
-		case s == Reconnecting && c == Opened:
-			return Connecting
-		case s == Reconnecting, s == Connecting && c != BusSilent:
+		case s == stateDead, c == causeOffline, c == causeRefused:
+			return stateDead // for good, from anywhere
+		case c == causeMerged:
+			return stateStreaming // a chunk heals everything but death
+		case c == causeLinkLost:
+			return stateReconnecting
+		case s == stateReconnecting && c == causeOpened:
+			return stateConnecting
+		case s == stateReconnecting, s == stateConnecting && c != causeBusSilent:
 			return s // already waiting for the server
-		case c == BusSilent:
-			return Stalled
-		case c == Starved && (s == Streaming || s == Degraded):
-			return Stalled
-		case c == Quiet && s == Streaming:
-			return Degraded
+		case c == causeBusSilent:
+			return stateStalled
+		case c == causeStarved && (s == stateStreaming || s == stateDegraded):
+			return stateStalled
+		case c == causeQuiet && s == stateStreaming:
+			return stateDegraded
 		default:
 			return s
 		}
 	}
 	for s := range numStates {
 		for c := range numCauses {
-			if got := s.After(c); got != want(s, c) {
+			if got := s.after(c); got != want(s, c) {
 				t.Errorf("%v.After(%d) = %v, want %v", s, c, got, want(s, c))
 			}
 		}
@@ -37,8 +37,8 @@ func TestStateAfterEveryPair(t *testing.T) {
 }
 
 func TestStateZeroValueIsDead(t *testing.T) {
-	var s State
-	if s != Dead || s.String() != "DEAD" {
+	var s state
+	if s != stateDead || s.String() != "DEAD" {
 		t.Errorf("zero State = %v, want DEAD", s)
 	}
 }

@@ -50,7 +50,7 @@ type tickStats struct {
 
 func newTickStats() *tickStats {
 	s := &tickStats{rtt: rt.NewHist(), age: rt.NewHist(), network: rt.NewHist()}
-	s.state.Store(uint32(Connecting))
+	s.state.Store(uint32(stateConnecting))
 	return s
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Status is how a run goes: what its page and its summary both say.
+// Status is how a run goes: the keys that its page and its summary share.
 type Status struct {
 	ID            string             `json:"id"`
 	Schedule      string             `json:"schedule"`
@@ -74,7 +74,7 @@ type Joint struct {
 	Why    string  `json:"why"`    // why it is told what it is
 }
 
-// CtlReply is the answer to one of them: what the run looks like now.
+// CtlReply is the answer to a command of edge-rt ctl.
 type CtlReply struct {
 	OK       bool    `json:"ok"`
 	Error    string  `json:"error,omitempty"`
@@ -147,7 +147,7 @@ type Granted struct {
 	Why     string `json:"why"`
 }
 
-// ServerSummary is whom the edge last worked with.
+// ServerSummary is the server of the newest session.
 type ServerSummary struct {
 	Model    string `json:"model"`
 	Revision string `json:"revision"`
@@ -179,7 +179,7 @@ func (e *Edge) status() Status {
 func (e *Edge) live() *Live {
 	c, st := e.control, e.control.stats
 	l := &Live{
-		Status: e.status(), Robot: e.cfg.Robot, State: State(st.state.Load()).String(), Paused: c.operator.pause.Load(), Waits: e.waits(),
+		Status: e.status(), Robot: e.cfg.Robot, State: state(st.state.Load()).String(), Paused: c.operator.pause.Load(), Waits: e.waits(),
 		Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
 	}
 	for _, cam := range e.cameras {
@@ -221,7 +221,7 @@ func (e *Edge) waits() string {
 func (e *Edge) ctlReply() CtlReply {
 	s, st := e.status(), e.control.stats
 	return CtlReply{
-		ID: s.ID, State: State(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Waits: e.waits(), Episode: st.episode.Load(),
+		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Waits: e.waits(), Episode: st.episode.Load(),
 		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
 		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets,
 	}

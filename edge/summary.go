@@ -138,7 +138,7 @@ func NotOpened(err error) *Summary {
 	}
 }
 
-// WriteTable writes what a person wants to read after a run.
+// WriteTable writes the summary for people.
 func (s *Summary) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }

@@ -97,7 +97,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 func (e *Edge) notify(now rt.Instant, leaving bool) {
 	ticks := e.loop.Stats().Ticks
 	e.notifier.Update(now, notify.State{
-		Ready: ticks > 0, Stopping: leaving, Status: State(e.control.stats.state.Load()).String(), Progress: ticks,
+		Ready: ticks > 0, Stopping: leaving, Status: state(e.control.stats.state.Load()).String(), Progress: ticks,
 	})
 }
 
@@ -166,14 +166,13 @@ func (e *Edge) joint(set int64) slog.Attr {
 	return slog.String("joint", e.robot.Joints(uint32(set)))
 }
 
-// report turns the events that a person wants to know of into log lines, without
-// making garbage: something went wrong, and the arm still moves.
+// report logs an event, without making garbage: the arm still moves.
 func (e *Edge) report(ev event.Event) {
 	level, attrs := slog.LevelInfo, [4]slog.Attr{}
 	n := 0
 	switch ev.Code {
 	case event.StateChanged:
-		attrs[0], attrs[1], n = slog.String("from", State(ev.A).String()), slog.String("to", State(ev.B).String()), 2
+		attrs[0], attrs[1], n = slog.String("from", state(ev.A).String()), slog.String("to", state(ev.B).String()), 2
 	case event.BusLost:
 		level, attrs[0], n = slog.LevelWarn, slog.Int64("silent_joints", ev.A), 1
 	case event.TickOverrun:
@@ -212,8 +211,8 @@ type StatusWriter interface {
 
 const statusEvery = 200 * time.Millisecond
 
-// statusLine formats what a person watches during a run. It allocates nothing,
-// so that watching does not change what is watched.
+// statusLine formats the terminal's status line. It allocates nothing, so that
+// watching a run does not change it.
 //
 // Owner: the housekeeping goroutine.
 type statusLine struct {
@@ -224,7 +223,7 @@ type statusLine struct {
 func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
 	st := e.control.stats
 	loop := e.loop.Stats()
-	b := append(l.buf[:0], State(st.state.Load()).String()...)
+	b := append(l.buf[:0], state(st.state.Load()).String()...)
 	b = appendField(b, "  t ", int64(now.Sub(e.started)/time.Second), " s")
 	b = appendField(b, "  ticks ", int64(loop.Ticks), "")
 	b = appendField(b, "  late p99 ", int64(loop.Lateness.Quantile(0.99)/time.Microsecond), " us")

@@ -14,7 +14,7 @@ import (
 
 // incidents are what a person is told of, and one that is only counted.
 var incidents = []event.Event{
-	{Code: event.StateChanged, A: int64(Streaming), B: int64(Stalled)},
+	{Code: event.StateChanged, A: int64(stateStreaming), B: int64(stateStalled)},
 	{Code: event.BusLost, A: 1 << 40},
 	{Code: event.TickOverrun, A: int64(21 * time.Millisecond), B: int64(time.Millisecond)},
 	{Code: event.TorqueOn},

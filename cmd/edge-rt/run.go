@@ -104,9 +104,9 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			err = nil
 		}
-		err = edge.Unopened(cfg.OnExit, err, nil)
+		err = edge.NotOpenedError(cfg.OnExit, err, nil)
 		if out != nil {
-			err = edge.Unopened(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(out), out.Close()))
+			err = edge.NotOpenedError(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(out), out.Close()))
 		}
 		return err
 	}
@@ -123,7 +123,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	summary, err := e.Run(ctx)
 	dog.Stop()
 	if actions != nil {
-		err = e.Beside(err, actions.Close())
+		err = e.EndError(err, actions.Close())
 	}
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
@@ -131,7 +131,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	go quit(leave, exit.Of(err))
 	if out != nil {
 		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil {
-			err = e.Beside(err, fmt.Errorf("--json: %w", werr))
+			err = e.EndError(err, fmt.Errorf("--json: %w", werr))
 		}
 	}
 	var table bytes.Buffer

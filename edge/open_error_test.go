@@ -9,7 +9,7 @@ import (
 
 // What Open refused has not touched the arm: where it may be held, no code lets it
 // fall.
-func TestUnopened(t *testing.T) {
+func TestNotOpenedError(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {
 		onExit     string
@@ -24,9 +24,9 @@ func TestUnopened(t *testing.T) {
 		{"park", broken, nil, exit.Failure},
 		{"park", nil, broken, exit.Failure},
 	} {
-		err := Unopened(tt.onExit, tt.end, tt.aside)
+		err := NotOpenedError(tt.onExit, tt.end, tt.aside)
 		if exit.Of(err) != tt.code || (err == nil) != (tt.end == nil && tt.aside == nil) {
-			t.Errorf("Unopened(%s, %v, %v) = %v (code %d), want code %d and all that is wrong", tt.onExit, tt.end, tt.aside, err, exit.Of(err), tt.code)
+			t.Errorf("NotOpenedError(%s, %v, %v) = %v (code %d), want code %d and all that is wrong", tt.onExit, tt.end, tt.aside, err, exit.Of(err), tt.code)
 		}
 	}
 }
