@@ -192,7 +192,7 @@ func (p *livePlayer) serve(plain bool) error {
 func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Child) {
 	at := time.Duration(0)
 	for {
-		from, until, ok := plan.Absence(at)
+		from, until, ok := plan.NextOutage(at)
 		if !ok || from >= p.cfg.Duration || !sleep(p.ctx, time.Until(begin.Add(from)), edge) {
 			return
 		}
@@ -200,7 +200,7 @@ func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Chi
 		if !sleep(p.ctx, time.Until(begin.Add(until)), edge) {
 			return // serve starts it for the next episode
 		}
-		if !plan.Away(until) {
+		if !plan.ServerDown(until) {
 			if err := p.server.Start(p.ctx); err != nil {
 				p.cfg.Progress("the server did not come back: %v\n", err)
 			}

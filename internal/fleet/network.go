@@ -56,7 +56,7 @@ func newNetwork(cfg *Config, plan *faulty.Plan, loss func(int64, time.Duration))
 // open reports whether there is a session, and once after each restart that it
 // is a new one.
 func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
-	away := n.plan.Away(now)
+	away := n.plan.ServerDown(now)
 	if away && !n.away { // killed: what it held is gone with it
 		for _, f := range n.inbound {
 			n.loss(f.key, now)
@@ -86,25 +86,25 @@ func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 func (n *network) send(now time.Duration, f *request) {
 	f.sent = now
 	n.upSize += f.bytes
-	fate := n.plan.Observation(now)
-	n.scratch = n.pass(&n.up, fate, f, now)
+	effect := n.plan.Observation(now)
+	n.scratch = n.pass(&n.up, effect, f, now)
 	for _, p := range n.scratch {
-		n.upAt = max(n.upAt, n.up.Transit(now, fate, p.bytes)+n.cfg.Network)
+		n.upAt = max(n.upAt, n.up.Arrival(now, effect, p.bytes)+n.cfg.Network)
 		p.at = n.upAt
 		n.inbound = append(n.inbound, p)
 	}
 }
 
-// pass applies a fate; a doubled message becomes two.
-func (n *network) pass(line *faulty.Line[*request], fate faulty.Fate, f *request, at time.Duration) []*request {
-	fate = line.Next(fate)
+// pass applies a effect; a doubled message becomes two.
+func (n *network) pass(line *faulty.Line[*request], effect faulty.Effect, f *request, at time.Duration) []*request {
+	effect = line.Next(effect)
 	var held *request
-	if line.Holding() && !fate.Lost && !fate.Swapped {
+	if line.Holding() && !effect.Lost && !effect.Reorders {
 		held = line.Held()
 	}
-	passed, _ := line.Pass(fate, f, n.scratch[:0])
+	passed, _ := line.Pass(effect, f, n.scratch[:0])
 	switch {
-	case fate.Lost:
+	case effect.Lost:
 		n.loss(f.key, at)
 	case held != nil:
 		n.loss(held.key, at)
@@ -181,8 +181,8 @@ func (n *network) finish() {
 	f.answered = n.done
 	f.bytes = n.messages.answer(f.key, &f.answer)
 	n.downSize += f.bytes
-	fate := n.plan.Chunk(f.answered)
-	n.downAt = max(n.downAt, n.down.Transit(f.answered, fate, f.bytes)+n.cfg.Network)
+	effect := n.plan.Chunk(f.answered)
+	n.downAt = max(n.downAt, n.down.Arrival(f.answered, effect, f.bytes)+n.cfg.Network)
 	f.at = n.downAt
 	n.outbound = append(n.outbound, f)
 }

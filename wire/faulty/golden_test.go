@@ -54,11 +54,11 @@ func TestSimulatorsGolden(t *testing.T) {
 		var passed [][]int
 		var l Line[int]
 		for i, at := range c.T {
-			fate := p.Chunk(seconds(at))
-			flags = append(flags, fate.Lost || fate.Twice)
+			effect := p.Chunk(seconds(at))
+			flags = append(flags, effect.Lost || effect.Duplicated)
 			delays = append(delays, stopped(p, c.T, i).Seconds())
 			if c.Items != nil {
-				out, _ := l.Pass(fate, c.Items[i], []int{})
+				out, _ := l.Pass(effect, c.Items[i], []int{})
 				passed = append(passed, out)
 			}
 		}

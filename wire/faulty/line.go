@@ -2,32 +2,32 @@ package faulty
 
 import "time"
 
-// Line holds back one direction's message where the plan reorders, and keeps its
-// bytes apart where the plan limits the rate.
+// Line is one direction of the connection: it holds a message back where the plan
+// reorders, and spaces messages where the plan limits the rate.
 //
-// Owner: whoever passes that direction's messages.
+// Owner: the goroutine that passes that direction's messages.
 type Line[T any] struct {
 	held    T
 	holding bool
 	free    time.Duration // when the last byte put on the line has left
-	counted int           // messages since the last that fell to its number
+	count   int           // messages since the last that fell to its number
 }
 
-// Next counts a message and completes its fate: every nth is lost where the plan
-// says so. It is called once per message, before Pass.
-func (l *Line[T]) Next(f Fate) Fate {
+// Next counts a message and loses every nth where the effect says so. Call it once
+// per message, before Pass.
+func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {
 		return f
 	}
-	if l.counted++; l.counted >= f.Nth {
-		l.counted, f.Lost = 0, true
+	if l.count++; l.count >= f.Nth {
+		l.count, f.Lost = 0, true
 	}
 	return f
 }
 
-// Pass appends to out what comes out when m meets its fate: nothing, m, m twice,
-// or m and then the one held before. lost counts what will never come.
-func (l *Line[T]) Pass(f Fate, m T, out []T) (passed []T, lost int) {
+// Pass appends to out what arrives for m under its effect: nothing, m, m twice, or m
+// and then the one held before. lost counts what never will.
+func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 	if f.Lost {
 		return out, 1
 	}
@@ -35,17 +35,17 @@ func (l *Line[T]) Pass(f Fate, m T, out []T) (passed []T, lost int) {
 		held := l.held
 		l.Drop()
 		out = append(out, m)
-		if !f.Swapped { // the window closed: what was held is gone
+		if !f.Reorders { // the window closed: what was held is gone
 			return out, 1
 		}
 		return append(out, held), 0
 	}
-	if f.Hold {
+	if f.Held {
 		l.held, l.holding = m, true
 		return out, 0
 	}
 	out = append(out, m)
-	if f.Twice {
+	if f.Duplicated {
 		out = append(out, m)
 	}
 	return out, 0
@@ -63,10 +63,10 @@ func (l *Line[T]) Drop() {
 	l.held, l.holding = none, false
 }
 
-// Transit returns when a message of this size that leaves at the instant has
-// crossed the line: behind those before it, at the fate's rate, and after its
+// Arrival returns when a message of this size that leaves at the instant has
+// crossed the line: behind those before it, at the effect's rate, and after its
 // delay.
-func (l *Line[T]) Transit(at time.Duration, f Fate, bytes int) time.Duration {
+func (l *Line[T]) Arrival(at time.Duration, f Effect, bytes int) time.Duration {
 	if f.Rate > 0 {
 		at = max(at, l.free) + time.Duration(float64(bytes)/float64(f.Rate)*float64(time.Second))
 		l.free = at

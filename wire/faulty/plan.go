@@ -1,8 +1,6 @@
 package faulty
 
-import (
-	"time"
-)
+import "time"
 
 // Plan is a script with a seed: what happens to a message at an instant. All its
 // methods are pure; instants count from the begin of the episode.
@@ -12,9 +10,8 @@ type Plan struct {
 	period time.Duration // of the grid on which chance is drawn
 }
 
-// Plan returns the script's plan for a seed. Chance is drawn once per period, so
-// whoever sends in the same period meets the same fate. A nil script has no
-// faults.
+// Plan returns the script's plan for a seed. Chance is drawn once per period: all
+// that is sent in one period meets the same effect. A nil script has no faults.
 func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 	p := &Plan{seed: seed, period: max(period, time.Millisecond)}
 	if s != nil {
@@ -23,30 +20,30 @@ func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 	return p
 }
 
-// Fate is what happens to one message.
-type Fate struct {
-	Lost    bool
-	Nth     int // every nth message of its direction is lost, see Line.Next; 0: none
-	Twice   bool
-	Hold    bool          // until the next message of its direction has passed
-	Swapped bool          // a message held before may pass behind this one
-	Delay   time.Duration // latency and jitter
-	Rate    int           // bytes a second of the line, 0: no limit
+// Effect is what happens to one message.
+type Effect struct {
+	Lost       bool
+	Nth        int // every nth message of its direction is lost, see Line.Next; 0: none
+	Duplicated bool
+	Held       bool          // until the next message of its direction has passed
+	Reorders   bool          // a message held before may pass behind this one
+	Delay      time.Duration // latency and jitter
+	Rate       int           // bytes a second of the line, 0: no limit
 }
 
-// Observation returns the fate of an observation that leaves the robot at this
+// Observation returns the effect of an observation that leaves the robot at this
 // instant.
-func (p *Plan) Observation(at time.Duration) Fate {
-	return p.fate(at, DropObservation, DuplicateObservation, ReorderObservation, 0)
+func (p *Plan) Observation(at time.Duration) Effect {
+	return p.effect(at, DropObservation, DuplicateObservation, ReorderObservation, 0)
 }
 
-// Chunk returns the fate of a chunk that reaches the robot at this instant.
+// Chunk returns the effect of a chunk that reaches the robot at this instant.
 // Delay and Rate are for the way there: ask for them at its departure.
-func (p *Plan) Chunk(at time.Duration) Fate {
-	return p.fate(at, DropChunk, DuplicateChunk, ReorderChunk, 1)
+func (p *Plan) Chunk(at time.Duration) Effect {
+	return p.effect(at, DropChunk, DuplicateChunk, ReorderChunk, 1)
 }
 
-func (p *Plan) fate(at time.Duration, drop, double, reorder Kind, direction uint64) (f Fate) {
+func (p *Plan) effect(at time.Duration, drop, double, reorder Kind, direction uint64) (f Effect) {
 	for i := range p.faults {
 		fault := &p.faults[i]
 		if !fault.Active(at) {
@@ -64,10 +61,10 @@ func (p *Plan) fate(at time.Duration, drop, double, reorder Kind, direction uint
 				f.Nth = fault.Nth
 			}
 		case double:
-			f.Twice = f.Twice || hit()
+			f.Duplicated = f.Duplicated || hit()
 		case reorder:
-			f.Swapped = true
-			f.Hold = f.Hold || hit()
+			f.Reorders = true
+			f.Held = f.Held || hit()
 		case Latency:
 			if direction == 1 {
 				f.Delay += fault.Delay
@@ -83,8 +80,8 @@ func (p *Plan) fate(at time.Duration, drop, double, reorder Kind, direction uint
 	return f
 }
 
-// Away reports whether the server is down at this instant.
-func (p *Plan) Away(at time.Duration) bool {
+// ServerDown reports whether the server is down at this instant.
+func (p *Plan) ServerDown(at time.Duration) bool {
 	for i := range p.faults {
 		if p.faults[i].Kind == Restart && p.faults[i].Active(at) {
 			return true
@@ -93,17 +90,17 @@ func (p *Plan) Away(at time.Duration) bool {
 	return false
 }
 
-// Absence returns from when until when the server is down, the first time from an
-// instant on; ok is false when it stays. Where restarts overlap, Away(until) is
-// true and Absence(until) goes on from there.
-func (p *Plan) Absence(at time.Duration) (from, until time.Duration, ok bool) {
+// NextOutage returns when the server is down for the first time from an instant on;
+// ok is false when it stays up. Where restarts overlap, ServerDown(until) is true
+// and NextOutage(until) goes on from there.
+func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool) {
 	for i := range p.faults {
 		f := &p.faults[i]
 		if f.Kind != Restart {
 			continue
 		}
 		if begin, comes := f.next(at); comes && (!ok || begin < from) {
-			from, until, ok = begin, f.begin(begin)+f.For, true
+			from, until, ok = begin, f.windowStart(begin)+f.For, true
 		}
 	}
 	return from, until, ok
@@ -119,13 +116,13 @@ func (f *Fault) next(at time.Duration) (time.Duration, bool) {
 	case f.Every == 0:
 		return 0, false
 	}
-	return f.begin(at) + f.Every, true
+	return f.windowStart(at) + f.Every, true
 }
 
-// begin returns when the window began that is the last one at an instant, which
-// is not before the first.
-func (f *Fault) begin(at time.Duration) time.Duration {
-	return f.At + time.Duration(max(f.begun(at)-1, 0))*f.Every
+// windowStart returns when the last window up to an instant began; the instant is
+// not before the first.
+func (f *Fault) windowStart(at time.Duration) time.Duration {
+	return f.At + time.Duration(max(f.windows(at)-1, 0))*f.Every
 }
 
 // Latency returns what every answer costs from the begin on.
@@ -146,7 +143,7 @@ func (p *Plan) Spikes(after, until time.Duration) (stop time.Duration) {
 		if f.Kind != Spike {
 			continue
 		}
-		stop += time.Duration(f.begun(until)-f.begun(after)) * f.Delay
+		stop += time.Duration(f.windows(until)-f.windows(after)) * f.Delay
 	}
 	return stop
 }
@@ -168,8 +165,8 @@ func (f *Fault) Active(at time.Duration) bool {
 	return length == 0 || since < length
 }
 
-// begun counts the windows that began up to this instant.
-func (f *Fault) begun(at time.Duration) int {
+// windows counts those that began up to this instant.
+func (f *Fault) windows(at time.Duration) int {
 	switch {
 	case at < f.At:
 		return 0

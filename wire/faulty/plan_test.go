@@ -96,7 +96,7 @@ faults:
 		if got := p.Chunk(tt.at).Lost; got != tt.lost {
 			t.Errorf("chunk at %v: lost %v", tt.at, got)
 		}
-		if got := p.Away(tt.at); got != tt.away {
+		if got := p.ServerDown(tt.at); got != tt.away {
 			t.Errorf("server at %v: away %v", tt.at, got)
 		}
 	}
@@ -112,8 +112,8 @@ faults:
 	}
 }
 
-// Absence walks through the same spans that Away tells instant by instant.
-func TestAbsence(t *testing.T) {
+// NextOutage walks through the same spans that ServerDown tells instant by instant.
+func TestNextOutage(t *testing.T) {
 	for _, text := range []string{
 		"faults: []",
 		"faults: [{kind: blackout, at: 1s, for: 1s}]",
@@ -128,7 +128,7 @@ func TestAbsence(t *testing.T) {
 		down := map[time.Duration]bool{}
 		at := time.Duration(0)
 		for turns := 0; turns < 100; turns++ {
-			from, until, ok := p.Absence(at)
+			from, until, ok := p.NextOutage(at)
 			if !ok || from >= length {
 				break
 			}
@@ -141,15 +141,15 @@ func TestAbsence(t *testing.T) {
 			at = until
 		}
 		for i := time.Duration(0); i < length; i += grain {
-			if got := p.Away(i); got != down[i] {
-				t.Fatalf("%s: at %v away is %v, and by Absence %v", text, i, got, down[i])
+			if got := p.ServerDown(i); got != down[i] {
+				t.Fatalf("%s: at %v away is %v, and by NextOutage %v", text, i, got, down[i])
 			}
 		}
 	}
 }
 
 // Chance belongs to the tick, not to the message: whoever sends on the same tick
-// meets the same fate, and the shares are what the script says.
+// meets the same effect, and the shares are what the script says.
 func TestDrawsAreCommon(t *testing.T) {
 	s := mustParse(t, `
 faults:
@@ -165,7 +165,7 @@ faults:
 		at := time.Duration(i)*tick + tick/2
 		o, c := p.Observation(at), p.Chunk(at)
 		if o != again.Observation(at+tick/4) || c != again.Chunk(at-tick/4) {
-			t.Fatalf("tick %d: another fate on the same tick", i)
+			t.Fatalf("tick %d: another effect on the same tick", i)
 		}
 		up += boolInt(o.Lost)
 		down += boolInt(c.Lost)
@@ -174,8 +174,8 @@ faults:
 	}
 	for name, tt := range map[string]struct{ got, want float64 }{
 		"observations lost": {float64(up) / n, 0.2}, "chunks lost": {float64(down) / n, 0.05},
-		"equal fates of two seeds": {float64(same) / n, 0.2*0.2 + 0.8*0.8},
-		"mean jitter in ms":        {late.Seconds() * 1000 / n, 15},
+		"equal effects of two seeds": {float64(same) / n, 0.2*0.2 + 0.8*0.8},
+		"mean jitter in ms":          {late.Seconds() * 1000 / n, 15},
 	} {
 		if math.Abs(tt.got-tt.want) > 0.01*max(tt.want, 1) {
 			t.Errorf("%s: %.4f, want %.4f", name, tt.got, tt.want)
@@ -191,26 +191,26 @@ func boolInt(b bool) int {
 }
 
 func TestLine(t *testing.T) {
-	pass, hold := Fate{}, Fate{Hold: true, Swapped: true}
-	swap := Fate{Swapped: true}
+	pass, hold := Effect{}, Effect{Held: true, Reorders: true}
+	swap := Effect{Reorders: true}
 	for _, tt := range []struct {
-		name  string
-		fates []Fate
-		want  []int
-		lost  int
+		name    string
+		effects []Effect
+		want    []int
+		lost    int
 	}{
-		{"nothing happens", []Fate{pass, pass}, []int{0, 1}, 0},
-		{"lost", []Fate{{Lost: true}, pass}, []int{1}, 1},
-		{"doubled", []Fate{{Twice: true}, pass}, []int{0, 0, 1}, 0},
-		{"swapped, all along the window", []Fate{hold, hold, hold, hold}, []int{1, 0, 3, 2}, 0},
-		{"held once", []Fate{hold, swap, swap}, []int{1, 0, 2}, 0},
-		{"held as the window closes", []Fate{hold, pass, pass}, []int{1, 2}, 1},
-		{"a lost one does not free the held", []Fate{hold, {Lost: true}, swap}, []int{2, 0}, 1},
+		{"nothing happens", []Effect{pass, pass}, []int{0, 1}, 0},
+		{"lost", []Effect{{Lost: true}, pass}, []int{1}, 1},
+		{"doubled", []Effect{{Duplicated: true}, pass}, []int{0, 0, 1}, 0},
+		{"swapped, all along the window", []Effect{hold, hold, hold, hold}, []int{1, 0, 3, 2}, 0},
+		{"held once", []Effect{hold, swap, swap}, []int{1, 0, 2}, 0},
+		{"held as the window closes", []Effect{hold, pass, pass}, []int{1, 2}, 1},
+		{"a lost one does not free the held", []Effect{hold, {Lost: true}, swap}, []int{2, 0}, 1},
 	} {
 		var l Line[int]
 		var got []int
 		lost := 0
-		for i, f := range tt.fates {
+		for i, f := range tt.effects {
 			var n int
 			got, n = l.Pass(f, i, got)
 			lost += n
@@ -244,16 +244,16 @@ func TestEveryNth(t *testing.T) {
 	}
 }
 
-func TestTransit(t *testing.T) {
+func TestArrival(t *testing.T) {
 	var l Line[int]
-	slow := Fate{Rate: 10_000, Delay: 5 * time.Millisecond}
-	if got := l.Transit(0, slow, 1000); got != 105*time.Millisecond {
+	slow := Effect{Rate: 10_000, Delay: 5 * time.Millisecond}
+	if got := l.Arrival(0, slow, 1000); got != 105*time.Millisecond {
 		t.Errorf("the first takes %v, want 105ms", got)
 	}
-	if got := l.Transit(50*time.Millisecond, slow, 1000); got != 205*time.Millisecond {
+	if got := l.Arrival(50*time.Millisecond, slow, 1000); got != 205*time.Millisecond {
 		t.Errorf("the one behind it is there at %v, want 205ms", got)
 	}
-	if got := l.Transit(60*time.Millisecond, Fate{}, 1000); got != 60*time.Millisecond {
+	if got := l.Arrival(60*time.Millisecond, Effect{}, 1000); got != 60*time.Millisecond {
 		t.Errorf("without a limit: %v, want 60ms", got)
 	}
 }
@@ -271,8 +271,8 @@ func FuzzParse(f *testing.F) {
 		for at := range 100 {
 			p.Observation(time.Duration(at) * time.Second)
 			p.Chunk(time.Duration(at) * time.Second)
-			from, until, ok := p.Absence(time.Duration(at) * time.Second)
-			if ok && (from < time.Duration(at)*time.Second || until <= from || !p.Away(from)) {
+			from, until, ok := p.NextOutage(time.Duration(at) * time.Second)
+			if ok && (from < time.Duration(at)*time.Second || until <= from || !p.ServerDown(from)) {
 				t.Errorf("from %d s on away from %v to %v", at, from, until)
 			}
 		}

@@ -84,12 +84,12 @@ type Script struct {
 var ErrScript = errors.New("faulty: bad script")
 
 // source is the YAML of a Script.
-type source struct {
-	Name   string         `yaml:"name"`
-	Faults *[]sourceFault `yaml:"faults"`
+type yamlScript struct {
+	Name   string       `yaml:"name"`
+	Faults *[]yamlFault `yaml:"faults"`
 }
 
-type sourceFault struct {
+type yamlFault struct {
 	Kind           Kind     `yaml:"kind"`
 	At             string   `yaml:"at"`
 	For            string   `yaml:"for"`
@@ -107,7 +107,7 @@ func Parse(data []byte) (*Script, error) {
 	if len(data) > maxScript {
 		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
 	}
-	var src source
+	var src yamlScript
 	if err := decode(data, &src); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrScript, oneLine(err))
 	}
@@ -132,7 +132,7 @@ func Parse(data []byte) (*Script, error) {
 }
 
 // decode reads the one document: of several, all but the first would be silent.
-func decode(data []byte, src *source) error {
+func decode(data []byte, src *yamlScript) error {
 	file, err := strictyaml.Parse(data)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
-func (f sourceFault) fault() (Fault, error) {
+func (f yamlFault) fault() (Fault, error) {
 	out := Fault{Kind: f.Kind, Share: 1, BytesPerSecond: f.BytesPerSecond}
 	if f.Share != nil {
 		out.Share = *f.Share
@@ -183,10 +183,10 @@ func (f sourceFault) fault() (Fault, error) {
 }
 
 // shared are the kinds that a share of the messages meets.
-var shared = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk}
+var shareKinds = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk}
 
 // delaying are the kinds that need a delay.
-var delaying = []Kind{Spike, Latency, Jitter}
+var delayKinds = []Kind{Spike, Latency, Jitter}
 
 // check refuses what cannot be meant.
 func (f *Fault) check() error {
@@ -195,12 +195,12 @@ func (f *Fault) check() error {
 		return fmt.Errorf("kind is %q, want one of %v", f.Kind, Kinds)
 	case !(f.Share > 0 && f.Share <= 1):
 		return fmt.Errorf("share is %v, want above 0 and at most 1", f.Share)
-	case f.Share != 1 && !slices.Contains(shared, f.Kind):
+	case f.Share != 1 && !slices.Contains(shareKinds, f.Kind):
 		return fmt.Errorf("share is %v, but a %s has none", f.Share, f.Kind)
 	case f.Nth != 0 && f.Kind != DropObservation && f.Kind != DropChunk:
 		return fmt.Errorf("nth is %d, but a %s has none: only what is dropped is counted", f.Nth, f.Kind)
-	case slices.Contains(delaying, f.Kind) != (f.Delay > 0) || f.Delay > maxDelay:
-		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay, delaying)
+	case slices.Contains(delayKinds, f.Kind) != (f.Delay > 0) || f.Delay > maxDelay:
+		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay, delayKinds)
 	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth && (f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
 		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and none otherwise", f.BytesPerSecond, minRate, maxRate)
 	case f.Kind == Spike && f.For != 0:

@@ -10,12 +10,11 @@ import (
 )
 
 const (
-	// step is how often what is under way is looked at: the grain of every delay.
-	step = time.Millisecond
+	// pollInterval is the resolution of every delay.
+	pollInterval = time.Millisecond
 
-	// pendingMax bounds the messages under way in each direction; what comes on
-	// top is lost.
-	pendingMax = 256
+	// maxInFlight bounds the messages under way in each direction; more are lost.
+	maxInFlight = 256
 )
 
 // Session is a robot's wire.Session in real time, with the plan's faults between
@@ -31,21 +30,21 @@ type Session struct {
 	plan  *Plan
 
 	mu       sync.Mutex
-	begun    bool       // guarded by mu
+	started  bool       // guarded by mu
 	start    rt.Instant // guarded by mu; of the episode
-	up, down way        // guarded by mu
+	up, down direction  // guarded by mu
 	closed   bool       // guarded by mu
 	ended    chan struct{}
 }
 
-// way is one direction's line and what is under way on it, in order.
-type way struct {
-	line    Line[*message]
-	flying  []*message
-	last    time.Duration // when the newest of them is due
-	spiked  time.Duration // instant up to which spikes have been taken
-	free    time.Duration // when the server goes on
-	scratch []*message
+// direction is one line and what is under way on it, in order.
+type direction struct {
+	line        Line[*message]
+	inFlight    []*message
+	last        time.Duration // when the newest of them is due
+	spikesUntil time.Duration // instant up to which spikes have been taken
+	serverBack  time.Duration // when the server goes on
+	scratch     []*message
 }
 
 // message is a copy of a sample or a publication, and where it goes.
@@ -59,7 +58,7 @@ type message struct {
 // Wrap puts the plan between a session and its user. Close ends both.
 func Wrap(s wire.Session, clock rt.Clock, plan *Plan) *Session {
 	f := &Session{Session: s, clock: clock, plan: plan, ended: make(chan struct{})}
-	f.down.spiked = -1
+	f.down.spikesUntil = -1
 	go f.run()
 	return f
 }
@@ -82,45 +81,45 @@ func (s *Session) run() {
 			s.mu.Unlock()
 			return
 		}
-		for _, w := range []*way{&s.up, &s.down} {
+		for _, w := range []*direction{&s.up, &s.down} {
 			s.flush(w)
 		}
 		s.mu.Unlock()
-		s.clock.SleepUntil(s.clock.Now().Add(step))
+		s.clock.SleepUntil(s.clock.Now().Add(pollInterval))
 	}
 }
 
 // now is the time since the episode began. Holds mu.
 func (s *Session) now() time.Duration {
-	if !s.begun {
+	if !s.started {
 		return 0
 	}
 	return s.clock.Now().Sub(s.start)
 }
 
-// flush delivers what is due of one direction. Holds mu, so that nobody is
-// called twice at a time.
-func (s *Session) flush(w *way) {
+// flush delivers what is due of one direction. Holds mu, so that callbacks run one
+// at a time.
+func (s *Session) flush(w *direction) {
 	n := 0
-	for n < len(w.flying) && w.flying[n].due <= s.now() {
-		w.flying[n].deliver(w.flying[n])
+	for n < len(w.inFlight) && w.inFlight[n].due <= s.now() {
+		w.inFlight[n].deliver(w.inFlight[n])
 		n++
 	}
-	w.flying = slices.Delete(w.flying, 0, n)
+	w.inFlight = slices.Delete(w.inFlight, 0, n)
 }
 
 // send puts a message on its way. Holds mu.
-func (s *Session) send(w *way, fate Fate, at, earliest time.Duration, m *message) {
-	fate = w.line.Next(fate)
-	w.scratch, _ = w.line.Pass(fate, m, w.scratch[:0])
+func (s *Session) send(w *direction, effect Effect, at, earliest time.Duration, m *message) {
+	effect = w.line.Next(effect)
+	w.scratch, _ = w.line.Pass(effect, m, w.scratch[:0])
 	for _, p := range w.scratch {
-		if len(w.flying) >= pendingMax {
+		if len(w.inFlight) >= maxInFlight {
 			continue
 		}
-		w.last = max(w.last, earliest, w.line.Transit(at, fate, len(p.payload)+len(p.attachment)))
-		twin := *p
-		twin.due = w.last
-		w.flying = append(w.flying, &twin)
+		w.last = max(w.last, earliest, w.line.Arrival(at, effect, len(p.payload)+len(p.attachment)))
+		arriving := *p
+		arriving.due = w.last
+		w.inFlight = append(w.inFlight, &arriving)
 	}
 	s.flush(w)
 }
@@ -139,7 +138,7 @@ type publisher struct {
 	session *Session
 }
 
-// Put lets the observation meet its fate.
+// Put sends the observation under the plan.
 func (p *publisher) Put(payload, attachment []byte) error {
 	p.send(payload, attachment, func(m *message) { _ = p.Publisher.Put(m.payload, m.attachment) })
 	return nil
@@ -155,28 +154,28 @@ func (p *publisher) send(payload, attachment []byte, deliver func(*message)) {
 	s := p.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.begun {
-		s.begun, s.start = true, s.clock.Now()
+	if !s.started {
+		s.started, s.start = true, s.clock.Now()
 	}
 	at := s.now()
 	m := &message{payload: slices.Clone(payload), attachment: slices.Clone(attachment), deliver: deliver}
 	s.send(&s.up, s.plan.Observation(at), at, 0, m)
 }
 
-// Subscribe lets the chunks meet their fate before deposit.
+// Subscribe deposits chunks under the plan.
 func (s *Session) Subscribe(keyexpr string, deposit func(wire.Sample)) (wire.Declaration, error) {
 	return s.Session.Subscribe(keyexpr, func(in wire.Sample) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		at := s.now()
 		w := &s.down
-		if stop := s.plan.Spikes(w.spiked, at); stop > 0 {
-			w.free = max(w.free, at) + stop
+		if stop := s.plan.Spikes(w.spikesUntil, at); stop > 0 {
+			w.serverBack = max(w.serverBack, at) + stop
 		}
-		w.spiked = at
+		w.spikesUntil = at
 		m := &message{key: in.Key, payload: slices.Clone(in.Payload), attachment: slices.Clone(in.Attachment), deliver: func(m *message) {
 			deposit(wire.Sample{Key: m.key, Payload: m.payload, Attachment: m.attachment})
 		}}
-		s.send(w, s.plan.Chunk(at), at, w.free, m)
+		s.send(w, s.plan.Chunk(at), at, w.serverBack, m)
 	})
 }

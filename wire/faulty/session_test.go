@@ -44,7 +44,7 @@ func (p *loopPublisher) Put(payload, attachment []byte) error {
 	return err
 }
 
-// The fates of a script reach the messages of both directions; delays hold at
+// The effects of a script reach the messages of both directions; delays hold at
 // least as long as they say, and order is kept.
 func TestSession(t *testing.T) {
 	inner := new(loop)

@@ -45,7 +45,7 @@ func TestSessionSpike(t *testing.T) {
 	inner.deposit(wire.Sample{Payload: []byte("x")})
 	inner.deposit(wire.Sample{Payload: []byte("y")}) // comes while it lasts
 	for done := false; !done && clock.Now().Sub(began) < 5*time.Second; {
-		clock.SleepUntil(clock.Now().Add(step))
+		clock.SleepUntil(clock.Now().Add(pollInterval))
 		mu.Lock()
 		done = len(got) == 3
 		mu.Unlock()
