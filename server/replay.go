@@ -123,7 +123,7 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 	t.chunk(&is, &c.Header)
 	// What the moment made of the answer is not the request's.
 	is.QueueWaitMs, is.InferenceMs, is.SupersededSeqs = was.QueueWaitMs, was.InferenceMs, was.SupersededSeqs
-	is.ServerLoad, is.ServerID = was.ServerLoad, was.ServerID
+	is.ServerLoad, is.ServerID, is.Nonce = was.ServerLoad, was.ServerID, was.Nonce
 	t.remember(session)
 	if bytes.Equal(wire.AppendActionChunk(nil, &is), c.Reply) {
 		return ""

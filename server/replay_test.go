@@ -16,7 +16,7 @@ func capture(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	b := serve(t, config(), func(b *bench) { b.audited(dir) })
-	b.open(fakeOpen("arm"))
+	b.open(process("arm", "one", "left-pi", 1)) // its chunks carry a nonce
 	r := b.robot("arm")
 	for seq := uint64(1); seq <= 4; seq++ {
 		o := fakeObs(t)
