@@ -302,15 +302,17 @@ func TestOldestActionThatRuns(t *testing.T) {
 
 func TestResetBeginsAnew(t *testing.T) {
 	for _, name := range Schedules {
-		b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
-		b.run(50)
-		n := b.View().N
-		b.Reset()
-		if b.View().Size != 0 || b.Peek() != nil || b.View().N != n {
-			t.Errorf("%s: after Reset %+v", name, b.View())
-		}
-		if !b.OnTick(b.now(), b.state, &b.ask) {
-			t.Errorf("%s: no request after Reset", name)
+		for _, compat := range []bool{false, true} {
+			b := newBench(t, Config{Schedule: name, Epsilon: 1, Compat: compat, Buffer: 100 * time.Millisecond}, 3)
+			b.run(50)
+			n := b.View().N
+			b.Reset()
+			if b.View().Size != 0 || b.Peek() != nil || b.View().N != n {
+				t.Errorf("%s, compat %v: after Reset %+v", name, compat, b.View())
+			}
+			if asks := b.OnTick(b.now(), b.state, &b.ask); !asks && (!compat || name != ScheduleDRTC) {
+				t.Errorf("%s, compat %v: no request after Reset", name, compat)
+			}
 		}
 	}
 }
@@ -404,25 +406,27 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// A short answer, of whose rows all have run, leaves rtc's queue alone; with Compat
-// it empties it, as in the original.
+// A short answer, of whose rows all have run, leaves the queue alone; the originals
+// empty it.
 func TestShortLateAnswer(t *testing.T) {
-	for _, compat := range []bool{false, true} {
-		b := hand(t, Config{Schedule: ScheduleRTC, Compat: compat, Buffer: 100 * time.Millisecond}, 1)
-		b.deliver(1)
-		for b.ask.Key < 2 {
-			b.run(1)
-		}
-		b.run(3)
-		left := b.View().Size
-		b.answer.Rows, b.answer.Robot, b.answer.Model = 2, b.answer.Robot[:2], b.answer.Model[:2]
-		r := b.deliver(2)
-		want := left
-		if compat {
-			want = 0
-		}
-		if r.Outcome != late || r.stored != 0 || b.View().Size != want || left < 2 {
-			t.Errorf("compat %v: %+v with %d of %d left, want late and %d", compat, r, b.View().Size, left, want)
+	for _, name := range []string{ScheduleRTC, ScheduleAsync, ScheduleV1} {
+		for _, compat := range []bool{false, true} {
+			b := hand(t, Config{Schedule: name, Compat: compat, Buffer: 100 * time.Millisecond, Similarity: -1}, 1)
+			b.deliver(1)
+			for b.ask.Key < 2 {
+				b.run(1)
+			}
+			b.run(3)
+			left := b.View().Size
+			b.answer.Rows, b.answer.Robot, b.answer.Model = 2, b.answer.Robot[:2], b.answer.Model[:2]
+			r := b.deliver(2)
+			want := left
+			if compat {
+				want = 0
+			}
+			if r.Outcome != late || r.stored != 0 || b.View().Size != want || left < 2 {
+				t.Errorf("%s, compat %v: %+v with %d of %d left, want late and %d", name, compat, r, b.View().Size, left, want)
+			}
 		}
 	}
 }
@@ -464,6 +468,25 @@ func TestAsyncAsksOncePerStep(t *testing.T) {
 	b := hand(t, Config{Schedule: ScheduleAsync, Similarity: -1, Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond}, 19)
 	if want := []int{0, 9, 18}; !slices.Equal(b.asked, want) {
 		t.Errorf("requests on ticks %v, want %v: estimate 8 + epsilon 1", b.asked, want)
+	}
+}
+
+// The original never asks for a step again, whatever the arm looks like.
+func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
+	b := hand(t, Config{Schedule: ScheduleAsync, Compat: true, Threshold: 1, Similarity: -1}, 1)
+	b.deliver(1)
+	b.Pop(b.now(), 0)
+	b.Pop(b.now(), 0)
+	asked := 0
+	for range 20 { // the arm is held on the step
+		b.tick++
+		b.state[0]++
+		if b.OnTick(b.now(), b.state, &b.ask) {
+			asked++
+		}
+	}
+	if asked != 1 {
+		t.Errorf("%d requests for one step, want 1", asked)
 	}
 }
 
@@ -527,6 +550,11 @@ func TestSpansAndGaps(t *testing.T) {
 	merge(d.schedule, ramp(2, 3, 3, 0))
 	if got, want := d.schedule.appendSpans(nil, 8), []Span{{Key: 1, Start: 0, End: 2}}; !slices.Equal(got, want) {
 		t.Errorf("spans %v, want %v", got, want)
+	}
+	ask := NewAsk(4, 1)
+	d.c.SMin, d.c.FPS, d.cooldown = 1, 60, 0
+	if d.OnTick(0, nil, &ask) || d.View().Size != 5 {
+		t.Errorf("the original asks with %d actions left on both sides of a gap", d.View().Size)
 	}
 	if got, want := d.appendSpans(nil, 8), []Span{{Key: 1, Start: 0, End: 2}, {Key: 2, Start: 0, End: 3}}; !slices.Equal(got, want) {
 		t.Errorf("the original's spans %v, want %v", got, want)

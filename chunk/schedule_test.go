@@ -4,10 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 )
-
-const ms = time.Millisecond
 
 func TestPopRunsStepsInOrder(t *testing.T) {
 	s := newSchedule(4, 1)
@@ -162,6 +159,11 @@ func TestCopyPrefix(t *testing.T) {
 	if rows, known := s.copyPrefix(robot, model, 4); rows != 4 || known != 2 {
 		t.Errorf("copyPrefix = %d robot rows, %d model rows, want 4, 2", rows, known)
 	}
+	// A model row behind one that is missing says nothing.
+	merge(s, &Chunk{Key: 3, step: 4, Rows: 1, DOF: 2, Robot: []float32{5, 6}, Model: []float32{.5, .6}})
+	if rows, known := s.copyPrefix(robot, model, 4); rows != 4 || known != 2 {
+		t.Errorf("copyPrefix = %d robot rows, %d model rows with a gap, want 4, 2", rows, known)
+	}
 }
 
 func TestClearKeepsStepAndRequest(t *testing.T) {
@@ -179,6 +181,9 @@ func TestClearKeepsStepAndRequest(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	var q requests
+	if _, r := q.answer(0, &Chunk{}); r.Outcome != Unknown {
+		t.Errorf("an answer without a key = %v, want %v", r.Outcome, Unknown)
+	}
 	for key := int64(1); key <= requestSlots+1; key++ {
 		q.put(request{key: key, step: 10 * key, delay: 3})
 	}
@@ -192,7 +197,6 @@ func TestRequests(t *testing.T) {
 		{"answered before", 2, duplicate},
 		{"the newest", requestSlots + 1, Joined},
 		{"never sent", requestSlots + 2, Unknown},
-		{"the key of an empty slot", 0, Unknown},
 		{"negative", -1, Unknown},
 	} {
 		c := Chunk{Key: tt.key}

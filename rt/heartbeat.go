@@ -69,34 +69,28 @@ func (h *Heartbeat) Close() {
 	}
 }
 
-// processHeartbeat is this process's, for every Loop on the kernel's clock.
-var processHeartbeat struct {
-	once      sync.Once
-	heartbeat atomic.Pointer[Heartbeat]
-	file      *os.File // Constant after once.
-	err       error    // Constant after once.
-}
+// processHeartbeat is beaten by every Loop on the kernel's clock; nil: not made.
+var processHeartbeat atomic.Pointer[Heartbeat]
+
+var makeProcessHeartbeat = sync.OnceValues(func() (*os.File, error) {
+	h, f, err := newHeartbeat()
+	if err == nil {
+		h.page.process.Store(int64(os.Getpid()))
+		h.page.magic.Store(heartbeatMagic)
+		processHeartbeat.Store(h)
+	}
+	return f, err
+})
 
 // ProcessHeartbeat makes this process's Heartbeat at the first call and returns
 // it as a file that a watching process inherits, see OpenHeartbeat. Loops that
 // run from then on beat it.
-func ProcessHeartbeat() (*os.File, error) {
-	p := &processHeartbeat
-	p.once.Do(func() {
-		var h *Heartbeat
-		if h, p.file, p.err = newHeartbeat(); p.err == nil {
-			h.page.process.Store(int64(os.Getpid()))
-			h.page.magic.Store(heartbeatMagic)
-			p.heartbeat.Store(h)
-		}
-	})
-	return p.file, p.err
-}
+func ProcessHeartbeat() (*os.File, error) { return makeProcessHeartbeat() }
 
 // LoopHeartbeat returns the Heartbeat for ticks on clock: the process's, or on a
 // simulated clock one that no other process sees. It is for ticks without a Loop.
 func LoopHeartbeat(clock Clock) *Heartbeat {
-	if h := processHeartbeat.heartbeat.Load(); h != nil && clock == KernelClock() {
+	if h := processHeartbeat.Load(); h != nil && clock == KernelClock() {
 		return h
 	}
 	return &Heartbeat{page: new(heartbeatPage)}

@@ -39,6 +39,15 @@ func TestServerReceivesAtArrival(t *testing.T) {
 	}
 }
 
+// An action that is older than MaxAge never runs.
+func TestMaxAge(t *testing.T) {
+	for age, want := range map[int]bool{2: false, 100: true} {
+		if r := mustRun(t, Config{Policy: new(counter), Ticks: 60, Delay: 5, MaxAge: age}); (r.Actions > 0) != want {
+			t.Errorf("at most %d ticks old, answers after 5: %d actions, want some %v", age, r.Actions, want)
+		}
+	}
+}
+
 // ramper answers with a ramp of 10 degrees per row on every joint.
 type ramper struct{ still }
 
