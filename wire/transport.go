@@ -80,8 +80,9 @@ type Publisher interface {
 }
 
 // Session is a connection to a Zenoh network, alive through reconnects: every
-// declaration is made again on a new link. A session hears its own publications
-// and answers its own queries like anybody else's.
+// declaration is made again on a new link. What a session publishes and asks is
+// for others: whether it hears of it itself is the transport's choice. It sees its
+// own tokens.
 //
 // Callbacks come one at a time, on goroutines of the session; none comes after
 // its Undeclare has returned. They must only deposit, and may call nothing of

@@ -15,10 +15,10 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	for i := range zenohtest.Ambushes {
-		a := &zenohtest.Ambushes[i]
+	for i := range zenohtest.RouterAttacks {
+		a := &zenohtest.RouterAttacks[i]
 		t.Run(a.Name, func(t *testing.T) {
-			x, err := zenohtest.LayAmbush(a)
+			x, err := zenohtest.NewHostileRouter(a)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,9 +38,9 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 			x.Begin(3 * time.Second)
 			time.Sleep(4 * time.Second)
 			_, peak := zenohtest.Resident(t, cmd.Process.Pid)
-			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20, x.Links.Load(), x.Said())
-			if x.Said() < 100 {
-				t.Errorf("only %d batches arrived", x.Said())
+			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20, x.Links.Load(), x.Sent())
+			if x.Sent() < 100 {
+				t.Errorf("only %d batches arrived", x.Sent())
 			}
 			if peak-idle > zenohtest.MemoryBound {
 				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)

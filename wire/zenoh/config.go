@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/link"
 )
 
 // Config says where a Session meets others. Zero values are the defaults.
@@ -51,40 +49,8 @@ type LinkEvent struct {
 	Endpoint string // the one dialled, or the address of who dialled us
 	Dialled  bool
 	Up       bool
-	Err      error // why not, when not Up
+	Err      error // why not, when not Up: of link, endpoint or the system
 }
-
-// Errors of links, in LinkEvent.Err and in what Open returns.
-type (
-	// CloseError is the reason that the other side gave.
-	CloseError = link.CloseError
-	// AuthError is a TLS handshake that one side refused, with what to do.
-	AuthError = endpoint.AuthError
-)
-
-// Reasons of a CloseError. The official implementation gives MaxLinks, Invalid,
-// ConnectionToSelf and Generic; after the handshake it ends most links without a
-// word, which is ErrEOF.
-const (
-	CloseGeneric          = codec.CloseGeneric
-	CloseUnsupported      = codec.CloseUnsupported
-	CloseInvalid          = codec.CloseInvalid
-	CloseMaxSessions      = codec.CloseMaxSessions
-	CloseMaxLinks         = codec.CloseMaxLinks
-	CloseExpired          = codec.CloseExpired
-	CloseUnresponsive     = codec.CloseUnresponsive
-	CloseConnectionToSelf = codec.CloseConnectionToSelf
-)
-
-// Reasons that this side found by itself, and errors of Put.
-var (
-	ErrExpired     = link.ErrExpired
-	ErrUnconfirmed = link.ErrUnconfirmed
-	ErrStalled     = link.ErrStalled
-	ErrEOF         = link.ErrEOF
-	ErrCongested   = link.ErrCongested
-	ErrTooLarge    = link.ErrTooLarge
-)
 
 // Defaults.
 const (

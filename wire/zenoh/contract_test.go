@@ -20,15 +20,17 @@ func silent(at string) Config {
 func TestContractAtOurListener(t *testing.T) {
 	contract.Run(t, func(t *testing.T) contract.Net {
 		server, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
-		return contract.Net{Left: mustOpen(t, silent(at)), Right: server, Cut: func() { cut(server) }}
+		left := mustOpen(t, silent(at))
+		return contract.Net{Left: left, Right: server, Cut: func() { cut(left) }}
 	})
 }
 
 // Goal: and between two clients that meet at our listener.
 func TestContractThroughOurListener(t *testing.T) {
 	contract.Run(t, func(t *testing.T) contract.Net {
-		server, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
-		return contract.Net{Left: mustOpen(t, silent(at)), Right: mustOpen(t, silent(at)), Cut: func() { cut(server) }}
+		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
+		left, right := mustOpen(t, silent(at)), mustOpen(t, silent(at))
+		return contract.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 	})
 }
 
@@ -36,12 +38,13 @@ func TestContractThroughOurListener(t *testing.T) {
 // other.
 func TestContractThroughTwoListeners(t *testing.T) {
 	contract.Run(t, func(t *testing.T) contract.Net {
-		first, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
+		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
 		cfg := silent(at)
 		cfg.Listen = []string{"tcp/127.0.0.1:0"}
 		second, next := listener(t, cfg)
 		eventually(t, "the listeners to meet", second.Connected)
-		return contract.Net{Left: mustOpen(t, silent(at)), Right: mustOpen(t, silent(next)), Cut: func() { cut(first); cut(second) }}
+		left, right := mustOpen(t, silent(at)), mustOpen(t, silent(next))
+		return contract.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 	})
 }
 
@@ -68,7 +71,7 @@ func TestContractOverEveryTransport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			contract.Carried(t, func(t *testing.T) contract.Net {
 				server, client := over(t, at.listen, at.dial)
-				return contract.Net{Left: client, Right: server, Cut: func() { cut(server) }}
+				return contract.Net{Left: client, Right: server, Cut: func() { cut(client) }}
 			})
 		})
 	}
@@ -79,7 +82,7 @@ func TestContractOverEveryTransport(t *testing.T) {
 		contract.Carried(t, func(t *testing.T) contract.Net {
 			server, left := over(t, secure.listen, secure.dial)
 			right := mustOpen(t, silent(server.Endpoints()[1]))
-			return contract.Net{Left: left, Right: right, Cut: func() { cut(server) }}
+			return contract.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 		})
 	})
 }

@@ -37,8 +37,8 @@ func (d *dialer) run() {
 	retry := backoff.Backoff{First: s.cfg.BackoffMin, Max: s.cfg.BackoffMax}
 	pause := retry.Next()
 	for s.ctx.Err() == nil {
-		f := d.round(pause)
-		if f == nil {
+		run := d.round(pause)
+		if run == nil {
 			// Half the pause is random, so that a fleet does not come back in step.
 			s.sleep(pause/2 + rand.N(pause/2+1))
 			pause = retry.Next()
@@ -48,7 +48,7 @@ func (d *dialer) run() {
 		s.cfg.Log("connected to " + at)
 		s.cfg.Links(LinkEvent{Endpoint: at, Dialled: true, Up: true})
 		began := time.Now()
-		err := f.run()
+		err := run()
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -65,15 +65,16 @@ func (d *dialer) run() {
 	}
 }
 
-// round tries every endpoint once. It returns the first link, nil without one.
-func (d *dialer) round(pause time.Duration) *face {
+// round tries every endpoint once. It returns what carries the first link, nil
+// without one.
+func (d *dialer) round(pause time.Duration) (run func() error) {
 	for i := range d.endpoints {
 		if i > 0 {
 			d.next = (d.next + 1) % len(d.endpoints)
 		}
-		f, err := d.dial(d.endpoints[d.next])
+		run, err := d.dial(d.endpoints[d.next])
 		if err == nil {
-			return f
+			return run
 		}
 		if d.s.ctx.Err() != nil {
 			return nil
@@ -95,8 +96,9 @@ func (d *dialer) failed(err error, line string) {
 	d.s.cfg.Links(LinkEvent{Endpoint: d.endpoints[d.next].String(), Dialled: true, Err: err})
 }
 
-func (d *dialer) dial(e endpoint.Endpoint) (*face, error) {
-	ctx := d.s.ctx
+func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
+	s := d.s
+	ctx := s.ctx
 	if len(d.endpoints) > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, attemptLimit)
@@ -108,24 +110,23 @@ func (d *dialer) dial(e endpoint.Endpoint) (*face, error) {
 	}
 	// A node id of its own for every attempt: the peer may still hold our last
 	// link, and would refuse the same node until that one's lease has ended.
-	role, zid, k := codec.Client, newZID(), upstream
-	if len(d.s.listeners) > 0 {
-		// Who has clients of his own is nobody's client but a peer, and must be
-		// known by one id so that two peers never hold two links: else samples
-		// would come twice, or go round.
-		role, zid, k = codec.Peer, d.s.zid, peer
+	role, zid, join := codec.Client, newZID(), s.join
+	if s.router != nil {
+		// Who has clients is nobody's client but a peer, and must be known by one id
+		// so that two peers never hold two links: else samples would come twice, or
+		// go round.
+		role, zid, join = codec.Peer, s.zid, s.router.Join
 	}
-	l, err := link.Dial(ctx, conn, d.s.linkConfig(role, zid))
+	l, err := link.Dial(ctx, conn, s.linkConfig(role, zid))
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("wire/zenoh: no Zenoh session at %s: %w", e, e.Refused(err))
 	}
-	f, err := d.s.join(l, k)
-	if err != nil {
+	if run, err = join(l); err != nil {
 		l.Discard()
 		return nil, fmt.Errorf("wire/zenoh: %s: %w", e, err)
 	}
-	return f, nil
+	return run, nil
 }
 
 // failures is why no endpoint has a link when ctx ended the wait for one, on one

@@ -1,7 +1,6 @@
 package zenoh
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -18,40 +17,51 @@ const (
 	maxReplyBytes = DefaultMemory // one largest message, and others
 )
 
-// get collects the replies to one question of ours.
-type get struct {
+// outQuery is a query of ours, and collects its replies.
+type outQuery struct {
 	// Constant.
-	s   *Session
-	key string
+	s    *Session
+	key  string
+	done chan struct{} // closed with the last reply
 
-	done    chan struct{} // closed when nobody is left to wait for
-	left    int           // who is: links together, own queryables together; guarded by Session.mu
-	replies []wire.Reply  // guarded by Session.mu
-	bytes   int           // guarded by Session.mu
+	// Guarded by Session.mu.
+	over    bool
+	replies []wire.Reply
+	bytes   int
 }
 
-// part ends one of those who are waited for. Called with s.mu held.
-func (g *get) part() {
-	if g.left--; g.left == 0 {
-		close(g.done)
+// finish is the end of the replies. Called with s.mu held.
+func (q *outQuery) finish() {
+	if !q.over {
+		q.over = true
+		close(q.done)
 	}
 }
 
 // add keeps a reply with its own copy of what m lends. One too many, or with a
 // key that was not asked for, is counted. Deletions are none. Called with s.mu
 // held.
-func (g *get) add(key string, m *codec.Response) {
+func (q *outQuery) add(key string, m *codec.Response) {
 	switch payload := m.Data.Payload; {
 	case m.Data.Delete:
-	case !m.Err && !keyexpr.Intersects(key, g.key), len(g.replies) == maxReplies, g.bytes+len(payload) > maxReplyBytes:
-		g.s.refused.Replies.Add(1)
+	case !m.Err && !keyexpr.Intersects(key, q.key), len(q.replies) == maxReplies, q.bytes+len(payload) > maxReplyBytes:
+		q.s.refused.Replies.Add(1)
 	default:
-		g.bytes += len(payload)
-		g.replies = append(g.replies, wire.Reply{Key: key, Payload: append([]byte{}, payload...), Err: m.Err})
+		q.bytes += len(payload)
+		q.replies = append(q.replies, wire.Reply{Key: key, Payload: append([]byte{}, payload...), Err: m.Err})
 	}
 }
 
-// Get asks every queryable that matches, wherever it is, and returns all
+// response takes a reply from the upstream.
+func (s *Session) response(key string, m *codec.Response) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.outQueries[m.ID]; q != nil && !q.over {
+		q.add(key, m)
+	}
+}
+
+// Get asks every queryable of others that matches, wherever it is, and returns all
 // replies, several on one key included. When ctx ends first its error is
 // returned with the replies so far.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
@@ -61,51 +71,33 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	if timeout < time.Millisecond {
 		return nil, fmt.Errorf("wire/zenoh: get %s: timeout %v, want at least 1ms", key, timeout)
 	}
-	g := &get{s: s, key: key, done: make(chan struct{})}
+	q := &outQuery{s: s, key: key, done: make(chan struct{})}
 	s.mu.Lock()
-	own, links := s.answerers(key, codec.All, nil)
-	if err := s.reachable(); err != nil && (s.closed || len(own) == 0) {
+	if err := s.reachable(); err != nil {
 		s.mu.Unlock()
 		return nil, err
 	}
-	asked := s.askedOf(links)
-	if asked != nil {
-		asked.get = g
-		g.left++
-	}
-	var ours *inquiry
-	if len(own) > 0 {
-		ours = &inquiry{s: s, get: g, qos: codec.RequestQoS, key: key, payload: bytes.Clone(payload)}
-		g.left++
-		ours.open(own, timeout)
-	}
-	if g.left == 0 {
-		close(g.done)
-	}
+	id, up := s.id(), s.up
+	s.outQueries[id] = q
 	s.mu.Unlock()
-	if asked != nil {
-		m := codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, Expr: codec.Key([]byte(key)),
-			Target: codec.All, TimeoutMS: uint64(timeout.Milliseconds()),
-			Query: codec.Query{Consolidation: codec.ConsolidateNone, HasBody: payload != nil, Payload: payload}}
-		asked.send(s, links, &m, link.Delivery{QoS: m.QoS, Reliable: true})
+	m := codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+		Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: id, Expr: codec.Key([]byte(key)),
+		Target: codec.All, TimeoutMS: uint64(timeout.Milliseconds()),
+		Query: codec.Query{Consolidation: codec.ConsolidateNone, HasBody: payload != nil, Payload: payload}}}
+	if up.Send(&m, link.Delivery{QoS: codec.RequestQoS, Reliable: true}) != nil {
+		s.mu.Lock()
+		q.finish()
+		s.mu.Unlock()
 	}
-	if ours != nil {
-		s.events.add(event{ask: ours.ask})
-	}
-	err := s.await(ctx, g.done, timeout)
+	err := s.await(ctx, q.done, timeout)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if asked != nil {
-		delete(s.questions, asked.id)
-	}
-	if ours != nil {
-		ours.cancel()
-	}
+	delete(s.outQueries, id)
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	return g.replies, err
+	return q.replies, err
 }
 
 // await waits for done, the timeout or Close, neither of which is an error.
@@ -118,17 +110,6 @@ func (s *Session) await(ctx context.Context, done <-chan struct{}, timeout time.
 	case <-s.ctx.Done():
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-	return nil
-}
-
-// reachable reports why nobody can be asked. Called with mu held.
-func (s *Session) reachable() error {
-	switch {
-	case s.closed:
-		return wire.ErrClosed
-	case len(s.faces) == 0 && len(s.listeners) == 0:
-		return wire.ErrDisconnected
 	}
 	return nil
 }

@@ -2,8 +2,8 @@ package zenoh
 
 import (
 	"errors"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
@@ -11,25 +11,21 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// publisher sends samples on one key to every link that wants them, and to the
-// own subscribers.
+// publisher sends samples on one key to every link that wants them.
 type publisher struct {
 	// Constant.
 	s   *Session
 	key string
 	how link.Delivery
 
-	stale atomic.Bool // links or subscribers have changed
-
-	mu      sync.Mutex // held while a Put copies, or waits when it blocks
-	push    codec.Push // guarded by mu
-	targets []target   // guarded by mu
-	closed  bool       // guarded by mu
-	nobody  error      // why there are no targets; guarded by mu
-
-	// For the session's own subscribers, guarded by mu.
-	own  []*subscriber
-	slot localSlot
+	// Guarded by mu, which is held while a Put copies, or waits when it blocks.
+	mu      sync.Mutex
+	push    codec.Push
+	closed  bool
+	epoch   uint64 // of the session when it looked for receivers
+	targets []target
+	nobody  error        // why there are none
+	links   []*link.Link // scratch of aim
 }
 
 // target is a link that wants a publisher's samples, and the place of the newest
@@ -48,16 +44,13 @@ func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if keyexpr.HasWildcard(key) {
 		return nil, errors.New("wire/zenoh: publisher on " + key + ", want a key without wildcards")
 	}
-	p := &publisher{s: s, key: key, how: link.Delivery{QoS: qosByte(qos), Reliable: qos.Reliable}}
-	p.push = codec.Push{Expr: codec.Key([]byte(key)), Envelope: codec.Envelope{QoS: p.how.QoS}}
-	p.stale.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	s.publishers[p] = true
-	s.aimers.add(key, p)
+	p := &publisher{s: s, key: key, how: link.Delivery{QoS: qosByte(qos), Reliable: qos.Reliable}}
+	p.push = codec.Push{Expr: codec.Key([]byte(key)), Envelope: codec.Envelope{QoS: p.how.QoS}}
 	return p, nil
 }
 
@@ -85,11 +78,6 @@ func (p *publisher) Put(payload, attachment []byte) error {
 		return err
 	}
 	first := p.nobody
-	if len(p.own) > 0 {
-		if err := p.s.events.sample(p); err != nil && first == nil {
-			first = err
-		}
-	}
 	for i := range p.targets {
 		if err := p.targets[i].link.Push(&p.push, p.how); err != nil && err != link.ErrClosed && first == nil {
 			first = err
@@ -110,9 +98,6 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 		return false, err
 	}
 	err = p.nobody
-	if len(p.own) > 0 {
-		replaced = p.s.events.latest(p)
-	}
 	for i := range p.targets {
 		t := &p.targets[i]
 		r, e := t.link.PushLatest(t.slot, &p.push, p.how)
@@ -131,9 +116,8 @@ func (p *publisher) prepare(payload, attachment []byte) error {
 	if p.closed {
 		return wire.ErrClosed
 	}
-	if p.stale.CompareAndSwap(true, false) {
+	if p.epoch != p.s.epoch.Load() {
 		if err := p.aim(); err != nil {
-			p.stale.Store(true)
 			return err
 		}
 	}
@@ -150,72 +134,29 @@ func (p *publisher) aim() error {
 	if s.closed {
 		return wire.ErrClosed
 	}
-	p.nobody = nil
-	if len(s.faces) == 0 && len(s.listeners) == 0 {
-		p.nobody = wire.ErrDisconnected
+	p.epoch, p.links, p.nobody = s.epoch.Load(), p.links[:0], wire.ErrDisconnected
+	if s.up != nil {
+		p.links, p.nobody = s.up.Receivers(p.links, p.key), nil
 	}
 	old := p.targets
-	p.targets, p.own = nil, nil
-	s.aiming++
-	add := func(f *face) {
-		if f.aimed == s.aiming {
-			return
-		}
-		f.aimed = s.aiming
-		t := target{link: f.link}
-		for _, o := range old {
-			if o.link == f.link {
-				t.slot = o.slot
-			}
-		}
-		if t.slot == nil {
+	p.targets = make([]target, 0, len(p.links))
+	for _, l := range p.links {
+		t := target{l, nil}
+		if i := slices.IndexFunc(old, func(o target) bool { return o.link == l }); i >= 0 {
+			t.slot = old[i].slot
+		} else {
 			t.slot = new(link.Slot)
 		}
 		p.targets = append(p.targets, t)
 	}
-	for _, e := range s.matches(codec.DeclareSubscriber, p.key) {
-		for _, o := range e.own {
-			p.own = append(p.own, o.sub)
-		}
-		for i := range e.holders {
-			add(e.holders[i].face)
-		}
-	}
-	for _, f := range s.north {
-		if f.kind == upstream || !f.ready {
-			add(f)
-		}
-	}
+	clear(p.links) // they may end
 	return nil
-}
-
-// retarget makes publishers look at their links again: all of them for "", else
-// those that a subscriber on key concerns. Called with mu held.
-func (s *Session) retarget(key string) {
-	if key == "" {
-		for p := range s.publishers {
-			p.stale.Store(true)
-		}
-		return
-	}
-	for _, all := range s.aimers.matching(key) {
-		for p := range all.who {
-			p.stale.Store(true)
-		}
-	}
 }
 
 // Undeclare ends the publisher.
 func (p *publisher) Undeclare() error {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.closed = true
-	p.mu.Unlock()
-	s := p.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.publishers[p] {
-		delete(s.publishers, p)
-		s.aimers.remove(p.key, p)
-	}
 	return nil
 }

@@ -18,12 +18,12 @@ func quick(at string) Config {
 	return Config{Connect: []string{at}, BackoffMin: 10 * time.Millisecond, BackoffMax: 40 * time.Millisecond}
 }
 
-// cut ends all links of a session without a word, as a network does.
+// cut ends the link of a client without a word, as a network does.
 func cut(s *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.faces {
-		f.link.Discard()
+	if d, ok := s.up.(*dialled); ok {
+		d.Discard()
 	}
 }
 
@@ -80,7 +80,7 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	works(server, &serverSees, []string{"+@r/edge"}, []string{"+@r/server"})
-	cut(server)
+	cut(edge)
 	works(server, &serverSees, []string{"+@r/edge", "-@r/edge", "+@r/edge"}, []string{"+@r/server", "-@r/server", "+@r/server"})
 
 	server.Close()
@@ -116,7 +116,7 @@ func TestLostLinkEndsGet(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(20 * time.Millisecond) // the reply is on its way
-		cut(server)
+		cut(edge)
 	}()
 	r, err := edge.Get(context.Background(), "@g", nil, 20*time.Second)
 	if err != nil || len(r) != 1 || time.Since(began) > 10*time.Second {
@@ -139,7 +139,7 @@ func TestUnfinishedQueryIsEnded(t *testing.T) {
 	eventually(t, "the query to be forgotten", func() bool {
 		server.mu.Lock()
 		defer server.mu.Unlock()
-		return len(server.faces) == 1 && len(server.faces[0].inquiries) == 0
+		return len(server.inQueries) == 0 && server.router.Held().Queries == 0
 	})
 	q := <-held
 	if err := q.Reply("@u", nil); err == nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"edgert/wire"
-	"edgert/wire/zenoh/codec"
 )
 
 // many is how many objects of each kind the tests of scale declare.
@@ -79,10 +78,7 @@ func TestTenThousandDeclarations(t *testing.T) {
 	began = time.Now()
 	holder.Close()
 	eventually(t, "no token", func() bool { return alive.Load() == 0 })
-	hub.mu.Lock()
-	left := hub.tree(codec.DeclareSubscriber).Len() + hub.tree(codec.DeclareQueryable).Len() + hub.tree(codec.DeclareToken).Len()
-	hub.mu.Unlock()
-	if left != 0 {
+	if left := hub.router.Held().Entries; left != 0 {
 		t.Errorf("%d entries of a client that is gone", left)
 	}
 	t.Logf("forgotten in %v", time.Since(began))

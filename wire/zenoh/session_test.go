@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"edgert/wire"
-	"edgert/wire/zenoh/codec"
 )
 
 // listener opens a session on a free port and returns its endpoint.
@@ -103,12 +102,7 @@ func hearing(t *testing.T, s *Session, key string) {
 	eventually(t, "a subscriber on "+key, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, e := range s.matches(codec.DeclareSubscriber, key) {
-			if len(e.holders) > 0 {
-				return true
-			}
-		}
-		return slices.ContainsFunc(s.faces, func(f *face) bool { return f.kind == upstream })
+		return s.up != nil && len(s.up.Receivers(nil, key)) > 0
 	})
 }
 

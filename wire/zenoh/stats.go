@@ -4,22 +4,11 @@ import "sync/atomic"
 
 // refusals counts what the session's bounds refused. Atomic.
 type refusals struct {
-	HalfOpen     atomic.Uint64
-	Sessions     atomic.Uint64
-	Idle         atomic.Uint64
 	Keys         atomic.Uint64
 	Declarations atomic.Uint64
 	Queries      atomic.Uint64
 	Replies      atomic.Uint64
 	Routes       atomic.Uint64
-}
-
-// relays counts what went from link to link. Atomic.
-type relays struct {
-	Samples atomic.Uint64
-	Queries atomic.Uint64
-	Replies atomic.Uint64
-	Dropped atomic.Uint64
 }
 
 // Stats is what a session's bounds and queues have given up since Open.
@@ -47,15 +36,24 @@ type Stats struct {
 	RelayDropped   uint64 // samples and replies that the other link did not take
 }
 
-// Stats returns the counters.
+// Stats returns the counters, of the router in this process too.
 func (s *Session) Stats() Stats {
-	c, r := &s.counters, &s.refused
-	return Stats{
+	c, own := &s.counters, &s.refused
+	st := Stats{
 		Dropped: c.Dropped.Load(), Replaced: c.Replaced.Load(), Malformed: c.Malformed.Load(),
 		Revoked: c.Revoked.Load(), StaleSN: c.StaleSN.Load(), Unassembled: c.Unassembled.Load(), Stalled: c.Stalled.Load(),
-		HalfOpen: r.HalfOpen.Load(), Sessions: r.Sessions.Load(), Idle: r.Idle.Load(), Keys: r.Keys.Load(),
-		Declarations: r.Declarations.Load(), Queries: r.Queries.Load(), Replies: r.Replies.Load(),
-		Routes: r.Routes.Load(), RelayedSamples: s.relayed.Samples.Load(), RelayedQueries: s.relayed.Queries.Load(),
-		RelayedReplies: s.relayed.Replies.Load(), RelayDropped: s.relayed.Dropped.Load(),
+		Keys: own.Keys.Load(), Declarations: own.Declarations.Load(), Queries: own.Queries.Load(),
+		Replies: own.Replies.Load(), Routes: own.Routes.Load(),
 	}
+	if s.router != nil {
+		refused, relayed := s.router.Counters()
+		st.HalfOpen, st.Sessions, st.Idle = refused.HalfOpen.Load(), refused.Sessions.Load(), refused.Idle.Load()
+		st.Keys += refused.Keys.Load()
+		st.Declarations += refused.Declarations.Load()
+		st.Queries += refused.Queries.Load()
+		st.Routes += refused.Routes.Load()
+		st.RelayedSamples, st.RelayedQueries = relayed.Samples.Load(), relayed.Queries.Load()
+		st.RelayedReplies, st.RelayDropped = relayed.Replies.Load(), relayed.Dropped.Load()
+	}
+	return st
 }

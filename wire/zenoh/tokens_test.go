@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 )
 
@@ -17,17 +18,14 @@ func TestSharedTokenVanishesWithTheLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := mustOpen(t, Config{Connect: []string{at}}), mustOpen(t, Config{Connect: []string{at}})
+	var own wire.Declaration
 	for _, s := range []*Session{a, b, server} {
-		if _, err := s.Token("@h/shared"); err != nil {
+		var err error
+		if own, err = s.Token("@h/shared"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all three to be counted", func() bool {
-		server.mu.Lock()
-		defer server.mu.Unlock()
-		e, ok := server.tree(codec.DeclareToken).Get("@h/shared")
-		return ok && e.alive() == 3
-	})
+	eventually(t, "the clients' tokens", func() bool { return server.router.Held().Tokens == 2 })
 	mark, err := a.Token("@h/mark")
 	if err != nil {
 		t.Fatal(err)
@@ -40,21 +38,9 @@ func TestSharedTokenVanishesWithTheLast(t *testing.T) {
 	mark.Undeclare()
 	a.Close()
 	want("+@h/shared", "+@h/mark", "-@h/mark")
-	for _, o := range server.ownTokens() {
-		o.Undeclare()
-	}
+	own.Undeclare()
 	b.Close()
 	want("+@h/shared", "+@h/mark", "-@h/mark", "-@h/shared")
-}
-
-func (s *Session) ownTokens() []*object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*object
-	for _, e := range s.matches(codec.DeclareToken, "") {
-		all = append(all, e.own...)
-	}
-	return all
 }
 
 // Goal: what an upstream no longer reports, because the watcher is gone, is
@@ -77,7 +63,7 @@ func TestForgottenTokensDoNotComeBack(t *testing.T) {
 	eventually(t, "both tokens", func() bool { return len(first.seen()) == 2 })
 	w.Undeclare()
 	edge.mu.Lock()
-	if n := edge.tree(codec.DeclareToken).Len() + len(edge.faces[0].table(codec.DeclareToken)); n != 0 {
+	if n := edge.tree(codec.DeclareToken).Len() + len(edge.tokens.byID); n != 0 {
 		t.Errorf("%d tokens are still held for nobody", n)
 	}
 	edge.mu.Unlock()
@@ -108,7 +94,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 		return d.(*subscriber)
 	}
 	first := sub("@n/a/1")
-	sub("@n/a/2")
+	second := sub("@n/a/2")
 	sub("@elsewhere")
 	a := mustAttack(t, at)
 	ask := func(mode codec.Mode, about uint8, key string) []codec.Declare {
@@ -134,9 +120,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 	for _, s := range []*subscriber{first, third} {
 		s.Undeclare()
 	}
-	for _, o := range victim.objectsOn("@n/a/2") {
-		o.Undeclare()
-	}
+	second.Undeclare()
 	if got := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareSubscriber }); len(got) != 0 {
 		t.Errorf("aggregate, three changes before the last goes: %+v, want none", got)
 	}
@@ -149,16 +133,6 @@ func TestInterestsAreAnswered(t *testing.T) {
 	if len(got) != 1 || got[0].Answers || got[0].Kind != codec.DeclareSubscriber {
 		t.Errorf("a later one: %+v, want one declaration without a number", got)
 	}
-}
-
-func (s *Session) objectsOn(key string) []*object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*object
-	for _, e := range s.matches(codec.DeclareSubscriber, key) {
-		all = append(all, e.own...)
-	}
-	return all
 }
 
 // declarations returns what the victim declares before the one that ends it.

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"edgert/wire"
+	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
 	"edgert/wire/zenoh/endpoint/endpointtest"
+	"edgert/wire/zenoh/link"
 )
 
 // transports lists where a listener may listen, and how both sides are set up.
@@ -172,14 +174,14 @@ func TestFailover(t *testing.T) {
 	}
 	first.Close()
 	eventually(t, "the token at the second", func() bool { return len(seen2.seen()) == 1 })
-	var closed *CloseError
+	var closed *link.CloseError
 	if ev, _ := links.last(false); !ev.Dialled {
 		t.Errorf("last event %+v", ev)
 	}
 	links.mu.Lock()
 	found := false
 	for _, ev := range links.all {
-		found = found || ev.Endpoint == at1 && errors.As(ev.Err, &closed) && closed.Reason == CloseGeneric
+		found = found || ev.Endpoint == at1 && errors.As(ev.Err, &closed) && closed.Reason == codec.CloseGeneric
 	}
 	links.mu.Unlock()
 	if !found {
@@ -225,8 +227,8 @@ func TestRefusalsAreTyped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	_, err := Open(ctx, Config{Connect: []string{at}})
-	var closed *CloseError
-	if !errors.As(err, &closed) || closed.Reason != CloseMaxSessions {
+	var closed *link.CloseError
+	if !errors.As(err, &closed) || closed.Reason != codec.CloseMaxSessions {
 		t.Errorf("Open at a full listener = %v, want a CloseError with MaxSessions", err)
 	}
 	set := transports(t)["mtls"]
@@ -234,7 +236,7 @@ func TestRefusalsAreTyped(t *testing.T) {
 	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, err = Open(ctx, Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: set.dial.TLS.RootCA}})
-	var auth *AuthError
+	var auth *endpoint.AuthError
 	if !errors.As(err, &auth) || !strings.Contains(err.Error(), "refused our certificate") {
 		t.Errorf("Open without a certificate = %v, want an AuthError", err)
 	}

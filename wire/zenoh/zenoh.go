@@ -1,34 +1,29 @@
 // Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP, TLS
 // and unix sockets.
 //
-// A Session dials, listens, or both. One that only dials is a Zenoh client of
-// what it dials, a router or another listener: it declares its subscribers,
-// queryables and tokens there, and sends every publication. One that listens is
-// a peer. For each client that dials it, it is the router: it answers interests,
-// and passes samples, questions with their replies, and tokens between that
-// client and everybody else. Peers and routers, whoever dialled whom, tell each
-// other all that they and their clients have, and nothing goes from one of them
-// to another through a third, because they reach each other: so nothing comes
-// twice and nothing goes round.
+// A Session is a client of one upstream. One that only dials is a client of what
+// it dials, a router or another listener: it is linked to one of its endpoints,
+// and when that link is lost, to the next one that answers, with backoff when none
+// does, for ever. Everything is declared anew on the new link. What the other side
+// had declared is forgotten with its link: its tokens vanish, and appear again when
+// it comes back.
 //
-// What is passed on keeps its QoS, and a link that does not take it loses it by
-// that QoS: a droppable sample at once, a blocking one when the link has taken
-// nothing for half a second, and at once for as long as it goes on taking
-// nothing. Nobody else's traffic waits.
+// One that listens is a client of a router in its own process (package router),
+// which serves those that dial it; what it dials besides are the router's peers.
 //
-// It is linked to one of the endpoints that it dials: when that link is lost, to
-// the next one that answers, with backoff when none does, for ever. Everything
-// is declared anew on the new link. What the other side had declared is forgotten with its
-// link: its tokens vanish, and appear again when it comes back.
+// What a Session publishes and asks goes to others, not to itself. It sees its own
+// tokens as everybody else's.
 //
-// A Session hears its own publications, answers its own questions and sees its
-// own tokens, as everybody else's.
+// Files: dial.go keeps a link, upstream.go is what is said there and heard from
+// there, declare.go what the session declares, publish.go and receive.go samples,
+// get.go the queries that it asks, query.go those that it answers, token.go the
+// tokens of others, deliver.go what waits for its callbacks.
 //
 // Subpackages: codec is the format, keyexpr the matching, endpoint the places to
-// dial and to listen on, link one transport, contract the tests of any
-// wire.Session.
+// dial and to listen on, link one transport, remote what remotes make us remember,
+// router the listener's work, contract the tests of any wire.Session.
 //
-// Source: eclipse-zenoh/zenoh; checked against 1.9.0 and 1.10.2 (make interop).
+// Source: the crates zenoh, zenoh-protocol and zenoh-transport 1.9.0; checked against eclipse-zenoh 1.9.0.
 package zenoh
 
 import (
@@ -42,64 +37,55 @@ import (
 	"edgert/wire/zenoh/endpoint"
 	"edgert/wire/zenoh/keyexpr"
 	"edgert/wire/zenoh/link"
+	"edgert/wire/zenoh/router"
 )
 
 // Session implements wire.Session.
 type Session struct {
 	// Constant after Open.
-	cfg    Config
-	zid    []byte
-	budget *link.Budget
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	cfg       Config
+	zid       []byte
+	budget    *link.Budget
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	listeners []*endpoint.Listener
+	router    *router.Router // nil: it does not listen
 
 	counters link.Counters // atomic
 	refused  refusals      // atomic
 
-	tasks     sync.WaitGroup // every goroutine of the session
-	listeners []*endpoint.Listener
+	tasks sync.WaitGroup // every goroutine of the session, without its router's
+
+	// epoch changes with every subscriber and every link; what is cached of who
+	// gets samples carries it.
+	epoch atomic.Uint64
 
 	// deliver is held while a callback runs, so that callbacks come one at a
 	// time and none after Undeclare. It may be held when taking mu, not the
 	// other way round.
 	deliver sync.Mutex
+	routes  map[string]*route // guarded by deliver
 
-	// epoch changes with every subscriber and every link; cached routes carry it.
-	epoch      atomic.Uint64
-	routeBytes atomic.Int64 // of all links' cached routes
-	relayed    relays       // atomic
+	// Guarded by mu, which is held while nothing blocks and no callback runs. It
+	// may be held when sending, which takes the router's lock.
+	mu     sync.Mutex
+	closed bool
+	lastID uint32
+	up     upstream      // nil: there is no link
+	first  chan struct{} // closed when the first link is up
+	isUp   bool
 
-	// Guarded by mu, which is held while nothing blocks and no callback runs.
-	mu      sync.Mutex
-	closed  bool
-	lastID  uint32
-	aiming  uint64 // numbers the searches for links, for face.aimed
-	faces   []*face
-	north   []*face          // those that are no guest clients
-	unready int              // peers that have not told us all they have
-	guests  map[string]visit // by the node ids of accepted links
-	first   chan struct{}    // closed when the first link is up
-	isUp    bool
+	index   [len(kinds)]keyexpr.Tree[*entry]
+	matched []*entry
+	tokens  remoteTokens
 
-	inquiryBytes int // of queries that our queryables have not finished
-	watchers     map[uint32]*watcher
-	lists        map[uint32]*listing
+	watchers   map[uint32]*watcher
+	lists      map[uint32]*listing
+	outQueries map[uint32]*outQuery
+	inQueries  map[uint32]*inQuery // that the upstream asked, by its numbers
+	inBytes    int                 // of those that our queryables have not finished
 
-	publishers map[*publisher]bool
-	questions  map[uint32]*question
-
-	// All that is declared, by anybody, and who waits for changes of it.
-	index         [len(kinds)]keyexpr.Tree[*entry]
-	declaredBytes int // of the entries and interests, without the trees
-	matched       []*entry
-	aimers        crowd[*publisher]
-	watching      crowd[*watcher]
-	wanted        crowd[*interest]
-	unrestricted  map[*interest]struct{}
-	aggregates    int   // interests that join what matches
-	visits        visit // so far
-
-	events localEvents // own lock
+	events deliveries // own lock
 }
 
 var _ wire.Session = (*Session)(nil)
@@ -123,13 +109,13 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 	}
 	s.start(s.events.run)
 	for _, l := range s.listeners {
-		s.start(func() { s.acceptFrom(l) })
+		s.router.Serve(l)
 	}
 	d := &dialer{s: s, endpoints: cfg.connect, last: make([]error, len(cfg.connect))}
 	if len(cfg.connect) > 0 {
 		s.start(d.run)
 	}
-	if len(cfg.Listen) > 0 {
+	if s.router != nil {
 		return s, nil
 	}
 	select {
@@ -143,13 +129,18 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 
 func newSession(cfg Config) *Session {
 	s := &Session{
-		cfg: cfg, zid: newZID(), budget: link.NewBudget(cfg.Memory),
-		guests: map[string]visit{}, publishers: map[*publisher]bool{}, watchers: map[uint32]*watcher{},
-		lists: map[uint32]*listing{}, questions: map[uint32]*question{}, unrestricted: map[*interest]struct{}{},
-		first: make(chan struct{}),
+		cfg: cfg, zid: newZID(), budget: link.NewBudget(cfg.Memory), routes: map[string]*route{},
+		tokens: remoteTokens{byID: map[uint32]*entry{}}, watchers: map[uint32]*watcher{}, lists: map[uint32]*listing{},
+		outQueries: map[uint32]*outQuery{}, inQueries: map[uint32]*inQuery{}, first: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.epoch.Store(1)
 	s.events.init(s)
+	if len(cfg.listen) > 0 {
+		s.router = router.New(router.Config{Link: s.linkConfig(codec.Peer, s.zid), MaxSessions: cfg.MaxSessions, Log: cfg.Log,
+			Event: func(from string, err error) { cfg.Links(LinkEvent{Endpoint: from, Up: err == nil, Err: err}) }}, inbox{s})
+		s.up = s.router.Port()
+	}
 	return s
 }
 
@@ -170,29 +161,61 @@ func (s *Session) Close() error {
 		return wire.ErrClosed
 	}
 	s.closed = true
-	s.retarget("")
-	faces := append([]*face(nil), s.faces...)
+	s.epoch.Add(1)
+	for _, q := range s.inQueries {
+		q.cancel()
+	}
+	up := s.up
 	s.mu.Unlock()
 	s.cancel()
+	if d, ok := up.(*dialled); ok {
+		d.Close(codec.CloseGeneric)
+	}
+	if s.router != nil {
+		s.router.Stop()
+	}
 	for _, l := range s.listeners {
 		l.Close()
 	}
-	for _, f := range faces {
-		f.link.Close(codec.CloseGeneric)
-	}
 	s.events.close()
 	s.tasks.Wait()
+	if s.router != nil {
+		s.router.Wait()
+	}
 	return nil
+}
+
+// Endpoints lists what the session listens on, with the real port numbers.
+func (s *Session) Endpoints() []string {
+	var all []string
+	for _, l := range s.listeners {
+		all = append(all, l.Endpoint())
+	}
+	return all
 }
 
 // Connected reports whether at least one link is up.
 func (s *Session) Connected() bool {
+	if s.router != nil {
+		return s.router.Connected()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.faces) > 0
+	return s.up != nil
 }
 
-// id returns a number that no other object, interest or request of the session
+// reachable reports why nobody can be asked. Called with mu held.
+func (s *Session) reachable() error {
+	switch {
+	case s.closed:
+		return wire.ErrClosed
+	case s.up == nil:
+		return wire.ErrDisconnected
+	}
+	return nil
+}
+
+// id returns a number that no other declaration, interest or query of the session
 // has. Called with mu held.
 func (s *Session) id() uint32 {
 	s.lastID++

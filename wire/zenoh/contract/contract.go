@@ -120,13 +120,37 @@ func (p pair) eventually(what string, ok func() bool) {
 // blocking is a QoS by which nothing is lost.
 var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
 
+// must is what a call returned, which may not have failed.
+func must[T any](p pair, what string, v T, err error) T {
+	p.Helper()
+	if err != nil {
+		p.Fatalf("%s = %v", what, err)
+	}
+	return v
+}
+
 func (p pair) publisher(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 	p.Helper()
 	pub, err := s.Publisher(key, qos)
-	if err != nil {
-		p.Fatalf("Publisher(%s) = %v", key, err)
-	}
-	return pub
+	return must(p, "Publisher("+key+")", pub, err)
+}
+
+func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {
+	p.Helper()
+	sub, err := s.Subscribe(expr, deposit)
+	return must(p, "Subscribe("+expr+")", sub, err)
+}
+
+func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wire.Declaration {
+	p.Helper()
+	q, err := s.Queryable(expr, answer)
+	return must(p, "Queryable("+expr+")", q, err)
+}
+
+func (p pair) token(s wire.Session, key string) wire.Declaration {
+	p.Helper()
+	d, err := s.Token(key)
+	return must(p, "Token("+key+")", d, err)
 }
 
 // heard is a publisher whose subscribers are known.
@@ -152,15 +176,6 @@ func (p pair) known() {
 		})
 		token.Undeclare()
 	}
-}
-
-func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {
-	p.Helper()
-	sub, err := s.Subscribe(expr, deposit)
-	if err != nil {
-		p.Fatalf("Subscribe(%s) = %v", expr, err)
-	}
-	return sub
 }
 
 func (p pair) put(pub wire.Publisher, payload, attachment []byte) {

@@ -13,15 +13,6 @@ import (
 	"edgert/wire"
 )
 
-func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wire.Declaration {
-	p.Helper()
-	q, err := s.Queryable(expr, answer)
-	if err != nil {
-		p.Fatalf("Queryable(%s) = %v", expr, err)
-	}
-	return q
-}
-
 // says is a queryable that replies with one text on its own key.
 func says(key, text string) func(wire.Query) {
 	return func(q wire.Query) {
@@ -33,10 +24,7 @@ func says(key, text string) func(wire.Query) {
 func (p pair) get(s wire.Session, key string, payload []byte) []wire.Reply {
 	p.Helper()
 	r, err := s.Get(context.Background(), key, payload, patience)
-	if err != nil {
-		p.Fatalf("Get(%s) = %v", key, err)
-	}
-	return r
+	return must(p, "Get("+key+")", r, err)
 }
 
 // texts lists the payloads of replies, errors with an exclamation mark, sorted.
@@ -220,13 +208,6 @@ var queries = []testCase{
 		if _, err := p.from.Get(context.Background(), "a//b", nil, time.Second); err == nil {
 			p.Error("a query on a bad key was accepted")
 		}
-	}},
-	{"a session answers its own queries", func(p pair) {
-		p.queryable(p.from, "@c/self", says("@c/self", "own"))
-		p.queryable(p.to, "@c/self", says("@c/self", "other"))
-		p.eventually("both", func() bool {
-			return slices.Equal(texts(p.get(p.from, "@c/self", nil)), []string{"other", "own"})
-		})
 	}},
 	{"a hundred queries at once", func(p pair) {
 		p.queryable(p.to, "@c/hundred/**", func(q wire.Query) {

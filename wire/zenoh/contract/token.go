@@ -42,23 +42,11 @@ func (d *diary) of(key string) (all []string) {
 	return all
 }
 
-func (p pair) token(s wire.Session, key string) wire.Declaration {
-	p.Helper()
-	d, err := s.Token(key)
-	if err != nil {
-		p.Fatalf("Token(%s) = %v", key, err)
-	}
-	return d
-}
-
 func (p pair) watch(s wire.Session, expr string) (*diary, wire.Declaration) {
 	p.Helper()
 	d := new(diary)
 	w, err := s.SubscribeTokens(expr, d.deposit)
-	if err != nil {
-		p.Fatalf("SubscribeTokens(%s) = %v", expr, err)
-	}
-	return d, w
+	return d, must(p, "SubscribeTokens("+expr+")", w, err)
 }
 
 // reads waits until a diary has exactly these entries, in any order.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/link"
 )
 
 const (
@@ -58,7 +59,7 @@ type links struct {
 func (l *links) hear(e zenoh.LinkEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var closed *zenoh.CloseError
+	var closed *link.CloseError
 	if errors.As(e.Err, &closed) {
 		l.refused = e.Err
 	}
@@ -161,8 +162,8 @@ func TestSilenceBehindARouter(t *testing.T) {
 		way.Stall(true)
 		after, why := events.are(t, false, cut)
 		t.Logf("noticed after %.1f s: %v", after.Seconds(), why)
-		if !errors.Is(why, zenoh.ErrExpired) {
-			t.Errorf("the link ended by %v, want %v", why, zenoh.ErrExpired)
+		if !errors.Is(why, link.ErrExpired) {
+			t.Errorf("the link ended by %v, want %v", why, link.ErrExpired)
 		}
 		back, _ := events.are(t, true, cut)
 		e.flows(t, "after")

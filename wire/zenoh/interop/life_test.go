@@ -194,7 +194,7 @@ func TestMutualTLSAndAccessControl(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 				defer cancel()
 				s, err := zenoh.Open(ctx, cfg)
-				var refused *zenoh.AuthError
+				var refused *endpoint.AuthError
 				if err == nil {
 					s.Close()
 				}

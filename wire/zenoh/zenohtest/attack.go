@@ -38,104 +38,104 @@ type Attack struct {
 	Links int
 	Churn bool // goes on until its time is over; the others until all is said
 
-	link func(f *foe, i int)
+	link func(a *attacker, i int)
 }
 
 // Attacks are the ways that have cost some listener its memory.
 var Attacks = []Attack{
-	{"idle links", 250, false, func(*foe, int) {}},
-	{"a claimed batch that does not come", 250, false, func(f *foe, _ int) { f.conn.Write([]byte{0xff, 0xff, 1, 2, 3}) }},
-	{"unfinished messages on every lane", 100, false, func(f *foe, _ int) { f.unfinished(20) }},
-	{"subscribers that read nothing", 250, false, (*foe).deaf},
-	{"queries that are never answered", 100, false, (*foe).unanswered},
-	{"declarations", 12, false, (*foe).declarations},
-	{"watchers of all declarations", 100, false, func(f *foe, i int) {
-		go io.Copy(io.Discard, f.conn)
-		f.send(5, codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1, Mode: codec.InterestCurrentFuture,
+	{"idle links", 250, false, func(*attacker, int) {}},
+	{"a claimed batch that does not come", 250, false, func(a *attacker, _ int) { a.conn.Write([]byte{0xff, 0xff, 1, 2, 3}) }},
+	{"unfinished messages on every lane", 100, false, func(a *attacker, _ int) { a.unfinished(20) }},
+	{"subscribers that read nothing", 250, false, (*attacker).subscribeUnread},
+	{"queries that are never answered", 100, false, (*attacker).unanswered},
+	{"declarations", 12, false, (*attacker).declarations},
+	{"watchers of all declarations", 100, false, func(a *attacker, i int) {
+		go io.Copy(io.Discard, a.conn)
+		a.send(5, codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1, Mode: codec.InterestCurrentFuture,
 			About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens}})
 		for id := uint32(1); i < 4 && id <= 6000; id++ {
-			f.declare(codec.DeclareToken, id, freshKey(i, id))
+			a.declare(codec.DeclareToken, id, freshKey(i, id))
 		}
 	}},
-	{"interests in keys of many chunks", 4, false, func(f *foe, i int) {
-		go io.Copy(io.Discard, f.conn)
+	{"interests in keys of many chunks", 4, false, func(a *attacker, i int) {
+		go io.Copy(io.Discard, a.conn)
 		deep := strings.Repeat(fmt.Sprint("/", i), 50)
 		for id := uint32(1); id <= 16_384; id++ {
-			if !f.interest(id, codec.Key(fmt.Appendf(nil, "@deep/%d%s", id, deep)), true) {
+			if !a.interest(id, codec.Key(fmt.Appendf(nil, "@deep/%d%s", id, deep)), true) {
 				return
 			}
 		}
 	}},
-	{"interests in everything", 20, false, func(f *foe, _ int) {
-		go io.Copy(io.Discard, f.conn)
-		for id := uint32(1); id <= 16_384 && f.interest(id, codec.Expr{}, false); id++ {
+	{"interests in everything", 20, false, func(a *attacker, _ int) {
+		go io.Copy(io.Discard, a.conn)
+		for id := uint32(1); id <= 16_384 && a.interest(id, codec.Expr{}, false); id++ {
 		}
 	}},
-	{"declarations whose keys grow", 4, false, func(f *foe, i int) {
-		go io.Copy(io.Discard, f.conn)
+	{"declarations whose keys grow", 4, false, func(a *attacker, i int) {
+		go io.Copy(io.Discard, a.conn)
 		long := strings.Repeat("x", 900)
-		for id := uint32(1); id <= 8192 && f.declare(codec.DeclareToken, id, freshKey(i, id)); id++ {
+		for id := uint32(1); id <= 8192 && a.declare(codec.DeclareToken, id, freshKey(i, id)); id++ {
 		}
-		for id := uint32(1); id <= 8192 && f.declare(codec.DeclareToken, id, codec.Key(fmt.Appendf(nil, "@grown/%d/%d/%s", i, id, long))); id++ {
-		}
-	}},
-	{"one key under many numbers", 100, false, func(f *foe, _ int) {
-		go io.Copy(io.Discard, f.conn)
-		for id := uint32(1); id <= 16_384 && f.declare(codec.DeclareToken, id, codec.Key([]byte("@same"))); id++ {
+		for id := uint32(1); id <= 8192 && a.declare(codec.DeclareToken, id, codec.Key(fmt.Appendf(nil, "@grown/%d/%d/%s", i, id, long))); id++ {
 		}
 	}},
-	{"all of that at once", 100, false, func(f *foe, i int) {
+	{"one key under many numbers", 100, false, func(a *attacker, _ int) {
+		go io.Copy(io.Discard, a.conn)
+		for id := uint32(1); id <= 16_384 && a.declare(codec.DeclareToken, id, codec.Key([]byte("@same"))); id++ {
+		}
+	}},
+	{"all of that at once", 100, false, func(a *attacker, i int) {
 		switch {
 		case i < 12:
-			f.declarations(i)
+			a.declarations(i)
 		case i%3 == 0:
-			f.unfinished(20)
+			a.unfinished(20)
 		case i%3 == 1:
-			f.deaf(i)
+			a.subscribeUnread(i)
 		default:
-			f.unanswered(i)
+			a.unanswered(i)
 		}
 	}},
-	{"links that come and go", 4, true, func(f *foe, _ int) {
-		for f.redial() {
+	{"links that come and go", 4, true, func(a *attacker, _ int) {
+		for a.redial() {
 		}
 	}},
-	{"bytes that are no message", 4, true, func(f *foe, _ int) {
-		for junk := make([]byte, 1000); f.redial(); f.conn.Write(junk) {
+	{"bytes that are no message", 4, true, func(a *attacker, _ int) {
+		for junk := make([]byte, 1000); a.redial(); a.conn.Write(junk) {
 			rand.Read(junk)
 		}
 	}},
-	{"links that end in the middle of messages", 4, true, func(f *foe, _ int) {
-		for f.redial() {
-			f.unfinished(4)
+	{"links that end in the middle of messages", 4, true, func(a *attacker, _ int) {
+		for a.redial() {
+			a.unfinished(4)
 		}
 	}},
-	{"declarations that come and go", 4, true, (*foe).fickle},
-	{"samples on keys that are new", 4, true, (*foe).fresh},
-	{"queries of everything", 4, true, func(f *foe, _ int) {
-		for n := uint32(1); f.goesOn(); n++ {
-			f.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: n,
+	{"declarations that come and go", 4, true, (*attacker).redeclare},
+	{"samples on keys that are new", 4, true, (*attacker).pushNewKeys},
+	{"queries of everything", 4, true, func(a *attacker, _ int) {
+		for n := uint32(1); a.more(); n++ {
+			a.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: n,
 				TimeoutMS: 1000, Expr: codec.Key([]byte([...]string{"**", "@lerobot/**"}[n%2])), Query: codec.Query{HasBody: true, Payload: make([]byte, 1000)}}})
 		}
 	}},
 }
 
-// Ambushes are what a hostile router does to who dials it.
-var Ambushes = []Attack{
-	{"unfinished messages on every lane", 1, true, func(f *foe, _ int) {
-		for f.goesOn() {
-			f.unfinished(20)
+// RouterAttacks are what a hostile router does to who dials it.
+var RouterAttacks = []Attack{
+	{"unfinished messages on every lane", 1, true, func(a *attacker, _ int) {
+		for a.more() {
+			a.unfinished(20)
 		}
 	}},
-	{"declarations", 1, true, (*foe).declarations},
-	{"declarations that come and go", 1, true, (*foe).fickle},
-	{"samples on keys that are new", 1, true, (*foe).fresh},
+	{"declarations", 1, true, (*attacker).declarations},
+	{"declarations that come and go", 1, true, (*attacker).redeclare},
+	{"samples on keys that are new", 1, true, (*attacker).pushNewKeys},
 }
 
-// Assault is an Attack under way.
-type Assault struct {
+// Run is an Attack under way.
+type Run struct {
 	Refused atomic.Uint64 // links that the victim did not let in
-	Said    atomic.Uint64 // batches that its system has taken
+	Sent    atomic.Uint64 // batches that its system has taken
 
 	at    string
 	until time.Time
@@ -149,14 +149,14 @@ type Assault struct {
 
 // Start attacks the listener at tcp/host:port or tls/host:port. An attack that churns goes on for
 // the time given.
-func (a *Attack) Start(at string, lasts time.Duration) *Assault {
-	x := &Assault{at: at, until: time.Now().Add(lasts), over: make(chan struct{})}
+func (a *Attack) Start(at string, lasts time.Duration) *Run {
+	x := &Run{at: at, until: time.Now().Add(lasts), over: make(chan struct{})}
 	for i := range a.Links {
-		f := &foe{assault: x, churn: a.Churn}
-		if !f.redial() {
+		n := &attacker{run: x, churn: a.Churn}
+		if !n.redial() {
 			continue
 		}
-		x.links.Go(func() { a.link(f, i) })
+		x.links.Go(func() { a.link(n, i) })
 	}
 	go func() { x.links.Wait(); close(x.over) }()
 	return x
@@ -164,7 +164,7 @@ func (a *Attack) Start(at string, lasts time.Duration) *Assault {
 
 // Wait reports whether everything was said within limit. The links stay until
 // Close.
-func (x *Assault) Wait(limit time.Duration) bool {
+func (x *Run) Wait(limit time.Duration) bool {
 	select {
 	case <-x.over:
 		return true
@@ -174,7 +174,7 @@ func (x *Assault) Wait(limit time.Duration) bool {
 }
 
 // Close ends all links of the attack.
-func (x *Assault) Close() {
+func (x *Run) Close() {
 	x.mu.Lock()
 	x.closed = true
 	for _, c := range x.conns {
@@ -184,7 +184,7 @@ func (x *Assault) Close() {
 	<-x.over
 }
 
-func (x *Assault) keep(c net.Conn) error {
+func (x *Run) keep(c net.Conn) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
@@ -195,7 +195,7 @@ func (x *Assault) keep(c net.Conn) error {
 	return nil
 }
 
-func (x *Assault) forget(c net.Conn) {
+func (x *Run) forget(c net.Conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range x.conns {

@@ -11,25 +11,25 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Ambush is a router that is good for nothing and, once it has begun, attacks
+// HostileRouter is a router that is good for nothing and, once it has begun, attacks
 // whoever has dialled it and whoever comes back.
-type Ambush struct {
+type HostileRouter struct {
 	Links atomic.Uint64 // that were opened
 
 	attack   *Attack
 	listener net.Listener
 	begun    chan struct{}
-	assault  Assault // without links of its own
+	run      Run // without links of its own
 	tasks    sync.WaitGroup
 }
 
-// LayAmbush listens on a port of its own.
-func LayAmbush(a *Attack) (*Ambush, error) {
+// NewHostileRouter listens on a port of its own.
+func NewHostileRouter(a *Attack) (*HostileRouter, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	x := &Ambush{attack: a, listener: l, begun: make(chan struct{})}
+	x := &HostileRouter{attack: a, listener: l, begun: make(chan struct{})}
 	x.tasks.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -43,26 +43,26 @@ func LayAmbush(a *Attack) (*Ambush, error) {
 }
 
 // Endpoint is where to dial.
-func (x *Ambush) Endpoint() string { return "tcp/" + x.listener.Addr().String() }
+func (x *HostileRouter) Endpoint() string { return "tcp/" + x.listener.Addr().String() }
 
-// Said is how many batches the victim's system has taken.
-func (x *Ambush) Said() uint64 { return x.assault.Said.Load() }
+// Sent is how many batches the victim's system has taken.
+func (x *HostileRouter) Sent() uint64 { return x.run.Sent.Load() }
 
 // Begin attacks for the time given.
-func (x *Ambush) Begin(lasts time.Duration) {
-	x.assault.until = time.Now().Add(lasts)
+func (x *HostileRouter) Begin(lasts time.Duration) {
+	x.run.until = time.Now().Add(lasts)
 	close(x.begun)
 }
 
 // Close ends everything.
-func (x *Ambush) Close() {
+func (x *HostileRouter) Close() {
 	x.listener.Close()
-	x.assault.mu.Lock()
-	x.assault.closed = true
-	for _, c := range x.assault.conns {
+	x.run.mu.Lock()
+	x.run.closed = true
+	for _, c := range x.run.conns {
 		c.Close()
 	}
-	x.assault.mu.Unlock()
+	x.run.mu.Unlock()
 	select {
 	case <-x.begun:
 	default:
@@ -71,9 +71,9 @@ func (x *Ambush) Close() {
 	x.tasks.Wait()
 }
 
-func (x *Ambush) receive(conn net.Conn) {
+func (x *HostileRouter) receive(conn net.Conn) {
 	defer conn.Close()
-	if x.assault.keep(conn) != nil || welcome(conn) != nil {
+	if x.run.keep(conn) != nil || acceptHandshake(conn) != nil {
 		return
 	}
 	x.Links.Add(1)
@@ -91,13 +91,13 @@ func (x *Ambush) receive(conn net.Conn) {
 			return
 		}
 	}
-	f := &foe{assault: &x.assault, churn: true, dialled: true, conn: conn}
+	f := &attacker{run: &x.run, churn: true, dialled: true, conn: conn}
 	x.attack.link(f, 0)
 	<-over
 }
 
-// welcome is the accepting side of the handshake, as a router.
-func welcome(conn net.Conn) error {
+// acceptHandshake is the accepting side of the handshake, as a router.
+func acceptHandshake(conn net.Conn) error {
 	conn.SetDeadline(time.Now().Add(handshakes))
 	defer conn.SetDeadline(time.Time{})
 	if _, err := readBatch(conn); err != nil {

@@ -1,12 +1,15 @@
-package zenoh
+package router
 
 import (
+	"iter"
+
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/keyexpr"
+	"edgert/wire/zenoh/remote"
 )
 
-// interest is what a guest client wants to be told of, now and later. Guarded by
-// Session.mu.
+// interest is what a client wants to be told of, now and later. Guarded by
+// Router.mu.
 type interest struct {
 	// Constant.
 	face      *face
@@ -38,39 +41,106 @@ func (i *interest) aggregates(kind codec.DeclareKind) bool {
 	return i.aggregate && kind != codec.DeclareToken && i.key != ""
 }
 
+// watchers are the interests that wait for changes. Guarded by Router.mu.
+type watchers struct {
+	tree       keyexpr.Tree[*watched]
+	everything map[*interest]struct{} // of those without a key
+	found      []*watched
+}
+
+// watched is the interests in one key.
+type watched struct {
+	by   map[*interest]struct{}
+	most int // see remote.Shrink
+}
+
+func (w *watchers) add(i *interest) {
+	if i.key == "" {
+		w.everything[i] = struct{}{}
+		i.face.everything++
+		return
+	}
+	on, ok := w.tree.Get(i.key)
+	if !ok {
+		on = &watched{by: map[*interest]struct{}{}}
+		w.tree.Put(i.key, on)
+	}
+	on.by[i] = struct{}{}
+}
+
+func (w *watchers) remove(i *interest) {
+	if i.key == "" {
+		delete(w.everything, i)
+		i.face.everything--
+		return
+	}
+	on, ok := w.tree.Get(i.key)
+	if !ok {
+		return
+	}
+	delete(on.by, i)
+	on.by = remote.Shrink(on.by, &on.most)
+	if len(on.by) == 0 {
+		w.tree.Delete(i.key)
+	}
+}
+
+// of lists the interests in a key.
+func (w *watchers) of(key string) iter.Seq[*interest] {
+	return func(yield func(*interest) bool) {
+		w.found = w.tree.AppendMatches(w.found[:0], key)
+		for _, on := range w.found {
+			for i := range on.by {
+				if !yield(i) {
+					return
+				}
+			}
+		}
+		for i := range w.everything {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
 // asked answers a remote's interest: what exists, the end of it, and for a
 // client's future interests whatever changes. An interest is never met with
 // silence, because the official publishers, queriers and liveliness gets wait
 // for that end. Owner: the link's reader.
 func (f *face) asked(m *codec.Interest) {
-	s := f.s
+	r := f.r
 	i := &interest{face: f, about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
 	valid := true
 	if m.Restricted {
 		i.key, valid = f.key(m.Expr)
 	}
-	future := m.Mode&codec.InterestFuture != 0 && f.kind == guestClient && valid
+	future := m.Mode&codec.InterestFuture != 0 && f.isClient && valid
 	if future || m.Mode == codec.InterestFinal {
 		f.takeBack(m.ID) // the same number again replaces
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if f.gone || m.Mode == codec.InterestFinal {
 		return
 	}
 	if future {
-		if len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything || !s.room(f, i.key) {
-			s.refused.Declarations.Add(1)
+		if f.link != nil && (len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything || !r.room(f, i.key)) {
+			r.refused.Declarations.Add(1)
 			future = false
 		}
 	}
 	if future {
 		i.aggregated = map[codec.DeclareKind]aggregation{}
 		f.interests[m.ID] = i
-		s.want(i)
+		r.watchers.add(i)
+		if i.aggregate {
+			r.aggregates++
+		}
+		r.declaredBytes += interestBytes + len(i.key)
+		f.weight += weight(i.key)
 	}
-	// An upstream was told everything when we joined it.
-	if m.Mode&codec.InterestCurrent != 0 && valid && f.kind != upstream {
+	if m.Mode&codec.InterestCurrent != 0 && valid {
 		for _, kind := range kinds {
 			if i.in(kind) {
 				i.answer(kind, m.ID, future)
@@ -80,100 +150,73 @@ func (f *face) asked(m *codec.Interest) {
 	f.declare(codec.Declare{Answers: true, Interest: m.ID, Kind: codec.DeclareFinal})
 }
 
-// want enters an interest where changes look for it. Called with mu held.
-func (s *Session) want(i *interest) {
-	if i.key == "" {
-		s.unrestricted[i] = struct{}{}
-		i.face.everything++
-	} else {
-		s.wanted.add(i.key, i)
-	}
-	if i.aggregate {
-		s.aggregates++
-	}
-	s.declaredBytes += interestBytes + len(i.key)
-	i.face.weight += weight(i.key)
-}
-
 // takeBack ends an interest and takes back what the remote was told for it
 // alone, as routers do: the official client remembers it, and would show a token
 // that has ended meanwhile to its next watcher. Whether another interest names an
 // entry may take a look at all interests there are, so others have their turn in
 // between. Owner: the link's reader.
 func (f *face) takeBack(id uint32) {
-	s := f.s
-	s.mu.Lock()
+	r := f.r
+	r.mu.Lock()
 	var told []*entry
 	if i := f.disinterest(id); i != nil {
 		for _, kind := range kinds {
 			if !i.in(kind) || i.aggregates(kind) {
 				continue
 			}
-			for _, e := range s.matches(kind, i.key) {
+			for _, e := range r.matches(kind, i.key) {
 				if _, is := f.told[e]; is {
 					told = append(told, e)
 				}
 			}
 		}
 	}
-	s.mu.Unlock()
+	r.mu.Unlock()
 	for len(told) > 0 {
-		n := min(len(told), takenAtOnce)
-		s.mu.Lock()
+		n := min(len(told), retractedAtOnce)
+		r.mu.Lock()
 		for _, e := range told[:n] {
 			if _, is := f.told[e]; is && !f.gone && !f.wants(e) {
 				f.forget(e)
 				f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
 			}
 		}
-		s.mu.Unlock()
+		r.mu.Unlock()
 		told = told[n:]
 	}
 }
 
-// disinterest drops an interest and returns it, or nil. Called with s.mu held.
+// disinterest drops an interest and returns it, or nil. Called with r.mu held.
 func (f *face) disinterest(id uint32) *interest {
 	i := f.interests[id]
 	if i == nil {
 		return nil
 	}
-	s := f.s
+	r := f.r
 	delete(f.interests, id)
-	f.interests = slim(f.interests, &f.most.interests)
-	if i.key == "" {
-		delete(s.unrestricted, i)
-		f.everything--
-	} else {
-		s.wanted.remove(i.key, i)
-	}
-	s.declaredBytes -= interestBytes + len(i.key)
+	f.interests = remote.Shrink(f.interests, &f.most.interests)
+	r.watchers.remove(i)
+	r.declaredBytes -= interestBytes + len(i.key)
 	f.weight -= weight(i.key)
 	if i.aggregate {
-		s.aggregates--
+		r.aggregates--
 	}
 	return i
 }
 
 // wants reports whether an interest of the remote names the entry itself. Called
-// with s.mu held.
+// with r.mu held.
 func (f *face) wants(e *entry) bool {
-	s := f.s
-	for _, all := range s.wanted.matching(e.key) {
-		for i := range all.who {
-			if i.face == f && i.in(e.kind) && !i.aggregates(e.kind) {
-				return true
-			}
-		}
-	}
-	for i := range s.unrestricted {
-		if i.face == f && i.in(e.kind) {
+	r := f.r
+	for i := range r.watchers.of(e.key) {
+		if i.face == f && i.in(e.kind) && !i.aggregates(e.kind) {
 			return true
 		}
 	}
 	return false
 }
 
-// answer declares what matches an interest now. Called with s.mu held.
+// answer declares what matches an interest now. Called with r.mu held.
 func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 	f := i.face
 	if i.aggregates(kind) {
@@ -183,7 +226,7 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 		}
 		a := aggregation{info: now}
 		if future {
-			a.id = f.s.id()
+			a.id = f.r.id()
 			i.aggregated[kind] = a
 		}
 		d := declaration(kind, a.id, i.key, now)
@@ -191,7 +234,7 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 		f.declare(d)
 		return
 	}
-	for _, e := range f.s.matches(kind, i.key) {
+	for _, e := range f.r.matches(kind, i.key) {
 		if !e.visible(f) {
 			continue
 		}
@@ -214,7 +257,7 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 // joined is what all entries that match an interest promise together; any is
 // false when there are none.
 func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
-	for _, e := range i.face.s.matches(kind, i.key) {
+	for _, e := range i.face.r.matches(kind, i.key) {
 		if !e.visible(i.face) {
 			continue
 		}
@@ -232,7 +275,7 @@ func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
 	return all, any
 }
 
-// show tells the remote what has become of an entry. Called with s.mu held.
+// show tells the remote what has become of an entry. Called with r.mu held.
 func (i *interest) show(e *entry) {
 	if !i.in(e.kind) {
 		return
@@ -252,7 +295,7 @@ func (i *interest) show(e *entry) {
 		i.face.declare(codec.Declare{Kind: e.kind + 1, ID: was.id})
 	case any && (!told || was.info != now):
 		if !told {
-			was.id = i.face.s.id()
+			was.id = i.face.r.id()
 		}
 		was.info = now
 		i.aggregated[e.kind] = was

@@ -1,0 +1,97 @@
+package zenoh
+
+import "sync"
+
+// Bounds of what waits for the session's own goroutine. Beyond them what can be
+// refused is.
+const (
+	maxEvents     = 1 << 15
+	maxEventBytes = 8 << 20
+	keepEvents    = 4096 // of a queue for the next time
+)
+
+// event is what waits for the session's own goroutine: the report of a token to a
+// watcher, or a message from the router in this process.
+type event struct {
+	w     *watcher
+	key   string
+	alive bool
+
+	msg []byte
+}
+
+// deliveries carries events from where they arise, with locks held, to the one
+// goroutine that acts on them in order.
+type deliveries struct {
+	s  *Session
+	mu sync.Mutex
+
+	// Guarded by mu.
+	changed sync.Cond // on mu
+	queue   []event
+	bytes   int // of its keys and messages
+	ended   bool
+
+	batch []event // what is acted on while the queue fills anew. Owner: run
+}
+
+func (e *deliveries) init(s *Session) {
+	e.s = s
+	e.changed.L = &e.mu
+}
+
+// add queues what must not be lost. Callers may hold Session.mu and the router's
+// lock.
+func (e *deliveries) add(ev event) {
+	e.mu.Lock()
+	e.queue = append(e.queue, ev)
+	e.bytes += len(ev.key) + len(ev.msg)
+	e.mu.Unlock()
+	e.changed.Signal()
+}
+
+// full reports whether so much waits that nothing should be added that can be
+// refused.
+func (e *deliveries) full() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.queue) > maxEvents || e.bytes > maxEventBytes
+}
+
+func (e *deliveries) close() {
+	e.mu.Lock()
+	e.ended = true
+	e.mu.Unlock()
+	e.changed.Signal()
+}
+
+// run acts on events until close.
+func (e *deliveries) run() {
+	for e.take() {
+		for i := range e.batch {
+			if ev := &e.batch[i]; ev.w != nil {
+				ev.w.report(ev.key, ev.alive)
+			} else {
+				e.s.received(ev.msg)
+			}
+		}
+	}
+}
+
+// take swaps the queue for the batch when something waits; false ends the run.
+func (e *deliveries) take() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.queue) == 0 && !e.ended {
+		e.changed.Wait()
+	}
+	if e.ended {
+		return false
+	}
+	clear(e.batch)
+	if cap(e.batch) > keepEvents {
+		e.batch = nil
+	}
+	e.batch, e.queue, e.bytes = e.queue, e.batch[:0], 0
+	return true
+}

@@ -1,0 +1,112 @@
+// Package remote holds what a remote node makes this one remember, within
+// bounds: the numbers that it declares for keys (Numbers), and maps that give
+// their memory back (Shrink). Client and router use both.
+package remote
+
+import (
+	"maps"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/keyexpr"
+)
+
+const (
+	maxNumbers     = 4096    // numbered keys of one link
+	maxNumberBytes = 1 << 20 // of their text
+	numberBytes    = 64      // what one costs beside its text
+)
+
+// Numbers is the keys that the remote of one link has given numbers.
+// Owner: the link's reader.
+type Numbers struct {
+	// Hold counts n bytes more for the remote, fewer for a negative n, and reports
+	// whether there is room.
+	Hold func(n int) bool
+
+	keys   map[uint16]string
+	bytes  int
+	most   int // see Shrink
+	joined []byte
+}
+
+// Len is how many numbers there are.
+func (n *Numbers) Len() int { return len(n.keys) }
+
+// Declare notes a number for a key. Its own expression may use an earlier one.
+// ok is false when there is no room; bad when the expression is no key.
+func (n *Numbers) Declare(m *codec.Declare) (ok, bad bool) {
+	e := m.Expr
+	e.Sender = true
+	key, ok := n.Key(e)
+	if !ok || m.ID == 0 {
+		return false, !ok
+	}
+	id := uint16(m.ID)
+	old, known := n.keys[id]
+	more := len(key) - len(old)
+	if !known {
+		more += numberBytes
+	}
+	if !known && len(n.keys) >= maxNumbers || n.bytes+more > maxNumberBytes || !n.Hold(more) {
+		return false, false
+	}
+	if n.keys == nil {
+		n.keys = map[uint16]string{}
+	}
+	n.keys[id] = key
+	n.bytes += more
+	return true, false
+}
+
+// Undeclare forgets a number.
+func (n *Numbers) Undeclare(id uint16) {
+	if key, known := n.keys[id]; known {
+		n.bytes -= len(key) + numberBytes
+		n.Hold(-len(key) - numberBytes)
+		delete(n.keys, id)
+		n.keys = Shrink(n.keys, &n.most)
+	}
+}
+
+// Expand returns the text of an expression, lent until the next call. ok is
+// false when its number was never declared or the whole is too long.
+//
+//rt:noalloc
+func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
+	if e.Scope == 0 {
+		return e.Suffix, len(e.Suffix) > 0
+	}
+	// Numbers of ours are never meant: we declare none.
+	head, ok := n.keys[e.Scope]
+	if !ok || !e.Sender || len(head)+len(e.Suffix) > keyexpr.MaxBytes {
+		return nil, false
+	}
+	n.joined = append(append(n.joined[:0], head...), e.Suffix...)
+	return n.joined, true
+}
+
+// Key is Expand for messages that are rare: a checked string of its own.
+func (n *Numbers) Key(e codec.Expr) (string, bool) {
+	b, ok := n.Expand(e)
+	if !ok || len(b) > keyexpr.MaxBytes || keyexpr.Check(string(b)) != nil {
+		return "", false
+	}
+	return string(b), true
+}
+
+// shrinkFrom is how long a map must have been before it is worth making smaller.
+const shrinkFrom = 64
+
+// Shrink is called behind each delete from m. It returns m, or a copy when three
+// quarters of the most that it held are gone: a map of Go never gives memory back,
+// and what a remote takes back counts no more. most is kept for the next call.
+func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
+	*most = max(*most, len(m)+1)
+	if *most < shrinkFrom || len(m) > *most/4 {
+		return m
+	}
+	*most = len(m)
+	less := make(map[K]V, len(m))
+	maps.Copy(less, m)
+	return less
+}

@@ -1,0 +1,78 @@
+package remote
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"edgert/wire/zenoh/codec"
+)
+
+// Goal: a map that was long gives its memory back.
+func TestShrink(t *testing.T) {
+	const n = 1 << 20
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	m, most := map[int]int{}, 0
+	before := heap()
+	for i := range n {
+		m[i] = i
+	}
+	full := heap()
+	for i := range n - 1 {
+		delete(m, i)
+		m = Shrink(m, &most)
+	}
+	if after := heap(); after-before > (full-before)/4 { // other tests' garbage goes meanwhile
+		t.Errorf("%d bytes for one of %d entries, %d for all", after-before, n, full-before)
+	}
+	if len(m) != 1 || m[n-1] != n-1 {
+		t.Errorf("what is left is %v", m)
+	}
+	runtime.KeepAlive(m)
+}
+
+// Goal: numbers are bounded and counted, may stand on each other, and give back
+// what they took.
+func TestNumbers(t *testing.T) {
+	held := 0
+	n := Numbers{Hold: func(more int) bool { held += more; return true }}
+	declare := func(id uint32, e codec.Expr) (ok, bad bool) {
+		return n.Declare(&codec.Declare{Kind: codec.DeclareExpr, ID: id, Expr: e})
+	}
+	if ok, _ := declare(7, codec.Key([]byte("@num"))); !ok {
+		t.Fatal("a number was refused")
+	}
+	if ok, _ := declare(9, codec.Expr{Scope: 7, Suffix: []byte("/x")}); !ok {
+		t.Fatal("a number on another was refused")
+	}
+	if _, bad := declare(8, codec.Key([]byte("a//b"))); !bad {
+		t.Error("what is no key was not called bad")
+	}
+	if key, ok := n.Key(codec.Expr{Scope: 9, Suffix: []byte("/y"), Sender: true}); !ok || key != "@num/x/y" {
+		t.Errorf("Key = %q, %v, want @num/x/y", key, ok)
+	}
+	named := codec.Expr{Scope: 9, Suffix: []byte("/y"), Sender: true}
+	if allocs := testing.AllocsPerRun(100, func() { n.Expand(named) }); allocs != 0 {
+		t.Errorf("Expand allocates %v times, want 0", allocs)
+	}
+	if _, ok := n.Key(codec.Expr{Scope: 9}); ok {
+		t.Error("a number of ours was taken for the remote's")
+	}
+	for id := uint32(10); id < 2*maxNumbers; id++ {
+		declare(id, codec.Key(fmt.Append(nil, "k", id)))
+	}
+	if n.Len() != maxNumbers {
+		t.Errorf("%d numbers, want %d", n.Len(), maxNumbers)
+	}
+	for id := range uint32(2 * maxNumbers) {
+		n.Undeclare(uint16(id))
+	}
+	if n.Len() != 0 || held != 0 || n.bytes != 0 {
+		t.Errorf("%d numbers, %d bytes held, %d counted; want none", n.Len(), held, n.bytes)
+	}
+}

@@ -1,0 +1,236 @@
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/link"
+)
+
+const (
+	// maxHalfOpen is how many accepted connections may be in their handshake. One
+	// more pushes out the oldest of the address that has the most, so that silent
+	// connections, or a flood of them, cannot keep others away.
+	maxHalfOpen = 100
+
+	// plainGarbage and secureGarbage are about what the handshakes of an accepted
+	// connection leave behind, Zenoh's and that of TLS.
+	plainGarbage  = 16 << 10
+	secureGarbage = 64 << 10
+
+	// idleGrace is how long a new link may be without a single message before one
+	// that comes when all places are taken may have its place.
+	idleGrace = time.Second
+
+	// silentGrace is how long a link that has spoken may be silent before it may
+	// have to give way, from when the first was refused.
+	silentGrace = 5 * time.Second
+)
+
+// halfOpen is the connections whose handshake is not done, oldest first.
+type halfOpen struct {
+	mu    sync.Mutex
+	conns []net.Conn // guarded by mu
+}
+
+func (h *halfOpen) enter(conn net.Conn) (evicted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.conns) == maxHalfOpen {
+		i := h.busiest()
+		h.conns[i].Close()
+		h.conns = slices.Delete(h.conns, i, i+1)
+		evicted = true
+	}
+	h.conns = append(h.conns, conn)
+	return evicted
+}
+
+// busiest is the oldest connection of the address that has the most. Called with
+// mu held.
+func (h *halfOpen) busiest() (oldest int) {
+	count, most := map[string]int{}, 0
+	for _, c := range h.conns {
+		host := link.Host(c.RemoteAddr())
+		count[host]++
+		most = max(most, count[host])
+	}
+	return slices.IndexFunc(h.conns, func(c net.Conn) bool { return count[link.Host(c.RemoteAddr())] == most })
+}
+
+func (h *halfOpen) leave(conn net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conns = slices.DeleteFunc(h.conns, func(c net.Conn) bool { return c == conn })
+}
+
+func (h *halfOpen) closeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.conns {
+		c.Close()
+	}
+}
+
+// accept serves a listener until Stop.
+func (r *Router) accept(l *endpoint.Listener) {
+	var half halfOpen
+	defer half.closeAll()
+	for r.ctx.Err() == nil {
+		conn, err := l.Accept()
+		if err != nil {
+			if r.ctx.Err() == nil {
+				// Out of file descriptors, as a rule: it passes.
+				r.cfg.Log(fmt.Sprintf("accept: %v", err))
+				time.Sleep(100 * time.Millisecond)
+			}
+			continue
+		}
+		if half.enter(conn) {
+			r.refused.HalfOpen.Add(1)
+		}
+		r.start(func() { r.carry(conn, l.Secure, &half) })
+	}
+}
+
+// carry serves an accepted connection from its first byte to its last.
+func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), half *halfOpen) {
+	from := conn.RemoteAddr().String()
+	if _, ok := conn.(*net.UnixConn); ok {
+		from = endpoint.Unix + "/" + conn.LocalAddr().String() // the other end has no name
+	}
+	link.Tune(conn)
+	f, v, err := r.handshake(conn, secure)
+	half.leave(conn)
+	if err != nil {
+		conn.Close()
+		r.cfg.Log(fmt.Sprintf("refused %s: %v", from, err))
+	} else {
+		r.cfg.Log("accepted " + from)
+		r.cfg.Event(from, nil)
+		err = f.run()
+		r.cfg.Log(fmt.Sprintf("lost %s: %v", from, err))
+	}
+	r.cfg.Event(from, err)
+	if v != 0 {
+		r.mu.Lock()
+		r.guests.leave(v)
+		r.mu.Unlock()
+	}
+}
+
+// handshake makes a connection a link. v is the visit that was admitted, also
+// when what came after failed; 0: none.
+func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, v visit, err error) {
+	plain, host, garbage := conn, link.Host(conn.RemoteAddr()), plainGarbage
+	conn, err = secure(conn)
+	if conn != plain {
+		garbage += secureGarbage
+	}
+	defer r.cfg.Link.Budget.AddGarbage(garbage)
+	if err != nil {
+		return nil, 0, err
+	}
+	l, err := link.Accept(conn, r.cfg.Link, func(remote link.Remote) (reason codec.Reason, ok bool) {
+		reason, v = r.admit(remote, host)
+		return reason, v != 0
+	})
+	if err != nil {
+		return nil, v, err
+	}
+	if f, err = r.join(l, l.Remote().Role == codec.Client); err != nil {
+		l.Discard()
+	}
+	return f, v, err
+}
+
+// visit is one stay of a node. It may come again before its last one is over.
+type visit uint64
+
+// guests are the nodes of accepted links. Guarded by Router.mu.
+type guests struct {
+	byZID map[string]visit
+	last  visit
+}
+
+func (g *guests) leave(v visit) {
+	maps.DeleteFunc(g.byZID, func(_ string, of visit) bool { return of == v })
+}
+
+// admit decides whether a node may join, and remembers its visit if so; 0: it may
+// not.
+func (r *Router) admit(remote link.Remote, host string) (codec.Reason, visit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := &r.guests
+	switch {
+	case remote.ZID == string(r.cfg.Link.ZID):
+		return codec.CloseConnectionToSelf, 0
+	case g.byZID[remote.ZID] != 0:
+		return codec.CloseMaxLinks, 0
+	case len(g.byZID) >= r.cfg.MaxSessions && !r.evict(host):
+		r.refused.Sessions.Add(1)
+		return codec.CloseMaxSessions, 0
+	}
+	g.last++
+	g.byZID[remote.ZID] = g.last
+	return 0, g.last
+}
+
+// evict ends a link for a node of a host, if there is one that must give way: see
+// expendable. Called with mu held.
+func (r *Router) evict(host string) bool {
+	f := r.expendable(host)
+	if f == nil {
+		return false
+	}
+	delete(r.guests.byZID, f.link.Remote().ZID)
+	f.link.Close(codec.CloseGeneric)
+	r.refused.Idle.Add(1)
+	return true
+}
+
+// expendable is the link that gives way to one of a host when all places are
+// taken: one that never said a word; of the host with the most links, when it has
+// half of all places, one that has said nothing since somebody was refused, some
+// time ago; and of a host that has nearly all places the newest, for a host that
+// has few. Called with mu held.
+func (r *Router) expendable(host string) *face {
+	now, links := time.Now(), map[string]int{}
+	var accepted []*face
+	for _, f := range r.faces { // in the order of their coming
+		if r.guests.byZID[f.link.Remote().ZID] == 0 {
+			continue
+		}
+		if !f.spoke.Load() && now.Sub(f.since) > idleGrace {
+			return f
+		}
+		accepted = append(accepted, f)
+		links[f.host]++
+	}
+	var silent, newest *face
+	places := r.cfg.MaxSessions
+	for _, f := range accepted {
+		n := links[f.host]
+		if 2*n < places {
+			continue
+		}
+		switch {
+		case f.active.Swap(false) || f.silent.IsZero():
+			f.silent = now
+		case silent == nil && now.Sub(f.silent) > silentGrace:
+			silent = f
+		}
+		if n > places-places/8 && links[host] < places/8 {
+			newest = f
+		}
+	}
+	return cmp.Or(silent, newest)
+}

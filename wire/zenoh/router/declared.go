@@ -1,0 +1,118 @@
+package router
+
+import (
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/remote"
+)
+
+// declared notes what a remote declares or takes back.
+func (f *face) declared(m *codec.Declare) {
+	switch m.Kind {
+	case codec.DeclareExpr:
+		if ok, bad := f.numbers.Declare(m); bad {
+			f.r.refused.Keys.Add(1)
+		} else if !ok {
+			f.r.refused.Declarations.Add(1)
+		}
+		return
+	case codec.UndeclareExpr:
+		f.numbers.Undeclare(uint16(m.ID))
+		return
+	}
+	var key string
+	if m.Kind&1 == 0 && m.Kind != codec.DeclareFinal || len(m.Expr.Suffix) > 0 || m.Expr.Scope != 0 {
+		var ok bool
+		if key, ok = f.key(m.Expr); !ok {
+			return
+		}
+	}
+	r := f.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.gone {
+		return
+	}
+	switch m.Kind {
+	case codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken:
+		f.note(m, key)
+	case codec.UndeclareSubscriber, codec.UndeclareQueryable:
+		f.drop(m.Kind-1, m.ID)
+	case codec.UndeclareToken:
+		f.tokenUndeclared(m.ID, key)
+	case codec.DeclareFinal:
+		f.declaredAll(m)
+	}
+}
+
+// note remembers a declaration under its number, within the limits of the link
+// and of the router. A number that is declared again has changed. Called with
+// r.mu held.
+func (f *face) note(m *codec.Declare, key string) {
+	r := f.r
+	table := f.table(m.Kind)
+	i := info{complete: m.Complete, distance: m.Distance}
+	old, known := table[m.ID]
+	switch {
+	case known && old.key == key:
+		if h := old.holder(f); h != nil && h.ids == 1 {
+			r.inform(old, h, i)
+		}
+		return
+	case known:
+		f.drop(m.Kind, m.ID) // the new key is judged like any other
+	}
+	if f.link != nil && (len(table) >= maxDeclared || r.port.client.Full() || !r.room(f, key)) {
+		r.refused.Declarations.Add(1)
+		return
+	}
+	e := r.entry(m.Kind, key)
+	f.table(m.Kind)[m.ID] = e
+	r.hold(f, e, i)
+}
+
+// drop forgets a declaration by its number. Called with r.mu held.
+func (f *face) drop(kind codec.DeclareKind, id uint32) {
+	table := f.table(kind)
+	if e, ok := table[id]; ok {
+		delete(table, id)
+		f.declarations[kind/2-1] = remote.Shrink(table, &f.most.declarations[kind/2-1])
+		f.r.release(f, e)
+	}
+}
+
+// table is what a remote has declared of a kind.
+func (f *face) table(kind codec.DeclareKind) map[uint32]*entry { return f.declarations[kind/2-1] }
+
+// tokenUndeclared forgets a token by its number or, when that was never declared
+// to us, by its key. Called with r.mu held.
+func (f *face) tokenUndeclared(id uint32, key string) {
+	table := f.table(codec.DeclareToken)
+	e, known := table[id]
+	if known && (key == "" || key == e.key) {
+		f.drop(codec.DeclareToken, id)
+		return
+	}
+	if key == "" {
+		return
+	}
+	e, ok := f.r.tree(codec.DeclareToken).Get(key)
+	if !ok || e.holder(f) == nil {
+		return
+	}
+	for id, other := range table {
+		if other == e {
+			f.drop(codec.DeclareToken, id)
+			return
+		}
+	}
+}
+
+// declaredAll is the end of what a peer declares by itself, or of the answers to
+// our interest in everything. Called with r.mu held.
+func (f *face) declaredAll(m *codec.Declare) {
+	if (!m.Answers || m.Interest == f.all) && !f.isClient && !f.ready {
+		f.ready = true
+		f.r.unready--
+		f.r.reroute()
+	}
+}

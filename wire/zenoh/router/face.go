@@ -1,0 +1,250 @@
+package router
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+	"edgert/wire/zenoh/remote"
+)
+
+// Bounds of what one link may make us remember.
+const (
+	maxDeclared = 16384 // subscribers, queryables, tokens and interests, of each
+	maxRoutes   = 1024  // incoming keys whose receivers are remembered
+	maxQueries  = 1024  // queries that wait for their last reply
+)
+
+// face is one link as the router sees it, or the session's port.
+type face struct {
+	// Constant.
+	r        *Router
+	link     *link.Link // nil for the port
+	isClient bool       // it asks by interests, and we relay for it; else both of us declare everything
+	host     string     // see link.Host
+
+	outlet *outlet // what routes know of it
+
+	since  time.Time
+	spoke  atomic.Bool // the remote has sent a message
+	active atomic.Bool // and one since expendable looked
+
+	// Owner: the link's reader.
+	numbers remote.Numbers
+	routes  map[string]*route
+	spare   route      // of a key that is not remembered
+	relayed codec.Push // on its way to other links
+
+	// Guarded by r.mu.
+	declarations [len(kinds)]map[uint32]*entry // what the remote has declared, by its numbers
+	interests    map[uint32]*interest          // of a client
+	told         map[*entry]info               // what the remote knows of
+	ready        bool                          // a peer has declared all it had at the start
+	all          uint32                        // our interest in all that a router knows, 0 for none
+	queries      map[uint32]*query             // that the remote asked, by its numbers
+	found        uint64                        // the search that came upon it last
+	weight       int                           // about what its declarations take
+	everything   int                           // how many of its interests name no key
+	gone         bool                          // nothing of it is remembered any more
+	silent       time.Time                     // since when expendable knows of no message; zero: it never looked
+	most         struct {
+		told, interests int
+		declarations    [len(kinds)]int
+	} // see remote.Shrink
+}
+
+func (r *Router) newFace() *face {
+	f := &face{r: r, since: time.Now(), routes: map[string]*route{}, interests: map[uint32]*interest{},
+		told: map[*entry]info{}, queries: map[uint32]*query{}, outlet: new(outlet)}
+	for i := range f.declarations {
+		f.declarations[i] = map[uint32]*entry{}
+	}
+	f.numbers.Hold = f.hold
+	return f
+}
+
+var errSecondLink = errors.New("already connected to this node on another link")
+
+// Join adds a link to a peer or router that was dialled. run carries it until it
+// ends, and says why.
+func (r *Router) Join(l *link.Link) (run func() error, err error) {
+	f, err := r.join(l, false)
+	if err != nil {
+		return nil, err
+	}
+	return f.run, nil
+}
+
+// join adds a link and declares everything on it.
+func (r *Router) join(l *link.Link, isClient bool) (*face, error) {
+	f := r.newFace()
+	f.link, f.isClient, f.host = l, isClient, link.Host(l.Addr())
+	f.outlet.link.Store(l)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, wire.ErrClosed
+	}
+	if l.Remote().ZID == string(r.cfg.Link.ZID) {
+		return nil, errors.New("this endpoint is our own")
+	}
+	for _, o := range r.faces {
+		if o.link.Remote().ZID == l.Remote().ZID {
+			return nil, errSecondLink
+		}
+	}
+	r.faces = append(r.faces, f)
+	if !isClient {
+		r.peers = append(r.peers, f)
+		r.unready++
+	}
+	r.reroute()
+	f.introduce()
+	return f, nil
+}
+
+// reroute voids what is cached of who gets samples. Called with mu held.
+func (r *Router) reroute() {
+	r.epoch.Add(1)
+	r.port.client.Rerouted()
+}
+
+// introduce declares what a peer does not ask for. Called with r.mu held.
+func (f *face) introduce() {
+	if f.isClient {
+		return
+	}
+	r := f.r
+	for _, k := range kinds {
+		for _, e := range r.matches(k, "") {
+			f.show(e)
+		}
+	}
+	// Until it has seen this a peer holds us for interested in everything.
+	f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
+	if f.link.Remote().Role == codec.Router {
+		// It tells of nothing but what interests ask for. Others declare all they
+		// have by themselves.
+		f.all = r.id()
+		f.send(&codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{Envelope: codec.Envelope{QoS: codec.ControlQoS},
+			ID: f.all, Mode: codec.InterestCurrentFuture, About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens}}, link.Control)
+	}
+}
+
+// run carries the link until it ends, and says why.
+func (f *face) run() error {
+	err := f.link.Run(f.handle)
+	f.r.leave(f)
+	return err
+}
+
+// leave forgets a link and all that its remote had declared.
+func (r *Router) leave(f *face) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := func(o *face) bool { return o == f }
+	r.faces = slices.DeleteFunc(r.faces, same)
+	r.peers = slices.DeleteFunc(r.peers, same)
+	if !f.isClient && !f.ready {
+		r.unready--
+	}
+	r.reroute()
+	f.outlet.link.Store(nil)
+	r.forget(f)
+	for _, q := range f.queries {
+		q.end(false)
+	}
+	for _, q := range r.queries {
+		q.finish(f)
+	}
+	r.routeBytes.Add(-f.forgetRoutes())
+}
+
+// forget drops everything that a link has declared or wants to know, for good.
+// Called with mu held.
+func (r *Router) forget(f *face) {
+	f.gone = true
+	for id := range f.interests {
+		f.disinterest(id)
+	}
+	for i, table := range f.declarations {
+		for id := range table {
+			f.drop(kinds[i], id)
+		}
+	}
+}
+
+// handle acts on one message. Owner: the link's reader, or any goroutine of the
+// session.
+func (f *face) handle(m *codec.Message) error {
+	if m.Kind != codec.KindOAM && !f.active.Load() {
+		f.active.Store(true)
+		f.spoke.Store(true)
+	}
+	switch m.Kind {
+	case codec.KindPush:
+		f.push(&m.Push, m.Reliable)
+	case codec.KindRequest:
+		f.request(&m.Request)
+	case codec.KindResponse:
+		f.response(&m.Response, false)
+	case codec.KindFinal:
+		f.r.finished(f, m.Final.ID)
+	case codec.KindDeclare:
+		f.declared(&m.Declare)
+		f.await()
+	case codec.KindInterest:
+		f.asked(&m.Interest)
+		f.await()
+	}
+	return nil
+}
+
+// await lets the collector keep up: what comes and goes is garbage.
+func (f *face) await() {
+	if f.link != nil {
+		f.link.Throttle()
+	}
+}
+
+// hold counts n bytes more that are kept for the remote; false: there is no room.
+func (f *face) hold(n int) bool { return f.link == nil || f.link.Charge(n) }
+
+// send queues a message that may not be lost, without waiting. A remote that
+// lets megabytes of declarations pile up is closed. Callers may hold r.mu.
+func (f *face) send(m *codec.Message, how link.Delivery) {
+	msg := codec.AppendMessage(nil, m)
+	if f.link == nil {
+		f.r.port.client.Receive(msg)
+	} else if errors.Is(f.link.Send(msg, how), link.ErrCongested) {
+		f.link.Close(codec.CloseUnresponsive)
+	}
+}
+
+func (f *face) declare(d codec.Declare) {
+	if f.gone {
+		return
+	}
+	d.Envelope.QoS = codec.ControlQoS
+	f.send(&codec.Message{Kind: codec.KindDeclare, Declare: d}, link.Control)
+}
+
+// key is the checked text of an expression.
+func (f *face) key(e codec.Expr) (string, bool) {
+	key, ok := f.numbers.Key(e)
+	if !ok {
+		f.r.refused.Keys.Add(1)
+	}
+	return key, ok
+}
+
+// relays reports whether what comes from one link may go to the other: one of
+// the two must be a client of ours, because peers and routers reach each other
+// without us.
+func (f *face) relays(to *face) bool {
+	return f != to && (f.isClient || to.isClient)
+}

@@ -1,0 +1,203 @@
+package router
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// seeds is one message of each kind, as a client may say it.
+func seeds() (all [][]byte) {
+	expr := codec.Key([]byte("@t/1"))
+	wide := codec.Key([]byte("@t/**"))
+	for _, m := range []codec.Message{
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareToken, ID: 1, Expr: expr}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.UndeclareToken, ID: 1}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: wide}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareQueryable, ID: 1, Expr: expr, Complete: true, Distance: 3}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.UndeclareQueryable, ID: 1}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 1, Expr: codec.Expr{Suffix: []byte("@t")}}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 2, Expr: codec.Expr{Scope: 1, Suffix: []byte("/1"), Sender: true}}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareFinal, Answers: true, Interest: 1}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareFinal, Answers: true}},
+		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1, Mode: 3, About: 0x8e, Restricted: true, Expr: wide}},
+		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 2, Mode: 3, About: 0x0e}},
+		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1}},
+		{Kind: codec.KindPush, Push: codec.Push{Expr: expr, Data: codec.Data{Payload: []byte("x")}}},
+		{Kind: codec.KindRequest, Request: codec.Request{ID: 1, Expr: expr}},
+		{Kind: codec.KindRequest, Request: codec.Request{ID: 2, Expr: wide, Target: codec.AllComplete}},
+		{Kind: codec.KindResponse, Response: codec.Response{ID: 3, Expr: expr}},
+		{Kind: codec.KindFinal, Final: codec.Final{ID: 3}},
+	} {
+		all = append(all, codec.AppendMessage(nil, &m))
+	}
+	return all
+}
+
+// session is a Client that has a subscriber and a queryable on @t/*, and watches
+// its tokens.
+type session struct{ port *Port }
+
+func (s *session) Receive([]byte)           {}
+func (s *session) Push([]byte, *codec.Push) {}
+func (s *session) Handle(m *codec.Message) {
+	if m.Kind == codec.KindRequest {
+		s.send(codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}})
+	}
+}
+func (s *session) Full() bool { return false }
+func (s *session) Rerouted()  {}
+
+func (s *session) send(m codec.Message) { s.port.Send(&m, link.Control) }
+
+// newRouter is a router for links over pipes.
+func newRouter() *Router {
+	s := new(session)
+	r := New(Config{Link: link.Config{ZID: zid(1), Role: codec.Peer, Lease: time.Minute, KeepAlive: time.Second, MaxMessage: 1 << 16,
+		Budget: link.NewBudget(4<<20 + 1<<16), Counters: new(link.Counters)}, MaxSessions: 256,
+		Log: func(string) {}, Event: func(string, error) {}}, s)
+	s.port = r.Port()
+	s.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte("@t/**"))}})
+	s.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareQueryable, ID: 2, Expr: codec.Key([]byte("@t/*"))}})
+	s.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: 3, Mode: codec.InterestCurrentFuture,
+		About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte("@t/*"))}})
+	return r
+}
+
+var lastZID byte
+
+func zid(n byte) []byte { return []byte{n, 1} }
+
+// dial is a node that dials the router over a pipe; the router's end is carried
+// until ended.
+func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err error) {
+	a, b := net.Pipe()
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.carry(b, func(c net.Conn) (net.Conn, error) { return c, nil }, new(halfOpen))
+	}()
+	cfg := r.cfg.Link
+	lastZID++
+	cfg.Role, cfg.ZID, cfg.Budget = role, zid(2+lastZID%200), link.NewBudget(8<<20)
+	if l, err = link.Dial(context.Background(), a, cfg); err != nil {
+		a.Close()
+	}
+	return l, ended, err
+}
+
+// fuzzed lets a remote with a good handshake say msgs in pieces, and returns
+// when its link has ended.
+func fuzzed(r *Router, msgs []byte, role uint8) {
+	remote, ended, err := dial(r, codec.Role(role%3))
+	if err == nil {
+		for rest := msgs; len(rest) > 0; {
+			n := min(len(rest), 1+int(role))
+			remote.Send(rest[:n], link.Control)
+			rest = rest[n:]
+		}
+		remote.Close(codec.CloseGeneric)
+		remote.Run(func(*codec.Message) error { return nil })
+	}
+	<-ended
+}
+
+// forgotten checks that nothing of any link is left beside what the session has.
+func forgotten(t *testing.T, r *Router, before Held) {
+	t.Helper()
+	if got := r.Held(); got != before {
+		t.Errorf("left behind: %+v, want %+v", got, before)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.cfg.Link.Budget.Used(); n != 0 || r.unready != 0 || len(r.guests.byZID) != 0 || r.queryBytes != 0 || len(r.watchers.everything) != 0 {
+		t.Errorf("left behind: %d bytes, %d not ready, %d guests, %d bytes of queries, %d interests in everything",
+			n, r.unready, len(r.guests.byZID), r.queryBytes, len(r.watchers.everything))
+	}
+	for _, k := range kinds {
+		for _, e := range r.matches(k, "") {
+			if len(e.holders) != 1 || e.clients != 1 {
+				t.Errorf("%d on %q is declared by %d links", k, e.key, len(e.holders))
+			}
+		}
+	}
+}
+
+// FuzzLink feeds network messages of any bytes to a router through a real link.
+// Property: no panic, and nothing of the link is left behind.
+func FuzzLink(f *testing.F) {
+	for _, seed := range seeds() {
+		f.Add(seed, uint8(0x1e))
+	}
+	f.Fuzz(func(t *testing.T, msgs []byte, role uint8) {
+		r := newRouter()
+		before := r.Held()
+		fuzzed(r, msgs, role)
+		forgotten(t, r, before)
+		r.Stop()
+	})
+}
+
+// FuzzRelay does the same beside a client that has something of every kind and
+// wants to know everything, so that what comes is relayed. Property: that client
+// is served to the end, and nothing of either is left behind.
+func FuzzRelay(f *testing.F) {
+	for i, seed := range seeds() {
+		f.Add(seed, uint8(0xff-i%3))
+		f.Add(append(seed, seeds()[12]...), uint8(0xff-i%3))
+	}
+	f.Fuzz(func(t *testing.T, msgs []byte, role uint8) {
+		r := newRouter()
+		before := r.Held()
+		client, gone, err := dial(r, codec.Client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, ended := make(chan uint32, 16), make(chan error, 1)
+		go func() {
+			ended <- client.Run(func(m *codec.Message) error {
+				switch {
+				case m.Kind == codec.KindRequest:
+					final := codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}}
+					client.Send(codec.AppendMessage(nil, &final), link.Control)
+				case m.Kind == codec.KindDeclare && m.Declare.Kind == codec.DeclareFinal:
+					said <- m.Declare.Interest
+				}
+				return nil
+			})
+		}()
+		for _, seed := range seeds() {
+			if k := codec.Kind(codec.ID(seed[0])); k == codec.KindDeclare || k == codec.KindInterest {
+				client.Send(seed, link.Control)
+			}
+		}
+		await := func(id uint32) {
+			m := codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens}}
+			client.Send(codec.AppendMessage(nil, &m), link.Control)
+			for {
+				select {
+				case got := <-said:
+					if got == id {
+						return
+					}
+				case err := <-ended:
+					t.Fatalf("the good client's link ended: %v", err)
+				case <-time.After(10 * time.Second):
+					t.Fatal("the good client is not answered any more")
+				}
+			}
+		}
+		await(1000)
+		fuzzed(r, msgs, role)
+		await(1001)
+		client.Close(codec.CloseGeneric)
+		<-ended
+		<-gone
+		forgotten(t, r, before)
+		r.Stop()
+	})
+}

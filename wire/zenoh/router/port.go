@@ -1,0 +1,60 @@
+package router
+
+import (
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// Client is the session of the same process, as the router sees it.
+type Client interface {
+	// Receive keeps a message that is for the session. It is called with the
+	// router's lock held, so it neither blocks nor calls back.
+	Receive(msg []byte)
+	// Push takes a sample for which the session has a subscriber, Handle a query or
+	// a reply for it, both on the reader of the link that it came on; what they lend
+	// is valid until they return.
+	Push(key []byte, m *codec.Push)
+	Handle(m *codec.Message)
+	// Full reports whether so much waits that nothing should come that can be
+	// refused.
+	Full() bool
+	// Rerouted says that samples may have other receivers now.
+	Rerouted()
+}
+
+// Port is an in-process link from the session to its router.
+type Port struct {
+	face   *face
+	client Client
+}
+
+// Send acts on a message of the session's, as on one from a link. It fails when
+// a reply is not taken.
+func (p *Port) Send(m *codec.Message, how link.Delivery) error {
+	if m.Kind == codec.KindResponse {
+		return p.face.response(&m.Response, how.NoWait)
+	}
+	return p.face.handle(m)
+}
+
+// Receivers appends the links that want samples on key.
+func (p *Port) Receivers(dst []*link.Link, key string) []*link.Link {
+	r := p.face.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.search++
+	for _, e := range r.matches(codec.DeclareSubscriber, key) {
+		for i := range e.holders {
+			if to := e.holders[i].face; to != p.face && to.found != r.search {
+				to.found = r.search
+				dst = append(dst, to.link)
+			}
+		}
+	}
+	for _, to := range r.peers {
+		if !to.ready && to.found != r.search {
+			dst = append(dst, to.link)
+		}
+	}
+	return dst
+}

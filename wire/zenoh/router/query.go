@@ -1,0 +1,248 @@
+package router
+
+import (
+	"slices"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/keyexpr"
+	"edgert/wire/zenoh/link"
+)
+
+// Time that queryables have when the querier does not say, and what they have
+// beyond the querier's own timeout before the query is ended for them.
+const (
+	defaultTimeout = 10 * time.Second
+	maxTimeout     = time.Hour
+	queryGrace     = time.Second
+)
+
+const (
+	queryBytes    = 1 << 10 // what a waiting query costs
+	waitingBytes  = 48      // and what each link that it was passed on to costs
+	maxQueryBytes = 4 << 20 // of all waiting queries
+)
+
+// query is one on its way: asked by a link under its number, and passed on to
+// others under one of ours.
+type query struct {
+	// Constant.
+	asker    *face
+	id       uint32 // of the asker's choice
+	number   uint32 // of ours
+	qos      codec.QoS
+	watchdog *time.Timer
+	cost     int // of Router.queryBytes, and held for the asker
+
+	waiting map[*face]bool // links that have not finished; guarded by Router.mu
+	over    bool           // finished, expired, or its asker is gone; guarded by Router.mu
+}
+
+// request passes a query on to the links with queryables that match.
+func (f *face) request(m *codec.Request) {
+	r := f.r
+	q := &query{asker: f, id: m.ID, qos: relayedQoS(m.QoS), waiting: map[*face]bool{}}
+	key, ok := f.key(m.Expr)
+	r.mu.Lock()
+	var to []*face
+	if ok && !f.gone {
+		to = r.queryables(key, m.Target, f)
+	}
+	_, twice := f.queries[m.ID]
+	q.cost = queryBytes + len(to)*waitingBytes
+	if slices.Contains(to, r.port.face) {
+		q.cost += len(m.Query.Payload) // the session keeps it
+	}
+	if len(to) > 0 && (len(f.queries) >= maxQueries || twice || r.queryBytes+q.cost > maxQueryBytes || !f.hold(q.cost)) {
+		r.refused.Queries.Add(1)
+		to = nil
+	}
+	if len(to) == 0 {
+		r.mu.Unlock()
+		if !twice {
+			q.sendFinal()
+		}
+		return
+	}
+	r.queryBytes += q.cost
+	q.number = r.id()
+	for _, o := range to {
+		q.waiting[o] = true
+	}
+	r.queries[q.number], f.queries[q.id] = q, q
+	q.watchdog = time.AfterFunc(timeout(m.TimeoutMS)+queryGrace, q.expire)
+	r.mu.Unlock()
+
+	out := codec.Message{Kind: codec.KindRequest, Request: *m}
+	out.Request.ID = q.number
+	out.Request.Envelope = codec.Envelope{QoS: q.qos, Timestamp: m.Timestamp}
+	out.Request.Expr = codec.Key([]byte(key))
+	var msg []byte
+	for _, o := range to {
+		if o.link == nil {
+			lent := out // out itself stays on the stack
+			r.port.client.Handle(&lent)
+			continue
+		}
+		if msg == nil {
+			msg = codec.AppendMessage(nil, &out)
+		}
+		if o.link.Send(msg, link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience}) != nil {
+			r.finished(o, q.number) // one that cannot be asked has finished
+		}
+	}
+	if f.link != nil && (len(to) > 1 || to[0].link != nil) {
+		r.relayed.Queries.Add(1)
+	}
+}
+
+func timeout(ms uint64) time.Duration {
+	if ms == 0 {
+		return defaultTimeout
+	}
+	return time.Duration(min(ms, uint64(maxTimeout.Milliseconds()))) * time.Millisecond
+}
+
+// queryables finds the links to ask on key, but those that the asker reaches
+// without us. Called with mu held.
+func (r *Router) queryables(key string, target codec.Target, asker *face) (to []*face) {
+	r.search++
+	add := func(f *face) {
+		if f.found != r.search && asker.relays(f) {
+			f.found = r.search
+			to = append(to, f)
+		}
+	}
+	found := r.matches(codec.DeclareQueryable, key)
+	if target == codec.BestMatching {
+		if best := nearest(found, key, asker); best != nil {
+			return []*face{best}
+		}
+	}
+	complete := target == codec.AllComplete
+	for _, e := range found {
+		if complete && !keyexpr.Includes(e.key, key) {
+			continue
+		}
+		for i := range e.holders {
+			if !complete || e.holders[i].info.complete {
+				add(e.holders[i].face)
+			}
+		}
+	}
+	for _, f := range r.peers {
+		if !f.ready { // it knows best itself
+			add(f)
+		}
+	}
+	return to
+}
+
+// nearest finds the link with the nearest complete queryable that covers key.
+func nearest(found []*entry, key string, asker *face) (best *face) {
+	var distance uint16
+	for _, e := range found {
+		if !keyexpr.Includes(e.key, key) {
+			continue
+		}
+		for i := range e.holders {
+			h := &e.holders[i]
+			if h.info.complete && asker.relays(h.face) && (best == nil || h.info.distance < distance) {
+				best, distance = h.face, h.info.distance
+			}
+		}
+	}
+	return best
+}
+
+// response passes a reply on to the link that asked, its key written out. What
+// that link does not take in time is dropped and counted; try: it is not waited
+// for.
+func (f *face) response(m *codec.Response, try bool) error {
+	var key string
+	if m.Expr.Scope != 0 || len(m.Expr.Suffix) > 0 {
+		var ok bool
+		if key, ok = f.key(m.Expr); !ok {
+			return nil
+		}
+	}
+	r := f.r
+	r.mu.Lock()
+	q := r.queries[m.ID]
+	known := q != nil && q.waiting[f]
+	r.mu.Unlock()
+	if !known {
+		return nil
+	}
+	out := codec.Message{Kind: codec.KindResponse, Response: *m}
+	o := &out.Response
+	o.ID, o.Envelope = q.id, codec.Envelope{QoS: q.qos, Timestamp: m.Timestamp}
+	o.Expr = codec.Expr{Sender: true}
+	if key != "" {
+		o.Expr = codec.Key([]byte(key))
+	}
+	if q.asker.link == nil {
+		lent := out // out itself stays on the stack
+		r.port.client.Handle(&lent)
+		return nil
+	}
+	err := q.asker.link.Send(codec.AppendMessage(nil, &out), link.Delivery{QoS: q.qos, Reliable: true, NoWait: try, MaxWait: relayPatience})
+	switch {
+	case f.link == nil:
+	case err == nil:
+		r.relayed.Replies.Add(1)
+	default:
+		r.relayed.Dropped.Add(1)
+	}
+	return err
+}
+
+// finished notes that a link has answered a query in full.
+func (r *Router) finished(f *face, number uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q := r.queries[number]; q != nil {
+		q.finish(f)
+	}
+}
+
+// finish stops waiting for a link. Called with Router.mu held.
+func (q *query) finish(f *face) {
+	if q.waiting[f] {
+		delete(q.waiting, f)
+		if len(q.waiting) == 0 {
+			q.end(true)
+		}
+	}
+}
+
+// expire ends a query that its queryables did not.
+func (q *query) expire() {
+	r := q.asker.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q.end(true)
+}
+
+// end forgets a query, and says to its asker that no more replies will come
+// unless that is gone. Called with Router.mu held.
+func (q *query) end(tell bool) {
+	if q.over {
+		return
+	}
+	q.over = true
+	q.watchdog.Stop()
+	r := q.asker.r
+	delete(r.queries, q.number)
+	delete(q.asker.queries, q.id)
+	r.queryBytes -= q.cost
+	q.asker.hold(-q.cost)
+	if tell {
+		q.sendFinal()
+	}
+}
+
+func (q *query) sendFinal() {
+	q.asker.send(&codec.Message{Kind: codec.KindFinal, Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}},
+		link.Delivery{QoS: q.qos | codec.Block, Reliable: true, NoWait: true})
+}

@@ -1,0 +1,178 @@
+package router
+
+import (
+	"sync/atomic"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/keyexpr"
+	"edgert/wire/zenoh/link"
+)
+
+const (
+	// maxRouteBytes bounds the remembered routes of all links together.
+	maxRouteBytes = 4 << 20
+	routeBytes    = 256 // of one, beside its key
+	outletBytes   = 32  // of each link in it
+
+	// relayPatience is how long a blocking message on its way from link to link
+	// waits for room at one that takes nothing, and with it whatever its sender
+	// says behind it. A link that has made somebody wait in vain is not waited for
+	// again until it takes something.
+	relayPatience = 500 * time.Millisecond
+)
+
+// route remembers who gets the samples of one incoming key.
+type route struct {
+	key     string
+	epoch   uint64 // of the subscriptions when they were matched
+	session bool   // the session has a subscriber
+	links   []*outlet
+	cost    int64 // of Router.routeBytes; 0: it is not remembered
+}
+
+// outlet is what routes know of a link. It outlives the link, because others'
+// routes are matched again only when their key comes again; it lets go of it.
+type outlet struct{ link atomic.Pointer[link.Link] }
+
+// push hands one sample to the session and to the links that have a subscriber
+// for its key.
+//
+//rt:noalloc
+func (f *face) push(m *codec.Push, reliable bool) {
+	key, ok := f.numbers.Expand(m.Expr)
+	if !ok {
+		f.r.refused.Keys.Add(1)
+		return
+	}
+	to := f.routes[string(key)]
+	if to == nil || to.epoch != f.r.epoch.Load() {
+		if to = f.match(key, to); to == nil {
+			return
+		}
+	}
+	if to.session {
+		f.r.port.client.Push(key, m)
+	}
+	if len(to.links) > 0 {
+		f.relay(to, m, key, reliable)
+	}
+}
+
+// relay sends a sample on as it came, its key written out. Each link takes it or
+// drops it by the sample's own QoS.
+//
+//rt:noalloc
+func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
+	out := &f.relayed
+	out.Envelope = codec.Envelope{QoS: relayedQoS(m.QoS), Timestamp: m.Timestamp}
+	out.Expr, out.Data = codec.Key(key), m.Data
+	how := link.Delivery{QoS: out.QoS, Reliable: reliable, MaxWait: relayPatience}
+	for _, to := range route.links {
+		l := to.link.Load()
+		if l == nil {
+			continue // gone since
+		}
+		if l.Push(out, how) == nil {
+			f.r.relayed.Samples.Add(1)
+		} else {
+			f.r.relayed.Dropped.Add(1)
+			how.NoWait = true // one wait for each sample, not one for each link
+		}
+	}
+	*out = codec.Push{}
+}
+
+// relayedQoS keeps others out of the lane of declarations.
+func relayedQoS(q codec.QoS) codec.QoS {
+	if q.Priority() == 0 {
+		q |= codec.DefaultQoS
+	}
+	return q
+}
+
+// match finds the receivers of a key that came for the first time, or again
+// after subscriptions have changed.
+func (f *face) match(key []byte, known *route) *route {
+	r := f.r
+	if known == nil {
+		if len(key) > keyexpr.MaxBytes || keyexpr.Check(string(key)) != nil {
+			r.refused.Keys.Add(1)
+			return nil
+		}
+		known = f.newRoute(string(key))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known.epoch, known.session, known.links = r.epoch.Load(), false, known.links[:0]
+	r.search++
+	add := func(to *face) {
+		if to.found == r.search || !f.relays(to) {
+			return
+		}
+		to.found = r.search
+		if to == r.port.face {
+			known.session = true
+		} else {
+			known.links = append(known.links, to.outlet)
+		}
+	}
+	for _, e := range r.matches(codec.DeclareSubscriber, known.key) {
+		for i := range e.holders {
+			add(e.holders[i].face)
+		}
+	}
+	if r.unready > 0 {
+		for _, to := range r.peers {
+			if !to.ready {
+				add(to)
+			}
+		}
+	}
+	if cost := int64(routeBytes + len(known.key) + cap(known.links)*outletBytes); known.cost > 0 && cost > known.cost {
+		f.grow(known, cost)
+	}
+	return known
+}
+
+// grow counts what a remembered route takes for more receivers than before. When
+// all links together remember too much, this link forgets its routes, this one
+// too.
+func (f *face) grow(route *route, cost int64) {
+	r := f.r
+	if r.routeBytes.Add(cost-route.cost) <= maxRouteBytes {
+		route.cost = cost
+		return
+	}
+	r.routeBytes.Add(route.cost - cost - f.forgetRoutes())
+	r.refused.Routes.Add(1)
+	route.cost = 0
+}
+
+// newRoute makes room for one more route, and remembers none when all links
+// together remember too much.
+func (f *face) newRoute(key string) *route {
+	r := f.r
+	cost := int64(routeBytes + len(key))
+	if len(f.routes) == maxRoutes || r.routeBytes.Load()+cost > maxRouteBytes {
+		r.routeBytes.Add(-f.forgetRoutes())
+		r.refused.Routes.Add(1)
+		if r.routeBytes.Load()+cost > maxRouteBytes {
+			f.spare.key = key
+			return &f.spare
+		}
+	}
+	r.routeBytes.Add(cost)
+	known := &route{key: key, cost: cost}
+	f.routes[key] = known
+	return known
+}
+
+// forgetRoutes returns how many bytes it freed.
+func (f *face) forgetRoutes() (freed int64) {
+	for _, known := range f.routes {
+		freed += known.cost
+	}
+	clear(f.routes)
+	return freed
+}

@@ -1,0 +1,191 @@
+// Package router is what a listener is to those that dial it: a Zenoh router
+// for its clients, and a peer of other listeners and routers.
+//
+// It answers its clients' interests, and passes samples, queries with their
+// replies, and tokens between a client and everybody else. Peers and routers,
+// whoever dialled whom, tell each other all that they and their clients have, and
+// nothing goes from one of them to another through a third, because they reach
+// each other: so nothing comes twice and nothing goes round.
+//
+// What is passed on keeps its QoS, and a link that does not take it loses it by
+// that QoS: a droppable sample at once, a blocking one when the link has taken
+// nothing for half a second, and at once for as long as it goes on taking
+// nothing. Nobody else's traffic waits.
+//
+// The session of the same process is one more client, at a Port instead of a
+// link. It gets samples by a call on the reader of the link that they came on,
+// and sends its own straight to the links that want them (Port.Receivers).
+//
+// Files in the order of the data: accept.go takes connections in and evicts,
+// face.go is one link, declared.go what its remote declares, entry.go all that is
+// declared on one key and who is told of it, interest.go what clients want to be
+// told of, route.go samples, query.go queries and replies, port.go the session.
+package router
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/keyexpr"
+	"edgert/wire/zenoh/link"
+)
+
+// Config says who the router is and whom it takes in.
+type Config struct {
+	Link        link.Config // of all links; its role is Peer, its Budget bounds all of them together
+	MaxSessions int         // accepted links
+
+	// Log gets one line for an accepted link that comes or goes, and Event hears
+	// the same: err is nil for one that is up. Neither may block.
+	Log   func(line string)
+	Event func(from string, err error)
+}
+
+// Router passes messages between the links that were accepted or joined.
+type Router struct {
+	// Constant after New.
+	cfg    Config
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	port   *Port
+
+	tasks sync.WaitGroup // every goroutine of the router
+
+	refused Refused // atomic
+	relayed Relayed // atomic
+
+	// epoch changes with every subscriber and every link; cached routes carry it.
+	epoch      atomic.Uint64
+	routeBytes atomic.Int64 // of all links' cached routes
+
+	// Guarded by mu, which is held while nothing blocks.
+	mu      sync.Mutex
+	closed  bool
+	lastID  uint32
+	search  uint64  // numbers the searches for links, for face.found
+	faces   []*face // but the session's
+	peers   []*face // those that are no clients
+	unready int     // peers that have not told us all they have
+	guests  guests
+
+	queries    map[uint32]*query
+	queryBytes int // of those
+
+	// All that is declared, by anybody, and who waits for changes of it.
+	index         [len(kinds)]keyexpr.Tree[*entry]
+	declaredBytes int // of the entries and interests, without the trees
+	matched       []*entry
+	watchers      watchers
+	aggregates    int // interests that join what matches
+}
+
+// New makes a router with the session as its first client.
+func New(cfg Config, client Client) *Router {
+	r := &Router{cfg: cfg, guests: guests{byZID: map[string]visit{}}, queries: map[uint32]*query{},
+		watchers: watchers{everything: map[*interest]struct{}{}}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.port = &Port{face: r.newFace(), client: client}
+	r.port.face.isClient = true
+	return r
+}
+
+// Port is where the session of this process sends.
+func (r *Router) Port() *Port { return r.port }
+
+// Serve accepts what dials l until Close.
+func (r *Router) Serve(l *endpoint.Listener) { r.start(func() { r.accept(l) }) }
+
+func (r *Router) start(task func()) {
+	r.tasks.Add(1)
+	go func() {
+		defer r.tasks.Done()
+		task()
+	}()
+}
+
+// Stop says goodbye on every link. Wait returns when all of the router's
+// goroutines have ended, for which the listeners must be closed.
+func (r *Router) Stop() {
+	r.mu.Lock()
+	r.closed = true
+	for _, q := range r.queries {
+		q.end(false)
+	}
+	faces := slices.Clone(r.faces)
+	r.mu.Unlock()
+	r.cancel()
+	for _, f := range faces {
+		f.link.Close(codec.CloseGeneric)
+	}
+}
+
+// Wait is for the end of the router's goroutines.
+func (r *Router) Wait() { r.tasks.Wait() }
+
+// Connected reports whether there is a link.
+func (r *Router) Connected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.faces) > 0
+}
+
+// id returns a number that no other entry, query or interest of the router has.
+// Called with mu held.
+func (r *Router) id() uint32 {
+	r.lastID++
+	return r.lastID
+}
+
+// Refused counts what bounds refused.
+type Refused struct {
+	HalfOpen     atomic.Uint64
+	Sessions     atomic.Uint64
+	Idle         atomic.Uint64
+	Keys         atomic.Uint64
+	Declarations atomic.Uint64
+	Queries      atomic.Uint64
+	Routes       atomic.Uint64
+}
+
+// Relayed counts what went from link to link, past the session.
+type Relayed struct {
+	Samples atomic.Uint64
+	Queries atomic.Uint64
+	Replies atomic.Uint64
+	Dropped atomic.Uint64
+}
+
+// Counters are what was refused and relayed since New.
+func (r *Router) Counters() (*Refused, *Relayed) { return &r.refused, &r.relayed }
+
+// Held is how much the router remembers now.
+type Held struct {
+	Links, Peers, Ready             int // accepted and joined; of them peers; of these those that have told us all
+	Subscribers, Queryables, Tokens int // declarations of links, the session's not counted
+	Interests, Queries              int
+	Bytes                           int   // about what all declarations and interests take
+	RouteBytes                      int64 // and the cached routes
+	Entries                         int   // keys with a declaration, the session's counted
+}
+
+// Held reports how much the router remembers.
+func (r *Router) Held() (h Held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h = Held{Links: len(r.faces), Peers: len(r.peers), Ready: len(r.peers) - r.unready, Queries: len(r.queries),
+		Bytes: r.memory(), RouteBytes: r.routeBytes.Load()}
+	for i := range r.index {
+		h.Entries += r.index[i].Len()
+	}
+	for _, f := range r.faces {
+		for i, into := range []*int{&h.Subscribers, &h.Queryables, &h.Tokens} {
+			*into += len(f.declarations[i])
+		}
+		h.Interests += len(f.interests)
+	}
+	return h
+}

@@ -1,0 +1,152 @@
+package router
+
+import (
+	"net"
+	"runtime"
+	"testing"
+	"weak"
+
+	"edgert/rt/rttest"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// from is a connection of a given address.
+type from struct {
+	net.Conn
+	ip     string
+	closed bool
+}
+
+func (f *from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip)} }
+func (f *from) Close() error         { f.closed = true; return nil }
+
+// Goal: a flood from one address pushes out its own connections, not those of
+// others.
+func TestFloodPushesOutItself(t *testing.T) {
+	var half halfOpen
+	good := &from{ip: "10.0.0.1"}
+	half.enter(good)
+	var flood []*from
+	for range 10 * maxHalfOpen {
+		c := &from{ip: "10.6.6.6"}
+		flood = append(flood, c)
+		half.enter(c)
+	}
+	if good.closed || len(half.conns) != maxHalfOpen {
+		t.Errorf("good one closed: %v, %d in their handshake", good.closed, len(half.conns))
+	}
+	if !flood[0].closed || flood[len(flood)-1].closed {
+		t.Error("the flood's oldest goes first")
+	}
+}
+
+// node is a client of the router that says what it likes.
+type node struct {
+	t    *testing.T
+	link *link.Link
+	gone chan struct{}
+	said chan uint32 // queries of its that were answered in full
+}
+
+func join(t *testing.T, r *Router) *node {
+	t.Helper()
+	l, gone, err := dial(r, codec.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, link: l, gone: gone, said: make(chan uint32, 16)}
+	go l.Run(func(m *codec.Message) error {
+		if m.Kind == codec.KindFinal {
+			n.said <- m.Final.ID
+		}
+		return nil
+	})
+	return n
+}
+
+func (n *node) send(m codec.Message) {
+	n.t.Helper()
+	if err := n.link.Send(codec.AppendMessage(nil, &m), link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) declare(kind codec.DeclareKind, id uint32, key string) {
+	n.t.Helper()
+	n.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
+}
+
+// settle waits until the router has acted on everything before.
+func (n *node) settle(id uint32) {
+	n.t.Helper()
+	n.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Expr: codec.Key([]byte("@nobody"))}})
+	for <-n.said != id {
+	}
+}
+
+// Goal: what a link held is gone with it, though another link's routes led to it
+// and their keys never come again.
+func TestRoutesLetGoOfLinks(t *testing.T) {
+	r := newRouter()
+	defer r.Stop()
+	a, b := join(t, r), join(t, r)
+	b.declare(codec.DeclareSubscriber, 1, "@stale")
+	b.settle(1)
+	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@stale"))}})
+	a.settle(1)
+	r.mu.Lock()
+	gone := weak.Make(r.faces[1].link)
+	r.mu.Unlock()
+	b.link.Discard()
+	<-b.gone
+	rttest.Eventually(t, "the link to be forgotten", func() bool {
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@other"))}}) // its buffers are another message's
+		runtime.GC()
+		return gone.Value() == nil
+	})
+}
+
+// Goal: a key under many numbers counts for each of them, until they are taken
+// back.
+func TestNumbersOfOneKeyCount(t *testing.T) {
+	const numbers = 10_000
+	r := newRouter()
+	defer r.Stop()
+	before := r.Held().Bytes
+	a := join(t, r)
+	for id := range uint32(numbers) {
+		a.declare(codec.DeclareToken, id+1, "@same")
+	}
+	a.settle(1)
+	if n := r.Held().Bytes - before; n < numbers*numberedBytes {
+		t.Errorf("%d numbers of one key count as %d bytes, want at least %d", numbers, n, numbers*numberedBytes)
+	}
+	for id := range uint32(numbers) {
+		a.declare(codec.UndeclareToken, id+1, "@same")
+	}
+	a.settle(2)
+	if n := r.Held().Bytes; n != before {
+		t.Errorf("%d bytes are left of what was taken back, want %d", n, before)
+	}
+}
+
+// Goal: a sample for the session and for another link costs no allocation.
+func TestPushAllocatesNothing(t *testing.T) {
+	r := newRouter()
+	defer r.Stop()
+	join(t, r)
+	b := join(t, r)
+	b.declare(codec.DeclareSubscriber, 1, "@t/*")
+	b.settle(1)
+	r.mu.Lock()
+	from := r.faces[0]
+	r.mu.Unlock()
+	m := codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@t/1")), Data: codec.Data{Payload: make([]byte, 64)}}
+	for range 1000 {
+		from.push(&m, true)
+	}
+	if n := testing.AllocsPerRun(1000, func() { from.push(&m, true) }); n != 0 {
+		t.Errorf("a sample costs %v allocations, want 0", n)
+	}
+}

@@ -1,0 +1,238 @@
+package zenoh
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/keyexpr"
+	"edgert/wire/zenoh/remote"
+)
+
+// Bounds of the tokens that an upstream may make the session remember.
+const (
+	maxTokens     = 16384
+	maxTokenBytes = 14 << 20
+	tokenBytes    = 400 // of one, beside its key
+)
+
+// remoteTokens is the tokens of an upstream. Guarded by Session.mu.
+type remoteTokens struct {
+	byID  map[uint32]*entry // by its numbers
+	bytes int
+	most  int // see remote.Shrink
+}
+
+func (t *remoteTokens) cost(key string) int { return tokenBytes + 2*len(key) }
+
+// tokenDeclared notes a token, or adds it to the listing that it answers.
+// Called with mu held.
+func (s *Session) tokenDeclared(m *codec.Declare, key string) {
+	if m.Answers {
+		if l := s.lists[m.Interest]; l != nil {
+			l.add(key)
+			return
+		}
+		if s.watchers[m.Interest] == nil {
+			return // of an interest that we have taken back
+		}
+	}
+	t := &s.tokens
+	if old := t.byID[m.ID]; old != nil {
+		if old.key == key {
+			return
+		}
+		s.dropToken(m.ID) // the new key is judged like any other
+	}
+	// A router in this process has judged it already, and shared the room fairly.
+	if s.router == nil && (len(t.byID) >= maxTokens || t.bytes+t.cost(key) > maxTokenBytes || s.events.full()) {
+		s.refused.Declarations.Add(1)
+		return
+	}
+	t.bytes += t.cost(key)
+	e := s.entry(codec.DeclareToken, key)
+	t.byID[m.ID] = e
+	if e.remote++; e.remote == 1 && len(e.own) == 0 {
+		s.report(key, true)
+	}
+}
+
+// tokenUndeclared forgets a token by its number or, when that was never declared
+// to us, by its key. Called with mu held.
+func (s *Session) tokenUndeclared(id uint32, key string) {
+	if e := s.tokens.byID[id]; e != nil && (key == "" || key == e.key) {
+		s.dropToken(id)
+		return
+	}
+	for id, e := range s.tokens.byID {
+		if e.key == key {
+			s.dropToken(id)
+			return
+		}
+	}
+}
+
+// dropToken forgets a token of the upstream's. Called with mu held.
+func (s *Session) dropToken(id uint32) {
+	t := &s.tokens
+	e := t.byID[id]
+	delete(t.byID, id)
+	t.byID = remote.Shrink(t.byID, &t.most)
+	t.bytes -= t.cost(e.key)
+	s.budget.AddGarbage(t.cost(e.key))
+	if e.remote--; e.remote == 0 && len(e.own) == 0 {
+		s.report(e.key, false)
+		s.release(e)
+	}
+}
+
+// watcher is an own subscriber to tokens.
+type watcher struct {
+	s       *Session
+	id      uint32 // of its interest
+	key     string
+	deposit func(key string, alive bool)
+	closed  bool // guarded by Session.deliver
+}
+
+// interest asks the upstream for the tokens there are and will be.
+func (w *watcher) interest() codec.Interest {
+	return codec.Interest{ID: w.id, Mode: codec.InterestCurrentFuture, About: codec.AboutTokens,
+		Restricted: true, Expr: codec.Key([]byte(w.key))}
+}
+
+// SubscribeTokens reports tokens that appear and vanish, beginning with those
+// that are there; a key that several nodes hold appears once and vanishes with
+// the last. deposit runs on a goroutine of the session.
+func (s *Session) SubscribeTokens(key string, deposit func(key string, alive bool)) (wire.Declaration, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, wire.ErrClosed
+	}
+	w := &watcher{s: s, id: s.id(), key: key, deposit: deposit}
+	s.watchers[w.id] = w
+	for _, e := range s.matches(codec.DeclareToken, key) {
+		s.events.add(event{w: w, key: e.key, alive: true})
+	}
+	s.interest(w.interest())
+	return w, nil
+}
+
+// report calls deposit, on the session's own goroutine.
+func (w *watcher) report(key string, alive bool) {
+	w.s.deliver.Lock()
+	defer w.s.deliver.Unlock()
+	if !w.closed {
+		w.deposit(key, alive)
+	}
+}
+
+// Undeclare returns when deposit is not running and will not be called.
+func (w *watcher) Undeclare() error {
+	s := w.s
+	s.mu.Lock()
+	if s.watchers[w.id] == w {
+		delete(s.watchers, w.id)
+		s.interest(codec.Interest{ID: w.id, Mode: codec.InterestFinal})
+		s.dropUnwatched(w.key)
+	}
+	s.mu.Unlock()
+	s.deliver.Lock()
+	w.closed = true
+	s.deliver.Unlock()
+	return nil
+}
+
+// dropUnwatched forgets the tokens of the upstream's on key, unless another
+// watcher still covers them: nobody will tell us when they end. Called with mu
+// held.
+func (s *Session) dropUnwatched(key string) {
+	for id, e := range s.tokens.byID {
+		if keyexpr.Intersects(e.key, key) && !s.watched(e.key) {
+			s.dropToken(id)
+		}
+	}
+}
+
+func (s *Session) watched(key string) bool {
+	for _, w := range s.watchers {
+		if keyexpr.Intersects(w.key, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// report tells the watchers of a token that appeared or vanished. Called with mu
+// held.
+func (s *Session) report(key string, alive bool) {
+	for _, w := range s.watchers {
+		if keyexpr.Intersects(w.key, key) {
+			s.events.add(event{w: w, key: key, alive: alive})
+		}
+	}
+}
+
+// listing collects the tokens that the upstream lists. Guarded by Session.mu.
+type listing struct {
+	done  chan struct{} // closed when nobody is left to wait for
+	over  bool
+	keys  map[string]bool
+	bytes int // of them
+}
+
+func (l *listing) add(key string) {
+	if len(l.keys) < maxTokens && l.bytes+len(key) <= maxTokenBytes {
+		l.bytes += len(key)
+		l.keys[key] = true
+	}
+}
+
+func (l *listing) finish() {
+	if !l.over {
+		l.over = true
+		close(l.done)
+	}
+}
+
+// Tokens lists the live tokens that match, sorted. A timeout is not an error:
+// what is known by then is returned.
+func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) ([]string, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	l := &listing{done: make(chan struct{}), keys: map[string]bool{}}
+	s.mu.Lock()
+	if err := s.reachable(); err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	id := s.id()
+	s.lists[id] = l
+	s.interest(codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens,
+		Restricted: true, Expr: codec.Key([]byte(key))})
+	s.mu.Unlock()
+
+	err := s.await(ctx, l.done, timeout)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lists, id)
+	if s.closed {
+		return nil, wire.ErrClosed
+	}
+	for _, e := range s.matches(codec.DeclareToken, key) {
+		l.keys[e.key] = true
+	}
+	all := make([]string, 0, len(l.keys))
+	for k := range l.keys {
+		all = append(all, k)
+	}
+	slices.Sort(all)
+	return all, err
+}

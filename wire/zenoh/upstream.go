@@ -1,0 +1,220 @@
+package zenoh
+
+import (
+	"errors"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+	"edgert/wire/zenoh/remote"
+)
+
+// upstream is what a session is a client of: a link that it has dialled, or the
+// router in its own process.
+type upstream interface {
+	// Send sends a message other than a sample.
+	Send(m *codec.Message, how link.Delivery) error
+	// Receivers appends the links that take samples on key.
+	Receivers(dst []*link.Link, key string) []*link.Link
+}
+
+// dialled is a link as an upstream.
+type dialled struct {
+	*link.Link
+	s       *Session
+	numbers remote.Numbers
+}
+
+// join makes a link that was dialled the upstream. run carries it until it ends,
+// and says why.
+func (s *Session) join(l *link.Link) (run func() error, err error) {
+	d := &dialled{Link: l, s: s}
+	d.numbers.Hold = l.Charge
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, wire.ErrClosed
+	}
+	s.up = d
+	s.epoch.Add(1)
+	for _, kind := range kinds {
+		for _, e := range s.matches(kind, "") {
+			if len(e.own) > 0 {
+				s.declare(e)
+			}
+		}
+	}
+	for _, w := range s.watchers {
+		s.interest(w.interest())
+	}
+	if !s.isUp {
+		s.isUp = true
+		close(s.first)
+	}
+	return d.run, nil
+}
+
+// run carries the link until it ends. What its remote had declared is forgotten
+// then, and what it was asked is answered.
+func (d *dialled) run() error {
+	err := d.Run(d.handle)
+	s := d.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = nil
+	s.epoch.Add(1)
+	for id := range s.tokens.byID {
+		s.dropToken(id)
+	}
+	for _, q := range s.inQueries {
+		q.cancel()
+	}
+	for _, q := range s.outQueries {
+		q.finish()
+	}
+	for _, l := range s.lists {
+		l.finish()
+	}
+	return err
+}
+
+// Send closes a link whose remote lets megabytes of declarations pile up.
+func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
+	err := d.Link.Send(codec.AppendMessage(nil, m), how)
+	if how == link.Control && errors.Is(err, link.ErrCongested) {
+		d.Close(codec.CloseUnresponsive)
+	}
+	return err
+}
+
+// Receivers is the link: an upstream gets every sample, because one that may not
+// tell who subscribes would mute us.
+func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
+
+// handle acts on one message. Owner: the link's reader.
+func (d *dialled) handle(m *codec.Message) error {
+	if m.Kind != codec.KindPush {
+		d.s.handle(d, &d.numbers, m)
+		if m.Kind == codec.KindDeclare || m.Kind == codec.KindInterest {
+			d.Throttle() // what comes and goes is garbage
+		}
+		return nil
+	}
+	if key, ok := d.numbers.Expand(m.Push.Expr); ok {
+		d.s.push(key, &m.Push)
+	} else {
+		d.s.refused.Keys.Add(1)
+	}
+	return nil
+}
+
+// inbox is the session as the router in its process sees it.
+type inbox struct{ s *Session }
+
+func (i inbox) Receive(msg []byte)             { i.s.events.add(event{msg: msg}) }
+func (i inbox) Push(key []byte, m *codec.Push) { i.s.push(key, m) }
+func (i inbox) Handle(m *codec.Message)        { i.s.handle(i.s.router.Port(), new(remote.Numbers), m) }
+func (i inbox) Full() bool                     { return i.s.events.full() }
+func (i inbox) Rerouted()                      { i.s.epoch.Add(1) }
+
+// received acts on a message from the router.
+func (s *Session) received(msg []byte) {
+	var m codec.Message
+	c := codec.NewCursor(msg)
+	if codec.ParseMessage(&c, &m) == nil {
+		inbox{s}.Handle(&m)
+	}
+}
+
+// handle acts on what an upstream says, which has given numbers to keys.
+func (s *Session) handle(from upstream, n *remote.Numbers, m *codec.Message) {
+	switch m.Kind {
+	case codec.KindRequest:
+		if key, ok := s.key(n, m.Request.Expr); ok {
+			s.request(from, key, &m.Request)
+		}
+	case codec.KindResponse:
+		var key string
+		if e := m.Response.Expr; e.Scope != 0 || len(e.Suffix) > 0 {
+			var ok bool
+			if key, ok = s.key(n, e); !ok {
+				return
+			}
+		}
+		s.response(key, &m.Response)
+	case codec.KindFinal:
+		s.mu.Lock()
+		if q := s.outQueries[m.Final.ID]; q != nil {
+			q.finish()
+		}
+		s.mu.Unlock()
+	case codec.KindDeclare:
+		s.declared(n, &m.Declare)
+	case codec.KindInterest:
+		// It was told everything when we joined it, and an interest is never met with
+		// silence: official nodes wait for this end.
+		if m.Interest.Mode != codec.InterestFinal {
+			s.mu.Lock()
+			s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
+				Answers: true, Interest: m.Interest.ID, Kind: codec.DeclareFinal}})
+			s.mu.Unlock()
+		}
+	}
+}
+
+// declared notes a token or a number for a key. Who subscribes and answers is the
+// upstream's business.
+func (s *Session) declared(n *remote.Numbers, m *codec.Declare) {
+	switch m.Kind {
+	case codec.DeclareExpr:
+		if ok, bad := n.Declare(m); bad {
+			s.refused.Keys.Add(1)
+		} else if !ok {
+			s.refused.Declarations.Add(1)
+		}
+	case codec.UndeclareExpr:
+		n.Undeclare(uint16(m.ID))
+	case codec.DeclareToken, codec.UndeclareToken:
+		var key string
+		if m.Kind == codec.DeclareToken || len(m.Expr.Suffix) > 0 || m.Expr.Scope != 0 {
+			var ok bool
+			if key, ok = s.key(n, m.Expr); !ok {
+				return
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if m.Kind == codec.DeclareToken {
+			s.tokenDeclared(m, key)
+		} else {
+			s.tokenUndeclared(m.ID, key)
+		}
+	case codec.DeclareFinal:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l := s.lists[m.Interest]; l != nil && m.Answers {
+			l.finish()
+		}
+	}
+}
+
+// key is the checked text of an expression.
+func (s *Session) key(n *remote.Numbers, e codec.Expr) (string, bool) {
+	key, ok := n.Key(e)
+	if !ok {
+		s.refused.Keys.Add(1)
+	}
+	return key, ok
+}
+
+// send sends what may not be lost, if there is a link. Called with mu held.
+func (s *Session) send(m *codec.Message) {
+	if s.up != nil {
+		s.up.Send(m, link.Control)
+	}
+}
+
+func (s *Session) interest(i codec.Interest) {
+	i.Envelope.QoS = codec.ControlQoS
+	s.send(&codec.Message{Kind: codec.KindInterest, Interest: i})
+}
