@@ -13,28 +13,26 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"edgert/edge"
+	"edgert/rt/rttest"
 )
 
 // look fetches one path of a page, as soon as it can be had.
 func look(t *testing.T, url string) (text []byte, head http.Header) {
 	t.Helper()
 	client := http.Client{Timeout: patience}
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	rttest.Eventually(t, url, func() bool {
 		r, err := client.Get(url)
-		if err == nil {
-			text, err = io.ReadAll(r.Body)
-			r.Body.Close()
-			if err == nil && r.StatusCode == http.StatusOK {
-				return text, r.Header
-			}
+		if err != nil {
+			return false
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %v, %.300q", url, err, text)
-		}
-	}
+		defer r.Body.Close()
+		text, err = io.ReadAll(r.Body)
+		head = r.Header
+		return err == nil && r.StatusCode == http.StatusOK
+	})
+	return text, head
 }
 
 // The real program shows how it goes, where the joints are and what its cameras
@@ -42,7 +40,7 @@ func look(t *testing.T, url string) (text []byte, head http.Header) {
 func TestThePageOfARun(t *testing.T) {
 	for _, quality := range []string{"90", "0"} {
 		t.Run("quality "+quality, func(t *testing.T) {
-			s, port, file := newStill(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "edge.json")
+			s, port, file := newHoldServer(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "edge.json")
 			cmd := exec.Command(binary, "--quiet", "--fps", "10", "--bus", "sim", "--camera", "front=sim", "--camera", "wrist=pattern:320x240", "--jpeg-quality", quality,
 				"--id", "arm", "--connect", s.endpoint, "--http", port, "--json", file)
 			cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), os.Stderr
@@ -52,15 +50,13 @@ func TestThePageOfARun(t *testing.T) {
 			t.Cleanup(func() { cmd.Process.Kill() })
 			url := "http://127.0.0.1:" + port
 			var live edge.Live
-			for end := time.Now().Add(patience); live.Ticks < 10 || live.State != "STREAMING" || live.Actions == 0; time.Sleep(20 * time.Millisecond) {
+			rttest.Eventually(t, "streaming", func() bool {
 				text, head := look(t, url+"/status.json")
 				if err := json.Unmarshal(text, &live); err != nil || !strings.HasPrefix(head.Get("Content-Type"), "application/json") {
 					t.Fatalf("status: %v, %s", err, text)
 				}
-				if time.Now().After(end) {
-					t.Fatalf("not streaming: %s", text)
-				}
-			}
+				return live.Ticks >= 10 && live.State == "STREAMING" && live.Actions > 0
+			})
 			if live.ID != "arm" || live.Robot != "so101" || len(live.Joints) != 6 || live.Joints[0].Name != "shoulder_pan.pos" || live.Bus.Cycles == 0 ||
 				live.Tick.ActionAgeMS == nil || live.Frames["front"].Captured == 0 || live.Server == nil || live.Server.Model != "test/still" || !live.Simulated {
 				t.Errorf("status: %+v", live)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -21,7 +22,7 @@ import (
 // path(j), so that whatever the schedule does to chunks, what runs on step j can be
 // told right from wrong.
 type player struct {
-	*still
+	*holdServer
 	old  bool                 // a draft server: no key t, conditioned on both prefixes
 	lose func(chunk int) bool // counted from 1
 
@@ -41,11 +42,11 @@ func path(step int64) float32 { return float32(20 * math.Sin(float64(step)/25)) 
 
 func newPlayer(t *testing.T, old bool, lose func(int) bool) *player {
 	t.Helper()
-	p := &player{still: newStill(t), old: old, lose: lose, line: make(chan wire.Sample, 64)}
-	p.still.mu.Lock() // it listens already
-	defer p.still.mu.Unlock()
-	p.still.play = p.deposit
-	p.still.ack = func(ack *wire.SessionAck) {
+	p := &player{holdServer: newHoldServer(t), old: old, lose: lose, line: make(chan wire.Sample, 64)}
+	p.holdServer.mu.Lock() // it listens already
+	defer p.holdServer.mu.Unlock()
+	p.holdServer.play = p.deposit
+	p.holdServer.ack = func(ack *wire.SessionAck) {
 		ack.ChunkSize, ack.ModelSHA256 = playHorizon, strings.Repeat("ab", 32)
 		if old {
 			ack.T, ack.ModelSHA256 = 0, ""
@@ -89,7 +90,7 @@ func (p *player) work() {
 			p.fail(err.Error())
 			continue
 		}
-		time.Sleep(playTime)
+		time.Sleep(playTime) // what the policy computes
 		first := o.N + 1
 		if p.old {
 			first = step // nobody says: chunks follow each other
@@ -300,6 +301,7 @@ func TestDraftServerAsPeer(t *testing.T) {
 // action have none. What the simulated bus misses when the host takes its core away is
 // not counted: it has no real-time priority.
 func TestEveryThirdChunkLost(t *testing.T) {
+	rttest.RealTime(t)
 	d := 10 * time.Second
 	if testing.Short() {
 		d = 5 * time.Second
@@ -319,6 +321,7 @@ func TestEveryThirdChunkLost(t *testing.T) {
 // The stages behind the schedule on the real program: two ticks for each action,
 // smoothed and slowed down.
 func TestStagesRun(t *testing.T) {
+	rttest.RealTime(t)
 	t.Parallel()
 	p := newPlayer(t, false, nil)
 	s, actions := p.play(t, 4*time.Second, "--interpolation-multiplier", "2", "--filter-cutoff", "3", "--filter-gain", "1.4", "--max-velocity", "10", "--max-acceleration", "100")

@@ -16,7 +16,7 @@ func TestRunOnAStoppedTerminal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}
-	s, b := newStill(t), simBus(t)
+	s, b := newHoldServer(t), simBus(t)
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -36,7 +36,7 @@ func TestRunOnAStoppedTerminal(t *testing.T) {
 	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TCXONC, unix.TCOOFF); err != nil { // Ctrl-S
 		t.Skip(err)
 	}
-	cmd := unarmed(t, s, b, "--duration", "3s")
+	cmd := edgeCommand(t, s, b, "--duration", "3s")
 	cmd.Stderr = slave
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestRunOnAStoppedTerminal(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case err := <-ended: // on a busy machine with a code of its own
-		if n := stiff(b); n != 0 {
+		if n := underTorque(b); n != 0 {
 			t.Errorf("%d motors under torque (%v)", n, err)
 		}
 	case <-time.After(30 * time.Second):

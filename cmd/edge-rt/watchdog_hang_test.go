@@ -1,7 +1,8 @@
 package main
 
 import (
-	"os"
+	"edgert/rt/rttest"
+	"edgert/servo/servosim"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -14,20 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardWithin is how long after its last tick a hung run's arm may be stiff: two
-// seconds without a tick, and 0.3 s, a look included, for the rest.
-const guardWithin = 2300 * time.Millisecond
+// torqueOffWithin is how long after its last tick a hung run's arm may be stiff: two
+// seconds without a tick, and 0.6 s, a poll included, for the rest.
+const torqueOffWithin = 2600 * time.Millisecond
 
-// awaitLimp wants the arm limp between two times after began; late is for hosts
-// that are.
-func awaitLimp(t *testing.T, stiffNow func() int, began time.Time, from, to time.Duration) {
+// awaitTorqueOff wants the arm limp between two times after began.
+func awaitTorqueOff(t *testing.T, b *servosim.Bus, began time.Time, from, to time.Duration) {
 	t.Helper()
-	for stiffNow() > 0 {
-		if time.Since(began) > patience {
-			t.Fatal("nobody let the arm go")
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	rttest.Eventually(t, "torque off", func() bool { return underTorque(b) == 0 })
 	took := time.Since(began)
 	if took < from || took > to {
 		t.Errorf("the arm was limp after %v, want %v to %v", took, from, to)
@@ -38,11 +33,12 @@ func awaitLimp(t *testing.T, stiffNow func() int, began time.Time, from, to time
 // A process that is stopped drives no arm: it is as good as hung. Nobody else can
 // end it by itself, since a stopped process hears nothing.
 func TestAStoppedEdgeIsEnded(t *testing.T) {
+	rttest.RealTime(t)
 	b := simBus(t)
-	cmd, log := watched(t, b, nil)
+	cmd, log := startWatched(t, b, nil)
 	began := time.Now()
 	cmd.Process.Signal(syscall.SIGSTOP)
-	awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
+	awaitTorqueOff(t, b, began, time.Second, torqueOffWithin)
 	cmd.Wait()
 	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by %v, want SIGKILL", s)
@@ -55,34 +51,18 @@ func TestAStoppedEdgeIsEnded(t *testing.T) {
 	}
 }
 
-// slack is what a busy machine may add.
-func slack(t *testing.T) time.Duration {
-	t.Helper()
-	if busy() {
-		return 3 * time.Second
-	}
-	return 300 * time.Millisecond
-}
-
-// busy reports whether more wants to run here than can.
-func busy() bool {
-	load, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(load), " ")
-	l, err := strconv.ParseFloat(first, 64)
-	return err != nil || l > float64(runtime.NumCPU())
-}
-
 // Less than two seconds of it is borne, again and again: a host that stalls, a
 // debugger's breakpoint that is over.
 func TestAShortStopIsBorne(t *testing.T) {
+	rttest.RealTime(t)
 	b := simBus(t)
-	cmd, log := watched(t, b, nil)
+	cmd, log := startWatched(t, b, nil)
 	for range 4 {
 		cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // half of what counts as a hang
 		cmd.Process.Signal(syscall.SIGCONT)
-		time.Sleep(200 * time.Millisecond)
-		if n := stiff(b); n != 6 {
+		time.Sleep(200 * time.Millisecond) // some ticks
+		if n := underTorque(b); n != 6 {
 			t.Fatalf("%d motors under torque after a second's stop: %s", n, log)
 		}
 	}
@@ -96,15 +76,11 @@ func TestAShortStopIsBorne(t *testing.T) {
 // Ctrl-Z stops nothing, and says what to do.
 func TestCtrlZIsAnswered(t *testing.T) {
 	b := simBus(t)
-	cmd, log := watched(t, b, nil)
+	cmd, log := startWatched(t, b, nil)
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGTSTP)
-	for end := time.Now().Add(patience); !strings.Contains(log.String(), "Ctrl-Z"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it says %q", log)
-		}
-	}
+	awaitText(t, log, "Ctrl-Z")
 	time.Sleep(2500 * time.Millisecond) // longer than a hang may last
-	if n := stiff(b); n != 6 || !strings.Contains(log.String(), "ctl pause") {
+	if n := underTorque(b); n != 6 || !strings.Contains(log.String(), "ctl pause") {
 		t.Errorf("%d motors under torque, and it says %q", n, log)
 	}
 	cmd.Process.Signal(syscall.SIGINT)
@@ -133,7 +109,7 @@ func tickThread(t *testing.T, pid int) int {
 
 // hang stops one thread alone, as a driver does that never returns, and returns
 // what to do when its process has been killed.
-func hang(t *testing.T, tid int) (bury func()) {
+func hang(t *testing.T, tid int) (reap func()) {
 	t.Helper()
 	if err := unix.PtraceSeize(tid); err != nil {
 		t.Skipf("a thread cannot be stopped here: %v", err)
@@ -144,18 +120,19 @@ func hang(t *testing.T, tid int) (bury func()) {
 	return func() { unix.Wait4(tid, nil, unix.WALL, nil) }
 }
 
-// Goal: only the tick hangs, all else of the run goes on; its guard ends it.
+// Goal: only the tick hangs, all else of the run goes on; its watchdog ends it.
 func TestAHungTickIsEnded(t *testing.T) {
+	rttest.RealTime(t)
 	runtime.LockOSThread() // who traces is a thread
 	defer runtime.UnlockOSThread()
 	b := simBus(t)
-	cmd, log := watched(t, b, nil)
+	cmd, log := startWatched(t, b, nil)
 	tid := tickThread(t, cmd.Process.Pid)
 	began := time.Now()
-	bury := hang(t, tid)
-	awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
-	bury() // the stop
-	bury() // the end
+	reap := hang(t, tid)
+	awaitTorqueOff(t, b, began, time.Second, torqueOffWithin)
+	reap() // the stop
+	reap() // the end
 	cmd.Wait()
 	awaitNoWatchdog(t, b.Path())
 	for _, words := range []string{"no tick has ended for 2s (it hangs)", "off on 6 motors"} {
@@ -170,23 +147,24 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	b := simBus(t)
-	cmd, log := watched(t, b, nil)
+	cmd, log := startWatched(t, b, nil)
 	if err := unix.PtraceSeize(cmd.Process.Pid); err != nil {
 		t.Skipf("a process cannot be traced here: %v", err)
 	}
 	cmd.Process.Signal(syscall.SIGSTOP)
-	time.Sleep(3 * time.Second)
-	if n := stiff(b); n != 6 {
+	time.Sleep(3 * time.Second) // longer than a hang may last
+	if n := underTorque(b); n != 6 {
 		t.Fatalf("%d motors under torque: %s", n, log)
 	}
 	cmd.Process.Kill()
 	unix.Wait4(cmd.Process.Pid, nil, unix.WALL, nil)
-	awaitStiff(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "nobody let the arm go")
 	awaitNoWatchdog(t, b.Path())
 }
 
 // The other commands that hold an arm tick too.
 func TestStoppedCommandsAreEnded(t *testing.T) {
+	rttest.RealTime(t)
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
 	for _, args := range [][]string{
 		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10"},
@@ -198,10 +176,10 @@ func TestStoppedCommandsAreEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { cmd.Process.Kill() })
-		awaitStiff(t, b, 6, args[0]+" never held the arm")
+		awaitTorque(t, b, 6, args[0]+" never held the arm")
 		began := time.Now()
 		cmd.Process.Signal(syscall.SIGSTOP)
-		awaitLimp(t, func() int { return stiff(b) }, began, time.Second, guardWithin+slack(t))
+		awaitTorqueOff(t, b, began, time.Second, torqueOffWithin)
 		cmd.Wait()
 		awaitNoWatchdog(t, b.Path())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,21 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo/servosim"
 )
 
-// awaitStiff waits until so many motors are under torque.
-func awaitStiff(t *testing.T, b *servosim.Bus, want int, why string) {
+// awaitTorque waits until so many motors are under torque.
+func awaitTorque(t *testing.T, b *servosim.Bus, want int, what string) {
 	t.Helper()
-	for end := time.Now().Add(patience); stiff(b) != want; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d motors under torque, want %d: %s", stiff(b), want, why)
-		}
-	}
+	rttest.Eventually(t, fmt.Sprintf("%s: %d motors under torque", what, want), func() bool { return underTorque(b) == want })
 }
 
-// guards returns the processes that guard the arm at a port.
-func guards(t *testing.T, bus string) (pids []int) {
+// watchdogs returns the watchdog processes of the arm at a port.
+func watchdogs(t *testing.T, bus string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -45,22 +43,14 @@ func guards(t *testing.T, bus string) (pids []int) {
 
 func awaitNoWatchdog(t *testing.T, bus string) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		pids := guards(t, bus)
-		if len(pids) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("guards %v are left behind", pids)
-		}
-	}
+	rttest.Eventually(t, "no watchdog process is left", func() bool { return len(watchdogs(t, bus)) == 0 })
 }
 
-// watched starts an edge on the simulated bus in a group of its own and returns
+// startWatched starts an edge on the simulated bus in a group of its own and returns
 // when it holds the arm.
-func watched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *output) {
+func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *output) {
 	t.Helper()
-	cmd, log := unarmed(t, newStill(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...), new(output)
+	cmd, log := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...), new(output)
 	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
 	if stderr != nil {
 		cmd.Stderr = stderr
@@ -69,37 +59,37 @@ func watched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	awaitStiff(t, b, 6, "it was never armed")
+	awaitTorque(t, b, 6, "it was never armed")
 	return cmd, log
 }
 
 // Killed, an edge lets go all the same, and nothing of it stays behind.
-func TestTheGuardLetsAKilledEdgeGo(t *testing.T) {
+func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	b := simBus(t)
 	description := filepath.Join(t.TempDir(), "mine.yaml")
 	if err := os.WriteFile(description, []byte("like: so101\nname: mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd, log := watched(t, b, nil, "--robot", description)
-	if len(guards(t, b.Path())) != 1 {
-		t.Fatalf("guards %v, want one", guards(t, b.Path()))
+	cmd, log := startWatched(t, b, nil, "--robot", description)
+	if len(watchdogs(t, b.Path())) != 1 {
+		t.Fatalf("watchdogs %v, want one", watchdogs(t, b.Path()))
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGTSTP} {
-		syscall.Kill(guards(t, b.Path())[0], sig) // as a session that ends does
+		syscall.Kill(watchdogs(t, b.Path())[0], sig) // as a session that ends does
 	}
 	os.Remove(description)                          // or is edited meanwhile
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // as kill -9 %1 and timeout do
-	awaitStiff(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "nobody let the arm go")
 	cmd.Wait() // for all who write to the log
 	if text := log.String(); !strings.Contains(text, "without letting the arm go") || !strings.Contains(text, "off on 6 motors") {
-		t.Errorf("the guard says %q", text)
+		t.Errorf("the watchdog says %q", text)
 	}
 	awaitNoWatchdog(t, b.Path())
 }
 
 // An adapter that is out when the run is killed, or motors that are silent, are
 // waited for.
-func TestTheGuardWaitsForTheArm(t *testing.T) {
+func TestWatchdogWaitsForTheArm(t *testing.T) {
 	for _, unplugged := range []bool{true, false} {
 		link := filepath.Join(t.TempDir(), "arm")
 		b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
@@ -107,7 +97,7 @@ func TestTheGuardWaitsForTheArm(t *testing.T) {
 			t.Skipf("no pseudo-terminals here: %v", err)
 		}
 		t.Cleanup(func() { b.Close() })
-		cmd, log := watched(t, b, nil, "--bus", link)
+		cmd, log := startWatched(t, b, nil, "--bus", link)
 		if unplugged {
 			b.Unplug()
 		} else {
@@ -122,28 +112,28 @@ func TestTheGuardWaitsForTheArm(t *testing.T) {
 			b.Mute(2, false)
 			b.Mute(5, false)
 		}
-		awaitStiff(t, b, 0, "nobody let the arm go when it was back")
+		awaitTorque(t, b, 0, "nobody let the arm go when it was back")
 		cmd.Wait()
 		if text := log.String(); !strings.Contains(text, "off on 6 motors") {
-			t.Errorf("unplugged %v: the guard says %q", unplugged, text)
+			t.Errorf("unplugged %v: the watchdog says %q", unplugged, text)
 		}
 		awaitNoWatchdog(t, link)
 	}
 }
 
-// Somebody who reads nothing any more does not keep the arm stiff, nor the guard.
-func TestTheGuardWaitsForNoReader(t *testing.T) {
+// Somebody who reads nothing any more does not keep the arm stiff, nor the watchdog.
+func TestWatchdogWaitsForNoReader(t *testing.T) {
 	b := simBus(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	cmd, _ := watched(t, b, w)
+	cmd, _ := startWatched(t, b, w)
 	fill(t, int(w.Fd()))
 	w.Close()
 	cmd.Process.Kill()
-	awaitStiff(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "nobody let the arm go")
 	cmd.Wait()
 	awaitNoWatchdog(t, b.Path())
 }
@@ -165,25 +155,25 @@ func fill(t *testing.T, fd int) {
 }
 
 // podman gives its containers a socket to notify, and runs nothing after them: a
-// process there has its guard, and tells how it is all the same.
+// process there has its watchdog, and tells how it is all the same.
 func TestASocketAloneIsNoService(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("NOTIFY_SOCKET", m.path)
 	t.Setenv("SYSTEMD_EXEC_PID", "")
 	b := simBus(t)
-	cmd, _ := watched(t, b, nil)
-	if len(guards(t, b.Path())) != 1 {
-		t.Errorf("guards %v, want one", guards(t, b.Path()))
+	cmd, _ := startWatched(t, b, nil)
+	if len(watchdogs(t, b.Path())) != 1 {
+		t.Errorf("watchdogs %v, want one", watchdogs(t, b.Path()))
 	}
 	m.await("READY=1")
 	cmd.Process.Kill()
-	awaitStiff(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "nobody let the arm go")
 	cmd.Wait()
 	awaitNoWatchdog(t, b.Path())
 }
 
 // So do the commands that hold an arm; started again at once they have it.
-func TestTheGuardLetsKilledCommandsGo(t *testing.T) {
+func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
 	for _, args := range [][]string{
 		{"move", "elbow_flex", "60", "--speed", "0.01"},
@@ -196,45 +186,41 @@ func TestTheGuardLetsKilledCommandsGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { cmd.Process.Kill() })
-			awaitStiff(t, b, 6, args[0]+" never held the arm")
+			awaitTorque(t, b, 6, args[0]+" never held the arm")
 			cmd.Process.Kill()
 			cmd.Wait()
-			awaitStiff(t, b, 0, "nobody let the arm of "+args[0]+" go")
+			awaitTorque(t, b, 0, "nobody let the arm of "+args[0]+" go")
 		}
 		awaitNoWatchdog(t, b.Path())
 	}
 }
 
-// An edge that has left by itself is not corrected, and its guard leaves with it.
-func TestTheGuardLeavesWithTheEdge(t *testing.T) {
+// An edge that has left by itself is not corrected, and its watchdog leaves with it.
+func TestWatchdogEndsWithTheEdge(t *testing.T) {
 	b := simBus(t)
-	cmd, log := watched(t, b, nil)
+	cmd, log := startWatched(t, b, nil)
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // Ctrl-C
 	if err := cmd.Wait(); err != nil || log.String() != "" {
 		t.Errorf("the edge ends with %v and says %q", err, log)
 	}
 	awaitNoWatchdog(t, b.Path())
-	if on := stiff(b); on != 6 {
+	if on := underTorque(b); on != 6 {
 		t.Errorf("%d motors hold torque, want 6, as --on-exit hold says", on)
 	}
 }
 
-func TestAGuardThatEndsIsMissed(t *testing.T) {
+func TestWatchdogThatEndsIsReported(t *testing.T) {
 	b := simBus(t)
-	cmd, log := watched(t, b, nil)
-	syscall.Kill(guards(t, b.Path())[0], syscall.SIGKILL)
-	for end := time.Now().Add(patience); !strings.Contains(log.String(), "guards the arm has ended"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it says %q", log)
-		}
-	}
+	cmd, log := startWatched(t, b, nil)
+	syscall.Kill(watchdogs(t, b.Path())[0], syscall.SIGKILL)
+	awaitText(t, log, "guards the arm has ended")
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the edge ends with %v", err)
 	}
 }
 
-// Whoever is killed gives its port back a little later, and its guard may have it.
+// Whoever is killed gives its port back a little later, and its watchdog may have it.
 func TestTorqueOffWaitsForThePort(t *testing.T) {
 	b := simBus(t)
 	torqueOnAll(t, b.Path())
@@ -246,7 +232,7 @@ func TestTorqueOffWaitsForThePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(200*time.Millisecond, func() { unix.Close(fd) })
-	if code, _, stderr := edgeRT(t, "torque", "off", "--bus", b.Path()); code != 0 || stiff(b) != 0 {
-		t.Errorf("torque off: code %d, %q, %d motors under torque; want 0 and none", code, stderr, stiff(b))
+	if code, _, stderr := edgeRT(t, "torque", "off", "--bus", b.Path()); code != 0 || underTorque(b) != 0 {
+		t.Errorf("torque off: code %d, %q, %d motors under torque; want 0 and none", code, stderr, underTorque(b))
 	}
 }

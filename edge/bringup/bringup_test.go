@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,12 +17,11 @@ import (
 	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
-
-const patience = 30 * time.Second // only a broken test waits so long
 
 // screen is what a command has said so far.
 type screen struct {
@@ -44,11 +44,12 @@ func (s *screen) String() string {
 // await returns when the screen shows text.
 func (s *screen) await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(s.String(), text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never said %q:\n%s", text, s)
+	defer func() {
+		if t.Failed() {
+			t.Logf("it said:\n%s", s)
 		}
-	}
+	}()
+	rttest.Eventually(t, strconv.Quote(text), func() bool { return strings.Contains(s.String(), text) })
 }
 
 // hands are joints that an operator moves; under torque they follow their goal.
@@ -254,11 +255,7 @@ func sweep(t *testing.T, out *screen, h *hands, places []int) {
 	for _, raw := range places {
 		h.all(raw)
 		shown := strings.Count(out.String(), "gripper ")
-		for end := time.Now().Add(patience); strings.Count(out.String(), "gripper ") < shown+2; time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("nothing is recorded")
-			}
-		}
+		rttest.Eventually(t, "two more lines of ranges", func() bool { return strings.Count(out.String(), "gripper ") >= shown+2 })
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/servosim"
 	"edgert/servo/table"
@@ -78,6 +79,7 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 // After a service's run systemd's command waits for a motor that is silent for a
 // moment.
 func TestTorqueOffAfterAService(t *testing.T) {
+	rttest.RealTime(t)
 	t.Setenv("SERVICE_RESULT", "signal")
 	b := torquedArm(t)
 	b.Mute(3, true)
@@ -88,8 +90,10 @@ func TestTorqueOffAfterAService(t *testing.T) {
 	}
 }
 
-// Nobody waits for those who are silent: asking them takes seconds.
-func TestTorqueOffIsToldToAllFirst(t *testing.T) {
+// All motors are told at once, before the silent ones are asked, which takes
+// seconds.
+func TestTorqueOffIsSentToAllFirst(t *testing.T) {
+	rttest.RealTime(t)
 	b := torquedArm(t)
 	for id := uint8(1); id <= 5; id++ {
 		b.Mute(id, true)
@@ -98,9 +102,7 @@ func TestTorqueOffIsToldToAllFirst(t *testing.T) {
 	go func() {
 		done <- TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder))
 	}()
-	for b.TorqueEnabled()[5] {
-		time.Sleep(time.Millisecond)
-	}
+	rttest.Eventually(t, "motor 6 without torque", func() bool { return !b.TorqueEnabled()[5] })
 	limp := time.Since(began)
 	err := <-done
 	if all := time.Since(began); limp > all/2 || exit.Of(err) != exit.Absent {

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
-
-const testTimeout = 20 * time.Second // only a broken test waits so long
 
 // rig is an arm on the simulator behind a link, as a udev rule makes it, with
 // KeepOpen running.
@@ -56,14 +55,14 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 func until(t *testing.T, p *Arm, what string, happens func(stale uint32) bool) time.Duration {
 	t.Helper()
 	at := make([]float32, 6)
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if happens(p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))) {
-			return time.Since(began)
+	defer func() {
+		if t.Failed() {
+			t.Logf("last attempt to open: %v", p.OpenError())
 		}
-		if time.Since(began) > testTimeout {
-			t.Fatalf("%s: not after %v; last attempt: %v", what, testTimeout, p.OpenError())
-		}
-	}
+	}()
+	began := time.Now()
+	rttest.Eventually(t, what, func() bool { return happens(p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))) })
+	return time.Since(began)
 }
 
 func arm(t *testing.T, p *Arm) {
@@ -88,7 +87,7 @@ func TestReplug(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, p, "away", func(stale uint32) bool { return p.Away() && stale == 0b111111 })
-		time.Sleep(300 * time.Millisecond) // KeepOpen tries in vain
+		until(t, p, "an attempt to open that fails", func(uint32) bool { return p.OpenError() != nil })
 		if err := bus.Replug(); err != nil {
 			t.Fatal(err)
 		}
@@ -158,13 +157,7 @@ func TestTorqueOffWhileAway(t *testing.T) {
 	if err := bus.Replug(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
-		if err := p.TorqueOff(); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+	rttest.Eventually(t, "torque off", func() bool { return p.TorqueOff() == nil })
 	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after TorqueOff", on)
 	}

@@ -15,12 +15,11 @@ import (
 	"edgert/edge/follow"
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
 )
-
-const patience = 30 * time.Second // only a broken test waits so long
 
 // hands hold a leader's joints; they do not care for goals.
 type hands struct{ raw [6]atomic.Int32 }
@@ -78,16 +77,6 @@ func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h 
 	return cfg, lead, follow, h, f
 }
 
-// await returns when a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 func (p *joints) near(raw, reach int) bool {
 	for j := range p.raw {
 		if d := int(p.raw[j].Load()) - raw; d > reach || d < -reach {
@@ -97,8 +86,8 @@ func (p *joints) near(raw, reach int) bool {
 	return true
 }
 
-// Goal: the follower goes where the leader is, survives a plug that is pulled
-// on either side, and is limp at the end.
+// Goal: the follower goes where the leader is, survives an unplugged adapter on
+// either side, and has no torque at the end.
 func TestFollowerFollows(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		t.Run(name, func(t *testing.T) {
@@ -106,35 +95,30 @@ func TestFollowerFollows(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- Run(ctx, cfg) }()
-			await(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+			rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
 			h.all(2300)
-			await(t, "follow", func() bool { return f.near(2300, 3) })
+			rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
 			lead.Unplug()
-			time.Sleep(250 * time.Millisecond)
+			time.Sleep(250 * time.Millisecond) // longer than stillGone
 			h.all(2100)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // some ticks
 			if !f.near(2300, 3) {
 				t.Error("the follower moved without its leader")
 			}
 			lead.Replug()
-			await(t, "follow again", func() bool { return f.near(2100, 3) })
+			rttest.Eventually(t, "follow again", func() bool { return f.near(2100, 3) })
 			follow.Unplug()
 			h.all(2200)
-			time.Sleep(250 * time.Millisecond)
+			time.Sleep(250 * time.Millisecond) // longer than stillGone
 			follow.Replug()
-			await(t, "follow after its own plug", func() bool { return f.near(2200, 3) })
+			rttest.Eventually(t, "follow after its own reconnect", func() bool { return f.near(2200, 3) })
 			want := 0
 			if name == "koch" {
 				want = 1 // the gripper is a trigger
 			}
-			stiff := 0
-			for _, on := range lead.TorqueEnabled() {
-				if on {
-					stiff++
-				}
-			}
-			if stiff != want {
-				t.Errorf("%d motors of the leader are under torque, want %d", stiff, want)
+			held := slices.DeleteFunc(lead.TorqueEnabled(), func(on bool) bool { return !on })
+			if len(held) != want {
+				t.Errorf("%d motors of the leader are under torque, want %d", len(held), want)
 			}
 			cancel()
 			if err := <-done; err != nil {
@@ -149,23 +133,24 @@ func TestFollowerFollows(t *testing.T) {
 
 // The follower does not jump to a leader that stands elsewhere.
 func TestSlowStart(t *testing.T) {
+	rttest.RealTime(t)
 	cfg, _, follow, h, f := pair(t, "so101")
 	h.all(3000)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, cfg) }()
-	await(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
 	last, began := int(f.raw[0].Load()), time.Now()
-	for !f.near(3000, 3) && time.Since(began) < patience {
-		time.Sleep(10 * time.Millisecond)
+	rttest.Eventually(t, "there", func() bool {
 		now := int(f.raw[0].Load())
-		// 250 degrees per second at the slew's 0.3 are 17 steps a tick; late
-		// ticks of a busy host are skipped, not made up for.
+		// 250 degrees per second at the slew's 0.3 are 17 steps a tick; late ticks are
+		// skipped, not made up for.
 		if now-last > 17*12 {
 			t.Errorf("the follower jumped from %d to %d", last, now)
 		}
 		last = now
-	}
+		return f.near(3000, 3)
+	})
 	if took := time.Since(began); took < 700*time.Millisecond {
 		t.Errorf("it took %v for 84 degrees, want the slow start", took)
 	}
@@ -270,7 +255,7 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 	cfg.Clock, cfg.OnExit = clock, "hold"
 	done := make(chan error, 1)
 	go func() { done <- Run(t.Context(), cfg) }()
-	await(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
 	clock.now.Store(true)
 	if err := <-done; exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "a mistake of ours") {
 		t.Errorf("Run = %v (code %d), want the panic and code 1", err, exit.Of(err))

@@ -22,37 +22,33 @@ import (
 // arm goes on, and is let go at the end. Go ends a program that writes to a broken
 // standard error, and with it nobody would let the arm go.
 func TestRunOutlivesItsReader(t *testing.T) {
-	s, b := newStill(t), simBus(t)
+	s, b := newHoldServer(t), simBus(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := unarmed(t, s, b, "--fps", "10")
+	cmd := edgeCommand(t, s, b, "--fps", "10")
 	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
 	t.Cleanup(func() { cmd.Process.Kill() })
-	for end := time.Now().Add(patience); stiff(b) < 6; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the arm was never armed")
-		}
-	}
+	awaitTorque(t, b, 6, "armed")
 	r.Close()
-	s.token.Undeclare() // something to write about: the session is lost
-	time.Sleep(time.Second)
+	s.token.Undeclare()     // something to write about: the session is lost
+	time.Sleep(time.Second) // it writes to nobody meanwhile, which nothing shows
 	cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil || stiff(b) != 0 {
-		t.Errorf("it ended with %v and %d motors under torque; want a clean end, and none", err, stiff(b))
+	if err := cmd.Wait(); err != nil || underTorque(b) != 0 {
+		t.Errorf("it ended with %v and %d motors under torque; want a clean end, and none", err, underTorque(b))
 	}
 }
 
 // A run that a signal ends before its time does not say that it took it.
 func TestTheReasonOfAnEarlyEnd(t *testing.T) {
-	s, b := newStill(t), simBus(t)
+	s, b := newHoldServer(t), simBus(t)
 	file := filepath.Join(t.TempDir(), "run.json")
-	cmd := armed(t, s, b, "--duration", "10m", "--json", file)
+	cmd := startArmed(t, s, b, "--duration", "10m", "--json", file)
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
@@ -75,7 +71,7 @@ func TestTheReasonOfAnEarlyEnd(t *testing.T) {
 // A record that cannot be begun ends the run before it begins; one that breaks off
 // does not hold the arm up, and the run says so at its end.
 func TestRecordThatCannotBeWritten(t *testing.T) {
-	s, b := newStill(t), simBus(t)
+	s, b := newHoldServer(t), simBus(t)
 	out := func(cmd *exec.Cmd) (int, string) {
 		var log bytes.Buffer
 		cmd.Stderr = &log
@@ -85,12 +81,12 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 		}
 		return cmd.ProcessState.ExitCode(), log.String()
 	}
-	code, said := out(unarmed(t, s, b, "--quiet", "--fps", "10", "--record", "/dev/full"))
+	code, said := out(edgeCommand(t, s, b, "--quiet", "--fps", "10", "--record", "/dev/full"))
 	if code != 1 || !strings.Contains(said, "--record") || !strings.Contains(said, "/dev/full: no space left") || strings.Count(said, "\n") != 1 {
 		t.Errorf("a full disk: exit code %d, %s; want 1 and one line that names file, cause and cure", code, said)
 	}
 	pipe, read := leavingReader(t)
-	code, said = out(unarmed(t, s, b, "--quiet", "--record", pipe, "--duration", "4s", "--fps", "10"))
+	code, said = out(edgeCommand(t, s, b, "--quiet", "--record", pipe, "--duration", "4s", "--fps", "10"))
 	select {
 	case err := <-read:
 		if err != nil {
@@ -99,8 +95,8 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatalf("nobody wrote to the pipe: exit code %d, %s", code, said)
 	}
-	if code != 1 || !strings.Contains(said, "--record stopped after ") || !strings.Contains(said, pipe) || stiff(b) != 0 {
-		t.Errorf("a reader that goes away: exit code %d, %d motors under torque, %s; want 1, none and why", code, stiff(b), said)
+	if code != 1 || !strings.Contains(said, "--record stopped after ") || !strings.Contains(said, pipe) || underTorque(b) != 0 {
+		t.Errorf("a reader that goes away: exit code %d, %d motors under torque, %s; want 1, none and why", code, underTorque(b), said)
 	}
 }
 
@@ -128,7 +124,7 @@ func leavingReader(t *testing.T) (pipe string, read <-chan error) {
 // that of its end, after which the unit leaves it alone.
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	const instance = "arm"
-	s, link, etc := newStill(t), simBusProcess(t), t.TempDir()
+	s, link, etc := newHoldServer(t), simBusProcess(t), t.TempDir()
 	pipe, read := leavingReader(t)
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
 	if err != nil {
@@ -303,7 +299,7 @@ func TestRecordThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	cmd, log := exec.Command(binary, "--quiet", "--fps", "60", "--bus", "sim", "--id", "arm", "--connect", newStill(t).endpoint, "--record", pipe, "--duration", "6s"), new(bytes.Buffer)
+	cmd, log := exec.Command(binary, "--quiet", "--fps", "60", "--bus", "sim", "--id", "arm", "--connect", newHoldServer(t).endpoint, "--record", pipe, "--duration", "6s"), new(bytes.Buffer)
 	cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

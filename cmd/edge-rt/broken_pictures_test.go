@@ -44,10 +44,10 @@ func album(t *testing.T, pictures ...[]byte) string {
 }
 
 // photographed runs the program with a camera that plays the folder.
-func photographed(t *testing.T, s *still, dir string, args ...string) (run edge.Summary, code, stiffAfter int, log string) {
+func photographed(t *testing.T, s *holdServer, dir string, args ...string) (run edge.Summary, code, stiffAfter int, log string) {
 	t.Helper()
 	b, file := simBus(t), filepath.Join(t.TempDir(), "run.json")
-	cmd := unarmed(t, s, b, append([]string{"--camera", "front=" + dir, "--json", file}, args...)...)
+	cmd := edgeCommand(t, s, b, append([]string{"--camera", "front=" + dir, "--json", file}, args...)...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	var end *exec.ExitError
@@ -61,14 +61,14 @@ func photographed(t *testing.T, s *still, dir string, args ...string) (run edge.
 	if err != nil {
 		t.Fatalf("%v; %s", err, said.String())
 	}
-	return run, cmd.ProcessState.ExitCode(), stiff(b), said.String()
+	return run, cmd.ProcessState.ExitCode(), underTorque(b), said.String()
 }
 
 // A camera some of whose pictures have stray bytes, and some a part missing, does
 // not end a run that encodes them anew: the policy gets whole pictures alone.
 func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 	good, stray, half := scene(t)
-	s := newStill(t)
+	s := newHoldServer(t)
 	d, err := jpeg.NewDecoder()
 	if err != nil {
 		t.Skip(err)
@@ -101,7 +101,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 // A camera's own JPEG reaches the policy with its stray bytes.
 func TestStrayBytesReachThePolicy(t *testing.T) {
 	_, stray, _ := scene(t)
-	s := newStill(t)
+	s := newHoldServer(t)
 	var same, other atomic.Uint64
 	s.play = func(sample wire.Sample) {
 		s.answer(sample)
@@ -123,7 +123,7 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 func TestACameraThatGoesBad(t *testing.T) {
 	good, _, half := scene(t)
 	pictures := append(slices.Repeat([][]byte{good}, 120), slices.Repeat([][]byte{half}, 600)...) // good for 4 s from the start
-	run, code, on, log := photographed(t, newStill(t), album(t, pictures...)+"@30", "--jpeg-quality", "80", "--duration", "7s", "--max-action-age", "1s")
+	run, code, on, log := photographed(t, newHoldServer(t), album(t, pictures...)+"@30", "--jpeg-quality", "80", "--duration", "7s", "--max-action-age", "1s")
 	f := run.Frames["front"]
 	if code != 0 || on != 0 || run.Actions == 0 || run.ActionsTooOld < 5 || f.Undecoded == 0 || f.Stale == 0 {
 		t.Errorf("exit code %d, %d motors under torque, %d actions, %d too old, %+v; want a clean end, and actions that are too old", code, on, run.Actions, run.ActionsTooOld, f)
@@ -137,7 +137,7 @@ func TestACameraThatGoesBad(t *testing.T) {
 // arm is not touched, and the end names the camera.
 func TestACameraThatIsBadFromTheStart(t *testing.T) {
 	_, _, half := scene(t)
-	run, code, on, log := photographed(t, newStill(t), album(t, half)+"@30", "--jpeg-quality", "80", "--max-offline", "3s")
+	run, code, on, log := photographed(t, newHoldServer(t), album(t, half)+"@30", "--jpeg-quality", "80", "--max-offline", "3s")
 	if code != 4 || on != 0 || run.Requests != 0 || run.Actions != 0 || run.Sessions != 1 || !strings.Contains(run.Exit.Reason, "camera front: no picture decodes") {
 		t.Errorf("exit code %d, %d motors under torque, %d requests, %d sessions, %q, %s; want 4, no request and the camera's name", code, on, run.Requests, run.Sessions, run.Exit.Reason, log)
 	}

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
 // The rate of the real program at a policy of 30 actions per second.
 func TestRateIsThePolicys(t *testing.T) {
+	rttest.RealTime(t)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -27,7 +29,7 @@ func TestRateIsThePolicys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStill(t)
+			s := newHoldServer(t)
 			s.mu.Lock()
 			s.ack = func(ack *wire.SessionAck) { ack.TrainedFPS = 30 }
 			s.mu.Unlock()
@@ -52,7 +54,7 @@ func TestRateIsThePolicys(t *testing.T) {
 
 // Without a rate from anybody there is none to run at.
 func TestRateThatNobodySays(t *testing.T) {
-	s := newStill(t)
+	s := newHoldServer(t)
 	if code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--duration", "1s"); code != 3 || !strings.Contains(stderr, "give it as --fps") {
 		t.Errorf("code %d, want 3, and the flag named in\n%s", code, stderr)
 	}

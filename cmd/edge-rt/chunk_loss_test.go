@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/policy"
+	"edgert/rt/rttest"
 )
 
 // Every third chunk lost between the two real programs, at 30 actions per second
@@ -15,6 +16,7 @@ import (
 // none. LeRobot's draft had 550 of 895 in 30 s; its discipline on our programs, under
 // the same loss, shows that the loss is there.
 func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
+	rttest.RealTime(t)
 	if err := policy.OpenRuntime(""); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"edgert/rt/rttest"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,12 +23,12 @@ import (
 
 const twinDelay = 150 * time.Millisecond
 
-// twinServer answers as LeRobot's draft does: to everybody, whoever has the name,
+// draftServer answers as LeRobot's draft does: to everybody, whoever has the name,
 // with nothing but the header of the request echoed; and late. The first joint's
 // action says whose request it answers, by the task.
-func twinServer(t *testing.T) (p *player, answered func() (one, two int64)) {
+func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 	t.Helper()
-	s := newStill(t)
+	s := newHoldServer(t)
 	var counts [2]atomic.Int64
 	var pending sync.WaitGroup
 	var ended atomic.Bool
@@ -54,7 +56,7 @@ func twinServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 		header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
 		pending.Go(func() { time.Sleep(twinDelay); s.publisher.Put(body, header) })
 	}
-	return &player{still: s}, func() (int64, int64) { return counts[0].Load(), counts[1].Load() }
+	return &player{holdServer: s}, func() (int64, int64) { return counts[0].Load(), counts[1].Load() }
 }
 
 func twinAction(task string) float32 { return map[string]float32{"one": 15, "two": -15}[task] }
@@ -63,7 +65,7 @@ func twinAction(task string) float32 { return map[string]float32{"one": 15, "two
 // answers, 150 ms away: each hears the other's answers, with its own sequence
 // numbers, epochs and episodes, and runs none of them.
 func TestTwinsRunTheirOwnActions(t *testing.T) {
-	p, answered := twinServer(t)
+	p, answered := draftServer(t)
 	d := 5 * time.Second
 	var foreign atomic.Uint64
 	t.Run("both", func(t *testing.T) {
@@ -94,6 +96,7 @@ func TestTwinsRunTheirOwnActions(t *testing.T) {
 // second says where it is and touches nothing. When the first is silent, its successor
 // is in with the end of the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
+	rttest.RealTime(t)
 	if err := policy.OpenRuntime(""); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
@@ -102,14 +105,14 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	m := newManager(t)
 	_, serverLog := service(t, m, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
 	m.await("READY=1")
-	first, log, _ := twin(t, endpoint, "30s")
+	first, log, _ := startBlack(t, endpoint, "30s")
 	awaitText(t, log, "session open")
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	second, secondLog, _ := twin(t, endpoint, "30s", "--max-offline", "2s")
+	second, secondLog, _ := startBlack(t, endpoint, "30s", "--max-offline", "2s")
 	code := exitCode(second.Wait())
 	want := fmt.Sprintf("another robot on host %s runs as black: give one of them another --id", host)
 	if code != 4 || !strings.Contains(secondLog.String(), want) || strings.Contains(secondLog.String(), "session open") {
@@ -123,7 +126,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	// is gone: the lease of its link has to end.
 	first.Process.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
-	third, thirdLog, thirdSummary := twin(t, endpoint, "6s")
+	third, thirdLog, thirdSummary := startBlack(t, endpoint, "6s")
 	awaitText(t, thirdLog, "session open")
 	if took := time.Since(stopped); took > 2*zenoh.DefaultLease {
 		t.Errorf("its successor is in %v after it was stopped, want the lease of %v and an attempt", took, zenoh.DefaultLease)
@@ -142,7 +145,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	}
 	first.Process.Kill() // no farewell, but the kernel closes its link
 	first.Wait()
-	fourth, fourthLog, _ := twin(t, endpoint, "1s")
+	fourth, fourthLog, _ := startBlack(t, endpoint, "1s")
 	if code := exitCode(fourth.Wait()); code != 0 || strings.Contains(fourthLog.String(), want) {
 		t.Errorf("after a kill the next ended with code %d, want 0 and no word of another\n%s", code, fourthLog)
 	}
@@ -151,9 +154,9 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	}
 }
 
-// twin starts a robot named black with a state directory of its own, as on a host of
+// startBlack starts a robot named black with a state directory of its own, as on a host of
 // its own.
-func twin(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *output, string) {
+func startBlack(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *output, string) {
 	t.Helper()
 	summary := filepath.Join(t.TempDir(), "edge.json")
 	args = append([]string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", duration, "--rt", "off", "--json", summary}, args...)
@@ -182,9 +185,10 @@ func exitCode(err error) int {
 
 func awaitText(t *testing.T, out *output, text string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(out.String(), text); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%q did not come:\n%s", text, out)
+	defer func() {
+		if t.Failed() {
+			t.Logf("it said:\n%s", out)
 		}
-	}
+	}()
+	rttest.Eventually(t, strconv.Quote(text), func() bool { return strings.Contains(out.String(), text) })
 }

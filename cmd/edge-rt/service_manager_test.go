@@ -21,6 +21,7 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/server"
 	"edgert/server/manifest"
 	"edgert/servo/servosim"
@@ -231,11 +232,7 @@ func TestStopWhileTheArmIsAbsent(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		m := newManager(t)
 		edge, log := service(t, m, binary, "--bus", b.Path(), "--calibration", demo+"/so101.json")
-		for end := time.Now().Add(patience); !strings.Contains(log.String(), "nobody answered"); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("it does not say what it waits for:\n%s", log)
-			}
-		}
+		awaitText(t, log, "nobody answered")
 		edge.Process.Signal(sig)
 		if err := edge.Wait(); err != nil {
 			t.Errorf("%v: %v\n%s", sig, err, log)
@@ -324,13 +321,8 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newManager(t)
-	edge, log := service(t, m, binary, "--config", config)
-	for end := time.Now().Add(patience); slices.Contains(bus.TorqueEnabled(), false); {
-		if time.Now().After(end) {
-			t.Fatalf("the arm was never armed: %v\n%s", bus.TorqueEnabled(), log)
-		}
-		m.hear(50 * time.Millisecond)
-	}
+	edge, _ := service(t, m, binary, "--config", config)
+	rttest.Eventually(t, "armed", func() bool { m.hear(50 * time.Millisecond); return underTorque(bus) == 6 })
 	edge.Process.Kill()
 	edge.Wait()
 	if on := bus.TorqueEnabled(); slices.Contains(on, false) {

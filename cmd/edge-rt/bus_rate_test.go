@@ -1,6 +1,7 @@
 package main
 
 import (
+	"edgert/rt/rttest"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 // a second arming timed out and blamed the motors; at 250 every reply was late, and
 // the run ended well.
 func TestRatesThatTheBusKeeps(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("real time, which the race detector has not")
 	}
@@ -23,18 +25,10 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			b := simBus(t)
 			file := filepath.Join(t.TempDir(), "run.json")
-			still, log, err := newStill(t), new(output), error(nil)
-			for try := 0; try < 10; try++ { // a machine that runs other tests beside is a slow bus now and then
-				cmd := unarmed(t, still, b, append([]string{"--quiet", "--json", file, "--duration", "2s", "--on-exit", "hold"}, args...)...)
-				log = new(output)
-				cmd.Stderr = log
-				if err = cmd.Run(); !strings.Contains(log.String(), "the bus takes") {
-					break
-				}
-			}
-			if strings.Contains(log.String(), "the bus takes") && busy() {
-				t.Skipf("this machine is busy: %s", log)
-			}
+			log := new(output)
+			cmd := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--json", file, "--duration", "2s", "--on-exit", "hold"}, args...)...)
+			cmd.Stderr = log
+			err := cmd.Run()
 			var s struct {
 				Ticks uint64
 				Bus   struct{ Cycles, Lost uint64 }
@@ -42,10 +36,10 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 			if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &s) != nil {
 				t.Fatalf("no summary: %v, %s", err, log)
 			}
-			if err != nil || stiff(b) != 6 {
-				t.Errorf("%v, %d motors under torque, want a clean end and 6: %s", err, stiff(b), log)
+			if err != nil || underTorque(b) != 6 {
+				t.Errorf("%v, %d motors under torque, want a clean end and 6: %s", err, underTorque(b), log)
 			}
-			if s.Ticks < 100 || s.Bus.Lost > s.Bus.Cycles && !busy() { // of six a cycle
+			if s.Ticks < 100 || s.Bus.Lost > s.Bus.Cycles { // of six a cycle
 				t.Errorf("%d replies lost in %d cycles of %d ticks, want few", s.Bus.Lost, s.Bus.Cycles, s.Ticks)
 			}
 		})
@@ -54,9 +48,10 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 
 // A rate that the bus cannot keep is refused at the start, and by its name.
 func TestARateThatTheBusCannotKeep(t *testing.T) {
+	rttest.RealTime(t)
 	for _, args := range [][]string{{"--fps", "600"}, {"--fps", "300", "--interpolation-multiplier", "2"}} {
 		b := simBus(t)
-		cmd := unarmed(t, newStill(t), b, append([]string{"--quiet", "--duration", "2s"}, args...)...)
+		cmd := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--duration", "2s"}, args...)...)
 		log := new(output)
 		cmd.Stderr = log
 		cmd.Run()
@@ -64,7 +59,7 @@ func TestARateThatTheBusCannotKeep(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(text, "the bus takes") || !strings.Contains(text, "600 ticks per second") || !strings.Contains(text, "lower --fps") || strings.Contains(text, "motor ") {
 			t.Errorf("%v: code %d, %s; want 3, and the bus and the rate named", args, code, text)
 		}
-		if n := stiff(b); n != 0 {
+		if n := underTorque(b); n != 0 {
 			t.Errorf("%d motors under torque", n)
 		}
 	}

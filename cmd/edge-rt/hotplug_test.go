@@ -1,0 +1,49 @@
+package main
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/servo/servosim"
+)
+
+// The plug is pulled while the arm runs: the program goes on, takes the arm up
+// when it is back, and lets it go at the end like any other.
+func TestReplugWhileRunning(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "arm")
+	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { b.Close() })
+	s := newHoldServer(t)
+	cmd, log := edgeCommand(t, s, b, "--bus", link), new(output)
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	awaitTorque(t, b, 6, "armed")
+	if err := b.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	awaitText(t, log, "waiting for the arm to come back")
+	awaitText(t, log, "no such port")
+	if err := b.Replug(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second) // it is opened again meanwhile, and its torque left alone
+	if n := underTorque(b); n != 6 {
+		t.Errorf("%d motors under torque after the adapter is back, want all: they kept it", n)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the run ended with %v, want a clean end", err)
+	}
+	if n := underTorque(b); n != 0 {
+		t.Errorf("%d motors under torque at the end", n)
+	}
+}
