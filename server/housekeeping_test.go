@@ -18,11 +18,11 @@ func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())
 	s := b.server
-	s.keeper.heap.last = rt.ReadHeap()
+	s.housekeeper.heap.last = rt.ReadHeap()
 	check := func() (requested bool) {
 		s.stats.outcomes[audit.Answered].Add(1) // a robot is served
 		before := rt.ReadHeap().Forced
-		s.keeper.heap.check()
+		s.housekeeper.heap.check()
 		if n := rt.ReadHeap().Forced - before; n != 0 {
 			t.Errorf("the housekeeping collects %d times by itself", n)
 		}
@@ -77,8 +77,8 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	b := newBench(t, config())
 	s := b.server
-	s.keeper.heap.hold = rt.HoldGC(0)
-	defer s.keeper.heap.hold.Release()
+	s.housekeeper.heap.hold = rt.HoldGC(0)
+	defer s.housekeeper.heap.hold.Release()
 	limit := debug.SetMemoryLimit(-1)
 	session := newSession("arm")
 	s.sessions.add(session)
@@ -86,7 +86,7 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 		session.mailbox.put(wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1)
 		session.mailbox.take()
 	}
-	s.keeper.heap.raiseLimit()
+	s.housekeeper.heap.raiseLimit()
 	if got, want := debug.SetMemoryLimit(-1)-limit, int64(3*roomFor(1<<20)); got != want {
 		t.Errorf("the limit moved by %d bytes for three buffers, want %d", got, want)
 	}

@@ -68,7 +68,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 			t.Fatal("nothing to serve")
 		}
 		log.Reset()
-		b.server.keeper.tick(t.Context())
+		b.server.housekeeper.tick(t.Context())
 		if got := log.String(); !strings.Contains(got, step.says) || (step.says == "") != (got == "") {
 			t.Errorf("after observation %d the log says %q, want %q", i+1, got, step.says)
 		}

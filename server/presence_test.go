@@ -46,9 +46,9 @@ func (l live) die() {
 // after lists the sessions that the server holds after it has looked twice, the
 // second time past the grace.
 func (b *bench) after(grace time.Duration) (ids []string) {
-	b.server.keeper.tick(b.t.Context())
+	b.server.housekeeper.tick(b.t.Context())
 	b.clock.Advance(grace)
-	b.server.keeper.tick(b.t.Context())
+	b.server.housekeeper.tick(b.t.Context())
 	for _, s := range b.server.sessions.all() {
 		ids = append(ids, s.uuid+" "+s.id)
 	}
@@ -291,10 +291,10 @@ func TestEventsForMalformedSamplesAreSpaced(t *testing.T) {
 	b.server.queries.open(&o)
 	r := b.robot("arm")
 	for range 5 {
-		b.server.keeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})
+		b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})
 	}
 	b.clock.Advance(2 * eventInterval)
-	b.server.keeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "again"})
+	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "again"})
 	if first, second := r.next(), r.next(); first.event.Text != "malformed" || second.event.Text != "again" || len(r.inbox) != 0 {
 		t.Errorf("events %q and %q and %d more, want one per interval", first.event.Text, second.event.Text, len(r.inbox))
 	}

@@ -27,11 +27,10 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -66,11 +65,11 @@ type Deps struct {
 // Server is one policy being served.
 type Server struct {
 	*service
-	receiver *receiver
-	worker   *worker
-	queries  *queries
-	keeper   *housekeeper
-	audit    *audit.Writer // nil: nothing is kept
+	receiver    *receiver
+	worker      *worker
+	queries     *queries
+	housekeeper *housekeeper
+	audit       *audit.Writer // nil: nothing is kept
 
 	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
 }
@@ -104,7 +103,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	return &Server{
 		service: shared, worker: worker, queries: queries, audit: d.Audit,
 		receiver: &receiver{shared, min(observationMax(d.Meta), wire.MaxMessageBytes), worker.work, grown, events},
-		keeper: &housekeeper{
+		housekeeper: &housekeeper{
 			service: shared, queries: queries, events: events, grown: grown,
 			heap: &collector{service: shared, worker: worker, hold: new(rt.Hold)},
 		},
@@ -125,9 +124,7 @@ func serverID() string {
 	if err != nil {
 		host = "server"
 	}
-	var random [3]byte
-	_, _ = rand.Read(random[:]) // never fails, says its documentation
-	return host + "-" + hex.EncodeToString(random[:])
+	return fmt.Sprintf("%s-%06x", host, rand.Uint32()>>8)
 }
 
 // Prefix is the first part of all keys of the service.
@@ -162,13 +159,13 @@ func (s *Server) Serve(ctx context.Context) error {
 		return s.worker.err
 	}
 	s.warmed.Store(true)
-	defer s.keeper.heap.holdGC(s.receiver.observationMax).Release()
-	heap := s.keeper.heap.last
+	defer s.housekeeper.heap.holdGC(s.receiver.observationMax).Release()
+	heap := s.housekeeper.heap.last
 	s.baseline.Store(&heap)
 
-	keeping, stopKeeper := context.WithCancel(context.Background())
-	var keeper sync.WaitGroup
-	keeper.Go(func() { s.keeper.run(keeping) })
+	keeping, stopHousekeeper := context.WithCancel(context.Background())
+	var housekeeper sync.WaitGroup
+	housekeeper.Go(func() { s.housekeeper.run(keeping) })
 	declared, err := s.declare()
 	if err == nil {
 		s.serving.Store(true)
@@ -186,8 +183,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
 	err = errors.Join(err, s.worker.finish())
-	stopKeeper()
-	keeper.Wait()
+	stopHousekeeper()
+	housekeeper.Wait()
 	failed = errors.Join(failed, undeclare(declared[:max(0, len(declared)-1)]))
 	for _, session := range s.sessions.all() {
 		failed = errors.Join(failed, session.actions.Undeclare())

@@ -737,7 +737,7 @@ func TestTokenGrace(t *testing.T) {
 		want bool
 	}{{tokenGrace, true}, {time.Millisecond, false}} {
 		b.clock.Advance(step.wait)
-		b.server.keeper.tick(t.Context())
+		b.server.housekeeper.tick(t.Context())
 		if got := b.server.sessions.find("arm") != nil; got != step.want {
 			t.Errorf("session after another %v = %v, want %v", step.wait, got, step.want)
 		}
@@ -751,8 +751,8 @@ func TestRobotThatOpenedMeanwhileGetsNoUnknownSession(t *testing.T) {
 	o := fakeOpen("arm")
 	b.server.queries.open(&o)
 	r := b.robot("arm")
-	b.server.keeper.events.send(event{uuid: "arm", code: wire.EventUnknownSession})
-	b.server.keeper.events.send(event{uuid: "arm", code: wire.EventBadObservation})
+	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventUnknownSession})
+	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation})
 	if got := r.next(); got.event.Code != wire.EventBadObservation {
 		t.Errorf("first event = %+v, want only the bad_observation", got.event)
 	}

@@ -1,9 +1,10 @@
 package server
 
 import (
-	"crypto/rand"
+	crand "crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -51,23 +52,17 @@ type Session struct {
 
 // newSession makes a session for uuid that has shown no token yet.
 func newSession(uuid string) *Session {
-	s := &Session{uuid: uuid, id: randomID(), mailbox: newMailbox()}
+	s := &Session{uuid: uuid, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), mailbox: newMailbox()}
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
 	return s
 }
 
-// randomNonce is what the chunks of one session carry.
+// randomNonce is what the chunks of one session carry: nobody can guess it.
 func randomNonce() int64 {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails, says its documentation
+	_, _ = crand.Read(b[:]) // never fails, says its documentation
 	return int64(binary.LittleEndian.Uint64(b[:])>>1 | 1)
-}
-
-func randomID() string {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails, says its documentation
-	return hex.EncodeToString(id[:])
 }
 
 // reset begins an episode: what waits belongs to the one before.
