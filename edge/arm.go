@@ -30,6 +30,7 @@ const (
 
 // openArm opens the bus, the simulator's or a port.
 func (e *Edge) openArm(ctx context.Context) error {
+	e.waitFor("the arm")
 	path := e.cfg.Bus
 	if path == device.Sim {
 		if err := e.openSim(); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // openCameraFiles refuses malformed camera sources, and opens files, before anything
 // else is opened.
-func (e *Edge) openCameraFiles() (err error) {
+func (e *Edge) openCameraFiles(context.Context) (err error) {
 	e.files = make([]openedFile, len(e.cfg.Cameras))
 	for i := range e.cfg.Cameras {
 		f := &e.files[i]

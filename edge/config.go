@@ -110,7 +110,7 @@ func (c *Config) Check() error {
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
 	}
-	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckPlan(), c.checkTimes(), c.checkPage()); err != nil {
+	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckPlan(), c.checkTimes()); err != nil {
 		return err
 	}
 	if err := rt.CheckCPU(c.CPU); err != nil {
@@ -118,6 +118,12 @@ func (c *Config) Check() error {
 	}
 	if _, ok := follow.ExitModes[c.OnExit]; !ok {
 		return usage("--on-exit is %q, want park, hold or off", c.OnExit)
+	}
+	if c.HTTP != "" {
+		var err error
+		if c.HTTP, err = page.Address(c.HTTP); err != nil {
+			return usage("--http: %w", err)
+		}
 	}
 	return c.checkCameras(usage)
 }
@@ -163,17 +169,6 @@ func (c *Config) checkNames() error {
 		if err := errors.Join(checkText("--tag, its key", key, wire.MaxNameBytes), checkText("--tag, its value", value, wire.MaxNameBytes)); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// checkPage checks --http and completes it.
-func (c *Config) checkPage() (err error) {
-	if c.HTTP == "" {
-		return nil
-	}
-	if c.HTTP, err = page.Address(c.HTTP); err != nil {
-		return exit.Errorf(exit.Usage, "--http: %w", err)
 	}
 	return nil
 }

@@ -146,11 +146,10 @@ type answer struct {
 
 // view is the newest tick, for the page.
 type view struct {
-	at, source          rt.Instant
-	late                time.Duration
-	state, goal         []float32 // [dof]
-	stale, frozen, held uint32    // joints, as follow.Follower's
-	joints              []follow.Condition
+	at, source  rt.Instant
+	late        time.Duration
+	state, goal []float32 // [dof]
+	joints      follow.View
 }
 
 // hold is a set of reasons for which no observation leaves in a tick. For the first
@@ -189,7 +188,7 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 func (c *control) showViews() {
 	dof := len(c.arm.Goal)
 	c.out.views = rt.NewLatest(func(v *view) {
-		v.state, v.goal, v.joints = make([]float32, dof), make([]float32, dof), make([]follow.Condition, dof)
+		v.state, v.goal, v.joints.Conditions = make([]float32, dof), make([]float32, dof), make([]follow.Condition, dof)
 	})
 }
 
@@ -540,8 +539,7 @@ func (c *control) publishView(t rt.Tick) {
 	v.at, v.source, v.late = t.Woke, c.source, t.Woke.Sub(t.Deadline)
 	copy(v.state, c.arm.State)
 	copy(v.goal, c.arm.Goal)
-	v.stale, v.frozen, v.held = c.arm.Stale(), c.arm.Frozen(), c.arm.Held()
-	c.arm.Conditions(v.joints)
+	c.arm.View(&v.joints)
 	c.out.views.Publish(int64(t.Woke))
 }
 

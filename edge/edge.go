@@ -101,7 +101,7 @@ type Edge struct {
 	ending   atomic.Bool // ends every other thread
 	threads  sync.WaitGroup
 	started  rt.Instant
-	opened   time.Duration // spent in Open after the bus was there
+	armOpen  rt.Instant // when the arm was
 	steal    time.Duration
 	heap     heapWindow
 	score    sim.Score // of the simulated world, before the arm parks
@@ -160,53 +160,26 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		cameras[i] = c
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
-	if err = e.openCameraFiles(); err != nil {
-		return e, err
-	}
-	if err = e.openPage(); err != nil {
-		return e, err
-	}
-	if e.identity, err = claim(cfg.ID); err != nil {
-		return e, exit.With(exit.Config, err)
-	}
-	e.onClose(e.identity.release)
-	if e.identity.ID != e.identity.Asked {
-		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
-	}
-	if err = e.openRecord(); err != nil {
-		return e, err
-	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)           // a waking tick never queues for a P
 	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
-	e.waitFor("the arm")
-	if err = e.openArm(ctx); err != nil {
-		return e, err
+	for _, step := range []func(context.Context) error{
+		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.connect, e.takePolicyRate, e.openCameras, e.build, e.listenOperator,
+	} {
+		if err = step(ctx); err != nil {
+			return e, err
+		}
 	}
-	began := e.clock.Now()
-	e.waitFor("a server")
-	if err = e.connect(ctx); err != nil {
-		return e, err
-	}
-	if err = e.takePolicyRate(ctx); err != nil {
-		return e, err
-	}
-	if err = e.openCameras(ctx); err != nil {
-		return e, err
-	}
-	e.opened = e.clock.Now().Sub(began)
-	if err = e.build(); err != nil {
-		return e, err
-	}
-	err = e.listenOperator()
-	return e, err
+	return e, nil
 }
 
 // connect joins the network and opens the first session.
 func (e *Edge) connect(ctx context.Context) error {
 	wait, cancel := context.WithTimeoutCause(ctx, e.cfg.MaxOffline, errOffline)
 	defer cancel()
+	e.armOpen = e.clock.Now()
+	e.waitFor("a server")
 	e.receiver = newReceiver(func(ev wire.Event) {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
 	})
@@ -249,7 +222,7 @@ func unitsOf(r robot.Robot) (units []string) {
 }
 
 // build allocates what the session's sizes need.
-func (e *Edge) build() error {
+func (e *Edge) build(context.Context) error {
 	contract, period, events := e.link.contract, e.cfg.period(), event.NewQueue(eventSlots)
 	schedule := e.cfg.Plan
 	schedule.Horizon, schedule.DOF, schedule.FPS = contract.horizon, len(e.robot.Motors), e.cfg.FPS
@@ -278,7 +251,7 @@ func (e *Edge) build() error {
 		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
 	}, tick.Core{Plan: plan, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
-	e.control.stats.inState[stateConnecting].Add(int64(e.opened))
+	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.control.link.missingCameras.Store(int32(len(e.cameras)))
 	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders, e.cfg.Task)
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})

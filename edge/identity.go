@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -74,6 +75,18 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
+// claimID takes the robot's id.
+func (e *Edge) claimID(context.Context) (err error) {
+	if e.identity, err = claim(e.cfg.ID); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	e.onClose(e.identity.release)
+	if e.identity.ID != e.identity.Asked {
+		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
+	}
+	return nil
+}
+
 // claim locks the id want, or this host's own when want is empty. When another
 // edge holds it, the next of <id>-2, <id>-3, … that is free is taken.
 func claim(want string) (*identity, error) {
@@ -86,7 +99,7 @@ func claim(want string) (*identity, error) {
 	}
 	if want == "" {
 		if want, err = hostID(filepath.Join(dir, "id")); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("robot id: %w", err)
 		}
 	}
 	if want, err = robotID(want); err != nil {
@@ -118,6 +131,7 @@ func claim(want string) (*identity, error) {
 	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host", want, maxSuffix-1)
 }
 
+// newInstance returns 16 random digits.
 func newInstance() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails, says its documentation
@@ -153,24 +167,20 @@ func hostID(path string) (string, error) {
 			return id, nil
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("robot id: %w", err)
+		return "", err
 	}
-	var raw [4]byte
-	if _, err := rand.Read(raw[:]); err != nil {
-		return "", fmt.Errorf("robot id: %w", err)
-	}
-	id := "edge-" + hex.EncodeToString(raw[:])
+	id := "edge-" + newInstance()[:8]
 	// Another edge may be doing the same: whoever links first wins.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
-		return "", fmt.Errorf("robot id: %w", err)
+		return "", err
 	}
 	defer os.Remove(tmp)
 	if err := os.Link(tmp, path); errors.Is(err, os.ErrExist) {
 		b, err := os.ReadFile(path)
 		return strings.TrimSpace(string(b)), err
 	} else if err != nil {
-		return "", fmt.Errorf("robot id: %w", err)
+		return "", err
 	}
 	return id, nil
 }

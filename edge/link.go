@@ -113,16 +113,10 @@ func (l *link) declare(prefix string) error {
 	if l.publisher != nil {
 		return nil
 	}
-	obs, err := wire.ObsKey(prefix, l.identity.ID)
-	if err != nil {
-		return err
-	}
-	action, err := wire.ActionKey(prefix, l.identity.ID)
-	if err != nil {
-		return err
-	}
-	alive, err := wire.ClientAliveKey(prefix, l.identity.ID)
-	if err != nil {
+	obs, err1 := wire.ObsKey(prefix, l.identity.ID)
+	action, err2 := wire.ActionKey(prefix, l.identity.ID)
+	alive, err3 := wire.ClientAliveKey(prefix, l.identity.ID)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	if _, err := l.net.Subscribe(action, l.receive); err != nil {

@@ -35,7 +35,7 @@ func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
 // listenOperator opens the operator's socket; the id's lock is held, so a socket that
 // is there already is a dead edge's.
-func (e *Edge) listenOperator() error {
+func (e *Edge) listenOperator(context.Context) error {
 	path := socketPath(e.identity.Dir, e.identity.ID)
 	os.Remove(path)
 	l, err := net.Listen("unix", path)

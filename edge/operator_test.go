@@ -70,7 +70,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 		loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod}),
 		link: &link{flags: r.control.link, log: slog.New(slog.DiscardHandler)},
 	}
-	if err := e.listenOperator(); err != nil {
+	if err := e.listenOperator(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

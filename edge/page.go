@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"edgert/edge/capture"
 	"edgert/edge/page"
 	"edgert/rt"
@@ -13,7 +14,7 @@ import (
 const tickGrace = 2 * time.Second
 
 // openPage listens at --http.
-func (e *Edge) openPage() (err error) {
+func (e *Edge) openPage(context.Context) (err error) {
 	if e.cfg.HTTP == "" {
 		return nil
 	}

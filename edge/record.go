@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 const recordEvery = 50 * time.Millisecond
 
 // openRecord writes the head of the record while the arm is untouched.
-func (e *Edge) openRecord() (err error) {
+func (e *Edge) openRecord(context.Context) (err error) {
 	if e.cfg.Record == nil {
 		return nil
 	}

@@ -200,8 +200,8 @@ func (e *Edge) live() *Live {
 		bit := uint32(1) << j
 		l.Joints = append(l.Joints, Joint{
 			Name: names[j], Unit: units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
-			Stale: g.stale&bit != 0, Frozen: g.frozen&bit != 0, Held: g.held&bit != 0,
-			Life: g.joints[j].String(), Why: g.joints[j].Why(),
+			Stale: g.joints.Stale&bit != 0, Frozen: g.joints.Frozen&bit != 0, Held: g.joints.Held&bit != 0,
+			Life: g.joints.Conditions[j].String(), Why: g.joints.Conditions[j].Why(),
 		})
 	}
 	return l

@@ -64,8 +64,8 @@ func TestTicksLeaveAView(t *testing.T) {
 	r.operator.pause.Store(true)
 	r.bus.silent = 2
 	r.step(30)
-	if g, _, _ = r.out.views.Front(); g.source != source || g.stale != 2 || g.frozen != 2 {
-		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10", g.source, source, g.stale, g.frozen)
+	if g, _, _ = r.out.views.Front(); g.source != source || g.joints.Stale != 2 || g.joints.Frozen != 2 {
+		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10", g.source, source, g.joints.Stale, g.joints.Frozen)
 	}
 	tick := rt.Tick{Deadline: 1, Woke: 2}
 	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.publishView(tick) }); n != 0 {

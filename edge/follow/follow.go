@@ -223,21 +223,25 @@ func (f *Follower) Stale() uint32 { return f.silence.stale }
 //rt:noalloc
 func (f *Follower) Frozen() uint32 { return f.silence.frozen }
 
-// Held returns the joints that keep their goal for another reason.
-//
-//rt:noalloc
-func (f *Follower) Held() (joints uint32) {
-	joints = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
-	if f.Phase == Armed {
-		joints |= (1<<len(f.joints) - 1) &^ f.with(Torque)
-	}
-	return joints
+// View is what a Follower knows of its joints, one bit each in the sets.
+type View struct {
+	Stale      uint32      // did not answer in this tick
+	Frozen     uint32      // have not answered for so long that they keep their goal
+	Held       uint32      // keep it for another reason
+	Conditions []Condition // [joint]
 }
 
-// Conditions copies each joint's conditions into dst.
+// View fills in v; Conditions has its length.
 //
 //rt:noalloc
-func (f *Follower) Conditions(dst []Condition) { copy(dst, f.joints) }
+func (f *Follower) View(v *View) {
+	v.Stale, v.Frozen = f.silence.stale, f.silence.frozen
+	v.Held = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
+	if f.Phase == Armed {
+		v.Held |= (1<<len(f.joints) - 1) &^ f.with(Torque)
+	}
+	copy(v.Conditions, f.joints)
+}
 
 // Why returns the reason for what joint j may get, in words.
 func (f *Follower) Why(j int) string { return f.joints[j].Why() }
