@@ -62,7 +62,7 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 // StartGroup starts the command as a process group of its own, to be paused as
 // a whole.
 func StartGroup(cmd *exec.Cmd) (*Child, error) {
-	ownGroup(cmd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return Start(cmd)
 }
 
@@ -156,7 +156,7 @@ func (c *Child) Stop() error {
 
 // Pause stops every process of a child of StartGroup where it is, Resume lets
 // them go on.
-func (c *Child) Pause() error { return signalGroup(c.PID(), pauseSignal) }
+func (c *Child) Pause() error { return syscall.Kill(-c.PID(), syscall.SIGSTOP) }
 
 // Resume lets a paused group go on.
-func (c *Child) Resume() error { return signalGroup(c.PID(), resumeSignal) }
+func (c *Child) Resume() error { return syscall.Kill(-c.PID(), syscall.SIGCONT) }

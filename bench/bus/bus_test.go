@@ -172,6 +172,7 @@ func TestCalmLasts(t *testing.T) {
 // What keeps the cores awake takes what is left of all of them, and says how
 // much that was.
 func TestCoresStayAwake(t *testing.T) {
+	rttest.RealTime(t)
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}

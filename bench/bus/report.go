@@ -166,28 +166,24 @@ func (r *Report) addEcho(e []sample) { r.Echo.add(e, r.BytesIn) }
 func (r *Report) addLosses(d *driverSlice) {
 	l := &Losses{Cycles: len(d.samples), Overruns: d.overruns, Tally: new(bench.Tally)}
 	var clean, cost, calmCost bench.Tally
-	var took, calm []time.Duration
-	for i, c := range d.samples {
-		switch {
-		case c.lost:
-			took = append(took, c.took)
-			if d.calmAt(i) {
-				calm = append(calm, c.took)
-			}
-			l.Tally.Add(c.took, 1)
-		case c.frames == cleanFrames:
+	for _, c := range d.samples {
+		if !c.lost && c.frames == cleanFrames {
 			clean.Add(c.took, 1)
 		}
 	}
-	l.Lost, l.CalmLost, l.Clean = len(took), len(calm), clean.Quantiles()
-	beyond := func(t time.Duration) float64 { return max(float64(t)/float64(time.Microsecond)-l.Clean.P50, 0) }
-	for _, t := range took {
-		cost.AddUS(beyond(t), 1)
+	l.Clean = clean.Quantiles()
+	for i, c := range d.samples {
+		if !c.lost {
+			continue
+		}
+		beyond := max(float64(c.took)/float64(time.Microsecond)-l.Clean.P50, 0)
+		l.Tally.Add(c.took, 1)
+		cost.AddUS(beyond, 1)
+		if d.calmAt(i) {
+			calmCost.AddUS(beyond, 1)
+		}
 	}
-	for _, t := range calm {
-		calmCost.AddUS(beyond(t), 1)
-	}
-	l.Cost, l.CalmCost = cost.Quantiles(), calmCost.Quantiles()
+	l.Lost, l.CalmLost, l.Cost, l.CalmCost = int(cost.Count()), int(calmCost.Count()), cost.Quantiles(), calmCost.Quantiles()
 	r.LostReply = l
 }
 

@@ -83,13 +83,13 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	rt.NiceProcess(niceness) // refused: the figures say so by themselves
 	defer rt.HoldGC(headroom).Release()
-	with, without := newTicks(), newTicks()
+	report.With, report.Without = newTicks(), newTicks()
 	host := bench.ReadHost()
 	for end := clock.Now().Add(cfg.Duration); clock.Now() < end && ctx.Err() == nil; {
 		for _, on := range bench.Turned([]bool{true, false}, report.Slices) {
-			ticks := without
+			ticks := &report.Without
 			if on {
-				ticks = with
+				ticks = &report.With
 			}
 			if err := cfg.slice(clock, pipelines, on, ticks); err != nil {
 				return nil, err
@@ -103,7 +103,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, ctx.Err()
 	}
 	report.StealMS = float64((bench.ReadHost().Stolen - host.Stolen).Microseconds()) / 1e3
-	report.With, report.Without = with.summary(), without.summary()
+	report.With.finish()
+	report.Without.finish()
 	for _, p := range pipelines {
 		report.Cameras = append(report.Cameras, p.summary())
 	}
@@ -111,7 +112,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 // slice runs the loop for a slice's time, with the cameras or without.
-func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *ticks) error {
+func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *Ticks) error {
 	var stop, ending atomic.Bool
 	var threads sync.WaitGroup
 	failed := make(chan error, 2)
@@ -259,23 +260,4 @@ func (p *pipeline) encode(clock rt.Clock) (fresh bool, err error) {
 	}
 	p.last = at
 	return true, nil
-}
-
-// ticks are the slices of one kind added up.
-type ticks struct {
-	late       *rt.Hist
-	own, host  uint64
-	count      uint64
-	granted    bool
-	grantedWhy string
-}
-
-func newTicks() *ticks { return &ticks{late: rt.NewHist(), granted: true} }
-
-func (t *ticks) add(s rt.LoopStats, g rt.Grant) {
-	t.count += s.Ticks
-	t.own += s.OverrunsOwn
-	t.host += s.OverrunsHost
-	t.granted = t.granted && g.Granted
-	t.grantedWhy = g.Why
 }

@@ -60,6 +60,21 @@ type Ticks struct {
 	Histogram map[string]uint64 `json:"lateness_histogram_us"` // upper bound: ticks
 	Granted   bool              `json:"rt_granted"`
 	Why       string            `json:"rt_why,omitempty"`
+
+	late *rt.Hist
+}
+
+func newTicks() Ticks {
+	return Ticks{late: rt.NewHist(), Granted: true, Histogram: map[string]uint64{}}
+}
+
+// add adds the ticks of one slice.
+func (t *Ticks) add(s rt.LoopStats, g rt.Grant) {
+	t.Ticks += s.Ticks
+	t.Own += s.OverrunsOwn
+	t.Host += s.OverrunsHost
+	t.Granted = t.Granted && g.Granted
+	t.Why = g.Why
 }
 
 func spread(h *rt.Hist, unit time.Duration) Spread {
@@ -85,15 +100,12 @@ func (p *pipeline) summary() Camera {
 	return c
 }
 
-func (t *ticks) summary() Ticks {
-	out := Ticks{
-		Ticks: t.count, Own: t.own, Host: t.host, Lateness: spread(t.late, time.Microsecond), P999: in(t.late.Quantile(0.999), time.Microsecond),
-		Histogram: map[string]uint64{}, Granted: t.granted, Why: t.grantedWhy,
-	}
+// finish works out the figures of all slices.
+func (t *Ticks) finish() {
+	t.Lateness, t.P999 = spread(t.late, time.Microsecond), in(t.late.Quantile(0.999), time.Microsecond)
 	for upper, n := range t.late.Buckets {
-		out.Histogram[strconv.FormatFloat(float64(upper)/1e3, 'f', -1, 64)] += n
+		t.Histogram[strconv.FormatFloat(float64(upper)/1e3, 'f', -1, 64)] += n
 	}
-	return out
 }
 
 // decades are the columns of the lateness table.

@@ -51,9 +51,9 @@ func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string
 	}
 	f.gantt(windows)
 	f.events()
-	f.lines("cooldown (ticks)", 60, line{"cooldown", "a", func(t *fleet.Tick) float64 { return float64(t.Cooldown) }})
+	f.curve("cooldown (ticks)", func(t *fleet.Tick) float64 { return float64(t.Cooldown) })
 	f.latency()
-	f.lines("actions left", 60, line{"schedule size", "a", func(t *fleet.Tick) float64 { return float64(t.Size) }})
+	f.curve("actions left", func(t *fleet.Tick) float64 { return float64(t.Size) })
 	f.axis()
 	height := f.y + 30
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="episode" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
@@ -78,6 +78,22 @@ type window struct {
 	from, to float64 // seconds
 }
 
+// stretches lists from which tick to which others, of n, something is so.
+func stretches(n int, so func(tick int) bool) (all [][2]int) {
+	begun := -1
+	for tick := range n + 1 {
+		is := tick < n && so(tick)
+		switch {
+		case is && begun < 0:
+			begun = tick
+		case !is && begun >= 0:
+			all = append(all, [2]int{begun, tick})
+			begun = -1
+		}
+	}
+	return all
+}
+
 // windowsOf lists the windows of a script in an episode of so many ticks.
 func windowsOf(script *faulty.Script, ticks int) (out []window) {
 	if script == nil {
@@ -85,16 +101,8 @@ func windowsOf(script *faulty.Script, ticks int) (out []window) {
 	}
 	for i := range script.Faults {
 		fault := &script.Faults[i]
-		begun := -1
-		for tick := range ticks + 1 {
-			active := tick < ticks && fault.Active(time.Duration(tick)*fleet.Period)
-			switch {
-			case active && begun < 0:
-				begun = tick
-			case !active && begun >= 0:
-				out = append(out, window{fault.Kind, float64(begun) / fleet.FPS, float64(tick) / fleet.FPS})
-				begun = -1
-			}
+		for _, s := range stretches(ticks, func(tick int) bool { return fault.Active(time.Duration(tick) * fleet.Period) }) {
+			out = append(out, window{fault.Kind, float64(s[0]) / fleet.FPS, float64(s[1]) / fleet.FPS})
 		}
 	}
 	return out
@@ -195,16 +203,8 @@ func (f *figure) events() {
 	y := f.panel("sent, merged,", 60, 0, 0)
 	bottom := y(0)
 	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">starved</text>`, plotLeft-8, bottom-14)
-	begun := -1
-	for i := range len(f.ticks) + 1 {
-		starved := i < len(f.ticks) && f.ticks[i].Starved
-		switch {
-		case starved && begun < 0:
-			begun = i
-		case !starved && begun >= 0:
-			fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="16"/>`, f.at(begun), bottom-18, max(f.at(i)-f.at(begun), 1))
-			begun = -1
-		}
+	for _, s := range stretches(len(f.ticks), func(tick int) bool { return f.ticks[tick].Starved }) {
+		fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="16"/>`, f.at(s[0]), bottom-18, max(f.at(s[1])-f.at(s[0]), 1))
 	}
 	for i := range f.ticks {
 		if f.ticks[i].Requested {
@@ -216,23 +216,13 @@ func (f *figure) events() {
 	}
 }
 
-// line is one curve of a panel.
-type line struct {
-	name, class string
-	of          func(t *fleet.Tick) float64
-}
-
-func (f *figure) lines(label string, height float64, lines ...line) {
+// curve draws one figure of the ticks.
+func (f *figure) curve(label string, of func(t *fleet.Tick) float64) {
 	high := 1.0
 	for i := range f.ticks {
-		for _, l := range lines {
-			high = max(high, l.of(&f.ticks[i]))
-		}
+		high = max(high, of(&f.ticks[i]))
 	}
-	y := f.panel(label, height, 0, high)
-	for _, l := range lines {
-		f.path(l.class, y, func(t *fleet.Tick) (float64, bool) { return l.of(t), true })
-	}
+	f.path("a", f.panel(label, 60, 0, high), func(t *fleet.Tick) (float64, bool) { return of(t), true })
 }
 
 // latency draws the estimate as a line and every measured round trip as a point.

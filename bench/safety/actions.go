@@ -80,17 +80,16 @@ func secondRobot(r *run) error {
 		return err
 	}
 	second := &run{ctx: r.ctx, cfg: r.cfg, dir: dir, fault: &fault{}}
-	var err error
-	if second.arm, err = openArm(dir, nil); err != nil {
+	defer second.close()
+	if err := second.openArm(); err != nil {
 		return err
 	}
-	defer second.close()
 	second.arm.referee.FirstChunk(now())
 	args := []string{"--max-offline", "4s"}
 	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
 	}
-	if second.edge, err = startEdge(r.cfg.Bin, second.arm, r.server, args...); err != nil {
+	if err := second.startEdge(r.server, args...); err != nil {
 		return err
 	}
 	both := func() bool { second.observe(); r.observe(); return r.ctx.Err() != nil }

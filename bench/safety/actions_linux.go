@@ -116,6 +116,6 @@ func smallDisk(r *run) error {
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=64k"); err != nil {
 		return fmt.Errorf("%w: mount: %w", errNotHere, err)
 	}
-	r.cleanup = append(r.cleanup, func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	r.onClose(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 	return nil
 }

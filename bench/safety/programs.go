@@ -58,6 +58,14 @@ func (e *edgeProcess) ended() bool {
 	}
 }
 
+// close ends an edge that runs, also one that is stopped.
+func (e *edgeProcess) close() {
+	if e.Running() {
+		_ = e.signal(syscall.SIGCONT)
+		e.Kill()
+	}
+}
+
 // signal sends one to the edge alone; its guard gets none.
 func (e *edgeProcess) signal(s syscall.Signal) error { return syscall.Kill(e.PID(), s) }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -85,7 +86,7 @@ func (r *run) lastLines() string {
 
 // open starts the arm, the server and the cable between them.
 func (r *run) open() (err error) {
-	if r.arm, err = openArm(r.dir, r.fault.Bus); err != nil {
+	if err := r.openArm(); err != nil {
 		return err
 	}
 	if err := r.openTrace(); err != nil {
@@ -97,19 +98,30 @@ func (r *run) open() (err error) {
 			return err
 		}
 		r.server = r.lean.Endpoint
+		r.onClose(r.lean.close)
 	} else {
 		if r.sine, err = openSineServer(r.ctx, r.fault.Grip, r.arm.referee.FirstChunk); err != nil {
 			return err
 		}
 		r.server = r.sine.endpoint
+		r.onClose(r.sine.close)
 	}
 	if r.proxy, err = openProxy(r.server); err != nil {
 		return err
 	}
+	r.onClose(r.proxy.close)
 	if r.fault.Before != nil {
 		return r.fault.Before(r)
 	}
 	return nil
+}
+
+func (r *run) openArm() (err error) {
+	r.arm, err = openArm(r.dir, r.fault.Bus)
+	if err == nil {
+		r.onClose(func() { r.arm.bus.Close() })
+	}
+	return err
 }
 
 // openTrace has what the servos hear and do written to a file, if it is asked for.
@@ -123,12 +135,12 @@ func (r *run) openTrace() error {
 	}
 	w := bufio.NewWriter(f)
 	r.arm.history.traceTo(w)
-	r.cleanup = append(r.cleanup, func() { w.Flush(); f.Close() })
+	r.onClose(func() { r.arm.history.traceTo(nil); w.Flush(); f.Close() })
 	return nil
 }
 
 // start starts the edge.
-func (r *run) start() (err error) {
+func (r *run) start() error {
 	args := append([]string(nil), r.fault.Args...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "DIR", r.dir)
@@ -136,7 +148,14 @@ func (r *run) start() (err error) {
 	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
 	}
-	r.edge, err = startEdge(r.cfg.Bin, r.arm, r.proxy.endpoint, args...)
+	return r.startEdge(r.proxy.endpoint, args...)
+}
+
+func (r *run) startEdge(endpoint string, args ...string) (err error) {
+	r.edge, err = startEdge(r.cfg.Bin, r.arm, endpoint, args...)
+	if err == nil {
+		r.onClose(r.edge.close)
+	}
 	return err
 }
 
@@ -309,29 +328,16 @@ func (r *run) stopEdge() error {
 	return nil
 }
 
-// close ends what is left.
+// close ends what is left, the last that was started first.
 func (r *run) close() {
 	r.revert()
-	if r.edge != nil && r.edge.Running() {
-		_ = r.edge.signal(syscall.SIGCONT)
-		r.edge.Kill()
-	}
-	if r.proxy != nil {
-		r.proxy.close()
-	}
-	if r.sine != nil {
-		r.sine.close()
-	}
-	if r.lean != nil {
-		r.lean.close()
-	}
-	if r.arm != nil && r.arm.bus != nil {
-		r.arm.bus.Close()
-	}
-	for _, do := range r.cleanup {
+	for _, do := range slices.Backward(r.cleanup) {
 		do()
 	}
 }
+
+// onClose does something at the end of the run.
+func (r *run) onClose(do func()) { r.cleanup = append(r.cleanup, do) }
 
 // corruptChunks has every chunk changed for as long as the fault lasts.
 func corruptChunks(change func(*wire.ActionChunk)) func(*run) error {

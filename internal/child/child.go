@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Start is cmd.Start, and asks the kernel to end the process (SIGTERM, unless cmd
-// names another signal) should this program die: also when nothing of it can run
-// any more. Linux only; elsewhere it is cmd.Start.
+// Start is cmd.Start, and asks the kernel to end the process (SIGTERM, or SIGKILL
+// where it is the first of a process group) should this program die: also when
+// nothing of it can run any more. Linux only; elsewhere it is cmd.Start.
 //
 // The kernel ties that to the thread that starts the process, and Go ends threads
 // with goroutines that have locked them; so one thread starts all.

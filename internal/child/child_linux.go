@@ -9,7 +9,8 @@ func endWithUs(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
-	if cmd.SysProcAttr.Pdeathsig == 0 {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	if cmd.SysProcAttr.Setpgid { // it may be stopped as a whole
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 }
