@@ -28,9 +28,9 @@ type sample struct {
 // tap is the port, and counts what passes.
 type tap struct {
 	servo.Port
-	frames, out, in int
-	keep            [keptFrames][keptBytes]byte
-	size            [keptFrames]int
+	frames, in int
+	keep       [keptFrames][keptBytes]byte
+	size       [keptFrames]int
 }
 
 const (
@@ -48,7 +48,6 @@ func (t *tap) Write(p []byte) (int, error) {
 		t.size[t.frames] = copy(t.keep[t.frames][:], p)
 	}
 	t.frames++
-	t.out += len(p)
 	return t.Port.Write(p)
 }
 
@@ -147,7 +146,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 			metrics.Read(heap)
 			s.allocs = heap[0].Value.Uint64()
 		}
-		t.frames, t.out, t.in = 0, 0, 0
+		t.frames, t.in = 0, 0
 		cpu, start := rt.ThreadCPU(), clock.Now()
 		arm.Write(goal, arm.Joints())
 		arm.Read(present, start.Add(replyLimit(fps)))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,8 +24,8 @@ const maxAnswer = 32 << 20
 type peer struct {
 	*bench.Child
 	in    io.WriteCloser
-	lines chan []byte   // closed when the end has closed its output
-	left  chan struct{} // closed when lines is read no more
+	out   *os.File
+	lines *bufio.Scanner // of out
 }
 
 // startPeer starts an end and waits until it says that it is ready. It is a
@@ -40,7 +41,8 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	cmd.Stdout = theirs
-	p := &peer{lines: make(chan []byte, 1), left: make(chan struct{})}
+	p := &peer{out: out, lines: bufio.NewScanner(out)}
+	p.lines.Buffer(nil, maxAnswer)
 	if p.in, err = cmd.StdinPipe(); err == nil {
 		p.Child, err = bench.StartGroup(cmd)
 	}
@@ -49,26 +51,11 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 		out.Close()
 		return nil, err
 	}
-	go p.read(out)
 	if _, err := p.answer(ctx); err != nil {
 		p.end(ctx)
 		return nil, err
 	}
 	return p, nil
-}
-
-func (p *peer) read(out *os.File) {
-	defer close(p.lines)
-	defer out.Close()
-	scan := bufio.NewScanner(out)
-	scan.Buffer(nil, maxAnswer)
-	for scan.Scan() {
-		select {
-		case p.lines <- append([]byte(nil), scan.Bytes()...):
-		case <-p.left:
-			return
-		}
-	}
 }
 
 // do sends one command and returns the answer to it.
@@ -83,20 +70,20 @@ func (p *peer) do(ctx context.Context, command string, numbers ...int) (answer, 
 }
 
 func (p *peer) answer(ctx context.Context) (a answer, err error) {
-	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			return a, p.failure()
-		}
-		if err := json.Unmarshal(line, &a); err != nil {
-			return a, fmt.Errorf("bench: %s said %.80q, want one line of JSON", p.Name, line)
+	p.out.SetReadDeadline(time.Now().Add(answerLimit))
+	defer context.AfterFunc(ctx, func() { p.out.SetReadDeadline(time.Now()) })()
+	switch {
+	case p.lines.Scan():
+		if err := json.Unmarshal(p.lines.Bytes(), &a); err != nil {
+			return a, fmt.Errorf("bench: %s said %.80q, want one line of JSON", p.Name, p.lines.Bytes())
 		}
 		return a, nil
-	case <-time.After(answerLimit):
-		return a, fmt.Errorf("bench: %s did not answer within %v", p.Name, answerLimit)
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return a, ctx.Err()
+	case errors.Is(p.lines.Err(), os.ErrDeadlineExceeded):
+		return a, fmt.Errorf("bench: %s did not answer within %v", p.Name, answerLimit)
 	}
+	return a, p.failure()
 }
 
 // failure is why an end has ended.
@@ -111,7 +98,7 @@ func (p *peer) failure() error {
 // in the middle of something takes a while, which is not waited for once ctx has
 // ended.
 func (p *peer) end(ctx context.Context) {
-	close(p.left)
+	p.out.Close()
 	p.in.Close()
 	select {
 	case <-p.Exited():
