@@ -26,7 +26,7 @@ var errNoTicks = errors.New("faults: no single tick is kept of real time, only o
 
 // WriteCSV writes every tick of the first episode of every cell.
 func (r *Report) WriteCSV(w io.Writer) error {
-	if len(r.traces[0][0]) == 0 {
+	if len(r.traces[0]) == 0 {
 		return errNoTicks
 	}
 	out := csv.NewWriter(w)
@@ -35,8 +35,9 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	}
 	for s, cell := range r.Cells {
 		for c, row := range cell.Rows {
-			for i := range r.traces[s][c] {
-				t := &r.traces[s][c][i]
+			trace := r.traces[r.cfg.cell(s, c)]
+			for i := range trace {
+				t := &trace[i]
 				name := []string{cell.Faults, row.Schedule, strconv.FormatUint(t.Seed, 10)}
 				if err := out.Write(append(name, fields(t)...)); err != nil {
 					return err

@@ -485,7 +485,7 @@ func TestThePapersEpisodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return report.traces[0][0]
+		return report.traces[0]
 	}
 	starved := func(trace []fleet.Tick, from, to float64) (n int) {
 		for _, tick := range trace[int(from*fleet.FPS):int(to*fleet.FPS)] {

@@ -55,7 +55,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		for i := range cell.Rows {
 			p.Overview = append(p.Overview, cell.Rows[i].short())
-			if len(r.traces) > 0 && len(r.traces[s][i]) > 0 && (i == 0 || len(r.Cells) == 1) {
+			if len(r.traces) > 0 && len(r.traces[r.cfg.cell(s, i)]) > 0 && (i == 0 || len(r.Cells) == 1) {
 				p.Figures = append(p.Figures, template.HTML(r.episode(s, i)))
 			}
 		}
@@ -76,14 +76,14 @@ func (r *Report) WriteHTML(w io.Writer) error {
 // episode is the figure of the first episode of a cell.
 func (r *Report) episode(scenario, contender int) string {
 	cell := &r.Cells[scenario]
-	ticks := r.traces[scenario][contender]
+	ticks := r.traces[r.cfg.cell(scenario, contender)]
 	title := fmt.Sprintf("%s, %s, seed %d", cell.Rows[contender].Schedule, cell.Title, ticks[0].Seed)
 	return drawEpisode(title, ticks, r.cfg.Scenarios[scenario].Script)
 }
 
 // WriteSVG writes the figure of the first episode of the first cell.
 func (r *Report) WriteSVG(w io.Writer) error {
-	if len(r.traces[0][0]) == 0 {
+	if len(r.traces[0]) == 0 {
 		return errNoTicks
 	}
 	_, err := io.WriteString(w, r.episode(0, 0)+"\n")

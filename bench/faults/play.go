@@ -15,6 +15,9 @@ import (
 // job is one episode of one contender in one scenario.
 type job struct{ scenario, contender, episode int }
 
+// cell is where the job's results are: contenders of the first scenario first.
+func (c *Config) cell(scenario, contender int) int { return scenario*len(c.Contenders) + contender }
+
 // Play runs the comparison in virtual time.
 func Play(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
@@ -43,8 +46,8 @@ type comparison struct {
 	cfg     *Config
 	began   time.Time
 	player  func(worker int) (player, error)
-	results [][][]fleet.Outcome // [scenario][contender][episode]
-	traces  [][][]fleet.Tick    // [scenario][contender], of the first episode
+	results [][]fleet.Outcome // [cell][episode]
+	traces  [][]fleet.Tick    // [cell], of the first episode
 
 	mu     sync.Mutex
 	next   int   // guarded by mu: the job to take
@@ -55,14 +58,12 @@ type comparison struct {
 }
 
 func newComparison(cfg *Config) *comparison {
-	b := &comparison{cfg: cfg, began: time.Now(), rounds: make([]int, cfg.Episodes), results: make([][][]fleet.Outcome, len(cfg.Scenarios)), traces: make([][][]fleet.Tick, len(cfg.Scenarios))}
-	for s := range cfg.Scenarios {
-		b.results[s], b.traces[s] = make([][]fleet.Outcome, len(cfg.Contenders)), make([][]fleet.Tick, len(cfg.Contenders))
-		for c := range cfg.Contenders {
-			b.results[s][c] = make([]fleet.Outcome, cfg.Episodes)
-		}
+	c := &comparison{cfg: cfg, began: time.Now(), rounds: make([]int, cfg.Episodes)}
+	c.results, c.traces = make([][]fleet.Outcome, c.cells()), make([][]fleet.Tick, c.cells())
+	for i := range c.results {
+		c.results[i] = make([]fleet.Outcome, cfg.Episodes)
 	}
-	return b
+	return c
 }
 
 // run starts the workers and waits for them. The number of episodes becomes that
@@ -157,9 +158,10 @@ func (c *comparison) work(ctx context.Context, worker int) error {
 		if ctx.Err() != nil {
 			return nil // it may have been cut off
 		}
-		c.results[j.scenario][j.contender][j.episode] = outcome
+		cell := c.cfg.cell(j.scenario, j.contender)
+		c.results[cell][j.episode] = outcome
 		if j.episode == 0 {
-			c.traces[j.scenario][j.contender] = trace
+			c.traces[cell] = trace
 		}
 		c.finished(j)
 	}

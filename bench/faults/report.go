@@ -21,7 +21,7 @@ type Report struct {
 	Again     int     `json:"played_again"` // real time: tries whose edge found no motors on a busy host
 	Cells     []Cell  `json:"cells"`
 
-	traces [][][]fleet.Tick // [scenario][contender]
+	traces [][]fleet.Tick // [cell]
 	cfg    *Config
 }
 
@@ -55,7 +55,7 @@ func (c *comparison) report() *Report {
 	for s, scenario := range cfg.Scenarios {
 		cell := Cell{Faults: scenario.Name, Title: scenario.Script.Name}
 		for k, contender := range cfg.Contenders {
-			cell.Rows = append(cell.Rows, entry(contender.Name, c.results[s][k][:cfg.Episodes], cfg.Duration))
+			cell.Rows = append(cell.Rows, entry(contender.Name, c.results[cfg.cell(s, k)][:cfg.Episodes], cfg.Duration))
 		}
 		cell.compare()
 		r.Cells = append(r.Cells, cell)

@@ -284,45 +284,45 @@ func levels(p []byte) (y, cb, cr byte) {
 	return byte((66*r+129*g+25*b+128)>>8 + 16), byte((-38*r-74*g+112*b+128)>>8 + 128), byte((112*r-94*g-18*b+128)>>8 + 128)
 }
 
-// mean is the mean colour of pixels.
-func mean(pixels ...[]byte) []byte {
-	out := make([]byte, 3)
-	for c := range out {
-		sum := len(pixels) / 2
-		for _, p := range pixels {
-			sum += int(p[c])
-		}
-		out[c] = byte(sum / len(pixels))
+// planes is a picture as a camera's levels, its chroma averaged over two pixels in
+// each of so many rows.
+func planes(pix []byte, w, h, rows int) (luma, cb, cr []byte) {
+	for i := 0; i < 3*w*h; i += 3 {
+		y, _, _ := levels(pix[i:])
+		luma = append(luma, y)
 	}
-	return out
+	for row := 0; row < h; row += rows {
+		for x := 0; x < w; x += 2 {
+			var mean [3]byte
+			for c := range mean {
+				sum := rows // half of the pixels, to round
+				for k := range rows {
+					at := 3*(min(row+k, h-1)*w+x) + c
+					sum += int(pix[at]) + int(pix[at+3])
+				}
+				mean[c] = byte(sum / (2 * rows))
+			}
+			_, b, r := levels(mean[:])
+			cb, cr = append(cb, b), append(cr, r)
+		}
+	}
+	return luma, cb, cr
 }
 
 // packed is a picture as YUYV.
-func packed(pix []byte, w, h int) []byte {
-	out := make([]byte, 0, 2*w*h)
-	for i := 0; i < 3*w*h; i += 6 {
-		y0, _, _ := levels(pix[i:])
-		y1, _, _ := levels(pix[i+3:])
-		_, cb, cr := levels(mean(pix[i:], pix[i+3:]))
-		out = append(out, y0, cb, y1, cr)
+func packed(pix []byte, w, h int) (out []byte) {
+	luma, cb, cr := planes(pix, w, h, 1)
+	for i := range cb {
+		out = append(out, luma[2*i], cb[i], luma[2*i+1], cr[i])
 	}
 	return out
 }
 
 // planar is a picture as NV12.
 func planar(pix []byte, w, h int) []byte {
-	out := make([]byte, 0, w*h+w*((h+1)/2))
-	for i := 0; i < 3*w*h; i += 3 {
-		y, _, _ := levels(pix[i:])
-		out = append(out, y)
-	}
-	for row := 0; row < h; row += 2 {
-		below := min(row+1, h-1)
-		for x := 0; x < w; x += 2 {
-			a, b := pix[3*(row*w+x):], pix[3*(below*w+x):]
-			_, cb, cr := levels(mean(a, a[3:], b, b[3:]))
-			out = append(out, cb, cr)
-		}
+	out, cb, cr := planes(pix, w, h, 2)
+	for i := range cb {
+		out = append(out, cb[i], cr[i])
 	}
 	return out
 }
