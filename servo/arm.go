@@ -59,7 +59,7 @@ type armConst struct {
 	rows         rows
 	clock        rt.Clock
 	canceled     func() bool
-	restarted    *uint32       // of ArmConfig
+	restartedOut *uint32       // of ArmConfig
 	period       time.Duration // of the ticks; 0: not known
 	unconfigured []string
 	notes        []string
@@ -138,7 +138,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	model := r.Motors[0].Model
 	a := &Arm{
 		armConst: armConst{
-			path: cfg.Path, robot: r, clock: clock, canceled: cfg.Canceled, restarted: cfg.Restarted,
+			path: cfg.Path, robot: r, clock: clock, canceled: cfg.Canceled, restartedOut: cfg.Restarted,
 			rows: rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
 		},
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),

@@ -168,7 +168,7 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 
 // dropExpected takes back what expectSettings expects of settings that were left alone.
 func (a *Arm) dropExpected(i int, changes []robot.Setting) {
-	h, model := &a.health.units[i], a.units[i].model
+	h, model := &a.health.readings[i], a.units[i].model
 	for _, s := range changes {
 		h.expected = slices.DeleteFunc(h.expected, func(k expectedRegister) bool { return k.row == model.Row(s.Register) })
 	}

@@ -81,13 +81,13 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	}
 	start := a.clock.Now()
 	a.bus.waited, a.bus.retried = rt.Wait{}, false
-	a.checkBusWatchdog(start)
+	a.health.checkBusWatchdog(start)
 	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootMin { // a motor may have restarted since, and missed nothing
 		since := start
 		if gap >= longGap {
 			since = a.lastRead
 		}
-		a.recheckSince(since)
+		a.health.recheckSince(since)
 	}
 	a.lastRead = start
 	stale = a.readAll(start, deadline)
@@ -104,7 +104,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.counts.cycles.Add(1)
 	a.counts.losses.Add(uint64(bits.OnesCount32(stale)))
 	a.counts.cycle.Record(a.clock.Now().Sub(start))
-	a.monitor(stale, deadline)
+	a.health.monitor(stale, deadline)
 	return stale
 }
 

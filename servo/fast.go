@@ -90,7 +90,7 @@ func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
 //rt:noalloc
 func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {
 	b, g, m := a.bus, a.positions, &a.fast
-	plain := g.wire + b.replyDelay // as askMissing has it
+	plain := g.wire + b.replyDelay // as readMissing has it
 	b.setFast(g, true)
 	a.fast.tries.Add(1)
 	m.since, m.torn = now, 0

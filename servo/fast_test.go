@@ -109,7 +109,7 @@ func (l *linked) tick() (stale uint32) {
 	deadline := l.clock.Now().Add(l.period - 3*time.Millisecond)
 	l.value = (l.value + 1) % 4000
 	stale = l.arm.Read(l.at, deadline)
-	if over := l.clock.Now().Sub(deadline); over > 200*time.Microsecond && l.arm.Unchecked() == 0 { // see makeRoom
+	if over := l.clock.Now().Sub(deadline); over > 200*time.Microsecond && l.arm.Unchecked() == 0 { // see windowDeadline
 		l.t.Fatalf("a read came back %v after its deadline", over)
 	}
 	for i := range l.at {

@@ -48,18 +48,18 @@ type encoder struct {
 // reacts to those that persist.
 //
 //rt:noalloc
-func (a *Arm) checkFaults(i int) {
-	h, fault := a.health, a.faults[i]
+func (h *health) checkFaults(i int) {
+	fault := h.newest[i]
 	if fault&FaultHardware != 0 {
-		fault |= h.units[i].status
+		fault |= h.readings[i].status
 	}
 	fault |= h.exceeded[i]
 	bit := uint32(1) << i
 	if fault&^h.last[i] != 0 {
-		a.recheckUnit(i, a.clock.Now()) // some faults take the torque away
+		h.recheckUnit(i, h.clock.Now()) // some faults take the torque away
 	}
 	h.last[i] = fault
-	a.checkEncoder(i, fault&FaultEncoder != 0)
+	h.checkEncoder(i, fault&FaultEncoder != 0)
 	if fault == 0 {
 		if h.streak[i] = max(0, min(h.streak[i], 2*persistentReads)-1); h.streak[i] > 0 {
 			return // one that comes and goes stays for some reads
@@ -75,11 +75,11 @@ func (a *Arm) checkFaults(i int) {
 		bits Fault
 		r    robot.Reaction
 	}{
-		{FaultVoltage | FaultShock, a.robot.Safety.Voltage},
-		{FaultTemperature, a.robot.Safety.Overheat}, {FaultCurrent | FaultOverload, a.robot.Safety.Overload},
+		{FaultVoltage | FaultShock, h.robot.Safety.Voltage},
+		{FaultTemperature, h.robot.Safety.Overheat}, {FaultCurrent | FaultOverload, h.robot.Safety.Overload},
 	} {
 		if fault&c.bits != 0 {
-			a.react(i, c.r, fault, c.bits)
+			h.react(i, c.r, fault, c.bits)
 		}
 	}
 }
@@ -88,18 +88,18 @@ func (a *Arm) checkFaults(i int) {
 // to faults that keep coming.
 //
 //rt:noalloc
-func (a *Arm) checkEncoder(i int, faulty bool) {
-	h, bit := a.health, uint32(1)<<i
+func (h *health) checkEncoder(i int, faulty bool) {
+	bit := uint32(1) << i
 	if h.reactions.Encoder&bit == 0 && !faulty {
 		return
 	}
-	now := a.clock.Now()
+	now := h.clock.Now()
 	switch e := &h.encoders[i]; {
 	case faulty:
 		h.reactions.Encoder |= bit
 		e.last = now
 		if e.count++; e.count >= persistentReads {
-			a.react(i, a.robot.Safety.Encoder, FaultEncoder, FaultEncoder)
+			h.react(i, h.robot.Safety.Encoder, FaultEncoder, FaultEncoder)
 		}
 	case now.Sub(e.last) >= encoderClear:
 		h.reactions.Encoder &^= bit
@@ -110,8 +110,8 @@ func (a *Arm) checkEncoder(i int, faulty bool) {
 // react does what the robot's description has for one kind of fault.
 //
 //rt:noalloc
-func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
-	h, bit := a.health, uint32(1)<<i
+func (h *health) react(i int, r robot.Reaction, fault, kind Fault) {
+	bit := uint32(1) << i
 	switch r {
 	case robot.Hold:
 		if kind&FaultOverload != 0 {
@@ -121,7 +121,7 @@ func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
 		}
 	case robot.Limp:
 		if h.reactions.Limp&bit == 0 && h.torque&bit != 0 {
-			a.DisableTorque(bit)
+			h.disableTorque(bit)
 		}
 	case robot.Stop:
 		if h.fatal == 0 {
@@ -134,18 +134,20 @@ func (a *Arm) react(i int, r robot.Reaction, fault, kind Fault) {
 // back, a check takes it again.
 //
 //rt:noalloc
-func (a *Arm) DisableTorque(joints uint32) {
-	h := a.health
+func (a *Arm) DisableTorque(joints uint32) { a.health.disableTorque(joints) }
+
+//rt:noalloc
+func (h *health) disableTorque(joints uint32) {
 	h.reactions.Limp |= joints
 	h.torque &^= joints
 	h.offIDs = h.offIDs[:0]
-	for i := range a.units {
-		if joints&(1<<a.units[i].joint) != 0 {
-			h.offIDs = append(h.offIDs, a.units[i].id)
+	for i := range h.units {
+		if joints&(1<<h.units[i].joint) != 0 {
+			h.offIDs = append(h.offIDs, h.units[i].id)
 		}
 	}
 	if len(h.offIDs) > 0 {
-		_ = a.bus.syncWrite(a.rows.torque, h.offIDs, h.offWords[:len(h.offIDs)]) // read back with the next window
+		_ = h.bus.syncWrite(h.rows.torque, h.offIDs, h.offWords[:len(h.offIDs)]) // read back with the next window
 	}
 }
 
@@ -186,14 +188,13 @@ func (u *unitHealth) setBounds(b robot.Bounds) {
 // beyond.
 //
 //rt:noalloc
-func (a *Arm) updateExceeded(joint int) {
-	h := a.health
+func (h *health) updateExceeded(joint int) {
 	beyond, warned := Fault(0), false
-	for i := range a.units {
-		if a.units[i].joint != joint {
+	for i := range h.units {
+		if h.units[i].joint != joint {
 			continue
 		}
-		u := &h.units[i]
+		u := &h.readings[i]
 		if u.hotAct.exceeded {
 			beyond |= FaultTemperature
 		}
@@ -227,21 +228,21 @@ func (a *Arm) Fatal() error {
 		return nil
 	}
 	j := &a.joints[h.fatalOf]
-	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.fatal, a.exceededText(h.fatalOf, h.fatal))
+	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.fatal, a.health.exceededText(h.fatalOf, h.fatal))
 }
 
 // exceededText says which of the robot's own bounds a joint is beyond.
-func (a *Arm) exceededText(joint int, why Fault) (text string) {
-	for i := range a.units {
-		if a.units[i].joint != joint {
+func (h *health) exceededText(joint int, why Fault) (text string) {
+	for i := range h.units {
+		if h.units[i].joint != joint {
 			continue
 		}
-		u, b := &a.health.units[i], &a.robot.Motors[joint].Bounds
+		u, b := &h.readings[i], &h.robot.Motors[joint].Bounds
 		if u.hotAct.exceeded && why&FaultTemperature != 0 {
-			text += fmt.Sprintf("; %s has %d C, overheat_act is %d", a.units[i].name, u.temperature, b.HotAct)
+			text += fmt.Sprintf("; %s has %d C, overheat_act is %d", h.units[i].name, u.temperature, b.HotAct)
 		}
 		if u.lowAct.exceeded && why&FaultVoltage != 0 {
-			text += fmt.Sprintf("; %s has %.1f V, undervoltage_act is %.1f", a.units[i].name, float64(u.voltage)/10, float64(b.LowAct)/10)
+			text += fmt.Sprintf("; %s has %.1f V, undervoltage_act is %.1f", h.units[i].name, float64(u.voltage)/10, float64(b.LowAct)/10)
 		}
 	}
 	return text

@@ -19,10 +19,15 @@ const (
 // time: supply, temperature, load, torque and restart markers. checks (verify.go) has
 // what follows for the motors' state, faults (faults.go) for the robot's reactions.
 type health struct {
+	*armConst
+	bus      *Bus
+	goals    *goals
+	newest   []Fault      // per joint, with its newest position
+	readings []unitHealth // per unit
+
 	poll
 	checks
 	faults
-	units []unitHealth // per unit
 
 	hottest, lowest atomic.Int64 // degrees Celsius; tenths of a volt, 0: not known yet
 }
@@ -84,14 +89,15 @@ var windowSpecs = map[table.Protocol][]windowSpec{
 func newHealth(a *Arm) *health {
 	n := len(a.joints)
 	h := &health{
-		units: make([]unitHealth, len(a.units)),
+		armConst: &a.armConst, bus: a.bus, goals: &a.goals, newest: a.faults,
+		readings: make([]unitHealth, len(a.units)),
 		faults: faults{
 			streak: make([]int, n), encoders: make([]encoder, n), last: make([]Fault, n), exceeded: make([]Fault, n),
 			offIDs: make([]ID, 0, len(a.units)), offWords: make([]int, len(a.units)),
 		},
 	}
 	for i, u := range a.units {
-		h.units[i].setBounds(a.robot.Motors[u.joint].Bounds)
+		h.readings[i].setBounds(a.robot.Motors[u.joint].Bounds)
 		for _, s := range windowSpecs[a.bus.protocol] {
 			from, to := u.model.Row(s.from), u.model.Row(s.to[0])
 			if to.Size == 0 {
@@ -129,37 +135,36 @@ func (w *window) value(r table.Row) (v int, ok bool) {
 // is time.
 //
 //rt:noalloc
-func (a *Arm) monitor(stale uint32, deadline rt.Instant) {
-	h := a.health
-	now := a.clock.Now()
-	for i := range a.units {
-		if !a.units[i].shadow && stale&(1<<a.units[i].joint) != 0 {
-			a.recheckUnit(i, now) // it may be another motor by now, or have restarted
+func (h *health) monitor(stale uint32, deadline rt.Instant) {
+	now := h.clock.Now()
+	for i := range h.units {
+		if !h.units[i].shadow && stale&(1<<h.units[i].joint) != 0 {
+			h.recheckUnit(i, now) // it may be another motor by now, or have restarted
 		}
 	}
-	for i := range a.joints {
+	for i := range h.joints {
 		if stale&(1<<i) == 0 {
-			a.checkFaults(i)
+			h.checkFaults(i)
 		}
 	}
-	a.verifyUnchecked(stale, deadline)
+	h.verifyUnchecked(stale, deadline)
 	w := &h.windows[h.next]
-	late := (stale != 0 || a.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough
+	late := (stale != 0 || h.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough
 	spare := healthLoss + healthRoom
 	if now.Sub(h.due) >= healthEvery {
 		spare = 0 // a tick that short never has more; the deadline bounds what a lost reply costs
 	}
-	fits := a.fits(w, spare, deadline)
+	fits := h.fits(w, spare, deadline)
 	if late || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {
 		return
 	}
 	if !fits { // no tick has the time, see windowDeadline
-		deadline = a.clock.Now().Add(w.group.wire + a.bus.replyDelay + healthLoss)
+		deadline = h.clock.Now().Add(w.group.wire + h.bus.replyDelay + healthLoss)
 	}
 	h.due = now.Add(healthEvery)
-	h.next = a.nextWindow()
-	if a.bus.gather(w.group, healthLoss, deadline) == 0 {
-		a.recordWindow(w)
+	h.next = h.nextWindow()
+	if h.bus.gather(w.group, healthLoss, deadline) == 0 {
+		h.recordWindow(w)
 	}
 }
 
@@ -167,12 +172,11 @@ func (a *Arm) monitor(stale uint32, deadline rt.Instant) {
 // with its motor's load; the others take turns.
 //
 //rt:noalloc
-func (a *Arm) nextWindow() int {
-	h := a.health
+func (h *health) nextWindow() int {
 	n := len(h.windows)
 	for i := 0; h.prioritized != 0 && !h.tookPriority && i < n; i++ {
 		w := &h.windows[(h.lastPriority+1+i)%n]
-		if bit := uint32(1) << a.units[w.unit].joint; w.hasLoad && h.prioritized&bit != 0 {
+		if bit := uint32(1) << h.units[w.unit].joint; w.hasLoad && h.prioritized&bit != 0 {
 			h.prioritized, h.tookPriority = h.prioritized&^bit, true
 			h.lastPriority = (h.lastPriority + 1 + i) % n
 			return h.lastPriority
@@ -186,8 +190,8 @@ func (a *Arm) nextWindow() int {
 // fits reports whether a window can be read until so long before the deadline.
 //
 //rt:noalloc
-func (a *Arm) fits(w *window, spare time.Duration, deadline rt.Instant) bool {
-	return a.clock.Now().Add(w.group.wire+a.bus.replyDelay+spare) <= deadline
+func (h *health) fits(w *window, spare time.Duration, deadline rt.Instant) bool {
+	return h.clock.Now().Add(w.group.wire+h.bus.replyDelay+spare) <= deadline
 }
 
 // windowDeadline is until when a window may be read. Where the reads leave no tick the
@@ -195,9 +199,9 @@ func (a *Arm) fits(w *window, spare time.Duration, deadline rt.Instant) bool {
 // deadline: a motor that is never checked would be held for ever.
 //
 //rt:noalloc
-func (a *Arm) windowDeadline(w *window, deadline rt.Instant) (end rt.Instant, ok bool) {
-	h, now := a.health, a.clock.Now()
-	if a.fits(w, 0, deadline) {
+func (h *health) windowDeadline(w *window, deadline rt.Instant) (end rt.Instant, ok bool) {
+	now := h.clock.Now()
+	if h.fits(w, 0, deadline) {
 		h.crowdedSince = 0
 		return deadline, true
 	}
@@ -208,13 +212,13 @@ func (a *Arm) windowDeadline(w *window, deadline rt.Instant) (end rt.Instant, ok
 		return deadline, false
 	}
 	h.crowdedSince = 0
-	return now.Add(w.group.wire + a.bus.replyDelay + healthLoss), true
+	return now.Add(w.group.wire + h.bus.replyDelay + healthLoss), true
 }
 
 //rt:noalloc
-func (a *Arm) recordWindow(w *window) {
-	h, m := a.health, a.units[w.unit].model
-	u := &h.units[w.unit]
+func (h *health) recordWindow(w *window) {
+	m := h.units[w.unit].model
+	u := &h.readings[w.unit]
 	if v, ok := w.value(m.Row(table.PresentVoltage)); ok {
 		u.voltage = v
 		if v > 0 { // 0: not measured yet
@@ -233,9 +237,9 @@ func (a *Arm) recordWindow(w *window) {
 	if v, ok := w.value(m.Row(table.BusWatchdog)); ok && v < 0 && h.torque != 0 {
 		h.watchdogFired = true
 	}
-	a.recordEffort(w, u)
-	a.verify(w, u)
-	a.updateExceeded(a.units[w.unit].joint)
+	h.recordEffort(w, u)
+	h.verify(w, u)
+	h.updateExceeded(h.units[w.unit].joint)
 	h.publishExtremes()
 }
 
@@ -247,8 +251,8 @@ func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
 // recordEffort keeps how hard a motor works, as a share of what its limits allow.
 //
 //rt:noalloc
-func (a *Arm) recordEffort(w *window, u *unitHealth) {
-	m := a.units[w.unit].model
+func (h *health) recordEffort(w *window, u *unitHealth) {
+	m := h.units[w.unit].model
 	effort, known := 0.0, false
 	if v, ok := w.value(m.Row(table.PresentLoad)); ok {
 		most := fullLoad
@@ -263,7 +267,7 @@ func (a *Arm) recordEffort(w *window, u *unitHealth) {
 		}
 	}
 	if known {
-		u.effort, u.effortAt = effort, a.clock.Now()
+		u.effort, u.effortAt = effort, h.clock.Now()
 	}
 }
 
@@ -282,7 +286,7 @@ func (a *Arm) readCurrentLimit(i int) error {
 		if err != nil {
 			return a.wrap(u, err)
 		}
-		a.health.units[i].currentMax = v
+		a.health.readings[i].currentMax = v
 	}
 	return nil
 }
@@ -292,7 +296,7 @@ func (a *Arm) readCurrentLimit(i int) error {
 //
 //rt:noalloc
 func (a *Arm) Effort(i int, since rt.Instant) float64 {
-	if u := &a.health.units[i]; u.effortAt >= since {
+	if u := &a.health.readings[i]; u.effortAt >= since {
 		return u.effort
 	}
 	return 0
@@ -303,8 +307,8 @@ func (a *Arm) Effort(i int, since rt.Instant) float64 {
 //rt:noalloc
 func (h *health) publishExtremes() {
 	hot, low := 0, 0
-	for i := range h.units {
-		u := &h.units[i]
+	for i := range h.readings {
+		u := &h.readings[i]
 		hot = max(hot, u.temperature)
 		if u.voltage > 0 && (low == 0 || u.voltage < low) {
 			low = u.voltage

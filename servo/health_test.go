@@ -118,7 +118,7 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 	a, l := openLine(t)
 	for i := range a.units {
 		a.robot.Motors[a.units[i].joint].Bounds = b
-		a.health.units[i].setBounds(b)
+		a.health.readings[i].setBounds(b)
 		l.servos[a.units[i].id].mem[62], l.servos[a.units[i].id].mem[63] = 74, 35
 	}
 	set(&a.robot.Safety)
@@ -153,7 +153,7 @@ func TestBoundsOfHeat(t *testing.T) {
 		t.Error("at 51 C the warning stays")
 	}
 	l.servos[3].mem[63] = 200 // once: a damaged reply
-	for a.health.units[2].temperature != 200 {
+	for a.health.readings[2].temperature != 200 {
 		reads(a, l, 1)
 	}
 	l.servos[3].mem[63] = 64

@@ -89,11 +89,11 @@ func TestLostMark(t *testing.T) {
 		}
 	}
 	has := false
-	for _, k := range a.health.units[2].expected {
+	for _, k := range a.health.readings[2].expected {
 		has = has || k.row.Register == table.TorqueLimit
 	}
 	if !has {
-		t.Errorf("motor 3 has no mark after arming: kept %v, register %d", a.health.units[2].expected, l.servos[3].word(48))
+		t.Errorf("motor 3 has no mark after arming: kept %v, register %d", a.health.readings[2].expected, l.servos[3].word(48))
 	}
 }
 
@@ -167,8 +167,8 @@ func TestUnmarkedAfterAPause(t *testing.T) {
 	if err := a.TorqueOn(); err != nil {
 		t.Fatal(err)
 	}
-	for i := range a.health.units {
-		a.health.units[i].expected = nil
+	for i := range a.health.readings {
+		a.health.readings[i].expected = nil
 	}
 	dst := make([]float32, 6)
 	a.Read(dst, l.deadline())
@@ -186,14 +186,14 @@ func TestUnmarkedAfterAPause(t *testing.T) {
 func TestEffortOfAKochGripper(t *testing.T) {
 	l := link(t, 16*time.Millisecond)
 	a := l.arm
-	a.health.units[5].currentMax = 1750 // this fake has no such register
+	a.health.readings[5].currentMax = 1750 // this fake has no such register
 	for i := range a.health.windows {
 		w := &a.health.windows[i]
 		m := a.units[w.unit].model
 		if row := m.Row(table.PresentCurrent); w.unit == 5 && w.covers(row) {
 			at := row.Addr - w.group.addr
 			w.group.data[at], w.group.data[at+1] = 0xD6, 0x06 // 1750, an XL330's Current_Limit
-			a.recordEffort(w, &a.health.units[5])
+			a.health.recordEffort(w, &a.health.readings[5])
 		}
 	}
 	if a.Effort(5, 0) < 0.9 {

@@ -89,7 +89,7 @@ func (a *Arm) expectSettings(u int, want []robot.Setting) {
 		if row.Area != table.RAM || !slices.ContainsFunc(h.windows, func(w window) bool { return w.unit == u && w.covers(row) }) {
 			continue
 		}
-		h.units[u].expected = append(h.units[u].expected, expectedRegister{row, s.Value})
+		h.readings[u].expected = append(h.readings[u].expected, expectedRegister{row, s.Value})
 	}
 }
 
@@ -131,7 +131,7 @@ func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	check := a.bus.newReadback(k.row, []ID{a.units[i].id})
 	least := a.clock.Now().Add(check.wire + a.bus.replyDelay + lossWait)
 	bad := a.bus.readBack(check, k.row, []int{k.value}, confirmTimeout, max(deadline, least))
-	switch u := &a.health.units[i]; {
+	switch u := &a.health.readings[i]; {
 	case len(bad) == 0:
 		u.expected = append(u.expected, k)
 		fallthrough
@@ -165,16 +165,16 @@ func (a *Arm) checkRestarted(i int) error {
 	}
 	if !ok {
 		a.health.restarted |= 1 << u.joint
-		if a.restarted != nil {
-			*a.restarted |= 1 << u.joint // what is written anew now cannot be found again
+		if a.restartedOut != nil {
+			*a.restartedOut |= 1 << u.joint // what is written anew now cannot be found again
 		}
 	}
 	return nil
 }
 
-// Restarted returns once the joints of which a motor has restarted since it was marked:
+// Restarted returns once the joints of which a motor has restarted since it got its marker:
 // it has forgotten what is not in its EEPROM, and may have moved or slumped. For an
-// arm that was opened with ArmConfig.Marked that includes the time before.
+// arm that was opened with ArmConfig.Reopened that includes the time before.
 //
 //rt:noalloc
 func (a *Arm) Restarted() (joints uint32) {

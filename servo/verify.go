@@ -31,8 +31,8 @@ type checks struct {
 // expect sets which joints should be under torque from now on.
 func (h *health) expect(joints uint32) {
 	h.torque, h.torqueLost, h.watchdogFired, h.goalMismatch = joints, 0, false, 0
-	for i := range h.units {
-		h.units[i].mismatches = 0
+	for i := range h.readings {
+		h.readings[i].mismatches = 0
 	}
 }
 
@@ -40,8 +40,8 @@ func (h *health) expect(joints uint32) {
 // It comes before the request that ends such a gap.
 //
 //rt:noalloc
-func (a *Arm) checkBusWatchdog(now rt.Instant) {
-	if h := a.health; h.torque != 0 && h.watchdogTimeout > 0 && now.Sub(a.bus.sent) >= h.watchdogTimeout {
+func (h *health) checkBusWatchdog(now rt.Instant) {
+	if h.torque != 0 && h.watchdogTimeout > 0 && now.Sub(h.bus.sent) >= h.watchdogTimeout {
 		h.watchdogFired = true
 	}
 }
@@ -50,23 +50,22 @@ func (a *Arm) checkBusWatchdog(now rt.Instant) {
 // many of them as the tick has time for.
 //
 //rt:noalloc
-func (a *Arm) verifyUnchecked(stale uint32, deadline rt.Instant) {
-	h := a.health
+func (h *health) verifyUnchecked(stale uint32, deadline rt.Instant) {
 	if h.unchecked&^stale == 0 {
 		return
 	}
 	failed := 0
 	for k := range h.windows {
 		w := &h.windows[(h.nextCheck+k)%len(h.windows)]
-		if h.units[w.unit].unread&w.bit == 0 || stale&(1<<a.units[w.unit].joint) != 0 {
+		if h.readings[w.unit].unread&w.bit == 0 || stale&(1<<h.units[w.unit].joint) != 0 {
 			continue
 		}
-		end, ok := a.windowDeadline(w, deadline)
+		end, ok := h.windowDeadline(w, deadline)
 		if !ok {
 			return
 		}
-		if a.bus.gather(w.group, healthLoss, end) == 0 {
-			a.recordWindow(w)
+		if h.bus.gather(w.group, healthLoss, end) == 0 {
+			h.recordWindow(w)
 		} else if failed++; failed == verifyFails {
 			h.nextCheck = (h.nextCheck + k + 1) % len(h.windows) // the others come first in the next tick
 			return
@@ -78,11 +77,11 @@ func (a *Arm) verifyUnchecked(stale uint32, deadline rt.Instant) {
 // once more before it counts.
 //
 //rt:noalloc
-func (a *Arm) verify(w *window, u *unitHealth) {
+func (h *health) verify(w *window, u *unitHealth) {
 	if !w.verifies {
 		return
 	}
-	h, joint := a.health, a.units[w.unit].joint
+	joint := h.units[w.unit].joint
 	bit := uint32(1) << joint
 	lost := false
 	for i := range u.expected {
@@ -90,7 +89,7 @@ func (a *Arm) verify(w *window, u *unitHealth) {
 			lost = true
 		}
 	}
-	torque, known := w.value(a.rows.torque)
+	torque, known := w.value(h.rows.torque)
 	limp := known && torque == 0 && h.torque&bit != 0
 	if lost || limp {
 		h.unchecked |= bit
@@ -107,16 +106,16 @@ func (a *Arm) verify(w *window, u *unitHealth) {
 	}
 	u.unread &^= w.bit
 	if known && torque != 0 && h.reactions.Limp&bit != 0 {
-		a.DisableTorque(bit) // something has switched it on again
+		h.disableTorque(bit) // something has switched it on again
 	}
-	if goal, ok := w.value(a.rows.goal); ok && h.unchecked&bit != 0 && !a.units[w.unit].shadow {
-		if d := goal - a.goals.raw[joint]; d > goalSlack || d < -goalSlack {
+	if goal, ok := w.value(h.rows.goal); ok && h.unchecked&bit != 0 && !h.units[w.unit].shadow {
+		if d := goal - h.goals.raw[joint]; d > goalSlack || d < -goalSlack {
 			h.goalMismatch |= bit
 		}
 	}
 	if u.unread == 0 {
 		u.mismatches = 0
-		a.verified(w.unit)
+		h.verified(w.unit)
 	}
 }
 
@@ -124,15 +123,15 @@ func (a *Arm) verify(w *window, u *unitHealth) {
 // that was silent for as long as a boot takes counts as restarted all the same.
 //
 //rt:noalloc
-func (a *Arm) verified(i int) {
-	h, u := a.health, &a.health.units[i]
-	bit := uint32(1) << a.units[i].joint
-	if u.silentSince != 0 && len(u.expected) == 0 && !a.robot.Leader && a.clock.Now().Sub(u.silentSince) >= bootMin {
+func (h *health) verified(i int) {
+	u := &h.readings[i]
+	bit := uint32(1) << h.units[i].joint
+	if u.silentSince != 0 && len(u.expected) == 0 && !h.robot.Leader && h.clock.Now().Sub(u.silentSince) >= bootMin {
 		h.restarted |= bit
 	}
 	u.silentSince = 0
-	for k := range h.units {
-		if a.units[k].joint == a.units[i].joint && h.units[k].unread != 0 {
+	for k := range h.readings {
+		if h.units[k].joint == h.units[i].joint && h.readings[k].unread != 0 {
 			return // the other motor of the joint
 		}
 	}
@@ -143,9 +142,9 @@ func (a *Arm) verified(i int) {
 // there at an instant.
 //
 //rt:noalloc
-func (a *Arm) recheckUnit(i int, at rt.Instant) {
-	h, u := a.health, &a.health.units[i]
-	h.unchecked |= 1 << a.units[i].joint
+func (h *health) recheckUnit(i int, at rt.Instant) {
+	u := &h.readings[i]
+	h.unchecked |= 1 << h.units[i].joint
 	for w := range h.windows {
 		if h.windows[w].unit == i && h.windows[w].verifies {
 			u.unread |= h.windows[w].bit
@@ -160,14 +159,14 @@ func (a *Arm) recheckUnit(i int, at rt.Instant) {
 // machine was suspended, or its clock stepped.
 //
 //rt:noalloc
-func (a *Arm) Recheck() { a.recheckSince(a.clock.Now().Add(-bootMin)) }
+func (a *Arm) Recheck() { a.health.recheckSince(a.clock.Now().Add(-bootMin)) }
 
 // recheckSince is Recheck of motors that were last known to be there at an instant.
 //
 //rt:noalloc
-func (a *Arm) recheckSince(at rt.Instant) {
-	for i := range a.units {
-		a.recheckUnit(i, at)
+func (h *health) recheckSince(at rt.Instant) {
+	for i := range h.units {
+		h.recheckUnit(i, at)
 	}
 }
 
