@@ -13,8 +13,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Most bytes of a handshake batch: an initiator reads cookies of foreign makes,
-// an acceptor only its own.
+// Most bytes of a handshake batch: an initiator reads the acceptor's cookie, an
+// acceptor only its own.
 const (
 	maxInitiatorBatch = 8 << 10
 	maxAcceptorBatch  = 1 << 10
@@ -73,8 +73,8 @@ func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []b
 		err = errors.New("zenoh: both ends are clients, connect to a router or a listener")
 	case theirs.Resolution != ours.Resolution.Min(theirs.Resolution):
 		err = fmt.Errorf("zenoh: peer raised the resolution to %#x, want at most %#x", theirs.Resolution, ours.Resolution)
-	case theirs.Batch < MinBatch:
-		err = fmt.Errorf("zenoh: peer offers batches of %d bytes, want at least %d", theirs.Batch, MinBatch)
+	case theirs.Batch < minBatch:
+		err = fmt.Errorf("zenoh: peer offers batches of %d bytes, want at least %d", theirs.Batch, minBatch)
 	case theirs.Patch > ours.Patch:
 		err = fmt.Errorf("zenoh: peer raised the patch level to %d, want at most %d", theirs.Patch, ours.Patch)
 	}
@@ -85,7 +85,7 @@ func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []b
 // Accept opens a link as the acceptor. admit decides, once the peer is known;
 // a refusal is the reason that the peer gets to see.
 func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason, ok bool)) (*Link, error) {
-	conn.SetDeadline(time.Now().Add(HandshakeTimeout))
+	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	defer conn.SetDeadline(time.Time{})
 	s := &stream{conn: conn, buf: make([]byte, 2+maxAcceptorBatch), limit: maxAcceptorBatch}
 	theirs, err := s.acceptInit()
@@ -140,8 +140,8 @@ func (s *stream) acceptInit() (codec.Init, error) {
 	case err != nil:
 	case theirs.Ack:
 		err = errors.New("zenoh: got InitAck, want InitSyn")
-	case theirs.Batch < MinBatch:
-		err = fmt.Errorf("zenoh: got an offer of %d-byte batches, want at least %d", theirs.Batch, MinBatch)
+	case theirs.Batch < minBatch:
+		err = fmt.Errorf("zenoh: got an offer of %d-byte batches, want at least %d", theirs.Batch, minBatch)
 	}
 	if err != nil {
 		s.refuse(codec.CloseInvalid)
@@ -184,10 +184,9 @@ func expect(c *codec.Cursor, id byte, what string) error {
 	return fmt.Errorf("zenoh: got message %#x, want %s", h, what)
 }
 
-// limitHandshake bounds a handshake by ctx and the timeout; the returned function lifts
-// both.
+// limitHandshake bounds a handshake by ctx and the timeout until lift is called.
 func limitHandshake(ctx context.Context, conn net.Conn) (lift func()) {
-	deadline := time.Now().Add(HandshakeTimeout)
+	deadline := time.Now().Add(handshakeTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
@@ -206,7 +205,7 @@ func randomSN(r codec.Resolution) uint32 {
 	return binary.LittleEndian.Uint32(b[:]) & r.Mask()
 }
 
-// prefix is room for a batch's length, which write fills in.
+// prefix begins a batch with room for its length, which write fills in.
 func prefix() []byte { return make([]byte, 2, 128) }
 
 func (s *stream) write(batch []byte) error {

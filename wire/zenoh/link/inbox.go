@@ -28,8 +28,7 @@ type inbox struct {
 	partial [lanes]partial
 	msg     codec.Message
 
-	// Here and not on the stack, because the compiler cannot see that parsing
-	// does not keep them.
+	// Here because on the stack they would escape.
 	batch, whole codec.Cursor
 }
 
@@ -160,7 +159,7 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 	}
 	in.whole = codec.NewCursor(whole)
 	if codec.ParseMessage(&in.whole, &in.msg) != nil {
-		// The official side drops such a message and keeps the link.
+		// The official code drops such a message and keeps the link, too.
 		in.link.cfg.Counters.Unassembled.Add(1)
 		p.clear()
 		return nil
@@ -171,7 +170,7 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 	return err
 }
 
-// expire gives up the messages whose rest has not come in time.
+// expire gives up messages whose fragments are overdue.
 func (in *inbox) expire(now time.Time) {
 	for i := range in.partial {
 		if p := &in.partial[i]; p.expired(now) {
@@ -181,7 +180,7 @@ func (in *inbox) expire(now time.Time) {
 	}
 }
 
-// fragmentTimeout is how long a message may take from its first fragment to its last.
+// fragmentTimeout is how long a message may take from first to last fragment.
 const fragmentTimeout = 30 * time.Second
 
 // partial is a message whose fragments are still arriving on one lane.
@@ -230,5 +229,4 @@ func (p *partial) append(piece []byte) bool {
 
 func (p *partial) clear() { p.buf, p.open = p.mem.giveBack(p.buf), false }
 
-// expired reports whether the rest of a message has not come in time.
 func (p *partial) expired(now time.Time) bool { return p.open && now.Sub(p.since) > fragmentTimeout }

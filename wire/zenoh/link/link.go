@@ -1,17 +1,17 @@
-// Package link is one open Zenoh transport over one stream: the handshake, a
-// writer that owns the sending half, a reader that owns the receiving half, and
-// the leases by which both ends notice that the other is gone.
+// Package link is one open Zenoh transport over one stream (link.go): the handshake
+// (handshake.go), a writer that owns the sending half, a reader that owns the
+// receiving half, and the leases by which either end finds the other gone.
 //
-// Sending is a queue per priority. Send and Push copy a message into its queue
-// and return; the writer waits until the kernel has hardly any unsent bytes
-// left, only then picks the most urgent messages, packs them into one batch and
-// writes it. A Slot is a place in a queue whose message may be replaced until
-// the writer picks it up, so that what leaves is always the newest.
+// Sending is a queue per priority (queue.go). Send and Push copy a message into its
+// queue and return; the writer (outbox.go) waits until the kernel has hardly any
+// unsent bytes left (socket_linux.go), packs the most urgent messages into one
+// batch and writes it. A Slot's message may be replaced until the writer picks it
+// up, so that what leaves is always the newest.
 //
-// Receiving parses in place: a Message handed to the handler lends slices of the
-// read buffer, or of a reassembly buffer, until the handler returns.
-//
-// In steady state neither direction allocates.
+// Receiving cuts the stream into batches (stream.go) and parses in place (inbox.go):
+// a Message lends slices of the read buffer, or of a reassembly buffer, until the
+// handler returns. In steady state neither direction allocates; what peers can make
+// grow is bounded (budget.go).
 package link
 
 import (
@@ -28,8 +28,8 @@ import (
 
 // Limits of one link.
 const (
-	HandshakeTimeout = 10 * time.Second
-	MinBatch         = 64 // bytes; the official acceptor panics below 11
+	handshakeTimeout = 10 * time.Second
+	minBatch         = 64 // bytes; the official acceptor panics below 11
 	minLease         = 100 * time.Millisecond
 	maxLease         = time.Hour
 	// DefaultStall is how long a batch, or a blocking send, may wait for a peer
@@ -189,7 +189,7 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 // link. It returns at once; Run returns when it is done.
 func (l *Link) Close(reason codec.Reason) { l.out.close(reason) }
 
-// end closes the socket and frees whoever waits for room.
+// end closes the socket and wakes the senders that wait for room.
 func (l *Link) end(err error) {
 	l.endOnce.Do(func() {
 		l.out.abort(err)
@@ -223,8 +223,8 @@ func (l *Link) Discard() {
 	l.mem.release()
 }
 
-// releaseBuffers lets go of every buffer: timers and publishers may still know the link
-// for a while.
+// releaseBuffers frees every buffer: timers and publishers may refer to the link for
+// a while.
 func (l *Link) releaseBuffers() {
 	l.in.stream.buf = nil
 	for i := range l.in.partial {

@@ -278,7 +278,7 @@ func TestSizesAndWraps(t *testing.T) {
 		count int
 	}{
 		{"defaults", codec.Init{Resolution: codec.DefaultResolution, Batch: codec.DefaultBatch, QoS: true, Patch: 1}, 200},
-		{"smallest batch", codec.Init{Resolution: codec.DefaultResolution, Batch: MinBatch, QoS: true, Patch: 1}, 50},
+		{"smallest batch", codec.Init{Resolution: codec.DefaultResolution, Batch: minBatch, QoS: true, Patch: 1}, 50},
 		{"7-bit numbers", codec.Init{Resolution: 0, Batch: 512, QoS: true, Patch: 1}, 1000},
 		{"14-bit numbers, no QoS, no patch", codec.Init{Resolution: 9, Batch: 2048}, 1000},
 	} {

@@ -433,7 +433,7 @@ func (o *outbox) queuedBytes() (n int) {
 	return n
 }
 
-// enlarge makes room for a full batch. Without it, large messages leave in small
+// enlarge makes room for a full batch, so that large messages leave in large
 // fragments.
 //
 //go:noinline

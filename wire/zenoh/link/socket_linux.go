@@ -14,16 +14,15 @@ const (
 	// waits there can no longer be replaced by something newer.
 	unsentBytes = 16 << 10
 
-	// unixBuffer is the send buffer of a unix socket, where nothing is unsent:
-	// the kernel doubles it, counts its own bookkeeping in, and finds room when
+	// unixBuffer is the send buffer of a unix socket, which has no unsent bytes: the
+	// kernel doubles it, counts its own bookkeeping in, and polls as writable when
 	// less than a quarter is in use.
 	unixBuffer = 4 * unsentBytes
 )
 
-// Tune sets a connection up for messages whose newest matters: no Nagle, little
-// unsent in the kernel, quick and steady retransmission after a gap in the
-// network, and an end when the peer acknowledges nothing for too long. Errors
-// are ignored: an old kernel is merely slower.
+// Tune sets a connection up for messages of which the newest matters: no Nagle,
+// little unsent in the kernel, steady retransmission, and an end when the peer
+// acknowledges nothing for too long. Errors are ignored: an old kernel is slower.
 func Tune(conn net.Conn) {
 	switch c := rawConn(conn).(type) {
 	case *net.UnixConn:
@@ -75,8 +74,8 @@ func (r *sendSpace) await() error {
 	return r.wait(r.poll)
 }
 
-// ackMonitor tells how long the other end's system has confirmed nothing. Owner: the
-// reader.
+// ackMonitor measures how long the peer's system has acknowledged nothing. Owner:
+// the reader.
 type ackMonitor struct {
 	control func(func(uintptr)) error
 	read    func(uintptr)
@@ -97,9 +96,8 @@ func (p *ackMonitor) init(conn net.Conn) {
 	}
 }
 
-// unackedFor is how long something has been under way without any acknowledgement.
-// It is 0 when all has arrived, and for a peer that answers and has no room:
-// that one is slow, not gone.
+// unackedFor is how long bytes have been under way without any acknowledgement: 0
+// when all have arrived, and for a peer that answers but has no room.
 func (p *ackMonitor) unackedFor() time.Duration {
 	if p.control == nil || p.control(p.read) != nil || p.errno != 0 || p.info.Unacked == 0 || p.info.Probes > 0 {
 		return 0
@@ -107,7 +105,7 @@ func (p *ackMonitor) unackedFor() time.Duration {
 	return time.Duration(p.info.Last_ack_recv) * time.Millisecond
 }
 
-// syscallConn is the way to a connection's descriptor, nil when it has none.
+// syscallConn returns the connection below TLS, nil if it has no descriptor.
 func syscallConn(conn net.Conn) syscall.RawConn {
 	if c, ok := rawConn(conn).(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {

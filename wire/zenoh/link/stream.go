@@ -90,8 +90,7 @@ func (s *stream) fill(n int) error {
 	return nil
 }
 
-// grow makes the buffer larger, in two steps from the first to the last, so that
-// it has its size after the first full batch.
+// grow enlarges the buffer, from the first size to the last in two steps.
 func (s *stream) grow() bool {
 	size := min(4*len(s.buf), s.maxBuf)
 	if size <= len(s.buf) {
@@ -105,9 +104,8 @@ func (s *stream) grow() bool {
 	return true
 }
 
-// read waits for bytes until the lease is over, and looks up in between whether
-// the network still carries ours: a peer's lease may be many times longer than
-// what a robot can wait for it.
+// read waits for bytes until the lease is over, or until nothing of ours has been
+// acknowledged for ackTimeout: a peer's lease may be longer than a robot can wait.
 func (s *stream) read(p []byte) (int, error) {
 	if s.lease == 0 {
 		return s.conn.Read(p)
@@ -133,5 +131,5 @@ func (s *stream) read(p []byte) (int, error) {
 	}
 }
 
-// inherit takes over what the handshake's stream had read too far.
+// inherit takes over what the handshake's stream has read ahead.
 func (s *stream) inherit(from *stream) { s.w = copy(s.buf, from.buf[from.r:from.w]) }
