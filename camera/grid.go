@@ -22,6 +22,17 @@ func (g Grid) Instant(k uint64) rt.Instant {
 	return g.Origin + rt.Instant(k/fps*uint64(time.Second)+part)
 }
 
+// Sleep waits for the first frame that is due and not before next. A late reader
+// skips frames.
+//
+//rt:noalloc
+func (g Grid) Sleep(clock rt.Clock, next uint64) (k uint64, at rt.Instant) {
+	k = max(next, g.First(clock.Now()))
+	at = g.Instant(k)
+	clock.SleepUntil(at)
+	return k, at
+}
+
 // First returns the first frame taken at or after now.
 //
 //rt:noalloc

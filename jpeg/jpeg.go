@@ -76,29 +76,11 @@ type Image struct {
 //
 //rt:noalloc
 func (m *Image) Bytes() int {
-	if !pictureOK(m.W, m.H) || m.Stride < 0 || m.Stride > 4*maxSide {
-		return 0
+	row, rows, stride := m.row(), m.H, m.stride()
+	if m.Layout == NV12 {
+		rows += (m.H + 1) / 2
 	}
-	row, rows := m.W, m.H
-	switch m.Layout {
-	case RGB:
-		row = 3 * m.W
-	case Gray:
-	case YUYV:
-		if m.W%2 != 0 {
-			return 0
-		}
-		row = 2 * m.W
-	case NV12:
-		row, rows = (m.W+1)&^1, m.H+(m.H+1)/2
-	default:
-		return 0
-	}
-	stride := row
-	if m.Stride != 0 {
-		stride = m.Stride
-	}
-	if stride < row {
+	if row == 0 || !pictureOK(m.W, m.H) || stride < row || stride > 4*maxSide || m.Layout == YUYV && m.W%2 != 0 {
 		return 0
 	}
 	return stride*(rows-1) + row
@@ -108,17 +90,27 @@ func (m *Image) Bytes() int {
 //
 //rt:noalloc
 func (m *Image) stride() int {
-	switch {
-	case m.Stride != 0:
+	if m.Stride != 0 {
 		return m.Stride
-	case m.Layout == RGB:
+	}
+	return m.row()
+}
+
+// row returns the bytes of a row of the first plane, 0 for an unknown layout.
+//
+//rt:noalloc
+func (m *Image) row() int {
+	switch m.Layout {
+	case RGB:
 		return 3 * m.W
-	case m.Layout == YUYV:
+	case Gray:
+		return m.W
+	case YUYV:
 		return 2 * m.W
-	case m.Layout == NV12:
+	case NV12:
 		return (m.W + 1) &^ 1
 	}
-	return m.W
+	return 0
 }
 
 // Chroma says how many colour samples a JPEG keeps.

@@ -59,9 +59,7 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	if s.closed.Load() {
 		return camera.ErrClosed
 	}
-	k := max(s.next, s.grid.First(s.clock.Now()))
-	at := s.grid.Instant(k)
-	s.clock.SleepUntil(at)
+	k, at := s.grid.Sleep(s.clock, s.next)
 	if s.closed.Load() {
 		return camera.ErrClosed
 	}

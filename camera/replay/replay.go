@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"image/jpeg"
+	_ "image/jpeg" // for image.DecodeConfig
 	"image/png"
 	"os"
 	"path/filepath"
@@ -94,7 +94,7 @@ func list(path string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if kind(e.Name()) != "" && e.Type().IsRegular() {
+		if playable(e.Name()) && e.Type().IsRegular() {
 			names = append(names, filepath.Join(path, e.Name()))
 		}
 	}
@@ -105,14 +105,8 @@ func list(path string) ([]string, error) {
 	return names, nil
 }
 
-func kind(name string) string {
-	switch ext := strings.ToLower(filepath.Ext(name)); ext {
-	case ".jpg", ".jpeg":
-		return "jpeg"
-	case ".png":
-		return "png"
-	}
-	return ""
+func playable(name string) bool {
+	return slices.Contains([]string{".jpg", ".jpeg", ".png"}, strings.ToLower(filepath.Ext(name)))
 }
 
 // read returns a picture as Grab delivers it.
@@ -124,21 +118,16 @@ func read(name string) (pix []byte, f camera.Format, err error) {
 	if err != nil {
 		return bad(err)
 	}
-	var c image.Config
-	switch kind(name) {
-	case "jpeg":
-		c, err = jpeg.DecodeConfig(bytes.NewReader(b))
-		f = camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.MJPEG}
-	case "png":
-		c, err = png.DecodeConfig(bytes.NewReader(b))
-		f = camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8}
-	default:
+	if !playable(name) {
 		return bad("want *.jpg, *.jpeg or *.png")
 	}
+	c, kind, err := image.DecodeConfig(bytes.NewReader(b))
 	if err != nil || c.Width < 1 || c.Height < 1 || max(c.Width, c.Height) > maxSide {
 		return bad(fmt.Sprintf("%dx%d, %v; want a picture with sides of 1 to %d", c.Width, c.Height, err, maxSide))
 	}
-	if f.Pixels == camera.MJPEG {
+	f = camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8}
+	if kind == "jpeg" {
+		f.Pixels = camera.MJPEG
 		return b, f, nil
 	}
 	im, err := png.Decode(bytes.NewReader(b))
@@ -168,9 +157,7 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	if s.closed.Load() {
 		return camera.ErrClosed
 	}
-	k := max(s.next, s.grid.First(s.clock.Now()))
-	at := s.grid.Instant(k)
-	s.clock.SleepUntil(at)
+	k, at := s.grid.Sleep(s.clock, s.next)
 	if s.closed.Load() {
 		return camera.ErrClosed
 	}

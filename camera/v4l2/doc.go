@@ -16,7 +16,6 @@ package v4l2
 
 import (
 	"errors"
-	"time"
 
 	"edgert/camera"
 )
@@ -35,7 +34,6 @@ type Config struct {
 	Path     string // /dev/video0, or a link such as /dev/v4l/by-id/...
 	Want     Want
 	Controls []Setting
-	Watchdog time.Duration // longest silence; 0: four frames, at least a second
 }
 
 // Setting is one control and what it is set to, as a person writes it: exposure

@@ -31,6 +31,7 @@ type Source struct {
 	card, bus string
 	lends     bool
 	remark    string
+	watchdog  time.Duration // longest silence
 
 	stream     *stream // nil while the camera is away
 	generation int     // of streams
@@ -77,9 +78,7 @@ func Open(cfg Config, clock rt.Clock) (*Source, error) {
 	}
 	s.mode.FPS = float64(s.format.FPS)
 	s.remark = s.mode.remark(cfg.Want)
-	if s.cfg.Watchdog == 0 {
-		s.cfg.Watchdog = max(minWatchdog, watchdogFrames*time.Second/time.Duration(s.format.FPS))
-	}
+	s.watchdog = max(minWatchdog, watchdogFrames*time.Second/time.Duration(s.format.FPS))
 	if s.stream, err = d.startStream(); err != nil {
 		return nil, err
 	}
@@ -125,7 +124,7 @@ func (s *Source) Grab(dst *camera.Frame) error {
 			return err
 		}
 	}
-	for limit := s.clock.Now().Add(s.cfg.Watchdog); ; {
+	for limit := s.clock.Now().Add(s.watchdog); ; {
 		left := limit.Sub(s.clock.Now())
 		if left <= 0 {
 			return s.fail(camera.ErrStalled)
