@@ -113,7 +113,7 @@ func (c *Cursor) query(m *Query) {
 		m.Consolidation = c.vle()
 	}
 	if h&flagParameters != 0 {
-		m.Parameters = c.text(MaxParameters)
+		m.Parameters = c.text(maxParameters)
 	}
 	for x := c.extensions(h); x.next(); {
 		switch x.id {
@@ -137,7 +137,7 @@ func appendQuery(dst []byte, m *Query) []byte {
 	dst = append(dst, bodyQuery)
 	if m.Consolidation != 0 {
 		dst[head] |= flagConsolidation
-		dst = AppendVLE(dst, m.Consolidation)
+		dst = appendVLE(dst, m.Consolidation)
 	}
 	if len(m.Parameters) > 0 {
 		dst[head] |= flagParameters
@@ -146,9 +146,9 @@ func appendQuery(dst []byte, m *Query) []byte {
 	l := list{dst, head}
 	l.addSource(m.Source)
 	if m.HasBody {
-		l.add(extQueryBody)
-		l.dst = AppendVLE(l.dst, uint64(m.Encoding.size()+len(m.Payload)))
+		body := l.begin(extQueryBody)
 		l.dst = append(appendEncoding(l.dst, m.Encoding), m.Payload...)
+		l.end(body)
 	}
 	if m.Attachment != nil {
 		l.addBuf(extQueryAttachment, m.Attachment)
@@ -199,7 +199,7 @@ func appendAnswer(dst []byte, m *Response) []byte {
 	dst = append(dst, bodyReply)
 	if m.Consolidation != 0 {
 		dst[head] |= flagConsolidation
-		dst = AppendVLE(dst, m.Consolidation)
+		dst = appendVLE(dst, m.Consolidation)
 	}
 	return appendData(dst, &m.Data)
 }

@@ -19,16 +19,16 @@ package codec
 
 import "unicode/utf8"
 
-// Version is the protocol version every 1.x release speaks.
-const Version = 0x09
+// version is the protocol version every 1.x release speaks.
+const version = 0x09
 
 // Limits of what a conforming sender can mean. A number beyond them is refused
 // with ErrRange even where the official code truncates silently.
 const (
-	MaxKey        = 1024    // bytes of a key expression; the wire allows 65535
-	MaxCookie     = 4096    // bytes
-	MaxSchema     = 255     // bytes of an encoding's schema
-	MaxParameters = 1 << 16 // bytes of a query's parameters
+	maxKey        = 1024    // bytes of a key expression; the wire allows 65535
+	maxCookie     = 4096    // bytes
+	maxSchema     = 255     // bytes of an encoding's schema
+	maxParameters = 1 << 16 // bytes of a query's parameters
 	maxExtensions = 16      // in one list
 	maxZID        = 16      // bytes
 
@@ -188,10 +188,10 @@ func (c *Cursor) text(limit uint64) []byte {
 	return b
 }
 
-// AppendVLE appends v as a variable-length integer of one to nine bytes.
+// appendVLE appends v as a variable-length integer of one to nine bytes.
 //
 //rt:noalloc
-func AppendVLE(dst []byte, v uint64) []byte {
+func appendVLE(dst []byte, v uint64) []byte {
 	for i := 0; v > 0x7f && i < 8; i++ {
 		dst = append(dst, byte(v)|0x80)
 		v >>= 7
@@ -200,5 +200,5 @@ func AppendVLE(dst []byte, v uint64) []byte {
 }
 
 func appendSlice(dst, b []byte) []byte {
-	return append(AppendVLE(dst, uint64(len(b))), b...)
+	return append(appendVLE(dst, uint64(len(b))), b...)
 }

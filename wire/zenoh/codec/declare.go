@@ -86,7 +86,7 @@ func (c *Cursor) undeclared(b []byte) Expr {
 	}
 	c.check(&k)
 	switch {
-	case len(e.Suffix) > MaxKey:
+	case len(e.Suffix) > maxKey:
 		c.fail(ErrRange)
 	case !utf8.Valid(e.Suffix):
 		c.fail(ErrText)
@@ -94,13 +94,12 @@ func (c *Cursor) undeclared(b []byte) Expr {
 	return e
 }
 
-// AppendDeclare appends m.
-func AppendDeclare(dst []byte, m *Declare) []byte {
+func appendDeclare(dst []byte, m *Declare) []byte {
 	head := len(dst)
 	dst = append(dst, byte(KindDeclare))
 	if m.Answers {
 		dst[head] |= flagAnswers
-		dst = AppendVLE(dst, uint64(m.Interest))
+		dst = appendVLE(dst, uint64(m.Interest))
 	}
 	l := list{dst, head}
 	l.addEnvelope(&m.Envelope)
@@ -110,7 +109,7 @@ func AppendDeclare(dst []byte, m *Declare) []byte {
 	if m.Kind == DeclareFinal {
 		return dst
 	}
-	dst = AppendVLE(dst, uint64(m.ID))
+	dst = appendVLE(dst, uint64(m.ID))
 	switch m.Kind {
 	case DeclareExpr:
 		return appendExpr(dst, Expr{Scope: m.Expr.Scope, Suffix: m.Expr.Suffix}, body, flagN, flagM)
@@ -135,14 +134,14 @@ func AppendDeclare(dst []byte, m *Declare) []byte {
 }
 
 func (l *list) addUndeclared(e Expr) {
-	l.add(extUndeclare)
+	body := l.begin(extUndeclare)
 	flags := byte(bit(e.Sender)) << 1
 	if len(e.Suffix) > 0 {
 		flags |= 1
 	}
-	l.dst = AppendVLE(l.dst, uint64(1+vleSize(uint64(e.Scope))+len(e.Suffix)))
-	l.dst = AppendVLE(append(l.dst, flags), uint64(e.Scope))
+	l.dst = appendVLE(append(l.dst, flags), uint64(e.Scope))
 	l.dst = append(l.dst, e.Suffix...)
+	l.end(body)
 }
 
 func bit(b bool) uint64 {
@@ -165,7 +164,7 @@ const (
 
 // What an Interest is about.
 const (
-	AboutExprs       = 0x01 // and the answers may use numbers for keys
+	aboutExprs       = 0x01 // and the answers may use numbers for keys
 	AboutSubscribers = 0x02
 	AboutQueryables  = 0x04
 	AboutTokens      = 0x08
@@ -197,10 +196,9 @@ func (c *Cursor) interest(h byte, m *Interest) {
 	c.envelope(h, &m.Envelope)
 }
 
-// AppendInterest appends m.
-func AppendInterest(dst []byte, m *Interest) []byte {
+func appendInterest(dst []byte, m *Interest) []byte {
 	head := len(dst)
-	dst = AppendVLE(append(dst, byte(KindInterest)|byte(m.Mode)<<5), uint64(m.ID))
+	dst = appendVLE(append(dst, byte(KindInterest)|byte(m.Mode)<<5), uint64(m.ID))
 	if m.Mode != InterestFinal {
 		options := len(dst)
 		dst = append(dst, m.About)

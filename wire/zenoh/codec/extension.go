@@ -1,5 +1,7 @@
 package codec
 
+import "slices"
+
 // Extension headers as they are written: id (bits 0-3), mandatory (0x10) and
 // encoding (0x20 number, 0x40 bytes). The same id with another encoding is
 // another extension.
@@ -84,10 +86,22 @@ func (l *list) add(id byte) {
 
 func (l *list) addNum(id byte, v uint64) {
 	l.add(id)
-	l.dst = AppendVLE(l.dst, v)
+	l.dst = appendVLE(l.dst, v)
 }
 
 func (l *list) addBuf(id byte, b []byte) {
 	l.add(id)
 	l.dst = appendSlice(l.dst, b)
+}
+
+// begin adds an extension of bytes, which the caller appends to l.dst and ends.
+func (l *list) begin(id byte) (body int) {
+	l.add(id)
+	return len(l.dst)
+}
+
+// end inserts the length of the bytes appended since begin.
+func (l *list) end(body int) {
+	var room [9]byte
+	l.dst = slices.Insert(l.dst, body, appendVLE(room[:0], uint64(len(l.dst)-body))...)
 }

@@ -72,15 +72,15 @@ func AppendMessage(dst []byte, m *Message) []byte {
 	case KindPush:
 		return AppendPush(dst, &m.Push)
 	case KindRequest:
-		return AppendRequest(dst, &m.Request)
+		return appendRequest(dst, &m.Request)
 	case KindResponse:
-		return AppendResponse(dst, &m.Response)
+		return appendResponse(dst, &m.Response)
 	case KindFinal:
-		return AppendFinal(dst, &m.Final)
+		return appendFinal(dst, &m.Final)
 	case KindDeclare:
-		return AppendDeclare(dst, &m.Declare)
+		return appendDeclare(dst, &m.Declare)
 	case KindInterest:
-		return AppendInterest(dst, &m.Interest)
+		return appendInterest(dst, &m.Interest)
 	}
 	panic("codec: no such message kind")
 }
@@ -168,10 +168,9 @@ func (c *Cursor) request(h byte, m *Request) {
 	c.query(&m.Query)
 }
 
-// AppendRequest appends m.
-func AppendRequest(dst []byte, m *Request) []byte {
+func appendRequest(dst []byte, m *Request) []byte {
 	head := len(dst)
-	dst = AppendVLE(append(dst, byte(KindRequest)), uint64(m.ID))
+	dst = appendVLE(append(dst, byte(KindRequest)), uint64(m.ID))
 	dst = appendExpr(dst, m.Expr, head, flagN, flagM)
 	l := list{dst, head}
 	l.addEnvelope(&m.Envelope)
@@ -214,16 +213,16 @@ func (c *Cursor) response(h byte, m *Response) {
 	c.answer(m)
 }
 
-// AppendResponse appends m.
-func AppendResponse(dst []byte, m *Response) []byte {
+func appendResponse(dst []byte, m *Response) []byte {
 	head := len(dst)
-	dst = AppendVLE(append(dst, byte(KindResponse)), uint64(m.ID))
+	dst = appendVLE(append(dst, byte(KindResponse)), uint64(m.ID))
 	dst = appendExpr(dst, m.Expr, head, flagN, flagM)
 	l := list{dst, head}
 	l.addEnvelope(&m.Envelope)
 	if len(m.Responder.ZID) > 0 {
-		l.add(extResponder)
-		l.dst = appendEntity(AppendVLE(l.dst, uint64(m.Responder.size())), m.Responder)
+		body := l.begin(extResponder)
+		l.dst = appendEntity(l.dst, m.Responder)
+		l.end(body)
 	}
 	return appendAnswer(l.dst, m)
 }
@@ -239,10 +238,9 @@ func (c *Cursor) final(h byte, m *Final) {
 	c.envelope(h, &m.Envelope)
 }
 
-// AppendFinal appends m.
-func AppendFinal(dst []byte, m *Final) []byte {
+func appendFinal(dst []byte, m *Final) []byte {
 	head := len(dst)
-	l := list{AppendVLE(append(dst, byte(KindFinal)), uint64(m.ID)), head}
+	l := list{appendVLE(append(dst, byte(KindFinal)), uint64(m.ID)), head}
 	l.addEnvelope(&m.Envelope)
 	return l.dst
 }

@@ -89,7 +89,7 @@ const (
 func ParseInit(c *Cursor) (Init, error) {
 	h := c.byte()
 	m := Init{Ack: h&flagA != 0, Resolution: DefaultResolution, Batch: DefaultBatch}
-	if v := c.byte(); c.err == 0 && v != Version {
+	if v := c.byte(); c.err == 0 && v != version {
 		c.fail(ErrVersion)
 	}
 	b := c.byte()
@@ -108,7 +108,7 @@ func ParseInit(c *Cursor) (Init, error) {
 		}
 	}
 	if m.Ack {
-		m.Cookie = c.slice(MaxCookie)
+		m.Cookie = c.slice(maxCookie)
 	}
 	for x := c.extensions(h); x.next(); {
 		switch x.id {
@@ -126,7 +126,7 @@ func ParseInit(c *Cursor) (Init, error) {
 // AppendInit appends m.
 func AppendInit(dst []byte, m *Init) []byte {
 	head := len(dst)
-	dst = append(dst, IDInit, Version, byte(len(m.ZID)-1)<<4|byte(m.Role))
+	dst = append(dst, IDInit, version, byte(len(m.ZID)-1)<<4|byte(m.Role))
 	dst = append(dst, m.ZID...)
 	if m.Resolution != DefaultResolution || m.Batch != DefaultBatch {
 		dst[head] |= flagS
@@ -173,7 +173,7 @@ func ParseOpen(c *Cursor) (Open, error) {
 	}
 	m.SN = c.u32()
 	if !m.Ack {
-		m.Cookie = c.slice(MaxCookie)
+		m.Cookie = c.slice(maxCookie)
 	}
 	c.skipAll(h)
 	return m, c.Err()
@@ -188,7 +188,7 @@ func AppendOpen(dst []byte, m *Open) []byte {
 		dst[head] |= flagT
 		lease /= 1000
 	}
-	dst = AppendVLE(AppendVLE(dst, lease), uint64(m.SN))
+	dst = appendVLE(appendVLE(dst, lease), uint64(m.SN))
 	if m.Ack {
 		dst[head] |= flagA
 		return dst
@@ -316,7 +316,7 @@ func appendLane(dst []byte, id byte, m Lane) []byte {
 	if m.More {
 		id |= flagMore
 	}
-	dst = AppendVLE(append(dst, id), uint64(m.SN))
+	dst = appendVLE(append(dst, id), uint64(m.SN))
 	l := list{dst, head}
 	if m.Priority != dataPriority {
 		l.addNum(extFrameQoS, uint64(m.Priority))

@@ -16,10 +16,8 @@ func (c *Cursor) timestamp() Timestamp {
 }
 
 func appendTimestamp(dst []byte, t Timestamp) []byte {
-	return appendSlice(AppendVLE(dst, t.Time), t.ID)
+	return appendSlice(appendVLE(dst, t.Time), t.ID)
 }
-
-func (t Timestamp) size() int { return vleSize(t.Time) + 1 + len(t.ID) }
 
 // Encoding is a payload's type: an id of Zenoh's table and an optional schema.
 // The zero value is plain bytes and is not written.
@@ -34,23 +32,16 @@ func (c *Cursor) encoding() Encoding {
 	v := c.u32()
 	e := Encoding{ID: v >> 1}
 	if v&1 != 0 {
-		e.Schema = c.slice(MaxSchema)
+		e.Schema = c.slice(maxSchema)
 	}
 	return e
 }
 
 func appendEncoding(dst []byte, e Encoding) []byte {
 	if len(e.Schema) == 0 {
-		return AppendVLE(dst, uint64(e.ID)<<1)
+		return appendVLE(dst, uint64(e.ID)<<1)
 	}
-	return appendSlice(AppendVLE(dst, uint64(e.ID)<<1|1), e.Schema)
-}
-
-func (e Encoding) size() int {
-	if len(e.Schema) == 0 {
-		return vleSize(uint64(e.ID) << 1)
-	}
-	return vleSize(uint64(e.ID)<<1|1) + vleSize(uint64(len(e.Schema))) + len(e.Schema)
+	return appendSlice(appendVLE(dst, uint64(e.ID)<<1|1), e.Schema)
 }
 
 // Entity names a publisher, querier or queryable: its node and a number there.
@@ -67,10 +58,8 @@ func (c *Cursor) entity() Entity {
 
 func appendEntity(dst []byte, e Entity) []byte {
 	dst = append(dst, byte(len(e.ZID)-1)<<4)
-	return AppendVLE(append(dst, e.ZID...), uint64(e.ID))
+	return appendVLE(append(dst, e.ZID...), uint64(e.ID))
 }
-
-func (e Entity) size() int { return 1 + len(e.ZID) + vleSize(uint64(e.ID)) }
 
 // Source says which entity made a sample, and its how manieth it was.
 type Source struct {
@@ -90,9 +79,9 @@ func (l *list) addSource(s Source) {
 	if len(s.ZID) == 0 {
 		return
 	}
-	l.add(extSource)
-	l.dst = AppendVLE(l.dst, uint64(s.size()+vleSize(uint64(s.SN))))
-	l.dst = AppendVLE(appendEntity(l.dst, s.Entity), uint64(s.SN))
+	body := l.begin(extSource)
+	l.dst = appendVLE(appendEntity(l.dst, s.Entity), uint64(s.SN))
+	l.end(body)
 }
 
 // Expr is a key expression on the wire: a number that stands for a declared
@@ -111,14 +100,14 @@ func Key(key []byte) Expr { return Expr{Suffix: key, Sender: true} }
 func (c *Cursor) expr(suffix, sender bool) Expr {
 	e := Expr{Scope: c.u16(), Sender: sender}
 	if suffix {
-		e.Suffix = c.text(MaxKey)
+		e.Suffix = c.text(maxKey)
 	}
 	return e
 }
 
 // appendExpr appends e and sets its flag bits in the header dst[head].
 func appendExpr(dst []byte, e Expr, head int, flagN, flagM byte) []byte {
-	dst = AppendVLE(dst, uint64(e.Scope))
+	dst = appendVLE(dst, uint64(e.Scope))
 	if len(e.Suffix) > 0 {
 		dst[head] |= flagN
 		dst = appendSlice(dst, e.Suffix)
@@ -127,16 +116,6 @@ func appendExpr(dst []byte, e Expr, head int, flagN, flagM byte) []byte {
 		dst[head] |= flagM
 	}
 	return dst
-}
-
-// vleSize is how many bytes AppendVLE writes.
-func vleSize(v uint64) int {
-	n := 1
-	for v > 0x7f && n < 9 {
-		v >>= 7
-		n++
-	}
-	return n
 }
 
 // QoS is the byte that travels with every network message: priority (bits 0-2),
@@ -206,9 +185,9 @@ func (l *list) addEnvelope(e *Envelope) {
 		l.addNum(extQoS, uint64(e.QoS))
 	}
 	if len(e.Timestamp.ID) > 0 {
-		l.add(extTimestamp)
-		l.dst = AppendVLE(l.dst, uint64(e.Timestamp.size()))
+		body := l.begin(extTimestamp)
 		l.dst = appendTimestamp(l.dst, e.Timestamp)
+		l.end(body)
 	}
 }
 
