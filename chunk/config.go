@@ -20,7 +20,7 @@ const (
 	ScheduleSync   = "sync"   // asks when nothing is left, and waits
 )
 
-// Schedules lists what New knows, the default first.
+// Schedules lists the values of Config.Schedule, the default first.
 var Schedules = []string{ScheduleDRTC, ScheduleRTC, ScheduleAppend, ScheduleAsync, ScheduleV1, ScheduleSync}
 
 // What conditions a chunk of drtc, the values of Config.Prefix.

@@ -39,9 +39,9 @@ type Discipline interface {
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnIdleTick()
 
-	// Pictured corrects the source of request key to that of its oldest picture,
-	// where that is older than the state.
-	Pictured(key int64, source rt.Instant)
+	// SetSource says how old the oldest picture of request key is, once the pictures
+	// were taken: the answer's actions age from then where it is older than the state.
+	SetSource(key int64, source rt.Instant)
 
 	// Rearm says that no request under way will be answered, for instance because its
 	// session is lost: the next OnTick may ask, and drtc does, since the actions left
@@ -74,7 +74,7 @@ type Ask struct {
 	ModelRows    int       // rows of Model that are there; fewer than Rows when answers came without
 	BothRows     bool      // send Model too, even to a server that conditions on Robot
 	Robot, Model []float32 // [horizon*dof]
-	Spans        []Span    // not empty: they travel instead, where the server knows them
+	Spans        []Span    // not empty: sent instead, to a server that keeps its chunks
 }
 
 // NewAsk returns room for the prefix of a horizon.

@@ -99,7 +99,7 @@ func TestDisciplineNoAlloc(t *testing.T) {
 				if b.OnTick(b.now(), b.state, &b.ask) {
 					key = b.ask.Key
 				}
-				b.Pictured(key, b.now())
+				b.SetSource(key, b.now())
 				b.View()
 			}); n != 0 {
 				t.Errorf("%v allocations per tick, want 0", n)

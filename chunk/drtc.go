@@ -62,7 +62,7 @@ func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 func (d *drtc) OnIdleTick() { d.trigger.onIdleTick() }
 
 //rt:noalloc
-func (d *drtc) Pictured(key int64, source rt.Instant) { d.requests.pictured(key, source) }
+func (d *drtc) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }
 
 //rt:noalloc
 func (d *drtc) Rearm() { d.trigger.rearm() }

@@ -62,7 +62,7 @@ func TestRoundTripBeginsAtTheCapture(t *testing.T) {
 				b.tick++
 			}
 		}
-		b.Pictured(b.ask.Key, b.now().Add(-stale))
+		b.SetSource(b.ask.Key, b.now().Add(-stale))
 		b.answer.Key = b.ask.Key
 		b.tick += 3
 		if r := b.OnChunk(b.now(), &b.answer); r.Outcome != Joined || r.RTT != 3*benchPeriod {

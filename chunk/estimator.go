@@ -160,11 +160,7 @@ func (e *maxLast) seconds() float64 {
 	if e.n == 0 {
 		return e.initial
 	}
-	longest := e.window[0]
-	for _, s := range e.window[1:] { // 0 where nothing was observed yet
-		longest = max(longest, s)
-	}
-	return longest
+	return slices.Max(e.window) // 0 where nothing was observed yet
 }
 
 // fixed predicts itself, in seconds.

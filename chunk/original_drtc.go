@@ -118,7 +118,7 @@ func (d *originalDRTC) OnIdleTick() {
 }
 
 //rt:noalloc
-func (d *originalDRTC) Pictured(key int64, source rt.Instant) { d.requests.pictured(key, source) }
+func (d *originalDRTC) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }
 
 // Rearm begins as the program begins.
 //

@@ -208,7 +208,7 @@ func (b *queueBase) recovery() int {
 func (b *queueBase) OnIdleTick() { b.waited = min(b.waited+1, b.timeout) }
 
 //rt:noalloc
-func (b *queueBase) Pictured(key int64, source rt.Instant) { b.requests.pictured(key, source) }
+func (b *queueBase) SetSource(key int64, source rt.Instant) { b.requests.setSource(key, source) }
 
 //rt:noalloc
 func (b *queueBase) Rearm() { b.timeout, b.waited = 0, 0 }

@@ -29,10 +29,10 @@ type requests [requestSlots]request
 //rt:noalloc
 func (q *requests) put(r request) { q[uint64(r.key)%requestSlots] = r }
 
-// pictured corrects the source of a request that is under way.
+// setSource corrects the source of a request that is under way.
 //
 //rt:noalloc
-func (q *requests) pictured(key int64, source rt.Instant) {
+func (q *requests) setSource(key int64, source rt.Instant) {
 	if r := &q[uint64(key)%requestSlots]; r.key == key {
 		r.source = min(r.source, source)
 	}

@@ -392,7 +392,7 @@ func (c *control) recordAction(now rt.Instant, action []float32) {
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
 	for s := c.out.sources.Peek(); s != nil; s = c.out.sources.Peek() {
-		c.core.Plan.Pictured(s.key, s.at)
+		c.core.Plan.SetSource(s.key, s.at)
 		c.out.sources.Release()
 	}
 	a, key, fresh := c.inbox.Front()
