@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
@@ -105,7 +106,7 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a good client's round trip", func() bool {
+	rttest.Eventually(t, "a good client's round trip", func() bool {
 		ping.Put(make([]byte, 100), nil)
 		return back.count() > 0
 	})
@@ -122,6 +123,7 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 // Goal: links that say nothing give their places to a node that comes when all
 // are taken; links that are in use do not.
 func TestIdleLinksGiveWay(t *testing.T) {
+	rttest.RealTime(t)
 	const idleGrace = time.Second
 	victim, at := listener(t, Config{MaxSessions: 3})
 	busy := mustOpen(t, Config{Connect: []string{at}})
@@ -153,6 +155,7 @@ func TestIdleLinksGiveWay(t *testing.T) {
 // Goal: links that said a word once, or more than one address may have, do not
 // keep others out for ever; those that are in use stay.
 func TestSilentLinksGiveWay(t *testing.T) {
+	rttest.RealTime(t)
 	const silentGrace = 5 * time.Second
 	victim, at := listener(t, Config{MaxSessions: 8})
 	busy := mustOpen(t, Config{Connect: []string{at}})

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire/zenoh/contract"
 )
 
@@ -42,7 +43,7 @@ func TestContractThroughTwoListeners(t *testing.T) {
 		cfg := silent(at)
 		cfg.Listen = []string{"tcp/127.0.0.1:0"}
 		second, next := listener(t, cfg)
-		eventually(t, "the listeners to meet", second.Connected)
+		rttest.Eventually(t, "the listeners to meet", second.Connected)
 		left, right := mustOpen(t, silent(at)), mustOpen(t, silent(next))
 		return contract.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 	})

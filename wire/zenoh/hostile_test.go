@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/link"
@@ -114,7 +115,7 @@ func serves(t *testing.T, victim *Session, at string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
+	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
 }
 
 // Goal: keys that bring the official router down are refused one by one; the
@@ -155,7 +156,7 @@ func TestHostileCounts(t *testing.T) {
 		a.settle(1 << 20)
 		held := victim.router.Held()
 		a.conn.Close()
-		eventually(t, "the link's end", func() bool { return victim.router.Held().Links == 0 })
+		rttest.Eventually(t, "the link's end", func() bool { return victim.router.Held().Links == 0 })
 		return held
 	}
 	refused := uint64(0)
@@ -281,6 +282,7 @@ func TestManyLinksThatDeclareLittle(t *testing.T) {
 // Goal: a querier that reads no replies holds up nobody but itself: a reply
 // from the callback does not wait for it.
 func TestStalledQuerierHoldsUpNobody(t *testing.T) {
+	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
 	big := make([]byte, 1<<20)
 	failed := make(chan error, 100)
@@ -326,6 +328,7 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 // Goal: the measured way to 23 GB at an official router costs us next to
 // nothing.
 func TestHostileWildcards(t *testing.T) {
+	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
 	if _, err := victim.Subscribe(strings.Repeat("**/a/", 30)+"b", func(wire.Sample) {}); err != nil {
 		t.Fatal(err)
@@ -348,6 +351,7 @@ func TestHostileWildcards(t *testing.T) {
 // Goal: silent connections push each other out instead of keeping a good client
 // away.
 func TestIdleConnectionsDoNotBlock(t *testing.T) {
+	rttest.RealTime(t)
 	victim, at := listener(t, Config{Log: func(string) {}})
 	var first net.Conn
 	for range 100 + 50 { // a hundred may be in their handshake
@@ -397,12 +401,13 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	first.conn.Close()
-	eventually(t, "a free place", func() bool { _, err := attack(t, at, zid); return err == nil })
+	rttest.Eventually(t, "a free place", func() bool { _, err := attack(t, at, zid); return err == nil })
 }
 
 // Goal: pushes on keys whose chunks are all wild cost what their length does for
 // each declared chunk, not its square: others are not kept waiting.
 func TestWildChunksAreCheap(t *testing.T) {
+	rttest.RealTime(t)
 	victim, at := listener(t, Config{Log: func(string) {}})
 	a := mustAttack(t, at)
 	for id := range uint32(5000) {

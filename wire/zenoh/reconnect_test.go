@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -65,14 +65,14 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 		}
 		defer down.Undeclare()
 		before := got.count()
-		eventually(t, "an action", func() bool { down.Put([]byte("a"), nil); return got.count() > before })
-		eventually(t, "an observation", func() bool { up.PutLatest([]byte("o"), nil); return heard.count() > 0 })
-		eventually(t, "a reply", func() bool {
+		rttest.Eventually(t, "an action", func() bool { down.Put([]byte("a"), nil); return got.count() > before })
+		rttest.Eventually(t, "an observation", func() bool { up.PutLatest([]byte("o"), nil); return heard.count() > 0 })
+		rttest.Eventually(t, "a reply", func() bool {
 			r, err := server.Get(context.Background(), "@r/q", nil, time.Second)
 			return err == nil && len(r) == 1 && string(r[0].Payload) == "yes"
 		})
-		eventually(t, fmt.Sprint("the server to see ", tokens), func() bool { return slices.Equal(serverSees.seen(), tokens) })
-		eventually(t, fmt.Sprint("the edge to see ", edgeTokens), func() bool { return slices.Equal(edgeSees.seen(), edgeTokens) })
+		rttest.Eventually(t, fmt.Sprint("the server to see ", tokens), func() bool { return slices.Equal(serverSees.seen(), tokens) })
+		rttest.Eventually(t, fmt.Sprint("the edge to see ", edgeTokens), func() bool { return slices.Equal(edgeSees.seen(), edgeTokens) })
 	}
 	var serverSees presence
 	server.SubscribeTokens("@r/edge", serverSees.deposit)
@@ -84,7 +84,7 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 	works(server, &serverSees, []string{"+@r/edge", "-@r/edge", "+@r/edge"}, []string{"+@r/server", "-@r/server", "+@r/server"})
 
 	server.Close()
-	eventually(t, "the edge to notice", func() bool { return !edge.Connected() })
+	rttest.Eventually(t, "the edge to notice", func() bool { return !edge.Connected() })
 	if err := up.Put(nil, nil); !errors.Is(err, wire.ErrDisconnected) {
 		t.Errorf("Put without a link = %v, want %v", err, wire.ErrDisconnected)
 	}
@@ -105,22 +105,31 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 // timeout.
 func TestLostLinkEndsGet(t *testing.T) {
 	server, at := listener(t, Config{})
-	var asked atomic.Bool
-	if _, err := server.Queryable("@g", func(q wire.Query) { q.Reply("@g", []byte("one")); asked.Store(true) }); err != nil {
+	if _, err := server.Queryable("@g", func(q wire.Query) { q.Reply("@g", []byte("one")) }); err != nil {
 		t.Fatal(err)
 	}
 	edge := mustOpen(t, quick(at))
-	began := time.Now()
+	got := make(chan []wire.Reply, 1)
 	go func() {
-		for !asked.Load() {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(20 * time.Millisecond) // the reply is on its way
-		cut(edge)
+		r, _ := edge.Get(context.Background(), "@g", nil, time.Hour)
+		got <- r
 	}()
-	r, err := edge.Get(context.Background(), "@g", nil, 20*time.Second)
-	if err != nil || len(r) != 1 || time.Since(began) > 10*time.Second {
-		t.Errorf("Get = %v, %v after %v, want the one reply soon", r, err, time.Since(began))
+	rttest.Eventually(t, "the reply", func() bool {
+		edge.mu.Lock()
+		defer edge.mu.Unlock()
+		for _, q := range edge.outQueries {
+			return len(q.replies) == 1
+		}
+		return false
+	})
+	cut(edge)
+	select {
+	case r := <-got:
+		if len(r) != 1 {
+			t.Errorf("Get = %v, want the one reply", r)
+		}
+	case <-time.After(rttest.Patience):
+		t.Error("Get still waits for a link that is gone")
 	}
 }
 
@@ -136,7 +145,7 @@ func TestUnfinishedQueryIsEnded(t *testing.T) {
 	if r, err := edge.Get(context.Background(), "@u", nil, 50*time.Millisecond); len(r) != 0 || err != nil {
 		t.Errorf("Get = %v, %v, want nothing after its timeout", r, err)
 	}
-	eventually(t, "the query to be forgotten", func() bool {
+	rttest.Eventually(t, "the query to be forgotten", func() bool {
 		server.mu.Lock()
 		defer server.mu.Unlock()
 		return len(server.inQueries) == 0 && server.router.Held().Queries == 0
@@ -199,7 +208,7 @@ func TestManyEdges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all observations", func() bool { return heard.count() == n })
+	rttest.Eventually(t, "all observations", func() bool { return heard.count() == n })
 	for i := range n {
 		key := fmt.Sprintf("@f/r%d/act", i)
 		hearing(t, server, key)
@@ -215,7 +224,7 @@ func TestManyEdges(t *testing.T) {
 		}
 	}
 	for i := range n {
-		eventually(t, "an action", func() bool { return got[i].count() > 0 })
+		rttest.Eventually(t, "an action", func() bool { return got[i].count() > 0 })
 		if got[i].count() != 1 || got[i].at(0).Payload[0] != byte(i) {
 			t.Errorf("edge %d got %d actions, the first for %d", i, got[i].count(), got[i].at(0).Payload[0])
 		}
@@ -238,21 +247,22 @@ func TestUndeclaredSubscriberHearsNothing(t *testing.T) {
 	a, _ := server.Publisher("@s/a", wire.ActionQoS)
 	b, _ := server.Publisher("@s/b", wire.ActionQoS)
 	a.Put(nil, nil)
-	eventually(t, "one sample", func() bool { return got.count() == 1 })
+	rttest.Eventually(t, "one sample", func() bool { return got.count() == 1 })
 	sub.Undeclare()
 	a.Put(nil, nil)
 	b.Put(nil, nil) // behind it on the same lane
-	eventually(t, "the other's sample", func() bool { return rest.count() == 1 })
+	rttest.Eventually(t, "the other's sample", func() bool { return rest.count() == 1 })
 	if got.count() != 1 {
 		t.Errorf("%d samples after Undeclare, want the 1 from before", got.count())
 	}
-	eventually(t, "the server to know", func() bool { a.Put(nil, nil); return len(a.(*publisher).targets) == 0 })
+	rttest.Eventually(t, "the server to know", func() bool { a.Put(nil, nil); return len(a.(*publisher).targets) == 0 })
 }
 
 func TestNeverLinkedToItself(t *testing.T) {
 	selfish := freeEndpoint(t)
-	self := mustOpen(t, Config{Listen: []string{selfish}, Connect: []string{selfish}, BackoffMin: 10 * time.Millisecond})
-	time.Sleep(50 * time.Millisecond)
+	var links events
+	self := mustOpen(t, Config{Listen: []string{selfish}, Connect: []string{selfish}, BackoffMin: 10 * time.Millisecond, Links: links.add})
+	rttest.Eventually(t, "three attempts", func() bool { _, n := links.last(false); return n >= 3 })
 	if self.Connected() {
 		t.Error("a session is connected to itself")
 	}
@@ -267,5 +277,5 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 		edge.Close()
 		server.Close()
 	}
-	eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+	rttest.Eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }

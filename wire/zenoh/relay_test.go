@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/link"
@@ -99,6 +100,7 @@ func stuck(t *testing.T, at string, zid []byte, expr string) {
 // go on getting what the same publisher sends, with drop and with block, and so
 // does another publisher.
 func TestStuckLinksBlockNobody(t *testing.T) {
+	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {
 		t.Run(fmt.Sprintf("block=%v", block), func(t *testing.T) {
 			server, at := listener(t, Config{Log: func(string) {}})
@@ -110,7 +112,7 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 			for range 3 {
 				stuck(t, at, newZID(), "@s/**")
 			}
-			eventually(t, "the stuck ones to be known", func() bool {
+			rttest.Eventually(t, "the stuck ones to be known", func() bool {
 				return server.router.Held().Subscribers == 2+3
 			})
 			qos := wire.QoS{Reliable: true, Block: block}
@@ -125,10 +127,10 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 				also.Put(payload[:8], nil)
 			}
 			if block {
-				eventually(t, "all samples", func() bool { return got.Load() == n && gotOther.Load() == n })
+				rttest.Eventually(t, "all samples", func() bool { return got.Load() == n && gotOther.Load() == n })
 			} else {
-				eventually(t, "the stuck links to be full", func() bool { bulk.Put(payload, nil); return server.Stats().RelayDropped > 0 })
-				eventually(t, "what may be dropped", func() bool { fine.Put(nil, nil); also.Put(nil, nil); return got.Load() > n/2 && gotOther.Load() > n/2 })
+				rttest.Eventually(t, "the stuck links to be full", func() bool { bulk.Put(payload, nil); return server.Stats().RelayDropped > 0 })
+				rttest.Eventually(t, "what may be dropped", func() bool { fine.Put(nil, nil); also.Put(nil, nil); return got.Load() > n/2 && gotOther.Load() > n/2 })
 			}
 			took := time.Since(began)
 			t.Logf("took %v, %d and %d, stats %+v", took, got.Load(), gotOther.Load(), server.Stats())
@@ -159,7 +161,7 @@ func TestNothingGoesRound(t *testing.T) {
 				hubs = append(hubs, mustOpen(t, cfg))
 			}
 			for i := range n {
-				eventually(t, "the ring", func() bool {
+				rttest.Eventually(t, "the ring", func() bool {
 					h := hubs[i].router.Held()
 					return h.Ready == n-1 && h.Links == n-1
 				})
@@ -168,12 +170,12 @@ func TestNothingGoesRound(t *testing.T) {
 				leaves[i].Token(fmt.Sprintf("@ring/%d", i))
 			}
 			for i := range n {
-				eventually(t, "all tokens", func() bool {
+				rttest.Eventually(t, "all tokens", func() bool {
 					keys, _ := leaves[i].Tokens(context.Background(), "@ring/*", time.Second)
 					return len(keys) == n
 				})
 			}
-			eventually(t, "every hub to know every leaf", func() bool {
+			rttest.Eventually(t, "every hub to know every leaf", func() bool {
 				for _, h := range hubs {
 					if h.router.Held().Subscribers != n {
 						return false
@@ -190,9 +192,9 @@ func TestNothingGoesRound(t *testing.T) {
 				}
 			}
 			for i := range n {
-				eventually(t, "all samples", func() bool { return got[i].count() >= 10*(n-1) })
+				rttest.Eventually(t, "all samples", func() bool { return got[i].count() >= 10*(n-1) })
 			}
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond) // what comes twice would come now
 			for i := range n {
 				if got[i].count() != 10*(n-1) {
 					t.Errorf("leaf %d got %d samples, want %d", i, got[i].count(), 10*(n-1))
@@ -210,7 +212,7 @@ func TestPeersAreNotBridged(t *testing.T) {
 		cfg := silent(at)
 		cfg.Listen = []string{"tcp/127.0.0.1:0"} // who listens is a peer
 		s := mustOpen(t, cfg)
-		eventually(t, "the link", s.Connected)
+		rttest.Eventually(t, "the link", s.Connected)
 		return s
 	}
 	a, b, client := asPeer(), asPeer(), mustOpen(t, silent(at))
@@ -222,8 +224,8 @@ func TestPeersAreNotBridged(t *testing.T) {
 	b.Queryable("@p/q", func(q wire.Query) { q.Reply("@p/q", []byte("b")); q.Finish() })
 	client.Queryable("@p/q", func(q wire.Query) { q.Reply("@p/q", []byte("client")); q.Finish() })
 	fromA, fromClient := mustPublisher(t, a, "@p/a", wire.ActionQoS), mustPublisher(t, client, "@p/c", wire.ActionQoS)
-	eventually(t, "the client to hear the peer", func() bool { fromA.Put(nil, nil); return heard(&atClient, "@p/a") })
-	eventually(t, "the peer to hear the client", func() bool { fromClient.Put(nil, nil); return atB.count() > 0 })
+	rttest.Eventually(t, "the client to hear the peer", func() bool { fromA.Put(nil, nil); return heard(&atClient, "@p/a") })
+	rttest.Eventually(t, "the peer to hear the client", func() bool { fromClient.Put(nil, nil); return atB.count() > 0 })
 	if heard(&atB, "@p/a") {
 		t.Error("one peer's sample was passed on to another")
 	}
@@ -265,11 +267,11 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(7, "/a"), Data: codec.Data{Payload: []byte("1")}}})
 	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(9, ""), Data: codec.Data{Payload: []byte("2")}}})
 	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: 11, Expr: named(9, "")}})
-	eventually(t, "both samples", func() bool { return got.count() == 2 })
+	rttest.Eventually(t, "both samples", func() bool { return got.count() == 2 })
 	if got.at(0).Key != "@num/a" || got.at(1).Key != "@num/q/x" {
 		t.Errorf("keys %s and %s, want @num/a and @num/q/x", got.at(0).Key, got.at(1).Key)
 	}
-	eventually(t, "the token", func() bool {
+	rttest.Eventually(t, "the token", func() bool {
 		keys, _ := other.Tokens(context.Background(), "@num/*", time.Second)
 		return slices.Equal(keys, []string{"@num/token"})
 	})
@@ -435,7 +437,7 @@ func TestTargetsAcrossClients(t *testing.T) {
 		}
 		before := linked()
 		holders[left-1].conn.Close()
-		eventually(t, "its end", func() bool { return linked() == before-1 })
+		rttest.Eventually(t, "its end", func() bool { return linked() == before-1 })
 		if complete := ask(codec.AllComplete); complete != left-1 {
 			t.Errorf("%d complete ones answer when %d are left", complete, left-1)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -55,7 +56,7 @@ func TestTenThousandDeclarations(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all tokens", func() bool { return alive.Load() == int64(n) })
+	rttest.Eventually(t, "all tokens", func() bool { return alive.Load() == int64(n) })
 	keys, err := other.Tokens(context.Background(), "@many/t/*", 20*time.Second)
 	if err != nil || len(keys) != n || !slices.IsSorted(keys) {
 		t.Fatalf("%d tokens listed, %v, want %d", len(keys), err, n)
@@ -72,12 +73,12 @@ func TestTenThousandDeclarations(t *testing.T) {
 			t.Fatalf("query %d: %v, %v", i, r, err)
 		}
 	}
-	eventually(t, "all samples", func() bool { return got.Load() == int64(n/10) })
+	rttest.Eventually(t, "all samples", func() bool { return got.Load() == int64(n/10) })
 	t.Logf("%d samples and queries in %v", n/10, time.Since(began))
 
 	began = time.Now()
 	holder.Close()
-	eventually(t, "no token", func() bool { return alive.Load() == 0 })
+	rttest.Eventually(t, "no token", func() bool { return alive.Load() == 0 })
 	if left := hub.router.Held().Entries; left != 0 {
 		t.Errorf("%d entries of a client that is gone", left)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -40,17 +41,7 @@ func mustOpen(t *testing.T, cfg Config) *Session {
 	return s.(*Session)
 }
 
-// eventually waits for a condition that another goroutine brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 10 s", what)
-		}
-	}
-}
-
-// inbox collects what callbacks deposit.
+// samples collects what callbacks deposit.
 type samples struct {
 	mu  sync.Mutex
 	all []wire.Sample
@@ -99,7 +90,7 @@ func (p *presence) seen() []string {
 // hearing waits until s would send samples on key to somebody.
 func hearing(t *testing.T, s *Session, key string) {
 	t.Helper()
-	eventually(t, "a subscriber on "+key, func() bool {
+	rttest.Eventually(t, "a subscriber on "+key, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.up != nil && len(s.up.Receivers(nil, key)) > 0
@@ -132,7 +123,7 @@ func TestSamplesCross(t *testing.T) {
 					t.Fatalf("Put(%d bytes) = %v", n, err)
 				}
 			}
-			eventually(t, "all samples", func() bool { return got.count() == len(sent) })
+			rttest.Eventually(t, "all samples", func() bool { return got.count() == len(sent) })
 			for i, want := range sent {
 				s := got.at(i)
 				if s.Key != "@x/r1/obs" || !bytes.Equal(s.Payload, want) || string(s.Attachment) != fmt.Sprint("a", len(want)) {
@@ -174,7 +165,7 @@ func TestQueriesAreAnswered(t *testing.T) {
 				}
 				defer q.Undeclare()
 			}
-			eventually(t, "the queryable to be known", func() bool {
+			rttest.Eventually(t, "the queryable to be known", func() bool {
 				r, err := way.asker.Get(ctx, "@q/*", []byte("hi"), time.Second)
 				if err != nil {
 					t.Fatal(err)
@@ -211,7 +202,7 @@ func TestTokensAppearAndVanish(t *testing.T) {
 	}
 	want := func(p *presence, keys ...string) {
 		t.Helper()
-		eventually(t, fmt.Sprint("reports ", keys), func() bool {
+		rttest.Eventually(t, fmt.Sprint("reports ", keys), func() bool {
 			got := p.seen()
 			slices.Sort(got)
 			return slices.Equal(got, keys)

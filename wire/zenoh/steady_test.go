@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh/link"
 )
@@ -30,6 +31,7 @@ func counted() uint64 {
 // attachments, and chunks, with keep-alives in between, and after warm-up the
 // whole process, goroutines of both sessions included, allocates nothing.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
+	rttest.RealTime(t) // how full queues and buffers get depends on it
 	server, at := listener(t, Config{KeepAlive: 2 * time.Millisecond, Log: func(string) {}})
 	edge := mustOpen(t, Config{Connect: []string{at}, KeepAlive: 2 * time.Millisecond, Log: func(string) {}})
 	var observed, chunks atomic.Int64
@@ -252,6 +254,7 @@ func trip(t *testing.T, a, b *Session, n int) func() {
 // socket, which is at most two for each of the 16 KiB records of a message;
 // there is no way around it with the standard library.
 func TestEverySizeAllocatesNothing(t *testing.T) {
+	rttest.RealTime(t) // how full queues and buffers get depends on it
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	rt.PrefillRuntime()
 	for name, cfg := range transports(t) {
@@ -364,6 +367,7 @@ func soakTime(t *testing.T) time.Duration {
 // Goal: messages of 64 B, 4 KiB and 100 KiB in fragments, both ways at once, for
 // as long as asked, and the process allocates nothing.
 func TestSoakAllocatesNothing(t *testing.T) {
+	rttest.RealTime(t) // how full queues and buffers get depends on it
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	server, at := listener(t, Config{Log: func(string) {}})
 	edge := mustOpen(t, Config{Connect: []string{at}, Log: func(string) {}})
@@ -393,7 +397,7 @@ func TestSoakAllocatesNothing(t *testing.T) {
 	var sent, arrived, lost int64
 	for _, st := range streams {
 		given := st.replaced.Load() + st.failed.Load()
-		eventually(t, "what was sent", func() bool { return st.arrived.Load()+given == st.sent.Load() })
+		rttest.Eventually(t, "what was sent", func() bool { return st.arrived.Load()+given == st.sent.Load() })
 		sent, arrived, lost = sent+st.sent.Load(), arrived+st.arrived.Load(), lost+given
 	}
 	t.Logf("%d messages in %v: %d arrived, %d replaced or dropped, %d mallocs", sent, took.Round(time.Millisecond), arrived, lost, mallocs)

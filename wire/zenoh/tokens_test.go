@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 )
@@ -25,14 +26,14 @@ func TestSharedTokenVanishesWithTheLast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the clients' tokens", func() bool { return server.router.Held().Tokens == 2 })
+	rttest.Eventually(t, "the clients' tokens", func() bool { return server.router.Held().Tokens == 2 })
 	mark, err := a.Token("@h/mark")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := func(all ...string) {
 		t.Helper()
-		eventually(t, "reports", func() bool { return slices.Equal(seen.seen(), all) })
+		rttest.Eventually(t, "reports", func() bool { return slices.Equal(seen.seen(), all) })
 	}
 	want("+@h/shared", "+@h/mark")
 	mark.Undeclare()
@@ -60,7 +61,7 @@ func TestForgottenTokensDoNotComeBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both tokens", func() bool { return len(first.seen()) == 2 })
+	rttest.Eventually(t, "both tokens", func() bool { return len(first.seen()) == 2 })
 	w.Undeclare()
 	edge.mu.Lock()
 	if n := edge.tree(codec.DeclareToken).Len() + len(edge.tokens.byID); n != 0 {
@@ -68,14 +69,14 @@ func TestForgottenTokensDoNotComeBack(t *testing.T) {
 	}
 	edge.mu.Unlock()
 	token.Undeclare()
-	eventually(t, "the list without it", func() bool {
+	rttest.Eventually(t, "the list without it", func() bool {
 		keys, err := edge.Tokens(context.Background(), "@w/*", time.Second)
 		return err == nil && slices.Equal(keys, []string{"@w/new"})
 	})
 	if _, err := edge.SubscribeTokens("@w/*", second.deposit); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the remaining token", func() bool { return slices.Equal(second.seen(), []string{"+@w/new"}) })
+	rttest.Eventually(t, "the remaining token", func() bool { return slices.Equal(second.seen(), []string{"+@w/new"}) })
 	if n := len(first.seen()); n != 2 {
 		t.Errorf("an undeclared watcher got %d reports, want the 2 from before", n)
 	}

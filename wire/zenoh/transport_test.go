@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
@@ -68,7 +69,7 @@ func TestSizesOverEveryTransport(t *testing.T) {
 						t.Fatalf("Put(%d bytes) = %v", n, err)
 					}
 				}
-				eventually(t, "all samples", func() bool { mu.Lock(); defer mu.Unlock(); return len(sums) == len(sizes) })
+				rttest.Eventually(t, "all samples", func() bool { mu.Lock(); defer mu.Unlock(); return len(sums) == len(sizes) })
 				for i, n := range sizes {
 					if sums[i] != sha256.Sum256(pattern(n)) {
 						t.Errorf("the sample of %d bytes arrived as another", n)
@@ -112,7 +113,7 @@ func TestNewestWinsOverEveryTransport(t *testing.T) {
 				time.Sleep(300 * time.Microsecond)
 			}
 			close(hold)
-			eventually(t, "the newest", func() bool {
+			rttest.Eventually(t, "the newest", func() bool {
 				n := got.count()
 				return n > 0 && int(got.at(n - 1).Payload[0])|int(got.at(n - 1).Payload[1])<<8 == count-1
 			})
@@ -158,7 +159,7 @@ func TestFailover(t *testing.T) {
 	cfg.Connect = append(cfg.Connect, at1, at2)
 	cfg.Links = links.add
 	edge := mustOpen(t, cfg)
-	eventually(t, "word of the link", func() bool { _, n := links.last(true); return n > 0 })
+	rttest.Eventually(t, "word of the link", func() bool { _, n := links.last(true); return n > 0 })
 	if ev, n := links.last(true); n != 1 || ev.Endpoint != at1 {
 		t.Fatalf("linked to %+v (%d), want %s", ev, n, at1)
 	}
@@ -168,12 +169,12 @@ func TestFailover(t *testing.T) {
 	var seen1, seen2 presence
 	first.SubscribeTokens("@fo/*", seen1.deposit)
 	second.SubscribeTokens("@fo/*", seen2.deposit)
-	eventually(t, "the token at the first", func() bool { return len(seen1.seen()) == 1 })
+	rttest.Eventually(t, "the token at the first", func() bool { return len(seen1.seen()) == 1 })
 	if len(seen2.seen()) != 0 {
 		t.Error("linked to both endpoints at once: everything would arrive twice")
 	}
 	first.Close()
-	eventually(t, "the token at the second", func() bool { return len(seen2.seen()) == 1 })
+	rttest.Eventually(t, "the token at the second", func() bool { return len(seen2.seen()) == 1 })
 	var closed *link.CloseError
 	if ev, _ := links.last(false); !ev.Dialled {
 		t.Errorf("last event %+v", ev)
@@ -220,7 +221,7 @@ func TestRefusalsAreTyped(t *testing.T) {
 	if _, err := busy.Token("@busy"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the busy client to be known", func() bool {
+	rttest.Eventually(t, "the busy client to be known", func() bool {
 		keys, _ := full.Tokens(context.Background(), "@busy", time.Second)
 		return len(keys) == 1
 	})
@@ -249,7 +250,7 @@ func TestUnixSocketComesBack(t *testing.T) {
 	server, _ := listener(t, Config{Listen: []string{at}})
 	edge := mustOpen(t, quick(at))
 	server.Close()
-	eventually(t, "the loss", func() bool { return !edge.Connected() })
+	rttest.Eventually(t, "the loss", func() bool { return !edge.Connected() })
 	_, path, _ := strings.Cut(at, "/")
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -261,7 +262,7 @@ func TestUnixSocketComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener(t, Config{Listen: []string{at}})
-	eventually(t, "the edge to be back", edge.Connected)
+	rttest.Eventually(t, "the edge to be back", edge.Connected)
 }
 
 // pattern is n bytes that differ from place to place.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgert/rt/rttest"
 	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/link"
 )
@@ -70,7 +71,7 @@ func (l *links) hear(e zenoh.LinkEvent) {
 
 func (l *links) are(t *testing.T, up bool, since time.Time) (after time.Duration, why error) {
 	t.Helper()
-	eventually(t, "the link's change", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up == up })
+	rttest.Eventually(t, "the link's change", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up == up })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refused != nil {
@@ -113,7 +114,7 @@ func TestCableCutBehindARouter(t *testing.T) {
 			t.Logf("session %d was back after %.2f s", i, after.Seconds())
 		}
 		e.flows(t, "after")
-		eventually(t, "the token", func() bool { all := e.tokens.entries(); return len(all) > 2 && all[len(all)-1] == "+@cable/b" })
+		rttest.Eventually(t, "the token", func() bool { all := e.tokens.entries(); return len(all) > 2 && all[len(all)-1] == "+@cable/b" })
 		t.Logf("everything worked %.2f s after the cable came back: %v", time.Since(back).Seconds(), e.tokens.entries())
 	})
 }

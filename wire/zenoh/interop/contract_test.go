@@ -3,6 +3,7 @@ package interop
 import (
 	"testing"
 
+	"edgert/rt/rttest"
 	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/contract"
 	"edgert/wire/zenoh/zenohtest"
@@ -59,7 +60,7 @@ var networks = []struct {
 		_, far := v.router(t)
 		theirs := v.start(t)
 		hub := ours(t, zenoh.Config{Connect: []string{far}, Listen: []string{"tcp/127.0.0.1:0"}})
-		eventually(t, "the listener to meet the router", hub.Connected)
+		rttest.Eventually(t, "the listener to meet the router", hub.Connected)
 		return func(t *testing.T) contract.Net {
 			return contract.Net{Left: ours(t, zenoh.Config{Connect: hub.Endpoints()}), RightLacks: lacks,
 				Right: open(t, theirs, zenohtest.Config{Mode: "client", Connect: []string{far}})}

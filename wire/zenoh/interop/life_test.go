@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/endpoint"
@@ -74,8 +75,8 @@ func declareAll(t *testing.T, root string, a, b wire.Session) *everything {
 func (e *everything) flows(t *testing.T, when string) {
 	t.Helper()
 	before := len(e.samples.entries())
-	eventually(t, "samples "+when, func() bool { e.pub.Put([]byte(when), nil); return len(e.samples.entries()) > before })
-	eventually(t, "replies "+when, func() bool {
+	rttest.Eventually(t, "samples "+when, func() bool { e.pub.Put([]byte(when), nil); return len(e.samples.entries()) > before })
+	rttest.Eventually(t, "replies "+when, func() bool {
 		r, err := e.asker.Get(context.Background(), e.root+"/q", []byte(when), time.Second)
 		return err == nil && len(r) == 1 && string(r[0].Payload) == when
 	})
@@ -91,7 +92,7 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 		e.flows(t, "before")
 		e.tokens.reads(t, "+@r/b")
 		router.Kill()
-		eventually(t, "the loss to be noticed", func() bool { return !a.Connected() && !b.Connected() })
+		rttest.Eventually(t, "the loss to be noticed", func() bool { return !a.Connected() && !b.Connected() })
 		if err := e.pub.Put(nil, nil); err != wire.ErrDisconnected {
 			t.Errorf("Put without a link = %v, want %v", err, wire.ErrDisconnected)
 		}
@@ -272,8 +273,8 @@ func allowed(t *testing.T, robot, boss wire.Session) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the sample", func() bool { pub.Put([]byte("here"), nil); return len(got.entries()) > 0 })
-	eventually(t, "the reply", func() bool {
+	rttest.Eventually(t, "the sample", func() bool { pub.Put([]byte("here"), nil); return len(got.entries()) > 0 })
+	rttest.Eventually(t, "the reply", func() bool {
 		r, err := boss.Get(context.Background(), "fleet/r1/status", nil, time.Second)
 		return err == nil && len(r) == 1 && string(r[0].Payload) == "fine"
 	})

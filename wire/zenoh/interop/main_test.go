@@ -2,6 +2,7 @@ package interop
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/zenohtest"
@@ -160,15 +162,6 @@ func freeEndpoint(t *testing.T) string {
 
 const patience = 20 * time.Second
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // diary notes what arrives.
 type diary struct {
 	mu  sync.Mutex
@@ -200,13 +193,14 @@ func (d *diary) entries() []string {
 // reads waits until the diary has exactly these entries.
 func (d *diary) reads(t *testing.T, want ...string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		got := d.entries()
-		if slices.Equal(got, want) {
-			return
+	var got []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("the diary has %v", got)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the diary has %v, want %v", got, want)
-		}
-	}
+	}()
+	rttest.Eventually(t, fmt.Sprint("the entries ", want), func() bool {
+		got = d.entries()
+		return slices.Equal(got, want)
+	})
 }
