@@ -108,8 +108,7 @@ func (f *Figure) String() string {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Table{Left: 2, Rows: [][]string{{"bench jitter", fmt.Sprintf("%g Hz, load %s, slices of %.1f s", r.FPS, r.Load, r.SliceS)}}}
-	facts.Rows = append(facts.Rows, r.Machine.Rows()...)
+	facts := report.Facts("bench jitter", fmt.Sprintf("%g Hz, load %s, slices of %.1f s", r.FPS, r.Load, r.SliceS), r.Machine.Rows())
 	if r.Reference.Version != "" {
 		facts.Add("cyclictest", r.Reference.Version)
 	}

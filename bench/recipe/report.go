@@ -107,8 +107,7 @@ func pool(late *bench.Tally, e *edge.Summary) {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Table{Left: 2, Rows: [][]string{{"bench recipe", fmt.Sprintf("%g Hz, slices of %v", r.FPS, time.Duration(r.SliceS*float64(time.Second)))}}}
-	facts.Rows = append(facts.Rows, r.Machine.Rows()...)
+	facts := report.Facts("bench recipe", fmt.Sprintf("%g Hz, slices of %v", r.FPS, time.Duration(r.SliceS*float64(time.Second))), r.Machine.Rows())
 	if err := facts.Write(w); err != nil {
 		return err
 	}

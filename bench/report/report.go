@@ -65,6 +65,11 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
+// Facts begins a report for a terminal: what was measured, and the machine's facts.
+func Facts(name, what string, machine [][]string) *Table {
+	return &Table{Left: 2, Rows: append([][]string{{name, what}}, machine...)}
+}
+
 // Median is the middle value, of an even number the mean of the two; 0 of none.
 func Median(values []float64) float64 {
 	if len(values) == 0 {

@@ -168,9 +168,8 @@ func (r *Result) cells(own ...string) []string {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Table{Left: 2, Rows: [][]string{{"bench wire", fmt.Sprintf("%d rounds", r.Rounds)}}}
-	facts.Rows = append(facts.Rows, r.Machine.Rows()...)
-	for _, t := range []report.Table{facts, r.trips(), r.floods()} {
+	facts := report.Facts("bench wire", fmt.Sprintf("%d rounds", r.Rounds), r.Machine.Rows())
+	for _, t := range []report.Table{*facts, r.trips(), r.floods()} {
 		if err := t.Write(w); err != nil {
 			return err
 		}

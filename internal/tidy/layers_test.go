@@ -71,7 +71,7 @@ var parted = []struct {
 	{"edge", true, "a robot process has cameras, limits, a bus that comes back, a page to look at, bring-up and teleoperation, each a package to test alone"},
 	{"server", true, "an inference process has a manifest, an audit, and fakes for its tests, each a package to test alone"},
 	{"cmd", false, "one folder for each program"},
-	{"tools", true, "one folder for each program, and tools/proc starts the real ones for them"},
+	{"tools", true, "one folder for each program, and tools/proc is what those share that run the real programs"},
 }
 
 // partedOf returns the folder that dir is a part of, dir itself when none is,

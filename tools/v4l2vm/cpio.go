@@ -1,58 +1,49 @@
 package main
 
 import (
+	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 )
 
-// initramfs writes an archive in the kernel's newc form, so that neither root nor
-// cpio is needed.
+// initramfs is an archive in the kernel's newc form, so that neither root nor cpio
+// is needed.
 //
 // Source: Documentation/driver-api/early-userspace/buffer-format.rst.
 type initramfs struct {
-	file *os.File
-	out  *gzip.Writer
-	ino  int
-	size int
-	dirs map[string]bool
-	err  error
+	archive bytes.Buffer
+	ino     int
+	dirs    map[string]bool
 }
 
 // The kinds of files, with their permissions.
 const (
 	kindDir     = 0o40755
 	kindFile    = 0o100755
-	kindLink    = 0o120777
 	kindConsole = 0o20600
 )
 
-func newInitramfs(name string) (*initramfs, error) {
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
-	a := &initramfs{file: f, out: z, dirs: map[string]bool{".": true, "/": true}, err: err}
+func newInitramfs() *initramfs {
+	a := &initramfs{dirs: map[string]bool{".": true, "/": true}}
 	a.dir("dev")
 	a.put("dev/console", kindConsole, 5, 1, nil)
-	return a, nil
+	return a
 }
 
-// add puts a file of the host, or text of ours, under a name.
+// add adds a file with this content.
 func (a *initramfs) add(name string, content []byte) {
 	a.dir(path.Dir(name))
 	a.put(name, kindFile, 0, 0, content)
 }
 
-func (a *initramfs) addFile(name, from string) {
+// addFile adds a file of the host.
+func (a *initramfs) addFile(name, from string) error {
 	b, err := os.ReadFile(from)
-	if err != nil && a.err == nil {
-		a.err = err
-	}
 	a.add(name, b)
+	return err
 }
 
 func (a *initramfs) dir(name string) {
@@ -66,31 +57,27 @@ func (a *initramfs) dir(name string) {
 
 func (a *initramfs) put(name string, mode, major, minor int, content []byte) {
 	a.ino++
-	header := fmt.Sprintf("070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
-		a.ino, mode, 0, 0, 1, 0, len(content), 0, 0, major, minor, len(name)+1, 0)
-	a.write([]byte(header + name + "\x00"))
-	a.write(content)
+	fmt.Fprintf(&a.archive, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00",
+		a.ino, mode, 0, 0, 1, 0, len(content), 0, 0, major, minor, len(name)+1, 0, name)
+	a.pad()
+	a.archive.Write(content)
+	a.pad()
 }
 
-// write appends b and pads to four bytes.
-func (a *initramfs) write(b []byte) {
-	n, err := a.out.Write(b)
-	a.size += n
-	if err == nil && a.size%4 != 0 {
-		n, err = io.WriteString(a.out, "\x00\x00\x00"[:4-a.size%4])
-		a.size += n
-	}
-	if err != nil && a.err == nil {
-		a.err = err
-	}
-}
+// pad fills up to four bytes.
+func (a *initramfs) pad() { a.archive.Write(make([]byte, -a.archive.Len()&3)) }
 
-func (a *initramfs) close() error {
+// write ends the archive and writes it to a file.
+func (a *initramfs) write(name string) error {
 	a.put("TRAILER!!!", 0, 0, 0, nil)
-	for _, err := range []error{a.out.Close(), a.file.Close()} {
-		if err != nil && a.err == nil {
-			a.err = err
-		}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
 	}
-	return a.err
+	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+	if err == nil {
+		_, err = a.archive.WriteTo(z)
+		err = errors.Join(err, z.Close())
+	}
+	return errors.Join(err, f.Close())
 }

@@ -121,20 +121,15 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 	if err := command(ctx, env, "go", build...); err != nil {
 		return "", err
 	}
-	archive := filepath.Join(m.dir, "initramfs.gz")
-	a, err := newInitramfs(archive)
-	if err != nil {
-		return "", err
-	}
-	a.addFile("init", initFile)
-	a.addFile("v4l2.test", tests)
+	a := newInitramfs()
+	errs := []error{a.addFile("init", initFile), a.addFile("v4l2.test", tests)}
 	order, err := os.ReadFile(filepath.Join(m.dir, "order"))
 	if err != nil {
 		return "", err
 	}
 	var lines []string
 	for _, name := range append(strings.Fields(string(order)), "v4l2loopback.ko") {
-		a.addFile("mods/"+name, filepath.Join(m.dir, name))
+		errs = append(errs, a.addFile("mods/"+name, filepath.Join(m.dir, name)))
 		lines = append(lines, strings.TrimSpace(name+" "+parameters[strings.SplitN(name, ".", 2)[0]]))
 	}
 	a.add("mods/order", []byte(strings.Join(lines, "\n")+"\n"))
@@ -143,7 +138,8 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 		line += " -test.run=" + m.run
 	}
 	a.add("tests", []byte(line+"\n"))
-	return archive, a.close()
+	archive := filepath.Join(m.dir, "initramfs.gz")
+	return archive, errors.Join(append(errs, a.write(archive))...)
 }
 
 // parameters make two webcams of vivid, and video10 of v4l2loopback.
