@@ -21,7 +21,7 @@ type ArmConfig struct {
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
 	Restarted   *uint32     // where OpenArm adds the joints that it finds restarted, also when it fails then; nil: nowhere
-	Reopened    bool        // this process has opened the arm before: motors without their mark have restarted, see Arm.Restarted
+	Reopened    bool        // this process has opened the arm before: motors without their marker have restarted, see Arm.Restarted
 	Canceled    func() bool // true ends OpenArm and MeasureCycles within 0.2 s, or when a motor has all its settings, with ErrCanceled; nil: never
 }
 
@@ -188,7 +188,7 @@ func (a *Arm) applyLimits() error {
 	return nil
 }
 
-func (a *Arm) setUp(calibration Calibration, marked bool) error {
+func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	a.bus.DetectEcho(a.unusedID())
 	if err := a.findMotors(); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (a *Arm) setUp(calibration Calibration, marked bool) error {
 		if a.bus.isCanceled() {
 			return ErrCanceled
 		}
-		if marked {
+		if reopened {
 			if err := a.checkRestarted(i); err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ const (
 	stageWatchdog stage = iota // clear a bus watchdog that has fired: goals are refused until then
 	stageGoal
 	stageGoalCheck
-	stageMarker // motors that were under torque when the arm was opened: behind the goal, since an AX-12's mark lets it move
+	stageMarker // motors that were under torque when the arm was opened: behind the goal, since an AX-12's marker lets it move
 	stageMarkerCheck
 	stageTorque
 	stageTorqueCheck

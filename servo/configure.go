@@ -122,7 +122,7 @@ func (a *Arm) configure(i int) error {
 	}
 	if torque != 0 {
 		if changes = a.deferMarker(i, changes); len(changes) == 0 {
-			return nil // arming marks it
+			return nil // arming writes its marker
 		}
 		for _, s := range changes {
 			if s.Register == table.OperatingMode || s.Register == table.Phase || s.Register == table.SecondaryID {

@@ -33,7 +33,7 @@ func (e *echoing) Write(p []byte) (int, error) {
 }
 
 // The host may be away while the first echo comes.
-func TestEchoIsFoundByALateHost(t *testing.T) {
+func TestALateEchoIsFound(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		port  func(*line) Port

@@ -84,7 +84,7 @@ func TestReactions(t *testing.T) {
 }
 
 // A motor that restarts is limp and silent about it.
-func TestTorqueThatIsGoneIsNoticed(t *testing.T) {
+func TestLostTorqueIsDetected(t *testing.T) {
 	a, l := openLine(t)
 	reads(a, l, 100)
 	if a.TorqueLost() != 0 {

@@ -70,14 +70,14 @@ func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	if u.shadow {
 		want = append([]robot.Setting{{Register: table.SecondaryID, Value: int(m.ID)}}, want...)
 	}
-	mark, ok, err := a.markerOf(u)
+	marker, ok, err := a.markerOf(u)
 	if err != nil || !ok {
 		return want, err
 	}
-	if i := slices.IndexFunc(want, func(s robot.Setting) bool { return s.Register == mark.Register }); i >= 0 {
+	if i := slices.IndexFunc(want, func(s robot.Setting) bool { return s.Register == marker.Register }); i >= 0 {
 		want = slices.Delete(want, i, i+1)
 	}
-	return append(want, mark), nil
+	return append(want, marker), nil
 }
 
 // expectSettings notes what the unit's registers in RAM must hold from now on, of those
@@ -96,13 +96,13 @@ func (a *Arm) expectSettings(u int, want []robot.Setting) {
 // deferMarker takes the marker out of what is to be written to a motor that is under
 // torque.
 func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Setting) {
-	mark := markerRegisters[a.bus.protocol].ram
+	marker := markerRegisters[a.bus.protocol].ram
 	for _, s := range changes {
-		if s.Register != mark {
+		if s.Register != marker {
 			others = append(others, s)
 			continue
 		}
-		a.markers.pending = append(a.markers.pending, expectedRegister{a.units[i].model.Row(mark), s.Value})
+		a.markers.pending = append(a.markers.pending, expectedRegister{a.units[i].model.Row(marker), s.Value})
 		a.markers.units = append(a.markers.units, i)
 		a.dropExpected(i, []robot.Setting{s})
 	}
@@ -152,16 +152,16 @@ func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 // without it the motor has restarted meanwhile.
 func (a *Arm) checkRestarted(i int) error {
 	u := a.units[i]
-	mark, ok, err := a.markerOf(u)
+	marker, ok, err := a.markerOf(u)
 	if err != nil {
 		return err
 	}
 	if ok {
-		got, _, err := a.bus.ReadRegister(u.id, u.model.Row(mark.Register))
+		got, _, err := a.bus.ReadRegister(u.id, u.model.Row(marker.Register))
 		if err != nil {
 			return a.wrap(u, err)
 		}
-		ok = got == mark.Value
+		ok = got == marker.Value
 	}
 	if !ok {
 		a.health.restarted |= 1 << u.joint

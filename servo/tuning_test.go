@@ -71,7 +71,7 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 }
 
 // Motors that are asked one by one are tuned one by one.
-func TestSinglyAskedMotorsAreTuned(t *testing.T) {
+func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 	for _, baud := range []int{1_000_000, 4_000_000} {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2)
 		b := NewBus(l, baud, table.FeetechSCS, l.clock)

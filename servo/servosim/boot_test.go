@@ -18,7 +18,7 @@ func goalBytes(s *servo, goal int64) []byte {
 	return b
 }
 
-func TestWhoseTorqueAGoalTakes(t *testing.T) {
+func TestWhichGoalsEnableTorque(t *testing.T) {
 	for _, tt := range []struct {
 		name, model string
 		cfg         Config

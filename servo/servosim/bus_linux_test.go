@@ -303,7 +303,7 @@ func TestClientsMayComeAndGo(t *testing.T) {
 }
 
 // The bus's own descriptor must not keep alive what a last close ends.
-func TestTheLastClientTakesItsReplyAndItsClaimAlong(t *testing.T) {
+func TestTheLastCloseDropsTheReplyAndTheExclusiveUse(t *testing.T) {
 	b := open(t, Config{Unpaced: true})
 	first := dial(t, b)
 	if err := unix.IoctlSetInt(first.fd, unix.TIOCEXCL, 0); err != nil {

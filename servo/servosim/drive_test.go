@@ -32,7 +32,7 @@ func told(s *servo, clock *rttest.Clock, goal int) {
 
 // The servo's loop believes its encoder: it drives the shaft until the lie reads as
 // the goal, and back when the encoder is well again.
-func TestAnEncoderThatLies(t *testing.T) {
+func TestAFaultyEncoder(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		for _, tt := range []struct {
 			name         string
@@ -88,7 +88,7 @@ func TestAnEncoderThatIsStuck(t *testing.T) {
 
 // An X servo keeps the bit until a reboot; its factory's shutdown mask does not
 // have it, so that torque stays.
-func TestAnXServoRemembersThatItsEncoderLied(t *testing.T) {
+func TestAnXServoKeepsItsEncoderError(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})
 	told(s, clock, 2048)
 	s.setEncoderFault(motor.EncoderFault{Offset: 5}, clock.Now())

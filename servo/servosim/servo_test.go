@@ -326,7 +326,7 @@ func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 }
 
 // Two looks at a shaft under way, seconds apart, are not seconds of effort.
-func TestNobodyKnowsOfAnOverloadThatNobodySaw(t *testing.T) {
+func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
 	s.write(stsOverload, []byte{1}, clock.Now()) // any effort is too much
 	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())

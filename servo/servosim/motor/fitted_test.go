@@ -45,3 +45,17 @@ func TestMotorsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
+
+// All motors load one supply; what one draws replaces what it drew before.
+func TestTheSupplySagsUnderTheLoadOfAll(t *testing.T) {
+	var r Rail
+	r.Draw(0, 2)
+	r.Draw(0, 4)
+	r.Draw(2, 1)
+	if v := r.Volts(7.4); v < 6.64 || v > 6.66 {
+		t.Errorf("%.2f V under 5 A, want 6.65", v)
+	}
+	if r.Draw(0, 1000); r.Volts(7.4) < 2.3 {
+		t.Errorf("%.2f V, want that the supply loses 5 V at most", r.Volts(7.4))
+	}
+}

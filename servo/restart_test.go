@@ -37,7 +37,7 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 
 // Goal: motors that were under torque when opened get their goal before the mark: on an AX
 // that has shut down the mark is what lets it move again.
-func TestGoalBeforeMark(t *testing.T) {
+func TestGoalBeforeMarker(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	for id := 1; id <= 6; id++ {
 		l.servos[id].mem[40] = 1
@@ -62,7 +62,7 @@ func TestGoalBeforeMark(t *testing.T) {
 }
 
 // Goal: a mark that is lost on the line is sent again.
-func TestLostMark(t *testing.T) {
+func TestLostMarker(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	for id := 1; id <= 6; id++ {
 		l.servos[id].mem[40] = 1
@@ -162,7 +162,7 @@ func TestRestsAgainstItsStop(t *testing.T) {
 
 // Goal: a servo without a mark (an SCS) that nobody asked for a second, or over a suspend, may
 // have restarted.
-func TestUnmarkedAfterAPause(t *testing.T) {
+func TestWithoutAMarkerAfterAPause(t *testing.T) {
 	a, l := openLine(t)
 	if err := a.TorqueOn(); err != nil {
 		t.Fatal(err)

@@ -166,7 +166,7 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 }
 
 // A speed that a search tries costs its own, shorter silence.
-func TestAHastyBusBeginsAtOnce(t *testing.T) {
+func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	const wait = 20 * time.Millisecond
 	l := left(0)
 	b := NewBus(l, 1_000_000, table.Feetech, l.clock)

@@ -240,7 +240,7 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 }
 
 // A reply that comes twice does not answer the next question.
-func TestAskBeginsWithASilentLine(t *testing.T) {
+func TestATransactionBeginsWithASilentLine(t *testing.T) {
 	b, p, _ := stranger(table.Feetech, false, 2)
 	p.in = plainOf(1, 0, 0x34, 0x12) // of another register, and came twice
 	slow := 0
