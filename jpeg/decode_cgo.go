@@ -43,14 +43,12 @@ func NewDecoder() (*Decoder, error) {
 
 // DecodeRGB decompresses src, which must be a baseline w x h picture, into the
 // first w*h*3 bytes of dst. After an error dst holds anything. A gray picture
-// becomes equal channels, and one without Huffman tables uses the standard's.
-// One with a few stray bytes before a marker is decoded like one without them,
-// and Warned says so: webcams send such.
+// becomes equal channels, one without Huffman tables uses the standard's, and a few
+// stray bytes before a marker are skipped and reported by Warned.
 //
 // Errors: ErrSize when the picture has another size or dst is too short;
-// ErrTooLarge; ErrProgressive; ErrFormat for CMYK; ErrCorrupt for anything else
-// that the library so much as warns about, since half a picture is worse for a
-// policy than none.
+// ErrTooLarge; ErrProgressive; ErrFormat for CMYK; ErrCorrupt for all else that the
+// library only warns about: half a picture is worse for a policy than none.
 //
 //rt:noalloc
 func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
@@ -58,9 +56,8 @@ func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 }
 
 // DecodeScaled is DecodeRGB for a picture that may be larger, if Shrink(its size,
-// w, h, most) is not 0: the library leaves out the frequencies that would be
-// thrown away, which is faster than scaling and not quite the same picture. So a
-// policy must allow it.
+// w, h, most) is not 0: the library leaves the highest frequencies out, which is
+// faster than scaling and not quite the same picture. So a policy must allow it.
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
@@ -95,14 +92,13 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 	return nil
 }
 
-// Warned reports whether the last picture was decoded although it has stray
-// bytes.
+// Warned reports whether the last picture was decoded with stray bytes in it.
 //
 //rt:noalloc
 func (d *Decoder) Warned() bool { return d.warned }
 
-// Reserve makes room for converting pictures of m's size and layout, so that the
-// first of them allocates nothing either; m.Pix is not looked at.
+// Reserve allocates what ConvertRGB of the first picture of m's size and layout
+// would; m.Pix is not read.
 func (d *Decoder) Reserve(m *Image) {
 	if pictureOK(m.W, m.H) && m.Layout != RGB && m.Layout != Gray {
 		d.planes.reserve(m, chromaIn(m.Layout))
@@ -120,10 +116,8 @@ func chromaIn(l Layout) Chroma {
 }
 
 // ConvertRGB turns an uncompressed picture into RGB in the first m.W*m.H*3 bytes
-// of dst. It allocates nothing, but for the planes of YUV pictures that are larger
-// than any before and that Reserve was not told of.
-//
-// Errors: ErrSize when m.Pix or dst is too short; ErrTooLarge.
+// of dst. It allocates only for pictures larger than any before and than Reserve
+// was told. Errors: ErrSize when m.Pix or dst is too short; ErrTooLarge.
 //
 //rt:noalloc
 func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {
@@ -176,8 +170,8 @@ func (d *Decoder) ready() error {
 	return nil
 }
 
-// Explain wraps what DecodeRGB(dst, src, w, h) returned with got, wanted and the
-// library's own words. Call it before the next picture.
+// Explain wraps the error of DecodeRGB(dst, src, w, h) with got, wanted and the
+// library's message. Call it before the next picture.
 func (d *Decoder) Explain(err error, src []byte, w, h int) error {
 	var detail []byte
 	if d.handle != nil && d.failed {

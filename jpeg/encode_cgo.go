@@ -65,20 +65,18 @@ func (e *Encoder) EncodeRGB(dst, pix []byte, w, h int) (n int, err error) {
 	return e.Encode(dst, &Image{W: w, H: h, Layout: RGB, Pix: pix})
 }
 
-// Reserve makes room for pictures of m's size and layout, so that the first of
-// them allocates nothing either; m.Pix is not looked at.
+// Reserve allocates what the first picture of m's size and layout would; m.Pix is
+// not read.
 func (e *Encoder) Reserve(m *Image) {
 	if pictureOK(m.W, m.H) && m.Layout != RGB {
 		e.planes.reserve(m, e.chromaOf(m.Layout))
 	}
 }
 
-// Encode compresses m into dst, which must have MaxSize(m.W, m.H, chroma)
-// bytes, and returns how many it used. It allocates nothing, but for the planes
-// of pictures that are larger than any before and that Reserve was not told of.
-//
-// Errors: ErrSize when m.Pix is shorter than m.Bytes() or dst is too short;
-// ErrTooLarge for a size that cannot be.
+// Encode compresses m into dst, which must have MaxSize(m.W, m.H, chroma) bytes,
+// and returns how many it used. It allocates only for pictures larger than any
+// before and than Reserve was told. Errors: ErrSize when m.Pix is shorter than
+// m.Bytes() or dst is too short; ErrTooLarge.
 //
 //rt:noalloc
 func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
@@ -155,8 +153,8 @@ func (p *planes) reserve(m *Image, chroma Chroma) {
 	}
 }
 
-// of returns m's planes, one behind the other and without padding, and the size
-// of the chroma's.
+// of returns m's planes, one after the other and without padding, and the size of
+// the chroma planes.
 //
 //rt:noalloc
 func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {

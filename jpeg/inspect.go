@@ -10,14 +10,14 @@ type Picture struct {
 	W, H        int
 	Chroma      Chroma
 	Progressive bool
-	// Tables says that every Huffman table that the scan uses is in the file. The
-	// pictures of many webcams lack them: the standard's own are meant.
+	// Tables: every Huffman table that the scan uses is in the file. The pictures of
+	// many webcams lack them and mean the standard's.
 	Tables bool
-	// Insert is where StandardTables go when they are missing: before everything
-	// but the first segments, so that a table the file does bring still wins.
+	// Insert is where StandardTables go if they are missing: before all but the first
+	// segments, so that a table in the file still wins.
 	Insert int
-	// End is where the picture ends, behind its EOI; what follows is padding of
-	// the driver. After an error: how far the bytes made sense.
+	// End is behind the EOI; the driver's padding follows. After an error: how far the
+	// bytes made sense.
 	End int
 }
 
@@ -40,14 +40,13 @@ const (
 	markCOM  = 0xfe
 )
 
-// Inspect reads the markers of src from SOI to EOI without decoding anything: a
-// few microseconds for a picture of a webcam. It holds src for hostile. A few
-// stray bytes between the segments are passed over, as decoders do.
+// Inspect reads the markers of src from SOI to EOI without decoding: a few
+// microseconds for a webcam's picture. It is safe with hostile bytes and skips a few
+// stray ones between segments, as decoders do.
 //
 // Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge
-// above MaxPixels or for more scans than components; ErrFormat for anything but
-// 1 or 3 components of 8 bits, Huffman coded. A progressive picture is no error
-// here.
+// above MaxPixels or for more scans than components; ErrFormat for anything but 1
+// or 3 components of 8 bits, Huffman coded. A progressive picture is no error here.
 //
 //rt:noalloc
 func Inspect(src []byte) (p Picture, err error) {

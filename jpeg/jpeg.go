@@ -1,17 +1,15 @@
 // Package jpeg turns camera pictures into JPEG and back with libjpeg-turbo, in
-// memory that the caller owns, and looks at JPEG without decoding it.
+// memory that the caller owns, and reads a JPEG's markers without decoding it.
 //
-// A picture is what a camera delivers (Image): packed or planar YUV, gray or
-// RGB. It is encoded as it lies, with no detour through RGB. An Encoder or
-// Decoder allocates nothing per picture and belongs to one goroutine at a time;
-// its destination may be C memory, such as a tensor of the inference runtime.
+// An Image is what a camera delivers: YUV, gray or RGB. It is encoded without a
+// detour through RGB. An Encoder or Decoder allocates nothing per picture and
+// belongs to one goroutine at a time; its destination may be C memory, such as a
+// tensor of the inference runtime.
 //
-// A Decoder takes hostile bytes: it writes only a picture of exactly the size it
-// was told, and refuses everything else. Its errors are bare sentinels, because
-// it runs once per picture; Decoder.Explain says got and wanted.
-//
-// Inspect is pure Go. Without cgo the constructors return ErrNoLibrary, and
-// everything else that needs no pictures still builds.
+// A Decoder is safe with hostile bytes: it writes a picture of exactly the size
+// asked for or returns an error. Errors are bare sentinels, because it runs once
+// per picture; Decoder.Explain adds what was got and wanted. Inspect is pure Go;
+// without cgo the constructors return ErrNoLibrary.
 package jpeg
 
 import (
@@ -40,12 +38,12 @@ const (
 	// maxSide is the longest side that a JPEG header can announce.
 	maxSide = 65535
 
-	// maxScans is the most scans a baseline picture can need, one for each
-	// component. More would hold the decoder: each is a pass over the picture.
+	// maxScans is what a baseline picture can need, one scan for each component. Each
+	// is a pass over the picture, so more would hold the decoder up.
 	maxScans = 3
 
-	// maxStray is how many bytes may lie where none belong, before one marker.
-	// Webcams of Logitech's send 1 to 9; those that lose data leave hundreds.
+	// maxStray bytes may lie before one marker where none belong. Logitech's webcams
+	// send 1 to 9; those that lose data leave hundreds.
 	maxStray = 64
 )
 
@@ -65,8 +63,8 @@ type Image struct {
 	W, H   int
 	Layout Layout
 	Stride int // bytes from one row to the next; 0: no padding
-	// Full says that YUV levels span 0 to 255, as in JPEG itself. Most cameras
-	// deliver ITU-R 601's 16 to 235, which are widened on the way.
+	// Full: YUV levels span 0 to 255, as in JPEG itself. Most cameras deliver ITU-R
+	// 601's 16 to 235, which are widened.
 	Full bool
 	Pix  []byte
 }
@@ -150,9 +148,8 @@ func MaxSize(w, h int, c Chroma) int {
 // MaxShrink is the most that a picture can be shrunk while it is decoded.
 const MaxShrink = 8
 
-// Shrink returns by how much a picture of fromW x fromH is shrunk to become w x h
-// (rounded up) while it is decoded: 1, 2, 4 or 8, but at most by most; 0 when it
-// cannot be.
+// Shrink returns by how much decoding shrinks a picture of fromW x fromH to w x h
+// (rounded up): 1, 2, 4 or 8, at most most; 0 when it cannot.
 //
 //rt:noalloc
 func Shrink(fromW, fromH, w, h, most int) int {
@@ -171,7 +168,7 @@ func pictureOK(w, h int) bool {
 	return w > 0 && h > 0 && w <= maxSide && h <= maxSide && int64(w)*int64(h) <= MaxPixels
 }
 
-// explain wraps a decoder's sentinel with what the picture is and should be.
+// explain wraps a decoder's sentinel with what was got and wanted.
 func explain(err error, src []byte, w, h int, detail string) error {
 	switch p, seen := Inspect(src); {
 	case err == nil:
