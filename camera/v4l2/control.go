@@ -23,19 +23,19 @@ const (
 	cidFocusAuto        = 0x009a090c
 )
 
-// noun is a word for a value and the automatic that governs it.
-type noun struct {
+// alias names a value together with the automatic that governs it.
+type alias struct {
 	name   string
 	auto   uint32
-	on     []int32 // what the automatic is set to for auto, the first that it knows
+	on     []int32 // the automatic's values for auto, the first it has is taken
 	off    int32
-	values []uint32 // the value, the first that there is
-	also   uint32   // set to 0 with a value: what would override it
+	values []uint32 // controls of the value, the first there is is taken
+	also   uint32   // set to 0 with a value, which it would override
 }
 
-// nouns are the controls that matter to a policy. An exposure that follows the
+// aliases are the controls that matter to a policy. An exposure that follows the
 // light halves many webcams' rate in the dark; "also" forbids that.
-var nouns = []noun{
+var aliases = []alias{
 	{"exposure", cidExposureAuto, []int32{3, 0, 2}, 1, []uint32{cidExposureAbsolute, cidExposure}, cidExposurePriority},
 	{"white-balance", cidAutoWhiteBalance, []int32{1}, 0, []uint32{cidTemperature}, 0},
 	{"focus", cidFocusAuto, []int32{1}, 0, []uint32{cidFocusAbsolute}, 0},
@@ -51,7 +51,7 @@ type assignment struct {
 // resolve turns a setting into assignments, in order. The error says what the
 // camera has.
 func resolve(all []Control, s Setting) ([]assignment, error) {
-	for _, n := range nouns {
+	for _, n := range aliases {
 		if n.name == s.Name {
 			return n.resolve(all, s)
 		}
@@ -65,7 +65,7 @@ func resolve(all []Control, s Setting) ([]assignment, error) {
 	return nil, fmt.Errorf("%w %s: the camera has none of that name; it has %s", ErrControl, s.Name, names(all))
 }
 
-func (n *noun) resolve(all []Control, s Setting) (out []assignment, err error) {
+func (n *alias) resolve(all []Control, s Setting) (out []assignment, err error) {
 	auto, hasAuto := find(all, n.auto)
 	if s.Value == "auto" {
 		if !hasAuto {
@@ -106,7 +106,7 @@ func find(all []Control, id uint32) (Control, bool) {
 	return all[i], true
 }
 
-// takes reports whether v is a value of the control.
+// takes reports whether v is one of the control's values.
 func (c *Control) takes(v int32) bool {
 	if c.Kind == "button" { // whatever is written presses it
 		return true
@@ -174,8 +174,7 @@ func names(all []Control) string {
 	return strings.Join(out, ", ")
 }
 
-// slug makes a driver's name for people one that fits on a command line:
-// "Power Line Frequency" is power-line-frequency.
+// slug makes a driver's "Power Line Frequency" power-line-frequency.
 func slug(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	return strings.Join(words, "-")

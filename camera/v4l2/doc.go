@@ -1,17 +1,17 @@
 // Package v4l2 captures from the kernel's cameras without cgo.
 //
-// A Source streams through memory-mapped buffers and lends them as they are: a
-// picture's first copy is the one into its message. Whenever frames have piled
-// up, all but the newest go straight back. Timestamps are the driver's own, on
-// the monotonic clock; its sequence numbers tell what was lost.
+// A Source streams through memory-mapped buffers and lends them: a picture's first
+// copy is the one into its message. Of frames that have piled up it keeps the
+// newest. Timestamps are the driver's, on the monotonic clock; its sequence numbers
+// show what was lost.
 //
-// Whatever ends the stream, a pulled cable, an I/O error or silence, Grab says so
-// and sets everything up again when called again: the same camera, found by the
-// path it was opened with or by what it says of itself, the same format and the
-// same controls. The capture thread alone waits for that.
+// When the stream ends (unplugged, I/O error, silence) Grab returns why, and the
+// next Grab sets it up again: the same camera, found by its path or by its name and
+// socket, in the same format with the same controls.
 //
-// Which of a camera's modes to use is decided in mode.go, which of its controls a
-// word means in control.go, both without a device.
+// list_linux.go and device_linux.go ask the kernel (ioctl_linux.go), mode.go and
+// control.go choose mode and controls without a device, stream_linux.go holds the
+// buffers, and source_linux.go is the camera.
 package v4l2
 
 import (

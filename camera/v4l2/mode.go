@@ -37,9 +37,8 @@ func (w *Want) preference() []camera.PixelFormat {
 	return []camera.PixelFormat{camera.MJPEG, camera.NV12, camera.YUYV, camera.RGB8, camera.Gray8}
 }
 
-// choose picks the best of a camera's modes: the size first, then a rate that is
-// at least the one wanted, then the pixels that cost least, then the rate that is
-// closest. It says what it passed over.
+// choose picks a camera's best mode: by size, then by a rate that suffices, then by
+// the pixels that cost least, then by the closest rate.
 func choose(modes []Mode, w Want) (Mode, error) {
 	if len(modes) == 0 {
 		return Mode{}, fmt.Errorf("%w: it offers none of mjpeg, yuyv, nv12, grey and rgb", ErrMode)
@@ -77,8 +76,7 @@ func worse(a bool) int {
 	return -1
 }
 
-// nearest returns the smallest size that holds the one that is near enough, or
-// the largest that there is.
+// nearest returns the smallest size that holds the wanted one, else the largest.
 func nearest(modes []Mode, w Want) (width, height int) {
 	nw, nh := w.NearW, w.NearH
 	if nw == 0 {
@@ -115,7 +113,7 @@ func (m Mode) String() string {
 	return fmt.Sprintf("%v %dx%d at %v frames a second", m.Pixels, m.Width, m.Height, math.Round(m.FPS*100)/100)
 }
 
-// remark says how the mode falls short of what was wanted, or nothing.
+// remark says how the mode falls short of what was wanted, if it does.
 func (m Mode) remark(w Want) string {
 	fps := w.fps()
 	if m.FPS < fps-fpsSlack {

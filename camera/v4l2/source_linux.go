@@ -15,7 +15,7 @@ import (
 const (
 	minWatchdog    = time.Second
 	watchdogFrames = 4
-	retryEvery     = 250 * time.Millisecond // a camera that is away
+	retryInterval  = 250 * time.Millisecond // a camera that is away
 	copies         = camera.LentMax + 1     // of pictures, where the driver's buffers cannot be lent
 )
 
@@ -99,8 +99,8 @@ func (s *Source) Format() camera.Format { return s.format }
 // Lends says that frames point at the source's memory.
 func (s *Source) Lends() {}
 
-// Describe says which camera this is, what was picked and how that falls short
-// of what was wanted, if it does.
+// Describe says which camera this is, which format it has, and how that falls
+// short of what was wanted.
 func (s *Source) Describe() (card, picked, remark string) {
 	return s.card, s.format.String(), s.remark
 }
@@ -145,9 +145,8 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	}
 }
 
-// newest dequeues all full buffers and keeps the newest good one, whose
-// description is s.stream.dq then; -1: there is none. The errno is one that ends
-// the stream.
+// newest dequeues all full buffers and keeps the newest good one, described by
+// s.stream.dq; -1: there is none. An errno ends the stream.
 //
 //rt:noalloc
 func (s *Source) newest() (index int, errno unix.Errno) {
@@ -200,8 +199,7 @@ func (s *Source) good(b *buffer) bool {
 	return int(b.bytesUsed) >= whole.FrameBytes()
 }
 
-// count follows the driver's sequence number, which may wrap. A driver that does
-// not count, or starts again, missed nothing.
+// count follows the driver's sequence number, which may wrap, restart or stand.
 //
 //rt:noalloc
 func (s *Source) count(sequence uint32) {
@@ -258,13 +256,13 @@ func (s *Source) giveBack(dst *camera.Frame) {
 		st.queue(index)
 		return
 	}
-	s.bury(mark)
+	s.freeOrphan(mark)
 }
 
-// bury frees a picture that was lent by a stream that ended.
+// freeOrphan frees a picture that was lent by a stream that ended.
 //
 //go:noinline
-func (s *Source) bury(mark int) {
+func (s *Source) freeOrphan(mark int) {
 	for i := range s.orphans {
 		o := &s.orphans[i]
 		if index := mark % maxBuffers; mark/maxBuffers == o.generation {
@@ -302,13 +300,13 @@ func (s *Source) end() {
 	s.orphans = kept
 }
 
-// reopen finds the camera again and sets it up as it was. While it is away each
-// call takes retryEvery.
+// reopen finds the camera and sets it up as it was. While it is away each call takes
+// retryInterval.
 //
 //go:noinline
 func (s *Source) reopen() error {
 	s.clock.SleepUntil(s.retryAt)
-	s.retryAt = s.clock.Now().Add(retryEvery)
+	s.retryAt = s.clock.Now().Add(retryInterval)
 	d := s.locate()
 	if d == nil {
 		return camera.ErrGone
@@ -338,8 +336,8 @@ func (s *Source) reopen() error {
 	return nil
 }
 
-// locate opens the camera where it was, or wherever it says that it is the same
-// one in the same socket: the kernel numbers nodes anew.
+// locate opens the node where the camera was, or the one with its name and socket:
+// the kernel may have numbered it anew.
 func (s *Source) locate() *device {
 	nodes, _ := filepath.Glob("/dev/video*")
 	for _, path := range append([]string{s.cfg.Path}, nodes...) {

@@ -69,8 +69,8 @@ func (s *stream) start() error {
 	return nil
 }
 
-// lends reports whether LentMax buffers can be away without starving the driver.
-// v4l2loopback writes into buffers that it has handed out, so those are copied.
+// lends reports whether the driver can spare LentMax buffers. v4l2loopback writes
+// into buffers that it has handed out, so those are copied.
 func (s *stream) lends() bool {
 	return len(s.buffers) >= camera.LentMax+minQueued && text(s.cap.driver[:]) != "v4l2 loopback"
 }
@@ -83,7 +83,7 @@ func (s *stream) queue(index int) unix.Errno {
 	return ioctl(s.fd, vidiocQBuf, unsafe.Pointer(&s.q))
 }
 
-// dequeue takes the oldest full buffer, whose description is s.dq then.
+// dequeue takes the oldest full buffer, described by s.dq.
 //
 //rt:noalloc
 func (s *stream) dequeue() unix.Errno {
@@ -103,9 +103,9 @@ func (s *stream) wait(ms int) int16 {
 }
 
 // stop gives everything back but the pictures that are lent, and returns those.
-// They keep their addresses and move to memory of ours: as long as one page of
-// the driver's is mapped the kernel holds the device open, and a camera that was
-// unplugged cannot come back.
+// They keep their addresses but move to anonymous memory: while one page of the
+// driver's is mapped, the kernel holds the device open and an unplugged camera
+// cannot come back.
 func (s *stream) stop() (lent []mapping) {
 	off := int32(bufTypeCapture)
 	ioctl(s.fd, vidiocStreamOff, unsafe.Pointer(&off))
@@ -125,8 +125,7 @@ func (s *stream) stop() (lent []mapping) {
 	return lent
 }
 
-// moveAway replaces a mapping by a copy at the same address, in one step for
-// whoever reads it meanwhile.
+// moveAway replaces a mapping by a copy at the same address, atomically for readers.
 func moveAway(mem []byte) error {
 	size := uintptr(len(mem))
 	p, err := unix.MmapPtr(-1, 0, nil, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)

@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// Tree holds values by key expression and finds those that intersect another
-// one without looking at the rest: a lookup costs what it finds, not what there
-// is, but for wildcards inside chunks, which are tried one by one.
+// Tree holds values by key expression and finds those that intersect another: a
+// lookup costs what it finds, not what the tree holds, but for chunks with $*,
+// which are tried one by one.
 //
-// A lookup visits each pair of a node and a place in the sought expression at
-// most once, so hostile chains of ** cost the product of the two sizes and no
-// more. Lookups use scratch space of the tree: one at a time, under the lock
-// that guards changes.
+// A lookup visits each pair of a node and a place in the query at most once, so
+// hostile chains of ** cost the product of the two sizes. Lookups use scratch space
+// of the tree: one at a time, under the lock that guards changes.
 type Tree[T any] struct {
 	root  node[T]
 	len   int
@@ -30,7 +29,7 @@ type node[T any] struct {
 	chunk  string
 	place  int // in the parent's plain or globs
 
-	plain []*node[T]          // children that only themselves match, but for wildcards of the sought
+	plain []*node[T]          // children that only themselves match, but for wildcards of the query
 	index map[string]*node[T] // the same, once they are many
 	globs []*node[T]          // children with $*
 	star  *node[T]            // child *
@@ -41,7 +40,7 @@ type node[T any] struct {
 	set   bool
 
 	lookup uint64    // that visited the node last
-	seen   [2]uint64 // places of the sought expression that it came with
+	seen   [2]uint64 // places in the query that it was visited with
 }
 
 // linearMax is how many children are searched one by one.
@@ -117,6 +116,9 @@ func (t *Tree[T]) find(key string) *node[T] {
 func (t *Tree[T]) AppendAll(dst []T) []T { return t.root.appendAll(dst) }
 
 func (n *node[T]) appendAll(dst []T) []T {
+	if n == nil {
+		return dst
+	}
 	if n.set {
 		dst = append(dst, n.value)
 	}
@@ -126,13 +128,7 @@ func (n *node[T]) appendAll(dst []T) []T {
 	for _, c := range n.globs {
 		dst = c.appendAll(dst)
 	}
-	if n.star != nil {
-		dst = n.star.appendAll(dst)
-	}
-	if n.any != nil {
-		dst = n.any.appendAll(dst)
-	}
-	return dst
+	return n.any.appendAll(n.star.appendAll(dst))
 }
 
 // AppendMatches appends the value of every expression that intersects key, each
@@ -150,7 +146,7 @@ func (t *Tree[T]) AppendMatches(dst []T, key string) []T {
 	return dst
 }
 
-// visit goes on from a node that the sought expression's first i chunks have
+// visit goes on from a node that the first i chunks of the query have
 // led to. It follows the recurrence of match from the front.
 func (t *Tree[T]) visit(n *node[T], i int) {
 	if n.lookup != t.lookup {
@@ -288,8 +284,8 @@ func (n *node[T]) removeChild(c *node[T]) {
 	}
 }
 
-// shrink gives memory back when three quarters of the children are gone: neither
-// slices nor maps do so by themselves.
+// shrink frees memory when three quarters of the children are gone, which slices
+// and maps do not.
 func (n *node[T]) shrink() {
 	left := len(n.plain) + len(n.globs)
 	if n.peak < 8*linearMax || left > n.peak/4 {

@@ -1,4 +1,4 @@
-// Package endpointtest makes certificates for the tests of whoever speaks TLS.
+// Package endpointtest makes certificates for tests of TLS.
 package endpointtest
 
 import (
@@ -35,33 +35,32 @@ func New(t testing.TB) *Authority {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	a.key = newKey(t)
+	a.key = a.newKey()
 	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
+	a.check(err)
+	a.cert, err = x509.ParseCertificate(der)
+	a.check(err)
 	a.CA = a.write("ca.pem", "CERTIFICATE", der)
 	return a
 }
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func (a *Authority) check(err error) {
+	a.t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		a.t.Fatal(err)
 	}
+}
+
+func (a *Authority) newKey() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a.check(err)
 	return key
 }
 
 func (a *Authority) write(name, kind string, der []byte) string {
 	a.t.Helper()
 	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	a.check(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	return path
 }
 
@@ -76,9 +75,7 @@ func (a *Authority) Issue(name string, hosts ...string) (cert, key string) {
 func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cert, key string) {
 	a.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	a.check(err)
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: end, KeyUsage: x509.KeyUsageDigitalSignature,
@@ -91,14 +88,10 @@ func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cer
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	k := newKey(a.t)
+	k := a.newKey()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	a.check(err)
 	raw, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	a.check(err)
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", raw)
 }
