@@ -1,10 +1,11 @@
-// Package bringup holds the commands that take an arm from its box to its first
-// run: find its port, find its motors, number them, calibrate them, look at
-// them, move one. Each says what to do next.
+// Package bringup holds the commands that an operator runs beside a run: those that
+// take an arm from its box to its first run, in the order of their use (ports.go,
+// scan.go, setup.go, calibrate.go, monitor.go, move.go, cameras.go), each of which
+// prints the next one, and torque.go and simbus.go.
 //
 // A command is a function of a Config, the operator's keyboard and a writer. It
-// opens the bus by itself, alone, and gives it back on every way out; those that
-// switch torque on switch it off again.
+// opens the bus itself and closes it on every way out; one that switches torque on
+// switches it off again.
 package bringup
 
 import (
@@ -36,10 +37,10 @@ type Config struct {
 // session is one command at work.
 type session struct {
 	Config
-	lines chan string // what the operator types, without the newline; closed at the end of the input
-	bus   *servo.Bus
-	port  servo.Port
-	gone  error // why Out took nothing any more; nil: it takes
+	lines    chan string // that the operator types; closed at the end of the input
+	bus      *servo.Bus
+	port     servo.Port
+	writeErr error // of Out; nil: none
 }
 
 // maxLine bounds what an operator types.
@@ -52,8 +53,8 @@ func newSession(cfg Config) *session {
 	return &session{Config: cfg}
 }
 
-// named refuses a bus that is none here.
-func (c *Config) named() error {
+// checkBus refuses a --bus that is no port.
+func (c *Config) checkBus() error {
 	switch c.Bus {
 	case "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
@@ -65,16 +66,16 @@ func (c *Config) named() error {
 
 // open takes the port at the robot's speed.
 func open(cfg Config) (*session, error) {
-	if err := cfg.named(); err != nil {
+	if err := cfg.checkBus(); err != nil {
 		return nil, err
 	}
 	s := newSession(cfg)
-	return s, s.dial(cfg.Robot.Baud, cfg.Robot.Protocol())
+	return s, s.openBus(cfg.Robot.Baud, cfg.Robot.Protocol())
 }
 
-// dial opens the port at another speed or for another protocol. Nobody else had
-// it in between, so that only the first time the line has to be silent for long.
-func (s *session) dial(baud int, p table.Protocol) error {
+// openBus opens the port, again for another speed or protocol. The echo test waits
+// for a silent line, which takes long only the first time.
+func (s *session) openBus(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()
 	port, err := servo.OpenPortWait(s.Bus, baud, s.Clock, nil)
@@ -102,7 +103,7 @@ func (s *session) close() {
 
 func (s *session) say(format string, args ...any) {
 	if _, err := fmt.Fprintf(s.Out, format+"\n", args...); err != nil {
-		s.gone = err
+		s.writeErr = err
 	}
 }
 
@@ -121,8 +122,8 @@ func (s *session) report(found any) error {
 // errNoOperator ends a command that nobody answers.
 var errNoOperator = exit.Errorf(exit.Usage, "nobody is at the keyboard: this command asks questions, run it in a terminal")
 
-// listen starts to read the operator's lines. The reader is left behind when
-// the command ends: a read from a terminal cannot be taken back.
+// listen starts to read the operator's lines. The goroutine outlives the command: a
+// read from a terminal cannot be interrupted.
 func (s *session) listen() {
 	if s.lines != nil {
 		return
@@ -156,8 +157,8 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 	}
 }
 
-// find pings every motor of the robot and names the silent ones.
-func (s *session) find() error {
+// pingAll pings every motor of the robot and names the silent ones.
+func (s *session) pingAll() error {
 	var silent []string
 	for _, m := range s.Robot.Motors {
 		switch _, err := s.bus.Ping(m.ID); {
@@ -183,8 +184,8 @@ func (s *session) read(m robot.Motor, r table.Register) (int, error) {
 	return v, nil
 }
 
-// limp switches every motor off.
-func (s *session) limp() error {
+// torqueOff switches every motor off.
+func (s *session) torqueOff() error {
 	if err := servo.Release(s.bus, s.Robot); err != nil {
 		return exit.With(exit.Absent, err)
 	}

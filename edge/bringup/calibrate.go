@@ -32,14 +32,14 @@ func Calibrate(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer s.close()
-	if err := s.find(); err != nil {
+	if err := s.pingAll(); err != nil {
 		return err
 	}
 	done, err := s.reuse(ctx)
 	if done || err != nil {
 		return err
 	}
-	if err := s.limp(); err != nil {
+	if err := s.torqueOff(); err != nil {
 		return err
 	}
 	var c servo.Calibration
@@ -48,7 +48,7 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	} else if c, err = s.measure(ctx); err != nil {
 		return err
 	}
-	return s.keep(c)
+	return s.save(c)
 }
 
 // reuse offers the calibration that is there already.
@@ -64,10 +64,10 @@ func (s *session) reuse(ctx context.Context) (done bool, err error) {
 	if err != nil || strings.EqualFold(answer, "c") {
 		return false, err
 	}
-	if err := s.limp(); err != nil {
+	if err := s.torqueOff(); err != nil {
 		return false, err
 	}
-	return true, s.keep(c)
+	return true, s.save(c)
 }
 
 // factory is the calibration of an arm that needs none.
@@ -81,15 +81,15 @@ func (s *session) factory() servo.Calibration {
 
 // measure asks the operator to move the arm.
 func (s *session) measure(ctx context.Context) (servo.Calibration, error) {
-	// A shadow obeys what is written to its motor's id: it must have its own
-	// offset, so it listens to nobody else for now. OpenArm binds it again.
+	// A shadow motor also takes what is written to its motor's id. It needs an
+	// offset of its own, so the two are separated until OpenArm.
 	for _, m := range s.shadows() {
-		if err := s.write(m, []robot.Setting{{Register: table.SecondaryID, Value: nobodyElse}}); err != nil {
+		if err := s.write(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
 			return nil, err
 		}
 	}
 	for _, m := range append(s.shadows(), s.Robot.Motors...) {
-		if err := s.blank(m); err != nil {
+		if err := s.clearCalibration(m); err != nil {
 			return nil, err
 		}
 	}
@@ -97,13 +97,13 @@ func (s *session) measure(ctx context.Context) (servo.Calibration, error) {
 		return nil, err
 	}
 	for _, m := range s.shadows() {
-		if _, err := s.home(m); err != nil {
+		if _, err := s.writeHoming(m); err != nil {
 			return nil, err
 		}
 	}
 	c := servo.Calibration{}
 	for _, m := range s.Robot.Motors {
-		offset, err := s.home(m)
+		offset, err := s.writeHoming(m)
 		if err != nil {
 			return nil, err
 		}
@@ -112,8 +112,8 @@ func (s *session) measure(ctx context.Context) (servo.Calibration, error) {
 	return c, s.record(ctx, c)
 }
 
-// nobodyElse is the Secondary_ID of a servo that obeys its own id only.
-const nobodyElse = 255
+// noSecondaryID is the Secondary_ID of a servo that answers to its own id only.
+const noSecondaryID = 255
 
 // shadows are the second servos of joints, as motors of their own.
 func (s *session) shadows() (all []robot.Motor) {
@@ -126,9 +126,9 @@ func (s *session) shadows() (all []robot.Motor) {
 	return all
 }
 
-// blank takes an old calibration out of a motor and sets the mode that counts
+// clearCalibration resets a motor's calibration and sets the mode that counts
 // positions.
-func (s *session) blank(m robot.Motor) error {
+func (s *session) clearCalibration(m robot.Motor) error {
 	settings := []robot.Setting{}
 	add := func(r table.Register, v int) {
 		if m.Model.Has(r) {
@@ -154,10 +154,10 @@ func (s *session) write(m robot.Motor, settings []robot.Setting) error {
 	return nil
 }
 
-// home makes where a motor stands half a turn.
+// writeHoming makes where a motor stands half a turn.
 //
 // Source: LeRobot, set_half_turn_homings.
-func (s *session) home(m robot.Motor) (offset int, err error) {
+func (s *session) writeHoming(m robot.Motor) (offset int, err error) {
 	if !m.Model.Has(table.HomingOffset) {
 		return 0, nil
 	}
@@ -204,27 +204,27 @@ func (s *session) record(ctx context.Context, c servo.Calibration) error {
 			if !ok {
 				return errNoOperator
 			}
-			s.show(moving, c)
-			return s.moved(moving, c)
+			s.printRanges(moving, c)
+			return s.checkMoved(moving, c)
 		case <-ctx.Done():
 			return exit.Errorf(exit.Failure, "interrupted: the old file stays, the motors have no limits now; calibrate again")
 		default:
 		}
-		if err := s.follow(moving, c); err == nil {
+		if err := s.widenRanges(moving, c); err == nil {
 			misses = 0
 		} else if misses++; misses > recordMisses {
 			return err
 		}
 		if now := s.Clock.Now(); now >= shown {
 			shown = now.Add(showEvery)
-			s.show(moving, c)
+			s.printRanges(moving, c)
 		}
 		s.Clock.SleepUntil(s.Clock.Now().Add(recordEvery))
 	}
 }
 
-// follow widens the ranges to where the joints are.
-func (s *session) follow(motors []robot.Motor, c servo.Calibration) error {
+// widenRanges widens the ranges to where the joints are.
+func (s *session) widenRanges(motors []robot.Motor, c servo.Calibration) error {
 	for _, m := range motors {
 		at, err := s.read(m, table.PresentPosition)
 		if err != nil {
@@ -237,7 +237,7 @@ func (s *session) follow(motors []robot.Motor, c servo.Calibration) error {
 	return nil
 }
 
-func (s *session) show(motors []robot.Motor, c servo.Calibration) {
+func (s *session) printRanges(motors []robot.Motor, c servo.Calibration) {
 	text := ""
 	for _, m := range motors {
 		text += fmt.Sprintf("  %s %d..%d", m.Name, c[m.Name].RangeMin, c[m.Name].RangeMax)
@@ -245,8 +245,8 @@ func (s *session) show(motors []robot.Motor, c servo.Calibration) {
 	s.say("%s", strings.TrimSpace(text))
 }
 
-// moved refuses a recording in which a joint stood still.
-func (s *session) moved(motors []robot.Motor, c servo.Calibration) error {
+// checkMoved refuses a recording in which a joint stood still.
+func (s *session) checkMoved(motors []robot.Motor, c servo.Calibration) error {
 	var still []string
 	for _, m := range motors {
 		if c[m.Name].RangeMin == c[m.Name].RangeMax {
@@ -259,8 +259,8 @@ func (s *session) moved(motors []robot.Motor, c servo.Calibration) error {
 	return nil
 }
 
-// keep writes a calibration into the motors and the file.
-func (s *session) keep(c servo.Calibration) error {
+// save writes a calibration into the motors and the file.
+func (s *session) save(c servo.Calibration) error {
 	if err := c.Check(s.Robot); err != nil {
 		return exit.With(exit.Config, err)
 	}

@@ -54,7 +54,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		return err
 	}
 	defer s.close()
-	if err := s.find(); err != nil {
+	if err := s.pingAll(); err != nil {
 		return err
 	}
 	calibration, err := servo.LoadCalibration(s.File())
@@ -87,7 +87,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 			report.Motors = append(report.Motors, reading)
 			s.say("%s", reading.row())
 		}
-		gone := s.gone
+		gone := s.writeErr
 		if err := s.report(report); err != nil {
 			gone = err
 		}

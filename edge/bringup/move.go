@@ -38,7 +38,7 @@ const (
 func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	names := cfg.Robot.ActionNames()
 	joint := slices.IndexFunc(cfg.Robot.Motors, func(m robot.Motor) bool { return m.Name == cfg.Joint })
-	if err := cfg.named(); err != nil {
+	if err := cfg.checkBus(); err != nil {
 		return err
 	}
 	switch {

@@ -20,24 +20,24 @@ type ScanConfig struct {
 }
 
 const (
-	usualIDs  = 30
-	scanWait  = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms when nobody may set its timer
-	hearWait  = 80 * time.Millisecond // for any answer to a ping to all; a busy host is late
-	scanTurn  = 3 * time.Millisecond  // a Dynamixel lets those with lower ids answer a ping to all first
-	scanTries = 2
+	usualIDs      = 30
+	scanWait      = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms when nobody may set its timer
+	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all; a busy host is late
+	broadcastTurn = 3 * time.Millisecond  // a Dynamixel lets those with lower ids answer a ping to all first
+	scanTries     = 2
 )
 
 // found is one servo that answered.
 type found struct {
-	id       servo.ID
-	baud     int
-	protocol table.Protocol
-	model    *table.Model // nil: unknown
-	number   int
-	voltage  int // 0.1 V
-	fault    servo.Fault
-	twice    bool // its answers are garbled: probably two servos have the id
-	mute     bool // it answers pings, and not the question for its model
+	id         servo.ID
+	baud       int
+	protocol   table.Protocol
+	model      *table.Model // nil: unknown
+	number     int
+	voltage    int // 0.1 V
+	fault      servo.Fault
+	duplicate  bool // its answers are garbled: probably two servos have the id
+	unreadable bool // it answers pings, and not the question for its model
 }
 
 // ScanReport is the --json of edge-rt scan.
@@ -66,7 +66,7 @@ var (
 
 // Scan asks every id at every speed in every protocol and says who is there.
 func Scan(ctx context.Context, cfg ScanConfig) error {
-	if err := cfg.named(); err != nil {
+	if err := cfg.checkBus(); err != nil {
 		return err
 	}
 	if cfg.Last == 0 {
@@ -100,7 +100,7 @@ func (f found) name() string {
 	if f.model != nil {
 		return f.model.Name
 	}
-	if f.mute {
+	if f.unreadable {
 		return "unknown"
 	}
 	return fmt.Sprintf("number %d", f.number)
@@ -108,9 +108,9 @@ func (f found) name() string {
 
 func (f found) state() string {
 	switch {
-	case f.twice:
+	case f.duplicate:
 		return "garbled answers: two servos with this id?"
-	case f.mute:
+	case f.unreadable:
 		return "answers pings, not every question: a bad cable, or a busy machine; scan again"
 	case f.fault != 0:
 		return f.fault.Error()
@@ -128,7 +128,7 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.say("%4d  %-12s %-16s %8d %6.1fV  %s", f.ID, f.Model, f.Protocol, f.Baud, f.SupplyV, f.State)
 	}
 	switch {
-	case slices.ContainsFunc(all, func(f found) bool { return f.twice }):
+	case slices.ContainsFunc(all, func(f found) bool { return f.duplicate }):
 		s.say("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
 		return nil
 	case !cfg.Named:
@@ -180,13 +180,13 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			if ctx.Err() != nil {
 				return all, exit.Errorf(exit.Failure, "interrupted")
 			}
-			if err := s.dial(baud, family.protocol); err != nil {
+			if err := s.openBus(baud, family.protocol); err != nil {
 				if errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) || errors.Is(err, servo.ErrPortDenied) {
 					return all, err
 				}
 				continue // the adapter cannot run at this speed
 			}
-			if !s.anyone(last) {
+			if !s.anyReply(last) {
 				continue
 			}
 			var expected []servo.ID
@@ -195,7 +195,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			}
 			here, err := s.sweep(baud, last, scanWait, expected)
 			if err == nil && len(here) == 0 {
-				here, err = s.sweep(baud, last, hearWait, expected) // somebody is there
+				here, err = s.sweep(baud, last, broadcastWait, expected) // somebody is there
 			}
 			if err != nil {
 				return all, err
@@ -207,22 +207,22 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 	return all, nil
 }
 
-// anyone reports whether somebody hears the port's speed now. One silence may be
+// anyReply reports whether somebody hears the port's speed now. One silence may be
 // the host's.
-func (s *session) anyone(last uint8) bool {
+func (s *session) anyReply(last uint8) bool {
 	s.bus.SetRetry(1, scanWait)
 	defer s.bus.ResetRetry()
 	for range scanTries {
-		if s.bus.AnyReply(hearWait + time.Duration(last)*scanTurn) {
+		if s.bus.AnyReply(broadcastWait + time.Duration(last)*broadcastTurn) {
 			return true
 		}
 	}
 	return false
 }
 
-// sweep asks every id at the speed the port has now. Those that are expected are
-// asked again with patience, and so are those whose answer is garbled: a silence
-// may be the host's, and the answer another servo's late one.
+// sweep pings every id at the current speed. Expected ids that are silent, and ids
+// with a garbled reply, are pinged again with full timeouts and retries: the host may
+// have been late, or the reply another servo's.
 func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
 	for id := servo.ID(0); id <= last; id++ {
 		s.bus.SetRetry(scanTries, wait)
@@ -238,22 +238,22 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 		if err != nil && !garbled {
 			continue
 		}
-		f := found{id: id, baud: baud, protocol: s.bus.Protocol(), twice: garbled}
-		for try := 0; !f.twice && try < scanTries; try++ {
+		f := found{id: id, baud: baud, protocol: s.bus.Protocol(), duplicate: garbled}
+		for try := 0; !f.duplicate && try < scanTries; try++ {
 			if f, err = s.identify(f); err == nil {
 				break
 			}
-			f.twice = errors.Is(err, servo.ErrGarbled)
+			f.duplicate = errors.Is(err, servo.ErrGarbled)
 		}
-		f.mute = err != nil && !f.twice
+		f.unreadable = err != nil && !f.duplicate
 		all = append(all, f)
 	}
 	return all, nil
 }
 
-// identify finds out what a servo is. Feetech's and protocol 1.0's frames are
-// the same, so the model number tells: a Feetech servo has its firmware where
-// the other has it, and says in the third byte how its words run.
+// identify reads a servo's model. Feetech and Dynamixel protocol 1.0 have the same
+// frames, so the model number decides: Feetech has its firmware version there, and
+// its byte order in the next byte.
 func (s *session) identify(f found) (found, error) {
 	if f.protocol == table.Dynamixel2 {
 		number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})

@@ -12,17 +12,16 @@ import (
 	"edgert/servo/table"
 )
 
-// highestID is how far a lone motor is looked for.
+// highestID bounds the search for a single motor.
 const highestID = servo.MaxID
 
-// idWait is for the acknowledgement of a new id, which comes from the old one.
+// idWait is for the reply to a new id, which comes from the old one.
 const idWait = 50 * time.Millisecond
 
 // SetupMotors gives every motor its id and its speed, one at a time, the last of
-// the chain first, as LeRobot does it: so each is alone on the bus when its turn
-// comes, and stays connected.
+// the chain first, as LeRobot does.
 func SetupMotors(ctx context.Context, cfg Config) error {
-	if err := cfg.named(); err != nil {
+	if err := cfg.checkBus(); err != nil {
 		return err
 	}
 	s := newSession(cfg)
@@ -31,16 +30,13 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 	slices.Reverse(motors)
 	s.say("Each motor of a %s gets its id. Keep the motors' supply on.", cfg.Robot.Name)
 	for _, m := range motors {
-		for _, id := range []uint8{m.Shadow, m.ID} {
-			if id == 0 && m.ID != 0 {
-				continue
-			}
-			if err := s.setUp(ctx, m, id); err != nil {
+		if m.Shadow != 0 {
+			if err := s.setUp(ctx, m, m.Shadow, m.Name+"_shadow"); err != nil {
 				return err
 			}
-			if m.Shadow == 0 {
-				break
-			}
+		}
+		if err := s.setUp(ctx, m, m.ID, m.Name); err != nil {
+			return err
 		}
 	}
 	s.say("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s", s.flags(), s.flags())
@@ -48,18 +44,14 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 }
 
 // setUp gives one motor its id.
-func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8) error {
-	name := m.Name
-	if id == m.Shadow && m.Shadow != 0 {
-		name += "_shadow"
-	}
+func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name string) error {
 	for {
 		if _, err := s.ask(ctx, "Connect the %s motor alone (%s) and press Enter.", name, m.Model.Name); err != nil {
 			return err
 		}
-		f, err := s.alone(ctx, m)
+		f, err := s.findSingle(ctx, m)
 		if err == nil {
-			err = s.number(f, m, id)
+			err = s.writeID(f, m, id)
 		}
 		if err == nil {
 			s.say("%s is motor %d now.", name, id)
@@ -72,8 +64,8 @@ func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8) error {
 	}
 }
 
-// alone finds the only motor on the bus, at whatever speed and id.
-func (s *session) alone(ctx context.Context, m robot.Motor) (found, error) {
+// findSingle finds the only motor on the bus, at whatever speed and id.
+func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) {
 	p := m.Model.Protocol
 	usual := []servo.ID{m.ID}
 	for _, other := range s.Robot.Motors {
@@ -89,7 +81,7 @@ func (s *session) alone(ctx context.Context, m robot.Motor) (found, error) {
 		return found{}, err
 	case len(all) == 0:
 		return found{}, errors.New("no motor answers: check its supply and cable")
-	case len(all) > 1 || all[0].twice:
+	case len(all) > 1 || all[0].duplicate:
 		return found{}, errors.New("more than one motor answers: connect this one alone")
 	case all[0].model != m.Model:
 		return found{}, fmt.Errorf("this is a %s, want a %s", all[0].name(), m.Model.Name)
@@ -97,15 +89,14 @@ func (s *session) alone(ctx context.Context, m robot.Motor) (found, error) {
 	return all[0], nil
 }
 
-// number writes id and speed. Torque must be off and the lock open for it; the
-// acknowledgement of a new speed may come at either, so what counts is that the
-// motor answers at the new one.
-func (s *session) number(f found, m robot.Motor, id uint8) error {
+// writeID writes id and speed, with torque off and the EEPROM unlocked. The reply to
+// a new speed may come at either one, so the motor is asked again at the new one.
+func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 	code, ok := m.Model.Protocol.BaudCode(s.Robot.Baud)
 	if !ok {
 		return fmt.Errorf("a %s cannot run at %d baud", m.Model.Name, s.Robot.Baud)
 	}
-	if err := s.dial(f.baud, m.Model.Protocol); err != nil {
+	if err := s.openBus(f.baud, m.Model.Protocol); err != nil {
 		return err
 	}
 	if _, err := s.bus.WriteRegister(f.id, m.Model.Row(table.TorqueEnable), 0); err != nil {
@@ -115,8 +106,7 @@ func (s *session) number(f found, m robot.Motor, id uint8) error {
 		if err := s.unlock(f.id, m.Model, 0); err != nil {
 			return err
 		}
-		// Not to be repeated: the old id is gone then, and whether it worked the
-		// new one tells.
+		// No retry: after a success the old id is gone. The ping below tells.
 		s.bus.SetRetry(1, idWait)
 		_, failed := s.bus.WriteRegister(f.id, m.Model.Row(table.MotorID), int(id))
 		s.bus.ResetRetry()
@@ -133,7 +123,7 @@ func (s *session) number(f found, m robot.Motor, id uint8) error {
 		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code) // answered at the old speed, the new one, or not
 	}
 	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
-	if err := s.dial(s.Robot.Baud, m.Model.Protocol); err != nil {
+	if err := s.openBus(s.Robot.Baud, m.Model.Protocol); err != nil {
 		return err
 	}
 	if err := s.unlock(id, m.Model, 1); err != nil {

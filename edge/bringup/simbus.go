@@ -40,10 +40,8 @@ type SimBusConfig struct {
 	Weightless       bool   `help:"An arm that loses torque stays where it is; by default shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees a second."`
 }
 
-const (
-	simBusNice = -10                   // as an edge's threads
-	simBusPoll = 50 * time.Millisecond // whether it is to end
-)
+// simBusNice is the nice value of an edge's threads.
+const simBusNice = -10
 
 // latencyMax is more than any adapter's latency timer can be set to.
 const latencyMax = 255 * time.Millisecond
@@ -86,7 +84,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 		if err != nil {
 			return exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
 		}
-		furnish(&bus, r, cfg)
+		addMotors(&bus, r, cfg)
 	}
 	if cfg.Baud != 0 {
 		bus.Baud = cfg.Baud
@@ -95,8 +93,8 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	if bus.BootTorque, err = bootTorque(cfg.BootTorque, bus.Servos); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	// A bus is never late: a client would take that for a lost packet. Where the
-	// kernel refuses, it is late more often.
+	// A real bus is never late, and a client counts a late reply as lost. Where the
+	// kernel refuses the nice value, more of them are.
 	_ = rt.NiceProcess(simBusNice)
 	b, err := servosim.Open(bus)
 	switch {
@@ -109,24 +107,22 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	}
 	defer b.Close()
 	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link, b.Path(), bus.Baud)
-	for ctx.Err() == nil {
-		bus.Clock.SleepUntil(bus.Clock.Now().Add(simBusPoll))
-	}
+	<-ctx.Done()
 	c := b.Counters()
 	fmt.Fprintf(out, "%d requests, %d replies, %d wrong checksums, %d bytes of garbage, %d faults injected\n",
 		c.Requests, c.Replies, c.BadChecksums, c.GarbageBytes, c.Faults)
 	return nil
 }
 
-// furnish puts a robot's motors on the bus, and behind them the world that
+// addMotors puts a robot's motors on the bus, and behind them the world that
 // edge-rt --bus sim shows, where the arm fits into it.
-func furnish(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
+func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	bus.Servos, bus.Baud = nil, r.Baud
 	fits := len(r.Motors) == sim.DOF && !r.Leader
 	bus.Weights = make([]servosim.Weight, 0, 2*len(r.Motors))
 	for _, m := range r.Motors {
 		var weight servosim.Weight
-		if !cfg.Weightless && slices.Contains(heavy, m.Name) {
+		if !cfg.Weightless && slices.Contains(sinkingJoints, m.Name) {
 			weight = servosim.Weight{Rest: m.Model.Resolution / 4, Speed: sinkTurns * float64(m.Model.Resolution)}
 		}
 		bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name}), append(bus.Weights, weight)
@@ -151,9 +147,9 @@ func furnish(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	}
 }
 
-// heavy are the joints that sink when nothing holds them any more, sinkTurns times
+// sinkingJoints are the joints that sink when nothing holds them any more, sinkTurns times
 // a turn in a second: 60 degrees.
-var heavy = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
+var sinkingJoints = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
 
 const sinkTurns = 1.0 / 6
 

@@ -28,7 +28,7 @@ func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 			}
 		}
 		bus := servosim.Config{Clock: rt.KernelClock()}
-		furnish(&bus, r, SimBusConfig{})
+		addMotors(&bus, r, SimBusConfig{})
 		var got []uint8
 		for i, w := range bus.Weights {
 			if w.Speed > 0 {
@@ -38,7 +38,7 @@ func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 		if len(bus.Weights) != len(bus.Servos) || !slices.Equal(got, want) || len(want) < 3 {
 			t.Errorf("%s: %v of %d servos sink, want %v", name, got, len(bus.Servos), want)
 		}
-		furnish(&bus, r, SimBusConfig{Weightless: true})
+		addMotors(&bus, r, SimBusConfig{Weightless: true})
 		if slices.ContainsFunc(bus.Weights, func(w servosim.Weight) bool { return w.Speed != 0 }) {
 			t.Errorf("%s: weightless %v", name, bus.Weights)
 		}

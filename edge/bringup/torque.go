@@ -24,11 +24,10 @@ type TorqueOffConfig struct {
 	OnExit string // of the run, as ExecStopPost= sees it: see leftHolding
 }
 
-// TorqueOff makes every motor of the robot limp. It wants no calibration and
-// configures nothing, since it is also what systemd calls after an edge that was
-// killed: it tells all motors at once, then asks each for a confirmation, with
-// the bus's retries, and goes on past those that give none. Its error names
-// them.
+// TorqueOff switches every motor's torque off. It needs no calibration and
+// configures nothing, since systemd calls it after an edge was killed: it tells all
+// motors at once, then asks each for a confirmation. Its error names those that gave
+// none.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	r, err := device.Robot(cfg.Robot)
 	switch {
@@ -39,7 +38,7 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	case cfg.Bus == device.Sim:
 		fmt.Fprintln(out, "the simulated arm ended with its edge: nothing is under torque")
 		return nil
-	case leftHolding(cfg.OnExit):
+	case heldOnPurpose(cfg.OnExit):
 		fmt.Fprintln(out, "the edge left by itself and holds the arm, as --on-exit hold says: torque stays")
 		return nil
 	}
@@ -49,19 +48,19 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	return Release(cfg.Bus, r, out)
 }
 
-// afterService is how long systemd's command after a run tries; a person who asks
-// for it is told at once what is missing.
+// afterService is how long systemd's command retries; an operator gets the error at
+// once.
 const (
 	afterService = 3 * time.Second
 	releaseEvery = 50 * time.Millisecond
 )
 
-// ReleaseFor is Release until all motors have confirmed it, for so long: whoever
-// cleans up after a run does not give up on motors that are silent, or on an
-// adapter that is out, for a moment. A port that another program has is its.
-func ReleaseFor(patience time.Duration, bus string, r robot.Robot, out io.Writer) error {
+// ReleaseFor repeats Release until all motors have confirmed it or the timeout is
+// over: motors may be silent, or the adapter unplugged, for a moment. It gives up at
+// once on a port that another program has.
+func ReleaseFor(timeout time.Duration, bus string, r robot.Robot, out io.Writer) error {
 	clock := rt.KernelClock()
-	for end := clock.Now().Add(patience); ; clock.SleepUntil(clock.Now().Add(releaseEvery)) {
+	for end := clock.Now().Add(timeout); ; clock.SleepUntil(clock.Now().Add(releaseEvery)) {
 		err := Release(bus, r, out)
 		if err == nil || errors.Is(err, servo.ErrPortBusy) || clock.Now() >= end {
 			return err
@@ -69,44 +68,36 @@ func ReleaseFor(patience time.Duration, bus string, r robot.Robot, out io.Writer
 	}
 }
 
-// Release makes every motor limp of a robot whose arm is at a port, as soon as
-// nobody else has that.
+// Release switches off the torque of a robot at a port, once the port is free.
 func Release(bus string, r robot.Robot, out io.Writer) error {
 	port, err := servo.OpenPortWait(bus, r.Baud, rt.KernelClock(), nil)
 	if err != nil {
 		return exit.Errorf(exit.Absent, "torque may still be on: %w", err)
 	}
-	stiff := servo.Release(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()), r)
-	if err := port.Close(); err != nil && stiff == nil {
-		return exit.Errorf(exit.Absent, "close %s: %w", bus, err)
-	}
-	if stiff != nil {
-		return exit.Errorf(exit.Absent, "torque may still be on at %s: %w", bus, stiff)
+	err = servo.Release(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()), r)
+	if err = errors.Join(err, port.Close()); err != nil {
+		return exit.Errorf(exit.Absent, "torque may still be on at %s: %w", bus, err)
 	}
 	fmt.Fprintf(out, "torque is off on %d motors at %s\n", len(r.IDs()), bus)
 	return nil
 }
 
-// leftHolding reports whether the edge whose end we clean up after has held the
-// arm on purpose. systemd tells an ExecStopPost= command how the main process
-// ended: only one that exited by itself, with a code of exit.Held, has, or one of
-// exit.Untouched, which left the arm as the run before did. One that was killed,
-// that panicked or hung, or whose service ended in any other way, has not: where
-// panics are no signals, a code 2 may be one, and the arm is let go.
+// heldOnPurpose reports whether the run that has ended holds the arm on purpose.
+// systemd tells an ExecStopPost= command how the main process ended: it holds the
+// arm after a code of exit.Held, or of exit.Untouched, which left it as it was. After
+// a kill, a hang or a panic it does not; where panics are no signals, code 2 may be
+// one.
 //
 // Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS; the
 // service's Environment= is this command's too.
-func leftHolding(onExit string) bool {
+func heldOnPurpose(onExit string) bool {
 	result := os.Getenv("SERVICE_RESULT")
 	if follow.ExitModes[onExit] != follow.ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {
 		return false
 	}
 	status, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))
 	code := exit.Code(status)
-	switch {
-	case err != nil:
-		return false
-	case code == exit.Usage && os.Getenv("GOTRACEBACK") != "crash":
+	if err != nil || code == exit.Usage && os.Getenv("GOTRACEBACK") != "crash" {
 		return false
 	}
 	return slices.Contains(exit.Held, code) || slices.Contains(exit.Untouched, code)

@@ -176,7 +176,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 			t.Setenv("SERVICE_RESULT", tt.result)
 			t.Setenv("EXIT_CODE", tt.code)
 			t.Setenv("EXIT_STATUS", tt.status)
-			if got := leftHolding(tt.onExit); got != tt.stays {
+			if got := heldOnPurpose(tt.onExit); got != tt.stays {
 				t.Errorf("leftHolding(%s) with %s, %s, %s = %v, want %v", tt.onExit, tt.result, tt.code, tt.status, got, tt.stays)
 			}
 		})
@@ -186,7 +186,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		t.Setenv("EXIT_CODE", "exited")
 		t.Setenv("EXIT_STATUS", "2")
 		t.Setenv("GOTRACEBACK", "single")
-		if leftHolding("hold") {
+		if heldOnPurpose("hold") {
 			t.Error("code 2 without GOTRACEBACK=crash holds the arm")
 		}
 	})

@@ -14,20 +14,20 @@ import (
 // Source: brltty's Autostart/Udev/usb-all.rules.in.
 var adapters = map[string]string{"1a86:7523": "CH340", "10c4:ea60": "CP210x", "0403:6001": "FT232R"}
 
-// brailled is the name of the program that takes them.
-const brailled = "brltty"
+// brltty is the program that claims them.
+const brltty = "brltty"
 
-// unclaimed names the adapters that are plugged in and give no port, and why.
+// unclaimed describes the adapters that are plugged in and have no port.
 func unclaimed(sys, proc string) (lines []string) {
 	found, _ := filepath.Glob(filepath.Join(sys, "bus", "usb", "devices", "*", "idProduct"))
 	for _, file := range found {
 		dir := filepath.Dir(file)
-		id := word(filepath.Join(dir, "idVendor")) + ":" + word(file)
+		id := readWord(filepath.Join(dir, "idVendor")) + ":" + readWord(file)
 		chip, known := adapters[id]
 		if !known || hasPort(dir) {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("A %s adapter (%s, USB %s) is plugged in and gives no port: %s.", chip, id, filepath.Base(dir), whose(dir, proc)))
+		lines = append(lines, fmt.Sprintf("A %s adapter (%s, USB %s) is plugged in and gives no port: %s.", chip, id, filepath.Base(dir), explainUnclaimed(dir, proc)))
 	}
 	return lines
 }
@@ -42,10 +42,11 @@ func hasPort(dir string) bool {
 	return false
 }
 
-// whose says who has the interfaces of a device without a port, and what to do.
-func whose(dir, proc string) string {
+// explainUnclaimed says which program or driver has a device without a port, and
+// what to do.
+func explainUnclaimed(dir, proc string) string {
 	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or apt remove brltty), then plug it in again"
-	running := runs(proc, brailled)
+	running := isRunning(proc, brltty)
 	drivers, _ := filepath.Glob(filepath.Join(dir, "*:*", "driver"))
 	for _, link := range drivers {
 		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == "usbfs" {
@@ -61,19 +62,19 @@ func whose(dir, proc string) string {
 	return "no driver has it; load the chip's (modprobe ch341, cp210x or ftdi_sio), or plug it in again. If it has had a port for a second, that was brltty: " + cure
 }
 
-// runs reports whether a program runs.
-func runs(proc, name string) bool {
+// isRunning reports whether a program runs.
+func isRunning(proc, name string) bool {
 	all, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
 	for _, file := range all {
-		if word(file) == name {
+		if readWord(file) == name {
 			return true
 		}
 	}
 	return false
 }
 
-// word is what a small file holds, "" when it is not there.
-func word(path string) string {
+// readWord returns the text of a small file, "" when it is absent.
+func readWord(path string) string {
 	text, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(text))
 }
