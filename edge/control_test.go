@@ -13,6 +13,7 @@ import (
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/edge/tick"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/rt/rttest"
 	"edgert/servo"
@@ -564,5 +565,55 @@ func TestTickNoAlloc(t *testing.T) {
 		r.time.SleepUntil(now.Add(testPeriod))
 	}); n != 0 {
 		t.Errorf("tick allocates %v times, want 0", n)
+	}
+}
+
+// Nothing is asked while an answer could not be used.
+func TestNoObservationLeaves(t *testing.T) {
+	for name, begin := range map[string]func(*rig){
+		"an operator pauses":         func(r *rig) { r.operator.pause.Store(true) },
+		"a joint is silent":          func(r *rig) { r.bus.silent = 1 },
+		"the bus is silent":          func(r *rig) { r.bus.silent = 3 },
+		"a camera has shown nothing": func(r *rig) { r.link.missingCameras.Store(1) },
+		"there is no session":        func(r *rig) { r.link.epoch.Store(0) },
+		"the arm parks":              func(r *rig) { r.operator.leave.Store(true) },
+	} {
+		r := newRig(t)
+		r.slope = 1
+		r.serve(60, 3, 10)
+		for before := r.session.key; r.session.key == before; {
+			r.step(1)
+		}
+		begin(r)
+		r.step(11) // a joint is taken for silent
+		asked := r.stats.requests.Load()
+		r.step(10) // the last request is unanswered: it would be repeated
+		if got := r.stats.requests.Load() - asked; got != 0 {
+			t.Errorf("%s: %d requests, want none", name, got)
+		}
+	}
+}
+
+// The stages begin where the arm was armed.
+func TestStagesBeginWhereTheArmStands(t *testing.T) {
+	r := newRig(t)
+	stages, err := stage.NewChain(stage.Config{Velocity: 100}, 100, testDOF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.core.Stages = stages
+	r.step(1)
+	r.answer(1, 20)
+	r.step(3) // merges, arms, acts
+	if got, want := r.bus.writes[0], [testDOF]float32{6, 49}; got != want {
+		t.Errorf("first goal %v, want %v: a hundredth of 100 units/s from where the arm stands", got, want)
+	}
+}
+
+func TestARecordNamesOnlyTheSessionThatAsked(t *testing.T) {
+	var s sessionState
+	s.recent[0] = &record.Session{Epoch: 4}
+	if s.of(4) == nil || s.of(8) != nil || s.of(5) != nil {
+		t.Errorf("sessions of 4, 8 and 5: %v, %v, %v, want only the first", s.of(4), s.of(8), s.of(5))
 	}
 }

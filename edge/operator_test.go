@@ -26,6 +26,9 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	if r.stats.starved.Load() != 0 || r.run.state != stateStreaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
 	}
+	if since := r.time.Now().Sub(rt.Instant(r.link.mergedAt.Load())); since > testPeriod {
+		t.Errorf("pause: the link misses an answer for %v, want for none", since)
+	}
 	r.core.MaxAge = 0
 	r.operator.pause.Store(false)
 	r.step(1)
