@@ -1,3 +1,18 @@
+// Package faults runs every way of scheduling chunks through the same faults and
+// compares what came of it.
+//
+// A Scenario (scenario.go) is a script of faults (wire/faulty) drawn per seed and
+// tick, so that all contenders have identical ones: figures are compared in pairs,
+// episode by episode. A Contender (contender.go) is a discipline of package chunk
+// with its settings. Play (play.go) takes every contender through every scenario for
+// the same seeds in virtual time (internal/fleet): the loop, the discipline, the
+// policy, the pictures and the messages are the real ones, clock, bus and network
+// are numbers. Live (live.go) repeats some of it on the real edge-rt and
+// lean-server, and reads what they wrote (outcome.go).
+//
+// The outcomes become metrics with their intervals (stats.go) and a Report
+// (report.go): a table, JSON, one CSV row per tick with the columns of the DRTC
+// program (csv.go), and a page (page.go) with the figures of episodes (plot.go).
 package faults
 
 import (

@@ -162,7 +162,12 @@ func parseCyclictest(text []byte) (t bench.Tally, err error) {
 		} else if list, ok := strings.CutPrefix(line, "# Histogram Overflows:"); ok {
 			overflows, err = numbers(list)
 		} else if line != "" && line[0] >= '0' && line[0] <= '9' {
-			err = addRow(&t, line)
+			var row []int64
+			if row, err = numbers(line); err == nil {
+				for _, n := range row[1:] {
+					t.AddUS(float64(row[0]), uint64(n))
+				}
+			}
 		}
 		if err != nil {
 			return t, fmt.Errorf("cyclictest's line %q: %w", line, err)
@@ -181,18 +186,6 @@ func parseCyclictest(text []byte) (t bench.Tally, err error) {
 		t.RaiseMax(float64(slices.Max(maxima)))
 	}
 	return t, lines.Err()
-}
-
-// addRow counts one line of the histogram.
-func addRow(t *bench.Tally, line string) error {
-	row, err := numbers(line)
-	if err != nil {
-		return err
-	}
-	for _, n := range row[1:] {
-		t.AddUS(float64(row[0]), uint64(n))
-	}
-	return nil
 }
 
 // numbers parses a list of counts.

@@ -60,14 +60,15 @@ func (p LoopPart) Run(w io.Writer) error {
 	heap, began := rt.ReadHeap(), time.Now()
 
 	var stop atomic.Bool
-	var first, last threadCount
+	var faults, switches int64
 	err := loop.Run(&stop, func(t rt.Tick) rt.Wait {
 		if len(samples) == 0 {
-			first.read()
+			faults, switches = threadUse()
 		}
 		samples = append(samples, loopSample{t.Deadline, t.Woke})
 		if len(samples) >= ticks {
-			last.read()
+			lastFaults, lastSwitches := threadUse()
+			faults, switches = lastFaults-faults, lastSwitches-switches
 			stop.Store(true)
 		}
 		return rt.Wait{}
@@ -80,17 +81,12 @@ func (p LoopPart) Run(w io.Writer) error {
 	r.Seconds, r.GCCycles = seconds, after.Cycles-heap.Cycles
 	r.OverrunsOwn, r.OverrunsHost, r.Skipped = stats.OverrunsOwn, stats.OverrunsHost, stats.Skipped
 	r.Granted, r.Why = grant.Granted, grant.Why
-	r.Faults, r.Involuntary = last.faults-first.faults, last.involuntary-first.involuntary
+	r.Faults, r.Involuntary = faults, switches
 	return json.NewEncoder(w).Encode(r)
 }
 
 // loopSample is one tick.
 type loopSample struct{ deadline, woke rt.Instant }
-
-// threadCount is threadUse at some instant.
-type threadCount struct{ faults, involuntary int64 }
-
-func (c *threadCount) read() { c.faults, c.involuntary = threadUse() }
 
 // summarize counts lateness, and jitter between ticks that are neighbours.
 func summarize(samples []loopSample, period time.Duration) LoopResult {

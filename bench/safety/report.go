@@ -2,6 +2,7 @@ package safety
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -192,7 +193,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		if v.Who == "" {
 			step = "–"
 		}
-		fmt.Fprintf(b, "| %s (`%s`) | %s | %s | %s | %s | %s | %s |\n", v.Title, v.Name, did, step, v.safe(), v.exit(), orDash(v.Who), v.broken())
+		fmt.Fprintf(b, "| %s (`%s`) | %s | %s | %s | %s | %s | %s |\n", v.Title, v.Name, did, step, v.safe(), v.exit(), cmp.Or(v.Who, "–"), v.broken())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -231,13 +232,6 @@ func (r *Report) WriteInto(name string) error {
 		return err
 	}
 	return os.WriteFile(name, b.Bytes(), 0o644)
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "–"
-	}
-	return text
 }
 
 func (v *Result) safe() string {
