@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -77,15 +78,12 @@ func (o *outage) succeeded() {
 
 // New returns a camera on an open source; maxAge 0 is DefaultMaxAge.
 func New(name string, source camera.Source, maxAge time.Duration) *Camera {
-	if maxAge == 0 {
-		maxAge = DefaultMaxAge
-	}
 	size := source.Format().FrameBytes()
 	if _, lends := source.(camera.Lender); lends {
 		size = 0
 	}
 	return &Camera{
-		Name: name, ImageName: ImageKey + name, Source: source, MaxAge: maxAge, Age: rt.NewHist(),
+		Name: name, ImageName: ImageKey + name, Source: source, MaxAge: cmp.Or(maxAge, DefaultMaxAge), Age: rt.NewHist(),
 		Newest: rt.NewLatest(func(s *Frame) { s.Pix = make([]byte, size) }),
 	}
 }

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -49,10 +50,7 @@ type Encoder struct {
 // Close frees it.
 func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	f := e.Source.Format()
-	quality := d.Quality
-	if c.Quality > 0 {
-		quality = c.Quality
-	}
+	quality := cmp.Or(c.Quality, d.Quality)
 	outW, outH := c.SendW, c.SendH
 	if outW == 0 {
 		outW, outH = d.WantW, d.WantH

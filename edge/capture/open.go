@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -56,11 +57,7 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 	case len(c.Controls) > 0:
 		return nil, "", exit.Errorf(exit.Usage, "camera %s: option %s: files have no controls", c.Name, c.Controls[0].Name)
 	}
-	fps := c.FPS
-	if fps == 0 {
-		fps = usualFPS
-	}
-	r, err := replay.Open(c.Source, fps, clock)
+	r, err := replay.Open(c.Source, cmp.Or(c.FPS, usualFPS), clock)
 	if err != nil {
 		return nil, "", exit.Errorf(exit.Config, "camera %s: %w", c.Name, err)
 	}
@@ -122,9 +119,7 @@ func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 			f.Width, f.Height = usualWidth, usualHeight
 		}
 	}
-	if f.FPS == 0 {
-		f.FPS = usualFPS
-	}
+	f.FPS = cmp.Or(f.FPS, usualFPS)
 	if c.Source == Sim {
 		return p.World().Camera(c.Name, f), "simulated: " + f.String(), nil
 	}

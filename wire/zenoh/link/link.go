@@ -15,6 +15,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -125,9 +126,7 @@ type Link struct {
 // open finishes a Link whose handshake is done. txSN and rxSN are where the
 // lanes of each side start.
 func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Duration, txSN, rxSN uint32) *Link {
-	if cfg.Stall == 0 {
-		cfg.Stall = DefaultStall
-	}
+	cfg.Stall = cmp.Or(cfg.Stall, DefaultStall)
 	resolution := ours.Resolution.Min(theirs.Resolution)
 	l := &Link{
 		conn: conn, cfg: cfg, lease: lease,
