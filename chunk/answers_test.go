@@ -64,7 +64,7 @@ func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 			}
 			p, action := b.Last(), float64(b.actions[n])
 			key := uint64(math.Round((action - math.Floor(action)) * 1000))
-			blends := name == ScheduleAsync || name == ScheduleV1 // its rows are of two requests
+			blends := name == scheduleAsync || name == scheduleV1 // its rows are of two requests
 			if p.Epoch != 2 || p.Episode != 5 || !blends && p.Seq != key || p.Asked != announced[p.Seq] || p.Index < p.Delay || p.Index >= benchHorizon {
 				t.Fatalf("%s: action %v is of %+v, announced %d", name, action, p, announced[p.Seq])
 			}

@@ -17,7 +17,7 @@ func TestStepOfAnAnswer(t *testing.T) {
 					continue
 				}
 				want := b.View().N + 1
-				if compat && (name == ScheduleDRTC || name == ScheduleAsync) {
+				if compat && (name == scheduleDRTC || name == scheduleAsync) {
 					want = max(b.View().N, 0)
 				}
 				if b.ask.Step != want {
@@ -37,7 +37,7 @@ func TestStepOfAnAnswer(t *testing.T) {
 // With Compat it is compared with the newest that was sent.
 func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	for _, compat := range []bool{false, true} {
-		b := hand(t, Config{Schedule: ScheduleAsync, Compat: compat, Threshold: 1}, 1)
+		b := hand(t, Config{Schedule: scheduleAsync, Compat: compat, Threshold: 1}, 1)
 		b.deliver(1) // seen at 0
 		for i, step := range []struct {
 			at           float32
@@ -73,13 +73,13 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 func TestAsksAfterRearmAndReset(t *testing.T) {
 	for _, name := range Schedules {
 		for _, compat := range []bool{false, true} {
-			if compat && name == ScheduleDRTC {
+			if compat && name == scheduleDRTC {
 				continue // begins as its program does, s_min + epsilon ticks later
 			}
 			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.Rearm, "Reset": Discipline.Reset} {
 				b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
 				asked, step := len(b.asked), b.ask.Step
-				if asked == 0 || asked > 1 && (name != ScheduleV1 || !compat) { // every tick asks
+				if asked == 0 || asked > 1 && (name != scheduleV1 || !compat) { // every tick asks
 					t.Fatalf("%s, compat %v: %d requests in 3 ticks, want 1", name, compat, asked)
 				}
 				begin(b)
@@ -94,7 +94,7 @@ func TestAsksAfterRearmAndReset(t *testing.T) {
 // Goal: a session that is lost takes the answer to the last look with it, also
 // while actions are left and the arm is held on the same step.
 func TestAsyncAsksAfterRearmOnTheSameStep(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAsync, Threshold: 1, Similarity: -1}, 1)
+	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
 	held := func() bool { // a tick on which no action is taken
 		b.tick++

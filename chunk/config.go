@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// The disciplines, as --schedule names them. docs/scheduling.md says when to
-// choose which.
+// The disciplines, the values of Config.Schedule.
 const (
-	ScheduleDRTC   = "drtc"   // asks early and again without waiting; chunks join step by step
-	ScheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, its answer replaces the queue
-	ScheduleAppend = "append" // LeRobot's engine without RTC: the answer goes behind the queue
-	ScheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends what overlaps
-	ScheduleV1     = "v1"     // the first remote proposal: trims by the round trip, blends what overlaps
-	ScheduleSync   = "sync"   // asks when nothing is left, and waits
+	scheduleDRTC   = "drtc"   // asks early and again without waiting; chunks join step by step
+	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, its answer replaces the queue
+	scheduleAppend = "append" // LeRobot's engine without RTC: the answer goes behind the queue
+	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends what overlaps
+	scheduleV1     = "v1"     // the first remote proposal: trims by the round trip, blends what overlaps
+	scheduleSync   = "sync"   // asks when nothing is left, and waits
 )
 
-// Schedules lists the values of Config.Schedule, the default first.
-var Schedules = []string{ScheduleDRTC, ScheduleRTC, ScheduleAppend, ScheduleAsync, ScheduleV1, ScheduleSync}
+// Schedules lists the values of Config.Schedule, the default first: drtc, rtc,
+// append, async, v1, sync. docs/scheduling.md says when to choose which.
+var Schedules = []string{scheduleDRTC, scheduleRTC, scheduleAppend, scheduleAsync, scheduleV1, scheduleSync}
 
 // What conditions a chunk of drtc, the values of Config.Prefix.
 const (
@@ -109,9 +109,9 @@ func New(c Config) (Discipline, error) {
 		return nil, err
 	}
 	switch {
-	case c.Schedule == ScheduleDRTC && c.Compat:
+	case c.Schedule == scheduleDRTC && c.Compat:
 		return newOriginalDRTC(c, e), nil
-	case c.Schedule == ScheduleDRTC:
+	case c.Schedule == scheduleDRTC:
 		return newDRTC(c, e), nil
 	}
 	b, err := newQueueBase(c, e)
@@ -119,12 +119,12 @@ func New(c Config) (Discipline, error) {
 		return nil, err
 	}
 	switch c.Schedule {
-	case ScheduleAsync:
+	case scheduleAsync:
 		if c.Compat {
 			return newOriginalAsync(b), nil
 		}
 		return newAsync(b), nil
-	case ScheduleV1:
+	case scheduleV1:
 		if c.Compat {
 			return &originalV1{b}, nil
 		}
@@ -138,7 +138,7 @@ func New(c Config) (Discipline, error) {
 
 // Conditioned says whether the discipline sends what will run meanwhile.
 func (c *Config) Conditioned() bool {
-	return c.Schedule == ScheduleRTC || c.Schedule == ScheduleDRTC && c.Prefix != prefixNone
+	return c.Schedule == scheduleRTC || c.Schedule == scheduleDRTC && c.Prefix != prefixNone
 }
 
 // fill puts in the defaults and refuses what cannot run.
@@ -187,9 +187,9 @@ func (c *Config) fill() error {
 // ownEstimator returns the estimator of the schedule's source.
 func (c *Config) ownEstimator() string {
 	switch c.Schedule {
-	case ScheduleRTC, ScheduleAppend:
+	case scheduleRTC, scheduleAppend:
 		return "lerobot"
-	case ScheduleV1:
+	case scheduleV1:
 		return "max_last_1"
 	}
 	return "jk"

@@ -109,7 +109,7 @@ func TestDisciplineNoAlloc(t *testing.T) {
 }
 
 func TestDRTCDiscipline(t *testing.T) {
-	b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10}, 3)
+	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10}, 3)
 	b.lost = func(key int64) bool { return key%3 == 0 }
 	b.run(300)
 	if b.asked[0] != 0 || b.starved != 0 || len(b.actions) != 296 {
@@ -130,7 +130,7 @@ func TestDRTCDiscipline(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	good := Config{Schedule: ScheduleDRTC, Horizon: 50, DOF: 6, FPS: 60, Epsilon: 1}
+	good := Config{Schedule: scheduleDRTC, Horizon: 50, DOF: 6, FPS: 60, Epsilon: 1}
 	if _, err := New(good); err != nil {
 		t.Fatal(err)
 	}

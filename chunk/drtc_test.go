@@ -18,7 +18,7 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 		{"no prefix", Config{Prefix: prefixNone}, 0},
 	} {
 		c := tt.change
-		c.Schedule, c.SMin, c.Epsilon = ScheduleDRTC, 8, 1
+		c.Schedule, c.SMin, c.Epsilon = scheduleDRTC, 8, 1
 		b := newBench(t, c, 5)
 		b.run(100)
 		if len(b.asked) < 5 || b.ask.Delay != tt.want || b.ask.Delay > b.ask.Rows {
@@ -31,7 +31,7 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 // are: the estimate stays.
 func TestLateAnswersTeachNothing(t *testing.T) {
 	var held int64
-	b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, Estimator: "max_last_n"}, 3)
+	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, Estimator: "max_last_n"}, 3)
 	b.lost = func(key int64) bool {
 		if key == 4 {
 			held = key

@@ -180,7 +180,7 @@ func TestAsyncClientGolden(t *testing.T) {
 }
 
 func replayClient(t *testing.T, c clientCase) {
-	d, err := New(Config{Schedule: ScheduleAsync, Horizon: c.Chunk, DOF: 1, FPS: 30, Threshold: c.Threshold, Aggregate: c.Aggregate, Compat: true})
+	d, err := New(Config{Schedule: scheduleAsync, Horizon: c.Chunk, DOF: 1, FPS: 30, Threshold: c.Threshold, Aggregate: c.Aggregate, Compat: true})
 	if err != nil {
 		t.Fatal(err)
 	}

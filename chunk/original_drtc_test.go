@@ -87,7 +87,7 @@ func TestControlLoopGolden(t *testing.T) {
 func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	p := c.Params
 	made, err := New(Config{
-		Schedule: ScheduleDRTC, Horizon: p.H, DOF: 1, FPS: p.FPS, SMin: p.SMin, Epsilon: p.Epsilon,
+		Schedule: scheduleDRTC, Horizon: p.H, DOF: 1, FPS: p.FPS, SMin: p.SMin, Epsilon: p.Epsilon,
 		Estimator: p.Estimator, EstimatorK: p.K, Cooldown: cooldownOf(c), Compat: true,
 	})
 	if err != nil {

@@ -26,9 +26,9 @@ func (d *originalEngine) OnChunk(now rt.Instant, c *Chunk) Result {
 		return r
 	}
 	switch d.c.Schedule {
-	case ScheduleAppend:
+	case scheduleAppend:
 		return d.append(c, r)
-	case ScheduleRTC:
+	case scheduleRTC:
 		executed = lerobotSteps(r.RTT.Seconds(), d.c.FPS)
 	}
 	return d.replace(c, executed, r)
@@ -40,7 +40,7 @@ func (d *originalEngine) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 		return false
 	}
 	a.unconditioned()
-	if d.c.Schedule == ScheduleRTC {
+	if d.c.Schedule == scheduleRTC {
 		d.conditionOnRest(a)
 		d.padPrefix(a)
 	}

@@ -40,7 +40,7 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 	head := b.queue.head()
 	age := now.Sub(head.source)
 	if maxAge > 0 && age > maxAge {
-		if b.c.Schedule == ScheduleAppend { // behind an old head the chunk of a later request may be young
+		if b.c.Schedule == scheduleAppend { // behind an old head the chunk of a later request may be young
 			b.queue.dropOlder(now, maxAge)
 		} else {
 			b.queue.clear()
@@ -157,7 +157,7 @@ func (b *queueBase) waiting() bool {
 //
 //rt:noalloc
 func (b *queueBase) due() bool {
-	if b.c.Schedule == ScheduleSync {
+	if b.c.Schedule == scheduleSync {
 		return b.queue.size() == 0
 	}
 	return float64(b.queue.size())*(1/b.c.FPS) <= b.c.Buffer.Seconds()

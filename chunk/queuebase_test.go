@@ -16,7 +16,7 @@ func TestDisciplinesRunInStep(t *testing.T) {
 			b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
 			b.run(400)
 			gaps := 0
-			if name == ScheduleSync {
+			if name == scheduleSync {
 				gaps = b.starved
 			}
 			if len(b.actions) < 300 || b.starved != gaps {
@@ -27,12 +27,12 @@ func TestDisciplinesRunInStep(t *testing.T) {
 				if r.Outcome != Joined || r.stored != stored {
 					t.Errorf("answer %d: %+v, want it joined with %d rows", i, r, stored)
 				}
-				replaces := i > 0 && name != ScheduleAppend && name != ScheduleSync
+				replaces := i > 0 && name != scheduleAppend && name != scheduleSync
 				if (r.Overlap > 0) != replaces || (r.MeanL2 > 0) != replaces || r.MaxL2 < r.MeanL2 || r.Overlap > stored {
 					t.Errorf("answer %d: %+v, want it to meet rows that were left: %v", i, r, replaces)
 				}
 			}
-			if name == ScheduleAppend {
+			if name == scheduleAppend {
 				return // its rows are by design computed for other steps
 			}
 			for i, a := range b.actions {
@@ -49,12 +49,12 @@ func TestDisciplinesRunInStep(t *testing.T) {
 func TestOneLostAnswer(t *testing.T) {
 	type figures struct{ ours, compat int } // longest gap between two requests around the loss, in ticks
 	for name, want := range map[string]figures{
-		ScheduleDRTC:   {5, 5},
-		ScheduleRTC:    {4, 101},
-		ScheduleAppend: {4, 101},
-		ScheduleSync:   {4, 101},
-		ScheduleV1:     {4, 1},
-		ScheduleAsync:  {10, 10}, // it asks on every tick, unless an earlier answer filled the queue
+		scheduleDRTC:   {5, 5},
+		scheduleRTC:    {4, 101},
+		scheduleAppend: {4, 101},
+		scheduleSync:   {4, 101},
+		scheduleV1:     {4, 1},
+		scheduleAsync:  {10, 10}, // it asks on every tick, unless an earlier answer filled the queue
 	} {
 		for _, compat := range []bool{false, true} {
 			b := newBench(t, Config{
@@ -86,7 +86,7 @@ func TestOneLostAnswer(t *testing.T) {
 // LeRobot's engine, and with Compat ours, drops ceil(round trip * fps) rows.
 func TestIdleStart(t *testing.T) {
 	for _, compat := range []bool{false, true} {
-		b := newBench(t, Config{Schedule: ScheduleRTC, Epsilon: 1, Compat: compat}, 3)
+		b := newBench(t, Config{Schedule: scheduleRTC, Epsilon: 1, Compat: compat}, 3)
 		b.run(6)
 		want := 0
 		if compat {
@@ -103,7 +103,7 @@ func TestIdleStart(t *testing.T) {
 func TestRTCPrefix(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{
-			Schedule: ScheduleRTC, Epsilon: 1, Compat: compat, PrefixEnd: 10, Buffer: 50 * time.Millisecond,
+			Schedule: scheduleRTC, Epsilon: 1, Compat: compat, PrefixEnd: 10, Buffer: 50 * time.Millisecond,
 			Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond,
 		}, 3)
 		if b.run(1); b.ask.Key != 1 || b.ask.Rows != 0 || b.ask.ModelRows != 0 {
@@ -136,7 +136,7 @@ func TestRTCPrefix(t *testing.T) {
 // single row is one.
 func TestRTCPrefixEnd(t *testing.T) {
 	for bundle, want := range map[int]int{0: benchHorizon, 1: 1, 3: 3, 2 * benchHorizon: benchHorizon} {
-		b := newBench(t, Config{Schedule: ScheduleRTC, Epsilon: 1, PrefixEnd: bundle, Buffer: 100 * time.Millisecond}, 3)
+		b := newBench(t, Config{Schedule: scheduleRTC, Epsilon: 1, PrefixEnd: bundle, Buffer: 100 * time.Millisecond}, 3)
 		b.run(50)
 		if a := &b.ask; a.PrefixEnd != want || a.Rows != min(want, a.Runway) || a.Runway < 3 || a.Delay != min(3, a.Rows) {
 			t.Errorf("the bundle ends at %d: prefix end %d with %d rows of %d left, delay %d; want end %d", bundle, a.PrefixEnd, a.Rows, a.Runway, a.Delay, want)
@@ -147,7 +147,7 @@ func TestRTCPrefixEnd(t *testing.T) {
 // Behind a full queue nothing can be put: the answer changes nothing, and says so.
 // No discipline gets there: the queue is as large as what it asks for.
 func TestAppendToAFullQueue(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAppend}, 1)
+	b := hand(t, Config{Schedule: scheduleAppend}, 1)
 	b.Discipline.(*sequential).queue = newActionQueue(benchHorizon-1, 1)
 	if r := b.deliver(b.ask.Key); r.Outcome != ahead || r.stored != 0 || b.View().Size != 0 {
 		t.Errorf("%+v with %d left, want it refused", r, b.View().Size)
@@ -170,7 +170,7 @@ func TestAppendOfShortChunks(t *testing.T) {
 		{50, 6, 60, 500 * time.Millisecond},
 	} {
 		for _, compat := range []bool{false, true} {
-			d, err := New(Config{Schedule: ScheduleAppend, Horizon: c.rows, DOF: 1, FPS: c.fps, Epsilon: 1, Buffer: c.buffer, Compat: compat})
+			d, err := New(Config{Schedule: scheduleAppend, Horizon: c.rows, DOF: 1, FPS: c.fps, Epsilon: 1, Buffer: c.buffer, Compat: compat})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +194,7 @@ func TestAppendOfShortChunks(t *testing.T) {
 // An answer without actions costs LeRobot's client a round trip, not its time-out: it
 // asks again at once. Of a request that is not awaited it changes nothing.
 func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
-	for _, name := range []string{ScheduleRTC, ScheduleAppend, ScheduleSync} {
+	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		b := hand(t, Config{Schedule: name, Compat: true, RequestTimeout: time.Second}, 3)
 		b.answer = Chunk{DOF: 1}
 		if r := b.deliver(b.ask.Key); r.Outcome != BadShape || r.stored != 0 {
@@ -218,9 +218,9 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 // replaces by its steps in rtc.
 func TestSupersededAnswers(t *testing.T) {
 	for name, want := range map[string][]Outcome{
-		ScheduleAppend: {Joined, older, duplicate},
-		ScheduleSync:   {Joined, older, duplicate},
-		ScheduleRTC:    {Joined, Joined, duplicate},
+		scheduleAppend: {Joined, older, duplicate},
+		scheduleSync:   {Joined, older, duplicate},
+		scheduleRTC:    {Joined, Joined, duplicate},
 	} {
 		b := newBench(t, Config{Schedule: name, Epsilon: 1}, 1000)
 		b.run(40) // two requests at least, none answered
@@ -242,7 +242,7 @@ func TestSupersededAnswers(t *testing.T) {
 // as it does with Compat (vectors, "a lost answer with nothing left stops it").
 func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	for _, compat := range []bool{false, true} {
-		b := newBench(t, Config{Schedule: ScheduleAsync, Epsilon: 1, Compat: compat, Similarity: 1e6}, 3)
+		b := newBench(t, Config{Schedule: scheduleAsync, Epsilon: 1, Compat: compat, Similarity: 1e6}, 3)
 		b.run(5)
 		lost := b.ask.Key + 1
 		b.lost = func(key int64) bool { return key == lost }
@@ -257,7 +257,7 @@ func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 // never trimmed.
 func TestV1Trim(t *testing.T) {
 	for _, compat := range []bool{false, true} {
-		b := newBench(t, Config{Schedule: ScheduleV1, Epsilon: 1, Compat: compat, Buffer: time.Millisecond}, 7)
+		b := newBench(t, Config{Schedule: scheduleV1, Epsilon: 1, Compat: compat, Buffer: time.Millisecond}, 7)
 		b.run(60) // asks with nothing left: the next answer finds an idle arm
 		if first := b.merged[0]; first.Delay != 0 {
 			t.Errorf("compat %v: the first answer lost %d rows", compat, first.Delay)
@@ -310,7 +310,7 @@ func TestResetBeginsAnew(t *testing.T) {
 			if b.View().Size != 0 || b.Peek() != nil || b.View().N != n {
 				t.Errorf("%s, compat %v: after Reset %+v", name, compat, b.View())
 			}
-			if asks := b.OnTick(b.now(), b.state, &b.ask); !asks && (!compat || name != ScheduleDRTC) {
+			if asks := b.OnTick(b.now(), b.state, &b.ask); !asks && (!compat || name != scheduleDRTC) {
 				t.Errorf("%s, compat %v: no request after Reset", name, compat)
 			}
 		}
@@ -384,7 +384,7 @@ func (b *bench) deliver(key int64) Result {
 // A chunk whose rows have all run changes nothing; with Compat it empties the
 // queue of async and v1, as in the original, and rtc's by its round trip.
 func TestLateAnswers(t *testing.T) {
-	for _, name := range []string{ScheduleAsync, ScheduleV1, ScheduleRTC} {
+	for _, name := range []string{scheduleAsync, scheduleV1, scheduleRTC} {
 		for _, compat := range []bool{false, true} {
 			b := hand(t, Config{Schedule: name, Compat: compat, Threshold: 1, Similarity: -1, Buffer: time.Second, RequestTimeout: 10 * time.Millisecond}, 1)
 			b.deliver(1)
@@ -399,7 +399,7 @@ func TestLateAnswers(t *testing.T) {
 			if r.Outcome == Joined || !compat && left == 0 {
 				t.Errorf("%s, compat %v: %v with %d left", name, compat, r.Outcome, left)
 			}
-			if wantEmpty := compat && name != ScheduleRTC; wantEmpty && (r.Outcome != late || left != 0) {
+			if wantEmpty := compat && name != scheduleRTC; wantEmpty && (r.Outcome != late || left != 0) {
 				t.Errorf("%s, compat %v: %v with %d left, want late and none", name, compat, r.Outcome, left)
 			}
 		}
@@ -409,7 +409,7 @@ func TestLateAnswers(t *testing.T) {
 // A short answer, of whose rows all have run, leaves the queue alone; the originals
 // empty it.
 func TestShortLateAnswer(t *testing.T) {
-	for _, name := range []string{ScheduleRTC, ScheduleAsync, ScheduleV1} {
+	for _, name := range []string{scheduleRTC, scheduleAsync, scheduleV1} {
 		for _, compat := range []bool{false, true} {
 			b := hand(t, Config{Schedule: name, Compat: compat, Buffer: 100 * time.Millisecond, Similarity: -1}, 1)
 			b.deliver(1)
@@ -433,7 +433,7 @@ func TestShortLateAnswer(t *testing.T) {
 
 // An answer that a newer one overtook is refused.
 func TestOlderAnswers(t *testing.T) {
-	for _, name := range []string{ScheduleRTC, ScheduleV1, ScheduleAsync} {
+	for _, name := range []string{scheduleRTC, scheduleV1, scheduleAsync} {
 		b := hand(t, Config{Schedule: name}, 40)
 		if b.deliver(2).Outcome != Joined || b.deliver(1).Outcome != older {
 			t.Errorf("%s takes an older answer after a newer one", name)
@@ -443,7 +443,7 @@ func TestOlderAnswers(t *testing.T) {
 
 // With Compat an answer must be the newest request's, and come in time.
 func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
-	for _, name := range []string{ScheduleRTC, ScheduleAppend, ScheduleSync} {
+	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
 		b := hand(t, c, 12) // the second request is under way
 		if got := b.deliver(1).Outcome; got != older {
@@ -465,7 +465,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 
 // While one answer is awaited the same step is not asked for again.
 func TestAsyncAsksOncePerStep(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAsync, Similarity: -1, Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond}, 19)
+	b := hand(t, Config{Schedule: scheduleAsync, Similarity: -1, Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond}, 19)
 	if want := []int{0, 9, 18}; !slices.Equal(b.asked, want) {
 		t.Errorf("requests on ticks %v, want %v: estimate 8 + epsilon 1", b.asked, want)
 	}
@@ -473,7 +473,7 @@ func TestAsyncAsksOncePerStep(t *testing.T) {
 
 // The original never asks for a step again, whatever the arm looks like.
 func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAsync, Compat: true, Threshold: 1, Similarity: -1}, 1)
+	b := hand(t, Config{Schedule: scheduleAsync, Compat: true, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
 	b.Pop(b.now(), 0)
 	b.Pop(b.now(), 0)
@@ -493,7 +493,7 @@ func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 // When an older answer was appended, the newer request is void and the next may
 // leave.
 func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAppend, Buffer: time.Second}, 10)
+	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 10)
 	b.deliver(1)
 	if b.View().Cooldown != 0 || !b.OnTick(b.now(), b.state, &b.ask) {
 		t.Errorf("waits %d ticks for an answer that it would refuse", b.View().Cooldown)
@@ -504,7 +504,7 @@ func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 // exceeds them does not make it wait longer than they last.
 func TestBufferAndRunway(t *testing.T) {
 	b := hand(t, Config{
-		Schedule: ScheduleRTC, SMin: 2, Buffer: 120 * time.Millisecond,
+		Schedule: scheduleRTC, SMin: 2, Buffer: 120 * time.Millisecond,
 		Estimator: "fixed", EstimatorFixed: time.Second,
 	}, 1)
 	b.deliver(1)
@@ -516,7 +516,7 @@ func TestBufferAndRunway(t *testing.T) {
 
 // append keeps the young tail behind a head that became too old.
 func TestAppendDropsTheOldHeadOnly(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAppend, Buffer: time.Second}, 1)
+	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 1)
 	b.deliver(1)
 	b.tick += 50
 	b.OnTick(b.now(), b.state, &b.ask)
@@ -532,7 +532,7 @@ func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 // Of a blended queue nothing is kept: what lies behind an old head is of later
 // steps than the arm would run it at.
 func TestBlendedQueueIsDroppedWhole(t *testing.T) {
-	b := hand(t, Config{Schedule: ScheduleAsync, Threshold: 1, Similarity: -1}, 1)
+	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
 	b.tick += 50
 	b.run(5)
@@ -564,7 +564,7 @@ func TestSpansAndGaps(t *testing.T) {
 // What drtc sends with each kind of prefix.
 func TestDRTCPrefixes(t *testing.T) {
 	for prefix, want := range map[string][2]int{prefixRows: {10, 0}, prefixSpans: {10, 1}, prefixNone: {0, 0}} {
-		b := newBench(t, Config{Schedule: ScheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10, Prefix: prefix}, 3)
+		b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10, Prefix: prefix}, 3)
 		b.run(100)
 		if got := [2]int{b.ask.Rows, len(b.ask.Spans)}; got != want {
 			t.Errorf("prefix %s: %v rows and spans, want %v", prefix, got, want)
@@ -572,7 +572,7 @@ func TestDRTCPrefixes(t *testing.T) {
 		if want[1] > 0 && b.ask.Spans[0].End-b.ask.Spans[0].Start != 10 {
 			t.Errorf("prefix %s: spans %v, want 10 rows", prefix, b.ask.Spans)
 		}
-		if c := (Config{Schedule: ScheduleDRTC, Prefix: prefix}); c.Conditioned() != (prefix != prefixNone) {
+		if c := (Config{Schedule: scheduleDRTC, Prefix: prefix}); c.Conditioned() != (prefix != prefixNone) {
 			t.Errorf("prefix %s: conditioned = %v", prefix, c.Conditioned())
 		}
 	}

@@ -24,13 +24,13 @@ func (d *sequential) OnChunk(now rt.Instant, c *Chunk) Result {
 		return r
 	}
 	current := q.merges == d.merges // nothing was taken since it left
-	if d.c.Schedule == ScheduleRTC {
+	if d.c.Schedule == scheduleRTC {
 		current = d.newest.accept(q.key)
 	}
 	switch {
 	case !current:
 		r.Outcome = older
-	case d.c.Schedule == ScheduleAppend:
+	case d.c.Schedule == scheduleAppend:
 		return d.append(c, r)
 	case executed >= c.Rows:
 		r.Outcome, r.Delay = late, c.Rows
@@ -46,7 +46,7 @@ func (d *sequential) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 		return false
 	}
 	a.unconditioned()
-	if d.c.Schedule == ScheduleRTC {
+	if d.c.Schedule == scheduleRTC {
 		d.conditionOnRest(a)
 		a.Delay = min(a.Delay, a.Rows)
 	}

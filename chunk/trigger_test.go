@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-var triggerConfig = Config{Schedule: ScheduleDRTC, Horizon: 50, DOF: 1, SMin: 20, Epsilon: 1, FPS: 60, PrefixEnd: 24, Cooldown: cooldownRunway}
+var triggerConfig = Config{Schedule: scheduleDRTC, Horizon: 50, DOF: 1, SMin: 20, Epsilon: 1, FPS: 60, PrefixEnd: 24, Cooldown: cooldownRunway}
 
 func newTrigger(e estimator) *trigger { return &trigger{c: triggerConfig, latency: e} }
 

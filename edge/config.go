@@ -259,13 +259,13 @@ func (c *Config) CheckPlan() error {
 		given bool
 		with  []string // schedules
 	}{
-		{"--s-min", p.SMin != 0, []string{chunk.ScheduleDRTC}},
-		{"--prefix", p.Prefix != "", []string{chunk.ScheduleDRTC}},
-		{"--cooldown", p.Cooldown != "", []string{chunk.ScheduleDRTC}},
-		{"--buffer-time", p.Buffer != 0, []string{chunk.ScheduleRTC, chunk.ScheduleAppend, chunk.ScheduleV1}},
-		{"--chunk-size-threshold", p.Threshold != 0, []string{chunk.ScheduleAsync}},
-		{"--similarity", p.Similarity != 0, []string{chunk.ScheduleAsync}},
-		{"--aggregate-fn-name", p.Aggregate != "", []string{chunk.ScheduleAsync, chunk.ScheduleV1}},
+		{"--s-min", p.SMin != 0, []string{"drtc"}},
+		{"--prefix", p.Prefix != "", []string{"drtc"}},
+		{"--cooldown", p.Cooldown != "", []string{"drtc"}},
+		{"--buffer-time", p.Buffer != 0, []string{"rtc", "append", "v1"}},
+		{"--chunk-size-threshold", p.Threshold != 0, []string{"async"}},
+		{"--similarity", p.Similarity != 0, []string{"async"}},
+		{"--aggregate-fn-name", p.Aggregate != "", []string{"async", "v1"}},
 	} {
 		if f.given && !slices.Contains(f.with, p.Schedule) {
 			return exit.Errorf(exit.Usage, "%s says nothing to --schedule %s: it is for %s", f.flag, p.Schedule, strings.Join(f.with, ", "))
@@ -278,7 +278,7 @@ func (c *Config) CheckPlan() error {
 		return exit.Errorf(exit.Usage, "--estimator-k is for --estimator jk, which has to be given with it")
 	case p.EstimatorFixed != 0 && p.Estimator != "fixed":
 		return exit.Errorf(exit.Usage, "--estimator-fixed is for --estimator fixed, which has to be given with it")
-	case p.Estimator != "" && p.Compat && !slices.Contains([]string{chunk.ScheduleDRTC, chunk.ScheduleRTC}, p.Schedule):
+	case p.Estimator != "" && p.Compat && !slices.Contains([]string{"drtc", "rtc"}, p.Schedule):
 		return exit.Errorf(exit.Usage, "--estimator says nothing to --schedule %s --compat, which estimates nothing", p.Schedule)
 	}
 	return nil

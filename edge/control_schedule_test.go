@@ -144,7 +144,7 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 // A discipline that asks when nothing is left is not DEGRADED before it has waited.
 func TestRareRequestsAreNotDegraded(t *testing.T) {
 	r := newRig(t)
-	plan, err := chunk.New(chunk.Config{Schedule: chunk.ScheduleSync, Horizon: testHorizon, DOF: testDOF, FPS: 100, Epsilon: 1})
+	plan, err := chunk.New(chunk.Config{Schedule: "sync", Horizon: testHorizon, DOF: testDOF, FPS: 100, Epsilon: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { waker.Close() })
 	plan, err := chunk.New(chunk.Config{
-		Schedule: chunk.ScheduleDRTC, Horizon: testHorizon, DOF: testDOF, FPS: 100, PrefixEnd: 10,
+		Schedule: "drtc", Horizon: testHorizon, DOF: testDOF, FPS: 100, PrefixEnd: 10,
 		SMin: testSMin, Epsilon: 1, Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
 	})
 	if err != nil {

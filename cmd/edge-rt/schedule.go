@@ -74,7 +74,7 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 		return exit.Errorf(exit.Usage, "--aggregate-fn-name is %q, want %s", *f.AggregateFnName, strings.Join(chunk.Aggregates, ", "))
 	}
 	p.Aggregate = program.ValueOr(f.AggregateFnName, "")
-	if f.Epsilon != nil && f.Compat && f.Schedule != chunk.ScheduleDRTC && slices.Contains(chunk.Schedules, f.Schedule) {
+	if f.Epsilon != nil && f.Compat && f.Schedule != "drtc" && slices.Contains(chunk.Schedules, f.Schedule) {
 		return exit.Errorf(exit.Usage, "--epsilon says nothing to --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
 	}
 	if f.InterpolationMultiplier < 1 {

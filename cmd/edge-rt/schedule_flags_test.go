@@ -67,11 +67,11 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 		flags   scheduleFlags
 		epsilon int
 	}{
-		{scheduleFlags{Schedule: chunk.ScheduleDRTC}, chunk.DefaultEpsilon},
-		{scheduleFlags{Schedule: chunk.ScheduleDRTC, Cooldown: &runway, Epsilon: &zero}, 0},
-		{scheduleFlags{Schedule: chunk.ScheduleDRTC, Cooldown: &counts, Epsilon: &two, Compat: true}, 2},
-		{scheduleFlags{Schedule: chunk.ScheduleAsync, AggregateFnName: &weighted, Epsilon: &two}, 2},
-		{scheduleFlags{Schedule: chunk.ScheduleV1, AggregateFnName: &weighted, Compat: true}, chunk.DefaultEpsilon},
+		{scheduleFlags{Schedule: "drtc"}, chunk.DefaultEpsilon},
+		{scheduleFlags{Schedule: "drtc", Cooldown: &runway, Epsilon: &zero}, 0},
+		{scheduleFlags{Schedule: "drtc", Cooldown: &counts, Epsilon: &two, Compat: true}, 2},
+		{scheduleFlags{Schedule: "async", AggregateFnName: &weighted, Epsilon: &two}, 2},
+		{scheduleFlags{Schedule: "v1", AggregateFnName: &weighted, Compat: true}, chunk.DefaultEpsilon},
 	} {
 		c.flags.InterpolationMultiplier = 1
 		var cfg edge.Config

@@ -30,7 +30,7 @@ type arm struct {
 func newArm(t *testing.T, stages stage.Config) *arm {
 	t.Helper()
 	plan, err := chunk.New(chunk.Config{
-		Schedule: chunk.ScheduleDRTC, Horizon: horizon, DOF: 1, FPS: 100, PrefixEnd: 10, SMin: 8, Epsilon: 1,
+		Schedule: "drtc", Horizon: horizon, DOF: 1, FPS: 100, PrefixEnd: 10, SMin: 8, Epsilon: 1,
 		Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
 	})
 	if err != nil {

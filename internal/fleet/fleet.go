@@ -62,7 +62,7 @@ type Config struct {
 	Seeds     int    // worlds in each direction; default 1
 	Ticks     int    // length of each run; default defaultTicks
 
-	// Schedule is the discipline and its settings; default chunk.ScheduleDRTC.
+	// Schedule is the discipline and its settings; default "drtc".
 	// Horizon, DOF, FPS and PrefixEnd are filled in.
 	Schedule chunk.Config
 	MaxAge   int // ticks; default defaultMaxAge
@@ -100,7 +100,7 @@ func (c *Config) check() error {
 	c.Ticks = cmp.Or(c.Ticks, defaultTicks)
 	c.MaxAge = cmp.Or(c.MaxAge, defaultMaxAge)
 	c.Reconnect = cmp.Or(c.Reconnect, defaultReconnect)
-	c.Schedule.Schedule = cmp.Or(c.Schedule.Schedule, chunk.ScheduleDRTC)
+	c.Schedule.Schedule = cmp.Or(c.Schedule.Schedule, "drtc")
 	c.Schedule.Epsilon = cmp.Or(c.Schedule.Epsilon, chunk.DefaultEpsilon)
 	c.Schedule.Horizon, c.Schedule.DOF, c.Schedule.FPS = c.Policy.Horizon(), sim.DOF, FPS
 	c.Schedule.PrefixEnd = cmp.Or(c.Schedule.PrefixEnd, c.Policy.PrefixEnd())
