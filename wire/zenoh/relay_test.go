@@ -442,6 +442,10 @@ func TestTargetsAcrossClients(t *testing.T) {
 			t.Errorf("%d complete ones answer when %d are left", complete, left-1)
 		}
 	}
+	mustAttack(t, at).answers("@wide/a", "@wide/a", true)
+	if all, complete := asker.asks(100, "@wide/*", codec.All), asker.asks(101, "@wide/*", codec.AllComplete); all != 1 || complete != 0 {
+		t.Errorf("a query that is wider than a complete queryable: %d replies, %d from those complete; want 1 and 0", all, complete)
+	}
 	if best := ask(codec.BestMatching); best != 1 { // the incomplete one
 		t.Errorf("%d replies without a complete one, want 1", best)
 	}

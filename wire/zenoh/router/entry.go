@@ -161,20 +161,10 @@ func (e *entry) visible(f *face) bool {
 }
 
 // infoFor is what a link is told of a queryable. Called with mu held.
-func (e *entry) infoFor(f *face) info {
-	best, none := info{}, true
-	join := func(i info) {
-		if none {
-			best, none = i, false
-		} else {
-			best = best.better(i)
-		}
-	}
+func (e *entry) infoFor(f *face) (best info) {
 	for i := range e.holders {
-		if h := &e.holders[i]; h.face != f && f.relays(h.face) {
-			i := h.info
-			i.distance = min(i.distance, math.MaxUint16-1) + 1
-			join(i)
+		if h := &e.holders[i]; f.relays(h.face) {
+			best = best.better(info{h.info.complete, min(h.info.distance, math.MaxUint16-1) + 1})
 		}
 	}
 	if !best.complete {

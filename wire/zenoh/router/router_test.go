@@ -131,6 +131,24 @@ func TestNumbersOfOneKeyCount(t *testing.T) {
 	}
 }
 
+// Goal: a query that was answered costs its asker nothing any more.
+func TestAnsweredQueriesAreForgotten(t *testing.T) {
+	r := newRouter()
+	defer r.Stop()
+	a := join(t, r)
+	a.settle(1)
+	before := r.cfg.Link.Budget.Used()
+	for id := range uint32(2 * maxQueries) {
+		a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: 2 + id, Expr: codec.Key([]byte("@t/1"))}})
+		for <-a.said != 2+id {
+		}
+	}
+	// The link's own buffers count too.
+	if more := r.cfg.Link.Budget.Used() - before; r.Held().Queries != 0 || r.queryBytes != 0 || more >= maxQueries*queryBytes {
+		t.Errorf("%d queries of %d bytes are left, and %d bytes held for the link", r.Held().Queries, r.queryBytes, more)
+	}
+}
+
 // Goal: a sample for the session and for another link costs no allocation.
 func TestPushAllocatesNothing(t *testing.T) {
 	r := newRouter()
