@@ -22,7 +22,7 @@ type ScanConfig struct {
 const (
 	usualIDs      = 30
 	scanWait      = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms when nobody may set its timer
-	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all; a busy host is late
+	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all, in several of an adapter's transfers
 	broadcastTurn = 3 * time.Millisecond  // a Dynamixel lets those with lower ids answer a ping to all first
 	scanTries     = 2
 )
@@ -207,8 +207,8 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 	return all, nil
 }
 
-// anyReply reports whether somebody hears the port's speed now. One silence may be
-// the host's.
+// anyReply reports whether some servo hears the port's speed now. It asks again, since
+// a reply may be lost.
 func (s *session) anyReply(last uint8) bool {
 	s.bus.SetRetry(1, scanWait)
 	defer s.bus.ResetRetry()
@@ -221,8 +221,8 @@ func (s *session) anyReply(last uint8) bool {
 }
 
 // sweep pings every id at the current speed. Expected ids that are silent, and ids
-// with a garbled reply, are pinged again with full timeouts and retries: the host may
-// have been late, or the reply another servo's.
+// with a garbled reply, are pinged again with full timeouts and retries: the reply
+// may have been lost, or another servo's.
 func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
 	for id := servo.ID(0); id <= last; id++ {
 		s.bus.SetRetry(scanTries, wait)
