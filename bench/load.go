@@ -84,7 +84,7 @@ type LoadPart struct {
 func (p LoadPart) Run(ctx context.Context) error {
 	work, workers := spin, runtime.NumCPU()
 	if p.Name == "alloc" {
-		work, workers = allocate, 1
+		work, workers = func(ctx context.Context) { Allocate(ctx, 100e6, 64<<20) }, 1 // collected about twice a second
 	}
 	var all sync.WaitGroup
 	for range workers {
@@ -109,13 +109,10 @@ func spin(ctx context.Context) {
 	}
 }
 
-// The allocating neighbour: 100 MB/s of objects of 64 B to 16 kB, a live heap of
-// 64 MB, half of it pointers, so that its collector works about twice a second.
+// Objects of garbage: half of each is pointers, so that the collector has work.
 const (
-	allocBytesPerSecond = 100e6
-	allocLiveBytes      = 64 << 20
-	allocMin, allocMax  = 64, 16 << 10
-	allocPause          = time.Millisecond
+	allocMin, allocMax = 64, 16 << 10
+	allocPause         = time.Millisecond
 )
 
 type allocation struct {
@@ -123,11 +120,12 @@ type allocation struct {
 	links []*allocation
 }
 
-// allocate makes garbage at a steady rate.
-func allocate(ctx context.Context) {
-	live := make([]*allocation, 2*allocLiveBytes/(allocMin+allocMax))
+// Allocate makes garbage at a steady rate, beside a live heap of so many bytes,
+// until ctx ends.
+func Allocate(ctx context.Context, bytesPerSecond float64, liveBytes int) {
+	live := make([]*allocation, 2*liveBytes/(allocMin+allocMax))
 	for began, done := time.Now(), 0.0; ctx.Err() == nil; time.Sleep(allocPause) {
-		for done < allocBytesPerSecond*time.Since(began).Seconds() {
+		for done < bytesPerSecond*time.Since(began).Seconds() {
 			size := allocMin + rand.IntN(allocMax-allocMin)
 			a := &allocation{bytes: make([]byte, size/2), links: make([]*allocation, size/16)}
 			for i := range a.links {

@@ -4,17 +4,9 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"time"
 
+	"edgert/bench"
 	"edgert/jpeg"
-)
-
-// The garbage made inside the process.
-const (
-	allocBytesPerSecond = 20e6
-	allocSize           = 4 << 10
-	allocLive           = 2048 // objects kept, 8 MB
-	allocPause          = time.Millisecond
 )
 
 // startLoad starts the load that shares the edge's process; the others run outside.
@@ -25,7 +17,7 @@ func startLoad(ctx context.Context, all *sync.WaitGroup, load string) {
 			all.Go(func() { encode(ctx) })
 		}
 	case "alloc":
-		all.Go(func() { allocate(ctx) })
+		all.Go(func() { bench.Allocate(ctx, 20e6, 8<<20) })
 	}
 }
 
@@ -52,19 +44,5 @@ func encode(ctx context.Context) {
 		if _, err := enc.EncodeRGB(file, picture, previewWidth, previewHeight); err != nil {
 			return
 		}
-	}
-}
-
-// allocate makes garbage at a steady rate.
-func allocate(ctx context.Context) {
-	live := make([][]byte, allocLive)
-	began, done, next := time.Now(), 0.0, 0
-	for ctx.Err() == nil {
-		for done < allocBytesPerSecond*time.Since(began).Seconds() {
-			live[next] = make([]byte, allocSize)
-			next = (next + 1) % len(live)
-			done += allocSize
-		}
-		time.Sleep(allocPause)
 	}
 }
