@@ -83,7 +83,7 @@ func (f Format) String() string {
 	return fmt.Sprintf("%v %dx%d at %d frames a second", f.Pixels, f.Width, f.Height, f.FPS)
 }
 
-// Frame is one picture. Pix belongs to whoever lent the Frame to Grab, or, where
+// Frame is one picture. Pix belongs to the caller that lent the Frame to Grab, or, where
 // the source is a Lender, to the source until the Frame is lent to Grab again.
 type Frame struct {
 	Format
@@ -122,5 +122,5 @@ type Counts struct {
 	Restarts uint64 // times that the stream was set up again; what passed meanwhile is in no sequence
 }
 
-// Counter is a Source that knows its Counts. Any thread may ask.
+// Counter is a Source that knows its Counts. Any thread may call it.
 type Counter interface{ Counts() Counts }

@@ -190,8 +190,8 @@ func (e *Camera) Stats() Stats {
 	return t
 }
 
-// setBaseline stores what the source had counted when the first frame came: frames that
-// passed while nobody looked are no gap between two that somebody saw.
+// setBaseline keeps what the source had counted before the first frame that was
+// grabbed: those frames are not missing between two of ours.
 func (e *Camera) setBaseline() {
 	if c, ok := e.Source.(camera.Counter); ok {
 		before := c.Counts()

@@ -42,7 +42,7 @@ type Config struct {
 	Name          string             // top: observation.images.top on the wire
 	Source        string             // sim, pattern, a device, a picture or a folder of pictures
 	Width, Height int                // 0: what the policy wants, or near it
-	FPS           int                // 0: 60 for a simulated camera the policy knows, else 30
+	FPS           int                // 0: 60 for a simulated camera that the policy uses, else 30
 	Pixels        camera.PixelFormat // 0: the best
 	Crop          Rect               // of the camera's picture; zero: all of it
 	Rotate        int                // 0, 90, 180, 270 degrees clockwise, after Crop

@@ -34,7 +34,7 @@ type Options struct {
 	Clock        rt.Clock
 	World        func() World // called for a simulated camera
 	WantW, WantH int          // what the policy wants, 0: anything
-	SimFPS       int          // of a simulated camera that the policy knows
+	SimFPS       int          // of a simulated camera that the policy uses
 	Decoded      bool         // pictures will be decoded: sent raw, or in another quality
 }
 

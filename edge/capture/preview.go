@@ -26,7 +26,7 @@ const (
 var ErrNoPicture = errors.New("no picture")
 
 // Preview shows people the pictures of observations, as the policy gets them: the
-// sender copies one after it was sent, if somebody has requested it.
+// sender copies one after it was sent, if it was requested.
 type Preview struct {
 	camera   *Camera
 	maxBytes int           // of one picture to show
@@ -37,12 +37,12 @@ type Preview struct {
 	picture wire.Image
 	count   int64
 
-	requested atomic.Int64            // since when somebody waits; 0: nobody does
+	requested atomic.Int64            // when; 0: no request waits
 	tooLarge  atomic.Int64            // bytes of the last picture, when they are more than is shown
 	failed    atomic.Bool             // the last picture could not be made
-	newest    *rt.Latest[pictureCopy] // producer: the sender; consumer: who holds mu
+	newest    *rt.Latest[pictureCopy] // producer: the sender; consumer: the holder of mu
 
-	mu sync.Mutex // among those who look
+	mu sync.Mutex // among readers
 }
 
 // pictureCopy is a picture on its way from the sender to readers.

@@ -50,7 +50,7 @@ var Kinds = []Kind{
 	Spike, Latency, Jitter, Blackout, Restart, Bandwidth,
 }
 
-// Bounds of a script: a wish beyond them is a mistake.
+// Bounds of a script: a value beyond them is a mistake.
 const (
 	maxFaults = 64
 	maxTime   = 24 * time.Hour

@@ -12,8 +12,8 @@ import (
 )
 
 // connectTimeout is how long the system may try to connect before we begin anew:
-// it repeats a lost SYN after 1, 3 and 7 seconds, which is slow to notice that
-// a network is back.
+// it repeats a lost SYN after 1, 3 and 7 seconds, too slow for a network that is
+// back.
 const connectTimeout = 3 * time.Second
 
 // Dial connects, TLS handshake included. It ends early when ctx does. prepare,
@@ -56,8 +56,8 @@ func (e Endpoint) dialResult(conn net.Conn, err error, prepare func(net.Conn)) (
 	return conn, nil
 }
 
-// Unreachable says that nobody answers here, and why in the system's own words
-// without the layers around them.
+// Unreachable says that nothing answers here, with the system's error without its
+// wrappers.
 func (e Endpoint) Unreachable(cause error) error {
 	var sys *os.SyscallError
 	var op *net.OpError

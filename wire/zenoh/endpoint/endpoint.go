@@ -92,8 +92,8 @@ func checkPath(path string) error {
 // String is the endpoint without its options.
 func (e Endpoint) String() string { return e.Protocol + "/" + e.Address }
 
-// CheckDial refuses what cannot be dialled whoever answers: no host, no port,
-// certificate files that cannot be used.
+// CheckDial refuses what can never be dialled: no host, no port, or unusable
+// certificate files.
 func (e Endpoint) CheckDial() error {
 	if e.Protocol == Unix {
 		return nil

@@ -31,7 +31,7 @@ type Listener struct {
 }
 
 // Listen binds the endpoint. On a socket file it takes the place of one that a
-// dead process left behind, and refuses one that somebody listens on.
+// dead process left behind, and refuses one that is in use.
 func (e Endpoint) Listen() (*Listener, error) {
 	fail := func(err error) (*Listener, error) {
 		return nil, fmt.Errorf("wire/zenoh: cannot listen on %s: %w", e, err)
@@ -64,7 +64,7 @@ func (e Endpoint) Listen() (*Listener, error) {
 }
 
 // lockSocket locks a socket file for this process, as the official implementation
-// does, with a file beside it, and removes a socket that nobody holds.
+// does, with a file beside it, and removes an abandoned socket.
 func lockSocket(path string) (lock *os.File, err error) {
 	if lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err

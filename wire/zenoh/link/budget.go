@@ -112,7 +112,7 @@ func (b *Budget) collect() {
 	})
 }
 
-// debt is memory that nobody uses. Called with mu held.
+// debt is memory out of use. Called with mu held.
 func (b *Budget) debt() int { return b.leaving + b.garbage }
 
 // lend returns an empty buffer of size bytes that were counted already.
@@ -277,7 +277,7 @@ func (a *account) uncount() {
 	delete(a.budget.holders, a)
 }
 
-// release closes the account: nobody reaches the link's buffers any more.
+// release closes the account, when nothing refers to the link's buffers any more.
 func (a *account) release() {
 	b := a.budget
 	b.mu.Lock()
@@ -380,7 +380,7 @@ func (a *account) drop(buf []byte) []byte {
 	return nil
 }
 
-// lend is reserve in buffers that are shared: nobody may look at buf afterwards.
+// lend is reserve in buffers that are shared: buf must not be used afterwards.
 func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {

@@ -146,7 +146,7 @@ func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Durati
 	return l
 }
 
-// Remote is who is at the other end.
+// Remote is the node at the other end.
 func (l *Link) Remote() Remote { return l.remote }
 
 // Addr is the other end's address.

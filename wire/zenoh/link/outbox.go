@@ -208,7 +208,7 @@ func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue,
 	}
 }
 
-// wakeBy wakes all who wait for room at t or before, to look at the clock. It is
+// wakeBy wakes all senders that wait for room at t or before, for their timeouts. It is
 // one timer for all, which is not stopped when there is room: one for each wait
 // would be garbage for every message sent faster than the link carries. Called
 // with mu held.
@@ -224,7 +224,7 @@ func (o *outbox) wakeBy(t time.Time) {
 	o.wakeAt = t
 }
 
-// wakeWaiters wakes who waits for room.
+// wakeWaiters wakes the senders that wait for room.
 func (o *outbox) wakeWaiters() {
 	o.mu.Lock()
 	o.wakeAt = time.Time{}

@@ -164,9 +164,8 @@ type Delivery struct {
 	Reliable bool
 	NoWait   bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
 
-	// MaxWait bounds the wait of a blocking message, instead of Config.Stall, and
-	// there is none for a queue that has made somebody wait in vain since it had
-	// room last.
+	// MaxWait bounds the wait of a blocking message, instead of Config.Stall. It does
+	// not wait at all where another has waited in vain since the queue moved.
 	MaxWait time.Duration
 }
 

@@ -28,7 +28,7 @@ func rawConn(conn net.Conn) net.Conn {
 	return conn
 }
 
-// stream cuts a connection into batches. Owner: whoever reads.
+// stream cuts a connection into batches. Owner: the reader.
 type stream struct {
 	conn  net.Conn
 	buf   []byte
