@@ -68,46 +68,58 @@ const (
 
 // Edge is one robot, open and ready to run.
 type Edge struct {
-	cfg         Config
-	clock       rt.Clock
-	log         *slog.Logger
-	robot       robot.Robot
-	joints      []string // robot.Joints of each bit set, for the log
-	identity    *identity
-	world       *sim.Live // nil on hardware
-	still       *sim.Live // what simulated cameras see on a real bus
-	simBus      *servosim.Bus
-	arm         *hotplug.Arm
-	files       []openedFile // of the cameras, those that play files
-	cameras     []*capture.Camera
-	cameraWaits []waitLog // of each; owner: the housekeeping goroutine
-	encoders    []*capture.Encoder
-	net         wire.Session
-	receiver    *receiver
-	link        *link
-	control     *control
-	sender      *sender
-	operator    net.Listener
-	page        *page.Page // nil: none
-	loop        *rt.Loop
-	record      *record.Log // nil: none
-	recorded    error       // why it stopped; read after the thread that writes it
-	ran         bool        // for all of --duration
-	resume      string      // what an operator has to do once a motor has restarted
-	held        bool        // the run has ended, and the arm stays under torque, as --on-exit asks
-	stuck       bool        // a thread did not end: what it may use is not closed
+	// Constant after Open.
+	cfg      Config
+	clock    rt.Clock
+	log      *slog.Logger
+	robot    robot.Robot
+	joints   []string // robot.Joints of each bit set, for the log
+	resume   string   // what an operator has to do once a motor has restarted
+	identity *identity
+	notifier *notify.Notifier
+	operator net.Listener
+	page     *page.Page  // nil: none
+	record   *record.Log // nil: none
+	closers  []func()    // of what was opened, in that order
 
-	stop     atomic.Bool // ends the tick
-	ending   atomic.Bool // ends every other thread
-	threads  sync.WaitGroup
-	started  rt.Instant
+	devices
+	net      wire.Session
+	receiver *receiver
+	link     *link
+	control  *control
+	sender   *sender
+	loop     *rt.Loop
+
+	stop    atomic.Bool // ends the tick
+	ending  atomic.Bool // ends every other thread
+	threads sync.WaitGroup
+	stuck   bool // a thread did not end: what it may use is not closed
+	outcome
+}
+
+// devices are the arm and the cameras.
+type devices struct {
+	arm         *hotplug.Arm
+	simBus      *servosim.Bus // nil on hardware
+	world       *sim.Live     // nil on hardware
+	still       *sim.Live     // what simulated cameras see on a real bus
+	files       []openedFile  // of the cameras, those that play files
+	cameras     []*capture.Camera
+	encoders    []*capture.Encoder // of each
+	cameraWaits []waitLog          // of each; owner: the housekeeping goroutine
+}
+
+// outcome is what the summary needs beside the counters.
+type outcome struct {
 	armOpen  rt.Instant // when the arm was
-	steal    time.Duration
+	started  rt.Instant
+	steal    time.Duration // of the host, at the start
 	heap     heapWindow
 	score    sim.Score // of the simulated world, before the arm parks
 	scored   bool
-	notifier *notify.Notifier
-	closers  []func() // of what was opened, in that order
+	ran      bool  // for all of --duration
+	held     bool  // the arm stays under torque, as --on-exit asks
+	recorded error // why the record stopped; read after the thread that writes it
 }
 
 // onClose has release call f, before what was opened earlier is closed.

@@ -82,7 +82,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		}
 		e := &Edge{
 			clock: clock, control: &control{}, sender: s,
-			cameras: s.cameras, encoders: s.encoders, notifier: notifier,
+			devices: devices{cameras: s.cameras, encoders: s.encoders}, notifier: notifier,
 		}
 		e.onCloseUnlessStuck(func() { s.waker.Close() })
 		e.onCloseUnlessStuck(e.closeCameras)
