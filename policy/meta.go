@@ -168,130 +168,90 @@ func (m *Meta) parse(raw []byte) error {
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
 }
 
-func (m *Meta) checkRobot() (errs []error) {
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if m.PolicyType == "" {
-		wrong("policy_type is missing")
+// checks gathers what is wrong.
+type checks []error
+
+// want adds an error unless ok.
+func (c *checks) want(ok bool, format string, args ...any) {
+	if !ok {
+		*c = append(*c, fmt.Errorf(format, args...))
 	}
-	if !(m.FPS > 0 && m.FPS <= maxFPS) {
-		wrong("fps is %v, want above 0 and at most %d", m.FPS, maxFPS)
-	}
-	if m.ChunkSize < 1 || m.ChunkSize > maxRows {
-		wrong("chunk_size is %d, want 1 to %d", m.ChunkSize, maxRows)
-	}
-	if m.NActionSteps < 0 || m.NActionSteps > m.ChunkSize {
-		wrong("n_action_steps is %d, want 0 to chunk_size %d", m.NActionSteps, m.ChunkSize)
-	}
-	if m.ActionDim < 1 || m.ActionDim > maxDim || len(m.ActionNames) != m.ActionDim {
-		wrong("action_dim is %d with %d action_names, want as many names as joints, 1 to %d", m.ActionDim, len(m.ActionNames), maxDim)
-	}
-	if len(m.StateNames) < 1 || len(m.StateNames) > maxDim {
-		wrong("state_names has %d names, want 1 to %d", len(m.StateNames), maxDim)
-	}
-	if m.RelativeMask != nil && len(m.RelativeMask) != m.ActionDim {
-		wrong("relative_mask has %d values, want %d", len(m.RelativeMask), m.ActionDim)
-	}
-	errs = append(errs, checkJoints("action", m.ActionNames, m.ActionUnits, m.ActionLimits)...)
-	return append(errs, checkJoints("state", m.StateNames, m.StateUnits, m.StateLimits)...)
 }
 
-// checkJoints checks one vector's names, and its units and limits when given.
-func checkJoints(vector string, names, units []string, limits [][2]float64) (errs []error) {
+func (m *Meta) checkRobot() (c checks) {
+	c.want(m.PolicyType != "", "policy_type is missing")
+	c.want(m.FPS > 0 && m.FPS <= maxFPS, "fps is %v, want above 0 and at most %d", m.FPS, maxFPS)
+	c.want(m.ChunkSize >= 1 && m.ChunkSize <= maxRows, "chunk_size is %d, want 1 to %d", m.ChunkSize, maxRows)
+	c.want(m.NActionSteps >= 0 && m.NActionSteps <= m.ChunkSize, "n_action_steps is %d, want 0 to chunk_size %d", m.NActionSteps, m.ChunkSize)
+	c.want(m.ActionDim >= 1 && m.ActionDim <= maxDim && len(m.ActionNames) == m.ActionDim,
+		"action_dim is %d with %d action_names, want as many names as joints, 1 to %d", m.ActionDim, len(m.ActionNames), maxDim)
+	c.want(len(m.StateNames) >= 1 && len(m.StateNames) <= maxDim, "state_names has %d names, want 1 to %d", len(m.StateNames), maxDim)
+	c.want(m.RelativeMask == nil || len(m.RelativeMask) == m.ActionDim, "relative_mask has %d values, want %d", len(m.RelativeMask), m.ActionDim)
+	c.joints("action", m.ActionNames, m.ActionUnits, m.ActionLimits)
+	c.joints("state", m.StateNames, m.StateUnits, m.StateLimits)
+	return c
+}
+
+// joints checks one vector's names, and its units and limits when given.
+func (c *checks) joints(vector string, names, units []string, limits [][2]float64) {
 	for i, name := range names {
-		if name == "" || slices.Contains(names[:i], name) {
-			errs = append(errs, fmt.Errorf("%s_names[%d] is %q, want names that are not empty and differ", vector, i, name))
-		}
+		c.want(name != "" && !slices.Contains(names[:i], name), "%s_names[%d] is %q, want names that are not empty and differ", vector, i, name)
 	}
-	if units != nil && len(units) != len(names) {
-		errs = append(errs, fmt.Errorf("%s_units has %d units, want one for each of the %d names", vector, len(units), len(names)))
-	}
-	if limits != nil && len(limits) != len(names) {
-		errs = append(errs, fmt.Errorf("%s_limits has %d pairs, want one for each of the %d names", vector, len(limits), len(names)))
-	}
+	c.want(units == nil || len(units) == len(names), "%s_units has %d units, want one for each of the %d names", vector, len(units), len(names))
+	c.want(limits == nil || len(limits) == len(names), "%s_limits has %d pairs, want one for each of the %d names", vector, len(limits), len(names))
 	for i, l := range limits {
-		if !(l[0] < l[1]) {
-			errs = append(errs, fmt.Errorf("%s_limits[%d] is %v, want [lowest, highest]", vector, i, l))
-		}
+		c.want(l[0] < l[1], "%s_limits[%d] is %v, want [lowest, highest]", vector, i, l)
 	}
-	return errs
 }
 
-func (m *Meta) checkCameras() (errs []error) {
+func (m *Meta) checkCameras() (c checks) {
 	if len(m.Cameras) > MaxCameras {
-		return []error{fmt.Errorf("cameras has %d entries, want at most %d", len(m.Cameras), MaxCameras)}
+		return checks{fmt.Errorf("cameras has %d entries, want at most %d", len(m.Cameras), MaxCameras)}
 	}
-	for i, c := range m.Cameras {
-		if c.Name == "" || slices.ContainsFunc(m.Cameras[:i], func(d Camera) bool { return d.Name == c.Name }) {
-			errs = append(errs, fmt.Errorf("cameras[%d].name is %q, want names that are not empty and differ", i, c.Name))
-		}
-		if c.H < 1 || c.W < 1 || c.H > maxSide || c.W > maxSide || c.H*c.W > maxPixels {
-			errs = append(errs, fmt.Errorf("cameras[%d] is %dx%d (height x width), want 1 to %d pixels a side and at most %d in all", i, c.H, c.W, maxSide, maxPixels))
+	for i, cam := range m.Cameras {
+		c.want(cam.Name != "" && !slices.ContainsFunc(m.Cameras[:i], func(d Camera) bool { return d.Name == cam.Name }),
+			"cameras[%d].name is %q, want names that are not empty and differ", i, cam.Name)
+		if cam.H < 1 || cam.W < 1 || cam.H > maxSide || cam.W > maxSide || cam.H*cam.W > maxPixels {
+			c.want(false, "cameras[%d] is %dx%d (height x width), want 1 to %d pixels a side and at most %d in all", i, cam.H, cam.W, maxSide, maxPixels)
 			continue
 		}
-		switch k := c.DecodeScale; {
-		case k != 0 && k != 1 && k != 2 && k != 4 && k != jpeg.MaxShrink:
-			errs = append(errs, fmt.Errorf("cameras[%d].decode_scale is %d, want 1, 2, 4 or %d", i, k, jpeg.MaxShrink))
-		case k > 1 && c.H*c.W*k*k > jpeg.MaxPixels:
-			errs = append(errs, fmt.Errorf("cameras[%d].decode_scale is %d: JPEG of %dx%d (height x width) is not decoded, want at most %d pixels",
-				i, k, c.H*k, c.W*k, jpeg.MaxPixels))
+		switch k := cam.DecodeScale; k {
+		case 0, 1, 2, 4, jpeg.MaxShrink:
+			c.want(k <= 1 || cam.H*cam.W*k*k <= jpeg.MaxPixels, "cameras[%d].decode_scale is %d: JPEG of %dx%d (height x width) is not decoded, want at most %d pixels",
+				i, k, cam.H*k, cam.W*k, jpeg.MaxPixels)
+		default:
+			c.want(false, "cameras[%d].decode_scale is %d, want 1, 2, 4 or %d", i, k, jpeg.MaxShrink)
 		}
 	}
-	return errs
+	return c
 }
 
-func (m *Meta) checkSampler() (errs []error) {
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if m.NumSteps < 0 || m.NumSteps > maxNumSteps {
-		wrong("num_steps is %d, want 0 to %d", m.NumSteps, maxNumSteps)
-	}
-	if m.NoiseDim < 0 || m.NoiseDim > maxDim {
-		wrong("noise_dim is %d, want 0 to %d", m.NoiseDim, maxDim)
-	}
-	switch m.RTC {
-	case "none", "guided", "guided,trained":
-	default:
-		wrong("rtc is %q, want none, guided or guided,trained", m.RTC)
-	}
-	if m.Guided() && m.NumSteps < 1 {
-		wrong("num_steps is %d with rtc %q, want at least 1: guidance is clamped to it", m.NumSteps, m.RTC)
-	}
-	if m.RTCMaxDelay < 0 || m.RTCMaxDelay >= max(m.ChunkSize, 1) || m.Trained() != (m.RTCMaxDelay > 0) {
-		wrong("rtc_max_delay is %d with rtc %q, want 1 to chunk_size-1 for a trained prefix and 0 otherwise", m.RTCMaxDelay, m.RTC)
-	}
-	if m.PrefixEnd < 0 || m.PrefixEnd > m.ChunkSize {
-		wrong("prefix_end is %d, want 0 to chunk_size %d", m.PrefixEnd, m.ChunkSize)
-	}
-	if all := strings.Join(ScheduleNames, ","); m.Schedule != "" && m.Schedule != ScheduleNames[0] && m.Schedule != all {
-		wrong("schedule is %q, want %s or %s", m.Schedule, ScheduleNames[0], all)
-	}
-	if m.Scheduled() && m.RTC == "none" {
-		wrong("schedule is %q with rtc none, want nothing", m.Schedule)
-	}
-	if m.PrefixSpace != "" && m.PrefixSpace != "robot" {
-		wrong("prefix_space is %q, want robot", m.PrefixSpace)
-	}
+func (m *Meta) checkSampler() (c checks) {
+	c.want(m.NumSteps >= 0 && m.NumSteps <= maxNumSteps, "num_steps is %d, want 0 to %d", m.NumSteps, maxNumSteps)
+	c.want(m.NoiseDim >= 0 && m.NoiseDim <= maxDim, "noise_dim is %d, want 0 to %d", m.NoiseDim, maxDim)
+	c.want(slices.Contains([]string{"none", "guided", "guided,trained"}, m.RTC), "rtc is %q, want none, guided or guided,trained", m.RTC)
+	c.want(!m.Guided() || m.NumSteps >= 1, "num_steps is %d with rtc %q, want at least 1: guidance is clamped to it", m.NumSteps, m.RTC)
+	c.want(m.RTCMaxDelay >= 0 && m.RTCMaxDelay < max(m.ChunkSize, 1) && m.Trained() == (m.RTCMaxDelay > 0),
+		"rtc_max_delay is %d with rtc %q, want 1 to chunk_size-1 for a trained prefix and 0 otherwise", m.RTCMaxDelay, m.RTC)
+	c.want(m.PrefixEnd >= 0 && m.PrefixEnd <= m.ChunkSize, "prefix_end is %d, want 0 to chunk_size %d", m.PrefixEnd, m.ChunkSize)
+	all := strings.Join(ScheduleNames, ",")
+	c.want(slices.Contains([]string{"", ScheduleNames[0], all}, m.Schedule), "schedule is %q, want %s or %s", m.Schedule, ScheduleNames[0], all)
+	c.want(!m.Scheduled() || m.RTC != "none", "schedule is %q with rtc none, want nothing", m.Schedule)
+	c.want(m.PrefixSpace == "" || m.PrefixSpace == "robot", "prefix_space is %q, want robot", m.PrefixSpace)
 	if m.Tokenizer != nil {
-		wrong("tokenizer is %q: policies that read their task are not served yet", m.Tokenizer.Kind)
+		c.want(false, "tokenizer is %q: policies that read their task are not served yet", m.Tokenizer.Kind)
 	}
-	if !slices.IsSorted(m.BatchBuckets) || (len(m.BatchBuckets) > 0 && m.BatchBuckets[0] < 1) {
-		wrong("batch_buckets is %v, want ascending sizes from 1", m.BatchBuckets)
-	}
+	c.want(slices.IsSorted(m.BatchBuckets) && (len(m.BatchBuckets) == 0 || m.BatchBuckets[0] >= 1), "batch_buckets is %v, want ascending sizes from 1", m.BatchBuckets)
 	for name, tol := range map[string]float64{"chunk_model": m.GoldenTol.ChunkModel, "chunk_robot": m.GoldenTol.ChunkRobot} {
-		if !(tol > 0) || math.IsInf(tol, 0) {
-			wrong("golden_tolerance.%s is %v, want above 0", name, tol)
-		}
+		c.want(tol > 0 && !math.IsInf(tol, 0), "golden_tolerance.%s is %v, want above 0", name, tol)
 	}
-	return errs
+	return c
 }
 
-func (m *Meta) checkFiles() (errs []error) {
-	if m.Files[graphName] == "" {
-		errs = append(errs, fmt.Errorf("files does not list %s with its sha256", graphName))
-	}
+func (m *Meta) checkFiles() (c checks) {
+	c.want(m.Files[graphName] != "", "files does not list %s with its sha256", graphName)
 	for name, sum := range m.Files {
-		if len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
-			errs = append(errs, fmt.Errorf("files[%q] is %q, want a sha256 in lower-case hex", name, sum))
-		}
+		c.want(len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "", "files[%q] is %q, want a sha256 in lower-case hex", name, sum)
 	}
-	return errs
+	return c
 }

@@ -17,10 +17,9 @@ const (
 
 // Options of a Model.
 type Options struct {
-	MaxBatch     int  // rows of one inference at most; 0: 1
-	Buffers      int  // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
-	IntraThreads int  // threads inside one inference; 0: 1
-	Spin         bool // threads spin while they wait for work: faster, at the price of every other program's cores
+	MaxBatch     int // rows of one inference at most; 0: 1
+	Buffers      int // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
+	IntraThreads int // threads inside one inference; 0: 1
 }
 
 // withDefaults fills in what is zero and checks the rest.
@@ -133,14 +132,10 @@ func (o Options) session() (*ort.SessionOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	spin := "0"
-	if o.Spin {
-		spin = "1"
-	}
 	err = errors.Join(
 		options.SetIntraOpNumThreads(o.IntraThreads),
 		options.SetInterOpNumThreads(1), // the graphs are chains
-		options.AddSessionConfigEntry("session.intra_op.allow_spinning", spin),
+		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
 		options.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
 	)
 	if err != nil {

@@ -160,49 +160,45 @@ func (c *Config) resolve(folder string) {
 
 // Check reports the first impossible value. The order and, where the key is
 // the same, the texts are those of LeRobot's PolicyServerManifest.
-func (c *Config) Check() error {
+func (c *Config) Check() (err error) {
 	m, tls := c.Model, c.Zenoh.TLS
-	switch {
-	case m.RepoOrPath == "":
+	want := func(ok bool, key, format string, args ...any) {
+		if err == nil && !ok {
+			err = c.Errorf(key, key+" "+format, args...)
+		}
+	}
+	oneOf := func(key, value string, values ...string) {
+		want(slices.Contains(values, value), key, "must be one of %s, got '%s'", strings.Join(values, "|"), value)
+	}
+	if m.RepoOrPath == "" {
 		return c.Errorf("model.repo_or_path", "--model.repo_or_path is required (the policy this server serves): set model.repo_or_path to a bundle directory")
-	case !slices.Contains([]string{"auto", "shared", "exclusive"}, c.ServingMode):
-		return c.Errorf("serving_mode", "serving_mode must be one of auto|shared|exclusive, got '%s'", c.ServingMode)
-	case c.MaxSessions < 1:
-		return c.Errorf("max_sessions", "max_sessions must be >= 1, got %d", c.MaxSessions)
-	case c.MaxSessions > maxSessionsMax:
-		return c.Errorf("max_sessions", "max_sessions must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
-	case m.Revision == "":
-		return c.Errorf("model.revision", "model.revision is empty, want a label such as main")
-	case m.Device != "" && m.Device != "cpu":
-		return c.Errorf("model.device", "model.device must be cpu (the ONNX Runtime execution provider of this build), got '%s'", m.Device)
-	case m.Dtype != "" && m.Dtype != "float32":
-		return c.Errorf("model.dtype", "model.dtype is fixed when the bundle is exported; want float32 or no such key, got '%s'", m.Dtype)
-	case c.WarmupInferences < 0 || c.WarmupInferences > warmupMax:
-		return c.Errorf("warmup_inferences", "warmup_inferences must be 0..%d, got %d", warmupMax, c.WarmupInferences)
-	case c.PinTask && c.DefaultTask == "":
-		return c.Errorf("pin_task", "pin_task is true but default_task is empty: name the task to pin")
-	case c.Scheduler != "round_robin":
-		return c.Errorf("scheduler", "scheduler must be round_robin, got '%s'", c.Scheduler)
-	case c.MaxBatch != 1:
-		return c.Errorf("max_batch", "max_batch must be 1 (robots are served one by one), got %d", c.MaxBatch)
-	case c.BatchWindowMS != 0:
-		return c.Errorf("batch_window_ms", "batch_window_ms must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
-	case !slices.Contains(policy.ConditioningModes, c.Conditioning.Mode):
-		return c.Errorf("conditioning.mode", "conditioning.mode must be one of %s, got '%s'", strings.Join(policy.ConditioningModes, "|"), c.Conditioning.Mode)
-	case !slices.Contains(policy.ScheduleNames, c.Conditioning.Schedule):
-		return c.Errorf("conditioning.schedule", "conditioning.schedule must be one of %s, got '%s'", strings.Join(policy.ScheduleNames, "|"), c.Conditioning.Schedule)
-	case !(c.Conditioning.SigmaD > 0 && c.Conditioning.SigmaD <= 100):
-		return c.Errorf("conditioning.sigma_d", "conditioning.sigma_d must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)
-	case !(c.Conditioning.Beta >= 0 && c.Conditioning.Beta <= 1000):
-		return c.Errorf("conditioning.beta", "conditioning.beta must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
-	case c.HealthPort < 0 || c.HealthPort > 65535:
-		return c.Errorf("health_port", "health_port must be 0 (off) or 1..65535, got %d", c.HealthPort)
-	case c.Debug.CaptureMax < 1 || c.Debug.CaptureMax > captureMaxMax:
-		return c.Errorf("debug.capture_max", "debug.capture_max must be 1..%d, got %d", captureMaxMax, c.Debug.CaptureMax)
-	case (tls.ConnectCertificate == "") != (tls.ConnectPrivateKey == ""):
-		return c.Errorf("zenoh.tls", "zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together, got only one of them")
-	case (tls.ListenCertificate == "") != (tls.ListenPrivateKey == ""):
-		return c.Errorf("zenoh.tls", "zenoh.tls.listen_certificate and zenoh.tls.listen_private_key go together, got only one of them")
+	}
+	oneOf("serving_mode", c.ServingMode, "auto", "shared", "exclusive")
+	want(c.MaxSessions >= 1, "max_sessions", "must be >= 1, got %d", c.MaxSessions)
+	want(c.MaxSessions <= maxSessionsMax, "max_sessions", "must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
+	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
+	want(m.Device == "" || m.Device == "cpu", "model.device", "must be cpu (the ONNX Runtime execution provider of this build), got '%s'", m.Device)
+	want(m.Dtype == "" || m.Dtype == "float32", "model.dtype", "is fixed when the bundle is exported; want float32 or no such key, got '%s'", m.Dtype)
+	want(c.WarmupInferences >= 0 && c.WarmupInferences <= warmupMax, "warmup_inferences", "must be 0..%d, got %d", warmupMax, c.WarmupInferences)
+	want(!c.PinTask || c.DefaultTask != "", "pin_task", "is true but default_task is empty: name the task to pin")
+	want(c.Scheduler == "round_robin", "scheduler", "must be round_robin, got '%s'", c.Scheduler)
+	want(c.MaxBatch == 1, "max_batch", "must be 1 (robots are served one by one), got %d", c.MaxBatch)
+	want(c.BatchWindowMS == 0, "batch_window_ms", "must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+	oneOf("conditioning.mode", c.Conditioning.Mode, policy.ConditioningModes...)
+	oneOf("conditioning.schedule", c.Conditioning.Schedule, policy.ScheduleNames...)
+	want(c.Conditioning.SigmaD > 0 && c.Conditioning.SigmaD <= 100, "conditioning.sigma_d", "must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)
+	want(c.Conditioning.Beta >= 0 && c.Conditioning.Beta <= 1000, "conditioning.beta", "must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
+	want(c.HealthPort >= 0 && c.HealthPort <= 65535, "health_port", "must be 0 (off) or 1..65535, got %d", c.HealthPort)
+	want(c.Debug.CaptureMax >= 1 && c.Debug.CaptureMax <= captureMaxMax, "debug.capture_max", "must be 1..%d, got %d", captureMaxMax, c.Debug.CaptureMax)
+	for _, files := range []struct{ side, certificate, key string }{
+		{"connect", tls.ConnectCertificate, tls.ConnectPrivateKey}, {"listen", tls.ListenCertificate, tls.ListenPrivateKey},
+	} {
+		if err == nil && (files.certificate == "") != (files.key == "") {
+			err = c.Errorf("zenoh.tls", "zenoh.tls.%[1]s_certificate and zenoh.tls.%[1]s_private_key go together, got only one of them", files.side)
+		}
+	}
+	if err != nil {
+		return err
 	}
 	return errors.Join(c.checkEndpoints("zenoh.connect_endpoints", c.Zenoh.ConnectEndpoints),
 		c.checkEndpoints("zenoh.listen_endpoints", c.Zenoh.ListenEndpoints))

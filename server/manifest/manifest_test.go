@@ -145,6 +145,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"no sessions", "model: {repo_or_path: b}\n\nmax_sessions: 0\n", `:3: max_sessions must be >= 1, got 0`},
 		{"too many sessions", "model: {repo_or_path: b}\nmax_sessions: 10001\n", `max_sessions must be <= 10000, got 10001`},
 		{"number beyond int", "model: {repo_or_path: b}\nmax_sessions: 99999999999999999999\n", `:2: `},
+		{"no revision", "model: {repo_or_path: b, revision: \"\"}\n", `:1: model.revision is empty`},
+		{"captures without end", "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n", `:2: debug.capture_max must be 1..4096, got 5000`},
 		{"gpu", "model: {repo_or_path: b, device: cuda}\n", `model.device must be cpu`},
 		{"dtype", "model: {repo_or_path: b, dtype: bfloat16}\n", `model.dtype is fixed when the bundle is exported`},
 		{"warmup", "model: {repo_or_path: b}\nwarmup_inferences: -1\n", `warmup_inferences must be 0..1000, got -1`},
