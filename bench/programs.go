@@ -37,10 +37,10 @@ func Program(bin, name string) string {
 	return path
 }
 
-// Command is a command whose environment is Scrubbed.
+// Command is a command whose environment is scrubbed.
 func Command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
-	cmd.Env = Scrubbed(os.Environ())
+	cmd.Env = scrubbed(os.Environ())
 	return cmd
 }
 
@@ -58,9 +58,9 @@ func Part(args ...string) *exec.Cmd {
 	return Command(self, append([]string{"part"}, args...)...)
 }
 
-// Scrubbed is the environment without the variables that change how the programs
+// scrubbed is the environment without the variables that change how the programs
 // run, so that a measurement does not depend on the shell it is started from.
-func Scrubbed(environ []string) []string {
+func scrubbed(environ []string) []string {
 	var kept []string
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
@@ -133,7 +133,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		if err := s.Alive(); err != nil {
 			return err
 		}
-		if Listens(s.Endpoint) {
+		if listens(s.Endpoint) {
 			return nil
 		}
 	}
@@ -165,8 +165,8 @@ func FreeEndpoint() (string, error) {
 	return "tcp/" + l.Addr().String(), nil
 }
 
-// Listens reports whether somebody accepts connections at the endpoint.
-func Listens(endpoint string) bool {
+// listens reports whether somebody accepts connections at the endpoint.
+func listens(endpoint string) bool {
 	c, err := net.DialTimeout("tcp", strings.TrimPrefix(endpoint, "tcp/"), time.Second)
 	if err == nil {
 		c.Close()

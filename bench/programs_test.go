@@ -26,9 +26,9 @@ func TestProgramIsAbsolute(t *testing.T) {
 }
 
 func TestScrubbed(t *testing.T) {
-	got := Scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort", "BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "NOTIFY_SOCKET=/run/n", "HOME=/h=1"})
+	got := scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort", "BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "NOTIFY_SOCKET=/run/n", "HOME=/h=1"})
 	want := []string{"PATH=/bin", "LEAN_SERVER_ORT=/ort", "EDGERT_ORT=/o", "HOME=/h=1"}
 	if !slices.Equal(got, want) {
-		t.Errorf("Scrubbed = %q, want %q", got, want)
+		t.Errorf("scrubbed = %q, want %q", got, want)
 	}
 }
