@@ -220,7 +220,7 @@ func TestDurationsFitTogether(t *testing.T) {
 		t.Errorf("%d restarts after code 4, one in %v, hit the start limit of %v: an absent device must not stop the service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
 	}
 	server := readUnit(t, serverUnit)
-	if hung := seconds("server/worker.go", `hungAfter = (\d+) \* time.Second`); server.seconds(t, "WatchdogSec") < 2*hung {
+	if hung := seconds("server/worker.go", `stuckAfter = (\d+) \* time.Second`); server.seconds(t, "WatchdogSec") < 2*hung {
 		t.Errorf("lean-server's WatchdogSec is %v, want at least twice the longest request, %v", server.seconds(t, "WatchdogSec"), hung)
 	}
 }

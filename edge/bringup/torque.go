@@ -45,7 +45,7 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	if os.Getenv("SERVICE_RESULT") != "" {
 		return ReleaseFor(afterService, cfg.Bus, r, out)
 	}
-	return Release(cfg.Bus, r, out)
+	return release(cfg.Bus, r, out)
 }
 
 // afterService is how long systemd's command retries; an operator gets the error at
@@ -55,21 +55,21 @@ const (
 	releaseEvery = 50 * time.Millisecond
 )
 
-// ReleaseFor repeats Release until all motors have confirmed it or the timeout is
+// ReleaseFor repeats release until all motors have confirmed it or the timeout is
 // over: motors may be silent, or the adapter unplugged, for a moment. It gives up at
 // once on a port that another program has.
 func ReleaseFor(timeout time.Duration, bus string, r robot.Robot, out io.Writer) error {
 	clock := rt.KernelClock()
 	for end := clock.Now().Add(timeout); ; clock.SleepUntil(clock.Now().Add(releaseEvery)) {
-		err := Release(bus, r, out)
+		err := release(bus, r, out)
 		if err == nil || errors.Is(err, servo.ErrPortBusy) || clock.Now() >= end {
 			return err
 		}
 	}
 }
 
-// Release switches off the torque of a robot at a port, once the port is free.
-func Release(bus string, r robot.Robot, out io.Writer) error {
+// release switches off the torque of a robot at a port, once the port is free.
+func release(bus string, r robot.Robot, out io.Writer) error {
 	port, err := servo.OpenPortWait(bus, r.Baud, rt.KernelClock(), nil)
 	if err != nil {
 		return exit.Errorf(exit.Absent, "torque may still be on: %w", err)

@@ -64,7 +64,6 @@ type Arm struct {
 	restartedInit uint32                      // as restarted, found while opening, over all attempts; handed over with fresh
 	fresh         atomic.Pointer[servo.Arm]   // opened, for the tick to adopt
 	retired       atomic.Pointer[servo.Stats] // the sum of the arms before this one
-	reconnects    atomic.Uint64               // times that the arm came back
 	openErr       atomic.Pointer[error]       // the last failed attempt
 
 	closing atomic.Bool // nothing is opened any more
@@ -136,7 +135,6 @@ func (a *Arm) adopt() {
 	if a.restarted != 0 {
 		a.reconnected = Restarted // while the adapter was unplugged, perhaps
 	}
-	a.reconnects.Add(1)
 }
 
 // Reconnected reports once that the arm is back, why it was away, 0 when it was not,
@@ -224,9 +222,6 @@ func (a *Arm) Stats() servo.Stats {
 	s.Add(a.current.Load().Stats())
 	return s
 }
-
-// Reconnects counts how often the arm came back. Any thread may call it.
-func (a *Arm) Reconnects() uint64 { return a.reconnects.Load() }
 
 // OpenError is why the last attempt to reopen failed, nil when the arm is there.
 // Any thread may call it.
