@@ -138,6 +138,7 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	if !errors.As(err, &closed) || closed.Reason != codec.CloseMaxSessions {
 		t.Errorf("a fourth link at once = %v, want MaxSessions", err)
 	}
+	// Silence for so long is what is tested.
 	time.Sleep(idleGrace + 50*time.Millisecond)
 	for range 2 {
 		a := mustAttack(t, at)
@@ -182,6 +183,7 @@ func TestSilentLinksGiveWay(t *testing.T) {
 	other.settle(1)
 	began := time.Now()
 	_, err = attack(t, at, newZID())
+	// Silence of the others is what is tested; the busy link keeps speaking.
 	for end := time.Now().Add(silentGrace + 10*time.Second); err != nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		pub.Put(nil, nil)
 		_, err = attack(t, at, newZID())

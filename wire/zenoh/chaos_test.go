@@ -195,9 +195,10 @@ func TestChaos(t *testing.T) {
 	}
 	whole(t, robots, "at first")
 	early := measure(t)
-	began, kill := time.Now(), time.Now().Add(killEvery)
+	kill := time.Now().Add(killEvery)
 	kills := 0
-	for length := chaosTime(t); time.Since(began) < length; time.Sleep(foulEvery) {
+	// Faults come at this interval for the time of the test.
+	for end := time.Now().Add(chaosTime(t)); time.Now().Before(end); time.Sleep(foulEvery) {
 		foul(robots[rand.IntN(n)].way)
 		if time.Now().After(kill) {
 			restart()
@@ -275,7 +276,7 @@ func whole(t *testing.T, robots []*robot, when string) {
 		for {
 			before := r.seen.heard()
 			replies, _ := r.s.Get(t.Context(), "chaos/*/status", nil, time.Second)
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond) // every robot puts samples meanwhile
 			after := r.seen.heard()
 			news := 0
 			for who, n := range after {

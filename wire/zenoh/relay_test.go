@@ -63,7 +63,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for n.Load() == before {
-				time.Sleep(10 * time.Microsecond)
+				time.Sleep(10 * time.Microsecond) // not Eventually, which may allocate
 			}
 		}
 		for range 500 {
@@ -357,6 +357,7 @@ func TestRelayAgainstModel(t *testing.T) {
 				}
 			}
 			for got, sum := range want {
+				// Polled here: Eventually takes a testing.TB, which a *rapid.T is not.
 				for deadline := time.Now().Add(20 * time.Second); got.Load() != sum; time.Sleep(100 * time.Microsecond) {
 					if time.Now().After(deadline) {
 						t.Fatalf("a subscriber's sum is %#x, want %#x", got.Load(), sum)
@@ -453,6 +454,7 @@ func TestTargetsAcrossClients(t *testing.T) {
 
 // Goal: a client that leaves in the middle of a query ends its part of it.
 func TestQueryableLeavesInTheMiddle(t *testing.T) {
+	rttest.RealTime(t)
 	_, at := listener(t, Config{Log: func(string) {}})
 	asker, asked := mustOpen(t, silent(at)), mustOpen(t, silent(at))
 	waiting := make(chan struct{}, 1)

@@ -388,9 +388,9 @@ func TestSoakAllocatesNothing(t *testing.T) {
 		all.Add(1)
 		go func() { defer all.Done(); st.run(&stop) }()
 	}
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * time.Second) // buffers grow to their size first
 	before, began := counted(), time.Now()
-	time.Sleep(soakTime(t))
+	time.Sleep(soakTime(t)) // the streams run for so long
 	mallocs, took := counted()-before, time.Since(began)
 	stop.Store(true)
 	all.Wait()

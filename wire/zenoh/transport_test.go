@@ -110,7 +110,7 @@ func TestNewestWinsOverEveryTransport(t *testing.T) {
 				if r {
 					replaced++
 				}
-				time.Sleep(300 * time.Microsecond)
+				time.Sleep(300 * time.Microsecond) // the link fills its socket meanwhile
 			}
 			close(hold)
 			rttest.Eventually(t, "the newest", func() bool {

@@ -106,7 +106,7 @@ func TestCableCutBehindARouter(t *testing.T) {
 				t.Errorf("session %d noticed after %v, which is the router's lease", i, after)
 			}
 		}
-		time.Sleep(time.Until(cut.Add(cutFor)))
+		time.Sleep(time.Until(cut.Add(cutFor))) // the cable stays cut for so long
 		back := time.Now()
 		cable(t, true)
 		for i := range events {
