@@ -44,13 +44,7 @@ func (c *ActionChunk) Reset() {
 //
 //rt:noalloc
 func AppendActionChunk(dst []byte, c *ActionChunk) []byte {
-	keys := uint32(9)
-	for _, has := range [...]bool{c.HasT, c.HasN, c.ServerID != "", c.Nonce != 0} {
-		if has {
-			keys++
-		}
-	}
-	dst = msgp.AppendMapHeader(dst, keys)
+	dst = msgp.AppendMapHeader(dst, 9+count(c.HasT, c.HasN, c.ServerID != "", c.Nonce != 0))
 	dst = msgp.AppendString(dst, "seq_id_echo")
 	dst = msgp.AppendUint64(dst, c.SeqIDEcho)
 	dst = appendIntKey(dst, "client_mono_ns_echo", c.ClientMonoNsEcho)

@@ -72,8 +72,7 @@ type Observation struct {
 	names *interned
 }
 
-// interned remembers a few texts, so that the names and the task of every next
-// message of the same robot cost no allocation.
+// interned remembers a few texts, so that a robot's next messages cost no allocation.
 type interned struct {
 	texts [2 * MaxImages]string
 	next  int
@@ -95,8 +94,6 @@ func (n *interned) text(b []byte) string {
 	return n.remember(b)
 }
 
-// remember allocates, the first time that a text is seen.
-//
 //go:noinline
 func (n *interned) remember(b []byte) string {
 	s := string(b)
@@ -123,7 +120,8 @@ func (o *Observation) Reset() {
 //
 //rt:noalloc
 func AppendObservation(dst []byte, o *Observation) []byte {
-	dst = msgp.AppendMapHeader(dst, 7+o.optional())
+	optional := count(o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0, len(o.StaleCameras) > 0)
+	dst = msgp.AppendMapHeader(dst, 7+optional)
 	dst = msgp.AppendString(dst, "state")
 	dst = appendVector(dst, o.State)
 	dst = msgp.AppendString(dst, "images")
@@ -141,10 +139,12 @@ func AppendObservation(dst []byte, o *Observation) []byte {
 	return o.appendOptional(dst)
 }
 
+// count returns how many optional keys travel.
+//
 //rt:noalloc
-func (o *Observation) optional() (n uint32) {
-	for _, has := range [...]bool{o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0, len(o.StaleCameras) > 0} {
-		if has {
+func count(travels ...bool) (n uint32) {
+	for _, does := range travels {
+		if does {
 			n++
 		}
 	}
@@ -179,11 +179,7 @@ func (o *Observation) appendOptional(dst []byte) []byte {
 		dst = appendFloatKey(dst, "frame_age_ms", o.FrameAgeMs)
 	}
 	if len(o.StaleCameras) > 0 {
-		dst = msgp.AppendString(dst, "stale_cameras")
-		dst = msgp.AppendArrayHeader(dst, uint32(len(o.StaleCameras)))
-		for _, name := range o.StaleCameras {
-			dst = msgp.AppendString(dst, name)
-		}
+		dst = appendStrings(msgp.AppendString(dst, "stale_cameras"), o.StaleCameras)
 	}
 	return dst
 }
@@ -197,11 +193,7 @@ func appendImage(dst []byte, m *Image) []byte {
 		}
 		dst = msgp.AppendMapHeader(dst, 3)
 		dst = appendTextKey(dst, "codec", "raw")
-		dst = msgp.AppendString(dst, "shape")
-		dst = msgp.AppendArrayHeader(dst, 3)
-		dst = appendInt(dst, int64(m.H))
-		dst = appendInt(dst, int64(m.W))
-		dst = appendInt(dst, int64(m.C))
+		dst = appendShape(dst, m.H, m.W, m.C)
 	} else {
 		dst = msgp.AppendMapHeader(dst, 2)
 		dst = appendTextKey(dst, "codec", "jpeg")
@@ -273,8 +265,7 @@ func (o *Observation) field(r *reader, key []byte) {
 	}
 }
 
-// images reads the map of pictures. Of two with one name the last wins, as in
-// a Python dict.
+// Of two pictures with one name the last wins, as in a Python dict.
 //
 //rt:noalloc
 func (o *Observation) images(r *reader) {

@@ -44,14 +44,6 @@ func (d DType) String() string { return dtypes[d].name }
 // Size is the length of one element in bytes.
 func (d DType) Size() int { return dtypes[d].size }
 
-// ParseDType returns the DType that numpy calls name.
-func ParseDType(name string) (DType, error) {
-	if d := dtypeOf([]byte(name)); d != 0 {
-		return d, nil
-	}
-	return 0, fmt.Errorf("wire: dtype: got %q, want %s: %w", name, dtypeNames, ErrMalformed)
-}
-
 const dtypeNames = "<f4, <f8, <f2, |i1, |u1, <i2, <u2, <i4, <u4, <i8, <u8 or |b1"
 
 //rt:noalloc
@@ -64,57 +56,22 @@ func dtypeOf(name []byte) DType {
 	return 0
 }
 
-// Tensor is any array that may travel: C order, little-endian.
-type Tensor struct {
-	DType DType
-	Shape []int
-	Data  []byte
+//rt:noalloc
+func appendTensorHead(dst []byte, d DType, shape ...int) []byte {
+	dst = msgp.AppendMapHeader(dst, 3)
+	dst = appendTextKey(dst, "dtype", d.String())
+	dst = appendShape(dst, shape...)
+	return msgp.AppendString(dst, "data")
 }
 
-// AppendTensor appends t as {dtype, shape, data}. A t whose Data does not fill
-// its Shape is a programmer's error.
-//
 //rt:noalloc
-func AppendTensor(dst []byte, t Tensor) []byte {
-	size := t.DType.Size()
-	for _, n := range t.Shape {
-		size *= n
-	}
-	if t.DType == 0 || size != len(t.Data) {
-		panic("wire: tensor data does not fill its shape")
-	}
-	dst = appendTensorHead(dst, t.DType)
-	dst = msgp.AppendArrayHeader(dst, uint32(len(t.Shape)))
-	for _, n := range t.Shape {
+func appendShape(dst []byte, shape ...int) []byte {
+	dst = msgp.AppendString(dst, "shape")
+	dst = msgp.AppendArrayHeader(dst, uint32(len(shape)))
+	for _, n := range shape {
 		dst = appendInt(dst, int64(n))
 	}
-	dst = msgp.AppendString(dst, "data")
-	return msgp.AppendBytes(dst, t.Data)
-}
-
-//rt:noalloc
-func appendTensorHead(dst []byte, d DType) []byte {
-	dst = msgp.AppendMapHeader(dst, 3)
-	dst = msgp.AppendString(dst, "dtype")
-	dst = msgp.AppendString(dst, d.String())
-	return msgp.AppendString(dst, "shape")
-}
-
-// ParseTensor reads one tensor object into t; Data is borrowed from src, Shape
-// is reused. present is false for nil.
-//
-//rt:noalloc
-func ParseTensor(t *Tensor, src []byte) (present bool, err error) {
-	r := reader{b: src}
-	v, present := r.tensor("tensor")
-	if err := r.close(); err != nil {
-		return false, err
-	}
-	t.DType, t.Data, t.Shape = v.dtype, v.data, t.Shape[:0]
-	for _, n := range v.shape[:v.rank] {
-		t.Shape = append(t.Shape, n)
-	}
-	return present, nil
+	return dst
 }
 
 // tensorView is a tensor object as it lies in the source.
@@ -125,8 +82,6 @@ type tensorView struct {
 	data  []byte
 }
 
-// tensor reads a tensor object or nil.
-//
 //rt:noalloc
 func (r *reader) tensor(field string) (v tensorView, present bool) {
 	if r.null() {
@@ -229,18 +184,27 @@ func (r *reader) floats(dst []float32, field string, v *tensorView) []float32 {
 func (r *reader) vector(dst []float32, field string) []float32 {
 	dst = dst[:0]
 	v, present := r.tensor(field)
-	if !present {
-		return dst
-	}
-	if v.rank != 1 {
-		r.rank(field, v.rank, 1)
-		return dst
-	}
-	if v.shape[0] > MaxDOF {
-		r.tooLarge(field, v.shape[0], MaxDOF)
+	if !present || !r.fits(field, &v, MaxDOF) {
 		return dst
 	}
 	return r.floats(dst, field, &v)
+}
+
+// fits reports whether v has as many axes as there are limits, each within its own.
+//
+//rt:noalloc
+func (r *reader) fits(field string, v *tensorView, limits ...int) bool {
+	if v.rank != len(limits) {
+		r.rank(field, v.rank, len(limits))
+		return false
+	}
+	for i, limit := range limits {
+		if v.shape[i] > limit {
+			r.tooLarge(field, v.shape[i], limit)
+			return false
+		}
+	}
+	return true
 }
 
 // Matrix is a run of actions: Rows x Cols float32, row-major. The zero Matrix
@@ -266,11 +230,7 @@ func appendMatrix(dst []byte, m *Matrix) []byte {
 	if m.Rows*m.Cols != len(m.Data) {
 		panic("wire: matrix data does not fill its rows and columns")
 	}
-	dst = appendTensorHead(dst, Float32)
-	dst = msgp.AppendArrayHeader(dst, 2)
-	dst = appendInt(dst, int64(m.Rows))
-	dst = appendInt(dst, int64(m.Cols))
-	return appendFloats(dst, m.Data)
+	return appendFloats(appendTensorHead(dst, Float32, m.Rows, m.Cols), m.Data)
 }
 
 //rt:noalloc
@@ -278,15 +238,11 @@ func appendVector(dst []byte, v []float32) []byte {
 	if len(v) == 0 {
 		return msgp.AppendNil(dst)
 	}
-	dst = appendTensorHead(dst, Float32)
-	dst = msgp.AppendArrayHeader(dst, 1)
-	dst = appendInt(dst, int64(len(v)))
-	return appendFloats(dst, v)
+	return appendFloats(appendTensorHead(dst, Float32, len(v)), v)
 }
 
 //rt:noalloc
 func appendFloats(dst []byte, v []float32) []byte {
-	dst = msgp.AppendString(dst, "data")
 	dst = msgp.AppendBytesHeader(dst, uint32(4*len(v)))
 	for _, f := range v {
 		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(f))
@@ -300,19 +256,7 @@ func appendFloats(dst []byte, v []float32) []byte {
 func (r *reader) matrix(m *Matrix, field string) {
 	m.clear()
 	v, present := r.tensor(field)
-	if !present {
-		return
-	}
-	if v.rank != 2 {
-		r.rank(field, v.rank, 2)
-		return
-	}
-	if v.shape[0] > MaxRows {
-		r.tooLarge(field, v.shape[0], MaxRows)
-		return
-	}
-	if v.shape[1] > MaxDOF {
-		r.tooLarge(field, v.shape[1], MaxDOF)
+	if !present || !r.fits(field, &v, MaxRows, MaxDOF) {
 		return
 	}
 	m.Data = r.floats(m.Data, field, &v)

@@ -1,0 +1,42 @@
+package wire
+
+import "github.com/tinylib/msgp/msgp"
+
+// Tensor is any array that may travel: C order, little-endian.
+type Tensor struct {
+	DType DType
+	Shape []int
+	Data  []byte
+}
+
+// AppendTensor appends t as {dtype, shape, data}. A t whose Data does not fill
+// its Shape is a programmer's error.
+//
+//rt:noalloc
+func AppendTensor(dst []byte, t Tensor) []byte {
+	size := t.DType.Size()
+	for _, n := range t.Shape {
+		size *= n
+	}
+	if t.DType == 0 || size != len(t.Data) {
+		panic("wire: tensor data does not fill its shape")
+	}
+	return msgp.AppendBytes(appendTensorHead(dst, t.DType, t.Shape...), t.Data)
+}
+
+// ParseTensor reads one tensor object into t; Data is borrowed from src, Shape
+// is reused. present is false for nil.
+//
+//rt:noalloc
+func ParseTensor(t *Tensor, src []byte) (present bool, err error) {
+	r := reader{b: src}
+	v, present := r.tensor("tensor")
+	if err := r.close(); err != nil {
+		return false, err
+	}
+	t.DType, t.Data, t.Shape = v.dtype, v.data, t.Shape[:0]
+	for _, n := range v.shape[:v.rank] {
+		t.Shape = append(t.Shape, n)
+	}
+	return present, nil
+}
