@@ -184,6 +184,8 @@ func TestDynamixelVectors(t *testing.T) {
 		{"D18 bulk read", d.Append(nil, Broadcast, 0x92, 1, 132, 0, 4, 0, 2, 146, 0, 1, 0),
 			"FF FF FD 00 FE 0D 00 92 01 84 00 04 00 02 92 00 01 00 FA 7C",
 			"FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78 | FF FF FD 00 02 05 00 55 00 00 53 A9", -1, []string{"01 00 10080000", "02 00 00"}},
+		{"D19 fast bulk read", d.Append(nil, Broadcast, 0x9A, 1, 132, 0, 4, 0, 2, 146, 0, 1, 0),
+			"FF FF FD 00 FE 0D 00 9A 01 84 00 04 00 02 92 00 01 00 F9 56", "", 0, nil},
 		{"D20 bulk write", d.Append(nil, Broadcast, 0x93, 1, 116, 0, 4, 0, 0, 8, 0, 0, 2, 65, 0, 1, 0, 1),
 			"FF FF FD 00 FE 12 00 93 01 74 00 04 00 00 08 00 00 02 41 00 01 00 01 6F E1", "", 0, nil},
 		{"D21 sync read of ten bytes", d.AppendSyncRead(nil, 126, 10, six), "FF FF FD 00 FE 0D 00 82 7E 00 0A 00 01 02 03 04 05 06 18 B7", "", 0, nil},

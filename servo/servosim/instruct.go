@@ -97,6 +97,8 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 	switch {
 	case r.inst == instReboot:
 		s.reboot(now)
+	case r.inst == instFactoryReset:
+		return s.factoryReset(r, now)
 	case r.inst != instClear || s.t.series != seriesX:
 		return axInstruction // bulk instructions come another way
 	case string(r.data) != magicClear || s.mem[s.t.at.moving] != 0:
@@ -107,6 +109,35 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 		s.put(xGoal, int64(s.present(raw)))
 		s.follow(now)
 	}
+	return 0
+}
+
+// factoryReset of an AX forgets its id too; an X keeps as much as its one parameter
+// says.
+//
+//rt:noalloc
+func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
+	const all, keepID, keepIDAndBaud = 0xFF, 1, 2
+	id, baud := uint8(1), uint8(1) // AX: 1 Mbit/s, X: 57,600 bit/s
+	if s.t.series == seriesX {
+		if len(r.data) != 1 {
+			return resultLength
+		}
+		switch r.data[0] {
+		case all:
+			if r.id == broadcast {
+				return resultFail
+			}
+		case keepID:
+			id = s.mem[s.t.at.id]
+		case keepIDAndBaud:
+			id, baud = s.mem[s.t.at.id], s.mem[s.t.at.baud]
+		default:
+			return resultRange
+		}
+	}
+	s.factory(id, baud)
+	s.restart(now)
 	return 0
 }
 

@@ -10,11 +10,13 @@ const (
 	instAction       = 0x05
 	instSyncRead     = 0x82
 	instSyncWrite    = 0x83
+	instFactoryReset = 0x06 // Dynamixel
 	instReboot       = 0x08
 	instClear        = 0x10 // Dynamixel
 	instFastSyncRead = 0x8A // Dynamixel
 	instBulkRead     = 0x92 // Dynamixel
 	instBulkWrite    = 0x93 // Dynamixel
+	instFastBulkRead = 0x9A // Dynamixel
 )
 
 // request is what a frame asks for. data is what to write, the rest of the
@@ -82,7 +84,7 @@ func (r *request) next() (p part, ok bool) {
 	d := r.data
 	p = part{addr: r.addr, size: r.size}
 	head := 1
-	if r.inst == instBulkRead || r.inst == instBulkWrite {
+	if r.inst == instBulkRead || r.inst == instBulkWrite || r.inst == instFastBulkRead {
 		if head = 5; len(d) < head {
 			return p, false
 		}
@@ -108,7 +110,7 @@ func (r *request) next() (p part, ok bool) {
 //rt:noalloc
 func toMany(inst uint8) bool {
 	switch inst {
-	case instSyncRead, instSyncWrite, instFastSyncRead, instBulkRead, instBulkWrite:
+	case instSyncRead, instSyncWrite, instFastSyncRead, instBulkRead, instBulkWrite, instFastBulkRead:
 		return true
 	}
 	return false
@@ -125,7 +127,9 @@ func (s series) supports(inst uint8) bool {
 		return s == seriesSTS || s == seriesX
 	case instReboot:
 		return s != seriesAX
-	case instClear, instFastSyncRead, instBulkRead, instBulkWrite:
+	case instFactoryReset:
+		return !s.feetech()
+	case instClear, instFastSyncRead, instBulkRead, instBulkWrite, instFastBulkRead:
 		return s == seriesX
 	}
 	return false

@@ -137,6 +137,41 @@ func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
 	}
 }
 
+func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
+	for _, tt := range []struct {
+		name, model      string
+		id               uint8
+		data             []byte
+		code             uint8
+		wantID, wantBaud uint8
+		kept             bool // what was set
+	}{
+		{"all but id and baud rate", "xl430-w250", 5, []byte{2}, 0, 5, 3, false},
+		{"all but the id", "xl430-w250", 5, []byte{1}, 0, 5, 1, false},
+		{"all", "xl430-w250", 5, []byte{0xFF}, 0, 1, 1, false},
+		{"all of all servos", "xl430-w250", broadcast, []byte{0xFF}, resultFail, 5, 3, true},
+		{"all but the ids, of all servos", "xl430-w250", broadcast, []byte{1}, 0, 5, 1, false},
+		{"no such range", "xl430-w250", 5, []byte{3}, resultRange, 5, 3, true},
+		{"nothing said", "xl430-w250", 5, nil, resultLength, 5, 3, true},
+		{"an AX forgets all", "ax-12a", 5, nil, 0, 1, 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, clock := one(t, tt.model, Config{})
+			at := &s.t.at
+			s.write(at.id, []byte{5}, clock.Now())
+			s.write(at.maxTemperature, []byte{50}, clock.Now())
+			s.write(at.torque, []byte{1}, clock.Now())
+			_, code, answers := s.obey(&request{id: tt.id, inst: instFactoryReset, data: tt.data}, nil, clock.Now())
+			if code != tt.code || !answers || s.mem[at.id] != tt.wantID || s.mem[at.baud] != tt.wantBaud {
+				t.Errorf("code %d, answers %v, id %d, baud code %d; want %d, true, %d, %d", code, answers, s.mem[at.id], s.mem[at.baud], tt.code, tt.wantID, tt.wantBaud)
+			}
+			if kept := s.mem[at.maxTemperature] == 50 && s.flash[at.maxTemperature] == 50; kept != tt.kept || s.driven != tt.kept {
+				t.Errorf("settings kept %v, driven %v; want %v", kept, s.driven, tt.kept)
+			}
+		})
+	}
+}
+
 func TestABrownOutRestartsAServo(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	s.write(stsTorque, []byte{1}, clock.Now())

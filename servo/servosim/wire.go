@@ -124,7 +124,7 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 		b.writeMany(r, end)
 	case r.inst == instSyncRead, r.inst == instBulkRead:
 		b.readMany(r, end)
-	case r.inst == instFastSyncRead:
+	case r.inst == instFastSyncRead, r.inst == instFastBulkRead:
 		b.readFast(r, end)
 	case r.id == broadcast && r.inst == instRead:
 		b.counters.ignored.Add(1)
@@ -297,7 +297,7 @@ func (b *Bus) find(id, inst uint8, now rt.Instant) int {
 		if s.mem[s.t.at.id] != id || !s.hears(b.wire.baud, now) || !s.t.series.supports(inst) {
 			continue
 		}
-		if inst != instFastSyncRead || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast {
+		if fast := inst == instFastSyncRead || inst == instFastBulkRead; !fast || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast {
 			return i
 		}
 	}

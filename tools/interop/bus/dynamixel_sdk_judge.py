@@ -78,8 +78,9 @@ def koch(edge_rt, robot, ids, models):
         # Different registers of different servos in one exchange.
         bulk = sdk.GroupBulkRead(c.port, c.bus)
         assert bulk.addParam(ids[0], PRESENT, 4) and bulk.addParam(ids[1], TEMPERATURE, 1)
-        c.ok(bulk.txRxPacket())
-        assert abs(bulk.getData(ids[0], PRESENT, 4) - goals[0]) <= 1 and bulk.getData(ids[1], TEMPERATURE, 1) >= 30
+        for read in bulk.txRxPacket, bulk.fastBulkRead:
+            c.ok(read())
+            assert abs(bulk.getData(ids[0], PRESENT, 4) - goals[0]) <= 1 and bulk.getData(ids[1], TEMPERATURE, 1) >= 30
         write = sdk.GroupBulkWrite(c.port, c.bus)
         assert write.addParam(ids[0], GOAL, 4, list((2048).to_bytes(4, "little"))) and write.addParam(ids[1], LED, 1, [1])
         c.ok(write.txPacket())
@@ -106,6 +107,8 @@ def koch(edge_rt, robot, ids, models):
         c.ok(*c.bus.reboot(c.port, ids[0]))
         time.sleep(0.6)
         assert c.get(ids[0], TORQUE, 1) == 0 and c.get(ids[0], HOMING) == 1000, "EEPROM survives a reboot"
+        c.ok(*c.bus.factoryReset(c.port, ids[0], 2))
+        assert c.get(ids[0], HOMING, 4) == 0, "a factory reset that keeps id and baud rate forgets the homing offset"
         c.patience = 100
         assert c.bus.ping(c.port, 99)[1] == sdk.COMM_RX_TIMEOUT
         c.port.closePort()
@@ -160,7 +163,7 @@ def ax(edge_rt):
 
 
 PARTS = {
-    "Koch: ping, read, write, sync, fast sync and bulk reads and writes, refusals, reboot, clear": lambda e: koch(
+    "Koch: ping, read, write, sync, fast sync, bulk and fast bulk, refusals, clear, reboot, factory reset": lambda e: koch(
         e, "koch", [1, 2, 3, 4, 5, 6], [1060, 1060, 1200, 1200, 1200, 1200]
     ),
     "OMX: the same": lambda e: koch(e, "omx", [11, 12, 13, 14, 15, 16], [1060, 1060, 1060, 1200, 1200, 1200]),
