@@ -1,9 +1,11 @@
 package servo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,8 +92,7 @@ type joint struct {
 	low, top int // raw: what the servo itself limits goals to
 }
 
-// rows are the registers that the tick uses; all motors of a bus keep them in
-// the same place.
+// rows are the registers that the tick uses, in the same place on all motors of a bus.
 type rows struct{ position, goal, torque table.Row }
 
 // OpenArm opens the port, finds every motor, checks model and calibration, and
@@ -168,8 +169,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	return a
 }
 
-// applyLimits narrows the calibrated range to the robot's own limits, and fails where
-// nothing of it is left.
+// applyLimits narrows the calibrated range to the robot's own limits.
 func (a *Arm) applyLimits() error {
 	for i := range a.joints {
 		j := &a.joints[i]
@@ -193,39 +193,19 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	if err := a.findMotors(); err != nil {
 		return err
 	}
-	for _, u := range a.units {
-		if a.bus.isCanceled() {
-			return ErrCanceled
-		}
-		if err := a.checkModel(u); err != nil {
-			return err
-		}
-		if err := a.checkLatched(u); err != nil {
-			return err
-		}
-		if err := a.checkCalibration(u, calibration[a.robot.Motors[u.joint].Name]); err != nil {
-			return err
-		}
+	checkCalibration := func(u int) error {
+		return a.checkCalibration(a.units[u], calibration[a.robot.Motors[a.units[u].joint].Name])
+	}
+	if err := a.eachUnit(a.checkModel, a.checkLatched, checkCalibration); err != nil {
+		return err
 	}
 	// Only now is it known that this is the arm: nothing was written before.
-	for i := range a.units {
-		if a.bus.isCanceled() {
-			return ErrCanceled
-		}
-		if reopened {
-			if err := a.checkRestarted(i); err != nil {
-				return err
-			}
-		}
-		if err := a.configure(i); err != nil {
-			return err
-		}
-		if err := a.findSlow(i); err != nil {
-			return err
-		}
-		if err := a.readCurrentLimit(i); err != nil {
-			return err
-		}
+	steps := []func(int) error{a.configure, a.findSlow, a.readCurrentLimit}
+	if reopened {
+		steps = slices.Insert(steps, 0, a.checkRestarted)
+	}
+	if err := a.eachUnit(steps...); err != nil {
+		return err
 	}
 	if err := a.readPositions(); err != nil {
 		return err
@@ -238,15 +218,29 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	return nil
 }
 
+// eachUnit takes the steps with one unit after the other, until it is canceled.
+func (a *Arm) eachUnit(steps ...func(u int) error) error {
+	for u := range a.units {
+		if a.bus.isCanceled() {
+			return ErrCanceled
+		}
+		for _, step := range steps {
+			if err := step(u); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // unusedID is one that no motor of the robot has.
 func (a *Arm) unusedID() ID {
 	id := MaxID
-	for ; strings.IndexByte(string(a.all), id) >= 0; id-- {
+	for ; slices.Contains(a.all, id); id-- {
 	}
 	return id
 }
 
-// findMotors pings every motor and names those that do not answer.
 func (a *Arm) findMotors() error {
 	var here, missing []string
 	var cause error
@@ -279,7 +273,8 @@ func (a *Arm) findMotors() error {
 	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what, strings.Join(here, " "))
 }
 
-func (a *Arm) checkModel(u unit) error {
+func (a *Arm) checkModel(i int) error {
+	u := a.units[i]
 	got, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
 	if err != nil {
 		return a.wrap(u, err)
@@ -295,7 +290,11 @@ func (a *Arm) checkModel(u unit) error {
 		ErrWrongModel, u.id, u.name, a.path, found, u.model.Number, u.model.Name, a.robot.Name)
 }
 
+// wrap names the motor in an error; nil stays nil.
 func (a *Arm) wrap(u unit, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("servo: motor %d (%s) on %s: %w", u.id, u.name, a.path, err)
 }
 
@@ -307,17 +306,12 @@ func (a *Arm) Notes() []string { return a.notes }
 func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 	for _, m := range a.robot.Motors {
 		step = append(step, float32(m.MaxVelocity*period))
-		far := math.Inf(1)
-		if m.MaxStep > 0 {
-			far = m.MaxStep
-		}
-		fromPresent = append(fromPresent, float32(far))
+		fromPresent = append(fromPresent, float32(cmp.Or(m.MaxStep, math.Inf(1))))
 	}
 	return step, fromPresent
 }
 
-// Close closes the port. It leaves torque as it is, so that a caller may choose
-// to hold the arm; the bus watchdog is taken off then, or it would go off.
+// Close closes the port and leaves torque as it is, but takes the bus watchdog off.
 func (a *Arm) Close() error {
 	if row := a.watchdogRow(); row.Size != 0 && a.health.torque != 0 && !a.bus.lost {
 		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors hold either way

@@ -12,8 +12,7 @@ import (
 	"edgert/servo/table"
 )
 
-// ErrOutOfRange means that a joint stands so far outside its range that it would be
-// moved by being armed.
+// ErrOutOfRange means that arming would move a joint that stands outside its range.
 var ErrOutOfRange = errors.New("servo: joint outside its range")
 
 // How often a register is written again for a motor that does not confirm it: so
@@ -42,7 +41,6 @@ const (
 	stageGuard // lock the EEPROM, set the bus watchdog
 )
 
-// arming is the way from a limp arm to one that holds where it is.
 type arming struct {
 	stage       stage
 	joints      uint32 // that are armed
@@ -60,17 +58,14 @@ type arming struct {
 	moving      uint32 // joints that have left the goal they were given
 }
 
-// ArmStep takes one step towards an arm that holds where it is: goal := present
-// first, because a goal left in the register would make the arm jump, then
-// torque, both read back. It is one exchange on the bus, fit for a tick, and
-// reports armed after the last of about six, more where a tick has no time to read
-// back all motors. The tick's Read must have brought every joint to be armed just
-// before; the wait counts in BusWait. Joints without a bit are left alone; another
-// set of joints begins anew.
+// ArmStep takes one step towards an arm that holds where it is: first goal := present,
+// because the goal left in the register would make the arm jump, then torque, both read
+// back. It is one exchange on the bus, and reports armed after about six, more where a
+// tick is too short to read back all motors. It follows the tick's Read; the wait counts
+// in BusWait. Joints without a bit are left alone; another set of joints begins anew.
 //
-// A joint that stands outside its range is not armed: ErrOutOfRange. When a motor does
-// not confirm, the error, which wraps ErrTorque, names it; torque may be on, and the
-// caller switches it off.
+// ErrOutOfRange: a joint stands outside its range. ErrTorque: the named motors do not
+// confirm; torque may be on, and the caller switches it off.
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	m := &a.arming
 	if cycle := a.counts.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
@@ -133,8 +128,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 	}
 }
 
-// guardArmed is what comes when the motors hold: they are expected to from now on,
-// and a bus watchdog stops them when no request comes.
+// guardArmed sets the bus watchdog and expects the motors to hold from now on.
 func (a *Arm) guardArmed(joints uint32) error {
 	a.arming = arming{}
 	a.health.expect(a.health.torque | joints)
@@ -168,8 +162,7 @@ func (a *Arm) beginArming(joints uint32) {
 	}
 }
 
-// movedMost is how many counts a limp joint may move between its goal and its
-// torque.
+// movedMost is how many counts a limp joint may move between its goal and its torque.
 const movedMost = 8
 
 // moved returns the joints that are being armed and have left their goals.
@@ -183,8 +176,7 @@ func (a *Arm) moved() (joints uint32) {
 	return joints
 }
 
-// MovedWhileArming returns the joints that could not be armed at the last try because they
-// moved.
+// MovedWhileArming returns the joints whose motion stopped the last try to arm them.
 //
 //rt:noalloc
 func (a *Arm) MovedWhileArming() uint32 { return a.arming.moving }
@@ -203,8 +195,7 @@ func (a *Arm) OutOfRange() (joints uint32) {
 	return joints
 }
 
-// checkRange refuses to arm joints that would be moved by it, but for those that
-// Rescue walks in.
+// checkRange refuses joints that arming would move, but for those of Rescue.
 func (a *Arm) checkRange(joints uint32) error {
 	joints &= a.OutOfRange() &^ a.rescue.joints
 	if joints == 0 {
@@ -223,9 +214,8 @@ func (a *Arm) checkRange(joints uint32) error {
 		ErrOutOfRange, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
 }
 
-// watchdogRow is the register of Dynamixel's bus watchdog; its Size is 0 on
-// other servos. Any instruction on the bus feeds it; when it fires, the motor
-// stops where it is and keeps its torque.
+// watchdogRow is Dynamixel's bus watchdog, Size 0 on other servos. Any instruction on the
+// bus feeds it; when it fires, the motor stops and keeps its torque.
 func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWatchdog) }
 
 const (
@@ -236,8 +226,7 @@ const (
 	watchdogMost    = 127                  // steps
 )
 
-// SetPeriod says how far apart the ticks will be: a bus watchdog shorter than three
-// of them would stop the arm between two.
+// SetPeriod says how far apart the ticks will be, for the bus watchdog's time.
 //
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
@@ -262,9 +251,8 @@ func (a *Arm) sendArming(r table.Row, words []int, next stage) error {
 	return a.bus.syncWrite(r, m.ids[:len(words)], words)
 }
 
-// confirmed reads back what write sent, from as many motors as there is time for
-// until the deadline, one at least. done is true once all have it; with those that
-// do not the arming goes back to an earlier stage, or ends.
+// confirmed reads back what was sent, from as many motors as the deadline allows, one at
+// least. done: all have it; otherwise the arming goes back to an earlier stage, or ends.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
 	n := len(m.unconfirmed)
@@ -297,7 +285,6 @@ func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool,
 // maxRequest is the size of a sync read's request, about, of all motors of an arm.
 const maxRequest = 24
 
-// retryStage goes back to an earlier stage, or gives up; the caller lets the arm go then.
 func (a *Arm) retryStage(to stage, bad []int, why string) error {
 	m := &a.arming
 	now := a.clock.Now()

@@ -22,8 +22,7 @@ const (
 	maxRead       = 200                     // bytes of one reply
 )
 
-// Bus is one half-duplex line of servos of one protocol: it sends an instruction
-// and collects the status frames that answer it.
+// Bus is one half-duplex line of servos of one protocol.
 //
 // Owner: one thread at a time. The counters may be read by any thread.
 type Bus struct {
@@ -82,8 +81,7 @@ func (b *Bus) Lost() bool { return b.lost }
 // Protocol is what the servos of the bus speak.
 func (b *Bus) Protocol() table.Protocol { return b.protocol }
 
-// SetRetry sets how patient a transaction is: attempts times timeout each, for a
-// search over many ids.
+// SetRetry allows a transaction so many attempts of timeout each.
 func (b *Bus) SetRetry(attempts int, timeout time.Duration) {
 	b.retry = retry{attempts, timeout, timeout}
 }
@@ -93,8 +91,6 @@ func (b *Bus) ResetRetry() { b.retry = retry{maxAttempts, ackTimeout, quietTime}
 
 func (b *Bus) isCanceled() bool { return b.canceled != nil && b.canceled() }
 
-// wireTime computes how long a request and its replies occupy the line.
-//
 //rt:noalloc
 func (b *Bus) wireTime(request, replies, params int) time.Duration {
 	return b.lineTime(request+replies*(b.format.Overhead()+params)) + time.Duration(replies)*replyGap
@@ -105,10 +101,9 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 //rt:noalloc
 func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
 
-// gather sends the group's request and collects its replies, by id and in any
-// order, until all are there, the line was silent for timeout beyond the
-// computed end or the last byte, or the deadline has come. It returns the bits
-// of those that gave no data.
+// gather sends the group's request and collects its replies in any order until all are
+// there, the line was silent for timeout, or the deadline. It returns the bits of those
+// without data.
 //
 //rt:noalloc
 func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (missing uint32) {
@@ -178,16 +173,13 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 	return g.missing()
 }
 
-// exchange sends a request and collects the replies of those in g that have not
-// answered yet; they are due that long after the first byte out.
+// exchange sends a request and collects replies; they are due that long after the first
+// byte.
 //
 // When several servos answered the last time and none does now, this program or the
-// adapter is late rather than all of them gone: then it waits for the first byte
-// until the deadline. When the last in the list has answered, the others' turn
-// is over.
-//
-// It sleeps until they are due, since a wake-up for every reply would cost more than
-// the replies are worth, and polls only for what is not there yet.
+// adapter is late: it waits for the first byte until the deadline. It sleeps until the
+// replies are due, since a wake-up for each would cost more than they are worth, and
+// polls only for what is missing then.
 //
 //rt:noalloc
 func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration, deadline rt.Instant) {
@@ -245,9 +237,8 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 	}
 }
 
-// parse takes the frames out of the first have bytes received, stores them by id
-// and moves the rest, less than one frame, to the front. It returns the size of
-// the rest.
+// parse stores the frames in the first have bytes, moves the incomplete rest to the front
+// and returns its size.
 //
 //rt:noalloc
 func (b *Bus) parse(g *readGroup, have int, fast bool) int {
@@ -269,8 +260,7 @@ func (b *Bus) parse(g *readGroup, have int, fast bool) int {
 	return copy(b.rx[:], in)
 }
 
-// parseFast reads the blocks of a fast reply that have come; it stays in the
-// buffer until it is whole. Of two merged replies the second counts, as in store.
+// parseFast reads the blocks of a fast reply; it stays in the buffer until it is whole.
 //
 //rt:noalloc
 func (b *Bus) parseFast(g *readGroup, have int) int {
@@ -294,9 +284,8 @@ func (b *Bus) parseFast(g *readGroup, have int) int {
 	return 0
 }
 
-// store keeps one reply. Of two replies of one servo the second counts: the first
-// is then a late one of an earlier request, since bytes do not overtake each
-// other.
+// store keeps one reply. Of two of one servo the second counts: the first is then late,
+// from an earlier request, since bytes do not overtake each other.
 //
 //rt:noalloc
 func (b *Bus) store(g *readGroup, r packet.Reply) {
@@ -345,9 +334,8 @@ func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
 // echoTries is how often DetectEcho asks: the first echo may be late.
 const echoTries = 3
 
-// DetectEcho finds out whether the line hears itself, by a ping to an id that
-// is not in use: exactly those bytes come back, or nothing does. A servo of that
-// id would answer with something else.
+// DetectEcho finds out whether the line hears itself: a ping to an unused id comes back
+// or not.
 func (b *Bus) DetectEcho(unused ID) bool {
 	b.waitFirstQuiet()
 	b.echo.on = false
@@ -362,7 +350,6 @@ func (b *Bus) DetectEcho(unused ID) bool {
 	return b.echo.on
 }
 
-// echoesPing sends one ping and reports whether exactly that comes back.
 func (b *Bus) echoesPing(unused ID) bool {
 	b.tx = b.format.Append(b.tx[:0], unused, packet.Ping)
 	if !b.send(b.tx) {

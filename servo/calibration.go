@@ -2,14 +2,16 @@ package servo
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,9 +20,8 @@ import (
 	"edgert/servo/table"
 )
 
-// MotorCalibration is one motor's entry in a calibration file. The servo adds
-// the homing offset itself; range_min and range_max are raw positions with the
-// offset applied.
+// MotorCalibration is one motor's entry in a calibration file. Its range is in raw
+// positions with the homing offset applied, which the servo does itself.
 type MotorCalibration struct {
 	ID           int
 	DriveMode    int // not 0: the unit runs against the raw position
@@ -32,9 +33,8 @@ type MotorCalibration struct {
 // Calibration maps motor names to their calibration, as LeRobot's file does.
 type Calibration map[string]MotorCalibration
 
-// LoadCalibration reads a LeRobot calibration file. Unlike LeRobot it accepts
-// exactly the five integer keys per motor and names whatever is wrong; every
-// failure wraps ErrCalibration.
+// LoadCalibration reads a LeRobot calibration file. Unlike LeRobot it accepts exactly the
+// five integer keys per motor; every failure wraps ErrCalibration.
 func LoadCalibration(path string) (Calibration, error) {
 	data, err := capped.ReadFile(path, maxCalibration)
 	if err != nil {
@@ -62,7 +62,6 @@ type motorJSON struct {
 	RangeMax     *int `json:"range_max"`
 }
 
-// parseCalibration reads the contents of a LeRobot calibration file.
 func parseCalibration(data []byte) (Calibration, error) {
 	data, err := capped.Text(data)
 	if err != nil {
@@ -131,8 +130,7 @@ func (m MotorCalibration) check() error {
 // maxRaw is beyond any register, and exact as a float32.
 const maxRaw = 1 << 20
 
-// fits holds what the motor's model adds: a position within a turn, but in
-// extended position mode, and an offset that its register can hold.
+// fits checks what depends on the motor's model.
 func (m MotorCalibration) fits(motor robot.Motor) error {
 	mode, _ := motor.Setting(table.OperatingMode)
 	extended := motor.Model.Protocol == table.Dynamixel2 && (mode == table.ModeExtendedPosition || mode == table.ModeCurrentPosition)
@@ -140,11 +138,11 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 		return fmt.Errorf("got range %d to %d, want 0 <= range_min < range_max <= %d", m.RangeMin, m.RangeMax, top)
 	}
 	row := motor.Model.Row(table.HomingOffset)
-	if row.Size == 0 {
-		if m.HomingOffset != 0 {
-			return fmt.Errorf("homing_offset: got %d, but a %s has none", m.HomingOffset, motor.Model.Name)
-		}
+	if row.Size == 0 && m.HomingOffset == 0 {
 		return nil
+	}
+	if row.Size == 0 {
+		return fmt.Errorf("homing_offset: got %d, but a %s has none", m.HomingOffset, motor.Model.Name)
 	}
 	if err := row.Check(m.HomingOffset); err != nil {
 		return fmt.Errorf("homing_offset: %w", err)
@@ -152,12 +150,9 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 	return nil
 }
 
-// Check reports whether the calibration belongs to robot: the same motors, each
-// with its id. It fails with ErrCalibration.
+// Check fails with ErrCalibration unless the robot has the same motors, each with its id.
 func (c Calibration) Check(r robot.Robot) error {
-	want := make(map[string]bool, len(r.Motors))
 	for _, m := range r.Motors {
-		want[m.Name] = true
 		entry, ok := c[m.Name]
 		if !ok {
 			return fmt.Errorf("%w: no motor %s, which %s has; it has %s", ErrCalibration, m.Name, r.Name, strings.Join(c.names(), ", "))
@@ -165,16 +160,12 @@ func (c Calibration) Check(r robot.Robot) error {
 		if entry.ID != int(m.ID) {
 			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID, r.Name)
 		}
-		err := entry.check()
-		if err == nil {
-			err = entry.fits(m)
-		}
-		if err != nil {
+		if err := cmp.Or(entry.check(), entry.fits(m)); err != nil {
 			return fmt.Errorf("%w: motor %s: %w", ErrCalibration, m.Name, err)
 		}
 	}
 	for _, name := range c.names() {
-		if !want[name] {
+		if !slices.ContainsFunc(r.Motors, func(m robot.Motor) bool { return m.Name == name }) {
 			return fmt.Errorf("%w: unknown motor %s: %s has no such motor", ErrCalibration, name, r.Name)
 		}
 	}
@@ -183,28 +174,23 @@ func (c Calibration) Check(r robot.Robot) error {
 
 // names returns the motors by their id, as LeRobot writes them.
 func (c Calibration) names() []string {
-	names := make([]string, 0, len(c))
-	for name := range c {
-		names = append(names, name)
-	}
-	sort.Slice(names, func(i, j int) bool {
-		a, b := c[names[i]].ID, c[names[j]].ID
-		return a < b || a == b && names[i] < names[j]
+	return slices.SortedFunc(maps.Keys(c), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c[a].ID, c[b].ID), cmp.Compare(a, b))
 	})
-	return names
 }
 
 // Save writes the file as LeRobot does: motors by id, four spaces of indent, no
 // newline at the end. A reader sees the old file or the new one, never half.
 func (c Calibration) Save(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("servo: save calibration: %w", err)
-	}
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, c.appendJSON(nil), 0o644); err != nil {
-		return fmt.Errorf("servo: save calibration: %w", err)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(tmp, c.appendJSON(nil), 0o644)
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
 		return fmt.Errorf("servo: save calibration: %w", err)
 	}
 	return nil
@@ -225,11 +211,9 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 	return append(dst, "\n}"...)
 }
 
-// CalibrationPath returns where LeRobot keeps the calibration of the robot
-// called id (empty: LeRobot's None): below $HF_LEROBOT_CALIBRATION, else
-// $HF_LEROBOT_HOME/calibration, else $HF_HOME/lerobot/calibration, else
-// ~/.cache/huggingface/lerobot/calibration. Older releases of LeRobot called
-// some robots otherwise; such a file is taken when there is no newer one.
+// CalibrationPath returns where LeRobot keeps the calibration of the robot called id
+// (empty: LeRobot's None), see calibrationRoot. Older releases of LeRobot called some
+// robots otherwise; such a file is taken when there is no newer one.
 func CalibrationPath(r robot.Robot, id string) string {
 	if id == "" {
 		id = "None"

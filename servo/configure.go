@@ -10,20 +10,16 @@ import (
 	"edgert/servo/table"
 )
 
-// eepromSettle is what a servo needs after the acknowledgement of EEPROM writes
-// until it answers from them; 10 to 20 ms were seen.
+// eepromSettle is what a servo needs after EEPROM writes; 10 to 20 ms were seen.
 const eepromSettle = 20 * time.Millisecond
 
 // Unconfigured returns the motors that OpenArm found under torque and whose settings
-// differ from the robot's. They were left alone: changing gains or limits of an
-// arm that holds itself up would make it move. TorqueOff and a new OpenArm
-// settle it.
+// differ. They are left alone, because the change would make the arm move; TorqueOff and
+// a new OpenArm set them.
 func (a *Arm) Unconfigured() []string { return a.unconfigured }
 
-// checkCalibration compares what the servo applies itself, homing offset and
-// position limits, with the calibration. A servo that still has the factory's
-// limits takes any range, which Write then enforces alone. A shadow has no
-// entry in the file: it follows.
+// checkCalibration compares the servo's homing offset and position limits with the
+// calibration. With the factory's limits it takes any range, which Write enforces alone.
 func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	if u.shadow {
 		return nil
@@ -71,7 +67,8 @@ const (
 
 // checkLatched frees a Dynamixel that has cut its torque over a hardware error:
 // only a reboot does. It is limp already, so nothing falls.
-func (a *Arm) checkLatched(u unit) error {
+func (a *Arm) checkLatched(i int) error {
+	u := a.units[i]
 	if u.model.Protocol != table.Dynamixel2 {
 		return nil
 	}
@@ -100,8 +97,7 @@ func (a *Arm) checkLatched(u unit) error {
 	return nil
 }
 
-// configure writes the settings that differ, and reads them back. A motor under
-// torque is left as it is, see Held.
+// configure writes the settings that differ. A motor under torque is left as it is.
 func (a *Arm) configure(i int) error {
 	u := a.units[i]
 	want, err := a.wanted(u)
@@ -134,15 +130,11 @@ func (a *Arm) configure(i int) error {
 		a.dropExpected(i, changes)
 		return nil
 	}
-	if err := WriteSettings(a.bus, u.id, u.model, changes); err != nil {
-		return a.wrap(u, err)
-	}
-	return nil
+	return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))
 }
 
-// differing returns the settings that a motor does not have yet. Besides the
-// robot's list the multi-turn bit of Phase has to go, because with it positions
-// leave 0 to 4095; the other bits, which differ between servos, stay.
+// differing returns the settings that a motor does not have yet, and Phase without its
+// multi-turn bit, because with it positions leave 0 to 4095.
 func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	var changes []robot.Setting
 	for _, s := range want {
@@ -166,7 +158,6 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	return a.gainsToo(want, changes), nil
 }
 
-// dropExpected takes back what expectSettings expects of settings that were left alone.
 func (a *Arm) dropExpected(i int, changes []robot.Setting) {
 	h, model := &a.health.readings[i], a.units[i].model
 	for _, s := range changes {
@@ -191,9 +182,8 @@ func (a *Arm) gainsToo(want, changes []robot.Setting) []robot.Setting {
 	return changes
 }
 
-// WriteSettings sets registers of one motor that is not under torque, in order,
-// and reads them back. Feetech's lock is opened for it and closed again whatever
-// happened.
+// WriteSettings sets registers of one limp motor in order and reads them back. Feetech's
+// lock is open meanwhile and closed again whatever happened.
 func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) error {
 	halted := b.canceled
 	b.canceled = nil // never with the lock open

@@ -66,13 +66,12 @@ func (a *Arm) Stats() Stats {
 	}
 }
 
-// Read asks all motors for their present position and writes it into dst, in
-// the robot's order and units. A motor that does not answer in time keeps its
-// last position and has its bit set in stale.
+// Read writes all motors' present positions into dst, in the robot's order and units. A
+// motor that does not answer in time keeps its last position and has its bit set in
+// stale.
 //
-// A clean cycle takes the time of the bytes on the line; a lost reply adds at most
-// lossMax, 2.4 ms; at the deadline it returns in any case, but for a window of a motor
-// where no tick has the time for one: see windowDeadline.
+// A lost reply adds at most lossMax, 2.4 ms; at the deadline it returns, but for a window
+// of a motor where no tick has the time for one, see windowDeadline.
 //
 //rt:noalloc
 func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
@@ -108,25 +107,21 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	return stale
 }
 
-// Range returns the calibrated range of motor i in its unit, low before high:
-// what Write limits a goal to.
+// Range returns the calibrated range of motor i in its unit, low before high.
 func (a *Arm) Range(i int) (low, high float64) {
 	j := &a.joints[i]
 	low, high = j.scale.value(j.min), j.scale.value(j.max)
 	return min(low, high), max(low, high)
 }
 
-// storePosition keeps the position that joint i has sent.
-//
 //rt:noalloc
 func (a *Arm) storePosition(i int) {
 	a.raws[i] = a.rawPosition(i)
 	a.present[i] = float32(a.joints[i].scale.value(a.raws[i]))
 }
 
-// Positions writes into dst where the joints are, in their units, after a Read: other
-// than Read, which clamps as LeRobot does, also where they lie outside their
-// calibrated range.
+// Positions writes into dst where the joints are, in their units, after a Read, also
+// where they lie outside their calibrated range; Read clamps as LeRobot does.
 //
 //rt:noalloc
 func (a *Arm) Positions(dst []float32) {
@@ -135,8 +130,7 @@ func (a *Arm) Positions(dst []float32) {
 	}
 }
 
-// Goals writes into dst what the joints were given last, in their units, after one
-// was armed: the goals that arming has set, or Write.
+// Goals writes into dst what arming or Write gave the joints last, in their units.
 //
 //rt:noalloc
 func (a *Arm) Goals(dst []float32) {
@@ -145,13 +139,10 @@ func (a *Arm) Goals(dst []float32) {
 	}
 }
 
-// Write sends a goal position, in the robot's units, to the joints whose bit is
-// set; none answers, and the others get nothing. A goal outside a joint's range
-// stops at its edge, or where the joint is when that lies outside too. With a NaN
-// or an infinity among the goals nothing is sent.
-//
-// A goal is a reason to switch torque on for some firmware, so joints that shall
-// be limp have no bit.
+// Write sends goals, in the robot's units, to the joints whose bit is set; none answers.
+// A goal outside a joint's range stops at its edge, or where the joint is when that lies
+// outside too. With a NaN or an infinity nothing is sent. Limp joints must have no bit: a
+// goal switches the torque of some servos on.
 //
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints uint32) {
@@ -186,9 +177,8 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 	a.bus.send(a.bus.tx)
 }
 
-// inside is the goal nearest to raw that joint i may be given: inside its range or,
-// as far as it lies outside, not beyond where it is; and never beyond what the
-// servo itself would go to, whatever its register reads.
+// inside is the goal nearest to raw that joint i may be given: in its range, or not
+// beyond where it is outside, and never beyond the servo's own limits.
 //
 //rt:noalloc
 func (a *Arm) inside(i, raw int) int {
@@ -197,8 +187,7 @@ func (a *Arm) inside(i, raw int) int {
 	return min(j.top, max(j.low, raw))
 }
 
-// BusWait returns how long the last Read waited for the bus. Write waits
-// for nothing.
+// BusWait returns how long the last Read waited for the bus.
 //
 //rt:noalloc
 func (a *Arm) BusWait() rt.Wait { return a.bus.waited }

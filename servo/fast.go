@@ -16,13 +16,9 @@ const (
 	fastSlack   = 100 * time.Microsecond // for a reply that is a little later than tuning has it
 )
 
-// fastMode decides between the fast sync read, whose one reply ends at the first
-// motor that is silent, and the plain one, in which a silent motor silences only
-// itself.
-//
-// Replies that come late are torn just as by a silent motor. So the fast
-// read is given up for a while: it is tried again when every plain read has been
-// whole for wait, which none is while a motor is silent.
+// fastMode decides between the fast sync read, whose one reply ends at the first silent
+// motor, and the plain one. Late replies are torn just as by a silent motor, so the fast
+// read is tried again when every plain read has been whole for wait.
 type fastMode struct {
 	known bool          // the motors' firmware has the fast sync read
 	torn  int           // merged replies in a row that were not whole
@@ -32,8 +28,7 @@ type fastMode struct {
 	reads, fallbacks, tries atomic.Uint64 // any thread may read them
 }
 
-// probeFast finds out whether the motors' firmware has the fast sync read: one
-// merged reply instead of one each.
+// probeFast finds out whether the motors' firmware has the fast sync read.
 func (a *Arm) probeFast() {
 	if a.bus.protocol != table.Dynamixel2 {
 		return
@@ -83,9 +78,8 @@ func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
 	return stale
 }
 
-// retryFast tries the fast read again, once. What it does not bring a plain
-// read still does: it waits for no longer than leaves time for that until the
-// deadline. A tick too short for both may go without.
+// retryFast tries the fast read once, for no longer than leaves time for a plain one
+// before the deadline. A tick too short for both may go without.
 //
 //rt:noalloc
 func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {

@@ -44,8 +44,7 @@ type encoder struct {
 	count int        // of those that are less than encoderClear apart
 }
 
-// checkFaults counts a joint's faults, the motor's and those of the robot's bounds, and
-// reacts to those that persist.
+// checkFaults counts a joint's faults and reacts to those that persist.
 //
 //rt:noalloc
 func (h *health) checkFaults(i int) {
@@ -84,8 +83,7 @@ func (h *health) checkFaults(i int) {
 	}
 }
 
-// checkEncoder distrusts an encoder from its first fault on for some time, and reacts
-// to faults that keep coming.
+// checkEncoder distrusts an encoder for some time, and reacts to faults that keep coming.
 //
 //rt:noalloc
 func (h *health) checkEncoder(i int, faulty bool) {
@@ -107,8 +105,6 @@ func (h *health) checkEncoder(i int, faulty bool) {
 	}
 }
 
-// react does what the robot's description has for one kind of fault.
-//
 //rt:noalloc
 func (h *health) react(i int, r robot.Reaction, fault, kind Fault) {
 	bit := uint32(1) << i
@@ -130,8 +126,7 @@ func (h *health) react(i int, r robot.Reaction, fault, kind Fault) {
 	}
 }
 
-// DisableTorque takes the torque of joints for the rest of the run; should one get it
-// back, a check takes it again.
+// DisableTorque takes the torque of joints for the rest of the run.
 //
 //rt:noalloc
 func (a *Arm) DisableTorque(joints uint32) { a.health.disableTorque(joints) }
@@ -151,8 +146,7 @@ func (h *health) disableTorque(joints uint32) {
 	}
 }
 
-// bound is a limit that a robot's description puts to what a motor measures.
-// What is measured counts as worse the higher it is.
+// bound is a limit to what a motor measures; higher is worse.
 type bound struct {
 	on       bool
 	at       int
@@ -173,8 +167,7 @@ func (b *bound) update(v int) {
 	}
 }
 
-// setBounds gives a unit its motor's bounds. Those of the supply are negative, since
-// a lower one is worse.
+// setBounds gives a unit its motor's bounds, those of the supply negated: lower is worse.
 func (u *unitHealth) setBounds(b robot.Bounds) {
 	for _, p := range [...]struct {
 		b  *bound
@@ -184,8 +177,7 @@ func (u *unitHealth) setBounds(b robot.Bounds) {
 	}
 }
 
-// updateExceeded sums up which bounds a joint's motors, its shadow among them, are
-// beyond.
+// updateExceeded sums up which bounds a joint's motors are beyond.
 //
 //rt:noalloc
 func (h *health) updateExceeded(joint int) {

@@ -27,8 +27,6 @@ const (
 )
 
 // halfDuplex is the bytes and the time on a wire that one side uses at a time.
-//
-// Owner: the thread that has the bus.
 type halfDuplex struct {
 	port   Port
 	clock  rt.Clock
@@ -62,8 +60,6 @@ func (l *halfDuplex) send(frame []byte) bool {
 	return true
 }
 
-// read reads what has arrived, without the echo of what was sent.
-//
 //rt:noalloc
 func (l *halfDuplex) read(p []byte) (int, error) {
 	n, err := l.port.Read(p)
@@ -112,10 +108,9 @@ func (l *halfDuplex) wait(until rt.Instant) {
 	l.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
 }
 
-// echo takes out of what is read what was sent. A line whose transmitter and
-// receiver share the wire hears itself; and with Feetech's frame the echo of a
-// read is a valid reply with a wrong position. DetectEcho finds that out; from
-// then on as many bytes as were sent are expected back, and compared.
+// echo takes what was sent out of what is read, on a line whose transmitter and receiver
+// share the wire: with Feetech's frame the echo of a read is a valid reply with a wrong
+// position.
 type echo struct {
 	on   bool
 	sent [maxFrame]byte // what has not come back yet is sent[from:to]
@@ -140,14 +135,13 @@ func (e *echo) expect(frame []byte) {
 //rt:noalloc
 func (e *echo) strip(p []byte) (left int, wrong bool) {
 	n := 0
-	for n < len(p) && e.from < e.to {
+	for ; n < len(p) && e.from < e.to; n++ {
 		if p[n] != e.sent[e.from] {
 			e.reset()
 			wrong = true
 			break
 		}
 		e.from++
-		n++
 	}
 	return copy(p, p[n:]), wrong
 }

@@ -16,8 +16,7 @@ const (
 )
 
 // health is what the tick reads of its motors besides their positions, a little at a
-// time: supply, temperature, load, torque and restart markers. checks (verify.go) has
-// what follows for the motors' state, faults (faults.go) for the robot's reactions.
+// time.
 type health struct {
 	*armConst
 	bus      *Bus
@@ -130,9 +129,8 @@ func (w *window) value(r table.Row) (v int, ok bool) {
 	return r.Decode(w.group.data[r.Addr-w.group.addr:]), true
 }
 
-// monitor is the part of a read that looks after the motors: faults that came with
-// the positions, the motors that were silent, and one window of another where there
-// is time.
+// monitor handles the faults that came with the positions, the silent motors, and one
+// window where there is time.
 //
 //rt:noalloc
 func (h *health) monitor(stale uint32, deadline rt.Instant) {
@@ -168,8 +166,7 @@ func (h *health) monitor(stale uint32, deadline rt.Instant) {
 	}
 }
 
-// nextWindow is the window to read next: every second one is of a prioritized joint,
-// with its motor's load; the others take turns.
+// nextWindow is every second time one of a prioritized joint; the others take turns.
 //
 //rt:noalloc
 func (h *health) nextWindow() int {
@@ -187,8 +184,6 @@ func (h *health) nextWindow() int {
 	return h.turn
 }
 
-// fits reports whether a window can be read until so long before the deadline.
-//
 //rt:noalloc
 func (h *health) fits(w *window, spare time.Duration, deadline rt.Instant) bool {
 	return h.clock.Now().Add(w.group.wire+h.bus.replyDelay+spare) <= deadline
@@ -248,8 +243,6 @@ func (h *health) recordWindow(w *window) {
 //rt:noalloc
 func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
 
-// recordEffort keeps how hard a motor works, as a share of what its limits allow.
-//
 //rt:noalloc
 func (h *health) recordEffort(w *window, u *unitHealth) {
 	m := h.units[w.unit].model
@@ -274,8 +267,7 @@ func (h *health) recordEffort(w *window, u *unitHealth) {
 // fullLoad is the present load of a motor at full duty, in its unit of 0.1 %.
 const fullLoad = 1000
 
-// readCurrentLimit reads the current at which a motor protects itself, in the unit of its
-// present current.
+// readCurrentLimit reads the current at which a motor protects itself.
 func (a *Arm) readCurrentLimit(i int) error {
 	u := a.units[i]
 	for _, r := range [...]table.Register{table.ProtectionCurrent, table.CurrentLimit} {
@@ -302,8 +294,6 @@ func (a *Arm) Effort(i int, since rt.Instant) float64 {
 	return 0
 }
 
-// publishExtremes updates what Extremes returns.
-//
 //rt:noalloc
 func (h *health) publishExtremes() {
 	hot, low := 0, 0

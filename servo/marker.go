@@ -8,14 +8,13 @@ import (
 	"edgert/servo/table"
 )
 
-// A restart marker is a register in RAM with a value of ours, which power-up replaces
-// by the one next to it in the EEPROM. A goal write switches some servos' torque on
-// again, and some boot with torque, so that Torque_Enable alone does not tell a
-// servo that has restarted from one that has not. The marker costs a thousandth of
-// the torque.
+// A restart marker is a value of ours in a register in RAM, which power-up replaces by
+// the one in the EEPROM. Torque_Enable alone does not tell a servo that has restarted: a
+// goal write switches some servos' torque on again, and some boot with it. The marker
+// costs a thousandth of the torque.
 //
-// Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual,
-// Goal PWM(100), Torque Limit(34).
+// Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual, Goal
+// PWM(100), Torque Limit(34).
 var markerRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
 	table.Feetech:    {table.TorqueLimit, table.MaxTorqueLimit},
 	table.Dynamixel1: {table.TorqueLimit, table.MaxTorqueLimit},
@@ -31,8 +30,7 @@ type markers struct {
 	rounds  int
 }
 
-// expectedRegister is what a register in RAM holds for as long as the servo does not
-// restart.
+// expectedRegister is what a register in RAM holds until the servo restarts.
 type expectedRegister struct {
 	row   table.Row
 	value int
@@ -109,8 +107,6 @@ func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Settin
 	return others
 }
 
-// sendMarkers sends the pending markers; checkMarker reads them back, and what is
-// there is expected from then on.
 func (a *Arm) sendMarkers() error {
 	ids, words := make([]ID, 0, len(a.markers.pending)), make([]int, 0, len(a.markers.pending))
 	for k, i := range a.markers.units {
@@ -119,12 +115,10 @@ func (a *Arm) sendMarkers() error {
 	return a.bus.syncWrite(a.markers.pending[0].row, ids, words)
 }
 
-// markerTries is how often a marker is sent to a motor that does not confirm it.
 const markerTries = 10
 
-// checkMarker reads back one marker a tick, and reports whether all were read. A
-// motor without its marker gets it again, some times: without one a restart shows by
-// its torque and other settings only.
+// checkMarker reads back one marker a tick, and reports whether all were read. A motor
+// without its marker gets it again, some times: without one a restart shows less surely.
 func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	m := &a.markers
 	k, i := m.pending[m.next], m.units[m.next]
@@ -148,8 +142,7 @@ func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	return true
 }
 
-// checkRestarted compares the marker of a motor that this process has opened before:
-// without it the motor has restarted meanwhile.
+// checkRestarted compares the marker of a motor that this process has opened before.
 func (a *Arm) checkRestarted(i int) error {
 	u := a.units[i]
 	marker, ok, err := a.markerOf(u)

@@ -10,13 +10,11 @@ import (
 	"edgert/rt"
 )
 
-// lossShareMax is the share of a motor's replies that a bus may lose or spoil and still
-// be driven: the tick asks once more, so of a fifth a twenty-fifth is left, and a
-// joint may be silent for 0.1 s.
+// lossShareMax is the share of lost or spoilt replies up to which a bus may be driven:
+// the tick asks once more, so of a fifth a twenty-fifth is left.
 const lossShareMax = 0.2
 
-// Measurement is how a bus does: how long its cycles take, and how many replies it
-// loses. The one is the adapter's and the baud rate's, the other the cable's.
+// Measurement is how long the cycles of a bus take, and how many replies it loses.
 type Measurement struct {
 	Cycles  int           // reads of all positions
 	Clean   int           // those in which every motor's reply came, and nothing else
@@ -26,8 +24,7 @@ type Measurement struct {
 	Corrupt uint64        // runs of bytes that were no reply
 }
 
-// Add counts another measurement of the same bus; P99 is the better one, since
-// what slows cycles for a while is not the bus.
+// Add counts another measurement of the same bus; P99 is the better one.
 func (m *Measurement) Add(o Measurement) {
 	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
 		m.P99 = o.P99
@@ -49,10 +46,9 @@ func (m *Measurement) losses() (n int) {
 	return n
 }
 
-// Measure reads all positions n times. It also learns how long after the computed
-// end replies are really there, which depends on the adapter and the servos: see
-// tuning. Cycles with a loss say nothing about either: the wait for a reply that
-// does not come is not the bus's time.
+// Measure reads all positions n times and learns how late replies are, see tuning. Cycles
+// with a loss do not count: the wait for a reply that does not come is not the bus's
+// time.
 func (a *Arm) Measure(n int) (m Measurement, err error) {
 	took := make([]time.Duration, 0, n)
 	m.Lost = make([]int, len(a.joints))
@@ -110,8 +106,7 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	return m.P99, err
 }
 
-// CheckLosses is why a bus loses too many replies to be driven, nil when it does not. It
-// wraps ErrNoReply and names the motors.
+// CheckLosses wraps ErrNoReply when a bus loses too many replies, and names the motors.
 func (a *Arm) CheckLosses(m Measurement) error {
 	most := lossShareMax * float64(m.Cycles)
 	if bad := a.losers(m, most); bad != "" {
@@ -126,8 +121,7 @@ func (a *Arm) CheckLosses(m Measurement) error {
 // lossCure is what to check where replies are lost.
 const lossCure = "check these motors' plugs and cables (a loose plug also spoils the motors behind it), their supply, and what the adapter is plugged into"
 
-// LossReport names the motors whose replies were lost, and what to check; "" when no
-// more were than may be late once.
+// LossReport names the motors whose replies were lost, and what to check; "" for one.
 func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1
 	if m.losses() <= chance {

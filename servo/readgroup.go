@@ -73,7 +73,6 @@ func (b *Bus) setFast(g *readGroup, fast bool) {
 	g.wire = b.lineTime(len(g.request)+packet.FastSize(len(g.ids), g.params)) + replyGap
 }
 
-// expect sets who is expected to answer.
 func (g *readGroup) expect(ids ...ID) {
 	for i := range g.slot {
 		g.slot[i] = -1
@@ -103,15 +102,13 @@ const (
 	tuneMost  = 6            // times that it does so
 )
 
-// tuning is how long after the computed end one group's replies are there, which
-// depends on the adapter, on the servos, and on what the line did before: on the
-// tick it rests between reads, or carries goals right before the request.
+// tuning is how long after the computed end one group's replies are there. It depends on
+// the adapter, the servos and what the line did before: on the tick it rests between
+// reads, or carries goals right before the request.
 //
-// A read that finds everything there does not say for how long it was, so the
-// sleep shrinks until one is too short: two of three reads find everything there,
-// the third waits for the last bytes, which takes as much CPU time as half of all
-// the rest. However late a reply was, a step is small: a stall moves it
-// no more than chance does. Sleeps that end late are made up for too.
+// The sleep shrinks until one is too short: two of three reads find everything there, the
+// third waits for the last bytes, which takes as much CPU time as half of all the rest. A
+// step is small however late a reply was, so a stall moves it no more than chance does.
 type tuning struct {
 	on    bool
 	reads int
@@ -119,8 +116,6 @@ type tuning struct {
 	delay time.Duration
 }
 
-// tuning is that of the reads the group uses now.
-//
 //rt:noalloc
 func (g *readGroup) tuning() *tuning {
 	if g.fast {
@@ -148,7 +143,6 @@ func (g *readGroup) continueTuning() {
 	}
 }
 
-// replyDelay is what reads of other registers may expect, the slowest motor's.
 func (g *readGroup) replyDelay() time.Duration {
 	most := max(0, g.tuning().delay)
 	for _, one := range g.each {
@@ -167,9 +161,8 @@ func (b *Bus) due(g *readGroup) time.Duration {
 	return g.wire + b.replyDelay
 }
 
-// tune learns from an exchange that asked all of the group; one that lost a reply
-// says nothing. No servo answers before the line has carried all bytes, gaps or
-// not.
+// tune learns from an exchange that lost no reply. No servo answers before the line has
+// carried all bytes.
 //
 //rt:noalloc
 func (b *Bus) tune(g *readGroup) {
@@ -194,7 +187,6 @@ func (b *Bus) tune(g *readGroup) {
 	t.delay = max(-time.Duration(gaps)*replyGap, t.delay-step<<min(t.hits/tuneHits, tuneMost))
 }
 
-// saveTunings returns the group's tunings for restoreTunings.
 func (g *readGroup) saveTunings() (all [][2]tuning) {
 	all = append(all, g.tunings)
 	for _, one := range g.each {

@@ -7,8 +7,7 @@ import (
 	"edgert/servo/table"
 )
 
-// rescueSpeed is how fast a servo may go whose own range does not include where it
-// stands: whatever its goal reads, it goes to the edge by itself.
+// rescueSpeed is for a servo outside its own range, which goes to its edge by itself.
 const rescueSpeed = 10.0 // degrees per second
 
 // Rescue lets joints be armed that stand outside their range: with a speed limit
@@ -55,8 +54,7 @@ type speed struct {
 	value int
 }
 
-// slowSpeed returns the register of a servo's speed limit and its value for
-// rescueSpeed.
+// slowSpeed returns a servo's speed register and its value for rescueSpeed.
 func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 	counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span // per second
 	row = u.model.Row(table.GoalVelocity)
@@ -81,13 +79,11 @@ func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 	return row, max(1, int(counts/unit)), nil
 }
 
-// phaseSteps is the bit of an STS's Phase by which velocities count single steps
-// per second instead of 50 of them.
+// phaseSteps of an STS's Phase counts velocities in steps per second, not in 50 of them.
 const phaseSteps = 1 << 2
 
-// findSlow finds a servo that a run left slow which was killed, or unplugged, while
-// it walked the arm in. It gets its speed back once it is armed and inside: before,
-// it might be on its way to the edge of its range.
+// findSlow finds a servo that a killed run left slow. It gets its speed back once it is
+// armed and inside: before, it might be on its way to the edge of its range.
 func (a *Arm) findSlow(i int) error {
 	if a.robot.Leader {
 		return nil
@@ -111,8 +107,7 @@ func (a *Arm) findSlow(i int) error {
 	return nil
 }
 
-// restoreSpeeds gives the servos that findSlow has found their speed back, but for those
-// that are on their way in.
+// restoreSpeeds ends what findSlow has found, but for servos on their way in.
 func (a *Arm) restoreSpeeds() error {
 	for len(a.rescue.leftover) > 0 {
 		s := a.rescue.leftover[0]
@@ -129,10 +124,8 @@ func (a *Arm) restoreSpeeds() error {
 
 func (a *Arm) setSpeed(s speed) error {
 	u := a.units[s.unit]
-	if _, err := a.bus.WriteRegister(u.id, s.row, s.value); err != nil {
-		return a.wrap(u, err)
-	}
-	return nil
+	_, err := a.bus.WriteRegister(u.id, s.row, s.value)
+	return a.wrap(u, err)
 }
 
 // fullSpeed is the value of a servo's speed limit that does not limit it. An STS may

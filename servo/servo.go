@@ -28,7 +28,9 @@
 package servo
 
 import (
+	"cmp"
 	"errors"
+	"strings"
 	"time"
 
 	"edgert/rt"
@@ -68,13 +70,11 @@ const (
 	Broadcast ID = packet.Broadcast
 )
 
-// Fault is a set of a servo's error bits, zero when healthy. It is an alert, not
-// a failure: data that comes with it is valid, and a write that is answered with
-// it was carried out.
+// Fault is a set of a servo's error bits, zero when healthy. It is an alert, not a
+// failure: what comes with it is valid.
 //
-// The bits are those of Feetech's status byte and register 65. A Dynamixel of
-// protocol 2.0 only says FaultHardware with a reply; its Hardware_Error_Status
-// has the rest.
+// The bits are those of Feetech's status byte and register 65. A Dynamixel of protocol
+// 2.0 only says FaultHardware with a reply; its Hardware_Error_Status has the rest.
 type Fault uint8
 
 const (
@@ -88,35 +88,19 @@ const (
 )
 
 func (f Fault) Error() string {
-	text := ""
-	for _, b := range [...]struct {
-		bit  Fault
-		name string
-	}{
-		{FaultVoltage, "supply voltage out of range"},
-		{FaultEncoder, "encoder fault"},
-		{FaultTemperature, "over temperature"},
-		{FaultCurrent, "over current"},
-		{FaultShock, "electrical shock"},
-		{FaultOverload, "overload"},
-		{FaultHardware, "hardware error latched"},
+	var texts []string
+	for bit, text := range [...]string{
+		"supply voltage out of range", "encoder fault", "over temperature", "over current", "electrical shock", "overload",
+		7: "hardware error latched",
 	} {
-		if f&b.bit == 0 {
-			continue
+		if f>>bit&1 != 0 && text != "" {
+			texts = append(texts, text)
 		}
-		if text != "" {
-			text += ", "
-		}
-		text += b.name
 	}
-	if text == "" {
-		return "no fault"
-	}
-	return text
+	return cmp.Or(strings.Join(texts, ", "), "no fault")
 }
 
-// Is reports whether f has any bit of the target fault, so that
-// errors.Is(err, FaultOverload) holds among other bits.
+// Is reports whether f has any bit of the target fault, for errors.Is.
 func (f Fault) Is(target error) bool {
 	g, ok := target.(Fault)
 	return ok && f&g != 0

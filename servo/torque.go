@@ -93,15 +93,13 @@ func (a *Arm) readPositions() error {
 // checkMore makes a length that nothing read on the tick has.
 const checkMore = 4
 
-// newReadback prepares the reading back of a register. It asks for more bytes than
-// the register has, because a reply does not say what it is about: a late one of
-// a position must not pass for the goal's.
+// newReadback asks for more bytes than the register has: a late reply of a position must
+// not pass for the goal's.
 func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 	return b.newGroup(r.Addr, r.Size+checkMore, ids)
 }
 
-// readBack asks for what a register holds by now and returns who has another word,
-// or does not answer, as indices of words.
+// readBack returns who has another word or does not answer, as indices of words.
 func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration, deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)
 	for i, want := range words {
@@ -149,9 +147,8 @@ func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	return bad
 }
 
-// Release makes every motor of a robot limp that nobody has opened: it wants no
-// calibration and configures nothing. The error wraps ErrTorque and names the
-// motors that did not confirm.
+// Release makes every motor of a robot limp that nobody has opened. The error wraps
+// ErrTorque and names the motors that did not confirm.
 func Release(b *Bus, r robot.Robot) error {
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string

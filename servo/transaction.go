@@ -33,7 +33,6 @@ func (r refusal) Error() string {
 	return "refused" + text
 }
 
-// garbled reports that the servo got a request with a wrong checksum.
 func (r refusal) garbled() bool {
 	if r.protocol == table.Dynamixel2 {
 		return r.code&^0x80 == 3
@@ -52,7 +51,6 @@ func (b *Bus) Ping(id ID) (Fault, error) {
 	return fault, nil
 }
 
-// pingParams is how many bytes the answer to a ping has.
 func (b *Bus) pingParams() int {
 	if b.protocol == table.Dynamixel2 {
 		return 3 // model and firmware
@@ -70,10 +68,9 @@ func (b *Bus) ReadRegister(id ID, r table.Row) (int, Fault, error) {
 	return r.Decode(data), fault, nil
 }
 
-// WriteRegister sets one register and waits for the acknowledgement. It is
-// repeated when that does not come, so the value must bear it. It refuses the
-// broadcast id for what a servo keeps for good: one such frame would give every
-// servo on the bus the same id.
+// WriteRegister sets one register and waits for the acknowledgement, repeating the write
+// until it comes. It refuses the broadcast id: one such frame would give every servo the
+// same id.
 func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	if err := r.Check(value); err != nil {
 		return 0, fmt.Errorf("servo: %w", err)
@@ -90,8 +87,7 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	return fault, nil
 }
 
-// instruct sends one servo an instruction without parameters and waits for the
-// acknowledgement once; most of them may not be repeated.
+// instruct sends an instruction without parameters, once; most may not be repeated.
 func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	b.tx = b.format.Append(b.tx[:0], id, inst)
 	b.waitFirstQuiet()
@@ -145,21 +141,17 @@ func (b *Bus) waitFirstQuiet() {
 	b.waitQuiet()
 }
 
-// fence keeps late replies of earlier requests from what is read next. A reply
-// does not say which register it is about, and those of an arm at rest are all
-// the same, so neither silence nor reading twice tells them apart; nor does a
-// ping, whose reply is like the acknowledgement of a write. But bytes do not
-// overtake each other: behind the reply to a request that is known by its
-// length nothing older comes. So a register counts only when such a request was
-// answered since the last unclean exchange, or since another program had the port.
+// fence keeps late replies of earlier requests from what is read next. A reply does not
+// say which register it is about, and bytes do not overtake each other: behind the reply
+// to a request that is known by its length nothing older comes. So a register counts only
+// when such a request was answered since the last unclean exchange, or since another
+// program had the port.
 //
-// A fence is a read of fenceMin to fenceMax bytes, a length that nothing else has
-// that is read of a servo, from the EEPROM's first bytes, which every model has.
-// Each takes the next length, and another program begins with another one.
+// A fence is a read of fenceMin to fenceMax bytes of the EEPROM, a length that nothing
+// else has. Each takes the next length, and another program begins with another one.
 //
-// What no protocol tells apart: a frame that stands whole in the data of a reply
-// whose beginning is lost, and the reply to a fence of the same length by a
-// program that was killed right then, when it comes after quietTime of silence.
+// What no protocol tells apart: a frame that stands whole in the data of a reply whose
+// beginning is lost, and the reply to a killed program's fence of the same length.
 type fence struct {
 	done    bool      // nothing older than the last reply can come
 	count   uint      // that were sent; does not begin at 0
@@ -172,7 +164,6 @@ const (
 	fenceMax  = 14
 )
 
-// sendFence sends a fence where one is due.
 func (b *Bus) sendFence(id ID) error {
 	f := &b.fence
 	if f.done {
@@ -196,8 +187,7 @@ func (b *Bus) sendFence(id ID) error {
 	return err
 }
 
-// transact is request without its precautions. A late reply to an earlier attempt
-// answers the later one just as well.
+// transact is request without its precautions; a late reply to an earlier attempt counts.
 func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error) {
 	g := b.single
 	g.expect(id)
@@ -236,15 +226,10 @@ func (b *Bus) transactOnce(id ID, request []byte, params int) ([]byte, Fault, er
 	return b.transact(id, request, params)
 }
 
-// quietFactor bounds quiet, in times of the silence that is wanted.
-const quietFactor = 5
-
-// waitQuiet waits until the line has been silent for b.quietTime: the late replies of a
-// failed transaction are over then. A line that is never silent is not waited
-// for.
+// waitQuiet waits until the line has been silent for b.quietTime, or for five times that.
 func (b *Bus) waitQuiet() {
 	idle := b.clock.Now().Add(b.quietTime)
-	for end := b.clock.Now().Add(min(quietMax, quietFactor*b.quietTime)); b.clock.Now() < min(idle, end) && !b.isCanceled(); {
+	for end := b.clock.Now().Add(min(quietMax, 5*b.quietTime)); b.clock.Now() < min(idle, end) && !b.isCanceled(); {
 		b.wait(idle)
 		n, err := b.port.Read(b.rx[:])
 		if err != nil {
@@ -256,8 +241,7 @@ func (b *Bus) waitQuiet() {
 	}
 }
 
-// AnyReply reports whether any servo hears the line at its speed: a ping to all
-// brings some bytes within the wait, and be it that several answer at once.
+// AnyReply reports whether any servo answers a ping to all within the wait.
 func (b *Bus) AnyReply(wait time.Duration) bool {
 	b.wasQuiet = true
 	b.waitQuiet()

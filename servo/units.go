@@ -5,12 +5,10 @@ import (
 	"edgert/servo/table"
 )
 
-// scale converts one motor's raw positions to its unit and back, bit for bit as
-// LeRobot does, because datasets and policies were made with it: a turn has
-// 4095 steps, not 4096, and the way back truncates toward zero.
-//
-// Products are wrapped in float64() where a sum follows: Go may otherwise fuse
-// them into one operation on arm64, which rounds differently from Python.
+// scale converts raw positions to a motor's unit and back, bit for bit as LeRobot does: a
+// turn has 4095 steps, not 4096, and the way back truncates toward zero. Products are
+// wrapped in float64() because Go may fuse them with a sum on arm64, which rounds
+// differently.
 //
 // Source: LeRobot motors/motors_bus.py, _normalize and _unnormalize.
 type scale struct {
@@ -40,9 +38,6 @@ func (s *scale) value(raw int) float64 {
 	return s.unclamped(raw)
 }
 
-// unclamped is value without the clamp: outside the calibrated range the range modes go
-// on in the same line.
-//
 //rt:noalloc
 func (s *scale) unclamped(raw int) float64 {
 	r := float64(raw)
@@ -64,8 +59,7 @@ func (s *scale) unclamped(raw int) float64 {
 	return v
 }
 
-// raw is the way back from place, in encoder steps: nothing is clamped here. The
-// value must be finite.
+// raw is the way back, without a clamp. The value must be finite.
 //
 //rt:noalloc
 func (s *scale) raw(v float64) int {

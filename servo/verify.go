@@ -36,8 +36,7 @@ func (h *health) expect(joints uint32) {
 	}
 }
 
-// checkBusWatchdog finds that nothing was sent for longer than the bus watchdogs wait.
-// It comes before the request that ends such a gap.
+// checkBusWatchdog comes before the request that ends a gap.
 //
 //rt:noalloc
 func (h *health) checkBusWatchdog(now rt.Instant) {
@@ -46,8 +45,7 @@ func (h *health) checkBusWatchdog(now rt.Instant) {
 	}
 }
 
-// verifyUnchecked reads the windows of motors that were silent and answer again, as
-// many of them as the tick has time for.
+// verifyUnchecked reads the windows of motors that answer again, as far as there is time.
 //
 //rt:noalloc
 func (h *health) verifyUnchecked(stale uint32, deadline rt.Instant) {
@@ -138,8 +136,7 @@ func (h *health) verified(i int) {
 	h.unchecked &^= bit
 }
 
-// recheckUnit has a unit checked before it counts as the same; it was last known to be
-// there at an instant.
+// recheckUnit has a unit checked that was last known to be there at an instant.
 //
 //rt:noalloc
 func (h *health) recheckUnit(i int, at rt.Instant) {
@@ -155,14 +152,11 @@ func (h *health) recheckUnit(i int, at rt.Instant) {
 	}
 }
 
-// Recheck has every motor checked before it counts as known, as after a silence: this
-// machine was suspended, or its clock stepped.
+// Recheck has every motor checked, as after a suspend or a step of the clock.
 //
 //rt:noalloc
 func (a *Arm) Recheck() { a.health.recheckSince(a.clock.Now().Add(-bootMin)) }
 
-// recheckSince is Recheck of motors that were last known to be there at an instant.
-//
 //rt:noalloc
 func (h *health) recheckSince(at rt.Instant) {
 	for i := range h.units {
@@ -170,14 +164,12 @@ func (h *health) recheckSince(at rt.Instant) {
 	}
 }
 
-// Unchecked returns the joints that were silent and whose motors have not been checked
-// since.
+// Unchecked returns the joints whose motors were silent and have not been checked since.
 //
 //rt:noalloc
 func (a *Arm) Unchecked() uint32 { return a.health.unchecked }
 
-// GoalMismatch returns once the joints that hold another goal, after a silence, than
-// they were given last.
+// GoalMismatch returns once the joints that hold another goal after a silence than ours.
 //
 //rt:noalloc
 func (a *Arm) GoalMismatch() (joints uint32) {
@@ -185,8 +177,7 @@ func (a *Arm) GoalMismatch() (joints uint32) {
 	return joints
 }
 
-// TorqueLost returns the joints that are limp although they were switched on: a
-// motor has restarted, or cut its torque by itself.
+// TorqueLost returns the joints that are limp although they were switched on.
 //
 //rt:noalloc
 func (a *Arm) TorqueLost() uint32 { return a.health.torqueLost }

@@ -26,17 +26,11 @@ const boundKeys = "overheat_warn, overheat_act, undervoltage_warn or undervoltag
 
 // place returns what a key sets, nil when it is no bound.
 func (b *Bounds) place(key string) *int {
-	switch key {
-	case "overheat_warn":
-		return &b.HotWarn
-	case "overheat_act":
-		return &b.HotAct
-	case "undervoltage_warn":
-		return &b.LowWarn
-	case "undervoltage_act":
-		return &b.LowAct
+	places := map[string]*int{
+		"overheat_warn": &b.HotWarn, "overheat_act": &b.HotAct,
+		"undervoltage_warn": &b.LowWarn, "undervoltage_act": &b.LowAct,
 	}
-	return nil
+	return places[key]
 }
 
 // fill sets the bounds that a safety block has, and passes over its other keys.

@@ -1,6 +1,7 @@
 package robot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -90,7 +91,7 @@ func decode(data []byte) (file robotFile, err error) {
 // like returns the built-in arm that another starts from. Only a whole one will
 // do, so that descriptions do not form chains, or rings, of files.
 func like(name string) (Robot, error) {
-	data, err := source(name)
+	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
 		return Robot{}, fmt.Errorf("like: got %q, want one of %s", name, strings.Join(Names(), ", "))
 	}
@@ -106,9 +107,7 @@ func like(name string) (Robot, error) {
 
 // fill puts what the file says over what r has.
 func (f *robotFile) fill(r *Robot) error {
-	if f.Name != "" {
-		r.Name = f.Name
-	}
+	r.Name, r.Baud = cmp.Or(f.Name, r.Name), cmp.Or(f.Baud, r.Baud)
 	switch f.Kind {
 	case "", "follower", "leader":
 		r.Leader = f.Kind == "leader" || f.Kind == "" && r.Leader
@@ -120,9 +119,6 @@ func (f *robotFile) fill(r *Robot) error {
 	}
 	if f.Factory != nil {
 		r.Factory = *f.Factory
-	}
-	if f.Baud != 0 {
-		r.Baud = f.Baud
 	}
 	if f.Rename.Cameras != nil {
 		r.Rename.Cameras = f.Rename.Cameras
@@ -362,17 +358,16 @@ func (r *Robot) checkMotor(m Motor) error {
 }
 
 func (r *Robot) checkRename(names map[string]bool) error {
-	taken := map[string]bool{}
 	for from, to := range r.Rename.Joints {
 		if !names[from] || to == "" {
 			return fmt.Errorf("rename: joints: %s: %s: want a joint of this robot and its new name", from, to)
 		}
 	}
-	for _, name := range r.ActionNames() {
-		if taken[name] {
+	all := r.ActionNames()
+	for i, name := range all {
+		if slices.Contains(all[:i], name) {
 			return fmt.Errorf("rename: joints: two joints are called %s", strings.TrimSuffix(name, ".pos"))
 		}
-		taken[name] = true
 	}
 	cameras := map[string]bool{}
 	for from, to := range r.Rename.Cameras {

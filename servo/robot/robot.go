@@ -7,13 +7,13 @@
 package robot
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -146,10 +146,7 @@ func from(asked, source string, data []byte) (Robot, error) {
 
 // Flag is what --robot has to say to get this robot.
 func (r Robot) Flag() string {
-	if r.From == "" {
-		return r.Name
-	}
-	return r.From
+	return cmp.Or(r.From, r.Name)
 }
 
 // Names lists the built-in arms, leaders included.
@@ -159,23 +156,16 @@ func Names() []string {
 	for i, f := range files {
 		names[i] = strings.TrimSuffix(path.Base(f), ".yaml")
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	return names
 }
-
-// source returns the text of a built-in description, to start another from.
-func source(name string) ([]byte, error) { return builtIn.ReadFile("robots/" + name + ".yaml") }
 
 // ActionNames returns the keys of a state or an action in their order, such as
 // shoulder_pan.pos, after renaming.
 func (r Robot) ActionNames() []string {
 	names := make([]string, len(r.Motors))
 	for i, m := range r.Motors {
-		name := m.Name
-		if to, ok := r.Rename.Joints[name]; ok {
-			name = to
-		}
-		names[i] = name + ".pos"
+		names[i] = cmp.Or(r.Rename.Joints[m.Name], m.Name) + ".pos"
 	}
 	return names
 }
@@ -193,10 +183,7 @@ func (r Robot) Joints(set uint32) string {
 
 // CameraName returns what a policy calls a camera of this robot.
 func (r Robot) CameraName(name string) string {
-	if to, ok := r.Rename.Cameras[name]; ok {
-		return to
-	}
-	return name
+	return cmp.Or(r.Rename.Cameras[name], name)
 }
 
 // Protocol is what every motor of the arm speaks.

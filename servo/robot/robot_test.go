@@ -207,7 +207,7 @@ func TestBounds(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
 	for _, name := range Names() {
-		text, _ := source(name)
+		text, _ := builtIn.ReadFile("robots/" + name + ".yaml")
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

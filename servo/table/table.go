@@ -26,17 +26,7 @@ const (
 )
 
 func (p Protocol) String() string {
-	switch p {
-	case Feetech:
-		return "Feetech STS/SMS"
-	case FeetechSCS:
-		return "Feetech SCS"
-	case Dynamixel1:
-		return "Dynamixel 1.0"
-	case Dynamixel2:
-		return "Dynamixel 2.0"
-	}
-	return fmt.Sprintf("Protocol(%d)", uint8(p))
+	return [...]string{"Feetech STS/SMS", "Feetech SCS", "Dynamixel 1.0", "Dynamixel 2.0"}[p]
 }
 
 // SyncRead reports whether one request can read all servos; without it each is
