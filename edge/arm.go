@@ -28,7 +28,6 @@ const (
 	simCameraFPS   = 60 // a simulated camera is as fast as the world
 )
 
-// openArm opens the bus, the simulator's or a port.
 func (e *Edge) openArm(ctx context.Context) error {
 	e.waitFor("the arm")
 	path := e.cfg.Bus
@@ -61,8 +60,7 @@ func (e *Edge) openArm(ctx context.Context) error {
 	return e.measureBus(ctx, arm)
 }
 
-// takePolicyRate takes the rate of the open session where --fps is not given, and makes
-// the checks that need it.
+// takePolicyRate sets the policy's rate where --fps is not given, and checks it.
 func (e *Edge) takePolicyRate(ctx context.Context) error {
 	if e.cfg.FPS != 0 {
 		return nil
@@ -92,7 +90,6 @@ func (e *Edge) openSim() (err error) {
 	return nil
 }
 
-// simBusOf is the robot's bus with a simulated world behind it.
 func simBusOf(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config {
 	cfg := servosim.Config{Plant: plant, Clock: clock, Baud: r.Baud}
 	for _, m := range r.Motors {
@@ -110,8 +107,7 @@ func (e *Edge) calibration() (servo.Calibration, error) {
 	return place.Load()
 }
 
-// simCalibration is the simulated arm's: testdata/demo/so101.json holds the
-// same, and a test compares them.
+// simCalibration is the simulated arm's; a test compares testdata/demo/so101.json.
 func simCalibration(r robot.Robot) servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
@@ -124,8 +120,7 @@ func simCalibration(r robot.Robot) servo.Calibration {
 	return c
 }
 
-// retryArm opens the arm. A port that is absent or in use, an arm without power and
-// a bad line may become better.
+// retryArm opens the arm; ports, power and cables that fail may become better.
 func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (arm *servo.Arm, err error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	denied := rt.Instant(0) // since when
@@ -146,8 +141,7 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (arm *servo.Ar
 	return arm, err
 }
 
-// retry repeats an attempt to open a device until it succeeds, fails for a reason that
-// does not pass, or --max-offline is over.
+// retry tries to open a device until success, a lasting failure or --max-offline.
 func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
 	giveUp, waiting := e.clock.Now().Add(e.cfg.MaxOffline), waitLog{what: what}
 	for delays := (backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}); ; {
@@ -176,8 +170,7 @@ func (e *Edge) rest(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// waitLog logs why something is waited for: at first and when the reason has changed,
-// though not more often than waitLogEvery.
+// waitLog logs a reason to wait, a new one at most once in waitLogEvery.
 type waitLog struct {
 	what string
 	last string // the reason logged last; empty: it is there
@@ -195,12 +188,10 @@ func (w *waitLog) log(e *Edge, err error) {
 	w.last, w.at = text, now
 }
 
-// udevTime is how long a new device may be without its group: the kernel makes the
-// node, udev changes it.
+// udevTime is how long udev may take to give a new device its group.
 const udevTime = 2 * time.Second
 
-// mayAppear reports whether waiting can help after an attempt to open an arm; denied
-// is how long its port has been there without permission.
+// mayAppear reports whether waiting can help; denied is the time without permission.
 func mayAppear(err error, denied time.Duration) bool {
 	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply, servo.ErrGarbled} {
 		if errors.Is(err, cause) {
@@ -210,9 +201,8 @@ func mayAppear(err error, denied time.Duration) bool {
 	return errors.Is(err, servo.ErrPortDenied) && denied < udevTime
 }
 
-// measureBus refuses a rate that the bus cannot keep, and a bus that loses too many
-// replies: the user needs another rate, or another cable. A simulated bus is slow only
-// when this machine is busy, so there it warns.
+// measureBus refuses a bus that is too slow or loses too many replies. A simulated bus
+// is slow only when this machine is busy, so there it warns.
 func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	limit := time.Duration(busShare * float64(e.cfg.period()))
 	var all servo.Measurement

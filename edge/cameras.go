@@ -9,8 +9,7 @@ import (
 	"errors"
 )
 
-// openCameraFiles refuses malformed camera sources, and opens files, before anything
-// else is opened.
+// openCameraFiles refuses malformed sources and opens files, before all else.
 func (e *Edge) openCameraFiles(context.Context) (err error) {
 	e.files = make([]openedFile, len(e.cfg.Cameras))
 	for i := range e.cfg.Cameras {
@@ -22,7 +21,6 @@ func (e *Edge) openCameraFiles(context.Context) (err error) {
 	return nil
 }
 
-// openedFile is a camera's source, and what it gives.
 type openedFile struct {
 	source camera.Source
 	picked string
@@ -58,7 +56,6 @@ func (e *Edge) openCameras(ctx context.Context) error {
 	return nil
 }
 
-// retryCamera opens a camera; a device that is not there yet may come.
 func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Options) (source camera.Source, picked string, err error) {
 	e.waitFor("camera " + c.Name)
 	err = e.retry(ctx, "camera "+c.Name, func() (passes bool, err error) {
@@ -68,8 +65,7 @@ func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Opt
 	return source, picked, err
 }
 
-// simWorld is the world that simulated cameras show: that of the simulated arm,
-// else one in which nothing moves.
+// simWorld is the simulated arm's world, else one in which nothing moves.
 func (e *Edge) simWorld() capture.World {
 	if e.world != nil {
 		return e.world
@@ -80,8 +76,7 @@ func (e *Edge) simWorld() capture.World {
 	return e.still
 }
 
-// trainedSize is the size of a camera's pictures that the policy was trained on, 0
-// when it does not say.
+// trainedSize is the policy's size of a camera's pictures, 0 when it does not say.
 func (e *Edge) trainedSize(name string) (w, h int) {
 	for _, shape := range e.link.contract.shapes {
 		if shape.Name == capture.ImageKey+name {
@@ -91,8 +86,7 @@ func (e *Edge) trainedSize(name string) (w, h int) {
 	return 0, 0
 }
 
-// reportCameras logs when a camera has given no usable picture for its max-age, why,
-// and when it does again.
+// reportCameras logs when pictures of a camera stop for its max-age, and start again.
 func (e *Edge) reportCameras() {
 	for i, cam := range e.cameras {
 		w := &e.cameraWaits[i]
@@ -105,8 +99,7 @@ func (e *Edge) reportCameras() {
 	}
 }
 
-// cameraErrors names the cameras that give no usable picture, and why, for the end of
-// a sentence.
+// cameraErrors names the cameras without usable pictures, for a sentence's end.
 func (e *Edge) cameraErrors() (text string) {
 	for _, cam := range e.cameras {
 		if err := cam.Err(); err != nil {

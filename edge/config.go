@@ -90,8 +90,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Check refuses what cannot run, naming the flag, what was got and what is
-// wanted.
+// Check refuses what cannot run, naming the flag, what was got and what is wanted.
 func (c *Config) Check() error {
 	usage := func(format string, args ...any) error { return exit.Errorf(exit.Usage, format, args...) }
 	switch {
@@ -128,7 +127,6 @@ func (c *Config) Check() error {
 	return c.checkCameras(usage)
 }
 
-// checkTimes refuses durations out of range. Only the run's own may be 0.
 func (c *Config) checkTimes() error {
 	for _, d := range []struct {
 		flag  string
@@ -180,8 +178,7 @@ func checkText(what, text string, most int) error {
 	return nil
 }
 
-// checkConnect refuses malformed endpoints, and certificates that cannot be used or
-// would not be.
+// checkConnect refuses malformed endpoints, and certificates that cannot be used.
 func (c *Config) checkConnect() error {
 	encrypted := false
 	for _, text := range c.Connect {
@@ -207,7 +204,6 @@ func (c *Config) checkConnect() error {
 	return nil
 }
 
-// transport is how the robot joins the network.
 func (c *Config) transport() zenoh.Config {
 	return zenoh.Config{
 		Connect: c.Connect, BackoffMin: dialMin, BackoffMax: dialMax,

@@ -9,8 +9,7 @@ import (
 	"edgert/wire"
 )
 
-// contract is what a session was opened on. A later one must offer the same, or the
-// arm would run another model's actions.
+// contract is what a session was opened on; a later session must offer the same.
 type contract struct {
 	prefix    string
 	model     string
@@ -22,7 +21,6 @@ type contract struct {
 	shapes    []wire.CameraShape // of the policy's pictures, where the server says
 }
 
-// checkContract checks the server's side of the contract.
 func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, error) {
 	t := contract{
 		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
@@ -55,9 +53,8 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 	return t, nil
 }
 
-// agreedFPS returns the rate of a run whose policy was trained at that rate, 0 where
-// the server does not say: a policy that runs at twice its rate moves an arm at twice
-// the speed that it was shown.
+// agreedFPS returns the rate at which the policy was trained, 0 where the server does not
+// say: at twice that rate an arm moves at twice the speed it was shown.
 func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
 	switch {
 	case c.FPS == 0 && trained == 0:

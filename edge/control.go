@@ -32,7 +32,6 @@ const (
 )
 
 // control is one robot's tick: read, act, write, then merge and ask.
-//
 // Owner: the tick thread, apart from what says otherwise.
 type control struct {
 	controlConfig
@@ -52,7 +51,6 @@ type control struct {
 	failed     atomic.Pointer[error] // any thread: why the run ends
 }
 
-// controlConfig is what a control is made of.
 type controlConfig struct {
 	clock         rt.Clock
 	period        time.Duration
@@ -102,8 +100,7 @@ type sessionState struct {
 	recent  [4]*record.Session // by epoch
 }
 
-// of returns the session in which a recorded action was asked for, nil when it is
-// long gone.
+// of returns the session of a recorded action, nil when it is long gone.
 //
 //rt:noalloc
 func (s *sessionState) of(epoch uint32) *record.Session {
@@ -120,8 +117,7 @@ type mailboxes struct {
 	views     *rt.Latest[view] // nil: there is no page
 }
 
-// snapshot is one observation on its way to the sender: the state, what is
-// being asked, and the actions that will run meanwhile.
+// snapshot is one observation on its way to the sender, with the actions meanwhile.
 type snapshot struct {
 	ask     chunk.Ask
 	epoch   uint32
@@ -152,8 +148,7 @@ type view struct {
 	joints      follow.View
 }
 
-// hold is a set of reasons for which no observation leaves in a tick. For the first
-// two the arm holds, too.
+// hold is why no observation leaves in a tick; for the first two the arm holds, too.
 type hold uint8
 
 const (
@@ -184,7 +179,6 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 	return c
 }
 
-// showViews has each tick leave a view.
 func (c *control) showViews() {
 	dof := len(c.arm.Goal)
 	c.out.views = rt.NewLatest(func(v *view) {
@@ -192,8 +186,7 @@ func (c *control) showViews() {
 	})
 }
 
-// tick is one period. Everything that touches the schedule happens here, so it
-// has one owner and no lock.
+// tick is one period. Everything about the schedule happens here, without a lock.
 //
 //rt:noalloc
 func (c *control) tick(t rt.Tick) rt.Wait {
@@ -242,8 +235,7 @@ func (c *control) onSuspend(t rt.Tick) {
 	c.link.resumedAt.Store(int64(t.Woke))
 }
 
-// checkArm reacts to what became of the arm in this tick: it may be back after it was
-// away, want to be armed again, or have to end the run.
+// checkArm reacts to an arm that is back, must be armed again, or has to end the run.
 //
 //rt:noalloc
 func (c *control) checkArm(now rt.Instant, before follow.Phase) {
@@ -269,8 +261,6 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 	}
 }
 
-// applyRequests carries out what the operator asks for.
-//
 //rt:noalloc
 func (c *control) applyRequests(now rt.Instant) {
 	pause := c.operator.pause.Load()
@@ -311,8 +301,7 @@ func (c *control) holdReasons() (h hold) {
 	return h
 }
 
-// armStep takes the next step towards a torque that holds the arm where it is; it
-// happens once a run, over some ticks, and again where the arm was away.
+// armStep takes the next step of arming, which takes some ticks.
 func (c *control) armStep(t rt.Tick) {
 	touched, err := c.arm.ArmStep(t)
 	if touched {
@@ -327,8 +316,6 @@ func (c *control) armStep(t rt.Tick) {
 	}
 }
 
-// act runs the next action, or holds.
-//
 //rt:noalloc
 func (c *control) act(now rt.Instant) {
 	switch {
@@ -387,8 +374,6 @@ func (c *control) recordAction(now rt.Instant, action []float32) {
 	c.record.Commit()
 }
 
-// merge joins at most one waiting chunk.
-//
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
 	for s := c.out.sources.Peek(); s != nil; s = c.out.sources.Peek() {
@@ -433,8 +418,6 @@ func (c *control) merge(now rt.Instant) {
 	c.change(now, causeMerged)
 }
 
-// ask decides whether the next observation leaves, and hands it over.
-//
 //rt:noalloc
 func (c *control) ask(now rt.Instant) {
 	if epoch := c.link.epoch.Load(); epoch != c.session.epoch {
@@ -514,8 +497,6 @@ func (c *control) updateState(now rt.Instant) {
 	}
 }
 
-// change applies a cause to the state machine.
-//
 //rt:noalloc
 func (c *control) change(now rt.Instant, cause cause) {
 	next := c.run.state.after(cause)
@@ -528,8 +509,6 @@ func (c *control) change(now rt.Instant, cause cause) {
 	c.stats.state.Store(uint32(next))
 }
 
-// publishView leaves this tick where the page finds it.
-//
 //rt:noalloc
 func (c *control) publishView(t rt.Tick) {
 	if c.out.views == nil {
@@ -543,17 +522,14 @@ func (c *control) publishView(t rt.Tick) {
 	c.out.views.Publish(int64(t.Woke))
 }
 
-// abort ends the run as --on-exit says, though it never holds; an operator is
-// needed.
+// abort ends the run as --on-exit says, though it never holds.
 func (c *control) abort(err error) {
 	err = exit.With(exit.Fault, err)
 	c.failed.CompareAndSwap(nil, &err)
 	c.operator.leave.Store(true)
 }
 
-// giveUp ends the run with an error, after parking as --on-exit says.
-//
-// Owner: any thread.
+// giveUp ends the run with an error, after parking. Owner: any thread.
 func (c *control) giveUp(err error) {
 	c.failed.CompareAndSwap(nil, &err)
 	c.operator.leave.Store(true)

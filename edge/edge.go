@@ -59,8 +59,7 @@ const niceOthers = -10
 // errOffline is the cause of a connect context that ran into max_offline.
 var errOffline = errors.New("gave up after --max-offline")
 
-// How often the transport dials a server that is gone. A refused connection
-// costs nothing, and the arm holds until one is accepted.
+// How often the transport dials a server that is gone; the arm holds meanwhile.
 const (
 	dialMin = 100 * time.Millisecond
 	dialMax = time.Second
@@ -134,7 +133,6 @@ func (e *Edge) onCloseUnlessStuck(f func()) {
 	})
 }
 
-// release closes what Open has opened, in the opposite order.
 func (e *Edge) release() {
 	for i := len(e.closers) - 1; i >= 0; i-- {
 		e.closers[i]()
@@ -186,7 +184,6 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	return e, nil
 }
 
-// connect joins the network and opens the first session.
 func (e *Edge) connect(ctx context.Context) error {
 	wait, cancel := context.WithTimeoutCause(ctx, e.cfg.MaxOffline, errOffline)
 	defer cancel()
@@ -225,7 +222,6 @@ func (e *Edge) connect(ctx context.Context) error {
 	return err
 }
 
-// unitsOf names the unit of each joint as LeRobot does.
 func unitsOf(r robot.Robot) (units []string) {
 	for _, m := range r.Motors {
 		units = append(units, m.Norm.String())
@@ -270,8 +266,7 @@ func (e *Edge) build(context.Context) error {
 	return e.showPage()
 }
 
-// Run ticks until ctx ends, the duration is over or the run fails, lets the arm
-// go, and returns what happened. The error carries the exit code.
+// Run ticks until ctx ends, the duration is over or the run fails, and lets the arm go.
 func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	defer e.release()
 	ctx, cancel := context.WithCancel(ctx)
@@ -314,8 +309,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	return e.summarize(err), err
 }
 
-// tickThread runs the loop. A panic in it becomes an error, so that the arm does not
-// stay under torque.
+// tickThread runs the loop. A panic becomes an error, so that torque is taken.
 func (e *Edge) tickThread() (err error) {
 	defer func() {
 		if p := recover(); p != nil {

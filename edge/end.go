@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// errStuck ends a run, after the arm, when a thread is stuck in a file, a driver or the
-// network.
+// errStuck ends a run when a thread is stuck in a file, a driver or the network.
 var errStuck = fmt.Errorf("a thread did not end within %v of the arm: the file of --record, a camera or the network hangs", stuckLimit)
 
 const (
@@ -19,8 +18,7 @@ const (
 	joinPoll   = 2 * time.Millisecond
 )
 
-// join waits for the threads. One that is stuck may still use a camera's buffers, the
-// encoders and the waker, so these are left to the end of the process.
+// join waits for the threads. What a stuck one may use is left to the process's end.
 func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 	if e.stuck = !e.joined(); e.stuck {
 		return nil, errStuck
@@ -28,7 +26,6 @@ func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 	return <-linked, e.recorded
 }
 
-// joined waits for the other threads, at most stuckLimit.
 func (e *Edge) joined() bool {
 	ended := make(chan struct{})
 	go func() { e.threads.Wait(); close(ended) }()
@@ -44,8 +41,7 @@ func (e *Edge) joined() bool {
 	}
 }
 
-// torqueOff takes the arm's torque, unless --on-exit says hold and the exit code is one
-// of exit.Held. The tick has ended: the arm is this goroutine's now.
+// torqueOff takes the torque, unless --on-exit and exit.Held keep it. The tick has ended.
 func (e *Edge) torqueOff(err error) error {
 	if failed := e.control.failed.Load(); err == nil && failed != nil {
 		err = *failed
@@ -60,9 +56,8 @@ func (e *Edge) torqueOff(err error) error {
 	return nil
 }
 
-// NotOpenedError joins the error of Open with another, of a file that could not be
-// written. The arm is as it was found: where the run before may hold it, a failure gets
-// a code after which the unit leaves it alone, and tries again slowly.
+// NotOpenedError joins the error of Open with another, of a file that was not written.
+// Where the run before may hold the arm, the code is one after which the unit lets it be.
 func NotOpenedError(onExit string, end, other error) error {
 	err := errors.Join(end, other)
 	switch {
@@ -74,9 +69,8 @@ func NotOpenedError(onExit string, end, other error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// EndError joins the error of Run with another that did not concern the arm, such as a
-// file that cannot be written. A clean end becomes a failure by it, unless the arm is
-// held: after code 1 the unit would let it fall, so there the code stays.
+// EndError joins the error of Run with one that did not concern the arm, as of a file. It
+// makes a clean end a failure, unless the arm is held: code 1 would let it fall.
 func (e *Edge) EndError(end, other error) error {
 	switch {
 	case other == nil:

@@ -25,8 +25,7 @@ const (
 	maxSocketBytes = 107                            // of a path, unix(7)
 )
 
-// identity is a robot's name on the network, held by a lock on a file for as
-// long as the edge runs, so that two edges never share it.
+// identity is a robot's name on the network, held by a lock on a file meanwhile.
 type identity struct {
 	ID       string
 	Asked    string // ID differs from it when another edge on this host has that
@@ -50,7 +49,6 @@ func (i *identity) nextEpoch() uint32 {
 	return i.epoch
 }
 
-// resume reads the last epoch.
 func (i *identity) resume() {
 	var b [16]byte
 	n, _ := i.lock.ReadAt(b[:], 0)
@@ -75,7 +73,6 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
-// claimID takes the robot's id.
 func (e *Edge) claimID(context.Context) (err error) {
 	if e.identity, err = claim(e.cfg.ID); err != nil {
 		return exit.With(exit.Config, err)
@@ -87,8 +84,7 @@ func (e *Edge) claimID(context.Context) (err error) {
 	return nil
 }
 
-// claim locks the id want, or this host's own when want is empty. When another
-// edge holds it, the next of <id>-2, <id>-3, … that is free is taken.
+// claim locks the id want, else this host's own, else the next free of <id>-2, <id>-3, …
 func claim(want string) (*identity, error) {
 	dir, err := stateDir()
 	if err != nil {
@@ -131,7 +127,6 @@ func claim(want string) (*identity, error) {
 	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host", want, maxSuffix-1)
 }
 
-// newInstance returns 16 random digits.
 func newInstance() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails, says its documentation
@@ -185,5 +180,4 @@ func hostID(path string) (string, error) {
 	return id, nil
 }
 
-// release lets the next edge have the id.
 func (i *identity) release() { i.lock.Close() }

@@ -35,7 +35,6 @@ const (
 const tokenGrace = 2 * time.Second
 
 // link keeps a session open with one server.
-//
 // Owner: the link goroutine, apart from lost.
 type link struct {
 	// Constant after Open.
@@ -64,8 +63,7 @@ type link struct {
 	duplicateReported bool
 }
 
-// handshake finds the server and opens a session. An error with an exit code is
-// final; after any other it is worth another try.
+// handshake opens a session. An error is final only if it has an exit code.
 func (l *link) handshake(ctx context.Context) error {
 	l.tokenLost.Store(false)
 	prefix, err := l.find(ctx)
@@ -107,8 +105,7 @@ func (l *link) handshake(ctx context.Context) error {
 	return nil
 }
 
-// declare declares the robot's keys, once: the transport declares them again after a
-// reconnect.
+// declare declares the robot's keys once; the transport repeats it after a reconnect.
 func (l *link) declare(prefix string) error {
 	if l.publisher != nil {
 		return nil
@@ -136,8 +133,7 @@ func (l *link) declare(prefix string) error {
 	return nil
 }
 
-// announce declares this robot's liveliness token of the session's epoch, and
-// undeclares that of the last one.
+// announce replaces this robot's liveliness token by that of the session's epoch.
 func (l *link) announce(prefix string) error {
 	key, err := wire.EpochAliveKey(prefix, l.identity.ID, l.epoch)
 	if err != nil {
@@ -154,9 +150,7 @@ func (l *link) announce(prefix string) error {
 	return nil
 }
 
-// onToken is called when the server's token comes or goes.
-//
-// Owner: the transport's goroutine.
+// onToken takes the server's token. Owner: the transport's goroutine.
 func (l *link) onToken(_ string, up bool) {
 	if up {
 		l.serverToken.Store(tokenAlive)
@@ -167,8 +161,7 @@ func (l *link) onToken(_ string, up bool) {
 	}
 }
 
-// connect repeats the handshake until a session is open, ctx ends or the server
-// refuses for good.
+// connect repeats the handshake until success, a final refusal or ctx's end.
 func (l *link) connect(ctx context.Context) error {
 	retry := backoff.Backoff{First: l.cfg.ReconnectInitialBackoff, Max: l.cfg.ReconnectMaxBackoff}
 	var last error // other than a timeout
@@ -204,8 +197,7 @@ func (l *link) connect(ctx context.Context) error {
 	}
 }
 
-// rest sleeps for d, or until ctx ends; with eager also until the server returns,
-// because the backoff grows to many seconds and the arm holds meanwhile.
+// rest sleeps for d, or until ctx ends; with eager also until the server returns.
 func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
 		if ctx.Err() != nil {
@@ -219,8 +211,7 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	return ctx.Err() == nil
 }
 
-// maintain watches the open session and opens another when it is lost, until ctx
-// ends or a refusal is final.
+// maintain replaces a lost session, until ctx ends or a refusal is final.
 func (l *link) maintain(ctx context.Context) error {
 	for l.rest(ctx, linkPoll, false) {
 		l.warnDuplicate()
@@ -244,8 +235,7 @@ func (l *link) maintain(ctx context.Context) error {
 	return nil
 }
 
-// warnDuplicate warns, once a run, of another robot with this id. Its answers are
-// dropped, but its requests take the place of this robot's.
+// warnDuplicate warns, once a run, of another robot with this id: it takes our requests.
 func (l *link) warnDuplicate() {
 	if l.flags.duplicate.Swap(false) && !l.duplicateReported {
 		l.duplicateReported = true
@@ -259,8 +249,7 @@ func (l *link) lossReason() string {
 		return "the server's liveliness token is gone"
 	}
 	if l.serverToken.Load() == tokenUnseen {
-		// It may have vanished between the query that found it and the
-		// subscription that watches it: then no event ever comes.
+		// It may have gone before the subscription that watches it.
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
 			return "the server's liveliness token does not show"
 		}

@@ -33,8 +33,7 @@ var CtlCommands = []string{"pause", "resume", "reset", "status"}
 // socketPath is where the edge called id listens for its operator.
 func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
-// listenOperator opens the operator's socket; the id's lock is held, so a socket that
-// is there already is a dead edge's.
+// listenOperator opens the socket; the id is locked, so an old one is a dead edge's.
 func (e *Edge) listenOperator(context.Context) error {
 	path := socketPath(e.identity.Dir, e.identity.ID)
 	os.Remove(path)
@@ -46,8 +45,7 @@ func (e *Edge) listenOperator(context.Context) error {
 	return nil
 }
 
-// serveOperator answers commands, one connection at a time, until the socket is
-// closed.
+// serveOperator answers one connection at a time, until the socket is closed.
 func (e *Edge) serveOperator(ctx context.Context) error {
 	for {
 		c, err := e.operator.Accept()
@@ -109,8 +107,7 @@ func (e *Edge) reset() error {
 	return nil
 }
 
-// reset tells the server that an episode begins. The server keeps nothing that must
-// change, so a lost answer is only logged.
+// reset tells the server that an episode begins; a lost answer does no harm.
 func (l *link) reset(ctx context.Context, episode uint32) bool {
 	if l.flags.epoch.Load() == 0 {
 		return false
@@ -135,8 +132,7 @@ func (l *link) reset(ctx context.Context, episode uint32) bool {
 	return false
 }
 
-// abandoned reports whether nothing listens at a socket: its edge was killed. It does
-// not try the lock of the id, which an edge may take at that moment.
+// abandoned reports whether nothing listens, without taking the lock of the id.
 func abandoned(socket string) bool {
 	c, err := net.DialTimeout("unix", socket, ctlTimeout)
 	if err == nil {
@@ -145,8 +141,7 @@ func abandoned(socket string) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
 }
 
-// Ctl sends one command to the edge called id on this host, or to the only one
-// that runs when id is empty.
+// Ctl sends one command to the edge called id, or to the only one when id is empty.
 func Ctl(id, word string) (CtlReply, error) {
 	var reply CtlReply
 	dir, err := stateDir()

@@ -13,7 +13,6 @@ import (
 // tickGrace is how long after its last tick the process counts as healthy.
 const tickGrace = 2 * time.Second
 
-// openPage listens at --http.
 func (e *Edge) openPage(context.Context) (err error) {
 	if e.cfg.HTTP == "" {
 		return nil
@@ -26,7 +25,6 @@ func (e *Edge) openPage(context.Context) (err error) {
 	return nil
 }
 
-// showPage shows this run on the page.
 func (e *Edge) showPage() error {
 	if e.page == nil {
 		return nil

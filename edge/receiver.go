@@ -11,8 +11,7 @@ import (
 	"edgert/wire"
 )
 
-// linkFlags is shared by the tick and the threads of the network. All fields are
-// atomic; the comment names the writer.
+// linkFlags is shared by the tick and the network's threads; comments name the writers.
 type linkFlags struct {
 	epoch          atomic.Uint32                  // link: of the open session, 0 when there is none
 	session        atomic.Pointer[record.Session] // link: the newest one, stored before its epoch
@@ -32,7 +31,6 @@ type linkFlags struct {
 }
 
 // receiver checks chunks as they come and leaves the newest for the tick.
-//
 // Owner: the transport's receiving goroutine.
 type receiver struct {
 	link    *linkFlags
@@ -94,15 +92,12 @@ func (r *receiver) deposit(s wire.Sample) {
 	}
 }
 
-// foreign counts an answer to another robot, and has the link warn of it.
-//
 //rt:noalloc
 func (r *receiver) foreign() {
 	r.stats.drop(dropForeign)
 	r.link.duplicate.Store(true)
 }
 
-// onServerEvent handles an event message.
 func (r *receiver) onServerEvent(payload []byte) {
 	r.stats.notices.Add(1)
 	if err := wire.ParseEvent(&r.event, payload); err != nil {
@@ -120,24 +115,16 @@ func (r *receiver) onServerEvent(payload []byte) {
 // stampSlots is how many requests are remembered, as many as package chunk does.
 const stampSlots = 256
 
-// stampNoise are the random bits of a stamp, about 1 ms: in logs it is the time of its
-// request, and yet two robots with one id send different ones.
+// stampNoise are a stamp's random bits, about 1 ms, which tell robots with one id apart.
 const stampNoise = 1<<20 - 1
 
-// stamps remembers the stamps (`client_mono_ns`) of the last requests. A server
-// echoes the stamp, LeRobot's draft included, so a chunk that carries another one
-// answers somebody else's request: two robots of one name read the same key.
-//
-// The fields are atomic: the sender issues, the receiver asks.
+// stamps remembers the stamps (`client_mono_ns`) of the last requests, which a server
+// echoes: two robots of one name read the same key. The sender issues, the receiver asks.
 type stamps struct{ slots [stampSlots]atomic.Int64 }
 
-// issue remembers the stamp of a request that leaves.
-//
 //rt:noalloc
 func (s *stamps) issue(seq uint64, stamp int64) { s.slots[seq%stampSlots].Store(stamp) }
 
-// ours reports whether that stamp was sent with that request.
-//
 //rt:noalloc
 func (s *stamps) ours(seq uint64, stamp int64) bool {
 	return stamp != 0 && s.slots[seq%stampSlots].Load() == stamp

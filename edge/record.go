@@ -11,7 +11,6 @@ import (
 // recordEvery is how often the log of actions is written out.
 const recordEvery = 50 * time.Millisecond
 
-// openRecord writes the head of the record while the arm is untouched.
 func (e *Edge) openRecord(context.Context) (err error) {
 	if e.cfg.Record == nil {
 		return nil

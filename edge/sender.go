@@ -13,10 +13,8 @@ import (
 // senderPoll is how often a sender without snapshots checks whether it should end.
 const senderPoll = 50 * time.Millisecond
 
-// sender turns snapshots into observations: it takes the newest picture of each
-// camera, encodes it, and puts the message where a newer one can replace it.
-//
-// Owner: the sender thread.
+// sender turns snapshots into observations with each camera's newest picture, and puts
+// them where a newer one can replace them. Owner: the sender thread.
 type sender struct {
 	// Constant after Open.
 	dof      int
@@ -83,8 +81,7 @@ func (s *sender) run(stop *atomic.Bool) error {
 	return nil
 }
 
-// updatePreviews publishes the pictures that have just left, or where none leave, one
-// made for the preview.
+// updatePreviews publishes the pictures that have just left, else one for the preview.
 //
 //rt:noalloc
 func (s *sender) updatePreviews() {
@@ -98,9 +95,8 @@ func (s *sender) updatePreviews() {
 	}
 }
 
-// send encodes and publishes one snapshot. What cannot be sent is counted: the
-// trigger asks again by itself. In place of a broken picture the one before it
-// leaves, with its age.
+// send encodes and publishes one snapshot; what cannot be sent is counted, and the
+// trigger asks again. The last good picture leaves in place of a broken one.
 //
 //rt:noalloc
 func (s *sender) send(snap *snapshot) {
@@ -161,8 +157,7 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.Spans = o.Spans[:0]
 	o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge = false, false, false, false, false
 	if up.old {
-		// A peer of the draft conditions on the model's own rows and wants both
-		// prefixes of equal length.
+		// A peer of the draft wants prefixes of equal length, of the model's own rows.
 		rows := min(a.Rows, a.ModelRows)
 		o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, rows), s.matrix(a.Model, rows)
 		o.InferenceDelaySteps = min(a.Delay, rows)
@@ -184,8 +179,6 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.HasFrameAge, o.FrameAgeMs = true, float64(snap.at.Sub(oldest))/float64(time.Millisecond)
 }
 
-// matrix is the first rows of a prefix, nothing for none.
-//
 //rt:noalloc
 func (s *sender) matrix(data []float32, rows int) wire.Matrix {
 	if rows == 0 {

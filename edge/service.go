@@ -24,8 +24,7 @@ type temporaryError struct {
 
 func (r *temporaryError) Unwrap() error { return r.error }
 
-// find returns the key prefix of the service to use. A robot that had one looks
-// for that one alone: which others are in reach is no business of its run any more.
+// find returns the key prefix of the service, of one that had been used that one alone.
 func (l *link) find(ctx context.Context) (string, error) {
 	keys, err := l.net.Tokens(ctx, wire.ServerAliveAny, statusTimeout)
 	if err != nil {
@@ -66,7 +65,6 @@ func (l *link) find(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.cfg.Connect, ", "))
 }
 
-// open asks for a session.
 func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
 		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
@@ -102,7 +100,6 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
 }
 
-// temporaryRefusal is a refusal that passes, in words.
 func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
 	err := fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad)
 	switch ack.HeldBy {

@@ -3,8 +3,7 @@ package edge
 // state is where the robot's run stands; the summary counts seconds in each.
 type state uint8
 
-// The states. stateDead is the zero value, so that a pair that is not in the table
-// fails safe.
+// The states. The zero value is safe for a pair that is not in the table.
 const (
 	stateDead         state = iota // gives up: the run ends
 	stateConnecting                // no chunk of this session yet
@@ -19,7 +18,6 @@ var stateNames = [numStates]string{"DEAD", "CONNECTING", "STREAMING", "DEGRADED"
 
 func (s state) String() string { return stateNames[s] }
 
-// cause is what moves the state.
 type cause uint8
 
 // The causes, in the order in which one tick reports them.
@@ -35,8 +33,7 @@ const (
 	numCauses
 )
 
-// transitions is the whole state machine: rows are the current state. Only a
-// merge leads to Streaming; a new session alone moves nothing.
+// transitions has a row for each state. Only a merge leads to Streaming.
 var transitions = [numStates][numCauses]state{
 	stateDead:         {},
 	stateConnecting:   {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateConnecting, causeStarved: stateConnecting, causeBusSilent: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
@@ -46,7 +43,5 @@ var transitions = [numStates][numCauses]state{
 	stateReconnecting: {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateReconnecting, causeStarved: stateReconnecting, causeBusSilent: stateReconnecting, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
 }
 
-// after returns the state that follows s when c happens.
-//
 //rt:noalloc
 func (s state) after(c cause) state { return transitions[s][c] }

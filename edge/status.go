@@ -175,7 +175,6 @@ func (e *Edge) status() Status {
 	return s
 }
 
-// live is the status with the newest tick.
 func (e *Edge) live() *Live {
 	c, st := e.control, e.control.stats
 	l := &Live{

@@ -74,7 +74,6 @@ type Ending struct {
 	Reason string `json:"reason"`
 }
 
-// summarize reads every counter after the run.
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
 	took := e.clock.Now().Sub(e.started)
@@ -114,7 +113,6 @@ func (e *Edge) summarize(err error) *Summary {
 	return s
 }
 
-// histogram lists the buckets by their upper bound in the unit.
 func histogram(h *rt.Hist, unit time.Duration) map[string]uint64 {
 	m := map[string]uint64{}
 	for upper, n := range h.Buckets {
@@ -194,7 +192,6 @@ func ending(err error, asked string) Ending {
 	return Ending{int(exit.Clean), asked}
 }
 
-// phases lists the phases of a tick in their order.
 func phases(all map[string]ShortQuantiles) string {
 	var out []string
 	for _, name := range append(phaseNames[:], "tick") {

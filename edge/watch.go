@@ -22,7 +22,6 @@ const (
 )
 
 // heapWindow counts allocations from the end of the warm-up to the stop.
-//
 // Owner: the housekeeping goroutine.
 type heapWindow struct {
 	gc          *rt.Hold
@@ -38,8 +37,7 @@ func (h *heapWindow) hold() {
 	rt.PrefillRuntime()
 }
 
-// watch is the housekeeping of a run: duration, status line, events, the window
-// in which allocations are counted. It returns when the tick has ended.
+// watch is the housekeeping of a run; it returns when the tick has ended.
 func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 	var line statusLine
 	end := rt.Instant(1<<63 - 1)
@@ -90,8 +88,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 	}
 }
 
-// notify tells the service manager how the run goes: ready once the tick runs,
-// alive while it does, and in which State it is.
+// notify tells the service manager how the run goes.
 //
 //rt:noalloc
 func (e *Edge) notify(now rt.Instant, leaving bool) {
@@ -101,18 +98,15 @@ func (e *Edge) notify(now rt.Instant, leaving bool) {
 	})
 }
 
-// startSlack is what an attempt may take that began just before --max-offline is
-// over, and the checks behind it.
+// startSlack is for the checks after --max-offline, and an attempt that began before.
 const startSlack = 30 * time.Second
 
-// waitFor tells the service manager, whose own timeout of a start may be shorter,
-// that what is waited for may take --max-offline to appear.
+// waitFor has the service manager wait, too: --max-offline may be longer than its own.
 func (e *Edge) waitFor(what string) {
 	e.notifier.Extend(e.cfg.MaxOffline + startSlack)
 	e.notifier.Status("looking for " + what)
 }
 
-// openHeapWindow begins to count allocations once the run is warm.
 func (e *Edge) openHeapWindow(now rt.Instant) {
 	h := &e.heap
 	switch {
@@ -134,7 +128,6 @@ func (e *Edge) closeCounters() {
 	}
 }
 
-// endWatch ends what watch began.
 func (e *Edge) endWatch() {
 	e.closeCounters()
 	e.notify(e.clock.Now(), true)
@@ -145,12 +138,10 @@ func (e *Edge) endWatch() {
 	e.heap.gc.Release()
 }
 
-// jointListsOf is the largest arm whose bit sets of joints are put into words before
-// the run.
+// jointListsOf is the largest arm whose bit sets are put into words before the run.
 const jointListsOf = 8
 
-// jointLists puts every bit set of an arm's joints into words, so that the log
-// makes no garbage for them.
+// jointLists puts every bit set of joints into words, so that the log does not allocate.
 func jointLists(r robot.Robot) []string {
 	lists := make([]string, 1<<min(len(r.Motors), jointListsOf))
 	for set := range lists {
@@ -202,8 +193,7 @@ func (e *Edge) report(ev event.Event) {
 	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
 }
 
-// StatusWriter is a terminal that shows one line in place. Write gets the line
-// without its end; Clear takes the line away before something else is printed.
+// StatusWriter is a terminal that shows one line, without its end; Clear removes it.
 type StatusWriter interface {
 	io.Writer
 	Clear()
@@ -211,9 +201,7 @@ type StatusWriter interface {
 
 const statusEvery = 200 * time.Millisecond
 
-// statusLine formats the terminal's status line. It allocates nothing, so that
-// watching a run does not change it.
-//
+// statusLine formats the terminal's line without allocations.
 // Owner: the housekeeping goroutine.
 type statusLine struct {
 	buf []byte

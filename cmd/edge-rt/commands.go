@@ -45,8 +45,7 @@ type commands struct {
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
-// interruptible ends with a signal. What is run under it reports a reader of its
-// output that has gone as an error, and ends by itself: it may hold a motor.
+// interruptible ends with a signal; a reader of the output that has gone is an error.
 func interruptible() (context.Context, context.CancelFunc) {
 	program.IgnoreSIGPIPE()
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -341,7 +340,6 @@ func (c *teleopCmd) Run(flags *cli) error {
 	}, armAt{flags.Bus, flags.Robot}, leader)
 }
 
-// armAt is an arm, by port and description, that a command has under torque.
 type armAt struct{ bus, robot string }
 
 // withWatchdogs runs such a command.

@@ -145,8 +145,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	return err
 }
 
-// writeGrace is how long a summary may still take to be written after one more
-// signal: a terminal or pipe that takes nothing does not hold up the end.
+// writeGrace is how long a summary may be written after one more signal.
 const writeGrace = time.Second
 
 // quit ends the process, whose arm is let go, some time after a signal.
@@ -156,8 +155,7 @@ func quit(leave <-chan os.Signal, code exit.Code) {
 	os.Exit(int(code))
 }
 
-// openJSON opens what --json names before the arm moves, so that a bad path
-// costs nothing. The file is nil when there is none.
+// openJSON opens the file of --json before the arm moves; nil when there is none.
 func (r *runFlags) openJSON() (*os.File, error) {
 	switch r.JSON {
 	case "":
@@ -222,7 +220,6 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	return cfg, nil
 }
 
-// readFaults reads the script of --wire-faults.
 func readFaults(name string) (*faulty.Script, error) {
 	data, err := strictyaml.ReadFile(name)
 	if err != nil {

@@ -86,8 +86,7 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	return nil
 }
 
-// checkZeros refuses a zero that was typed where the configuration takes zero for
-// the default: the run would do something else than was asked for.
+// checkZeros refuses a typed zero where the configuration takes zero for the default.
 func (f *scheduleFlags) checkZeros() error {
 	for _, z := range []struct {
 		zero       bool
@@ -107,8 +106,7 @@ func (f *scheduleFlags) checkZeros() error {
 	return nil
 }
 
-// openRecord opens the file of --record before the arm moves; nil when there is
-// none.
+// openRecord opens the file of --record before the arm moves; nil when there is none.
 func (f *scheduleFlags) openRecord() (*os.File, error) {
 	switch f.Record {
 	case "":

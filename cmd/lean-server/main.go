@@ -138,8 +138,7 @@ func (f *flags) config() (manifest.Config, error) {
 	return cfg, err
 }
 
-// serve runs the server until a signal and prints its summary. A second signal
-// ends the process at once.
+// serve runs the server until a signal; a second signal ends the process at once.
 func (f *flags) serve(cfg manifest.Config, stdout, stderr io.Writer) error {
 	program.IgnoreSIGPIPE()
 	log := slog.New(slog.DiscardHandler)
@@ -179,7 +178,6 @@ func (f *flags) check(cfg manifest.Config, stdout io.Writer) error {
 	return errors.Join(err, f.writeJSON(found, stdout))
 }
 
-// replay answers captured requests again.
 func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	dir := cmp.Or(c.Replay.Dir, cfg.Debug.CaptureDir)
 	if dir == "" {
@@ -218,9 +216,8 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 	return nil
 }
 
-// codeOf is the exit code of an error of package server: what an operator must
-// correct before a restart can help is exit.Config. A port that is taken is a
-// failure: it may be free in a moment.
+// codeOf is the exit code of an error of package server: exit.Config is what an operator
+// must correct. A port that is taken is a failure: it may be free in a moment.
 func codeOf(err error) exit.Code {
 	for _, known := range []struct {
 		err  error

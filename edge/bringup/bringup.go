@@ -73,8 +73,7 @@ func open(cfg Config) (*session, error) {
 	return s, s.openBus(cfg.Robot.Baud, cfg.Robot.Protocol())
 }
 
-// openBus opens the port, again for another speed or protocol. The echo test waits
-// for a silent line, which takes long only the first time.
+// openBus opens the port; waiting for a silent line takes long only the first time.
 func (s *session) openBus(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()
@@ -107,8 +106,7 @@ func (s *session) say(format string, args ...any) {
 	}
 }
 
-// report writes what a command has found as JSON, if that is asked for, one object a
-// line.
+// report writes what a command has found as JSON, if asked for, one object a line.
 func (s *session) report(found any) error {
 	if s.JSON == nil {
 		return nil
@@ -122,8 +120,7 @@ func (s *session) report(found any) error {
 // errNoOperator ends a command that nobody answers.
 var errNoOperator = exit.Errorf(exit.Usage, "nobody is at the keyboard: this command asks questions, run it in a terminal")
 
-// listen starts to read the operator's lines. The goroutine outlives the command: a
-// read from a terminal cannot be interrupted.
+// listen reads the operator's lines; reading from a terminal cannot be interrupted.
 func (s *session) listen() {
 	if s.lines != nil {
 		return
@@ -184,7 +181,6 @@ func (s *session) read(m robot.Motor, r table.Register) (int, error) {
 	return v, nil
 }
 
-// torqueOff switches every motor off.
 func (s *session) torqueOff() error {
 	if err := servo.Release(s.bus, s.Robot); err != nil {
 		return exit.With(exit.Absent, err)

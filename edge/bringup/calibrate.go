@@ -51,7 +51,6 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	return s.save(c)
 }
 
-// reuse offers the calibration that is there already.
 func (s *session) reuse(ctx context.Context) (done bool, err error) {
 	c, err := servo.LoadCalibration(s.File())
 	if err != nil || c.Check(s.Robot) != nil || s.Robot.Factory {
@@ -81,8 +80,7 @@ func (s *session) factory() servo.Calibration {
 
 // measure asks the operator to move the arm.
 func (s *session) measure(ctx context.Context) (servo.Calibration, error) {
-	// A shadow motor also takes what is written to its motor's id. It needs an
-	// offset of its own, so the two are separated until OpenArm.
+	// Until OpenArm, shadow motors do not take what is written to their motors' ids.
 	for _, m := range s.shadows() {
 		if err := s.write(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
 			return nil, err
@@ -126,8 +124,6 @@ func (s *session) shadows() (all []robot.Motor) {
 	return all
 }
 
-// clearCalibration resets a motor's calibration and sets the mode that counts
-// positions.
 func (s *session) clearCalibration(m robot.Motor) error {
 	settings := []robot.Setting{}
 	add := func(r table.Register, v int) {
@@ -154,9 +150,7 @@ func (s *session) write(m robot.Motor, settings []robot.Setting) error {
 	return nil
 }
 
-// writeHoming makes where a motor stands half a turn.
-//
-// Source: LeRobot, set_half_turn_homings.
+// writeHoming makes where a motor stands half a turn. Source: LeRobot.
 func (s *session) writeHoming(m robot.Motor) (offset int, err error) {
 	if !m.Model.Has(table.HomingOffset) {
 		return 0, nil
@@ -223,7 +217,6 @@ func (s *session) record(ctx context.Context, c servo.Calibration) error {
 	}
 }
 
-// widenRanges widens the ranges to where the joints are.
 func (s *session) widenRanges(motors []robot.Motor, c servo.Calibration) error {
 	for _, m := range motors {
 		at, err := s.read(m, table.PresentPosition)
@@ -245,7 +238,6 @@ func (s *session) printRanges(motors []robot.Motor, c servo.Calibration) {
 	s.say("%s", strings.TrimSpace(text))
 }
 
-// checkMoved refuses a recording in which a joint stood still.
 func (s *session) checkMoved(motors []robot.Motor, c servo.Calibration) error {
 	var still []string
 	for _, m := range motors {
@@ -259,7 +251,6 @@ func (s *session) checkMoved(motors []robot.Motor, c servo.Calibration) error {
 	return nil
 }
 
-// save writes a calibration into the motors and the file.
 func (s *session) save(c servo.Calibration) error {
 	if err := c.Check(s.Robot); err != nil {
 		return exit.With(exit.Config, err)

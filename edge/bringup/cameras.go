@@ -58,8 +58,7 @@ func cameraOf(c *v4l2.Info) CameraFound {
 	return found
 }
 
-// Cameras lists the cameras of this machine, and what to write for them. all shows
-// people every mode and control; --json has them always.
+// Cameras lists this machine's cameras, with every mode and control if all or --json.
 func Cameras(cfg Config, all bool) error {
 	found, denied := v4l2.List()
 	return listCameras(cfg, all, found, denied)
@@ -101,7 +100,6 @@ func listCameras(cfg Config, all bool, found []v4l2.Info, denied []error) error 
 	return s.report(report)
 }
 
-// writeModes writes a line for each pixel format.
 func writeModes(w io.Writer, modes []v4l2.Mode, all bool) {
 	const few = 6
 	var order []camera.PixelFormat

@@ -30,8 +30,7 @@ type MonitorReport struct {
 	Motors []MotorReading `json:"motors"`
 }
 
-// MotorReading is what one motor says of itself. A motor that does not answer has
-// Error and nothing else.
+// MotorReading is one motor's reading, or nothing but its Error.
 type MotorReading struct {
 	Joint        string   `json:"joint"`
 	ID           int      `json:"id"`
@@ -139,7 +138,6 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	return reading, nil
 }
 
-// row is the reading as a line of the table.
 func (r *MotorReading) row() string {
 	if r.Error != "" {
 		return fmt.Sprintf("%-16s %3d  %s", r.Joint, r.ID, r.Error)
@@ -154,8 +152,7 @@ func (r *MotorReading) row() string {
 		r.TemperatureC, r.SupplyV, optional("%.0fmA", r.CurrentMA), r.State)
 }
 
-// stateOf says what a motor does, what it complains of, and what that would mean to
-// a run: the words are those of its page.
+// stateOf says what a motor does and reports, and what that would mean to a run.
 func stateOf(torque bool, fault servo.Fault) string {
 	state, life := "limp", follow.Torque|follow.Answering|follow.Verified
 	if torque {

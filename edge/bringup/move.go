@@ -33,8 +33,7 @@ const (
 	silentTicks = 50                     // without an answer of every joint: a second
 )
 
-// Move moves one joint slowly to a position and holds the others, then lets the
-// arm go: the operator supports it.
+// Move moves one joint slowly, holds the others, then releases the supported arm.
 func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	names := cfg.Robot.ActionNames()
 	joint := slices.IndexFunc(cfg.Robot.Motors, func(m robot.Motor) bool { return m.Name == cfg.Joint })
@@ -91,7 +90,6 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	return nil
 }
 
-// mover is one move under way.
 type mover struct {
 	*session
 	arm   *follow.Follower
@@ -105,9 +103,8 @@ type mover struct {
 	there  int        // ticks in a row at the goal
 }
 
-// travel arms the arm where it stands, walks in what stands outside its range, and
-// drives the joint at the given share of its velocity limit, through the same gate
-// that a policy's actions pass.
+// travel arms the arm where it stands, moves it into its range, and drives the joint at
+// its share of the velocity limit through the gate of a run.
 func (m *mover) travel(ctx context.Context) (at float64, err error) {
 	clock := m.Clock
 	heartbeat, slept, index := rt.LoopHeartbeat(clock), rt.NewSuspension(clock), uint64(0)
@@ -139,7 +136,6 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 	}
 }
 
-// step is one tick of the way.
 func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 	switch {
 	case m.arm.Phase == follow.Arming:

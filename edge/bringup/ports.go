@@ -21,8 +21,7 @@ type PortsConfig struct {
 	Proc   string // /proc
 }
 
-// PortsReport is the --json of edge-rt ports; with --unplug its only port is the
-// arm's.
+// PortsReport is the --json of edge-rt ports; with --unplug it holds the arm's only.
 type PortsReport struct {
 	Ports     []SerialPort `json:"ports"`
 	Unclaimed []string     `json:"unclaimed"` // adapters without a port, and why
@@ -96,8 +95,7 @@ func bracket(text string) string {
 	return " (" + text + ")"
 }
 
-// list finds the ports: what udev links, and what drivers usually call them. A
-// link by serial number comes before one by place, which stays with the socket.
+// list finds the ports; a link by serial number comes before one by socket.
 func list(dev, sys string) []SerialPort {
 	ports := []SerialPort{}
 	links := map[string]string{}
@@ -118,8 +116,7 @@ func list(dev, sys string) []SerialPort {
 	return ports
 }
 
-// product reads what the USB device says of itself; it lies one to three folders
-// above the tty's.
+// product reads the USB device's names, one to three folders above the tty's.
 func product(sys, tty string) string {
 	dir, err := filepath.EvalSymlinks(filepath.Join(sys, "class", "tty", tty, "device"))
 	if err != nil {

@@ -118,7 +118,6 @@ func (f found) state() string {
 	return "ok"
 }
 
-// advise shows what was found, and says what to do with it.
 func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 	if len(all) == 0 {
 		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
@@ -147,8 +146,7 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
 }
 
-// compare names the motors that are not there and those that are not as they
-// should be.
+// compare names the motors that are missing and those with wrong settings.
 func (s *session) compare(all []found) (missing, wrong []string) {
 	missing, wrong = []string{}, []string{}
 	for _, m := range s.Robot.Motors {
@@ -207,8 +205,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 	return all, nil
 }
 
-// anyReply reports whether some servo hears the port's speed now. It asks again, since
-// a reply may be lost.
+// anyReply reports whether a servo hears the port's speed; a reply may be lost.
 func (s *session) anyReply(last uint8) bool {
 	s.bus.SetRetry(1, scanWait)
 	defer s.bus.ResetRetry()
@@ -220,9 +217,8 @@ func (s *session) anyReply(last uint8) bool {
 	return false
 }
 
-// sweep pings every id at the current speed. Expected ids that are silent, and ids
-// with a garbled reply, are pinged again with full timeouts and retries: the reply
-// may have been lost, or another servo's.
+// sweep pings every id at the current speed. Expected ids that are silent and garbled
+// replies are tried again with full timeouts and retries.
 func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
 	for id := servo.ID(0); id <= last; id++ {
 		s.bus.SetRetry(scanTries, wait)
@@ -251,9 +247,8 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 	return all, nil
 }
 
-// identify reads a servo's model. Feetech and Dynamixel protocol 1.0 have the same
-// frames, so the model number decides: Feetech has its firmware version there, and
-// its byte order in the next byte.
+// identify reads a servo's model. Feetech and Dynamixel 1.0 have the same frames, so the
+// model number decides; Feetech has its byte order in the next byte.
 func (s *session) identify(f found) (found, error) {
 	if f.protocol == table.Dynamixel2 {
 		number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})

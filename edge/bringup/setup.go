@@ -18,8 +18,7 @@ const highestID = servo.MaxID
 // idWait is for the reply to a new id, which comes from the old one.
 const idWait = 50 * time.Millisecond
 
-// SetupMotors gives every motor its id and its speed, one at a time, the last of
-// the chain first, as LeRobot does.
+// SetupMotors gives every motor id and speed, the chain's last first, as LeRobot does.
 func SetupMotors(ctx context.Context, cfg Config) error {
 	if err := cfg.checkBus(); err != nil {
 		return err
@@ -43,7 +42,6 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// setUp gives one motor its id.
 func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name string) error {
 	for {
 		if _, err := s.ask(ctx, "Connect the %s motor alone (%s) and press Enter.", name, m.Model.Name); err != nil {

@@ -49,8 +49,7 @@ const latencyMax = 255 * time.Millisecond
 // singleRobot is the name of a bus with one motor.
 const singleRobot = "single"
 
-// armLoads is what gravity does to the six joints of a small arm whose upper
-// arm is level, from its base to its gripper, and the play of their gears.
+// armLoads is gravity on a small arm's joints, its upper arm level, and gear play.
 var armLoads = []motor.Load{
 	{Backlash: gearPlay},
 	{Backlash: gearPlay, Gravity: 0.9, Level: 2048},
@@ -93,8 +92,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	if bus.BootTorque, err = bootTorque(cfg.BootTorque, bus.Servos); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	// A real bus is never late, and a client counts a late reply as lost. Where the
-	// kernel refuses the nice value, more of them are.
+	// A client counts late replies as lost, and a real bus is never late.
 	_ = rt.NiceProcess(simBusNice)
 	b, err := servosim.Open(bus)
 	switch {
@@ -114,8 +112,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	return nil
 }
 
-// addMotors puts a robot's motors on the bus, and behind them the world that
-// edge-rt --bus sim shows, where the arm fits into it.
+// addMotors puts a robot's motors on the bus, with sim's world where the arm fits it.
 func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	bus.Servos, bus.Baud = nil, r.Baud
 	fits := len(r.Motors) == sim.DOF && !r.Leader
@@ -147,8 +144,7 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	}
 }
 
-// sinkingJoints are the joints that sink when nothing holds them any more, sinkTurns times
-// a turn in a second: 60 degrees.
+// sinkingJoints sink sinkTurns turns a second (60 degrees) when nothing holds them.
 var sinkingJoints = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
 
 const sinkTurns = 1.0 / 6

@@ -21,13 +21,11 @@ import (
 type TorqueOffConfig struct {
 	Bus    string // sim, or a serial port
 	Robot  string // so101
-	OnExit string // of the run, as ExecStopPost= sees it: see leftHolding
+	OnExit string // of the run, as ExecStopPost= sees it: see heldOnPurpose
 }
 
-// TorqueOff switches every motor's torque off. It needs no calibration and
-// configures nothing, since systemd calls it after an edge was killed: it tells all
-// motors at once, then asks each for a confirmation. Its error names those that gave
-// none.
+// TorqueOff tells all motors at once, then asks each for a confirmation; the error names
+// those without. It needs no calibration: systemd calls it after an edge was killed.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	r, err := device.Robot(cfg.Robot)
 	switch {
@@ -48,16 +46,14 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	return release(cfg.Bus, r, out)
 }
 
-// afterService is how long systemd's command retries; an operator gets the error at
-// once.
+// afterService is how long systemd's command retries; an operator's does not.
 const (
 	afterService = 3 * time.Second
 	releaseEvery = 50 * time.Millisecond
 )
 
-// ReleaseFor repeats release until all motors have confirmed it or the timeout is
-// over: motors may be silent, or the adapter unplugged, for a moment. It gives up at
-// once on a port that another program has.
+// ReleaseFor repeats release until all motors confirm or the timeout is over. It gives
+// up at once on a port that another program has.
 func ReleaseFor(timeout time.Duration, bus string, r robot.Robot, out io.Writer) error {
 	clock := rt.KernelClock()
 	for end := clock.Now().Add(timeout); ; clock.SleepUntil(clock.Now().Add(releaseEvery)) {
@@ -68,7 +64,6 @@ func ReleaseFor(timeout time.Duration, bus string, r robot.Robot, out io.Writer)
 	}
 }
 
-// release switches off the torque of a robot at a port, once the port is free.
 func release(bus string, r robot.Robot, out io.Writer) error {
 	port, err := servo.OpenPortWait(bus, r.Baud, rt.KernelClock(), nil)
 	if err != nil {
@@ -82,14 +77,11 @@ func release(bus string, r robot.Robot, out io.Writer) error {
 	return nil
 }
 
-// heldOnPurpose reports whether the run that has ended holds the arm on purpose.
-// systemd tells an ExecStopPost= command how the main process ended: it holds the
-// arm after a code of exit.Held, or of exit.Untouched, which left it as it was. After
-// a kill, a hang or a panic it does not; where panics are no signals, code 2 may be
-// one.
+// heldOnPurpose reports whether the run held the arm on purpose, which an ExecStopPost=
+// command learns from its environment: after a code of exit.Held or exit.Untouched, not
+// after a kill, a hang or a panic; where panics are no signals, code 2 may be one.
 //
-// Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS; the
-// service's Environment= is this command's too.
+// Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
 func heldOnPurpose(onExit string) bool {
 	result := os.Getenv("SERVICE_RESULT")
 	if follow.ExitModes[onExit] != follow.ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {

@@ -7,11 +7,8 @@ import (
 	"strings"
 )
 
-// adapters are USB devices of which the kernel makes a serial port, by vendor and
-// product: those of servo boards that brltty also knows, for Braille displays with
-// the same chip.
-//
-// Source: brltty's Autostart/Udev/usb-all.rules.in.
+// adapters are serial adapters, by vendor and product, with chips that brltty also takes
+// for Braille displays. Source: brltty's Autostart/Udev/usb-all.rules.in.
 var adapters = map[string]string{"1a86:7523": "CH340", "10c4:ea60": "CP210x", "0403:6001": "FT232R"}
 
 // brltty is the program that claims them.
@@ -32,7 +29,6 @@ func unclaimed(sys, proc string) (lines []string) {
 	return lines
 }
 
-// hasPort reports whether one of a device's interfaces has become a terminal.
 func hasPort(dir string) bool {
 	for _, pattern := range []string{"tty*", filepath.Join("tty", "tty*")} {
 		if all, _ := filepath.Glob(filepath.Join(dir, "*:*", pattern)); len(all) > 0 {
@@ -42,8 +38,7 @@ func hasPort(dir string) bool {
 	return false
 }
 
-// explainUnclaimed says which program or driver has a device without a port, and
-// what to do.
+// explainUnclaimed says which program or driver has the device, and what to do.
 func explainUnclaimed(dir, proc string) string {
 	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or apt remove brltty), then plug it in again"
 	running := isRunning(proc, brltty)
@@ -62,7 +57,6 @@ func explainUnclaimed(dir, proc string) string {
 	return "no driver has it; load the chip's (modprobe ch341, cp210x or ftdi_sio), or plug it in again. If it has had a port for a second, that was brltty: " + cure
 }
 
-// isRunning reports whether a program runs.
 func isRunning(proc, name string) bool {
 	all, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
 	for _, file := range all {
@@ -73,7 +67,6 @@ func isRunning(proc, name string) bool {
 	return false
 }
 
-// readWord returns the text of a small file, "" when it is absent.
 func readWord(path string) string {
 	text, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(text))

@@ -24,8 +24,7 @@ type Frame struct {
 	JPEG jpeg.Picture
 }
 
-// Camera is one open camera, whose capture thread keeps the newest picture for
-// the sender.
+// Camera is an open camera, whose capture thread keeps the newest picture.
 type Camera struct {
 	// Constant after Open.
 	Name       string // as on the command line: top
@@ -49,14 +48,11 @@ type Camera struct {
 	baseline                        atomic.Pointer[camera.Counts] // of the source with the first frame; nil before
 }
 
-// outage is a run of failures with no success between.
 type outage struct {
 	since rt.Instant            // 0: the last attempt succeeded. Owner: the thread that tries
 	err   atomic.Pointer[error] // once it has lasted; any thread may read it
 }
 
-// failed reports whether failures have lasted for limit and report is due.
-//
 //rt:noalloc
 func (o *outage) failed(now rt.Instant, limit time.Duration) bool {
 	if o.since == 0 {
@@ -88,10 +84,8 @@ func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	}
 }
 
-// Run captures until stop is set. pending, the cameras without a picture yet,
-// falls by one with the first.
-//
-// Owner: the camera's capture thread.
+// Run captures until stop is set. pending, the cameras without a picture yet, falls by
+// one with the first. Owner: the camera's capture thread.
 func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 	last, any := uint64(0), false
 	for !stop.Load() {
@@ -130,8 +124,7 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 	}
 }
 
-// checkFrame refuses a JPEG without all its markers, or of another size than was
-// negotiated: cameras do send torn ones.
+// checkFrame refuses a torn JPEG, and one of another size than was negotiated.
 //
 //rt:noalloc
 func checkFrame(s *Frame) (err error) {
@@ -149,8 +142,7 @@ func checkFrame(s *Frame) (err error) {
 	return nil
 }
 
-// Err is why no usable picture has come for MaxAge, nil if one has. Any thread may
-// call it.
+// Err is why no usable picture has come for MaxAge, else nil. For any thread.
 func (e *Camera) Err() error {
 	for _, b := range [...]*outage{&e.grabOutage, &e.decodeOutage} {
 		if why := b.err.Load(); why != nil {
@@ -190,8 +182,7 @@ func (e *Camera) Stats() Stats {
 	return t
 }
 
-// setBaseline keeps what the source had counted before the first frame that was
-// grabbed: those frames are not missing between two of ours.
+// setBaseline keeps the counts before the first frame: those losses are not ours.
 func (e *Camera) setBaseline() {
 	if c, ok := e.Source.(camera.Counter); ok {
 		before := c.Counts()

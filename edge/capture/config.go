@@ -112,7 +112,6 @@ func Parse(text string) (c Config, err error) {
 	return c, nil
 }
 
-// setOption parses one option; reason says why it cannot be.
 func (c *Config) setOption(key, value string) (reason string) {
 	var err error
 	switch key {

@@ -21,8 +21,7 @@ type Encoding struct {
 	WantH    int
 }
 
-// aspectSlack is how far the shapes of two pictures may differ before scaling
-// one to the other shows: a policy's cups must stay round.
+// aspectSlack is how far two pictures' shapes may differ before scaling shows it.
 const aspectSlack = 0.02
 
 // Encoder turns a camera's pictures into those of an observation.
@@ -46,8 +45,7 @@ type Encoder struct {
 	undecoded bool       // no picture has been decoded yet, and the camera must
 }
 
-// NewEncoder plans what is done to the camera's pictures and allocates all of it.
-// Close frees it.
+// NewEncoder plans what is done to the pictures and allocates it; Close frees it.
 func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	f := e.Source.Format()
 	quality := cmp.Or(c.Quality, d.Quality)
@@ -94,7 +92,6 @@ func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	return v, nil
 }
 
-// reserve allocates what the first picture would.
 func (v *Encoder) reserve(f camera.Format) {
 	m := jpegImage(&camera.Frame{Format: f})
 	switch {
@@ -106,8 +103,6 @@ func (v *Encoder) reserve(f camera.Format) {
 	}
 }
 
-// unchanged reports whether pictures are neither decoded nor scaled nor encoded.
-//
 //rt:noalloc
 func (v *Encoder) unchanged() bool {
 	return v.encoder == nil && v.decoder == nil && v.transform.identity()
@@ -180,8 +175,6 @@ func (v *Encoder) Picture(m *wire.Image) (rt.Instant, error) {
 	return v.imageAt, v.err
 }
 
-// update encodes the frame into v.image, unless it is broken.
-//
 //rt:noalloc
 func (v *Encoder) update(s *Frame) {
 	if v.err = v.encode(s); v.err != nil {
@@ -198,8 +191,6 @@ func (v *Encoder) update(s *Frame) {
 	}
 }
 
-// encode makes v.image of a frame.
-//
 //rt:noalloc
 func (v *Encoder) encode(s *Frame) error {
 	if err := v.prepare(s); err != nil {
@@ -218,9 +209,7 @@ func (v *Encoder) encode(s *Frame) error {
 	return nil
 }
 
-// AwaitFirst decodes the newest picture until one succeeds, which lowers pending
-// by one: a camera counts as ready once a picture of it can be used.
-//
+// AwaitFirst decodes the newest picture until one succeeds, which lowers pending by one.
 // Owner: the sender thread.
 //
 //rt:noalloc
@@ -235,8 +224,6 @@ func (v *Encoder) AwaitFirst(pending *atomic.Int32) {
 	}
 }
 
-// prepare makes v.picture of a frame: decoded and transformed as needed.
-//
 //rt:noalloc
 func (v *Encoder) prepare(s *Frame) error {
 	v.picture = jpegImage(&s.Frame)
@@ -269,8 +256,6 @@ func (v *Encoder) prepare(s *Frame) error {
 	return nil
 }
 
-// jpegImage is a frame in the terms of package jpeg.
-//
 //rt:noalloc
 func jpegImage(f *camera.Frame) jpeg.Image {
 	m := jpeg.Image{W: f.Width, H: f.Height, Stride: f.Stride, Full: f.Full, Pix: f.Pix, Layout: jpeg.RGB}

@@ -38,8 +38,7 @@ type Options struct {
 	Decoded      bool         // pictures will be decoded: sent raw, or in another quality
 }
 
-// OpenFiles opens a camera of files, which needs neither a policy nor a device, and
-// refuses what can be no camera at all. A nil source is left to Open.
+// OpenFiles opens a camera of files and refuses what can be none; nil is left to Open.
 func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
 	if c.Source == Sim || c.Source == Pattern {
 		return nil, "", checkSynthetic(c)
@@ -78,8 +77,7 @@ func checkDevice(c *Config, info os.FileInfo) error {
 	return nil
 }
 
-// Open opens the camera; picked describes the mode for people. An absent device is
-// v4l2.ErrAbsent: it may be plugged in later.
+// Open opens the camera; an absent device, which may appear, is v4l2.ErrAbsent.
 func Open(c *Config, p Options) (source camera.Source, picked string, err error) {
 	source, picked, err = OpenFiles(c, p.Clock)
 	switch {
@@ -106,8 +104,7 @@ func patternTooSmall(c *Config, w, h int) error {
 	return exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, w, h)
 }
 
-// openSynthetic opens a simulation or the pattern, in the size asked for, else the
-// policy's, else the usual one.
+// openSynthetic opens a simulation or the pattern, in a given, trained or usual size.
 func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
 	if f.FPS == 0 && p.WantW > 0 && c.Source == Sim {
@@ -129,7 +126,6 @@ func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	return pattern.NewSource(p.Clock, f), "pattern: " + f.String(), nil
 }
 
-// openDevice opens a V4L2 device.
 func openDevice(c *Config, p Options) (camera.Source, string, error) {
 	want := v4l2.Want{
 		Width: c.Width, Height: c.Height, NearW: p.WantW, NearH: p.WantH, FPS: c.FPS, Pixels: c.Pixels,
@@ -155,8 +151,7 @@ func openDevice(c *Config, p Options) (camera.Source, string, error) {
 	return s, text, nil
 }
 
-// openError gives an error its exit code: an absent camera may come, a wrong one
-// stays wrong.
+// openError gives an error its exit code: an absent camera may appear later.
 func openError(name string, err error) error {
 	code := exit.Absent
 	if errors.Is(err, v4l2.ErrMode) || errors.Is(err, v4l2.ErrControl) || errors.Is(err, v4l2.ErrNoVideo) {

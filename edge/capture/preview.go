@@ -25,8 +25,7 @@ const (
 // ErrNoPicture means that there is none now; one may come.
 var ErrNoPicture = errors.New("no picture")
 
-// Preview shows people the pictures of observations, as the policy gets them: the
-// sender copies one after it was sent, if it was requested.
+// Preview shows people pictures of observations; the sender copies requested ones.
 type Preview struct {
 	camera   *Camera
 	maxBytes int           // of one picture to show
@@ -93,9 +92,7 @@ func (p *Preview) Close() {
 // Request asks the sender for a picture. Any goroutine may call it.
 func (p *Preview) Request(now rt.Instant) { p.requested.CompareAndSwap(0, int64(now)) }
 
-// Publish copies a picture that was sent, if one was requested.
-//
-// Owner: the sender thread.
+// Publish copies a requested picture that was sent. Owner: the sender thread.
 //
 //rt:noalloc
 func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
@@ -117,10 +114,8 @@ func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
 	p.newest.Publish(p.count)
 }
 
-// Refresh encodes a picture for a request that has waited for PreviewDelay, because
-// the run is paused or has no server. One that needs no encoding is taken at once.
-//
-// Owner: the sender thread.
+// Refresh encodes a picture for a request that has waited for PreviewDelay, as in a
+// paused run. One that needs no encoding is taken at once. Owner: the sender thread.
 //
 //rt:noalloc
 func (p *Preview) Refresh(now rt.Instant) {
@@ -138,9 +133,8 @@ func (p *Preview) Refresh(now rt.Instant) {
 	}
 }
 
-// Read returns the newest picture in room, which has MaxBytes, if it was copied
-// after since or shortly before. ErrNoPicture says why there is none yet; any other
-// error is permanent.
+// Read returns the newest picture in room, [MaxBytes], copied after since or shortly
+// before. ErrNoPicture says why there is none yet; any other error is permanent.
 func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,8 +26,7 @@ const (
 	snapshotLimit  = 5 * time.Second
 )
 
-// Snapshot takes one picture as an observation would hold it and writes it to a
-// file: *.jpg, or *.png.
+// Snapshot writes one picture, as in an observation, to a *.jpg or *.png file.
 func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 	ext := strings.ToLower(filepath.Ext(file))
 	if ext != ".jpg" && ext != ".jpeg" && ext != ".png" {

@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// transform crops, rotates and scales RGB pictures, with tables and buffers that
-// are made once.
+// transform crops, rotates and scales RGB pictures with tables made once.
 type transform struct {
 	w, h       int // of the input
 	crop       Rect
@@ -20,8 +19,7 @@ type transform struct {
 	scaled             []byte
 }
 
-// tap makes one pixel of a row or column of neighbours from first on, whose weights
-// add up to 1 << tapBits.
+// tap makes one pixel of neighbours from first on; their weights sum to 1 << tapBits.
 type tap struct {
 	first   int
 	weights []int32
@@ -56,11 +54,9 @@ func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, erro
 	return r, nil
 }
 
-// unchanged reports whether nothing is done.
 func (r *transform) identity() bool { return r.rotated == nil && r.scaled == nil }
 
-// taps plans one direction: the mean of what a pixel covers where it shrinks, linear
-// interpolation where it grows.
+// taps plans one direction: the mean where it shrinks, linear where it grows.
 func taps(from, to int) []tap {
 	out := make([]tap, to)
 	ratio := float64(from) / float64(to)
@@ -123,8 +119,7 @@ func (r *transform) apply(pix []byte) []byte {
 
 //rt:noalloc
 func (r *transform) cropAndRotate(pix []byte) {
-	// The byte of the input at which the output's first pixel lies, and the steps
-	// from there across and down.
+	// The byte of the input for the output's first pixel, and the steps from there.
 	row := 3 * r.w
 	origin := r.crop.Y*row + 3*r.crop.X
 	right, bottom := 3*(r.crop.W-1), (r.crop.H-1)*row

@@ -56,8 +56,7 @@ func (p *Place) Load() (servo.Calibration, error) {
 	return c, exit.With(exit.Config, err)
 }
 
-// OpenArm is servo.OpenArm, whose errors here carry exit codes; servo.ErrCanceled
-// has none.
+// OpenArm is servo.OpenArm with exit codes, but none for servo.ErrCanceled.
 func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	arm, err := servo.OpenArm(cfg)
 	switch {
@@ -71,8 +70,7 @@ func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	return nil, exit.With(exit.Absent, err)
 }
 
-// Absent gives an error that has no exit code yet exit.Absent: the motors do not
-// answer.
+// Absent gives an error without an exit code exit.Absent.
 func Absent(err error) error {
 	if exit.Of(err) != exit.Failure {
 		return err

@@ -54,9 +54,7 @@ type Event struct {
 	A, B int64 // what the Code says
 }
 
-// Queue takes events off the tick. When it is full an event is dropped. A nil Queue
-// drops all.
-//
+// Queue takes events off the tick; a full or nil one drops them.
 // Owner: one goroutine emits, one drains.
 type Queue struct{ ring *rt.Ring[Event] }
 
@@ -76,8 +74,7 @@ func (q *Queue) Emit(at rt.Instant, code Code, a, b int64) {
 	}
 }
 
-// Drain calls handle for every event that was queued when it was called, oldest
-// first.
+// Drain calls handle for every event queued before, oldest first.
 func (q *Queue) Drain(handle func(Event)) {
 	for range q.ring.Len() {
 		e := *q.ring.Peek()

@@ -31,9 +31,8 @@ func (f *Follower) CancelArming() {
 	}
 }
 
-// ArmStep takes the next step towards a torque that holds the arm where it is; it
-// takes some ticks. It fails, with an exit code, when the arm must not or cannot be
-// armed; touched says whether torque may be on then.
+// ArmStep takes the next step of arming, over some ticks. Its error has an exit code;
+// touched says whether torque may be on then.
 func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	joints, ready := f.jointsToArm()
 	if !ready {

@@ -9,8 +9,7 @@ import (
 	"edgert/rt"
 )
 
-// Drive moves one tick towards an action, as far as each joint may. An arm that is
-// silent is sent nothing.
+// Drive moves one tick towards an action, as far as each joint may.
 //
 //rt:noalloc
 func (f *Follower) Drive(now rt.Instant, action []float32) { f.DriveAt(now, action, 1) }
@@ -29,8 +28,7 @@ func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
 	}
 }
 
-// caughtUp reports whether every joint that can be driven is driven in this tick, and
-// is near enough to the action to go there at full speed.
+// caughtUp reports whether every joint to be driven is, near enough for full speed.
 //
 //rt:noalloc
 func (f *Follower) caughtUp(action []float32) bool {
@@ -46,8 +44,6 @@ func (f *Follower) caughtUp(action []float32) bool {
 	return true
 }
 
-// move sends an action through the gate, to the joints that may get a goal.
-//
 //rt:noalloc
 func (f *Follower) move(action []float32, pace float32) {
 	if f.silence.bus {
@@ -75,8 +71,7 @@ func (f *Follower) move(action []float32, pace float32) {
 	}
 }
 
-// reliefPast is how far past an overloaded joint its goal may go: one that is free
-// follows, and one that is wedged does not push the other way.
+// reliefPast is how far a goal may go past an overloaded joint, which may be wedged.
 const reliefPast = 3.0 // robot units
 
 // relief returns as much of an action as takes load off a joint that pushes.
@@ -92,14 +87,12 @@ func relief(goal, action, push, place float32) float32 {
 	return goal // no direction is known: the overload ends by itself
 }
 
-// Rescuing reports whether the arm is on its way in from outside its range: call
-// RescueStep then instead of Drive.
+// Rescuing reports whether RescueStep must be called instead of Drive.
 //
 //rt:noalloc
 func (f *Follower) Rescuing() bool { return f.rescue.active }
 
-// rescuePace is the share of the velocity limit during a rescue; the servos
-// themselves are slower still.
+// rescuePace is the share of the velocity limit; the servos themselves are slower.
 const rescuePace = 0.04
 
 // RescueStep moves the joints that stand outside their range one tick towards it.
@@ -148,8 +141,7 @@ func (f *Follower) Finish(now rt.Instant) {
 	}
 }
 
-// ParkStep moves one tick towards the parking place. Joints that may not be driven
-// stay where they are. With hurry it ends where it is.
+// ParkStep moves one tick towards the parking place; with hurry it ends where it is.
 //
 //rt:noalloc
 func (f *Follower) ParkStep(now rt.Instant, hurry bool) {

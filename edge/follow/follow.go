@@ -87,9 +87,7 @@ type Config struct {
 	Clock  rt.Clock     // nil: the kernel's
 }
 
-// Follower is one follower arm on a tick.
-//
-// Owner: tick thread.
+// Follower is one follower arm. Owner: tick thread.
 type Follower struct {
 	// Read only.
 	State []float32 // measured, as LeRobot reports it: what a policy sees
@@ -160,9 +158,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	}
 }
 
-// Reserve is the part of a period that reading the joints leaves to the rest of the
-// tick; a rate whose reads do not fit into what remains is refused when the arm is
-// opened.
+// Reserve is what reading the joints leaves of a period; OpenArm refuses other rates.
 func Reserve(period time.Duration) time.Duration {
 	const most, share = 3 * time.Millisecond, 0.4
 	return min(most, time.Duration(share*float64(period)))
@@ -183,8 +179,6 @@ func (f *Follower) Resume() {
 //rt:noalloc
 func (f *Follower) HasTorque() bool { return f.with(Torque) != 0 }
 
-// with returns the joints that have a condition, one bit each.
-//
 //rt:noalloc
 func (f *Follower) with(c Condition) (joints uint32) {
 	for j := range f.joints {
@@ -217,8 +211,7 @@ func (f *Follower) Silent() bool { return f.silence.bus }
 //rt:noalloc
 func (f *Follower) Stale() uint32 { return f.silence.stale }
 
-// Frozen returns the joints that have not answered for so long that they keep their
-// goal.
+// Frozen returns the joints that have been silent for long and keep their goal.
 //
 //rt:noalloc
 func (f *Follower) Frozen() uint32 { return f.silence.frozen }

@@ -24,9 +24,8 @@ type Gate struct {
 	RangeClips, StepClips uint64
 }
 
-// leadTime is how far goals may run ahead of a joint, as time at its velocity limit:
-// a servo moves by its position error, and lags. A joint that something stops does
-// not wind its goal up any further than that.
+// leadTime is how far goals may run ahead of a joint, as time at its velocity limit. A
+// servo moves by its position error; a blocked joint's goal goes no further.
 const leadTime = 250 * time.Millisecond
 
 // NewGate is the gate of an arm at a tick's period.
@@ -42,19 +41,16 @@ func NewGate(arm *servo.Arm, period time.Duration) (g Gate) {
 	return g
 }
 
-// slack is a hair: a policy that moves at exactly the limit is not clipped by
-// float32 rounding.
+// slack keeps float32 rounding from clipping a policy that moves at the limit.
 const slack = 1e-3
 
-// Pass returns the goal of joint j for this tick when action is wanted; place is
-// where the joint is.
+// Pass returns the goal of joint j, at place, for this tick's action.
 //
 //rt:noalloc
 func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	wanted := action
 	if !notFinite(action) && j < len(g.Lead) {
-		// The goal goes there at the velocity limit: a place that jumps, as of a damaged
-		// reply, moves no goal by more.
+		// Still at the velocity limit, even if a damaged reply makes the place jump.
 		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)
@@ -68,10 +64,8 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	return next
 }
 
-// Preview writes what Pass would make of rows of actions executed from goal on,
-// each for so many ticks, without counting, as if the joints followed at once: a
-// policy is conditioned on what the arm will do. rows is [n*dof] and is
-// overwritten.
+// Preview writes what Pass would make of rows [n*dof], each for ticks, from goal on, with
+// joints that follow at once, without counting. It overwrites rows.
 //
 //rt:noalloc
 func (g *Gate) Preview(goal, rows []float32, ticks int) {
@@ -85,8 +79,7 @@ func (g *Gate) Preview(goal, rows []float32, ticks int) {
 	}
 }
 
-// next returns where joint j may go from its goal within so many ticks when action
-// is wanted.
+// next returns where joint j may go from its goal within so many ticks.
 //
 //rt:noalloc
 func (g *Gate) next(j int, goal, action, ticks float32) (next float32, ranged, stepped bool) {

@@ -42,16 +42,14 @@ const (
 	mayGoal                      // any goal that passes the gate
 )
 
-// rule is one line of the table: a joint with all conditions of has and none of
-// lacks may be told may.
+// rule is one line of the table, for joints with all of has and none of lacks.
 type rule struct {
 	has, lacks Condition
 	may        permission
 	why        string
 }
 
-// rules is what a joint may be told. The first line that fits counts; the last fits
-// every joint.
+// rules is what a joint may be told: the first line that fits counts, one always does.
 var rules = [...]rule{
 	{Limp, 0, mayRelax, "limp: its torque was taken for the rest of the run"},
 	{Restarted, 0, mayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
@@ -64,7 +62,6 @@ var rules = [...]rule{
 	{0, 0, mayGoal, "driven"},
 }
 
-// jointEvent is what happens to a joint.
 type jointEvent uint8
 
 // The events; effects describes each.
@@ -111,13 +108,9 @@ var effects = [numEvents]effect{
 	torqueTaken:       {"its torque is taken", Limp, Torque},
 }
 
-// after returns the conditions after an event.
-//
 //rt:noalloc
 func (c Condition) after(e jointEvent) Condition { return c&^effects[e].ends | effects[e].begin }
 
-// permission returns what the joint may be told.
-//
 //rt:noalloc
 func (c Condition) permission() permission { return rules[c.rule()].may }
 

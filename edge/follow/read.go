@@ -56,8 +56,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	}
 }
 
-// updateSilence applies the rules of silence. A joint that answers again goes on from
-// where it is, once it is verified.
+// updateSilence applies silence; a joint that answers goes on once it is verified.
 //
 //rt:noalloc
 func (f *Follower) updateSilence(now rt.Instant) {
@@ -98,13 +97,10 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	s.bus = silent
 }
 
-// driving reports whether goals leave in this phase.
-//
 //rt:noalloc
 func (f *Follower) driving() bool { return f.Phase == Armed || f.Phase == Parking }
 
-// goalsToPresent lets joints, one bit each, go on from where they are, but for those
-// that are overloaded: they keep their force.
+// goalsToPresent has joints go on from where they are, but not overloaded ones.
 //
 //rt:noalloc
 func (f *Follower) goalsToPresent(now rt.Instant, joints uint32) {
@@ -115,16 +111,12 @@ func (f *Follower) goalsToPresent(now rt.Instant, joints uint32) {
 	}
 }
 
-// goalToPresent lets a joint go on from where it is.
-//
 //rt:noalloc
 func (f *Follower) goalToPresent(now rt.Instant, j int) {
 	f.Goal[j] = f.Place[j]
 	f.StartSlowly(now)
 }
 
-// apply applies yes or no to joint j.
-//
 //rt:noalloc
 func (f *Follower) apply(j int, is bool, yes, no jointEvent) {
 	if is {
@@ -134,9 +126,8 @@ func (f *Follower) apply(j int, is bool, yes, no jointEvent) {
 	}
 }
 
-// onReconnect handles the return of an arm that was away. It is armed again where it
-// stands; joints whose motors have restarted, as the robot's description says, only
-// when an operator resumes the run.
+// onReconnect has an arm that was away armed again where it stands; motors that have
+// restarted wait for an operator, if the robot's description says so.
 func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint32) {
 	policy, which := f.cfg.Safety.AfterReplug, restarted
 	if why == hotplug.Restarted {
@@ -169,8 +160,6 @@ func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint
 	}
 }
 
-// emitEach emits one event for each of the joints.
-//
 //rt:noalloc
 func (f *Follower) emitEach(now rt.Instant, what event.Code, joints uint32) {
 	for j := range f.joints {
@@ -180,8 +169,6 @@ func (f *Follower) emitEach(now rt.Instant, what event.Code, joints uint32) {
 	}
 }
 
-// applyReactions applies the faults that motors report to their joints.
-//
 //rt:noalloc
 func (f *Follower) applyReactions(now rt.Instant) {
 	c := f.bus.Reactions()

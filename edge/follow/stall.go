@@ -10,8 +10,7 @@ import (
 	"edgert/servo/robot"
 )
 
-// A joint stalls when its effort is high and its goal comes no nearer: something is
-// in its way, its load is too high, or it holds on to something.
+// A joint stalls when its effort is high and its goal comes no nearer.
 const (
 	stallEffort = 0.8 // of what its motor's limits allow
 	stallOff    = 3.0 // robot units from its goal

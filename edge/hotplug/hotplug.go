@@ -91,10 +91,8 @@ func (a *Arm) SetPeriod(period time.Duration) {
 	a.openArm.SetPeriod(period)
 }
 
-// Read is servo.Arm's. While the arm is away every joint is stale and nothing is
-// touched; when it is back, the first Read adopts it, see Reconnected.
-//
-// Owner: tick thread.
+// Read is servo.Arm's. While the arm is away every joint is stale; the first Read after
+// that adopts the new arm, see Reconnected. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
@@ -122,8 +120,7 @@ func (a *Arm) disconnect(why Cause) {
 	a.away.Store(true)
 }
 
-// adopt makes the arm that KeepOpen has opened the tick's. It allocates, once per
-// reconnect.
+// adopt makes the arm that KeepOpen opened the tick's. It allocates once a reconnect.
 func (a *Arm) adopt() {
 	sum := a.Stats()
 	a.retired.Store(&sum)
@@ -137,11 +134,8 @@ func (a *Arm) adopt() {
 	}
 }
 
-// Reconnected reports once that the arm is back, why it was away, 0 when it was not,
-// and the joints whose motors have restarted: torque is as it was found, and the
-// motors want to be armed.
-//
-// Owner: tick thread.
+// Reconnected reports once why an arm that is back was away, else 0, and the joints whose
+// motors have restarted; torque is as it was found. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Reconnected() (why Cause, restarted uint32) {
@@ -156,9 +150,7 @@ func (a *Arm) Reconnected() (why Cause, restarted uint32) {
 // Arm returns the current arm, a closed one while it is away. Any thread may call it.
 func (a *Arm) Arm() *servo.Arm { return a.current.Load() }
 
-// Away reports whether there is no arm now.
-//
-// Owner: tick thread.
+// Away reports whether there is no arm now. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Away() bool { return a.cause != 0 }
@@ -223,8 +215,7 @@ func (a *Arm) Stats() servo.Stats {
 	return s
 }
 
-// OpenError is why the last attempt to reopen failed, nil when the arm is there.
-// Any thread may call it.
+// OpenError is why the last attempt to reopen failed, else nil. For any thread.
 func (a *Arm) OpenError() error {
 	if err := a.openErr.Load(); err != nil {
 		return *err
@@ -232,8 +223,7 @@ func (a *Arm) OpenError() error {
 	return nil
 }
 
-// KeepOpen opens the arm again whenever it is away, until ending is set. It runs on
-// a thread of its own.
+// KeepOpen, on its own thread, reopens the arm whenever it is away, until ending is set.
 func (a *Arm) KeepOpen(ending *atomic.Bool) {
 	retry := backoff.Backoff{First: retryFirst, Max: retryLast}
 	for !ending.Load() {
@@ -251,8 +241,7 @@ func (a *Arm) KeepOpen(ending *atomic.Bool) {
 	}
 }
 
-// reopen closes the dead port first: while it is open the kernel keeps its device
-// number, and the adapter would come back under another name.
+// reopen first closes the dead port, so that the adapter can have its name again.
 func (a *Arm) reopen() bool {
 	a.openMu.Lock()
 	defer a.openMu.Unlock()
@@ -285,8 +274,7 @@ func (a *Arm) reopen() bool {
 	return true
 }
 
-// probe pings every motor with short timeouts: the bring-up's own are too long for
-// motors that are still booting.
+// probe pings every motor with timeouts that are short enough for booting ones.
 func (a *Arm) probe() error {
 	port, err := servo.OpenPort(a.cfg.Path, a.cfg.Robot.Baud)
 	if err != nil {
@@ -303,15 +291,13 @@ func (a *Arm) probe() error {
 	return nil
 }
 
-// close closes the current arm's port once.
 func (a *Arm) close() {
 	if arm := a.current.Load(); !arm.Closed() {
 		arm.Close()
 	}
 }
 
-// TorqueOff switches every motor's torque off; while the arm is away it tries to
-// open the port once. After the last tick only.
+// TorqueOff switches every motor off; after the last tick only. It may open the port.
 func (a *Arm) TorqueOff() error {
 	a.closing.Store(true)
 	a.openMu.Lock()
@@ -338,8 +324,7 @@ func (a *Arm) TorqueOff() error {
 	return errors.Join(err, port.Close())
 }
 
-// RetryTorqueOff's limits: a motor that is silent for a moment, or unplugged, may
-// be under torque.
+// RetryTorqueOff's limits: a silent or unplugged motor may be under torque.
 const (
 	torqueOffFor   = 3 * time.Second
 	torqueOffRetry = 50 * time.Millisecond

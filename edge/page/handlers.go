@@ -117,7 +117,6 @@ func (p *Page) readPicture(v *capture.Preview, room []byte) (still capture.Still
 	}
 }
 
-// cameraList names the cameras for an error.
 func cameraList(previews []*capture.Preview) string {
 	if len(previews) == 0 {
 		return "is none (--camera NAME=SOURCE)"

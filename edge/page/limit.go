@@ -9,8 +9,7 @@ import (
 	"edgert/rt"
 )
 
-// limitedListener accepts few connections at once, and few a second. The others
-// wait in the kernel, where they cost this process nothing.
+// limitedListener accepts few connections at once, and few a second; others wait.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}
@@ -70,7 +69,6 @@ type rateLimit struct {
 	next rt.Instant // guarded by mu; when the next call is due without a burst
 }
 
-// wait returns when the caller is admitted.
 func (p *rateLimit) wait() {
 	p.mu.Lock()
 	now := p.clock.Now()

@@ -70,8 +70,7 @@ type Stats struct {
 	Collections uint64 `json:"collections"` // by hand
 }
 
-// Page answers browsers. It listens before the arm is opened, so that a port in
-// use ends the start before anything has moved.
+// Page answers browsers. It listens before the arm is opened: a port may be in use.
 type Page struct {
 	http     http.Server
 	listener *limitedListener
@@ -87,8 +86,7 @@ type Page struct {
 	requests, pictures, refused, collections atomic.Uint64
 }
 
-// Address completes HOST:PORT, :PORT or PORT; the default host is this machine's
-// loopback.
+// Address completes HOST:PORT, :PORT or PORT; the default host is loopback.
 func Address(text string) (string, error) {
 	host, port := "", text
 	if strings.Contains(text, ":") {
@@ -106,8 +104,7 @@ func Address(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Listen binds an address of Address and answers from now on; what it shows begins
-// with Watch.
+// Listen binds and answers at an address of Address; what it shows begins with Watch.
 func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -166,8 +163,7 @@ func (p *Page) Stats() Stats {
 	}
 }
 
-// Close stops answering, after a moment for answers on their way. A second call does
-// nothing.
+// Close stops answering, after a moment for answers on their way; it may be called twice.
 func (p *Page) Close() {
 	select {
 	case <-p.done:
@@ -183,8 +179,7 @@ func (p *Page) Close() {
 	p.running.Wait()
 }
 
-// checkRequest admits requests at a bounded rate, for this machine's names, from no
-// other site's script, and without a body.
+// checkRequest admits few requests, for this machine's names, from its own pages.
 func (p *Page) checkRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -223,8 +218,7 @@ var (
 	jpegType      = []string{"image/jpeg"}
 )
 
-// knownHost reports whether the host of a request is a name of this machine. A site
-// may let its own name point here (DNS rebinding) and would read what we show.
+// knownHost reports whether host names this machine: a site may point its own name here.
 func (p *Page) knownHost(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -236,9 +230,8 @@ func (p *Page) knownHost(host string) bool {
 	return slices.ContainsFunc(p.names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// crossSite reports whether another site's page embeds this one's answers. It could
-// not read them, but each picture costs the sender something. Browsers tell for
-// addresses they trust, as this machine's own; a link to here is none.
+// crossSite reports whether another site's page embeds our answers, each of which costs
+// the sender something. Browsers tell for trusted addresses, such as loopback.
 func crossSite(h http.Header) bool {
 	site := h.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
@@ -249,8 +242,7 @@ func (p *Page) refuse(w http.ResponseWriter, code int, format string, args ...an
 	http.Error(w, fmt.Sprintf(format, args...), code)
 }
 
-// collect collects the garbage of requests until Close. With the collector off
-// nothing else would before the fuse does.
+// collect collects the garbage of requests until Close, for the collector is off.
 func (p *Page) collect() {
 	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()

@@ -101,8 +101,7 @@ func (c *Config) check() error {
 	return c.match()
 }
 
-// match wants a joint of the leader, in the same unit, for each of the
-// follower's.
+// match wants for each of the follower's joints the leader's, in the same unit.
 func (c *Config) match() error {
 	l, f := c.Leader.Robot, c.Follower.Robot
 	if len(l.Motors) != len(f.Motors) {
@@ -172,7 +171,6 @@ func (s *session) prepare() {
 // eventSlots bounds what the tick has to say until it is said.
 const eventSlots = 64
 
-// run ticks, and lets the follower go.
 func (s *session) run(ctx context.Context) error {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
 	for _, arm := range []*hotplug.Arm{s.leader, s.follower} {
@@ -224,8 +222,7 @@ func (s *session) say(e event.Event) {
 	fmt.Fprintf(s.cfg.Out, "%s%s\n", joint, e.Code.String())
 }
 
-// keep opens an arm again beside the tick; a panic in it ends the run like any
-// other failure, so that the follower is let go.
+// keep opens an arm again beside the tick; a panic ends the run.
 func (s *session) keep(arm *hotplug.Arm) {
 	defer s.threads.Done()
 	defer func() {
@@ -246,8 +243,7 @@ func (s *session) ticks(loop *rt.Loop) (err error) {
 	return loop.Run(&s.stop, s.tick)
 }
 
-// tick is one period: the leader is read in the first half of the time for reading,
-// the follower in the rest.
+// tick is one period: first the leader is read, in half the time, then the follower.
 //
 //rt:noalloc
 func (s *session) tick(t rt.Tick) rt.Wait {
@@ -309,9 +305,8 @@ func (s *session) drive(t rt.Tick) {
 	}
 }
 
-// follow gives the follower the leader's positions as goals. While the leader is
-// silent the follower stays where it is, and then starts slowly: the leader may have
-// moved.
+// follow gives the follower the leader's positions. While the leader is silent it stays,
+// and then starts slowly: the leader may have moved.
 //
 //rt:noalloc
 func (s *session) follow(now rt.Instant, present bool) {
@@ -329,21 +324,18 @@ func (s *session) follow(now rt.Instant, present bool) {
 	}
 }
 
-// finish ends the run as --on-exit says, because of a motor.
 func (s *session) finish(err error) {
 	err = exit.With(exit.Fault, err)
 	s.failed.CompareAndSwap(nil, &err)
 	s.leave.Store(true)
 }
 
-// fail ends the run at once.
 func (s *session) fail(err error) {
 	s.failed.CompareAndSwap(nil, &err)
 	s.stop.Store(true)
 }
 
-// end lets the follower go, unless it is to be held and the end is one of
-// exit.Held, and says how it went.
+// end lets the follower go, unless exit.Held applies, and says how it went.
 func (s *session) end(loop *rt.Loop, err error) error {
 	if failed := s.failed.Load(); err == nil && failed != nil {
 		err = *failed
@@ -370,7 +362,6 @@ func (s *session) end(loop *rt.Loop, err error) error {
 	return err
 }
 
-// close gives both arms back.
 func (s *session) close() {
 	s.ending.Store(true)
 	s.threads.Wait()

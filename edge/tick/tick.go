@@ -24,9 +24,7 @@ import (
 	"edgert/rt"
 )
 
-// Core is the schedule of one arm with its stages.
-//
-// Owner: the tick thread.
+// Core is the schedule of one arm with its stages. Owner: the tick thread.
 type Core struct {
 	Plan   chunk.Discipline
 	Stages *stage.Chain

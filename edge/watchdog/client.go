@@ -29,14 +29,10 @@ type Watchdog struct {
 	suspend  chan os.Signal // Ctrl-Z
 }
 
-// Start runs a watchdog process for the arm at a port. It returns nil for a
-// simulated arm, which ends with the run, and after a warning when there can be
-// none.
-//
-// The process is in a session of its own, so that signals to a terminal's process
-// group do not reach it. Ctrl-Z would leave the arm under torque with nobody to
-// drive it: it is answered with a warning that ends in instead, or with none when
-// that is empty, for the second arm of a command.
+// Start runs a watchdog process for the arm at a port; nil for a simulated arm, and after
+// a warning when there can be none. It has a session of its own, so a terminal's signals
+// do not reach it. Ctrl-Z would leave the arm driven by nobody: it is answered with a
+// warning that ends in instead, or with none when that is empty.
 func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	if bus == "" || bus == device.Sim {
 		return nil

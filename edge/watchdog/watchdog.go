@@ -35,9 +35,8 @@ const (
 // heartbeatFD is the heartbeat's descriptor: the first of exec.Cmd's ExtraFiles.
 const heartbeatFD = 3
 
-// Run is the watchdog process. It returns when the process behind stdin has stopped
-// it, or when that one was killed or hung, and the arm's torque is off; text is then
-// what happened. It ignores the signals that a terminal sends.
+// Run is the watchdog process: it returns what happened once the process behind stdin has
+// stopped it, or has ended or hung and torque is off. It ignores a terminal's signals.
 func Run(stdin io.Reader, bus, robotName string) (text string, err error) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
 	r, err := device.Robot(robotName) // now: a description may change until it is needed
@@ -79,8 +78,7 @@ func Run(stdin io.Reader, bus, robotName string) (text string, err error) {
 	return said.String(), err
 }
 
-// killHung kills the parent when its ticks have stopped, and then says why. A parent
-// that a debugger has stopped is left alone.
+// killHung kills a parent without ticks, unless a debugger has stopped it, and says why.
 func killHung() <-chan string {
 	why := make(chan string, 1)
 	heartbeat, err := rt.OpenHeartbeat(os.NewFile(heartbeatFD, "heartbeat"))
@@ -110,8 +108,7 @@ func killHung() <-chan string {
 	return why
 }
 
-// processStatus says why a process has no ticks, and whether a debugger traces it.
-//
+// processStatus says why a process has no ticks, and whether it is traced.
 // Source: proc_pid_status(5).
 func processStatus(pid int) (status string, traced bool) {
 	status = "it hangs"
