@@ -94,7 +94,6 @@ func (p LoadPart) Run(ctx context.Context) error {
 	return nil
 }
 
-// spin computes.
 func spin(ctx context.Context) {
 	x := uint64(1)
 	for ctx.Err() == nil {

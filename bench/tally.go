@@ -99,7 +99,6 @@ func (t *Tally) Bins() iter.Seq2[int64, uint64] {
 	}
 }
 
-// keys returns the bins in ascending order.
 func (t *Tally) keys() []int64 { return slices.Sorted(maps.Keys(t.bins)) }
 
 // Quantiles are those of a tally, in microseconds.

@@ -47,8 +47,6 @@ func (d *async) OnChunk(now rt.Instant, c *Chunk) Result {
 	return d.blendUnlessLate(c, executed, r)
 }
 
-// stateOf is the memory for the state of a request.
-//
 //rt:noalloc
 func (d *async) stateOf(key int64) []float32 {
 	i := int(uint64(key)%requestSlots) * d.c.DOF
@@ -111,8 +109,6 @@ func (f *stateFilter) compareWith(state []float32) {
 	f.active = true
 }
 
-// similar compares by the Euclidean distance in robot units.
-//
 //rt:noalloc
 func (f *stateFilter) similar(state []float32) bool {
 	return f.active && distance(f.earlier, state) < f.distance

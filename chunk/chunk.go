@@ -121,8 +121,6 @@ func (r *Result) finishOverlap() {
 	}
 }
 
-// checkShape refuses a chunk whose rows are not what was agreed on.
-//
 //rt:noalloc
 func checkShape(c *Chunk, horizon, dof int) Outcome {
 	if c.Rows < 1 || c.Rows > horizon || c.DOF != dof || len(c.Robot) != c.Rows*c.DOF {

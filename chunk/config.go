@@ -141,7 +141,6 @@ func (c *Config) Conditioned() bool {
 	return c.Schedule == scheduleRTC || c.Schedule == scheduleDRTC && c.Prefix != prefixNone
 }
 
-// fill puts in the defaults and refuses what cannot run.
 func (c *Config) fill() error {
 	if !slices.Contains(Schedules, c.Schedule) {
 		return fmt.Errorf("chunk: no schedule %q, want %s", c.Schedule, strings.Join(Schedules, ", "))
@@ -184,7 +183,6 @@ func (c *Config) fill() error {
 	return err
 }
 
-// ownEstimator returns the estimator of the schedule's source.
 func (c *Config) ownEstimator() string {
 	switch c.Schedule {
 	case scheduleRTC, scheduleAppend:
@@ -195,7 +193,6 @@ func (c *Config) ownEstimator() string {
 	return "jk"
 }
 
-// ticks returns how many ticks a time lasts, rounded up.
 func (c *Config) ticks(d time.Duration) int { return lerobotSteps(d.Seconds(), c.FPS) }
 
 // prefixEnd returns the row at which the conditioning of a chunk of drtc with this

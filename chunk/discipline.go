@@ -85,8 +85,6 @@ func NewAsk(horizon, dof int) Ask {
 	}
 }
 
-// unconditioned empties the prefix.
-//
 //rt:noalloc
 func (a *Ask) unconditioned() {
 	a.Delay, a.PrefixEnd, a.Rows, a.ModelRows, a.BothRows, a.Spans = 0, 0, 0, 0, false, a.Spans[:0]

@@ -116,8 +116,6 @@ type jacobsonKarels struct {
 	seeded         bool
 }
 
-// observe computes the deviation from the mean before this sample.
-//
 //rt:noalloc
 func (e *jacobsonKarels) observe(seconds float64) {
 	if !e.seeded {

@@ -97,8 +97,6 @@ func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 	return true
 }
 
-// appendSpans describes the next actions, at most maxRows, wherever they are.
-//
 //rt:noalloc
 func (d *originalDRTC) appendSpans(dst []Span, maxRows int) []Span {
 	for step := d.schedule.n + 1; step <= d.schedule.n+int64(len(d.schedule.slots)) && maxRows > 0; step++ {

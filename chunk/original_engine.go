@@ -48,8 +48,6 @@ func (d *originalEngine) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 	return true
 }
 
-// padPrefix fills a prefix that has a row up to PrefixEnd with zeros.
-//
 //rt:noalloc
 func (d *originalEngine) padPrefix(a *Ask) {
 	if a.Rows == 0 {

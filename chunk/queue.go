@@ -34,7 +34,6 @@ type queued struct {
 	hasModel bool
 }
 
-// newActionQueue returns an empty queue with room for that many rows of dof joints.
 func newActionQueue(rows, dof int) *actionQueue {
 	return &actionQueue{
 		dof: dof, rows: make([]queued, rows),
@@ -42,8 +41,6 @@ func newActionQueue(rows, dof int) *actionQueue {
 	}
 }
 
-// size returns how many actions are left.
-//
 //rt:noalloc
 func (q *actionQueue) size() int { return q.end - q.index }
 
@@ -59,8 +56,6 @@ func (q *actionQueue) get() []float32 {
 	return row
 }
 
-// peek lends the next action without taking it.
-//
 //rt:noalloc
 func (q *actionQueue) peek() []float32 {
 	if q.index == q.end {
@@ -79,8 +74,6 @@ func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
 	return q.robot[q.index*q.dof : q.end*q.dof], q.model[q.index*q.dof : q.end*q.dof], q.filled
 }
 
-// clear forgets every action.
-//
 //rt:noalloc
 func (q *actionQueue) clear() { q.index, q.end, q.filled = 0, 0, false }
 
@@ -143,8 +136,6 @@ func (q *actionQueue) blend(c *Chunk, skip int, f aggregate) {
 	}
 }
 
-// compact moves the actions left to the front.
-//
 //rt:noalloc
 func (q *actionQueue) compact() {
 	copy(q.robot, q.robot[q.index*q.dof:q.end*q.dof])
@@ -169,13 +160,9 @@ func (q *actionQueue) describe(i int, c *Chunk, row, delay int) {
 	r.prov.Index, r.prov.Delay = int32(row), int32(delay)
 }
 
-// head describes the next action; there must be one.
-//
 //rt:noalloc
 func (q *actionQueue) head() *queued { return &q.rows[q.index] }
 
-// dropOlder drops the actions at the head that are older than maxAge.
-//
 //rt:noalloc
 func (q *actionQueue) dropOlder(now rt.Instant, maxAge time.Duration) {
 	for q.index < q.end && now.Sub(q.rows[q.index].source) > maxAge {
@@ -228,8 +215,6 @@ func aggregateByName(name string) (aggregate, error) {
 	return 0, fmt.Errorf("chunk: no aggregate function %q, want %s", name, strings.Join(Aggregates, ", "))
 }
 
-// blend writes the aggregate of both rows over the old one.
-//
 //rt:noalloc
 func (a aggregate) blend(old, fresh []float32) {
 	w := &aggregates[a]

@@ -66,8 +66,6 @@ func (b *queueBase) answer(now rt.Instant, c *Chunk) (q request, executed int, r
 	return q, int(b.n + 1 - q.step), r
 }
 
-// merged is called for every answer that was taken.
-//
 //rt:noalloc
 func (b *queueBase) merged(key int64, rtt time.Duration) {
 	b.merges++
@@ -173,8 +171,6 @@ func (b *queueBase) ask(now rt.Instant, a *Ask, step int64, timeout int) {
 	b.requests.put(request{key: a.Key, step: step, captured: now, source: now, delay: a.Delay, merges: b.merges})
 }
 
-// conditionOnRest puts the actions left into the request.
-//
 //rt:noalloc
 func (b *queueBase) conditionOnRest(a *Ask) {
 	a.BothRows = true

@@ -29,8 +29,6 @@ type requests [requestSlots]request
 //rt:noalloc
 func (q *requests) put(r request) { q[uint64(r.key)%requestSlots] = r }
 
-// setSource corrects the source of a request that is under way.
-//
 //rt:noalloc
 func (q *requests) setSource(key int64, source rt.Instant) {
 	if r := &q[uint64(key)%requestSlots]; r.key == key {

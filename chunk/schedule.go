@@ -41,8 +41,6 @@ type schedule struct {
 	last   Provenance
 }
 
-// newSchedule returns an empty schedule for chunks of at most horizon rows of
-// dof joints, with room for at least 4 horizons.
 func newSchedule(horizon, dof int) *schedule {
 	size := 1
 	for size < ringHorizons*horizon {
@@ -125,8 +123,6 @@ func (s *schedule) merge(c *Chunk, r Result) Result {
 	return s.join(c, r)
 }
 
-// check refuses a chunk that could not have been asked for.
-//
 //rt:noalloc
 func (s *schedule) check(c *Chunk) Outcome {
 	if o := checkShape(c, s.horizon, s.dof); o != Joined {
@@ -200,8 +196,6 @@ func (s *schedule) copyPrefix(robot, model []float32, maxRows int) (rows, modelR
 	return rows, modelRows
 }
 
-// condition puts the rows that will run next into a request that announces a delay.
-//
 //rt:noalloc
 func (s *schedule) condition(a *Ask, c *Config, delay int) {
 	a.unconditioned()
@@ -223,8 +217,6 @@ func (s *schedule) appendSpans(dst []Span, maxRows int) []Span {
 	return dst
 }
 
-// appendSpan appends one step.
-//
 //rt:noalloc
 func (s *schedule) appendSpan(dst []Span, step int64) []Span {
 	c := &s.slots[step&s.mask]
@@ -262,8 +254,6 @@ func (s *schedule) extend() {
 	}
 }
 
-// dropOlder empties every slot whose action is older than maxAge.
-//
 //rt:noalloc
 func (s *schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
 	for i := range s.slots {

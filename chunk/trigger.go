@@ -44,8 +44,6 @@ func (t *trigger) timeout(estimate, size int) int {
 	return min(estimate, max(size/2, steps(e.mean, t.c.FPS, t.c.Horizon)))
 }
 
-// onIdleTick advances the cooldown on a tick that has nothing valid to send.
-//
 //rt:noalloc
 func (t *trigger) onIdleTick() { t.cooldown = max(t.cooldown-1, 0) }
 

@@ -66,7 +66,6 @@ func (m *Meta) inputs() []port {
 	return ports
 }
 
-// outputs returns what the graph must give.
 func (m *Meta) outputs() []port {
 	shape := []int64{int64(m.ChunkSize), int64(m.ActionDim)}
 	return []port{
@@ -117,7 +116,6 @@ func comparePort(want port, have ort.InputOutputInfo) error {
 	return nil
 }
 
-// dtype returns the element type's name in a safetensors file.
 func (p port) dtype() string {
 	switch p.kind {
 	case ort.TensorElementDataTypeUint8:

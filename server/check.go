@@ -77,7 +77,6 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	return report, err
 }
 
-// medianMs times a few inferences.
 func medianMs(m Model) (float64, error) {
 	clock, h := rt.KernelClock(), rt.NewHist()
 	for range checkInferences {

@@ -102,7 +102,6 @@ func (e *events) put(p wire.Publisher, ev event) {
 	e.writer.put(p, &ev.header, &wire.Event{Code: ev.code, Text: ev.text, Seq: ev.header.SeqID})
 }
 
-// forget forgets a robot that was unknown.
 func (e *events) forget(uuid string) {
 	if robot, ok := e.unknown[uuid]; ok {
 		_ = robot.publisher.Undeclare() // it stays declared at worst
@@ -110,7 +109,6 @@ func (e *events) forget(uuid string) {
 	}
 }
 
-// forgetSilent forgets the unknown robots that no longer send.
 func (e *events) forgetSilent(now rt.Instant) {
 	for uuid, robot := range e.unknown {
 		if now.Sub(robot.sent) > unknownMemory {

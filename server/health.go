@@ -49,10 +49,8 @@ func listenHealth(address string) (*health, error) {
 // address is where it listens, with the real port.
 func (h *health) address() string { return h.listen.String() }
 
-// watch shows s from now on.
 func (h *health) watch(s *Server) { h.server.Store(s) }
 
-// close stops answering, letting requests in hand end for a moment.
 func (h *health) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), healthStopTimeout)
 	defer cancel()

@@ -35,7 +35,6 @@ type housekeeper struct {
 	grown   chan struct{} // cap 1: a mailbox takes more memory than before
 }
 
-// run ends with ctx.
 func (k *housekeeper) run(ctx context.Context) {
 	ticker := time.NewTicker(housekeepingInterval)
 	defer ticker.Stop()

@@ -120,8 +120,6 @@ func (m *mailbox) take() (r *request, ok bool) {
 	return m.front, true
 }
 
-// pending reports whether an observation waits.
-//
 //rt:noalloc
 func (m *mailbox) pending() bool {
 	m.mu.Lock()

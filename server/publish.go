@@ -74,8 +74,6 @@ func (p *publisher) refuse(t *turn, err error) {
 	p.events.put(t.session.actions, &t.Header, &wire.Event{Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID})
 }
 
-// eventText is the text of err, no longer than an event carries.
-//
 //go:noinline
 func eventText(err error) string {
 	text := err.Error()
@@ -99,7 +97,6 @@ const drainingText = "server is draining: open elsewhere"
 // ms: about what a restart takes.
 const retryAfterDraining = 1000
 
-// putDraining tells a robot to leave before the server does.
 func (w *eventWriter) putDraining(s *Session) {
 	h := wire.Header{ // answers no observation
 		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,

@@ -45,7 +45,6 @@ func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Que
 	}
 }
 
-// answer replies to one query and finishes it.
 func (q *queries) answer(asked query) {
 	defer asked.Finish()
 	key, body := asked.reply(asked.Query)
@@ -150,7 +149,6 @@ func (q *queries) checkOwner(o *wire.SessionOpen) (r *refusal, host string) {
 	return &refusal{refusedTaken, fmt.Sprintf("client %s is open on host %s: give one of the two robots another id", pyString(o.ClientUUID), host)}, host
 }
 
-// register puts a session into the place of its robot's earlier one.
 func (q *queries) register(session *Session) {
 	if displaced := q.sessions.add(session); displaced != nil {
 		q.stats.closed.Add(1)
@@ -162,7 +160,6 @@ func (q *queries) register(session *Session) {
 	}
 }
 
-// newSession prepares a session with a publisher on its robot's action key.
 func (q *queries) newSession(o *wire.SessionOpen, downgraded bool) (*Session, error) {
 	session := newSession(o.ClientUUID)
 	session.rtc = o.RTCEnabled && !downgraded

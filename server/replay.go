@@ -135,7 +135,6 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 		maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data))
 }
 
-// maxDifference is the largest difference of two rows of numbers.
 func maxDifference(a, b []float32) (d float32) {
 	for i := range min(len(a), len(b)) {
 		d = max(d, a[i]-b[i], b[i]-a[i])

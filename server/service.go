@@ -32,7 +32,5 @@ type service struct {
 	draining atomic.Bool
 }
 
-// load is the share of the sessions that is taken.
-//
 //rt:noalloc
 func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.limit) }

@@ -203,8 +203,6 @@ func newRegistry() *registry {
 //rt:noalloc
 func (r *registry) all() []*Session { return *r.list.Load() }
 
-// find returns the session of uuid, or nil.
-//
 //rt:noalloc
 func (r *registry) find(uuid string) *Session {
 	list := r.all()

@@ -76,7 +76,6 @@ func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {
 	return set
 }
 
-// names lists the cameras of the set.
 func (s cameraSet) names(cameras []wire.CameraShape) string {
 	var names []string
 	for i := range cameras {
@@ -100,7 +99,6 @@ func (s cameraSet) count(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
 	return n
 }
 
-// sum adds up counts.
 func sum(counts []atomic.Uint64) (n uint64) {
 	for i := range counts {
 		n += counts[i].Load()

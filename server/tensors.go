@@ -94,8 +94,6 @@ func (t *tensors) fill(s *Session, seq uint64, body []byte) (c policy.Controls, 
 	return c, nil
 }
 
-// infer runs the graph on the inputs.
-//
 //rt:noalloc
 func (t *tensors) infer() (audit.Outcome, error) {
 	if err := t.model.Run(1); err != nil {
@@ -163,8 +161,6 @@ func (t *tensors) chunk(c *wire.ActionChunk, h *wire.Header) {
 	}
 }
 
-// picture decodes camera cam straight into its tensor.
-//
 //rt:noalloc
 func (t *tensors) picture(cam int) error {
 	want := &t.contract.Cameras[cam]
@@ -191,8 +187,6 @@ func (t *tensors) picture(cam int) error {
 // errNoPicture cannot happen after CheckObservation.
 var errNoPicture = errors.New("server: camera missing")
 
-// condition chooses what the graph does with that many rows of prefix.
-//
 //rt:noalloc
 func (t *tensors) condition(rows int) policy.Controls {
 	end := 0

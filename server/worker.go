@@ -161,9 +161,6 @@ func (w *worker) step() bool {
 	return true
 }
 
-// serve answers one observation with a chunk, or with an event that says why
-// not.
-//
 //rt:noalloc
 func (w *worker) serve(s *Session, r *request, start rt.Instant) {
 	t := &w.turn
@@ -185,8 +182,6 @@ func (w *worker) serve(s *Session, r *request, start rt.Instant) {
 	w.audit.Add(&t.Record, r.body, reply)
 }
 
-// infer turns the observation in body into a chunk in the model's outputs.
-//
 //rt:noalloc
 func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 	t.Controls, err = w.tensors.fill(t.session, t.Header.SeqID, body)
@@ -213,7 +208,6 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 	return nil
 }
 
-// healthy reports whether the worker's thread lives and makes progress.
 func (w *worker) healthy() (ok bool, why string) {
 	if !w.alive.Load() {
 		return false, "worker dead"

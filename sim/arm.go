@@ -87,8 +87,6 @@ func toRaw(joint int, q float64) int {
 	return int(math.Round(min(max(count, 0), countMax)))
 }
 
-// countsPer returns how many counts a joint's unit has.
-//
 //rt:noalloc
 func countsPer(joint int) float64 {
 	if joint == gripper {

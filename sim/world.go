@@ -198,8 +198,6 @@ func (w *World) endLeg(o Outcome) {
 // Q returns the joints in degrees, the gripper in percent.
 func (w *World) Q() [DOF]float64 { return w.q }
 
-// tip returns where the arm's tip is.
-//
 //rt:noalloc
 func (w *World) tip() Point { return TipAt(w.q[pan], w.q[elbow]) }
 
@@ -229,8 +227,6 @@ func (w *World) LastLeg() Leg { return w.last }
 // new target appeared.
 func (w *World) LegTicks() int { return w.legTicks }
 
-// scene returns what a camera sees now.
-//
 //rt:noalloc
 func (w *World) scene() scene {
 	return scene{Pan: w.q[pan], Elbow: w.q[elbow], Target: w.target, Post: w.post}

@@ -18,7 +18,6 @@ var awakeSource []byte
 // left. nil is none.
 type awake struct{ child *bench.Child }
 
-// stayAwake starts the process.
 func stayAwake(folder string) (*awake, error) {
 	program, err := compile(folder, "awake", awakeSource)
 	if err != nil {

@@ -115,7 +115,6 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-// turns lets driver and echo alternate.
 func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report, a *awake) error {
 	rounds := int(c.Duration / (2 * c.Slice))
 	for i := range rounds {
@@ -139,7 +138,6 @@ func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, re
 	return nil
 }
 
-// losses runs the driver on a bus that loses replies.
 func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, report *Report, a *awake) error {
 	script := filepath.Join(folder, "faults.yaml")
 	text := fmt.Sprintf("seed: 1\nfaults:\n  - {kind: drop, from: 2s, probability: %g}\n", c.Drop)
@@ -159,7 +157,6 @@ func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, repor
 	return nil
 }
 
-// simulator starts edge-rt sim-bus and returns where its port is.
 func (c *Config) simulator(folder, name, faults string) (*bench.Child, string, error) {
 	link := filepath.Join(folder, name)
 	args := []string{"--robot", c.Robot}

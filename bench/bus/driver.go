@@ -120,7 +120,6 @@ func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 	return arm, t, nil
 }
 
-// cycles is the slice itself.
 func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration, a *awake) (*driverSlice, error) {
 	clock := rt.KernelClock()
 	period := time.Duration(float64(time.Second) / fps)

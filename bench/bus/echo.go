@@ -23,7 +23,6 @@ var echoSource []byte
 // echoMargin is how much longer than its cycles the echo may take.
 const echoMargin = 30 * time.Second
 
-// compile builds a C program and returns its path.
 func compile(folder, name string, text []byte) (string, error) {
 	cc := os.Getenv("CC")
 	if cc == "" {
@@ -57,7 +56,6 @@ func runEcho(ctx context.Context, program, port string, baud int, fps float64, l
 	return parseEcho(string(c.Stdout()), cycles, r.BytesIn)
 }
 
-// parseEcho reads the C program's lines.
 func parseEcho(text string, cycles, bytesIn int) (all []sample, err error) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {

@@ -81,7 +81,6 @@ func (r *Report) addPair(d *driverSlice, e []sample, calm bool) {
 	r.Pairs.of = append(r.Pairs.of, pair{a.P50 / b.P50, a.P99 / b.P99, driver.cpu.Quantile(0.5), echo.cpu.Quantile(0.5), calm})
 }
 
-// sum works out the medians.
 func (p *Pairs) sum() {
 	calm := slices.DeleteFunc(slices.Clone(p.of), func(one pair) bool { return !one.calm })
 	p.All, p.Calm = len(p.of), len(calm)
@@ -187,7 +186,6 @@ func (r *Report) addLosses(d *driverSlice) {
 	r.LostReply = l
 }
 
-// sum works out the figures of all slices.
 func (r *Report) sum() {
 	for _, s := range []*Subject{&r.Driver, &r.Echo} {
 		s.Took, s.CPU, s.Tally = s.tally.Quantiles(), s.cpu.Quantiles(), &s.tally
@@ -205,7 +203,6 @@ func (r *Report) sum() {
 	}
 }
 
-// floor computes what the wire takes.
 func (r *Report) floor() {
 	byteUS := 10e6 / float64(r.Baud)
 	r.WireUS = float64(r.BytesOut+r.BytesIn) * byteUS
@@ -243,7 +240,6 @@ func (r *Report) table() report.Table {
 
 func us(v float64) string { return fmt.Sprintf("%.0f", v) }
 
-// notes are the sentences below the table.
 func (r *Report) notes() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	p := &r.Pairs
@@ -271,7 +267,6 @@ func (r *Report) notes() (all []string) {
 	return all
 }
 
-// title is what was measured.
 func (r *Report) title() string {
 	where := "simulated"
 	if r.Port != "" {

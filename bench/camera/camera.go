@@ -200,7 +200,6 @@ func (p *pipeline) close() {
 	p.camera.Source.Close()
 }
 
-// capture is the camera's capture thread.
 func (p *pipeline) capture(clock rt.Clock, stop *atomic.Bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -68,7 +68,6 @@ func newTicks() Ticks {
 	return Ticks{late: rt.NewHist(), Granted: true, Histogram: map[string]uint64{}}
 }
 
-// add adds the ticks of one slice.
 func (t *Ticks) add(s rt.LoopStats, g rt.Grant) {
 	t.Ticks += s.Ticks
 	t.Own += s.OverrunsOwn
@@ -100,7 +99,6 @@ func (p *pipeline) summary() Camera {
 	return c
 }
 
-// finish works out the figures of all slices.
 func (t *Ticks) finish() {
 	t.Lateness, t.P999 = spread(t.late, time.Microsecond), in(t.late.Quantile(0.999), time.Microsecond)
 	for upper, n := range t.late.Buckets {

@@ -12,7 +12,6 @@ import (
 	"edgert/sim"
 )
 
-// readSummary reads edge-rt's summary of an episode.
 func readSummary(name string) (o fleet.Outcome, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {

@@ -73,7 +73,6 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	}{r, r.how(), cells, schedules})
 }
 
-// episode is the figure of the first episode of a cell.
 func (r *Report) episode(scenario, contender int) string {
 	cell := &r.Cells[scenario]
 	ticks := r.traces[r.cfg.cell(scenario, contender)]
@@ -98,7 +97,6 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// short is the contender's cell of the overview.
 func (e *Entry) short() string {
 	return short(e.Metrics["success"].Mean) + " · " + short(e.Metrics["starved_ticks"].Mean)
 }

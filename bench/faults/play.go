@@ -141,7 +141,6 @@ func (c *comparison) fail(err error) {
 // progress is how often a line of it is written.
 const progress = 5 * time.Second
 
-// finished counts an episode that was played.
 func (c *comparison) finished(j job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,6 @@ type figure struct {
 // jointNames label the trajectories.
 var jointNames = [sim.DOF]string{"shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"}
 
-// drawEpisode returns the figure of an episode as SVG.
 func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string {
 	f := &figure{ticks: ticks, seconds: float64(len(ticks)) * fleet.Period.Seconds(), y: 34}
 	windows := windowsOf(script, len(ticks))
@@ -94,7 +93,6 @@ func stretches(n int, so func(tick int) bool) (all [][2]int) {
 	return all
 }
 
-// windowsOf lists the windows of a script in an episode of so many ticks.
 func windowsOf(script *faulty.Script, ticks int) (out []window) {
 	if script == nil {
 		return nil
@@ -216,7 +214,6 @@ func (f *figure) events() {
 	}
 }
 
-// curve draws one figure of the ticks.
 func (f *figure) curve(label string, of func(t *fleet.Tick) float64) {
 	high := 1.0
 	for i := range f.ticks {
@@ -242,7 +239,6 @@ func (f *figure) latency() {
 	}
 }
 
-// axis writes the seconds.
 func (f *figure) axis() {
 	step := 1.0
 	for f.seconds/step > 25 {

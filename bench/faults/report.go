@@ -44,7 +44,6 @@ type Entry struct {
 	values map[string][]float64
 }
 
-// report turns the outcomes into figures.
 func (c *comparison) report() *Report {
 	cfg := c.cfg
 	r := &Report{

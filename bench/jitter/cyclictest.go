@@ -100,7 +100,6 @@ func (r Reference) start(dir string, period, offset time.Duration, cpu int, tune
 // intervalOf is the period as cyclictest can take it, in whole microseconds.
 func intervalOf(period time.Duration) time.Duration { return period.Round(time.Microsecond) }
 
-// finish ends the run and returns what it counted.
 func (r *cyclictestRun) finish() (*Run, error) {
 	r.child.Interrupt()
 	if err := r.child.Wait(bench.StopLimit); err != nil {
@@ -188,7 +187,6 @@ func parseCyclictest(text []byte) (t bench.Tally, err error) {
 	return t, lines.Err()
 }
 
-// numbers parses a list of counts.
 func numbers(list string) ([]int64, error) {
 	var all []int64
 	for _, word := range strings.Fields(list) {

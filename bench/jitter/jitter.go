@@ -159,7 +159,6 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 	return report, nil
 }
 
-// open prepares the subjects.
 func (j *jitter) open(ctx context.Context) (err error) {
 	for _, name := range j.cfg.Subjects {
 		switch name {
@@ -176,7 +175,6 @@ func (j *jitter) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// measure runs the slices.
 func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Duration) error {
 	j.began = time.Now()
 	for i, kinds := range rounds {

@@ -57,7 +57,6 @@ const (
 	binsPerDecade = 24
 )
 
-// totals are all distributions of the report.
 func (r *Report) totals() (all []*Total) {
 	for i := range r.Results {
 		all = append(all, &r.Results[i].Total)
@@ -85,7 +84,6 @@ func bins(axis report.Axis) int {
 	return binsPerDecade * int(math.Round(math.Log10(axis.High/axis.Low)))
 }
 
-// fullestBin is the highest count of all charts.
 func (r *Report) fullestBin(axis report.Axis) (most float64) {
 	for _, t := range r.totals() {
 		for _, n := range report.Counts(t.Tally, axis, bins(axis)) {

@@ -27,7 +27,6 @@ const minSlice = 500 * time.Millisecond
 // kind is what a slice measures.
 type kind struct{ subject, form string }
 
-// kindsOf lists the slices of one round.
 func kindsOf(subjects []string, reference bool) (all []kind) {
 	if reference {
 		all = append(all, kind{Cyclictest, Apart})

@@ -64,7 +64,6 @@ func (c *process) waitExit(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sleep returns after d, or when ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

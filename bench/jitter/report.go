@@ -176,7 +176,6 @@ func runs(of []Slice) (all []*Run) {
 	return all
 }
 
-// total adds runs of one program up.
 func total(of []*Run) (t Total) {
 	t.Pooled, t.Tally = true, new(bench.Tally)
 	for _, r := range of {

@@ -135,7 +135,6 @@ func (r *robotSubject) result(c *process) (*Run, error) {
 	return run, nil
 }
 
-// parseEdge reads edge-rt's summary.
 func parseEdge(b []byte) (*Run, error) {
 	var s edgeSummary
 	if err := json.Unmarshal(b, &s); err != nil {

@@ -26,7 +26,6 @@ type notStarted struct{ error }
 
 func (n notStarted) Unwrap() error { return n.error }
 
-// slice runs one.
 func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Slice, err error) {
 	s = Slice{Subject: k.subject, Form: k.form, Began: time.Since(j.began).Seconds()}
 	host := bench.ReadHost()

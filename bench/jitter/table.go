@@ -36,7 +36,6 @@ func (r *Report) table(form string) report.Table {
 	return t
 }
 
-// cells are one row of a table.
 func (t *Total) cells(title, x50, x99, steal string) []string {
 	us := func(v float64) string {
 		if v == 0 {
@@ -59,7 +58,6 @@ func (t *Total) cells(title, x50, x99, steal string) []string {
 		count(t.OverrunsOwn), count(t.OverrunsHost), steal}
 }
 
-// notes are the sentences below the table.
 func (r *Report) notes() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r.Reference.Missing != "" {

@@ -2,7 +2,6 @@ package jitter
 
 import "golang.org/x/sys/unix"
 
-// shareCPUs lets thread to run on the same CPUs as thread from.
 func shareCPUs(from, to int) error {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(from, &cpus); err != nil {

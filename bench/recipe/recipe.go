@@ -81,7 +81,6 @@ type Cell struct {
 	Load   string `json:"load" required:""`
 }
 
-// cellsOf returns every combination of the three lists, in their order.
 func cellsOf(others, gcs, loads []string) ([]Cell, error) {
 	for _, f := range []struct {
 		flag       string

@@ -128,7 +128,6 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// cells are a row of the table.
 func (t *Total) cells() []string {
 	lost := 0.0
 	if t.BusCycles > 0 {

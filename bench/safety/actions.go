@@ -151,7 +151,6 @@ func strayBytes(r *run) error {
 	return os.WriteFile(filepath.Join(r.dir, "bad.jpg"), bad, 0o600)
 }
 
-// picture is a JPEG of 320 x 240.
 func picture() ([]byte, error) {
 	im := image.NewRGBA(image.Rect(0, 0, 320, 240))
 	for y := range 240 {

@@ -63,7 +63,6 @@ func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 	return nil
 }
 
-// hangTick stops the edge's tick thread.
 func hangTick(r *run) error { return traceTick(r, keepStopped) }
 
 // keepStopped holds a thread that is being stopped until over is closed. One that is

@@ -118,7 +118,6 @@ func toRaw(id uint8, v float64) int {
 	return int(v*countsMax/arc + float64(ends[0]+ends[1])/2)
 }
 
-// armed reports whether all motors are under torque.
 func (a *arm) armed() bool {
 	for _, on := range a.bus.TorqueEnabled() {
 		if !on {

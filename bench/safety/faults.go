@@ -220,13 +220,11 @@ var people = []fault{
 	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Do: func(r *run) error { return r.edge.ctl("reset") }},
 }
 
-// stopProcess stops the edge's process for as long as the fault lasts.
 func stopProcess(r *run) error {
 	r.onRevert(func() { _ = r.edge.signal(syscall.SIGCONT) })
 	return r.edge.signal(syscall.SIGSTOP)
 }
 
-// signalled sends the edge a signal.
 func signalled(sig syscall.Signal) func(*run) error {
 	return func(r *run) error { return r.edge.signal(sig) }
 }

@@ -61,7 +61,6 @@ func (h *history) traceTo(w *bufio.Writer) {
 	h.trace = w
 }
 
-// record takes an event of the bus.
 func (h *history) record(e *servosim.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +89,6 @@ func (h *history) record(e *servosim.Event) {
 	motor.torque = e.After.Torque
 }
 
-// mark writes a line into the trace.
 func (h *history) mark(text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +106,6 @@ func goalOf(e *servosim.Event) (goal int, ok bool) {
 	return 0, false
 }
 
-// index is the slot of an instant.
 func (h *history) index(t rt.Instant) int {
 	return min(max(int(t.Sub(h.start)/slotTime), 0), slotsMax)
 }
@@ -141,7 +138,6 @@ func (h *history) lastDriven(ids []uint8, after, before rt.Instant) (last rt.Ins
 	return last
 }
 
-// off is when the last servo let go.
 func (h *history) off() rt.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,7 +164,6 @@ type phase struct {
 	length time.Duration
 }
 
-// phases are what the arm did between two instants.
 func (h *history) phases(from, to rt.Instant) (all []phase) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,7 +221,6 @@ func merged(all []phase) (kept []phase) {
 	return kept
 }
 
-// describe puts phases into words.
 func describe(all []phase) string {
 	var words []string
 	for i, p := range all {

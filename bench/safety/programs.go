@@ -31,7 +31,6 @@ type edgeProcess struct {
 	endedAt  rt.Instant    // after gone
 }
 
-// startEdge runs edge-rt on an arm.
 func startEdge(bin string, a *arm, endpoint string, args ...string) (e *edgeProcess, err error) {
 	e = &edgeProcess{bin: bin, dir: a.dir, gone: make(chan struct{})}
 	all := append([]string{"--bus", a.port(), "--calibration", a.calibrationPath(), "--connect", endpoint, "--id", robotID, "--fps", fmt.Sprint(fps),

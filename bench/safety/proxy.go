@@ -22,7 +22,6 @@ type proxy struct {
 	ended bool         // guarded by mu
 }
 
-// openProxy leads to a server's endpoint.
 func openProxy(endpoint string) (*proxy, error) {
 	p := &proxy{to: strings.TrimPrefix(endpoint, "tcp/"), up: true, down: true}
 	p.moved = sync.NewCond(&p.mu)
@@ -50,7 +49,6 @@ func (p *proxy) serve(l net.Listener) {
 	}()
 }
 
-// connect serves one connection.
 func (p *proxy) connect(c net.Conn) {
 	s, err := net.DialTimeout("tcp", p.to, time.Second)
 	if err != nil {

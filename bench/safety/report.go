@@ -64,7 +64,6 @@ func (r *Result) Broken() (n int) {
 	return n
 }
 
-// progress is a result as it is shown while others run.
 func (r *Result) progress() string {
 	if r.Failed {
 		return r.Name + ": failed\n"
@@ -95,7 +94,6 @@ func (r *Result) judged(v referee.Verdict, from rt.Instant) {
 	r.SafeMS, r.SafeMaxMS = -1, -1
 }
 
-// judge fills in what referee and history say.
 func (r *run) judge() {
 	v := r.arm.referee.Verdict()
 	if r.other != nil {
@@ -133,7 +131,6 @@ const (
 	offMax  = 300 * time.Millisecond
 )
 
-// did puts what the arm did into words.
 func (r *run) did() string {
 	all := r.arm.history.phases(r.at, r.until)
 	// What moved last before an end of its own was the parking.

@@ -58,7 +58,6 @@ type run struct {
 // now is the bus's clock.
 func now() rt.Instant { return rt.KernelClock().Now() }
 
-// play plays a fault from start to end.
 func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error) {
 	r := &run{ctx: ctx, cfg: cfg, dir: dir, fault: f, result: Result{Name: f.Name, Title: f.Title}}
 	began := time.Now()
@@ -75,7 +74,6 @@ func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error
 	return r.result, ctx.Err()
 }
 
-// lastLines are the edge's, for an error.
 func (r *run) lastLines() string {
 	if r.edge == nil || r.edge.Running() {
 		return ""
@@ -84,7 +82,6 @@ func (r *run) lastLines() string {
 	return "; edge-rt said: " + string(bytes.Join(lines[max(0, len(lines)-3):], []byte(" / ")))
 }
 
-// open starts the arm, the server and the cable between them.
 func (r *run) open() (err error) {
 	if err := r.openArm(); err != nil {
 		return err
@@ -139,7 +136,6 @@ func (r *run) openTrace() error {
 	return nil
 }
 
-// start starts the edge.
 func (r *run) start() error {
 	args := append([]string(nil), r.fault.Args...)
 	for i := range args {
@@ -176,7 +172,6 @@ func (r *run) settle() {
 	}
 }
 
-// steps are those that every run takes.
 func (r *run) steps() error {
 	r.settle()
 	if err := r.start(); err != nil {
@@ -214,7 +209,6 @@ func (r *run) steps() error {
 	return nil
 }
 
-// begin lets the fault begin.
 func (r *run) begin(seed uint64) error {
 	if len(r.fault.Script) > 0 {
 		if err := r.arm.bus.Inject(servosim.Script{Seed: seed, Faults: r.fault.Script}); err != nil {
@@ -227,7 +221,6 @@ func (r *run) begin(seed uint64) error {
 	return r.fault.Do(r)
 }
 
-// waitArmed waits for an arm under torque.
 func (r *run) waitArmed() error {
 	if !until(armLimit, func() bool { return r.arm.armed() || r.edge.ended() }) {
 		return fmt.Errorf("the arm was not armed within %v", armLimit)
@@ -238,7 +231,6 @@ func (r *run) waitArmed() error {
 	return nil
 }
 
-// onRevert does something when the fault is over.
 func (r *run) onRevert(do func()) { r.undo = append(r.undo, do) }
 
 // revert undoes what the fault did, the last of it first.
@@ -336,7 +328,6 @@ func (r *run) close() {
 	}
 }
 
-// onClose does something at the end of the run.
 func (r *run) onClose(do func()) { r.cleanup = append(r.cleanup, do) }
 
 // corruptChunks has every chunk changed for as long as the fault lasts.

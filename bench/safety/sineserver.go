@@ -43,7 +43,6 @@ const (
 // robotID is what every robot here is called.
 const robotID = "arm"
 
-// openSineServer listens at a free port.
 func openSineServer(ctx context.Context, grip func(time.Duration) float64, first func(rt.Instant)) (s *sineServer, err error) {
 	s = &sineServer{first: first, grip: grip}
 	if s.endpoint, err = bench.FreeEndpoint(); err != nil {
@@ -82,14 +81,12 @@ func (s *sineServer) serve() (err error) {
 
 func (s *sineServer) close() { s.session.Close() }
 
-// setSilent makes it answer nothing, or again.
 func (s *sineServer) setSilent(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent = on
 }
 
-// setChange sets what is done to every chunk.
 func (s *sineServer) setChange(change func(*wire.ActionChunk)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

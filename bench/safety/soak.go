@@ -149,7 +149,6 @@ func (s *soak) bringBack() error {
 	return s.startArmed()
 }
 
-// keep keeps what the referee has found since the last time.
 func (s *soak) keep() {
 	v := s.arm.referee.Verdict()
 	was := s.before

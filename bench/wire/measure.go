@@ -129,7 +129,6 @@ func (f *fixture) round(ctx context.Context, n int) (turns []Turn, err error) {
 	return turns, nil
 }
 
-// turn is one pair's share of one round.
 func (p *pair) turn(ctx context.Context, round, size int, flood bool) (Turn, error) {
 	t := Turn{Round: round, Subject: p.subject, Path: p.path, Bytes: size, Flood: flood}
 	what := "rtt"

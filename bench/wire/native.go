@@ -21,7 +21,6 @@ const (
 	floodLimit = time.Minute
 )
 
-// native opens our own end of a pair.
 func (e End) native(ctx context.Context) (echo, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
@@ -51,7 +50,6 @@ func (e End) native(ctx context.Context) (echo, func(), error) {
 	return p, stop, err
 }
 
-// pong sends every ping back, and counts floods.
 func (e End) pong(s wire.Session) error {
 	back, err := s.Publisher(e.Key+"/pong", pingQoS)
 	if err != nil {

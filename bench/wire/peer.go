@@ -58,7 +58,6 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 	return p, nil
 }
 
-// do sends one command and returns the answer to it.
 func (p *peer) do(ctx context.Context, command string, numbers ...int) (answer, error) {
 	for _, n := range numbers {
 		command += " " + strconv.Itoa(n)
@@ -86,7 +85,6 @@ func (p *peer) answer(ctx context.Context) (a answer, err error) {
 	return a, p.failure()
 }
 
-// failure is why an end has ended.
 func (p *peer) failure() error {
 	if err := p.Wait(bench.StopLimit); err != nil {
 		return err

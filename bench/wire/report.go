@@ -110,7 +110,6 @@ func newResult(mine []Turn) Result {
 	return r
 }
 
-// rate is messages in a second.
 func (t Turn) rate() float64 { return float64(t.Count-t.Lost) / t.Seconds }
 
 // ratio compares turns of the same round: the median of the quotients of the

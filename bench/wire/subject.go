@@ -61,7 +61,6 @@ func (p *pair) pongMallocs(ctx context.Context) (n uint64, ok bool, err error) {
 	return *a.Mallocs, true, nil
 }
 
-// calibrate measures the overhead of a report.
 func (p *pair) calibrate(ctx context.Context) error {
 	var last uint64
 	for range 3 {
@@ -83,7 +82,6 @@ type fixture struct {
 	missing []string // what could not take part, and how to get it
 }
 
-// startAll starts all subjects that this machine has.
 func startAll(ctx context.Context, cfg Config) (*fixture, error) {
 	f := &fixture{cfg: cfg}
 	hasPython := f.answers(ctx, Python, cfg.Python, "-c", "import zenoh; zenoh.open")
@@ -138,7 +136,6 @@ func (f *fixture) startRouter(ctx context.Context) (err error) {
 	return err
 }
 
-// startPair starts a pair.
 func (f *fixture) startPair(ctx context.Context, subject, path string) (err error) {
 	p := &pair{subject: subject, path: path}
 	at, how := f.at, "connect"
@@ -171,7 +168,6 @@ func (f *fixture) argv(subject string, end ...string) []string {
 	return bench.Part(append([]string{"wire", subject}, end...)...).Args
 }
 
-// end lets everything go.
 func (f *fixture) end(ctx context.Context) {
 	for _, p := range f.pairs {
 		for _, end := range p.ends() {

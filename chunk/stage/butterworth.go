@@ -121,8 +121,6 @@ func (f *butterworth) preview(rows []float32) {
 	}
 }
 
-// reset forgets the past: the next row passes as it is.
-//
 //rt:noalloc
 func (f *butterworth) reset() { f.primed = false }
 

@@ -30,13 +30,9 @@ func newInterpolator(n, dof int) (*interpolator, error) {
 	return &interpolator{n: n, from: make([]float32, dof), to: make([]float32, dof), out: make([]float32, dof)}, nil
 }
 
-// needsAction says that the next tick has nothing: add the next action.
-//
 //rt:noalloc
 func (p *interpolator) needsAction() bool { return p.index >= p.count }
 
-// add takes the next action, [dof], and copies it.
-//
 //rt:noalloc
 func (p *interpolator) add(action []float32) {
 	p.index, p.count = 0, 1
@@ -48,8 +44,6 @@ func (p *interpolator) add(action []float32) {
 	p.started = true
 }
 
-// next lends the row of this tick, [dof], nil when the action is used up.
-//
 //rt:noalloc
 func (p *interpolator) next() []float32 {
 	if p.needsAction() {

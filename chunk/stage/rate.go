@@ -29,8 +29,6 @@ func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	}, nil
 }
 
-// reset puts the arm at rest at row, [dof].
-//
 //rt:noalloc
 func (l *rateLimit) reset(row []float32) {
 	for j, x := range row {
@@ -39,8 +37,6 @@ func (l *rateLimit) reset(row []float32) {
 	l.started = true
 }
 
-// rest says that the arm was held where it is for this tick.
-//
 //rt:noalloc
 func (l *rateLimit) rest() { clear(l.v) }
 

@@ -112,7 +112,6 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 		output[*faults.Report]{"--svg", f.SVG, (*faults.Report).WriteSVG})
 }
 
-// load reads the scenarios and contenders that the flags name.
 func (f *faultsFlags) load() error {
 	names := f.Faults
 	if len(names) == 1 && names[0] == "compare" {

@@ -31,7 +31,6 @@ var (
 	requests = make(chan request)
 )
 
-// serve starts what is asked for, for as long as the program runs.
 func serve() {
 	runtime.LockOSThread()
 	for r := range requests {

@@ -87,7 +87,6 @@ type Config struct {
 	Trace func(*Tick) // called on every tick; what it gets is lent
 }
 
-// check fills in the defaults and refuses what cannot run.
 func (c *Config) check() error {
 	if c.Policy == nil {
 		return fmt.Errorf("%w: no policy", ErrConfig)

@@ -82,7 +82,6 @@ func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 	return true, fresh
 }
 
-// send puts an observation on its way.
 func (n *network) send(now time.Duration, f *request) {
 	f.sent = now
 	n.upSize += f.bytes
@@ -116,7 +115,6 @@ func (n *network) pass(line *faulty.Line[*request], effect faulty.Effect, f *req
 	return passed
 }
 
-// advance lets the server work until now.
 func (n *network) advance(now time.Duration, p Policy) error {
 	for {
 		arrival := len(n.inbound) > 0 && n.inbound[0].at <= now
@@ -174,7 +172,6 @@ func (n *network) begin(f *request, at time.Duration, p Policy) error {
 	return nil
 }
 
-// finish puts the answer on its way.
 func (n *network) finish() {
 	f := n.serving
 	n.serving = nil

@@ -156,7 +156,6 @@ func (r *Robot) tick(tick int) error {
 	return nil
 }
 
-// observe reads the joints.
 func (r *Robot) observe() {
 	for j, v := range r.world.Q() {
 		if r.cfg.Counts {
@@ -197,7 +196,6 @@ func (r *Robot) act(now rt.Instant) {
 	}
 }
 
-// merge gives an answer to the discipline.
 func (r *Robot) merge(now time.Duration, f *request) {
 	held := copy(r.next[:], r.core.Plan.Peek()) > 0 // else there is nothing to jump from
 	m := r.core.Plan.OnChunk(rt.Instant(now), &chunk.Chunk{
@@ -217,7 +215,6 @@ func (r *Robot) merge(now time.Duration, f *request) {
 	r.out.MaxEstimate = max(r.out.MaxEstimate, r.core.Plan.View().Estimate)
 }
 
-// sendRequest captures an observation and puts it on its way.
 func (r *Robot) sendRequest(tick int, now time.Duration) error {
 	a := &r.ask
 	f := &request{key: a.Key, obs: Observation{

@@ -112,7 +112,6 @@ type sentRequest struct {
 	full           int // ticks from its estimate to the next request on which more actions were left than the trigger fires at
 }
 
-// lose notes a message that will not come.
 func (l *losses) lose(key int64, at time.Duration) {
 	if l.since < 0 {
 		l.since = at
@@ -125,7 +124,6 @@ func (l *losses) lose(key int64, at time.Duration) {
 	}
 }
 
-// tick notes what the trigger sees.
 func (l *losses) tick(tick int, v chunk.View, horizon int) {
 	if len(l.requests) == 0 || v.SMin == 0 || v.Size <= horizon-v.SMin {
 		return
@@ -135,12 +133,10 @@ func (l *losses) tick(tick int, v chunk.View, horizon int) {
 	}
 }
 
-// ask notes a request.
 func (l *losses) ask(key int64, tick, estimate int) {
 	l.requests = append(l.requests, sentRequest{key: key, tick: tick, estimate: estimate})
 }
 
-// recover notes a merge.
 func (l *losses) recover(now time.Duration, out *Outcome) {
 	if l.since >= 0 {
 		out.Recoveries = append(out.Recoveries, now-l.since)

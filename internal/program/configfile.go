@@ -98,7 +98,6 @@ func (r *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	return v, nil
 }
 
-// checkValue refuses a value that the flag cannot have.
 func checkValue(flag *kong.Flag, v any) error {
 	kind := flag.Target.Kind()
 	want := "one value"

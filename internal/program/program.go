@@ -82,7 +82,6 @@ func negativesLast(args []string) []string {
 	return append(append(rest, "--"), last...)
 }
 
-// negative reports whether an argument is a number below zero.
 func negative(arg string) bool {
 	_, err := strconv.ParseFloat(arg, 64)
 	return err == nil && len(arg) > 1 && arg[0] == '-' && strings.IndexByte(".0123456789", arg[1]) >= 0
@@ -144,7 +143,6 @@ func checkUses(ctx *kong.Context) error {
 	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(unused, "; nor for "))
 }
 
-// commandsWith names the commands that take a flag.
 func commandsWith(app *kong.Application, flag string) (names []string) {
 	for _, leaf := range app.Leaves(true) {
 		uses, limited := usesOf(leaf)

@@ -218,7 +218,6 @@ func closeFile(f *os.File) error {
 	return f.Close()
 }
 
-// drain writes everything that waits.
 func (w *Writer) drain() {
 	// The wall clock is read once; a record's own instant is how long ago it was.
 	wall, now := time.Now().UTC(), w.clock.Now()
@@ -241,7 +240,6 @@ func (w *Writer) drain() {
 	}
 }
 
-// flush writes the lines gathered in text.
 func (w *Writer) flush() {
 	if w.count == 0 {
 		return

@@ -69,8 +69,6 @@ func appendField(dst []byte, key, value string) []byte {
 	return appendQuoted(append(dst, key...), value)
 }
 
-// appendStale appends the names of the cameras whose pictures were old.
-//
 //rt:noalloc
 func appendStale(dst []byte, r *Record) []byte {
 	dst = append(dst, '[')

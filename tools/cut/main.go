@@ -63,7 +63,6 @@ func ip(args ...string) error {
 	return nil
 }
 
-// addCable makes both namespaces and the cable.
 func addCable() error {
 	for _, args := range [][]string{
 		{"netns", "add", serverSpace},

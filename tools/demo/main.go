@@ -136,7 +136,6 @@ type report struct {
 	RT          struct{ Granted bool } `json:"rt"`
 }
 
-// judge prints each check with its figures and fails if one fails.
 func judge(path string, stolen time.Duration, o options) error {
 	var r report
 	if err := proc.ReadJSON(path, &r); err != nil {

@@ -180,7 +180,6 @@ type status struct {
 	Chunks uint64 `json:"chunks"` // merged so far
 }
 
-// status is that of every edge.
 func (f *fleet) status() (all []status, err error) {
 	for i := range f.edges {
 		out, err := f.edge("ctl", "status", "--id", f.id(i)).Output()
@@ -196,7 +195,6 @@ func (f *fleet) status() (all []status, err error) {
 	return all, nil
 }
 
-// judge prints each robot's figures and fails if one misses its marks.
 func (f *fleet) judge(slowest time.Duration) error {
 	var checks proc.Checks
 	for i := range f.o.edges {

@@ -33,13 +33,11 @@ func newInitramfs() *initramfs {
 	return a
 }
 
-// add adds a file with this content.
 func (a *initramfs) add(name string, content []byte) {
 	a.dir(path.Dir(name))
 	a.put(name, kindFile, 0, 0, content)
 }
 
-// addFile adds a file of the host.
 func (a *initramfs) addFile(name, from string) error {
 	b, err := os.ReadFile(from)
 	a.add(name, b)
@@ -67,7 +65,6 @@ func (a *initramfs) put(name string, mode, major, minor int, content []byte) {
 // pad fills up to four bytes.
 func (a *initramfs) pad() { a.archive.Write(make([]byte, -a.archive.Len()&3)) }
 
-// write ends the archive and writes it to a file.
 func (a *initramfs) write(name string) error {
 	a.put("TRAILER!!!", 0, 0, 0, nil)
 	f, err := os.Create(name)
