@@ -2,16 +2,13 @@ package chunk
 
 import "edgert/rt"
 
-// async is the client of SmolVLA's asynchronous inference: on every tick on which
-// at most a share Threshold of a chunk is left, an observation leaves, unless the
-// arm stands where it stood in the observation that was answered last. An
-// observation with nothing left to run must go whatever it looks like, once per
-// answer. A new chunk is blended into the steps that the queue already has, and
-// what lies behind its end is dropped.
-//
-// An answer that is older than one before it, or late, changes nothing. What must
-// go goes again when the latency estimate has passed without an answer, and the
-// same step is not asked for twice before.
+// async is SmolVLA's client: while at most a share Threshold of a chunk is left,
+// an observation leaves on every tick, unless the arm stands where it stood in
+// the one answered last. With nothing left to run, one leaves once per answer
+// whatever it shows, and again when the latency estimate has passed. No step is
+// asked for twice before. A new chunk is blended into the queue; what lies behind
+// its end is dropped. An answer that is late, or older than one before it,
+// changes nothing.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py. Its server
 // filters; here what an idle server would throw away is not sent.
@@ -89,8 +86,7 @@ func (d *async) Reset() {
 	d.mustGo, d.filter.active, d.step = true, false, noStep
 }
 
-// stateFilter finds observations that say nothing new, because the arm stands
-// where it stood in an earlier one.
+// stateFilter finds observations of an arm that stands where it stood earlier.
 //
 // Source: lerobot async_inference/helpers.py, observations_similar.
 type stateFilter struct {

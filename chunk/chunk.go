@@ -1,22 +1,20 @@
 // Package chunk decides which action runs on which tick.
 //
 // A policy answers an observation with a chunk: H rows, one per control period.
-// Chunks arrive late, twice, out of order or never, and the arm must not care. A
-// Discipline is one way to deal with that. It is a step machine: Pop, OnChunk and
-// OnTick, in this order on every tick (discipline.go). The robot, the tests and the
-// simulation drive the same ones, made by New from a Config (config.go). Nothing
-// here reads a clock, does I/O or allocates after New.
+// Chunks arrive late, twice, out of order or never. A Discipline is one way to deal
+// with that, a step machine: Pop, OnChunk and OnTick on every tick (discipline.go).
+// The robot, the tests and the simulation use the same ones, made by New from a
+// Config (config.go). Nothing here reads a clock, does I/O or allocates after New.
 //
-// The default is drtc.go, with two parts of its own. The schedule (schedule.go) is
-// DRTC's: a ring of slots keyed by action step j, each slot a last-write-wins
-// register that keeps the row of the newest request. n is the step executed last.
-// An observation captured at n asks for the steps from n+1 on; row i of its chunk,
-// and of the prefix that conditions it, is step n+1+i. Merging is the pointwise
-// join for j > n, so the steps that ran while the chunk was under way fall away by
+// The default is drtc.go. Its schedule (schedule.go) is a ring of slots keyed by
+// action step j, each a last-write-wins register for the row of the newest request.
+// n is the step executed last. An observation captured at n asks for the steps from
+// n+1 on; row i of its chunk, and of the prefix that conditions it, is step n+1+i.
+// Merging is the pointwise join for j > n: steps that ran meanwhile fall away by
 // index, a duplicate changes nothing and an older answer loses. Executing is
 // popping slot n+1; n moves only when an action ran. The trigger (trigger.go) asks
 // when few enough actions are left and the cooldown since the last request has run
-// out. A lost chunk thus costs one round trip.
+// out, so a lost chunk costs one round trip.
 //
 // The others run on LeRobot's ActionQueue (queue.go): sequential.go has rtc, append
 // and sync, async.go and v1.go one each, queuebase.go what they share. Requests
@@ -103,8 +101,7 @@ type Result struct {
 	stored int // rows that are now to run
 }
 
-// measureOverlap adds one pair of rows to MaxL2 and, until finishOverlap, to the
-// sum in MeanL2.
+// measureOverlap adds one pair of rows; MeanL2 is their sum until finishOverlap.
 //
 //rt:noalloc
 func (r *Result) measureOverlap(old, fresh []float32) {

@@ -33,14 +33,13 @@ const (
 var prefixes = []string{prefixRows, prefixSpans, prefixNone}
 
 // What the cooldown of drtc does, the values of Config.Cooldown. The DRTC program
-// has the last three; of them only the first recovers from a lost answer without a
-// flood of requests, and the other two need Compat.
+// has the last three; only the first of them recovers from a lost answer without a
+// flood.
 //
-// The estimate stays high for many round trips after a spike, as it must for the
-// delay that is announced. As a cooldown it then lets one lost answer cost most of
-// the actions that are left. So the default asks again after half of them, where
-// that is sooner, but never before a mean round trip has passed: the estimate
-// without its margin.
+// The estimate stays high for many round trips after a spike; as a cooldown it
+// would let one lost answer cost most of the actions left. So the default asks
+// again after half of them where that is sooner, but never before a mean round trip
+// has passed.
 const (
 	cooldownRunway = "runway" // counts down, and is no longer than half the actions left
 	cooldownCounts = "counts" // counts down with every tick
@@ -74,14 +73,8 @@ type Config struct {
 	DOF       int     // joints
 	FPS       float64 // actions per second
 	PrefixEnd int     // row at which the bundle's conditioning ends; 0: no limit
-
-	// Epsilon is how many ticks beyond the latency estimate an answer is waited for,
-	// so that a slightly late one is not asked for twice.
-	Epsilon int
-
-	// Compat runs the original that the discipline comes from, with what ours does
-	// better left out.
-	Compat bool
+	Epsilon   int     // ticks beyond the latency estimate that an answer is waited for
+	Compat    bool    // run the original that the discipline comes from, with its faults
 
 	Estimator      string        // see CheckEstimator; empty: the schedule's own
 	EstimatorK     float64       // jk: deviations above the mean; 0: 1.5
@@ -195,8 +188,7 @@ func (c *Config) ownEstimator() string {
 
 func (c *Config) ticks(d time.Duration) int { return lerobotSteps(d.Seconds(), c.FPS) }
 
-// prefixEnd returns the row at which the conditioning of a chunk of drtc with this
-// announced delay ends: at least max(s_min, delay) rows stay free.
+// prefixEnd is the row where drtc's conditioning ends: max(s_min, delay) stay free.
 //
 //rt:noalloc
 func (c *Config) prefixEnd(delay int) int {

@@ -6,10 +6,8 @@ import (
 	"edgert/rt"
 )
 
-// Discipline is one way to run an arm on chunks: which action runs, how an
-// answer joins the ones that are left, when to ask for the next, and what to
-// tell the policy then.
-//
+// Discipline is one way to run an arm on chunks: which action runs, how an answer
+// joins those left, when to ask for the next, and what to send with the request.
 // Instants are the caller's. Each tick has this order:
 //
 //	action, age, tooOld := d.Pop(now, maxAge) // when an action is due
@@ -18,11 +16,10 @@ import (
 //
 // Owner: the tick thread; it has no lock.
 type Discipline interface {
-	// Pop takes the action of this tick, shape [dof] in robot units, nil when there
-	// is none, and its age: now less the older of the state and the pictures it was
-	// computed from. The slice is lent until the next OnChunk. An action older than
-	// maxAge never runs (0: no limit): it and its like are dropped, tooOld is true
-	// and age is its age.
+	// Pop takes the action of this tick, [dof] in robot units, nil when there is
+	// none; age is now less the older of its state and pictures. The slice is lent
+	// until the next OnChunk. Actions older than maxAge (0: no limit) are dropped:
+	// tooOld is true.
 	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool)
 
 	// Peek lends the action that the next Pop would take, nil when there is none:
@@ -43,10 +40,9 @@ type Discipline interface {
 	// were taken: the answer's actions age from then where it is older than the state.
 	SetSource(key int64, source rt.Instant)
 
-	// Rearm says that no request under way will be answered, for instance because its
-	// session is lost: the next OnTick may ask, and drtc does, since the actions left
-	// are old. Resume says the same after a break in which nothing could be asked,
-	// such as a silent bus; the originals do not know it. Reset begins an episode: it
+	// Rearm says that no request under way will be answered, such as after a lost
+	// session: the next OnTick may ask. Resume says the same after a break in which
+	// nothing could be asked; the originals ignore it. Reset begins an episode: it
 	// also drops every action that has not run.
 	Rearm()
 	Resume()

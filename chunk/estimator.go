@@ -83,9 +83,8 @@ func newEstimator(name string, initial, k float64, constant time.Duration) (esti
 	}
 }
 
-// steps quantises a latency to action steps: rounded up, at least 1, and at most
-// max(1, horizon/2) when a horizon is given (0: no limit), because a delay of
-// more than half a chunk leaves no room for an execution horizon.
+// steps quantises a latency to action steps: rounded up, at least 1, at most half
+// the horizon (0: no limit), since a longer delay leaves no room to execute.
 //
 //rt:noalloc
 func steps(seconds, fps float64, horizon int) int {
@@ -168,9 +167,8 @@ func (fixed) observe(float64) {}
 
 func (f fixed) seconds() float64 { return float64(f) }
 
-// longest predicts the longest round trip ever, as LeRobot's LatencyTracker does
-// for its engines, and 0 before the first. One slow answer stays in the estimate
-// for the rest of the run; that is what jk does better.
+// longest predicts the longest round trip ever, 0 before the first. Unlike in jk,
+// one slow answer stays in it for the rest of the run.
 //
 // Source: lerobot policies/rtc/latency_tracker.py.
 type longest float64

@@ -12,9 +12,7 @@ import (
 
 // actionQueue is LeRobot's ActionQueue: actions in a row with a cursor. A chunk
 // replaces what is left, goes behind it, or is blended into it. Positions are not
-// steps: the caller of replace says how many rows have passed.
-//
-// Buffer, cursor and provenance change together, and rows are copied in and out.
+// steps: the caller of replace says how many rows have passed. Rows are copied.
 //
 // Owner: the tick thread; it has no lock.
 //
@@ -44,8 +42,7 @@ func newActionQueue(rows, dof int) *actionQueue {
 //rt:noalloc
 func (q *actionQueue) size() int { return q.end - q.index }
 
-// get takes the next action, [dof], nil when there is none. It is lent until the
-// next chunk.
+// get takes the next action, [dof], nil without one. Lent until the next chunk.
 //
 //rt:noalloc
 func (q *actionQueue) get() []float32 {
@@ -89,8 +86,7 @@ func (q *actionQueue) replace(c *Chunk, delay int) {
 	}
 }
 
-// append puts all rows of c behind the actions left. It reports false, and
-// changes nothing, when there is no room.
+// append puts all rows of c behind the actions left; false when there is no room.
 //
 //rt:noalloc
 func (q *actionQueue) append(c *Chunk) bool {
@@ -106,9 +102,8 @@ func (q *actionQueue) append(c *Chunk) bool {
 	return true
 }
 
-// blend makes the rows of c from skip on the queue; where it already had an
-// action, f says what becomes of both. A blended action is as old as the older
-// of the two.
+// blend makes the rows of c from skip on the queue, and aggregates with f where
+// it had an action. A blended action is as old as the older of the two.
 //
 //rt:noalloc
 func (q *actionQueue) blend(c *Chunk, skip int, f aggregate) {

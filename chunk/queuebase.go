@@ -23,9 +23,8 @@ type queueBase struct {
 	last    Provenance
 }
 
-// newQueueBase makes room for all that may be left when a request leaves, which is
-// Buffer at most, or a chunk, and for the longest answer behind that: however short
-// the chunks are, none that was asked for is refused. maxBuffer bounds it.
+// newQueueBase makes room for Buffer, or a chunk, and the longest answer behind it,
+// so that no answer that was asked for is refused. maxBuffer bounds it.
 func newQueueBase(c Config, e estimator) (queueBase, error) {
 	f, err := aggregateByName(c.Aggregate)
 	rows := max(c.ticks(c.Buffer), c.Horizon) + c.Horizon
@@ -99,8 +98,7 @@ func (b *queueBase) append(c *Chunk, r Result) Result {
 	return r
 }
 
-// blend replaces the queue by an answer without its first executed rows, and
-// aggregates where the queue had an action.
+// blend replaces the queue by an answer, and aggregates where it had an action.
 //
 //rt:noalloc
 func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {
@@ -110,8 +108,7 @@ func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// blendUnlessLate is blend for an answer of which a row is still to run; any other
-// only teaches the estimator.
+// blendUnlessLate only teaches the estimator where no row of c is still to run.
 //
 //rt:noalloc
 func (b *queueBase) blendUnlessLate(c *Chunk, executed int, r Result) Result {
@@ -123,8 +120,7 @@ func (b *queueBase) blendUnlessLate(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// skip leaves out the first executed rows of c and measures how far the others lie
-// from the actions they meet.
+// skip leaves out the executed rows of c and measures how far the others jump.
 //
 //rt:noalloc
 func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
@@ -141,8 +137,7 @@ func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// waiting counts a tick and says whether the newest request may still be
-// answered.
+// waiting counts a tick; true while the newest request may still be answered.
 //
 //rt:noalloc
 func (b *queueBase) waiting() bool {
@@ -187,9 +182,8 @@ func (b *queueBase) conditionOnRest(a *Ask) {
 //rt:noalloc
 func (b *queueBase) estimate() int { return lerobotSteps(b.latency.seconds(), b.c.FPS) }
 
-// recovery is how many ticks to wait for an answer before asking again: what it
-// should take, but not longer than the actions last, and s_min while nothing is
-// known.
+// recovery is how many ticks to wait for an answer before asking again: the
+// estimate, but not longer than the actions last; s_min while nothing is known.
 //
 //rt:noalloc
 func (b *queueBase) recovery() int {

@@ -2,9 +2,8 @@ package chunk
 
 import "edgert/rt"
 
-// requestSlots is how many requests are remembered: over 4 s at 60 Hz for a
-// discipline that asks on every tick, 12 s for one with a cooldown. An answer
-// that comes later has been superseded long ago.
+// requestSlots is how many requests are remembered: over 4 s at 60 Hz when every
+// tick asks. An answer that comes later has been superseded long ago.
 const requestSlots = 256
 
 // request is what is kept about an observation that was sent, because the answer
@@ -36,9 +35,8 @@ func (q *requests) setSource(key int64, source rt.Instant) {
 	}
 }
 
-// answer finds the request that c answers and fills in what the request says about
-// c. The outcome is Joined, Unknown when it was never sent or is too long ago, or
-// duplicate when it was answered before.
+// answer finds the request that c answers and fills in what it says about c. The
+// outcome is Joined, Unknown (never sent or too long ago) or duplicate.
 //
 //rt:noalloc
 func (q *requests) answer(now rt.Instant, c *Chunk) (r request, result Result) {

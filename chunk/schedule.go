@@ -60,14 +60,12 @@ func newSchedule(horizon, dof int) *schedule {
 	return s
 }
 
-// size returns how many actions can run without another chunk: the occupied
-// steps from n+1 on, up to the first gap.
+// size returns how many occupied steps there are from n+1 up to the first gap.
 //
 //rt:noalloc
 func (s *schedule) size() int { return int(s.end - s.n - 1) }
 
-// pop takes the action of a step above n, as Discipline.Pop, and moves n to that
-// step.
+// pop is Discipline.Pop for a step above n, and moves n to that step.
 //
 //rt:noalloc
 func (s *schedule) pop(step int64, now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool) {
@@ -99,13 +97,10 @@ func (s *schedule) peek(step int64) []float32 {
 	return s.robot[i : i+s.dof : i+s.dof]
 }
 
-// merge joins a chunk into the schedule: for every step above n the row of the
-// newer request stays. Only a request newer than all merged before is taken, so
-// that what conditioned a chunk is always the schedule it is merged into. The
-// chunk is copied.
-//
-// A chunk of the wrong shape, with rows that are not finite, or about steps
-// outside the ring changes nothing.
+// merge joins a copy of a chunk: for every step above n the row of the newer
+// request stays. Only a request newer than all before is taken, so that what
+// conditioned a chunk is always the schedule it is merged into. A chunk of the
+// wrong shape, not finite, or about steps outside the ring changes nothing.
 //
 //rt:noalloc
 func (s *schedule) merge(c *Chunk, r Result) Result {
@@ -179,9 +174,8 @@ func (s *schedule) store(step int64, row, delay int, c *Chunk) {
 	}
 }
 
-// copyPrefix copies the rows that will run next, steps n+1, n+2 and so on up to
-// the first gap, and returns how many: at most maxRows. modelRows is how many of
-// them, from the first on, have a model row.
+// copyPrefix copies the steps from n+1 up to the first gap, at most maxRows.
+// modelRows is how many of them, from the first on, have a model row.
 //
 //rt:noalloc
 func (s *schedule) copyPrefix(robot, model []float32, maxRows int) (rows, modelRows int) {
@@ -243,8 +237,7 @@ func (s *schedule) clear() {
 //rt:noalloc
 func (s *schedule) holds(step int64) bool { return s.slots[step&s.mask].step == step }
 
-// extend restores end after n moved or slots were filled. Every step is passed
-// once, so it costs O(1) per action.
+// extend restores end after n moved or slots were filled, in O(1) per action.
 //
 //rt:noalloc
 func (s *schedule) extend() {
@@ -275,8 +268,7 @@ type watermark int64
 // noKey is below every request key, so that the first request always wins.
 const noKey = math.MinInt64
 
-// accept reports whether key is newer than everything before, and remembers it.
-// Ties keep the incumbent.
+// accept reports whether key is newer than all before, and remembers it.
 //
 //rt:noalloc
 func (w *watermark) accept(key int64) bool {

@@ -3,13 +3,11 @@ package chunk
 import "edgert/rt"
 
 // sequential is rtc, append and sync, with one request under way at a time. rtc
-// asks while actions for at most Buffer are left, conditions on them, and its
-// answer replaces them; the answer to append goes behind them; sync asks when none
-// is left.
-//
-// An answer drops the rows that ran since its observation. A request without an
-// answer is asked again after the latency estimate, and then either answer will
-// do for rtc, the first for the others, since the second would repeat the motion.
+// asks while actions for at most Buffer are left, and its answer replaces them;
+// append's goes behind them; sync asks when none is left. An answer drops the rows
+// that ran meanwhile. A request is repeated after the latency estimate; then rtc
+// takes either answer, the others the first, since the second would repeat the
+// motion.
 type sequential struct {
 	queueBase
 	newest watermark

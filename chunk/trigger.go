@@ -1,11 +1,10 @@
 package chunk
 
 // trigger decides on which tick drtc asks for the next chunk, and which delay to
-// announce. It fires when at most H - s_min actions are left and the cooldown
-// has run out; firing sets the cooldown to the latency estimate plus epsilon, or
-// less (cooldownRunway). It never waits for an answer: a lost chunk is asked for
-// again after at most estimate + epsilon + 1 ticks, and the newer request
-// supersedes the older.
+// announce. It fires when at most H - s_min actions are left and the cooldown has
+// run out; firing sets the cooldown to the latency estimate plus epsilon, or less
+// (cooldownRunway). It never waits for an answer: a newer request supersedes one
+// that was lost after at most estimate + epsilon + 1 ticks.
 //
 // Owner: the tick thread.
 type trigger struct {
@@ -15,10 +14,9 @@ type trigger struct {
 	due      bool // the next tick fires, however many actions are left
 }
 
-// onTick advances the cooldown by one tick and says whether to ask for a chunk
-// now. size is the actions left after this tick's Pop and OnChunk. delay is what
-// to announce: the estimate, but not more than the actions left. Call it once per
-// tick on which an observation could leave, else onIdleTick.
+// onTick advances the cooldown and says whether to ask now. size is the actions
+// left after Pop and OnChunk; delay the estimate, at most size. Else call
+// onIdleTick.
 //
 //rt:noalloc
 func (t *trigger) onTick(size int) (fire bool, delay int) {
@@ -32,8 +30,7 @@ func (t *trigger) onTick(size int) (fire bool, delay int) {
 	return true, min(estimate, size)
 }
 
-// timeout returns after how many ticks a request without an answer is repeated, of
-// a latency estimate and with so many actions left.
+// timeout returns after how many ticks a request without an answer is repeated.
 //
 //rt:noalloc
 func (t *trigger) timeout(estimate, size int) int {
@@ -47,9 +44,8 @@ func (t *trigger) timeout(estimate, size int) int {
 //rt:noalloc
 func (t *trigger) onIdleTick() { t.cooldown = max(t.cooldown-1, 0) }
 
-// rearm makes the next tick fire: the request under way is known to be lost, or
-// nothing could be asked for a while and the actions left are older than their
-// number says.
+// rearm makes the next tick fire: the request under way is lost, or the actions
+// left are older than their number says.
 //
 //rt:noalloc
 func (t *trigger) rearm() { t.cooldown, t.due = 0, true }

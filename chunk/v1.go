@@ -4,9 +4,8 @@ import "edgert/rt"
 
 // v1 is the first remote proposal: while actions for at most Buffer are left an
 // observation leaves; its answer drops the rows that ran on the way and is
-// blended into the actions that are left. The latency estimate is the last round
-// trip. An answer that is older than one before it changes nothing, and the next
-// request waits for the estimate + epsilon.
+// blended into the rest, unless it is older than one before. The next request
+// waits for the last round trip + epsilon.
 //
 // Source: LeRobot's async proposal, version 1, sections 8 and 11.5.
 type v1 struct {

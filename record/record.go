@@ -1,9 +1,6 @@
-// Package record keeps what a robot did: one line for each action that ran, with
-// where it came from.
-//
-// The tick writes fixed-size records into a ring and never waits: an action for
-// which there is no room is counted as lost. Another thread drains the ring into a
-// file of JSON lines. Neither allocates once the Log is made.
+// Package record keeps one line for each action that ran, with where it came from.
+// The tick writes fixed-size records into a ring; an action without room is counted
+// as lost. Another thread drains the ring into JSON lines. Neither allocates.
 package record
 
 import (

@@ -19,8 +19,7 @@ const (
 // percent a second for the gripper.
 var maxStep = [DOF]float64{3, 3, 3, 3, 3, 4}
 
-// towards moves q by at most limit in the direction of goal: what one servo does
-// in one tick, or in the given part of one.
+// towards moves q towards goal by at most limit.
 //
 //rt:noalloc
 func towards(q, goal, limit float64) float64 {
@@ -41,8 +40,7 @@ func reach(panDeg, elbowDeg float64) (e, tip Point) {
 }
 
 // poseAt returns the joints that put the tip at p, elbow to the right. The three
-// joints that do not move the tip follow from the others, so that a policy has
-// six numbers to learn.
+// that do not move the tip follow, so that a policy has six numbers to learn.
 //
 //rt:noalloc
 func poseAt(p Point, grip float64) [DOF]float64 {
@@ -75,8 +73,7 @@ const (
 	gripperPercent = 20 // counts
 )
 
-// toRaw returns the encoder's reading, rounded to the nearest count and held
-// inside the encoder's range.
+// toRaw returns the nearest count, held inside the encoder's range.
 //
 //rt:noalloc
 func toRaw(joint int, q float64) int {
@@ -95,8 +92,7 @@ func countsPer(joint int) float64 {
 	return countsPerDeg
 }
 
-// fromRaw returns what an encoder count means in degrees, for the gripper in
-// percent.
+// fromRaw returns a count's degrees, for the gripper percent.
 //
 //rt:noalloc
 func fromRaw(joint, raw int) float64 {

@@ -12,21 +12,18 @@ import (
 // than ten minutes the rest of that time is skipped, and Score counts it.
 const catchUpTicksMax = 600 * ticksPerSecond
 
-// Live is a World on a clock. It is the servosim.Plant of a simulated bus and
-// lends camera.Sources. It has no thread: each call first advances it to the call's
+// Live is a World on a clock: the servosim.Plant of a simulated bus, and it lends
+// camera.Sources. It has no thread: each call first advances it to the call's
 // instant.
 //
 // The world is judged on its own 60 Hz grid, from start. Between two grid points
-// each joint moves towards its goal at the servo's speed limit, so the phase of
-// the edge's tick against the grid does not matter: a goal written at any phase
-// is answered by one tick of motion per period, and a goal written exactly on
-// the grid gives exactly World.Step. Reading never changes the motion.
+// each joint moves towards its goal at the servo's speed limit, so the phase of the
+// edge's tick does not matter: one tick of motion per period, and a goal written
+// exactly on the grid gives exactly World.Step. Reading never changes the motion. A
+// joint without torque holds its place, unless Sink makes it sink.
 //
-// A joint without torque holds its place, unless Sink makes it sink.
-//
-// Owner: any thread. The lock is held for arithmetic only, never while sleeping,
-// painting or writing. Time does not go back: an instant before the newest one
-// counts as the newest.
+// Owner: any thread. The lock is held for arithmetic only. An instant before the
+// newest one counts as the newest.
 type Live struct {
 	clock rt.Clock
 	start rt.Instant
@@ -94,8 +91,7 @@ func (l *Live) Torque(now rt.Instant, joint int, on bool) {
 	l.mu.Unlock()
 }
 
-// Sink lets a joint that has no torque turn towards an encoder count, at so many
-// counts per second: a Live is a servosim.Sinker, too.
+// Sink turns a joint without torque towards an encoder count, in counts per second.
 //
 //rt:noalloc
 func (l *Live) Sink(now rt.Instant, joint int, rest int, speed float64) {
@@ -118,8 +114,7 @@ func (l *Live) Present(now rt.Instant, joint int) (raw int) {
 	return raw
 }
 
-// Speed returns how many encoder counts per second a joint turns at, 0 at the end
-// of its encoder's range: a Live is a servosim.Turner, too.
+// Speed returns counts per second, 0 at the end of the encoder's range.
 //
 //rt:noalloc
 func (l *Live) Speed(now rt.Instant, joint int) float64 {

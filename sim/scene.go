@@ -120,8 +120,7 @@ type view struct {
 	mpp  float64 // metres per pixel
 }
 
-// columns returns the half-open range of columns that the capsule may colour in
-// the row at height y, one pixel generously.
+// columns returns the half-open range of columns that the capsule may colour.
 //
 //rt:noalloc
 func (v *view) columns(c *capsule, y float64) (x0, x1 int) {
@@ -137,9 +136,8 @@ func (v *view) columns(c *capsule, y float64) (x0, x1 int) {
 // blendColumns is how many pixels of a row are blended at a time: a native row.
 const blendColumns = NativeWidth
 
-// paintRow blends the shapes into one row of background, without rounding in
-// between, and rounds once, half to even. Only the columns that some shape may
-// colour are touched.
+// paintRow blends the shapes into one row of background and rounds once, half to
+// even.
 //
 //rt:noalloc
 func (v *view) paintRow(dst []byte, row int, shapes *[numShapes]capsule) {

@@ -1,16 +1,15 @@
 // Package sim is a small world to act in: a planar two-link arm on a table that
 // carries targets around a post, seen by a camera from above.
 //
-// World is the task itself, pure and without a clock: Step moves the six servos by
-// one 60 Hz tick and judges, Render paints what a camera sees (world.go, arm.go,
-// scene.go). Live puts one World on a clock (live.go), so that a simulated servo
-// bus and simulated cameras (camera.go) share it.
+// World is the task itself without a clock: Step moves the six servos by one 60 Hz
+// tick and judges, Render paints what a camera sees (world.go, arm.go, scene.go).
+// Live puts it on a clock (live.go), shared by a simulated bus and cameras
+// (camera.go).
 //
 // A leg of the task: bring the tip within 15 mm of the target and keep it there
-// for ten ticks, without ever touching the post that stands in between. Then the
-// next target appears on the other side, so that an episode lasts as long as
-// wanted. A policy can be trained on this world elsewhere and run here, because
-// every draw, position and pixel is defined to the last bit that matters; see
+// for ten ticks, without ever touching the post in between. Then the next target
+// appears on the other side. Every draw, position and pixel is defined to the last
+// bit that matters, so a policy can be trained on this world elsewhere; see
 // testdata/sim.
 //
 // Metres, degrees (the gripper in percent) and ticks. Products are wrapped in
@@ -66,9 +65,8 @@ type Rules struct {
 	Lag       int     // ticks until the servos begin to follow a goal, 0 to maxLag
 }
 
-// Narrow is the harder world: 21 mm less room beside the post of the 35 mm that
-// the teacher keeps, servos twice as fast, so that they follow a jump instead of
-// smoothing it, and two ticks late.
+// Narrow is the harder world: 21 mm less than the teacher's 35 mm beside the post,
+// servos twice as fast, so that they follow a jump, and two ticks late.
 var Narrow = Rules{Clearance: 0.021, Speed: 2, Lag: 2}
 
 // World is the arm, the post and the present target.
@@ -103,9 +101,8 @@ func NewWorld(seed uint64, direction int) *World {
 //rt:noalloc
 func (w *World) Reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
 
-// ResetUnder is Reset into a world with other rules. Places and targets are the
-// same: only moving and judging differ. It panics on a lag outside 0 to maxLag
-// and on a clearance or speed below 0.
+// ResetUnder is Reset under rules: only moving and judging differ. It panics on a
+// lag outside 0 to maxLag and on a clearance or speed below 0.
 //
 //rt:noalloc
 func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
@@ -128,8 +125,7 @@ func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
 	}
 }
 
-// Step moves the servos by one tick towards goal, which has DOF values, and then
-// judges.
+// Step moves the servos by one tick towards goal, DOF values, and judges.
 //
 //rt:noalloc
 func (w *World) Step(goal []float64) {

@@ -16,12 +16,9 @@ const (
 	highestBand = 0.99
 )
 
-// butterworth smooths each joint. The first row passes as it is, as if the joint
-// had been there for ever.
-//
-// With a gain g other than 1 the output moves from its last value by g times the
-// distance to the filtered one: above 1 that makes up for some of the filter's
-// lag, and rings.
+// butterworth smooths each joint; the first row passes as it is. With a gain g
+// other than 1 the output moves by g times the distance to the filtered one: above
+// 1 that makes up for some of the filter's lag, and rings.
 //
 // Source: Distributed Real-Time Chunking, additional implementation details; the
 // program's utils at d20888c, which take scipy's butter and sosfilt.
@@ -151,8 +148,7 @@ func (f *butterworth) settle(z [][2]float64, x float64) {
 	}
 }
 
-// step is one input through all sections, direct form II transposed, and the
-// gain. The conversions keep arm64 from fusing products into sums.
+// step is direct form II transposed. The conversions keep arm64 from fusing.
 //
 //rt:noalloc
 func (f *butterworth) step(z [][2]float64, last, x float64) float64 {

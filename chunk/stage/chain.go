@@ -1,11 +1,9 @@
-// Package stage holds what may stand between the schedule and the last gate
-// before the bus, each optional: a low-pass filter per joint (butterworth.go),
-// LeRobot's action interpolator (interpolator.go), and limits of velocity and
-// acceleration (rate.go). A Chain runs them in this order.
-//
-// A stage changes a row in place, allocates nothing after it is made, and can
-// preview: what it would make of the rows that run next, without running them, so
-// that the policy is conditioned on what the arm will do.
+// Package stage holds what may stand between the schedule and the last gate before
+// the bus, each optional: a low-pass filter per joint (butterworth.go), LeRobot's
+// action interpolator (interpolator.go), limits of velocity and acceleration
+// (rate.go). A Chain runs them in this order. A stage changes a row in place and
+// allocates nothing after it is made. It can preview what it would make of the
+// rows that run next, so that the policy is conditioned on what the arm will do.
 package stage
 
 import (
@@ -81,8 +79,7 @@ func (l *Chain) Add(action []float32) {
 	l.ticks.add(l.row)
 }
 
-// Next lends the row of this tick, [dof], nil when there is none: then the arm is
-// held.
+// Next lends the row of this tick, [dof], nil when the arm is held.
 //
 //rt:noalloc
 func (l *Chain) Next() []float32 {
@@ -97,8 +94,7 @@ func (l *Chain) Next() []float32 {
 	return row
 }
 
-// Preview does to rows, [n*dof], what Add and Next would make of them if they came
-// next.
+// Preview does to rows, [n*dof], what Add and Next would if they came next.
 //
 //rt:noalloc
 func (l *Chain) Preview(rows []float32) {
@@ -110,8 +106,7 @@ func (l *Chain) Preview(rows []float32) {
 	}
 }
 
-// Rest says that the arm was held for this tick, whatever the stages would have
-// made of it.
+// Rest says that the arm was held for this tick.
 //
 //rt:noalloc
 func (l *Chain) Rest() {

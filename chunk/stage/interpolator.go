@@ -5,11 +5,9 @@ import "fmt"
 // maxMultiplier is the most ticks per action.
 const maxMultiplier = 64
 
-// interpolator runs the arm at N ticks for each action of the policy: the ticks
-// between two actions get what lies on the line from one to the next. The first
-// action, with nothing before it, lasts one tick.
-//
-// The last tick of an action is the action itself, to the bit.
+// interpolator runs the arm at N ticks per action, on the line from one action to
+// the next, whose last tick is the action to the bit. The first action lasts one
+// tick.
 //
 // Source: lerobot utils/action_interpolator.py.
 type interpolator struct {
@@ -21,8 +19,7 @@ type interpolator struct {
 	out      []float32 // [dof]
 }
 
-// newInterpolator returns an interpolator for n ticks per action of dof joints; 1
-// passes each action on as it is.
+// newInterpolator returns one for n ticks per action of dof joints.
 func newInterpolator(n, dof int) (*interpolator, error) {
 	if n < 1 || n > maxMultiplier {
 		return nil, fmt.Errorf("stage: %d ticks per action, want 1 to %d", n, maxMultiplier)

@@ -57,8 +57,7 @@ func (l *rateLimit) apply(row []float32) {
 	}
 }
 
-// preview does to rows, [n*dof], what apply would if they came next with steps
-// ticks for each, on the line from one to the next.
+// preview does to rows, [n*dof], what apply would with steps ticks for each.
 //
 //rt:noalloc
 func (l *rateLimit) preview(rows []float32, steps int) {
