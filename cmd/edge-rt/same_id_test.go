@@ -54,6 +54,7 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 		}
 		body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 		header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
+		// The delay of a slow policy: the other robot's request comes meanwhile.
 		pending.Go(func() { time.Sleep(twinDelay); s.publisher.Put(body, header) })
 	}
 	return &player{holdServer: s}, func() (int64, int64) { return counts[0].Load(), counts[1].Load() }

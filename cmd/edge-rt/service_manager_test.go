@@ -140,6 +140,7 @@ func buildLeanServer(t *testing.T) string {
 // Both real programs under a service manager. The edge starts first, alone: it
 // must not claim to be ready before there is a server to have a session with.
 func TestServicesSayWhatIsTrue(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-const patience = 20 * time.Second
+	"edgert/rt/rttest"
+)
 
 // TestMain makes this program a parent of its own when it is asked to.
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println(cmd.Process.Pid)
-	time.Sleep(10 * time.Minute)
+	time.Sleep(10 * time.Minute) // until it is killed
 }
 
 // A parent that is killed, with no chance to do anything, leaves nobody behind.
@@ -47,21 +47,15 @@ func TestNobodyIsLeft(t *testing.T) {
 	}
 	parent.Process.Kill()
 	parent.Wait()
-	if !ended(pid) {
-		syscall.Kill(pid, syscall.SIGKILL)
-		t.Error("the child lives on")
-	}
-}
-
-// ended waits for a process that is nobody's child here.
-func ended(pid int) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return true
+	t.Cleanup(func() {
+		if t.Failed() {
+			syscall.Kill(pid, syscall.SIGKILL)
 		}
-	}
-	return false
+	})
+	rttest.Eventually(t, "the end of the child", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(stat), ") Z ") // it is nobody's child here
+	})
 }
 
 // A goroutine that had locked its thread takes it along when it ends; the child

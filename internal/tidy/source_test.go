@@ -64,6 +64,28 @@ var sourceRules = []struct {
 		},
 	},
 	{
+		"tests of real time are marked", "only they may be run again, so a reader must see which they are",
+		unmarkedRealTime,
+		[]sourceSample{
+			{"a condition", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { for time.Now().Before(end) {} }\n", nil},
+			{"elapsed time", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if d := time.Since(t); d > 3 {} }\n", []string{"a/a_test.go:3: TestA"}},
+			{"without a variable", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if 3 < time.Since(t) {} }\n", []string{"a/a_test.go:3: TestA"}},
+			{"marked", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { rttest.RealTime(t); if d := time.Since(t); d > 3 {} }\n", nil},
+			{"at least so long", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if d := time.Since(t); d < 3 {} }\n", nil},
+			{"the end of a test that hangs", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if time.Since(t) > patience {} }\n", nil},
+		},
+	},
+	{
+		"sleeps in tests have a reason", "a sleep that is too short fails on a busy machine, one that is long enough costs everybody",
+		unexplainedSleeps,
+		[]sourceSample{
+			{"with none", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { time.Sleep(1) }\n", []string{"a/a_test.go:3: a sleep"}},
+			{"on its line", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() {\ntime.Sleep(1) // the device's own time\n}\n", nil},
+			{"above it", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() {\n// the device's own time\ntime.Sleep(1)\n}\n", nil},
+			{"virtual time", "a/a_test.go", "package a\nimport (\n\"testing/synctest\"\n\"time\"\n)\nfunc TestA() { synctest.Test(nil, nil); time.Sleep(1) }\n", nil},
+		},
+	},
+	{
 		"packages are nouns", "a package without a subject collects everything",
 		bannedNames,
 		[]sourceSample{
