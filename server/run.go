@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -91,7 +92,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 	if err != nil || model == nil {
 		return summary, err
 	}
-	defer func() { err = errors.Join(err, model.Close()) }()
+	defer func() { err = closeModel(model, err) }()
 	version, library := policy.RuntimeVersion()
 	bundle := model.Bundle()
 	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
@@ -114,6 +115,16 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 	defer startNotifier(ctx, manager, server)()
 	err = server.Serve(ctx)
 	return server.Summary(), err
+}
+
+// closeModel closes the model after a run that ended with err. A model that is
+// still inferring is left to the end of the process: closing it would free the
+// memory that ONNX Runtime works on.
+func closeModel(model io.Closer, err error) error {
+	if errors.Is(err, errStillInferring) {
+		return err
+	}
+	return errors.Join(err, model.Close())
 }
 
 // connect joins the Zenoh network; nil without an error means that ctx ended

@@ -828,6 +828,41 @@ func TestServeDrains(t *testing.T) {
 	}
 }
 
+// counted is a model that counts how often it was closed.
+type counted int
+
+func (c *counted) Close() error { *c++; return nil }
+
+// An inference that outlasts the drain keeps its model: freeing it under ONNX
+// Runtime would crash the process with an exit code that means something else.
+func TestAModelInUseIsNotClosed(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b := serve(t, config(), func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		b.model.Before = func() error {
+			entered <- struct{}{}
+			<-leave
+			return nil
+		}
+	})
+	b.open(fakeOpen("a"))
+	b.robot("a").send(obsHeader(0, 1), fakeObs(t))
+	<-entered
+	err := b.stop()
+	close(leave)
+	<-b.server.worker.done
+	if !errors.Is(err, errStillInferring) {
+		t.Fatalf("Serve = %v, want errStillInferring", err)
+	}
+	var closed counted
+	if got := closeModel(&closed, err); closed != 0 || !errors.Is(got, errStillInferring) {
+		t.Errorf("closed %d times with %v, want never", closed, got)
+	}
+	if got := closeModel(&closed, nil); closed != 1 || got != nil {
+		t.Errorf("after a clean end closed %d times with %v, want once", closed, got)
+	}
+}
+
 // A worker that panics ends Serve with an error instead of the process with
 // Go's exit code for panics, which a supervisor takes for a usage error.
 func TestServeReportsAPanic(t *testing.T) {

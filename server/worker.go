@@ -83,6 +83,9 @@ func (w *worker) start(warmup int) {
 	}()
 }
 
+// errStillInferring says that the worker's thread goes on using the model.
+var errStillInferring = errors.New("server: the request in hand took longer")
+
 // finish stops the worker. It lets the request in hand end, but does not wait
 // for ever.
 func (w *worker) finish() error {
@@ -93,7 +96,7 @@ func (w *worker) finish() error {
 	case <-w.done:
 		return w.err
 	case <-timeout.C:
-		return fmt.Errorf("server: the request in hand took longer than %v to finish", finishTimeout)
+		return fmt.Errorf("%w than %v to finish", errStillInferring, finishTimeout)
 	}
 }
 
