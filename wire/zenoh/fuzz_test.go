@@ -50,7 +50,7 @@ func FuzzSession(f *testing.F) {
 			t.Fatal(err)
 		}
 		s := newSession(cfg)
-		s.start(s.events.run)
+		s.tasks.Go(s.events.run)
 		s.Subscribe("@t/**", func(wire.Sample) {})
 		s.Queryable("@t/*", func(q wire.Query) { q.Reply("@t/1", nil); q.Finish() })
 		s.SubscribeTokens("@t/*", func(string, bool) {})

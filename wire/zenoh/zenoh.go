@@ -88,6 +88,15 @@ type Session struct {
 	events deliveries // own lock
 }
 
+// refusals counts what the session's bounds refused. Atomic.
+type refusals struct {
+	Keys         atomic.Uint64 // messages with a key that is none, or is too long
+	Declarations atomic.Uint64 // declarations beyond the limit of a link
+	Queries      atomic.Uint64 // queries beyond the limit, answered with nothing
+	Replies      atomic.Uint64 // replies beyond the limit of a Get, or with a foreign key
+	Routes       atomic.Uint64 // times the cache of incoming keys overflowed
+}
+
 var _ wire.Session = (*Session)(nil)
 
 // Open starts a session. With endpoints to listen on it returns when all are
@@ -107,13 +116,13 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	s.start(s.events.run)
+	s.tasks.Go(s.events.run)
 	for _, l := range s.listeners {
 		s.router.Serve(l)
 	}
 	d := &dialer{s: s, endpoints: cfg.connect, last: make([]error, len(cfg.connect))}
 	if len(cfg.connect) > 0 {
-		s.start(d.run)
+		s.tasks.Go(d.run)
 	}
 	if s.router != nil {
 		return s, nil
@@ -142,14 +151,6 @@ func newSession(cfg Config) *Session {
 		s.up = s.router.Port()
 	}
 	return s
-}
-
-func (s *Session) start(task func()) {
-	s.tasks.Add(1)
-	go func() {
-		defer s.tasks.Done()
-		task()
-	}()
 }
 
 // Close says goodbye on every link and ends the session's goroutines. No

@@ -3,6 +3,7 @@
 package zenohgo
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,8 +79,7 @@ func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) {
 		}()
 		return nil, fmt.Errorf("wire/zenohgo: nobody answers at %v: %w", cfg.Connect, ctx.Err())
 	}
-	s.ended.Add(1)
-	go s.run()
+	s.ended.Go(s.run)
 	return s, nil
 }
 
@@ -90,12 +90,7 @@ func configOf(cfg zenoh.Config) (conf zenohc.Config, err error) {
 	if len(cfg.Listen) > 0 {
 		mode = "peer"
 	}
-	millis := func(d, or time.Duration) int64 {
-		if d == 0 {
-			d = or
-		}
-		return d.Milliseconds()
-	}
+	millis := func(d, or time.Duration) int64 { return cmp.Or(d, or).Milliseconds() }
 	set := map[string]any{
 		zenohc.ConfigModeKey: mode, zenohc.ConfigConnectKey: list(cfg.Connect), zenohc.ConfigListenKey: list(cfg.Listen),
 		zenohc.ConfigMulticastScoutingKey: false, "scouting/gossip/enabled": false,
@@ -136,7 +131,6 @@ func tls(set map[string]any, s endpoint.Security) {
 
 // run runs callbacks one at a time.
 func (s *Session) run() {
-	defer s.ended.Done()
 	for {
 		select {
 		case f := <-s.events:

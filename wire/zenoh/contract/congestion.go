@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,68 +9,69 @@ import (
 	"edgert/wire"
 )
 
-// gate is a subscriber that holds its receiver until it is opened, and notes the
-// numbers of the samples.
+// gate is a subscriber that holds its receiver until release, and collects the
+// beginnings of the samples, which are their numbers.
 type gate struct {
-	open chan struct{}
-	once sync.Once
-
-	mu   sync.Mutex
-	nums []int
+	basket
+	open    chan struct{}
+	release func()
 }
 
-func newGate() *gate { return &gate{open: make(chan struct{})} }
-
-func (g *gate) deposit(s wire.Sample) {
-	<-g.open
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.nums = append(g.nums, numberOf(s.Payload))
+// gate subscribes to key at the receiving end.
+func (p pair) gate(key string) *gate {
+	g := &gate{open: make(chan struct{})}
+	g.release = sync.OnceFunc(func() { close(g.open) })
+	p.Cleanup(g.release)
+	p.subscribe(p.to, key, func(s wire.Sample) {
+		<-g.open
+		s.Payload = s.Payload[:numberBytes]
+		g.deposit(s)
+	})
+	return g
 }
 
-func (g *gate) release() { g.once.Do(func() { close(g.open) }) }
-
-func (g *gate) seen() []int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return append([]int(nil), g.nums...)
+func (g *gate) numbers() (all []int) {
+	for _, s := range g.samples() {
+		all = append(all, numberOf(s.Payload))
+	}
+	return all
 }
 
 func (g *gate) last() int {
-	if all := g.seen(); len(all) > 0 {
+	if all := g.numbers(); len(all) > 0 {
 		return all[len(all)-1]
 	}
 	return -1
 }
 
 // rising reports whether numbers only grow: nothing twice, nothing overtaken.
-func rising(nums []int) bool {
-	for i := 1; i < len(nums); i++ {
-		if nums[i] <= nums[i-1] {
-			return false
-		}
+func rising(all []int) bool {
+	return slices.IsSorted(all) && len(slices.Compact(slices.Clone(all))) == len(all)
+}
+
+// longest calls f for 0 to n-1 and returns how long the longest call took.
+func longest(n int, f func(i int)) (most time.Duration) {
+	for i := range n {
+		began := time.Now()
+		f(i)
+		most = max(most, time.Since(began))
 	}
-	return true
+	return most
 }
 
 var congestion = []testCase{
 	{"dropping never waits, and what arrives is in order", func(p pair) {
-		g := newGate()
-		p.Cleanup(g.release)
-		p.subscribe(p.to, "@c/drop", g.deposit)
+		g := p.gate("@c/drop")
 		pub := p.heard(p.from, "@c/drop", wire.QoS{Priority: wire.Data})
 		// More than queues and socket buffers hold: some must be dropped.
 		const n = 400
 		payload := make([]byte, 100_000)
-		var longest time.Duration
-		for i := range n {
+		waited := longest(n, func(i int) {
 			number(payload, i)
-			began := time.Now()
 			pub.Put(payload, nil) // reports a drop, or none
-			longest = max(longest, time.Since(began))
-		}
-		if longest > 2*time.Second {
-			p.Errorf("a Put waited %v for a subscriber that does not take", longest)
+		})
+		if waited > 2*time.Second {
+			p.Errorf("a Put waited %v for a subscriber that does not take", waited)
 		}
 		g.release()
 		p.eventually("a sample that was put after the hold", func() bool {
@@ -77,10 +79,7 @@ var congestion = []testCase{
 			pub.Put(payload, nil)
 			return g.last() == n
 		})
-		all := g.seen()
-		for len(all) > 0 && all[len(all)-1] == n {
-			all = all[:len(all)-1]
-		}
+		all := slices.DeleteFunc(g.numbers(), func(i int) bool { return i == n })
 		if !rising(all) || len(all) == n {
 			p.Errorf("%d of %d arrived, rising %v; want fewer than all, each once and in order", len(all), n, rising(all))
 		}
@@ -89,7 +88,7 @@ var congestion = []testCase{
 		var got basket
 		p.subscribe(p.to, "@c/block", func(s wire.Sample) {
 			time.Sleep(time.Millisecond) // slower than the publisher
-			s.Payload = s.Payload[:8]
+			s.Payload = s.Payload[:numberBytes]
 			got.deposit(s)
 		})
 		pub := p.heard(p.from, "@c/block", blocking)
@@ -107,16 +106,12 @@ var congestion = []testCase{
 		}
 	}},
 	{"PutLatest ends with the newest", func(p pair) {
-		g := newGate()
-		p.Cleanup(g.release)
-		p.subscribe(p.to, "@c/latest", g.deposit)
+		g := p.gate("@c/latest")
 		pub := p.heard(p.from, "@c/latest", wire.QoS{Priority: wire.Data})
 		const n = 400
 		payload, replaced := make([]byte, 60_000), 0
-		var longest time.Duration
-		for i := range n {
+		waited := longest(n, func(i int) {
 			number(payload, i)
-			began := time.Now()
 			r, err := pub.PutLatest(payload, nil)
 			if err != nil && !p.fromLacks.Latest {
 				p.Fatalf("PutLatest = %v", err)
@@ -124,21 +119,20 @@ var congestion = []testCase{
 			if r {
 				replaced++
 			}
-			longest = max(longest, time.Since(began))
-		}
-		if longest > 2*time.Second {
-			p.Errorf("a PutLatest waited %v", longest)
+		})
+		if waited > 2*time.Second {
+			p.Errorf("a PutLatest waited %v", waited)
 		}
 		g.release()
 		if p.fromLacks.Latest {
 			p.Skip("PutLatest is a Put here: which one is last is the network's choice")
 		}
-		p.eventually("something", func() bool { return len(g.seen()) > 0 })
+		p.eventually("something", func() bool { return g.count() > 0 })
 		p.Logf("%d of %d replaced", replaced, n)
 		if replaced == 0 {
 			p.Error("nothing was replaced while nobody took")
 		}
-		if all := g.seen(); !rising(all) {
+		if all := g.numbers(); !rising(all) {
 			p.Errorf("numbers %v, want each once and in order", all)
 		}
 		// What a node on the way has dropped nobody can bring back, but the next

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"edgert/wire"
@@ -11,7 +12,7 @@ import (
 
 var life = []testCase{
 	{"after the links were cut everything is declared again", func(p pair) {
-		if p.net.Cut == nil {
+		if p.cut == nil {
 			p.Skip("this network cannot cut its links")
 		}
 		var got basket
@@ -33,7 +34,7 @@ var life = []testCase{
 		works()
 		for range 2 {
 			before := len(d.of("@c/re/t"))
-			p.net.Cut()
+			p.cut()
 			p.eventually("the token to vanish and come back", func() bool { return len(d.of("@c/re/t")) >= before+2 })
 			works()
 		}
@@ -77,30 +78,18 @@ var life = []testCase{
 		if p.from.Connected() {
 			p.Error("Connected after Close")
 		}
-		refused := func(what string, err error) {
-			p.Helper()
+		after := declareErrors(p.from, "@c/x")
+		after["SubscribeTokens"] = errorOf(p.from.SubscribeTokens("@c/x", func(string, bool) {}))
+		after["Get"] = errorOf(p.from.Get(context.Background(), "@c/x", nil, time.Second))
+		after["Tokens"] = errorOf(p.from.Tokens(context.Background(), "@c/x", time.Second))
+		after["Put"] = pub.Put(nil, nil)
+		after["PutLatest"] = errorOf(pub.PutLatest(nil, nil))
+		after["a second Close"] = p.from.Close()
+		for name, err := range after {
 			if !errors.Is(err, wire.ErrClosed) {
-				p.Errorf("%s after Close = %v, want %v", what, err, wire.ErrClosed)
+				p.Errorf("%s after Close = %v, want %v", name, err, wire.ErrClosed)
 			}
 		}
-		_, err := p.from.Publisher("@c/x", blocking)
-		refused("Publisher", err)
-		_, err = p.from.Subscribe("@c/x", func(wire.Sample) {})
-		refused("Subscribe", err)
-		_, err = p.from.Queryable("@c/x", func(q wire.Query) { q.Finish() })
-		refused("Queryable", err)
-		_, err = p.from.Token("@c/x")
-		refused("Token", err)
-		_, err = p.from.SubscribeTokens("@c/x", func(string, bool) {})
-		refused("SubscribeTokens", err)
-		_, err = p.from.Get(context.Background(), "@c/x", nil, time.Second)
-		refused("Get", err)
-		_, err = p.from.Tokens(context.Background(), "@c/x", time.Second)
-		refused("Tokens", err)
-		refused("Put", pub.Put(nil, nil))
-		_, err = pub.PutLatest(nil, nil)
-		refused("PutLatest", err)
-		refused("a second Close", p.from.Close())
 		if err := sub.Undeclare(); err != nil && !errors.Is(err, wire.ErrClosed) {
 			p.Errorf("Undeclare after Close = %v", err)
 		}
@@ -126,17 +115,12 @@ var life = []testCase{
 	}},
 	{"no callback runs after Undeclare has returned", func(p pair) {
 		pub := p.publisher(p.from, "@c/after", wire.QoS{Reliable: true})
-		stop := make(chan struct{})
-		defer close(stop)
+		var stop atomic.Bool
+		defer stop.Store(true)
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					pub.Put(nil, nil)
-					time.Sleep(20 * time.Microsecond)
-				}
+			for !stop.Load() {
+				pub.Put(nil, nil)
+				time.Sleep(20 * time.Microsecond)
 			}
 		}()
 		for range 20 {

@@ -9,6 +9,19 @@ import (
 	"edgert/wire"
 )
 
+// declareErrors are what the calls that declare something on a key return, by
+// their names.
+func declareErrors(s wire.Session, key string) map[string]error {
+	return map[string]error{
+		"Publisher": errorOf(s.Publisher(key, blocking)),
+		"Subscribe": errorOf(s.Subscribe(key, func(wire.Sample) {})),
+		"Queryable": errorOf(s.Queryable(key, wire.Query.Finish)),
+		"Token":     errorOf(s.Token(key)),
+	}
+}
+
+func errorOf(_ any, err error) error { return err }
+
 var pubsub = []testCase{
 	{"samples of 0 B to 5 MB arrive whole and in order", func(p pair) {
 		var got basket
@@ -169,17 +182,10 @@ var pubsub = []testCase{
 	}},
 	{"bad keys are refused", func(p pair) {
 		for _, key := range []string{"", "/a", "a/", "a//b", "a#b", "a?b", "a*", "x$y", "**/**", "$*"} {
-			if _, err := p.from.Publisher(key, blocking); err == nil {
-				p.Errorf("Publisher(%q) was accepted", key)
-			}
-			if _, err := p.from.Subscribe(key, func(wire.Sample) {}); err == nil {
-				p.Errorf("Subscribe(%q) was accepted", key)
-			}
-			if _, err := p.from.Token(key); err == nil {
-				p.Errorf("Token(%q) was accepted", key)
-			}
-			if _, err := p.from.Queryable(key, func(q wire.Query) { q.Finish() }); err == nil {
-				p.Errorf("Queryable(%q) was accepted", key)
+			for name, err := range declareErrors(p.from, key) {
+				if err == nil {
+					p.Errorf("%s(%q) was accepted", name, key)
+				}
 			}
 		}
 		if _, err := p.from.Publisher("a/*", blocking); err == nil {

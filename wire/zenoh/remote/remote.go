@@ -29,9 +29,6 @@ type Numbers struct {
 	joined []byte
 }
 
-// Len is how many numbers there are.
-func (n *Numbers) Len() int { return len(n.keys) }
-
 // Declare notes a number for a key. Its own expression may use an earlier one.
 // ok is false when there is no room; bad when the expression is no key.
 func (n *Numbers) Declare(m *codec.Declare) (ok, bad bool) {

@@ -66,13 +66,13 @@ func TestNumbers(t *testing.T) {
 	for id := uint32(10); id < 2*maxNumbers; id++ {
 		declare(id, codec.Key(fmt.Append(nil, "k", id)))
 	}
-	if n.Len() != maxNumbers {
-		t.Errorf("%d numbers, want %d", n.Len(), maxNumbers)
+	if len(n.keys) != maxNumbers {
+		t.Errorf("%d numbers, want %d", len(n.keys), maxNumbers)
 	}
 	for id := range uint32(2 * maxNumbers) {
 		n.Undeclare(uint16(id))
 	}
-	if n.Len() != 0 || held != 0 || n.bytes != 0 {
-		t.Errorf("%d numbers, %d bytes held, %d counted; want none", n.Len(), held, n.bytes)
+	if len(n.keys) != 0 || held != 0 || n.bytes != 0 {
+		t.Errorf("%d numbers, %d bytes held, %d counted; want none", len(n.keys), held, n.bytes)
 	}
 }

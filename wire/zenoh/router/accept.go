@@ -96,7 +96,7 @@ func (r *Router) accept(l *endpoint.Listener) {
 		if half.enter(conn) {
 			r.refused.HalfOpen.Add(1)
 		}
-		r.start(func() { r.carry(conn, l.Secure, &half) })
+		r.tasks.Go(func() { r.carry(conn, l.Secure, &half) })
 	}
 }
 

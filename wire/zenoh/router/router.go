@@ -97,15 +97,7 @@ func New(cfg Config, client Client) *Router {
 func (r *Router) Port() *Port { return r.port }
 
 // Serve accepts what dials l until Close.
-func (r *Router) Serve(l *endpoint.Listener) { r.start(func() { r.accept(l) }) }
-
-func (r *Router) start(task func()) {
-	r.tasks.Add(1)
-	go func() {
-		defer r.tasks.Done()
-		task()
-	}()
-}
+func (r *Router) Serve(l *endpoint.Listener) { r.tasks.Go(func() { r.accept(l) }) }
 
 // Stop says goodbye on every link. Wait returns when all of the router's
 // goroutines have ended, for which the listeners must be closed.

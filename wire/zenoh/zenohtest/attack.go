@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,8 +148,8 @@ type Run struct {
 	closed bool       // guarded by mu
 }
 
-// Start attacks the listener at tcp/host:port or tls/host:port. An attack that churns goes on for
-// the time given.
+// Start attacks the listener at tcp/host:port or tls/host:port; lasts is for an
+// attack that churns.
 func (a *Attack) Start(at string, lasts time.Duration) *Run {
 	x := &Run{at: at, until: time.Now().Add(lasts), over: make(chan struct{})}
 	for i := range a.Links {
@@ -175,13 +176,17 @@ func (x *Run) Wait(limit time.Duration) bool {
 
 // Close ends all links of the attack.
 func (x *Run) Close() {
+	x.closeAll()
+	<-x.over
+}
+
+func (x *Run) closeAll() {
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.closed = true
 	for _, c := range x.conns {
 		c.Close()
 	}
-	x.mu.Unlock()
-	<-x.over
 }
 
 func (x *Run) keep(c net.Conn) error {
@@ -198,11 +203,5 @@ func (x *Run) keep(c net.Conn) error {
 func (x *Run) forget(c net.Conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for i := range x.conns {
-		if x.conns[i] == c {
-			x.conns[i] = x.conns[len(x.conns)-1]
-			x.conns = x.conns[:len(x.conns)-1]
-			return
-		}
-	}
+	x.conns = slices.DeleteFunc(x.conns, func(o net.Conn) bool { return o == c })
 }

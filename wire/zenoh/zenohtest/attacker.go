@@ -93,10 +93,7 @@ type secured struct {
 func (s *secured) Close() error { return s.socket.Close() }
 
 func dialHandshake(conn net.Conn) error {
-	zid := make([]byte, 16)
-	rand.Read(zid)
-	zid[15] |= 1
-	writeBatch(conn, codec.AppendInit(nil, &codec.Init{Role: codec.Client, ZID: zid, Resolution: codec.DefaultResolution,
+	writeBatch(conn, codec.AppendInit(nil, &codec.Init{Role: codec.Client, ZID: newZID(), Resolution: codec.DefaultResolution,
 		Batch: codec.DefaultBatch, QoS: true, Patch: 1}))
 	first, err := readBatch(conn)
 	if err != nil {
@@ -113,6 +110,13 @@ func dialHandshake(conn net.Conn) error {
 		err = io.EOF
 	}
 	return err
+}
+
+func newZID() []byte {
+	zid := make([]byte, 16)
+	rand.Read(zid)
+	zid[15] |= 1 // a trailing zero is not part of a node id
+	return zid
 }
 
 func writeBatch(conn net.Conn, b []byte) error {

@@ -1,7 +1,6 @@
 package zenohtest
 
 import (
-	"crypto/rand"
 	"io"
 	"net"
 	"sync"
@@ -57,12 +56,7 @@ func (x *HostileRouter) Begin(lasts time.Duration) {
 // Close ends everything.
 func (x *HostileRouter) Close() {
 	x.listener.Close()
-	x.run.mu.Lock()
-	x.run.closed = true
-	for _, c := range x.run.conns {
-		c.Close()
-	}
-	x.run.mu.Unlock()
+	x.run.closeAll()
 	select {
 	case <-x.begun:
 	default:
@@ -103,9 +97,7 @@ func acceptHandshake(conn net.Conn) error {
 	if _, err := readBatch(conn); err != nil {
 		return err
 	}
-	zid := make([]byte, 16)
-	rand.Read(zid)
-	zid[15] |= 1
+	zid := newZID()
 	writeBatch(conn, codec.AppendInit(nil, &codec.Init{Ack: true, Role: codec.Router, ZID: zid, Resolution: codec.DefaultResolution,
 		Batch: codec.DefaultBatch, Cookie: zid, QoS: true, Patch: 1}))
 	if _, err := readBatch(conn); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -197,9 +198,7 @@ func (n *Node) do(command string, a args, payload, attachment []byte) (head, err
 
 func (n *Node) write(id uint64, command string, a args, payload, attachment []byte) error {
 	header := map[string]any{"id": id, "do": command}
-	for k, v := range a {
-		header[k] = v
-	}
+	maps.Copy(header, a)
 	text, err := json.Marshal(header)
 	if err != nil {
 		return err

@@ -1,8 +1,6 @@
 package zenohtest
 
 import (
-	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -44,8 +42,7 @@ func NewProxy(target string) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{target: strings.TrimPrefix(target, "tcp/"), listener: l, conns: map[net.Conn]bool{}}
-	p.tasks.Add(1)
-	go p.accept()
+	p.tasks.Go(p.accept)
 	return p, nil
 }
 
@@ -93,30 +90,25 @@ func (p *Proxy) Close() {
 }
 
 func (p *Proxy) accept() {
-	defer p.tasks.Done()
 	for {
 		near, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		p.tasks.Add(1)
-		go func() {
-			defer p.tasks.Done()
-			p.carry(near)
-		}()
+		p.tasks.Go(func() { p.carry(near) })
 	}
 }
 
-// keep remembers a connection, or closes it when it must not be.
-func (p *Proxy) keep(c net.Conn) error {
+// keep remembers a connection, or closes it and returns false.
+func (p *Proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.deaf {
 		c.Close()
-		return fmt.Errorf("refused")
+		return false
 	}
 	p.conns[c] = true
-	return nil
+	return true
 }
 
 func (p *Proxy) forget(c net.Conn) {
@@ -128,24 +120,22 @@ func (p *Proxy) forget(c net.Conn) {
 
 // carry connects near to the target until either ends.
 func (p *Proxy) carry(near net.Conn) {
-	if p.keep(near) != nil {
+	if !p.keep(near) {
 		return
 	}
 	defer p.forget(near)
 	far, err := net.DialTimeout("tcp", p.target, dialTimeout)
-	if err != nil || p.keep(far) != nil {
+	if err != nil || !p.keep(far) {
 		return
 	}
 	defer p.forget(far)
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-		both.Add(1)
-		go func() {
-			defer both.Done()
+		both.Go(func() {
 			p.pump(way[0], way[1])
 			way[0].Close()
 			way[1].Close()
-		}()
+		})
 	}
 	both.Wait()
 }
@@ -157,7 +147,7 @@ type piece struct {
 }
 
 // pump passes bytes on in order, each piece when it is due.
-func (p *Proxy) pump(from io.Reader, to io.Writer) {
+func (p *Proxy) pump(from, to net.Conn) {
 	way := make(chan piece, pieces)
 	ended := make(chan struct{})
 	go func() {
@@ -168,9 +158,7 @@ func (p *Proxy) pump(from io.Reader, to io.Writer) {
 				time.Sleep(stallLook)
 			}
 			if _, err := to.Write(x.bytes); err != nil {
-				if c, ok := from.(net.Conn); ok {
-					c.Close()
-				}
+				from.Close()
 				for range way {
 				}
 				return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,23 +69,19 @@ func (n *Node) Open(cfg Config) (*Session, error) {
 	n.mu.Lock()
 	n.session = s
 	n.mu.Unlock()
-	more := cfg.More
-	if more == nil {
-		more = map[string]any{}
-	}
 	list := func(v []string) []string { return append([]string{}, v...) }
+	more := map[string]any{}
+	maps.Copy(more, cfg.More)
 	if _, err := n.do("open", args{"mode": cfg.Mode, "connect": list(cfg.Connect), "listen": list(cfg.Listen), "config": more}, nil, nil); err != nil {
 		return nil, err
 	}
-	s.ended.Add(1)
-	go s.run()
+	s.ended.Go(s.run)
 	return s, nil
 }
 
 // run delivers events one at a time, until the session is closed or its process
 // gone.
 func (s *Session) run() {
-	defer s.ended.Done()
 	for {
 		select {
 		case h := <-s.events:

@@ -1,16 +1,5 @@
 package zenoh
 
-import "sync/atomic"
-
-// refusals counts what the session's bounds refused. Atomic.
-type refusals struct {
-	Keys         atomic.Uint64
-	Declarations atomic.Uint64
-	Queries      atomic.Uint64
-	Replies      atomic.Uint64
-	Routes       atomic.Uint64
-}
-
 // Stats is what a session's bounds and queues have given up since Open.
 type Stats struct {
 	Dropped     uint64 // messages a dropping QoS gave up on a congested link
