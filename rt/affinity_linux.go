@@ -20,13 +20,11 @@ type cpus struct {
 	online   unix.CPUSet
 	isolated unix.CPUSet // isolcpus=: the kernel schedules nothing there by itself
 
-	// bind gives the thread another affinity, whatever the old one was. Only the
-	// cpuset of a control group limits it.
+	// bind sets the thread's affinity; only the cpuset of a control group limits it.
 	bind func(*unix.CPUSet) error
 }
 
-// readCPUs reads them. Where a file is missing it assumes that no CPU is isolated
-// and every allowed one is online.
+// readCPUs assumes all allowed CPUs online and none isolated where a file is missing.
 func readCPUs() (c cpus, err error) {
 	if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
 		return c, fmt.Errorf("the CPUs of this process are not readable: %w", err)
@@ -42,7 +40,6 @@ func readCPUs() (c cpus, err error) {
 	return c, nil
 }
 
-// bindTo puts the thread on one CPU, if the kernel allows it.
 func (c *cpus) bindTo(cpu int) error {
 	var one unix.CPUSet
 	one.Set(cpu)
@@ -72,7 +69,6 @@ func parseCPUs(text string) (set unix.CPUSet, ok bool) {
 	return set, true
 }
 
-// formatCPUs is the reverse of parseCPUs.
 func formatCPUs(set unix.CPUSet) string {
 	var parts []string
 	for cpu, end := 0, lastCPU(&set); cpu <= end; cpu++ {
@@ -92,8 +88,7 @@ func formatCPUs(set unix.CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// pin binds the thread to the CPU, or for UnpinnedCPU to the one that choose
-// takes, and returns its number.
+// pin binds the thread to the CPU, or for UnpinnedCPU to choose's.
 func (c *cpus) pin(cpu int) (int, error) {
 	if cpu == UnpinnedCPU {
 		return c.choose()
@@ -112,9 +107,8 @@ func (c *cpus) pin(cpu int) (int, error) {
 	return UnpinnedCPU, fmt.Errorf("there is no CPU %d here: want one of %s, or -1 to choose", cpu, formatCPUs(c.online))
 }
 
-// choose takes the last isolated CPU, because isolation is made for such a thread;
-// else, by the design rule, the last of at least four. Where the process was
-// limited to some CPUs (taskset, CPUAffinity=) it stays on these.
+// choose takes the last isolated CPU, else the last of at least four. Where the process
+// was limited to some CPUs (taskset, CPUAffinity=) it stays on these.
 func (c *cpus) choose() (int, error) {
 	limited := false
 	var lone []int // isolated ones, the last first
@@ -145,9 +139,8 @@ func (c *cpus) choose() (int, error) {
 	return UnpinnedCPU, nil
 }
 
-// CheckCPU returns nil when a Loop can be pinned to the CPU, because it is there,
-// online and in the process's cpuset, and otherwise the reason. UnpinnedCPU is
-// always valid.
+// CheckCPU returns nil when a Loop can be pinned to the CPU or it is UnpinnedCPU, else
+// why not.
 func CheckCPU(cpu int) error {
 	if cpu == UnpinnedCPU {
 		return nil

@@ -2,8 +2,7 @@ package rt
 
 import "time"
 
-// Instant is a point on the machine's monotonic clock, in nanoseconds. Instants
-// of different machines have nothing to do with each other.
+// Instant is a point on the machine's monotonic clock, in nanoseconds.
 type Instant int64
 
 // Add returns the instant d later.

@@ -7,10 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelClock reads CLOCK_MONOTONIC through the vDSO: package time's monotonic
-// reading is that clock counted from the start of the process, so one offset,
-// measured once, turns it into the kernel's own numbers (40 ns a reading; the
-// system call of x/sys takes ten times as long).
+// kernelClock reads CLOCK_MONOTONIC through the vDSO: package time's monotonic reading
+// plus an offset measured once (40 ns; the system call of x/sys takes ten times as long).
 type kernelClock struct {
 	base   time.Time
 	offset Instant // CLOCK_MONOTONIC at base
@@ -18,14 +16,12 @@ type kernelClock struct {
 
 var kernel = calibrate()
 
-// KernelClock returns the machine's CLOCK_MONOTONIC. Its sleep is
-// clock_nanosleep with an absolute deadline on the calling thread: no Go timer,
-// so it is as exact as the thread's scheduling class allows.
+// KernelClock returns CLOCK_MONOTONIC. It sleeps by clock_nanosleep on the calling
+// thread: no Go timer, so it is as exact as the thread's scheduling class allows.
 func KernelClock() Clock { return kernel }
 
-// calibrate takes the narrowest of a few readings that bracket the kernel's
-// clock. The offset errs towards a Now that is late by the width of the bracket
-// (below a microsecond), so that a sleeper never wakes before its deadline.
+// calibrate takes the narrowest of a few readings that bracket the kernel's clock. It
+// errs to a late Now, so that a sleeper never wakes before its deadline.
 func calibrate() *kernelClock {
 	const attempts = 8
 	c := &kernelClock{base: time.Now()}
@@ -40,11 +36,8 @@ func calibrate() *kernelClock {
 	return c
 }
 
-// monotonic is CLOCK_MONOTONIC by system call.
 func monotonic() Instant { return clockTime(unix.CLOCK_MONOTONIC) }
 
-// clockTime reads a clock that cannot fail: its id is a constant of this package.
-//
 //rt:noalloc
 func clockTime(id int32) Instant {
 	var ts unix.Timespec
@@ -57,10 +50,9 @@ func clockTime(id int32) Instant {
 //rt:noalloc
 func (c *kernelClock) Now() Instant { return c.offset.Add(time.Since(c.base)) }
 
-// SleepUntil sleeps in the kernel. A signal ends clock_nanosleep early and it is
-// never restarted, so the call is repeated with the same absolute deadline.
-// The call is an ordinary Syscall: with RawSyscall the garbage collector would
-// stop the whole process for as long as the sleep.
+// SleepUntil repeats clock_nanosleep when a signal ends it. It is an ordinary Syscall:
+// with RawSyscall the garbage collector would stop the whole process for as long as the
+// sleep.
 //
 //rt:noalloc
 func (c *kernelClock) SleepUntil(deadline Instant) {
@@ -72,9 +64,8 @@ func (c *kernelClock) SleepUntil(deadline Instant) {
 	}
 }
 
-// Suspended is CLOCK_BOOTTIME, which counts while the machine is suspended, less
-// CLOCK_MONOTONIC, which does not. Whoever is preempted between the two readings
-// gets less, never more.
+// Suspended is CLOCK_BOOTTIME less CLOCK_MONOTONIC. A thread preempted between the two
+// readings gets less, never more.
 //
 //rt:noalloc
 func (c *kernelClock) Suspended() time.Duration {

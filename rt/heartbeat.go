@@ -21,9 +21,8 @@ const heartbeatMagic = 0x70756C7365_01
 // errNoHeartbeat means that an opened file is not a Heartbeat.
 var errNoHeartbeat = errors.New("rt: not a heartbeat")
 
-// Heartbeat is a page of memory that two processes share: one counts its ticks in
-// it, the other sees when they stop. Beat costs an addition; it needs no system
-// call and no other thread that could hang as well.
+// Heartbeat is a page of memory in which one process counts its ticks and another sees
+// when they stop. Beat needs no system call and no other thread that could hang as well.
 type Heartbeat struct {
 	page  *heartbeatPage
 	unmap func()
@@ -37,8 +36,7 @@ type heartbeatPage struct {
 	timeout atomic.Int64 // ns without a tick that count as a hang; 0: none are expected
 }
 
-// Start says that ticks follow, one a period. A Loop calls Start, Beat and Stop
-// by itself.
+// Start says that ticks follow, one a period.
 //
 //rt:noalloc
 func (h *Heartbeat) Start(period time.Duration) {
@@ -58,8 +56,7 @@ func (h *Heartbeat) Stop() { h.page.timeout.Store(0) }
 // PID returns the id of the process that ticks.
 func (h *Heartbeat) PID() int { return int(h.page.process.Load()) }
 
-// Timeout returns how long without a tick counts as a hang; 0: no ticks are
-// expected, because they have not begun or are over.
+// Timeout returns how long without a tick counts as a hang; 0: no ticks are expected.
 func (h *Heartbeat) Timeout() time.Duration { return time.Duration(h.page.timeout.Load()) }
 
 // Close unmaps the page.
@@ -82,13 +79,11 @@ var makeProcessHeartbeat = sync.OnceValues(func() (*os.File, error) {
 	return f, err
 })
 
-// ProcessHeartbeat makes this process's Heartbeat at the first call and returns
-// it as a file that a watching process inherits, see OpenHeartbeat. Loops that
-// run from then on beat it.
+// ProcessHeartbeat returns this process's Heartbeat as a file for a watching process, see
+// OpenHeartbeat. Loops that run from then on beat it.
 func ProcessHeartbeat() (*os.File, error) { return makeProcessHeartbeat() }
 
-// LoopHeartbeat returns the Heartbeat for ticks on clock: the process's, or on a
-// simulated clock one that no other process sees. It is for ticks without a Loop.
+// LoopHeartbeat returns the process's Heartbeat, or on a simulated clock a private one.
 func LoopHeartbeat(clock Clock) *Heartbeat {
 	if h := processHeartbeat.Load(); h != nil && clock == KernelClock() {
 		return h
@@ -96,9 +91,8 @@ func LoopHeartbeat(clock Clock) *Heartbeat {
 	return &Heartbeat{page: new(heartbeatPage)}
 }
 
-// HangDetector finds a process whose ticks have stopped. It adds up its own polls
-// instead of reading a clock: while the machine was paused or suspended, the
-// detector was too, and afterwards the process gets its full timeout to tick again.
+// HangDetector finds a process whose ticks have stopped. It adds up its own polls instead
+// of reading a clock: while the machine was suspended, the detector was too.
 //
 // Owner: the goroutine that polls.
 type HangDetector struct {

@@ -28,8 +28,7 @@ func newHeartbeat() (*Heartbeat, *os.File, error) {
 	return p, f, err
 }
 
-// OpenHeartbeat maps another process's Heartbeat from a descriptor that was inherited. It
-// fails with errNoHeartbeat.
+// OpenHeartbeat maps another process's Heartbeat. It fails with errNoHeartbeat.
 func OpenHeartbeat(f *os.File) (*Heartbeat, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() != heartbeatSize {

@@ -21,11 +21,9 @@ const rankSlack = 1e-6
 
 const _ = uint64(1<<histTopBits - 1 - histLimit) // the last bucket holds histLimit
 
-// Hist counts durations from 0 to 60 s in fixed buckets, so that quantiles are
-// known to within 1 % whatever is recorded. 30 kB, allocated once.
+// Hist counts durations from 0 to 60 s in fixed buckets, for quantiles within 1 %. 30 kB.
 //
-// Owner: one goroutine records, any may read meanwhile; a reader sees every
-// duration that was recorded before its call and perhaps a few more.
+// Owner: one goroutine records, any may read meanwhile.
 type Hist struct {
 	buckets [histBuckets]atomic.Uint64
 	max     atomic.Int64
@@ -45,8 +43,6 @@ func (h *Hist) Record(d time.Duration) {
 	}
 }
 
-// bucketOf returns the index of the bucket that holds d, 0 <= d <= histLimit.
-//
 //rt:noalloc
 func bucketOf(d time.Duration) int {
 	v := uint64(d)
@@ -69,9 +65,8 @@ func (h *Hist) Count() uint64 {
 	return n
 }
 
-// Quantile returns the duration that the fraction q of all recorded ones do not
-// exceed (0.99: p99), at most 1 % above the true one and never above Max. An
-// empty histogram returns 0. q outside 0 to 1 panics.
+// Quantile returns the duration that the fraction q of all do not exceed (0.99: p99), at
+// most 1 % above the true one; 0 when there is none. q outside 0 to 1 panics.
 func (h *Hist) Quantile(q float64) time.Duration {
 	if !(q >= 0 && q <= 1) {
 		panic("rt: quantile must be within 0 and 1")
@@ -99,8 +94,7 @@ func (h *Hist) Quantile(q float64) time.Duration {
 // Max returns the longest recorded duration, exactly; 0 when there is none.
 func (h *Hist) Max() time.Duration { return time.Duration(h.max.Load()) }
 
-// Buckets yields every bucket that is not empty, shortest first: the longest
-// duration that falls into it, and how many did.
+// Buckets yields the longest duration and the count of every bucket that is not empty.
 func (h *Hist) Buckets(yield func(upper time.Duration, n uint64) bool) {
 	for i := range h.buckets {
 		if n := h.buckets[i].Load(); n > 0 && !yield(upperBound(i), n) {

@@ -5,21 +5,16 @@ import (
 	"sync/atomic"
 )
 
-// NoKey is the key of a Latest before its first Publish; it is below every key
-// that can be published.
+// NoKey is the key of a Latest before its first Publish, below every other.
 const NoKey = math.MinInt64
 
-// Latest hands the newest value from one producer to one consumer, blocking
-// neither: three slots, one at the producer, one at the consumer, one in
-// transit. A value the consumer did not get to is replaced by a newer one.
+// Latest hands the newest value from one producer to one consumer, blocking neither:
+// three slots, one at the producer, one at the consumer, one in transit.
 //
-// Newer means a higher key (a sequence number, an instant, a step). A key not
-// above the last published one is refused, so what the consumer sees
-// only ever moves forward, however the producer's input was reordered or
-// repeated.
+// Newer means a higher key (a sequence number, an instant, a step). A key not above the
+// last published one is refused, so what the consumer sees only ever moves forward.
 //
-// Owner: one goroutine calls Back and Publish, one goroutine calls Front, any
-// may call Replaced.
+// Owner: one goroutine calls Back and Publish, one calls Front, any may call Replaced.
 type Latest[T any] struct {
 	slots [3]slot[T]
 
@@ -44,8 +39,7 @@ type slot[T any] struct {
 
 const unread = 1 << 31 // the slot in transit was published and not yet taken
 
-// NewLatest returns a Latest whose three slots were each prepared by init
-// (buffers allocated, and cleared so that their pages exist); init may be nil.
+// NewLatest returns a Latest whose slots were each prepared by init, which may be nil.
 func NewLatest[T any](init func(*T)) *Latest[T] {
 	l := &Latest[T]{back: 0, front: 1, newest: NoKey}
 	l.transit.Store(2)
@@ -58,15 +52,13 @@ func NewLatest[T any](init func(*T)) *Latest[T] {
 	return l
 }
 
-// Back lends the slot to fill before the next Publish. It still holds whatever
-// was left in it, not the value published last.
+// Back lends the slot to fill before the next Publish; it holds what was left in it.
 //
 //rt:noalloc
 func (l *Latest[T]) Back() *T { return &l.slots[l.back].value }
 
-// Publish makes the Back slot the newest value under the key. It reports false
-// when the key is not above the last published one: then nothing changes and the
-// slot stays with the producer.
+// Publish makes the Back slot the newest value. A key not above the last changes nothing:
+// false.
 //
 //rt:noalloc
 func (l *Latest[T]) Publish(key int64) bool {
@@ -83,9 +75,8 @@ func (l *Latest[T]) Publish(key int64) bool {
 	return true
 }
 
-// Front lends the newest value with its key until the next Front, and reports
-// whether it is new since the last call. Before the first Publish it is a slot as
-// init left it, under NoKey.
+// Front lends the newest value until the next Front, and reports whether it is new.
+// Before the first Publish it is a slot as init left it, under NoKey.
 //
 //rt:noalloc
 func (l *Latest[T]) Front() (v *T, key int64, fresh bool) {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// ErrRealTimeRefused means that the kernel refused real-time scheduling and the
-// loop runs with ModeRequire.
+// ErrRealTimeRefused means that the kernel refused real time to a loop with ModeRequire.
 var ErrRealTimeRefused = errors.New("rt: real time refused by the kernel")
 
 // Mode says how much a Loop insists on real-time scheduling.
@@ -22,13 +21,11 @@ const (
 	ModeOff                 // do not ask
 )
 
-// UnpinnedCPU as LoopConfig.CPU leaves pinning to the design rule: the last CPU
-// that the kernel keeps free for somebody (isolcpus=), else the last one this
-// process may use where there are at least 4, otherwise none.
+// UnpinnedCPU as LoopConfig.CPU takes the last isolated CPU (isolcpus=), else the last
+// one this process may use where there are at least 4, otherwise none.
 const UnpinnedCPU = -1
 
-// LoopConfig is what a Loop is made from. There are no defaults: Clock and
-// Period must be set.
+// LoopConfig is what a Loop is made from; there are no defaults.
 type LoopConfig struct {
 	Clock  Clock
 	Period time.Duration
@@ -43,8 +40,6 @@ type Tick struct {
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
 
-	// Suspended is how long the machine was suspended since the last tick began, or
-	// since Run did; 0: it was not. It is not part of Deadline and Woke.
 	Suspended time.Duration
 
 	// Overrun is the worst of the overruns that were found to be the loop's own since
@@ -72,15 +67,12 @@ type LoopStats struct {
 	Lateness     *Hist         // waking minus deadline; live, not a copy
 }
 
-// earlyWake is how long before the deadline the loop wakes a first time. A sleep
-// of more than 10 ms always loses the thread's P; the early wake-up fetches one
-// ahead of time and the second, short sleep keeps it.
+// earlyWake is how long before the deadline the loop wakes a first time. A sleep of more
+// than 10 ms always loses the thread's P; the second, short sleep keeps it.
 //
-// It then yields. Go's monitor preempts a goroutine whose P has scheduled nothing
-// else for 10 ms, time asleep included, and a locked thread then waits until
-// another thread has woken up and handed it a P back: 0.1 to 0.2 ms, perhaps in the
-// middle of a tick. A goroutine that has yielded and kept its P has 10 ms. The
-// yield takes long where other goroutines compute: 2 ms ahead were too few.
+// It then yields: Go's monitor preempts a goroutine whose P has scheduled nothing else
+// for 10 ms, and a locked thread then waits 0.1 to 0.2 ms, perhaps in the middle of a
+// tick. The yield takes long where other goroutines compute: 2 ms ahead were too few.
 // Periods of 8 ms and less have no room for it.
 const earlyWake = 4 * time.Millisecond
 
@@ -111,8 +103,7 @@ type Loop struct {
 	suspended    atomic.Int64 // ns
 }
 
-// cpuMeter is a simulated Clock that also simulates the CPU time of the calling
-// thread, as rttest.Clock does; with another Clock the real thread is measured.
+// cpuMeter is a simulated Clock that also simulates the CPU time of the calling thread.
 type cpuMeter interface{ ThreadCPU() time.Duration }
 
 // stealMeter is a simulated Clock that also simulates a host's steal time.
@@ -144,20 +135,18 @@ func NewLoop(cfg LoopConfig) *Loop {
 	return l
 }
 
-// Run calls step once a period until stop is set; the first call is one period
-// after Run began. step returns how long it waited for I/O, which tells our
-// overruns from the host's.
+// Run calls step once a period until stop is set; the first call is one period after Run
+// began. step returns how long it waited for I/O, which tells our overruns from the
+// host's.
 //
-// Deadlines are absolute: a late tick does not shift the grid, and a tick that
-// ends after the next deadline skips to the first grid point still ahead
-// instead of catching up in a burst.
+// Deadlines are absolute: a tick that ends after the next deadline skips to the first
+// grid point still ahead instead of catching up in a burst.
 //
-// Run locks its goroutine to the OS thread for good: a thread that was given a
-// real-time class must die with its goroutine and not join the pool. Before it
-// returns the thread is back in the class it came from.
+// Run locks its goroutine to the OS thread for good: a thread with a real-time class must
+// not join the pool. Before it returns the thread is back in the class it came from.
 //
-// With ModeRequire it returns an error wrapping ErrRealTimeRefused, before the
-// first step, when the kernel refuses. It fails for nothing else.
+// With ModeRequire it returns ErrRealTimeRefused before the first step when the kernel
+// refuses. It fails for nothing else.
 func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	runtime.LockOSThread()
 	if l.cfg.Mode != ModeOff {
@@ -174,7 +163,6 @@ func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	return nil
 }
 
-// schedule asks for the thread's scheduling class and publishes the answer.
 func (l *Loop) schedule() error {
 	g := Grant{Why: "real-time scheduling is switched off", CPU: UnpinnedCPU}
 	if l.cfg.Mode != ModeOff {
@@ -229,9 +217,7 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 	l.classifyOverruns(l.cfg.Clock.Now())
 }
 
-// sleepUntil sleeps to the deadline in two stages where the period is long
-// enough for the first to matter, and yields between them where at least half of
-// the second is left.
+// sleepUntil sleeps in two stages where the period is long enough, see earlyWake.
 //
 //rt:noalloc
 func (l *Loop) sleepUntil(deadline Instant) {
@@ -244,8 +230,6 @@ func (l *Loop) sleepUntil(deadline Instant) {
 	l.cfg.Clock.SleepUntil(deadline)
 }
 
-// classifyOverruns counts the overruns that waited for it.
-//
 //rt:noalloc
 func (l *Loop) classifyOverruns(now Instant) Overrun {
 	v := l.overruns.classify(now)
@@ -255,9 +239,8 @@ func (l *Loop) classifyOverruns(now Instant) Overrun {
 	return v.worst
 }
 
-// nextDeadline returns the first deadline on the grid prev+n*period (n >= 1)
-// that is not yet past, and how many grid points it jumped over. Deadlines
-// derive from the previous deadline, not from now: late wake-ups do not drift.
+// nextDeadline returns the first deadline of the grid that is not past, and how many it
+// skipped. Late wake-ups do not drift.
 //
 //rt:noalloc
 func nextDeadline(prev, now Instant, period time.Duration) (next Instant, skipped uint64) {
@@ -289,8 +272,7 @@ func (l *Loop) Stats() LoopStats {
 // stackReserve is more than the deepest step needs, in bytes.
 const stackReserve = 64 << 10
 
-// prefaultStack makes the goroutine's stack grow, and its pages exist, before
-// the first tick instead of during it.
+// prefaultStack grows the goroutine's stack before the first tick.
 //
 //go:noinline
 func prefaultStack() byte {

@@ -1,12 +1,11 @@
 package rt
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -30,12 +29,9 @@ var heapMeter = struct {
 	{Name: "/gc/heap/allocs:bytes"},
 }}
 
-// ReadHeap returns the counters without stopping the world or allocating.
-//
-// The runtime counts an object when the span it lies in is used up or swept, so
-// Allocs lags by up to a span of each size (8 kB) per processor: a path that
-// allocates once per tick shows within a few hundred ticks, a single object may
-// not. An exact count wants runtime.ReadMemStats, which stops the world.
+// ReadHeap returns the counters without stopping the world or allocating. Allocs lags by
+// up to a span of each size (8 kB) per processor: a path that allocates once per tick
+// shows within a few hundred ticks, a single object may not.
 //
 // Owner: any goroutine but the tick's; it takes a lock.
 func ReadHeap() HeapStat {
@@ -51,14 +47,12 @@ func ReadHeap() HeapStat {
 	}
 }
 
-// Headroom is how much Go's memory may grow while the collector is held, where
-// the caller of HoldGC names no other figure: more than hostile peers can make a
-// session allocate, and with what is not Go's below the 64 MiB that they may cost a
-// process.
+// Headroom is how much Go's memory may grow while the collector is held, by default: more
+// than hostile peers can make a session allocate, and below the 64 MiB that they may cost
+// a process.
 const Headroom = 48 << 20 // bytes
 
-// Hold is the garbage collector switched off, up to a memory limit. The zero value
-// holds nothing.
+// Hold is the garbage collector switched off, up to a memory limit.
 type Hold struct {
 	base    int64 // Go's memory when the hold began, and the headroom
 	percent int   // GOGC before
@@ -87,9 +81,8 @@ func HoldGC(headroom int64) *Hold {
 	return h
 }
 
-// Allow raises the limit: the program itself now needs n bytes that it did not
-// have when the hold began. It stops the world for a moment when n is another
-// than the last time.
+// Allow raises the limit by n bytes that the program now needs. A new n stops the world
+// for a moment.
 //
 // Owner: any goroutine.
 func (h *Hold) Allow(n int64) {
@@ -122,16 +115,12 @@ const (
 	prefillSettle  = 10 * time.Millisecond // until the last of them blocks
 )
 
-// PrefillRuntime fills the Go runtime's own free lists, which otherwise fill over hours,
-// one allocation at a time: every goroutine that blocks on a channel or a lock
-// takes a record from its processor's list and leaves it on another's, a
-// processor's heap of timers grows with those that wait at once, and a system
-// call that takes long may need a new thread. Without it a program that
-// allocates nothing shows up to 20 allocations in 10,000 ticks on a loaded
-// machine.
+// PrefillRuntime fills the Go runtime's own free lists, which otherwise fill over hours:
+// records of blocked goroutines, heaps of timers, threads for long system calls. Without
+// it a program that allocates nothing shows up to 20 allocations in 10,000 ticks on a
+// loaded machine.
 //
-// Call it once, after the last collection before the run: a collection empties
-// the lists.
+// Call it once, after the last collection before the run: a collection empties the lists.
 func PrefillRuntime() {
 	var ready, done sync.WaitGroup
 	gate := make(chan struct{})
@@ -161,17 +150,10 @@ func PrefillRuntime() {
 //
 // Source: proc_pid_statm(5), the second field, in pages.
 func ResidentSize() int64 {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
+	text, _ := os.ReadFile("/proc/self/statm")
+	var size, resident int64
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(b))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
+	return resident * int64(os.Getpagesize())
 }

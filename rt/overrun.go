@@ -2,8 +2,7 @@ package rt
 
 import "time"
 
-// Wait is how long a step waited for I/O: Meant until the deadline of the
-// wait or the reply, Took until the thread ran again.
+// Wait is how long a step waited for I/O: as it meant to, and until the thread ran again.
 type Wait struct{ Meant, Took time.Duration }
 
 // Add counts another wait.
@@ -11,11 +10,10 @@ type Wait struct{ Meant, Took time.Duration }
 //rt:noalloc
 func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
 
-// Overrun is a tick that ended after the next deadline. It is the loop's Own when
-// its CPU time and its I/O wait, less what the host stole from the machine around
-// it, are longer than a period. A guest's kernel accounts a pause by its host as
-// CPU time of the thread that was on the CPU, or was about to sleep or to wake
-// there; so CPU is CPU time without that of waits.
+// Overrun is a tick that ended after the next deadline. It is the loop's Own when its CPU
+// time and I/O wait, less what the host stole, are longer than a period. CPU is without
+// that of waits, since a guest's kernel accounts a pause by its host as CPU time of the
+// thread that sleeps or wakes.
 type Overrun struct {
 	CPU, IOWait time.Duration
 	Stolen      time.Duration // by the host around it, that excused no earlier overrun
@@ -23,32 +21,25 @@ type Overrun struct {
 }
 
 const (
-	// stealInterval is how often the loop reads the host's steal time, so that an
-	// overrun can be compared with what was stolen around it. Reading costs tens of
-	// microseconds, at the end of a tick.
+	// stealInterval is how often the loop reads the host's steal time: tens of microseconds.
 	stealInterval = 100 * time.Millisecond
 
-	// stealIdleInterval is how often while nothing was stolen since boot, as on a
-	// machine that is not virtual. The first steal of all may excuse an overrun that
-	// came up to a second after it.
+	// stealIdleInterval is how often while nothing was stolen since boot.
 	stealIdleInterval = time.Second
 
-	// stealLag is how long an overrun waits to be classified: a guest's kernel
-	// accounts the steal of a CPU at its next timer interrupt, and an idle CPU has
-	// none.
+	// stealLag is how long an overrun waits to be classified: a guest's kernel accounts the
+	// steal of a CPU at its next timer interrupt.
 	stealLag = 100 * time.Millisecond
 
-	// stealUnit is the unit in which the kernel counts steal, rounded down: a
-	// difference may lack as much.
+	// stealUnit is the unit in which the kernel counts steal, rounded down.
 	stealUnit = 10 * time.Millisecond
 
 	// overrunsMax is how many overruns wait at most; then they are classified at once.
 	overrunsMax = 32
 )
 
-// overrunClassifier tells the loop's own overruns from its host's. It compares
-// those that wait with what the host stole from just before the first to stealLag
-// after the last: one pause excuses as much as it took, and no more.
+// overrunClassifier tells the loop's own overruns from its host's. One pause of the host,
+// from just before the first to stealLag after the last, excuses as much as it took.
 //
 // Owner: the loop's thread.
 type overrunClassifier struct {
@@ -72,8 +63,6 @@ func (c *overrunClassifier) add(o Overrun, now Instant) {
 	c.newest = now
 }
 
-// due says whether it is time to call classify.
-//
 //rt:noalloc
 func (c *overrunClassifier) due(now Instant) bool {
 	switch {
@@ -92,8 +81,6 @@ type overrunCounts struct {
 	worst     Overrun       // of the loop's own
 }
 
-// classify reads the steal time and empties the list of waiting overruns.
-//
 //rt:noalloc
 func (c *overrunClassifier) classify(now Instant) (counts overrunCounts) {
 	stolen := c.steal()

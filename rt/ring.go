@@ -4,11 +4,10 @@ import "sync/atomic"
 
 const cacheLine = 64 // bytes; Cortex-A72/A76 and x86-64
 
-// Ring is a bounded queue of slots that are allocated once and lent, not copied.
+// Ring is a bounded queue of slots that are allocated once and lent, not copied. Neither
+// side blocks.
 //
-// Owner: one goroutine calls Reserve and Commit, one goroutine calls Peek and
-// Release, any may call Len. Neither side blocks; what to do when the ring is
-// full is the producer's choice.
+// Owner: one goroutine calls Reserve and Commit, one Peek and Release, any may call Len.
 type Ring[T any] struct {
 	slots []T // len is a power of two
 
@@ -19,8 +18,7 @@ type Ring[T any] struct {
 	_    [cacheLine]byte
 }
 
-// NewRing panics unless n is a power of two: it is a constant at every call
-// site, so a bad one is a bug in the program, not an input to report.
+// NewRing panics unless n is a power of two.
 func NewRing[T any](n int) *Ring[T] {
 	if n <= 0 || n&(n-1) != 0 {
 		panic("rt: NewRing wants a power of two")
@@ -30,9 +28,8 @@ func NewRing[T any](n int) *Ring[T] {
 	return r
 }
 
-// Reserve lends the next free slot, or nil when the ring is full. The slot
-// still holds whatever its last user left in it, and stays reserved until
-// Commit: reserving again lends the same one.
+// Reserve lends the next free slot, or nil when the ring is full. The slot holds what its
+// last user left in it, and stays reserved until Commit.
 //
 //rt:noalloc
 func (r *Ring[T]) Reserve() *T {
@@ -64,8 +61,7 @@ func (r *Ring[T]) Peek() *T {
 //rt:noalloc
 func (r *Ring[T]) Release() { r.tail.Store(r.tail.Load() + 1) }
 
-// Len returns how many committed slots wait for the consumer, up to its size. From a
-// third goroutine it is a reading that was true a moment ago.
+// Len returns how many committed slots wait for the consumer.
 //
 //rt:noalloc
 func (r *Ring[T]) Len() int {

@@ -25,7 +25,6 @@ type scheduling struct {
 	cpus unix.CPUSet
 }
 
-// saveScheduling reads the calling thread's class and CPUs.
 func saveScheduling() scheduling {
 	var s scheduling
 	if unix.SchedGetaffinity(0, &s.cpus) != nil {
@@ -35,9 +34,8 @@ func saveScheduling() scheduling {
 	return s
 }
 
-// releaseRealTime puts the calling thread back into the class and onto the CPUs
-// it came from. Reset-on-fork stays: taking it off needs a privilege, and the
-// thread starts no other.
+// releaseRealTime puts the calling thread back into its class and onto its CPUs.
+// Reset-on-fork stays: taking it off needs a privilege.
 func releaseRealTime(s scheduling) {
 	if s.attr == nil {
 		return
@@ -48,10 +46,13 @@ func releaseRealTime(s scheduling) {
 	unix.SchedSetaffinity(0, &s.cpus)
 }
 
-// acquireRealTime asks for SCHED_FIFO and, by the design rule, a CPU of its own
-// for the calling thread.
+// acquireRealTime asks for SCHED_FIFO and a CPU for the calling thread.
 func acquireRealTime(cpu int) Grant {
-	pinned, err := pin(cpu)
+	c, err := readCPUs()
+	pinned := UnpinnedCPU
+	if err == nil {
+		pinned, err = c.pin(cpu)
+	}
 	if err != nil {
 		return Grant{Why: err.Error(), CPU: UnpinnedCPU}
 	}
@@ -67,9 +68,8 @@ func acquireRealTime(cpu int) Grant {
 	return Grant{Granted: true, CPU: pinned}
 }
 
-// ReduceTimerSlack keeps the calling goroutine on its thread and lets that thread's
-// sleeps end without the kernel's slack of 50 us, until undo is called: what is
-// measured in them holds for a loop's thread, too.
+// ReduceTimerSlack locks the goroutine to its thread and takes away the kernel's 50 us of
+// slack from its sleeps, as on a loop's thread, until undo is called.
 func ReduceTimerSlack() (undo func()) {
 	runtime.LockOSThread()
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -82,16 +82,6 @@ func ReduceTimerSlack() (undo func()) {
 		}
 		runtime.UnlockOSThread()
 	}
-}
-
-// pin binds the calling thread to the CPU, or to the one that the design rule
-// takes, and returns which.
-func pin(cpu int) (int, error) {
-	c, err := readCPUs()
-	if err != nil {
-		return UnpinnedCPU, err
-	}
-	return c.pin(cpu)
 }
 
 // lastCPU returns the highest number in the set, -1 when it is empty.
@@ -123,9 +113,8 @@ func permissionRefusal(rtprio uint64) string {
 		loopPriority, rtprio)
 }
 
-// NiceProcess sets the nice value, -20 (first) to 19 (last), of every thread of
-// the process that is not in a real-time class; threads started later inherit
-// it. The error names the limit to raise.
+// NiceProcess sets the nice value, -20 (first) to 19 (last), of every thread that is not
+// in a real-time class. The error names the limit to raise.
 func NiceProcess(nice int) error {
 	if nice < minNice || nice > maxNice {
 		return fmt.Errorf("rt: nice %d, want %d to %d", nice, minNice, maxNice)
@@ -143,8 +132,7 @@ func NiceProcess(nice int) error {
 	return nil
 }
 
-// niceThreads walks the threads once, skips and extends done, and returns how
-// many it had not seen before.
+// niceThreads walks the threads once and returns how many were not in done.
 func niceThreads(nice int, done map[int]bool) (news int, err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -183,12 +171,9 @@ func niceThread(tid, nice int) error {
 	return fmt.Errorf("rt: nice %d for thread %d: %w", nice, tid, err)
 }
 
-// LockMemory keeps every page that was touched once in memory, now and later,
-// without touching any itself: populating all of Go's reservations (plain
-// MCL_FUTURE) multiplies the resident size.
-//
-// It refuses when locked memory is limited, because then the runtime's next
-// mapping could fail, which ends the process.
+// LockMemory keeps every page that was touched in memory, now and later, without touching
+// any: plain MCL_FUTURE multiplies the resident size. It refuses when locked memory is
+// limited, because then the runtime's next mapping could fail, which ends the process.
 func LockMemory() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {

@@ -368,7 +368,12 @@ func TestPin(t *testing.T) {
 			go func() { // the thread goes with its affinity
 				runtime.LockOSThread()
 				defer close(done)
-				got, err := pin(tt.cpu)
+				c, err := readCPUs()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := c.pin(tt.cpu)
 				if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
 					t.Errorf("pin(%d) = %d, %v, want %d, %q", tt.cpu, got, err, tt.want, tt.wantErr)
 				}

@@ -15,10 +15,8 @@ import (
 //rt:noalloc
 func ThreadCPU() time.Duration { return time.Duration(clockTime(unix.CLOCK_THREAD_CPUTIME_ID)) }
 
-// StealTime returns how long this machine's CPUs together were taken away by the
-// host so far, in steps of 10 ms. It is 0 where the kernel does not count it, as on
-// a machine that is not virtual. It reads a file: not for the tick. It makes no
-// garbage.
+// StealTime returns how long the host has taken this machine's CPUs away, in steps of 10
+// ms; 0 where the kernel does not count it. It reads a file: not for the tick.
 func StealTime() time.Duration {
 	var r stealReader
 	return r.read()
@@ -57,8 +55,7 @@ const (
 	clockTick  = 10 * time.Millisecond // the kernel's USER_HZ is 100 on every Linux ABI in use
 )
 
-// parseSteal finds the steal column of the line that sums all CPUs; 0 when there
-// is none.
+// parseSteal finds the steal column of the line that sums all CPUs.
 //
 // Source: proc_stat(5).
 //

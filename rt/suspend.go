@@ -2,25 +2,20 @@ package rt
 
 import "time"
 
-// suspendMin is the shortest sleep of the machine that counts. A real one takes
-// hundreds of milliseconds; the two clocks are compared to less than a microsecond.
+// suspendMin is the shortest sleep of the machine that counts.
 const suspendMin = 10 * time.Millisecond
 
-// suspendTries is how many readings a Suspension begins with. A thread that is
-// preempted between the two clocks reads too little; if all readings were so, the
-// difference would later count as a sleep.
+// suspendTries is how many readings a Suspension begins with: a preempted one is too
+// small.
 const suspendTries = 8
 
-// suspendMeter is a Clock that also counts for how long the machine was suspended,
-// from an arbitrary beginning, as KernelClock on Linux and rttest.Clock do.
+// suspendMeter is a Clock that also counts for how long the machine was suspended.
 type suspendMeter interface{ Suspended() time.Duration }
 
-// Suspension finds out that the machine was suspended. The monotonic clock stops
-// meanwhile, so that ages counted with it do not grow: data from before the sleep
-// would still pass as fresh hours later.
-//
-// It does not see the sleep of a machine without a real-time clock, nor that of a
-// guest whose host stops its clocks.
+// Suspension finds out that the machine was suspended: the monotonic clock stops
+// meanwhile, so that data from before would still pass as fresh. It does not see the
+// sleep of a machine without a real-time clock, nor of a guest whose host stops its
+// clocks.
 //
 // Owner: one thread.
 type Suspension struct {
@@ -41,8 +36,7 @@ func NewSuspension(clock Clock) *Suspension {
 	return s
 }
 
-// Passed returns how long the machine was suspended since the last call; 0 when it
-// was not. It costs one system call, about 0.3 us.
+// Passed returns how long the machine was suspended since the last call. It takes 0.3 us.
 //
 //rt:noalloc
 func (s *Suspension) Passed() time.Duration {

@@ -8,11 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waker wakes a thread that sleeps in the kernel, through an eventfd. Unlike a
-// channel it does not pass through Go's scheduler, so the tick can call Wake
-// without handing its P to anyone.
-//
-// Wakes do not add up: any number of them before a Wait make one.
+// Waker wakes a thread that sleeps in the kernel, through an eventfd: without Go's
+// scheduler, so the tick keeps its P. Any number of wakes before a Wait make one.
 //
 // Owner: any goroutine calls Wake, one calls Wait; Close comes after both.
 type Waker struct {
@@ -44,9 +41,8 @@ func (w *Waker) Wake() {
 	unix.Write(int(w.fd.Load()), one[:])
 }
 
-// Wait sleeps until Wake is called, at once if it was called since the last
-// Wait, and reports true; or false after the timeout. A negative timeout means
-// no timeout. It occupies its OS thread.
+// Wait sleeps until Wake was called since the last Wait, and reports true; or false after
+// the timeout. Negative: no timeout. It occupies its OS thread.
 //
 //rt:noalloc
 func (w *Waker) Wait(timeout time.Duration) (woken bool) {
