@@ -23,7 +23,6 @@ const (
 	cidFocusAuto        = 0x009a090c
 )
 
-// alias names a value together with the automatic that governs it.
 type alias struct {
 	name   string
 	auto   uint32
@@ -48,8 +47,7 @@ type assignment struct {
 	value   int32
 }
 
-// resolve turns a setting into assignments, in order. The error says what the
-// camera has.
+// resolve turns a setting into assignments, in order.
 func resolve(all []Control, s Setting) ([]assignment, error) {
 	for _, n := range aliases {
 		if n.name == s.Name {

@@ -69,11 +69,6 @@ func openDevice(path string) (*device, error) {
 
 func (d *device) close() { unix.Close(d.fd) }
 
-// same reports whether two nodes are the same camera in the same socket.
-func (d *device) same(card, bus string) bool {
-	return text(d.cap.card[:]) == card && text(d.cap.busInfo[:]) == bus
-}
-
 // modes lists the camera's modes: of a range of sizes, those that are wanted.
 func (d *device) modes(w Want) (all []Mode) {
 	for i := range uint32(maxFormats) {
@@ -134,7 +129,6 @@ func (d *device) rates(pixelformat, width, height uint32, w Want) (all []float64
 	return all
 }
 
-// rate turns a frame interval into frames a second.
 func (f fraction) rate() float64 {
 	if f.num == 0 {
 		return 0
@@ -180,7 +174,6 @@ func (d *device) setMode(m Mode) (camera.Format, error) {
 	return got, nil
 }
 
-// interval turns frames a second into a frame interval.
 func interval(fps float64) fraction {
 	if r := math.Round(fps); math.Abs(r-fps) < 0.005 {
 		return fraction{1, uint32(r)}

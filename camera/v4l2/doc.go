@@ -36,8 +36,7 @@ type Config struct {
 	Controls []Setting
 }
 
-// Setting is one control and what it is set to, as a person writes it: exposure
-// auto, gain 12, power-line-frequency 1.
+// Setting is one control and its value: exposure auto, gain 12, power-line-frequency 1.
 type Setting struct{ Name, Value string }
 
 // Info is what a camera says of itself.

@@ -184,8 +184,6 @@ const (
 	vidiocEnumIvals = ioBoth<<30 | unsafe.Sizeof(frmival{})<<16 | 'V'<<8 | 75
 )
 
-// ioctl asks the driver; p points to what the number says.
-//
 //rt:noalloc
 func ioctl(fd int, number uintptr, p unsafe.Pointer) unix.Errno {
 	for {

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// List returns the cameras of this machine by number. Nodes that are no cameras
-// are left out; those that may not be opened are named in denied.
+// List returns the cameras of this machine by number, and why nodes may not be opened.
 func List() (all []Info, denied []error) {
 	nodes, _ := filepath.Glob("/dev/video*")
 	slices.SortFunc(nodes, func(a, b string) int { return number(a) - number(b) })
@@ -27,8 +26,7 @@ func List() (all []Info, denied []error) {
 	return all, denied
 }
 
-// describe reads what the camera at a path says of itself, without disturbing the
-// program that uses it.
+// describe does not disturb the program that uses the camera.
 func describe(path string) (Info, error) {
 	d, err := openDevice(path)
 	if err != nil {
@@ -49,7 +47,6 @@ func number(node string) int {
 	return n
 }
 
-// links maps nodes to the names that udev made for them.
 func links(pattern string) map[string]string {
 	m := map[string]string{}
 	found, _ := filepath.Glob(pattern)

@@ -26,7 +26,6 @@ const (
 	fpsSlack    = 0.6 // 29.97 is 30
 )
 
-// fps is the rate that is wanted.
 func (w *Want) fps() float64 { return float64(cmp.Or(w.FPS, usualFPS)) }
 
 // preference orders pixel formats, best first.
@@ -93,7 +92,6 @@ func nearest(modes []Mode, w Want) (width, height int) {
 	return best.Width, best.Height
 }
 
-// without returns the modes that drop does not name.
 func without(modes []Mode, drop func(Mode) bool) []Mode {
 	return slices.DeleteFunc(slices.Clone(modes), drop)
 }
@@ -113,7 +111,6 @@ func (m Mode) String() string {
 	return fmt.Sprintf("%v %dx%d at %v frames a second", m.Pixels, m.Width, m.Height, math.Round(m.FPS*100)/100)
 }
 
-// remark says how the mode falls short of what was wanted, if it does.
 func (m Mode) remark(w Want) string {
 	fps := w.fps()
 	if m.FPS < fps-fpsSlack {

@@ -3,6 +3,7 @@ package v4l2
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -184,8 +185,6 @@ func (s *Source) newest() (index int, errno unix.Errno) {
 	return index, 0
 }
 
-// good reports whether a buffer holds a whole picture.
-//
 //rt:noalloc
 func (s *Source) good(b *buffer) bool {
 	if b.flags&bufFlagError != 0 || b.bytesUsed == 0 || int(b.bytesUsed) > len(s.stream.buffers[b.index].mem) {
@@ -212,8 +211,6 @@ func (s *Source) count(sequence uint32) {
 	s.last, s.counted = sequence, true
 }
 
-// lend points dst at the buffer, or at a copy of it.
-//
 //rt:noalloc
 func (s *Source) lend(dst *camera.Frame, index int) {
 	st, b := s.stream, &s.stream.dq
@@ -237,8 +234,6 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 	st.queue(index) // an error shows at the next dequeue
 }
 
-// giveBack takes back what dst held.
-//
 //rt:noalloc
 func (s *Source) giveBack(dst *camera.Frame) {
 	mark := dst.Lent - 1
@@ -273,8 +268,6 @@ func (s *Source) freeOrphan(mark int) {
 	}
 }
 
-// fail ends the stream and plans the next try.
-//
 //go:noinline
 func (s *Source) fail(why error) error {
 	s.end()
@@ -290,18 +283,14 @@ func (s *Source) end() {
 	s.stream = nil
 	kept := s.orphans[:0]
 	for _, o := range append(s.orphans, orphan{s.generation, lent}) {
-		for _, b := range o.buffers {
-			if b.lent {
-				kept = append(kept, o)
-				break
-			}
+		if slices.ContainsFunc(o.buffers, func(b mapping) bool { return b.lent }) {
+			kept = append(kept, o)
 		}
 	}
 	s.orphans = kept
 }
 
-// reopen finds the camera and sets it up as it was. While it is away each call takes
-// retryInterval.
+// reopen sets the camera up as it was. While it is away each call takes retryInterval.
 //
 //go:noinline
 func (s *Source) reopen() error {
@@ -336,8 +325,7 @@ func (s *Source) reopen() error {
 	return nil
 }
 
-// locate opens the node where the camera was, or the one with its name and socket:
-// the kernel may have numbered it anew.
+// locate opens the node with the camera's name and socket; the kernel may number it anew.
 func (s *Source) locate() *device {
 	nodes, _ := filepath.Glob("/dev/video*")
 	for _, path := range append([]string{s.cfg.Path}, nodes...) {
@@ -345,7 +333,7 @@ func (s *Source) locate() *device {
 		if err != nil {
 			continue
 		}
-		if d.same(s.card, s.bus) {
+		if text(d.cap.card[:]) == s.card && text(d.cap.busInfo[:]) == s.bus {
 			return d
 		}
 		d.close()

@@ -31,8 +31,7 @@ type stream struct {
 	dq, q   buffer
 }
 
-// startStream gets buffers, queues them and starts. After an error the device is
-// closed.
+// startStream gets buffers, queues them and starts. An error closes the device.
 func (d *device) startStream() (*stream, error) {
 	s := &stream{device: d}
 	s.poll[0] = unix.PollFd{Fd: int32(d.fd), Events: unix.POLLIN}
@@ -75,16 +74,12 @@ func (s *stream) lends() bool {
 	return len(s.buffers) >= camera.LentMax+minQueued && text(s.cap.driver[:]) != "v4l2 loopback"
 }
 
-// queue gives a buffer to the driver.
-//
 //rt:noalloc
 func (s *stream) queue(index int) unix.Errno {
 	s.q = buffer{index: uint32(index), kind: bufTypeCapture, memory: memoryMmap}
 	return ioctl(s.fd, vidiocQBuf, unsafe.Pointer(&s.q))
 }
 
-// dequeue takes the oldest full buffer, described by s.dq.
-//
 //rt:noalloc
 func (s *stream) dequeue() unix.Errno {
 	s.dq = buffer{kind: bufTypeCapture, memory: memoryMmap}
@@ -102,10 +97,8 @@ func (s *stream) wait(ms int) int16 {
 	return s.poll[0].Revents
 }
 
-// stop gives everything back but the pictures that are lent, and returns those.
-// They keep their addresses but move to anonymous memory: while one page of the
-// driver's is mapped, the kernel holds the device open and an unplugged camera
-// cannot come back.
+// stop gives everything back but the lent pictures, which move to anonymous memory: while
+// one page of the driver's is mapped, an unplugged camera cannot come back.
 func (s *stream) stop() (lent []mapping) {
 	off := int32(bufTypeCapture)
 	ioctl(s.fd, vidiocStreamOff, unsafe.Pointer(&off))
