@@ -55,9 +55,8 @@ func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 	return d.DecodeScaled(dst, src, w, h, 1)
 }
 
-// DecodeScaled is DecodeRGB for a picture that may be larger, if Shrink(its size,
-// w, h, most) is not 0: the library leaves the highest frequencies out, which is
-// faster than scaling and not quite the same picture. So a policy must allow it.
+// DecodeScaled is DecodeRGB for a larger picture, if Shrink(its size, w, h, most) is not
+// 0. The result is not quite that of scaling, so a policy must allow it.
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
@@ -97,16 +96,13 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 //rt:noalloc
 func (d *Decoder) Warned() bool { return d.warned }
 
-// Reserve allocates what ConvertRGB of the first picture of m's size and layout
-// would; m.Pix is not read.
+// Reserve allocates for ConvertRGB of pictures like m; m.Pix is not read.
 func (d *Decoder) Reserve(m *Image) {
 	if pictureOK(m.W, m.H) && m.Layout != RGB && m.Layout != Gray {
 		d.planes.reserve(m, chromaIn(m.Layout))
 	}
 }
 
-// chromaIn is what a picture of that layout comes with.
-//
 //rt:noalloc
 func chromaIn(l Layout) Chroma {
 	if l == YUYV {
@@ -170,8 +166,7 @@ func (d *Decoder) ready() error {
 	return nil
 }
 
-// Explain wraps the error of DecodeRGB(dst, src, w, h) with got, wanted and the
-// library's message. Call it before the next picture.
+// Explain adds got, wanted and the library's message to the last picture's error.
 func (d *Decoder) Explain(err error, src []byte, w, h int) error {
 	var detail []byte
 	if d.handle != nil && d.failed {

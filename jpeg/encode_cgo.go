@@ -65,18 +65,16 @@ func (e *Encoder) EncodeRGB(dst, pix []byte, w, h int) (n int, err error) {
 	return e.Encode(dst, &Image{W: w, H: h, Layout: RGB, Pix: pix})
 }
 
-// Reserve allocates what the first picture of m's size and layout would; m.Pix is
-// not read.
+// Reserve allocates for pictures like m; m.Pix is not read.
 func (e *Encoder) Reserve(m *Image) {
 	if pictureOK(m.W, m.H) && m.Layout != RGB {
 		e.planes.reserve(m, e.chromaOf(m.Layout))
 	}
 }
 
-// Encode compresses m into dst, which must have MaxSize(m.W, m.H, chroma) bytes,
-// and returns how many it used. It allocates only for pictures larger than any
-// before and than Reserve was told. Errors: ErrSize when m.Pix is shorter than
-// m.Bytes() or dst is too short; ErrTooLarge.
+// Encode compresses m into dst of MaxSize(m.W, m.H, chroma) bytes and returns how many it
+// used. It allocates only for the largest picture yet. Errors: ErrSize when m.Pix or dst
+// is too short; ErrTooLarge.
 //
 //rt:noalloc
 func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
@@ -106,8 +104,6 @@ func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
 	return int(r), nil
 }
 
-// chromaOf returns what a picture of that layout is encoded with.
-//
 //rt:noalloc
 func (e *Encoder) chromaOf(l Layout) Chroma {
 	switch {
@@ -143,8 +139,6 @@ func sizes(m *Image, chroma Chroma) (luma, cw, ch int) {
 	return m.W * m.H, cw, ch
 }
 
-// reserve makes room for m's planes.
-//
 //rt:noalloc
 func (p *planes) reserve(m *Image, chroma Chroma) {
 	luma, cw, ch := sizes(m, chroma)
@@ -153,8 +147,7 @@ func (p *planes) reserve(m *Image, chroma Chroma) {
 	}
 }
 
-// of returns m's planes, one after the other and without padding, and the size of
-// the chroma planes.
+// of returns m's planes, one after the other, and the size of the chroma planes.
 //
 //rt:noalloc
 func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {
@@ -197,8 +190,6 @@ func subsamp(c Chroma) C.int {
 	return C.TJSAMP_420
 }
 
-// sentinel maps a return value of the C functions.
-//
 //rt:noalloc
 func sentinel(code int) error {
 	switch code {

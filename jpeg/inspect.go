@@ -40,13 +40,12 @@ const (
 	markCOM  = 0xfe
 )
 
-// Inspect reads the markers of src from SOI to EOI without decoding: a few
-// microseconds for a webcam's picture. It is safe with hostile bytes and skips a few
-// stray ones between segments, as decoders do.
+// Inspect reads the markers of src without decoding, in a few microseconds. It is safe
+// with hostile bytes and skips a few stray ones between segments, as decoders do.
 //
-// Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge
-// above MaxPixels or for more scans than components; ErrFormat for anything but 1
-// or 3 components of 8 bits, Huffman coded. A progressive picture is no error here.
+// Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge above
+// MaxPixels or for more scans than components; ErrFormat for anything but 1 or 3
+// components of 8 bits, Huffman coded. A progressive picture is no error here.
 //
 //rt:noalloc
 func Inspect(src []byte) (p Picture, err error) {
@@ -132,8 +131,6 @@ func (s *scanner) segment() error {
 	return nil
 }
 
-// marker moves on to the next marker, over fill bytes and a few stray ones.
-//
 //rt:noalloc
 func (s *scanner) marker() bool {
 	for stray := 0; s.at+1 < len(s.src) && stray <= maxStray; {
@@ -153,8 +150,6 @@ func (s *scanner) marker() bool {
 	return false
 }
 
-// frame reads a frame header.
-//
 //rt:noalloc
 func (s *scanner) frame(body []byte) error {
 	if s.components != 0 || len(body) < 6 || len(body) != 6+3*int(body[5]) {
@@ -177,8 +172,6 @@ func (s *scanner) frame(body []byte) error {
 	return nil
 }
 
-// chromaOf names the sampling factors of three components.
-//
 //rt:noalloc
 func chromaOf(y, cb, cr byte) Chroma {
 	if cb != 0x11 || cr != 0x11 {
@@ -195,8 +188,6 @@ func chromaOf(y, cb, cr byte) Chroma {
 	return ChromaOther
 }
 
-// huffman notes which tables a DHT segment brings.
-//
 //rt:noalloc
 func (s *scanner) huffman(body []byte) error {
 	for len(body) > 0 {
@@ -216,8 +207,6 @@ func (s *scanner) huffman(body []byte) error {
 	return nil
 }
 
-// scan reads a scan header.
-//
 //rt:noalloc
 func (s *scanner) scan(body []byte) error {
 	if s.components == 0 || !s.quantized || len(body) < 1 || len(body) != 4+2*int(body[0]) || int(body[0]) > s.components || body[0] == 0 {

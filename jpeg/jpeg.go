@@ -31,19 +31,16 @@ var (
 )
 
 const (
-	// MaxPixels is the largest picture that is encoded or decoded, 4096 x 4096:
-	// 48 MiB of RGB.
+	// MaxPixels is the largest picture, 4096 x 4096: 48 MiB of RGB.
 	MaxPixels = 1 << 24
 
 	// maxSide is the longest side that a JPEG header can announce.
 	maxSide = 65535
 
-	// maxScans is what a baseline picture can need, one scan for each component. Each
-	// is a pass over the picture, so more would hold the decoder up.
+	// maxScans is one for each component; each is a pass over the picture.
 	maxScans = 3
 
-	// maxStray bytes may lie before one marker where none belong. Logitech's webcams
-	// send 1 to 9; those that lose data leave hundreds.
+	// maxStray bytes may lie before a marker. Logitech's webcams send 1 to 9.
 	maxStray = 64
 )
 
@@ -69,8 +66,7 @@ type Image struct {
 	Pix  []byte
 }
 
-// Bytes returns how many bytes Pix must have at least, 0 for an image that
-// cannot be.
+// Bytes returns how many bytes Pix must have, 0 for an image that cannot be.
 //
 //rt:noalloc
 func (m *Image) Bytes() int {
@@ -84,8 +80,6 @@ func (m *Image) Bytes() int {
 	return stride*(rows-1) + row
 }
 
-// stride returns the bytes from one row to the next.
-//
 //rt:noalloc
 func (m *Image) stride() int {
 	if m.Stride != 0 {
@@ -161,8 +155,6 @@ func Shrink(fromW, fromH, w, h, most int) int {
 	return 0
 }
 
-// pictureOK reports whether w x h is a picture this package handles.
-//
 //rt:noalloc
 func pictureOK(w, h int) bool {
 	return w > 0 && h > 0 && w <= maxSide && h <= maxSide && int64(w)*int64(h) <= MaxPixels
