@@ -26,8 +26,7 @@ func towards(q, goal, limit float64) float64 {
 	return q + min(max(goal-q, -limit), limit)
 }
 
-// reach returns where the elbow and the tip are for two joint angles in degrees,
-// counter-clockwise, the pan from +x.
+// reach returns the elbow and the tip for angles in degrees, counter-clockwise from +x.
 //
 //rt:noalloc
 func reach(panDeg, elbowDeg float64) (e, tip Point) {
@@ -92,8 +91,6 @@ func countsPer(joint int) float64 {
 	return countsPerDeg
 }
 
-// fromRaw returns a count's degrees, for the gripper percent.
-//
 //rt:noalloc
 func fromRaw(joint, raw int) float64 {
 	if joint == gripper {

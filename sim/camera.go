@@ -20,10 +20,9 @@ type liveView struct {
 	closed atomic.Bool // atomic
 }
 
-// Camera lends a camera on the world. Zero fields of format mean 160x120 RGB8 at
-// 30 fps; other sizes scale the scene. Its frames lie on a grid that begins now;
-// a late reader gets the next one and sees the gap in Sequence. At is what it
-// really shows.
+// Camera lends a camera with its own grid of frames, which begins now. Zero fields of
+// format mean 160x120 RGB8 at 30 frames a second. A late reader gets the next frame and
+// sees the gap in Frame.Sequence; Frame.At is the instant that the picture really shows.
 func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	if format.Width == 0 && format.Height == 0 {
 		format.Width, format.Height = NativeWidth, NativeHeight

@@ -8,22 +8,19 @@ import (
 	"edgert/rt"
 )
 
-// catchUpTicksMax bounds how many ticks one call judges. When no call came for more
-// than ten minutes the rest of that time is skipped, and Score counts it.
+// catchUpTicksMax bounds how many ticks one call judges; Score counts the others.
 const catchUpTicksMax = 600 * ticksPerSecond
 
-// Live is a World on a clock: the servosim.Plant of a simulated bus, and it lends
-// camera.Sources. It has no thread: each call first advances it to the call's
-// instant.
+// Live is a World on a clock, a servosim.Plant that lends camera.Sources. It has no
+// thread: each call first advances it to the call's instant.
 //
-// The world is judged on its own 60 Hz grid, from start. Between two grid points
-// each joint moves towards its goal at the servo's speed limit, so the phase of the
-// edge's tick does not matter: one tick of motion per period, and a goal written
-// exactly on the grid gives exactly World.Step. Reading never changes the motion. A
-// joint without torque holds its place, unless Sink makes it sink.
+// The world is judged on its own 60 Hz grid. Between two grid points each joint moves
+// towards its goal at the servo's speed limit, so the phase of the edge's tick does not
+// matter, and a goal written exactly on the grid gives exactly World.Step. A joint
+// without torque holds its place, unless Sink makes it sink.
 //
-// Owner: any thread. The lock is held for arithmetic only. An instant before the
-// newest one counts as the newest.
+// Owner: any thread. The lock is never held while sleeping, painting or writing. An
+// instant before the newest one counts as the newest.
 type Live struct {
 	clock rt.Clock
 	start rt.Instant
@@ -145,8 +142,7 @@ func (l *Live) Score() Score {
 	return s
 }
 
-// sceneAt returns what a camera sees at instant now, and the instant that it shows,
-// which is later than now only when a call for a later one came before.
+// sceneAt returns what a camera sees at now or, after a call for a later instant, then.
 //
 //rt:noalloc
 func (l *Live) sceneAt(now rt.Instant) (scene, rt.Instant) {
@@ -186,8 +182,6 @@ func (l *Live) advance(now rt.Instant) {
 	l.phase = float64(now-begin) / float64(end-begin)
 }
 
-// grid returns the first instant that belongs to grid point k.
-//
 //rt:noalloc
 func (l *Live) grid(k int64) rt.Instant {
 	whole, part := k/ticksPerSecond, k%ticksPerSecond

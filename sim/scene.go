@@ -40,9 +40,8 @@ type scene struct {
 	Target, Post Point
 }
 
-// render paints the scene into dst, height rows of width RGB pixels, row 0 at
-// the far side of the table. Every size shows the whole native view, centred;
-// a wider or taller picture shows more of the table around it.
+// render paints the scene into dst, height rows of width RGB pixels, row 0 at the far
+// side of the table. Every size shows the whole native view, centred.
 //
 //rt:noalloc
 func (s *scene) render(dst []byte, width, height int) {
@@ -68,8 +67,6 @@ func (s *scene) render(dst []byte, width, height int) {
 	}
 }
 
-// fillBackground doubles what is filled, which is as fast as copy.
-//
 //rt:noalloc
 func fillBackground(dst []byte) {
 	dst[0] = background
@@ -163,17 +160,15 @@ func (v *view) paintRow(dst []byte, row int, shapes *[numShapes]capsule) {
 			}
 		}
 		for i := range part {
-			pixel := dst[(start+i)*3 : (start+i)*3+3]
-			pixel[0] = byte(math.RoundToEven(part[i][0]))
-			pixel[1] = byte(math.RoundToEven(part[i][1]))
-			pixel[2] = byte(math.RoundToEven(part[i][2]))
+			for k, v := range part[i] {
+				dst[(start+i)*3+k] = byte(math.RoundToEven(v))
+			}
 		}
 	}
 }
 
-// blendShape mixes one shape into the pixels of one row from column col on.
-// Coverage is clip((r - distance)/mpp + 0.5, 0, 1) at the pixel's centre; only
-// the pixels of the rim need the root.
+// blendShape mixes one shape into the pixels of one row from column col on, by clip((r -
+// distance)/mpp + 0.5, 0, 1) at the pixel's centre; only the rim needs the root.
 //
 //rt:noalloc
 func (v *view) blendShape(blend []colour, col int, y float64, c *capsule) {

@@ -219,8 +219,7 @@ func (w *World) Legs() (reached, collided, timeouts int) {
 // LastLeg returns the leg that ended last; its Outcome is zero before the first.
 func (w *World) LastLeg() Leg { return w.last }
 
-// LegTicks returns how many ticks the present leg has lasted; 0 right after a
-// new target appeared.
+// LegTicks returns how many ticks the present leg has lasted.
 func (w *World) LegTicks() int { return w.legTicks }
 
 //rt:noalloc
