@@ -73,7 +73,6 @@ func (j *joint) setSilent(on bool, at rt.Instant, r *Referee) {
 	j.missed = min(1+int(quiet/r.cfg.Period), missedMost)
 }
 
-// noteTorqueOff notes that some servo's torque is off after the end.
 func (r *Referee) noteTorqueOff(at rt.Instant) {
 	if r.over {
 		r.offAt = max(r.offAt, at)
@@ -107,8 +106,7 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	r.trackOverload(j, e)
 }
 
-// fallTicks is how long a driver needs to know of a fall: a restart is silence at
-// first, but a servo that lets go says no more than an alarm.
+// fallTicks is how long a driver needs to know of a fall: a restart is silence at first.
 func (j *joint) fallTicks() int {
 	if j.state.Boots == j.before.Boots {
 		return alarmTicks
@@ -206,9 +204,8 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	}
 }
 
-// checkFirstGoal judges the first goal after arming, a silence or a restart: it lies where
-// the servo stands. Not judged is one that goes on from the goal which the servo
-// still has, under a torque that it never lost.
+// checkFirstGoal judges the first goal after arming, a silence or a restart, unless it
+// goes on from one that the servo still has: it lies where the servo stands.
 func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)
@@ -257,8 +254,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkRelief judges whether a goal that the policy wants, and that relieves, is taken
-// up.
+// checkRelief judges whether a goal of the policy that relieves is taken up.
 func (r *Referee) checkRelief(j *joint) {
 	if !j.over || j.reliefRefused || !j.hasPolicyGoal || j.load == 0 || r.over || r.paused || j.load*(j.policyGoal-j.grip) >= -int(j.step) {
 		return

@@ -12,6 +12,7 @@ package referee
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,10 +102,9 @@ type Figure struct {
 	Degrees float64
 }
 
-// Referee judges one arm. Its methods may be called by any thread; the order in
-// which people's acts are reported must be theirs: an act that allows something
-// before it begins (a resume, a consent), one that forbids after it has taken
-// effect (a pause).
+// Referee judges one arm. Its methods may be called by any thread, in the order of
+// people's acts: one that allows something before it begins, one that forbids after it
+// has taken effect.
 type Referee struct {
 	cfg Config
 
@@ -158,8 +158,7 @@ func (r *Referee) Watch(e *servosim.Event) {
 	r.checkDue()
 }
 
-// NewRun says that a person starts the driver (again): what the servos went
-// through before is that person's to know.
+// NewRun says that a person starts the driver (again), and has seen what came before.
 func (r *Referee) NewRun(at rt.Instant) {
 	r.record(at, func() {
 		r.checkDue()
@@ -289,7 +288,7 @@ type Verdict struct {
 func (r *Referee) Verdict() Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := Verdict{Violations: r.counts, Kept: append([]Violation(nil), r.kept...), Goals: r.goals, Longest: r.longest, OffAfter: r.offAt.Sub(r.ended)}
+	v := Verdict{Violations: r.counts, Kept: slices.Clone(r.kept), Goals: r.goals, Longest: r.longest, OffAfter: r.offAt.Sub(r.ended)}
 	for i := range r.joints {
 		if r.joints[i].state.Torque {
 			v.OffAfter = -1

@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// Bounds are what a motor may measure before its robot reacts by itself, for
-// motors whose own limits are too lax or cannot know better: an STS3215 is the
-// same model at 7.4 V and at 12 V. 0 is no bound.
+// Bounds are what a motor may measure before its robot reacts, where the motor's own
+// limits are too lax: an STS3215 is the same at 7.4 V and at 12 V. 0 is no bound.
 type Bounds struct {
 	HotWarn, HotAct int // degrees Celsius: from here on there is a warning, and Safety.Overheat happens
 	LowWarn, LowAct int // tenths of a volt: from here down there is a warning, and Safety.Voltage happens
@@ -20,8 +19,7 @@ const (
 	minTenths, maxTenths   = 30, 600
 )
 
-// boundKeys are the keys of a safety block that are bounds, of the whole robot
-// or of one motor.
+// boundKeys are the bounds in a safety block.
 const boundKeys = "overheat_warn, overheat_act, undervoltage_warn or undervoltage_act"
 
 // place returns what a key sets, nil when it is no bound.
@@ -33,7 +31,6 @@ func (b *Bounds) place(key string) *int {
 	return places[key]
 }
 
-// fill sets the bounds that a safety block has, and passes over its other keys.
 func (b *Bounds) fill(file map[string]string) error {
 	for key, value := range file {
 		at := b.place(key)

@@ -29,8 +29,7 @@ func (p Protocol) String() string {
 	return [...]string{"Feetech STS/SMS", "Feetech SCS", "Dynamixel 1.0", "Dynamixel 2.0"}[p]
 }
 
-// SyncRead reports whether one request can read all servos; without it each is
-// asked by itself.
+// SyncRead reports whether one request can read all servos.
 func (p Protocol) SyncRead() bool { return p == Feetech || p == Dynamixel2 }
 
 // Area says what a write to a register costs: EEPROM wears out after some
@@ -74,8 +73,7 @@ type Model struct {
 	rows       map[Register]Row
 }
 
-// newModel files a list of rows. It panics on a row that is there twice, since
-// the lists are part of the program.
+// newModel files a list of rows. It panics on a row that is there twice.
 func newModel(m Model, rows []Row, without ...Register) *Model {
 	m.rows = make(map[Register]Row, len(rows))
 	for _, r := range rows {
@@ -91,8 +89,7 @@ func newModel(m Model, rows []Row, without ...Register) *Model {
 	return &m
 }
 
-// Row returns where the model keeps a register; its Size is 0 when the model
-// has none.
+// Row returns where the model keeps a register; its Size is 0 when it has none.
 func (m *Model) Row(r Register) Row { return m.rows[r] }
 
 // Has reports whether the model has the register.
@@ -111,8 +108,7 @@ func ByName(name string) (*Model, error) {
 	return nil, fmt.Errorf("no servo model %q, want one of %s", name, strings.Join(Names(), ", "))
 }
 
-// ByNumber returns the first model of that number which speaks p, nil when it
-// is not known.
+// ByNumber returns the first model of that number and protocol, or nil.
 func ByNumber(number int, p Protocol) *Model {
 	for _, m := range models {
 		if m.Number == number && m.Protocol == p {
