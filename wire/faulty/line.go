@@ -2,8 +2,7 @@ package faulty
 
 import "time"
 
-// Line is one direction of the connection: it holds a message back where the plan
-// reorders, and spaces messages where the plan limits the rate.
+// Line is one direction of the connection. It reorders messages and limits their rate.
 //
 // Owner: the goroutine that passes that direction's messages.
 type Line[T any] struct {
@@ -13,8 +12,7 @@ type Line[T any] struct {
 	count   int           // messages since the last that fell to its number
 }
 
-// Next counts a message and loses every nth where the effect says so. Call it once
-// per message, before Pass.
+// Next counts a message, once before Pass, and loses every nth where the effect says so.
 func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {
 		return f
@@ -63,9 +61,8 @@ func (l *Line[T]) Drop() {
 	l.held, l.holding = none, false
 }
 
-// Arrival returns when a message of this size that leaves at the instant has
-// crossed the line: behind those before it, at the effect's rate, and after its
-// delay.
+// Arrival returns when a message of this size that leaves at the instant has crossed the
+// line.
 func (l *Line[T]) Arrival(at time.Duration, f Effect, bytes int) time.Duration {
 	if f.Rate > 0 {
 		at = max(at, l.free) + time.Duration(float64(bytes)/float64(f.Rate)*float64(time.Second))

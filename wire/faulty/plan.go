@@ -31,8 +31,7 @@ type Effect struct {
 	Rate       int           // bytes a second of the line, 0: no limit
 }
 
-// Observation returns the effect of an observation that leaves the robot at this
-// instant.
+// Observation returns the effect of an observation that leaves the robot at this instant.
 func (p *Plan) Observation(at time.Duration) Effect {
 	return p.effect(at, DropObservation, DuplicateObservation, ReorderObservation, 0)
 }
@@ -90,9 +89,8 @@ func (p *Plan) ServerDown(at time.Duration) bool {
 	return false
 }
 
-// NextOutage returns when the server is down for the first time from an instant on;
-// ok is false when it stays up. Where restarts overlap, ServerDown(until) is true
-// and NextOutage(until) goes on from there.
+// NextOutage returns when the server is next down; ok is false when it stays up. Where
+// restarts overlap, NextOutage(until) goes on.
 func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool) {
 	for i := range p.faults {
 		f := &p.faults[i]
@@ -119,8 +117,7 @@ func (f *Fault) next(at time.Duration) (time.Duration, bool) {
 	return f.windowStart(at) + f.Every, true
 }
 
-// windowStart returns when the last window up to an instant began; the instant is
-// not before the first.
+// windowStart returns when the last window up to an instant began.
 func (f *Fault) windowStart(at time.Duration) time.Duration {
 	return f.At + time.Duration(max(f.windows(at)-1, 0))*f.Every
 }
@@ -135,15 +132,12 @@ func (p *Plan) Latency() (d time.Duration) {
 	return d
 }
 
-// Spikes returns how long the server stops in all for spikes that are due in
-// (after, until].
+// Spikes returns how long the server stops in all for spikes due in (after, until].
 func (p *Plan) Spikes(after, until time.Duration) (stop time.Duration) {
 	for i := range p.faults {
-		f := &p.faults[i]
-		if f.Kind != Spike {
-			continue
+		if f := &p.faults[i]; f.Kind == Spike {
+			stop += time.Duration(f.windows(until)-f.windows(after)) * f.Delay
 		}
-		stop += time.Duration(f.windows(until)-f.windows(after)) * f.Delay
 	}
 	return stop
 }

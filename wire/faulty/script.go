@@ -13,6 +13,7 @@
 package faulty
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,11 +80,10 @@ type Script struct {
 	Faults []Fault
 }
 
-// ErrScript is what Parse returns for a script that says nothing that can be
-// done.
+// ErrScript is what Parse returns for a bad script.
 var ErrScript = errors.New("faulty: bad script")
 
-// source is the YAML of a Script.
+// yamlScript is the YAML of a Script.
 type yamlScript struct {
 	Name   string       `yaml:"name"`
 	Faults *[]yamlFault `yaml:"faults"`
@@ -100,9 +100,8 @@ type yamlFault struct {
 	BytesPerSecond int      `yaml:"bytes_per_second"`
 }
 
-// Parse reads a script: one YAML document with a list of faults, which may be
-// empty but is there. Unknown keys, wrong types and impossible numbers are
-// refused, each with the entry that holds it.
+// Parse reads a script: one YAML document with a list of faults, which may be empty. An
+// error names the entry that holds it.
 func Parse(data []byte) (*Script, error) {
 	if len(data) > maxScript {
 		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
@@ -120,10 +119,7 @@ func Parse(data []byte) (*Script, error) {
 	s := &Script{Name: src.Name}
 	for i, f := range *src.Faults {
 		fault, err := f.fault()
-		if err == nil {
-			err = fault.check()
-		}
-		if err != nil {
+		if err = cmp.Or(err, fault.check()); err != nil {
 			return nil, fmt.Errorf("%w: fault %d (%s): %w", ErrScript, i+1, f.Kind, err)
 		}
 		s.Faults = append(s.Faults, fault)
@@ -145,8 +141,7 @@ func decode(data []byte, src *yamlScript) error {
 
 // oneLine is the YAML module's error without its picture of the source.
 func oneLine(err error) string {
-	var y yaml.Error
-	if errors.As(err, &y) {
+	if y, ok := errors.AsType[yaml.Error](err); ok {
 		line := ""
 		if t := y.GetToken(); t != nil && t.Position != nil {
 			line = fmt.Sprintf("line %d: ", t.Position.Line)
@@ -182,10 +177,10 @@ func (f yamlFault) fault() (Fault, error) {
 	return out, nil
 }
 
-// shared are the kinds that a share of the messages meets.
+// shareKinds are the kinds that a share of the messages meets.
 var shareKinds = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk}
 
-// delaying are the kinds that need a delay.
+// delayKinds are the kinds that need a delay.
 var delayKinds = []Kind{Spike, Latency, Jitter}
 
 // check refuses what cannot be meant.

@@ -17,13 +17,11 @@ const (
 	maxInFlight = 256
 )
 
-// Session is a robot's wire.Session in real time, with the plan's faults between
-// it and the network: what it publishes are observations, what it subscribes to
-// are chunks. Queries and liveliness tokens pass untouched: blackouts and
-// restarts of messages are the plan's, those of the link are the caller's.
+// Session is a robot's wire.Session in real time with the plan's faults: it publishes
+// observations and subscribes to chunks. Queries and liveliness tokens pass untouched.
 //
-// The episode begins with the first observation. A spike holds back every chunk
-// that comes while it lasts, as a server that stops would.
+// The episode begins with the first observation. A spike holds back every chunk that
+// comes while it lasts.
 type Session struct {
 	wire.Session
 	clock rt.Clock
@@ -81,9 +79,8 @@ func (s *Session) run() {
 			s.mu.Unlock()
 			return
 		}
-		for _, w := range []*direction{&s.up, &s.down} {
-			s.flush(w)
-		}
+		s.flush(&s.up)
+		s.flush(&s.down)
 		s.mu.Unlock()
 		s.clock.SleepUntil(s.clock.Now().Add(pollInterval))
 	}
