@@ -35,8 +35,14 @@ func (s *servo) applyWeight(now rt.Instant) {
 		return
 	}
 	w := s.cfg.Weights[s.joint]
+	if s.t.series == seriesSTS && s.mem[stsTorque] == torqueDamp {
+		w.Speed *= damped
+	}
 	p.Sink(now, s.joint, s.obstacle.Clamp(w.Rest), w.Speed)
 }
+
+// damped is how much of its speed a sinking joint has whose windings are shorted.
+const damped = 0.1
 
 // driveTo sends the shaft to where the encoder will read raw.
 //

@@ -352,6 +352,16 @@ func TestALimpArmSinks(t *testing.T) {
 	if got := places(); got[1] != 2048 {
 		t.Errorf("the stale goal takes it to %v, want 2048", got)
 	}
+	all(torqueDamp)
+	clock.Advance(time.Second)
+	if got := places(); got[1] != 2048-68 {
+		t.Errorf("damped at %v after a second, want 1980", got)
+	}
+	arm[1].write(stsTorque, []byte{0}, clock.Now())
+	clock.Advance(time.Second)
+	if got := places(); got[1] != 2048-68-683 {
+		t.Errorf("free at %v a second later, want 1297", got)
+	}
 }
 
 func TestNothingSinksOnAWeightlessArm(t *testing.T) {

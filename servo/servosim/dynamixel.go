@@ -44,9 +44,12 @@ const (
 	xHomingLimit    = 1024      // in position mode
 	xFaultEncoder   = 1 << 3    // a hardware error
 	xFastReads      = 45        // firmware that knows them
+	xModeCurrent    = 0
+	xModeVelocity   = 1
 	xModePosition   = 3
 	xModeExtended   = 4
 	xModeCurrentPos = 5
+	xModePWM        = 16
 )
 
 // The result codes of a protocol 2.0 status packet, and its alert bit.

@@ -46,6 +46,9 @@ const (
 // Bits and values of special meaning.
 const (
 	torqueOn     = 1
+	torqueDamp   = 2   // written to stsTorque: limp with shorted windings
+	torqueCentre = 128 // written to stsTorque: the shaft stands at 2048
+	centre       = 2048
 	phaseSteps   = 1 << 2 // velocities are in counts per second, else in 50 of them
 	phaseTurns   = 1 << 4 // positions are counted over several turns
 	signPosition = 1 << 15
@@ -53,6 +56,9 @@ const (
 	signLoad     = 1 << 10
 
 	modePosition = 0
+	modeVelocity = 1
+	modePWM      = 2
+	modeStep     = 3
 )
 
 // The error bits of a Feetech status packet.

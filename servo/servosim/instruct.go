@@ -146,10 +146,11 @@ const magicClear = "\x01\x44\x58\x4C\x22" // 01 DXL 22
 
 //rt:noalloc
 func (s *servo) changeMode(now rt.Instant) {
+	raw := s.encoderCount(now)
 	if s.t.series != seriesX {
+		s.stepGoal = raw
 		return
 	}
-	raw := s.encoderCount(now)
 	if m := s.mem[xMode]; m != xModeExtended && m != xModeCurrentPos {
 		s.turnOrigin = turnsOf(raw)
 	}

@@ -159,6 +159,9 @@ func (s *servo) present(raw int) int {
 	switch s.t.series {
 	case seriesSTS:
 		p := raw - s.offset()
+		if s.mem[s.t.at.mode] == modeStep {
+			return s.stepGoal - raw // the steps that are left
+		}
 		if s.mem[stsPhase]&phaseTurns == 0 {
 			p &= 4095
 		}
@@ -183,6 +186,9 @@ func (s *servo) goal() (goal, raw int) {
 	switch s.t.series {
 	case seriesSTS:
 		goal = magnitude(v, signPosition)
+		if s.mem[s.t.at.mode] == modeStep {
+			return goal, s.stepGoal
+		}
 		if lo != 0 || hi != 0 {
 			goal = min(max(goal, lo), hi)
 		}
@@ -227,7 +233,7 @@ func (s *servo) offset() int {
 //
 //rt:noalloc
 func (s *servo) tune(now rt.Instant) {
-	v := motor.Loop{Off: !s.positions(), DutyMax: 1, AmpsMax: math.MaxFloat64}
+	v := motor.Loop{DutyMax: 1, AmpsMax: math.MaxFloat64}
 	switch s.t.series {
 	case seriesSTS:
 		s.tuneSTS(&v)
@@ -276,11 +282,19 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	v.DutyMax = float64(s.get(stsTorqueLimit)) / 1000
 	v.StartDuty = float64(s.mem[stsStartup]) / 1000
 	v.DeadBand = float64(s.mem[stsDeadZone])
-	v.Speed = min(math.Abs(float64(magnitude(s.get(stsGoalVelocity), signPosition)))*unit, speedMax)
+	speed := float64(magnitude(s.get(stsGoalVelocity), signPosition)) * unit
+	v.Speed = min(math.Abs(speed), speedMax)
 	if v.Speed == 0 {
 		v.Speed = speedMax
 	}
 	v.Accel = float64(s.mem[stsAcceleration]) * 100
+	v.Damped = s.mem[stsTorque] == torqueDamp
+	switch s.mem[s.t.at.mode] {
+	case modeVelocity:
+		v.Mode, v.SpeedGoal = motor.Velocity, min(max(speed, -speedMax), speedMax)
+	case modePWM:
+		v.Mode, v.DutyGoal = motor.PWM, float64(magnitude(s.get(stsGoalTime), signLoad))/1000
+	}
 }
 
 // Feetech's D and I gains, in units of its P gain; the maker says none. D, per
@@ -321,7 +335,18 @@ func (s *servo) tuneX(v *motor.Loop) {
 		v.Speed = float64(s.get(xProfile)) * xSpeedUnit
 		v.Accel = float64(s.get(xAcceleration)) * xAccelUnit
 	}
-	if s.mem[xMode] == xModeCurrentPos {
+	f := float64(s.direction())
+	switch s.mem[xMode] {
+	case xModeVelocity:
+		v.Mode, v.SpeedGoal = motor.Velocity, f*float64(s.get(xGoalVelocity))*xSpeedUnit
+	case xModePWM:
+		v.Mode, v.DutyGoal, v.DutyMax = motor.PWM, f*float64(s.get(xGoalPWM))/885, 1
+	case xModeCurrent:
+		v.Mode, v.AmpsGoal = motor.Current, f*float64(s.get(xGoalCurrent))*s.model.amp
+	case xModeCurrentPos:
 		v.AmpsMax = min(v.AmpsMax, math.Abs(float64(s.get(xGoalCurrent)))*s.model.amp)
+	}
+	if s.mem[xWatchdog] == watchdogFired && v.Mode != motor.Position {
+		v.Mode, v.SpeedGoal = motor.Velocity, 0
 	}
 }

@@ -172,6 +172,119 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 	}
 }
 
+// What a fitted motor does in a mode without goal positions.
+func TestOtherModesMoveAFittedMotor(t *testing.T) {
+	const velocity, load = 1, 2 // what is read in the end
+	type write struct {
+		addr, size int
+		value      int64
+	}
+	stops := motor.Load{StopMin: 1900, StopMax: 2200}
+	for _, tt := range []struct {
+		name, model string
+		load        motor.Load
+		writes      []write
+		reads       int
+		want, off   int
+		turns       int // which way the shaft goes
+	}{
+		{"an STS's wheel mode", "sts3215", motor.Load{}, []write{{33, 1, modeVelocity}, {stsTorque, 1, 1}, {stsGoalVelocity, 2, 1000}}, velocity, 1000, 100, 1},
+		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modeVelocity}, {stsTorque, 1, 1}, {stsGoalVelocity, 2, signed(-1000, signPosition)}}, velocity, -1000, 100, -1},
+		{"an STS's PWM mode", "sts3215", motor.Load{}, []write{{33, 1, modePWM}, {stsTorque, 1, 1}, {stsGoalTime, 2, 500}}, load, 500, 1, 1},
+		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modePWM}, {stsTorque, 1, 1}, {stsGoalTime, 2, signed(-500, signLoad)}}, load, -500, 1, -1},
+		{"an X's velocity mode", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModeVelocity}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity, 100, 10, 1},
+		{"with its drive mode reversed", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModeVelocity}, {xDriveMode, 1, 1}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity, 100, 10, -1},
+		{"an X's PWM mode", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModePWM}, {xTorque, 1, 1}, {xGoalPWM, 2, -400}}, load, -450, 5, -1}, // of 1000, not of 885
+		{"an X's current mode", "xm430-w350", motor.Load{}, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, 35}}, load, 35, 2, 1},
+		{"against a stop", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, 150}}, load, 150, 2, 1},
+		{"and backwards", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, -150}}, load, -150, 2, -1},
+	} {
+		t.Run(tt.model+", "+tt.name, func(t *testing.T) {
+			s, clock := one(t, tt.model, Config{Fitted: true, Loads: []motor.Load{tt.load}})
+			for _, w := range tt.writes {
+				if code := s.write(w.addr, le(w.value, w.size), clock.Now()); code != 0 {
+					t.Fatalf("%d at %d is refused with %d", w.value, w.addr, code)
+				}
+			}
+			for range 100 {
+				clock.Advance(10 * time.Millisecond)
+				s.refresh(clock.Now())
+			}
+			at, sign := s.t.at.velocity, uint16(signPosition)
+			if tt.reads == load {
+				at, sign = s.t.at.load, signLoad
+			}
+			got := int(s.get(at))
+			if s.t.series == seriesSTS {
+				got = magnitude(s.get(at), sign)
+			}
+			if got < tt.want-tt.off || got > tt.want+tt.off {
+				t.Errorf("it reads %d, want %d", got, tt.want)
+			}
+			if gone := s.cfg.Plant.Present(clock.Now(), 0) - 2048; gone*tt.turns < 100 {
+				t.Errorf("it has gone %d counts, want some way in direction %d", gone, tt.turns)
+			}
+		})
+	}
+}
+
+// In step mode an STS goes so many counts from where it is, and says how many are left.
+func TestStepsAddUp(t *testing.T) {
+	s, clock := one(t, "sts3215", Config{Fitted: true})
+	s.write(33, []byte{modeStep}, clock.Now())
+	s.write(stsTorque, []byte{1}, clock.Now())
+	want := 2048
+	for _, step := range []int{0, 5000, -500} { // beyond the turn
+		if step != 0 { // torque alone moves nothing
+			s.write(stsGoal, le(signed(step, signPosition), 2), clock.Now())
+		}
+		s.refresh(clock.Now())
+		if left := magnitude(s.get(stsPresent), signPosition); left < step-60 || left > step+60 {
+			t.Errorf("%d counts are left at first, want %d", left, step)
+		}
+		for range 400 {
+			clock.Advance(10 * time.Millisecond)
+			s.refresh(clock.Now())
+		}
+		want += step
+		if at := s.cfg.Plant.Present(clock.Now(), 0); at < want-60 || at > want+60 {
+			t.Errorf("a step of %d ends at %d, want about %d", step, at, want)
+		}
+	}
+}
+
+// The bus watchdog stops a wheel too.
+func TestTheWatchdogStopsAWheel(t *testing.T) {
+	s, clock := one(t, "xl430-w250", Config{Fitted: true})
+	s.write(xMode, []byte{xModeVelocity}, clock.Now())
+	s.write(xTorque, []byte{1}, clock.Now())
+	s.write(xGoalVelocity, le(100, 4), clock.Now())
+	s.write(xWatchdog, []byte{5}, clock.Now())
+	for range 100 {
+		clock.Advance(10 * time.Millisecond)
+		s.refresh(clock.Now())
+	}
+	if v := s.get(s.t.at.velocity); s.mem[xWatchdog] != watchdogFired || v != 0 {
+		t.Errorf("velocity %d after the watchdog, which reads %#x", v, s.mem[xWatchdog])
+	}
+}
+
+// Shorted windings brake a limp motor.
+func TestADampedMotorSinksSlowly(t *testing.T) {
+	sunk := func(torque byte) int {
+		s, clock := one(t, "sts3215", Config{Fitted: true, Loads: []motor.Load{{Gravity: 0.5, Level: 2048}}})
+		s.write(stsTorque, []byte{torque}, clock.Now())
+		for range 30 {
+			clock.Advance(10 * time.Millisecond)
+			s.refresh(clock.Now())
+		}
+		return 2048 - s.cfg.Plant.Present(clock.Now(), 0)
+	}
+	if limp, damped := sunk(0), sunk(torqueDamp); damped < 5 || damped > limp/2 {
+		t.Errorf("damped it sinks by %d counts, limp by %d; want some, less than half", damped, limp)
+	}
+}
+
 func TestABrownOutRestartsAServo(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	s.write(stsTorque, []byte{1}, clock.Now())

@@ -38,6 +38,7 @@ type servo struct {
 	wasDriven   bool       // it has been
 	lastRequest rt.Instant // X: the last instruction on the bus
 	turnOrigin  int        // X: counts of the turns that were forgotten
+	stepGoal    int        // STS, step mode: where the steps end, in counts of the encoder
 	health      health
 	loop        motor.Loop // what the registers say to the control loop
 	target      int        // where the control loop goes, in counts of the encoder

@@ -183,6 +183,30 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 	}
 }
 
+func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	plant.place[0] = 3000
+	s.write(stsTorque, []byte{torqueOn}, clock.Now())
+	s.write(stsTorque, []byte{torqueCentre}, clock.Now())
+	b := s.read(nil, stsPresent, 2, clock.Now())
+	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[stsTorque] != torqueOn || !plant.torque[0] {
+		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[stsTorque], centre)
+	}
+}
+
+func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
+	for lock, want := range []int{3000 - centre, 0} {
+		s, plant, clock := alone(t, Config{})
+		plant.place[0] = 3000
+		s.write(55, []byte{byte(lock)}, clock.Now())
+		s.write(stsTorque, []byte{torqueCentre}, clock.Now())
+		s.restart(clock.Now())
+		if got := s.offset(); got != want {
+			t.Errorf("lock %d: offset %d after a power cycle, want %d", lock, got, want)
+		}
+	}
+}
+
 func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	s, plant, clock := alone(t, Config{GoalLeavesTorque: true})
 	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
@@ -193,6 +217,10 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	s.write(stsTorque, []byte{torqueOn}, clock.Now())
 	if plant.goal[0] != 3000 || !plant.torque[0] {
 		t.Errorf("torque on: goal %d, torque %v, want 3000, true", plant.goal[0], plant.torque[0])
+	}
+	s.write(stsTorque, []byte{torqueDamp}, clock.Now())
+	if plant.torque[0] {
+		t.Error("a damped servo follows its goal")
 	}
 }
 

@@ -57,6 +57,8 @@ var feetechVectors = []vector{
 		pins: []pinned{{1, stsPresent, []byte{0x10, 0x08, 0x32, 0x80, 0x7B, 0x04, 0x79, 0x22, 0, 0, 0, 0, 0, 0x0C, 0}}}},
 	{name: "F8 torque on", request: "FF FF 01 04 03 28 01 CE", reply: ack},
 	{name: "F9 torque off", request: "FF FF 01 04 03 28 00 CF", reply: ack},
+	{name: "F10 this is the middle", request: "FF FF 01 04 03 28 80 4F", reply: ack},
+	{name: "F10 and reads 2048", before: "FF FF 01 04 03 28 80 4F", request: readPosition, reply: "FF FF 01 04 00 00 08 F2"},
 	{name: "F11 goal", request: "FF FF 01 05 03 2A 00 08 C4", reply: ack},
 	{name: "F12 goal, time, speed", request: "FF FF 01 09 03 2A 00 08 00 00 E8 03 D5", reply: ack},
 	{name: "F13 acceleration, goal, time, speed", request: "FF FF 01 0A 03 29 32 00 08 00 00 E8 03 A3", reply: ack},

@@ -102,6 +102,11 @@ func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 //rt:noalloc
 func (s *servo) torque(before uint8, now rt.Instant) {
 	on := s.mem[s.t.at.torque]
+	if on == torqueCentre && s.t.series == seriesSTS {
+		s.mem[s.t.at.torque] = before
+		s.centreHere(now)
+		return
+	}
 	if on != torqueOn {
 		s.setDriven(now, false)
 		if s.t.series.feetech() {
@@ -120,10 +125,24 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 	}
 }
 
+// centreHere sets an STS's offset so that the shaft's place reads as the centre.
+//
+//rt:noalloc
+func (s *servo) centreHere(now rt.Instant) {
+	off := s.encoderCount(now)&4095 - centre
+	s.put(stsOffset, signed(min(max(off, -(signOffset-1)), signOffset-1), signOffset))
+	if s.mem[s.t.at.lock] == 0 {
+		copy(s.flash[stsOffset:stsOffset+2], s.mem[stsOffset:stsOffset+2])
+	}
+}
+
 // follow hands the goal register to the plant.
 //
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
+	if s.t.series == seriesSTS && s.mem[s.t.at.mode] == modeStep {
+		s.stepGoal = s.encoderCount(now) + magnitude(s.get(stsGoal), signPosition)
+	}
 	_, raw := s.goal()
 	s.goalAt = now
 	if s.positions() {
@@ -138,14 +157,13 @@ func (s *servo) follow(now rt.Instant) {
 	}
 }
 
-// positions reports whether the servo goes where its goal position is. Its other
-// modes can be set and make no effort.
+// positions reports whether the servo goes where its goal position is.
 //
 //rt:noalloc
 func (s *servo) positions() bool {
 	switch s.t.series {
 	case seriesSTS:
-		return s.mem[s.t.at.mode] == modePosition
+		return s.mem[s.t.at.mode] == modePosition || s.mem[s.t.at.mode] == modeStep
 	case seriesX:
 		m := s.mem[xMode]
 		return m == xModePosition || m == xModeExtended || m == xModeCurrentPos
@@ -224,8 +242,8 @@ func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {
 	switch addr {
 	case xMode:
 		switch v {
-		case 1, xModePosition, xModeExtended, 16: // velocity and PWM among them
-		case 0, xModeCurrentPos:
+		case xModeVelocity, xModePosition, xModeExtended, xModePWM:
+		case xModeCurrent, xModeCurrentPos:
 			if s.model.amp == 0 {
 				return resultRange
 			}

@@ -17,10 +17,20 @@ type Load struct {
 	Backlash         int // counts of play that the encoder sees
 }
 
-// Loop is what a servo's firmware does with a position error: gains and limits in
-// the motor's own units.
+// Mode is what a servo's firmware controls.
+type Mode uint8
+
+const (
+	Position Mode = iota
+	Velocity
+	PWM
+	Current
+)
+
+// Loop is what a servo's firmware does under torque: gains, limits and the goals of
+// the other modes in the motor's own units.
 type Loop struct {
-	Off       bool    // no position loop: the motor makes no effort
+	Mode      Mode
 	Gain      float64 // P: duty per count of error
 	Sum       float64 // I: duty per count of error and step
 	SumMax    float64 // duty that the I gain may come to; 0: any
@@ -31,6 +41,11 @@ type Loop struct {
 	Accel     float64 // counts/s2; 0: at once
 	DeadBand  float64 // counts around the goal without effort
 	StartDuty float64 // duty below which nothing happens
+
+	SpeedGoal float64 // counts/s, in mode Velocity
+	DutyGoal  float64 // in mode PWM
+	AmpsGoal  float64 // in mode Current
+	Damped    bool    // without torque the windings are shorted, which brakes
 }
 
 // Fitted is a chain of DC motors whose constants were fitted to measurements, each
@@ -64,6 +79,7 @@ const (
 	catchUpMax = 2000 // steps that one look makes up for; what is older is taken as rest
 	dutyMax    = 0.97
 	stuckBelow = 1e-3 // rad/s at which friction may hold the shaft
+	speedGain  = 4.0  // of mode Velocity: duty per unit of relative error
 )
 
 // NewFitted returns motors that stand in the middle of their range.
@@ -159,7 +175,7 @@ func (j *fittedJoint) step(dt float64) {
 	}
 	m := &j.Motor
 	j.amps = (j.duty*m.Volts - m.KT*w) / m.Ohm
-	if j.duty == 0 {
+	if shorted := !j.torque && j.v.Damped; j.duty == 0 && !shorted {
 		j.amps = 0 // the bridge is open
 	}
 	if limit := min(j.v.AmpsMax, m.Stall/m.KT); limit > 0 {
@@ -236,10 +252,29 @@ func (j *fittedJoint) shape(dt float64) {
 //
 //rt:noalloc
 func (j *fittedJoint) effort() (duty float64) {
-	if j.v.Off {
+	limit := min(j.v.DutyMax, dutyMax)
+	switch j.v.Mode {
+	case Position:
+		duty = j.positionDuty(limit)
+	case Velocity:
+		fastest := j.Motor.Volts / j.Motor.KT / j.rad
+		duty = (j.v.SpeedGoal + speedGain*(j.v.SpeedGoal-j.speed)) / fastest
+	case PWM:
+		duty = j.v.DutyGoal
+	case Current:
+		duty = (j.v.AmpsGoal*j.Motor.Ohm + j.Motor.KT*j.speed*j.rad) / j.Motor.Volts
+	}
+	j.wish = duty
+	if math.Abs(duty) < j.v.StartDuty {
 		return 0
 	}
-	limit := min(j.v.DutyMax, dutyMax)
+	return min(max(duty, -limit), limit)
+}
+
+// positionDuty is the duty that brings the shaft to the trajectory.
+//
+//rt:noalloc
+func (j *fittedJoint) positionDuty(limit float64) (duty float64) {
 	off := j.target - j.seen
 	if math.Abs(off) > j.v.DeadBand {
 		duty = j.v.Gain*off + j.v.Brake*(off-j.off)
@@ -250,10 +285,5 @@ func (j *fittedJoint) effort() (duty float64) {
 		j.summed = min(max(j.summed+j.v.Sum*off, -most), most)
 	}
 	j.off = off
-	duty += j.summed
-	j.wish = duty
-	if math.Abs(duty) < j.v.StartDuty {
-		return 0
-	}
-	return min(max(duty, -limit), limit)
+	return duty + j.summed
 }
