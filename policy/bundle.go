@@ -1,18 +1,16 @@
 // Package policy runs exported policies.
 //
-// A policy arrives as a bundle: a directory with a graph (policy.onnx), its
-// description (bundle.json) and recorded input-output pairs (golden/). The graph
-// is a pure function of pictures, joint state, noise, the actions already
-// committed (the prefix) and the Real-Time Chunking controls; it returns the next
-// H actions. Nothing is remembered between two inferences, so one graph serves any
-// number of robots, alone or in one batch, and a request that is repeated gives
-// the same chunk.
+// A bundle is a directory with a graph (policy.onnx), its description (bundle.json)
+// and recorded input-output pairs (golden/). The graph is a pure function of
+// pictures, joint state, noise, the actions already committed (the prefix) and the
+// Real-Time Chunking controls; it returns the next H actions. Nothing is remembered
+// between inferences, so one graph serves any number of robots, alone or in one
+// batch, and a repeated request gives the same chunk.
 //
 // LoadBundle reads and checks the description. OpenRuntime finds ONNX Runtime, once
-// per process. Bundle.Open builds the session, gives it preallocated tensors
-// outside the Go heap, and replays the golden sets: a graph that does not
-// reproduce them is refused. From then on one locked thread fills rows, calls
-// Model.Run and reads rows, without allocating.
+// per process. Bundle.Open builds the session with preallocated tensors outside the
+// Go heap and replays the golden sets, which the graph must reproduce. From then on
+// one locked thread fills rows, calls Model.Run and reads rows, without allocating.
 package policy
 
 import (
@@ -56,9 +54,8 @@ type Bundle struct {
 	golden []string // paths of the golden sets, sorted
 }
 
-// LoadBundle reads the bundle in dir: bundle.json, strictly, and the digest of
-// every file. It needs no ONNX Runtime. Every failure wraps ErrBundle and names the
-// file and the key that is wrong.
+// LoadBundle reads bundle.json, strictly, and the digest of every file in dir.
+// Every failure wraps ErrBundle and names the file and the key that is wrong.
 func LoadBundle(dir string) (*Bundle, error) {
 	raw, err := capped.ReadFile(filepath.Join(dir, manifestName), maxManifestBytes)
 	if err != nil {

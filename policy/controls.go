@@ -99,12 +99,10 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 	return nil
 }
 
-// Condition returns the controls for a request that carries rows of prefix, will
-// take delay steps, and whose conditioning shall end at end (0: the bundle's
-// default). Controls.Mode says which way was possible. Delay never exceeds the
-// rows there are, end never the chunk; the graph guides no row that is not there. A
-// delay of nothing is guided where the policy can be: a trained prefix of no rows
-// would condition nothing.
+// Condition returns the controls for a request with rows of prefix, that will take
+// delay steps and whose conditioning ends at end (0: the bundle's default). Delay
+// is at most rows, end at most the chunk. A delay of 0 is guided where the policy
+// can be, since a trained prefix of no rows would condition nothing.
 //
 //rt:noalloc
 func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
@@ -127,8 +125,7 @@ func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
 	return c
 }
 
-// mode is what a server's mode comes to for a prefix of that many rows and that
-// delay.
+// mode is the server's mode for a prefix of that many rows and that delay.
 //
 //rt:noalloc
 func (m *Meta) mode(server string, rows, delay int) Mode {

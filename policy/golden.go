@@ -51,8 +51,7 @@ func (m *Model) replayGolden() error {
 	return nil
 }
 
-// replay runs a set in pieces of at most batch rows and returns all chunk_robot
-// rows.
+// replay runs a set in pieces of at most batch rows and returns all chunk_robot.
 func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 	var robot []float32
 	for first := 0; first < set.rows; first += batch {
@@ -76,8 +75,7 @@ func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 	return robot, nil
 }
 
-// fill copies rows first to first+n of an input of rows rows to the front of its
-// tensor.
+// fill copies rows first to first+n of an input to the front of its tensor.
 func (m *Model) fill(name string, values any, first, n, rows int) {
 	switch t := m.memory(name); values := values.(type) {
 	case []byte:
@@ -94,8 +92,7 @@ func copyRows[T any](dst, src []T, first, n, rows int) {
 	copy(dst, src[first*size:(first+n)*size])
 }
 
-// compare wants got within tolerance of the recorded output of one row. The value
-// that is furthest off is named; NaN is always off.
+// compare names the value furthest from the recorded one; NaN is always off.
 func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tolerance float64) error {
 	want := row(set.outputs[output], r, len(got))
 	worst, off := 0, 0.0
@@ -116,8 +113,7 @@ func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tol
 		ErrGolden, set.name, output, r, worst/dim, worst%dim, m.bundle.ActionNames[worst%dim], got[worst], want[worst], off, tolerance, version, runtime.GOOS, runtime.GOARCH)
 }
 
-// loadGolden reads one golden set and checks it against the bundle's inputs and
-// outputs.
+// loadGolden reads a golden set and checks it against the bundle's ports.
 func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 	file, err := capped.ReadFile(filepath.Join(b.Dir, filepath.FromSlash(name)), maxGoldenBytes)
 	if err != nil {

@@ -74,8 +74,7 @@ func (m *Meta) outputs() []port {
 	}
 }
 
-// checkGraph compares what the graph declares with what bundle.json implies, and
-// names every difference.
+// checkGraph names every difference of the graph from bundle.json.
 func checkGraph(m *Meta, inputs, outputs []ort.InputOutputInfo) error {
 	return errors.Join(
 		comparePorts("input", m.inputs(), inputs),

@@ -6,9 +6,8 @@ const (
 	historyBytes  = 4 << 20 // of one robot at most: fewer chunks of a large policy
 )
 
-// History remembers the last chunks of one robot, so that a request may name the
-// rows that condition it instead of carrying them. It is a cache: what is not
-// there any more costs one chunk that is not conditioned.
+// History remembers a robot's last chunks, so that a request may name the rows
+// that condition it. A row that is gone costs one chunk that is not conditioned.
 //
 // Owner: one goroutine.
 type History struct {
@@ -42,8 +41,7 @@ func (h *History) Put(key int64, chunk []float32) {
 }
 
 // Copy copies rows start to end of the chunk under key to dst, and returns how
-// many: 0 when the chunk is not there, the rows are not its own, or dst has no
-// room for them.
+// many: 0 when chunk or rows are not there, or dst has no room.
 //
 //rt:noalloc
 func (h *History) Copy(dst []float32, key int64, start, end int) (rows int) {

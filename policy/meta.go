@@ -37,11 +37,10 @@ type Camera struct {
 	H    int    `json:"height"`
 	W    int    `json:"width"`
 
-	// DecodeScale is by how much a JPEG may be larger than H x W, in both
-	// directions: 2, 4 or 8 allow every smaller one too, 1 and absent none. Such a
-	// picture is made smaller while it is decoded, which is not quite what full
-	// decoding and a resize give: set it for a policy whose results were seen to
-	// be as good.
+	// DecodeScale is by how much a JPEG may be larger than H x W: 2, 4 or 8 allow
+	// every smaller one too, 1 and absent none. It is reduced while decoding, which
+	// is not quite a resize: set it for a policy whose results were seen to be as
+	// good.
 	DecodeScale int `json:"decode_scale,omitempty"`
 }
 
@@ -85,12 +84,11 @@ type Meta struct {
 	Opset           int    `json:"opset,omitempty"`
 	DType           string `json:"dtype,omitempty"`
 
-	// The contract with a robot. FPS is the control rate that the policy was
-	// trained at, in Hz; ChunkSize the actions of a chunk (H); NActionSteps how many
-	// of them are meant to be executed. Names are in vector order, one unit each, in
-	// LeRobot's words (degrees, range_0_100, range_m100_100). Limits, when given, are
-	// [lowest, highest] in those units: what the training data contained, with a
-	// margin.
+	// The contract with a robot. FPS is the control rate of the training, in Hz;
+	// ChunkSize the actions of a chunk (H), NActionSteps how many are meant to run.
+	// Names are in vector order, units in LeRobot's words (degrees, range_0_100,
+	// range_m100_100). Limits are [lowest, highest] in these: the training data's
+	// with a margin.
 	FPS          float64      `json:"fps"`
 	ChunkSize    int          `json:"chunk_size"`
 	NActionSteps int          `json:"n_action_steps,omitempty"`

@@ -32,12 +32,10 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows.
-//
 // Rows are filled through Image, State, Noise, Prefix and SetControls, run with Run
-// or RunBuffer, and read through ChunkModel and ChunkRobot. The slices they lend are
-// the tensors' own memory, outside the Go heap: valid until Close, and overwritten by
-// the next run of their buffer (chunks) or by filling the row (inputs). A row
-// keeps its inputs until they are overwritten.
+// or RunBuffer, and read through ChunkModel and ChunkRobot. The slices they lend
+// are the tensors' memory outside the Go heap, valid until Close: a row keeps its
+// inputs until it is filled again, a chunk lasts until the next run of its buffer.
 //
 // Owner: one goroutine locked to its thread runs. Rows of a buffer that is not
 // running may be filled and read by others, each row by one at a time.
@@ -60,10 +58,9 @@ type Model struct {
 }
 
 // Open builds the session, checks the graph against bundle.json, replays the golden
-// sets and runs every batch size once. OpenRuntime must have succeeded before.
-//
-// A graph that cannot be loaded or does not fit bundle.json is ErrBundle; a golden
-// set that is not reproduced is ErrGolden and says which value differs by how much.
+// sets and runs every batch size once; after OpenRuntime. A graph that does not
+// load or fit is ErrBundle; a golden set that is not reproduced is ErrGolden with
+// the difference.
 func (b *Bundle) Open(opt Options) (*Model, error) {
 	if !ort.IsInitialized() {
 		return nil, fmt.Errorf("%w: call OpenRuntime before Open", ErrNoRuntime)
@@ -190,9 +187,8 @@ func (m *Model) SetControls(i int, c Controls) {
 	}
 }
 
-// Run computes the chunks of rows 0 to batch-1, 1 <= batch <= MaxBatch. Errors wrap
-// ErrRun; the model stays usable. It blocks its thread inside the library; the
-// garbage collector does not wait for it.
+// Run computes the chunks of rows 0 to batch-1, 1 <= batch <= MaxBatch, and blocks
+// its thread meanwhile. Errors wrap ErrRun; the model stays usable.
 //
 //rt:noalloc
 func (m *Model) Run(batch int) error { return m.RunBuffer(0, batch) }
@@ -228,8 +224,7 @@ func (m *Model) ChunkRobot(i int) []float32 {
 	return row(m.chunkRobot, i, m.bundle.ChunkSize*m.bundle.ActionDim)
 }
 
-// Finite reports whether row i's chunk holds neither NaN nor infinity. A chunk that is
-// not finite must not leave the server.
+// Finite reports whether row i's chunk holds only numbers; others must not leave.
 //
 //rt:noalloc
 func (m *Model) Finite(i int) bool {

@@ -9,9 +9,8 @@ import (
 // NoiseKey selects one of 2^64 independent noise streams.
 type NoiseKey uint64
 
-// NewNoiseKey derives a key from names that identify a stream, for example the
-// bundle's digest, the robot and the session. The names' boundaries count: ("ab",
-// "c") and ("a", "bc") differ.
+// NewNoiseKey derives a key from the names of a stream, such as digest, robot and
+// session. Their boundaries count: ("ab", "c") and ("a", "bc") differ.
 func NewNoiseKey(names ...string) NoiseKey {
 	h := sha256.New()
 	var size [8]byte
@@ -23,9 +22,8 @@ func NewNoiseKey(names ...string) NoiseKey {
 	return NoiseKey(binary.LittleEndian.Uint64(h.Sum(nil)))
 }
 
-// FillNoise fills dst with standard normal numbers that depend on key, seq and the
-// index only: the same request gets the same noise on any machine, whatever was asked
-// before. Values 4k to 4k+3 come from the counter (seq, k).
+// FillNoise fills dst with standard normal numbers that depend on key, seq and
+// index only, on any machine. Values 4k to 4k+3 come from the counter (seq, k).
 //
 // Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC11),
 // Philox4x32-10; Box and Muller 1958.

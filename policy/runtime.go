@@ -29,8 +29,7 @@ var (
 	runtimeVersion string
 )
 
-// OpenRuntime loads ONNX Runtime, once per process; later calls do nothing. The
-// first of these that exists is taken:
+// OpenRuntime loads ONNX Runtime, once per process, the first of these that exists:
 //
 //	path                                         from the caller (--ort); a library or a folder
 //	$EDGERT_ORT                                  the same
@@ -38,8 +37,8 @@ var (
 //	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise
 //	libonnxruntime.so.1                          by the system's loader
 //
-// A library that was named but does not load or is too old is an error, never
-// skipped. All errors wrap ErrNoRuntime.
+// A named library that does not load or is too old is an error, never skipped. All
+// errors wrap ErrNoRuntime.
 func OpenRuntime(path string) error {
 	runtimeMu.Lock()
 	defer runtimeMu.Unlock()

@@ -39,9 +39,8 @@ const (
 	numRefused
 )
 
-// refusals are the reasons' names, and when the robot may ask again, ms: never,
-// when it is 0. A name that is taken may be the robot's own from before a crash,
-// whose token ends with its link.
+// refusals are the reasons' names, and when the robot may ask again in ms, 0:
+// never. A name that is taken may be the robot's own from before a crash.
 var refusals = [numRefused]struct {
 	name       string
 	retryAfter int
@@ -104,11 +103,10 @@ type admission struct {
 	downgraded bool // RTC was asked for and is not there
 }
 
-// check runs the checks of LeRobot's server in its order and with its texts,
-// and ours between them where LeRobot checks nothing. The first that fails
-// decides; warnings count only when none does.
+// check runs the checks of LeRobot's server in its order and with its texts, and
+// ours where it has none. The first that fails decides; else warnings count.
 //
-// Source: LeRobot's remote-inference draft, whose server checks in this order.
+// Source: LeRobot's remote-inference draft.
 func (a *admission) check() *refusal {
 	for _, c := range []struct {
 		reason refusedReason

@@ -19,9 +19,8 @@ const (
 	// idleGCObjects is how many heap objects may pile up before an idle server
 	// collects by hand; the collector is off while it serves.
 	idleGCObjects = 200_000
-	// busyGCBytes is how much garbage a server that is never idle collects by
-	// hand, between two requests. Robots that behave leave none: it comes from
-	// links, queries and pages that come and go, well before the limit of rt.HoldGC.
+	// busyGCBytes of garbage, from links, queries and pages that come and go, are
+	// collected between two requests of a server that is never idle.
 	busyGCBytes = 16 << 20
 )
 
@@ -64,8 +63,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 	k.heap.check()
 }
 
-// logStale logs when a robot's camera falls behind, and when it is back. A camera
-// that does both again and again costs a line each time.
+// logStale logs when a robot's camera falls behind, and when it is back.
 func (k *housekeeper) logStale(session *Session) {
 	stale := cameraSet(session.stale.Load())
 	switch {

@@ -28,12 +28,9 @@ func (k requestKey) after(o requestKey) bool {
 	return k.epoch > o.epoch || k.epoch == o.epoch && k.seq > o.seq
 }
 
-// mailbox holds the newest observation of one robot until the worker takes it.
-// Newest means the largest (epoch, seq), not the last to arrive: an observation
-// that was overtaken on its way is refused.
-//
-// Three buffers change places, so that the worker reads one while another is
-// being filled, and nothing is copied under mu.
+// mailbox holds the newest observation of one robot, by (epoch, seq), until the
+// worker takes it. Three buffers change places, so that the worker reads one
+// while another is filled, and nothing is copied under mu.
 type mailbox struct {
 	filling sync.Mutex // held by put; a robot that moves to another link has two senders for a moment
 	back    *request   // Guarded by filling.
@@ -90,8 +87,7 @@ func (m *mailbox) put(h wire.Header, body []byte, at rt.Instant) (newest, replac
 	return true, replaced
 }
 
-// overtaken reports whether a newer observation than h was here, which a
-// duplicate was not.
+// overtaken reports whether a newer observation was here; a duplicate was not.
 //
 //rt:noalloc
 func (m *mailbox) overtaken(h wire.Header) bool {
@@ -104,8 +100,7 @@ func (m *mailbox) overtaken(h wire.Header) bool {
 // pictures whose size varies do not make the buffer grow again and again.
 func roomFor(n int) int { return 1 << bits.Len(uint(n+n/8)) }
 
-// take lends the waiting observation until the next take; ok is false when
-// there is none.
+// take lends the waiting observation, if any, until the next take.
 //
 // Owner: worker.
 //
@@ -127,8 +122,7 @@ func (m *mailbox) pending() bool {
 	return m.full
 }
 
-// takeSuperseded returns how many observations were replaced since it was last
-// called; the next reply carries the number.
+// takeSuperseded returns how many were replaced since the last call.
 //
 //rt:noalloc
 func (m *mailbox) takeSuperseded() uint64 {

@@ -61,10 +61,9 @@ func (n *notifier) update(now rt.Instant) {
 	n.Update(now, n.state)
 }
 
-// progress reports whether the worker has got anywhere since the last update: it
-// has begun or ended a request, or, idle, it has been woken by the signal that
-// each update leaves it. A worker that is stuck in a request, or has ended, does
-// neither.
+// progress reports whether the worker has begun or ended a request since the last
+// update or, idle, was woken by the signal that each update leaves it. One that
+// is stuck in a request, or has ended, does neither.
 //
 //rt:noalloc
 func (n *notifier) progress() bool {

@@ -29,8 +29,7 @@ type queries struct {
 	events  *events
 }
 
-// enqueue has queries answered by the housekeeping: opening a session declares
-// things, which a callback must not.
+// enqueue leaves queries to housekeeping: a callback must not declare things.
 //
 // Owner: the transport's receiving goroutines.
 func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Query) {
@@ -214,9 +213,8 @@ func (q *queries) drop(session *Session, why string) {
 	}
 }
 
-// reset starts an episode. The key and the body must name the same robot: a
-// router's access rules look at the key, so the body must not be able to reach
-// further.
+// reset starts an episode. Key and body must name the same robot: a router's access
+// rules look at the key only.
 func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	key = asked.Key()
 	ack := wire.ResetAck{OK: true}

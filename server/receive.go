@@ -24,8 +24,7 @@ type receiver struct {
 	events         *events
 }
 
-// onObservation is the observation subscriber: find the robot's mailbox, copy,
-// wake the worker.
+// onObservation copies an observation into its mailbox and wakes the worker.
 //
 //rt:noalloc
 func (r *receiver) onObservation(sample wire.Sample) {

@@ -34,10 +34,9 @@ type Difference struct {
 // OK reports whether every captured request got its answer again.
 func (r *Replayed) OK() bool { return r.Exact == r.Requests && r.Unreadable == 0 }
 
-// Replay answers the requests captured in dir again, the oldest first, with the
-// manifest's bundle and without a network, and compares the answers. They are
-// the same to the byte on the same processor and ONNX Runtime: noise is a
-// function of the request, and a chunk depends on nothing else.
+// Replay answers the requests captured in dir again, the oldest first, without
+// a network, and compares. Answers are the same to the byte on the same
+// processor and ONNX Runtime, since noise is a function of the request.
 func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err

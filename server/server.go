@@ -7,22 +7,20 @@
 //	scheduler.go  robots take turns
 //	worker.go     one locked thread owns the model: decode (tensors.go), infer
 //	publish.go    the chunk goes out under the observation's header, on the robot's
-//	              action key, and is dropped rather than waited for when the link
-//	              of the robot is full
+//	              action key, and is dropped when the robot's link is full
 //
 // Nothing on that way allocates once buffers have grown to the robots' sizes, and
-// the garbage collector is off meanwhile (housekeeping.go).
-//
-// One more goroutine does what may take time (housekeeping.go): it answers
-// status, session and reset queries (queries.go, admission.go), sends the events
-// that a callback may not (events.go), and closes the sessions of robots that left
-// (session.go). What a policy needs travels with each request, so a server that
-// dies takes nothing with it: its robots open a session at the next one.
+// the garbage collector is off meanwhile. One more goroutine does what may take
+// time (housekeeping.go): it answers status, session and reset queries
+// (queries.go, admission.go), sends the events that a callback may not
+// (events.go), and closes the sessions of robots that left (session.go). What a
+// policy needs travels with each request: when a server dies, its robots open a
+// session at the next one.
 //
 // run.go loads a policy and serves it, check.go says what would be served,
-// replay.go answers captured requests again; health.go, metrics.go and
-// notifier.go show how it goes. What is served is package manifest's, what was
-// done is kept by package audit.
+// replay.go answers captured requests again; health.go, metrics.go and notifier.go
+// show how it goes. Package manifest says what is served, package audit keeps what
+// was done.
 package server
 
 import (
@@ -130,9 +128,8 @@ func serverID() string {
 // Prefix is the first part of all keys of the service.
 func (s *Server) Prefix() string { return s.prefix }
 
-// Ready reports whether robots get chunks here: the model is warm, everything
-// is declared, robots can come in, and the server is not about to leave. A
-// server that listens waits for them; one that only dials needs its router.
+// Ready reports whether robots get chunks here. A server that listens waits for
+// them; one that only dials needs its router.
 func (s *Server) Ready() (ok bool, why string) {
 	switch {
 	case s.draining.Load():

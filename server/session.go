@@ -16,9 +16,8 @@ import (
 	"edgert/wire"
 )
 
-// Session is one robot that opened one. What a policy needs travels with every
-// request, so a session is only an address, a mailbox and counters: losing it
-// costs the robot one handshake.
+// Session is one robot's address, mailbox and counters: what a policy needs travels
+// with every request, so losing a session costs one handshake.
 type Session struct {
 	// Constant after open.
 	uuid     string // the robot's id, one key segment
@@ -71,8 +70,7 @@ func (s *Session) reset(episode int64) {
 	s.episode.Store(episode)
 }
 
-// countPictures counts the pictures of a good observation that are old, and
-// those that were used although they have stray bytes.
+// countPictures counts old pictures and those used although they have stray bytes.
 //
 //rt:noalloc
 func (s *Session) countPictures(total *stats, stale, stray cameraSet) {
@@ -81,9 +79,8 @@ func (s *Session) countPictures(total *stats, stale, stray cameraSet) {
 	s.strayPictures.Add(stray.count(&total.stray))
 }
 
-// eventInterval is the shortest time between two events to one robot. A stock
-// client takes an event for a lost chunk and asks again at once, so answering
-// each one would make the two race.
+// eventInterval is the shortest time between two events to one robot: a stock
+// client asks again at once, so answering each would make the two race.
 const eventInterval = 200 * time.Millisecond
 
 // rateLimit spaces the events to one robot.

@@ -61,8 +61,7 @@ const (
 // cameraSet is some of the policy's cameras: bit i is camera i.
 type cameraSet uint32
 
-// camerasNamed finds the policy's cameras among names. Others must not become
-// labels of a metric.
+// camerasNamed finds the policy's cameras: others must not become metric labels.
 //
 //rt:noalloc
 func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {

@@ -64,9 +64,8 @@ func (t *tensors) warmUp(n int) error {
 	return nil
 }
 
-// fill decodes body into the inputs and returns the controls that it set. The
-// error says what is wrong with the observation; then the tensors hold garbage
-// and must not run.
+// fill decodes body into the inputs and returns the controls that it set. On an
+// error the tensors hold garbage and must not run.
 //
 //rt:noalloc
 func (t *tensors) fill(s *Session, seq uint64, body []byte) (c policy.Controls, err error) {
@@ -108,10 +107,9 @@ func (t *tensors) infer() (audit.Outcome, error) {
 // errNotFinite is a chunk no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
-// prefix puts what the robot will run meanwhile into the model's prefix, and
-// returns how many rows there are: those that travel, else those that its spans
-// name in the server's own chunks. Nothing is conditioned on half a prefix: one
-// row of it missing would shift the rest in time.
+// prefix puts the rows that run meanwhile into the model's prefix: those that
+// travel, else those that its spans name. One missing row would shift the rest in
+// time, so nothing is conditioned on half a prefix.
 //
 //rt:noalloc
 func (t *tensors) prefix(s *Session) (rows int) {
@@ -148,8 +146,7 @@ func (t *tensors) remember(s *Session) {
 	}
 }
 
-// chunk makes c the chunk in the outputs, as an answer to h. The
-// matrices are lent until the next run.
+// chunk makes c the outputs' chunk, an answer to h. Lent until the next run.
 //
 //rt:noalloc
 func (t *tensors) chunk(c *wire.ActionChunk, h *wire.Header) {

@@ -21,9 +21,8 @@ const (
 	finishTimeout = 1200 * time.Millisecond
 )
 
-// Model runs a policy for row i of a batch; *policy.Model is the real one. The
-// slices are views of its tensors, valid for its life. Nothing here may
-// allocate.
+// Model runs a policy for row i of a batch. Its slices are views of the tensors,
+// valid for its life. Nothing here may allocate.
 //
 // Owner: worker.
 type Model interface {
@@ -100,9 +99,8 @@ func (w *worker) finish() error {
 	}
 }
 
-// run serves until stop is closed. It locks its goroutine to the OS thread for
-// good. A panic becomes an error: the process must not leave with the exit code
-// that Go gives a panic, which says "do not restart".
+// run serves until stop is closed, on a thread of its own. A panic becomes an
+// error: Go's exit code for a panic would say "do not restart".
 func (w *worker) run(warmup int) (err error) {
 	runtime.LockOSThread()
 	w.alive.Store(true)

@@ -249,8 +249,8 @@ func (w *Writer) flush() {
 	w.text, w.count = w.text[:0], 0
 }
 
-// counted counts n records as written or dropped, and logs the first of a run of
-// failures: a full disk must not fill the log as well.
+// counted counts n records, and logs the first of a run of failures only: a full
+// disk must not fill the log as well.
 func (w *Writer) counted(err error, n uint64, written, dropped *atomic.Uint64) {
 	if err == nil {
 		written.Add(n)

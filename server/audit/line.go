@@ -15,7 +15,6 @@ const (
 )
 
 // appendLine appends the audit line of r, one JSON object: see docs/server.md.
-// It allocates nothing.
 //
 //rt:noalloc
 func appendLine(dst []byte, r *Record, ts time.Time) []byte {

@@ -28,9 +28,8 @@ var draftKeys = map[string]string{
 	"zenoh.tls_connect_private_key": "here it is zenoh.tls.connect_private_key",
 }
 
-// decodeStrict fills dst, a pointer to a struct with yaml tags, and returns the
-// line of every key. Its errors begin with the line number: an unknown key with
-// the nearest known one, a wrong type with the wanted one, bad YAML.
+// decodeStrict fills dst, a struct with yaml tags, and returns each key's line.
+// Errors begin with the line; an unknown key comes with the nearest known one.
 func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	file, err := strictyaml.Parse(data)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package manifest is what one lean-server process serves, to whom, and over
-// which endpoints: manifest.go holds the keys and checks their values, decode.go
-// reads them from YAML with the line of every mistake, network.go makes a
-// transport's configuration of them.
+// Package manifest is what one lean-server serves, to whom, over which endpoints:
+// keys and checks (manifest.go), YAML (decode.go), the transport's part
+// (network.go).
 package manifest
 
 import (
@@ -26,8 +25,7 @@ const (
 	warmupMax      = 1_000
 )
 
-// Config is the manifest: what one lean-server process serves, to whom, and
-// over which endpoints. The YAML keys are the field tags; an absent key keeps
+// Config is the manifest. The YAML keys are the field tags; an absent key keeps
 // the default that its comment gives.
 type Config struct {
 	Model       ModelConfig `yaml:"model"`
@@ -124,10 +122,9 @@ func Default() Config {
 	}
 }
 
-// Load reads the YAML file at path into a Config, with defaults for
-// absent keys and relative paths resolved against the file's folder. Unknown
-// keys, wrong types and impossible values are refused: the error names the
-// file, the line, what was got and what was wanted, and wraps ErrInvalid.
+// Load reads the YAML file at path, with defaults, and paths relative to its
+// folder. Unknown keys, wrong types and impossible values are errors that name
+// the file, the line, what was got and what was wanted, and wrap ErrInvalid.
 func Load(path string) (Config, error) {
 	data, err := strictyaml.ReadFile(path)
 	if err != nil {

@@ -36,9 +36,8 @@ func (c *Config) Listen() []string {
 	return c.Zenoh.ListenEndpoints
 }
 
-// HealthAddress is where HTTP listens, or "" when it is off. It reaches as far
-// as the data plane does: a server that only this machine can reach keeps its
-// metrics to this machine too.
+// HealthAddress is where HTTP listens, "" when off. It reaches as far as the data
+// plane: a server for this machine only keeps its metrics to it.
 func (c *Config) HealthAddress() string {
 	if c.HealthPort == 0 {
 		return ""
@@ -74,9 +73,8 @@ func (c *Config) checkEndpoints(key string, endpoints []string) error {
 	return nil
 }
 
-// CheckTransport refuses endpoints that are none, certificates that cannot be
-// used, and TLS keys that apply to no endpoint: an operator who asks for encryption
-// must not get a server without.
+// CheckTransport refuses bad endpoints, unusable certificates, and TLS keys without
+// an endpoint: who asks for encryption must not get a server without.
 func (c *Config) CheckTransport() error {
 	tls, z := c.Zenoh.TLS, c.Zenoh
 	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())
