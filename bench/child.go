@@ -117,9 +117,8 @@ func (c *Child) Wait(limit time.Duration) error {
 	return c.err
 }
 
-// LastWords is the error that the child ended with: what it last wrote to its
-// standard error behind its name, the first line of it. The child must have
-// ended.
+// LastWords is the first line of the ended child's last standard error, its name
+// off.
 func (c *Child) LastWords() string {
 	text := strings.TrimSpace(c.stderr.String())
 	prefix := c.Name + ": "

@@ -11,9 +11,8 @@ import (
 )
 
 // Host is a reading of how much of all cores' time since the machine started the
-// host of a virtual machine gave to others, and how much was idle. Where the
-// kernel keeps no account both are 0. Every figure about the host in a report is
-// the difference of two readings.
+// host of a virtual machine took, and how much was idle; 0 where the kernel
+// keeps no account. Reports show the difference of two.
 type Host struct {
 	at           rt.Instant
 	Stolen, Idle time.Duration
@@ -54,9 +53,8 @@ func (h Host) StealShare(from Host) float64 {
 	return ShareOfCPUs(h.Stolen-from.Stolen, h.at.Sub(from.at))
 }
 
-// CalmSince reports whether, since an earlier reading, the host took nothing and
-// other programs left some of the cores' time idle: what took its time then was
-// the program that was measured.
+// CalmSince reports whether since then the host took nothing and the cores had
+// idle time, so that other programs did not disturb the measured one.
 func (h Host) CalmSince(from Host) bool {
 	return h.Stolen == from.Stolen && h.at > from.at && ShareOfCPUs(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
 }

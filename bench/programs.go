@@ -22,9 +22,8 @@ const (
 	busLimit  = 20 * time.Second // for a simulator to serve its bus
 )
 
-// Program returns the path of one of our programs in the folder bin, or, where
-// that is "", beside the one that runs. It is absolute: a bare name would be
-// looked up in $PATH.
+// Program returns one of our programs in the folder bin, or, where that is "",
+// beside this one. It is absolute: a bare name would be looked up in $PATH.
 func Program(bin, name string) string {
 	if bin == "" {
 		self, _ := os.Executable()

@@ -19,9 +19,8 @@ func (e *Env) Progress(format string, args ...any) {
 	}
 }
 
-// Turned is the order in which one round measures all subjects: every other round
-// is reversed, and every other pair of rounds begins with the next subject, so that
-// none is always first, or always behind the same one.
+// Turned is the order of one round: every other one is reversed, every other pair
+// begins with the next subject, so none is always first or behind the same one.
 func Turned[T any](subjects []T, round int) []T {
 	order := slices.Clone(subjects)
 	if round%2 == 1 {

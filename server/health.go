@@ -46,9 +46,6 @@ func listenHealth(address string) (*health, error) {
 	return h, nil
 }
 
-// address is where it listens, with the real port.
-func (h *health) address() string { return h.listen.String() }
-
 func (h *health) watch(s *Server) { h.server.Store(s) }
 
 func (h *health) close() error {

@@ -15,7 +15,7 @@ import (
 
 func page(t *testing.T, h *health, path string) (code int, body string) {
 	t.Helper()
-	r, err := http.Get("http://" + h.address() + path)
+	r, err := http.Get("http://" + h.listen.String() + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestListenHealthSaysWhichPortIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.close()
-	if _, err := listenHealth(h.address()); err == nil || !strings.Contains(err.Error(), h.address()) || !strings.Contains(err.Error(), "health_port") {
+	if _, err := listenHealth(h.listen.String()); err == nil || !strings.Contains(err.Error(), h.listen.String()) || !strings.Contains(err.Error(), "health_port") {
 		t.Errorf("ListenHealth on a taken port = %v, want the key and the address", err)
 	}
 }

@@ -11,11 +11,9 @@ import (
 //go:embed awake/awake.c
 var awakeSource []byte
 
-// awake is a process with a thread of the lowest class on every core it may use.
-// A core that never idles does not fall asleep: a virtual one is not handed to
-// other machines, and a real one need not wake up. Where the kernel schedules by
-// groups it has one of the lowest weight; of a container's quota it takes what is
-// left. nil is none.
+// awake is a process with a thread of the lowest class on every core, so that no
+// core falls asleep or is handed to other machines: the lowest weight where the
+// kernel schedules by groups, what is left of a container's quota. nil is none.
 type awake struct{ child *bench.Child }
 
 func stayAwake(folder string) (*awake, error) {
@@ -42,8 +40,7 @@ func (a *awake) host() bench.Host {
 	return h
 }
 
-// check fails when it has ended: a measurement on cores that stay awake is none
-// then.
+// check fails when it has ended.
 func (a *awake) check() error {
 	if a == nil || a.child.Running() {
 		return nil

@@ -1,10 +1,9 @@
 // Package bus measures the servo driver: how long a cycle of sync write and sync
-// read takes beside the time that its bytes need on the wire, what it costs the
-// host, and what a lost reply costs.
+// read takes beside its bytes' time on the wire, its cost, and that of a lost
+// reply.
 //
-// The length of a cycle alone is no measure of the driver: most of it is the wire,
-// and the rest the port's and the scheduler's. So a C program (echo/echo.c) that
-// understands nothing writes the same bytes to the same port and counts the same
+// Most of a cycle is the wire, the port and the scheduler. So a C program
+// (echo/echo.c) writes the same bytes to the same port and counts the same
 // replies, in slices that alternate with the driver's. The result is a ratio.
 //
 // Without a port the bus is edge-rt sim-bus, a process of its own, and a second

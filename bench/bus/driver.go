@@ -69,8 +69,7 @@ type driverSlice struct {
 	calm     []bool // whether the machine was, in each whole window
 }
 
-// calmAt reports whether the machine was calm in the window of cycle i, and in the
-// next, if there is one: the kernel counts stolen time a little later.
+// calmAt covers the next window too: the kernel counts stolen time a little later.
 func (s *driverSlice) calmAt(i int) bool {
 	w := i / s.window
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
@@ -182,15 +181,13 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	return s, err
 }
 
-// replyLimit is how long a cycle may take before the driver, and the echo, go on
-// without the replies that are missing.
+// replyLimit is how long driver and echo wait for a cycle's missing replies.
 func replyLimit(fps float64) time.Duration {
 	period := time.Duration(float64(time.Second) / fps)
 	return period - min(busMargin, period/4)
 }
 
-// readCalibration takes what the motors have for their calibration, so that the
-// arm opens whatever it was calibrated to.
+// readCalibration takes the motors' own calibration, so that any arm opens.
 func readCalibration(r robot.Robot, path string) (servo.Calibration, error) {
 	port, err := servo.OpenPort(path, r.Baud)
 	if err != nil {

@@ -44,9 +44,8 @@ type Report struct {
 }
 
 // Pairs are the slices two by two, the driver's and the echo's behind it, and the
-// medians of their ratios. A host that gives its cores to others makes the 99th
-// percentile of all cycles its own, and so do other programs; a pair is calm when
-// the machine was during both slices (bench.Host).
+// medians of their ratios. A pair is calm when neither the host nor other
+// programs (bench.Host) took the cores during both.
 type Pairs struct {
 	All     int     `json:"all"`
 	Calm    int     `json:"calm"`

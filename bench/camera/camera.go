@@ -1,12 +1,10 @@
-// Package camera measures what cameras cost: how old a picture is when it is in
-// a message, the CPU time of capturing and of encoding, and whether the tick
-// is later for it.
+// Package camera measures what cameras cost: how old a picture is when it is in a
+// message, the CPU time of capturing and encoding, and whether the tick is later.
 //
-// Every picture of every camera is captured, encoded and put into a message, as
-// the edge does it, by one sender for all, only more often: an edge asks a few
-// times a second. Slices with the cameras and without alternate, each with a 60 Hz
-// loop of its own at the edge's priority beside them, because on a shared machine
-// only neighbours can be compared.
+// Every picture is captured, encoded and put into a message as the edge does it,
+// by one sender for all, only more often. Slices with and without the cameras
+// alternate, each beside a 60 Hz loop at the edge's priority, because on a shared
+// machine only neighbours can be compared.
 package camera
 
 import (
@@ -209,8 +207,7 @@ func (p *pipeline) capture(clock rt.Clock, stop *atomic.Bool) {
 	p.captureCPU += rt.ThreadCPU() - before
 }
 
-// send is the edge's sender thread: it puts every new picture of every camera into
-// a message.
+// send is the edge's sender thread: every new picture becomes a message.
 func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

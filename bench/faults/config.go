@@ -87,8 +87,7 @@ func (c *Config) check() error {
 	return c.checkTimes()
 }
 
-// checkTimes refuses times that virtual time cannot play, and all in real time,
-// which has its own.
+// checkTimes refuses times that virtual time cannot play, and all in real time.
 func (c *Config) checkTimes() error {
 	const only = "%s is for --virtual, and real time has %s: add --virtual or leave it out"
 	switch {

@@ -22,10 +22,9 @@ type Contender struct {
 	flags []string // of edge-rt, for the same
 }
 
-// ParseContender reads a schedule's name and its options, joined by plus signs:
-// drtc, rtc+compat, drtc+spans, drtc+max_last_10, async+plain. An option without a
-// meaning for the schedule, or against one before it, is refused: the report would
-// show its name beside figures that it did not change.
+// ParseContender reads a schedule and its options, such as drtc+spans+max_last_10.
+// An option without a meaning for it, or against one before it, is refused: the
+// report would show its name beside figures that it did not change.
 func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
 	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}, flags: []string{"--schedule", parts[0]}}

@@ -35,11 +35,10 @@ const (
 // liveMetrics are those in edge-rt's summary and record and lean-server's audit.
 var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences"}
 
-// Live runs the comparison on the real edge-rt and lean-server, in real time,
-// every episode in a world of its own, the same for all contenders, with the same
-// faults: edge-rt's session is wrapped into the plan (faulty.Session), and a
-// restart kills the real server. Each worker has a server of its own and runs one
-// edge at a time. Metrics that the two do not report are missing.
+// Live runs the comparison on edge-rt and lean-server in real time, every episode
+// in a world of its own with the same faults for all contenders (faulty.Session;
+// a restart kills the server). Each worker has a server and runs one edge at a
+// time. Metrics that the two do not report are missing.
 func Live(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.live = true
 	if err := cfg.check(); err != nil {
@@ -104,8 +103,7 @@ func (p *livePlayer) close() {
 	}
 }
 
-// play runs one edge through one episode, from the start again when it finds no
-// motors.
+// play runs an episode, again when the edge finds no motors.
 func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	for try := 1; ; try++ {
 		o, err = p.once(j)
@@ -117,8 +115,7 @@ func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	}
 }
 
-// once is one try at an episode. One that was cut off is none: edge-rt, which
-// heard the same Ctrl-C, ends well before its time.
+// once is one try. One that ended well before its time was cut off by Ctrl-C.
 func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
 	if err := p.serve(contender.Plain); err != nil {

@@ -2,17 +2,16 @@
 // compares what came of it.
 //
 // A Scenario (scenario.go) is a script of faults (wire/faulty) drawn per seed and
-// tick, so that all contenders have identical ones: figures are compared in pairs,
-// episode by episode. A Contender (contender.go) is a discipline of package chunk
-// with its settings. Play (play.go) takes every contender through every scenario for
-// the same seeds in virtual time (internal/fleet): the loop, the discipline, the
-// policy, the pictures and the messages are the real ones, clock, bus and network
-// are numbers. Live (live.go) repeats some of it on the real edge-rt and
-// lean-server, and reads what they wrote (outcome.go).
+// tick, identical for all contenders, so figures are compared in pairs, episode by
+// episode. A Contender (contender.go) is a discipline of package chunk with its
+// settings. Play (play.go) takes every contender through every scenario in virtual
+// time (internal/fleet): loop, discipline, policy, pictures and messages are real;
+// clock, bus and network are numbers. Live (live.go) repeats some of it on the real
+// edge-rt and lean-server, and reads what they wrote (outcome.go).
 //
 // The outcomes become metrics with their intervals (stats.go) and a Report
-// (report.go): a table, JSON, one CSV row per tick with the columns of the DRTC
-// program (csv.go), and a page (page.go) with the figures of episodes (plot.go).
+// (report.go): a table, JSON, one CSV row per tick with the DRTC program's columns
+// (csv.go), and a page (page.go) with the figures of episodes (plot.go).
 package faults
 
 import (
@@ -81,9 +80,8 @@ func newComparison(cfg *Config) *comparison {
 	return c
 }
 
-// run starts the workers and waits for them. The number of episodes becomes that
-// of those that every cell has played, also when somebody interrupts: its error
-// then says that these are fewer than two.
+// run starts the workers and waits for them. The number of episodes becomes what
+// every cell has played, also after an interrupt, unless that is fewer than two.
 func (c *comparison) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for worker := range c.cfg.Workers {
@@ -111,9 +109,8 @@ func (c *comparison) run(ctx context.Context) error {
 
 func (c *comparison) cells() int { return len(c.cfg.Scenarios) * len(c.cfg.Contenders) }
 
-// nextJob returns the next job. Jobs are ordered so that all contenders play an
-// episode before the next begins: what was done when somebody interrupts is
-// still paired.
+// nextJob returns the next job: all contenders play an episode before the next
+// begins, so that an interrupt leaves pairs.
 func (c *comparison) nextJob() (j job, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

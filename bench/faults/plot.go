@@ -22,9 +22,7 @@ const (
 	panelGap    = 26
 )
 
-// figure draws one episode as the DRTC paper does: trajectories, the fault
-// windows, what was sent and received, cooldown, latency estimate against what
-// was measured, and the schedule's size, over one time axis.
+// figure draws one episode as the DRTC paper does, over one time axis.
 type figure struct {
 	b       strings.Builder
 	ticks   []fleet.Tick
@@ -106,8 +104,7 @@ func windowsOf(script *faulty.Script, ticks int) (out []window) {
 	return out
 }
 
-// shade marks the windows behind every panel, but for those that last the whole
-// episode.
+// shade marks the windows that do not last the whole episode behind every panel.
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
 		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {
@@ -135,8 +132,7 @@ func (f *figure) panel(label string, height, low, high float64) (y func(v float6
 	return report.Axis{Low: low, High: high, From: bottom, To: top}.At
 }
 
-// path draws values, leaving gaps where skip says so and passing over points on
-// a straight line.
+// path draws values, with gaps, passing over points on a straight line.
 func (f *figure) path(class string, y func(float64) float64, value func(t *fleet.Tick) (v float64, ok bool)) {
 	var d strings.Builder
 	pen := false
@@ -195,8 +191,7 @@ func (f *figure) gantt(windows []window) {
 	}
 }
 
-// events marks observations that left, answers that were merged, and ticks
-// without an action.
+// events marks observations sent, answers merged, and ticks without an action.
 func (f *figure) events() {
 	y := f.panel("sent, merged,", 60, 0, 0)
 	bottom := y(0)

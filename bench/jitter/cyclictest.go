@@ -122,8 +122,7 @@ func (r *cyclictestRun) finish() (*Run, error) {
 	return run, nil
 }
 
-// parseCyclictestJSON reads the file that `cyclictest -h N --json=FILE` writes,
-// all threads together.
+// parseCyclictestJSON reads `cyclictest -h N --json=FILE`, all threads together.
 func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	var file struct {
 		Threads map[string]struct {
@@ -148,9 +147,8 @@ func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	return t, nil
 }
 
-// parseCyclictest reads what `cyclictest -q -h N` prints: one line of
-// microseconds and counts, a column for each thread, per bin, and a summary in
-// lines that begin with #.
+// parseCyclictest reads what `cyclictest -q -h N` prints: per bin one line of
+// microseconds and a count for each thread, and a summary in lines with #.
 func parseCyclictest(text []byte) (t bench.Tally, err error) {
 	var maxima, overflows []int64
 	lines := bufio.NewScanner(strings.NewReader(string(text)))

@@ -1,22 +1,19 @@
-// Package jitter measures the two programs honestly.
+// Package jitter measures how late a tick wakes. On a busy or virtual machine every
+// thread is late sometimes; the best a program can do is not to add to it. So three
+// subjects run on the same machine in the same minute: the bare rt.Loop with an
+// empty step, the whole edge-rt with its simulated arm against a real lean-server,
+// and Debian's cyclictest, whose lateness is the kernel's own. The result is a
+// ratio.
 //
-// It measures how late a tick wakes. Lateness alone is no figure: on a busy or
-// virtual machine every thread is late sometimes, and the best a program can do is
-// not to add to it. So three subjects run on the same machine in the same
-// minute: the bare rt.Loop with an empty step, the whole edge-rt with its
-// simulated arm against a real lean-server, and Debian's cyclictest, whose
-// lateness is the kernel's own. The result is a ratio.
+// A round is a handful of slices in turned order (plan.go). In some a subject runs
+// apart, undisturbed. In the others cyclictest runs beside it in the same seconds,
+// at the same priority, on the same CPUs and half a period out of phase (slice.go,
+// phase.go): both have the same noise and never each other.
 //
-// A round is a handful of slices in turned order (plan.go). In some a subject
-// runs apart, so that nothing but it disturbs it. In the others cyclictest runs
-// beside it in the same seconds, at the same priority, on the same CPUs and half
-// a period out of phase (slice.go, phase.go), so that both have the same noise and
-// never each other.
-//
-// Everything that is measured is a process of its own (process.go), started and
-// ended by its id: the bare loop (loop.go), edge-rt (robot.go) and cyclictest
-// (cyclictest.go). Latenesses are counted by the microsecond, so that slices can be
-// added up and quantiles are those of all ticks (report.go, table.go, page.go).
+// Everything measured is a process of its own (process.go): the bare loop
+// (loop.go), edge-rt (robot.go) and cyclictest (cyclictest.go). Latenesses are
+// counted by the microsecond, so that slices can be added up and quantiles are
+// those of all ticks (report.go, table.go, page.go).
 package jitter
 
 import (

@@ -67,8 +67,7 @@ func (r *Report) totals() (all []*Total) {
 	return all
 }
 
-// axis is shared by all charts of the page, so that one can compare by eye: from
-// a quarter of the smallest median to the longest lateness, in whole decades.
+// axis is all charts' own, from a quarter of the smallest median to the longest.
 func (r *Report) axis() report.Axis {
 	low, high := math.Inf(1), 1.0
 	for _, t := range r.totals() {
@@ -93,8 +92,7 @@ func (r *Report) fullestBin(axis report.Axis) (most float64) {
 	return most
 }
 
-// chart draws a result's histogram, and in outline that of the cyclictest beside
-// it.
+// chart draws a histogram, and in outline that of the cyclictest beside it.
 func (res *Result) chart(axis report.Axis, most float64) template.HTML {
 	name := subjectTitles[res.Subject]
 	h := report.NewHistogram(name+", "+res.Form, "lateness (x) and ticks (y)", axis, bins(axis), most)

@@ -18,10 +18,9 @@ const (
 
 var errNoPhase = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period out of phase")
 
-// idleInstant watches a thread that runs once a period, and returns an instant
-// in the middle of its longest sleep: there another thread disturbs it least. So
-// is every whole number of periods later. sleeps counts how often the thread
-// went to sleep so far.
+// idleInstant returns an instant in the middle of the longest sleep of a thread
+// that runs once a period: there another disturbs it least, also whole periods
+// later. sleeps counts how often the thread went to sleep.
 func idleInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, error)) (rt.Instant, error) {
 	began := clock.Now()
 	last, err := sleeps()
@@ -68,14 +67,12 @@ func modulo(d, period time.Duration) time.Duration {
 	return (d%period + period) % period
 }
 
-// latestStart is how far into a second cyclictest may be started and still be
-// trusted to begin at the next one; it gives the next one up after 0.9 s. Where
-// it comes too late all the same, a whole number of ticks per second keeps the
-// phase.
+// latestStart is how far into a second cyclictest may start and still begin at
+// the next one. Where it is too late, a whole number of ticks per second keeps
+// the phase.
 const latestStart = 700 * time.Millisecond
 
-// nextSecond waits until cyclictest may be started, and returns the second of
-// the kernel's clock at which it will begin.
+// nextSecond waits until cyclictest may start, and returns when it will begin.
 func nextSecond(clock rt.Clock) rt.Instant {
 	now := clock.Now()
 	if rest := modulo(time.Duration(now), time.Second); rest > latestStart {
@@ -85,8 +82,7 @@ func nextSecond(clock rt.Clock) rt.Instant {
 	return now.Add(time.Second - modulo(time.Duration(now), time.Second))
 }
 
-// alignment is what --secaligned must be for a cyclictest that begins at the
-// second to wake at idle instants.
+// alignment is the --secaligned with which cyclictest wakes at idle instants.
 //
 // Source: rt-tests 2.x, cyclictest.c, timerthread: the first wake-up is one
 // interval after the second and the offset.

@@ -140,8 +140,7 @@ func newResult(k kind, mine, alone []Slice) Result {
 	return r
 }
 
-// compare holds a subject's slices against cyclictest: that of the same seconds,
-// or, without its total, the one apart.
+// compare divides by the cyclictest of the same seconds, else by the one apart.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	of := runs(alone)
 	if k.form == Beside {

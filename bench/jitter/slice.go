@@ -15,9 +15,8 @@ const (
 	// which begins once the phase is known, and then at a full second.
 	alignLead = 1500 * time.Millisecond
 
-	// startTries bounds how often a subject is started for a slice: edge-rt
-	// refuses a bus that is too slow, and on a busy machine the simulated one is
-	// now and then.
+	// startTries bounds a subject's starts: edge-rt refuses a bus that is too
+	// slow, as the simulated one is on a busy machine.
 	startTries = 3
 )
 
@@ -71,8 +70,7 @@ func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run
 	}
 }
 
-// attempt is subject once. The load rests until the subject ticks: what is
-// measured is a robot on a busy machine, not its start.
+// attempt is subject once, under load from its first tick on.
 func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	program := j.subjects[k.subject]
 	j.load.Pause()

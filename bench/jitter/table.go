@@ -15,8 +15,7 @@ var formTitles = map[string]string{
 
 var subjectTitles = map[string]string{Cyclictest: "cyclictest", Loop: "bare loop", Edge: "whole edge"}
 
-// table is that of one form: its subjects, each with the cyclictest that ran
-// beside it.
+// table has one form's subjects, each with the cyclictest beside it.
 func (r *Report) table(form string) report.Table {
 	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k", "x p50", "x p99", "own", "host", "steal"}}
 	for i := range r.Results {

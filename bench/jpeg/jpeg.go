@@ -1,11 +1,9 @@
 // Package jpeg measures what a picture costs between camera and wire, and between
-// wire and tensor, beside libjpeg-turbo's own tjbench on the same picture and, in
-// a build with the tag pixiv, beside github.com/pixiv/go-libjpeg.
-//
-// On a shared machine the same code takes 1 ms now and 5 ms a second later. So the
-// two take turns of a fraction of a second, both at a real-time priority where the
-// kernel grants one, and what counts is the quotient of neighbouring turns: its
-// median, and beside it the quotient of the best turns.
+// wire and tensor, beside libjpeg-turbo's tjbench on the same picture and, built
+// with the tag pixiv, github.com/pixiv/go-libjpeg. On a shared machine speed
+// changes by the second, so they take turns of a fraction of one, at a real-time
+// priority where the kernel grants it. What counts is the quotient of neighbouring
+// turns: its median, and that of the best turns.
 package jpeg
 
 import (

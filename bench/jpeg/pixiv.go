@@ -13,9 +13,8 @@ import (
 	"github.com/pixiv/go-libjpeg/rgb"
 )
 
-// withPixiv adds to subjects what go-libjpeg can do too, with the transforms that
-// TurboJPEG chooses: the fast one to encode below a quality of 96, the exact one to
-// decode.
+// withPixiv adds what go-libjpeg can do too, with TurboJPEG's choice of transforms:
+// the fast one to encode below a quality of 96, the exact one to decode.
 func withPixiv(subjects []subject, cfg Config, in inputs) {
 	bounds := image.Rect(0, 0, cfg.Size.W, cfg.Size.H)
 	options := &jpeg.EncoderOptions{Quality: cfg.Quality, DCTMethod: jpeg.DCTIFast}
@@ -48,8 +47,7 @@ func withPixiv(subjects []subject, cfg Config, in inputs) {
 	}
 }
 
-// splitYUYV does in Go what package jpeg does in C: planes of JPEG's levels, 0 to
-// 255, out of a camera's, 16 to 235.
+// splitYUYV makes planes of JPEG's levels, 0 to 255, of a camera's, 16 to 235.
 func splitYUYV(dst *image.YCbCr, src []byte) {
 	w := dst.Rect.Dx()
 	for row := range dst.Rect.Dy() {

@@ -2,6 +2,5 @@
 
 package jpeg
 
-// withPixiv adds nothing: github.com/pixiv/go-libjpeg is measured where it is built
-// in, go run -tags pixiv ./cmd/bench jpeg.
+// withPixiv adds nothing without the tag: go run -tags pixiv ./cmd/bench jpeg.
 func withPixiv([]subject, Config, inputs) {}

@@ -27,8 +27,7 @@ const (
 	previewQuality              = 90
 )
 
-// encode compresses pictures as fast as it can, as a recorder or a live preview
-// without a limit would.
+// encode compresses pictures without a limit, as a recorder might.
 func encode(ctx context.Context) {
 	enc, err := jpeg.NewEncoder(previewQuality, jpeg.ChromaOfPicture)
 	if err != nil {

@@ -54,8 +54,7 @@ func newReport(cfg Config, cells []Cell, machine bench.Machine, slices []Slice) 
 	return r
 }
 
-// totalOf adds up a cell's slices. Latenesses are pooled; of the bus, whose
-// histogram a summary does not hold, the worst slice counts.
+// totalOf pools a cell's latenesses; of the bus, the worst slice counts.
 func totalOf(cell Cell, slices []Slice) Total {
 	t := Total{Cell: cell}
 	var late bench.Tally

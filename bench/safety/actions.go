@@ -36,8 +36,7 @@ func fill(c *wire.ActionChunk, values []float32) {
 	}
 }
 
-// garbage publishes what is no chunk where the robot listens for chunks: noise,
-// noise behind a good header, and chunks of other shapes.
+// garbage publishes noise, noise behind a header, and chunks of other shapes.
 func garbage(r *run) error {
 	session, err := zenoh.Open(r.ctx, zenoh.Config{Connect: []string{r.server}})
 	if err != nil {
@@ -72,8 +71,7 @@ func garbage(r *run) error {
 	return nil
 }
 
-// secondRobot runs another robot of the same id on an arm of its own, as a cloned
-// SD card would. Its referee's findings are added to the first one's.
+// secondRobot runs another robot of the same id, as a cloned SD card would.
 func secondRobot(r *run) error {
 	dir := filepath.Join(r.dir, "second")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -65,8 +65,7 @@ func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 
 func hangTick(r *run) error { return traceTick(r, keepStopped) }
 
-// keepStopped holds a thread that is being stopped until over is closed. One that is
-// killed meanwhile is waited for: nobody else can, and its process would never end.
+// keepStopped holds a thread until over is closed; a killed one must be waited for.
 func keepStopped(tid int, over <-chan struct{}) {
 	var status unix.WaitStatus
 	for {

@@ -123,8 +123,7 @@ func (h *history) slot(t rt.Instant) *slot {
 	return &h.slots[i]
 }
 
-// lastDriven is when a servo of ids was last driven between two instants; 0: not
-// at all.
+// lastDriven is when a servo of ids was last driven in (after, before]; 0: never.
 func (h *history) lastDriven(ids []uint8, after, before rt.Instant) (last rt.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,8 +178,7 @@ func (h *history) phases(from, to rt.Instant) (all []phase) {
 	return merged(all)
 }
 
-// did is what the arm did in slot i. A goal that moves slowly, in every other slot,
-// moves.
+// did is what the arm did in slot i; a goal that moves in every other slot moves.
 func (h *history) did(i int) string {
 	s := h.slots[i]
 	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving && h.slots[i+1].travel >= moving

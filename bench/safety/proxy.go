@@ -62,8 +62,7 @@ func (p *proxy) connect(c net.Conn) {
 	p.copy(c, s, &p.down)
 }
 
-// copy copies one direction; while that is cut nothing is read, as from a cable
-// that loses everything: TCP keeps it and tries again.
+// copy copies one direction and reads nothing while it is cut: TCP tries again.
 func (p *proxy) copy(to, from net.Conn, open *bool) {
 	defer to.Close()
 	defer from.Close()

@@ -241,14 +241,12 @@ func (r *run) revert() {
 	r.undo = nil
 }
 
-// sleep waits, and has the referee check what time alone decides. It ends early
-// when ctx does.
+// sleep waits, or until ctx ends, and has the referee check the time.
 func (r *run) sleep(d time.Duration) {
 	until(d, func() bool { r.observe(); return r.ctx.Err() != nil })
 }
 
-// observe records the end of the edge, and has the referee check what time alone
-// decides.
+// observe records the end of the edge, and has the referee check the time.
 func (r *run) observe() {
 	if r.ended == 0 && r.edge.ended() {
 		r.ended = r.edge.endedAt
@@ -266,8 +264,7 @@ func (r *run) observe() {
 // instant.
 func (r *run) movesSince(t rt.Instant) bool { return r.arm.armed() && r.arm.history.moves(t, now()) }
 
-// resume is the operator's: `ctl resume`. A program that ends by itself meanwhile
-// is no error.
+// resume is `ctl resume`. A program that ends by itself meanwhile is no error.
 func (r *run) resume() error {
 	r.arm.referee.Consent(now())
 	r.arm.referee.Paused(now(), false)
@@ -277,8 +274,7 @@ func (r *run) resume() error {
 	return nil
 }
 
-// findWho finds out who gets the arm to move again: itself, an operator, or only
-// a new start of edge-rt.
+// findWho finds out who gets the arm to move: itself, an operator, or a new start.
 func (r *run) findWho() error {
 	who := &r.result.Who
 	switch {

@@ -1,19 +1,18 @@
 // Package safety puts the real edge-rt on a simulated arm, lets one thing go wrong
-// at a time, and reports what the arm did: it holds every byte that the servos
-// receive against the rules of servo/referee.
+// at a time, and holds every byte that the servos receive against the rules of
+// servo/referee.
 //
 // A fault is a row of data (faults.go): what happens to the bus, the network, the
 // server, the camera or the program (actions.go), for how long, and when the arm
 // counts as safe. Run takes each through the same steps (run.go): the arm is armed
 // and moves, the fault begins and ends, the arm goes on by itself or an operator
-// is asked, and the run ends; then referee and history judge it (report.go). A
-// soak (soak.go) plays many on one arm.
+// is asked; then referee and history judge it (report.go). A soak (soak.go) plays
+// many on one arm.
 //
-// What a run consists of: the arm (arm.go) with its history (history.go), edge-rt
-// and lean-server (programs.go), and the cable between them (proxy.go). The chunks
-// come from lean-server and the demo policy where the fault is about the server.
-// Everywhere else they come from a server that keeps all joints moving
-// (sineserver.go), so that a jump has somewhere to go.
+// A run has the arm (arm.go) with its history (history.go), edge-rt and
+// lean-server (programs.go), and the cable between them (proxy.go). Faults about
+// the server use lean-server and the demo policy; the others a server that keeps
+// all joints moving (sineserver.go), so that a jump has somewhere to go.
 package safety
 
 import (

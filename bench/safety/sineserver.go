@@ -111,8 +111,7 @@ func (s *sineServer) open(q wire.Query) {
 	_ = q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
 }
 
-// observe answers one observation. Row i is a tick after row i - 1, and the first
-// a tick after now.
+// observe answers one observation; its first row is a tick after now.
 func (s *sineServer) observe(sample wire.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,9 +31,8 @@ type soak struct {
 	results []Result
 }
 
-// playSoak plays the faults that may be mixed at random on one arm, one after the
-// other, with an operator who agrees and somebody who starts edge-rt again. The same
-// seed gives the same faults.
+// playSoak plays mixed faults at random, one after the other, on one arm, with an
+// operator and new starts of edge-rt. The same seed gives the same faults.
 func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	if cfg.Soak < time.Second || cfg.Soak > soakMax {
 		return nil, exit.Errorf(exit.Usage, "--soak is %v, want 1s to %v", cfg.Soak, soakMax)
@@ -68,8 +67,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	return s.results, context.Cause(ctx)
 }
 
-// startArmed starts the edge, again where a busy host kept the motors from
-// answering.
+// startArmed starts the edge, again where the motors did not answer a busy host.
 func (s *soak) startArmed() (err error) {
 	for range tries {
 		s.arm.referee.NewRun(now())
@@ -117,8 +115,7 @@ func (s *soak) playOne(f fault) error {
 	return err
 }
 
-// bringBack gets an arm to move again: by itself, as the operator, or by a new
-// start of edge-rt.
+// bringBack gets an arm to move: by itself, as the operator, or by a new start.
 func (s *soak) bringBack() error {
 	moves := func(limit time.Duration) bool {
 		came := until(limit, func() bool { s.observe(); return s.ended != 0 || s.movesSince(now().Add(-stillTime)) })

@@ -15,10 +15,9 @@ const asleep = time.Hour
 // syscallStop is SIGTRAP of a stop at a system call, with PTRACE_O_TRACESYSGOOD.
 const syscallStop = syscall.SIGTRAP | 0x80
 
-// suspend does to the edge what a suspend of the machine does: for a second nothing
-// of it runs, and afterwards CLOCK_BOOTTIME has gone on by an hour and
-// CLOCK_MONOTONIC has not. The tick's thread is traced, and what clock_gettime
-// returns to it is changed, for as long as the fault lasts.
+// suspend stops the edge for a second, and afterwards CLOCK_BOOTTIME has gone on by
+// an hour and CLOCK_MONOTONIC has not: what clock_gettime returns to the tick is
+// changed.
 func suspend(r *run) error {
 	if err := r.edge.signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -28,9 +28,8 @@ type peer struct {
 	lines *bufio.Scanner // of out
 }
 
-// startPeer starts an end and waits until it says that it is ready. It is a
-// process group of its own: Ctrl-C is for this program, which ends what it has
-// started.
+// startPeer starts an end, in a process group of its own against Ctrl-C, and
+// waits until it is ready.
 func startPeer(ctx context.Context, argv []string) (*peer, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -92,8 +91,7 @@ func (p *peer) failure() error {
 	return fmt.Errorf("bench: %s ended: %s", p.Name, p.LastWords())
 }
 
-// end lets the process go: its standard input ends, and then it does. One that is
-// in the middle of something takes a while, which is not waited for once ctx has
+// end ends the process through its standard input, and waits unless ctx has
 // ended.
 func (p *peer) end(ctx context.Context) {
 	p.out.Close()

@@ -112,8 +112,7 @@ func newResult(mine []Turn) Result {
 
 func (t Turn) rate() float64 { return float64(t.Count-t.Lost) / t.Seconds }
 
-// ratio compares turns of the same round: the median of the quotients of the
-// median round trips, or of the rates; 0 without any.
+// ratio is the median quotient of turns of the same round; 0 without any.
 func ratio(mine, theirs []Turn) float64 {
 	var all []float64
 	for _, m := range mine {

@@ -48,8 +48,7 @@ func (p *pair) runTime() (sum time.Duration) {
 	return sum
 }
 
-// pongMallocs is how often the far end has allocated so far; ok is false where an
-// implementation does not say.
+// pongMallocs is how often the far end has allocated, if its implementation says.
 func (p *pair) pongMallocs(ctx context.Context) (n uint64, ok bool, err error) {
 	if p.subject != Native && p.subject != TCP {
 		return 0, false, nil

@@ -7,12 +7,10 @@ import (
 	"sync"
 )
 
-// Start is cmd.Start, and asks the kernel to end the process (SIGTERM, or SIGKILL
-// where it is the first of a process group) should this program die: also when
-// nothing of it can run any more. Linux only; elsewhere it is cmd.Start.
-//
-// The kernel ties that to the thread that starts the process, and Go ends threads
-// with goroutines that have locked them; so one thread starts all.
+// Start is cmd.Start; on Linux the kernel ends the process when this program
+// dies, with SIGTERM, or SIGKILL for the first of a process group. The kernel
+// ties that to the starting thread, and Go ends threads with locked goroutines,
+// so one thread starts all.
 func Start(cmd *exec.Cmd) error {
 	endWithUs(cmd)
 	once.Do(func() { go serve() })

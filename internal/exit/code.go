@@ -26,15 +26,12 @@ const (
 // first. The units' RestartPreventExitStatus= and the README say the same.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
-// Held are the codes of ends that the program chose while it could be
-// trusted: only after these --on-exit hold leaves the arm under torque. After
-// anything else, a failure, a motor's own or a code that is not in the table, the
-// arm is let go.
+// Held are the codes of ends that the program chose while it could be trusted:
+// only after these --on-exit hold leaves the arm under torque.
 var Held = []Code{Clean, Config, Absent}
 
-// Untouched are the codes of ends that come before the arm is touched: what the
-// run before left held stays held. Under the units a panic, whose code would be
-// Usage too, is a signal (GOTRACEBACK=crash).
+// Untouched are the codes of ends before the arm is touched: what was held stays
+// held. A panic under the units is a signal (GOTRACEBACK=crash), not Usage.
 var Untouched = []Code{Usage, RealTime}
 
 // Error is an error with its exit code.

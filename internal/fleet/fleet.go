@@ -1,13 +1,12 @@
 // Package fleet runs the closed loop of picture, policy, schedule and arm in
-// virtual time: hundreds of robots, each with its own world, without a clock, a
-// bus or a network in between, so that 20 seconds of motion take as long as its
+// virtual time: hundreds of robots, each with its own world, as fast as their
 // inferences.
 //
-// What decides the motion is the real thing: sim.World, jpeg, the edge's tick
-// (edge/tick), the wire's encoding (for its size), the script of faults and the
-// exported policy. The network's and the server's time are simulated (network.go).
-// A tick reads the joints, runs an action, merges at most one answer and asks for
-// the next chunk (robot.go). A run is a function of its Config, to the last bit.
+// What decides the motion is real: sim.World, jpeg, the edge's tick (edge/tick),
+// the wire's encoding (for its size), the script of faults and the exported
+// policy. The network's and the server's time are simulated (network.go). A tick
+// reads the joints, runs an action, merges at most one answer and asks for the
+// next chunk (robot.go). A run is a function of its Config, to the last bit.
 package fleet
 
 import (

@@ -20,9 +20,8 @@ type request struct {
 	at       time.Duration // when it is at the end of its present way
 }
 
-// network plays the way from a request to its answer and the server in between:
-// a mailbox in which the newest wins, and one worker. Lost messages are
-// reported to loss.
+// network simulates the way from request to answer and the server: a mailbox in
+// which the newest wins, and one worker. Lost messages are reported to loss.
 type network struct {
 	cfg  *Config
 	plan *faulty.Plan
@@ -53,8 +52,7 @@ func newNetwork(cfg *Config, plan *faulty.Plan, loss func(int64, time.Duration))
 	return network{cfg: cfg, plan: plan, loss: loss, began: -1}
 }
 
-// open reports whether there is a session, and once after each restart that it
-// is a new one.
+// open reports whether there is a session; fresh, once, that it is new.
 func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 	away := n.plan.ServerDown(now)
 	if away && !n.away { // killed: what it held is gone with it
@@ -184,8 +182,7 @@ func (n *network) finish() {
 	n.outbound = append(n.outbound, f)
 }
 
-// receive returns the newest answer that has come by now and was not read
-// before, nil without one. Those it overtook are gone, as in the edge's inbox.
+// receive returns the newest answer unread by now; those it overtook are gone.
 func (n *network) receive(now time.Duration) (newest *request) {
 	for len(n.outbound) > 0 && n.outbound[0].at <= now {
 		f := n.outbound[0]

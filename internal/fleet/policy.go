@@ -79,9 +79,8 @@ func (e *Exported) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: m.ChunkRobot(0), Model: m.ChunkModel(0)}, nil
 }
 
-// prefix puts the rows that condition the answer into the model, and returns how
-// many. Where the request names them, one that is forgotten costs them all, as in
-// the server.
+// prefix fills the rows that condition the answer, and returns how many; as in
+// the server, a forgotten one costs all.
 func (e *Exported) prefix(o *Observation) (rows int) {
 	dst := e.Model.Prefix(0)
 	if len(o.Spans) == 0 {

@@ -165,8 +165,7 @@ func (r *Robot) observe() {
 	}
 }
 
-// act runs the action that is due; without one the last goal holds, and before
-// the first nothing is due.
+// act runs the due action; else the last goal, if any, holds.
 func (r *Robot) act(now rt.Instant) {
 	action := r.core.Next(now)
 	switch {

@@ -23,9 +23,8 @@ type seams struct {
 	way   int        // side of the post that the newest plan passes on, 0: none yet in this leg
 }
 
-// step takes an executed goal and, where its chunk is another than the one
-// before, says how far it lies from where the last two goals lead: the larger of
-// pan and elbow, in degrees.
+// step takes an executed goal and, at the first of another chunk, says how far it
+// lies from where the last two lead: the larger of pan and elbow, in degrees.
 func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
 	now := [2]float64{goal[pan], goal[elbow]}
 	seam = s.ran >= 2 && seq != s.seq
@@ -46,8 +45,7 @@ func (s *seams) hold(goal [sim.DOF]float64) {
 	s.last, s.speed = [2]float64{goal[pan], goal[elbow]}, [2]float64{}
 }
 
-// turn says, as 1 or 0, whether the rows of a new plan pass the post on another
-// side than the plan before: a mode switch.
+// turn is 1 where a new plan passes the post on the other side: a mode switch.
 func (s *seams) turn(rows []float32, post sim.Point) int {
 	way := wayOf(rows, post)
 	switched := way != 0 && s.way != 0 && way != s.way
@@ -144,8 +142,7 @@ func (l *losses) recover(now time.Duration, out *Outcome) {
 	}
 }
 
-// finish counts what had not recovered at the end, and how long after a lost
-// request the next one left.
+// finish counts what had not recovered, and how soon the next request left.
 func (l *losses) finish(end time.Duration, out *Outcome) {
 	l.recover(end, out)
 	for i, r := range l.requests {

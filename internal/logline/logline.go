@@ -1,7 +1,6 @@
-// Package logline writes the programs' log lines for people: the time of day,
-// the level, what happened, and its attributes as key=value, on one line. A line
-// of plain attributes makes no garbage, so that saying what went wrong does not
-// add to it; log through slog.Logger.LogAttrs to keep it that way.
+// Package logline writes log lines for people: the time of day, the level, what
+// happened, and attributes as key=value. A line of plain attributes makes no
+// garbage: log through slog.Logger.LogAttrs to keep it that way.
 package logline
 
 import (

@@ -52,9 +52,8 @@ type State struct {
 	Progress uint64 // changes whenever the work that the watchdog guards gets anywhere
 }
 
-// Notifier passes the process's state on to the service manager. A message that
-// the manager's queue has no room for is sent again at the next Update; no call
-// blocks.
+// Notifier passes the process's state on to the service manager. No call blocks; a
+// message without room is sent again at the next Update.
 //
 // Owner: one goroutine at a time.
 type Notifier struct {
@@ -71,9 +70,8 @@ type Notifier struct {
 	fed             rt.Instant
 }
 
-// Open connects to the manager that started this process, if one did. A socket
-// that is named but does not answer is an error; the Notifier returned with it
-// sends nothing, since a run is worth more than messages about it.
+// Open connects to the manager that started this process, if one did. On an error
+// the Notifier sends nothing: a run is worth more than messages about it.
 //
 // Source: sd_notify(3), sd_watchdog_enabled(3).
 func Open() (*Notifier, error) {
@@ -92,9 +90,8 @@ func Open() (*Notifier, error) {
 }
 
 // Managed reports whether systemd started this process itself, as a service whose
-// unit cleans up after it, and not something whose environment it has. A socket
-// alone says little: podman gives its containers one too, and runs nothing after
-// them.
+// unit cleans up after it. A socket alone says little: podman gives its containers
+// one too.
 //
 // Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248; before that, 247
 // for instance, it sets $INVOCATION_ID and is the parent, process 1.
@@ -124,8 +121,7 @@ func interval(usec, pid string, self int) (time.Duration, error) {
 }
 
 // Update sends what is new in s. The watchdog is fed when it is due and Progress
-// has changed since the last feed, so work that hangs gets the process killed,
-// whatever the rest of it does.
+// has changed, so work that hangs gets the process killed.
 //
 //rt:noalloc
 func (n *Notifier) Update(now rt.Instant, s State) {
@@ -143,8 +139,7 @@ func (n *Notifier) Update(now rt.Instant, s State) {
 	}
 }
 
-// Status says in one line what the process is doing, for people. A line ends
-// the message, so only the first is sent.
+// Status says in one line what the process is doing; only the first line is sent.
 //
 //rt:noalloc
 func (n *Notifier) Status(text string) {
@@ -157,9 +152,8 @@ func (n *Notifier) Status(text string) {
 	}
 }
 
-// Extend asks for so much time from now for the process's start or end, where the
-// manager would allow less. Not while it runs: the watchdog's timeout would grow
-// too.
+// Extend asks for so much time from now to start or end. Not while running: it
+// would grow the watchdog's timeout too.
 func (n *Notifier) Extend(d time.Duration) {
 	n.socket.send(strconv.AppendInt([]byte(extend), d.Microseconds(), 10))
 }

@@ -25,15 +25,13 @@ type Program struct {
 	Stdout, Stderr    io.Writer
 }
 
-// usesTag on a command lists those of the program's own flags that it takes, by
-// name and with commas: its --help shows only them, and others are refused on the
-// command line. --help and --config are always there, and a command without the tag
-// takes all.
+// usesTag on a command lists its flags of the program's own, with commas: its
+// --help shows only them, and others are refused. Without it a command takes
+// all. --help and --config are always there.
 const usesTag = "uses"
 
-// Parse reads the command line into grammar, a pointer to kong's struct, with
-// variables and the file behind --config below it. done is true when there is
-// nothing left to do: help was asked for, or the line is wrong and that was said.
+// Parse reads the command line into grammar, kong's struct, with variables and the
+// file behind --config below it. done: help was asked for, or the line is wrong.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
 	left := -1 // set when the parser wants to leave, after --help
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
@@ -60,9 +58,8 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	return ctx, exit.Clean, false
 }
 
-// negativesLast puts arguments that are negative numbers behind --, where the
-// parser does not take them for flags. Behind a flag a number stays: it may be
-// that flag's value, which is written with =.
+// negativesLast puts negative numbers behind --, where the parser does not take
+// them for flags. A number behind a flag stays: it may be the flag's value.
 func negativesLast(args []string) []string {
 	var rest, last []string
 	for i, a := range args {
@@ -99,8 +96,7 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
-// usesOf finds the tag of a command or of the one it belongs to; ok is false
-// where there is none.
+// usesOf finds the tag of a command or of the one it belongs to.
 func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
 	for ; node != nil && node.Tag != nil; node = node.Parent {
 		if !node.Tag.Has(usesTag) {
@@ -115,9 +111,8 @@ func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
 	return nil, false
 }
 
-// checkUses refuses the program's own flags that stand on the command line and that
-// the command has no use for. A variable or the file behind --config may be for
-// other commands, too.
+// checkUses refuses flags on the command line that the command has no use for. A
+// variable or the --config file may be for other commands, too.
 func checkUses(ctx *kong.Context) error {
 	node := ctx.Selected()
 	uses, ok := usesOf(node)
@@ -230,7 +225,6 @@ func Writable(flag, name string) error {
 	return nil
 }
 
-// IgnoreSIGPIPE makes a write to a standard output or standard error whose reader
-// has left return an error instead of ending the program, which could leave an
-// arm under torque, or a child running.
+// IgnoreSIGPIPE makes a write to an output whose reader has left an error instead
+// of the end of the program, which could leave an arm under torque.
 func IgnoreSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

@@ -80,9 +80,8 @@ func check(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// checkNesting looks at brackets, and at the list and key marks that stand behind
-// each other on a line; by indentation alone a file cannot become deep. Those
-// in quotes and comments count too.
+// checkNesting counts brackets, and list and key marks in a row on a line, also in
+// quotes and comments; by indentation alone a file cannot become deep.
 func checkNesting(data []byte) error {
 	brackets, marks, line := 0, 0, 1
 	for i, c := range data {

@@ -17,9 +17,8 @@ const (
 	flushTimeout = 3 * time.Second // for the last lines
 )
 
-// Terminal shows one status line in place below the log lines. Write never blocks:
-// a terminal that is stopped (Ctrl-S), or whose connection hangs, must not hold up
-// what runs an arm.
+// Terminal shows one status line below the log. Write never blocks: a terminal
+// that is stopped (Ctrl-S) or hangs must not hold up what runs an arm.
 type Terminal struct {
 	out *os.File
 

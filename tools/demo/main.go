@@ -1,8 +1,6 @@
-// Demo runs lean-server and edge-rt on this machine, the arm simulated, and
-// checks what the arm did: the whole system end to end, on real parts.
-//
-// It judges real time. A virtual machine whose host takes its processors away
-// cannot show any, so such a run, if it fails, is made again.
+// Demo runs lean-server and edge-rt on this machine, the arm simulated, and checks
+// what the arm did. It judges real time: a failed run is made again where the host
+// of a virtual machine took its processors away.
 package main
 
 import (
@@ -23,9 +21,8 @@ import (
 const edgeLimit = 30 * time.Second
 
 const (
-	// stolenShare of a run, as processor time that the host took, is what its real
-	// time can be blamed on; awayShare anything else, such as a bus that was silent
-	// for too long.
+	// stolenShare of processor time is what a failure of real time can be blamed
+	// on, awayShare any other, such as a bus that was silent for too long.
 	stolenShare = 0.01
 	awayShare   = 0.05
 

@@ -13,10 +13,9 @@ const (
 	calmFor   = 4 * time.Second
 )
 
-// Calm waits until the host of this virtual machine leaves its processors alone
-// for some seconds, or the limit has passed; it reports which. What judges real
-// time has nothing to judge before. It keeps one processor busy meanwhile: a host
-// takes nothing from a machine that wants nothing.
+// Calm waits until the host leaves this machine's processors alone for some
+// seconds; false at the limit. It keeps one busy: a host takes nothing from an
+// idle machine.
 func Calm(limit time.Duration) bool {
 	const step = time.Second
 	end, calm := time.Now().Add(limit), time.Duration(0)

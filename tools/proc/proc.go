@@ -1,7 +1,6 @@
-// Package proc is what the tools share that run the real programs: their output
-// on the tool's own, the wait for a calm host, a terminal, and the list of checks
-// at the end. The programs are started as bench starts them, and end with the
-// tool, also when that is killed.
+// Package proc is what the tools that run the real programs share: programs that
+// end with the tool, the wait for a calm host, a terminal, and the list of
+// checks.
 package proc
 
 import (

@@ -163,8 +163,7 @@ func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error)
 	return 0, fmt.Errorf("not every robot came back within %v", backLimit)
 }
 
-// holding checks that every robot is there and waits, unless the server was away
-// for too short a time to be missed.
+// holding checks that every robot waits, unless the server was away too briefly.
 func (f *fleet) holding(now []status) error {
 	for i, s := range now {
 		if f.o.down >= noticeTime && s.State != "DEGRADED" && s.State != "RECONNECTING" {

@@ -1,7 +1,6 @@
-// Steady proves that nothing allocates on a running robot's paths: the whole
-// edge with a second, larger camera and its status line on, against the real
-// server, and not one heap object or collection in the whole process over the
-// window after warm-up.
+// Steady proves that nothing allocates on a running robot's paths: not one heap
+// object or collection in the whole edge, with a second, larger camera and its
+// status line on, against the real server, over the window after warm-up.
 package main
 
 import (

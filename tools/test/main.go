@@ -1,9 +1,8 @@
-// Test runs go test over the module, with the arguments that it is given. Some
-// tests judge real programs by real clocks, and a virtual machine whose host takes
-// its cores away for 100 ms fails them through no fault of the code. Such a test
-// carries the mark rttest.RealTime; where it fails it is run again by itself, once
-// the host is calm, and named at the end. Any other test that fails has failed, and
-// so has what does not build, races or panics.
+// Test runs go test over the module. Some tests judge real programs by real clocks,
+// and a host that takes the cores away for 100 ms fails them through no fault of
+// the code. Such a test carries the mark rttest.RealTime; where it fails it runs
+// again by itself, once the host is calm, and is named at the end. Any other
+// failure stands.
 package main
 
 import (
@@ -123,9 +122,8 @@ func (f failures) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// goTest runs the packages' tests, or only those that are named, and tells which
-// failed and what share of this machine's processors the host took meanwhile. An
-// error is what no host can cause.
+// goTest runs the packages' tests, or only those named; the share is of the
+// processors that the host took. An error is what no host can cause.
 func goTest(flags, packages, only []string) (failures, float64, error) {
 	args := append([]string{"test", "-json"}, flags...)
 	if only != nil {

@@ -9,8 +9,7 @@ import (
 	"path"
 )
 
-// initramfs is an archive in the kernel's newc form, so that neither root nor cpio
-// is needed.
+// initramfs is an archive in the kernel's newc form, written without root or cpio.
 //
 // Source: Documentation/driver-api/early-userspace/buffer-format.rst.
 type initramfs struct {

@@ -148,8 +148,7 @@ var parameters = map[string]string{
 	"v4l2loopback": "devices=1 max_buffers=8 video_nr=10 exclusive_caps=1 card_label=LoopCam",
 }
 
-// follow reads what the machine prints, shows what ran, and reports whether all
-// of it passed.
+// follow shows what ran in the machine, and reports whether all of it passed.
 func (m *machine) follow(out io.Reader) (passed bool) {
 	ran := 0
 	lines := bufio.NewScanner(out)

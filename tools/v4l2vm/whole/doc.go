@@ -1,5 +1,4 @@
-// Package whole holds one test: the whole edge on the kernel's test cameras, in
-// the machine of `make test-v4l2-edge`. Arm, tick, two cameras, encoder and
-// transport are real, and so is the server that decodes the pictures, for a policy
-// that keeps the arm where it is.
+// Package whole holds the test of `make test-v4l2-edge`: the whole edge on the
+// kernel's test cameras, against a server that decodes the pictures and keeps the
+// arm in place.
 package whole
