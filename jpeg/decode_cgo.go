@@ -56,7 +56,8 @@ func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 }
 
 // DecodeScaled is DecodeRGB for a larger picture, if Shrink(its size, w, h, most) is not
-// 0. The result is not quite that of scaling, so a policy must allow it.
+// 0. The library leaves the highest frequencies out, which is faster than scaling and not
+// quite the same picture. So a policy must allow it.
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
@@ -166,7 +167,8 @@ func (d *Decoder) ready() error {
 	return nil
 }
 
-// Explain adds got, wanted and the library's message to the last picture's error.
+// Explain adds got, wanted and the library's message to the last picture's error,
+// before the next one.
 func (d *Decoder) Explain(err error, src []byte, w, h int) error {
 	var detail []byte
 	if d.handle != nil && d.failed {

@@ -2,7 +2,8 @@ package rt
 
 import "time"
 
-// Instant is a point on the machine's monotonic clock, in nanoseconds.
+// Instant is a point on the machine's monotonic clock, in nanoseconds. Instants of
+// different machines do not compare.
 type Instant int64
 
 // Add returns the instant d later.

@@ -94,7 +94,8 @@ func (h *Hist) Quantile(q float64) time.Duration {
 // Max returns the longest recorded duration, exactly; 0 when there is none.
 func (h *Hist) Max() time.Duration { return time.Duration(h.max.Load()) }
 
-// Buckets yields the longest duration and the count of every bucket that is not empty.
+// Buckets yields the longest duration and the count of every bucket that is not empty,
+// shortest first.
 func (h *Hist) Buckets(yield func(upper time.Duration, n uint64) bool) {
 	for i := range h.buckets {
 		if n := h.buckets[i].Load(); n > 0 && !yield(upperBound(i), n) {

@@ -9,7 +9,8 @@ import (
 const NoKey = math.MinInt64
 
 // Latest hands the newest value from one producer to one consumer, blocking neither:
-// three slots, one at the producer, one at the consumer, one in transit.
+// three slots, one at the producer, one at the consumer, one in transit. A newer value
+// replaces one that the consumer did not get to.
 //
 // Newer means a higher key (a sequence number, an instant, a step). A key not above the
 // last published one is refused, so what the consumer sees only ever moves forward.
@@ -57,8 +58,8 @@ func NewLatest[T any](init func(*T)) *Latest[T] {
 //rt:noalloc
 func (l *Latest[T]) Back() *T { return &l.slots[l.back].value }
 
-// Publish makes the Back slot the newest value. A key not above the last changes nothing:
-// false.
+// Publish makes the Back slot the newest value under the key. It reports false when the
+// key is not above the last: then nothing changes.
 //
 //rt:noalloc
 func (l *Latest[T]) Publish(key int64) bool {

@@ -25,7 +25,7 @@ const (
 // one this process may use where there are at least 4, otherwise none.
 const UnpinnedCPU = -1
 
-// LoopConfig is what a Loop is made from; there are no defaults.
+// LoopConfig is what a Loop is made from; Clock and Period have no default.
 type LoopConfig struct {
 	Clock  Clock
 	Period time.Duration
@@ -40,7 +40,7 @@ type Tick struct {
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
 
-	Suspended time.Duration
+	Suspended time.Duration // since the last tick began, or Run did; not part of Deadline and Woke
 
 	// Overrun is the worst of the overruns that were found to be the loop's own since
 	// the last tick; Own is false when there was none. It happened some ticks ago:
@@ -145,8 +145,8 @@ func NewLoop(cfg LoopConfig) *Loop {
 // Run locks its goroutine to the OS thread for good: a thread with a real-time class must
 // not join the pool. Before it returns the thread is back in the class it came from.
 //
-// With ModeRequire it returns ErrRealTimeRefused before the first step when the kernel
-// refuses. It fails for nothing else.
+// With ModeRequire it returns an error wrapping ErrRealTimeRefused before the first step
+// when the kernel refuses. It fails for nothing else.
 func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	runtime.LockOSThread()
 	if l.cfg.Mode != ModeOff {

@@ -52,7 +52,8 @@ func ReadHeap() HeapStat {
 // a process.
 const Headroom = 48 << 20 // bytes
 
-// Hold is the garbage collector switched off, up to a memory limit.
+// Hold is the garbage collector switched off, up to a memory limit. The zero value holds
+// nothing.
 type Hold struct {
 	base    int64 // Go's memory when the hold began, and the headroom
 	percent int   // GOGC before
@@ -81,8 +82,8 @@ func HoldGC(headroom int64) *Hold {
 	return h
 }
 
-// Allow raises the limit by n bytes that the program now needs. A new n stops the world
-// for a moment.
+// Allow puts the limit n bytes above that of HoldGC, for what the program itself needs
+// since. A new n stops the world for a moment.
 //
 // Owner: any goroutine.
 func (h *Hold) Allow(n int64) {

@@ -2,7 +2,8 @@ package rt
 
 import "time"
 
-// Wait is how long a step waited for I/O: as it meant to, and until the thread ran again.
+// Wait is how long a step waited for I/O: Meant until the deadline of the wait or the
+// reply, Took until the thread ran again.
 type Wait struct{ Meant, Took time.Duration }
 
 // Add counts another wait.
@@ -21,17 +22,19 @@ type Overrun struct {
 }
 
 const (
-	// stealInterval is how often the loop reads the host's steal time: tens of microseconds.
+	// stealInterval is how often the loop reads the host's steal time; it takes tens of us.
 	stealInterval = 100 * time.Millisecond
 
-	// stealIdleInterval is how often while nothing was stolen since boot.
+	// stealIdleInterval is how often while nothing was stolen since boot. The first steal
+	// of all may excuse an overrun that came up to a second after it.
 	stealIdleInterval = time.Second
 
 	// stealLag is how long an overrun waits to be classified: a guest's kernel accounts the
 	// steal of a CPU at its next timer interrupt.
 	stealLag = 100 * time.Millisecond
 
-	// stealUnit is the unit in which the kernel counts steal, rounded down.
+	// stealUnit is the unit in which the kernel counts steal, rounded down: a difference
+	// may lack as much.
 	stealUnit = 10 * time.Millisecond
 
 	// overrunsMax is how many overruns wait at most; then they are classified at once.

@@ -114,7 +114,8 @@ func permissionRefusal(rtprio uint64) string {
 }
 
 // NiceProcess sets the nice value, -20 (first) to 19 (last), of every thread that is not
-// in a real-time class. The error names the limit to raise.
+// in a real-time class; threads started later inherit it. The error names the limit to
+// raise.
 func NiceProcess(nice int) error {
 	if nice < minNice || nice > maxNice {
 		return fmt.Errorf("rt: nice %d, want %d to %d", nice, minNice, maxNice)

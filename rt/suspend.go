@@ -2,7 +2,7 @@ package rt
 
 import "time"
 
-// suspendMin is the shortest sleep of the machine that counts.
+// suspendMin is the shortest sleep that counts; a real one takes hundreds of milliseconds.
 const suspendMin = 10 * time.Millisecond
 
 // suspendTries is how many readings a Suspension begins with: a preempted one is too

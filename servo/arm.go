@@ -311,7 +311,7 @@ func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 	return step, fromPresent
 }
 
-// Close closes the port and leaves torque as it is, but takes the bus watchdog off.
+// Close closes the port and leaves torque as it is, but switches the bus watchdog off.
 func (a *Arm) Close() error {
 	if row := a.watchdogRow(); row.Size != 0 && a.health.torque != 0 && !a.bus.lost {
 		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors hold either way

@@ -211,9 +211,11 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 	return append(dst, "\n}"...)
 }
 
-// CalibrationPath returns where LeRobot keeps the calibration of the robot called id
-// (empty: LeRobot's None), see calibrationRoot. Older releases of LeRobot called some
-// robots otherwise; such a file is taken when there is no newer one.
+// CalibrationPath returns where LeRobot keeps the calibration of the robot
+// called id (empty: LeRobot's None): below $HF_LEROBOT_CALIBRATION, else
+// $HF_LEROBOT_HOME/calibration, else $HF_HOME/lerobot/calibration, else
+// ~/.cache/huggingface/lerobot/calibration. Older releases of LeRobot called
+// some robots otherwise; such a file is taken when there is no newer one.
 func CalibrationPath(r robot.Robot, id string) string {
 	if id == "" {
 		id = "None"

@@ -121,7 +121,8 @@ func (a *Arm) CheckLosses(m Measurement) error {
 // lossCure is what to check where replies are lost.
 const lossCure = "check these motors' plugs and cables (a loose plug also spoils the motors behind it), their supply, and what the adapter is plugged into"
 
-// LossReport names the motors whose replies were lost, and what to check; "" for one.
+// LossReport names the motors whose replies were lost, and what to check; ""
+// for one loss or none.
 func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1
 	if m.losses() <= chance {

@@ -97,8 +97,9 @@ func (s *stream) wait(ms int) int16 {
 	return s.poll[0].Revents
 }
 
-// stop gives everything back but the lent pictures, which move to anonymous memory: while
-// one page of the driver's is mapped, an unplugged camera cannot come back.
+// stop gives everything back but the lent pictures, which it returns. They keep their
+// addresses but move to anonymous memory: while one page of the driver's is mapped, an
+// unplugged camera cannot come back.
 func (s *stream) stop() (lent []mapping) {
 	off := int32(bufTypeCapture)
 	ioctl(s.fd, vidiocStreamOff, unsafe.Pointer(&off))

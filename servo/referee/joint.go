@@ -106,7 +106,8 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	r.trackOverload(j, e)
 }
 
-// fallTicks is how long a driver needs to know of a fall: a restart is silence at first.
+// fallTicks is how long a driver needs to know of a fall: a restart is silence at
+// first, but a servo that lets go says no more than an alarm.
 func (j *joint) fallTicks() int {
 	if j.state.Boots == j.before.Boots {
 		return alarmTicks

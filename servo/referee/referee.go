@@ -103,8 +103,8 @@ type Figure struct {
 }
 
 // Referee judges one arm. Its methods may be called by any thread, in the order of
-// people's acts: one that allows something before it begins, one that forbids after it
-// has taken effect.
+// people's acts: one that allows something (a resume, a consent) before it begins, one
+// that forbids (a pause) after it has taken effect.
 type Referee struct {
 	cfg Config
 

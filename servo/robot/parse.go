@@ -88,7 +88,8 @@ func decode(data []byte) (file robotFile, err error) {
 	return file, nil
 }
 
-// like returns the built-in arm that another starts from, which has no like of its own.
+// like returns the built-in arm that another starts from, which has no like of its
+// own, so that descriptions do not form chains or rings.
 func like(name string) (Robot, error) {
 	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
@@ -217,8 +218,9 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 	return out, nil
 }
 
-// barred are the registers that make a motor unreachable, run away or move. Phase has
-// bits that differ between servos.
+// barred are the registers no description may set: a wrong value makes a motor
+// unreachable, run away, or move at once. Phase is among them because its other
+// bits differ between servos.
 var barred = []table.Register{
 	table.MotorID, table.BaudRate, table.ResponseStatusLevel, table.Phase, table.SecondaryID, table.ProtocolType, table.HomingOffset,
 	table.MinPositionLimit, table.MaxPositionLimit, table.TorqueEnable, table.Lock, table.GoalPosition, table.GoalVelocity, table.GoalPWM, table.BusWatchdog,

@@ -26,8 +26,9 @@ func sms(name string, number int) *Model {
 	return newModel(Model{Name: name, Number: number, Protocol: Feetech, Resolution: 4096, Span: 360, Offset: -1, CurrentMA: 6.5}, smsRows)
 }
 
-// x is a servo of the X series with a current sensor; Present = Actual + Homing_Offset.
-// Not all of them have Acceleration_Limit.
+// x is a servo of the X series with a current sensor; Present = Actual +
+// Homing_Offset. The 330 sizes have no Acceleration_Limit, and neither has the
+// newer firmware of the others.
 func x(name string, number int, currentMA float64) *Model {
 	return newModel(Model{Name: name, Number: number, Protocol: Dynamixel2, Resolution: 4096, Span: 360, Offset: 1, CurrentMA: currentMA}, xRows, AccelerationLimit)
 }

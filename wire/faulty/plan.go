@@ -90,7 +90,7 @@ func (p *Plan) ServerDown(at time.Duration) bool {
 }
 
 // NextOutage returns when the server is next down; ok is false when it stays up. Where
-// restarts overlap, NextOutage(until) goes on.
+// restarts overlap, ServerDown(until) is true and NextOutage(until) goes on from there.
 func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool) {
 	for i := range p.faults {
 		f := &p.faults[i]
