@@ -226,7 +226,8 @@ const (
 	watchdogMost    = 127                  // steps
 )
 
-// SetPeriod says how far apart the ticks will be, for the bus watchdog's time.
+// SetPeriod says how far apart the ticks will be: a bus watchdog shorter than three of
+// them would stop the arm between two.
 //
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }

@@ -102,7 +102,7 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
 
 // gather sends the group's request and collects its replies in any order until all are
-// there, the line was silent for timeout, or the deadline. It returns the bits of those
+// there, the line was silent for timeout, or the deadline has come. It returns the bits of those
 // without data.
 //
 //rt:noalloc
@@ -179,7 +179,8 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 // When several servos answered the last time and none does now, this program or the
 // adapter is late: it waits for the first byte until the deadline. It sleeps until the
 // replies are due, since a wake-up for each would cost more than they are worth, and
-// polls only for what is missing then.
+// polls only for what is missing then. When the last in the list has answered, the
+// others' turn is over.
 //
 //rt:noalloc
 func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration, deadline rt.Instant) {

@@ -134,7 +134,8 @@ func (a *Arm) configure(i int) error {
 }
 
 // differing returns the settings that a motor does not have yet, and Phase without its
-// multi-turn bit, because with it positions leave 0 to 4095.
+// multi-turn bit, because with it positions leave 0 to 4095; its other bits, which differ
+// between servos, stay.
 func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	var changes []robot.Setting
 	for _, s := range want {

@@ -27,6 +27,8 @@ const (
 )
 
 // halfDuplex is the bytes and the time on a wire that one side uses at a time.
+//
+// Owner: the thread that has the bus.
 type halfDuplex struct {
 	port   Port
 	clock  rt.Clock

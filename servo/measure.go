@@ -24,7 +24,8 @@ type Measurement struct {
 	Corrupt uint64        // runs of bytes that were no reply
 }
 
-// Add counts another measurement of the same bus; P99 is the better one.
+// Add counts another measurement of the same bus; P99 is the better one, since
+// what slows cycles for a while is not the bus.
 func (m *Measurement) Add(o Measurement) {
 	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
 		m.P99 = o.P99
@@ -121,8 +122,8 @@ func (a *Arm) CheckLosses(m Measurement) error {
 // lossCure is what to check where replies are lost.
 const lossCure = "check these motors' plugs and cables (a loose plug also spoils the motors behind it), their supply, and what the adapter is plugged into"
 
-// LossReport names the motors whose replies were lost, and what to check; ""
-// for one loss or none.
+// LossReport names the motors whose replies were lost, and what to check; "" for one loss
+// or none, which may be chance.
 func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1
 	if m.losses() <= chance {
