@@ -102,8 +102,8 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
 
 // gather sends the group's request and collects its replies in any order until all are
-// there, the line was silent for timeout, or the deadline has come. It returns the bits of those
-// without data.
+// there, the line was silent for timeout, or the deadline has come. It returns the bits
+// of those without data.
 //
 //rt:noalloc
 func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (missing uint32) {
