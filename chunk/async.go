@@ -72,13 +72,13 @@ func (d *async) OnTick(now rt.Instant, state []float32, a *Ask) bool {
 }
 
 //rt:noalloc
-func (d *async) Rearm() {
-	d.queueBase.Rearm()
+func (d *async) RequestNow() {
+	d.queueBase.RequestNow()
 	d.mustGo = true
 }
 
 //rt:noalloc
-func (d *async) Resume() { d.Rearm() }
+func (d *async) Resume() { d.RequestNow() }
 
 //rt:noalloc
 func (d *async) Reset() {

@@ -70,13 +70,13 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 // Goal: when no answer to what is under way can come any more, as after a lost
 // session, or when an episode begins, every discipline asks on the next tick, its
 // original too, for the step that it has asked for before.
-func TestAsksAfterRearmAndReset(t *testing.T) {
+func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	for _, name := range Schedules {
 		for _, compat := range []bool{false, true} {
 			if compat && name == scheduleDRTC {
 				continue // begins as its program does, s_min + epsilon ticks later
 			}
-			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.Rearm, "Reset": Discipline.Reset} {
+			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow, "Reset": Discipline.Reset} {
 				b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
 				asked, step := len(b.asked), b.ask.Step
 				if asked == 0 || asked > 1 && (name != scheduleV1 || !compat) { // every tick asks
@@ -103,7 +103,7 @@ func TestAsyncAsksAfterRearmOnTheSameStep(t *testing.T) {
 	if !held() || held() || b.View().Size == 0 {
 		t.Fatal("want one look for a step, and actions left")
 	}
-	if b.Rearm(); !held() {
+	if b.RequestNow(); !held() {
 		t.Error("the look whose answer cannot come is not repeated")
 	}
 }

@@ -40,11 +40,11 @@ type Discipline interface {
 	// were taken: the answer's actions age from then where it is older than the state.
 	SetSource(key int64, source rt.Instant)
 
-	// Rearm says that no request under way will be answered, such as after a lost
+	// RequestNow says that no request under way will be answered, such as after a lost
 	// session: the next OnTick may ask. Resume says the same after a break in which
 	// nothing could be asked; the originals ignore it. Reset begins an episode: it
 	// also drops every action that has not run.
-	Rearm()
+	RequestNow()
 	Resume()
 	Reset()
 

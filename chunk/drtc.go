@@ -65,15 +65,15 @@ func (d *drtc) OnIdleTick() { d.trigger.onIdleTick() }
 func (d *drtc) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }
 
 //rt:noalloc
-func (d *drtc) Rearm() { d.trigger.rearm() }
+func (d *drtc) RequestNow() { d.trigger.askNow() }
 
 //rt:noalloc
-func (d *drtc) Resume() { d.trigger.rearm() }
+func (d *drtc) Resume() { d.trigger.askNow() }
 
 //rt:noalloc
 func (d *drtc) Reset() {
 	d.schedule.clear()
-	d.trigger.rearm()
+	d.trigger.askNow()
 }
 
 //rt:noalloc

@@ -58,8 +58,8 @@ func (d *originalAsync) OnTick(now rt.Instant, state []float32, a *Ask) bool {
 }
 
 //rt:noalloc
-func (d *originalAsync) Rearm() {
-	d.queueBase.Rearm()
+func (d *originalAsync) RequestNow() {
+	d.queueBase.RequestNow()
 	d.mustGo = true
 }
 

@@ -27,7 +27,7 @@ func newOriginalDRTC(c Config, e estimator) *originalDRTC {
 		c.Cooldown = cooldownCounts
 	}
 	d := &originalDRTC{c: c, schedule: newSchedule(c.Horizon, c.DOF), latency: e}
-	d.Rearm()
+	d.RequestNow()
 	return d
 }
 
@@ -118,10 +118,10 @@ func (d *originalDRTC) OnIdleTick() {
 //rt:noalloc
 func (d *originalDRTC) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }
 
-// Rearm begins as the program begins.
+// RequestNow begins as the program begins.
 //
 //rt:noalloc
-func (d *originalDRTC) Rearm() { d.cooldown = d.c.SMin + d.c.Epsilon }
+func (d *originalDRTC) RequestNow() { d.cooldown = d.c.SMin + d.c.Epsilon }
 
 //rt:noalloc
 func (d *originalDRTC) Resume() {}
@@ -129,7 +129,7 @@ func (d *originalDRTC) Resume() {}
 //rt:noalloc
 func (d *originalDRTC) Reset() {
 	d.schedule.clear()
-	d.Rearm()
+	d.RequestNow()
 }
 
 //rt:noalloc

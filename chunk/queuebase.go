@@ -201,15 +201,15 @@ func (b *queueBase) OnIdleTick() { b.waited = min(b.waited+1, b.timeout) }
 func (b *queueBase) SetSource(key int64, source rt.Instant) { b.requests.setSource(key, source) }
 
 //rt:noalloc
-func (b *queueBase) Rearm() { b.timeout, b.waited = 0, 0 }
+func (b *queueBase) RequestNow() { b.timeout, b.waited = 0, 0 }
 
 //rt:noalloc
-func (b *queueBase) Resume() { b.Rearm() }
+func (b *queueBase) Resume() { b.RequestNow() }
 
 //rt:noalloc
 func (b *queueBase) Reset() {
 	b.queue.clear()
-	b.Rearm()
+	b.RequestNow()
 }
 
 //rt:noalloc

@@ -44,11 +44,11 @@ func (t *trigger) timeout(estimate, size int) int {
 //rt:noalloc
 func (t *trigger) onIdleTick() { t.cooldown = max(t.cooldown-1, 0) }
 
-// rearm makes the next tick fire: the request under way is lost, or the actions
+// askNow makes the next tick fire: the request under way is lost, or the actions
 // left are older than their number says.
 //
 //rt:noalloc
-func (t *trigger) rearm() { t.cooldown, t.due = 0, true }
+func (t *trigger) askNow() { t.cooldown, t.due = 0, true }
 
 // estimate is the round trip in action steps, 1 to max(1, H/2).
 //

@@ -54,22 +54,22 @@ func TestLostChunkIsAskedForAgain(t *testing.T) {
 	if fire, _ := d.onTick(0); !fire {
 		t.Errorf("onTick after %d idle ticks does not fire", 7)
 	}
-	d.rearm()
+	d.askNow()
 	if fire, _ := d.onTick(0); !fire {
-		t.Errorf("onTick after rearm does not fire")
+		t.Errorf("onTick after askNow does not fire")
 	}
 }
 
 // After a break the actions left are older than their number says, so the next
 // tick asks even with a full schedule, and only that one. The original does not.
-func TestRearmAsksWhateverIsLeft(t *testing.T) {
+func TestAskNowAsksWhateverIsLeft(t *testing.T) {
 	d := newTrigger(fixed(0.05))
 	if fire, _ := d.onTick(45); fire {
 		t.Error("the first tick fires with 45 of 50 left")
 	}
-	d.rearm()
+	d.askNow()
 	if fire, delay := d.onTick(45); !fire || delay != 3 {
-		t.Errorf("onTick(45) after rearm = %v, %d", fire, delay)
+		t.Errorf("onTick(45) after askNow = %v, %d", fire, delay)
 	}
 	if fire, _ := d.onTick(44); fire {
 		t.Error("fires twice")
@@ -77,7 +77,7 @@ func TestRearmAsksWhateverIsLeft(t *testing.T) {
 	c := triggerConfig
 	o, ask := newOriginalDRTC(c, fixed(0.05)), NewAsk(c.Horizon, 1)
 	merge(o.schedule, ramp(1, 0, 45, 0))
-	o.Rearm()
+	o.RequestNow()
 	if o.cooldown != 21 || o.OnTick(0, nil, &ask) {
 		t.Errorf("the original asks with 45 of 50 left, cooldown %d", o.cooldown)
 	}
@@ -100,7 +100,7 @@ func TestDelayAndPrefixEnd(t *testing.T) {
 	if _, delay := d.onTick(9); delay != 9 {
 		t.Errorf("delay with 9 live rows = %d, want 9", delay)
 	}
-	d.rearm()
+	d.askNow()
 	if _, delay := d.onTick(30); delay != 18 {
 		t.Errorf("delay with 30 live rows = %d, want the estimate, 18", delay)
 	}

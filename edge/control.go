@@ -424,7 +424,7 @@ func (c *control) ask(now rt.Instant) {
 		c.session.epoch = epoch
 		if epoch != 0 {
 			c.session.recent[epoch%uint32(len(c.session.recent))] = c.link.session.Load()
-			c.core.Plan.Rearm()
+			c.core.Plan.RequestNow()
 			c.change(now, causeOpened)
 		}
 	}

@@ -80,7 +80,7 @@ func TestTheReportAddsUp(t *testing.T) {
 	if l := r.LostReply; l.CalmLost != 1 || l.CalmCost.Max != 2500 {
 		t.Errorf("losses %+v, want the one to be calm", l)
 	}
-	if l := r.LostReply; l.Lost != 1 || l.Clean.P50 != 1200 || l.Cost.Max != 2500 {
+	if l := r.LostReply; l.Lost != 1 || l.WithoutLoss.P50 != 1200 || l.Cost.Max != 2500 {
 		t.Errorf("losses %+v, want 1 that cost 2500 us beyond 1200", l)
 	}
 	var table, page, text bytes.Buffer

@@ -114,14 +114,14 @@ type Subject struct {
 // Losses is what lost replies cost. A cost is a cycle's length beyond the median
 // of the clean cycles of the same run.
 type Losses struct {
-	Cycles   int             `json:"cycles"`
-	Lost     int             `json:"lost_cycles"`
-	Clean    bench.Quantiles `json:"clean_us"`
-	Cost     bench.Quantiles `json:"cost_us"`
-	Overruns uint64          `json:"overruns_own"`
-	Tally    *bench.Tally    `json:"histogram_us"`
-	CalmLost int             `json:"calm_lost_cycles"` // in windows in which the machine was calm
-	CalmCost bench.Quantiles `json:"calm_cost_us"`
+	Cycles      int             `json:"cycles"`
+	Lost        int             `json:"lost_cycles"`
+	WithoutLoss bench.Quantiles `json:"clean_us"`
+	Cost        bench.Quantiles `json:"cost_us"`
+	Overruns    uint64          `json:"overruns_own"`
+	Tally       *bench.Tally    `json:"histogram_us"`
+	CalmLost    int             `json:"calm_lost_cycles"` // in windows in which the machine was calm
+	CalmCost    bench.Quantiles `json:"calm_cost_us"`
 }
 
 // The gaps that servos leave before they answer, as the simulator has them.
@@ -169,12 +169,12 @@ func (r *Report) addLosses(d *driverSlice) {
 			clean.Add(c.took, 1)
 		}
 	}
-	l.Clean = clean.Quantiles()
+	l.WithoutLoss = clean.Quantiles()
 	for i, c := range d.samples {
 		if !c.lost {
 			continue
 		}
-		beyond := max(float64(c.took)/float64(time.Microsecond)-l.Clean.P50, 0)
+		beyond := max(float64(c.took)/float64(time.Microsecond)-l.WithoutLoss.P50, 0)
 		l.Tally.Add(c.took, 1)
 		cost.AddUS(beyond, 1)
 		if d.calmAt(i) {
@@ -258,7 +258,7 @@ func (r *Report) notes() (all []string) {
 	}
 	if l := r.LostReply; l != nil {
 		say("A lost reply, in %d of %d cycles: p50 %.0f us, p99 %.0f us, at most %.0f us beyond a clean cycle (p50 %.0f us); %d own overruns.",
-			l.Lost, l.Cycles, l.Cost.P50, l.Cost.P99, l.Cost.Max, l.Clean.P50, l.Overruns)
+			l.Lost, l.Cycles, l.Cost.P50, l.Cost.P99, l.Cost.Max, l.WithoutLoss.P50, l.Overruns)
 		if l.CalmLost > 0 && l.CalmLost < l.Lost {
 			say("%d of them while the machine was calm: p50 %.0f us, p99 %.0f us, at most %.0f us.", l.CalmLost, l.CalmCost.P50, l.CalmCost.P99, l.CalmCost.Max)
 		}

@@ -112,11 +112,11 @@ func TestCompare(t *testing.T) {
 	}
 	for i, want := range []struct{ best, first float64 }{{-30, 0}, {0, 30}, {-50, -20}, {0, 30}} {
 		r := cell.Rows[i]
-		if !same(r.VsBest.Mean, want.best) || !same(r.VsFirst.Mean, want.first) || r.VsBest.N != 3 || r.VsFirst.N != 3 {
-			t.Errorf("%s: less the best %+v, less the first %+v, want %v and %v of 3", r.Schedule, r.VsBest, r.VsFirst, want.best, want.first)
+		if !same(r.SuccessLessBest.Mean, want.best) || !same(r.SuccessLessFirst.Mean, want.first) || r.SuccessLessBest.N != 3 || r.SuccessLessFirst.N != 3 {
+			t.Errorf("%s: less the best %+v, less the first %+v, want %v and %v of 3", r.Schedule, r.SuccessLessBest, r.SuccessLessFirst, want.best, want.first)
 		}
-		if i != 2 && (!same(r.VsFirst.Low, want.first) || !same(r.VsFirst.High, want.first)) {
-			t.Errorf("%s: less the first %+v, want no spread: it is the same in each pair", r.Schedule, r.VsFirst)
+		if i != 2 && (!same(r.SuccessLessFirst.Low, want.first) || !same(r.SuccessLessFirst.High, want.first)) {
+			t.Errorf("%s: less the first %+v, want no spread: it is the same in each pair", r.Schedule, r.SuccessLessFirst)
 		}
 	}
 }

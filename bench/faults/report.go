@@ -36,10 +36,10 @@ type Cell struct {
 // Entry is one contender in one scenario. The differences are paired: this
 // contender less the best, and less the first, of the same episodes.
 type Entry struct {
-	Schedule string              `json:"schedule"`
-	Metrics  map[string]Interval `json:"metrics"`
-	VsBest   Interval            `json:"success_less_best"`
-	VsFirst  Interval            `json:"success_less_first"`
+	Schedule         string              `json:"schedule"`
+	Metrics          map[string]Interval `json:"metrics"`
+	SuccessLessBest  Interval            `json:"success_less_best"`
+	SuccessLessFirst Interval            `json:"success_less_first"`
 
 	values map[string][]float64
 }
@@ -84,7 +84,7 @@ func (c *Cell) compare() {
 	}
 	c.Best = c.Rows[best].Schedule
 	for i := range c.Rows {
-		c.Rows[i].VsBest = difference(c.Rows[i].values["success"], c.Rows[best].values["success"])
-		c.Rows[i].VsFirst = difference(c.Rows[i].values["success"], c.Rows[0].values["success"])
+		c.Rows[i].SuccessLessBest = difference(c.Rows[i].values["success"], c.Rows[best].values["success"])
+		c.Rows[i].SuccessLessFirst = difference(c.Rows[i].values["success"], c.Rows[0].values["success"])
 	}
 }

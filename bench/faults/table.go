@@ -68,5 +68,5 @@ func (e *Entry) cells() []string {
 		}
 		cells = append(cells, text)
 	}
-	return append(cells, fmt.Sprintf("%+.1f [%+.1f, %+.1f]", e.VsBest.Mean, e.VsBest.Low, e.VsBest.High))
+	return append(cells, fmt.Sprintf("%+.1f [%+.1f, %+.1f]", e.SuccessLessBest.Mean, e.SuccessLessBest.Low, e.SuccessLessBest.High))
 }

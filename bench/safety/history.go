@@ -65,7 +65,7 @@ func (h *history) record(e *servosim.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.trace != nil {
-		fmt.Fprintf(h.trace, "%9.4f %-14s %3d % X deaf %v: %+v -> %+v\n", e.At.Sub(h.start).Seconds(), h.names[e.ID], e.Addr, e.Data, e.Unheard, e.Before, e.After)
+		fmt.Fprintf(h.trace, "%9.4f %-14s %3d % X deaf %v: %+v -> %+v\n", e.At.Sub(h.start).Seconds(), h.names[e.ID], e.Addr, e.Data, e.NotReceived, e.Before, e.After)
 	}
 	now, motor := h.slot(e.At), h.motors[e.ID]
 	if goal, ok := goalOf(e); ok && (goal != motor.goal || !e.Before.Torque) {

@@ -88,7 +88,7 @@ func execute(other echo, line string) (answer, error) {
 	a := answer{NS: make([]int64, 0, count)}
 	run := flood
 	if what == "rtt" {
-		run = trips
+		run = measureRoundTrips
 	}
 	before := mallocs()
 	err := run(other, payload, count, &a)
@@ -104,7 +104,7 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-func trips(other echo, payload []byte, count int, a *answer) error {
+func measureRoundTrips(other echo, payload []byte, count int, a *answer) error {
 	for range count {
 		sent := time.Now()
 		if err := other.trip(payload); err != nil {

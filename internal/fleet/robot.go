@@ -131,7 +131,7 @@ func (r *Robot) tick(tick int) error {
 	}
 	open, fresh := r.net.open(now, r.cfg.Policy.Forget)
 	if fresh {
-		r.core.Plan.Rearm()
+		r.core.Plan.RequestNow()
 	}
 	if f := r.net.receive(now); f != nil {
 		r.merge(now, f)

@@ -42,7 +42,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	}
 	ctx, err = parser.Parse(negativesLast(args))
 	if err == nil && left < 0 {
-		err = checkUses(ctx)
+		err = refuseUnusedFlags(ctx)
 	}
 	switch {
 	case left >= 0:
@@ -111,9 +111,9 @@ func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
 	return nil, false
 }
 
-// checkUses refuses flags on the command line that the command has no use for. A
+// refuseUnusedFlags refuses flags on the command line that the command has no use for. A
 // variable or the --config file may be for other commands, too.
-func checkUses(ctx *kong.Context) error {
+func refuseUnusedFlags(ctx *kong.Context) error {
 	node := ctx.Selected()
 	uses, ok := usesOf(node)
 	if !ok {

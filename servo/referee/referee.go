@@ -145,7 +145,7 @@ func (r *Referee) Watch(e *servosim.Event) {
 	r.now = max(r.now, e.At)
 	for i := range r.joints {
 		j := &r.joints[i]
-		if j.ID != e.ID || e.Unheard {
+		if j.ID != e.ID || e.NotReceived {
 			continue
 		}
 		if e.Data == nil {

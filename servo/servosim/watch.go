@@ -7,13 +7,13 @@ import "edgert/rt"
 // order, on the wire's goroutine with the bus's lock held: it must neither block
 // nor call the bus, and keeps nothing of what it is lent.
 type Event struct {
-	At      rt.Instant
-	ID      uint8
-	Addr    int    // of a write
-	Data    []byte // of a write, as it came; nil for a change
-	Unheard bool   // a write that was meant for it and that it did not hear
-	Before  Snapshot
-	After   Snapshot
+	At          rt.Instant
+	ID          uint8
+	Addr        int    // of a write
+	Data        []byte // of a write, as it came; nil for a change
+	NotReceived bool   // a write that was meant for it and that it did not hear
+	Before      Snapshot
+	After       Snapshot
 }
 
 // Snapshot is what a servo is at an instant, in its own registers' terms.
@@ -82,7 +82,7 @@ func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
 		return
 	}
 	is := s.snapshot(now)
-	s.emit(Event{At: now, Addr: addr, Data: data, Unheard: true, Before: is, After: is})
+	s.emit(Event{At: now, Addr: addr, Data: data, NotReceived: true, Before: is, After: is})
 }
 
 // emitChange reports a change that no write has made. What moves all the time,
