@@ -17,7 +17,6 @@ import (
 	"edgert/sim"
 )
 
-// The cycle-time check of Open.
 const (
 	measuredCycles = 100
 	measureTries   = 3 // the fastest counts: a slow one may be another program's
@@ -25,7 +24,9 @@ const (
 	lossyPause     = 500 * time.Millisecond
 	busShare       = 0.6 // of the period that the slowest cycles may take
 	busBackoffMax  = 10 * time.Second
-	simCameraFPS   = 60 // a simulated camera is as fast as the world
+	waitLogEvery   = time.Second
+	udevTime       = 2 * time.Second // for udev to give a new device its group
+	simCameraFPS   = 60              // a simulated camera is as fast as the world
 )
 
 func (e *Edge) openArm(ctx context.Context) error {
@@ -177,8 +178,6 @@ type waitLog struct {
 	at   rt.Instant
 }
 
-const waitLogEvery = time.Second
-
 func (w *waitLog) log(e *Edge, err error) {
 	now, text := e.clock.Now(), err.Error()
 	if text == w.last || w.last != "" && now.Sub(w.at) < waitLogEvery {
@@ -187,9 +186,6 @@ func (w *waitLog) log(e *Edge, err error) {
 	e.log.Warn("waiting for "+w.what, "why", err)
 	w.last, w.at = text, now
 }
-
-// udevTime is how long udev may take to give a new device its group.
-const udevTime = 2 * time.Second
 
 // mayAppear reports whether waiting can help; denied is the time without permission.
 func mayAppear(err error, denied time.Duration) bool {

@@ -28,16 +28,14 @@ const (
 	fpsAllow  = "allow"
 )
 
-// fpsTolerance is the largest difference of two rates that count as equal, Hz.
-const fpsTolerance = 1e-6
-
 // Limits of what a configuration or a server may ask for.
 const (
-	maxFPS     = 1000
-	maxHorizon = 1024
-	maxCameras = 8
-	maxTags    = 64
-	maxTime    = 10 * 365 * 24 * time.Hour // of a duration: the clock does not overflow with it
+	maxFPS       = 1000
+	fpsTolerance = 1e-6 // Hz, between rates that count as equal
+	maxHorizon   = 1024
+	maxCameras   = 8
+	maxTags      = 64
+	maxTime      = 10 * 365 * 24 * time.Hour // of a duration: the clock does not overflow with it
 )
 
 // TLS names PEM files.

@@ -1,10 +1,10 @@
 // Package edge is the robot's process: it ticks one arm on the action chunks of
 // a policy that runs elsewhere.
 //
-// Open (edge.go) checks the configuration (config.go), takes the robot's id
-// (identity.go), the arm (arm.go), a session with a server (link.go, service.go,
-// contract.go) and the cameras (cameras.go), and allocates everything. Run then
-// neither allocates on its paths nor fails but changes State (state.go).
+// Open (edge.go) checks the configuration (config.go), opens the robot's id
+// (identity.go), arm (arm.go), session (link.go, service.go, contract.go) and cameras
+// (cameras.go), and allocates all. Run allocates nothing on its paths, and does not fail
+// but changes State (state.go).
 //
 // One observation and its chunk take this way:
 //
@@ -52,9 +52,6 @@ import (
 	"edgert/sim"
 	"edgert/wire"
 )
-
-// niceOthers is for every thread but the tick's.
-const niceOthers = -10
 
 // errOffline is the cause of a connect context that ran into max_offline.
 var errOffline = errors.New("gave up after --max-offline")
@@ -140,8 +137,7 @@ func (e *Edge) release() {
 	e.closers = nil
 }
 
-// Open opens the arm, a session and the cameras, retrying what is absent until
-// max_offline. On error everything is closed again.
+// Open opens the arm, a session and the cameras, and retries until max_offline.
 func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -170,8 +166,8 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		cameras[i] = c
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
-	runtime.GOMAXPROCS(runtime.NumCPU() + 2)           // a waking tick never queues for a P
-	if err := rt.NiceProcess(niceOthers); err != nil { // threads to come inherit it
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never queues for a P
+	if err := rt.NiceProcess(-10); err != nil { // threads to come inherit it
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
 	for _, step := range []func(context.Context) error{
@@ -274,7 +270,8 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	if err := rt.LockMemory(); err != nil {
 		e.log.Info("memory is not locked", "why", err)
 	}
-	e.heap.hold()
+	e.heap.gc = rt.HoldGC(0)
+	rt.PrefillRuntime()
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
 	linked := make(chan error, 1)
 	for _, cam := range e.cameras {
@@ -284,8 +281,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	if e.control.record != nil {
 		e.spawn(e.writeRecord)
 	}
-	e.threads.Add(1)
-	go func() { defer e.threads.Done(); linked <- e.link.maintain(ctx) }()
+	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
 	e.spawn(func() error { return e.serveOperator(ctx) })
 	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
 	ticked := make(chan error, 1)
@@ -321,9 +317,7 @@ func (e *Edge) tickThread() (err error) {
 
 // spawn starts a helper thread whose failure ends the run.
 func (e *Edge) spawn(run func() error) {
-	e.threads.Add(1)
-	go func() {
-		defer e.threads.Done()
+	e.threads.Go(func() {
 		defer func() {
 			if p := recover(); p != nil {
 				e.control.giveUp(fmt.Errorf("panic: %v", p))
@@ -332,7 +326,7 @@ func (e *Edge) spawn(run func() error) {
 		if err := run(); err != nil {
 			e.control.giveUp(err)
 		}
-	}()
+	})
 }
 
 // Hurry makes a run that is ending skip the parking: the second Ctrl-C.

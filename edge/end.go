@@ -110,11 +110,3 @@ func (e *Edge) silent() string {
 	}
 	return ""
 }
-
-// describe is the exit reason of a clean end.
-func (e *Edge) describe() string {
-	if e.ran {
-		return fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
-	}
-	return "stopped by signal"
-}

@@ -36,8 +36,7 @@ type identity struct {
 	epoch    uint32
 }
 
-// nextEpoch returns a session epoch that this robot has never used, also not before a
-// restart: a liveliness token of an earlier process may end late.
+// nextEpoch returns an epoch that this robot has never used, also before a restart.
 func (i *identity) nextEpoch() uint32 {
 	if i.epoch++; i.epoch == 0 {
 		i.epoch = 1

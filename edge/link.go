@@ -20,6 +20,7 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 	linkPoll      = 50 * time.Millisecond // for a lost session
+	tokenGrace    = 2 * time.Second       // for the token to appear after the session is open
 
 	compatTimeouts = 3 // lost requests in a row that cost LeRobot's client its session
 )
@@ -30,9 +31,6 @@ const (
 	tokenAlive
 	tokenGone
 )
-
-// tokenGrace is how long the token may take to appear after the session is open.
-const tokenGrace = 2 * time.Second
 
 // link keeps a session open with one server.
 // Owner: the link goroutine, apart from lost.

@@ -34,14 +34,12 @@ var CtlCommands = []string{"pause", "resume", "reset", "status"}
 func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
 // listenOperator opens the socket; the id is locked, so an old one is a dead edge's.
-func (e *Edge) listenOperator(context.Context) error {
+func (e *Edge) listenOperator(context.Context) (err error) {
 	path := socketPath(e.identity.Dir, e.identity.ID)
 	os.Remove(path)
-	l, err := net.Listen("unix", path)
-	if err != nil {
+	if e.operator, err = net.Listen("unix", path); err != nil {
 		return fmt.Errorf("operator socket: %w", err)
 	}
-	e.operator = l
 	return nil
 }
 

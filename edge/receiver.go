@@ -1,8 +1,6 @@
 package edge
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -44,9 +42,8 @@ func newReceiver(onEvent func(wire.Event)) *receiver {
 	return &receiver{link: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(), onEvent: onEvent}
 }
 
-// deposit takes one sample of the action topic. Invalid ones are dropped here and
-// counted by reason; a sequence number that was never sent would otherwise shut out
-// every true answer below it.
+// deposit takes a sample of the action topic and counts invalid ones by reason. A number
+// that was never sent would shut out all true answers below it.
 func (r *receiver) deposit(s wire.Sample) {
 	h, err := wire.ParseHeader(s.Attachment)
 	if err != nil || h.SchemaVersion != wire.SchemaVersion {
@@ -112,11 +109,10 @@ func (r *receiver) onServerEvent(payload []byte) {
 	}
 }
 
-// stampSlots is how many requests are remembered, as many as package chunk does.
-const stampSlots = 256
-
-// stampNoise are a stamp's random bits, about 1 ms, which tell robots with one id apart.
-const stampNoise = 1<<20 - 1
+const (
+	stampSlots = 256       // requests remembered, as many as package chunk does
+	stampNoise = 1<<20 - 1 // a stamp's random bits, about 1 ms, which tell robots with one id apart
+)
 
 // stamps remembers the stamps (`client_mono_ns`) of the last requests, which a server
 // echoes: two robots of one name read the same key. The sender issues, the receiver asks.
@@ -131,11 +127,7 @@ func (s *stamps) ours(seq uint64, stamp int64) bool {
 }
 
 // newNoise returns a generator with a random seed.
-func newNoise() *rand.PCG {
-	var seed [16]byte
-	_, _ = crand.Read(seed[:]) // never fails, says its documentation
-	return rand.NewPCG(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:]))
-}
+func newNoise() *rand.PCG { return rand.NewPCG(rand.Uint64(), rand.Uint64()) }
 
 // newStamp is the stamp of a request made at that instant; it is never 0.
 //

@@ -26,9 +26,8 @@ func (e *Edge) openRecord(context.Context) (err error) {
 	return nil
 }
 
-// writeRecord writes out the actions that ran, until the run is over. A file that
-// cannot be written stops the record, not the robot: the run ends as it would have,
-// and reports the failure then.
+// writeRecord writes the actions that ran. A failing file stops the record, not the
+// robot; the end of the run reports it.
 func (e *Edge) writeRecord() error {
 	for ended := false; !ended; {
 		ended = e.ending.Load() // the tick has ended then: once more

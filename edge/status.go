@@ -191,8 +191,7 @@ func (e *Edge) live() *Live {
 	now := e.clock.Now()
 	l.Tick = LiveTick{AgeMS: millis(now.Sub(g.at)), LatenessUS: float64(g.late) / 1e3}
 	if g.source != 0 {
-		age := millis(now.Sub(g.source))
-		l.Tick.ActionAgeMS = &age
+		l.Tick.ActionAgeMS = new(millis(now.Sub(g.source)))
 	}
 	names, units := e.robot.ActionNames(), unitsOf(e.robot)
 	for j := range g.state {
@@ -226,14 +225,11 @@ func (e *Edge) ctlReply() CtlReply {
 	}
 }
 
-func micros(h *rt.Hist, q float64) float64 {
-	return round3(float64(h.Quantile(q)) / float64(time.Microsecond))
-}
-
 func busSummary(arm servo.Stats) BusSummary {
+	cycle := long(arm.Cycle, time.Microsecond)
 	return BusSummary{
 		Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
-		P50: micros(arm.Cycle, 0.5), P99: micros(arm.Cycle, 0.99),
+		P50: cycle.P50, P99: cycle.P99,
 		FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
 	}
 }

@@ -76,6 +76,10 @@ type Ending struct {
 
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
+	asked := "stopped by signal"
+	if e.ran {
+		asked = fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
+	}
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{
 		Status: e.status(), Bus: busSummary(e.arm.Stats()), Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
@@ -86,14 +90,13 @@ func (e *Edge) summarize(err error) *Summary {
 		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
-		Exit:     ending(err, e.describe()),
+		Exit:     ending(err, asked),
 	}
 	grant := e.loop.Grant()
 	s.RT = Granted{grant.Granted, grant.Why}
 	s.Targets, s.Collisions, s.Timeouts = e.score.Reached, e.score.Collided, e.score.Timeouts
 	if e.page != nil {
-		stats := e.page.Stats()
-		s.Page = &stats
+		s.Page = new(e.page.Stats())
 	}
 	if c.record != nil {
 		s.Recorded, s.RecordLost = c.record.Written(), c.record.Lost()

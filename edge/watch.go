@@ -17,7 +17,9 @@ import (
 
 const (
 	housekeeping = 20 * time.Millisecond
-	warmUp       = 5 * time.Second // after arming, before allocations are counted
+	statusEvery  = 200 * time.Millisecond
+	startSlack   = 30 * time.Second // after --max-offline, for the last attempt and the checks
+	warmUp       = 5 * time.Second  // after arming, before allocations are counted
 	leaveLimit   = follow.ParkLimit + 2*time.Second
 )
 
@@ -30,11 +32,6 @@ type heapWindow struct {
 	closed      bool
 	from, to    rt.HeapStat
 	first, last uint64 // ticks
-}
-
-func (h *heapWindow) hold() {
-	h.gc = rt.HoldGC(0)
-	rt.PrefillRuntime()
 }
 
 // watch is the housekeeping of a run; it returns when the tick has ended.
@@ -98,9 +95,6 @@ func (e *Edge) notify(now rt.Instant, leaving bool) {
 	})
 }
 
-// startSlack is for the checks after --max-offline, and an attempt that began before.
-const startSlack = 30 * time.Second
-
 // waitFor has the service manager wait, too: --max-offline may be longer than its own.
 func (e *Edge) waitFor(what string) {
 	e.notifier.Extend(e.cfg.MaxOffline + startSlack)
@@ -138,12 +132,9 @@ func (e *Edge) endWatch() {
 	e.heap.gc.Release()
 }
 
-// jointListsOf is the largest arm whose bit sets are put into words before the run.
-const jointListsOf = 8
-
 // jointLists puts every bit set of joints into words, so that the log does not allocate.
 func jointLists(r robot.Robot) []string {
-	lists := make([]string, 1<<min(len(r.Motors), jointListsOf))
+	lists := make([]string, 1<<min(len(r.Motors), 8)) // of larger arms only some
 	for set := range lists {
 		lists[set] = r.Joints(uint32(set))
 	}
@@ -198,8 +189,6 @@ type StatusWriter interface {
 	io.Writer
 	Clear()
 }
-
-const statusEvery = 200 * time.Millisecond
 
 // statusLine formats the terminal's line without allocations.
 // Owner: the housekeeping goroutine.

@@ -182,9 +182,6 @@ func (c *portsCmd) Run(flags *cli, ctx *kong.Context) error {
 	})
 }
 
-// idMax is the highest id that a motor can have in every protocol.
-const idMax = 252
-
 type scanCmd struct {
 	Last uint8 `default:"30" help:"Highest id to ask; ids go up to 252."`
 }
@@ -200,8 +197,8 @@ Examples:
 }
 
 func (c *scanCmd) Run(flags *cli, ctx *kong.Context) error {
-	if c.Last > idMax {
-		return exit.Errorf(exit.Usage, "--last is %d, want at most %d", c.Last, idMax)
+	if c.Last > 252 { // the highest id in every protocol
+		return exit.Errorf(exit.Usage, "--last is %d, want at most 252", c.Last)
 	}
 	named := false // on the command line or in the file behind --config
 	for _, p := range ctx.Path {
@@ -314,9 +311,6 @@ Examples:
   edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100`
 }
 
-// teleopFPS is teleop's rate where nobody gives one.
-const teleopFPS = 60.0
-
 func (c *teleopCmd) Run(flags *cli) error {
 	interrupt, stop := interruptible()
 	defer stop()
@@ -327,14 +321,10 @@ func (c *teleopCmd) Run(flags *cli) error {
 	if flags.Duration < 0 || flags.Duration > 24*time.Hour*365 {
 		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", flags.Duration)
 	}
-	fps := teleopFPS
-	if flags.FPS != nil {
-		fps = *flags.FPS
-	}
 	leader := armAt{c.Leader, cmp.Or(c.LeaderRobot, follower.Robot.Name+"_leader")} // its trigger is held
 	return withWatchdogs(func() error {
 		return teleop.Run(interrupt, teleop.Config{
-			FPS: fps, Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
+			FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
 			Follower: follower, Leader: device.Place{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
 		})
 	}, armAt{flags.Bus, flags.Robot}, leader)

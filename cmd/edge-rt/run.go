@@ -145,13 +145,10 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	return err
 }
 
-// writeGrace is how long a summary may be written after one more signal.
-const writeGrace = time.Second
-
 // quit ends the process, whose arm is let go, some time after a signal.
 func quit(leave <-chan os.Signal, code exit.Code) {
 	<-leave
-	time.Sleep(writeGrace)
+	time.Sleep(time.Second) // for the summary to be written
 	os.Exit(int(code))
 }
 

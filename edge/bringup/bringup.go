@@ -3,9 +3,8 @@
 // scan.go, setup.go, calibrate.go, monitor.go, move.go, cameras.go), each of which
 // prints the next one, and torque.go and simbus.go.
 //
-// A command is a function of a Config, the operator's keyboard and a writer. It
-// opens the bus itself and closes it on every way out; one that switches torque on
-// switches it off again.
+// A command opens the bus itself and closes it on every way out; one that switches
+// torque on switches it off again.
 package bringup
 
 import (
@@ -86,12 +85,9 @@ func (s *session) openBus(baud int, p table.Protocol) error {
 		s.bus.SetRetry(1, scanWait)
 		defer s.bus.ResetRetry()
 	}
-	s.bus.DetectEcho(echoID)
+	s.bus.DetectEcho(servo.MaxID) // which no arm uses
 	return nil
 }
-
-// echoID is an id that no arm uses.
-const echoID = servo.MaxID
 
 func (s *session) close() {
 	if s.port != nil {
@@ -182,10 +178,7 @@ func (s *session) read(m robot.Motor, r table.Register) (int, error) {
 }
 
 func (s *session) torqueOff() error {
-	if err := servo.Release(s.bus, s.Robot); err != nil {
-		return exit.With(exit.Absent, err)
-	}
-	return nil
+	return exit.With(exit.Absent, servo.Release(s.bus, s.Robot))
 }
 
 // flags repeats how the operator called the command, for what it says next.

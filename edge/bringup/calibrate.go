@@ -15,17 +15,16 @@ import (
 )
 
 const (
-	eepromTime   = 30 * time.Millisecond  // after an EEPROM write, until a servo answers from it
-	recordEvery  = 10 * time.Millisecond  // while ranges are recorded
-	showEvery    = 500 * time.Millisecond // and shown
-	recordMisses = 200                    // failed reads in a row that end a recording
+	eepromTime    = 30 * time.Millisecond  // after an EEPROM write, until a servo answers from it
+	recordEvery   = 10 * time.Millisecond  // while ranges are recorded
+	showEvery     = 500 * time.Millisecond // and shown
+	noSecondaryID = 255                    // the Secondary_ID of a servo that answers to its own id only
+	recordMisses  = 200                    // failed reads in a row that end a recording
 )
 
-// Calibrate finds where each joint's range lies, writes it into the servos and
-// into LeRobot's file. The steps and the arithmetic are LeRobot's: the operator
-// puts the arm into the middle of its range, which becomes half a turn, and then
-// moves every joint from end to end. An arm that its maker has calibrated gets
-// the factory's values.
+// Calibrate finds each joint's range and writes it into the servos and LeRobot's file, in
+// LeRobot's steps: the operator puts the arm into the middle of its range, which becomes
+// half a turn, and moves every joint from end to end. Some arms get the factory's values.
 func Calibrate(ctx context.Context, cfg Config) error {
 	s, err := open(cfg)
 	if err != nil {
@@ -109,9 +108,6 @@ func (s *session) measure(ctx context.Context) (servo.Calibration, error) {
 	}
 	return c, s.record(ctx, c)
 }
-
-// noSecondaryID is the Secondary_ID of a servo that answers to its own id only.
-const noSecondaryID = 255
 
 // shadows are the second servos of joints, as motors of their own.
 func (s *session) shadows() (all []robot.Motor) {

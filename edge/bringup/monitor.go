@@ -9,7 +9,6 @@ import (
 
 	"edgert/edge/follow"
 	"edgert/internal/exit"
-	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/table"
@@ -191,6 +190,3 @@ func (s *session) pause(ctx context.Context, d time.Duration) {
 		s.Clock.SleepUntil(min(end, s.Clock.Now().Add(step)))
 	}
 }
-
-// instant is what a deadline is made from.
-func (s *session) instant(d time.Duration) rt.Instant { return s.Clock.Now().Add(d) }

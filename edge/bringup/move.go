@@ -110,7 +110,7 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 	heartbeat, slept, index := rt.LoopHeartbeat(clock), rt.NewSuspension(clock), uint64(0)
 	heartbeat.Start(movePeriod)
 	defer heartbeat.Stop()
-	for next := m.instant(movePeriod); ; next = next.Add(movePeriod) {
+	for next := clock.Now().Add(movePeriod); ; next = next.Add(movePeriod) {
 		clock.SleepUntil(next)
 		index++
 		t := rt.Tick{Index: index, Deadline: next, Woke: clock.Now(), Suspended: slept.Passed()}

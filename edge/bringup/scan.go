@@ -250,16 +250,12 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 // identify reads a servo's model. Feetech and Dynamixel 1.0 have the same frames, so the
 // model number decides; Feetech has its byte order in the next byte.
 func (s *session) identify(f found) (found, error) {
-	if f.protocol == table.Dynamixel2 {
-		number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})
-		if err != nil {
-			return f, err
-		}
-		return s.known(f, number, table.Dynamixel2)
-	}
 	number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})
 	if err != nil {
 		return f, err
+	}
+	if f.protocol == table.Dynamixel2 {
+		return s.known(f, number, table.Dynamixel2)
 	}
 	if table.ByNumber(number, table.Dynamixel1) != nil {
 		return s.known(f, number, table.Dynamixel1)

@@ -12,9 +12,6 @@ import (
 	"edgert/servo/table"
 )
 
-// highestID bounds the search for a single motor.
-const highestID = servo.MaxID
-
 // idWait is for the reply to a new id, which comes from the old one.
 const idWait = 50 * time.Millisecond
 
@@ -72,7 +69,7 @@ func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) 
 	last := slices.Max(append(usual, usualIDs))
 	all, err := s.scan(ctx, last, &p)
 	if err == nil && len(all) == 0 {
-		all, err = s.scan(ctx, highestID, &p)
+		all, err = s.scan(ctx, servo.MaxID, &p)
 	}
 	switch {
 	case err != nil:

@@ -40,14 +40,15 @@ type SimBusConfig struct {
 	Weightless       bool   `help:"An arm that loses torque stays where it is; by default shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees a second."`
 }
 
-// simBusNice is the nice value of an edge's threads.
-const simBusNice = -10
-
-// latencyMax is more than any adapter's latency timer can be set to.
-const latencyMax = 255 * time.Millisecond
-
-// singleRobot is the name of a bus with one motor.
-const singleRobot = "single"
+const (
+	simBusNice    = -10                    // of an edge's threads
+	latencyMax    = 255 * time.Millisecond // more than any adapter's latency timer can be set to
+	singleRobot   = "single"               // the name of a bus with one motor
+	gearPlay      = 11                     // a degree in counts, as an STS3215 was measured to have
+	sinkTurns     = 1.0 / 6                // turns a second of sinkingJoints
+	encoderNoise  = 1                      // counts
+	simResolution = 4096                   // of the encoders in sim.World
+)
 
 // armLoads is gravity on a small arm's joints, its upper arm level, and gear play.
 var armLoads = []motor.Load{
@@ -58,9 +59,6 @@ var armLoads = []motor.Load{
 	{Backlash: gearPlay},
 	{Backlash: gearPlay},
 }
-
-// gearPlay is a degree in counts, as an STS3215 was measured to have.
-const gearPlay = 11
 
 // ServeSimBus serves a simulated bus to any other program until ctx ends.
 func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
@@ -147,8 +145,6 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 // sinkingJoints sink sinkTurns turns a second (60 degrees) when nothing holds them.
 var sinkingJoints = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
 
-const sinkTurns = 1.0 / 6
-
 // bootTorque returns the ids of the servos whose torque is on after power-up.
 func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
 	if who == "" {
@@ -171,12 +167,6 @@ func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
 	}
 	return ids, nil
 }
-
-// encoderNoise is in counts.
-const encoderNoise = 1
-
-// simResolution is of the encoders in sim.World.
-const simResolution = 4096
 
 // inventory is how a bus with its motors is named to people.
 func inventory(servos []servosim.Servo) string {

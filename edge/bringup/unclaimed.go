@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // adapters are serial adapters, by vendor and product, with chips that brltty also takes
 // for Braille displays. Source: brltty's Autostart/Udev/usb-all.rules.in.
 var adapters = map[string]string{"1a86:7523": "CH340", "10c4:ea60": "CP210x", "0403:6001": "FT232R"}
-
-// brltty is the program that claims them.
-const brltty = "brltty"
 
 // unclaimed describes the adapters that are plugged in and have no port.
 func unclaimed(sys, proc string) (lines []string) {
@@ -30,18 +28,15 @@ func unclaimed(sys, proc string) (lines []string) {
 }
 
 func hasPort(dir string) bool {
-	for _, pattern := range []string{"tty*", filepath.Join("tty", "tty*")} {
-		if all, _ := filepath.Glob(filepath.Join(dir, "*:*", pattern)); len(all) > 0 {
-			return true
-		}
-	}
-	return false
+	direct, _ := filepath.Glob(filepath.Join(dir, "*:*", "tty*"))
+	below, _ := filepath.Glob(filepath.Join(dir, "*:*", "tty", "tty*"))
+	return len(direct)+len(below) > 0
 }
 
 // explainUnclaimed says which program or driver has the device, and what to do.
 func explainUnclaimed(dir, proc string) string {
 	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or apt remove brltty), then plug it in again"
-	running := isRunning(proc, brltty)
+	running := isRunning(proc, "brltty")
 	drivers, _ := filepath.Glob(filepath.Join(dir, "*:*", "driver"))
 	for _, link := range drivers {
 		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == "usbfs" {
@@ -59,12 +54,7 @@ func explainUnclaimed(dir, proc string) string {
 
 func isRunning(proc, name string) bool {
 	all, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
-	for _, file := range all {
-		if readWord(file) == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(file string) bool { return readWord(file) == name })
 }
 
 func readWord(path string) string {

@@ -154,17 +154,12 @@ func (c *Config) setOption(key, value string) (reason string) {
 			return "want a duration, such as 200ms"
 		}
 	default:
-		return c.setControl(key, value)
+		// Only the driver can check a control's name.
+		if c.Source == Sim || c.Source == Pattern || !word.MatchString(key) {
+			return "no such option: there are format, rotate, crop, send, quality and max-age, and for a device its controls, which edge-rt cameras lists"
+		}
+		c.Controls = append(c.Controls, v4l2.Setting{Name: key, Value: value})
 	}
-	return ""
-}
-
-// setControl adds a control of the camera; only its driver can check the name.
-func (c *Config) setControl(key, value string) (reason string) {
-	if c.Source == Sim || c.Source == Pattern || !word.MatchString(key) {
-		return "no such option: there are format, rotate, crop, send, quality and max-age, and for a device its controls, which edge-rt cameras lists"
-	}
-	c.Controls = append(c.Controls, v4l2.Setting{Name: key, Value: value})
 	return ""
 }
 

@@ -123,13 +123,12 @@ func cropHint(f camera.Format, c *Config, r *transform) string {
 
 // String says what is done.
 func (v *Encoder) String() string {
-	how := "sent as they come"
+	how := "encoded"
 	switch {
 	case v.passthrough:
+		how = "sent as they come"
 	case v.encoder == nil:
 		how = "sent raw"
-	default:
-		how = "encoded"
 	}
 	if r := v.transform; !r.identity() {
 		how += fmt.Sprintf(" as %dx%d", r.outW, r.outH)

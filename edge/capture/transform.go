@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // transform crops, rotates and scales RGB pictures with tables made once.
@@ -86,19 +87,13 @@ func newTap(size, first int, shares []float64) tap {
 	high := min(max(first+len(shares)-1, low), size-1)
 	t := tap{first: low, weights: make([]int32, high-low+1)}
 	left := int32(1 << tapBits)
-	largest := 0
 	for k, share := range shares {
 		at := min(max(first+k, low), high) - low
 		v := int32(share * (1 << tapBits))
 		t.weights[at] += v
 		left -= v
 	}
-	for k, v := range t.weights {
-		if v > t.weights[largest] {
-			largest = k
-		}
-	}
-	t.weights[largest] += left
+	t.weights[slices.Index(t.weights, slices.Max(t.weights))] += left
 	return t
 }
 

@@ -1,6 +1,5 @@
-// Package device opens what a run and the commands beside it both need: an arm's
-// description, its calibration and its port, with the exit code of each failure,
-// and the simulated world behind a simulated arm.
+// Package device opens what a run and other commands need: an arm's description,
+// calibration and port, with the exit code of each failure, and a simulated world.
 package device
 
 import (
@@ -21,13 +20,10 @@ const Sim = "sim"
 // Robot returns a built-in arm, or the one that a file describes.
 func Robot(name string) (robot.Robot, error) {
 	r, err := robot.ByName(name)
-	switch {
-	case errors.Is(err, robot.ErrInvalid):
+	if errors.Is(err, robot.ErrInvalid) {
 		return r, exit.With(exit.Config, err)
-	case err != nil:
-		return r, exit.With(exit.Usage, err)
 	}
-	return r, nil
+	return r, exit.With(exit.Usage, err)
 }
 
 // Place says where one arm is, and under which name it was calibrated.
@@ -78,10 +74,7 @@ func Absent(err error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// simDirection puts the first target on the right.
-const simDirection = 1
-
-// World is the simulated world of a seed, which starts now.
+// World is a seed's simulated world, which starts now, its first target on the right.
 func World(seed uint64, clock rt.Clock) *sim.Live {
-	return sim.NewLive(sim.NewWorld(seed, simDirection), clock, clock.Now())
+	return sim.NewLive(sim.NewWorld(seed, 1), clock, clock.Now())
 }

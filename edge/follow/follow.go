@@ -2,10 +2,9 @@
 // come from a policy, a leader arm or a person.
 //
 // A tick of it is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive,
-// RescueStep or ParkStep (drive.go), or nothing: an arm that holds is sent nothing,
-// because the last goal is not safe to send again. Which goals a joint may get is one
-// table (joint.go), and every goal passes one gate (gate.go), also while parking and
-// during a rescue.
+// RescueStep or ParkStep (drive.go), or nothing: to hold, an arm is sent nothing, because
+// the last goal is not safe to send again. Which goals a joint may get is one table
+// (joint.go), and every goal passes one gate (gate.go).
 //
 // The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away
 // (package hotplug) comes back Unarmed; a joint whose motor has restarted then waits

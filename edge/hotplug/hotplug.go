@@ -2,9 +2,8 @@
 // restarted. The tick goes on without the arm (Read), KeepOpen opens it again on a
 // thread of its own, by the same path, and the next Read adopts it.
 //
-// Opening again is the whole bring-up: every motor is found and checked, and the
-// settings that a restarted servo has lost are written again. Torque is not
-// touched; the tick arms the motors again where they stand.
+// Opening again is the whole bring-up: motors are checked and lost settings written. It
+// leaves torque alone; the tick arms the motors again where they stand.
 package hotplug
 
 import (
@@ -20,10 +19,12 @@ import (
 )
 
 const (
-	pollInterval = 20 * time.Millisecond // of KeepOpen while the arm is there
-	retryFirst   = 50 * time.Millisecond // between attempts to open
-	retryLast    = 500 * time.Millisecond
-	warmUpCycles = 20 // cycles measured before the tick gets the arm
+	pollInterval   = 20 * time.Millisecond // of KeepOpen while the arm is there
+	retryFirst     = 50 * time.Millisecond // between attempts to open
+	retryLast      = 500 * time.Millisecond
+	warmUpCycles   = 20              // cycles measured before the tick gets the arm
+	torqueOffFor   = 3 * time.Second // of RetryTorqueOff: a silent motor may be under torque
+	torqueOffRetry = 50 * time.Millisecond
 )
 
 // Cause is why an arm was away.
@@ -44,9 +45,8 @@ func (c Cause) String() string {
 // openArm names the embedded field.
 type openArm = servo.Arm
 
-// Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and
-// its methods report what the arm last said. A method that any thread may call says
-// so; all others are the tick thread's.
+// Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods
+// report the arm's last values. Owner: tick thread, apart from what says otherwise.
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration
@@ -324,14 +324,7 @@ func (a *Arm) TorqueOff() error {
 	return errors.Join(err, port.Close())
 }
 
-// RetryTorqueOff's limits: a silent or unplugged motor may be under torque.
-const (
-	torqueOffFor   = 3 * time.Second
-	torqueOffRetry = 50 * time.Millisecond
-)
-
-// RetryTorqueOff repeats TorqueOff until every motor has confirmed it, for
-// torqueOffFor or until hurry; the error is the last attempt's.
+// RetryTorqueOff repeats TorqueOff until success, torqueOffFor or hurry.
 func (a *Arm) RetryTorqueOff(hurry func() bool) error {
 	for end := a.clock.Now().Add(torqueOffFor); ; a.clock.SleepUntil(a.clock.Now().Add(torqueOffRetry)) {
 		if err := a.TorqueOff(); err == nil || a.clock.Now() >= end || hurry() {

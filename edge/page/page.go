@@ -2,12 +2,10 @@
 // and what the cameras see. It only shows; what an operator does goes through
 // edge-rt ctl.
 //
-// No request can delay the tick. The page reads atomic counters and rt.Latest, and
-// requests copies of pictures from the sender (capture.Preview); it takes no lock
-// that the tick, a capture thread or the sender takes. Go's collector is off while
-// the arm runs, and an HTTP server makes garbage: connections and requests are
-// therefore few (limit.go), bounded in time and size (page.go, handlers.go), and
-// their garbage is collected just after a tick.
+// No request can delay the tick: the page shares no lock with it, a capture thread or the
+// sender, and gets copies of pictures (capture.Preview). Go's collector is off while the
+// arm runs, so connections and requests are few (limit.go) and bounded (page.go,
+// handlers.go), and their garbage is collected just after a tick.
 package page
 
 import (
@@ -128,15 +126,8 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past checkRequest, as fast as it is asked
 		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
 	}
-	p.running.Add(2)
-	go func() {
-		defer p.running.Done()
-		_ = p.http.Serve(p.listener) // ends with Close
-	}()
-	go func() {
-		defer p.running.Done()
-		p.collect()
-	}()
+	p.running.Go(func() { _ = p.http.Serve(p.listener) }) // ends with Close
+	p.running.Go(p.collect)
 	return p, nil
 }
 

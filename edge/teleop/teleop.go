@@ -1,10 +1,8 @@
 // Package teleop drives a follower arm with a leader arm that a person moves, on
 // one tick: read the leader, read the follower, limit, write.
 //
-// The follower passes the same gate as under a policy. It starts slowly from
-// where it stands until it has caught up with the leader, holds while the leader
-// or itself does not answer, and is let go on every way out. Both arms may be
-// unplugged and plugged in again.
+// The follower passes a policy's gate, starts slowly, holds while either arm does not
+// answer, and is let go on every way out. Both arms may be unplugged and come back.
 package teleop
 
 import (
@@ -45,6 +43,7 @@ const (
 	maxFPS    = 1000
 	stillGone = 100 * time.Millisecond
 	measured  = 50 // cycles, to learn the adapter
+	sayEvery  = 100 * time.Millisecond
 )
 
 // Run drives the follower until ctx ends or the duration is over.
@@ -160,7 +159,7 @@ func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error
 
 func (s *session) prepare() {
 	n := len(s.cfg.Follower.Robot.Motors)
-	s.lead, s.events = make([]float32, n), event.NewQueue(eventSlots)
+	s.lead, s.events = make([]float32, n), event.NewQueue(64)
 	s.follower.SetPeriod(s.period)
 	s.arm = follow.New(s.follower, follow.Config{
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.NewGate(s.follower.Arm(), s.period),
@@ -168,17 +167,12 @@ func (s *session) prepare() {
 	}, n)
 }
 
-// eventSlots bounds what the tick has to say until it is said.
-const eventSlots = 64
-
 func (s *session) run(ctx context.Context) error {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
 	for _, arm := range []*hotplug.Arm{s.leader, s.follower} {
-		s.threads.Add(1)
-		go s.keep(arm)
+		s.threads.Go(func() { s.keep(arm) })
 	}
-	s.threads.Add(1)
-	go s.speak()
+	s.threads.Go(s.speak)
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	ticked := make(chan error, 1)
 	go func() { ticked <- s.ticks(loop) }()
@@ -193,11 +187,8 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-const sayEvery = 100 * time.Millisecond
-
 // speak says what the tick has to say, and once more when it has ended.
 func (s *session) speak() {
-	defer s.threads.Done()
 	for ended := false; !ended; {
 		ended = s.ending.Load()
 		s.events.Drain(s.say)
@@ -224,7 +215,6 @@ func (s *session) say(e event.Event) {
 
 // keep opens an arm again beside the tick; a panic ends the run.
 func (s *session) keep(arm *hotplug.Arm) {
-	defer s.threads.Done()
 	defer func() {
 		if p := recover(); p != nil {
 			s.fail(fmt.Errorf("beside the tick: panic: %v", p))

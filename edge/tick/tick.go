@@ -1,8 +1,6 @@
-// Package tick is the part of a robot's tick that decides what the arm does: which
-// action is due, what the stages make of it, how a chunk joins the schedule, and
-// when the next observation leaves. It has no bus, thread, network or event, and
-// time is its caller's, so that the run (package edge) and the fleet in virtual time
-// (internal/fleet) drive the same code. Every tick has this order:
+// Package tick decides what the arm does in a tick: the action due, its stages, how a
+// chunk joins the schedule, and when an observation leaves. It has no bus, thread or
+// clock, so that package edge and internal/fleet drive the same code, in this order:
 //
 //	read the joints                               // state
 //	action := core.Next(now)                      // or core.Hold() while the arm is to stay where it is
@@ -63,11 +61,9 @@ func (c *Core) Next(now rt.Instant) (a Action) {
 //rt:noalloc
 func (c *Core) Hold() { c.Stages.Rest() }
 
-// Ask reports whether an observation leaves on this tick, and fills in what it says.
-// able says that one could leave. The discipline counts actions, so that with several
-// ticks for each it is asked only once for all of them. state is [dof], as measured;
-// goal is where the arm was told to go last, nil while it is not driven: then the
-// prefix stays what the policy said, else it becomes what the arm will do.
+// Ask reports whether an observation leaves on this tick, if one could (able), and fills
+// it in; several ticks for one action ask once. state is [dof], as measured; goal is the
+// arm's newest, nil while it is not driven: then the prefix stays the policy's.
 //
 //rt:noalloc
 func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.Ask) bool {

@@ -17,9 +17,6 @@ import (
 	"edgert/rt"
 )
 
-// stopTimeout is how long the watchdog process may take to end.
-const stopTimeout = time.Second
-
 // Watchdog is the driving process's side of a watchdog process; nil is none.
 type Watchdog struct {
 	cmd      *exec.Cmd
@@ -84,7 +81,7 @@ func (w *Watchdog) Stop() {
 	close(w.suspend)
 	io.WriteString(w.pipe, "stop")
 	w.pipe.Close()
-	wait, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	wait, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	select {
 	case <-w.ended:

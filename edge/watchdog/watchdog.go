@@ -1,7 +1,6 @@
-// Package watchdog switches an arm's torque off when the process that drives it
-// cannot: killed, out of memory, ended by a fatal error of Go's runtime, hung or
-// stopped. For a service systemd does that (ExecStopPost= and WatchdogSec=); by
-// hand it is a second process.
+// Package watchdog switches an arm's torque off when the process that drives it cannot,
+// because it was killed, has crashed, hangs or was stopped. For a service systemd does
+// that (ExecStopPost= and WatchdogSec=); by hand it is a second process.
 //
 // The driving process calls Start, which runs its own program again as edge-rt
 // torque off --orphan with a pipe and a heartbeat (client.go). That process is Run:
@@ -27,13 +26,11 @@ import (
 )
 
 const (
+	heartbeatFD   = 3                     // the first of exec.Cmd's ExtraFiles
 	pollInterval  = 50 * time.Millisecond // of the heartbeat
 	killTimeout   = 5 * time.Second       // for a killed process to end
 	torqueTimeout = 10 * time.Second      // to switch off an arm that is silent or unplugged
 )
-
-// heartbeatFD is the heartbeat's descriptor: the first of exec.Cmd's ExtraFiles.
-const heartbeatFD = 3
 
 // Run is the watchdog process: it returns what happened once the process behind stdin has
 // stopped it, or has ended or hung and torque is off. It ignores a terminal's signals.
