@@ -221,7 +221,7 @@ func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWat
 const (
 	watchdogStep    = 20 * time.Millisecond
 	watchdogMargin  = 5 * time.Millisecond // a servo's clock, and the way to it
-	watchdogPeriods = 3                    // of a tick, that the watchdog bears
+	watchdogPeriods = 3                    // ticks without a write that the motor's watchdog tolerates
 	watchdogLeast   = 2                    // steps
 	watchdogMost    = 127                  // steps
 )

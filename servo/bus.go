@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	replyDelayMax = 2 * time.Millisecond    // bounds what tuning may learn
+	replyDelayMax = 2 * time.Millisecond    // upper limit of the reply delay that is measured
 	lossWait      = 2000 * time.Microsecond // beyond the computed end, for a reply that may be lost
 	lossMax       = 2400 * time.Microsecond // what a lost reply may cost in all, asking again included
 	slotWait      = 300 * time.Microsecond  // for a reply whose successors have come
@@ -39,7 +39,7 @@ type Bus struct {
 	drainNext  int           // exchanges before which to drain, because an earlier one may have left bytes
 	gotBytes   bool          // the last exchange brought bytes
 	polled     bool          // the last exchange's replies were not there when its sleep ended
-	retried    bool          // a servo was asked once more, since the caller cleared it
+	retried    bool          // a transaction was repeated since the caller cleared this
 	end        rt.Instant    // when the last request's replies were due
 	replyDelay time.Duration // how long after the computed end replies are really there, see tuning
 	wasQuiet   bool          // the line was silent once since NewBus, see waitFirstQuiet

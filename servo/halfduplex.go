@@ -36,7 +36,7 @@ type halfDuplex struct {
 	echo   echo
 	sent   rt.Instant // when the last request left
 	free   rt.Instant // when the line has carried all that was sent
-	waited rt.Wait    // for replies, since the caller cleared it
+	waited rt.Wait    // for replies since the caller cleared this
 	lost   bool       // the port has failed
 
 	corrupt atomic.Uint64 // runs of bytes that were no frame; any thread may read it

@@ -214,7 +214,7 @@ func (a *simArm) prioritize() error {
 	return nil
 }
 
-// slice runs one cell once.
+// slice runs one configuration for one time slice.
 func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *simArm, dir string) (*Result, error) {
 	if err := arm.prioritize(); err != nil {
 		return nil, err
