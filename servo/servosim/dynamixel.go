@@ -2,6 +2,7 @@ package servosim
 
 import (
 	"math"
+	"slices"
 
 	"edgert/servo/servosim/motor"
 )
@@ -40,6 +41,8 @@ const (
 	xPresentPWM     = 124
 	xPresentLoad    = 126
 	xPresent        = 132
+	xIndirect       = 168
+	xIndirectLow    = 64        // what an indirect address may name, up to the last byte of memory
 	xGoalRange      = 1_048_575 // in extended position mode
 	xHomingLimit    = 1024      // in position mode
 	xFaultEncoder   = 1 << 3    // a hardware error
@@ -66,8 +69,32 @@ const (
 
 var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000}, {6, 4_000_000}, {7, 4_500_000}}
 
-var xTable = indexed(table{
-	series: seriesX, size: 662, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
+// window is a stretch of memory whose bytes stand for those that a list of addresses
+// names.
+type window struct {
+	list, data, n int // where the addresses begin, two bytes each, and where their data does
+}
+
+// The indirect addresses. Those of an X330 are fewer, their data right behind them.
+var (
+	xTable    = xSeries(662, window{xIndirect, 224, 28}, window{578, 634, 28})
+	x330Table = xSeries(228, window{xIndirect, 208, 20})
+)
+
+func xSeries(size int, windows ...window) *table {
+	t := xCommon
+	t.size, t.windows, t.rows = size, windows, slices.Clone(t.rows)
+	for _, w := range windows {
+		for i := range w.n {
+			t.rows = append(t.rows, register{uint16(w.list + 2*i), 2, rw, int64(w.data + i), xIndirectLow, int64(size - 1)},
+				register{uint16(w.data + i), 1, rw, 0, 0, 0})
+		}
+	}
+	return indexed(t)
+}
+
+var xCommon = table{
+	series: seriesX, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
 	at: addresses{model: 0, id: 7, baud: 8, returnDelay: 9, returnLevel: 68, minLimit: 52, maxLimit: 48, offset: xOffset, mode: xMode,
 		maxTemperature: 31, maxVoltage: xVoltageMax, minVoltage: xVoltageMin, torque: xTorque, goal: xGoal, torqueLimit: none, lock: none,
 		present: xPresent, velocity: 128, load: xPresentLoad, voltage: 144, temperature: 146, registered: 69, moving: 122},
@@ -125,7 +152,7 @@ var xTable = indexed(table{
 		{144, 2, ro, 0, 0, 0},                      // input voltage, 0.1 V
 		{146, 1, ro, 0, 0, 0},                      // temperature, deg C
 	},
-})
+}
 
 // The memory of the AX series, protocol 1.0.
 //
@@ -202,13 +229,13 @@ var axTable = indexed(table{
 var dynamixelModels = []model{
 	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0,
 		motor.Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5}, 885 * 128},
-	{"xl330-m288", 1200, [2]byte{52}, xTable, xl330(1750), 0.001,
+	{"xl330-m288", 1200, [2]byte{52}, x330Table, xl330(1750), 0.001,
 		motor.Motor{Volts: 5, KT: 0.387, Ohm: 4.02, Inertia: 0.0018, Coulomb: 0.0128, Viscous: 0.0037, Stall: 0.52}, 885 * 256},
-	{"xl330-m077", 1190, [2]byte{52}, xTable, xl330(1750), 0.001,
+	{"xl330-m077", 1190, [2]byte{52}, x330Table, xl330(1750), 0.001,
 		motor.Motor{Volts: 5, KT: 0.104, Ohm: 2.4, Inertia: 0.0004, Coulomb: 0.005, Viscous: 0.001, Stall: 0.215}, 885 * 256},
-	{"xc330-t288", 1220, [2]byte{52}, xTable, xc330(320), 0.001,
+	{"xc330-t288", 1220, [2]byte{52}, x330Table, xc330(320), 0.001,
 		motor.Motor{Volts: 11.1, KT: 1.63, Ohm: 19.7, Inertia: 0.004, Coulomb: 0.02, Viscous: 0.01, Stall: 0.92}, 885 * 256},
-	{"xc330-t181", 1210, [2]byte{52}, xTable, xc330(500), 0.001,
+	{"xc330-t181", 1210, [2]byte{52}, x330Table, xc330(500), 0.001,
 		motor.Motor{Volts: 11.1, KT: 1.05, Ohm: 15, Inertia: 0.003, Coulomb: 0.015, Viscous: 0.008, Stall: 0.76}, 885 * 256},
 	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0,
 		motor.Motor{Volts: 12, KT: 1.08, Ohm: 8.1, Inertia: 0.008, Coulomb: 0.04, Viscous: 0.03, Stall: 1.6}, 885 * 128},

@@ -64,6 +64,7 @@ type table struct {
 	arc       float64 // radians
 	bauds     []baud
 	at        addresses
+	windows   []window // of indirect addresses
 	rows      []register
 	index     [memSize]uint8 // for each byte of memory: 1 + its row, 0 for none
 }

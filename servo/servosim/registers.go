@@ -15,15 +15,28 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 	s.refresh(now)
 	for a := addr; a < addr+size; a++ {
 		var v byte
-		if a < s.t.size {
-			v = s.mem[a]
-			if s.pin[a].stuck {
-				v = s.pin[a].value
+		if p := s.indirect(a); p < s.t.size {
+			v = s.mem[p]
+			if s.pin[p].stuck {
+				v = s.pin[p].value
 			}
 		}
 		dst = append(dst, v)
 	}
 	return dst
+}
+
+// indirect returns which byte of memory an address really means.
+//
+//rt:noalloc
+func (s *servo) indirect(a int) int {
+	for i := range s.t.windows {
+		w := &s.t.windows[i]
+		if n := a - w.data; n >= 0 && n < w.n {
+			return int(s.get(w.list + 2*n))
+		}
+	}
+	return a
 }
 
 // refresh measures: position, velocity, load, movement, health.

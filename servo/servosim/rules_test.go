@@ -311,6 +311,47 @@ func TestASecondaryIDObeysInSilence(t *testing.T) {
 	}
 }
 
+func TestIndirectAddressesPackAWindow(t *testing.T) {
+	for model, data := range map[string]int{"xl430-w250": 224, "xl330-m288": 208} {
+		s, clock := one(t, model, Config{})
+		for i, to := range []int{xTorque, xPresent, xPresent + 1} {
+			s.write(xIndirect+2*i, le(int64(to), 2), clock.Now())
+		}
+		s.write(data, []byte{1}, clock.Now())
+		if got := s.read(nil, data, 3, clock.Now()); s.mem[xTorque] != 1 || int(got[1])|int(got[2])<<8 != 2048 {
+			t.Errorf("%s: torque %d, window %v, want 1 and 2048 behind it", model, s.mem[xTorque], got)
+		}
+		if torque, present := s.write(data, []byte{2}, clock.Now()), s.write(data+1, []byte{0}, clock.Now()); torque != resultRange || present != resultAccess {
+			t.Errorf("%s: a torque of 2 is answered with %d, a present position with %d, want %d and %d", model, torque, present, resultRange, resultAccess)
+		}
+	}
+}
+
+// An X330's memory is smaller, and so is what its indirect addresses may name.
+func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
+	for _, tt := range []struct {
+		model    string
+		addr, to int
+		want     uint8
+	}{
+		{"xl330-m288", xIndirect, 227, 0},
+		{"xl330-m288", xIndirect, 228, resultRange},
+		{"xl330-m288", xIndirect, 63, resultRange},
+		{"xl330-m288", xIndirect + 2*19, xPresent, 0},
+		{"xl330-m288", 228, xPresent, resultAccess},
+		{"xl330-m288", 578, xPresent, resultAccess},
+		{"xc330-t181", xIndirect, 228, resultRange},
+		{"xl430-w250", xIndirect, 228, 0},
+		{"xl430-w250", xIndirect, 662, resultRange},
+		{"xl430-w250", 578, 661, 0},
+	} {
+		s, clock := one(t, tt.model, Config{})
+		if code := s.write(tt.addr, le(int64(tt.to), 2), clock.Now()); code != tt.want {
+			t.Errorf("%s: %d at %d is answered with %d, want %d", tt.model, tt.to, tt.addr, code, tt.want)
+		}
+	}
+}
+
 // An encoder is off by a count at times, in the same way for the same seed, and
 // neither the present velocity nor the moving flag see it.
 func TestEncoderNoise(t *testing.T) {

@@ -163,6 +163,7 @@ var xVectors = []vector{
 	{name: "D25 torque off for all", request: "FF FF FD 00 FE 06 00 03 40 00 00 2E 16"},
 	{name: "D26 return delay 0", request: "FF FF FD 00 01 06 00 03 09 00 00 69 63", reply: ackX},
 	{name: "D27 4 Mbaud", request: "FF FF FD 00 01 06 00 03 08 00 06 6A E3", reply: ackX},
+	{name: "D28 indirect map", request: "FF FF FD 00 01 19 00 03 A8 00 7E 00 7F 00 80 00 81 00 82 00 83 00 84 00 85 00 86 00 87 00 8C 7B", reply: ackX},
 }
 
 // warm pins servo 2's temperature at 0.

@@ -22,7 +22,7 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 	old := s.effects()
 	from, to := s.t.size, 0 // what was touched
 	for i, v := range data {
-		a := addr + i
+		a := s.indirect(addr + i)
 		r := s.t.row(a)
 		if r == nil || r.access == ro {
 			continue
@@ -178,20 +178,21 @@ func (s *servo) check(addr int, data []byte) uint8 {
 	end := addr + len(data)
 	next := s.mem
 	for a := addr; a < end; a++ {
-		r := s.t.row(a)
-		if r == nil || r.access == ro || a >= s.t.size || !s.has(a) {
+		p := s.indirect(a)
+		r := s.t.row(p)
+		if r == nil || r.access == ro || p >= s.t.size || !s.has(p) {
 			return s.code(resultAccess, axRange)
 		}
-		if int(r.addr) < addr || int(r.addr)+int(r.size) > end {
+		if p == a && (int(r.addr) < addr || int(r.addr)+int(r.size) > end) {
 			return s.code(resultLength, axRange)
 		}
-		if a < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX && s.mem[s.t.at.lock] != 0) {
+		if p < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX && s.mem[s.t.at.lock] != 0) {
 			return s.code(resultAccess, axInstruction)
 		}
-		next[a] = data[a-addr]
+		next[p] = data[a-addr]
 	}
 	for a := addr; a < end; a++ {
-		r := s.t.row(a)
+		r := s.t.row(s.indirect(a))
 		v := s.t.load(&next, r)
 		switch {
 		case r.lo != r.hi && (v < r.lo || v > r.hi):
