@@ -19,7 +19,7 @@ func RealTime(t testing.TB) {
 
 // Patience bounds Eventually. It is no measure of anything: it ends a test that
 // would hang.
-const Patience = 10 * time.Second
+const Patience = 30 * time.Second
 
 // Eventually waits until ok holds, asking once a millisecond, and fails the test
 // where it does not within Patience. It is for what another thread or process
