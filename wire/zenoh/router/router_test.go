@@ -90,11 +90,13 @@ func (n *node) settle(id uint32) {
 func TestRoutesLetGoOfLinks(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
-	a, b := join(t, r), join(t, r)
+	a := join(t, r)
+	a.settle(1) // so that its face is the first
+	b := join(t, r)
 	b.declare(codec.DeclareSubscriber, 1, "@stale")
 	b.settle(1)
 	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@stale"))}})
-	a.settle(1)
+	a.settle(2)
 	r.mu.Lock()
 	gone := weak.Make(r.faces[1].link)
 	r.mu.Unlock()
