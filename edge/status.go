@@ -181,6 +181,11 @@ func (e *Edge) live() *Live {
 		Status: e.status(), Robot: e.cfg.Robot, State: state(st.state.Load()).String(), Paused: c.operator.pause.Load(), Waits: e.waits(),
 		Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
 	}
+	if l.Server != nil && e.link.uplink.Load() == nil {
+		lost := *l.Server
+		lost.Prefix = "" // no session is open
+		l.Server = &lost
+	}
 	for _, cam := range e.cameras {
 		l.Frames[cam.Name] = LiveFrames{framesOf(cam), cam.Stats().Lost}
 	}

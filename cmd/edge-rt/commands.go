@@ -31,7 +31,7 @@ import (
 type commands struct {
 	Ctl     ctlCmd     `cmd:"" uses:"id" help:"Pause, resume or reset a running edge, or ask how it goes."`
 	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
-	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
+	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
 	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json" help:"List the cameras with their modes and controls; or take one picture."`
 
 	Ports       portsCmd       `cmd:"" uses:"json" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
@@ -78,7 +78,11 @@ func (r *runFlags) bringup(ctx *kong.Context, run func(context.Context, bringup.
 	if file == os.Stdout {
 		cfg.Out = os.Stderr
 	}
-	return errors.Join(run(interrupt, cfg), file.Close())
+	err = run(interrupt, cfg)
+	if info, failed := file.Stat(); failed == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		os.Remove(r.JSON) // interrupted: an empty file is no JSON
+	}
+	return errors.Join(err, file.Close())
 }
 
 type versionCmd struct{}

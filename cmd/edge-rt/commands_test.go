@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"edgert/edge/bringup"
+	"edgert/internal/child"
+	"edgert/rt/rttest"
 )
 
 // Every bring-up command on the real binary, against a simulated arm that is a
@@ -62,7 +65,6 @@ func TestBringUpCommands(t *testing.T) {
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []struct{ args, says string }{
 		{"ports --bus /dev/ttyACM0", "ports has no use for --bus, which is for run, torque, scan, setup-motors, calibrate, monitor, move, teleop;"},
-		{"torque off --bus sim --http 8080", "torque has no use for --http, which is for run;"},
 		{"--duration 2s scan --bus /dev/ttyNONE", "scan has no use for --duration, which is for run, monitor, teleop;"},
 		{"cameras --camera top=sim", "cameras list has no use for --camera, which is for run, cameras snapshot;"},
 		{"scan --every 1s --bus /dev/ttyNONE", "unknown flag --every here, which is for monitor;"},
@@ -79,14 +81,33 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("EDGE_RT_MAX_OFFLINE", "1s")
-	if code, stdout, stderr := edgeRT(t, "torque", "off", "--config", config); code != 0 {
-		t.Errorf("torque off --config: code %d, %s%s", code, stdout, stderr)
+	for _, args := range [][]string{{"--config", config}, {"--bus", "sim", "--http", "8080", "--fps", "30"}} { // a run's flags never keep an arm stiff
+		if code, stdout, stderr := edgeRT(t, append([]string{"torque", "off"}, args...)...); code != 0 {
+			t.Errorf("torque off %v: code %d, %s%s", args, code, stdout, stderr)
+		}
 	}
 	if code, _, stderr := edgeRT(t, "monitor", "--config", config, "--bus", simBus(t).Path(), "--count", "1"); code != 0 {
 		t.Errorf("monitor --config: code %d, %s", code, stderr)
 	}
 	if _, err := os.Stat(summary); err == nil {
 		t.Error("monitor has written the run's --json")
+	}
+}
+
+// A scan that is interrupted has nothing to say to a program, and leaves no file
+// that is not JSON.
+func TestInterruptedScanLeavesNoFile(t *testing.T) {
+	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
+	file := filepath.Join(t.TempDir(), "scan.json")
+	cmd := exec.Command(binary, "scan", "--bus", simBus(t).Path(), "--robot", "so101", "--json", file)
+	if err := child.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "the file of --json", func() bool { _, err := os.Stat(file); return err == nil })
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+	if text, err := os.ReadFile(file); err == nil {
+		t.Errorf("the file is there, with %q", text)
 	}
 }
 

@@ -30,6 +30,10 @@ type Program struct {
 // all. --help and --config are always there.
 const usesTag = "uses"
 
+// lenientTag on a command lets it take the other flags of the program, too: what
+// makes an arm limp is not refused for a flag that says nothing there.
+const lenientTag = "lenient"
+
 // Parse reads the command line into grammar, kong's struct, with variables and the
 // file behind --config below it. done: help was asked for, or the line is wrong.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
@@ -116,7 +120,7 @@ func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
 func refuseUnusedFlags(ctx *kong.Context) error {
 	node := ctx.Selected()
 	uses, ok := usesOf(node)
-	if !ok {
+	if !ok || node.Tag.Has(lenientTag) {
 		return nil
 	}
 	var unused []string
