@@ -195,5 +195,5 @@ func (q *inQuery) cancel() {
 
 func (q *inQuery) sendFinal() {
 	m := codec.Message{Kind: codec.KindFinal, Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}}
-	q.up.Send(&m, link.Delivery{QoS: q.qos | codec.Block, Reliable: true, NoWait: true})
+	q.up.Send(&m, link.Delivery{QoS: q.qos | codec.Block, Reliable: true, Unbounded: true})
 }

@@ -64,7 +64,11 @@ var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair
 	})
 	p.reached(p.from, "@c/big", 1)
 	for _, n := range []int{0, 1, 65_500, 1 << 20, 5 << 20} {
+		began := time.Now()
 		r := p.get(p.from, "@c/big", fmt.Append(nil, n))
+		if time.Since(began) >= patience {
+			p.Errorf("%d bytes: the end of the replies did not come", n)
+		}
 		if len(r) != 1 || !bytes.Equal(r[0].Payload, pattern(n, n)) {
 			p.Errorf("%d bytes: %d replies", n, len(r))
 		}

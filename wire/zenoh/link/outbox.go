@@ -166,7 +166,7 @@ func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	q := o.queue(d)
 	blocks := d.QoS&codec.Block != 0
 	switch {
-	case blocks && q.fits(size, blockBytes, q.messages()), !blocks && q.fits(size, dropBytes, dropMessages):
+	case d.Unbounded, blocks && q.fits(size, blockBytes, q.messages()), !blocks && q.fits(size, dropBytes, dropMessages):
 		return q, nil
 	case blocks && !d.NoWait && (d.MaxWait == 0 || !q.timedOut):
 		return o.waitForRoom(q, size, d.MaxWait)

@@ -162,7 +162,10 @@ type Slot struct {
 type Delivery struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
-	NoWait   bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
+	// Unbounded joins the queue however much waits there, for the few bytes behind it
+	// whose number is bounded elsewhere: the end of a query's replies.
+	Unbounded bool
+	NoWait    bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
 
 	// MaxWait bounds the wait of a blocking message, instead of Config.Stall. It does
 	// not wait at all where another has waited in vain since the queue moved.

@@ -244,5 +244,5 @@ func (q *query) end(tell bool) {
 
 func (q *query) sendFinal() {
 	q.asker.send(&codec.Message{Kind: codec.KindFinal, Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}},
-		link.Delivery{QoS: q.qos | codec.Block, Reliable: true, NoWait: true})
+		link.Delivery{QoS: q.qos | codec.Block, Reliable: true, Unbounded: true})
 }
