@@ -21,7 +21,6 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--fps", "60", "--interpolation-multiplier", "2"},
-		{"--fps", "150"},
 		{"--fps", "200"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
