@@ -35,8 +35,14 @@ const stillHorizon = 30
 func newHoldServer(t *testing.T) *holdServer {
 	t.Helper()
 	var err error
-	s := &holdServer{endpoint: freePort(t)}
-	if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err != nil {
+	s := new(holdServer)
+	for range 5 { // another test's server may take a port that was free a moment ago
+		s.endpoint = freePort(t)
+		if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err == nil {
+			break
+		}
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.net.Close() })
