@@ -44,14 +44,9 @@ func TestHealthPages(t *testing.T) {
 	want("loading", "/readyz", 503, "loading the policy")
 	want("loading", "/nothing", 404, "404 page not found")
 
-	entered, leave := make(chan struct{}), make(chan struct{})
+	var entered, leave chan struct{}
 	b := serve(t, config(), func(b *bench) {
-		b.server.cfg.WarmupInferences = 0
-		b.model.Before = func() error {
-			entered <- struct{}{}
-			<-leave
-			return nil
-		}
+		entered, leave = b.holdInferences()
 		h.watch(b.server)
 	})
 	rttest.Eventually(t, "readiness", func() bool { ok, _ := b.server.Ready(); return ok })

@@ -83,6 +83,19 @@ func serve(t *testing.T, cfg manifest.Config, change ...func(*bench)) *bench {
 	return b
 }
 
+// holdInferences makes each inference say that it has begun and wait for leave. It
+// is for serve's options.
+func (b *bench) holdInferences() (entered, leave chan struct{}) {
+	entered, leave = make(chan struct{}, 100), make(chan struct{})
+	b.server.cfg.WarmupInferences = 0
+	b.model.Before = func() error {
+		entered <- struct{}{}
+		<-leave
+		return nil
+	}
+	return entered, leave
+}
+
 func (b *bench) query(key string, payload []byte) []wire.Reply {
 	b.t.Helper()
 	replies, err := b.session.Get(b.t.Context(), key, payload, patience)
@@ -566,15 +579,8 @@ func TestMalformedSamples(t *testing.T) {
 // While the worker is busy, only the newest observation of each robot waits;
 // the reply says how many were replaced, and robots take turns.
 func TestNewestWinsAndNobodyStarves(t *testing.T) {
-	entered, leave := make(chan struct{}, 100), make(chan struct{})
-	b := serve(t, config(), func(b *bench) {
-		b.server.cfg.WarmupInferences = 0
-		b.model.Before = func() error {
-			entered <- struct{}{}
-			<-leave
-			return nil
-		}
-	})
+	var entered, leave chan struct{}
+	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
 	b.open(fakeOpen("a"))
 	b.open(fakeOpen("z"))
 	a, z := b.robot("a"), b.robot("z")
@@ -780,15 +786,8 @@ func TestIdleSessionsEnd(t *testing.T) {
 
 // On stop the request in hand is finished and everything is withdrawn.
 func TestServeDrains(t *testing.T) {
-	entered, leave := make(chan struct{}), make(chan struct{})
-	b := serve(t, config(), func(b *bench) {
-		b.server.cfg.WarmupInferences = 0
-		b.model.Before = func() error {
-			entered <- struct{}{}
-			<-leave
-			return nil
-		}
-	})
+	var entered, leave chan struct{}
+	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
 	o := fakeOpen("a")
 	o.SessionEpoch = 3
 	b.open(o)
@@ -836,15 +835,8 @@ func (c *counted) Close() error { *c++; return nil }
 // An inference that outlasts the drain keeps its model: freeing it under ONNX
 // Runtime would crash the process with an exit code that means something else.
 func TestAModelInUseIsNotClosed(t *testing.T) {
-	entered, leave := make(chan struct{}), make(chan struct{})
-	b := serve(t, config(), func(b *bench) {
-		b.server.cfg.WarmupInferences = 0
-		b.model.Before = func() error {
-			entered <- struct{}{}
-			<-leave
-			return nil
-		}
-	})
+	var entered, leave chan struct{}
+	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
 	b.open(fakeOpen("a"))
 	b.robot("a").send(obsHeader(0, 1), fakeObs(t))
 	<-entered
