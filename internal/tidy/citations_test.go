@@ -1,11 +1,9 @@
 package tidy
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"regexp"
 	"slices"
@@ -94,18 +92,7 @@ func matches(names []string, pattern string) bool {
 
 // What a comment or a page cites, its reader can open.
 func TestCitedFilesAreThere(t *testing.T) {
-	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		t.Skipf("git ls-files: %v: not a checkout", err)
-	}
-	var names []string
-	for name := range bytes.SplitSeq(bytes.TrimRight(out, "\x00"), []byte{0}) {
-		if info, err := os.Lstat(root + "/" + string(name)); err == nil && info.Mode().IsRegular() {
-			names = append(names, string(name))
-		}
-	}
+	names := listedFiles(t, "--cached", "--others", "--exclude-standard")
 	findings, err := citations(os.DirFS(root), names)
 	if err != nil {
 		t.Fatal(err)

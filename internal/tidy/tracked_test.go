@@ -33,20 +33,26 @@ func machinePaths(fsys fs.FS, names []string) (findings []string, err error) {
 	return findings, nil
 }
 
-func TestTrackedFilesNameNoMachinePaths(t *testing.T) {
-	cmd := exec.Command("git", "ls-files", "-z")
+// listedFiles returns the regular files that git ls-files lists with the options.
+func listedFiles(t *testing.T, options ...string) (names []string) {
+	t.Helper()
+	cmd := exec.Command("git", append([]string{"ls-files", "-z"}, options...)...)
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
 		t.Skipf("git ls-files: %v: not a checkout, so nothing says which files are tracked", err)
 	}
-	var names []string
 	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
 		// A file may be deleted and not yet committed; a link is not content.
 		if info, err := os.Lstat(root + "/" + name); err == nil && info.Mode().IsRegular() {
 			names = append(names, name)
 		}
 	}
+	return names
+}
+
+func TestTrackedFilesNameNoMachinePaths(t *testing.T) {
+	names := listedFiles(t)
 	findings, err := machinePaths(os.DirFS(root), names)
 	if err != nil {
 		t.Fatal(err)
