@@ -96,8 +96,8 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 	}
 }
 
-// What keeps an arm from being opened may pass: whoever has the port ends, the
-// arm gets its power. What will not is said at once.
+// What keeps an arm from being opened may pass: another program closes the port, the
+// arm gets its power. What cannot pass is an error at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
 	r, err := robot.ByName("so101")

@@ -171,8 +171,8 @@ func TestArmThatComesBack(t *testing.T) {
 	}
 }
 
-// Whoever pauses before the first chunk, or in the middle of the arming, gets no
-// torque until the pause is over.
+// A pause before the first chunk, or in the middle of the arming, keeps torque off
+// until it is over.
 func TestNothingIsArmedWhilePaused(t *testing.T) {
 	r := newRig(t)
 	r.step(1)

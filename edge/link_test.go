@@ -221,9 +221,9 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	}
 }
 
-// Whoever else serves by the time that a robot opens again, it wants the service it
-// had: it waits for that one and never dies of another's presence, be that another
-// service or another model of the same.
+// A robot that opens again wants the service it had. It waits for that one, and does
+// not end its run because another service, or another model under the same service,
+// is there.
 func TestLinkLooksForTheServiceItHad(t *testing.T) {
 	for name, other := range map[string][2]string{"another service": {"demo/m", "other"}, "another model": {"demo/bigger", "demo"}} {
 		for _, service := range []string{"", "demo"} {

@@ -25,8 +25,8 @@ func warning(d *Decoder) string {
 	return string(text)
 }
 
-// Webcams send bytes that belong to nothing before a marker. The picture behind
-// the warning is the one without them, and whoever decodes is told.
+// Webcams send stray bytes before a marker. The picture is decoded as if they were
+// not there, and the caller gets a warning.
 func TestStrayBytesAreAWarning(t *testing.T) {
 	for _, tt := range []struct {
 		file   string

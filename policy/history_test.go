@@ -73,7 +73,7 @@ func TestHistoryGolden(t *testing.T) {
 	}
 	deviations := map[string]string{
 		"first_span_missing_shifts_left": "what is left would be the rows of other instants",
-		"end_past_chunk_truncates":       "a row that is not there is a mistake of whoever asks",
+		"end_past_chunk_truncates":       "a row that is not there is a mistake of the caller",
 		"negative_start_python_slice":    "so are rows from the end",
 		"lru_evicts_oldest_at_H":         "ten chunks are kept, not H",
 		"pad_to_max_action_dim":          "the graph pads by itself",

@@ -93,8 +93,8 @@ func TestPinKnowsIsolatedCPUs(t *testing.T) {
 	}
 }
 
-// A CPU that taskset left out is granted by the real kernel, and the question does
-// not move whoever asks.
+// A CPU that taskset left out is granted by the real kernel, and the check does
+// not move the calling thread.
 func TestCheckCPULeavesTheCallerWhereItIs(t *testing.T) {
 	done := make(chan struct{})
 	go func() {

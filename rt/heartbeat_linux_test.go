@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Whoever has the file sees the ticks of a loop, from before the first until the
+// A reader of the file sees the ticks of a loop, from before the first until the
 // last, and for how long they may stay away.
 func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 	f, err := ProcessHeartbeat()

@@ -11,8 +11,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: whoever opens an arm is heard when he wants to stop, at whatever point,
-// and leaves no motor with its EEPROM open.
+// Goal: OpenArm can be cancelled at any point, soon returns, and leaves no motor
+// with its EEPROM unlocked.
 func TestOpeningHaltsSoon(t *testing.T) {
 	const soon, settled = 200 * time.Millisecond, 4 * time.Second
 	for name, spoil := range map[string]func(*line){

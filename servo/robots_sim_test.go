@@ -264,8 +264,8 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	}
 }
 
-// An arm that is left holding is not left with a watchdog: once fired it would
-// refuse the goals of whoever comes next.
+// An arm that is left holding is not left with a bus watchdog: once it fired, the
+// motors would refuse the goals of the next program.
 func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{})

@@ -118,7 +118,8 @@ func TestTorqueOffOnADeadPort(t *testing.T) {
 	}
 }
 
-// Goal: whoever finds an arm that holds itself up does not let it fall.
+// Goal: OpenArm leaves torque as it finds it, so that an arm under torque does not
+// fall.
 func TestOpenLeavesTorqueAlone(t *testing.T) {
 	for _, torque := range []byte{0, 1} {
 		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)

@@ -116,7 +116,7 @@ func ParseSessionAck(a *SessionAck, src []byte) error {
 	return parseFields(src, a.fields())
 }
 
-// Status describes a server to whoever asks; the query has an empty body.
+// Status describes a server; the query for it has an empty body.
 type Status struct {
 	Capabilities
 	MinSchemaVersion int

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// Whoever reads the log may go away (| head, a terminal multiplexer that died): the
-// arm goes on, and is let go at the end. Go ends a program that writes to a broken
-// standard error, and with it nobody would let the arm go.
+// The reader of the log may go away (| head, a terminal multiplexer that died): the
+// run goes on, and switches torque off at the end. By default Go ends a program that
+// writes to a broken standard error, which would leave the arm under torque.
 func TestRunOutlivesItsReader(t *testing.T) {
 	s, b := newHoldServer(t), simBus(t)
 	r, w, err := os.Pipe()
@@ -216,7 +216,7 @@ func firstLine(t *testing.T, cmd *exec.Cmd) string {
 	return line
 }
 
-// edge-rt monitor | head: whoever reads has seen enough, and it ends in peace.
+// edge-rt monitor | head: it ends without an error when its reader is gone.
 func TestMonitorEndsWithItsReader(t *testing.T) {
 	cmd, log := exec.Command(binary, "monitor", "--bus", simBus(t).Path(), "--every", "20ms"), new(bytes.Buffer)
 	cmd.Stderr = log
@@ -240,7 +240,7 @@ func TestMonitorEndsWithItsReader(t *testing.T) {
 	}
 }
 
-// A simulated bus serves on, whoever has read its first line.
+// A simulated bus goes on when the reader of its first line is gone.
 func TestSimBusOutlivesItsReader(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "so101")
 	cmd, log := exec.Command(binary, "sim-bus", "--link", link), new(bytes.Buffer)

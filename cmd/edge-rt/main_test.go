@@ -227,7 +227,7 @@ func TestVersionSaysTheTransport(t *testing.T) {
 	}
 }
 
-// Whoever reads the summary learns why a run did not begin, too.
+// The summary of a run that did not begin says why.
 func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edge.json")
 	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms", "--json", file)

@@ -23,8 +23,8 @@ import (
 
 const twinDelay = 150 * time.Millisecond
 
-// draftServer answers as LeRobot's draft does: to everybody, whoever has the name,
-// with nothing but the header of the request echoed; and late. The first joint's
+// draftServer answers as LeRobot's draft does: every robot of a name, with nothing
+// but the header of the request echoed; and late. The first joint's
 // action says whose request it answers, by the task.
 func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 	t.Helper()

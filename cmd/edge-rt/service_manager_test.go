@@ -112,8 +112,8 @@ func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cm
 }
 
 // freePort is an endpoint of this machine at which nobody listens. It lies below
-// the ports that the kernel gives to whoever dials (ip_local_port_range), one of
-// which somebody may have by the time it is listened at.
+// the ephemeral ports (ip_local_port_range), so that no outgoing connection takes it
+// before the test listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {

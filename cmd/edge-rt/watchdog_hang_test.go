@@ -142,7 +142,7 @@ func TestAHungTickIsEnded(t *testing.T) {
 	}
 }
 
-// Whoever traces the whole process, a debugger, stops it on purpose.
+// A debugger stops the whole process on purpose: the watchdog process leaves it alone.
 func TestADebuggerMayStopTheEdge(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -220,7 +220,8 @@ func TestWatchdogThatEndsIsReported(t *testing.T) {
 	}
 }
 
-// Whoever is killed gives its port back a little later, and its watchdog may have it.
+// The port of a killed process is free a little later, and its watchdog process may
+// have it for a while.
 func TestTorqueOffWaitsForThePort(t *testing.T) {
 	b := simBus(t)
 	torqueOnAll(t, b.Path())

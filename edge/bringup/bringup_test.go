@@ -356,7 +356,7 @@ func TestMoveHasItsSpeed(t *testing.T) {
 	}
 }
 
-// Whoever interrupts a move has a limp arm.
+// An interrupted move leaves the arm limp.
 func TestMoveInterrupted(t *testing.T) {
 	bus, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)

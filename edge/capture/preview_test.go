@@ -23,8 +23,8 @@ func newTestPreview(t *testing.T, v *Encoder) *Preview {
 	return p
 }
 
-// A camera's own JPEG is shown at once and as it came, with the tables where they
-// lack; whoever comes a moment later gets the same copy.
+// A camera's own JPEG is shown at once and as it came, with Huffman tables where it
+// has none; a request a moment later gets the same copy.
 func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
 	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, bare}}

@@ -222,8 +222,8 @@ func TestATakenPortIsNamed(t *testing.T) {
 	}
 }
 
-// Clients that say half a request and then nothing have all slots, and lose them:
-// whoever comes next waits for the read limit, and no further goroutine serves.
+// Clients that send half a request and then nothing take all slots, and lose them
+// at the read limit: the next client waits until then, and no goroutine is added.
 func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
@@ -361,7 +361,7 @@ func TestMemoryStaysBounded(t *testing.T) {
 	}
 }
 
-// In the long run requests come at a bounded rate, whoever asks.
+// All clients together get a bounded rate of requests.
 func TestRequestsArePaced(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)

@@ -232,7 +232,7 @@ func TestTickNoAlloc(t *testing.T) {
 	}
 }
 
-// faulty is a clock on which whoever keeps the arms panics, once it is told to.
+// faulty is a clock that panics in the loop that drives the arms, once now is set.
 type faulty struct {
 	rt.Clock
 	now atomic.Bool

@@ -11,8 +11,7 @@ import (
 )
 
 // Clock is an rt.Clock that moves only when somebody sleeps or when it is told
-// to. It has one time for all of its users: whoever sleeps furthest pulls the
-// others along.
+// to. It has one time for all of its users: the longest sleep sets it.
 type Clock struct {
 	mu   sync.Mutex
 	now  rt.Instant                   // Guarded by mu.

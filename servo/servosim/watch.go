@@ -3,9 +3,9 @@ package servosim
 import "edgert/rt"
 
 // Event is something that happened to a servo: a write that it received, or a
-// change that it made by itself. Whoever watches a bus gets each of them, in
+// change that it made by itself. Config.Watch is called with each of them, in
 // order, on the wire's goroutine with the bus's lock held: it must neither block
-// nor call the bus, and keeps nothing of what it is lent.
+// nor call the bus, and must not keep what it is lent.
 type Event struct {
 	At          rt.Instant
 	ID          uint8

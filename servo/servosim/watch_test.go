@@ -109,7 +109,7 @@ func TestABootIsTold(t *testing.T) {
 	}
 }
 
-// Whoever watches costs the wire no allocation.
+// Config.Watch adds no allocation to a transaction.
 func TestWatchingAllocatesNothing(t *testing.T) {
 	n := 0
 	s, _ := one(t, "sts3215", Config{Watch: func(*Event) { n++ }})

@@ -34,7 +34,7 @@ cat $d/$n
 	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing goes out: whoever runs these tests would take it for theirs.
+	// Nothing is printed: a reader would take it for the result of these tests.
 	calm, out = func(time.Duration) bool { return true }, io.Discard
 	t.Cleanup(func() { calm, out = proc.Calm, os.Stdout })
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
@@ -122,7 +122,7 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// Whoever runs tests again knows them by the mark that they are given.
+// The tests to run again are known by the attribute that rttest.RealTime sets.
 func TestTheMark(t *testing.T) {
 	if realTime != rttest.RealTimeAttr {
 		t.Errorf("looks for %q, tests are marked %q", realTime, rttest.RealTimeAttr)

@@ -148,8 +148,8 @@ func TestNextOutage(t *testing.T) {
 	}
 }
 
-// Chance belongs to the tick, not to the message: whoever sends on the same tick
-// meets the same effect, and the shares are what the script says.
+// Chance is drawn for the tick, not for the message: all messages of one tick meet
+// the same effect, and the shares are what the script says.
 func TestDrawsAreCommon(t *testing.T) {
 	s := mustParse(t, `
 faults:

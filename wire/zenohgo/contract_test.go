@@ -60,7 +60,7 @@ func before(t *testing.T, at string) *zenohtest.Proxy {
 }
 
 // Goal: the library's session keeps every promise of wire.Session, with another
-// one and with ours, whoever of the two listens.
+// one and with ours, as the listener and as the dialler.
 func TestContract(t *testing.T) {
 	for _, n := range []struct {
 		name        string

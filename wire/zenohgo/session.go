@@ -38,7 +38,7 @@ type Session struct {
 	// took too long.
 	Overflows atomic.Uint64
 
-	// mu is held for reading by whoever calls the library, and for writing by
+	// mu is held for reading during every call of the library, and for writing by
 	// Close.
 	mu      sync.RWMutex
 	closed  bool

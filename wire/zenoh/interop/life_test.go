@@ -209,7 +209,7 @@ func TestMutualTLSAndAccessControl(t *testing.T) {
 }
 
 // Goal: the official implementation and ours trust each other over mutual TLS,
-// whoever of the two listens.
+// each as the listener and as the dialler.
 func TestOverTLS(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		ca := endpointtest.New(t)

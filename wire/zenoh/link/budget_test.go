@@ -117,7 +117,7 @@ func TestHost(t *testing.T) {
 }
 
 // Goal: collections are at least collectInterval apart, however fast garbage is
-// made, and whoever makes it waits.
+// made, and the reader that makes it waits.
 func TestCollectionRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, intervals = 1 << 20, 5

@@ -29,8 +29,8 @@ func framed(batch []byte) []byte {
 	return append(binary.LittleEndian.AppendUint16(nil, uint16(len(batch))), batch...)
 }
 
-// Goal: whoever begins badly is refused, and told why where the official code
-// tells.
+// Goal: a bad handshake is refused, with the reason where the official code sends
+// one.
 func TestAcceptRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name, send, want string

@@ -2,10 +2,10 @@
 // for its clients, and a peer of other listeners and routers.
 //
 // It answers its clients' interests, and passes samples, queries with their
-// replies, and tokens between a client and everybody else. Peers and routers,
-// whoever dialled whom, tell each other all that they and their clients have, and
-// nothing goes from one of them to another through a third, because they reach
-// each other: so nothing comes twice and nothing goes round.
+// replies, and tokens between a client and everybody else. Peers and routers
+// tell each other all that they and their clients have, whichever of them dialled.
+// Nothing is passed from one of them to another, because they reach each other by
+// themselves: so nothing arrives twice or goes round.
 //
 // What is passed on keeps its QoS, and a link that does not take it loses it by
 // that QoS: a droppable sample at once, a blocking one when the link has taken

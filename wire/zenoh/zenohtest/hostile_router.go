@@ -10,8 +10,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// HostileRouter is a router that is good for nothing and, once it has begun, attacks
-// whoever has dialled it and whoever comes back.
+// HostileRouter is a router that routes nothing and, once it has begun, attacks every
+// session that has dialled it or dials it again.
 type HostileRouter struct {
 	Links atomic.Uint64 // that were opened
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Proxy stands between whoever dials its Endpoint and another endpoint, and
-// misbehaves as told. All is as it should be until then.
+// Proxy forwards what dials its Endpoint to another endpoint, and cuts, delays,
+// slows or stalls it when told to.
 type Proxy struct {
 	target   string
 	listener net.Listener

@@ -234,7 +234,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
 // orEmpty is a payload, which the node takes for none when it is nil.
 func orEmpty(payload []byte) []byte { return append([]byte{}, payload...) }
 
-// replied hands a reply to whoever asked.
+// replied hands a reply to the Get that asked for it.
 func (s *Session) replied(h head) {
 	s.mu.Lock()
 	to := s.asking[h.Name]
