@@ -68,7 +68,7 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 	}
 	e.cfg.FPS = e.link.contract.fps
 	e.log.Info("the policy's rate", "fps", e.cfg.FPS)
-	if err := e.cfg.CheckPlan(); err != nil {
+	if err := e.cfg.CheckSchedule(); err != nil {
 		return err
 	}
 	if e.record != nil {

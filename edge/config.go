@@ -58,8 +58,8 @@ type Config struct {
 	Service     string   // empty: the only one in reach
 	Task        string
 	ID          string       // empty: this host's own
-	Plan        chunk.Config // the discipline; sizes and rate are filled in at Open
-	Shape       stage.Config // between schedule and bus
+	Schedule    chunk.Config // the discipline; sizes and rate are filled in at Open
+	Stages      stage.Config // between schedule and bus
 	Record      io.Writer    // a line for each action that ran; nil: none
 	Duration    time.Duration
 	Seed        uint64 // of the simulated world
@@ -107,7 +107,7 @@ func (c *Config) Check() error {
 	case c.Fallback != "hold" && c.Fallback != "repeat_last":
 		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
 	}
-	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckPlan(), c.checkTimes()); err != nil {
+	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckSchedule(), c.checkTimes()); err != nil {
 		return err
 	}
 	if err := rt.CheckCPU(c.CPU); err != nil {
@@ -226,59 +226,59 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 	return nil
 }
 
-// CheckPlan refuses an impossible schedule, and settings that it would ignore. It reads
-// Plan, Shape and FPS alone; what depends on a rate that is not known yet passes.
-func (c *Config) CheckPlan() error {
-	p := c.Plan
-	if !p.Compat && slices.Index(chunk.Cooldowns, p.Cooldown) >= 2 {
-		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add --compat to measure it all the same", p.Cooldown)
+// CheckSchedule refuses an impossible schedule, and settings that it would ignore. It reads
+// Schedule, Stages and FPS alone; what depends on a rate that is not known yet passes.
+func (c *Config) CheckSchedule() error {
+	s := c.Schedule
+	if !s.Compat && slices.Index(chunk.Cooldowns, s.Cooldown) >= 2 {
+		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add --compat to measure it all the same", s.Cooldown)
 	}
-	fps := cmp.Or(c.FPS, 4*c.Shape.Cutoff) // of which no cutoff is too high or too low
+	fps := cmp.Or(c.FPS, 4*c.Stages.Cutoff) // of which no cutoff is too high or too low
 	if !(fps > 0 && fps <= maxFPS) {
 		fps = maxFPS
 	}
-	p.Horizon, p.DOF, p.FPS = maxHorizon, 1, fps // the server's and the robot's are not known yet
-	if _, err := chunk.New(p); err != nil {
+	s.Horizon, s.DOF, s.FPS = maxHorizon, 1, fps // the server's and the robot's are not known yet
+	if _, err := chunk.New(s); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if _, err := stage.NewChain(c.Shape, fps, 1); err != nil {
+	if _, err := stage.NewChain(c.Stages, fps, 1); err != nil {
 		return exit.With(exit.Usage, err)
 	}
 	if rate := c.rate(); rate > maxFPS {
-		return exit.Errorf(exit.Usage, "--fps %v with --interpolation-multiplier %d are %v ticks per second, at most %d", c.FPS, c.Shape.Multiplier, rate, maxFPS)
+		return exit.Errorf(exit.Usage, "--fps %v with --interpolation-multiplier %d are %v ticks per second, at most %d", c.FPS, c.Stages.Multiplier, rate, maxFPS)
 	}
-	p = c.Plan
+	s = c.Schedule
 	for _, f := range []struct {
 		flag  string
 		given bool
 		with  []string // schedules
 	}{
-		{"--s-min", p.SMin != 0, []string{"drtc"}},
-		{"--prefix", p.Prefix != "", []string{"drtc"}},
-		{"--cooldown", p.Cooldown != "", []string{"drtc"}},
-		{"--buffer-time", p.Buffer != 0, []string{"rtc", "append", "v1"}},
-		{"--chunk-size-threshold", p.Threshold != 0, []string{"async"}},
-		{"--similarity", p.Similarity != 0, []string{"async"}},
-		{"--aggregate-fn-name", p.Aggregate != "", []string{"async", "v1"}},
+		{"--s-min", s.SMin != 0, []string{"drtc"}},
+		{"--prefix", s.Prefix != "", []string{"drtc"}},
+		{"--cooldown", s.Cooldown != "", []string{"drtc"}},
+		{"--buffer-time", s.Buffer != 0, []string{"rtc", "append", "v1"}},
+		{"--chunk-size-threshold", s.Threshold != 0, []string{"async"}},
+		{"--similarity", s.Similarity != 0, []string{"async"}},
+		{"--aggregate-fn-name", s.Aggregate != "", []string{"async", "v1"}},
 	} {
-		if f.given && !slices.Contains(f.with, p.Schedule) {
-			return exit.Errorf(exit.Usage, "%s says nothing to --schedule %s: it is for %s", f.flag, p.Schedule, strings.Join(f.with, ", "))
+		if f.given && !slices.Contains(f.with, s.Schedule) {
+			return exit.Errorf(exit.Usage, "%s says nothing to --schedule %s: it is for %s", f.flag, s.Schedule, strings.Join(f.with, ", "))
 		}
 	}
 	switch {
-	case p.Cooldown == chunk.Cooldowns[0] && p.Compat:
-		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", p.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
-	case p.EstimatorK != 0 && p.Estimator != "jk":
+	case s.Cooldown == chunk.Cooldowns[0] && s.Compat:
+		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", s.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
+	case s.EstimatorK != 0 && s.Estimator != "jk":
 		return exit.Errorf(exit.Usage, "--estimator-k is for --estimator jk, which has to be given with it")
-	case p.EstimatorFixed != 0 && p.Estimator != "fixed":
+	case s.EstimatorFixed != 0 && s.Estimator != "fixed":
 		return exit.Errorf(exit.Usage, "--estimator-fixed is for --estimator fixed, which has to be given with it")
-	case p.Estimator != "" && p.Compat && !slices.Contains([]string{"drtc", "rtc"}, p.Schedule):
-		return exit.Errorf(exit.Usage, "--estimator says nothing to --schedule %s --compat, which estimates nothing", p.Schedule)
+	case s.Estimator != "" && s.Compat && !slices.Contains([]string{"drtc", "rtc"}, s.Schedule):
+		return exit.Errorf(exit.Usage, "--estimator says nothing to --schedule %s --compat, which estimates nothing", s.Schedule)
 	}
 	return nil
 }
 
 // rate is the ticks per second, FPS the actions.
-func (c *Config) rate() float64 { return c.FPS * float64(max(c.Shape.Multiplier, 1)) }
+func (c *Config) rate() float64 { return c.FPS * float64(max(c.Stages.Multiplier, 1)) }
 
 func (c *Config) period() time.Duration { return time.Duration(float64(time.Second) / c.rate()) }

@@ -364,8 +364,8 @@ func (c *control) recordAction(now rt.Instant, action []float32) {
 	if a == nil {
 		return
 	}
-	p := c.core.Plan.Last()
-	a.At, a.Source, a.Step = now, c.source, c.core.Plan.View().N
+	p := c.core.Schedule.Last()
+	a.At, a.Source, a.Step = now, c.source, c.core.Schedule.View().N
 	a.Seq, a.Epoch, a.Episode, a.Index, a.Delay, a.Dropped = p.Seq, p.Epoch, p.Episode, p.Index, p.Asked, p.Delay
 	a.Session = c.session.of(p.Epoch)
 	a.Joints = copy(a.Action[:], action)
@@ -377,7 +377,7 @@ func (c *control) recordAction(now rt.Instant, action []float32) {
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
 	for s := c.out.sources.Peek(); s != nil; s = c.out.sources.Peek() {
-		c.core.Plan.SetSource(s.key, s.at)
+		c.core.Schedule.SetSource(s.key, s.at)
 		c.out.sources.Release()
 	}
 	a, key, fresh := c.inbox.Front()
@@ -396,7 +396,7 @@ func (c *control) merge(now rt.Instant) {
 		Key: key, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data,
 		Prov: chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
 	}
-	res := c.core.Plan.OnChunk(c.clock.Now(), &c.merged)
+	res := c.core.Schedule.OnChunk(c.clock.Now(), &c.merged)
 	switch res.Outcome {
 	case chunk.Joined:
 	case chunk.Unknown:
@@ -424,7 +424,7 @@ func (c *control) ask(now rt.Instant) {
 		c.session.epoch = epoch
 		if epoch != 0 {
 			c.session.recent[epoch%uint32(len(c.session.recent))] = c.link.session.Load()
-			c.core.Plan.RequestNow()
+			c.core.Schedule.RequestNow()
 			c.change(now, causeOpened)
 		}
 	}
@@ -482,7 +482,7 @@ func (c *control) updateState(now rt.Instant) {
 	}
 	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
 	c.run.since = now
-	c.stats.size.Store(int64(c.core.Plan.View().Size))
+	c.stats.size.Store(int64(c.core.Schedule.View().Size))
 	if c.run.state == stateDead {
 		c.operator.leave.Store(true)
 	} else if !c.operator.leave.Load() {

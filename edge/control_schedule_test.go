@@ -101,7 +101,7 @@ func TestInterpolatedTicks(t *testing.T) {
 	}
 	r.core.Stages, r.slope = shape, 1
 	r.serve(201, 3, 10)
-	if n := r.core.Plan.View().N; n < 95 || n > 101 {
+	if n := r.core.Schedule.View().N; n < 95 || n > 101 {
 		t.Errorf("%d actions in 201 ticks, want about 98", n)
 	}
 	if n := r.stats.starved.Load(); n != 0 {
@@ -144,11 +144,11 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 // A discipline that asks when nothing is left is not DEGRADED before it has waited.
 func TestRareRequestsAreNotDegraded(t *testing.T) {
 	r := newRig(t)
-	plan, err := chunk.New(chunk.Config{Schedule: "sync", Horizon: testHorizon, DOF: testDOF, FPS: 100, Epsilon: 1})
+	schedule, err := chunk.New(chunk.Config{Schedule: "sync", Horizon: testHorizon, DOF: testDOF, FPS: 100, Epsilon: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.core.Plan, r.degradedAfter = plan, 150*time.Millisecond // less than a chunk lasts
+	r.core.Schedule, r.degradedAfter = schedule, 150*time.Millisecond // less than a chunk lasts
 	degraded := false
 	due := map[uint64]int64{}
 	last := r.session.key

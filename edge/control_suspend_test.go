@@ -29,7 +29,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 		r.step(1)
 	}
 	asked, episode := r.session.key, r.session.episode
-	if left := r.core.Plan.View().Size; left < 5 || r.run.state != stateStreaming {
+	if left := r.core.Schedule.View().Size; left < 5 || r.run.state != stateStreaming {
 		t.Fatalf("%d actions left in state %v: not what this test is about", left, r.run.state)
 	}
 	slept := rt.NewSuspension(r.time)

@@ -137,7 +137,7 @@ func newRig(t *testing.T) *rig {
 		t.Skipf("no eventfd on this system: %v", err)
 	}
 	t.Cleanup(func() { waker.Close() })
-	plan, err := chunk.New(chunk.Config{
+	schedule, err := chunk.New(chunk.Config{
 		Schedule: "drtc", Horizon: testHorizon, DOF: testDOF, FPS: 100, PrefixEnd: 10,
 		SMin: testSMin, Epsilon: 1, Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
 	})
@@ -159,7 +159,7 @@ func newRig(t *testing.T) *rig {
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
 		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker, stop: new(atomic.Bool),
 		link: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(),
-	}, tick.Core{Plan: plan, Stages: stages, MaxAge: time.Second}, testHorizon)
+	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second}, testHorizon)
 	r.link.epoch.Store(1)
 	return r
 }
@@ -273,7 +273,7 @@ func TestSteadyStreamNeverStarves(t *testing.T) {
 	if n := r.stats.starved.Load(); n != 0 {
 		t.Errorf("starved %d ticks, want 0", n)
 	}
-	if got := r.core.Plan.View().N; got < 290 {
+	if got := r.core.Schedule.View().N; got < 290 {
 		t.Errorf("executed step %d after 300 ticks, want about 295", got)
 	}
 }
@@ -338,10 +338,10 @@ func TestOldActionsNeverRun(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	r.core.MaxAge = 5 * testPeriod
-	n := r.core.Plan.View().N
+	n := r.core.Schedule.View().N
 	r.step(10)
-	if r.stats.tooOld.Load() == 0 || r.core.Plan.View().N > n+5 {
-		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.core.Plan.View().N)
+	if r.stats.tooOld.Load() == 0 || r.core.Schedule.View().N > n+5 {
+		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.core.Schedule.View().N)
 	}
 }
 
@@ -384,7 +384,7 @@ func TestAsksAfterABreak(t *testing.T) {
 	var r *rig
 	for n := range 20 { // a tick just after a merge
 		r = newRig(t)
-		if r.serve(40+n, 3, 10); r.core.Plan.View().Size > testHorizon-testSMin+1 {
+		if r.serve(40+n, 3, 10); r.core.Schedule.View().Size > testHorizon-testSMin+1 {
 			break
 		}
 	}
@@ -393,7 +393,7 @@ func TestAsksAfterABreak(t *testing.T) {
 	r.step(5)
 	r.operator.pause.Store(false)
 	r.step(1)
-	if left := r.core.Plan.View().Size; left <= testHorizon-testSMin {
+	if left := r.core.Schedule.View().Size; left <= testHorizon-testSMin {
 		t.Fatalf("%d actions left: the trigger would ask anyway", left)
 	}
 	if got := r.stats.requests.Load() - asked; got != 1 {

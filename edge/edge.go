@@ -228,14 +228,14 @@ func unitsOf(r robot.Robot) (units []string) {
 // build allocates what the session's sizes need.
 func (e *Edge) build(context.Context) error {
 	contract, period, events := e.link.contract, e.cfg.period(), event.NewQueue(eventSlots)
-	schedule := e.cfg.Plan
-	schedule.Horizon, schedule.DOF, schedule.FPS = contract.horizon, len(e.robot.Motors), e.cfg.FPS
-	schedule.PrefixEnd, schedule.RequestTimeout = contract.prefixEnd, e.cfg.RequestTimeout
-	plan, err := chunk.New(schedule)
+	settings := e.cfg.Schedule
+	settings.Horizon, settings.DOF, settings.FPS = contract.horizon, len(e.robot.Motors), e.cfg.FPS
+	settings.PrefixEnd, settings.RequestTimeout = contract.prefixEnd, e.cfg.RequestTimeout
+	schedule, err := chunk.New(settings)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	stages, err := stage.NewChain(e.cfg.Shape, e.cfg.FPS, schedule.DOF)
+	stages, err := stage.NewChain(e.cfg.Stages, e.cfg.FPS, settings.DOF)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -250,10 +250,10 @@ func (e *Edge) build(context.Context) error {
 		arm: follow.New(e.arm, follow.Config{
 			Period: period, Safety: e.robot.Safety, Gate: follow.NewGate(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
 			Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
-		}, schedule.DOF),
+		}, settings.DOF),
 		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
 		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
-	}, tick.Core{Plan: plan, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
+	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.control.link.missingCameras.Store(int32(len(e.cameras)))

@@ -260,7 +260,7 @@ func (l *link) lossReason() string {
 		return "" // no answer is due
 	}
 	patience := l.cfg.RequestTimeout
-	if l.cfg.Plan.Compat {
+	if l.cfg.Schedule.Compat {
 		patience *= compatTimeouts
 	}
 	if quiet := l.clock.Now().Sub(max(merged, l.openedAt)); quiet > patience {

@@ -114,7 +114,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 	t.Cleanup(func() { n.Close() })
 	log := new(bytes.Buffer)
 	return &link{
-		cfg: &Config{Plan: chunk.Config{Schedule: "drtc"},
+		cfg: &Config{Schedule: chunk.Config{Schedule: "drtc"},
 			FPS: 60, Robot: "so101", Service: service, Connect: []string{s.endpoint}, RequestTimeout: time.Second, Task: "pick",
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
 			Cameras: []capture.Config{{Name: "top", Source: "sim"}},

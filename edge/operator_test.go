@@ -17,11 +17,11 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.1
 	r.serve(60, 3, 10)
-	size, n, goal, asked := r.core.Plan.View().Size, r.core.Plan.View().N, r.arm.Goal[0], r.stats.requests.Load()
+	size, n, goal, asked := r.core.Schedule.View().Size, r.core.Schedule.View().N, r.arm.Goal[0], r.stats.requests.Load()
 	r.operator.pause.Store(true)
 	r.step(500) // longer than quiet and offline
-	if r.core.Plan.View().Size != size || r.core.Plan.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
-		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.core.Plan.View().Size, n, r.core.Plan.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
+	if r.core.Schedule.View().Size != size || r.core.Schedule.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
+		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.core.Schedule.View().Size, n, r.core.Schedule.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
 	}
 	if r.stats.starved.Load() != 0 || r.run.state != stateStreaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
@@ -32,8 +32,8 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r.core.MaxAge = 0
 	r.operator.pause.Store(false)
 	r.step(1)
-	if r.core.Plan.View().N != n+1 {
-		t.Errorf("resume: n = %d, want %d", r.core.Plan.View().N, n+1)
+	if r.core.Schedule.View().N != n+1 {
+		t.Errorf("resume: n = %d, want %d", r.core.Schedule.View().N, n+1)
 	}
 }
 
@@ -43,8 +43,8 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	before := r.session.key
 	r.operator.resets.Add(1)
 	r.step(1)
-	if r.session.episode != 2 || r.core.Plan.View().Size != 0 || r.stats.episode.Load() != 2 {
-		t.Fatalf("episode %d with %d actions left, want 2 and none", r.session.episode, r.core.Plan.View().Size)
+	if r.session.episode != 2 || r.core.Schedule.View().Size != 0 || r.stats.episode.Load() != 2 {
+		t.Fatalf("episode %d with %d actions left, want 2 and none", r.session.episode, r.core.Schedule.View().Size)
 	}
 	if r.session.key != before+1 {
 		t.Fatalf("%d requests in the resetting tick, want 1", r.session.key-before)

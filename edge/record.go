@@ -16,7 +16,7 @@ func (e *Edge) openRecord(context.Context) (err error) {
 		return nil
 	}
 	e.record, err = record.NewLog(e.cfg.Record, record.Header{
-		ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS, Names: e.robot.ActionNames(),
+		ID: e.identity.ID, Robot: e.cfg.Robot, Schedule: e.cfg.Schedule.Schedule, FPS: e.cfg.FPS, Names: e.robot.ActionNames(),
 	})
 	if err != nil {
 		return fmt.Errorf("--record: %w; make room there, name another file, or leave --record out", err)

@@ -68,7 +68,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
 		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
-		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Plan.Conditioned(), Task: l.cfg.Task,
+		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Schedule.Conditioned(), Task: l.cfg.Task,
 		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
 	}
 	for _, key := range keys(l.cfg.Tags) {

@@ -63,15 +63,15 @@ type LiveTick struct {
 
 // Joint is one joint in the newest tick, in the robot's units.
 type Joint struct {
-	Name   string  `json:"name"`
-	Unit   string  `json:"unit"`
-	State  float64 `json:"state"` // measured
-	Goal   float64 `json:"goal"`
-	Stale  bool    `json:"stale"`  // it did not answer in this tick
-	Frozen bool    `json:"frozen"` // it has not for so long that it keeps its goal
-	Held   bool    `json:"held"`   // it is not driven, or only to relieve it: its motor complains, has restarted or was let go
-	Life   string  `json:"life"`   // what is known of it, follow.Life
-	Why    string  `json:"why"`    // why it is told what it is
+	Name       string  `json:"name"`
+	Unit       string  `json:"unit"`
+	State      float64 `json:"state"` // measured
+	Goal       float64 `json:"goal"`
+	Stale      bool    `json:"stale"`  // it did not answer in this tick
+	Frozen     bool    `json:"frozen"` // it has not for so long that it keeps its goal
+	Held       bool    `json:"held"`   // it is not driven, or only to relieve it: its motor complains, has restarted or was let go
+	Conditions string  `json:"life"`   // what is known of it, follow.Condition
+	Why        string  `json:"why"`    // why it is told what it is
 }
 
 // CtlReply is the answer to a command of edge-rt ctl.
@@ -159,7 +159,7 @@ type ServerSummary struct {
 func (e *Edge) status() Status {
 	st, loop := e.control.stats, e.loop.Stats()
 	s := Status{
-		ID: e.identity.ID, Schedule: e.cfg.Plan.Schedule, FPS: e.cfg.FPS, Server: e.control.link.server.Load(),
+		ID: e.identity.ID, Schedule: e.cfg.Schedule.Schedule, FPS: e.cfg.FPS, Server: e.control.link.server.Load(),
 		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
 		StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(), ActionAgeMS: short(st.age, time.Millisecond),
 		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
@@ -204,7 +204,7 @@ func (e *Edge) live() *Live {
 		l.Joints = append(l.Joints, Joint{
 			Name: names[j], Unit: units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
 			Stale: g.joints.Stale&bit != 0, Frozen: g.joints.Frozen&bit != 0, Held: g.joints.Held&bit != 0,
-			Life: g.joints.Conditions[j].String(), Why: g.joints.Conditions[j].Why(),
+			Conditions: g.joints.Conditions[j].String(), Why: g.joints.Conditions[j].Why(),
 		})
 	}
 	return l

@@ -84,8 +84,8 @@ func (e *Edge) summarize(err error) *Summary {
 	s := &Summary{
 		Status: e.status(), Bus: busSummary(e.arm.Stats()), Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
 		ExcusedMS: round3(loop.Excused.Seconds() * 1e3), Skipped: loop.Skipped, LatenessHist: histogram(loop.Lateness, time.Microsecond),
-		Compat: e.cfg.Plan.Compat, Multiplier: c.core.Stages.Multiplier(), Horizon: e.link.contract.horizon,
-		SMin: c.core.Plan.View().SMin, LatencySteps: c.core.Plan.View().Estimate, StarvedBus: st.starvedBus.Load(),
+		Compat: e.cfg.Schedule.Compat, Multiplier: c.core.Stages.Multiplier(), Horizon: e.link.contract.horizon,
+		SMin: c.core.Schedule.View().SMin, LatencySteps: c.core.Schedule.View().Estimate, StarvedBus: st.starvedBus.Load(),
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
 		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),

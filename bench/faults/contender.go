@@ -42,7 +42,7 @@ func ParseContender(text string) (Contender, error) {
 		}
 		given[sets] = option
 	}
-	if err := (&edge.Config{Plan: c.Schedule, FPS: fleet.FPS}).CheckPlan(); err != nil {
+	if err := (&edge.Config{Schedule: c.Schedule, FPS: fleet.FPS}).CheckSchedule(); err != nil {
 		return c, exit.Errorf(exit.Usage, "--schedule %s: %w", text, err)
 	}
 	return c, nil

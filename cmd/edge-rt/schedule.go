@@ -43,19 +43,19 @@ type scheduleFlags struct {
 
 // apply puts the flags into the edge's configuration.
 func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
-	p := &cfg.Plan
-	p.Schedule, p.Compat, p.Epsilon = f.Schedule, f.Compat, program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
-	p.SMin, p.Prefix, p.Buffer = program.ValueOr(f.SMin, 0), program.ValueOr(f.Prefix, ""), program.ValueOr(f.BufferTime, 0)
-	p.Threshold, p.Similarity = program.ValueOr(f.ChunkSizeThreshold, 0), program.ValueOr(f.Similarity, 0)
+	s := &cfg.Schedule
+	s.Schedule, s.Compat, s.Epsilon = f.Schedule, f.Compat, program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
+	s.SMin, s.Prefix, s.Buffer = program.ValueOr(f.SMin, 0), program.ValueOr(f.Prefix, ""), program.ValueOr(f.BufferTime, 0)
+	s.Threshold, s.Similarity = program.ValueOr(f.ChunkSizeThreshold, 0), program.ValueOr(f.Similarity, 0)
 	switch {
 	case f.Similarity == nil:
 	case *f.Similarity < 0:
 		return exit.Errorf(exit.Usage, "--similarity is %v, want a distance above 0, or 0 for all observations to leave", *f.Similarity)
 	case *f.Similarity == 0:
-		p.Similarity = -1 // every observation leaves
+		s.Similarity = -1 // every observation leaves
 	}
-	if f.ChunkSizeThreshold != nil && p.Threshold == 0 {
-		p.Threshold = math.SmallestNonzeroFloat64 // asks when nothing is left
+	if f.ChunkSizeThreshold != nil && s.Threshold == 0 {
+		s.Threshold = math.SmallestNonzeroFloat64 // asks when nothing is left
 	}
 	if err := f.checkZeros(); err != nil {
 		return err
@@ -65,24 +65,24 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 			return exit.Errorf(exit.Usage, "--estimator: %w", err)
 		}
 	}
-	p.Estimator, p.EstimatorK, p.EstimatorFixed = program.ValueOr(f.Estimator, ""), program.ValueOr(f.K, 0), program.ValueOr(f.Fixed, 0)
+	s.Estimator, s.EstimatorK, s.EstimatorFixed = program.ValueOr(f.Estimator, ""), program.ValueOr(f.K, 0), program.ValueOr(f.Fixed, 0)
 	if f.Cooldown != nil && !slices.Contains(chunk.Cooldowns, *f.Cooldown) {
 		return exit.Errorf(exit.Usage, "--cooldown is %q, want %s", *f.Cooldown, strings.Join(chunk.Cooldowns, ", "))
 	}
-	p.Cooldown = program.ValueOr(f.Cooldown, "")
+	s.Cooldown = program.ValueOr(f.Cooldown, "")
 	if f.AggregateFnName != nil && !slices.Contains(chunk.Aggregates, *f.AggregateFnName) {
 		return exit.Errorf(exit.Usage, "--aggregate-fn-name is %q, want %s", *f.AggregateFnName, strings.Join(chunk.Aggregates, ", "))
 	}
-	p.Aggregate = program.ValueOr(f.AggregateFnName, "")
+	s.Aggregate = program.ValueOr(f.AggregateFnName, "")
 	if f.Epsilon != nil && f.Compat && f.Schedule != "drtc" && slices.Contains(chunk.Schedules, f.Schedule) {
 		return exit.Errorf(exit.Usage, "--epsilon says nothing to --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
 	}
 	if f.InterpolationMultiplier < 1 {
 		return exit.Errorf(exit.Usage, "--interpolation-multiplier is %d, want 1 or more ticks per action", f.InterpolationMultiplier)
 	}
-	s := &cfg.Shape
-	s.Cutoff, s.Order, s.Gain = f.FilterCutoff, program.ValueOr(f.FilterOrder, 0), program.ValueOr(f.FilterGain, 0)
-	s.Multiplier, s.Velocity, s.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
+	stages := &cfg.Stages
+	stages.Cutoff, stages.Order, stages.Gain = f.FilterCutoff, program.ValueOr(f.FilterOrder, 0), program.ValueOr(f.FilterGain, 0)
+	stages.Multiplier, stages.Velocity, stages.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
 	return nil
 }
 

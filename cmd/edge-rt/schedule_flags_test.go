@@ -75,8 +75,8 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	} {
 		c.flags.InterpolationMultiplier = 1
 		var cfg edge.Config
-		if err := errors.Join(c.flags.apply(&cfg), cfg.CheckPlan()); err != nil || cfg.Plan.Epsilon != c.epsilon {
-			t.Errorf("%+v: %v, epsilon %d, want %d", c.flags, err, cfg.Plan.Epsilon, c.epsilon)
+		if err := errors.Join(c.flags.apply(&cfg), cfg.CheckSchedule()); err != nil || cfg.Schedule.Epsilon != c.epsilon {
+			t.Errorf("%+v: %v, epsilon %d, want %d", c.flags, err, cfg.Schedule.Epsilon, c.epsilon)
 		}
 	}
 }

@@ -7,7 +7,7 @@
 //	for j := range goal {                         // package edge: follow.Follower.Drive, which also asks
 //		goal[j] = gate.Pass(j, goal[j], action.Row[j], state[j]) // whether the joint may move at all
 //	}
-//	result := core.Plan.OnChunk(now, &chunk)      // at most one that has arrived
+//	result := core.Schedule.OnChunk(now, &chunk)  // at most one that has arrived
 //	if core.Ask(now, able, state, goal, &ask) {   // able: an observation could leave
 //		send it
 //	}
@@ -24,10 +24,10 @@ import (
 
 // Core is the schedule of one arm with its stages. Owner: the tick thread.
 type Core struct {
-	Plan   chunk.Discipline
-	Stages *stage.Chain
-	Gate   *follow.Gate  // that goals pass behind the stages, for the preview; nil: none
-	MaxAge time.Duration // past which an action never runs; 0: no limit
+	Schedule chunk.Discipline
+	Stages   *stage.Chain
+	Gate     *follow.Gate  // that goals pass behind the stages, for the preview; nil: none
+	MaxAge   time.Duration // past which an action never runs; 0: no limit
 
 	ticks int  // since the discipline was last asked
 	idle  bool // no observation could leave then
@@ -46,7 +46,7 @@ type Action struct {
 //rt:noalloc
 func (c *Core) Next(now rt.Instant) (a Action) {
 	if c.Stages.NeedsAction() {
-		action, age, tooOld := c.Plan.Pop(now, c.MaxAge)
+		action, age, tooOld := c.Schedule.Pop(now, c.MaxAge)
 		if a.TooOld = tooOld; action != nil {
 			a.Policy, a.Age = action, age
 			c.Stages.Add(action)
@@ -73,15 +73,15 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 	}
 	c.ticks = 0
 	if !able {
-		c.Plan.OnIdleTick()
+		c.Schedule.OnIdleTick()
 		c.idle = true
 		return false
 	}
 	if c.idle {
 		c.idle = false
-		c.Plan.Resume()
+		c.Schedule.Resume()
 	}
-	if !c.Plan.OnTick(now, state, ask) {
+	if !c.Schedule.OnTick(now, state, ask) {
 		return false
 	}
 	if goal != nil {
@@ -98,6 +98,6 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 //
 //rt:noalloc
 func (c *Core) Reset(goal []float32) {
-	c.Plan.Reset()
+	c.Schedule.Reset()
 	c.Stages.Reset(goal)
 }

@@ -29,7 +29,7 @@ type arm struct {
 
 func newArm(t *testing.T, stages stage.Config) *arm {
 	t.Helper()
-	plan, err := chunk.New(chunk.Config{
+	schedule, err := chunk.New(chunk.Config{
 		Schedule: "drtc", Horizon: horizon, DOF: 1, FPS: 100, PrefixEnd: 10, SMin: 8, Epsilon: 1,
 		Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
 	})
@@ -42,7 +42,7 @@ func newArm(t *testing.T, stages stage.Config) *arm {
 	}
 	gate := &follow.Gate{Min: []float32{-90}, Max: []float32{90}, Step: []float32{0.5}}
 	return &arm{
-		Core: Core{Plan: plan, Stages: chain, Gate: gate, MaxAge: time.Second}, ask: chunk.NewAsk(horizon, 1),
+		Core: Core{Schedule: schedule, Stages: chain, Gate: gate, MaxAge: time.Second}, ask: chunk.NewAsk(horizon, 1),
 		state: []float32{0}, goal: []float32{0}, asked: make([]int, 0, 1024),
 	}
 }
@@ -59,7 +59,7 @@ func (a *arm) tick(able bool, answer *float32) Action {
 		for i := range rows {
 			rows[i] = *answer + a.slope*float32(i)
 		}
-		a.Plan.OnChunk(a.now, &chunk.Chunk{Key: a.ask.Key, Rows: horizon, DOF: 1, Robot: rows, Model: rows})
+		a.Schedule.OnChunk(a.now, &chunk.Chunk{Key: a.ask.Key, Rows: horizon, DOF: 1, Robot: rows, Model: rows})
 	}
 	if a.Ask(a.now, able, a.state, a.goal, &a.ask) {
 		a.asked = append(a.asked, a.ticks)

@@ -219,7 +219,7 @@ func TestLoopTiming(t *testing.T) {
 				t.Errorf("delay %d: request %d announces %d with %d rows, want %d", delay, i+2, o.Delay, o.Rows, delay)
 			}
 		}
-		if got := r.core.Plan.Last(); int(got.Delay) != delay {
+		if got := r.core.Schedule.Last(); int(got.Delay) != delay {
 			t.Errorf("delay %d: %d rows ran before the last merge, want %d", delay, got.Delay, delay)
 		}
 		if want := 200 - delay - 1; sum.Actions != want || sum.Starved != 0 {

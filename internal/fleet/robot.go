@@ -101,7 +101,7 @@ func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 
 // newCore makes the schedule and the stages for a world.
 func (r *Robot) newCore() error {
-	plan, err := chunk.New(r.cfg.Schedule)
+	schedule, err := chunk.New(r.cfg.Schedule)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (r *Robot) newCore() error {
 		return err
 	}
 	stages.Reset(r.wanted[:])
-	r.core = tick.Core{Plan: plan, Stages: stages, MaxAge: time.Duration(r.cfg.MaxAge) * Period}
+	r.core = tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Duration(r.cfg.MaxAge) * Period}
 	if r.cfg.Gate != nil {
 		gate := *r.cfg.Gate
 		r.core.Gate = &gate
@@ -131,12 +131,12 @@ func (r *Robot) tick(tick int) error {
 	}
 	open, fresh := r.net.open(now, r.cfg.Policy.Forget)
 	if fresh {
-		r.core.Plan.RequestNow()
+		r.core.Schedule.RequestNow()
 	}
 	if f := r.net.receive(now); f != nil {
 		r.merge(now, f)
 	}
-	view := r.core.Plan.View() // before the request
+	view := r.core.Schedule.View() // before the request
 	r.row.Estimate = view.Estimate
 	r.losses.tick(tick, view, r.cfg.Schedule.Horizon)
 	if r.core.Ask(at, open, r.state[:], r.wanted[:], &r.ask) {
@@ -150,7 +150,7 @@ func (r *Robot) tick(tick int) error {
 		r.seams.way = 0
 	}
 	if r.cfg.Trace != nil {
-		r.row.end(r.goal, r.world.Q(), r.core.Plan.View())
+		r.row.end(r.goal, r.world.Q(), r.core.Schedule.View())
 		r.cfg.Trace(&r.row)
 	}
 	return nil
@@ -181,7 +181,7 @@ func (r *Robot) act(now rt.Instant) {
 		}
 		r.out.Actions++
 		r.out.age(int(action.Age / Period))
-		r.row.Seq = r.core.Plan.Last().Seq
+		r.row.Seq = r.core.Schedule.Last().Seq
 		if jump, seam := r.seams.step(r.goal, r.row.Seq); seam {
 			r.out.Seams = append(r.out.Seams, jump)
 		}
@@ -196,8 +196,8 @@ func (r *Robot) act(now rt.Instant) {
 }
 
 func (r *Robot) merge(now time.Duration, f *request) {
-	held := copy(r.next[:], r.core.Plan.Peek()) > 0 // else there is nothing to jump from
-	m := r.core.Plan.OnChunk(rt.Instant(now), &chunk.Chunk{
+	held := copy(r.next[:], r.core.Schedule.Peek()) > 0 // else there is nothing to jump from
+	m := r.core.Schedule.OnChunk(rt.Instant(now), &chunk.Chunk{
 		Key: f.key, Rows: len(f.answer.Robot) / sim.DOF, DOF: sim.DOF, Robot: f.answer.Robot, Model: f.answer.Model,
 		Prov: chunk.Provenance{Seq: uint64(f.key)},
 	})
@@ -206,12 +206,12 @@ func (r *Robot) merge(now time.Duration, f *request) {
 	if m.Outcome != chunk.Joined {
 		return
 	}
-	if row := r.core.Plan.Peek(); held && row != nil {
+	if row := r.core.Schedule.Peek(); held && row != nil {
 		r.out.Jumps = append(r.out.Jumps, max(math.Abs(float64(row[pan]-r.next[pan])), math.Abs(float64(row[elbow]-r.next[elbow]))))
 	}
 	r.losses.recover(now, &r.out)
 	r.out.Switches += r.seams.turn(f.answer.Robot[m.Delay*sim.DOF:], r.world.Post())
-	r.out.MaxEstimate = max(r.out.MaxEstimate, r.core.Plan.View().Estimate)
+	r.out.MaxEstimate = max(r.out.MaxEstimate, r.core.Schedule.View().Estimate)
 }
 
 func (r *Robot) sendRequest(tick int, now time.Duration) error {

@@ -132,7 +132,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 	t.Helper()
 	cfg := edge.Config{
 		FPS: fps, Bus: "sim", Robot: "so101", Connect: []string{endpoint}, Duration: duration, CPU: rt.UnpinnedCPU, RT: rt.ModeOff,
-		JPEGQuality: 90, OnExit: "off", Fallback: "hold", Plan: chunk.Config{Schedule: "drtc", Epsilon: 1}, Shape: stage.Config{Multiplier: 1},
+		JPEGQuality: 90, OnExit: "off", Fallback: "hold", Schedule: chunk.Config{Schedule: "drtc", Epsilon: 1}, Stages: stage.Config{Multiplier: 1},
 		MaxActionAge: 10 * time.Second, DegradedAfter: 5 * time.Second, RequestTimeout: 10 * time.Second,
 		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 2 * time.Second, MaxOffline: time.Minute,
 		Log: slog.New(slog.DiscardHandler),
