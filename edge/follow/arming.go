@@ -76,8 +76,8 @@ func (f *Follower) jointsToArm() (joints uint32, ready bool) {
 		return 0, false
 	}
 	for j := range f.joints {
-		switch l := f.joints[j]; {
-		case l&(Limp|EncoderFault) != 0, l&Torque != 0 && !f.rearmAll:
+		switch c := f.joints[j]; {
+		case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:
 		case f.may[j] < mayArm:
 			return 0, false
 		default:

@@ -32,8 +32,8 @@ func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
 //
 //rt:noalloc
 func (f *Follower) caughtUp(action []float32) bool {
-	for j, l := range f.joints {
-		if l&Torque == 0 || l&(Limp|EncoderFault|HeatOrSupply|Overloaded) != 0 || notFinite(action[j]) {
+	for j, c := range f.joints {
+		if c&Torque == 0 || c&(Limp|EncoderFault|HeatOrSupply|Overloaded) != 0 || notFinite(action[j]) {
 			continue
 		}
 		want := min(f.gate.Max[j], max(f.gate.Min[j], action[j]))
@@ -101,8 +101,8 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 		f.scratch[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
 	}
 	f.move(f.scratch, rescuePace)
-	for j, l := range f.joints {
-		if l&(Limp|EncoderFault) != 0 {
+	for j, c := range f.joints {
+		if c&(Limp|EncoderFault) != 0 {
 			f.rescue.joints &^= 1 << j // it cannot be driven any more
 		}
 	}

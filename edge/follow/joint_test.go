@@ -25,35 +25,35 @@ func reachable(from Condition, without jointEvent) map[Condition]bool {
 }
 
 // What must hold of every joint, whatever has happened to it.
-func TestEveryLife(t *testing.T) {
-	for l := range Condition(numConditions - 1) {
-		check(t, l)
+func TestEveryCondition(t *testing.T) {
+	for c := range Condition(numConditions - 1) {
+		check(t, c)
 	}
 	check(t, numConditions-1)
 }
 
-func check(t *testing.T, l Condition) {
-	may := l.permission()
+func check(t *testing.T, c Condition) {
+	may := c.permission()
 	must := func(when bool, most permission, what string) {
 		if when && may > most {
-			t.Errorf("a joint that is %q may be told %v: %s", l, may, what)
+			t.Errorf("a joint that is %q may be told %v: %s", c, may, what)
 		}
 	}
-	must(l&Limp != 0, mayRelax, "limp stays limp")
-	must(l&Restarted != 0, mayRelax, "nothing after a restart without an operator")
-	must(l&Answering == 0, mayRelax, "no goal leaves while its motor is silent")
-	must(l&Verified == 0, mayRelax, "after a silence its motor is compared first")
-	must(l&EncoderFault != 0, mayRelax, "an encoder that complains is not driven")
-	must(l&Torque == 0, mayArm, "no goal before it was armed")
-	must(l&Overloaded != 0, mayRelieve, "an overload follows relief only")
-	must(l&HeatOrSupply != 0, mayArm, "heat keeps the goal")
-	if l == Torque|Answering|Verified && may != mayGoal {
+	must(c&Limp != 0, mayRelax, "limp stays limp")
+	must(c&Restarted != 0, mayRelax, "nothing after a restart without an operator")
+	must(c&Answering == 0, mayRelax, "no goal leaves while its motor is silent")
+	must(c&Verified == 0, mayRelax, "after a silence its motor is compared first")
+	must(c&EncoderFault != 0, mayRelax, "an encoder that complains is not driven")
+	must(c&Torque == 0, mayArm, "no goal before it was armed")
+	must(c&Overloaded != 0, mayRelieve, "an overload follows relief only")
+	must(c&HeatOrSupply != 0, mayArm, "heat keeps the goal")
+	if c == Torque|Answering|Verified && may != mayGoal {
 		t.Errorf("a joint that is well may be told %v, want any goal", may)
 	}
-	if l == Torque|Answering|Verified|Overloaded && may != mayRelieve {
+	if c == Torque|Answering|Verified|Overloaded && may != mayRelieve {
 		t.Errorf("an overloaded joint may be told %v, want what relieves it", may)
 	}
-	if l == Answering|Verified && may != mayArm {
+	if c == Answering|Verified && may != mayArm {
 		t.Errorf("a joint that is well and limp may be told %v, want to be armed", may)
 	}
 }
@@ -61,25 +61,25 @@ func check(t *testing.T, l Condition) {
 // No way leads from a restart to a goal but by an operator's consent, none from
 // limp to torque, and none from a silence to a goal but by a comparison.
 func TestNoWayAround(t *testing.T) {
-	for l := range reachable(Torque|Answering|Verified, numEvents) {
-		for next := range reachable(l.after(motorRestarted), operatorResumed) {
+	for c := range reachable(Torque|Answering|Verified, numEvents) {
+		for next := range reachable(c.after(motorRestarted), operatorResumed) {
 			if next.permission() > mayRelax {
-				t.Fatalf("%q, a restart and no consent lead to %q, which may be told %v", l, next, next.permission())
+				t.Fatalf("%q, a restart and no consent lead to %q, which may be told %v", c, next, next.permission())
 			}
 		}
-		for next := range reachable(l.after(torqueTaken), numEvents) {
+		for next := range reachable(c.after(torqueTaken), numEvents) {
 			if next.permission() > mayRelax {
-				t.Fatalf("%q and limp lead to %q, which may be told %v", l, next, next.permission())
+				t.Fatalf("%q and limp lead to %q, which may be told %v", c, next, next.permission())
 			}
 		}
-		for next := range reachable(l.after(noReply), verifyPassed) {
+		for next := range reachable(c.after(noReply), verifyPassed) {
 			if next.permission() > mayRelax {
-				t.Fatalf("%q, a silence and no comparison lead to %q, which may be told %v", l, next, next.permission())
+				t.Fatalf("%q, a silence and no comparison lead to %q, which may be told %v", c, next, next.permission())
 			}
 		}
-		for next := range reachable(l.after(reconnected), torqueOn) {
+		for next := range reachable(c.after(reconnected), torqueOn) {
 			if next.permission() > mayArm {
-				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", l, next, next.permission())
+				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", c, next, next.permission())
 			}
 		}
 	}
@@ -87,13 +87,13 @@ func TestNoWayAround(t *testing.T) {
 
 // And there is a way out of everything but limp.
 func TestEveryFaultEnds(t *testing.T) {
-	for l := range reachable(0, torqueTaken) {
+	for c := range reachable(0, torqueTaken) {
 		driven := false
-		for next := range reachable(l, numEvents) {
+		for next := range reachable(c, numEvents) {
 			driven = driven || next.permission() == mayGoal
 		}
 		if !driven {
-			t.Errorf("%q never gets a goal again", l)
+			t.Errorf("%q never gets a goal again", c)
 		}
 	}
 }

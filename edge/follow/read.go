@@ -171,27 +171,27 @@ func (f *Follower) emitEach(now rt.Instant, what event.Code, joints uint32) {
 
 //rt:noalloc
 func (f *Follower) applyReactions(now rt.Instant) {
-	c := f.bus.Reactions()
+	r := f.bus.Reactions()
 	for j := range f.joints {
 		bit := uint32(1) << j
-		f.apply(j, c.Hold&bit != 0, heatOrSupplyBegan, heatOrSupplyEnded)
-		f.apply(j, c.Encoder&bit != 0, encoderFailed, encoderRecovered)
-		f.apply(j, (c.Overload|f.stalled())&bit != 0, overloadBegan, overloadEnded)
-		if (c.Overload&^f.reactions.Overload)&bit != 0 {
+		f.apply(j, r.Hold&bit != 0, heatOrSupplyBegan, heatOrSupplyEnded)
+		f.apply(j, r.Encoder&bit != 0, encoderFailed, encoderRecovered)
+		f.apply(j, (r.Overload|f.stalled())&bit != 0, overloadBegan, overloadEnded)
+		if (r.Overload&^f.reactions.Overload)&bit != 0 {
 			f.push[j] = f.Goal[j] - f.Place[j]
 		}
-		if (f.reactions.Encoder&^c.Encoder)&bit != 0 {
+		if (f.reactions.Encoder&^r.Encoder)&bit != 0 {
 			f.goalToPresent(now, j) // its motor may have gone anywhere meanwhile
 		}
-		if c.Limp&bit != 0 {
+		if r.Limp&bit != 0 {
 			f.joints[j] = f.joints[j].after(torqueTaken)
 		}
 	}
-	f.emitEach(now, event.JointHeld, c.Hold&^f.reactions.Hold)
-	f.emitEach(now, event.JointOverloaded, c.Overload&^f.reactions.Overload)
-	f.emitEach(now, event.JointBlind, c.Encoder&^f.reactions.Encoder)
-	f.emitEach(now, event.JointLimp, c.Limp&^f.reactions.Limp)
-	f.reactions = c
+	f.emitEach(now, event.JointHeld, r.Hold&^f.reactions.Hold)
+	f.emitEach(now, event.JointOverloaded, r.Overload&^f.reactions.Overload)
+	f.emitEach(now, event.JointBlind, r.Encoder&^f.reactions.Encoder)
+	f.emitEach(now, event.JointLimp, r.Limp&^f.reactions.Limp)
+	f.reactions = r
 	if f.Phase == Armed && f.bus.WatchdogFired() {
 		f.Phase, f.rearmAll = Arming, true // where it stands, and slowly from there
 	}
