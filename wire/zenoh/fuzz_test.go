@@ -7,41 +7,14 @@ import (
 
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/codec/codectest"
 	"edgert/wire/zenoh/link"
 )
-
-// seeds is one message of each kind, as an upstream may say it.
-func seeds() (all [][]byte) {
-	expr := codec.Key([]byte("@t/1"))
-	wide := codec.Key([]byte("@t/**"))
-	for _, m := range []codec.Message{
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareToken, ID: 1, Expr: expr}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.UndeclareToken, ID: 1}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: wide}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareQueryable, ID: 1, Expr: expr, Complete: true, Distance: 3}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.UndeclareQueryable, ID: 1}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 1, Expr: codec.Expr{Suffix: []byte("@t")}}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 2, Expr: codec.Expr{Scope: 1, Suffix: []byte("/1"), Sender: true}}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareFinal, Answers: true, Interest: 1}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareFinal, Answers: true}},
-		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1, Mode: 3, About: 0x8e, Restricted: true, Expr: wide}},
-		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 2, Mode: 3, About: 0x0e}},
-		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1}},
-		{Kind: codec.KindPush, Push: codec.Push{Expr: expr, Data: codec.Data{Payload: []byte("x")}}},
-		{Kind: codec.KindRequest, Request: codec.Request{ID: 1, Expr: expr}},
-		{Kind: codec.KindRequest, Request: codec.Request{ID: 2, Expr: wide, Target: codec.AllComplete}},
-		{Kind: codec.KindResponse, Response: codec.Response{ID: 3, Expr: expr}},
-		{Kind: codec.KindFinal, Final: codec.Final{ID: 3}},
-	} {
-		all = append(all, codec.AppendMessage(nil, &m))
-	}
-	return all
-}
 
 // FuzzSession lets an upstream say network messages of any bytes to a session
 // through a real link. Property: no panic, and nothing of the link is left behind.
 func FuzzSession(f *testing.F) {
-	for _, seed := range seeds() {
+	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
 	}
 	f.Fuzz(func(t *testing.T, msgs []byte, piece uint8) {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -74,7 +75,7 @@ var congestion = []testCase{
 			p.Errorf("a Put waited %v for a subscriber that does not take", waited)
 		}
 		g.release()
-		p.eventually("a sample that was put after the hold", func() bool {
+		rttest.Eventually(p.T, "a sample that was put after the hold", func() bool {
 			number(payload, n)
 			pub.Put(payload, nil)
 			return g.last() == n
@@ -98,7 +99,7 @@ var congestion = []testCase{
 			number(payload, i)
 			p.put(pub, payload, nil)
 		}
-		p.eventually("all samples", func() bool { return got.count() >= n })
+		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= n })
 		for i, s := range got.samples() {
 			if numberOf(s.Payload) != i {
 				p.Fatalf("sample %d came as number %d", numberOf(s.Payload), i)
@@ -127,7 +128,7 @@ var congestion = []testCase{
 		if p.fromLacks.Latest {
 			p.Skip("PutLatest is a Put here: which one is last is the network's choice")
 		}
-		p.eventually("something", func() bool { return g.count() > 0 })
+		rttest.Eventually(p.T, "something", func() bool { return g.count() > 0 })
 		p.Logf("%d of %d replaced", replaced, n)
 		if replaced == 0 {
 			p.Error("nothing was replaced while nobody took")
@@ -137,7 +138,7 @@ var congestion = []testCase{
 		}
 		// What a node on the way has dropped nobody can bring back, but the next
 		// one must come.
-		p.eventually("the newest", func() bool {
+		rttest.Eventually(p.T, "the newest", func() bool {
 			number(payload, n)
 			pub.PutLatest(payload, nil)
 			return g.last() == n
@@ -165,7 +166,7 @@ var congestion = []testCase{
 			urgent.Put([]byte("now"), nil)
 			time.Sleep(time.Millisecond)
 		}
-		p.eventually("the bulk", func() bool { return bulkSeen.Load() == n })
+		rttest.Eventually(p.T, "the bulk", func() bool { return bulkSeen.Load() == n })
 		<-done
 		if at := bulkWhenUrgent.Load(); at >= n {
 			p.Errorf("the urgent sample came behind all %d of the bulk", at)

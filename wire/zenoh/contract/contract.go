@@ -31,6 +31,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -98,19 +99,6 @@ func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
 	}
 }
 
-// patience is how long anything that must happen may take on a loaded machine.
-const patience = 20 * time.Second
-
-// eventually waits for a condition that another goroutine brings about.
-func (p pair) eventually(what string, ok func() bool) {
-	p.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // blocking is a QoS by which nothing is lost.
 var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
 
@@ -164,7 +152,7 @@ func (p pair) known() {
 	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {
 		key := fmt.Sprintf("@c/known/%d", tokensMade.Add(1))
 		token := p.token(way[0], key)
-		p.eventually("the other end's declarations", func() bool {
+		rttest.Eventually(p.T, "the other end's declarations", func() bool {
 			all, err := way[1].Tokens(context.Background(), key, time.Second)
 			return err == nil && len(all) > 0
 		})

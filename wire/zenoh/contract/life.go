@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -24,18 +25,18 @@ var life = []testCase{
 		works := func() {
 			p.Helper()
 			before := got.count()
-			p.eventually("a sample", func() bool { pub.Put(nil, nil); return got.count() > before })
-			p.eventually("a reply", func() bool {
+			rttest.Eventually(p.T, "a sample", func() bool { pub.Put(nil, nil); return got.count() > before })
+			rttest.Eventually(p.T, "a reply", func() bool {
 				r, err := p.from.Get(context.Background(), "@c/re/q", nil, time.Second)
 				return err == nil && slices.Equal(texts(r), []string{"yes"})
 			})
-			p.eventually("the token", func() bool { all := d.of("@c/re/t"); return len(all)%2 == 1 })
+			rttest.Eventually(p.T, "the token", func() bool { all := d.of("@c/re/t"); return len(all)%2 == 1 })
 		}
 		works()
 		for range 2 {
 			before := len(d.of("@c/re/t"))
 			p.cut()
-			p.eventually("the token to vanish and come back", func() bool { return len(d.of("@c/re/t")) >= before+2 })
+			rttest.Eventually(p.T, "the token to vanish and come back", func() bool { return len(d.of("@c/re/t")) >= before+2 })
 			works()
 		}
 		for i, e := range d.of("@c/re/t") {
@@ -47,7 +48,7 @@ var life = []testCase{
 		got.settled()
 		before := got.count()
 		p.put(pub, []byte("once"), nil)
-		p.eventually("the sample", func() bool { return got.count() > before })
+		rttest.Eventually(p.T, "the sample", func() bool { return got.count() > before })
 		if n := got.settled() - before; n != 1 {
 			p.Errorf("one sample came %d times", n)
 		}
@@ -63,7 +64,7 @@ var life = []testCase{
 			p.Errorf("Close = %v", err)
 		}
 		p.reads(d, "+@c/close/t", "-@c/close/t")
-		r, err := p.from.Get(context.Background(), "@c/close/q", nil, patience)
+		r, err := p.from.Get(context.Background(), "@c/close/q", nil, rttest.Patience)
 		if len(r) != 0 || err != nil && !errors.Is(err, wire.ErrDisconnected) {
 			p.Errorf("Get = %v, %v, want nothing", texts(r), err)
 		}
@@ -71,7 +72,7 @@ var life = []testCase{
 	{"a closed session refuses", func(p pair) {
 		pub := p.publisher(p.from, "@c/shut", blocking)
 		sub := p.subscribe(p.from, "@c/shut", func(wire.Sample) {})
-		p.eventually("the link to show", p.from.Connected)
+		rttest.Eventually(p.T, "the link to show", p.from.Connected)
 		if err := p.from.Close(); err != nil {
 			p.Errorf("Close = %v", err)
 		}
@@ -98,19 +99,19 @@ var life = []testCase{
 		asked := make(chan struct{}, 100)
 		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
 		done := make(chan struct{})
-		p.eventually("a link", p.from.Connected) // who listens may see it a little later
+		rttest.Eventually(p.T, "a link", p.from.Connected) // who listens may see it a little later
 		go func() {
 			defer close(done)
 			for p.from.Connected() { // the first may find nobody yet
-				p.from.Get(context.Background(), "@c/wait", nil, patience)
+				p.from.Get(context.Background(), "@c/wait", nil, rttest.Patience)
 			}
 		}()
-		p.eventually("the question", func() bool { return len(asked) > 0 })
+		rttest.Eventually(p.T, "the question", func() bool { return len(asked) > 0 })
 		p.from.Close()
 		select {
 		case <-done:
-		case <-time.After(patience / 2):
-			p.Errorf("Get still waits %v after Close", patience/2)
+		case <-time.After(rttest.Patience / 2):
+			p.Errorf("Get still waits %v after Close", rttest.Patience/2)
 		}
 	}},
 	{"no callback runs after Undeclare has returned", func(p pair) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -31,7 +32,7 @@ var pubsub = []testCase{
 		for i, n := range sizes {
 			p.put(pub, pattern(i, n), pattern(i, 27))
 		}
-		p.eventually("all samples", func() bool { return got.count() >= len(sizes) })
+		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= len(sizes) })
 		for i, s := range got.samples() {
 			if i >= len(sizes) || s.Key != "@c/r1/size" || !bytes.Equal(s.Payload, pattern(i, sizes[i])) || !bytes.Equal(s.Attachment, pattern(i, 27)) {
 				p.Fatalf("sample %d: key %s, %d bytes, attachment % x", i, s.Key, len(s.Payload), s.Attachment)
@@ -53,7 +54,7 @@ var pubsub = []testCase{
 			}
 			p.put(pub, []byte("x"), att)
 		}
-		p.eventually("all samples", func() bool { return got.count() >= len(sizes) })
+		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= len(sizes) })
 		for i, s := range got.samples() {
 			if want := pattern(i, sizes[i]); !bytes.Equal(s.Attachment, want) || sizes[i] == 0 && s.Attachment != nil {
 				p.Errorf("attachment %d = %d bytes, want %d", i, len(s.Attachment), len(want))
@@ -72,7 +73,7 @@ var pubsub = []testCase{
 		}
 		clear(payload)
 		clear(att)
-		p.eventually("all samples", func() bool { return got.count() >= 20 })
+		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= 20 })
 		for i, s := range got.samples() {
 			if !bytes.Equal(s.Payload, pattern(i, len(payload))) || !bytes.Equal(s.Attachment, pattern(i, len(att))) {
 				p.Errorf("sample %d was changed after Put had returned", i)
@@ -104,7 +105,7 @@ var pubsub = []testCase{
 				p.put(p.publisher(p.from, root+k, blocking), nil, nil)
 			}
 			p.put(last, nil, nil) // behind them on the same lane
-			p.eventually("the mark", func() bool { return mark.count() > 0 })
+			rttest.Eventually(p.T, "the mark", func() bool { return mark.count() > 0 })
 			want := []string{}
 			for _, k := range tt.want {
 				want = append(want, root+k)
@@ -123,7 +124,7 @@ var pubsub = []testCase{
 		for range 50 {
 			p.put(pub, nil, nil)
 		}
-		p.eventually("all samples", func() bool { return wide.count() >= 50 && narrow.count() >= 50 && same.count() >= 50 })
+		rttest.Eventually(p.T, "all samples", func() bool { return wide.count() >= 50 && narrow.count() >= 50 && same.count() >= 50 })
 		if a, b, c := wide.settled(), narrow.settled(), same.settled(); a != 50 || b != 50 || c != 50 {
 			p.Errorf("%d, %d and %d samples, want 50 each", a, b, c)
 		}
@@ -134,13 +135,13 @@ var pubsub = []testCase{
 		p.subscribe(p.to, "@c/un/b", rest.deposit)
 		a, b := p.heard(p.from, "@c/un/a", blocking), p.heard(p.from, "@c/un/b", blocking)
 		p.put(a, nil, nil)
-		p.eventually("one sample", func() bool { return got.count() == 1 })
+		rttest.Eventually(p.T, "one sample", func() bool { return got.count() == 1 })
 		if err := sub.Undeclare(); err != nil {
 			p.Errorf("Undeclare = %v", err)
 		}
 		p.put(a, nil, nil)
 		p.put(b, nil, nil)
-		p.eventually("the other's sample", func() bool { return rest.count() == 1 })
+		rttest.Eventually(p.T, "the other's sample", func() bool { return rest.count() == 1 })
 		if got.count() != 1 {
 			p.Errorf("%d samples after Undeclare, want the 1 from before", got.count())
 		}
@@ -164,7 +165,7 @@ var pubsub = []testCase{
 			p.put(pub, nil, nil)
 			token.Undeclare()
 		}
-		p.eventually("all samples and some tokens", func() bool { return n.Load() > 500 })
+		rttest.Eventually(p.T, "all samples and some tokens", func() bool { return n.Load() > 500 })
 		if overlaps.Load() != 0 {
 			p.Errorf("%d callbacks began while another ran", overlaps.Load())
 		}
@@ -178,7 +179,7 @@ var pubsub = []testCase{
 		for i := range 20 {
 			p.put(ping, pattern(i, 500), nil)
 		}
-		p.eventually("all answers", func() bool { return pong.count() >= 20 })
+		rttest.Eventually(p.T, "all answers", func() bool { return pong.count() >= 20 })
 	}},
 	{"bad keys are refused", func(p pair) {
 		for _, key := range []string{"", "/a", "a/", "a//b", "a#b", "a?b", "a*", "x$y", "**/**", "$*"} {

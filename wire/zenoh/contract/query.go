@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -23,7 +24,7 @@ func says(key, text string) func(wire.Query) {
 
 func (p pair) get(s wire.Session, key string, payload []byte) []wire.Reply {
 	p.Helper()
-	r, err := s.Get(context.Background(), key, payload, patience)
+	r, err := s.Get(context.Background(), key, payload, rttest.Patience)
 	return must(p, "Get("+key+")", r, err)
 }
 
@@ -45,7 +46,7 @@ func texts(replies []wire.Reply) []string {
 // queryables are known.
 func (p pair) reached(s wire.Session, key string, n int) {
 	p.Helper()
-	p.eventually(fmt.Sprintf("%d replies on %s", n, key), func() bool {
+	rttest.Eventually(p.T, fmt.Sprintf("%d replies on %s", n, key), func() bool {
 		r, err := s.Get(context.Background(), key, nil, time.Second)
 		return err == nil && len(r) == n
 	})
@@ -66,7 +67,7 @@ var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair
 	for _, n := range []int{0, 1, 65_500, 1 << 20, 5 << 20} {
 		began := time.Now()
 		r := p.get(p.from, "@c/big", fmt.Append(nil, n))
-		if time.Since(began) >= patience {
+		if time.Since(began) >= rttest.Patience {
 			p.Errorf("%d bytes: the end of the replies did not come", n)
 		}
 		if len(r) != 1 || !bytes.Equal(r[0].Payload, pattern(n, n)) {
@@ -153,7 +154,7 @@ var queries = []testCase{
 	}},
 	{"nobody answers at once", func(p pair) {
 		began := time.Now()
-		if r := p.get(p.from, "@c/nobody", nil); len(r) != 0 || time.Since(began) > patience/2 {
+		if r := p.get(p.from, "@c/nobody", nil); len(r) != 0 || time.Since(began) > rttest.Patience/2 {
 			p.Errorf("%v after %v, want nothing at once", r, time.Since(began))
 		}
 	}},
@@ -163,7 +164,7 @@ var queries = []testCase{
 			q.Reply("@c/slow", []byte("first"))
 			hold <- q
 		})
-		p.eventually("a reply before the timeout", func() bool {
+		rttest.Eventually(p.T, "a reply before the timeout", func() bool {
 			r, _ := p.from.Get(context.Background(), "@c/slow", nil, 500*time.Millisecond)
 			return slices.Contains(texts(r), "first")
 		})
@@ -176,10 +177,10 @@ var queries = []testCase{
 	}},
 	{"the context ends a query", func(p pair) {
 		p.queryable(p.to, "@c/ctx", func(q wire.Query) { time.AfterFunc(time.Second, q.Finish) })
-		p.eventually("the deadline's error", func() bool {
+		rttest.Eventually(p.T, "the deadline's error", func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 			defer cancel()
-			_, err := p.from.Get(ctx, "@c/ctx", nil, patience)
+			_, err := p.from.Get(ctx, "@c/ctx", nil, rttest.Patience)
 			return errors.Is(err, context.DeadlineExceeded)
 		})
 	}},
@@ -202,7 +203,7 @@ var queries = []testCase{
 			refused <- q.Reply("@c/other", []byte("foreign"))
 			q.Finish()
 		})
-		p.eventually("the queryable to be asked", func() bool {
+		rttest.Eventually(p.T, "the queryable to be asked", func() bool {
 			p.get(p.from, "@c/key", nil)
 			return len(refused) > 0
 		})
@@ -230,7 +231,7 @@ var queries = []testCase{
 			go func() {
 				defer wg.Done()
 				key, want := fmt.Sprintf("@c/hundred/%d", i), pattern(i, 1000+i)
-				r, err := p.from.Get(context.Background(), key, want, patience)
+				r, err := p.from.Get(context.Background(), key, want, rttest.Patience)
 				if err != nil || len(r) != 1 || !bytes.Equal(r[0].Payload, want) || r[0].Key != key {
 					p.Errorf("query %d: %d replies, %v", i, len(r), err)
 				}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -56,7 +57,7 @@ func (p pair) reads(d *diary, want ...string) {
 			p.Logf("it has %v", got)
 		}
 	}()
-	p.eventually(fmt.Sprint("the entries ", want), func() bool {
+	rttest.Eventually(p.T, fmt.Sprint("the entries ", want), func() bool {
 		got = slices.Sorted(slices.Values(d.entries()))
 		return slices.Equal(got, want)
 	})
@@ -65,8 +66,8 @@ func (p pair) reads(d *diary, want ...string) {
 // lists waits until Tokens returns exactly these keys.
 func (p pair) lists(s wire.Session, expr string, want ...string) {
 	p.Helper()
-	p.eventually(fmt.Sprint("the list ", want), func() bool {
-		got, err := s.Tokens(context.Background(), expr, patience)
+	rttest.Eventually(p.T, fmt.Sprint("the list ", want), func() bool {
+		got, err := s.Tokens(context.Background(), expr, rttest.Patience)
 		return err == nil && slices.Equal(got, want)
 	})
 }
@@ -92,9 +93,9 @@ var tokens = []testCase{
 		d, _ := p.watch(p.from, "@c/e/*")
 		for i := range 3 {
 			tok := p.token(p.to, "@c/e/a")
-			p.eventually("it to appear", func() bool { return len(d.of("@c/e/a")) == 2*i+1 })
+			rttest.Eventually(p.T, "it to appear", func() bool { return len(d.of("@c/e/a")) == 2*i+1 })
 			tok.Undeclare()
-			p.eventually("it to vanish", func() bool { return len(d.of("@c/e/a")) == 2*i+2 })
+			rttest.Eventually(p.T, "it to vanish", func() bool { return len(d.of("@c/e/a")) == 2*i+2 })
 		}
 		if got := d.of("@c/e/a"); !slices.Equal(got, []string{"+@c/e/a", "-@c/e/a", "+@c/e/a", "-@c/e/a", "+@c/e/a", "-@c/e/a"}) {
 			p.Errorf("entries %v", got)
@@ -132,7 +133,7 @@ var tokens = []testCase{
 		d, _ := p.watch(p.from, "@c/o/*")
 		tok := p.token(p.from, "@c/o/own")
 		if p.fromLacks.SharedTokens {
-			p.eventually("the own token", func() bool { return len(d.entries()) > 0 })
+			rttest.Eventually(p.T, "the own token", func() bool { return len(d.entries()) > 0 })
 		} else {
 			p.reads(d, "+@c/o/own")
 		}
@@ -140,7 +141,7 @@ var tokens = []testCase{
 		p.lists(p.to, "@c/o/*", "@c/o/own")
 		tok.Undeclare()
 		if p.fromLacks.SharedTokens {
-			p.eventually("its end", func() bool { return slices.Contains(d.entries(), "-@c/o/own") })
+			rttest.Eventually(p.T, "its end", func() bool { return slices.Contains(d.entries(), "-@c/o/own") })
 		} else {
 			p.reads(d, "+@c/o/own", "-@c/o/own")
 		}
@@ -185,7 +186,7 @@ var tokens = []testCase{
 		p.lists(p.from, "@c/u/*", "@c/u/new")
 		next, _ := p.watch(p.from, "@c/u/*")
 		if p.fromLacks.SharedTokens {
-			p.eventually("the token", func() bool { return len(next.of("@c/u/new")) > 0 })
+			rttest.Eventually(p.T, "the token", func() bool { return len(next.of("@c/u/new")) > 0 })
 			if old := next.of("@c/u/old"); len(old) > 0 && !p.fromLacks.EndedTokens {
 				p.Errorf("entries %v of a token that had ended", old)
 			}
@@ -196,8 +197,8 @@ var tokens = []testCase{
 	}},
 	{"nobody's list comes at once", func(p pair) {
 		began := time.Now()
-		got, err := p.from.Tokens(context.Background(), "@c/none/*", patience)
-		if err != nil || len(got) != 0 || time.Since(began) > patience/2 {
+		got, err := p.from.Tokens(context.Background(), "@c/none/*", rttest.Patience)
+		if err != nil || len(got) != 0 || time.Since(began) > rttest.Patience/2 {
 			p.Errorf("Tokens = %v, %v after %v, want nothing at once", got, err, time.Since(began))
 		}
 	}},

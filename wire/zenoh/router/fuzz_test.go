@@ -7,36 +7,9 @@ import (
 	"time"
 
 	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/codec/codectest"
 	"edgert/wire/zenoh/link"
 )
-
-// seeds is one message of each kind, as a client may say it.
-func seeds() (all [][]byte) {
-	expr := codec.Key([]byte("@t/1"))
-	wide := codec.Key([]byte("@t/**"))
-	for _, m := range []codec.Message{
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareToken, ID: 1, Expr: expr}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.UndeclareToken, ID: 1}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: wide}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareQueryable, ID: 1, Expr: expr, Complete: true, Distance: 3}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.UndeclareQueryable, ID: 1}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 1, Expr: codec.Expr{Suffix: []byte("@t")}}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 2, Expr: codec.Expr{Scope: 1, Suffix: []byte("/1"), Sender: true}}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareFinal, Answers: true, Interest: 1}},
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareFinal, Answers: true}},
-		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1, Mode: 3, About: 0x8e, Restricted: true, Expr: wide}},
-		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 2, Mode: 3, About: 0x0e}},
-		{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1}},
-		{Kind: codec.KindPush, Push: codec.Push{Expr: expr, Data: codec.Data{Payload: []byte("x")}}},
-		{Kind: codec.KindRequest, Request: codec.Request{ID: 1, Expr: expr}},
-		{Kind: codec.KindRequest, Request: codec.Request{ID: 2, Expr: wide, Target: codec.AllComplete}},
-		{Kind: codec.KindResponse, Response: codec.Response{ID: 3, Expr: expr}},
-		{Kind: codec.KindFinal, Final: codec.Final{ID: 3}},
-	} {
-		all = append(all, codec.AppendMessage(nil, &m))
-	}
-	return all
-}
 
 // session is a Client that has a subscriber and a queryable on @t/*, and watches
 // its tokens.
@@ -130,7 +103,7 @@ func forgotten(t *testing.T, r *Router, before Held) {
 // FuzzLink feeds network messages of any bytes to a router through a real link.
 // Property: no panic, and nothing of the link is left behind.
 func FuzzLink(f *testing.F) {
-	for _, seed := range seeds() {
+	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
 	}
 	f.Fuzz(func(t *testing.T, msgs []byte, role uint8) {
@@ -146,9 +119,9 @@ func FuzzLink(f *testing.F) {
 // wants to know everything, so that what comes is relayed. Property: that client
 // is served to the end, and nothing of either is left behind.
 func FuzzRelay(f *testing.F) {
-	for i, seed := range seeds() {
+	for i, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0xff-i%3))
-		f.Add(append(seed, seeds()[12]...), uint8(0xff-i%3))
+		f.Add(append(seed, codectest.Push()...), uint8(0xff-i%3))
 	}
 	f.Fuzz(func(t *testing.T, msgs []byte, role uint8) {
 		r := newRouter()
@@ -170,7 +143,7 @@ func FuzzRelay(f *testing.F) {
 				return nil
 			})
 		}()
-		for _, seed := range seeds() {
+		for _, seed := range codectest.Seeds() {
 			if k := codec.Kind(codec.ID(seed[0])); k == codec.KindDeclare || k == codec.KindInterest {
 				client.Send(seed, link.Control)
 			}
