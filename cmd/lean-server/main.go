@@ -88,8 +88,11 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 		fmt.Fprintf(stdout, "lean-server %s, transport %s\n", version, network.Transport)
 		return exit.Clean
 	}
-	cfg, err := c.config()
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
+	if command == "check" || command == "replay" {
+		c.Audit = "" // from a variable or --config: nothing is served, so there is nothing to audit
+	}
+	cfg, err := c.config()
 	switch {
 	case err != nil:
 	case command == "check":

@@ -336,6 +336,24 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	}
 }
 
+// The variables of a server that is being set up name its audit file too: only
+// serving creates it.
+func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
+	needRuntime(t)
+	dir := t.TempDir()
+	for _, args := range [][]string{{"check"}, {"replay", dir}, {"replay", "nowhere"}} {
+		file := filepath.Join(t.TempDir(), "audit.jsonl")
+		leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"), "LEAN_SERVER_AUDIT=" + file}, args...)
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s has created the audit file: %v", args, err)
+		}
+	}
+	code, _, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"), "LEAN_SERVER_AUDIT=/nowhere/audit.jsonl"}, "check")
+	if code != 0 {
+		t.Errorf("check = %d because of an audit file that it does not write: %s", code, stderr)
+	}
+}
+
 // running is the program while it serves.
 type running struct {
 	t        *testing.T

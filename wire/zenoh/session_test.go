@@ -97,6 +97,37 @@ func hearing(t *testing.T, s *Session, key string) {
 	})
 }
 
+// Goal: a session neither hears its own publications nor answers its own queries,
+// whether it listens or dials. Another session hears both: what was passed over did
+// travel.
+func TestASessionDoesNotHearItself(t *testing.T) {
+	server, at := listener(t, Config{})
+	client := mustOpen(t, Config{Connect: []string{at}})
+	for i, ways := range [][2]*Session{{server, client}, {client, server}} {
+		from, to := ways[0], ways[1]
+		key := fmt.Sprintf("@self/%d", i)
+		var own, others samples
+		for s, got := range map[*Session]*samples{from: &own, to: &others} {
+			if _, err := s.Subscribe(key, got.deposit); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Queryable(key, func(q wire.Query) { got.deposit(wire.Sample{Key: "asked"}); q.Reply(key, nil); q.Finish() }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hearing(t, from, key)
+		mustPublisher(t, from, key, wire.QoS{Reliable: true, Block: true}).Put([]byte("x"), nil)
+		rttest.Eventually(t, "one reply", func() bool {
+			replies, err := from.Get(t.Context(), key, nil, rttest.Patience)
+			return err == nil && len(replies) == 1
+		})
+		rttest.Eventually(t, "the sample and the query", func() bool { return others.count() >= 2 })
+		if own.count() != 0 {
+			t.Errorf("session %d got %d of its own samples and queries", i, own.count())
+		}
+	}
+}
+
 func TestSamplesCross(t *testing.T) {
 	a, at := listener(t, Config{})
 	b := mustOpen(t, Config{Connect: []string{at}})
