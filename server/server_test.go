@@ -127,17 +127,14 @@ func (b *bench) open(o wire.SessionOpen) wire.SessionAck {
 	return ack
 }
 
-func (b *bench) status() wire.Status {
+// status is the body of the server's answer to a status query.
+func (b *bench) status() []byte {
 	b.t.Helper()
 	replies := b.query(wire.StatusKey(b.server.Prefix()), nil)
 	if len(replies) != 1 {
 		b.t.Fatalf("status got %d replies, want 1", len(replies))
 	}
-	var s wire.Status
-	if err := wire.ParseStatus(&s, replies[0].Payload); err != nil {
-		b.t.Fatal(err)
-	}
-	return s
+	return replies[0].Payload
 }
 
 // robot subscribes to its actions and publishes observations.
@@ -233,12 +230,23 @@ func (r *robot) next() sample {
 
 func TestStatusSaysWhatIsServed(t *testing.T) {
 	b := serve(t, config())
-	got := b.status()
-	if got.ModelRepo != "test/fake" || got.ModelRevision != "main" || got.PolicyType != "fake" || !got.WarmedUp || got.ChunkSize != 8 ||
-		got.TrainedFPS != 60 || got.RTCExecutionHorizon != 4 || !got.SupportsRTC || got.ServingMode != "shared" || got.MaxSessions != 2 ||
-		got.T != wire.ExtensionLevel || got.ModelSHA256 != "5ha" || got.ServerID == "" || got.Draining ||
-		!slices.Equal(got.ExpectedCameras, []string{"observation.images.top"}) || got.CameraShapes[0] != (wire.CameraShape{Name: "observation.images.top", H: 16, W: 24, C: 3}) {
-		t.Errorf("status = %+v", got)
+	m := servertest.Meta()
+	want := wire.Status{
+		Capabilities: wire.Capabilities{
+			ModelRepo: "test/fake", ModelRevision: "main", PolicyType: "fake", ActionNames: m.ActionNames, ExpectedCameras: []string{"observation.images.top"},
+			StateDim: 2, ChunkSize: 8, TrainedFPS: 60, SupportsRTC: true, RTCExecutionHorizon: 4, ServingMode: "shared", WarmedUp: true,
+			T: wire.ExtensionLevel, ModelSHA256: "5ha", CameraShapes: []wire.CameraShape{{Name: "observation.images.top", H: 16, W: 24, C: 3}},
+			ActionUnits: m.ActionUnits, StateUnits: m.StateUnits,
+		},
+		MinSchemaVersion: 1, MaxSchemaVersion: 1, MaxSessions: 2, ServerID: b.server.id,
+	}
+	if got := b.status(); want.ServerID == "" || !bytes.Equal(got, wire.AppendStatus(nil, &want)) {
+		t.Errorf("status of a new server is\n%q, want\n%q", got, wire.AppendStatus(nil, &want))
+	}
+	b.open(fakeOpen("arm"))
+	want.ActiveSessions, want.ServerLoad = 1, 0.5
+	if got := b.status(); !bytes.Equal(got, wire.AppendStatus(nil, &want)) {
+		t.Errorf("status with one session is\n%q, want\n%q", got, wire.AppendStatus(nil, &want))
 	}
 	if b.server.Prefix() != "@lerobot/test-fake/main/demo" {
 		t.Errorf("prefix = %s", b.server.Prefix())
@@ -636,7 +644,7 @@ func TestSessionsOpenCloseAndReplace(t *testing.T) {
 		}
 	}
 	closeSession(wire.SessionClose{ClientUUID: "a", SessionID: first.SessionID})
-	if n := b.status().ActiveSessions; n != 2 {
+	if n := b.server.Summary().Sessions.Active; n != 2 {
 		t.Errorf("sessions after a stale close = %d, want 2", n)
 	}
 	closeSession(wire.SessionClose{ClientUUID: "a", SessionID: again.SessionID})
