@@ -46,8 +46,8 @@ func startEdge(bin string, a *arm, endpoint string, args ...string) (e *edgeProc
 	return e, nil
 }
 
-// ended reports whether the process has ended. Its guard may still run: it holds
-// the edge's outputs open, and Exited waits for those too.
+// ended reports whether the edge has ended. Its watchdog process may still run and
+// hold the edge's outputs open, for which Exited waits too.
 func (e *edgeProcess) ended() bool {
 	select {
 	case <-e.gone:
@@ -65,7 +65,7 @@ func (e *edgeProcess) close() {
 	}
 }
 
-// signal sends one to the edge alone; its guard gets none.
+// signal sends one to the edge alone; its watchdog process gets none.
 func (e *edgeProcess) signal(s syscall.Signal) error { return syscall.Kill(e.PID(), s) }
 
 // signalNames are those that end an edge here.

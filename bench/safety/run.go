@@ -205,7 +205,7 @@ func (r *run) steps() error {
 		r.until = min(r.until, r.ended.Add(afterwards))
 	}
 	_ = until(torqueTime, func() bool { r.arm.referee.CheckAt(now()); return false })
-	_ = r.edge.Wait(exitLimit) // for its guard; how the edge ended is in the report
+	_ = r.edge.Wait(exitLimit) // for its watchdog process; how the edge ended is in the report
 	return nil
 }
 

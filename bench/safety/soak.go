@@ -61,7 +61,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 		return nil, err
 	}
 	s.sleep(torqueTime)
-	_ = s.edge.Wait(exitLimit) // for its guard
+	_ = s.edge.Wait(exitLimit) // for its watchdog process
 	s.result.Did, s.result.Who = describe(s.arm.history.phases(s.at, s.ended)), whoStarts
 	s.keep()
 	return s.results, context.Cause(ctx)
@@ -142,7 +142,7 @@ func (s *soak) bringBack() error {
 		}
 	}
 	s.sleep(torqueTime)
-	_ = s.edge.Wait(exitLimit) // and for its guard
+	_ = s.edge.Wait(exitLimit) // and for its watchdog process
 	return s.startArmed()
 }
 

@@ -102,6 +102,6 @@ func (l *list) begin(id byte) (body int) {
 
 // end inserts the length of the bytes appended since begin.
 func (l *list) end(body int) {
-	var room [9]byte
-	l.dst = slices.Insert(l.dst, body, appendVLE(room[:0], uint64(len(l.dst)-body))...)
+	var length [9]byte
+	l.dst = slices.Insert(l.dst, body, appendVLE(length[:0], uint64(len(l.dst)-body))...)
 }

@@ -208,10 +208,10 @@ func (b *Budget) join(name string, end func()) account {
 	return account{budget: b, end: end, host: h}
 }
 
-// take counts n bytes more. When they do not fit, links are ended until they do,
+// reserve counts n bytes more. When they do not fit, links are ended until they do,
 // or until this one holds the most: of the host whose links hold the most, the
 // one that does.
-func (a *account) take(n int) bool {
+func (a *account) reserve(n int) bool {
 	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,7 +241,7 @@ func (a *account) take(n int) bool {
 }
 
 // force counts n bytes whether or not there is room; a negative n is garbage. What
-// an ended link held is garbage once, as a whole: see release.
+// an ended link held is garbage once, as a whole: see close.
 func (a *account) force(n int) {
 	b := a.budget
 	b.mu.Lock()
@@ -277,8 +277,8 @@ func (a *account) uncount() {
 	delete(a.budget.holders, a)
 }
 
-// release closes the account, when nothing refers to the link's buffers any more.
-func (a *account) release() {
+// close returns all that the account holds, when nothing refers to the link's buffers any more.
+func (a *account) close() {
 	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -342,10 +342,10 @@ func (a *account) keeps(buf []byte) bool {
 	return cap(buf) == 0 || cap(buf) <= maxIdleBytes && b.used <= b.limit/2
 }
 
-// reserve makes room for n more bytes. It grows to twice the need, so that
-// messages of varying size soon stop growing it; ok is false when the budget has
-// no room for that, and buf is as it was.
-func (a *account) reserve(buf []byte, n int) (larger []byte, ok bool) {
+// grow makes capacity for n more bytes in buf: twice the need, so that messages of
+// varying size soon stop growing it. ok is false when the budget has not so much
+// left, and buf is as it was.
+func (a *account) grow(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
 		return buf, true
@@ -362,7 +362,7 @@ func (a *account) reserve(buf []byte, n int) (larger []byte, ok bool) {
 
 // resize moves buf into a buffer of another size.
 func (a *account) resize(buf []byte, size int) ([]byte, bool) {
-	if !a.take(size - cap(buf)) {
+	if !a.reserve(size - cap(buf)) {
 		return buf, false
 	}
 	if cap(buf) > 0 {
@@ -380,7 +380,7 @@ func (a *account) drop(buf []byte) []byte {
 	return nil
 }
 
-// lend is reserve in buffers that are shared: buf must not be used afterwards.
+// lend is grow in buffers that are shared: buf must not be used afterwards.
 func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
@@ -394,7 +394,7 @@ func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 		size = need
 	}
 	a.throttle()
-	if !a.take(size - cap(buf)) {
+	if !a.reserve(size - cap(buf)) {
 		return buf, false
 	}
 	larger = append(a.budget.lend(size), buf...)
@@ -422,7 +422,7 @@ func (l *Link) Throttle() { l.mem.throttle() }
 // the link gives everything back.
 func (l *Link) Charge(n int) bool {
 	if n > 0 {
-		return l.mem.take(n)
+		return l.mem.reserve(n)
 	}
 	l.mem.force(n)
 	return true

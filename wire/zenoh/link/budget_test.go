@@ -19,7 +19,7 @@ func TestEndedLinksStayCounted(t *testing.T) {
 		ended := 0
 		holder := func() *account { m := b.join("", func() { ended++ }); return &m }
 		first, second, third := holder(), holder(), holder()
-		if !first.take(limit) || !second.take(limit*6/10) || ended != 1 {
+		if !first.reserve(limit) || !second.reserve(limit*6/10) || ended != 1 {
 			t.Fatalf("the second link's part ended %d links, want the first", ended)
 		}
 		began := time.Now()
@@ -29,10 +29,10 @@ func TestEndedLinksStayCounted(t *testing.T) {
 		if ended != 1 || b.leaving != limit {
 			t.Errorf("%d links ended, %d bytes leaving, want the first and all of its %d", ended, b.leaving, limit)
 		}
-		second.release()
+		second.close()
 		waited := make(chan bool)
-		go func() { third.throttle(); waited <- third.take(limit / 2) }()
-		first.release()
+		go func() { third.throttle(); waited <- third.reserve(limit / 2) }()
+		first.close()
 		if !<-waited {
 			t.Error("no room after both have let go")
 		}
@@ -61,7 +61,7 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 			b.mu.Unlock()
 		}
 		m.recycle(buf)
-		m.release()
+		m.close()
 		if b.used != 0 || b.leaving != 0 || b.garbage != 0 || b.freeBytes != cap(buf) {
 			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked, b.used, b.leaving, b.garbage, b.freeBytes, cap(buf))
 		}
@@ -79,24 +79,24 @@ func TestLinksOfOneHostCountTogether(t *testing.T) {
 		return &m
 	}
 	good := join("good")
-	if !good.take(limit / 4) {
+	if !good.reserve(limit / 4) {
 		t.Fatal("no room in an empty budget")
 	}
 	var flood []*account
 	for range 100 {
 		m := join("flood")
 		flood = append(flood, m)
-		m.take(limit / 50)
+		m.reserve(limit / 50)
 	}
 	other := join("other")
-	if !other.take(limit / 10) {
+	if !other.reserve(limit / 10) {
 		t.Error("no room for a third host")
 	}
 	if ended["good"] != 0 || ended["flood"] == 0 {
 		t.Errorf("ended: %v, want only links of the flood", ended)
 	}
 	for _, m := range append(flood, good, other) {
-		m.release()
+		m.close()
 	}
 	if b.used != 0 || len(b.hosts) != 0 || len(b.holders) != 0 {
 		t.Errorf("%d bytes of %d holders at %d hosts are left, want none", b.used, len(b.holders), len(b.hosts))

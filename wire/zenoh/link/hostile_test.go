@@ -277,11 +277,11 @@ func TestBudgetIsShared(t *testing.T) {
 	if _, lost := one.add(make([]byte, 400<<10), codec.Lane{More: true}, true, true); !lost {
 		t.Error("an ended link took more")
 	}
-	a.release()
+	a.close()
 	if _, lost := two.add(make([]byte, 240<<10), codec.Lane{More: true}, true, true); !lost || len(ended) != 1 {
 		t.Errorf("who holds the most took more: lost %v, ended %v", lost, ended)
 	}
-	c.release()
+	c.close()
 	if b.Used() != 0 {
 		t.Errorf("after all was given back %d bytes are used", b.Used())
 	}
@@ -342,7 +342,7 @@ func FuzzInbox(f *testing.F) {
 			}
 			batch = batch[n:]
 		}
-		l.mem.release()
+		l.mem.close()
 		if used := cfg.Budget.Used(); used != 0 {
 			t.Errorf("%d bytes of the budget are still taken", used)
 		}

@@ -219,7 +219,7 @@ func reasonError(what string, reason codec.Reason) error {
 // Discard closes a link that will not Run.
 func (l *Link) Discard() {
 	l.closeSocket()
-	l.mem.release()
+	l.mem.close()
 }
 
 // releaseBuffers frees every buffer: timers and publishers may refer to the link for
@@ -237,5 +237,5 @@ func (l *Link) releaseBuffers() {
 	}
 	l.out.batch = nil
 	l.out.mu.Unlock()
-	l.mem.release()
+	l.mem.close()
 }

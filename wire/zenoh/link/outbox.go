@@ -120,7 +120,7 @@ func (l *Link) PushLatest(s *Slot, p *codec.Push, d Delivery) (replaced bool, er
 		o.mu.Unlock()
 		return false, ErrClosed
 	}
-	buf, ok := l.mem.reserve(s.msg[:0], size)
+	buf, ok := l.mem.grow(s.msg[:0], size)
 	if !ok {
 		return false, o.dropped()
 	}
@@ -438,7 +438,7 @@ func (o *outbox) queuedBytes() (n int) {
 //
 //go:noinline
 func (o *outbox) enlarge() {
-	if o.link.mem.take(o.link.batch - cap(o.batch)) {
+	if o.link.mem.reserve(o.link.batch - cap(o.batch)) {
 		o.batch = make([]byte, 0, o.link.batch)
 	}
 }

@@ -78,7 +78,7 @@ func (q *queue) tail(n int) (buf []byte, ok bool) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
 		q.head = 0
 	}
-	if q.buf, ok = q.mem.reserve(q.buf, n); ok {
+	if q.buf, ok = q.mem.grow(q.buf, n); ok {
 		return q.buf, true
 	}
 	if q.minBuf > 0 || len(q.buf)+n > alwaysBytes {

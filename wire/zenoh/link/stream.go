@@ -97,7 +97,7 @@ func (s *stream) grow() bool {
 		return false
 	}
 	s.mem.throttle()
-	if !s.mem.take(size - len(s.buf)) {
+	if !s.mem.reserve(size - len(s.buf)) {
 		return false
 	}
 	s.buf = append(make([]byte, 0, size), s.buf...)[:size]

@@ -61,7 +61,7 @@ func (f *face) note(m *codec.Declare, key string) {
 	case known:
 		f.drop(m.Kind, m.ID) // the new key is judged like any other
 	}
-	if f.link != nil && (len(table) >= maxDeclared || r.port.client.Full() || !r.room(f, key)) {
+	if f.link != nil && (len(table) >= maxDeclared || r.port.client.Full() || !r.ensureCapacity(f, key)) {
 		r.refused.Declarations.Add(1)
 		return
 	}

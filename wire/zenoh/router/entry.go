@@ -89,9 +89,9 @@ func (r *Router) memory() int {
 	return n + r.watchers.tree.Nodes()*nodeBytes + r.watchers.tree.Text()
 }
 
-// crowded reports whether what is declared takes too much memory or time. Called
-// with mu held.
-func (r *Router) crowded() bool {
+// overCapacity reports whether what is declared takes too much memory or time.
+// Called with mu held.
+func (r *Router) overCapacity() bool {
 	joined := r.tree(codec.DeclareSubscriber).Len() + r.tree(codec.DeclareQueryable).Len()
 	return r.memory() > maxDeclaredBytes || r.aggregates*joined > maxJoined
 }
@@ -100,13 +100,13 @@ func (r *Router) crowded() bool {
 // for each.
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
 
-// room reports whether another declaration of f on key may be remembered. When
-// all declarations together are too many, links are ended until it may, or until
-// f is the one that declared the most: of the host whose links declared the most,
-// the one that did. A flood hurts itself and not the others, over however many
-// links it comes. Called with mu held.
-func (r *Router) room(f *face, key string) bool {
-	for r.crowded() {
+// ensureCapacity reports whether another declaration of f on key may be remembered.
+// While all declarations together are too many it ends links: of the host whose
+// links declared the most, the one that declared the most. It is false when that is
+// f itself. So a flood ends its own links and no others, over however many it
+// comes. Called with mu held.
+func (r *Router) ensureCapacity(f *face, key string) bool {
+	for r.overCapacity() {
 		more := weight(key)
 		total := map[string]int{f.host: more}
 		for _, o := range r.faces {

@@ -211,7 +211,7 @@ func (f *face) await() {
 	}
 }
 
-// hold counts n bytes more that are kept for the remote; false: there is no room.
+// hold counts n bytes more that are kept for the remote; false: the budget has no capacity for them.
 func (f *face) hold(n int) bool { return f.link == nil || f.link.Charge(n) }
 
 // send queues a message that may not be lost, without waiting. A remote that
