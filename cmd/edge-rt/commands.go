@@ -187,7 +187,7 @@ func (c *portsCmd) Run(flags *cli, ctx *kong.Context) error {
 }
 
 type scanCmd struct {
-	Last uint8 `default:"30" help:"Highest id to ask; ids go up to 252."`
+	Last uint8 `range:"0..252;the highest id in every protocol" default:"30" help:"Highest id to ask; ids go up to 252."`
 }
 
 func (scanCmd) Help() string {
@@ -201,9 +201,6 @@ Examples:
 }
 
 func (c *scanCmd) Run(flags *cli, ctx *kong.Context) error {
-	if c.Last > 252 { // the highest id in every protocol
-		return exit.Errorf(exit.Usage, "--last is %d, want at most 252", c.Last)
-	}
 	named := false // on the command line or in the file behind --config
 	for _, p := range ctx.Path {
 		named = named || p.Flag != nil && p.Flag.Name == "robot"
@@ -242,12 +239,9 @@ func (calibrateCmd) Run(flags *cli, ctx *kong.Context) error {
 }
 
 type monitorCmd struct {
-	Every time.Duration `default:"200ms" help:"Time between tables."`
-	Count int           `help:"End after this many tables; 0: when interrupted."`
+	Every time.Duration `range:"20ms..;the fastest that people read tables" default:"200ms" help:"Time between tables."`
+	Count int           `range:"0..;0 is no end" help:"End after this many tables; 0: when interrupted."`
 }
-
-// everyMin is the fastest that people read tables.
-const everyMin = 20 * time.Millisecond
 
 func (monitorCmd) Help() string {
 	return `Changes nothing, so it may run before anything is calibrated. The port must be free: while a run has it, the page of the run (--http) shows its joints.
@@ -263,14 +257,6 @@ func (c *monitorCmd) Run(flags *cli, ctx *kong.Context) error {
 	if program.Given(ctx, "duration") { // in a file it is the run's
 		cfg.Duration = flags.Duration
 	}
-	switch {
-	case c.Every < everyMin:
-		return exit.Errorf(exit.Usage, "--every is %v, want %v or more", c.Every, everyMin)
-	case c.Count < 0:
-		return exit.Errorf(exit.Usage, "--count is %d, want 0 (no end) or more", c.Count)
-	case cfg.Duration < 0:
-		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", cfg.Duration)
-	}
 	return flags.bringup(ctx, func(ctx context.Context, common bringup.Config) error {
 		cfg.Config, cfg.Live = common, common.JSON == nil && terminal.Is(os.Stdout)
 		return bringup.Monitor(ctx, cfg)
@@ -280,7 +266,7 @@ func (c *monitorCmd) Run(flags *cli, ctx *kong.Context) error {
 type moveCmd struct {
 	Joint string  `arg:"" help:"The joint, such as elbow_flex."`
 	To    float64 `arg:"" help:"Where to, in the joint's unit: degrees, such as -10, or 0 to 100 for a gripper."`
-	Speed float64 `default:"0.1" help:"Share of the joint's velocity limit."`
+	Speed float64 `range:">0..1;a share of the joint's velocity limit" default:"0.1" help:"Share of the joint's velocity limit."`
 }
 
 func (moveCmd) Help() string {
@@ -321,9 +307,6 @@ func (c *teleopCmd) Run(flags *cli) error {
 	follower, err := flags.place()
 	if err != nil {
 		return err
-	}
-	if flags.Duration < 0 || flags.Duration > 24*time.Hour*365 {
-		return exit.Errorf(exit.Usage, "--duration is %v, want 0 (no end) or more", flags.Duration)
 	}
 	leader := armAt{c.Leader, cmp.Or(c.LeaderRobot, follower.Robot.Name+"_leader")} // its trigger is held
 	return withWatchdogs(func() error {

@@ -33,7 +33,7 @@ var modes = map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "
 type runFlags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
 
-	FPS         *float64 `name:"fps" help:"Actions per second; default: what the policy was trained at, and 60 for teleop." placeholder:"HZ"`
+	FPS         *float64 `range:"1..1000;leave it out for the policy's own" name:"fps" help:"Actions per second; default: what the policy was trained at, and 60 for teleop." placeholder:"HZ"`
 	FPSMismatch string   `name:"fps-mismatch" default:"refuse" enum:"refuse,allow" help:"What becomes of an --fps that the policy was not trained at: refuse, or allow (the arm moves at another speed than it was shown)."`
 	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
 	Robot       string   `default:"so101" help:"The arm's description."`
@@ -47,18 +47,18 @@ type runFlags struct {
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
 	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
 
-	Duration time.Duration `help:"Stop after this long; 0: never."`
+	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop after this long; 0: never."`
 	Seed     uint64        `help:"Seed of the simulated world."`
 	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last one where there are at least four."`
 
-	JPEGQuality             *int              `name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
-	MaxActionAge            time.Duration     `default:"3s" help:"Never run an action whose observation is older."`
-	DegradedAfter           time.Duration     `default:"1s" help:"Without a chunk for this long the state is DEGRADED."`
-	RequestTimeout          time.Duration     `default:"5s" help:"Without a chunk for this long the session is opened again."`
-	ReconnectInitialBackoff time.Duration     `default:"500ms" help:"First wait between attempts to reach the server."`
-	ReconnectMaxBackoff     time.Duration     `default:"10s" help:"Longest wait between attempts."`
-	MaxOffline              time.Duration     `default:"60s" help:"Give up after this long without device or server."`
+	JPEGQuality             *int              `range:"0..100;0 sends raw pictures" name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
+	MaxActionAge            time.Duration     `range:">0..87600h" default:"3s" help:"Never run an action whose observation is older."`
+	DegradedAfter           time.Duration     `range:">0..87600h" default:"1s" help:"Without a chunk for this long the state is DEGRADED."`
+	RequestTimeout          time.Duration     `range:">0..87600h" default:"5s" help:"Without a chunk for this long the session is opened again."`
+	ReconnectInitialBackoff time.Duration     `range:">0..87600h" default:"500ms" help:"First wait between attempts to reach the server."`
+	ReconnectMaxBackoff     time.Duration     `range:">0..87600h" default:"10s" help:"Longest wait between attempts."`
+	MaxOffline              time.Duration     `range:">0..87600h" default:"60s" help:"Give up after this long without device or server."`
 	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold or repeat_last."`
 	Rescue                  bool              `help:"Walk an arm that stands outside its calibrated range in slowly, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
@@ -178,9 +178,6 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),
-	}
-	if r.FPS != nil && *r.FPS == 0 { // which stands for the policy's there
-		return cfg, exit.Errorf(exit.Usage, "--fps is 0, want 1 to 1000; leave it out for the policy's own")
 	}
 	if err := r.apply(&cfg); err != nil {
 		return cfg, err

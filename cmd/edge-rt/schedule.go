@@ -19,25 +19,25 @@ type scheduleFlags struct {
 	Schedule string `default:"drtc" help:"Which discipline decides when to ask and how to merge: drtc (asks early, and again after a lost chunk; the best under faults), rtc and append (LeRobot's engine with and without RTC), async (SmolVLA's client), v1 (the first remote proposal), sync (waits for each chunk). docs/scheduling.md compares them."`
 	Compat   bool   `help:"Behave as the original of the schedule does where ours does better, to compare: a chunk lost there costs --request-timeout, an idle start drops actions, prefixes are filled with zeros."`
 
-	SMin      *int           `name:"s-min" placeholder:"N" help:"drtc: actions to run from each chunk before the next is asked for; default: 0.4 of a chunk. Fewer: fresher actions, more requests."`
-	Epsilon   *int           `help:"Ticks beyond the latency estimate that an answer is waited for before it is asked for again; default 1." placeholder:"TICKS"`
+	SMin      *int           `range:"1..1023;actions of a chunk" name:"s-min" placeholder:"N" help:"drtc: actions to run from each chunk before the next is asked for; default: 0.4 of a chunk. Fewer: fresher actions, more requests."`
+	Epsilon   *int           `range:"0..1023;ticks, fewer than a chunk has actions" help:"Ticks beyond the latency estimate that an answer is waited for before it is asked for again; default 1." placeholder:"TICKS"`
 	Prefix    *string        `help:"drtc: what conditions a chunk on the actions that run meanwhile: rows (default; as the arm will run them), spans (the server's own answers, a few bytes), none." placeholder:"KIND"`
 	Cooldown  *string        `help:"drtc: when a request without an answer is repeated: runway (default; after the latency estimate, or half the actions left where that is sooner), counts (after the estimate, the paper), and with --compat merge (only an answer lets the next request go) and off (every tick asks)." placeholder:"MODE"`
 	Estimator *string        `help:"What predicts the round trip: jk (mean + K deviations), max_last_10 (the longest of ten; any number), fixed, lerobot (the longest ever). Default: the schedule's own." placeholder:"NAME"`
-	K         *float64       `name:"estimator-k" help:"jk: deviations above the mean; default 1.5. More: fewer repeated requests on an uneven network, later recovery." placeholder:"K"`
-	Fixed     *time.Duration `name:"estimator-fixed" help:"fixed: the round trip; default 100ms." placeholder:"TIME"`
+	K         *float64       `range:">0..100;deviations above the mean" name:"estimator-k" help:"jk: deviations above the mean; default 1.5. More: fewer repeated requests on an uneven network, later recovery." placeholder:"K"`
+	Fixed     *time.Duration `range:">0s..1m;a round trip, such as 100ms" name:"estimator-fixed" help:"fixed: the round trip; default 100ms." placeholder:"TIME"`
 
-	BufferTime         *time.Duration `help:"rtc, append, v1: ask when the actions left last no longer; default 500ms. It must exceed the round trip." placeholder:"TIME"`
-	ChunkSizeThreshold *float64       `help:"async: ask when at most this share of a chunk is left; default 0.5." placeholder:"SHARE"`
-	Similarity         *float64       `help:"async: an observation whose joints moved less (Euclidean, robot units) says nothing new and stays here; default 1, 0: all leave." placeholder:"UNITS"`
+	BufferTime         *time.Duration `range:">0s..1m;more than the round trip takes, such as 500ms" help:"rtc, append, v1: ask when the actions left last no longer; default 500ms. It must exceed the round trip." placeholder:"TIME"`
+	ChunkSizeThreshold *float64       `range:"0..1;the share of a chunk that is left" help:"async: ask when at most this share of a chunk is left; default 0.5." placeholder:"SHARE"`
+	Similarity         *float64       `range:"0..;a distance in robot units, 0 lets all observations leave" help:"async: an observation whose joints moved less (Euclidean, robot units) says nothing new and stays here; default 1, 0: all leave." placeholder:"UNITS"`
 	AggregateFnName    *string        `help:"async, v1: what becomes of a step that is predicted twice: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative." placeholder:"NAME"`
 
-	FilterCutoff            float64  `placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
-	FilterOrder             *int     `placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
-	FilterGain              *float64 `placeholder:"GAIN" help:"Gain of the filter, above 0 and below 2; default 1. Above 1 makes up for some of the lag."`
-	InterpolationMultiplier int      `default:"1" help:"Ticks per action: the arm moves on the line between two actions; ticks per second are --fps times this."`
-	MaxVelocity             float64  `placeholder:"V" help:"Fastest that any joint moves, in robot units per second; 0: the robot's own limit."`
-	MaxAcceleration         float64  `placeholder:"A" help:"Hardest that any joint speeds up or brakes, in robot units per second squared; 0: no limit."`
+	FilterCutoff            float64  `range:"0..;Hz, 0 is no filter" placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
+	FilterOrder             *int     `range:"1..4;without a filter, leave --filter-cutoff out" placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
+	FilterGain              *float64 `range:">0..<2;an arm behind a gain of 0 does not move, from 2 on it never settles" placeholder:"GAIN" help:"Gain of the filter, above 0 and below 2; default 1. Above 1 makes up for some of the lag."`
+	InterpolationMultiplier int      `range:"1..64;ticks per action" default:"1" help:"Ticks per action: the arm moves on the line between two actions; ticks per second are --fps times this."`
+	MaxVelocity             float64  `range:"0..;0 is the robot's own limit" placeholder:"V" help:"Fastest that any joint moves, in robot units per second; 0: the robot's own limit."`
+	MaxAcceleration         float64  `range:"0..;0 is no limit" placeholder:"A" help:"Hardest that any joint speeds up or brakes, in robot units per second squared; 0: no limit."`
 	Record                  string   `help:"Write each action that ran, with where it came from, as a line of JSON to this file." placeholder:"FILE"`
 }
 
@@ -47,18 +47,11 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	s.Schedule, s.Compat, s.Epsilon = f.Schedule, f.Compat, program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
 	s.SMin, s.Prefix, s.Buffer = program.ValueOr(f.SMin, 0), program.ValueOr(f.Prefix, ""), program.ValueOr(f.BufferTime, 0)
 	s.Threshold, s.Similarity = program.ValueOr(f.ChunkSizeThreshold, 0), program.ValueOr(f.Similarity, 0)
-	switch {
-	case f.Similarity == nil:
-	case *f.Similarity < 0:
-		return exit.Errorf(exit.Usage, "--similarity is %v, want a distance above 0, or 0 for all observations to leave", *f.Similarity)
-	case *f.Similarity == 0:
+	if f.Similarity != nil && *f.Similarity == 0 {
 		s.Similarity = -1 // every observation leaves
 	}
 	if f.ChunkSizeThreshold != nil && s.Threshold == 0 {
 		s.Threshold = math.SmallestNonzeroFloat64 // asks when nothing is left
-	}
-	if err := f.checkZeros(); err != nil {
-		return err
 	}
 	if f.Estimator != nil {
 		if err := chunk.CheckEstimator(*f.Estimator); err != nil {
@@ -77,32 +70,9 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	if f.Epsilon != nil && f.Compat && f.Schedule != "drtc" && slices.Contains(chunk.Schedules, f.Schedule) {
 		return exit.Errorf(exit.Usage, "--epsilon says nothing to --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
 	}
-	if f.InterpolationMultiplier < 1 {
-		return exit.Errorf(exit.Usage, "--interpolation-multiplier is %d, want 1 or more ticks per action", f.InterpolationMultiplier)
-	}
 	stages := &cfg.Stages
 	stages.Cutoff, stages.Order, stages.Gain = f.FilterCutoff, program.ValueOr(f.FilterOrder, 0), program.ValueOr(f.FilterGain, 0)
 	stages.Multiplier, stages.Velocity, stages.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
-	return nil
-}
-
-// checkZeros refuses a typed zero where the configuration takes zero for the default.
-func (f *scheduleFlags) checkZeros() error {
-	for _, z := range []struct {
-		zero       bool
-		flag, want string
-	}{
-		{f.SMin != nil && *f.SMin == 0, "--s-min", "1 or more actions"},
-		{f.BufferTime != nil && *f.BufferTime == 0, "--buffer-time", "more than the round trip takes, such as 500ms"},
-		{f.K != nil && *f.K == 0, "--estimator-k", "more than 0 deviations"},
-		{f.FilterOrder != nil && *f.FilterOrder == 0, "--filter-order", "1 to 4; without a filter, leave --filter-cutoff out"},
-		{f.FilterGain != nil && *f.FilterGain == 0, "--filter-gain", "above 0 and below 2: an arm behind a gain of 0 does not move"},
-		{f.Fixed != nil && *f.Fixed == 0, "--estimator-fixed", "a round trip, such as 100ms"},
-	} {
-		if z.zero {
-			return exit.Errorf(exit.Usage, "%s is 0, want %s", z.flag, z.want)
-		}
-	}
 	return nil
 }
 

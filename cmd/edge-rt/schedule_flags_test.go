@@ -33,7 +33,7 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--schedule sync --compat --estimator jk", []string{"--estimator", "sync --compat"}},
 		{"--estimator ewma", []string{"ewma", "jk", "lerobot"}},
 		{"--filter-gain 1.4", []string{"cutoff"}},
-		{"--filter-cutoff 3 --filter-gain 2", []string{"gain of 2"}},
+		{"--filter-cutoff 3 --filter-gain 2", []string{"--filter-gain is 2", "less than 2"}},
 		{"--fps 60 --filter-cutoff 40", []string{"40 Hz", "29.7"}},
 		{"--interpolation-multiplier 0", []string{"is 0", "ticks per action"}},
 		{"--fps 600 --interpolation-multiplier 2", []string{"1200 ticks per second"}},

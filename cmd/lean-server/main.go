@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -65,7 +64,7 @@ type flags struct {
 	Manifest   string   `help:"What to serve; testdata/demo/server.yaml is one." placeholder:"FILE"`
 	Listen     []string `help:"Where robots and routers may dial in, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
-	HealthPort *int     `help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: none." placeholder:"PORT"`
+	HealthPort *int     `range:"0..65535;0 is none" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: none." placeholder:"PORT"`
 	ORT        string   `name:"ort" help:"ONNX Runtime library, or the folder it is in; default: $EDGERT_ORT, .cache, .venv, the system's." placeholder:"PATH"`
 	Audit      string   `help:"Write one JSON line for each request to this file, - for standard output; default: none." placeholder:"FILE"`
 	JSON       string   `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
@@ -128,9 +127,7 @@ func (f *flags) config() (manifest.Config, error) {
 		cfg.Zenoh.ConnectEndpoints = f.Connect
 	}
 	if f.HealthPort != nil {
-		if cfg.HealthPort = *f.HealthPort; cfg.HealthPort < 0 || cfg.HealthPort > math.MaxUint16 {
-			return cfg, exit.Errorf(exit.Usage, "--health-port is %d, want 1 to %d, or 0 for none", cfg.HealthPort, math.MaxUint16)
-		}
+		cfg.HealthPort = *f.HealthPort
 	}
 	cfg.Runtime, cfg.Audit, cfg.Version = f.ORT, f.Audit, version
 	for flag, name := range map[string]string{"--json": f.JSON, "--audit": f.Audit} {

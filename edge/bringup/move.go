@@ -45,8 +45,6 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		return exit.Errorf(exit.Usage, "a %s is moved by hand", cfg.Robot.Name)
 	case joint < 0:
 		return exit.Errorf(exit.Usage, "no joint %q: a %s has %s", cfg.Joint, cfg.Robot.Name, strings.ReplaceAll(strings.Join(names, ", "), ".pos", ""))
-	case !(cfg.Speed > 0 && cfg.Speed <= 1):
-		return exit.Errorf(exit.Usage, "--speed is %v, want above 0 and up to 1, of the joint's velocity limit", cfg.Speed)
 	case math.IsNaN(cfg.To) || math.IsInf(cfg.To, 0):
 		return exit.Errorf(exit.Usage, "%v is no position", cfg.To)
 	}

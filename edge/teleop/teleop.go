@@ -40,7 +40,6 @@ type Config struct {
 }
 
 const (
-	maxFPS    = 1000
 	stillGone = 100 * time.Millisecond
 	measured  = 50 // cycles, to learn the adapter
 	sayEvery  = 100 * time.Millisecond
@@ -84,8 +83,6 @@ func (c *Config) check() error {
 		return exit.Errorf(exit.Usage, "sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm for each simulated arm, and give its link")
 	case c.Leader.Bus == c.Follower.Bus:
 		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", c.Leader.Bus)
-	case !(c.FPS >= 1 && c.FPS <= maxFPS):
-		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to %d", c.FPS, maxFPS)
 	case !known:
 		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
 	case c.Follower.Robot.Leader:

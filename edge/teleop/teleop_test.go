@@ -177,7 +177,6 @@ func TestRefusals(t *testing.T) {
 		{"one port for both", func(c *Config) { c.Leader.Bus = "/dev/a" }, exit.Usage, "own adapter"},
 		{"a leader of another kind", func(c *Config) { c.LeaderRobot = "koch_leader" }, exit.Config, "do not fit"},
 		{"no such leader", func(c *Config) { c.LeaderRobot = "r2d2" }, exit.Usage, "r2d2"},
-		{"fps", func(c *Config) { c.FPS = 0 }, exit.Usage, "--fps"},
 		{"no calibration", func(c *Config) { c.Leader.Calibration = "/none.json" }, exit.Config, "edge-rt calibrate"},
 	}
 	for _, tt := range tests {

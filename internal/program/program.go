@@ -48,6 +48,9 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	if err == nil && left < 0 {
 		err = refuseUnusedFlags(ctx)
 	}
+	if err == nil && left < 0 {
+		err = checkRanges(ctx)
+	}
 	switch {
 	case left >= 0:
 		return nil, exit.Code(left), true

@@ -52,6 +52,7 @@ var layers = []struct {
 	{4, "bench", "the measurements"},
 	{4, "internal/fleet", "many robots in virtual time"},
 	{4, "internal/program", "the beginning and the end that all programs share"},
+	{5, "internal/program/programtest", "the tests of all programs hold their flags against the ranges in the tags"},
 	{5, "cmd", "flags, config, open, run, exit code; no logic"},
 	{5, "tools", "programs for those who work on the repository"},
 	{6, "systemd", "holds the units against the programs"},

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"edgert/internal/program/programtest"
+	"edgert/internal/terminal"
+)
+
+// The ranges beside the flags are what the program takes: each flag at the ends of
+// its range passes all checks of a run, and just outside it is refused by name.
+func TestRanges(t *testing.T) {
+	flags := programtest.CheckRanges(t, programtest.Commands{
+		New: func() any { return new(cli) },
+		Needs: map[string]string{
+			"move":                 "elbow_flex 10",
+			"filter-order":         "--filter-cutoff 3",
+			"filter-gain":          "--filter-cutoff 3",
+			"buffer-time":          "--schedule rtc",
+			"chunk-size-threshold": "--schedule async",
+			"similarity":           "--schedule async",
+			"estimator-k":          "--estimator jk",
+			"estimator-fixed":      "--estimator fixed",
+		},
+		Check: func(grammar any) error {
+			c := grammar.(*cli)
+			c.Bus, c.Quiet = "sim", true
+			cfg, err := c.config(terminal.New(os.Stderr))
+			if err != nil {
+				return err
+			}
+			return cfg.Check()
+		},
+	})
+	if flags < 25 {
+		t.Errorf("%d flags have a range, want 25 or more", flags)
+	}
+}

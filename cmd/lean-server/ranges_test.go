@@ -1,0 +1,13 @@
+package main
+
+import (
+	"testing"
+
+	"edgert/internal/program/programtest"
+)
+
+func TestRanges(t *testing.T) {
+	if flags := programtest.CheckRanges(t, programtest.Commands{New: func() any { return new(cli) }}); flags < 1 {
+		t.Error("no flag has a range")
+	}
+}

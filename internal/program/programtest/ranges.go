@@ -1,0 +1,153 @@
+// Package programtest holds a program's flags against the ranges in their tags.
+package programtest
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"edgert/internal/exit"
+	"edgert/internal/program"
+)
+
+// Commands are a program's commands and flags.
+type Commands struct {
+	New   func() any        // an empty grammar
+	Needs map[string]string // flag, or command, to other words of the line that it needs, with blanks
+	Check func(any) error   // what a run checks in addition, of a line without a command; nil: nothing
+}
+
+// CheckRanges gives each flag that has a range the values at its ends, which must
+// pass, and the next ones outside, which must be refused with the flag and what was
+// got. It reads the tags by itself, and returns how many flags it has tried.
+func CheckRanges(t *testing.T, c Commands) (flags int) {
+	t.Helper()
+	parser, err := kong.New(c.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[*kong.Flag]bool{}
+	nodes := append([]*kong.Node{parser.Model.Node}, parser.Model.Leaves(false)...)
+	for _, node := range nodes {
+		for _, f := range node.Flags {
+			if !f.Tag.Has("range") || seen[f] {
+				continue
+			}
+			seen[f], flags = true, flags+1
+			command := ""
+			if node != parser.Model.Node {
+				command = commandOf(node)
+			}
+			for _, inside := range []bool{true, false} {
+				values := ends(f, inside)
+				if len(values) == 0 {
+					t.Errorf("--%s: nothing to try of range %q", f.Name, f.Tag.Get("range"))
+				}
+				for _, value := range values {
+					c.try(t, command, f.Name, value, inside)
+				}
+			}
+		}
+	}
+	return flags
+}
+
+// commandOf is how a command is typed, without its arguments.
+func commandOf(node *kong.Node) string {
+	words := strings.Fields(node.Path())
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return strings.ContainsAny(w, "<[") }), " ")
+}
+
+func (c *Commands) try(t *testing.T, command, flag, value string, inside bool) {
+	t.Helper()
+	line := strings.Fields(strings.Join([]string{command, c.Needs[command], c.Needs[flag], fmt.Sprintf("--%s=%s", flag, value)}, " "))
+	grammar := c.New()
+	var said strings.Builder
+	p := program.Program{Name: "program", Env: "RANGES_TEST", Stdout: t.Output(), Stderr: &said}
+	_, code, _ := p.Parse(grammar, line)
+	want := fmt.Sprintf("program: --%s is %s, want ", flag, value)
+	switch {
+	case inside && code == exit.Clean && command == "" && c.Check != nil:
+		if err := c.Check(grammar); err != nil {
+			t.Errorf("%q: the tag takes it, and the program does not: %v", line, err)
+		}
+	case inside && code != exit.Clean:
+		t.Errorf("%q: exit code %d, %s; want 0", line, code, &said)
+	case !inside && (code != exit.Usage || !strings.HasPrefix(said.String(), want)):
+		t.Errorf("%q: exit code %d, %q; want 2 and %q", line, code, &said, want)
+	}
+}
+
+// ends are values of a range where it begins and ends, or the ones just outside.
+func ends(f *kong.Flag, inside bool) (values []string) {
+	kind := f.Target.Type()
+	for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice {
+		kind = kind.Elem()
+	}
+	text, _, _ := strings.Cut(f.Tag.Get("range"), ";")
+	parts := strings.Split(text, ",")
+	for _, part := range parts {
+		low, high, ok := strings.Cut(part, "..")
+		if !ok {
+			high = low
+		}
+		bare, above := strings.CutPrefix(low, ">")
+		if bare != "" {
+			values = append(values, beside(kind, bare, inside, above, -1)...)
+		}
+		bare, below := strings.CutPrefix(high, "<")
+		if bare != "" {
+			values = append(values, beside(kind, bare, inside, below, +1)...)
+		}
+	}
+	// Below the first number of an unsigned flag there is none, and beside a
+	// value of its own may stand another part.
+	return slices.DeleteFunc(values, func(v string) bool {
+		return !inside && (slices.Contains(parts, v) || kind.Kind() == reflect.Uint8 && strings.HasPrefix(v, "-"))
+	})
+}
+
+// beside is the last value inside or the first one outside of a bound, which has
+// the range on the other side of direction.
+func beside(kind reflect.Type, bound string, inside, open bool, direction int) []string {
+	step := 0
+	switch {
+	case inside && open:
+		step = -direction
+	case !inside && !open:
+		step = direction
+	}
+	switch {
+	case kind == reflect.TypeFor[time.Duration]():
+		d, err := time.ParseDuration(bound)
+		if err != nil {
+			panic(err)
+		}
+		return []string{(d + time.Duration(step)).String()}
+	case kind.Kind() == reflect.Float64:
+		v, err := strconv.ParseFloat(bound, 64)
+		if err != nil {
+			panic(err)
+		}
+		if step != 0 {
+			v = math.Nextafter(v, math.Inf(step))
+		}
+		values := []string{fmt.Sprint(v)}
+		if !inside {
+			values = append(values, "NaN", fmt.Sprint(math.Inf(direction)))
+		}
+		return values
+	}
+	v, err := strconv.Atoi(bound)
+	if err != nil {
+		panic(err)
+	}
+	return []string{strconv.Itoa(v + step)}
+}
