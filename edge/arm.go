@@ -8,7 +8,6 @@ import (
 
 	"edgert/edge/device"
 	"edgert/edge/hotplug"
-	"edgert/internal/backoff"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
@@ -22,9 +21,7 @@ const (
 	measureTries   = 3 // the fastest counts: a slow one may be another program's
 	lossyRetries   = 3 // measurements more, of a bus that loses too much
 	lossyPause     = 500 * time.Millisecond
-	busShare       = 0.6 // of the period that the slowest cycles may take
-	busBackoffMax  = 10 * time.Second
-	waitLogEvery   = time.Second
+	busShare       = 0.6             // of the period that the slowest cycles may take
 	udevTime       = 2 * time.Second // for udev to give a new device its group
 	simCameraFPS   = 60              // a simulated camera is as fast as the world
 )
@@ -140,51 +137,6 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (arm *servo.Ar
 		return nil, ctx.Err()
 	}
 	return arm, err
-}
-
-// retry tries to open a device until success, a lasting failure or --max-offline.
-func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
-	giveUp, waiting := e.clock.Now().Add(e.cfg.MaxOffline), waitLog{what: what}
-	for delays := (backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}); ; {
-		passes, err := open()
-		wait := delays.Next()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !passes || e.clock.Now().Add(wait) > giveUp:
-			return err
-		}
-		waiting.log(e, err)
-		if err := e.rest(ctx, wait); err != nil {
-			return err
-		}
-	}
-}
-
-// rest sleeps for d, or until ctx ends.
-func (e *Edge) rest(ctx context.Context, d time.Duration) error {
-	for end := e.clock.Now().Add(d); e.clock.Now() < end && ctx.Err() == nil; {
-		e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
-	}
-	return ctx.Err()
-}
-
-// waitLog logs a reason to wait, a new one at most once in waitLogEvery.
-type waitLog struct {
-	what string
-	last string // the reason logged last; empty: it is there
-	at   rt.Instant
-}
-
-func (w *waitLog) log(e *Edge, err error) {
-	now, text := e.clock.Now(), err.Error()
-	if text == w.last || w.last != "" && now.Sub(w.at) < waitLogEvery {
-		return
-	}
-	e.log.Warn("waiting for "+w.what, "why", err)
-	w.last, w.at = text, now
 }
 
 // mayAppear reports whether waiting can help; denied is the time without permission.

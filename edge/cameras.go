@@ -2,11 +2,12 @@ package edge
 
 import (
 	"context"
+	"errors"
+
 	"edgert/camera"
 	"edgert/camera/v4l2"
 	"edgert/edge/capture"
 	"edgert/edge/device"
-	"errors"
 )
 
 // openCameraFiles refuses malformed sources and opens files, before all else.
@@ -19,11 +20,6 @@ func (e *Edge) openCameraFiles(context.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-type openedFile struct {
-	source camera.Source
-	picked string
 }
 
 // openCameras opens every camera; one that is absent may come.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,12 @@ const (
 	maxHorizon   = 1024
 	maxCameras   = 8
 	maxTags      = 64
+)
+
+// How often the transport dials a server that is gone; the arm holds meanwhile.
+const (
+	dialMin = 100 * time.Millisecond
+	dialMax = time.Second
 )
 
 // TLS names PEM files.
@@ -85,6 +92,12 @@ type Config struct {
 
 	Status StatusWriter // live status line; nil: none
 	Log    *slog.Logger
+}
+
+// StatusWriter is a terminal that shows one line, without its end; Clear removes it.
+type StatusWriter interface {
+	io.Writer
+	Clear()
 }
 
 // Check refuses what cannot run, naming the flag, what was got and what is wanted.
@@ -250,6 +263,28 @@ func (c *Config) CheckSchedule() error {
 		return exit.Errorf(exit.Usage, "--estimator says nothing to --schedule %s --compat, which estimates nothing", s.Schedule)
 	}
 	return nil
+}
+
+// agreedFPS returns the rate at which the policy was trained, 0 where the server does not
+// say: at twice that rate an arm moves at twice the speed it was shown.
+func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
+	switch {
+	case c.FPS == 0 && trained == 0:
+		return 0, exit.Errorf(exit.Config, "the server does not say at which rate its policy was trained: give it as --fps")
+	case trained == 0:
+		return c.FPS, nil
+	case c.FPS == 0 && !(trained >= 1 && trained <= maxFPS):
+		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, want 1 to %d: give --fps, with --fps-mismatch allow", trained, maxFPS)
+	case c.FPS == 0:
+		return trained, nil
+	case math.Abs(c.FPS-trained) <= fpsTolerance:
+	case c.FPSMismatch == fpsAllow:
+		log.Warn("the policy was trained at another rate: the arm moves at another speed", "trained", trained, "fps", c.FPS)
+	default:
+		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, and --fps is %v: the arm would move at %.2g times the speed it was shown. Leave --fps out, or add --fps-mismatch allow",
+			trained, c.FPS, c.FPS/trained)
+	}
+	return c.FPS, nil
 }
 
 // rate is the ticks per second, FPS the actions.

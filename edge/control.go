@@ -11,7 +11,6 @@ import (
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
-	"edgert/wire"
 )
 
 // The phases of a tick, in their order.
@@ -132,12 +131,6 @@ type snapshot struct {
 type source struct {
 	key int64
 	at  rt.Instant // of the state or the oldest picture, whichever is older
-}
-
-// answer is one chunk on its way from the receiver to the tick.
-type answer struct {
-	epoch, episode uint32
-	body           wire.ActionChunk
 }
 
 // view is the newest tick, for the page.

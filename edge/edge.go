@@ -1,10 +1,11 @@
 // Package edge is the robot's process: it ticks one arm on the action chunks of
 // a policy that runs elsewhere.
 //
-// Open (edge.go) checks the configuration (config.go), opens the robot's id
-// (identity.go), arm (arm.go), session (link.go, service.go, contract.go) and cameras
-// (cameras.go), and allocates all. Run allocates nothing on its paths, and does not fail
-// but changes State (state.go).
+// Open (open.go) checks the configuration (config.go), opens the robot's id
+// (identity.go), arm (arm.go), session (link.go, handshake.go) and cameras (cameras.go),
+// and allocates all. Run (run.go) allocates nothing on its paths, does not fail but
+// changes State (state.go), and takes the arm's torque on every way out. What both work
+// on is Edge (edge.go).
 //
 // One observation and its chunk take this way:
 //
@@ -16,34 +17,23 @@
 // tick decides is package tick, what the arm may do package follow.
 //
 // Meanwhile watch.go does the housekeeping, record.go writes the actions that ran, and
-// operator.go and page.go answer edge-rt ctl and browsers, with what stats.go counts and
-// status.go reads. end.go takes the arm's torque on every way out; summary.go is the
-// run's summary.
+// operator.go and page.go answer edge-rt ctl and browsers. summary.go is the run's
+// summary; all three say in the words of status.go what stats.go counts.
 package edge
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"edgert/chunk"
-	"edgert/chunk/stage"
+	"edgert/camera"
 	"edgert/edge/capture"
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/edge/page"
-	"edgert/edge/tick"
-	"edgert/internal/exit"
-	"edgert/internal/network"
+	"edgert/internal/backoff"
 	"edgert/internal/notify"
 	"edgert/record"
 	"edgert/rt"
@@ -53,13 +43,11 @@ import (
 	"edgert/wire"
 )
 
-// errOffline is the cause of a connect context that ran into max_offline.
-var errOffline = errors.New("gave up after --max-offline")
-
-// How often the transport dials a server that is gone; the arm holds meanwhile.
+// How long the start waits for what is away.
 const (
-	dialMin = 100 * time.Millisecond
-	dialMax = time.Second
+	startSlack    = 30 * time.Second // after --max-offline, for the last attempt and the checks
+	busBackoffMax = 10 * time.Second
+	waitLogEvery  = time.Second
 )
 
 // Edge is one robot, open and ready to run.
@@ -105,6 +93,11 @@ type devices struct {
 	cameraWaits []waitLog          // of each; owner: the housekeeping goroutine
 }
 
+type openedFile struct {
+	source camera.Source
+	picked string
+}
+
 // outcome is what the summary needs beside the counters.
 type outcome struct {
 	armOpen  rt.Instant // when the arm was
@@ -116,6 +109,17 @@ type outcome struct {
 	ran      bool  // for all of --duration
 	held     bool  // the arm stays under torque, as --on-exit asks
 	recorded error // why the record stopped; read after the thread that writes it
+}
+
+// heapWindow counts allocations from the end of the warm-up to the stop.
+// Owner: the housekeeping goroutine.
+type heapWindow struct {
+	gc          *rt.Hold
+	armedAt     rt.Instant
+	open        bool
+	closed      bool
+	from, to    rt.HeapStat
+	first, last uint64 // ticks
 }
 
 // onClose has release call f, before what was opened earlier is closed.
@@ -137,197 +141,53 @@ func (e *Edge) release() {
 	e.closers = nil
 }
 
-// Open opens the arm, a session and the cameras, and retries until max_offline.
-func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
-	if err := cfg.Check(); err != nil {
-		return nil, err
-	}
-	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log}
-	if e.notifier, err = notify.Open(); err != nil {
-		e.log.Warn("the service manager is not told how the run goes", "why", err)
-	}
-	e.onClose(func() { e.notifier.Close() })
-	defer func() {
-		if err != nil {
-			e.release()
-			e = nil
+// waitFor has the service manager wait, too: --max-offline may be longer than its own.
+func (e *Edge) waitFor(what string) {
+	e.notifier.Extend(e.cfg.MaxOffline + startSlack)
+	e.notifier.Status("looking for " + what)
+}
+
+// retry tries to open a device until success, a lasting failure or --max-offline.
+func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
+	giveUp, waiting := e.clock.Now().Add(e.cfg.MaxOffline), waitLog{what: what}
+	for delays := (backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}); ; {
+		passes, err := open()
+		wait := delays.Next()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !passes || e.clock.Now().Add(wait) > giveUp:
+			return err
 		}
-	}()
-	if e.robot, err = device.Robot(cfg.Robot); err != nil {
-		return e, err
-	}
-	e.joints = jointLists(e.robot)
-	if e.robot.Leader {
-		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves and no policy: give the follower's, or run edge-rt teleop", e.robot.Name)
-	}
-	cameras := make([]capture.Config, len(cfg.Cameras)) // by the policy's names
-	for i, c := range cfg.Cameras {
-		c.Name = e.robot.CameraName(c.Name)
-		cameras[i] = c
-	}
-	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
-	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never queues for a P
-	if err := rt.NiceProcess(-10); err != nil { // threads to come inherit it
-		e.log.Info("the other threads keep their nice value", "why", err)
-	}
-	for _, step := range []func(context.Context) error{
-		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.connect, e.takePolicyRate, e.openCameras, e.build, e.listenOperator,
-	} {
-		if err = step(ctx); err != nil {
-			return e, err
+		waiting.log(e, err)
+		if err := e.rest(ctx, wait); err != nil {
+			return err
 		}
 	}
-	return e, nil
 }
 
-func (e *Edge) connect(ctx context.Context) error {
-	wait, cancel := context.WithTimeoutCause(ctx, e.cfg.MaxOffline, errOffline)
-	defer cancel()
-	e.armOpen = e.clock.Now()
-	e.waitFor("a server")
-	e.receiver = newReceiver(func(ev wire.Event) {
-		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
-	})
-	e.link = &link{
-		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
-		flags: e.receiver.link, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
+// rest sleeps for d, or until ctx ends.
+func (e *Edge) rest(ctx context.Context, d time.Duration) error {
+	for end := e.clock.Now().Add(d); e.clock.Now() < end && ctx.Err() == nil; {
+		e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
 	}
-	var err error
-	transport := e.cfg.transport()
-	transport.Log = func(line string) { e.log.Info(line) }
-	e.net, err = network.Open(wait, transport)
-	if err == nil && e.cfg.Wrap != nil {
-		e.net = e.cfg.Wrap(e.net)
-	}
-	if err == nil {
-		e.onClose(func() { e.net.Close() })
-		e.onClose(e.link.close)
-		e.link.net = e.net
-		err = e.link.connect(wait)
-	}
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case wait.Err() != nil && errors.As(err, new(*temporaryError)):
-		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
-	case wait.Err() != nil:
-		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)
-	}
-	return err
+	return ctx.Err()
 }
 
-func unitsOf(r robot.Robot) (units []string) {
-	for _, m := range r.Motors {
-		units = append(units, m.Norm.String())
-	}
-	return units
+// waitLog logs a reason to wait, a new one at most once in waitLogEvery.
+type waitLog struct {
+	what string
+	last string // the reason logged last; empty: it is there
+	at   rt.Instant
 }
 
-// build allocates what the session's sizes need.
-func (e *Edge) build(context.Context) error {
-	contract, period, events := e.link.contract, e.cfg.period(), event.NewQueue(eventSlots)
-	settings := e.cfg.Schedule
-	settings.Horizon, settings.DOF, settings.FPS = contract.horizon, len(e.robot.Motors), e.cfg.FPS
-	settings.PrefixEnd, settings.RequestTimeout = contract.prefixEnd, e.cfg.RequestTimeout
-	schedule, err := chunk.New(settings)
-	if err != nil {
-		return exit.With(exit.Usage, err)
+func (w *waitLog) log(e *Edge, err error) {
+	now, text := e.clock.Now(), err.Error()
+	if text == w.last || w.last != "" && now.Sub(w.at) < waitLogEvery {
+		return
 	}
-	stages, err := stage.NewChain(e.cfg.Stages, e.cfg.FPS, settings.DOF)
-	if err != nil {
-		return exit.With(exit.Usage, err)
-	}
-	waker, err := rt.NewWaker()
-	if err != nil {
-		return err
-	}
-	e.onCloseUnlessStuck(func() { waker.Close() })
-	e.arm.SetPeriod(period)
-	e.control = newControl(controlConfig{
-		clock: e.clock, period: period, degradedAfter: e.cfg.DegradedAfter, maxOffline: e.cfg.MaxOffline,
-		arm: follow.New(e.arm, follow.Config{
-			Period: period, Safety: e.robot.Safety, Gate: follow.NewGate(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
-			Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
-		}, settings.DOF),
-		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
-		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
-	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
-	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
-	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
-	e.control.link.missingCameras.Store(int32(len(e.cameras)))
-	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders, e.cfg.Task)
-	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
-	return e.showPage()
+	e.log.Warn("waiting for "+w.what, "why", err)
+	w.last, w.at = text, now
 }
-
-// Run ticks until ctx ends, the duration is over or the run fails, and lets the arm go.
-func (e *Edge) Run(ctx context.Context) (*Summary, error) {
-	defer e.release()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if err := rt.LockMemory(); err != nil {
-		e.log.Info("memory is not locked", "why", err)
-	}
-	e.heap.gc = rt.HoldGC(0)
-	rt.PrefillRuntime()
-	e.started, e.steal = e.clock.Now(), rt.StealTime()
-	linked := make(chan error, 1)
-	for _, cam := range e.cameras {
-		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.link.missingCameras); return nil })
-	}
-	e.spawn(func() error { return e.sender.run(&e.ending) })
-	if e.control.record != nil {
-		e.spawn(e.writeRecord)
-	}
-	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
-	e.spawn(func() error { return e.serveOperator(ctx) })
-	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
-	ticked := make(chan error, 1)
-	go func() { ticked <- e.tickThread() }()
-
-	tickErr := e.watch(ctx, ticked)
-	off := e.torqueOff(tickErr) // before other threads end, which may take long
-	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
-		e.log.Warn("the arm is held, as --on-exit hold says", "next", "edge-rt torque off --bus "+e.cfg.Bus+" lets it go")
-	}
-	cancel()
-	e.ending.Store(true)
-	e.control.waker.Wake()
-	e.operator.Close()
-	linkErr, other := e.join(linked)
-	verdict := e.verdict(tickErr, linkErr)
-	if verdict != nil && off != nil {
-		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
-	}
-	err := e.EndError(cmp.Or(off, verdict), other)
-	return e.summarize(err), err
-}
-
-// tickThread runs the loop. A panic becomes an error, so that torque is taken.
-func (e *Edge) tickThread() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("tick: panic: %v", p)
-		}
-	}()
-	return e.loop.Run(&e.stop, e.control.tick)
-}
-
-// spawn starts a helper thread whose failure ends the run.
-func (e *Edge) spawn(run func() error) {
-	e.threads.Go(func() {
-		defer func() {
-			if p := recover(); p != nil {
-				e.control.giveUp(fmt.Errorf("panic: %v", p))
-			}
-		}()
-		if err := run(); err != nil {
-			e.control.giveUp(err)
-		}
-	})
-}
-
-// Hurry makes a run that is ending skip the parking: the second Ctrl-C.
-func (e *Edge) Hurry() { e.control.operator.hurry.Store(true) }

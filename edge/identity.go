@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -72,16 +71,8 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
-func (e *Edge) claimID(context.Context) (err error) {
-	if e.identity, err = claim(e.cfg.ID); err != nil {
-		return exit.With(exit.Config, err)
-	}
-	e.onClose(e.identity.release)
-	if e.identity.ID != e.identity.Asked {
-		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
-	}
-	return nil
-}
+// socketPath is where the edge called id listens for its operator.
+func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
 // claim locks the id want, else this host's own, else the next free of <id>-2, <id>-3, …
 func claim(want string) (*identity, error) {

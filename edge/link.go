@@ -10,7 +10,6 @@ import (
 
 	"edgert/internal/backoff"
 	"edgert/internal/exit"
-	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -19,6 +18,7 @@ import (
 const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
+	resetLimit    = time.Second           // the server's acknowledgement of a reset
 	linkPoll      = 50 * time.Millisecond // for a lost session
 	tokenGrace    = 2 * time.Second       // for the token to appear after the session is open
 
@@ -31,6 +31,18 @@ const (
 	tokenAlive
 	tokenGone
 )
+
+// contract is what a session was opened on; a later session must offer the same.
+type contract struct {
+	prefix    string
+	model     string
+	revision  string
+	sha256    string
+	fps       float64 // actions per second of the run
+	horizon   int
+	prefixEnd int
+	shapes    []wire.CameraShape // of the policy's pictures, where the server says
+}
 
 // link keeps a session open with one server.
 // Owner: the link goroutine, apart from lost.
@@ -59,93 +71,6 @@ type link struct {
 	opened            atomic.Uint64
 	lastError         string // of connect, so that it is logged once
 	duplicateReported bool
-}
-
-// handshake opens a session. An error is final only if it has an exit code.
-func (l *link) handshake(ctx context.Context) error {
-	l.tokenLost.Store(false)
-	prefix, err := l.find(ctx)
-	if err != nil {
-		return err
-	}
-	l.epoch = l.identity.nextEpoch()
-	ack, err := l.open(ctx, prefix)
-	if err != nil {
-		return err
-	}
-	t, err := l.checkContract(prefix, ack)
-	if err == nil {
-		err = l.declare(prefix)
-	}
-	if err == nil {
-		err = l.announce(prefix)
-	}
-	if err != nil {
-		l.closeSession(prefix, ack.SessionID) // or it would hold a place until it idles out
-		return err
-	}
-	for _, w := range ack.Warnings {
-		l.log.Warn("server: " + w)
-	}
-	l.contract, l.sessionID = t, ack.SessionID
-	l.flags.evicted.Store(false)
-	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
-	l.openedAt = l.clock.Now()
-	l.opened.Add(1)
-	l.lastError = ""
-	l.flags.noSession.Store(nil)
-	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
-	l.flags.nonce.Store(ack.Nonce)
-	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
-	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
-	l.flags.epoch.Store(l.epoch)
-	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
-	return nil
-}
-
-// declare declares the robot's keys once; the transport repeats it after a reconnect.
-func (l *link) declare(prefix string) error {
-	if l.publisher != nil {
-		return nil
-	}
-	obs, err1 := wire.ObsKey(prefix, l.identity.ID)
-	action, err2 := wire.ActionKey(prefix, l.identity.ID)
-	alive, err3 := wire.ClientAliveKey(prefix, l.identity.ID)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
-	if _, err := l.net.Subscribe(action, l.receive); err != nil {
-		return err
-	}
-	publisher, err := l.net.Publisher(obs, wire.ObservationQoS)
-	if err != nil {
-		return err
-	}
-	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), l.onToken); err != nil {
-		return err
-	}
-	if _, err := l.net.Token(alive); err != nil {
-		return err
-	}
-	l.publisher = publisher
-	return nil
-}
-
-// announce replaces this robot's liveliness token by that of the session's epoch.
-func (l *link) announce(prefix string) error {
-	key, err := wire.EpochAliveKey(prefix, l.identity.ID, l.epoch)
-	if err != nil {
-		return err
-	}
-	token, err := l.net.Token(key)
-	if err != nil {
-		return err
-	}
-	if l.presenceToken != nil {
-		l.presenceToken.Undeclare()
-	}
-	l.presenceToken = token
-	return nil
 }
 
 // onToken takes the server's token. Owner: the transport's goroutine.
@@ -267,6 +192,31 @@ func (l *link) lossReason() string {
 		return fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
 	return ""
+}
+
+// reset tells the server that an episode begins; a lost answer does no harm.
+func (l *link) reset(ctx context.Context, episode uint32) bool {
+	if l.flags.epoch.Load() == 0 {
+		return false
+	}
+	up := l.uplink.Load()
+	if up == nil {
+		return false
+	}
+	key, err := wire.ResetKey(up.prefix, l.identity.ID)
+	if err != nil {
+		return false
+	}
+	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.identity.ID, EpisodeID: episode})
+	replies, err := l.net.Get(ctx, key, body, resetLimit)
+	for _, r := range replies {
+		var ack wire.ResetAck
+		if !r.Err && wire.ParseResetAck(&ack, r.Payload) == nil && ack.OK {
+			return true
+		}
+	}
+	l.log.Warn("the server did not confirm the reset", "episode", episode, "err", err)
+	return false
 }
 
 func (l *link) close() {

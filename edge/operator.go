@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgert/internal/exit"
-	"edgert/wire"
 )
 
 // Limits of the operator's socket.
@@ -23,15 +22,11 @@ const (
 	ctlTimeout  = 5 * time.Second        // one command, answer included
 	ctlRead     = 500 * time.Millisecond // for the command itself: the next client waits
 	ctlLine     = 4096                   // bytes of a command
-	resetLimit  = time.Second            // the server's acknowledgement of a reset
 	tickTimeout = time.Second            // for the tick to take a command
 )
 
 // CtlCommands are the words of edge-rt ctl.
 var CtlCommands = []string{"pause", "resume", "reset", "status"}
-
-// socketPath is where the edge called id listens for its operator.
-func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
 // listenOperator opens the socket; the id is locked, so an old one is a dead edge's.
 func (e *Edge) listenOperator(context.Context) (err error) {
@@ -91,6 +86,24 @@ func (e *Edge) command(ctx context.Context, word string) CtlReply {
 	return reply
 }
 
+// ctlReply is the status as edge-rt ctl prints it.
+func (e *Edge) ctlReply() CtlReply {
+	s, st := e.status(), e.control.stats
+	return CtlReply{
+		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Waits: e.waits(), Episode: st.episode.Load(),
+		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
+		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets,
+	}
+}
+
+// waits is what an operator has to do before anything moves; empty: nothing.
+func (e *Edge) waits() string {
+	if e.control.stats.needResume.Load() {
+		return e.resume
+	}
+	return ""
+}
+
 // reset asks the tick for a new episode and waits until it has begun.
 func (e *Edge) reset() error {
 	c := e.control
@@ -103,31 +116,6 @@ func (e *Edge) reset() error {
 		e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period()))
 	}
 	return nil
-}
-
-// reset tells the server that an episode begins; a lost answer does no harm.
-func (l *link) reset(ctx context.Context, episode uint32) bool {
-	if l.flags.epoch.Load() == 0 {
-		return false
-	}
-	up := l.uplink.Load()
-	if up == nil {
-		return false
-	}
-	key, err := wire.ResetKey(up.prefix, l.identity.ID)
-	if err != nil {
-		return false
-	}
-	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.identity.ID, EpisodeID: episode})
-	replies, err := l.net.Get(ctx, key, body, resetLimit)
-	for _, r := range replies {
-		var ack wire.ResetAck
-		if !r.Err && wire.ParseResetAck(&ack, r.Payload) == nil && ack.OK {
-			return true
-		}
-	}
-	l.log.Warn("the server did not confirm the reset", "episode", episode, "err", err)
-	return false
 }
 
 // abandoned reports whether nothing listens, without taking the lock of the id.

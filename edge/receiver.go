@@ -28,6 +28,12 @@ type linkFlags struct {
 	nonce          atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
 }
 
+// answer is one chunk on its way from the receiver to the tick.
+type answer struct {
+	epoch, episode uint32
+	body           wire.ActionChunk
+}
+
 // receiver checks chunks as they come and leaves the newest for the tick.
 // Owner: the transport's receiving goroutine.
 type receiver struct {

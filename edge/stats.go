@@ -1,9 +1,10 @@
 package edge
 
 import (
+	"sync/atomic"
+
 	"edgert/chunk"
 	"edgert/rt"
-	"sync/atomic"
 )
 
 // Why a chunk was dropped, in addition to chunk's own outcomes.

@@ -1,10 +1,11 @@
 package edge
 
 import (
+	"time"
+
 	"edgert/edge/capture"
 	"edgert/rt"
 	"edgert/servo"
-	"time"
 )
 
 // Status is how a run goes: the keys that its page and its summary share.
@@ -153,81 +154,6 @@ type ServerSummary struct {
 	Revision string `json:"revision"`
 	SHA256   string `json:"model_sha256,omitempty"`
 	Prefix   string `json:"prefix"`
-}
-
-// status reads the counters of a run.
-func (e *Edge) status() Status {
-	st, loop := e.control.stats, e.loop.Stats()
-	s := Status{
-		ID: e.identity.ID, Schedule: e.cfg.Schedule.Schedule, FPS: e.cfg.FPS, Server: e.control.link.server.Load(),
-		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
-		StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(), ActionAgeMS: short(st.age, time.Millisecond),
-		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
-		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
-	}
-	if grant := e.loop.Grant(); loop.Ticks > 0 {
-		s.RT = Granted{grant.Granted, grant.Why}
-	}
-	if e.world != nil {
-		score := e.world.Score()
-		s.Targets, s.Collisions = score.Reached, score.Collided
-	}
-	return s
-}
-
-func (e *Edge) live() *Live {
-	c, st := e.control, e.control.stats
-	l := &Live{
-		Status: e.status(), Robot: e.cfg.Robot, State: state(st.state.Load()).String(), Paused: c.operator.pause.Load(), Waits: e.waits(),
-		Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
-	}
-	if l.Server != nil && e.link.uplink.Load() == nil {
-		lost := *l.Server
-		lost.Prefix = "" // no session is open
-		l.Server = &lost
-	}
-	for _, cam := range e.cameras {
-		l.Frames[cam.Name] = LiveFrames{framesOf(cam), cam.Stats().Lost}
-	}
-	g, key, _ := c.out.views.Front()
-	if key == rt.NoKey {
-		return l
-	}
-	now := e.clock.Now()
-	l.Tick = LiveTick{AgeMS: millis(now.Sub(g.at)), LatenessUS: float64(g.late) / 1e3}
-	if g.source != 0 {
-		l.Tick.ActionAgeMS = new(millis(now.Sub(g.source)))
-	}
-	names, units := e.robot.ActionNames(), unitsOf(e.robot)
-	for j := range g.state {
-		bit := uint32(1) << j
-		l.Joints = append(l.Joints, Joint{
-			Name: names[j], Unit: units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
-			Stale: g.joints.Stale&bit != 0, Frozen: g.joints.Frozen&bit != 0, Held: g.joints.Held&bit != 0,
-			Conditions: g.joints.Conditions[j].String(), Why: g.joints.Conditions[j].Why(),
-		})
-	}
-	return l
-}
-
-func millis(d time.Duration) float64 { return round3(float64(max(0, d)) / 1e6) }
-
-// waits is what an operator has to do before anything moves; empty: nothing.
-func (e *Edge) waits() string {
-	if e.control.stats.needResume.Load() {
-		return e.resume
-	}
-	return ""
-}
-
-// ctlReply is the status as edge-rt ctl prints it.
-func (e *Edge) ctlReply() CtlReply {
-	s, st := e.status(), e.control.stats
-	return CtlReply{
-		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Waits: e.waits(), Episode: st.episode.Load(),
-		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
-		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets,
-	}
 }
 
 func busSummary(arm servo.Stats) BusSummary {

@@ -74,6 +74,26 @@ type Ending struct {
 	Reason string `json:"reason"`
 }
 
+// status reads the counters of a run.
+func (e *Edge) status() Status {
+	st, loop := e.control.stats, e.loop.Stats()
+	s := Status{
+		ID: e.identity.ID, Schedule: e.cfg.Schedule.Schedule, FPS: e.cfg.FPS, Server: e.control.link.server.Load(),
+		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
+		StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(), ActionAgeMS: short(st.age, time.Millisecond),
+		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
+		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
+	}
+	if grant := e.loop.Grant(); loop.Ticks > 0 {
+		s.RT = Granted{grant.Granted, grant.Why}
+	}
+	if e.world != nil {
+		score := e.world.Score()
+		s.Targets, s.Collisions = score.Reached, score.Collided
+	}
+	return s
+}
+
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
 	asked := "stopped by signal"

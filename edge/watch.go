@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"strconv"
 	"time"
@@ -18,21 +17,9 @@ import (
 const (
 	housekeeping = 20 * time.Millisecond
 	statusEvery  = 200 * time.Millisecond
-	startSlack   = 30 * time.Second // after --max-offline, for the last attempt and the checks
-	warmUp       = 5 * time.Second  // after arming, before allocations are counted
+	warmUp       = 5 * time.Second // after arming, before allocations are counted
 	leaveLimit   = follow.ParkLimit + 2*time.Second
 )
-
-// heapWindow counts allocations from the end of the warm-up to the stop.
-// Owner: the housekeeping goroutine.
-type heapWindow struct {
-	gc          *rt.Hold
-	armedAt     rt.Instant
-	open        bool
-	closed      bool
-	from, to    rt.HeapStat
-	first, last uint64 // ticks
-}
 
 // watch is the housekeeping of a run; it returns when the tick has ended.
 func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
@@ -93,12 +80,6 @@ func (e *Edge) notify(now rt.Instant, leaving bool) {
 	e.notifier.Update(now, notify.State{
 		Ready: ticks > 0, Stopping: leaving, Status: state(e.control.stats.state.Load()).String(), Progress: ticks,
 	})
-}
-
-// waitFor has the service manager wait, too: --max-offline may be longer than its own.
-func (e *Edge) waitFor(what string) {
-	e.notifier.Extend(e.cfg.MaxOffline + startSlack)
-	e.notifier.Status("looking for " + what)
 }
 
 func (e *Edge) openHeapWindow(now rt.Instant) {
@@ -182,12 +163,6 @@ func (e *Edge) report(ev event.Event) {
 		return
 	}
 	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
-}
-
-// StatusWriter is a terminal that shows one line, without its end; Clear removes it.
-type StatusWriter interface {
-	io.Writer
-	Clear()
 }
 
 // statusLine formats the terminal's line without allocations.

@@ -1,13 +1,17 @@
 package edge
 
 import (
-	"edgert/edge/follow"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"edgert/edge/device"
+	"edgert/edge/follow"
+	"edgert/internal/exit"
+	"edgert/rt"
 )
 
 // errStuck ends a run when a thread is stuck in a file, a driver or the network.
@@ -17,6 +21,76 @@ const (
 	stuckLimit = 5 * time.Second
 	joinPoll   = 2 * time.Millisecond
 )
+
+// Run ticks until ctx ends, the duration is over or the run fails, and lets the arm go.
+func (e *Edge) Run(ctx context.Context) (*Summary, error) {
+	defer e.release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := rt.LockMemory(); err != nil {
+		e.log.Info("memory is not locked", "why", err)
+	}
+	e.heap.gc = rt.HoldGC(0)
+	rt.PrefillRuntime()
+	e.started, e.steal = e.clock.Now(), rt.StealTime()
+	linked := make(chan error, 1)
+	for _, cam := range e.cameras {
+		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.link.missingCameras); return nil })
+	}
+	e.spawn(func() error { return e.sender.run(&e.ending) })
+	if e.control.record != nil {
+		e.spawn(e.writeRecord)
+	}
+	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
+	e.spawn(func() error { return e.serveOperator(ctx) })
+	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
+	ticked := make(chan error, 1)
+	go func() { ticked <- e.tickThread() }()
+
+	tickErr := e.watch(ctx, ticked)
+	off := e.torqueOff(tickErr) // before other threads end, which may take long
+	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
+		e.log.Warn("the arm is held, as --on-exit hold says", "next", "edge-rt torque off --bus "+e.cfg.Bus+" lets it go")
+	}
+	cancel()
+	e.ending.Store(true)
+	e.control.waker.Wake()
+	e.operator.Close()
+	linkErr, other := e.join(linked)
+	verdict := e.verdict(tickErr, linkErr)
+	if verdict != nil && off != nil {
+		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
+	}
+	err := e.EndError(cmp.Or(off, verdict), other)
+	return e.summarize(err), err
+}
+
+// tickThread runs the loop. A panic becomes an error, so that torque is taken.
+func (e *Edge) tickThread() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("tick: panic: %v", p)
+		}
+	}()
+	return e.loop.Run(&e.stop, e.control.tick)
+}
+
+// spawn starts a helper thread whose failure ends the run.
+func (e *Edge) spawn(run func() error) {
+	e.threads.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				e.control.giveUp(fmt.Errorf("panic: %v", p))
+			}
+		}()
+		if err := run(); err != nil {
+			e.control.giveUp(err)
+		}
+	})
+}
+
+// Hurry makes a run that is ending skip the parking: the second Ctrl-C.
+func (e *Edge) Hurry() { e.control.operator.hurry.Store(true) }
 
 // join waits for the threads. What a stuck one may use is left to the process's end.
 func (e *Edge) join(linked <-chan error) (linkErr, other error) {

@@ -1,0 +1,234 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/edge/capture"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/wire"
+)
+
+// errNoService means that nobody serves; it passes.
+var errNoService = errors.New("no lean-server answers")
+
+// temporaryError is an error that the server says will pass.
+type temporaryError struct {
+	error
+	after time.Duration
+}
+
+func (r *temporaryError) Unwrap() error { return r.error }
+
+// handshake opens a session. An error is final only if it has an exit code.
+func (l *link) handshake(ctx context.Context) error {
+	l.tokenLost.Store(false)
+	prefix, err := l.find(ctx)
+	if err != nil {
+		return err
+	}
+	l.epoch = l.identity.nextEpoch()
+	ack, err := l.open(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	t, err := l.checkContract(prefix, ack)
+	if err == nil {
+		err = l.declare(prefix)
+	}
+	if err == nil {
+		err = l.announce(prefix)
+	}
+	if err != nil {
+		l.closeSession(prefix, ack.SessionID) // or it would hold a place until it idles out
+		return err
+	}
+	for _, w := range ack.Warnings {
+		l.log.Warn("server: " + w)
+	}
+	l.contract, l.sessionID = t, ack.SessionID
+	l.flags.evicted.Store(false)
+	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
+	l.openedAt = l.clock.Now()
+	l.opened.Add(1)
+	l.lastError = ""
+	l.flags.noSession.Store(nil)
+	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
+	l.flags.nonce.Store(ack.Nonce)
+	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
+	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
+	l.flags.epoch.Store(l.epoch)
+	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
+	return nil
+}
+
+// find returns the key prefix of the service, of one that had been used that one alone.
+func (l *link) find(ctx context.Context) (string, error) {
+	keys, err := l.net.Tokens(ctx, wire.ServerAliveAny, statusTimeout)
+	if err != nil {
+		return "", err
+	}
+	want := ""
+	if l.cfg.Service != "" {
+		if want, err = wire.Slug(l.cfg.Service); err != nil {
+			return "", exit.Errorf(exit.Usage, "--service: %w", err)
+		}
+	}
+	var found []string
+	for _, key := range keys {
+		svc, err := wire.ServiceOf(key)
+		if err != nil || want != "" && svc.Name != want {
+			continue
+		}
+		if p := svc.Prefix(); !slices.Contains(found, p) {
+			found = append(found, p)
+		}
+	}
+	slices.Sort(found)
+	had := l.contract.prefix
+	switch {
+	case had != "" && slices.Contains(found, had):
+		return had, nil
+	case had != "" && len(found) > 0:
+		return "", fmt.Errorf("%s, which this run began with, is away: waiting for it; others are there (%s), and a new start may choose one", had, strings.Join(found, ", "))
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1 && want == "":
+		return "", exit.Errorf(exit.Config, "%d services are in reach (%s): choose one with --service NAME", len(found), strings.Join(found, ", "))
+	case len(found) > 1:
+		return "", exit.Errorf(exit.Config, "several models serve %q (%s): connect to one of them only", l.cfg.Service, strings.Join(found, ", "))
+	case want != "":
+		return "", fmt.Errorf("%w as service %q at %s", errNoService, l.cfg.Service, strings.Join(l.cfg.Connect, ", "))
+	}
+	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.cfg.Connect, ", "))
+}
+
+func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
+	request := wire.SessionOpen{
+		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
+		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Schedule.Conditioned(), Task: l.cfg.Task,
+		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.cfg.Tags)) {
+		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
+	}
+	for _, c := range l.cfg.Cameras {
+		request.CameraNames = append(request.CameraNames, capture.ImageKey+c.Name)
+	}
+	replies, err := l.net.Get(ctx, wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range replies {
+		if r.Err {
+			continue
+		}
+		var ack wire.SessionAck
+		if err := wire.ParseSessionAck(&ack, r.Payload); err != nil {
+			return nil, fmt.Errorf("session at %s: %w", prefix, err)
+		}
+		if ack.Accepted {
+			return &ack, nil
+		}
+		if ack.Temporary() {
+			return nil, l.temporaryRefusal(&ack)
+		}
+		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, ack.Error)
+	}
+	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
+}
+
+func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
+	err := fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad)
+	switch ack.HeldBy {
+	case "":
+	case wire.HostUnknown:
+		err = fmt.Errorf("another robot runs as %s: give one of them another --id", l.identity.ID)
+	default:
+		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy, l.identity.ID)
+	}
+	return &temporaryError{err, time.Duration(ack.RetryAfterMs) * time.Millisecond}
+}
+
+func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, error) {
+	t := contract{
+		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
+		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon,
+		shapes: ack.CameraShapes,
+	}
+	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
+		return t, exit.Errorf(exit.Config, "%s says chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)
+	}
+	if len(ack.ActionNames) == 0 {
+		l.log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this robot's", "want", l.names)
+	} else if !slices.Equal(ack.ActionNames, l.names) {
+		return t, exit.Errorf(exit.Config, "%s maps its chunk columns to %v, this robot has %v: wrong model or robot", prefix, ack.ActionNames, l.names)
+	}
+	if ack.StateDim != 0 && ack.StateDim != len(l.names) {
+		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim, len(l.names))
+	}
+	var err error
+	if t.fps, err = l.cfg.agreedFPS(ack.TrainedFPS, l.log); err != nil {
+		return t, err
+	}
+	if old := l.contract; old.prefix != "" {
+		switch {
+		case t.prefix != old.prefix, t.model != old.model, t.revision != old.revision, t.horizon != old.horizon:
+			return t, exit.Errorf(exit.Config, "the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.model, old.revision, old.horizon, t.model, t.revision, t.horizon)
+		case old.sha256 != "" && t.sha256 != "" && t.sha256 != old.sha256:
+			return t, exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s", old.sha256, t.sha256)
+		}
+	}
+	return t, nil
+}
+
+// declare declares the robot's keys once; the transport repeats it after a reconnect.
+func (l *link) declare(prefix string) error {
+	if l.publisher != nil {
+		return nil
+	}
+	obs, err1 := wire.ObsKey(prefix, l.identity.ID)
+	action, err2 := wire.ActionKey(prefix, l.identity.ID)
+	alive, err3 := wire.ClientAliveKey(prefix, l.identity.ID)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	if _, err := l.net.Subscribe(action, l.receive); err != nil {
+		return err
+	}
+	publisher, err := l.net.Publisher(obs, wire.ObservationQoS)
+	if err != nil {
+		return err
+	}
+	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), l.onToken); err != nil {
+		return err
+	}
+	if _, err := l.net.Token(alive); err != nil {
+		return err
+	}
+	l.publisher = publisher
+	return nil
+}
+
+// announce replaces this robot's liveliness token by that of the session's epoch.
+func (l *link) announce(prefix string) error {
+	key, err := wire.EpochAliveKey(prefix, l.identity.ID, l.epoch)
+	if err != nil {
+		return err
+	}
+	token, err := l.net.Token(key)
+	if err != nil {
+		return err
+	}
+	if l.presenceToken != nil {
+		l.presenceToken.Undeclare()
+	}
+	l.presenceToken = token
+	return nil
+}

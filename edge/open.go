@@ -1,0 +1,161 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+
+	"edgert/chunk"
+	"edgert/chunk/stage"
+	"edgert/edge/capture"
+	"edgert/edge/device"
+	"edgert/edge/event"
+	"edgert/edge/follow"
+	"edgert/edge/tick"
+	"edgert/internal/exit"
+	"edgert/internal/network"
+	"edgert/internal/notify"
+	"edgert/rt"
+	"edgert/servo/robot"
+	"edgert/wire"
+)
+
+// errOffline is the cause of a connect context that ran into max_offline.
+var errOffline = errors.New("gave up after --max-offline")
+
+// Open opens the arm, a session and the cameras, and retries until max_offline.
+func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log}
+	if e.notifier, err = notify.Open(); err != nil {
+		e.log.Warn("the service manager is not told how the run goes", "why", err)
+	}
+	e.onClose(func() { e.notifier.Close() })
+	defer func() {
+		if err != nil {
+			e.release()
+			e = nil
+		}
+	}()
+	if e.robot, err = device.Robot(cfg.Robot); err != nil {
+		return e, err
+	}
+	e.joints = jointLists(e.robot)
+	if e.robot.Leader {
+		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves and no policy: give the follower's, or run edge-rt teleop", e.robot.Name)
+	}
+	cameras := make([]capture.Config, len(cfg.Cameras)) // by the policy's names
+	for i, c := range cfg.Cameras {
+		c.Name = e.robot.CameraName(c.Name)
+		cameras[i] = c
+	}
+	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never queues for a P
+	if err := rt.NiceProcess(-10); err != nil { // threads to come inherit it
+		e.log.Info("the other threads keep their nice value", "why", err)
+	}
+	for _, step := range []func(context.Context) error{
+		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.connect, e.takePolicyRate, e.openCameras, e.build, e.listenOperator,
+	} {
+		if err = step(ctx); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+func (e *Edge) connect(ctx context.Context) error {
+	wait, cancel := context.WithTimeoutCause(ctx, e.cfg.MaxOffline, errOffline)
+	defer cancel()
+	e.armOpen = e.clock.Now()
+	e.waitFor("a server")
+	e.receiver = newReceiver(func(ev wire.Event) {
+		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
+	})
+	e.link = &link{
+		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
+		flags: e.receiver.link, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
+	}
+	var err error
+	transport := e.cfg.transport()
+	transport.Log = func(line string) { e.log.Info(line) }
+	e.net, err = network.Open(wait, transport)
+	if err == nil && e.cfg.Wrap != nil {
+		e.net = e.cfg.Wrap(e.net)
+	}
+	if err == nil {
+		e.onClose(func() { e.net.Close() })
+		e.onClose(e.link.close)
+		e.link.net = e.net
+		err = e.link.connect(wait)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case wait.Err() != nil && errors.As(err, new(*temporaryError)):
+		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
+	case wait.Err() != nil:
+		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)
+	}
+	return err
+}
+
+func (e *Edge) claimID(context.Context) (err error) {
+	if e.identity, err = claim(e.cfg.ID); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	e.onClose(e.identity.release)
+	if e.identity.ID != e.identity.Asked {
+		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
+	}
+	return nil
+}
+
+func unitsOf(r robot.Robot) (units []string) {
+	for _, m := range r.Motors {
+		units = append(units, m.Norm.String())
+	}
+	return units
+}
+
+// build allocates what the session's sizes need.
+func (e *Edge) build(context.Context) error {
+	contract, period, events := e.link.contract, e.cfg.period(), event.NewQueue(eventSlots)
+	settings := e.cfg.Schedule
+	settings.Horizon, settings.DOF, settings.FPS = contract.horizon, len(e.robot.Motors), e.cfg.FPS
+	settings.PrefixEnd, settings.RequestTimeout = contract.prefixEnd, e.cfg.RequestTimeout
+	schedule, err := chunk.New(settings)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	stages, err := stage.NewChain(e.cfg.Stages, e.cfg.FPS, settings.DOF)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	waker, err := rt.NewWaker()
+	if err != nil {
+		return err
+	}
+	e.onCloseUnlessStuck(func() { waker.Close() })
+	e.arm.SetPeriod(period)
+	e.control = newControl(controlConfig{
+		clock: e.clock, period: period, degradedAfter: e.cfg.DegradedAfter, maxOffline: e.cfg.MaxOffline,
+		arm: follow.New(e.arm, follow.Config{
+			Period: period, Safety: e.robot.Safety, Gate: follow.NewGate(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
+			Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
+		}, settings.DOF),
+		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
+		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
+	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
+	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
+	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
+	e.control.link.missingCameras.Store(int32(len(e.cameras)))
+	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders, e.cfg.Task)
+	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
+	return e.showPage()
+}
