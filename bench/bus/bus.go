@@ -28,29 +28,19 @@ type Config struct {
 	Port     string        `name:"bus" help:"Serial port of a real arm; default: edge-rt sim-bus. Goals are where it stands; some servos take torque by them until the end: support the arm." placeholder:"PORT"`
 	Baud     int           `help:"Of the simulator; default: the arm's own." placeholder:"N"`
 	Plain    bool          `help:"Simulated Dynamixel motors that do not know fast sync reads."`
-	FPS      float64       `name:"fps" default:"100" help:"Cycles per second."`
+	FPS      float64       `range:"1..1000" name:"fps" default:"100" help:"Cycles per second."`
 	Duration time.Duration `default:"1m" help:"Of driver and C echo together; losing replies takes half as long again."`
-	Slice    time.Duration `default:"1s" help:"Each in turn runs for this long; short ones find a host that steals no time."`
+	Slice    time.Duration `range:"500ms.." default:"1s" help:"Each in turn runs for this long; short ones find a host that steals no time."`
 	Awake    bool          `help:"Keep the cores from falling asleep, with a thread of the lowest class on each: a virtual core that sleeps is lent to others and comes back late. It uses up a container's quota."`
-	Drop     float64       `default:"0.02" help:"Share of the replies that the simulator loses in the last part; 0: no such part."`
+	Drop     float64       `range:"0..0.5" default:"0.02" help:"Share of the replies that the simulator loses in the last part; 0: no such part."`
 	Bin      string        `help:"Folder of edge-rt; default: where bench is." placeholder:"DIR"`
 	bench.Env
 }
 
-// Bounds of a measurement.
-const (
-	fpsMin, fpsMax = 1, 1000
-	sliceMin       = 500 * time.Millisecond
-)
-
 func (c *Config) check() (r robot.Robot, err error) {
 	switch {
-	case !(c.FPS >= fpsMin && c.FPS <= fpsMax):
-		return r, exit.Errorf(exit.Usage, "--fps: got %v, want %d to %d", c.FPS, fpsMin, fpsMax)
-	case c.Slice < sliceMin || c.Duration < 2*c.Slice:
-		return r, exit.Errorf(exit.Usage, "--slice: got %v of %v, want at least %v and two of them", c.Slice, c.Duration, sliceMin)
-	case !(c.Drop >= 0 && c.Drop <= 0.5):
-		return r, exit.Errorf(exit.Usage, "--drop: got %v, want 0 to 0.5", c.Drop)
+	case c.Duration < 2*c.Slice:
+		return r, exit.Errorf(exit.Usage, "--slice is %v and --duration %v, want two of them in it", c.Slice, c.Duration)
 	case c.Port != "" && (c.Plain || c.Baud != 0):
 		return r, exit.Errorf(exit.Usage, "--plain and --baud are the simulator's; with --bus the motors decide")
 	}

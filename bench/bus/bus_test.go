@@ -101,10 +101,7 @@ func TestWhatIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no such arm":          func(c *Config) { c.Robot = "nope" },
 		"a leader":             func(c *Config) { c.Robot = "koch_leader" },
-		"no rate":              func(c *Config) { c.FPS = 0 },
-		"too fast":             func(c *Config) { c.FPS = 5000 },
 		"a slice too long":     func(c *Config) { c.Slice = time.Hour },
-		"more than all lost":   func(c *Config) { c.Drop = 1.5 },
 		"a simulator's rate":   func(c *Config) { c.Port, c.Baud = "/dev/ttyACM0", 500_000 },
 		"a simulator's motors": func(c *Config) { c.Port, c.Plain = "/dev/ttyACM0", true },
 	} {

@@ -27,10 +27,10 @@ import (
 // Config says what to measure; its tags are the flags of `bench camera`.
 type Config struct {
 	Camera   []string      `sep:"none" help:"As edge-rt's --camera; repeat for more. Default: two synthetic cameras of 640x480 at 30 frames a second." placeholder:"NAME=SOURCE"`
-	Quality  *int          `name:"jpeg-quality" help:"As edge-rt's." placeholder:"N"`
-	FPS      float64       `name:"fps" default:"60" help:"Ticks per second beside the cameras."`
+	Quality  *int          `range:"0..100;0 is raw pictures" name:"jpeg-quality" help:"As edge-rt's." placeholder:"N"`
+	FPS      float64       `range:"1..1000" name:"fps" default:"60" help:"Ticks per second beside the cameras."`
 	Duration time.Duration `default:"1m" help:"In all, half of it without the cameras."`
-	Slice    time.Duration `default:"10s" help:"With the cameras and without take turns of this length."`
+	Slice    time.Duration `range:"1s.." default:"10s" help:"With the cameras and without take turns of this length."`
 	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"As edge-rt's."`
 	bench.Env
 }
@@ -42,19 +42,14 @@ var modes = map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "
 
 func (c *Config) check() error {
 	switch {
-	case !(c.FPS >= 1 && c.FPS <= 1000):
-		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to 1000", c.FPS)
-	case c.Slice < minSlice || c.Duration < 2*c.Slice:
-		return exit.Errorf(exit.Usage, "--duration %v with slices of %v: want slices of %v or more, and time for one with the cameras and one without", c.Duration, c.Slice, minSlice)
-	case c.Quality != nil && (*c.Quality < 0 || *c.Quality > 100):
-		return exit.Errorf(exit.Usage, "--jpeg-quality is %d, want 1 to 100, or 0 for raw pictures", *c.Quality)
+	case c.Duration < 2*c.Slice:
+		return exit.Errorf(exit.Usage, "--duration %v with slices of %v: want time for one with the cameras and one without", c.Duration, c.Slice)
 	}
 	return nil
 }
 
 // Limits of a measurement.
 const (
-	minSlice       = time.Second
 	defaultQuality = 90
 	headroom       = 1 << 30 // the collector's safety net while it is off
 	sendPoll       = time.Millisecond

@@ -32,9 +32,9 @@ import (
 
 // Config says what Measure measures; its tags are the flags of `bench jitter`.
 type Config struct {
-	FPS      float64       `name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
-	Duration time.Duration `default:"2m" help:"In all; starting the programs comes on top."`
-	Slice    time.Duration `default:"8s" help:"Each subject in turn runs for this long, round after round."`
+	FPS      float64       `range:"1..1000" name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
+	Duration time.Duration `range:">0s..24h" default:"2m" help:"In all; starting the programs comes on top."`
+	Slice    time.Duration `range:">0s.." default:"8s" help:"Each subject in turn runs for this long, round after round."`
 	Load     string        `default:"none" enum:"none,cpu,alloc,stress" help:"What else the machine does: none, cpu (a busy thread per core), alloc (100 MB/s of garbage), stress (stress-ng)."`
 	Subjects []string      `name:"subject" default:"loop,edge" help:"What to measure: loop (rt.Loop with an empty step), edge (edge-rt and lean-server)."`
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the subjects to this CPU; -1: as edge-rt does, the last one where there are at least four."`
@@ -43,17 +43,8 @@ type Config struct {
 	bench.Env
 }
 
-const (
-	maxFPS      = 1000
-	maxDuration = 24 * time.Hour
-)
-
 func (c *Config) check() error {
 	switch {
-	case !(c.FPS >= 1 && c.FPS <= maxFPS):
-		return exit.Errorf(exit.Usage, "--fps is %v, want 1 to %d", c.FPS, maxFPS)
-	case c.Slice <= 0 || c.Duration <= 0 || c.Duration > maxDuration:
-		return exit.Errorf(exit.Usage, "--duration is %v and --slice %v, want more than 0 and at most %v", c.Duration, c.Slice, maxDuration)
 	case len(c.Subjects) == 0:
 		return exit.Errorf(exit.Usage, "--subject names nothing to measure, want %s, %s or both", Loop, Edge)
 	case !slices.Contains(bench.Loads, c.Load):

@@ -28,7 +28,7 @@ import (
 // Config says what to measure; its tags are the flags of `bench jpeg`.
 type Config struct {
 	Size     Size          `default:"640x480" help:"Of the picture."`
-	Quality  int           `default:"90" help:"1 to 100."`
+	Quality  int           `range:"1..100" default:"90" help:"1 to 100."`
 	Duration time.Duration `default:"30s" help:"In all; a round of all subjects takes some 3 s."`
 	bench.Env
 }
@@ -83,9 +83,6 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	w, h := cfg.Size.W, cfg.Size.H
 	if min(w, h) < minSide || max(w, h) > maxSide || w%2 != 0 {
 		return nil, exit.Errorf(exit.Usage, "--size %v: want sides of %d to %d, the width even", cfg.Size, minSide, maxSide)
-	}
-	if cfg.Quality < 1 || cfg.Quality > 100 {
-		return nil, exit.Errorf(exit.Usage, "--quality is %d, want 1 to 100", cfg.Quality)
 	}
 	tool, err := exec.LookPath("tjbench")
 	if err != nil {

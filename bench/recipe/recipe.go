@@ -32,12 +32,12 @@ import (
 
 // Config says what Measure measures; its tags are the flags of `bench recipe`.
 type Config struct {
-	FPS         float64       `name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
+	FPS         float64       `range:"1..1000" name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
 	Others      []string      `default:"nice-10,nice0,rr40" help:"Classes of all threads but the tick's: nice-10 (what edge-rt does), nice0, rr40 (SCHED_RR 40)."`
 	GC          []string      `name:"gc" default:"off,on" help:"Go's collector while the arm moves: off (what edge-rt does), on."`
 	Load        []string      `default:"none,stress,encode,alloc" help:"What else happens: none, stress (stress-ng on every core), encode (pictures on every core, in the edge's process), alloc (20 MB/s of garbage in it)."`
-	Rounds      int           `default:"2" help:"How often each combination runs."`
-	Slice       time.Duration `default:"10s" help:"How long each time; the first five seconds after arming warm up and do not count for the collector."`
+	Rounds      int           `range:"1..1000" default:"2" help:"How often each combination runs."`
+	Slice       time.Duration `range:"2s..;the arm is armed after half a second" default:"10s" help:"How long each time; the first five seconds after arming warm up and do not count for the collector."`
 	Bin         string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
 	Manifest    string        `default:"testdata/demo/server.yaml" help:"What lean-server serves." placeholder:"FILE"`
 	Calibration string        `default:"testdata/demo/so101.json" help:"Calibration of the simulated arm." placeholder:"FILE"`
@@ -45,21 +45,12 @@ type Config struct {
 }
 
 const (
-	minSlice  = 2 * time.Second // the arm is armed after half a second
-	maxRounds = 1000
-
 	startTries = 3                // of a slice
 	endLimit   = 20 * time.Second // for a part to open, and to end
 )
 
 func (c *Config) check() ([]Cell, error) {
 	switch {
-	case !(c.FPS >= 1 && c.FPS <= 1000):
-		return nil, exit.Errorf(exit.Usage, "--fps is %v, want 1 to 1000", c.FPS)
-	case c.Slice < minSlice:
-		return nil, exit.Errorf(exit.Usage, "--slice is %v, want %v or more: the arm starts in it", c.Slice, minSlice)
-	case c.Rounds < 1 || c.Rounds > maxRounds:
-		return nil, exit.Errorf(exit.Usage, "--rounds is %d, want 1 to %d", c.Rounds, maxRounds)
 	}
 	return cellsOf(c.Others, c.GC, c.Load)
 }

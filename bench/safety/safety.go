@@ -34,9 +34,9 @@ import (
 // Config says what to run; its tags are the flags of `bench safety`.
 type Config struct {
 	Only      []string      `help:"Play these faults; --list names them. Default: all." placeholder:"NAME,…"`
-	Soak      time.Duration `help:"Instead: faults at random for so long, on one arm, with recovery in between." placeholder:"TIME"`
+	Soak      time.Duration `range:"0s,1s..24h;0s is none" help:"Instead: faults at random for so long, on one arm, with recovery in between." placeholder:"TIME"`
 	Seed      uint64        `default:"1" help:"Of --soak."`
-	Workers   int           `default:"2" help:"Runs at once."`
+	Workers   int           `range:"1..64" default:"2" help:"Runs at once."`
 	Tree      string        `default:"testdata/demo" help:"Folder of the demo bundles." placeholder:"DIR"`
 	Bin       string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
 	StepClock bool          `help:"Play clock-step too: it sets this machine's wall clock for 2 s (root)."`
@@ -45,17 +45,12 @@ type Config struct {
 }
 
 const (
-	workersMax = 64
-
 	// tries bounds how often a fault is played whose run did not come up: on a
 	// busy host the simulated motors may answer too late.
 	tries = 3
 )
 
 func (c *Config) check() error {
-	if c.Workers < 1 || c.Workers > workersMax {
-		return exit.Errorf(exit.Usage, "--workers is %d, want 1 to %d", c.Workers, workersMax)
-	}
 	if _, err := os.Stat(bench.Program(c.Bin, "edge-rt")); err != nil {
 		return exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}

@@ -69,8 +69,9 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// maxBytes and maxCount bound what one command asks for.
+// The bounds of what one command asks for; --size has the same of bytes.
 const (
+	minBytes = 8 // one byte ends a flood
 	maxBytes = 8 << 20
 	maxCount = 1 << 20
 )

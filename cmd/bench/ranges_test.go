@@ -1,0 +1,13 @@
+package main
+
+import (
+	"testing"
+
+	"edgert/internal/program/programtest"
+)
+
+func TestRanges(t *testing.T) {
+	if flags := programtest.CheckRanges(t, programtest.Commands{New: func() any { return new(cli) }}); flags < 20 {
+		t.Errorf("%d flags have a range, want 20 or more", flags)
+	}
+}
