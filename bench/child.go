@@ -26,12 +26,12 @@ const maxChildOutput = 16 << 20
 
 // Child is a process that this program started.
 type Child struct {
-	Name string // of its program
+	Name string // its program's
 
 	cmd            *exec.Cmd
 	stdout, stderr capped
 	exited         chan struct{}
-	err            error // of Wait; after exited
+	err            error // what Wait returned; valid after exited
 }
 
 // capped keeps the beginning of what is written to it.

@@ -18,7 +18,7 @@ type Machine struct {
 	Virtual     string `json:"virtual"` // the sign that it is, else "no"
 	Clocksource string `json:"clocksource"`
 	Governor    string `json:"governor"`
-	Isolation   string `json:"isolation"` // of the kernel's command line
+	Isolation   string `json:"isolation"` // isolation options on the kernel's command line
 	RTRuntime   string `json:"sched_rt_runtime_us"`
 	RTPeriod    string `json:"sched_rt_period_us"`
 	FairServer  string `json:"fair_server_ns"`
@@ -26,8 +26,8 @@ type Machine struct {
 	Temperature string `json:"temperature_c"`
 	Load        string `json:"loadavg"` // before the first slice
 	Go          string `json:"go"`
-	GOMAXPROCS  int    `json:"gomaxprocs"` // of the subjects
-	GC          string `json:"gc"`         // of the subjects
+	GOMAXPROCS  int    `json:"gomaxprocs"` // the subjects'
+	GC          string `json:"gc"`         // the subjects'
 }
 
 // ReadMachine reads the root file system's /proc, /sys and /dev.

@@ -88,7 +88,7 @@ func StartSimBus(bin, link string, args ...string) (*Child, error) {
 
 // Server is a lean-server that can be killed and started again at its place.
 type Server struct {
-	*Child   // of the last Start; nil before
+	*Child   // from the last Start; nil before
 	Endpoint string
 	Argv     []string  // the program and its arguments
 	Stderr   io.Writer // nil: kept for errors

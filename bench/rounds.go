@@ -9,7 +9,7 @@ import (
 // Env is what every measurement has beside its own flags.
 type Env struct {
 	Version string    `kong:"-"`
-	Log     io.Writer `kong:"-"` // of progress; nil: none
+	Log     io.Writer `kong:"-"` // gets lines of progress; nil: none
 }
 
 // Progress writes how far the measurement is.

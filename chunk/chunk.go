@@ -45,7 +45,7 @@ type Provenance struct {
 
 // Chunk is one answer of the policy, as the caller lends it to OnChunk.
 type Chunk struct {
-	Key  int64 // of the request that it answers; a newer request has a larger key
+	Key  int64 // the request that it answers; a newer request has a larger key
 	Rows int
 	DOF  int
 

@@ -68,7 +68,7 @@ const maxBuffer = time.Minute
 // Config says which discipline, for chunks of which size. The zero value of a
 // field that has a default means it.
 type Config struct {
-	Schedule  string  // of Schedules
+	Schedule  string  // one of Schedules
 	Horizon   int     // rows of a chunk
 	DOF       int     // joints
 	FPS       float64 // actions per second

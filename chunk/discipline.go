@@ -58,7 +58,7 @@ type Discipline interface {
 // Ask is what an observation says beside state and pictures. Robot, Model and
 // Spans are the caller's memory, from NewAsk.
 type Ask struct {
-	Key       int64 // of the request, from 1
+	Key       int64 // the request's number, from 1
 	Step      int64 // action step of row 0 of the answer
 	Delay     int   // rows that will have run when the answer comes
 	PrefixEnd int   // row at which conditioning ends
@@ -97,7 +97,7 @@ type Span struct {
 type View struct {
 	N        int64 // action step that ran last, -1 before the first
 	Size     int   // actions left
-	Estimate int   // of the round trip, in ticks; 0: none
+	Estimate int   // estimated round trip in ticks; 0: none
 	Cooldown int   // ticks until a request may leave; 0: now
 	SMin     int   // fewest actions that run from each chunk; 0: the discipline has no such bound
 }

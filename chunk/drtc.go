@@ -14,7 +14,7 @@ type drtc struct {
 	schedule *schedule
 	trigger  trigger
 	requests requests
-	key      int64 // of the newest request
+	key      int64 // the newest request's
 }
 
 func newDRTC(c Config, e estimator) *drtc {

@@ -19,7 +19,7 @@ type originalDRTC struct {
 	latency  estimator
 	cooldown int // ticks
 	requests requests
-	key      int64 // of the newest request
+	key      int64 // the newest request's
 }
 
 func newOriginalDRTC(c Config, e estimator) *originalDRTC {

@@ -10,7 +10,7 @@ const requestSlots = 256
 // only echoes its key.
 type request struct {
 	key      int64      // 0: an empty slot
-	step     int64      // of row 0 of the answer
+	step     int64      // row 0 of the answer is this step
 	captured rt.Instant // when its state was read; the round trip starts here
 	source   rt.Instant // older of the state and the pictures
 	delay    int        // announced, in steps

@@ -36,7 +36,7 @@ type fakeBus struct {
 	torque    bool
 	stuck     bool // the joints do not follow their goals
 	writes    [][testDOF]float32
-	masks     []uint32 // of the writes
+	masks     []uint32 // the joints of each write
 	back      hotplug.Cause
 	restarted uint32
 	failing   bool
@@ -127,7 +127,7 @@ type rig struct {
 	how   follow.Config
 	time  *rttest.Clock
 	index uint64
-	slope float32 // of the answers' rows
+	slope float32 // slope of the answers' rows
 }
 
 func newRig(t *testing.T) *rig {

@@ -61,7 +61,7 @@ type Controls struct {
 
 // Conditioning is how a server conditions its chunks; the zero value is auto.
 type Conditioning struct {
-	Mode     string   // of ConditioningModes; empty: auto
+	Mode     string   // one of ConditioningModes; empty: auto
 	Schedule Schedule //
 	SigmaD   float32  // 0: 1
 	Beta     float32  // 0: NumSteps, the most

@@ -3,7 +3,7 @@ package policy
 // How much of a robot's past a History keeps.
 const (
 	historyChunks = 10      // as DRTC's server does
-	historyBytes  = 4 << 20 // of one robot at most: fewer chunks of a large policy
+	historyBytes  = 4 << 20 // most for one robot: fewer chunks of a large policy
 )
 
 // History remembers a robot's last chunks, so that a request may name the rows

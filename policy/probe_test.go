@@ -30,7 +30,7 @@ type probe struct {
 	meta  *Meta
 	model []byte
 
-	weight, prefix string // of guidance, [B, H, 1]; in the model's units, [B, H, D]
+	weight, prefix string // guidance weight, [B, H, 1]; prefix in the model's units, [B, H, D]
 	steps          []probeStep
 }
 

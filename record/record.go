@@ -28,12 +28,12 @@ type Session struct {
 	Epoch    uint32
 	Model    string
 	Revision string
-	SHA256   string // of the model; empty where the server does not say
+	SHA256   string // the model's; empty where the server does not say
 }
 
 // Action is one action that ran.
 type Action struct {
-	At      rt.Instant // of the tick
+	At      rt.Instant // the tick's instant
 	Source  rt.Instant // older of the state and the oldest picture that it was computed from
 	Step    int64      // action step
 	Seq     uint64     // request
@@ -71,7 +71,7 @@ type Header struct {
 	Robot    string
 	Schedule string
 	FPS      float64  // 0: not known yet, see Begin
-	Names    []string // of the joints, as in LeRobot's datasets
+	Names    []string // the joints' names, as in LeRobot's datasets
 }
 
 // NewLog returns a log that writes to w, beginning with the header, or while FPS is

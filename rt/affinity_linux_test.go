@@ -37,7 +37,7 @@ func TestPinKnowsIsolatedCPUs(t *testing.T) {
 	tests := []struct {
 		name                      string
 		present, online, isolated string
-		cpuset                    string // of the control group
+		cpuset                    string // the control group's CPUs
 		allowed                   string // the affinity the process was given
 		cpu, want                 int
 		bound                     string // the thread's affinity afterwards

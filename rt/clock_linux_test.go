@@ -20,7 +20,7 @@ func realTime(t *testing.T) {
 // time stamps of drivers are in it.
 func TestKernelClockIsTheKernels(t *testing.T) {
 	realTime(t)
-	const slack = 100 * time.Microsecond // of calibrate on a busy machine; typically below 1 us
+	const slack = 100 * time.Microsecond // error of calibrate on a busy machine; typically below 1 us
 	clock := KernelClock()
 	for range 100 {
 		before := monotonic()

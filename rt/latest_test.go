@@ -17,7 +17,7 @@ func TestLatest(t *testing.T) {
 		publish      []int64 // keys; the value is the key
 		wantKey      int64
 		wantFresh    bool
-		wantRefused  int    // of publish
+		wantRefused  int    // by publish
 		wantReplaced uint64 // in total
 	}{
 		{"a first value", []int64{7}, 7, true, 0, 0},

@@ -53,7 +53,7 @@ type overrunClassifier struct {
 	readAt  Instant
 	waiting [overrunsMax]Overrun
 	n       int
-	newest  Instant // of those that wait
+	newest  Instant // the newest that waits
 }
 
 //rt:noalloc
@@ -80,8 +80,8 @@ func (c *overrunClassifier) due(now Instant) bool {
 // overrunCounts is what classify found.
 type overrunCounts struct {
 	own, host uint64
-	excused   time.Duration // of the host's, beyond their periods
-	worst     Overrun       // of the loop's own
+	excused   time.Duration // time of the host's overruns beyond their periods
+	worst     Overrun       // the worst of the loop's own
 }
 
 //rt:noalloc

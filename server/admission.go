@@ -94,7 +94,7 @@ type refusal struct {
 // admission is everything that an open is checked against.
 type admission struct {
 	caps       wire.Capabilities
-	cameras    []policy.Camera // of caps.CameraShapes
+	cameras    []policy.Camera // those in caps.CameraShapes
 	cfg        *manifest.Config
 	limit      int // sessions
 	active     int // sessions of other robots

@@ -11,7 +11,7 @@ import (
 // live is a robot's life in one epoch: the session it opened and its token.
 type live struct {
 	b     *bench
-	id    string // of the session
+	id    string // session id
 	token wire.Declaration
 }
 
@@ -61,7 +61,7 @@ func TestPresenceByEpoch(t *testing.T) {
 	tests := []struct {
 		name string
 		do   func(b *bench) (kept []live)
-		uuid []string // of kept
+		uuid []string // the uuids in kept
 	}{
 		{"both robots are there", func(b *bench) []live { return []live{b.live("a", 1), b.live("b", 1)} }, []string{"a", "b"}},
 		{"one is gone for good", func(b *bench) []live {

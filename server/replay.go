@@ -106,7 +106,7 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 		text = err.Error()
 	}
 	want := c.Outcome
-	if want == audit.Unsent.String() { // of the link, not of the request
+	if want == audit.Unsent.String() { // the link failed, not the request
 		want = audit.Answered.String()
 	}
 	switch {

@@ -51,7 +51,7 @@ const (
 // Deps is what a Server works with. All but Audit is required.
 type Deps struct {
 	Meta    *policy.Meta
-	SHA256  string // of the bundle
+	SHA256  string // the bundle's
 	Repo    string // model id, first part of the key prefix
 	Model   Model
 	Network wire.Session

@@ -15,7 +15,7 @@ import (
 type service struct {
 	// Constant after New.
 	cfg      manifest.Config
-	prefix   string // of all its keys
+	prefix   string // the beginning of all its keys
 	id       string // server_id
 	caps     wire.Capabilities
 	meta     *policy.Meta

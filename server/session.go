@@ -27,7 +27,7 @@ type Session struct {
 	extended bool // the robot speaks the optional keys and events
 	noise    policy.NoiseKey
 	actions  wire.Publisher // nil in tests of the pure parts
-	instance string         // of the process that opened it; empty: it did not say
+	instance string         // names the process that opened it; empty: it did not say
 	host     string         // where that runs, for people
 	nonce    int64          // its chunks carry it; 0: none, for a robot that does not know the key
 
@@ -35,7 +35,7 @@ type Session struct {
 	presence
 
 	// Atomic.
-	episode       atomic.Int64  // of the last reset or observation; -1 before
+	episode       atomic.Int64  // from the last reset or observation; -1 before
 	stale         atomic.Uint32 // cameraSet of the last observation
 	stalePictures atomic.Uint64 // older than the robot allows, since it opened
 	strayPictures atomic.Uint64 // with stray bytes, since it opened

@@ -26,8 +26,8 @@ type stats struct {
 	silenced   atomic.Uint64                    // events not sent because one was sent a moment ago
 	replaced   atomic.Uint64                    // chunks that a newer one replaced before they left
 
-	receivedBytes atomic.Uint64 // of observations, served or not
-	sentBytes     atomic.Uint64 // of chunks
+	receivedBytes atomic.Uint64 // all observations, served or not
+	sentBytes     atomic.Uint64 // all chunks
 
 	opened  atomic.Uint64
 	closed  atomic.Uint64

@@ -80,7 +80,7 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 // Goal: 0 allocations per frame from received bytes to tensor, for every kind of
 // picture that travels and with all optional keys, in turn.
 func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
-	const w, h = 96, 64 // of testdata/jpeg/golden
+	const w, h = 96, 64 // the size of testdata/jpeg/golden
 	const top, wrist = imagePrefix + "top", imagePrefix + "wrist"
 	s := newCameras(policy.Camera{Name: "top", W: 640, H: 480}, policy.Camera{Name: "wrist", W: w, H: h}).bench(t)
 	pix, large := scenery(t, 640, 480, jpeg.Chroma422)

@@ -56,13 +56,13 @@ type armConst struct {
 	robot        robot.Robot
 	joints       []joint
 	units        []unit // every servo: those of the joints in their order, then shadows
-	ids          []ID   // of the joints
-	all          []ID   // of the units
+	ids          []ID   // the joints'
+	all          []ID   // the units'
 	rows         rows
 	clock        rt.Clock
 	canceled     func() bool
-	restartedOut *uint32       // of ArmConfig
-	period       time.Duration // of the ticks; 0: not known
+	restartedOut *uint32       // from ArmConfig
+	period       time.Duration // between ticks; 0: not known
 	unconfigured []string
 	notes        []string
 }

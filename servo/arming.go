@@ -44,12 +44,12 @@ const (
 type arming struct {
 	stage       stage
 	joints      uint32 // that are armed
-	ids         []ID   // of the joints, and of their shadows behind them
-	units       []int  // of each id
+	ids         []ID   // the joints', then their shadows'
+	units       []int  // the unit of each id
 	goals       int    // ids that take goals
-	cycle       uint64 // of the last step: arming goes on in the very next one, or begins anew
+	cycle       uint64 // cycle of the last step: arming goes on in the very next one, or begins anew
 	tries       int
-	since       rt.Instant // of the first
+	since       rt.Instant // time of the first step
 	row         table.Row
 	words       []int  // what the last set wrote
 	unconfirmed []int  // indices of ids that have not confirmed it yet

@@ -18,7 +18,7 @@ const (
 	quietTime     = 100 * time.Millisecond  // silence after which a late reply is not expected any more
 	quietMax      = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
 	drainCount    = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
-	maxAttempts   = 4                       // of an acknowledged transaction
+	maxAttempts   = 4                       // for an acknowledged transaction
 	maxRead       = 200                     // bytes of one reply
 )
 
@@ -31,10 +31,10 @@ type Bus struct {
 	fence    fence
 	protocol table.Protocol
 	format   packet.Format
-	single   *readGroup // of the transactions with one servo
+	single   *readGroup // for transactions with one servo
 
 	tx         []byte
-	data       []byte // of a sync write
+	data       []byte // data of a sync write
 	rx         [1024]byte
 	drainNext  int           // exchanges before which to drain, because an earlier one may have left bytes
 	gotBytes   bool          // the last exchange brought bytes
@@ -324,7 +324,7 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 //
 //rt:noalloc
 func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
-	const size = 8 // of a plain request to read, and of a reply of two bytes
+	const size = 8 // bytes of a plain request to read, and of a reply of two bytes
 	if b.echo.on || b.protocol == table.Dynamixel2 || len(r.Params) != 2 || len(g.request) != size {
 		return false
 	}

@@ -12,7 +12,7 @@ import (
 type echoing struct {
 	*line
 	from, written int
-	lateBy        time.Duration // of the first echo
+	lateBy        time.Duration // delay of the first echo
 }
 
 func (e *echoing) Write(p []byte) (int, error) {

@@ -11,7 +11,7 @@ import (
 const (
 	fastTries   = 3                      // bring-up: attempts to have a fast sync read answered whole
 	fastTornMax = 3                      // replies in a row that may be torn: one silent motor tears all of them
-	fastWait    = time.Second            // of whole plain reads, before a fast one is tried again
+	fastWait    = time.Second            // time of complete plain reads before a fast one is tried again
 	fastWaitMax = time.Minute            // what fastWait may double to
 	fastSlack   = 100 * time.Microsecond // for a reply that is a little later than tuning has it
 )

@@ -41,7 +41,7 @@ type Reactions struct {
 // encoder is the fault history of one.
 type encoder struct {
 	last  rt.Instant // fault
-	count int        // of those that are less than encoderClear apart
+	count int        // faults less than encoderClear apart
 }
 
 // checkFaults counts a joint's faults and reacts to those that persist.

@@ -60,7 +60,7 @@ type unitHealth struct {
 // window is a range of registers of one servo that is read at once.
 type window struct {
 	unit     int
-	bit      uint32 // of the unit's windows
+	bit      uint32 // the unit's bit in the windows
 	verifies bool   // it has registers that a check compares
 	hasLoad  bool   // and the load or current
 	group    *readGroup

@@ -25,8 +25,8 @@ var markerRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
 // are written while the arm is armed.
 type markers struct {
 	pending []expectedRegister
-	units   []int // of pending
-	next    int   // of pending, in this round of checks
+	units   []int // the unit of each pending register
+	next    int   // index in pending, in this round of checks
 	rounds  int
 }
 

@@ -18,7 +18,7 @@ const lossShareMax = 0.2
 type Measurement struct {
 	Cycles  int           // reads of all positions
 	Clean   int           // those in which every motor's reply came, and nothing else
-	P99     time.Duration // of the clean ones: the read, and the goals' time on the line
+	P99     time.Duration // time of a clean cycle: the read, and the goals' time on the line
 	Lost    []int         // per joint: replies that did not come, or not whole
 	Silent  int           // cycles without any reply, which count for no joint
 	Corrupt uint64        // runs of bytes that were no reply

@@ -242,7 +242,7 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 // A reply that comes twice does not answer the next question.
 func TestATransactionBeginsWithASilentLine(t *testing.T) {
 	b, p, _ := stranger(table.Feetech, false, 2)
-	p.in = plainOf(1, 0, 0x34, 0x12) // of another register, and came twice
+	p.in = plainOf(1, 0, 0x34, 0x12) // another register's reply, and it came twice
 	slow := 0
 	p.answer = func([]byte) []byte {
 		slow++

@@ -202,7 +202,7 @@ func TestArmOverPty(t *testing.T) {
 	if answered < 40 { // a loaded machine may answer late, but not as a rule
 		t.Errorf("%d of 50 reads were answered in full", answered)
 	}
-	if s := a.Stats(); s.Corrupt > 5 && s.Retries == 0 { // of 50 reads: asking again talks over a reply that this host only brings late
+	if s := a.Stats(); s.Corrupt > 5 && s.Retries == 0 { // in 50 reads: asking again talks over a reply that this host only brings late
 		t.Errorf("counted %d corrupt, want none as a rule", s.Corrupt)
 	}
 	if n := testing.AllocsPerRun(100, func() {

@@ -21,7 +21,7 @@ type readGroup struct {
 	maybeEcho bool          // what came is, byte by byte, what was sent
 	data      []byte        // params bytes per index
 	errs      []byte        // the error byte per index
-	tunings   [2]tuning     // of plain reads and of fast ones
+	tunings   [2]tuning     // for plain reads and for fast ones
 
 	fast         bool // one merged reply
 	merged       packet.Fast

@@ -43,8 +43,8 @@ func (a *Arm) Rescue() error {
 // rescue is the way in of joints that stand outside their range.
 type rescue struct {
 	joints   uint32  // that may be armed there
-	before   []speed // of their servos
-	leftover []speed // of servos that OpenArm found with the speed of a rescue, and what they get
+	before   []speed // their servos' speed limits before
+	leftover []speed // for servos that OpenArm found with the speed of a rescue
 }
 
 // speed is what a servo's speed limit shall be again.

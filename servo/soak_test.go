@@ -40,7 +40,7 @@ faults:
 // another cycle, is known for what it is.
 type oracle struct {
 	said [soakJoints][1 << 12]atomic.Int64 // by joint and value, when it was said last
-	next [soakJoints]int                   // of the bus's goroutine
+	next [soakJoints]int                   // owned by the bus's goroutine
 }
 
 const (

@@ -12,7 +12,7 @@ import (
 
 const (
 	offRounds      = 3                    // times the torque-off frame is sent to motors that have not confirmed it
-	offAttempts    = 2                    // of each write to a single motor after that
+	offAttempts    = 2                    // for each write to a single motor after that
 	confirmTimeout = 5 * time.Millisecond // for one confirmation: six silent motors take 0.2 s
 )
 

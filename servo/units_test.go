@@ -84,7 +84,7 @@ func TestOutsideTheRange(t *testing.T) {
 		min, max int
 		in       float64
 		count    int
-		value    float64 // of the count
+		value    float64 // what the count is in the unit
 	}{
 		{"degrees go on", robot.Degrees, 0, 0, 4095, -200, -227, -199.95604395604394},
 		{"degrees are bounded", robot.Degrees, 0, 0, 4095, 1e30, 11377047, 999999.956043956},

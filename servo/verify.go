@@ -25,7 +25,7 @@ type checks struct {
 	nextCheck       int           // window that verifyUnchecked begins with
 	crowdedSince    rt.Instant    // since when no tick has had time for a check; 0: it has
 	watchdogFired   bool          // the bus watchdogs have stopped the motors
-	watchdogTimeout time.Duration // of the bus watchdogs; 0: none
+	watchdogTimeout time.Duration // for the bus watchdogs; 0: none
 }
 
 // expect sets which joints should be under torque from now on.

@@ -53,7 +53,7 @@ type goalRegister struct {
 // Score is what the arm has achieved so far.
 type Score struct {
 	Reached, Collided, Timeouts int
-	SkippedTicks                int64 // of the world, after ten minutes without a call
+	SkippedTicks                int64 // ticks that the world left out after ten minutes without a call
 }
 
 // NewLive puts w on the clock; its grid begins at start. Live owns w from now on.

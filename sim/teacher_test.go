@@ -17,7 +17,7 @@ type teacher struct {
 const (
 	teacherClearance = 0.085
 	teacherSpeed     = 0.25 / ticksPerSecond // metres per tick
-	teacherBrake     = 0.12                  // of the distance, per tick
+	teacherBrake     = 0.12                  // share of the distance, per tick
 	gripNear         = 0.15
 )
 

@@ -79,7 +79,7 @@ type World struct {
 	q      [DOF]float64
 	post   Point
 	target Point
-	side   int // of the present target
+	side   int // the present target's
 
 	legTicks int
 	near     int  // ticks at the target, in a row

@@ -25,7 +25,7 @@ type ActionChunk struct {
 	HasN     bool
 	N        int64  // echo of the observation's n
 	ServerID string // travels when not empty
-	Nonce    int64  // of the session; 0 does not travel
+	Nonce    int64  // the session's; 0 does not travel
 
 	names *interned
 }

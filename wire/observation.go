@@ -65,7 +65,7 @@ type Observation struct {
 	HasRunway     bool
 	RunwayMs      float64 // until the robot runs out of actions
 	HasFrameAge   bool
-	FrameAgeMs    float64  // of the oldest picture when the state was read
+	FrameAgeMs    float64  // age of the oldest picture when the state was read
 	StaleCameras  []string // names of the pictures that are older than the robot's bound; travels when not empty
 	Spans         []Span   // travels when not empty
 

@@ -31,7 +31,7 @@ type SessionOpen struct {
 
 	// Optional keys.
 	ServerID     string // the only server that may answer; empty: any
-	SessionEpoch uint32 // of the presence token; 0 does not travel
+	SessionEpoch uint32 // the presence token's; 0 does not travel
 	CameraShapes []CameraShape
 	ActionUnits  []string // one for each action name
 	StateUnits   []string // one for each value of the state

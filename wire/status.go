@@ -23,7 +23,7 @@ type Capabilities struct {
 
 	// Optional keys.
 	T            int    // ExtensionLevel of the server; 0 from an old one
-	ModelSHA256  string // of the policy bundle, hex
+	ModelSHA256  string // the policy bundle's, hex
 	CameraShapes []CameraShape
 	ActionUnits  []string
 	StateUnits   []string
@@ -75,7 +75,7 @@ type SessionAck struct {
 	ServerID     string
 	Draining     bool
 	RetryAfterMs int    // a refusal that passes: try again or elsewhere; 0 does not travel
-	Nonce        int64  // of the session: its chunks repeat it; 0 does not travel
+	Nonce        int64  // the session's, which its chunks repeat; 0 does not travel
 	HeldBy       string // a refusal because another process owns the id: its host, or HostUnknown
 }
 

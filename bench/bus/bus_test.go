@@ -21,7 +21,7 @@ func TestParseEcho(t *testing.T) {
 	tests := []struct {
 		name, text string
 		cycles     int
-		lost       int // of those
+		lost       int // cycles that lack a reply
 		fails      bool
 	}{
 		{"clean", "1180000 40000 48\n1190000 41000 48\n", 2, 0, false},

@@ -36,7 +36,7 @@ type tap struct {
 const (
 	keptFrames  = 2
 	keptBytes   = 1024
-	cleanFrames = 2 // of a cycle: sync write, sync read
+	cleanFrames = 2 // frames of a cycle: sync write, sync read
 	warmUp      = 20
 	measured    = 100
 	tries       = 5                    // to open, and to let go: a busy machine is late for longer than the driver waits
@@ -60,7 +60,7 @@ func (t *tap) Read(p []byte) (int, error) {
 // driverSlice is what the driver did in one slice.
 type driverSlice struct {
 	samples  []sample
-	frames   [][]byte // of a clean cycle
+	frames   [][]byte // the frames of a clean cycle
 	in       int      // bytes of a clean cycle's replies
 	allocs   uint64
 	overruns uint64

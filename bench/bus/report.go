@@ -27,20 +27,20 @@ type Report struct {
 	Machine  bench.Machine `json:"machine"`
 	BytesOut int           `json:"bytes_out"`
 	BytesIn  int           `json:"bytes_in"`
-	WireUS   float64       `json:"wire_us"`  // of all bytes, without a gap
+	WireUS   float64       `json:"wire_us"`  // time of all bytes, without a gap
 	FloorUS  float64       `json:"floor_us"` // and the servos' answering times
 
 	Driver    Subject  `json:"driver"`
 	Echo      Subject  `json:"echo"`
 	RatioP50  float64  `json:"ratio_p50"`
 	RatioP99  float64  `json:"ratio_p99"`
-	RatioCPU  float64  `json:"ratio_cpu_p50"` // of the threads' CPU time
+	RatioCPU  float64  `json:"ratio_cpu_p50"` // ratio of the threads' CPU time
 	Pairs     Pairs    `json:"pairs"`
-	Allocs    uint64   `json:"allocs"`       // of the whole process during the driver's cycles
-	Overruns  uint64   `json:"overruns_own"` // of the driver's loop
+	Allocs    uint64   `json:"allocs"`       // in the whole process during the driver's cycles
+	Overruns  uint64   `json:"overruns_own"` // in the driver's loop
 	Refused   string   `json:"real_time_refused,omitempty"`
 	LostReply *Losses  `json:"lost_reply,omitempty"`
-	frames    [][]byte // of a clean cycle
+	frames    [][]byte // the frames of a clean cycle
 }
 
 // Pairs are the slices two by two, the driver's and the echo's behind it, and the
@@ -53,7 +53,7 @@ type Pairs struct {
 	P99     float64 `json:"ratio_p99"`
 	CalmP50 float64 `json:"calm_ratio_p50"` // 0: no calm pair
 	CalmP99 float64 `json:"calm_ratio_p99"`
-	CalmCPU float64 `json:"calm_cpu_us"`      // of the driver's thread in a cycle, p50
+	CalmCPU float64 `json:"calm_cpu_us"`      // CPU time of the driver's thread in a cycle, p50
 	EchoCPU float64 `json:"calm_echo_cpu_us"` // and the C program's
 
 	of []pair
@@ -103,7 +103,7 @@ type Subject struct {
 	Cycles  int             `json:"cycles"`
 	Other   int             `json:"other_cycles"` // with a reply missing, or another exchange in them
 	Took    bench.Quantiles `json:"cycle_us"`
-	CPU     bench.Quantiles `json:"cpu_us"` // of the thread
+	CPU     bench.Quantiles `json:"cpu_us"` // CPU time of the thread
 	CPUMean float64         `json:"cpu_us_mean"`
 	Tally   *bench.Tally    `json:"histogram_us"`
 

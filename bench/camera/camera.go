@@ -54,7 +54,7 @@ const (
 	headroom       = 1 << 30 // the collector's safety net while it is off
 	sendPoll       = time.Millisecond
 	niceness       = -10
-	bodyRoom       = 4 << 10 // of a message beside its picture
+	bodyRoom       = 4 << 10 // what a message takes beside its picture
 )
 
 // Measure runs slices in turn until the time is over.
@@ -146,7 +146,7 @@ type pipeline struct {
 	images  [1]wire.Image
 	body    []byte
 
-	last     rt.Instant // of the picture that was sent last
+	last     rt.Instant // instant of the picture that was sent last
 	latency  *rt.Hist
 	pictures uint64
 	bytes    uint64

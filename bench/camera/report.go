@@ -16,7 +16,7 @@ type Report struct {
 	Bench   string        `json:"bench"`
 	Version string        `json:"version"`
 	FPS     float64       `json:"fps"`
-	Slices  int           `json:"slices"` // of each kind
+	Slices  int           `json:"slices"` // slices of each kind
 	StealMS float64       `json:"host_steal_ms"`
 	Machine bench.Machine `json:"machine"`
 	Cameras []Camera      `json:"cameras"`
@@ -35,9 +35,9 @@ type Camera struct {
 	Broken     uint64  `json:"broken"`
 	Errors     uint64  `json:"errors"`
 	Pictures   uint64  `json:"pictures"` // that were put into messages
-	Bytes      float64 `json:"bytes"`    // of a message: mean
+	Bytes      float64 `json:"bytes"`    // mean size of a message
 	Latency    Spread  `json:"capture_to_wire_ms"`
-	CaptureCPU float64 `json:"capture_cpu_percent"` // of one core
+	CaptureCPU float64 `json:"capture_cpu_percent"` // percent of one core
 	DevelopCPU float64 `json:"develop_cpu_percent"`
 	DevelopMS  float64 `json:"develop_ms"` // CPU time for each picture
 	Allocs     float64 `json:"allocs"`     // objects of the whole process for each picture

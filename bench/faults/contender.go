@@ -19,7 +19,7 @@ type Contender struct {
 	Schedule chunk.Config
 	Plain    bool // on the bundle without a sampler
 
-	flags []string // of edge-rt, for the same
+	flags []string // edge-rt's flags for the same schedule
 }
 
 // ParseContender reads a schedule and its options, such as drtc+spans+max_last_10.

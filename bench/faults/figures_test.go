@@ -66,7 +66,7 @@ func TestFigures(t *testing.T) {
 		{"leg_seconds", 2, none},        // 1 and 3 s
 		{"starved_ticks", 12, 0},        // before the first action, and after
 		{"recovery_ms", 200, none},      // 100 and 300 ms
-		{"seam_degrees", 95, none},      // of 1 to 100
+		{"seam_degrees", 95, none},      // the values 1 to 100
 		{"mode_switches", 6, 0},         // in half a minute
 		{"age_ms", 1000 * 25 / 60.0, 0}, // 5 ticks under way, up to 20 until the next chunk
 		{"inferences", 1.5, 0},          // in 30 s

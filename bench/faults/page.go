@@ -50,7 +50,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		p := cellPage{Name: cell.Faults, Title: cell.Title, Table: cell.table()}
 		for _, m := range metrics {
 			if svg := drawBars(m, cell.Rows); svg != "" {
-				p.Bars = append(p.Bars, template.HTML(svg)) // of numbers and escaped names
+				p.Bars = append(p.Bars, template.HTML(svg)) // made of numbers and escaped names only
 			}
 		}
 		for i := range cell.Rows {

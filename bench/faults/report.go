@@ -13,7 +13,7 @@ type Report struct {
 	Virtual   bool    `json:"virtual"`
 	World     string  `json:"world"`
 	Episodes  int     `json:"episodes"`
-	Seconds   float64 `json:"seconds"` // of an episode
+	Seconds   float64 `json:"seconds"` // length of an episode
 	FirstSeed uint64  `json:"first_seed"`
 	NetworkMs float64 `json:"network_ms"`
 	ComputeMs float64 `json:"compute_ms"`

@@ -19,7 +19,7 @@ import (
 type Scenario struct {
 	Name   string
 	Script *faulty.Script
-	Source []byte // of the script, as YAML
+	Source []byte // the script, as YAML
 }
 
 //go:embed scripts/*.yaml

@@ -68,7 +68,7 @@ type Run struct {
 	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
 	Starved      uint64          `json:"starved_ticks,omitempty"`
 	Bus          *Bus            `json:"bus,omitempty"`
-	Phases       Phases          `json:"phases_us,omitempty"` // of a tick
+	Phases       Phases          `json:"phases_us,omitempty"` // parts of a tick
 	Threads      string          `json:"threads,omitempty"`   // how many are scheduled how
 	Granted      bool            `json:"-"`
 	Why          string          `json:"-"`
@@ -81,7 +81,7 @@ type Slice struct {
 	Subject    string  `json:"subject"`
 	Form       string  `json:"form"`
 	Began      float64 `json:"began_s"`     // since the first slice
-	StealShare float64 `json:"steal_share"` // of all CPUs' time, taken by the host
+	StealShare float64 `json:"steal_share"` // share of all CPUs' time, taken by the host
 	Run        *Run    `json:"run"`
 	Reference  *Run    `json:"cyclictest,omitempty"` // in the same seconds
 }

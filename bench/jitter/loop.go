@@ -35,7 +35,7 @@ type LoopResult struct {
 	Why          string          `json:"why"`
 	Seconds      float64         `json:"seconds"`
 	GCCycles     uint64          `json:"gc_cycles"`
-	Faults       int64           `json:"page_faults"`          // of the tick's thread, after the first tick
+	Faults       int64           `json:"page_faults"`          // in the tick's thread, after the first tick
 	Involuntary  int64           `json:"involuntary_switches"` // likewise
 }
 

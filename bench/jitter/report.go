@@ -66,7 +66,7 @@ type Result struct {
 	Starved     uint64  `json:"starved_ticks,omitempty"` // the edge had no action
 	BusP50      float64 `json:"bus_us_p50,omitempty"`    // median over the slices
 	BusP99      float64 `json:"bus_us_p99,omitempty"`
-	Phases      Phases  `json:"phases_us,omitempty"`         // of a tick: medians over the slices, and the longest
+	Phases      Phases  `json:"phases_us,omitempty"`         // parts of a tick: medians over the slices, and the longest
 	Refused     string  `json:"real_time_refused,omitempty"` // why the kernel did not grant it
 }
 

@@ -24,12 +24,12 @@ type Report struct {
 // Result is one subject.
 type Result struct {
 	Name      string  `json:"name"`
-	MS        float64 `json:"ms"`                   // of a picture: median of the turns
+	MS        float64 `json:"ms"`                   // time for a picture: median of the turns
 	BestMS    float64 `json:"best_ms"`              // in the best turn
 	Tjbench   float64 `json:"tjbench_ms,omitempty"` // the same of tjbench
 	BestTheir float64 `json:"tjbench_best_ms,omitempty"`
 	Ratio     float64 `json:"ratio,omitempty"`      // ours over theirs in neighbouring turns: median
-	BestRatio float64 `json:"best_ratio,omitempty"` // of the best turns
+	BestRatio float64 `json:"best_ratio,omitempty"` // ratio of the best turns
 	Allocs    float64 `json:"allocs"`               // objects for each picture, the most in a turn
 
 	// The same through go-libjpeg, in a build with the tag pixiv.

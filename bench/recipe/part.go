@@ -34,7 +34,7 @@ type Result struct {
 
 	Threads  string  `json:"threads"`  // how many are scheduled how, while the arm moved
 	Children string  `json:"children"` // how a child process is scheduled that a thread of the edge starts
-	RTShare  float64 `json:"rt_share"` // of all CPUs' time, taken by real-time threads of the process
+	RTShare  float64 `json:"rt_share"` // share of all CPUs' time, taken by real-time threads of the process
 	RTPeak   float64 `json:"rt_peak"`  // the same in the worst quarter of a second
 }
 

@@ -45,7 +45,7 @@ type Config struct {
 }
 
 const (
-	startTries = 3                // of a slice
+	startTries = 3                // attempts to start a slice
 	endLimit   = 20 * time.Second // for a part to open, and to end
 )
 

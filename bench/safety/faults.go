@@ -23,7 +23,7 @@ const (
 // fault is one row of the table: what goes wrong, and what to look at. A new one
 // is a new row; what the existing fields cannot say goes into Do.
 type fault struct {
-	Name  string // of --only
+	Name  string // as --only takes it
 	Title string // in the table
 	Safe  safeState
 	For   time.Duration // the fault lasts; then it is undone
@@ -34,7 +34,7 @@ type fault struct {
 	Soak   bool             // it may come in a soak too
 
 	Lean    bool                        // served by lean-server and the demo policy
-	Args    []string                    // of edge-rt; DIR is the run's folder
+	Args    []string                    // edge-rt's flags; DIR is the run's folder
 	Bus     func(*servosim.Config)      // the arm's bus is another one
 	Before  func(*run) error            // before the edge starts
 	Grip    func(time.Duration) float64 // what the policy wants of the gripper, in percent

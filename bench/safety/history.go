@@ -30,7 +30,7 @@ type history struct {
 	slots  []slot
 	motors map[uint8]*motorHistory
 	offAt  rt.Instant    // when the last servo let go
-	trace  *bufio.Writer // of every event; nil: none
+	trace  *bufio.Writer // gets every event; nil: none
 }
 
 // motorHistory is one motor's.

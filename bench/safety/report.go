@@ -146,7 +146,7 @@ func tenth(v float64) float64 { return float64(int(v*10+0.5)) / 10 }
 type Report struct {
 	Bench   string   `json:"bench"`
 	Version string   `json:"version"`
-	Seed    uint64   `json:"seed"` // of a soak
+	Seed    uint64   `json:"seed"` // a soak's
 	Results []Result `json:"results"`
 }
 

@@ -21,8 +21,8 @@ import (
 
 // Times of a run that are not the fault's.
 const (
-	warmUp     = 2 * time.Second // of motion before the fault
-	afterwards = 2 * time.Second // of watching once the fault is over
+	warmUp     = 2 * time.Second // motion before the fault
+	afterwards = 2 * time.Second // judged for so long once the fault is over
 	resumeTime = 2500 * time.Millisecond
 	torqueTime = 500 * time.Millisecond // after the end, until all must be off
 	settleStep = 200 * time.Millisecond
@@ -45,13 +45,13 @@ type run struct {
 	lean  *leanServer
 
 	server  string     // endpoint
-	at      rt.Instant // of the fault
-	over    rt.Instant // of its end
-	ended   rt.Instant // of the edge, 0 while it runs
+	at      rt.Instant // when the fault began
+	over    rt.Instant // when the fault was over
+	ended   rt.Instant // when the edge ended, 0 while it runs
 	until   rt.Instant // what the arm did up to then is the fault's
 	result  Result
-	undo    []func()         // of the fault
-	other   *referee.Verdict // of a second robot
+	undo    []func()         // what the fault changed
+	other   *referee.Verdict // the second robot's
 	cleanup []func()
 }
 

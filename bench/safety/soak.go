@@ -17,7 +17,7 @@ import (
 const (
 	backLimit = 10 * time.Second // for an arm to move again, once an operator agreed
 	pauseMax  = 2 * time.Second  // between two faults
-	scaleMin  = 0.2              // of a fault's own length
+	scaleMin  = 0.2              // shares of a fault's own length
 	scaleMax  = 1.3
 	soakKept  = 400 // results
 )

@@ -16,12 +16,12 @@ type End struct {
 	Role     string `arg:"" enum:"ping,pong"`
 	How      string `arg:"" enum:"listen,connect"`
 	Endpoint string `arg:""` // tcp/host:port
-	Key      string `arg:""` // of this pair
+	Key      string `arg:""` // this pair's
 }
 
 // answer is one line of any end.
 type answer struct {
-	NS       []int64 `json:"ns,omitempty"`       // of each round trip, or of the whole flood
+	NS       []int64 `json:"ns,omitempty"`       // time of each round trip, or of the whole flood
 	Received *uint64 `json:"received,omitempty"` // messages of a flood that arrived
 	Mallocs  *uint64 `json:"mallocs,omitempty"`  // objects allocated meanwhile, or so far
 }

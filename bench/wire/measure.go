@@ -38,9 +38,9 @@ const (
 	minRounds = 3
 	maxSizes  = 16
 
-	tripBytes  = 8 << 20  // of round trips in one turn of a subject
+	tripBytes  = 8 << 20  // bytes sent as round trips in one turn of a subject
 	maxTrips   = 400      // in one turn
-	floodBytes = 32 << 20 // of a flood in one turn
+	floodBytes = 32 << 20 // bytes of a flood in one turn
 	maxFlood   = 20_000   // messages in one turn
 	minTurn    = 20       // trips or messages in one turn
 )
@@ -63,8 +63,8 @@ type Turn struct {
 	Count   int     `json:"count"` // messages of a flood, or round trips
 	Lost    int     `json:"lost,omitempty"`
 	Seconds float64 `json:"seconds"`
-	P50     float64 `json:"p50_us,omitempty"` // of a round trip
-	CPU     float64 `json:"cpu_us"`           // of both ends, for each
+	P50     float64 `json:"p50_us,omitempty"` // a round trip's median
+	CPU     float64 `json:"cpu_us"`           // CPU time of both ends, for each
 	Mallocs *uint64 `json:"mallocs,omitempty"`
 
 	ns []int64

@@ -25,7 +25,7 @@ type peer struct {
 	*bench.Child
 	in    io.WriteCloser
 	out   *os.File
-	lines *bufio.Scanner // of out
+	lines *bufio.Scanner // the lines of out
 }
 
 // startPeer starts an end, in a process group of its own against Ctrl-C, and

@@ -29,15 +29,15 @@ type Result struct {
 	Bytes   int      `json:"bytes"`
 	Count   int      `json:"count"`
 	Lost    int      `json:"lost,omitempty"`
-	P50     float64  `json:"p50_us,omitempty"` // of all round trips
+	P50     float64  `json:"p50_us,omitempty"` // median of all round trips
 	P99     float64  `json:"p99_us,omitempty"`
 	Min     float64  `json:"min_us,omitempty"`
 	Rate    float64  `json:"per_s,omitempty"` // messages of a flood, median over the turns
 	MBytes  float64  `json:"mb_per_s,omitempty"`
 	XRust   float64  `json:"x_rust,omitempty"` // p50, or rate, over Rust's in the same round: median
 	XTCP    float64  `json:"x_tcp,omitempty"`
-	CPU     float64  `json:"cpu_us"`            // of both ends, for each round trip or message; median over the turns
-	Mallocs *float64 `json:"mallocs,omitempty"` // of both ends, for each
+	CPU     float64  `json:"cpu_us"`            // CPU time of both ends for each round trip or message; median over the turns
+	Mallocs *float64 `json:"mallocs,omitempty"` // allocations of both ends, for each
 }
 
 func newReport(cfg Config, machine bench.Machine, missing []string, turns []Turn) *Report {

@@ -17,7 +17,7 @@ const (
 	minWatchdog    = time.Second
 	watchdogFrames = 4
 	retryInterval  = 250 * time.Millisecond // a camera that is away
-	copies         = camera.LentMax + 1     // of pictures, where the driver's buffers cannot be lent
+	copies         = camera.LentMax + 1     // copies of pictures, where the driver's buffers cannot be lent
 )
 
 // Source is an open camera.
@@ -35,7 +35,7 @@ type Source struct {
 	watchdog  time.Duration // longest silence
 
 	stream     *stream // nil while the camera is away
-	generation int     // of streams
+	generation int     // counts the streams
 	orphans    []orphan
 	copies     []mapping  // where the driver's buffers are not lent
 	retryAt    rt.Instant // when the camera is away

@@ -14,8 +14,8 @@ import (
 // Config says which stages there are. The zero value of a field means none.
 type Config struct {
 	Cutoff     float64 // Hz of the low-pass filter, where the amplitude has fallen to 0.71
-	Order      int     // of the filter, 1 to 4; 0: 2
-	Gain       float64 // of each step towards the filtered value, above 0 and below 2; 0: 1
+	Order      int     // the filter's order, 1 to 4; 0: 2
+	Gain       float64 // how much of each step towards the filtered value, above 0 and below 2; 0: 1
 	Multiplier int     // ticks per action; 0: 1
 	Velocity   float64 // units per second
 	Accel      float64 // units per second squared

@@ -40,7 +40,7 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 			if err != nil || underTorque(b) != 6 {
 				t.Errorf("%v, %d motors under torque, want a clean end and 6: %s", err, underTorque(b), log)
 			}
-			if s.Ticks < 100 || s.Bus.Lost > s.Bus.Cycles { // of six a cycle
+			if s.Ticks < 100 || s.Bus.Lost > s.Bus.Cycles { // a cycle has six replies
 				t.Errorf("%d replies lost in %d cycles of %d ticks, want few", s.Bus.Lost, s.Bus.Cycles, s.Ticks)
 			}
 		})

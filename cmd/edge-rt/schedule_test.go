@@ -34,7 +34,7 @@ type player struct {
 
 const (
 	playHorizon = 50
-	playTime    = 50 * time.Millisecond // of the policy
+	playTime    = 50 * time.Millisecond // the policy's inference
 )
 
 func path(step int64) float32 { return float32(20 * math.Sin(float64(step)/25)) }

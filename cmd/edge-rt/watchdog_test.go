@@ -32,7 +32,7 @@ func watchdogs(t *testing.T, bus string) (pids []int) {
 		t.Fatal(err)
 	}
 	for _, name := range all {
-		line, _ := os.ReadFile(name) // of one that has ended: nothing
+		line, _ := os.ReadFile(name) // nothing for a process that has ended
 		if words := strings.Split(string(line), "\x00"); len(words) > 4 && words[3] == "--orphan" && words[4] == "--bus="+bus {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			pids = append(pids, pid)

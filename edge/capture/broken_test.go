@@ -61,7 +61,7 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 		var first []byte
 		for i, want := range []struct {
 			fails             bool
-			at                rt.Instant // of the picture in the message
+			at                rt.Instant // instant of the picture in the message
 			warned, undecoded uint64
 		}{
 			{true, 0, 0, 1}, {false, 1001, 0, 1}, {false, 1002, 1, 1},

@@ -24,7 +24,7 @@ type arm struct {
 	ask         chunk.Ask
 	asked       []int // ticks on which an observation left
 	ticks       int
-	slope       float32 // of the answers' rows
+	slope       float32 // slope of the answers' rows
 }
 
 func newArm(t *testing.T, stages stage.Config) *arm {
@@ -71,7 +71,7 @@ func (a *arm) tick(able bool, answer *float32) Action {
 
 func TestWhatWasPreviewedRuns(t *testing.T) {
 	for _, tt := range []struct {
-		slope   float32 // of the policy's rows; the gate lets 0.5 pass
+		slope   float32 // slope of the policy's rows; the gate lets 0.5 pass
 		clipped bool
 	}{{0.3, false}, {1, true}} {
 		a, first := newArm(t, stage.Config{Cutoff: 5}), float32(0)

@@ -73,14 +73,14 @@ type Config struct {
 	// Delay is a short form: so many ticks from capture to merge, default and
 	// least 1, where neither of the two is given.
 	Network time.Duration // one way
-	Compute time.Duration // of one answer
+	Compute time.Duration // time for one answer
 	Delay   int
 
 	Faults    *faulty.Script // default none
 	Reconnect time.Duration  // default defaultReconnect
 
 	Rules   sim.Rules // default the demo world
-	Quality int       // of the JPEG pictures, 1 to 100; 0: raw
+	Quality int       // JPEG quality of the pictures, 1 to 100; 0: raw
 	Counts  bool      // read the state and write the goal through 4096-step encoders
 
 	Trace func(*Tick) // called on every tick; what it gets is lent

@@ -11,7 +11,7 @@ import (
 type request struct {
 	key      int64
 	obs      Observation
-	bytes    int // of the message it is now
+	bytes    int // size of the message that it is now
 	answer   Answer
 	sent     time.Duration // when it left the robot
 	arrived  time.Duration // when it reached the server, which may still be busy
@@ -34,7 +34,7 @@ type network struct {
 	waiting      *request      // in the server's mailbox
 	serving      *request
 	done         time.Duration // when serving is answered
-	began        time.Duration // of the newest inference
+	began        time.Duration // when the newest inference began
 	newest       int64         // key that the mailbox has seen
 	read         int64         // key that the robot's inbox has seen
 	away         bool

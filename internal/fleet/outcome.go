@@ -47,7 +47,7 @@ type Outcome struct {
 	MaxEstimate int // longest latency estimate in steps
 	Switches    int // new plans that pass the post on another side than the plan before
 
-	LegTicks   []int           // of reached legs
+	LegTicks   []int           // ticks of each leg that was reached
 	Jumps      []float64       // degrees between the live row and the one that replaced it
 	Seams      []float64       // degrees between a chunk's first action and where the last two led
 	Recoveries []time.Duration // from the first message lost to the next merge

@@ -10,7 +10,7 @@ import (
 // Result sums up all worlds of a Run.
 type Result struct {
 	Outcome
-	Ticks int // of each
+	Ticks int // ticks in each episode
 	Delay int
 }
 

@@ -63,7 +63,7 @@ func (s *seams) turn(rows []float32, post sim.Point) int {
 type Replay struct {
 	Out   *Outcome
 	seams seams
-	at    time.Duration // of the last
+	at    time.Duration // when the last action ran
 	goal  [sim.DOF]float64
 }
 
@@ -99,7 +99,7 @@ func wayOf(rows []float32, post sim.Point) int {
 
 // losses follows what was lost until it has been made good.
 type losses struct {
-	since    time.Duration // of the first message lost since the last merge, -1: none
+	since    time.Duration // when the first message since the last merge was lost, -1: none
 	requests []sentRequest
 }
 

@@ -16,7 +16,7 @@ type Tick struct {
 
 	Step     int64 // action step that ran last, -1 before the first
 	Size     int   // actions left at the tick's end
-	Estimate int   // of the round trip, in ticks
+	Estimate int   // estimated round trip in ticks
 	Cooldown int   // ticks until a request may leave
 	Seq      uint64
 

@@ -25,7 +25,7 @@ type Handler struct {
 	out    *output
 	level  slog.Leveler
 	prefix string // groups, each with its dot
-	attrs  []byte // of WithAttrs, as they are written
+	attrs  []byte // what WithAttrs got, as it is written
 }
 
 // output is shared by all handlers of one writer.

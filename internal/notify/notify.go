@@ -61,7 +61,7 @@ type Notifier struct {
 	socket   port
 	interval time.Duration // between two feeds of the watchdog; 0: there is none
 
-	buf []byte // of Status
+	buf []byte // reused by Status
 
 	// What the manager has been told.
 	ready, stopping bool

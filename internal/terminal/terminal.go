@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	bufferBytes  = 64 << 10        // of log lines for a terminal that takes none; beyond it they are dropped and counted
+	bufferBytes  = 64 << 10        // log lines that wait for a terminal that takes none; beyond it they are dropped and counted
 	flushTimeout = 3 * time.Second // for the last lines
 )
 

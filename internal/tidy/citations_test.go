@@ -56,7 +56,7 @@ func citations(fsys fs.FS, names []string) (findings []string, err error) {
 			for _, at := range cited.FindAllStringIndex(line, -1) {
 				p := line[at[0]:at[1]]
 				if at[0] > 0 && strings.ContainsAny(line[at[0]-1:at[0]], "/~$<-") || placeholder.MatchString(p) {
-					continue // of another machine, or of many
+					continue // on another machine, or a placeholder
 				}
 				if !held(fsys, name, p, tops, bases) {
 					findings = append(findings, fmt.Sprintf("%s:%d: cites %s, which is not there", name, i+1, p))

@@ -11,7 +11,7 @@ var contract = struct {
 	path     string
 	lines    int
 	exported int            // names of the file
-	methods  map[string]int // of its interfaces, embedded ones counted as one
+	methods  map[string]int // methods of each interface, embedded ones counted as one
 	why      string
 }{
 	"wire/transport.go", 110, 14,

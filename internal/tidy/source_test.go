@@ -14,7 +14,7 @@ import (
 const (
 	maxFileLines     = 600 // a noun that is larger has parts; what is smaller is not cut to please a number
 	maxFunctionLines = 70
-	maxFiles         = 20 // of a package, without tests and without the twins for other systems; 12 is the aim
+	maxFiles         = 20 // in a package, without tests and without the twins for other systems; 12 is the aim
 )
 
 // sourceRules are what can be seen in a file's syntax. Each is tried on samples:

@@ -16,7 +16,7 @@ import (
 // typeInfo answers questions that syntax cannot. It type-checks one package at a
 // time, when first asked, on the compiler's export data of what it imports.
 type typeInfo struct {
-	dir     string // of the module
+	dir     string // the module's folder
 	tree    *tree
 	checked map[string]map[ast.Expr]types.TypeAndValue // by folder
 }

@@ -62,7 +62,7 @@ type Record struct {
 	Superseded                  uint64        // as reported in the chunk
 	Controls                    policy.Controls
 	First                       int64              // action step of row 0, when there is a chunk
-	Rows                        int                // of the chunk; 0: none
+	Rows                        int                // rows of the chunk; 0: none
 	Stale                       uint32             // bit i: the picture of Cameras[i] was older than the robot allows
 	Cameras                     []wire.CameraShape // constant
 	Outcome                     Outcome

@@ -58,10 +58,10 @@ func (r *request) fill(record *Record, observation, reply []byte) {
 type ring struct {
 	dir   *os.File // locked
 	files []*os.File
-	count uint64 // of the next request
+	count uint64 // number of the next request
 	text  []byte
 
-	sha256 string // of the bundle; constant once the writer runs
+	sha256 string // the bundle's; constant once the writer runs
 }
 
 // openRing opens the ring of max files in dir, which it makes.
@@ -174,14 +174,14 @@ func appendTensor(dst []byte, key string, at int, data []byte) (out []byte, end 
 // Capture is a captured request and its answer, read again.
 type Capture struct {
 	File        string
-	Count       uint64 // of the requests captured in this folder before it
+	Count       uint64 // requests captured in this folder before it
 	Header      wire.Header
 	Observation []byte
 	Reply       []byte // empty when Outcome is neither ok nor unsent
 	ClientUUID  string
 	ModelSHA256 string
 	Outcome     string
-	Why         string // of an unreadable file what is wrong with it
+	Why         string // what is wrong with a file that cannot be read
 	RTC         bool
 }
 

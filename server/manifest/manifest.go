@@ -50,7 +50,7 @@ type Config struct {
 	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "" searches. Of the machine, not of the service
 
 	Audit   string `yaml:"-"` // file of the audit lines, "-" for standard output; "": none
-	Version string `yaml:"-"` // of the program, for /metrics
+	Version string `yaml:"-"` // the program's, for /metrics
 
 	file  string         // where it was loaded from, for errors
 	lines map[string]int // key path -> line
@@ -68,8 +68,8 @@ type ModelConfig struct {
 // Conditioning says how chunks are conditioned on what a robot will run until
 // they come.
 type Conditioning struct {
-	Mode     string  `yaml:"mode"`     // of policy.ConditioningModes, default auto
-	Schedule string  `yaml:"schedule"` // of policy.ScheduleNames, default linear
+	Mode     string  `yaml:"mode"`     // one of policy.ConditioningModes, default auto
+	Schedule string  `yaml:"schedule"` // one of policy.ScheduleNames, default linear
 	SigmaD   float64 `yaml:"sigma_d"`  // default 1
 	Beta     float64 `yaml:"beta"`     // default 0: as many as the policy has Euler steps
 }

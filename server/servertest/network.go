@@ -37,9 +37,9 @@ type declaration struct {
 	kind
 	network *Network
 	key     string
-	sample  func(wire.Sample)  // of a subscriber
-	query   func(wire.Query)   // of a queryable
-	token   func(string, bool) // of a token subscriber
+	sample  func(wire.Sample)  // a subscriber's callback
+	query   func(wire.Query)   // a queryable's callback
+	token   func(string, bool) // a token subscriber's callback
 }
 
 // NewNetwork returns a network without participants.

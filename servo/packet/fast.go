@@ -4,9 +4,9 @@ package packet
 // not stuffed; each servo's block ends with the CRC of everything before it, so
 // that the blocks before a missing servo are good.
 type Fast struct {
-	Start int    // of the frame in the bytes
+	Start int    // where the frame begins in the bytes
 	Done  int    // blocks read
-	crc   uint16 // of everything up to the next block
+	crc   uint16 // over everything up to the next block
 	size  int    // bytes up to the next block
 }
 

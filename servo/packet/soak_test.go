@@ -26,7 +26,7 @@ func TestDamagedStreams(t *testing.T) {
 		name       string
 		format     Format
 		append     func(dst []byte, id byte, data []byte) []byte
-		collisions int // of a million replies cut out
+		collisions int // in a million replies with bytes cut out
 	}{
 		{"plain", Feetech, func(dst []byte, id byte, data []byte) []byte {
 			start := len(dst)

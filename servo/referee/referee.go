@@ -51,7 +51,7 @@ func (r Rule) String() string { return keys[r] }
 const (
 	stale      = 100 * time.Millisecond // silence after which a servo's first goal must be where it stands
 	leadFor    = 500 * time.Millisecond // that a goal may be ahead of a servo that lags, as time at full speed
-	offWithin  = 300 * time.Millisecond // of an end
+	offWithin  = 300 * time.Millisecond // after an end
 	chunkGrace = 200 * time.Millisecond // by which the network's news of a chunk may come after the bus's
 	reliefIn   = 500 * time.Millisecond // in which a goal that relieves is taken up
 	knowTicks  = 2                      // until a driver can know what a servo did by itself
@@ -82,7 +82,7 @@ type Joint struct {
 // Config is the arm to judge.
 type Config struct {
 	Joints []Joint
-	Period time.Duration // of the driver's tick
+	Period time.Duration // the driver's tick
 }
 
 // Violation is one broken rule.
@@ -118,7 +118,7 @@ type Referee struct {
 	paused   bool
 	ended    rt.Instant
 	over     bool
-	offAt    rt.Instant // of the last servo, after the end
+	offAt    rt.Instant // when the last servo's torque went off after the end
 	judged   bool       // the end
 	counts   [numRules]int
 	kept     []Violation
@@ -280,7 +280,7 @@ type Verdict struct {
 	Violations [numRules]int // per rule
 	Kept       []Violation   // the first of them
 	Goals      int           // that were judged
-	Longest    Figure        // of their steps
+	Longest    Figure        // the longest step of a goal
 	OffAfter   time.Duration // from the end to the last servo's torque; negative: still on
 }
 

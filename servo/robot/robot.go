@@ -30,7 +30,7 @@ var (
 
 // Bounds of a description.
 const (
-	maxMotors = 24 // of one arm, shadows included: a sync write must stay below Feetech's 250 bytes
+	maxMotors = 24 // in one arm, shadows included: a sync write must stay below Feetech's 250 bytes
 	maxID     = 252
 	maxBytes  = 1 << 16
 )
@@ -60,10 +60,10 @@ type Motor struct {
 	Limits      [2]float64 // in its unit, inside the calibrated range; both 0: none of its own
 	FullTurn    bool       // has no end stops: calibrated to the whole turn without being moved
 	DriveMode   int        // what a calibration gets
-	Homing      int        // of a factory calibration
+	Homing      int        // from a factory calibration
 	Trigger     *float64   // a leader's gripper is held here, so that it can be pulled
 	Settings    []Setting  // in the order they are written
-	Bounds      Bounds     // of its temperature and its supply, of a shadow's too
+	Bounds      Bounds     // for its temperature and supply, and a shadow's
 }
 
 // Setting is one register value a motor runs with.

@@ -84,7 +84,7 @@ type Config struct {
 	Unpaced    bool         // replies at once, not at the speed of the wire
 	Plant      Plant        // default: shafts that turn 270 degrees a second, starting in the middle
 	Fitted     bool         // without a Plant: motors and a control loop fitted to measurements instead
-	Loads      []motor.Load // of a fitted bus, per servo
+	Loads      []motor.Load // per servo, on a fitted bus
 	Weights    []Weight     // per servo; default: of six servos on built-in shafts that sink, the second to fourth do
 	Weightless bool         // no default Weights
 	Noise      int          // counts by which an encoder may be off, either way
@@ -151,7 +151,7 @@ type Bus struct {
 	silence      time.Duration // that ends an unfinished frame
 	done         chan struct{} // closed when the wire's goroutine has ended
 	plugRequests chan plugRequest
-	release      func() // of Link; nil without one
+	release      func() // removes Link; nil without one
 
 	closing atomic.Bool
 	once    sync.Once

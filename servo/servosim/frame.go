@@ -13,9 +13,9 @@ package servosim
 // protocol 1.0.
 const (
 	broadcast     = 0xFE
-	frameOverhead = 6 // of a frame without parameters
+	frameOverhead = 6 // bytes of a frame without parameters
 	lengthMax     = 250
-	dataMax       = lengthMax - 2 // of a reply
+	dataMax       = lengthMax - 2 // data bytes in a reply
 )
 
 // cut finds the first intact request in buf and returns how many bytes it used
@@ -78,7 +78,7 @@ func checksum(b []byte) byte {
 //
 // Source: ROBOTIS e-manual, protocol 2.0.
 const (
-	packetOverhead = 10 // of a packet without parameters
+	packetOverhead = 10 // bytes of a packet without parameters
 	packetHead     = 7
 	packetMin      = 3    // the smallest length
 	packetMax      = 3000 // the longest that a servo here takes

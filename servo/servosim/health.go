@@ -16,7 +16,7 @@ type health struct {
 	duty                             float64 // -1 to 1
 	amps                             float64
 	heat                             motor.Heat
-	volts                            float64 // of the supply without load
+	volts                            float64 // supply without load
 	rail                             float64 // as measured, with the load of all
 	demand                           float64 // the duty that the control loop would like
 	capped                           bool    // after an overload
@@ -36,9 +36,9 @@ const (
 	resetShare   = 0.54 // the same for any servo, of its nominal supply
 	unobserved   = 0.1  // s without a reading
 	overloadDuty = 0.8
-	overloadTime = 2 * time.Second // of a servo without registers for it
+	overloadTime = 2 * time.Second // for a servo without registers for it
 	overloadGone = time.Second     // without a load until a Feetech's overload is forgotten
-	idleDuty     = 0.05            // of the duty, which is no load
+	idleDuty     = 0.05            // share of the duty that counts as no load
 )
 
 // monitor brings the measurements up to an instant, and with them the error bits.

@@ -60,11 +60,11 @@ type table struct {
 	bigEndian bool
 	size      int     // bytes of memory
 	eeprom    int     // below it a byte survives a power cycle
-	counts    int     // of the encoder, in arc
+	counts    int     // encoder counts in arc
 	arc       float64 // radians
 	bauds     []baud
 	at        addresses
-	windows   []window // of indirect addresses
+	windows   []window // indirect addresses
 	rows      []register
 	index     [memSize]uint8 // for each byte of memory: 1 + its row, 0 for none
 }
@@ -75,7 +75,7 @@ type baud struct {
 	rate int
 }
 
-const memSize = 1024 // of the largest memory
+const memSize = 1024 // bytes of the largest memory
 
 // model is one kind of servo: what is its own in its series' table, and its
 // motor.

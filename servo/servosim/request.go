@@ -33,7 +33,7 @@ type request struct {
 //rt:noalloc
 func parse(f frame, packets bool) (r request, fits bool) {
 	p := f.params
-	width := 1 // of an address and of a size
+	width := 1 // bytes of an address, and of a size
 	if packets {
 		width = 2
 	}
@@ -73,7 +73,7 @@ func number(p []byte, width int) int {
 type part struct {
 	id         uint8
 	addr, size int
-	data       []byte // of a write
+	data       []byte // data of a write
 }
 
 // next takes the next share off r.data; ok is false at the end, or when what is

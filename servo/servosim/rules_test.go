@@ -194,7 +194,7 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modePWM}, {stsTorque, 1, 1}, {stsGoalTime, 2, signed(-500, signLoad)}}, load, -500, 1, -1},
 		{"an X's velocity mode", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModeVelocity}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity, 100, 10, 1},
 		{"with its drive mode reversed", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModeVelocity}, {xDriveMode, 1, 1}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity, 100, 10, -1},
-		{"an X's PWM mode", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModePWM}, {xTorque, 1, 1}, {xGoalPWM, 2, -400}}, load, -450, 5, -1}, // of 1000, not of 885
+		{"an X's PWM mode", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModePWM}, {xTorque, 1, 1}, {xGoalPWM, 2, -400}}, load, -450, 5, -1}, // a share of 1000, not of 885
 		{"an X's current mode", "xm430-w350", motor.Load{}, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, 35}}, load, 35, 2, 1},
 		{"against a stop", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, 150}}, load, 150, 2, 1},
 		{"and backwards", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, -150}}, load, -150, 2, -1},

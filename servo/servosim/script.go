@@ -37,7 +37,7 @@ type Script struct {
 type Fault struct {
 	Kind        string        `yaml:"kind"`        // one of kindNames
 	IDs         []uint8       `yaml:"ids"`         // default: all servos
-	Probability float64       `yaml:"probability"` // of each reply; default 1
+	Probability float64       `yaml:"probability"` // that a reply is hit; default 1
 	Count       int           `yaml:"count"`       // replies at most; default any
 	From        time.Duration `yaml:"from"`
 	Until       time.Duration `yaml:"until"`   // default: for ever
@@ -178,7 +178,7 @@ type line struct {
 	seed         uint64
 	kind         kind
 	ids          [256]bool
-	threshold    uint64 // of the dice
+	threshold    uint64 // a random number below it hits
 	left         int    // replies; -1: any
 	from, until  rt.Instant
 	by           time.Duration

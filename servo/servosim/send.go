@@ -24,8 +24,8 @@ type outbox struct {
 	delayed      [delayedMax]delayedReply
 	delayedLen   int
 	missed       uint64         // late replies that found no room
-	garbage      [noiseMax]byte // of a flood
-	floodSent    uint64         // of its bytes so far
+	garbage      [noiseMax]byte // bytes of a flood
+	floodSent    uint64         // bytes of the flood sent so far
 	floodDue     rt.Instant     // when its next bytes are due
 }
 

@@ -9,8 +9,8 @@ import "edgert/rt"
 type Event struct {
 	At          rt.Instant
 	ID          uint8
-	Addr        int    // of a write
-	Data        []byte // of a write, as it came; nil for a change
+	Addr        int    // first address of a write
+	Data        []byte // bytes of a write, as they came; nil for a change
 	NotReceived bool   // a write that was meant for it and that it did not hear
 	Before      Snapshot
 	After       Snapshot

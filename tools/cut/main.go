@@ -93,7 +93,7 @@ func run(o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	removeCable() // of a run that was killed
+	removeCable() // left by a run that was killed
 	defer removeCable()
 	if err := addCable(); err != nil {
 		return err

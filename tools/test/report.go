@@ -15,10 +15,10 @@ import (
 type event struct {
 	Action     string
 	Package    string
-	ImportPath string // of what did not build
+	ImportPath string // the package that did not build
 	Test       string
 	Output     string
-	Key        string // of an attribute
+	Key        string // an attribute's name
 }
 
 // report prints what go test would without -json, and keeps which tests failed.
@@ -27,7 +27,7 @@ type report struct {
 	failed failures
 	marked map[string]bool     // real-time tests, by package and test
 	hard   string              // the first failure that is not to be run again
-	lines  map[string][]string // of what runs, by package and test
+	lines  map[string][]string // output of tests that run, by package and test
 }
 
 // realTime is rttest.RealTimeAttr, the attribute of a test that judges real time.

@@ -7,7 +7,7 @@ import "time"
 type Plan struct {
 	faults []Fault
 	seed   uint64
-	period time.Duration // of the grid on which chance is drawn
+	period time.Duration // between two draws of chance
 }
 
 // Plan returns the script's plan for a seed. Chance is drawn once per period: all

@@ -68,7 +68,7 @@ const (
 type Fault struct {
 	Kind           Kind
 	At, For, Every time.Duration
-	Share          float64 // of the messages in that time; without one in YAML 1
+	Share          float64 // share of the messages in that time; without one in YAML 1
 	Nth            int     // every nth message in that time instead of a share; 0: by share
 	Delay          time.Duration
 	BytesPerSecond int

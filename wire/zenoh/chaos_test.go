@@ -71,7 +71,7 @@ type robot struct {
 	s    wire.Session
 	way  *zenohtest.Proxy
 	pub  wire.Publisher
-	n    atomic.Uint64 // of the last sample put
+	n    atomic.Uint64 // number of the last sample put
 	seen once
 
 	mu    sync.Mutex

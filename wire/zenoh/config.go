@@ -15,7 +15,7 @@ type Config struct {
 	Connect []string // endpoints of one network, of which one is dialled and kept
 	Listen  []string // endpoints to listen on; port 0 takes a free one
 
-	TLS endpoint.Security // of tls/ endpoints without options of their own
+	TLS endpoint.Security // for tls/ endpoints without options of their own
 
 	Lease     time.Duration // peers give us up after so much silence; default 2 s
 	KeepAlive time.Duration // we speak at least so often; default a quarter of Lease
@@ -60,7 +60,7 @@ const (
 	DefaultMaxMessage  = 16 << 20
 	DefaultMaxSessions = 256
 
-	maxEndpoints = 64 // of each list
+	maxEndpoints = 64 // in each list
 
 	memoryBeside = 4 << 20 // one largest message, of the default of Config.Memory
 

@@ -16,7 +16,7 @@ type object struct {
 	kind codec.DeclareKind
 	key  string
 
-	number   uint32 // of no other object; constant after announce
+	number   uint32 // unique in the session; constant after announce
 	declared bool   // guarded by Session.mu
 
 	sub       *subscriber // the one that is set, by kind

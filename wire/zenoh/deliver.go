@@ -7,7 +7,7 @@ import "sync"
 const (
 	maxEvents     = 1 << 15
 	maxEventBytes = 8 << 20
-	keepEvents    = 4096 // of a queue for the next time
+	keepEvents    = 4096 // capacity of a queue that is kept for the next time
 )
 
 // event is what waits for the session's own goroutine: the report of a token to a
@@ -29,7 +29,7 @@ type deliveries struct {
 	// Guarded by mu.
 	changed sync.Cond // on mu
 	queue   []event
-	bytes   int // of its keys and messages
+	bytes   int // size of its keys and messages
 	ended   bool
 
 	batch []event // what is acted on while the queue fills anew. Owner: run

@@ -22,7 +22,7 @@ type publisher struct {
 	mu      sync.Mutex
 	push    codec.Push
 	closed  bool
-	epoch   uint64 // of the session when it looked for receivers
+	epoch   uint64 // the session's epoch when it looked for receivers
 	targets []target
 	nobody  error        // why there are none
 	links   []*link.Link // scratch of aim

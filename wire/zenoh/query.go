@@ -24,7 +24,7 @@ const (
 const (
 	maxInQueries = 1024    // that wait for their last reply
 	inQueryBytes = 1 << 10 // what one costs beside its payload
-	maxInBytes   = 4 << 20 // of all of them
+	maxInBytes   = 4 << 20 // what all of them may cost
 )
 
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
@@ -50,17 +50,17 @@ type inQuery struct {
 	// Constant.
 	s        *Session
 	up       upstream // who asks
-	id       uint32   // of its choice
+	id       uint32   // the upstream's number for the query
 	qos      codec.QoS
 	key      string
 	payload  []byte
-	cost     int // of Session.inBytes
+	cost     int // its part of Session.inBytes
 	watchdog *time.Timer
 	parts    []*query
 
 	over    atomic.Bool // finished, expired or cancelled: nothing may be sent any more
 	calling atomic.Bool // the queryables are being called
-	left    int         // of parts, which are not finished; guarded by Session.mu
+	left    int         // parts that are not finished; guarded by Session.mu
 }
 
 // query is a wire.Query: one queryable's part in an inQuery.

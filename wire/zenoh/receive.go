@@ -13,7 +13,7 @@ const maxRoutes = 4096
 // Session.deliver.
 type route struct {
 	key         string
-	epoch       uint64 // of the subscribers when they were matched
+	epoch       uint64 // epoch of the subscribers when they were matched
 	subscribers []*subscriber
 }
 

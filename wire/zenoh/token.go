@@ -15,7 +15,7 @@ import (
 const (
 	maxTokens     = 16384
 	maxTokenBytes = 14 << 20
-	tokenBytes    = 400 // of one, beside its key
+	tokenBytes    = 400 // what one costs beside its key
 )
 
 // remoteTokens is the tokens of an upstream. Guarded by Session.mu.
@@ -36,7 +36,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 			return
 		}
 		if s.watchers[m.Interest] == nil {
-			return // of an interest that we have taken back
+			return // it answers an interest that we have taken back
 		}
 	}
 	t := &s.tokens
@@ -91,7 +91,7 @@ func (s *Session) dropToken(id uint32) {
 // watcher is an own subscriber to tokens.
 type watcher struct {
 	s       *Session
-	id      uint32 // of its interest
+	id      uint32 // its interest's number
 	key     string
 	deposit func(key string, alive bool)
 	closed  bool // guarded by Session.deliver
@@ -184,7 +184,7 @@ type listing struct {
 	done  chan struct{} // closed when nobody is left to wait for
 	over  bool
 	keys  map[string]bool
-	bytes int // of them
+	bytes int // length of all keys
 }
 
 func (l *listing) add(key string) {

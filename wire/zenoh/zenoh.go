@@ -83,7 +83,7 @@ type Session struct {
 	lists      map[uint32]*listing
 	outQueries map[uint32]*outQuery
 	inQueries  map[uint32]*inQuery // that the upstream asked, by its numbers
-	inBytes    int                 // of those that our queryables have not finished
+	inBytes    int                 // what inQueries cost, see inQueryBytes
 
 	events deliveries // own lock
 }

@@ -65,7 +65,7 @@ type fittedJoint struct {
 	lo, hi       float64 // where obstacles are; infinite without
 	seen         float64 // what the encoder sees, behind the play
 	goal         float64
-	target, pace float64 // of the trajectory
+	target, pace float64 // the trajectory's
 	torque       bool
 	summed       float64 // duty that the I gain has come to
 	off          float64 // the error of the step before
@@ -79,7 +79,7 @@ const (
 	catchUpMax = 2000 // steps that one look makes up for; what is older is taken as rest
 	dutyMax    = 0.97
 	stuckBelow = 1e-3 // rad/s at which friction may hold the shaft
-	speedGain  = 4.0  // of mode Velocity: duty per unit of relative error
+	speedGain  = 4.0  // mode Velocity: duty per unit of relative error
 )
 
 // NewFitted returns motors that stand in the middle of their range.

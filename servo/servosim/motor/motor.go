@@ -13,7 +13,7 @@ import "math"
 // Motor is a DC motor and its gears. KT and Ohm and Inertia are seen at the output
 // shaft.
 type Motor struct {
-	Volts            float64 // of the supply it is meant for
+	Volts            float64 // supply that it is meant for
 	KT, Ohm, Inertia float64 // N m/A (V s/rad), ohm, kg m2
 	Coulomb, Viscous float64 // N m, N m s/rad
 	Stall            float64 // N m, the data sheet's
@@ -22,7 +22,7 @@ type Motor struct {
 // Joint is a motor with its encoder and its load.
 type Joint struct {
 	Motor  Motor
-	Counts int     // of the encoder, in Arc
+	Counts int     // encoder counts in Arc
 	Arc    float64 // radians
 	Load   Load
 }

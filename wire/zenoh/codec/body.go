@@ -99,7 +99,7 @@ type Query struct {
 	Source        Source
 	Attachment    []byte // nil: none
 	HasBody       bool
-	Encoding      Encoding // of the body
+	Encoding      Encoding // the body's
 	Payload       []byte   // the body
 }
 

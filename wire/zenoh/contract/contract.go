@@ -217,7 +217,7 @@ func pattern(seed, n int) []byte {
 	return b
 }
 
-const numberBytes = 8 // of a sample's number, which its payload begins with
+const numberBytes = 8 // each payload begins with the sample's number
 
 func number(b []byte, n int) { binary.LittleEndian.PutUint64(b, uint64(n)) }
 func numberOf(b []byte) int  { return int(binary.LittleEndian.Uint64(b)) }

@@ -25,7 +25,7 @@ const (
 
 const (
 	maxText = 4096 // bytes of an endpoint, certificate paths included
-	maxPath = 107  // of a socket file: what the kernel's address holds
+	maxPath = 107  // the longest path of a socket file that the kernel's address holds
 )
 
 // Endpoint is one place to dial or to listen on.

@@ -141,7 +141,7 @@ func TestTrust(t *testing.T) {
 		name         string
 		listen, dial Security
 		host         string
-		err          string // of the dialling side
+		err          string // what the dialling side says
 	}{
 		{"by address", plain, Security{RootCA: ours.CA}, "127.0.0.1", ""},
 		{"by name", plain, Security{RootCA: ours.CA}, "localhost", ""},

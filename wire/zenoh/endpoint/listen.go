@@ -26,8 +26,8 @@ const (
 type Listener struct {
 	net.Listener
 	endpoint     Endpoint
-	lock         *os.File      // of a socket file
-	certificates *certificates // of tls/
+	lock         *os.File      // a socket file's lock
+	certificates *certificates // for tls/
 }
 
 // Listen binds the endpoint. On a socket file it takes the place of one that a

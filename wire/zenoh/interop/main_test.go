@@ -22,7 +22,7 @@ import (
 // version is one official wheel.
 type version struct {
 	name   string
-	newest bool // of those that are there
+	newest bool // the newest installed
 	zenohtest.Python
 }
 

@@ -109,7 +109,7 @@ type Link struct {
 	remote  Remote
 	lease   time.Duration // the peer's
 	batch   int           // bytes per batch, prefix included
-	mask    uint32        // of sequence numbers
+	mask    uint32        // for sequence numbers
 	qos     bool          // a lane per priority
 	patch   bool          // fragments carry first and drop marks
 	written chan struct{} // closed when the writer has ended

@@ -18,7 +18,7 @@ const (
 	blockBytes      = 4 << 20
 	blockMessages   = 4096
 	controlMessages = 1 << 16  // declarations: small, and all at once when a link opens
-	alwaysBytes     = 64 << 10 // of declarations have room whatever the budget says
+	alwaysBytes     = 64 << 10 // so much of declarations waits whatever the budget says
 	slotMessages    = 64       // room for waiting slots, which nothing bounds but the publishers
 )
 
@@ -39,7 +39,7 @@ type queue struct {
 	entries []entry
 	first   int
 	buf     []byte // the messages without a slot, one behind the other
-	head    int    // of the first of them
+	head    int    // offset of the first message in buf
 	bytes   int    // waiting, slots and the rest of rest included
 
 	control  bool // for declarations

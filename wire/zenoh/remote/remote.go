@@ -12,7 +12,7 @@ import (
 
 const (
 	maxNumbers     = 4096    // numbered keys of one link
-	maxNumberBytes = 1 << 20 // of their text
+	maxNumberBytes = 1 << 20 // length of all their keys
 	numberBytes    = 64      // what one costs beside its text
 )
 

@@ -10,13 +10,13 @@ import (
 
 // Bounds of what all links may make the router remember, together.
 const (
-	maxDeclaredBytes = 14 << 20 // of all entries
-	nodeBytes        = 160      // of a chunk in a tree
-	entryBytes       = 160      // of an entry and what points to it
-	holderBytes      = 96       // of a link's declaration of it
-	numberedBytes    = 48       // of each further number under which the link declares it
-	toldBytes        = 48       // of what a link was told of it
-	interestBytes    = 400      // of an interest, and of the set of those on one key
+	maxDeclaredBytes = 14 << 20 // what all entries may cost
+	nodeBytes        = 160      // what a chunk in a tree costs
+	entryBytes       = 160      // an entry and what points to it
+	holderBytes      = 96       // a link's declaration of it
+	numberedBytes    = 48       // each further number under which the link declares it
+	toldBytes        = 48       // what a link was told of it
+	interestBytes    = 400      // an interest, and the set of those on one key
 	maxJoined        = 1 << 21  // subscribers and queryables, times the interests that join them: a change may look at all
 	retractedAtOnce  = 16       // entries that an interest's end looks at before others have their turn
 	maxEverything    = 64       // interests of one link in everything: each change looks at all of them

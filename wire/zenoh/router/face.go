@@ -36,12 +36,12 @@ type face struct {
 	// Owner: the link's reader.
 	numbers remote.Numbers
 	routes  map[string]*route
-	spare   route      // of a key that is not remembered
+	spare   route      // for a key that is not remembered
 	relayed codec.Push // on its way to other links
 
 	// Guarded by r.mu.
 	declarations [len(kinds)]map[uint32]*entry // what the remote has declared, by its numbers
-	interests    map[uint32]*interest          // of a client
+	interests    map[uint32]*interest          // a client's, by its numbers
 	told         map[*entry]info               // what the remote knows of
 	ready        bool                          // a peer has declared all it had at the start
 	all          uint32                        // our interest in all that a router knows, 0 for none

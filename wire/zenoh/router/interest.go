@@ -44,7 +44,7 @@ func (i *interest) aggregates(kind codec.DeclareKind) bool {
 // watchers are the interests that wait for changes. Guarded by Router.mu.
 type watchers struct {
 	tree       keyexpr.Tree[*watched]
-	everything map[*interest]struct{} // of those without a key
+	everything map[*interest]struct{} // interests without a key
 	found      []*watched
 }
 

@@ -20,7 +20,7 @@ const (
 const (
 	queryBytes    = 1 << 10 // what a waiting query costs
 	waitingBytes  = 48      // and what each link that it was passed on to costs
-	maxQueryBytes = 4 << 20 // of all waiting queries
+	maxQueryBytes = 4 << 20 // what all waiting queries may cost
 )
 
 // query is one on its way: asked by a link under its number, and passed on to
@@ -28,11 +28,11 @@ const (
 type query struct {
 	// Constant.
 	asker    *face
-	id       uint32 // of the asker's choice
-	number   uint32 // of ours
+	id       uint32 // the asker's number for it
+	number   uint32 // our number for it
 	qos      codec.QoS
 	watchdog *time.Timer
-	cost     int // of Router.queryBytes, and held for the asker
+	cost     int // its part of Router.queryBytes, and held for the asker
 
 	waiting map[*face]bool // links that have not finished; guarded by Router.mu
 	over    bool           // finished, expired, or its asker is gone; guarded by Router.mu

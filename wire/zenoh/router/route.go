@@ -12,8 +12,8 @@ import (
 const (
 	// maxRouteBytes bounds the remembered routes of all links together.
 	maxRouteBytes = 4 << 20
-	routeBytes    = 256 // of one, beside its key
-	outletBytes   = 32  // of each link in it
+	routeBytes    = 256 // what one costs beside its key
+	outletBytes   = 32  // what each link in it costs
 
 	// relayPatience is how long a blocking message on its way from link to link
 	// waits for room at one that takes nothing, and with it whatever its sender
@@ -25,10 +25,10 @@ const (
 // route remembers who gets the samples of one incoming key.
 type route struct {
 	key     string
-	epoch   uint64 // of the subscriptions when they were matched
+	epoch   uint64 // epoch of the subscriptions when they were matched
 	session bool   // the session has a subscriber
 	links   []*outlet
-	cost    int64 // of Router.routeBytes; 0: it is not remembered
+	cost    int64 // its part of Router.routeBytes; 0: it is not remembered
 }
 
 // outlet is what routes know of a link. It outlives the link, because others'

@@ -36,7 +36,7 @@ import (
 
 // Config says who the router is and whom it takes in.
 type Config struct {
-	Link        link.Config // of all links; its role is Peer, its Budget bounds all of them together
+	Link        link.Config // for all links; its role is Peer, its Budget bounds all of them together
 	MaxSessions int         // accepted links
 
 	// Log gets one line for an accepted link that comes or goes, and Event hears
@@ -60,7 +60,7 @@ type Router struct {
 
 	// epoch changes with every subscriber and every link; cached routes carry it.
 	epoch      atomic.Uint64
-	routeBytes atomic.Int64 // of all links' cached routes
+	routeBytes atomic.Int64 // what all links' cached routes cost
 
 	// Guarded by mu, which is held while nothing blocks.
 	mu      sync.Mutex
@@ -73,11 +73,11 @@ type Router struct {
 	guests  guests
 
 	queries    map[uint32]*query
-	queryBytes int // of those
+	queryBytes int // what queries cost
 
 	// All that is declared, by anybody, and who waits for changes of it.
 	index         [len(kinds)]keyexpr.Tree[*entry]
-	declaredBytes int // of the entries and interests, without the trees
+	declaredBytes int // what the entries and interests cost, without the trees
 	matched       []*entry
 	watchers      watchers
 	aggregates    int // interests that join what matches

@@ -22,7 +22,7 @@ const (
 	answerLimit = 30 * time.Second
 	maxBlob     = 64 << 20
 	maxHeader   = 1 << 20
-	maxSaid     = 64 << 10 // of what it writes to standard error
+	maxSaid     = 64 << 10 // most that is kept of its standard error
 	maxEvents   = 256      // not yet delivered; more hold the node up
 	none        = 0xffffffff
 )
