@@ -67,6 +67,7 @@ func photographed(t *testing.T, s *holdServer, dir string, args ...string) (run 
 // A camera some of whose pictures have stray bytes, and some a part missing, does
 // not end a run that encodes them anew: the policy gets whole pictures alone.
 func TestBrokenPicturesDoNotEndARun(t *testing.T) {
+	t.Parallel()
 	good, stray, half := scene(t)
 	s := newHoldServer(t)
 	d, err := jpeg.NewDecoder()
@@ -100,6 +101,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 
 // A camera's own JPEG reaches the policy with its stray bytes.
 func TestStrayBytesReachThePolicy(t *testing.T) {
+	t.Parallel()
 	_, stray, _ := scene(t)
 	s := newHoldServer(t)
 	var same, other atomic.Uint64
@@ -121,6 +123,7 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 // A camera that goes bad is like one that was unplugged: its picture gets old,
 // the arm holds from --max-action-age on, and the log says why.
 func TestACameraThatGoesBad(t *testing.T) {
+	t.Parallel()
 	good, _, half := scene(t)
 	pictures := append(slices.Repeat([][]byte{good}, 120), slices.Repeat([][]byte{half}, 600)...) // good for 4 s from the start
 	run, code, on, log := photographed(t, newHoldServer(t), album(t, pictures...)+"@30", "--jpeg-quality", "80", "--duration", "7s", "--max-action-age", "1s")
@@ -136,6 +139,7 @@ func TestACameraThatGoesBad(t *testing.T) {
 // One that never gave a picture that can be used is one that is not there: the
 // arm is not touched, and the end names the camera.
 func TestACameraThatIsBadFromTheStart(t *testing.T) {
+	t.Parallel()
 	_, _, half := scene(t)
 	run, code, on, log := photographed(t, newHoldServer(t), album(t, half)+"@30", "--jpeg-quality", "80", "--max-offline", "3s")
 	if code != 4 || on != 0 || run.Requests != 0 || run.Actions != 0 || run.Sessions != 1 || !strings.Contains(run.Exit.Reason, "camera front: no picture decodes") {

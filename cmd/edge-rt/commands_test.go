@@ -17,8 +17,8 @@ import (
 // Every bring-up command on the real binary, against a simulated arm that is a
 // device of another process's.
 func TestBringUpCommands(t *testing.T) {
+	t.Parallel()
 	arm := simBus(t)
-	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	on := func(args ...string) []string { return append(args, "--bus", arm.Path()) }
 	tests := []struct {
 		name string
@@ -97,7 +97,7 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 // A scan that is interrupted has nothing to say to a program, and leaves no file
 // that is not JSON.
 func TestInterruptedScanLeavesNoFile(t *testing.T) {
-	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "scan.json")
 	cmd := exec.Command(binary, "scan", "--bus", simBus(t).Path(), "--robot", "so101", "--json", file)
 	if err := child.Start(cmd); err != nil {
@@ -113,7 +113,6 @@ func TestInterruptedScanLeavesNoFile(t *testing.T) {
 
 // What the commands say to programs: --json - has standard output for itself.
 func TestJSONOfCommands(t *testing.T) {
-	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	bus := simBus(t)
 	bus.Mute(6, true)
 	code, stdout, stderr := edgeRT(t, "scan", "--bus", bus.Path(), "--robot", "so101", "--last", "7", "--json", "-")

@@ -22,6 +22,7 @@ import (
 // run goes on, and switches torque off at the end. By default Go ends a program that
 // writes to a broken standard error, which would leave the arm under torque.
 func TestRunOutlivesItsReader(t *testing.T) {
+	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -46,6 +47,7 @@ func TestRunOutlivesItsReader(t *testing.T) {
 
 // A run that a signal ends before its time does not say that it took it.
 func TestTheReasonOfAnEarlyEnd(t *testing.T) {
+	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	file := filepath.Join(t.TempDir(), "run.json")
 	cmd := startArmed(t, s, b, "--duration", "10m", "--json", file)
@@ -71,6 +73,7 @@ func TestTheReasonOfAnEarlyEnd(t *testing.T) {
 // A record that cannot be begun ends the run before it begins; one that breaks off
 // does not hold the arm up, and the run says so at its end.
 func TestRecordThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	out := func(cmd *exec.Cmd) (int, string) {
 		var log bytes.Buffer
@@ -123,6 +126,7 @@ func leavingReader(t *testing.T) (pipe string, read <-chan error) {
 // An arm that is to be held does not fall because a disk is full: the code stays
 // that of its end, after which the unit leaves it alone.
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
+	t.Parallel()
 	const instance = "arm"
 	s, link, etc := newHoldServer(t), simBusProcess(t), t.TempDir()
 	pipe, read := leavingReader(t)
@@ -287,6 +291,7 @@ func TestSimBusTakesNoLinkOfOneThatRuns(t *testing.T) {
 // A record that takes nothing any more, as on a disk that hangs, does not keep the
 // run from ending.
 func TestRecordThatHangs(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for a thread that is stuck")
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"edgert/rt/rttest"
 	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,32 +15,48 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
+	var victims []*victim
 	for i := range zenohtest.RouterAttacks {
-		a := &zenohtest.RouterAttacks[i]
-		t.Run(a.Name, func(t *testing.T) {
-			x, err := zenohtest.NewHostileRouter(a)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer x.Close()
-			cmd := exec.Command(binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration", "60s", "--quiet")
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() }()
-			rttest.Eventually(t, "the edge dials", func() bool { return x.Links.Load() != 0 })
-			time.Sleep(2 * time.Second) // until all of it is up
-			_, idle := zenohtest.Resident(t, cmd.Process.Pid)
-			x.Begin(3 * time.Second)
+		victims = append(victims, newVictim(t, &zenohtest.RouterAttacks[i]))
+	}
+	time.Sleep(2 * time.Second) // until all of them are up
+	for _, v := range victims {
+		t.Run(v.attack.Name, func(t *testing.T) {
+			_, idle := zenohtest.Resident(t, v.pid)
+			v.router.Begin(3 * time.Second)
 			time.Sleep(4 * time.Second) // the attack, and what it leaves behind
-			_, peak := zenohtest.Resident(t, cmd.Process.Pid)
-			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20, x.Links.Load(), x.Sent())
-			if x.Sent() < 100 {
-				t.Errorf("only %d batches arrived", x.Sent())
+			_, peak := zenohtest.Resident(t, v.pid)
+			sent := v.router.Sent()
+			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20, v.router.Links.Load(), sent)
+			if sent < 100 {
+				t.Errorf("only %d batches arrived", sent)
 			}
 			if peak-idle > zenohtest.MemoryBound {
 				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)
 			}
 		})
 	}
+}
+
+// victim is an edge beside a router that has not yet begun its attack.
+type victim struct {
+	attack *zenohtest.Attack
+	router *zenohtest.HostileRouter
+	pid    int
+}
+
+func newVictim(t *testing.T, a *zenohtest.Attack) *victim {
+	t.Helper()
+	x, err := zenohtest.NewHostileRouter(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
+	cmd := exec.Command(binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration", "60s", "--quiet")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	rttest.Eventually(t, "the edge dials", func() bool { return x.Links.Load() != 0 })
+	return &victim{attack: a, router: x, pid: cmd.Process.Pid}
 }

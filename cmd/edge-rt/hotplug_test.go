@@ -13,6 +13,7 @@ import (
 // The plug is pulled while the arm runs: the program goes on, takes the arm up
 // when it is back, and lets it go at the end like any other.
 func TestReplugWhileRunning(t *testing.T) {
+	t.Parallel()
 	link := filepath.Join(t.TempDir(), "arm")
 	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,19 +17,32 @@ import (
 	"edgert/servo/servosim"
 )
 
-var binary string
+var binary, leanServer string
 
-// TestMain builds the program once: these tests run it as a user would.
+// atOnce is how many parallel tests run at a time on any machine, unless -parallel
+// says otherwise: they mostly wait for programs, which tick slowly. Those that judge
+// real time (rttest.RealTime) are never among them.
+const atOnce = "4"
+
+// TestMain builds the program once: these tests run it as a user would, who has no
+// calibration yet.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", atOnce)
+	}
 	dir, err := os.MkdirTemp("", "edge-rt-test-")
 	if err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "edge-rt")
+	binary, leanServer = filepath.Join(dir, "edge-rt"), filepath.Join(dir, "lean-server")
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		os.Stderr.Write(out)
 		os.Exit(1)
 	}
+	os.Setenv("HF_LEROBOT_CALIBRATION", filepath.Join(dir, "calibration"))
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -74,6 +88,7 @@ func simBus(t *testing.T) *servosim.Bus {
 const nobody = "tcp/127.0.0.1:9" // the discard port: nobody listens
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)

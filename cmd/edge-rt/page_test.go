@@ -38,8 +38,10 @@ func look(t *testing.T, url string) (text []byte, head http.Header) {
 // The real program shows how it goes, where the joints are and what its cameras
 // see: one that is encoded for the server, and one that is sent raw.
 func TestThePageOfARun(t *testing.T) {
+	t.Parallel()
 	for _, quality := range []string{"90", "0"} {
 		t.Run("quality "+quality, func(t *testing.T) {
+			t.Parallel()
 			s, port, file := newHoldServer(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "edge.json")
 			cmd := exec.Command(binary, "--quiet", "--fps", "10", "--bus", "sim", "--camera", "front=sim", "--camera", "wrist=pattern:320x240", "--jpeg-quality", quality,
 				"--id", "arm", "--connect", s.endpoint, "--http", port, "--json", file)

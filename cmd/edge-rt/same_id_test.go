@@ -65,7 +65,7 @@ func twinAction(task string) float32 { return map[string]float32{"one": 15, "two
 // Two robots of one name at a server that neither refuses the second nor marks its
 // answers, 150 ms away: each hears the other's answers, with its own sequence
 // numbers, epochs and episodes, and runs none of them.
-func TestTwinsRunTheirOwnActions(t *testing.T) {
+func TestTwinsRunTheirOwnActions(t *testing.T) { // not beside others, who might keep one twin waiting
 	p, answered := draftServer(t)
 	d := 5 * time.Second
 	var foreign atomic.Uint64

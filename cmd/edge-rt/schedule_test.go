@@ -321,7 +321,6 @@ func TestEveryThirdChunkLost(t *testing.T) {
 // smoothed and slowed down.
 func TestStagesRun(t *testing.T) {
 	rttest.RealTime(t)
-	t.Parallel()
 	p := newPlayer(t, false, nil)
 	s, actions := p.play(t, 4*time.Second, "--interpolation-multiplier", "2", "--filter-cutoff", "3", "--filter-gain", "1.4", "--max-velocity", "10", "--max-acceleration", "100")
 	if s.Multiplier != 2 || s.Ticks < 2*s.Actions || s.Ticks > 300 || s.Actions < 20 {

@@ -127,14 +127,19 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// buildLeanServer builds the other program and returns its path.
+// leanServerBuilt builds the other program, once.
+var leanServerBuilt = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command("go", "build", "-o", leanServer, "../lean-server").CombinedOutput()
+})
+
+// buildLeanServer builds the other program for the first who asks and returns its
+// path.
 func buildLeanServer(t *testing.T) string {
 	t.Helper()
-	lean := filepath.Join(t.TempDir(), "lean-server")
-	if out, err := exec.Command("go", "build", "-o", lean, "../lean-server").CombinedOutput(); err != nil {
+	if out, err := leanServerBuilt(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	return lean
+	return leanServer
 }
 
 // Both real programs under a service manager. The edge starts first, alone: it
@@ -195,6 +200,7 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 // A start that may take longer than the manager's own patience: as systemd does,
 // this one kills what has not asked for more time.
 func TestAWaitBeyondTheManagersPatience(t *testing.T) {
+	t.Parallel()
 	m := newManager(t)
 	began := time.Now()
 	edge, log := service(t, m, binary, "--bus", filepath.Join(t.TempDir(), "none"), "--calibration", demo+"/so101.json", "--max-offline", "4s")
@@ -226,6 +232,7 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 
 // Told to stop while it waits for its arm, it does.
 func TestStopWhileTheArmIsAbsent(t *testing.T) {
+	t.Parallel()
 	b := simBus(t)
 	for id := range byte(6) {
 		b.Mute(id+1, true)

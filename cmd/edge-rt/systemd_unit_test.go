@@ -101,6 +101,7 @@ func bySystemd(cmd *exec.Cmd) *exec.Cmd {
 // the kill. What the unit names as ExecStopPost= lets them go, on a bus that is
 // another process.
 func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
+	t.Parallel()
 	const instance = "arm" // whom the server answers
 	s, link, etc, state := newHoldServer(t), simBusProcess(t), t.TempDir(), t.TempDir()
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
@@ -151,6 +152,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 // With on-exit: hold the unit's line leaves an arm under torque only after an end
 // that the edge has decided on, whatever else systemd says of it.
 func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
+	t.Parallel()
 	const instance = "arm"
 	link, etc := simBusProcess(t), t.TempDir()
 	config := fmt.Sprintf("bus: %s\non-exit: hold\n", link)

@@ -13,6 +13,7 @@ import (
 // The real binary on a terminal that shows nothing, as behind a dead connection:
 // the run ends when it should, and lets the arm go.
 func TestRunOnAStoppedTerminal(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}

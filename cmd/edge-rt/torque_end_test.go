@@ -154,6 +154,7 @@ const encoderFault = 1 << 1
 // Whatever ends a run that had the arm under torque, the arm is let go, or held
 // where that was asked for.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name  string
 		args  []string
@@ -185,6 +186,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			s, b := newHoldServer(t), simBus(t)
 			cmd := startArmed(t, s, b, tt.args...)
 			tt.end(cmd, s, b)
@@ -201,6 +203,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 
 // With two services in reach the operator has to choose; torque stays untouched.
 func TestTwoServicesWantAChoice(t *testing.T) {
+	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	other, err := wire.ServicePrefix("test/other", "main", "other")
 	if err != nil {

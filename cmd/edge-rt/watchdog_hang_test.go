@@ -75,6 +75,7 @@ func TestAShortStopIsBorne(t *testing.T) {
 
 // Ctrl-Z stops nothing, and says what to do.
 func TestCtrlZIsAnswered(t *testing.T) {
+	t.Parallel()
 	b := simBus(t)
 	cmd, log := startWatched(t, b, nil)
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGTSTP)
@@ -144,6 +145,7 @@ func TestAHungTickIsEnded(t *testing.T) {
 
 // A debugger stops the whole process on purpose: the watchdog process leaves it alone.
 func TestADebuggerMayStopTheEdge(t *testing.T) {
+	t.Parallel()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	b := simBus(t)

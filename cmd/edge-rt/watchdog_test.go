@@ -65,6 +65,7 @@ func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string
 
 // Killed, an edge lets go all the same, and nothing of it stays behind.
 func TestWatchdogReleasesAKilledEdge(t *testing.T) {
+	t.Parallel()
 	b := simBus(t)
 	description := filepath.Join(t.TempDir(), "mine.yaml")
 	if err := os.WriteFile(description, []byte("like: so101\nname: mine\n"), 0o600); err != nil {
@@ -90,6 +91,7 @@ func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 // An adapter that is out when the run is killed, or motors that are silent, are
 // waited for.
 func TestWatchdogWaitsForTheArm(t *testing.T) {
+	t.Parallel()
 	for _, unplugged := range []bool{true, false} {
 		link := filepath.Join(t.TempDir(), "arm")
 		b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
@@ -123,6 +125,7 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 
 // Somebody who reads nothing any more does not keep the arm stiff, nor the watchdog.
 func TestWatchdogWaitsForNoReader(t *testing.T) {
+	t.Parallel()
 	b := simBus(t)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -174,6 +177,7 @@ func TestASocketAloneIsNoService(t *testing.T) {
 
 // So do the commands that hold an arm; started again at once they have it.
 func TestWatchdogReleasesKilledCommands(t *testing.T) {
+	t.Parallel()
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
 	for _, args := range [][]string{
 		{"move", "elbow_flex", "60", "--speed", "0.01"},
@@ -197,6 +201,7 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 
 // An edge that has left by itself is not corrected, and its watchdog leaves with it.
 func TestWatchdogEndsWithTheEdge(t *testing.T) {
+	t.Parallel()
 	b := simBus(t)
 	cmd, log := startWatched(t, b, nil)
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // Ctrl-C
@@ -210,6 +215,7 @@ func TestWatchdogEndsWithTheEdge(t *testing.T) {
 }
 
 func TestWatchdogThatEndsIsReported(t *testing.T) {
+	t.Parallel()
 	b := simBus(t)
 	cmd, log := startWatched(t, b, nil)
 	syscall.Kill(watchdogs(t, b.Path())[0], syscall.SIGKILL)
