@@ -32,13 +32,13 @@ type commands struct {
 	Ctl     ctlCmd     `cmd:"" uses:"id" help:"Pause, resume or reset a running edge, or ask how it goes."`
 	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
 	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
-	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json" help:"List the cameras with their modes and controls; or take one picture."`
+	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json typed" help:"List the cameras with their modes and controls; or take one picture."`
 
-	Ports       portsCmd       `cmd:"" uses:"json" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
-	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id,json" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
+	Ports       portsCmd       `cmd:"" uses:"json typed" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
+	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id,json typed" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
 	SetupMotors setupMotorsCmd `cmd:"" uses:"bus,robot,calibration,id" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
-	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration,json" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
+	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
 	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit" help:"Drive the arm with a leader arm, on the same tick."`
 
@@ -57,9 +57,8 @@ func (r *runFlags) place() (device.Place, error) {
 	return device.Place{Bus: r.Bus, Robot: arm, ID: r.ID, Calibration: r.Calibration}, err
 }
 
-// bringup runs a command of package bringup with what all of them share. --json is
-// its own only on the command line: in a file it is the run's.
-func (r *runFlags) bringup(ctx *kong.Context, run func(context.Context, bringup.Config) error) error {
+// bringup runs a command of package bringup with what all of them share.
+func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) error {
 	interrupt, stop := interruptible()
 	defer stop()
 	place, err := r.place()
@@ -67,7 +66,7 @@ func (r *runFlags) bringup(ctx *kong.Context, run func(context.Context, bringup.
 		return err
 	}
 	cfg := bringup.Config{Place: place, In: os.Stdin, Out: os.Stdout}
-	if !program.Given(ctx, "json") || r.JSON == "" {
+	if r.JSON == "" {
 		return run(interrupt, cfg)
 	}
 	file, err := r.openJSON()
@@ -133,7 +132,7 @@ func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
 }
 
 type camerasCmd struct {
-	List     listCamerasCmd `cmd:"" uses:"json" default:"withargs" help:"List the cameras of this machine (what happens without a word)."`
+	List     listCamerasCmd `cmd:"" uses:"json typed" default:"withargs" help:"List the cameras of this machine (what happens without a word)."`
 	Snapshot snapshotCmd    `cmd:"" uses:"camera,jpeg-quality" help:"Take one picture of --camera, as the policy would get it: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg"`
 }
 
@@ -141,8 +140,8 @@ type listCamerasCmd struct {
 	All bool `help:"Every mode and every control, not only what is usual."`
 }
 
-func (c *listCamerasCmd) Run(flags *cli, ctx *kong.Context) error {
-	return flags.bringup(ctx, func(_ context.Context, cfg bringup.Config) error { return bringup.Cameras(cfg, c.All) })
+func (c *listCamerasCmd) Run(flags *cli) error {
+	return flags.bringup(func(_ context.Context, cfg bringup.Config) error { return bringup.Cameras(cfg, c.All) })
 }
 
 type snapshotCmd struct {
@@ -180,8 +179,8 @@ Examples:
   edge-rt ports --json -                                for a script`
 }
 
-func (c *portsCmd) Run(flags *cli, ctx *kong.Context) error {
-	return flags.bringup(ctx, func(ctx context.Context, cfg bringup.Config) error {
+func (c *portsCmd) Run(flags *cli) error {
+	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
 		return bringup.Ports(ctx, bringup.PortsConfig{Config: cfg, Unplug: c.Unplug, Dev: "/dev", Sys: "/sys", Proc: "/proc"})
 	})
 }
@@ -200,13 +199,9 @@ Examples:
   edge-rt scan --bus /dev/ttyACM0 --json -              for a script`
 }
 
-func (c *scanCmd) Run(flags *cli, ctx *kong.Context) error {
-	named := false // on the command line or in the file behind --config
-	for _, p := range ctx.Path {
-		named = named || p.Flag != nil && p.Flag.Name == "robot"
-	}
-	return flags.bringup(ctx, func(ctx context.Context, cfg bringup.Config) error {
-		return bringup.Scan(ctx, bringup.ScanConfig{Config: cfg, Last: c.Last, Named: named})
+func (c *scanCmd) Run(flags *cli, parsed *kong.Context) error {
+	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
+		return bringup.Scan(ctx, bringup.ScanConfig{Config: cfg, Last: c.Last, Named: program.Set(parsed, "robot")})
 	})
 }
 
@@ -220,8 +215,8 @@ Examples:
   edge-rt setup-motors --bus /dev/ttyUSB0 --robot koch`
 }
 
-func (setupMotorsCmd) Run(flags *cli, ctx *kong.Context) error {
-	return flags.bringup(ctx, bringup.SetupMotors)
+func (setupMotorsCmd) Run(flags *cli) error {
+	return flags.bringup(bringup.SetupMotors)
 }
 
 type calibrateCmd struct{}
@@ -234,8 +229,8 @@ Examples:
   edge-rt calibrate --bus /dev/ttyACM1 --robot so101_leader --id white`
 }
 
-func (calibrateCmd) Run(flags *cli, ctx *kong.Context) error {
-	return flags.bringup(ctx, bringup.Calibrate)
+func (calibrateCmd) Run(flags *cli) error {
+	return flags.bringup(bringup.Calibrate)
 }
 
 type monitorCmd struct {
@@ -252,12 +247,9 @@ Examples:
   edge-rt monitor --bus /dev/ttyACM0 --count 1 --json - one table, for a script`
 }
 
-func (c *monitorCmd) Run(flags *cli, ctx *kong.Context) error {
-	cfg := bringup.MonitorConfig{Every: c.Every, Count: c.Count}
-	if program.Given(ctx, "duration") { // in a file it is the run's
-		cfg.Duration = flags.Duration
-	}
-	return flags.bringup(ctx, func(ctx context.Context, common bringup.Config) error {
+func (c *monitorCmd) Run(flags *cli) error {
+	cfg := bringup.MonitorConfig{Every: c.Every, Count: c.Count, Duration: flags.Duration}
+	return flags.bringup(func(ctx context.Context, common bringup.Config) error {
 		cfg.Config, cfg.Live = common, common.JSON == nil && terminal.Is(os.Stdout)
 		return bringup.Monitor(ctx, cfg)
 	})
@@ -277,8 +269,8 @@ Examples:
   edge-rt move gripper 50 --speed 0.3 --bus /dev/ttyACM0 --id black`
 }
 
-func (c *moveCmd) Run(flags *cli, ctx *kong.Context) error {
-	return flags.bringup(ctx, func(ctx context.Context, cfg bringup.Config) error {
+func (c *moveCmd) Run(flags *cli) error {
+	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
 		return withWatchdogs(func() error {
 			return bringup.Move(ctx, bringup.MoveConfig{Config: cfg, Joint: c.Joint, To: c.To, Speed: c.Speed})
 		}, armAt{flags.Bus, flags.Robot})

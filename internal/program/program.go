@@ -3,10 +3,12 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,7 +29,8 @@ type Program struct {
 
 // usesTag on a command lists its flags of the program's own, with commas: its
 // --help shows only them, and others are refused. Without it a command takes
-// all. --help and --config are always there.
+// all. --help and --config are always there. One with the word typed behind it
+// counts on the command line alone: in a variable or a file it is for a run.
 const usesTag = "uses"
 
 // lenientTag on a command lets it take the other flags of the program, too: what
@@ -44,9 +47,10 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	if err != nil {
 		panic(err) // the grammar is wrong
 	}
+	hideUnreadVariables(parser.Model)
 	ctx, err = parser.Parse(negativesLast(args))
 	if err == nil && left < 0 {
-		err = refuseUnusedFlags(ctx)
+		err = errors.Join(refuseUnusedFlags(ctx), resetForeignFlags(ctx))
 	}
 	if err == nil && left < 0 {
 		err = checkRanges(ctx)
@@ -96,22 +100,38 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if node := ctx.Selected(); node != nil {
 		if uses, ok := usesOf(node); ok {
 			for _, f := range ctx.Model.Flags {
-				f.Hidden = f.Hidden || !uses[f.Name]
+				f.Hidden = f.Hidden || uses[f.Name] == unused
+				if uses[f.Name] == typed {
+					f.Tag.Envs = nil
+				}
 			}
 		}
 	}
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
+// use is what a command makes of a flag of the program.
+type use int
+
+const (
+	unused use = iota
+	used       // from the command line, a variable or the file of --config
+	typed      // from the command line alone
+)
+
 // usesOf finds the tag of a command or of the one it belongs to.
-func usesOf(node *kong.Node) (uses map[string]bool, ok bool) {
+func usesOf(node *kong.Node) (uses map[string]use, ok bool) {
 	for ; node != nil && node.Tag != nil; node = node.Parent {
 		if !node.Tag.Has(usesTag) {
 			continue
 		}
-		uses = map[string]bool{"help": true, "config": true}
+		uses = map[string]use{"help": used, "config": used}
 		for name := range strings.SplitSeq(node.Tag.Get(usesTag), ",") {
-			uses[strings.TrimSpace(name)] = true
+			how := used
+			if bare, ok := strings.CutSuffix(name, " typed"); ok {
+				name, how = bare, typed
+			}
+			uses[strings.TrimSpace(name)] = how
 		}
 		return uses, true
 	}
@@ -126,23 +146,53 @@ func refuseUnusedFlags(ctx *kong.Context) error {
 	if !ok || node.Tag.Has(lenientTag) {
 		return nil
 	}
-	var unused []string
+	var foreign []string
 	for _, p := range ctx.Path {
-		if p.Flag == nil || p.Resolved || uses[p.Flag.Name] || !slices.Contains(ctx.Model.Flags, p.Flag) {
+		if p.Flag == nil || p.Resolved || uses[p.Flag.Name] != unused || !slices.Contains(ctx.Model.Flags, p.Flag) {
 			continue
 		}
 		text := "--" + p.Flag.Name
 		if with := commandsWith(ctx.Model, p.Flag.Name); len(with) > 0 {
 			text += ", which is for " + strings.Join(with, ", ")
 		}
-		if !slices.Contains(unused, text) {
-			unused = append(unused, text)
+		if !slices.Contains(foreign, text) {
+			foreign = append(foreign, text)
 		}
 	}
-	if unused == nil {
+	if foreign == nil {
 		return nil
 	}
-	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(unused, "; nor for "))
+	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(foreign, "; nor for "))
+}
+
+// resetForeignFlags gives the flags of the program that the command does not use, or
+// only where they were typed, their defaults: what a variable or the file behind
+// --config says of them is for other commands.
+func resetForeignFlags(ctx *kong.Context) error {
+	uses, limited := usesOf(ctx.Selected())
+	if !limited {
+		return nil
+	}
+	for _, f := range ctx.Model.Flags {
+		if uses[f.Name] == used || Given(ctx, f.Name) {
+			continue
+		}
+		f.Tag.Envs = nil // or Reset reads them
+		if err := f.Reset(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hideUnreadVariables leaves the variable of --config out of the help: the parser
+// opens the file before it reads variables.
+func hideUnreadVariables(app *kong.Application) {
+	for _, f := range app.Flags {
+		if f.Target.Type() == reflect.TypeFor[kong.ConfigFlag]() {
+			f.Tag.Envs = nil
+		}
+	}
 }
 
 func commandsWith(app *kong.Application, flag string) (names []string) {
@@ -150,7 +200,7 @@ func commandsWith(app *kong.Application, flag string) (names []string) {
 		uses, limited := usesOf(leaf)
 		own := slices.ContainsFunc(leaf.Flags, func(f *kong.Flag) bool { return f.Name == flag && !f.Hidden })
 		shared := slices.ContainsFunc(app.Flags, func(f *kong.Flag) bool { return f.Name == flag && !f.Hidden })
-		if own || shared && (!limited || uses[flag]) {
+		if own || shared && (!limited || uses[flag] != unused) {
 			names = append(names, commandName(leaf))
 		}
 	}
@@ -184,6 +234,14 @@ func explain(err error, app *kong.Application) string {
 // variable or the file behind --config.
 func Given(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag && !p.Resolved })
+}
+
+// Set reports whether a flag has a value from anywhere but its default.
+func Set(ctx *kong.Context, flag string) bool {
+	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag }) ||
+		slices.ContainsFunc(ctx.Model.Flags, func(f *kong.Flag) bool {
+			return f.Name == flag && slices.ContainsFunc(f.Tag.Envs, func(name string) bool { _, ok := os.LookupEnv(name); return ok })
+		})
 }
 
 // Report prints err, if there is one, in one line behind the program's name,

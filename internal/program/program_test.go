@@ -34,9 +34,9 @@ func parse(args ...string) (g grammar, command string, code exit.Code, done bool
 }
 
 func TestParse(t *testing.T) {
-	t.Setenv("PROGRAM_TEST_SEED", "7")
-	g, command, code, done, _, stderr := parse("scan", "--bus", "/dev/x", "--deep")
-	if g.Bus != "/dev/x" || g.Seed != 7 || !g.Scan.Deep || command != "scan" || code != 0 || done {
+	t.Setenv("PROGRAM_TEST_BUS", "/dev/x")
+	g, command, code, done, _, stderr := parse("scan", "--deep")
+	if g.Bus != "/dev/x" || g.Seed != 3 || !g.Scan.Deep || command != "scan" || code != 0 || done {
 		t.Errorf("Parse = %+v, %q, %d, %t (%s)", g, command, code, done, stderr)
 	}
 	_, _, code, done, _, stderr = parse("--buss", "x")
@@ -72,6 +72,60 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A flag that counts only where it was typed ignores variable and file, and the help
+// does not name the variable; so does a flag of other commands. A wrong value in a
+// variable that no command reads changes nothing.
+func TestOnlyTheCommandLineCounts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.yaml")
+	if err := os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PROGRAM_TEST_CONFIG", file) // which the parser does not read
+	for _, tt := range []struct {
+		args                string
+		variables           bool
+		pause, level, other int
+	}{
+		{"watch", false, 1, 2, 3},
+		{"watch", true, 1, 8, 3},
+		{"watch --config " + file, false, 1, 9, 3},
+		{"watch --pause 5 --config " + file, true, 5, 8, 3},
+		{"run", true, 8, 8, 8},
+		{"run --config " + file, false, 9, 9, 9},
+	} {
+		for _, name := range []string{"PAUSE", "LEVEL", "OTHER"} {
+			t.Setenv("PROGRAM_TEST_"+name, "8") // to be put back at the end
+			if !tt.variables {
+				os.Unsetenv("PROGRAM_TEST_" + name)
+			}
+		}
+		var g struct {
+			Config kong.ConfigFlag
+			Pause  int `default:"1"`
+			Level  int `default:"2"`
+			Other  int `default:"3"`
+
+			Run   struct{} `cmd:"" default:"1"`
+			Watch struct{} `cmd:"" uses:"pause typed,level"`
+		}
+		var out, said strings.Builder
+		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: &out, Stderr: &said}
+		ctx, _, done := p.Parse(&g, strings.Fields(tt.args))
+		if done || g.Pause != tt.pause || g.Level != tt.level || g.Other != tt.other {
+			t.Errorf("%s, variables %t: %+v (%s), want %d, %d, %d", tt.args, tt.variables, g, &said, tt.pause, tt.level, tt.other)
+			continue
+		}
+		if set := tt.variables || strings.Contains(tt.args, "--config"); Set(ctx, "level") != set {
+			t.Errorf("%s, variables %t: Set is %t", tt.args, tt.variables, !set)
+		}
+		command, _, _ := strings.Cut(tt.args, " ")
+		p.Parse(&g, []string{command, "--help"})
+		if shown := strings.Contains(out.String(), "$PROGRAM_TEST_PAUSE"); shown != (command == "run") || !strings.Contains(out.String(), "$PROGRAM_TEST_LEVEL") || strings.Contains(out.String(), "$PROGRAM_TEST_CONFIG") {
+			t.Errorf("%s --help names variables that it does not read, or hides one that it reads:\n%s", command, &out)
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func checkRanges(ctx *kong.Context) error {
 	uses, limited := usesOf(selected)
 	for node := selected; node != nil; node = node.Parent {
 		for _, f := range node.Flags {
-			if !f.Tag.Has(rangeTag) || limited && node == ctx.Model.Node && !uses[f.Name] {
+			if !f.Tag.Has(rangeTag) || limited && node == ctx.Model.Node && uses[f.Name] == unused {
 				continue
 			}
 			if err := checkRange(f, f.Target); err != nil {
