@@ -42,8 +42,8 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Start starts the command and keeps each of its outputs that the command names no
-// place for. Should this program die, the kernel ends the child.
+// Start starts the command, and keeps its output and errors where the command has no
+// writer for them. The kernel ends the child when this program ends.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Name: filepath.Base(cmd.Args[0]), cmd: cmd, exited: make(chan struct{})}
 	if cmd.Stderr == nil {

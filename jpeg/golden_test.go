@@ -49,8 +49,8 @@ func difference(a, b []byte) (most int, mean float64) {
 	return most, float64(sum) / float64(len(a))
 }
 
-// What an independent decoder makes of a JPEG is what ours puts into a tensor:
-// the same channels, the same way up.
+// Our decoder puts into a tensor what an independent one decodes: the same channels,
+// the same way up.
 func TestDecodeIsTheIndependentDecoders(t *testing.T) {
 	for file, want := range map[string]string{
 		"scene_420.jpg": "scene_420.png", "scene_422.jpg": "scene_422.png", "scene_444.jpg": "scene_444.png",
@@ -211,7 +211,7 @@ func TestDecodeScaledRefuses(t *testing.T) {
 	}
 }
 
-// A webcam's picture with the tables written out is one for any decoder.
+// With its Huffman tables written out, any decoder reads a webcam's picture.
 func TestStandardTablesMakeItWhole(t *testing.T) {
 	bare := golden(t, "scene_bare.jpg")
 	p, err := Inspect(bare)

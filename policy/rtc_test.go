@@ -168,8 +168,7 @@ type gainCase struct {
 	t, sigma, most, at float64
 }
 
-// gainCases are all guidance weights that were recorded, with the time they are
-// of.
+// gainCases are all guidance weights that were recorded, each with its time.
 func gainCases(t *testing.T) (all []gainCase) {
 	for _, c := range rtcSection[[]struct {
 		N, K             int

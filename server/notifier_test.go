@@ -38,7 +38,7 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 	}
 }
 
-// idle is a server whose worker is only what the notifier reads of it.
+// idle is a server with no more of a worker than the notifier reads.
 func idle() *Server {
 	shared := &service{sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock()}
 	w := &worker{service: shared, work: make(chan struct{}, 1)}

@@ -772,8 +772,8 @@ func TestRobotThatOpenedMeanwhileGetsNoUnknownSession(t *testing.T) {
 	}
 }
 
-// A robot that opened and never showed a token or an observation does not keep
-// its place for ever; one that pauses with its token up does.
+// A robot that opened a session and never showed a token or an observation loses it;
+// one that pauses with its token up keeps it.
 func TestIdleSessionsEnd(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("ghost"))

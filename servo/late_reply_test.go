@@ -43,8 +43,8 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 	}
 }
 
-// starved is a line whose host is away for a while. What has come by then it
-// gets bit by bit.
+// starved is a line whose host is away for a while. It then gets what has arrived
+// meanwhile in small pieces.
 type starved struct {
 	*line
 	from, until rt.Instant

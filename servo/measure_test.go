@@ -71,7 +71,8 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	}
 }
 
-// The bound is a motor's, and who is beyond it is named, with what to check.
+// The bound holds for each motor; the error names the motors beyond it, and what to
+// check.
 func TestUnfitNamesTheMotors(t *testing.T) {
 	a, l := openLine(t)
 	l.lossy(0.15, 0.15, 3, 4)

@@ -47,7 +47,7 @@ type rescue struct {
 	leftover []speed // for servos that OpenArm found with the speed of a rescue
 }
 
-// speed is what a servo's speed limit shall be again.
+// speed is a servo's speed limit, to be restored after the rescue.
 type speed struct {
 	unit  int
 	row   table.Row

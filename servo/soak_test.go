@@ -165,8 +165,8 @@ const (
 	soakBehind = 2 * time.Second // what a host takes away is made up for, cycle upon cycle, when it was no more
 )
 
-// cycleAll reads and writes at 200 Hz and holds every accepted value against what
-// the motor said.
+// cycleAll reads and writes at 200 Hz and compares every accepted value with what
+// the motor sent.
 func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robot.Robot, length time.Duration) *soakTally {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

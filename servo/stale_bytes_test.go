@@ -128,8 +128,9 @@ func TestEchoAfterAKilledProgram(t *testing.T) {
 	}
 }
 
-// Releasing an arm does not wait for its killed edge, and believes none of its
-// late replies: not those of the tick, nor those that a check of the torque got.
+// Release on the arm of a killed edge does not wait for the replies to that edge's
+// requests, and takes none of them for its own: those to the tick, and those to a
+// check of the torque.
 func TestReleaseAfterAKilledProgram(t *testing.T) {
 	health := packet.Feetech.AppendRead(nil, 3, 40, 24)
 	checked := packet.Feetech.AppendSyncRead(nil, 40, 1+checkMore, []byte{1, 2, 3, 4, 5, 6})

@@ -99,7 +99,8 @@ func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 	return b.newGroup(r.Addr, r.Size+checkMore, ids)
 }
 
-// readBack returns who has another word or does not answer, as indices of words.
+// readBack returns the motors that have another word or do not answer, as indices of
+// words.
 func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration, deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)
 	for i, want := range words {

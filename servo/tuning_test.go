@@ -130,7 +130,7 @@ func boundTuning() (*Bus, *readGroup) {
 	return b, g
 }
 
-// Goal: an adapter that has become faster by a millisecond is found out within two
+// Goal: an adapter that has become faster by a millisecond is noticed within two
 // seconds at 60 Hz.
 func TestTuningComesDownFast(t *testing.T) {
 	b, g := boundTuning()

@@ -16,11 +16,10 @@ type Contract struct {
 	Cameras   []CameraShape // pictures that must be there; H and W 0: any size
 }
 
-// CheckObservation refuses an observation that the policy cannot take: a state
-// of another length, a missing camera, a raw picture of another size (a JPEG's
-// size is judged by its decoder), a prefix of another width or longer than the
-// horizon, or two prefixes of unequal length. Cameras the policy does not know
-// are none of its business.
+// CheckObservation refuses an observation that the policy cannot take: a state of
+// another length, a missing camera, a raw picture of another size (a JPEG's size is
+// judged by its decoder), a prefix of another width or longer than the horizon, or
+// two prefixes of unequal length. It ignores cameras that the policy does not know.
 //
 //rt:noalloc
 func (c *Contract) CheckObservation(o *Observation) error {

@@ -98,7 +98,8 @@ func TestCheckUnitsAndCameraShapes(t *testing.T) {
 	}
 }
 
-// TestTemporary: only want of room is worth another try.
+// TestTemporary: a refusal passes when it is for want of capacity, for draining, or
+// says when to try again. All others are final.
 func TestTemporary(t *testing.T) {
 	tests := []struct {
 		name string

@@ -170,7 +170,7 @@ func config(t *testing.T) Config {
 	return cfg
 }
 
-// A small comparison, and all that it is written as.
+// A small comparison, and all files that it writes.
 func TestPlay(t *testing.T) {
 	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)

@@ -182,7 +182,8 @@ func TestCountInferences(t *testing.T) {
 	}
 }
 
-// What real time keeps no tick of is refused in words, not with a panic.
+// SVG and CSV need ticks, which a run in real time does not keep: an error, not a
+// panic.
 func TestNoTicksOfRealTime(t *testing.T) {
 	cfg := config(t)
 	cfg.live = true

@@ -110,7 +110,7 @@ func (h *history) index(t rt.Instant) int {
 	return min(max(int(t.Sub(h.start)/slotTime), 0), slotsMax)
 }
 
-// slot returns that of an instant, with all slots up to it.
+// slot returns the slot of an instant, and adds those that lack before it.
 func (h *history) slot(t rt.Instant) *slot {
 	i := h.index(t)
 	for len(h.slots) <= i {

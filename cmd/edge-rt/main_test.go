@@ -226,8 +226,8 @@ func TestTheHelpOfACommandTeaches(t *testing.T) {
 	}
 }
 
-// An arm outside its range is walked in by --rescue, says its refusal: by every
-// command that refuses it so.
+// The refusal of an arm outside its range names --rescue: every command that refuses
+// it so takes that flag.
 func TestTeleopTakesRescue(t *testing.T) {
 	code, _, stderr := edgeRT(t, "teleop", "--rescue", "--bus", "/dev/null")
 	if code != 2 || !strings.Contains(stderr, "--leader is missing") {

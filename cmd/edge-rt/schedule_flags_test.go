@@ -60,7 +60,8 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 	}
 }
 
-// What says something is taken, a typed default too, and a zero that means one.
+// A flag that has a meaning for the schedule is taken, also with its default typed,
+// or with a zero that has a meaning.
 func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	zero, two, counts, runway, weighted := 0, 2, "counts", "runway", "weighted_average"
 	for _, c := range []struct {

@@ -123,7 +123,8 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 	}
 }
 
-// Somebody who reads nothing any more does not keep the arm stiff, nor the watchdog.
+// A full pipe that nobody reads does not keep the arm under torque or the watchdog
+// process alive.
 func TestWatchdogWaitsForNoReader(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -157,8 +158,8 @@ func fill(t *testing.T, fd int) {
 	}
 }
 
-// podman gives its containers a socket to notify, and runs nothing after them: a
-// process there has its watchdog, and tells how it is all the same.
+// podman gives a container NOTIFY_SOCKET, and runs no command after it: edge-rt
+// starts its watchdog process there, and reports its state to the socket too.
 func TestASocketAloneIsNoService(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("NOTIFY_SOCKET", m.path)
@@ -175,7 +176,8 @@ func TestASocketAloneIsNoService(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// So do the commands that hold an arm; started again at once they have it.
+// The other commands that hold an arm have a watchdog process too; a new one can
+// open the arm at once.
 func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	t.Parallel()
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
@@ -199,7 +201,8 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	}
 }
 
-// An edge that has left by itself is not corrected, and its watchdog leaves with it.
+// The watchdog process of an edge that ends by itself ends too, and leaves the arm
+// as the edge left it.
 func TestWatchdogEndsWithTheEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)

@@ -295,7 +295,8 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// A corrupt file that the digests give away is found before ONNX Runtime is.
+// A file that does not match its digest is refused before ONNX Runtime is looked
+// for.
 func TestChangedFileIsFoundByItsDigest(t *testing.T) {
 	path := brokenBundle(t, func(map[string][]byte, map[string]any) {})
 	graph := filepath.Join(filepath.Dir(path), "bundle", "policy.onnx")
@@ -542,8 +543,8 @@ func TestServesTheDemoPolicy(t *testing.T) {
 	serveDemo(t, start(t))
 }
 
-// The same with everything on the record: one audit line for each request, the
-// newest of them captured, and each of these answered byte for byte again.
+// The same with audit and captures: one audit line for each request, the newest
+// requests captured, and each capture answered byte for byte again.
 func TestServesOnTheRecord(t *testing.T) {
 	const captures = 12
 	dir := t.TempDir()

@@ -91,7 +91,8 @@ func isElapsed(e ast.Expr, clock string, elapsed map[string]bool) bool {
 	return ok && elapsed[id.Name] || invokes(e, clock, "Since")
 }
 
-// isPatience tells a bound that is no measure of anything.
+// isPatience reports whether e only ends a test that would hang, and measures
+// nothing.
 func isPatience(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:

@@ -44,9 +44,9 @@ func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	return false
 }
 
-// written looks for expressions written so in the folder, and reports whether
-// one on that line is of one byte, and whether there are any and all are while
-// none is on that line.
+// written looks in the folder for expressions with this text. here: one of them is
+// on that line and is one byte wide. all: there are some, none on that line, and all
+// are one byte wide.
 func (i *typeInfo) written(dir, expr, name string, line int) (here, all bool) {
 	found, wide, onLine := false, false, false
 	for e, tv := range i.check(dir) {

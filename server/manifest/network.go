@@ -74,7 +74,7 @@ func (c *Config) checkEndpoints(key string, endpoints []string) error {
 }
 
 // CheckTransport refuses bad endpoints, unusable certificates, and TLS keys without
-// an endpoint: who asks for encryption must not get a server without.
+// an endpoint: a manifest that asks for encryption must not get a server without.
 func (c *Config) CheckTransport() error {
 	tls, z := c.Zenoh.TLS, c.Zenoh
 	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())

@@ -220,7 +220,7 @@ func TestACallWakesTheBus(t *testing.T) {
 	}
 }
 
-// The bus itself ends a boot, also when nobody asks.
+// The bus itself ends a boot, also when no request comes.
 func TestTheBootEndsOnTime(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	b := open(t, Config{Clock: clock, BootTorque: []uint8{3}})

@@ -47,9 +47,9 @@ type Plant interface {
 	Torque(now rt.Instant, joint int, on bool)
 }
 
-// Turner is a Plant that reports how fast its shafts turn, in counts per second. Of
-// any other the present velocity is how far a shaft has come since the reading
-// before, which may be long ago.
+// Turner is a Plant that reports how fast its shafts turn, in counts per second. For
+// any other Plant the present velocity is computed from how far a shaft has come
+// since the reading before, which may be long ago.
 type Turner interface {
 	Plant
 	Speed(now rt.Instant, joint int) float64

@@ -30,8 +30,8 @@ func told(s *servo, clock *rttest.Clock, goal int) {
 	s.write(s.t.at.torque, []byte{1}, clock.Now())
 }
 
-// The servo's loop believes its encoder: it drives the shaft until the lie reads as
-// the goal, and back when the encoder is well again.
+// The servo's loop follows its encoder: it drives the shaft until the wrong reading
+// is the goal, and back when the encoder reads right again.
 func TestAFaultyEncoder(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		for _, tt := range []struct {
@@ -259,9 +259,9 @@ func TestAWedgedShaftLeavesNeitherWay(t *testing.T) {
 	}
 }
 
-// What a gripper holds stays as long as the gripper presses, be it with a fifth of
-// its torque, and falls with a goal that is where the gripper stands, or when
-// torque or the supply goes.
+// An object stays in the gripper as long as the gripper presses, even with a fifth
+// of its torque. It falls when the goal is where the gripper stands, or when torque
+// or the supply is off.
 func TestWhatAGripperHolds(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

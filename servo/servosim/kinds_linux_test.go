@@ -170,8 +170,8 @@ func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 	}
 }
 
-// Garbage without end, and the servos still answer in the middle of it. The end of
-// the flood is one: then nothing comes that nobody asked for.
+// The servos still answer in the middle of a flood of garbage. After its end nothing
+// comes that was not asked for.
 func TestAFlood(t *testing.T) {
 	b := open(t, Config{})
 	c := dial(t, b)

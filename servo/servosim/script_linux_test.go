@@ -196,7 +196,7 @@ func TestAScriptMayUnplug(t *testing.T) {
 	dial(t, b).ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
 }
 
-// A header in a parameter that nobody stuffed is a header to a servo.
+// A servo takes a header in a parameter for a header when it is not stuffed.
 func TestUnstuffedHeadersAreHeaders(t *testing.T) {
 	frame := []byte{0xFF, 0xFF, 0xFD, 0, 1, 9, 0, instWrite, xOffset, 0, 0xFF, 0xFF, 0xFD, 0xFF}
 	frame = appendCRC(frame, crc(frame))

@@ -298,7 +298,8 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 	}
 }
 
-// What is seldom looked at says how it turns now, and not on the average.
+// A shaft whose velocity is seldom read reports how fast it turns now, not the
+// average since the reading before.
 func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		clock := rttest.NewClock(rt.Instant(time.Second))

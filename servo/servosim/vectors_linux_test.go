@@ -264,7 +264,7 @@ func (c *client) exchange(b *Bus, request string) []byte {
 	return bytes.TrimSuffix(all, answer)
 }
 
-// D3 and F31: everybody answers a ping for all, in the order of their ids.
+// All servos answer a broadcast ping, in the order of their ids.
 func TestEverybodyAnswersAPingForAll(t *testing.T) {
 	tests := []struct{ model, request, reply string }{
 		{"sts3215", "FF FF FE 02 01 FE", "FF FF 01 02 00 FC | FF FF 02 02 00 FB | FF FF 03 02 00 FA"},

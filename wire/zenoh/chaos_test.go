@@ -305,7 +305,7 @@ func (o *once) heard() map[uint64]uint64 {
 	return all
 }
 
-// weight is what a leak would show in.
+// weight is the resources of the process: a leak would show in one of them.
 type weight struct {
 	goroutines, files int
 	rss               int64

@@ -36,9 +36,9 @@ type Config struct {
 	// Default: none.
 	Log func(line string)
 
-	// Links hears of every link that comes or goes and of every attempt that
-	// failed, with the reason as an error for errors.As and errors.Is. It must
-	// not block. Default: none.
+	// Links is called for every link that comes or goes and every attempt that failed,
+	// with the reason as an error for errors.As and errors.Is. It must not block.
+	// Default: none.
 	Links func(LinkEvent)
 
 	connect, listen []endpoint.Endpoint // parsed by check

@@ -112,9 +112,8 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 	// link, and would refuse the same node until that one's lease has ended.
 	role, zid, join := codec.Client, newZID(), s.join
 	if s.router != nil {
-		// Who has clients is nobody's client but a peer, and must be known by one id
-		// so that two peers never hold two links: else samples would come twice, or
-		// go round.
+		// A session that has clients is a peer and no client. It has one id, so that two
+		// peers never hold two links: samples would arrive twice, or go round.
 		role, zid, join = codec.Peer, s.zid, s.router.Join
 	}
 	l, err := link.Dial(ctx, conn, s.linkConfig(role, zid))

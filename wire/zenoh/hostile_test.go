@@ -118,8 +118,8 @@ func serves(t *testing.T, victim *Session, at string) {
 	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
 }
 
-// Goal: keys that bring the official router down are refused one by one; the
-// link and everyone else go on.
+// Goal: keys that bring the official router down are refused one by one; the link
+// stays, and all other links.
 func TestHostileKeys(t *testing.T) {
 	victim, at := listener(t, Config{})
 	a := mustAttack(t, at)
@@ -325,8 +325,8 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// Goal: the measured way to 23 GB at an official router costs us next to
-// nothing.
+// Goal: the wildcards that take 23 GB at an official router take next to nothing
+// here.
 func TestHostileWildcards(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
@@ -404,8 +404,8 @@ func TestAdmission(t *testing.T) {
 	rttest.Eventually(t, "a free place", func() bool { _, err := attack(t, at, zid); return err == nil })
 }
 
-// Goal: pushes on keys whose chunks are all wild cost what their length does for
-// each declared chunk, not its square: others are not kept waiting.
+// Goal: a push on a key of nothing but wildcards costs time proportional to its
+// length for each declared chunk, not to the square: others do not wait.
 func TestWildChunksAreCheap(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{Log: func(string) {}})

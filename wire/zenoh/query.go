@@ -150,8 +150,8 @@ func (q *query) respond(key string, payload []byte, failed bool) error {
 		Envelope: codec.Envelope{QoS: q.qos}, ID: q.id, Expr: codec.Key([]byte(key)), Err: failed,
 		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number}, Data: codec.Data{Payload: payload},
 	}}
-	// In the callback a reply must not wait for who asked: it would hold up all
-	// other callbacks.
+	// A reply sent in the callback must not wait for the asker's link: that would hold
+	// up all other callbacks.
 	return q.up.Send(&m, link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.calling.Load()})
 }
 

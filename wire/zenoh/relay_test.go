@@ -505,9 +505,9 @@ func hears(t *testing.T, at, expr string) <-chan codec.Push {
 	return got
 }
 
-// Goal: what official nodes say beside a payload (encoding, time, attachment,
-// QoS, a deletion) passes through a listener unharmed, and a subscriber of ours
-// hears of what has a payload alone.
+// Goal: what official nodes say beside a payload (encoding, time, attachment, QoS, a
+// deletion) passes through a listener unchanged, and a subscriber of ours gets only
+// what has a payload.
 func TestRelayPassesEverything(t *testing.T) {
 	hub, at := listener(t, Config{})
 	var own samples

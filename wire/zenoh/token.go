@@ -46,7 +46,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 		}
 		s.dropToken(m.ID) // the new key is judged like any other
 	}
-	// A router in this process has judged it already, and shared the room fairly.
+	// A router in this process has applied its own limits already, per link.
 	if s.router == nil && (len(t.byID) >= maxTokens || t.bytes+t.cost(key) > maxTokenBytes || s.events.full()) {
 		s.refused.Declarations.Add(1)
 		return

@@ -149,8 +149,8 @@ func (e *events) last(up bool) (ev LinkEvent, n int) {
 	return ev, n
 }
 
-// Goal: a session with several endpoints is linked to one, goes on to the next
-// when that dies, declares everything there, and says why it left.
+// Goal: a session with several endpoints is linked to one, goes on to the next when
+// that link ends, declares everything there, and says why.
 func TestFailover(t *testing.T) {
 	first, at1 := listener(t, Config{})
 	second, at2 := listener(t, Config{})

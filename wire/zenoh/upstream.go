@@ -87,8 +87,8 @@ func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	return err
 }
 
-// Receivers is the link: an upstream gets every sample, because one that may not
-// tell who subscribes would mute us.
+// Receivers is the link: an upstream gets every sample, because a router whose
+// access control hides subscribers from us would get none.
 func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
 
 // handle acts on one message. Owner: the link's reader.

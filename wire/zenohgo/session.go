@@ -113,7 +113,7 @@ func configOf(cfg zenoh.Config) (conf zenohc.Config, err error) {
 
 func list(v []string) []string { return append([]string{}, v...) }
 
-// tls adds what was given of it.
+// tls adds the TLS settings that were given.
 func tls(set map[string]any, s endpoint.Security) {
 	const at = "transport/link/tls/"
 	for key, file := range map[string]string{

@@ -51,7 +51,8 @@ func (o *Obstacle) Blocks(place, off int) bool {
 // dropAfter is how long a grip may be loose before what it holds falls.
 const dropAfter = 50 * time.Millisecond
 
-// Press notes whether the shaft presses on an object, and reports that it falls.
+// Press notes whether the shaft presses on an object, and reports whether the object
+// falls.
 //
 //rt:noalloc
 func (o *Obstacle) Press(firm bool, now rt.Instant) (falls bool) {

@@ -80,8 +80,8 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: of two who wait for room each waits for its own time, also when who came
-// later may wait less.
+// Goal: of two senders that wait for room each waits for its own time, also when the
+// later one may wait less.
 func TestWaitersTimeOutIndependently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config(1, codec.Client)

@@ -168,7 +168,7 @@ type Delivery struct {
 	NoWait    bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
 
 	// MaxWait bounds the wait of a blocking message, instead of Config.Stall. It does
-	// not wait at all where another has waited in vain since the queue moved.
+	// not wait at all where another has timed out since the queue moved.
 	MaxWait time.Duration
 }
 

@@ -124,7 +124,7 @@ func (f *face) introduce() {
 			f.show(e)
 		}
 	}
-	// Until it has seen this a peer holds us for interested in everything.
+	// Until a peer has received this it takes us to be interested in everything.
 	f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
 	if f.link.Remote().Role == codec.Router {
 		// It tells of nothing but what interests ask for. Others declare all they

@@ -15,9 +15,9 @@ const (
 	routeBytes    = 256 // what one costs beside its key
 	outletBytes   = 32  // what each link in it costs
 
-	// relayPatience is how long a blocking message on its way from link to link
-	// waits for room at one that takes nothing, and with it whatever its sender
-	// says behind it. A link that has made somebody wait in vain is not waited for
+	// relayPatience is how long a blocking message on its way from link to link waits
+	// for room in the queue of a link that takes nothing; what its sender says next
+	// waits behind it. A link for which a message has waited so long is not waited for
 	// again until it takes something.
 	relayPatience = 500 * time.Millisecond
 )
@@ -31,8 +31,8 @@ type route struct {
 	cost    int64 // its part of Router.routeBytes; 0: it is not remembered
 }
 
-// outlet is what routes know of a link. It outlives the link, because others'
-// routes are matched again only when their key comes again; it lets go of it.
+// outlet is how routes refer to a link. Routes of other links keep it after the link
+// has ended, until their key comes again, so the pointer is cleared at the end.
 type outlet struct{ link atomic.Pointer[link.Link] }
 
 // push hands one sample to the session and to the links that have a subscriber

@@ -121,7 +121,7 @@ var Attacks = []Attack{
 	}},
 }
 
-// RouterAttacks are what a hostile router does to who dials it.
+// RouterAttacks are what a hostile router does to the sessions that dial it.
 var RouterAttacks = []Attack{
 	{"unfinished messages on every lane", 1, true, func(a *attacker, _ int) {
 		for a.more() {
