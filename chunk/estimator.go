@@ -44,9 +44,9 @@ func CheckEstimator(name string) error {
 	return err
 }
 
-// newEstimator returns the estimator called name: jk, max_last_10, fixed, lerobot.
-// initial is what jk and max_last_n predict before the first sample, in seconds; k
-// is for jk and constant for fixed, 0 is their defaults.
+// newEstimator returns the estimator of that name: jk, max_last_10, fixed or
+// lerobot. initial is what jk and max_last_n predict before the first sample, in
+// seconds; k is for jk and constant for fixed, 0 is their defaults.
 func newEstimator(name string, initial, k float64, constant time.Duration) (estimator, error) {
 	if k == 0 {
 		k = defaultK

@@ -84,8 +84,8 @@ func sceneImages(t *testing.T) map[string]Image {
 	return all
 }
 
-// Every raw form of the picture comes out as the picture: encoded by us and
-// decoded by the standard library, and converted without JPEG.
+// Every raw form of the picture becomes the same picture: encoded by us and decoded
+// by the standard library, and converted without JPEG.
 func TestEncodeIsThePicture(t *testing.T) {
 	for name, m := range sceneImages(t) {
 		want := goldenPNG(t, "scene.png")

@@ -55,8 +55,8 @@ func TestHoldGC(t *testing.T) {
 	}
 }
 
-// The headroom is a fuse: it collects, and shows as a cycle nobody asked for.
-// What is allowed on top of it moves it.
+// The headroom is a fuse: garbage beyond it starts a collection, which is counted as
+// not forced. HoldGC with more headroom moves the fuse.
 func TestHoldGCFuse(t *testing.T) {
 	hold := HoldGC(24 << 20)
 	defer hold.Release()

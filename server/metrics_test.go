@@ -159,7 +159,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A robot that left takes its series along: there are never more than
+// The series of a robot end with its session: there are never more than
 // max_sessions.
 func TestStalenessEndsWithTheSession(t *testing.T) {
 	h, err := listenHealth("127.0.0.1:0")

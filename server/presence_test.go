@@ -116,8 +116,8 @@ func TestPresenceByEpoch(t *testing.T) {
 	}
 }
 
-// serveQueries is a server that answers queries and sees tokens, but whose
-// housekeeping the test does.
+// serveQueries is a server that answers queries and sees tokens, without
+// housekeeping: the test calls that.
 func serveQueries(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, config())

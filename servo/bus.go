@@ -148,7 +148,7 @@ func (b *Bus) retryMissing(g *readGroup, missing uint32, deadline rt.Instant) ui
 	return b.readMissing(g, missing, min(deadline, b.end.Add(lossMax)))
 }
 
-// readMissing asks those who did not answer with a plain sync read, when its
+// readMissing asks the servos that did not answer with a plain sync read, when its
 // replies can be there by the limit.
 //
 //rt:noalloc
@@ -285,8 +285,9 @@ func (b *Bus) parseFast(g *readGroup, have int) int {
 	return 0
 }
 
-// store keeps one reply. Of two of one servo the second counts: the first is then late,
-// from an earlier request, since bytes do not overtake each other.
+// store keeps one reply. When a servo replies twice, the second reply counts: the
+// first one is late, from an earlier request, since bytes do not overtake each
+// other.
 //
 //rt:noalloc
 func (b *Bus) store(g *readGroup, r packet.Reply) {
@@ -318,9 +319,10 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 	copy(g.param(int(i)), r.Params)
 }
 
-// looksLikeEcho reports that a reply is, byte by byte, the request that it answers.
-// So is the echo of a read of two bytes on a line whose echo DetectEcho has missed;
-// and so may be a true reply, once in a while. It counts only when no other comes.
+// looksLikeEcho reports whether a reply has the same bytes as the request that it
+// answers. That may be the echo of a read of two bytes, on a line whose echo
+// DetectEcho has missed, or by chance a true reply. It counts only when no other
+// comes.
 //
 //rt:noalloc
 func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {

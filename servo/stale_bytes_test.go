@@ -209,8 +209,8 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 	}
 }
 
-// A servo that knows no reads of so many bytes from there, a clone's or another
-// simulator's, is opened all the same: whether it refuses or says nothing.
+// A servo that does not answer reads of so many bytes from there, such as a clone's
+// or another simulator's, is opened too, whether it refuses them or is silent.
 func TestAServoThatAnswersNoFence(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)

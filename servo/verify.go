@@ -14,8 +14,8 @@ const (
 	goalSlack     = 2                      // counts by which a goal register may be off
 )
 
-// checks compares what motors hold with what they should hold: a motor that was silent
-// may have restarted, or have let go.
+// checks compares registers of motors with what they should hold: a motor that was
+// silent may have restarted, or have lost its torque.
 type checks struct {
 	torque          uint32        // joints that were switched on
 	torqueLost      uint32        // joints that have lost their torque by themselves

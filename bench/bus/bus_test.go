@@ -166,8 +166,8 @@ func TestCalmLasts(t *testing.T) {
 	}
 }
 
-// What keeps the cores awake takes what is left of all of them, and says how
-// much that was.
+// The load that keeps the cores awake takes the time that is left on all of them,
+// and reports how much that was.
 func TestCoresStayAwake(t *testing.T) {
 	rttest.RealTime(t)
 	if _, err := exec.LookPath("cc"); err != nil {

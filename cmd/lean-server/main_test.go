@@ -137,8 +137,8 @@ func brokenBundle(t *testing.T, change func(files map[string][]byte, meta map[st
 	return path
 }
 
-// falsify changes the first value of a tensor of a golden set: a graph that
-// answers correctly does not answer that.
+// falsify changes the first value of a tensor of a golden set, so that a correct
+// graph does not pass it.
 func falsify(t *testing.T, file []byte, tensor string) {
 	t.Helper()
 	size := binary.LittleEndian.Uint64(file)

@@ -56,8 +56,8 @@ type Session struct {
 
 	tasks sync.WaitGroup // every goroutine of the session, without its router's
 
-	// epoch changes with every subscriber and every link; what is cached of who
-	// gets samples carries it.
+	// epoch changes with every subscriber and every link; a cached list of receivers is
+	// valid for one epoch.
 	epoch atomic.Uint64
 
 	// deliver is held while a callback runs, so that callbacks come one at a

@@ -131,9 +131,9 @@ func TestTheirsKilled(t *testing.T) {
 	})
 }
 
-// Goal: a session of ours that vanishes without a word, as with SIGKILL, is gone
-// for the official side when its connection is; and one that stops talking, as
-// with a cable, when its lease ends.
+// Goal: a session of ours that vanishes without a word, as with SIGKILL, is gone for
+// the official side when its connection is; and one that falls silent, as when a
+// cable is pulled, when its lease ends.
 func TestOursVanishes(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, at := v.router(t)
