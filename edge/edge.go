@@ -1,11 +1,12 @@
 // Package edge is the robot's process: it ticks one arm on the action chunks of
 // a policy that runs elsewhere.
 //
-// Open (open.go) checks the configuration (config.go), opens the robot's id
-// (identity.go), arm (arm.go), session (link.go, handshake.go) and cameras (cameras.go),
-// and allocates all. Run (run.go) allocates nothing on its paths, does not fail but
-// changes State (state.go), and takes the arm's torque on every way out. What both work
-// on is Edge (edge.go).
+// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session
+// (handshake.go), and allocates all. Run (run.go) allocates nothing on its paths, does
+// not fail but changes State, and takes the arm's torque on every way out. Meanwhile
+// watch.go does the housekeeping, page.go and operator.go answer browsers and edge-rt
+// ctl, and record.go writes the actions that ran; summary.go is the run's summary. These
+// work on Edge (edge.go), while link.go replaces a session that is lost.
 //
 // One observation and its chunk take this way:
 //
@@ -16,9 +17,9 @@
 // The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. What the
 // tick decides is package tick, what the arm may do package follow.
 //
-// Meanwhile watch.go does the housekeeping, record.go writes the actions that ran, and
-// operator.go and page.go answer edge-rt ctl and browsers. summary.go is the run's
-// summary; all three say in the words of status.go what stats.go counts.
+// All of them count in stats.go; state.go is where the run stands, status.go the JSON
+// that page, ctl and summary share, config.go what the flags say, and identity.go the
+// robot's id.
 package edge
 
 import (
