@@ -46,8 +46,8 @@ func (e *Edge) openArm(ctx context.Context) error {
 	}
 	e.arm = hotplug.New(arm, cfg, e.clock)
 	e.onClose(func() { e.arm.Close() })
-	if held := arm.Unconfigured(); len(held) > 0 {
-		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", held)
+	if unconfigured := arm.Unconfigured(); len(unconfigured) > 0 {
+		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", unconfigured)
 	}
 	for _, note := range arm.Notes() {
 		e.log.Warn(note)

@@ -40,7 +40,7 @@ type control struct {
 	session  sessionState
 	out      mailboxes
 
-	hold       hold       // of this tick
+	blocked    block      // of this tick
 	paused     bool       // the last tick was
 	needResume bool       // an operator is waited for, since a motor has restarted
 	warned     uint32     // joints that a warning was emitted for
@@ -61,7 +61,7 @@ type controlConfig struct {
 	events        *event.Queue
 	waker         *rt.Waker // the sender's
 	stop          *atomic.Bool
-	link          *linkFlags
+	flags         *linkFlags
 	inbox         *rt.Latest[answer]
 	stats         *tickStats
 }
@@ -136,21 +136,21 @@ type source struct {
 // view is the newest tick, for the page.
 type view struct {
 	at, source  rt.Instant
-	late        time.Duration
+	lateness    time.Duration
 	state, goal []float32 // [dof]
 	joints      follow.View
 }
 
-// hold is why no observation leaves in a tick; for the first two the arm holds, too.
-type hold uint8
+// block is why no observation leaves in a tick; for the first two the arm holds, too.
+type block uint8
 
 const (
-	holdPaused      hold = 1 << iota // by an operator
-	holdBusSilent                    // so many joints do not answer that nothing may move
-	holdJointSilent                  // one does not: what was measured of it is old
-	holdNoPicture                    // a camera has not given its first picture
-	holdNoSession                    // the link has none
-	holdEnding                       // the arm parks, or the run is over
+	blockPaused      block = 1 << iota // by an operator
+	blockBusSilent                     // so many joints do not answer that nothing may move
+	blockJointSilent                   // one does not: what was measured of it is old
+	blockNoPicture                     // a camera has not given its first picture
+	blockNoSession                     // the link has none
+	blockEnding                        // the arm parks, or the run is over
 )
 
 // newControl returns the tick of an arm on chunks of horizon rows.
@@ -199,7 +199,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.checkArm(now, before)
 	c.phases.Mark(phaseRead)
 	c.applyRequests(now)
-	c.hold = c.holdReasons()
+	c.blocked = c.blocks()
 	switch c.arm.Phase {
 	case follow.Arming:
 		c.armStep(t)
@@ -225,7 +225,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 func (c *control) onSuspend(t rt.Tick) {
 	c.events.Emit(t.Woke, event.Suspended, int64(t.Suspended), 0)
 	c.operator.resets.Add(1)
-	c.link.resumedAt.Store(int64(t.Woke))
+	c.flags.resumedAt.Store(int64(t.Woke))
 }
 
 // checkArm reacts to an arm that is back, must be armed again, or has to end the run.
@@ -260,7 +260,7 @@ func (c *control) applyRequests(now rt.Instant) {
 	if pause {
 		// Nothing is asked, so no answer is missing; and no joint gets torque.
 		c.run.lastMerge = now
-		c.link.mergedAt.Store(int64(now))
+		c.flags.mergedAt.Store(int64(now))
 		c.arm.CancelArming()
 	} else if c.paused {
 		c.arm.Resume()
@@ -278,20 +278,20 @@ func (c *control) applyRequests(now rt.Instant) {
 }
 
 //rt:noalloc
-func (c *control) holdReasons() (h hold) {
+func (c *control) blocks() (b block) {
 	if c.operator.pause.Load() {
-		h |= holdPaused
+		b |= blockPaused
 	}
 	if c.arm.Silent() {
-		h |= holdBusSilent
+		b |= blockBusSilent
 	}
 	if c.arm.Frozen() != 0 {
-		h |= holdJointSilent
+		b |= blockJointSilent
 	}
-	if c.link.missingCameras.Load() > 0 {
-		h |= holdNoPicture
+	if c.flags.missingCameras.Load() > 0 {
+		b |= blockNoPicture
 	}
-	return h
+	return b
 }
 
 // armStep takes the next step of arming, which takes some ticks.
@@ -315,15 +315,15 @@ func (c *control) act(now rt.Instant) {
 	case c.operator.leave.Load():
 		c.arm.Finish(now)
 		return
-	case c.arm.Rescuing() && c.hold&holdPaused == 0:
+	case c.arm.Rescuing() && c.blocked&blockPaused == 0:
 		c.core.Hold()
 		if err := c.arm.RescueStep(now); err != nil {
 			c.fail(err)
 		}
 		return
-	case c.hold&(holdPaused|holdBusSilent) != 0:
+	case c.blocked&(blockPaused|blockBusSilent) != 0:
 		c.core.Hold() // and nothing is sent: the motors hold
-		if c.hold&holdBusSilent != 0 {
+		if c.blocked&blockBusSilent != 0 {
 			c.stats.starved.Add(1)
 			c.stats.starvedBus.Add(1)
 		}
@@ -404,8 +404,8 @@ func (c *control) merge(now rt.Instant) {
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
 	c.stats.network.Record(max(0, res.RTT-served))
 	c.run.lastMerge, c.run.firstRequest, c.session.start = now, 0, false
-	c.link.mergedAt.Store(int64(now))
-	if c.hold&holdPaused == 0 {
+	c.flags.mergedAt.Store(int64(now))
+	if c.blocked&blockPaused == 0 {
 		c.arm.StartArming()
 	}
 	c.change(now, causeMerged)
@@ -413,26 +413,26 @@ func (c *control) merge(now rt.Instant) {
 
 //rt:noalloc
 func (c *control) ask(now rt.Instant) {
-	if epoch := c.link.epoch.Load(); epoch != c.session.epoch {
+	if epoch := c.flags.epoch.Load(); epoch != c.session.epoch {
 		c.session.epoch = epoch
 		if epoch != 0 {
-			c.session.recent[epoch%uint32(len(c.session.recent))] = c.link.session.Load()
+			c.session.recent[epoch%uint32(len(c.session.recent))] = c.flags.session.Load()
 			c.core.Schedule.RequestNow()
 			c.change(now, causeOpened)
 		}
 	}
 	if c.session.epoch == 0 {
-		c.hold |= holdNoSession
+		c.blocked |= blockNoSession
 	}
 	if c.arm.Phase >= follow.Parking || c.run.state == stateDead {
-		c.hold |= holdEnding
+		c.blocked |= blockEnding
 	}
 	var goal []float32
 	if c.arm.Phase == follow.Armed {
 		goal = c.arm.Goal
 	}
 	s := c.out.snapshots.Back()
-	if !c.core.Ask(now, c.hold == 0, c.arm.State, goal, &s.ask) {
+	if !c.core.Ask(now, c.blocked == 0, c.arm.State, goal, &s.ask) {
 		return
 	}
 	c.session.key = s.ask.Key
@@ -440,8 +440,8 @@ func (c *control) ask(now rt.Instant) {
 	s.at = now
 	s.runway = time.Duration(s.ask.Runway*c.core.Stages.Multiplier()) * c.period
 	copy(s.state, c.arm.State)
-	c.link.sentKey.Store(s.ask.Key)
-	c.link.askedAt.Store(int64(now))
+	c.flags.sentKey.Store(s.ask.Key)
+	c.flags.askedAt.Store(int64(now))
 	if c.run.firstRequest == 0 {
 		c.run.firstRequest = now
 	}
@@ -455,7 +455,7 @@ func (c *control) ask(now rt.Instant) {
 //
 //rt:noalloc
 func (c *control) updateState(now rt.Instant) {
-	if c.hold&holdBusSilent != 0 {
+	if c.blocked&blockBusSilent != 0 {
 		c.change(now, causeBusSilent)
 	}
 	// A discipline that asks rarely is not degraded before it has asked for a while.
@@ -463,14 +463,14 @@ func (c *control) updateState(now rt.Instant) {
 	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.degradedAfter {
 		c.change(now, causeQuiet)
 	}
-	if c.link.lost.Swap(false) {
+	if c.flags.lost.Swap(false) {
 		c.change(now, causeLinkLost)
 	}
-	if c.link.refused.Load() {
+	if c.flags.refused.Load() {
 		c.change(now, causeRefused)
 	}
 	if now.Sub(c.run.lastMerge) >= c.maxOffline && c.arm.Phase < follow.Parking {
-		c.stats.busFault.Store(c.hold&(holdBusSilent|holdJointSilent) != 0)
+		c.stats.busFault.Store(c.blocked&(blockBusSilent|blockJointSilent) != 0)
 		c.change(now, causeOffline)
 	}
 	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
@@ -508,7 +508,7 @@ func (c *control) publishView(t rt.Tick) {
 		return
 	}
 	v := c.out.views.Back()
-	v.at, v.source, v.late = t.Woke, c.source, t.Woke.Sub(t.Deadline)
+	v.at, v.source, v.lateness = t.Woke, c.source, t.Woke.Sub(t.Deadline)
 	copy(v.state, c.arm.State)
 	copy(v.goal, c.arm.Goal)
 	c.arm.View(&v.joints)

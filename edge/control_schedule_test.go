@@ -21,7 +21,7 @@ func recordInto(t *testing.T, r *rig, w *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	r.record = log
-	r.link.session.Store(&record.Session{ID: "first", Epoch: 1, SHA256: "aa"})
+	r.flags.session.Store(&record.Session{ID: "first", Epoch: 1, SHA256: "aa"})
 }
 
 // Every action that ran is on record with its request, row, delay and source; what
@@ -30,8 +30,8 @@ func TestActionsAreRecorded(t *testing.T) {
 	r, out := newRig(t), new(bytes.Buffer)
 	recordInto(t, r, out)
 	r.serve(40, 3, 10)
-	r.link.session.Store(&record.Session{ID: "second", Epoch: 2, SHA256: "bb"})
-	r.link.epoch.Store(2)
+	r.flags.session.Store(&record.Session{ID: "second", Epoch: 2, SHA256: "bb"})
+	r.flags.epoch.Store(2)
 	for before := r.session.key; r.session.key == before; {
 		r.step(1) // runs what the first session left
 	}

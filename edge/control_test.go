@@ -101,7 +101,7 @@ func (b *fakeBus) Warned() uint32 { return b.warned }
 
 func (b *fakeBus) Extremes() (hottest, volts float64) { return 66, 6.3 }
 
-func (b *fakeBus) WatchdogFired() bool { return b.asleep && b.torque }
+func (b *fakeBus) BusWatchdogFired() bool { return b.asleep && b.torque }
 
 func (b *fakeBus) Fatal() error { return b.fatal }
 
@@ -158,9 +158,9 @@ func newRig(t *testing.T) *rig {
 	r.control = newControl(controlConfig{
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
 		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker, stop: new(atomic.Bool),
-		link: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(),
+		flags: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(),
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second}, testHorizon)
-	r.link.epoch.Store(1)
+	r.flags.epoch.Store(1)
 	return r
 }
 
@@ -187,7 +187,7 @@ func (r *rig) answer(key int64, value float32) { r.answerEpisode(key, value, 1) 
 
 func (r *rig) answerEpisode(key int64, value float32, episode uint32) {
 	a := r.inbox.Back()
-	a.epoch, a.episode = r.link.epoch.Load(), episode
+	a.epoch, a.episode = r.flags.epoch.Load(), episode
 	rows := make([]float32, testHorizon*testDOF)
 	for i := range rows {
 		rows[i] = value + r.slope*float32(i/testDOF)
@@ -413,8 +413,8 @@ func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
 func TestLinkLossAndReturn(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	r.link.epoch.Store(0)
-	r.link.lost.Store(true)
+	r.flags.epoch.Store(0)
+	r.flags.lost.Store(true)
 	sent := r.stats.requests.Load()
 	r.step(8)
 	if r.run.state != stateReconnecting || r.stats.requests.Load() != sent {
@@ -423,7 +423,7 @@ func TestLinkLossAndReturn(t *testing.T) {
 	if r.stats.starved.Load() != 0 {
 		t.Error("starved although actions were left")
 	}
-	r.link.epoch.Store(2)
+	r.flags.epoch.Store(2)
 	r.step(1)
 	if r.run.state != stateConnecting || r.stats.requests.Load() != sent+1 {
 		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.run.state, r.stats.requests.Load()-sent)
@@ -574,8 +574,8 @@ func TestNoObservationLeaves(t *testing.T) {
 		"an operator pauses":         func(r *rig) { r.operator.pause.Store(true) },
 		"a joint is silent":          func(r *rig) { r.bus.silent = 1 },
 		"the bus is silent":          func(r *rig) { r.bus.silent = 3 },
-		"a camera has shown nothing": func(r *rig) { r.link.missingCameras.Store(1) },
-		"there is no session":        func(r *rig) { r.link.epoch.Store(0) },
+		"a camera has shown nothing": func(r *rig) { r.flags.missingCameras.Store(1) },
+		"there is no session":        func(r *rig) { r.flags.epoch.Store(0) },
 		"the arm parks":              func(r *rig) { r.operator.leave.Store(true) },
 	} {
 		r := newRig(t)

@@ -172,7 +172,7 @@ func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool,
 // rest sleeps for d, or until ctx ends.
 func (e *Edge) rest(ctx context.Context, d time.Duration) error {
 	for end := e.clock.Now().Add(d); e.clock.Now() < end && ctx.Err() == nil; {
-		e.clock.SleepUntil(min(end, e.clock.Now().Add(linkPoll)))
+		e.clock.SleepUntil(min(end, e.clock.Now().Add(restPoll)))
 	}
 	return ctx.Err()
 }

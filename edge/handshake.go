@@ -46,7 +46,7 @@ func (l *link) handshake(ctx context.Context) error {
 		err = l.announce(prefix)
 	}
 	if err != nil {
-		l.closeSession(prefix, ack.SessionID) // or it would hold a place until it idles out
+		l.closeSession(prefix, ack.SessionID) // or it would take a place until it idles out
 		return err
 	}
 	for _, w := range ack.Warnings {

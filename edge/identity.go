@@ -24,7 +24,7 @@ const (
 	maxSocketBytes = 107                            // of a path, unix(7)
 )
 
-// identity is a robot's name on the network, held by a lock on a file meanwhile.
+// identity is a robot's name on the network, its own while it locks a file.
 type identity struct {
 	ID       string
 	Asked    string // ID differs from it when another edge on this host has that
@@ -105,9 +105,9 @@ func claim(want string) (*identity, error) {
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			held := &identity{ID: id, Asked: want, Dir: dir, Instance: newInstance(), Host: hostName(), lock: f}
-			held.resume()
-			return held, nil
+			claimed := &identity{ID: id, Asked: want, Dir: dir, Instance: newInstance(), Host: hostName(), lock: f}
+			claimed.resume()
+			return claimed, nil
 		}
 		f.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
@@ -155,7 +155,7 @@ func hostID(path string) (string, error) {
 		return "", err
 	}
 	id := "edge-" + newInstance()[:8]
-	// Another edge may be doing the same: whoever links first wins.
+	// Another edge may be doing the same: whoever makes the file first wins.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
 		return "", err

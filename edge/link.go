@@ -19,7 +19,7 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 	resetLimit    = time.Second           // the server's acknowledgement of a reset
-	linkPoll      = 50 * time.Millisecond // for a lost session
+	restPoll      = 50 * time.Millisecond // of a rest, for its end, and for a lost session
 	tokenGrace    = 2 * time.Second       // for the token to appear after the session is open
 
 	compatTimeouts = 3 // lost requests in a row that cost LeRobot's client its session
@@ -129,14 +129,14 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 		if eager && l.tokenBack.Swap(false) {
 			return true
 		}
-		l.clock.SleepUntil(min(end, l.clock.Now().Add(linkPoll)))
+		l.clock.SleepUntil(min(end, l.clock.Now().Add(restPoll)))
 	}
 	return ctx.Err() == nil
 }
 
 // maintain replaces a lost session, until ctx ends or a refusal is final.
 func (l *link) maintain(ctx context.Context) error {
-	for l.rest(ctx, linkPoll, false) {
+	for l.rest(ctx, restPoll, false) {
 		l.warnDuplicate()
 		why := l.lossReason()
 		if why == "" {

@@ -204,7 +204,7 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
 	rttest.Eventually(t, "three refusals", func() bool { return s.opened() >= 3 })
-	e := &Edge{cfg: Config{MaxOffline: time.Minute}, control: &control{controlConfig: controlConfig{stats: newTickStats(), link: l.flags}}}
+	e := &Edge{cfg: Config{MaxOffline: time.Minute}, control: &control{controlConfig: controlConfig{stats: newTickStats(), flags: l.flags}}}
 	e.control.stats.state.Store(uint32(stateDead))
 	if err := e.verdict(nil, nil); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "right-pi") {
 		t.Errorf("a run that gives up now says %v, want code 4 and the other's host", err)

@@ -77,7 +77,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	})
 	e.link = &link{
 		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
-		flags: e.receiver.link, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
+		flags: e.receiver.flags, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
 	}
 	var err error
 	transport := e.cfg.transport()
@@ -150,11 +150,11 @@ func (e *Edge) build(context.Context) error {
 			Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
 		}, settings.DOF),
 		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
-		link: e.receiver.link, inbox: e.receiver.inbox, stats: e.receiver.stats,
+		flags: e.receiver.flags, inbox: e.receiver.inbox, stats: e.receiver.stats,
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
-	e.control.link.missingCameras.Store(int32(len(e.cameras)))
+	e.control.flags.missingCameras.Store(int32(len(e.cameras)))
 	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders, e.cfg.Task)
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return e.showPage()

@@ -26,7 +26,7 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	if r.stats.starved.Load() != 0 || r.run.state != stateStreaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
 	}
-	if since := r.time.Now().Sub(rt.Instant(r.link.mergedAt.Load())); since > testPeriod {
+	if since := r.time.Now().Sub(rt.Instant(r.flags.mergedAt.Load())); since > testPeriod {
 		t.Errorf("pause: the link misses an answer for %v, want for none", since)
 	}
 	r.core.MaxAge = 0
@@ -71,7 +71,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 	e := &Edge{
 		identity: id, control: r.control, clock: rt.KernelClock(), cfg: Config{FPS: 100},
 		loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod}),
-		link: &link{flags: r.control.link, log: slog.New(slog.DiscardHandler)},
+		link: &link{flags: r.control.flags, log: slog.New(slog.DiscardHandler)},
 	}
 	if err := e.listenOperator(t.Context()); err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func (e *Edge) live() *Live {
 		return l
 	}
 	now := e.clock.Now()
-	l.Tick = LiveTick{AgeMS: millis(now.Sub(g.at)), LatenessUS: float64(g.late) / 1e3}
+	l.Tick = LiveTick{AgeMS: millis(now.Sub(g.at)), LatenessUS: float64(g.lateness) / 1e3}
 	if g.source != 0 {
 		l.Tick.ActionAgeMS = new(millis(now.Sub(g.source)))
 	}

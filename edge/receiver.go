@@ -37,7 +37,7 @@ type answer struct {
 // receiver checks chunks as they come and leaves the newest for the tick.
 // Owner: the transport's receiving goroutine.
 type receiver struct {
-	link    *linkFlags
+	flags   *linkFlags
 	inbox   *rt.Latest[answer]
 	stats   *tickStats
 	event   wire.Event
@@ -45,7 +45,7 @@ type receiver struct {
 }
 
 func newReceiver(onEvent func(wire.Event)) *receiver {
-	return &receiver{link: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(), onEvent: onEvent}
+	return &receiver{flags: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(), onEvent: onEvent}
 }
 
 // deposit takes a sample of the action topic and counts invalid ones by reason. A number
@@ -57,25 +57,25 @@ func (r *receiver) deposit(s wire.Sample) {
 		return
 	}
 	if h.MsgType == wire.MsgEvent {
-		if h.SeqID != 0 && !r.link.stamps.ours(h.SeqID, h.ClientMonoNs) {
+		if h.SeqID != 0 && !r.flags.stamps.ours(h.SeqID, h.ClientMonoNs) {
 			r.foreign()
 			return
 		}
 		r.onServerEvent(s.Payload)
 		return
 	}
-	sent := uint64(r.link.sentKey.Load())
+	sent := uint64(r.flags.sentKey.Load())
 	switch {
 	case h.Check(wire.MsgActionChunk) != nil:
 		r.stats.drop(dropHeader)
 		return
-	case h.SessionEpoch != r.link.epoch.Load():
+	case h.SessionEpoch != r.flags.epoch.Load():
 		r.stats.drop(dropEpoch)
 		return
 	case h.SeqID == 0 || h.SeqID > sent || h.SeqID+stampSlots <= sent:
 		r.stats.drop(dropUnknown)
 		return
-	case !r.link.stamps.ours(h.SeqID, h.ClientMonoNs):
+	case !r.flags.stamps.ours(h.SeqID, h.ClientMonoNs):
 		r.foreign()
 		return
 	}
@@ -84,7 +84,7 @@ func (r *receiver) deposit(s wire.Sample) {
 		r.stats.drop(dropBody)
 		return
 	}
-	if a.body.Nonce != r.link.nonce.Load() {
+	if a.body.Nonce != r.flags.nonce.Load() {
 		r.foreign()
 		return
 	}
@@ -98,7 +98,7 @@ func (r *receiver) deposit(s wire.Sample) {
 //rt:noalloc
 func (r *receiver) foreign() {
 	r.stats.drop(dropForeign)
-	r.link.duplicate.Store(true)
+	r.flags.duplicate.Store(true)
 }
 
 func (r *receiver) onServerEvent(payload []byte) {
@@ -108,7 +108,7 @@ func (r *receiver) onServerEvent(payload []byte) {
 		return
 	}
 	if r.event.Code == wire.EventUnknownSession || r.event.Code == wire.EventDraining {
-		r.link.evicted.Store(true)
+		r.flags.evicted.Store(true)
 	}
 	if r.onEvent != nil {
 		r.onEvent(r.event)

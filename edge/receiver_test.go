@@ -19,17 +19,17 @@ func chunkBody(rows, cols int) []byte {
 
 func testReceiver() *receiver {
 	r := newReceiver(nil)
-	r.link.epoch.Store(2)
+	r.flags.epoch.Store(2)
 	r.sent(5)
 	return r
 }
 
 // sent makes seq the newest request.
 func (r *receiver) sent(seq uint64) {
-	for k := r.link.sentKey.Load() + 1; k <= int64(seq); k++ {
-		r.link.stamps.issue(uint64(k), testStamp(uint64(k)))
+	for k := r.flags.sentKey.Load() + 1; k <= int64(seq); k++ {
+		r.flags.stamps.issue(uint64(k), testStamp(uint64(k)))
 	}
-	r.link.sentKey.Store(int64(seq))
+	r.flags.sentKey.Store(int64(seq))
 }
 
 func testStamp(seq uint64) int64 { return 1000 + int64(seq) }
@@ -75,7 +75,7 @@ func TestReceiverDropsByReason(t *testing.T) {
 			if got := r.stats.dropped[tt.reason].Load(); got != 1 {
 				t.Errorf("deposit(%s): dropped %v, want 1 as %q", tt.name, r.stats.dropTotals(), dropNames[tt.reason])
 			}
-			if _, _, fresh := r.inbox.Front(); fresh || r.link.evicted.Load() {
+			if _, _, fresh := r.inbox.Front(); fresh || r.flags.evicted.Load() {
 				t.Error("it reached the tick, or the link")
 			}
 			// And the next good one still gets through.
@@ -95,11 +95,11 @@ func nonceBody(nonce int64) []byte {
 // Where the server gave the session a nonce, only chunks that repeat it count.
 func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	r := testReceiver()
-	r.link.nonce.Store(7)
+	r.flags.nonce.Store(7)
 	for _, body := range [][]byte{nonceBody(8), chunkBody(3, 2)} {
 		r.deposit(sample(goodHeader(5), body))
 	}
-	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 || !r.link.duplicate.Load() {
+	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 || !r.flags.duplicate.Load() {
 		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh, r.stats.dropTotals())
 	}
 	r.deposit(sample(goodHeader(5), nonceBody(7)))
@@ -119,7 +119,7 @@ func TestALateAnswerIsNotForeign(t *testing.T) {
 				t.Errorf("with request %d under way: dropped %v", seq, r.stats.dropTotals())
 			}
 		}
-		if r.link.duplicate.Load() {
+		if r.flags.duplicate.Load() {
 			t.Error("people are told of another robot")
 		}
 	}
@@ -165,13 +165,13 @@ func TestReceiverTellsEvents(t *testing.T) {
 
 func TestReceiverNoAlloc(t *testing.T) {
 	r := testReceiver()
-	r.link.sentKey.Store(1 << 40)
+	r.flags.sentKey.Store(1 << 40)
 	bodies := chunkBody(50, 6)
 	seq := uint64(0)
 	header := make([]byte, 0, wire.HeaderSize)
 	deposit := func() {
 		seq++
-		r.link.stamps.issue(seq, testStamp(seq))
+		r.flags.stamps.issue(seq, testStamp(seq))
 		header = wire.AppendHeader(header[:0], goodHeader(seq))
 		r.deposit(wire.Sample{Payload: bodies, Attachment: header})
 		r.inbox.Front()

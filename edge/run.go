@@ -35,7 +35,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
 	linked := make(chan error, 1)
 	for _, cam := range e.cameras {
-		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.link.missingCameras); return nil })
+		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.flags.missingCameras); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
 	if e.control.record != nil {
@@ -169,8 +169,8 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 		return *failed
 	case state(e.control.stats.state.Load()) == stateDead && e.control.stats.busFault.Load():
 		return exit.Errorf(exit.Absent, "joints were silent for %v%s: gave up; check the arm's cables and power", e.cfg.MaxOffline, e.silent())
-	case state(e.control.stats.state.Load()) == stateDead && e.control.link.noSession.Load() != nil:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.link.noSession.Load())
+	case state(e.control.stats.state.Load()) == stateDead && e.control.flags.noSession.Load() != nil:
+		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.flags.noSession.Load())
 	case state(e.control.stats.state.Load()) == stateDead:
 		return exit.Errorf(exit.Absent, "no chunk for %v: gave up%s", e.cfg.MaxOffline, e.cameraErrors())
 	}

@@ -26,7 +26,7 @@ type sender struct {
 	clock  rt.Clock
 	waker  *rt.Waker
 	tick   *mailboxes
-	link   *linkFlags
+	flags  *linkFlags
 	uplink *atomic.Pointer[uplink]
 	stats  *tickStats
 
@@ -53,7 +53,7 @@ const sendBuffer = 64 << 10
 func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder, task string) *sender {
 	s := &sender{
 		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders, task: task,
-		clock: c.clock, waker: c.waker, tick: &c.out, link: c.link, uplink: to, stats: c.stats, noise: newNoise(),
+		clock: c.clock, waker: c.waker, tick: &c.out, flags: c.flags, uplink: to, stats: c.stats, noise: newNoise(),
 		taken: make([]rt.Instant, len(cameras)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(cameras)),
 	}
 	total := sendBuffer
@@ -74,7 +74,7 @@ func (s *sender) run(stop *atomic.Bool) error {
 			}
 		}
 		for _, v := range s.encoders {
-			v.AwaitFirst(&s.link.missingCameras)
+			v.AwaitFirst(&s.flags.missingCameras)
 		}
 		s.updatePreviews()
 	}
@@ -102,15 +102,15 @@ func (s *sender) updatePreviews() {
 func (s *sender) send(snap *snapshot) {
 	up := s.uplink.Load()
 	if up == nil || up.epoch != snap.epoch {
-		s.stats.late.Add(1)
+		s.stats.unsent.Add(1)
 		return
 	}
 	oldest := snap.at
 	s.stale = s.stale[:0]
 	for i, e := range s.cameras {
 		at, _ := s.encoders[i].Picture(&s.observation.Images[i])
-		if at == 0 || at < rt.Instant(s.link.resumedAt.Load()) {
-			s.stats.late.Add(1)
+		if at == 0 || at < rt.Instant(s.flags.resumedAt.Load()) {
+			s.stats.unsent.Add(1)
 			return
 		}
 		s.taken[i] = at
@@ -125,7 +125,7 @@ func (s *sender) send(snap *snapshot) {
 	s.fill(snap, up, oldest)
 	s.body = wire.AppendObservation(s.body[:0], &s.observation)
 	stamp := newStamp(snap.at, s.noise)
-	s.link.stamps.issue(uint64(snap.ask.Key), stamp)
+	s.flags.stamps.issue(uint64(snap.ask.Key), stamp)
 	s.header = wire.AppendHeader(s.header[:0], wire.Header{
 		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(snap.ask.Key),
 		EpisodeID: snap.episode, ClientMonoNs: stamp, SessionEpoch: snap.epoch,

@@ -60,7 +60,7 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 	t.Cleanup(func() { waker.Close() })
 	c := &control{
 		controlConfig: controlConfig{
-			clock: rttest.NewClock(0), arm: follow.New(nil, follow.Config{}, 2), waker: waker, link: &linkFlags{}, stats: newTickStats(),
+			clock: rttest.NewClock(0), arm: follow.New(nil, follow.Config{}, 2), waker: waker, flags: &linkFlags{}, stats: newTickStats(),
 		},
 		out: mailboxes{sources: rt.NewRing[source](4), snapshots: rt.NewLatest[snapshot](nil)},
 	}
@@ -118,12 +118,12 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 // is not sent, and the next one is.
 func TestPicturesFromBeforeASuspendAreNotSent(t *testing.T) {
 	s, out := newTestSender(t, 90)
-	s.link.resumedAt.Store(int64(995 * time.Millisecond)) // the picture is of 993
+	s.flags.resumedAt.Store(int64(995 * time.Millisecond)) // the picture is of 993
 	s.send(testSnapshot())
-	if len(out.body) != 0 || s.stats.late.Load() != 1 {
-		t.Errorf("%d bytes sent, %d late; want none and 1", len(out.body), s.stats.late.Load())
+	if len(out.body) != 0 || s.stats.unsent.Load() != 1 {
+		t.Errorf("%d bytes sent, %d unsent; want none and 1", len(out.body), s.stats.unsent.Load())
 	}
-	s.link.resumedAt.Store(int64(990 * time.Millisecond))
+	s.flags.resumedAt.Store(int64(990 * time.Millisecond))
 	s.send(testSnapshot())
 	if len(out.body) == 0 {
 		t.Error("a picture from after the suspend is not sent")
@@ -138,8 +138,8 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	if err != nil || h != want {
 		t.Fatalf("header %+v, %v, want %+v", h, err, want)
 	}
-	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise || !s.link.stamps.ours(9, h.ClientMonoNs) {
-		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off, s.link.stamps.ours(9, h.ClientMonoNs))
+	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise || !s.flags.stamps.ours(9, h.ClientMonoNs) {
+		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off, s.flags.stamps.ours(9, h.ClientMonoNs))
 	}
 	var o wire.Observation
 	if err := wire.ParseObservation(&o, out.body); err != nil {
@@ -193,8 +193,8 @@ func TestSnapshotOfALostSessionIsNotSent(t *testing.T) {
 	s, out := newTestSender(t, 0)
 	snap := testSnapshot()
 	snap.epoch = 2
-	if s.send(snap); out.body != nil || s.stats.late.Load() != 1 {
-		t.Errorf("sent %d bytes, late %d; want nothing sent and 1 counted", len(out.body), s.stats.late.Load())
+	if s.send(snap); out.body != nil || s.stats.unsent.Load() != 1 {
+		t.Errorf("sent %d bytes, unsent %d; want nothing sent and 1 counted", len(out.body), s.stats.unsent.Load())
 	}
 }
 

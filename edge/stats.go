@@ -43,7 +43,7 @@ type tickStats struct {
 	dropped [numDrops]atomic.Uint64
 
 	// Written by the sender.
-	replaced, late, sendErrors atomic.Uint64 // late: no publisher or no picture yet
+	replaced, unsent, sendErrors atomic.Uint64 // unsent: no publisher or no picture yet
 
 	// Written by the receiver.
 	notices atomic.Uint64 // events from the server

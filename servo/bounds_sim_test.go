@@ -69,7 +69,7 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 	clock, at := rt.KernelClock(), make([]float32, 2)
 	for began := clock.Now(); !so(); clock.SleepUntil(clock.Now().Add(5 * time.Millisecond)) {
 		arm.Read(at, clock.Now().Add(40*time.Millisecond))
-		if arm.WatchdogFired() { // the host was away for longer than the bus watchdog bears
+		if arm.BusWatchdogFired() { // the host was away for longer than the bus watchdog bears
 			if err := arm.TorqueOn(); err != nil {
 				t.Fatal(err)
 			}

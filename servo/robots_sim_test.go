@@ -150,7 +150,7 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 		for tick := 0; ; tick++ {
 			clock.SleepUntil(clock.Now().Add(10 * time.Millisecond))
 			arm.Read(at, clock.Now().Add(40*time.Millisecond))
-			if arm.WatchdogFired() { // this host was away for longer than the bus watchdog bears
+			if arm.BusWatchdogFired() { // this host was away for longer than the bus watchdog bears
 				if err := arm.TorqueOn(); err != nil {
 					t.Fatal(err)
 				}
@@ -237,13 +237,13 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // silence is what is tested: longer than the watchdog waits
 	at := make([]float32, 6)
 	arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
-	if !arm.WatchdogFired() {
+	if !arm.BusWatchdogFired() {
 		t.Error("300 ms of silence, and the arm does not count as asleep")
 	}
 	if err := arm.TorqueOn(); err != nil {
 		t.Fatalf("waking: %v", err)
 	}
-	if arm.WatchdogFired() {
+	if arm.BusWatchdogFired() {
 		t.Error("armed again and still asleep")
 	}
 	follow(t, arm, 6)

@@ -182,8 +182,8 @@ func (a *Arm) GoalMismatch() (joints uint32) {
 //rt:noalloc
 func (a *Arm) TorqueLost() uint32 { return a.health.torqueLost }
 
-// WatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because
+// BusWatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because
 // nothing was sent for too long: they hold, and refuse goals. ArmStep clears them.
 //
 //rt:noalloc
-func (a *Arm) WatchdogFired() bool { return a.health.watchdogFired }
+func (a *Arm) BusWatchdogFired() bool { return a.health.watchdogFired }

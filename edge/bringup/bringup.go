@@ -1,4 +1,4 @@
-// Package bringup holds the commands that an operator runs beside a run: those that
+// Package bringup has the commands that an operator runs beside a run: those that
 // take an arm from its box to its first run, in the order of their use (ports.go,
 // scan.go, setup.go, calibrate.go, monitor.go, move.go, cameras.go), each of which
 // prints the next one, and torque.go and simbus.go.

@@ -17,7 +17,7 @@ import (
 const (
 	eepromTime    = 30 * time.Millisecond  // after an EEPROM write, until a servo answers from it
 	recordEvery   = 10 * time.Millisecond  // while ranges are recorded
-	showEvery     = 500 * time.Millisecond // and shown
+	printEvery    = 500 * time.Millisecond // and printed
 	noSecondaryID = 255                    // the Secondary_ID of a servo that answers to its own id only
 	recordMisses  = 200                    // failed reads in a row that end a recording
 )
@@ -187,7 +187,7 @@ func (s *session) record(ctx context.Context, c servo.Calibration) error {
 	}
 	s.say("Now move every joint%s slowly from one end to the other. Press Enter when all have been there.", but)
 	s.listen()
-	misses, shown := 0, rt.Instant(0)
+	misses, nextPrint := 0, rt.Instant(0)
 	for {
 		select {
 		case _, ok := <-s.lines:
@@ -205,8 +205,8 @@ func (s *session) record(ctx context.Context, c servo.Calibration) error {
 		} else if misses++; misses > recordMisses {
 			return err
 		}
-		if now := s.Clock.Now(); now >= shown {
-			shown = now.Add(showEvery)
+		if now := s.Clock.Now(); now >= nextPrint {
+			nextPrint = now.Add(printEvery)
 			s.printRanges(moving, c)
 		}
 		s.Clock.SleepUntil(s.Clock.Now().Add(recordEvery))

@@ -61,24 +61,24 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	case err != nil:
 		return err
 	}
-	held := hotplug.New(arm, open, s.Clock)
-	defer held.Close()
+	bus := hotplug.New(arm, open, s.Clock)
+	defer bus.Close()
 	if low, high := arm.Range(joint); cfg.To < low || cfg.To > high {
 		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high, s.Robot.Motors[joint].Norm)
 	}
 	defer func() {
-		if off := held.RetryTorqueOff(func() bool { return false }); off != nil {
+		if off := bus.RetryTorqueOff(func() bool { return false }); off != nil {
 			err = errors.Join(err, exit.With(exit.Absent, off))
 		}
 	}()
 	safety := s.Robot.Safety
 	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the speed was asked for
-	held.SetPeriod(movePeriod)
-	f := follow.New(held, follow.Config{
+	bus.SetPeriod(movePeriod)
+	f := follow.New(bus, follow.Config{
 		Period: movePeriod, Safety: safety, Gate: follow.NewGate(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
 	}, len(s.Robot.Motors))
 	f.StartArming()
-	m := mover{session: s, arm: f, bus: held, joint: joint, cfg: cfg}
+	m := mover{session: s, arm: f, bus: bus, joint: joint, cfg: cfg}
 	at, err := m.travel(ctx)
 	if err != nil {
 		return err

@@ -15,12 +15,12 @@ import (
 // ScanConfig is one edge-rt scan.
 type ScanConfig struct {
 	Config
-	Last  uint8 // highest id to ask; 0: usualIDs
+	Last  uint8 // highest id to ask; 0: defaultLastID
 	Named bool  // the robot was named: compare with it
 }
 
 const (
-	usualIDs      = 30
+	defaultLastID = 30                    // arms number their motors from 1
 	scanWait      = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms when nobody may set its timer
 	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all, in several of an adapter's transfers
 	broadcastTurn = 3 * time.Millisecond  // a Dynamixel lets those with lower ids answer a ping to all first
@@ -70,7 +70,7 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 		return err
 	}
 	if cfg.Last == 0 {
-		cfg.Last = usualIDs
+		cfg.Last = defaultLastID
 	}
 	s := newSession(cfg.Config)
 	defer s.close()

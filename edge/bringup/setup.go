@@ -66,7 +66,7 @@ func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) 
 	for _, other := range s.Robot.Motors {
 		usual = append(usual, other.ID, other.Shadow)
 	}
-	last := slices.Max(append(usual, usualIDs))
+	last := slices.Max(append(usual, defaultLastID))
 	all, err := s.scan(ctx, last, &p)
 	if err == nil && len(all) == 0 {
 		all, err = s.scan(ctx, servo.MaxID, &p)

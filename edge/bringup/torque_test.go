@@ -163,7 +163,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		{"after a stop that took too long", "hold", "timeout", "exited", "0", false},
 		{"after the kernel ran out of memory", "hold", "oom-kill", "exited", "0", false},
 		{"after a SIGKILL", "hold", "signal", "killed", "KILL", false},
-		{"after the watchdog", "hold", "watchdog", "killed", "KILL", false},
+		{"after systemd's watchdog", "hold", "watchdog", "killed", "KILL", false},
 		{"after a panic", "hold", "signal", "killed", "ABRT", false},
 		{"after a core dump", "hold", "core-dump", "dumped", "ABRT", false},
 		{"after a stop that was to park", "park", "success", "exited", "0", false},

@@ -48,7 +48,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 		}
 		f.rescue.active, f.rescue.end = true, t.Woke.Add(rescueLimit)
 	}
-	holds, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
+	armed, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
 	if moving := f.bus.MovedWhileArming(); moving&^f.movedLimp != 0 {
 		f.cfg.Events.Emit(t.Woke, event.JointMoved, int64(moving), 0)
 		f.movedLimp |= moving
@@ -56,7 +56,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	switch {
 	case errors.Is(err, servo.ErrOutOfRange): // nothing was written
 		return false, exit.With(exit.Fault, err)
-	case err != nil || !holds:
+	case err != nil || !armed:
 		return true, err
 	}
 	f.armed(t.Woke, joints)

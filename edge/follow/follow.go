@@ -38,17 +38,17 @@ type Bus interface {
 	Reconnected() (why hotplug.Cause, restarted uint32) // once after the arm was away
 	Reactions() servo.Reactions
 	DisableTorque(joints uint32)
-	Recheck()             // compares every motor with what it should hold, as after a silence
+	Recheck()             // compares every motor with the values it should have, as after a silence
 	Unchecked() uint32    // joints that were silent and have not been compared since
-	GoalMismatch() uint32 // joints found to hold another goal than they were given, reported once
+	GoalMismatch() uint32 // joints whose motors have another goal than they were given, reported once
 	Effort(joint int, since rt.Instant) float64
 	Prioritize(joints uint32)
 	OutOfRange() uint32
 	MovedWhileArming() uint32 // limp joints that move while they are armed
 	Rescue() error
 	EndRescue() error
-	WatchdogFired() bool // the motors have stopped by themselves and must be armed again
-	Fatal() error        // why the run must end; nil: it need not
+	BusWatchdogFired() bool // the motors have stopped by themselves and must be armed again
+	Fatal() error           // why the run must end; nil: it need not
 }
 
 // Exit is what becomes of an arm at the end of a run.
@@ -91,7 +91,7 @@ type Follower struct {
 	// Read only.
 	State []float32 // measured, as LeRobot reports it: what a policy sees
 	Place []float32 // measured, also outside the calibrated range
-	Goal  []float32 // the last one; of joints that are not driven, what they hold
+	Goal  []float32 // the last one; of joints that are not driven, what they keep
 	Phase Phase
 
 	cfg         Config

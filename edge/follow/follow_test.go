@@ -74,7 +74,7 @@ func (m *motors) MovedWhileArming() uint32       { return 0 }
 func (m *motors) OutOfRange() uint32             { return m.outside }
 func (m *motors) Rescue() error                  { m.rescued++; return nil }
 func (m *motors) EndRescue() error               { m.rescued--; return nil }
-func (m *motors) WatchdogFired() bool            { return false }
+func (m *motors) BusWatchdogFired() bool         { return false }
 func (m *motors) Fatal() error                   { return m.fatal }
 
 // rig is a Follower that is ticked by hand.

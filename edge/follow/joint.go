@@ -8,7 +8,7 @@ type Condition uint8
 const (
 	Torque        Condition = 1 << iota // it was switched on here, and has not been lost since
 	Answering                           // it answered in this tick
-	Verified                            // since its last silence its motor was found to hold what it should
+	Verified                            // since its last silence its motor was found to have the values it should
 	HeatOrSupply                        // its motor reports a fault of heat or supply
 	Overloaded                          // or stalled: it pushes against something
 	EncoderFault                        // its motor reports one
@@ -93,8 +93,8 @@ type effect struct {
 var effects = [numEvents]effect{
 	noReply:           {"does not answer", 0, Answering | Verified},
 	replied:           {"answers", Answering, 0},
-	verifyNeeded:      {"was silent, or holds something else than it should", 0, Verified},
-	verifyPassed:      {"was verified: holds what it should", Verified, 0},
+	verifyNeeded:      {"was silent, or its motor has other values than it should", 0, Verified},
+	verifyPassed:      {"was verified: its motor has the values it should", Verified, 0},
 	torqueOn:          {"is armed", Torque, 0},
 	reconnected:       {"its arm is back", 0, Torque},
 	motorRestarted:    {"its motor has restarted", Restarted, Torque},

@@ -192,7 +192,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 	f.emitEach(now, event.JointBlind, r.Encoder&^f.reactions.Encoder)
 	f.emitEach(now, event.JointLimp, r.Limp&^f.reactions.Limp)
 	f.reactions = r
-	if f.Phase == Armed && f.bus.WatchdogFired() {
+	if f.Phase == Armed && f.bus.BusWatchdogFired() {
 		f.Phase, f.rearmAll = Arming, true // where it stands, and slowly from there
 	}
 }

@@ -67,7 +67,7 @@ type Arm struct {
 	openErr       atomic.Pointer[error]       // the last failed attempt
 
 	closing atomic.Bool // nothing is opened any more
-	openMu  sync.Mutex  // held while a port is opened, or closed for good
+	openMu  sync.Mutex  // locked while a port is opened, or closed for good
 	closed  bool        // guarded by openMu
 }
 
@@ -199,7 +199,7 @@ func (a *Arm) BusWait() rt.Wait {
 func (a *Arm) Extremes() (hottest, volts float64) { return a.current.Load().Extremes() }
 
 //rt:noalloc
-func (a *Arm) WatchdogFired() bool { return a.cause == 0 && a.openArm.WatchdogFired() }
+func (a *Arm) BusWatchdogFired() bool { return a.cause == 0 && a.openArm.BusWatchdogFired() }
 
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	if a.cause != 0 {

@@ -172,7 +172,7 @@ func TestCycleNoAlloc(t *testing.T) {
 		p.Write(at, 0b111111)
 		p.Reconnected()
 		p.Reactions()
-		p.WatchdogFired()
+		p.BusWatchdogFired()
 		p.BusWait()
 	}
 	if n := testing.AllocsPerRun(50, cycle); n != 0 {
@@ -182,7 +182,7 @@ func TestCycleNoAlloc(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, p, "away", func(uint32) bool { return p.Away() })
-	if n := testing.AllocsPerRun(50, func() { p.Reactions(); p.WatchdogFired(); p.Write(at, 0b111111); p.BusWait() }); n != 0 {
+	if n := testing.AllocsPerRun(50, func() { p.Reactions(); p.BusWatchdogFired(); p.Write(at, 0b111111); p.BusWait() }); n != 0 {
 		t.Errorf("a cycle without an arm allocates %v times, want 0", n)
 	}
 }
