@@ -56,7 +56,7 @@ func TestHoldGC(t *testing.T) {
 }
 
 // The headroom is a fuse: garbage beyond it starts a collection, which is counted as
-// not forced. HoldGC with more headroom moves the fuse.
+// not forced. Hold.Allow moves the fuse.
 func TestHoldGCFuse(t *testing.T) {
 	hold := HoldGC(24 << 20)
 	defer hold.Release()
