@@ -122,5 +122,6 @@ type Counts struct {
 	Restarts uint64 // times that the stream was set up again; what passed meanwhile is in no sequence
 }
 
-// Counter is a Source that knows its Counts. Any thread may call it.
+// Counter is a Source that knows its Counts: a camera behind a driver does, files and
+// synthetic pictures lose nothing. Any thread may call it.
 type Counter interface{ Counts() Counts }

@@ -8,6 +8,7 @@ import (
 	"edgert/camera/v4l2"
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/sim"
 )
 
 // openCameraFiles refuses malformed sources and opens files, before all else.
@@ -62,7 +63,7 @@ func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Opt
 }
 
 // simWorld is the simulated arm's world, else one in which nothing moves.
-func (e *Edge) simWorld() capture.World {
+func (e *Edge) simWorld() *sim.Live {
 	if e.world != nil {
 		return e.world
 	}

@@ -17,6 +17,7 @@ import (
 	"edgert/edge/page"
 	"edgert/internal/exit"
 	"edgert/internal/network"
+	"edgert/internal/terminal"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/zenoh"
@@ -90,14 +91,8 @@ type Config struct {
 
 	HTTP string // where the page listens, HOST:PORT; empty: nowhere
 
-	Status StatusWriter // live status line; nil: none
+	Status *terminal.Terminal // live status line; nil: none
 	Log    *slog.Logger
-}
-
-// StatusWriter is a terminal that shows one line, without its end; Clear removes it.
-type StatusWriter interface {
-	io.Writer
-	Clear()
 }
 
 // Check refuses what cannot run, naming the flag, what was got and what is wanted.

@@ -66,7 +66,8 @@ type controlConfig struct {
 	stats         *tickStats
 }
 
-// bus is what the tick asks of an arm beside what its Follower does.
+// bus is what the tick asks of an arm beside what its Follower does: of a
+// *hotplug.Arm, and in tests of joints that need no motors.
 type bus interface {
 	BusWait() rt.Wait
 	Warned() uint32 // joints that are too hot or whose supply is too low for the robot's description

@@ -103,10 +103,12 @@ type Loop struct {
 	suspended    atomic.Int64 // ns
 }
 
-// cpuMeter is a simulated Clock that also simulates the CPU time of the calling thread.
+// cpuMeter is a simulated Clock that also simulates the CPU time of the calling
+// thread; rttest.Clock is one, and package rt does not import its tests.
 type cpuMeter interface{ ThreadCPU() time.Duration }
 
-// stealMeter is a simulated Clock that also simulates a host's steal time.
+// stealMeter is a simulated Clock that also simulates a host's steal time; only tests
+// have one.
 type stealMeter interface{ StealTime() time.Duration }
 
 // NewLoop panics on a nil Clock and on a period that is not positive.

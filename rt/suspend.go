@@ -9,7 +9,8 @@ const suspendMin = 10 * time.Millisecond
 // small.
 const suspendTries = 8
 
-// suspendMeter is a Clock that also counts for how long the machine was suspended.
+// suspendMeter is a Clock that also counts for how long the machine was suspended:
+// the kernel's on Linux, not elsewhere, and rttest.Clock.
 type suspendMeter interface{ Suspended() time.Duration }
 
 // Suspension finds out that the machine was suspended: the monotonic clock stops

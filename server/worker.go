@@ -22,7 +22,8 @@ const (
 )
 
 // Model runs a policy for row i of a batch. Its slices are views of the tensors,
-// valid for its life. Nothing here may allocate.
+// valid for its life. Nothing here may allocate. It is a *policy.Model, or
+// servertest's, which needs no ONNX Runtime.
 //
 // Owner: worker.
 type Model interface {

@@ -158,7 +158,7 @@ type pipeline struct {
 
 // open opens all cameras, without a policy.
 func (cfg *Config) open(clock rt.Clock) (all []*pipeline, err error) {
-	world := func() capture.World { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
+	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
 	encoding := capture.Encoding{Quality: defaultQuality}
 	if cfg.Quality != nil {
 		encoding = capture.Encoding{Quality: *cfg.Quality, Reencode: true}

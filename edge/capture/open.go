@@ -16,6 +16,7 @@ import (
 	"edgert/camera/v4l2"
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/sim"
 )
 
 const (
@@ -24,18 +25,13 @@ const (
 	usualFPS    = 30
 )
 
-// World lends cameras on a simulated arm.
-type World interface {
-	Camera(name string, format camera.Format) camera.Source
-}
-
 // Options is what Open needs beside the flag.
 type Options struct {
 	Clock        rt.Clock
-	World        func() World // called for a simulated camera
-	WantW, WantH int          // what the policy wants, 0: anything
-	SimFPS       int          // of a simulated camera that the policy uses
-	Decoded      bool         // pictures will be decoded: sent raw, or in another quality
+	World        func() *sim.Live // called for a simulated camera
+	WantW, WantH int              // what the policy wants, 0: anything
+	SimFPS       int              // of a simulated camera that the policy uses
+	Decoded      bool             // pictures will be decoded: sent raw, or in another quality
 }
 
 // OpenFiles opens a camera of files and refuses what can be none; nil is left to Open.

@@ -33,7 +33,7 @@ func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 		return exit.Errorf(exit.Usage, "-o %s: want *.jpg or *.png", file)
 	}
 	clock := rt.KernelClock()
-	world := func() World { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
+	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
 	source, picked, err := Open(c, Options{Clock: clock, World: world, Decoded: encoding.Reencode || encoding.Quality == 0})
 	if err != nil {
 		return err

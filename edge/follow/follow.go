@@ -28,7 +28,8 @@ const (
 	busSilence = 200 * time.Millisecond // nothing may move
 )
 
-// Bus is what a Follower needs of an arm; *hotplug.Arm is one.
+// Bus is what a Follower needs of an arm: of a *hotplug.Arm, and in tests of joints
+// that need no motors.
 type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale uint32)
 	Positions(dst []float32)

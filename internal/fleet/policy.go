@@ -25,7 +25,7 @@ type Observation struct {
 // be empty.
 type Answer struct{ Robot, Model []float32 }
 
-// Policy answers observations.
+// Policy answers observations: Exported, and in tests rules whose answers are known.
 type Policy interface {
 	// Horizon is the rows of an answer, DOF their width.
 	Horizon() int

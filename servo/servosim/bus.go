@@ -49,7 +49,8 @@ type Plant interface {
 
 // Turner is a Plant that reports how fast its shafts turn, in counts per second. For
 // any other Plant the present velocity is computed from how far a shaft has come
-// since the reading before, which may be long ago.
+// since the reading before, which may be long ago. All plants outside of tests are
+// Turners; a test's need not be.
 type Turner interface {
 	Plant
 	Speed(now rt.Instant, joint int) float64
@@ -57,6 +58,7 @@ type Turner interface {
 
 // Sinker is a Plant whose joints have weight: without torque they turn towards a
 // place to rest at, at so many counts per second; 0: they stay where they are.
+// motor.Ideal and sim.Live are Sinkers; the motors of motor.Fitted have a load.
 type Sinker interface {
 	Plant
 	Sink(now rt.Instant, joint int, rest int, speed float64)

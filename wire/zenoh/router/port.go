@@ -5,7 +5,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// Client is the session of the same process, as the router sees it.
+// Client is the session of the same process, as the router sees it: an interface,
+// because the session's package imports this one.
 type Client interface {
 	// Receive keeps a message that is for the session. It is called with the
 	// router's lock held, so it neither blocks nor calls back.
