@@ -88,20 +88,41 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for i := range 2000 {
 		tick(i)
 	}
-	before := counted()
-	for i := range ticks {
-		tick(i)
-	}
-	// Silent for a while: keep-alives alone.
-	time.Sleep(50 * time.Millisecond)
-	mallocs := counted() - before
-	t.Logf("%d observations, %d MB, %d chunks, %d mallocs, stats %+v", seen.Load(), observed.Load()>>20, chunks.Load(), mallocs, edge.Stats())
-	if seen.Load() < int64(ticks)/2 || chunks.Load() < int64(ticks)/2 {
-		t.Errorf("%d observations and %d chunks arrived of %d ticks: the test did not exercise the path", seen.Load(), chunks.Load(), ticks)
-	}
+	mallocs := fewestMallocs(t, func() {
+		seen.Store(0)
+		chunks.Store(0)
+		for i := range ticks {
+			tick(i)
+		}
+		// Silent for a while: keep-alives alone.
+		time.Sleep(50 * time.Millisecond)
+		if seen.Load() < int64(ticks)/2 || chunks.Load() < int64(ticks)/2 {
+			t.Errorf("%d observations and %d chunks arrived of %d ticks: the test did not exercise the path", seen.Load(), chunks.Load(), ticks)
+		}
+	})
+	t.Logf("%d observations, %d MB in all, %d chunks, %d mallocs, stats %+v", seen.Load(), observed.Load()>>20, chunks.Load(), mallocs, edge.Stats())
 	if mallocs != 0 {
 		t.Errorf("%d mallocs in %d ticks, want 0", mallocs, ticks)
 	}
+}
+
+// fewestMallocs runs a window until nothing is allocated in one, at most three times,
+// and returns the fewest mallocs. What grows once, such as another thread of the
+// runtime on a busy machine, is over by the next; what a message or a tick allocates
+// comes in each.
+func fewestMallocs(t *testing.T, window func()) (fewest uint64) {
+	t.Helper()
+	fewest = math.MaxUint64
+	for try := 1; try <= 3 && fewest > 0 && !t.Failed(); try++ {
+		before := counted()
+		window()
+		n := counted() - before
+		fewest = min(fewest, n)
+		if n > 0 {
+			t.Logf("window %d: %d mallocs", try, n)
+		}
+	}
+	return fewest
 }
 
 func TestPutAllocatesNothing(t *testing.T) {
