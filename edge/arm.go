@@ -21,7 +21,7 @@ const (
 	measureTries   = 3 // the fastest counts: a slow one may be another program's
 	lossyRetries   = 3 // measurements more, of a bus that loses too much
 	lossyPause     = 500 * time.Millisecond
-	busShare       = 0.6             // of the period that the slowest cycles may take
+	busShare       = 0.6             // share of the period that the slowest cycles may take
 	udevTime       = 2 * time.Second // for udev to give a new device its group
 	simCameraFPS   = 60              // a simulated camera is as fast as the world
 )

@@ -61,7 +61,7 @@ type Config struct {
 	Calibration string  // file; empty: LeRobot's place, and for sim the simulator's own
 	Cameras     []capture.Config
 	Connect     []string // Zenoh endpoints of the server or router, one of which is used
-	TLS         TLS      // of tls/ endpoints
+	TLS         TLS      // certificates for tls/ endpoints
 	Service     string   // empty: the only one in reach
 	Task        string
 	ID          string       // empty: this host's own
@@ -69,7 +69,7 @@ type Config struct {
 	Stages      stage.Config // between schedule and bus
 	Record      io.Writer    // a line for each action that ran; nil: none
 	Duration    time.Duration
-	Seed        uint64 // of the simulated world
+	Seed        uint64 // the simulated world's
 	RT          rt.Mode
 	CPU         int  // to pin the tick to, rt.UnpinnedCPU otherwise
 	JPEGQuality int  // 0: raw pictures

@@ -40,13 +40,13 @@ type control struct {
 	session  sessionState
 	out      mailboxes
 
-	blocked    block      // of this tick
+	blocked    block      // why this tick sends nothing
 	paused     bool       // the last tick was
 	needResume bool       // an operator is waited for, since a motor has restarted
 	warned     uint32     // joints that a warning was emitted for
 	source     rt.Instant // when what the last action is made from was measured; 0: none ran
 	merged     chunk.Chunk
-	phases     *rt.Laps              // of the tick, by phaseNames
+	phases     *rt.Laps              // parts of the tick, by phaseNames
 	failed     atomic.Pointer[error] // any thread: why the run ends
 }
 
@@ -85,16 +85,16 @@ type operatorRequests struct {
 // runState is where the run stands.
 type runState struct {
 	state        state
-	since        rt.Instant // of which stats.inState has been told
+	since        rt.Instant // stats.inState holds the time until then
 	lastMerge    rt.Instant
-	firstRequest rt.Instant // of those that nothing has answered; 0: none
+	firstRequest rt.Instant // the first that nothing has answered; 0: none
 	resets       uint32     // carried out
 }
 
 // sessionState is what this tick's requests say, and what the answers must repeat.
 type sessionState struct {
 	epoch   uint32
-	key     int64 // of the newest request
+	key     int64 // the newest request's
 	episode uint32
 	start   bool               // the next observation starts the episode
 	recent  [4]*record.Session // by epoch
@@ -131,7 +131,7 @@ type snapshot struct {
 // source is how old the pictures of a request were, for the tick.
 type source struct {
 	key int64
-	at  rt.Instant // of the state or the oldest picture, whichever is older
+	at  rt.Instant // when the state or the oldest picture was taken, whichever is older
 }
 
 // view is the newest tick, for the page.

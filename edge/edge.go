@@ -65,7 +65,7 @@ type Edge struct {
 	operator net.Listener
 	page     *page.Page  // nil: none
 	record   *record.Log // nil: none
-	closers  []func()    // of what was opened, in that order
+	closers  []func()    // what closes each thing that was opened, in the order of opening
 
 	devices
 	net      wire.Session
@@ -88,10 +88,10 @@ type devices struct {
 	simBus      *servosim.Bus // nil on hardware
 	world       *sim.Live     // nil on hardware
 	still       *sim.Live     // what simulated cameras see on a real bus
-	files       []openedFile  // of the cameras, those that play files
+	files       []openedFile  // the cameras that play files
 	cameras     []*capture.Camera
-	encoders    []*capture.Encoder // of each
-	cameraWaits []waitLog          // of each; owner: the housekeeping goroutine
+	encoders    []*capture.Encoder // each camera's
+	cameraWaits []waitLog          // each camera's; owner: the housekeeping goroutine
 }
 
 type openedFile struct {
@@ -103,9 +103,9 @@ type openedFile struct {
 type outcome struct {
 	armOpen  rt.Instant // when the arm was
 	started  rt.Instant
-	steal    time.Duration // of the host, at the start
+	steal    time.Duration // time the host had taken at the start
 	heap     heapWindow
-	score    sim.Score // of the simulated world, before the arm parks
+	score    sim.Score // the simulated world's, before the arm parks
 	scored   bool
 	ran      bool  // for all of --duration
 	held     bool  // the arm stays under torque, as --on-exit asks

@@ -20,8 +20,8 @@ const (
 	// maxSuffix bounds how many edges on one host may share a configured id.
 	maxSuffix = 64
 
-	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // of an id, so that each of its suffixes fits
-	maxSocketBytes = 107                            // of a path, unix(7)
+	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // length of an id, so that each of its suffixes fits
+	maxSocketBytes = 107                            // length of a path, unix(7)
 )
 
 // identity is a robot's name on the network, its own while it locks a file.
@@ -155,7 +155,7 @@ func hostID(path string) (string, error) {
 		return "", err
 	}
 	id := "edge-" + newInstance()[:8]
-	// Another edge may be doing the same: whoever makes the file first wins.
+	// Another edge may be doing the same: the first to make the file wins.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
 		return "", err

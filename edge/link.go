@@ -19,7 +19,7 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 	resetLimit    = time.Second           // the server's acknowledgement of a reset
-	restPoll      = 50 * time.Millisecond // of a rest, for its end, and for a lost session
+	restPoll      = 50 * time.Millisecond // looks for a rest's end, and for a lost session
 	tokenGrace    = 2 * time.Second       // for the token to appear after the session is open
 
 	compatTimeouts = 3 // lost requests in a row that cost LeRobot's client its session
@@ -41,7 +41,7 @@ type contract struct {
 	fps       float64 // actions per second of the run
 	horizon   int
 	prefixEnd int
-	shapes    []wire.CameraShape // of the policy's pictures, where the server says
+	shapes    []wire.CameraShape // the policy's pictures, where the server says
 }
 
 // link keeps a session open with one server.
@@ -51,7 +51,7 @@ type link struct {
 	cfg      *Config
 	identity *identity
 	names    []string // action names in order
-	units    []string // of each
+	units    []string // each action's
 	log      *slog.Logger
 	clock    rt.Clock
 	net      wire.Session
@@ -62,14 +62,14 @@ type link struct {
 	contract          contract
 	publisher         wire.Publisher
 	epoch             uint32
-	presenceToken     wire.Declaration // of this robot and epoch
+	presenceToken     wire.Declaration // says that this robot is there, in this epoch
 	sessionID         string
 	tokenBack         atomic.Bool  // transport: the server's liveliness token came (back); ends a rest
 	tokenLost         atomic.Bool  // transport: it went away since the handshake began, even if it is back
 	serverToken       atomic.Int32 // whether it is there, written by the transport too
 	openedAt          rt.Instant
 	opened            atomic.Uint64
-	lastError         string // of connect, so that it is logged once
+	lastError         string // connect's, so that it is logged once
 	duplicateReported bool
 }
 

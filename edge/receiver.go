@@ -41,7 +41,7 @@ type receiver struct {
 	inbox   *rt.Latest[answer]
 	stats   *tickStats
 	event   wire.Event
-	onEvent func(wire.Event) // of the server, rare; nil: only counted
+	onEvent func(wire.Event) // gets the server's events, rare; nil: only counted
 }
 
 func newReceiver(onEvent func(wire.Event)) *receiver {

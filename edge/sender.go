@@ -19,8 +19,8 @@ type sender struct {
 	// Constant after Open.
 	dof      int
 	cameras  []*capture.Camera
-	encoders []*capture.Encoder // of each
-	previews []*capture.Preview // of each; nil: there is no page
+	encoders []*capture.Encoder // each camera's
+	previews []*capture.Preview // each camera's; nil: there is no page
 	task     string
 
 	clock  rt.Clock
@@ -30,9 +30,9 @@ type sender struct {
 	uplink *atomic.Pointer[uplink]
 	stats  *tickStats
 
-	noise       *rand.PCG // of the stamps
+	noise       *rand.PCG // random bits of the stamps
 	observation wire.Observation
-	taken       []rt.Instant // of the pictures in observation that are not published to previews yet; 0: none
+	taken       []rt.Instant // when the pictures in observation that are not published to previews yet; 0: none
 	stale       []string     // wire names, of this observation
 	body        []byte
 	header      []byte

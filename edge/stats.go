@@ -32,7 +32,7 @@ var dropNames = func() (names [numDrops]string) {
 type tickStats struct {
 	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
-	starvedBus                                 atomic.Uint64 // of starved: the bus was silent
+	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
 	size                                       atomic.Int64
 	state, episode                             atomic.Uint32
 	touched, armed, busFault, needResume       atomic.Bool             // touched: torque may be on; needResume: an operator is waited for; busFault: gave up for the bus's sake

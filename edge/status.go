@@ -13,7 +13,7 @@ type Status struct {
 	ID            string             `json:"id"`
 	Schedule      string             `json:"schedule"`
 	FPS           float64            `json:"fps"`
-	Server        *ServerSummary     `json:"server,omitempty"` // of the newest session
+	Server        *ServerSummary     `json:"server,omitempty"` // the newest session's server
 	Ticks         uint64             `json:"ticks"`
 	OverrunsOwn   uint64             `json:"overruns_own"`
 	OverrunsHost  uint64             `json:"overruns_host"`
@@ -59,7 +59,7 @@ type LiveFrames struct {
 type LiveTick struct {
 	AgeMS       float64  `json:"age_ms"` // since it began
 	LatenessUS  float64  `json:"lateness_us"`
-	ActionAgeMS *float64 `json:"action_age_ms"` // of what the arm does, as it is now; null before the first action
+	ActionAgeMS *float64 `json:"action_age_ms"` // age of what the arm does, as it is now; null before the first action
 }
 
 // Joint is one joint in the newest tick, in the robot's units.
@@ -120,7 +120,7 @@ type BusSummary struct {
 	P99     float64 `json:"us_p99"`
 
 	// Beyond the contract, of Dynamixels.
-	FastReads uint64 `json:"fast_reads,omitempty"`     // of cycles: one merged reply brought all
+	FastReads uint64 `json:"fast_reads,omitempty"`     // cycles in which one merged reply brought all
 	Fallbacks uint64 `json:"fast_fallbacks,omitempty"` // times that plain reads took over
 	FastTries uint64 `json:"fast_tries,omitempty"`     // times that a fast one was tried again
 }
@@ -131,8 +131,8 @@ type Frames struct {
 	Dropped  uint64  `json:"dropped"`
 	Age      float64 `json:"age_ms_p99"`
 	Errors   uint64  `json:"errors"`   // failed attempts to get one
-	Missed   uint64  `json:"missed"`   // of the dropped: the driver had no room, or lost them
-	Skipped  uint64  `json:"skipped"`  // of the dropped: a newer one was there already
+	Missed   uint64  `json:"missed"`   // those of the dropped for which the driver had no room, or lost them
+	Skipped  uint64  `json:"skipped"`  // those of the dropped where a newer one was there already
 	Broken   uint64  `json:"broken"`   // marked bad by the driver, or JPEG that was not whole
 	Restarts uint64  `json:"restarts"` // times that the camera was set up again
 	Stale    uint64  `json:"stale"`    // observations with a picture older than its max-age

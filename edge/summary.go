@@ -28,7 +28,7 @@ type Summary struct {
 	Exit         Ending            `json:"exit"`
 
 	// Beyond the contract.
-	Phases       map[string]ShortQuantiles `json:"phases_us"` // of a tick: read, act, merge, ask, and all of it as tick
+	Phases       map[string]ShortQuantiles `json:"phases_us"` // parts of a tick: read, act, merge, ask, and all of it as tick
 	Compat       bool                      `json:"compat,omitempty"`
 	Multiplier   int                       `json:"interpolation_multiplier"`
 	Recorded     uint64                    `json:"actions_recorded,omitempty"`
@@ -36,7 +36,7 @@ type Summary struct {
 	Horizon      int                       `json:"horizon"`
 	SMin         int                       `json:"s_min"`
 	LatencySteps int                       `json:"latency_estimate_steps"`
-	StarvedBus   uint64                    `json:"starved_by_bus"` // of starved_ticks: the bus was silent
+	StarvedBus   uint64                    `json:"starved_by_bus"` // those of starved_ticks on which the bus was silent
 	Skipped      uint64                    `json:"ticks_skipped"`
 	Replaced     uint64                    `json:"observations_replaced"`
 	SendErrors   uint64                    `json:"send_errors"`
@@ -46,7 +46,7 @@ type Summary struct {
 	MallocWindow uint64                    `json:"path_mallocs_ticks"`
 	MallocBytes  uint64                    `json:"path_mallocs_bytes"`
 	ForcedGC     uint64                    `json:"gc_forced"`
-	ExcusedMS    float64                   `json:"excused_ms"` // of overruns_host: how much longer than their periods, together
+	ExcusedMS    float64                   `json:"excused_ms"` // how much longer than their periods those of overruns_host were, together
 	StealMS      float64                   `json:"host_steal_ms"`
 	CPUShare     float64                   `json:"rt_cpu_share"`
 	RSSMB        float64                   `json:"rss_mb"`

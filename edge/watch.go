@@ -115,7 +115,7 @@ func (e *Edge) endWatch() {
 
 // jointLists puts every bit set of joints into words, so that the log does not allocate.
 func jointLists(r robot.Robot) []string {
-	lists := make([]string, 1<<min(len(r.Motors), 8)) // of larger arms only some
+	lists := make([]string, 1<<min(len(r.Motors), 8)) // only some of a larger arm's
 	for set := range lists {
 		lists[set] = r.Joints(uint32(set))
 	}

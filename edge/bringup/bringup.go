@@ -39,7 +39,7 @@ type session struct {
 	lines    chan string // that the operator types; closed at the end of the input
 	bus      *servo.Bus
 	port     servo.Port
-	writeErr error // of Out; nil: none
+	writeErr error // the first failed write to Out; nil: none
 }
 
 // maxLine bounds what an operator types.

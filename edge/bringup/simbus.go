@@ -41,12 +41,12 @@ type SimBusConfig struct {
 }
 
 const (
-	simBusNice    = -10      // of an edge's threads
+	simBusNice    = -10      // niceness of an edge's threads
 	singleRobot   = "single" // the name of a bus with one motor
 	gearPlay      = 11       // a degree in counts, as an STS3215 was measured to have
 	sinkTurns     = 1.0 / 6  // turns a second of sinkingJoints
 	encoderNoise  = 1        // counts
-	simResolution = 4096     // of the encoders in sim.World
+	simResolution = 4096     // counts a turn of the encoders in sim.World
 )
 
 // armLoads is gravity on a small arm's joints, its upper arm level, and gear play.

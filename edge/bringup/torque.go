@@ -21,7 +21,7 @@ import (
 type TorqueOffConfig struct {
 	Bus    string // sim, or a serial port
 	Robot  string // so101
-	OnExit string // of the run, as ExecStopPost= sees it: see heldOnPurpose
+	OnExit string // how the run ended, as ExecStopPost= sees it: see heldOnPurpose
 }
 
 // TorqueOff tells all motors at once, then asks each for a confirmation; the error names

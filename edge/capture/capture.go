@@ -36,16 +36,16 @@ type Camera struct {
 	Newest *rt.Latest[Frame] // producer: capture thread; reader: sender
 
 	// Written by the sender.
-	Age               *rt.Hist      // of the picture when it left
+	Age               *rt.Hist      // the picture's age when it left
 	Stale             atomic.Uint64 // observations whose picture was older than MaxAge
 	warned, undecoded atomic.Uint64
-	decodeOutage      outage // of pictures that do not decode
+	decodeOutage      outage // pictures that do not decode
 
 	// Written by the capture thread.
 	captured, dropped, torn, errors atomic.Uint64
 	lost                            atomic.Bool                   // the last Grab failed
-	grabOutage                      outage                        // of failed Grabs and torn pictures
-	baseline                        atomic.Pointer[camera.Counts] // of the source with the first frame; nil before
+	grabOutage                      outage                        // failed Grabs and torn pictures
+	baseline                        atomic.Pointer[camera.Counts] // the source's counts with the first frame; nil before
 }
 
 type outage struct {
@@ -157,7 +157,7 @@ type Stats struct {
 	Captured  uint64        // handed on
 	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken
 	Torn      uint64        // JPEG that was not whole
-	Warned    uint64        // of those decoded here: JPEG with stray bytes, used all the same
+	Warned    uint64        // JPEG decoded here that had stray bytes, used all the same
 	Undecoded uint64        // JPEG that was whole by its markers and did not decode; the picture before it was used
 	Errors    uint64        // failed attempts to get one
 	Stale     uint64        // observations with a picture older than its bound

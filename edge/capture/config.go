@@ -44,10 +44,10 @@ type Config struct {
 	Width, Height int                // 0: what the policy wants, or near it
 	FPS           int                // 0: 60 for a simulated camera that the policy uses, else 30
 	Pixels        camera.PixelFormat // 0: the best
-	Crop          Rect               // of the camera's picture; zero: all of it
+	Crop          Rect               // part of the camera's picture; zero: all of it
 	Rotate        int                // 0, 90, 180, 270 degrees clockwise, after Crop
 	SendW, SendH  int                // what is sent, after Rotate; 0: what the policy wants, else as it is
-	Quality       int                // of JPEG; 0: the run's
+	Quality       int                // JPEG quality; 0: the run's
 	MaxAge        time.Duration      // older pictures are called stale; 0: DefaultMaxAge
 	Controls      []v4l2.Setting
 }

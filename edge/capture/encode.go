@@ -15,7 +15,7 @@ import (
 
 // Encoding is how pictures are sent, for all cameras of a run.
 type Encoding struct {
-	Quality  int  // of JPEG, 1 to 100; 0: raw
+	Quality  int  // JPEG quality, 1 to 100; 0: raw
 	Reencode bool // encode a camera's own JPEG anew, in this quality
 	WantW    int  // what the policy wants, 0: anything
 	WantH    int
@@ -40,8 +40,8 @@ type Encoder struct {
 
 	image     wire.Image // the last one that was encoded
 	imageAt   rt.Instant // 0: none yet
-	lastKey   int64      // of the frame that was encoded, or failed, last
-	err       error      // of that frame
+	lastKey   int64      // key of the frame that was encoded, or failed, last
+	err       error      // why that frame failed; nil: it did not
 	undecoded bool       // no picture has been decoded yet, and the camera must
 }
 

@@ -30,7 +30,7 @@ type Options struct {
 	Clock        rt.Clock
 	World        func() *sim.Live // called for a simulated camera
 	WantW, WantH int              // what the policy wants, 0: anything
-	SimFPS       int              // of a simulated camera that the policy uses
+	SimFPS       int              // rate of a simulated camera that the policy uses
 	Decoded      bool             // pictures will be decoded: sent raw, or in another quality
 }
 

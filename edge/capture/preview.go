@@ -18,8 +18,8 @@ const (
 	PreviewDelay = 500 * time.Millisecond
 	// previewMaxAge is the age up to which one copy serves several requests.
 	previewMaxAge   = 150 * time.Millisecond
-	previewMaxBytes = 8 << 20 // of a picture
-	previewQuality  = 80      // of pictures that are sent raw and encoded to be shown
+	previewMaxBytes = 8 << 20 // size of a picture
+	previewQuality  = 80      // JPEG quality of pictures that are sent raw and encoded to be shown
 )
 
 // ErrNoPicture means that there is none now; one may come.
@@ -28,8 +28,8 @@ var ErrNoPicture = errors.New("no picture")
 // Preview shows people pictures of observations; the sender copies requested ones.
 type Preview struct {
 	camera   *Camera
-	maxBytes int           // of one picture to show
-	encoder  *jpeg.Encoder // of raw pictures; nil: they are JPEG; guarded by mu
+	maxBytes int           // size of one picture to show
+	encoder  *jpeg.Encoder // encodes raw pictures; nil: they are JPEG; guarded by mu
 
 	// Owner: the sender thread.
 	source  *Encoder
@@ -48,7 +48,7 @@ type Preview struct {
 type pictureCopy struct {
 	taken  rt.Instant // by the camera
 	copied rt.Instant
-	w, h   int // of a raw one
+	w, h   int // size of a raw one
 	data   []byte
 }
 

@@ -8,7 +8,7 @@ import (
 
 // transform crops, rotates and scales RGB pictures with tables made once.
 type transform struct {
-	w, h       int // of the input
+	w, h       int // size of the input
 	crop       Rect
 	rotate     int
 	outW, outH int

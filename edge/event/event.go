@@ -9,7 +9,7 @@ type Code uint8
 // The codes, with what A and B of their Event are.
 const (
 	None            Code = iota
-	StateChanged         // of the run. A: state before; B: state after
+	StateChanged         // the run's state. A: state before; B: state after
 	TickOverrun          // by the tick itself. A: ns it computed and waited for the bus; B: ns the host took around it
 	Suspended            // A: ns that the machine was suspended
 	TorqueOn             //

@@ -127,7 +127,7 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 const ParkLimit = 3 * time.Second
 
 const (
-	parkSpeed     = 0.25 // of the robot's velocity limit
+	parkSpeed     = 0.25 // share of the robot's velocity limit
 	parkTolerance = 2.0  // robot units; nearer counts as there
 )
 

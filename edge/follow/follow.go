@@ -103,7 +103,7 @@ type Follower struct {
 	stalls      []stall
 	push        []float32 // per joint: which way it pushed when it was overloaded
 	scratch     []float32
-	reactions   servo.Reactions // of the last tick
+	reactions   servo.Reactions // the last tick's
 	silence     silence
 	slow        slowStart
 	rescue      rescue

@@ -12,7 +12,7 @@ import (
 
 // A joint stalls when its effort is high and its goal comes no nearer.
 const (
-	stallEffort = 0.8 // of what its motor's limits allow
+	stallEffort = 0.8 // share of what its motor's limits allow
 	stallOff    = 3.0 // robot units from its goal
 	stallTravel = 1.0 // robot units; less is no movement
 )

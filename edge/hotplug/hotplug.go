@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	pollInterval   = 20 * time.Millisecond // of KeepOpen while the arm is there
+	pollInterval   = 20 * time.Millisecond // between KeepOpen's looks while the arm is there
 	retryFirst     = 50 * time.Millisecond // between attempts to open
 	retryLast      = 500 * time.Millisecond
 	warmUpCycles   = 20              // cycles measured before the tick gets the arm
-	torqueOffFor   = 3 * time.Second // of RetryTorqueOff: a silent motor may be under torque
+	torqueOffFor   = 3 * time.Second // how long RetryTorqueOff tries: a silent motor may be under torque
 	torqueOffRetry = 50 * time.Millisecond
 )
 

@@ -34,16 +34,16 @@ const (
 	maxConnections     = 16                    // at once; the next wait in the kernel
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
 	requestInterval    = 20 * time.Millisecond // between two requests of all clients, in the long run
-	burst              = 16                    // of either, at once
-	maxHeaderBytes     = 4 << 10               // of a request; net/http adds as much again
-	readTimeout        = 2 * time.Second       // of a request
-	writeTimeout       = 5 * time.Second       // of its answer
-	idleTimeout        = 10 * time.Second      // of a connection
+	burst              = 16                    // connections or requests at once
+	maxHeaderBytes     = 4 << 10               // a request's header; net/http adds as much again
+	readTimeout        = 2 * time.Second       // reading a request
+	writeTimeout       = 5 * time.Second       // writing its answer
+	idleTimeout        = 10 * time.Second      // a connection without a request
 	shutdownTimeout    = 300 * time.Millisecond
 	maxPictures        = 4 // being sent at once
 
 	collectInterval = time.Second // between looks at the heap
-	collectBytes    = 16 << 20    // of garbage, well before the fuse of rt.HoldGC
+	collectBytes    = 16 << 20    // garbage that is collected, well before the fuse of rt.HoldGC
 	tickTimeout     = time.Second // for the end of a tick: the slowest rate's period
 	tickPoll        = time.Millisecond
 )
@@ -64,7 +64,7 @@ type Stats struct {
 	Connections uint64 `json:"connections"`
 	Requests    uint64 `json:"requests"`
 	Pictures    uint64 `json:"pictures"`
-	Refused     uint64 `json:"refused"`     // of requests: another machine's name, or no picture
+	Refused     uint64 `json:"refused"`     // requests refused: another machine's name, or no picture
 	Collections uint64 `json:"collections"` // by hand
 }
 
@@ -79,7 +79,7 @@ type Page struct {
 	buffers  chan []byte // memory of the pictures on their way; made by Watch
 	done     chan struct{}
 	running  sync.WaitGroup
-	rate     rateLimit // of requests
+	rate     rateLimit // requests of all clients
 
 	requests, pictures, refused, collections atomic.Uint64
 }

@@ -37,7 +37,7 @@ type Core struct {
 type Action struct {
 	Row    []float32     // [dof], behind the stages; nil: there is nothing to run. Lent until the next call
 	Policy []float32     // [dof], as the policy said it; nil: this tick took none. Lent until the next OnChunk
-	Age    time.Duration // of Policy
+	Age    time.Duration // Policy's age
 	TooOld bool          // the schedule had none but those past MaxAge
 }
 

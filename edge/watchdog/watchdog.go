@@ -27,7 +27,7 @@ import (
 
 const (
 	heartbeatFD   = 3                     // the first of exec.Cmd's ExtraFiles
-	pollInterval  = 50 * time.Millisecond // of the heartbeat
+	pollInterval  = 50 * time.Millisecond // between looks at the heartbeat
 	killTimeout   = 5 * time.Second       // for a killed process to end
 	torqueTimeout = 10 * time.Second      // to switch off an arm that is silent or unplugged
 )
