@@ -12,7 +12,7 @@ import (
 //
 //	action, age, tooOld := d.Pop(now, maxAge) // when an action is due
 //	result := d.OnChunk(now, &chunk)          // at most one answer
-//	if d.OnTick(now, state, &ask) { ... }     // send it; or d.OnIdleTick()
+//	if d.OnTick(now, state, &ask) { ... }     // send it; or d.OnTickWithoutObservation()
 //
 // Owner: the tick thread; it has no lock.
 type Discipline interface {
@@ -32,9 +32,9 @@ type Discipline interface {
 
 	// OnTick says whether an observation leaves now, and fills in what it says.
 	// state is the one just read, [dof] in robot units. Call it once a tick on
-	// which an observation could leave, else OnIdleTick.
+	// which an observation could leave, else OnTickWithoutObservation.
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
-	OnIdleTick()
+	OnTickWithoutObservation()
 
 	// SetSource says how old the oldest picture of request key is, once the pictures
 	// were taken: the answer's actions age from then where it is older than the state.

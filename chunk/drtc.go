@@ -59,7 +59,7 @@ func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 }
 
 //rt:noalloc
-func (d *drtc) OnIdleTick() { d.trigger.onIdleTick() }
+func (d *drtc) OnTickWithoutObservation() { d.trigger.onTickWithoutObservation() }
 
 //rt:noalloc
 func (d *drtc) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }

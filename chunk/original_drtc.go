@@ -80,7 +80,7 @@ func (d *originalDRTC) OnChunk(now rt.Instant, c *Chunk) Result {
 func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 	size := d.schedule.live
 	if size > d.c.Horizon-d.c.SMin || d.cooldown > 0 && d.c.Cooldown != cooldownOff {
-		d.OnIdleTick()
+		d.OnTickWithoutObservation()
 		return false
 	}
 	estimate := d.estimate()
@@ -109,7 +109,7 @@ func (d *originalDRTC) appendSpans(dst []Span, maxRows int) []Span {
 }
 
 //rt:noalloc
-func (d *originalDRTC) OnIdleTick() {
+func (d *originalDRTC) OnTickWithoutObservation() {
 	if d.c.Cooldown == cooldownCounts {
 		d.cooldown = max(d.cooldown-1, 0)
 	}

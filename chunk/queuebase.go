@@ -141,7 +141,7 @@ func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
 //
 //rt:noalloc
 func (b *queueBase) waiting() bool {
-	b.OnIdleTick()
+	b.OnTickWithoutObservation()
 	return b.waited < b.timeout
 }
 
@@ -195,7 +195,7 @@ func (b *queueBase) recovery() int {
 }
 
 //rt:noalloc
-func (b *queueBase) OnIdleTick() { b.waited = min(b.waited+1, b.timeout) }
+func (b *queueBase) OnTickWithoutObservation() { b.waited = min(b.waited+1, b.timeout) }
 
 //rt:noalloc
 func (b *queueBase) SetSource(key int64, source rt.Instant) { b.requests.setSource(key, source) }

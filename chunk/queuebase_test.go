@@ -455,7 +455,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 		b = hand(t, c, 1)
 		for range 10 { // it times out while nobody may ask
 			b.tick++
-			b.OnIdleTick()
+			b.OnTickWithoutObservation()
 		}
 		if got := b.deliver(1).Outcome; got != older {
 			t.Errorf("%s: an answer after the time-out = %v, want older", name, got)

@@ -16,12 +16,12 @@ type trigger struct {
 
 // onTick advances the cooldown and says whether to ask now. size is the actions
 // left after Pop and OnChunk; delay the estimate, at most size. Else call
-// onIdleTick.
+// onTickWithoutObservation.
 //
 //rt:noalloc
 func (t *trigger) onTick(size int) (fire bool, delay int) {
 	if !t.due && (size > t.c.Horizon-t.c.SMin || t.cooldown > 0) {
-		t.onIdleTick()
+		t.onTickWithoutObservation()
 		return false, 0
 	}
 	t.due = false
@@ -42,7 +42,7 @@ func (t *trigger) timeout(estimate, size int) int {
 }
 
 //rt:noalloc
-func (t *trigger) onIdleTick() { t.cooldown = max(t.cooldown-1, 0) }
+func (t *trigger) onTickWithoutObservation() { t.cooldown = max(t.cooldown-1, 0) }
 
 // askNow makes the next tick fire: the request under way is lost, or the actions
 // left are older than their number says.

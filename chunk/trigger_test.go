@@ -49,10 +49,10 @@ func TestLostChunkIsAskedForAgain(t *testing.T) {
 	}
 	// Ticks without a valid observation count down but do not fire.
 	for range 7 {
-		d.onIdleTick()
+		d.onTickWithoutObservation()
 	}
 	if fire, _ := d.onTick(0); !fire {
-		t.Errorf("onTick after %d idle ticks does not fire", 7)
+		t.Errorf("onTick after %d ticks without an observation does not fire", 7)
 	}
 	d.askNow()
 	if fire, _ := d.onTick(0); !fire {
@@ -206,7 +206,7 @@ func TestResume(t *testing.T) {
 			}
 		}
 		for range 15 {
-			d.OnIdleTick()
+			d.OnTickWithoutObservation()
 		}
 		if resume {
 			d.Resume()

@@ -73,7 +73,7 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 	}
 	c.ticks = 0
 	if !able {
-		c.Schedule.OnIdleTick()
+		c.Schedule.OnTickWithoutObservation()
 		c.idle = true
 		return false
 	}
