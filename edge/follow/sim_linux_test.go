@@ -301,7 +301,6 @@ func TestLimpJointOfMotors(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
 	a.arm.DisableTorque(1 << 4)
-	a.referee.Limp(rt.KernelClock().Now(), 5)
 	a.want[0] = -20
 	a.during(500 * time.Millisecond)
 	if err := a.bus.Unplug(); err != nil {

@@ -199,15 +199,6 @@ func (r *Referee) Consent(at rt.Instant) {
 	})
 }
 
-// Limp says that a servo has been let go on purpose.
-func (r *Referee) Limp(at rt.Instant, id uint8) {
-	r.record(at, func() {
-		if j := r.joint(id); j != nil {
-			j.limp = true
-		}
-	})
-}
-
 // PolicyGoal says where the policy wants a joint to be from now on.
 func (r *Referee) PolicyGoal(at rt.Instant, id uint8, raw int) {
 	r.record(at, func() {

@@ -346,7 +346,6 @@ func TestRules(t *testing.T) {
 			m.Consent(m.now())
 			m.goal(lift, 2048)
 		}, nil},
-		{"a goal for a servo that was called limp", func(m *match) { m.FirstChunk(m.now()); m.Limp(m.now(), lift); m.goal(lift, 2048) }, []Rule{Limp}},
 
 		{"an overloaded grip that is kept", func(m *match) { m.squeeze(overload); m.goal(grip, 2148); m.wait(time.Second) }, nil},
 		{"an overloaded grip that is tightened", func(m *match) { m.squeeze(overload); m.goal(grip, 2150); m.wait(time.Second) }, []Rule{Overload}},
