@@ -148,8 +148,9 @@ func TestPortWaitsAndReads(t *testing.T) {
 func serve(master int, done chan<- error) {
 	l := newLine(nil, 1, 2, 3, 4, 5, 6)
 	buf := make([]byte, 1024)
+	filled := 0
 	for {
-		n, err := unix.Read(master, buf)
+		n, err := unix.Read(master, buf[filled:])
 		if err == unix.EINTR {
 			continue
 		}
@@ -157,14 +158,18 @@ func serve(master int, done chan<- error) {
 			done <- err
 			return
 		}
-		for in := buf[:n]; len(in) >= 6; in = in[int(in[3])+4:] {
-			if reply := l.now(in[:int(in[3])+4]); len(reply) > 0 {
+		in := buf[:filled+n]
+		for len(in) >= 4 && len(in) >= int(in[3])+4 {
+			request := in[:int(in[3])+4]
+			in = in[len(request):]
+			if reply := l.now(request); len(reply) > 0 {
 				if _, err := unix.Write(master, reply); err != nil {
 					done <- err
 					return
 				}
 			}
 		}
+		filled = copy(buf, in) // a read may end inside a frame
 	}
 }
 
