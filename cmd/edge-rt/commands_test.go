@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,8 +134,9 @@ func TestJSONOfCommands(t *testing.T) {
 	}
 	tables := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	var first, last bringup.MonitorReport
-	if json.Unmarshal(tables[0], &first) != nil || json.Unmarshal(tables[len(tables)-1], &last) != nil || len(tables) < 2 || len(tables) > 10 || last.AtS <= first.AtS || last.AtS > 1.5 {
-		t.Errorf("monitor: %d tables, want 2 to 10 in a second\n%s", len(tables), text)
+	if json.Unmarshal(tables[0], &first) != nil || json.Unmarshal(tables[len(tables)-1], &last) != nil || len(tables) < 2 || len(tables) > 10 ||
+		first.AtS != 0 || last.AtS <= 0 || last.AtS > 1.5 || last.AtS != math.Round(last.AtS*1000)/1000 {
+		t.Errorf("monitor: %d tables, want 2 to 10 in a second, the first at 0, all at whole milliseconds\n%s", len(tables), text)
 	}
 	if m := last.Motors[5]; len(last.Motors) != 6 || m.Joint != "gripper" || m.ID != 6 || m.Raw == 0 || m.SupplyV == 0 || m.Torque || m.Error != "" || m.Position != nil {
 		t.Errorf("monitor: %+v", last.Motors)

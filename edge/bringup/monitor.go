@@ -9,6 +9,7 @@ import (
 
 	"edgert/edge/follow"
 	"edgert/internal/exit"
+	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/table"
@@ -60,7 +61,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
 		calibration = nil
 	}
-	began := s.Clock.Now()
+	var began rt.Instant // instant of the first table
 	if cfg.Duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, cfg.Duration)
@@ -75,7 +76,11 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 				fmt.Fprintf(s.Out, "\x1b[%dA", len(s.Robot.Motors)+1)
 			}
 		}
-		report := MonitorReport{AtS: s.Clock.Now().Sub(began).Seconds()}
+		now := s.Clock.Now()
+		if n == 0 {
+			began = now
+		}
+		report := MonitorReport{AtS: now.Sub(began).Round(time.Millisecond).Seconds()}
 		s.say("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY", "CURRENT", "STATE")
 		for _, m := range s.Robot.Motors {
 			reading, err := s.readMotor(m, calibration)
