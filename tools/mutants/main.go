@@ -37,7 +37,7 @@ var mutants = []mutant{
 	{"drive.go", "if (action-goal)*push < 0 {", "if (action-goal)*push > 0 {", "an overloaded joint pushes on and does not let go"},
 	{"drive.go", "	if f.silence.bus {\n		return\n	}\n", "", "goals leave while the arm is silent"},
 	{"read.go", "	f.Goal[j] = f.Place[j]\n", "", "a joint goes on from its old goal"},
-	{"arming.go", "case l&(Limp|EncoderFault) != 0, l&Torque != 0 && !f.rearmAll:", "case l&EncoderFault != 0, l&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
+	{"arming.go", "case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:", "case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
 }
 
 // tested is the package that holds the files and their tests.
