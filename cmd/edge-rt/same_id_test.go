@@ -81,8 +81,8 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not beside others, who might
 					}
 				}
 				t.Logf("%d chunks of %d requests, dropped %v; of %d actions %d came from the other's requests", s.Chunks, s.Requests, s.Dropped, len(actions), others)
-				if others > 0 || len(actions) < 100 {
-					t.Errorf("of %d actions that ran, %d came from the other's requests, want 0", len(actions), others)
+				if others > 0 || len(actions) < 30 { // of some 250 on an idle machine
+					t.Errorf("of %d actions that ran, %d came from the other's requests, want 0 of at least 30", len(actions), others)
 				}
 				foreign.Add(s.Dropped["foreign"])
 			})

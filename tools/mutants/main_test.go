@@ -1,0 +1,21 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A mutant whose text has moved would be found only by `make mutants`.
+func TestEveryMutantHasItsText(t *testing.T) {
+	for _, m := range mutants {
+		source, err := os.ReadFile(filepath.Join("..", "..", tested, m.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(source), m.old); n != 1 {
+			t.Errorf("%s: %q is there %d times, want once: mend the mutant (%s)", m.file, m.old, n, m.breaks)
+		}
+	}
+}
