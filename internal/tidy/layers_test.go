@@ -42,6 +42,7 @@ var layers = []struct {
 	{2, "wire/faulty", "a transport that loses, doubles and delays by a script"},
 	{2, "wire/zenoh", "the transport in pure Go"},
 	{2, "wire/zenohgo", "the transport on libzenohc"},
+	{2, "policy/tokenizer", "a text as a policy reads it, from files alone: neither graph nor bundle"},
 	{3, "chunk", "which action when"},
 	{3, "policy", "exported models"},
 	{3, "record", "log and replay"},

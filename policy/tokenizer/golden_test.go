@@ -1,0 +1,223 @@
+package tokenizer
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// golden returns a file that testdata/tokenizer/make.py has written.
+func golden(t testing.TB, name string) []byte {
+	t.Helper()
+	f, err := os.Open(filepath.Join("../../testdata/tokenizer", name+".gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// folder makes a bundle's tokenizer folder with one file.
+func folder(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func id(n int64) *int64 { return &n }
+
+// The specs of SmolVLA, Pi0 and Pi0.5, with room for the longest string.
+var (
+	smolSpec  = Spec{Kind: BPE, MaxLen: maxLen, PadID: 2, Template: "{task}"}
+	gemmaSpec = Spec{Kind: SentencePiece, MaxLen: maxLen, PadID: 0, BOSID: id(2), Template: "{task}"}
+	pi05Spec  = Spec{Kind: SentencePiece, MaxLen: 200, PadID: 0, BOSID: id(2), Template: "Task: {task}, State: {state};\nAction: ", Clean: true}
+)
+
+// load loads a tokenizer from a golden file.
+func load(t testing.TB, file, from string, spec Spec) *Tokenizer {
+	t.Helper()
+	return loadData(t, file, golden(t, from), spec)
+}
+
+func loadData(t testing.TB, file string, data []byte, spec Spec) *Tokenizer {
+	t.Helper()
+	tok, err := Load(folder(t, file, data), &spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// withoutDigits is smolvlm.json with ByteLevel as its only pre-tokenizer.
+func withoutDigits(t testing.TB) []byte {
+	t.Helper()
+	step := []byte(`{"type":"Digits","individual_digits":true},`)
+	data := golden(t, "smolvlm.json")
+	if !bytes.Contains(data, step) {
+		t.Fatal("smolvlm.json has no Digits step")
+	}
+	return bytes.Replace(data, step, nil, 1)
+}
+
+func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
+	var file struct {
+		Cases []struct {
+			Text       string
+			SmolVLM    []int64
+			GPT2       []int64
+			GemmaJSON  []int64 `json:"gemma_json"`
+			GemmaModel []int64 `json:"gemma_model"`
+			PlainModel []int64 `json:"plain_model"`
+		}
+	}
+	if err := json.Unmarshal(golden(t, "cases.json"), &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Cases) != 1000 {
+		t.Fatalf("%d cases, want 1000", len(file.Cases))
+	}
+	plain := gemmaSpec
+	plain.BOSID = nil
+	tokenizers := map[string]*Tokenizer{
+		"smolvlm.json": load(t, "tokenizer.json", "smolvlm.json", smolSpec),
+		"gpt2":         loadData(t, "tokenizer.json", withoutDigits(t), smolSpec),
+		"gemma.json":   load(t, "tokenizer.json", "gemma.json", gemmaSpec),
+		"gemma.model":  load(t, "tokenizer.model", "gemma.model", gemmaSpec),
+		"plain.model":  load(t, "tokenizer.model", "plain.model", plain),
+	}
+	for _, c := range file.Cases {
+		for name, want := range map[string][]int64{
+			"smolvlm.json": c.SmolVLM, "gpt2": c.GPT2, "gemma.json": c.GemmaJSON, "gemma.model": c.GemmaModel, "plain.model": c.PlainModel,
+		} {
+			if got, err := tokenizers[name].Encode(c.Text); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: Encode(%q) = %v, %v, want %v", name, c.Text, got, err, want)
+			}
+		}
+	}
+}
+
+func TestEveryCharacterIsOfTheKindThatPythonSees(t *testing.T) {
+	type run struct {
+		from rune
+		what string
+	}
+	var runs []run
+	for sc := bufio.NewScanner(bytes.NewReader(golden(t, "classes.txt"))); sc.Scan(); {
+		var r run
+		if _, err := fmt.Sscanf(sc.Text(), "%x %s", &r.from, &r.what); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, r)
+	}
+	names := [...]string{other: "other", letter: "letter", number: "number", space: "space"}
+	i := 0
+	for r := rune(0); r <= 0x10FFFF; r++ {
+		for i+1 < len(runs) && runs[i+1].from <= r {
+			i++
+		}
+		got := names[kindOf(r)]
+		if isDigit(r) {
+			got += "+digit"
+		}
+		if got != runs[i].what {
+			t.Errorf("%U is %s, want %s", r, got, runs[i].what)
+		}
+	}
+}
+
+type promptCase struct {
+	Mode    string
+	A, Span []float32
+	Task    string
+	State   []float32
+	Prompt  string
+	IDs     []int64
+}
+
+func promptCases(t testing.TB) []promptCase {
+	t.Helper()
+	var file struct{ Prompts []promptCase }
+	if err := json.Unmarshal(golden(t, "prompts.json"), &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Prompts) < 160 {
+		t.Fatalf("%d prompts, want 160", len(file.Prompts))
+	}
+	return file.Prompts
+}
+
+// withState returns a tokenizer like t with another state.
+func withState(t testing.TB, tok *Tokenizer, state State, dim int) *Tokenizer {
+	t.Helper()
+	other := *tok
+	state.Bins = Bins
+	other.spec.State = &state
+	if err := other.spec.Check(dim); err != nil {
+		t.Fatal(err)
+	}
+	return &other
+}
+
+// loadPi05 loads Gemma's tokenizer with Pi0.5's prompt and a state of one value.
+func loadPi05(t testing.TB) *Tokenizer {
+	t.Helper()
+	spec := pi05Spec
+	spec.State = &State{Bins: Bins, Mode: "identity"}
+	if err := spec.Check(1); err != nil {
+		t.Fatal(err)
+	}
+	return load(t, "tokenizer.json", "gemma.json", spec)
+}
+
+func TestPromptsAreThoseOfLeRobot(t *testing.T) {
+	tok := loadPi05(t)
+	dst, mask := make([]int64, pi05Spec.MaxLen), make([]bool, pi05Spec.MaxLen)
+	for _, c := range promptCases(t) {
+		p, err := withState(t, tok, State{Mode: c.Mode, A: c.A, Span: c.Span}, len(c.State)).Prompt(c.Task)
+		if err != nil {
+			t.Errorf("Prompt(%q): %v", c.Task, err)
+			continue
+		}
+		if p.whole {
+			t.Errorf("Prompt(%q) is tokenised whole, want its parts", c.Task)
+		}
+		p.remember()
+		for _, p.whole = range []bool{false, true} {
+			if err := p.Fill(dst, mask, c.State); err != nil {
+				t.Fatal(err)
+			}
+			checkFilled(t, fmt.Sprintf("%s %v: %q, whole %v", c.Mode, c.State, c.Prompt, p.whole), dst, mask, c.IDs, 0)
+		}
+	}
+}
+
+func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int64, pad int64) {
+	t.Helper()
+	if !slices.Equal(dst[:len(want)], want) {
+		t.Errorf("%s = %v, want %v", what, dst[:len(want)], want)
+	}
+	for i := range dst {
+		if mask[i] != (i < len(want)) || i >= len(want) && dst[i] != pad {
+			t.Errorf("%s: token %d is %d with mask %v, the prompt has %d", what, i, dst[i], mask[i], len(want))
+			return
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package tokenizer
+
+// symbol is a part of a text: a character at first, a piece in the end.
+type symbol struct {
+	id         int32 // none: no piece is this text
+	from, to   int32 // bytes of the text; the same: merged into the symbol before
+	prev, next int32 // living neighbours, none at the ends
+	frozen     bool  // merges with no neighbour
+}
+
+// candidate is a pair of neighbours that may become one. It is out of date once
+// either has merged with another.
+type candidate struct {
+	rank int32 // lower merges first; of the same rank the one further left
+	left int32
+	id   int32
+}
+
+// merged is what a pair becomes.
+type merged struct{ rank, id int32 }
+
+// merges says which neighbours become which piece, and in which order: by their
+// ids, as in a tokenizer.json, or by the text of both, as in a tokenizer.model.
+type merges struct {
+	byIDs   map[uint64]merged
+	byText  map[string]merged
+	longest int  // bytes of the longest text of byText
+	frozen  trie // user-defined pieces of a tokenizer.model
+}
+
+// pair is the key of byIDs.
+func pair(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
+
+// find returns what two neighbours become.
+//
+//rt:noalloc
+func (m *merges) find(text []byte, a, b *symbol) (merged, bool) {
+	if m.byText == nil {
+		found, ok := m.byIDs[pair(a.id, b.id)]
+		return found, ok
+	}
+	if a.frozen || b.frozen || int(b.to-a.from) > m.longest {
+		return merged{}, false
+	}
+	found, ok := m.byText[string(text[a.from:b.to])]
+	return found, ok
+}
+
+// append merges symbols, which are s.symbols, until no pair is left, and appends
+// the ids. It takes O(n log n) of the text's length: a symbol merges once.
+//
+//rt:noalloc
+func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, fall *[256]int32) []int64 {
+	s.queue = s.queue[:0]
+	for i := range symbols {
+		symbols[i].prev, symbols[i].next = int32(i-1), int32(i+1)
+	}
+	if len(symbols) > 0 {
+		symbols[len(symbols)-1].next = none
+	}
+	for i := range len(symbols) - 1 {
+		m.offer(text, symbols, int32(i), s)
+	}
+	for len(s.queue) > 0 {
+		c := s.pop()
+		left := &symbols[c.left]
+		if left.from == left.to || left.next == none {
+			continue
+		}
+		right := &symbols[left.next]
+		if now, ok := m.find(text, left, right); !ok || now.id != c.id {
+			continue
+		}
+		left.id, left.to, left.next = c.id, right.to, right.next
+		right.from = right.to
+		if left.next != none {
+			symbols[left.next].prev = c.left
+			m.offer(text, symbols, c.left, s)
+		}
+		if left.prev != none {
+			m.offer(text, symbols, left.prev, s)
+		}
+	}
+	for i := range symbols {
+		switch sym := &symbols[i]; {
+		case sym.from == sym.to:
+		case sym.id != none:
+			dst = append(dst, int64(sym.id))
+		default:
+			for _, b := range text[sym.from:sym.to] {
+				dst = append(dst, int64(fall[b]))
+			}
+		}
+	}
+	return dst
+}
+
+// offer puts the pair that begins at left into the queue, if it is one.
+//
+//rt:noalloc
+func (m *merges) offer(text []byte, symbols []symbol, left int32, s *scratch) {
+	a := &symbols[left]
+	if found, ok := m.find(text, a, &symbols[a.next]); ok {
+		s.push(candidate{found.rank, left, found.id})
+	}
+}
+
+// before is the order of the queue.
+//
+//rt:noalloc
+func (c candidate) before(d candidate) bool {
+	return c.rank < d.rank || c.rank == d.rank && c.left < d.left
+}
+
+// push and pop keep the queue a binary heap. container/heap would allocate for
+// each.
+//
+//rt:noalloc
+func (s *scratch) push(c candidate) {
+	s.queue = append(s.queue, c)
+	i := len(s.queue) - 1
+	for i > 0 && c.before(s.queue[(i-1)/2]) {
+		s.queue[i] = s.queue[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	s.queue[i] = c
+}
+
+//rt:noalloc
+func (s *scratch) pop() candidate {
+	top, last := s.queue[0], s.queue[len(s.queue)-1]
+	s.queue = s.queue[:len(s.queue)-1]
+	if len(s.queue) == 0 {
+		return top
+	}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(s.queue) {
+			break
+		}
+		if child+1 < len(s.queue) && s.queue[child+1].before(s.queue[child]) {
+			child++
+		}
+		if !s.queue[child].before(last) {
+			break
+		}
+		s.queue[i] = s.queue[child]
+		i = child
+	}
+	s.queue[i] = last
+	return top
+}

@@ -1,0 +1,149 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Kinds of tokenizers.
+const (
+	BPE           = "bpe"           // byte-level BPE in tokenizer.json
+	SentencePiece = "sentencepiece" // Gemma's BPE in tokenizer.json or tokenizer.model
+)
+
+// maxLen is the longest prompt that bundle.json may declare, in tokens.
+const maxLen = 4096
+
+// Bins is how many parts the range from -1 to 1 has in Pi0.5's prompt.
+const Bins = 256
+
+// Spec is what bundle.json says of the tokenizer.
+type Spec struct {
+	Kind   string `json:"kind"`
+	MaxLen int    `json:"max_len"`          // tokens of the graph's input, padding and all
+	PadID  int64  `json:"pad_id"`           // what fills the rest, on the right
+	BOSID  *int64 `json:"bos_id,omitempty"` // what stands before the text; absent: nothing
+
+	// Template is the prompt with {task} in it: "{task}\n" adds a newline to a task
+	// that does not end with one. Pi0.5's has {state} too, behind a space.
+	Template string `json:"template"`
+
+	// Clean strips the task and makes spaces of its underscores and newlines.
+	Clean bool `json:"clean,omitempty"`
+
+	State *State `json:"state,omitempty"`
+}
+
+// State is how Pi0.5 writes the robot's state into its prompt: each value is
+// normalised, then the number of its bin.
+type State struct {
+	Bins int    `json:"bins"` // 256
+	Mode string `json:"mode"` // quantiles, min_max: 2*(s-a)/span-1; mean_std: (s-a)/span; identity
+
+	A    []float32 `json:"a,omitempty"`    // the lower quantile, minimum or mean of each value
+	B    []float32 `json:"b,omitempty"`    // the upper one or the deviation; for people
+	Span []float32 `json:"span,omitempty"` // the divisor: b-a, or b with its epsilon
+
+	dim int // values of the state; from Check
+}
+
+const (
+	taskMark  = "{task}"
+	stateMark = "{state}"
+)
+
+// Check refuses what no policy with a state of stateDim values can have, and
+// remembers their number.
+func (s *Spec) Check(stateDim int) error {
+	switch {
+	case s.Kind != BPE && s.Kind != SentencePiece:
+		return fmt.Errorf("tokenizer: kind is %q, want %s or %s", s.Kind, BPE, SentencePiece)
+	case s.MaxLen < 1 || s.MaxLen > maxLen:
+		return fmt.Errorf("tokenizer: max_len is %d, want 1 to %d", s.MaxLen, maxLen)
+	case s.PadID < 0 || s.PadID > math.MaxInt32:
+		return fmt.Errorf("tokenizer: pad_id is %d, want a token's id", s.PadID)
+	case s.BOSID != nil && (*s.BOSID < 0 || *s.BOSID > math.MaxInt32):
+		return fmt.Errorf("tokenizer: bos_id is %d, want a token's id, or none", *s.BOSID)
+	case strings.Count(s.Template, taskMark) != 1 || len(s.Template) > MaxTaskBytes:
+		return fmt.Errorf("tokenizer: template is %.80q, want %s in it once", s.Template, taskMark)
+	}
+	if s.State == nil {
+		if strings.Contains(s.Template, stateMark) {
+			return fmt.Errorf("tokenizer: template has %s, but there is no state", stateMark)
+		}
+		return nil
+	}
+	between, tail, _ := strings.Cut(s.Template[strings.Index(s.Template, taskMark)+len(taskMark):], stateMark)
+	if strings.Count(s.Template, stateMark) != 1 || tail == "" || len(between) < 2 || !strings.HasSuffix(between, " ") {
+		return fmt.Errorf("tokenizer: template is %.80q, want %s behind %s, text and a space between them, and text behind", s.Template, stateMark, taskMark)
+	}
+	return s.State.check(stateDim)
+}
+
+func (s *State) check(stateDim int) error {
+	s.dim = stateDim
+	if stateDim < 1 {
+		return errors.New("tokenizer: state of no values, want at least one")
+	}
+	if s.Bins != Bins {
+		return fmt.Errorf("tokenizer: state.bins is %d, want %d", s.Bins, Bins)
+	}
+	switch s.Mode {
+	case "identity":
+		return nil
+	case "quantiles", "min_max", "mean_std":
+	default:
+		return fmt.Errorf("tokenizer: state.mode is %q, want quantiles, min_max, mean_std or identity", s.Mode)
+	}
+	if len(s.A) != stateDim || len(s.Span) != stateDim || len(s.B) != 0 && len(s.B) != stateDim {
+		return fmt.Errorf("tokenizer: state has %d a, %d b and %d span, want %d of each, as many as the state's values", len(s.A), len(s.B), len(s.Span), stateDim)
+	}
+	if slices.Contains(s.Span, 0) {
+		return errors.New("tokenizer: state.span has a 0, want the divisor with its epsilon")
+	}
+	return nil
+}
+
+// text returns the prompt with the task in it. {state} stays.
+func (s *Spec) text(task string) (string, error) {
+	if err := checkTask(task); err != nil {
+		return "", err
+	}
+	if s.Clean {
+		task = strings.NewReplacer("_", " ", "\n", " ").Replace(strip(task))
+	}
+	before, behind, _ := strings.Cut(s.Template, taskMark)
+	if behind == "\n" && strings.HasSuffix(task, "\n") {
+		behind = ""
+	}
+	return before + task + behind, nil
+}
+
+// bin returns the number of the bin that value i of the state falls into, from -1
+// to 255, and false for what is not a number. Each operation is rounded to
+// float32, as LeRobot's tensors are.
+//
+//rt:noalloc
+func (s *State) bin(i int, value float32) (bin int, ok bool) {
+	x := value
+	switch s.Mode {
+	case "quantiles", "min_max":
+		x = float32(float32(2*float32(value-s.A[i]))/s.Span[i]) - 1
+	case "mean_std":
+		x = float32(value-s.A[i]) / s.Span[i]
+	}
+	switch {
+	case x < -1:
+		return -1, true
+	case x >= 1:
+		return Bins - 1, true
+	case x != x:
+		return 0, false
+	}
+	// x+1 would round a small negative number up into the next bin; times 128 is
+	// exact.
+	return int(math.Floor(float64(x)*(Bins/2))) + Bins/2, true
+}

@@ -1,0 +1,275 @@
+// Package tokenizer reads a bundle's tokenizer and turns the task of a robot
+// into the token ids that the policy's graph wants.
+//
+// Load reads the folder; Tokenizer.Prompt tokenises a task, once; Prompt.Fill
+// writes the ids and their mask into the input tensors, on every request and
+// without allocating. The ids are those of LeRobot's own preprocessor, the
+// Python libraries tokenizers 0.22.2 and sentencepiece 0.2.3 behind it.
+//
+// # What is read
+//
+// Kind "bpe" is the byte-level BPE of GPT-2 in a tokenizer.json: pre-tokenizer
+// ByteLevel, alone or behind Digits, as SmolVLM2 has it. Kind "sentencepiece" is
+// the BPE of Gemma and PaliGemma with byte fallback: a tokenizer.json, whose
+// normalizer replaces each space by U+2581, or a tokenizer.model. Where both files
+// are there, tokenizer.json is read: it is what LeRobot uses. Any other component
+// of a tokenizer is refused by its name.
+//
+// The two files of Gemma differ in a task that holds the text of a special token:
+// a tokenizer.json makes "<bos>" one token, a tokenizer.model five characters.
+//
+// # One trip
+//
+// spec.go says what bundle.json says; json.go and model.go read the files. A task
+// is cut at the added tokens (trie.go), what is between them into words (words.go),
+// words into symbols, and neighbours are merged, best pair first (merge.go).
+// prompt.go makes the whole input of it, with the state of Pi0.5.
+//
+// # Why not a module
+//
+// Each of three modules was held against the 1,000 strings of testdata/tokenizer.
+// github.com/eliben/go-sentencepiece v0.6.0 reads only a tokenizer.model. Its ids
+// are right for the model of Gemma's shape; with plain.model, which has no long
+// pieces, it panics on 13 strings, the first one 17 spaces (slice bounds out of
+// range [:51] with capacity 48: two symbols longer together than any piece). Its
+// reader panics on a file without normalizer options.
+// github.com/gomlx/go-huggingface v0.3.1 wraps it.
+// github.com/sugarme/tokenizer v0.3.0 differs in 114 strings with SmolVLM2's
+// pipeline ("<image>" alone: want [6038], got none; it panics on a byte that has
+// no token) and in 469 with Gemma's ("\t": want [2 104], got [2 3]: no byte
+// fallback; "<2mass>": want [2 5], got [2 7745 7725 965 396 7720]).
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"unicode/utf8"
+
+	"edgert/internal/capped"
+)
+
+// MaxTaskBytes is the longest task.
+const MaxTaskBytes = 4096
+
+// Bounds of what a tokenizer's file may declare. Gemma's has 262,144 pieces and
+// 580,604 merges in 33 MB; the rest is reserve.
+const (
+	maxFileBytes     = 64 << 20
+	maxPieces        = 1 << 19
+	maxMerges        = 1 << 20
+	maxPieceBytes    = 1024
+	maxAdded         = 1 << 16 // added tokens
+	maxTrieBytes     = 1 << 20 // of all added tokens together, common beginnings once
+	maxPipelineBytes = 1 << 16 // of normalizer, pre-tokenizer or post-processor
+)
+
+// ErrFormat marks a file that this package does not read.
+var ErrFormat = errors.New("not a tokenizer of these kinds")
+
+// Tokenizer is a bundle's tokenizer. It is constant: many goroutines may use it.
+type Tokenizer struct {
+	spec Spec
+
+	raw   trie // added tokens that are matched in the text as it is
+	added trie // added tokens that are matched in the normalised text
+
+	bytes  *[256]int32    // byte-level: the token of each byte, none where there is none; nil: characters
+	digits bool           // byte-level: each digit is a word of its own
+	runes  map[rune]int32 // by character: its token; what is missing falls back to bytes
+	fall   [256]int32     // by character: the tokens of bytes
+	merges merges
+
+	joins bool // no token crosses the borders of a prompt's parts: see borders
+}
+
+// none is the token of what has none.
+const none = -1
+
+// Load reads a bundle's tokenizer folder: tokenizer.json, or tokenizer.model where
+// there is none. Spec.Check comes before it.
+func Load(dir string, spec *Spec) (*Tokenizer, error) {
+	parse := parseJSON
+	data, err := capped.ReadFile(filepath.Join(dir, "tokenizer.json"), maxFileBytes)
+	if errors.Is(err, os.ErrNotExist) && spec.Kind == SentencePiece {
+		parse = parseModel
+		data, err = capped.ReadFile(filepath.Join(dir, "tokenizer.model"), maxFileBytes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parse(data, spec)
+}
+
+// Encode returns the ids of a task: special tokens, template and all, without
+// padding. A task that has more than max_len is refused, never cut. With a state
+// in the prompt there is no such thing as a task's ids: want Prompt.
+func (t *Tokenizer) Encode(task string) (ids []int64, err error) {
+	if t.spec.State != nil {
+		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a request, not of a task")
+	}
+	text, err := t.spec.text(task)
+	if err != nil {
+		return nil, err
+	}
+	ids = t.whole(text)
+	if len(ids) > t.spec.MaxLen {
+		return nil, tooLong(len(ids), t.spec.MaxLen, "")
+	}
+	return ids, nil
+}
+
+func tooLong(got, allowed int, why string) error {
+	return fmt.Errorf("task has %d tokens%s, this policy reads at most %d: shorten it", got, why, allowed)
+}
+
+// checkTask refuses what Python would not see as a text, and what is too long to
+// look at.
+func checkTask(task string) error {
+	if len(task) > MaxTaskBytes {
+		return fmt.Errorf("task has %d bytes, want at most %d", len(task), MaxTaskBytes)
+	}
+	for i, r := range task {
+		if r == utf8.RuneError && task[i] != 0xEF {
+			return fmt.Errorf("task is not UTF-8: byte %#02x at %d", task[i], i)
+		}
+	}
+	return nil
+}
+
+// whole returns the ids of a whole prompt.
+func (t *Tokenizer) whole(text string) []int64 {
+	var s scratch
+	return t.append(t.start(nil), []byte(text), &s)
+}
+
+// start appends what stands before the text.
+//
+//rt:noalloc
+func (t *Tokenizer) start(dst []int64) []int64 {
+	if t.spec.BOSID != nil {
+		dst = append(dst, *t.spec.BOSID)
+	}
+	return dst
+}
+
+// scratch is memory that encoding works in.
+type scratch struct {
+	text    []byte // normalised
+	symbols []symbol
+	queue   []candidate
+}
+
+// room returns scratch for texts of n bytes. A byte is at most one symbol, but a
+// space becomes three bytes; each merge removes one candidate and adds two.
+func room(n int) scratch {
+	return scratch{make([]byte, 0, 3*n), make([]symbol, 0, 3*n), make([]candidate, 0, 6*n)}
+}
+
+// append appends the ids of the text. It allocates only where dst or s is short.
+//
+//rt:noalloc
+func (t *Tokenizer) append(dst []int64, text []byte, s *scratch) []int64 {
+	for len(text) > 0 {
+		at, n, id := t.raw.find(text)
+		dst = t.between(dst, text[:at], s)
+		if n > 0 {
+			dst = append(dst, int64(id))
+		}
+		text = text[at+n:]
+	}
+	return dst
+}
+
+// between appends the ids of a text that holds none of the raw added tokens.
+//
+//rt:noalloc
+func (t *Tokenizer) between(dst []int64, text []byte, s *scratch) []int64 {
+	if t.bytes == nil {
+		s.text = s.text[:0]
+		for _, b := range text {
+			if b == ' ' {
+				s.text = append(s.text, "▁"...)
+			} else {
+				s.text = append(s.text, b)
+			}
+		}
+		text = s.text
+	}
+	for len(text) > 0 {
+		at, n, id := t.added.find(text)
+		dst = t.words(dst, text[:at], s)
+		if n > 0 {
+			dst = append(dst, int64(id))
+		}
+		text = text[at+n:]
+	}
+	return dst
+}
+
+// words appends the ids of a text without added tokens.
+//
+//rt:noalloc
+func (t *Tokenizer) words(dst []int64, text []byte, s *scratch) []int64 {
+	if t.bytes == nil {
+		return t.merges.append(dst, text, t.characters(text, s), s, &t.fall)
+	}
+	for len(text) > 0 {
+		n := len(text)
+		if t.digits {
+			n = beforeDigit(text)
+		}
+		for part := text[:n]; len(part) > 0; {
+			w := nextWord(part)
+			dst = t.merges.append(dst, part[:w], t.fromBytes(part[:w], s), s, &t.fall)
+			part = part[w:]
+		}
+		text = text[n:]
+	}
+	return dst
+}
+
+// fromBytes makes a symbol of each byte that has a token; the others vanish, as
+// they do in the library when there is no unknown token.
+//
+//rt:noalloc
+func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
+	s.symbols = s.symbols[:0]
+	for i, b := range word {
+		if id := t.bytes[b]; id != none {
+			s.symbols = append(s.symbols, symbol{id: id, from: int32(i), to: int32(i + 1)})
+		}
+	}
+	return s.symbols
+}
+
+// characters makes a symbol of each piece that is never split, else of each
+// character. In a tokenizer.json one without a token is its bytes from the start,
+// which may merge; in a tokenizer.model only what is left over in the end.
+//
+//rt:noalloc
+func (t *Tokenizer) characters(text []byte, s *scratch) []symbol {
+	s.symbols = s.symbols[:0]
+	for i := 0; i < len(text); {
+		if n, id := t.merges.frozen.longest(text[i:]); n > 0 {
+			s.symbols = append(s.symbols, symbol{id: id, from: int32(i), to: int32(i + n), frozen: true})
+			i += n
+			continue
+		}
+		r, n := utf8.DecodeRune(text[i:])
+		id, ok := t.runes[r]
+		switch {
+		case ok:
+			s.symbols = append(s.symbols, symbol{id: id, from: int32(i), to: int32(i + n)})
+		case t.merges.byText != nil:
+			s.symbols = append(s.symbols, symbol{id: none, from: int32(i), to: int32(i + n)})
+		default:
+			for j := i; j < i+n; j++ {
+				s.symbols = append(s.symbols, symbol{id: t.fall[text[j]], from: int32(j), to: int32(j + 1)})
+			}
+		}
+		i += n
+	}
+	return s.symbols
+}

@@ -1,0 +1,72 @@
+package tokenizer
+
+import "fmt"
+
+// trie finds the earliest of many strings in a text, and of those that begin at
+// the same place the longest.
+type trie struct {
+	edges map[edge]int32  // to the next node; node 0 is the root
+	ends  map[int32]int32 // the id of the string that ends at a node
+	first [256]bool       // bytes that a string begins with
+}
+
+type edge struct {
+	node int32
+	b    byte
+}
+
+func (t *trie) insert(s string, id int32) error {
+	if t.edges == nil {
+		t.edges, t.ends = map[edge]int32{}, map[int32]int32{}
+	}
+	node := int32(0)
+	for i := range len(s) {
+		next, ok := t.edges[edge{node, s[i]}]
+		if !ok {
+			next = int32(len(t.edges) + 1)
+			t.edges[edge{node, s[i]}] = next
+		}
+		node = next
+	}
+	t.ends[node] = id
+	t.first[s[0]] = true
+	if len(t.edges) > maxTrieBytes {
+		return fmt.Errorf("added tokens of more than %d bytes", maxTrieBytes)
+	}
+	return nil
+}
+
+// longest returns the length of the longest string that text begins with, and its
+// id; 0 when there is none.
+//
+//rt:noalloc
+func (t *trie) longest(text []byte) (n int, id int32) {
+	if len(text) == 0 || !t.first[text[0]] {
+		return 0, 0
+	}
+	node := int32(0)
+	for i, b := range text {
+		next, ok := t.edges[edge{node, b}]
+		if !ok {
+			break
+		}
+		if end, ok := t.ends[next]; ok {
+			n, id = i+1, end
+		}
+		node = next
+	}
+	return n, id
+}
+
+// find returns where the first string begins, its length and its id; the text's
+// length and 0 when there is none.
+//
+//rt:noalloc
+func (t *trie) find(text []byte) (at, n int, id int32) {
+	for at = range text {
+		if n, id = t.longest(text[at:]); n > 0 {
+			return at, n, id
+		}
+	}
+	return len(text), 0, 0
+}
