@@ -85,7 +85,7 @@ func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 
 func TestTaskThatIsNotText(t *testing.T) {
 	tok := load(t, "tokenizer.json", "gemma.json", gemmaSpec)
-	for _, task := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "ok \xf0\x9f\xa4"} {
+	for _, task := range []string{"\xff", "\xef", "a\xc3", "\xed\xa0\x80", "ok \xf0\x9f\xa4"} {
 		if _, err := tok.Encode(task); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
 			t.Errorf("Encode(%q): %v, want it refused", task, err)
 		}

@@ -130,10 +130,12 @@ func checkTask(task string) error {
 	if len(task) > MaxTaskBytes {
 		return fmt.Errorf("task has %d bytes, want at most %d", len(task), MaxTaskBytes)
 	}
-	for i, r := range task {
-		if r == utf8.RuneError && task[i] != 0xEF {
+	for i := 0; i < len(task); {
+		r, n := utf8.DecodeRuneInString(task[i:])
+		if r == utf8.RuneError && n == 1 {
 			return fmt.Errorf("task is not UTF-8: byte %#02x at %d", task[i], i)
 		}
+		i += n
 	}
 	return nil
 }
