@@ -123,6 +123,45 @@ func pieceOf(text string, kind uint64, score float32) []byte {
 	return messageOf(1, append(p, varint(3, kind)...))
 }
 
+// smallModel is a tokenizer.model of bytes, from id 1 on, and a few pieces, from
+// 257 on.
+func smallModel(pieces ...[]byte) []byte {
+	model := slices.Concat(
+		messageOf(2, slices.Concat(varint(3, 2), varint(35, 1), varint(41, 2))),
+		messageOf(3, slices.Concat(messageOf(1, []byte("identity")), varint(3, 0), varint(4, 0))),
+		pieceOf("<unk>", unknown, 0),
+	)
+	for b := range 256 {
+		model = append(model, pieceOf(fmt.Sprintf("<0x%02X>", b), byteType, 0)...)
+	}
+	return slices.Concat(append([][]byte{model}, pieces...)...)
+}
+
+// The ids are sentencepiece 0.2.3's for the same models.
+func TestSmallModels(t *testing.T) {
+	a, b, c := pieceOf("a", normal, -8), pieceOf("b", normal, -9), pieceOf("c", normal, -7)
+	for _, tt := range []struct {
+		name  string
+		model []byte
+		text  string
+		want  []int64
+	}{
+		{"of the same score the left pair first", smallModel(a, b, c, pieceOf("bc", normal, -1), pieceOf("ab", normal, -1)), "abc", []int64{261, 259}},
+		{"the higher score first", smallModel(a, b, c, pieceOf("bc", normal, -1), pieceOf("ab", normal, -2)), "abc", []int64{257, 260}},
+		{"a user-defined piece does not merge", smallModel(a, b, c, pieceOf("bc", userDefined, 0), pieceOf("abc", normal, -1)), "abc", []int64{257, 260}},
+		{"the same piece without its definition", smallModel(a, b, c, pieceOf("bc", normal, 0), pieceOf("abc", normal, -1)), "abc", []int64{261}},
+		{"a piece of characters that are none", smallModel(a, pieceOf("xy", normal, -1)), "axyx", []int64{257, 258, 'x' + 1}},
+		{"a control character is text", smallModel(a, pieceOf("\n", control, 0)), "a\n", []int64{257, '\n' + 1}},
+	} {
+		spec := gemmaSpec
+		spec.BOSID = nil
+		tok := loadData(t, "tokenizer.model", tt.model, spec)
+		if got, err := tok.Encode(tt.text); err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q = %v, %v, want %v", tt.name, tt.text, got, err, tt.want)
+		}
+	}
+}
+
 func TestModelIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -83,6 +83,7 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			Text       string
 			SmolVLM    []int64
 			GPT2       []int64
+			Words      []int   // lengths
 			GemmaJSON  []int64 `json:"gemma_json"`
 			GemmaModel []int64 `json:"gemma_model"`
 			PlainModel []int64 `json:"plain_model"`
@@ -104,6 +105,13 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 		"plain.model":  load(t, "tokenizer.model", "plain.model", plain),
 	}
 	for _, c := range file.Cases {
+		var words []int
+		for text := []byte(c.Text); len(text) > 0; text = text[words[len(words)-1]:] {
+			words = append(words, nextWord(text))
+		}
+		if !slices.Equal(words, c.Words) {
+			t.Errorf("words of %q have %v bytes, want %v", c.Text, words, c.Words)
+		}
 		for name, want := range map[string][]int64{
 			"smolvlm.json": c.SmolVLM, "gpt2": c.GPT2, "gemma.json": c.GemmaJSON, "gemma.model": c.GemmaModel, "plain.model": c.PlainModel,
 		} {

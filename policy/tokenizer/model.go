@@ -197,9 +197,6 @@ func (f *modelFile) fill(t *Tokenizer) error {
 			return fmt.Errorf("piece %.80q is there twice", p.text)
 		}
 		seen[p.text] = true
-		if r, n := utf8.DecodeRuneInString(p.text); n == len(p.text) {
-			t.runes[r] = id
-		}
 		switch p.kind {
 		case userDefined:
 			if err := t.merges.frozen.insert(p.text, id); err != nil {
@@ -209,9 +206,12 @@ func (f *modelFile) fill(t *Tokenizer) error {
 		case normal:
 			t.merges.byText[p.text] = merged{ranks[i], id}
 			t.merges.longest = max(t.merges.longest, len(p.text))
+			if r, n := utf8.DecodeRuneInString(p.text); n == len(p.text) {
+				t.runes[r] = id
+			}
 		case byteType:
 			bytes[p.text] = id
-		case unknown, control:
+		case unknown, control: // no text becomes one
 		default:
 			return fmt.Errorf("piece %.80q has the type %d: not supported", p.text, p.kind)
 		}

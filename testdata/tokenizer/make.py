@@ -227,11 +227,14 @@ def prompts(rng: random.Random, ids_of) -> list[dict]:
     edge_cases = [-1.0, 1.0, -1.0000001, 0.99999994, -1e-30, 1e-30, 0.0, -0.0, -0.0078125, 3e38, -3e38, 1e-45, -1e-45]
     texts = tasks(rng, 160) + ["  pick_up\nthe cube \u00a0\x1c", "", "_", "task: 12, State: 3", "赤いキューブ 🤖", "<bos>", "a  b", ":", "\r\nx\t", "{state}", " {state} {task}"]
     out = []
+    modes = [NormalizationMode.IDENTITY, NormalizationMode.QUANTILES, NormalizationMode.MIN_MAX, NormalizationMode.MEAN_STD, NormalizationMode.QUANTILES]
     for i, task in enumerate(texts):
-        dim, mode = rng.choice([1, 6, 7, 14]), [NormalizationMode.IDENTITY, NormalizationMode.QUANTILES, NormalizationMode.MIN_MAX, NormalizationMode.MEAN_STD][i % 4]
+        dim, mode = rng.choice([1, 6, 7, 14]), modes[i % len(modes)]
         stats, case = statistics(rng, mode, dim)
         scale = 0.7 if mode == NormalizationMode.IDENTITY else 60
         state = torch.tensor([rng.gauss(0, scale) for _ in range(dim)], dtype=torch.float32)
+        if case.get("span") and i % 2:  # the edges of bins, where rounding decides
+            state = torch.tensor(case["a"]) + torch.tensor([rng.randrange(257) / 256 for _ in range(dim)]) * torch.tensor(case["span"])
         if i % 3 == 0:
             state[0] = rng.choice(edge_cases)
         step = {
@@ -312,6 +315,7 @@ def main() -> None:
             "text": s,
             "smolvlm": smol.encode(s).ids,
             "gpt2": gpt2.encode(s).ids,
+            "words": [len(w) for w, _ in gpt2.pre_tokenizer.pre_tokenize_str(s)],  # in bytes
             "gemma_json": gemma.encode(s).ids,
             "gemma_model": [2] + piece.encode(s),
             "plain_model": plain.encode(s),
