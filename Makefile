@@ -138,6 +138,18 @@ compare-live: setup build ## the same on edge-rt and lean-server in real time, 2
 train: ## train and export the demo policy again (an hour of one core, installs JAX)
 	tools/train/run.sh
 
+.PHONY: export-env
+export-env: ## install edgert-export, which makes bundles of LeRobot checkpoints, into .venv-export (Python 3.12)
+	@tools/export/setup.sh
+
+.PHONY: export-test
+export-test: export-env ## the exporter against LeRobot's own code on random checkpoints of every family (5 minutes)
+	cd tools/export && ../../.venv-export/bin/python -m pytest -q
+
+.PHONY: export-mutants
+export-mutants: export-env ## break the exporter a line at a time: a test must notice each (15 minutes)
+	.venv-export/bin/python tools/export/mutants.py
+
 UNITS := edge-rt@.service lean-server.service
 
 .PHONY: install
@@ -153,4 +165,4 @@ install: build ## install programs, units and udev rules (DESTDIR, PREFIX=/usr/l
 
 .PHONY: clean
 clean: ## remove what was built and installed here
-	rm -rf bin .venv
+	rm -rf bin .venv .venv-export

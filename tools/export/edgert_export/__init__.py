@@ -1,0 +1,3 @@
+"""Exports LeRobot checkpoints as bundles that lean-server serves."""
+
+VERSION = "1"

@@ -1,0 +1,191 @@
+"""Writes the bundle: graph, golden sets, manifest, licence, origin and report."""
+
+import json
+import shutil
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+from . import VERSION, golden, licence, timing
+from .checkpoint import ACTION, STATE, Checkpoint, lerobot_version, sha256
+from .errors import ExportError
+from .families import family_of
+from .onnx_graph import Runner, runner
+from .options import Options
+from .tracing import OPSET
+
+DTYPE_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+# Rows of the parity check, of each golden set, and of T(B).
+PARITY_ROWS = 16
+GOLDEN_ROWS = (1, 4)
+
+# A joint whose deviation is below this share of its size never moved: the smallest
+# change of it becomes a huge number (MEAN_STD divides by the deviation).
+CONSTANT = 1e-4
+
+
+def say(text: str) -> None:
+    import sys
+
+    print(f"edgert-export: {text}", file=sys.stderr, flush=True)
+
+
+def write(checkpoint: Checkpoint, options: Options, out: Path, flags: str = "", seed: int = 0) -> dict[str, Any]:
+    """Makes the bundle in OUT.partial and renames it to OUT when everything passed."""
+    if out.exists():
+        raise ExportError(f"{out} exists already: want a path that does not, or remove it first")
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+    except OSError as e:
+        raise ExportError(f"{partial}: {e.strerror}; want a folder that can be written for the bundle") from None
+    try:
+        report = _fill(checkpoint, options, partial, flags, seed)
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return report
+
+
+def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed: int) -> dict[str, Any]:
+    began = time.monotonic()
+    family = family_of(checkpoint.type)(checkpoint, options)
+    warnings = warn(family)
+    for text in warnings:
+        say(f"warning: {text}")
+    family.meta = {**manifest(family), **family.meta}
+    say(f"{checkpoint.type}: writing the graph")
+    family.build(out)
+    for name, content in family.files().items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content) if isinstance(content, bytes) else shutil.copyfile(content, path)
+
+    loading = time.monotonic()
+    run = runner(family, out)
+    loaded = time.monotonic() - loading
+    rng = np.random.default_rng(seed)
+    say("comparing it with LeRobot's own code")
+    table = golden.parity(family, run, [family.case(PARITY_ROWS, rng, note) for note in family.notes()])
+    golden.judge(table, options.dtype)
+    golden_sets(family, out / "golden", rng)
+    say("measuring it")
+    timed = family.case(max(timing.BATCHES), rng, family.notes()[-1])
+    family.meta |= {"batch_buckets": list(timing.BATCHES), "batch_invariant": all(line["same_bytes"] for line in table), "golden_tolerance": golden.tolerance(family, table, options.dtype)}
+    report = {
+        "parity": table,
+        "parity_by": "onnxruntime on the CPU" if isinstance(run, Runner) else "torch: the same modules, ONNX Runtime has no bf16 products on the CPU, so neither this nor t_of_b is of the graph",
+        "parity_unit": "deviations of the action in the training data",
+        "worst": golden.worst(table),
+        "warnings": warnings,
+        "t_of_b": timing.table(run, timed),
+        "load_s": round(loaded, 3),
+        "sizes": {p.name: p.stat().st_size for p in sorted(out.glob("*.onnx*"))},
+        "parameters": sum(p.numel() for p in family.policy.parameters()),
+        "versions": {p: metadata.version(p) for p in ("lerobot", "torch", "torchvision", "transformers", "diffusers", "onnx", "onnxruntime", "numpy") if installed(p)},
+        "machine": timing.machine(),
+        "export_s": round(time.monotonic() - began, 1),
+    }
+    _texts(family, out, report, flags)
+    return report
+
+
+def _texts(family, out: Path, report: dict[str, Any], flags: str) -> None:
+    """LICENSE, SOURCE, report.json and, last, the manifest that lists them all."""
+    (out / "LICENSE").write_text(licence.licence(family.checkpoint)[1], encoding="utf-8")
+    (out / "SOURCE").write_text(licence.source(family.checkpoint, family.meta, flags), encoding="utf-8")
+    write_json(out / "report.json", report)
+    files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
+    family.meta["files"] = {name: sha256(out / name) for name in files}
+    write_json(out / "bundle.json", family.meta)
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def manifest(family) -> dict[str, Any]:
+    """The keys of bundle.json that are the same for every family."""
+    checkpoint, options = family.checkpoint, family.options
+    repo, revision = licence.origin(checkpoint)
+    meta: dict[str, Any] = {
+        "bundle_version": 1,
+        "policy_type": checkpoint.type,
+        "source_repo": repo,
+        "source_revision": revision,
+        "weights_sha256": checkpoint.weights_sha256,
+        "exporter": f"edgert-export {VERSION}",
+        "lerobot_version": lerobot_version(),
+        "licence": licence.licence(checkpoint)[0],
+        "norm_state": family.state_scale.mode,
+        "norm_action": family.action_scale.mode,
+        "norm_stats_sha256": checkpoint.stats_sha256,
+        "opset": OPSET,
+        "dtype": DTYPE_NAMES[options.dtype],
+        "fps": options.fps,
+        "action_dim": checkpoint.action_dim(),
+        "action_names": options.action_names,
+        "state_names": options.state_names,
+        "cameras": [{"name": c.name, "height": c.height, "width": c.width} for c in family.cameras],
+    }
+    if not revision:
+        del meta["source_revision"]
+    for vector, scale in (("action", family.action_scale), ("state", family.state_scale)):
+        if units := getattr(options, f"{vector}_units"):
+            meta[f"{vector}_units"] = units
+        if limits := limits_of(scale):
+            meta[f"{vector}_limits"] = limits
+    if mask := checkpoint.relative_mask():
+        meta["relative_mask"] = mask
+        meta.pop("action_limits", None)  # the statistics are those of the differences
+    return meta
+
+
+def limits_of(scale) -> list[list[float]] | None:
+    """The training data's range with a tenth of it on either side."""
+    if "min" not in scale.stats or "max" not in scale.stats:
+        return None
+    low, high = (scale.stats[k].to(torch.float64).reshape(-1).numpy() for k in ("min", "max"))
+    margin = np.maximum(0.1 * (high - low), 1e-3 * (1 + np.abs(low)))
+    return [[float(f"{a:.6g}"), float(f"{b:.6g}")] for a, b in zip(low - margin, high + margin, strict=True)]
+
+
+def warn(family) -> list[str]:
+    """What the checkpoint's statistics make dangerous."""
+    found = []
+    for vector, scale, names in ((STATE, family.state_scale, family.options.state_names), (ACTION, family.action_scale, family.options.action_names)):
+        if scale.mode == "IDENTITY":
+            continue
+        width = scale.b if scale.mode == "MEAN_STD" else scale.b - scale.a
+        for i, (w, a) in enumerate(zip(width.reshape(-1).tolist(), scale.a.reshape(-1).tolist(), strict=True)):
+            if abs(w) < CONSTANT * max(1.0, abs(a)):
+                name = names[i] if i < len(names) else str(i)
+                found.append(f"{vector} {name} did not move in the training data ({scale.mode}: {w:.3g} around {a:.6g}): " + ("a small change of it becomes a huge input, leave the joint out or train again with it moving" if vector == STATE else "the policy always sends the same value"))
+    return found
+
+
+def golden_sets(family, folder: Path, rng: np.random.Generator) -> None:
+    """Recorded pairs of inputs and LeRobot's own outputs, never the graph's."""
+    folder.mkdir()
+    for note in family.notes():
+        for rows in GOLDEN_ROWS:
+            case = family.case(rows, rng, note)
+            outputs = golden.reference(family, case)
+            tensors = {f"in/{k}": np.ascontiguousarray(v) for k, v in case.inputs.items()}
+            tensors |= {f"out/{k}": np.ascontiguousarray(v) for k, v in outputs.items()}
+            save_file(tensors, folder / f"b{rows}_{note}.safetensors", metadata={f"task{i}": t for i, t in enumerate(case.tasks)} or None)

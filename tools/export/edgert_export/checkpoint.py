@@ -1,0 +1,301 @@
+"""Reads a LeRobot checkpoint folder: its configuration, its processors and weights."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from .errors import ExportError
+from .normalize import Scale
+from .relative import mask_of
+
+STATE, ACTION = "observation.state", "action"
+PRE, POST = "policy_preprocessor", "policy_postprocessor"
+WEIGHTS = "model.safetensors"
+
+MIGRATE = "python -m lerobot.processor.migrate_policy_normalization --pretrained-path {}"
+
+# Steps that move values without changing them: their place in the order is free.
+PLUMBING = {"to_batch_processor", "device_processor"}
+
+# The keys that the exporter understands of each step it can reproduce. A step or a
+# key that is not here may change values in a way the graph would miss.
+KNOWN = {
+    "rename_observations_processor": {"rename_map"},
+    "to_batch_processor": set(),
+    "device_processor": {"device", "float_dtype"},
+    "normalizer_processor": {"eps", "features", "norm_map", "normalize_observation_keys"},
+    "unnormalizer_processor": {"eps", "features", "norm_map", "normalize_observation_keys"},
+    "relative_actions_processor": {"enabled", "exclude_joints", "action_names"},
+    "absolute_actions_processor": {"enabled"},
+    "smolvla_new_line_processor": set(),
+    "pi0_new_line_processor": set(),
+    "pi05_prepare_state_tokenizer_processor_step": set(),
+    "tokenizer_processor": {"max_length", "task_key", "padding_side", "padding", "truncation", "tokenizer_name"},
+}
+
+
+@dataclasses.dataclass
+class Step:
+    """One processor step: its registry name, configuration and tensors."""
+
+    name: str
+    config: dict[str, Any]
+    state: dict[str, torch.Tensor]
+
+
+@dataclasses.dataclass
+class Camera:
+    """One picture: the robot's name of it, the policy's key, and its size."""
+
+    name: str
+    key: str
+    height: int
+    width: int
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExportError(f"{path} does not exist: want a checkpoint folder with config.json, policy_preprocessor.json, policy_postprocessor.json and {WEIGHTS}, as LeRobot's save_pretrained writes it (.../checkpoints/last/pretrained_model)") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
+        raise ExportError(f"{path}: {e}; want JSON") from None
+    if not isinstance(value, dict):
+        raise ExportError(f"{path} holds a {type(value).__name__}, want a JSON object")
+    return value
+
+
+class Checkpoint:
+    """A checkpoint folder, read but without the policy's weights in memory."""
+
+    def __init__(self, folder: Path | str):
+        self.dir = Path(folder)
+        if not self.dir.is_dir():
+            raise ExportError(f"{self.dir} is not a folder: want a LeRobot checkpoint on this machine; one of the hub is fetched by `hf download REPO --local-dir DIR`")
+        self.config = read_json(self.dir / "config.json")
+        self.type = str(self.config.get("type", ""))
+        if not self.type:
+            raise ExportError(f"{self.dir / 'config.json'} names no policy type: want the config.json of a LeRobot policy")
+        if self.config.get("use_peft") or (self.dir / "adapter_config.json").exists():
+            raise ExportError(f"{self.dir} holds a PEFT adapter, not whole weights: merge it into its base policy (PeftModel.merge_and_unload, then save_pretrained) and export that")
+        self._check_weights()
+        self.pre = self._steps(PRE)
+        self.post = self._steps(POST)
+        self.inputs = self._features("input_features")
+        self.outputs = self._features("output_features")
+        if ACTION not in self.outputs:
+            raise ExportError(f"config.json's output_features are {sorted(self.outputs)}, want {ACTION}")
+
+    # what the files say
+
+    def _check_weights(self) -> None:
+        path = self.dir / WEIGHTS
+        if not path.is_file():
+            raise ExportError(f"{path} does not exist: want the weights beside config.json")
+        try:
+            with safe_open(path, "pt") as f:
+                keys = list(f.keys())
+        except (SafetensorError, OSError) as e:
+            raise ExportError(f"{path}: {e}; want a safetensors file: copy it again") from None
+        old = [k for k in keys if k.startswith(("normalize_inputs.", "unnormalize_outputs.", "normalize_targets."))]
+        if old or not (self.dir / f"{PRE}.json").exists():
+            why = f"{WEIGHTS} holds the statistics ({old[0]})" if old else f"{PRE}.json is absent"
+            raise ExportError(f"{self.dir} is a checkpoint from before LeRobot's processors: {why}; migrate it with `{MIGRATE.format(self.dir)}` and export the folder that this writes")
+
+    def _steps(self, name: str) -> list[Step]:
+        path = self.dir / f"{name}.json"
+        steps = []
+        for i, entry in enumerate(read_json(path).get("steps", [])):
+            step = entry.get("registry_name") or entry.get("class") or ""
+            if step not in KNOWN:
+                raise ExportError(f"{path}: step {i} is {step!r}, which this exporter does not know; it knows {', '.join(sorted(KNOWN))}: export without it only if training did not use it")
+            config = entry.get("config") or {}
+            if extra := set(config) - KNOWN[step]:
+                raise ExportError(f"{path}: step {i} ({step}) has {', '.join(sorted(extra))}, which this exporter does not know: it would leave out what that does")
+            if step == "device_processor" and config.get("float_dtype") not in (None, "float32"):
+                raise ExportError(f"{path}: step {i} ({step}) casts to {config['float_dtype']}, want float32: set float_dtype to null, the graph computes in the type of --dtype")
+            steps.append(Step(step, config, self._state(path, entry.get("state_file"))))
+        return steps
+
+    def _state(self, path: Path, name: str | None) -> dict[str, torch.Tensor]:
+        if not name:
+            return {}
+        try:
+            return load_file(path.parent / Path(name).name)
+        except (SafetensorError, OSError) as e:
+            raise ExportError(f"{path} names {name}: {e}; copy the whole checkpoint folder") from None
+
+    def _features(self, key: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+        features = {}
+        for name, f in (self.config.get(key) or {}).items():
+            try:
+                features[name] = (str(f["type"]), tuple(int(n) for n in f["shape"]))
+            except (TypeError, KeyError, ValueError):
+                raise ExportError(f"config.json: {key}[{name!r}] is {f!r}, want a type and a shape") from None
+        return features
+
+    # what the exporter asks
+
+    def require(self, pre: list[str], post: list[str]) -> None:
+        """Refuses an order of steps that the family's graph does not reproduce."""
+        for name, have, want in ((PRE, self.pre, pre), (POST, self.post, post)):
+            got = [s.name for s in have if s.name not in PLUMBING and not _idle(s)]
+            want = [w for w in want if w in got or w not in OPTIONAL]
+            if got != want:
+                raise ExportError(f"{name}.json has the steps {' -> '.join(got) or 'none'}, want {' -> '.join(want)} for {self.type}: the graph would compute something else")
+
+    def step(self, name: str) -> Step | None:
+        return next((s for s in self.pre + self.post if s.name == name), None)
+
+    def rename(self) -> dict[str, str]:
+        """The policy's keys by the robot's."""
+        step = self.step("rename_observations_processor")
+        return dict(step.config.get("rename_map") or {}) if step else {}
+
+    def cameras(self, sizes: dict[str, tuple[int, int] | None]) -> list[Camera]:
+        """The real pictures in the policy's order, by the names that the robot uses.
+        `sizes` overrides the checkpoint's by camera name; None is a camera that is missing."""
+        robot = {policy: own for own, policy in self.rename().items()}
+        cameras, known = [], []
+        for key, (kind, shape) in self.inputs.items():
+            if kind != "VISUAL" or ".empty_camera_" in key:
+                continue
+            if len(shape) != 3 or shape[0] != 3:
+                raise ExportError(f"config.json: {key} has shape {list(shape)}, want [3, height, width]")
+            own = robot.get(key, key)
+            name = own.removeprefix("observation.images.").removeprefix("observation.")
+            known.append(name)
+            if size := sizes.get(name, shape[1:]):
+                cameras.append(Camera(name, key, *size))
+        if unknown := set(sizes) - set(known):
+            raise ExportError(f"--cameras names {', '.join(sorted(unknown))}, but this policy has {', '.join(known) or 'no camera'}")
+        return cameras
+
+    def state_dim(self) -> int:
+        if STATE not in self.inputs:
+            raise ExportError(f"config.json's input_features are {sorted(self.inputs)}, want {STATE}: a policy without joint state is not served")
+        return self.inputs[STATE][1][0]
+
+    def action_dim(self) -> int:
+        return self.outputs[ACTION][1][0]
+
+    def scale(self, feature: str, before: bool = False) -> Scale:
+        """How the processors normalise one of the policy's features. The action's is
+        the post-processor's, unless the one before the policy is asked for."""
+        step = self.step("unnormalizer_processor" if feature == ACTION and not before else "normalizer_processor")
+        known = self.outputs if feature == ACTION else self.inputs
+        if step is None:
+            return Scale(feature)
+        keys = step.config.get("normalize_observation_keys")
+        if feature not in (step.config.get("features") or known) or (keys is not None and feature not in keys and feature != ACTION):
+            return Scale(feature)
+        kind, shape = known[feature]
+        mode = (step.config.get("norm_map") or {}).get(kind, "IDENTITY")
+        stats = {k.removeprefix(feature + "."): v for k, v in step.state.items() if k.rpartition(".")[0] == feature}
+        if kind == "VISUAL":
+            stats = {k: v.reshape(-1, 1, 1) if v.ndim == 1 else v for k, v in stats.items()}
+        return Scale(feature, mode, stats, float(step.config.get("eps", 1e-8)))
+
+    def relative_mask(self) -> list[bool] | None:
+        """Which joints of the action are relative to the state; None for none."""
+        step = self.step("relative_actions_processor")
+        if step is None or not step.config.get("enabled"):
+            return None
+        return mask_of(step.config.get("action_names"), step.config.get("exclude_joints") or [], self.action_dim())
+
+    # LeRobot's own objects, which judge the graph
+
+    def policy(self, **overrides: Any):
+        """The policy as LeRobot loads it, on the CPU, with some keys of its
+        configuration replaced. Its weights are compared with the file's, because
+        loading leaves what it misses at random values."""
+        from lerobot.configs.policies import PreTrainedConfig
+        from lerobot.policies.factory import get_policy_class
+
+        try:
+            config = PreTrainedConfig.from_pretrained(str(self.dir))
+        except Exception as e:
+            raise ExportError(f"config.json is not one that the installed LeRobot reads: {e}; install the LeRobot that wrote it") from None
+        config.device = "cpu"
+        for key, value in overrides.items():
+            setattr(config, key, value)
+        try:
+            policy = get_policy_class(self.type).from_pretrained(str(self.dir), config=config)
+        except (RuntimeError, ValueError, AssertionError, OSError) as e:
+            raise ExportError(f"LeRobot {lerobot_version()} does not load {self.dir}: {e}; config.json and the weights do not belong together") from None
+        self.compare(policy)
+        return policy.eval()
+
+    def compare(self, policy) -> None:
+        """Refuses a policy whose tensors are not those of the file."""
+        have = policy.state_dict()
+        with safe_open(self.dir / WEIGHTS, "pt") as f:
+            file = set(f.keys())
+            differ = [k for k in sorted(file & set(have)) if not _same(f.get_tensor(k), have[k])]
+        shared = {t.data_ptr() for k, t in have.items() if k in file}
+        lost = [k for k, t in have.items() if k not in file and t.data_ptr() not in shared]
+        extra = sorted(file - set(have))
+        for what, keys in (("lacks", lost), ("holds what the policy has not:", extra), ("differs from the loaded policy in", differ)):
+            if keys:
+                raise ExportError(f"{WEIGHTS} {what} {', '.join(keys[:5])}{' ...' if len(keys) > 5 else ''}: config.json and the weights do not belong together, or LeRobot {lerobot_version()} names them otherwise; want the folder as save_pretrained wrote it")
+
+    def processors(self, overrides: dict[str, dict[str, Any]] | None = None):
+        """LeRobot's own pre- and post-processor of this checkpoint, on the CPU. overrides:
+        keys of the pre-processor's steps, by their names."""
+        from lerobot.configs.policies import PreTrainedConfig
+        from lerobot.policies.factory import make_pre_post_processors
+
+        config = PreTrainedConfig.from_pretrained(str(self.dir))
+        config.device = "cpu"
+        return make_pre_post_processors(config, pretrained_path=str(self.dir), preprocessor_overrides={"device_processor": {"device": "cpu"}, **(overrides or {})})
+
+    @functools.cached_property
+    def weights_sha256(self) -> str:
+        return sha256(self.dir / WEIGHTS)
+
+    @functools.cached_property
+    def stats_sha256(self) -> str:
+        """The digest of the statistics of both processors."""
+        whole = hashlib.sha256()
+        for step in self.pre + self.post:
+            for name in sorted(step.state):
+                whole.update(f"{step.name} {name} ".encode() + step.state[name].to(torch.float32).numpy().tobytes())
+        return whole.hexdigest()
+
+
+# Steps that a family reproduces where a checkpoint has them, and does without.
+OPTIONAL = {"rename_observations_processor", "relative_actions_processor", "absolute_actions_processor"}
+
+
+def _idle(step: Step) -> bool:
+    """Whether the step changes nothing as configured."""
+    if step.name in ("relative_actions_processor", "absolute_actions_processor"):
+        return not step.config.get("enabled")
+    if step.name == "rename_observations_processor":
+        return not step.config.get("rename_map")
+    return False
+
+
+def _same(file: torch.Tensor, own: torch.Tensor) -> bool:
+    return file.shape == own.shape and torch.equal(file.to(own.dtype), own.cpu())
+
+
+def sha256(path: Path) -> str:
+    whole = hashlib.sha256()
+    with path.open("rb") as f:
+        while block := f.read(1 << 20):
+            whole.update(block)
+    return whole.hexdigest()
+
+
+def lerobot_version() -> str:
+    import lerobot
+
+    return lerobot.__version__

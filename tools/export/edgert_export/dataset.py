@@ -1,0 +1,76 @@
+"""What a checkpoint does not hold: the control rate and the joints' names."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import ACTION, STATE, Checkpoint, read_json
+from .errors import ExportError
+from .options import Options
+
+MAX_FPS = 10_000
+
+
+def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints: list[str]) -> None:
+    """Fills fps and names of `options` from the data set's meta/info.json, or from what
+    was given by hand, and checks them against the checkpoint's sizes."""
+    if info is not None:
+        _from_info(options, read_json(info), info)
+    elif joints:
+        options.action_names = list(joints)
+        options.state_names = list(joints)
+    else:
+        raise ExportError(f"a checkpoint holds neither fps nor joint names: want --dataset-info with the meta/info.json of the training data{_hint(checkpoint)}, or --fps and --joints")
+    if not (options.fps > 0 and math.isfinite(options.fps) and options.fps <= MAX_FPS):
+        raise ExportError(f"fps is {options.fps:g}, want the rate in Hz at which the training data was recorded, above 0 and at most {MAX_FPS}: --fps or a meta/info.json that says it")
+    for vector, names, dim in (("action", options.action_names, checkpoint.action_dim()), ("state", options.state_names, checkpoint.state_dim())):
+        if len(names) != dim:
+            raise ExportError(f"{len(names)} names for the {vector} ({', '.join(names)}), but the checkpoint's {vector} has {dim} values: want one name for each, in the vector's order{'' if info else '; where action and state differ, use --dataset-info'}")
+        if twice := sorted({n for n in names if not n or names.count(n) > 1}):
+            raise ExportError(f"the {vector}'s names hold {twice[0]!r} more than once or empty, want names that differ")
+    _units(options)
+
+
+def _hint(checkpoint: Checkpoint) -> str:
+    path = checkpoint.dir / "train_config.json"
+    if not path.is_file():
+        return ""
+    repo = (read_json(path).get("dataset") or {}).get("repo_id")
+    return f" ({repo}, says train_config.json)" if repo else ""
+
+
+def _from_info(options: Options, info: dict[str, Any], path: Path) -> None:
+    features = info.get("features")
+    if not isinstance(features, dict):
+        raise ExportError(f"{path} has no features, want the meta/info.json of a LeRobot data set")
+    options.fps = options.fps or _number(info.get("fps"), path)
+    options.action_names = names_of(features, ACTION, path)
+    options.state_names = names_of(features, STATE, path)
+
+
+def _number(fps: Any, path: Path) -> float:
+    if isinstance(fps, bool) or not isinstance(fps, (int, float)):
+        raise ExportError(f"{path}: fps is {fps!r}, want a number of Hz")
+    return float(fps)
+
+
+def names_of(features: dict[str, Any], feature: str, path: Path) -> list[str]:
+    """A feature's names: a list, or lists under a group's name as older data sets have
+    them ({"motors": [...]})."""
+    names = (features.get(feature) or {}).get("names")
+    if isinstance(names, dict):
+        groups = list(names.values())
+        names = [n for g in groups for n in g] if all(isinstance(g, list) for g in groups) else list(names)
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise ExportError(f"{path}: features[{feature!r}].names is {names!r}, want a list of joint names; give --fps and --joints instead")
+    return names
+
+
+def _units(options: Options) -> None:
+    for vector in ("action", "state"):
+        names, units = getattr(options, f"{vector}_names"), getattr(options, f"{vector}_units")
+        if len(units) == 1:
+            units = units * len(names)
+        if units and len(units) != len(names):
+            raise ExportError(f"--units has {len(units)} units, want one for all or one for each of the {vector}'s {len(names)} joints")
+        setattr(options, f"{vector}_units", units)

@@ -1,0 +1,66 @@
+"""Where a checkpoint comes from and under which licence."""
+
+from pathlib import Path
+
+from .checkpoint import Checkpoint, read_json
+
+UNKNOWN = "unknown: ask whoever made the checkpoint before you pass this bundle on"
+
+
+def licence(checkpoint: Checkpoint) -> tuple[str, str]:
+    """The licence's name and the text of the bundle's LICENSE file."""
+    for name in ("LICENSE", "LICENSE.txt", "LICENSE.md"):
+        path = checkpoint.dir / name
+        if path.is_file():
+            return declared(checkpoint)[0] or f"the checkpoint's {name}", path.read_text(encoding="utf-8", errors="replace")
+    word, place = declared(checkpoint)
+    if word:
+        return word, f"{word}, says the checkpoint's {place}\n"
+    return UNKNOWN, UNKNOWN + "\n"
+
+
+def declared(checkpoint: Checkpoint) -> tuple[str, str]:
+    """The licence that the model card or a configuration names, and which one did."""
+    if word := card(checkpoint.dir / "README.md").get("license"):
+        return word, "README.md"
+    if word := checkpoint.config.get("license"):
+        return str(word), "config.json"
+    path = checkpoint.dir / "train_config.json"
+    if path.is_file() and (word := (read_json(path).get("policy") or {}).get("license")):
+        return str(word), "train_config.json"
+    return "", ""
+
+
+def card(path: Path) -> dict[str, str]:
+    """The plain `key: value` lines of a model card's front matter."""
+    if not path.is_file():
+        return {}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return {}
+    found = {}
+    for line in lines[1:]:
+        if line.strip() == "---":
+            break
+        key, colon, value = line.partition(":")
+        if colon and not key.startswith((" ", "-")):
+            found[key.strip()] = value.strip().strip("'\"")
+    return found
+
+
+def origin(checkpoint: Checkpoint) -> tuple[str, str]:
+    """The hub's name and revision where the folder tells them, else the folder's name."""
+    folder = checkpoint.dir.resolve()
+    if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
+        return folder.parent.parent.name.removeprefix("models--").replace("--", "/"), folder.name
+    return str(checkpoint.config.get("repo_id") or folder.name), ""
+
+
+def source(checkpoint: Checkpoint, meta: dict, flags: str) -> str:
+    """The text of the bundle's SOURCE file."""
+    lines = [f"checkpoint: {meta['source_repo']}", f"revision: {meta.get('source_revision') or 'unknown'}", f"policy: {meta['policy_type']}", f"weights sha256: {meta['weights_sha256']}"]
+    path = checkpoint.dir / "train_config.json"
+    if path.is_file() and (repo := (read_json(path).get("dataset") or {}).get("repo_id")):
+        lines.append(f"data set: {repo}")
+    lines += [f"exported by: {meta['exporter']}, LeRobot {meta['lerobot_version']}", f"flags: {flags or 'none'}", f"licence: {meta['licence']}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Makes .venv-export: LeRobot, CPU torch and what edgert-export needs, at the versions
+# that were tried together. Run by `make export-env`; a second run does nothing.
+#
+# PyPI's torch for x64 comes with the CUDA libraries (4 GB installed). Where the index is
+# reachable, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build without.
+set -eu
+cd "$(dirname "$0")/../.."
+
+say() { printf 'export-env: %s\n' "$*" >&2; }
+
+if [ ! -x .venv-export/bin/python ]; then
+	for python in "${EXPORT_PYTHON:-}" python3.12 python3.13 python3.14 python3; do
+		if [ -n "$python" ] && "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
+			break
+		fi
+		python=
+	done
+	[ -n "${python:-}" ] || {
+		say "no Python 3.12 or newer with venv, which LeRobot 0.6 needs: install python3.12 and python3.12-venv, or set EXPORT_PYTHON to one"
+		exit 3
+	}
+	say "creating .venv-export with $python"
+	"$python" -m venv .venv-export
+fi
+
+stamp=.venv-export/.edgert-export
+if ! cmp -s tools/export/requirements.txt "$stamp"; then
+	say "installing the wheels of tools/export/requirements.txt"
+	.venv-export/bin/pip install -q --disable-pip-version-check ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r tools/export/requirements.txt
+	.venv-export/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e tools/export
+	cp tools/export/requirements.txt "$stamp"
+fi

@@ -1,0 +1,48 @@
+"""Checkpoints and bundles that several tests share, made once."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pytest
+import torch
+
+import checkpoints
+from edgert_export import onnx_graph, timing
+from edgert_export.cli import main
+
+# One thread: with more, a busy machine makes small networks wait for each other.
+torch.set_num_threads(1)
+onnx_graph.THREADS = 1
+FLAGS = ["--fps", "30", "--joints", ",".join(checkpoints.JOINTS)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick():
+    """T(B) is measured for its form, not for its figures."""
+    timing.SECONDS, timing.MIN_RUNS = 0.0, 1
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("export")
+
+
+@pytest.fixture(scope="session")
+def act(folder) -> Path:
+    return checkpoints.act(folder / "act")
+
+
+def exported(checkpoint: Path, *flags: str) -> Path:
+    out = checkpoint.with_name(checkpoint.name + "-bundle")
+    if not out.exists():
+        assert main([str(checkpoint), str(out), *FLAGS, *flags]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def act_bundle(act) -> Path:
+    return exported(act)

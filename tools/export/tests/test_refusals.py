@@ -1,0 +1,203 @@
+"""Bad checkpoints and flags: exit 2, one line that says got, wanted and what to do, and
+nothing written."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import FLAGS
+from safetensors.torch import load_file, save_file
+
+from edgert_export.cli import main
+
+PRE, POST = "policy_preprocessor.json", "policy_postprocessor.json"
+
+
+@pytest.fixture
+def copy(act, tmp_path):
+    shutil.copytree(act, tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def refused(capsys, folder, *flags: str) -> str:
+    out = folder.parent / "out"
+    assert main([str(folder), str(out), *(flags or FLAGS)]) == 2
+    assert not out.exists() and not out.with_name("out.partial").exists()
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Traceback" not in captured.err
+    return captured.err
+
+
+def edit(path, change) -> None:
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def steps(path) -> list:
+    return json.loads(path.read_text())["steps"]
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ([], "checkpoint holds neither fps nor joint names"),
+        (["--fps", "30"], "holds neither fps nor joint names"),
+        (["--joints", "a,b,c,d,e,f"], "--joints without --fps"),
+        (["--fps", "fast", "--joints", "a"], "--fps: invalid float value: 'fast'"),
+        (["--fps", "-1", "--joints", "a,b,c,d,e,f"], "--fps is -1, want Hz above 0"),
+        (["--fps", "nan", "--joints", "a,b,c,d,e,f"], "--fps is nan"),
+        (["--fps", "30", "--joints", "a,b"], "2 names for the action (a, b), but the checkpoint's action has 6 values"),
+        (["--fps", "30", "--joints", "a,b,c,d,e,e"], "'e' more than once"),
+        (["--fps", "30", "--joints", "a,,c,d,e,f"], "want names separated by commas"),
+        ([*FLAGS, "--units", "degrees,percent"], "--units has 2 units, want one for all or one for each"),
+        ([*FLAGS, "--cameras", "front"], "want NAME=HEIGHTxWIDTH"),
+        ([*FLAGS, "--cameras", "front=0x96"], "want NAME=HEIGHTxWIDTH"),
+        ([*FLAGS, "--cameras", "wrist=none"], "wrist is missing, but a policy of type act needs every camera"),
+        ([*FLAGS, "--cameras", "side=96x128"], "--cameras names side, but this policy has front, wrist"),
+        ([*FLAGS, "--steps", "-1"], "--steps is -1, want 1 to 1000"),
+        ([*FLAGS, "--steps", "4"], "--steps is 4, but act does not denoise"),
+        ([*FLAGS, "--form", "split"], "--form is split, but act does not denoise"),
+        ([*FLAGS, "--dtype", "bf16"], "--dtype is bf16, want fp32 for act"),
+        ([*FLAGS, "--dtype", "int8"], "invalid choice: 'int8'"),
+        ([*FLAGS, "--speed", "9"], "unrecognized arguments: --speed 9"),
+        ([*FLAGS, "--dataset-info", "info.json"], "both --dataset-info and --joints"),
+        (["--dataset-info", "nowhere/info.json"], "nowhere/info.json does not exist"),
+    ],
+)
+def test_flags(act, capsys, tmp_path, flags, words):
+    assert main([str(act), str(tmp_path / "out"), *flags]) == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_out_is_kept(act, capsys, tmp_path):
+    (tmp_path / "out").mkdir()
+    assert main([str(act), str(tmp_path / "out"), *FLAGS]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_no_folder(capsys, tmp_path):
+    assert "is not a folder: want a LeRobot checkpoint on this machine" in refused(capsys, tmp_path / "lerobot" / "act")
+
+
+def test_not_json(copy, capsys):
+    (copy / "config.json").write_text("{")
+    assert "config.json" in refused(capsys, copy)
+
+
+def test_unknown_policy(copy, capsys):
+    edit(copy / "config.json", lambda c: c.update(type="tdmpc"))
+    assert "the policy is 'tdmpc', this exporter knows act, diffusion" in refused(capsys, copy)
+
+
+def test_unknown_step(copy, capsys):
+    edit(copy / PRE, lambda c: c["steps"].insert(1, {"registry_name": "xvla_image_scale", "config": {}}))
+    assert "step 1 is 'xvla_image_scale', which this exporter does not know" in refused(capsys, copy)
+
+
+def test_step_without_a_registry_name(copy, capsys):
+    edit(copy / PRE, lambda c: c["steps"].append({"class": "my_robot.steps.Blur", "config": {}}))
+    assert "step 4 is 'my_robot.steps.Blur'" in refused(capsys, copy)
+
+
+def test_unknown_key_of_a_known_step(copy, capsys):
+    edit(copy / PRE, lambda c: c["steps"][3]["config"].update(clip=True))
+    assert "(normalizer_processor) has clip, which this exporter does not know" in refused(capsys, copy)
+
+
+def test_step_that_casts(copy, capsys):
+    edit(copy / PRE, lambda c: c["steps"][2]["config"].update(float_dtype="bfloat16"))
+    assert "casts to bfloat16, want float32" in refused(capsys, copy)
+
+
+def test_missing_step(copy, capsys):
+    edit(copy / POST, lambda c: c["steps"].pop(0))
+    assert "policy_postprocessor.json has the steps none, want unnormalizer_processor for act" in refused(capsys, copy)
+
+
+def test_step_of_another_family(copy, capsys):
+    edit(copy / PRE, lambda c: c["steps"].append({"registry_name": "relative_actions_processor", "config": {"enabled": True}}))
+    assert "relative_actions_processor, want" in refused(capsys, copy)
+
+
+def test_order_of_steps(copy, capsys):
+    edit(copy / PRE, lambda c: (c["steps"][0]["config"].update(rename_map={"observation.images.a": "observation.images.front"}), c["steps"].append(c["steps"].pop(0))))
+    assert "normalizer_processor -> rename_observations_processor, want rename_observations_processor -> normalizer_processor" in refused(capsys, copy)
+
+
+def test_processors_that_do_not_undo_each_other(copy, capsys):
+    path = copy / steps(copy / POST)[0]["state_file"]
+    state = load_file(path)
+    save_file({**state, "action.std": 2 * state["action.std"]}, path)
+    assert "want the same in both, as training had it" in refused(capsys, copy)
+
+
+def test_statistics_absent(copy, capsys):
+    (copy / steps(copy / PRE)[3]["state_file"]).unlink()
+    assert "copy the whole checkpoint folder" in refused(capsys, copy)
+
+
+def test_statistics_lack_what_the_mode_needs(copy, capsys):
+    edit(copy / POST, lambda c: c["steps"][0]["config"]["norm_map"].update(ACTION="QUANTILES"))
+    path = copy / steps(copy / POST)[0]["state_file"]
+    save_file({k: v for k, v in load_file(path).items() if not k.endswith(("q01", "q99"))}, path)
+    assert "action is normalised by QUANTILES but its statistics lack q01" in refused(capsys, copy)
+
+
+def test_checkpoint_from_before_the_processors(copy, capsys):
+    for path in copy.glob("policy_*"):
+        path.unlink()
+    weights = load_file(copy / "model.safetensors")
+    save_file({**weights, "normalize_inputs.buffer_observation_state.mean": torch.zeros(6)}, copy / "model.safetensors")
+    text = refused(capsys, copy)
+    assert f"lerobot.processor.migrate_policy_normalization --pretrained-path {copy}" in text
+    assert "normalize_inputs.buffer_observation_state.mean" in text
+
+
+def test_weights_broken(copy, capsys):
+    (copy / "model.safetensors").write_bytes(b"version https://git-lfs")
+    assert "want a safetensors file" in refused(capsys, copy)
+
+
+def test_weights_that_lack_a_tensor(copy, capsys):
+    weights = load_file(copy / "model.safetensors")
+    weights.pop("model.action_head.weight")
+    save_file(weights, copy / "model.safetensors")
+    assert "model.safetensors lacks model.action_head.weight" in refused(capsys, copy)
+
+
+def test_weights_of_another_shape(copy, capsys):
+    weights = load_file(copy / "model.safetensors")
+    weights["model.action_head.weight"] = torch.zeros(7, 64)
+    save_file(weights, copy / "model.safetensors")
+    assert "model.action_head.weight" in refused(capsys, copy)
+
+
+def test_weights_with_one_too_many(copy, capsys):
+    weights = load_file(copy / "model.safetensors")
+    save_file({**weights, "model.more": torch.zeros(2)}, copy / "model.safetensors")
+    assert "holds what the policy has not: model.more" in refused(capsys, copy)
+
+
+def test_configuration_of_another_lerobot(copy, capsys):
+    edit(copy / "config.json", lambda c: c.update(novelty=1))
+    assert "config.json is not one that the installed LeRobot reads" in refused(capsys, copy)
+
+
+def test_adapter(copy, capsys):
+    (copy / "adapter_config.json").write_text("{}")
+    assert "merge it into its base policy" in refused(capsys, copy)
+
+
+def test_inputs_that_are_not_served(copy, capsys):
+    edit(copy / "config.json", lambda c: c["input_features"].update({"observation.environment_state": {"type": "ENV", "shape": [4]}}))
+    assert "observation.environment_state (ENV)" in refused(capsys, copy)
+
+
+def test_data_set_without_names(act, capsys, tmp_path):
+    info = tmp_path / "info.json"
+    info.write_text(json.dumps({"fps": 30, "features": {"action": {"names": None}}}))
+    assert main([str(act), str(tmp_path / "out"), "--dataset-info", str(info)]) == 2
+    assert "features['action'].names is None, want a list of joint names" in capsys.readouterr().err

@@ -1,0 +1,47 @@
+"""lean-server takes the bundles and gives the golden sets' numbers."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import checkpoints
+import pytest
+from conftest import exported
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory) -> Path:
+    if not shutil.which("go") or not (ROOT / ".venv").exists():
+        pytest.skip("needs Go and ONNX Runtime: make setup")
+    program = tmp_path_factory.mktemp("bin") / "lean-server"
+    subprocess.run(["go", "build", "-o", program, "./cmd/lean-server"], cwd=ROOT, check=True)
+    return program
+
+
+def check(server: Path, bundle: Path) -> str:
+    manifest = {
+        "model": {"repo_or_path": str(bundle), "id": "test/policy", "revision": "main", "device": "cpu"},
+        "service": "test", "default_task": "test", "max_sessions": 2, "zenoh": {"listen_endpoints": ["tcp/127.0.0.1:7447"]},
+    }  # fmt: skip
+    path = bundle.with_name(bundle.name + ".yaml")
+    path.write_text(json.dumps(manifest))
+    done = subprocess.run([server, "check", "--manifest", path], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_act(server, act_bundle):
+    text = check(server, act_bundle)
+    assert "golden sets reproduced" in text and "front 96x128, " in text
+
+
+@pytest.mark.parametrize("past", [1, 2])
+def test_diffusion(server, folder, past):
+    config = {} if past == 1 else {"n_obs_steps": 2, "noise_scheduler_type": "DDPM", "num_inference_steps": None}
+    checkpoint = folder / f"diffusion-{past}"
+    if not checkpoint.exists():
+        checkpoints.diffusion(checkpoint, **config)
+    assert "golden sets reproduced" in check(server, exported(checkpoint, *([] if past == 1 else ["--steps", "8"])))
