@@ -37,6 +37,9 @@ const (
 	maxHorizon   = 1024
 	maxCameras   = 8
 	maxTags      = 64
+
+	minModelDigits = 12 // of --expect-model: what lean-server logs
+	maxModelDigits = 64
 )
 
 // How often the transport dials a server that is gone; the arm holds meanwhile.
@@ -64,6 +67,7 @@ type Config struct {
 	TLS         TLS      // certificates for tls/ endpoints
 	Service     string   // empty: the only one in reach
 	Task        string
+	ExpectModel string       // what the sha256 of the policy's bundle has to begin with, in hex; empty: any
 	ID          string       // empty: this host's own
 	Schedule    chunk.Config // the discipline; sizes and rate are filled in at Open
 	Stages      stage.Config // between schedule and bus
@@ -145,6 +149,9 @@ func (c *Config) checkNames() error {
 	}
 	if err := checkText("--task", c.Task, wire.MaxTextBytes); err != nil {
 		return err
+	}
+	if sha := c.ExpectModel; sha != "" && (len(sha) < minModelDigits || len(sha) > maxModelDigits || strings.Trim(sha, "0123456789abcdef") != "") {
+		return exit.Errorf(exit.Usage, "--expect-model is %q, want the sha256 that lean-server check prints, or at least its first %d digits", sha, minModelDigits)
 	}
 	for key, value := range c.Tags {
 		if err := errors.Join(checkText("--tag, its key", key, wire.MaxNameBytes), checkText("--tag, its value", value, wire.MaxNameBytes)); err != nil {

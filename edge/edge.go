@@ -75,6 +75,8 @@ type Edge struct {
 	sender   *sender
 	loop     *rt.Loop
 
+	operating sync.Mutex // one command of an operator at a time
+
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
 	threads sync.WaitGroup

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
 		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
-		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Schedule.Conditioned(), Task: l.cfg.Task,
+		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Schedule.Conditioned(), Task: l.flags.taskText(),
 		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.cfg.Tags)) {
@@ -176,6 +177,10 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 	var err error
 	if t.fps, err = l.cfg.agreedFPS(ack.TrainedFPS, l.log); err != nil {
 		return t, err
+	}
+	if want := l.cfg.ExpectModel; !strings.HasPrefix(t.sha256, want) {
+		return t, exit.Errorf(exit.Config, "%s serves %s@%s with sha256 %s, want one that begins with %s (--expect-model): another policy, or another export of it",
+			prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"), want)
 	}
 	if old := l.contract; old.prefix != "" {
 		switch {

@@ -194,29 +194,35 @@ func (l *link) lossReason() string {
 	return ""
 }
 
-// reset tells the server that an episode begins; a lost answer does no harm.
-func (l *link) reset(ctx context.Context, episode uint32) bool {
-	if l.flags.epoch.Load() == 0 {
-		return false
-	}
+// reset tells the server that an episode begins, and with which task unless that is
+// empty. The error says why there is no acknowledgement; without a task that does no
+// harm.
+func (l *link) reset(ctx context.Context, episode uint32, task string) (acked bool, err error) {
 	up := l.uplink.Load()
-	if up == nil {
-		return false
+	if l.flags.epoch.Load() == 0 || up == nil {
+		return false, errNoService
 	}
 	key, err := wire.ResetKey(up.prefix, l.identity.ID)
 	if err != nil {
-		return false
+		return false, err
 	}
-	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.identity.ID, EpisodeID: episode})
+	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.identity.ID, EpisodeID: episode, Task: task})
 	replies, err := l.net.Get(ctx, key, body, resetLimit)
 	for _, r := range replies {
 		var ack wire.ResetAck
-		if !r.Err && wire.ParseResetAck(&ack, r.Payload) == nil && ack.OK {
-			return true
+		switch {
+		case r.Err || wire.ParseResetAck(&ack, r.Payload) != nil:
+		case ack.OK:
+			return true, nil
+		default:
+			err = errors.New(ack.Error)
 		}
 	}
+	if err == nil {
+		err = fmt.Errorf("the server did not answer within %v", resetLimit)
+	}
 	l.log.Warn("the server did not confirm the reset", "episode", episode, "err", err)
-	return false
+	return false, err
 }
 
 func (l *link) close() {

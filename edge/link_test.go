@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,15 +113,16 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	log := new(bytes.Buffer)
+	log, flags := new(bytes.Buffer), &linkFlags{}
+	flags.task.Store(new("pick"))
 	return &link{
 		cfg: &Config{Schedule: chunk.Config{Schedule: "drtc"},
-			FPS: 60, Robot: "so101", Service: service, Connect: []string{s.endpoint}, RequestTimeout: time.Second, Task: "pick",
+			FPS: 60, Robot: "so101", Service: service, Connect: []string{s.endpoint}, RequestTimeout: time.Second,
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
 			Cameras: []capture.Config{{Name: "top", Source: "sim"}},
 		},
 		identity: &identity{ID: "arm", Instance: newInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
-		flags: &linkFlags{}, uplink: new(atomic.Pointer[uplink]), receive: func(wire.Sample) {},
+		flags: flags, uplink: new(atomic.Pointer[uplink]), receive: func(wire.Sample) {},
 	}, log
 }
 
@@ -385,6 +387,66 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	err := l.maintain(within(t, 8*time.Second))
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.flags.refused.Load() {
 		t.Errorf("keep = %v, want a refusal with code 3", err)
+	}
+}
+
+func TestLinkWantsTheExpectedModel(t *testing.T) {
+	for _, tt := range []struct{ expect, has, says string }{
+		{"", "", ""}, {"", "ab12", ""}, {"ab", "ab12", ""}, {"ab12", "ab12", ""},
+		{"ab13", "ab12", "sha256 ab12, want one that begins with ab13 (--expect-model)"},
+		{"ab", "", "sha256 unknown, want one that begins with ab"},
+	} {
+		s := newScripted(t, "demo")
+		s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = tt.has })
+		l, _ := s.dial(t, "")
+		l.cfg.ExpectModel = tt.expect
+		err := l.connect(within(t, 5*time.Second))
+		if tt.says == "" && err != nil || tt.says != "" && (exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("expecting %q of a server with %q: %v, want %q", tt.expect, tt.has, err, tt.says)
+		}
+	}
+}
+
+// A task that the server cannot read is told and changes nothing; a reset without one
+// only wants an answer.
+func TestResetNamesTheTask(t *testing.T) {
+	s := newScripted(t, "demo")
+	l, _ := s.dial(t, "")
+	if acked, err := l.reset(t.Context(), 1, "fly"); acked || err == nil {
+		t.Errorf("without a session: %v, %v, want an error", acked, err)
+	}
+	if err := l.connect(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	var got []wire.Reset
+	key, err := wire.ResetKey(l.contract.prefix, "arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.net.Queryable(key, func(q wire.Query) {
+		defer q.Finish()
+		var m wire.Reset
+		if err := wire.ParseReset(&m, q.Payload()); err != nil {
+			t.Error(err)
+		}
+		got = append(got, m)
+		ack := wire.ResetAck{OK: m.Task != "fly"}
+		if !ack.OK {
+			ack.Error = "task is pinned"
+		}
+		q.Reply(q.Key(), wire.AppendResetAck(nil, &ack))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if acked, err := l.reset(t.Context(), 2, "fly"); acked || err == nil || !strings.Contains(err.Error(), "pinned") {
+		t.Errorf("a task that is refused: %v, %v, want the server's text", acked, err)
+	}
+	if acked, err := l.reset(t.Context(), 3, ""); !acked || err != nil {
+		t.Errorf("without a task: %v, %v", acked, err)
+	}
+	want := []wire.Reset{{ClientUUID: "arm", EpisodeID: 2, Task: "fly"}, {ClientUUID: "arm", EpisodeID: 3}}
+	if !slices.Equal(got, want) {
+		t.Errorf("the server got %+v, want %+v", got, want)
 	}
 }
 

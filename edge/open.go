@@ -75,6 +75,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	e.receiver = newReceiver(func(ev wire.Event) {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
 	})
+	e.receiver.flags.task.Store(&e.cfg.Task)
 	e.link = &link{
 		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
 		flags: e.receiver.flags, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
@@ -155,7 +156,7 @@ func (e *Edge) build(context.Context) error {
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.control.flags.missingCameras.Store(int32(len(e.cameras)))
-	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders, e.cfg.Task)
+	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders)
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return e.showPage()
 }

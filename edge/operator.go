@@ -10,23 +10,28 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"edgert/internal/exit"
+	"edgert/wire"
 )
 
 // Limits of the operator's socket.
 const (
 	ctlTimeout  = 5 * time.Second        // one command, answer included
 	ctlRead     = 500 * time.Millisecond // for the command itself: the next client waits
-	ctlLine     = 4096                   // bytes of a command
+	ctlLine     = wire.MaxTextBytes + 64 // bytes of a command
 	tickTimeout = time.Second            // for the tick to take a command
 )
 
-// CtlCommands are the words of edge-rt ctl.
-var CtlCommands = []string{"pause", "resume", "reset", "status"}
+// CtlCommands are the words of edge-rt ctl; CtlTask is followed by a text.
+var CtlCommands = []string{"pause", "resume", "reset", CtlTask, "status"}
+
+// CtlTask is the word that gives the arm another task.
+const CtlTask = "task"
 
 // listenOperator opens the socket; the id is locked, so an old one is a dead edge's.
 func (e *Edge) listenOperator(context.Context) (err error) {
@@ -61,9 +66,12 @@ func (e *Edge) serveOperator(ctx context.Context) error {
 }
 
 // command carries out one of CtlCommands.
-func (e *Edge) command(ctx context.Context, word string) CtlReply {
+func (e *Edge) command(ctx context.Context, line string) CtlReply {
+	e.operating.Lock()
+	defer e.operating.Unlock()
 	c := e.control
 	var err error
+	word, text, _ := strings.Cut(line, " ")
 	acked := false
 	switch word {
 	case "pause":
@@ -72,8 +80,11 @@ func (e *Edge) command(ctx context.Context, word string) CtlReply {
 		c.operator.pause.Store(false)
 	case "reset":
 		if err = e.reset(); err == nil {
-			acked = e.link.reset(ctx, c.stats.episode.Load())
+			acked, _ = e.link.reset(ctx, c.stats.episode.Load(), "")
 		}
+	case CtlTask:
+		err = e.setTask(ctx, strings.TrimSpace(text))
+		acked = err == nil && e.link.flags.epoch.Load() != 0
 	case "status":
 	default:
 		err = fmt.Errorf("unknown command %q, want one of %v", word, CtlCommands)
@@ -90,7 +101,7 @@ func (e *Edge) command(ctx context.Context, word string) CtlReply {
 func (e *Edge) ctlReply() CtlReply {
 	s, st := e.status(), e.control.stats
 	return CtlReply{
-		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Waits: e.waits(), Episode: st.episode.Load(),
+		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Waits: e.waits(), Episode: st.episode.Load(), Task: s.Task,
 		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
 		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets,
 	}
@@ -118,6 +129,37 @@ func (e *Edge) reset() error {
 	return nil
 }
 
+// SetTask is edge-rt ctl task. Any goroutine may call it.
+func (e *Edge) SetTask(ctx context.Context, text string) error {
+	e.operating.Lock()
+	defer e.operating.Unlock()
+	return e.setTask(ctx, text)
+}
+
+// setTask gives the arm another task: a new episode begins with it. One that the
+// server cannot read, or that it does not confirm, changes nothing.
+func (e *Edge) setTask(ctx context.Context, text string) error {
+	if text == "" {
+		return errors.New("want a text behind task, such as: task pick up the cube")
+	}
+	if err := checkText("the task", text, wire.MaxTextBytes); err != nil {
+		return err
+	}
+	flags := e.link.flags
+	if flags.epoch.Load() != 0 { // else the next session opens with it
+		if acked, err := e.link.reset(ctx, e.control.stats.episode.Load()+1, text); !acked {
+			return fmt.Errorf("the task stays as it was: %w", err)
+		}
+	}
+	before := flags.task.Swap(&text)
+	if err := e.reset(); err != nil {
+		flags.task.Store(before)
+		return err
+	}
+	e.log.Info("task", "text", text, "episode", e.control.stats.episode.Load())
+	return nil
+}
+
 // abandoned reports whether nothing listens, without taking the lock of the id.
 func abandoned(socket string) bool {
 	c, err := net.DialTimeout("unix", socket, ctlTimeout)
@@ -127,8 +169,9 @@ func abandoned(socket string) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
 }
 
-// Ctl sends one command to the edge called id, or to the only one when id is empty.
-func Ctl(id, word string) (CtlReply, error) {
+// Ctl sends one line to the edge called id, or to the only one when id is empty: one of
+// CtlCommands, and behind CtlTask a text.
+func Ctl(id, line string) (CtlReply, error) {
 	var reply CtlReply
 	dir, err := stateDir()
 	if err != nil {
@@ -157,7 +200,7 @@ func Ctl(id, word string) (CtlReply, error) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(ctlTimeout))
-	if _, err := fmt.Fprintln(c, word); err != nil {
+	if _, err := fmt.Fprintln(c, line); err != nil {
 		return reply, err
 	}
 	if err := json.NewDecoder(c).Decode(&reply); err != nil {

@@ -52,6 +52,7 @@ func (e *Edge) showPage() error {
 			defer mu.Unlock()
 			return e.healthy()
 		},
+		SetTask:  e.SetTask,
 		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
 		Previews: e.sender.previews,
 	})

@@ -25,7 +25,18 @@ type linkFlags struct {
 	resumedAt      atomic.Int64                   // tick: when the machine was suspended last, and woke; pictures from before are not used
 	stamps         stamps                         // sender: of the last requests
 	noSession      atomic.Pointer[string]         // link: why there is no session; nil: there is one, or nobody has tried
+	task           atomic.Pointer[string]         // operator: what the arm shall do, for policies that read it
 	nonce          atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
+}
+
+// taskText is what the arm shall do now.
+//
+//rt:noalloc
+func (f *linkFlags) taskText() string {
+	if text := f.task.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // answer is one chunk on its way from the receiver to the tick.

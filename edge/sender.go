@@ -21,7 +21,6 @@ type sender struct {
 	cameras  []*capture.Camera
 	encoders []*capture.Encoder // each camera's
 	previews []*capture.Preview // each camera's; nil: there is no page
-	task     string
 
 	clock  rt.Clock
 	waker  *rt.Waker
@@ -50,9 +49,9 @@ type uplink struct {
 const sendBuffer = 64 << 10
 
 // newSender allocates a body for the largest picture of each camera.
-func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder, task string) *sender {
+func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder) *sender {
 	s := &sender{
-		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders, task: task,
+		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders,
 		clock: c.clock, waker: c.waker, tick: &c.out, flags: c.flags, uplink: to, stats: c.stats, noise: newNoise(),
 		taken: make([]rt.Instant, len(cameras)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(cameras)),
 	}
@@ -148,7 +147,7 @@ func (s *sender) send(snap *snapshot) {
 func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o := &s.observation
 	o.State = snap.state
-	o.Task = s.task
+	o.Task = s.flags.taskText()
 	a := &snap.ask
 	o.InferenceDelaySteps = a.Delay
 	o.EpisodeStart = snap.start

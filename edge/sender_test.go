@@ -74,7 +74,8 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 		t.Skipf("no libjpeg-turbo: %v", err)
 	}
 	t.Cleanup(v.Close)
-	s := newSender(c, new(atomic.Pointer[uplink]), []*capture.Camera{e}, []*capture.Encoder{v}, "pick")
+	s := newSender(c, new(atomic.Pointer[uplink]), []*capture.Camera{e}, []*capture.Encoder{v})
+	c.flags.task.Store(new("pick"))
 	out := &outbox{}
 	s.uplink.Store(&uplink{publisher: out, epoch: 3})
 	return s, out

@@ -12,6 +12,7 @@ import (
 type Status struct {
 	ID            string             `json:"id"`
 	Schedule      string             `json:"schedule"`
+	Task          string             `json:"task,omitempty"` // what the arm shall do now
 	FPS           float64            `json:"fps"`
 	Server        *ServerSummary     `json:"server,omitempty"` // the newest session's server
 	Ticks         uint64             `json:"ticks"`
@@ -84,6 +85,7 @@ type CtlReply struct {
 	Paused   bool    `json:"paused"`
 	Waits    string  `json:"waits,omitempty"` // what an operator has to do before anything moves
 	Episode  uint32  `json:"episode_id"`
+	Task     string  `json:"task,omitempty"`        // what the arm shall do now
 	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
 	Ticks    uint64  `json:"ticks"`
 	Queue    int64   `json:"queue"`

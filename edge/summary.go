@@ -78,7 +78,7 @@ type Ending struct {
 func (e *Edge) status() Status {
 	st, loop := e.control.stats, e.loop.Stats()
 	s := Status{
-		ID: e.identity.ID, Schedule: e.cfg.Schedule.Schedule, FPS: e.cfg.FPS, Server: e.control.flags.server.Load(),
+		ID: e.identity.ID, Schedule: e.cfg.Schedule.Schedule, Task: e.control.flags.taskText(), FPS: e.cfg.FPS, Server: e.control.flags.server.Load(),
 		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
 		StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(), ActionAgeMS: short(st.age, time.Millisecond),
 		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),

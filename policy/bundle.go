@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"edgert/internal/capped"
+	"edgert/policy/tokenizer"
 )
 
 // Bounds of what is read from a bundle directory.
@@ -35,6 +36,7 @@ const (
 	manifestName = "bundle.json"
 	graphName    = "policy.onnx"
 	goldenDir    = "golden"
+	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"
 )
 
@@ -50,6 +52,9 @@ type Bundle struct {
 	// SHA256 names the content: the digest, in hex, of the lines that `sha256sum`
 	// prints for all files sorted by path, bundle.json included.
 	SHA256 string
+
+	// Text turns tasks into tokens; nil for a policy that does not read its task.
+	Text *tokenizer.Tokenizer
 
 	golden []string // paths of the golden sets, sorted
 }
@@ -70,6 +75,11 @@ func LoadBundle(dir string) (*Bundle, error) {
 	}
 	if len(b.golden) == 0 {
 		return nil, fmt.Errorf("%w: %s: no golden set, want at least one %s/*%s", ErrBundle, dir, goldenDir, goldenExt)
+	}
+	if b.Tokenizer != nil {
+		if b.Text, err = tokenizer.Load(filepath.Join(dir, tokenizerDir), b.Tokenizer); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrBundle, filepath.Join(dir, tokenizerDir), err)
+		}
 	}
 	return b, nil
 }

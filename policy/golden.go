@@ -23,7 +23,7 @@ const (
 type goldenSet struct {
 	name    string
 	rows    int
-	inputs  map[string]any // []byte, []int64 or []float32 of all rows
+	inputs  map[string]any // []byte, []bool, []int64 or []float32 of all rows
 	outputs map[string][]float32
 }
 
@@ -80,6 +80,8 @@ func (m *Model) fill(name string, values any, first, n, rows int) {
 	switch t := m.memory(name); values := values.(type) {
 	case []byte:
 		copyRows(*t.bytes, values, first, n, rows)
+	case []bool:
+		copyRows(*t.bools, values, first, n, rows)
 	case []int64:
 		copyRows(*t.ints, values, first, n, rows)
 	case []float32:
@@ -132,6 +134,8 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 		switch t.DType {
 		case "U8":
 			set.inputs[p.name] = t.Data
+		case "BOOL":
+			set.inputs[p.name] = t.Bools()
 		case "I64":
 			set.inputs[p.name] = t.Int64s()
 		case "F32":

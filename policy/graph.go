@@ -25,6 +25,8 @@ const (
 	inputBeta      = "beta"
 	inputSchedule  = "schedule"
 	inputSigmaD    = "sigma_d"
+	inputTokens    = "tokens"
+	inputTokenMask = "token_mask"
 
 	outputModel = "chunk_model"
 	outputRobot = "chunk_robot"
@@ -46,12 +48,16 @@ func (p port) String() string {
 func (m *Meta) inputs() []port {
 	var ports []port
 	for _, c := range m.Cameras {
-		ports = append(ports, port{imagePrefix + c.Name, ort.TensorElementDataTypeUint8, []int64{int64(c.H), int64(c.W), 3}})
+		ports = append(ports, port{imagePrefix + c.Name, ort.TensorElementDataTypeUint8, m.observed(int64(c.H), int64(c.W), 3)})
 	}
 	rows := int64(m.ChunkSize)
-	ports = append(ports, port{inputState, ort.TensorElementDataTypeFloat, []int64{int64(len(m.StateNames))}})
+	ports = append(ports, port{inputState, ort.TensorElementDataTypeFloat, m.observed(int64(len(m.StateNames)))})
+	if m.Tokenizer != nil {
+		length := []int64{int64(m.Tokenizer.MaxLen)}
+		ports = append(ports, port{inputTokens, ort.TensorElementDataTypeInt64, length}, port{inputTokenMask, ort.TensorElementDataTypeBool, length})
+	}
 	if m.NoiseDim > 0 {
-		ports = append(ports, port{inputNoise, ort.TensorElementDataTypeFloat, []int64{rows, int64(m.NoiseDim)}})
+		ports = append(ports, port{inputNoise, ort.TensorElementDataTypeFloat, []int64{int64(m.noiseRows()), int64(m.NoiseDim)}})
 	}
 	if m.RTC != "none" {
 		ports = append(ports, port{inputPrefix, ort.TensorElementDataTypeFloat, []int64{rows, int64(m.ActionDim)}})
@@ -64,6 +70,15 @@ func (m *Meta) inputs() []port {
 		ports = append(ports, port{inputSchedule, ort.TensorElementDataTypeInt64, nil}, port{inputSigmaD, ort.TensorElementDataTypeFloat, nil})
 	}
 	return ports
+}
+
+// observed is the shape of an input of an observation: a policy that looks back
+// takes Steps of them, the oldest first.
+func (m *Meta) observed(shape ...int64) []int64 {
+	if m.Steps() > 1 {
+		return append([]int64{int64(m.Steps())}, shape...)
+	}
+	return shape
 }
 
 func (m *Meta) outputs() []port {
@@ -121,6 +136,8 @@ func (p port) dtype() string {
 		return "U8"
 	case ort.TensorElementDataTypeInt64:
 		return "I64"
+	case ort.TensorElementDataTypeBool:
+		return "BOOL"
 	default:
 		return "F32"
 	}

@@ -12,10 +12,14 @@ import (
 
 	"edgert/internal/capped"
 	"edgert/jpeg"
+	"edgert/policy/tokenizer"
 )
 
 // BundleVersion is the bundle.json version that this program reads.
 const BundleVersion = 1
+
+// formSplit is the Form of a policy whose sampler's step is a graph of its own.
+const formSplit = "split"
 
 // MaxCameras is the most cameras that a policy has.
 const MaxCameras = 16
@@ -28,6 +32,7 @@ const (
 	maxSide     = 16_384  // pixels of one side of a picture
 	maxPixels   = 1 << 26 // pixels of one picture
 	maxNumSteps = 1000    // Euler steps
+	maxObserved = 16      // observations that a policy looks at together
 	maxFPS      = 10_000  //
 )
 
@@ -57,12 +62,6 @@ func (c Camera) Bytes() int { return c.H * c.W * 3 }
 type Tolerance struct {
 	ChunkModel float64 `json:"chunk_model"`
 	ChunkRobot float64 `json:"chunk_robot"`
-}
-
-// Tokenizer names the text side of a policy that reads its task.
-type Tokenizer struct {
-	Kind   string `json:"kind"`
-	MaxLen int    `json:"max_len"`
 }
 
 // Meta is what bundle.json says. Slices are shared: do not write to them.
@@ -102,10 +101,21 @@ type Meta struct {
 	RelativeMask []bool       `json:"relative_mask,omitempty"`
 	Cameras      []Camera     `json:"cameras"`
 
-	// The sampler. NumSteps are the Euler steps in the graph (0 for a policy that
-	// does not sample), NoiseDim the width of the noise rows (0: no noise input).
-	NumSteps int `json:"num_steps,omitempty"`
-	NoiseDim int `json:"noise_dim,omitempty"`
+	// ObservationSteps is how many observations, one control step apart, the graph
+	// takes together: pictures u8 [B, S, H, W, 3] and state [B, S, D], the oldest
+	// first. 0: one, without the dimension S.
+	ObservationSteps int `json:"observation_steps,omitempty"`
+
+	// The sampler. NumSteps are its steps in the graph (0 for a policy that does
+	// not sample), NoiseDim the width of the noise rows (0: no noise input) and
+	// NoiseRows their number (0: ChunkSize).
+	NumSteps  int `json:"num_steps,omitempty"`
+	NoiseDim  int `json:"noise_dim,omitempty"`
+	NoiseRows int `json:"noise_rows,omitempty"`
+
+	// Form says where the sampler's loop is: empty in policy.onnx, formSplit in two
+	// graphs.
+	Form string `json:"form,omitempty"`
 
 	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay
 	// the longest delay in steps that the prefix was trained with; PrefixEnd the row
@@ -118,7 +128,9 @@ type Meta struct {
 	Schedule    string `json:"schedule,omitempty"`
 	PrefixSpace string `json:"prefix_space,omitempty"`
 
-	Tokenizer *Tokenizer `json:"tokenizer,omitempty"`
+	// Tokenizer says how the task becomes tokens; nil for a policy that does not
+	// read it. Its files lie in the bundle's folder tokenizer.
+	Tokenizer *tokenizer.Spec `json:"tokenizer,omitempty"`
 
 	// BatchBuckets are batch sizes worth using, ascending; BatchInvariant says that
 	// a row's bytes do not depend on the batch it ran in.
@@ -139,6 +151,19 @@ func (m *Meta) Guided() bool { return strings.Contains(m.RTC, "guided") }
 //
 //rt:noalloc
 func (m *Meta) Trained() bool { return strings.Contains(m.RTC, "trained") }
+
+// Steps returns how many observations the graph takes together.
+//
+//rt:noalloc
+func (m *Meta) Steps() int { return max(m.ObservationSteps, 1) }
+
+//rt:noalloc
+func (m *Meta) noiseRows() int {
+	if m.NoiseRows > 0 {
+		return m.NoiseRows
+	}
+	return m.ChunkSize
+}
 
 // Scheduled reports whether the graph takes a schedule and sigma_d.
 //
@@ -236,8 +261,15 @@ func (m *Meta) checkSampler() (c checks) {
 	c.want(slices.Contains([]string{"", ScheduleNames[0], all}, m.Schedule), "schedule is %q, want %s or %s", m.Schedule, ScheduleNames[0], all)
 	c.want(!m.Scheduled() || m.RTC != "none", "schedule is %q with rtc none, want nothing", m.Schedule)
 	c.want(m.PrefixSpace == "" || m.PrefixSpace == "robot", "prefix_space is %q, want robot", m.PrefixSpace)
+	c.want(m.NoiseRows >= 0 && m.NoiseRows <= maxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows, maxRows)
+	c.want(m.NoiseRows == 0 || m.NoiseDim > 0, "noise_rows is %d with noise_dim 0, want neither or both", m.NoiseRows)
+	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= maxObserved, "observation_steps is %d, want 0 to %d", m.ObservationSteps, maxObserved)
+	c.want(m.Form != formSplit, "form is %q: policies in two graphs are not served yet, export with --form loop", m.Form)
+	c.want(m.Form == "" || m.Form == formSplit, "form is %q, want nothing or %s", m.Form, formSplit)
 	if m.Tokenizer != nil {
-		c.want(false, "tokenizer is %q: policies that read their task are not served yet", m.Tokenizer.Kind)
+		if err := m.Tokenizer.Check(len(m.StateNames)); err != nil {
+			c.want(false, "tokenizer: %w", err)
+		}
 	}
 	c.want(slices.IsSorted(m.BatchBuckets) && (len(m.BatchBuckets) == 0 || m.BatchBuckets[0] >= 1), "batch_buckets is %v, want ascending sizes from 1", m.BatchBuckets)
 	for name, tol := range map[string]float64{"chunk_model": m.GoldenTol.ChunkModel, "chunk_robot": m.GoldenTol.ChunkRobot} {
@@ -252,4 +284,14 @@ func (m *Meta) checkFiles() (c checks) {
 		c.want(len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "", "files[%q] is %q, want a sha256 in lower-case hex", name, sum)
 	}
 	return c
+}
+
+// promptLen returns the tokens of a task, 0 for a policy that does not read it.
+//
+//rt:noalloc
+func (m *Meta) promptLen() int {
+	if m.Tokenizer == nil {
+		return 0
+	}
+	return m.Tokenizer.MaxLen
 }

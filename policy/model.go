@@ -51,6 +51,8 @@ type Model struct {
 	// Tensor memory, row after row, listed by memories.
 	images                      [][]byte // per camera
 	state, noise, prefix        []float32
+	tokens                      []int64
+	tokenMask                   []bool
 	prefixLen, delay, prefixEnd []int64
 	mode, schedule              []int64
 	beta, sigmaD                []float32
@@ -147,20 +149,39 @@ func (m *Model) Bundle() *Bundle { return m.bundle }
 // MaxBatch returns the largest batch.
 func (m *Model) MaxBatch() int { return m.opt.MaxBatch }
 
-// Image lends row i's picture from camera cam, RGB bytes [H, W, 3].
+// Image lends row i's pictures from camera cam, RGB bytes [H, W, 3], the oldest of
+// the bundle's Steps first.
 //
 //rt:noalloc
-func (m *Model) Image(i, cam int) []byte { return row(m.images[cam], i, m.bundle.Cameras[cam].Bytes()) }
+func (m *Model) Image(i, cam int) []byte {
+	return row(m.images[cam], i, m.bundle.Steps()*m.bundle.Cameras[cam].Bytes())
+}
 
-// State lends row i's joint state, in robot units and the order of StateNames.
+// State lends row i's joint state, in robot units and the order of StateNames, the
+// oldest of the bundle's Steps first.
 //
 //rt:noalloc
-func (m *Model) State(i int) []float32 { return row(m.state, i, len(m.bundle.StateNames)) }
+func (m *Model) State(i int) []float32 {
+	return row(m.state, i, m.bundle.Steps()*len(m.bundle.StateNames))
+}
 
-// Noise lends row i's noise, [ChunkSize, NoiseDim]; empty for a policy without.
+// Noise lends row i's noise, NoiseRows of NoiseDim; empty for a policy without.
 //
 //rt:noalloc
-func (m *Model) Noise(i int) []float32 { return row(m.noise, i, m.bundle.ChunkSize*m.bundle.NoiseDim) }
+func (m *Model) Noise(i int) []float32 {
+	return row(m.noise, i, m.bundle.noiseRows()*m.bundle.NoiseDim)
+}
+
+// Tokens lends row i's task, Tokenizer.MaxLen tokens; empty for a policy that does
+// not read its task.
+//
+//rt:noalloc
+func (m *Model) Tokens(i int) []int64 { return row(m.tokens, i, m.bundle.promptLen()) }
+
+// TokenMask lends which of row i's tokens count.
+//
+//rt:noalloc
+func (m *Model) TokenMask(i int) []bool { return row(m.tokenMask, i, m.bundle.promptLen()) }
 
 // Prefix lends row i's prefix, [ChunkSize, ActionDim] in robot units. Rows from
 // Controls.PrefixLen on are ignored.

@@ -7,12 +7,13 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// memory is the tensor of one input or output: one of the three slices, and how
+// memory is the tensor of one input or output: one of the four slices, and how
 // many elements a row has.
 type memory struct {
 	name   string
 	row    int
 	bytes  *[]byte
+	bools  *[]bool
 	ints   *[]int64
 	floats *[]float32
 }
@@ -24,8 +25,10 @@ func (m *Model) memories() []memory {
 		m.images = make([][]byte, len(meta.Cameras))
 	}
 	list := []memory{
-		{name: inputState, row: len(meta.StateNames), floats: &m.state},
-		{name: inputNoise, row: meta.ChunkSize * meta.NoiseDim, floats: &m.noise},
+		{name: inputState, row: meta.Steps() * len(meta.StateNames), floats: &m.state},
+		{name: inputNoise, row: meta.noiseRows() * meta.NoiseDim, floats: &m.noise},
+		{name: inputTokens, row: meta.promptLen(), ints: &m.tokens},
+		{name: inputTokenMask, row: meta.promptLen(), bools: &m.tokenMask},
 		{name: inputPrefix, row: meta.ChunkSize * meta.ActionDim, floats: &m.prefix},
 		{name: inputPrefixLen, row: 1, ints: &m.prefixLen},
 		{name: inputDelay, row: 1, ints: &m.delay},
@@ -38,7 +41,7 @@ func (m *Model) memories() []memory {
 		{name: outputRobot, row: meta.ChunkSize * meta.ActionDim, floats: &m.chunkRobot},
 	}
 	for i, c := range meta.Cameras {
-		list = append(list, memory{name: imagePrefix + c.Name, row: c.Bytes(), bytes: &m.images[i]})
+		list = append(list, memory{name: imagePrefix + c.Name, row: meta.Steps() * c.Bytes(), bytes: &m.images[i]})
 	}
 	return list
 }
@@ -50,6 +53,8 @@ func (m *Model) allocate() {
 		switch {
 		case t.bytes != nil:
 			*t.bytes = newArray[byte](rows * t.row)
+		case t.bools != nil:
+			*t.bools = newArray[bool](rows * t.row)
 		case t.ints != nil:
 			*t.ints = newArray[int64](rows * t.row)
 		default:
@@ -64,6 +69,8 @@ func (m *Model) free() {
 		switch {
 		case t.bytes != nil:
 			freeArray(*t.bytes)
+		case t.bools != nil:
+			freeArray(*t.bools)
 		case t.ints != nil:
 			freeArray(*t.ints)
 		default:
@@ -117,6 +124,8 @@ func (m *Model) value(p port, first, batch int) (ort.Value, error) {
 	switch first *= t.row; {
 	case t.bytes != nil:
 		return ort.NewTensor(shape, (*t.bytes)[first:])
+	case t.bools != nil:
+		return ort.NewTensor(shape, (*t.bools)[first:])
 	case t.ints != nil:
 		return ort.NewTensor(shape, (*t.ints)[first:])
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -96,11 +97,13 @@ type admission struct {
 	caps       wire.Capabilities
 	cameras    []policy.Camera // those in caps.CameraShapes
 	cfg        *manifest.Config
+	tasks      *taskReader
 	limit      int // sessions
 	active     int // sessions of other robots
 	open       *wire.SessionOpen
 	warnings   []string
-	downgraded bool // RTC was asked for and is not there
+	downgraded bool  // RTC was asked for and is not there
+	opened     *task // what the session is opened with
 }
 
 // check runs the checks of LeRobot's server in its order and with its texts, and
@@ -123,6 +126,9 @@ func (a *admission) check() *refusal {
 	o := a.open
 	if o.PolicyType != "" && a.caps.PolicyType != "" && o.PolicyType != a.caps.PolicyType {
 		a.warn("client expected policy_type=%s, server runs %s", pyString(o.PolicyType), pyString(a.caps.PolicyType))
+	}
+	if a.tasks.tokenizer != nil && a.opened.text == "" {
+		a.warn("this policy reads its task and got none: give --task, or default_task in the manifest")
 	}
 	if a.downgraded = o.RTCEnabled && !a.caps.SupportsRTC; a.downgraded {
 		a.warn("RTC requested but this server/policy does not support it — downgrading to chunk-append")
@@ -206,10 +212,9 @@ func (a *admission) decoded() []wire.CameraShape {
 }
 
 func (a *admission) task() string {
-	if t := a.open.Task; a.cfg.PinTask && t != "" && t != a.cfg.DefaultTask {
-		return fmt.Sprintf("task is pinned to %s on this server, got %s", pyString(a.cfg.DefaultTask), pyString(t))
-	}
-	return ""
+	var err error
+	a.opened, err = a.tasks.read(cmp.Or(a.open.Task, a.cfg.DefaultTask))
+	return errorText(err)
 }
 
 func (a *admission) rate() string {

@@ -74,7 +74,8 @@ func TestAdmissionGolden(t *testing.T) {
 		override(&cfg.PinTask, row.Manifest.PinTask)
 		override(&cfg.StrictFPS, row.Manifest.StrictFPS)
 
-		a := admission{caps: caps, cfg: &cfg, limit: cfg.MaxSessions, active: row.Active, open: &open}
+		tasks := newTaskReader(&cfg, nil)
+		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: cfg.MaxSessions, active: row.Active, open: &open}
 		text := ""
 		if r := a.check(); r != nil {
 			text = r.text
@@ -124,7 +125,8 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
 			tt.change(&open, &caps, &cfg)
-			a := admission{caps: caps, cfg: &cfg, limit: cfg.MaxSessions, open: &open}
+			tasks := newTaskReader(&cfg, nil)
+			a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: cfg.MaxSessions, open: &open}
 			r := a.check()
 			if r == nil || !strings.Contains(r.text, tt.want) || (refusals[r.reason].retryAfter > 0) != tt.temporary {
 				t.Errorf("check() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)
@@ -139,7 +141,8 @@ func TestAdmissionAcceptsWhatOneSideDoesNotSay(t *testing.T) {
 	caps.ActionUnits = []string{"degrees", "degrees"}
 	caps.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
 	cfg.Clients = []string{"robot-07"}
-	a := admission{caps: caps, cfg: &cfg, limit: 4, open: &open}
+	tasks := newTaskReader(&cfg, nil)
+	a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: 4, open: &open}
 	if r := a.check(); r != nil || a.warnings != nil {
 		t.Errorf("check() = %+v, warnings %q, want neither", r, a.warnings)
 	}

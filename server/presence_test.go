@@ -272,7 +272,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
-	session, err := b.server.queries.newSession(&o, false)
+	session, err := b.server.queries.newSession(&o, &task{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

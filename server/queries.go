@@ -106,7 +106,7 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 // there is one, is replaced and gives its publisher to the new one.
 func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
 	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load()}
-	admission := admission{caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, limit: q.limit, active: q.sessions.others(o.ClientUUID), open: o}
+	admission := admission{caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, limit: q.limit, active: q.sessions.others(o.ClientUUID), open: o}
 	r := admission.check()
 	if r == nil && ack.Draining {
 		r = &refusal{refusedDraining, drainingText}
@@ -117,7 +117,7 @@ func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
 	var session *Session
 	if r == nil {
 		var err error
-		if session, err = q.newSession(o, admission.downgraded); err != nil {
+		if session, err = q.newSession(o, admission.opened, admission.downgraded); err != nil {
 			r = &refusal{refusedInternal, "server error: " + err.Error()}
 		}
 	}
@@ -159,8 +159,9 @@ func (q *queries) register(session *Session) {
 	}
 }
 
-func (q *queries) newSession(o *wire.SessionOpen, downgraded bool) (*Session, error) {
+func (q *queries) newSession(o *wire.SessionOpen, opened *task, downgraded bool) (*Session, error) {
 	session := newSession(o.ClientUUID)
+	session.opened = opened
 	session.rtc = o.RTCEnabled && !downgraded
 	if session.rtc {
 		session.history = policy.NewHistory(q.meta.ChunkSize, q.meta.ActionDim)
@@ -172,9 +173,6 @@ func (q *queries) newSession(o *wire.SessionOpen, downgraded bool) (*Session, er
 		session.nonce = randomNonce()
 	}
 	session.seenAt.Store(int64(q.clock.Now()))
-	if session.task = o.Task; session.task == "" {
-		session.task = q.cfg.DefaultTask
-	}
 	if o.SessionEpoch > 0 {
 		session.tokenEpoch.Store(int64(o.SessionEpoch))
 	}
@@ -230,7 +228,24 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	case session == nil:
 		ack = wire.ResetAck{Error: "unknown client " + pyString(m.ClientUUID)}
 	default:
+		if err := q.announce(session, m.Task); err != nil {
+			ack = wire.ResetAck{Error: err.Error()}
+			break
+		}
 		session.reset(int64(m.EpisodeID))
 	}
 	return key, wire.AppendResetAck(nil, &ack)
+}
+
+// announce reads the task that a reset names, so that the first observation with it
+// finds it tokenised. One that the policy cannot read changes nothing.
+func (q *queries) announce(s *Session, text string) error {
+	if text == "" {
+		return nil
+	}
+	announced, err := q.tasks.read(text)
+	if err == nil {
+		s.announced.Store(announced)
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"edgert/policy"
+	"edgert/policy/tokenizer"
 	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
@@ -51,7 +52,7 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
 	b := model.Bundle()
-	r, err = replay(&b.Meta, b.SHA256, model, cfg.Conditioning.Policy(), found)
+	r, err = replay(&b.Meta, b.SHA256, model, b.Text, cfg.Conditioning.Policy(), found)
 	r.Dir, r.Bundle, r.Unreadable = dir, b.Dir, r.Unreadable+len(unreadable)
 	for _, damaged := range unreadable {
 		r.Differences = append(r.Differences, Difference{File: damaged.File, Why: damaged.Why})
@@ -59,9 +60,9 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	return r, err
 }
 
-func replay(meta *policy.Meta, sha256 string, model Model, how policy.Conditioning, requests []audit.Capture) (r Replayed, err error) {
+func replay(meta *policy.Meta, sha256 string, model Model, text *tokenizer.Tokenizer, how policy.Conditioning, requests []audit.Capture) (r Replayed, err error) {
 	caps := capabilities(meta, sha256, "", "", "")
-	tensors, err := newTensors(meta, model, &caps, how)
+	tensors, err := newTensors(meta, model, &caps, how, &taskReader{tokenizer: text})
 	if err != nil {
 		return r, err
 	}
@@ -96,6 +97,11 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 		return fmt.Sprintf("captured with bundle %.12s, this is %.12s", c.ModelSHA256, sha256)
 	}
 	session := newSession(c.ClientUUID)
+	if opened, err := t.tasks.read(c.Task); err != nil {
+		return err.Error()
+	} else {
+		session.opened = opened
+	}
 	session.rtc, session.noise, session.history = c.RTC, policy.NewNoiseKey(sha256, c.ClientUUID), history
 	var text string
 	got, err := audit.BadObservation, error(nil)

@@ -40,7 +40,7 @@ func TestReplayIsExact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), policy.Conditioning{}, found)
+	r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), nil, policy.Conditioning{}, found)
 	if err != nil || !r.OK() || r.Requests != 4 || r.Exact != 4 {
 		t.Errorf("replay = %+v, %v, want 4 of 4 exact", r, err)
 	}
@@ -77,7 +77,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, model := found[1], servertest.NewModel()
 			tt.change(&c, model)
-			r, err := replay(servertest.Meta(), "5ha", model, policy.Conditioning{}, []audit.Capture{c})
+			r, err := replay(servertest.Meta(), "5ha", model, nil, policy.Conditioning{}, []audit.Capture{c})
 			if err != nil || r.OK() || r.Requests != 1 || len(r.Differences) != 1 || !strings.Contains(r.Differences[0].Why, tt.want) || r.Differences[0].Seq != 2 {
 				t.Errorf("replay = %+v, %v, want one difference with %q", r, err, tt.want)
 			}
@@ -96,7 +96,7 @@ func TestReplayOfAnUnsentChunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	found[0].Outcome = audit.Unsent.String()
-	if r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), policy.Conditioning{}, found[:1]); err != nil || !r.OK() {
+	if r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), nil, policy.Conditioning{}, found[:1]); err != nil || !r.OK() {
 		t.Errorf("replay = %+v, %v, want it exact", r, err)
 	}
 }

@@ -103,7 +103,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
-		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: modelID(&cfg, bundle), Model: model,
+		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: modelID(&cfg, bundle), Model: model, Text: bundle.Text,
 		Network: network, Clock: rt.KernelClock(), Log: log, Audit: audit,
 	})
 	if err != nil {

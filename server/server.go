@@ -34,6 +34,7 @@ import (
 	"sync/atomic"
 
 	"edgert/policy"
+	"edgert/policy/tokenizer"
 	"edgert/rt"
 	"edgert/server/audit"
 	"edgert/server/manifest"
@@ -54,6 +55,7 @@ type Deps struct {
 	SHA256  string // the bundle's
 	Repo    string // model id, first part of the key prefix
 	Model   Model
+	Text    *tokenizer.Tokenizer // nil: the policy does not read its task
 	Network wire.Session
 	Clock   rt.Clock
 	Log     *slog.Logger
@@ -83,7 +85,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}
 	limit, mode := cfg.Sessions()
 	shared := &service{
-		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta,
+		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:    capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		network: d.Network, clock: d.Clock, log: d.Log, sessions: newRegistry(), stats: newStats(),
 	}
@@ -91,7 +93,10 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if err := d.Meta.CheckConditioning(conditioning); err != nil {
 		return nil, cfg.Errorf("conditioning", "%w", err)
 	}
-	tensors, err := newTensors(d.Meta, d.Model, &shared.caps, conditioning)
+	if _, err := shared.tasks.read(cfg.DefaultTask); err != nil {
+		return nil, cfg.Errorf("default_task", "%w", err)
+	}
+	tensors, err := newTensors(d.Meta, d.Model, &shared.caps, conditioning, &shared.tasks)
 	if err != nil {
 		return nil, err
 	}

@@ -43,25 +43,36 @@ func config() manifest.Config {
 	return cfg
 }
 
-func newBench(t *testing.T, cfg manifest.Config) *bench {
+func newBench(t *testing.T, cfg manifest.Config, change ...func(*Deps)) *bench {
 	t.Helper()
 	b := &bench{t: t, model: servertest.NewModel(), clock: rttest.NewClock(1), network: servertest.NewNetwork()}
-	var err error
-	b.server, err = New(cfg, Deps{
+	d := Deps{
 		Meta: servertest.Meta(), SHA256: "5ha", Repo: "test/fake", Model: b.model,
 		Network: b.network.Session(), Clock: b.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	if err != nil {
+	}
+	for _, f := range change {
+		f(&d)
+	}
+	var err error
+	if b.server, err = New(cfg, d); err != nil {
 		t.Fatal(err)
 	}
 	b.session = b.network.Session()
 	return b
 }
 
-// serve starts the server and waits until it has announced itself.
+// serve makes a server of the fake policy and starts it.
 func serve(t *testing.T, cfg manifest.Config, change ...func(*bench)) *bench {
 	t.Helper()
 	b := newBench(t, cfg)
+	b.start(change...)
+	return b
+}
+
+// start serves and waits until the server has announced itself.
+func (b *bench) start(change ...func(*bench)) {
+	t := b.t
+	t.Helper()
 	for _, f := range change {
 		f(b)
 	}
@@ -80,7 +91,6 @@ func serve(t *testing.T, cfg manifest.Config, change ...func(*bench)) *bench {
 	})
 	t.Cleanup(func() { _ = b.stop() })
 	rttest.Eventually(t, "the server's token", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 1 })
-	return b
 }
 
 // holdInferences makes each inference say that it has begun and wait for leave. It

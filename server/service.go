@@ -19,6 +19,7 @@ type service struct {
 	id       string // server_id
 	caps     wire.Capabilities
 	meta     *policy.Meta
+	tasks    taskReader
 	limit    int // sessions
 	network  wire.Session
 	clock    rt.Clock

@@ -22,16 +22,17 @@ type Session struct {
 	// Constant after open.
 	uuid     string // the robot's id, one key segment
 	id       string // 32 hex digits, new at every open
-	task     string
-	rtc      bool // condition chunks on the prefix
-	extended bool // the robot speaks the optional keys and events
+	opened   *task  // the one it was opened with
+	rtc      bool   // condition chunks on the prefix
+	extended bool   // the robot speaks the optional keys and events
 	noise    policy.NoiseKey
 	actions  wire.Publisher // nil in tests of the pure parts
 	instance string         // names the process that opened it; empty: it did not say
 	host     string         // where that runs, for people
 	nonce    int64          // its chunks carry it; 0: none, for a robot that does not know the key
 
-	mailbox mailbox
+	mailbox   mailbox
+	announced atomic.Pointer[task] // by the newest reset that named one; nil: none
 	presence
 
 	// Atomic.
@@ -42,6 +43,7 @@ type Session struct {
 
 	// Owner: worker.
 	history  *policy.History // nil: nothing is conditioned
+	changed  *task           // by the newest observation with a task of its own; nil: none
 	refusals rateLimit
 
 	// Owner: housekeeping.
@@ -51,7 +53,7 @@ type Session struct {
 
 // newSession makes a session for uuid that has shown no token yet.
 func newSession(uuid string) *Session {
-	s := &Session{uuid: uuid, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), mailbox: newMailbox()}
+	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), mailbox: newMailbox()}
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
 	return s

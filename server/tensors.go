@@ -6,7 +6,9 @@ import (
 
 	"edgert/jpeg"
 	"edgert/policy"
+	"edgert/policy/tokenizer"
 	"edgert/server/audit"
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -20,16 +22,18 @@ type tensors struct {
 	decoder      *jpeg.Decoder // nil for a policy without cameras
 	contract     wire.Contract
 	conditioning policy.Conditioning
+	tasks        *taskReader
 	obs          wire.Observation
 
 	// Of the observation in obs.
+	task  *task
 	spans spanUse
 	stale cameraSet // older than the robot allows
 	stray cameraSet // with stray bytes
 }
 
-func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning) (*tensors, error) {
-	t := &tensors{meta: meta, model: model, conditioning: conditioning, contract: wire.Contract{
+func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning, tasks *taskReader) (*tensors, error) {
+	t := &tensors{meta: meta, model: model, conditioning: conditioning, tasks: tasks, contract: wire.Contract{
 		StateDim: len(meta.StateNames), ActionDim: meta.ActionDim, Horizon: meta.ChunkSize, Cameras: caps.CameraShapes,
 	}}
 	if len(meta.Cameras) == 0 {
@@ -84,7 +88,18 @@ func (t *tensors) fill(s *Session, seq uint64, body []byte) (c policy.Controls, 
 			return c, err
 		}
 	}
-	copy(t.model.State(0), t.obs.State)
+	state := t.model.State(0)
+	newest := state[len(state)-len(t.obs.State):]
+	copy(newest, t.obs.State)
+	repeatNewest(state, newest)
+	if t.task, err = t.taskOf(s); err != nil {
+		return c, err
+	}
+	if t.task.prompt != nil {
+		if err := t.task.prompt.Fill(t.model.Tokens(0), t.model.TokenMask(0), t.obs.State); err != nil {
+			return c, err
+		}
+	}
 	if t.meta.NoiseDim > 0 {
 		policy.FillNoise(t.model.Noise(0), s.noise, seq)
 	}
@@ -161,21 +176,25 @@ func (t *tensors) chunk(c *wire.ActionChunk, h *wire.Header) {
 //rt:noalloc
 func (t *tensors) picture(cam int) error {
 	want := &t.contract.Cameras[cam]
+	all := t.model.Image(0, cam)
+	dst := all[len(all)-t.meta.Cameras[cam].Bytes():] // the newest
 	for i := range t.obs.Images {
 		m := &t.obs.Images[i]
 		if m.Name != want.Name {
 			continue
 		}
 		if m.Codec == wire.Raw { // CheckObservation compared the sizes
-			copy(t.model.Image(0, cam), m.Data)
+			copy(dst, m.Data)
+			repeatNewest(all, dst)
 			return nil
 		}
-		if err := t.decoder.DecodeScaled(t.model.Image(0, cam), m.Data, want.W, want.H, t.meta.Cameras[cam].Scale()); err != nil {
+		if err := t.decoder.DecodeScaled(dst, m.Data, want.W, want.H, t.meta.Cameras[cam].Scale()); err != nil {
 			return t.explain(err, m, cam)
 		}
 		if t.decoder.Warned() {
 			t.stray |= 1 << cam
 		}
+		repeatNewest(all, dst)
 		return nil
 	}
 	return errNoPicture
@@ -183,6 +202,16 @@ func (t *tensors) picture(cam int) error {
 
 // errNoPicture cannot happen after CheckObservation.
 var errNoPicture = errors.New("server: camera missing")
+
+// repeatNewest fills what a policy that looks back sees before the newest
+// observation, which is the end of all: as LeRobot does when an episode begins.
+//
+//rt:noalloc
+func repeatNewest[T byte | float32](all, newest []T) {
+	for before := all[:len(all)-len(newest)]; len(before) > 0; {
+		before = before[copy(before, newest):]
+	}
+}
 
 //rt:noalloc
 func (t *tensors) condition(rows int) policy.Controls {
@@ -214,3 +243,68 @@ type pictureError struct {
 
 func (e *pictureError) Error() string { return "image " + e.camera + ": " + e.err.Error() }
 func (e *pictureError) Unwrap() error { return e.err }
+
+// task is what a robot shall do, as the policy reads it.
+//
+// Constant.
+type task struct {
+	text   string
+	prompt *tokenizer.Prompt // nil: the policy does not read its task
+}
+
+// taskReader turns the texts of robots into tasks.
+//
+// Constant after New.
+type taskReader struct {
+	tokenizer *tokenizer.Tokenizer // nil: the policy does not read its task
+	pinned    string               // the only text that is allowed; empty: any
+}
+
+func newTaskReader(cfg *manifest.Config, t *tokenizer.Tokenizer) taskReader {
+	r := taskReader{tokenizer: t}
+	if cfg.PinTask {
+		r.pinned = cfg.DefaultTask
+	}
+	return r
+}
+
+// read checks a text and tokenises it, once per task. It allocates, in proportion
+// to wire.MaxTextBytes at most.
+//
+//go:noinline
+func (r *taskReader) read(text string) (*task, error) {
+	if r.pinned != "" && text != r.pinned {
+		return nil, fmt.Errorf("task is pinned to %s on this server, got %s", pyString(r.pinned), pyString(text))
+	}
+	if r.tokenizer == nil {
+		return &task{text: text}, nil
+	}
+	prompt, err := r.tokenizer.Prompt(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w, got %s", err, pyString(text))
+	}
+	return &task{text, prompt}, nil
+}
+
+// taskOf returns the task of the observation that was parsed last: the session's
+// when it names none. One that is new to the session is read here, unless a reset
+// announced it.
+//
+//rt:noalloc
+func (t *tensors) taskOf(s *Session) (*task, error) {
+	text := t.obs.Task
+	if announced := s.announced.Load(); announced != nil && announced.text == text {
+		return announced, nil
+	}
+	switch {
+	case text == "" || text == s.opened.text || t.tasks.tokenizer == nil:
+		return s.opened, nil
+	case s.changed != nil && s.changed.text == text:
+		return s.changed, nil
+	}
+	changed, err := t.tasks.read(text)
+	if err == nil {
+		s.changed = changed
+	}
+	return changed, err
+}

@@ -29,6 +29,8 @@ const (
 type Model interface {
 	Image(i, cam int) []byte
 	State(i int) []float32
+	Tokens(i int) []int64
+	TokenMask(i int) []bool
 	Noise(i int) []float32
 	Prefix(i int) []float32
 	SetControls(i int, c policy.Controls)
@@ -167,7 +169,7 @@ func (w *worker) step() bool {
 func (w *worker) serve(s *Session, r *request, start rt.Instant) {
 	t := &w.turn
 	*t = turn{s, audit.Record{
-		ClientUUID: s.uuid, SessionID: s.id, Task: s.task, RTC: s.rtc, Header: r.header, QueueWait: start.Sub(r.at),
+		ClientUUID: s.uuid, SessionID: s.id, Task: s.opened.text, RTC: s.rtc, Header: r.header, QueueWait: start.Sub(r.at),
 	}}
 	var reply []byte
 	if err := w.infer(t, r.body, start); err != nil {
@@ -193,6 +195,7 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 		t.Outcome = audit.BadObservation
 		return err
 	}
+	t.Task = w.tensors.task.text
 	t.session.episode.Store(int64(t.Header.EpisodeID))
 	t.Stale, t.Cameras = uint32(w.tensors.stale), w.tensors.contract.Cameras
 	t.session.countPictures(w.stats, w.tensors.stale, w.tensors.stray)

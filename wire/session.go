@@ -128,12 +128,17 @@ func (r *reader) badOp(got, want string) {
 type Reset struct {
 	ClientUUID string
 	EpisodeID  uint32
+
+	// Optional key: the task of the observations to come. A server that cannot read
+	// it says so and changes nothing.
+	Task string
 }
 
 func (m *Reset) fields() []field {
 	return []field{
 		{key: "client_uuid", value: &m.ClientUUID, limit: MaxUUIDBytes},
 		{key: "episode_id", value: &m.EpisodeID},
+		{key: "task", value: &m.Task, limit: MaxTextBytes, optional: true},
 	}
 }
 

@@ -92,12 +92,24 @@ func (versionCmd) Run() error {
 }
 
 type ctlCmd struct {
-	Word string `arg:"" enum:"pause,resume,reset,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. status: print the state."`
+	Word string   `arg:"" enum:"pause,resume,reset,task,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. task TEXT: new episode with another task, for policies that read it. status: print the state."`
+	Text []string `arg:"" optional:"" help:"The task."`
 }
 
 // Run sends one command and prints what the edge answers, as JSON.
 func (c *ctlCmd) Run(flags *cli) error {
-	reply, err := edge.Ctl(flags.ID, c.Word)
+	line := c.Word
+	switch text := strings.Join(c.Text, " "); {
+	case c.Word == edge.CtlTask && text == "":
+		return exit.Errorf(exit.Usage, `ctl task: want the text behind it, such as: edge-rt ctl task "pick up the cube"`)
+	case c.Word == edge.CtlTask && strings.ContainsAny(text, "\r\n"):
+		return exit.Errorf(exit.Usage, "ctl task: the text has a line break, want one line")
+	case c.Word == edge.CtlTask:
+		line += " " + text
+	case text != "":
+		return exit.Errorf(exit.Usage, "ctl %s takes nothing behind it, got %q", c.Word, text)
+	}
+	reply, err := edge.Ctl(flags.ID, line)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ type runFlags struct {
 	TLSKey      string   `name:"tls-key" help:"PEM file of its private key." placeholder:"FILE"`
 	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
+	ExpectModel string   `name:"expect-model" help:"Run no other policy than the one whose bundle has this sha256, as lean-server check prints it; its first 12 digits or more are enough." placeholder:"SHA"`
 	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
 
 	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop after this long; 0: never."`
@@ -172,7 +173,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	cfg := edge.Config{
 		FPS: program.ValueOr(r.FPS, 0), FPSMismatch: r.FPSMismatch, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
 		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
-		Task: r.Task, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
+		Task: r.Task, ExpectModel: r.ExpectModel, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
 		RT: modes[r.RT], CPU: r.CPU,
 		JPEGQuality: defaultQuality, OnExit: r.OnExit, Rescue: r.Rescue, Fallback: r.Fallback,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,

@@ -261,6 +261,8 @@ func newStay(m *policy.Meta) *stay {
 
 func (s *stay) Image(_, _ int) []byte            { return nil }
 func (s *stay) State(int) []float32              { return s.state }
+func (*stay) Tokens(int) []int64                 { return nil }
+func (*stay) TokenMask(int) []bool               { return nil }
 func (s *stay) Noise(int) []float32              { return s.noise }
 func (s *stay) Prefix(int) []float32             { return s.prefix }
 func (s *stay) SetControls(int, policy.Controls) {}

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +54,34 @@ func (p *Page) status(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	send(w, jsonType, text.Bytes())
+}
+
+// setTask gives the arm the task in the body. It moves the arm, so only this machine
+// may ask for it, from no other site's page: the body of a PUT is never sent by
+// another site without asking first, and nobody here says yes.
+func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
+	run := p.run.Load()
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	switch origin := r.Header.Get("Origin"); {
+	case run == nil:
+		p.refuse(w, http.StatusServiceUnavailable, starting)
+		return
+	case err != nil || !from.Addr().Unmap().IsLoopback():
+		p.refuse(w, http.StatusForbidden, "only a browser on the robot itself gives it a task: there, or by edge-rt ctl task")
+		return
+	case origin != "" && origin != "http://"+r.Host:
+		p.refuse(w, http.StatusForbidden, "the page of %s asks for this: only this page may", origin)
+		return
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxTaskBytes+1))
+	if err == nil {
+		err = run.SetTask(r.Context(), strings.TrimSpace(string(text)))
+	}
+	if err != nil {
+		p.refuse(w, http.StatusConflict, "%v", err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // picture answers with the camera's newest picture and its age.

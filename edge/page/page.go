@@ -1,6 +1,6 @@
 // Package page is a running edge in a browser: how it goes, where the joints are
-// and what the cameras see. It only shows; what an operator does goes through
-// edge-rt ctl.
+// and what the cameras see. Of what an operator does, a browser on the robot itself
+// may give another task; the rest goes through edge-rt ctl.
 //
 // No request can delay the tick: the page shares no lock with it, a capture thread or the
 // sender, and gets copies of pictures (capture.Preview). Go's collector is off while the
@@ -28,6 +28,7 @@ import (
 
 	"edgert/edge/capture"
 	"edgert/rt"
+	"edgert/wire"
 )
 
 const (
@@ -42,6 +43,9 @@ const (
 	shutdownTimeout    = 300 * time.Millisecond
 	maxPictures        = 4 // being sent at once
 
+	taskPath     = "/task"
+	maxTaskBytes = wire.MaxTextBytes
+
 	collectInterval = time.Second // between looks at the heap
 	collectBytes    = 16 << 20    // garbage that is collected, well before the fuse of rt.HoldGC
 	tickTimeout     = time.Second // for the end of a tick: the slowest rate's period
@@ -53,7 +57,8 @@ var index []byte
 
 // Run is a running edge. Any goroutine may call its functions.
 type Run struct {
-	Status   func() any                   // becomes /status.json
+	Status   func() any // becomes /status.json
+	SetTask  func(context.Context, string) error
 	Healthy  func() (ok bool, why string) // whether ticks come
 	Ticks    func() uint64                // so far
 	Previews []*capture.Preview           // in the order of the command line
@@ -121,6 +126,7 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	mux.HandleFunc("GET /status.json", p.status)
 	mux.HandleFunc("GET /healthz", p.healthz)
 	mux.HandleFunc("GET /camera/{name...}", p.picture)
+	mux.HandleFunc("PUT "+taskPath, p.setTask)
 	p.http = http.Server{
 		Handler: p.checkRequest(mux), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past checkRequest, as fast as it is asked
@@ -189,9 +195,9 @@ func (p *Page) checkRequest(next http.Handler) http.Handler {
 			p.refuse(w, http.StatusMisdirectedRequest, "this machine is not called %q: use its address, its host name, or the name given to --http", r.Host)
 		case crossSite(r.Header):
 			p.refuse(w, http.StatusForbidden, "another site's page asks for this: open it by itself")
-		case r.ContentLength != 0:
+		case r.ContentLength != 0 && (r.Method != http.MethodPut || r.URL.Path != taskPath || r.ContentLength > maxTaskBytes):
 			h.Set("Connection", "close")
-			p.refuse(w, http.StatusRequestEntityTooLarge, "a request with a body: this page only shows")
+			p.refuse(w, http.StatusRequestEntityTooLarge, "a request with a body of %d bytes: only a task has one, of at most %d", r.ContentLength, maxTaskBytes)
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -181,7 +184,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	s.get(t, "/etc/passwd").wants(t, "no page", 404, "text/plain", "not found")
 	s.do(t, "HEAD", "/", "", nil).wants(t, "HEAD", 200, "text/html", "")
 	s.do(t, "POST", "/status.json", "", nil).wants(t, "POST", 405, "text/plain", "")
-	s.do(t, "GET", "/", "", strings.NewReader("x")).wants(t, "a body", 413, "text/plain", "only shows")
+	s.do(t, "GET", "/", "", strings.NewReader("x")).wants(t, "a body", 413, "text/plain", "only a task has one")
 	for host, code := range map[string]int{
 		"evil.example": 421, "evil.example:80": 421, "127.0.0.1.evil.example": 421,
 		"localhost:1": 200, "LOCALHOST": 200, "192.168.1.7:8080": 200, "[::1]:80": 200,
@@ -189,6 +192,61 @@ func TestWhatIsAnswered(t *testing.T) {
 		if a := s.do(t, "GET", "/", host, nil); a.code != code {
 			t.Errorf("Host %s: %d, want %d", host, a.code, code)
 		}
+	}
+}
+
+// A browser on this machine gives a task; another site's page and another machine do
+// not, and nothing is cut.
+func TestSetTask(t *testing.T) {
+	s := newStage(t)
+	put := func(origin string, body io.Reader) (int, string) {
+		r := httptest.NewRequest("PUT", taskPath, body)
+		r.Host, r.RemoteAddr = "127.0.0.1:8080", "127.0.0.1:40000"
+		if strings.Contains(origin, " ") {
+			r.RemoteAddr, origin = origin[:strings.Index(origin, " ")], ""
+		}
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		w := httptest.NewRecorder()
+		s.http.Handler.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	if code, text := put("", strings.NewReader("pick")); code != 503 {
+		t.Errorf("before the run: %d %s, want 503", code, text)
+	}
+	var given []string
+	s.Watch(Run{Ticks: s.ticks.Load, SetTask: func(_ context.Context, text string) error {
+		if len(text) > maxTaskBytes {
+			return errors.New("too long")
+		}
+		if given = append(given, text); text == "fly" {
+			return errors.New("the task stays as it was")
+		}
+		return nil
+	}})
+	long := strings.Repeat("x", maxTaskBytes+1)
+	for _, c := range []struct {
+		what, origin string
+		body         io.Reader
+		code         int
+		says         string
+	}{
+		{"from the page", "http://127.0.0.1:8080", strings.NewReader(" pick it up\n"), 204, ""},
+		{"without a browser", "", strings.NewReader("pick it up"), 204, ""},
+		{"refused by the server", "", strings.NewReader("fly"), 409, "stays as it was"},
+		{"from another site", "http://evil.example", strings.NewReader("fly"), 403, "evil.example"},
+		{"from another port", "http://127.0.0.1:9090", strings.NewReader("fly"), 403, "9090"},
+		{"from another machine", "192.168.1.9:4000 ", strings.NewReader("fly"), 403, "on the robot itself"},
+		{"longer than a task", "", strings.NewReader(long), 413, "at most 4096"},
+		{"longer than a task, of no declared length", "", io.MultiReader(strings.NewReader(long)), 409, "too long"},
+	} {
+		if code, text := put(c.origin, c.body); code != c.code || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %d %q, want %d with %q", c.what, code, text, c.code, c.says)
+		}
+	}
+	if want := []string{"pick it up", "pick it up", "fly"}; !slices.Equal(given, want) {
+		t.Errorf("given %q, want %q", given, want)
 	}
 }
 

@@ -25,7 +25,7 @@ var ErrFormat = errors.New("not a safetensors file")
 // Tensor is one array of a file. Data borrows from the file's bytes,
 // little-endian.
 type Tensor struct {
-	DType string // U8, I64, F32, F64
+	DType string // U8, BOOL, I64, F32, F64
 	Shape []int64
 	Data  []byte
 }
@@ -33,7 +33,7 @@ type Tensor struct {
 // metadataKey is beside the tensors in the header: texts for people and programs.
 const metadataKey = "__metadata__"
 
-var dtypeSize = map[string]int64{"U8": 1, "I64": 8, "F32": 4, "F64": 8}
+var dtypeSize = map[string]int64{"U8": 1, "BOOL": 1, "I64": 8, "F32": 4, "F64": 8}
 
 // Parse reads a file: 8 bytes of header length, a JSON header,
 // then the data. Tensors must lie within the data without overlap and hold exactly
@@ -101,7 +101,7 @@ func parseTensor(raw json.RawMessage, body []byte) (t Tensor, span [2]int64, err
 	}
 	size, known := dtypeSize[entry.DType]
 	if !known || len(entry.Shape) > maxRank {
-		return Tensor{}, span, fmt.Errorf("dtype %q of rank %d, want U8, I64, F32 or F64 of rank %d at most", entry.DType, len(entry.Shape), maxRank)
+		return Tensor{}, span, fmt.Errorf("dtype %q of rank %d, want U8, BOOL, I64, F32 or F64 of rank %d at most", entry.DType, len(entry.Shape), maxRank)
 	}
 	for _, dim := range entry.Shape {
 		if dim < 0 || (dim > 0 && size > math.MaxInt64/dim) {
@@ -130,6 +130,15 @@ func (t Tensor) Int64s() []int64 {
 	values := make([]int64, len(t.Data)/8)
 	for i := range values {
 		values[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+	}
+	return values
+}
+
+// Bools decodes a BOOL tensor.
+func (t Tensor) Bools() []bool {
+	values := make([]bool, len(t.Data))
+	for i := range values {
+		values[i] = t.Data[i] != 0
 	}
 	return values
 }

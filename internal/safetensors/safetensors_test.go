@@ -16,9 +16,10 @@ func tensorFile(header string, data int) []byte {
 }
 
 func TestParse(t *testing.T) {
-	file := tensorFile(`{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]},"z":{"dtype":"U8","shape":[0],"data_offsets":[16,16]}}`, 16)
-	binary.LittleEndian.PutUint32(file[len(file)-12:], 0x3fc00000) // 1.5
-	binary.LittleEndian.PutUint64(file[len(file)-8:], 1<<64-2)
+	file := tensorFile(`{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]},"z":{"dtype":"BOOL","shape":[2],"data_offsets":[16,18]}}`, 18)
+	file[len(file)-1] = 1
+	binary.LittleEndian.PutUint32(file[len(file)-14:], 0x3fc00000) // 1.5
+	binary.LittleEndian.PutUint64(file[len(file)-10:], 1<<64-2)
 	metadata, tensors, err := Parse(file)
 	if err != nil || metadata["a"] != "b" {
 		t.Fatalf("metadata %v, %v", metadata, err)
@@ -28,6 +29,9 @@ func TestParse(t *testing.T) {
 	}
 	if y := tensors["y"].Int64s(); len(y) != 1 || y[0] != -2 {
 		t.Errorf("y = %v, want [-2]", y)
+	}
+	if z := tensors["z"].Bools(); len(z) != 2 || z[0] || !z[1] {
+		t.Errorf("z = %v, want [false true]", z)
 	}
 }
 

@@ -183,6 +183,7 @@ type Capture struct {
 	Outcome     string
 	Why         string // what is wrong with a file that cannot be read
 	RTC         bool
+	Task        string // that the chunk was made for
 }
 
 // ReadCaptures reads all capture files of dir in the order of their requests.
@@ -239,7 +240,7 @@ func parseCapture(data []byte) (c Capture, err error) {
 	}
 	c = Capture{
 		Observation: observation, Reply: reply, ClientUUID: meta["client_uuid"], ModelSHA256: meta["model_sha256"],
-		Outcome: meta["outcome"], Why: meta["why"], RTC: meta["rtc"] == "true",
+		Outcome: meta["outcome"], Why: meta["why"], RTC: meta["rtc"] == "true", Task: meta["task"],
 	}
 	if c.Count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
 		return c, fmt.Errorf("count: %w", err)

@@ -34,6 +34,8 @@ type Model struct {
 	state    []float32
 	noise    []float32
 	prefix   []float32
+	tokens   []int64
+	mask     []bool
 	controls policy.Controls
 	model    []float32
 	robot    []float32
@@ -61,6 +63,15 @@ func (m *Model) Image(_, _ int) []byte { return m.image }
 
 // State lends the state tensor.
 func (m *Model) State(int) []float32 { return m.state }
+
+// Read makes the policy one that reads its task, of so many tokens at most.
+func (m *Model) Read(maxLen int) { m.tokens, m.mask = make([]int64, maxLen), make([]bool, maxLen) }
+
+// Tokens lends the task's tensor; it is empty before Read.
+func (m *Model) Tokens(int) []int64 { return m.tokens }
+
+// TokenMask lends the mask of Tokens.
+func (m *Model) TokenMask(int) []bool { return m.mask }
 
 // Noise lends the noise tensor.
 func (m *Model) Noise(int) []float32 { return m.noise }

@@ -68,6 +68,8 @@ func newStill(m *policy.Meta) *still {
 
 func (s *still) Image(_, cam int) []byte          { return s.images[cam] }
 func (s *still) State(int) []float32              { return s.state }
+func (*still) Tokens(int) []int64                 { return nil }
+func (*still) TokenMask(int) []bool               { return nil }
 func (s *still) Noise(int) []float32              { return s.noise }
 func (s *still) Prefix(int) []float32             { return s.prefix }
 func (s *still) SetControls(int, policy.Controls) {}

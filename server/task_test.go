@@ -1,0 +1,201 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/policy/tokenizer"
+	"edgert/server/manifest"
+	"edgert/wire"
+)
+
+// taskLen is what the fake policy that reads reads at most: a token is a byte.
+const taskLen = 16
+
+// newReader is a bench whose policy reads its task.
+func newReader(t *testing.T, cfg manifest.Config) *bench {
+	t.Helper()
+	var vocab []string
+	for b := range 256 {
+		vocab = append(vocab, fmt.Sprintf(`"<0x%02X>":%d`, b, b))
+	}
+	dir := t.TempDir()
+	file := `{"normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},"model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{` + strings.Join(vocab, ",") + `}}}`
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(file), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec := tokenizer.Spec{Kind: tokenizer.SentencePiece, MaxLen: taskLen, Template: "{task}\n"}
+	if err := spec.Check(2); err != nil {
+		t.Fatal(err)
+	}
+	text, err := tokenizer.Load(dir, &spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, cfg, func(d *Deps) { d.Text, d.Meta.Tokenizer = text, &spec })
+	b.model.Read(taskLen)
+	return b
+}
+
+// read is the task that the policy saw in its last inference.
+func (b *bench) read() string {
+	n := 0
+	for n < taskLen && b.model.TokenMask(0)[n] {
+		n++
+	}
+	var text []byte
+	for _, id := range b.model.Tokens(0)[:n] {
+		text = append(text, byte(id))
+	}
+	return string(text)
+}
+
+// A session's task, an observation's own, and one that a reset announced.
+func TestTaskOfAnObservation(t *testing.T) {
+	cfg := config()
+	cfg.DefaultTask = "wait"
+	b := newReader(t, cfg)
+	b.start()
+	r, seq := b.robot("arm"), uint64(0)
+	ask := func(task string) sample {
+		t.Helper()
+		seq++
+		o := fakeObs(t)
+		o.Task = task
+		r.send(obsHeader(0, seq), o)
+		return r.next()
+	}
+	wants := func(task, read string) {
+		t.Helper()
+		if got := ask(task); got.chunk.ChunkRobot.Rows == 0 || b.read() != read {
+			t.Errorf("an observation with task %q: event %q, the policy read %q, want %q", task, got.event.Text, b.read(), read)
+		}
+	}
+	open := fakeOpen("arm")
+	if ack := b.open(open); !ack.Accepted {
+		t.Fatal(ack.Error)
+	}
+	wants("", "wait\n")
+	wants("pick", "pick\n")
+	wants("", "wait\n") // the session's own again
+	open.Task = "fold"
+	if ack := b.open(open); !ack.Accepted {
+		t.Fatal(ack.Error)
+	}
+	wants("", "fold\n")
+	if got := ask("far too long to read"); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "has 29 tokens, this policy reads at most 16") {
+		t.Errorf("a task that is too long: %+v, want a bad observation that says so", got.event)
+	}
+	wants("pick", "pick\n")
+
+	reset := func(task string) wire.ResetAck {
+		t.Helper()
+		key, err := wire.ResetKey(b.server.Prefix(), "arm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ack wire.ResetAck
+		replies := b.query(key, wire.AppendReset(nil, &wire.Reset{ClientUUID: "arm", Task: task}))
+		if len(replies) != 1 {
+			t.Fatalf("%d replies, want 1", len(replies))
+		}
+		if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil {
+			t.Fatal(err)
+		}
+		return ack
+	}
+	session := b.server.sessions.find("arm")
+	if ack := reset("far too long to read"); ack.OK || !strings.Contains(ack.Error, "shorten it") || session.announced.Load() != nil {
+		t.Errorf("a reset with a task that is too long: %+v, want a refusal that changes nothing", ack)
+	}
+	if ack := reset("stack"); !ack.OK {
+		t.Errorf("a reset with a task: %s", ack.Error)
+	}
+	changed := session.changed
+	wants("stack", "stack\n")
+	if session.changed != changed {
+		t.Error("the announced task was tokenised again")
+	}
+	if ack := reset(""); !ack.OK || session.announced.Load().text != "stack" {
+		t.Errorf("a reset without a task: %+v, want none announced", ack)
+	}
+
+	open.Task = "far too long to read"
+	if ack := b.open(open); ack.Accepted || !strings.Contains(ack.Error, "shorten it") {
+		t.Errorf("a session with a task that is too long: %+v, want a refusal", ack)
+	}
+}
+
+func TestPolicyThatReadsWarnsWithoutATask(t *testing.T) {
+	b := newReader(t, config())
+	b.start()
+	if ack := b.open(fakeOpen("arm")); !ack.Accepted || len(ack.Warnings) != 1 || !strings.Contains(ack.Warnings[0], "--task") {
+		t.Errorf("without a task: %+v, want a warning that names --task", ack)
+	}
+}
+
+// A pinned task is the only one that is read, whoever names another and when.
+func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
+	cfg := config()
+	cfg.DefaultTask, cfg.PinTask = "wait", true
+	b := newReader(t, cfg)
+	b.start()
+	if ack := b.open(fakeOpen("arm")); !ack.Accepted {
+		t.Fatal(ack.Error)
+	}
+	r, o := b.robot("arm"), fakeObs(t)
+	o.Task = "pick"
+	r.send(obsHeader(0, 1), o)
+	if got := r.next(); !strings.Contains(got.event.Text, "pinned to 'wait'") {
+		t.Errorf("another task: %+v, want a refusal", got)
+	}
+	o.Task = "wait"
+	r.send(obsHeader(0, 2), o)
+	if got := r.next(); got.chunk.ChunkRobot.Rows == 0 || b.read() != "wait\n" {
+		t.Errorf("the pinned task: %+v, the policy read %q", got.event, b.read())
+	}
+}
+
+// Goal: 0 allocations for a request whose task is known.
+func TestKnownTaskAllocatesNothing(t *testing.T) {
+	b := newReader(t, config())
+	s, tensors := newSession("arm"), b.server.worker.tensors
+	opened, err := b.server.tasks.read("wait")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.opened = opened
+	bodies := [][]byte{}
+	for _, task := range []string{"", "wait", "pick"} {
+		o := fakeObs(t)
+		o.Task = task
+		bodies = append(bodies, wire.AppendObservation(nil, o))
+	}
+	seq := uint64(0)
+	frame := func() {
+		seq++
+		if _, err := tensors.fill(s, seq, bodies[seq%uint64(len(bodies))]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 * len(bodies) {
+		frame()
+	}
+	if n := testing.AllocsPerRun(8*len(bodies), frame); n != 0 {
+		t.Errorf("a request allocates %v times, want 0", n)
+	}
+}
+
+// A policy that looks back sees the newest observation in every place.
+func TestNewestObservationIsRepeated(t *testing.T) {
+	all := make([]float32, 6)
+	newest := all[4:]
+	newest[0], newest[1] = 3, 4
+	repeatNewest(all, newest)
+	if fmt.Sprint(all) != "[3 4 3 4 3 4]" {
+		t.Errorf("repeatNewest = %v", all)
+	}
+}
