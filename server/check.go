@@ -31,6 +31,7 @@ type Report struct {
 	RTC         string   `json:"rtc"`
 	RTCMaxDelay int      `json:"rtc_max_delay"`
 	PrefixEnd   int      `json:"prefix_end"`
+	Tokenizer   string   `json:"tokenizer,omitempty"` // kind and longest task of a policy that reads it
 	MaxSessions int      `json:"max_sessions"`
 	Mode        string   `json:"serving_mode"`
 	Listen      []string `json:"listen"`
@@ -72,6 +73,9 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 		}
 		report.Cameras = append(report.Cameras, text)
 	}
+	if t := b.Tokenizer; t != nil {
+		report.Tokenizer = fmt.Sprintf("%s, %d tokens", t.Kind, t.MaxLen)
+	}
 	report.Runtime, report.Library = policy.RuntimeVersion()
 	report.InferenceMs, err = medianMs(model)
 	return report, err
@@ -99,6 +103,7 @@ func (r *Report) Print(w io.Writer) error {
   state      %s
   cameras    %s (height x width)
   prefix     rtc %s, trained up to %d steps, guided up to row %d
+  task       %s
   sessions   %d, %s
   listen     %s
   connect    %s
@@ -106,7 +111,7 @@ func (r *Report) Print(w io.Writer) error {
   inference  %.2f ms (median of %d), ONNX Runtime %s
              %s
 `, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256,
-		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd,
+		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.Runtime, r.Library)
 	return err
 }
