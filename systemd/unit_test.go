@@ -192,7 +192,7 @@ func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 // Durations that depend on each other.
 func TestDurationsFitTogether(t *testing.T) {
 	u := readUnit(t, edgeUnit)
-	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/run.go", "MaxOffline +time.Duration +`default:\"([^\"]+)\""))
+	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/run.go", "MaxOffline +time.Duration +`[^`]*default:\"([^\"]+)\""))
 	if err != nil {
 		t.Fatal(err)
 	}
