@@ -229,3 +229,40 @@ func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int
 		}
 	}
 }
+
+// The exporter's own prompts: its spec, its tokenizer folder, LeRobot's ids.
+func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
+	data, err := os.ReadFile("../../testdata/tokenizer/pi05_prompts.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Tokenizer Spec
+		Cases     []promptCase
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Cases) < 100 {
+		t.Fatalf("%d cases, want 100", len(file.Cases))
+	}
+	if err := file.Tokenizer.Check(len(file.Cases[0].State)); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := Load("../../testdata/tokenizer/pi05", &file.Tokenizer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst, mask := make([]int64, 200), make([]bool, 200)
+	for _, c := range file.Cases {
+		p, err := tok.Prompt(c.Task)
+		if err != nil {
+			t.Errorf("Prompt(%q): %v", c.Task, err)
+			continue
+		}
+		if err := p.Fill(dst, mask, c.State); err != nil {
+			t.Fatal(err)
+		}
+		checkFilled(t, c.Prompt, dst, mask, c.IDs, 0)
+	}
+}
