@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant("families/smolvla.py", "every > 0 and i % every == 0", "every > 0 and i % every == every - 1", SMOLVLA_100),
     Mutant("families/smolvla.py", "permute(0, 2, 3, 1, 4)", "permute(0, 3, 2, 1, 4)", SMOLVLA_100),
     Mutant("families/smolvla.py", "1.0 + k * (-1.0 / config.num_steps)", "1.0 - (k + 1) / config.num_steps", SMOLVLA_100),
-    Mutant("families/smolvla.py", "[self._all(self.before, seen[i]), seen[i], self._all(self.after, seen[i])]", "[seen[i], self._all(self.before, seen[i]), self._all(self.after, seen[i])]", SMOLVLA_OTHER),
+    Mutant("families/smolvla.py", "[self._all(self.before, seen), seen, self._all(self.after, seen)]", "[seen, self._all(self.before, seen), self._all(self.after, seen)]", SMOLVLA_OTHER),
     Mutant("families/paligemma.py", "self.pad = (spare[1] // 2, spare[1] - spare[1] // 2", "self.pad = (spare[1] - spare[1] // 2, spare[1] // 2", f"{PI}::test_pictures_are_fitted_as_lerobot_does"),
     Mutant("families/paligemma.py", "return x * 2.0 - 1.0", "return x", HEADS),
     Mutant("families/paligemma.py", ".transpose(1, 2) + self.places", ".transpose(1, 2)", HEADS),

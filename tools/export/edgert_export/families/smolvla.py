@@ -189,14 +189,13 @@ class Prefix(nn.Module):
         return own, cross, self.cos[after][:, :, None], self.sin[after][:, :, None], *caches
 
     def embed(self, pictures: tuple[Tensor, ...], state: Tensor, tokens: Tensor) -> Tensor:
-        looked = [normalize(to_float(p)) for normalize, p in zip(self.pictures, pictures, strict=True)]
-        looked = torch.cat([fitted(p, fit) * 2.0 - 1.0 for p, fit in zip(looked, self.fit, strict=True)], dim=0)
-        seen = self.eyes(looked)
-        size = features(seen)
-        seen = (seen * size**0.5).reshape(self.cameras, -1, int(seen.shape[1]), size)
+        # One picture after the other: attention over all of them at once needs so many times the memory.
         parts = []
-        for i in range(self.cameras):
-            parts += [seen[i]] if self.before is None else [self._all(self.before, seen[i]), seen[i], self._all(self.after, seen[i])]
+        for picture, normalize, fit in zip(pictures, self.pictures, self.fit, strict=True):
+            seen = self.eyes(fitted(normalize(to_float(picture)), fit) * 2.0 - 1.0)
+            size = features(seen)
+            seen = seen * size**0.5
+            parts += [seen] if self.before is None else [self._all(self.before, seen), seen, self._all(self.after, seen)]
         words = self.text.get_input_embeddings()(tokens) * math.sqrt(size)
         state = resize.padded(self.state_in(state), [0, 0], [0, self.state_width - features(state)])
         return torch.cat([*parts, words, self.model.state_proj(state)[:, None]], dim=1)
