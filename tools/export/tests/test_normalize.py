@@ -29,7 +29,7 @@ def test_unknown_mode():
 
 
 @pytest.mark.parametrize("exclude", [[], ["gripper"], ["GRIPPER", "wrist"], [""]])
-@pytest.mark.parametrize("names", [None, checkpoints.JOINTS, checkpoints.JOINTS[:3]])
+@pytest.mark.parametrize("names", [None, checkpoints.JOINTS, checkpoints.JOINTS[:3], [n.title() for n in checkpoints.JOINTS]])
 def test_relative(exclude, names):
     from lerobot.processor.relative_action_processor import RelativeActionsProcessorStep, to_absolute_actions, to_relative_actions
 
