@@ -281,7 +281,7 @@ func (r *taskReader) read(text string) (*task, error) {
 	}
 	prompt, err := r.tokenizer.Prompt(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w, got %s", err, pyString(text))
+		return nil, fmt.Errorf("%w, got %s", err, pyString(fmt.Sprintf("%.80s", text)))
 	}
 	return &task{text, prompt}, nil
 }

@@ -3,7 +3,7 @@
 # that were tried together. Run by `make export-env`; a second run does nothing.
 #
 # PyPI's torch for x64 comes with the CUDA libraries (4 GB installed). Where the index is
-# reachable, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build without.
+# reachable, TORCH_INDEX=URL of PyTorch's CPU index takes the build without.
 set -eu
 cd "$(dirname "$0")/../.."
 

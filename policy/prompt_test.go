@@ -1,0 +1,52 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+)
+
+// pi05Dir is a Pi0.5 of toy size (tools/export/tests/toy.py): it reads its task and
+// its state as text.
+const pi05Dir = "../testdata/pi05"
+
+// A policy that reads answers LeRobot's golden sets, two tasks differ, and the state in
+// the prompt counts.
+func TestPolicyThatReads(t *testing.T) {
+	m := openModel(t, pi05Dir, Options{MaxBatch: 4})
+	b := m.Bundle()
+	chunk := func(task string, state ...float32) []float32 {
+		t.Helper()
+		prompt, err := b.Text.Prompt(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(m.Image(0, 0))
+		clear(m.Noise(0))
+		copy(m.State(0), state)
+		if err := prompt.Fill(m.Tokens(0), m.TokenMask(0), state); err != nil {
+			t.Fatal(err)
+		}
+		m.SetControls(0, b.Condition(&Conditioning{}, 0, 0, 0))
+		if err := m.Run(1); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(m.ChunkModel(0))
+	}
+	pick := chunk("pick", 0, 0, 0, 0, 0, 0)
+	if slices.Equal(pick, chunk("fold the towel", 0, 0, 0, 0, 0, 0)) {
+		t.Error("two tasks give the same chunk")
+	}
+	if slices.Equal(pick, chunk("pick", 20, 0, 30, 0, 0, 0)) {
+		t.Error("two states give the same chunk: they are not in the prompt")
+	}
+	if !slices.Equal(pick, chunk(" pick\n", 0, 0, 0, 0, 0, 0)) {
+		t.Error("spaces around the task change the chunk")
+	}
+	if n := testing.AllocsPerRun(20, func() {
+		if err := m.Run(4); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a run allocates %v times, want 0", n)
+	}
+}
