@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import checkpoints
+import pi_checkpoints
 import pytest
 from conftest import exported
 
@@ -45,3 +46,11 @@ def test_diffusion(server, folder, past):
     if not checkpoint.exists():
         checkpoints.diffusion(checkpoint, **config)
     assert "golden sets reproduced" in check(server, exported(checkpoint, *([] if past == 1 else ["--steps", "8"])))
+
+
+@pytest.mark.parametrize("kind", ["pi0", "pi05"])
+def test_pi(server, folder, kind):
+    with pi_checkpoints.small():
+        bundle = exported(pi_checkpoints.make(kind, folder / f"{kind}-served"), "--steps", "2")
+    text = check(server, bundle)
+    assert "golden sets reproduced" in text and f"sentencepiece, {48 if kind == 'pi0' else 200} tokens" in text

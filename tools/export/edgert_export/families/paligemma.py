@@ -33,26 +33,36 @@ def typed(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
     return own
 
 
+def cast(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """x in a type, without a node of the graph where it has it already."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """The layer in the type of its weights."""
-    return layer(x.to(layer.weight.dtype))
+    return layer(cast(x, layer.weight.dtype))
+
+
+def sizes(x: Tensor) -> list[int]:
+    """The dimensions behind the batch, as numbers: under tracing a size is a node of the graph."""
+    return [int(n) for n in x.shape[1:]]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scaling: float) -> Tensor:
     """q [B, heads, T, d] on k and v [B, kv heads, S, d] -> [B, T, heads * d]."""
-    heads, rows, size = q.shape[1:]
-    kv_heads, seen = k.shape[1:3]
+    heads, rows, size = sizes(q)
+    kv_heads, seen, _ = sizes(k)
     # The heads of one group read the same keys: they are rows of one product.
     grouped = q.reshape(-1, kv_heads, heads // kv_heads * rows, size)
-    scores = (grouped @ k.transpose(2, 3)).float() * scaling
+    scores = cast(grouped @ k.transpose(2, 3)) * scaling
     if bias is not None:
         scores = (scores.reshape(-1, heads, rows, seen) + bias).reshape(-1, kv_heads, heads // kv_heads * rows, seen)
-    mixed = torch.softmax(scores, dim=-1).to(v.dtype) @ v
+    mixed = cast(torch.softmax(scores, dim=-1), v.dtype) @ v
     return mixed.reshape(-1, heads, rows, size).transpose(1, 2).reshape(-1, rows, heads * size)
 
 
 def split_heads(x: Tensor, heads: int, size: int) -> Tensor:
-    return x.reshape(-1, x.shape[1], heads, size).transpose(1, 2)
+    return x.reshape(-1, sizes(x)[0], heads, size).transpose(1, 2)
 
 
 class PadResize(nn.Module):
@@ -66,12 +76,13 @@ class PadResize(nn.Module):
         self.size = int(height / ratio), int(width / ratio)
         spare = side[0] - self.size[0], side[1] - self.size[1]
         # An odd pixel goes to the right and to the bottom.
-        self.pad = (spare[1] // 2, spare[1] - spare[1] // 2, spare[0] // 2, spare[0] - spare[0] // 2)
+        first = [n // 2 for n in spare]
+        self.pad = [0, 0, *first], [0, 0, *(n - m for n, m in zip(spare, first, strict=True))]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.changes:
             x = resize.bilinear(x, *self.size).clamp(0.0, 1.0)
-            x = F.pad(x, self.pad, value=0.0)
+            x = resize.padded(x, *self.pad)
         return x * 2.0 - 1.0
 
 
@@ -88,8 +99,8 @@ class VisionLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.before(x)
         q, k, v = (split_heads(linear(p, y), self.heads, self.size) for p in (self.q, self.k, self.v))
-        x = x + linear(self.out, attend(q, k, v, None, self.scaling)).float()
-        return x + linear(self.down, self.activation(linear(self.up, self.after(x)))).float()
+        x = x + cast(linear(self.out, attend(q, k, v, None, self.scaling)))
+        return x + cast(linear(self.down, self.activation(linear(self.up, self.after(x)))))
 
 
 class Vision(nn.Module):
@@ -111,7 +122,7 @@ class Vision(nn.Module):
         x = self.patch(pictures).reshape(-1, self.width, self.tokens).transpose(1, 2) + self.places
         for layer in self.layers:
             x = layer(x)
-        return linear(self.projector, self.norm(x)).float()
+        return cast(linear(self.projector, self.norm(x)))
 
 
 class Norm(nn.Module):
@@ -166,14 +177,14 @@ class Layer(nn.Module):
 
 
 def gated(y: Tensor, gate: Tensor | None) -> Tensor:
-    return y.float() if gate is None else y.float() * gate
+    return cast(y) if gate is None else cast(y) * gate
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary positions on x [B, heads, T, d], with cos and sin [B, 1, T, d]."""
-    half = x.shape[-1] // 2
+    half = sizes(x)[-1] // 2
     turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
-    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+    return x * cast(cos, x.dtype) + turned * cast(sin, x.dtype)
 
 
 class Positions(nn.Module):
@@ -226,7 +237,7 @@ class Prefix(nn.Module):
         seen = torch.stack([fit(u8) for fit, u8 in zip(self.pictures, pictures, strict=True)], dim=1)
         # All cameras go through the tower at once, as one batch.
         vision = self.vision(seen.reshape(-1, 3, *self.side)).reshape(-1, self.first, self.width)
-        words = F.embedding(tokens, self.words.weight).float() * self.scale
+        words = cast(F.embedding(tokens, self.words.weight)) * self.scale
         return torch.cat([vision, words], dim=1)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -234,10 +245,10 @@ class Prefix(nn.Module):
         x = self.embeddings(tuple(pictures), tokens)
         counted = torch.cumsum(token_mask.to(torch.int64), dim=1)
         # Padding counts on from the token before it; it is never seen.
-        every = self.picture_places + torch.zeros_like(counted[:, :1])
+        every = self.picture_places + 0 * counted[:, :1]
         cos, sin = self.positions(torch.cat([every, self.first - 1 + counted], dim=1))
         unseen = torch.where(token_mask, 0.0, UNSEEN)[:, None, None]
-        bias = F.pad(unseen, (self.first, 0))
+        bias = resize.padded(unseen, [0, 0, 0, self.first], [0] * 4)
         cache = []
         for i, layer in enumerate(self.layers):
             y, _ = layer.before(x)
@@ -247,7 +258,7 @@ class Prefix(nn.Module):
             if i < len(self.layers) - 1:
                 x = layer.mix(x, y, k, v, bias, cos, sin, None)
         suffix = self.positions(self.first + counted[:, -1:] + self.suffix_places)
-        bias = F.pad(bias, (0, self.suffix_places.shape[1])) + self.among
+        bias = resize.padded(bias, [0] * 4, [0, 0, 0, sizes(self.suffix_places)[0]]) + self.among
         tokens = [] if self.state is None else [self.state(state)]
         return *cache, bias, *suffix, *tokens
 

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import resize
 from ..errors import ExportError
 from .flow import FlowFamily
 from .paligemma import DTYPES, IMAGE_TRANSFORM, Expert, Prefix, times
@@ -20,7 +21,7 @@ class StateToken(nn.Module):
             raise ExportError(f"the state has {family.checkpoint.state_dim()} values, max_state_dim is {self.project.in_features}: LeRobot's policy cannot take it either")
 
     def forward(self, state: Tensor) -> Tensor:
-        return self.project(F.pad(self.normalize(state), (0, self.padding)))[:, None]
+        return self.project(resize.padded(self.normalize(state), [0, 0], [0, self.padding]))[:, None]
 
 
 class Step(nn.Module):
@@ -37,7 +38,7 @@ class Step(nn.Module):
     def forward(self, x: Tensor, k: Tensor, clean: Tensor, *caches: Tensor) -> Tensor:
         *cache, bias, cos, sin, state = caches
         actions = self.action_in(x)
-        time = self.times.index_select(0, k.reshape(1))[:, None] + torch.zeros_like(actions)
+        time = self.times.index_select(0, k.reshape(1))[:, None] + 0 * actions
         rows = self.mlp_out(F.silu(self.mlp_in(torch.cat([actions, time], dim=2))))
         hidden = self.expert(torch.cat([state, rows], dim=1), tuple(cache), bias, cos, sin)
         return self.action_out(hidden[:, -self.rows :])
