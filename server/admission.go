@@ -98,6 +98,7 @@ type admission struct {
 	cameras    []policy.Camera // those in caps.CameraShapes
 	cfg        *manifest.Config
 	tasks      *taskReader
+	observed   int // observations that the policy looks at together
 	limit      int // sessions
 	active     int // sessions of other robots
 	open       *wire.SessionOpen
@@ -129,6 +130,9 @@ func (a *admission) check() *refusal {
 	}
 	if a.tasks.tokenizer != nil && a.opened.text == "" {
 		a.warn("this policy reads its task and got none: give --task, or default_task in the manifest")
+	}
+	if n := a.observed; n > 1 {
+		a.warn("this policy looks at %d observations, one control step apart: the newest stands in for all of them", n)
 	}
 	if a.downgraded = o.RTCEnabled && !a.caps.SupportsRTC; a.downgraded {
 		a.warn("RTC requested but this server/policy does not support it — downgrading to chunk-append")

@@ -106,7 +106,7 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 // there is one, is replaced and gives its publisher to the new one.
 func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
 	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load()}
-	admission := admission{caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, limit: q.limit, active: q.sessions.others(o.ClientUUID), open: o}
+	admission := admission{caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, observed: q.meta.Steps(), limit: q.limit, active: q.sessions.others(o.ClientUUID), open: o}
 	r := admission.check()
 	if r == nil && ack.Draining {
 		r = &refusal{refusedDraining, drainingText}

@@ -198,4 +198,13 @@ func TestNewestObservationIsRepeated(t *testing.T) {
 	if fmt.Sprint(all) != "[3 4 3 4 3 4]" {
 		t.Errorf("repeatNewest = %v", all)
 	}
+
+	open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+	tasks := newTaskReader(&cfg, nil)
+	for observed, want := range map[int]int{1: 0, 2: 1} {
+		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, observed: observed, limit: 4, open: &open}
+		if r := a.check(); r != nil || len(a.warnings) != want {
+			t.Errorf("a policy that looks at %d observations: %v, warnings %q, want %d", observed, r, a.warnings, want)
+		}
+	}
 }
