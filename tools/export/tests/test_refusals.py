@@ -9,7 +9,9 @@ import torch
 from conftest import FLAGS
 from safetensors.torch import load_file, save_file
 
+from edgert_export.checkpoint import Checkpoint
 from edgert_export.cli import main
+from edgert_export.errors import ExportError
 
 PRE, POST = "policy_preprocessor.json", "policy_postprocessor.json"
 
@@ -166,6 +168,17 @@ def test_weights_that_lack_a_tensor(copy, capsys):
     weights.pop("model.action_head.weight")
     save_file(weights, copy / "model.safetensors")
     assert "model.safetensors lacks model.action_head.weight" in refused(capsys, copy)
+
+
+def test_weights_that_lerobot_did_not_load(act):
+    """Some policies' loaders go on with random weights after an error."""
+    checkpoint = Checkpoint(act)
+    policy = checkpoint.policy(pretrained_backbone_weights=None)
+    checkpoint.compare(policy)
+    with torch.no_grad():
+        policy.model.action_head.bias[0] += 1e-3
+    with pytest.raises(ExportError, match="differs from the loaded policy in model.action_head.bias"):
+        checkpoint.compare(policy)
 
 
 def test_weights_of_another_shape(copy, capsys):
