@@ -1,0 +1,110 @@
+// Package ort calls ONNX Runtime: a session over a graph, tensors over memory that
+// the caller owns, bindings that tie them together once, and runs that allocate
+// nothing in Go.
+//
+// It covers what this module uses of the C API, for any execution provider, and
+// adds no policy of its own. library.go loads the library, options.go says where
+// and how a session computes, session.go makes and runs it, tensor.go is memory.
+// Everything that has a Close is to be closed, a session after its bindings.
+package ort
+
+/*
+#cgo LDFLAGS: -ldl
+#include "glue.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// Error is a failure that ONNX Runtime reports.
+type Error struct {
+	Code int // an OrtErrorCode
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// OfGraph reports whether the graph's file is at fault, wherever it was to run.
+func (e *Error) OfGraph() bool {
+	return slices.Contains([]int{C.ORT_NO_SUCHFILE, C.ORT_NO_MODEL, C.ORT_INVALID_PROTOBUF, C.ORT_INVALID_GRAPH}, e.Code)
+}
+
+// failure takes over a status; nil is success.
+//
+//go:noinline
+func failure(status *C.OrtStatus) error {
+	if status == nil {
+		return nil
+	}
+	defer C.ort_release_status(status)
+	return &Error{int(C.ort_code(status)), C.GoString(C.ort_message(status))}
+}
+
+// Version loads the shared library at path, without using it, and returns the
+// version that it reports.
+func Version(path string) (string, error) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var why *C.char
+	version := C.ort_version(name, &why)
+	if version == nil {
+		return "", errors.New(C.GoString(why))
+	}
+	return C.GoString(version), nil
+}
+
+var (
+	openMu sync.Mutex // guards the next
+	opened bool
+)
+
+// Open loads the shared library at path for everything else in this package, once
+// per process: later calls do nothing.
+func Open(path string) error {
+	openMu.Lock()
+	defer openMu.Unlock()
+	if opened {
+		return nil
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var why *C.char
+	if err := failure(C.ort_open(name, &why)); err != nil {
+		return err
+	}
+	if why != nil {
+		return errors.New(C.GoString(why))
+	}
+	opened = true
+	return nil
+}
+
+// IsOpen reports whether Open has succeeded.
+func IsOpen() bool {
+	openMu.Lock()
+	defer openMu.Unlock()
+	return opened
+}
+
+// Providers returns the execution providers that the library was built with. One
+// of them may still not load.
+func Providers() ([]string, error) {
+	var (
+		names **C.char
+		n     C.int
+	)
+	if err := failure(C.ort_providers(&names, &n)); err != nil {
+		return nil, fmt.Errorf("list the providers: %w", err)
+	}
+	var list []string
+	for _, name := range unsafe.Slice(names, int(n)) {
+		list = append(list, C.GoString(name))
+	}
+	return list, failure(C.ort_release_providers(names, n))
+}

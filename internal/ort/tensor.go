@@ -1,0 +1,82 @@
+package ort
+
+// #include "glue.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Type is the type of a tensor's elements.
+type Type int
+
+// The types that this module's graphs take and give.
+const (
+	Float32 Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
+	Uint8   Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8
+	Int64   Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64
+	Bool    Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL
+)
+
+var typeNames = map[Type]string{Float32: "float32", Uint8: "uint8", Int64: "int64", Bool: "bool"}
+
+func (t Type) String() string {
+	if name, ok := typeNames[t]; ok {
+		return name
+	}
+	return fmt.Sprintf("element type %d", int(t))
+}
+
+// Memory is a kind of memory.
+type Memory struct{ c *C.OrtMemoryInfo }
+
+// The names of NewMemory.
+const (
+	HostMemory = "Cpu"
+	CUDAMemory = "Cuda"
+)
+
+// NewMemory names the memory of a device: of CUDA's device id, or the host's.
+func NewMemory(name string, id int) (*Memory, error) {
+	n := C.CString(name)
+	defer C.free(unsafe.Pointer(n))
+	m := &Memory{}
+	if err := failure(C.ort_new_memory(n, C.int(id), &m.c)); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Close releases the name, not memory.
+func (m *Memory) Close() { C.ort_release_memory(m.c) }
+
+// Tensor is a view of memory that the caller owns, keeps and frees.
+type Tensor struct{ c *C.OrtValue }
+
+// NewTensor makes a tensor of the bytes at p, which is not Go's memory: the
+// library keeps the address, which cgo forbids for it.
+func NewTensor(m *Memory, p unsafe.Pointer, bytes int, t Type, shape ...int64) (*Tensor, error) {
+	out := &Tensor{}
+	dims := (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(shape)))
+	if err := failure(C.ort_new_tensor(m.c, p, C.size_t(bytes), dims, C.size_t(len(shape)), C.int(t), &out.c)); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Close releases the view.
+func (t *Tensor) Close() { C.ort_release_tensor(t.c) }
+
+// Alloc returns so many zeroed bytes outside the Go heap, on a cache line, with
+// every page present; Free returns them.
+func Alloc(bytes int) unsafe.Pointer {
+	p := C.ort_zeros(C.size_t(max(bytes, 1)))
+	if p == nil {
+		panic(fmt.Sprintf("ort: no memory for %d bytes", bytes)) // as the Go heap would
+	}
+	return p
+}
+
+// Free returns what Alloc gave; nil is nothing.
+func Free(p unsafe.Pointer) { C.free(p) }
