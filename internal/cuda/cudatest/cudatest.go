@@ -1,0 +1,75 @@
+// Package cudatest installs a GPU that is none: ONNX Runtime and CUDA's libraries
+// as `make setup-gpu` lays them out, with the CUDA provider faked on the CPU. The
+// code that drives a GPU runs on it whole; what a real one computes, how fast and in
+// which order, it cannot tell. testdata says how it is made to fail.
+package cudatest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Site is an installed tree.
+type Site struct{ Folder string }
+
+// needed are empty but for the first.
+var needed = map[string]string{
+	"libcudart.so.12": "cuda_runtime", "libnvrtc.so.12": "cuda_nvrtc", "libcublasLt.so.12": "cublas", "libcublas.so.12": "cublas",
+	"libcurand.so.10": "curand", "libcufft.so.11": "cufft", "libcudnn.so.9": "cudnn",
+}
+
+// Install builds the libraries with the C compiler, CUDA's runtime with these
+// flags, and makes library, the CPU's ONNX Runtime, the one that computes. It skips
+// the test where there is no compiler.
+func Install(t testing.TB, library string, flags ...string) Site {
+	t.Helper()
+	s := Site{t.TempDir()}
+	sources := here()
+	compile(t, filepath.Join(sources, "testdata", "onnxruntime.c"), s.Library(), "-I"+filepath.Join(sources, "..", "..", "ort"), "-ldl")
+	compile(t, filepath.Join(sources, "testdata", "cudart.c"), s.CUDA("libcudart.so.12"), flags...)
+	for name := range needed {
+		if name != "libcudart.so.12" {
+			compile(t, os.DevNull, s.CUDA(name), "-x", "c")
+		}
+	}
+	t.Setenv("FAKE_GPU_LIBRARY", library)
+	return s
+}
+
+// Library is the path of ONNX Runtime.
+func (s Site) Library() string {
+	return filepath.Join(s.Folder, "onnxruntime", "capi", "libonnxruntime.so.1.24.4")
+}
+
+// CUDA is the path of one of CUDA's libraries.
+func (s Site) CUDA(name string) string {
+	return filepath.Join(s.Folder, "nvidia", needed[name], "lib", name)
+}
+
+func here() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(file)
+}
+
+func compile(t testing.TB, source, out string, flags ...string) {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skipf("needs a C compiler: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-shared", "-fPIC", "-O1", "-o", out}, flags...)
+	if source == os.DevNull {
+		args = append(args, source)
+	} else {
+		args = append([]string{source}, args...)
+	}
+	if text, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", source, err, text)
+	}
+}

@@ -1,0 +1,73 @@
+package cuda
+
+// #include "glue.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"unsafe"
+)
+
+// runtimeLibrary is what this package itself calls.
+const runtimeLibrary = "libcudart.so.12"
+
+// needed are the libraries that ONNX Runtime's CUDA provider wants, each after
+// those that it needs itself. Loaded here, they are found there, without
+// LD_LIBRARY_PATH; cuDNN finds its own parts beside itself.
+var needed = []string{
+	runtimeLibrary, "libnvrtc.so.12", "libcublasLt.so.12", "libcublas.so.12", "libcurand.so.10", "libcufft.so.11", "libcudnn.so.9",
+}
+
+// ErrNotInstalled marks a library that is absent or does not load.
+var ErrNotInstalled = errors.New("the CUDA libraries are not complete")
+
+var (
+	openMu sync.Mutex // guards the next
+	opened bool
+)
+
+// Open loads CUDA's libraries, once per process: from the folders of NVIDIA's
+// wheels (nvidia/*/lib) below site, where they are, else by the system's loader.
+func Open(site string) error {
+	openMu.Lock()
+	defer openMu.Unlock()
+	if opened {
+		return nil
+	}
+	for _, name := range needed {
+		path := find(site, name)
+		if err := load(path, name == runtimeLibrary); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrNotInstalled, path, err)
+		}
+	}
+	opened = true
+	return nil
+}
+
+// find returns the library's path below site; its bare name, for the system's
+// loader, when it is not there.
+func find(site, name string) string {
+	if found, _ := filepath.Glob(filepath.Join(site, "nvidia", "*", "lib", name)); len(found) > 0 { // the pattern is well formed
+		return found[0]
+	}
+	return name
+}
+
+func load(path string, runtime bool) error {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	why := (*C.char)(nil)
+	if runtime {
+		why = C.cuda_open(name)
+	} else {
+		why = C.cuda_load(name)
+	}
+	if why != nil {
+		return errors.New(C.GoString(why))
+	}
+	return nil
+}
