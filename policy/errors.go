@@ -15,6 +15,15 @@ var (
 	// machine, so it must not move a robot.
 	ErrGolden = errors.New("policy: golden self-test failed")
 
+	// ErrNoProvider: what a device needs is not installed.
+	ErrNoProvider = errors.New("policy: no GPU provider")
+
+	// ErrNoDevice: the device is not there or does not answer.
+	ErrNoDevice = errors.New("policy: no such device")
+
+	// ErrMemory: the device, or the host, has too little memory for an inference.
+	ErrMemory = errors.New("policy: out of memory")
+
 	// ErrRun: ONNX Runtime refused or aborted an inference.
 	ErrRun = errors.New("policy: inference failed")
 )

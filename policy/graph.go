@@ -1,11 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
-	ort "github.com/yalue/onnxruntime_go"
+	"edgert/internal/ort"
 )
 
 // anyBatch is how ONNX Runtime reports a symbolic dimension.
@@ -32,11 +33,17 @@ const (
 	outputRobot = "chunk_robot"
 )
 
+// defaultDType is that of a bundle that names none.
+const defaultDType = "float32"
+
+// dtype is what the graph computes in; what goes in and out stays as it is.
+func (m *Meta) dtype() string { return cmp.Or(m.DType, defaultDType) }
+
 // port is one input or output of a graph: its element type and its shape without
 // the batch dimension.
 type port struct {
 	name  string
-	kind  ort.TensorElementDataType
+	kind  ort.Type
 	shape []int64
 }
 
@@ -48,26 +55,26 @@ func (p port) String() string {
 func (m *Meta) inputs() []port {
 	var ports []port
 	for _, c := range m.Cameras {
-		ports = append(ports, port{imagePrefix + c.Name, ort.TensorElementDataTypeUint8, m.observed(int64(c.H), int64(c.W), 3)})
+		ports = append(ports, port{imagePrefix + c.Name, ort.Uint8, m.observed(int64(c.H), int64(c.W), 3)})
 	}
 	rows := int64(m.ChunkSize)
-	ports = append(ports, port{inputState, ort.TensorElementDataTypeFloat, m.observed(int64(len(m.StateNames)))})
+	ports = append(ports, port{inputState, ort.Float32, m.observed(int64(len(m.StateNames)))})
 	if m.Tokenizer != nil {
 		length := []int64{int64(m.Tokenizer.MaxLen)}
-		ports = append(ports, port{inputTokens, ort.TensorElementDataTypeInt64, length}, port{inputTokenMask, ort.TensorElementDataTypeBool, length})
+		ports = append(ports, port{inputTokens, ort.Int64, length}, port{inputTokenMask, ort.Bool, length})
 	}
 	if m.NoiseDim > 0 {
-		ports = append(ports, port{inputNoise, ort.TensorElementDataTypeFloat, []int64{int64(m.noiseRows()), int64(m.NoiseDim)}})
+		ports = append(ports, port{inputNoise, ort.Float32, []int64{int64(m.noiseRows()), int64(m.NoiseDim)}})
 	}
 	if m.RTC != "none" {
-		ports = append(ports, port{inputPrefix, ort.TensorElementDataTypeFloat, []int64{rows, int64(m.ActionDim)}})
+		ports = append(ports, port{inputPrefix, ort.Float32, []int64{rows, int64(m.ActionDim)}})
 		for _, name := range []string{inputPrefixLen, inputDelay, inputPrefixEnd, inputMode} {
-			ports = append(ports, port{name, ort.TensorElementDataTypeInt64, nil})
+			ports = append(ports, port{name, ort.Int64, nil})
 		}
-		ports = append(ports, port{inputBeta, ort.TensorElementDataTypeFloat, nil})
+		ports = append(ports, port{inputBeta, ort.Float32, nil})
 	}
 	if m.Scheduled() {
-		ports = append(ports, port{inputSchedule, ort.TensorElementDataTypeInt64, nil}, port{inputSigmaD, ort.TensorElementDataTypeFloat, nil})
+		ports = append(ports, port{inputSchedule, ort.Int64, nil}, port{inputSigmaD, ort.Float32, nil})
 	}
 	return ports
 }
@@ -84,23 +91,23 @@ func (m *Meta) observed(shape ...int64) []int64 {
 func (m *Meta) outputs() []port {
 	shape := []int64{int64(m.ChunkSize), int64(m.ActionDim)}
 	return []port{
-		{outputModel, ort.TensorElementDataTypeFloat, shape},
-		{outputRobot, ort.TensorElementDataTypeFloat, shape},
+		{outputModel, ort.Float32, shape},
+		{outputRobot, ort.Float32, shape},
 	}
 }
 
 // checkGraph names every difference of the graph from bundle.json.
-func checkGraph(m *Meta, inputs, outputs []ort.InputOutputInfo) error {
+func checkGraph(m *Meta, inputs, outputs []ort.Port) error {
 	return errors.Join(
 		comparePorts("input", m.inputs(), inputs),
 		comparePorts("output", m.outputs(), outputs),
 	)
 }
 
-func comparePorts(side string, want []port, have []ort.InputOutputInfo) error {
+func comparePorts(side string, want []port, have []ort.Port) error {
 	var errs []error
 	for _, p := range want {
-		i := slices.IndexFunc(have, func(info ort.InputOutputInfo) bool { return info.Name == p.name })
+		i := slices.IndexFunc(have, func(info ort.Port) bool { return info.Name == p.name })
 		if i < 0 {
 			errs = append(errs, fmt.Errorf("the graph has no %s %s", side, p))
 		} else if err := comparePort(p, have[i]); err != nil {
@@ -115,28 +122,28 @@ func comparePorts(side string, want []port, have []ort.InputOutputInfo) error {
 	return errors.Join(errs...)
 }
 
-func comparePort(want port, have ort.InputOutputInfo) error {
-	got := port{have.Name, have.DataType, nil}
-	if have.OrtValueType != ort.ONNXTypeTensor || len(have.Dimensions) == 0 {
+func comparePort(want port, have ort.Port) error {
+	got := port{have.Name, have.Type, nil}
+	if !have.Tensor || len(have.Shape) == 0 {
 		return fmt.Errorf("%s is not a tensor with a batch dimension, want %s", have.Name, want)
 	}
-	got.shape = have.Dimensions[1:]
+	got.shape = have.Shape[1:]
 	if got.kind != want.kind || !slices.Equal(got.shape, want.shape) {
 		return fmt.Errorf("%s: want %s", got, want)
 	}
-	if have.Dimensions[0] != anyBatch {
-		return fmt.Errorf("%s has a batch of %d, want a dynamic one", have.Name, have.Dimensions[0])
+	if have.Shape[0] != anyBatch {
+		return fmt.Errorf("%s has a batch of %d, want a dynamic one", have.Name, have.Shape[0])
 	}
 	return nil
 }
 
 func (p port) dtype() string {
 	switch p.kind {
-	case ort.TensorElementDataTypeUint8:
+	case ort.Uint8:
 		return "U8"
-	case ort.TensorElementDataTypeInt64:
+	case ort.Int64:
 		return "I64"
-	case ort.TensorElementDataTypeBool:
+	case ort.Bool:
 		return "BOOL"
 	default:
 		return "F32"

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strings"
+	"unsafe"
 
-	ort "github.com/yalue/onnxruntime_go"
+	"edgert/internal/cuda"
+	"edgert/internal/ort"
 )
 
 // Bounds of Options: a value beyond them is a mistake.
@@ -20,13 +23,29 @@ type Options struct {
 	MaxBatch     int // rows of one inference at most; 0: 1
 	Buffers      int // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
 	IntraThreads int // threads inside one inference; 0: 1
+
+	Device      string // as ParseDevice reads it
+	FallbackCPU bool   // a GPU that was named and does not work is replaced by the CPU
+	DType       string // what the bundle's dtype must be; "": whatever it is
+	CUDAGraph   bool   // record each run on a GPU once and repeat it; not for graphs with loops
+	CacheDir    string // of TensorRT's engines, which take minutes to build
+
+	device Device // of Device
 }
+
+// warmRuns are those after which a run is as it will always be: the first plans
+// its memory, and a CUDA graph is recorded in the third.
+const warmRuns, warmRunsOfGraph = 1, 3
 
 // withDefaults fills in what is zero and checks the rest.
 func (o Options) withDefaults() (Options, error) {
 	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 1), max(o.Buffers, 1), max(o.IntraThreads, 1)
 	if o.MaxBatch > maxBatchLimit || o.Buffers > maxBuffersLimit {
 		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers, maxBatchLimit, maxBuffersLimit)
+	}
+	var err error
+	if o.device, err = ParseDevice(o.Device); err != nil {
+		return o, fmt.Errorf("policy: %w", err)
 	}
 	return o, nil
 }
@@ -44,9 +63,13 @@ type Model struct {
 	bundle         *Bundle
 	opt            Options
 	batchInvariant bool // every golden row gave the same bytes alone and in its batch, on this machine
-	session        *ort.DynamicAdvancedSession
-	bindings       []*ort.IoBinding // [buffer * MaxBatch + batch - 1]
-	values         []ort.Value      // tensors of all bindings
+	device         Device
+	instead        error // why device is not what was asked for
+	session        *ort.Session
+	runs           []run         // [buffer * MaxBatch + batch - 1]
+	tensors        []*ort.Tensor // of all bindings
+	host           []unsafe.Pointer
+	gpu            *gpu // nil: the CPU computes on the tensors themselves
 
 	// Tensor memory, row after row, listed by memories.
 	images                      [][]byte // per camera
@@ -64,84 +87,124 @@ type Model struct {
 // load or fit is ErrBundle; a golden set that is not reproduced is ErrGolden with
 // the difference.
 func (b *Bundle) Open(opt Options) (*Model, error) {
-	if !ort.IsInitialized() {
+	if !ort.IsOpen() {
 		return nil, fmt.Errorf("%w: call OpenRuntime before Open", ErrNoRuntime)
 	}
 	opt, err := opt.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{bundle: b, opt: opt}
-	if err := m.open(); err != nil {
-		return nil, errors.Join(err, m.Close())
+	if opt.DType != "" && opt.DType != b.dtype() {
+		return nil, fmt.Errorf("%w: %s computes in %s, want %s: export it with that --dtype", ErrBundle, b.Dir, b.dtype(), opt.DType)
 	}
-	return m, nil
+	var instead error
+	for _, device := range opt.candidates() {
+		m := &Model{bundle: b, opt: opt, device: device, instead: instead}
+		if err = m.open(); err == nil {
+			return m, nil
+		}
+		err = errors.Join(err, m.Close())
+		if !errors.Is(err, ErrNoProvider) && !errors.Is(err, ErrNoDevice) {
+			return nil, err
+		}
+		instead = err
+	}
+	return nil, err
 }
 
-func (m *Model) open() error {
-	path := filepath.Join(m.bundle.Dir, graphName)
-	if err := m.checkGraph(path); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+func (m *Model) open() (err error) {
+	if m.device.GPU() {
+		if err := openGPU(m.device); err != nil {
+			return err
+		}
+		if m.gpu, err = newGPU(m.device.ID, m.opt.Buffers); err != nil {
+			return err
+		}
 	}
-	options, err := m.opt.session()
-	if err != nil {
+	if err := m.load(filepath.Join(m.bundle.Dir, graphName)); err != nil {
 		return err
 	}
-	defer options.Destroy()
-	if m.session, err = ort.NewDynamicAdvancedSession(path, nil, nil, options); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+	if err := m.allocate(); err != nil {
+		return err
 	}
-	m.allocate()
 	if err := m.bind(); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	if err := m.replayGolden(); err != nil {
 		return err
 	}
-	// The first run of a shape plans its memory: let no robot wait for that.
-	for batch := 1; batch <= m.opt.MaxBatch; batch++ {
-		if err := m.Run(batch); err != nil {
-			return err
+	return m.warm()
+}
+
+// load makes the session and compares its graph with bundle.json.
+func (m *Model) load(path string) error {
+	options, err := m.sessionOptions()
+	if err != nil {
+		return err
+	}
+	defer options.Close()
+	if m.session, err = ort.NewSession(path, options); err != nil {
+		var refused *ort.Error
+		if m.device.GPU() && !(errors.As(err, &refused) && refused.OfGraph()) {
+			return fmt.Errorf("%w: %s does not open on %s: %w", ErrNoDevice, path, m.device, err)
+		}
+		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+	}
+	inputs, err := m.session.Inputs()
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+	}
+	outputs, err := m.session.Outputs()
+	if err == nil {
+		err = checkGraph(&m.bundle.Meta, inputs, outputs)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+	}
+	return nil
+}
+
+// warm runs every batch size, and on a GPU every buffer: the first run of a shape
+// plans its memory, and no robot shall wait for that.
+func (m *Model) warm() error {
+	buffers, times := 1, warmRuns
+	if m.gpu != nil {
+		buffers = m.opt.Buffers
+	}
+	if m.opt.CUDAGraph {
+		times = warmRunsOfGraph
+	}
+	for k := range buffers {
+		for batch := 1; batch <= m.opt.MaxBatch; batch++ {
+			for range times {
+				if err := m.RunBuffer(k, batch); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// checkGraph asks for the graph's inputs and outputs. The wrapper only lists them
-// for a session of its own, so that one is built without optimisation and dropped.
-func (m *Model) checkGraph(path string) error {
-	options, err := ort.NewSessionOptions()
-	if err != nil {
-		return err
-	}
-	defer options.Destroy()
-	if err := options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelDisableAll); err != nil {
-		return err
-	}
-	inputs, outputs, err := ort.GetInputOutputInfoWithOptions(path, options)
-	if err != nil {
-		return err
-	}
-	return checkGraph(&m.bundle.Meta, inputs, outputs)
-}
-
-// session returns the library's session options.
-func (o Options) session() (*ort.SessionOptions, error) {
-	options, err := ort.NewSessionOptions()
+// session returns the library's session options, for the CPU.
+func (o Options) session() (*ort.Options, error) {
+	options, err := ort.NewOptions(o.IntraThreads, 1) // the graphs are chains
 	if err != nil {
 		return nil, err
 	}
 	err = errors.Join(
-		options.SetIntraOpNumThreads(o.IntraThreads),
-		options.SetInterOpNumThreads(1), // the graphs are chains
-		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
-		options.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
+		options.Set("session.intra_op.allow_spinning", "0"),
+		options.Set("session.inter_op.allow_spinning", "0"),
 	)
 	if err != nil {
-		return nil, errors.Join(err, options.Destroy())
+		options.Close()
+		return nil, err
 	}
 	return options, nil
 }
+
+// Placement returns where the model computes.
+func (m *Model) Placement() Placement { return Placement{m.device, m.instead} }
 
 // Bundle returns what the model was opened from.
 func (m *Model) Bundle() *Bundle { return m.bundle }
@@ -221,13 +284,70 @@ func (m *Model) RunBuffer(k, batch int) error {
 	if batch < 1 || batch > m.opt.MaxBatch {
 		panic("policy: batch outside 1..MaxBatch")
 	}
-	if err := m.session.RunWithBinding(m.bindings[k*m.opt.MaxBatch+batch-1]); err != nil {
+	r := &m.runs[k*m.opt.MaxBatch+batch-1]
+	if m.gpu == nil {
+		if err := m.session.Run(r.binding, r.options); err != nil {
+			return runError(err)
+		}
+		return nil
+	}
+	first := k * m.opt.MaxBatch
+	if err := m.gpu.before(k, first, batch); err != nil {
+		return runError(err)
+	}
+	if err := m.session.Run(r.binding, r.options); err != nil {
+		return runError(err)
+	}
+	if err := m.gpu.after(first, batch); err != nil {
 		return runError(err)
 	}
 	return nil
 }
 
-func runError(err error) error { return fmt.Errorf("%w: %w", ErrRun, err) }
+// Stage begins to bring the filled rows of buffer k to the device while another
+// buffer runs, so that RunBuffer(k, batch) finds them there; on the CPU there is
+// nothing to do. The rows must not change until that run, which is after Stage has
+// returned.
+//
+//rt:noalloc
+func (m *Model) Stage(k, batch int) error {
+	if m.gpu == nil {
+		return nil
+	}
+	if err := m.gpu.stage(k, k*m.opt.MaxBatch, batch); err != nil {
+		return runError(err)
+	}
+	return nil
+}
+
+// Terminate ends the run in hand, as soon as its operator is done, and all later
+// ones with an error: the model is to be closed. A device that does not answer
+// cannot be ended so.
+//
+// Owner: any goroutine, until Close.
+func (m *Model) Terminate() error {
+	var errs []error
+	for _, r := range m.runs {
+		errs = append(errs, r.options.Terminate())
+	}
+	return errors.Join(errs...)
+}
+
+// memoryTexts are what ONNX Runtime and CUDA say when memory is short; neither has
+// a code of its own for it in every place.
+var memoryTexts = []string{"out of memory", "Failed to allocate memory", "smaller than requested bytes", "std::bad_alloc"}
+
+func runError(err error) error {
+	text, code := err.Error(), (*cuda.Error)(nil)
+	short := errors.As(err, &code) && code.Code == cuda.OutOfMemory
+	for _, t := range memoryTexts {
+		short = short || strings.Contains(text, t)
+	}
+	if short {
+		return fmt.Errorf("%w: %w: %w", ErrRun, ErrMemory, err)
+	}
+	return fmt.Errorf("%w: %w", ErrRun, err)
+}
 
 // ChunkModel lends row i's chunk in the policy's own normalised units, [ChunkSize,
 // ActionDim]. Lent until the next run of its buffer.
@@ -259,17 +379,22 @@ func (m *Model) Finite(i int) bool {
 
 // Close releases the session and the tensors. All lent slices are invalid then.
 func (m *Model) Close() error {
-	var errs []error
-	for _, b := range m.bindings {
-		errs = append(errs, b.Destroy())
+	for _, r := range m.runs {
+		r.binding.Close()
+		r.options.Close()
 	}
-	for _, v := range m.values {
-		errs = append(errs, v.Destroy())
+	for _, t := range m.tensors {
+		t.Close()
 	}
 	if m.session != nil {
-		errs = append(errs, m.session.Destroy())
+		m.session.Close()
 	}
-	m.free()
+	if m.gpu != nil {
+		m.gpu.close()
+	}
+	for _, p := range m.host {
+		ort.Free(p)
+	}
 	*m = Model{bundle: m.bundle, opt: m.opt}
-	return errors.Join(errs...)
+	return nil
 }

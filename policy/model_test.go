@@ -12,7 +12,7 @@ import (
 // needRuntime skips a test on a machine without ONNX Runtime.
 func needRuntime(tb testing.TB) {
 	tb.Helper()
-	if err := OpenRuntime(""); errors.Is(err, ErrNoRuntime) {
+	if err := OpenRuntime("", "cpu"); errors.Is(err, ErrNoRuntime) {
 		tb.Skipf("needs ONNX Runtime: %v", err)
 	} else if err != nil {
 		tb.Fatal(err)

@@ -1,13 +1,16 @@
 package policy
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"unsafe"
 
-	ort "github.com/yalue/onnxruntime_go"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"edgert/internal/ort"
 )
 
 // The fields of ONNX's protocol buffers that are read and written here.
@@ -168,15 +171,65 @@ type sample struct {
 func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[string][]float32 {
 	t.Helper()
 	session := p.session(t, outputs)
-	defer session.Destroy()
-	results := make([]ort.Value, len(outputs))
-	if err := session.Run(p.inputs(t, samples), results); err != nil {
+	defer session.Close()
+	host, err := ort.NewMemory(ort.HostMemory, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	binding, err := session.NewBinding()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer binding.Close()
+	// tie binds memory of a port's size, filled with data when there is some.
+	tie := func(bind func(string, *ort.Tensor) error, name string, kind ort.Type, shape []int64, data []byte) []byte {
+		size := int64(len(data))
+		if data == nil {
+			size = 4
+			for i, d := range shape {
+				if d < 0 {
+					shape[i] = int64(len(samples)) // the batch is the only open dimension
+				}
+				size *= shape[i]
+			}
+		}
+		base := ort.Alloc(int(size))
+		t.Cleanup(func() { ort.Free(base) })
+		memory := unsafe.Slice((*byte)(base), size)
+		copy(memory, data)
+		tensor, err := ort.NewTensor(host, base, int(size), kind, shape...)
+		if err == nil {
+			t.Cleanup(tensor.Close)
+			err = bind(name, tensor)
+		}
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		return memory
+	}
+	for _, in := range p.meta.inputs() {
+		tie(binding.Input, in.name, in.kind, append([]int64{int64(len(samples))}, in.shape...), p.input(t, in, samples))
+	}
+	ports, err := session.Outputs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	memories := map[string][]byte{}
+	for _, out := range ports {
+		memories[out.Name] = tie(binding.Output, out.Name, out.Type, out.Shape, nil)
+	}
+	options, err := ort.NewRunOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer options.Close()
+	if err := session.Run(binding, options); err != nil {
 		t.Fatal(err)
 	}
 	values := map[string][]float32{}
-	for i, v := range results {
-		values[outputs[i]] = slices.Clone(v.(*ort.Tensor[float32]).GetData())
-		v.Destroy()
+	for name, memory := range memories {
+		values[name] = slices.Clone(unsafe.Slice((*float32)(unsafe.Pointer(&memory[0])), len(memory)/4))
 	}
 	return values
 }
@@ -184,7 +237,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 // session opens the policy with these outputs in place of its own, so that only
 // what leads to them is computed. A message of a protocol buffer that is appended
 // to another is merged into it.
-func (p *probe) session(t *testing.T, outputs []string) *ort.DynamicAdvancedSession {
+func (p *probe) session(t *testing.T, outputs []string) *ort.Session {
 	t.Helper()
 	var more []byte
 	for _, name := range outputs {
@@ -194,7 +247,7 @@ func (p *probe) session(t *testing.T, outputs []string) *ort.DynamicAdvancedSess
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer options.Destroy()
+	defer options.Close()
 	var model []byte
 	fields(t, p.model, func(number protowire.Number, raw, graph []byte) {
 		if number != modelGraph {
@@ -208,79 +261,51 @@ func (p *probe) session(t *testing.T, outputs []string) *ort.DynamicAdvancedSess
 		})
 	})
 	model = field(model, modelGraph, more)
-	session, err := ort.NewDynamicAdvancedSessionWithONNXData(model, portNames(p.meta.inputs()), outputs, options)
+	session, err := ort.NewSessionOf(model, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return session
 }
 
-// inputs are the policy's, of all samples.
-func (p *probe) inputs(t *testing.T, samples []sample) []ort.Value {
+// input is one of the policy's, of all samples.
+func (p *probe) input(t *testing.T, in port, samples []sample) (data []byte) {
 	t.Helper()
-	var inputs []ort.Value
-	batch := int64(len(samples))
-	floats := func(shape []int64, of func(s *sample) []float32) ort.Value {
-		size := ort.NewShape(append([]int64{batch}, shape...)...)
-		data := make([]float32, size.FlattenedSize())
-		each := len(data) / len(samples)
-		for i := range samples {
-			copy(data[i*each:(i+1)*each], of(&samples[i]))
-		}
-		return inputTensor(t, size, data)
+	size := 1
+	for _, d := range in.shape {
+		size *= int(d)
 	}
-	ints := func(of func(c *Controls) int) ort.Value {
-		data := make([]int64, batch)
-		for i := range samples {
-			data[i] = int64(of(&samples[i].Controls))
-		}
-		return inputTensor(t, ort.NewShape(batch), data)
-	}
-	for _, in := range p.meta.inputs() {
-		var v ort.Value
+	for i := range samples {
+		s := &samples[i]
+		var value any
 		switch in.name {
 		case inputState:
-			v = floats(in.shape, func(*sample) []float32 { return nil })
+			value = make([]float32, size)
 		case inputNoise:
-			v = floats(in.shape, func(s *sample) []float32 { return s.noise })
+			value = append(slices.Clone(s.noise), make([]float32, size-len(s.noise))...)
 		case inputPrefix:
-			v = floats(in.shape, func(s *sample) []float32 { return s.prefix })
+			value = append(slices.Clone(s.prefix), make([]float32, size-len(s.prefix))...)
 		case inputBeta:
-			v = floats(nil, func(s *sample) []float32 { return []float32{s.Beta} })
+			value = s.Beta
 		case inputSigmaD:
-			v = floats(nil, func(s *sample) []float32 { return []float32{s.SigmaD} })
+			value = s.SigmaD
 		case inputPrefixLen:
-			v = ints(func(c *Controls) int { return c.PrefixLen })
+			value = int64(s.PrefixLen)
 		case inputDelay:
-			v = ints(func(c *Controls) int { return c.Delay })
+			value = int64(s.Delay)
 		case inputPrefixEnd:
-			v = ints(func(c *Controls) int { return c.PrefixEnd })
+			value = int64(s.PrefixEnd)
 		case inputMode:
-			v = ints(func(c *Controls) int { return int(c.Mode) })
+			value = int64(s.Mode)
 		case inputSchedule:
-			v = ints(func(c *Controls) int { return int(c.Schedule) })
+			value = int64(s.Schedule)
 		default:
-			size := ort.NewShape(append([]int64{batch}, in.shape...)...)
-			v = inputTensor(t, size, make([]uint8, size.FlattenedSize()))
+			value = make([]uint8, size)
 		}
-		inputs = append(inputs, v)
+		var err error
+		if data, err = binary.Append(data, binary.NativeEndian, value); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return inputs
-}
-
-func inputTensor[T ort.TensorData](t *testing.T, shape ort.Shape, data []T) ort.Value {
-	t.Helper()
-	v, err := ort.NewTensor(shape, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { v.Destroy() })
-	return v
-}
-
-func portNames(ports []port) (names []string) {
-	for _, p := range ports {
-		names = append(names, p.name)
-	}
-	return names
+	return data
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	ort "github.com/yalue/onnxruntime_go"
+	"edgert/internal/ort"
 )
 
 // The oldest ONNX Runtime that has the C API this program is built for. Newer ones
@@ -35,23 +35,25 @@ var (
 //	$EDGERT_ORT                                  the same
 //	.cache/onnxruntime/lib                       below the working directory, the program's folder, or a parent of either
 //	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise
+//	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   likewise; for a device that is not the CPU, first
 //	libonnxruntime.so.1                          by the system's loader
+//
+// The library with a GPU's providers is the larger one, and computes on the CPU as
+// well. The device is one that ParseDevice reads.
 //
 // A named library that does not load or is too old is an error, never skipped. All
 // errors wrap ErrNoRuntime.
-func OpenRuntime(path string) error {
+func OpenRuntime(path, device string) error {
 	runtimeMu.Lock()
 	defer runtimeMu.Unlock()
 	if runtimePath != "" {
 		return nil
 	}
-	found, version, err := findRuntime(path)
+	found, version, err := findRuntime(path, device)
 	if err != nil {
 		return err
 	}
-	ort.SetSharedLibraryPath(found)
-	// Errors are returned; the library's own log would print them a second time.
-	if err := ort.InitializeEnvironment(ort.WithLogLevelFatal()); err != nil {
+	if err := ort.Open(found); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrNoRuntime, found, err)
 	}
 	runtimePath, runtimeVersion = found, version
@@ -66,7 +68,7 @@ func RuntimeVersion() (version, path string) {
 	return runtimeVersion, runtimePath
 }
 
-func findRuntime(path string) (found, version string, err error) {
+func findRuntime(path, device string) (found, version string, err error) {
 	if path == "" {
 		path = os.Getenv(runtimeEnv)
 	}
@@ -74,26 +76,38 @@ func findRuntime(path string) (found, version string, err error) {
 		return loadNamed(path)
 	}
 	var tried []string
-	for _, root := range searchRoots() {
-		for _, pattern := range []string{
-			filepath.Join(root, ".cache", "onnxruntime", "lib"),
-			filepath.Join(root, ".venv", "lib", "python3.*", "site-packages", "onnxruntime", "capi"),
-		} {
-			tried = append(tried, pattern)
-			dirs, _ := filepath.Glob(pattern) // the pattern is well formed
-			for _, dir := range dirs {
-				if lib, ok := libraryIn(dir); ok {
-					return loadNamed(lib)
+	for _, places := range searchPlaces(device) {
+		for _, root := range searchRoots() {
+			for _, place := range places {
+				pattern := filepath.Join(root, place)
+				tried = append(tried, pattern)
+				dirs, _ := filepath.Glob(pattern) // the pattern is well formed
+				for _, dir := range dirs {
+					if lib, ok := libraryIn(dir); ok {
+						return loadNamed(lib)
+					}
 				}
 			}
 		}
 	}
 	const system = "libonnxruntime.so.1"
-	if version, err = libraryVersion(system); err == nil {
+	if version, err = ort.Version(system); err == nil {
 		return system, version, checkVersion(system, version)
 	}
 	return "", "", fmt.Errorf("%w %d.%d or newer found. Looked for %s below: %s; and for %s in the system's library folders.\n%s", ErrNoRuntime,
 		minRuntimeMajor, minRuntimeMinor, "libonnxruntime.so*", strings.Join(tried, ", "), system, howToGet())
+}
+
+// searchPlaces returns where the library lies below a root: first in all roots the
+// places that fit the device best.
+func searchPlaces(device string) [][]string {
+	wheel := filepath.Join("lib", "python3.*", "site-packages", "onnxruntime", "capi")
+	cpu := []string{filepath.Join(".cache", "onnxruntime", "lib"), filepath.Join(".venv", wheel)}
+	gpu := []string{filepath.Join(".venv-gpu", wheel)}
+	if d, err := ParseDevice(device); err == nil && d.Kind != deviceCPU {
+		return [][]string{gpu, cpu}
+	}
+	return [][]string{cpu, gpu}
 }
 
 // howToGet says how to install the library, in words that can be pasted.
@@ -121,7 +135,7 @@ func loadNamed(path string) (found, version string, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrNoRuntime, err)
 	}
-	if version, err = libraryVersion(path); err != nil {
+	if version, err = ort.Version(path); err != nil {
 		return "", "", fmt.Errorf("%w: cannot load %s: %w", ErrNoRuntime, path, err)
 	}
 	return path, version, checkVersion(path, version)

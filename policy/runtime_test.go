@@ -46,12 +46,12 @@ func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 			if _, err := os.Stat(tt.path); err != nil && strings.HasPrefix(tt.path, "/lib") {
 				t.Skip(err)
 			}
-			_, _, err := findRuntime(tt.path)
+			_, _, err := findRuntime(tt.path, "cpu")
 			if !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("findRuntime(%q) = %v, want ErrNoRuntime with %q", tt.path, err, tt.want)
 			}
 			t.Setenv(runtimeEnv, tt.path)
-			if _, _, err := findRuntime(""); !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
+			if _, _, err := findRuntime("", "cpu"); !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime with %q", runtimeEnv, tt.path, err, tt.want)
 			}
 		})
@@ -73,14 +73,14 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 	}
 	t.Chdir(deep)
 	// It is found and then refused by its path, instead of another one being taken.
-	if _, _, err := findRuntime(""); err == nil || !strings.Contains(err.Error(), lib) {
+	if _, _, err := findRuntime("", "cpu"); err == nil || !strings.Contains(err.Error(), lib) {
 		t.Errorf("findRuntime below %s = %v, want an error about %s", root, err, lib)
 	}
 }
 
 func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 	needRuntime(t)
-	if err := OpenRuntime("/absent"); err != nil {
+	if err := OpenRuntime("/absent", "cpu"); err != nil {
 		t.Errorf("second OpenRuntime = %v, want nil", err)
 	}
 	if version, path := RuntimeVersion(); version == "" || path == "" {

@@ -3,8 +3,9 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
-	ort "github.com/yalue/onnxruntime_go"
+	"edgert/internal/ort"
 )
 
 // memory is the tensor of one input or output: one of the four slices, and how
@@ -46,96 +47,123 @@ func (m *Model) memories() []memory {
 	return list
 }
 
-// allocate reserves the tensors of all rows.
-func (m *Model) allocate() {
-	rows := m.opt.Buffers * m.opt.MaxBatch
-	for _, t := range m.memories() {
-		switch {
-		case t.bytes != nil:
-			*t.bytes = newArray[byte](rows * t.row)
-		case t.bools != nil:
-			*t.bools = newArray[bool](rows * t.row)
-		case t.ints != nil:
-			*t.ints = newArray[int64](rows * t.row)
-		default:
-			*t.floats = newArray[float32](rows * t.row)
-		}
-	}
-}
-
-// free returns what allocate reserved; it may be called before.
-func (m *Model) free() {
-	for _, t := range m.memories() {
-		switch {
-		case t.bytes != nil:
-			freeArray(*t.bytes)
-		case t.bools != nil:
-			freeArray(*t.bools)
-		case t.ints != nil:
-			freeArray(*t.ints)
-		default:
-			freeArray(*t.floats)
-		}
-	}
-}
-
-// bind makes one binding per buffer and batch size; those of a buffer share its
-// memory. A run with a prepared binding allocates nothing.
-func (m *Model) bind() error {
-	for first := 0; first < m.opt.Buffers*m.opt.MaxBatch; first += m.opt.MaxBatch {
-		for batch := 1; batch <= m.opt.MaxBatch; batch++ {
-			binding, err := m.session.CreateIoBinding()
-			if err != nil {
-				return err
-			}
-			m.bindings = append(m.bindings, binding)
-			for _, p := range m.bundle.inputs() {
-				if err := m.bindPort(binding.BindInput, p, first, batch); err != nil {
-					return err
-				}
-			}
-			for _, p := range m.bundle.outputs() {
-				if err := m.bindPort(binding.BindOutput, p, first, batch); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (m *Model) bindPort(bind func(string, ort.Value) error, p port, first, batch int) error {
-	value, err := m.value(p, first, batch)
-	if err != nil {
-		return fmt.Errorf("tensor %s, batch %d: %w", p, batch, err)
-	}
-	m.values = append(m.values, value)
-	if err := bind(p.name, value); err != nil {
-		return fmt.Errorf("bind %s, batch %d: %w", p, batch, err)
-	}
-	return nil
-}
-
-// value wraps rows first to first+batch-1 of a port's memory as a tensor of the
-// library.
-func (m *Model) value(p port, first, batch int) (ort.Value, error) {
-	shape := ort.NewShape(append([]int64{int64(batch)}, p.shape...)...)
-	t := m.memory(p.name)
-	switch first *= t.row; {
-	case t.bytes != nil:
-		return ort.NewTensor(shape, (*t.bytes)[first:])
-	case t.bools != nil:
-		return ort.NewTensor(shape, (*t.bools)[first:])
+// rowBytes is the size of a row.
+func (t *memory) rowBytes() int {
+	switch {
 	case t.ints != nil:
-		return ort.NewTensor(shape, (*t.ints)[first:])
+		return 8 * t.row
+	case t.floats != nil:
+		return 4 * t.row
 	}
-	return ort.NewTensor(shape, (*t.floats)[first:])
+	return t.row
+}
+
+// lie makes the tensor of so many rows the memory at p.
+func (t *memory) lie(p unsafe.Pointer, rows int) {
+	switch n := rows * t.row; {
+	case t.bytes != nil:
+		*t.bytes = unsafe.Slice((*byte)(p), n)
+	case t.bools != nil:
+		*t.bools = unsafe.Slice((*bool)(p), n)
+	case t.ints != nil:
+		*t.ints = unsafe.Slice((*int64)(p), n)
+	default:
+		*t.floats = unsafe.Slice((*float32)(p), n)
+	}
+}
+
+// pointer is where the tensor's first row lies.
+func (t *memory) pointer() unsafe.Pointer {
+	switch {
+	case t.bytes != nil:
+		return unsafe.Pointer(unsafe.SliceData(*t.bytes))
+	case t.bools != nil:
+		return unsafe.Pointer(unsafe.SliceData(*t.bools))
+	case t.ints != nil:
+		return unsafe.Pointer(unsafe.SliceData(*t.ints))
+	}
+	return unsafe.Pointer(unsafe.SliceData(*t.floats))
 }
 
 // memory finds the tensor of an input or output.
 func (m *Model) memory(name string) memory {
 	list := m.memories()
 	return list[slices.IndexFunc(list, func(t memory) bool { return t.name == name })]
+}
+
+// allocate reserves the tensors of all rows, outside the Go heap: ONNX Runtime
+// keeps their addresses.
+func (m *Model) allocate() error {
+	rows := m.opt.Buffers * m.opt.MaxBatch
+	for _, t := range m.memories() {
+		bytes := rows * t.rowBytes()
+		if m.gpu == nil {
+			p := ort.Alloc(bytes)
+			m.host = append(m.host, p)
+			t.lie(p, rows)
+			continue
+		}
+		p, err := m.gpu.pinned(bytes)
+		if err != nil {
+			return err
+		}
+		t.lie(p, rows)
+	}
+	return nil
+}
+
+// bind makes one binding per buffer and batch size; those of a buffer share its
+// memory. A run with a prepared binding allocates nothing.
+func (m *Model) bind() error {
+	where, err := m.where()
+	if err != nil {
+		return err
+	}
+	defer where.Close()
+	ports := append(m.bundle.inputs(), m.bundle.outputs()...)
+	bases := make([]unsafe.Pointer, len(ports)) // where the session sees each port's first row
+	for i, p := range ports {
+		t := m.memory(p.name)
+		bases[i] = t.pointer()
+		if m.gpu != nil {
+			if bases[i], err = m.gpu.lane(&t, i < len(m.bundle.inputs()), m.opt.Buffers*m.opt.MaxBatch); err != nil {
+				return err
+			}
+		}
+	}
+	for first := 0; first < m.opt.Buffers*m.opt.MaxBatch; first += m.opt.MaxBatch {
+		for batch := 1; batch <= m.opt.MaxBatch; batch++ {
+			r, err := m.newRun(len(m.runs))
+			if err != nil {
+				return err
+			}
+			for i, p := range ports {
+				tie := r.binding.Input
+				if i >= len(m.bundle.inputs()) {
+					tie = r.binding.Output
+				}
+				if err := m.tie(tie, where, p, bases[i], first, batch); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// tie binds rows first to first+batch-1 of a port whose rows begin at base.
+func (m *Model) tie(bind func(string, *ort.Tensor) error, where *ort.Memory, p port, base unsafe.Pointer, first, batch int) error {
+	t := m.memory(p.name)
+	size := t.rowBytes()
+	tensor, err := ort.NewTensor(where, unsafe.Add(base, first*size), batch*size, p.kind, append([]int64{int64(batch)}, p.shape...)...)
+	if err != nil {
+		return fmt.Errorf("tensor %s, batch %d: %w", p, batch, err)
+	}
+	m.tensors = append(m.tensors, tensor)
+	if err := bind(p.name, tensor); err != nil {
+		return fmt.Errorf("bind %s, batch %d: %w", p, batch, err)
+	}
+	return nil
 }
 
 // row lends row i of size elements; the capacity ends with the row.

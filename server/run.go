@@ -34,7 +34,7 @@ func load(cfg manifest.Config) (*policy.Model, error) {
 	if err != nil {
 		return nil, cfg.Errorf("model.repo_or_path", "%w", err)
 	}
-	if err := policy.OpenRuntime(cfg.Runtime); err != nil {
+	if err := policy.OpenRuntime(cfg.Runtime, cfg.Model.Device); err != nil {
 		return nil, err
 	}
 	return bundle.Open(policy.Options{MaxBatch: cfg.MaxBatch, IntraThreads: 1})

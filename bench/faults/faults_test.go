@@ -107,7 +107,7 @@ func TestRefusals(t *testing.T) {
 
 // What only the policy's own size can tell is a wrong flag all the same.
 func TestTooManyActionsForThePolicy(t *testing.T) {
-	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
 	}
 	cfg := config(t)
@@ -172,7 +172,7 @@ func config(t *testing.T) Config {
 
 // A small comparison, and all files that it writes.
 func TestPlay(t *testing.T) {
-	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
 	}
 	cfg := config(t)
@@ -346,7 +346,7 @@ func TestCSVColumns(t *testing.T) {
 
 // A limit ends the comparison after whole pairs of rounds, with all cells equal.
 func TestLimit(t *testing.T) {
-	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
 	}
 	cfg := config(t)
@@ -367,7 +367,7 @@ func TestLimit(t *testing.T) {
 // Goal: who interrupts gets what every cell has played, or is told that this is
 // nothing.
 func TestInterruptedPlay(t *testing.T) {
-	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -461,7 +461,7 @@ func TestReadSummary(t *testing.T) {
 // dropped, none while they are doubled, and an estimate that comes down sooner
 // than the longest of ten.
 func TestThePapersEpisodes(t *testing.T) {
-	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
 	}
 	ticks := func(contender, scenario string) []fleet.Tick {

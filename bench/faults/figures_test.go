@@ -137,7 +137,7 @@ func TestEpisodes(t *testing.T) {
 // Goal: an episode is played from its own side and in the world that was asked
 // for: the servos of the narrow one follow two ticks late.
 func TestWorldsArePlayed(t *testing.T) {
-	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
 	}
 	for world, want := range map[string]int{"demo": 0, "narrow": 2} {

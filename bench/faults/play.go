@@ -37,7 +37,7 @@ func Play(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if err := policy.OpenRuntime(cfg.ORT); err != nil {
+	if err := policy.OpenRuntime(cfg.ORT, "cpu"); err != nil {
 		return nil, exit.With(exit.Config, err)
 	}
 	b := newComparison(&cfg)

@@ -17,7 +17,7 @@ import (
 // the same loss, shows that the loss is there.
 func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	rttest.RealTime(t)
-	if err := policy.OpenRuntime(""); err != nil {
+	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
 	d := 30 * time.Second

@@ -98,7 +98,7 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not beside others, who might
 // is in with the end of the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
 	rttest.RealTime(t)
-	if err := policy.OpenRuntime(""); err != nil {
+	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
 	lean := buildLeanServer(t)

@@ -149,7 +149,7 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}
-	if err := policy.OpenRuntime(""); err != nil {
+	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
 	lean := buildLeanServer(t)

@@ -18,7 +18,7 @@ import (
 // leaves all as it was.
 func TestTaskOfARun(t *testing.T) {
 	t.Parallel()
-	if err := policy.OpenRuntime(""); err != nil {
+	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
 	bundle, err := filepath.Abs("../../testdata/pi05")

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 
 func needRuntime(t *testing.T) {
 	t.Helper()
-	if err := policy.OpenRuntime(""); err != nil {
+	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
 }

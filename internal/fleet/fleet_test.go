@@ -23,7 +23,7 @@ func demo(tb testing.TB) *Exported { return bundle(tb, "bundle") }
 
 func bundle(tb testing.TB, name string) *Exported {
 	tb.Helper()
-	if err := policy.OpenRuntime(""); errors.Is(err, policy.ErrNoRuntime) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		tb.Skipf("needs ONNX Runtime: %v", err)
 	} else if err != nil {
 		tb.Fatal(err)

@@ -1,0 +1,182 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"unsafe"
+
+	"edgert/internal/cuda"
+	"edgert/internal/ort"
+)
+
+// gpu is the device's side of a model's tensors. The rows that callers fill and
+// read lie in pinned memory of the host; the session sees a twin of each tensor on
+// the device. A run is copy, compute, copy back on one stream, with one wait at the
+// end; what was staged has been copied on a second stream meanwhile.
+type gpu struct {
+	device           int
+	compute, copying cuda.Stream
+	ready            []cuda.Event // per buffer: its staged rows have arrived
+	stagedRows       []int        // per buffer; 0: none
+	inputs, outputs  []lane
+	pins, twins      []unsafe.Pointer
+}
+
+// lane is a tensor and its twin.
+type lane struct {
+	host, device unsafe.Pointer
+	row          int // bytes
+}
+
+// newGPU makes streams and events on the device; after openGPU.
+func newGPU(device, buffers int) (g *gpu, err error) {
+	g = &gpu{device: device, stagedRows: make([]int, buffers)}
+	if err := cuda.SetDevice(device); err != nil {
+		return g, noDevice(err)
+	}
+	if g.compute, err = cuda.NewStream(); err != nil {
+		return g, noDevice(err)
+	}
+	if g.copying, err = cuda.NewStream(); err != nil {
+		return g, noDevice(err)
+	}
+	for range buffers {
+		e, err := cuda.NewEvent()
+		if err != nil {
+			return g, noDevice(err)
+		}
+		g.ready = append(g.ready, e)
+	}
+	return g, nil
+}
+
+func noDevice(err error) error { return fmt.Errorf("%w: %w", ErrNoDevice, err) }
+
+func (g *gpu) pinned(bytes int) (unsafe.Pointer, error) {
+	p, err := cuda.Pinned(max(bytes, 1))
+	if err != nil {
+		return nil, noDevice(err)
+	}
+	g.pins = append(g.pins, p)
+	return p, nil
+}
+
+// lane gives a tensor of so many rows its twin.
+func (g *gpu) lane(t *memory, input bool, rows int) (twin unsafe.Pointer, err error) {
+	if twin, err = cuda.Malloc(max(rows*t.rowBytes(), 1)); err != nil {
+		return nil, noDevice(err)
+	}
+	g.twins = append(g.twins, twin)
+	if l := (lane{t.pointer(), twin, t.rowBytes()}); input {
+		g.inputs = append(g.inputs, l)
+	} else {
+		g.outputs = append(g.outputs, l)
+	}
+	return twin, nil
+}
+
+// stage begins to copy rows first to first+batch-1, those of buffer k.
+//
+//rt:noalloc
+func (g *gpu) stage(k, first, batch int) error {
+	if err := g.upload(g.copying, first, batch); err != nil {
+		return err
+	}
+	if err := g.copying.Record(g.ready[k]); err != nil {
+		return err
+	}
+	g.stagedRows[k] = batch
+	return nil
+}
+
+// before brings the inputs of buffer k to the device, in the order of the stream.
+//
+//rt:noalloc
+func (g *gpu) before(k, first, batch int) error {
+	staged := g.stagedRows[k]
+	g.stagedRows[k] = 0
+	if staged == batch {
+		return g.compute.Wait(g.ready[k])
+	}
+	return g.upload(g.compute, first, batch)
+}
+
+//rt:noalloc
+func (g *gpu) upload(s cuda.Stream, first, batch int) error {
+	if err := cuda.SetDevice(g.device); err != nil { // of this thread
+		return err
+	}
+	for i := range g.inputs {
+		l := &g.inputs[i]
+		if err := s.Upload(unsafe.Add(l.device, first*l.row), unsafe.Add(l.host, first*l.row), batch*l.row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// after brings the outputs back and waits for them.
+//
+//rt:noalloc
+func (g *gpu) after(first, batch int) error {
+	for i := range g.outputs {
+		l := &g.outputs[i]
+		if err := g.compute.Download(unsafe.Add(l.host, first*l.row), unsafe.Add(l.device, first*l.row), batch*l.row); err != nil {
+			return err
+		}
+	}
+	return g.compute.Synchronize()
+}
+
+func (g *gpu) close() {
+	for _, p := range g.pins {
+		cuda.FreePinned(p)
+	}
+	for _, p := range g.twins {
+		cuda.Free(p)
+	}
+	for _, e := range g.ready {
+		e.Close()
+	}
+	for _, s := range []cuda.Stream{g.compute, g.copying} {
+		if s.Pointer() != nil {
+			s.Close()
+		}
+	}
+}
+
+// run is what one buffer and batch size needs to run.
+type run struct {
+	binding *ort.Binding
+	options *ort.RunOptions
+}
+
+// newRun adds run number id, whose binding is still empty.
+func (m *Model) newRun(id int) (r run, err error) {
+	if r.binding, err = m.session.NewBinding(); err != nil {
+		return r, err
+	}
+	if r.options, err = ort.NewRunOptions(); err != nil {
+		r.binding.Close()
+		return r, err
+	}
+	m.runs = append(m.runs, r)
+	if m.gpu == nil {
+		return r, nil
+	}
+	// The wait is ours, after the copies back. A captured graph is one of its
+	// addresses, which each buffer and batch size has its own of.
+	return r, errors.Join(
+		r.options.Set("disable_synchronize_execution_providers", "1"),
+		r.options.Set("gpu_graph_id", strconv.Itoa(id)),
+	)
+}
+
+// where names the memory that the session's tensors lie in.
+func (m *Model) where() (*ort.Memory, error) {
+	if m.gpu != nil {
+		return ort.NewMemory(ort.CUDAMemory, m.gpu.device)
+	}
+	return ort.NewMemory(ort.HostMemory, 0)
+}
