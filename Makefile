@@ -23,6 +23,10 @@ help: ## show this
 setup: ## install what demo needs (Debian packages, ONNX Runtime)
 	@tools/setup.sh demo
 
+.PHONY: setup-gpu
+setup-gpu: ## install ONNX Runtime for NVIDIA GPUs and CUDA's libraries into .venv-gpu (3 GB; docs/gpu.md)
+	@tools/setup.sh gpu
+
 .PHONY: build
 build: ## build bin/edge-rt and bin/lean-server
 	@mkdir -p bin

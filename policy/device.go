@@ -84,7 +84,7 @@ const (
 	// gpuWheels and gpuSetup are the cure for an absent provider.
 	gpuWheels     = "onnxruntime-gpu==1.24.4"
 	tensorRTSetup = `install TensorRT 10 with ".venv-gpu/bin/pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu12-libs==10.9.0.34" after "make setup-gpu"`
-	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels + ` and NVIDIA's wheels, 4 GB in .venv-gpu), or point --ort or ` + runtimeEnv + ` at a GPU build`
+	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels + ` and NVIDIA's wheels, 3 GB in .venv-gpu), or point --ort or ` + runtimeEnv + ` at a GPU build`
 )
 
 // openGPU checks that the device is there and can be used, in the order in which

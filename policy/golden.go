@@ -59,7 +59,9 @@ func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 		for name, values := range set.inputs {
 			m.fill(name, values, first, n, set.rows)
 		}
-		if err := m.Run(n); err != nil {
+		if err := m.Run(n); err != nil && m.device.GPU() {
+			return nil, noDevice(err)
+		} else if err != nil {
 			return nil, fmt.Errorf("%w: %s, rows %d to %d: %w", ErrGolden, set.name, first, first+n-1, err)
 		}
 		for i := range n {

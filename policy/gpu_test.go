@@ -166,6 +166,7 @@ func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 		{"full device", "FAKE_GPU_MALLOC_ERROR", "2", "cuda", ErrNoDevice, "out of memory"},
 		{"broken provider", "FAKE_GPU_PROVIDER_ERROR", broken, "cuda", ErrNoProvider, "cublasLtMatmul: run \"make setup-gpu\""},
 		{"TensorRT absent", "FAKE_GPU_PROVIDER_ERROR", "libnvinfer.so.10: cannot open shared object file", "tensorrt", ErrNoProvider, "pypi.nvidia.com"},
+		{"first run fails", "FAKE_GPU_RUN_ERROR", "CUDA failure 719: unspecified launch failure", "cuda", ErrNoDevice, "CUDA failure 719"},
 		{"session refused", "FAKE_GPU_SESSION_ERROR", "CUDA failure 999: unknown error", "cuda", ErrNoDevice, "CUDA failure 999"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,6 +193,11 @@ func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 			}
 		})
 	}
+	t.Setenv("FAKE_GPU_SESSION_ERROR", "This session cannot use the graph capture feature as requested by the user as the model has control flow nodes")
+	if _, err := b.Open(Options{Device: "cuda", CUDAGraph: true}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "cannot be recorded") {
+		t.Errorf("Open with a loop as a CUDA graph = %v, want ErrBundle", err)
+	}
+	t.Setenv("FAKE_GPU_SESSION_ERROR", "")
 	// A bundle at fault is no reason to take another device.
 	torn := copyBundle(t, stillDir, nil)
 	replaceFile(t, torn, graphName, []byte("this is not a graph"))

@@ -33,11 +33,12 @@ const (
 	outputRobot = "chunk_robot"
 )
 
-// defaultDType is that of a bundle that names none.
-const defaultDType = "float32"
+// DTypes are those that a graph may compute in; the first is that of a bundle that
+// names none.
+var DTypes = []string{"float32", "float16", "bfloat16"}
 
 // dtype is what the graph computes in; what goes in and out stays as it is.
-func (m *Meta) dtype() string { return cmp.Or(m.DType, defaultDType) }
+func (m *Meta) dtype() string { return cmp.Or(m.DType, DTypes[0]) }
 
 // port is one input or output of a graph: its element type and its shape without
 // the batch dimension.

@@ -145,6 +145,9 @@ func (m *Model) load(path string) error {
 	defer options.Close()
 	if m.session, err = ort.NewSession(path, options); err != nil {
 		var refused *ort.Error
+		if m.opt.CUDAGraph && strings.Contains(err.Error(), "graph capture") {
+			return fmt.Errorf("%w: %s cannot be recorded as a CUDA graph, so do not ask for one: %w", ErrBundle, path, err)
+		}
 		if m.device.GPU() && !(errors.As(err, &refused) && refused.OfGraph()) {
 			return fmt.Errorf("%w: %s does not open on %s: %w", ErrNoDevice, path, m.device, err)
 		}
@@ -177,7 +180,9 @@ func (m *Model) warm() error {
 	for k := range buffers {
 		for batch := 1; batch <= m.opt.MaxBatch; batch++ {
 			for range times {
-				if err := m.RunBuffer(k, batch); err != nil {
+				if err := m.RunBuffer(k, batch); err != nil && m.device.GPU() {
+					return noDevice(err)
+				} else if err != nil {
 					return err
 				}
 			}

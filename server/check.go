@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"edgert/internal/program"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/manifest"
@@ -39,7 +40,9 @@ type Report struct {
 	Health      string   `json:"health"`
 	Runtime     string   `json:"onnxruntime"`
 	Library     string   `json:"library"`
-	InferenceMs float64  `json:"inference_ms"` // median of a few
+	Device      string   `json:"device"`
+	Instead     string   `json:"device_instead_of"` // why it is not the one that was asked for
+	InferenceMs float64  `json:"inference_ms"`      // median of a few
 }
 
 // Examine loads everything that Run would, golden sets included, and reports
@@ -77,6 +80,11 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 		report.Tokenizer = fmt.Sprintf("%s, %d tokens", t.Kind, t.MaxLen)
 	}
 	report.Runtime, report.Library = policy.RuntimeVersion()
+	placement := model.Placement()
+	report.Device = placement.Device.String()
+	if placement.Instead != nil {
+		report.Instead = program.Line(placement.Instead)
+	}
 	report.InferenceMs, err = medianMs(model)
 	return report, err
 }
@@ -108,12 +116,19 @@ func (r *Report) Print(w io.Writer) error {
   listen     %s
   connect    %s
   health     %s
-  inference  %.2f ms (median of %d), ONNX Runtime %s
+  inference  %.2f ms (median of %d) on %s, ONNX Runtime %s
              %s
 `, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256,
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.Runtime, r.Library)
+		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library)
 	return err
+}
+
+func (r *Report) deviceText() string {
+	if r.Instead == "" {
+		return r.Device
+	}
+	return fmt.Sprintf("%s (INSTEAD of a GPU: %s)", r.Device, r.Instead)
 }
 
 func orNone(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"edgert/policy"
+	"edgert/rt"
 )
 
 const (
@@ -77,6 +80,108 @@ func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 	ok, why := s.Ready()
 	respond(w, ok, why)
+}
+
+// sickness is how a device failed.
+type sickness int
+
+const (
+	sickRun sickness = iota
+	sickMemory
+	sickHang
+	numSicknesses
+)
+
+func (s sickness) String() string { return [numSicknesses]string{"run", "memory", "hang"}[s] }
+
+const (
+	// failuresMax is how many runs may fail in a row. The last of them is one of the
+	// server's own, so that a robot's request cannot bring a server down.
+	failuresMax = 3
+	// terminateTimeout is what a run that hangs gets to end once it is terminated.
+	terminateTimeout = 3 * time.Second
+)
+
+// ErrDevice ends a server whose device no longer computes. The service manager
+// starts it again: after most failures of a GPU only a new process gets a working
+// context, and a thread that the driver never gives back ends with the old one.
+var ErrDevice = errors.New("server: the device failed")
+
+// failed counts a run that failed, and gives the device up when it is to blame.
+//
+// Owner: worker.
+//
+//go:noinline
+func (w *worker) failed(err error) {
+	w.failures++
+	switch {
+	case w.sick.Load() != nil: // it was terminated
+		return
+	case errors.Is(err, policy.ErrMemory):
+		w.giveUp(sickMemory, err.Error())
+		return
+	case w.failures >= failuresMax-1:
+		own := w.tensors.probe()
+		if own != nil {
+			w.stats.sick[sickRun].Add(1)
+			w.giveUp(sickRun, fmt.Sprintf("%d runs in a row failed, the last one without a request: %v", w.failures+1, own))
+			return
+		}
+		w.failures = 0
+	}
+	w.stats.sick[sickRun].Add(1)
+}
+
+// giveUp has the server end; it is not ready from now on.
+//
+//go:noinline
+func (w *worker) giveUp(how sickness, why string) {
+	w.stats.sick[how].Add(1)
+	if w.sick.CompareAndSwap(nil, &why) {
+		w.log.Error("THE DEVICE FAILED: the server ends, to be started again", "device", w.placement.Device, "how", how, "why", why)
+	}
+}
+
+// sickness is why the device was given up, nil when it works.
+func (w *worker) sickness() error {
+	if why := w.sick.Load(); why != nil {
+		return fmt.Errorf("%w: %s", ErrDevice, *why)
+	}
+	return nil
+}
+
+// watch is what the housekeeping remembers of the request in hand.
+type watch struct {
+	overdue    int64 // its begin, once it took too long
+	terminated rt.Instant
+	lost       bool
+}
+
+// endHang gives up a device whose run takes longer than stuckAfter: the run is
+// terminated, and the thread left behind when that does not help. One check is not
+// enough: the process itself may have been stopped for so long.
+//
+// Owner: housekeeping.
+func (w *worker) endHang(now rt.Instant) {
+	since := w.busySince.Load()
+	switch busy := now.Sub(rt.Instant(since)); {
+	case since == 0 || busy <= stuckAfter:
+	case w.watch.overdue != since:
+		w.watch.overdue = since
+	case w.watch.terminated == 0:
+		w.watch.terminated = now
+		w.giveUp(sickHang, busyText(busy))
+		if err := w.tensors.model.Terminate(); err != nil {
+			w.log.Warn("the run that hangs cannot be terminated", "why", err)
+		}
+	case !w.watch.lost && now.Sub(w.watch.terminated) > terminateTimeout:
+		w.watch.lost = true
+		close(w.lost)
+	}
+}
+
+func busyText(busy time.Duration) string {
+	return fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
 }
 
 func respond(w http.ResponseWriter, ok bool, why string) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"edgert/policy"
 	"edgert/rt/rttest"
+	"edgert/wire"
 )
 
 func page(t *testing.T, h *health, path string) (code int, body string) {
@@ -102,7 +105,7 @@ func TestSummaryKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{
-		"service", "server_id", "requests", "errors", "superseded", "late", "unknown_session", "malformed", "stale_pictures", "warned_pictures", "sessions",
+		"service", "server_id", "device", "requests", "errors", "superseded", "late", "unknown_session", "malformed", "stale_pictures", "warned_pictures", "sessions",
 		"conditioning", "queue_wait_ms", "decode_ms", "inference_ms", "service_ms", "path_mallocs", "gc_cycles", "gc_by_hand", "rss_mb", "exit",
 	} {
 		if _, ok := keys[key]; !ok {
@@ -123,5 +126,169 @@ func TestSummaryKeys(t *testing.T) {
 		if !strings.Contains(table.String(), word) {
 			t.Errorf("the table lacks %q:\n%s", word, table.String())
 		}
+	}
+}
+
+// sickServer is a server with a robot whose model fails as the test says once a
+// request runs.
+func sickServer(t *testing.T, before func(b *bench, run int) error) (*bench, *robot) {
+	t.Helper()
+	b := serve(t, config(), func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		run := 0
+		b.model.Before = func() error {
+			run++
+			return before(b, run)
+		}
+	})
+	b.open(fakeOpen("arm"))
+	return b, b.robot("arm")
+}
+
+// wantEnd wants the robot to be sent elsewhere, the server to end with ErrDevice
+// that says why, and the metrics to have counted it.
+func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, why string) {
+	t.Helper()
+	if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != sickText || got.event.RetryAfterMs <= 0 {
+		t.Errorf("the robot gets %+v, want that the device failed, and to go elsewhere", got.event)
+	}
+	if ok, why := b.server.Ready(); ok || why != "draining" {
+		t.Errorf("Ready() = %v, %q, want draining", ok, why)
+	}
+	if ok, said := b.server.worker.healthy(); ok || !strings.Contains(said, why) {
+		t.Errorf("healthy() = %v, %q, want %q", ok, said, why)
+	}
+	if err := b.stop(); !errors.Is(err, ErrDevice) || !strings.Contains(err.Error(), why) {
+		t.Errorf("Serve = %v, want ErrDevice with %q", err, why)
+	}
+	if n := b.server.stats.sick[how].Load(); n != failures {
+		t.Errorf("%d counted as %s, want %d", n, how, failures)
+	}
+}
+
+// Goal: two failed requests and a failed run of the server's own end it. The first
+// robot is told why it gets nothing, and all are sent elsewhere.
+func TestThreeFailedRunsEndTheServer(t *testing.T) {
+	b, r := sickServer(t, func(*bench, int) error { return fmt.Errorf("%w: CUDA failure 700", policy.ErrRun) })
+	r.send(obsHeader(0, 1), fakeObs(t))
+	if got := r.next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "CUDA failure 700") {
+		t.Errorf("after the first failure the robot gets %+v, want why", got.event)
+	}
+	if ok, why := b.server.Ready(); !ok {
+		t.Errorf("after one failure the server is not ready: %s", why)
+	}
+	r.send(obsHeader(0, 2), fakeObs(t))
+	wantEnd(t, b, r, sickRun, 3, "3 runs in a row failed, the last one without a request: policy: inference failed: CUDA failure 700")
+}
+
+// Goal: requests that the policy cannot take, however many, do not end the server:
+// its own run succeeds.
+func TestBadRequestsDoNotEndTheServer(t *testing.T) {
+	b, r := sickServer(t, func(_ *bench, run int) error {
+		if run%3 != 0 { // each third is the server's own
+			return policy.ErrRun
+		}
+		return nil
+	})
+	for seq := uint64(1); seq <= 6; seq++ {
+		b.clock.Advance(time.Minute) // so that no event is one too many
+		r.send(obsHeader(0, seq), fakeObs(t))
+		if got := r.next(); got.event.Code != wire.EventBadObservation {
+			t.Fatalf("request %d gets %+v, want bad_observation", seq, got)
+		}
+	}
+	if ok, why := b.server.Ready(); !ok {
+		t.Errorf("the server is not ready: %s", why)
+	}
+	if n := b.server.stats.sick[sickRun].Load(); n != 6 {
+		t.Errorf("%d failures counted, want 6", n)
+	}
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Goal: failures that a success parts are not in a row.
+func TestASuccessBeginsTheCountAnew(t *testing.T) {
+	b, r := sickServer(t, func(_ *bench, run int) error {
+		if run%2 == 1 {
+			return policy.ErrRun
+		}
+		return nil
+	})
+	for seq := uint64(1); seq <= 6; seq++ {
+		b.clock.Advance(time.Minute)
+		r.send(obsHeader(0, seq), fakeObs(t))
+		r.next()
+	}
+	if answered := b.server.Summary().Requests; answered != 3 {
+		t.Errorf("%d requests answered, want every other of 6", answered)
+	}
+}
+
+// Goal: a device without memory is given up at once: what fits today will not fit
+// in a moment, and arenas do not shrink.
+func TestShortMemoryEndsTheServer(t *testing.T) {
+	b, r := sickServer(t, func(*bench, int) error { return fmt.Errorf("%w: %w: 9 MB", policy.ErrRun, policy.ErrMemory) })
+	r.send(obsHeader(0, 1), fakeObs(t))
+	wantEnd(t, b, r, sickMemory, 1, "out of memory: 9 MB")
+}
+
+// Goal: a run that hangs is terminated, and the server ends in order.
+func TestHangEndsTheServer(t *testing.T) {
+	entered := make(chan struct{}, 1)
+	b, r := sickServer(t, func(b *bench, _ int) error {
+		entered <- struct{}{}
+		<-b.model.Terminated
+		return fmt.Errorf("%w: exiting due to terminate flag", policy.ErrRun)
+	})
+	r.send(obsHeader(0, 1), fakeObs(t))
+	<-entered
+	b.clock.Advance(stuckAfter + time.Second)
+	wantEnd(t, b, r, sickHang, 1, "worker busy with one request for 11 s")
+	if n := b.server.stats.sick[sickRun].Load(); n != 0 {
+		t.Errorf("the terminated run counts as %d failures beside the hang, want 0", n)
+	}
+}
+
+// Goal: a run that does not end even then is left behind; the error says so, which
+// keeps the model from being closed under it.
+func TestLostRunEndsTheServer(t *testing.T) {
+	entered, leave := make(chan struct{}, 1), make(chan struct{})
+	defer close(leave)
+	b, r := sickServer(t, func(b *bench, _ int) error {
+		entered <- struct{}{}
+		<-leave
+		return nil
+	})
+	r.send(obsHeader(0, 1), fakeObs(t))
+	<-entered
+	b.clock.Advance(stuckAfter + time.Second)
+	<-b.model.Terminated
+	b.clock.Advance(terminateTimeout + time.Second)
+	wantEnd(t, b, r, sickHang, 1, "worker busy with one request for 11 s")
+	if err := b.stop(); !errors.Is(err, errStillInferring) {
+		t.Errorf("Serve = %v, want errStillInferring", err)
+	}
+}
+
+// Goal: a process that was stopped for a while does not blame its device: the run
+// in hand gets the time between two checks to end.
+func TestOneOverdueCheckIsNotAHang(t *testing.T) {
+	b := newBench(t, config())
+	w := b.server.worker
+	w.busySince.Store(int64(b.clock.Now()))
+	b.clock.Advance(stuckAfter + time.Minute)
+	w.endHang(b.clock.Now())
+	w.busySince.Store(int64(b.clock.Now())) // the next request
+	w.endHang(b.clock.Now())
+	b.clock.Advance(stuckAfter + time.Second)
+	w.endHang(b.clock.Now())
+	if why := w.sickness(); why != nil {
+		t.Errorf("given up: %v", why)
+	}
+	w.endHang(b.clock.Now())
+	if why := w.sickness(); why == nil {
+		t.Error("not given up after two checks of one request")
 	}
 }

@@ -59,6 +59,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 	for _, session := range k.sessions.all() {
 		k.logStale(session)
 	}
+	k.heap.worker.endHang(now)
 	k.closeLost(ctx, now)
 	k.heap.check()
 }

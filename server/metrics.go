@@ -28,6 +28,7 @@ func metricsOf(server func() *Server) *prometheus.Registry {
 	m := &metrics{prometheus.NewRegistry(), server}
 	m.countRequests()
 	m.countSessions()
+	m.countDevice()
 	m.countAudit()
 	m.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), perServer(server))
 	return m.Registry
@@ -110,6 +111,19 @@ func (m *metrics) countSessions() {
 	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })
 }
 
+func (m *metrics) countDevice() {
+	for kind := range numSicknesses {
+		m.counter("device_failures_total", "Runs that failed, ran out of memory or hung. Three failures in a row, or one of the others, end the server.",
+			prometheus.Labels{"kind": kind.String()}, func(s *stats) *atomic.Uint64 { return &s.sick[kind] })
+	}
+	m.gauge("device_fallback", "1 when the policy computes on the CPU instead of a GPU.", func(s *Server) float64 {
+		if s.placement.Instead != nil {
+			return 1
+		}
+		return 0
+	})
+}
+
 func (m *metrics) countAudit() {
 	for name, c := range map[string]struct {
 		help  string
@@ -142,7 +156,7 @@ var (
 	staleTotal       = desc("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", "camera")
 	strayTotal       = desc("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", "camera")
 	buildInfo        = desc("build_info", "1, with what this is.", "version", "go", "onnxruntime", "schema")
-	modelInfo        = desc("model_info", "1, with what is served.", "prefix", "sha256", "policy_type", "server_id")
+	modelInfo        = desc("model_info", "1, with what is served.", "prefix", "sha256", "policy_type", "server_id", "device")
 )
 
 // perServer collects the histograms, and the series whose labels are known when
@@ -182,5 +196,5 @@ func (p perServer) Collect(out chan<- prometheus.Metric) {
 	}
 	onnx, _ := policy.RuntimeVersion()
 	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))
-	out <- prometheus.MustNewConstMetric(modelInfo, prometheus.GaugeValue, 1, s.prefix, s.caps.ModelSHA256, s.caps.PolicyType, s.id)
+	out <- prometheus.MustNewConstMetric(modelInfo, prometheus.GaugeValue, 1, s.prefix, s.caps.ModelSHA256, s.caps.PolicyType, s.id, s.placement.Device.String())
 }

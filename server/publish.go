@@ -91,16 +91,19 @@ func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
 	_ = p.Put(w.body, w.header)
 }
 
-const drainingText = "server is draining: open elsewhere"
+const (
+	drainingText = "server is draining: open elsewhere"
+	sickText     = "this server's device failed and it restarts: open elsewhere"
+)
 
 // retryAfterDraining is when a robot without another server may ask here again,
 // ms: about what a restart takes.
 const retryAfterDraining = 1000
 
-func (w *eventWriter) putDraining(s *Session) {
+func (w *eventWriter) putDraining(s *Session, text string) {
 	h := wire.Header{ // answers no observation
 		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
 		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: uint32(max(0, s.tokenEpoch.Load())),
 	}
-	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: drainingText, RetryAfterMs: retryAfterDraining})
+	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: text, RetryAfterMs: retryAfterDraining})
 }

@@ -60,7 +60,7 @@ func (q *queries) status(wire.Query) (key string, body []byte) {
 		Capabilities:     q.capabilities(),
 		MinSchemaVersion: wire.MinSchemaVersion, MaxSchemaVersion: wire.SchemaVersion,
 		ActiveSessions: len(q.sessions.all()), MaxSessions: q.limit,
-		ServerID: q.id, ServerLoad: q.load(), Draining: q.draining.Load(),
+		ServerID: q.id, ServerLoad: q.load(), Draining: q.draining.Load(), Device: q.placement.Device.String(),
 	})
 }
 
@@ -155,7 +155,7 @@ func (q *queries) register(session *Session) {
 	q.stats.opened.Add(1)
 	q.events.forget(session.uuid)
 	if q.draining.Load() { // it began meanwhile, without an event for this robot
-		q.events.writer.putDraining(session)
+		q.events.writer.putDraining(session, drainingText)
 	}
 }
 

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"edgert/internal/network"
 	"edgert/internal/notify"
+	"edgert/internal/program"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
@@ -37,7 +40,35 @@ func load(cfg manifest.Config) (*policy.Model, error) {
 	if err := policy.OpenRuntime(cfg.Runtime, cfg.Model.Device); err != nil {
 		return nil, err
 	}
-	return bundle.Open(policy.Options{MaxBatch: cfg.MaxBatch, IntraThreads: 1})
+	m := cfg.Model
+	model, err := bundle.Open(policy.Options{
+		MaxBatch: cfg.MaxBatch, IntraThreads: 1, Device: m.Device, FallbackCPU: m.Fallback == "cpu", DType: m.Dtype,
+		CUDAGraph: m.CUDAGraph, CacheDir: cacheDir(m.CacheDir),
+	})
+	if errors.Is(err, policy.ErrNoProvider) {
+		return nil, cfg.Errorf("model.device", "%w", err)
+	}
+	return model, err
+}
+
+// cacheDir is where what can be built again is kept: the manifest's folder, else
+// the one that the service manager gives, else the user's.
+func cacheDir(named string) string {
+	user, _ := os.UserCacheDir() // none: the temporary one
+	if user != "" {
+		user = filepath.Join(user, "lean-server")
+	}
+	return cmp.Or(named, os.Getenv("CACHE_DIRECTORY"), os.Getenv("STATE_DIRECTORY"), user, os.TempDir())
+}
+
+// tellPlacement logs where the policy computes; loudly, when that is not where it
+// was meant to.
+func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
+	if p.Instead == nil {
+		log.Info("device", "device", p.Device, "asked", cfg.Model.Device)
+		return
+	}
+	log.Warn("THE POLICY RUNS ON THE CPU, not on a GPU", "asked", cfg.Model.Device, "fallback", cfg.Model.Fallback, "why", program.Line(p.Instead))
 }
 
 // loadUntil is load; nil without an error means that ctx ended first. ONNX
@@ -95,6 +126,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 	defer func() { err = closeModel(model, err) }()
 	version, library := policy.RuntimeVersion()
 	bundle := model.Bundle()
+	tellPlacement(log, &cfg, model.Placement())
 	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
 		"onnxruntime", version, "library", library)
 	network, err := connect(ctx, cfg, log)
@@ -105,6 +137,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 	server, err := New(cfg, Deps{
 		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: modelID(&cfg, bundle), Model: model, Text: bundle.Text,
 		Network: network, Clock: rt.KernelClock(), Log: log, Audit: audit,
+		Placement: model.Placement(),
 	})
 	if err != nil {
 		return summary, err

@@ -60,6 +60,8 @@ type Deps struct {
 	Clock   rt.Clock
 	Log     *slog.Logger
 	Audit   *audit.Writer // nil: nothing is kept
+
+	Placement policy.Placement // where Model computes
 }
 
 // Server is one policy being served.
@@ -86,8 +88,8 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	limit, mode := cfg.Sessions()
 	shared := &service{
 		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
-		caps:    capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		network: d.Network, clock: d.Clock, log: d.Log, sessions: newRegistry(), stats: newStats(),
+		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
+		placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, sessions: newRegistry(), stats: newStats(),
 	}
 	conditioning := cfg.Conditioning.Policy()
 	if err := d.Meta.CheckConditioning(conditioning); err != nil {
@@ -175,13 +177,19 @@ func (s *Server) Serve(ctx context.Context) error {
 			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
 		select {
 		case <-s.worker.done:
+		case <-s.worker.lost:
+			err = s.worker.sickness()
 		case <-ctx.Done():
 		}
 	}
 	s.draining.Store(true)
+	text := drainingText
+	if s.worker.sickness() != nil {
+		text = sickText
+	}
 	var events eventWriter
 	for _, session := range s.sessions.all() { // so that it can look for another server while its actions last
-		events.putDraining(session)
+		events.putDraining(session, text)
 	}
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
 	err = errors.Join(err, s.worker.finish())
@@ -228,7 +236,7 @@ func undeclare(declared []wire.Declaration) (err error) {
 
 // Summary is what happened so far.
 func (s *Server) Summary() Summary {
-	out := Summary{Service: s.prefix, ServerID: s.id}
+	out := Summary{Service: s.prefix, ServerID: s.id, Device: s.placement.Device.String()}
 	s.stats.fill(&out)
 	out.Sessions.Active = len(s.sessions.all())
 	if before := s.baseline.Load(); before != nil {

@@ -14,18 +14,19 @@ import (
 // what.
 type service struct {
 	// Constant after New.
-	cfg      manifest.Config
-	prefix   string // the beginning of all its keys
-	id       string // server_id
-	caps     wire.Capabilities
-	meta     *policy.Meta
-	tasks    taskReader
-	limit    int // sessions
-	network  wire.Session
-	clock    rt.Clock
-	log      *slog.Logger
-	sessions *registry
-	stats    *stats
+	cfg       manifest.Config
+	prefix    string // the beginning of all its keys
+	id        string // server_id
+	caps      wire.Capabilities
+	meta      *policy.Meta
+	tasks     taskReader
+	limit     int // sessions
+	placement policy.Placement
+	network   wire.Session
+	clock     rt.Clock
+	log       *slog.Logger
+	sessions  *registry
+	stats     *stats
 
 	// Atomic.
 	warmed   atomic.Bool // warm-up is over

@@ -38,6 +38,8 @@ type stats struct {
 	stale [policy.MaxCameras]atomic.Uint64            // pictures older than their robot allows, by camera
 	stray [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used all the same, by camera
 
+	sick [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory or hung
+
 	wait      *durations // from arrival to the start of work
 	decode    *durations // parse, pictures, tensors
 	inference *durations // the graph alone
@@ -171,6 +173,7 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 type Summary struct {
 	Service    string `json:"service"` // key prefix
 	ServerID   string `json:"server_id"`
+	Device     string `json:"device"` // where the policy computed
 	Requests   uint64 `json:"requests"`
 	Errors     uint64 `json:"errors"`
 	Superseded uint64 `json:"superseded"`
@@ -217,7 +220,7 @@ func (s *stats) fill(out *Summary) {
 
 // Print writes the summary as the table a person reads at the end of a run.
 func (s *Summary) Print(w io.Writer) error {
-	_, err := fmt.Fprintf(w, `lean-server  %s  (%s)
+	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s
   requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d
   sessions      %8d   opened; %d closed, %d refused, %d still open
   prefix        %8d   trained, %d guided, %d free
@@ -227,7 +230,7 @@ func (s *Summary) Print(w io.Writer) error {
   inference   %8.2f  %8.2f  %8.2f
   service     %8.2f  %8.2f  %8.2f
   heap          %8d   objects allocated while serving, %d collections (%d while idle), RSS %.0f MB
-`, s.Service, s.ServerID,
+`, s.Service, s.ServerID, s.Device,
 		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],

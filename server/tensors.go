@@ -68,6 +68,21 @@ func (t *tensors) warmUp(n int) error {
 	return nil
 }
 
+// probe runs an inference that nothing is wrong with, whatever a request left in the
+// tensors: what fails here is not a robot's fault.
+func (t *tensors) probe() error {
+	for cam := range t.meta.Cameras {
+		clear(t.model.Image(0, cam))
+	}
+	clear(t.model.State(0))
+	clear(t.model.Tokens(0))
+	clear(t.model.Prefix(0))
+	for i, mask := 0, t.model.TokenMask(0); i < len(mask); i++ {
+		mask[i] = i == 0
+	}
+	return t.warmUp(1)
+}
+
 // fill decodes body into the inputs and returns the controls that it set. On an
 // error the tensors hold garbage and must not run.
 //

@@ -38,6 +38,7 @@ type Model interface {
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32
 	Finite(i int) bool
+	Terminate() error // by any goroutine: the run in hand and later ones end with an error
 }
 
 // worker is the one thread that owns the model. It serves one robot after the
@@ -49,18 +50,23 @@ type worker struct {
 	stop   chan struct{}
 	warmed chan struct{} // closed after the warm-up
 	done   chan struct{} // closed at the end; then err is valid
+	lost   chan struct{} // closed when a run does not even end when it is terminated
 	err    error
 
 	// Atomic.
 	alive      atomic.Bool
-	collectDue atomic.Bool  // garbage is to be collected before the next request
-	busySince  atomic.Int64 // rt.Instant at which the request in hand began; 0: none
+	collectDue atomic.Bool            // garbage is to be collected before the next request
+	busySince  atomic.Int64           // rt.Instant at which the request in hand began; 0: none
+	sick       atomic.Pointer[string] // why the device is given up; nil: it works
 
 	// Owner: worker.
 	scheduler roundRobin
 	turn      turn // in hand
 	tensors   *tensors
 	publisher publisher
+	failures  int // runs in a row
+
+	watch watch // Owner: housekeeping
 }
 
 // turn is the request in hand and what becomes of it.
@@ -72,7 +78,7 @@ type turn struct {
 func newWorker(s *service, t *tensors, a *audit.Writer) *worker {
 	return &worker{
 		service: s, audit: a, tensors: t, publisher: newPublisher(s),
-		work: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}),
+		work: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
 	}
 }
 
@@ -122,6 +128,9 @@ func (w *worker) run(warmup int) (err error) {
 		case <-w.stop:
 			return nil
 		default:
+		}
+		if err := w.sickness(); err != nil {
+			return err
 		}
 		if w.collectDue.CompareAndSwap(true, false) {
 			runtime.GC()
@@ -174,7 +183,14 @@ func (w *worker) serve(s *Session, r *request, start rt.Instant) {
 	var reply []byte
 	if err := w.infer(t, r.body, start); err != nil {
 		w.stats.outcomes[t.Outcome].Add(1)
-		w.publisher.refuse(t, err)
+		if t.Outcome == audit.InferenceFailed {
+			w.failed(err)
+		}
+		if w.sick.Load() == nil {
+			w.publisher.refuse(t, err)
+		} else {
+			t.Why = eventText(err) // the robot is told with all others that the server leaves
+		}
 	} else {
 		reply = w.publisher.publish(t, w.tensors)
 	}
@@ -201,6 +217,9 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 	t.session.countPictures(w.stats, w.tensors.stale, w.tensors.stray)
 	t.Outcome, err = w.tensors.infer()
 	t.Inference = w.clock.Now().Sub(decoded)
+	if t.Outcome != audit.InferenceFailed {
+		w.failures = 0
+	}
 	if err != nil {
 		return err
 	}
@@ -214,13 +233,16 @@ func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
 }
 
 func (w *worker) healthy() (ok bool, why string) {
+	if why := w.sick.Load(); why != nil {
+		return false, *why
+	}
 	if !w.alive.Load() {
 		return false, "worker dead"
 	}
 	since := w.busySince.Load()
 	if since != 0 {
 		if busy := w.clock.Now().Sub(rt.Instant(since)); busy > stuckAfter {
-			return false, fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
+			return false, busyText(busy)
 		}
 	}
 	return true, ""

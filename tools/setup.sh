@@ -4,7 +4,7 @@
 # With "test" also the Python packages that act as independent judges in tests,
 # with "interop" those that drive our programs.
 # With "v4l2" and an architecture what tools/v4l2vm needs instead: the emulator and
-# what builds a kernel module. Run by `make demo`, `make test` and CI; a second run does nothing in a second.
+# what builds a kernel module, with "gpu" ONNX Runtime for NVIDIA GPUs. Run by `make demo`, `make test` and CI; a second run does nothing in a second.
 set -eu
 cd "$(dirname "$0")/.."
 want=${1:-demo}
@@ -66,6 +66,17 @@ command -v go >/dev/null 2>&1 || {
 }
 
 if [ "$want" = v4l2 ]; then
+	exit 0
+fi
+if [ "$want" = gpu ]; then
+	[ -x .venv-gpu/bin/python ] || python3 -m venv .venv-gpu
+	stamp=.venv-gpu/.edgert-gpu
+	if ! cmp -s tools/requirements-gpu.txt "$stamp"; then
+		say "installing the wheels of tools/requirements-gpu.txt (3 GB)"
+		.venv-gpu/bin/pip install -q --disable-pip-version-check --no-cache-dir --no-deps -r tools/requirements-gpu.txt
+		cp tools/requirements-gpu.txt "$stamp"
+	fi
+	[ -e /proc/driver/nvidia/version ] || say "no NVIDIA driver is loaded: CUDA 12 needs 525 or newer"
 	exit 0
 fi
 if [ ! -x .venv/bin/python ]; then

@@ -67,7 +67,7 @@ func TestDocKeys(t *testing.T) {
 			ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "x", Host: "x"}), AppendSessionOpen(nil, &SessionOpen{})},
 		"SessionAck": {AppendSessionAck(nil, &SessionAck{Capabilities: caps, ServerID: "x", Draining: true, RetryAfterMs: 1, Nonce: 1, HeldBy: "x"}),
 			AppendSessionAck(nil, &SessionAck{})},
-		"Status":       {AppendStatus(nil, &Status{Capabilities: caps, ServerID: "x", ServerLoad: 1, Draining: true}), AppendStatus(nil, &Status{})},
+		"Status":       {AppendStatus(nil, &Status{Capabilities: caps, ServerID: "x", ServerLoad: 1, Draining: true, Device: "x"}), AppendStatus(nil, &Status{})},
 		"Reset":        {AppendReset(nil, &Reset{}), AppendReset(nil, &Reset{})},
 		"ResetAck":     {AppendResetAck(nil, &ResetAck{}), AppendResetAck(nil, &ResetAck{})},
 		"SessionClose": {AppendSessionClose(nil, &SessionClose{}), AppendSessionClose(nil, &SessionClose{})},

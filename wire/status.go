@@ -128,6 +128,7 @@ type Status struct {
 	ServerID   string
 	ServerLoad float64 // sessions / max_sessions; 0 does not travel
 	Draining   bool    // finishes its sessions and accepts no more
+	Device     string  // where the policy computes, such as cuda:0
 }
 
 func (s *Status) fields() []field {
@@ -140,6 +141,7 @@ func (s *Status) fields() []field {
 		{key: "server_id", value: &s.ServerID, limit: MaxNameBytes, optional: true},
 		{key: "server_load", value: &s.ServerLoad, optional: true},
 		{key: "draining", value: &s.Draining, optional: true},
+		{key: "device", value: &s.Device, limit: MaxNameBytes, optional: true},
 	})
 }
 

@@ -269,6 +269,7 @@ func (s *stay) SetControls(int, policy.Controls) {}
 func (s *stay) ChunkModel(int) []float32         { return s.chunk }
 func (s *stay) ChunkRobot(int) []float32         { return s.chunk }
 func (s *stay) Finite(int) bool                  { return true }
+func (s *stay) Terminate() error                 { return nil }
 func (s *stay) Run(int) error {
 	for i := range s.chunk {
 		s.chunk[i] = s.state[i%s.dof]

@@ -45,7 +45,7 @@ Examples:
   curl localhost:9100/readyz                                               503 until robots get chunks
   curl localhost:9100/metrics                                              Prometheus
 
-Exit codes: 0 stopped as asked, 1 broke while running or a port is taken, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid, 4 no router answers.`
+Exit codes: 0 stopped as asked, 1 broke while running or a port is taken, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers or no GPU there.`
 
 type cli struct {
 	flags `embed:""`
@@ -223,8 +223,8 @@ func codeOf(err error) exit.Code {
 		err  error
 		code exit.Code
 	}{
-		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config}, {policy.ErrNoRuntime, exit.Config},
-		{server.ErrAbsent, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
+		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config}, {policy.ErrNoRuntime, exit.Config}, {policy.ErrNoProvider, exit.Config},
+		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
 	} {
 		if errors.Is(err, known.err) {
 			return known.code

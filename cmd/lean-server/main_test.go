@@ -282,7 +282,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	codes := map[exit.Code]bool{}
 	for _, err := range []error{
 		nil, errors.New("broke"), audit.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), manifest.ErrInvalid, policy.ErrBundle,
-		policy.ErrGolden, policy.ErrNoRuntime, server.ErrAbsent,
+		policy.ErrGolden, policy.ErrNoRuntime, policy.ErrNoProvider, policy.ErrNoDevice, server.ErrAbsent, server.ErrDevice,
 	} {
 		code := codeOf(err)
 		codes[code] = true

@@ -37,6 +37,7 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 
 func replace(t *testing.T, path, text string) {
 	t.Helper()
+	remove(t, path) // it is one file by several names
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

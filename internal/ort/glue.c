@@ -24,7 +24,10 @@ static const OrtApiBase *base_of(const char *path, const char **why) {
 
 const char *ort_version(const char *path, const char **why) {
 	const OrtApiBase *base = base_of(path, why);
-	return base == NULL ? NULL : base->GetVersionString();
+	if (base == NULL) return NULL;
+	const char *version = base->GetVersionString();
+	if (version == NULL) *why = "it has no version, so it is not ONNX Runtime";
+	return version;
 }
 
 OrtStatus *ort_open(const char *path, const char **why) {

@@ -61,8 +61,11 @@ type ModelConfig struct {
 	RepoOrPath string `yaml:"repo_or_path"` // bundle directory; relative to the manifest's folder
 	ID         string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
 	Revision   string `yaml:"revision"`     // second segment of the key prefix; default main
-	Dtype      string `yaml:"dtype"`        // float32 or absent: a bundle's type is fixed when it is exported
-	Device     string `yaml:"device"`       // cpu, the default
+	Dtype      string `yaml:"dtype"`        // what the bundle must compute in: float32, float16 or bfloat16; default: whatever it is
+	Device     string `yaml:"device"`       // auto, cpu (the default), cuda, cuda:N, tensorrt or tensorrt:N
+	Fallback   string `yaml:"fallback"`     // cpu: serve on the CPU when the GPU that device names does not work; default none: do not serve
+	CUDAGraph  bool   `yaml:"cuda_graph"`   // record runs on a GPU and repeat them: less to launch, not for policies with loops
+	CacheDir   string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
 }
 
 // Conditioning says how chunks are conditioned on what a robot will run until
@@ -109,7 +112,7 @@ type Debug struct {
 // Default is a manifest that names nothing.
 func Default() Config {
 	return Config{
-		Model:            ModelConfig{Revision: "main", Device: "cpu"},
+		Model:            ModelConfig{Revision: "main", Device: "cpu", Fallback: "none"},
 		ServingMode:      "auto",
 		MaxSessions:      5,
 		WarmupInferences: 2,
@@ -146,7 +149,7 @@ func Load(path string) (Config, error) {
 func (c *Config) resolve(folder string) {
 	tls := &c.Zenoh.TLS
 	for _, p := range []*string{
-		&c.Model.RepoOrPath, &c.Debug.CaptureDir, &tls.RootCACertificate, &tls.ConnectCertificate,
+		&c.Model.RepoOrPath, &c.Model.CacheDir, &c.Debug.CaptureDir, &tls.RootCACertificate, &tls.ConnectCertificate,
 		&tls.ConnectPrivateKey, &tls.ListenCertificate, &tls.ListenPrivateKey,
 	} {
 		if *p != "" && !filepath.IsAbs(*p) {
@@ -174,8 +177,15 @@ func (c *Config) Check() (err error) {
 	want(c.MaxSessions >= 1, "max_sessions", "must be >= 1, got %d", c.MaxSessions)
 	want(c.MaxSessions <= maxSessionsMax, "max_sessions", "must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
 	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
-	want(m.Device == "" || m.Device == "cpu", "model.device", "must be cpu (the ONNX Runtime execution provider of this build), got '%s'", m.Device)
-	want(m.Dtype == "" || m.Dtype == "float32", "model.dtype", "is fixed when the bundle is exported; want float32 or no such key, got '%s'", m.Dtype)
+	if device, failed := policy.ParseDevice(m.Device); failed != nil {
+		return c.Errorf("model.device", "model.%w", failed)
+	} else {
+		want(m.Fallback != "cpu" || device.GPU(), "model.fallback", "is cpu beside model.device '%s', want it beside cuda or tensorrt, or not at all", m.Device)
+		want(!m.CUDAGraph || device.Kind != "cpu", "model.cuda_graph", "is true beside model.device '%s', want a GPU", m.Device)
+	}
+	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback", "must be none or cpu, got '%s'", m.Fallback)
+	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype", "must be one of %s, as the bundle was exported, or absent, got '%s'",
+		strings.Join(policy.DTypes, "|"), m.Dtype)
 	want(c.WarmupInferences >= 0 && c.WarmupInferences <= warmupMax, "warmup_inferences", "must be 0..%d, got %d", warmupMax, c.WarmupInferences)
 	want(!c.PinTask || c.DefaultTask != "", "pin_task", "is true but default_task is empty: name the task to pin")
 	want(c.Scheduler == "round_robin", "scheduler", "must be round_robin, got '%s'", c.Scheduler)

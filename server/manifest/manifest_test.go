@@ -65,7 +65,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	}
 	dir := filepath.Dir(cfg.file)
 	want := Config{
-		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), ID: "lerobot/pi0_towels", Revision: "main", Device: "cpu"},
+		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), ID: "lerobot/pi0_towels", Revision: "main", Device: "cpu", Fallback: "none"},
 		Service: "demo", DefaultTask: "fold the towel", PinTask: true, ServingMode: "shared", MaxSessions: 7,
 		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 1,
 		Conditioning: Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5},
@@ -120,7 +120,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"unknown key in a section", "model:\n  repo_or_path: b\n  revison: x\n", `:3: unknown key "model.revison", did you mean "model.revision"?`},
 		{"known key in the wrong section", "model: {repo_or_path: b}\nconnect_endpoints: [tcp/a:1]\n", `:2: unknown key "connect_endpoints", did you mean "zenoh.connect_endpoints"?`},
 		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n", `:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
-		{"key nothing resembles", "model:\n  weights: 7\n", `:2: unknown key "model.weights", known here: repo_or_path, id, revision, dtype, device`},
+		{"key nothing resembles", "model:\n  weights: 7\n", `:2: unknown key "model.weights", known here: repo_or_path, id, revision, dtype, device, fallback, cuda_graph, cache_dir`},
 		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
 		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},
 		{"draft key in a section", "zenoh:\n  mode: peer\n", `:2: unknown key "zenoh.mode": it follows from`},
@@ -147,8 +147,13 @@ func TestLoadRefuses(t *testing.T) {
 		{"number beyond int", "model: {repo_or_path: b}\nmax_sessions: 99999999999999999999\n", `:2: `},
 		{"no revision", "model: {repo_or_path: b, revision: \"\"}\n", `:1: model.revision is empty`},
 		{"captures without end", "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n", `:2: debug.capture_max must be 1..4096, got 5000`},
-		{"gpu", "model: {repo_or_path: b, device: cuda}\n", `model.device must be cpu`},
-		{"dtype", "model: {repo_or_path: b, dtype: bfloat16}\n", `model.dtype is fixed when the bundle is exported`},
+		{"gpu", "model: {repo_or_path: b, device: gpu}\n", `model.device is "gpu", want auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N`},
+		{"number of a gpu", "model: {repo_or_path: b, device: \"cuda:x\"}\n", `:1: model.device is "cuda:x", want a number of 0 to 63`},
+		{"dtype", "model: {repo_or_path: b, dtype: int8}\n", `model.dtype must be one of float32|float16|bfloat16`},
+		{"fallback", "model: {repo_or_path: b, device: cuda, fallback: gpu}\n", `model.fallback must be none or cpu, got 'gpu'`},
+		{"fallback of the cpu", "model: {repo_or_path: b, fallback: cpu}\n", `model.fallback is cpu beside model.device 'cpu'`},
+		{"fallback of auto", "model: {repo_or_path: b, device: auto, fallback: cpu}\n", `model.fallback is cpu beside model.device 'auto'`},
+		{"graph of the cpu", "model: {repo_or_path: b, cuda_graph: true}\n", `model.cuda_graph is true beside model.device 'cpu'`},
 		{"warmup", "model: {repo_or_path: b}\nwarmup_inferences: -1\n", `warmup_inferences must be 0..1000, got -1`},
 		{"pin without task", "model: {repo_or_path: b}\npin_task: true\n", `:2: pin_task is true but default_task is empty`},
 		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n", `scheduler must be round_robin, got 'lottery'`},

@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"edgert/policy"
@@ -45,6 +46,9 @@ type Model struct {
 	Before func() error
 	// NotFinite puts a NaN into the next chunks.
 	NotFinite atomic.Bool
+	// Terminated is closed by the first Terminate; Run does not look at it.
+	Terminated chan struct{}
+	terminate  sync.Once
 }
 
 // NewModel makes a Model of Meta.
@@ -52,7 +56,8 @@ func NewModel() *Model {
 	m := Meta()
 	n := m.ChunkSize * m.ActionDim
 	return &Model{
-		meta: m, image: make([]byte, m.Cameras[0].Bytes()), state: make([]float32, len(m.StateNames)),
+		Terminated: make(chan struct{}),
+		meta:       m, image: make([]byte, m.Cameras[0].Bytes()), state: make([]float32, len(m.StateNames)),
 		noise: make([]float32, m.ChunkSize*m.NoiseDim), prefix: make([]float32, n),
 		model: make([]float32, n), robot: make([]float32, n),
 	}
@@ -106,6 +111,12 @@ func (m *Model) Run(int) error {
 	if m.NotFinite.Load() {
 		m.robot[0] = float32(math.NaN())
 	}
+	return nil
+}
+
+// Terminate closes Terminated.
+func (m *Model) Terminate() error {
+	m.terminate.Do(func() { close(m.Terminated) })
 	return nil
 }
 

@@ -76,6 +76,7 @@ func (s *still) SetControls(int, policy.Controls) {}
 func (s *still) ChunkModel(int) []float32         { return s.outputs }
 func (s *still) ChunkRobot(int) []float32         { return s.outputs }
 func (s *still) Finite(int) bool                  { return true }
+func (s *still) Terminate() error                 { return nil }
 func (s *still) Run(int) error {
 	for i := range s.outputs {
 		s.outputs[i] = s.state[i%len(s.state)]

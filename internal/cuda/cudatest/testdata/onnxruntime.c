@@ -17,6 +17,7 @@ static const OrtApi *real;
 static OrtApi fake;
 static volatile int terminated;
 static int on_gpu; // the options in hand ask for it
+static const OrtSession *on_cpu; // the last that did not: its runs do not fail
 static int runs;
 
 static const char *setting(const char *name) {
@@ -63,14 +64,17 @@ static OrtStatus *memory(const char *name, enum OrtAllocatorType type, int id, e
 	return strcmp(name, "Cuda") == 0 ? real->CreateMemoryInfo("Cpu", type, 0, kind, out) : real->CreateMemoryInfo(name, type, id, kind, out);
 }
 static OrtStatus *session(const OrtEnv *env, const char *path, const OrtSessionOptions *o, OrtSession **out) {
-	OrtStatus *s = on_gpu ? fails("FAKE_GPU_SESSION_ERROR") : NULL;
+	int gpu = on_gpu;
 	on_gpu = 0;
-	return s != NULL ? s : real->CreateSession(env, path, o, out);
+	OrtStatus *s = gpu ? fails("FAKE_GPU_SESSION_ERROR") : NULL;
+	if (s == NULL) s = real->CreateSession(env, path, o, out);
+	if (s == NULL) on_cpu = gpu ? NULL : *out;
+	return s;
 }
 static OrtStatus *terminate(OrtRunOptions *o) { return terminated = 1, real->RunOptionsSetTerminate(o); }
 static OrtStatus *run(OrtSession *s, const OrtRunOptions *o, const OrtIoBinding *b) {
 	const char *text = setting("FAKE_GPU_RUN_ERROR"), *before = setting("FAKE_GPU_RUNS");
-	if (text == NULL || runs++ < (before == NULL ? 0 : atoi(before))) return real->RunWithBinding(s, o, b);
+	if (text == NULL || s == on_cpu || runs++ < (before == NULL ? 0 : atoi(before))) return real->RunWithBinding(s, o, b);
 	int hang = strcmp(text, "hang") == 0;
 	while (strcmp(text, "stuck") == 0 || (hang && !terminated)) usleep(1000);
 	return real->CreateStatus(ORT_FAIL, hang ? "Exiting due to terminate flag being set to true." : text);

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/internal/cuda/cudatest"
+	"edgert/policy"
+)
+
+// Goal: what a manifest asks for is what happens, or the error names the line, the
+// cure and a code that restarts only what a restart may cure; on a GPU that is faked
+// on the CPU (package cudatest).
+func TestDevice(t *testing.T) {
+	needRuntime(t)
+	_, library := policy.RuntimeVersion()
+	bundle, err := filepath.Abs(filepath.Join(demo, "still"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := cudatest.Install(t, library)
+	device := func(keys string) string {
+		return writeManifest(t, "model:\n  repo_or_path: "+bundle+"\n  "+keys+"\nhealth_port: 0\n")
+	}
+	const noDriver, noDevice = "FAKE_GPU_COUNT_ERROR=35", "FAKE_GPU_COUNT_ERROR=100"
+	for _, tt := range []struct {
+		name, keys, setting string
+		code                int
+		says                []string // of the error; of the report when the code is 0
+	}{
+		{"cuda", "device: cuda", "", 0, []string{"cuda:0"}},
+		{"a second GPU", "device: \"cuda:1\"", "FAKE_GPU_COUNT=2", 0, []string{"cuda:1"}},
+		{"tensorrt", "device: tensorrt\n  cache_dir: engines", "", 0, []string{"tensorrt:0"}},
+		{"auto", "device: auto", "", 0, []string{"cuda:0"}},
+		{"auto without a driver", "device: auto", noDriver, 0, []string{"cpu", "no NVIDIA driver"}},
+		{"auto with a broken provider", "device: auto", "FAKE_GPU_PROVIDER_ERROR=undefined symbol: x", 0, []string{"cpu", "undefined symbol: x"}},
+		{"auto with a GPU that fails at once", "device: auto", "FAKE_GPU_RUN_ERROR=CUDA failure 719", 0, []string{"cpu", "CUDA failure 719"}},
+		{"cuda or the CPU", "device: cuda\n  fallback: cpu", noDevice, 0, []string{"cpu", "no CUDA-capable device"}},
+		{"cuda without the provider", "device: cuda", "FAKE_GPU_PROVIDERS=cpu", 3, []string{"server.yaml:3: ", "make setup-gpu", "CPUExecutionProvider"}},
+		{"cuda with a broken provider", "device: cuda", "FAKE_GPU_PROVIDER_ERROR=undefined symbol: x", 3, []string{"server.yaml:3: ", "make setup-gpu", "undefined symbol: x"}},
+		{"cuda without a driver", "device: cuda", noDriver, 3, []string{"server.yaml:3: ", "no NVIDIA driver"}},
+		{"cuda without a device", "device: cuda", noDevice, 4, []string{"cuda:0", "nvidia-smi"}},
+		{"a GPU too many", "device: \"cuda:1\"", "", 4, []string{"cuda:1", "this machine has 1"}},
+		{"a GPU without memory", "device: cuda", "FAKE_GPU_MALLOC_ERROR=2", 4, []string{"out of memory"}},
+		{"a GPU that fails at once", "device: cuda", "FAKE_GPU_RUN_ERROR=CUDA failure 719", 4, []string{"CUDA failure 719"}},
+		{"another type", "device: cuda\n  dtype: float16", "", 3, []string{"float32", "want float16"}},
+		{"an old library", "device: cuda", "FAKE_GPU_VERSION=1.20.0", 3, []string{"1.20.0"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := leanServer(t, []string{tt.setting}, "check", "--manifest", device(tt.keys), "--ort", site.Library(), "--json", "-")
+			said := stderr
+			if code == 0 {
+				var report struct {
+					Device  string `json:"device"`
+					Instead string `json:"device_instead_of"`
+				}
+				if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+					t.Fatal(err)
+				}
+				said = report.Device + " " + report.Instead
+				if (report.Instead != "") != (len(tt.says) > 1) {
+					t.Errorf("instead is %q", report.Instead)
+				}
+			}
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d: %s", code, tt.code, stderr)
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(said, word) {
+					t.Errorf("%q is missing in %q", word, said)
+				}
+			}
+		})
+	}
+}
