@@ -69,6 +69,14 @@ type Placement struct {
 	Instead error
 }
 
+// Why says Instead in one line, "" when there is nothing to say.
+func (p Placement) Why() string {
+	if p.Instead == nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(p.Instead.Error()), " ")
+}
+
 // candidates are the devices to try, in order.
 func (o *Options) candidates() []Device {
 	switch {
@@ -97,6 +105,11 @@ func openGPU(d Device) error {
 	site := filepath.Dir(filepath.Dir(filepath.Dir(library))) // of site-packages/onnxruntime/capi/libonnxruntime.so
 	if err := cuda.Open(site); err != nil {
 		return fmt.Errorf("%w: %w: %s", ErrNoProvider, err, gpuSetup)
+	}
+	if d.Kind == deviceTensorRT {
+		if err := cuda.OpenTensorRT(site); err != nil {
+			return fmt.Errorf("%w: %w: %s", ErrNoProvider, err, tensorRTSetup)
+		}
 	}
 	n, err := cuda.Devices()
 	var code *cuda.Error

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"edgert/internal/program"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/manifest"
@@ -81,10 +80,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	}
 	report.Runtime, report.Library = policy.RuntimeVersion()
 	placement := model.Placement()
-	report.Device = placement.Device.String()
-	if placement.Instead != nil {
-		report.Instead = program.Line(placement.Instead)
-	}
+	report.Device, report.Instead = placement.Device.String(), placement.Why()
 	report.InferenceMs, err = medianMs(model)
 	return report, err
 }

@@ -13,7 +13,6 @@ import (
 
 	"edgert/internal/network"
 	"edgert/internal/notify"
-	"edgert/internal/program"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
@@ -68,7 +67,7 @@ func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 		log.Info("device", "device", p.Device, "asked", cfg.Model.Device)
 		return
 	}
-	log.Warn("THE POLICY RUNS ON THE CPU, not on a GPU", "asked", cfg.Model.Device, "fallback", cfg.Model.Fallback, "why", program.Line(p.Instead))
+	log.Warn("THE POLICY RUNS ON THE CPU, not on a GPU", "asked", cfg.Model.Device, "fallback", cfg.Model.Fallback, "why", p.Why())
 }
 
 // loadUntil is load; nil without an error means that ctx ended first. ONNX

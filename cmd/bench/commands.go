@@ -6,6 +6,7 @@ import (
 	"edgert/bench/bus"
 	"edgert/bench/camera"
 	"edgert/bench/faults"
+	"edgert/bench/gpu"
 	"edgert/bench/jitter"
 	"edgert/bench/jpeg"
 	"edgert/bench/recipe"
@@ -68,6 +69,16 @@ type jpegFlags struct {
 
 func (f *jpegFlags) Run(ctx context.Context, s *streams) error {
 	return measure(ctx, s, f.common, &f.Env, &f.Config, jpeg.Measure)
+}
+
+type gpuFlags struct {
+	gpu.Config
+	Markdown string `help:"Write the tables as Markdown to this file, - for standard output." placeholder:"FILE"`
+	common
+}
+
+func (f *gpuFlags) Run(ctx context.Context, s *streams) error {
+	return measure(ctx, s, f.common, &f.Env, &f.Config, gpu.Measure, output[*gpu.Report]{"--markdown", f.Markdown, (*gpu.Report).WriteMarkdown})
 }
 
 type recipeFlags struct {

@@ -1,7 +1,9 @@
 package cuda
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unsafe"
@@ -32,6 +34,20 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestOpenTensorRTTakesTheWheelWhereThereIsOne(t *testing.T) {
+	site := t.TempDir()
+	if err := OpenTensorRT(site); err != nil {
+		t.Errorf("without a wheel: %v, want nil: the system may have it", err)
+	}
+	library := filepath.Join(site, "tensorrt_libs", "libnvinfer.so.10")
+	if err := errors.Join(os.Mkdir(filepath.Dir(library), 0o755), os.WriteFile(library, []byte("not a library"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := OpenTensorRT(site); !errors.Is(err, ErrNotInstalled) || !strings.Contains(err.Error(), library) {
+		t.Errorf("with a broken one: %v, want an error about %s", err, library)
 	}
 }
 

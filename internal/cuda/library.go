@@ -7,6 +7,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"unsafe"
@@ -45,6 +46,21 @@ func Open(site string) error {
 		}
 	}
 	opened = true
+	return nil
+}
+
+// OpenTensorRT loads TensorRT's libraries from its wheel below site. Where there is
+// none, ONNX Runtime finds the system's, or says what is missing.
+func OpenTensorRT(site string) error {
+	for _, name := range []string{"libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"} {
+		path := filepath.Join(site, "tensorrt_libs", name)
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		if err := load(path, false); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrNotInstalled, path, err)
+		}
+	}
 	return nil
 }
 

@@ -1,0 +1,294 @@
+// Package gpu measures exported policies on the devices of a machine: how long a
+// batch takes, alone and with the next batch's copies beside it, how long one robot's
+// request takes from pictures to chunk, and what the program allocates meanwhile.
+// Other programs may be measured beside it on the same bundles. Without a GPU it
+// measures the CPU, in the same report.
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+	"edgert/policy"
+	"edgert/rt"
+)
+
+// Config says what to measure; its tags are the flags of `bench gpu`.
+type Config struct {
+	Bundle    []string      `default:"testdata/demo/bundle" help:"Folders of exported policies." placeholder:"DIR,…"`
+	Device    []string      `default:"cuda,cpu" help:"Where to compute: cuda, cuda:N, tensorrt, tensorrt:N, cpu." placeholder:"DEVICE,…"`
+	Batch     []int         `default:"1,2,4,8,16" help:"Sizes of batches." placeholder:"N,…"`
+	Duration  time.Duration `default:"20s" help:"For each bundle on each device; a third of it for requests."`
+	Threads   int           `range:"1..256" default:"1" help:"Threads of the CPU inside one inference."`
+	CUDAGraph bool          `help:"Record runs on a GPU and repeat them; not for policies with loops."`
+	CacheDir  string        `help:"Folder of TensorRT's engines; default: a temporary one." placeholder:"DIR"`
+	Beside    []string      `sep:"none" help:"Another program to measure on the same bundles, NAME=COMMAND; repeat for more. It reads BENCH_BUNDLE, BENCH_DEVICE, BENCH_BATCHES and BENCH_SECONDS and prints {\"batches\": [{\"batch\": N, \"p50_ms\": X, \"p99_ms\": X}]}." placeholder:"NAME=COMMAND"`
+	ORT       string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
+	bench.Env
+}
+
+// maxBatch bounds the batches.
+const maxBatch = 256
+
+// Measure measures each bundle on each device, and then the programs beside it.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	slices.Sort(cfg.Batch)
+	if len(cfg.Batch) == 0 || cfg.Batch[0] < 1 || cfg.Batch[len(cfg.Batch)-1] > maxBatch {
+		return nil, exit.Errorf(exit.Usage, "--batch is %v, want sizes of 1 to %d", cfg.Batch, maxBatch)
+	}
+	beside, err := parseBeside(cfg.Beside)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range cfg.Device {
+		if _, err := policy.ParseDevice(d); err != nil {
+			return nil, exit.Errorf(exit.Usage, "--device: %w", err)
+		}
+	}
+	if cfg.CacheDir == "" {
+		if cfg.CacheDir, err = os.MkdirTemp("", "bench-gpu-"); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(cfg.CacheDir)
+	}
+	if err := policy.OpenRuntime(cfg.ORT, slices.MaxFunc(cfg.Device, func(a, b string) int { return gpuFirst(a) - gpuFirst(b) })); err != nil {
+		return nil, exit.With(exit.Config, err)
+	}
+	r := &Report{Bench: "gpu", Version: cfg.Version, Threads: cfg.Threads, CUDAGraph: cfg.CUDAGraph, Machine: bench.ReadMachine(os.DirFS("/"))}
+	r.Runtime, r.Library = policy.RuntimeVersion()
+	for _, dir := range cfg.Bundle {
+		bundle, err := policy.LoadBundle(dir)
+		if err != nil {
+			return nil, exit.With(exit.Config, err)
+		}
+		for _, device := range cfg.Device {
+			cfg.Progress("%s on %s\n", dir, device)
+			run, err := measure(ctx, cfg, bundle, device)
+			if err != nil {
+				return nil, err
+			}
+			r.Runs = append(r.Runs, run)
+			for _, b := range beside {
+				cfg.Progress("%s on %s: %s\n", dir, device, b.name)
+				run, err := b.measure(ctx, cfg, bundle, device)
+				if err != nil {
+					return nil, err
+				}
+				r.Runs = append(r.Runs, run)
+			}
+		}
+	}
+	return r, r.check()
+}
+
+// gpuFirst orders devices so that the greatest asks for the library with all
+// providers.
+func gpuFirst(device string) int {
+	if d, _ := policy.ParseDevice(device); d.GPU() {
+		return 1
+	}
+	return 0
+}
+
+// subject is a model and what is measured of it.
+type subject struct {
+	*policy.Model
+	batches []int
+	times   map[int]*timing
+	request *rt.Hist
+}
+
+// timing is that of one batch size.
+type timing struct {
+	alone, overlapped *rt.Hist // a run by itself; with the next batch's copies beside it
+}
+
+// measure measures one bundle on one device. A device that is not there is told in
+// the report, for the others to be measured all the same.
+func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
+	run := Run{Bundle: filepath.Base(b.Dir), SHA256: b.SHA256, Policy: b.PolicyType, DType: b.DType, Subject: "ours", Device: device}
+	begin := time.Now()
+	model, err := b.Open(policy.Options{
+		MaxBatch: cfg.Batch[len(cfg.Batch)-1], Buffers: 2, IntraThreads: cfg.Threads, Device: device,
+		CUDAGraph: cfg.CUDAGraph && device != "cpu", CacheDir: cfg.CacheDir,
+	})
+	if errors.Is(err, policy.ErrNoProvider) || errors.Is(err, policy.ErrNoDevice) {
+		run.Absent = strings.Join(strings.Fields(err.Error()), " ")
+		return run, nil
+	} else if err != nil {
+		return run, exit.With(exit.Config, err)
+	}
+	defer model.Close()
+	run.OpenS, run.RSSMB = time.Since(begin).Seconds(), float64(rt.ResidentSize())/(1<<20)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s := &subject{Model: model, batches: cfg.Batch, times: map[int]*timing{}, request: rt.NewHist()}
+	for _, n := range cfg.Batch {
+		s.times[n] = &timing{rt.NewHist(), rt.NewHist()}
+	}
+	s.fill()
+	third := cfg.Duration / 3
+	ahead := newStager(model)
+	defer close(ahead.next)
+	defer rt.HoldGC(rt.Headroom).Release() // as the server does
+	heap := rt.ReadHeap()
+	for _, part := range []func(n int) error{s.alone, func(n int) error { return s.overlapped(n, ahead) }} {
+		if err := s.rounds(ctx, third, part); err != nil {
+			return run, err
+		}
+	}
+	for end := time.Now().Add(third); time.Now().Before(end) && ctx.Err() == nil; {
+		if err := s.one(); err != nil {
+			return run, err
+		}
+	}
+	after := rt.ReadHeap()
+	run.Allocs, run.Collections = after.Allocs-heap.Allocs, after.Cycles-heap.Cycles
+	s.report(&run)
+	return run, ctx.Err()
+}
+
+// rounds repeats a part for all batch sizes in turn, so that a clock that the
+// device changes meanwhile changes it for all.
+func (s *subject) rounds(ctx context.Context, duration time.Duration, part func(n int) error) error {
+	for end := time.Now().Add(duration); ; {
+		for _, n := range s.batches {
+			if err := errors.Join(ctx.Err(), part(n)); err != nil {
+				return err
+			}
+		}
+		if !time.Now().Before(end) {
+			return nil
+		}
+	}
+}
+
+func (s *subject) alone(n int) error {
+	begin := time.Now()
+	err := s.Run(n)
+	s.times[n].alone.Record(time.Since(begin))
+	return err
+}
+
+// overlapped runs one buffer while the other's rows are brought over.
+func (s *subject) overlapped(n int, ahead *stager) error {
+	const pairs = 2
+	for k := range 2 * pairs {
+		begin := time.Now()
+		ahead.next <- staging{1 - k%2, n}
+		if err := s.RunBuffer(k%2, n); err != nil {
+			return err
+		}
+		if err := <-ahead.done; err != nil {
+			return err
+		}
+		if k > 0 { // the first finds nothing staged
+			s.times[n].overlapped.Record(time.Since(begin))
+		}
+	}
+	return s.RunBuffer(0, n) // what is staged last
+}
+
+type staging struct{ buffer, batch int }
+
+// stager is a thread that stages what it is told next, until next is closed.
+type stager struct {
+	next chan staging
+	done chan error
+}
+
+func newStager(m *policy.Model) *stager {
+	s := &stager{make(chan staging), make(chan error)}
+	go func() {
+		runtime.LockOSThread()
+		for next := range s.next {
+			s.done <- m.Stage(next.buffer, next.batch)
+		}
+	}()
+	return s
+}
+
+// one is a robot's request: pictures, state and noise into row 0, a run, the chunk
+// looked at.
+func (s *subject) one() error {
+	begin := time.Now()
+	meta := &s.Bundle().Meta
+	for cam := range meta.Cameras {
+		copy(s.Image(0, cam), s.Image(1%(2*s.MaxBatch()), cam))
+	}
+	policy.FillNoise(s.Noise(0), 1, uint64(begin.UnixNano()))
+	if err := s.Run(1); err != nil {
+		return err
+	}
+	if !s.Finite(0) {
+		return errors.New("the chunk of random pictures is not finite")
+	}
+	s.request.Record(time.Since(begin))
+	return nil
+}
+
+// fill gives all rows of both buffers random pictures and a request without a
+// prefix.
+func (s *subject) fill() {
+	random := rand.New(rand.NewPCG(1, 2))
+	meta := &s.Bundle().Meta
+	for i := range 2 * s.MaxBatch() {
+		for cam := range meta.Cameras {
+			picture := s.Image(i, cam)
+			for k := range picture {
+				picture[k] = byte(random.Uint32())
+			}
+		}
+		for k := range s.Tokens(i) {
+			s.Tokens(i)[k], s.TokenMask(i)[k] = 1, true
+		}
+		policy.FillNoise(s.Noise(i), 0, uint64(i))
+		s.SetControls(i, policy.Controls{Beta: float32(meta.NumSteps)})
+	}
+}
+
+func (s *subject) report(run *Run) {
+	for _, n := range s.batches {
+		t := s.times[n]
+		row := Batch{Batch: n, P50: ms(t.alone.Quantile(0.5)), P99: ms(t.alone.Quantile(0.99)), Runs: t.alone.Count(), Overlapped: ms(t.overlapped.Quantile(0.5))}
+		row.ChunksPerS = float64(n) * 1000 / min(row.P50, row.Overlapped)
+		run.Batches = append(run.Batches, row)
+	}
+	run.Request = &Request{ms(s.request.Quantile(0.5)), ms(s.request.Quantile(0.99)), ms(s.request.Max())}
+	run.fit()
+}
+
+func ms(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e3 }
+
+// parseBeside reads NAME=COMMAND.
+func parseBeside(flags []string) (list []other, err error) {
+	for _, text := range flags {
+		name, command, ok := strings.Cut(text, "=")
+		if !ok || name == "" || command == "" {
+			return nil, exit.Errorf(exit.Usage, "--beside is %q, want NAME=COMMAND", text)
+		}
+		list = append(list, other{name, command})
+	}
+	return list, nil
+}
+
+// check fails when nothing could be measured.
+func (r *Report) check() error {
+	for _, run := range r.Runs {
+		if run.Absent == "" {
+			return nil
+		}
+	}
+	return exit.With(exit.Config, fmt.Errorf("no device could be measured: %s", r.Runs[0].Absent))
+}

@@ -1,0 +1,61 @@
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/policy"
+)
+
+// other is a program that is measured beside ours.
+type other struct{ name, command string }
+
+// otherTimeout is what it gets beside the duration, to load.
+const otherTimeout = 15 * time.Minute
+
+// measure runs the program to its end and takes over its figures.
+func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
+	run := Run{Bundle: filepath.Base(b.Dir), SHA256: b.SHA256, Policy: b.PolicyType, DType: b.DType, Subject: o.name, Device: device}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+otherTimeout)
+	defer cancel()
+	var batches []string
+	for _, n := range cfg.Batch {
+		batches = append(batches, strconv.Itoa(n))
+	}
+	var out, log bytes.Buffer
+	cmd := exec.CommandContext(ctx, "sh", "-c", o.command)
+	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+b.Dir, "BENCH_DEVICE="+device, "BENCH_BATCHES="+strings.Join(batches, ","),
+		fmt.Sprintf("BENCH_SECONDS=%g", cfg.Duration.Seconds()), "BENCH_THREADS="+strconv.Itoa(cfg.Threads))
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Run(); err != nil {
+		run.Absent = fmt.Sprintf("%v: %s", err, lastLine(log.String()))
+		return run, ctx.Err()
+	}
+	var said struct {
+		Batches []Batch `json:"batches"`
+		OpenS   float64 `json:"open_s"`
+		RSSMB   float64 `json:"rss_mb"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &said); err != nil || len(said.Batches) == 0 {
+		return run, fmt.Errorf("%s printed %.200q, want {\"batches\": […]}: %v", o.name, out.String(), err)
+	}
+	run.Batches, run.OpenS, run.RSSMB = said.Batches, said.OpenS, said.RSSMB
+	for i := range run.Batches {
+		run.Batches[i].ChunksPerS = float64(run.Batches[i].Batch) * 1000 / run.Batches[i].P50
+	}
+	run.fit()
+	return run, nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,139 @@
+package gpu
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"edgert/bench"
+	"edgert/bench/report"
+)
+
+// Report is what Measure found.
+type Report struct {
+	Bench     string        `json:"bench"`
+	Version   string        `json:"version"`
+	Runtime   string        `json:"onnxruntime"`
+	Library   string        `json:"library"`
+	Threads   int           `json:"threads"`
+	CUDAGraph bool          `json:"cuda_graph"`
+	Machine   bench.Machine `json:"machine"`
+	Runs      []Run         `json:"runs"`
+}
+
+// Run is one bundle on one device, by us or by a program beside.
+type Run struct {
+	Bundle  string  `json:"bundle"`
+	SHA256  string  `json:"sha256"`
+	Policy  string  `json:"policy"`
+	DType   string  `json:"dtype"`
+	Subject string  `json:"subject"` // ours, or the program beside it
+	Device  string  `json:"device"`
+	Absent  string  `json:"absent,omitempty"` // why nothing was measured
+	OpenS   float64 `json:"open_s"`           // until the first request: load, golden sets, warm-up
+	RSSMB   float64 `json:"rss_mb"`           // then
+	Batches []Batch `json:"batches"`
+
+	// T(B) is about FixedMS + B times RowMS: by least squares over the medians.
+	FixedMS float64 `json:"fixed_ms"`
+	RowMS   float64 `json:"row_ms"`
+
+	Request     *Request `json:"request_ms,omitempty"` // one robot's, pictures in memory to chunk
+	Allocs      uint64   `json:"allocs"`               // heap objects of the whole program meanwhile
+	Collections uint64   `json:"collections"`
+}
+
+// Batch is one size of batch.
+type Batch struct {
+	Batch      int     `json:"batch"`
+	P50        float64 `json:"p50_ms"`
+	P99        float64 `json:"p99_ms"`
+	Overlapped float64 `json:"overlapped_ms"` // median with the next batch's copies beside it
+	ChunksPerS float64 `json:"chunks_per_s"`
+	Runs       uint64  `json:"runs"`
+}
+
+// Request are quantiles.
+type Request struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func (r *Run) fit() {
+	n, sx, sy, sxx, sxy := float64(len(r.Batches)), 0.0, 0.0, 0.0, 0.0
+	for _, b := range r.Batches {
+		x := float64(b.Batch)
+		sx, sy, sxx, sxy = sx+x, sy+b.P50, sxx+x*x, sxy+x*b.P50
+	}
+	if d := n*sxx - sx*sx; d > 0 {
+		r.RowMS = (n*sxy - sx*sy) / d
+		r.FixedMS = (sy - r.RowMS*sx) / n
+	}
+}
+
+// WriteTable writes what a person reads.
+func (r *Report) WriteTable(w io.Writer) error {
+	t := report.Facts("bench gpu", "ONNX Runtime "+r.Runtime+", "+r.Library, r.Machine.Rows())
+	if err := t.Write(w); err != nil {
+		return err
+	}
+	for _, run := range r.Runs {
+		fmt.Fprintf(w, "\n%s\n", run.title())
+		if run.Absent != "" {
+			fmt.Fprintf(w, "  not measured: %s\n", run.Absent)
+			continue
+		}
+		t := report.Table{Columns: batchColumns}
+		for _, b := range run.Batches {
+			t.Add(b.cells()...)
+		}
+		if err := t.Write(w); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "  %s\n", run.rest())
+	}
+	return nil
+}
+
+// WriteMarkdown writes the same for a document.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s, ONNX Runtime %s, bench %s, %d threads of the CPU, CUDA graphs %v.\n", r.Machine.CPU, r.Runtime, r.Version, r.Threads, r.CUDAGraph)
+	for _, run := range r.Runs {
+		fmt.Fprintf(&out, "\n**%s**\n\n", run.title())
+		if run.Absent != "" {
+			fmt.Fprintf(&out, "Not measured: %s\n", run.Absent)
+			continue
+		}
+		fmt.Fprintf(&out, "| %s |\n|%s\n", strings.Join(batchColumns, " | "), strings.Repeat("---|", len(batchColumns)))
+		for _, b := range run.Batches {
+			fmt.Fprintf(&out, "| %s |\n", strings.Join(b.cells(), " | "))
+		}
+		fmt.Fprintf(&out, "\n%s\n", run.rest())
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+var batchColumns = []string{"batch", "p50 ms", "p99 ms", "overlapped ms", "chunks/s", "runs"}
+
+func (b *Batch) cells() []string {
+	overlapped := "-"
+	if b.Overlapped > 0 {
+		overlapped = fmt.Sprintf("%.3f", b.Overlapped)
+	}
+	return []string{fmt.Sprint(b.Batch), fmt.Sprintf("%.3f", b.P50), fmt.Sprintf("%.3f", b.P99), overlapped, fmt.Sprintf("%.1f", b.ChunksPerS), fmt.Sprint(b.Runs)}
+}
+
+func (r *Run) title() string {
+	return fmt.Sprintf("%s (%s %s, %.12s) on %s: %s", r.Bundle, r.Policy, r.DType, r.SHA256, r.Device, r.Subject)
+}
+
+func (r *Run) rest() string {
+	text := fmt.Sprintf("T(B) = %.3f + %.3f B ms; open %.1f s, RSS %.0f MB", r.FixedMS, r.RowMS, r.OpenS, r.RSSMB)
+	if r.Request != nil {
+		text += fmt.Sprintf("; one request p50 %.3f, p99 %.3f, max %.3f ms; %d objects allocated, %d collections", r.Request.P50, r.Request.P99, r.Request.Max, r.Allocs, r.Collections)
+	}
+	return text
+}
