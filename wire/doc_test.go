@@ -68,7 +68,7 @@ func TestDocKeys(t *testing.T) {
 		"SessionAck": {AppendSessionAck(nil, &SessionAck{Capabilities: caps, ServerID: "x", Draining: true, RetryAfterMs: 1, Nonce: 1, HeldBy: "x"}),
 			AppendSessionAck(nil, &SessionAck{})},
 		"Status":       {AppendStatus(nil, &Status{Capabilities: caps, ServerID: "x", ServerLoad: 1, Draining: true, Device: "x"}), AppendStatus(nil, &Status{})},
-		"Reset":        {AppendReset(nil, &Reset{}), AppendReset(nil, &Reset{})},
+		"Reset":        {AppendReset(nil, &Reset{Task: "x"}), AppendReset(nil, &Reset{})},
 		"ResetAck":     {AppendResetAck(nil, &ResetAck{}), AppendResetAck(nil, &ResetAck{})},
 		"SessionClose": {AppendSessionClose(nil, &SessionClose{}), AppendSessionClose(nil, &SessionClose{})},
 		"Event":        {AppendEvent(nil, &Event{}), AppendEvent(nil, &Event{})},
