@@ -10,7 +10,8 @@ cd "$(dirname "$0")/../.."
 say() { printf 'export-env: %s\n' "$*" >&2; }
 
 if [ ! -x .venv-export/bin/python ]; then
-	for python in "${EXPORT_PYTHON:-}" python3.12 python3.13 python3.14 python3; do
+	# pyenv's python3.12 on PATH works only where that version is the chosen one.
+	for python in "${EXPORT_PYTHON:-}" python3.12 python3.13 python3.14 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python; do
 		if [ -n "$python" ] && "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
 			break
 		fi
