@@ -194,7 +194,7 @@ func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 		})
 	}
 	t.Setenv("FAKE_GPU_SESSION_ERROR", "This session cannot use the graph capture feature as requested by the user as the model has control flow nodes")
-	if _, err := b.Open(Options{Device: "cuda", CUDAGraph: true}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "cannot be recorded") {
+	if _, err := b.Open(Options{Device: "auto", CUDAGraph: true}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "cannot be recorded") {
 		t.Errorf("Open with a loop as a CUDA graph = %v, want ErrBundle", err)
 	}
 	t.Setenv("FAKE_GPU_SESSION_ERROR", "")

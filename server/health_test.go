@@ -177,6 +177,7 @@ func TestThreeFailedRunsEndTheServer(t *testing.T) {
 	if ok, why := b.server.Ready(); !ok {
 		t.Errorf("after one failure the server is not ready: %s", why)
 	}
+	b.clock.Advance(time.Second) // so that another such event would not be one too many
 	r.send(obsHeader(0, 2), fakeObs(t))
 	wantEnd(t, b, r, sickRun, 3, "3 runs in a row failed, the last one without a request: policy: inference failed: CUDA failure 700")
 }

@@ -2,12 +2,18 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"edgert/internal/cuda/cudatest"
 	"edgert/policy"
+	"edgert/wire"
 )
 
 // Goal: what a manifest asks for is what happens, or the error names the line, the
@@ -73,5 +79,56 @@ func TestDevice(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Goal: a GPU that stops working after a robot was served: the robot is told what
+// happened and to go elsewhere, and the process ends with the code that is restarted.
+func TestServerEndsWhenItsGPUFails(t *testing.T) {
+	needRuntime(t)
+	_, library := policy.RuntimeVersion()
+	site := cudatest.Install(t, library)
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sick := filepath.Join(t.TempDir(), "sick")
+	t.Setenv("FAKE_GPU_SICK", sick)
+	t.Setenv("FAKE_GPU_RUN_ERROR", "CUDA failure 700: an illegal memory access was encountered")
+	r := start(t, "--ort", site.Library(), "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, device: cuda}\n", bundle)))
+	r.awaitReady()
+	network, prefix := r.dial()
+	arm := newArm(t, network, prefix)
+	for seq := uint64(1); seq <= 10; seq++ {
+		arm.ask(seq)
+	}
+	if err := os.WriteFile(sick, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for seq, want := range []struct {
+		code wire.EventCode
+		text string
+	}{{wire.EventBadObservation, "CUDA failure 700"}, {wire.EventDraining, "device failed"}} {
+		h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(11 + seq)}
+		if err := arm.obs.Put(wire.AppendObservation(nil, &arm.body), wire.AppendHeader(nil, h)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case e := <-arm.events:
+			if e.Code != want.code || !strings.Contains(e.Text, want.text) {
+				t.Errorf("event %d is %+v, want %s with %q", seq, e, want.code, want.text)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no event for request %d", h.SeqID)
+		}
+	}
+	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
+	defer overdue.Stop()
+	var ended *exec.ExitError
+	if err := r.cmd.Wait(); !errors.As(err, &ended) || ended.ExitCode() != 1 || !strings.Contains(r.log.String(), "THE DEVICE FAILED") {
+		t.Errorf("the server ended with %v, want code 1 and a loud line:\n%s", err, r.log.String())
+	}
+	if s := r.summary(); s.Device != "cuda:0" || s.Requests != 10 || s.Errors != 2 {
+		t.Errorf("summary: %d requests and %d errors on %s, want 10 and 2 on cuda:0", s.Requests, s.Errors, s.Device)
 	}
 }

@@ -4,7 +4,7 @@
 // FAKE_GPU_PROVIDERS=cpu: the provider is not built in. FAKE_GPU_PROVIDER_ERROR and
 // FAKE_GPU_SESSION_ERROR: what loading the provider and opening a session fail
 // with. FAKE_GPU_RUN_ERROR: what runs fail with; "hang": they end when they are
-// terminated, "stuck": never. FAKE_GPU_RUNS: so many runs succeed before.
+// terminated, "stuck": never. FAKE_GPU_SICK: a file, and they fail only while it exists.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,6 @@ static OrtApi fake;
 static volatile int terminated;
 static int on_gpu; // the options in hand ask for it
 static const OrtSession *on_cpu; // the last that did not: its runs do not fail
-static int runs;
 
 static const char *setting(const char *name) {
 	const char *text = getenv(name);
@@ -73,8 +72,8 @@ static OrtStatus *session(const OrtEnv *env, const char *path, const OrtSessionO
 }
 static OrtStatus *terminate(OrtRunOptions *o) { return terminated = 1, real->RunOptionsSetTerminate(o); }
 static OrtStatus *run(OrtSession *s, const OrtRunOptions *o, const OrtIoBinding *b) {
-	const char *text = setting("FAKE_GPU_RUN_ERROR"), *before = setting("FAKE_GPU_RUNS");
-	if (text == NULL || s == on_cpu || runs++ < (before == NULL ? 0 : atoi(before))) return real->RunWithBinding(s, o, b);
+	const char *text = setting("FAKE_GPU_RUN_ERROR"), *sick = setting("FAKE_GPU_SICK");
+	if (text == NULL || s == on_cpu || (sick != NULL && access(sick, F_OK) != 0)) return real->RunWithBinding(s, o, b);
 	int hang = strcmp(text, "hang") == 0;
 	while (strcmp(text, "stuck") == 0 || (hang && !terminated)) usleep(1000);
 	return real->CreateStatus(ORT_FAIL, hang ? "Exiting due to terminate flag being set to true." : text);
