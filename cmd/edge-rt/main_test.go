@@ -22,7 +22,7 @@ var binary, leanServer string
 // atOnce is how many parallel tests run at a time on any machine, unless -parallel
 // says otherwise: they mostly wait for programs, which tick slowly. Those that judge
 // real time (rttest.RealTime) are never among them.
-const atOnce = "4"
+const atOnce = "2"
 
 // TestMain builds the program once: these tests run it as a user would, who has no
 // calibration yet.
