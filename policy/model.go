@@ -16,13 +16,16 @@ import (
 const (
 	maxBatchLimit   = 256
 	maxBuffersLimit = 8
+
+	// MaxThreads bounds the threads inside one inference.
+	MaxThreads = 256
 )
 
 // Options of a Model.
 type Options struct {
 	MaxBatch     int // rows of one inference at most; 0: 1
 	Buffers      int // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
-	IntraThreads int // threads inside one inference; 0: 1
+	IntraThreads int // threads inside one inference, the caller's among them; 0: 1
 
 	Device      string // as ParseDevice reads it
 	FallbackCPU bool   // a GPU that was named and does not work is replaced by the CPU
@@ -42,6 +45,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 1), max(o.Buffers, 1), max(o.IntraThreads, 1)
 	if o.MaxBatch > maxBatchLimit || o.Buffers > maxBuffersLimit {
 		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers, maxBatchLimit, maxBuffersLimit)
+	}
+	if o.IntraThreads > MaxThreads {
+		return o, fmt.Errorf("policy: %d threads in one inference, want at most %d", o.IntraThreads, MaxThreads)
 	}
 	var err error
 	if o.device, err = ParseDevice(o.Device); err != nil {

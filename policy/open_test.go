@@ -175,7 +175,7 @@ func TestOpenRefusesWishesBeyondTheBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, opt := range []Options{{MaxBatch: maxBatchLimit + 1}, {Buffers: maxBuffersLimit + 1}} {
+	for _, opt := range []Options{{MaxBatch: maxBatchLimit + 1}, {Buffers: maxBuffersLimit + 1}, {IntraThreads: MaxThreads + 1}} {
 		if m, err := b.Open(opt); err == nil {
 			m.Close()
 			t.Errorf("Open(%+v) succeeds, want an error", opt)

@@ -41,7 +41,7 @@ func load(cfg manifest.Config) (*policy.Model, error) {
 	}
 	m := cfg.Model
 	model, err := bundle.Open(policy.Options{
-		MaxBatch: cfg.MaxBatch, IntraThreads: 1, Device: m.Device, FallbackCPU: m.Fallback == "cpu", DType: m.Dtype,
+		MaxBatch: cfg.MaxBatch, IntraThreads: cfg.Threads, Device: m.Device, FallbackCPU: m.Fallback == "cpu", DType: m.Dtype,
 		CUDAGraph: m.CUDAGraph, CacheDir: cacheDir(m.CacheDir),
 	})
 	if errors.Is(err, policy.ErrNoProvider) {

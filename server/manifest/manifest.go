@@ -41,6 +41,7 @@ type Config struct {
 	Scheduler        string   `yaml:"scheduler"`         // round_robin, the default
 	MaxBatch         int      `yaml:"max_batch"`         // robots per inference; 1, the default
 	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill; default 0
+	Threads          int      `yaml:"threads"`           // that compute one inference, 1..256; default 1
 
 	Conditioning Conditioning `yaml:"conditioning"`
 	Zenoh        Zenoh        `yaml:"zenoh"`
@@ -118,6 +119,7 @@ func Default() Config {
 		WarmupInferences: 2,
 		Scheduler:        "round_robin",
 		MaxBatch:         1,
+		Threads:          1,
 		Conditioning:     Conditioning{Mode: policy.ConditioningModes[0], Schedule: policy.ScheduleNames[0], SigmaD: 1},
 		Zenoh:            Zenoh{TLS: TLS{VerifyNameOnConnect: true}},
 		HealthPort:       9100,
@@ -191,6 +193,7 @@ func (c *Config) Check() (err error) {
 	want(c.Scheduler == "round_robin", "scheduler", "must be round_robin, got '%s'", c.Scheduler)
 	want(c.MaxBatch == 1, "max_batch", "must be 1 (robots are served one by one), got %d", c.MaxBatch)
 	want(c.BatchWindowMS == 0, "batch_window_ms", "must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+	want(c.Threads >= 1 && c.Threads <= policy.MaxThreads, "threads", "must be 1..%d, one for each core that an inference may take, got %d", policy.MaxThreads, c.Threads)
 	oneOf("conditioning.mode", c.Conditioning.Mode, policy.ConditioningModes...)
 	oneOf("conditioning.schedule", c.Conditioning.Schedule, policy.ScheduleNames...)
 	want(c.Conditioning.SigmaD > 0 && c.Conditioning.SigmaD <= 100, "conditioning.sigma_d", "must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)

@@ -41,6 +41,7 @@ clients: [arm-1, "arm-2"]
 scheduler: round_robin
 max_batch: 1
 batch_window_ms: 0
+threads: 3
 conditioning: { mode: trained_guided, schedule: exp, sigma_d: 0.2, beta: 5 }
 zenoh:
   connect_endpoints: ["tls/router.gpu-cluster.internal:7447"]
@@ -67,7 +68,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	want := Config{
 		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), ID: "lerobot/pi0_towels", Revision: "main", Device: "cpu", Fallback: "none"},
 		Service: "demo", DefaultTask: "fold the towel", PinTask: true, ServingMode: "shared", MaxSessions: 7,
-		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 1,
+		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 1, Threads: 3,
 		Conditioning: Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5},
 		Zenoh: Zenoh{
 			ConnectEndpoints: []string{"tls/router.gpu-cluster.internal:7447"},
@@ -92,7 +93,7 @@ func equalConfig(a, b Config) bool {
 	return same && a.Model == b.Model && a.Service == b.Service && a.DefaultTask == b.DefaultTask && a.PinTask == b.PinTask &&
 		a.ServingMode == b.ServingMode && a.MaxSessions == b.MaxSessions && a.WarmupInferences == b.WarmupInferences &&
 		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch &&
-		a.BatchWindowMS == b.BatchWindowMS && a.HealthPort == b.HealthPort && a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug &&
+		a.BatchWindowMS == b.BatchWindowMS && a.Threads == b.Threads && a.HealthPort == b.HealthPort && a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug &&
 		a.Conditioning == b.Conditioning
 }
 
@@ -159,6 +160,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n", `scheduler must be round_robin, got 'lottery'`},
 		{"batch", "model: {repo_or_path: b}\nmax_batch: 8\n", `max_batch must be 1`},
 		{"batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2.5\n", `batch_window_ms must be 0 while max_batch is 1, got 2.5`},
+		{"no thread", "model: {repo_or_path: b}\nthreads: 0\n", `:2: threads must be 1..256, one for each core that an inference may take, got 0`},
+		{"threads without end", "model: {repo_or_path: b}\nthreads: 257\n", `:2: threads must be 1..256`},
 		{"health port", "model: {repo_or_path: b}\nhealth_port: 70000\n", `health_port must be 0 (off) or 1..65535, got 70000`},
 		{"endpoint without protocol", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"localhost:7447\"]}\n", `'localhost:7447' of zenoh.connect_endpoints: wire/zenoh: endpoint "localhost:7447": want tcp/host:port`},
 		{"endpoint without port", "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [tcp/0.0.0.0]\n", `:3: 'tcp/0.0.0.0' of zenoh.listen_endpoints: wire/zenoh: endpoint "tcp/0.0.0.0": want tcp/host:port`},

@@ -1,0 +1,41 @@
+package server
+
+import (
+	"os"
+	"testing"
+
+	"edgert/policy"
+	"edgert/server/manifest"
+)
+
+// Goal: the manifest's threads are those that compute.
+func TestManifestThreadsReachTheModel(t *testing.T) {
+	if err := policy.OpenRuntime("", "cpu"); err != nil {
+		t.Skip(err)
+	}
+	count := func() int {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Skipf("no /proc here: %v", err)
+		}
+		return len(tasks)
+	}
+	threads := func(n int) int {
+		cfg := manifest.Default()
+		cfg.Model.RepoOrPath, cfg.Threads = "../testdata/demo/still", n
+		before := count()
+		m, err := load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		started := count() - before
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return started
+	}
+	threads(1) // the Go runtime starts its own with the first
+	if one, many := threads(1), threads(40); many-one < 30 {
+		t.Errorf("threads: 40 starts %d more than threads: 1, want 39", many-one)
+	}
+}
