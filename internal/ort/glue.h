@@ -35,6 +35,7 @@ static inline OrtStatus *ort_threads(OrtSessionOptions *o, int intra, int inter)
 	OrtStatus *s = ort_api->SetIntraOpNumThreads(o, intra);
 	return s != NULL ? s : ort_api->SetInterOpNumThreads(o, inter);
 }
+static inline OrtStatus *ort_no_plan(OrtSessionOptions *o) { return ort_api->DisableMemPattern(o); }
 static inline OrtStatus *ort_set_option(OrtSessionOptions *o, const char *key, const char *value) { return ort_api->AddSessionConfigEntry(o, key, value); }
 static inline void ort_release_options(OrtSessionOptions *o) { ort_api->ReleaseSessionOptions(o); }
 

@@ -28,6 +28,10 @@ func NewOptions(intra, inter int) (*Options, error) {
 	return o, nil
 }
 
+// NoPlan leaves out the plan that the first run of a shape makes of its memory. Later
+// runs take one block by it, beside what the first had taken piece by piece and keeps.
+func (o *Options) NoPlan() error { return failure(C.ort_no_plan(o.c)) }
+
 // Set sets a session configuration entry, such as session.intra_op.allow_spinning.
 func (o *Options) Set(key, value string) error {
 	k, v := C.CString(key), C.CString(value)

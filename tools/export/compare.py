@@ -421,6 +421,13 @@ def count(text: str) -> int:
     return value
 
 
+def subjects(text: str) -> list[str]:
+    found = text.split(",")
+    if not set(found) <= set(SUBJECTS):
+        raise argparse.ArgumentTypeError(f"got {text!r}, want some of {', '.join(SUBJECTS)}, separated by commas")
+    return found
+
+
 def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
@@ -436,7 +443,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--threads", type=count, default=2, help="of each subject's inferences (default 2)")
     p.add_argument("--rounds", type=count, default=6, help="starts of each subject (default 6)")
     p.add_argument("--chunks", type=count, default=20, help="of each start (default 20)")
-    p.add_argument("--subjects", nargs="+", choices=list(SUBJECTS), default=list(SUBJECTS))
+    p.add_argument("--subjects", type=subjects, default=list(SUBJECTS), metavar="A,B,...", help="of " + ", ".join(SUBJECTS))
     p.add_argument("--server", type=Path, default=ROOT / "bin" / "lean-server")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the report here")
     p.add_argument("--into", type=Path, metavar="FILE", help="replace the table of this policy's type in a Markdown file")
