@@ -33,8 +33,8 @@ func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	if format.FPS == 0 {
 		format.FPS = defaultFPS
 	}
-	if format.Width < 1 || format.Height < 1 || format.Width > maxSide || format.Height > maxSide || format.FPS < 1 || format.Pixels != camera.RGB8 {
-		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second", name, format, maxSide))
+	if format.Width < 1 || format.Height < 1 || format.Width > MaxSide || format.Height > MaxSide || format.FPS < 1 || format.Pixels != camera.RGB8 {
+		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second", name, format, MaxSide))
 	}
 	return &liveView{live: l, format: format, grid: camera.Grid{Origin: l.clock.Now(), FPS: format.FPS}}
 }

@@ -9,8 +9,8 @@ const (
 	metresPerPix = 0.004
 )
 
-// maxSide bounds a picture's width and height in pixels.
-const maxSide = 4096
+// MaxSide bounds a picture's width and height in pixels.
+const MaxSide = 4096
 
 type colour [3]float64
 
@@ -45,7 +45,7 @@ type scene struct {
 //
 //rt:noalloc
 func (s *scene) render(dst []byte, width, height int) {
-	if width < 1 || height < 1 || width > maxSide || height > maxSide {
+	if width < 1 || height < 1 || width > MaxSide || height > MaxSide {
 		panic("sim: a picture's sides must be 1 to 4096 pixels")
 	}
 	dst = dst[:width*height*3]

@@ -63,7 +63,7 @@ func TestRenderEqualsItsDefinitionAtEverySize(t *testing.T) {
 }
 
 func TestRenderRefusesImpossibleSizes(t *testing.T) {
-	for _, size := range [][2]int{{0, 10}, {10, 0}, {-1, 10}, {maxSide + 1, 10}, {10, maxSide + 1}} {
+	for _, size := range [][2]int{{0, 10}, {10, 0}, {-1, 10}, {MaxSide + 1, 10}, {10, MaxSide + 1}} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			defer func() {
 				if recover() == nil {

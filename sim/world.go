@@ -227,12 +227,13 @@ func (w *World) scene() scene {
 	return scene{Pan: w.q[pan], Elbow: w.q[elbow], Target: w.target, Post: w.post}
 }
 
-// Render paints the native picture, 120 rows of 160 RGB pixels, into dst.
+// Render paints the picture into dst, height rows of width RGB pixels. Every size
+// shows the whole native view.
 //
 //rt:noalloc
-func (w *World) Render(dst []byte) {
+func (w *World) Render(dst []byte, width, height int) {
 	s := w.scene()
-	s.render(dst, NativeWidth, NativeHeight)
+	s.render(dst, width, height)
 }
 
 //rt:noalloc

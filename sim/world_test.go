@@ -101,9 +101,8 @@ func TestWorldNoAlloc(t *testing.T) {
 	large := make([]byte, 640*480*3)
 	if n := testing.AllocsPerRun(50, func() {
 		w.Step(goal)
-		w.Render(small)
-		s := w.scene()
-		s.render(large, 640, 480)
+		w.Render(small, NativeWidth, NativeHeight)
+		w.Render(large, 640, 480)
 		w.Reset(1, -1)
 	}); n != 0 {
 		t.Errorf("Step, Render and Reset allocate %v times, want 0", n)

@@ -14,10 +14,11 @@ import (
 // still answers every observation with the arm at rest.
 type still struct{ rows [50 * sim.DOF]float32 }
 
-func (*still) Horizon() int   { return 50 }
-func (*still) DOF() int       { return sim.DOF }
-func (*still) PrefixEnd() int { return 0 }
-func (*still) Forget()        {}
+func (*still) Horizon() int                 { return 50 }
+func (*still) Picture() (width, height int) { return sim.NativeWidth, sim.NativeHeight }
+func (*still) DOF() int                     { return sim.DOF }
+func (*still) PrefixEnd() int               { return 0 }
+func (*still) Forget()                      {}
 
 func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
 	return fleet.Answer{Robot: s.rows[:]}, nil

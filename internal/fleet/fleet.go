@@ -93,6 +93,9 @@ func (c *Config) check() error {
 	if c.Policy.DOF() != sim.DOF {
 		return fmt.Errorf("%w: the policy drives %d joints, want %d", ErrConfig, c.Policy.DOF(), sim.DOF)
 	}
+	if w, h := c.Policy.Picture(); w < 1 || h < 1 || w > sim.MaxSide || h > sim.MaxSide {
+		return fmt.Errorf("%w: the policy sees pictures of %dx%d, want sides of 1 to %d pixels", ErrConfig, w, h, sim.MaxSide)
+	}
 	c.FirstSeed = cmp.Or(c.FirstSeed, DefaultSeed)
 	c.Seeds = cmp.Or(c.Seeds, 1)
 	c.Ticks = cmp.Or(c.Ticks, defaultTicks)

@@ -251,6 +251,8 @@ func TestRunRefuses(t *testing.T) {
 		"two delays":           func(c *Config) { c.Delay, c.Network = 3, Period },
 		"a network of an hour": func(c *Config) { c.Network = time.Hour },
 		"too good a quality":   func(c *Config) { c.Quality = 101 },
+		"no picture":           func(c *Config) { c.Policy = &seeing{width: 0, height: 60} },
+		"too large a picture":  func(c *Config) { c.Policy = &seeing{width: 80, height: sim.MaxSide + 1} },
 	} {
 		cfg := good()
 		change(&cfg)

@@ -14,8 +14,8 @@ type messages struct {
 
 // observation returns the bytes of an observation with its header. file is the
 // picture as it travels, raw or JPEG.
-func (m *messages) observation(o *Observation, file []byte, jpeg bool) int {
-	image := wire.Image{Name: "observation.images.top", Codec: wire.Raw, H: sim.NativeHeight, W: sim.NativeWidth, C: 3, Data: file}
+func (m *messages) observation(o *Observation, file []byte, width, height int, jpeg bool) int {
+	image := wire.Image{Name: "observation.images.top", Codec: wire.Raw, H: height, W: width, C: 3, Data: file}
 	if jpeg {
 		image = wire.Image{Name: image.Name, Codec: wire.JPEG, Data: file}
 	}

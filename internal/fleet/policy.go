@@ -12,7 +12,7 @@ type Observation struct {
 	Direction int
 	Seq       uint64
 	State     [sim.DOF]float32
-	Picture   []byte    // 120x160 RGB
+	Picture   []byte    // RGB, of the policy's size
 	Prefix    []float32 // live rows in robot units, [rows*DOF], from the step after the capture
 	Model     []float32 // the same in the policy's units, as far as they are there
 	Rows      int
@@ -30,6 +30,8 @@ type Policy interface {
 	// Horizon is the rows of an answer, DOF their width.
 	Horizon() int
 	DOF() int
+	// Picture is the size of the pictures that it sees, in pixels.
+	Picture() (width, height int)
 	// PrefixEnd is the row at which conditioning ends at most, 0 for no limit.
 	PrefixEnd() int
 	// Answer computes a chunk, lent until the next Answer.
@@ -59,13 +61,24 @@ func (e *Exported) Horizon() int { return e.Model.Bundle().ChunkSize }
 // DOF is the bundle's action dimension.
 func (e *Exported) DOF() int { return e.Model.Bundle().ActionDim }
 
+// Picture is the size that the bundle says of its camera, the simulator's own
+// without one.
+func (e *Exported) Picture() (width, height int) {
+	if cameras := e.Model.Bundle().Cameras; len(cameras) > 0 {
+		return cameras[0].W, cameras[0].H
+	}
+	return sim.NativeWidth, sim.NativeHeight
+}
+
 // PrefixEnd is the bundle's.
 func (e *Exported) PrefixEnd() int { return e.Model.Bundle().PrefixEnd }
 
 // Answer runs the model, conditioned as the bundle says.
 func (e *Exported) Answer(o *Observation) (Answer, error) {
 	m := e.Model
-	copy(m.Image(0, 0), o.Picture)
+	if len(m.Bundle().Cameras) > 0 {
+		copy(m.Image(0, 0), o.Picture)
+	}
 	copy(m.State(0), o.State[:])
 	policy.FillNoise(m.Noise(0), policy.NoiseKey(2*o.Seed+uint64(o.Direction+1)/2), o.Seq)
 	clear(m.Prefix(0))

@@ -3,6 +3,8 @@ package fleet
 import (
 	"os"
 	"testing"
+
+	"edgert/sim"
 )
 
 // qualities are raw pictures and those of two JPEG qualities, through the real
@@ -55,6 +57,41 @@ func TestPicturesAsJPEGFull(t *testing.T) {
 		}
 		if got := r.LegsPer20s(); got < raw.LegsPer20s()-0.2 {
 			t.Errorf("jpeg %d: %.2f legs per 20 s, raw pictures %.2f", q, got, raw.LegsPer20s())
+		}
+	}
+}
+
+// seeing stands still and keeps the pictures that it is shown.
+type seeing struct {
+	still
+	width, height int
+	seen          [][]byte
+}
+
+func (s *seeing) Picture() (width, height int) { return s.width, s.height }
+
+func (s *seeing) Answer(o *Observation) (Answer, error) {
+	s.seen = append(s.seen, o.Picture)
+	return s.still.Answer(o)
+}
+
+// A policy is shown the whole scene at its own size.
+func TestPicturesOfThePolicysSize(t *testing.T) {
+	for _, quality := range []int{0, 90} {
+		p := &seeing{width: 80, height: 60}
+		mustRun(t, Config{Policy: p, Ticks: 60, Delay: 3, Quality: quality})
+		world := sim.NewWorld(DefaultSeed, 1)
+		want := make([]byte, 80*60*3)
+		world.Render(want, 80, 60)
+		if len(p.seen) == 0 || len(p.seen[0]) != len(want) {
+			t.Fatalf("jpeg %d: %d pictures, want some of %d bytes", quality, len(p.seen), len(want))
+		}
+		off := 0
+		for i, v := range want {
+			off += max(int(v), int(p.seen[0][i])) - min(int(v), int(p.seen[0][i]))
+		}
+		if most := 4 * len(want) * min(quality, 1); off > most {
+			t.Errorf("jpeg %d: the first picture is off by %d in all, want at most %d", quality, off, most)
 		}
 	}
 }

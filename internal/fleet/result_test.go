@@ -112,6 +112,9 @@ func (*still) Horizon() int { return stillHorizon }
 // DOF is the arm's.
 func (*still) DOF() int { return sim.DOF }
 
+// Picture is the simulator's own.
+func (*still) Picture() (width, height int) { return sim.NativeWidth, sim.NativeHeight }
+
 // PrefixEnd is no limit.
 func (*still) PrefixEnd() int { return 0 }
 

@@ -18,13 +18,14 @@ import (
 //
 // Owner: one goroutine.
 type Robot struct {
-	cfg   Config
-	enc   *jpeg.Encoder // nil: raw pictures
-	dec   *jpeg.Decoder
-	file  []byte
-	sizes messages
-	ask   chunk.Ask
-	next  [sim.DOF]float32 // the action before a merge
+	cfg           Config
+	enc           *jpeg.Encoder // nil: raw pictures
+	dec           *jpeg.Decoder
+	width, height int // of the pictures
+	file          []byte
+	sizes         messages
+	ask           chunk.Ask
+	next          [sim.DOF]float32 // the action before a merge
 
 	// Fresh in every world.
 	world     sim.World
@@ -46,11 +47,12 @@ func Open(cfg Config) (r *Robot, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	r = &Robot{cfg: cfg, ask: chunk.NewAsk(cfg.Policy.Horizon(), sim.DOF)}
+	width, height := cfg.Policy.Picture()
+	r = &Robot{cfg: cfg, width: width, height: height, ask: chunk.NewAsk(cfg.Policy.Horizon(), sim.DOF)}
 	if cfg.Quality == 0 {
 		return r, nil
 	}
-	r.file = make([]byte, jpeg.MaxSize(sim.NativeWidth, sim.NativeHeight, jpeg.Chroma420))
+	r.file = make([]byte, jpeg.MaxSize(width, height, jpeg.Chroma420))
 	if r.enc, err = jpeg.NewEncoder(cfg.Quality, jpeg.ChromaOfPicture); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
@@ -217,23 +219,23 @@ func (r *Robot) merge(now time.Duration, f *request) {
 func (r *Robot) sendRequest(tick int, now time.Duration) error {
 	a := &r.ask
 	f := &request{key: a.Key, obs: Observation{
-		Seed: r.seed, Direction: r.direction, Seq: uint64(a.Key), State: r.state, Picture: make([]byte, sim.NativeWidth*sim.NativeHeight*3),
+		Seed: r.seed, Direction: r.direction, Seq: uint64(a.Key), State: r.state, Picture: make([]byte, r.width*r.height*3),
 		Prefix: slices.Clone(a.Robot[:a.Rows*sim.DOF]), Model: slices.Clone(a.Model[:a.ModelRows*sim.DOF]), Rows: a.Rows,
 		Spans: slices.Clone(a.Spans), Delay: a.Delay, PrefixEnd: a.PrefixEnd,
 	}}
 	file := f.obs.Picture
-	r.world.Render(file)
+	r.world.Render(file, r.width, r.height)
 	if r.enc != nil {
-		n, err := r.enc.EncodeRGB(r.file, f.obs.Picture, sim.NativeWidth, sim.NativeHeight)
+		n, err := r.enc.EncodeRGB(r.file, f.obs.Picture, r.width, r.height)
 		if err != nil {
 			return err
 		}
 		file = r.file[:n]
-		if err := r.dec.DecodeRGB(f.obs.Picture, file, sim.NativeWidth, sim.NativeHeight); err != nil {
+		if err := r.dec.DecodeRGB(f.obs.Picture, file, r.width, r.height); err != nil {
 			return err
 		}
 	}
-	f.bytes = r.sizes.observation(&f.obs, file, r.enc != nil)
+	f.bytes = r.sizes.observation(&f.obs, file, r.width, r.height, r.enc != nil)
 	r.out.Requests++
 	r.row.Requested = true
 	r.losses.ask(f.key, tick, r.row.Estimate)
