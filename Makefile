@@ -142,6 +142,10 @@ compare-live: setup build ## the same on edge-rt and lean-server in real time, 2
 train: ## train and export the demo policy again (an hour of one core, installs JAX)
 	tools/train/run.sh
 
+.PHONY: act
+act: export-env ## record, train and export LeRobot's ACT for the simulated arm into testdata/demo/act (an hour of two shared cores)
+	tools/export/examples/act_sim/run.sh
+
 .PHONY: export-env
 export-env: ## install edgert-export, which makes bundles of LeRobot checkpoints, into .venv-export (Python 3.12)
 	@tools/export/setup.sh

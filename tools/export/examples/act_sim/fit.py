@@ -1,0 +1,313 @@
+"""Trains LeRobot's ACT on recorded demonstrations, on the CPU: python fit.py DATA OUT
+
+ImageNet's weights are not used (nothing is fetched): the backbone learns to see first, with batch norms that learn, and then
+it is frozen. Two stages:
+
+    backbone     pictures to the places of target and post, by a linear layer that is thrown away
+    transformer  LeRobot's ACTPolicy on features that the frozen backbone computed once; OUT/checkpoint is a LeRobot
+                 checkpoint, saved every three minutes
+
+Each process takes its share of every batch with one thread, and all add up their gradients: on a machine that others use,
+threads wait for each other a hundred times a step, and processes once.
+"""
+
+import argparse
+import copy
+import json
+import math
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torchvision.models import resnet18
+from torchvision.models._utils import IntermediateLayerGetter
+
+PICTURE, STATE, ACTION = "observation.images.top", "observation.state", "action"
+HELD_OUT = 2_000
+SAVE_EVERY = 180.0  # seconds
+PEAK_RATE = 1e-3
+SCENE_UNIT = 0.1  # metres, of target and post
+
+
+class Data:
+    """The recorded arrays; the last HELD_OUT demonstrations are for judging."""
+
+    def __init__(self, folder: Path):
+        self.picture, self.state, self.action, self.scene = (
+            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("picture", "state", "action", "scene")
+        )
+        self.train = len(self.state) - HELD_OUT
+        stats = json.loads((folder / "meta" / "stats.json").read_text())
+        self.stats = {key: {k: torch.tensor(v, dtype=torch.float32) for k, v in s.items()} for key, s in stats.items()}
+
+    def normal(self, key: str, x: Tensor) -> Tensor:
+        return (x - self.stats[key]["mean"]) / (self.stats[key]["std"] + 1e-8)
+
+    def pictures(self, at: np.ndarray) -> Tensor:
+        x = torch.from_numpy(self.picture[at]).permute(0, 3, 1, 2).contiguous().float() / 255
+        return self.normal(PICTURE, x)
+
+    def places(self, at: np.ndarray) -> Tensor:
+        return torch.from_numpy(self.scene[at]) / SCENE_UNIT
+
+    def chunk(self, at: np.ndarray, shake: float = 0.0) -> dict[str, Tensor]:
+        """What LeRobot's policy wants beside the pictures."""
+        state = self.normal(STATE, torch.from_numpy(self.state[at]))
+        action = self.normal(ACTION, torch.from_numpy(self.action[at]))
+        return {STATE: state + shake * torch.randn_like(state), ACTION: action, "action_is_pad": torch.zeros(action.shape[:2], dtype=torch.bool)}
+
+    def held_out(self) -> np.ndarray:
+        return np.arange(self.train, self.train + HELD_OUT)
+
+
+class Average:
+    """The average of the newest weights, which judge and export use."""
+
+    def __init__(self, module: nn.Module, keep: float):
+        self.module, self.keep, self.n = copy.deepcopy(module).eval(), keep, 0
+
+    @torch.no_grad()
+    def add(self, module: nn.Module) -> None:
+        self.n += 1
+        keep = min(self.keep, self.n / (self.n + 10))
+        for a, b in zip(self.module.state_dict().values(), module.state_dict().values(), strict=True):
+            if a.is_floating_point():
+                a.lerp_(b, 1 - keep)
+            else:
+                a.copy_(b)
+
+
+class Descent:
+    """AdamW under a warm-up and a cosine, gradients clipped to norm 1."""
+
+    def __init__(self, name: str, parameters: Iterable[nn.Parameter], steps: int):
+        self.name, self.steps, self.done, self.losses = name, steps, 0, []
+        self.parameters = list(parameters)
+        self.optimizer = torch.optim.AdamW(self.parameters, betas=(0.9, 0.98), weight_decay=1e-4)
+        self.began = time.monotonic()
+
+    def rate(self) -> float:
+        warm = max(20, self.steps // 20)
+        if self.done < warm:
+            return (self.done + 1) / warm
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (self.done - warm) / (self.steps - warm)))) + 0.002
+
+    def step(self, loss: Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = PEAK_RATE * self.rate()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        add_up([p.grad for p in self.parameters])
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.done += 1
+        self.losses.append(loss.item())
+        if self.done % 50 == 0 or self.done == self.steps:
+            say(f"{self.name}: step {self.done} of {self.steps}, loss {np.mean(self.losses):.4f}, {time.monotonic() - self.began:.0f} s")
+            self.losses = []
+
+
+def say(line: str) -> None:
+    if dist.get_rank() == 0:
+        print(line, flush=True)
+
+
+def add_up(gradients: list[Tensor]) -> None:
+    """The mean of all processes' gradients, in place."""
+    flat = torch.cat([g.reshape(-1) for g in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for g, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        g.copy_(mean.view_as(g))
+
+
+def autocast() -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+def eyes() -> nn.Module:
+    """LeRobot's backbone with batch norms that learn."""
+    return IntermediateLayerGetter(resnet18(weights=None), return_layers={"layer4": "feature_map"})
+
+
+def look(backbone: nn.Module, pictures: Tensor) -> Tensor:
+    with autocast():
+        return backbone(pictures)["feature_map"].float()
+
+
+def train_backbone(data: Data, out: Path, rng: np.random.Generator, steps: int, batch: int) -> None:
+    backbone, head = eyes(), nn.Linear(512, 4)
+    both = nn.ModuleList([backbone, head])
+    part, first = out / "backbone.part", 0
+    if part.exists():
+        saved = torch.load(part)
+        both.load_state_dict(saved["both"])
+        first = saved["step"]
+    average = Average(both, 0.99)
+    descent = Descent("backbone", both.parameters(), steps)
+    descent.done = first
+    for i in range(first, steps):
+        at = np.sort(rng.integers(0, data.train, batch))
+        guess = head(look(backbone, data.pictures(at)).mean((2, 3)))
+        descent.step(nn.functional.smooth_l1_loss(guess, data.places(at), beta=0.05))
+        average.add(both)
+        if dist.get_rank() == 0 and ((i + 1) % 200 == 0 or i + 1 == steps):
+            judge_backbone(data, *average.module)
+            torch.save({"both": average.module.state_dict(), "step": i + 1}, part)
+    if dist.get_rank() == 0:
+        torch.save(average.module[0].state_dict(), out / "backbone.pt")
+    dist.barrier()
+
+
+@torch.no_grad()
+def judge_backbone(data: Data, backbone: nn.Module, head: nn.Module) -> None:
+    at = data.held_out()[:512]
+    guess = torch.cat([head(look(backbone, data.pictures(part)).mean((2, 3))) for part in np.array_split(at, 8)])
+    error = (guess - data.places(at)).abs().numpy() * SCENE_UNIT * 1000
+    say(f"backbone: mean error {error.mean(0).round(2)} mm, p99 {np.quantile(error, 0.99, 0).round(1)} mm")
+
+
+@torch.no_grad()
+def see_all(backbone: nn.Module, data: Data, out: Path, n: int) -> np.ndarray:
+    """The frozen backbone's features of the first n pictures and of those held out, f16 [n + HELD_OUT, 512, h, w]."""
+    path, part = out / "features.npy", out / "features.part"
+    if not path.exists():
+        at = np.concatenate([np.arange(n), data.held_out()])
+        if dist.get_rank() == 0:
+            shape = look(backbone, data.pictures(np.arange(1))).shape[1:]
+            np.lib.format.open_memmap(part, "w+", np.float16, (len(at), *shape)).flush()
+        dist.barrier()
+        features = np.load(part, mmap_mode="r+")
+        for i in range(100 * dist.get_rank(), len(at), 100 * dist.get_world_size()):
+            features[i : i + 100] = look(backbone, data.pictures(at[i : i + 100])).numpy()
+            if i % 10_000 == 0:
+                say(f"features: {i} of {len(at)}")
+        features.flush()
+        dist.barrier()
+        if dist.get_rank() == 0:
+            part.rename(path)
+        dist.barrier()
+    return np.load(path, mmap_mode="r")
+
+
+def new_policy():
+    """A small ACT: LeRobot's layers, narrower, without the variational encoder, which one answer to a scene does not need."""
+    from lerobot.configs import FeatureType, PolicyFeature
+    from lerobot.policies.act.configuration_act import ACTConfig
+    from lerobot.policies.act.modeling_act import ACTPolicy
+
+    inputs = {PICTURE: PolicyFeature(FeatureType.VISUAL, (3, 60, 80)), STATE: PolicyFeature(FeatureType.STATE, (6,))}
+    return ACTPolicy(
+        ACTConfig(
+            input_features=inputs,
+            output_features={ACTION: PolicyFeature(FeatureType.ACTION, (6,))},
+            device="cpu",
+            pretrained_backbone_weights=None,
+            chunk_size=50,
+            n_action_steps=50,
+            dim_model=128,
+            n_heads=4,
+            dim_feedforward=1024,
+            use_vae=False,
+            dropout=0.0,
+        )
+    )
+
+
+class Seen(nn.Module):
+    """Stands in for the backbone when the pictures are features already."""
+
+    def forward(self, features: Tensor) -> dict[str, Tensor]:
+        return {"feature_map": features}
+
+
+def save(policy, data: Data, out: Path) -> None:
+    from lerobot.policies.factory import make_pre_post_processors
+
+    policy.save_pretrained(out / "checkpoint")
+    for processor in make_pre_post_processors(policy.config, dataset_stats=data.stats):
+        processor.save_pretrained(out / "checkpoint")
+
+
+@torch.no_grad()
+def judge_policy(policy, data: Data, shown: Callable[[np.ndarray], Tensor]) -> None:
+    """Error of the chunk on demonstrations that were held out."""
+    parts = []
+    for part in np.array_split(data.held_out()[:1024], 8):
+        batch = data.chunk(part) | {PICTURE: shown(part)}
+        with autocast():
+            chunk = policy.predict_action_chunk(batch).float()
+        parts.append((chunk - batch[ACTION]).abs() * data.stats[ACTION]["std"])
+    error = torch.cat(parts).numpy()
+    say(f"transformer: held out, mean error {error.mean((0, 1)).round(2)} deg, last row {error[:, -1].mean(0).round(2)}")
+
+
+def train_transformer(data: Data, out: Path, rng: np.random.Generator, n: int, steps: int, batch: int) -> None:
+    """LeRobot's own forward pass and loss, on the features of the first n pictures."""
+    backbone = eyes().eval()
+    backbone.load_state_dict(torch.load(out / "backbone.pt"))
+    features = see_all(backbone, data, out, n)
+    policy = new_policy()
+    policy.model.backbone.load_state_dict({k: v for k, v in backbone.state_dict().items() if not k.endswith("num_batches_tracked")})
+    frozen, policy.model.backbone = policy.model.backbone, Seen()
+
+    def shown(at: np.ndarray) -> Tensor:
+        return torch.from_numpy(features[np.where(at < n, at, at - data.train + n)]).float()
+
+    def keep(average) -> None:
+        judge_policy(average, data, shown)
+        whole = copy.deepcopy(average)
+        whole.model.backbone = frozen
+        save(whole, data, out)
+
+    policy.train()
+    average, descent = Average(policy, 0.995), Descent("transformer", policy.parameters(), steps)
+    saved = time.monotonic()
+    for i in range(steps):
+        at = np.sort(rng.integers(0, n, batch))
+        with autocast():
+            loss, _ = policy.forward(data.chunk(at, shake=0.01) | {PICTURE: shown(at)})
+        descent.step(loss)
+        average.add(policy)
+        if dist.get_rank() == 0 and (i + 1 == steps or time.monotonic() - saved > SAVE_EVERY):
+            keep(average.module)
+            saved = time.monotonic()
+    dist.barrier()
+
+
+def run(rank: int, args: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    args.out.mkdir(parents=True, exist_ok=True)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{args.port}", rank=rank, world_size=args.processes)
+    torch.manual_seed(args.seed)
+    rng = np.random.default_rng([args.seed, rank])
+    data, began = Data(args.data), time.monotonic()
+    batch = args.batch // args.processes
+    if not (args.out / "backbone.pt").exists():
+        train_backbone(data, args.out, rng, args.backbone_steps, batch)
+    train_transformer(data, args.out, rng, min(args.features, data.train), args.transformer_steps, batch)
+    say(f"all, {time.monotonic() - began:.0f} s")
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    p.add_argument("data", type=Path, help="what record.py wrote")
+    p.add_argument("out", type=Path, help="folder for the stages and the checkpoint")
+    p.add_argument("--seed", type=int, default=0, help="of weights and order (0)")
+    p.add_argument("--processes", type=int, default=2, help="of one thread each (2)")
+    p.add_argument("--port", type=int, default=29518, help="on which they meet (29518)")
+    p.add_argument("--batch", type=int, default=64, help="of all processes together (64)")
+    p.add_argument("--backbone-steps", type=int, default=600)
+    p.add_argument("--features", type=int, default=30_000, help="pictures for the transformer's stage (30000)")
+    p.add_argument("--transformer-steps", type=int, default=4000)
+    args = p.parse_args()
+    torch.multiprocessing.spawn(run, (args,), args.processes)
+
+
+if __name__ == "__main__":
+    main()
