@@ -199,6 +199,8 @@ class Checkpoint:
         kind, shape = known[feature]
         mode = (step.config.get("norm_map") or {}).get(kind, "IDENTITY")
         stats = {k.removeprefix(feature + "."): v for k, v in step.state.items() if k.rpartition(".")[0] == feature}
+        if wild := [k for k, v in stats.items() if not torch.isfinite(v).all()]:
+            raise ExportError(f"the statistics of {feature} have values that are not finite ({', '.join(wild)}): compute the data set's statistics again")
         if kind == "VISUAL":
             stats = {k: v.reshape(-1, 1, 1) if v.ndim == 1 else v for k, v in stats.items()}
         return Scale(feature, mode, stats, float(step.config.get("eps", 1e-8)))
@@ -238,6 +240,8 @@ class Checkpoint:
         have = policy.state_dict()
         with safe_open(self.dir / WEIGHTS, "pt") as f:
             file = set(f.keys())
+            if wild := [k for k in sorted(file) if not torch.isfinite(f.get_tensor(k)).all()]:
+                raise ExportError(f"{WEIGHTS} has values that are not finite in {', '.join(wild[:5])}: the training diverged, or the file is damaged; want an earlier checkpoint")
             differ = [k for k in sorted(file & set(have)) if not _same(f.get_tensor(k), have[k])]
         shared = {t.data_ptr() for k, t in have.items() if k in file}
         lost = [k for k, t in have.items() if k not in file and t.data_ptr() not in shared]

@@ -97,6 +97,12 @@ def main(argv: list[str] | None = None) -> int:
     except ExportError as e:
         print(f"edgert-export: {e}", file=sys.stderr)
         return 2
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as e:
+        # LeRobot's JSON has no schema: a value of another kind shows only where it is used.
+        if os.environ.get("EDGERT_EXPORT_TRACE"):
+            raise
+        print(f"edgert-export: a value in the checkpoint or in --dataset-info is not of the kind that LeRobot 0.6 writes there ({type(e).__name__}: {e}); nothing was written. Set EDGERT_EXPORT_TRACE=1 to see where; if the files are as LeRobot wrote them, this is a fault of edgert-export", file=sys.stderr)
+        return 2
     except OSError as e:
         print(f"edgert-export: {e}; nothing was written", file=sys.stderr)
         return 1

@@ -214,3 +214,35 @@ def test_data_set_without_names(act, capsys, tmp_path):
     info.write_text(json.dumps({"fps": 30, "features": {"action": {"names": None}}}))
     assert main([str(act), str(tmp_path / "out"), "--dataset-info", str(info)]) == 2
     assert "features['action'].names is None, want a list of joint names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "file, change",
+    [
+        ("config.json", lambda c: c.update(input_features=[1])),
+        ("config.json", lambda c: c["input_features"]["observation.state"].update(shape=[])),
+        (PRE, lambda c: c.update(steps={"a": 1})),
+        (PRE, lambda c: c["steps"][0].update(config=[1])),
+        (PRE, lambda c: c["steps"][-1].update(state_file=7)),
+    ],
+)
+def test_values_of_another_kind(capsys, copy, file, change):
+    edit(copy / file, change)
+    said = refused(capsys, copy)
+    assert said.startswith("edgert-export: ") and len(said.splitlines()) == 1
+
+
+def test_weights_that_are_not_finite(capsys, copy):
+    weights = load_file(copy / "model.safetensors")
+    name = sorted(weights)[3]
+    weights[name].view(-1)[0] = float("nan")
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    assert f"not finite in {name}" in refused(capsys, copy)
+
+
+def test_statistics_that_are_not_finite(capsys, copy):
+    for path in copy.glob("*normalizer*.safetensors"):
+        state = load_file(path)
+        state["observation.state.mean"][0] = float("inf")
+        save_file(state, path)
+    assert "statistics of observation.state have values that are not finite" in refused(capsys, copy)
