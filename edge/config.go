@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
@@ -147,9 +148,10 @@ func (c *Config) checkNames() error {
 	if n := len(c.Tags); n > maxTags {
 		return exit.Errorf(exit.Usage, "%d times --tag, want at most %d", n, maxTags)
 	}
-	if err := checkText("--task", c.Task, wire.MaxTextBytes); err != nil {
+	if err := CheckTask("--task", c.Task); err != nil {
 		return err
 	}
+	c.ExpectModel = strings.ToLower(c.ExpectModel)
 	if sha := c.ExpectModel; sha != "" && (len(sha) < minModelDigits || len(sha) > maxModelDigits || strings.Trim(sha, "0123456789abcdef") != "") {
 		return exit.Errorf(exit.Usage, "--expect-model is %q, want the sha256 that lean-server check prints, or at least its first %d digits", sha, minModelDigits)
 	}
@@ -159,6 +161,18 @@ func (c *Config) checkNames() error {
 		}
 	}
 	return nil
+}
+
+// CheckTask refuses a text that is not the same at its end: in a log, in a line of
+// edge-rt ctl, in a message.
+func CheckTask(what, text string) error {
+	switch {
+	case !utf8.ValidString(text):
+		return exit.Errorf(exit.Usage, "%s is not UTF-8: %q", what, text)
+	case strings.ContainsAny(text, "\r\n"):
+		return exit.Errorf(exit.Usage, "%s has a line break, want one line: %q", what, text)
+	}
+	return checkText(what, text, wire.MaxTextBytes)
 }
 
 func checkText(what, text string, most int) error {

@@ -142,7 +142,7 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 	if text == "" {
 		return errors.New("want a text behind task, such as: task pick up the cube")
 	}
-	if err := checkText("the task", text, wire.MaxTextBytes); err != nil {
+	if err := CheckTask("the task", text); err != nil {
 		return err
 	}
 	flags := e.link.flags
@@ -205,6 +205,9 @@ func Ctl(id, line string) (CtlReply, error) {
 	}
 	if err := json.NewDecoder(c).Decode(&reply); err != nil {
 		return reply, fmt.Errorf("answer of the edge: %w", err)
+	}
+	if !reply.OK && strings.HasPrefix(line, CtlTask) { // as a session with it is refused
+		return reply, exit.With(exit.Config, errors.New(reply.Error))
 	}
 	if !reply.OK {
 		return reply, errors.New(reply.Error)

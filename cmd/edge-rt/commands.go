@@ -102,8 +102,8 @@ func (c *ctlCmd) Run(flags *cli) error {
 	switch text := strings.Join(c.Text, " "); {
 	case c.Word == edge.CtlTask && text == "":
 		return exit.Errorf(exit.Usage, `ctl task: want the text behind it, such as: edge-rt ctl task "pick up the cube"`)
-	case c.Word == edge.CtlTask && strings.ContainsAny(text, "\r\n"):
-		return exit.Errorf(exit.Usage, "ctl task: the text has a line break, want one line")
+	case c.Word == edge.CtlTask && edge.CheckTask("ctl task: the text", text) != nil:
+		return edge.CheckTask("ctl task: the text", text)
 	case c.Word == edge.CtlTask:
 		line += " " + text
 	case text != "":

@@ -51,7 +51,7 @@ func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
 func TestNamesThatAreNone(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for _, args := range [][]string{
-		{"--id", "//"}, {"--id", "server"}, {"--id", long}, {"--service", "//"}, {"--task", strings.Repeat("x", 5000)},
+		{"--id", "//"}, {"--id", "server"}, {"--id", long}, {"--service", "//"}, {"--task", strings.Repeat("x", 5000)}, {"--task", "pick\nplace"}, {"--task", "\xff\xfe"}, {"--expect-model", "0123"}, {"--expect-model", strings.Repeat("g", 64)},
 		{"--tag", "k=" + long + long}, {"--tag", long + long + "=v"}, {"--camera", long + long + "=sim"},
 	} {
 		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms"}, args...)...)

@@ -48,7 +48,7 @@ func TestTaskOfARun(t *testing.T) {
 
 	state, summary := t.TempDir(), filepath.Join(dir, "edge.json")
 	run, log := exec.Command(binary, "--id", "reader", "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint,
-		"--task", "pick up the cube", "--expect-model", b.SHA256[:12], "--rt", "off", "--json", summary), new(output)
+		"--task", "pick up the cube", "--expect-model", strings.ToUpper(b.SHA256[:12]), "--rt", "off", "--json", summary), new(output)
 	run.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
 	run.Stdout, run.Stderr = log, log
 	if err := run.Start(); err != nil {
@@ -73,6 +73,9 @@ func TestTaskOfARun(t *testing.T) {
 		cmd.Env = run.Env
 		out, err := cmd.Output()
 		if err != nil {
+			if code := exitCode(err); code != 3 {
+				t.Errorf("ctl %.20q: code %d, want 3", args, code)
+			}
 			return reply, string(err.(*exec.ExitError).Stderr)
 		}
 		if err := json.Unmarshal(out, &reply); err != nil {

@@ -73,6 +73,10 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, http.StatusForbidden, "the page of %s asks for this: only this page may", origin)
 		return
 	}
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); kind == "application/json" {
+		p.refuse(w, http.StatusUnsupportedMediaType, "the body is %s, want the task itself as text/plain", kind)
+		return
+	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxTaskBytes+1))
 	if err == nil {
 		err = run.SetTask(r.Context(), strings.TrimSpace(string(text)))

@@ -205,7 +205,9 @@ func TestSetTask(t *testing.T) {
 		if strings.Contains(origin, " ") {
 			r.RemoteAddr, origin = origin[:strings.Index(origin, " ")], ""
 		}
-		if origin != "" {
+		if origin == "JSON" {
+			r.Header.Set("Content-Type", "application/json; charset=utf-8")
+		} else if origin != "" {
 			r.Header.Set("Origin", origin)
 		}
 		w := httptest.NewRecorder()
@@ -235,6 +237,7 @@ func TestSetTask(t *testing.T) {
 		{"from the page", "http://127.0.0.1:8080", strings.NewReader(" pick it up\n"), 204, ""},
 		{"without a browser", "", strings.NewReader("pick it up"), 204, ""},
 		{"refused by the server", "", strings.NewReader("fly"), 409, "stays as it was"},
+		{"as JSON", "JSON", strings.NewReader(`{"task":"fly"}`), 415, "text/plain"},
 		{"from another site", "http://evil.example", strings.NewReader("fly"), 403, "evil.example"},
 		{"from another port", "http://127.0.0.1:9090", strings.NewReader("fly"), 403, "9090"},
 		{"from another machine", "192.168.1.9:4000 ", strings.NewReader("fly"), 403, "on the robot itself"},
