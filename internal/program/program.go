@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -48,7 +49,9 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		panic(err) // the grammar is wrong
 	}
 	hideUnreadVariables(parser.Model)
-	ctx, err = parser.Parse(negativesLast(args))
+	if err = checkUTF8(args); err == nil {
+		ctx, err = parser.Parse(negativesLast(args))
+	}
 	if err == nil && left < 0 {
 		err = errors.Join(refuseUnusedFlags(ctx), resetForeignFlags(ctx))
 	}
@@ -67,6 +70,22 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		return nil, code, true
 	}
 	return ctx, exit.Clean, false
+}
+
+// checkUTF8 refuses what the parser would change without a word: it puts U+FFFD for
+// bytes that are no character.
+func checkUTF8(args []string) error {
+	for i, arg := range args {
+		if utf8.ValidString(arg) {
+			continue
+		}
+		before := "the program's name"
+		if i > 0 {
+			before = args[i-1]
+		}
+		return fmt.Errorf("argument %d, behind %s, is not UTF-8: %q", i+1, before, arg)
+	}
+	return nil
 }
 
 // negativesLast puts negative numbers behind --, where the parser does not take
