@@ -31,7 +31,7 @@ type sender struct {
 
 	noise       *rand.PCG // random bits of the stamps
 	observation wire.Observation
-	taken       []rt.Instant // when the pictures in observation that are not published to previews yet; 0: none
+	taken       []rt.Instant // when each picture in observation was taken; 0: it is published to its preview already
 	stale       []string     // wire names, of this observation
 	body        []byte
 	header      []byte

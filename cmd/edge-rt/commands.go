@@ -102,9 +102,10 @@ func (c *ctlCmd) Run(flags *cli) error {
 	switch text := strings.Join(c.Text, " "); {
 	case c.Word == edge.CtlTask && text == "":
 		return exit.Errorf(exit.Usage, `ctl task: want the text behind it, such as: edge-rt ctl task "pick up the cube"`)
-	case c.Word == edge.CtlTask && edge.CheckTask("ctl task: the text", text) != nil:
-		return edge.CheckTask("ctl task: the text", text)
 	case c.Word == edge.CtlTask:
+		if err := edge.CheckTask("ctl task: the text", text); err != nil {
+			return err
+		}
 		line += " " + text
 	case text != "":
 		return exit.Errorf(exit.Usage, "ctl %s takes nothing behind it, got %q", c.Word, text)
