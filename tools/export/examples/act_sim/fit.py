@@ -5,7 +5,9 @@ it is frozen. Two stages:
 
     backbone     pictures to the places of target and post, by a linear layer that is thrown away
     transformer  LeRobot's ACTPolicy on features that the frozen backbone computed once; OUT/checkpoint is a LeRobot
-                 checkpoint, saved every three minutes
+                 checkpoint
+
+Both are saved every three minutes; a run that was cut off goes on from there, and one that is done does nothing.
 
 Each process takes its share of every batch with one thread, and all add up their gradients: on a machine that others use,
 threads wait for each other a hundred times a step, and processes once.
@@ -16,7 +18,7 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +66,16 @@ class Data:
         return np.arange(self.train, self.train + HELD_OUT)
 
 
+class Batches:
+    """This process's share of the batches. Each step has its own chance, so that a run that goes on draws as one in one go."""
+
+    def __init__(self, seed: int, batch: int):
+        self.seed, self.share = seed, batch // dist.get_world_size()
+
+    def draw(self, step: int, below: int) -> np.ndarray:
+        return np.sort(np.random.default_rng([self.seed, dist.get_rank(), step]).integers(0, below, self.share))
+
+
 class Average:
     """The average of the newest weights, which judge and export use."""
 
@@ -82,13 +94,33 @@ class Average:
 
 
 class Descent:
-    """AdamW under a warm-up and a cosine, gradients clipped to norm 1."""
+    """AdamW under a warm-up and a cosine, gradients clipped to norm 1; where OUT/NAME.part is, it goes on from there."""
 
-    def __init__(self, name: str, parameters: Iterable[nn.Parameter], steps: int):
-        self.name, self.steps, self.done, self.losses = name, steps, 0, []
-        self.parameters = list(parameters)
+    def __init__(self, name: str, module: nn.Module, out: Path, steps: int, keep: float):
+        self.name, self.module, self.steps, self.done, self.losses = name, module, steps, 0, []
+        self.parameters = list(module.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, betas=(0.9, 0.98), weight_decay=1e-4)
-        self.began = time.monotonic()
+        self.average = Average(module, keep)
+        self.part = out / f"{name}.part"
+        if self.part.exists():
+            saved = torch.load(self.part)
+            self.done = self.average.n = saved["done"]
+            module.load_state_dict(saved["module"])
+            self.average.module.load_state_dict(saved["average"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            say(f"{name}: goes on after step {self.done} of {steps}")
+        self.began = self.saved = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether this process has to judge and save now."""
+        return dist.get_rank() == 0 and (self.done == self.steps or time.monotonic() - self.saved > SAVE_EVERY)
+
+    def save(self) -> None:
+        states = {"module": self.module, "average": self.average.module, "optimizer": self.optimizer}
+        new = self.part.with_suffix(".new")
+        torch.save({"done": self.done} | {k: v.state_dict() for k, v in states.items()}, new)
+        new.replace(self.part)
+        self.saved = time.monotonic()
 
     def rate(self) -> float:
         warm = max(20, self.steps // 20)
@@ -104,6 +136,7 @@ class Descent:
         add_up([p.grad for p in self.parameters])
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
+        self.average.add(self.module)
         self.done += 1
         self.losses.append(loss.item())
         if self.done % 50 == 0 or self.done == self.steps:
@@ -139,27 +172,20 @@ def look(backbone: nn.Module, pictures: Tensor) -> Tensor:
         return backbone(pictures)["feature_map"].float()
 
 
-def train_backbone(data: Data, out: Path, rng: np.random.Generator, steps: int, batch: int) -> None:
-    backbone, head = eyes(), nn.Linear(512, 4)
-    both = nn.ModuleList([backbone, head])
-    part, first = out / "backbone.part", 0
-    if part.exists():
-        saved = torch.load(part)
-        both.load_state_dict(saved["both"])
-        first = saved["step"]
-    average = Average(both, 0.99)
-    descent = Descent("backbone", both.parameters(), steps)
-    descent.done = first
-    for i in range(first, steps):
-        at = np.sort(rng.integers(0, data.train, batch))
+def train_backbone(data: Data, out: Path, batches: Batches, steps: int) -> None:
+    both = nn.ModuleList([eyes(), nn.Linear(512, 4)])
+    descent = Descent("backbone", both, out, steps, keep=0.99)
+    while descent.done < steps:
+        at = batches.draw(descent.done, data.train)
+        backbone, head = both
         guess = head(look(backbone, data.pictures(at)).mean((2, 3)))
         descent.step(nn.functional.smooth_l1_loss(guess, data.places(at), beta=0.05))
-        average.add(both)
-        if dist.get_rank() == 0 and ((i + 1) % 200 == 0 or i + 1 == steps):
-            judge_backbone(data, *average.module)
-            torch.save({"both": average.module.state_dict(), "step": i + 1}, part)
+        if descent.due():
+            judge_backbone(data, *descent.average.module)
+            descent.save()
     if dist.get_rank() == 0:
-        torch.save(average.module[0].state_dict(), out / "backbone.pt")
+        torch.save(descent.average.module[0].state_dict(), out / "backbone.new")
+        (out / "backbone.new").replace(out / "backbone.pt")
     dist.barrier()
 
 
@@ -246,7 +272,7 @@ def judge_policy(policy, data: Data, shown: Callable[[np.ndarray], Tensor]) -> N
     say(f"transformer: held out, mean error {error.mean((0, 1)).round(2)} deg, last row {error[:, -1].mean(0).round(2)}")
 
 
-def train_transformer(data: Data, out: Path, rng: np.random.Generator, n: int, steps: int, batch: int) -> None:
+def train_transformer(data: Data, out: Path, batches: Batches, n: int, steps: int) -> None:
     """LeRobot's own forward pass and loss, on the features of the first n pictures."""
     backbone = eyes().eval()
     backbone.load_state_dict(torch.load(out / "backbone.pt"))
@@ -265,17 +291,15 @@ def train_transformer(data: Data, out: Path, rng: np.random.Generator, n: int, s
         save(whole, data, out)
 
     policy.train()
-    average, descent = Average(policy, 0.995), Descent("transformer", policy.parameters(), steps)
-    saved = time.monotonic()
-    for i in range(steps):
-        at = np.sort(rng.integers(0, n, batch))
+    descent = Descent("transformer", policy, out, steps, keep=0.995)
+    while descent.done < steps:
+        at = batches.draw(descent.done, n)
         with autocast():
             loss, _ = policy.forward(data.chunk(at, shake=0.01) | {PICTURE: shown(at)})
         descent.step(loss)
-        average.add(policy)
-        if dist.get_rank() == 0 and (i + 1 == steps or time.monotonic() - saved > SAVE_EVERY):
-            keep(average.module)
-            saved = time.monotonic()
+        if descent.due():
+            keep(descent.average.module)
+            descent.save()
     dist.barrier()
 
 
@@ -284,12 +308,10 @@ def run(rank: int, args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{args.port}", rank=rank, world_size=args.processes)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng([args.seed, rank])
-    data, began = Data(args.data), time.monotonic()
-    batch = args.batch // args.processes
+    data, batches, began = Data(args.data), Batches(args.seed, args.batch), time.monotonic()
     if not (args.out / "backbone.pt").exists():
-        train_backbone(data, args.out, rng, args.backbone_steps, batch)
-    train_transformer(data, args.out, rng, min(args.features, data.train), args.transformer_steps, batch)
+        train_backbone(data, args.out, batches, args.backbone_steps)
+    train_transformer(data, args.out, batches, min(args.features, data.train), args.transformer_steps)
     say(f"all, {time.monotonic() - began:.0f} s")
     dist.destroy_process_group()
 

@@ -14,7 +14,13 @@ if [ -e "$out" ]; then
 fi
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
+say() { printf 'act_sim: %s\n' "$*" >&2; }
+
+# Each step does nothing where an earlier run completed it, and training goes on where it was cut off.
+say "1 of 3: demonstrations in $data"
 [ -e "$data/meta/stats.json" ] || nice "$python" record.py "$data" --seed "$seed"
+say "2 of 3: training in $data/stages-$seed"
 nice "$python" fit.py "$data" "$data/stages-$seed" --seed "$seed"
+say "3 of 3: the bundle $out"
 units=degrees,degrees,degrees,degrees,degrees,range_0_100
 nice "$python" -m edgert_export.cli "$data/stages-$seed/checkpoint" "$out" --dataset-info "$data/meta/info.json" --units $units
