@@ -21,6 +21,7 @@ type gpu struct {
 	stagedRows       []int        // per buffer; 0: none
 	inputs, outputs  []lane
 	pins, twins      []unsafe.Pointer
+	bytes            int64 // of all twins
 }
 
 // lane is a tensor and its twin.
@@ -62,12 +63,21 @@ func (g *gpu) pinned(bytes int) (unsafe.Pointer, error) {
 	return p, nil
 }
 
-// lane gives a tensor of so many rows its twin.
-func (g *gpu) lane(t *memory, input bool, rows int) (twin unsafe.Pointer, err error) {
-	if twin, err = cuda.Malloc(max(rows*t.rowBytes(), 1)); err != nil {
+// malloc reserves memory of the device, until close.
+func (g *gpu) malloc(bytes int) (unsafe.Pointer, error) {
+	p, err := cuda.Malloc(max(bytes, 1))
+	if err != nil {
 		return nil, noDevice(err)
 	}
-	g.twins = append(g.twins, twin)
+	g.twins, g.bytes = append(g.twins, p), g.bytes+int64(bytes)
+	return p, nil
+}
+
+// lane gives a tensor of so many rows its twin.
+func (g *gpu) lane(t *memory, input bool, rows int) (twin unsafe.Pointer, err error) {
+	if twin, err = g.malloc(rows * t.rowBytes()); err != nil {
+		return nil, err
+	}
 	if l := (lane{t.pointer(), twin, t.rowBytes()}); input {
 		g.inputs = append(g.inputs, l)
 	} else {
@@ -96,8 +106,10 @@ func (g *gpu) stage(k, first, batch int) error {
 func (g *gpu) before(k, first, batch int) error {
 	staged := g.stagedRows[k]
 	g.stagedRows[k] = 0
-	if staged == batch {
-		return g.compute.Wait(g.ready[k])
+	if staged != 0 { // of another size too: its copies must not come after ours
+		if err := g.compute.Wait(g.ready[k]); err != nil || staged == batch {
+			return err
+		}
 	}
 	return g.upload(g.compute, first, batch)
 }

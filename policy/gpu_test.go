@@ -145,6 +145,18 @@ func TestStagedRowsRun(t *testing.T) {
 	}
 }
 
+func TestGPUOneBufferIsFilledWhileTheOtherRuns(t *testing.T) {
+	if fakeGPU(t) {
+		return
+	}
+	const requests, batch = 12, 2
+	m := openModel(t, demoDir, Options{MaxBatch: batch, Buffers: 2, Device: "cuda"})
+	checkAlone(t, pipelined(t, m, requests), requests*batch)
+	if host, device := m.TensorBytes(); host != device || host == 0 {
+		t.Errorf("TensorBytes() = %d, %d, want the same on both sides", host, device)
+	}
+}
+
 func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 	if fakeGPU(t) {
 		return

@@ -62,8 +62,13 @@ func (o Options) withDefaults() (Options, error) {
 // are the tensors' memory outside the Go heap, valid until Close: a row keeps its
 // inputs until it is filled again, a chunk lasts until the next run of its buffer.
 //
+// Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1, with inputs and outputs of
+// their own: while one runs, the other's requests are decoded and its chunks sent.
+// On the CPU a row is the session's own tensor and nothing is copied.
+//
 // Owner: one goroutine locked to its thread runs. Rows of a buffer that is not
-// running may be filled and read by others, each row by one at a time.
+// running may be filled and read by others, each row by one at a time; Stage says
+// what a filled buffer then goes through.
 type Model struct {
 	// Constant after Open.
 	bundle         *Bundle
@@ -76,6 +81,7 @@ type Model struct {
 	tensors        []*ort.Tensor // of all bindings
 	host           []unsafe.Pointer
 	gpu            *gpu // nil: the CPU computes on the tensors themselves
+	hostBytes      int64
 
 	// Tensor memory, row after row, listed by memories.
 	images                      [][]byte // per camera
@@ -224,6 +230,18 @@ func (m *Model) Bundle() *Bundle { return m.bundle }
 // MaxBatch returns the largest batch.
 func (m *Model) MaxBatch() int { return m.opt.MaxBatch }
 
+// Buffers returns how many sets of MaxBatch rows there are.
+func (m *Model) Buffers() int { return m.opt.Buffers }
+
+// TensorBytes returns the memory of the tensors of all buffers: on the host, pinned
+// where a GPU computes, and on that GPU. ONNX Runtime's own is beside it.
+func (m *Model) TensorBytes() (host, device int64) {
+	if m.gpu != nil {
+		device = m.gpu.bytes
+	}
+	return m.hostBytes, device
+}
+
 // Image lends row i's pictures from camera cam, RGB bytes [H, W, 3], the oldest of
 // the bundle's Steps first.
 //
@@ -316,10 +334,16 @@ func (m *Model) RunBuffer(k, batch int) error {
 	return nil
 }
 
-// Stage begins to bring the filled rows of buffer k to the device while another
-// buffer runs, so that RunBuffer(k, batch) finds them there; on the CPU there is
-// nothing to do. The rows must not change until that run, which is after Stage has
-// returned.
+// Stage begins to bring rows of buffer k to the device while another buffer runs,
+// so that RunBuffer(k, batch) finds them there; on the CPU there is nothing to do.
+//
+// It is for whoever has filled the last of the batch's rows, once for each batch and
+// before the buffer is handed to the thread that runs. It returns at once; from then
+// on the rows must not change until RunBuffer(k) has returned. A run of another size
+// than the staged one copies its rows anew. A failure is the device's, as a failed
+// run's is, and the batch is lost.
+//
+// Owner: one goroutine at a time, which need not be the one that runs.
 //
 //rt:noalloc
 func (m *Model) Stage(k, batch int) error {

@@ -323,3 +323,94 @@ func BenchmarkRun(b *testing.B) {
 		})
 	}
 }
+
+// pipelined answers requests 0 to n-1 with two buffers: a goroutine fills and stages
+// one while the other runs, and reads a buffer's chunk before it fills it again.
+func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
+	t.Helper()
+	filled, ran := make(chan int, 1), make(chan int, 1)
+	failed := make(chan error, 1)
+	go func() {
+		defer close(ran)
+		for k := range filled {
+			if err := m.RunBuffer(k, m.MaxBatch()); err != nil {
+				failed <- err
+				return
+			}
+			ran <- k
+		}
+	}()
+	read := func(k int) {
+		for i := range m.MaxBatch() {
+			chunks = append(chunks, slices.Clone(m.ChunkRobot(k*m.MaxBatch()+i)))
+		}
+	}
+	for request := range n {
+		k := request % 2
+		for i := range m.MaxBatch() {
+			fillRow(m, k*m.MaxBatch()+i, uint64(request*m.MaxBatch()+i))
+			m.SetControls(k*m.MaxBatch()+i, Controls{Beta: 10})
+		}
+		if err := m.Stage(k, m.MaxBatch()); err != nil {
+			t.Fatal(err)
+		}
+		if request > 0 { // the other one, which ran while this was filled
+			done, ok := <-ran
+			if !ok {
+				t.Fatal(<-failed)
+			}
+			filled <- k
+			read(done)
+			continue
+		}
+		filled <- k
+	}
+	done, ok := <-ran
+	if !ok {
+		t.Fatal(<-failed)
+	}
+	close(filled)
+	read(done)
+	return chunks
+}
+
+// With two buffers the next requests are filled while others run; every chunk is the
+// one that its request gets alone.
+func TestOneBufferIsFilledWhileTheOtherRuns(t *testing.T) {
+	const requests, batch = 12, 2
+	chunks := pipelined(t, openModel(t, demoDir, Options{MaxBatch: batch, Buffers: 2}), requests)
+	checkAlone(t, chunks, requests*batch)
+}
+
+// checkAlone compares chunks of pipelined with those of a model that runs one
+// request at a time.
+func checkAlone(t *testing.T, chunks [][]float32, want int) {
+	t.Helper()
+	if len(chunks) != want {
+		t.Fatalf("%d chunks, want %d", len(chunks), want)
+	}
+	alone := openModel(t, demoDir, Options{})
+	for i, chunk := range chunks {
+		fillRow(alone, 0, uint64(i))
+		alone.SetControls(0, Controls{Beta: 10})
+		if err := alone.Run(1); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(chunk, alone.ChunkRobot(0)) {
+			t.Errorf("request %d has another chunk than it gets alone", i)
+		}
+	}
+}
+
+// Two buffers are twice the memory of one, and all of it is counted.
+func TestTensorBytes(t *testing.T) {
+	const picture, numbers = 120 * 160 * 3, 4 * (6 + 50*6 + 50*6 + 2*50*6 + 2) // state, noise, prefix, both chunks, beta and sigma_d
+	const counts = 8 * 5                                                       // prefix_len, delay, prefix_end, rtc_mode, schedule
+	for _, buffers := range []int{1, 2} {
+		m := openModel(t, demoDir, Options{MaxBatch: 3, Buffers: buffers})
+		host, device := m.TensorBytes()
+		if want := int64(3 * buffers * (picture + numbers + counts)); host != want || device != 0 || m.Buffers() != buffers {
+			t.Errorf("TensorBytes() of %d buffers = %d, %d, want %d and 0", m.Buffers(), host, device, want)
+		}
+	}
+}

@@ -97,6 +97,7 @@ func (m *Model) allocate() error {
 	rows := m.opt.Buffers * m.opt.MaxBatch
 	for _, t := range m.memories() {
 		bytes := rows * t.rowBytes()
+		m.hostBytes += int64(bytes)
 		if m.gpu == nil {
 			p := ort.Alloc(bytes)
 			m.host = append(m.host, p)
