@@ -88,6 +88,7 @@ func (m *metrics) countRequests() {
 	m.counter("chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower than the policy.", nil,
 		func(s *stats) *atomic.Uint64 { return &s.replaced })
 	m.counter("events_silenced_total", "Events not sent because one was sent a moment ago.", nil, func(s *stats) *atomic.Uint64 { return &s.silenced })
+	m.add("log_lines_lost_total", "Lines of the log that were dropped because nobody read it.", nil, func(s *Server) float64 { return float64(s.lostLines()) })
 	m.counter("queries_lost_total", "Queries refused because too many were waiting.", nil, func(s *stats) *atomic.Uint64 { return &s.lostQuery })
 }
 

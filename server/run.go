@@ -91,8 +91,10 @@ func loadUntil(ctx context.Context, cfg manifest.Config) (*policy.Model, error) 
 }
 
 // Run serves the manifest until ctx is done: load, join the network, serve,
-// leave. The summary's Service is empty when it did not come to serving.
-func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Summary, err error) {
+// leave. The summary's Service is empty when it did not come to serving. log is
+// written to by the inference thread, too, and must not block; lost says how many
+// of its lines nobody read.
+func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func() uint64) (summary Summary, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
@@ -135,7 +137,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger) (summary Su
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
 		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: modelID(&cfg, bundle), Model: model, Text: bundle.Text,
-		Network: network, Clock: rt.KernelClock(), Log: log, Audit: audit,
+		Network: network, Clock: rt.KernelClock(), Log: log, LogLost: lost, Audit: audit,
 		Placement: model.Placement(),
 	})
 	if err != nil {

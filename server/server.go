@@ -49,7 +49,7 @@ const (
 	pictureAllowance = 4
 )
 
-// Deps is what a Server works with. All but Audit is required.
+// Deps is what a Server works with. All but Audit and LogLost is required.
 type Deps struct {
 	Meta    *policy.Meta
 	SHA256  string // the bundle's
@@ -59,6 +59,7 @@ type Deps struct {
 	Network wire.Session
 	Clock   rt.Clock
 	Log     *slog.Logger
+	LogLost func() uint64 // lines of Log that nobody read; nil: none are lost
 	Audit   *audit.Writer // nil: nothing is kept
 
 	Placement policy.Placement // where Model computes
@@ -89,7 +90,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	shared := &service{
 		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, sessions: newRegistry(), stats: newStats(),
+		placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
 	}
 	conditioning := cfg.Conditioning.Policy()
 	if err := d.Meta.CheckConditioning(conditioning); err != nil {
@@ -238,7 +239,7 @@ func undeclare(declared []wire.Declaration) (err error) {
 func (s *Server) Summary() Summary {
 	out := Summary{Service: s.prefix, ServerID: s.id, Device: s.placement.Device.String()}
 	s.stats.fill(&out)
-	out.Sessions.Active = len(s.sessions.all())
+	out.Sessions.Active, out.LogLinesLost = len(s.sessions.all()), s.lostLines()
 	if before := s.baseline.Load(); before != nil {
 		now := rt.ReadHeap()
 		out.PathMallocs = now.Allocs - before.Allocs

@@ -24,7 +24,8 @@ type service struct {
 	placement policy.Placement
 	network   wire.Session
 	clock     rt.Clock
-	log       *slog.Logger
+	log       *slog.Logger  // never blocks
+	logLost   func() uint64 // nil: no line is lost
 	sessions  *registry
 	stats     *stats
 
@@ -36,3 +37,11 @@ type service struct {
 
 //rt:noalloc
 func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.limit) }
+
+// lostLines is how many lines of the log nobody read.
+func (s *service) lostLines() uint64 {
+	if s.logLost == nil {
+		return 0
+	}
+	return s.logLost()
+}

@@ -193,10 +193,11 @@ type Summary struct {
 	DecodeMs       Quantiles         `json:"decode_ms"`
 	InferenceMs    Quantiles         `json:"inference_ms"`
 	ServiceMs      Quantiles         `json:"service_ms"`
-	PathMallocs    uint64            `json:"path_mallocs"` // heap objects allocated since the worker was ready
-	GCCycles       uint64            `json:"gc_cycles"`    // collections since then
-	GCForced       uint64            `json:"gc_by_hand"`   // those of them run while idle
-	RSSMB          float64           `json:"rss_mb"`       // resident size at the end
+	PathMallocs    uint64            `json:"path_mallocs"`   // heap objects allocated since the worker was ready
+	GCCycles       uint64            `json:"gc_cycles"`      // collections since then
+	GCForced       uint64            `json:"gc_by_hand"`     // those of them run while idle
+	RSSMB          float64           `json:"rss_mb"`         // resident size at the end
+	LogLinesLost   uint64            `json:"log_lines_lost"` // nobody read the log, and no more could wait
 	Exit           struct {
 		Code   int    `json:"code"`
 		Reason string `json:"reason"`
@@ -230,12 +231,13 @@ func (s *Summary) Print(w io.Writer) error {
   inference   %8.2f  %8.2f  %8.2f
   service     %8.2f  %8.2f  %8.2f
   heap          %8d   objects allocated while serving, %d collections (%d while idle), RSS %.0f MB
+  log           %8d   lines lost, which nobody read
 `, s.Service, s.ServerID, s.Device,
 		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
 		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,
 		s.InferenceMs.P50, s.InferenceMs.P99, s.InferenceMs.Max, s.ServiceMs.P50, s.ServiceMs.P99, s.ServiceMs.Max,
-		s.PathMallocs, s.GCCycles, s.GCForced, s.RSSMB)
+		s.PathMallocs, s.GCCycles, s.GCForced, s.RSSMB, s.LogLinesLost)
 	return err
 }

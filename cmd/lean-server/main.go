@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -24,6 +25,7 @@ import (
 	"edgert/internal/logline"
 	"edgert/internal/network"
 	"edgert/internal/program"
+	"edgert/internal/terminal"
 	"edgert/policy"
 	"edgert/server"
 	"edgert/server/audit"
@@ -74,15 +76,17 @@ type flags struct {
 // version is set by the Makefile.
 var version = "dev"
 
-func main() { os.Exit(int(run(os.Args[1:], os.Stdout, os.Stderr))) }
+func main() { os.Exit(int(run(os.Args[1:], os.Stdout))) }
 
-func run(args []string, stdout, stderr io.Writer) exit.Code {
+func run(args []string, stdout io.Writer) exit.Code {
 	var c cli
-	p := program.Program{Name: "lean-server", Description: description, Env: "LEAN_SERVER", Stdout: stdout, Stderr: stderr}
+	p := program.Program{Name: "lean-server", Description: description, Env: "LEAN_SERVER", Stdout: stdout, Stderr: os.Stderr}
 	ctx, code, done := p.Parse(&c, args)
 	if done {
 		return code
 	}
+	stderr := terminal.New(os.Stderr) // which nobody may read
+	defer stderr.Flush()
 	if ctx.Command() == "version" {
 		fmt.Fprintf(stdout, "lean-server %s, transport %s\n", version, network.Transport)
 		return exit.Clean
@@ -139,7 +143,7 @@ func (f *flags) config() (manifest.Config, error) {
 }
 
 // serve runs the server until a signal; a second signal ends the process at once.
-func (f *flags) serve(cfg manifest.Config, stdout, stderr io.Writer) error {
+func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Terminal) error {
 	program.IgnoreSIGPIPE()
 	log := slog.New(slog.DiscardHandler)
 	if !f.Quiet {
@@ -148,7 +152,7 @@ func (f *flags) serve(cfg manifest.Config, stdout, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	summary, err := server.Run(ctx, cfg, log)
+	summary, err := server.Run(ctx, cfg, log, stderr.Lost)
 	if summary.Service == "" {
 		return err
 	}
@@ -156,13 +160,20 @@ func (f *flags) serve(cfg manifest.Config, stdout, stderr io.Writer) error {
 	if err != nil {
 		summary.Exit.Reason = err.Error()
 	}
-	table := stdout
+	var table bytes.Buffer
+	summary.Print(&table)
+	var printed error
 	if f.JSON == "-" || f.Audit == "-" {
-		table = stderr
+		stderr.Write(table.Bytes())
+	} else {
+		stderr.Flush() // they may be the same terminal
+		printed = terminal.Print(stdout, table.Bytes())
 	}
-	printed := summary.Print(table)
-	if errors.Is(printed, syscall.EPIPE) {
+	switch {
+	case errors.Is(printed, syscall.EPIPE):
 		printed = nil // lean-server | head: it served to the end all the same
+	case printed != nil:
+		printed = fmt.Errorf("standard output: %w", printed)
 	}
 	return errors.Join(err, printed, f.writeJSON(summary, stdout))
 }
@@ -206,7 +217,7 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 	switch {
 	case err != nil:
 	case f.JSON == "-":
-		_, err = stdout.Write(text)
+		err = terminal.Print(stdout, text)
 	default:
 		err = os.WriteFile(f.JSON, text, 0o644)
 	}

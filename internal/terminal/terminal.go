@@ -1,12 +1,17 @@
-// Package terminal writes log lines and a status line to a terminal without ever
-// waiting for it.
+// Package terminal writes log lines and a status line to a terminal, a pipe or a
+// file without ever waiting for it: the log of every program that must not stop
+// because nobody reads what it says.
 package terminal
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +20,16 @@ import (
 const (
 	bufferBytes  = 64 << 10        // log lines that wait for a terminal that takes none; beyond it they are dropped and counted
 	flushTimeout = 3 * time.Second // for the last lines
+	// stallTimeout is after how long without a piece taken nobody counts as reading:
+	// a serial console of 9600 baud takes a piece in half of it.
+	stallTimeout = time.Second
+	// pieceBytes go out in one write, whole lines of them, so that a slow terminal
+	// is told from one that takes nothing.
+	pieceBytes = 512
 )
+
+// ErrStalled marks an output that takes nothing.
+var ErrStalled = errors.New("nothing was taken for " + stallTimeout.String() + ": nobody reads it, or its disk hangs")
 
 // Terminal shows one status line below the log. Write never blocks: a terminal
 // that is stopped (Ctrl-S) or hangs must not hold up what runs an arm.
@@ -29,7 +43,11 @@ type Terminal struct {
 	lines   []byte // log lines to be shown
 	status  []byte // the newest status line
 	changed bool   // status
-	lost    int    // lines dropped
+	lost    int    // lines dropped that the reader does not know of
+
+	// Atomic.
+	taken   atomic.Uint64 // pieces written
+	dropped atomic.Uint64 // lines dropped since New
 
 	// Owner: show.
 	page []byte // what is being written
@@ -64,6 +82,7 @@ func (t *Terminal) Write(p []byte) (int, error) {
 		t.status, t.changed = append(t.status[:0], p...), true
 	case len(t.lines)+len(p) > bufferBytes:
 		t.lost++
+		t.dropped.Add(1)
 	default:
 		t.lines = append(t.lines, p...)
 	}
@@ -78,19 +97,34 @@ func (t *Terminal) Write(p []byte) (int, error) {
 // Clear removes the status line.
 func (t *Terminal) Clear() { t.Write(nil) }
 
-// Flush waits until everything is shown, or for flushTimeout.
+// Lost is how many log lines were dropped since New.
+//
+// Owner: any goroutine.
+func (t *Terminal) Lost() uint64 { return t.dropped.Load() }
+
+// Flush waits until everything is shown, for flushTimeout at most, and no longer
+// than stallTimeout for an output that takes nothing.
 func (t *Terminal) Flush() {
-	shown := make(chan struct{})
+	shown, ask := make(chan struct{}), t.flush
 	wait, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	select {
-	case t.flush <- shown:
-	case <-wait.Done():
-		return
-	}
-	select {
-	case <-shown:
-	case <-wait.Done():
+	stall := time.NewTicker(stallTimeout)
+	defer stall.Stop()
+	for taken := t.taken.Load(); ; {
+		select {
+		case ask <- shown:
+			ask = nil
+		case <-shown:
+			return
+		case <-stall.C:
+			now := t.taken.Load()
+			if now == taken {
+				return
+			}
+			taken = now
+		case <-wait.Done():
+			return
+		}
 	}
 }
 
@@ -103,11 +137,49 @@ func (t *Terminal) show() {
 		case shown = <-t.flush:
 		}
 		for t.nextPage() {
-			t.out.Write(t.page) // a failure cannot be reported anywhere
+			for rest := t.page; len(rest) > 0; {
+				n := piece(rest)
+				t.out.Write(rest[:n]) // a failure cannot be reported anywhere
+				t.taken.Add(1)
+				rest = rest[n:]
+			}
 		}
 		if shown != nil {
 			close(shown)
 		}
+	}
+}
+
+// piece is how many bytes go out in one write: as many whole lines as there are in
+// pieceBytes, and at least one.
+func piece(page []byte) int {
+	if len(page) <= pieceBytes {
+		return len(page)
+	}
+	if n := bytes.LastIndexByte(page[:pieceBytes], '\n'); n >= 0 {
+		return n + 1
+	}
+	if n := bytes.IndexByte(page, '\n'); n >= 0 {
+		return n + 1
+	}
+	return len(page)
+}
+
+// Print writes a text at the end of a program, and returns ErrStalled when out does
+// not take it: what was written of it by then stays.
+func Print(out io.Writer, text []byte) error {
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := out.Write(text)
+		wrote <- err
+	}()
+	stall := time.NewTimer(stallTimeout)
+	defer stall.Stop()
+	select {
+	case err := <-wrote:
+		return err
+	case <-stall.C:
+		return ErrStalled
 	}
 }
 

@@ -146,6 +146,7 @@ var calls = []struct {
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
 			"edge/operator.go",                       // deadlines of its socket
 			"edge/page",                              // people at the other end of its connections
+			"internal/terminal",                      // whether anybody reads it
 			"rt/rttest/realtime.go",                  // waits for other threads, in tests
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
 		}},

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// fullPipe is a pipe that takes nothing until its reader is read.
+func fullPipe(t *testing.T) (reader, writer *os.File) {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close(); writer.Close() })
+	fd := int(writer.Fd()) // blocking from here on
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for block := make([]byte, 4096); ; {
+		if _, err := syscall.Write(fd, block); err == syscall.EAGAIN {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	return reader, writer
+}
+
+// unreadLimit is stopLimit and what the last lines get that nobody reads.
+const unreadLimit = stopLimit + time.Second
+
+// startUnread starts the program with an output that nobody reads.
+func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running {
+	t.Helper()
+	needRuntime(t)
+	port := freePort(t)
+	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), health: "http://127.0.0.1:" + port, json: filepath.Join(t.TempDir(), "summary.json")}
+	r.cmd = exec.Command(built, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
+	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
+	if stdout != nil {
+		r.cmd.Stdout = stdout
+	}
+	if stderr != nil {
+		r.cmd.Stderr = stderr
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.cmd.Process.Kill() }) // fails when it has ended, as it should
+	return r
+}
+
+// Goal: a log that nobody reads, as behind a dead ssh or a pager, holds up neither the
+// start nor opens, chunks, refusals, pages and the end; what is lost of it is counted
+// on /metrics and in the summary.
+func TestServesWhileNobodyReadsItsLog(t *testing.T) {
+	rttest.RealTime(t)
+	reader, stderr := fullPipe(t)
+	r := startUnread(t, nil, stderr)
+	r.awaitReady()
+	network, prefix := r.dial()
+	wrong := demoOpen(t, "wrong")
+	wrong.StateDim = 7
+	const lines = 1200 // more than what waits for the reader
+	for range lines {
+		if ack := openSession(t, network, prefix, wrong); ack.Accepted {
+			t.Fatalf("ack = %+v", ack)
+		}
+	}
+	arm := newArm(t, network, prefix)
+	for seq := uint64(1); seq <= 20; seq++ {
+		arm.ask(seq)
+	}
+	bad := wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: 21})
+	if err := arm.obs.Put([]byte{0x80}, bad); err != nil { // refused by the worker, which logs it
+		t.Fatal(err)
+	}
+	select {
+	case e := <-arm.events:
+		if e.Code != wire.EventBadObservation {
+			t.Errorf("event %+v, want bad_observation", e)
+		}
+	case <-time.After(patience):
+		t.Fatal("no answer to a bad observation")
+	}
+	arm.ask(22)
+	for _, page := range []string{"/healthz", "/readyz"} {
+		if code := r.get(page); code != http.StatusOK {
+			t.Errorf("%s = %d, want 200", page, code)
+		}
+	}
+	if lost := r.metric("lean_server_log_lines_lost_total"); lost == 0 || lost > lines+100 {
+		t.Errorf("%v lines are counted as lost, want most of %d", lost, lines)
+	}
+	if took := r.end(syscall.SIGTERM); took > unreadLimit {
+		t.Errorf("ended after %v, want %v at most", took, unreadLimit)
+	}
+	if s := r.summary(); s.Requests != 21 || s.LogLinesLost == 0 {
+		t.Errorf("summary: %d requests, %d lines lost, want 21 and some", s.Requests, s.LogLinesLost)
+	}
+	stderr.Close()
+	if said, err := io.ReadAll(reader); err != nil || len(said) == 0 {
+		t.Errorf("the pipe: %d bytes, %v", len(said), err)
+	}
+}
+
+// Goal: who reads the log again, late, is told how much is missing.
+func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
+	reader, stderr := fullPipe(t)
+	r := startUnread(t, nil, stderr)
+	r.awaitReady()
+	network, prefix := r.dial()
+	wrong := demoOpen(t, "wrong")
+	wrong.StateDim = 7
+	for range 1200 {
+		openSession(t, network, prefix, wrong)
+	}
+	all := make(chan string, 1)
+	go func() { text, _ := io.ReadAll(reader); all <- string(text) }()
+	if r.stop(syscall.SIGTERM).Exit.Code != 0 {
+		t.Error("it did not end with 0")
+	}
+	stderr.Close()
+	if text := <-all; !strings.Contains(text, "lines were dropped while") || !strings.Contains(text, "state dim mismatch") {
+		t.Errorf("the log does not say that lines are missing: %d bytes, the last %q", len(text), text[max(0, len(text)-300):])
+	}
+}
+
+// Goal: a table that nobody takes does not keep the program from ending; it says so,
+// and ends with 1.
+func TestEndsWhileNobodyTakesItsTable(t *testing.T) {
+	rttest.RealTime(t)
+	_, stdout := fullPipe(t)
+	r := startUnread(t, stdout, nil)
+	r.awaitReady()
+	code, took := r.leave(syscall.SIGTERM)
+	if said := r.log.String(); code != 1 || took > unreadLimit || !strings.Contains(said, "standard output: nothing was taken for 1s") {
+		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
+	}
+}
+
+// leave sends sig and returns the exit code, and how long the end took.
+func (r *running) leave(sig os.Signal) (code int, took time.Duration) {
+	r.t.Helper()
+	began := time.Now()
+	if err := r.cmd.Process.Signal(sig); err != nil {
+		r.t.Fatal(err)
+	}
+	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
+	defer overdue.Stop()
+	_ = r.cmd.Wait() // the code says it
+	return r.cmd.ProcessState.ExitCode(), time.Since(began)
+}
+
+// metric is one series of /metrics, without labels.
+func (r *running) metric(name string) float64 {
+	r.t.Helper()
+	response, err := http.Get(r.health + "/metrics")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	r.t.Fatalf("/metrics has no %s", name)
+	return 0
+}
