@@ -190,7 +190,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	var events eventWriter
 	for _, session := range s.sessions.all() { // so that it can look for another server while its actions last
-		events.putDraining(session, text)
+		events.putDraining(s.id, session, text)
 	}
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
 	err = errors.Join(err, s.worker.finish())
