@@ -14,6 +14,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/wire"
+	"edgert/wire/zenoh/access"
 )
 
 // errNoService means that nobody serves; it passes.
@@ -61,7 +62,6 @@ func (l *link) handshake(ctx context.Context) error {
 	l.lastError = ""
 	l.flags.noSession.Store(nil)
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
-	l.flags.serverID.Store(&ack.ServerID)
 	l.flags.nonce.Store(ack.Nonce)
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
 	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
@@ -129,6 +129,9 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 	}
 	for _, r := range replies {
 		if r.Err {
+			if access.IsDenied(r.Payload) {
+				return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, r.Payload)
+			}
 			continue
 		}
 		var ack wire.SessionAck

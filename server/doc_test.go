@@ -100,7 +100,7 @@ func TestManifestTable(t *testing.T) {
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o) // for the series that there is one of for each session
+	b.server.queries.open(&o, "") // for the series that there is one of for each session
 	families, err := metricsOf(func() *Server { return b.server }).Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"edgert/rt"
 	"edgert/server/audit"
 	"edgert/wire"
+	"edgert/wire/zenoh/access"
 )
 
 const metricPrefix = "lean_server_"
@@ -29,6 +30,7 @@ func metricsOf(server func() *Server) *prometheus.Registry {
 	m.countRequests()
 	m.countSessions()
 	m.countDevice()
+	m.countAccess()
 	m.countAudit()
 	m.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), perServer(server))
 	return m.Registry
@@ -110,6 +112,18 @@ func (m *metrics) countSessions() {
 	m.gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.limit) })
 	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(&s.warmed) })
 	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })
+}
+
+// countAccess shows what the listener denied to links with a certificate.
+func (m *metrics) countAccess() {
+	for kind := range access.NumMessages {
+		m.add("access_denied_total", "Messages that the certificate of their link does not allow.", prometheus.Labels{"message": kind.String()}, func(s *Server) float64 {
+			if s.access == nil {
+				return 0
+			}
+			return float64(s.access.Denied[kind].Load())
+		})
+	}
 }
 
 func (m *metrics) countDevice() {

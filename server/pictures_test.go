@@ -39,7 +39,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
 	stop := b.audited(dir).Start("5ha")
 	o := fakeOpen("arm")
-	b.server.queries.open(&o)
+	b.server.queries.open(&o, "")
 	key, err := wire.ObsKey(b.server.Prefix(), "arm")
 	if err != nil {
 		t.Fatal(err)

@@ -212,7 +212,7 @@ func TestLateEvent(t *testing.T) {
 			t.Errorf("late = %d, want 3", n)
 		}
 	}
-	if got := arm.next(); got.event != (wire.Event{Code: wire.EventLate, Text: errLate.Error(), Seq: 3, ServerID: b.server.id}) || got.header.SeqID != 3 || got.header.MsgType != wire.MsgEvent {
+	if got := arm.next(); got.event != (wire.Event{Code: wire.EventLate, Text: errLate.Error(), Seq: 3}) || got.header.SeqID != 3 || got.header.MsgType != wire.MsgEvent {
 		t.Errorf("the overtaken observation got %+v, want a late event", got)
 	}
 	arm.send(obsHeader(1, 6), fakeObs(t))
@@ -288,7 +288,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 func TestEventsForMalformedSamplesAreSpaced(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o)
+	b.server.queries.open(&o, "")
 	r := b.robot("arm")
 	for range 5 {
 		b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})

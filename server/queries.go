@@ -80,8 +80,8 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 		var c wire.SessionClose
 		if err := wire.ParseSessionClose(&c, body); err != nil {
 			ack = wire.ResetAck{Error: err.Error()}
-		} else {
-			q.close(&c)
+		} else if err := q.close(&c, asked.From()); err != nil {
+			ack = wire.ResetAck{Error: err.Error()}
 		}
 		return key, wire.AppendResetAck(nil, &ack)
 	}
@@ -98,13 +98,14 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	if o.ServerID != "" && o.ServerID != q.id {
 		return key, nil
 	}
-	ack := q.open(&o)
+	ack := q.open(&o, asked.From())
 	return key, wire.AppendSessionAck(nil, &ack)
 }
 
 // open validates and registers a session. The robot's earlier session, if
-// there is one, is replaced and gives its publisher to the new one.
-func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
+// there is one, is replaced and gives its publisher to the new one. from names who
+// asks, see wire.Query.
+func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
 	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load()}
 	admission := admission{caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, observed: q.meta.Steps(), limit: q.limit, active: q.sessions.others(o.ClientUUID), open: o}
 	r := admission.check()
@@ -112,7 +113,7 @@ func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
 		r = &refusal{refusedDraining, drainingText}
 	}
 	if r == nil {
-		r, ack.HeldBy = q.checkOwner(o)
+		r, ack.HeldBy = q.checkOwner(o, from)
 	}
 	var session *Session
 	if r == nil {
@@ -128,6 +129,7 @@ func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
 		ack.RetryAfterMs = refusals[r.reason].retryAfter
 		return ack
 	}
+	session.from = from
 	q.register(session)
 	q.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
 		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings))
@@ -138,10 +140,16 @@ func (q *queries) open(o *wire.SessionOpen) wire.SessionAck {
 }
 
 // checkOwner refuses a second process under the name of one that is there, and says
-// where that runs. A client that names no instance is let in, as at LeRobot's server.
-func (q *queries) checkOwner(o *wire.SessionOpen) (r *refusal, host string) {
+// where that runs. A client that names no instance is known by its link or
+// certificate; behind a router nobody can tell it from another such client.
+func (q *queries) checkOwner(o *wire.SessionOpen, from string) (r *refusal, host string) {
 	owner := q.sessions.find(o.ClientUUID)
-	if o.Instance == "" || owner == nil || owner.instance == o.Instance || !owner.owned(q.clock.Now()) {
+	switch {
+	case owner == nil || !owner.owned(q.clock.Now()):
+		return nil, ""
+	case owner.instance == o.Instance && (o.Instance != "" || owner.from == from):
+		return nil, ""
+	case o.Instance == "" && from != "" && owner.from == from:
 		return nil, ""
 	}
 	host = cmp.Or(owner.host, wire.HostUnknown)
@@ -155,7 +163,7 @@ func (q *queries) register(session *Session) {
 	q.stats.opened.Add(1)
 	q.events.forget(session.uuid)
 	if q.draining.Load() { // it began meanwhile, without an event for this robot
-		q.events.writer.putDraining(q.id, session, drainingText)
+		q.events.writer.putDraining(session, drainingText)
 	}
 }
 
@@ -189,13 +197,18 @@ func (q *queries) newSession(o *wire.SessionOpen, opened *task, downgraded bool)
 }
 
 // close ends the session that c names; a stale session id is ignored, and a
-// robot without a session has nothing to close.
-func (q *queries) close(c *wire.SessionClose) {
+// robot without a session has nothing to close. Without an id it is refused unless
+// the link or certificate that opened the session asks.
+func (q *queries) close(c *wire.SessionClose, from string) error {
 	session := q.sessions.find(c.ClientUUID)
-	if session == nil || c.SessionID != "" && c.SessionID != session.id {
-		return
+	switch {
+	case session == nil || c.SessionID != "" && c.SessionID != session.id:
+		return nil
+	case c.SessionID == "" && (from == "" || from != session.from):
+		return fmt.Errorf("client %s: a close without session_id counts from the link that opened the session only: name the session_id of the open's answer", pyString(c.ClientUUID))
 	}
 	q.drop(session, "the client closed it")
+	return nil
 }
 
 // drop takes a session out and withdraws its publisher.

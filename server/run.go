@@ -15,6 +15,7 @@ import (
 	"edgert/internal/notify"
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/acl"
 	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
@@ -130,7 +131,12 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	tellPlacement(log, &cfg, model.Placement())
 	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
 		"onnxruntime", version, "library", library)
-	network, err := connect(ctx, cfg, log)
+	prefix, err := cfg.Prefix(modelID(&cfg, bundle))
+	if err != nil {
+		return summary, err
+	}
+	access := &acl.Service{Prefix: prefix, Routers: cfg.Routers}
+	network, err := connect(ctx, cfg, access, log)
 	if err != nil || network == nil {
 		return summary, err
 	}
@@ -138,7 +144,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	server, err := New(cfg, Deps{
 		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: modelID(&cfg, bundle), Model: model, Text: bundle.Text,
 		Network: network, Clock: rt.KernelClock(), Log: log, LogLost: lost, Audit: audit,
-		Placement: model.Placement(),
+		Placement: model.Placement(), Access: access,
 	})
 	if err != nil {
 		return summary, err
@@ -163,10 +169,11 @@ func closeModel(model io.Closer, err error) error {
 
 // connect joins the Zenoh network; nil without an error means that ctx ended
 // first.
-func connect(ctx context.Context, cfg manifest.Config, log *slog.Logger) (wire.Session, error) {
+func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, log *slog.Logger) (wire.Session, error) {
 	waiting, cancel := context.WithTimeout(ctx, routerTimeout)
 	defer cancel()
 	transport := cfg.Transport()
+	transport.Rights = access.Rights
 	transport.Log = func(line string) { log.Info(line) }
 	joined, err := network.Open(waiting, transport)
 	switch {

@@ -124,7 +124,7 @@ func TestOpenWithLargerPictures(t *testing.T) {
 		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4}).bench(t)
 		o := fakeOpen("leg")
 		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
-		ack := s.queries.open(&o)
+		ack := s.queries.open(&o, "")
 		if ack.Accepted != tt.ok || !tt.ok && !strings.Contains(ack.Error, fmt.Sprintf("%dx%dx%d", tt.h, tt.w, tt.c)) {
 			t.Errorf("open with %dx%dx%d: accepted %v, %q, want %v", tt.w, tt.h, tt.c, ack.Accepted, ack.Error, tt.ok)
 		}

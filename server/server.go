@@ -36,6 +36,7 @@ import (
 	"edgert/policy"
 	"edgert/policy/tokenizer"
 	"edgert/rt"
+	"edgert/server/acl"
 	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
@@ -63,6 +64,7 @@ type Deps struct {
 	Audit   *audit.Writer // nil: nothing is kept
 
 	Placement policy.Placement // where Model computes
+	Access    *acl.Service     // what the network's listener lets robots do; nil: it was not asked
 }
 
 // Server is one policy being served.
@@ -89,8 +91,8 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	limit, mode := cfg.Sessions()
 	shared := &service{
 		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
-		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
+		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
+		access: d.Access, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
 	}
 	conditioning := cfg.Conditioning.Policy()
 	if err := d.Meta.CheckConditioning(conditioning); err != nil {
@@ -155,16 +157,13 @@ func (s *Server) Ready() (ok bool, why string) {
 // Serve warms the model up, declares the service and answers robots until ctx
 // is done; then it finishes the request in hand, withdraws everything and
 // returns nil. The network stays open. It is called once.
-func (s *Server) Serve(ctx context.Context) (err error) {
-	endAudit := s.audit.Start(s.caps.ModelSHA256)
-	defer func() { err = errors.Join(err, endAudit()) }()
+func (s *Server) Serve(ctx context.Context) error {
+	defer s.audit.Start(s.caps.ModelSHA256)()
 	s.worker.start(s.cfg.WarmupInferences)
 	select {
 	case <-s.worker.warmed:
 	case <-s.worker.done:
 		return s.worker.err
-	case <-ctx.Done():
-		return s.worker.abandon()
 	}
 	s.warmed.Store(true)
 	defer s.housekeeper.heap.holdGC(s.receiver.observationMax).Release()
@@ -193,7 +192,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	}
 	var events eventWriter
 	for _, session := range s.sessions.all() { // so that it can look for another server while its actions last
-		events.putDraining(s.id, session, text)
+		events.putDraining(session, text)
 	}
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
 	err = errors.Join(err, s.worker.finish())

@@ -321,7 +321,7 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
 		o := fakeOpen(uuid)
-		if ack := b.server.queries.open(&o); !ack.Accepted {
+		if ack := b.server.queries.open(&o, ""); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
 		}
 		s := b.server.sessions.find(uuid)
@@ -754,7 +754,7 @@ func TestSessionsEndWithTheirRobots(t *testing.T) {
 func TestTokenGrace(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o)
+	b.server.queries.open(&o, "")
 	b.server.sessions.find("arm").tokenChanged(false, b.clock.Now())
 	for _, step := range []struct {
 		wait time.Duration
@@ -773,7 +773,7 @@ func TestTokenGrace(t *testing.T) {
 func TestRobotThatOpenedMeanwhileGetsNoUnknownSession(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o)
+	b.server.queries.open(&o, "")
 	r := b.robot("arm")
 	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventUnknownSession})
 	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation})
@@ -830,7 +830,7 @@ func TestServeDrains(t *testing.T) {
 		t.Errorf("Serve = %v, want nil", err)
 	}
 	notice := r.next()
-	want := wire.Event{Code: wire.EventDraining, Text: "server is draining: open elsewhere", RetryAfterMs: 1000, ServerID: b.server.id}
+	want := wire.Event{Code: wire.EventDraining, Text: "server is draining: open elsewhere", RetryAfterMs: 1000}
 	if notice.event != want || notice.header != (wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, EpisodeID: 7, SessionEpoch: 3}) {
 		t.Errorf("while draining the robot got %+v, want %+v", notice, want)
 	}
@@ -914,7 +914,7 @@ func TestRequestPathNoAlloc(t *testing.T) {
 
 func requestPathNoAlloc(t *testing.T, b *bench) {
 	o := fakeOpen("arm")
-	if ack := b.server.queries.open(&o); !ack.Accepted {
+	if ack := b.server.queries.open(&o, ""); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
 	obs := fakeObs(t)

@@ -6,6 +6,7 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/acl"
 	"edgert/server/manifest"
 	"edgert/wire"
 )
@@ -22,6 +23,7 @@ type service struct {
 	tasks     taskReader
 	limit     int // sessions
 	placement policy.Placement
+	access    *acl.Service // nil: the network has no listener of ours
 	network   wire.Session
 	clock     rt.Clock
 	log       *slog.Logger  // never blocks

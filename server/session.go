@@ -29,6 +29,7 @@ type Session struct {
 	actions  wire.Publisher // nil in tests of the pure parts
 	instance string         // names the process that opened it; empty: it did not say
 	host     string         // where that runs, for people
+	from     string         // the link or certificate that opened it, see wire.Query; empty: unknown
 	nonce    int64          // its chunks carry it; 0: none, for a robot that does not know the key
 
 	mailbox   mailbox

@@ -48,10 +48,12 @@ type Sample struct {
 
 // Query is one request to a queryable. Reply and ReplyErr may be called from the
 // callback or later from another goroutine; Finish must be called exactly once,
-// after the last reply. Key and Payload stay valid until Finish.
+// after the last reply. Key and Payload stay valid until Finish. From names the link
+// or certificate that asks; empty: unknown, as of whoever is behind a router.
 type Query interface {
 	Key() string
 	Payload() []byte
+	From() string
 	Reply(key string, payload []byte) error
 	ReplyErr(payload []byte) error
 	Finish()

@@ -38,6 +38,7 @@ type Config struct {
 	WarmupInferences int      `yaml:"warmup_inferences"` // before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
 	Clients          []string `yaml:"clients"`           // the robot ids that may open a session; empty: all
+	Routers          []string `yaml:"routers"`           // certificate names that may carry anybody: routers, other servers, an operator's tools
 	Scheduler        string   `yaml:"scheduler"`         // round_robin, the default
 	MaxBatch         int      `yaml:"max_batch"`         // robots per inference; 1, the default
 	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill; default 0

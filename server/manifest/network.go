@@ -87,6 +87,9 @@ func (c *Config) CheckTransport() error {
 	case tls != TLS{VerifyNameOnConnect: true} && !dials && !listens:
 		return c.Errorf("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
 	}
+	if len(c.Routers) > 0 && !c.Zenoh.TLS.EnableMTLS {
+		return c.Errorf("routers", "routers is set, but nobody is asked for a certificate: set zenoh.tls.enable_mtls too, or remove the key")
+	}
 	if err := network.Check(c.Transport()); err != nil {
 		return c.Errorf("zenoh.tls", "zenoh: %w", err)
 	}

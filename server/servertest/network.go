@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ type Network struct {
 	mu       sync.RWMutex // held for reading while samples are delivered
 	declared []*declaration
 
+	joined  int                    // sessions so far, guarded by mu
 	stalled bool                   // guarded by mu
 	held    map[string]wire.Sample // by key, guarded by mu
 }
@@ -45,8 +47,16 @@ type declaration struct {
 // NewNetwork returns a network without participants.
 func NewNetwork() *Network { return new(Network) }
 
-// Session joins the network.
-func (n *Network) Session() wire.Session { return session{n} }
+// Session joins the network, over a link of its own.
+func (n *Network) Session() wire.Session {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.joined++
+	return session{n, fmt.Sprint("link ", n.joined)}
+}
+
+// Routed joins the network behind a router, so that nobody knows who asks.
+func (n *Network) Routed() wire.Session { return session{n, ""} }
 
 // CountTokens returns how many live tokens match.
 func (n *Network) CountTokens(expr string) int { return len(n.find(token, expr)) }
@@ -125,7 +135,10 @@ func (n *Network) notify(key string, alive bool) {
 	}
 }
 
-type session struct{ *Network }
+type session struct {
+	*Network
+	name string // see wire.Query.From
+}
 
 func (s session) Publisher(key string, _ wire.QoS) (wire.Publisher, error) {
 	return s.declare(&declaration{kind: publisher, key: key}), nil
@@ -163,7 +176,7 @@ func (s session) Tokens(_ context.Context, expr string, _ time.Duration) (keys [
 func (s session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	var asked []*query
 	for _, d := range s.find(queryable, key) {
-		q := &query{key: key, payload: payload, done: make(chan struct{})}
+		q := &query{key: key, from: s.name, payload: payload, done: make(chan struct{})}
 		asked = append(asked, q)
 		d.query(q)
 	}
@@ -235,6 +248,7 @@ func (n *Network) Stall() (resume func()) {
 // query is one request to one queryable; its replies are read after done.
 type query struct {
 	key     string
+	from    string
 	payload []byte
 	replies []wire.Reply
 	done    chan struct{}
@@ -242,6 +256,7 @@ type query struct {
 
 func (q *query) Key() string     { return q.key }
 func (q *query) Payload() []byte { return q.payload }
+func (q *query) From() string    { return q.from }
 func (q *query) Finish()         { close(q.done) }
 
 func (q *query) Reply(key string, payload []byte) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/endpoint"
 )
 
@@ -31,6 +32,11 @@ type Config struct {
 	// all is taken, the links that hold the most are ended. Default: one largest
 	// message and 4 MiB.
 	Memory int
+
+	// Rights are those of an accepted link whose TLS certificate has these names: the DNS
+	// names of its subjectAltName, else its common name. nil rights, and no function:
+	// it may do everything. Default: none.
+	Rights func(names []string) *access.Rights
 
 	// Log gets one line for a link that comes or goes. It must not block.
 	// Default: none.

@@ -49,7 +49,8 @@ func (q *queryable) Undeclare() error {
 type inQuery struct {
 	// Constant.
 	s        *Session
-	up       upstream // who asks
+	up       upstream // on whose behalf
+	from     string   // who asks, see wire.Query
 	id       uint32   // the upstream's number for the query
 	qos      codec.QoS
 	key      string
@@ -71,8 +72,8 @@ type query struct {
 }
 
 // request asks the queryables that match, on the upstream's behalf.
-func (s *Session) request(from upstream, key string, m *codec.Request) {
-	q := &inQuery{s: s, up: from, id: m.ID, qos: m.QoS, key: key, cost: inQueryBytes + len(m.Query.Payload)}
+func (s *Session) request(up upstream, from, key string, m *codec.Request) {
+	q := &inQuery{s: s, up: up, from: from, id: m.ID, qos: m.QoS, key: key, cost: inQueryBytes + len(m.Query.Payload)}
 	if q.qos.Priority() == 0 { // the lane of declarations
 		q.qos |= codec.DefaultQoS
 	}
@@ -127,6 +128,7 @@ func (q *inQuery) ask() {
 
 func (q *inQuery) Key() string     { return q.key }
 func (q *inQuery) Payload() []byte { return q.payload }
+func (q *inQuery) From() string    { return q.from }
 
 // Reply sends one reply. Its key must match the query's.
 func (q *query) Reply(key string, payload []byte) error {

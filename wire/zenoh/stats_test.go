@@ -18,6 +18,7 @@ type Stats struct {
 	Queries      uint64 // queries beyond the limit of a link, answered with nothing
 	Replies      uint64 // replies beyond the limit of a Get, or with a foreign key
 	Routes       uint64 // times the cache of incoming keys overflowed
+	Denied       uint64 // messages that a link's certificate does not allow
 
 	RelayedSamples uint64 // samples passed on from one link to another, once per receiver
 	RelayedQueries uint64 // queries passed on, once whatever the number of links
@@ -41,6 +42,7 @@ func (s *Session) Stats() Stats {
 		st.Declarations += refused.Declarations.Load()
 		st.Queries += refused.Queries.Load()
 		st.Routes += refused.Routes.Load()
+		st.Denied = refused.Denied.Load()
 		st.RelayedSamples, st.RelayedQueries = relayed.Samples.Load(), relayed.Queries.Load()
 		st.RelayedReplies, st.RelayDropped = relayed.Replies.Load(), relayed.Dropped.Load()
 	}

@@ -146,7 +146,7 @@ func newSession(cfg Config) *Session {
 	s.epoch.Store(1)
 	s.events.init(s)
 	if len(cfg.listen) > 0 {
-		s.router = router.New(router.Config{Link: s.linkConfig(codec.Peer, s.zid), MaxSessions: cfg.MaxSessions, Log: cfg.Log,
+		s.router = router.New(router.Config{Link: s.linkConfig(codec.Peer, s.zid), MaxSessions: cfg.MaxSessions, Log: cfg.Log, Rights: cfg.Rights,
 			Event: func(from string, err error) { cfg.Links(LinkEvent{Endpoint: from, Up: err == nil, Err: err}) }}, inbox{s})
 		s.up = s.router.Port()
 	}

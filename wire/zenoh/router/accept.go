@@ -145,7 +145,7 @@ func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error
 	if err != nil {
 		return nil, v, err
 	}
-	if f, err = r.join(l, l.Remote().Role == codec.Client); err != nil {
+	if f, err = r.join(l, l.Remote().Role == codec.Client, r.identify(conn, l)); err != nil {
 		l.Discard()
 	}
 	return f, v, err

@@ -26,6 +26,9 @@ func (f *face) declared(m *codec.Declare) {
 			return
 		}
 	}
+	if kind, is := declares[m.Kind]; is && !f.may(kind, key) {
+		return
+	}
 	r := f.r
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -152,8 +152,12 @@ func (e *entry) holder(f *face) *holder {
 // visible reports whether a link is to know of the entry: when somebody else
 // has declared it, and not only nodes that the remote reaches without us. Peers
 // and routers reach each other; only clients need us between. Tokens are shown
-// to the client that holds them, as routers do since 1.9.
+// to the client that holds them, as routers do since 1.9. A link whose certificate
+// bounds it sees what has to do with what it may do.
 func (e *entry) visible(f *face) bool {
+	if !f.who.rights.Concerns(concerns[e.kind], e.key) {
+		return false
+	}
 	if !f.isClient {
 		return e.clients > 0
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgert/wire"
+	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/link"
 	"edgert/wire/zenoh/remote"
@@ -26,6 +27,7 @@ type face struct {
 	link     *link.Link // nil for the port
 	isClient bool       // it asks by interests, and we relay for it; else both of us declare everything
 	host     string     // see link.Host
+	who      identity
 
 	outlet *outlet // what routes know of it
 
@@ -36,8 +38,9 @@ type face struct {
 	// Owner: the link's reader.
 	numbers remote.Numbers
 	routes  map[string]*route
-	spare   route      // for a key that is not remembered
-	relayed codec.Push // on its way to other links
+	spare   route                    // for a key that is not remembered
+	relayed codec.Push               // on its way to other links
+	denials [access.NumMessages]bool // kinds of which one was denied and told
 
 	// Guarded by r.mu.
 	declarations [len(kinds)]map[uint32]*entry // what the remote has declared, by its numbers
@@ -72,7 +75,7 @@ var errSecondLink = errors.New("already connected to this node on another link")
 // Join adds a link to a peer or router that was dialled. run carries it until it
 // ends, and says why.
 func (r *Router) Join(l *link.Link) (run func() error, err error) {
-	f, err := r.join(l, false)
+	f, err := r.join(l, false, identity{})
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +83,9 @@ func (r *Router) Join(l *link.Link) (run func() error, err error) {
 }
 
 // join adds a link and declares everything on it.
-func (r *Router) join(l *link.Link, isClient bool) (*face, error) {
+func (r *Router) join(l *link.Link, isClient bool, who identity) (*face, error) {
 	f := r.newFace()
-	f.link, f.isClient, f.host = l, isClient, link.Host(l.Addr())
+	f.link, f.isClient, f.host, f.who = l, isClient, link.Host(l.Addr()), who
 	f.outlet.link.Store(l)
 	r.mu.Lock()
 	defer r.mu.Unlock()

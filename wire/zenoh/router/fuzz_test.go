@@ -17,7 +17,7 @@ type session struct{ port *Port }
 
 func (s *session) Receive([]byte)           {}
 func (s *session) Push([]byte, *codec.Push) {}
-func (s *session) Handle(m *codec.Message) {
+func (s *session) Handle(m *codec.Message, _ string) {
 	if m.Kind == codec.KindRequest {
 		s.send(codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}})
 	}

@@ -115,6 +115,9 @@ func (f *face) asked(m *codec.Interest) {
 	if m.Restricted {
 		i.key, valid = f.key(m.Expr)
 	}
+	if valid && m.Mode != codec.InterestFinal && i.about&codec.AboutTokens != 0 && !f.mayWatch(i.key) {
+		i.about &^= codec.AboutTokens
+	}
 	future := m.Mode&codec.InterestFuture != 0 && f.isClient && valid
 	if future || m.Mode == codec.InterestFinal {
 		f.takeBack(m.ID) // the same number again replaces

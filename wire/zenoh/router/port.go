@@ -1,6 +1,7 @@
 package router
 
 import (
+	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/link"
 )
@@ -13,9 +14,9 @@ type Client interface {
 	Receive(msg []byte)
 	// Push takes a sample for which the session has a subscriber, Handle a query or
 	// a reply for it, both on the reader of the link that it came on; what they lend
-	// is valid until they return.
+	// is valid until they return. from names who asks a query, see wire.Query.
 	Push(key []byte, m *codec.Push)
-	Handle(m *codec.Message)
+	Handle(m *codec.Message, from string)
 	// Full reports whether so much waits that nothing should come that can be
 	// refused.
 	Full() bool
@@ -53,7 +54,7 @@ func (p *Port) Receivers(dst []*link.Link, key string) []*link.Link {
 		}
 	}
 	for _, to := range r.peers {
-		if !to.ready && to.found != r.search {
+		if !to.ready && to.who.rights.Allows(access.DeclareSubscriber, key) && to.found != r.search {
 			dst = append(dst, to.link)
 		}
 	}

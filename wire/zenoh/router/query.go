@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/keyexpr"
 	"edgert/wire/zenoh/link"
@@ -43,6 +44,9 @@ func (f *face) request(m *codec.Request) {
 	r := f.r
 	q := &query{asker: f, id: m.ID, qos: relayedQoS(m.QoS), waiting: map[*face]bool{}}
 	key, ok := f.key(m.Expr)
+	if ok && !f.mayAsk(q, key, m.Query.Payload) {
+		return
+	}
 	r.mu.Lock()
 	var to []*face
 	if ok && !f.gone {
@@ -81,7 +85,7 @@ func (f *face) request(m *codec.Request) {
 	for _, o := range to {
 		if o.link == nil {
 			lent := out // out itself stays on the stack
-			r.port.client.Handle(&lent)
+			r.port.client.Handle(&lent, f.who.name)
 			continue
 		}
 		if msg == nil {
@@ -131,7 +135,7 @@ func (r *Router) queryables(key string, target codec.Target, asker *face) (to []
 		}
 	}
 	for _, f := range r.peers {
-		if !f.ready { // it knows best itself
+		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // it knows best itself
 			add(f)
 		}
 	}
@@ -183,7 +187,7 @@ func (f *face) response(m *codec.Response, try bool) error {
 	}
 	if q.asker.link == nil {
 		lent := out // out itself stays on the stack
-		r.port.client.Handle(&lent)
+		r.port.client.Handle(&lent, "")
 		return nil
 	}
 	err := q.asker.link.Send(codec.AppendMessage(nil, &out), link.Delivery{QoS: q.qos, Reliable: true, NoWait: try, MaxWait: relayPatience})

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/keyexpr"
 	"edgert/wire/zenoh/link"
@@ -27,6 +28,7 @@ type route struct {
 	key     string
 	epoch   uint64 // epoch of the subscriptions when they were matched
 	session bool   // the session has a subscriber
+	denied  bool   // the link may not publish on it
 	links   []*outlet
 	cost    int64 // its part of Router.routeBytes; 0: it is not remembered
 }
@@ -50,6 +52,10 @@ func (f *face) push(m *codec.Push, reliable bool) {
 		if to = f.match(key, to); to == nil {
 			return
 		}
+	}
+	if to.denied {
+		f.deny(access.Put)
+		return
 	}
 	if to.session {
 		f.r.port.client.Push(key, m)
@@ -101,6 +107,12 @@ func (f *face) match(key []byte, known *route) *route {
 			return nil
 		}
 		known = f.newRoute(string(key))
+		known.denied = !f.who.rights.Allows(access.Put, known.key)
+	}
+	if known.denied {
+		known.epoch, known.session, known.links = r.epoch.Load(), false, known.links[:0]
+		f.tell(access.Put, known.key)
+		return known
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +136,7 @@ func (f *face) match(key []byte, known *route) *route {
 	}
 	if r.unready > 0 {
 		for _, to := range r.peers {
-			if !to.ready {
+			if !to.ready && to.who.rights.Allows(access.DeclareSubscriber, known.key) {
 				add(to)
 			}
 		}

@@ -17,7 +17,7 @@
 // and sends its own straight to the links that want them (Port.Receivers).
 //
 // Files in the order of the data: accept.go takes connections in and evicts,
-// face.go is one link, declared.go what its remote declares, entry.go all that is
+// face.go is one link, guard.go what it may do, declared.go what its remote declares, entry.go all that is
 // declared on one key and who is told of it, interest.go what clients want to be
 // told of, route.go samples, query.go queries and replies, port.go the session.
 package router
@@ -28,6 +28,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
 	"edgert/wire/zenoh/keyexpr"
@@ -38,6 +39,11 @@ import (
 type Config struct {
 	Link        link.Config // for all links; its role is Peer, its Budget bounds all of them together
 	MaxSessions int         // accepted links
+
+	// Rights are those of a link whose TLS certificate has these names (the DNS names of
+	// its subjectAltName, else its common name); nil: it may do everything, as may one
+	// without a certificate.
+	Rights func(names []string) *access.Rights
 
 	// Log gets one line for an accepted link that comes or goes, and Event hears
 	// the same: err is nil for one that is up. Neither may block.
@@ -141,6 +147,7 @@ type Refused struct {
 	Declarations atomic.Uint64
 	Queries      atomic.Uint64
 	Routes       atomic.Uint64
+	Denied       atomic.Uint64
 }
 
 // Relayed counts what went from link to link, past the session.

@@ -1,0 +1,16 @@
+package manifest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Names of routers mean nothing where nobody shows a certificate.
+func TestRoutersNeedCertificates(t *testing.T) {
+	c := Default()
+	c.Routers = []string{"router-1"}
+	if err := c.CheckTransport(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "enable_mtls") {
+		t.Errorf("routers without enable_mtls: %v, want a refusal that names enable_mtls", err)
+	}
+}

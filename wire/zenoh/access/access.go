@@ -1,0 +1,119 @@
+// Package access says what the remote of one link may do at a listener, in the
+// terms of the official router's access control: a message is allowed when one of
+// the key expressions for its kind includes the message's own.
+//
+// The listener (package router) asks it about links that showed a certificate; the
+// application says which rights a certificate's names give.
+package access
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"edgert/wire/zenoh/keyexpr"
+)
+
+// Message is a kind of what a remote says.
+type Message uint8
+
+// The kinds; their names are those of access_control in the official router's
+// configuration. Put stands for delete too, LivelinessQuery for
+// declare_liveliness_subscriber.
+const (
+	Put Message = iota
+	DeclareSubscriber
+	Query
+	DeclareQueryable
+	LivelinessToken
+	LivelinessQuery
+	NumMessages
+)
+
+func (m Message) String() string {
+	return [NumMessages]string{"put", "declare_subscriber", "query", "declare_queryable", "liveliness_token", "liveliness_query"}[m]
+}
+
+// does is the kind as a verb, for people.
+func (m Message) does() string {
+	return [NumMessages]string{"publish on", "subscribe to", "ask", "answer", "show a token at", "watch tokens at"}[m]
+}
+
+// Rights are what one link may do. A nil *Rights allows everything.
+type Rights struct {
+	Name  string                // who the certificate says that it is
+	Allow [NumMessages][]string // key expressions for each kind
+
+	// Payload looks into a query that its key allows; nil: none is looked into. The
+	// payload is lent until it returns.
+	Payload func(key string, payload []byte) error
+
+	Denied *Counters // what was denied, of all links together; nil: nobody counts
+}
+
+// Counters count what was denied, by kind.
+type Counters [NumMessages]atomic.Uint64
+
+// Allows reports whether a message of kind m on key may pass. key must have passed
+// keyexpr.Check.
+func (r *Rights) Allows(m Message, key string) bool {
+	if r == nil {
+		return true
+	}
+	for _, allowed := range r.Allow[m] {
+		if keyexpr.Includes(allowed, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// Concerns reports whether a declaration on key has to do with anything that the
+// link may do by a message of kind m: what others declare is not shown to it
+// otherwise.
+func (r *Rights) Concerns(m Message, key string) bool {
+	if r == nil {
+		return true
+	}
+	for _, allowed := range r.Allow[m] {
+		if keyexpr.Intersects(allowed, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// Check reports why a query may not pass, nil when it may.
+func (r *Rights) Check(key string, payload []byte) error {
+	if !r.Allows(Query, key) {
+		return r.Why(Query, key)
+	}
+	if r == nil || r.Payload == nil {
+		return nil
+	}
+	if err := r.Payload(key, payload); err != nil {
+		return fmt.Errorf("%s%w", denied, err)
+	}
+	return nil
+}
+
+// Count counts one that was denied.
+func (r *Rights) Count(m Message) {
+	if r.Denied != nil {
+		r.Denied[m].Add(1)
+	}
+}
+
+const denied = "access denied: "
+
+// Why says in words that m on key is denied.
+func (r *Rights) Why(m Message, key string) error {
+	may := "nothing"
+	if allow := r.Allow[m]; len(allow) > 0 {
+		may = strings.Join(allow, ", ")
+	}
+	return fmt.Errorf("%sits certificate names %s, who may not %s %s, but %s", denied, r.Name, m.does(), key, may)
+}
+
+// IsDenied reports whether the error reply to a query is a listener's refusal.
+func IsDenied(reply []byte) bool { return strings.HasPrefix(string(reply), denied) }

@@ -1,0 +1,106 @@
+package router
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net"
+
+	"edgert/wire/zenoh/access"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/link"
+)
+
+// identity is who is at the other end of a link, and what that may do there.
+type identity struct {
+	name   string         // see wire.Query.From
+	rights *access.Rights // nil: everything
+}
+
+// identify names the remote by its certificate where that bounds it, else, when it
+// is a client, by its link. One that may carry others has no name.
+func (r *Router) identify(conn net.Conn, l *link.Link) identity {
+	names, certified := endpoint.CertificateNames(conn)
+	if certified && r.cfg.Rights != nil {
+		if rights := r.cfg.Rights(names); rights != nil {
+			return identity{"certificate " + rights.Name, rights}
+		}
+		return identity{}
+	}
+	if l.Remote().Role != codec.Client {
+		return identity{}
+	}
+	return identity{name: fmt.Sprintf("link %s of %s", hex.EncodeToString([]byte(l.Remote().ZID)), l.Addr())}
+}
+
+// declares are the kinds of declarations that rights are about.
+var declares = map[codec.DeclareKind]access.Message{
+	codec.DeclareSubscriber: access.DeclareSubscriber,
+	codec.DeclareQueryable:  access.DeclareQueryable,
+	codec.DeclareToken:      access.LivelinessToken,
+}
+
+// concerns are what one must be allowed to do to be shown declarations of a kind.
+var concerns = map[codec.DeclareKind]access.Message{
+	codec.DeclareSubscriber: access.Put,
+	codec.DeclareQueryable:  access.Query,
+	codec.DeclareToken:      access.LivelinessQuery,
+}
+
+// may reports whether the remote may declare something on key. Owner: the link's
+// reader, as of all of this file.
+func (f *face) may(m access.Message, key string) bool {
+	if f.who.rights.Allows(m, key) {
+		return true
+	}
+	f.deny(m)
+	f.tell(m, key)
+	return false
+}
+
+// mayWatch reports whether the remote may be told of the tokens that match key;
+// "" is all tokens.
+func (f *face) mayWatch(key string) bool {
+	if key == "" && f.who.rights != nil {
+		key = "**"
+	}
+	return f.may(access.LivelinessQuery, key)
+}
+
+// mayAsk reports whether a query may pass. It answers one that may not.
+func (f *face) mayAsk(q *query, key string, payload []byte) bool {
+	err := f.who.rights.Check(key, payload)
+	if err == nil {
+		return true
+	}
+	f.deny(access.Query)
+	f.log(access.Query, err)
+	f.send(&codec.Message{Kind: codec.KindResponse, Response: codec.Response{
+		Envelope: codec.Envelope{QoS: q.qos}, ID: q.id, Expr: codec.Key([]byte(key)), Err: true,
+		Responder: codec.Entity{ZID: f.r.cfg.Link.ZID}, Data: codec.Data{Payload: []byte(err.Error())},
+	}}, link.Delivery{QoS: q.qos, Reliable: true, NoWait: true})
+	q.sendFinal()
+	return false
+}
+
+// deny counts what is not passed on.
+//
+//rt:noalloc
+func (f *face) deny(m access.Message) {
+	f.r.refused.Denied.Add(1)
+	f.who.rights.Count(m)
+}
+
+// tell logs the first message of a kind that was denied to the link.
+func (f *face) tell(m access.Message, key string) {
+	if !f.denials[m] {
+		f.log(m, f.who.rights.Why(m, key))
+	}
+}
+
+func (f *face) log(m access.Message, why error) {
+	if !f.denials[m] {
+		f.denials[m] = true
+		f.r.cfg.Log(fmt.Sprintf("%s: %v (its further ones of this kind are only counted)", f.link.Addr(), why))
+	}
+}
