@@ -1,7 +1,7 @@
 // Package policy runs exported policies.
 //
-// A bundle is a directory with a graph (policy.onnx), its description (bundle.json)
-// and recorded input-output pairs (golden/). The graph is a pure function of
+// A bundle is a directory with a graph (policy.onnx, or prefix.onnx and step.onnx),
+// its description (bundle.json) and recorded input-output pairs (golden/). The graph is a pure function of
 // pictures, joint state, noise, the actions already committed (the prefix) and the
 // Real-Time Chunking controls; it returns the next H actions. Nothing is remembered
 // between inferences, so one graph serves any number of robots, alone or in one
@@ -35,6 +35,8 @@ const (
 
 	manifestName = "bundle.json"
 	graphName    = "policy.onnx"
+	prefixName   = "prefix.onnx"
+	stepName     = "step.onnx"
 	goldenDir    = "golden"
 	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"

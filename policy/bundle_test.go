@@ -158,7 +158,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"delay as long as the chunk", set("rtc_max_delay", 50), "rtc_max_delay is 50"},
 		{"guidance beyond the chunk", set("prefix_end", 51), "prefix_end is 51"},
 		{"prefix in model space", set("prefix_space", "model"), `prefix_space is "model"`},
-		{"two graphs", set("form", "split"), "two graphs are not served yet"},
+		{"two graphs", set("form", "split"), "files does not list step.onnx"},
 		{"unknown form", set("form", "loop"), `form is "loop"`},
 		{"more observations than a robot keeps", set("observation_steps", 17), "observation_steps is 17, want 0 to 16"},
 		{"noise of no width", func(m map[string]any) { m["noise_rows"] = 8; delete(m, "noise_dim") }, "noise_rows is 8 with noise_dim 0"},

@@ -141,14 +141,15 @@ func checkProvider(d Device) error {
 	return nil
 }
 
-// sessionOptions returns the library's session options for the model's device.
-func (m *Model) sessionOptions() (*ort.Options, error) {
+// sessionOptions returns the library's session options for the model's device and a
+// graph with these inputs.
+func (m *Model) sessionOptions(graph string, inputs []port) (*ort.Options, error) {
 	options, err := m.opt.session()
 	if err != nil || m.gpu == nil {
 		return options, err
 	}
 	if m.device.Kind == deviceTensorRT {
-		err = m.addTensorRT(options)
+		err = m.addTensorRT(options, graph, inputs)
 	}
 	if err == nil { // what TensorRT does not take, CUDA does
 		if err = options.Add(ort.CUDA, m.cudaOptions(), m.gpu.compute.Pointer()); err != nil {
@@ -162,8 +163,8 @@ func (m *Model) sessionOptions() (*ort.Options, error) {
 	return options, nil
 }
 
-func (m *Model) addTensorRT(options *ort.Options) error {
-	keys, err := m.tensorRT()
+func (m *Model) addTensorRT(options *ort.Options, graph string, inputs []port) error {
+	keys, err := m.tensorRT(graph, inputs)
 	if err != nil {
 		return err
 	}
@@ -187,14 +188,18 @@ func (m *Model) cudaOptions() map[string]string {
 }
 
 // tensorRT keeps built engines on disk: building takes minutes. Engines fit one
-// bundle, library, driver and architecture, so each such set has a folder.
-func (m *Model) tensorRT() (map[string]string, error) {
+// bundle, library, driver and architecture, so each such set has a folder, and in it
+// each of two graphs its own.
+func (m *Model) tensorRT(graph string, inputs []port) (map[string]string, error) {
 	hardware, err := cuda.Describe(m.device.ID)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
 	}
 	version, _ := RuntimeVersion()
 	dir := filepath.Join(m.opt.CacheDir, fmt.Sprintf("tensorrt-%s-ort%s-%s", m.bundle.SHA256[:16], version, hardware))
+	if graph != graphName {
+		dir = filepath.Join(dir, strings.TrimSuffix(graph, filepath.Ext(graph)))
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("policy: folder of TensorRT's engines: %w", err)
 	}
@@ -204,18 +209,18 @@ func (m *Model) tensorRT() (map[string]string, error) {
 		"trt_engine_cache_path":             dir,
 		"trt_timing_cache_enable":           "1",
 		"trt_timing_cache_path":             dir,
-		"trt_profile_min_shapes":            m.profile(1),
-		"trt_profile_opt_shapes":            m.profile(m.opt.MaxBatch),
-		"trt_profile_max_shapes":            m.profile(m.opt.MaxBatch),
+		"trt_profile_min_shapes":            profile(inputs, 1),
+		"trt_profile_opt_shapes":            profile(inputs, m.opt.MaxBatch),
+		"trt_profile_max_shapes":            profile(inputs, m.opt.MaxBatch),
 		"trt_cuda_graph_enable":             zeroOrOne(m.opt.CUDAGraph),
 		"trt_context_memory_sharing_enable": "1",
 	}, nil
 }
 
 // profile writes the inputs' shapes for a batch as TensorRT's provider reads them.
-func (m *Model) profile(batch int) string {
+func profile(inputs []port, batch int) string {
 	var shapes []string
-	for _, p := range m.bundle.inputs() {
+	for _, p := range inputs {
 		dims := []string{strconv.Itoa(batch)}
 		for _, d := range p.shape {
 			dims = append(dims, strconv.FormatInt(d, 10))

@@ -158,30 +158,43 @@ func (g *gpu) close() {
 	}
 }
 
-// run is what one buffer and batch size needs to run.
+// run is what one buffer and batch size needs to run: the policy, or the prefix and
+// the steps of one in two graphs.
 type run struct {
+	head  pass
+	steps [2]pass // from x to its twin, and back
+}
+
+// pass is one run of a graph.
+type pass struct {
+	session *ort.Session
 	binding *ort.Binding
 	options *ort.RunOptions
 }
 
-// newRun adds run number id, whose binding is still empty.
-func (m *Model) newRun(id int) (r run, err error) {
-	if r.binding, err = m.session.NewBinding(); err != nil {
-		return r, err
+//rt:noalloc
+func (p *pass) run() error { return p.session.Run(p.binding, p.options) }
+
+// newPass adds a pass, whose binding is still empty.
+func (m *Model) newPass(session *ort.Session) (p pass, err error) {
+	p.session = session
+	if p.binding, err = session.NewBinding(); err != nil {
+		return p, err
 	}
-	if r.options, err = ort.NewRunOptions(); err != nil {
-		r.binding.Close()
-		return r, err
+	if p.options, err = ort.NewRunOptions(); err != nil {
+		p.binding.Close()
+		return p, err
 	}
-	m.runs = append(m.runs, r)
+	id := len(m.passes)
+	m.passes = append(m.passes, p)
 	if m.gpu == nil {
-		return r, nil
+		return p, nil
 	}
 	// The wait is ours, after the copies back. A captured graph is one of its
-	// addresses, which each buffer and batch size has its own of.
-	return r, errors.Join(
-		r.options.Set("disable_synchronize_execution_providers", "1"),
-		r.options.Set("gpu_graph_id", strconv.Itoa(id)),
+	// addresses, which each pass has its own of.
+	return p, errors.Join(
+		p.options.Set("disable_synchronize_execution_providers", "1"),
+		p.options.Set("gpu_graph_id", strconv.Itoa(id)),
 	)
 }
 

@@ -295,7 +295,7 @@ func TestProviderOptions(t *testing.T) {
 	if err := openGPU(m.device); err != nil {
 		t.Fatal(err)
 	}
-	trt, err := m.tensorRT()
+	trt, err := m.tensorRT(graphName, b.inputs())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,14 @@ const (
 	outputRobot = "chunk_robot"
 )
 
+// graphs are the files of the policy's graphs, that which takes the request first.
+func (m *Meta) graphs() []string {
+	if m.Form == formSplit {
+		return []string{prefixName, stepName}
+	}
+	return []string{graphName}
+}
+
 // DTypes are those that a graph may compute in; the first is that of a bundle that
 // names none.
 var DTypes = []string{"float32", "float16", "bfloat16"}
@@ -50,6 +58,15 @@ type port struct {
 
 func (p port) String() string {
 	return fmt.Sprintf("%s %s %v", p.name, p.kind, append([]int64{anyBatch}, p.shape...))
+}
+
+// rowBytes is the size of a row.
+func (p port) rowBytes() int {
+	bytes := p.kind.Size()
+	for _, d := range p.shape {
+		bytes *= int(d)
+	}
+	return bytes
 }
 
 // inputs returns what the graph must take, in a fixed order.
@@ -95,14 +112,6 @@ func (m *Meta) outputs() []port {
 		{outputModel, ort.Float32, shape},
 		{outputRobot, ort.Float32, shape},
 	}
-}
-
-// checkGraph names every difference of the graph from bundle.json.
-func checkGraph(m *Meta, inputs, outputs []ort.Port) error {
-	return errors.Join(
-		comparePorts("input", m.inputs(), inputs),
-		comparePorts("output", m.outputs(), outputs),
-	)
 }
 
 func comparePorts(side string, want []port, have []ort.Port) error {

@@ -113,8 +113,8 @@ type Meta struct {
 	NoiseDim  int `json:"noise_dim,omitempty"`
 	NoiseRows int `json:"noise_rows,omitempty"`
 
-	// Form says where the sampler's loop is: empty in policy.onnx, formSplit in two
-	// graphs.
+	// Form says where the sampler's loop is: empty in policy.onnx, formSplit here:
+	// prefix.onnx runs once for a request and step.onnx NumSteps times.
 	Form string `json:"form,omitempty"`
 
 	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay
@@ -264,7 +264,7 @@ func (m *Meta) checkSampler() (c checks) {
 	c.want(m.NoiseRows >= 0 && m.NoiseRows <= maxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows, maxRows)
 	c.want(m.NoiseRows == 0 || m.NoiseDim > 0, "noise_rows is %d with noise_dim 0, want neither or both", m.NoiseRows)
 	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= maxObserved, "observation_steps is %d, want 0 to %d", m.ObservationSteps, maxObserved)
-	c.want(m.Form != formSplit, "form is %q: policies in two graphs are not served yet, export with --form loop", m.Form)
+	c.want(m.Form != formSplit || m.NumSteps >= 1 && m.NoiseDim >= 1, "num_steps is %d and noise_dim %d with form %q, want both above 0: its steps begin with noise", m.NumSteps, m.NoiseDim, m.Form)
 	c.want(m.Form == "" || m.Form == formSplit, "form is %q, want nothing or %s", m.Form, formSplit)
 	if m.Tokenizer != nil {
 		if err := m.Tokenizer.Check(len(m.StateNames)); err != nil {
@@ -279,7 +279,9 @@ func (m *Meta) checkSampler() (c checks) {
 }
 
 func (m *Meta) checkFiles() (c checks) {
-	c.want(m.Files[graphName] != "", "files does not list %s with its sha256", graphName)
+	for _, name := range m.graphs() {
+		c.want(m.Files[name] != "", "files does not list %s with its sha256", name)
+	}
 	for name, sum := range m.Files {
 		c.want(len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "", "files[%q] is %q, want a sha256 in lower-case hex", name, sum)
 	}

@@ -77,7 +77,9 @@ type Model struct {
 	device         Device
 	instead        error // why device is not what was asked for
 	session        *ort.Session
+	loop           *loop         // the steps of a policy in two graphs, whose first is session; else nil
 	runs           []run         // [buffer * MaxBatch + batch - 1]
+	passes         []pass        // of all runs
 	tensors        []*ort.Tensor // of all bindings
 	host           []unsafe.Pointer
 	gpu            *gpu // nil: the CPU computes on the tensors themselves
@@ -133,7 +135,7 @@ func (m *Model) open() (err error) {
 			return err
 		}
 	}
-	if err := m.load(filepath.Join(m.bundle.Dir, graphName)); err != nil {
+	if err := m.load(); err != nil {
 		return err
 	}
 	if err := m.allocate(); err != nil {
@@ -148,35 +150,57 @@ func (m *Model) open() (err error) {
 	return m.warm()
 }
 
-// load makes the session and compares its graph with bundle.json.
-func (m *Model) load(path string) error {
-	options, err := m.sessionOptions()
-	if err != nil {
+// load makes the sessions and compares their graphs with bundle.json.
+func (m *Model) load() (err error) {
+	if m.bundle.Form != formSplit {
+		m.session, _, err = m.loadGraph(graphName, m.bundle.inputs(), m.bundle.outputs())
 		return err
 	}
+	var given []ort.Port
+	if m.session, given, err = m.loadGraph(prefixName, m.bundle.inputs(), nil); err != nil {
+		return err
+	}
+	m.loop, err = m.loadLoop(given)
+	return err
+}
+
+// loadGraph opens one graph, which must take these inputs and scalars and give these
+// outputs; none: the caller looks at those that it has.
+func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (session *ort.Session, outputs []ort.Port, err error) {
+	path := filepath.Join(m.bundle.Dir, name)
+	options, err := m.sessionOptions(name, want)
+	if err != nil {
+		return nil, nil, err
+	}
 	defer options.Close()
-	if m.session, err = ort.NewSession(path, options); err != nil {
+	if session, err = ort.NewSession(path, options); err != nil {
 		var refused *ort.Error
 		if m.opt.CUDAGraph && strings.Contains(err.Error(), "graph capture") {
-			return fmt.Errorf("%w: %s cannot be recorded as a CUDA graph, so do not ask for one: %w", ErrBundle, path, err)
+			return nil, nil, fmt.Errorf("%w: %s cannot be recorded as a CUDA graph, so do not ask for one: %w", ErrBundle, path, err)
 		}
 		if m.device.GPU() && !(errors.As(err, &refused) && refused.OfGraph()) {
-			return fmt.Errorf("%w: %s does not open on %s: %w", ErrNoDevice, path, m.device, err)
+			return nil, nil, fmt.Errorf("%w: %s does not open on %s: %w", ErrNoDevice, path, m.device, err)
 		}
-		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
 	}
-	inputs, err := m.session.Inputs()
-	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
-	}
-	outputs, err := m.session.Outputs()
+	inputs, err := session.Inputs()
 	if err == nil {
-		err = checkGraph(&m.bundle.Meta, inputs, outputs)
+		inputs, err = takeScalars(inputs, scalars)
+	}
+	if err == nil {
+		outputs, err = session.Outputs()
+	}
+	if err == nil {
+		err = comparePorts("input", want, inputs)
+		if give != nil {
+			err = errors.Join(err, comparePorts("output", give, outputs))
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+		session.Close()
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
 	}
-	return nil
+	return session, outputs, nil
 }
 
 // warm runs every batch size, and on a GPU every buffer: the first run of a shape
@@ -316,7 +340,7 @@ func (m *Model) RunBuffer(k, batch int) error {
 	}
 	r := &m.runs[k*m.opt.MaxBatch+batch-1]
 	if m.gpu == nil {
-		if err := m.session.Run(r.binding, r.options); err != nil {
+		if err := m.compute(r); err != nil {
 			return runError(err)
 		}
 		return nil
@@ -325,13 +349,21 @@ func (m *Model) RunBuffer(k, batch int) error {
 	if err := m.gpu.before(k, first, batch); err != nil {
 		return runError(err)
 	}
-	if err := m.session.Run(r.binding, r.options); err != nil {
+	if err := m.compute(r); err != nil {
 		return runError(err)
 	}
 	if err := m.gpu.after(first, batch); err != nil {
 		return runError(err)
 	}
 	return nil
+}
+
+//rt:noalloc
+func (m *Model) compute(r *run) error {
+	if err := r.head.run(); err != nil || m.loop == nil {
+		return err
+	}
+	return m.loop.run(r, m.gpu)
 }
 
 // Stage begins to bring rows of buffer k to the device while another buffer runs,
@@ -363,8 +395,8 @@ func (m *Model) Stage(k, batch int) error {
 // Owner: any goroutine, until Close.
 func (m *Model) Terminate() error {
 	var errs []error
-	for _, r := range m.runs {
-		errs = append(errs, r.options.Terminate())
+	for _, p := range m.passes {
+		errs = append(errs, p.options.Terminate())
 	}
 	return errors.Join(errs...)
 }
@@ -415,12 +447,15 @@ func (m *Model) Finite(i int) bool {
 
 // Close releases the session and the tensors. All lent slices are invalid then.
 func (m *Model) Close() error {
-	for _, r := range m.runs {
-		r.binding.Close()
-		r.options.Close()
+	for _, p := range m.passes {
+		p.binding.Close()
+		p.options.Close()
 	}
 	for _, t := range m.tensors {
 		t.Close()
+	}
+	if m.loop != nil {
+		m.loop.close()
 	}
 	if m.session != nil {
 		m.session.Close()

@@ -113,7 +113,41 @@ func (m *Model) allocate() error {
 	return nil
 }
 
-// bind makes one binding per buffer and batch size; those of a buffer share its
+// place is where the rows of an input or output lie for the session.
+type place struct {
+	port
+	base   unsafe.Pointer
+	shared bool // by all buffers, of which one runs at a time
+}
+
+// places returns those of the policy's own inputs and outputs, on a GPU with twins.
+func (m *Model) places() (inputs, outputs []place, err error) {
+	find := func(p port, input bool) (place, error) {
+		t := m.memory(p.name)
+		if m.gpu == nil {
+			return place{port: p, base: t.pointer()}, nil
+		}
+		twin, err := m.gpu.lane(&t, input, m.opt.Buffers*m.opt.MaxBatch)
+		return place{port: p, base: twin}, err
+	}
+	for _, p := range m.bundle.inputs() {
+		at, err := find(p, true)
+		if err != nil {
+			return nil, nil, err
+		}
+		inputs = append(inputs, at)
+	}
+	for _, p := range m.bundle.outputs() {
+		at, err := find(p, false)
+		if err != nil {
+			return nil, nil, err
+		}
+		outputs = append(outputs, at)
+	}
+	return inputs, outputs, nil
+}
+
+// bind makes the bindings of each buffer and batch size; those of a buffer share its
 // memory. A run with a prepared binding allocates nothing.
 func (m *Model) bind() error {
 	where, err := m.where()
@@ -121,48 +155,75 @@ func (m *Model) bind() error {
 		return err
 	}
 	defer where.Close()
-	ports := append(m.bundle.inputs(), m.bundle.outputs()...)
-	bases := make([]unsafe.Pointer, len(ports)) // where the session sees each port's first row
-	for i, p := range ports {
-		t := m.memory(p.name)
-		bases[i] = t.pointer()
-		if m.gpu != nil {
-			if bases[i], err = m.gpu.lane(&t, i < len(m.bundle.inputs()), m.opt.Buffers*m.opt.MaxBatch); err != nil {
-				return err
-			}
+	inputs, outputs, err := m.places()
+	if err != nil {
+		return err
+	}
+	if m.loop != nil {
+		if err := m.loop.allocate(m, where); err != nil {
+			return err
 		}
 	}
 	for first := 0; first < m.opt.Buffers*m.opt.MaxBatch; first += m.opt.MaxBatch {
 		for batch := 1; batch <= m.opt.MaxBatch; batch++ {
-			r, err := m.newRun(len(m.runs))
-			if err != nil {
+			if err := m.bindRun(where, inputs, outputs, first, batch); err != nil {
 				return err
-			}
-			for i, p := range ports {
-				tie := r.binding.Input
-				if i >= len(m.bundle.inputs()) {
-					tie = r.binding.Output
-				}
-				if err := m.tie(tie, where, p, bases[i], first, batch); err != nil {
-					return err
-				}
 			}
 		}
 	}
 	return nil
 }
 
-// tie binds rows first to first+batch-1 of a port whose rows begin at base.
-func (m *Model) tie(bind func(string, *ort.Tensor) error, where *ort.Memory, p port, base unsafe.Pointer, first, batch int) error {
-	t := m.memory(p.name)
-	size := t.rowBytes()
-	tensor, err := ort.NewTensor(where, unsafe.Add(base, first*size), batch*size, p.kind, append([]int64{int64(batch)}, p.shape...)...)
+// bindRun adds the run of rows first to first+batch-1.
+func (m *Model) bindRun(where *ort.Memory, inputs, outputs []place, first, batch int) (err error) {
+	var r run
+	given := outputs
+	if m.loop != nil {
+		given = append([]place{m.loop.x[0]}, m.loop.carried...)
+	}
+	if r.head, err = m.bindPass(m.session, where, inputs, given, first, batch); err != nil {
+		return err
+	}
+	if m.loop != nil {
+		if err := m.loop.bind(m, &r, where, inputs, outputs, first, batch); err != nil {
+			return err
+		}
+	}
+	m.runs = append(m.runs, r)
+	return nil
+}
+
+func (m *Model) bindPass(session *ort.Session, where *ort.Memory, inputs, outputs []place, first, batch int) (pass, error) {
+	p, err := m.newPass(session)
 	if err != nil {
-		return fmt.Errorf("tensor %s, batch %d: %w", p, batch, err)
+		return p, err
+	}
+	for _, at := range inputs {
+		if err := m.tie(p.binding.Input, where, at, first, batch); err != nil {
+			return p, err
+		}
+	}
+	for _, at := range outputs {
+		if err := m.tie(p.binding.Output, where, at, first, batch); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// tie binds rows first to first+batch-1 of an input or output.
+func (m *Model) tie(bind func(string, *ort.Tensor) error, where *ort.Memory, at place, first, batch int) error {
+	size := at.rowBytes()
+	if at.shared {
+		first = 0
+	}
+	tensor, err := ort.NewTensor(where, unsafe.Add(at.base, first*size), batch*size, at.kind, append([]int64{int64(batch)}, at.shape...)...)
+	if err != nil {
+		return fmt.Errorf("tensor %s, batch %d: %w", at, batch, err)
 	}
 	m.tensors = append(m.tensors, tensor)
-	if err := bind(p.name, tensor); err != nil {
-		return fmt.Errorf("bind %s, batch %d: %w", p, batch, err)
+	if err := bind(at.name, tensor); err != nil {
+		return fmt.Errorf("bind %s, batch %d: %w", at, batch, err)
 	}
 	return nil
 }

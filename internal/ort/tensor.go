@@ -17,9 +17,18 @@ const (
 	Uint8   Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8
 	Int64   Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64
 	Bool    Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL
+
+	// What goes from one graph to another may have these too.
+	Float16  Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16
+	BFloat16 Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16
 )
 
-var typeNames = map[Type]string{Float32: "float32", Uint8: "uint8", Int64: "int64", Bool: "bool"}
+var typeNames = map[Type]string{Float32: "float32", Uint8: "uint8", Int64: "int64", Bool: "bool", Float16: "float16", BFloat16: "bfloat16"}
+
+var typeSizes = map[Type]int{Float32: 4, Uint8: 1, Int64: 8, Bool: 1, Float16: 2, BFloat16: 2}
+
+// Size returns the bytes of an element, 0 for a type that is not known here.
+func (t Type) Size() int { return typeSizes[t] }
 
 func (t Type) String() string {
 	if name, ok := typeNames[t]; ok {

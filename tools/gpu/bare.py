@@ -70,6 +70,8 @@ def measure(session: ort.InferenceSession, memory: str, number: int, batch: int,
 
 def main() -> None:
     batches = [int(n) for n in os.environ["BENCH_BATCHES"].split(",")]
+    if not (Path(os.environ["BENCH_BUNDLE"]) / "policy.onnx").exists():
+        sys.exit("the bundle has no policy.onnx: this measures policies in one graph, export with --form loop or unrolled")
     begin = time.perf_counter()
     session, memory, number = open_session(
         Path(os.environ["BENCH_BUNDLE"]) / "policy.onnx", os.environ["BENCH_DEVICE"], int(os.environ.get("BENCH_THREADS", "1"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import checkpoints
 import pi_checkpoints
 import pytest
+import smolvla_checkpoint
 from conftest import exported
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,9 +49,20 @@ def test_diffusion(server, folder, past):
     assert "golden sets reproduced" in check(server, exported(checkpoint, *([] if past == 1 else ["--steps", "8"])))
 
 
+def test_smolvla_and_diffusion_in_two_graphs(server, folder):
+    smolvla = smolvla_checkpoint.make(folder / "smolvla-split")
+    bundle = exported(smolvla, "--vlm", str(smolvla.with_name("vlm")), "--steps", "3", "--form", "split")
+    diffusion = checkpoints.diffusion(folder / "diffusion-split")
+    for made in (bundle, exported(diffusion, "--form", "split")):
+        assert (made / "step.onnx").exists() and not (made / "policy.onnx").exists()
+        assert "golden sets reproduced" in check(server, made)
+
+
+@pytest.mark.parametrize("form", ["loop", "split"])
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])
-def test_pi(server, folder, kind):
+def test_pi(server, folder, kind, form):
     with pi_checkpoints.small():
-        bundle = exported(pi_checkpoints.make(kind, folder / f"{kind}-served"), "--steps", "2")
+        bundle = exported(pi_checkpoints.make(kind, folder / f"{kind}-{form}-served"), "--steps", "2", "--form", form)
+    assert (bundle / "step.onnx").exists() == (form == "split")
     text = check(server, bundle)
     assert "golden sets reproduced" in text and f"sentencepiece, {48 if kind == 'pi0' else 200} tokens" in text

@@ -1,6 +1,7 @@
-"""Writes testdata/pi05, a Pi0.5 of toy size with random weights that the Go tests serve:
+"""Writes a Pi0.5 of toy size with random weights, which the Go tests serve in one graph and in two:
 
     OMP_NUM_THREADS=1 .venv-export/bin/python tools/export/tests/toy.py testdata/pi05
+    OMP_NUM_THREADS=1 .venv-export/bin/python tools/export/tests/toy.py testdata/pi05-split --form split
 """
 
 import os
@@ -18,4 +19,4 @@ from edgert_export.cli import main
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, pi_checkpoints.small():
         checkpoint = pi_checkpoints.make("pi05", Path(folder) / "pi05", cameras={"top": (48, 64)})
-        sys.exit(main([str(checkpoint), sys.argv[1], "--fps", "30", "--joints", ",".join(checkpoints.JOINTS)]))
+        sys.exit(main([str(checkpoint), sys.argv[1], "--fps", "30", "--joints", ",".join(checkpoints.JOINTS), *sys.argv[2:]]))

@@ -1,0 +1,199 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// splitDir is the policy of pi05Dir in two graphs (tools/export/tests/toy.py).
+const splitDir = "../testdata/pi05-split"
+
+// fillToy gives row i of the toy Pi0.5 a request that depends on seed, every third
+// of them with a prefix.
+func fillToy(m *Model, i int, seed uint64) {
+	for k, pic := 0, m.Image(i, 0); k < len(pic); k++ {
+		pic[k] = byte(uint64(k) * (seed + 7) >> 3)
+	}
+	for j := range m.State(i) {
+		m.State(i)[j] = float32(seed) + float32(j)
+	}
+	for k := range m.Tokens(i) {
+		m.Tokens(i)[k], m.TokenMask(i)[k] = int64(k+int(seed))%500, k < 20
+	}
+	FillNoise(m.Noise(i), NoiseKey(seed), 1)
+	for k := range m.Prefix(i) {
+		m.Prefix(i)[k] = float32(k % 6)
+	}
+	m.SetControls(i, m.Bundle().Condition(&Conditioning{}, 8*int(seed%3/2), 3, 0))
+}
+
+// askToys answers six requests in two buffers.
+func askToys(t *testing.T, m *Model, staged bool) (chunks [][]float32) {
+	t.Helper()
+	for i := range 6 {
+		fillToy(m, i, uint64(i))
+	}
+	var err error
+	if staged {
+		err = m.Stage(1, 2)
+	}
+	if err = errors.Join(err, m.RunBuffer(0, 3), m.RunBuffer(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		chunks = append(chunks, slices.Clone(m.ChunkRobot(i)), slices.Clone(m.ChunkModel(i)))
+	}
+	return chunks
+}
+
+func checkSameChunks(t *testing.T, got, want [][]float32) {
+	t.Helper()
+	for i := range want {
+		if !slices.Equal(got[i], want[i]) {
+			t.Errorf("chunk %d of two graphs is not that of one", i)
+		}
+	}
+	if slices.Equal(want[0], want[2]) || slices.Equal(want[0], want[1]) {
+		t.Error("other requests and other units have the same chunk")
+	}
+}
+
+// A policy in two graphs gives the bytes that it gives in one, in every batch and
+// buffer, and answers a request without an allocation.
+func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
+	opt := Options{MaxBatch: 3, Buffers: 2}
+	one, two := openModel(t, pi05Dir, opt), openModel(t, splitDir, opt)
+	checkSameChunks(t, askToys(t, two, false), askToys(t, one, false))
+	if n := testing.AllocsPerRun(5, func() {
+		fillToy(two, 0, 1)
+		if err := two.Run(1); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a request allocates %v times, want 0", n)
+	}
+	// Keys and values of 3 layers, x twice and what RTC needs are there once, for the
+	// largest batch, and not for each buffer.
+	const row = 4 * (3*2*216*16 + 2*12*32 + 12*32 + 12 + 10 + 12*228 + 2*12*16)
+	const mask, number = 12, 8
+	with, _ := two.TensorBytes()
+	without, _ := one.TensorBytes()
+	if want := int64(opt.MaxBatch*(row+mask) + number); with-without != want {
+		t.Errorf("two graphs take %d bytes more than one, want %d", with-without, want)
+	}
+}
+
+func TestGPUTakesTheStepsOfTwoGraphs(t *testing.T) {
+	if fakeGPU(t) {
+		return
+	}
+	opt := Options{MaxBatch: 3, Buffers: 2}
+	want := askToys(t, openModel(t, pi05Dir, opt), false)
+	opt.Device = "cuda"
+	m := openModel(t, splitDir, opt)
+	for _, staged := range []bool{false, true} {
+		checkSameChunks(t, askToys(t, m, staged), want)
+		clear(m.chunkRobot)
+		clear(m.chunkModel)
+	}
+	if n := testing.AllocsPerRun(5, func() {
+		if err := errors.Join(m.Stage(0, 2), m.Run(2)); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a request allocates %v times, want 0", n)
+	}
+	t.Setenv("FAKE_GPU_RUN_ERROR", "CUDA failure 2: out of memory")
+	if err := m.Run(1); !errors.Is(err, ErrMemory) {
+		t.Errorf("Run = %v, want ErrMemory", err)
+	}
+}
+
+// Terminate ends the steps as well as the prefix.
+func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
+	m := openModel(t, splitDir, Options{})
+	if err := m.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	r := &m.runs[0]
+	for _, p := range []*pass{&r.head, &r.steps[0], &r.steps[1]} {
+		if err := p.run(); err == nil || !strings.Contains(err.Error(), "terminate") {
+			t.Errorf("a pass after Terminate = %v, want the library's own words", err)
+		}
+	}
+}
+
+func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
+	needRuntime(t)
+	read := func(name string) []byte {
+		graph, err := os.ReadFile(filepath.Join(splitDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return graph
+	}
+	prefix, step := read(prefixName), read(stepName)
+	rename := func(graph []byte, old, new string) []byte {
+		if !bytes.Contains(graph, []byte(old)) {
+			t.Fatalf("the graph has no %s", old)
+		}
+		return bytes.ReplaceAll(graph, []byte(old), []byte(new))
+	}
+	for _, tt := range []struct {
+		name, file string
+		graph      []byte
+		want       string
+	}{
+		{"a step for the prefix", prefixName, step, "prefix.onnx: the graph has no input image.top"},
+		{"a prefix for the step", stepName, prefix, "step.onnx: the graph has no input k int64 []"},
+		{"torn step", stepName, step[:len(step)/2], stepName},
+		{"a cache that the prefix does not give", stepName, rename(step, "value.1", "volue.1"), "the graph has no input value.1"},
+		{"a cache that the step does not take", prefixName, rename(prefix, "value.1", "volue.1"), "the graph has no input volue.1"},
+		{"no next x", stepName, rename(step, "x_next", "x_text"), "the graph has no output x_next"},
+		{"no control", prefixName, rename(prefix, "sigma_d", "sigma_e"), "the graph has no input sigma_d"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := copyBundle(t, splitDir, nil)
+			replaceFile(t, dir, tt.file, tt.graph)
+			b, err := LoadBundle(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
+			}
+		})
+	}
+	changed := copyBundle(t, splitDir, nil)
+	if err := os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadBundle(changed); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "step.onnx is not the file that was exported") {
+		t.Errorf("LoadBundle of a changed step = %v, want ErrBundle", err)
+	}
+}
+
+func BenchmarkForms(b *testing.B) {
+	for _, dir := range []string{pi05Dir, splitDir} {
+		m := openModel(b, dir, Options{MaxBatch: 4})
+		for i := range 4 {
+			fillToy(m, i, uint64(i))
+		}
+		for _, batch := range []int{1, 4} {
+			b.Run(filepath.Base(dir)+"/batch="+strconv.Itoa(batch), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := m.Run(batch); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
