@@ -62,6 +62,7 @@ func (l *link) handshake(ctx context.Context) error {
 	l.lastError = ""
 	l.flags.noSession.Store(nil)
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
+	l.flags.serverID.Store(&ack.ServerID)
 	l.flags.nonce.Store(ack.Nonce)
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
 	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})

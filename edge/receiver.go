@@ -26,6 +26,7 @@ type linkFlags struct {
 	stamps         stamps                         // sender: of the last requests
 	noSession      atomic.Pointer[string]         // link: why there is no session; nil: there is one, or nobody has tried
 	task           atomic.Pointer[string]         // operator: what the arm shall do, for policies that read it
+	serverID       atomic.Pointer[string]         // link: who has the session, stored before its epoch; nil or empty: it did not say
 	nonce          atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
 }
 
@@ -72,7 +73,7 @@ func (r *receiver) deposit(s wire.Sample) {
 			r.foreign()
 			return
 		}
-		r.onServerEvent(s.Payload)
+		r.onServerEvent(h.SessionEpoch, s.Payload)
 		return
 	}
 	sent := uint64(r.flags.sentKey.Load())
@@ -112,10 +113,14 @@ func (r *receiver) foreign() {
 	r.flags.duplicate.Store(true)
 }
 
-func (r *receiver) onServerEvent(payload []byte) {
+func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
 	r.stats.notices.Add(1)
 	if err := wire.ParseEvent(&r.event, payload); err != nil {
 		r.stats.drop(dropBody)
+		return
+	}
+	if reason, ok := r.ofSession(epoch); !ok {
+		r.stats.drop(reason)
 		return
 	}
 	if r.event.Code == wire.EventUnknownSession || r.event.Code == wire.EventDraining {
@@ -124,6 +129,27 @@ func (r *receiver) onServerEvent(payload []byte) {
 	if r.onEvent != nil {
 		r.onEvent(r.event)
 	}
+}
+
+// ofSession reports whether the event in hand is about the open session, else why not:
+// other servers of the service hear of this robot too. An old server's does not say who
+// sent it, and may leave its header's epoch out.
+func (r *receiver) ofSession(epoch uint32) (reason int, ok bool) {
+	e, server := &r.event, ""
+	if id := r.flags.serverID.Load(); id != nil {
+		server = *id
+	}
+	switch old := e.ServerID == ""; {
+	case epoch != r.flags.epoch.Load() && (epoch != 0 || !old):
+		return dropEpoch, false
+	case old:
+		return 0, true
+	case e.ServerID != server && server != "":
+		return dropForeign, false
+	case e.Nonce != r.flags.nonce.Load() && (e.Nonce != 0 || e.Code != wire.EventUnknownSession):
+		return dropForeign, false
+	}
+	return 0, true
 }
 
 const (

@@ -163,6 +163,37 @@ func TestReceiverTellsEvents(t *testing.T) {
 	}
 }
 
+// A robot obeys its session's server, for the session that is open: any other word ends
+// nothing. Servers of before do not say who they are.
+func TestReceiverObeysItsOwnServer(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		event  wire.Event
+		epoch  uint32
+		obeyed bool
+	}{
+		{"its server drains", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 7}, 2, true},
+		{"its server has forgotten it", wire.Event{Code: wire.EventUnknownSession, ServerID: "a"}, 2, true},
+		{"an old server drains", wire.Event{Code: wire.EventDraining}, 2, true},
+		{"an old server drains, without an epoch", wire.Event{Code: wire.EventDraining}, 0, true},
+		{"another server has no session of it", wire.Event{Code: wire.EventUnknownSession, ServerID: "b"}, 2, false},
+		{"another server drains", wire.Event{Code: wire.EventDraining, ServerID: "b", Nonce: 7}, 2, false},
+		{"its server drains, for the session before", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 6}, 1, false},
+		{"its server drains, without an epoch", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 7}, 0, false},
+		{"another session's nonce", wire.Event{Code: wire.EventUnknownSession, ServerID: "a", Nonce: 6}, 2, false},
+		{"no nonce", wire.Event{Code: wire.EventDraining, ServerID: "a"}, 2, false},
+		{"an old server has forgotten the session before", wire.Event{Code: wire.EventUnknownSession}, 1, false},
+	} {
+		r := testReceiver()
+		r.flags.serverID.Store(new("a"))
+		r.flags.nonce.Store(7)
+		r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, SessionEpoch: tt.epoch}, wire.AppendEvent(nil, &tt.event)))
+		if got := r.flags.evicted.Load(); got != tt.obeyed {
+			t.Errorf("%s: obeyed %v, want %v (dropped %v)", tt.name, got, tt.obeyed, r.stats.dropTotals())
+		}
+	}
+}
+
 func TestReceiverNoAlloc(t *testing.T) {
 	r := testReceiver()
 	r.flags.sentKey.Store(1 << 40)

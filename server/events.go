@@ -69,7 +69,7 @@ func (e *events) send(ev event) {
 	} else if ev.code == wire.EventUnknownSession { // it opened meanwhile
 		return
 	} else if sent = session.warnings.allow(e.clock.Now()); sent {
-		e.put(session.actions, ev)
+		e.put(session.actions, ev, session.nonce)
 	}
 	if !sent {
 		e.stats.silenced.Add(1)
@@ -92,14 +92,14 @@ func (e *events) sendUnknown(ev event) (sent bool) {
 		}
 		e.log.Warn("observations without a session", "client", ev.uuid, "why", ev.text)
 	}
-	e.put(robot.publisher, ev)
+	e.put(robot.publisher, ev, 0)
 	robot.sent = now
 	e.unknown[ev.uuid] = robot
 	return true
 }
 
-func (e *events) put(p wire.Publisher, ev event) {
-	e.writer.put(p, &ev.header, &wire.Event{Code: ev.code, Text: ev.text, Seq: ev.header.SeqID})
+func (e *events) put(p wire.Publisher, ev event, nonce int64) {
+	e.writer.put(p, &ev.header, &wire.Event{Code: ev.code, Text: ev.text, Seq: ev.header.SeqID, ServerID: e.id, Nonce: nonce})
 }
 
 func (e *events) forget(uuid string) {

@@ -212,7 +212,7 @@ func TestLateEvent(t *testing.T) {
 			t.Errorf("late = %d, want 3", n)
 		}
 	}
-	if got := arm.next(); got.event != (wire.Event{Code: wire.EventLate, Text: errLate.Error(), Seq: 3}) || got.header.SeqID != 3 || got.header.MsgType != wire.MsgEvent {
+	if got := arm.next(); got.event != (wire.Event{Code: wire.EventLate, Text: errLate.Error(), Seq: 3, ServerID: b.server.id}) || got.header.SeqID != 3 || got.header.MsgType != wire.MsgEvent {
 		t.Errorf("the overtaken observation got %+v, want a late event", got)
 	}
 	arm.send(obsHeader(1, 6), fakeObs(t))

@@ -71,7 +71,8 @@ func (p *publisher) refuse(t *turn, err error) {
 		return
 	}
 	p.log.Warn("no chunk for "+t.session.uuid, "seq", t.Header.SeqID, "why", err)
-	p.events.put(t.session.actions, &t.Header, &wire.Event{Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID})
+	p.events.put(t.session.actions, &t.Header, &wire.Event{
+		Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID, ServerID: p.id, Nonce: t.session.nonce})
 }
 
 //go:noinline
@@ -100,10 +101,10 @@ const (
 // ms: about what a restart takes.
 const retryAfterDraining = 1000
 
-func (w *eventWriter) putDraining(s *Session, text string) {
+func (w *eventWriter) putDraining(id string, s *Session, text string) {
 	h := wire.Header{ // answers no observation
 		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
 		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: uint32(max(0, s.tokenEpoch.Load())),
 	}
-	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: text, RetryAfterMs: retryAfterDraining})
+	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: text, RetryAfterMs: retryAfterDraining, ServerID: id, Nonce: s.nonce})
 }

@@ -163,7 +163,7 @@ func (q *queries) register(session *Session) {
 	q.stats.opened.Add(1)
 	q.events.forget(session.uuid)
 	if q.draining.Load() { // it began meanwhile, without an event for this robot
-		q.events.writer.putDraining(session, drainingText)
+		q.events.writer.putDraining(q.id, session, drainingText)
 	}
 }
 

@@ -157,13 +157,16 @@ func (s *Server) Ready() (ok bool, why string) {
 // Serve warms the model up, declares the service and answers robots until ctx
 // is done; then it finishes the request in hand, withdraws everything and
 // returns nil. The network stays open. It is called once.
-func (s *Server) Serve(ctx context.Context) error {
-	defer s.audit.Start(s.caps.ModelSHA256)()
+func (s *Server) Serve(ctx context.Context) (err error) {
+	endAudit := s.audit.Start(s.caps.ModelSHA256)
+	defer func() { err = errors.Join(err, endAudit()) }()
 	s.worker.start(s.cfg.WarmupInferences)
 	select {
 	case <-s.worker.warmed:
 	case <-s.worker.done:
 		return s.worker.err
+	case <-ctx.Done():
+		return s.worker.abandon()
 	}
 	s.warmed.Store(true)
 	defer s.housekeeper.heap.holdGC(s.receiver.observationMax).Release()
@@ -192,7 +195,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	var events eventWriter
 	for _, session := range s.sessions.all() { // so that it can look for another server while its actions last
-		events.putDraining(session, text)
+		events.putDraining(s.id, session, text)
 	}
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
 	err = errors.Join(err, s.worker.finish())

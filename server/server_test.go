@@ -830,7 +830,7 @@ func TestServeDrains(t *testing.T) {
 		t.Errorf("Serve = %v, want nil", err)
 	}
 	notice := r.next()
-	want := wire.Event{Code: wire.EventDraining, Text: "server is draining: open elsewhere", RetryAfterMs: 1000}
+	want := wire.Event{Code: wire.EventDraining, Text: "server is draining: open elsewhere", RetryAfterMs: 1000, ServerID: b.server.id}
 	if notice.event != want || notice.header != (wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, EpisodeID: 7, SessionEpoch: 3}) {
 		t.Errorf("while draining the robot got %+v, want %+v", notice, want)
 	}

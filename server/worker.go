@@ -98,6 +98,20 @@ var errStillInferring = errors.New("server: the request in hand took longer")
 // for ever.
 func (w *worker) finish() error {
 	close(w.stop)
+	return w.await()
+}
+
+// abandon stops a worker that warms up: the inference in hand is terminated, since
+// nobody waits for it.
+func (w *worker) abandon() error {
+	close(w.stop)
+	if err := w.tensors.model.Terminate(); err != nil {
+		w.log.Warn("the warm-up cannot be terminated", "why", err)
+	}
+	return w.await()
+}
+
+func (w *worker) await() error {
 	timeout := time.NewTimer(finishTimeout)
 	defer timeout.Stop()
 	select {
@@ -120,6 +134,11 @@ func (w *worker) run(warmup int) (err error) {
 		}
 	}()
 	if err := w.tensors.warmUp(warmup); err != nil {
+		select {
+		case <-w.stop:
+			return nil // it was abandoned
+		default:
+		}
 		return fmt.Errorf("server: warm-up: %w", err)
 	}
 	close(w.warmed)

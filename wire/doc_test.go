@@ -71,7 +71,7 @@ func TestDocKeys(t *testing.T) {
 		"Reset":        {AppendReset(nil, &Reset{Task: "x"}), AppendReset(nil, &Reset{})},
 		"ResetAck":     {AppendResetAck(nil, &ResetAck{}), AppendResetAck(nil, &ResetAck{})},
 		"SessionClose": {AppendSessionClose(nil, &SessionClose{}), AppendSessionClose(nil, &SessionClose{})},
-		"Event":        {AppendEvent(nil, &Event{}), AppendEvent(nil, &Event{})},
+		"Event":        {AppendEvent(nil, &Event{ServerID: "x", Nonce: 1}), AppendEvent(nil, &Event{})},
 	}
 	tables := docTables(t)
 	for name, m := range messages {

@@ -25,16 +25,35 @@ type Event struct {
 	Text         string
 	Seq          uint64 // seq_id of the observation it is about; 0: none
 	RetryAfterMs int    // 0: at once, or never, as the code says
+
+	// Optional keys, by which a robot tells its own server from others.
+	ServerID string // who says so
+	Nonce    int64  // of the session, if one is open there; 0 does not travel
 }
 
-// AppendEvent appends the body of e: {code, text, seq, retry_after_ms}.
+// AppendEvent appends the body of e: {code, text, seq, retry_after_ms} and what
+// is set of {server_id, nonce}.
 func AppendEvent(dst []byte, e *Event) []byte {
-	dst = msgp.AppendMapHeader(dst, 4)
+	keys := uint32(4)
+	if e.ServerID != "" {
+		keys++
+	}
+	if e.Nonce != 0 {
+		keys++
+	}
+	dst = msgp.AppendMapHeader(dst, keys)
 	dst = appendTextKey(dst, "code", string(e.Code))
 	dst = appendTextKey(dst, "text", e.Text)
 	dst = msgp.AppendString(dst, "seq")
 	dst = msgp.AppendUint64(dst, e.Seq)
-	return appendIntKey(dst, "retry_after_ms", int64(e.RetryAfterMs))
+	dst = appendIntKey(dst, "retry_after_ms", int64(e.RetryAfterMs))
+	if e.ServerID != "" {
+		dst = appendTextKey(dst, "server_id", e.ServerID)
+	}
+	if e.Nonce != 0 {
+		dst = appendIntKey(dst, "nonce", e.Nonce)
+	}
+	return dst
 }
 
 // ParseEvent reads a body into a fresh *e.
@@ -51,6 +70,10 @@ func ParseEvent(e *Event, src []byte) error {
 			e.Seq = r.uint64(key)
 		case "retry_after_ms":
 			e.RetryAfterMs = int(r.int(key, 0, math.MaxInt32))
+		case "server_id":
+			e.ServerID = r.string(key, MaxNameBytes)
+		case "nonce":
+			e.Nonce = r.int(key, math.MinInt64, math.MaxInt64)
 		default:
 			r.skip(0)
 		}

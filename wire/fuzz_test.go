@@ -23,7 +23,7 @@ func seed(f *testing.F) {
 	f.Add(AppendActionChunk(nil, demoChunk()))
 	f.Add(AppendSessionOpen(nil, &SessionOpen{ClientUUID: "r", SessionEpoch: 3, Instance: "0f", Host: "left-pi"}))
 	f.Add(AppendSessionAck(nil, &SessionAck{Error: "taken", RetryAfterMs: 500, Nonce: 1 << 62, HeldBy: "left-pi"}))
-	f.Add(AppendEvent(nil, &Event{Code: EventLate, Text: "x", Seq: 1, RetryAfterMs: 2}))
+	f.Add(AppendEvent(nil, &Event{Code: EventLate, Text: "x", Seq: 1, RetryAfterMs: 2, ServerID: "a", Nonce: 3}))
 	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0x81, 0xa1, 'x', 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0x81, 0xa5, 's', 't', 'a', 't', 'e', 0xc6, 0xff, 0xff, 0xff, 0xff})

@@ -53,7 +53,7 @@ func TestPythonWritesTheSameBytes(t *testing.T) {
 	var bodies [][]byte
 	for range 300 {
 		bodies = append(bodies, AppendObservation(nil, randomObservation(rng)), AppendActionChunk(nil, randomChunk(rng)),
-			AppendSessionAck(nil, randomAck(rng)), AppendEvent(nil, &Event{Code: EventLate, Text: randomText(rng), Seq: rng.Uint64(), RetryAfterMs: rng.IntN(1 << 20)}))
+			AppendSessionAck(nil, randomAck(rng)), AppendEvent(nil, &Event{Code: EventLate, Text: randomText(rng), Seq: rng.Uint64(), RetryAfterMs: rng.IntN(1 << 20), ServerID: randomText(rng), Nonce: rng.Int64()}))
 	}
 	var in bytes.Buffer
 	for _, b := range bodies {

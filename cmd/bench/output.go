@@ -75,7 +75,7 @@ func ready[R any](outputs ...output[R]) error {
 		if o.name == "-" {
 			continue
 		}
-		if err := program.Writable(o.flag, o.name); err != nil {
+		if err := program.Writable(o.flag, o.name, 0o644); err != nil {
 			return err
 		}
 	}

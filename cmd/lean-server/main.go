@@ -134,9 +134,12 @@ func (f *flags) config() (manifest.Config, error) {
 		cfg.HealthPort = *f.HealthPort
 	}
 	cfg.Runtime, cfg.Audit, cfg.Version = f.ORT, f.Audit, version
-	for flag, name := range map[string]string{"--json": f.JSON, "--audit": f.Audit} {
-		if name != "" && name != "-" { // now, and not after a run of days
-			err = errors.Join(err, program.Writable(flag, name))
+	for _, out := range []struct {
+		flag, name string
+		mode       os.FileMode
+	}{{"--json", f.JSON, 0o644}, {"--audit", f.Audit, 0o600}} {
+		if out.name != "" && out.name != "-" { // now, and not after a run of days
+			err = errors.Join(err, program.Writable(out.flag, out.name, out.mode))
 		}
 	}
 	return cfg, err

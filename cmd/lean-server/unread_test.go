@@ -191,3 +191,42 @@ func (r *running) metric(name string) float64 {
 	r.t.Fatalf("/metrics has no %s", name)
 	return 0
 }
+
+// Goal: audit lines that nobody takes do not keep the program from ending; it says
+// so, and ends with 1.
+func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
+	rttest.RealTime(t)
+	_, stdout := fullPipe(t)
+	r := startUnread(t, stdout, nil, "--audit", "-")
+	r.awaitReady()
+	network, prefix := r.dial()
+	arm := newArm(t, network, prefix)
+	arm.ask(1)
+	code, took := r.leave(syscall.SIGTERM)
+	if said := r.log.String(); code != 1 || took > unreadLimit || !strings.Contains(said, "audit: nothing was taken for 1s") {
+		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
+	}
+}
+
+// Goal: a server that is told to stop while it warms up does not warm up to the end.
+func TestStopsWhileWarmingUp(t *testing.T) {
+	rttest.RealTime(t)
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, "--manifest", writeManifest(t, "model: {repo_or_path: "+bundle+"}\nwarmup_inferences: 1000\n"))
+	rttest.Eventually(t, "the warm-up", func() bool {
+		response, err := http.Get(r.health + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return strings.Contains(string(text), "warming up")
+	})
+	const limit = 800 * time.Millisecond // the warm-up takes 2 s and more
+	if took := r.end(syscall.SIGTERM); took > limit {
+		t.Errorf("ended after %v, want %v at most", took, limit)
+	}
+}

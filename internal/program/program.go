@@ -297,9 +297,10 @@ func ValueOr[T any](flag *T, def T) T {
 }
 
 // Writable refuses a file, behind the flag that names it, that could not be
-// written when the work is done. One that is there keeps its text until then.
-func Writable(flag, name string) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+// written when the work is done. One that is there keeps its text until then; a new
+// one gets mode.
+func Writable(flag, name string, mode os.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
 	if err == nil {
 		err = f.Close()
 	}

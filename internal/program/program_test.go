@@ -264,7 +264,7 @@ func TestWritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{kept, filepath.Join(dir, "new.json")} {
-		if err := Writable("--json", name); err != nil {
+		if err := Writable("--json", name, 0o644); err != nil {
 			t.Errorf("Writable(%s) = %v", name, err)
 		}
 	}
@@ -272,7 +272,7 @@ func TestWritable(t *testing.T) {
 		t.Errorf("what was there is %q, %v", text, err)
 	}
 	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
-		if err := Writable("--json", name); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--json") || !strings.Contains(err.Error(), name) {
+		if err := Writable("--json", name, 0o644); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--json") || !strings.Contains(err.Error(), name) {
 			t.Errorf("Writable(%s) = %v, want a wrong flag", name, err)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +29,11 @@ const (
 	// replyMax is what the reply of a waiting capture is counted as: a chunk is far
 	// smaller.
 	replyMax = 1 << 20
+
+	// At the end what waits has endTimeout, and less when nothing is taken for
+	// stallTimeout.
+	endTimeout   = 5 * time.Second
+	stallTimeout = time.Second
 )
 
 // Outcome is how a request that had its turn ended.
@@ -87,6 +91,9 @@ type Writer struct {
 	text    []byte
 	count   uint64 // lines in text
 	failing bool   // a failed write was logged
+	torn    bool   // what was written last ends within a line: the next begins with a new one
+
+	stalled bool // the goroutine was left behind. Owner: who calls stop and Close
 }
 
 // Counts is what was written.
@@ -95,6 +102,10 @@ type Writer struct {
 type Counts struct {
 	Lines, LinesDropped       atomic.Uint64 // dropped: no slot was free, or the write failed
 	Captures, CapturesDropped atomic.Uint64
+}
+
+func (c *Counts) sum() uint64 {
+	return c.Lines.Load() + c.LinesDropped.Load() + c.Captures.Load() + c.CapturesDropped.Load()
 }
 
 // Open opens the files that cfg names; nil when it names none. It does so before
@@ -110,11 +121,11 @@ func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, erro
 	case "-":
 		w.lines = os.Stdout
 	default:
-		file, err := os.OpenFile(cfg.Audit, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+		file, err := os.OpenFile(cfg.Audit, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, cfg.Errorf("", "--audit: %w", err)
 		}
-		w.lines, w.file = file, file
+		w.lines, w.file, w.torn = file, file, endsTorn(cfg.Audit)
 	}
 	if cfg.Debug.CaptureDir != "" {
 		var err error
@@ -126,10 +137,27 @@ func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, erro
 	return w, nil
 }
 
+// endsTorn reports whether a file of lines ends within one, as after a full disk or
+// a lost supply.
+func endsTorn(name string) bool {
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false // a pipe among them: opening it would wait
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var last [1]byte
+	_, err = file.ReadAt(last[:], info.Size()-1)
+	return err == nil && last[0] != '\n'
+}
+
 func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	return &Writer{
 		clock: clock, log: log, wake: make(chan struct{}, 1),
-		records: rt.NewRing[Record](linesWaiting), text: make([]byte, 0, flushBytes+lineMax),
+		records: rt.NewRing[Record](linesWaiting), text: make([]byte, 0, 1+flushBytes+lineMax),
 	}
 }
 
@@ -174,21 +202,49 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 	}
 }
 
-// Start starts the writer's goroutine. stop ends it when everything is written;
-// Add must not be called any more.
-func (w *Writer) Start(modelSHA256 string) (stop func()) {
+// ErrStalled marks lines or captures that were given up at the end.
+var ErrStalled = errors.New("audit: nothing was taken for " + stallTimeout.String() + ": the last lines or captures are lost (nobody reads standard output, or the disk hangs)")
+
+// Start starts the writer's goroutine. stop ends it when everything is written, or
+// with ErrStalled when nothing is taken for stallTimeout; Add must not be called any
+// more.
+func (w *Writer) Start(modelSHA256 string) (stop func() error) {
 	if w == nil {
-		return func() {}
+		return func() error { return nil }
 	}
 	if w.captures != nil {
 		w.captures.sha256 = modelSHA256
 	}
-	ending := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() { w.run(ending) })
-	return func() {
+	ending, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.run(ending)
+	}()
+	return func() error {
 		close(ending)
-		running.Wait()
+		return w.await(ended)
+	}
+}
+
+// await waits for the writer's goroutine while it gets on.
+func (w *Writer) await(ended <-chan struct{}) error {
+	limit := time.NewTimer(endTimeout)
+	defer limit.Stop()
+	stall := time.NewTicker(stallTimeout)
+	defer stall.Stop()
+	for done := w.Counts.sum(); ; {
+		select {
+		case <-ended:
+			return nil
+		case <-limit.C:
+		case <-stall.C:
+			if now := w.Counts.sum(); now != done {
+				done = now
+				continue
+			}
+		}
+		w.stalled = true
+		return ErrStalled
 	}
 }
 
@@ -203,9 +259,10 @@ func (w *Writer) run(ending <-chan struct{}) {
 	}
 }
 
-// Close closes the files.
+// Close closes the files. Those that the goroutine hangs in are left to the end of
+// the process.
 func (w *Writer) Close() error {
-	if w == nil {
+	if w == nil || w.stalled {
 		return nil
 	}
 	return errors.Join(closeFile(w.file), w.captures.close())
@@ -222,6 +279,9 @@ func (w *Writer) drain() {
 	// The wall clock is read once; a record's own instant is how long ago it was.
 	wall, now := time.Now().UTC(), w.clock.Now()
 	for r := w.records.Peek(); r != nil; r = w.records.Peek() {
+		if w.torn && w.count == 0 {
+			w.text = append(w.text, '\n')
+		}
 		w.text = appendLine(w.text, r, wall.Add(-now.Sub(r.At)))
 		w.count++
 		w.records.Release()
@@ -244,8 +304,15 @@ func (w *Writer) flush() {
 	if w.count == 0 {
 		return
 	}
-	_, err := w.lines.Write(w.text)
-	w.counted(err, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
+	if n, err := w.lines.Write(w.text); err == nil {
+		w.torn = false
+		w.counted(nil, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
+	} else {
+		if n > 0 {
+			w.torn = w.text[n-1] != '\n'
+		}
+		w.counted(err, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
+	}
 	w.text, w.count = w.text[:0], 0
 }
 

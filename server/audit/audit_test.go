@@ -226,3 +226,58 @@ func TestWriterNoAlloc(t *testing.T) {
 		t.Errorf("a request's audit line and capture allocate %v times, want 0", n)
 	}
 }
+
+// Goal: half a line, of a run before or of a disk that was full for a moment, costs
+// itself and not the line behind it; and nobody else may read the file.
+func TestALineBehindHalfALine(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "audit.jsonl")
+	if err := os.WriteFile(name, []byte("{\"ts\":\"20"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := open(t, dir, 1)
+	w.Add(sampleRecord(), nil, nil)
+	w.Add(sampleRecord(), nil, nil)
+	if err := errors.Join(w.Start("5ha")(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(name)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if err != nil || len(lines) != 3 || !json.Valid([]byte(lines[1])) || !json.Valid([]byte(lines[2])) {
+		t.Errorf("the file holds %q, %v, want the half line and two whole ones", text, err)
+	}
+	w = linesTo(&half{}, slog.New(slog.DiscardHandler))
+	disk := w.lines.(*half)
+	for disk.full = 10; disk.full >= 0; disk.full -= 10 { // the first is cut, the second whole
+		w.Add(sampleRecord(), nil, nil)
+		w.drain()
+	}
+	if lines := strings.Split(disk.text, "\n"); len(lines) != 3 || !json.Valid([]byte(lines[1])) {
+		t.Errorf("the disk holds %q, want the half line and a whole one", disk.text)
+	}
+	fresh := t.TempDir()
+	w = open(t, fresh, 1)
+	for _, file := range []string{"audit.jsonl", "captures/request-00000.safetensors"} {
+		if info, err := os.Stat(filepath.Join(fresh, file)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v, want mode 0600", file, info.Mode(), err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// half is a disk that takes so many bytes of a write; 0: all.
+type half struct {
+	text string
+	full int
+}
+
+func (h *half) Write(p []byte) (int, error) {
+	if h.full > 0 {
+		h.text += string(p[:h.full])
+		return h.full, errors.New("no space left")
+	}
+	h.text += string(p)
+	return len(p), nil
+}

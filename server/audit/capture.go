@@ -66,7 +66,7 @@ type ring struct {
 
 // openRing opens the ring of max files in dir, which it makes.
 func openRing(dir string, max int) (*ring, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	handle, err := os.Open(dir)
@@ -87,7 +87,7 @@ func openRing(dir string, max int) (*ring, error) {
 		}
 	}
 	for i := range max {
-		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), os.O_WRONLY|os.O_CREATE, 0o640)
+		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), os.O_WRONLY|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, errors.Join(err, g.close())
 		}
