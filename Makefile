@@ -143,7 +143,7 @@ train: ## train and export the demo policy again (an hour of one core, installs 
 	tools/train/run.sh
 
 .PHONY: act
-act: export-env ## record, train and export LeRobot's ACT for the simulated arm into testdata/demo/act (an hour of two shared cores)
+act: export-env ## record, train and export LeRobot's ACT for the simulated arm into testdata/demo/act (a quarter of an hour on two cores, up to an hour when others use them)
 	tools/export/examples/act_sim/run.sh
 
 .PHONY: export-env
