@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"edgert/server/audit"
@@ -101,7 +102,7 @@ func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
 	b.server.queries.open(&o, "") // for the series that there is one of for each session
-	families, err := metricsOf(func() *Server { return b.server }).Gather()
+	families, err := metricsOf(func() *Server { return b.server }, new(atomic.Uint64)).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

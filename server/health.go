@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +19,17 @@ import (
 )
 
 const (
-	healthReadTimeout = 5 * time.Second
+	// What one connection may take, to send its request and to read the answer; and
+	// how long it may wait for its next request.
+	healthReadTimeout  = 5 * time.Second
+	healthWriteTimeout = 10 * time.Second
+	healthIdleTimeout  = 5 * time.Second
+	// healthConnectionsMax is how many there may be at once: the next one takes the
+	// place of the oldest, so that thousands of idle ones cost no memory and keep no
+	// probe out.
+	healthConnectionsMax = 64
+	// healthLogInterval spaces the lines about connections that were dropped.
+	healthLogInterval = time.Minute
 	healthStopTimeout = 300 * time.Millisecond
 )
 
@@ -28,25 +41,83 @@ type health struct {
 	listen net.Addr
 	done   chan struct{} // closed when the HTTP server has ended
 	server atomic.Pointer[Server]
+	*newestConnections
 }
 
 // listenHealth binds address; an error says who probably has it.
-func listenHealth(address string) (*health, error) {
+func listenHealth(address string, log *slog.Logger) (*health, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("health_port: %w (another lean-server? choose a free port, or 0 for none)", err)
 	}
-	h := &health{listen: listener.Addr(), done: make(chan struct{})}
+	h := &health{listen: listener.Addr(), done: make(chan struct{}), newestConnections: &newestConnections{Listener: listener, log: log}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.healthz)
 	mux.HandleFunc("GET /readyz", h.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metricsOf(h.server.Load), promhttp.HandlerOpts{}))
-	h.http = http.Server{Handler: mux, ReadHeaderTimeout: healthReadTimeout}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metricsOf(h.server.Load, &h.dropped), promhttp.HandlerOpts{}))
+	h.http = http.Server{
+		Handler: mux, ReadTimeout: healthReadTimeout, WriteTimeout: healthWriteTimeout, IdleTimeout: healthIdleTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
 	go func() {
 		defer close(h.done)
-		_ = h.http.Serve(listener) // ends with Close
+		_ = h.http.Serve(h.newestConnections) // ends with Close
 	}()
 	return h, nil
+}
+
+// newestConnections accepts every connection, and closes the oldest when there are
+// more than healthConnectionsMax.
+type newestConnections struct {
+	net.Listener
+	log     *slog.Logger
+	dropped atomic.Uint64
+
+	mu     sync.Mutex
+	open   []*healthConnection // guarded by mu; the oldest first
+	logged time.Time           // Owner: the HTTP server
+}
+
+// Accept implements net.Listener.
+func (l *newestConnections) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &healthConnection{Conn: accepted, listener: l}
+	l.mu.Lock()
+	var oldest *healthConnection
+	if len(l.open) >= healthConnectionsMax {
+		oldest = l.open[0]
+	}
+	l.open = append(l.open, c)
+	l.mu.Unlock()
+	if oldest == nil {
+		return c, nil
+	}
+	_ = oldest.Close() // what it was doing ends with an error
+	l.dropped.Add(1)
+	if now := time.Now(); now.Sub(l.logged) >= healthLogInterval {
+		l.logged = now
+		l.log.Warn("too many connections to the health port: the oldest are closed", "max", healthConnectionsMax, "closed", l.dropped.Load(), "by", accepted.RemoteAddr().String())
+	}
+	return c, nil
+}
+
+// healthConnection leaves its listener's list when it is closed.
+type healthConnection struct {
+	net.Conn
+	listener *newestConnections
+}
+
+func (c *healthConnection) Close() error {
+	l := c.listener
+	l.mu.Lock()
+	if i := slices.Index(l.open, c); i >= 0 {
+		l.open = slices.Delete(l.open, i, i+1)
+	}
+	l.mu.Unlock()
+	return c.Conn.Close()
 }
 
 func (h *health) watch(s *Server) { h.server.Store(s) }

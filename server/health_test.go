@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +35,7 @@ func page(t *testing.T, h *health, path string) (code int, body string) {
 
 // What an orchestrator sees over the life of a server.
 func TestHealthPages(t *testing.T) {
-	h, err := listenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +86,12 @@ func TestHealthPages(t *testing.T) {
 }
 
 func TestListenHealthSaysWhichPortIsTaken(t *testing.T) {
-	h, err := listenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.close()
-	if _, err := listenHealth(h.listen.String()); err == nil || !strings.Contains(err.Error(), h.listen.String()) || !strings.Contains(err.Error(), "health_port") {
+	if _, err := listenHealth(h.listen.String(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), h.listen.String()) || !strings.Contains(err.Error(), "health_port") {
 		t.Errorf("ListenHealth on a taken port = %v, want the key and the address", err)
 	}
 }
@@ -291,5 +294,48 @@ func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	w.endHang(b.clock.Now())
 	if why := w.sickness(); why == nil {
 		t.Error("not given up after two checks of one request")
+	}
+}
+
+// Goal: a thousand connections that say nothing neither stay nor keep a probe out,
+// and what gave way is counted and logged; one alone is closed after its time.
+func TestIdleConnectionsToTheHealthPort(t *testing.T) {
+	var log strings.Builder
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const extra = 200
+	var idle []net.Conn
+	for range healthConnectionsMax + extra {
+		c, err := net.Dial("tcp", h.listen.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	if code, _ := page(t, h, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz = %d beside idle connections, want 200", code)
+	}
+	if n := h.dropped.Load(); n != extra+1 {
+		t.Errorf("%d connections gave way, want %d", n, extra+1)
+	}
+	h.mu.Lock()
+	open := len(h.open)
+	h.mu.Unlock()
+	if open > healthConnectionsMax {
+		t.Errorf("%d connections are open, want %d at most", open, healthConnectionsMax)
+	}
+	newest := idle[len(idle)-1]
+	newest.SetReadDeadline(time.Now().Add(3 * healthReadTimeout))
+	if _, err := newest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection that says nothing: %v, want it closed within %v", err, healthReadTimeout)
+	}
+	if err := h.close(); err != nil {
+		t.Error(err)
+	}
+	if said := log.String(); strings.Count(said, "too many connections") != 1 {
+		t.Errorf("the log says %q, want one line about them", said)
 	}
 }

@@ -24,14 +24,18 @@ type metrics struct {
 	server func() *Server // nil before the policy is loaded; then everything is 0
 }
 
-// metricsOf returns the registry of a server that may come later.
-func metricsOf(server func() *Server) *prometheus.Registry {
+// metricsOf returns the registry of a server that may come later; dropped counts the
+// connections to the health port that gave way to others.
+func metricsOf(server func() *Server, dropped *atomic.Uint64) *prometheus.Registry {
 	m := &metrics{prometheus.NewRegistry(), server}
 	m.countRequests()
 	m.countSessions()
 	m.countDevice()
 	m.countAccess()
 	m.countAudit()
+	m.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: metricPrefix + "health_connections_dropped_total", Help: "Connections to this port that were closed because there were too many.",
+	}, func() float64 { return float64(dropped.Load()) }))
 	m.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), perServer(server))
 	return m.Registry
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -68,7 +69,7 @@ func scrape(t *testing.T, h *health) map[string]float64 {
 
 // What a run leaves in /metrics, from before the policy is loaded on.
 func TestMetrics(t *testing.T) {
-	h, err := listenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestMetrics(t *testing.T) {
 // The series of a robot end with its session: there are never more than
 // max_sessions.
 func TestStalenessEndsWithTheSession(t *testing.T) {
-	h, err := listenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 			t.Errorf("audit line %d: stale_cameras %q, outcome %s, want stale %v, %s", i+1, line.Stale, line.Outcome, stale, outcome)
 		}
 	}
-	h, err := listenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

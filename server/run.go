@@ -107,7 +107,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	defer manager.Close()
 	var pages *health
 	if address := cfg.HealthAddress(); address != "" {
-		if pages, err = listenHealth(address); err != nil {
+		if pages, err = listenHealth(address, log); err != nil {
 			return summary, err
 		}
 		defer pages.close()

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,7 +71,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.turn.Outcome, s.worker.turn.Why, step.outcome, step.says)
 		}
 	}
-	h, err := listenHealth("127.0.0.1:0")
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
