@@ -1,6 +1,5 @@
-// Package acl says what a robot may do at a service: the one rule that lean-server's
-// own listener keeps for those that show a certificate (Service.Rights), and that it
-// writes for an official router (Service.Router).
+// Package acl says what a robot may do at a service: the rule that lean-server's own
+// listener keeps for those that show a certificate (Service.Rights).
 package acl
 
 import (
