@@ -1,0 +1,88 @@
+"""LeRobot's own policy in torch beside `bench gpu --beside`: python torch_lerobot.py [--compile] CHECKPOINT...
+
+The checkpoint of a bundle is found by the digest of its weights, in the environment of tools/export with a torch for
+the device. Timed is what a request costs: pictures and state from the host, LeRobot's processors, chunk, copy back."""
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+try:
+    import numpy as np
+    import torch
+    from edgert_export.checkpoint import Checkpoint
+    from edgert_export.errors import ExportError
+except ImportError as e:
+    sys.exit(f"no LeRobot with torch in this Python ({e}): make export-env, and run it by .venv-export/bin/python")
+
+
+def find(checkpoints: list[str], weights: str) -> Checkpoint:
+    found = [c for c in map(Checkpoint, checkpoints) if c.weights_sha256 == weights]
+    if not found:
+        sys.exit(f"none of {', '.join(checkpoints)} has the weights {weights[:16]} of this bundle")
+    return found[0]
+
+
+def device() -> str:
+    kind = os.environ["BENCH_DEVICE"]
+    if kind.partition(":")[0] == "tensorrt":
+        sys.exit("torch does not compute by TensorRT")
+    if kind != "cpu" and not torch.cuda.is_available():
+        sys.exit(f"torch {torch.__version__} finds no CUDA device: want a build of torch for CUDA, and a driver")
+    return kind
+
+
+def main() -> dict:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--compile", action="store_true")
+    arguments.add_argument("checkpoints", nargs="+")
+    args = arguments.parse_args()
+    where, begin = device(), time.perf_counter()
+    torch.set_num_threads(int(os.environ.get("BENCH_THREADS", "1")))
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    meta = json.loads((Path(os.environ["BENCH_BUNDLE"]) / "bundle.json").read_text())
+    checkpoint = find(args.checkpoints, meta["weights_sha256"])
+    policy = checkpoint.policy().to(where).eval()
+    policy.config.device = where
+    pre, post = checkpoint.processors({"device_processor": {"device": where}})
+    predict = torch.compile(policy.predict_action_chunk) if args.compile else policy.predict_action_chunk
+    opened = time.perf_counter() - begin
+    rng = np.random.default_rng(0)
+
+    def measure(batch: int, seconds: float) -> dict:
+        pictures = {c["name"]: rng.integers(0, 255, (batch, c["height"], c["width"], 3), dtype=np.uint8) for c in meta["cameras"]}
+        state = rng.standard_normal((batch, len(meta["state_names"]))).astype(np.float32)
+
+        def run() -> float:
+            start = time.perf_counter()
+            given = {f"observation.images.{n}": torch.from_numpy(p).to(where).permute(0, 3, 1, 2).contiguous() / 255 for n, p in pictures.items()}
+            given |= {"observation.state": torch.from_numpy(state).to(where), "task": ["pick up the cube"] * batch}
+            with torch.inference_mode():
+                post(predict(pre(given))).cpu()
+            return (time.perf_counter() - start) * 1e3
+
+        for _ in range(3):
+            run()
+        times, end = [], time.perf_counter() + seconds
+        while len(times) < 5 or time.perf_counter() < end:
+            times.append(run())
+        return {"batch": batch, "p50_ms": float(np.quantile(times, 0.5)), "p99_ms": float(np.quantile(times, 0.99)), "runs": len(times)}
+
+    batches = [int(n) for n in os.environ["BENCH_BATCHES"].split(",")]
+    results = [measure(n, float(os.environ["BENCH_SECONDS"]) / len(batches)) for n in batches]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"open_s": opened, "rss_mb": memory, "batches": results}
+
+
+try:
+    with contextlib.redirect_stdout(sys.stderr):  # LeRobot prints while it loads
+        report = main()
+    print(json.dumps(report))
+except ExportError as e:
+    sys.exit(str(e))
