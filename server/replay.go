@@ -67,7 +67,7 @@ func replay(meta *policy.Meta, sha256 string, model Model, text *tokenizer.Token
 		return r, err
 	}
 	defer func() { err = errors.Join(err, tensors.close()) }()
-	histories := map[sessionKey]*policy.History{}
+	histories, tasks := map[sessionKey]*policy.History{}, readTasks{}
 	for i := range requests {
 		c := &requests[i]
 		r.Requests++
@@ -75,7 +75,7 @@ func replay(meta *policy.Meta, sha256 string, model Model, text *tokenizer.Token
 		if histories[key] == nil {
 			histories[key] = policy.NewHistory(meta.ChunkSize, meta.ActionDim)
 		}
-		if why := tensors.replay(c, sha256, histories[key]); why != "" {
+		if why := tensors.replay(c, sha256, histories[key], tasks); why != "" {
 			r.Differences = append(r.Differences, Difference{c.File, c.ClientUUID, c.Header.SeqID, why})
 		} else {
 			r.Exact++
@@ -90,14 +90,28 @@ type sessionKey struct {
 	epoch uint32
 }
 
+// readTasks holds each task that a capture names, read once: at most one a request.
+type readTasks map[string]*task
+
+func (m readTasks) read(reader *taskReader, text string) (*task, error) {
+	if known := m[text]; known != nil {
+		return known, nil
+	}
+	read, err := reader.read(text)
+	if err == nil {
+		m[text] = read
+	}
+	return read, err
+}
+
 // replay answers one captured request again and says what is different, "" when
-// nothing is. history holds the chunks that were replayed before it.
-func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.History) (why string) {
+// nothing is. history holds the chunks that were replayed before it, tasks the tasks.
+func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.History, tasks readTasks) (why string) {
 	if c.ModelSHA256 != sha256 {
 		return fmt.Sprintf("captured with bundle %.12s, this is %.12s", c.ModelSHA256, sha256)
 	}
 	session := newSession(c.ClientUUID)
-	if opened, err := t.tasks.read(c.Task); err != nil {
+	if opened, err := tasks.read(t.tasks, c.Task); err != nil {
 		return err.Error()
 	} else {
 		session.opened = opened

@@ -100,3 +100,20 @@ func TestReplayOfAnUnsentChunk(t *testing.T) {
 		t.Errorf("replay = %+v, %v, want it exact", r, err)
 	}
 }
+
+// A capture of a thousand requests names a task or two, and reading one tokenises it.
+func TestReplayReadsATaskOnce(t *testing.T) {
+	tasks, reader := readTasks{}, &taskReader{pinned: "pick"}
+	first, err := tasks.read(reader, "pick")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := tasks.read(reader, "pick"); err != nil || again != first {
+		t.Errorf("the second reading is %p, %v, want %p", again, err, first)
+	}
+	for range 2 {
+		if got, err := tasks.read(reader, "place"); err == nil {
+			t.Errorf("a task that is not allowed is read as %v", got)
+		}
+	}
+}
