@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from . import VERSION, golden, licence, timing
@@ -188,4 +189,8 @@ def golden_sets(family, folder: Path, rng: np.random.Generator) -> None:
             outputs = golden.reference(family, case)
             tensors = {f"in/{k}": np.ascontiguousarray(v) for k, v in case.inputs.items()}
             tensors |= {f"out/{k}": np.ascontiguousarray(v) for k, v in outputs.items()}
-            save_file(tensors, folder / f"b{rows}_{note}.safetensors", metadata={f"task{i}": t for i, t in enumerate(case.tasks)} or None)
+            path = folder / f"b{rows}_{note}.safetensors"
+            try:
+                save_file(tensors, path, metadata={f"task{i}": t for i, t in enumerate(case.tasks)} or None)
+            except SafetensorError as e:  # a full disk, which is not an OSError there
+                raise OSError(f"{path}: {e}") from None

@@ -10,6 +10,9 @@ from .options import Options
 
 MAX_FPS = 10_000
 
+# LeRobot's words for what a joint's number means: robots say theirs in the same.
+UNITS = ("degrees", "range_0_100", "range_m100_100")
+
 
 def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints: list[str]) -> None:
     """Fills fps and names of `options` from the data set's meta/info.json, or from what
@@ -28,6 +31,8 @@ def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints
             raise ExportError(f"{len(names)} names for the {vector} ({', '.join(names)}), but the checkpoint's {vector} has {dim} values: want one name for each, in the vector's order{'' if info else '; where action and state differ, use --dataset-info'}")
         if twice := sorted({n for n in names if not n or names.count(n) > 1}):
             raise ExportError(f"the {vector}'s names hold {twice[0]!r} more than once or empty, want names that differ")
+        if odd := [n for n in names if not n.isprintable()]:
+            raise ExportError(f"the {vector}'s names hold {odd[0]!r}, want names of one line without control characters: a robot's joint has none")
     _units(options)
 
 
@@ -71,6 +76,8 @@ def _units(options: Options) -> None:
         names, units = getattr(options, f"{vector}_names"), getattr(options, f"{vector}_units")
         if len(units) == 1:
             units = units * len(names)
+        if unknown := [u for u in units if u not in UNITS]:
+            raise ExportError(f"--units has {unknown[0]!r}, want {', '.join(UNITS)}: a robot names its joints' units in these words")
         if units and len(units) != len(names):
             raise ExportError(f"--units has {len(units)} units, want one for all or one for each of the {vector}'s {len(names)} joints")
         setattr(options, f"{vector}_units", units)

@@ -3,6 +3,8 @@ nothing written."""
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -53,7 +55,11 @@ def steps(path) -> list:
         (["--fps", "30", "--joints", "a,b"], "2 names for the action (a, b), but the checkpoint's action has 6 values"),
         (["--fps", "30", "--joints", "a,b,c,d,e,e"], "'e' more than once"),
         (["--fps", "30", "--joints", "a,,c,d,e,f"], "want names separated by commas"),
-        ([*FLAGS, "--units", "degrees,percent"], "--units has 2 units, want one for all or one for each"),
+        ([*FLAGS, "--units", "degrees,range_0_100"], "--units has 2 units, want one for all or one for each"),
+        ([*FLAGS, "--units", "percent"], "--units has 'percent', want degrees, range_0_100, range_m100_100"),
+        ([*FLAGS, "--units", "degrees\nrange_0_100"], "--units has 'degrees\\nrange_0_100', want degrees"),
+        (["--fps", "30", "--joints", "a,b,c,d\ne,e,f"], "names hold 'd\\ne', want names of one line without control characters"),
+        (["--fps", "30", "--joints", "a,b,c\x1b[2J,d,e,f"], "names hold 'c\\x1b[2J', want names of one line"),
         ([*FLAGS, "--cameras", "front"], "want NAME=HEIGHTxWIDTH"),
         ([*FLAGS, "--cameras", "front=0x96"], "want NAME=HEIGHTxWIDTH"),
         ([*FLAGS, "--cameras", "wrist=none"], "wrist is missing, but a policy of type act needs every camera"),
@@ -71,6 +77,35 @@ def steps(path) -> list:
 def test_flags(act, capsys, tmp_path, flags, words):
     assert main([str(act), str(tmp_path / "out"), *flags]) == 2
     assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+# An export in a process of its own, whose files may not grow beyond so many bytes from a function of bundle.py on.
+LIMITED = """
+import resource, signal, sys
+from edgert_export import bundle, timing
+from edgert_export.cli import main
+
+def full(*args):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+    return rest(*args)
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+timing.SECONDS, timing.MIN_RUNS = 0.0, 1
+rest = getattr(bundle, sys.argv[1])
+setattr(bundle, sys.argv[1], full)
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.mark.parametrize("part, most", [("_fill", 1 << 16), ("golden_sets", 4096), ("_texts", 64)])
+def test_full_disk(act, tmp_path, part, most):
+    """A write that fails, whoever writes (torch, onnx, safetensors, we), leaves nothing behind. The limit stands for a
+    full disk: the kernel refuses the same writes."""
+    command = [sys.executable, "-c", LIMITED, part, str(most), str(act), str(tmp_path / "out"), *FLAGS]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "nothing was written" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr, done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
