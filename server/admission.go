@@ -137,6 +137,9 @@ func (a *admission) check() *refusal {
 	if a.downgraded = o.RTCEnabled && !a.caps.SupportsRTC; a.downgraded {
 		a.warn("RTC requested but this server/policy does not support it — downgrading to chunk-append")
 	}
+	if o.RTCEnabled && !a.downgraded && a.cfg.Conditioning.Mode == "off" {
+		a.warn("RTC requested, but this server's manifest has conditioning.mode off: no chunk continues the one before")
+	}
 	return nil
 }
 

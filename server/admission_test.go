@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -207,6 +208,27 @@ func TestManifestGolden(t *testing.T) {
 		want := strings.TrimPrefix(*row.Error, "ValueError: ")
 		if err == nil || !strings.HasPrefix(err.Error(), "manifest: "+want) {
 			t.Errorf("%s: Check() = %v, want %q", row.Name, err, want)
+		}
+	}
+}
+
+// Goal: a robot that asks for RTC where the manifest switches conditioning off is told
+// in its ack and in the log, which names its tags too.
+func TestAWarningAndTagsAreLogged(t *testing.T) {
+	cfg := config()
+	cfg.Conditioning.Mode = "off"
+	b := newBench(t, cfg)
+	var log strings.Builder
+	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	o := fakeOpen("arm")
+	o.RTCEnabled, o.Tags = true, []wire.Tag{{Key: "site", Value: "lab"}, {Key: "shift", Value: "b"}}
+	ack := b.server.queries.open(&o, "")
+	if !ack.Accepted || !strings.Contains(strings.Join(ack.Warnings, " "), "conditioning.mode off") {
+		t.Errorf("ack = %+v, want a warning about conditioning.mode", ack)
+	}
+	for _, want := range []string{"site=lab,shift=b", "conditioning.mode off"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q: %s", want, &log)
 		}
 	}
 }

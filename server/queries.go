@@ -132,11 +132,23 @@ func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
 	session.from = from
 	q.register(session)
 	q.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
-		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings))
+		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings), "tags", tagText(o.Tags))
+	for _, text := range admission.warnings {
+		q.log.Warn("session opened with a warning", "client", session.uuid, "why", text)
+	}
 	ack.Accepted, ack.Warnings, ack.SessionID = true, admission.warnings, session.id
 	ack.Capabilities, ack.ServerLoad = q.capabilities(), q.load()
 	ack.SupportsRTC, ack.Nonce = session.rtc, session.nonce
 	return ack
+}
+
+// tagText is a robot's tags for the log: k=v, with commas.
+func tagText(tags []wire.Tag) string {
+	all := make([]string, len(tags))
+	for i, t := range tags {
+		all[i] = t.Key + "=" + t.Value
+	}
+	return strings.Join(all, ",")
 }
 
 // checkOwner refuses a second process under the name of one that is there, and says
