@@ -2,8 +2,10 @@ package server
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
+	"edgert/server/queue"
 	"edgert/wire/wiretest"
 )
 
@@ -34,17 +36,17 @@ func TestRoundRobinGolden(t *testing.T) {
 		Name          string
 		Ready, Picked [][]string
 	}](t, "scheduler") {
-		var rr roundRobin
+		rr := new(queue.RoundRobin)
 		for i, ready := range row.Ready {
-			reg := newRegistry()
+			slices.Sort(ready)
+			var waiting []queue.Waiting
 			for _, uuid := range ready {
-				s := newSession(uuid)
-				s.mailbox.put(obsHeader(0, 1), nil, 0)
-				reg.add(s)
+				waiting = append(waiting, queue.Waiting{ID: uuid})
 			}
+			rr.Order(waiting, 1, 0, 0, 0)
 			got := []string{}
-			if s := rr.next(reg.all()); s != nil {
-				got = append(got, s.uuid)
+			if len(waiting) > 0 {
+				got = append(got, waiting[0].ID)
 			}
 			if !reflect.DeepEqual(got, row.Picked[i]) {
 				t.Errorf("%s: next(%v) in round %d = %v, want %v", row.Name, ready, i, got, row.Picked[i])
@@ -56,14 +58,16 @@ func TestRoundRobinGolden(t *testing.T) {
 // The trace of one session of the draft, event by event. Its episode starts at
 // 0 where ours starts at -1, which is what the draft's server sets at open.
 func TestSessionGolden(t *testing.T) {
-	s := newSession("robot")
+	pool := queue.NewPool(1 << 20)
+	s := newSession("robot", pool)
 	s.episode.Store(0)
 	seq := uint64(0)
 	superseded := uint64(0)
 	deposit := func() {
 		seq++
 		s.seen(0)
-		if _, replaced := s.mailbox.put(obsHeader(0, seq), []byte{1}, 0); replaced {
+		h := obsHeader(0, seq)
+		if s.mailbox.Put(&h, []byte{1}, 0, queue.NoDeadline) == queue.Replaced {
 			superseded++
 		}
 	}
@@ -83,12 +87,12 @@ func TestSessionGolden(t *testing.T) {
 		case "deposit1", "deposit2", "deposit3_after_take", "deposit4_revives":
 			deposit()
 		case "take":
-			if r, ok := s.mailbox.take(); !ok || r.header.SeqID != row.Seq {
-				t.Errorf("take() = %v, %v, want seq %d", r, ok, row.Seq)
+			if r := s.mailbox.Take(); r == nil || r.Header.SeqID != row.Seq {
+				t.Errorf("Take() = %v, want seq %d", r, row.Seq)
 			}
 		case "take_superseded":
-			if got := s.mailbox.takeSuperseded(); got != row.Ret {
-				t.Errorf("takeSuperseded() = %d, want %d", got, row.Ret)
+			if got := s.mailbox.TakeSuperseded(); got != row.Ret {
+				t.Errorf("TakeSuperseded() = %d, want %d", got, row.Ret)
 			}
 		case "token_drop":
 			s.tokenChanged(false, 5)
@@ -99,13 +103,11 @@ func TestSessionGolden(t *testing.T) {
 		default:
 			t.Fatalf("unknown event %q", row.Event)
 		}
-		s.mailbox.mu.Lock()
-		since := s.mailbox.superseded
-		s.mailbox.mu.Unlock()
-		if s.mailbox.pending() != row.Pending || superseded != row.Superseded || since != row.SinceReply ||
+		since := s.mailbox.Superseded()
+		if s.mailbox.Pending() != row.Pending || superseded != row.Superseded || since != row.SinceReply ||
 			s.episode.Load() != row.Episode || s.alive() != row.Alive || s.alive() == row.TokenDropped {
 			t.Errorf("after %s: pending %v superseded %d since %d episode %d alive %v, want %+v",
-				row.Event, s.mailbox.pending(), superseded, since, s.episode.Load(), s.alive(), row)
+				row.Event, s.mailbox.Pending(), superseded, since, s.episode.Load(), s.alive(), row)
 		}
 	}
 }

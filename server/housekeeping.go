@@ -31,7 +31,7 @@ type housekeeper struct {
 	queries *queries
 	events  *events
 	heap    *collector
-	grown   chan struct{} // cap 1: a mailbox takes more memory than before
+	grown   chan struct{} // cap 1: the mailboxes take more memory than before
 }
 
 func (k *housekeeper) run(ctx context.Context) {
@@ -137,11 +137,7 @@ func (c *collector) holdGC(observationMax int) *rt.Hold {
 
 // raiseLimit adds what the mailboxes take to the heap's limit.
 func (c *collector) raiseLimit() {
-	var mailboxes int64
-	for _, session := range c.sessions.all() {
-		mailboxes += session.mailbox.size.Load()
-	}
-	c.hold.Allow(mailboxes)
+	c.hold.Allow(c.pool.Bytes())
 }
 
 // check has garbage collected by hand when no robot was served since the last

@@ -6,6 +6,7 @@ import (
 
 	"edgert/rt"
 	"edgert/server/audit"
+	"edgert/server/queue"
 	"edgert/wire"
 )
 
@@ -80,14 +81,14 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	s.housekeeper.heap.hold = rt.HoldGC(0)
 	defer s.housekeeper.heap.hold.Release()
 	limit := debug.SetMemoryLimit(-1)
-	session := newSession("arm")
-	s.sessions.add(session)
-	for seq := range uint64(3) {
-		session.mailbox.put(wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1)
-		session.mailbox.take()
+	s.pool = queue.NewPool(1 << 30)
+	session := newSession("arm", s.pool)
+	for seq := range uint64(3) { // none is given back
+		session.mailbox.Put(&wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1, queue.NoDeadline)
+		session.mailbox.Take()
 	}
 	s.housekeeper.heap.raiseLimit()
-	if got, want := debug.SetMemoryLimit(-1)-limit, int64(3*roomFor(1<<20)); got != want {
+	if got, want := debug.SetMemoryLimit(-1)-limit, int64(3<<20); got != want {
 		t.Errorf("the limit moved by %d bytes for three buffers, want %d", got, want)
 	}
 }

@@ -76,11 +76,14 @@ func (m *metrics) countRequests() {
 	for reason, value := range map[string]func(*stats) *atomic.Uint64{
 		"superseded":      func(s *stats) *atomic.Uint64 { return &s.superseded },
 		"late":            func(s *stats) *atomic.Uint64 { return &s.late },
+		"memory":          func(s *stats) *atomic.Uint64 { return &s.noRoom },
 		"unknown_session": func(s *stats) *atomic.Uint64 { return &s.unknown },
 		"malformed":       func(s *stats) *atomic.Uint64 { return &s.malformed },
 	} {
 		m.counter("observations_dropped_total", "Observations that never had a turn.", prometheus.Labels{"reason": reason}, value)
 	}
+	m.counter("late_requests_total", "Observations that others went before, because their robot's actions end before a chunk could come.", nil,
+		func(s *stats) *atomic.Uint64 { return &s.gaveWay })
 	for mode := policy.ModeFree; mode <= policy.ModeTrainedGuided; mode++ {
 		m.counter("conditioning_total", "Chunks by what was done with the prefix.", prometheus.Labels{"mode": mode.String()},
 			func(s *stats) *atomic.Uint64 { return &s.modes[mode] })
@@ -113,6 +116,8 @@ func (m *metrics) countSessions() {
 		return 0
 	}
 	m.gauge("active_sessions", "Sessions open now.", func(s *Server) float64 { return float64(len(s.sessions.all())) })
+	m.gauge("fairness", "Jain's index of the shares of their observations that the open sessions got chunks for: 1 when all are alike.", func(s *Server) float64 { return fairness(s.sessions.all()) })
+	m.gauge("mailbox_bytes", "Memory of the observations that wait or did so lately.", func(s *Server) float64 { return float64(s.pool.Bytes()) })
 	m.gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.limit) })
 	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(&s.warmed) })
 	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })
@@ -168,6 +173,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	waitSeconds      = desc("queue_wait_seconds", "From an observation's arrival to the start of work on it.")
+	runwaySeconds    = desc("runway_seconds", "How long their robot's actions lasted when observations arrived that say so.")
 	decodeSeconds    = desc("decode_seconds", "Parsing an observation and decoding its pictures.")
 	inferenceSeconds = desc("inference_seconds", "The graph alone.")
 	serviceSeconds   = desc("service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.")
@@ -184,7 +190,7 @@ type perServer func() *Server
 
 // Describe is prometheus.Collector's.
 func (p perServer) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitSeconds, decodeSeconds, inferenceSeconds, serviceSeconds, stalenessSeconds, staleTotal, strayTotal, buildInfo, modelInfo} {
+	for _, d := range []*prometheus.Desc{waitSeconds, runwaySeconds, decodeSeconds, inferenceSeconds, serviceSeconds, stalenessSeconds, staleTotal, strayTotal, buildInfo, modelInfo} {
 		out <- d
 	}
 }
@@ -196,7 +202,7 @@ func (p perServer) Collect(out chan<- prometheus.Metric) {
 		counts = s.stats
 	}
 	for d, durations := range map[*prometheus.Desc]*durations{
-		waitSeconds: counts.wait, decodeSeconds: counts.decode, inferenceSeconds: counts.inference, serviceSeconds: counts.service,
+		waitSeconds: counts.wait, runwaySeconds: counts.runway, decodeSeconds: counts.decode, inferenceSeconds: counts.inference, serviceSeconds: counts.service,
 	} {
 		count, sum, buckets := durations.cumulative()
 		out <- prometheus.MustNewConstHistogram(d, count, sum, buckets)

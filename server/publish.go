@@ -35,7 +35,7 @@ func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
 	c := &p.chunk
 	out.chunk(c, &t.Header)
 	c.QueueWaitMs, c.InferenceMs = ms(t.QueueWait), ms(t.Decode+t.Inference)
-	c.SupersededSeqs = t.session.mailbox.takeSuperseded()
+	c.SupersededSeqs = t.session.mailbox.TakeSuperseded()
 	c.ServerLoad = p.load()
 	if c.HasT {
 		c.ServerID = p.id
@@ -75,6 +75,21 @@ func (p *publisher) refuse(t *turn, err error) {
 		Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID, ServerID: p.id, Nonce: t.session.nonce})
 }
 
+// tellLate tells a robot that others went before it, because its actions end before
+// its chunk could come.
+//
+//go:noinline
+func (p *publisher) tellLate(s *Session, h *wire.Header) {
+	if !s.extended { // a client of the draft takes any event for a lost chunk
+		return
+	}
+	if !s.refusals.allow(p.clock.Now()) {
+		p.stats.silenced.Add(1)
+		return
+	}
+	p.events.put(s.actions, h, &wire.Event{Code: wire.EventLate, Text: lateText, Seq: h.SeqID})
+}
+
 //go:noinline
 func eventText(err error) string {
 	text := err.Error()
@@ -93,6 +108,7 @@ func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
 }
 
 const (
+	lateText     = "your actions end before a chunk can come: robots that can still be served go first"
 	drainingText = "server is draining: open elsewhere"
 	sickText     = "this server's device failed and it restarts: open elsewhere"
 )

@@ -180,7 +180,7 @@ func (q *queries) register(session *Session) {
 }
 
 func (q *queries) newSession(o *wire.SessionOpen, opened *task, downgraded bool) (*Session, error) {
-	session := newSession(o.ClientUUID)
+	session := newSession(o.ClientUUID, q.pool)
 	session.opened = opened
 	session.rtc = o.RTCEnabled && !downgraded
 	if session.rtc {

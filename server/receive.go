@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"edgert/rt"
+	"edgert/server/queue"
 	"edgert/wire"
 )
 
@@ -11,6 +12,7 @@ var (
 	errTooLarge  = errors.New("observation is larger than the pictures of this policy can be")
 	errNoSession = errors.New("no session is open here: open one")
 	errLate      = errors.New("a newer observation was here already")
+	errNoRoom    = errors.New("the memory in which observations wait is used up on this server: send fewer or smaller ones, or open elsewhere")
 )
 
 // receiver is what the transport calls when something arrives.
@@ -20,7 +22,7 @@ type receiver struct {
 	*service
 	observationMax int             // bytes
 	work           chan<- struct{} // wakes the worker
-	grown          chan<- struct{} // a mailbox takes more memory than before
+	grown          chan<- struct{} // the mailboxes take more memory than before
 	events         *events
 }
 
@@ -58,23 +60,39 @@ func (r *receiver) onObservation(sample wire.Sample) {
 //rt:noalloc
 func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Instant) {
 	session.seen(now)
-	size := session.mailbox.size.Load()
-	newest, replaced := session.mailbox.put(h, body, now)
-	if session.mailbox.size.Load() != size {
+	runwayMs, said, _ := wire.Runway(body) // what is wrong with the body is told when it is parsed
+	size := r.pool.Bytes()
+	put := session.mailbox.Put(&h, body, now, queue.Deadline(now, runwayMs, said))
+	if r.pool.Bytes() != size {
 		wake(r.grown)
 	}
-	if !newest {
+	switch put {
+	case queue.Late:
 		r.stats.late.Add(1)
 		// An old client takes an event for the answer to its newest request.
-		if session.extended && session.mailbox.overtaken(h) {
+		if session.extended && session.mailbox.Overtaken(&h) {
 			r.events.queue(session.uuid, h, wire.EventLate, errLate)
 		}
 		return
-	}
-	if replaced {
+	case queue.NoRoom:
+		r.stats.noRoom.Add(1)
+		r.events.queue(session.uuid, h, wire.EventBadObservation, errNoRoom)
+		return
+	case queue.Replaced:
 		r.stats.superseded.Add(1)
 	}
+	session.received.Add(1)
 	wake(r.work)
+}
+
+// wake wakes the goroutine that waits on c, a channel of capacity 1.
+//
+//rt:noalloc
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // onToken is the subscriber of the robots' liveliness tokens, of both forms.

@@ -110,7 +110,7 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 	if c.ModelSHA256 != sha256 {
 		return fmt.Sprintf("captured with bundle %.12s, this is %.12s", c.ModelSHA256, sha256)
 	}
-	session := newSession(c.ClientUUID)
+	session := newSession(c.ClientUUID, nil)
 	if opened, err := tasks.read(t.tasks, c.Task); err != nil {
 		return err.Error()
 	} else {

@@ -3,8 +3,8 @@
 // An observation takes one way through it:
 //
 //	receive.go    the transport's callback finds the robot's session and copies
-//	mailbox.go    the newest observation of one robot waits, older ones are dropped
-//	scheduler.go  robots take turns
+//	queue         the newest observation of one robot waits, older ones are dropped;
+//	              the scheduler says whose turn is next
 //	worker.go     one locked thread owns the model: decode (tensors.go), infer
 //	publish.go    the chunk goes out under the observation's header, on the robot's
 //	              action key, and is dropped when the robot's link is full
@@ -39,6 +39,7 @@ import (
 	"edgert/server/acl"
 	"edgert/server/audit"
 	"edgert/server/manifest"
+	"edgert/server/queue"
 	"edgert/wire"
 )
 
@@ -93,6 +94,11 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		access: d.Access, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
+		pool: queue.NewPool(poolMemory(limit, d.Meta)),
+	}
+	order, err := queue.New(cfg.Scheduler)
+	if err != nil {
+		return nil, cfg.Errorf("scheduler", "%w", err)
 	}
 	conditioning := cfg.Conditioning.Policy()
 	if err := d.Meta.CheckConditioning(conditioning); err != nil {
@@ -106,7 +112,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		return nil, err
 	}
 	events, grown := newEvents(shared), make(chan struct{}, 1)
-	worker := newWorker(shared, tensors, d.Audit)
+	worker := newWorker(shared, tensors, order, d.Audit)
 	queries := &queries{shared, make(chan query, queriesWaiting), events}
 	return &Server{
 		service: shared, worker: worker, queries: queries, audit: d.Audit,
@@ -124,6 +130,12 @@ func observationMax(m *policy.Meta) int {
 		n += max(pictureAllowance, c.Scale()*c.Scale()) * c.Bytes()
 	}
 	return n
+}
+
+// poolMemory is what the observations of so many robots may take: one that waits
+// and one that arrives for each.
+func poolMemory(sessions int, m *policy.Meta) int64 {
+	return 2 * int64(sessions) * int64(min(observationMax(m), wire.MaxMessageBytes))
 }
 
 // serverID tells replicas of one service apart.

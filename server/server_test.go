@@ -595,10 +595,12 @@ func TestMalformedSamples(t *testing.T) {
 }
 
 // While the worker is busy, only the newest observation of each robot waits;
-// the reply says how many were replaced, and robots take turns.
+// the reply says how many were replaced, and robots take turns under round_robin.
 func TestNewestWinsAndNobodyStarves(t *testing.T) {
+	cfg := config()
+	cfg.Scheduler = "round_robin"
 	var entered, leave chan struct{}
-	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
+	b := serve(t, cfg, func(b *bench) { entered, leave = b.holdInferences() })
 	b.open(fakeOpen("a"))
 	b.open(fakeOpen("z"))
 	a, z := b.robot("a"), b.robot("z")

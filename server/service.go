@@ -8,6 +8,7 @@ import (
 	"edgert/rt"
 	"edgert/server/acl"
 	"edgert/server/manifest"
+	"edgert/server/queue"
 	"edgert/wire"
 )
 
@@ -29,6 +30,7 @@ type service struct {
 	log       *slog.Logger  // never blocks
 	logLost   func() uint64 // nil: no line is lost
 	sessions  *registry
+	pool      *queue.Pool // of the mailboxes
 	stats     *stats
 
 	// Atomic.

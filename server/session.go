@@ -13,6 +13,7 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/queue"
 	"edgert/wire"
 )
 
@@ -32,7 +33,7 @@ type Session struct {
 	from     string         // the link or certificate that opened it, see wire.Query; empty: unknown
 	nonce    int64          // its chunks carry it; 0: none, for a robot that does not know the key
 
-	mailbox   mailbox
+	mailbox   queue.Mailbox
 	announced atomic.Pointer[task] // by the newest reset that named one; nil: none
 	presence
 
@@ -41,6 +42,8 @@ type Session struct {
 	stale         atomic.Uint32 // cameraSet of the last observation
 	stalePictures atomic.Uint64 // older than the robot allows, since it opened
 	strayPictures atomic.Uint64 // with stray bytes, since it opened
+	received      atomic.Uint64 // observations that were not late, since it opened
+	answered      atomic.Uint64 // chunks, since it opened
 
 	// Owner: worker.
 	history  *policy.History // nil: nothing is conditioned
@@ -53,8 +56,8 @@ type Session struct {
 }
 
 // newSession makes a session for uuid that has shown no token yet.
-func newSession(uuid string) *Session {
-	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), mailbox: newMailbox()}
+func newSession(uuid string, pool *queue.Pool) *Session {
+	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), mailbox: queue.NewMailbox(pool)}
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
 	return s
@@ -69,7 +72,7 @@ func randomNonce() int64 {
 
 // reset begins an episode: what waits belongs to the one before.
 func (s *Session) reset(episode int64) {
-	s.mailbox.clear()
+	s.mailbox.Clear()
 	s.episode.Store(episode)
 }
 

@@ -20,6 +20,8 @@ type stats struct {
 	outcomes   [audit.NumOutcomes]atomic.Uint64 // requests that had their turn
 	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
 	late       atomic.Uint64                    // observations refused: not newer than one that was here
+	noRoom     atomic.Uint64                    // observations refused: the pool is used up
+	gaveWay    atomic.Uint64                    // observations that others went before, because their robot runs dry anyway
 	unknown    atomic.Uint64                    // observations of robots without a session
 	malformed  atomic.Uint64                    // samples without a proper header, or too large
 	lostQuery  atomic.Uint64                    // queries refused because too many were waiting
@@ -41,13 +43,14 @@ type stats struct {
 	sick [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory or hung
 
 	wait      *durations // from arrival to the start of work
+	runway    *durations // of robots that say it, when their observation arrived
 	decode    *durations // parse, pictures, tensors
 	inference *durations // the graph alone
 	service   *durations // from arrival to the chunk's hand-over to the transport
 }
 
 func newStats() *stats {
-	return &stats{wait: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
+	return &stats{wait: newDurations(), runway: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
 }
 
 // spanUse says what came of an observation that names rows of earlier chunks.
@@ -98,6 +101,22 @@ func (s cameraSet) count(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
 		}
 	}
 	return n
+}
+
+// fairness is Jain's index of the shares of their observations that sessions got
+// chunks for, 1 when nobody sent any.
+func fairness(sessions []*Session) float64 {
+	var n, sum, squares float64
+	for _, s := range sessions {
+		if received := s.received.Load(); received > 0 {
+			share := min(1, float64(s.answered.Load())/float64(received))
+			n, sum, squares = n+1, sum+share, squares+share*share
+		}
+	}
+	if squares == 0 {
+		return 1
+	}
+	return sum * sum / (n * squares)
 }
 
 func sum(counts []atomic.Uint64) (n uint64) {

@@ -113,13 +113,14 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		seq++
 		attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
 		s.receiver.onObservation(wire.Sample{Key: key, Payload: bodies[seq%uint64(len(bodies))], Attachment: attachment})
-		r, ok := session.mailbox.take()
-		if !ok {
+		r := session.mailbox.Take()
+		if r == nil {
 			t.Fatal("the mailbox is empty")
 		}
-		if _, err := s.worker.tensors.fill(session, seq, r.body); err != nil {
+		if _, err := s.worker.tensors.fill(session, seq, r.Body); err != nil {
 			t.Fatal(err)
 		}
+		s.pool.Return(r)
 	}
 	for range 3 * len(bodies) { // three buffers grow
 		frame()

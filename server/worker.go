@@ -11,6 +11,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
+	"edgert/server/queue"
 )
 
 const (
@@ -60,8 +61,10 @@ type worker struct {
 	sick       atomic.Pointer[string] // why the device is given up; nil: it works
 
 	// Owner: worker.
-	scheduler roundRobin
-	turn      turn // in hand
+	scheduler queue.Scheduler
+	waiting   []queue.Waiting // robots, at the last turn
+	took      time.Duration   // expected of a turn
+	turn      turn            // in hand
 	tensors   *tensors
 	publisher publisher
 	failures  int // runs in a row
@@ -75,9 +78,9 @@ type turn struct {
 	audit.Record
 }
 
-func newWorker(s *service, t *tensors, a *audit.Writer) *worker {
+func newWorker(s *service, t *tensors, order queue.Scheduler, a *audit.Writer) *worker {
 	return &worker{
-		service: s, audit: a, tensors: t, publisher: newPublisher(s),
+		service: s, audit: a, scheduler: order, tensors: t, publisher: newPublisher(s),
 		work: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
 	}
 }
@@ -178,29 +181,66 @@ func (w *worker) collectNext() {
 //
 //rt:noalloc
 func (w *worker) step() bool {
-	s := w.scheduler.next(w.sessions.all())
+	now := w.clock.Now()
+	s := w.next(now)
 	if s == nil {
 		return false
 	}
-	r, ok := s.mailbox.take()
-	if !ok {
+	r := s.mailbox.Take()
+	if r == nil {
 		return true // a reset emptied the mailbox in between; ask again
 	}
-	now := w.clock.Now()
 	w.busySince.Store(int64(now))
 	w.serve(s, r, now)
 	w.busySince.Store(0)
+	w.pool.Return(r)
+	w.took += (w.clock.Now().Sub(now) - w.took) / 8
 	return true
 }
 
+// next asks the scheduler who is served next, and tells the robots that gave way
+// because nothing can come in time for them.
+//
 //rt:noalloc
-func (w *worker) serve(s *Session, r *request, start rt.Instant) {
+func (w *worker) next(now rt.Instant) *Session {
+	sessions := w.sessions.all()
+	w.waiting = w.waiting[:0]
+	for i, s := range sessions {
+		if since, deadline, ok := s.mailbox.Waiting(); ok {
+			w.waiting = append(w.waiting, queue.Waiting{ID: s.uuid, Robot: i, Since: since, Deadline: deadline})
+		}
+	}
+	if len(w.waiting) == 0 {
+		return nil
+	}
+	w.scheduler.Order(w.waiting, 1, now, now.Add(w.took), w.took)
+	for _, passed := range w.waiting[1:] {
+		if passed.Late {
+			w.gaveWay(sessions[passed.Robot])
+		}
+	}
+	return sessions[w.waiting[0].Robot]
+}
+
+//rt:noalloc
+func (w *worker) gaveWay(s *Session) {
+	if h, ok := s.mailbox.GaveWay(); ok {
+		w.stats.gaveWay.Add(1)
+		w.publisher.tellLate(s, &h)
+	}
+}
+
+//rt:noalloc
+func (w *worker) serve(s *Session, r *queue.Request, start rt.Instant) {
 	t := &w.turn
 	*t = turn{s, audit.Record{
-		ClientUUID: s.uuid, SessionID: s.id, Task: s.opened.text, RTC: s.rtc, Header: r.header, QueueWait: start.Sub(r.at),
+		ClientUUID: s.uuid, SessionID: s.id, Task: s.opened.text, RTC: s.rtc, Header: r.Header, QueueWait: start.Sub(r.At),
 	}}
+	if runway, ok := r.Runway(); ok {
+		w.stats.runway.record(runway)
+	}
 	var reply []byte
-	if err := w.infer(t, r.body, start); err != nil {
+	if err := w.infer(t, r.Body, start); err != nil {
 		w.stats.outcomes[t.Outcome].Add(1)
 		if t.Outcome == audit.InferenceFailed {
 			w.failed(err)
@@ -214,11 +254,12 @@ func (w *worker) serve(s *Session, r *request, start rt.Instant) {
 		reply = w.publisher.publish(t, w.tensors)
 	}
 	t.At = w.clock.Now()
-	t.Service = t.At.Sub(r.at)
+	t.Service = t.At.Sub(r.At)
 	if t.Rows > 0 {
 		w.stats.service.record(t.Service)
+		s.answered.Add(1)
 	}
-	w.audit.Add(&t.Record, r.body, reply)
+	w.audit.Add(&t.Record, r.Body, reply)
 }
 
 //rt:noalloc

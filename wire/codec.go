@@ -48,8 +48,9 @@ func appendBoolKey(dst []byte, key string, value bool) []byte {
 // then on every method returns zero and count loops end, so that callers check
 // err once. Slices it returns are part of the source.
 type reader struct {
-	b   []byte
-	err error
+	b       []byte
+	err     error
+	skipped int // values passed over
 }
 
 // open starts on a body, which must be a map with sane keys.
@@ -292,6 +293,10 @@ func (r *reader) payload(field string, limit int) []byte {
 //rt:noalloc
 func (r *reader) skip(depth int) {
 	if r.err != nil {
+		return
+	}
+	if r.skipped++; r.skipped > MaxSkipped {
+		r.tooLarge("values under unknown keys", r.skipped, MaxSkipped)
 		return
 	}
 	items := 0

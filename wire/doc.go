@@ -53,6 +53,7 @@ const (
 	MaxSpans        = 1024     // entries of spans
 	MaxMapKeys      = 256      // keys of one message map, known or not
 	MaxDepth        = 16       // nesting below an unknown key
+	MaxSkipped      = 8192     // values below all unknown keys of a message: walking over them takes time
 )
 
 // What can be wrong with a message. The text says which field, got and wanted.

@@ -12,6 +12,7 @@ import (
 
 	"edgert/internal/strictyaml"
 	"edgert/policy"
+	"edgert/server/queue"
 	"edgert/wire"
 )
 
@@ -39,7 +40,7 @@ type Config struct {
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
 	Clients          []string `yaml:"clients"`           // the robot ids that may open a session; empty: all
 	Routers          []string `yaml:"routers"`           // certificate names that may carry anybody: routers, other servers, an operator's tools
-	Scheduler        string   `yaml:"scheduler"`         // round_robin, the default
+	Scheduler        string   `yaml:"scheduler"`         // one of queue.Schedulers, default runway
 	MaxBatch         int      `yaml:"max_batch"`         // robots per inference; 1, the default
 	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill; default 0
 	Threads          int      `yaml:"threads"`           // that compute one inference, 1..256; default 1
@@ -118,7 +119,7 @@ func Default() Config {
 		ServingMode:      "auto",
 		MaxSessions:      5,
 		WarmupInferences: 2,
-		Scheduler:        "round_robin",
+		Scheduler:        queue.Schedulers[0],
 		MaxBatch:         1,
 		Threads:          1,
 		Conditioning:     Conditioning{Mode: policy.ConditioningModes[0], Schedule: policy.ScheduleNames[0], SigmaD: 1},
@@ -191,7 +192,7 @@ func (c *Config) Check() (err error) {
 		strings.Join(policy.DTypes, "|"), m.Dtype)
 	want(c.WarmupInferences >= 0 && c.WarmupInferences <= warmupMax, "warmup_inferences", "must be 0..%d, got %d", warmupMax, c.WarmupInferences)
 	want(!c.PinTask || c.DefaultTask != "", "pin_task", "is true but default_task is empty: name the task to pin")
-	want(c.Scheduler == "round_robin", "scheduler", "must be round_robin, got '%s'", c.Scheduler)
+	oneOf("scheduler", c.Scheduler, queue.Schedulers...)
 	want(c.MaxBatch == 1, "max_batch", "must be 1 (robots are served one by one), got %d", c.MaxBatch)
 	want(c.BatchWindowMS == 0, "batch_window_ms", "must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
 	want(c.Threads >= 1 && c.Threads <= policy.MaxThreads, "threads", "must be 1..%d, one for each core that an inference may take, got %d", policy.MaxThreads, c.Threads)

@@ -157,7 +157,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"graph of the cpu", "model: {repo_or_path: b, cuda_graph: true}\n", `model.cuda_graph is true beside model.device 'cpu'`},
 		{"warmup", "model: {repo_or_path: b}\nwarmup_inferences: -1\n", `warmup_inferences must be 0..1000, got -1`},
 		{"pin without task", "model: {repo_or_path: b}\npin_task: true\n", `:2: pin_task is true but default_task is empty`},
-		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n", `scheduler must be round_robin, got 'lottery'`},
+		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n", `scheduler must be one of runway|round_robin, got 'lottery'`},
 		{"batch", "model: {repo_or_path: b}\nmax_batch: 8\n", `max_batch must be 1`},
 		{"batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2.5\n", `batch_window_ms must be 0 while max_batch is 1, got 2.5`},
 		{"no thread", "model: {repo_or_path: b}\nthreads: 0\n", `:2: threads must be 1..256, one for each core that an inference may take, got 0`},

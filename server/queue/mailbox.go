@@ -1,0 +1,166 @@
+package queue
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// Mailbox holds the newest observation of one robot, by (epoch, seq), until it is
+// taken. Its memory is lent by a pool while something waits in it, so that a robot
+// that does not send costs none.
+type Mailbox struct {
+	pool *Pool
+	full atomic.Bool // waiting is not nil; what a scheduler looks at first
+
+	mu         sync.Mutex // guards the rest; held for a few instructions
+	waiting    *Request
+	seen       bool // newest is valid
+	newest     Key
+	superseded uint64 // replaced before their turn, and not yet reported to the robot
+}
+
+// NewMailbox returns an empty mailbox whose buffers are the pool's.
+func NewMailbox(pool *Pool) Mailbox { return Mailbox{pool: pool} }
+
+// Put says what became of an observation.
+type Put uint8
+
+// What becomes of one.
+const (
+	Waits    Put = iota // until its turn
+	Replaced            // it waits, and one that waited is lost
+	Late                // one that is not older was here already
+	NoRoom              // the pool's memory is used up
+)
+
+// Put copies an observation in.
+//
+// Owner: the transport's receiving goroutines; a robot that moves to another link
+// has two for a moment.
+//
+//rt:noalloc
+func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put {
+	if m.late(h) {
+		return Late
+	}
+	r := m.pool.lend(len(body))
+	if r == nil {
+		return NoRoom
+	}
+	r.Header, r.At, r.Since, r.Deadline, r.told = *h, at, at, deadline, false
+	r.Body = append(r.Body[:0], body...)
+
+	m.mu.Lock()
+	if m.seen && !keyOf(h).after(m.newest) { // another link was faster
+		m.mu.Unlock()
+		m.pool.Return(r)
+		return Late
+	}
+	old := m.waiting
+	if old != nil {
+		r.Since = old.Since
+		m.superseded++
+	}
+	m.waiting, m.seen, m.newest = r, true, keyOf(h)
+	m.full.Store(true)
+	m.mu.Unlock()
+	if old == nil {
+		return Waits
+	}
+	m.pool.Return(old)
+	return Replaced
+}
+
+//rt:noalloc
+func (m *Mailbox) late(h *wire.Header) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen && !keyOf(h).after(m.newest)
+}
+
+// Overtaken reports whether a newer observation was here; a duplicate was not.
+//
+//rt:noalloc
+func (m *Mailbox) Overtaken(h *wire.Header) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.newest.after(keyOf(h))
+}
+
+// Pending reports whether an observation waits.
+//
+//rt:noalloc
+func (m *Mailbox) Pending() bool { return m.full.Load() }
+
+// Waiting says since when the robot waits and when its actions end; ok is false
+// when nothing waits.
+//
+//rt:noalloc
+func (m *Mailbox) Waiting() (since, deadline rt.Instant, ok bool) {
+	if !m.full.Load() {
+		return 0, 0, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waiting == nil {
+		return 0, 0, false
+	}
+	return m.waiting.Since, m.waiting.Deadline, true
+}
+
+// GaveWay notes that what waits gave way to others and returns its header; ok is
+// false when nothing waits or it was noted before.
+//
+//rt:noalloc
+func (m *Mailbox) GaveWay() (h wire.Header, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waiting == nil || m.waiting.told {
+		return h, false
+	}
+	m.waiting.told = true
+	return m.waiting.Header, true
+}
+
+// Take hands over the waiting observation, nil when there is none. Its taker gives
+// it back to the pool.
+//
+//rt:noalloc
+func (m *Mailbox) Take() *Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.waiting
+	m.waiting = nil
+	m.full.Store(false)
+	return r
+}
+
+// Superseded returns how many were replaced since TakeSuperseded.
+//
+//rt:noalloc
+func (m *Mailbox) Superseded() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.superseded
+}
+
+// TakeSuperseded returns how many were replaced since the last call.
+//
+//rt:noalloc
+func (m *Mailbox) TakeSuperseded() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.superseded
+	m.superseded = 0
+	return n
+}
+
+// Clear forgets the waiting observation without counting it as superseded.
+func (m *Mailbox) Clear() {
+	if r := m.Take(); r != nil {
+		m.pool.Return(r)
+	}
+}

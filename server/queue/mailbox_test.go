@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+
+	"edgert/wire"
+)
+
+// box is a mailbox with a pool of its own.
+type box struct{ Mailbox }
+
+func newBox() *box { return &box{NewMailbox(NewPool(1 << 20))} }
+
+func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
+	h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq, SessionEpoch: epoch}
+	return b.Put(&h, body, 7, NoDeadline)
+}
+
+// The newest observation is the one with the largest (epoch, seq), in whatever
+// order they arrive.
+func TestMailboxKeepsNewestByKey(t *testing.T) {
+	type k = Key
+	tests := []struct {
+		name       string
+		arrive     []k
+		want       k
+		superseded int
+		late       int
+	}{
+		{"one", []k{{0, 1}}, k{0, 1}, 0, 0},
+		{"in order", []k{{0, 1}, {0, 2}, {0, 3}}, k{0, 3}, 2, 0},
+		{"overtaken on the way", []k{{0, 2}, {0, 1}}, k{0, 2}, 0, 1},
+		{"duplicate", []k{{0, 2}, {0, 2}}, k{0, 2}, 0, 1},
+		{"new epoch with a smaller number", []k{{0, 900}, {1, 1}}, k{1, 1}, 1, 0},
+		{"old epoch after the new one", []k{{1, 1}, {0, 900}}, k{1, 1}, 0, 1},
+		{"largest values", []k{{1<<32 - 1, 1<<64 - 1}, {0, 1}}, k{1<<32 - 1, 1<<64 - 1}, 0, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, superseded, late := newBox(), 0, 0
+			for _, key := range tt.arrive {
+				put := m.put(key.Epoch, key.Seq, fmt.Append(nil, key))
+				late += count(put == Late)
+				superseded += count(put == Replaced)
+			}
+			r := m.Take()
+			if r == nil {
+				t.Fatal("Take() = nil, want an observation")
+			}
+			got := Key{r.Header.SessionEpoch, r.Header.SeqID}
+			if got != tt.want || superseded != tt.superseded || late != tt.late || string(r.Body) != fmt.Sprint(tt.want) {
+				t.Errorf("deposits %v: take = %v %q, superseded %d, late %d, want %v, %d, %d",
+					tt.arrive, got, r.Body, superseded, late, tt.want, tt.superseded, tt.late)
+			}
+			if m.Take() != nil {
+				t.Error("second Take() is not nil, want the mailbox empty")
+			}
+		})
+	}
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// An observation that arrives after a newer one was served is not served.
+func TestMailboxRefusesWhatIsOlderThanTheServed(t *testing.T) {
+	m := newBox()
+	m.put(0, 5, nil)
+	m.Take()
+	if m.put(0, 4, nil) != Late || m.Pending() {
+		t.Error("deposit of seq 4 after seq 5 was taken = true, want false")
+	}
+}
+
+func TestMailboxLendsTheFrontWhileDeposited(t *testing.T) {
+	m := newBox()
+	m.put(0, 1, []byte("one"))
+	r := m.Take()
+	for seq := uint64(2); seq < 6; seq++ {
+		m.put(0, seq, []byte("xxxxx"))
+	}
+	if string(r.Body) != "one" {
+		t.Errorf("the lent body became %q, want one", r.Body)
+	}
+}
+
+// Two links deliver the same robot at once while the worker takes: no torn
+// body, and what is taken never goes back in time.
+func TestMailboxFromTwoLinks(t *testing.T) {
+	m := newBox()
+	var wg sync.WaitGroup
+	for link := range 2 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for seq := uint64(1); seq <= 2000; seq++ {
+				m.put(0, 2*seq+uint64(link), bytes.Repeat([]byte{byte(2*seq) + byte(link)}, 64))
+			}
+		}()
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	last := uint64(0)
+	for finished := false; !finished; {
+		select {
+		case <-done:
+			finished = true
+		default:
+		}
+		r := m.Take()
+		if r == nil {
+			continue
+		}
+		if r.Header.SeqID <= last {
+			t.Fatalf("took seq %d after %d", r.Header.SeqID, last)
+		}
+		last = r.Header.SeqID
+		if !bytes.Equal(r.Body, bytes.Repeat([]byte{byte(last)}, 64)) {
+			t.Fatalf("seq %d: torn body % x", last, r.Body)
+		}
+		m.pool.Return(r)
+	}
+	if last != 4001 {
+		t.Errorf("last seq taken = %d, want 4001", last)
+	}
+}
+
+func TestMailboxNoAlloc(t *testing.T) {
+	m, seq := newBox(), uint64(0)
+	small, large := make([]byte, 50_000), make([]byte, 60_000)
+	cycle := func() {
+		seq += 2
+		m.put(0, seq, small)
+		m.put(0, seq+1, large)
+		m.pool.Return(m.Take())
+		m.TakeSuperseded()
+	}
+	for range 3 {
+		cycle()
+	}
+	if n := testing.AllocsPerRun(100, cycle); n != 0 {
+		t.Errorf("deposit and take allocate %v times, want 0", n)
+	}
+}
+
+// A newer observation keeps the place of the one that it replaces.
+func TestMailboxKeepsThePlace(t *testing.T) {
+	m := newBox()
+	h := wire.Header{SeqID: 1}
+	m.Put(&h, nil, 10, 500)
+	h.SeqID = 2
+	m.Put(&h, nil, 20, 900)
+	if since, deadline, ok := m.Waiting(); since != 10 || deadline != 900 || !ok {
+		t.Errorf("Waiting = %d, %d, %v, want 10, 900, true", since, deadline, ok)
+	}
+	if got, ok := m.GaveWay(); got.SeqID != 2 || !ok {
+		t.Errorf("GaveWay = %d, %v, want 2, true", got.SeqID, ok)
+	}
+	if _, ok := m.GaveWay(); ok {
+		t.Error("one observation gives way twice, want once")
+	}
+}

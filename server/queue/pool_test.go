@@ -1,0 +1,42 @@
+package queue
+
+import "testing"
+
+// Every size has the smallest class that holds it, which is at most a quarter larger.
+func TestPoolClasses(t *testing.T) {
+	for n := 1; n <= 1<<largestBits; n += 1 + n/97 {
+		class := classOf(n)
+		if size := sizeOf(class); size < n || class > 0 && (sizeOf(class-1) >= n || size > n+n/4+1) {
+			t.Fatalf("%d bytes get %d of class %d, the class below has %d", n, size, class, sizeOf(max(0, class-1)))
+		}
+	}
+}
+
+// Robots that do not send cost nothing, and the limit holds.
+func TestPoolIsBounded(t *testing.T) {
+	p := NewPool(100 << 10)
+	var lent []*Request
+	for {
+		r := p.lend(20 << 10)
+		if r == nil {
+			break
+		}
+		lent = append(lent, r)
+	}
+	if len(lent) != 5 || p.Bytes() != 100<<10 {
+		t.Fatalf("lent %d buffers of 20 KiB, %d bytes, want 5 and 100 KiB", len(lent), p.Bytes())
+	}
+	for _, r := range lent {
+		p.Return(r)
+	}
+	if r := p.lend(90 << 10); r == nil || p.Bytes() > 100<<10 {
+		t.Errorf("a larger buffer = %v with %d bytes, want the free ones to make room", r, p.Bytes())
+	} else {
+		p.Return(r)
+	}
+	p.Trim()
+	p.Trim()
+	if p.Bytes() != 0 {
+		t.Errorf("%d bytes are kept that nobody uses, want 0", p.Bytes())
+	}
+}

@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+const ms = rt.Instant(time.Millisecond)
+
+// order is the ids in a scheduler's order, n at a time, at 1000 ms with batches of 10 ms.
+func order(s Scheduler, n int, waiting ...Waiting) string {
+	s.Order(waiting, n, 1000*ms, 1010*ms, 10*time.Millisecond)
+	var ids []string
+	for _, w := range waiting {
+		ids = append(ids, w.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+func TestRunwayOrder(t *testing.T) {
+	w := func(id string, since, deadline rt.Instant) Waiting {
+		return Waiting{ID: id, Since: since * ms, Deadline: deadline * ms}
+	}
+	silent := func(id string, since rt.Instant) Waiting {
+		return Waiting{ID: id, Since: since * ms, Deadline: NoDeadline}
+	}
+	tests := []struct {
+		name    string
+		n       int
+		waiting []Waiting
+		want    string
+	}{
+		{"the shortest runway first", 1, []Waiting{w("a", 990, 1300), w("b", 995, 1100), w("c", 980, 1200)}, "b c a"},
+		{"without runways by arrival", 1, []Waiting{silent("a", 990), silent("b", 980)}, "b a"},
+		{"without a runway beside some", 1, []Waiting{silent("a", 990), w("b", 990, 1200), w("c", 990, 1400)}, "b a c"},
+		{"who is too late gives way", 1, []Waiting{w("a", 900, 1005), w("b", 990, 1015)}, "b a"},
+		{"and fills a gap", 1, []Waiting{w("a", 900, 1005), w("b", 990, 1025)}, "a b"},
+		{"a gap for the second of two", 1, []Waiting{w("a", 900, 1005), w("b", 990, 1025), w("c", 990, 1026)}, "b c a"},
+		{"two at a time", 2, []Waiting{w("a", 900, 1005), w("b", 990, 1025), w("c", 990, 1026)}, "a b c"},
+		{"all late: the longest wait", 1, []Waiting{w("a", 990, 1000), w("b", 980, 1000)}, "b a"},
+		{"after the bound before all", 1, []Waiting{w("a", 990, 1012), w("b", 0, 60000)}, "b a"},
+		{"also who is late", 1, []Waiting{w("a", 990, 1012), w("b", 0, 5)}, "b a"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := order(Runway{}, tt.n, tt.waiting...); got != tt.want {
+				t.Errorf("order = %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSchedulersByName(t *testing.T) {
+	for _, name := range Schedulers {
+		s, err := New(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := make([]Waiting, 300)
+		if n := testing.AllocsPerRun(20, func() {
+			for i := range list {
+				list[i] = Waiting{ID: "x", Since: rt.Instant(i), Deadline: rt.Instant(1000 * (i % 7))}
+			}
+			s.Order(list, 4, 500, 3500, 1000)
+		}); n != 0 {
+			t.Errorf("%s allocates %v times, want 0", name, n)
+		}
+	}
+	if _, err := New("lottery"); err == nil || !strings.Contains(err.Error(), "runway") {
+		t.Errorf("New = %v, want the names", err)
+	}
+}
+
+// starved counts the ms that robots stand in 60 s of virtual time: a server that
+// takes 10 ms each at 95 % load, robots whose actions last 150 ms or 2 s and whose
+// round trips take 0 to 60 ms. Each asks when 100 ms, or 1.5 s, are left.
+func starved(s Scheduler) (total, longest int) {
+	type robot struct {
+		dry, asks, arrives rt.Instant // arrives: of the request under way; 0: none
+		lasts, ahead, way  rt.Instant
+		waits              bool
+		since              rt.Instant
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var robots []*robot
+	for load := 0.0; load < 0.95; {
+		r := &robot{lasts: 150 * ms, ahead: 100 * ms}
+		if len(robots)%2 == 1 {
+			r.lasts, r.ahead = 2000*ms, 1500*ms
+		}
+		r.way = rt.Instant(random.IntN(30)) * ms
+		r.asks = rt.Instant(random.IntN(100)) * ms
+		r.dry = r.asks + r.ahead
+		load += 10 / float64((r.lasts-r.ahead+2*r.way+20*ms)/ms)
+		robots = append(robots, r)
+	}
+	var busy rt.Instant
+	for now := rt.Instant(0); now < 60_000*ms; now += ms {
+		var waiting []Waiting
+		for i, r := range robots {
+			if now >= r.dry {
+				total++
+			}
+			if !r.waits && r.asks <= now {
+				r.waits, r.since = true, now+r.way
+			}
+			if r.waits && r.since <= now {
+				waiting = append(waiting, Waiting{ID: string(rune('A' + i)), Robot: i, Since: r.since, Deadline: max(r.dry-r.way, r.since)})
+				longest = max(longest, int((now-r.since)/ms))
+			}
+		}
+		if now < busy || len(waiting) == 0 {
+			continue
+		}
+		s.Order(waiting, 1, now, now+10*ms, 10*time.Millisecond)
+		r := robots[waiting[0].Robot]
+		busy = now + 10*ms
+		there := busy + r.way
+		if there > r.dry { // it stood until then
+			total += int((there - max(now+ms, r.dry)) / ms)
+		}
+		r.waits, r.dry = false, there+r.lasts
+		r.asks = r.dry - r.ahead
+	}
+	return total, longest
+}
+
+// Near saturation, with mixed rates and round trips, arms stand at least ten times
+// less than when robots take turns, and nobody waits for ever.
+func TestRunwayStarvesLessThanRoundRobin(t *testing.T) {
+	runway, longest := starved(Runway{})
+	turns, _ := starved(new(RoundRobin))
+	t.Logf("arms stand for %d ms by runway, %d ms in turn; longest wait %d ms", runway, turns, longest)
+	if turns < 100 || 10*runway > turns {
+		t.Errorf("arms stand for %d ms by runway, %d ms in turn, want at most a tenth", runway, turns)
+	}
+	if limit := int(StarvationBound/time.Millisecond) + 200; longest > limit {
+		t.Errorf("a robot waited for %d ms, want at most %d", longest, limit)
+	}
+}
+
+func TestRoundRobinTurns(t *testing.T) {
+	s, got := new(RoundRobin), []string{}
+	for range 3 {
+		list := []Waiting{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+		s.Order(list, 2, 0, 0, 0)
+		got = append(got, list[0].ID, list[1].ID)
+	}
+	if want := []string{"a", "b", "c", "a", "b", "c"}; !slices.Equal(got, want) {
+		t.Errorf("served %v, want %v", got, want)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		ms   float64
+		said bool
+		want rt.Instant
+	}{{0, false, NoDeadline}, {250, true, 350 * ms}, {-5, true, 100 * ms}, {1e300, true, 60_100 * ms}} {
+		if got := Deadline(100*ms, tt.ms, tt.said); got != tt.want {
+			t.Errorf("Deadline(100 ms, %g, %v) = %d, want %d", tt.ms, tt.said, got, tt.want)
+		}
+	}
+}

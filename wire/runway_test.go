@@ -1,0 +1,112 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"edgert/rt/rttest"
+)
+
+// nested is a body whose only key is unknown and holds n small values.
+func nested(n int) []byte {
+	src := msgp.AppendString([]byte{0x81}, "x")
+	return append(msgp.AppendArrayHeader(src, uint32(n)), bytes.Repeat([]byte{0xc0}, n)...)
+}
+
+func TestRunway(t *testing.T) {
+	whole := *demoObservation()
+	whole.HasRunway, whole.RunwayMs = true, 412.5
+	silent := whole
+	silent.HasRunway = false
+	head := func(b ...byte) []byte { return append(msgp.AppendString([]byte{0x81}, "runway_ms"), b...) }
+	tests := []struct {
+		name string
+		body []byte
+		want float64
+		said bool
+		err  error
+	}{
+		{"behind the pictures", AppendObservation(nil, &whole), 412.5, true, nil},
+		{"not said", AppendObservation(nil, &silent), 0, false, nil},
+		{"an integer, as Python may send it", head(0xcc, 200), 200, true, nil},
+		{"nil is not said", head(0xc0), 0, false, nil},
+		{"of two the last counts", append([]byte{0x82}, append(head(7)[1:], head(9)[1:]...)...), 9, true, nil},
+		{"text", head(0xa1, 'x'), 0, false, ErrMalformed},
+		{"not a number", head(0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0), 0, false, ErrNotFinite},
+		{"not a map", []byte{0xc0}, 0, false, ErrMalformed},
+		{"cut off", head(0xcb, 1), 0, false, ErrMalformed},
+		{"bytes behind it", append(head(1), 0), 0, false, ErrMalformed},
+		{"as many unknown values as may be", nested(MaxSkipped - 1), 0, false, nil},
+		{"one more", nested(MaxSkipped), 0, false, ErrTooLarge},
+		{"millions of them", nested(4_700_000), 0, false, ErrTooLarge},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ms, said, err := Runway(tt.body)
+			if ms != tt.want || said != tt.said || !errors.Is(err, tt.err) {
+				t.Errorf("Runway = %v, %v, %v, want %v, %v, %v", ms, said, err, tt.want, tt.said, tt.err)
+			}
+			var o Observation
+			if full := ParseObservation(&o, tt.body); !errors.Is(full, tt.err) {
+				t.Errorf("ParseObservation = %v, want %v", full, tt.err)
+			}
+		})
+	}
+	body := AppendObservation(nil, &whole)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, said, err := Runway(body); !said || err != nil {
+			t.Fatal(said, err)
+		}
+	}); n != 0 {
+		t.Errorf("Runway allocates %v times, want 0", n)
+	}
+}
+
+// Unknown keys of megabytes cost the reader what MaxSkipped values cost, not what
+// megabytes do: a third of a second for the same bytes would be everybody's.
+func TestUnknownKeysAreCheap(t *testing.T) {
+	const times = 50
+	body := nested(4_700_000)
+	var fastest time.Duration
+	rttest.RealTime(t)
+	for i := range times {
+		begin := time.Now()
+		_, _, err := Runway(body)
+		if d := time.Since(begin); i == 0 || d < fastest { // of many, so that a busy machine does not count
+			fastest = d
+		}
+		if !errors.Is(err, ErrTooLarge) {
+			t.Fatal(err)
+		}
+	}
+	if fastest > 5*time.Millisecond {
+		t.Errorf("a body of %d bytes takes %v, want less than 5 ms", len(body), fastest)
+	}
+}
+
+// Property: of every body that ParseObservation accepts, Runway reads the same, as
+// long as there are not more values in it than Runway walks over.
+func FuzzRunway(f *testing.F) {
+	seed(f)
+	f.Add(nested(MaxSkipped))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		ms, said, err := Runway(src)
+		var o Observation
+		if ParseObservation(&o, src) != nil {
+			return
+		}
+		if errors.Is(err, ErrTooLarge) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("% x is an observation, but Runway says %v", src, err)
+		}
+		if said != o.HasRunway || ms != o.RunwayMs {
+			t.Fatalf("% x: Runway = %v, %v, want %v, %v", src, ms, said, o.RunwayMs, o.HasRunway)
+		}
+	})
+}
