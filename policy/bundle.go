@@ -40,6 +40,7 @@ const (
 	goldenDir    = "golden"
 	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"
+	weightsExt   = ".data" // of the file beside a graph that holds its weights where they are many
 )
 
 // Bundle is a checked description of an exported policy on disk.

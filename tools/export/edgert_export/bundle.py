@@ -49,6 +49,10 @@ def write(checkpoint: Checkpoint, options: Options, out: Path, flags: str = "", 
         raise ExportError(f"{partial}: {e.strerror}; want a folder that can be written for the bundle") from None
     try:
         report = _fill(checkpoint, options, partial, flags, seed)
+        mode = (partial / "bundle.json").stat().st_mode
+        for path in partial.rglob("*"):
+            if path.is_file():
+                path.chmod(mode)  # onnx and safetensors keep theirs to the exporting user, but a server is often another one
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -1,7 +1,9 @@
 """lean-server takes the bundles and gives the golden sets' numbers."""
 
 import json
+import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pi_checkpoints
 import pytest
 import smolvla_checkpoint
 from conftest import exported
+
+from edgert_export import onnx_graph
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,14 +27,20 @@ def server(tmp_path_factory) -> Path:
     return program
 
 
-def check(server: Path, bundle: Path) -> str:
+def manifest_of(bundle: Path) -> Path:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     manifest = {
         "model": {"repo_or_path": str(bundle), "id": "test/policy", "revision": "main", "device": "cpu"},
-        "service": "test", "default_task": "test", "max_sessions": 2, "zenoh": {"listen_endpoints": ["tcp/127.0.0.1:7447"]},
+        "service": "test", "default_task": "test", "max_sessions": 2, "zenoh": {"listen_endpoints": [f"tcp/127.0.0.1:{port}"]},
     }  # fmt: skip
     path = bundle.with_name(bundle.name + ".yaml")
     path.write_text(json.dumps(manifest))
-    done = subprocess.run([server, "check", "--manifest", path], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return path
+
+
+def check(server: Path, bundle: Path) -> str:
+    done = subprocess.run([server, "check", "--manifest", manifest_of(bundle)], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -66,3 +76,23 @@ def test_pi(server, folder, kind, form):
     assert (bundle / "step.onnx").exists() == (form == "split")
     text = check(server, bundle)
     assert "golden sets reproduced" in text and f"sentencepiece, {48 if kind == 'pi0' else 200} tokens" in text
+
+
+@pytest.mark.parametrize("form", ["loop", "split"])
+def test_weights_beside_the_graph_stay_mapped(server, folder, monkeypatch, form):
+    """They are what a large policy takes: a copy beside the mapping would be the same again."""
+    monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 0)
+    checkpoint = smolvla_checkpoint.make(folder / f"smolvla-mapped-{form}")
+    bundle = exported(checkpoint, "--vlm", str(checkpoint.with_name("vlm")), "--steps", "3", "--form", form)
+    files = sorted(bundle.glob("*.onnx.data"))
+    assert len(files) == (1 if form == "loop" else 2)
+    assert len({path.stat().st_mode for path in bundle.rglob("*") if path.is_file()}) == 1  # another user may serve it
+    with subprocess.Popen([server, "--manifest", manifest_of(bundle)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as serving:
+        try:
+            assert any("serving" in line for line in serving.stderr)  # golden sets and warm-up have touched all weights
+            maps = Path(f"/proc/{serving.pid}/smaps").read_text()
+        finally:
+            serving.terminate()
+    for file in files:
+        resident = re.findall(rf"{re.escape(str(file))}\n(?:Size|\w+PageSize).*?\nRss: +(\d+) kB", maps, re.S)
+        assert sum(map(int, resident)) * 1024 > file.stat().st_size / 2, (file, resident)
