@@ -14,11 +14,12 @@ type Contract struct {
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
 	Cameras   []CameraShape // pictures that must be there; H and W 0: any size
+	Past      int           // steps before the newest, which an observation holds all or none of; 0: what it holds is not looked at
 }
 
 // CheckObservation refuses an observation that the policy cannot take: a state of
 // another length, a missing camera, a raw picture of another size (a JPEG's size is
-// judged by its decoder), a prefix of another width or longer than the horizon, or
+// judged by its decoder), a history with other steps, cameras or sizes, a prefix of another width or longer than the horizon, or
 // two prefixes of unequal length. It ignores cameras that the policy does not know.
 //
 //rt:noalloc
@@ -28,6 +29,11 @@ func (c *Contract) CheckObservation(o *Observation) error {
 	}
 	for i := range c.Cameras {
 		if err := c.Cameras[i].check(o.Images); err != nil {
+			return err
+		}
+	}
+	if c.Past > 0 && (o.PastStates.Rows > 0 || len(o.PastImages) > 0) {
+		if err := c.past(o); err != nil {
 			return err
 		}
 	}
@@ -78,6 +84,29 @@ func (c *Contract) matrix(field string, m *Matrix, cols int) error {
 }
 
 //rt:noalloc
+func (c *Contract) past(o *Observation) error {
+	switch states := &o.PastStates; {
+	case states.Rows != c.Past:
+		return errCount("rows of past_states", states.Rows, c.Past)
+	case c.StateDim != 0 && states.Cols != c.StateDim:
+		return errCount("columns of past_states", states.Cols, c.StateDim)
+	}
+	for i := range c.Cameras {
+		s := &c.Cameras[i]
+		past := o.Past(s.Name)
+		if len(past) != c.Past {
+			return errPast(s.Name, len(past), c.Past)
+		}
+		for j := range past {
+			if m := &past[j]; m.Codec == Raw && s.H != 0 && (m.H != s.H || m.W != s.W) {
+				return errPicture(m, s)
+			}
+		}
+	}
+	return nil
+}
+
+//rt:noalloc
 func (s *CameraShape) check(images []Image) error {
 	for i := range images {
 		m := &images[i]
@@ -118,6 +147,11 @@ func CheckCameraShapes(server, client []CameraShape) error {
 //go:noinline
 func errCount(field string, got, want int) error {
 	return fmt.Errorf("wire: %s: got %d, want %d: %w", field, got, want, ErrShape)
+}
+
+//go:noinline
+func errPast(camera string, got, want int) error {
+	return errCount("past_images of "+camera, got, want)
 }
 
 //go:noinline

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -23,10 +24,20 @@ func TestCheckObservation(t *testing.T) {
 		{"prefix longer than the horizon", func(o *Observation) { o.PrefixModel.Rows, o.PrefixRobot.Rows = 5, 5 }, false},
 		{"prefix of another width", func(o *Observation) { o.PrefixRobot.Cols = 3 }, false},
 		{"prefixes of unequal length", func(o *Observation) { o.PrefixModel.Rows = 1 }, false},
+		{"no history", func(o *Observation) { o.PastStates, o.PastImages = Matrix{}, nil }, true},
+		{"no pictures of a camera that the policy does not know", func(o *Observation) { o.PastImages = o.PastImages[:2] }, true},
+		{"a history of another length", func(o *Observation) { o.PastStates.Rows = 1 }, false},
+		{"a history of another width", func(o *Observation) { o.PastStates.Cols = 1 }, false},
+		{"a history without states", func(o *Observation) { o.PastStates = Matrix{} }, false},
+		{"a history without pictures", func(o *Observation) { o.PastImages = nil }, false},
+		{"a history without one of the pictures", func(o *Observation) { o.PastImages = o.PastImages[1:] }, false},
+		{"a history of a camera renamed", func(o *Observation) { o.PastImages = o.PastImages[2:] }, false},
+		{"a raw picture of another width in the history", func(o *Observation) { o.PastImages[0].W = 3 }, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := demoObservation()
+			o.PastImages = slices.Clone(o.PastImages)
 			tt.change(o)
 			if err := demoContract.CheckObservation(o); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrShape) {
 				t.Errorf("CheckObservation = %v, want ok %v", err, tt.ok)

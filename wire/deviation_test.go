@@ -14,7 +14,7 @@ import (
 )
 
 // demoContract is what a six-joint arm with one camera agrees on.
-var demoContract = Contract{StateDim: 2, ActionDim: 2, Horizon: 4, Cameras: []CameraShape{{"top", 1, 2, 3}}}
+var demoContract = Contract{StateDim: 2, ActionDim: 2, Horizon: 4, Cameras: []CameraShape{{"top", 1, 2, 3}}, Past: 2}
 
 // demoObservation fits demoContract and sets every optional key.
 func demoObservation() *Observation {
@@ -31,7 +31,12 @@ func demoObservation() *Observation {
 		HasOverlapEnd: true, OverlapEnd: 2,
 		HasRunway: true, RunwayMs: 12.5,
 		HasFrameAge: true, StaleCameras: []string{"observation.images.top"}, FrameAgeMs: 3.25,
-		Spans: []Span{{10, 1, 2}, {12, 0, 6}},
+		Spans:      []Span{{10, 1, 2}, {12, 0, 6}},
+		PastStates: Matrix{2, 2, []float32{-1, 2, 0.5, 1}},
+		PastImages: []Image{
+			{Name: "top", Codec: Raw, H: 1, W: 2, C: 3, Data: []byte{6, 5, 4, 3, 2, 1}}, {Name: "top"},
+			{Name: "wrist"}, {Name: "wrist", Data: []byte{0xff, 0xd8, 1}},
+		},
 	}
 }
 

@@ -51,6 +51,7 @@ const (
 	MaxNameBytes    = 256      // a name, a dtype, a map key
 	MaxNames        = 256      // entries of a list or map of names
 	MaxSpans        = 1024     // entries of spans
+	MaxSteps        = 16       // observations that travel together, the newest among them
 	MaxMapKeys      = 256      // keys of one message map, known or not
 	MaxDepth        = 16       // nesting below an unknown key
 	MaxSkipped      = 8192     // values below all unknown keys of a message: walking over them takes time

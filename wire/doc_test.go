@@ -59,12 +59,12 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 // optional, with what the encoders write when everything and when nothing is
 // set.
 func TestDocKeys(t *testing.T) {
-	caps := Capabilities{T: ExtensionLevel, ModelSHA256: "ab", CameraShapes: demoContract.Cameras, ActionUnits: []string{"deg"}, StateUnits: []string{"deg"}}
+	caps := Capabilities{T: ExtensionLevel, ModelSHA256: "ab", CameraShapes: demoContract.Cameras, ActionUnits: []string{"deg"}, StateUnits: []string{"deg"}, Steps: 2}
 	messages := map[string]struct{ full, bare []byte }{
 		"Observation": {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
 		"ActionChunk": {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},
 		"SessionOpen": {AppendSessionOpen(nil, &SessionOpen{ServerID: "x", SessionEpoch: 1, CameraShapes: caps.CameraShapes,
-			ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "x", Host: "x"}), AppendSessionOpen(nil, &SessionOpen{})},
+			ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "x", Host: "x", Steps: 1}), AppendSessionOpen(nil, &SessionOpen{})},
 		"SessionAck": {AppendSessionAck(nil, &SessionAck{Capabilities: caps, ServerID: "x", Draining: true, RetryAfterMs: 1, Nonce: 1, HeldBy: "x"}),
 			AppendSessionAck(nil, &SessionAck{})},
 		"Status":       {AppendStatus(nil, &Status{Capabilities: caps, ServerID: "x", ServerLoad: 1, Draining: true, Device: "x"}), AppendStatus(nil, &Status{})},

@@ -69,6 +69,13 @@ type Observation struct {
 	StaleCameras  []string // names of the pictures that are older than the robot's bound; travels when not empty
 	Spans         []Span   // travels when not empty
 
+	// The control steps before this one, for a policy that looks back: both travel
+	// when not empty, the oldest step first. PastImages holds a run of pictures of each
+	// camera, one for each step; one without Data is the same as that of the step after
+	// it, which for the last is the one in Images.
+	PastStates Matrix // [steps-1, state_dim]
+	PastImages []Image
+
 	names *interned
 }
 
@@ -109,9 +116,11 @@ func (o *Observation) Reset() {
 	prefixModel, prefixRobot := o.PrefixModel, o.PrefixRobot
 	prefixModel.clear()
 	prefixRobot.clear()
+	past := o.PastStates
+	past.clear()
 	*o = Observation{
 		State: o.State[:0], Images: o.Images[:0], Spans: o.Spans[:0], StaleCameras: o.StaleCameras[:0],
-		PrefixModel: prefixModel, PrefixRobot: prefixRobot, names: o.names,
+		PrefixModel: prefixModel, PrefixRobot: prefixRobot, PastStates: past, PastImages: o.PastImages[:0], names: o.names,
 	}
 }
 
@@ -120,7 +129,8 @@ func (o *Observation) Reset() {
 //
 //rt:noalloc
 func AppendObservation(dst []byte, o *Observation) []byte {
-	optional := count(o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0, len(o.StaleCameras) > 0)
+	optional := count(o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0, len(o.StaleCameras) > 0,
+		o.PastStates.Rows > 0, len(o.PastImages) > 0)
 	dst = msgp.AppendMapHeader(dst, 7+optional)
 	dst = msgp.AppendString(dst, "state")
 	dst = appendVector(dst, o.State)
@@ -181,12 +191,52 @@ func (o *Observation) appendOptional(dst []byte) []byte {
 	if len(o.StaleCameras) > 0 {
 		dst = appendStrings(msgp.AppendString(dst, "stale_cameras"), o.StaleCameras)
 	}
+	if o.PastStates.Rows > 0 {
+		dst = appendMatrix(msgp.AppendString(dst, "past_states"), &o.PastStates)
+	}
+	if len(o.PastImages) > 0 {
+		dst = appendPastImages(msgp.AppendString(dst, "past_images"), o.PastImages)
+	}
 	return dst
 }
 
 //rt:noalloc
+func appendPastImages(dst []byte, images []Image) []byte {
+	cameras := uint32(0)
+	for rest := images; len(rest) > 0; rest = rest[runOf(rest):] {
+		cameras++
+	}
+	dst = msgp.AppendMapHeader(dst, cameras)
+	for rest := images; len(rest) > 0; rest = rest[runOf(rest):] {
+		run := rest[:runOf(rest)]
+		dst = msgp.AppendArrayHeader(msgp.AppendString(dst, run[0].Name), uint32(len(run)))
+		for i := range run {
+			if len(run[i].Data) == 0 {
+				dst = msgp.AppendNil(dst)
+			} else {
+				dst = appendPicture(dst, &run[i])
+			}
+		}
+	}
+	return dst
+}
+
+// runOf returns how many pictures of one camera images begins with.
+//
+//rt:noalloc
+func runOf(images []Image) (n int) {
+	for n = 1; n < len(images) && images[n].Name == images[0].Name; n++ {
+	}
+	return n
+}
+
+//rt:noalloc
 func appendImage(dst []byte, m *Image) []byte {
-	dst = msgp.AppendString(dst, m.Name)
+	return appendPicture(msgp.AppendString(dst, m.Name), m)
+}
+
+//rt:noalloc
+func appendPicture(dst []byte, m *Image) []byte {
 	if m.Codec == Raw {
 		if m.C != 3 || m.H*m.W*m.C != len(m.Data) {
 			panic("wire: raw picture is not H x W x 3 bytes")
@@ -260,6 +310,10 @@ func (o *Observation) field(r *reader, key []byte) {
 		o.HasFrameAge, o.FrameAgeMs = r.optionalFloat("frame_age_ms")
 	case "stale_cameras":
 		o.staleCameras(r)
+	case "past_states":
+		r.matrix(&o.PastStates, "past_states")
+	case "past_images":
+		o.pastImages(r)
 	default:
 		r.skip(0)
 	}
@@ -282,6 +336,54 @@ func (o *Observation) images(r *reader) {
 			return
 		}
 	}
+}
+
+// Of two runs of one camera the last wins, as in a Python dict.
+//
+//rt:noalloc
+func (o *Observation) pastImages(r *reader) {
+	o.PastImages = o.PastImages[:0]
+	if r.null() {
+		return
+	}
+	for range r.mapHeader("past_images", MaxImages) {
+		name := o.names.text(r.text("image name", MaxNameBytes))
+		o.forgetPast(name)
+		for range r.arrayHeader("past_images", MaxSteps-1) {
+			m := Image{Name: name}
+			if !r.null() {
+				r.image(&m)
+			}
+			o.PastImages = append(o.PastImages, m)
+		}
+		if r.err != nil {
+			return
+		}
+	}
+}
+
+//rt:noalloc
+func (o *Observation) forgetPast(name string) {
+	kept := o.PastImages[:0]
+	for _, m := range o.PastImages {
+		if m.Name != name {
+			kept = append(kept, m)
+		}
+	}
+	o.PastImages = kept
+}
+
+// Past lends the pictures of one camera in the steps before this one, the oldest
+// first, as they stand in PastImages.
+//
+//rt:noalloc
+func (o *Observation) Past(name string) []Image {
+	for rest := o.PastImages; len(rest) > 0; rest = rest[runOf(rest):] {
+		if rest[0].Name == name {
+			return rest[:runOf(rest)]
+		}
+	}
+	return nil
 }
 
 //rt:noalloc

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"testing"
 
@@ -13,7 +14,7 @@ func TestOptionalKeysRoundTrip(t *testing.T) {
 	var o Observation
 	check(t, ParseObservation(&o, AppendObservation(nil, demoObservation())))
 	o.names = nil
-	o.Images[1].Data = o.Images[1].Data[:2:2]
+	o.Images[1].Data, o.PastImages[3].Data = o.Images[1].Data[:2:2], o.PastImages[3].Data[:3:3]
 	if want := demoObservation(); !reflect.DeepEqual(&o, want) {
 		t.Errorf("observation = %+v, want %+v", &o, want)
 	}
@@ -25,9 +26,9 @@ func TestOptionalKeysRoundTrip(t *testing.T) {
 	}
 
 	caps := Capabilities{T: 1, ModelSHA256: "ab12", CameraShapes: []CameraShape{{"top", 120, 160, 3}, {"wrist", 1, 2, 3}},
-		ActionNames: []string{"a.pos"}, ActionUnits: []string{"deg"}, StateUnits: []string{"rad"}}
+		ActionNames: []string{"a.pos"}, ActionUnits: []string{"deg"}, StateUnits: []string{"rad"}, Steps: 2}
 	roundTrip(t, AppendSessionOpen, ParseSessionOpen, SessionOpen{SchemaVersion: 1, ClientUUID: "r", Tags: []Tag{{"site", "lab"}},
-		ServerID: "gpu-1", SessionEpoch: 3, CameraShapes: caps.CameraShapes, ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "0f", Host: "left-pi"})
+		ServerID: "gpu-1", SessionEpoch: 3, CameraShapes: caps.CameraShapes, ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "0f", Host: "left-pi", Steps: 16})
 	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{Accepted: true, Capabilities: caps, SchemaVersion: 1, ServerID: "gpu-1", Draining: true, RetryAfterMs: 250, Nonce: 1 << 62, HeldBy: "left-pi"})
 	roundTrip(t, AppendStatus, parseStatus, Status{Capabilities: caps, MinSchemaVersion: 1, MaxSchemaVersion: 1, ServerID: "gpu-1", ServerLoad: 0.5, Draining: true, Device: "cuda:1"})
 	roundTrip(t, AppendEvent, ParseEvent, Event{Code: EventDraining, Text: "bye", Seq: 1 << 63, RetryAfterMs: 100, ServerID: "gpu-1", Nonce: 1 << 62})
@@ -70,9 +71,10 @@ func TestZeroIsNotAbsent(t *testing.T) {
 func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
 	full, bare := demoObservation(), demoObservation()
 	bare.HasT, bare.HasN, bare.HasOverlapEnd, bare.HasRunway, bare.HasFrameAge, bare.Spans, bare.StaleCameras = false, false, false, false, false, nil, nil
+	bare.PastStates, bare.PastImages = Matrix{}, nil
 	f, b := AppendObservation(nil, full), AppendObservation(nil, bare)
-	if f[0] != 0x8e || b[0] != 0x87 || !bytes.HasPrefix(f[1:], b[1:]) {
-		t.Errorf("with optional keys % x, want 0x8e and the rest of % x first", f, b)
+	if !bytes.HasPrefix(f, []byte{0xde, 0, 16}) || b[0] != 0x87 || !bytes.HasPrefix(f[3:], b[1:]) {
+		t.Errorf("with optional keys % x, want de 00 10 and the rest of % x first", f, b)
 	}
 }
 
@@ -94,5 +96,44 @@ func TestParseStartsAfresh(t *testing.T) {
 	chunk := AppendActionChunk(nil, c)
 	if err := ParseActionChunk(c, chunk[:len(chunk)-1]); err == nil || c.ChunkRobot.Rows != 0 || c.HasT {
 		t.Errorf("after half a chunk: %v, %+v, want an error and an empty chunk", err, c)
+	}
+}
+
+// TestPastImagesReadAsADict: of two runs of one camera the last counts, and a step
+// without a picture of its own has no data.
+func TestPastImagesReadAsADict(t *testing.T) {
+	picture := func(b byte) []byte {
+		return msgp.AppendBytes(msgp.AppendString([]byte{0x81}, "data"), []byte{b})
+	}
+	src := msgp.AppendMapHeader(msgp.AppendString([]byte{0x81}, "past_images"), 3)
+	for i, name := range []string{"top", "side", "top"} {
+		src = msgp.AppendArrayHeader(msgp.AppendString(src, name), 2)
+		src = msgp.AppendNil(append(src, picture(byte(i))...))
+	}
+	var o Observation
+	check(t, ParseObservation(&o, src))
+	if top := o.Past("top"); len(o.PastImages) != 4 || len(top) != 2 || top[0].Data[0] != 2 || top[1].Data != nil || len(o.Past("side")) != 2 || o.Past("roof") != nil {
+		t.Errorf("past images = %+v", o.PastImages)
+	}
+}
+
+// TestHostileHistories: each is refused, in words.
+func TestHostileHistories(t *testing.T) {
+	for name, tt := range map[string]struct {
+		value []byte
+		want  error
+	}{
+		"more steps than travel":    {append(append([]byte{0x81, 0xa1, 'a'}, 0xdc, 0, MaxSteps), bytes.Repeat([]byte{0xc0}, MaxSteps)...), ErrTooLarge},
+		"more cameras":              {[]byte{0xde, 0, MaxImages + 1}, ErrTooLarge},
+		"steps that are not a list": {[]byte{0x81, 0xa1, 'a', 0x80}, ErrMalformed},
+		"a picture without data":    {[]byte{0x81, 0xa1, 'a', 0x91, 0x80}, ErrShape},
+		"a step that is a number":   {[]byte{0x81, 0xa1, 'a', 0x91, 1}, ErrMalformed},
+		"half a list":               {[]byte{0x81, 0xa1, 'a', 0x92, 0xc0}, ErrMalformed},
+	} {
+		var o Observation
+		err := ParseObservation(&o, append(msgp.AppendString([]byte{0x81}, "past_images"), tt.value...))
+		if !errors.Is(err, tt.want) || len(o.PastImages) != 0 {
+			t.Errorf("%s: %v with %d pictures, want %v and none", name, err, len(o.PastImages), tt.want)
+		}
 	}
 }

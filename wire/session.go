@@ -37,6 +37,7 @@ type SessionOpen struct {
 	StateUnits   []string // one for each value of the state
 	Instance     string   // random for each process: a second owner of the id is told by it
 	Host         string   // for people: where the robot's process runs
+	Steps        int      // most observations that the robot sends together to a policy that looks back; 0: one
 }
 
 // CameraShape is the size of a camera's pictures.
@@ -66,6 +67,7 @@ func (o *SessionOpen) fields() []field {
 		{key: "state_units", value: &o.StateUnits, limit: MaxNameBytes, optional: true},
 		{key: "instance", value: &o.Instance, limit: MaxNameBytes, optional: true},
 		{key: "host", value: &o.Host, limit: MaxNameBytes, optional: true},
+		{key: "observation_steps", value: &o.Steps, limit: MaxSteps, optional: true},
 	}
 }
 

@@ -27,6 +27,7 @@ type Capabilities struct {
 	CameraShapes []CameraShape
 	ActionUnits  []string
 	StateUnits   []string
+	Steps        int // observations, one control step apart, that the policy looks at together; 0: one
 }
 
 // Extended reports whether the server knows the optional keys. An old one gets
@@ -57,6 +58,7 @@ func (c *Capabilities) optional() []field {
 		{key: "camera_shapes", value: &c.CameraShapes, optional: true},
 		{key: "action_units", value: &c.ActionUnits, limit: MaxNameBytes, optional: true},
 		{key: "state_units", value: &c.StateUnits, limit: MaxNameBytes, optional: true},
+		{key: "observation_steps", value: &c.Steps, limit: MaxSteps, optional: true},
 	}
 }
 
