@@ -71,6 +71,9 @@ func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capa
 		ServingMode: mode, T: wire.ExtensionLevel, ModelSHA256: sha256,
 		ActionUnits: m.ActionUnits, StateUnits: m.StateUnits,
 	}
+	if n := m.Steps(); n > 1 {
+		c.Steps = n
+	}
 	for _, cam := range m.Cameras {
 		name := wireCamera(cam.Name)
 		c.ExpectedCameras = append(c.ExpectedCameras, name)
@@ -131,8 +134,8 @@ func (a *admission) check() *refusal {
 	if a.tasks.tokenizer != nil && a.opened.text == "" {
 		a.warn("this policy reads its task and got none: give --task, or default_task in the manifest")
 	}
-	if n := a.observed; n > 1 {
-		a.warn("this policy looks at %d observations, one control step apart: the newest stands in for all of them", n)
+	if n, sent := a.observed, max(o.Steps, 1); sent < n {
+		a.warn("this policy looks at %d observations, one control step apart, and this robot sends %d: the newest stands in for all of them", n, sent)
 	}
 	if a.downgraded = o.RTCEnabled && !a.caps.SupportsRTC; a.downgraded {
 		a.warn("RTC requested but this server/policy does not support it — downgrading to chunk-append")

@@ -127,7 +127,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 func observationMax(m *policy.Meta) int {
 	n := observationSlack
 	for _, c := range m.Cameras {
-		n += max(pictureAllowance, c.Scale()*c.Scale()) * c.Bytes()
+		n += max(pictureAllowance, c.Scale()*c.Scale()) * c.Bytes() * m.Steps()
 	}
 	return n
 }

@@ -201,10 +201,11 @@ func TestNewestObservationIsRepeated(t *testing.T) {
 
 	open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
 	tasks := newTaskReader(&cfg, nil)
-	for observed, want := range map[int]int{1: 0, 2: 1} {
-		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, observed: observed, limit: 4, open: &open}
-		if r := a.check(); r != nil || len(a.warnings) != want {
-			t.Errorf("a policy that looks at %d observations: %v, warnings %q, want %d", observed, r, a.warnings, want)
+	for _, tt := range []struct{ observed, sent, warnings int }{{1, 0, 0}, {2, 0, 1}, {2, 1, 1}, {2, 2, 0}, {2, 16, 0}, {3, 2, 1}} {
+		open.Steps = tt.sent
+		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, observed: tt.observed, limit: 4, open: &open}
+		if r := a.check(); r != nil || len(a.warnings) != tt.warnings {
+			t.Errorf("%+v: %v, warnings %q", tt, r, a.warnings)
 		}
 	}
 }

@@ -35,6 +35,7 @@ type tensors struct {
 func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning, tasks *taskReader) (*tensors, error) {
 	t := &tensors{meta: meta, model: model, conditioning: conditioning, tasks: tasks, contract: wire.Contract{
 		StateDim: len(meta.StateNames), ActionDim: meta.ActionDim, Horizon: meta.ChunkSize, Cameras: caps.CameraShapes,
+		Past: meta.Steps() - 1,
 	}}
 	if len(meta.Cameras) == 0 {
 		return t, nil
@@ -106,7 +107,9 @@ func (t *tensors) fill(s *Session, seq uint64, body []byte) (c policy.Controls, 
 	state := t.model.State(0)
 	newest := state[len(state)-len(t.obs.State):]
 	copy(newest, t.obs.State)
-	repeatNewest(state, newest)
+	if t.contract.Past == 0 || copy(state, t.obs.PastStates.Data) == 0 {
+		repeatNewest(state, newest)
+	}
 	if t.task, err = t.taskOf(s); err != nil {
 		return c, err
 	}
@@ -198,21 +201,51 @@ func (t *tensors) picture(cam int) error {
 		if m.Name != want.Name {
 			continue
 		}
-		if m.Codec == wire.Raw { // CheckObservation compared the sizes
-			copy(dst, m.Data)
-			repeatNewest(all, dst)
-			return nil
+		if err := t.decode(dst, m, cam); err != nil {
+			return err
 		}
-		if err := t.decoder.DecodeScaled(dst, m.Data, want.W, want.H, t.meta.Cameras[cam].Scale()); err != nil {
-			return t.explain(err, m, cam)
-		}
-		if t.decoder.Warned() {
-			t.stray |= 1 << cam
+		if past := t.obs.Past(want.Name); t.contract.Past > 0 && len(past) > 0 {
+			return t.past(all, past, cam)
 		}
 		repeatNewest(all, dst)
 		return nil
 	}
 	return errNoPicture
+}
+
+// past fills the steps before the newest, whose picture stands at the end of all: the
+// last one first, because a step without a picture is the same as the step after it.
+//
+//rt:noalloc
+func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
+	n := t.meta.Cameras[cam].Bytes()
+	for i := len(past) - 1; i >= 0; i-- {
+		dst, after := all[i*n:(i+1)*n], all[(i+1)*n:(i+2)*n]
+		if len(past[i].Data) == 0 {
+			copy(dst, after)
+		} else if err := t.decode(dst, &past[i], cam); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decode puts one picture into dst, a camera's at one step.
+//
+//rt:noalloc
+func (t *tensors) decode(dst []byte, m *wire.Image, cam int) error {
+	if m.Codec == wire.Raw { // CheckObservation compared the sizes
+		copy(dst, m.Data)
+		return nil
+	}
+	want := &t.contract.Cameras[cam]
+	if err := t.decoder.DecodeScaled(dst, m.Data, want.W, want.H, t.meta.Cameras[cam].Scale()); err != nil {
+		return t.explain(err, m, cam)
+	}
+	if t.decoder.Warned() {
+		t.stray |= 1 << cam
+	}
+	return nil
 }
 
 // errNoPicture cannot happen after CheckObservation.

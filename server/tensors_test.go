@@ -1,11 +1,14 @@
 package server
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"edgert/jpeg"
@@ -134,5 +137,84 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	want, decoder := make([]byte, len(pix)), s.worker.tensors.decoder
 	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil || string(want) != string(s.worker.tensors.model.Image(0, 0)) {
 		t.Errorf("the tensor is not the picture (%v)", err)
+	}
+}
+
+// lookback is the fake policy with room for the steps before the newest.
+type lookback struct {
+	*cameras
+	state []float32
+}
+
+func (l *lookback) State(int) []float32 { return l.state }
+
+// A policy that looks back sees the states and pictures of the steps before, each in
+// its place and at no allocation; a robot that sends none is seen as standing still.
+func TestHistoryFillsTheStepsBefore(t *testing.T) {
+	const w, h, steps = 32, 16, 3
+	pix, file := scenery(t, w, h, jpeg.Chroma444)
+	decoder, err := jpeg.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer decoder.Close()
+	decoded, plain := make([]byte, len(pix)), bytes.Repeat([]byte{7}, len(pix))
+	if err := decoder.DecodeScaled(decoded, file, w, h, 1); err != nil {
+		t.Fatal(err)
+	}
+	l := &lookback{cameras: newCameras(policy.Camera{Name: "top", H: h, W: w})}
+	l.meta.ObservationSteps = steps
+	l.images[0] = make([]byte, steps*len(pix))
+	dof := len(l.meta.StateNames)
+	l.state = make([]float32, steps*dof)
+	cfg := happyConfig()
+	tasks := newTaskReader(&cfg, nil)
+	caps := capabilities(l.meta, "", "", "", "")
+	tensors, err := newTensors(l.meta, l, &caps, policy.Conditioning{}, &tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tensors.close()
+	name := caps.CameraShapes[0].Name
+	raw := func(p []byte) wire.Image { return wire.Image{Name: name, Codec: wire.Raw, H: h, W: w, C: 3, Data: p} }
+	packed, same := wire.Image{Name: name, Data: file}, wire.Image{Name: name}
+	s := &Session{opened: &task{}}
+	states := make([]float32, steps*dof)
+	for i := range states {
+		states[i] = float32(i)
+	}
+	still := slices.Concat(states[2*dof:], states[2*dof:], states[2*dof:])
+	for _, tt := range []struct {
+		name   string
+		past   []wire.Image
+		states []float32
+		want   [][]byte
+	}{
+		{"raw and JPEG", []wire.Image{raw(plain), packed}, states, [][]byte{plain, decoded, pix}},
+		{"JPEG and the newest", []wire.Image{packed, same}, states, [][]byte{decoded, pix, pix}},
+		{"the step after it", []wire.Image{same, packed}, states, [][]byte{decoded, decoded, pix}},
+		{"none", nil, still, [][]byte{pix, pix, pix}},
+	} {
+		o := &wire.Observation{State: states[2*dof:], Images: []wire.Image{raw(pix)}, PastImages: tt.past}
+		if tt.past != nil {
+			o.PastStates = wire.Matrix{Rows: steps - 1, Cols: dof, Data: states[:2*dof]}
+		}
+		body := wire.AppendObservation(nil, o)
+		frame := func() {
+			if _, err := tensors.fill(s, 1, body); err != nil {
+				t.Fatalf("%s: %v", tt.name, err)
+			}
+		}
+		frame()
+		if !slices.Equal(l.state, tt.states) || !bytes.Equal(l.images[0], slices.Concat(tt.want...)) {
+			t.Errorf("%s: the policy sees states %v or pictures that were not sent", tt.name, l.state)
+		}
+		if n := testing.AllocsPerRun(10, frame); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", tt.name, n)
+		}
+	}
+	bad := &wire.Observation{State: states[2*dof:], Images: []wire.Image{raw(pix)}, PastStates: wire.Matrix{Rows: 1, Cols: dof, Data: states[:dof]}}
+	if _, err := tensors.fill(s, 1, wire.AppendObservation(nil, bad)); !errors.Is(err, wire.ErrShape) {
+		t.Errorf("a history of one step too few = %v, want %v", err, wire.ErrShape)
 	}
 }
