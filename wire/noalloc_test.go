@@ -27,6 +27,10 @@ func TestHotPathNoAlloc(t *testing.T) {
 	o, c := policyMessages()
 	other := *o
 	other.Task, other.Images = "sort the screws", []Image{{Name: "observation.images.side", Codec: Raw, H: 2, W: 2, C: 3, Data: make([]byte, 12)}}
+	look := *o
+	look.PastStates = Matrix{1, 6, make([]float32, 6)}
+	look.PastImages = []Image{{Name: "observation.images.top", Codec: Raw, H: 1, W: 2, C: 3, Data: make([]byte, 6)}}
+	lookBytes, back := AppendObservation(nil, &look), Contract{StateDim: 6, ActionDim: 6, Horizon: 50, Cameras: []CameraShape{{Name: "observation.images.top"}}, Past: 1}
 	contract := Contract{StateDim: 6, ActionDim: 6, Horizon: 50, Cameras: []CameraShape{{Name: "observation.images.top"}}}
 	header := Header{SchemaVersion: SchemaVersion, MsgType: MsgObservation, SeqID: 1}
 
@@ -53,6 +57,11 @@ func TestHotPathNoAlloc(t *testing.T) {
 		"ParseObservation of two robots": func() {
 			check(t, ParseObservation(&po, obsBytes))
 			check(t, ParseObservation(&po, otherBytes))
+		},
+		"an observation with a history": func() {
+			buf = AppendObservation(buf[:0], &look)
+			check(t, ParseObservation(&po, lookBytes))
+			check(t, back.CheckObservation(&po))
 		},
 		"ParseActionChunk": func() {
 			check(t, ParseActionChunk(&pc, chunkBytes))
