@@ -153,9 +153,7 @@ func (m *Model) reserve(bytes int) (unsafe.Pointer, error) {
 	if m.gpu != nil {
 		return m.gpu.malloc(bytes)
 	}
-	p := ort.Alloc(bytes)
-	m.host, m.hostBytes = append(m.host, p), m.hostBytes+int64(bytes)
-	return p, nil
+	return m.hostMemory(bytes)
 }
 
 // bind adds the steps of a run of rows first to first+batch-1.

@@ -96,21 +96,25 @@ func (m *Model) memory(name string) memory {
 func (m *Model) allocate() error {
 	rows := m.opt.Buffers * m.opt.MaxBatch
 	for _, t := range m.memories() {
-		bytes := rows * t.rowBytes()
-		m.hostBytes += int64(bytes)
-		if m.gpu == nil {
-			p := ort.Alloc(bytes)
-			m.host = append(m.host, p)
-			t.lie(p, rows)
-			continue
-		}
-		p, err := m.gpu.pinned(bytes)
+		p, err := m.hostMemory(rows * t.rowBytes())
 		if err != nil {
 			return err
 		}
 		t.lie(p, rows)
 	}
 	return nil
+}
+
+// hostMemory returns memory beside the processor, pinned where a GPU copies from it,
+// counted and freed by Close.
+func (m *Model) hostMemory(bytes int) (unsafe.Pointer, error) {
+	m.hostBytes += int64(bytes)
+	if m.gpu != nil {
+		return m.gpu.pinned(bytes)
+	}
+	p := ort.Alloc(bytes)
+	m.host = append(m.host, p)
+	return p, nil
 }
 
 // place is where the rows of an input or output lie for the session.

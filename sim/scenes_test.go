@@ -1,13 +1,14 @@
 package sim
 
 import (
-	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
-	"io"
 	"math"
 	"os"
 	"testing"
+
+	"edgert/internal/goldens"
+	"edgert/internal/safetensors"
 )
 
 // goldenScene is one picture painted by the program that trains the policy.
@@ -16,45 +17,24 @@ type goldenScene struct {
 	image []byte
 }
 
-// loadScenes reads scenes.safetensors.gz of testdata/sim. A safetensors file is a
-// header length, a JSON header, and the tensors' bytes.
+// loadScenes reads scenes.safetensors.gz of testdata/sim.
 func loadScenes(t testing.TB) []goldenScene {
 	t.Helper()
-	f, err := os.Open("../testdata/sim/scenes.safetensors.gz")
+	_, tensors, err := safetensors.Parse(goldens.Unzip(t, "../testdata/sim/scenes.safetensors.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	size := binary.LittleEndian.Uint64(all)
-	var header map[string]struct {
-		DType   string `json:"dtype"`
-		Shape   []int  `json:"shape"`
-		Offsets [2]int `json:"data_offsets"`
-	}
-	if err := json.Unmarshal(all[8:8+size], &header); err != nil {
-		t.Fatal(err)
-	}
-	data := all[8+size:]
-	part := func(name string) []byte { o := header[name].Offsets; return data[o[0]:o[1]] }
 	value := func(name string, i int) float64 {
-		return math.Float64frombits(binary.LittleEndian.Uint64(part(name)[8*i:]))
+		return math.Float64frombits(binary.LittleEndian.Uint64(tensors[name].Data[8*i:]))
 	}
-	scenes := make([]goldenScene, header["q"].Shape[0])
+	scenes := make([]goldenScene, tensors["q"].Shape[0])
 	const pixels = NativeWidth * NativeHeight * 3
 	for i := range scenes {
 		scenes[i] = goldenScene{scene: scene{
 			Pan: value("q", DOF*i+pan), Elbow: value("q", DOF*i+elbow),
 			Target: Point{value("target", 2*i), value("target", 2*i+1)},
 			Post:   Point{value("post", 2*i), value("post", 2*i+1)},
-		}, image: part("image")[i*pixels : (i+1)*pixels]}
+		}, image: tensors["image"].Data[i*pixels : (i+1)*pixels]}
 	}
 	return scenes
 }

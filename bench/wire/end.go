@@ -69,7 +69,8 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// The bounds of what one command asks for; --size has the same of bytes.
+// The bounds of what one command asks for. A test holds those of bytes and those of
+// --size together.
 const (
 	minBytes = 8 // one byte ends a flood
 	maxBytes = 8 << 20

@@ -3,7 +3,9 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -22,6 +24,14 @@ func serve(t *testing.T, e End, commands string) ([]answer, error) {
 			return all, err
 		}
 		all = append(all, a)
+	}
+}
+
+// Goal: what --size lets through, an end takes.
+func TestSizesOfTheFlagAndOfAnEnd(t *testing.T) {
+	field, _ := reflect.TypeFor[Config]().FieldByName("Sizes")
+	if got, want := field.Tag.Get("range"), fmt.Sprintf("%d..%d;", minBytes, maxBytes); !strings.HasPrefix(got, want) {
+		t.Errorf("--size takes %q, an end %s", got, want)
 	}
 }
 

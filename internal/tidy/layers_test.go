@@ -21,6 +21,7 @@ var layers = []struct {
 	{1, "internal/capped", "files that may be anything, wherever one is read"},
 	{1, "internal/strictyaml", "YAML that people write, wherever it is read"},
 	{1, "internal/safetensors", "the files of golden sets and captures"},
+	{1, "internal/goldens", "what others' programs computed, for the tests of every layer"},
 	{1, "internal/backoff", "waits between attempts, wherever something may be absent"},
 	{1, "internal/child", "processes that end with the one that starts them: bench's and the tools'"},
 	{2, "internal/ort", "ONNX Runtime, one library of others"},

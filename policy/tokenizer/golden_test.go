@@ -3,33 +3,20 @@ package tokenizer
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"edgert/internal/goldens"
 )
 
 // golden returns a file that testdata/tokenizer/make.py has written.
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
-	f, err := os.Open(filepath.Join("../../testdata/tokenizer", name+".gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return goldens.Unzip(t, filepath.Join("../../testdata/tokenizer", name+".gz"))
 }
 
 // folder makes a bundle's tokenizer folder with one file.

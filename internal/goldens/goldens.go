@@ -1,0 +1,29 @@
+// Package goldens reads what other people's programs have computed, for the tests that
+// compare with it.
+package goldens
+
+import (
+	"compress/gzip"
+	"io"
+	"os"
+	"testing"
+)
+
+// Unzip returns what the gzip file at path holds.
+func Unzip(t testing.TB, path string) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return data
+}
