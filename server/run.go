@@ -131,7 +131,8 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	tellPlacement(log, &cfg, model.Placement())
 	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
 		"onnxruntime", version, "library", library)
-	prefix, err := cfg.Prefix(modelID(&cfg, bundle))
+	id := modelID(&cfg, bundle)
+	prefix, err := cfg.Prefix(id)
 	if err != nil {
 		return summary, err
 	}
@@ -142,7 +143,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
-		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: modelID(&cfg, bundle), Model: model, Text: bundle.Text,
+		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: id, Prefix: prefix, Model: model, Text: bundle.Text,
 		Network: network, Clock: rt.KernelClock(), Log: log, LogLost: lost, Audit: audit,
 		Placement: model.Placement(), Access: access,
 	})

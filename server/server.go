@@ -55,7 +55,8 @@ const (
 type Deps struct {
 	Meta    *policy.Meta
 	SHA256  string // the bundle's
-	Repo    string // model id, first part of the key prefix
+	Repo    string // model id
+	Prefix  string // what all keys begin with, of cfg.Prefix
 	Model   Model
 	Text    *tokenizer.Tokenizer // nil: the policy does not read its task
 	Network wire.Session
@@ -85,13 +86,9 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	prefix, err := cfg.Prefix(d.Repo)
-	if err != nil {
-		return nil, err
-	}
 	limit, mode := cfg.Sessions()
 	shared := &service{
-		cfg: cfg, prefix: prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
+		cfg: cfg, prefix: d.Prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		access: d.Access, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
 		pool: queue.NewPool(poolMemory(limit, d.Meta)),
@@ -116,7 +113,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	queries := &queries{shared, make(chan query, queriesWaiting), events}
 	return &Server{
 		service: shared, worker: worker, queries: queries, audit: d.Audit,
-		receiver: &receiver{shared, min(observationMax(d.Meta), wire.MaxMessageBytes), worker.work, grown, events},
+		receiver: &receiver{shared, observationMax(d.Meta), worker.work, grown, events},
 		housekeeper: &housekeeper{
 			service: shared, queries: queries, events: events, grown: grown,
 			heap: &collector{service: shared, worker: worker, hold: new(rt.Hold)},
@@ -124,18 +121,19 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}, nil
 }
 
+// observationMax is the most bytes that an observation for the policy may have.
 func observationMax(m *policy.Meta) int {
 	n := observationSlack
 	for _, c := range m.Cameras {
 		n += max(pictureAllowance, c.Scale()*c.Scale()) * c.Bytes() * m.Steps()
 	}
-	return n
+	return min(n, wire.MaxMessageBytes)
 }
 
 // poolMemory is what the observations of so many robots may take: one that waits
 // and one that arrives for each.
 func poolMemory(sessions int, m *policy.Meta) int64 {
-	return 2 * int64(sessions) * int64(min(observationMax(m), wire.MaxMessageBytes))
+	return 2 * int64(sessions) * int64(observationMax(m))
 }
 
 // serverID tells replicas of one service apart.

@@ -35,6 +35,9 @@ type bench struct {
 	stop    func() error // ends Serve and returns its error
 }
 
+// fakePrefix is what the keys of config's service begin with.
+const fakePrefix = "@lerobot/test-fake/main/demo"
+
 func config() manifest.Config {
 	cfg := manifest.Default()
 	cfg.Model.RepoOrPath = "bundle"
@@ -47,7 +50,7 @@ func newBench(t *testing.T, cfg manifest.Config, change ...func(*Deps)) *bench {
 	t.Helper()
 	b := &bench{t: t, model: servertest.NewModel(), clock: rttest.NewClock(1), network: servertest.NewNetwork()}
 	d := Deps{
-		Meta: servertest.Meta(), SHA256: "5ha", Repo: "test/fake", Model: b.model,
+		Meta: servertest.Meta(), SHA256: "5ha", Repo: "test/fake", Prefix: fakePrefix, Model: b.model,
 		Network: b.network.Session(), Clock: b.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	for _, f := range change {

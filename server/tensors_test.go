@@ -40,7 +40,7 @@ func (c *cameras) Image(_, cam int) []byte { return c.images[cam] }
 func (c *cameras) bench(t *testing.T) *Server {
 	t.Helper()
 	s, err := New(config(), Deps{
-		Meta: c.meta, SHA256: "5ha", Repo: "test/fake", Model: c, Network: servertest.NewNetwork().Session(),
+		Meta: c.meta, SHA256: "5ha", Repo: "test/fake", Prefix: fakePrefix, Model: c, Network: servertest.NewNetwork().Session(),
 		Clock: rttest.NewClock(1), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -294,8 +294,12 @@ func serveStay(t *testing.T, endpoint string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	prefix, err := cfg.Prefix("test/stay")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := server.New(cfg, server.Deps{
-		Meta: &meta, SHA256: "5ha", Repo: "test/stay", Model: newStay(&meta), Network: network,
+		Meta: &meta, SHA256: "5ha", Repo: "test/stay", Prefix: prefix, Model: newStay(&meta), Network: network,
 		Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

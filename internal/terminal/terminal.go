@@ -5,7 +5,6 @@ package terminal
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -15,21 +14,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgert/internal/stall"
 )
 
 const (
 	bufferBytes  = 64 << 10        // log lines that wait for a terminal that takes none; beyond it they are dropped and counted
 	flushTimeout = 3 * time.Second // for the last lines
-	// stallTimeout is after how long without a piece taken nobody counts as reading:
-	// a serial console of 9600 baud takes a piece in half of it.
-	stallTimeout = time.Second
 	// pieceBytes go out in one write, whole lines of them, so that a slow terminal
-	// is told from one that takes nothing.
+	// is told from one that takes nothing: a serial console of 9600 baud takes a
+	// piece in half of stall.Timeout.
 	pieceBytes = 512
 )
 
 // ErrStalled marks an output that takes nothing.
-var ErrStalled = errors.New("nothing was taken for " + stallTimeout.String() + ": nobody reads it, or its disk hangs")
+var ErrStalled = errors.New("nothing was taken for " + stall.Timeout.String() + ": nobody reads it, or its disk hangs")
 
 // Terminal shows one status line below the log. Write never blocks: a terminal
 // that is stopped (Ctrl-S) or hangs must not hold up what runs an arm.
@@ -103,29 +102,11 @@ func (t *Terminal) Clear() { t.Write(nil) }
 func (t *Terminal) Lost() uint64 { return t.dropped.Load() }
 
 // Flush waits until everything is shown, for flushTimeout at most, and no longer
-// than stallTimeout for an output that takes nothing.
+// than stall.Timeout for an output that takes nothing.
 func (t *Terminal) Flush() {
-	shown, ask := make(chan struct{}), t.flush
-	wait, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
-	stall := time.NewTicker(stallTimeout)
-	defer stall.Stop()
-	for taken := t.taken.Load(); ; {
-		select {
-		case ask <- shown:
-			ask = nil
-		case <-shown:
-			return
-		case <-stall.C:
-			now := t.taken.Load()
-			if now == taken {
-				return
-			}
-			taken = now
-		case <-wait.Done():
-			return
-		}
-	}
+	shown := make(chan struct{})
+	go func() { t.flush <- shown }() // an output that takes nothing keeps it to the end of the program
+	stall.Await(shown, t.taken.Load, flushTimeout)
 }
 
 // show writes what has come, for as long as the program runs.
@@ -173,12 +154,12 @@ func Print(out io.Writer, text []byte) error {
 		_, err := out.Write(text)
 		wrote <- err
 	}()
-	stall := time.NewTimer(stallTimeout)
-	defer stall.Stop()
+	patience := time.NewTimer(stall.Timeout)
+	defer patience.Stop()
 	select {
 	case err := <-wrote:
 		return err
-	case <-stall.C:
+	case <-patience.C:
 		return ErrStalled
 	}
 }

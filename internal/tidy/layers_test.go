@@ -23,6 +23,7 @@ var layers = []struct {
 	{1, "internal/safetensors", "the files of golden sets and captures"},
 	{1, "internal/goldens", "what others' programs computed, for the tests of every layer"},
 	{1, "internal/backoff", "waits between attempts, wherever something may be absent"},
+	{1, "internal/stall", "outputs that take nothing, wherever a program ends"},
 	{1, "internal/child", "processes that end with the one that starts them: bench's and the tools'"},
 	{2, "internal/ort", "ONNX Runtime, one library of others"},
 	{2, "internal/cuda", "CUDA's runtime, one library of others"},
@@ -94,6 +95,7 @@ func partedOf(dir string) (folder string, meet bool) {
 // sideways lists the only imports within a layer.
 var sideways = []struct{ from, to, why string }{
 	{"internal/strictyaml", "internal/capped", "text of files that may be anything"},
+	{"internal/terminal", "internal/stall", "a log that nobody reads"},
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
 	{"camera/pattern", "camera", "it implements the interface above it"},
 	{"camera/replay", "camera", "it implements the interface above it"},

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/internal/stall"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/manifest"
@@ -30,10 +31,8 @@ const (
 	// smaller.
 	replyMax = 1 << 20
 
-	// At the end what waits has endTimeout, and less when nothing is taken for
-	// stallTimeout.
-	endTimeout   = 5 * time.Second
-	stallTimeout = time.Second
+	// endTimeout is what waits has at the end, when some of it is taken meanwhile.
+	endTimeout = 5 * time.Second
 )
 
 // Outcome is how a request that had its turn ended.
@@ -203,10 +202,10 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 }
 
 // ErrStalled marks lines or captures that were given up at the end.
-var ErrStalled = errors.New("audit: nothing was taken for " + stallTimeout.String() + ": the last lines or captures are lost (nobody reads standard output, or the disk hangs)")
+var ErrStalled = errors.New("audit: nothing was taken for " + stall.Timeout.String() + ": the last lines or captures are lost (nobody reads standard output, or the disk hangs)")
 
 // Start starts the writer's goroutine. stop ends it when everything is written, or
-// with ErrStalled when nothing is taken for stallTimeout; Add must not be called any
+// with ErrStalled when nothing is taken for stall.Timeout; Add must not be called any
 // more.
 func (w *Writer) Start(modelSHA256 string) (stop func() error) {
 	if w == nil {
@@ -228,24 +227,11 @@ func (w *Writer) Start(modelSHA256 string) (stop func() error) {
 
 // await waits for the writer's goroutine while it gets on.
 func (w *Writer) await(ended <-chan struct{}) error {
-	limit := time.NewTimer(endTimeout)
-	defer limit.Stop()
-	stall := time.NewTicker(stallTimeout)
-	defer stall.Stop()
-	for done := w.Counts.sum(); ; {
-		select {
-		case <-ended:
-			return nil
-		case <-limit.C:
-		case <-stall.C:
-			if now := w.Counts.sum(); now != done {
-				done = now
-				continue
-			}
-		}
-		w.stalled = true
-		return ErrStalled
+	if stall.Await(ended, w.Counts.sum, endTimeout) {
+		return nil
 	}
+	w.stalled = true
+	return ErrStalled
 }
 
 func (w *Writer) run(ending <-chan struct{}) {
@@ -304,15 +290,11 @@ func (w *Writer) flush() {
 	if w.count == 0 {
 		return
 	}
-	if n, err := w.lines.Write(w.text); err == nil {
-		w.torn = false
-		w.counted(nil, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
-	} else {
-		if n > 0 {
-			w.torn = w.text[n-1] != '\n'
-		}
-		w.counted(err, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
+	n, err := w.lines.Write(w.text)
+	if n > 0 { // else it ends as it did
+		w.torn = w.text[n-1] != '\n'
 	}
+	w.counted(err, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
 	w.text, w.count = w.text[:0], 0
 }
 

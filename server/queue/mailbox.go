@@ -90,11 +90,6 @@ func (m *Mailbox) Overtaken(h *wire.Header) bool {
 	return m.newest.after(keyOf(h))
 }
 
-// Pending reports whether an observation waits.
-//
-//rt:noalloc
-func (m *Mailbox) Pending() bool { return m.full.Load() }
-
 // Waiting says since when the robot waits and when its actions end; ok is false
 // when nothing waits.
 //
@@ -136,15 +131,6 @@ func (m *Mailbox) Take() *Request {
 	m.waiting = nil
 	m.full.Store(false)
 	return r
-}
-
-// Superseded returns how many were replaced since TakeSuperseded.
-//
-//rt:noalloc
-func (m *Mailbox) Superseded() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.superseded
 }
 
 // TakeSuperseded returns how many were replaced since the last call.

@@ -74,7 +74,7 @@ func TestMailboxRefusesWhatIsOlderThanTheServed(t *testing.T) {
 	m := newBox()
 	m.put(0, 5, nil)
 	m.Take()
-	if m.put(0, 4, nil) != Late || m.Pending() {
+	if m.put(0, 4, nil) != Late || m.Take() != nil {
 		t.Error("deposit of seq 4 after seq 5 was taken = true, want false")
 	}
 }

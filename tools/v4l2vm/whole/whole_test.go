@@ -108,8 +108,12 @@ func serve(t *testing.T) (stop func() []int) {
 		t.Fatal(err)
 	}
 	model := newStill(meta)
+	prefix, err := cfg.Prefix("test/still")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := server.New(cfg, server.Deps{
-		Meta: meta, SHA256: "5ha", Repo: "test/still", Model: model, Network: network,
+		Meta: meta, SHA256: "5ha", Repo: "test/still", Prefix: prefix, Model: model, Network: network,
 		Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
