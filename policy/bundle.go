@@ -37,6 +37,7 @@ const (
 	graphName    = "policy.onnx"
 	prefixName   = "prefix.onnx"
 	stepName     = "step.onnx"
+	reportName   = "report.json"
 	goldenDir    = "golden"
 	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"
@@ -52,8 +53,9 @@ type Bundle struct {
 	// Dir is where the bundle lies.
 	Dir string
 
-	// SHA256 names the content: the digest, in hex, of the lines that `sha256sum`
-	// prints for all files sorted by path, bundle.json included.
+	// SHA256 names what is served: the digest, in hex, of the lines that `sha256sum`
+	// prints for all files sorted by path, bundle.json included, but for report.json,
+	// which tells how the export went and has its times.
 	SHA256 string
 
 	// Text turns tasks into tokens; nil for a policy that does not read its task.
@@ -107,6 +109,9 @@ func (b *Bundle) digest() (string, error) {
 		}
 		if want, listed := b.Files[name]; listed && sum != want {
 			return "", fmt.Errorf("%s is not the file that was exported: sha256 %s, want %s", name, sum, want)
+		}
+		if name == reportName {
+			continue
 		}
 		fmt.Fprintf(whole, "%s  %s\n", sum, name)
 		if strings.HasPrefix(name, goldenDir+"/") && strings.HasSuffix(name, goldenExt) {

@@ -1,5 +1,6 @@
 """Writes the bundle: graph, golden sets, manifest, licence, origin and report."""
 
+import contextlib
 import json
 import shutil
 import time
@@ -9,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from . import VERSION, golden, licence, timing
 from .checkpoint import ACTION, STATE, Checkpoint, lerobot_version, sha256
@@ -67,7 +67,8 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
         say(f"warning: {text}")
     family.meta = {**manifest(family), **family.meta}
     say(f"{checkpoint.type}: writing the graph")
-    family.build(out)
+    with one_thread():
+        family.build(out)
     for name, content in family.files().items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,8 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
     say("comparing it with LeRobot's own code")
     table = golden.parity(family, run, [family.case(PARITY_ROWS, rng, note) for note in family.notes()])
     golden.judge(table, options.dtype)
-    golden_sets(family, out / "golden", rng)
+    with one_thread():
+        golden_sets(family, out / "golden", rng)
     say("measuring it")
     timed = family.case(max(timing.BATCHES), rng, family.notes()[-1])
     family.meta |= {"batch_buckets": list(timing.BATCHES), "batch_invariant": all(line["same_bytes"] for line in table), "golden_tolerance": golden.tolerance(family, table, options.dtype)}
@@ -103,11 +105,12 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
 
 
 def _texts(family, out: Path, report: dict[str, Any], flags: str) -> None:
-    """LICENSE, SOURCE, report.json and, last, the manifest that lists them all."""
+    """LICENSE, SOURCE, report.json and, last, the manifest that lists all files but the report: it holds times, so no
+    two exports have the same, and a bundle's digest is that of what is served."""
     (out / "LICENSE").write_text(licence.licence(family.checkpoint)[1], encoding="utf-8")
     (out / "SOURCE").write_text(licence.source(family.checkpoint, family.meta, flags), encoding="utf-8")
-    write_json(out / "report.json", report)
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
+    write_json(out / "report.json", report)
     family.meta["files"] = {name: sha256(out / name) for name in files}
     write_json(out / "bundle.json", family.meta)
 
@@ -193,8 +196,27 @@ def golden_sets(family, folder: Path, rng: np.random.Generator) -> None:
             outputs = golden.reference(family, case)
             tensors = {f"in/{k}": np.ascontiguousarray(v) for k, v in case.inputs.items()}
             tensors |= {f"out/{k}": np.ascontiguousarray(v) for k, v in outputs.items()}
-            path = folder / f"b{rows}_{note}.safetensors"
-            try:
-                save_file(tensors, path, metadata={f"task{i}": t for i, t in enumerate(case.tasks)} or None)
-            except SafetensorError as e:  # a full disk, which is not an OSError there
-                raise OSError(f"{path}: {e}") from None
+            (folder / f"b{rows}_{note}.safetensors").write_bytes(file_of(tensors, case.tasks))
+
+
+def file_of(tensors: dict[str, np.ndarray], tasks: list[str]) -> bytes:
+    """A safetensors file. Texts are put into its header here: safetensors itself writes them in another order each time."""
+    data = save(tensors)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    if tasks:
+        header = {"__metadata__": {f"task{i}": text for i, text in enumerate(tasks)}} | header
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text + data[end:]
+
+
+@contextlib.contextmanager
+def one_thread():
+    """Torch adds in another order for each number of threads: what a bundle holds must not depend on the machine's cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

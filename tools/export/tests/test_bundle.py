@@ -2,12 +2,17 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import checkpoints
 import numpy as np
 import onnx
-import pytest
-from conftest import exported
+import pi_checkpoints
+import torch
+from conftest import FLAGS, exported
 from safetensors.numpy import load_file
 
 from edgert_export import golden
@@ -39,12 +44,50 @@ def test_manifest(act, act_bundle):
     assert set(meta["golden_tolerance"]) == {"chunk_model", "chunk_robot"}
 
 
+def files_of(bundle) -> set[str]:
+    return {p.relative_to(bundle).as_posix() for p in bundle.rglob("*") if p.is_file()}
+
+
 def test_every_file_is_listed(act_bundle):
-    files = {p.relative_to(act_bundle).as_posix() for p in act_bundle.rglob("*") if p.is_file()}
-    assert files - {"bundle.json"} == set(meta_of(act_bundle)["files"])
+    files = files_of(act_bundle)
+    assert files - {"bundle.json", "report.json"} == set(meta_of(act_bundle)["files"])
     for name, digest in meta_of(act_bundle)["files"].items():
         assert hashlib.sha256((act_bundle / name).read_bytes()).hexdigest() == digest
     assert {"LICENSE", "SOURCE", "report.json", "policy.onnx", "golden/b1_plain.safetensors", "golden/b4_plain.safetensors"} <= files
+
+
+AGAIN = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import pi_checkpoints
+from edgert_export import onnx_graph, timing
+from edgert_export.cli import main
+torch.set_num_threads(1)
+onnx_graph.THREADS, timing.SECONDS, timing.MIN_RUNS = 1, 0.0, 1
+with pi_checkpoints.small():
+    sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_two_exports_are_one_bundle(folder):
+    """Whatever differs from process to process (the order of sets and of maps) and from machine to machine (threads). How
+    far apart torch and the graph are, and with it golden_tolerance, may depend on the threads."""
+    with pi_checkpoints.small():
+        checkpoint = pi_checkpoints.make("pi05", folder / "pi05-again", cameras={"top": (48, 64)})
+        one = exported(checkpoint, "--steps", "2")
+        other, threads = folder / "pi05-other-bundle", folder / "pi05-threads-bundle"
+        torch.set_num_threads(3)
+        try:
+            assert main([str(checkpoint), str(threads), *FLAGS, "--steps", "2"]) == 0
+        finally:
+            torch.set_num_threads(1)
+    command = [sys.executable, "-c", AGAIN, str(Path(__file__).parent), str(checkpoint), str(other), *FLAGS, "--steps", "2"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "18"}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for bundle, differ in ((other, ["report.json"]), (threads, ["bundle.json", "report.json"])):
+        assert "golden/b4_guided.safetensors" in meta_of(bundle)["files"]
+        assert set(differ) >= {name for name in files_of(one) | files_of(bundle) if (one / name).read_bytes() != (bundle / name).read_bytes()}
+        assert {**meta_of(one), "golden_tolerance": 0} == {**meta_of(bundle), "golden_tolerance": 0}
 
 
 def test_golden_sets_are_lerobots(act, act_bundle):
