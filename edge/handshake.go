@@ -124,7 +124,7 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 	for _, c := range l.cfg.Cameras {
 		request.CameraNames = append(request.CameraNames, capture.ImageKey+c.Name)
 	}
-	replies, err := l.net.Get(ctx, wire.SessionKey(prefix), wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
+	replies, err := l.askSession(ctx, prefix, wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +148,22 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, ack.Error)
 	}
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
+}
+
+// askSession asks at the robot's own key, which a router can keep to this robot, and
+// where nobody answers there, as at a server of LeRobot's draft, at the common one.
+func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit time.Duration) ([]wire.Reply, error) {
+	own, err := wire.RobotSessionKey(prefix, l.identity.ID)
+	if err != nil {
+		return nil, err
+	}
+	began := l.clock.Now()
+	replies, err := l.net.Get(ctx, own, body, limit)
+	left := limit - l.clock.Now().Sub(began)
+	if err != nil || len(replies) > 0 || left <= 0 {
+		return replies, err
+	}
+	return l.net.Get(ctx, wire.SessionKey(prefix), body, left)
 }
 
 func (l *link) temporaryRefusal(ack *wire.SessionAck) error {

@@ -237,7 +237,7 @@ func (l *link) closeSession(prefix, session string) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.identity.ID, SessionID: session})
-	if _, err := l.net.Get(ctx, wire.SessionKey(prefix), body, closeTimeout); err != nil {
+	if _, err := l.askSession(ctx, prefix, body, closeTimeout); err != nil {
 		l.log.Debug("session close", "err", err)
 	}
 }

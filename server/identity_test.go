@@ -45,3 +45,44 @@ func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 		t.Errorf("a close with the id through a router: %+v", ack)
 	}
 }
+
+// At a robot's own session key the body must name that robot: a router lets a robot to
+// its key and does not look into the body.
+func TestARobotsKeyIsForItsOwnSession(t *testing.T) {
+	b := serveQueries(t)
+	b.session = b.network.Routed()
+	o := fakeOpen("arm")
+	open := func(key string) wire.SessionAck {
+		t.Helper()
+		var ack wire.SessionAck
+		replies := b.query(b.server.Prefix()+key, wire.AppendSessionOpen(nil, &o))
+		if len(replies) != 1 || replies[0].Key != b.server.Prefix()+key {
+			t.Fatalf("open at %s: %+v, want one reply at that key", key, replies)
+		}
+		if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
+			t.Fatal(err)
+		}
+		return ack
+	}
+	for _, key := range []string{"/other/session", "/*/session"} {
+		if ack := open(key); ack.Accepted || ack.Temporary() || !strings.Contains(ack.Error, "body names") || b.server.sessions.find("arm") != nil {
+			t.Errorf("open for arm at %s = %+v, want a final refusal", key, ack)
+		}
+	}
+	mine := open("/arm/session")
+	if !mine.Accepted {
+		t.Fatalf("open at its own key: %s", mine.Error)
+	}
+	c := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: mine.SessionID})
+	for _, tt := range []struct {
+		key   string
+		stays bool
+	}{{"/other/session", true}, {"/arm/session", false}} {
+		var ack wire.ResetAck
+		replies := b.query(b.server.Prefix()+tt.key, c)
+		err := wire.ParseResetAck(&ack, replies[0].Payload)
+		if open := b.server.sessions.find("arm") != nil; err != nil || ack.OK == tt.stays || open != tt.stays {
+			t.Errorf("close at %s = %+v, %v; the session is open: %v, want %v", tt.key, ack, err, open, tt.stays)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"edgert/policy"
+	"edgert/server/acl"
 	"edgert/wire"
 )
 
@@ -100,6 +101,24 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	}
 	ack := q.open(&o, asked.From())
 	return key, wire.AppendSessionAck(nil, &ack)
+}
+
+// robotSession is session at the key of one robot, who may be the only one that is
+// let to it: the body must name the same.
+func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
+	key = asked.Key()
+	named, _ := wire.ClientUUID(key)
+	uuid, err := acl.Asker(asked.Payload())
+	if err != nil || uuid == named {
+		_, reply = q.session(asked)
+		return key, reply
+	}
+	q.stats.refused[refusedMalformed].Add(1)
+	text := fmt.Sprintf("key names client %s, body names %s", pyString(named), pyString(uuid))
+	if op, _ := wire.ParseOp(asked.Payload()); op == wire.OpClose {
+		return key, wire.AppendResetAck(nil, &wire.ResetAck{Error: text})
+	}
+	return key, wire.AppendSessionAck(nil, &wire.SessionAck{Error: text, SchemaVersion: wire.SchemaVersion, ServerLoad: q.load(), ServerID: q.id})
 }
 
 // open validates and registers a session. The robot's earlier session, if

@@ -234,6 +234,7 @@ func (s *Server) declare() (declared []wire.Declaration, err error) {
 	add(s.network.Subscribe(wire.ObsWildcard(s.prefix), s.receiver.onObservation))
 	add(s.network.Queryable(wire.StatusKey(s.prefix), s.queries.enqueue(s.queries.status)))
 	add(s.network.Queryable(wire.SessionKey(s.prefix), s.queries.enqueue(s.queries.session)))
+	add(s.network.Queryable(wire.RobotSessionWildcard(s.prefix), s.queries.enqueue(s.queries.robotSession)))
 	add(s.network.Queryable(wire.ResetWildcard(s.prefix), s.queries.enqueue(s.queries.reset)))
 	add(s.network.SubscribeTokens(wire.ClientAliveWildcard(s.prefix), s.receiver.onToken))
 	add(s.network.SubscribeTokens(wire.EpochAliveWildcard(s.prefix), s.receiver.onToken))

@@ -845,8 +845,8 @@ func TestServeDrains(t *testing.T) {
 	if key, _ := wire.ActionKey(b.server.Prefix(), "a"); b.network.Publishers(key) != 0 {
 		t.Error("the publisher on the robot's action key is still declared")
 	}
-	if n := b.network.Declarations(); n != before-7 {
-		t.Errorf("declarations left = %d, want %d", n, before-7)
+	if n := b.network.Declarations(); n != before-8 {
+		t.Errorf("declarations left = %d, want %d", n, before-8)
 	}
 }
 

@@ -178,7 +178,8 @@ func TestDocKeysOfService(t *testing.T) {
 	action, _ := ActionKey(p, u)
 	reset, _ := ResetKey(p, u)
 	alive, _ := ClientAliveKey(p, u)
-	want := []string{StatusKey(p), SessionKey(p), ServerAliveKey(p), obs, action, reset, alive, p + "/" + u + "/EPOCH/alive"}
+	session, _ := RobotSessionKey(p, u)
+	want := []string{StatusKey(p), SessionKey(p), ServerAliveKey(p), obs, action, session, reset, alive, p + "/" + u + "/EPOCH/alive"}
 	var got []string
 	for _, row := range docTables(t)["Keys"][1:] {
 		got = append(got, row[0])

@@ -116,6 +116,10 @@ func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/"+strconv.FormatUint(uint64(epoch), 10)+"/alive")
 }
 
+// RobotSessionKey is where a robot opens and closes its own session and nobody
+// else's, so that who looks at keys alone can tell robots apart.
+func RobotSessionKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/session") }
+
 func robotKey(prefix, uuid, leaf string) (string, error) {
 	slug, err := Slug(uuid)
 	if err != nil {
@@ -130,10 +134,11 @@ func SessionKey(prefix string) string     { return prefix + "/session" }
 func ServerAliveKey(prefix string) string { return prefix + "/server/alive" }
 
 // Key expressions by which a server hears all robots.
-func ObsWildcard(prefix string) string         { return prefix + "/*/obs" }
-func ResetWildcard(prefix string) string       { return prefix + "/*/reset" }
-func ClientAliveWildcard(prefix string) string { return prefix + "/*/alive" }
-func EpochAliveWildcard(prefix string) string  { return prefix + "/*/*/alive" }
+func ObsWildcard(prefix string) string          { return prefix + "/*/obs" }
+func ResetWildcard(prefix string) string        { return prefix + "/*/reset" }
+func RobotSessionWildcard(prefix string) string { return prefix + "/*/session" }
+func ClientAliveWildcard(prefix string) string  { return prefix + "/*/alive" }
+func EpochAliveWildcard(prefix string) string   { return prefix + "/*/*/alive" }
 
 // ClientUUID returns the robot's chunk of an obs, action, reset or alive key:
 // the last but one. The string is part of key.

@@ -44,6 +44,7 @@ Examples:
   lean-server check --manifest server.yaml                                 load everything, say what would be served
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
+  lean-server acl --manifest server.yaml -o acl.json5                      access control of an official router, for its clients
   curl localhost:9100/readyz                                               503 until robots get chunks
   curl localhost:9100/metrics                                              Prometheus
 
@@ -57,6 +58,9 @@ type cli struct {
 	Replay struct {
 		Dir string `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
 	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
+	Acl struct {
+		Output string `short:"o" help:"Write to this file instead of standard output." placeholder:"FILE"`
+	} `cmd:"" uses:"manifest,quiet" help:"Print the access control of an official Zenoh router that keeps each of the manifest's clients to its own keys."`
 	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
@@ -92,7 +96,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 		return exit.Clean
 	}
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
-	if command == "check" || command == "replay" {
+	if command != "serve" {
 		c.Audit = "" // from a variable or --config: nothing is served, so there is nothing to audit
 	}
 	cfg, err := c.config()
@@ -102,6 +106,8 @@ func run(args []string, stdout io.Writer) exit.Code {
 		err = c.check(cfg, stdout)
 	case command == "replay":
 		err = c.replay(cfg, stdout)
+	case command == "acl":
+		err = c.acl(cfg, stdout)
 	default:
 		err = c.serve(cfg, stdout, stderr)
 	}
@@ -209,6 +215,21 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 			replayed.Requests-replayed.Exact, replayed.Requests, replayed.Unreadable))
 	}
 	return errors.Join(err, c.writeJSON(replayed, stdout))
+}
+
+// acl prints a router's rules, all of them or none.
+func (c *cli) acl(cfg manifest.Config, stdout io.Writer) error {
+	var text bytes.Buffer
+	if err := server.RouterRules(cfg, &text); err != nil {
+		return err
+	}
+	if c.Acl.Output == "" {
+		return terminal.Print(stdout, text.Bytes())
+	}
+	if err := os.WriteFile(c.Acl.Output, text.Bytes(), 0o644); err != nil {
+		return exit.Errorf(exit.Usage, "--output: %w", err)
+	}
+	return nil
 }
 
 func (f *flags) writeJSON(v any, stdout io.Writer) error {

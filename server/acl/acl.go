@@ -1,5 +1,6 @@
 // Package acl says what a robot may do at a service: the rule that lean-server's own
-// listener keeps for those that show a certificate (Service.Rights).
+// listener keeps for those that show a certificate (Service.Rights), and the same
+// rule for the official router (RouterRules).
 package acl
 
 import (
@@ -36,41 +37,49 @@ func (s *Service) Rights(names []string) *access.Rights {
 	if len(names) == 0 {
 		r.Name = "nobody"
 	}
-	r.Allow[access.Query] = []string{wire.StatusKey(s.Prefix)}
+	r.Allow = s.anybody()
 	if len(ids) > 0 {
-		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix))
+		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix)) // whose, Payload says
 	}
-	r.Allow[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix), s.Prefix + "/server/*/alive"}
 	for _, id := range ids {
-		k := s.robot(id)
-		for m := range r.Allow {
-			r.Allow[m] = append(r.Allow[m], k[m]...)
+		for m, more := range s.robot(id) {
+			r.Allow[m] = append(r.Allow[m], more...)
 		}
 	}
 	r.Payload = func(key string, payload []byte) error { return s.checkSession(key, payload, ids) }
 	return r
 }
 
-// robot is what the robot called id may do beside what all may. id has passed
-// wire.CheckUUID.
-func (s *Service) robot(id string) (keys [access.NumMessages][]string) {
-	own := func(leaf string) string { return s.Prefix + "/" + id + leaf }
-	tokens := []string{own("/alive"), own("/*/alive")}
-	keys[access.Put] = []string{own("/obs")}
-	keys[access.DeclareSubscriber] = []string{own("/action")}
-	keys[access.Query] = []string{own("/reset")}
-	keys[access.LivelinessToken] = tokens
-	keys[access.LivelinessQuery] = tokens
-	return keys
+// keys are key expressions for each kind of message.
+type keys [access.NumMessages][]string
+
+// anybody is what every robot may do, and whoever else has a certificate.
+func (s *Service) anybody() (k keys) {
+	k[access.Query] = []string{wire.StatusKey(s.Prefix)}
+	k[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix), s.Prefix + "/server/*/alive"}
+	return k
 }
 
-// checkSession reports why a query for a session is not of one of these robots. Only
-// a listener can tell: a router looks at keys.
+// robot is what the robot called id may do beside that, as far as keys tell. id has
+// passed wire.CheckUUID, or is "*".
+func (s *Service) robot(id string) (k keys) {
+	own := func(leaf string) string { return s.Prefix + "/" + id + leaf }
+	tokens := []string{own("/alive"), own("/*/alive")}
+	k[access.Put] = []string{own("/obs")}
+	k[access.DeclareSubscriber] = []string{own("/action")}
+	k[access.Query] = []string{own("/session"), own("/reset")}
+	k[access.LivelinessToken] = tokens
+	k[access.LivelinessQuery] = tokens
+	return k
+}
+
+// checkSession reports why a query at the common session key is not of one of these
+// robots. Only a listener can tell: a router looks at keys.
 func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	if key != wire.SessionKey(s.Prefix) {
 		return nil
 	}
-	uuid, err := asker(payload)
+	uuid, err := Asker(payload)
 	if err != nil {
 		return err
 	}
@@ -80,8 +89,8 @@ func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	return nil
 }
 
-// asker is the robot that a session query names.
-func asker(payload []byte) (uuid string, err error) {
+// Asker is the robot that a session query names.
+func Asker(payload []byte) (uuid string, err error) {
 	op, err := wire.ParseOp(payload)
 	switch {
 	case err != nil:

@@ -92,6 +92,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	last := make(chan string, 100)
 	f.server.Subscribe(prefix+"/*/obs", func(s wire.Sample) { heard.Add(1); last <- s.Key })
 	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte(q.From())); q.Finish() })
+	f.server.Queryable(prefix+"/*/session", func(q wire.Query) { q.Reply(q.Key(), []byte("own key")); q.Finish() })
 	f.server.Queryable(prefix+"/*/reset", func(q wire.Query) { q.Reply(q.Key(), []byte("reset")); q.Finish() })
 	f.server.Queryable(prefix+"/status", func(q wire.Query) { q.Reply(q.Key(), []byte("fine")); q.Finish() })
 	var tokens sync.Map
@@ -127,6 +128,8 @@ func TestACertificateIsOneRobot(t *testing.T) {
 		{"own close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-a"}), false, "certificate arm-a"},
 		{"another's close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b"}), true, `"arm-b"`},
 		{"an open for arm-a's second edge", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a-2"}), true, `"arm-a-2"`},
+		{"own open at the own key", prefix + "/arm-a/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false, "own key"},
+		{"another's open at its key", prefix + "/arm-b/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"}), true, "arm-a"},
 		{"what is no session query", prefix + "/session", []byte("junk"), true, "access denied"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,7 +168,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	if keys, err := b.Tokens(t.Context(), prefix+"/*/*/alive", 10*time.Second); err != nil || len(keys) != 0 {
 		t.Errorf("arm-b sees tokens %v, %v, want none of others", keys, err)
 	}
-	for m, want := range map[access.Message]uint64{access.Put: 3, access.DeclareSubscriber: 2, access.Query: 6, access.DeclareQueryable: 1, access.LivelinessToken: 1, access.LivelinessQuery: 1} {
+	for m, want := range map[access.Message]uint64{access.Put: 3, access.DeclareSubscriber: 2, access.Query: 7, access.DeclareQueryable: 1, access.LivelinessToken: 1, access.LivelinessQuery: 1} {
 		if got := f.service.Denied[m].Load(); got != want {
 			t.Errorf("denied %v: %d, want %d", m, got, want)
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 
 	"edgert/internal/capped"
@@ -200,26 +199,4 @@ func readPEM(path string) ([]byte, error) {
 		return nil, fmt.Errorf("wire/zenoh: TLS: %w", err)
 	}
 	return text, nil
-}
-
-// CertificateNames are the names in the certificate that the other end of a
-// connection has shown and that was verified: the DNS names of its subjectAltName,
-// else its common name. certified is false without such a certificate.
-func CertificateNames(conn net.Conn) (names []string, certified bool) {
-	secure, ok := conn.(*tls.Conn)
-	if !ok {
-		return nil, false
-	}
-	state := secure.ConnectionState()
-	if len(state.VerifiedChains) == 0 {
-		return nil, false
-	}
-	leaf := state.VerifiedChains[0][0]
-	switch {
-	case len(leaf.DNSNames) > 0:
-		return leaf.DNSNames, true
-	case leaf.Subject.CommonName != "":
-		return []string{leaf.Subject.CommonName}, true
-	}
-	return nil, true
 }

@@ -1,0 +1,182 @@
+package acl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/access"
+)
+
+// Fleet is who may pass a router, by the common names of their certificates: that is
+// all of a certificate that an official router looks at.
+type Fleet struct {
+	Robots  []string // by id
+	Servers []string // of this service
+	Routers []string // who may do everything: the other routers of a mesh, an operator's tools
+}
+
+// rule and its kin are entries of access_control in an official router's
+// configuration.
+//
+// Source: DEFAULT_CONFIG.json5 of eclipse-zenoh/zenoh, 1.9.0.
+type rule struct {
+	ID         string   `json:"id"`
+	Permission string   `json:"permission"`
+	Flows      []string `json:"flows"`
+	Messages   []string `json:"messages"`
+	KeyExprs   []string `json:"key_exprs"`
+}
+
+type subject struct {
+	ID    string   `json:"id"`
+	Names []string `json:"cert_common_names"`
+}
+
+type policy struct {
+	Rules    []string `json:"rules"`
+	Subjects []string `json:"subjects"`
+}
+
+// What a router calls the messages of a kind that it takes (ingress), and those that
+// it passes on to who may send that kind (egress): answers to who may ask, samples to
+// who may subscribe.
+var (
+	ingress = [access.NumMessages][]string{
+		access.Put:               {"put", "delete"},
+		access.DeclareSubscriber: {"declare_subscriber"},
+		access.Query:             {"query"},
+		access.DeclareQueryable:  {"declare_queryable", "reply"},
+		access.LivelinessToken:   {"liveliness_token"},
+		access.LivelinessQuery:   {"liveliness_query", "declare_liveliness_subscriber"},
+	}
+	egress = [access.NumMessages][]string{
+		access.DeclareSubscriber: {"put", "delete"},
+		access.Query:             {"reply"},
+		access.DeclareQueryable:  {"query"},
+		access.LivelinessQuery:   {"liveliness_token"},
+	}
+	// To whom the declarations of others are shown. An official publisher stays mute
+	// until it is told of a subscriber.
+	shown = [access.NumMessages][]string{
+		access.Put:   {"declare_subscriber"},
+		access.Query: {"declare_queryable"},
+	}
+	everyMessage = []string{
+		"put", "delete", "declare_subscriber", "query", "reply", "declare_queryable",
+		"liveliness_token", "liveliness_query", "declare_liveliness_subscriber",
+	}
+)
+
+// everything matches all keys: in Zenoh ** matches no chunk that begins with @.
+var everything = []string{"**", wire.KeyRoot + "/**", "@/**"}
+
+const (
+	allow    = "allow"
+	inward   = "ingress"
+	outward  = "egress"
+	ofServer = "servers"
+	ofRouter = "routers"
+	ofAll    = "robots"
+)
+
+// RouterRules writes the access_control of an official router by which each robot
+// may do what Rights gives it at our own listener, but ask for its session at its own
+// key alone, since a router does not look into a query.
+func (s *Service) RouterRules(w io.Writer, f Fleet) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	var rules []rule
+	var subjects []subject
+	var policies []policy
+	grant := func(names []string, id string, granted []rule) {
+		if len(names) == 0 {
+			return
+		}
+		p := policy{Subjects: []string{id}}
+		for _, r := range granted {
+			p.Rules = append(p.Rules, r.ID)
+		}
+		rules, policies = append(rules, granted...), append(policies, p)
+		subjects = append(subjects, subject{id, names})
+	}
+	both := []string{inward, outward}
+	grant(f.Routers, ofRouter, []rule{{ofRouter, allow, both, everyMessage, everything}})
+	grant(f.Servers, ofServer, []rule{{ofServer, allow, both, everyMessage, []string{s.Prefix + "/**"}}})
+	grant(f.Robots, ofAll, rulesOf(ofAll, s.anybody(), s.anybody()))
+	for _, id := range f.Robots {
+		grant([]string{id}, "robot "+id, rulesOf("robot "+id, s.robot(id), s.robot("*")))
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "// Made by lean-server acl for %s: who is not named here may do nothing.\n", s.Prefix)
+	b.WriteString("{\n  \"enabled\": true,\n  \"default_permission\": \"deny\",\n")
+	err := errors.Join(list(&b, "rules", rules), list(&b, "subjects", subjects), list(&b, "policies", policies))
+	b.WriteString("}\n")
+	if err == nil {
+		_, err = w.Write(b.Bytes())
+	}
+	return err
+}
+
+// check reports what no set of rules can be made of.
+func (f *Fleet) check() error {
+	switch {
+	case len(f.Robots) == 0:
+		return errors.New("no robot is named: a router has no word for \"the robot that the certificate names\", so each needs its own rule")
+	case len(f.Servers)+len(f.Routers) == 0:
+		return errors.New("no server is named: nobody could answer the robots")
+	}
+	seen := map[string]bool{}
+	for _, id := range f.Robots {
+		if err := wire.CheckUUID(id); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Concat(f.Robots, f.Servers, f.Routers) {
+		switch {
+		case name == "":
+			return errors.New("an empty name, want the common name of a certificate")
+		case seen[name]:
+			return fmt.Errorf("%q is named twice: a robot, a server and a router each need a certificate of their own", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// rulesOf are the rules by which one may do what k says, and is shown declarations on
+// its keys and on those of all (a server's are for all robots).
+func rulesOf(id string, k, all keys) (rules []rule) {
+	add := func(flow string, messages, exprs []string) {
+		if len(messages) > 0 && len(exprs) > 0 {
+			rules = append(rules, rule{id + ", " + flow + " " + messages[0], allow, []string{flow}, messages, exprs})
+		}
+	}
+	for m := range k {
+		add(inward, ingress[m], k[m])
+		add(outward, egress[m], k[m])
+		both := slices.Concat(k[m], all[m])
+		slices.Sort(both)
+		add(outward, shown[m], slices.Compact(both))
+	}
+	return rules
+}
+
+// list writes a list of the configuration, one entry a line.
+func list[T any](b *bytes.Buffer, name string, entries []T) error {
+	fmt.Fprintf(b, "  %q: [\n", name)
+	for _, e := range entries {
+		text, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "    %s,\n", text)
+	}
+	b.WriteString("  ],\n")
+	return nil
+}

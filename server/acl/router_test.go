@@ -1,0 +1,179 @@
+package acl
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/access"
+	"edgert/wire/zenoh/keyexpr"
+)
+
+// rulebook is the access_control of an official router, read back.
+type rulebook struct {
+	Enabled  bool
+	Default  string `json:"default_permission"`
+	Rules    []rule
+	Subjects []subject
+	Policies []policy
+}
+
+func rules(t *testing.T, f Fleet) (book rulebook, text string) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := (&Service{Prefix: prefix}).RouterRules(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	plain := regexp.MustCompile(`(?m)^//.*$`).ReplaceAll(b.Bytes(), nil)
+	plain = regexp.MustCompile(`,(\s*[\]}])`).ReplaceAll(plain, []byte("$1")) // JSON5 to JSON
+	if err := json.Unmarshal(plain, &book); err != nil {
+		t.Fatalf("%v:\n%s", err, plain)
+	}
+	if !book.Enabled || book.Default != "deny" {
+		t.Errorf("enabled %v, default %q, want true, deny", book.Enabled, book.Default)
+	}
+	return book, b.String()
+}
+
+// lets decides as an official router does.
+func (b *rulebook) lets(name, flow, message, key string) bool {
+	for _, p := range b.Policies {
+		for _, s := range b.Subjects {
+			if !slices.Contains(p.Subjects, s.ID) || !slices.Contains(s.Names, name) {
+				continue
+			}
+			for _, r := range b.Rules {
+				if slices.Contains(p.Rules, r.ID) && r.Permission == allow && slices.Contains(r.Flows, flow) && slices.Contains(r.Messages, message) &&
+					slices.ContainsFunc(r.KeyExprs, func(e string) bool { return keyexpr.Includes(e, key) }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// What a robot may say to a router is what it may say to our listener, on every key
+// of the service, but for the session key that all share.
+func TestARouterKeepsTheSameRule(t *testing.T) {
+	s := &Service{Prefix: prefix}
+	book, _ := rules(t, Fleet{Robots: []string{"arm-a", "arm-b"}, Servers: []string{"server"}, Routers: []string{"boss"}})
+	keys := []string{wire.StatusKey(prefix), wire.ServerAliveKey(prefix), prefix + "/server/x/alive", wire.ServerAliveAny, prefix + "/**", "**", "@lerobot/**", "other/key"}
+	for _, id := range []string{"arm-a", "arm-b", "arm-c", "*"} {
+		for _, leaf := range []string{"/obs", "/action", "/session", "/reset", "/alive", "/7/alive", "/*/alive", "/held/x", "/**"} {
+			keys = append(keys, prefix+"/"+id+leaf)
+		}
+	}
+	for _, name := range []string{"arm-a", "arm-b"} {
+		rights, allowed := s.Rights([]string{name}), 0
+		for m := range access.NumMessages {
+			for _, key := range keys {
+				for _, message := range ingress[m] {
+					if got, want := book.lets(name, inward, message, key), rights.Allows(m, key); got != want {
+						t.Errorf("%s, %s on %s: the router says %v, our listener %v", name, message, key, got, want)
+					} else if got {
+						allowed++
+					}
+				}
+			}
+		}
+		if allowed < 8 {
+			t.Errorf("%s: only %d messages are allowed", name, allowed)
+		}
+		if book.lets(name, inward, "query", wire.SessionKey(prefix)) {
+			t.Errorf("%s may open a session for anybody", name)
+		}
+	}
+	for _, tt := range []struct {
+		name, flow, message, key string
+		want                     bool
+	}{
+		{"arm-a", outward, "put", prefix + "/arm-a/action", true},
+		{"arm-a", outward, "put", prefix + "/arm-b/action", false},
+		{"arm-a", outward, "put", prefix + "/arm-a/obs", false},
+		{"arm-a", outward, "reply", prefix + "/arm-a/session", true},
+		{"arm-a", outward, "reply", prefix + "/arm-b/session", false},
+		{"arm-a", outward, "reply", prefix + "/status", true},
+		{"arm-a", outward, "query", prefix + "/arm-a/session", false},
+		{"arm-a", outward, "declare_subscriber", prefix + "/*/obs", true},
+		{"arm-a", outward, "declare_subscriber", prefix + "/arm-a/obs", true},
+		{"arm-a", outward, "declare_queryable", prefix + "/*/session", true},
+		{"arm-a", outward, "liveliness_token", prefix + "/server/alive", true},
+		{"arm-a", outward, "liveliness_token", "@lerobot/other/main/s/server/alive", true},
+		{"arm-a", outward, "liveliness_token", prefix + "/arm-b/alive", false},
+		{"arm-a", inward, "declare_queryable", prefix + "/arm-a/session", false},
+		{"server", inward, "declare_queryable", prefix + "/*/session", true},
+		{"server", outward, "put", prefix + "/arm-a/obs", true},
+		{"server", inward, "put", "@lerobot/other/main/s/arm-a/action", false},
+		{"boss", inward, "put", "any/key", true},
+		{"boss", outward, "liveliness_token", prefix + "/arm-a/7/alive", true},
+		{"arm-c", inward, "query", prefix + "/status", false},
+		{"", outward, "put", prefix + "/arm-a/action", false},
+	} {
+		if got := book.lets(tt.name, tt.flow, tt.message, tt.key); got != tt.want {
+			t.Errorf("%q, %s %s on %s: %v, want %v", tt.name, tt.flow, tt.message, tt.key, got, tt.want)
+		}
+	}
+}
+
+// A router refuses rules and subjects whose id it has twice, and a policy that names
+// one which is not there.
+func TestRulesAreWhole(t *testing.T) {
+	book, text := rules(t, Fleet{Robots: []string{"routers", "servers", "robots"}, Servers: []string{`odd "name"`}, Routers: []string{"a", "b"}})
+	ids := map[string]int{}
+	for _, r := range book.Rules {
+		ids["rule "+r.ID]++
+		if len(r.Messages) == 0 || len(r.KeyExprs) == 0 || len(r.Flows) == 0 {
+			t.Errorf("rule %+v has an empty list", r)
+		}
+		for _, key := range r.KeyExprs {
+			if err := keyexpr.Check(key); err != nil {
+				t.Errorf("rule %s: %v", r.ID, err)
+			}
+		}
+	}
+	for _, s := range book.Subjects {
+		ids["subject "+s.ID]++
+	}
+	for id, n := range ids {
+		if n != 1 {
+			t.Errorf("%s is there %d times", id, n)
+		}
+	}
+	for _, p := range book.Policies {
+		for _, id := range p.Rules {
+			if ids["rule "+id] == 0 {
+				t.Errorf("no rule %q", id)
+			}
+		}
+		if ids["subject "+p.Subjects[0]] == 0 {
+			t.Errorf("no subject %q", p.Subjects[0])
+		}
+	}
+	if !strings.HasPrefix(text, "// Made by lean-server acl for "+prefix) {
+		t.Errorf("it begins with %.80q", text)
+	}
+}
+
+func TestNoRulesWithoutNames(t *testing.T) {
+	for _, tt := range []struct {
+		fleet Fleet
+		want  string
+	}{
+		{Fleet{Servers: []string{"s"}}, "no robot"},
+		{Fleet{Robots: []string{"arm-a"}}, "no server"},
+		{Fleet{Robots: []string{"arm a"}, Servers: []string{"s"}}, "arm a"},
+		{Fleet{Robots: []string{"arm-a", "arm-a"}, Servers: []string{"s"}}, "twice"},
+		{Fleet{Robots: []string{"s"}, Servers: []string{"s"}}, "twice"},
+		{Fleet{Robots: []string{"arm-a"}, Routers: []string{""}}, "empty name"},
+	} {
+		var b bytes.Buffer
+		if err := (&Service{Prefix: prefix}).RouterRules(&b, tt.fleet); err == nil || !strings.Contains(err.Error(), tt.want) || b.Len() > 0 {
+			t.Errorf("RouterRules(%+v) = %v with %d bytes, want %q and none", tt.fleet, err, b.Len(), tt.want)
+		}
+	}
+}
