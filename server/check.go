@@ -42,6 +42,8 @@ type Report struct {
 	Device      string   `json:"device"`
 	Instead     string   `json:"device_instead_of"` // why it is not the one that was asked for
 	InferenceMs float64  `json:"inference_ms"`      // median of a few
+	TensorBytes int64    `json:"tensor_bytes"`      // of all inputs and outputs, on the host
+	DeviceBytes int64    `json:"device_tensor_bytes,omitempty"`
 }
 
 // Examine loads everything that Run would, golden sets included, and reports
@@ -81,6 +83,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	report.Runtime, report.Library = policy.RuntimeVersion()
 	placement := model.Placement()
 	report.Device, report.Instead = placement.Device.String(), placement.Why()
+	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
 	report.InferenceMs, err = medianMs(model)
 	return report, err
 }
@@ -114,9 +117,10 @@ func (r *Report) Print(w io.Writer) error {
   health     %s
   inference  %.2f ms (median of %d) on %s, ONNX Runtime %s
              %s
+  tensors    %s
 `, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256,
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library)
+		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText())
 	return err
 }
 
@@ -125,6 +129,15 @@ func (r *Report) deviceText() string {
 		return r.Device
 	}
 	return fmt.Sprintf("%s (INSTEAD of a GPU: %s)", r.Device, r.Instead)
+}
+
+// tensorText is the memory of inputs and outputs, which is beside the policy's own.
+func (r *Report) tensorText() string {
+	text := fmt.Sprintf("%.1f MiB of inputs and outputs", float64(r.TensorBytes)/(1<<20))
+	if r.DeviceBytes > 0 {
+		text += fmt.Sprintf(", and %.1f MiB on the GPU", float64(r.DeviceBytes)/(1<<20))
+	}
+	return text
 }
 
 func orNone(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }

@@ -61,6 +61,8 @@ func TestDevice(t *testing.T) {
 				var report struct {
 					Device  string `json:"device"`
 					Instead string `json:"device_instead_of"`
+					Host    int64  `json:"tensor_bytes"`
+					Twins   int64  `json:"device_tensor_bytes"`
 				}
 				if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 					t.Fatal(err)
@@ -68,6 +70,9 @@ func TestDevice(t *testing.T) {
 				said = report.Device + " " + report.Instead
 				if (report.Instead != "") != (len(tt.says) > 1) {
 					t.Errorf("instead is %q", report.Instead)
+				}
+				if want := map[bool]int64{false: report.Host}[report.Device == "cpu"]; report.Host <= 0 || report.Twins != want {
+					t.Errorf("%d bytes of tensors and %d on %s", report.Host, report.Twins, report.Device)
 				}
 			}
 			if code != tt.code {

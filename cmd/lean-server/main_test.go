@@ -344,6 +344,11 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 		len(r.Listen) != 1 || r.Listen[0] != manifest.DefaultListen || r.InferenceMs <= 0 || r.Cameras[0] != "observation.images.top 120x160" {
 		t.Errorf("report = %+v", r)
 	}
+	const row = 120*160*3 + 4*(6+50*6+50*6+2*50*6+2) + 8*5 // picture; state, noise, prefix, both chunks, beta and sigma_d; prefix_len, delay, prefix_end, rtc_mode, schedule
+	var text strings.Builder
+	if err := r.Print(&text); err != nil || r.TensorBytes < row || r.TensorBytes%row != 0 || r.DeviceBytes != 0 || !strings.Contains(text.String(), fmt.Sprintf("tensors    %.1f MiB of inputs and outputs\n", float64(r.TensorBytes)/(1<<20))) {
+		t.Errorf("%d bytes of tensors, %d on a GPU, want rows of %d: %v, %s", r.TensorBytes, r.DeviceBytes, row, err, text.String())
+	}
 }
 
 // The variables of a server that is being set up name its audit file too: only

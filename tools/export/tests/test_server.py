@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import checkpoints
+import onnx
 import pi_checkpoints
 import pytest
 import smolvla_checkpoint
@@ -59,13 +60,17 @@ def test_diffusion(server, folder, past):
     assert "golden sets reproduced" in check(server, exported(checkpoint, *([] if past == 1 else ["--steps", "8"])))
 
 
-def test_smolvla_and_diffusion_in_two_graphs(server, folder):
-    smolvla = smolvla_checkpoint.make(folder / "smolvla-split")
-    bundle = exported(smolvla, "--vlm", str(smolvla.with_name("vlm")), "--steps", "3", "--form", "split")
-    diffusion = checkpoints.diffusion(folder / "diffusion-split")
-    for made in (bundle, exported(diffusion, "--form", "split")):
-        assert (made / "step.onnx").exists() and not (made / "policy.onnx").exists()
-        assert "golden sets reproduced" in check(server, made)
+@pytest.mark.parametrize("form", ["unrolled", "split"])
+def test_smolvla_and_diffusion_in_other_forms(server, folder, form):
+    smolvla = smolvla_checkpoint.make(folder / f"smolvla-{form}")
+    bundle = exported(smolvla, "--vlm", str(smolvla.with_name("vlm")), "--steps", "3", "--form", form)
+    diffusion = checkpoints.diffusion(folder / f"diffusion-{form}")
+    for made in (bundle, exported(diffusion, "--form", form)):
+        graphs = {path.name: onnx.load(path).graph for path in made.glob("*.onnx")}
+        assert set(graphs) == ({"prefix.onnx", "step.onnx"} if form == "split" else {"policy.onnx"})
+        assert not [node.name for graph in graphs.values() for node in graph.node if node.op_type == "Loop"]
+        text = check(server, made)
+        assert "golden sets reproduced" in text and "MiB of inputs and outputs" in text
 
 
 @pytest.mark.parametrize("form", ["loop", "split"])
