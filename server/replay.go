@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"edgert/policy"
 	"edgert/policy/tokenizer"
@@ -21,8 +23,19 @@ type Replayed struct {
 	Requests    int          `json:"requests"`
 	Exact       int          `json:"exact"` // the answer is the captured one, byte for byte
 	Unreadable  int          `json:"unreadable"`
+	Others      []OtherModel `json:"other_bundles,omitempty"`
 	Differences []Difference `json:"differences"`
 }
+
+// OtherModel is a bundle that answered some of the captured requests and is not the
+// one that answers now: they are not compared.
+type OtherModel struct {
+	SHA256   string `json:"sha256"`
+	Requests int    `json:"requests"`
+}
+
+// ErrOtherBundle marks captures of which none was answered by the manifest's bundle.
+var ErrOtherBundle = errors.New("captured with another bundle")
 
 // Difference is a request whose answer is another one now.
 type Difference struct {
@@ -30,6 +43,33 @@ type Difference struct {
 	Client string `json:"client_uuid"`
 	Seq    uint64 `json:"seq_id"`
 	Why    string `json:"why"`
+}
+
+// otherBundle counts a request that another bundle has answered.
+func (r *Replayed) otherBundle(sha256 string) {
+	i := slices.IndexFunc(r.Others, func(o OtherModel) bool { return o.SHA256 == sha256 })
+	if i < 0 {
+		i, r.Others = len(r.Others), append(r.Others, OtherModel{SHA256: sha256})
+	}
+	r.Others[i].Requests++
+}
+
+// Otherwise returns how many requests are answered in another way now.
+func (r *Replayed) Otherwise() int {
+	n := r.Requests - r.Exact
+	for _, o := range r.Others {
+		n -= o.Requests
+	}
+	return n
+}
+
+// otherText says in a word which bundles answered then.
+func (r *Replayed) otherText() string {
+	var list []string
+	for _, o := range r.Others {
+		list = append(list, fmt.Sprintf("%d with bundle %.12s", o.Requests, o.SHA256))
+	}
+	return strings.Join(list, ", ")
 }
 
 // OK reports whether every captured request got its answer again.
@@ -53,6 +93,9 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	defer func() { err = errors.Join(err, model.Close()) }()
 	b := model.Bundle()
 	r, err = replay(&b.Meta, b.SHA256, model, b.Text, cfg.Conditioning.Policy(), found)
+	if err == nil && len(r.Others) > 0 && r.Otherwise() == 0 && r.Exact == 0 && len(unreadable) == 0 {
+		return r, fmt.Errorf("%s: %w: %s, and the manifest's %s is %.12s: give the manifest of the bundle that answered", dir, ErrOtherBundle, r.otherText(), b.Dir, b.SHA256)
+	}
 	r.Dir, r.Bundle, r.Unreadable = dir, b.Dir, r.Unreadable+len(unreadable)
 	for _, damaged := range unreadable {
 		r.Differences = append(r.Differences, Difference{File: damaged.File, Why: damaged.Why})
@@ -71,6 +114,10 @@ func replay(meta *policy.Meta, sha256 string, model Model, text *tokenizer.Token
 	for i := range requests {
 		c := &requests[i]
 		r.Requests++
+		if c.ModelSHA256 != sha256 {
+			r.otherBundle(c.ModelSHA256)
+			continue
+		}
 		key := sessionKey{c.ClientUUID, c.Header.SessionEpoch}
 		if histories[key] == nil {
 			histories[key] = policy.NewHistory(meta.ChunkSize, meta.ActionDim)
@@ -107,9 +154,6 @@ func (m readTasks) read(reader *taskReader, text string) (*task, error) {
 // replay answers one captured request again and says what is different, "" when
 // nothing is. history holds the chunks that were replayed before it, tasks the tasks.
 func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.History, tasks readTasks) (why string) {
-	if c.ModelSHA256 != sha256 {
-		return fmt.Sprintf("captured with bundle %.12s, this is %.12s", c.ModelSHA256, sha256)
-	}
 	session := newSession(c.ClientUUID, nil)
 	if opened, err := tasks.read(t.tasks, c.Task); err != nil {
 		return err.Error()
@@ -168,7 +212,10 @@ func (r *Replayed) Print(w io.Writer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "%d captured requests: %d answered byte for byte as then, %d not, %d unreadable\n",
-		r.Requests, r.Exact, r.Requests-r.Exact, r.Unreadable)
+	text := fmt.Sprintf("%d captured requests: %d answered byte for byte as then, %d not, %d unreadable", r.Requests, r.Exact, r.Otherwise(), r.Unreadable)
+	if len(r.Others) > 0 {
+		text += fmt.Sprintf("; not compared, of another bundle: %s", r.otherText())
+	}
+	_, err := fmt.Fprintln(w, text)
 	return err
 }

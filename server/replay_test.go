@@ -65,7 +65,6 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 			c.Reply = wire.AppendActionChunk(nil, &chunk)
 		}, "0 of chunk_model, 0.5 of chunk_robot"},
 		{"another robot's echo", func(c *audit.Capture, _ *servertest.Model) { c.Header.ClientMonoNs++ }, "another chunk"},
-		{"another bundle", func(c *audit.Capture, _ *servertest.Model) { c.ModelSHA256 = "0ther" }, "captured with bundle 0ther, this is 5ha"},
 		{"without conditioning", func(c *audit.Capture, _ *servertest.Model) { c.RTC = false }, "another chunk"},
 		{"refused then", func(c *audit.Capture, _ *servertest.Model) { c.Outcome, c.Why = "bad_observation", "state" }, "outcome ok (), was bad_observation (state)"},
 		{"refused now", func(c *audit.Capture, _ *servertest.Model) { c.Observation = []byte{0xc1} }, "outcome bad_observation"},
@@ -86,6 +85,25 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 				t.Errorf("it prints %q, %v", text.String(), err)
 			}
 		})
+	}
+}
+
+// Goal: captures of other bundles are told in one line, however many they are, and
+// are no differences.
+func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
+	found, _, err := audit.ReadCaptures(capture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found[0].ModelSHA256, found[2].ModelSHA256, found[3].ModelSHA256 = "0ther", "0ther", "third"
+	r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), nil, policy.Conditioning{}, found)
+	if err != nil || r.OK() || r.Requests != 4 || r.Exact != 1 || r.Otherwise() != 0 || len(r.Differences) != 0 {
+		t.Errorf("replay = %+v, %v, want one exact and three of other bundles", r, err)
+	}
+	var text strings.Builder
+	const want = "4 captured requests: 1 answered byte for byte as then, 0 not, 0 unreadable; not compared, of another bundle: 2 with bundle 0ther, 1 with bundle third\n"
+	if err := r.Print(&text); err != nil || text.String() != want {
+		t.Errorf("it prints %q, %v, want %q", text.String(), err, want)
 	}
 }
 

@@ -211,8 +211,8 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 		err = replayed.Print(stdout)
 	}
 	if !replayed.OK() {
-		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered otherwise now, %d are unreadable",
-			replayed.Requests-replayed.Exact, replayed.Requests, replayed.Unreadable))
+		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered otherwise now, %d are unreadable, %d were not compared",
+			replayed.Otherwise(), replayed.Requests, replayed.Unreadable, replayed.Requests-replayed.Exact-replayed.Otherwise()))
 	}
 	return errors.Join(err, c.writeJSON(replayed, stdout))
 }
@@ -259,7 +259,7 @@ func codeOf(err error) exit.Code {
 		code exit.Code
 	}{
 		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config}, {policy.ErrNoRuntime, exit.Config}, {policy.ErrNoProvider, exit.Config},
-		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
+		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {audit.ErrNoCaptures, exit.Usage}, {server.ErrOtherBundle, exit.Usage},
 	} {
 		if errors.Is(err, known.err) {
 			return known.code

@@ -594,6 +594,11 @@ func TestServesOnTheRecord(t *testing.T) {
 	if code, stdout, stderr := replay(); code != 0 || stdout != fmt.Sprintf("%d captured requests: %[1]d answered byte for byte as then, 0 not, 0 unreadable\n", captures) {
 		t.Errorf("replay = %d, %s%s", code, stdout, stderr)
 	}
+	other := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\n", filepath.Join(filepath.Dir(bundle), "still")))
+	if code, stdout, stderr := leanServer(t, nil, "replay", filepath.Join(dir, "captures"), "--manifest", other); code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+		!strings.Contains(stderr, fmt.Sprintf("%d with bundle", captures)) || !strings.Contains(stderr, "give the manifest of the bundle that answered") {
+		t.Errorf("replay with another bundle = %d, %s%s, want 2 and one line", code, stdout, stderr)
+	}
 	torn := filepath.Join(dir, "captures", "request-00003.safetensors")
 	if err := os.Truncate(torn, 1000); err != nil {
 		t.Fatal(err)
