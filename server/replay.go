@@ -23,7 +23,7 @@ type Replayed struct {
 	Requests    int          `json:"requests"`
 	Exact       int          `json:"exact"` // the answer is the captured one, byte for byte
 	Unreadable  int          `json:"unreadable"`
-	Others      []OtherModel `json:"other_bundles,omitempty"`
+	Others      []OtherModel `json:"other_bundles"`
 	Differences []Difference `json:"differences"`
 }
 
