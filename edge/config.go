@@ -3,6 +3,7 @@ package edge
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -307,3 +308,33 @@ func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
 func (c *Config) rate() float64 { return c.FPS * float64(max(c.Stages.Multiplier, 1)) }
 
 func (c *Config) period() time.Duration { return time.Duration(float64(time.Second) / c.rate()) }
+
+// certificateWarnings says what the robot's certificate will not do: it may be at its
+// end, and it may name another robot than id.
+func (c *Config) certificateWarnings(id string) []string {
+	security := c.transport().TLS
+	warnings := security.Ending()
+	if text := c.otherRobot(id); text != "" {
+		warnings = append(warnings, text)
+	}
+	return warnings
+}
+
+// otherRobot says that the certificate does not name this robot as those who bound
+// robots by their certificates want it, "" when it does, or there is none.
+func (c *Config) otherRobot(id string) string {
+	if c.TLS.Cert == "" {
+		return ""
+	}
+	shown, err := endpoint.ReadCertificate(c.TLS.Cert)
+	switch {
+	case err != nil:
+	case !slices.Contains(shown.Names, id):
+		return fmt.Sprintf("the certificate %s names %s, and this robot is %s: where robots are known by their certificates it may do nothing (--id)",
+			c.TLS.Cert, cmp.Or(strings.Join(shown.Names, ", "), "nobody"), id)
+	case shown.CommonName != id:
+		return fmt.Sprintf("the common name of the certificate %s is %q, and this robot is %s: an official router, which looks at no other name, lets it do nothing",
+			c.TLS.Cert, shown.CommonName, id)
+	}
+	return ""
+}

@@ -147,6 +147,9 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 		}
 		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, ack.Error)
 	}
+	if text := l.cfg.otherRobot(l.identity.ID); text != "" {
+		return nil, fmt.Errorf("no answer to the session request at %s: %s", prefix, text)
+	}
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
 }
 

@@ -81,6 +81,9 @@ func (e *Edge) connect(ctx context.Context) error {
 		flags: e.receiver.flags, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
 	}
 	var err error
+	for _, text := range e.cfg.certificateWarnings(e.identity.ID) {
+		e.log.Warn(text)
+	}
 	transport := e.cfg.transport()
 	transport.Log = func(line string) { e.log.Info(line) }
 	e.net, err = network.Open(wait, transport)

@@ -37,6 +37,31 @@ func ReadCertificate(path string) (c Certificate, err error) {
 	}
 }
 
+// endsSoon is how long before its end a certificate is worth a warning.
+const endsSoon = 30 * 24 * time.Hour
+
+// Ending tells of each certificate that is at its end, in words. Files that cannot be
+// read are left to those who need them.
+func (s *Security) Ending() []string { return s.ending(time.Now()) }
+
+func (s *Security) ending(now time.Time) (warnings []string) {
+	for _, file := range []string{s.RootCA, s.ConnectCertificate, s.ListenCertificate} {
+		if file == "" {
+			continue
+		}
+		c, err := ReadCertificate(file)
+		left := c.Until.Sub(now)
+		switch {
+		case err != nil || left > endsSoon:
+		case left <= 0:
+			warnings = append(warnings, fmt.Sprintf("the certificate %s ended on %s: nobody takes it any more, make a new one", file, c.Until.Format(time.DateOnly)))
+		default:
+			warnings = append(warnings, fmt.Sprintf("the certificate %s ends in %d days, on %s: make a new one before", file, int(left.Hours()/24), c.Until.Format(time.DateOnly)))
+		}
+	}
+	return warnings
+}
+
 // CertificateNames are the names in the certificate that the other end of a
 // connection has shown and that was verified: the DNS names of its subjectAltName,
 // else its common name. certified is false without such a certificate.

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""An official Zenoh router out of the Python wheel, where zenohd is not installed.
+
+    pip install eclipse-zenoh
+    python3 router.py CONFIG.json5
+
+It runs until SIGINT or SIGTERM. Unlike zenohd it has no plugins and no REST, and its
+administration space is off.
+"""
+
+import signal
+import sys
+
+import zenoh
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before the library starts its threads
+    zenoh.init_log_from_env_or("error")
+    config = zenoh.Config.from_file(sys.argv[1])
+    config.insert_json5("mode", '"router"')
+    with zenoh.open(config):
+        print("router listens at", config.get_json("listen/endpoints"), flush=True)
+        signal.sigwait(ends)
+
+
+if __name__ == "__main__":
+    main()

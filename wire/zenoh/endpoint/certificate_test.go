@@ -1,0 +1,66 @@
+package endpoint
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire/zenoh/endpoint/endpointtest"
+)
+
+func TestReadCertificate(t *testing.T) {
+	ca := endpointtest.New(t)
+	named, _ := ca.Issue("host", "arm-a", "arm-a-2", "127.0.0.1")
+	plain, _ := ca.Issue("arm-b")
+	for _, tt := range []struct {
+		file, common string
+		names        []string
+	}{{named, "host", []string{"arm-a", "arm-a-2"}}, {plain, "arm-b", []string{"arm-b"}}} {
+		c, err := ReadCertificate(tt.file)
+		if err != nil || c.CommonName != tt.common || !slices.Equal(c.Names, tt.names) {
+			t.Errorf("ReadCertificate = %+v, %v, want %q and %q", c, err, tt.common, tt.names)
+		}
+	}
+	_, key := ca.Issue("arm-c")
+	junk := filepath.Join(t.TempDir(), "junk.pem")
+	if err := os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{key, junk, "/nowhere.pem"} {
+		if _, err := ReadCertificate(file); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("ReadCertificate(%s) = %v, want an error that names it", file, err)
+		}
+	}
+}
+
+func TestEnding(t *testing.T) {
+	ca := endpointtest.New(t)
+	now := time.Now()
+	soon, _ := ca.IssueUntil(now.Add(12*24*time.Hour+time.Hour), "soon")
+	late, _ := ca.IssueUntil(now.Add(31*24*time.Hour), "late")
+	over, _ := ca.IssueUntil(now.Add(-time.Hour), "over")
+	for _, tt := range []struct {
+		s    Security
+		want []string
+	}{
+		{Security{ConnectCertificate: late}, nil},
+		{Security{ConnectCertificate: "/nowhere.pem"}, nil},
+		{Security{ConnectCertificate: soon, ListenCertificate: late}, []string{"soon.pem ends in 12 days"}},
+		{Security{ListenCertificate: over, ConnectCertificate: soon}, []string{"soon.pem ends in 12 days", "over.pem ended on"}},
+		{Security{RootCA: over}, []string{"over.pem ended on"}},
+	} {
+		got := tt.s.ending(now)
+		if len(got) != len(tt.want) {
+			t.Errorf("%+v: %q, want %q", tt.s, got, tt.want)
+			continue
+		}
+		for i := range got {
+			if !strings.Contains(got[i], tt.want[i]) {
+				t.Errorf("%+v: %q, want %q", tt.s, got, tt.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,319 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/endpoint"
+)
+
+const (
+	examples = "../../../examples/router"
+	service  = "@lerobot/demo-around-the-post/main/demo"
+)
+
+// programs builds edge-rt and lean-server once.
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "interop-"); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", dir+"/", "edgert/cmd/edge-rt", "edgert/cmd/lean-server").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return dir, err
+})
+
+// fleet is a copy of examples/router, on ports of this machine that are free, with the
+// certificates that its script makes.
+type fleet struct {
+	t     *testing.T
+	bin   string
+	dir   string
+	ports map[string]string // of router-N
+}
+
+func newFleet(t *testing.T, routers ...string) *fleet {
+	t.Helper()
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{t: t, bin: bin, dir: t.TempDir(), ports: map[string]string{}}
+	if err := os.CopyFS(f.dir, os.DirFS(examples)); err != nil {
+		t.Fatal(err)
+	}
+	testdata, _ := filepath.Abs("../../../testdata")
+	f.edit("server.yaml", "../../testdata", testdata)
+	os.RemoveAll(filepath.Join(f.dir, "certificates")) // somebody may have tried the example
+	for _, name := range routers {
+		f.ports[name] = freeEndpoint(t)[len("tcp/127.0.0.1:"):]
+		f.run("./ca.sh", name, "localhost", "127.0.0.1")
+	}
+	for _, name := range []string{"server", "arm-a", "arm-b", "operator"} {
+		f.run("./ca.sh", name)
+	}
+	f.run(filepath.Join(bin, "lean-server"), "acl", "--manifest", "server.yaml", "-o", "acl.json5")
+	return f
+}
+
+// run runs a command in the folder to its end.
+func (f *fleet) run(name string, args ...string) string {
+	f.t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = f.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		f.t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// edit replaces a text in a file, where it must be.
+func (f *fleet) edit(file, old, new string) {
+	f.t.Helper()
+	path := filepath.Join(f.dir, file)
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), old) {
+		f.t.Fatalf("%s holds no %q: %v", file, old, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// router starts an official router with a configuration of the example and the rules
+// that lean-server made.
+func (f *fleet) router(v version, name, config string) {
+	f.t.Helper()
+	joined := f.run("sed", "/^  access_control:/r acl.json5", config)
+	joined = strings.Replace(joined, "0.0.0.0:7447", "127.0.0.1:"+f.ports[name], 1)
+	for other, port := range f.ports {
+		joined = strings.ReplaceAll(joined, "tls/"+other+":7447", "tls/localhost:"+port)
+	}
+	file := name + ".json5"
+	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(joined), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+	log := f.start(v.Python.Path, []string{"PYTHONPATH=" + v.Packages}, "router.py", file)
+	rttest.Eventually(f.t, "the router "+name, func() bool { return strings.Contains(log.String(), "router listens") })
+}
+
+func (f *fleet) at(router string) string { return "tls/localhost:" + f.ports[router] }
+
+// said is what a program writes.
+type said struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// start starts a program in the folder, which the test ends.
+func (f *fleet) start(name string, env []string, args ...string) *said {
+	f.t.Helper()
+	return f.startIn(f.dir, name, env, args...)
+}
+
+func (f *fleet) startIn(dir, name string, env []string, args ...string) *said {
+	f.t.Helper()
+	s := &said{cmd: exec.Command(name, args...)}
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, s, s
+	s.cmd.Env = slices.Concat(os.Environ(), env)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() {
+		if s.cmd.ProcessState == nil {
+			s.cmd.Process.Signal(syscall.SIGTERM)
+			overdue := time.AfterFunc(patience, func() { s.cmd.Process.Kill() })
+			s.cmd.Wait()
+			overdue.Stop()
+		}
+		if f.t.Failed() {
+			f.t.Logf("%s %q said:\n%s", filepath.Base(name), args, s)
+		}
+	})
+	return s
+}
+
+// server starts lean-server at a router.
+func (f *fleet) server(router string) {
+	f.t.Helper()
+	root, _ := filepath.Abs("../../..") // where ONNX Runtime is found
+	log := f.startIn(root, filepath.Join(f.bin, "lean-server"), nil, "--manifest", filepath.Join(f.dir, "server.yaml"), "--connect", f.at(router), "--health-port", "0")
+	rttest.Eventually(f.t, "the server", func() bool { return strings.Contains(log.String(), "serving") })
+}
+
+// arm starts a robot on a simulated arm with a certificate, which need not be its own.
+func (f *fleet) arm(id, certificate, router, duration string) *said {
+	f.t.Helper()
+	state := f.t.TempDir()
+	return f.start(filepath.Join(f.bin, "edge-rt"), []string{"STATE_DIRECTORY=" + state, "HF_LEROBOT_CALIBRATION=" + state},
+		"--bus", "sim", "--camera", "top=sim", "--id", id, "--connect", f.at(router), "--duration", duration, "--max-offline", "3s", "--request-timeout", "1s",
+		"--tls-ca", "certificates/ca.pem", "--tls-cert", "certificates/"+certificate+".pem", "--tls-key", "certificates/"+certificate+".key",
+		"--json", id+"-as-"+certificate+".json")
+}
+
+// streamed waits for the end of a robot and says that it ran well.
+func (f *fleet) streamed(id string, s *said) {
+	f.t.Helper()
+	s.cmd.Wait()
+	var summary struct {
+		Requests, Chunks uint64
+		Dropped          map[string]uint64 `json:"chunks_dropped"`
+	}
+	text, err := os.ReadFile(filepath.Join(f.dir, id+"-as-"+id+".json"))
+	if err == nil {
+		err = json.Unmarshal(text, &summary)
+	}
+	if code := s.cmd.ProcessState.ExitCode(); err != nil || code != 0 || summary.Chunks < 5 {
+		f.t.Errorf("%s: code %d, %d chunks for %d requests, %v, want code 0 and at least 5", id, code, summary.Chunks, summary.Requests, err)
+	}
+	if n := strings.Count(s.String(), "session open"); n != 1 {
+		f.t.Errorf("%s opened %d sessions, want one", id, n)
+	}
+	f.t.Logf("%s: %d chunks for %d requests, dropped %v", id, summary.Chunks, summary.Requests, summary.Dropped)
+}
+
+// session is one of our own under a certificate of the fleet.
+func (f *fleet) session(name, router string) wire.Session {
+	file := filepath.Join(f.dir, "certificates", name)
+	return ours(f.t, zenoh.Config{Connect: []string{f.at(router)}, TLS: endpoint.Security{
+		RootCA: filepath.Join(f.dir, "certificates/ca.pem"), ConnectCertificate: file + ".pem", ConnectKey: file + ".key"}})
+}
+
+// Goal: the configurations of examples/router work with the real programs, and with the
+// rules that lean-server makes a robot's certificate can do nothing for another robot
+// behind one router and behind three.
+func TestFleetBehindRouters(t *testing.T) {
+	if len(required) == 0 {
+		t.Skip("make interop runs it")
+	}
+	over(t, func(t *testing.T, v version) {
+		t.Run("one", func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, "router-1")
+			f.router(v, "router-1", "tls.json5")
+			f.holds("router-1", "router-1", "router-1")
+		})
+		t.Run("mesh", func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, "router-1", "router-2", "router-3")
+			for name, config := range map[string]string{"router-1": "mesh-1.json5", "router-2": "mesh-2.json5", "router-3": "mesh-3.json5"} {
+				f.router(v, name, config)
+			}
+			f.holds("router-1", "router-2", "router-3")
+		})
+	})
+}
+
+// holds runs a server and its robots at these routers, and one robot that would like to
+// be another.
+func (f *fleet) holds(server, robots, attacker string) {
+	t := f.t
+	f.server(server)
+	a, b := f.arm("arm-a", "arm-a", attacker, "6s"), f.arm("arm-b", "arm-b", robots, "12s")
+	operator := f.session("operator", server)
+	var heard, stolen, tokens diary
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
+		if len(s.Payload) < 100 { // no observation of a real robot
+			heard.note(string(s.Payload))
+		}
+	}))
+	must(operator.SubscribeTokens(service+"/**", tokens.token))
+	opened := regexp.MustCompile(`session open.*session=(\S+)`)
+	rttest.Eventually(t, "arm-b's session", func() bool { return opened.MatchString(b.String()) })
+	id := opened.FindStringSubmatch(b.String())[1]
+
+	forger := f.session("arm-a", attacker)
+	must(forger.Subscribe(service+"/arm-b/action", stolen.sample))
+	must(forger.Subscribe(service+"/**", func(s wire.Sample) {
+		if s.Key != service+"/arm-a/action" { // what it may have
+			stolen.note(s.Key)
+		}
+	}))
+	must(forger.Token(service + "/arm-b/99/alive"))
+	must(forger.Token(service + "/arm-a/98/alive"))
+	must(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
+	must(forger.Queryable(service+"/status", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
+	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b", SchemaVersion: wire.SchemaVersion})
+	end := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b", SessionID: id})
+	ask := func(key string, body []byte, want int) {
+		t.Helper()
+		replies, err := forger.Get(t.Context(), service+key, body, patience)
+		if err != nil || len(replies) != want {
+			t.Errorf("arm-a's certificate asks %s: %d replies, %v, want %d", key, len(replies), err, want)
+		}
+	}
+	ask("/status", nil, 1)
+	for _, key := range []string{"/arm-b/session", "/session", "/*/session"} {
+		ask(key, open, 0)
+		ask(key, end, 0)
+	}
+	ask("/arm-a/session", end, 1) // refused in words: the key is not arm-b's
+	ask("/arm-b/reset", nil, 0)
+	for _, key := range []string{"/arm-b/obs", "/arm-b/action", "/arm-a/obs"} {
+		p, err := forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true})
+		must(p, err)
+		must(nil, p.Put([]byte("forged "+key), nil))
+	}
+	heard.reads(t, "forged /arm-a/obs")
+	rttest.Eventually(t, "arm-a's own token", func() bool { return slices.Contains(tokens.entries(), "+"+service+"/arm-a/98/alive") })
+	if all := tokens.entries(); slices.Contains(all, "+"+service+"/arm-b/99/alive") {
+		t.Errorf("arm-a's certificate shows arm-b's token: %v", all)
+	}
+	keys, err := forger.Tokens(t.Context(), wire.ServerAliveAny, patience)
+	if err != nil || len(keys) != 1 {
+		t.Errorf("arm-a's certificate sees servers %v, %v, want one", keys, err)
+	}
+	for _, key := range []string{service + "/arm-b/*/alive", service + "/*/*/alive"} {
+		keys, err := forger.Tokens(t.Context(), key, patience)
+		if others := slices.DeleteFunc(keys, func(k string) bool {
+			return strings.HasPrefix(k, service+"/arm-b/99") || strings.HasPrefix(k, service+"/arm-a/98")
+		}); err != nil || len(others) != 0 {
+			t.Errorf("arm-a's certificate sees the tokens %v at %s, %v, want none", others, key, err) // but its own
+		}
+	}
+	twin := f.arm("arm-b", "arm-a", attacker, "30s")
+	f.streamed("arm-a", a)
+	f.streamed("arm-b", b)
+	if got := stolen.entries(); len(got) != 0 {
+		t.Errorf("arm-a's certificate was given %v", got)
+	}
+	twin.cmd.Wait()
+	if code := twin.cmd.ProcessState.ExitCode(); code != 4 || !strings.Contains(twin.String(), "names arm-a") {
+		t.Errorf("arm-b with arm-a's certificate: code %d, want 4 and what its certificate names", code)
+	}
+}
