@@ -741,6 +741,7 @@ type arm struct {
 	events  chan wire.Event
 	obs     wire.Publisher
 	body    wire.Observation
+	episode uint32
 }
 
 func newArm(t *testing.T, network wire.Session, prefix string) *arm {
@@ -749,19 +750,7 @@ func newArm(t *testing.T, network wire.Session, prefix string) *arm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arm{t: t, actions: make(chan wire.ActionChunk, 1), events: make(chan wire.Event, 8)}
-	open := demoOpen(t, "test-arm")
-	if ack := openSession(t, network, prefix, open); !ack.Accepted {
-		t.Fatalf("ack = %+v", ack)
-	}
-	key, _ := wire.ActionKey(prefix, open.ClientUUID)
-	if _, err := network.Subscribe(key, a.receive); err != nil {
-		t.Fatal(err)
-	}
-	key, _ = wire.ObsKey(prefix, open.ClientUUID)
-	if a.obs, err = network.Publisher(key, wire.ObservationQoS); err != nil {
-		t.Fatal(err)
-	}
+	a := joinArm(t, network, prefix, demoOpen(t, "test-arm"))
 	encoder, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
 	if err != nil {
 		t.Skip(err)
@@ -777,6 +766,25 @@ func newArm(t *testing.T, network wire.Session, prefix string) *arm {
 		State:               []float32{40, -30, 90, 10, -40, 0},
 		Images:              []wire.Image{{Name: "observation.images.top", Data: picture[:n]}},
 		InferenceDelaySteps: 3, PrefixRobot: a.prefix(),
+	}
+	return a
+}
+
+// joinArm opens a session.
+func joinArm(t *testing.T, network wire.Session, prefix string, open wire.SessionOpen) *arm {
+	t.Helper()
+	a := &arm{t: t, actions: make(chan wire.ActionChunk, 1), events: make(chan wire.Event, 8)}
+	if ack := openSession(t, network, prefix, open); !ack.Accepted {
+		t.Fatalf("ack = %+v", ack)
+	}
+	key, _ := wire.ActionKey(prefix, open.ClientUUID)
+	if _, err := network.Subscribe(key, a.receive); err != nil {
+		t.Fatal(err)
+	}
+	key, _ = wire.ObsKey(prefix, open.ClientUUID)
+	var err error
+	if a.obs, err = network.Publisher(key, wire.ObservationQoS); err != nil {
+		t.Fatal(err)
 	}
 	return a
 }
@@ -812,14 +820,28 @@ func (a *arm) receive(s wire.Sample) {
 
 func (a *arm) ask(seq uint64) wire.ActionChunk {
 	a.t.Helper()
-	h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}
+	a.send(seq)
+	c := a.answer(seq)
+	if c.ChunkRobot.Rows != 50 || c.ChunkModel.Rows != 50 {
+		a.t.Fatalf("request %d got %dx%d", seq, c.ChunkRobot.Rows, c.ChunkRobot.Cols)
+	}
+	return c
+}
+
+func (a *arm) send(seq uint64) {
+	a.t.Helper()
+	h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq, EpisodeID: a.episode}
 	if err := a.obs.Put(wire.AppendObservation(nil, &a.body), wire.AppendHeader(nil, h)); err != nil {
 		a.t.Fatal(err)
 	}
+}
+
+func (a *arm) answer(seq uint64) wire.ActionChunk {
+	a.t.Helper()
 	select {
 	case c := <-a.actions:
-		if c.SeqIDEcho != seq || c.ChunkRobot.Rows != 50 || c.ChunkModel.Rows != 50 {
-			a.t.Fatalf("request %d got %d %dx%d", seq, c.SeqIDEcho, c.ChunkRobot.Rows, c.ChunkRobot.Cols)
+		if c.SeqIDEcho != seq {
+			a.t.Fatalf("request %d got the answer to %d", seq, c.SeqIDEcho)
 		}
 		return c
 	case <-time.After(patience):

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"edgert/internal/safetensors"
+	"edgert/policy"
+	"edgert/wire"
+)
+
+// instructed is one row of a golden set: what a robot sees, the task that it was given,
+// and the tokens that LeRobot's own processors made of both.
+type instructed struct {
+	task    string
+	picture []byte
+	state   []float32
+	tokens  []int64
+	mask    []bool
+}
+
+// readInstructed reads a golden set of a Pi0.5, whose tasks take turns.
+func readInstructed(t *testing.T, bundle *policy.Bundle) (rows []instructed) {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join(bundle.Dir, "golden", "b4_plain.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks, tensors, err := safetensors.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	picture, state := tensors["in/image."+bundle.Cameras[0].Name], tensors["in/state"]
+	tokens, mask := tensors["in/tokens"], tensors["in/token_mask"]
+	for i := range int(state.Shape[0]) {
+		rows = append(rows, instructed{
+			task: tasks[fmt.Sprintf("task%d", i)], picture: part(picture.Data, picture.Shape, i), state: part(state.Float32s(), state.Shape, i),
+			tokens: part(tokens.Int64s(), tokens.Shape, i), mask: part(mask.Bools(), mask.Shape, i),
+		})
+	}
+	return rows
+}
+
+func part[T any](all []T, shape []int64, i int) []T {
+	n := len(all) / int(shape[0])
+	return all[i*n : (i+1)*n]
+}
+
+// Goal: two robots with a task each at one server, by the real program: every chunk is
+// the one that the policy gives for the tokens that LeRobot makes of that robot's own
+// task, also while one of them is given the other's.
+func TestTwoRobotsWithTwoTasks(t *testing.T) {
+	needRuntime(t)
+	dir, err := filepath.Abs("../../testdata/pi05")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := policy.LoadBundle(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := readInstructed(t, bundle)
+	if len(rows) != 4 || rows[0].task == rows[1].task || rows[0].task != rows[2].task || rows[1].task != rows[3].task || rows[0].task == "" {
+		t.Fatalf("the golden set has the tasks of %d rows otherwise than this test", len(rows))
+	}
+	model, err := bundle.Open(policy.Options{MaxBatch: 1, IntraThreads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	// want is the chunk of a robot that sees what `seen` has, with the words of `told`.
+	want := func(uuid string, seq uint64, seen, told *instructed) []float32 {
+		t.Helper()
+		copy(model.Image(0, 0), seen.picture)
+		copy(model.State(0), seen.state)
+		copy(model.Tokens(0), told.tokens)
+		copy(model.TokenMask(0), told.mask)
+		policy.FillNoise(model.Noise(0), policy.NewNoiseKey(bundle.SHA256, uuid), seq)
+		model.SetControls(0, bundle.Condition(&policy.Conditioning{}, 0, 0, 0))
+		if err := model.Run(1); err != nil {
+			t.Fatal(err)
+		}
+		return append([]float32(nil), model.ChunkRobot(0)...)
+	}
+	// The test can only see a wrong task where tasks make a difference.
+	if d := furthest(want("arm-0", 1, &rows[0], &rows[0]), want("arm-0", 1, &rows[0], &rows[1])); d < 100*bundle.GoldenTol.ChunkRobot {
+		t.Fatalf("another task moves the chunk by %g only", d)
+	}
+
+	r := start(t, "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, id: toy/pi05}\n", dir)))
+	r.awaitReady()
+	network, prefix := r.dial()
+	var arms [2]*arm
+	for i := range arms {
+		arms[i] = joinArm(t, network, prefix, wire.SessionOpen{
+			ClientUUID: fmt.Sprintf("arm-%d", i), RobotType: "so101", FPS: bundle.FPS, ActionNames: bundle.ActionNames, CameraNames: []string{"observation.images.top"},
+			StateDim: len(bundle.StateNames), SchemaVersion: wire.SchemaVersion, Task: rows[i].task,
+		})
+	}
+	const rounds, change = 20, 10
+	camera := bundle.Cameras[0]
+	for seq := uint64(1); seq <= rounds; seq++ {
+		var seen [2]*instructed
+		for _, i := range []int{1, 0} {
+			a, told := arms[i], i
+			if i == 0 && seq >= change {
+				if seq == change { // arm-1 waits for its chunk meanwhile
+					reset(t, network, prefix, "arm-0", rows[1].task)
+					a.episode++
+				}
+				told, a.body.Task = 1, rows[1].task
+			}
+			seen[i] = &rows[told+2*int(seq%2)] // both rows with this task
+			a.body.State = seen[i].state
+			a.body.Images = []wire.Image{{Name: "observation.images.top", Codec: wire.Raw, H: camera.H, W: camera.W, C: 3, Data: seen[i].picture}}
+			a.send(seq)
+		}
+		for i, a := range arms {
+			got := a.answer(seq).ChunkRobot.Data
+			if d := furthest(got, want(fmt.Sprintf("arm-%d", i), seq, seen[i], seen[i])); !(d <= bundle.GoldenTol.ChunkRobot) {
+				t.Errorf("round %d: the chunk of arm-%d is %g away from the one of its task %q", seq, i, d, seen[i].task)
+			}
+		}
+	}
+	if s := r.stop(syscall.SIGTERM); s.Requests != 2*rounds || s.Errors != 0 {
+		t.Errorf("%d requests and %d errors, want %d and none", s.Requests, s.Errors, 2*rounds)
+	}
+}
+
+// reset begins an episode with another task.
+func reset(t *testing.T, network wire.Session, prefix, uuid, task string) {
+	t.Helper()
+	key, err := wire.ResetKey(prefix, uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ack wire.ResetAck
+	replies, err := network.Get(t.Context(), key, wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, Task: task}), patience)
+	if err != nil || len(replies) != 1 || wire.ParseResetAck(&ack, replies[0].Payload) != nil || !ack.OK {
+		t.Fatalf("reset with another task: %v, %v, %+v", replies, err, ack)
+	}
+}
+
+// furthest is the largest difference of two chunks.
+func furthest(a, b []float32) (d float64) {
+	if len(a) != len(b) {
+		return math.Inf(1)
+	}
+	for i := range a {
+		d = math.Max(d, math.Abs(float64(a[i])-float64(b[i]))) // NaN stays
+	}
+	return d
+}
